@@ -1,0 +1,183 @@
+"""Settings: one frozen record, read from the environment once, changed only through ``gt.config``."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import os
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import attrs
+
+from gtrace.errors import ConfigError, ConfigWarning
+
+_TRUE = {"1", "true", "yes", "on"}
+_FALSE = {"0", "false", "no", "off", ""}
+
+
+def _flag(text: str) -> bool:
+    lowered = text.strip().lower()
+    if lowered in _TRUE:
+        return True
+    if lowered in _FALSE:
+        return False
+    raise ValueError("0 or 1")
+
+
+def _integer(least: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        expected = f"an integer of at least {least}"
+        try:
+            value = int(text)
+        except ValueError:
+            raise ValueError(expected) from None
+        if value < least:
+            raise ValueError(expected)
+        return value
+
+    return parse
+
+
+def _level(text: str) -> int:
+    if text.strip() in ("0", "1", "2"):
+        return int(text)
+    raise ValueError("0 (silent), 1 (one line per event) or 2 (with the compiler's traceback)")
+
+
+def _path(text: str) -> str:
+    if not text:
+        raise ValueError("a path")
+    return text
+
+
+def _setting(default: Any, variable: str, parse: Callable[[str], Any], kinds: tuple[type, ...]) -> Any:
+    return attrs.field(default=default, metadata={"variable": variable, "parse": parse, "kinds": kinds})
+
+
+@attrs.frozen(kw_only=True)
+class Config:
+    """The settings of one moment.
+
+    Attributes:
+        auto_compile: hot signatures compile by themselves (GT_AUTO_COMPILE).
+        compile: every signature compiles at first sight, blocking (GT_COMPILE).
+        hot_threshold: repetitions before a signature is hot; None: the measured cost model (GT_HOTPATH_THRESHOLD).
+        min_seq: the shortest program worth compiling, in ops (GT_HOTPATH_MIN_SEQ).
+        signals: path of the YAML signals file, or None (GT_CONFIG).
+        debug_compile: 0, 1 or 2: how much of the compile log goes to stderr (GT_DEBUG_COMPILE).
+        instruction_log: path of the instruction stream log, or None (GT_INSTRUCTION_LOG).
+        eager: run each op as it is recorded, for debugging (GT_EAGER).
+        max_pending: operations that may be pending before the recorder forces by itself (GT_MAX_PENDING).
+    """
+
+    auto_compile: bool = _setting(True, "GT_AUTO_COMPILE", _flag, (bool, int))
+    compile: bool = _setting(False, "GT_COMPILE", _flag, (bool, int))
+    hot_threshold: int | None = _setting(None, "GT_HOTPATH_THRESHOLD", _integer(1), (int, type(None)))
+    min_seq: int = _setting(3, "GT_HOTPATH_MIN_SEQ", _integer(1), (int,))
+    signals: str | None = _setting(None, "GT_CONFIG", _path, (str, type(None)))
+    debug_compile: int = _setting(0, "GT_DEBUG_COMPILE", _level, (int,))
+    instruction_log: str | None = _setting(None, "GT_INSTRUCTION_LOG", _path, (str, type(None)))
+    eager: bool = _setting(False, "GT_EAGER", _flag, (bool, int))
+    max_pending: int = _setting(2000, "GT_MAX_PENDING", _integer(1), (int,))
+
+    @classmethod
+    def from_env(cls, env: Mapping[str, str]) -> Config:
+        """Read every GT_ variable of `env`.
+
+        Raises:
+            ConfigError: a variable holds something its setting cannot take.
+
+        >>> Config.from_env({"GT_COMPILE": "1"}).compile
+        True
+        """
+        known = {field.metadata["variable"]: field for field in attrs.fields(cls)}
+        values = {}
+        for variable, text in env.items():
+            if not variable.startswith("GT_"):
+                continue
+            if variable not in known:
+                near = difflib.get_close_matches(variable, known, n=1)
+                if near:
+                    warnings.warn(f"{variable} is not a gtrace setting; did you mean {near[0]}?", ConfigWarning)
+                continue
+            field = known[variable]
+            try:
+                values[field.name] = field.metadata["parse"](text)
+            except ValueError as error:
+                raise ConfigError(
+                    f"[{variable}] expected {error}, got {text!r}. Set it to a valid value or unset it."
+                ) from None
+        return cls(**values)
+
+    def replaced(self, changes: Mapping[str, Any]) -> Config:
+        """Return a copy with `changes` applied, each name and type checked."""
+        fields = {field.name: field for field in attrs.fields(type(self))}
+        for name, value in changes.items():
+            if name not in fields:
+                near = difflib.get_close_matches(name, fields, n=1)
+                hint = f"Did you mean {near[0]}?" if near else f"The settings are {', '.join(fields)}."
+                raise ConfigError(f"[gt.config] expected the name of a setting, got {name!r}. {hint}")
+            kinds = fields[name].metadata["kinds"]
+            if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+                wanted = " or ".join("None" if kind is type(None) else kind.__name__ for kind in kinds)
+                raise ConfigError(f"[gt.config] expected {wanted} for {name}, got {value!r}. Pass a value of that type.")
+            if value is not None:
+                text = str(int(value)) if isinstance(value, int) else value
+                try:
+                    fields[name].metadata["parse"](text)
+                except ValueError as error:
+                    raise ConfigError(
+                        f"[gt.config] expected {error} for {name}, got {value!r}. Pass a valid value."
+                    ) from None
+        return attrs.evolve(self, **changes)
+
+
+class ConfigHolder:
+    """The current `Config`, readable as attributes; ``gt.config`` is the one instance."""
+
+    def __init__(self, config: Config) -> None:
+        self.current = config
+        self._watchers: list[Callable[[Config], None]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name == "current":
+            raise AttributeError(name)
+        return getattr(self.current, name)
+
+    def watch(self, watcher: Callable[[Config], None]) -> None:
+        """Call `watcher` now and after every change."""
+        self._watchers.append(watcher)
+        watcher(self.current)
+
+    def update(self, **changes: Any) -> None:
+        """Change settings for the rest of the process.
+
+        Raises:
+            ConfigError: an unknown name, or a value of the wrong type.
+        """
+        self._set(self.current.replaced(changes))
+
+    @contextlib.contextmanager
+    def __call__(self, **changes: Any) -> Iterator[Config]:
+        """Change settings inside a ``with`` block.
+
+        >>> with config(min_seq=5):
+        ...     config.min_seq
+        5
+        """
+        before = self.current
+        self._set(before.replaced(changes))
+        try:
+            yield self.current
+        finally:
+            self._set(before)
+
+    def _set(self, value: Config) -> None:
+        self.current = value
+        for watcher in self._watchers:
+            watcher(value)
+
+
+config = ConfigHolder(Config.from_env(os.environ))

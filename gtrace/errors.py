@@ -1,0 +1,97 @@
+"""Exceptions and warnings. Every message says what failed, what was expected, what came, and what to do.
+
+The shape is ``[op] expected X, got Y. Fix. (at file:line)``, where the location is the user's line: the innermost
+frame outside this package.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_LIBRARIES = (os.sep + "optree" + os.sep, os.sep + "torch" + os.sep, "<frozen", os.sep + "contextlib.py")
+
+
+class GtraceError(Exception):
+    """Base class of every error that gtrace raises on purpose."""
+
+
+class ShapeError(GtraceError, ValueError):
+    """Shapes (or axes, or indices known while recording) that do not fit the operation."""
+
+
+class BoundsError(ShapeError, IndexError):
+    """An index, known while recording, outside its axis."""
+
+
+class DtypeError(GtraceError, TypeError):
+    """A dtype the operation, or gtrace, does not take."""
+
+
+class DeviceError(GtraceError, ValueError):
+    """Operands that live on different devices, or a device that does not exist."""
+
+
+class ArgumentError(GtraceError, TypeError):
+    """An argument of the wrong kind: structure, type or value."""
+
+
+class ImmutableError(GtraceError, TypeError):
+    """An attempt to change a gt.Array in place."""
+
+
+class ConcretizationError(GtraceError, TypeError):
+    """The value of a placeholder was asked for while a function is being traced."""
+
+
+class LeakError(GtraceError, RuntimeError):
+    """A placeholder outlived the trace that made it."""
+
+
+class ConfigError(GtraceError, ValueError):
+    """A wrong setting: environment variable, ``gt.config`` argument or signals file."""
+
+
+class ExecutionError(GtraceError, RuntimeError):
+    """torch refused an operation when it ran, for a reason only the values show (an index out of range, say)."""
+
+
+class GraphError(GtraceError, ValueError):
+    """IR text that does not parse, or a graph that breaks an SSA rule."""
+
+
+class CompileError(GtraceError, RuntimeError):
+    """The compiler failed. The engine turns it into a ``CompileWarning`` and interprets instead."""
+
+
+class CompileWarning(UserWarning):
+    """The compiler failed for one signature; its program is interpreted instead."""
+
+
+class ConfigWarning(UserWarning):
+    """An environment variable that looks like one of gtrace's but is not."""
+
+
+def user_location() -> str:
+    """Return ``file:line`` of the innermost frame outside gtrace and the libraries it calls through.
+
+    Returns:
+        The location, or ``"<unknown>:0"`` when every frame belongs to the package.
+    """
+    frame = sys._getframe(1)
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if not name.startswith(_PACKAGE) and not any(part in name for part in _LIBRARIES):
+            return f"{name}:{frame.f_lineno}"
+        frame = frame.f_back  # type: ignore[assignment]
+    return "<unknown>:0"
+
+
+def message(op: str, expected: str, got: str, fix: str = "") -> str:
+    """Format one error message in the shape that all of gtrace uses.
+
+    >>> message("matmul", "inner dimensions that agree", "3 and 4", "Transpose one of them.").split(" (at ")[0]
+    '[matmul] expected inner dimensions that agree, got 3 and 4. Transpose one of them.'
+    """
+    return f"[{op}] expected {expected}, got {got}." + (f" {fix}" if fix else "") + f" (at {user_location()})"

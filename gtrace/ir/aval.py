@@ -1,0 +1,126 @@
+"""Abstract values: what is known of an array before it has a value. Interned, so identity is equality."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+import attrs
+import torch
+
+from gtrace.errors import DeviceError, DtypeError
+
+DTYPES: dict[str, torch.dtype] = {
+    "bool": torch.bool,
+    "u8": torch.uint8,
+    "i8": torch.int8,
+    "i16": torch.int16,
+    "i32": torch.int32,
+    "i64": torch.int64,
+    "f16": torch.float16,
+    "bf16": torch.bfloat16,
+    "f32": torch.float32,
+    "f64": torch.float64,
+}
+"""Short name of each supported dtype, as the IR prints it."""
+
+SHORT: dict[torch.dtype, str] = {dtype: name for name, dtype in DTYPES.items()}
+LONG: dict[torch.dtype, str] = {dtype: str(dtype).removeprefix("torch.") for dtype in SHORT}
+FLOATS = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64})
+CPU = torch.device("cpu")
+
+
+@attrs.frozen(eq=False, repr=False)
+class Aval:
+    """Shape, dtype and device of an array; `weak` when it stems from a Python scalar. Make one with `aval`.
+
+    >>> aval((2, 3), torch.float32)
+    f32[2,3]
+    """
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    device: torch.device
+    weak: bool
+    floating: bool
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.dtype.itemsize
+
+    def __repr__(self) -> str:
+        text = f"{SHORT[self.dtype]}[{','.join(map(str, self.shape))}]"
+        if self.device != CPU:
+            text += f"@{self.device}"
+        return text + "~" if self.weak else text
+
+    def __reduce__(self) -> Any:
+        return aval, (self.shape, self.dtype, self.device, self.weak)
+
+
+_interned: dict[tuple[Any, ...], Aval] = {}
+
+
+def aval(
+    shape: tuple[int, ...], dtype: torch.dtype, device: torch.device = CPU, weak: bool = False
+) -> Aval:
+    """Return the one `Aval` with these fields.
+
+    Raises:
+        DtypeError: a dtype outside `DTYPES`.
+    """
+    key = (shape, dtype, device, weak)
+    found = _interned.get(key)
+    if found is None:
+        if dtype not in SHORT:
+            raise DtypeError(
+                f"[array] expected a dtype among {', '.join(LONG.values())}, got {dtype}. Convert the data first."
+            )
+        found = _interned.setdefault(key, Aval(shape, dtype, device, weak, dtype in FLOATS))
+    return found
+
+
+_AVAL = re.compile(r"(?P<dtype>\w+)\[(?P<shape>[\d,]*)\](?:@(?P<device>[\w:]+))?(?P<weak>~?)")
+
+
+def parse_aval(text: str) -> Aval:
+    """Read an aval as `Aval.__repr__` prints it.
+
+    Raises:
+        ValueError: `text` is no aval.
+    """
+    match = _AVAL.fullmatch(text)
+    if match is None or match["dtype"] not in DTYPES:
+        raise ValueError(f"expected an aval such as f32[2,3], got {text!r}")
+    shape = tuple(int(n) for n in match["shape"].split(",") if n)
+    device = torch.device(match["device"]) if match["device"] else CPU
+    return aval(shape, DTYPES[match["dtype"]], device, bool(match["weak"]))
+
+
+def as_device(device: Any) -> torch.device:
+    """Normalize a device argument; ``cuda`` gets its index, so that equal devices are equal objects.
+
+    Raises:
+        DeviceError: no such device, or one this torch build cannot use.
+    """
+    if device is None:
+        return CPU
+    try:
+        result = torch.device(device)
+    except (RuntimeError, TypeError) as error:
+        raise DeviceError(f'[device] expected a torch device such as "cpu" or "cuda:0", got {device!r}.') from error
+    if result.type == "cuda":
+        if not torch.cuda.is_available():
+            raise DeviceError(f"[device] expected a device of this machine, got {device!r}: torch sees no GPU. Use cpu.")
+        if result.index is None:
+            result = torch.device("cuda", torch.cuda.current_device())
+    elif result.type != "cpu":
+        raise DeviceError(f'[device] expected "cpu" or "cuda", got {device!r}. Other devices are not supported.')
+    else:
+        result = CPU
+    return result

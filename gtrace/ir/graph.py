@@ -1,0 +1,115 @@
+"""Graphs: frozen programs in single static assignment form.
+
+A value is an int. `Graph.inputs` are values; each node assigns one new value. An operand is a value, or a `Scalar`: a
+Python number kept in the program until the day it changes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import attrs
+
+from gtrace.ir.aval import Aval
+from gtrace.ir.op import Instr, Op, Params
+
+
+@attrs.define(eq=False)
+class Scalar:
+    """A Python number as an operand, with the aval that promotion gave it.
+
+    Two scalars are equal when they have the same bits: 0.0 and -0.0 differ, a NaN equals itself.
+    """
+
+    value: bool | int | float
+    aval: Aval
+
+    @property
+    def key(self) -> tuple[str, Aval]:
+        return repr(self.value), self.aval
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Scalar) and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __repr__(self) -> str:
+        value = self.value
+        text = str(value) if not isinstance(value, float) or math.isfinite(value) else repr(value)
+        return f"{text}:{self.aval!r}"
+
+
+Operand = int | Scalar
+
+
+@attrs.frozen
+class Node:
+    """One operation: ``out = instr(ins)``.
+
+    Attributes:
+        instr: operation, attributes and avals.
+        ins: the operands.
+        out: the value it assigns.
+        location: ``file:line`` of the user's code, where it was kept; not part of equality.
+    """
+
+    instr: Instr
+    ins: tuple[Operand, ...]
+    out: int
+    location: str | None = attrs.field(default=None, eq=False)
+
+    @property
+    def op(self) -> Op:
+        return self.instr.op
+
+    @property
+    def params(self) -> Params:
+        return self.instr.params
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """The attributes by name."""
+        return dict(zip(self.instr.op.params, self.instr.params, strict=True))
+
+    def values(self) -> Iterator[int]:
+        """Iterate over the operands that are values."""
+        for operand in self.ins:
+            if operand.__class__ is int:
+                yield operand  # type: ignore[misc]
+
+
+@attrs.frozen
+class Graph:
+    """A closed program.
+
+    Attributes:
+        inputs: the values the program is given.
+        avals: the avals of the inputs.
+        nodes: in an order in which every operand is assigned before it is used.
+        outputs: the values it returns; a value may come twice, or be an input.
+    """
+
+    inputs: tuple[int, ...]
+    avals: tuple[Aval, ...]
+    nodes: tuple[Node, ...]
+    outputs: tuple[int, ...]
+
+    def value_avals(self) -> dict[int, Aval]:
+        """Return the aval of every value."""
+        table = dict(zip(self.inputs, self.avals, strict=True))
+        for node in self.nodes:
+            table[node.out] = node.instr.aval
+        return table
+
+    @property
+    def out_avals(self) -> tuple[Aval, ...]:
+        table = self.value_avals()
+        return tuple(table[value] for value in self.outputs)
+
+    def __str__(self) -> str:
+        from gtrace.ir.text import print_graph
+
+        return print_graph(self)

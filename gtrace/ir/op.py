@@ -1,0 +1,225 @@
+"""The operation record and the one registry.
+
+An operation is declared once, with `define`: how torch computes it, how it differentiates, and the samples that every
+test walks. Its shape and dtype rule is torch itself, run on meta tensors and cached per (operation, params, avals).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import attrs
+import torch
+
+from gtrace.errors import DeviceError, DtypeError, ShapeError, message
+from gtrace.ir.aval import Aval, aval
+
+Params = tuple[Any, ...]
+"""Attributes of a node in the order of ``Op.params``: ints, floats, bools, strings, None and tuples of these."""
+
+
+@attrs.frozen
+class Sample:
+    """One example call for the registry walk: NumPy arrays or Python scalars, and keyword arguments."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any] = attrs.field(factory=dict)
+
+
+@attrs.frozen
+class BadSample:
+    """A call that must raise `error` with `match` (a regular expression) in its message."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    error: type[Exception]
+    match: str
+
+
+@attrs.define(eq=False, repr=False, slots=True)
+class Op:
+    """A primitive operation. Make one with `define`.
+
+    Attributes:
+        name: unique, as printed in the IR.
+        impl: torch function of (tensors..., **params); must not mutate, and is what meta inference, the interpreter
+            and the FX tracing all call.
+        params: names of the attributes, in their canonical order.
+        arity: number of array operands; None: any number.
+        elementwise: shapes broadcast, and `partials` are per-element derivatives.
+        commutative: the two operands may be exchanged.
+        identity: the result is the operand, unchanged; the canonicalizer removes it.
+        partials: for an elementwise op, d out / d operand as functions of (operands..., out). Each returns an Array, or
+            the numbers 1 and -1.
+        vjp: (cotangent, needed, operands, out, **params) -> one cotangent or None per operand; `needed` flags the
+            operands whose cotangent is used. A linear op's transpose is stated in this form too.
+        nondiff: why the derivative is zero everywhere or does not exist; instead of a rule.
+        check: (avals, **params) -> None, raising the error a user should see instead of torch's.
+        samples, errors: the registry walk's material, as functions so that nothing is built at import.
+        user: the user-facing function that `samples` call (positional arrays, keyword arguments).
+        reference: NumPy function with the same arguments, or None when torch's own parity says it all.
+        table: the inference cache, (params, *avals) or for parameterless elementwise ops (*avals) -> Instr.
+    """
+
+    name: str
+    impl: Callable[..., Any]
+    params: tuple[str, ...] = ()
+    arity: int | None = 1
+    elementwise: bool = False
+    commutative: bool = False
+    identity: bool = False
+    partials: tuple[Callable[..., Any], ...] | None = None
+    vjp: Callable[..., Sequence[Any]] | None = None
+    nondiff: str | None = None
+    check: Callable[..., None] | None = None
+    samples: Callable[[], list[Sample]] | None = None
+    errors: Callable[[], list[BadSample]] | None = None
+    user: Callable[..., Any] | None = None
+    reference: Callable[..., Any] | None = None
+    table: dict[Any, Instr] = attrs.field(factory=dict, init=False)
+
+    def __repr__(self) -> str:
+        return f"Op({self.name})"
+
+    @property
+    def differentiable(self) -> bool:
+        return self.nondiff is None
+
+    def instr(self, params: Params, avals: tuple[Aval, ...]) -> Instr:
+        """Return the interned instruction for these attributes and operand avals, inferring it the first time."""
+        key = (params, *avals)
+        found = self.table.get(key)
+        if found is None:
+            found = Instr.make(self, params, avals, infer(self, params, avals))
+            self.table[key] = found
+            if not params:
+                self.table[avals] = found
+        return found
+
+
+@attrs.frozen(eq=False, repr=False)
+class Instr:
+    """An operation with its attributes and avals fixed: what one step of a recorded program is.
+
+    Attributes:
+        code: a small int, unique in the process; pending graphs are lists of these.
+        digest: an int that is the same in every process, for canonical ordering.
+    """
+
+    op: Op
+    params: Params
+    ins: tuple[Aval, ...]
+    aval: Aval
+    code: int
+    digest: int
+
+    @classmethod
+    def make(cls, op: Op, params: Params, ins: tuple[Aval, ...], out: Aval) -> Instr:
+        text = f"{op.name}{params!r}{ins!r}{out!r}"
+        instr = cls(op, params, ins, out, len(CODES), stable_hash(text))
+        CODES.append(instr)
+        return instr
+
+    def __repr__(self) -> str:
+        return f"Instr({self.op.name}: {self.ins} -> {self.aval})"
+
+
+@attrs.frozen(eq=False)
+class Leaf:
+    """What a pending graph's list says of an input: its aval and the strides of its buffer."""
+
+    aval: Aval
+    strides: tuple[int, ...]
+    code: int
+
+
+@attrs.frozen(eq=False)
+class Literal:
+    """What a pending graph's list says of a Python scalar operand: the aval it was given; the value is kept apart."""
+
+    aval: Aval
+    code: int
+
+
+REGISTRY: dict[str, Op] = {}
+"""Every operation by name."""
+
+CODES: list[Instr | Leaf | Literal] = []
+"""What each code of a pending graph stands for."""
+
+_leaves: dict[tuple[Aval, tuple[int, ...]], int] = {}
+_literals: dict[tuple[Aval, bool], int] = {}
+
+
+def leaf_code(a: Aval, strides: tuple[int, ...]) -> int:
+    """Return the code for an input of aval `a` whose buffer has `strides`."""
+    code = _leaves.get((a, strides))
+    if code is None:
+        code = len(CODES)
+        CODES.append(Leaf(a, strides, code))
+        _leaves[a, strides] = code
+    return code
+
+
+def literal_code(a: Aval, negative_zero: bool) -> int:
+    """Return the code for a scalar operand of aval `a`; -0.0 has its own, because it compares equal to 0.0."""
+    code = _literals.get((a, negative_zero))
+    if code is None:
+        code = len(CODES)
+        CODES.append(Literal(a, code))
+        _literals[a, negative_zero] = code
+    return code
+
+
+def stable_hash(text: str) -> int:
+    """Return a 60-bit hash of `text` that does not change between processes."""
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") >> 4
+
+
+def define(name: str, impl: Callable[..., Any], **fields: Any) -> Op:
+    """Declare an operation and add it to the registry. The fields are those of `Op`.
+
+    Raises:
+        ValueError: the name is taken, or the declaration states no derivative and no reason why there is none.
+    """
+    if name in REGISTRY:
+        raise ValueError(f"operation {name!r} is already defined")
+    op = Op(name, impl, **fields)
+    rules = sum(rule is not None for rule in (op.partials, op.vjp, op.nondiff))
+    if rules != 1:
+        raise ValueError(f"operation {name!r} needs exactly one of partials, vjp and nondiff")
+    REGISTRY[name] = op
+    return op
+
+
+def infer(op: Op, params: Params, avals: tuple[Aval, ...]) -> Aval:
+    """Return the aval of the result, by running torch on meta tensors.
+
+    Raises:
+        DeviceError: operands on different devices.
+        ShapeError: torch refuses the shapes; op.check may raise something more precise first.
+    """
+    named = dict(zip(op.params, params, strict=True))
+    devices = {a.device for a in avals if a.shape or not a.weak}
+    if len(devices) > 1:
+        raise DeviceError(
+            message(op.name, "operands on one device", " and ".join(map(str, avals)), "Move one with .to(device).")
+        )
+    if op.check is not None:
+        op.check(avals, **named)
+    if "device" in named:
+        device = torch.device(named["device"])
+        named["device"] = "meta"
+    else:
+        device = next(iter(devices)) if devices else avals[0].device
+    tensors = [torch.empty(a.shape, dtype=a.dtype, device="meta") for a in avals]
+    try:
+        out = op.impl(*tensors, **named)
+    except (RuntimeError, IndexError, TypeError, ValueError) as error:
+        reason = str(error).strip().split("\n")[0]
+        kind = DtypeError if "not implemented for" in reason or "dtype" in reason.lower() else ShapeError
+        got = ", ".join(map(str, avals)) + (f" with {named}" if named else "")
+        raise kind(message(op.name, "operands that fit", got, f"torch says: {reason}")) from error
+    return aval(tuple(out.shape), out.dtype, device, op.elementwise and bool(avals) and all(a.weak for a in avals))

@@ -1,0 +1,118 @@
+"""Graph rewrites: each takes a graph and returns a graph. None of them recurses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from gtrace.errors import GraphError
+from gtrace.ir.graph import Graph, Node, Operand, Scalar
+from gtrace.ir.op import Instr
+
+
+def substitute(node: Node, replacement: Mapping[int, Operand]) -> Node:
+    """Return `node` with each operand value replaced as `replacement` says."""
+    if not any(value in replacement for value in node.values()):
+        return node
+    ins = tuple(replacement.get(x, x) if isinstance(x, int) else x for x in node.ins)
+    return Node(node.instr, ins, node.out, node.location)
+
+
+def remove_identities(graph: Graph) -> Graph:
+    """Drop nodes that return their operand (``stop_gradient``, gradient markers) and use the operand instead."""
+    if not any(node.op.identity for node in graph.nodes):
+        return graph
+    replacement: dict[int, Operand] = {}
+    nodes = []
+    for node in graph.nodes:
+        operand = node.ins[0] if node.op.identity else None
+        if isinstance(operand, int):
+            replacement[node.out] = replacement.get(operand, operand)
+        else:
+            nodes.append(substitute(node, replacement))
+    outputs = []
+    for value in graph.outputs:
+        target = replacement.get(value, value)
+        assert isinstance(target, int)
+        outputs.append(target)
+    return Graph(graph.inputs, graph.avals, tuple(nodes), tuple(outputs))
+
+
+def dce(graph: Graph) -> Graph:
+    """Drop the nodes that no output depends on. The inputs stay."""
+    needed = set(graph.outputs)
+    kept = []
+    for node in reversed(graph.nodes):
+        if node.out in needed:
+            kept.append(node)
+            needed.update(node.values())
+    if len(kept) == len(graph.nodes):
+        return graph
+    return Graph(graph.inputs, graph.avals, tuple(reversed(kept)), graph.outputs)
+
+
+def cse(graph: Graph) -> Graph:
+    """Merge nodes with equal instruction and operands; operands of commutative operations compare in any order."""
+    seen: dict[tuple[Instr, tuple[Operand, ...]], int] = {}
+    replacement: dict[int, Operand] = {}
+    nodes = []
+    for node in graph.nodes:
+        node = substitute(node, replacement)
+        ins = tuple(sorted(node.ins, key=_operand_order)) if node.op.commutative else node.ins
+        first = seen.setdefault((node.instr, ins), node.out)
+        if first == node.out:
+            nodes.append(node)
+        else:
+            replacement[node.out] = first
+    if not replacement:
+        return graph
+    outputs = tuple(value if value not in replacement else replacement[value] for value in graph.outputs)
+    return Graph(graph.inputs, graph.avals, tuple(nodes), outputs)  # type: ignore[arg-type]
+
+
+def _operand_order(operand: Operand) -> tuple[int, int, str]:
+    return (1, 0, str(operand.key)) if isinstance(operand, Scalar) else (0, operand, "")
+
+
+def toposort(nodes: Iterable[Node], inputs: Iterable[int]) -> tuple[Node, ...]:
+    """Return `nodes` ordered so that every operand is assigned before its use; otherwise keep the given order.
+
+    Raises:
+        GraphError: a cycle, or an operand that nothing assigns.
+    """
+    pending = list(nodes)
+    maker = {node.out: node for node in pending}
+    state = dict.fromkeys(inputs, True)
+    ordered: list[Node] = []
+    for root in pending:
+        stack = [root.out]
+        while stack:
+            value = stack[-1]
+            if state.get(value):
+                stack.pop()
+                continue
+            node = maker.get(value)
+            if node is None:
+                raise GraphError(f"[toposort] expected every operand to be assigned, got %{value}, which nothing assigns.")
+            missing = [x for x in node.values() if not state.get(x)]
+            if not missing:
+                state[value] = True
+                ordered.append(node)
+                stack.pop()
+            elif value in state:
+                raise GraphError(f"[toposort] expected no cycle, got one through %{value}.")
+            else:
+                state[value] = False
+                stack.extend(reversed(missing))
+    return tuple(ordered)
+
+
+def inline(callee: Graph, operands: tuple[int, ...], fresh: int) -> tuple[tuple[Node, ...], tuple[int, ...]]:
+    """Return the callee's nodes on `operands`, with results numbered from `fresh`, and its outputs there."""
+    names = dict(zip(callee.inputs, operands, strict=True))
+    nodes = []
+    for node in callee.nodes:
+        names[node.out] = fresh
+        ins = tuple(names[x] if isinstance(x, int) else x for x in node.ins)
+        nodes.append(Node(node.instr, ins, fresh, node.location))
+        fresh += 1
+    return tuple(nodes), tuple(names[value] for value in callee.outputs)

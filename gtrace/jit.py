@@ -1,0 +1,346 @@
+"""``jit``: capture a function once per kind of arguments, compile it, call it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+import attrs
+import torch
+
+from gtrace import tree
+from gtrace.errors import ArgumentError, message, user_location
+from gtrace.ir.aval import Aval
+from gtrace.ir.graph import Graph
+from gtrace.ir.text import print_graph
+from gtrace.runtime.engine import Entry, Route, engine
+from gtrace.runtime.fx import lower
+from gtrace.runtime.inductor import check_options
+from gtrace.trace.array import Array, evaluate, materialize, wrap, wrap_as
+from gtrace.trace.capture import Captured, capture, replay
+from gtrace.trace.convert import lift, python_scalar
+from gtrace.trace.record import contiguous_strides, thread
+
+
+@attrs.frozen(eq=False)
+class Traced:
+    """A function captured for one kind of arguments: the first stage of compiling it.
+
+    Attributes:
+        graph: the recorded program; its inputs are the dynamic leaves of the arguments, then `constants`.
+        constants: Arrays from outside that the function uses.
+        out_structure: the pytree structure of the result.
+    """
+
+    graph: Graph
+    constants: tuple[Array, ...]
+    out_structure: tree.TreeDef
+    backend: str
+    mode: str
+
+    def lower(self) -> Lowered:
+        """Return the canonical program."""
+        strides = [contiguous_strides(a.shape) for a in self.graph.avals]
+        return Lowered(self, engine.prepare(self.graph, strides, self.backend, self.mode))
+
+
+@attrs.frozen(eq=False)
+class Lowered:
+    """The second stage: the canonical program, not compiled yet."""
+
+    traced: Traced
+    route: Route
+
+    @property
+    def graph(self) -> Graph:
+        """The canonical graph."""
+        entry = self.route.entry
+        return Graph((), (), (), ()) if entry is None else entry.graph
+
+    @property
+    def signature(self) -> str:
+        """The exact signature of the canonical graph; empty if it computes nothing."""
+        return "" if self.route.entry is None else str(self.route.entry.signature)
+
+    def as_text(self) -> str:
+        """Return the canonical graph as text."""
+        return print_graph(self.graph)
+
+    def fx(self) -> torch.fx.GraphModule:
+        """Return the aten-level FX module that the compiler gets."""
+        strides = [contiguous_strides(a.shape) for a in self.graph.avals]
+        return lower(self.graph, strides)[0]
+
+    def compile(self) -> Compiled:
+        """Compile now, in this thread."""
+        if self.route.entry is not None:
+            engine.compile(self.route.entry)
+        return Compiled(self)
+
+
+@attrs.frozen(eq=False)
+class Compiled:
+    """The last stage: callable with arguments of the kind it was traced for."""
+
+    lowered: Lowered
+
+    @property
+    def tier(self) -> str:
+        """How it runs: "compiled", or "failed" when the compiler failed and it is interpreted."""
+        return "compiled" if self.lowered.route.entry is None else self.lowered.route.entry.tier
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        traced = self.lowered.traced
+        leaves = [lift("jit", leaf) for leaf in tree.leaves((args, kwargs))]
+        expected = traced.graph.avals[: len(traced.graph.avals) - len(traced.constants)]
+        got = tuple(leaf.aval for leaf in leaves)
+        if got != expected:
+            raise ArgumentError(message("jit", f"arguments {expected}", str(got), "Trace and compile for these arguments."))
+        tensors = [materialize(x, "jit").contiguous() for x in (*leaves, *traced.constants)]
+        results = engine.call(self.lowered.route, tensors)
+        return traced.out_structure.unflatten(
+            [wrap_as(t, a) for t, a in zip(results, traced.graph.out_avals, strict=True)]
+        )
+
+
+@attrs.define(eq=False)
+class _Variant:
+    """One captured program and its routes by the strides of its inputs."""
+
+    traced: Traced
+    out_avals: tuple[Aval, ...]
+    constants: list[Array]
+    routes: dict[tuple[tuple[int, ...], ...], Route] = attrs.field(factory=dict)
+
+
+class Jitted:
+    """A function that runs as one compiled program; made by `jit`."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        static_argnums: tuple[int, ...],
+        static_argnames: tuple[str, ...],
+        backend: str,
+        mode: str,
+    ) -> None:
+        self.__wrapped__ = function
+        self.__name__ = getattr(function, "__name__", type(function).__name__)
+        self.__doc__ = function.__doc__
+        self._static_argnums = static_argnums
+        self._static_argnames = static_argnames
+        self._backend = backend
+        self._mode = mode
+        self._variants: dict[Hashable, _Variant] = {}
+
+    def __repr__(self) -> str:
+        return f"<jit {self.__name__}>"
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        # a decorated method: the instance is an argument, and must be a pytree
+        return self if instance is None else lambda *args, **kwargs: self(instance, *args, **kwargs)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self._static_argnums or self._static_argnames:
+            args, kwargs, static = self._split(args, kwargs)
+        else:
+            static = None
+        leaves, structure = tree.flatten((args, kwargs) if kwargs else args)
+        avals = []
+        for k, leaf in enumerate(leaves):
+            if leaf.__class__ is not Array:
+                leaves[k] = leaf = self._lift(leaf, args, kwargs, k)
+            avals.append(leaf.aval)
+        key = (structure, static, *avals)
+        variant = self._variants.get(key)
+        if variant is None:
+            variant = self._variants[key] = self._capture(args, kwargs, static, leaves, structure)
+        trace = thread.trace
+        inputs = [*leaves, *variant.constants] if variant.constants else leaves
+        if trace.tape is not None or trace.capture is not None:
+            # seen by a gradient or another capture: its operations are recorded, not run
+            return variant.traced.out_structure.unflatten(replay(variant.traced.graph, inputs))
+        tensors = []
+        for x in inputs:
+            tensor = x._buf
+            tensors.append(materialize(x, "jit") if tensor is None else tensor)
+        strides = tuple([tensor.stride() for tensor in tensors])
+        route = variant.routes.get(strides)
+        if route is None:
+            route = engine.prepare(variant.traced.graph, strides, self._backend, self._mode)
+            if route.entry is not None:
+                engine.compile(route.entry)
+            variant.routes[strides] = route
+        results = engine.call(route, tensors)
+        outputs = [wrap_as(tensor, a) for tensor, a in zip(results, variant.out_avals, strict=True)]
+        return variant.traced.out_structure.unflatten(outputs)
+
+    def trace(self, *args: Any, **kwargs: Any) -> Traced:
+        """Capture the function for arguments like these; returns the first stage."""
+        args, kwargs, static = self._split(args, kwargs)
+        leaves, structure = tree.flatten((args, kwargs) if kwargs else args)
+        leaves = [x if type(x) is Array else self._lift(x, args, kwargs, k) for k, x in enumerate(leaves)]
+        return self._capture(args, kwargs, static, leaves, structure).traced
+
+    def lower(self, *args: Any, **kwargs: Any) -> Lowered:
+        """Capture and canonicalize the function for arguments like these."""
+        return self.trace(*args, **kwargs).lower()
+
+    def entry(self, *args: Any, **kwargs: Any) -> Entry | None:
+        """Return the engine's record of the program for arguments like these; None if it computes nothing."""
+        return self.lower(*args, **kwargs).route.entry
+
+    def _lift(self, leaf: Any, args: Any, kwargs: Any, k: int) -> Array:
+        if python_scalar(leaf) is None and not hasattr(leaf, "dtype"):
+            path = tree.paths((args, kwargs))[k]
+            raise ArgumentError(
+                message("jit", "arrays or numbers as arguments", f"{type(leaf).__name__} at args{path}",
+                        "Name it in static_argnums or static_argnames, or close over it.")
+            )  # fmt: skip
+        return lift("jit", leaf)
+
+    def _split(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any], Hashable]:
+        """Return the dynamic arguments, with None in place of the static ones, and the static ones."""
+        static: list[tuple[int | str, Any]] = []
+        given = list(args)
+        for k in self._static_argnums:
+            if -len(args) <= k < len(args):
+                static.append((k % len(args), args[k]))
+                given[k] = None
+        names = [name for name in self._static_argnames if name in kwargs]
+        static += [(name, kwargs[name]) for name in names]
+        for where, value in static:
+            try:
+                hash(value)
+            except TypeError:
+                raise ArgumentError(
+                    message("jit", "hashable static arguments", f"{type(value).__name__} for {where!r}", "Make it a tuple, or dynamic.")
+                ) from None
+        return tuple(given), {**kwargs, **dict.fromkeys(names)}, tuple(static)
+
+    def _capture(
+        self, args: Any, kwargs: Any, static: Any, leaves: Sequence[Array], structure: tree.TreeDef
+    ) -> _Variant:
+        def run(inputs: Sequence[Array]) -> tuple[list[Array], tree.TreeDef]:
+            rebuilt = structure.unflatten(inputs)
+            positional, keywords = rebuilt if kwargs else (rebuilt, {})
+            positional, keywords = list(positional), dict(keywords)
+            for where, value in static or ():
+                if isinstance(where, int):
+                    positional[where] = value
+                else:
+                    keywords[where] = value
+            outputs, out_structure = tree.flatten(self.__wrapped__(*positional, **keywords))
+            return [_output(x) for x in outputs], out_structure
+
+        name = f"jit({self.__name__}) called at {user_location()}"
+        captured: Captured = capture(run, [x.aval for x in leaves], name)
+        traced = Traced(captured.graph, captured.constants, captured.result, self._backend, self._mode)
+        return _Variant(traced, captured.graph.out_avals, list(captured.constants))
+
+
+def _output(x: Any) -> Array:
+    if type(x) is not Array and python_scalar(x) is None and not hasattr(x, "dtype"):
+        raise ArgumentError(
+            message("jit", "arrays or numbers as results", type(x).__name__, "Return arrays in dicts, lists and tuples.")
+        )
+    return lift("jit", x)
+
+
+def jit(
+    f: Callable[..., Any] | None = None,
+    *,
+    static_argnums: int | Sequence[int] = (),
+    static_argnames: str | Sequence[str] = (),
+    backend: str = "inductor",
+    mode: str = "default",
+) -> Any:
+    """Return `f` as one compiled program; usable as a decorator, with or without options.
+
+    The function is run once for each kind of arguments (pytree structure, shapes, dtypes, static values) on placeholders
+    that have no value; what it records is compiled at once. Functions that record the same program share one compiled
+    form, whoever made them.
+
+    Args:
+        static_argnums, static_argnames: arguments that are Python values, hashable; each value is traced anew.
+        backend: any name in ``torch.compiler.list_backends()``.
+        mode: "default", "reduce-overhead" or "max-autotune".
+
+    Raises:
+        ArgumentError: options that do not exist.
+        ConcretizationError: (when called) the function looks at the value of a placeholder.
+
+    >>> import gtrace as gt
+    >>> @gt.jit
+    ... def f(x):
+    ...     return {"double": x * 2, "sum": x.sum()}
+    >>> f(gt.array([1., 2.]))
+    {'double': Array([2., 4.], dtype=float32), 'sum': Array(3., dtype=float32)}
+    """
+    check_options(backend, mode)
+    numbers = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
+    names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
+    if f is None:
+        return lambda g: jit(g, static_argnums=numbers, static_argnames=names, backend=backend, mode=mode)
+    if not callable(f):
+        raise ArgumentError(message("jit", "a function", type(f).__name__, "Pass a callable."))
+    if numbers or names:
+        numbers, names = _both_ways(f, numbers, names)
+    return Jitted(f, numbers, names, backend, mode)
+
+
+def _both_ways(
+    f: Callable[..., Any], numbers: tuple[int, ...], names: tuple[str, ...]
+) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """Complete static positions by their names and names by their positions, as far as the function has a signature.
+
+    Raises:
+        ArgumentError: a position or name that the function does not have.
+    """
+    try:
+        parameters = list(inspect.signature(f).parameters.values())
+    except (TypeError, ValueError):
+        return numbers, names
+    positional = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    flexible = any(p.kind is p.VAR_POSITIONAL for p in parameters)
+    keywords = any(p.kind is p.VAR_KEYWORD for p in parameters)
+    for k in numbers:
+        if not flexible and not -len(positional) <= k < len(positional):
+            raise ArgumentError(message("jit", f"static_argnums below {len(positional)}", str(k), "Count from 0."))
+    for name in names:
+        if not keywords and name not in [p.name for p in parameters]:
+            raise ArgumentError(message("jit", f"static_argnames among {positional}", repr(name), "Check the name."))
+    all_numbers = {*numbers, *(positional.index(name) for name in names if name in positional)}
+    all_names = {*names, *(positional[k] for k in numbers if -len(positional) <= k < len(positional))}
+    return tuple(sorted(all_numbers)), tuple(sorted(all_names))
+
+
+def eval(*trees: Any) -> Any:  # noqa: A001 - the name of the operation in the public surface
+    """Compute the arrays of the given pytrees now; returns them (the one, or a tuple).
+
+    >>> import gtrace as gt
+    >>> gt.eval(gt.ones(2) + 1)
+    Array([2., 2.], dtype=float32)
+    """
+    evaluate([leaf for leaf in tree.leaves(trees) if type(leaf) is Array], "eval")
+    return trees[0] if len(trees) == 1 else trees
+
+
+def make_graph(f: Callable[..., Any]) -> Callable[..., Graph]:
+    """Return a function that records `f` for arguments like the given ones and returns the graph, unchanged.
+
+    >>> import gtrace as gt
+    >>> print(gt.make_graph(lambda x: (x + 1).sum())(gt.ones(2)))
+    graph(%0: f32[2]) {
+      %2: f32[2] = add(%0, 1.0:f32[]~)
+      %3: f32[] = sum(%2) {axes=(0,), keepdims=False}
+      return %3
+    }
+    """
+    jitted = jit(f)
+
+    def wrapped(*args: Any, **kwargs: Any) -> Graph:
+        return jitted.trace(*args, **kwargs).graph
+
+    return wrapped

@@ -1,0 +1,206 @@
+"""Roll, pad, tile, repeat, tril and triu: elements rearranged, with constants around them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy
+import torch
+
+from gtrace.errors import ArgumentError, ShapeError, message
+from gtrace.ir.aval import Aval
+from gtrace.ir.op import BadSample, Sample, define
+from gtrace.ops.index import constant_array, index_axis
+from gtrace.ops.promote import cast
+from gtrace.ops.samples import uniform
+from gtrace.ops.shape import (
+    as_int,
+    as_shape,
+    broadcast_to,
+    constant,
+    expand_dims,
+    normalize_axis,
+    ravel,
+    reshape,
+    slice_bounds,
+    slice_update,
+    sum_to,
+    update_impl,
+)
+from gtrace.trace.array import Array, bind
+from gtrace.trace.convert import lift, python_scalar, scalar_operand
+
+
+_roll = define(
+    "roll", lambda x, shifts, axes: torch.roll(x, shifts, axes), params=("shifts", "axes"),
+    vjp=lambda ct, needed, x, out, shifts, axes: (bind(_roll, (ct,), (tuple(-s for s in shifts), axes)),),
+    samples=lambda: [Sample((uniform(-2, 2, 3, 4), 1, 0)), Sample((uniform(-2, 2, 3, 4), (1, -2), (0, 1)))],
+    reference=numpy.roll, user=lambda x, shift, axis: roll(x, shift, axis),
+)  # fmt: skip
+
+
+def roll(x: Any, shift: Any, axis: Any = None) -> Array:
+    """Return x shifted by `shift` places along `axis`, around the end; None shifts the flattened array.
+
+    >>> import gtrace as gt
+    >>> gt.roll(gt.arange(4), 1)
+    Array([3, 0, 1, 2], dtype=int64)
+    """
+    x = lift("roll", x)
+    if axis is None:
+        return reshape(roll(ravel(x), shift, 0), x.shape)
+    axes = tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)
+    shifts = tuple(shift) if isinstance(shift, (tuple, list)) else (shift,) * len(axes)
+    if len(shifts) != len(axes):
+        raise ShapeError(message("roll", "as many shifts as axes", f"{shifts} and {axes}", "Pass one shift for each axis."))
+    places = tuple(normalize_axis("roll", a, x.ndim) for a in axes)
+    return bind(_roll, (x,), (tuple(as_int("roll", "shift", s) for s in shifts), places))
+
+
+def _pad_impl(x: torch.Tensor, value: torch.Tensor, widths: tuple[tuple[int, int], ...]) -> torch.Tensor:
+    shape = [n + a + b for n, (a, b) in zip(x.shape, widths, strict=True)]
+    bounds = tuple((a, a + n, 1) for n, (a, _) in zip(x.shape, widths, strict=True))
+    return update_impl(value.to(x.device).expand(shape).clone(), x, bounds) if shape else x.clone()
+
+
+def _pad_vjp(ct: Array, needed: Any, x: Array, value: Any, out: Array, widths: Any) -> tuple[Array | None, Array | None]:
+    bounds = tuple((a, a + n, 1) for n, (a, _) in zip(x.aval.shape, widths, strict=True))
+    into_value = None
+    if needed[1]:
+        zeros = constant(0.0, x.aval)
+        into_value = bind(sum_to, (slice_update(ct, zeros, bounds),), ((),))
+    return slice_bounds(ct, bounds), into_value
+
+
+_pad = define(
+    "pad", _pad_impl, params=("widths",), arity=2, vjp=_pad_vjp,
+    samples=lambda: [Sample((uniform(-2, 2, 2, 3), ((1, 0), (0, 2)))), Sample((uniform(-2, 2, 3), 1, "constant", 2.5))],
+    errors=lambda: [BadSample((numpy.ones(3), -1), {}, ShapeError, r"widths")],
+    user=lambda x, widths, mode="constant", value=0.0: pad(x, widths, mode, value),
+)  # fmt: skip
+
+_PAD_MODES = ("constant", "edge", "reflect", "symmetric", "wrap")
+
+
+def pad(x: Any, pad_width: Any, mode: str = "constant", constant_values: Any = 0) -> Array:
+    """Return x with elements added around it.
+
+    Args:
+        pad_width: an int for every side, (before, after) for every axis, or such a pair for each axis.
+        mode: "constant", or, as in NumPy, "edge", "reflect", "symmetric" or "wrap".
+        constant_values: a number or 0-d array.
+
+    Raises:
+        ShapeError: negative widths, or pairs that do not match the axes.
+
+    >>> import gtrace as gt
+    >>> gt.pad(gt.array([1., 2.]), (1, 2))
+    Array([0., 1., 2., 0., 0.], dtype=float32)
+    """
+    x = lift("pad", x)
+    try:
+        widths = numpy.broadcast_to(numpy.asarray(pad_width), (x.ndim, 2)) if x.ndim else numpy.zeros((0, 2), int)
+    except ValueError:
+        widths = numpy.array([[-1, -1]])
+    if widths.dtype.kind not in "iu" or (widths < 0).any():
+        raise ShapeError(message("pad", "widths >= 0, one pair an axis", f"{pad_width!r} for {x.aval!r}", "Pass ((before, after), ...)."))
+    if mode not in _PAD_MODES:
+        raise ArgumentError(message("pad", f"a mode among {', '.join(_PAD_MODES)}", repr(mode), "Use one of them."))
+    pairs = tuple((int(a), int(b)) for a, b in widths)
+    if mode == "constant":
+        if python_scalar(constant_values) is not None and type(constant_values) is not Array:
+            value: Any = scalar_operand("pad", python_scalar(constant_values), x.aval.dtype, x.aval.device)  # type: ignore[arg-type]
+        else:
+            value = cast(lift("pad", constant_values), x.aval.dtype)
+        return bind(_pad, (x, value), (pairs,))
+    for axis, (before, after) in enumerate(pairs):
+        if before or after:
+            places = numpy.pad(numpy.arange(x.shape[axis]), (before, after), mode=mode)  # type: ignore[call-overload]
+            x = take_constant(x, places, axis)
+    return x
+
+
+def take_constant(x: Array, places: numpy.ndarray, axis: int) -> Array:
+    """Return the slices of x at places known while recording."""
+    return index_axis(x, constant_array(numpy.ascontiguousarray(places, dtype=numpy.int64), x.aval.device), axis)
+
+
+def tile(x: Any, reps: Any) -> Array:
+    """Return x repeated as a whole, `reps` times along each axis.
+
+    >>> import gtrace as gt
+    >>> gt.tile(gt.array([1, 2]), 2)
+    Array([1, 2, 1, 2], dtype=int64)
+    """
+    x = lift("tile", x)
+    counts = as_shape("tile", reps)
+    ndim = max(len(counts), x.ndim)
+    counts = (1,) * (ndim - len(counts)) + counts
+    sizes = (1,) * (ndim - x.ndim) + x.shape
+    if any(n < 0 for n in counts):
+        raise ShapeError(message("tile", "repetitions >= 0", str(counts), "Pass non-negative integers."))
+    spread = reshape(x, tuple(n for size in sizes for n in (1, size)))
+    spread = broadcast_to(spread, tuple(n for c, size in zip(counts, sizes, strict=True) for n in (c, size)))
+    return reshape(spread, tuple(c * n for c, n in zip(counts, sizes, strict=True)))
+
+
+def repeat(x: Any, repeats: Any, axis: int | None = None) -> Array:
+    """Return x with each element repeated along `axis` (None: of the flattened array).
+
+    Args:
+        repeats: an int, or one int for each element of the axis.
+
+    >>> import gtrace as gt
+    >>> gt.repeat(gt.array([1, 2]), 2)
+    Array([1, 1, 2, 2], dtype=int64)
+    """
+    x = lift("repeat", x)
+    if axis is None:
+        x, axis = ravel(x), 0
+    axis = normalize_axis("repeat", axis, x.ndim)
+    counts = numpy.asarray(repeats)
+    if counts.dtype.kind not in "iu" or (counts < 0).any() or counts.ndim > 1 or counts.size not in (1, x.shape[axis]):
+        raise ShapeError(message("repeat", "an integer >= 0, or one for each element", repr(repeats), "Pass an int."))
+    if counts.size != 1:
+        places = numpy.repeat(numpy.arange(x.shape[axis]), counts)
+        return take_constant(x, places, axis)
+    count = int(counts.reshape(()))
+    spread = expand_dims(x, axis + 1)
+    spread = broadcast_to(spread, (*x.shape[: axis + 1], count, *x.shape[axis + 1 :]))
+    return reshape(spread, (*x.shape[:axis], x.shape[axis] * count, *x.shape[axis + 1 :]))
+
+
+# -- triangles
+
+
+def _check_matrix(avals: tuple[Aval, ...], k: int) -> None:
+    if len(avals[0].shape) < 2:
+        raise ShapeError(message("tril/triu", "at least two dimensions", repr(avals[0]), "Use expand_dims first."))
+
+
+def _triangle_samples() -> list[Sample]:
+    return [Sample((uniform(-2, 2, 3, 4), k)) for k in (0, 1, -1)]
+
+
+_tril = define(
+    "tril", lambda x, k: torch.tril(x, k), params=("k",), check=_check_matrix,
+    vjp=lambda ct, needed, x, out, k: (bind(_tril, (ct,), (k,)),), samples=_triangle_samples,
+    errors=lambda: [BadSample((numpy.ones(3),), {}, ShapeError, r"two dimensions")],
+    reference=numpy.tril, user=lambda x, k=0: tril(x, k),
+)  # fmt: skip
+_triu = define(
+    "triu", lambda x, k: torch.triu(x, k), params=("k",), check=_check_matrix,
+    vjp=lambda ct, needed, x, out, k: (bind(_triu, (ct,), (k,)),), samples=_triangle_samples,
+    errors=lambda: [BadSample((numpy.ones(3),), {}, ShapeError, r"two dimensions")],
+    reference=numpy.triu, user=lambda x, k=0: triu(x, k),
+)  # fmt: skip
+
+
+def tril(x: Any, k: int = 0) -> Array:
+    """Return x with zeros above diagonal `k` of its last two axes."""
+    return bind(_tril, (lift("tril", x),), (as_int("tril", "k", k),))
+
+
+def triu(x: Any, k: int = 0) -> Array:
+    """Return x with zeros below diagonal `k` of its last two axes."""
+    return bind(_triu, (lift("triu", x),), (as_int("triu", "k", k),))

@@ -1,0 +1,298 @@
+"""Making arrays: from data outside, and as part of the program."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy
+import torch
+
+from gtrace.errors import ArgumentError, ShapeError, message
+from gtrace.ir.aval import DTYPES, FLOATS, LONG, SHORT, as_device
+from gtrace.ir.op import Sample, define
+from gtrace.ops.elementwise import add, equal
+from gtrace.ops.promote import cast
+from gtrace.ops.shape import as_int, as_shape, broadcast_to, expand_dims, full_like_scalar, reshape, stack
+from gtrace.trace.array import Array, bind, materialize, wrap
+from gtrace.trace.convert import (
+    DEFAULT,
+    as_dtype,
+    check_cast,
+    from_dlpack,
+    from_numpy,
+    from_torch,
+    lift,
+    python_scalar,
+    to_tensor,
+)
+
+_CREATES = "it has no operand"
+
+
+def array(obj: Any, dtype: Any = None, device: Any = None) -> Array:
+    """Return a new array of `obj`, copied: later changes to `obj` are not seen.
+
+    Args:
+        obj: a number, nested lists of numbers or Arrays, a NumPy array, a torch tensor, or an Array.
+        dtype: None keeps the dtype of arrays and gives bool, int64 or float32 for Python scalars.
+        device: None keeps the device of arrays; otherwise the CPU.
+
+    Raises:
+        ShapeError: ragged lists.
+        DtypeError: not numbers, an unsupported dtype, or NaN and out-of-range values for an integer dtype.
+
+    >>> import gtrace as gt
+    >>> gt.array([[1, 2], [3, 4]], dtype=gt.float32)
+    Array([[1., 2.],
+           [3., 4.]], dtype=float32)
+    """
+    if isinstance(obj, numpy.ndarray):
+        obj = obj.copy()
+    elif isinstance(obj, torch.Tensor):
+        obj = obj.detach().clone()
+    return asarray(obj, dtype=dtype, device=device)
+
+
+def asarray(obj: Any, dtype: Any = None, device: Any = None) -> Array:
+    """Return `obj` as an array, sharing memory with NumPy arrays and torch tensors where no conversion is needed.
+
+    Do not write to a buffer handed in: the Array would change with it. ``gt.array`` copies. The arguments and errors
+    are those of ``gt.array``.
+
+    >>> import gtrace as gt
+    >>> gt.asarray(2.5)
+    Array(2.5, dtype=float32)
+    """
+    target = None if dtype is None else as_dtype(dtype)
+    place = None if device is None else as_device(device)
+    if type(obj) is Array:
+        out = obj
+    elif isinstance(obj, torch.Tensor):
+        out = from_torch(obj)
+    elif isinstance(obj, numpy.ndarray):
+        if target is not None:
+            check_cast(obj, target)
+        out = from_numpy(obj)
+    elif python_scalar(obj) is not None or (isinstance(obj, (list, tuple, range)) and not _holds_arrays(obj)):
+        scalar = python_scalar(obj)
+        default = None if isinstance(obj, (list, tuple, range)) else DEFAULT[type(scalar)]
+        if isinstance(obj, numpy.generic):
+            default = as_dtype(obj.dtype)
+        return wrap(to_tensor(obj, target or default, place or as_device(None)))
+    elif isinstance(obj, (list, tuple)):
+        out = stack([asarray(x) for x in obj])
+    elif hasattr(obj, "__dlpack__"):
+        out = from_dlpack(obj)
+    elif hasattr(obj, "__array__"):
+        out = from_numpy(numpy.asarray(obj))
+    else:
+        raise ArgumentError(
+            message("array", "numbers, nested lists, or a NumPy or torch array", type(obj).__name__, "Convert it first.")
+        )
+    if target is not None:
+        out = cast(out, target)
+    return out if place is None else to_device(out, place)
+
+
+def _holds_arrays(obj: Any) -> bool:
+    stack_ = list(obj)
+    while stack_:
+        item = stack_.pop()
+        if isinstance(item, (Array, torch.Tensor, numpy.ndarray)):
+            return True
+        if isinstance(item, (list, tuple)):
+            stack_.extend(item)
+    return False
+
+
+def astype(x: Any, dtype: Any) -> Array:
+    """Return x converted to `dtype`. Floats lose their fraction when they become integers.
+
+    NaN and infinities have no integer value: the result there is unspecified, as in NumPy and torch; ``gt.array`` with
+    an integer dtype refuses them.
+
+    >>> import gtrace as gt
+    >>> gt.astype(gt.array([1.5, -1.5]), gt.int32)
+    Array([ 1, -1], dtype=int32)
+    """
+    return cast(lift("astype", x), as_dtype(dtype))
+
+
+def to_device(x: Array, device: Any) -> Array:
+    """Return x on `device`. The value is computed now and copied if it lives elsewhere."""
+    place = as_device(device)
+    return x if x.aval.device == place else wrap(materialize(x, "device").to(place))
+
+
+# -- constants
+
+
+def full(shape: Any, fill_value: Any, dtype: Any = None, device: Any = None) -> Array:
+    """Return an array of one value.
+
+    Raises:
+        DtypeError: the value does not fit the dtype.
+
+    >>> import gtrace as gt
+    >>> gt.full((2,), 7)
+    Array([7, 7], dtype=int64)
+    """
+    value = python_scalar(fill_value)
+    sizes = as_shape("full", shape)
+    if any(n < 0 for n in sizes):
+        raise ShapeError(message("full", "sizes >= 0", str(sizes), "Pass non-negative integers."))
+    if value is None or type(fill_value) is Array:
+        from_array = lift("full", fill_value)
+        out = from_array if dtype is None else cast(from_array, as_dtype(dtype))
+        return broadcast_to(out, sizes)
+    kind = DEFAULT[type(value)] if dtype is None else as_dtype(dtype)
+    if kind not in FLOATS and isinstance(value, float):
+        check_cast(numpy.array(value), kind)
+    return full_like_scalar(value, kind, sizes, as_device(device))
+
+
+def zeros(shape: Any, dtype: Any = None, device: Any = None) -> Array:
+    """Return an array of zeros, float32 by default.
+
+    >>> import gtrace as gt
+    >>> gt.zeros(2)
+    Array([0., 0.], dtype=float32)
+    """
+    return full(shape, 0, dtype or torch.float32, device)
+
+
+def ones(shape: Any, dtype: Any = None, device: Any = None) -> Array:
+    """Return an array of ones, float32 by default."""
+    return full(shape, 1, dtype or torch.float32, device)
+
+
+def empty(shape: Any, dtype: Any = None, device: Any = None) -> Array:
+    """Return an array whose values nobody should rely on (they are zeros: results never depend on stray memory)."""
+    return zeros(shape, dtype, device)
+
+
+def full_like(x: Any, fill_value: Any, dtype: Any = None) -> Array:
+    """Return an array of one value with the shape, and unless given the dtype, of x."""
+    x = lift("full_like", x)
+    return full(x.shape, fill_value, dtype or x.dtype, x.device)
+
+
+def zeros_like(x: Any, dtype: Any = None) -> Array:
+    """Return zeros with the shape, and unless given the dtype, of x."""
+    return full_like(x, 0, dtype)
+
+
+def ones_like(x: Any, dtype: Any = None) -> Array:
+    """Return ones with the shape, and unless given the dtype, of x."""
+    return full_like(x, 1, dtype)
+
+
+def empty_like(x: Any, dtype: Any = None) -> Array:
+    """Return an array with the shape, and unless given the dtype, of x, whose values nobody should rely on."""
+    return full_like(x, 0, dtype)
+
+
+# -- ranges
+
+
+def _arange_impl(start: float, stop: float, step: float, dtype: str, device: str) -> torch.Tensor:
+    return torch.arange(start, stop, step, dtype=DTYPES[dtype], device=device)
+
+
+_arange = define(
+    "arange", _arange_impl, params=("start", "stop", "step", "dtype", "device"), arity=0, nondiff=_CREATES,
+    samples=lambda: [Sample((5,)), Sample((2, 9, 3)), Sample((1.0, 0.0, -0.25)), Sample((0,))],
+    reference=numpy.arange, user=lambda *args: arange(*args),
+)  # fmt: skip
+
+
+def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None, device: Any = None) -> Array:
+    """Return numbers from `start` (0 if only one is given) up to but without `stop`.
+
+    >>> import gtrace as gt
+    >>> gt.arange(1, 7, 2)
+    Array([1, 3, 5], dtype=int64)
+    """
+    if stop is None:
+        start, stop = 0, start
+    values = [_number("arange", v) for v in (start, stop, step)]
+    if values[2] == 0 or not all(math.isfinite(v) for v in values):
+        raise ArgumentError(message("arange", "finite bounds and a step other than 0", str(values), "Check the bounds."))
+    kind = torch.float32 if any(isinstance(v, float) for v in values) else torch.int64
+    if dtype is not None:
+        kind = as_dtype(dtype)
+    if (values[1] - values[0]) / values[2] <= 0:
+        values[1] = values[0]
+    return bind(_arange, (), (*values, SHORT[kind], str(as_device(device))))
+
+
+def _number(op: str, value: Any) -> int | float:
+    number = python_scalar(value.item() if type(value) is Array else value)
+    if number is None:
+        raise ArgumentError(message(op, "a number", type(value).__name__, "Pass a Python number."))
+    return int(number) if isinstance(number, bool) else number
+
+
+def _linspace_impl(start: float, stop: float, num: int, endpoint: bool, dtype: str, device: str) -> torch.Tensor:
+    if endpoint or num == 0:
+        return torch.linspace(start, stop, num, dtype=DTYPES[dtype], device=device)
+    return torch.linspace(start, stop, num + 1, dtype=DTYPES[dtype], device=device)[:-1]
+
+
+_linspace = define(
+    "linspace", _linspace_impl, params=("start", "stop", "num", "endpoint", "dtype", "device"), arity=0,
+    nondiff=_CREATES, samples=lambda: [Sample((0.0, 1.0, 5)), Sample((2.0, -1.0, 4), {"endpoint": False})],
+    reference=numpy.linspace, user=lambda *args, **kw: linspace(*args, **kw),
+)  # fmt: skip
+
+
+def linspace(
+    start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: Any = None, device: Any = None
+) -> Array:
+    """Return `num` evenly spaced numbers from `start` to `stop`, which is included unless `endpoint` is False.
+
+    >>> import gtrace as gt
+    >>> gt.linspace(0, 1, 3)
+    Array([0. , 0.5, 1. ], dtype=float32)
+    """
+    count = as_int("linspace", "num", num)
+    if count < 0:
+        raise ShapeError(message("linspace", "num >= 0", str(count), "Pass a non-negative integer."))
+    kind = torch.float32 if dtype is None else as_dtype(dtype)
+    a, b = float(_number("linspace", start)), float(_number("linspace", stop))
+    if kind not in FLOATS:
+        exact = bind(_linspace, (), (a, b, count, bool(endpoint), "f64", str(as_device(device))))
+        return cast(exact, kind)
+    return bind(_linspace, (), (a, b, count, bool(endpoint), SHORT[kind], str(as_device(device))))
+
+
+def eye(n_rows: int, n_cols: int | None = None, k: int = 0, dtype: Any = None, device: Any = None) -> Array:
+    """Return a matrix with ones on diagonal `k` and zeros elsewhere.
+
+    >>> import gtrace as gt
+    >>> gt.eye(2)
+    Array([[1., 0.],
+           [0., 1.]], dtype=float32)
+    """
+    rows = expand_dims(arange(as_int("eye", "n_rows", n_rows), device=device), 1)
+    columns = arange(as_int("eye", "n_cols", n_rows if n_cols is None else n_cols), device=device)
+    return cast(equal(add(rows, as_int("eye", "k", k)), columns), torch.float32 if dtype is None else as_dtype(dtype))
+
+
+def one_hot(x: Any, num_classes: int, dtype: Any = None, axis: int = -1) -> Array:
+    """Return, for each integer of x, a vector with a one at that place; zeros for places outside.
+
+    >>> import gtrace as gt
+    >>> gt.one_hot(gt.array([0, 2]), 3)
+    Array([[1., 0., 0.],
+           [0., 0., 1.]], dtype=float32)
+    """
+    x = lift("one_hot", x)
+    if x.aval.floating:
+        raise ArgumentError(message("one_hot", "integers", f"{LONG[x.dtype]}", "Use x.astype(gt.int64)."))
+    classes = arange(as_int("one_hot", "num_classes", num_classes), device=x.device)
+    ndim = x.ndim + 1
+    place = axis % ndim
+    spread = reshape(classes, tuple(-1 if k == place else 1 for k in range(ndim)))
+    return cast(equal(expand_dims(x, place), spread), torch.float32 if dtype is None else as_dtype(dtype))

@@ -1,0 +1,470 @@
+"""Elementwise operations: each is one declaration, with its derivative as partials."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy
+import torch
+
+from gtrace.errors import DtypeError, ShapeError, message
+from gtrace.ir.aval import FLOATS, Aval
+from gtrace.ir.op import Sample, define
+from gtrace.ops.promote import binary, cast, promote, unary
+from gtrace.ops.samples import (
+    binary_booleans,
+    binary_floats,
+    binary_integers,
+    both,
+    floats_refused,
+    shapes_differ,
+    unary_floats,
+    unary_integers,
+    uniform,
+)
+from gtrace.trace.array import Array, bind
+from gtrace.trace.convert import lift, python_scalar
+
+_STEP = "piecewise constant: the derivative is zero wherever it exists"
+_TRUTH = "the result is a truth value or an integer"
+
+
+def broadcasts(avals: tuple[Aval, ...], **_: Any) -> None:
+    """Refuse shapes that do not broadcast.
+
+    Raises:
+        ShapeError: with the shapes.
+    """
+    try:
+        numpy.broadcast_shapes(*[a.shape for a in avals])
+    except ValueError:
+        got = " and ".join(map(repr, avals))
+        raise ShapeError(
+            message("broadcast", "shapes that broadcast", got, "Sizes must be equal or 1, counted from the right.")
+        ) from None
+
+
+def integers_only(avals: tuple[Aval, ...], **_: Any) -> None:
+    """Refuse floating operands.
+
+    Raises:
+        DtypeError: with the operands.
+    """
+    if any(a.dtype in FLOATS for a in avals):
+        got = " and ".join(map(repr, avals))
+        raise DtypeError(message("bitwise", "integer or boolean operands", got, "Use x.astype(gt.int64)."))
+
+
+# -- arithmetic
+
+neg = unary("neg", torch.neg, "Return -x.", floating=False, partials=(lambda x, out: -1,), samples=unary_floats(),
+            reference=numpy.negative)  # fmt: skip
+add = binary(
+    "add",
+    torch.add,
+    """Return x + y.
+
+    >>> import gtrace as gt
+    >>> gt.add(gt.array([1., 2.]), 1)
+    Array([2., 3.], dtype=float32)
+    """,
+    commutative=True,
+    check=broadcasts,
+    partials=(lambda x, y, out: 1, lambda x, y, out: 1),
+    samples=both(binary_floats(), binary_integers()),
+    errors=shapes_differ,
+    reference=numpy.add,
+)
+subtract = binary(
+    "sub", torch.sub, "Return x - y.", check=broadcasts, partials=(lambda x, y, out: 1, lambda x, y, out: -1),
+    samples=both(binary_floats(), binary_integers()), errors=shapes_differ, reference=numpy.subtract,
+)  # fmt: skip
+multiply = binary(
+    "mul", torch.mul, "Return x * y.", commutative=True, check=broadcasts,
+    partials=(lambda x, y, out: y, lambda x, y, out: x),
+    samples=both(binary_floats(), binary_integers()), errors=shapes_differ, reference=numpy.multiply,
+)  # fmt: skip
+divide = binary(
+    "div", torch.div, "Return x / y, floating for any dtype.", floating=True, check=broadcasts,
+    partials=(lambda x, y, out: reciprocal(y), lambda x, y, out: neg(divide(out, y))),
+    samples=both(binary_floats(low2=0.5), binary_integers(low2=1)), errors=shapes_differ,
+)  # fmt: skip
+floor_divide = binary(
+    "floor_divide", torch.floor_divide, "Return the floor of x / y. Integers divided by zero raise when run.",
+    check=broadcasts, nondiff=_STEP, samples=both(binary_floats(low2=0.5), binary_integers(low2=1)),
+    errors=shapes_differ, reference=numpy.floor_divide,
+)  # fmt: skip
+remainder = binary(
+    "remainder", torch.remainder, "Return x - floor(x / y) * y, with the sign of y.", check=broadcasts,
+    partials=(lambda x, y, out: 1, lambda x, y, out: neg(floor_divide(x, y))),
+    samples=both(binary_floats(low2=0.5), binary_integers(low2=1)), errors=shapes_differ, reference=numpy.remainder,
+)  # fmt: skip
+maximum = binary(
+    "maximum", torch.maximum, "Return the larger of x and y; NaN if either is NaN.", commutative=True,
+    check=broadcasts, partials=(lambda x, y, out: _wins(x, y, greater), lambda x, y, out: _wins(y, x, greater)),
+    samples=both(binary_floats(), binary_integers()), errors=shapes_differ, reference=numpy.maximum,
+)  # fmt: skip
+minimum = binary(
+    "minimum", torch.minimum, "Return the smaller of x and y; NaN if either is NaN.", commutative=True,
+    check=broadcasts, partials=(lambda x, y, out: _wins(x, y, less), lambda x, y, out: _wins(y, x, less)),
+    samples=both(binary_floats(), binary_integers()), errors=shapes_differ, reference=numpy.minimum,
+)  # fmt: skip
+
+
+def _wins(x: Any, y: Any, beats: Any) -> Array:
+    """The share of the derivative that goes to `x`: all, none, or half of it at a tie."""
+    return where(beats(x, y), 1.0, where(equal(x, y), 0.5, 0.0))
+
+
+def _integer_power(x: torch.Tensor, y: int) -> torch.Tensor:
+    return torch.pow(x, y)
+
+
+def _integer_power_samples() -> list[Sample]:
+    return [Sample((uniform(-2, 2, 3, 4), y)) for y in (2, 3, 0, 1)] + [Sample((uniform(0.5, 2, 4), -2))]
+
+
+_integer_pow = define(
+    "integer_pow",
+    _integer_power,
+    params=("y",),
+    elementwise=True,
+    partials=(lambda x, out, y: multiply(power(x, y - 1), float(y)) if y else multiply(x, 0.0),),
+    samples=_integer_power_samples,
+    user=lambda x, y: power(x, y),
+)
+_pow = binary(
+    "pow",
+    torch.pow,
+    "Return x ** y for arrays x and y.",
+    check=broadcasts,
+    partials=(
+        lambda x, y, out: multiply(y, _pow(x, subtract(y, 1.0))),
+        # d/dy x**y = x**y log x, and 0 where x is 0, as the limit from the right for y > 0
+        lambda x, y, out: multiply(out, where(equal(x, 0.0), 0.0, log(where(equal(x, 0.0), 1.0, x)))),
+    ),
+    samples=binary_floats(low=0.5),
+    errors=shapes_differ,
+    reference=numpy.power,
+)
+
+
+def power(x: Any, y: Any) -> Array:
+    """Return x ** y. A Python integer exponent stays part of the program, so that x ** 2 is a square.
+
+    >>> import gtrace as gt
+    >>> gt.power(gt.array([1., 2., 3.]), 2)
+    Array([1., 4., 9.], dtype=float32)
+    """
+    if isinstance(y, int) and not isinstance(y, bool) and python_scalar(x) is None:
+        base = lift("pow", x)
+        if y < 0 and not base.aval.floating:
+            raise DtypeError(
+                message("pow", "an exponent >= 0 for integers", str(y), "Use x.astype(gt.float32) ** y.")
+            )
+        (base,) = promote("pow", cast(base, torch.int64) if base.aval.dtype is torch.bool else base)  # type: ignore[assignment]
+        return bind(_integer_pow, (base,), (y,))
+    return _pow(x, y)
+
+
+# -- rounding and signs
+
+absolute = unary("abs", torch.abs, "Return |x|.", floating=False, partials=(lambda x, out: sign(x),),
+                 samples=unary_floats(), reference=numpy.abs)  # fmt: skip
+sign = unary("sign", torch.sign, "Return -1, 0 or 1 by the sign of x.", floating=False, nondiff=_STEP,
+             samples=unary_floats(), reference=numpy.sign)  # fmt: skip
+floor = unary("floor", torch.floor, "Return the largest integer <= x.", floating=False, nondiff=_STEP,
+              samples=unary_floats(), reference=numpy.floor)  # fmt: skip
+ceil = unary("ceil", torch.ceil, "Return the smallest integer >= x.", floating=False, nondiff=_STEP,
+             samples=unary_floats(), reference=numpy.ceil)  # fmt: skip
+trunc = unary("trunc", torch.trunc, "Return x without its fraction.", floating=False, nondiff=_STEP,
+              samples=unary_floats(), reference=numpy.trunc)  # fmt: skip
+rint = unary("round", torch.round, "Return the nearest integer, halves to even.", floating=False, nondiff=_STEP,
+             samples=unary_floats(), reference=numpy.round)  # fmt: skip
+
+# -- exponentials and logarithms
+
+exp = unary("exp", torch.exp, "Return e ** x.", partials=(lambda x, out: out,), samples=unary_floats(),
+            reference=numpy.exp)  # fmt: skip
+expm1 = unary("expm1", torch.expm1, "Return e ** x - 1, exact for small x.", partials=(lambda x, out: add(out, 1.0),),
+              samples=unary_floats(), reference=numpy.expm1)  # fmt: skip
+log = unary("log", torch.log, "Return the natural logarithm.", partials=(lambda x, out: reciprocal(x),),
+            samples=unary_floats(0.5, 3.0), reference=numpy.log)  # fmt: skip
+log1p = unary("log1p", torch.log1p, "Return log(1 + x), exact for small x.",
+              partials=(lambda x, out: reciprocal(add(x, 1.0)),), samples=unary_floats(-0.5, 3.0),
+              reference=numpy.log1p)  # fmt: skip
+log2 = unary("log2", torch.log2, "Return the logarithm to base 2.",
+             partials=(lambda x, out: divide(1.0 / math.log(2.0), x),), samples=unary_floats(0.5, 3.0),
+             reference=numpy.log2)  # fmt: skip
+log10 = unary("log10", torch.log10, "Return the logarithm to base 10.",
+              partials=(lambda x, out: divide(1.0 / math.log(10.0), x),), samples=unary_floats(0.5, 3.0),
+              reference=numpy.log10)  # fmt: skip
+sqrt = unary("sqrt", torch.sqrt, "Return the square root.", partials=(lambda x, out: divide(0.5, out),),
+             samples=unary_floats(0.5, 3.0), reference=numpy.sqrt)  # fmt: skip
+rsqrt = unary("rsqrt", torch.rsqrt, "Return 1 / sqrt(x).", partials=(lambda x, out: multiply(divide(out, x), -0.5),),
+              samples=unary_floats(0.5, 3.0))  # fmt: skip
+reciprocal = unary("reciprocal", torch.reciprocal, "Return 1 / x.", partials=(lambda x, out: neg(multiply(out, out)),),
+                   samples=unary_floats(0.5, 3.0), reference=numpy.reciprocal)  # fmt: skip
+square = unary("square", torch.square, "Return x * x.", floating=False, partials=(lambda x, out: multiply(x, 2.0),),
+               samples=unary_floats(), reference=numpy.square)  # fmt: skip
+
+# -- trigonometric and hyperbolic
+
+sin = unary("sin", torch.sin, "Return the sine; x in radians.", partials=(lambda x, out: cos(x),),
+            samples=unary_floats(), reference=numpy.sin)  # fmt: skip
+cos = unary("cos", torch.cos, "Return the cosine; x in radians.", partials=(lambda x, out: neg(sin(x)),),
+            samples=unary_floats(), reference=numpy.cos)  # fmt: skip
+tan = unary("tan", torch.tan, "Return the tangent; x in radians.", partials=(lambda x, out: add(square(out), 1.0),),
+            samples=unary_floats(-1.2, 1.2), reference=numpy.tan)  # fmt: skip
+arcsin = unary("asin", torch.asin, "Return the angle in radians whose sine is x.",
+               partials=(lambda x, out: rsqrt(subtract(1.0, square(x))),), samples=unary_floats(-0.8, 0.8),
+               reference=numpy.arcsin)  # fmt: skip
+arccos = unary("acos", torch.acos, "Return the angle in radians whose cosine is x.",
+               partials=(lambda x, out: neg(rsqrt(subtract(1.0, square(x)))),), samples=unary_floats(-0.8, 0.8),
+               reference=numpy.arccos)  # fmt: skip
+arctan = unary("atan", torch.atan, "Return the angle in radians whose tangent is x.",
+               partials=(lambda x, out: reciprocal(add(square(x), 1.0)),), samples=unary_floats(),
+               reference=numpy.arctan)  # fmt: skip
+arctan2 = binary(
+    "atan2", torch.atan2, "Return the angle in radians of the point (y, x), called as arctan2(y, x).", floating=True,
+    check=broadcasts,
+    partials=(
+        lambda y, x, out: divide(x, add(square(x), square(y))),
+        lambda y, x, out: neg(divide(y, add(square(x), square(y)))),
+    ),
+    samples=binary_floats(low=0.5), errors=shapes_differ, reference=numpy.arctan2,
+)  # fmt: skip
+sinh = unary("sinh", torch.sinh, "Return the hyperbolic sine.", partials=(lambda x, out: cosh(x),),
+             samples=unary_floats(), reference=numpy.sinh)  # fmt: skip
+cosh = unary("cosh", torch.cosh, "Return the hyperbolic cosine.", partials=(lambda x, out: sinh(x),),
+             samples=unary_floats(), reference=numpy.cosh)  # fmt: skip
+tanh = unary("tanh", torch.tanh, "Return the hyperbolic tangent.",
+             partials=(lambda x, out: subtract(1.0, square(out)),), samples=unary_floats(),
+             reference=numpy.tanh)  # fmt: skip
+arcsinh = unary("asinh", torch.asinh, "Return the inverse hyperbolic sine.",
+                partials=(lambda x, out: rsqrt(add(square(x), 1.0)),), samples=unary_floats(),
+                reference=numpy.arcsinh)  # fmt: skip
+arccosh = unary("acosh", torch.acosh, "Return the inverse hyperbolic cosine.",
+                partials=(lambda x, out: rsqrt(subtract(square(x), 1.0)),), samples=unary_floats(1.5, 3.0),
+                reference=numpy.arccosh)  # fmt: skip
+arctanh = unary("atanh", torch.atanh, "Return the inverse hyperbolic tangent.",
+                partials=(lambda x, out: reciprocal(subtract(1.0, square(x))),), samples=unary_floats(-0.8, 0.8),
+                reference=numpy.arctanh)  # fmt: skip
+
+# -- activations and special functions
+
+sigmoid = unary("sigmoid", torch.sigmoid, "Return 1 / (1 + exp(-x)).",
+                partials=(lambda x, out: multiply(out, subtract(1.0, out)),), samples=unary_floats())  # fmt: skip
+erf = unary("erf", torch.erf, "Return the error function, 2 / sqrt(pi) times the integral of exp(-t ** 2) to x.",
+            partials=(lambda x, out: multiply(exp(neg(square(x))), 2.0 / math.sqrt(math.pi)),),
+            samples=unary_floats())  # fmt: skip
+relu = unary("relu", torch.relu, "Return max(x, 0); the derivative at 0 is 0.", floating=False,
+             partials=(lambda x, out: cast(greater(x, 0), x.dtype),), samples=unary_floats())  # fmt: skip
+silu = unary("silu", torch.nn.functional.silu, "Return x * sigmoid(x) (Elfwing et al., 2017).",
+             partials=(lambda x, out: _silu_partial(x),), samples=unary_floats())  # fmt: skip
+
+
+def _silu_partial(x: Array) -> Array:
+    s = sigmoid(x)
+    return multiply(s, add(multiply(x, subtract(1.0, s)), 1.0))
+
+
+softplus = unary(
+    "softplus", lambda x: torch.logaddexp(x, torch.zeros_like(x)), "Return log(1 + exp(x)), without overflow.",
+    partials=(lambda x, out: sigmoid(x),), samples=unary_floats(),
+)  # fmt: skip
+
+
+def _gelu(x: torch.Tensor, approximate: bool) -> torch.Tensor:
+    return torch.nn.functional.gelu(x, approximate="tanh" if approximate else "none")
+
+
+def _gelu_partial(x: Array, out: Array, approximate: bool) -> Array:
+    if approximate:
+        c = math.sqrt(2.0 / math.pi)
+        t = tanh(multiply(add(x, multiply(power(x, 3), 0.044715)), c))
+        inner = multiply(add(multiply(square(x), 3 * 0.044715), 1.0), c)
+        slope = multiply(multiply(multiply(x, subtract(1.0, square(t))), inner), 0.5)
+        return add(multiply(add(t, 1.0), 0.5), slope)
+    density = multiply(exp(multiply(square(x), -0.5)), 1.0 / math.sqrt(2.0 * math.pi))
+    return add(multiply(add(erf(multiply(x, math.sqrt(0.5))), 1.0), 0.5), multiply(x, density))
+
+
+_gelu_op = define(
+    "gelu",
+    _gelu,
+    params=("approximate",),
+    elementwise=True,
+    partials=(_gelu_partial,),
+    samples=lambda: [Sample((uniform(-2, 2, 3, 4),), {"approximate": flag}) for flag in (True, False)],
+    user=lambda x, **kwargs: gelu(x, **kwargs),
+)
+
+
+def gelu(x: Any, approximate: bool = True) -> Array:
+    """Return the Gaussian error linear unit (Hendrycks and Gimpel, 2016), x times the normal CDF of x.
+
+    With `approximate` (the default, as in JAX) the CDF is computed by the paper's formula with tanh.
+
+    >>> import gtrace as gt
+    >>> gt.gelu(gt.array([0., 1.]), approximate=False)
+    Array([0.       , 0.8413447], dtype=float32)
+    """
+    return bind(_gelu_op, promote("gelu", x, floating=True), (bool(approximate),))
+
+
+# -- comparisons
+
+_COMPARE = {"check": broadcasts, "nondiff": _TRUTH, "errors": shapes_differ,
+            "samples": both(binary_floats(), binary_integers())}  # fmt: skip
+equal = binary("eq", torch.eq, "Return x == y.", commutative=True, reference=numpy.equal, **_COMPARE)
+not_equal = binary("ne", torch.ne, "Return x != y.", commutative=True, reference=numpy.not_equal, **_COMPARE)
+less = binary("lt", torch.lt, "Return x < y.", reference=numpy.less, **_COMPARE)
+less_equal = binary("le", torch.le, "Return x <= y.", reference=numpy.less_equal, **_COMPARE)
+greater = binary("gt", torch.gt, "Return x > y.", reference=numpy.greater, **_COMPARE)
+greater_equal = binary("ge", torch.ge, "Return x >= y.", reference=numpy.greater_equal, **_COMPARE)
+
+_CLASSIFY = {"floating": False, "nondiff": _TRUTH, "samples": unary_floats()}
+isnan = unary("isnan", torch.isnan, "Return where x is NaN.", reference=numpy.isnan, **_CLASSIFY)
+isfinite = unary("isfinite", torch.isfinite, "Return where x is neither infinite nor NaN.", reference=numpy.isfinite,
+                 **_CLASSIFY)  # fmt: skip
+isinf = unary("isinf", torch.isinf, "Return where x is infinite.", reference=numpy.isinf, **_CLASSIFY)
+signbit = unary("signbit", torch.signbit, "Return where the sign of x is negative, -0.0 included.",
+                reference=numpy.signbit, **_CLASSIFY)  # fmt: skip
+
+# -- bits and truth values
+
+_BITS = {"commutative": True, "nondiff": _TRUTH, "errors": floats_refused()}
+_BIT_SAMPLES = both(binary_integers(), binary_booleans)
+
+
+def _check_bits(avals: tuple[Aval, ...], **_: Any) -> None:
+    integers_only(avals)
+    broadcasts(avals)
+
+
+bitwise_and = binary("bitwise_and", torch.bitwise_and, "Return x & y.", check=_check_bits, samples=_BIT_SAMPLES,
+                     reference=numpy.bitwise_and, **_BITS)  # fmt: skip
+bitwise_or = binary("bitwise_or", torch.bitwise_or, "Return x | y.", check=_check_bits, samples=_BIT_SAMPLES,
+                    reference=numpy.bitwise_or, **_BITS)  # fmt: skip
+bitwise_xor = binary("bitwise_xor", torch.bitwise_xor, "Return x ^ y.", check=_check_bits, samples=_BIT_SAMPLES,
+                     reference=numpy.bitwise_xor, **_BITS)  # fmt: skip
+bitwise_left_shift = binary(
+    "bitwise_left_shift", torch.bitwise_left_shift, "Return x << y.", check=_check_bits, nondiff=_TRUTH,
+    samples=binary_integers(low2=0, high2=5), errors=floats_refused(), reference=numpy.left_shift,
+)  # fmt: skip
+bitwise_right_shift = binary(
+    "bitwise_right_shift", torch.bitwise_right_shift, "Return x >> y.", check=_check_bits, nondiff=_TRUTH,
+    samples=binary_integers(low2=0, high2=5), errors=floats_refused(), reference=numpy.right_shift,
+)  # fmt: skip
+bitwise_invert = unary(
+    "bitwise_not", torch.bitwise_not, "Return ~x.", floating=False, check=integers_only, nondiff=_TRUTH,
+    samples=unary_integers, errors=floats_refused(numpy.ones(3)), reference=numpy.invert,
+)  # fmt: skip
+logical_not = unary("logical_not", torch.logical_not, "Return where x is zero.", floating=False, nondiff=_TRUTH,
+                    samples=both(unary_floats(), unary_integers), reference=numpy.logical_not)  # fmt: skip
+logical_and = binary("logical_and", torch.logical_and, "Return where both x and y are nonzero.", commutative=True,
+                     reference=numpy.logical_and, **_COMPARE)  # fmt: skip
+logical_or = binary("logical_or", torch.logical_or, "Return where x or y is nonzero.", commutative=True,
+                    reference=numpy.logical_or, **_COMPARE)  # fmt: skip
+logical_xor = binary("logical_xor", torch.logical_xor, "Return where exactly one of x and y is nonzero.",
+                     commutative=True, reference=numpy.logical_xor, **_COMPARE)  # fmt: skip
+
+# -- selection
+
+
+def _where_samples() -> list[Sample]:
+    mask = uniform(-1, 1, 3, 4) > 0
+    x, y = uniform(-2, 2, 3, 4, seed=1), uniform(-2, 2, 4, seed=2)
+    return [Sample((mask, x, y)), Sample((mask, x, 0.0)), Sample((mask, 1.0, y)), Sample((mask, 1.0, 0.0))]
+
+
+_where = define(
+    "where",
+    torch.where,
+    arity=3,
+    elementwise=True,
+    check=broadcasts,
+    vjp=lambda ct, needed, c, x, y, out: (None, where(c, ct, 0.0), where(c, 0.0, ct)),
+    samples=_where_samples,
+    reference=numpy.where,
+    user=lambda c, x, y: where(c, x, y),
+)
+
+
+def where(condition: Any, x: Any, y: Any) -> Array:
+    """Return x where `condition` holds and y elsewhere; the three broadcast.
+
+    The gradient of the branch that is not taken is zero, but infinities and NaN in it survive the product with zero in
+    the usual way of reverse mode: guard the operand, as in ``where(x > 0, log(where(x > 0, x, 1)), 0)``.
+
+    >>> import gtrace as gt
+    >>> gt.where(gt.array([True, False]), 1.0, gt.array([5., 6.]))
+    Array([1., 6.], dtype=float32)
+    """
+    mask = lift("where", condition)
+    if mask.aval.dtype is not torch.bool:
+        mask = not_equal(mask, 0)
+    return bind(_where, (mask, *promote("where", x, y)))
+
+
+def clip(x: Any, min: Any = None, max: Any = None) -> Array:  # noqa: A002 - the names of the array API
+    """Return x limited to [min, max]; None leaves a side open. The derivative at a bound is one half.
+
+    >>> import gtrace as gt
+    >>> gt.clip(gt.array([-2., 0.5, 2.]), -1, 1)
+    Array([-1. ,  0.5,  1. ], dtype=float32)
+    """
+    out = lift("clip", x)
+    if min is not None:
+        out = maximum(out, min)
+    if max is not None:
+        out = minimum(out, max)
+    return out
+
+
+def round(x: Any, decimals: int = 0) -> Array:  # noqa: A001 - the name of the array API
+    """Return x rounded to `decimals` places, halves to even.
+
+    >>> import gtrace as gt
+    >>> gt.round(gt.array([0.5, 1.5, 2.345]), 2)
+    Array([0.5 , 1.5 , 2.34], dtype=float32)
+    """
+    if decimals == 0:
+        return rint(x)
+    scale = 10.0**decimals
+    return divide(rint(multiply(x, scale)), scale)
+
+
+# -- gradient markers
+
+_stop_gradient = define(
+    "stop_gradient",
+    lambda x: x,
+    identity=True,
+    nondiff="its purpose is to have none",
+    samples=unary_floats(),
+    user=lambda x: stop_gradient(x),
+)
+
+
+def stop_gradient(x: Any) -> Array:
+    """Return x; gradients treat it as a constant.
+
+    >>> import gtrace as gt
+    >>> gt.grad(lambda x: x * gt.stop_gradient(x))(3.0)
+    Array(3., dtype=float32)
+    """
+    return bind(_stop_gradient, (lift("stop_gradient", x),))
+
+
+_marker = define(
+    "identity", lambda x: x, identity=True, vjp=lambda ct, needed, x, out: (ct,), samples=unary_floats(),
+    user=lambda x: identity(x),
+)  # fmt: skip
+
+
+def identity(x: Any) -> Array:
+    """Return x, as an Array of its own."""
+    return bind(_marker, (lift("identity", x),))

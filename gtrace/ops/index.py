@@ -1,0 +1,455 @@
+"""Indexing as in NumPy: basic, integer-array and boolean; functional updates with ``x.at[...]``; take and gather.
+
+An index is split into a view (slices, integers, new axes) and the integer arrays applied to it, so that reading and
+updating are each stated once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+import numpy
+import torch
+
+from gtrace.errors import ArgumentError, BoundsError, DtypeError, ShapeError, message
+from gtrace.ir.op import BadSample, Sample, define
+from gtrace.ops.elementwise import add as _add
+from gtrace.ops.elementwise import divide, equal, logical_and, maximum, minimum, multiply, where
+from gtrace.ops.promote import cast, promote
+from gtrace.ops.samples import rng, uniform
+from gtrace.ops.shape import (
+    Bounds,
+    as_int,
+    broadcast_arrays,
+    broadcast_to,
+    constant,
+    flip_op,
+    full_like_scalar,
+    normalize_axis,
+    ravel,
+    reshape,
+    slice_bounds,
+    slice_update,
+)
+from gtrace.trace.array import Array, bind, materialize, wrap
+from gtrace.trace.convert import from_numpy, lift, python_scalar
+
+# -- primitives
+
+
+def _spread(x: torch.Tensor, indices: tuple[torch.Tensor, ...], dims: tuple[int, ...]) -> list[torch.Tensor | None]:
+    places: list[torch.Tensor | None] = [None] * x.ndim
+    for dim, index in zip(dims, indices, strict=True):
+        places[dim] = index
+    return places
+
+
+def _index_impl(x: torch.Tensor, *indices: torch.Tensor, dims: tuple[int, ...]) -> torch.Tensor:
+    return torch.ops.aten.index.Tensor(x, _spread(x, indices, dims))
+
+
+def _index_vjp(ct: Array, needed: Any, *rest: Any, dims: tuple[int, ...]) -> list[Array | None]:
+    x, *indices, _ = rest
+    zeros = constant(0.0, x.aval)
+    return [bind(_index_put, (zeros, ct, *indices), (dims, True)), *[None] * len(indices)]
+
+
+def _index_samples() -> list[Sample]:
+    x = uniform(-2, 2, 4, 5, 3)
+    i, j = rng(1).integers(0, 3, (2, 3)), rng(2).integers(-4, 4, (3,))
+    return [Sample((x, i)), Sample((x, (i, j))), Sample((x, (slice(None), i))), Sample((x, (i, slice(1, 3), j % 3)))]
+
+
+_index = define(
+    "index", _index_impl, params=("dims",), arity=None, vjp=_index_vjp, samples=_index_samples,
+    errors=lambda: [BadSample((numpy.ones((2, 3)), (0, 0, 0)), {}, BoundsError, r"at most 2")],
+    reference=lambda x, index: x[index], user=lambda x, index: getitem(lift("index", x), index),
+)  # fmt: skip
+
+
+def _index_put_impl(
+    x: torch.Tensor, u: torch.Tensor, *indices: torch.Tensor, dims: tuple[int, ...], accumulate: bool
+) -> torch.Tensor:
+    return torch.ops.aten.index_put.default(x, _spread(x, indices, dims), u, accumulate)
+
+
+def _index_put_vjp(ct: Array, needed: Any, *rest: Any, dims: tuple[int, ...], accumulate: bool) -> list[Array | None]:
+    x, u, *indices, _ = rest
+    into_x = ct if accumulate else bind(_index_put, (ct, constant(0.0, u.aval), *indices), (dims, False))
+    return [into_x, bind(_index, (ct, *indices), (dims,)), *[None] * len(indices)]
+
+
+_index_put = define(
+    "index_put", _index_put_impl, params=("dims", "accumulate"), arity=None, vjp=_index_put_vjp,
+    samples=lambda: [Sample((uniform(-2, 2, 5, 3), numpy.array([0, 3]), uniform(-2, 2, 2, 3, seed=1), name))
+                     for name in ("set", "add")],
+    user=lambda x, index, u, name: getattr(At(lift("at", x))[index], name)(u),
+)  # fmt: skip
+
+
+def _scatter_impl(x: torch.Tensor, index: torch.Tensor, u: torch.Tensor, mode: str) -> torch.Tensor:
+    return torch.scatter_reduce(x, 0, index, u, mode, include_self=True)
+
+
+def _scatter_vjp(ct: Array, needed: Any, x: Array, index: Array, u: Array, out: Array, mode: str) -> tuple[Any, ...]:
+    def gather(values: Array) -> Array:
+        return bind(_index, (values, index), ((0,),))
+
+    def gather_sum(start: Array, values: Array) -> Array:
+        return bind(_index_put, (start, values, index), ((0,), True))
+
+    if mode == "prod":
+        zero = equal(u, 0.0)
+        filled = where(zero, 1.0, u)
+        nonzero = bind(_scatter, (x, index, filled), ("prod",))
+        zeros = gather(gather_sum(constant(0.0, x.aval), cast(zero, u.dtype)))
+        alone = logical_and(zero, equal(zeros, 1.0))
+        others = where(alone, gather(nonzero), where(zero, 0.0, divide(gather(out), filled)))
+        return bind(_scatter, (ct, index, u), ("prod",)), None, multiply(gather(ct), others)
+    # the derivative is shared equally by all that attain the extremum
+    hit_x, hit_u = cast(equal(x, out), x.dtype), cast(equal(u, gather(out)), x.dtype)
+    share = divide(ct, gather_sum(hit_x, hit_u))
+    return multiply(hit_x, share), None, multiply(hit_u, gather(share))
+
+
+_scatter = define(
+    "scatter_reduce", _scatter_impl, params=("mode",), arity=3, vjp=_scatter_vjp,
+    samples=lambda: [Sample((uniform(0.5, 2, 5), numpy.array([0, 3, 3]), uniform(0.5, 2, 3, seed=1), name))
+                     for name in ("multiply", "min", "max")],
+    user=lambda x, index, u, name: getattr(At(lift("at", x))[index], name)(u),
+)  # fmt: skip
+
+
+def _gather_vjp(ct: Array, needed: Any, x: Array, index: Array, out: Array, axis: int) -> tuple[Array, None]:
+    return bind(_scatter_add, (constant(0.0, x.aval), index, ct), (axis,)), None
+
+
+_gather = define(
+    "gather", lambda x, index, axis: torch.gather(x, axis, index), params=("axis",), arity=2, vjp=_gather_vjp,
+    samples=lambda: [Sample((uniform(-2, 2, 3, 4), rng(1).integers(0, 3, (2, 4)), 0)),
+                     Sample((uniform(-2, 2, 3, 4), rng(1).integers(0, 4, (3, 2)), -1))],
+    reference=numpy.take_along_axis, user=lambda x, index, axis: take_along_axis(x, index, axis),
+)  # fmt: skip
+_scatter_add = define(
+    "scatter_add", lambda x, index, u, axis: torch.scatter_add(x, axis, index, u), params=("axis",), arity=3,
+    vjp=lambda ct, needed, x, index, u, out, axis: (ct, None, bind(_gather, (ct, index), (axis,))),
+    samples=lambda: [Sample((uniform(-2, 2, 3, 4), rng(1).integers(0, 3, (2, 4)), uniform(-2, 2, 2, 4, seed=2), 0))],
+    user=lambda x, index, u, axis: bind(_scatter_add, (*_same_dtype(x, u, index),), (axis,)),
+)  # fmt: skip
+
+
+def _same_dtype(x: Any, u: Any, index: Any) -> tuple[Any, Any, Any]:
+    x, u = promote("scatter_add", lift("", x), lift("", u))
+    return x, as_index(index), u
+
+
+# -- the index, split
+
+
+@attrs.frozen
+class Split:
+    """An index as a view and the integer arrays applied to it.
+
+    Attributes:
+        bounds: the slices, with positive steps.
+        flips: axes whose slice ran backwards.
+        shape: of the view, after integers dropped axes and None added some.
+        arrays: (axis of the view, index array).
+    """
+
+    bounds: Bounds
+    flips: tuple[int, ...]
+    shape: tuple[int, ...]
+    arrays: tuple[tuple[int, Array], ...]
+
+    def view(self, x: Array) -> Array:
+        y = self._flip(slice_bounds(x, self.bounds))
+        return reshape(y, self.shape)
+
+    def restore(self, x: Array, y: Array) -> Array:
+        """Return x with its view replaced by y."""
+        sizes = tuple(max(0, -(-(stop - start) // step)) for start, stop, step in self.bounds)
+        whole = all(b == (0, n, 1) for b, n in zip(self.bounds, x.shape, strict=True))
+        y = self._flip(reshape(y, sizes))
+        return y if whole else slice_update(x, y, self.bounds)
+
+    def _flip(self, y: Array) -> Array:
+        return y if not self.flips else bind(flip_op, (y,), (self.flips,))
+
+    def indices(self) -> tuple[tuple[Array, ...], tuple[int, ...]]:
+        dims = tuple(axis for axis, _ in self.arrays)
+        return tuple(broadcast_arrays(*[index for _, index in self.arrays])), dims
+
+
+def constant_array(value: numpy.ndarray, device: torch.device) -> Array:
+    """Return host data as an input of the program."""
+    out = from_numpy(value)
+    return out if device.type == "cpu" else wrap(out._buf.to(device))  # type: ignore[union-attr]
+
+
+def as_index(value: Any) -> Array:
+    """Return an index array as int64.
+
+    Raises:
+        DtypeError: it is not of integers.
+    """
+    index = value if type(value) is Array else lift("index", numpy.asarray(value) if isinstance(value, list) else value)
+    if index.aval.floating or index.aval.dtype is torch.bool:
+        raise DtypeError(message("index", "integers", repr(index.aval), "Use x.astype(gt.int64)."))
+    return cast(index, torch.int64)
+
+
+def split_index(x: Array, index: Any) -> Split:
+    """Resolve an index against the shape of x.
+
+    Raises:
+        BoundsError: an integer outside its axis, or more indices than axes.
+        ShapeError: a mask of another shape.
+        ConcretizationError: a mask without a value.
+    """
+    items: list[Any] = []
+    axis: int | None = 0
+    for item in index if isinstance(index, tuple) else (index,):
+        plain = _unmask(x, item, axis)
+        axis = None if item is Ellipsis or axis is None else axis + sum(part is not None for part in plain)
+        items.extend(plain)
+    consumed = sum(item is not None and item is not Ellipsis for item in items)
+    if consumed > x.ndim or sum(item is Ellipsis for item in items) > 1:
+        raise BoundsError(
+            message("index", f"at most {x.ndim} indices and one ellipsis", f"{consumed} for {x.aval!r}", "Drop some.")
+        )
+    if not any(item is Ellipsis for item in items):
+        items.append(Ellipsis)
+    where_rest = next(k for k, item in enumerate(items) if item is Ellipsis)
+    items[where_rest : where_rest + 1] = [slice(None)] * (x.ndim - consumed)
+    advanced = any(isinstance(item, Array) for item in items)
+    bounds: list[tuple[int, int, int]] = []
+    flips: list[int] = []
+    shape: list[int] = []
+    arrays: list[tuple[int, Array]] = []
+    for item in items:
+        if item is None:
+            shape.append(1)
+            continue
+        size = x.shape[len(bounds)]
+        if isinstance(item, Array):
+            arrays.append((len(shape), item))
+            bounds.append((0, size, 1))
+            shape.append(size)
+        elif isinstance(item, slice):
+            bound, backwards = _resolve(item, size)
+            if backwards:
+                flips.append(len(bounds))
+            bounds.append(bound)
+            shape.append(max(0, -(-(bound[1] - bound[0]) // bound[2])))
+        else:
+            place = as_int("index", "index", item)
+            if not -size <= place < size:
+                got = f"{place} for axis {len(bounds)} of {x.aval!r}"
+                raise BoundsError(message("index", f"an index in [{-size}, {size})", got, "The index is out of range."))
+            place %= size
+            bounds.append((place, place + 1, 1))
+            if advanced:
+                # beside index arrays an integer takes part in their broadcasting, as in NumPy
+                arrays.append((len(shape), constant_array(numpy.zeros((), numpy.int64), x.aval.device)))
+                shape.append(1)
+    return Split(tuple(bounds), tuple(flips), tuple(shape), tuple(arrays))
+
+
+def _resolve(item: slice, size: int) -> tuple[tuple[int, int, int], bool]:
+    parts = [p if p is None else as_int("index", "slice bound", p) for p in (item.start, item.stop, item.step)]
+    places = range(size)[slice(*parts)]
+    if not len(places):
+        return (0, 0, 1), False
+    low, high = min(places[0], places[-1]), max(places[0], places[-1])
+    return (low, high + 1, abs(places.step)), places.step < 0
+
+
+def _unmask(x: Array, item: Any, axis: int | None) -> list[Any]:
+    """Return one index item, which begins at `axis` (None: after an ellipsis), as items without masks and lists."""
+    if item is None or item is Ellipsis or isinstance(item, slice):
+        return [item]
+    if isinstance(item, (bool, numpy.bool_)):
+        raise ArgumentError(message("index", "an array, slice or integer", repr(item), "Use gt.where or expand_dims."))
+    if python_scalar(item) is not None:
+        return [item]
+    if isinstance(item, list):
+        item = numpy.asarray(item) if item else numpy.zeros(0, numpy.int64)
+    if not isinstance(item, (Array, numpy.ndarray, torch.Tensor)):
+        raise ArgumentError(
+            message("index", "integers, slices, None, ... or arrays", type(item).__name__, "Convert it with gt.array.")
+        )
+    array = lift("index", item)
+    if array.aval.dtype is torch.bool:
+        host = materialize(array, "mask").cpu().numpy()
+        if host.ndim == 0:
+            raise ArgumentError(message("index", "a mask with a dimension", "a 0-d one", "Use gt.where."))
+        covered = x.shape[axis : axis + host.ndim] if axis is not None else x.shape[x.ndim - host.ndim :]
+        if host.shape != covered:
+            got = f"{array.aval!r} for {x.aval!r}"
+            raise ShapeError(message("index", "a mask with the shape of the axes it covers", got, "Check its shape."))
+        return [constant_array(p, x.aval.device) for p in numpy.nonzero(host)]
+    return [as_index(array)]
+
+
+# -- user functions
+
+
+def getitem(x: Array, index: Any) -> Array:
+    """Return x[index], as NumPy does. Integers in index arrays are checked when the program runs."""
+    plan = split_index(x, index)
+    y = plan.view(x)
+    if plan.arrays:
+        indices, dims = plan.indices()
+        return bind(_index, (y, *indices), (dims,))
+    return y
+
+
+def index_axis(x: Array, index: Array, axis: int) -> Array:
+    """Return x at the places `index` of one axis."""
+    return bind(_index, (x, index), ((axis,),))
+
+
+def take(x: Any, indices: Any, axis: int | None = None) -> Array:
+    """Return x at the places `indices` of `axis` (None: of the flattened array).
+
+    Raises:
+        ExecutionError: when run, if a place lies outside the axis.
+
+    >>> import gtrace as gt
+    >>> gt.take(gt.array([10, 20, 30]), gt.array([2, 0]))
+    Array([30, 10], dtype=int64)
+    """
+    x = lift("take", x)
+    if axis is None:
+        x, axis = ravel(x), 0
+    return index_axis(x, as_index(indices), normalize_axis("take", axis, x.ndim))
+
+
+def take_along_axis(x: Any, indices: Any, axis: int = -1) -> Array:
+    """Return x at `indices` along `axis`, matched element by element in the other axes, which broadcast.
+
+    >>> import gtrace as gt
+    >>> gt.take_along_axis(gt.array([[1, 2], [3, 4]]), gt.array([[1], [0]]), axis=1)
+    Array([[2],
+           [3]], dtype=int64)
+    """
+    x, index = lift("take_along_axis", x), as_index(indices)
+    if x.ndim != index.ndim:
+        got = f"{x.aval!r} and {index.aval!r}"
+        raise ShapeError(message("take_along_axis", "as many axes in both", got, "Use expand_dims."))
+    axis = normalize_axis("take_along_axis", axis, x.ndim)
+    others = [(n, m) for k, (n, m) in enumerate(zip(x.shape, index.shape, strict=True)) if k != axis]
+    if any(n != m and 1 not in (n, m) for n, m in others):
+        got = f"{x.aval!r} and {index.aval!r}"
+        raise ShapeError(message("take_along_axis", "shapes that broadcast beside the axis", got, "Check the indices."))
+
+    def spread(y: Array) -> Array:
+        sizes = [max(n, m) if 0 not in (n, m) else 0 for n, m in zip(x.shape, index.shape, strict=True)]
+        sizes[axis] = y.shape[axis]
+        return broadcast_to(y, sizes)
+
+    return bind(_gather, (spread(x), spread(index)), (axis,))
+
+
+class At:
+    """``x.at[index]``: functional updates. Each returns a new Array.
+
+    >>> import gtrace as gt
+    >>> gt.zeros(3).at[1].set(5.0)
+    Array([0., 5., 0.], dtype=float32)
+    """
+
+    __slots__ = ("_x",)
+
+    def __init__(self, x: Array) -> None:
+        self._x = x
+
+    def __getitem__(self, index: Any) -> AtIndex:
+        return AtIndex(self._x, index)
+
+
+class AtIndex:
+    """The updates of one place. With repeated places, add, multiply, min and max combine all; set takes any one."""
+
+    __slots__ = ("_x", "_index")
+
+    def __init__(self, x: Array, index: Any) -> None:
+        self._x = x
+        self._index = index
+
+    def get(self) -> Array:
+        """Return x[index]."""
+        return getitem(self._x, self._index)
+
+    def set(self, values: Any) -> Array:
+        """Return x with x[index] replaced by `values`."""
+        return self._update(values, lambda old, new: new, "set")
+
+    def add(self, values: Any) -> Array:
+        """Return x with `values` added to x[index]."""
+        return self._update(values, _add, "add")
+
+    def multiply(self, values: Any) -> Array:
+        """Return x with x[index] multiplied by `values`."""
+        return self._update(values, multiply, "prod")
+
+    def min(self, values: Any) -> Array:
+        """Return x with x[index] lowered to `values` where those are smaller."""
+        return self._update(values, minimum, "amin")
+
+    def max(self, values: Any) -> Array:
+        """Return x with x[index] raised to `values` where those are larger."""
+        return self._update(values, maximum, "amax")
+
+    def _update(self, values: Any, combine: Callable[[Array, Array], Array], mode: str) -> Array:
+        x = self._x
+        mask = _whole_mask(x, self._index)
+        u = _update_operand(x, values)
+        if mask is not None and len(u.shape) == 0:
+            return where(mask, combine(x, u), x)
+        plan = split_index(x, self._index)
+        y = plan.view(x)
+        if not plan.arrays:
+            target = y.shape
+            return plan.restore(x, combine(y, _fit(u, target)))
+        indices, dims = plan.indices()
+        flat = bind(_index, (y, *indices), (dims,)).shape
+        u = _fit(u, flat)
+        if mode in ("set", "add"):
+            y = bind(_index_put, (y, u, *indices), (dims, mode == "add"))
+        else:
+            places = constant_array(numpy.arange(y.size).reshape(y.shape), y.aval.device)
+            chosen = bind(_index, (places, *indices), (dims,))
+            y = reshape(bind(_scatter, (ravel(y), ravel(chosen), ravel(u)), (mode,)), y.shape)
+        return plan.restore(x, y)
+
+
+def _whole_mask(x: Array, index: Any) -> Array | None:
+    if isinstance(index, (Array, numpy.ndarray, torch.Tensor)):
+        mask = lift("at", index)
+        if mask.aval.dtype is torch.bool and mask.aval.shape == x.aval.shape and mask.ndim:
+            return mask
+    return None
+
+
+def _update_operand(x: Array, values: Any) -> Array:
+    """Return the update in the dtype of x; a wider kind is an error rather than a silent loss."""
+    value = python_scalar(values)
+    if value is None or type(values) is Array:
+        u = lift("at", values)
+        if u.aval.floating and not x.aval.floating:
+            raise DtypeError(message("at", f"an update for {x.aval!r}", repr(u.aval), "Use x.astype(gt.float32).at."))
+        return cast(u, x.aval.dtype)
+    if isinstance(value, float) and not x.aval.floating:
+        raise DtypeError(message("at", f"an update for {x.aval!r}", repr(value), "Use x.astype(gt.float32).at."))
+    return full_like_scalar(value, x.aval.dtype, (), x.aval.device)
+
+
+def _fit(u: Array, shape: tuple[int, ...]) -> Array:
+    # as in NumPy, leading axes of size 1 may be dropped from the update
+    while u.ndim > len(shape) and u.shape[0] == 1:
+        u = reshape(u, u.shape[1:])
+    return broadcast_to(u, shape)

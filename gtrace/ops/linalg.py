@@ -1,0 +1,285 @@
+"""Products: matmul, einsum and what is written with them."""
+
+from __future__ import annotations
+
+import math
+import string
+from collections.abc import Sequence
+from typing import Any
+
+import numpy
+import torch
+
+from gtrace.errors import ArgumentError, ShapeError, message
+from gtrace.ir.aval import Aval, aval
+from gtrace.ir.op import BadSample, Sample, define
+from gtrace.ops.elementwise import multiply
+from gtrace.ops.index import constant_array, getitem
+from gtrace.ops.promote import promote_arrays
+from gtrace.ops.reduce import sum as sum_over
+from gtrace.ops.samples import uniform
+from gtrace.ops.shape import (
+    broadcast_to,
+    expand_dims,
+    matrix_transpose,
+    normalize_axis,
+    permute_dims,
+    ravel,
+    reshape,
+    unbroadcast,
+)
+from gtrace.trace.array import Array, bind
+
+# -- matmul
+
+
+def _check_matmul(avals: tuple[Aval, ...]) -> None:
+    x, y = avals
+    if not x.shape or not y.shape:
+        raise ShapeError(message("matmul", "arrays with a dimension", f"{x!r} and {y!r}", "Use * for scalars."))
+    inner = y.shape[-2] if len(y.shape) > 1 else y.shape[0]
+    if x.shape[-1] != inner:
+        raise ShapeError(
+            message(
+                "matmul",
+                "the last size of the first to equal the second-to-last size (or the only one) of the second",
+                f"{x!r} and {y!r}",
+                "Transpose one of them (x.T, x.mT) or check the sizes.",
+            )
+        )
+    try:
+        numpy.broadcast_shapes(x.shape[:-2], y.shape[:-2])
+    except ValueError:
+        got = f"{x!r} and {y!r}"
+        raise ShapeError(message("matmul", "batch sizes that broadcast", got, "Sizes must be equal or 1.")) from None
+
+
+def _matmul_vjp(ct: Array, needed: Any, x: Array, y: Array, out: Array) -> tuple[Array | None, Array | None]:
+    xn, yn = x.ndim, y.ndim
+    if xn == 1 and yn == 1:
+        return multiply(ct, y) if needed[0] else None, multiply(ct, x) if needed[1] else None
+    if xn == 1:
+        # x[k] y[..., k, n] -> [..., n]
+        gx = unbroadcast(matmul(y, expand_dims(ct, -1)), _column(x)) if needed[0] else None
+        gy = unbroadcast(multiply(expand_dims(x, -1), expand_dims(ct, -2)), y.aval) if needed[1] else None
+        return None if gx is None else reshape(gx, x.shape), gy
+    if yn == 1:
+        # x[..., m, k] y[k] -> [..., m]
+        gx = unbroadcast(multiply(expand_dims(ct, -1), y), x.aval) if needed[0] else None
+        gy = unbroadcast(matmul(matrix_transpose(x), expand_dims(ct, -1)), _column(y)) if needed[1] else None
+        return gx, None if gy is None else reshape(gy, y.shape)
+    gx = unbroadcast(matmul(ct, matrix_transpose(y)), x.aval) if needed[0] else None
+    gy = unbroadcast(matmul(matrix_transpose(x), ct), y.aval) if needed[1] else None
+    return gx, gy
+
+
+def _column(x: Array) -> Aval:
+    return aval((*x.shape, 1), x.dtype, x.device)
+
+
+def _matmul_samples() -> list[Sample]:
+    shapes = [((2, 3), (3, 4)), ((3,), (3,)), ((2, 3), (3,)), ((3,), (3, 4)), ((5, 2, 3), (3, 4)), ((2, 3), (5, 3, 4)),
+              ((3,), (5, 3, 4)), ((5, 2, 3), (3,)), ((5, 1, 2, 3), (4, 3, 2)), ((0, 3), (3, 2))]  # fmt: skip
+    return [Sample((uniform(-2, 2, *a), uniform(-2, 2, *b, seed=1))) for a, b in shapes]
+
+
+_matmul = define(
+    "matmul", torch.matmul, arity=2, check=_check_matmul, vjp=_matmul_vjp, samples=_matmul_samples,
+    errors=lambda: [BadSample((numpy.ones((2, 3)), numpy.ones((4, 5))), {}, ShapeError, r"last size of the first"),
+                    BadSample((numpy.ones((2, 2, 3)), numpy.ones((3, 3, 5))), {}, ShapeError, r"batch sizes")],
+    reference=numpy.matmul, user=lambda x, y: matmul(x, y),
+)  # fmt: skip
+_matmul_table = _matmul.table
+
+
+def matmul(x: Any, y: Any) -> Array:
+    """Return the matrix product over the last axis of x and the second-to-last of y; leading axes broadcast.
+
+    One-dimensional operands are vectors, as in NumPy.
+
+    Raises:
+        ShapeError: the sizes do not agree.
+
+    >>> import gtrace as gt
+    >>> gt.matmul(gt.ones((2, 3)), gt.ones(3))
+    Array([3., 3.], dtype=float32)
+    """
+    if type(x) is not Array or type(y) is not Array or (x.aval, y.aval) not in _matmul_table:
+        x, y = promote_arrays("matmul", x, y)
+    return bind(_matmul, (x, y))
+
+
+def dot(x: Any, y: Any) -> Array:
+    """Return the dot product: of vectors, a number; of matrices, their product; otherwise over the last axis of x
+    and the second-to-last of y, as numpy.dot."""
+    x, y = promote_arrays("dot", x, y)
+    if not x.ndim or not y.ndim:
+        return multiply(x, y)
+    if x.ndim <= 2 and y.ndim <= 2:
+        return matmul(x, y)
+    return tensordot(x, y, ((x.ndim - 1,), (max(y.ndim - 2, 0),)))
+
+
+def vecdot(x: Any, y: Any, axis: int = -1) -> Array:
+    """Return the sums of products over `axis`; the other axes broadcast."""
+    return sum_over(multiply(x, y), axis)
+
+
+def outer(x: Any, y: Any) -> Array:
+    """Return the products of each element of x with each of y, as a matrix.
+
+    >>> import gtrace as gt
+    >>> gt.outer(gt.array([1., 2.]), gt.array([3., 4.]))
+    Array([[3., 4.],
+           [6., 8.]], dtype=float32)
+    """
+    x, y = promote_arrays("outer", x, y)
+    return multiply(expand_dims(ravel(x), 1), ravel(y))
+
+
+def tensordot(x: Any, y: Any, axes: Any = 2) -> Array:
+    """Return the sum of products over pairs of axes.
+
+    Args:
+        axes: a count n (the last n of x with the first n of y), or (axes of x, axes of y).
+
+    Raises:
+        ShapeError: paired axes differ in size.
+
+    >>> import gtrace as gt
+    >>> gt.tensordot(gt.ones((2, 3)), gt.ones((3, 4)), axes=1).shape
+    (2, 4)
+    """
+    x, y = promote_arrays("tensordot", x, y)
+    if isinstance(axes, int):
+        first, second = tuple(range(x.ndim - axes, x.ndim)), tuple(range(axes))
+    else:
+        first, second = ((a,) if isinstance(a, int) else tuple(a) for a in axes)
+    first = tuple(normalize_axis("tensordot", a, x.ndim) for a in first)
+    second = tuple(normalize_axis("tensordot", a, y.ndim) for a in second)
+    sizes = [x.shape[a] for a in first], [y.shape[a] for a in second]
+    if sizes[0] != sizes[1]:
+        got = f"{sizes[0]} and {sizes[1]}"
+        raise ShapeError(message("tensordot", "paired axes of equal sizes", got, f"x is {x.aval!r}, y is {y.aval!r}."))
+    left = [k for k in range(x.ndim) if k not in first]
+    right = [k for k in range(y.ndim) if k not in second]
+    inner = math.prod(sizes[0])
+    a = reshape(permute_dims(x, (*left, *first)), (math.prod(x.shape[k] for k in left), inner))
+    b = reshape(permute_dims(y, (*second, *right)), (inner, math.prod(y.shape[k] for k in right)))
+    return reshape(matmul(a, b), (*(x.shape[k] for k in left), *(y.shape[k] for k in right)))
+
+
+# -- einsum
+
+
+def _einsum_impl(*xs: torch.Tensor, equation: str) -> torch.Tensor:
+    return torch.einsum(equation, *xs)
+
+
+def _einsum_vjp(ct: Array, needed: Any, *rest: Any, equation: str) -> list[Array | None]:
+    arrays = rest[:-1]
+    terms, _, result = equation.partition("->")
+    labels = terms.split(",")
+    grads: list[Array | None] = []
+    for k, x in enumerate(arrays):
+        if not needed[k]:
+            grads.append(None)
+            continue
+        others = [(labels[j], arrays[j]) for j in range(len(arrays)) if j != k]
+        known = set(result).union(*[set(term) for term, _ in others])
+        # labels that only this operand has were summed: their cotangent is constant along them
+        reached = "".join(label for label in labels[k] if label in known)
+        source = ",".join([result, *(term for term, _ in others)])
+        g = bind(_einsum, (ct, *(y for _, y in others)), (f"{source}->{reached}",))
+        g = reshape(g, tuple(n if label in known else 1 for label, n in zip(labels[k], x.shape, strict=True)))
+        grads.append(broadcast_to(g, x.shape))
+    return grads
+
+
+def _einsum_samples() -> list[Sample]:
+    x, y, z = uniform(-2, 2, 2, 3), uniform(-2, 2, 3, 4, seed=1), uniform(-2, 2, 4, 2, seed=2)
+    cases = [("ij,jk->ik", x, y), ("ij,jk", x, y), ("ij->", x), ("ij->ji", x), ("ij,jk,ki->", x, y, z),
+             ("ij,ij->i", x, x), ("ii->i", x[:, :2]), ("ii", x[:, :2]), ("...j,jk->...k", x, y), ("ij,k->j", x, y[0])]  # fmt: skip
+    return [Sample(case) for case in cases]
+
+
+_einsum = define(
+    "einsum", _einsum_impl, params=("equation",), arity=None, vjp=_einsum_vjp, samples=_einsum_samples,
+    errors=lambda: [BadSample(("ij,jk->ik", numpy.ones((2, 3)), numpy.ones((4, 5))), {}, ShapeError, r"one size"),
+                    BadSample(("ij->iz", numpy.ones((2, 3))), {}, ArgumentError, r"labels of the operands")],
+    reference=numpy.einsum, user=lambda *args: einsum(*args),
+)  # fmt: skip
+
+
+def einsum(equation: str, *operands: Any) -> Array:
+    """Return a sum of products in Einstein's notation, as numpy.einsum; without "->" the labels that come once, in
+    alphabetical order, make the result.
+
+    Raises:
+        ArgumentError: the equation is malformed.
+        ShapeError: a label stands for two sizes.
+
+    >>> import gtrace as gt
+    >>> gt.einsum("ij,j->i", gt.ones((2, 3)), gt.ones(3))
+    Array([3., 3.], dtype=float32)
+    """
+    if not isinstance(equation, str) or not operands:
+        raise ArgumentError(message("einsum", "an equation and its operands", repr(equation), 'Such as "ij,jk->ik", x, y.'))
+    arrays = promote_arrays("einsum", *operands)
+    labels, result = _labels(equation.replace(" ", ""), arrays)
+    for k, term in enumerate(labels):
+        arrays[k], labels[k] = _diagonals(arrays[k], term)
+    sizes: dict[str, int] = {}
+    for term, x in zip(labels, arrays, strict=True):
+        for label, n in zip(term, x.shape, strict=True):
+            if sizes.setdefault(label, n) != n:
+                if 1 not in (n, sizes[label]):
+                    got = f"{sizes[label]} and {n} for {label!r} in {equation!r}"
+                    raise ShapeError(message("einsum", "one size for each label", got, "Check the operands' shapes."))
+                sizes[label] = max(n, sizes[label])
+    arrays = [
+        broadcast_to(x, tuple(sizes[label] for label in term)) for term, x in zip(labels, arrays, strict=True)
+    ]
+    return bind(_einsum, arrays, (f"{','.join(labels)}->{result}",))
+
+
+def _labels(equation: str, arrays: Sequence[Array]) -> tuple[list[str], str]:
+    """Return the labels of each operand and of the result, with ellipses spelled out."""
+    terms, arrow, result = equation.partition("->")
+    labels = terms.split(",")
+    if len(labels) != len(arrays):
+        raise ArgumentError(message("einsum", f"{len(labels)} operands", str(len(arrays)), f"The equation is {equation!r}."))
+    spare = [c for c in string.ascii_letters if c not in equation]
+    rest = [x.ndim - len(term.replace("...", "")) for term, x in zip(labels, arrays, strict=True)]
+    width = max([n for term, n in zip(labels, rest, strict=True) if "..." in term], default=0)
+    dots = "".join(spare[:width])
+    for k, (term, x) in enumerate(zip(labels, arrays, strict=True)):
+        if rest[k] < 0 or (rest[k] and "..." not in term):
+            raise ArgumentError(message("einsum", f"a term for {x.ndim} axes", repr(term), f"The operand is {x.aval!r}."))
+        labels[k] = term.replace("...", dots[width - rest[k] :] if rest[k] else "")
+    used = "".join(labels)
+    if arrow:
+        result = result.replace("...", dots)
+    else:
+        result = dots + "".join(sorted(c for c in set(used) if used.count(c) == 1 and c not in dots))
+    if not all(c.isalpha() for c in used + result) or len(set(result)) != len(result) or not set(result) <= set(used):
+        raise ArgumentError(
+            message("einsum", "a result of labels of the operands, each once", repr(equation), 'Such as "ij,jk->ik".')
+        )
+    return labels, result
+
+
+def _diagonals(x: Array, term: str) -> tuple[Array, str]:
+    """Return x and its labels with each repeated label's axes replaced by their diagonal."""
+    for label in dict.fromkeys(term):
+        while term.count(label) > 1:
+            first = term.index(label)
+            second = term.index(label, first + 1)
+            if x.shape[first] != x.shape[second]:
+                got = f"{x.shape[first]} and {x.shape[second]} for {label!r}"
+                raise ShapeError(message("einsum", "one size for each label", got, "A diagonal needs a square."))
+            places = constant_array(numpy.arange(x.shape[first]), x.aval.device)
+            x = permute_dims(x, (first, second, *(k for k in range(x.ndim) if k not in (first, second))))
+            x = getitem(x, (places, places))
+            term = label + "".join(c for k, c in enumerate(term) if k not in (first, second))
+    return x, term

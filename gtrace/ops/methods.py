@@ -1,0 +1,120 @@
+"""The operators and methods of Array, each naming the operation it stands for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+
+from gtrace.ops import create, elementwise, index, linalg, reduce, shape
+from gtrace.trace.array import Array as _Array
+
+if TYPE_CHECKING:
+    from gtrace.trace.array import Array
+
+
+def _swapped(function: Any) -> Any:
+    def swapped(self: Any, other: Any) -> Array:
+        return function(other, self)
+
+    return swapped
+
+
+class ArrayMethods:
+    """What Array can do besides holding a value. Type checkers see it as a base class of Array."""
+
+    __slots__ = ()
+
+    __add__ = __radd__ = elementwise.add
+    __sub__ = elementwise.subtract
+    __rsub__ = _swapped(elementwise.subtract)
+    __mul__ = __rmul__ = elementwise.multiply
+    __truediv__ = elementwise.divide
+    __rtruediv__ = _swapped(elementwise.divide)
+    __floordiv__ = elementwise.floor_divide
+    __rfloordiv__ = _swapped(elementwise.floor_divide)
+    __mod__ = elementwise.remainder
+    __rmod__ = _swapped(elementwise.remainder)
+    __pow__ = elementwise.power
+    __rpow__ = _swapped(elementwise.power)
+    __matmul__ = linalg.matmul
+    __rmatmul__ = _swapped(linalg.matmul)
+    __neg__ = elementwise.neg
+    __abs__ = elementwise.absolute
+    __eq__ = elementwise.equal  # type: ignore[assignment]
+    __ne__ = elementwise.not_equal  # type: ignore[assignment]
+    __lt__ = elementwise.less
+    __le__ = elementwise.less_equal
+    __gt__ = elementwise.greater
+    __ge__ = elementwise.greater_equal
+    __and__ = __rand__ = elementwise.bitwise_and
+    __or__ = __ror__ = elementwise.bitwise_or
+    __xor__ = __rxor__ = elementwise.bitwise_xor
+    __lshift__ = elementwise.bitwise_left_shift
+    __rlshift__ = _swapped(elementwise.bitwise_left_shift)
+    __rshift__ = elementwise.bitwise_right_shift
+    __rrshift__ = _swapped(elementwise.bitwise_right_shift)
+    __invert__ = elementwise.bitwise_invert
+    __getitem__ = index.getitem
+
+    def __pos__(self: Any) -> Array:
+        return self
+
+    def __divmod__(self: Any, other: Any) -> tuple[Array, Array]:
+        return elementwise.floor_divide(self, other), elementwise.remainder(self, other)
+
+    def __round__(self: Any, decimals: int = 0) -> Array:
+        return elementwise.round(self, decimals)
+
+    sum = reduce.sum
+    mean = reduce.mean
+    max = reduce.max
+    min = reduce.min
+    prod = reduce.prod
+    any = reduce.any
+    all = reduce.all
+    var = reduce.var
+    std = reduce.std
+    argmax = reduce.argmax
+    argmin = reduce.argmin
+    cumsum = reduce.cumsum
+    reshape = shape.reshape
+    ravel = flatten = shape.ravel
+    transpose = shape.transpose
+    swapaxes = shape.swapaxes
+    squeeze = shape.squeeze
+    dot = linalg.dot
+    clip = elementwise.clip
+    round = elementwise.round
+    astype = create.astype
+    take = index.take
+    to = create.to_device
+
+    def copy(self: Any) -> Array:
+        """Return the array itself: Arrays never change."""
+        return self
+
+    @property
+    def T(self: Any) -> Array:  # noqa: N802 - the array API's name
+        """The array with its axes reversed."""
+        return shape.permute_dims(self)
+
+    @property
+    def mT(self: Any) -> Array:  # noqa: N802 - the array API's name
+        """The array with its last two axes exchanged."""
+        return shape.matrix_transpose(self)
+
+    @property
+    def at(self: Any) -> index.At:
+        """Functional updates: ``x.at[index].set(values)``, ``add``, ``multiply``, ``min``, ``max``."""
+        return index.At(self)
+
+
+def install() -> None:
+    """Put the methods on Array. They call operations, which are made of Arrays: hence after both exist."""
+    for name, value in vars(ArrayMethods).items():
+        if name not in ("__module__", "__doc__", "__slots__", "__dict__", "__weakref__", "__hash__"):
+            setattr(_Array, name, value)
+
+
+install()
+

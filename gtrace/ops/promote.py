@@ -1,0 +1,138 @@
+"""Bringing operands to one dtype before an operation is recorded, so that every operation sees equal dtypes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from gtrace.errors import DtypeError, message
+from gtrace.ir.aval import DTYPES, FLOATS, SHORT
+from gtrace.ir.graph import Scalar
+from gtrace.ir.op import Op, Sample, define
+from gtrace.trace.array import Array, bind, binary_fast, unary_fast
+from gtrace.trace.convert import common_device, lift, python_scalar, result_dtype, scalar_aval, scalar_operand
+
+# -- casts
+
+
+def _cast(x: torch.Tensor, dtype: str) -> torch.Tensor:
+    return x.to(DTYPES[dtype])
+
+
+def _cast_vjp(ct: Array, needed: Any, x: Array, out: Array, dtype: str) -> tuple[Array]:
+    return (cast(ct, x.aval.dtype),)
+
+
+def _cast_samples() -> list[Sample]:
+    import numpy
+
+    floats = numpy.array([[-1.5, 0.0, 2.25]], dtype=numpy.float64)
+    return [Sample((floats,), {"dtype": torch.float32}), Sample((floats,), {"dtype": torch.int32})]
+
+
+_astype = define("astype", _cast, params=("dtype",), vjp=_cast_vjp, samples=_cast_samples)
+
+
+def cast(x: Array, dtype: torch.dtype) -> Array:
+    """Return `x` in `dtype`, strongly typed; `x` itself if it is that already."""
+    if x.aval.dtype is dtype and not x.aval.weak:
+        return x
+    return bind(_astype, (x,), (SHORT[dtype],))
+
+
+# -- promotion
+
+
+def promote(op: str, *operands: Any, floating: bool = False) -> list[Array | Scalar]:
+    """Return the operands in their common dtype: Arrays cast, Python scalars as `Scalar`.
+
+    At least one is an Array afterwards. With `floating`, integers and booleans become float32.
+
+    Raises:
+        ArgumentError, DtypeError, DeviceError: an operand that cannot take part.
+    """
+    values = [None if type(x) is Array else python_scalar(x) for x in operands]
+    if all(value is not None for value in values):
+        values[0] = None
+    arrays = [lift(op, x) if value is None else None for x, value in zip(operands, values, strict=True)]
+    present = [x for x in arrays if x is not None]
+    scalars = [value for value in values if value is not None]
+    dtype = result_dtype([x.aval for x in present], scalars)
+    if floating and dtype not in FLOATS:
+        dtype = torch.float32
+    device = common_device(op, present)
+    weak = all(x.aval.weak for x in present)
+    out: list[Array | Scalar] = []
+    for x, value in zip(arrays, values, strict=True):
+        if x is None:
+            assert value is not None
+            out.append(scalar_operand(op, value, dtype, device))
+        elif x.aval.dtype is dtype and (weak or not x.aval.weak):
+            out.append(x)
+        else:
+            out.append(cast(x, dtype))
+    return out
+
+
+def promote_arrays(op: str, *operands: Any, floating: bool = False) -> list[Array]:
+    """Like `promote`, with Python scalars turned into 0-d Arrays."""
+    return promote(op, *[lift(op, x) for x in operands], floating=floating)  # type: ignore[return-value]
+
+
+def require_float(op: str, x: Array) -> None:
+    """Refuse an array that is not floating.
+
+    Raises:
+        DtypeError: it is not.
+    """
+    if not x.aval.floating:
+        raise DtypeError(message(op, "a floating dtype", repr(x.aval), "Use x.astype(gt.float32)."))
+
+
+# -- user functions
+
+
+def unary(name: str, impl: Callable[..., Any], doc: str, *, floating: bool = True, **fields: Any) -> Callable[[Any], Array]:
+    """Declare an elementwise operation of one array; returns its user function.
+
+    `floating`: integer and boolean operands become float32 first.
+    """
+    op = define(name, impl, elementwise=True, **fields)
+
+    def slow(x: Any) -> Array:
+        return bind(op, promote(name, x, floating=floating))
+
+    # the fast path's table holds integer operands only for operations that take them as they are
+    return _publish(op, unary_fast(op, slow), doc)
+
+
+def binary(
+    name: str, impl: Callable[..., Any], doc: str, *, floating: bool = False, **fields: Any
+) -> Callable[[Any, Any], Array]:
+    """Declare an elementwise operation of two arrays, which broadcast; returns its user function."""
+    op = define(name, impl, arity=2, elementwise=True, **fields)
+
+    def slow(x: Any, y: Any) -> Array:
+        # the commonest case first: a floating array and a Python scalar
+        if type(x) is Array:
+            a = x.aval
+            if (type(y) is float or type(y) is int) and a.floating and not a.weak:
+                return bind(op, (x, Scalar(float(y), scalar_aval(a.dtype, a.device))))
+        elif type(y) is Array:
+            a = y.aval
+            if (type(x) is float or type(x) is int) and a.floating and not a.weak:
+                return bind(op, (Scalar(float(x), scalar_aval(a.dtype, a.device)), y))
+        return bind(op, promote(name, x, y, floating=floating))
+
+    return _publish(op, binary_fast(op, slow), doc)
+
+
+def _publish(op: Op, function: Callable[..., Array], doc: str) -> Callable[..., Array]:
+    function.__name__ = function.__qualname__ = op.name
+    function.__doc__ = doc
+    op.user = function
+    return function
+
+

@@ -1,0 +1,417 @@
+"""Reductions and scans along axes."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy
+import torch
+
+from gtrace.errors import ShapeError, message
+from gtrace.ir.aval import SHORT, Aval
+from gtrace.ir.op import BadSample, Sample, define
+from gtrace.ops.elementwise import divide, equal, exp, logical_not, multiply, not_equal, sqrt, square, subtract
+from gtrace.ops.promote import cast, promote
+from gtrace.ops.samples import uniform
+from gtrace.ops.shape import (
+    broadcast_to,
+    concat,
+    constant,
+    expand_dims,
+    flip,
+    normalize_axes,
+    normalize_axis,
+    permute_dims,
+    ravel,
+    reshape,
+    slice_axis,
+)
+from gtrace.trace.array import Array, bind
+from gtrace.trace.convert import as_dtype, lift
+
+_PARAMS = ("axes", "keepdims")
+_PLACE = "the result is an index"
+_TRUTH = "the result is a truth value"
+
+
+def _axis_samples(low: float = -2.0, high: float = 2.0) -> Any:
+    def build() -> list[Sample]:
+        x = uniform(low, high, 2, 3, 4)
+        return [Sample((x,)), Sample((x,), {"axis": 1}), Sample((x,), {"axis": (0, 2), "keepdims": True})]
+
+    return build
+
+
+def _bad_axis() -> list[BadSample]:
+    return [BadSample((numpy.ones((2, 3)),), {"axis": 2}, ShapeError, r"axis in \[-2, 2\)")]
+
+
+def _expand(ct: Array, x: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
+    """Return a reduction's result or cotangent, spread over the shape of its operand."""
+    if not keepdims:
+        ct = reshape(ct, tuple(1 if k in axes else n for k, n in enumerate(x.aval.shape)))
+    return broadcast_to(ct, x.aval.shape)
+
+
+def _check_nonempty(avals: tuple[Aval, ...], axes: tuple[int, ...], keepdims: bool) -> None:
+    a = avals[0]
+    if any(a.shape[k] == 0 for k in axes):
+        raise ShapeError(message("reduce", "a non-empty axis", repr(a), "An extremum of nothing does not exist."))
+
+
+def _empty_axis() -> list[BadSample]:
+    return [*_bad_axis(), BadSample((numpy.ones((0, 3)),), {"axis": 0}, ShapeError, r"non-empty")]
+
+
+def _extremum_vjp(ct: Array, needed: Any, x: Array, out: Array, axes: tuple[int, ...], keepdims: bool) -> tuple[Array]:
+    # elements that attain the extremum share the derivative equally
+    hit = cast(equal(x, _expand(out, x, axes, keepdims)), x.dtype)
+    share = divide(ct, bind(_sum, (hit,), (axes, keepdims)))
+    return (multiply(hit, _expand(share, x, axes, keepdims)),)
+
+
+def _mean_vjp(ct: Array, needed: Any, x: Array, out: Array, axes: tuple[int, ...], keepdims: bool) -> tuple[Array]:
+    count = math.prod(x.aval.shape[k] for k in axes)
+    return (_expand(divide(ct, float(count)) if count else ct, x, axes, keepdims),)
+
+
+_sum = define(
+    "sum", lambda x, axes, keepdims: torch.sum(x, axes, keepdim=keepdims) if x.ndim else torch.sum(x), params=_PARAMS,
+    vjp=lambda ct, needed, x, out, axes, keepdims: (_expand(ct, x, axes, keepdims),),
+    samples=_axis_samples(), errors=_bad_axis, reference=numpy.sum, user=lambda x, **kw: sum(x, **kw),
+)  # fmt: skip
+_mean = define(
+    "mean", lambda x, axes, keepdims: torch.mean(x, axes, keepdim=keepdims), params=_PARAMS, vjp=_mean_vjp,
+    samples=_axis_samples(), errors=_bad_axis, reference=numpy.mean, user=lambda x, **kw: mean(x, **kw),
+)  # fmt: skip
+_max = define(
+    "max", lambda x, axes, keepdims: torch.amax(x, axes, keepdim=keepdims), params=_PARAMS, vjp=_extremum_vjp,
+    check=_check_nonempty, samples=_axis_samples(), errors=_empty_axis, reference=numpy.max,
+    user=lambda x, **kw: max(x, **kw),
+)  # fmt: skip
+_min = define(
+    "min", lambda x, axes, keepdims: torch.amin(x, axes, keepdim=keepdims), params=_PARAMS, vjp=_extremum_vjp,
+    check=_check_nonempty, samples=_axis_samples(), errors=_empty_axis, reference=numpy.min,
+    user=lambda x, **kw: min(x, **kw),
+)  # fmt: skip
+
+
+def _any_impl(x: torch.Tensor, axes: tuple[int, ...], keepdims: bool) -> torch.Tensor:
+    return torch.any(x, axes, keepdim=keepdims) if axes else x != 0
+
+
+def _all_impl(x: torch.Tensor, axes: tuple[int, ...], keepdims: bool) -> torch.Tensor:
+    return torch.all(x, axes, keepdim=keepdims) if axes else x != 0
+
+
+def _bool_samples() -> list[Sample]:
+    x = uniform(-1, 1, 2, 3, 4) > 0
+    return [Sample((x,)), Sample((x,), {"axis": 1}), Sample((x,), {"axis": (0, 2), "keepdims": True})]
+
+
+_any = define("any", _any_impl, params=_PARAMS, nondiff=_TRUTH, samples=_bool_samples, errors=_bad_axis,
+              reference=numpy.any, user=lambda x, **kw: any(x, **kw))  # fmt: skip
+_all = define("all", _all_impl, params=_PARAMS, nondiff=_TRUTH, samples=_bool_samples, errors=_bad_axis,
+              reference=numpy.all, user=lambda x, **kw: all(x, **kw))  # fmt: skip
+
+
+def _logsumexp_vjp(ct: Array, needed: Any, x: Array, out: Array, axes: tuple[int, ...], keepdims: bool) -> tuple[Array]:
+    weights = exp(subtract(x, _expand(out, x, axes, keepdims)))
+    return (multiply(_expand(ct, x, axes, keepdims), weights),)
+
+
+_logsumexp = define(
+    "logsumexp", lambda x, axes, keepdims: torch.logsumexp(x, axes, keepdim=keepdims), params=_PARAMS,
+    vjp=_logsumexp_vjp, samples=_axis_samples(), errors=_bad_axis, user=lambda x, **kw: logsumexp(x, **kw),
+)  # fmt: skip
+
+
+def _reduce(op: Any, x: Any, axis: Any, keepdims: bool, floating: bool = False) -> Array:
+    x = lift(op.name, x)
+    if floating:
+        (x,) = promote(op.name, x, floating=True)  # type: ignore[assignment]
+    return bind(op, (x,), (normalize_axes(op.name, axis, x.ndim), bool(keepdims)))
+
+
+def sum(x: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Array:  # noqa: A001
+    """Return the sum over `axis` (None: all; an int or several). Integers and booleans sum to int64.
+
+    >>> import gtrace as gt
+    >>> gt.sum(gt.ones((2, 3)), axis=1)
+    Array([3., 3.], dtype=float32)
+    """
+    x = lift("sum", x)
+    return _reduce(_sum, x if dtype is None else cast(x, as_dtype(dtype)), axis, keepdims)
+
+
+def mean(x: Any, axis: Any = None, keepdims: bool = False) -> Array:
+    """Return the mean over `axis`. Integers become float32.
+
+    >>> import gtrace as gt
+    >>> gt.mean(gt.array([1., 3.]))
+    Array(2., dtype=float32)
+    """
+    return _reduce(_mean, x, axis, keepdims, floating=True)
+
+
+def max(x: Any, axis: Any = None, keepdims: bool = False) -> Array:  # noqa: A001
+    """Return the largest element over `axis`; NaN if there is one. Ties share the derivative."""
+    return _reduce(_max, x, axis, keepdims)
+
+
+def min(x: Any, axis: Any = None, keepdims: bool = False) -> Array:  # noqa: A001
+    """Return the smallest element over `axis`; NaN if there is one. Ties share the derivative."""
+    return _reduce(_min, x, axis, keepdims)
+
+
+def any(x: Any, axis: Any = None, keepdims: bool = False) -> Array:  # noqa: A001
+    """Return whether any element over `axis` is nonzero."""
+    return _reduce(_any, _truth(x), axis, keepdims)
+
+
+def all(x: Any, axis: Any = None, keepdims: bool = False) -> Array:  # noqa: A001
+    """Return whether all elements over `axis` are nonzero."""
+    return _reduce(_all, _truth(x), axis, keepdims)
+
+
+def _truth(x: Any) -> Array:
+    x = lift("any/all", x)
+    return x if x.dtype is torch.bool else not_equal(x, 0)
+
+
+def var(x: Any, axis: Any = None, correction: float = 0.0, keepdims: bool = False) -> Array:
+    """Return the variance over `axis`: squared deviations summed over the count minus `correction` (ddof).
+
+    >>> import gtrace as gt
+    >>> gt.var(gt.array([1., 2., 3.]), correction=1)
+    Array(1., dtype=float32)
+    """
+    (x,) = promote("var", lift("var", x), floating=True)  # type: ignore[assignment]
+    axes = normalize_axes("var", axis, x.ndim)
+    deviation = subtract(x, bind(_mean, (x,), (axes, True)))
+    count = math.prod(x.shape[k] for k in axes)
+    total = bind(_sum, (square(deviation),), (axes, bool(keepdims)))
+    rest = count - correction
+    return divide(total, float(rest)) if rest > 0 else divide(multiply(total, 0.0), 0.0)
+
+
+def std(x: Any, axis: Any = None, correction: float = 0.0, keepdims: bool = False) -> Array:
+    """Return the standard deviation over `axis`, the square root of `var`."""
+    return sqrt(var(x, axis, correction, keepdims))
+
+
+def logsumexp(x: Any, axis: Any = None, keepdims: bool = False) -> Array:
+    """Return log(sum(exp(x))) over `axis`, without overflow.
+
+    >>> import gtrace as gt
+    >>> gt.logsumexp(gt.array([1000., 1000.]))
+    Array(1000.6931, dtype=float32)
+    """
+    return _reduce(_logsumexp, x, axis, keepdims, floating=True)
+
+
+# -- products
+
+
+def _prod_impl(x: torch.Tensor, axis: int, keepdims: bool) -> torch.Tensor:
+    return torch.prod(x, axis, keepdim=keepdims)
+
+
+def _prod_vjp(ct: Array, needed: Any, x: Array, out: Array, axis: int, keepdims: bool) -> tuple[Array]:
+    """Multiply halves pairwise up a tree and take the tree's derivative: no division, so zeros are fine."""
+    levels: list[tuple[Array, Array, Array | None]] = []
+    while x.aval.shape[axis] > 1:
+        size = x.aval.shape[axis]
+        half = size // 2
+        left, right = slice_axis(x, axis, 0, half), slice_axis(x, axis, half, 2 * half)
+        odd = slice_axis(x, axis, 2 * half, size) if size % 2 else None
+        levels.append((left, right, odd))
+        product = multiply(left, right)
+        x = product if odd is None else concat([product, odd], axis)
+    g = ct if keepdims else expand_dims(ct, axis)
+    if x.aval.shape[axis] == 0:
+        return (constant(0.0, x.aval),)
+    for left, right, odd in reversed(levels):
+        half = left.aval.shape[axis]
+        inner = slice_axis(g, axis, 0, half)
+        parts = [multiply(inner, right), multiply(inner, left)]
+        if odd is not None:
+            parts.append(slice_axis(g, axis, half, half + 1))
+        g = concat(parts, axis)
+    return (g,)
+
+
+def _prod_samples() -> list[Sample]:
+    x = uniform(-2, 2, 2, 5)
+    x[0, 1] = 0.0
+    return [Sample((x,), {"axis": 1}), Sample((x,), {"axis": 0, "keepdims": True}), Sample((x,))]
+
+
+_prod = define(
+    "prod", _prod_impl, params=("axis", "keepdims"), vjp=_prod_vjp, samples=_prod_samples, errors=_bad_axis,
+    reference=numpy.prod, user=lambda x, **kw: prod(x, **kw),
+)  # fmt: skip
+
+
+def _to_last(name: str, x: Array, axis: Any, keepdims: bool) -> tuple[Array, tuple[int, ...]]:
+    """Return x with the reduced axes flattened into the last one, and the shape of the result."""
+    axes = normalize_axes(name, axis, x.ndim)
+    kept = [k for k in range(x.ndim) if k not in axes]
+    moved = permute_dims(x, (*kept, *axes))
+    count = math.prod(x.shape[k] for k in axes)
+    shape = tuple(1 if k in axes else n for k, n in enumerate(x.shape) if keepdims or k not in axes)
+    return reshape(moved, (*(x.shape[k] for k in kept), count)), shape
+
+
+def prod(x: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Array:
+    """Return the product over `axis`. Integers and booleans multiply in int64.
+
+    >>> import gtrace as gt
+    >>> gt.prod(gt.array([2., 3., 4.]))
+    Array(24., dtype=float32)
+    """
+    x = lift("prod", x)
+    if dtype is not None:
+        x = cast(x, as_dtype(dtype))
+    if isinstance(axis, (tuple, list)) or axis is None:
+        x, shape = _to_last("prod", x, axis, keepdims)
+        return reshape(bind(_prod, (x,), (x.ndim - 1, False)), shape)
+    return bind(_prod, (x,), (normalize_axis("prod", axis, x.ndim), bool(keepdims)))
+
+
+# -- places
+
+
+def _place_samples() -> list[Sample]:
+    x = uniform(-2, 2, 3, 4)
+    return [Sample((x,)), Sample((x,), {"axis": 1}), Sample((x,), {"axis": 0, "keepdims": True})]
+
+
+def _check_place(avals: tuple[Aval, ...], axis: int, keepdims: bool) -> None:
+    if avals[0].shape[axis] == 0:
+        raise ShapeError(message("argmax/argmin", "a non-empty axis", repr(avals[0]), "There is no such place."))
+
+
+_argmax = define(
+    "argmax", lambda x, axis, keepdims: torch.argmax(x, axis, keepdim=keepdims), params=("axis", "keepdims"),
+    check=_check_place, nondiff=_PLACE, samples=_place_samples, errors=_bad_axis, reference=numpy.argmax,
+    user=lambda x, **kw: argmax(x, **kw),
+)  # fmt: skip
+_argmin = define(
+    "argmin", lambda x, axis, keepdims: torch.argmin(x, axis, keepdim=keepdims), params=("axis", "keepdims"),
+    check=_check_place, nondiff=_PLACE, samples=_place_samples, errors=_bad_axis, reference=numpy.argmin,
+    user=lambda x, **kw: argmin(x, **kw),
+)  # fmt: skip
+
+
+def _place(op: Any, x: Any, axis: int | None, keepdims: bool) -> Array:
+    x = lift(op.name, x)
+    if x.dtype is torch.bool:
+        x = cast(x, torch.uint8)
+    if axis is None:
+        out = bind(op, (ravel(x),), (0, False))
+        return reshape(out, (1,) * x.ndim) if keepdims else out
+    return bind(op, (x,), (normalize_axis(op.name, axis, x.ndim), bool(keepdims)))
+
+
+def argmax(x: Any, axis: int | None = None, keepdims: bool = False) -> Array:
+    """Return the place of the largest element along `axis` (None: in the flattened array), as int64.
+
+    >>> import gtrace as gt
+    >>> gt.argmax(gt.array([1., 3., 2.]))
+    Array(1, dtype=int64)
+    """
+    return _place(_argmax, x, axis, keepdims)
+
+
+def argmin(x: Any, axis: int | None = None, keepdims: bool = False) -> Array:
+    """Return the place of the smallest element along `axis` (None: in the flattened array), as int64."""
+    return _place(_argmin, x, axis, keepdims)
+
+
+# -- normalizers
+
+
+def _softmax_vjp(ct: Array, needed: Any, x: Array, out: Array, axis: int) -> tuple[Array]:
+    weighted = multiply(ct, out)
+    total = bind(_sum, (weighted,), ((axis,), True))
+    return (subtract(weighted, multiply(out, total)),)
+
+
+def _log_softmax_vjp(ct: Array, needed: Any, x: Array, out: Array, axis: int) -> tuple[Array]:
+    total = bind(_sum, (ct,), ((axis,), True))
+    return (subtract(ct, multiply(exp(out), total)),)
+
+
+def _normal_samples() -> list[Sample]:
+    return [Sample((uniform(-2, 2, 3, 4),)), Sample((uniform(-2, 2, 3, 4),), {"axis": 0})]
+
+
+_softmax = define("softmax", lambda x, axis: torch.softmax(x, axis), params=("axis",), vjp=_softmax_vjp,
+                  samples=_normal_samples, errors=_bad_axis, user=lambda x, **kw: softmax(x, **kw))  # fmt: skip
+_log_softmax = define("log_softmax", lambda x, axis: torch.log_softmax(x, axis), params=("axis",),
+                      vjp=_log_softmax_vjp, samples=_normal_samples, errors=_bad_axis,
+                      user=lambda x, **kw: log_softmax(x, **kw))  # fmt: skip
+
+
+def _normalize(op: Any, x: Any, axis: Any) -> Array:
+    (x,) = promote(op.name, lift(op.name, x), floating=True)
+    if isinstance(axis, (tuple, list)) or axis is None:
+        axes = normalize_axes(op.name, axis, x.ndim)
+        rest = [k for k in range(x.ndim) if k not in axes]
+        order = (*rest, *axes)
+        moved = permute_dims(x, order)
+        flat = reshape(moved, (*(x.shape[k] for k in rest), math.prod(x.shape[k] for k in axes)))
+        out = reshape(bind(op, (flat,), (flat.ndim - 1,)), moved.shape)
+        return permute_dims(out, tuple(sorted(range(x.ndim), key=order.__getitem__)))
+    return bind(op, (x,), (normalize_axis(op.name, axis, x.ndim),))
+
+
+def softmax(x: Any, axis: Any = -1) -> Array:
+    """Return exp(x) / sum(exp(x)) over `axis`, without overflow.
+
+    >>> import gtrace as gt
+    >>> gt.softmax(gt.zeros(2))
+    Array([0.5, 0.5], dtype=float32)
+    """
+    return _normalize(_softmax, x, axis)
+
+
+def log_softmax(x: Any, axis: Any = -1) -> Array:
+    """Return x - logsumexp(x) over `axis`."""
+    return _normalize(_log_softmax, x, axis)
+
+
+# -- scans
+
+
+def _cumsum_vjp(ct: Array, needed: Any, x: Array, out: Array, axis: int, dtype: str | None) -> tuple[Array]:
+    return (cast(flip(bind(_cumsum, (flip(ct, axis),), (axis, None)), axis), x.dtype),)
+
+
+_cumsum = define(
+    "cumsum", lambda x, axis, dtype: torch.cumsum(x, axis, dtype=None if dtype is None else as_dtype(dtype)),
+    params=("axis", "dtype"), vjp=_cumsum_vjp,
+    samples=lambda: [Sample((uniform(-2, 2, 3, 4),), {"axis": k}) for k in (0, 1)], errors=_bad_axis,
+    reference=numpy.cumsum, user=lambda x, **kw: cumsum(x, **kw),
+)  # fmt: skip
+
+
+def cumsum(x: Any, axis: int | None = None, dtype: Any = None) -> Array:
+    """Return the running sums along `axis` (None: of the flattened array). Integers and booleans sum in int64.
+
+    >>> import gtrace as gt
+    >>> gt.cumsum(gt.array([1., 2., 3.]))
+    Array([1., 3., 6.], dtype=float32)
+    """
+    x = lift("cumsum", x)
+    if axis is None:
+        x, axis = ravel(x), 0
+    name = None if dtype is None else SHORT[as_dtype(dtype)]
+    return bind(_cumsum, (x,), (normalize_axis("cumsum", axis, x.ndim), name))
+
+
+def count_nonzero(x: Any, axis: Any = None, keepdims: bool = False) -> Array:
+    """Return the number of nonzero elements over `axis`, as int64."""
+    return sum(logical_not(equal(x, 0)), axis, keepdims=keepdims)

@@ -1,0 +1,84 @@
+"""Example operands for the registry walk, as functions that build NumPy arrays when called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy
+
+from gtrace.errors import DtypeError, ShapeError
+from gtrace.ir.op import BadSample, Sample
+
+
+def rng(seed: int = 0) -> numpy.random.Generator:
+    """Return a generator that gives every run the same samples."""
+    return numpy.random.default_rng(seed)
+
+
+def uniform(low: float, high: float, *shape: int, seed: int = 0) -> numpy.ndarray:
+    """Return float64 values in [low, high)."""
+    return rng(seed).uniform(low, high, shape)
+
+
+def unary_floats(low: float = -2.0, high: float = 2.0) -> Callable[[], list[Sample]]:
+    """Samples of one floating array in [low, high)."""
+
+    def build() -> list[Sample]:
+        return [Sample((uniform(low, high, *shape, seed=k),)) for k, shape in enumerate([(3, 4), (), (0, 2), (5,)])]
+
+    return build
+
+
+def unary_integers() -> list[Sample]:
+    return [Sample((rng().integers(-5, 6, (3, 4)),)), Sample((rng(1).integers(0, 2, 5).astype(bool),))]
+
+
+def binary_floats(
+    low: float = -2.0, high: float = 2.0, low2: float | None = None, high2: float | None = None
+) -> Callable[[], list[Sample]]:
+    """Samples of two floating arrays that broadcast, and of an array with a Python scalar on either side."""
+    a, b = (low if low2 is None else low2), (high if high2 is None else high2)
+
+    def build() -> list[Sample]:
+        x = uniform(low, high, 3, 4)
+        return [
+            Sample((x, uniform(a, b, 3, 4, seed=1))),
+            Sample((x, uniform(a, b, 4, seed=2))),
+            Sample((uniform(low, high, 3, 1), uniform(a, b, 1, 4, seed=3))),
+            Sample((x, uniform(a, b, seed=4))),
+            Sample((x, float(uniform(a, b, seed=5)))),
+            Sample((float(uniform(low, high, seed=6)), uniform(a, b, 2, seed=7))),
+        ]
+
+    return build
+
+
+def binary_integers(low2: int = -5, high2: int = 6) -> Callable[[], list[Sample]]:
+    """Samples of two integer arrays that broadcast, and of an array with a Python scalar."""
+
+    def build() -> list[Sample]:
+        x, y = rng().integers(-5, 6, (3, 4)), rng(1).integers(low2, high2, (4,))
+        return [Sample((x, y)), Sample((x, 3)), Sample((x.astype(numpy.int32), y.astype(numpy.int32)))]
+
+    return build
+
+
+def binary_booleans() -> list[Sample]:
+    x, y = rng().integers(0, 2, (3, 4)).astype(bool), rng(1).integers(0, 2, (4,)).astype(bool)
+    return [Sample((x, y)), Sample((x, True))]
+
+
+def both(*builders: Callable[[], list[Sample]]) -> Callable[[], list[Sample]]:
+    """Join several builders."""
+    return lambda: [sample for build in builders for sample in build()]
+
+
+def shapes_differ() -> list[BadSample]:
+    """Two operands that do not broadcast."""
+    return [BadSample((numpy.ones((2, 3)), numpy.ones((4,))), {}, ShapeError, r"broadcast")]
+
+
+def floats_refused(*args: Any, **kwargs: Any) -> Callable[[], list[BadSample]]:
+    """Floating operands where integers are due."""
+    return lambda: [BadSample(args or (numpy.ones(3), numpy.ones(3)), kwargs, DtypeError, r"integer")]

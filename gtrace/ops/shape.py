@@ -1,0 +1,507 @@
+"""Operations that move elements without computing: all linear, each with its transpose."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy
+import torch
+
+from gtrace.errors import ArgumentError, ShapeError, message
+from gtrace.ir.aval import CPU, Aval
+from gtrace.ir.op import BadSample, Sample, define
+from gtrace.ops.promote import promote
+from gtrace.ops.samples import uniform
+from gtrace.trace.array import Array, bind
+from gtrace.trace.convert import lift, scalar_operand
+
+
+def as_int(op: str, what: str, value: Any) -> int:
+    """Return `value` as a Python int.
+
+    Raises:
+        ArgumentError: it is not an integer.
+    """
+    try:
+        return operator.index(value)
+    except TypeError:
+        if type(value) is Array:
+            raise
+        raise ArgumentError(message(op, f"an integer as {what}", repr(value), "Pass an int.")) from None
+
+
+def normalize_axis(op: str, axis: Any, ndim: int) -> int:
+    """Return `axis` counted from the front.
+
+    Raises:
+        ShapeError: there is no such axis.
+    """
+    number = as_int(op, "axis", axis)
+    if not -ndim <= number < ndim:
+        raise ShapeError(message(op, f"an axis in [{-ndim}, {ndim})", str(number), f"The array has {ndim} dimensions."))
+    return number % ndim
+
+
+def normalize_axes(op: str, axis: Any, ndim: int) -> tuple[int, ...]:
+    """Return `axis` (None: all, an int, or several) as sorted axes counted from the front.
+
+    Raises:
+        ShapeError: there is no such axis, or one comes twice.
+    """
+    if axis is None:
+        return tuple(range(ndim))
+    if isinstance(axis, (tuple, list)):
+        axes = sorted(normalize_axis(op, a, ndim) for a in axis)
+        if len(set(axes)) != len(axes):
+            raise ShapeError(message(op, "each axis once", str(tuple(axis)), "Remove the repeated axis."))
+        return tuple(axes)
+    return (normalize_axis(op, axis, ndim),)
+
+
+def as_shape(op: str, shape: Any) -> tuple[int, ...]:
+    """Return a shape argument (an int or a sequence of ints) as a tuple.
+
+    Raises:
+        ArgumentError: something in it is no integer.
+    """
+    if isinstance(shape, (tuple, list, torch.Size)):
+        return tuple(as_int(op, "size", n) for n in shape)
+    return (as_int(op, "size", shape),)
+
+
+# -- reshape
+
+
+def _reshape_vjp(ct: Array, needed: Any, x: Array, out: Array, shape: tuple[int, ...]) -> tuple[Array]:
+    return (bind(_reshape, (ct,), (x.aval.shape,)),)
+
+
+_reshape = define(
+    "reshape", lambda x, shape: x.reshape(shape), params=("shape",), vjp=_reshape_vjp,
+    samples=lambda: [Sample((uniform(-2, 2, 3, 4), s)) for s in [(12,), (2, -1), (4, 3)]]
+    + [Sample((uniform(-2, 2, 0, 3), (0,)))],
+    errors=lambda: [BadSample((numpy.ones((2, 3)), (4,)), {}, ShapeError, r"6 elements")],
+    reference=numpy.reshape, user=lambda x, shape: reshape(x, shape),
+)  # fmt: skip
+
+
+def reshape(x: Any, *shape: Any) -> Array:
+    """Return the elements of x in row-major order with another shape; one size may be -1.
+
+    Raises:
+        ShapeError: the number of elements differs.
+
+    >>> import gtrace as gt
+    >>> gt.reshape(gt.arange(6), (2, -1)).shape
+    (2, 3)
+    """
+    x = lift("reshape", x)
+    sizes = as_shape("reshape", shape[0] if len(shape) == 1 else shape)
+    unknown = [k for k, n in enumerate(sizes) if n == -1]
+    if len(unknown) == 1:
+        rest = math.prod(n for n in sizes if n != -1)
+        if rest > 0 and x.size % rest == 0:
+            sizes = tuple(x.size // rest if n == -1 else n for n in sizes)
+    if any(n < 0 for n in sizes) or math.prod(sizes) != x.size:
+        raise ShapeError(
+            message("reshape", f"a shape of {x.size} elements", f"{sizes} for {x.aval!r}", "Sizes must multiply up; one may be -1.")
+        )
+    return x if sizes == x.aval.shape else bind(_reshape, (x,), (sizes,))
+
+
+def ravel(x: Any) -> Array:
+    """Return the elements of x in row-major order as one dimension."""
+    return reshape(x, (-1,)) if lift("ravel", x).size else reshape(x, (0,))
+
+
+def squeeze(x: Any, axis: Any = None) -> Array:
+    """Return x without axes of size 1: all of them, or those named.
+
+    Raises:
+        ShapeError: a named axis has another size.
+
+    >>> import gtrace as gt
+    >>> gt.squeeze(gt.zeros((1, 3, 1)), axis=0).shape
+    (3, 1)
+    """
+    x = lift("squeeze", x)
+    if axis is None:
+        axes = tuple(k for k, n in enumerate(x.shape) if n == 1)
+    else:
+        axes = normalize_axes("squeeze", axis, x.ndim)
+    for k in axes:
+        if x.shape[k] != 1:
+            raise ShapeError(message("squeeze", "an axis of size 1", f"axis {k} of {x.aval!r}", "Use reshape or index."))
+    return reshape(x, tuple(n for k, n in enumerate(x.shape) if k not in axes))
+
+
+def expand_dims(x: Any, axis: Any) -> Array:
+    """Return x with new axes of size 1, so that they are at `axis` of the result.
+
+    >>> import gtrace as gt
+    >>> gt.expand_dims(gt.zeros(3), 0).shape
+    (1, 3)
+    """
+    x = lift("expand_dims", x)
+    count = len(axis) if isinstance(axis, (tuple, list)) else 1
+    axes = normalize_axes("expand_dims", axis, x.ndim + count)
+    sizes = iter(x.shape)
+    return reshape(x, tuple(1 if k in axes else next(sizes) for k in range(x.ndim + count)))
+
+
+# -- permute
+
+
+def _permute_vjp(ct: Array, needed: Any, x: Array, out: Array, axes: tuple[int, ...]) -> tuple[Array]:
+    inverse = tuple(sorted(range(len(axes)), key=axes.__getitem__))
+    return (bind(_permute, (ct,), (inverse,)),)
+
+
+_permute = define(
+    "permute", lambda x, axes: x.permute(axes), params=("axes",), vjp=_permute_vjp,
+    samples=lambda: [Sample((uniform(-2, 2, 2, 3, 4), a)) for a in [(2, 0, 1), (0, 2, 1), (2, 1, 0)]],
+    errors=lambda: [BadSample((numpy.ones((2, 3)), (0, 0)), {}, ShapeError, r"each axis once")],
+    reference=numpy.transpose, user=lambda x, axes: permute_dims(x, axes),
+)  # fmt: skip
+
+
+def permute_dims(x: Any, axes: Any = None) -> Array:
+    """Return x with its axes in another order; None reverses them.
+
+    >>> import gtrace as gt
+    >>> gt.permute_dims(gt.zeros((2, 3, 4)), (2, 0, 1)).shape
+    (4, 2, 3)
+    """
+    x = lift("permute_dims", x)
+    order = tuple(reversed(range(x.ndim))) if axes is None else tuple(
+        normalize_axis("permute_dims", a, x.ndim) for a in axes
+    )  # fmt: skip
+    if sorted(order) != list(range(x.ndim)):
+        raise ShapeError(message("permute_dims", "each axis once", f"{order} for {x.aval!r}", "Name every axis once."))
+    return x if order == tuple(range(x.ndim)) else bind(_permute, (x,), (order,))
+
+
+def transpose(x: Any, *axes: Any) -> Array:
+    """Return x with its axes permuted; without `axes`, reversed."""
+    if len(axes) == 1 and (axes[0] is None or isinstance(axes[0], (tuple, list))):
+        return permute_dims(x, axes[0])
+    return permute_dims(x, axes or None)
+
+
+def swapaxes(x: Any, axis1: int, axis2: int) -> Array:
+    """Return x with two axes exchanged."""
+    x = lift("swapaxes", x)
+    order = list(range(x.ndim))
+    a, b = normalize_axis("swapaxes", axis1, x.ndim), normalize_axis("swapaxes", axis2, x.ndim)
+    order[a], order[b] = order[b], order[a]
+    return permute_dims(x, order)
+
+
+def moveaxis(x: Any, source: Any, destination: Any) -> Array:
+    """Return x with the axes `source` moved to the places `destination`; the others keep their order."""
+    x = lift("moveaxis", x)
+    sources = [normalize_axis("moveaxis", a, x.ndim) for a in (source if isinstance(source, (tuple, list)) else (source,))]
+    targets = [
+        normalize_axis("moveaxis", a, x.ndim)
+        for a in (destination if isinstance(destination, (tuple, list)) else (destination,))
+    ]
+    if len(sources) != len(targets) or len(set(sources)) != len(sources) or len(set(targets)) != len(targets):
+        raise ShapeError(message("moveaxis", "as many sources as destinations, each once", f"{source}, {destination}"))
+    order = [k for k in range(x.ndim) if k not in sources]
+    for target, origin in sorted(zip(targets, sources, strict=True)):
+        order.insert(target, origin)
+    return permute_dims(x, order)
+
+
+def matrix_transpose(x: Any) -> Array:
+    """Return x with its last two axes exchanged."""
+    x = lift("matrix_transpose", x)
+    if x.ndim < 2:
+        raise ShapeError(message("matrix_transpose", "at least two dimensions", repr(x.aval), "Use expand_dims first."))
+    return swapaxes(x, -1, -2)
+
+
+# -- broadcasting
+
+
+def _broadcast_vjp(ct: Array, needed: Any, x: Array, out: Array, shape: tuple[int, ...]) -> tuple[Array]:
+    return (unbroadcast(ct, x.aval),)
+
+
+_broadcast = define(
+    "broadcast_to", lambda x, shape: x.expand(shape), params=("shape",), vjp=_broadcast_vjp,
+    samples=lambda: [Sample((uniform(-2, 2, 3, 1), (2, 3, 4))), Sample((uniform(-2, 2), (2,)))],
+    errors=lambda: [BadSample((numpy.ones((2, 3)), (2, 4)), {}, ShapeError, r"broadcast")],
+    reference=numpy.broadcast_to, user=lambda x, shape: broadcast_to(x, shape),
+)  # fmt: skip
+
+
+def broadcast_to(x: Any, shape: Any) -> Array:
+    """Return x repeated along new axes and axes of size 1 so that it has `shape`.
+
+    Raises:
+        ShapeError: the shape of x does not broadcast to it.
+    """
+    x = lift("broadcast_to", x)
+    target = as_shape("broadcast_to", shape)
+    padded = (1,) * (len(target) - x.ndim) + x.shape
+    if len(padded) != len(target) or any(n not in (1, m) for n, m in zip(padded, target, strict=True)):
+        raise ShapeError(message("broadcast_to", f"an array that broadcasts to {target}", repr(x.aval), "Sizes must be equal or 1."))
+    return x if target == x.shape else bind(_broadcast, (x,), (target,))
+
+
+def broadcast_arrays(*arrays: Any) -> list[Array]:
+    """Return the arrays broadcast against each other."""
+    lifted = [lift("broadcast_arrays", x) for x in arrays]
+    try:
+        shape = numpy.broadcast_shapes(*[x.shape for x in lifted])
+    except ValueError:
+        got = " and ".join(repr(x.aval) for x in lifted)
+        raise ShapeError(message("broadcast_arrays", "shapes that broadcast", got, "Sizes must be equal or 1.")) from None
+    return [broadcast_to(x, shape) for x in lifted]
+
+
+def _sum_to_vjp(ct: Array, needed: Any, x: Array, out: Array, shape: tuple[int, ...]) -> tuple[Array]:
+    return (broadcast_to(ct, x.aval.shape),)
+
+
+sum_to = define(
+    "sum_to", lambda x, shape: x.sum_to_size(shape), params=("shape",), vjp=_sum_to_vjp,
+    samples=lambda: [Sample((uniform(-2, 2, 2, 3, 4), s)) for s in [(3, 1), (4,), ()]],
+    user=lambda x, shape: bind(sum_to, (lift("sum_to", x),), (tuple(shape),)),
+)  # fmt: skip
+
+
+def unbroadcast(ct: Array, a: Aval) -> Array:
+    """Return `ct` summed over the axes along which an operand of aval `a` was broadcast."""
+    return ct if ct.aval.shape == a.shape else bind(sum_to, (ct,), (a.shape,))
+
+
+# -- joining and splitting
+
+
+def _concat_vjp(ct: Array, needed: Any, *rest: Any, axis: int) -> list[Array | None]:
+    arrays, start, out = rest[:-1], 0, []
+    for need, x in zip(needed, arrays, strict=True):
+        stop = start + x.aval.shape[axis]
+        out.append(slice_axis(ct, axis, start, stop) if need else None)
+        start = stop
+    return out
+
+
+def _check_concat(avals: tuple[Aval, ...], axis: int) -> None:
+    first = avals[0].shape
+    for a in avals:
+        if len(a.shape) != len(first) or any(n != m for k, (n, m) in enumerate(zip(a.shape, first, strict=True)) if k != axis):
+            got = " and ".join(map(repr, avals))
+            raise ShapeError(message("concat", f"arrays equal in every axis but {axis}", got, "Reshape or pad one."))
+
+
+_concat = define(
+    "concat", lambda *xs, axis: torch.cat(xs, dim=axis), params=("axis",), arity=None, check=_check_concat,
+    vjp=_concat_vjp,
+    samples=lambda: [Sample(([uniform(-2, 2, 2, 3), uniform(-2, 2, 1, 3, seed=1)],)),
+                     Sample(([uniform(-2, 2, 2, 3), uniform(-2, 2, 2, 1, seed=1)],), {"axis": -1})],
+    errors=lambda: [BadSample(([numpy.ones((2, 3)), numpy.ones((2, 4))],), {}, ShapeError, r"equal in every axis")],
+    reference=numpy.concatenate, user=lambda xs, axis=0: concat(xs, axis),
+)  # fmt: skip
+
+
+def concat(arrays: Sequence[Any], axis: int | None = 0) -> Array:
+    """Return the arrays joined along an existing axis; None flattens them first.
+
+    Raises:
+        ShapeError: they differ in another axis.
+
+    >>> import gtrace as gt
+    >>> gt.concat([gt.zeros(2), gt.ones(1)])
+    Array([0., 0., 1.], dtype=float32)
+    """
+    if not len(arrays):
+        raise ShapeError(message("concat", "at least one array", "none", "Pass a non-empty sequence."))
+    operands = promote("concat", *[lift("concat", x) for x in arrays])
+    if axis is None:
+        operands = [ravel(x) for x in operands]
+        axis = 0
+    ndim = len(operands[0].aval.shape)
+    if not ndim:
+        raise ShapeError(message("concat", "arrays with a dimension", "0-d arrays", "Use gt.stack."))
+    return bind(_concat, operands, (normalize_axis("concat", axis, ndim),))
+
+
+def stack(arrays: Sequence[Any], axis: int = 0) -> Array:
+    """Return the arrays joined along a new axis.
+
+    Raises:
+        ShapeError: their shapes differ.
+
+    >>> import gtrace as gt
+    >>> gt.stack([gt.zeros(2), gt.ones(2)], axis=1).shape
+    (2, 2)
+    """
+    lifted = [lift("stack", x) for x in arrays]
+    if len({x.shape for x in lifted}) > 1:
+        got = " and ".join(repr(x.aval) for x in lifted)
+        raise ShapeError(message("stack", "arrays of one shape", got, "Broadcast or pad them first."))
+    return concat([expand_dims(x, axis) for x in lifted], axis) if lifted else concat([])
+
+
+def split(x: Any, indices_or_sections: int | Sequence[int], axis: int = 0) -> list[Array]:
+    """Return x cut along `axis`: into that many equal parts, or before each of the given indices.
+
+    Raises:
+        ShapeError: the axis does not divide into equal parts.
+
+    >>> import gtrace as gt
+    >>> [part.shape for part in gt.split(gt.zeros((6, 2)), [1, 4])]
+    [(1, 2), (3, 2), (2, 2)]
+    """
+    x = lift("split", x)
+    axis = normalize_axis("split", axis, x.ndim)
+    size = x.shape[axis]
+    if isinstance(indices_or_sections, int):
+        if indices_or_sections < 1 or size % indices_or_sections:
+            raise ShapeError(
+                message("split", f"a number of parts that divides {size}", str(indices_or_sections), "Pass indices instead.")
+            )
+        step = size // indices_or_sections
+        bounds = list(range(0, size + 1, step)) if step else [0] * (indices_or_sections + 1)
+    else:
+        bounds = [0, *(min(max(k + size if k < 0 else k, 0), size) for k in indices_or_sections), size]
+    return [slice_axis(x, axis, a, max(a, b)) for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
+
+
+def unstack(x: Any, axis: int = 0) -> tuple[Array, ...]:
+    """Return the slices of x along `axis`, without that axis."""
+    x = lift("unstack", x)
+    axis = normalize_axis("unstack", axis, x.ndim)
+    return tuple(squeeze(slice_axis(x, axis, k, k + 1), axis) for k in range(x.shape[axis]))
+
+
+# -- slices
+
+Bounds = tuple[tuple[int, int, int], ...]
+"""start, stop and step > 0 of a slice, for each axis, within the axis."""
+
+
+def _slice(x: torch.Tensor, bounds: Bounds) -> torch.Tensor:
+    return x[tuple(slice(*b) for b in bounds)]
+
+
+def _slice_vjp(ct: Array, needed: Any, x: Array, out: Array, bounds: Bounds) -> tuple[Array]:
+    return (bind(_unslice, (ct,), (x.aval.shape, bounds)),)
+
+
+def _unslice_impl(x: torch.Tensor, shape: tuple[int, ...], bounds: Bounds) -> torch.Tensor:
+    # axis by axis, each embedding into zeros
+    for axis in reversed(range(len(shape))):
+        start, stop, step = bounds[axis]
+        if (start, stop, step) != (0, shape[axis], 1):
+            sizes = [*x.shape]
+            sizes[axis] = shape[axis]
+            x = torch.slice_scatter(x.new_zeros(sizes), x, axis, start, stop, step)
+    return x
+
+
+_slice_op = define(
+    "slice", _slice, params=("bounds",), vjp=_slice_vjp,
+    samples=lambda: [Sample((uniform(-2, 2, 5, 6), ((1, 4, 1), (0, 6, 2)))), Sample((uniform(-2, 2, 5), ((2, 2, 1),)))],
+    user=lambda x, bounds: slice_bounds(lift("slice", x), bounds),
+)  # fmt: skip
+_unslice = define(
+    "unslice", _unslice_impl, params=("shape", "bounds"),
+    vjp=lambda ct, needed, x, out, shape, bounds: (slice_bounds(ct, bounds),),
+    samples=lambda: [Sample((uniform(-2, 2, 3, 3), (5, 6), ((1, 4, 1), (0, 6, 2))))],
+    user=lambda x, shape, bounds: bind(_unslice, (lift("unslice", x),), (shape, bounds)),
+)  # fmt: skip
+
+
+def slice_bounds(x: Array, bounds: Bounds) -> Array:
+    """Return x[start:stop:step, ...] for bounds within the axes."""
+    if all(b == (0, n, 1) for b, n in zip(bounds, x.shape, strict=True)):
+        return x
+    return bind(_slice_op, (x,), (bounds,))
+
+
+def slice_axis(x: Array, axis: int, start: int, stop: int) -> Array:
+    """Return the elements of x from `start` to `stop` along one axis."""
+    return slice_bounds(x, tuple((start, stop, 1) if k == axis else (0, n, 1) for k, n in enumerate(x.shape)))
+
+
+def update_impl(x: torch.Tensor, u: torch.Tensor, bounds: Bounds) -> torch.Tensor:
+    views = [x]
+    for axis, (start, stop, step) in enumerate(bounds[:-1]):
+        index = [slice(None)] * axis + [slice(start, stop, step)]
+        views.append(views[-1][tuple(index)])
+    for axis in reversed(range(len(bounds))):
+        u = torch.slice_scatter(views[axis], u, axis, *bounds[axis])
+    return u
+
+
+def _update_vjp(ct: Array, needed: Any, x: Array, u: Array, out: Array, bounds: Bounds) -> tuple[Array, Array]:
+    zeros = constant(0.0, u.aval)
+    return bind(_slice_update, (ct, zeros), (bounds,)), slice_bounds(ct, bounds)
+
+
+_slice_update = define(
+    "slice_update", update_impl, params=("bounds",), arity=2, vjp=_update_vjp,
+    samples=lambda: [Sample((uniform(-2, 2, 5, 6), uniform(-2, 2, 3, 3, seed=1), ((1, 4, 1), (0, 6, 2))))],
+    user=lambda x, u, bounds: slice_update(*promote("slice_update", lift("", x), u), bounds),
+)  # fmt: skip
+
+
+def slice_update(x: Array, u: Array, bounds: Bounds) -> Array:
+    """Return x with ``x[start:stop:step, ...]`` replaced by u, whose shape is that of the slice."""
+    return bind(_slice_update, (x, u), (bounds,)) if bounds else u
+
+
+# -- constants
+
+
+def _full_impl(value: torch.Tensor, shape: tuple[int, ...], device: str) -> torch.Tensor:
+    return value.to(device).expand(shape).clone(memory_format=torch.contiguous_format)
+
+
+_full = define(
+    "full", _full_impl, params=("shape", "device"),
+    vjp=lambda ct, needed, value, out, shape, device: (unbroadcast(ct, value.aval),),
+    samples=lambda: [Sample(((2, 3), 1.5)), Sample(((0,), 2.0))],
+    user=lambda shape, value: full_like_scalar(value, torch.float64, shape),
+)  # fmt: skip
+
+
+def full_like_scalar(value: bool | int | float, dtype: torch.dtype, shape: Any, device: torch.device = CPU) -> Array:
+    """Return an array of one Python scalar, as part of the program."""
+    operand = scalar_operand("full", value, dtype, device)
+    return bind(_full, (operand,), (as_shape("full", shape), str(device)))
+
+
+def constant(value: bool | int | float, a: Aval) -> Array:
+    """Return an array of one Python scalar with the shape, dtype and device of `a`."""
+    return full_like_scalar(value, a.dtype, a.shape, a.device)
+
+
+# -- flip
+
+
+flip_op = define(
+    "flip", lambda x, axes: torch.flip(x, axes), params=("axes",),
+    vjp=lambda ct, needed, x, out, axes: (bind(flip_op, (ct,), (axes,)),),
+    samples=lambda: [Sample((uniform(-2, 2, 3, 4), a)) for a in [(0,), (0, 1)]],
+    reference=numpy.flip, user=lambda x, axes: flip(x, axes),
+)  # fmt: skip
+
+
+def flip(x: Any, axis: Any = None) -> Array:
+    """Return x with the order of elements reversed along `axis` (None: every axis).
+
+    >>> import gtrace as gt
+    >>> gt.flip(gt.arange(3))
+    Array([2, 1, 0], dtype=int64)
+    """
+    x = lift("flip", x)
+    axes = normalize_axes("flip", axis, x.ndim)
+    return bind(flip_op, (x,), (axes,)) if axes else x

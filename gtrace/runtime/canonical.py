@@ -1,0 +1,146 @@
+"""Canonical form: graphs that compute the same thing in the same way become the same graph.
+
+Identities, dead code and duplicates go; operands of commutative operations get an order; values are numbered by a
+depth-first walk from the outputs. Neither recording order nor names nor the interleaving of independent work is left.
+
+The order of commutative operands and of the outputs comes from hashes refined as in Weisfeiler and Leman (1968): each
+value is hashed by what it is computed from, then by what uses it, then again with inputs told apart by their uses.
+Values that still tie are interchangeable in all but contrived graphs, where a tie costs a second signature, never a
+wrong result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import attrs
+
+from gtrace.ir.graph import Graph, Node, Operand, Scalar
+from gtrace.ir.op import stable_hash
+from gtrace.ir.rewrite import cse, dce, remove_identities
+
+_MASK = (1 << 60) - 1
+_OUTPUT = stable_hash("output")
+_ROUNDS = 2
+
+
+@attrs.frozen
+class Canonical:
+    """A canonical graph and how it maps to the one it came from.
+
+    Attributes:
+        graph: the program; its inputs are 0, 1, ... in order of first use, its outputs are distinct nodes.
+        inputs: input k of `graph` is input ``inputs[k]`` of the original.
+        outputs: output j of the original is output ``outputs[j]`` of `graph`, or, when negative, input
+            ``-1 - outputs[j]`` of the original itself.
+    """
+
+    graph: Graph
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+
+def canonicalize(graph: Graph) -> Canonical:
+    """Return the canonical form of `graph`. Its outputs are taken as a set; `Canonical.outputs` restores their order."""
+    graph = dce(cse(dce(remove_identities(graph))))
+    position = {value: k for k, value in enumerate(graph.inputs)}
+    results = [value for value in dict.fromkeys(graph.outputs) if value not in position]
+    order = _order_keys(graph, results)
+    results.sort(key=order.__getitem__)
+    numbering, nodes, inputs = _number(graph, results, order)
+    avals = tuple(graph.avals[position[value]] for value in inputs)
+    canonical = Graph(tuple(range(len(inputs))), avals, nodes, tuple(numbering[value] for value in results))
+    where = {value: k for k, value in enumerate(results)}
+    outputs = tuple(where[v] if v in where else -1 - position[v] for v in graph.outputs)
+    return Canonical(canonical, tuple(position[value] for value in inputs), outputs)
+
+
+def _order_keys(graph: Graph, results: Sequence[int]) -> dict[int, tuple[int, int, int]]:
+    """Return for each value a sort key that does not depend on names or on the order of the nodes."""
+    above: dict[int, int] = {v: stable_hash(repr(a)) for v, a in zip(graph.inputs, graph.avals, strict=True)}
+    users: dict[int, int] = {}
+    kinds = dict(above)
+    for _ in range(_ROUNDS):
+        _hash_from_operands(graph, above)
+        users = _hash_from_users(graph, results, above)
+        for value in graph.inputs:
+            above[value] = _mix(kinds[value], users.get(value, 0))
+    # the numbers themselves only break ties, so that a program keeps its form when a scalar changes
+    exact = dict(above)
+    for node in graph.nodes:
+        parts = [exact[x] if isinstance(x, int) else stable_hash(repr(x)) for x in node.ins]
+        exact[node.out] = _mix(node.instr.digest, *(sorted(parts) if node.op.commutative else parts))
+    return {value: (above[value], users.get(value, 0), exact[value]) for value in above}
+
+
+def _hash_from_operands(graph: Graph, above: dict[int, int]) -> None:
+    for node in graph.nodes:
+        parts = [above[x] if x.__class__ is int else 1 for x in node.ins]  # type: ignore[index]
+        if node.op.commutative:
+            parts.sort()
+        above[node.out] = _mix(node.instr.digest, *parts)
+
+
+def _hash_from_users(graph: Graph, results: Sequence[int], above: dict[int, int]) -> dict[int, int]:
+    users = dict.fromkeys(results, _OUTPUT)
+    for node in reversed(graph.nodes):
+        context = _mix(node.instr.digest, users.get(node.out, 0), above[node.out])
+        for slot, operand in enumerate(node.ins):
+            if operand.__class__ is int:
+                use = _mix(context, 0 if node.op.commutative else slot)
+                users[operand] = (users.get(operand, 0) + use) & _MASK  # type: ignore[arg-type, index]
+    return users
+
+
+def _mix(*parts: int) -> int:
+    # CPython hashes a tuple of ints the same way in every process
+    return hash(parts) & _MASK
+
+
+def _number(
+    graph: Graph, results: Sequence[int], order: dict[int, tuple[int, int, int]]
+) -> tuple[dict[int, int], tuple[Node, ...], list[int]]:
+    """Walk depth first from the outputs; return the final number of each value, the nodes in order, and the inputs."""
+    maker = {node.out: node for node in graph.nodes}
+    visited: dict[int, int] = {}
+    inputs: list[int] = []
+    ordered: list[tuple[Node, tuple[Operand, ...]]] = []
+    for root in results:
+        stack: list[tuple[int, tuple[Operand, ...] | None]] = [(root, None)]
+        while stack:
+            value, ins = stack.pop()
+            if ins is not None:
+                ordered.append((maker[value], ins))
+                continue
+            if value in visited:
+                continue
+            visited[value] = len(visited)
+            node = maker.get(value)
+            if node is None:
+                inputs.append(value)
+                continue
+            ins = _arrange(node, order, visited)
+            stack.append((value, ins))
+            stack.extend((x, None) for x in reversed(ins) if isinstance(x, int))
+    numbering = {value: k for k, value in enumerate(inputs)}
+    nodes = []
+    for node, ins in ordered:
+        numbering[node.out] = len(numbering)
+        renamed = tuple(numbering[x] if isinstance(x, int) else x for x in ins)
+        nodes.append(Node(node.instr, renamed, numbering[node.out], node.location))
+    return numbering, tuple(nodes), inputs
+
+
+def _arrange(
+    node: Node, order: dict[int, tuple[int, int, int]], visited: dict[int, int]
+) -> tuple[Operand, ...]:
+    if not node.op.commutative or len(set(node.instr.ins)) > 1:
+        # operands of different avals: the instruction itself fixes their order
+        return node.ins
+
+    def key(operand: Operand) -> tuple[int, tuple[int, int, int], int, str]:
+        if isinstance(operand, Scalar):
+            return 1, (0, 0, 0), 0, repr(operand)
+        return 0, order[operand], visited.get(operand, len(visited)), ""
+
+    return tuple(sorted(node.ins, key=key))

@@ -1,0 +1,248 @@
+"""The straight line's lower half: a recorded program finds its entry, the entry runs, and now and then it compiles.
+
+The engine knows graphs and torch tensors, never Arrays. A program reaches it in one of two ways: `recorded`, with the
+exact key the recorder built (one dict lookup when it was seen before), or `prepare`d once from a graph and then called.
+Either way there is one `Entry` per `CompileKey`, shared by all who run that program.
+"""
+
+from __future__ import annotations
+
+import collections
+import statistics
+import threading
+import traceback
+import warnings
+from collections.abc import Callable, Hashable, Sequence
+from time import perf_counter
+
+import attrs
+import torch
+
+from gtrace.config import config
+from gtrace.errors import CompileError, CompileWarning, ExecutionError, user_location
+from gtrace.events import CompileFailed, CompileFinished, CompileStarted, Detected, Judged, Ran, bus
+from gtrace.ir.graph import Graph
+from gtrace.runtime import hot
+from gtrace.runtime.canonical import canonicalize
+from gtrace.runtime.inductor import compile_graph
+from gtrace.runtime.interpret import Program, interpreter
+from gtrace.runtime.signature import CompileKey, Signature, sign, toolchain
+
+MAX_ROUTES = 4096
+"""Exact keys remembered; beyond it the older half is forgotten and found again through its canonical form."""
+
+MAX_ENTRIES = 16384
+"""Programs remembered; beyond it those that were run once are forgotten."""
+
+
+@attrs.define(eq=False)
+class Entry:
+    """One program: its canonical graph, how it runs today, and what that has cost.
+
+    Attributes:
+        tier: "interpreted", "compiled", "failed" (the compiler did) or "demoted" (compiled, but slower).
+        interpreted_calls, interpreted_seconds, compiled_calls, compiled_seconds: the ledger.
+        compile_seconds: spent in the compiler.
+    """
+
+    key: CompileKey
+    signature: Signature
+    graph: Graph
+    program: Program
+    tier: str = "interpreted"
+    interpreted_calls: int = 0
+    interpreted_seconds: float = 0.0
+    compiled_calls: int = 0
+    compiled_seconds: float = 0.0
+    compile_seconds: float = 0.0
+    reason: str = ""
+    interpreted_samples: collections.deque[float] = attrs.field(factory=lambda: collections.deque(maxlen=hot.SAMPLES))
+    compiled_samples: list[float] = attrs.field(factory=list)
+    judged: bool = False
+
+    @property
+    def calls(self) -> int:
+        return self.interpreted_calls + self.compiled_calls
+
+    @property
+    def saved_seconds(self) -> float | None:
+        """Interpreted minus compiled time of the compiled calls; None if it was never interpreted."""
+        if not self.interpreted_samples:
+            return None
+        return self.compiled_calls * statistics.median(self.interpreted_samples) - self.compiled_seconds
+
+    @property
+    def break_even_calls(self) -> int | None:
+        """Compiled calls after which the compile is paid back; None if unknown, or if it never is."""
+        if not self.interpreted_samples or not self.compiled_calls:
+            return None
+        gain = statistics.median(self.interpreted_samples) - self.compiled_seconds / self.compiled_calls
+        return int(self.compile_seconds / gain) + 1 if gain > 0 else None
+
+
+@attrs.frozen
+class Route:
+    """The way from a program as recorded to its entry and back.
+
+    Attributes:
+        entry: None when nothing is left to compute.
+        inputs: entry input k is recorded input ``inputs[k]``.
+        outputs: recorded output j is entry output ``outputs[j]``, or recorded input ``-1 - outputs[j]``.
+    """
+
+    entry: Entry | None
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+
+class Engine:
+    """The table of programs. There is one, `engine`; tests make their own."""
+
+    def __init__(self) -> None:
+        self.routes: dict[Hashable, Route] = {}
+        self.entries: dict[CompileKey, Entry] = {}
+        self.cost = hot.CostModel()
+        self.compiles = 0
+        self._ledger = threading.Lock()
+        self._compiling = threading.RLock()
+
+    def recorded(
+        self,
+        key: Hashable,
+        decode: Callable[[], tuple[Graph, Sequence[tuple[int, ...]]]],
+        tensors: Sequence[torch.Tensor],
+    ) -> list[torch.Tensor]:
+        """Run the program with exact key `key` on `tensors`; `decode` gives its graph and strides if it is new."""
+        route = self.routes.get(key)
+        if route is None:
+            route = self.prepare(*decode())
+            if len(self.routes) >= MAX_ROUTES:
+                for old in list(self.routes)[: MAX_ROUTES // 2]:
+                    self.routes.pop(old, None)
+            self.routes[key] = route
+        return self.call(route, tensors)
+
+    def prepare(
+        self, graph: Graph, strides: Sequence[tuple[int, ...]], backend: str = "inductor", mode: str = "default"
+    ) -> Route:
+        """Return the route of `graph`, called with inputs of these strides, to its entry."""
+        canonical = canonicalize(graph)
+        if not canonical.graph.nodes:
+            return Route(None, (), canonical.outputs)
+        signature = sign(canonical.graph)
+        used = tuple(tuple(strides[k]) for k in canonical.inputs)
+        key = CompileKey(signature.exact, used, backend, mode, toolchain())
+        entry = self.entries.get(key)
+        if entry is None:
+            if len(self.entries) >= MAX_ENTRIES:
+                for old, candidate in list(self.entries.items()):
+                    if candidate.calls <= 1:
+                        self.entries.pop(old, None)
+            new = Entry(key, signature, canonical.graph, interpreter(canonical.graph))
+            entry = self.entries.setdefault(key, new)
+        return Route(entry, canonical.inputs, canonical.outputs)
+
+    def call(self, route: Route, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Run a route on the recorded inputs; returns the recorded outputs.
+
+        Raises:
+            ExecutionError: torch refused an operation because of the values.
+        """
+        entry = route.entry
+        if entry is None:
+            return [tensors[-1 - k] for k in route.outputs]
+        results = self.run(entry, [tensors[k] for k in route.inputs])
+        return [results[k] if k >= 0 else tensors[-1 - k] for k in route.outputs]
+
+    def run(self, entry: Entry, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Run an entry on its inputs, in its current tier, and keep the ledger."""
+        if entry.tier == "interpreted":
+            self._consider(entry)
+        compiled = entry.tier == "compiled"
+        start = perf_counter()
+        try:
+            results = entry.program(tensors)
+        except (RuntimeError, IndexError) as error:
+            if isinstance(error, ExecutionError):
+                raise
+            reason = str(error).strip().split("\n")[0]
+            raise ExecutionError(
+                f"[program {entry.signature}] expected values that its operations take, got a refusal from torch: {reason}."
+                " GT_EAGER=1 shows the operation and the line."
+            ) from error
+        seconds = perf_counter() - start
+        with self._ledger:
+            if compiled:
+                entry.compiled_calls += 1
+                entry.compiled_seconds += seconds
+                if not entry.judged:
+                    entry.compiled_samples.append(seconds)
+                    self._judge(entry)
+            else:
+                entry.interpreted_calls += 1
+                entry.interpreted_seconds += seconds
+                entry.interpreted_samples.append(seconds)
+        if Ran in bus.wanted:
+            bus.emit(Ran(str(entry.signature), "compiled" if compiled else "interpreted", seconds))
+        return results
+
+    def _consider(self, entry: Entry) -> None:
+        settings = config.current
+        ops = len(entry.graph.nodes)
+        policy = hot.Policy(settings.auto_compile, settings.compile, settings.hot_threshold, settings.min_seq)
+        # the call about to happen counts: from the threshold-th repetition on a program is hot
+        history = hot.History(ops, entry.interpreted_calls + 1, entry.interpreted_seconds)
+        if hot.decide(history, policy, self.cost.predict(ops)) is not hot.Decision.COMPILE:
+            return
+        if Detected in bus.wanted and not settings.compile:
+            names = tuple(node.op.name for node in entry.graph.nodes)
+            bus.emit(Detected(str(entry.signature), names, entry.interpreted_calls + 1, entry.interpreted_seconds))
+        self.compile(entry)
+
+    def compile(self, entry: Entry) -> None:
+        """Compile an entry now, in this thread, unless it was tried before. A failure warns once and is final."""
+        with self._compiling:
+            if entry.tier != "interpreted":
+                return
+            ops = len(entry.graph.nodes)
+            bus.emit(CompileStarted(str(entry.signature), ops))
+            start = perf_counter()
+            try:
+                program = compile_graph(entry.graph, entry.key.strides, entry.key.backend, entry.key.mode)
+            except CompileError as error:
+                entry.compile_seconds = perf_counter() - start
+                entry.reason = str(error)
+                entry.tier = "failed"
+                bus.emit(CompileFailed(str(entry.signature), entry.reason, traceback.format_exc()))
+                _warn(f"compiling {entry.signature} failed, interpreting instead: {entry.reason} (GT_DEBUG_COMPILE=2 for the traceback)")
+                return
+            entry.compile_seconds = perf_counter() - start
+            self.cost.learn(ops, entry.compile_seconds)
+            self.compiles += 1
+            entry.program = program
+            entry.tier = "compiled"
+            bus.emit(CompileFinished(str(entry.signature), entry.compile_seconds))
+
+    def _judge(self, entry: Entry) -> None:
+        """Compare tiers once enough calls were timed; a compiled program that is slower goes back to the interpreter."""
+        if len(entry.compiled_samples) < hot.TRIAL:
+            return
+        entry.judged = True
+        speedup = hot.judge(entry.interpreted_samples, entry.compiled_samples)
+        if speedup is None:
+            return
+        before = statistics.median(entry.interpreted_samples)
+        if speedup < 1.0:
+            entry.program = interpreter(entry.graph)
+            entry.tier = "demoted"
+            entry.reason = f"compiled {before / speedup * 1e3:.2f} ms, interpreted {before * 1e3:.2f} ms"
+        bus.emit(Judged(str(entry.signature), before, before / speedup, speedup < 1.0))
+
+
+def _warn(text: str) -> None:
+    name, _, line = user_location().rpartition(":")
+    warnings.warn_explicit(text, CompileWarning, name, int(line))
+
+
+engine = Engine()
+"""The engine that every Array is forced through."""

@@ -1,0 +1,92 @@
+"""GraphModule to callable. The only file that knows torch's compilers.
+
+Inductor is called directly on the flat graph: no Dynamo, no guards, no AOTAutograd, because the graph already holds the
+forward and the backward pass. Other backends of ``torch.compiler.list_backends()`` get the same graph undecomposed.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from gtrace.errors import ArgumentError, CompileError
+from gtrace.ir.graph import Graph
+from gtrace.runtime.fx import lower
+from gtrace.runtime.interpret import Program
+
+MODES = ("default", "reduce-overhead", "max-autotune")
+
+
+def check_options(backend: str, mode: str) -> None:
+    """Check the compile options a user gave.
+
+    Raises:
+        ArgumentError: an unknown mode or backend.
+    """
+    if mode not in MODES:
+        raise ArgumentError(f"[jit] expected mode to be one of {', '.join(MODES)}, got {mode!r}. Pass one of them.")
+    if backend != "inductor":
+        known = torch.compiler.list_backends(exclude_tags=())
+        if backend not in known:
+            near = difflib.get_close_matches(str(backend), known, n=1)
+            hint = f"Did you mean {near[0]!r}?" if near else f"This torch has {', '.join(known)}."
+            raise ArgumentError(f"[jit] expected a backend of torch.compiler.list_backends(), got {backend!r}. {hint}")
+
+
+def compile_graph(graph: Graph, strides: Sequence[tuple[int, ...]], backend: str, mode: str) -> Program:
+    """Compile a canonical graph for inputs of exactly these strides.
+
+    Raises:
+        CompileError: the compiler failed; the cause is chained.
+    """
+    try:
+        with torch.no_grad():
+            return _inductor(graph, strides, mode) if backend == "inductor" else _other(graph, strides, backend)
+    except Exception as error:  # compilers raise whatever they like; all of it means "this program is not compiled"
+        reason = (str(error).strip() or type(error).__name__).split("\n")[0]
+        raise CompileError(f"{type(error).__name__}: {reason}") from error
+
+
+def _inductor(graph: Graph, strides: Sequence[tuple[int, ...]], mode: str) -> Program:
+    # Inductor takes seconds to import, so it is imported when there is something to compile
+    inductor = importlib.import_module("torch._inductor")
+    compile_fx = importlib.import_module("torch._inductor.compile_fx")
+    decomposition = importlib.import_module("torch._inductor.decomposition")
+    virtualized = importlib.import_module("torch._inductor.virtualized")
+    guards = importlib.import_module("torch._guards")
+
+    module, fakes, fake_mode = lower(graph, strides, decomposition.select_decomp_table())
+    patches: dict[str, Any] = {"compile_threads": 1}
+    if mode != "default":
+        patches.update(inductor.list_mode_options(mode))
+    with (
+        inductor.config.patch(patches),
+        guards.tracing(guards.TracingContext(fake_mode)),
+        virtualized.V.set_fake_mode(fake_mode),
+    ):
+        compiled = compile_fx.compile_fx_inner(module, fakes)
+
+    # "reduce-overhead" replays CUDA graphs, whose outputs the next call overwrites: gtrace's arrays are immutable
+    volatile = mode == "reduce-overhead" and any(a.device.type == "cuda" for a in graph.avals)
+
+    def run(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        # Inductor empties the list it is given, to free inputs early
+        outputs = compiled(list(tensors))
+        return [t.clone() for t in outputs] if volatile else outputs
+
+    return run
+
+
+def _other(graph: Graph, strides: Sequence[tuple[int, ...]], backend: str) -> Program:
+    dynamo = importlib.import_module("torch._dynamo")
+    module, fakes, _ = lower(graph, strides)
+    compiled = dynamo.lookup_backend(backend)(module, fakes)
+
+    def run(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        return list(compiled(*tensors))
+
+    return run

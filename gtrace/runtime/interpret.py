@@ -1,0 +1,79 @@
+"""The interpreter: a graph run node by node on torch. The cold tier, and the reference semantics."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from gtrace.errors import ExecutionError
+from gtrace.ir.graph import Graph, Node, Operand
+
+Program = Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]
+"""What every tier provides: input tensors to output tensors, in the order of the graph's."""
+
+
+def bound_impl(node: Node) -> Callable[..., torch.Tensor]:
+    """Return the torch function of a node with its attributes filled in."""
+    attributes = node.attributes
+    return functools.partial(node.op.impl, **attributes) if attributes else node.op.impl
+
+
+def interpreter(graph: Graph) -> Program:
+    """Return a program that runs `graph` on torch, one operation after the other.
+
+    Scalars become 0-d tensors once, here; they stay on the CPU, where torch lets them meet tensors of any device.
+
+    Raises (when run):
+        ExecutionError: torch refused an operation because of the values.
+    """
+    slots: dict[int, int] = {value: k for k, value in enumerate(graph.inputs)}
+    constants: list[torch.Tensor] = []
+    steps: list[tuple[Callable[..., torch.Tensor], tuple[int, ...], int, tuple[int, ...]]] = []
+    last_use: dict[int, int] = {}
+    for index, node in enumerate(graph.nodes):
+        for value in node.values():
+            last_use[value] = index
+    kept = set(graph.outputs)
+    base = len(graph.inputs) + len(graph.nodes)
+
+    def slot(operand: Operand) -> int:
+        if isinstance(operand, int):
+            return slots[operand]
+        constants.append(torch.tensor(operand.value, dtype=operand.aval.dtype))
+        return base + len(constants) - 1
+
+    for index, node in enumerate(graph.nodes):
+        ins = tuple(slot(x) for x in node.ins)
+        dead = {slots[v] for v in node.values() if last_use[v] == index and v not in kept}
+        slots[node.out] = len(graph.inputs) + index
+        steps.append((bound_impl(node), ins, slots[node.out], tuple(dead)))
+    outputs = [slots[value] for value in graph.outputs]
+    blank: list[Any] = [None] * len(graph.nodes)
+
+    def run(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        env = [*tensors, *blank, *constants]
+        try:
+            for function, ins, out, dead in steps:
+                if len(ins) == 2:
+                    a, b = ins
+                    env[out] = function(env[a], env[b])
+                elif len(ins) == 1:
+                    env[out] = function(env[ins[0]])
+                else:
+                    env[out] = function(*[env[k] for k in ins])
+                for k in dead:
+                    env[k] = None
+        except (RuntimeError, IndexError, ValueError) as error:
+            node = graph.nodes[out - len(graph.inputs)]
+            reason = str(error).strip().split("\n")[0]
+            where = f" It was recorded at {node.location}." if node.location else " GT_EAGER=1 shows the line that recorded it."
+            raise ExecutionError(
+                f"[{node.op.name}] expected values that the operation takes, got {', '.join(map(str, node.instr.ins))}"
+                f" that torch refused: {reason}.{where}"
+            ) from error
+        return [env[k] for k in outputs]
+
+    return run

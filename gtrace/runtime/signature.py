@@ -1,0 +1,70 @@
+"""Signatures: short names of canonical programs, and the keys under which their compiled forms are kept."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import platform
+import re
+
+import attrs
+import torch
+
+from gtrace.ir.graph import Graph
+from gtrace.ir.text import print_graph
+
+
+@attrs.frozen
+class Signature:
+    """Two digests of a canonical graph, 12 hexadecimal digits each.
+
+    Attributes:
+        exact: operations, dependencies, attributes, avals and scalar values.
+        structural: the same with every size and every Python scalar replaced by a hole, so that programs which
+            differ only in those share it.
+    """
+
+    exact: str
+    structural: str
+
+    def __str__(self) -> str:
+        return self.exact
+
+
+@attrs.frozen
+class CompileKey:
+    """Everything a compiled program depends on.
+
+    Attributes:
+        signature: exact digest of the canonical graph.
+        strides: of each input.
+        backend, mode: how it is compiled.
+        toolchain: versions of what compiles it.
+    """
+
+    signature: str
+    strides: tuple[tuple[int, ...], ...]
+    backend: str
+    mode: str
+    toolchain: str
+
+
+_SCALAR = re.compile(r"(?<=[(, ])(?:-?[\d.]+(?:e[+-]?\d+)?|-?inf|nan|True|False)(?=:\w+\[)")
+_SHAPE = re.compile(r"\[[\d,]+\]")
+
+
+def sign(graph: Graph) -> Signature:
+    """Return the signature of a canonical graph."""
+    text = print_graph(graph)
+    holes = _SHAPE.sub(lambda match: f"[{match[0].count(',') + 1}d]", _SCALAR.sub("_", text))
+    return Signature(_digest(text), _digest(holes))
+
+
+def _digest(text: str) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
+
+
+@functools.cache
+def toolchain() -> str:
+    """Return the versions that a compiled program depends on, as one line."""
+    return f"torch {torch.__version__}, {platform.machine()}, {torch.backends.cpu.get_cpu_capability()}"

@@ -1,0 +1,477 @@
+"""The immutable array, `bind`, which records an operation, and the forces, which run what was recorded."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy
+import torch
+
+from gtrace.config import config
+from gtrace.errors import ConcretizationError, DtypeError, ImmutableError, LeakError, user_location
+from gtrace.events import Forced, Recorded, bus
+from gtrace.ir.aval import LONG, Aval, aval
+from gtrace.ir.graph import Scalar
+from gtrace.ir.op import Instr, Op, Params
+from gtrace.runtime.engine import engine
+from gtrace.trace.record import Trace, contiguous_strides, thread
+
+if TYPE_CHECKING:
+    from gtrace.ops.methods import ArrayMethods as _Methods
+else:
+    _Methods = object
+
+_ref = weakref.ref
+
+
+class Array(_Methods):
+    """An immutable, lazily computed array.
+
+    Operations on Arrays are recorded; looking at a value (``float``, ``print``, ``numpy``, ``gt.eval`` ...) runs what was
+    recorded. Make Arrays with ``gt.array``, ``gt.zeros`` and their like.
+
+    Attributes:
+        aval: shape, dtype and device.
+    """
+
+    __slots__ = ("aval", "_trace", "_number", "_buf", "__weakref__")
+
+    aval: Aval
+    _trace: Trace | None  # the pending trace that will compute it; None once there is a value
+    _number: int  # its number there
+    _buf: torch.Tensor | None
+
+    # NumPy must leave ndarray + Array to Array.__radd__
+    __array_ufunc__ = None
+    __array_priority__ = 1000
+
+    def __init__(self, *_: Any) -> None:
+        raise TypeError("gt.Array is not made by calling it. Use gt.array, gt.asarray, gt.zeros, ...")
+
+    def __init_subclass__(cls) -> None:
+        raise TypeError("gt.Array cannot be subclassed. Wrap it in a pytree class instead (gt.tree.register).")
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The sizes of the dimensions."""
+        return self.aval.shape
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The element type, a torch dtype."""
+        return self.aval.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Where the value lives."""
+        return self.aval.device
+
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions."""
+        return len(self.aval.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return self.aval.size
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the elements."""
+        return self.aval.nbytes
+
+    @property
+    def itemsize(self) -> int:
+        """The bytes of one element."""
+        return self.aval.dtype.itemsize
+
+    # looking at values
+
+    def item(self) -> bool | int | float:
+        """Return the one element as a Python scalar.
+
+        Raises:
+            ValueError: there is not exactly one element.
+        """
+        return self._item("item")
+
+    def tolist(self) -> Any:
+        """Return the elements as nested Python lists."""
+        return materialize(self, "tolist").tolist()
+
+    def numpy(self) -> numpy.ndarray:
+        """Return the value as a read-only NumPy array; on the CPU it shares memory."""
+        return self._numpy("numpy")
+
+    def to_torch(self, *, copy: bool = True) -> torch.Tensor:
+        """Return the value as a torch tensor.
+
+        With ``copy=False`` the tensor shares memory with this Array, and writing to it breaks the promise that Arrays
+        never change.
+        """
+        tensor = materialize(self, "to_torch")
+        return tensor.clone() if copy else tensor.detach()
+
+    def block_until_ready(self) -> Array:
+        """Compute the value now; returns self."""
+        tensor = materialize(self, "block_until_ready")
+        if tensor.is_cuda:
+            torch.cuda.synchronize(tensor.device)
+        return self
+
+    def _item(self, cause: str) -> bool | int | float:
+        if self.aval.size != 1:
+            raise ValueError(
+                f"[{cause}] expected an array with one element, got {self.aval!r}. Reduce or index it first."
+                f" (at {user_location()})"
+            )
+        return materialize(self, cause).item()
+
+    def _numpy(self, cause: str) -> numpy.ndarray:
+        tensor = materialize(self, cause)
+        if tensor.dtype is torch.bfloat16:
+            raise DtypeError("[numpy] expected a dtype that NumPy has, got bfloat16. Use x.astype(gt.float32) first.")
+        out = tensor.cpu().numpy()
+        out.flags.writeable = False
+        return out
+
+    def __bool__(self) -> bool:
+        return bool(self._item("bool"))
+
+    def __int__(self) -> int:
+        return int(self._item("int"))
+
+    def __float__(self) -> float:
+        return float(self._item("float"))
+
+    def __complex__(self) -> complex:
+        return complex(self._item("complex"))
+
+    def __index__(self) -> int:
+        if self.aval.floating or self.aval.dtype is torch.bool:
+            raise TypeError(f"[index] expected an integer array, got {self.aval!r}. Use x.astype(gt.int64).")
+        return int(self._item("index"))
+
+    def __len__(self) -> int:
+        if not self.aval.shape:
+            raise TypeError("[len] expected an array with a dimension, got a 0-d array. Use .size.")
+        return self.aval.shape[0]
+
+    def __iter__(self) -> Iterator[Any]:
+        if not self.aval.shape:
+            raise TypeError("[iter] expected an array with a dimension, got a 0-d array. Use x.item().")
+        return iter([self[k] for k in range(self.aval.shape[0])])
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> numpy.ndarray:
+        out = self._numpy("numpy")
+        if dtype is not None and out.dtype != dtype:
+            if copy is False:
+                raise ValueError(f"[numpy] expected a dtype that needs no copy, got {dtype} for {out.dtype}. Allow the copy.")
+            return out.astype(dtype)
+        return out.copy() if copy else out
+
+    def __dlpack__(self, **kwargs: Any) -> Any:
+        return materialize(self, "dlpack").__dlpack__(**kwargs)
+
+    def __dlpack_device__(self) -> Any:
+        return torch.empty(0, device=self.aval.device).__dlpack_device__()
+
+    def __repr__(self) -> str:
+        if self._buf is None and self._trace is not None and self._trace.capture is not None:
+            return f"Traced({LONG[self.aval.dtype]}{list(self.aval.shape)})"
+        tensor = materialize(self, "print").cpu()
+        if tensor.dtype is torch.bfloat16:
+            tensor = tensor.float()
+        text = numpy.array2string(tensor.numpy(), separator=", ", prefix="Array(", threshold=200)
+        return f"Array({text}, dtype={LONG[self.aval.dtype]})"
+
+    def __str__(self) -> str:
+        if self._buf is None and self._trace is not None and self._trace.capture is not None:
+            return repr(self)
+        tensor = materialize(self, "print").cpu()
+        return str((tensor.float() if tensor.dtype is torch.bfloat16 else tensor).numpy())
+
+    def __format__(self, spec: str) -> str:
+        if not spec:
+            return str(self)
+        return format(self._item("format"), spec)
+
+    # immutability
+
+    def __setitem__(self, index: Any, value: Any) -> NoReturn:
+        raise ImmutableError(
+            f"gt.Array is immutable. Instead of x[idx] = y use x = x.at[idx].set(y) (at {user_location()})"
+        )
+
+    def __delitem__(self, index: Any) -> NoReturn:
+        raise ImmutableError(f"gt.Array is immutable. Build the array you want with indexing (at {user_location()})")
+
+    def backward(self) -> NoReturn:
+        """Raise: gradients are functions here."""
+        raise ImmutableError(
+            "gt.Array has no .backward(). Write the loss as a function f(params) and use gt.value_and_grad(f)(params)"
+            f" (at {user_location()})"
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __copy__(self) -> Array:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Array:
+        return self
+
+    def __reduce__(self) -> Any:
+        tensor = materialize(self, "pickle")
+        device = None if self.aval.device.type == "cpu" else str(self.aval.device)
+        if tensor.dtype is torch.bfloat16:
+            return _unpickle, (tensor.cpu().view(torch.int16).numpy(), True, device)
+        return _unpickle, (tensor.cpu().numpy(), False, device)
+
+
+_new = object.__new__
+
+
+def _unpickle(value: numpy.ndarray, bfloat16: bool, device: str | None) -> Array:
+    tensor = torch.from_numpy(value.copy())
+    if bfloat16:
+        tensor = tensor.view(torch.bfloat16)
+    return wrap(tensor if device is None else tensor.to(device))
+
+
+def wrap(tensor: torch.Tensor, weak: bool = False) -> Array:
+    """Return an Array of this very tensor, which nobody may write to any more."""
+    return wrap_as(tensor, aval(tuple(tensor.shape), tensor.dtype, tensor.device, weak))
+
+
+def wrap_as(tensor: torch.Tensor, a: Aval) -> Array:
+    """Return an Array of this very tensor, whose aval is known."""
+    out: Array = _new(Array)
+    out.aval = a
+    out._trace = None
+    out._number = -1
+    out._buf = tensor
+    return out
+
+
+def fresh(x: Array) -> Array:
+    """Return another Array of the same value, which gradients can tell from `x`."""
+    assert x._buf is not None
+    return wrap_as(x._buf, x.aval)
+
+
+def placeholder(trace: Trace, a: Aval) -> Array:
+    """Return a new input of a captured trace."""
+    out: Array = _new(Array)
+    out.aval = a
+    out._buf = None
+    out._trace = trace
+    out._number = trace.leaf(out, a, contiguous_strides(a.shape), out)
+    return out
+
+
+def admit(trace: Trace, x: Array) -> int:
+    """Return the number of operand `x`, which `trace` did not compute, as an input of `trace`.
+
+    Raises:
+        LeakError: `x` is a placeholder whose own trace is over.
+    """
+    owner = x._trace
+    if owner is not None and owner.capture is not None and owner.closed:
+        raise _leak(x)
+    if trace.capture is not None:
+        return trace.leaf(x, x.aval, contiguous_strides(x.aval.shape), x)
+    tensor = x._buf
+    if tensor is None:
+        tensor = materialize(x, "thread")
+    return trace.leaf(tensor, x.aval, tensor.stride(), tensor)
+
+
+def bind(op: Op, operands: Sequence[Array | Scalar], params: Params = ()) -> Array:
+    """Record ``op(*operands, **params)``; returns its result, which has no value yet.
+
+    Raises:
+        ShapeError, DtypeError, DeviceError: the operands do not fit, now and not when the program runs.
+    """
+    instr = op.table.get((params, *[x.aval for x in operands]))
+    if instr is None:
+        instr = op.instr(params, tuple([x.aval for x in operands]))
+    trace = thread.trace
+    step = [instr.code]
+    for x in operands:
+        if x.__class__ is Scalar:
+            step.append(trace.scalar(x))
+        else:
+            step.append(x._number if x._trace is trace else admit(trace, x))
+    return append(trace, instr, step, operands)
+
+
+def append(trace: Trace, instr: Instr, step: Sequence[int], operands: Sequence[Array | Scalar]) -> Array:
+    """Add one instruction, as its list of ints, to `trace`."""
+    refs = trace.refs
+    out: Array = _new(Array)
+    out.aval = instr.aval
+    out._trace = trace
+    out._number = number = len(refs)
+    out._buf = None
+    trace.flat += step
+    refs.append(_ref(out))
+    if number >= trace.limit:
+        attend(trace, instr, operands, out)
+    return out
+
+
+def unary_fast(op: Op, slow: Callable[[Any], Array]) -> Callable[[Any], Array]:
+    """Return `slow` with a fast path for Arrays whose avals the operation has met before. Written for speed."""
+    table = op.table
+
+    def function(x: Any) -> Array:
+        try:
+            instr = table[(x.aval,)]
+        except (KeyError, AttributeError):
+            return slow(x)
+        trace = thread.trace
+        i = x._number if x._trace is trace else admit(trace, x)
+        refs = trace.refs
+        out: Array = _new(Array)
+        out.aval = instr.aval
+        out._trace = trace
+        out._number = number = len(refs)
+        out._buf = None
+        trace.flat += (instr.code, i)
+        refs.append(_ref(out))
+        if number >= trace.limit:
+            attend(trace, instr, (x,), out)
+        return out
+
+    return function
+
+
+def binary_fast(op: Op, slow: Callable[[Any, Any], Array]) -> Callable[[Any, Any], Array]:
+    """Return `slow` with a fast path for Arrays whose avals the operation has met before. Written for speed."""
+    table = op.table
+
+    def function(x: Any, y: Any) -> Array:
+        try:
+            instr = table[x.aval, y.aval]
+        except (KeyError, AttributeError):
+            return slow(x, y)
+        trace = thread.trace
+        i = x._number if x._trace is trace else admit(trace, x)
+        j = y._number if y._trace is trace else admit(trace, y)
+        refs = trace.refs
+        out: Array = _new(Array)
+        out.aval = instr.aval
+        out._trace = trace
+        out._number = number = len(refs)
+        out._buf = None
+        trace.flat += (instr.code, i, j)
+        refs.append(_ref(out))
+        if number >= trace.limit:
+            attend(trace, instr, (x, y), out)
+        return out
+
+    return function
+
+
+def attend(trace: Trace, instr: Instr, operands: Sequence[Array | Scalar], out: Array) -> None:
+    """Do what recording an operation entails beyond recording it: tape, locations, log, eager mode, budget."""
+    if trace.tape is not None:
+        trace.tape.append((instr, tuple(operands), out))
+    if Recorded in bus.wanted:
+        bus.emit(Recorded(instr.op.name, out._number, repr(instr.aval)))
+    if trace.locations is not None:
+        trace.locations[out._number] = user_location()
+    elif config.current.eager:
+        flush("eager")
+    elif len(trace.refs) >= config.current.max_pending:
+        flush("budget")
+
+
+def materialize(x: Array, cause: str) -> torch.Tensor:
+    """Return the value of `x`, computing it, and all else that is pending with it, if need be.
+
+    Raises:
+        ConcretizationError: `x` is a placeholder of a function being traced.
+        LeakError: `x` is a placeholder of a function whose trace is over.
+        ExecutionError: torch refused an operation because of the values.
+    """
+    tensor = x._buf
+    if tensor is not None:
+        return tensor
+    trace = x._trace
+    if trace is None:  # the thread that was computing it has just finished
+        assert x._buf is not None
+        return x._buf
+    if trace.capture is not None:
+        raise _leak(x) if trace.closed else _concretization(x, cause)
+    if trace is thread.trace:
+        flush(cause)
+        if x._buf is not None:
+            return x._buf
+    # pending in another thread, or part of a program that failed: compute x alone
+    graph, strides = trace.decode([x._number])
+    leaves = list(trace.leaves)
+    if Forced in bus.wanted:
+        bus.emit(Forced("thread" if cause == "numpy" else cause, user_location(), len(graph.nodes)))
+    tensor = engine.call(engine.prepare(graph, strides), leaves[: len(graph.inputs)])[0]
+    if x._buf is None:
+        x._buf = tensor
+    return x._buf
+
+
+def flush(cause: str) -> None:
+    """Run the pending program of this thread; its results go to the Arrays that are still alive."""
+    trace = thread.trace
+    live = trace.live()
+    if not live:
+        if trace.tape is None:
+            thread.trace = Trace()
+        return
+    numbers = [x._number for x in live]
+    if Forced in bus.wanted:
+        bus.emit(Forced(cause, user_location(), sum(r is not None for r in trace.refs)))
+    trace.closed = True
+    thread.trace = Trace(trace.tape)
+    results = engine.recorded(
+        (tuple(trace.flat), tuple(numbers), tuple(trace.scalars)), lambda: trace.decode(numbers), trace.leaves
+    )
+    for x, tensor in zip(live, results, strict=True):
+        x._buf = tensor
+        x._trace = None
+
+
+def evaluate(arrays: Sequence[Array], cause: str) -> None:
+    """Compute the values of `arrays` and of all that is pending with them."""
+    for x in arrays:
+        if x._buf is None:
+            materialize(x, cause)
+
+
+def _concretization(x: Array, cause: str) -> ConcretizationError:
+    fixes = {
+        "bool": "Use gt.where to choose between values, or move the branch outside the traced function",
+        "index": "Use an integer array index, or pass the number as a static argument",
+        "mask": "Use gt.where(mask, x, 0) to keep the shape, or index outside the traced function",
+    }
+    fix = fixes.get(cause, "Return the value and look at it outside the traced function, or pass it as a static argument")
+    trace = x._trace
+    assert trace is not None
+    return ConcretizationError(
+        f"[{cause}] expected a value, got the placeholder {x!r} while tracing {trace.capture}: it has no value yet."
+        f" {fix}. (at {user_location()})"
+    )
+
+
+def _leak(x: Array) -> LeakError:
+    trace = x._trace
+    assert trace is not None
+    made = (trace.locations or {}).get(x._number)
+    return LeakError(
+        f"[trace] expected an array of the running program, got the placeholder {x!r} of {trace.capture}, whose trace is"
+        f" over{f' (made at {made})' if made else ''}. Return it from that function instead of storing it."
+        f" (at {user_location()})"
+    )

@@ -1,0 +1,64 @@
+"""Capturing a function: run it on placeholders, keep the program; and playing a program back as ordinary operations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import attrs
+
+from gtrace.ir.aval import Aval
+from gtrace.ir.graph import Graph, Scalar
+from gtrace.trace.array import Array, admit, bind, placeholder
+from gtrace.trace.record import Trace, thread
+
+
+@attrs.frozen(eq=False)
+class Captured:
+    """The program of a function for inputs of given avals.
+
+    Attributes:
+        graph: its inputs are the arguments and then the constants.
+        constants: Arrays from outside that the function used.
+        result: what the function returned beside its outputs.
+    """
+
+    graph: Graph
+    constants: tuple[Array, ...]
+    result: Any
+
+
+def capture(
+    function: Callable[[Sequence[Array]], tuple[Sequence[Array], Any]], avals: Sequence[Aval], name: str
+) -> Captured:
+    """Run `function` on placeholders of `avals`, in a trace of its own.
+
+    Args:
+        function: takes the placeholders; returns the Arrays that are the outputs, and anything to keep as `result`.
+        name: what errors call the traced function.
+
+    Raises:
+        ConcretizationError: the function looked at a placeholder's value.
+    """
+    outer = thread.trace
+    trace = Trace(capture=name)
+    thread.trace = trace
+    try:
+        inputs = [placeholder(trace, a) for a in avals]
+        outputs, result = function(inputs)
+        # an output may come from outside, or be an input: either way it must have a number here
+        numbers = [x._number if x._trace is trace else admit(trace, x) for x in outputs]
+    finally:
+        thread.trace = outer
+        trace.closed = True
+    graph, _ = trace.decode(numbers)
+    return Captured(graph, tuple(trace.leaves[len(inputs) :]), result)
+
+
+def replay(graph: Graph, inputs: Sequence[Array]) -> list[Array]:
+    """Record the operations of `graph` on `inputs` in the current trace; returns its outputs."""
+    env: dict[int, Array] = dict(zip(graph.inputs, inputs, strict=True))
+    for node in graph.nodes:
+        operands: list[Array | Scalar] = [env[x] if isinstance(x, int) else x for x in node.ins]
+        env[node.out] = bind(node.op, operands, node.params)
+    return [env[value] for value in graph.outputs]

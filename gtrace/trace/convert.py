@@ -1,0 +1,248 @@
+"""Outside values to Arrays and back: NumPy, torch, DLPack, Python scalars and nested lists; and the promotion rules."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy
+import torch
+
+from gtrace.errors import ArgumentError, DeviceError, DtypeError, ShapeError, message
+from gtrace.ir.aval import CPU, DTYPES, FLOATS, LONG, SHORT, Aval, as_device, aval
+from gtrace.ir.graph import Scalar
+from gtrace.trace.array import Array, wrap
+
+DEFAULT = {bool: torch.bool, int: torch.int64, float: torch.float32}
+"""The dtype of an array made from Python scalars, by their kind."""
+
+_BY_NAME = {**DTYPES, **{name: dtype for dtype, name in LONG.items()}}
+_PYTHON = (bool, int, float)
+
+
+def as_dtype(dtype: Any) -> torch.dtype:
+    """Return the torch dtype that `dtype` names: a torch or NumPy dtype, a Python type, or a name.
+
+    Raises:
+        DtypeError: no such dtype, or one that gtrace does not support.
+
+    >>> as_dtype("float32"), as_dtype(int), as_dtype(numpy.float64)
+    (torch.float32, torch.int64, torch.float64)
+    """
+    if isinstance(dtype, torch.dtype):
+        found: torch.dtype | None = dtype
+    elif dtype in DEFAULT:
+        found = DEFAULT[dtype]
+    elif isinstance(dtype, str) and dtype in _BY_NAME:
+        found = _BY_NAME[dtype]
+    else:
+        try:
+            found = _BY_NAME.get(numpy.dtype(dtype).name)
+        except TypeError:
+            found = None
+    if found not in SHORT:
+        raise DtypeError(message("dtype", f"one of {', '.join(LONG.values())}", repr(dtype), "Use a supported dtype."))
+    return found
+
+
+def from_torch(tensor: torch.Tensor) -> Array:
+    """Return an Array of a torch tensor, sharing its memory: do not write to the tensor afterwards.
+
+    Use ``gt.array`` to copy instead. The tensor is detached from torch's autograd.
+
+    Raises:
+        ArgumentError: not a tensor, or a sparse or quantized one.
+        DtypeError: an unsupported dtype.
+
+    >>> import torch
+    >>> from_torch(torch.ones(2))
+    Array([1., 1.], dtype=float32)
+    """
+    if not isinstance(tensor, torch.Tensor):
+        raise ArgumentError(message("from_torch", "a torch.Tensor", type(tensor).__name__, "Use gt.asarray."))
+    if tensor.layout is not torch.strided or tensor.is_quantized:
+        raise ArgumentError(message("from_torch", "a dense tensor", str(tensor.layout), "Use tensor.to_dense() first."))
+    as_dtype(tensor.dtype)
+    as_device(tensor.device)
+    return wrap(tensor.detach().resolve_neg())
+
+
+def from_numpy(value: numpy.ndarray) -> Array:
+    """Return an Array of a NumPy array, sharing its memory where torch can: do not write to it afterwards.
+
+    Raises:
+        ArgumentError: not a NumPy array.
+        DtypeError: an unsupported dtype (unsigned beyond 8 bits, complex, strings, objects, ...).
+
+    >>> from_numpy(numpy.arange(3))
+    Array([0, 1, 2], dtype=int64)
+    """
+    if not isinstance(value, numpy.ndarray):
+        raise ArgumentError(message("from_numpy", "a numpy.ndarray", type(value).__name__, "Use gt.asarray."))
+    as_dtype(value.dtype)
+    if not value.dtype.isnative or not value.flags.writeable or any(stride < 0 for stride in value.strides):
+        value = numpy.array(value, dtype=value.dtype.newbyteorder("="), order="C")
+    return wrap(torch.from_numpy(value))
+
+
+def from_dlpack(value: Any) -> Array:
+    """Return an Array of any object with ``__dlpack__``, sharing its memory: do not write to it afterwards.
+
+    >>> import torch
+    >>> from_dlpack(torch.zeros(2))
+    Array([0., 0.], dtype=float32)
+    """
+    if isinstance(value, Array):
+        return value
+    if not hasattr(value, "__dlpack__"):
+        raise ArgumentError(message("from_dlpack", "an object with __dlpack__", type(value).__name__, "Use gt.asarray."))
+    return from_torch(torch.from_dlpack(value))
+
+
+def to_tensor(value: Any, dtype: torch.dtype | None, device: torch.device) -> torch.Tensor:
+    """Return nested lists of Python scalars as a new tensor.
+
+    Raises:
+        ShapeError: the lists are ragged.
+        DtypeError: something in them is no number.
+    """
+    try:
+        host = numpy.array(value)
+    except ValueError as error:
+        raise ShapeError(
+            message("array", "nested lists of equal lengths", "ragged lists", "Pad them to one length.")
+        ) from error
+    except OverflowError as error:
+        raise DtypeError(message("array", "integers of at most 64 bits", "a larger one", "Use floats.")) from error
+    if host.dtype.kind not in "biuf":
+        raise DtypeError(message("array", "numbers", f"{_sample(host)}", "Convert the data to numbers first."))
+    if host.dtype.kind == "u":
+        raise DtypeError(message("array", "integers of at most 64 bits", "a larger one", "Use floats."))
+    if dtype is None:
+        dtype = torch.float32 if host.dtype.kind == "f" or host.size == 0 else as_dtype(host.dtype)
+    check_cast(host, dtype)
+    return torch.from_numpy(host).to(dtype).to(device)
+
+
+def check_cast(host: numpy.ndarray, dtype: torch.dtype) -> None:
+    """Refuse host data that an integer dtype cannot hold: NaN, infinities, and integers out of range.
+
+    Raises:
+        DtypeError: with the first offending value.
+    """
+    if dtype in FLOATS or dtype is torch.bool or host.size == 0:
+        return
+    if host.dtype.kind == "f" and not numpy.isfinite(host).all():
+        bad = host[~numpy.isfinite(host)].flat[0]
+        raise DtypeError(message("array", f"finite values for {LONG[dtype]}", str(bad), "Use a float dtype or gt.where."))
+    info = torch.iinfo(dtype)
+    low, high = host.min(), host.max()
+    if low < info.min or high > info.max:
+        got = low if low < info.min else high
+        raise DtypeError(
+            message("array", f"values from {info.min} to {info.max} for {LONG[dtype]}", str(got), "Use a wider dtype.")
+        )
+
+
+def _sample(host: numpy.ndarray) -> str:
+    return repr(host.flat[0]) if host.size else str(host.dtype)
+
+
+def python_scalar(x: Any) -> bool | int | float | None:
+    """Return `x` as a Python scalar if it is one (or a NumPy scalar, or an unsupported complex), else None."""
+    if isinstance(x, _PYTHON):
+        # numpy.float64 is a float by inheritance
+        return x if type(x) in _PYTHON else float(x) if isinstance(x, float) else int(x)
+    if isinstance(x, numpy.generic):
+        if x.dtype.kind not in "biuf":
+            raise DtypeError(message("array", "a real number", repr(x), "Complex and other dtypes are not supported."))
+        return x.item()
+    return None
+
+
+def lift(op: str, x: Any) -> Array:
+    """Return operand `x` as an Array; Python scalars become weak 0-d ones.
+
+    Raises:
+        ArgumentError: lists and other objects, which are not converted by themselves.
+    """
+    if type(x) is Array:
+        return x
+    value = python_scalar(x)
+    if value is not None:
+        return wrap(torch.tensor(value, dtype=DEFAULT[type(value)]), weak=True)
+    if isinstance(x, numpy.ndarray):
+        # the buffer may be written to before the pending operation runs
+        return from_numpy(x.copy())
+    if isinstance(x, torch.Tensor):
+        return from_torch(x.detach().clone())
+    if isinstance(x, complex):
+        raise DtypeError(message(op, "a real number", repr(x), "Complex numbers are not supported."))
+    raise ArgumentError(
+        message(op, "arrays or numbers", type(x).__name__, "Convert lists and other data with gt.array first.")
+    )
+
+
+@functools.cache
+def scalar_aval(dtype: torch.dtype, device: torch.device) -> Aval:
+    """Return the aval of a scalar operand."""
+    return aval((), dtype, device, weak=True)
+
+
+def scalar_operand(op: str, value: bool | int | float, dtype: torch.dtype, device: torch.device) -> Scalar:
+    """Return a Python scalar as an operand of `dtype`.
+
+    Raises:
+        DtypeError: an integer that `dtype` cannot hold.
+    """
+    if dtype in FLOATS:
+        return Scalar(float(value), scalar_aval(dtype, device))
+    if dtype is torch.bool:
+        return Scalar(bool(value), scalar_aval(dtype, device))
+    info = torch.iinfo(dtype)
+    if not info.min <= value <= info.max:
+        raise DtypeError(
+            message(op, f"a number from {info.min} to {info.max} for {LONG[dtype]}", str(value), "Use a wider dtype.")
+        )
+    return Scalar(int(value), scalar_aval(dtype, device))
+
+
+def _rank(dtype: torch.dtype) -> int:
+    return 2 if dtype in FLOATS else 0 if dtype is torch.bool else 1
+
+
+_RANK_DEFAULT = (torch.bool, torch.int64, torch.float32)
+_SCALAR_RANK = {bool: 0, int: 1, float: 2}
+
+
+def result_dtype(avals: Sequence[Aval], scalars: Sequence[bool | int | float] = ()) -> torch.dtype:
+    """Return the dtype in which operands of these avals and Python scalars meet.
+
+    Strong operands meet in torch.promote_types of their dtypes, whatever their shapes. Weak ones (Python scalars and
+    what was computed from them alone) only count by kind: bool < integer < float. A weak kind above the strong dtype's
+    gives that kind's default, int64 or float32.
+    """
+    strong = [a.dtype for a in avals if not a.weak]
+    weak = max([_rank(a.dtype) for a in avals if a.weak] + [_SCALAR_RANK[type(s)] for s in scalars], default=0)
+    if not strong:
+        dtypes = [a.dtype for a in avals]
+        best = functools.reduce(torch.promote_types, dtypes) if dtypes else _RANK_DEFAULT[weak]
+    else:
+        best = functools.reduce(torch.promote_types, strong)
+    return best if _rank(best) >= weak else _RANK_DEFAULT[weak]
+
+
+def common_device(op: str, arrays: Sequence[Array]) -> torch.device:
+    """Return the device where `arrays` live; weak 0-d ones go anywhere.
+
+    Raises:
+        DeviceError: more than one device.
+    """
+    devices = {x.aval.device for x in arrays if not (x.aval.weak and not x.aval.shape)}
+    if len(devices) > 1:
+        got = " and ".join(repr(x.aval) for x in arrays)
+        raise DeviceError(message(op, "operands on one device", got, "Move one with .to(device)."))
+    return devices.pop() if devices else CPU
+
+

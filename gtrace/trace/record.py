@@ -1,0 +1,157 @@
+"""The recorder: a program under construction, as a flat list of ints.
+
+A `Trace` numbers its values 0, 1, 2, ... in order of appearance: inputs, scalars and results alike. Its list holds, for
+each value, a code of `gtrace.ir.op.CODES`, followed, for a result, by the numbers of its operands. The list is the
+graph, and as a tuple it is the exact key under which the engine knows the program. Appending to it, and remembering by
+a weak reference which Array stands for each result, is all that recording an operation costs.
+
+There is one pending trace per thread. Functions are captured into traces of their own, whose inputs are placeholders.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import weakref
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+
+from gtrace.config import Config, config
+from gtrace.events import Recorded, bus
+from gtrace.ir.aval import Aval
+from gtrace.ir.graph import Graph, Node, Operand, Scalar
+from gtrace.ir.op import CODES, Instr, Leaf, leaf_code, literal_code
+
+if TYPE_CHECKING:
+    from gtrace.trace.array import Array
+
+TapeEntry = tuple[Instr, tuple[Any, ...], "Array"]
+
+
+class Trace:
+    """A program being recorded.
+
+    Attributes:
+        flat: the program, see the module.
+        refs: for each value, a weak reference to its Array, or None for inputs and scalars.
+        leaves: the input tensors (a captured trace: Arrays), in order of appearance.
+        scalars: the scalar operands, in order of appearance.
+        tape: what a surrounding gradient has recorded so far, (instr, operands, result); None outside gradients.
+        limit: from this many values on, each operation is shown to `gtrace.trace.array.attend`.
+        capture: the description of the function being captured; None for the pending program of a thread.
+        closed: no operation may be added any more.
+    """
+
+    __slots__ = ("flat", "refs", "leaves", "scalars", "_numbers", "tape", "limit", "capture", "closed", "locations", "__weakref__")
+
+    def __init__(self, tape: list[TapeEntry] | None = None, capture: str | None = None) -> None:
+        self.flat: list[int] = []
+        self.refs: list[weakref.ref[Array] | None] = []
+        self.leaves: list[Any] = []
+        self.scalars: list[bool | int | float] = []
+        self._numbers: dict[int, int] = {}
+        self.tape = tape
+        self.capture = capture
+        self.closed = False
+        self.locations: dict[int, str] | None = None if capture is None else {}
+        self.set_limit()
+
+    def set_limit(self) -> None:
+        """Decide from which number of values on operations need attention: from the first, if somebody watches."""
+        settings = config.current
+        watched = self.tape is not None or self.locations is not None or settings.eager or Recorded in bus.wanted
+        self.limit = 0 if watched else settings.max_pending
+
+    def leaf(self, identity: object, a: Aval, strides: tuple[int, ...], value: Any) -> int:
+        """Return the number of an input, adding it on its first use. `value` is kept, so `identity` stays unique."""
+        number = self._numbers.get(id(identity))
+        if number is None:
+            number = len(self.refs)
+            self.flat.append(leaf_code(a, strides))
+            self.leaves.append(value)
+            self.refs.append(None)
+            self._numbers[id(identity)] = number
+        return number
+
+    def scalar(self, operand: Scalar) -> int:
+        """Add a scalar operand and return its number."""
+        value = operand.value
+        self.flat.append(literal_code(operand.aval, value == 0 and math.copysign(1.0, value) < 0))
+        self.scalars.append(value)
+        self.refs.append(None)
+        return len(self.refs) - 1
+
+    def live(self) -> list[Array]:
+        """Return the Arrays that user code still holds and that have no value yet."""
+        return [a for r in self.refs if r is not None and (a := r()) is not None and a._buf is None]
+
+    def decode(self, outputs: Sequence[int]) -> tuple[Graph, list[tuple[int, ...]]]:
+        """Return the graph of the program so far, with `outputs`, and the strides of its inputs.
+
+        Safe while another thread is recording: what was complete at the call is decoded.
+        """
+        return decode(self.flat, len(self.refs), self.scalars, outputs, self.locations)
+
+
+def decode(
+    flat: Sequence[int],
+    count: int,
+    scalars: Sequence[bool | int | float],
+    outputs: Sequence[int],
+    locations: dict[int, str] | None = None,
+) -> tuple[Graph, list[tuple[int, ...]]]:
+    """Return the graph that the first `count` values of a flat list describe, and the strides of its inputs."""
+    operands: list[Operand] = []
+    inputs: list[int] = []
+    avals: list[Aval] = []
+    strides: list[tuple[int, ...]] = []
+    nodes: list[Node] = []
+    remaining = iter(scalars)
+    at = 0
+    for value in range(count):
+        record = CODES[flat[at]]
+        at += 1
+        if record.__class__ is Instr:
+            end = at + len(record.ins)
+            ins = tuple([operands[k] for k in flat[at:end]])
+            at = end
+            nodes.append(Node(record, ins, value, locations.get(value) if locations else None))
+            operands.append(value)
+        elif record.__class__ is Leaf:
+            inputs.append(value)
+            avals.append(record.aval)
+            strides.append(record.strides)
+            operands.append(value)
+        else:
+            operands.append(Scalar(next(remaining), record.aval))
+    return Graph(tuple(inputs), tuple(avals), tuple(nodes), tuple(outputs)), strides
+
+
+class _Thread(threading.local):
+    """Each thread's current trace."""
+
+    def __init__(self) -> None:
+        self.trace = Trace()
+
+
+thread = _Thread()
+
+
+def _config_changed(_: Config) -> None:
+    thread.trace.set_limit()
+
+
+config.watch(_config_changed)
+
+
+def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """Return the strides of a dense row-major tensor, as torch gives them."""
+    strides: list[int] = []
+    step = 1
+    for n in reversed(shape):
+        strides.append(step)
+        step *= max(n, 1)
+    return tuple(reversed(strides))
+
+

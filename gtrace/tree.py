@@ -1,0 +1,120 @@
+"""Pytrees: nested dict, list, tuple, namedtuple, None and registered classes, with arrays as leaves.
+
+optree does the work, under the namespace "gtrace". As in JAX, None is an empty subtree and dicts are visited in
+sorted key order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import attrs
+import optree
+
+from gtrace.errors import ArgumentError
+
+NAMESPACE = "gtrace"
+T = TypeVar("T", bound=type)
+TreeDef = optree.PyTreeSpec
+
+
+def flatten(tree: Any) -> tuple[list[Any], TreeDef]:
+    """Return the leaves of `tree`, left to right, and its structure.
+
+    >>> leaves, structure = flatten({"b": 2, "a": (1, None)})
+    >>> leaves
+    [1, 2]
+    """
+    return optree.tree_flatten(tree, namespace=NAMESPACE)
+
+
+def leaves(tree: Any) -> list[Any]:
+    """Return the leaves of `tree`, left to right."""
+    return optree.tree_leaves(tree, namespace=NAMESPACE)
+
+
+def structure(tree: Any) -> TreeDef:
+    """Return the structure of `tree`."""
+    return optree.tree_structure(tree, namespace=NAMESPACE)
+
+
+def unflatten(treedef: TreeDef, values: Sequence[Any]) -> Any:
+    """Rebuild a tree from its structure and leaves."""
+    return optree.tree_unflatten(treedef, values)
+
+
+def map(function: Callable[..., Any], tree: Any, *rest: Any) -> Any:  # noqa: A001 - the field's name, as in jax.tree.map
+    """Apply `function` to each leaf of `tree` and the leaves at the same places of `rest`.
+
+    Raises:
+        ArgumentError: a tree of `rest` has another structure; the message names the key path.
+
+    >>> map(lambda x, y: x + y, {"a": 1}, {"a": 10})
+    {'a': 11}
+    """
+    values, treedef = flatten(tree)
+    columns = [values]
+    for other in rest:
+        try:
+            columns.append(treedef.flatten_up_to(other))
+        except (ValueError, TypeError) as error:
+            raise ArgumentError(f"[tree.map] expected trees of one structure, got a difference: {error}") from None
+    return treedef.unflatten([function(*column) for column in zip(*columns, strict=True)])
+
+
+def paths(tree: Any) -> list[str]:
+    """Return the key path of each leaf as it would be written in Python.
+
+    >>> paths({"layers": [1, 2]})
+    ["['layers'][0]", "['layers'][1]"]
+    """
+    accessors = optree.tree_accessors(tree, namespace=NAMESPACE)
+    return [accessor.codify("") for accessor in accessors]
+
+
+def register(cls: T) -> T:
+    """Register an attrs class (or any class with ``tree_flatten`` and ``tree_unflatten``) as a pytree node.
+
+    For an attrs class every field is a child, except those with ``metadata={"static": True}``, which are part of the
+    structure. For other classes ``tree_flatten(self)`` returns (children, aux data) and the class method
+    ``tree_unflatten(aux, children)`` rebuilds. Returns the class, so it works as a decorator.
+
+    Raises:
+        ArgumentError: the class is neither.
+
+    >>> import attrs
+    >>> @register
+    ... @attrs.frozen
+    ... class Layer:
+    ...     w: float
+    ...     name: str = attrs.field(default="dense", metadata={"static": True})
+    >>> map(lambda leaf: leaf * 2, Layer(1.5))
+    Layer(w=3.0, name='dense')
+    """
+    if attrs.has(cls):
+        fields = attrs.fields(cls)
+        dynamic = [field.name for field in fields if not field.metadata.get("static")]
+        static = [field.name for field in fields if field.metadata.get("static")]
+
+        def split(instance: Any) -> tuple[tuple[Any, ...], Any, tuple[str, ...]]:
+            children = tuple(getattr(instance, name) for name in dynamic)
+            return children, tuple(getattr(instance, name) for name in static), tuple(dynamic)
+
+        def join(aux: Any, children: Sequence[Any]) -> Any:
+            instance = object.__new__(cls)
+            for name, value in zip(dynamic + static, (*children, *aux), strict=True):
+                object.__setattr__(instance, name, value)
+            return instance
+
+        optree.register_pytree_node(cls, split, join, namespace=NAMESPACE)
+    elif hasattr(cls, "tree_flatten") and hasattr(cls, "tree_unflatten"):
+        optree.register_pytree_node(
+            cls, lambda instance: instance.tree_flatten(), cls.tree_unflatten, namespace=NAMESPACE
+        )
+    else:
+        raise ArgumentError(
+            f"[tree.register] expected an attrs class or one with tree_flatten and tree_unflatten, got {cls.__name__}."
+            " Decorate it with attrs.frozen or define the two methods."
+        )
+    return cls
