@@ -23,7 +23,7 @@ from gtrace.ops.samples import (
     unary_integers,
     uniform,
 )
-from gtrace.trace.array import Array, bind
+from gtrace.trace.array import Array, bind, emit
 from gtrace.trace.convert import lift, python_scalar
 
 _STEP = "piecewise constant: the derivative is zero wherever it exists"
@@ -157,6 +157,10 @@ def power(x: Any, y: Any) -> Array:
     >>> gt.power(gt.array([1., 2., 3.]), 2)
     Array([1., 4., 9.], dtype=float32)
     """
+    if y.__class__ is int and x.__class__ is Array:
+        instr = _integer_pow.table.get(((y,), x.aval))
+        if instr is not None:
+            return emit(instr, (x,))
     if isinstance(y, int) and not isinstance(y, bool) and python_scalar(x) is None:
         base = lift("pow", x)
         if y < 0 and not base.aval.floating:

@@ -28,7 +28,7 @@ from gtrace.ops.shape import (
     reshape,
     unbroadcast,
 )
-from gtrace.trace.array import Array, bind
+from gtrace.trace.array import Array, bind, binary_fast
 
 # -- matmul
 
@@ -89,7 +89,12 @@ _matmul = define(
                     BadSample((numpy.ones((2, 2, 3)), numpy.ones((3, 3, 5))), {}, ShapeError, r"batch sizes")],
     reference=numpy.matmul, user=lambda x, y: matmul(x, y),
 )  # fmt: skip
-_matmul_table = _matmul.table
+
+def _promoted_matmul(x: Any, y: Any) -> Array:
+    return bind(_matmul, promote_arrays("matmul", x, y))
+
+
+_fast_matmul = binary_fast(_matmul, _promoted_matmul)
 
 
 def matmul(x: Any, y: Any) -> Array:
@@ -104,9 +109,7 @@ def matmul(x: Any, y: Any) -> Array:
     >>> gt.matmul(gt.ones((2, 3)), gt.ones(3))
     Array([3., 3.], dtype=float32)
     """
-    if type(x) is not Array or type(y) is not Array or (x.aval, y.aval) not in _matmul_table:
-        x, y = promote_arrays("matmul", x, y)
-    return bind(_matmul, (x, y))
+    return _fast_matmul(x, y)
 
 
 def dot(x: Any, y: Any) -> Array:

@@ -10,7 +10,7 @@ import torch
 
 from gtrace.errors import ShapeError, message
 from gtrace.ir.aval import SHORT, Aval
-from gtrace.ir.op import BadSample, Sample, define
+from gtrace.ir.op import BadSample, Instr, Op, Sample, define
 from gtrace.ops.elementwise import divide, equal, exp, logical_not, multiply, not_equal, sqrt, square, subtract
 from gtrace.ops.promote import cast, promote
 from gtrace.ops.samples import uniform
@@ -27,7 +27,7 @@ from gtrace.ops.shape import (
     reshape,
     slice_axis,
 )
-from gtrace.trace.array import Array, bind
+from gtrace.trace.array import Array, bind, emit
 from gtrace.trace.convert import as_dtype, lift
 
 _PARAMS = ("axes", "keepdims")
@@ -127,11 +127,23 @@ _logsumexp = define(
 )  # fmt: skip
 
 
-def _reduce(op: Any, x: Any, axis: Any, keepdims: bool, floating: bool = False) -> Array:
-    x = lift(op.name, x)
+_seen: dict[Any, Instr] = {}
+
+
+def _reduce(op: Op, x: Any, axis: Any, keepdims: bool, floating: bool = False) -> Array:
+    if x.__class__ is Array and (axis is None or axis.__class__ is int):
+        # reductions are met again and again with the same arguments: skip what is already known of them
+        instr = _seen.get((op, x.aval, axis, keepdims))
+        if instr is not None:
+            return emit(instr, (x,))
+    array = lift(op.name, x)
     if floating:
-        (x,) = promote(op.name, x, floating=True)  # type: ignore[assignment]
-    return bind(op, (x,), (normalize_axes(op.name, axis, x.ndim), bool(keepdims)))
+        (array,) = promote(op.name, array, floating=True)  # type: ignore[assignment]
+    params = normalize_axes(op.name, axis, array.ndim), bool(keepdims)
+    out = bind(op, (array,), params)
+    if array is x and (axis is None or axis.__class__ is int):
+        _seen[op, x.aval, axis, keepdims] = op.instr(params, (x.aval,))
+    return out
 
 
 def sum(x: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Array:  # noqa: A001

@@ -14,7 +14,7 @@ from gtrace.errors import ConcretizationError, DtypeError, ImmutableError, LeakE
 from gtrace.events import Forced, Recorded, bus
 from gtrace.ir.aval import LONG, Aval, aval
 from gtrace.ir.graph import Scalar
-from gtrace.ir.op import Instr, Op, Params
+from gtrace.ir.op import Instr, Op, Params, leaf_code
 from gtrace.runtime.engine import engine
 from gtrace.trace.record import Trace, contiguous_strides, thread
 
@@ -36,12 +36,13 @@ class Array(_Methods):
         aval: shape, dtype and device.
     """
 
-    __slots__ = ("aval", "_trace", "_number", "_buf", "__weakref__")
+    __slots__ = ("aval", "_trace", "_number", "_buf", "_code", "__weakref__")
 
     aval: Aval
     _trace: Trace | None  # the pending trace that will compute it; None once there is a value
     _number: int  # its number there
     _buf: torch.Tensor | None
+    _code: int  # what a pending list says of it as an input; -1: not known yet
 
     # NumPy must leave ndarray + Array to Array.__radd__
     __array_ufunc__ = None
@@ -247,20 +248,30 @@ def wrap(tensor: torch.Tensor, weak: bool = False) -> Array:
     return wrap_as(tensor, aval(tuple(tensor.shape), tensor.dtype, tensor.device, weak))
 
 
-def wrap_as(tensor: torch.Tensor, a: Aval) -> Array:
-    """Return an Array of this very tensor, whose aval is known."""
+def wrap_as(tensor: torch.Tensor, a: Aval, code: int = -1) -> Array:
+    """Return an Array of this very tensor, whose aval, and perhaps leaf code, is known."""
     out: Array = _new(Array)
     out.aval = a
     out._trace = None
     out._number = -1
     out._buf = tensor
+    out._code = code
     return out
 
 
 def fresh(x: Array) -> Array:
     """Return another Array of the same value, which gradients can tell from `x`."""
     assert x._buf is not None
-    return wrap_as(x._buf, x.aval)
+    return wrap_as(x._buf, x.aval, x._code)
+
+
+def layout(x: Array) -> int:
+    """Return the leaf code of an Array that has a value: its aval and the strides of its buffer, as an int."""
+    code = x._code
+    if code < 0:
+        assert x._buf is not None
+        x._code = code = leaf_code(x.aval, x._buf.stride())
+    return code
 
 
 def placeholder(trace: Trace, a: Aval) -> Array:
@@ -269,7 +280,8 @@ def placeholder(trace: Trace, a: Aval) -> Array:
     out.aval = a
     out._buf = None
     out._trace = trace
-    out._number = trace.leaf(out, a, contiguous_strides(a.shape), out)
+    out._code = leaf_code(a, contiguous_strides(a.shape))
+    out._number = trace.leaf(out, out._code, out)
     return out
 
 
@@ -283,11 +295,11 @@ def admit(trace: Trace, x: Array) -> int:
     if owner is not None and owner.capture is not None and owner.closed:
         raise _leak(x)
     if trace.capture is not None:
-        return trace.leaf(x, x.aval, contiguous_strides(x.aval.shape), x)
+        return trace.leaf(x, leaf_code(x.aval, contiguous_strides(x.aval.shape)), x)
     tensor = x._buf
     if tensor is None:
         tensor = materialize(x, "thread")
-    return trace.leaf(tensor, x.aval, tensor.stride(), tensor)
+    return trace.leaf(tensor, layout(x), tensor)
 
 
 def bind(op: Op, operands: Sequence[Array | Scalar], params: Params = ()) -> Array:
@@ -299,28 +311,34 @@ def bind(op: Op, operands: Sequence[Array | Scalar], params: Params = ()) -> Arr
     instr = op.table.get((params, *[x.aval for x in operands]))
     if instr is None:
         instr = op.instr(params, tuple([x.aval for x in operands]))
+    return emit(instr, operands)
+
+
+def emit(instr: Instr, operands: Sequence[Array | Scalar]) -> Array:
+    """Record an instruction that is already known to fit `operands`."""
     trace = thread.trace
     step = [instr.code]
     for x in operands:
         if x.__class__ is Scalar:
-            step.append(trace.scalar(x))
+            step.append(trace.scalar(x))  # type: ignore[arg-type]
         else:
-            step.append(x._number if x._trace is trace else admit(trace, x))
-    return append(trace, instr, step, operands)
-
-
-def append(trace: Trace, instr: Instr, step: Sequence[int], operands: Sequence[Array | Scalar]) -> Array:
-    """Add one instruction, as its list of ints, to `trace`."""
-    refs = trace.refs
-    out: Array = _new(Array)
-    out.aval = instr.aval
-    out._trace = trace
-    out._number = number = len(refs)
-    out._buf = None
+            step.append(x._number if x._trace is trace else admit(trace, x))  # type: ignore[union-attr, arg-type]
+    out = expect(trace, instr.aval, len(trace.refs))
     trace.flat += step
-    refs.append(_ref(out))
-    if number >= trace.limit:
+    trace.refs.append(_ref(out))
+    if out._number >= trace.limit:
         attend(trace, instr, operands, out)
+    return out
+
+
+def expect(trace: Trace, a: Aval, number: int) -> Array:
+    """Return an Array for a result of `trace`."""
+    out: Array = _new(Array)
+    out.aval = a
+    out._trace = trace
+    out._number = number
+    out._buf = None
+    out._code = -1
     return out
 
 
@@ -341,6 +359,7 @@ def unary_fast(op: Op, slow: Callable[[Any], Array]) -> Callable[[Any], Array]:
         out._trace = trace
         out._number = number = len(refs)
         out._buf = None
+        out._code = -1
         trace.flat += (instr.code, i)
         refs.append(_ref(out))
         if number >= trace.limit:
@@ -368,6 +387,7 @@ def binary_fast(op: Op, slow: Callable[[Any, Any], Array]) -> Callable[[Any, Any
         out._trace = trace
         out._number = number = len(refs)
         out._buf = None
+        out._code = -1
         trace.flat += (instr.code, i, j)
         refs.append(_ref(out))
         if number >= trace.limit:
@@ -380,14 +400,17 @@ def binary_fast(op: Op, slow: Callable[[Any, Any], Array]) -> Callable[[Any, Any
 def attend(trace: Trace, instr: Instr, operands: Sequence[Array | Scalar], out: Array) -> None:
     """Do what recording an operation entails beyond recording it: tape, locations, log, eager mode, budget."""
     if trace.tape is not None:
-        trace.tape.append((instr, tuple(operands), out))
-    if Recorded in bus.wanted:
-        bus.emit(Recorded(instr.op.name, out._number, repr(instr.aval)))
-    if trace.locations is not None:
-        trace.locations[out._number] = user_location()
-    elif config.current.eager:
-        flush("eager")
-    elif len(trace.refs) >= config.current.max_pending:
+        trace.tape.append((instr, operands, out))
+    if trace.watched:
+        if Recorded in bus.wanted:
+            bus.emit(Recorded(instr.op.name, out._number, repr(instr.aval)))
+        if trace.locations is not None:
+            trace.locations[out._number] = user_location()
+            return
+        if config.current.eager:
+            flush("eager")
+            return
+    if trace.capture is None and len(trace.refs) >= config.current.max_pending:
         flush("budget")
 
 

@@ -21,7 +21,7 @@ from gtrace.config import Config, config
 from gtrace.events import Recorded, bus
 from gtrace.ir.aval import Aval
 from gtrace.ir.graph import Graph, Node, Operand, Scalar
-from gtrace.ir.op import CODES, Instr, Leaf, leaf_code, literal_code
+from gtrace.ir.op import CODES, Instr, Leaf, literal_code
 
 if TYPE_CHECKING:
     from gtrace.trace.array import Array
@@ -38,12 +38,13 @@ class Trace:
         leaves: the input tensors (a captured trace: Arrays), in order of appearance.
         scalars: the scalar operands, in order of appearance.
         tape: what a surrounding gradient has recorded so far, (instr, operands, result); None outside gradients.
+        watched: somebody wants to see each operation: locations are kept, a log is written, or the mode is eager.
         limit: from this many values on, each operation is shown to `gtrace.trace.array.attend`.
         capture: the description of the function being captured; None for the pending program of a thread.
         closed: no operation may be added any more.
     """
 
-    __slots__ = ("flat", "refs", "leaves", "scalars", "_numbers", "tape", "limit", "capture", "closed", "locations", "__weakref__")
+    __slots__ = ("flat", "refs", "leaves", "scalars", "_numbers", "tape", "limit", "watched", "capture", "closed", "locations", "__weakref__")
 
     def __init__(self, tape: list[TapeEntry] | None = None, capture: str | None = None) -> None:
         self.flat: list[int] = []
@@ -60,15 +61,15 @@ class Trace:
     def set_limit(self) -> None:
         """Decide from which number of values on operations need attention: from the first, if somebody watches."""
         settings = config.current
-        watched = self.tape is not None or self.locations is not None or settings.eager or Recorded in bus.wanted
-        self.limit = 0 if watched else settings.max_pending
+        self.watched = self.locations is not None or settings.eager or Recorded in bus.wanted
+        self.limit = 0 if self.watched or self.tape is not None else settings.max_pending
 
-    def leaf(self, identity: object, a: Aval, strides: tuple[int, ...], value: Any) -> int:
+    def leaf(self, identity: object, code: int, value: Any) -> int:
         """Return the number of an input, adding it on its first use. `value` is kept, so `identity` stays unique."""
         number = self._numbers.get(id(identity))
         if number is None:
             number = len(self.refs)
-            self.flat.append(leaf_code(a, strides))
+            self.flat.append(code)
             self.leaves.append(value)
             self.refs.append(None)
             self._numbers[id(identity)] = number

@@ -1,116 +1,19 @@
-"""Reverse mode: the recorded operations are the tape.
-
-A gradient runs its function on fresh Arrays while the current trace keeps a tape, then walks the tape backwards. The
-rules record ordinary operations, in the same trace: forward, backward and update become one program, and a gradient of
-a gradient needs nothing more.
-"""
+"""The gradient family, over pytrees: ``grad``, ``value_and_grad``, ``vjp``, ``jacrev``, ``hessian``."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import attrs
-
 from gtrace import tree
 from gtrace.errors import ArgumentError, DtypeError, ShapeError, message
 from gtrace.ir.aval import LONG
-from gtrace.ir.graph import Scalar
-from gtrace.ops.create import eye, ones_like, zeros_like
-from gtrace.ops.elementwise import add, identity, multiply, neg
+from gtrace.ops.create import eye, zeros_like
 from gtrace.ops.promote import cast
-from gtrace.ops.shape import reshape, stack, unbroadcast
-from gtrace.trace.array import Array, fresh
+from gtrace.ops.shape import reshape, stack
+from gtrace.trace.array import Array
 from gtrace.trace.convert import lift
-from gtrace.trace.record import TapeEntry, thread
-
-
-@attrs.define(eq=False)
-class Tape:
-    """What one gradient recorded, and the Arrays it is taken with respect to."""
-
-    inputs: list[Array]
-    entries: list[TapeEntry]
-
-
-def record(inputs: Sequence[Array], function: Callable[[list[Array]], Any]) -> tuple[Any, Tape]:
-    """Run `function` on fresh copies of `inputs`, taping what is recorded."""
-    outermost = thread.trace.tape is None
-    entries = thread.trace.tape if thread.trace.tape is not None else []
-    # a copy of a pending input is an operation that an enclosing gradient must see
-    copies = [fresh(x) if x._buf is not None and outermost else identity(x) for x in inputs]
-    start = len(entries)
-    if outermost:
-        _set_tape(entries)
-    try:
-        result = function(copies)
-    finally:
-        if outermost:
-            _set_tape(None)
-    return result, Tape(copies, entries[start:])
-
-
-def _set_tape(entries: list[TapeEntry] | None) -> None:
-    trace = thread.trace
-    trace.tape = entries
-    trace.set_limit()
-
-
-def pull(tape: Tape, seeds: Sequence[tuple[Array, Array]]) -> list[Array | None]:
-    """Walk the tape backwards from (output, cotangent) pairs; returns the cotangents of the inputs, None for zero."""
-    reached = {id(x) for x in tape.inputs}
-    steps: list[TapeEntry] = []
-    for entry in tape.entries:
-        instr, operands, out = entry
-        if instr.op.nondiff is None and instr.aval.floating:
-            for x in operands:
-                if id(x) in reached:
-                    reached.add(id(out))
-                    steps.append(entry)
-                    break
-    cotangents: dict[int, Array] = {}
-    for out, ct in seeds:
-        if id(out) in reached:
-            before = cotangents.get(id(out))
-            cotangents[id(out)] = ct if before is None else add(before, ct)
-    for instr, operands, out in reversed(steps):
-        found = cotangents.pop(id(out), None)
-        if found is not None:
-            _apply(instr, operands, out, found, reached, cotangents)
-    return [cotangents.get(id(x)) for x in tape.inputs]
-
-
-def _apply(
-    instr: Any, operands: Sequence[Any], out: Array, ct: Array, reached: set[int], cotangents: dict[int, Array]
-) -> None:
-    """Apply one operation's rule, adding to the cotangents of its operands."""
-    op = instr.op
-    needed = [id(x) in reached for x in operands]
-    values = [x.value if x.__class__ is Scalar else x for x in operands]
-    named = dict(zip(op.params, instr.params, strict=True)) if instr.params else {}
-    if op.partials is None:
-        grads = op.vjp(ct, needed, *values, out, **named)
-    else:
-        grads = [
-            _scale(ct, partial(*values, out, **named)) if need else None
-            for partial, need in zip(op.partials, needed, strict=True)
-        ]
-    for x, need, g in zip(operands, needed, grads, strict=True):
-        if need and g is not None:
-            a = x.aval
-            if g.aval is not a:
-                if op.elementwise:
-                    g = unbroadcast(g, a)
-                if a.weak:
-                    g = cast(g, a.dtype)
-            before = cotangents.get(id(x))
-            cotangents[id(x)] = g if before is None else add(before, g)
-
-
-def _scale(ct: Array, partial: Any) -> Array:
-    if partial.__class__ is int:
-        return ct if partial == 1 else neg(ct)
-    return multiply(ct, partial)
+from gtrace.transform.tape import Tape, pull, record
 
 
 # -- arguments
@@ -149,27 +52,34 @@ class _Call:
     """The differentiated arguments of one call, as a flat list, and how to call the function with others in place."""
 
     def __init__(self, name: str, function: Callable[..., Any], argnums: Any, args: tuple[Any, ...], kwargs: Any) -> None:
-        self.single = not isinstance(argnums, (tuple, list))
-        places = _argnums(name, argnums, len(args))
-        selected = tuple(args[k] for k in places)
-        leaves, self.structure = tree.flatten(selected)
-        if all(type(x) is Array and x.aval.floating for x in leaves):
-            self.inputs: list[Array] = leaves
+        self.single = argnums.__class__ is int
+        if self.single and 0 <= argnums < len(args):
+            places: tuple[int, ...] = (argnums,)
         else:
-            self.inputs = _differentiable(name, [f"args{p}" for p in tree.paths(selected)], leaves)
+            places = _argnums(name, argnums, len(args))
+        selected = args[argnums] if self.single else tuple([args[k] for k in places])
+        leaves, self.structure = tree.flatten(selected)
+        for x in leaves:
+            if x.__class__ is not Array or not x.aval.floating:
+                leaves = _differentiable(name, [(f"args[{places[0]}]" if self.single else "args") + p for p in tree.paths(selected)], leaves)
+                break
+        self.inputs: list[Array] = leaves
 
         def run(arrays: Sequence[Array]) -> Any:
             given = list(args)
-            for k, value in zip(places, self.structure.unflatten(arrays), strict=True):
-                given[k] = value
+            values = self.structure.unflatten(arrays)
+            if self.single:
+                given[places[0]] = values
+            else:
+                for k, value in zip(places, values, strict=True):
+                    given[k] = value
             return function(*given, **kwargs)
 
         self.run = run
 
     def pack(self, values: Sequence[Any]) -> Any:
         """Return one value per input in the structure of the differentiated arguments."""
-        out = self.structure.unflatten(values)
-        return out[0] if self.single else out
+        return self.structure.unflatten(values)
 
 
 def _split_aux(name: str, result: Any, has_aux: bool) -> tuple[Any, Any]:
@@ -180,10 +90,6 @@ def _split_aux(name: str, result: Any, has_aux: bool) -> tuple[Any, Any]:
             message(name, "(output, aux) from a function with has_aux=True", type(result).__name__, "Return a pair.")
         )
     return result
-
-
-def _dense(inputs: Sequence[Array], grads: Sequence[Array | None]) -> list[Array]:
-    return [zeros_like(x) if g is None else g for x, g in zip(inputs, grads, strict=True)]
 
 
 # -- user functions
@@ -221,7 +127,7 @@ def value_and_grad(
             return _scalar_output(value)
 
         value, tape = record(call.inputs, run)
-        grads = call.pack(_dense(call.inputs, pull(tape, [(value, ones_like(value))])))
+        grads = call.pack(pull(tape, (value,)))
         return ((value, aux[0]), grads) if has_aux else (value, grads)
 
     return _named(wrapped, f)
@@ -297,7 +203,7 @@ def vjp(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
                 got = f"{ct.aval!r} for {out.aval!r}"
                 raise ArgumentError(message("vjp", "a cotangent with the shape and dtype of the output", got, "Match them."))
             cts.append(cast(ct, out.aval.dtype))
-        return call.pack(_dense(call.inputs, pull(tape, list(zip(outputs, cts, strict=True)))))
+        return call.pack(pull(tape, outputs, cts))
 
     value = structure.unflatten(outputs)
     return (value, pullback, aux[0]) if has_aux else (value, pullback)
@@ -337,7 +243,7 @@ def _rows(inputs: Sequence[Array], tape: Tape, out: Array) -> list[Array]:
     if not out.aval.floating:
         raise DtypeError(message("jacrev", "floating outputs", repr(out.aval), "Return integers as aux (has_aux=True)."))
     basis = eye(out.size, dtype=out.dtype, device=out.device)
-    rows = [_dense(inputs, pull(tape, [(out, reshape(basis[k], out.shape))])) for k in range(out.size)]
+    rows = [pull(tape, (out,), (reshape(basis[k], out.shape),)) for k in range(out.size)]
     if not rows:
         return [zeros_like(reshape(x, (-1,))[:0]).reshape((*out.shape, *x.shape)) for x in inputs]
     return [reshape(stack(column), (*out.shape, *x.shape)) for x, column in zip(inputs, zip(*rows, strict=True), strict=True)]
