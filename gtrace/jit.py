@@ -17,7 +17,7 @@ from gtrace.ir.text import print_graph
 from gtrace.runtime.engine import Entry, Route, engine
 from gtrace.runtime.fx import lower
 from gtrace.runtime.inductor import check_options
-from gtrace.trace.array import Array, evaluate, materialize, wrap, wrap_as
+from gtrace.trace.array import Array, evaluate, layout, materialize, wrap, wrap_as
 from gtrace.trace.capture import Captured, capture, replay
 from gtrace.trace.convert import lift, python_scalar
 from gtrace.trace.record import contiguous_strides, thread
@@ -104,14 +104,14 @@ class Compiled:
         )
 
 
-@attrs.define(eq=False)
-class _Variant:
-    """One captured program and its routes by the strides of its inputs."""
+@attrs.frozen(eq=False)
+class _Call:
+    """All that a call with inputs of known avals and strides needs."""
 
-    traced: Traced
+    route: Route
+    constants: list[torch.Tensor]
     out_avals: tuple[Aval, ...]
-    constants: list[Array]
-    routes: dict[tuple[tuple[int, ...], ...], Route] = attrs.field(factory=dict)
+    out_structure: tree.TreeDef
 
 
 class Jitted:
@@ -132,7 +132,8 @@ class Jitted:
         self._static_argnames = static_argnames
         self._backend = backend
         self._mode = mode
-        self._variants: dict[Hashable, _Variant] = {}
+        self._traced: dict[Hashable, Traced] = {}
+        self._calls: dict[Hashable, _Call] = {}
 
     def __repr__(self) -> str:
         return f"<jit {self.__name__}>"
@@ -147,41 +148,42 @@ class Jitted:
         else:
             static = None
         leaves, structure = tree.flatten((args, kwargs) if kwargs else args)
-        avals = []
-        for k, leaf in enumerate(leaves):
-            if leaf.__class__ is not Array:
-                leaves[k] = leaf = self._lift(leaf, args, kwargs, k)
-            avals.append(leaf.aval)
-        key = (structure, static, *avals)
-        variant = self._variants.get(key)
-        if variant is None:
-            variant = self._variants[key] = self._capture(args, kwargs, static, leaves, structure)
+        for x in leaves:
+            if x.__class__ is not Array:
+                leaves = self._lift(leaves, args, kwargs)
+                break
         trace = thread.trace
-        inputs = [*leaves, *variant.constants] if variant.constants else leaves
         if trace.tape is not None or trace.capture is not None:
-            # seen by a gradient or another capture: its operations are recorded, not run
-            return variant.traced.out_structure.unflatten(replay(variant.traced.graph, inputs))
+            # seen by a gradient or another capture: the operations are recorded there, not run
+            traced = self._trace(args, kwargs, static, leaves, structure)
+            return traced.out_structure.unflatten(replay(traced.graph, (*leaves, *traced.constants)))
+        key: list[Hashable] = [structure, static]
         tensors = []
-        for x in inputs:
+        for x in leaves:
             tensor = x._buf
             tensors.append(materialize(x, "jit") if tensor is None else tensor)
-        strides = tuple([tensor.stride() for tensor in tensors])
-        route = variant.routes.get(strides)
-        if route is None:
-            route = engine.prepare(variant.traced.graph, strides, self._backend, self._mode)
-            if route.entry is not None:
-                engine.compile(route.entry)
-            variant.routes[strides] = route
-        results = engine.call(route, tensors)
-        outputs = [wrap_as(tensor, a) for tensor, a in zip(results, variant.out_avals, strict=True)]
-        return variant.traced.out_structure.unflatten(outputs)
+            code = x._code
+            key.append(code if code >= 0 else layout(x))
+        call = self._calls.get(tuple(key))
+        if call is None:
+            call = self._prepare(args, kwargs, static, leaves, structure)
+            self._calls[tuple(key)] = call
+        results = engine.call(call.route, tensors + call.constants if call.constants else tensors)
+        return call.out_structure.unflatten([wrap_as(t, a) for t, a in zip(results, call.out_avals, strict=True)])
+
+    def _prepare(self, args: Any, kwargs: Any, static: Any, leaves: list[Array], structure: tree.TreeDef) -> _Call:
+        traced = self._trace(args, kwargs, static, leaves, structure)
+        inputs = [materialize(x, "jit") for x in (*leaves, *traced.constants)]
+        route = engine.prepare(traced.graph, [t.stride() for t in inputs], self._backend, self._mode)
+        if route.entry is not None:
+            engine.compile(route.entry)
+        return _Call(route, inputs[len(leaves) :], traced.graph.out_avals, traced.out_structure)
 
     def trace(self, *args: Any, **kwargs: Any) -> Traced:
         """Capture the function for arguments like these; returns the first stage."""
         args, kwargs, static = self._split(args, kwargs)
         leaves, structure = tree.flatten((args, kwargs) if kwargs else args)
-        leaves = [x if type(x) is Array else self._lift(x, args, kwargs, k) for k, x in enumerate(leaves)]
-        return self._capture(args, kwargs, static, leaves, structure).traced
+        return self._trace(args, kwargs, static, self._lift(leaves, args, kwargs), structure)
 
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
         """Capture and canonicalize the function for arguments like these."""
@@ -191,14 +193,15 @@ class Jitted:
         """Return the engine's record of the program for arguments like these; None if it computes nothing."""
         return self.lower(*args, **kwargs).route.entry
 
-    def _lift(self, leaf: Any, args: Any, kwargs: Any, k: int) -> Array:
-        if python_scalar(leaf) is None and not hasattr(leaf, "dtype"):
-            path = tree.paths((args, kwargs))[k]
-            raise ArgumentError(
-                message("jit", "arrays or numbers as arguments", f"{type(leaf).__name__} at args{path}",
-                        "Name it in static_argnums or static_argnames, or close over it.")
-            )  # fmt: skip
-        return lift("jit", leaf)
+    def _lift(self, leaves: list[Any], args: Any, kwargs: Any) -> list[Array]:
+        for k, leaf in enumerate(leaves):
+            if type(leaf) is not Array and python_scalar(leaf) is None and not hasattr(leaf, "dtype"):
+                path = tree.paths((args, kwargs) if kwargs else args)[k]
+                raise ArgumentError(
+                    message("jit", "arrays or numbers as arguments", f"{type(leaf).__name__} at args{path}",
+                            "Name it in static_argnums or static_argnames, or close over it.")
+                )  # fmt: skip
+        return [lift("jit", leaf) for leaf in leaves]
 
     def _split(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any], Hashable]:
         """Return the dynamic arguments, with None in place of the static ones, and the static ones."""
@@ -219,9 +222,14 @@ class Jitted:
                 ) from None
         return tuple(given), {**kwargs, **dict.fromkeys(names)}, tuple(static)
 
-    def _capture(
+    def _trace(
         self, args: Any, kwargs: Any, static: Any, leaves: Sequence[Array], structure: tree.TreeDef
-    ) -> _Variant:
+    ) -> Traced:
+        key = (structure, static, *[x.aval for x in leaves])
+        found = self._traced.get(key)
+        if found is not None:
+            return found
+
         def run(inputs: Sequence[Array]) -> tuple[list[Array], tree.TreeDef]:
             rebuilt = structure.unflatten(inputs)
             positional, keywords = rebuilt if kwargs else (rebuilt, {})
@@ -237,7 +245,8 @@ class Jitted:
         name = f"jit({self.__name__}) called at {user_location()}"
         captured: Captured = capture(run, [x.aval for x in leaves], name)
         traced = Traced(captured.graph, captured.constants, captured.result, self._backend, self._mode)
-        return _Variant(traced, captured.graph.out_avals, list(captured.constants))
+        self._traced[key] = traced
+        return traced
 
 
 def _output(x: Any) -> Array:

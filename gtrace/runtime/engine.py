@@ -88,11 +88,14 @@ class Route:
         entry: None when nothing is left to compute.
         inputs: entry input k is recorded input ``inputs[k]``.
         outputs: recorded output j is entry output ``outputs[j]``, or recorded input ``-1 - outputs[j]``.
+        straight, direct: the inputs, the outputs, are passed on as they are.
     """
 
     entry: Entry | None
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
+    straight: bool = False
+    direct: bool = False
 
 
 class Engine:
@@ -140,7 +143,9 @@ class Engine:
                         self.entries.pop(old, None)
             new = Entry(key, signature, canonical.graph, interpreter(canonical.graph))
             entry = self.entries.setdefault(key, new)
-        return Route(entry, canonical.inputs, canonical.outputs)
+        straight = canonical.inputs == tuple(range(len(graph.inputs)))
+        direct = canonical.outputs == tuple(range(len(canonical.graph.outputs)))
+        return Route(entry, canonical.inputs, canonical.outputs, straight, direct)
 
     def call(self, route: Route, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Run a route on the recorded inputs; returns the recorded outputs.
@@ -151,8 +156,8 @@ class Engine:
         entry = route.entry
         if entry is None:
             return [tensors[-1 - k] for k in route.outputs]
-        results = self.run(entry, [tensors[k] for k in route.inputs])
-        return [results[k] if k >= 0 else tensors[-1 - k] for k in route.outputs]
+        results = self.run(entry, tensors if route.straight else [tensors[k] for k in route.inputs])
+        return results if route.direct else [results[k] if k >= 0 else tensors[-1 - k] for k in route.outputs]
 
     def run(self, entry: Entry, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Run an entry on its inputs, in its current tier, and keep the ledger."""

@@ -40,7 +40,7 @@ class Array(_Methods):
 
     aval: Aval
     _trace: Trace | None  # the pending trace that will compute it; None once there is a value
-    _number: int  # its number there
+    _number: int  # its number there; gradients lend their inputs negative ones
     _buf: torch.Tensor | None
     _code: int  # what a pending list says of it as an input; -1: not known yet
 
@@ -260,9 +260,14 @@ def wrap_as(tensor: torch.Tensor, a: Aval, code: int = -1) -> Array:
 
 
 def fresh(x: Array) -> Array:
-    """Return another Array of the same value, which gradients can tell from `x`."""
-    assert x._buf is not None
-    return wrap_as(x._buf, x.aval, x._code)
+    """Return another Array of the value of `x`, which gradients can tell from it."""
+    out: Array = _new(Array)
+    out.aval = x.aval
+    out._trace = None
+    out._number = -1
+    out._buf = x._buf
+    out._code = x._code
+    return out
 
 
 def layout(x: Array) -> int:
@@ -422,13 +427,12 @@ def materialize(x: Array, cause: str) -> torch.Tensor:
         LeakError: `x` is a placeholder of a function whose trace is over.
         ExecutionError: torch refused an operation because of the values.
     """
+    # another thread may be computing it just now: what is read before the value is seen missing is still valid
+    trace, number = x._trace, x._number
     tensor = x._buf
     if tensor is not None:
         return tensor
-    trace = x._trace
-    if trace is None:  # the thread that was computing it has just finished
-        assert x._buf is not None
-        return x._buf
+    assert trace is not None
     if trace.capture is not None:
         raise _leak(x) if trace.closed else _concretization(x, cause)
     if trace is thread.trace:
@@ -436,7 +440,7 @@ def materialize(x: Array, cause: str) -> torch.Tensor:
         if x._buf is not None:
             return x._buf
     # pending in another thread, or part of a program that failed: compute x alone
-    graph, strides = trace.decode([x._number])
+    graph, strides = trace.decode([number])
     leaves = list(trace.leaves)
     if Forced in bus.wanted:
         bus.emit(Forced("thread" if cause == "numpy" else cause, user_location(), len(graph.nodes)))
@@ -465,6 +469,7 @@ def flush(cause: str) -> None:
     for x, tensor in zip(live, results, strict=True):
         x._buf = tensor
         x._trace = None
+        x._number = -1
 
 
 def evaluate(arrays: Sequence[Array], cause: str) -> None:

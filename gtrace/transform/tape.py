@@ -188,31 +188,34 @@ _plans: dict[Hashable, Plan] = {}
 def _plan_key(
     tape: Tape, trace: Trace, outputs: Sequence[Array], cotangents: Sequence[Array] | None
 ) -> Hashable | None:
-    """Return what the backward walk depends on; None if an operand has no number in the trace.
+    """Return what the backward walk depends on; None if an output has no number in the trace.
 
-    That is: the recorded stretch, where the next value will be numbered, which operands the inputs reach (two Arrays
-    of one buffer share a number, so the list alone does not tell), the outputs and their cotangents.
+    That is: the recorded stretch, where the next value will be numbered, the outputs and their cotangents, and which
+    operands are the tape's inputs (an input shares its buffer, hence its number in the list, with the Array it copies).
     """
-    reached = {id(x): k for k, x in enumerate(tape.inputs)}
-    paths: list[Any] = []
-    for _, operands, out in tape.entries:
-        path = tuple([reached.get(id(x)) for x in operands])
-        paths.append(path)
-        for k in path:
-            if k is not None:
-                reached[id(out)] = -1
-                break
-    ends = []
-    for x in (*outputs, *(cotangents or ())):
+    ends = outputs if cotangents is None else (*outputs, *cotangents)
+    for x in ends:
         if x._trace is not trace:
             return None
-        ends.append(x._number)
+    # for the moment, the inputs carry numbers of their own
+    for k, x in enumerate(tape.inputs):
+        if x._trace is None:
+            x._number = -2 - k
+    numbers = tuple([x._number for _, operands, _ in tape.entries for x in operands if x.__class__ is Array])
+    for x in tape.inputs:
+        if x._trace is None:
+            x._number = -1
     a, b = tape.flat
     c, d = tape.scalars
     return (
-        tuple(trace.flat[a:b]), tuple(trace.scalars[c:d]), a, len(trace.refs), tuple(paths), tuple(ends),
-        tuple([reached.get(id(x)) for x in outputs]), cotangents is None, tuple([x.aval for x in tape.inputs]),
-    )  # fmt: skip
+        tuple(trace.flat[a:b]),
+        tuple(trace.scalars[c:d]),
+        len(trace.refs),
+        numbers,
+        tuple([x._number for x in ends]),
+        cotangents is None,
+        tuple([x.aval for x in tape.inputs]),
+    )
 
 
 def _planned(
