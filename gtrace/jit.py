@@ -17,6 +17,7 @@ from gtrace.ir.text import print_graph
 from gtrace.runtime.engine import Entry, Route, engine
 from gtrace.runtime.fx import lower
 from gtrace.runtime.inductor import check_options
+from gtrace.runtime.interpret import Program
 from gtrace.trace.array import Array, evaluate, layout, materialize, wrap, wrap_as
 from gtrace.trace.capture import Captured, capture, replay
 from gtrace.trace.convert import lift, python_scalar
@@ -104,14 +105,19 @@ class Compiled:
         )
 
 
-@attrs.frozen(eq=False)
+@attrs.define(eq=False)
 class _Call:
-    """All that a call with inputs of known avals and strides needs."""
+    """All that a call with inputs of known avals and strides needs.
+
+    `codes` are the leaf codes of the results as long as the entry runs the program `coded`.
+    """
 
     route: Route
     constants: list[torch.Tensor]
     out_avals: tuple[Aval, ...]
     out_structure: tree.TreeDef
+    codes: list[int] = attrs.field(factory=list)
+    coded: Program | None = None
 
 
 class Jitted:
@@ -148,28 +154,35 @@ class Jitted:
         else:
             static = None
         leaves, structure = tree.flatten((args, kwargs) if kwargs else args)
-        for x in leaves:
-            if x.__class__ is not Array:
-                leaves = self._lift(leaves, args, kwargs)
-                break
         trace = thread.trace
         if trace.tape is not None or trace.capture is not None:
             # seen by a gradient or another capture: the operations are recorded there, not run
+            leaves = self._lift(leaves, args, kwargs)
             traced = self._trace(args, kwargs, static, leaves, structure)
             return traced.out_structure.unflatten(replay(traced.graph, (*leaves, *traced.constants)))
-        key: list[Hashable] = [structure, static]
-        tensors = []
-        for x in leaves:
-            tensor = x._buf
-            tensors.append(materialize(x, "jit") if tensor is None else tensor)
-            code = x._code
-            key.append(code if code >= 0 else layout(x))
-        call = self._calls.get(tuple(key))
+        try:
+            call = self._calls.get((structure, static, *[x._code for x in leaves]))
+        except AttributeError:  # a Python scalar, or an array of another library
+            call = None
         if call is None:
-            call = self._prepare(args, kwargs, static, leaves, structure)
-            self._calls[tuple(key)] = call
+            leaves = self._lift(leaves, args, kwargs)
+            evaluate(leaves, "jit")
+            key = (structure, static, *[layout(x) for x in leaves])
+            call = self._calls.get(key)
+            if call is None:
+                call = self._calls[key] = self._prepare(args, kwargs, static, leaves, structure)
+        tensors = [x._buf for x in leaves]
+        entry = call.route.entry
+        program = None if entry is None else entry.program
         results = engine.call(call.route, tensors + call.constants if call.constants else tensors)
-        return call.out_structure.unflatten([wrap_as(t, a) for t, a in zip(results, call.out_avals, strict=True)])
+        if program is not None and program is call.coded and entry.program is program:
+            outputs = list(map(wrap_as, results, call.out_avals, call.codes))
+        else:
+            outputs = [wrap_as(t, a) for t, a in zip(results, call.out_avals, strict=True)]
+            if program is not None and entry.program is program:
+                # as long as the same program runs, its results have the same strides
+                call.codes, call.coded = [layout(x) for x in outputs], program
+        return call.out_structure.unflatten(outputs)
 
     def _prepare(self, args: Any, kwargs: Any, static: Any, leaves: list[Array], structure: tree.TreeDef) -> _Call:
         traced = self._trace(args, kwargs, static, leaves, structure)

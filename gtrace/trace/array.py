@@ -296,15 +296,22 @@ def admit(trace: Trace, x: Array) -> int:
     Raises:
         LeakError: `x` is a placeholder whose own trace is over.
     """
-    owner = x._trace
-    if owner is not None and owner.capture is not None and owner.closed:
-        raise _leak(x)
-    if trace.capture is not None:
-        return trace.leaf(x, leaf_code(x.aval, contiguous_strides(x.aval.shape)), x)
     tensor = x._buf
+    if trace.capture is not None:
+        if tensor is None and x._trace is not None and x._trace.capture is not None and x._trace.closed:
+            raise _leak(x)
+        return trace.leaf(x, leaf_code(x.aval, contiguous_strides(x.aval.shape)), x)
     if tensor is None:
         tensor = materialize(x, "thread")
-    return trace.leaf(tensor, layout(x), tensor)
+    # Trace.leaf, written out: every operand from outside passes here
+    number = trace.numbers.get(id(tensor))
+    if number is None:
+        code = x._code
+        number = trace.numbers[id(tensor)] = len(trace.refs)
+        trace.flat.append(code if code >= 0 else layout(x))
+        trace.leaves.append(tensor)
+        trace.refs.append(None)
+    return number
 
 
 def bind(op: Op, operands: Sequence[Array | Scalar], params: Params = ()) -> Array:
@@ -331,8 +338,10 @@ def emit(instr: Instr, operands: Sequence[Array | Scalar]) -> Array:
     out = expect(trace, instr.aval, len(trace.refs))
     trace.flat += step
     trace.refs.append(_ref(out))
+    if trace.tape is not None:
+        trace.tape.append((instr, operands, out))
     if out._number >= trace.limit:
-        attend(trace, instr, operands, out)
+        attend(trace, instr, out)
     return out
 
 
@@ -367,8 +376,11 @@ def unary_fast(op: Op, slow: Callable[[Any], Array]) -> Callable[[Any], Array]:
         out._code = -1
         trace.flat += (instr.code, i)
         refs.append(_ref(out))
+        tape = trace.tape
+        if tape is not None:
+            tape.append((instr, (x,), out))
         if number >= trace.limit:
-            attend(trace, instr, (x,), out)
+            attend(trace, instr, out)
         return out
 
     return function
@@ -395,27 +407,25 @@ def binary_fast(op: Op, slow: Callable[[Any, Any], Array]) -> Callable[[Any, Any
         out._code = -1
         trace.flat += (instr.code, i, j)
         refs.append(_ref(out))
+        tape = trace.tape
+        if tape is not None:
+            tape.append((instr, (x, y), out))
         if number >= trace.limit:
-            attend(trace, instr, (x, y), out)
+            attend(trace, instr, out)
         return out
 
     return function
 
 
-def attend(trace: Trace, instr: Instr, operands: Sequence[Array | Scalar], out: Array) -> None:
-    """Do what recording an operation entails beyond recording it: tape, locations, log, eager mode, budget."""
-    if trace.tape is not None:
-        trace.tape.append((instr, operands, out))
-    if trace.watched:
-        if Recorded in bus.wanted:
-            bus.emit(Recorded(instr.op.name, out._number, repr(instr.aval)))
-        if trace.locations is not None:
-            trace.locations[out._number] = user_location()
-            return
-        if config.current.eager:
-            flush("eager")
-            return
-    if trace.capture is None and len(trace.refs) >= config.current.max_pending:
+def attend(trace: Trace, instr: Instr, out: Array) -> None:
+    """Do what recording an operation entails beyond recording it: log, locations, eager mode, budget."""
+    if Recorded in bus.wanted:
+        bus.emit(Recorded(instr.op.name, out._number, repr(instr.aval)))
+    if trace.locations is not None:
+        trace.locations[out._number] = user_location()
+    elif config.current.eager:
+        flush("eager")
+    elif len(trace.refs) >= config.current.max_pending:
         flush("budget")
 
 
@@ -443,7 +453,7 @@ def materialize(x: Array, cause: str) -> torch.Tensor:
     graph, strides = trace.decode([number])
     leaves = list(trace.leaves)
     if Forced in bus.wanted:
-        bus.emit(Forced("thread" if cause == "numpy" else cause, user_location(), len(graph.nodes)))
+        bus.emit(Forced(cause, user_location(), len(graph.nodes)))
     tensor = engine.call(engine.prepare(graph, strides), leaves[: len(graph.inputs)])[0]
     if x._buf is None:
         x._buf = tensor

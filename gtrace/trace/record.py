@@ -37,21 +37,21 @@ class Trace:
         refs: for each value, a weak reference to its Array, or None for inputs and scalars.
         leaves: the input tensors (a captured trace: Arrays), in order of appearance.
         scalars: the scalar operands, in order of appearance.
+        numbers: the number of each input, by the identity of its value.
         tape: what a surrounding gradient has recorded so far, (instr, operands, result); None outside gradients.
-        watched: somebody wants to see each operation: locations are kept, a log is written, or the mode is eager.
         limit: from this many values on, each operation is shown to `gtrace.trace.array.attend`.
         capture: the description of the function being captured; None for the pending program of a thread.
         closed: no operation may be added any more.
     """
 
-    __slots__ = ("flat", "refs", "leaves", "scalars", "_numbers", "tape", "limit", "watched", "capture", "closed", "locations", "__weakref__")
+    __slots__ = ("flat", "refs", "leaves", "scalars", "numbers", "tape", "limit", "capture", "closed", "locations", "__weakref__")
 
     def __init__(self, tape: list[TapeEntry] | None = None, capture: str | None = None) -> None:
         self.flat: list[int] = []
         self.refs: list[weakref.ref[Array] | None] = []
         self.leaves: list[Any] = []
         self.scalars: list[bool | int | float] = []
-        self._numbers: dict[int, int] = {}
+        self.numbers: dict[int, int] = {}
         self.tape = tape
         self.capture = capture
         self.closed = False
@@ -61,18 +61,18 @@ class Trace:
     def set_limit(self) -> None:
         """Decide from which number of values on operations need attention: from the first, if somebody watches."""
         settings = config.current
-        self.watched = self.locations is not None or settings.eager or Recorded in bus.wanted
-        self.limit = 0 if self.watched or self.tape is not None else settings.max_pending
+        watched = self.locations is not None or settings.eager or Recorded in bus.wanted
+        self.limit = 0 if watched else settings.max_pending
 
     def leaf(self, identity: object, code: int, value: Any) -> int:
         """Return the number of an input, adding it on its first use. `value` is kept, so `identity` stays unique."""
-        number = self._numbers.get(id(identity))
+        number = self.numbers.get(id(identity))
         if number is None:
             number = len(self.refs)
             self.flat.append(code)
             self.leaves.append(value)
             self.refs.append(None)
-            self._numbers[id(identity)] = number
+            self.numbers[id(identity)] = number
         return number
 
     def scalar(self, operand: Scalar) -> int:
@@ -144,6 +144,7 @@ def _config_changed(_: Config) -> None:
 
 
 config.watch(_config_changed)
+bus.watch(lambda: thread.trace.set_limit())
 
 
 def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:

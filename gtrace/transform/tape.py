@@ -56,7 +56,6 @@ def record(inputs: Sequence[Array], function: Callable[[list[Array]], Any]) -> t
     if outermost:
         copies = [fresh(x) if x._buf is not None else identity(x) for x in inputs]
         trace.tape = entries
-        trace.limit = 0
     else:
         # the copy is an operation that the enclosing gradient must see
         copies = [identity(x) for x in inputs]
@@ -68,7 +67,6 @@ def record(inputs: Sequence[Array], function: Callable[[list[Array]], Any]) -> t
     finally:
         if outermost:
             thread.trace.tape = None
-            thread.trace.set_limit()
     if not outermost:
         entries = entries[start:]
     return result, Tape(copies, entries, trace, (flat, len(trace.flat)), (scalars, len(trace.scalars)))
@@ -82,7 +80,7 @@ def pull(tape: Tape, outputs: Sequence[Array], cotangents: Sequence[Array] | Non
         cotangents: one for each output, with its aval; None: ones.
     """
     trace = thread.trace
-    if trace is not tape.trace or trace.limit == 0:
+    if trace is not tape.trace or trace.limit == 0 or trace.tape is not None:
         # cut by a force, or somebody watches the operations: an enclosing gradient, a capture, a log
         return _walk(tape, outputs, cotangents)
     key = _plan_key(tape, trace, outputs, cotangents)
