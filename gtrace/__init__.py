@@ -2,7 +2,7 @@
 
 from torch import bfloat16, bool, float16, float32, float64, int8, int16, int32, int64, uint8
 
-from gtrace import tree
+from gtrace import hotpath, tree
 from gtrace.config import config
 from gtrace.errors import (
     ArgumentError,
@@ -20,7 +20,12 @@ from gtrace.errors import (
     LeakError,
     ShapeError,
 )
+from gtrace.hotpath import enable_hot_path_detection
 from gtrace.jit import eval, jit, make_graph
+from gtrace.observe import compile_log as _compile_log
+from gtrace.observe import instruction_log as _instruction_log
+from gtrace.observe.stats import stats
+from gtrace.ops import methods as _methods
 from gtrace.ops.arrange import pad, repeat, roll, tile, tril, triu
 from gtrace.ops.create import (
     arange,
@@ -147,7 +152,7 @@ from gtrace.ops.shape import (
     transpose,
     unstack,
 )
-from gtrace.ops import methods as _methods
+from gtrace.shard.signals import ShardConfig, SignalConfig, load_config, register_config
 from gtrace.trace.array import Array
 from gtrace.trace.convert import from_dlpack, from_numpy, from_torch
 from gtrace.transform.vjp import grad, hessian, jacrev, value_and_grad, vjp

@@ -14,7 +14,7 @@ import attrs
 from gtrace.errors import ConfigError, ConfigWarning
 
 _TRUE = {"1", "true", "yes", "on"}
-_FALSE = {"0", "false", "no", "off", ""}
+_FALSE = {"0", "false", "no", "off"}
 
 
 def _flag(text: str) -> bool:
@@ -84,7 +84,9 @@ class Config:
 
     @classmethod
     def from_env(cls, env: Mapping[str, str]) -> Config:
-        """Read every GT_ variable of `env`.
+        """Read every GT_ variable of `env`; an empty one counts as unset.
+
+        A variable of another name that is close to one of ours warns; others belong to somebody else.
 
         Raises:
             ConfigError: a variable holds something its setting cannot take.
@@ -93,14 +95,17 @@ class Config:
         True
         """
         known = {field.metadata["variable"]: field for field in attrs.fields(cls)}
+        # the prefix, which all share, must not make strangers look alike
+        stems = [variable.removeprefix("GT_") for variable in known]
         values = {}
         for variable, text in env.items():
-            if not variable.startswith("GT_"):
+            if not variable.startswith("GT_") or not text:
                 continue
             if variable not in known:
-                near = difflib.get_close_matches(variable, known, n=1)
+                near = difflib.get_close_matches(variable.removeprefix("GT_"), stems, n=1, cutoff=0.75)
                 if near:
-                    warnings.warn(f"{variable} is not a gtrace setting; did you mean {near[0]}?", ConfigWarning)
+                    text = f"{variable} is not a gtrace setting; did you mean GT_{near[0]}?"
+                    warnings.warn(text, ConfigWarning, stacklevel=2)
                 continue
             field = known[variable]
             try:
@@ -114,6 +119,7 @@ class Config:
     def replaced(self, changes: Mapping[str, Any]) -> Config:
         """Return a copy with `changes` applied, each name and type checked."""
         fields = {field.name: field for field in attrs.fields(type(self))}
+        values: dict[str, Any] = {}
         for name, value in changes.items():
             if name not in fields:
                 near = difflib.get_close_matches(name, fields, n=1)
@@ -122,16 +128,17 @@ class Config:
             kinds = fields[name].metadata["kinds"]
             if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
                 wanted = " or ".join("None" if kind is type(None) else kind.__name__ for kind in kinds)
-                raise ConfigError(f"[gt.config] expected {wanted} for {name}, got {value!r}. Pass a value of that type.")
+                raise ConfigError(f"[gt.config] expected {wanted} for {name}, got {value!r}. Pass such a value.")
+            values[name] = value
             if value is not None:
                 text = str(int(value)) if isinstance(value, int) else value
                 try:
-                    fields[name].metadata["parse"](text)
+                    values[name] = fields[name].metadata["parse"](text)
                 except ValueError as error:
                     raise ConfigError(
                         f"[gt.config] expected {error} for {name}, got {value!r}. Pass a valid value."
                     ) from None
-        return attrs.evolve(self, **changes)
+        return attrs.evolve(self, **values)
 
 
 class ConfigHolder:
@@ -147,9 +154,9 @@ class ConfigHolder:
         return getattr(self.current, name)
 
     def watch(self, watcher: Callable[[Config], None]) -> None:
-        """Call `watcher` now and after every change."""
-        self._watchers.append(watcher)
+        """Call `watcher` now and after every change; a change that a watcher refuses by raising is undone."""
         watcher(self.current)
+        self._watchers.append(watcher)
 
     def update(self, **changes: Any) -> None:
         """Change settings for the rest of the process.
@@ -161,7 +168,7 @@ class ConfigHolder:
 
     @contextlib.contextmanager
     def __call__(self, **changes: Any) -> Iterator[Config]:
-        """Change settings inside a ``with`` block.
+        """Change settings inside a ``with`` block, for all threads.
 
         >>> with config(min_seq=5):
         ...     config.min_seq
@@ -175,9 +182,16 @@ class ConfigHolder:
             self._set(before)
 
     def _set(self, value: Config) -> None:
+        before = self.current
         self.current = value
-        for watcher in self._watchers:
-            watcher(value)
+        for told, watcher in enumerate(self._watchers):
+            try:
+                watcher(value)
+            except BaseException:
+                self.current = before
+                for earlier in self._watchers[:told]:
+                    earlier(before)
+                raise
 
 
 config = ConfigHolder(Config.from_env(os.environ))

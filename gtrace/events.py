@@ -5,6 +5,7 @@ Emitting costs nothing while nobody listens: emitters look into ``bus.wanted`` b
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -60,6 +61,14 @@ class Detected(Event):
 
 
 @attrs.frozen
+class Recompiling(Event):
+    """A program is about to compile that differs from a compiled one only in sizes, scalars or strides."""
+
+    signature: str
+    change: str
+
+
+@attrs.frozen
 class CompileStarted(Event):
     signature: str
     ops: int
@@ -96,25 +105,40 @@ class Bus:
     """
 
     def __init__(self) -> None:
+        self._lock = threading.Lock()
         self._subscribers: dict[type[Event], tuple[Callable[[Any], None], ...]] = {}
+        self._watchers: list[Callable[[], None]] = []
         self.wanted: frozenset[type[Event]] = frozenset()
+
+    def watch(self, watcher: Callable[[], None]) -> None:
+        """Call `watcher` after every change of `wanted`, for emitters that keep something derived from it."""
+        self._watchers.append(watcher)
 
     def subscribe(self, subscriber: Callable[[Any], None], *kinds: type[Event]) -> Callable[[], None]:
         """Deliver events of `kinds` to `subscriber`; returns the function that stops it."""
-        for kind in kinds:
-            self._subscribers[kind] = (*self._subscribers.get(kind, ()), subscriber)
-        self.wanted = frozenset(self._subscribers)
+        with self._lock:
+            for kind in kinds:
+                self._subscribers[kind] = (*self._subscribers.get(kind, ()), subscriber)
+        self._changed()
 
         def unsubscribe() -> None:
-            for kind in kinds:
-                rest = tuple(s for s in self._subscribers.get(kind, ()) if s is not subscriber)
-                if rest:
-                    self._subscribers[kind] = rest
-                else:
-                    self._subscribers.pop(kind, None)
-            self.wanted = frozenset(self._subscribers)
+            with self._lock:
+                for kind in kinds:
+                    # compared by equality: each look-up of a bound method makes another object
+                    rest = tuple(s for s in self._subscribers.get(kind, ()) if s != subscriber)
+                    if rest:
+                        self._subscribers[kind] = rest
+                    else:
+                        self._subscribers.pop(kind, None)
+            self._changed()
 
         return unsubscribe
+
+    def _changed(self) -> None:
+        with self._lock:
+            self.wanted = frozenset(self._subscribers)
+        for watcher in self._watchers:
+            watcher()
 
     def emit(self, event: Event) -> None:
         for subscriber in self._subscribers.get(type(event), ()):

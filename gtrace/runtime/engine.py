@@ -20,10 +20,11 @@ import torch
 
 from gtrace.config import config
 from gtrace.errors import CompileError, CompileWarning, ExecutionError, user_location
-from gtrace.events import CompileFailed, CompileFinished, CompileStarted, Detected, Judged, Ran, bus
+from gtrace.events import CompileFailed, CompileFinished, CompileStarted, Detected, Judged, Ran, Recompiling, bus
 from gtrace.ir.graph import Graph
 from gtrace.runtime import hot
 from gtrace.runtime.canonical import canonicalize
+from gtrace.runtime.difference import difference
 from gtrace.runtime.inductor import compile_graph
 from gtrace.runtime.interpret import Program, interpreter
 from gtrace.runtime.signature import CompileKey, Signature, sign, toolchain
@@ -32,7 +33,7 @@ MAX_ROUTES = 4096
 """Exact keys remembered; beyond it the older half is forgotten and found again through its canonical form."""
 
 MAX_ENTRIES = 16384
-"""Programs remembered; beyond it those that were run once are forgotten."""
+"""Programs remembered; beyond it those that were never compiled and ran once at most are forgotten."""
 
 
 @attrs.define(eq=False)
@@ -106,6 +107,7 @@ class Engine:
         self.entries: dict[CompileKey, Entry] = {}
         self.cost = hot.CostModel()
         self.compiles = 0
+        self._families: dict[tuple[str, str, str], Entry] = {}
         self._ledger = threading.Lock()
         self._compiling = threading.RLock()
 
@@ -139,7 +141,7 @@ class Engine:
         if entry is None:
             if len(self.entries) >= MAX_ENTRIES:
                 for old, candidate in list(self.entries.items()):
-                    if candidate.calls <= 1:
+                    if candidate.tier == "interpreted" and candidate.calls <= 1:
                         self.entries.pop(old, None)
             new = Entry(key, signature, canonical.graph, interpreter(canonical.graph))
             entry = self.entries.setdefault(key, new)
@@ -172,8 +174,8 @@ class Engine:
                 raise
             reason = str(error).strip().split("\n")[0]
             raise ExecutionError(
-                f"[program {entry.signature}] expected values that its operations take, got a refusal from torch: {reason}."
-                " GT_EAGER=1 shows the operation and the line."
+                f"[program {entry.signature}] expected values that its operations take, got a refusal from torch:"
+                f" {reason}. GT_EAGER=1 shows the operation and the line."
             ) from error
         seconds = perf_counter() - start
         with self._ledger:
@@ -210,6 +212,11 @@ class Engine:
             if entry.tier != "interpreted":
                 return
             ops = len(entry.graph.nodes)
+            family = entry.signature.structural, entry.key.backend, entry.key.mode
+            sibling = self._families.get(family)
+            if sibling is not None and Recompiling in bus.wanted:
+                change = difference(sibling.graph, entry.graph, sibling.key.strides, entry.key.strides)
+                bus.emit(Recompiling(str(entry.signature), change))
             bus.emit(CompileStarted(str(entry.signature), ops))
             start = perf_counter()
             try:
@@ -219,17 +226,21 @@ class Engine:
                 entry.reason = str(error)
                 entry.tier = "failed"
                 bus.emit(CompileFailed(str(entry.signature), entry.reason, traceback.format_exc()))
-                _warn(f"compiling {entry.signature} failed, interpreting instead: {entry.reason} (GT_DEBUG_COMPILE=2 for the traceback)")
+                _warn(
+                    f"compiling {entry.signature} failed, interpreting instead: {entry.reason}"
+                    " (GT_DEBUG_COMPILE=2 for the traceback)"
+                )
                 return
             entry.compile_seconds = perf_counter() - start
             self.cost.learn(ops, entry.compile_seconds)
             self.compiles += 1
             entry.program = program
             entry.tier = "compiled"
+            self._families[family] = entry
             bus.emit(CompileFinished(str(entry.signature), entry.compile_seconds))
 
     def _judge(self, entry: Entry) -> None:
-        """Compare tiers once enough calls were timed; a compiled program that is slower goes back to the interpreter."""
+        """Compare tiers once enough calls were timed; a compiled program that is slower is interpreted again."""
         if len(entry.compiled_samples) < hot.TRIAL:
             return
         entry.judged = True

@@ -1,0 +1,149 @@
+"""The instruction log: a file with one line, in fixed columns, for each operation recorded, forced, compiled and run.
+
+elapsed   | #line | event    | component | command  | details
+  0.100s | #0010 | RECORD   | CLIENT   | matmul   | out=%3 f32[128,256]
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import threading
+import warnings
+from collections.abc import Callable
+from typing import TextIO
+
+from gtrace.config import Config, config
+from gtrace.errors import ConfigError, ConfigWarning
+from gtrace.events import CompileFailed, CompileFinished, CompileStarted, Event, Forced, Ran, Recorded, bus
+
+
+def columns(event: Event) -> tuple[str, str, str, str]:
+    """Return event, component, command and details of one line.
+
+    >>> columns(Recorded("matmul", 3, "f32[128,256]"))
+    ('RECORD', 'CLIENT', 'matmul', 'out=%3 f32[128,256]')
+    """
+    match event:
+        case Recorded(op=op, value=value, aval=aval):
+            return "RECORD", "CLIENT", op, f"out=%{value} {aval}"
+        case Forced(cause=cause, location=location, ops=ops):
+            return "FORCE", "CLIENT", cause, f"ops={ops} at {location}"
+        case CompileStarted(signature=signature):
+            return "COMPILE", "WORKER", "Starting", f"sequence={signature}"
+        case CompileFinished(signature=signature):
+            return "COMPILE", "WORKER", "Complete", f"sequence={signature}"
+        case CompileFailed(signature=signature, reason=reason):
+            return "COMPILE", "WORKER", "Failed", f"sequence={signature} {' '.join(reason.split())}"
+        case Ran(signature=signature, tier=tier):
+            return "RUN", "SHARD 0", "graph", f"sequence={signature} ({tier.upper()})"
+    raise TypeError(f"the instruction log does not know {event!r}")
+
+
+def line(number: int, event: Event) -> str:
+    """Return the `number`-th line of the log.
+
+    >>> event = Recorded("matmul", 3, "f32[128,256]")
+    >>> line(10, event)[9:]
+    '| #0010 | RECORD   | CLIENT   | matmul   | out=%3 f32[128,256]'
+    """
+    kind, component, command, details = columns(event)
+    return f"{event.at:7.3f}s | #{number:04d} | {kind:<8} | {component:<8} | {command:<8} | {details}"
+
+
+class InstructionLog:
+    """Subscribes to the bus while the settings name a file.
+
+    The file is opened at the first event, in append mode: turning the log off and on again, or running a second
+    process with the same settings, destroys nothing. Lines are numbered over the whole process.
+    """
+
+    def __init__(self) -> None:
+        # an emitter may be interrupted by a signal handler that emits
+        self._lock = threading.RLock()
+        self._count = 0
+        self._path: str | None = None
+        self._file: TextIO | None = None
+        self._stop: Callable[[], None] | None = None
+
+    def configure(self, settings: Config) -> None:
+        """Start, stop or move to another file, as `settings` say.
+
+        Raises:
+            ConfigError: no file can be written at that path.
+        """
+        path = settings.instruction_log
+        if path is not None:
+            # the program may change its directory before the first event
+            path = os.path.abspath(path)
+        if path == self._path:
+            return
+        if path is not None:
+            _check(path)
+        with self._lock:
+            self.close()
+            self._path = path
+            if path is not None:
+                self._stop = bus.subscribe(
+                    self._write, Recorded, Forced, CompileStarted, CompileFinished, CompileFailed, Ran
+                )
+
+    def close(self) -> None:
+        """Stop listening and close the file."""
+        with self._lock:
+            if self._stop is not None:
+                self._stop()
+                self._stop = None
+            if self._file is not None:
+                self._file.close()
+                self._file = None
+
+    def _write(self, event: Event) -> None:
+        with self._lock:
+            if self._stop is None or self._path is None:
+                return
+            if self._file is None:
+                self._file = _open(self._path)
+            self._count += 1
+            try:
+                self._file.write(line(self._count, event) + "\n")
+            except OSError as error:
+                # the program's results matter more than the log of them
+                file, self._file = self._file, None
+                with contextlib.suppress(OSError):  # closing writes again what could not be written
+                    file.close()
+                self.close()
+                warnings.warn(f"the instruction log {self._path} ended early: {error}", ConfigWarning, stacklevel=2)
+
+
+def _open(path: str) -> TextIO:
+    try:
+        return open(path, "a", encoding="utf-8", buffering=1)
+    except OSError as error:
+        raise _unwritable(path, error.strerror or str(error)) from error
+
+
+def _check(path: str) -> None:
+    folder = os.path.dirname(path) or "."
+    if os.path.isdir(path):
+        raise _unwritable(path, "it is a directory")
+    if not os.path.isdir(folder):
+        raise _unwritable(path, f"there is no directory {folder}")
+    if not os.access(path if os.path.exists(path) else folder, os.W_OK):
+        raise _unwritable(path, "permission denied")
+
+
+def _unwritable(path: str, reason: str) -> ConfigError:
+    return ConfigError(
+        f"[GT_INSTRUCTION_LOG] expected the path of a file that can be written, got {path!r}: {reason}."
+        " Name a file in an existing directory."
+    )
+
+
+log = InstructionLog()
+"""The log of this process."""
+
+# registered before any handler of the user's program, so it runs after them
+atexit.register(log.close)
+config.watch(log.configure)

@@ -1,0 +1,193 @@
+"""``gt.stats()``: what each program has cost and saved so far, and a verdict in plain English."""
+
+from __future__ import annotations
+
+import attrs
+
+from gtrace.config import config
+from gtrace.runtime import hot
+from gtrace.runtime.engine import Engine, Entry, engine
+
+
+@attrs.frozen
+class ProgramStats:
+    """The ledger of one program. Times are in seconds.
+
+    Attributes:
+        signature: exact signature. Inputs of other strides, or another backend, compile on their own and have a
+            record of their own.
+        structural: the signature with sizes and scalars left open.
+        ops: names of the operations, in canonical order.
+        tier: "interpreted", "compiled", "failed" (the compiler did) or "demoted" (compiled, but slower).
+        interpreted_calls, interpreted_seconds, compiled_calls, compiled_seconds: runs, by how they ran.
+        compile_seconds: spent in the compiler.
+        expected_compile_seconds: what compiling should cost, judged by the compiles so far.
+        break_even_calls: compiled calls that pay for the compile; None if it never ran both ways, or if compiling
+            does not make it faster.
+        saved_seconds: interpreted minus compiled time of the compiled calls, the compile itself not counted; None if it
+            was never interpreted.
+        reason: why it is "failed" or "demoted"; else empty.
+        verdict: all that in words.
+    """
+
+    signature: str
+    structural: str
+    ops: tuple[str, ...]
+    tier: str
+    interpreted_calls: int
+    interpreted_seconds: float
+    compiled_calls: int
+    compiled_seconds: float
+    compile_seconds: float
+    expected_compile_seconds: float
+    break_even_calls: int | None
+    saved_seconds: float | None
+    reason: str
+    verdict: str = ""
+
+    @property
+    def calls(self) -> int:
+        """Runs of the program, interpreted or compiled."""
+        return self.interpreted_calls + self.compiled_calls
+
+    @property
+    def total_seconds(self) -> float:
+        """Time spent on the program: interpreting, running compiled, and compiling."""
+        return self.interpreted_seconds + self.compiled_seconds + self.compile_seconds
+
+
+@attrs.frozen
+class Totals:
+    """Sums over all programs. Times are in seconds.
+
+    Attributes:
+        programs: how many there are.
+        calls: runs, interpreted or compiled.
+        compiles: programs that the compiler finished in this process.
+        saved_seconds: what the compiled calls saved, the compiles not counted, where it is known.
+    """
+
+    programs: int
+    calls: int
+    compiles: int
+    interpreted_seconds: float
+    compiled_seconds: float
+    compile_seconds: float
+    saved_seconds: float
+
+
+class Stats(list[ProgramStats]):
+    """A list of `ProgramStats`, the costliest first, with their `totals`."""
+
+    def __init__(self, programs: list[ProgramStats], compiles: int) -> None:
+        super().__init__(programs)
+        self._compiles = compiles
+
+    @property
+    def totals(self) -> Totals:
+        """The sums over the programs of this list."""
+        return Totals(
+            programs=len(self),
+            calls=sum(p.calls for p in self),
+            compiles=self._compiles,
+            interpreted_seconds=sum(p.interpreted_seconds for p in self),
+            compiled_seconds=sum(p.compiled_seconds for p in self),
+            compile_seconds=sum(p.compile_seconds for p in self),
+            saved_seconds=sum(p.saved_seconds or 0.0 for p in self),
+        )
+
+
+def stats() -> Stats:
+    """Return the ledger of every program this process has met, sorted by the time spent on each.
+
+    >>> import gtrace as gt
+    >>> with gt.config(auto_compile=False):
+    ...     total = float((gt.ones(3) * 2).sum())
+    >>> any("sum" in program.ops and program.interpreted_calls for program in gt.stats())
+    True
+    """
+    return collect(engine)
+
+
+def collect(source: Engine) -> Stats:
+    """Return the ledger of one engine; see `stats`."""
+    settings = config.current
+    policy = hot.Policy(settings.auto_compile, settings.compile, settings.hot_threshold, settings.min_seq)
+    programs = [_snapshot(entry, source.cost) for entry in list(source.entries.values())]
+    programs = [attrs.evolve(program, verdict=verdict(program, policy)) for program in programs]
+    return Stats(sorted(programs, key=lambda program: -program.total_seconds), source.compiles)
+
+
+def _snapshot(entry: Entry, cost: hot.CostModel) -> ProgramStats:
+    return ProgramStats(
+        signature=entry.signature.exact,
+        structural=entry.signature.structural,
+        ops=tuple(node.op.name for node in entry.graph.nodes),
+        tier=entry.tier,
+        interpreted_calls=entry.interpreted_calls,
+        interpreted_seconds=entry.interpreted_seconds,
+        compiled_calls=entry.compiled_calls,
+        compiled_seconds=entry.compiled_seconds,
+        compile_seconds=entry.compile_seconds,
+        expected_compile_seconds=cost.predict(len(entry.graph.nodes)),
+        break_even_calls=entry.break_even_calls,
+        saved_seconds=entry.saved_seconds,
+        reason=entry.reason,
+    )
+
+
+def verdict(program: ProgramStats, policy: hot.Policy) -> str:
+    """Say in plain English whether compiling `program` pays under the settings in `policy`."""
+    if program.tier in ("failed", "demoted"):
+        return f"{program.tier}: {program.reason}"
+    if not program.calls:
+        return "never run"
+    if program.tier == "interpreted":
+        return _cold(program, policy)
+    return _compiled(program)
+
+
+def _cold(program: ProgramStats, policy: hot.Policy) -> str:
+    if len(program.ops) < policy.min_seq:
+        return "too short to compile"
+    if policy.compile:
+        return "not compiled yet: it last ran before GT_COMPILE was set"
+    if not policy.auto_compile:
+        return "not compiled: automatic compilation is off"
+    if policy.hot_threshold is not None:
+        return f"cold: {program.interpreted_calls} of {policy.hot_threshold} repetitions"
+    return (
+        f"cold: {duration(program.interpreted_seconds)} spent interpreting,"
+        f" compiling would cost about {duration(program.expected_compile_seconds)}"
+    )
+
+
+def _compiled(program: ProgramStats) -> str:
+    if program.saved_seconds is None:
+        return "compiled before it ever ran: nothing to compare with"
+    if not program.compiled_calls:
+        return "compiled, not run since"
+    if program.break_even_calls is None:
+        return "compiled, but no faster so far"
+    net = program.saved_seconds - program.compile_seconds
+    if net >= 0:
+        return f"paid back: saved {duration(net)} net"
+    more = program.break_even_calls - program.compiled_calls
+    return f"not paid back yet: about {more} more call{'s' if more != 1 else ''}"
+
+
+def duration(seconds: float) -> str:
+    """Return seconds as people say them.
+
+    >>> [duration(s) for s in (83.21, 1.234, 0.0213, 0.00052, 0.000003, 0)]
+    ['83.2 s', '1.2 s', '0.02 s', '0.52 ms', '3 us', '0 s']
+    """
+    if seconds < 0:
+        return f"-{duration(-seconds)}"
+    if seconds >= 1:
+        return f"{seconds:.1f} s"
+    if seconds >= 0.01:
+        return f"{seconds:.2f} s"
+    if seconds >= 0.0001:
+        return f"{seconds * 1e3:.2f} ms"
+    return f"{seconds * 1e6:.0f} us" if seconds > 0 else "0 s"

@@ -1,0 +1,1 @@
+"""Signals and, later, what they mean on several processes."""
