@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -44,7 +45,10 @@ def compile_graph(graph: Graph, strides: Sequence[tuple[int, ...]], backend: str
         CompileError: the compiler failed; the cause is chained.
     """
     try:
-        with torch.no_grad():
+        with torch.no_grad(), warnings.catch_warnings():
+            # torch's own deprecations are not the user's, and under -W error they would fail every compile
+            for category in (DeprecationWarning, FutureWarning):
+                warnings.simplefilter("ignore", category)
             return _inductor(graph, strides, mode) if backend == "inductor" else _other(graph, strides, backend)
     except Exception as error:  # compilers raise whatever they like; all of it means "this program is not compiled"
         reason = (str(error).strip() or type(error).__name__).split("\n")[0]

@@ -1,0 +1,173 @@
+"""Settings: the environment, ``gt.config``, and what both refuse."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+import gtrace as gt
+from gtrace.config import Config
+
+DEFAULTS = Config()
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "name", "value"),
+    [
+        ("GT_AUTO_COMPILE", "0", "auto_compile", False),
+        ("GT_AUTO_COMPILE", "no", "auto_compile", False),
+        ("GT_COMPILE", "1", "compile", True),
+        ("GT_COMPILE", "True", "compile", True),
+        ("GT_HOTPATH_THRESHOLD", "7", "hot_threshold", 7),
+        ("GT_HOTPATH_MIN_SEQ", "1", "min_seq", 1),
+        ("GT_CONFIG", "signals.yaml", "signals", "signals.yaml"),
+        ("GT_DEBUG_COMPILE", "2", "debug_compile", 2),
+        ("GT_INSTRUCTION_LOG", "log.txt", "instruction_log", "log.txt"),
+        ("GT_EAGER", "on", "eager", True),
+        ("GT_MAX_PENDING", "10", "max_pending", 10),
+    ],
+)
+def test_each_variable_sets_its_setting(variable, text, name, value):
+    assert getattr(DEFAULTS, name) != value
+    assert getattr(Config.from_env({variable: text}), name) == value
+    assert Config.from_env({variable: ""}) == DEFAULTS, "an empty variable counts as unset"
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "expected"),
+    [
+        ("GT_AUTO_COMPILE", "maybe", "0 or 1"),
+        ("GT_COMPILE", "2", "0 or 1"),
+        ("GT_EAGER", "eager", "0 or 1"),
+        ("GT_HOTPATH_THRESHOLD", "often", "an integer of at least 1"),
+        ("GT_HOTPATH_THRESHOLD", "0", "an integer of at least 1"),
+        ("GT_HOTPATH_MIN_SEQ", "2.5", "an integer of at least 1"),
+        ("GT_MAX_PENDING", "-1", "an integer of at least 1"),
+        ("GT_DEBUG_COMPILE", "3", "0 (silent), 1 (one line per event) or 2"),
+    ],
+)
+def test_a_value_that_a_variable_cannot_take(variable, text, expected):
+    with pytest.raises(gt.ConfigError) as caught:
+        Config.from_env({variable: text})
+    message = str(caught.value)
+    assert message.startswith(f"[{variable}] expected {expected}")
+    assert f"got {text!r}" in message
+
+
+def test_a_misspelled_variable_warns_and_names_the_right_one():
+    with pytest.warns(gt.ConfigWarning, match="GT_HOTPATH_TRESHOLD is not a gtrace setting.*GT_HOTPATH_THRESHOLD"):
+        settings = Config.from_env({"GT_HOTPATH_TRESHOLD": "3"})
+    assert settings == DEFAULTS
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("variable", ["GT_RACING_TEAM", "GTK_THEME", "MY_GT_COMPILE", "gt_compile"])
+def test_a_variable_of_another_program_is_left_alone(variable):
+    assert Config.from_env({variable: "whatever"}) == DEFAULTS
+
+
+def test_a_wrong_variable_stops_the_import():
+    run = subprocess.run(
+        [sys.executable, "-c", "import gtrace"], env=os.environ | {"GT_COMPILE": "perhaps"}, capture_output=True, text=True
+    )
+    assert run.returncode == 1
+    assert run.stderr.strip().endswith(
+        "[GT_COMPILE] expected 0 or 1, got 'perhaps'. Set it to a valid value or unset it."
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"auto_compiel": True}, "expected the name of a setting, got 'auto_compiel'. Did you mean auto_compile?"),
+        ({"zzz": 1}, "got 'zzz'. The settings are auto_compile, compile,"),
+        ({"auto_compile": "yes"}, "expected bool or int for auto_compile, got 'yes'"),
+        ({"auto_compile": 2}, "expected 0 or 1 for auto_compile, got 2"),
+        ({"hot_threshold": 0}, "expected an integer of at least 1 for hot_threshold, got 0"),
+        ({"hot_threshold": 2.0}, "expected int or None for hot_threshold, got 2.0"),
+        ({"hot_threshold": True}, "expected int or None for hot_threshold, got True"),
+        ({"min_seq": None}, "expected int for min_seq, got None"),
+        ({"debug_compile": 5}, "for debug_compile, got 5"),
+        ({"instruction_log": 1}, "expected str or None for instruction_log, got 1"),
+        ({"signals": ""}, "expected a path for signals, got ''"),
+    ],
+)
+def test_gt_config_refuses(changes, words):
+    before = gt.config.current
+    with pytest.raises(gt.ConfigError) as caught:
+        gt.config.update(**changes)
+    assert words in str(caught.value)
+    with pytest.raises(gt.ConfigError), gt.config(**changes):
+        pytest.fail("the block must not run")
+    assert gt.config.current is before
+
+
+def test_settings_come_back_after_the_block_also_when_it_raises():
+    before = gt.config.current
+    with gt.config(min_seq=9), gt.config(hot_threshold=4, auto_compile=0):
+        assert (gt.config.min_seq, gt.config.hot_threshold) == (9, 4)
+        assert gt.config.auto_compile is False, "an int that stands for a flag becomes one"
+    assert gt.config.current == before
+    with pytest.raises(KeyError), gt.config(min_seq=9):
+        raise KeyError
+    assert gt.config.current == before
+
+
+def test_update_stays_until_the_end_of_an_enclosing_block():
+    before = gt.config.current
+    with gt.config():
+        gt.config.update(min_seq=8)
+        assert gt.config.min_seq == 8
+    assert gt.config.current == before
+
+
+def test_a_change_that_an_observer_refuses_is_undone(tmp_path):
+    good = tmp_path / "log"
+    with gt.config(instruction_log=str(good)):
+        before = gt.config.current
+        with pytest.raises(gt.ConfigError, match="GT_INSTRUCTION_LOG"):
+            gt.config.update(instruction_log=str(tmp_path / "absent" / "log"), min_seq=7)
+        assert gt.config.current is before
+        float(gt.ones(1) + 1)
+    assert "RECORD" in good.read_text(), "the log that was there goes on"
+
+
+def test_an_unknown_setting_cannot_be_read():
+    with pytest.raises(AttributeError):
+        gt.config.auto_compiel  # noqa: B018
+
+
+def test_eager_mode_runs_each_operation_as_it_is_recorded(tmp_path):
+    log = tmp_path / "log"
+    with gt.config(eager=True, instruction_log=str(log)):
+        x = gt.array([1.0, 2.0, 3.0])
+        y = x * 2
+        z = y + 1
+        assert z.tolist() == [3.0, 5.0, 7.0]
+    lines = log.read_text().splitlines()
+    kinds = [line.split(" | ")[2].strip() for line in lines]
+    assert kinds == ["RECORD", "FORCE", "RUN"] * 2
+    causes = [line.split(" | ")[4].strip() for line in lines if "FORCE" in line]
+    assert causes == ["eager", "eager"]
+
+
+def test_eager_mode_names_the_line_of_a_bad_value():
+    x, index = gt.array([1.0, 2.0]), gt.array([0, 5])
+    lazily = gt.take(x, index)  # the mistake
+    with pytest.raises(gt.ExecutionError):
+        lazily.tolist()
+    with gt.config(eager=True), pytest.raises(gt.ExecutionError) as caught:
+        gt.take(x, index)
+    assert caught.traceback[0].lineno + 1 == test_eager_mode_names_the_line_of_a_bad_value.__code__.co_firstlineno + 6
+
+
+def test_eager_mode_gives_the_same_gradients():
+    def loss(w):
+        return (gt.tanh(w * 3) ** 2).sum()
+
+    w = gt.array([0.1, -0.4])
+    expected = gt.grad(loss)(w).tolist()
+    with gt.config(eager=True):
+        assert gt.grad(loss)(w).tolist() == pytest.approx(expected)
+        assert gt.jit(loss)(w).item() == pytest.approx(loss(w).item())
