@@ -51,6 +51,7 @@ class Op:
         elementwise: shapes broadcast, and `partials` are per-element derivatives.
         commutative: the two operands may be exchanged.
         identity: the result is the operand, unchanged; the canonicalizer removes it.
+        uniform: of an operand whose elements are all equal, the result has the same elements; the canonicalizer folds it.
         partials: for an elementwise op, d out / d operand as functions of (operands..., out). Each returns an Array, or
             the numbers 1 and -1.
         vjp: (cotangent, needed, operands, out, **params) -> one cotangent or None per operand; `needed` flags the
@@ -70,6 +71,7 @@ class Op:
     elementwise: bool = False
     commutative: bool = False
     identity: bool = False
+    uniform: bool = False
     partials: tuple[Callable[..., Any], ...] | None = None
     vjp: Callable[..., Sequence[Any]] | None = None
     nondiff: str | None = None

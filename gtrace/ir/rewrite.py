@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+import torch
+
 from gtrace.errors import GraphError
+from gtrace.ir.aval import aval
 from gtrace.ir.graph import Graph, Node, Operand, Scalar
-from gtrace.ir.op import Instr
+from gtrace.ir.op import REGISTRY, Instr
 
 
 def substitute(node: Node, replacement: Mapping[int, Operand]) -> Node:
@@ -48,6 +51,72 @@ def dce(graph: Graph) -> Graph:
     if len(kept) == len(graph.nodes):
         return graph
     return Graph(graph.inputs, graph.avals, tuple(reversed(kept)), graph.outputs)
+
+
+def fold(graph: Graph) -> Graph:
+    """Compute what depends on Python scalars alone, and let elementwise operations take uniform arrays as scalars.
+
+    A uniform array is ``full`` of a scalar, or what elementwise and `Op.uniform` operations make of uniform arrays.
+    Folding runs the operation itself, on 0-d tensors of the same dtype, so the results are those of the program.
+    """
+    uniform: dict[int, Scalar] = {}
+    nodes = []
+    for node in graph.nodes:
+        op = node.op
+        known = [x if isinstance(x, Scalar) else uniform.get(x) for x in node.ins]
+        if (op.uniform or op.elementwise) and known and all(known):
+            value = _evaluate(node, known)  # type: ignore[arg-type]
+            if value is not None:
+                uniform[node.out] = value
+        elif op.elementwise and any(known):
+            node = _with_scalars(node, known)
+        nodes.append(node)
+    # a uniform array that is still needed is made at once; dead code elimination drops the others
+    full = REGISTRY["full"]
+    for k, node in enumerate(nodes):
+        scalar = uniform.get(node.out)
+        if scalar is not None and node.op is not full:
+            params = (node.instr.aval.shape, str(node.instr.aval.device))
+            instr = full.instr(params, (scalar.aval,))
+            if instr.aval is node.instr.aval:
+                nodes[k] = Node(instr, (scalar,), node.out, node.location)
+    return Graph(graph.inputs, graph.avals, tuple(nodes), graph.outputs)
+
+
+def _evaluate(node: Node, operands: list[Scalar]) -> Scalar | None:
+    a = node.instr.aval
+    kind = aval((), a.dtype, a.device, weak=True)
+    if node.op.uniform:
+        return Scalar(operands[0].value, kind)
+    tensors = [torch.tensor(x.value, dtype=x.aval.dtype) for x in operands]
+    try:
+        return Scalar(node.op.impl(*tensors, **node.attributes).item(), kind)
+    except (RuntimeError, ZeroDivisionError):
+        return None  # integers divided by zero: the program raises when it runs, and not before
+
+
+def _with_scalars(node: Node, known: list[Scalar | None]) -> Node:
+    """Return `node` with uniform operands replaced by scalars, as far as its result stays what it is."""
+    ins = tuple(x if scalar is None else scalar for x, scalar in zip(node.ins, known, strict=True))
+    avals = [a if scalar is None else scalar.aval for a, scalar in zip(node.instr.ins, known, strict=True)]
+    if tuple(avals) == node.instr.ins:
+        return node
+    instr = node.op.instr(node.params, tuple(avals))
+    return Node(instr, ins, node.out, node.location) if instr.aval is node.instr.aval else node
+
+
+def order_operands(graph: Graph) -> Graph:
+    """Give commutative operations whose operands have different avals the order that their avals' text has."""
+    nodes = []
+    for node in graph.nodes:
+        if node.op.commutative and node.instr.ins[0] is not node.instr.ins[1]:
+            first, second = node.instr.ins
+            # scalars last, as people write them
+            if (isinstance(node.ins[0], Scalar), repr(first)) > (isinstance(node.ins[1], Scalar), repr(second)):
+                instr = node.op.instr(node.params, (second, first))
+                node = Node(instr, node.ins[::-1], node.out, node.location)
+        nodes.append(node)
+    return Graph(graph.inputs, graph.avals, tuple(nodes), graph.outputs)
 
 
 def cse(graph: Graph) -> Graph:

@@ -167,6 +167,8 @@ def power(x: Any, y: Any) -> Array:
             raise DtypeError(
                 message("pow", "an exponent >= 0 for integers", str(y), "Use x.astype(gt.float32) ** y.")
             )
+        if y == 1 and base.aval.dtype is not torch.bool:
+            return base
         (base,) = promote("pow", cast(base, torch.int64) if base.aval.dtype is torch.bool else base)  # type: ignore[assignment]
         return bind(_integer_pow, (base,), (y,))
     return _pow(x, y)

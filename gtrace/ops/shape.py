@@ -80,7 +80,7 @@ def _reshape_vjp(ct: Array, needed: Any, x: Array, out: Array, shape: tuple[int,
 
 
 _reshape = define(
-    "reshape", lambda x, shape: x.reshape(shape), params=("shape",), vjp=_reshape_vjp,
+    "reshape", lambda x, shape: x.reshape(shape), uniform=True, params=("shape",), vjp=_reshape_vjp,
     samples=lambda: [Sample((uniform(-2, 2, 3, 4), s)) for s in [(12,), (2, -1), (4, 3)]]
     + [Sample((uniform(-2, 2, 0, 3), (0,)))],
     errors=lambda: [BadSample((numpy.ones((2, 3)), (4,)), {}, ShapeError, r"6 elements")],
@@ -161,7 +161,7 @@ def _permute_vjp(ct: Array, needed: Any, x: Array, out: Array, axes: tuple[int, 
 
 
 _permute = define(
-    "permute", lambda x, axes: x.permute(axes), params=("axes",), vjp=_permute_vjp,
+    "permute", lambda x, axes: x.permute(axes), uniform=True, params=("axes",), vjp=_permute_vjp,
     samples=lambda: [Sample((uniform(-2, 2, 2, 3, 4), a)) for a in [(2, 0, 1), (0, 2, 1), (2, 1, 0)]],
     errors=lambda: [BadSample((numpy.ones((2, 3)), (0, 0)), {}, ShapeError, r"each axis once")],
     reference=numpy.transpose, user=lambda x, axes: permute_dims(x, axes),
@@ -232,7 +232,7 @@ def _broadcast_vjp(ct: Array, needed: Any, x: Array, out: Array, shape: tuple[in
 
 
 _broadcast = define(
-    "broadcast_to", lambda x, shape: x.expand(shape), params=("shape",), vjp=_broadcast_vjp,
+    "broadcast_to", lambda x, shape: x.expand(shape), uniform=True, params=("shape",), vjp=_broadcast_vjp,
     samples=lambda: [Sample((uniform(-2, 2, 3, 1), (2, 3, 4))), Sample((uniform(-2, 2), (2,)))],
     errors=lambda: [BadSample((numpy.ones((2, 3)), (2, 4)), {}, ShapeError, r"broadcast")],
     reference=numpy.broadcast_to, user=lambda x, shape: broadcast_to(x, shape),
@@ -407,7 +407,7 @@ def _unslice_impl(x: torch.Tensor, shape: tuple[int, ...], bounds: Bounds) -> to
 
 
 _slice_op = define(
-    "slice", _slice, params=("bounds",), vjp=_slice_vjp,
+    "slice", _slice, uniform=True, params=("bounds",), vjp=_slice_vjp,
     samples=lambda: [Sample((uniform(-2, 2, 5, 6), ((1, 4, 1), (0, 6, 2)))), Sample((uniform(-2, 2, 5), ((2, 2, 1),)))],
     user=lambda x, bounds: slice_bounds(lift("slice", x), bounds),
 )  # fmt: skip
@@ -466,7 +466,7 @@ def _full_impl(value: torch.Tensor, shape: tuple[int, ...], device: str) -> torc
 
 
 _full = define(
-    "full", _full_impl, params=("shape", "device"),
+    "full", _full_impl, uniform=True, params=("shape", "device"),
     vjp=lambda ct, needed, value, out, shape, device: (unbroadcast(ct, value.aval),),
     samples=lambda: [Sample(((2, 3), 1.5)), Sample(((0,), 2.0))],
     user=lambda shape, value: full_like_scalar(value, torch.float64, shape),
@@ -488,7 +488,7 @@ def constant(value: bool | int | float, a: Aval) -> Array:
 
 
 flip_op = define(
-    "flip", lambda x, axes: torch.flip(x, axes), params=("axes",),
+    "flip", lambda x, axes: torch.flip(x, axes), uniform=True, params=("axes",),
     vjp=lambda ct, needed, x, out, axes: (bind(flip_op, (ct,), (axes,)),),
     samples=lambda: [Sample((uniform(-2, 2, 3, 4), a)) for a in [(0,), (0, 1)]],
     reference=numpy.flip, user=lambda x, axes: flip(x, axes),

@@ -17,7 +17,7 @@ import attrs
 
 from gtrace.ir.graph import Graph, Node, Operand, Scalar
 from gtrace.ir.op import stable_hash
-from gtrace.ir.rewrite import cse, dce, remove_identities
+from gtrace.ir.rewrite import cse, dce, fold, order_operands, remove_identities
 
 _MASK = (1 << 60) - 1
 _OUTPUT = stable_hash("output")
@@ -42,7 +42,7 @@ class Canonical:
 
 def canonicalize(graph: Graph) -> Canonical:
     """Return the canonical form of `graph`. Its outputs are taken as a set; `Canonical.outputs` restores their order."""
-    graph = dce(cse(dce(remove_identities(graph))))
+    graph = dce(cse(order_operands(dce(fold(dce(remove_identities(graph)))))))
     position = {value: k for k, value in enumerate(graph.inputs)}
     results = [value for value in dict.fromkeys(graph.outputs) if value not in position]
     order = _order_keys(graph, results)
