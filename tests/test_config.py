@@ -69,7 +69,10 @@ def test_a_variable_of_another_program_is_left_alone(variable):
 
 def test_a_wrong_variable_stops_the_import():
     run = subprocess.run(
-        [sys.executable, "-c", "import gtrace"], env=os.environ | {"GT_COMPILE": "perhaps"}, capture_output=True, text=True
+        [sys.executable, "-c", "import gtrace"],
+        env=os.environ | {"GT_COMPILE": "perhaps"},
+        capture_output=True,
+        text=True,
     )
     assert run.returncode == 1
     assert run.stderr.strip().endswith(

@@ -60,7 +60,9 @@ def check_workers(workers: object) -> None:
         raise InvalidSettingError("workers", "a list of ranks", workers, "Write a list, or null for all workers.")
     for worker in workers:
         if not _integer(worker) or worker < 0:
-            raise InvalidSettingError("workers", "ranks, integers of at least 0,", worker, "Count the workers from 0.")
+            raise InvalidSettingError(
+                "workers", "ranks that are integers of at least 0", worker, "Count the workers from 0."
+            )
         if workers.count(worker) > 1:
             raise InvalidSettingError("workers", "each rank once", worker, "Remove the repeated one.")
     if not workers:

@@ -51,12 +51,13 @@ class _Reader:
         if root is None:
             self._fail(1, "signals", "a mapping of signal names", "an empty file", "Name a signal, or unset GT_CONFIG.")
         signals: dict[str, SignalConfig] = {}
-        backwards: list[tuple[str | None, yaml.Node]] = []
+        backwards: list[tuple[str, yaml.Node]] = []
         for name, node in self._items(root, "signals", "signal names"):
             signals[name], backward = self._signal(name, node)
-            backwards.append((signals[name].backward_signal, backward))
-        for target, node in backwards:
-            self._check(node, "", lambda target: check_known(target, {*signals, *known}), target)
+            backwards.append((name, backward))
+        for name, node in backwards:
+            target = signals[name].backward_signal
+            self._check(node, f"{name}.", lambda found: check_known(found, {*signals, *known}), target)
         return signals
 
     def _compose(self) -> yaml.Node | None:
