@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from gtrace.trace.array import Array
 
 
+API_VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12")
+"""Versions of the Python array API whose names ``gtrace.numpy`` follows."""
+
+
 def _swapped(function: Any) -> Any:
     def swapped(self: Any, other: Any) -> Array:
         return function(other, self)
@@ -102,6 +106,16 @@ class ArrayMethods:
     def mT(self: Any) -> Array:  # noqa: N802 - the array API's name
         """The array with its last two axes exchanged."""
         return shape.matrix_transpose(self)
+
+    def __array_namespace__(self: Any, *, api_version: str | None = None) -> Any:
+        """Return the module of array functions, ``gtrace.numpy``.
+
+        Raises:
+            ArgumentError: a version of the standard that it does not follow.
+        """
+        if api_version not in (None, *API_VERSIONS):
+            raise ArgumentError(message("array_namespace", f"one of {', '.join(API_VERSIONS)}", repr(api_version)))
+        return importlib.import_module("gtrace.numpy")
 
     @property
     def at(self: Any) -> index.At:
