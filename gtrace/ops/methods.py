@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
-
+from gtrace.errors import ArgumentError, message
 from gtrace.ops import create, elementwise, index, linalg, reduce, shape
 from gtrace.trace.array import Array as _Array
 
