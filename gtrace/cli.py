@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import atexit
+import builtins
 import importlib.machinery
 import os
 import sys
@@ -72,7 +73,7 @@ def _execute(source: bytes, script: str, args: Sequence[str]) -> int:
     module = types.ModuleType("__main__")
     module.__file__ = path
     module.__loader__ = importlib.machinery.SourceFileLoader("__main__", path)
-    module.__dict__["__builtins__"] = __builtins__
+    module.__dict__.update(__builtins__=builtins, __cached__=None)
     sys.modules["__main__"] = module
     sys.argv = [script, *args]
     if not sys.flags.safe_path:
@@ -82,8 +83,8 @@ def _execute(source: bytes, script: str, args: Sequence[str]) -> int:
         exec(compile(source, path, "exec", dont_inherit=True), module.__dict__)
     except Exception as error:  # noqa: BLE001 - whatever the script raises
         # what the interpreter would do, without this module's frame in the traceback
-        trace = error.__traceback__
-        sys.excepthook(type(error), error, trace.tb_next if trace else None)
+        trace = error.__traceback__.tb_next if error.__traceback__ else None
+        sys.excepthook(type(error), error.with_traceback(trace), trace)
         return 1
     return 0
 

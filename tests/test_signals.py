@@ -63,31 +63,75 @@ def test_anchors_work(write):
 
 # text, line, what the message says
 BAD = {
-    "unknown option": ("f:\n  shrad: {axis: 0}\n", 2, "[f] expected one of shard, backward, compile, got 'shrad'. Did you mean 'shard'?"),
-    "unknown shard option": ("f:\n  shard:\n    axes: 0\n", 3, "[f.shard] expected one of axis, workers, replicated, got 'axes'. Did you mean 'axis'?"),
+    "unknown option": (
+        "f:\n  shrad: {axis: 0}\n",
+        2,
+        "[f] expected one of shard, backward, compile, got 'shrad'. Did you mean 'shard'?",
+    ),
+    "unknown shard option": (
+        "f:\n  shard:\n    axes: 0\n",
+        3,
+        "[f.shard] expected one of axis, workers, replicated, got 'axes'. Did you mean 'axis'?",
+    ),
     "nothing near": ("f:\n  zzzzz: 0\n", 2, "got 'zzzzz'. Remove it."),
-    "axis is text": ("f:\n  shard:\n    axis: zero\n", 3, "[f.shard.axis] expected an integer of at least 0, got 'zero'"),
+    "axis is text": (
+        "f:\n  shard:\n    axis: zero\n",
+        3,
+        "[f.shard.axis] expected an integer of at least 0, got 'zero'",
+    ),
     "axis is negative": ("f: {shard: {axis: -1}}\n", 1, "[f.shard.axis] expected an integer of at least 0, got -1"),
     "axis is a bool": ("f: {shard: {axis: true}}\n", 1, "got True"),
     "axis is a float": ("f: {shard: {axis: 1.0}}\n", 1, "got 1.0"),
-    "workers is a number": ("f:\n  shard:\n    axis: 0\n    workers: 4\n", 4, "[f.shard.workers] expected a list of ranks, got 4"),
+    "workers is a number": (
+        "f:\n  shard:\n    axis: 0\n    workers: 4\n",
+        4,
+        "[f.shard.workers] expected a list of ranks, got 4",
+    ),
     "a worker twice": ("f:\n  shard: {axis: 0, workers: [0, 1, 0]}\n", 2, "expected each rank once, got 0"),
-    "a negative worker": ("f:\n  shard: {axis: 0, workers: [0, -2]}\n", 2, "expected ranks that are integers of at least 0, got -2"),
+    "a negative worker": (
+        "f:\n  shard: {axis: 0, workers: [0, -2]}\n",
+        2,
+        "expected ranks that are integers of at least 0, got -2",
+    ),
     "a named worker": ("f:\n  shard: {axis: 0, workers: [a]}\n", 2, "got 'a'"),
     "no workers": ("f:\n  shard: {axis: 0, workers: []}\n", 2, "expected at least one rank, got []"),
-    "replicated is text": ("f:\n  shard: {replicated: maybe}\n", 2, "[f.shard.replicated] expected true or false, got 'maybe'"),
-    "both layouts": ("f:\n  shard:\n    {axis: 0, replicated: true}\n", 3, "[f.shard] expected either an axis or replicated: true"),
+    "replicated is text": (
+        "f:\n  shard: {replicated: maybe}\n",
+        2,
+        "[f.shard.replicated] expected true or false, got 'maybe'",
+    ),
+    "both layouts": (
+        "f:\n  shard:\n    {axis: 0, replicated: true}\n",
+        3,
+        "[f.shard] expected either an axis or replicated: true",
+    ),
     "no layout": ("f:\n  shard: {workers: [0]}\n", 2, "[f.shard] expected an axis or replicated: true"),
     "shard is a number": ("f:\n  shard: 0\n", 2, "[f.shard] expected a mapping of options, got 0"),
-    "unknown backward": ("f:\n  backward: bakward\nbackward:\n", 2, "[f.backward] expected the name of a signal, got 'bakward'. Did you mean 'backward'?"),
+    "unknown backward": (
+        "f:\n  backward: bakward\nbackward:\n",
+        2,
+        "[f.backward] expected the name of a signal, got 'bakward'. Did you mean 'backward'?",
+    ),
     "unknown backward, none near": ("f:\n  backward: x\n", 2, "The signals are f."),
     "backward is a number": ("f:\n  backward: 1\n", 2, "[f.backward] expected the name of a signal, got 1"),
     "unknown mode": ("f:\n  compile: max-autotne\n", 2, "got 'max-autotne'. Did you mean 'max-autotune'?"),
     "compile is a list": ("f:\n  compile: [1]\n", 2, "[f.compile] expected true, false or a mode"),
     "a signal twice": ("f:\ng:\nf:\n", 3, "[signals] expected each key once, got a second 'f'"),
-    "an option twice": ("f:\n  compile: true\n  compile: false\n", 3, "[f] expected each key once, got a second 'compile'"),
-    "a name that YAML takes for a bool": ("on:\n  compile: true\n", 1, "expected signal names as strings, got True. Put it in quotes."),
-    "a list of signals": ("- forward\n- backward\n", 1, "[signals] expected a mapping of signal names, got ['forward', 'backward']"),
+    "an option twice": (
+        "f:\n  compile: true\n  compile: false\n",
+        3,
+        "[f] expected each key once, got a second 'compile'",
+    ),
+    "a name that YAML takes for a bool": (
+        "on:\n  compile: true\n",
+        1,
+        "expected signal names as strings, got True. Put it in quotes.",
+    ),
+    "a list of signals": (
+        "- forward\n- backward\n",
+        1,
+        "[signals] expected a mapping of signal names, got ['forward', 'backward']",
+    ),
     "a signal that is text": ("f: yes please\n", 1, "[f] expected a mapping of options, got 'yes please'"),
     "empty": ("", 1, "expected a mapping of signal names, got an empty file"),
     "only a comment": ("# nothing\n", 1, "got an empty file"),
@@ -100,7 +144,7 @@ BAD = {
     "not text": (b"\xff\xfe\xfa\x00\x81", 1, "expected YAML"),
     "a control character": ("f: \x01\n", 1, "expected YAML"),
     "too deep": ("f: " + "[" * 20000, 1, "nested too deeply"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", BAD)
@@ -189,9 +233,12 @@ def test_a_file_may_name_a_backward_made_in_python(write):
         (lambda: gt.SignalConfig(compile="reduce-overhed"), "Did you mean 'reduce-overhead'?"),
         (lambda: gt.register_config("", gt.SignalConfig()), "expected the name of a signal, got ''"),
         (lambda: gt.register_config("f", {"compile": True}), "expected a gt.SignalConfig"),
-        (lambda: gt.register_config("f", gt.SignalConfig(backward_signal="g")), "[backward] expected the name of a signal, got 'g'"),
+        (
+            lambda: gt.register_config("f", gt.SignalConfig(backward_signal="g")),
+            "[backward] expected the name of a signal, got 'g'",
+        ),
     ],
-)  # fmt: skip
+)
 def test_python_refuses_the_same_and_names_the_users_line(make, words):
     with pytest.raises(gt.ConfigError) as caught:
         make()
@@ -201,9 +248,11 @@ def test_python_refuses_the_same_and_names_the_users_line(make, words):
 
 names = st.text(st.characters(categories=["L", "N"]), min_size=1, max_size=6).map(lambda s: "s" + s)
 shards = st.one_of(
-    st.builds(gt.ShardConfig, axis=st.integers(0, 5), workers=st.none() | st.lists(st.integers(0, 9), min_size=1, unique=True)),
+    st.builds(
+        gt.ShardConfig, axis=st.integers(0, 5), workers=st.none() | st.lists(st.integers(0, 9), min_size=1, unique=True)
+    ),
     st.just(gt.ShardConfig(replicated=True)),
-)  # fmt: skip
+)
 
 
 @given(st.dictionaries(names, st.tuples(st.none() | shards, st.booleans() | st.just("reduce-overhead")), min_size=1))
@@ -212,10 +261,11 @@ def test_what_is_written_is_read(tmp_path_factory, signals):
         name: {
             "compile": mode,
             "backward": name,
-            "shard": shard and {"axis": shard.axis, "workers": shard.workers and list(shard.workers), "replicated": shard.replicated},
+            "shard": shard
+            and {"axis": shard.axis, "workers": shard.workers and list(shard.workers), "replicated": shard.replicated},
         }
         for name, (shard, mode) in signals.items()
-    }  # fmt: skip
+    }
     path = tmp_path_factory.mktemp("signals") / "signals.yaml"
     path.write_text(yaml.safe_dump(text, allow_unicode=True), encoding="utf-8")
     assert read_signals(str(path)) == {
