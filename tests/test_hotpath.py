@@ -1,0 +1,305 @@
+"""Hot paths: what compiles, when, how often, and what happens when the compiler fails."""
+
+import json
+import math
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import gtrace as gt
+from gtrace.runtime import engine as engines
+from gtrace.runtime.engine import Engine, engine
+from gtrace.runtime.hot import TRIAL, CostModel, Decision, History, Policy, decide, judge
+
+
+def only(ops):
+    """The record of the one program with these operations."""
+    found = [program for program in gt.stats() if sorted(program.ops) == sorted(ops)]
+    assert len(found) == 1, f"{len(found)} programs with {ops}"
+    return found[0]
+
+
+def test_a_program_compiles_once_at_the_threshold_and_never_again():
+    x = gt.arange(5.0)
+    gt.eval(x)
+    before = engine.compiles
+    values = []
+    with gt.config(hot_threshold=3, auto_compile=True):
+        for k in range(6):
+            # fresh Arrays and a fresh function each time, as in a training loop
+            values.append((lambda v: float((gt.sinh(v) * gt.cosh(v) - v).sum()))(x))
+            assert engine.compiles == before + (k >= 2)
+    program = only(["sinh", "cosh", "mul", "sub", "sum"])
+    assert (program.tier, program.interpreted_calls, program.compiled_calls) == ("compiled", 2, 4)
+    assert values == pytest.approx([values[0]] * 6, rel=1e-5)
+
+    # jit of the same body is the same program: nothing left to compile, whoever asks, however often
+    with gt.config(auto_compile=False):
+        for _ in range(3):
+            assert gt.jit(lambda v: (gt.sinh(v) * gt.cosh(v) - v).sum())(x).item() == pytest.approx(values[0], rel=1e-5)
+    assert engine.compiles == before + 1
+    assert only(["sinh", "cosh", "mul", "sub", "sum"]).compiled_calls == 7
+
+
+def test_compile_at_first_sight_and_never_at_the_second():
+    w = gt.array([0.5, -1.5])
+    gt.eval(w)
+    before = engine.compiles
+    with gt.config(compile=True, auto_compile=False):
+        for _ in range(3):
+            grad = gt.grad(lambda v: (gt.exp(v) * v).sum())(w)
+            assert grad.tolist() == pytest.approx([1.5 * math.exp(0.5), -0.5 * math.exp(-1.5)], rel=1e-5)
+    assert engine.compiles == before + 1
+    (program,) = [p for p in gt.stats() if "exp" in p.ops and p.compiled_calls == 3]
+    assert program.interpreted_calls == 0
+    assert program.verdict == "compiled before it ever ran: nothing to compare with"
+
+
+@pytest.mark.parametrize(
+    ("size", "settings", "why"),
+    [  # each its own size, so that each has a program of its own
+        (31, {"compile": True, "min_seq": 4}, "too short to compile"),
+        (32, {"hot_threshold": 1, "min_seq": 4}, "too short to compile"),
+        (33, {"auto_compile": False, "hot_threshold": 1, "min_seq": 1}, "not compiled: automatic compilation is off"),
+        (34, {"hot_threshold": 9, "min_seq": 1}, "cold: 5 of 9 repetitions"),
+        (35, {"min_seq": 1}, "cold: "),
+    ],
+)
+def test_what_does_not_compile(size, settings, why):
+    x = gt.zeros(size)
+    gt.eval(x)
+    before = engine.compiles
+    with gt.config(**settings):
+        key = {p.signature for p in gt.stats()}
+        for _ in range(5):
+            assert float((gt.cos(x) + 1).sum()) == 2 * size
+        (program,) = [p for p in gt.stats() if p.signature not in key]
+    assert engine.compiles == before
+    assert (program.tier, program.calls, len(program.ops)) == ("interpreted", 5, 3)
+    assert program.verdict.startswith(why)
+
+
+def test_two_threads_compile_one_program_once():
+    x = gt.arange(7.0)
+    gt.eval(x)
+    before, results = engine.compiles, []
+    barrier = threading.Barrier(2)
+
+    def work():
+        barrier.wait()
+        results.append(float((gt.tan(x) * 2 - x).sum()))
+
+    with gt.config(compile=True):
+        threads = [threading.Thread(target=work) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert engine.compiles == before + 1
+    assert len(results) == 2
+    assert results[0] == results[1]
+
+
+FAILING = """
+    import json, warnings
+    import gtrace as gt
+    x = gt.arange(4.0)
+    gt.eval(x)
+    values = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(4):
+            values.append(float((x * 2 + 1).sum()))
+        values.append(gt.jit(lambda x: (x * 2 + 1).sum())(x).item())
+    (program,) = [p for p in gt.stats() if "add" in p.ops]
+    print(json.dumps({
+        "values": values,
+        "warnings": [[w.category.__name__, str(w.message), w.filename, w.lineno] for w in caught],
+        "tier": program.tier, "verdict": program.verdict, "calls": program.interpreted_calls,
+        "compiles": gt.stats().totals.compiles,
+    }))
+"""
+
+
+@pytest.mark.parametrize(
+    "compiler", ["exit 1", 'case "$*" in *--version*) echo g++ 12;; *) echo broken >&2; exit 1;; esac']
+)
+def test_a_compiler_that_fails_costs_one_warning(compiler, tmp_path):
+    cxx = tmp_path / "c++"
+    cxx.write_text(f"#!/bin/sh\n{compiler}\n")
+    cxx.chmod(0o755)
+    script = tmp_path / "script.py"
+    script.write_text(textwrap.dedent(FAILING))
+    log = tmp_path / "log"
+    settings = {
+        "CXX": str(cxx), "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache"), "GT_HOTPATH_THRESHOLD": "2",
+        "GT_INSTRUCTION_LOG": str(log), "GT_DEBUG_COMPILE": "1",
+    }  # fmt: skip
+    run = subprocess.run(
+        [sys.executable, script], env=os.environ | settings, capture_output=True, text=True, check=True
+    )
+    got = json.loads(run.stdout)
+    assert got["values"] == [16.0] * 5
+    assert got["tier"] == "failed"
+    assert got["verdict"].startswith("failed: ")
+    assert got["calls"] == 5
+    assert got["compiles"] == 0
+    ((category, message, filename, line),) = got["warnings"]
+    assert category == "CompileWarning"
+    assert "interpreting instead" in message
+    assert (filename, line) == (str(script), 10), "the warning points to the user's line"
+    attempts = [line for line in log.read_text().splitlines() if "| COMPILE  |" in line]
+    assert [line.split(" | ")[4].strip() for line in attempts] == ["Starting", "Failed"], "it is not tried again"
+    last = run.stderr.splitlines()[-1]
+    assert last.startswith("[COMPILE] Compilation failed, interpreting instead: ")
+    assert last.endswith("(GT_DEBUG_COMPILE=2 for the traceback)")
+
+
+# a program that never leaves this process: the engine itself
+
+
+def entry_of(function, *arrays):
+    """An engine of its own, with the program of `function` as its entry, and the inputs' tensors."""
+    own = Engine()
+    tensors = [x.to_torch() for x in arrays]
+    route = own.prepare(gt.make_graph(function)(*arrays), [t.stride() for t in tensors])
+    return own, route.entry, [tensors[k] for k in route.inputs]
+
+
+@pytest.mark.parametrize(("interpreted", "compiled", "tier"), [(0.004, 0.0, "compiled"), (0.0, 0.004, "demoted")])
+def test_a_compiled_program_that_loses_is_demoted_and_stays_so(interpreted, compiled, tier):
+    own, entry, tensors = entry_of(lambda x: (x * 2 + 1).sum(), gt.array([1.0, 2.0]))
+    result = entry.program
+
+    def program(seconds):
+        def run(inputs):
+            time.sleep(seconds)
+            return result(inputs)
+
+        return run
+
+    entry.program = program(interpreted)
+    with gt.config(auto_compile=False):
+        for _ in range(3):
+            own.run(entry, tensors)
+        entry.program, entry.tier = program(compiled), "compiled"
+        for _ in range(TRIAL + 2):
+            assert own.run(entry, tensors)[0].item() == 8.0
+    assert entry.tier == tier
+    assert entry.compiled_calls == (TRIAL + 2 if tier == "compiled" else TRIAL)
+    assert ("compiled 4." in entry.reason) is (tier == "demoted")
+    with gt.config(compile=True):
+        own.run(entry, tensors)
+    assert (entry.tier, own.compiles) == (tier, 0)
+
+
+def test_programs_that_were_compiled_are_not_forgotten(monkeypatch):
+    monkeypatch.setattr(engines, "MAX_ENTRIES", 3)
+    own, compiled, _ = entry_of(lambda x: x * 2 + 1, gt.array([1.0]))
+    compiled.tier = "compiled"
+    for size in range(2, 9):
+        own.prepare(gt.make_graph(lambda x: x * 2 + 1)(gt.ones(size)), [(1,)])
+    assert compiled in own.entries.values()
+    assert len(own.entries) <= 4
+
+
+# decisions
+
+seconds = st.floats(0, 1e6)
+histories = st.builds(History, ops=st.integers(1, 50), calls=st.integers(1, 1000), seconds=seconds)
+policies = st.builds(
+    Policy,
+    auto_compile=st.booleans(),
+    compile=st.booleans(),
+    hot_threshold=st.none() | st.integers(1, 100),
+    min_seq=st.integers(1, 10),
+)
+
+
+@given(histories, policies, seconds)
+def test_decisions_follow_the_documented_order(history, policy, expected):
+    decision = decide(history, policy, expected)
+    if history.ops < policy.min_seq or not (policy.compile or policy.auto_compile):
+        assert decision is Decision.NEVER
+    elif policy.compile:
+        assert decision is Decision.COMPILE
+    elif policy.hot_threshold is not None:
+        assert (decision is Decision.COMPILE) == (history.calls >= policy.hot_threshold)
+    else:
+        assert (decision is Decision.COMPILE) == (history.seconds >= expected)
+
+
+@given(st.lists(st.floats(0.01, 100), min_size=1, max_size=20), st.integers(1, 100))
+def test_predictions_move_towards_what_compiles_took(measured, ops):
+    model = CostModel()
+    prior = model.predict(ops)
+    for each in measured:
+        model.learn(ops, each)
+    mean = sum(measured) / len(measured)
+    assert min(prior, mean) * 0.999 <= model.predict(ops) <= max(prior, mean) * 1.001
+    assert abs(model.predict(ops) - mean) <= abs(prior - mean) + 1e-6
+
+
+def test_a_verdict_needs_samples_of_both():
+    assert judge([1.0] * 2, [1.0] * TRIAL) is None
+    assert judge([1.0] * 3, [1.0] * (TRIAL - 1)) is None
+    assert judge([2.0] * 3, [9.0] * 5 + [1.0] * (TRIAL - 5)) == 2.0, "the first compiled calls do not count"
+
+
+# the detector and the switch
+
+
+def iterate(detector, *operations):
+    detector.begin_iteration()
+    for name, shape in operations:
+        detector.record_operation(name, input_shape=shape)
+    return detector.end_iteration()
+
+
+def test_the_detector_turns_hot_at_the_threshold():
+    detector = gt.hotpath.HotPathDetector(hot_threshold=3)
+    step = ("matmul", (4, 8)), ("relu", (4, 8))
+    assert [iterate(detector, *step) for _ in range(5)] == [False, False, True, True, True]
+    assert detector.should_compile()
+    assert iterate(detector, ("matmul", (5, 8)), step[1]) is False, "another shape is another sequence"
+    assert not detector.should_compile()
+    assert iterate(detector, step[1], step[0]) is False, "another order, too"
+    assert iterate(detector, *step) is True
+    assert detector.stats() == {"iterations": 8, "sequences": 3, "hot_sequences": 1, "hot_threshold": 3}
+
+
+def test_the_detector_refuses_calls_out_of_order():
+    detector = gt.hotpath.HotPathDetector()
+    assert detector.hot_threshold == 10
+    assert not detector.should_compile()
+    with pytest.raises(gt.ArgumentError, match="expected begin_iteration"):
+        detector.record_operation("add")
+    with pytest.raises(gt.ArgumentError, match="expected begin_iteration"):
+        detector.end_iteration()
+    detector.begin_iteration()
+    with pytest.raises(gt.ArgumentError, match="second begin_iteration"):
+        detector.begin_iteration()
+
+
+@pytest.mark.parametrize("call", [gt.enable_hot_path_detection, gt.hotpath.HotPathDetector])
+@pytest.mark.parametrize("threshold", [0, -1, 2.5, "10", True, None])
+def test_a_threshold_is_a_positive_integer(call, threshold):
+    before = gt.config.current
+    with pytest.raises(gt.ArgumentError, match="expected a positive integer as hot_threshold, got"):
+        call(hot_threshold=threshold)
+    assert gt.config.current == before
+
+
+def test_hot_path_detection_is_a_setting():
+    with gt.config(auto_compile=False):
+        gt.enable_hot_path_detection()
+        assert (gt.config.auto_compile, gt.config.hot_threshold) == (True, 10)
+        gt.enable_hot_path_detection(hot_threshold=4)
+        assert gt.config.hot_threshold == 4
