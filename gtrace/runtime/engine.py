@@ -44,6 +44,7 @@ class Entry:
         tier: "interpreted", "compiled", "failed" (the compiler did) or "demoted" (compiled, but slower).
         interpreted_calls, interpreted_seconds, compiled_calls, compiled_seconds: the ledger.
         compile_seconds: spent in the compiler.
+        reference: while a compiled program is on trial, its interpreted self, which takes turns with it.
     """
 
     key: CompileKey
@@ -59,7 +60,7 @@ class Entry:
     reason: str = ""
     interpreted_samples: collections.deque[float] = attrs.field(factory=lambda: collections.deque(maxlen=hot.SAMPLES))
     compiled_samples: list[float] = attrs.field(factory=list)
-    judged: bool = False
+    reference: Program | None = None
 
     @property
     def calls(self) -> int:
@@ -165,10 +166,13 @@ class Engine:
         """Run an entry on its inputs, in its current tier, and keep the ledger."""
         if entry.tier == "interpreted":
             self._consider(entry)
-        compiled = entry.tier == "compiled"
+        program, compiled = entry.program, entry.tier == "compiled"
+        reference = entry.reference
+        if reference is not None and len(entry.interpreted_samples) < len(entry.compiled_samples):
+            program, compiled = reference, False
         start = perf_counter()
         try:
-            results = entry.program(tensors)
+            results = program(tensors)
         except (RuntimeError, IndexError) as error:
             if isinstance(error, ExecutionError):
                 raise
@@ -182,7 +186,7 @@ class Engine:
             if compiled:
                 entry.compiled_calls += 1
                 entry.compiled_seconds += seconds
-                if not entry.judged:
+                if entry.reference is not None:
                     entry.compiled_samples.append(seconds)
                     self._judge(entry)
             else:
@@ -234,22 +238,32 @@ class Engine:
             entry.compile_seconds = perf_counter() - start
             self.cost.learn(ops, entry.compile_seconds)
             self.compiles += 1
-            entry.program = program
-            entry.tier = "compiled"
+            self.adopt(entry, program)
             self._families[family] = entry
             bus.emit(CompileFinished(str(entry.signature), entry.compile_seconds))
 
+    def adopt(self, entry: Entry, program: Program) -> None:
+        """Run `entry` as the compiled `program` from now on.
+
+        If it was interpreted before, the two take turns until enough calls of each were timed: the machine may be busier
+        now than it was then, so that only times taken side by side say which is faster.
+        """
+        if entry.interpreted_samples:
+            entry.reference = entry.program
+            entry.interpreted_samples.clear()
+        entry.program = program
+        entry.tier = "compiled"
+
     def _judge(self, entry: Entry) -> None:
         """Compare tiers once enough calls were timed; a compiled program that is slower is interpreted again."""
-        if len(entry.compiled_samples) < hot.TRIAL:
-            return
-        entry.judged = True
         speedup = hot.judge(entry.interpreted_samples, entry.compiled_samples)
         if speedup is None:
             return
+        reference, entry.reference = entry.reference, None
         before = statistics.median(entry.interpreted_samples)
         if speedup < 1.0:
-            entry.program = interpreter(entry.graph)
+            assert reference is not None
+            entry.program = reference
             entry.tier = "demoted"
             entry.reason = f"compiled {before / speedup * 1e3:.2f} ms, interpreted {before * 1e3:.2f} ms"
         bus.emit(Judged(str(entry.signature), before, before / speedup, speedup < 1.0))

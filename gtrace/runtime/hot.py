@@ -18,7 +18,7 @@ SECONDS_PER_OP = 0.05
 """Expected compile time of one more operation, before any compile was measured."""
 
 TRIAL = 20
-"""Compiled calls that are timed before a program is judged against its interpreted self."""
+"""Compiled calls, and as many interpreted ones between them, that are timed before a program is judged."""
 
 SAMPLES = 32
 """Interpreted calls whose times are kept for that comparison."""
@@ -105,7 +105,7 @@ def judge(interpreted: Sequence[float], compiled: Sequence[float]) -> float | No
 
     None while there are too few samples of either.
     """
-    if len(interpreted) < 3 or len(compiled) < TRIAL:
+    if len(interpreted) < TRIAL - 1 or len(compiled) < TRIAL:
         return None
     # the first compiled calls warm caches up
     return statistics.median(interpreted) / max(statistics.median(compiled[TRIAL // 4 :]), 1e-9)
