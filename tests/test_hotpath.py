@@ -249,9 +249,9 @@ def test_predictions_move_towards_what_compiles_took(measured, ops):
 
 
 def test_a_verdict_needs_samples_of_both():
-    assert judge([1.0] * 2, [1.0] * TRIAL) is None
-    assert judge([1.0] * 3, [1.0] * (TRIAL - 1)) is None
-    assert judge([2.0] * 3, [9.0] * 5 + [1.0] * (TRIAL - 5)) == 2.0, "the first compiled calls do not count"
+    assert judge([1.0] * (TRIAL - 2), [1.0] * TRIAL) is None
+    assert judge([1.0] * TRIAL, [1.0] * (TRIAL - 1)) is None
+    assert judge([2.0] * (TRIAL - 1), [9.0] * 5 + [1.0] * (TRIAL - 5)) == 2.0, "the first compiled calls do not count"
 
 
 # the detector and the switch
