@@ -116,13 +116,13 @@ def binary(
 
     def slow(x: Any, y: Any) -> Array:
         # the commonest case first: a floating array and a Python scalar
-        if type(x) is Array:
+        if x.__class__ is Array:
             a = x.aval
-            if (type(y) is float or type(y) is int) and a.floating and not a.weak:
+            if (y.__class__ is float or y.__class__ is int) and a.floating and not a.weak:
                 return bind(op, (x, Scalar(float(y), scalar_aval(a.dtype, a.device))))
-        elif type(y) is Array:
+        elif y.__class__ is Array:
             a = y.aval
-            if (type(x) is float or type(x) is int) and a.floating and not a.weak:
+            if (x.__class__ is float or x.__class__ is int) and a.floating and not a.weak:
                 return bind(op, (Scalar(float(x), scalar_aval(a.dtype, a.device)), y))
         return bind(op, promote(name, x, y, floating=floating))
 

@@ -320,9 +320,10 @@ def bind(op: Op, operands: Sequence[Array | Scalar], params: Params = ()) -> Arr
     Raises:
         ShapeError, DtypeError, DeviceError: the operands do not fit, now and not when the program runs.
     """
-    instr = op.table.get((params, *[x.aval for x in operands]))
+    avals = tuple([x.aval for x in operands])
+    instr = op.table.get((params, *avals))
     if instr is None:
-        instr = op.instr(params, tuple([x.aval for x in operands]))
+        instr = op.instr(params, avals)
     return emit(instr, operands)
 
 

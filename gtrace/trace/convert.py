@@ -19,6 +19,7 @@ DEFAULT = {bool: torch.bool, int: torch.int64, float: torch.float32}
 
 _BY_NAME = {**DTYPES, **{name: dtype for dtype, name in LONG.items()}}
 _PYTHON = (bool, int, float)
+_NUMPY = {numpy.dtype(name): dtype for dtype, name in LONG.items() if dtype is not torch.bfloat16}
 
 
 def as_dtype(dtype: Any) -> torch.dtype:
@@ -80,8 +81,12 @@ def from_numpy(value: numpy.ndarray) -> Array:
     """
     if not isinstance(value, numpy.ndarray):
         raise ArgumentError(message("from_numpy", "a numpy.ndarray", type(value).__name__, "Use gt.asarray."))
-    as_dtype(value.dtype)
-    if not value.dtype.isnative or not value.flags.writeable or any(stride < 0 for stride in value.strides):
+    if value.dtype not in _NUMPY:
+        as_dtype(value.dtype)
+    flags = value.flags
+    if not (flags.c_contiguous and flags.writeable and value.dtype.isnative) and (
+        not flags.writeable or not value.dtype.isnative or any(stride < 0 for stride in value.strides)
+    ):
         value = numpy.array(value, dtype=value.dtype.newbyteorder("="), order="C")
     return wrap(torch.from_numpy(value))
 
