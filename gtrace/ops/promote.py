@@ -32,7 +32,10 @@ def _cast_samples() -> list[Sample]:
     return [Sample((floats,), {"dtype": torch.float32}), Sample((floats,), {"dtype": torch.int32})]
 
 
-_astype = define("astype", _cast, params=("dtype",), vjp=_cast_vjp, samples=_cast_samples)
+_astype = define(
+    "astype", _cast, params=("dtype",), vjp=_cast_vjp, samples=_cast_samples,
+    user=lambda x, dtype: cast(lift("astype", x), dtype),
+)  # fmt: skip
 
 
 def cast(x: Array, dtype: torch.dtype) -> Array:

@@ -56,7 +56,7 @@ def _expand(ct: Array, x: Array, axes: tuple[int, ...], keepdims: bool) -> Array
 
 def _check_nonempty(avals: tuple[Aval, ...], axes: tuple[int, ...], keepdims: bool) -> None:
     a = avals[0]
-    if any(a.shape[k] == 0 for k in axes):
+    if 0 in [a.shape[k] for k in axes]:
         raise ShapeError(message("reduce", "a non-empty axis", repr(a), "An extremum of nothing does not exist."))
 
 
