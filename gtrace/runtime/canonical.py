@@ -5,8 +5,8 @@ depth-first walk from the outputs. Neither recording order nor names nor the int
 
 The order of commutative operands and of the outputs comes from hashes refined as in Weisfeiler and Leman (1968): each
 value is hashed by what it is computed from, then by what uses it, then again with inputs told apart by their uses.
-Values that still tie are interchangeable in all but contrived graphs, where a tie costs a second signature, never a
-wrong result.
+Outputs and inputs that tie are told apart one after the other. Whatever ties after that is interchangeable in all but
+contrived graphs, where a tie costs a second signature, never a wrong result.
 """
 
 from __future__ import annotations
@@ -22,6 +22,10 @@ from gtrace.ir.rewrite import cse, dce, fold, order_operands, remove_identities
 _MASK = (1 << 60) - 1
 _OUTPUT = stable_hash("output")
 _ROUNDS = 2
+_MAX_MARKS = 64
+_MAX_WORK = 100_000
+
+Key = tuple[int, int, int]
 
 
 @attrs.frozen
@@ -55,14 +59,43 @@ def canonicalize(graph: Graph) -> Canonical:
     return Canonical(canonical, tuple(position[value] for value in inputs), outputs)
 
 
-def _order_keys(graph: Graph, results: Sequence[int]) -> dict[int, tuple[int, int, int]]:
-    """Return for each value a sort key that does not depend on names or on the order of the nodes."""
-    above: dict[int, int] = {v: stable_hash(repr(a)) for v, a in zip(graph.inputs, graph.avals, strict=True)}
+def _order_keys(graph: Graph, results: Sequence[int]) -> dict[int, Key]:
+    """Return for each value a sort key that does not depend on names or on the order of the nodes.
+
+    Outputs, and then inputs, that tie are told apart one at a time, and everything is hashed again: what is used with
+    the one comes before what is used with the other.
+    """
+    marks: dict[int, int] = {}
+    used = {value for node in graph.nodes for value in node.values()}
+    inputs = [value for value in graph.inputs if value in used]
+    for mark in range(1, 1 + min(_MAX_MARKS, _MAX_WORK // (len(graph.nodes) + 1))):
+        keys = _refine(graph, results, marks)
+        tied = _first_tie(results, keys) or _first_tie(inputs, keys)
+        if tied is None:
+            return keys
+        marks[tied] = mark
+    return _refine(graph, results, marks)
+
+
+def _first_tie(values: Sequence[int], keys: dict[int, Key]) -> int | None:
+    """Return one of the values that share a key, of the lowest shared key; None if all keys differ."""
+    seen: dict[Key, int] = {}
+    shared: dict[Key, int] = {}
+    for value in values:
+        key = keys[value]
+        if seen.setdefault(key, value) != value:
+            shared.setdefault(key, seen[key])
+    return shared[min(shared)] if shared else None
+
+
+def _refine(graph: Graph, results: Sequence[int], marks: dict[int, int]) -> dict[int, Key]:
+    kinds = {v: _mix(stable_hash(repr(a)), marks.get(v, 0)) for v, a in zip(graph.inputs, graph.avals, strict=True)}
+    ends = {value: _mix(_OUTPUT, marks.get(value, 0)) for value in results}
+    above = dict(kinds)
     users: dict[int, int] = {}
-    kinds = dict(above)
     for _ in range(_ROUNDS):
         _hash_from_operands(graph, above)
-        users = _hash_from_users(graph, results, above)
+        users = _hash_from_users(graph, ends, above)
         for value in graph.inputs:
             above[value] = _mix(kinds[value], users.get(value, 0))
     # the numbers themselves only break ties, so that a program keeps its form when a scalar changes
@@ -81,8 +114,8 @@ def _hash_from_operands(graph: Graph, above: dict[int, int]) -> None:
         above[node.out] = _mix(node.instr.digest, *parts)
 
 
-def _hash_from_users(graph: Graph, results: Sequence[int], above: dict[int, int]) -> dict[int, int]:
-    users = dict.fromkeys(results, _OUTPUT)
+def _hash_from_users(graph: Graph, ends: dict[int, int], above: dict[int, int]) -> dict[int, int]:
+    users = dict(ends)
     for node in reversed(graph.nodes):
         context = _mix(node.instr.digest, users.get(node.out, 0), above[node.out])
         for slot, operand in enumerate(node.ins):
@@ -93,12 +126,15 @@ def _hash_from_users(graph: Graph, results: Sequence[int], above: dict[int, int]
 
 
 def _mix(*parts: int) -> int:
-    # CPython hashes a tuple of ints the same way in every process
-    return hash(parts) & _MASK
+    # CPython hashes a tuple of ints the same way in every process, but nearly linearly in its last item: sums of such
+    # hashes could cancel. The multiplication between shifts is the finalizer of Steele et al. (2014).
+    mixed = hash(parts) & _MASK
+    mixed = ((mixed ^ (mixed >> 29)) * 0xBF58476D1CE4E5B9) & _MASK
+    return mixed ^ (mixed >> 32)
 
 
 def _number(
-    graph: Graph, results: Sequence[int], order: dict[int, tuple[int, int, int]]
+    graph: Graph, results: Sequence[int], order: dict[int, Key]
 ) -> tuple[dict[int, int], tuple[Node, ...], list[int]]:
     """Walk depth first from the outputs; return the final number of each value, the nodes in order, and the inputs."""
     maker = {node.out: node for node in graph.nodes}
@@ -132,13 +168,13 @@ def _number(
 
 
 def _arrange(
-    node: Node, order: dict[int, tuple[int, int, int]], visited: dict[int, int]
+    node: Node, order: dict[int, Key], visited: dict[int, int]
 ) -> tuple[Operand, ...]:
     if not node.op.commutative or len(set(node.instr.ins)) > 1:
         # operands of different avals: the instruction itself fixes their order
         return node.ins
 
-    def key(operand: Operand) -> tuple[int, tuple[int, int, int], int, str]:
+    def key(operand: Operand) -> tuple[int, Key, int, str]:
         if isinstance(operand, Scalar):
             return 1, (0, 0, 0), 0, repr(operand)
         return 0, order[operand], visited.get(operand, len(visited)), ""
