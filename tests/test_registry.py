@@ -1,0 +1,198 @@
+"""The registry walk: what every operation gets for being declared.
+
+Parity with NumPy and with torch over dtypes and shapes, gradients to second order against finite differences,
+interpreted against compiled, and error inputs. The declarations in gtrace/ops bring the samples.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import gtrace as gt
+from gtrace.ir.op import REGISTRY, Op, Sample, define
+
+OPS = list(REGISTRY.values())
+FLOATING = {np.float64: (1e-10, 1e-12), np.float32: (2e-5, 1e-6)}
+
+
+@pytest.fixture(autouse=True)
+def interpret(default_settings):
+    with gt.config(auto_compile=False):
+        yield
+
+
+def is_float(value) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype.kind == "f"
+
+
+def cast_floats(value, dtype):
+    if isinstance(value, list):
+        return [cast_floats(v, dtype) for v in value]
+    return value.astype(dtype) if is_float(value) else value
+
+
+def to_gt(value):
+    if isinstance(value, (list, tuple)):
+        return type(value)(to_gt(v) for v in value)
+    return gt.array(value) if isinstance(value, np.ndarray) else value
+
+
+def floats_of(value) -> list[np.ndarray]:
+    if isinstance(value, list):
+        return [x for v in value for x in floats_of(v)]
+    return [value] if is_float(value) else []
+
+
+def with_floats(args, values):
+    """Return the arguments as gt values, their floating arrays replaced, in order, by `values`."""
+    rest = iter(values)
+
+    def build(value):
+        if isinstance(value, list):
+            return [build(v) for v in value]
+        return next(rest) if is_float(value) else to_gt(value)
+
+    return [build(a) for a in args]
+
+
+def cases(ops):
+    return [pytest.param(op, sample, id=f"{op.name}-{k}") for op in ops for k, sample in enumerate(op.samples())]
+
+
+def test_every_operation_brings_samples_and_a_rule_or_a_reason():
+    for op in OPS:
+        assert op.samples is not None and op.samples(), f"{op.name} has no samples"
+        assert op.user is not None, f"{op.name} has no user function"
+        rules = [rule for rule in (op.partials, op.vjp, op.nondiff) if rule is not None]
+        assert len(rules) == 1, f"{op.name} needs exactly one of partials, vjp and a reason for having none"
+        assert op.nondiff is None or len(op.nondiff) > 10, f"{op.name} does not say why it has no derivative"
+        if op.partials is not None:
+            assert len(op.partials) == op.arity, f"{op.name} needs one partial an operand"
+
+
+def test_an_operation_without_a_rule_cannot_be_declared():
+    with pytest.raises(ValueError, match="exactly one"):
+        define("test_without_rule", torch.neg)
+    with pytest.raises(ValueError, match="already"):
+        define("add", torch.add, nondiff="a name that is taken")
+    assert "test_without_rule" not in REGISTRY
+
+
+@pytest.mark.parametrize(("op", "sample"), cases(op for op in OPS if op.reference is not None))
+def test_parity_with_numpy(op: Op, sample: Sample):
+    for dtype, (rtol, atol) in FLOATING.items():
+        args = [cast_floats(a, dtype) for a in sample.args]
+        got = np.asarray(op.user(*to_gt(args), **sample.kwargs))
+        expected = np.asarray(op.reference(*args, **sample.kwargs))
+        assert got.shape == expected.shape
+        assert (got.dtype.kind == "f") == (expected.dtype.kind == "f")
+        if dtype is np.float32:
+            # linspace and arange compute in double in NumPy, reductions in another order
+            rtol, atol = 1e-4, 1e-5
+        np.testing.assert_allclose(got.astype(np.float64), expected.astype(np.float64), rtol=rtol, atol=atol)
+
+
+TORCH = [op for op in OPS if not op.params and op.arity in (1, 2, 3)]
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize(("op", "sample"), cases(TORCH))
+def test_parity_with_torch(op: Op, sample: Sample, dtype: torch.dtype):
+    tensors = []
+    for a in sample.args:
+        if isinstance(a, np.ndarray):
+            t = torch.tensor(a)
+            tensors.append(t.to(dtype) if t.is_floating_point() else t)
+        else:
+            tensors.append(a)
+    got = op.user(*[gt.array(t) if isinstance(t, torch.Tensor) else t for t in tensors], **sample.kwargs)
+    like = next(t for t in tensors if isinstance(t, torch.Tensor))
+    if op.name == "where":
+        like = torch.zeros((), dtype=got.dtype)
+    plain = [t if isinstance(t, torch.Tensor) else torch.tensor(t, dtype=like.dtype) for t in tensors]
+    expected = op.impl(*plain)
+    assert got.shape == tuple(expected.shape)
+    np.testing.assert_array_equal(got.to_torch().double().numpy(), expected.double().numpy())
+
+
+@pytest.mark.parametrize(
+    ("op", "sample"), [p for p in cases(op for op in OPS if op.nondiff is None) if floats_of(list(p.values[1].args))]
+)
+def test_gradients_to_second_order(op: Op, sample: Sample):
+    floats = [x.astype(np.float64) for x in floats_of(list(sample.args))]
+    shape = op.user(*with_floats(sample.args, [gt.array(x) for x in floats]), **sample.kwargs)
+    if shape.dtype != torch.float64:
+        pytest.skip("the sample is cast to another dtype")
+    cotangent = gt.array(np.random.default_rng(3).normal(size=shape.shape))
+    directions = [gt.array(np.random.default_rng(5 + k).normal(size=x.shape)) for k, x in enumerate(floats)]
+
+    def first(*values):
+        return (op.user(*with_floats(sample.args, values), **sample.kwargs) * cotangent).sum()
+
+    gradient = gt.grad(first, argnums=tuple(range(len(floats))))
+
+    def second(*values):
+        return sum(((g * u).sum() for g, u in zip(gradient(*values), directions, strict=True)), start=gt.array(0.0))
+
+    for function, rtol, atol in ((first, 1e-5, 1e-6), (second, 1e-4, 1e-5)):
+        got = gt.grad(function, argnums=tuple(range(len(floats))))(*[gt.array(x) for x in floats])
+        for g, expected in zip(got, differences(function, floats), strict=True):
+            np.testing.assert_allclose(np.asarray(g), expected, rtol=rtol, atol=atol)
+
+
+def differences(function, arrays, step=1e-6):
+    """Central differences of a scalar function by each element of each array."""
+    out = []
+    for k, x in enumerate(arrays):
+        g = np.zeros_like(x)
+        for place in np.ndindex(x.shape):
+            ends = []
+            for sign in (1, -1):
+                moved = [y.copy() for y in arrays]
+                moved[k][place] += sign * step
+                ends.append(float(function(*[gt.array(y) for y in moved])))
+            g[place] = (ends[0] - ends[1]) / (2 * step)
+        out.append(g)
+    return out
+
+
+@pytest.mark.parametrize("group", range(4))
+def test_interpreted_equals_compiled(group: int):
+    """One program a group, with the first samples of a quarter of the registry in float32, and their gradients."""
+    chosen = [(op, s) for op in OPS[group::4] for s in op.samples()[:2]]
+    arrays = [[cast_floats(a, np.float32) for a in sample.args] for _, sample in chosen]
+    flat = [[gt.array(x) for x in floats_of(args)] for args in arrays]
+
+    def run(values):
+        out = {}
+        for (op, sample), args, xs in zip(chosen, arrays, values, strict=True):
+
+            def call(*ys, op=op, sample=sample, args=args):
+                return op.user(*with_floats(args, ys), **sample.kwargs)
+
+            y = call(*xs)
+            out[f"{op.name}-{len(out)}"] = y
+            if op.nondiff is None and xs and y.dtype == torch.float32:
+                grads = gt.grad(lambda *ys, call=call: (call(*ys) * 0.5).sum(), argnums=tuple(range(len(xs))))(*xs)
+                out[f"{op.name}-{len(out)}-grad"] = grads
+        return out
+
+    interpreted, compiled = run(flat), gt.jit(run)(flat)
+    assert any(e.tier == "compiled" and len(e.ops) > 100 for e in gt.stats())
+    for name, expected in interpreted.items():
+        for a, b in zip(gt.tree.leaves(compiled[name]), gt.tree.leaves(expected), strict=True):
+            assert a.aval is b.aval, name
+            np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=2e-5, atol=2e-6, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ("op", "bad"),
+    [pytest.param(op, bad, id=f"{op.name}-{k}") for op in OPS if op.errors is not None for k, bad in enumerate(op.errors())],
+)
+def test_wrong_inputs_are_refused_at_the_users_line(op: Op, bad):
+    with pytest.raises(bad.error, match=bad.match) as info:
+        op.user(*to_gt(list(bad.args)), **bad.kwargs)
+    assert "test_registry.py:" in str(info.value)
+    assert "expected" in str(info.value) and "got" in str(info.value)
