@@ -1,0 +1,36 @@
+# make demo   train on the digits, undecorated, and show what compiling cost and saved
+# make test   lint, types and every test
+# make bench  the README's table of speeds
+# Each sets up .venv first, again only when what it is made from has changed.
+
+PYTHON ?= $(shell for p in python3.11 python3 python3.12 python3.13 python3.14; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+BIN := .venv/bin
+INSTALL := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
+
+.DEFAULT_GOAL := demo
+.PHONY: demo test bench clean
+
+demo: .venv/examples
+	$(BIN)/gtrace run examples/train_digits.py
+
+# one thread a worker: two workers with two threads each would wait for each other's
+test: .venv/test
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check --quiet
+	$(BIN)/mypy
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
+
+bench: .venv/bench
+	$(BIN)/python benchmarks/dispatch.py
+
+# one stamp for each set of extras
+.venv/examples .venv/test .venv/bench: .venv/%: pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo "gtrace needs Python 3.11 or later: make PYTHON=/path/to/python" >&2; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(INSTALL) -e '.[$*]'
+	touch $@
+
+clean:
+	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,106 @@
+"""Every python block of README.md and docs/*.md runs, and prints what the text block after it says.
+
+The blocks of one file run in order, in one namespace, in a process of their own. A block with ``>>>`` prompts is a
+doctest. ``python tests/test_docs.py FILE`` runs one file by hand.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import doctest
+import io
+import re
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import attrs
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+FILES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+FENCE = re.compile(r"^```(?P<language>\w*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+@attrs.frozen
+class Block:
+    """A python block: its code, the line where that starts, and the output that the text block after it promises."""
+
+    code: str
+    line: int
+    output: str | None
+
+
+def blocks(text: str) -> list[Block]:
+    """Return the python blocks of a Markdown text; only blank lines may come between one and its output."""
+    found = list(FENCE.finditer(text))
+    result = []
+    for match, after in zip(found, [*found[1:], None], strict=False):
+        if match["language"] == "python":
+            follows = after is not None and after["language"] == "text" and not text[match.end() : after.start()].strip()
+            line = text.count("\n", 0, match.start("body")) + 1
+            result.append(Block(match["body"], line, after["body"] if follows and after is not None else None))
+    return result
+
+
+def run(path: Path) -> list[str]:
+    """Run the blocks of a file; returns a description of each output that differs."""
+    namespace: dict[str, object] = {"__name__": "__main__"}
+    problems = []
+    for block in blocks(path.read_text(encoding="utf-8")):
+        name = f"{path.name}:{block.line}"
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            if ">>>" in block.code:
+                test = doctest.DocTestParser().get_doctest(block.code, namespace, name, str(path), block.line - 1)
+                # the runner clears the namespace of the test it ran, unless told not to
+                doctest.DocTestRunner(verbose=False).run(test, clear_globs=False)
+                namespace.update(test.globs)
+                expected = ""
+            else:
+                # blank lines in front: tracebacks show the line of the Markdown file
+                exec(compile("\n" * (block.line - 1) + block.code, str(path), "exec"), namespace)
+                expected = block.output
+        if expected is not None and printed.getvalue() != expected:
+            diff = difflib.unified_diff(expected.splitlines(), printed.getvalue().splitlines(), "written", "printed", n=1)
+            problems.append(f"{name}\n" + "\n".join(diff))
+    return problems
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_blocks_run_and_print_what_the_text_says(path):
+    done = subprocess.run([sys.executable, __file__, str(path)], cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_wrong_output_and_a_wrong_doctest_are_found(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("```python\nx = 2\nprint(x)\n```\n\n```text\n3\n```\n\n```python\n>>> x + 1\n4\n```\n", encoding="utf-8")
+    first, second = run(page)
+    assert first.startswith("page.md:2") and "-3" in first and "+2" in first
+    assert second.startswith("page.md:11")
+
+
+def test_text_after_prose_is_not_output():
+    assert blocks("```python\nprint(1)\n```\nProse.\n```text\n2\n```\n")[0].output is None
+
+
+def test_relative_links_lead_somewhere():
+    broken = [
+        f"{path.name}: {target}"
+        for path in [*FILES, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
+        for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", path.read_text(encoding="utf-8"))
+        if not (path.parent / target).exists()
+    ]
+    assert not broken
+
+
+if __name__ == "__main__":
+    import gtrace  # noqa: F401 - before warnings become errors: torch's own import may warn
+
+    warnings.simplefilter("error")
+    found = run(Path(sys.argv[1]))
+    print("\n\n".join(found))
+    sys.exit(bool(found))
