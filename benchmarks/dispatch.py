@@ -77,7 +77,11 @@ def parameters() -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
         "w2": rng.normal(size=(WIDTH, WIDTH)).astype(np.float32),
         "b2": np.zeros(WIDTH, np.float32),
     }
-    return weights, rng.normal(size=(BATCH, WIDTH)).astype(np.float32), rng.normal(size=(BATCH, WIDTH)).astype(np.float32)
+    return (
+        weights,
+        rng.normal(size=(BATCH, WIDTH)).astype(np.float32),
+        rng.normal(size=(BATCH, WIDTH)).astype(np.float32),
+    )
 
 
 def loss_with(tanh: Callable[[Any], Any]) -> Callable[..., Any]:

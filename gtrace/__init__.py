@@ -116,6 +116,7 @@ from gtrace.ops.elementwise import (
 from gtrace.ops.elementwise import neg as negative
 from gtrace.ops.index import take, take_along_axis
 from gtrace.ops.linalg import dot, einsum, matmul, outer, tensordot, vecdot
+from gtrace.ops.parts import concat, flip, split, stack, unstack
 from gtrace.ops.reduce import (
     all,
     any,
@@ -137,20 +138,15 @@ from gtrace.ops.reduce import (
 from gtrace.ops.shape import (
     broadcast_arrays,
     broadcast_to,
-    concat,
     expand_dims,
-    flip,
     matrix_transpose,
     moveaxis,
     permute_dims,
     ravel,
     reshape,
-    split,
     squeeze,
-    stack,
     swapaxes,
     transpose,
-    unstack,
 )
 from gtrace.shard.signals import ShardConfig, SignalConfig, load_config, register_config
 from gtrace.trace.array import Array

@@ -10,7 +10,13 @@ import os
 import sys
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
-_LIBRARIES = (os.sep + "optree" + os.sep, os.sep + "torch" + os.sep, "<frozen", "<attrs generated", os.sep + "contextlib.py")
+_LIBRARIES = (
+    os.sep + "optree" + os.sep,
+    os.sep + "torch" + os.sep,
+    "<frozen",
+    "<attrs generated",
+    os.sep + "contextlib.py",
+)
 
 
 class GtraceError(Exception):

@@ -12,13 +12,12 @@ import torch
 from gtrace import tree
 from gtrace.errors import ArgumentError, message, user_location
 from gtrace.ir.aval import Aval
-from gtrace.ir.graph import Graph
-from gtrace.ir.text import print_graph
+from gtrace.ir.graph import Graph, print_graph
 from gtrace.runtime.engine import Entry, Route, engine
 from gtrace.runtime.fx import lower
 from gtrace.runtime.inductor import check_options
 from gtrace.runtime.interpret import Program
-from gtrace.trace.array import Array, evaluate, layout, materialize, wrap, wrap_as
+from gtrace.trace.array import Array, evaluate, layout, materialize, wrap_as
 from gtrace.trace.capture import Captured, capture, replay
 from gtrace.trace.convert import lift, python_scalar
 from gtrace.trace.record import contiguous_strides, thread
@@ -97,7 +96,9 @@ class Compiled:
         expected = traced.graph.avals[: len(traced.graph.avals) - len(traced.constants)]
         got = tuple(leaf.aval for leaf in leaves)
         if got != expected:
-            raise ArgumentError(message("jit", f"arguments {expected}", str(got), "Trace and compile for these arguments."))
+            raise ArgumentError(
+                message("jit", f"arguments {expected}", str(got), "Trace and compile for these arguments.")
+            )
         tensors = [materialize(x, "jit").contiguous() for x in (*leaves, *traced.constants)]
         results = engine.call(self.lowered.route, tensors)
         return traced.out_structure.unflatten(
@@ -174,13 +175,14 @@ class Jitted:
         tensors = [x._buf for x in leaves]
         entry = call.route.entry
         # a program on trial takes turns with the interpreter, whose results may be laid out differently
-        program = None if entry is None or entry.reference is not None else entry.program
+        program = entry.program if entry is not None and entry.reference is None else None
         results = engine.call(call.route, tensors + call.constants if call.constants else tensors)
-        if program is not None and program is call.coded and entry.program is program:
+        stays = entry is not None and entry.program is program
+        if stays and program is call.coded:
             outputs = list(map(wrap_as, results, call.out_avals, call.codes))
         else:
             outputs = [wrap_as(t, a) for t, a in zip(results, call.out_avals, strict=True)]
-            if program is not None and entry.program is program:
+            if stays:
                 # as long as the same program runs, its results have the same strides
                 call.codes, call.coded = [layout(x) for x in outputs], program
         return call.out_structure.unflatten(outputs)
@@ -232,13 +234,16 @@ class Jitted:
                 hash(value)
             except TypeError:
                 raise ArgumentError(
-                    message("jit", "hashable static arguments", f"{type(value).__name__} for {where!r}", "Make it a tuple, or dynamic.")
+                    message(
+                        "jit",
+                        "hashable static arguments",
+                        f"{type(value).__name__} for {where!r}",
+                        "Make it a tuple, or dynamic.",
+                    )
                 ) from None
         return tuple(given), {**kwargs, **dict.fromkeys(names)}, tuple(static)
 
-    def _trace(
-        self, args: Any, kwargs: Any, static: Any, leaves: Sequence[Array], structure: tree.TreeDef
-    ) -> Traced:
+    def _trace(self, args: Any, kwargs: Any, static: Any, leaves: Sequence[Array], structure: tree.TreeDef) -> Traced:
         key = (structure, static, *[x.aval for x in leaves])
         found = self._traced.get(key)
         if found is not None:
@@ -266,7 +271,9 @@ class Jitted:
 def _output(x: Any) -> Array:
     if type(x) is not Array and python_scalar(x) is None and not hasattr(x, "dtype"):
         raise ArgumentError(
-            message("jit", "arrays or numbers as results", type(x).__name__, "Return arrays in dicts, lists and tuples.")
+            message(
+                "jit", "arrays or numbers as results", type(x).__name__, "Return arrays in dicts, lists and tuples."
+            )
         )
     return lift("jit", x)
 
@@ -281,9 +288,9 @@ def jit(
 ) -> Any:
     """Return `f` as one compiled program; usable as a decorator, with or without options.
 
-    The function is run once for each kind of arguments (pytree structure, shapes, dtypes, static values) on placeholders
-    that have no value; what it records is compiled at once. Functions that record the same program share one compiled
-    form, whoever made them.
+    The function is run once for each kind of arguments (pytree structure, shapes, dtypes, static values) on
+    placeholders that have no value; what it records is compiled at once. Functions that record the same program share
+    one compiled form, whoever made them.
 
     Args:
         static_argnums, static_argnames: arguments that are Python values, hashable; each value is traced anew.

@@ -92,6 +92,7 @@ def register(cls: T) -> T:
     >>> map(lambda leaf: leaf * 2, Layer(1.5))
     Layer(w=3.0, name='dense')
     """
+    node: Any = cls
     if attrs.has(cls):
         fields = attrs.fields(cls)
         dynamic = [field.name for field in fields if not field.metadata.get("static")]
@@ -101,17 +102,15 @@ def register(cls: T) -> T:
             children = tuple(getattr(instance, name) for name in dynamic)
             return children, tuple(getattr(instance, name) for name in static), tuple(dynamic)
 
-        def join(aux: Any, children: Sequence[Any]) -> Any:
+        def join(aux: Any, children: Any) -> Any:
             instance = object.__new__(cls)
             for name, value in zip(dynamic + static, (*children, *aux), strict=True):
                 object.__setattr__(instance, name, value)
             return instance
 
-        optree.register_pytree_node(cls, split, join, namespace=NAMESPACE)
+        optree.register_pytree_node(node, split, join, namespace=NAMESPACE)
     elif hasattr(cls, "tree_flatten") and hasattr(cls, "tree_unflatten"):
-        optree.register_pytree_node(
-            cls, lambda instance: instance.tree_flatten(), cls.tree_unflatten, namespace=NAMESPACE
-        )
+        optree.register_pytree_node(node, node.tree_flatten, node.tree_unflatten, namespace=NAMESPACE)
     else:
         raise ArgumentError(
             f"[tree.register] expected an attrs class or one with tree_flatten and tree_unflatten, got {cls.__name__}."

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from strategies import graphs, random_graph, rearranged, tensors
 
 import gtrace as gt
-from gtrace.ir.graph import Graph, Node, Scalar
+from gtrace.ir.graph import Graph, Node, Scalar, print_graph
 from gtrace.ir.op import REGISTRY
-from gtrace.ir.text import parse_graph, print_graph
+from gtrace.ir.text import parse_graph
 from gtrace.ir.verify import verify
 from gtrace.runtime.canonical import canonicalize
 from gtrace.runtime.inductor import compile_graph
@@ -196,7 +196,9 @@ def test_interpreted_equals_inductor_on_random_graphs(large):
         compiled = compile_graph(form, [contiguous_strides(a.shape) for a in form.avals], "inductor", "default")
         for a, b in zip(compiled(inputs), interpreter(form)(inputs), strict=True):
             assert a.dtype is b.dtype and a.shape == b.shape
-            torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5, equal_nan=True, msg=lambda text, g=form: f"{text}\n{g}")
+            torch.testing.assert_close(
+                a, b, rtol=1e-4, atol=1e-5, equal_nan=True, msg=lambda text, g=form: f"{text}\n{g}"
+            )
 
 
 def test_long_chains_need_no_recursion():

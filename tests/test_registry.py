@@ -189,7 +189,12 @@ def test_interpreted_equals_compiled(group: int):
 
 @pytest.mark.parametrize(
     ("op", "bad"),
-    [pytest.param(op, bad, id=f"{op.name}-{k}") for op in OPS if op.errors is not None for k, bad in enumerate(op.errors())],
+    [
+        pytest.param(op, bad, id=f"{op.name}-{k}")
+        for op in OPS
+        if op.errors is not None
+        for k, bad in enumerate(op.errors())
+    ],
 )
 def test_wrong_inputs_are_refused_at_the_users_line(op: Op, bad):
     with pytest.raises(bad.error, match=bad.match) as info:

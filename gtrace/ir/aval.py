@@ -66,9 +66,7 @@ class Aval:
 _interned: dict[tuple[Any, ...], Aval] = {}
 
 
-def aval(
-    shape: tuple[int, ...], dtype: torch.dtype, device: torch.device = CPU, weak: bool = False
-) -> Aval:
+def aval(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device = CPU, weak: bool = False) -> Aval:
     """Return the one `Aval` with these fields.
 
     Raises:
@@ -116,7 +114,9 @@ def as_device(device: Any) -> torch.device:
         raise DeviceError(f'[device] expected a torch device such as "cpu" or "cuda:0", got {device!r}.') from error
     if result.type == "cuda":
         if not torch.cuda.is_available():
-            raise DeviceError(f"[device] expected a device of this machine, got {device!r}: torch sees no GPU. Use cpu.")
+            raise DeviceError(
+                f"[device] expected a device of this machine, got {device!r}: torch sees no GPU. Use cpu."
+            )
         if result.index is None:
             result = torch.device("cuda", torch.cuda.current_device())
     elif result.type != "cpu":

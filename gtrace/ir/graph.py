@@ -7,6 +7,7 @@ Python number kept in the program until the day it changes.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -78,7 +79,7 @@ class Node:
         """Iterate over the operands that are values."""
         for operand in self.ins:
             if operand.__class__ is int:
-                yield operand  # type: ignore[misc]
+                yield operand
 
 
 @attrs.frozen
@@ -110,6 +111,30 @@ class Graph:
         return tuple(table[value] for value in self.outputs)
 
     def __str__(self) -> str:
-        from gtrace.ir.text import print_graph
-
         return print_graph(self)
+
+
+def print_graph(graph: Graph, *, locations: bool = False) -> str:
+    """Return the text of `graph`; `locations` adds the user's line of each node as a comment."""
+    head = ", ".join(f"%{value}: {a!r}" for value, a in zip(graph.inputs, graph.avals, strict=True))
+    lines = [f"graph({head}) {{"]
+    lines += [_print_node(node, locations) for node in graph.nodes]
+    lines.append("  return" + "".join(f"{',' * (k > 0)} %{value}" for k, value in enumerate(graph.outputs)))
+    lines.append("}")
+    return "\n".join(lines)
+
+
+def _print_node(node: Node, locations: bool) -> str:
+    operands = ", ".join(f"%{x}" if isinstance(x, int) else repr(x) for x in node.ins)
+    text = f"  %{node.out}: {node.instr.aval!r} = {node.op.name}({operands})"
+    if node.params:
+        inner = ", ".join(f"{k}={_print_param(v)}" for k, v in node.attributes.items())
+        text += f" {{{inner}}}"
+    if locations and node.location:
+        text += f"  # {node.location}"
+    return text
+
+
+def _print_param(value: Any) -> str:
+    # repr of an infinite float does not read back; an overflowing literal does
+    return re.sub(r"\binf\b", "1e999", repr(value)) if not isinstance(value, str) else repr(value)

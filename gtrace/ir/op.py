@@ -51,7 +51,7 @@ class Op:
         elementwise: shapes broadcast, and `partials` are per-element derivatives.
         commutative: the two operands may be exchanged.
         identity: the result is the operand, unchanged; the canonicalizer removes it.
-        uniform: of an operand whose elements are all equal, the result has the same elements; the canonicalizer folds it.
+        uniform: of an operand whose elements are all equal, the result has the same; the canonicalizer folds it.
         partials: for an elementwise op, d out / d operand as functions of (operands..., out). Each returns an Array, or
             the numbers 1 and -1.
         vjp: (cotangent, needed, operands, out, **params) -> one cotangent or None per operand; `needed` flags the

@@ -161,7 +161,9 @@ def toposort(nodes: Iterable[Node], inputs: Iterable[int]) -> tuple[Node, ...]:
                 continue
             node = maker.get(value)
             if node is None:
-                raise GraphError(f"[toposort] expected every operand to be assigned, got %{value}, which nothing assigns.")
+                raise GraphError(
+                    f"[toposort] expected every operand to be assigned, got %{value}, which nothing assigns."
+                )
             missing = [x for x in node.values() if not state.get(x)]
             if not missing:
                 state[value] = True

@@ -11,6 +11,7 @@ from gtrace.errors import ArgumentError, ShapeError, message
 from gtrace.ir.aval import Aval
 from gtrace.ir.op import BadSample, Sample, define
 from gtrace.ops.index import constant_array, index_axis
+from gtrace.ops.parts import slice_bounds, slice_update, update_impl
 from gtrace.ops.promote import cast
 from gtrace.ops.samples import uniform
 from gtrace.ops.shape import (
@@ -22,14 +23,11 @@ from gtrace.ops.shape import (
     normalize_axis,
     ravel,
     reshape,
-    slice_bounds,
-    slice_update,
     sum_to,
-    update_impl,
 )
-from gtrace.trace.array import Array, bind
+from gtrace.trace.array import Array
+from gtrace.trace.bind import bind
 from gtrace.trace.convert import lift, python_scalar, scalar_operand
-
 
 _roll = define(
     "roll", lambda x, shifts, axes: torch.roll(x, shifts, axes), params=("shifts", "axes"),
@@ -52,7 +50,9 @@ def roll(x: Any, shift: Any, axis: Any = None) -> Array:
     axes = tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)
     shifts = tuple(shift) if isinstance(shift, (tuple, list)) else (shift,) * len(axes)
     if len(shifts) != len(axes):
-        raise ShapeError(message("roll", "as many shifts as axes", f"{shifts} and {axes}", "Pass one shift for each axis."))
+        raise ShapeError(
+            message("roll", "as many shifts as axes", f"{shifts} and {axes}", "Pass one shift for each axis.")
+        )
     places = tuple(normalize_axis("roll", a, x.ndim) for a in axes)
     return bind(_roll, (x,), (tuple(as_int("roll", "shift", s) for s in shifts), places))
 
@@ -63,7 +63,9 @@ def _pad_impl(x: torch.Tensor, value: torch.Tensor, widths: tuple[tuple[int, int
     return update_impl(value.to(x.device).expand(shape).clone(), x, bounds) if shape else x.clone()
 
 
-def _pad_vjp(ct: Array, needed: Any, x: Array, value: Any, out: Array, widths: Any) -> tuple[Array | None, Array | None]:
+def _pad_vjp(
+    ct: Array, needed: Any, x: Array, value: Any, out: Array, widths: Any
+) -> tuple[Array | None, Array | None]:
     bounds = tuple((a, a + n, 1) for n, (a, _) in zip(x.aval.shape, widths, strict=True))
     into_value = None
     if needed[1]:
@@ -103,7 +105,11 @@ def pad(x: Any, pad_width: Any, mode: str = "constant", constant_values: Any = 0
     except ValueError:
         widths = numpy.array([[-1, -1]])
     if widths.dtype.kind not in "iu" or (widths < 0).any():
-        raise ShapeError(message("pad", "widths >= 0, one pair an axis", f"{pad_width!r} for {x.aval!r}", "Pass ((before, after), ...)."))
+        raise ShapeError(
+            message(
+                "pad", "widths >= 0, one pair an axis", f"{pad_width!r} for {x.aval!r}", "Pass ((before, after), ...)."
+            )
+        )
     if mode not in _PAD_MODES:
         raise ArgumentError(message("pad", f"a mode among {', '.join(_PAD_MODES)}", repr(mode), "Use one of them."))
     pairs = tuple((int(a), int(b)) for a, b in widths)

@@ -12,9 +12,11 @@ from gtrace.errors import ArgumentError, ShapeError, message
 from gtrace.ir.aval import DTYPES, FLOATS, LONG, SHORT, as_device
 from gtrace.ir.op import Sample, define
 from gtrace.ops.elementwise import add, equal
+from gtrace.ops.parts import stack
 from gtrace.ops.promote import cast
-from gtrace.ops.shape import as_int, as_shape, broadcast_to, expand_dims, full_like_scalar, reshape, stack
-from gtrace.trace.array import Array, bind, materialize, wrap
+from gtrace.ops.shape import as_int, as_shape, broadcast_to, expand_dims, full_like_scalar, reshape
+from gtrace.trace.array import Array, materialize, wrap
+from gtrace.trace.bind import bind
 from gtrace.trace.convert import (
     DEFAULT,
     as_dtype,
@@ -88,7 +90,9 @@ def asarray(obj: Any, dtype: Any = None, device: Any = None) -> Array:
         out = from_numpy(numpy.asarray(obj))
     else:
         raise ArgumentError(
-            message("array", "numbers, nested lists, or a NumPy or torch array", type(obj).__name__, "Convert it first.")
+            message(
+                "array", "numbers, nested lists, or a NumPy or torch array", type(obj).__name__, "Convert it first."
+            )
         )
     if target is not None:
         out = cast(out, target)
@@ -218,7 +222,9 @@ def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None, devic
         start, stop = 0, start
     values = [_number("arange", v) for v in (start, stop, step)]
     if values[2] == 0 or not all(math.isfinite(v) for v in values):
-        raise ArgumentError(message("arange", "finite bounds and a step other than 0", str(values), "Check the bounds."))
+        raise ArgumentError(
+            message("arange", "finite bounds and a step other than 0", str(values), "Check the bounds.")
+        )
     kind = torch.float32 if any(isinstance(v, float) for v in values) else torch.int64
     if dtype is not None:
         kind = as_dtype(dtype)

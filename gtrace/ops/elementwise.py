@@ -23,7 +23,8 @@ from gtrace.ops.samples import (
     unary_integers,
     uniform,
 )
-from gtrace.trace.array import Array, bind, emit
+from gtrace.trace.array import Array
+from gtrace.trace.bind import bind, emit
 from gtrace.trace.convert import lift, python_scalar
 
 _STEP = "piecewise constant: the derivative is zero wherever it exists"
@@ -164,9 +165,7 @@ def power(x: Any, y: Any) -> Array:
     if isinstance(y, int) and not isinstance(y, bool) and python_scalar(x) is None:
         base = lift("pow", x)
         if y < 0 and not base.aval.floating:
-            raise DtypeError(
-                message("pow", "an exponent >= 0 for integers", str(y), "Use x.astype(gt.float32) ** y.")
-            )
+            raise DtypeError(message("pow", "an exponent >= 0 for integers", str(y), "Use x.astype(gt.float32) ** y."))
         if y == 1 and base.aval.dtype is not torch.bool:
             return base
         (base,) = promote("pow", cast(base, torch.int64) if base.aval.dtype is torch.bool else base)  # type: ignore[assignment]
@@ -322,7 +321,7 @@ def gelu(x: Any, approximate: bool = True) -> Array:
 
 # -- comparisons
 
-_COMPARE = {"check": broadcasts, "nondiff": _TRUTH, "errors": shapes_differ,
+_COMPARE: dict[str, Any] = {"check": broadcasts, "nondiff": _TRUTH, "errors": shapes_differ,
             "samples": both(binary_floats(), binary_integers())}  # fmt: skip
 equal = binary("eq", torch.eq, "Return x == y.", commutative=True, reference=numpy.equal, **_COMPARE)
 not_equal = binary("ne", torch.ne, "Return x != y.", commutative=True, reference=numpy.not_equal, **_COMPARE)
@@ -331,7 +330,7 @@ less_equal = binary("le", torch.le, "Return x <= y.", reference=numpy.less_equal
 greater = binary("gt", torch.gt, "Return x > y.", reference=numpy.greater, **_COMPARE)
 greater_equal = binary("ge", torch.ge, "Return x >= y.", reference=numpy.greater_equal, **_COMPARE)
 
-_CLASSIFY = {"floating": False, "nondiff": _TRUTH, "samples": unary_floats()}
+_CLASSIFY: dict[str, Any] = {"floating": False, "nondiff": _TRUTH, "samples": unary_floats()}
 isnan = unary("isnan", torch.isnan, "Return where x is NaN.", reference=numpy.isnan, **_CLASSIFY)
 isfinite = unary("isfinite", torch.isfinite, "Return where x is neither infinite nor NaN.", reference=numpy.isfinite,
                  **_CLASSIFY)  # fmt: skip
@@ -341,7 +340,7 @@ signbit = unary("signbit", torch.signbit, "Return where the sign of x is negativ
 
 # -- bits and truth values
 
-_BITS = {"commutative": True, "nondiff": _TRUTH, "errors": floats_refused()}
+_BITS: dict[str, Any] = {"commutative": True, "nondiff": _TRUTH, "errors": floats_refused()}
 _BIT_SAMPLES = both(binary_integers(), binary_booleans)
 
 

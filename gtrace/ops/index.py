@@ -17,23 +17,21 @@ from gtrace.errors import ArgumentError, BoundsError, DtypeError, ShapeError, me
 from gtrace.ir.op import BadSample, Sample, define
 from gtrace.ops.elementwise import add as _add
 from gtrace.ops.elementwise import divide, equal, logical_and, maximum, minimum, multiply, where
+from gtrace.ops.parts import Bounds, flip_op, slice_bounds, slice_update
 from gtrace.ops.promote import cast, promote
 from gtrace.ops.samples import rng, uniform
 from gtrace.ops.shape import (
-    Bounds,
     as_int,
     broadcast_arrays,
     broadcast_to,
     constant,
-    flip_op,
     full_like_scalar,
     normalize_axis,
     ravel,
     reshape,
-    slice_bounds,
-    slice_update,
 )
-from gtrace.trace.array import Array, bind, materialize, wrap
+from gtrace.trace.array import Array, materialize, wrap
+from gtrace.trace.bind import bind
 from gtrace.trace.convert import from_numpy, lift, python_scalar
 
 # -- primitives
@@ -76,7 +74,7 @@ def _index_put_impl(
 
 
 def _index_put_vjp(ct: Array, needed: Any, *rest: Any, dims: tuple[int, ...], accumulate: bool) -> list[Array | None]:
-    x, u, *indices, _ = rest
+    _, u, *indices, _ = rest
     into_x = ct if accumulate else bind(_index_put, (ct, constant(0.0, u.aval), *indices), (dims, False))
     return [into_x, bind(_index, (ct, *indices), (dims,)), *[None] * len(indices)]
 

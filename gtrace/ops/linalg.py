@@ -28,7 +28,8 @@ from gtrace.ops.shape import (
     reshape,
     unbroadcast,
 )
-from gtrace.trace.array import Array, bind, binary_fast
+from gtrace.trace.array import Array
+from gtrace.trace.bind import binary_fast, bind
 
 # -- matmul
 
@@ -89,6 +90,7 @@ _matmul = define(
                     BadSample((numpy.ones((2, 2, 3)), numpy.ones((3, 3, 5))), {}, ShapeError, r"batch sizes")],
     reference=numpy.matmul, user=lambda x, y: matmul(x, y),
 )  # fmt: skip
+
 
 def _promoted_matmul(x: Any, y: Any) -> Array:
     return bind(_matmul, promote_arrays("matmul", x, y))
@@ -202,7 +204,8 @@ def _einsum_vjp(ct: Array, needed: Any, *rest: Any, equation: str) -> list[Array
 def _einsum_samples() -> list[Sample]:
     x, y, z = uniform(-2, 2, 2, 3), uniform(-2, 2, 3, 4, seed=1), uniform(-2, 2, 4, 2, seed=2)
     cases = [("ij,jk->ik", x, y), ("ij,jk", x, y), ("ij->", x), ("ij->ji", x), ("ij,jk,ki->", x, y, z),
-             ("ij,ij->i", x, x), ("ii->i", x[:, :2]), ("ii", x[:, :2]), ("...j,jk->...k", x, y), ("ij,k->j", x, y[0])]  # fmt: skip
+             ("ij,ij->i", x, x), ("ii->i", x[:, :2]), ("ii", x[:, :2]),
+             ("...j,jk->...k", x, y), ("ij,k->j", x, y[0])]  # fmt: skip
     return [Sample(case) for case in cases]
 
 
@@ -227,7 +230,9 @@ def einsum(equation: str, *operands: Any) -> Array:
     Array([3., 3.], dtype=float32)
     """
     if not isinstance(equation, str) or not operands:
-        raise ArgumentError(message("einsum", "an equation and its operands", repr(equation), 'Such as "ij,jk->ik", x, y.'))
+        raise ArgumentError(
+            message("einsum", "an equation and its operands", repr(equation), 'Such as "ij,jk->ik", x, y.')
+        )
     arrays = promote_arrays("einsum", *operands)
     labels, result = _labels(equation.replace(" ", ""), arrays)
     for k, term in enumerate(labels):
@@ -240,9 +245,7 @@ def einsum(equation: str, *operands: Any) -> Array:
                     got = f"{sizes[label]} and {n} for {label!r} in {equation!r}"
                     raise ShapeError(message("einsum", "one size for each label", got, "Check the operands' shapes."))
                 sizes[label] = max(n, sizes[label])
-    arrays = [
-        broadcast_to(x, tuple(sizes[label] for label in term)) for term, x in zip(labels, arrays, strict=True)
-    ]
+    arrays = [broadcast_to(x, tuple(sizes[label] for label in term)) for term, x in zip(labels, arrays, strict=True)]
     return bind(_einsum, arrays, (f"{','.join(labels)}->{result}",))
 
 
@@ -251,14 +254,18 @@ def _labels(equation: str, arrays: Sequence[Array]) -> tuple[list[str], str]:
     terms, arrow, result = equation.partition("->")
     labels = terms.split(",")
     if len(labels) != len(arrays):
-        raise ArgumentError(message("einsum", f"{len(labels)} operands", str(len(arrays)), f"The equation is {equation!r}."))
+        raise ArgumentError(
+            message("einsum", f"{len(labels)} operands", str(len(arrays)), f"The equation is {equation!r}.")
+        )
     spare = [c for c in string.ascii_letters if c not in equation]
     rest = [x.ndim - len(term.replace("...", "")) for term, x in zip(labels, arrays, strict=True)]
     width = max([n for term, n in zip(labels, rest, strict=True) if "..." in term], default=0)
     dots = "".join(spare[:width])
     for k, (term, x) in enumerate(zip(labels, arrays, strict=True)):
         if rest[k] < 0 or (rest[k] and "..." not in term):
-            raise ArgumentError(message("einsum", f"a term for {x.ndim} axes", repr(term), f"The operand is {x.aval!r}."))
+            raise ArgumentError(
+                message("einsum", f"a term for {x.ndim} axes", repr(term), f"The operand is {x.aval!r}.")
+            )
         labels[k] = term.replace("...", dots[width - rest[k] :] if rest[k] else "")
     used = "".join(labels)
     if arrow:

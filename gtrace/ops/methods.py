@@ -132,4 +132,3 @@ def install() -> None:
 
 
 install()
-

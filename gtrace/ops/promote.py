@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy
 import torch
 
 from gtrace.errors import DtypeError, message
 from gtrace.ir.aval import DTYPES, FLOATS, SHORT
 from gtrace.ir.graph import Scalar
 from gtrace.ir.op import Op, Sample, define
-from gtrace.trace.array import Array, bind, binary_fast, unary_fast
+from gtrace.trace.array import Array
+from gtrace.trace.bind import binary_fast, bind, unary_fast
 from gtrace.trace.convert import common_device, lift, python_scalar, result_dtype, scalar_aval, scalar_operand
 
 # -- casts
@@ -26,8 +28,6 @@ def _cast_vjp(ct: Array, needed: Any, x: Array, out: Array, dtype: str) -> tuple
 
 
 def _cast_samples() -> list[Sample]:
-    import numpy
-
     floats = numpy.array([[-1.5, 0.0, 2.25]], dtype=numpy.float64)
     return [Sample((floats,), {"dtype": torch.float32}), Sample((floats,), {"dtype": torch.int32})]
 
@@ -97,7 +97,9 @@ def require_float(op: str, x: Array) -> None:
 # -- user functions
 
 
-def unary(name: str, impl: Callable[..., Any], doc: str, *, floating: bool = True, **fields: Any) -> Callable[[Any], Array]:
+def unary(
+    name: str, impl: Callable[..., Any], doc: str, *, floating: bool = True, **fields: Any
+) -> Callable[[Any], Array]:
     """Declare an elementwise operation of one array; returns its user function.
 
     `floating`: integer and boolean operands become float32 first.
@@ -137,5 +139,3 @@ def _publish(op: Op, function: Callable[..., Array], doc: str) -> Callable[..., 
     function.__doc__ = doc
     op.user = function
     return function
-
-

@@ -12,22 +12,21 @@ from gtrace.errors import ShapeError, message
 from gtrace.ir.aval import SHORT, Aval
 from gtrace.ir.op import BadSample, Instr, Op, Sample, define
 from gtrace.ops.elementwise import divide, equal, exp, logical_not, multiply, not_equal, sqrt, square, subtract
+from gtrace.ops.parts import concat, flip, slice_axis
 from gtrace.ops.promote import cast, promote
 from gtrace.ops.samples import uniform
 from gtrace.ops.shape import (
     broadcast_to,
-    concat,
     constant,
     expand_dims,
-    flip,
     normalize_axes,
     normalize_axis,
     permute_dims,
     ravel,
     reshape,
-    slice_axis,
 )
-from gtrace.trace.array import Array, bind, emit
+from gtrace.trace.array import Array
+from gtrace.trace.bind import bind, emit
 from gtrace.trace.convert import as_dtype, lift
 
 _PARAMS = ("axes", "keepdims")
@@ -199,7 +198,7 @@ def var(x: Any, axis: Any = None, correction: float = 0.0, keepdims: bool = Fals
     >>> gt.var(gt.array([1., 2., 3.]), correction=1)
     Array(1., dtype=float32)
     """
-    (x,) = promote("var", lift("var", x), floating=True)  # type: ignore[assignment]
+    (x,) = promote("var", lift("var", x), floating=True)
     axes = normalize_axes("var", axis, x.ndim)
     deviation = subtract(x, bind(_mean, (x,), (axes, True)))
     count = math.prod(x.shape[k] for k in axes)

@@ -45,7 +45,7 @@ class Canonical:
 
 
 def canonicalize(graph: Graph) -> Canonical:
-    """Return the canonical form of `graph`. Its outputs are taken as a set; `Canonical.outputs` restores their order."""
+    """Return the canonical form of `graph`, whose outputs are taken as a set; `Canonical.outputs` has their order."""
     graph = dce(cse(order_operands(dce(fold(dce(remove_identities(graph)))))))
     position = {value: k for k, value in enumerate(graph.inputs)}
     results = [value for value in dict.fromkeys(graph.outputs) if value not in position]
@@ -108,7 +108,7 @@ def _refine(graph: Graph, results: Sequence[int], marks: dict[int, int]) -> dict
 
 def _hash_from_operands(graph: Graph, above: dict[int, int]) -> None:
     for node in graph.nodes:
-        parts = [above[x] if x.__class__ is int else 1 for x in node.ins]  # type: ignore[index]
+        parts = [above[x] if x.__class__ is int else 1 for x in node.ins]
         if node.op.commutative:
             parts.sort()
         above[node.out] = _mix(node.instr.digest, *parts)
@@ -121,7 +121,7 @@ def _hash_from_users(graph: Graph, ends: dict[int, int], above: dict[int, int]) 
         for slot, operand in enumerate(node.ins):
             if operand.__class__ is int:
                 use = _mix(context, 0 if node.op.commutative else slot)
-                users[operand] = (users.get(operand, 0) + use) & _MASK  # type: ignore[arg-type, index]
+                users[operand] = (users.get(operand, 0) + use) & _MASK
     return users
 
 
@@ -167,9 +167,7 @@ def _number(
     return numbering, tuple(nodes), inputs
 
 
-def _arrange(
-    node: Node, order: dict[int, Key], visited: dict[int, int]
-) -> tuple[Operand, ...]:
+def _arrange(node: Node, order: dict[int, Key], visited: dict[int, int]) -> tuple[Operand, ...]:
     if not node.op.commutative or len(set(node.instr.ins)) > 1:
         # operands of different avals: the instruction itself fixes their order
         return node.ins

@@ -245,8 +245,8 @@ class Engine:
     def adopt(self, entry: Entry, program: Program) -> None:
         """Run `entry` as the compiled `program` from now on.
 
-        If it was interpreted before, the two take turns until enough calls of each were timed: the machine may be busier
-        now than it was then, so that only times taken side by side say which is faster.
+        If it was interpreted before, the two take turns until enough calls of each were timed: the machine may be
+        busier now than it was then, so that only times taken side by side say which is faster.
         """
         if entry.interpreted_samples:
             entry.reference = entry.program

@@ -1,4 +1,4 @@
-"""When is a program worth compiling? Pure functions of its history, and the detector that users can drive themselves."""
+"""When is a program worth compiling? Pure functions of its history, and the detector that users can drive."""
 
 from __future__ import annotations
 
@@ -129,7 +129,8 @@ class HotPathDetector:
     def __init__(self, hot_threshold: int = 10) -> None:
         if not isinstance(hot_threshold, int) or isinstance(hot_threshold, bool) or hot_threshold < 1:
             raise ArgumentError(
-                f"[HotPathDetector] expected a positive integer as hot_threshold, got {hot_threshold!r}. Pass one, such as 10."
+                f"[HotPathDetector] expected a positive integer as hot_threshold, got {hot_threshold!r}."
+                " Pass one, such as 10."
             )
         self.hot_threshold = hot_threshold
         self._counts: dict[tuple[Any, ...], int] = {}

@@ -69,7 +69,11 @@ def interpreter(graph: Graph) -> Program:
         except (RuntimeError, IndexError, ValueError) as error:
             node = graph.nodes[out - len(graph.inputs)]
             reason = str(error).strip().split("\n")[0]
-            where = f" It was recorded at {node.location}." if node.location else " GT_EAGER=1 shows the line that recorded it."
+            where = (
+                f" It was recorded at {node.location}."
+                if node.location
+                else " GT_EAGER=1 shows the line that recorded it."
+            )
             raise ExecutionError(
                 f"[{node.op.name}] expected values that the operation takes, got {', '.join(map(str, node.instr.ins))}"
                 f" that torch refused: {reason}.{where}"

@@ -10,8 +10,7 @@ import re
 import attrs
 import torch
 
-from gtrace.ir.graph import Graph
-from gtrace.ir.text import print_graph
+from gtrace.ir.graph import Graph, print_graph
 
 
 @attrs.frozen

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
-import numpy
+import numpy as np
 import torch
 
-from gtrace.config import config
 from gtrace.errors import ConcretizationError, DtypeError, ImmutableError, LeakError, user_location
-from gtrace.events import Forced, Recorded, bus
+from gtrace.events import Forced, bus
 from gtrace.ir.aval import LONG, Aval, aval
-from gtrace.ir.graph import Scalar
-from gtrace.ir.op import Instr, Op, Params, leaf_code
+from gtrace.ir.op import leaf_code
 from gtrace.runtime.engine import engine
-from gtrace.trace.record import Trace, contiguous_strides, thread
+from gtrace.trace.record import Trace, thread
 
 if TYPE_CHECKING:
     from gtrace.ops.methods import ArrayMethods as _Methods
@@ -29,8 +27,8 @@ _ref = weakref.ref
 class Array(_Methods):
     """An immutable, lazily computed array.
 
-    Operations on Arrays are recorded; looking at a value (``float``, ``print``, ``numpy``, ``gt.eval`` ...) runs what was
-    recorded. Make Arrays with ``gt.array``, ``gt.zeros`` and their like.
+    Operations on Arrays are recorded; looking at a value (``float``, ``print``, ``numpy``, ``gt.eval`` ...) runs what
+    was recorded. Make Arrays with ``gt.array``, ``gt.zeros`` and their like.
 
     Attributes:
         aval: shape, dtype and device.
@@ -103,7 +101,7 @@ class Array(_Methods):
         """Return the elements as nested Python lists."""
         return materialize(self, "tolist").tolist()
 
-    def numpy(self) -> numpy.ndarray:
+    def numpy(self) -> np.ndarray:
         """Return the value as a read-only NumPy array; on the CPU it shares memory."""
         return self._numpy("numpy")
 
@@ -131,7 +129,7 @@ class Array(_Methods):
             )
         return materialize(self, cause).item()
 
-    def _numpy(self, cause: str) -> numpy.ndarray:
+    def _numpy(self, cause: str) -> np.ndarray:
         tensor = materialize(self, cause)
         if tensor.dtype is torch.bfloat16:
             raise DtypeError("[numpy] expected a dtype that NumPy has, got bfloat16. Use x.astype(gt.float32) first.")
@@ -166,11 +164,13 @@ class Array(_Methods):
             raise TypeError("[iter] expected an array with a dimension, got a 0-d array. Use x.item().")
         return iter([self[k] for k in range(self.aval.shape[0])])
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> numpy.ndarray:
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         out = self._numpy("numpy")
         if dtype is not None and out.dtype != dtype:
             if copy is False:
-                raise ValueError(f"[numpy] expected a dtype that needs no copy, got {dtype} for {out.dtype}. Allow the copy.")
+                raise ValueError(
+                    f"[numpy] expected a dtype that needs no copy, got {dtype} for {out.dtype}. Allow the copy."
+                )
             return out.astype(dtype)
         return out.copy() if copy else out
 
@@ -186,7 +186,7 @@ class Array(_Methods):
         tensor = materialize(self, "print").cpu()
         if tensor.dtype is torch.bfloat16:
             tensor = tensor.float()
-        text = numpy.array2string(tensor.numpy(), separator=", ", prefix="Array(", threshold=200)
+        text = np.array2string(tensor.numpy(), separator=", ", prefix="Array(", threshold=200)
         return f"Array({text}, dtype={LONG[self.aval.dtype]})"
 
     def __str__(self) -> str:
@@ -236,7 +236,7 @@ class Array(_Methods):
 _new = object.__new__
 
 
-def _unpickle(value: numpy.ndarray, bfloat16: bool, device: str | None) -> Array:
+def _unpickle(value: np.ndarray, bfloat16: bool, device: str | None) -> Array:
     tensor = torch.from_numpy(value.copy())
     if bfloat16:
         tensor = tensor.view(torch.bfloat16)
@@ -279,157 +279,6 @@ def layout(x: Array) -> int:
     return code
 
 
-def placeholder(trace: Trace, a: Aval) -> Array:
-    """Return a new input of a captured trace."""
-    out: Array = _new(Array)
-    out.aval = a
-    out._buf = None
-    out._trace = trace
-    out._code = leaf_code(a, contiguous_strides(a.shape))
-    out._number = trace.leaf(out, out._code, out)
-    return out
-
-
-def admit(trace: Trace, x: Array) -> int:
-    """Return the number of operand `x`, which `trace` did not compute, as an input of `trace`.
-
-    Raises:
-        LeakError: `x` is a placeholder whose own trace is over.
-    """
-    tensor = x._buf
-    if trace.capture is not None:
-        if tensor is None and x._trace is not None and x._trace.capture is not None and x._trace.closed:
-            raise _leak(x)
-        return trace.leaf(x, leaf_code(x.aval, contiguous_strides(x.aval.shape)), x)
-    if tensor is None:
-        tensor = materialize(x, "thread")
-    # Trace.leaf, written out: every operand from outside passes here
-    number = trace.numbers.get(id(tensor))
-    if number is None:
-        code = x._code
-        number = trace.numbers[id(tensor)] = len(trace.refs)
-        trace.flat.append(code if code >= 0 else layout(x))
-        trace.leaves.append(tensor)
-        trace.refs.append(None)
-    return number
-
-
-def bind(op: Op, operands: Sequence[Array | Scalar], params: Params = ()) -> Array:
-    """Record ``op(*operands, **params)``; returns its result, which has no value yet.
-
-    Raises:
-        ShapeError, DtypeError, DeviceError: the operands do not fit, now and not when the program runs.
-    """
-    avals = tuple([x.aval for x in operands])
-    instr = op.table.get((params, *avals))
-    if instr is None:
-        instr = op.instr(params, avals)
-    return emit(instr, operands)
-
-
-def emit(instr: Instr, operands: Sequence[Array | Scalar]) -> Array:
-    """Record an instruction that is already known to fit `operands`."""
-    trace = thread.trace
-    step = [instr.code]
-    for x in operands:
-        if x.__class__ is Scalar:
-            step.append(trace.scalar(x))  # type: ignore[arg-type]
-        else:
-            step.append(x._number if x._trace is trace else admit(trace, x))  # type: ignore[union-attr, arg-type]
-    out = expect(trace, instr.aval, len(trace.refs))
-    trace.flat += step
-    trace.refs.append(_ref(out))
-    if trace.tape is not None:
-        trace.tape.append((instr, operands, out))
-    if out._number >= trace.limit:
-        attend(trace, instr, out)
-    return out
-
-
-def expect(trace: Trace, a: Aval, number: int) -> Array:
-    """Return an Array for a result of `trace`."""
-    out: Array = _new(Array)
-    out.aval = a
-    out._trace = trace
-    out._number = number
-    out._buf = None
-    out._code = -1
-    return out
-
-
-def unary_fast(op: Op, slow: Callable[[Any], Array]) -> Callable[[Any], Array]:
-    """Return `slow` with a fast path for Arrays whose avals the operation has met before. Written for speed."""
-    table = op.table
-
-    def function(x: Any) -> Array:
-        try:
-            instr = table[(x.aval,)]
-        except (KeyError, AttributeError):
-            return slow(x)
-        trace = thread.trace
-        i = x._number if x._trace is trace else admit(trace, x)
-        refs = trace.refs
-        out: Array = _new(Array)
-        out.aval = instr.aval
-        out._trace = trace
-        out._number = number = len(refs)
-        out._buf = None
-        out._code = -1
-        trace.flat += (instr.code, i)
-        refs.append(_ref(out))
-        tape = trace.tape
-        if tape is not None:
-            tape.append((instr, (x,), out))
-        if number >= trace.limit:
-            attend(trace, instr, out)
-        return out
-
-    return function
-
-
-def binary_fast(op: Op, slow: Callable[[Any, Any], Array]) -> Callable[[Any, Any], Array]:
-    """Return `slow` with a fast path for Arrays whose avals the operation has met before. Written for speed."""
-    table = op.table
-
-    def function(x: Any, y: Any) -> Array:
-        try:
-            instr = table[x.aval, y.aval]
-        except (KeyError, AttributeError):
-            return slow(x, y)
-        trace = thread.trace
-        i = x._number if x._trace is trace else admit(trace, x)
-        j = y._number if y._trace is trace else admit(trace, y)
-        refs = trace.refs
-        out: Array = _new(Array)
-        out.aval = instr.aval
-        out._trace = trace
-        out._number = number = len(refs)
-        out._buf = None
-        out._code = -1
-        trace.flat += (instr.code, i, j)
-        refs.append(_ref(out))
-        tape = trace.tape
-        if tape is not None:
-            tape.append((instr, (x, y), out))
-        if number >= trace.limit:
-            attend(trace, instr, out)
-        return out
-
-    return function
-
-
-def attend(trace: Trace, instr: Instr, out: Array) -> None:
-    """Do what recording an operation entails beyond recording it: log, locations, eager mode, budget."""
-    if Recorded in bus.wanted:
-        bus.emit(Recorded(instr.op.name, out._number, repr(instr.aval)))
-    if trace.locations is not None:
-        trace.locations[out._number] = user_location()
-    elif config.current.eager:
-        flush("eager")
-    elif len(trace.refs) >= config.current.max_pending:
-        flush("budget")
-
-
 def materialize(x: Array, cause: str) -> torch.Tensor:
     """Return the value of `x`, computing it, and all else that is pending with it, if need be.
 
@@ -445,7 +294,7 @@ def materialize(x: Array, cause: str) -> torch.Tensor:
         return tensor
     assert trace is not None
     if trace.capture is not None:
-        raise _leak(x) if trace.closed else _concretization(x, cause)
+        raise leaked(x) if trace.closed else _concretization(x, cause)
     if trace is thread.trace:
         flush(cause)
         if x._buf is not None:
@@ -496,7 +345,9 @@ def _concretization(x: Array, cause: str) -> ConcretizationError:
         "index": "Use an integer array index, or pass the number as a static argument",
         "mask": "Use gt.where(mask, x, 0) to keep the shape, or index outside the traced function",
     }
-    fix = fixes.get(cause, "Return the value and look at it outside the traced function, or pass it as a static argument")
+    fix = fixes.get(
+        cause, "Return the value and look at it outside the traced function, or pass it as a static argument"
+    )
     trace = x._trace
     assert trace is not None
     return ConcretizationError(
@@ -505,12 +356,12 @@ def _concretization(x: Array, cause: str) -> ConcretizationError:
     )
 
 
-def _leak(x: Array) -> LeakError:
+def leaked(x: Array) -> LeakError:
     trace = x._trace
     assert trace is not None
     made = (trace.locations or {}).get(x._number)
     return LeakError(
-        f"[trace] expected an array of the running program, got the placeholder {x!r} of {trace.capture}, whose trace is"
-        f" over{f' (made at {made})' if made else ''}. Return it from that function instead of storing it."
+        f"[trace] expected an array of the running program, got the placeholder {x!r} of {trace.capture}, whose trace"
+        f" is over{f' (made at {made})' if made else ''}. Return it from that function instead of storing it."
         f" (at {user_location()})"
     )

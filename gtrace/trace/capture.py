@@ -9,7 +9,8 @@ import attrs
 
 from gtrace.ir.aval import Aval
 from gtrace.ir.graph import Graph, Scalar
-from gtrace.trace.array import Array, admit, bind, placeholder
+from gtrace.trace.array import Array
+from gtrace.trace.bind import admit, bind, placeholder
 from gtrace.trace.record import Trace, thread
 
 

@@ -101,7 +101,9 @@ def from_dlpack(value: Any) -> Array:
     if isinstance(value, Array):
         return value
     if not hasattr(value, "__dlpack__"):
-        raise ArgumentError(message("from_dlpack", "an object with __dlpack__", type(value).__name__, "Use gt.asarray."))
+        raise ArgumentError(
+            message("from_dlpack", "an object with __dlpack__", type(value).__name__, "Use gt.asarray.")
+        )
     return from_torch(torch.from_dlpack(value))
 
 
@@ -140,7 +142,9 @@ def check_cast(host: numpy.ndarray, dtype: torch.dtype) -> None:
         return
     if host.dtype.kind == "f" and not numpy.isfinite(host).all():
         bad = host[~numpy.isfinite(host)].flat[0]
-        raise DtypeError(message("array", f"finite values for {LONG[dtype]}", str(bad), "Use a float dtype or gt.where."))
+        raise DtypeError(
+            message("array", f"finite values for {LONG[dtype]}", str(bad), "Use a float dtype or gt.where.")
+        )
     info = torch.iinfo(dtype)
     low, high = host.min(), host.max()
     if low < info.min or high > info.max:
@@ -249,5 +253,3 @@ def common_device(op: str, arrays: Sequence[Array]) -> torch.device:
         got = " and ".join(repr(x.aval) for x in arrays)
         raise DeviceError(message(op, "operands on one device", got, "Move one with .to(device)."))
     return devices.pop() if devices else CPU
-
-

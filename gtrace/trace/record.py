@@ -16,7 +16,6 @@ import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-
 from gtrace.config import Config, config
 from gtrace.events import Recorded, bus
 from gtrace.ir.aval import Aval
@@ -44,7 +43,19 @@ class Trace:
         closed: no operation may be added any more.
     """
 
-    __slots__ = ("flat", "refs", "leaves", "scalars", "numbers", "tape", "limit", "capture", "closed", "locations", "__weakref__")
+    __slots__ = (
+        "flat",
+        "refs",
+        "leaves",
+        "scalars",
+        "numbers",
+        "tape",
+        "limit",
+        "capture",
+        "closed",
+        "locations",
+        "__weakref__",
+    )
 
     def __init__(self, tape: list[TapeEntry] | None = None, capture: str | None = None) -> None:
         self.flat: list[int] = []
@@ -155,5 +166,3 @@ def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
         strides.append(step)
         step *= max(n, 1)
     return tuple(reversed(strides))
-
-

@@ -21,9 +21,9 @@ from gtrace.ir.graph import Scalar
 from gtrace.ir.op import Instr
 from gtrace.ops.create import ones_like, zeros_like
 from gtrace.ops.elementwise import add, identity, multiply, neg
-from gtrace.ops.promote import cast
 from gtrace.ops.shape import unbroadcast
-from gtrace.trace.array import Array, expect, fresh
+from gtrace.trace.array import Array, fresh
+from gtrace.trace.bind import expect
 from gtrace.trace.record import TapeEntry, Trace, thread
 
 MAX_PLANS = 1024

@@ -9,12 +9,12 @@ from gtrace import tree
 from gtrace.errors import ArgumentError, DtypeError, ShapeError, message
 from gtrace.ir.aval import LONG
 from gtrace.ops.create import eye, zeros_like
+from gtrace.ops.parts import stack
 from gtrace.ops.promote import cast
-from gtrace.ops.shape import reshape, stack
+from gtrace.ops.shape import reshape
 from gtrace.trace.array import Array
 from gtrace.trace.convert import lift
 from gtrace.transform.tape import Tape, pull, record
-
 
 # -- arguments
 
@@ -26,7 +26,12 @@ def _argnums(name: str, argnums: Any, count: int) -> tuple[int, ...]:
             raise ArgumentError(message(name, "argnums as an int or several", repr(argnums), "Such as argnums=(0, 1)."))
         if not -count <= k < count:
             raise ArgumentError(
-                message(name, f"argnums below the {count} positional arguments", str(k), "Differentiated arguments are positional.")
+                message(
+                    name,
+                    f"argnums below the {count} positional arguments",
+                    str(k),
+                    "Differentiated arguments are positional.",
+                )
             )
     return tuple(k % count for k in several)
 
@@ -42,7 +47,9 @@ def _differentiable(name: str, paths: Sequence[str], leaves: Sequence[Any]) -> l
         x = lift(name, leaf)
         if not x.aval.floating:
             raise DtypeError(
-                message(name, "floating inputs", f"{LONG[x.aval.dtype]} at {path}", "Use x.astype(gt.float32), or argnums.")
+                message(
+                    name, "floating inputs", f"{LONG[x.aval.dtype]} at {path}", "Use x.astype(gt.float32), or argnums."
+                )
             )
         arrays.append(x)
     return arrays
@@ -51,7 +58,9 @@ def _differentiable(name: str, paths: Sequence[str], leaves: Sequence[Any]) -> l
 class _Call:
     """The differentiated arguments of one call, as a flat list, and how to call the function with others in place."""
 
-    def __init__(self, name: str, function: Callable[..., Any], argnums: Any, args: tuple[Any, ...], kwargs: Any) -> None:
+    def __init__(
+        self, name: str, function: Callable[..., Any], argnums: Any, args: tuple[Any, ...], kwargs: Any
+    ) -> None:
         self.single = argnums.__class__ is int
         if self.single and 0 <= argnums < len(args):
             places: tuple[int, ...] = (argnums,)
@@ -61,7 +70,9 @@ class _Call:
         leaves, self.structure = tree.flatten(selected)
         for x in leaves:
             if x.__class__ is not Array or not x.aval.floating:
-                leaves = _differentiable(name, [(f"args[{places[0]}]" if self.single else "args") + p for p in tree.paths(selected)], leaves)
+                leaves = _differentiable(
+                    name, [(f"args[{places[0]}]" if self.single else "args") + p for p in tree.paths(selected)], leaves
+                )
                 break
         self.inputs: list[Array] = leaves
 
@@ -136,13 +147,22 @@ def value_and_grad(
 def _scalar_output(value: Any) -> Array:
     if not isinstance(value, (Array, int, float)) and not hasattr(value, "dtype"):
         raise ArgumentError(
-            message("grad", "a scalar array as the function's output", type(value).__name__, "With more to return, use has_aux=True.")
+            message(
+                "grad",
+                "a scalar array as the function's output",
+                type(value).__name__,
+                "With more to return, use has_aux=True.",
+            )
         )
     value = lift("grad", value)
     if value.aval.shape:
-        raise ShapeError(message("grad", "a scalar output", repr(value.aval), "Reduce it with .sum() or .mean(), or use gt.vjp."))
+        raise ShapeError(
+            message("grad", "a scalar output", repr(value.aval), "Reduce it with .sum() or .mean(), or use gt.vjp.")
+        )
     if not value.aval.floating:
-        raise DtypeError(message("grad", "a floating output", LONG[value.aval.dtype], "Gradients are of floating functions."))
+        raise DtypeError(
+            message("grad", "a floating output", LONG[value.aval.dtype], "Gradients are of floating functions.")
+        )
     return value
 
 
@@ -195,13 +215,17 @@ def vjp(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     def pullback(cotangents: Any) -> Any:
         leaves, given = tree.flatten(cotangents)
         if given != structure:
-            raise ArgumentError(message("vjp", f"a cotangent of structure {structure}", str(given), "Match the output."))
+            raise ArgumentError(
+                message("vjp", f"a cotangent of structure {structure}", str(given), "Match the output.")
+            )
         cts = []
         for out, leaf in zip(outputs, leaves, strict=True):
             ct = lift("vjp", leaf)
             if ct.aval.shape != out.aval.shape or (ct.aval.dtype != out.aval.dtype and not ct.aval.weak):
                 got = f"{ct.aval!r} for {out.aval!r}"
-                raise ArgumentError(message("vjp", "a cotangent with the shape and dtype of the output", got, "Match them."))
+                raise ArgumentError(
+                    message("vjp", "a cotangent with the shape and dtype of the output", got, "Match them.")
+                )
             cts.append(cast(ct, out.aval.dtype))
         return call.pack(pull(tape, outputs, cts))
 
@@ -241,12 +265,17 @@ def jacrev(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: boo
 def _rows(inputs: Sequence[Array], tape: Tape, out: Array) -> list[Array]:
     """Return d out / d input for each input, of shape out.shape + input.shape."""
     if not out.aval.floating:
-        raise DtypeError(message("jacrev", "floating outputs", repr(out.aval), "Return integers as aux (has_aux=True)."))
+        raise DtypeError(
+            message("jacrev", "floating outputs", repr(out.aval), "Return integers as aux (has_aux=True).")
+        )
     basis = eye(out.size, dtype=out.dtype, device=out.device)
     rows = [pull(tape, (out,), (reshape(basis[k], out.shape),)) for k in range(out.size)]
     if not rows:
         return [zeros_like(reshape(x, (-1,))[:0]).reshape((*out.shape, *x.shape)) for x in inputs]
-    return [reshape(stack(column), (*out.shape, *x.shape)) for x, column in zip(inputs, zip(*rows, strict=True), strict=True)]
+    return [
+        reshape(stack(column), (*out.shape, *x.shape))
+        for x, column in zip(inputs, zip(*rows, strict=True), strict=True)
+    ]
 
 
 def hessian(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Callable[..., Any]:

@@ -1,0 +1,224 @@
+"""Slices, joining, splitting and flipping: parts of arrays, taken and put together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy
+import torch
+
+from gtrace.errors import ShapeError, message
+from gtrace.ir.aval import Aval
+from gtrace.ir.op import BadSample, Sample, define
+from gtrace.ops.promote import promote, promote_arrays
+from gtrace.ops.samples import uniform
+from gtrace.ops.shape import constant, expand_dims, normalize_axes, normalize_axis, ravel, squeeze
+from gtrace.trace.array import Array
+from gtrace.trace.bind import bind
+from gtrace.trace.convert import lift
+
+# -- slices
+
+Bounds = tuple[tuple[int, int, int], ...]
+"""start, stop and step > 0 of a slice, for each axis, within the axis."""
+
+
+def _slice(x: torch.Tensor, bounds: Bounds) -> torch.Tensor:
+    return x[tuple(slice(*b) for b in bounds)]
+
+
+def _slice_vjp(ct: Array, needed: Any, x: Array, out: Array, bounds: Bounds) -> tuple[Array]:
+    return (bind(_unslice, (ct,), (x.aval.shape, bounds)),)
+
+
+def _unslice_impl(x: torch.Tensor, shape: tuple[int, ...], bounds: Bounds) -> torch.Tensor:
+    # axis by axis, each embedding into zeros
+    for axis in reversed(range(len(shape))):
+        start, stop, step = bounds[axis]
+        if (start, stop, step) != (0, shape[axis], 1):
+            sizes = [*x.shape]
+            sizes[axis] = shape[axis]
+            x = torch.slice_scatter(x.new_zeros(sizes), x, axis, start, stop, step)
+    return x
+
+
+_slice_op = define(
+    "slice", _slice, uniform=True, params=("bounds",), vjp=_slice_vjp,
+    samples=lambda: [Sample((uniform(-2, 2, 5, 6), ((1, 4, 1), (0, 6, 2)))), Sample((uniform(-2, 2, 5), ((2, 2, 1),)))],
+    user=lambda x, bounds: slice_bounds(lift("slice", x), bounds),
+)  # fmt: skip
+_unslice = define(
+    "unslice", _unslice_impl, params=("shape", "bounds"),
+    vjp=lambda ct, needed, x, out, shape, bounds: (slice_bounds(ct, bounds),),
+    samples=lambda: [Sample((uniform(-2, 2, 3, 3), (5, 6), ((1, 4, 1), (0, 6, 2))))],
+    user=lambda x, shape, bounds: bind(_unslice, (lift("unslice", x),), (shape, bounds)),
+)  # fmt: skip
+
+
+def slice_bounds(x: Array, bounds: Bounds) -> Array:
+    """Return x[start:stop:step, ...] for bounds within the axes."""
+    if all(b == (0, n, 1) for b, n in zip(bounds, x.shape, strict=True)):
+        return x
+    return bind(_slice_op, (x,), (bounds,))
+
+
+def slice_axis(x: Array, axis: int, start: int, stop: int) -> Array:
+    """Return the elements of x from `start` to `stop` along one axis."""
+    return slice_bounds(x, tuple((start, stop, 1) if k == axis else (0, n, 1) for k, n in enumerate(x.shape)))
+
+
+def update_impl(x: torch.Tensor, u: torch.Tensor, bounds: Bounds) -> torch.Tensor:
+    views = [x]
+    for axis, (start, stop, step) in enumerate(bounds[:-1]):
+        index = [slice(None)] * axis + [slice(start, stop, step)]
+        views.append(views[-1][tuple(index)])
+    for axis in reversed(range(len(bounds))):
+        u = torch.slice_scatter(views[axis], u, axis, *bounds[axis])
+    return u
+
+
+def _update_vjp(ct: Array, needed: Any, x: Array, u: Array, out: Array, bounds: Bounds) -> tuple[Array, Array]:
+    zeros = constant(0.0, u.aval)
+    return bind(_slice_update, (ct, zeros), (bounds,)), slice_bounds(ct, bounds)
+
+
+_slice_update = define(
+    "slice_update", update_impl, params=("bounds",), arity=2, vjp=_update_vjp,
+    samples=lambda: [Sample((uniform(-2, 2, 5, 6), uniform(-2, 2, 3, 3, seed=1), ((1, 4, 1), (0, 6, 2))))],
+    user=lambda x, u, bounds: bind(_slice_update, promote_arrays("slice_update", x, u), (bounds,)),
+)  # fmt: skip
+
+
+def slice_update(x: Array, u: Array, bounds: Bounds) -> Array:
+    """Return x with ``x[start:stop:step, ...]`` replaced by u, whose shape is that of the slice."""
+    return bind(_slice_update, (x, u), (bounds,)) if bounds else u
+
+
+# -- joining and splitting
+
+
+def _concat_vjp(ct: Array, needed: Any, *rest: Any, axis: int) -> list[Array | None]:
+    arrays, start, out = rest[:-1], 0, []
+    for need, x in zip(needed, arrays, strict=True):
+        stop = start + x.aval.shape[axis]
+        out.append(slice_axis(ct, axis, start, stop) if need else None)
+        start = stop
+    return out
+
+
+def _check_concat(avals: tuple[Aval, ...], axis: int) -> None:
+    first = avals[0].shape
+    for a in avals:
+        if len(a.shape) != len(first) or any(
+            n != m for k, (n, m) in enumerate(zip(a.shape, first, strict=True)) if k != axis
+        ):
+            got = " and ".join(map(repr, avals))
+            raise ShapeError(message("concat", f"arrays equal in every axis but {axis}", got, "Reshape or pad one."))
+
+
+_concat = define(
+    "concat", lambda *xs, axis: torch.cat(xs, dim=axis), params=("axis",), arity=None, check=_check_concat,
+    vjp=_concat_vjp,
+    samples=lambda: [Sample(([uniform(-2, 2, 2, 3), uniform(-2, 2, 1, 3, seed=1)],)),
+                     Sample(([uniform(-2, 2, 2, 3), uniform(-2, 2, 2, 1, seed=1)],), {"axis": -1})],
+    errors=lambda: [BadSample(([numpy.ones((2, 3)), numpy.ones((2, 4))],), {}, ShapeError, r"equal in every axis")],
+    reference=numpy.concatenate, user=lambda xs, axis=0: concat(xs, axis),
+)  # fmt: skip
+
+
+def concat(arrays: Sequence[Any], axis: int | None = 0) -> Array:
+    """Return the arrays joined along an existing axis; None flattens them first.
+
+    Raises:
+        ShapeError: they differ in another axis.
+
+    >>> import gtrace as gt
+    >>> gt.concat([gt.zeros(2), gt.ones(1)])
+    Array([0., 0., 1.], dtype=float32)
+    """
+    if not len(arrays):
+        raise ShapeError(message("concat", "at least one array", "none", "Pass a non-empty sequence."))
+    operands = promote("concat", *[lift("concat", x) for x in arrays])
+    if axis is None:
+        operands = [ravel(x) for x in operands]
+        axis = 0
+    ndim = len(operands[0].aval.shape)
+    if not ndim:
+        raise ShapeError(message("concat", "arrays with a dimension", "0-d arrays", "Use gt.stack."))
+    return bind(_concat, operands, (normalize_axis("concat", axis, ndim),))
+
+
+def stack(arrays: Sequence[Any], axis: int = 0) -> Array:
+    """Return the arrays joined along a new axis.
+
+    Raises:
+        ShapeError: their shapes differ.
+
+    >>> import gtrace as gt
+    >>> gt.stack([gt.zeros(2), gt.ones(2)], axis=1).shape
+    (2, 2)
+    """
+    lifted = [lift("stack", x) for x in arrays]
+    if len({x.shape for x in lifted}) > 1:
+        got = " and ".join(repr(x.aval) for x in lifted)
+        raise ShapeError(message("stack", "arrays of one shape", got, "Broadcast or pad them first."))
+    return concat([expand_dims(x, axis) for x in lifted], axis) if lifted else concat([])
+
+
+def split(x: Any, indices_or_sections: int | Sequence[int], axis: int = 0) -> list[Array]:
+    """Return x cut along `axis`: into that many equal parts, or before each of the given indices.
+
+    Raises:
+        ShapeError: the axis does not divide into equal parts.
+
+    >>> import gtrace as gt
+    >>> [part.shape for part in gt.split(gt.zeros((6, 2)), [1, 4])]
+    [(1, 2), (3, 2), (2, 2)]
+    """
+    x = lift("split", x)
+    axis = normalize_axis("split", axis, x.ndim)
+    size = x.shape[axis]
+    if isinstance(indices_or_sections, int):
+        if indices_or_sections < 1 or size % indices_or_sections:
+            raise ShapeError(
+                message(
+                    "split", f"a number of parts that divides {size}", str(indices_or_sections), "Pass indices instead."
+                )
+            )
+        step = size // indices_or_sections
+        bounds = list(range(0, size + 1, step)) if step else [0] * (indices_or_sections + 1)
+    else:
+        bounds = [0, *(min(max(k + size if k < 0 else k, 0), size) for k in indices_or_sections), size]
+    return [slice_axis(x, axis, a, max(a, b)) for a, b in pairwise(bounds)]
+
+
+def unstack(x: Any, axis: int = 0) -> tuple[Array, ...]:
+    """Return the slices of x along `axis`, without that axis."""
+    x = lift("unstack", x)
+    axis = normalize_axis("unstack", axis, x.ndim)
+    return tuple(squeeze(slice_axis(x, axis, k, k + 1), axis) for k in range(x.shape[axis]))
+
+
+# -- flip
+
+
+flip_op = define(
+    "flip", lambda x, axes: torch.flip(x, axes), uniform=True, params=("axes",),
+    vjp=lambda ct, needed, x, out, axes: (bind(flip_op, (ct,), (axes,)),),
+    samples=lambda: [Sample((uniform(-2, 2, 3, 4), a)) for a in [(0,), (0, 1)]],
+    reference=numpy.flip, user=lambda x, axes: flip(x, axes),
+)  # fmt: skip
+
+
+def flip(x: Any, axis: Any = None) -> Array:
+    """Return x with the order of elements reversed along `axis` (None: every axis).
+
+    >>> import gtrace as gt
+    >>> gt.flip(gt.arange(3))
+    Array([2, 1, 0], dtype=int64)
+    """
+    x = lift("flip", x)
+    axes = normalize_axes("flip", axis, x.ndim)
+    return bind(flip_op, (x,), (axes,)) if axes else x

@@ -1,0 +1,170 @@
+"""Recording an operation: `bind`, and the fast paths of it that most operations take."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from gtrace.config import config
+from gtrace.errors import user_location
+from gtrace.events import Recorded, bus
+from gtrace.ir.aval import Aval
+from gtrace.ir.graph import Scalar
+from gtrace.ir.op import Instr, Op, Params, leaf_code
+from gtrace.trace.array import Array, flush, layout, leaked, materialize
+from gtrace.trace.record import Trace, contiguous_strides, thread
+
+_ref = weakref.ref
+_new = object.__new__
+
+
+def placeholder(trace: Trace, a: Aval) -> Array:
+    """Return a new input of a captured trace."""
+    out: Array = _new(Array)
+    out.aval = a
+    out._buf = None
+    out._trace = trace
+    out._code = leaf_code(a, contiguous_strides(a.shape))
+    out._number = trace.leaf(out, out._code, out)
+    return out
+
+
+def admit(trace: Trace, x: Array) -> int:
+    """Return the number of operand `x`, which `trace` did not compute, as an input of `trace`.
+
+    Raises:
+        LeakError: `x` is a placeholder whose own trace is over.
+    """
+    tensor = x._buf
+    if trace.capture is not None:
+        if tensor is None and x._trace is not None and x._trace.capture is not None and x._trace.closed:
+            raise leaked(x)
+        return trace.leaf(x, leaf_code(x.aval, contiguous_strides(x.aval.shape)), x)
+    if tensor is None:
+        tensor = materialize(x, "thread")
+    # Trace.leaf, written out: every operand from outside passes here
+    number = trace.numbers.get(id(tensor))
+    if number is None:
+        code = x._code
+        number = trace.numbers[id(tensor)] = len(trace.refs)
+        trace.flat.append(code if code >= 0 else layout(x))
+        trace.leaves.append(tensor)
+        trace.refs.append(None)
+    return number
+
+
+def bind(op: Op, operands: Sequence[Array | Scalar], params: Params = ()) -> Array:
+    """Record ``op(*operands, **params)``; returns its result, which has no value yet.
+
+    Raises:
+        ShapeError, DtypeError, DeviceError: the operands do not fit, now and not when the program runs.
+    """
+    avals = tuple([x.aval for x in operands])
+    instr = op.table.get((params, *avals))
+    if instr is None:
+        instr = op.instr(params, avals)
+    return emit(instr, operands)
+
+
+def emit(instr: Instr, operands: Sequence[Array | Scalar]) -> Array:
+    """Record an instruction that is already known to fit `operands`."""
+    trace = thread.trace
+    step = [instr.code]
+    for x in operands:
+        if x.__class__ is Scalar:
+            step.append(trace.scalar(x))
+        else:
+            step.append(x._number if x._trace is trace else admit(trace, x))  # type: ignore[union-attr, arg-type]
+    out = expect(trace, instr.aval, len(trace.refs))
+    trace.flat += step
+    trace.refs.append(_ref(out))
+    if trace.tape is not None:
+        trace.tape.append((instr, tuple(operands), out))
+    if out._number >= trace.limit:
+        attend(trace, instr, out)
+    return out
+
+
+def expect(trace: Trace, a: Aval, number: int) -> Array:
+    """Return an Array for a result of `trace`."""
+    out: Array = _new(Array)
+    out.aval = a
+    out._trace = trace
+    out._number = number
+    out._buf = None
+    out._code = -1
+    return out
+
+
+def unary_fast(op: Op, slow: Callable[[Any], Array]) -> Callable[[Any], Array]:
+    """Return `slow` with a fast path for Arrays whose avals the operation has met before. Written for speed."""
+    table = op.table
+
+    def function(x: Any) -> Array:
+        try:
+            instr = table[(x.aval,)]
+        except (KeyError, AttributeError):
+            return slow(x)
+        trace = thread.trace
+        i = x._number if x._trace is trace else admit(trace, x)
+        refs = trace.refs
+        out: Array = _new(Array)
+        out.aval = instr.aval
+        out._trace = trace
+        out._number = number = len(refs)
+        out._buf = None
+        out._code = -1
+        trace.flat += (instr.code, i)
+        refs.append(_ref(out))
+        tape = trace.tape
+        if tape is not None:
+            tape.append((instr, (x,), out))
+        if number >= trace.limit:
+            attend(trace, instr, out)
+        return out
+
+    return function
+
+
+def binary_fast(op: Op, slow: Callable[[Any, Any], Array]) -> Callable[[Any, Any], Array]:
+    """Return `slow` with a fast path for Arrays whose avals the operation has met before. Written for speed."""
+    table = op.table
+
+    def function(x: Any, y: Any) -> Array:
+        try:
+            instr = table[x.aval, y.aval]
+        except (KeyError, AttributeError):
+            return slow(x, y)
+        trace = thread.trace
+        i = x._number if x._trace is trace else admit(trace, x)
+        j = y._number if y._trace is trace else admit(trace, y)
+        refs = trace.refs
+        out: Array = _new(Array)
+        out.aval = instr.aval
+        out._trace = trace
+        out._number = number = len(refs)
+        out._buf = None
+        out._code = -1
+        trace.flat += (instr.code, i, j)
+        refs.append(_ref(out))
+        tape = trace.tape
+        if tape is not None:
+            tape.append((instr, (x, y), out))
+        if number >= trace.limit:
+            attend(trace, instr, out)
+        return out
+
+    return function
+
+
+def attend(trace: Trace, instr: Instr, out: Array) -> None:
+    """Do what recording an operation entails beyond recording it: log, locations, eager mode, budget."""
+    if Recorded in bus.wanted:
+        bus.emit(Recorded(instr.op.name, out._number, repr(instr.aval)))
+    if trace.locations is not None:
+        trace.locations[out._number] = user_location()
+    elif config.current.eager:
+        flush("eager")
+    elif len(trace.refs) >= config.current.max_pending:
+        flush("budget")

@@ -1,0 +1,123 @@
+"""The house: which room may look into which, and how large a module may grow."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import gtrace
+
+PACKAGE = Path(gtrace.__file__).parent
+MAX_LINES = 500
+
+# each room imports from rooms before it; files of one room may import one another, without a cycle
+ROOMS = [
+    {"errors"},
+    {"config", "events"},
+    {"tree"},
+    {"ir.aval"},
+    {"ir.op"},
+    {"ir.graph"},
+    {"ir.text", "ir.rewrite", "ir.verify"},
+    {"runtime.canonical", "runtime.signature", "runtime.hot", "runtime.interpret", "runtime.difference"},
+    {"runtime.fx"},
+    {"runtime.inductor"},
+    {"runtime.engine"},
+    {"trace.record"},
+    {"trace.array"},
+    {"trace.bind", "trace.convert"},
+    {"trace.capture"},
+    {"ops"},
+    {"transform.tape"},
+    {"transform.vjp"},
+    {"jit"},
+    {"observe", "shard", "hotpath", "numpy"},
+    {""},
+    {"cli", "__main__"},
+]
+
+
+def modules() -> dict[str, ast.Module]:
+    out = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        name = ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
+        out[name.removesuffix("__init__").removesuffix(".")] = ast.parse(path.read_text(encoding="utf-8"))
+    return out
+
+
+MODULES = modules()
+
+
+def room(module: str) -> int:
+    for level, names in enumerate(ROOMS):
+        if module in names or module.split(".")[0] in names:
+            return level
+    raise AssertionError(f"gtrace.{module} stands in no room: add it to the list, in its place")
+
+
+def imported(tree: ast.Module) -> set[str]:
+    """The modules of gtrace that a module imports when it is imported."""
+    names = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            node.body = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "gtrace":
+            base = (node.module or "").removeprefix("gtrace").removeprefix(".")
+            for alias in node.names:
+                inner = f"{base}.{alias.name}".removeprefix(".")
+                names.add(inner if inner in MODULES else base)
+        elif isinstance(node, ast.Import):
+            names |= {
+                a.name.removeprefix("gtrace").removeprefix(".") for a in node.names if a.name.split(".")[0] == "gtrace"
+            }
+    return names
+
+
+def test_rooms_import_only_rooms_before_them():
+    for name, tree in MODULES.items():
+        if name in ("ir", "runtime", "trace", "transform"):
+            assert not imported(tree), f"gtrace/{name}/__init__.py only marks a package"
+            continue
+        for other in imported(tree):
+            assert room(other) <= room(name), f"gtrace.{name} imports gtrace.{other}, which stands above it"
+
+
+def test_no_cycle_within_a_room():
+    graph = {name: imported(tree) - {name} for name, tree in MODULES.items()}
+    done: set[str] = set()
+    while len(done) < len(graph):
+        ready = {name for name, others in graph.items() if name not in done and others <= done}
+        assert ready, f"a cycle of imports among {sorted(set(graph) - done)}"
+        done |= ready
+
+
+def test_imports_stand_at_the_top():
+    for name, tree in MODULES.items():
+        for function in ast.walk(tree):
+            if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                inner = [n for n in ast.walk(function) if isinstance(n, (ast.Import, ast.ImportFrom))]
+                assert not inner, f"gtrace.{name}.{function.name} imports inside a function"
+
+
+def test_package_files_only_re_export():
+    for name, tree in MODULES.items():
+        if (PACKAGE / name.replace(".", "/") / "__init__.py").exists():
+            for node in tree.body:
+                kind = isinstance(node, (ast.Import, ast.ImportFrom, ast.Assign)) or (
+                    isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+                )
+                assert kind, f"gtrace/{name}/__init__.py defines something: {ast.unparse(node)[:60]}"
+
+
+def test_module_size():
+    for path in PACKAGE.rglob("*.py"):
+        lines = len(path.read_text(encoding="utf-8").splitlines())
+        assert lines <= MAX_LINES, f"{path.relative_to(PACKAGE)} has {lines} lines: two rooms in one?"
+
+
+def test_only_one_file_knows_the_compiler():
+    for name, tree in MODULES.items():
+        text = ast.unparse(tree)
+        if name != "runtime.inductor":
+            assert "torch._inductor" not in text and "torch._dynamo" not in text, name
