@@ -90,7 +90,9 @@ def main() -> None:
             total.append(float(loss))
         losses.append(sum(total) / len(total))
         if epoch % EVERY == 0 or epoch == options.epochs:
-            print(f"epoch {epoch:4}  loss {losses[-1]:.6f}  test accuracy {float(accuracy(layers, held_x, held_y)):.4f}")
+            print(
+                f"epoch {epoch:4}  loss {losses[-1]:.6f}  test accuracy {float(accuracy(layers, held_x, held_y)):.4f}"
+            )
     if options.losses:
         with open(options.losses, "w", encoding="utf-8") as file:
             json.dump(losses, file)

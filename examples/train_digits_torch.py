@@ -1,6 +1,6 @@
 """The plain torch twin of ``train_digits.py``: the same weights, batches and update, with torch's autograd.
 
-    python examples/train_digits_torch.py [--epochs 280] [--losses FILE]
+python examples/train_digits_torch.py [--epochs 280] [--losses FILE]
 """
 
 from __future__ import annotations

@@ -39,7 +39,9 @@ def blocks(text: str) -> list[Block]:
     result = []
     for match, after in zip(found, [*found[1:], None], strict=False):
         if match["language"] == "python":
-            follows = after is not None and after["language"] == "text" and not text[match.end() : after.start()].strip()
+            follows = (
+                after is not None and after["language"] == "text" and not text[match.end() : after.start()].strip()
+            )
             line = text.count("\n", 0, match.start("body")) + 1
             result.append(Block(match["body"], line, after["body"] if follows and after is not None else None))
     return result
@@ -64,7 +66,9 @@ def run(path: Path) -> list[str]:
                 exec(compile("\n" * (block.line - 1) + block.code, str(path), "exec"), namespace)
                 expected = block.output
         if expected is not None and printed.getvalue() != expected:
-            diff = difflib.unified_diff(expected.splitlines(), printed.getvalue().splitlines(), "written", "printed", n=1)
+            diff = difflib.unified_diff(
+                expected.splitlines(), printed.getvalue().splitlines(), "written", "printed", n=1
+            )
             problems.append(f"{name}\n" + "\n".join(diff))
     return problems
 
@@ -77,7 +81,9 @@ def test_blocks_run_and_print_what_the_text_says(path):
 
 def test_a_wrong_output_and_a_wrong_doctest_are_found(tmp_path):
     page = tmp_path / "page.md"
-    page.write_text("```python\nx = 2\nprint(x)\n```\n\n```text\n3\n```\n\n```python\n>>> x + 1\n4\n```\n", encoding="utf-8")
+    page.write_text(
+        "```python\nx = 2\nprint(x)\n```\n\n```text\n3\n```\n\n```python\n>>> x + 1\n4\n```\n", encoding="utf-8"
+    )
     first, second = run(page)
     assert first.startswith("page.md:2") and "-3" in first and "+2" in first
     assert second.startswith("page.md:11")
