@@ -122,6 +122,8 @@ def to_tensor(value: Any, dtype: torch.dtype | None, device: torch.device) -> to
         ) from error
     except OverflowError as error:
         raise DtypeError(message("array", "integers of at most 64 bits", "a larger one", "Use floats.")) from error
+    if host.dtype.kind == "O" and host.size and isinstance(host.flat[0], int):
+        raise DtypeError(message("array", "integers of at most 64 bits", "a larger one", "Use floats."))
     if host.dtype.kind not in "biuf":
         raise DtypeError(message("array", "numbers", f"{_sample(host)}", "Convert the data to numbers first."))
     if host.dtype.kind == "u":

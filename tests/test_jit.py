@@ -1,0 +1,227 @@
+"""jit: captured once per kind of arguments, compiled, called; never a silently wrong branch."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+import torch
+
+import gtrace as gt
+from gtrace.runtime.engine import engine
+
+
+def test_pytrees_scalars_constants_and_inputs_that_are_results():
+    table = gt.array([10.0, 20.0])
+    calls = []
+
+    @gt.jit
+    def f(p, scale, *, shift):
+        calls.append(1)
+        return {"y": p["x"] * scale + table + shift, "x": p["x"], "one": 1.0, "zeros": gt.zeros(2)}
+
+    for k in range(3):
+        out = f({"x": gt.array([1.0, 2.0]) * (k + 1)}, 2.0, shift=k)
+        np.testing.assert_array_equal(np.asarray(out["y"]), np.array([1.0, 2.0]) * 2 * (k + 1) + [10, 20] + k)
+        np.testing.assert_array_equal(np.asarray(out["x"]), np.array([1.0, 2.0]) * (k + 1))
+        assert (float(out["one"]), float(out["zeros"].sum())) == (1.0, 0.0)
+    assert len(calls) == 1, "traced once for one kind of arguments"
+
+
+def test_results_are_arguments_again():
+    step = gt.jit(lambda p, x: {"w": (p["w"] - 0.5 * x).T})
+    p, expected = {"w": gt.ones((2, 3))}, np.ones((2, 3))
+    xs = [gt.ones((2, 3)), gt.ones((3, 2)), gt.ones((2, 3))]
+    for _ in range(4):
+        for x in xs[:2]:
+            p, expected = step(p, x), (expected - 0.5).T
+            np.testing.assert_allclose(np.asarray(p["w"]), expected)
+
+
+def test_inputs_of_other_strides_get_programs_of_their_own():
+    f = gt.jit(lambda x: (x * 2 + 1) @ gt.ones((3, 2)))
+    dense = torch.arange(12.0).reshape(4, 3)
+    for tensor in (
+        dense,
+        torch.arange(12.0).reshape(3, 4).T,
+        torch.arange(24.0).reshape(4, 6)[:, ::2],
+        torch.ones(1, 3).expand(4, 3),
+    ):
+        np.testing.assert_allclose(np.asarray(f(gt.from_torch(tensor))), ((tensor * 2 + 1) @ torch.ones(3, 2)).numpy())
+
+
+def test_static_arguments():
+    @gt.jit(static_argnames="power", backend="eager")
+    def f(x, power, names=("a",)):
+        return x**power if power > 1 else x
+
+    assert f(gt.array(3.0), 2).item() == 9.0
+    assert f(gt.array(3.0), power=3).item() == 27.0
+    with pytest.raises(gt.ArgumentError, match="hashable"):
+        gt.jit(lambda x, k: x, static_argnums=1)(1.0, [1])
+    with pytest.raises(gt.ArgumentError, match="static_argnums or static_argnames"):
+        gt.jit(lambda x, k: x)(1.0, "text")
+    with pytest.raises(gt.ArgumentError, match="nosuch"):
+        gt.jit(lambda x: x, static_argnames="nosuch")
+
+
+LOOKS = {
+    "bool": lambda x: 1.0 if x.sum() > 0 else 2.0,
+    "float": lambda x: float(x[0]),
+    "int": lambda x: int(x[0]),
+    "item": lambda x: x[0].item(),
+    "numpy": lambda x: np.asarray(x),
+    "tolist": lambda x: x.tolist(),
+    "mask": lambda x: x[x > 0],
+    "index": lambda x: [1, 2][x[0].astype(gt.int64)],
+}
+
+
+@pytest.mark.parametrize(("cause", "look"), LOOKS.items())
+def test_looking_at_a_placeholder_names_the_line_and_the_fix(cause, look):
+    for trace in (gt.jit(look), gt.make_graph(look), gt.jit(gt.grad(lambda x: x.sum() * look(x)))):
+        with pytest.raises(gt.ConcretizationError, match=rf"\[{cause}\].*test_jit\.py:\d+\)") as info:
+            trace(gt.ones(2))
+        assert any(fix in str(info.value) for fix in ("gt.where", "outside", "static"))
+    assert (gt.ones(2) + 1).sum().item() == 4.0, "the trace that failed is left behind"
+
+
+def test_a_placeholder_that_escapes_is_refused():
+    kept = []
+    gt.make_graph(lambda x: kept.append(x * 2) or x)(gt.ones(2))
+    for use in (lambda: kept[0] + 1, lambda: float(kept[0].sum()), lambda: gt.jit(lambda y: y + kept[0])(gt.ones(2))):
+        with pytest.raises(gt.LeakError, match=r"test_jit\.py:\d+"):
+            use()
+
+
+def test_stages():
+    traced = gt.jit(lambda x, y: gt.sin(x) + y).trace(gt.ones(3), gt.ones(3))
+    assert [n.op.name for n in traced.graph.nodes] == ["sin", "add"]
+    lowered = traced.lower()
+    assert "sin(%0)" in lowered.as_text() and len(lowered.signature) == 12
+    assert "aten.sin" in lowered.fx().code
+    compiled = lowered.compile()
+    assert compiled.tier == "compiled"
+    np.testing.assert_allclose(np.asarray(compiled(gt.zeros(3), gt.ones(3))), np.ones(3))
+    with pytest.raises(gt.ArgumentError, match="Trace and compile"):
+        compiled(gt.zeros(4), gt.ones(4))
+
+
+def test_backends_and_modes():
+    x = gt.array([1.0, 2.0])
+    for options in ({"backend": "eager"}, {"backend": "aot_eager"}, {"mode": "max-autotune"}):
+        assert gt.jit(lambda v: (v * v).sum(), **options)(x).item() == 5.0
+    with pytest.raises(gt.ArgumentError, match="inductor"):
+        gt.jit(lambda v: v, backend="inducktor")
+    with pytest.raises(gt.ArgumentError, match="max-autotune"):
+        gt.jit(lambda v: v, mode="fastest")
+    with pytest.raises(gt.ArgumentError, match="function"):
+        gt.jit(3)
+    with pytest.raises(gt.ArgumentError, match="results"):
+        gt.jit(lambda v: "text")(x)
+
+
+def test_jit_of_jit_and_methods():
+    inner = gt.jit(lambda x: x * 3, backend="eager")
+    outer = gt.jit(lambda x: inner(x) + inner(x + 1), backend="eager")
+    assert outer(gt.array(1.0)).item() == 9.0
+    assert [n.op.name for n in outer.trace(1.0).graph.nodes].count("mul") == 2
+
+    class Model:
+        @gt.jit(static_argnums=0, backend="eager")
+        def double(self, x):
+            return x * 2
+
+    assert Model().double(gt.array(2.0)).item() == 4.0
+
+
+def test_a_whole_step_is_one_program():
+    """Creation, forward, backward and update: nothing runs apart."""
+
+    def step(w, x):
+        def loss(w):
+            noise = gt.linspace(0, 1, 3) * gt.eye(3).sum(axis=0) + gt.zeros(3)
+            return (gt.tanh(x @ w + noise) ** 2).mean()
+
+        value, g = gt.value_and_grad(loss)(w)
+        return w - 0.1 * g, value
+
+    w, x = gt.ones((4, 3)) * 0.1, gt.ones((2, 4))
+    gt.eval(w, x)
+    with gt.config(hot_threshold=2):
+        before = engine.compiles
+        seen = {p.signature for p in gt.stats()}
+        losses = []
+        for _ in range(8):
+            w, value = step(w, x)
+            losses.append(float(value))
+    new = [p for p in gt.stats() if p.signature not in seen]
+    # the first step's arrays are laid out like the others', so that all eight are one program
+    assert [p.calls for p in new] == [8] and new[0].tier == "compiled"
+    assert engine.compiles == before + 1
+    assert losses == sorted(losses, reverse=True)
+
+
+# threads
+
+
+def test_pending_arrays_cross_threads():
+    x = gt.ones(3) * 2
+    results = []
+
+    def other():
+        y = x + 1
+        results.append((float(x.sum()), float(y.sum())))
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    thread.join()
+    z = x * 10
+    assert results == [(6.0, 9.0)]
+    assert float(z.sum()) == 60.0 and float(x.sum()) == 6.0
+
+
+def test_threads_agree_and_counters_add_up():
+    def program(k):
+        x = gt.full((4,), float(k)) + 0.125
+        for _ in range(5):
+            x = gt.sin(x) * 1.0625
+        return float((x * x).sum())
+
+    expected = [program(k) for k in range(8)]
+
+    def calls():
+        return sum(p.calls for p in gt.stats())
+
+    before, got, errors = calls(), {}, []
+
+    def work(name):
+        try:
+            got[name] = [program(k) for _ in range(20) for k in range(8)]
+        except Exception as error:
+            errors.append(error)
+            raise
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not errors
+    assert all(values == expected * 20 for values in got.values()) and len(got) == 8
+    assert calls() - before == 8 * 20 * 8
+
+
+def test_threads_share_one_compile():
+    f = gt.jit(lambda x: gt.cosh(x) * 1.03125 + gt.sinh(x))
+    x = gt.ones(5) + 0
+    gt.eval(x)
+    before, out = engine.compiles, []
+    threads = [threading.Thread(target=lambda: out.append(float(f(x).sum()))) for _ in range(6)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert len(set(out)) == 1 and len(out) == 6
+    assert engine.compiles == before + 1
