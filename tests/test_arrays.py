@@ -262,7 +262,7 @@ def test_other_protocols():
         (lambda: gt.array([300], dtype=gt.uint8), gt.DtypeError, "300"),
         (lambda: gt.array([1], dtype=gt.int8) + 300, gt.DtypeError, "300"),
         (lambda: gt.array(2**70), gt.DtypeError, "64 bits"),
-        (lambda: gt.ones(2) + [1, 2], gt.ArgumentError, r"gt\.array"),
+        (lambda: gt.add(gt.ones(2), [1, 2]), gt.ArgumentError, r"gt\.array"),
         (lambda: gt.ones(2) + "a", gt.ArgumentError, "str"),
         (lambda: gt.ones(2, device="tpu"), gt.DeviceError, "tpu"),
         (lambda: gt.ones((2, 3)) @ gt.ones((4, 5)), gt.ShapeError, "last size"),
@@ -313,8 +313,9 @@ def test_promotion_of_arrays_is_torchs_whatever_the_shapes(dtype):
 @pytest.mark.parametrize(
     ("dtype", "scalar", "expected"),
     [
-        (gt.bfloat16, 2.0, gt.bfloat16), (gt.float32, 2, gt.float32), (gt.int8, 2, gt.int8), (gt.int32, 2.0, gt.float32),
-        (gt.bool, 2, gt.int64), (gt.bool, 2.0, gt.float32), (gt.int32, True, gt.int32), (gt.float32, np.float64(2), gt.float32),
+        (gt.bfloat16, 2.0, gt.bfloat16), (gt.float32, 2, gt.float32), (gt.int8, 2, gt.int8),
+        (gt.int32, 2.0, gt.float32), (gt.bool, 2, gt.int64), (gt.bool, 2.0, gt.float32), (gt.int32, True, gt.int32),
+        (gt.float32, np.float64(2), gt.float32),
         (gt.int8, np.int64(2), gt.int8),
     ],
 )  # fmt: skip

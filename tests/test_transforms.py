@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
@@ -155,8 +157,8 @@ def test_wrong_calls(call, error, match):
     assert "test_transforms.py:" in str(info.value)
 
 
-ACTIVATIONS = [(gt.tanh, torch.tanh), (gt.relu, torch.relu), (gt.gelu, lambda x: torch.nn.functional.gelu(x, approximate="tanh")),
-               (gt.silu, torch.nn.functional.silu), (gt.softplus, torch.nn.functional.softplus)]  # fmt: skip
+ACTIVATIONS = [(gt.tanh, torch.tanh), (gt.relu, torch.relu), (gt.silu, torch.nn.functional.silu),
+               (gt.gelu, lambda x: torch.nn.functional.gelu(x, approximate="tanh")), (gt.softplus, torch.nn.functional.softplus)]  # fmt: skip
 
 
 @given(
@@ -167,7 +169,7 @@ ACTIVATIONS = [(gt.tanh, torch.tanh), (gt.relu, torch.relu), (gt.gelu, lambda x:
 def test_random_mlps_against_torch(layers, batch, seed):
     rng = np.random.default_rng(seed)
     sizes = [3, *(n for n, _ in layers)]
-    weights = [(rng.normal(size=(m, n)), rng.normal(size=n)) for m, n in zip(sizes[:-1], sizes[1:], strict=True)]
+    weights = [(rng.normal(size=(m, n)), rng.normal(size=n)) for m, n in pairwise(sizes)]
     x = rng.normal(size=(batch, 3))
 
     def loss(ws, x, side):
