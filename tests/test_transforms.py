@@ -157,8 +157,13 @@ def test_wrong_calls(call, error, match):
     assert "test_transforms.py:" in str(info.value)
 
 
-ACTIVATIONS = [(gt.tanh, torch.tanh), (gt.relu, torch.relu), (gt.silu, torch.nn.functional.silu),
-               (gt.gelu, lambda x: torch.nn.functional.gelu(x, approximate="tanh")), (gt.softplus, torch.nn.functional.softplus)]  # fmt: skip
+ACTIVATIONS = [
+    (gt.tanh, torch.tanh),
+    (gt.relu, torch.relu),
+    (gt.silu, torch.nn.functional.silu),
+    (gt.gelu, lambda x: torch.nn.functional.gelu(x, approximate="tanh")),
+    (gt.softplus, torch.nn.functional.softplus),
+]
 
 
 @given(

@@ -208,11 +208,16 @@ def split_index(x: Array, index: Any) -> Split:
         ConcretizationError: a mask without a value.
     """
     items: list[Any] = []
-    axis: int | None = 0
-    for item in index if isinstance(index, tuple) else (index,):
-        plain = _unmask(x, item, axis)
-        axis = None if item is Ellipsis or axis is None else axis + sum(part is not None for part in plain)
-        items.extend(plain)
+    given = [_as_item(item) for item in (index if isinstance(index, tuple) else (index,))]
+    axis = 0
+    for k, item in enumerate(given):
+        if item is Ellipsis:
+            # what follows is counted from the last axis
+            axis = x.ndim - sum(_axes_of(rest) for rest in given[k + 1 :])
+            items.append(item)
+        else:
+            items.extend(_unmask(x, item, axis))
+            axis += _axes_of(item)
     consumed = sum(item is not None and item is not Ellipsis for item in items)
     if consumed > x.ndim or sum(item is Ellipsis for item in items) > 1:
         raise BoundsError(
@@ -221,8 +226,11 @@ def split_index(x: Array, index: Any) -> Split:
     if not any(item is Ellipsis for item in items):
         items.append(Ellipsis)
     where_rest = next(k for k, item in enumerate(items) if item is Ellipsis)
-    items[where_rest : where_rest + 1] = [slice(None)] * (x.ndim - consumed)
     advanced = any(isinstance(item, Array) for item in items)
+    if advanced and consumed == x.ndim and _has_places(items[:where_rest]) and _has_places(items[where_rest + 1 :]):
+        got = "an ellipsis for no axes between two of them"
+        raise ArgumentError(message("index", "index arrays and integers side by side", got, "Leave the ellipsis out."))
+    items[where_rest : where_rest + 1] = [slice(None)] * (x.ndim - consumed)
     bounds: list[tuple[int, int, int]] = []
     flips: list[int] = []
     shape: list[int] = []
@@ -265,14 +273,23 @@ def _resolve(item: slice, size: int) -> tuple[tuple[int, int, int], bool]:
     return (low, high + 1, abs(places.step)), places.step < 0
 
 
-def _unmask(x: Array, item: Any, axis: int | None) -> list[Any]:
-    """Return one index item, which begins at `axis` (None: after an ellipsis), as items without masks and lists."""
+def _has_places(items: list[Any]) -> bool:
+    """Return whether an index array, or an integer that acts as one beside them, is among the items."""
+    return any(item is not None and not isinstance(item, slice) for item in items)
+
+
+def _as_item(item: Any) -> Any:
+    """Return one index item with arrays of any kind as Arrays.
+
+    Raises:
+        ArgumentError, DtypeError: it is no index.
+    """
     if item is None or item is Ellipsis or isinstance(item, slice):
-        return [item]
+        return item
     if isinstance(item, (bool, numpy.bool_)):
         raise ArgumentError(message("index", "an array, slice or integer", repr(item), "Use gt.where or expand_dims."))
     if python_scalar(item) is not None:
-        return [item]
+        return item
     if isinstance(item, list):
         item = numpy.asarray(item) if item else numpy.zeros(0, numpy.int64)
     if not isinstance(item, (Array, numpy.ndarray, torch.Tensor)):
@@ -280,16 +297,27 @@ def _unmask(x: Array, item: Any, axis: int | None) -> list[Any]:
             message("index", "integers, slices, None, ... or arrays", type(item).__name__, "Convert it with gt.array.")
         )
     array = lift("index", item)
-    if array.aval.dtype is torch.bool:
-        host = materialize(array, "mask").cpu().numpy()
-        if host.ndim == 0:
-            raise ArgumentError(message("index", "a mask with a dimension", "a 0-d one", "Use gt.where."))
-        covered = x.shape[axis : axis + host.ndim] if axis is not None else x.shape[x.ndim - host.ndim :]
-        if host.shape != covered:
-            got = f"{array.aval!r} for {x.aval!r}"
-            raise ShapeError(message("index", "a mask with the shape of the axes it covers", got, "Check its shape."))
-        return [constant_array(p, x.aval.device) for p in numpy.nonzero(host)]
-    return [as_index(array)]
+    return array if array.aval.dtype is torch.bool else as_index(array)
+
+
+def _axes_of(item: Any) -> int:
+    """Return the number of axes that an index item stands for."""
+    if isinstance(item, Array) and item.aval.dtype is torch.bool:
+        return item.ndim
+    return 0 if item is None else 1
+
+
+def _unmask(x: Array, item: Any, axis: int) -> list[Any]:
+    """Return one index item, which begins at `axis`, without masks: a mask is the places where it holds."""
+    if not isinstance(item, Array) or item.aval.dtype is not torch.bool:
+        return [item]
+    if item.ndim == 0:
+        raise ArgumentError(message("index", "a mask with a dimension", "a 0-d one", "Use gt.where."))
+    if item.shape != x.shape[axis : axis + item.ndim] or axis < 0:
+        got = f"{item.aval!r} for {x.aval!r}"
+        raise ShapeError(message("index", "a mask with the shape of the axes it covers", got, "Check its shape."))
+    host = materialize(item, "mask").cpu().numpy()
+    return [constant_array(p, x.aval.device) for p in numpy.nonzero(host)]
 
 
 # -- user functions
