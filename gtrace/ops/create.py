@@ -11,7 +11,8 @@ import torch
 from gtrace.errors import ArgumentError, ShapeError, message
 from gtrace.ir.aval import DTYPES, FLOATS, LONG, SHORT, as_device
 from gtrace.ir.op import Sample, define
-from gtrace.ops.elementwise import add, equal
+from gtrace.ops.elementwise import add
+from gtrace.ops.logic import equal
 from gtrace.ops.parts import stack
 from gtrace.ops.promote import cast
 from gtrace.ops.shape import as_int, as_shape, broadcast_to, expand_dims, full_like_scalar, reshape

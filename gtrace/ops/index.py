@@ -16,7 +16,8 @@ import torch
 from gtrace.errors import ArgumentError, BoundsError, DtypeError, ShapeError, message
 from gtrace.ir.op import BadSample, Sample, define
 from gtrace.ops.elementwise import add as _add
-from gtrace.ops.elementwise import divide, equal, logical_and, maximum, minimum, multiply, where
+from gtrace.ops.elementwise import divide, maximum, minimum, multiply
+from gtrace.ops.logic import equal, logical_and, where
 from gtrace.ops.parts import Bounds, flip_op, slice_bounds, slice_update
 from gtrace.ops.promote import cast, promote
 from gtrace.ops.samples import rng, uniform

@@ -6,7 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from gtrace.errors import ArgumentError, message
-from gtrace.ops import create, elementwise, index, linalg, reduce, shape
+from gtrace.ops import create, elementwise, index, linalg, logic, reduce, shape
 from gtrace.trace.array import Array as _Array
 
 if TYPE_CHECKING:
@@ -45,20 +45,20 @@ class ArrayMethods:
     __rmatmul__ = _swapped(linalg.matmul)
     __neg__ = elementwise.neg
     __abs__ = elementwise.absolute
-    __eq__ = elementwise.equal  # type: ignore[assignment]
-    __ne__ = elementwise.not_equal  # type: ignore[assignment]
-    __lt__ = elementwise.less
-    __le__ = elementwise.less_equal
-    __gt__ = elementwise.greater
-    __ge__ = elementwise.greater_equal
-    __and__ = __rand__ = elementwise.bitwise_and
-    __or__ = __ror__ = elementwise.bitwise_or
-    __xor__ = __rxor__ = elementwise.bitwise_xor
-    __lshift__ = elementwise.bitwise_left_shift
-    __rlshift__ = _swapped(elementwise.bitwise_left_shift)
-    __rshift__ = elementwise.bitwise_right_shift
-    __rrshift__ = _swapped(elementwise.bitwise_right_shift)
-    __invert__ = elementwise.bitwise_invert
+    __eq__ = logic.equal  # type: ignore[assignment]
+    __ne__ = logic.not_equal  # type: ignore[assignment]
+    __lt__ = logic.less
+    __le__ = logic.less_equal
+    __gt__ = logic.greater
+    __ge__ = logic.greater_equal
+    __and__ = __rand__ = logic.bitwise_and
+    __or__ = __ror__ = logic.bitwise_or
+    __xor__ = __rxor__ = logic.bitwise_xor
+    __lshift__ = logic.bitwise_left_shift
+    __rlshift__ = _swapped(logic.bitwise_left_shift)
+    __rshift__ = logic.bitwise_right_shift
+    __rrshift__ = _swapped(logic.bitwise_right_shift)
+    __invert__ = logic.bitwise_invert
     __getitem__ = index.getitem
 
     def __pos__(self: Any) -> Array:

@@ -11,7 +11,8 @@ import torch
 from gtrace.errors import ShapeError, message
 from gtrace.ir.aval import SHORT, Aval
 from gtrace.ir.op import BadSample, Instr, Op, Sample, define
-from gtrace.ops.elementwise import divide, equal, exp, logical_not, multiply, not_equal, sqrt, square, subtract
+from gtrace.ops.elementwise import divide, exp, multiply, sqrt, square, subtract
+from gtrace.ops.logic import equal, logical_not, not_equal
 from gtrace.ops.parts import concat, flip, slice_axis
 from gtrace.ops.promote import cast, promote
 from gtrace.ops.samples import uniform

@@ -1,0 +1,49 @@
+"""Checks that operations share: what a user sees instead of torch's own refusal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy
+import torch
+
+from gtrace.errors import DtypeError, ShapeError, message
+from gtrace.ir.aval import FLOATS, Aval
+
+
+def broadcasts(avals: tuple[Aval, ...], **_: Any) -> None:
+    """Refuse shapes that do not broadcast.
+
+    Raises:
+        ShapeError: with the shapes.
+    """
+    try:
+        numpy.broadcast_shapes(*[a.shape for a in avals])
+    except ValueError:
+        got = " and ".join(map(repr, avals))
+        raise ShapeError(
+            message("broadcast", "shapes that broadcast", got, "Sizes must be equal or 1, counted from the right.")
+        ) from None
+
+
+def integers_only(avals: tuple[Aval, ...], **_: Any) -> None:
+    """Refuse floating operands.
+
+    Raises:
+        DtypeError: with the operands.
+    """
+    if any(a.dtype in FLOATS for a in avals):
+        got = " and ".join(map(repr, avals))
+        raise DtypeError(message("bitwise", "integer or boolean operands", got, "Use x.astype(gt.int64)."))
+
+
+def numbers_only(avals: tuple[Aval, ...], **_: Any) -> None:
+    """Refuse boolean operands, and shapes that do not broadcast.
+
+    Raises:
+        DtypeError, ShapeError: with the operands.
+    """
+    if any(a.dtype is torch.bool for a in avals):
+        got = " and ".join(map(repr, avals))
+        raise DtypeError(message("arithmetic", "numbers, not booleans", got, "Use x.astype(gt.int64), or & | ^ ~."))
+    broadcasts(avals)

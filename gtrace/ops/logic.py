@@ -1,0 +1,123 @@
+"""Comparisons, truth values, bits, and choosing by them: elementwise operations without a derivative, and `where`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy
+import torch
+
+from gtrace.ir.aval import Aval
+from gtrace.ir.op import Sample, define
+from gtrace.ops.checks import broadcasts, integers_only
+from gtrace.ops.promote import binary, promote, unary
+from gtrace.ops.samples import (
+    binary_booleans,
+    binary_floats,
+    binary_integers,
+    both,
+    floats_refused,
+    shapes_differ,
+    unary_floats,
+    unary_integers,
+    uniform,
+)
+from gtrace.trace.array import Array
+from gtrace.trace.bind import bind
+from gtrace.trace.convert import lift
+
+_TRUTH = "the result is a truth value or an integer"
+
+# -- comparisons
+
+_COMPARE: dict[str, Any] = {"check": broadcasts, "nondiff": _TRUTH, "errors": shapes_differ,
+            "samples": both(binary_floats(), binary_integers())}  # fmt: skip
+equal = binary("eq", torch.eq, "Return x == y.", commutative=True, reference=numpy.equal, **_COMPARE)
+not_equal = binary("ne", torch.ne, "Return x != y.", commutative=True, reference=numpy.not_equal, **_COMPARE)
+less = binary("lt", torch.lt, "Return x < y.", reference=numpy.less, **_COMPARE)
+less_equal = binary("le", torch.le, "Return x <= y.", reference=numpy.less_equal, **_COMPARE)
+greater = binary("gt", torch.gt, "Return x > y.", reference=numpy.greater, **_COMPARE)
+greater_equal = binary("ge", torch.ge, "Return x >= y.", reference=numpy.greater_equal, **_COMPARE)
+
+_CLASSIFY: dict[str, Any] = {"floating": False, "nondiff": _TRUTH, "samples": unary_floats()}
+isnan = unary("isnan", torch.isnan, "Return where x is NaN.", reference=numpy.isnan, **_CLASSIFY)
+isfinite = unary("isfinite", torch.isfinite, "Return where x is neither infinite nor NaN.", reference=numpy.isfinite,
+                 **_CLASSIFY)  # fmt: skip
+isinf = unary("isinf", torch.isinf, "Return where x is infinite.", reference=numpy.isinf, **_CLASSIFY)
+signbit = unary("signbit", torch.signbit, "Return where the sign of x is negative, -0.0 included.",
+                reference=numpy.signbit, **_CLASSIFY)  # fmt: skip
+
+# -- bits and truth values
+
+_BITS: dict[str, Any] = {"commutative": True, "nondiff": _TRUTH, "errors": floats_refused()}
+_BIT_SAMPLES = both(binary_integers(), binary_booleans)
+
+
+def _check_bits(avals: tuple[Aval, ...], **_: Any) -> None:
+    integers_only(avals)
+    broadcasts(avals)
+
+
+bitwise_and = binary("bitwise_and", torch.bitwise_and, "Return x & y.", check=_check_bits, samples=_BIT_SAMPLES,
+                     reference=numpy.bitwise_and, **_BITS)  # fmt: skip
+bitwise_or = binary("bitwise_or", torch.bitwise_or, "Return x | y.", check=_check_bits, samples=_BIT_SAMPLES,
+                    reference=numpy.bitwise_or, **_BITS)  # fmt: skip
+bitwise_xor = binary("bitwise_xor", torch.bitwise_xor, "Return x ^ y.", check=_check_bits, samples=_BIT_SAMPLES,
+                     reference=numpy.bitwise_xor, **_BITS)  # fmt: skip
+bitwise_left_shift = binary(
+    "bitwise_left_shift", torch.bitwise_left_shift, "Return x << y.", check=_check_bits, nondiff=_TRUTH,
+    samples=binary_integers(low2=0, high2=5), errors=floats_refused(), reference=numpy.left_shift,
+)  # fmt: skip
+bitwise_right_shift = binary(
+    "bitwise_right_shift", torch.bitwise_right_shift, "Return x >> y.", check=_check_bits, nondiff=_TRUTH,
+    samples=binary_integers(low2=0, high2=5), errors=floats_refused(), reference=numpy.right_shift,
+)  # fmt: skip
+bitwise_invert = unary(
+    "bitwise_not", torch.bitwise_not, "Return ~x.", floating=False, check=integers_only, nondiff=_TRUTH,
+    samples=unary_integers, errors=floats_refused(numpy.ones(3)), reference=numpy.invert,
+)  # fmt: skip
+logical_not = unary("logical_not", torch.logical_not, "Return where x is zero.", floating=False, nondiff=_TRUTH,
+                    samples=both(unary_floats(), unary_integers), reference=numpy.logical_not)  # fmt: skip
+logical_and = binary("logical_and", torch.logical_and, "Return where both x and y are nonzero.", commutative=True,
+                     reference=numpy.logical_and, **_COMPARE)  # fmt: skip
+logical_or = binary("logical_or", torch.logical_or, "Return where x or y is nonzero.", commutative=True,
+                    reference=numpy.logical_or, **_COMPARE)  # fmt: skip
+logical_xor = binary("logical_xor", torch.logical_xor, "Return where exactly one of x and y is nonzero.",
+                     commutative=True, reference=numpy.logical_xor, **_COMPARE)  # fmt: skip
+
+# -- selection
+
+
+def _where_samples() -> list[Sample]:
+    mask = uniform(-1, 1, 3, 4) > 0
+    x, y = uniform(-2, 2, 3, 4, seed=1), uniform(-2, 2, 4, seed=2)
+    return [Sample((mask, x, y)), Sample((mask, x, 0.0)), Sample((mask, 1.0, y)), Sample((mask, 1.0, 0.0))]
+
+
+_where = define(
+    "where",
+    torch.where,
+    arity=3,
+    elementwise=True,
+    check=broadcasts,
+    vjp=lambda ct, needed, c, x, y, out: (None, where(c, ct, 0.0), where(c, 0.0, ct)),
+    samples=_where_samples,
+    reference=numpy.where,
+    user=lambda c, x, y: where(c, x, y),
+)
+
+
+def where(condition: Any, x: Any, y: Any) -> Array:
+    """Return x where `condition` holds and y elsewhere; the three broadcast.
+
+    The gradient of the branch that is not taken is zero, but infinities and NaN in it survive the product with zero in
+    the usual way of reverse mode: guard the operand, as in ``where(x > 0, log(where(x > 0, x, 1)), 0)``.
+
+    >>> import gtrace as gt
+    >>> gt.where(gt.array([True, False]), 1.0, gt.array([5., 6.]))
+    Array([1., 6.], dtype=float32)
+    """
+    mask = lift("where", condition)
+    if mask.aval.dtype is not torch.bool:
+        mask = not_equal(mask, 0)
+    return bind(_where, (mask, *promote("where", x, y)))
