@@ -224,6 +224,17 @@ def test_numpy_protocol():
         np.asarray(x.astype(gt.bfloat16))
 
 
+def test_numpy_functions_and_scalars():
+    x = gt.array([1.0, 4.0])
+    np.testing.assert_array_equal(np.sqrt(x), [1, 2])
+    assert type(np.sqrt(x)) is np.ndarray
+    for out in (np.float32(2) * x, x * np.float32(2), np.float64(2) * x, np.array(2.0, np.float32) * x):
+        assert type(out) is gt.Array and out.dtype is gt.float32 and out.tolist() == [2.0, 8.0]
+    assert (x == None) is False and (x != "text") is True and None not in [x, x]  # noqa: E711
+    with pytest.raises(gt.ConcretizationError, match="numpy"):
+        gt.make_graph(lambda v: np.sqrt(v))(x)
+
+
 def test_other_protocols():
     x = gt.array([[1.0, 2.0], [3.0, 4.0]])
     for twin in (pickle.loads(pickle.dumps(x)), copy.deepcopy(x), copy.copy(x), gt.from_dlpack(torch.from_dlpack(x))):

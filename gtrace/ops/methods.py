@@ -24,6 +24,14 @@ def _swapped(function: Any) -> Any:
     return swapped
 
 
+def _comparing(function: Any) -> Any:
+    def comparing(self: Any, other: Any) -> Any:
+        # as everywhere in Python, an array is different from None and from what else it cannot be compared with
+        return NotImplemented if other is None or isinstance(other, (str, bytes)) else function(self, other)
+
+    return comparing
+
+
 class ArrayMethods:
     """What Array can do besides holding a value. Type checkers see it as a base class of Array."""
 
@@ -45,8 +53,8 @@ class ArrayMethods:
     __rmatmul__ = _swapped(linalg.matmul)
     __neg__ = elementwise.neg
     __abs__ = elementwise.absolute
-    __eq__ = logic.equal  # type: ignore[assignment]
-    __ne__ = logic.not_equal  # type: ignore[assignment]
+    __eq__ = _comparing(logic.equal)  # type: ignore[assignment]
+    __ne__ = _comparing(logic.not_equal)  # type: ignore[assignment]
     __lt__ = logic.less
     __le__ = logic.less_equal
     __gt__ = logic.greater

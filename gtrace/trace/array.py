@@ -42,8 +42,7 @@ class Array(_Methods):
     _buf: torch.Tensor | None
     _code: int  # what a pending list says of it as an input; -1: not known yet
 
-    # NumPy must leave ndarray + Array to Array.__radd__
-    __array_ufunc__ = None
+    # NumPy leaves ndarray + Array to Array.__radd__; its functions take an Array as they take any __array__
     __array_priority__ = 1000
 
     def __init__(self, *_: Any) -> None:
