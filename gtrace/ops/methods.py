@@ -53,8 +53,8 @@ class ArrayMethods:
     __rmatmul__ = _swapped(linalg.matmul)
     __neg__ = elementwise.neg
     __abs__ = elementwise.absolute
-    __eq__ = _comparing(logic.equal)  # type: ignore[assignment]
-    __ne__ = _comparing(logic.not_equal)  # type: ignore[assignment]
+    __eq__ = _comparing(logic.equal)
+    __ne__ = _comparing(logic.not_equal)
     __lt__ = logic.less
     __le__ = logic.less_equal
     __gt__ = logic.greater
