@@ -48,7 +48,9 @@ def roll(x: Any, shift: Any, axis: Any = None) -> Array:
     if axis is None:
         return reshape(roll(ravel(x), shift, 0), x.shape)
     axes = tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)
-    shifts = tuple(shift) if isinstance(shift, (tuple, list)) else (shift,) * len(axes)
+    shifts = tuple(shift) if isinstance(shift, (tuple, list)) else (shift,)
+    count = max(len(axes), len(shifts))
+    axes, shifts = (axes * count if len(axes) == 1 else axes), (shifts * count if len(shifts) == 1 else shifts)
     if len(shifts) != len(axes):
         raise ShapeError(
             message("roll", "as many shifts as axes", f"{shifts} and {axes}", "Pass one shift for each axis.")
@@ -121,6 +123,9 @@ def pad(x: Any, pad_width: Any, mode: str = "constant", constant_values: Any = 0
         return bind(_pad, (x, value), (pairs,))
     for axis, (before, after) in enumerate(pairs):
         if before or after:
+            if not x.shape[axis]:
+                fix = 'Only mode "constant" can extend it.'
+                raise ShapeError(message("pad", f"elements to pad by {mode!r}", f"none on axis {axis}", fix))
             places = numpy.pad(numpy.arange(x.shape[axis]), (before, after), mode=mode)  # type: ignore[call-overload]
             x = take_constant(x, places, axis)
     return x
@@ -203,10 +208,22 @@ _triu = define(
 
 
 def tril(x: Any, k: int = 0) -> Array:
-    """Return x with zeros above diagonal `k` of its last two axes."""
+    """Return x with zeros above diagonal `k` of its last two axes.
+
+    >>> import gtrace as gt
+    >>> gt.tril(gt.ones((2, 2)))
+    Array([[1., 0.],
+           [1., 1.]], dtype=float32)
+    """
     return bind(_tril, (lift("tril", x),), (as_int("tril", "k", k),))
 
 
 def triu(x: Any, k: int = 0) -> Array:
-    """Return x with zeros below diagonal `k` of its last two axes."""
+    """Return x with zeros below diagonal `k` of its last two axes.
+
+    >>> import gtrace as gt
+    >>> gt.triu(gt.ones((2, 2)))
+    Array([[1., 1.],
+           [0., 1.]], dtype=float32)
+    """
     return bind(_triu, (lift("triu", x),), (as_int("triu", "k", k),))

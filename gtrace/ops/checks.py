@@ -37,13 +37,22 @@ def integers_only(avals: tuple[Aval, ...], **_: Any) -> None:
         raise DtypeError(message("bitwise", "integer or boolean operands", got, "Use x.astype(gt.int64)."))
 
 
+def no_booleans(avals: tuple[Aval, ...], **_: Any) -> None:
+    """Refuse boolean operands.
+
+    Raises:
+        DtypeError: with the operands.
+    """
+    if any(a.dtype is torch.bool for a in avals):
+        got = " and ".join(map(repr, avals))
+        raise DtypeError(message("arithmetic", "numbers, not booleans", got, "Use x.astype(gt.int64), or & | ^ ~."))
+
+
 def numbers_only(avals: tuple[Aval, ...], **_: Any) -> None:
     """Refuse boolean operands, and shapes that do not broadcast.
 
     Raises:
         DtypeError, ShapeError: with the operands.
     """
-    if any(a.dtype is torch.bool for a in avals):
-        got = " and ".join(map(repr, avals))
-        raise DtypeError(message("arithmetic", "numbers, not booleans", got, "Use x.astype(gt.int64), or & | ^ ~."))
+    no_booleans(avals)
     broadcasts(avals)

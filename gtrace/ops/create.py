@@ -8,14 +8,22 @@ from typing import Any
 import numpy
 import torch
 
-from gtrace.errors import ArgumentError, ShapeError, message
+from gtrace.errors import ArgumentError, DtypeError, ShapeError, message
 from gtrace.ir.aval import DTYPES, FLOATS, LONG, SHORT, as_device
 from gtrace.ir.op import Sample, define
 from gtrace.ops.elementwise import add
 from gtrace.ops.logic import equal
 from gtrace.ops.parts import stack
 from gtrace.ops.promote import cast
-from gtrace.ops.shape import as_int, as_shape, broadcast_to, expand_dims, full_like_scalar, reshape
+from gtrace.ops.shape import (
+    as_int,
+    as_shape,
+    broadcast_to,
+    expand_dims,
+    full_like_scalar,
+    normalize_axis,
+    reshape,
+)
 from gtrace.trace.array import Array, materialize, wrap
 from gtrace.trace.bind import bind
 from gtrace.trace.convert import (
@@ -72,11 +80,9 @@ def asarray(obj: Any, dtype: Any = None, device: Any = None) -> Array:
     if type(obj) is Array:
         out = obj
     elif isinstance(obj, torch.Tensor):
-        out = from_torch(obj)
+        out = _fitting(from_torch(obj), target)
     elif isinstance(obj, numpy.ndarray):
-        if target is not None:
-            check_cast(obj, target)
-        out = from_numpy(obj)
+        out = _fitting(from_numpy(obj), target)
     elif python_scalar(obj) is not None or (isinstance(obj, (list, tuple, range)) and not _holds_arrays(obj)):
         scalar = python_scalar(obj)
         default = None if isinstance(obj, (list, tuple, range)) else DEFAULT[type(scalar)]
@@ -84,11 +90,11 @@ def asarray(obj: Any, dtype: Any = None, device: Any = None) -> Array:
             default = as_dtype(obj.dtype)
         return wrap(to_tensor(obj, target or default, place or as_device(None)))
     elif isinstance(obj, (list, tuple)):
-        out = stack([asarray(x) for x in obj])
+        out = stack([asarray(x, target) for x in obj])
     elif hasattr(obj, "__dlpack__"):
-        out = from_dlpack(obj)
+        out = _fitting(from_dlpack(obj), target)
     elif hasattr(obj, "__array__"):
-        out = from_numpy(numpy.asarray(obj))
+        out = _fitting(from_numpy(numpy.asarray(obj)), target)
     else:
         raise ArgumentError(
             message(
@@ -98,6 +104,21 @@ def asarray(obj: Any, dtype: Any = None, device: Any = None) -> Array:
     if target is not None:
         out = cast(out, target)
     return out if place is None else to_device(out, place)
+
+
+def _fitting(x: Array, target: torch.dtype | None) -> Array:
+    """Return x, which has a value, after checking that `target`, if it is an integer dtype, can hold that.
+
+    Raises:
+        DtypeError: NaN, infinities, or integers out of range.
+    """
+    if target is not None and target not in FLOATS and x.dtype is not torch.bool:
+        tensor = materialize(x, "cast")
+        if tensor.numel():
+            # the extrema show NaN too; bfloat16 has no NumPy dtype
+            low, high = torch.aminmax(tensor)
+            check_cast(numpy.array([low.item(), high.item()]), target)
+    return x
 
 
 def _holds_arrays(obj: Any) -> bool:
@@ -168,33 +189,63 @@ def zeros(shape: Any, dtype: Any = None, device: Any = None) -> Array:
 
 
 def ones(shape: Any, dtype: Any = None, device: Any = None) -> Array:
-    """Return an array of ones, float32 by default."""
+    """Return an array of ones, float32 by default.
+
+    >>> import gtrace as gt
+    >>> gt.ones(2, dtype=gt.int32)
+    Array([1, 1], dtype=int32)
+    """
     return full(shape, 1, dtype or torch.float32, device)
 
 
 def empty(shape: Any, dtype: Any = None, device: Any = None) -> Array:
-    """Return an array whose values nobody should rely on (they are zeros: results never depend on stray memory)."""
+    """Return an array whose values nobody should rely on (they are zeros: results never depend on stray memory).
+
+    >>> import gtrace as gt
+    >>> gt.empty((2, 3)).shape
+    (2, 3)
+    """
     return zeros(shape, dtype, device)
 
 
 def full_like(x: Any, fill_value: Any, dtype: Any = None) -> Array:
-    """Return an array of one value with the shape, and unless given the dtype, of x."""
+    """Return an array of one value with the shape, and unless given the dtype, of x.
+
+    >>> import gtrace as gt
+    >>> gt.full_like(gt.zeros(2), 7)
+    Array([7., 7.], dtype=float32)
+    """
     x = lift("full_like", x)
     return full(x.shape, fill_value, dtype or x.dtype, x.device)
 
 
 def zeros_like(x: Any, dtype: Any = None) -> Array:
-    """Return zeros with the shape, and unless given the dtype, of x."""
+    """Return zeros with the shape, and unless given the dtype, of x.
+
+    >>> import gtrace as gt
+    >>> gt.zeros_like(gt.ones(2))
+    Array([0., 0.], dtype=float32)
+    """
     return full_like(x, 0, dtype)
 
 
 def ones_like(x: Any, dtype: Any = None) -> Array:
-    """Return ones with the shape, and unless given the dtype, of x."""
+    """Return ones with the shape, and unless given the dtype, of x.
+
+    >>> import gtrace as gt
+    >>> gt.ones_like(gt.zeros(2))
+    Array([1., 1.], dtype=float32)
+    """
     return full_like(x, 1, dtype)
 
 
 def empty_like(x: Any, dtype: Any = None) -> Array:
-    """Return an array with the shape, and unless given the dtype, of x, whose values nobody should rely on."""
+    """Return an array with the shape, and unless given the dtype, of x, whose values nobody should rely on.
+
+    >>> import gtrace as gt
+    >>> gt.empty_like(gt.ones((2, 3))).shape
+    (2, 3)
+    """
     return full_like(x, 0, dtype)
 
 
@@ -229,8 +280,14 @@ def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None, devic
     kind = torch.float32 if any(isinstance(v, float) for v in values) else torch.int64
     if dtype is not None:
         kind = as_dtype(dtype)
-    if (values[1] - values[0]) / values[2] <= 0:
+    count = math.ceil((values[1] - values[0]) / values[2])
+    if count <= 0:
         values[1] = values[0]
+    elif kind not in FLOATS:
+        if any(isinstance(v, float) and not v.is_integer() for v in values):
+            raise DtypeError(message("arange", f"integers for {LONG[kind]}", str(values), "Use a float dtype."))
+        values = [int(v) for v in values]
+        check_cast(numpy.array([values[0], values[0] + (count - 1) * values[2]], dtype=object), kind)
     return bind(_arange, (), (*values, SHORT[kind], str(as_device(device))))
 
 
@@ -282,8 +339,10 @@ def eye(n_rows: int, n_cols: int | None = None, k: int = 0, dtype: Any = None, d
     Array([[1., 0.],
            [0., 1.]], dtype=float32)
     """
-    rows = expand_dims(arange(as_int("eye", "n_rows", n_rows), device=device), 1)
-    columns = arange(as_int("eye", "n_cols", n_rows if n_cols is None else n_cols), device=device)
+    sizes = as_shape("eye", (n_rows, n_rows if n_cols is None else n_cols))
+    if min(sizes) < 0:
+        raise ShapeError(message("eye", "sizes >= 0", str(sizes), "Pass non-negative integers."))
+    rows, columns = expand_dims(arange(sizes[0], device=device), 1), arange(sizes[1], device=device)
     return cast(equal(add(rows, as_int("eye", "k", k)), columns), torch.float32 if dtype is None else as_dtype(dtype))
 
 
@@ -300,6 +359,6 @@ def one_hot(x: Any, num_classes: int, dtype: Any = None, axis: int = -1) -> Arra
         raise ArgumentError(message("one_hot", "integers", f"{LONG[x.dtype]}", "Use x.astype(gt.int64)."))
     classes = arange(as_int("one_hot", "num_classes", num_classes), device=x.device)
     ndim = x.ndim + 1
-    place = axis % ndim
+    place = normalize_axis("one_hot", axis, ndim)
     spread = reshape(classes, tuple(-1 if k == place else 1 for k in range(ndim)))
     return cast(equal(expand_dims(x, place), spread), torch.float32 if dtype is None else as_dtype(dtype))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import builtins
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy
@@ -10,7 +12,7 @@ import torch
 
 from gtrace.errors import DtypeError, message
 from gtrace.ir.op import Sample, define
-from gtrace.ops.checks import broadcasts
+from gtrace.ops.checks import broadcasts, numbers_only
 from gtrace.ops.logic import equal, greater, less, where
 from gtrace.ops.promote import binary, cast, promote, unary
 from gtrace.ops.samples import (
@@ -21,6 +23,7 @@ from gtrace.ops.samples import (
     unary_floats,
     uniform,
 )
+from gtrace.ops.shape import as_int, constant
 from gtrace.trace.array import Array
 from gtrace.trace.bind import bind, emit
 from gtrace.trace.convert import lift, python_scalar
@@ -30,63 +33,62 @@ _STEP = "piecewise constant: the derivative is zero wherever it exists"
 
 # -- arithmetic
 
-neg = unary("neg", torch.neg, "Return -x.", floating=False, partials=(lambda x, out: -1,), samples=unary_floats(),
-            reference=numpy.negative)  # fmt: skip
+neg = unary(
+    "neg", torch.neg, "Return -x.", "gt.negative(gt.array([1., -2.])) => Array([-1.,  2.], dtype=float32)",
+    floating=False, check=numbers_only, partials=(lambda x, out: -1,), samples=unary_floats(), reference=numpy.negative,
+)  # fmt: skip
 add = binary(
-    "add",
-    torch.add,
-    """Return x + y.
-
-    >>> import gtrace as gt
-    >>> gt.add(gt.array([1., 2.]), 1)
-    Array([2., 3.], dtype=float32)
-    """,
-    commutative=True,
-    check=broadcasts,
-    partials=(lambda x, y, out: 1, lambda x, y, out: 1),
-    samples=both(binary_floats(), binary_integers()),
-    errors=shapes_differ,
-    reference=numpy.add,
-)
+    "add", torch.add, "Return x + y.", "gt.add(gt.array([1., 2.]), 1) => Array([2., 3.], dtype=float32)",
+    commutative=True, check=broadcasts, partials=(lambda x, y, out: 1, lambda x, y, out: 1),
+    samples=both(binary_floats(), binary_integers()), errors=shapes_differ, reference=numpy.add,
+)  # fmt: skip
 subtract = binary(
-    "sub", torch.sub, "Return x - y.", check=broadcasts, partials=(lambda x, y, out: 1, lambda x, y, out: -1),
+    "sub", torch.sub, "Return x - y.", "gt.subtract(gt.array([1., 2.]), 1) => Array([0., 1.], dtype=float32)",
+    check=numbers_only, partials=(lambda x, y, out: 1, lambda x, y, out: -1),
     samples=both(binary_floats(), binary_integers()), errors=shapes_differ, reference=numpy.subtract,
 )  # fmt: skip
 multiply = binary(
-    "mul", torch.mul, "Return x * y.", commutative=True, check=broadcasts,
-    partials=(lambda x, y, out: y, lambda x, y, out: x),
+    "mul", torch.mul, "Return x * y.", "gt.multiply(gt.array([1., 2.]), 3) => Array([3., 6.], dtype=float32)",
+    commutative=True, check=broadcasts, partials=(lambda x, y, out: y, lambda x, y, out: x),
     samples=both(binary_floats(), binary_integers()), errors=shapes_differ, reference=numpy.multiply,
 )  # fmt: skip
 divide = binary(
-    "div", torch.div, "Return x / y, floating for any dtype.", floating=True, check=broadcasts,
-    partials=(lambda x, y, out: reciprocal(y), lambda x, y, out: neg(divide(out, y))),
+    "div", torch.div, "Return x / y, floating for any dtype.",
+    "gt.divide(gt.array([1, 3]), 2) => Array([0.5, 1.5], dtype=float32)",
+    floating=True, check=broadcasts, partials=(lambda x, y, out: reciprocal(y), lambda x, y, out: neg(divide(out, y))),
     samples=both(binary_floats(low2=0.5), binary_integers(low2=1)), errors=shapes_differ,
 )  # fmt: skip
 floor_divide = binary(
     "floor_divide", torch.floor_divide, "Return the floor of x / y. Integers divided by zero raise when run.",
-    check=broadcasts, nondiff=_STEP, samples=both(binary_floats(low2=0.5), binary_integers(low2=1)),
+    "gt.floor_divide(gt.array([7, -7]), 2) => Array([ 3, -4], dtype=int64)",
+    check=numbers_only, nondiff=_STEP, samples=both(binary_floats(low2=0.5), binary_integers(low2=1)),
     errors=shapes_differ, reference=numpy.floor_divide,
 )  # fmt: skip
 remainder = binary(
-    "remainder", torch.remainder, "Return x - floor(x / y) * y, with the sign of y.", check=broadcasts,
-    partials=(lambda x, y, out: 1, lambda x, y, out: neg(floor_divide(x, y))),
+    "remainder", torch.remainder, "Return x - floor(x / y) * y, with the sign of y.",
+    "gt.remainder(gt.array([7, -7]), 4) => Array([3, 1], dtype=int64)",
+    check=numbers_only, partials=(lambda x, y, out: 1, lambda x, y, out: neg(floor_divide(x, y))),
     samples=both(binary_floats(low2=0.5), binary_integers(low2=1)), errors=shapes_differ, reference=numpy.remainder,
 )  # fmt: skip
 maximum = binary(
-    "maximum", torch.maximum, "Return the larger of x and y; NaN if either is NaN.", commutative=True,
-    check=broadcasts, partials=(lambda x, y, out: _wins(x, y, greater), lambda x, y, out: _wins(y, x, greater)),
+    "maximum", torch.maximum, "Return the larger of x and y; NaN if either is NaN.",
+    "gt.maximum(gt.array([1., 5.]), 3) => Array([3., 5.], dtype=float32)",
+    commutative=True, check=broadcasts,
+    partials=(lambda x, y, out: _wins(x, y, out, greater), lambda x, y, out: _wins(y, x, out, greater)),
     samples=both(binary_floats(), binary_integers()), errors=shapes_differ, reference=numpy.maximum,
 )  # fmt: skip
 minimum = binary(
-    "minimum", torch.minimum, "Return the smaller of x and y; NaN if either is NaN.", commutative=True,
-    check=broadcasts, partials=(lambda x, y, out: _wins(x, y, less), lambda x, y, out: _wins(y, x, less)),
+    "minimum", torch.minimum, "Return the smaller of x and y; NaN if either is NaN.",
+    "gt.minimum(gt.array([1., 5.]), 3) => Array([1., 3.], dtype=float32)",
+    commutative=True, check=broadcasts,
+    partials=(lambda x, y, out: _wins(x, y, out, less), lambda x, y, out: _wins(y, x, out, less)),
     samples=both(binary_floats(), binary_integers()), errors=shapes_differ, reference=numpy.minimum,
 )  # fmt: skip
 
 
-def _wins(x: Any, y: Any, beats: Any) -> Array:
+def _wins(x: Any, y: Any, out: Array, beats: Callable[[Any, Any], Array]) -> Array:
     """The share of the derivative that goes to `x`: all, none, or half of it at a tie."""
-    return where(beats(x, y), 1.0, where(equal(x, y), 0.5, 0.0))
+    return add(cast(beats(x, y), out.dtype), multiply(cast(equal(x, y), out.dtype), 0.5))
 
 
 def _integer_power(x: torch.Tensor, y: int) -> torch.Tensor:
@@ -102,24 +104,31 @@ _integer_pow = define(
     _integer_power,
     params=("y",),
     elementwise=True,
-    partials=(lambda x, out, y: multiply(power(x, y - 1), float(y)) if y else multiply(x, 0.0),),
+    partials=(lambda x, out, y: multiply(power(x, y - 1), float(y)) if y else constant(0.0, x.aval),),
     samples=_integer_power_samples,
     user=lambda x, y: power(x, y),
 )
 _pow = binary(
-    "pow",
-    torch.pow,
-    "Return x ** y for arrays x and y.",
-    check=broadcasts,
-    partials=(
-        lambda x, y, out: multiply(y, _pow(x, subtract(y, 1.0))),
-        # d/dy x**y = x**y log x, and 0 where x is 0, as the limit from the right for y > 0
-        lambda x, y, out: multiply(out, where(equal(x, 0.0), 0.0, log(where(equal(x, 0.0), 1.0, x)))),
-    ),
-    samples=binary_floats(low=0.5),
-    errors=shapes_differ,
-    reference=numpy.power,
-)
+    "pow", torch.pow, "Return x ** y for arrays x and y.",
+    "gt.power(gt.array([2., 3.]), gt.array([3., 2.])) => Array([8., 9.], dtype=float32)",
+    check=numbers_only, partials=(lambda x, y, out: _base_partial(x, y), lambda x, y, out: _exponent_partial(x, out)),
+    samples=binary_floats(low=0.5), errors=shapes_differ, reference=numpy.power,
+)  # fmt: skip
+
+
+def _base_partial(x: Array, y: Any) -> Array:
+    # at y = 0 the power is constant: 0 * x ** -1 would be NaN where x is 0
+    if type(y) is not Array:
+        return multiply(_pow(x, y - 1.0), y) if y else constant(0.0, x.aval)
+    return multiply(y, _pow(x, where(equal(y, 0.0), 1.0, subtract(y, 1.0))))
+
+
+def _exponent_partial(x: Any, out: Array) -> Array:
+    # x**y log x, and 0 where x is 0, as the limit from the right for y > 0
+    if type(x) is not Array:
+        return multiply(out, math.log(x) if x > 0 else 0.0 if x == 0 else math.nan)
+    zero = equal(x, 0.0)
+    return multiply(out, where(zero, 0.0, log(where(zero, 1.0, x))))
 
 
 def power(x: Any, y: Any) -> Array:
@@ -146,99 +155,173 @@ def power(x: Any, y: Any) -> Array:
 
 # -- rounding and signs
 
-absolute = unary("abs", torch.abs, "Return |x|.", floating=False, partials=(lambda x, out: sign(x),),
-                 samples=unary_floats(), reference=numpy.abs)  # fmt: skip
-sign = unary("sign", torch.sign, "Return -1, 0 or 1 by the sign of x.", floating=False, nondiff=_STEP,
-             samples=unary_floats(), reference=numpy.sign)  # fmt: skip
-floor = unary("floor", torch.floor, "Return the largest integer <= x.", floating=False, nondiff=_STEP,
-              samples=unary_floats(), reference=numpy.floor)  # fmt: skip
-ceil = unary("ceil", torch.ceil, "Return the smallest integer >= x.", floating=False, nondiff=_STEP,
-             samples=unary_floats(), reference=numpy.ceil)  # fmt: skip
-trunc = unary("trunc", torch.trunc, "Return x without its fraction.", floating=False, nondiff=_STEP,
-              samples=unary_floats(), reference=numpy.trunc)  # fmt: skip
-rint = unary("round", torch.round, "Return the nearest integer, halves to even.", floating=False, nondiff=_STEP,
-             samples=unary_floats(), reference=numpy.round)  # fmt: skip
+
+def _sign(x: torch.Tensor) -> torch.Tensor:
+    # torch's sign of NaN is 0
+    return torch.where(torch.isnan(x), x, torch.sign(x)) if x.is_floating_point() else torch.sign(x)
+
+
+absolute = unary(
+    "abs", torch.abs, "Return |x|.", "gt.abs(gt.array([-1.5, 2.])) => Array([1.5, 2. ], dtype=float32)",
+    floating=False, check=numbers_only, partials=(lambda x, out: sign(x),), samples=unary_floats(), reference=numpy.abs,
+)  # fmt: skip
+sign = unary(
+    "sign", _sign, "Return -1, 0 or 1 by the sign of x; NaN for NaN.",
+    "gt.sign(gt.array([-2., 0., 3.])) => Array([-1.,  0.,  1.], dtype=float32)",
+    floating=False, check=numbers_only, nondiff=_STEP, samples=unary_floats(), reference=numpy.sign,
+)  # fmt: skip
+floor = unary(
+    "floor", torch.floor, "Return the largest integer <= x.",
+    "gt.floor(gt.array([1.5, -1.5])) => Array([ 1., -2.], dtype=float32)",
+    floating=False, check=numbers_only, nondiff=_STEP, samples=unary_floats(), reference=numpy.floor,
+)  # fmt: skip
+ceil = unary(
+    "ceil", torch.ceil, "Return the smallest integer >= x.",
+    "gt.ceil(gt.array([1.5, -1.5])) => Array([ 2., -1.], dtype=float32)",
+    floating=False, check=numbers_only, nondiff=_STEP, samples=unary_floats(), reference=numpy.ceil,
+)  # fmt: skip
+trunc = unary(
+    "trunc", torch.trunc, "Return x without its fraction.",
+    "gt.trunc(gt.array([1.5, -1.5])) => Array([ 1., -1.], dtype=float32)",
+    floating=False, check=numbers_only, nondiff=_STEP, samples=unary_floats(), reference=numpy.trunc,
+)  # fmt: skip
+rint = unary(
+    "round", torch.round, "Return the nearest integer, halves to even.",
+    "gt.round(gt.array([0.5, 1.5, 2.4])) => Array([0., 2., 2.], dtype=float32)",
+    floating=False, check=numbers_only, nondiff=_STEP, samples=unary_floats(), reference=numpy.round,
+)  # fmt: skip
 
 # -- exponentials and logarithms
 
-exp = unary("exp", torch.exp, "Return e ** x.", partials=(lambda x, out: out,), samples=unary_floats(),
-            reference=numpy.exp)  # fmt: skip
-expm1 = unary("expm1", torch.expm1, "Return e ** x - 1, exact for small x.", partials=(lambda x, out: add(out, 1.0),),
-              samples=unary_floats(), reference=numpy.expm1)  # fmt: skip
-log = unary("log", torch.log, "Return the natural logarithm.", partials=(lambda x, out: reciprocal(x),),
-            samples=unary_floats(0.5, 3.0), reference=numpy.log)  # fmt: skip
-log1p = unary("log1p", torch.log1p, "Return log(1 + x), exact for small x.",
-              partials=(lambda x, out: reciprocal(add(x, 1.0)),), samples=unary_floats(-0.5, 3.0),
-              reference=numpy.log1p)  # fmt: skip
-log2 = unary("log2", torch.log2, "Return the logarithm to base 2.",
-             partials=(lambda x, out: divide(1.0 / math.log(2.0), x),), samples=unary_floats(0.5, 3.0),
-             reference=numpy.log2)  # fmt: skip
-log10 = unary("log10", torch.log10, "Return the logarithm to base 10.",
-              partials=(lambda x, out: divide(1.0 / math.log(10.0), x),), samples=unary_floats(0.5, 3.0),
-              reference=numpy.log10)  # fmt: skip
-sqrt = unary("sqrt", torch.sqrt, "Return the square root.", partials=(lambda x, out: divide(0.5, out),),
-             samples=unary_floats(0.5, 3.0), reference=numpy.sqrt)  # fmt: skip
-rsqrt = unary("rsqrt", torch.rsqrt, "Return 1 / sqrt(x).", partials=(lambda x, out: multiply(divide(out, x), -0.5),),
-              samples=unary_floats(0.5, 3.0))  # fmt: skip
-reciprocal = unary("reciprocal", torch.reciprocal, "Return 1 / x.", partials=(lambda x, out: neg(multiply(out, out)),),
-                   samples=unary_floats(0.5, 3.0), reference=numpy.reciprocal)  # fmt: skip
-square = unary("square", torch.square, "Return x * x.", floating=False, partials=(lambda x, out: multiply(x, 2.0),),
-               samples=unary_floats(), reference=numpy.square)  # fmt: skip
+exp = unary(
+    "exp", torch.exp, "Return e ** x.", "round(float(gt.exp(0.5)), 4) => 1.6487",
+    partials=(lambda x, out: out,), samples=unary_floats(), reference=numpy.exp,
+)  # fmt: skip
+expm1 = unary(
+    "expm1", torch.expm1, "Return e ** x - 1, exact for small x.", "round(float(gt.expm1(0.5)), 4) => 0.6487",
+    partials=(lambda x, out: add(out, 1.0),), samples=unary_floats(), reference=numpy.expm1,
+)  # fmt: skip
+log = unary(
+    "log", torch.log, "Return the natural logarithm.", "round(float(gt.log(0.5)), 4) => -0.6931",
+    partials=(lambda x, out: reciprocal(x),), samples=unary_floats(0.5, 3.0), reference=numpy.log,
+)  # fmt: skip
+log1p = unary(
+    "log1p", torch.log1p, "Return log(1 + x), exact for small x.", "round(float(gt.log1p(0.5)), 4) => 0.4055",
+    partials=(lambda x, out: reciprocal(add(x, 1.0)),), samples=unary_floats(-0.5, 3.0), reference=numpy.log1p,
+)  # fmt: skip
+log2 = unary(
+    "log2", torch.log2, "Return the logarithm to base 2.",
+    "gt.log2(gt.array([1., 8.])) => Array([0., 3.], dtype=float32)",
+    partials=(lambda x, out: divide(1.0 / math.log(2.0), x),), samples=unary_floats(0.5, 3.0), reference=numpy.log2,
+)  # fmt: skip
+log10 = unary(
+    "log10", torch.log10, "Return the logarithm to base 10.",
+    "gt.log10(gt.array([1., 100.])) => Array([0., 2.], dtype=float32)",
+    partials=(lambda x, out: divide(1.0 / math.log(10.0), x),), samples=unary_floats(0.5, 3.0), reference=numpy.log10,
+)  # fmt: skip
+sqrt = unary(
+    "sqrt", torch.sqrt, "Return the square root.", "gt.sqrt(gt.array([4., 9.])) => Array([2., 3.], dtype=float32)",
+    partials=(lambda x, out: divide(0.5, out),), samples=unary_floats(0.5, 3.0), reference=numpy.sqrt,
+)  # fmt: skip
+rsqrt = unary(
+    "rsqrt", torch.rsqrt, "Return 1 / sqrt(x).", "gt.rsqrt(gt.array([1., 4.])) => Array([1. , 0.5], dtype=float32)",
+    partials=(lambda x, out: multiply(divide(out, x), -0.5),), samples=unary_floats(0.5, 3.0),
+)  # fmt: skip
+reciprocal = unary(
+    "reciprocal", torch.reciprocal, "Return 1 / x.",
+    "gt.reciprocal(gt.array([2., 4.])) => Array([0.5 , 0.25], dtype=float32)",
+    partials=(lambda x, out: neg(multiply(out, out)),), samples=unary_floats(0.5, 3.0), reference=numpy.reciprocal,
+)  # fmt: skip
+square = unary(
+    "square", torch.square, "Return x * x.", "gt.square(gt.array([2., -3.])) => Array([4., 9.], dtype=float32)",
+    floating=False, check=numbers_only, partials=(lambda x, out: multiply(x, 2.0),), samples=unary_floats(),
+    reference=numpy.square,
+)  # fmt: skip
 
 # -- trigonometric and hyperbolic
 
-sin = unary("sin", torch.sin, "Return the sine; x in radians.", partials=(lambda x, out: cos(x),),
-            samples=unary_floats(), reference=numpy.sin)  # fmt: skip
-cos = unary("cos", torch.cos, "Return the cosine; x in radians.", partials=(lambda x, out: neg(sin(x)),),
-            samples=unary_floats(), reference=numpy.cos)  # fmt: skip
-tan = unary("tan", torch.tan, "Return the tangent; x in radians.", partials=(lambda x, out: add(square(out), 1.0),),
-            samples=unary_floats(-1.2, 1.2), reference=numpy.tan)  # fmt: skip
-arcsin = unary("asin", torch.asin, "Return the angle in radians whose sine is x.",
-               partials=(lambda x, out: rsqrt(subtract(1.0, square(x))),), samples=unary_floats(-0.8, 0.8),
-               reference=numpy.arcsin)  # fmt: skip
-arccos = unary("acos", torch.acos, "Return the angle in radians whose cosine is x.",
-               partials=(lambda x, out: neg(rsqrt(subtract(1.0, square(x)))),), samples=unary_floats(-0.8, 0.8),
-               reference=numpy.arccos)  # fmt: skip
-arctan = unary("atan", torch.atan, "Return the angle in radians whose tangent is x.",
-               partials=(lambda x, out: reciprocal(add(square(x), 1.0)),), samples=unary_floats(),
-               reference=numpy.arctan)  # fmt: skip
+sin = unary(
+    "sin", torch.sin, "Return the sine; x in radians.", "round(float(gt.sin(0.5)), 4) => 0.4794",
+    partials=(lambda x, out: cos(x),), samples=unary_floats(), reference=numpy.sin,
+)  # fmt: skip
+cos = unary(
+    "cos", torch.cos, "Return the cosine; x in radians.", "round(float(gt.cos(0.5)), 4) => 0.8776",
+    partials=(lambda x, out: neg(sin(x)),), samples=unary_floats(), reference=numpy.cos,
+)  # fmt: skip
+tan = unary(
+    "tan", torch.tan, "Return the tangent; x in radians.", "round(float(gt.tan(0.5)), 4) => 0.5463",
+    partials=(lambda x, out: add(square(out), 1.0),), samples=unary_floats(-1.2, 1.2), reference=numpy.tan,
+)  # fmt: skip
+arcsin = unary(
+    "asin", torch.asin, "Return the angle in radians whose sine is x.", "round(float(gt.arcsin(0.5)), 4) => 0.5236",
+    partials=(lambda x, out: rsqrt(subtract(1.0, square(x))),), samples=unary_floats(-0.8, 0.8), reference=numpy.arcsin,
+)  # fmt: skip
+arccos = unary(
+    "acos", torch.acos, "Return the angle in radians whose cosine is x.", "round(float(gt.arccos(0.5)), 4) => 1.0472",
+    partials=(lambda x, out: neg(rsqrt(subtract(1.0, square(x)))),), samples=unary_floats(-0.8, 0.8),
+    reference=numpy.arccos,
+)  # fmt: skip
+arctan = unary(
+    "atan", torch.atan, "Return the angle in radians whose tangent is x.", "round(float(gt.arctan(0.5)), 4) => 0.4636",
+    partials=(lambda x, out: reciprocal(add(square(x), 1.0)),), samples=unary_floats(), reference=numpy.arctan,
+)  # fmt: skip
 arctan2 = binary(
-    "atan2", torch.atan2, "Return the angle in radians of the point (y, x), called as arctan2(y, x).", floating=True,
-    check=broadcasts,
+    "atan2", torch.atan2, "Return the angle in radians of the point (y, x), called as arctan2(y, x).",
+    "round(float(gt.arctan2(1.0, -1.0)), 4) => 2.3562",
+    floating=True, check=broadcasts,
     partials=(
         lambda y, x, out: divide(x, add(square(x), square(y))),
         lambda y, x, out: neg(divide(y, add(square(x), square(y)))),
     ),
     samples=binary_floats(low=0.5), errors=shapes_differ, reference=numpy.arctan2,
 )  # fmt: skip
-sinh = unary("sinh", torch.sinh, "Return the hyperbolic sine.", partials=(lambda x, out: cosh(x),),
-             samples=unary_floats(), reference=numpy.sinh)  # fmt: skip
-cosh = unary("cosh", torch.cosh, "Return the hyperbolic cosine.", partials=(lambda x, out: sinh(x),),
-             samples=unary_floats(), reference=numpy.cosh)  # fmt: skip
-tanh = unary("tanh", torch.tanh, "Return the hyperbolic tangent.",
-             partials=(lambda x, out: subtract(1.0, square(out)),), samples=unary_floats(),
-             reference=numpy.tanh)  # fmt: skip
-arcsinh = unary("asinh", torch.asinh, "Return the inverse hyperbolic sine.",
-                partials=(lambda x, out: rsqrt(add(square(x), 1.0)),), samples=unary_floats(),
-                reference=numpy.arcsinh)  # fmt: skip
-arccosh = unary("acosh", torch.acosh, "Return the inverse hyperbolic cosine.",
-                partials=(lambda x, out: rsqrt(subtract(square(x), 1.0)),), samples=unary_floats(1.5, 3.0),
-                reference=numpy.arccosh)  # fmt: skip
-arctanh = unary("atanh", torch.atanh, "Return the inverse hyperbolic tangent.",
-                partials=(lambda x, out: reciprocal(subtract(1.0, square(x))),), samples=unary_floats(-0.8, 0.8),
-                reference=numpy.arctanh)  # fmt: skip
+sinh = unary(
+    "sinh", torch.sinh, "Return the hyperbolic sine.", "round(float(gt.sinh(0.5)), 4) => 0.5211",
+    partials=(lambda x, out: cosh(x),), samples=unary_floats(), reference=numpy.sinh,
+)  # fmt: skip
+cosh = unary(
+    "cosh", torch.cosh, "Return the hyperbolic cosine.", "round(float(gt.cosh(0.5)), 4) => 1.1276",
+    partials=(lambda x, out: sinh(x),), samples=unary_floats(), reference=numpy.cosh,
+)  # fmt: skip
+tanh = unary(
+    "tanh", torch.tanh, "Return the hyperbolic tangent.", "round(float(gt.tanh(0.5)), 4) => 0.4621",
+    partials=(lambda x, out: subtract(1.0, square(out)),), samples=unary_floats(), reference=numpy.tanh,
+)  # fmt: skip
+arcsinh = unary(
+    "asinh", torch.asinh, "Return the inverse hyperbolic sine.", "round(float(gt.arcsinh(0.5)), 4) => 0.4812",
+    partials=(lambda x, out: rsqrt(add(square(x), 1.0)),), samples=unary_floats(), reference=numpy.arcsinh,
+)  # fmt: skip
+arccosh = unary(
+    "acosh", torch.acosh, "Return the inverse hyperbolic cosine.", "round(float(gt.arccosh(2.0)), 4) => 1.317",
+    partials=(lambda x, out: rsqrt(subtract(square(x), 1.0)),), samples=unary_floats(1.5, 3.0), reference=numpy.arccosh,
+)  # fmt: skip
+arctanh = unary(
+    "atanh", torch.atanh, "Return the inverse hyperbolic tangent.", "round(float(gt.arctanh(0.5)), 4) => 0.5493",
+    partials=(lambda x, out: reciprocal(subtract(1.0, square(x))),), samples=unary_floats(-0.8, 0.8),
+    reference=numpy.arctanh,
+)  # fmt: skip
 
 # -- activations and special functions
 
-sigmoid = unary("sigmoid", torch.sigmoid, "Return 1 / (1 + exp(-x)).",
-                partials=(lambda x, out: multiply(out, subtract(1.0, out)),), samples=unary_floats())  # fmt: skip
-erf = unary("erf", torch.erf, "Return the error function, 2 / sqrt(pi) times the integral of exp(-t ** 2) to x.",
-            partials=(lambda x, out: multiply(exp(neg(square(x))), 2.0 / math.sqrt(math.pi)),),
-            samples=unary_floats())  # fmt: skip
-relu = unary("relu", torch.relu, "Return max(x, 0); the derivative at 0 is 0.", floating=False,
-             partials=(lambda x, out: cast(greater(x, 0), x.dtype),), samples=unary_floats())  # fmt: skip
-silu = unary("silu", torch.nn.functional.silu, "Return x * sigmoid(x) (Elfwing et al., 2017).",
-             partials=(lambda x, out: _silu_partial(x),), samples=unary_floats())  # fmt: skip
+sigmoid = unary(
+    "sigmoid", torch.sigmoid, "Return 1 / (1 + exp(-x)).", "round(float(gt.sigmoid(0.5)), 4) => 0.6225",
+    partials=(lambda x, out: multiply(out, subtract(1.0, out)),), samples=unary_floats(),
+)  # fmt: skip
+erf = unary(
+    "erf", torch.erf, "Return the error function, 2 / sqrt(pi) times the integral of exp(-t ** 2) to x.",
+    "round(float(gt.erf(0.5)), 4) => 0.5205",
+    partials=(lambda x, out: multiply(exp(neg(square(x))), 2.0 / math.sqrt(math.pi)),), samples=unary_floats(),
+)  # fmt: skip
+relu = unary(
+    "relu", torch.relu, "Return max(x, 0); the derivative at 0 is 0.",
+    "gt.relu(gt.array([-1., 2.])) => Array([0., 2.], dtype=float32)",
+    floating=False, check=numbers_only, partials=(lambda x, out: cast(greater(x, 0), x.dtype),), samples=unary_floats(),
+)  # fmt: skip
+silu = unary(
+    "silu", torch.nn.functional.silu, "Return x * sigmoid(x) (Elfwing et al., 2017).",
+    "round(float(gt.silu(0.5)), 4) => 0.3112",
+    partials=(lambda x, out: _silu_partial(x),), samples=unary_floats(),
+)  # fmt: skip
 
 
 def _silu_partial(x: Array) -> Array:
@@ -248,6 +331,7 @@ def _silu_partial(x: Array) -> Array:
 
 softplus = unary(
     "softplus", lambda x: torch.logaddexp(x, torch.zeros_like(x)), "Return log(1 + exp(x)), without overflow.",
+    "round(float(gt.softplus(0.5)), 4) => 0.9741",
     partials=(lambda x, out: sigmoid(x),), samples=unary_floats(),
 )  # fmt: skip
 
@@ -315,10 +399,14 @@ def round(x: Any, decimals: int = 0) -> Array:  # noqa: A001 - the name of the a
     >>> gt.round(gt.array([0.5, 1.5, 2.345]), 2)
     Array([0.5 , 1.5 , 2.34], dtype=float32)
     """
-    if decimals == 0:
+    x, places = lift("round", x), as_int("round", "decimals", decimals)
+    if places == 0 or (places > 0 and not x.aval.floating):
         return rint(x)
-    scale = 10.0**decimals
-    return divide(rint(multiply(x, scale)), scale)
+    scale = 10.0 ** builtins.abs(places)  # a power of ten above 1 is exact, one below is not
+    if places > 0:
+        return divide(rint(multiply(x, scale)), scale)
+    wide = x if x.aval.floating else cast(x, torch.float64)
+    return cast(multiply(rint(divide(wide, scale)), scale), x.dtype)
 
 
 # -- gradient markers

@@ -17,7 +17,7 @@ from gtrace.errors import ArgumentError, BoundsError, DtypeError, ShapeError, me
 from gtrace.ir.op import BadSample, Sample, define
 from gtrace.ops.elementwise import add as _add
 from gtrace.ops.elementwise import divide, maximum, minimum, multiply
-from gtrace.ops.logic import equal, logical_and, where
+from gtrace.ops.logic import equal, less, logical_and, where
 from gtrace.ops.parts import Bounds, flip_op, slice_bounds, slice_update
 from gtrace.ops.promote import cast, promote
 from gtrace.ops.samples import rng, uniform
@@ -267,6 +267,8 @@ def split_index(x: Array, index: Any) -> Split:
 
 def _resolve(item: slice, size: int) -> tuple[tuple[int, int, int], bool]:
     parts = [p if p is None else as_int("index", "slice bound", p) for p in (item.start, item.stop, item.step)]
+    if parts[2] == 0:
+        raise ShapeError(message("index", "a slice step other than 0", "0", "Use a positive or negative step."))
     places = range(size)[slice(*parts)]
     if not len(places):
         return (0, 0, 1), False
@@ -378,6 +380,7 @@ def take_along_axis(x: Any, indices: Any, axis: int = -1) -> Array:
         sizes[axis] = y.shape[axis]
         return broadcast_to(y, sizes)
 
+    index = where(less(index, 0), _add(index, x.shape[axis]), index)  # torch.gather does not count from the end
     return bind(_gather, (spread(x), spread(index)), (axis,))
 
 

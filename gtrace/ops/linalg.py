@@ -13,12 +13,14 @@ import torch
 from gtrace.errors import ArgumentError, ShapeError, message
 from gtrace.ir.aval import Aval, aval
 from gtrace.ir.op import BadSample, Sample, define
+from gtrace.ops.checks import no_booleans
 from gtrace.ops.elementwise import multiply
 from gtrace.ops.index import constant_array, getitem
 from gtrace.ops.promote import promote_arrays
 from gtrace.ops.reduce import sum as sum_over
 from gtrace.ops.samples import uniform
 from gtrace.ops.shape import (
+    as_int,
     broadcast_to,
     expand_dims,
     matrix_transpose,
@@ -36,6 +38,7 @@ from gtrace.trace.bind import binary_fast, bind
 
 def _check_matmul(avals: tuple[Aval, ...]) -> None:
     x, y = avals
+    no_booleans(avals)
     if not x.shape or not y.shape:
         raise ShapeError(message("matmul", "arrays with a dimension", f"{x!r} and {y!r}", "Use * for scalars."))
     inner = y.shape[-2] if len(y.shape) > 1 else y.shape[0]
@@ -116,7 +119,12 @@ def matmul(x: Any, y: Any) -> Array:
 
 def dot(x: Any, y: Any) -> Array:
     """Return the dot product: of vectors, a number; of matrices, their product; otherwise over the last axis of x
-    and the second-to-last of y, as numpy.dot."""
+    and the second-to-last of y, as numpy.dot.
+
+    >>> import gtrace as gt
+    >>> gt.dot(gt.array([1., 2.]), gt.array([3., 4.]))
+    Array(11., dtype=float32)
+    """
     x, y = promote_arrays("dot", x, y)
     if not x.ndim or not y.ndim:
         return multiply(x, y)
@@ -126,7 +134,12 @@ def dot(x: Any, y: Any) -> Array:
 
 
 def vecdot(x: Any, y: Any, axis: int = -1) -> Array:
-    """Return the sums of products over `axis`; the other axes broadcast."""
+    """Return the sums of products over `axis`; the other axes broadcast.
+
+    >>> import gtrace as gt
+    >>> gt.vecdot(gt.ones((2, 3)), gt.arange(3))
+    Array([3., 3.], dtype=float32)
+    """
     return sum_over(multiply(x, y), axis)
 
 
@@ -156,13 +169,19 @@ def tensordot(x: Any, y: Any, axes: Any = 2) -> Array:
     (2, 4)
     """
     x, y = promote_arrays("tensordot", x, y)
-    if isinstance(axes, int):
-        first, second = tuple(range(x.ndim - axes, x.ndim)), tuple(range(axes))
+    if not isinstance(axes, (tuple, list)):
+        count = as_int("tensordot", "number of axes", axes)
+        if not 0 <= count <= min(x.ndim, y.ndim):
+            got = f"{count} for {x.aval!r} and {y.aval!r}"
+            raise ShapeError(message("tensordot", "a number of axes that both have", got, "Pass fewer."))
+        first, second = tuple(range(x.ndim - count, x.ndim)), tuple(range(count))
     else:
-        first, second = ((a,) if isinstance(a, int) else tuple(a) for a in axes)
+        first, second = (tuple(a) if isinstance(a, (tuple, list)) else (a,) for a in axes)
     first = tuple(normalize_axis("tensordot", a, x.ndim) for a in first)
     second = tuple(normalize_axis("tensordot", a, y.ndim) for a in second)
     sizes = [x.shape[a] for a in first], [y.shape[a] for a in second]
+    if len(set(first)) != len(first) or len(set(second)) != len(second):
+        raise ShapeError(message("tensordot", "each axis once", str(axes), "Remove the repeated axis."))
     if sizes[0] != sizes[1]:
         got = f"{sizes[0]} and {sizes[1]}"
         raise ShapeError(message("tensordot", "paired axes of equal sizes", got, f"x is {x.aval!r}, y is {y.aval!r}."))
@@ -210,7 +229,8 @@ def _einsum_samples() -> list[Sample]:
 
 
 _einsum = define(
-    "einsum", _einsum_impl, params=("equation",), arity=None, vjp=_einsum_vjp, samples=_einsum_samples,
+    "einsum", _einsum_impl, params=("equation",), arity=None, check=no_booleans, vjp=_einsum_vjp,
+    samples=_einsum_samples,
     errors=lambda: [BadSample(("ij,jk->ik", numpy.ones((2, 3)), numpy.ones((4, 5))), {}, ShapeError, r"one size"),
                     BadSample(("ij->iz", numpy.ones((2, 3))), {}, ArgumentError, r"labels of the operands")],
     reference=numpy.einsum, user=lambda *args: einsum(*args),

@@ -32,20 +32,55 @@ _TRUTH = "the result is a truth value or an integer"
 
 _COMPARE: dict[str, Any] = {"check": broadcasts, "nondiff": _TRUTH, "errors": shapes_differ,
             "samples": both(binary_floats(), binary_integers())}  # fmt: skip
-equal = binary("eq", torch.eq, "Return x == y.", commutative=True, reference=numpy.equal, **_COMPARE)
-not_equal = binary("ne", torch.ne, "Return x != y.", commutative=True, reference=numpy.not_equal, **_COMPARE)
-less = binary("lt", torch.lt, "Return x < y.", reference=numpy.less, **_COMPARE)
-less_equal = binary("le", torch.le, "Return x <= y.", reference=numpy.less_equal, **_COMPARE)
-greater = binary("gt", torch.gt, "Return x > y.", reference=numpy.greater, **_COMPARE)
-greater_equal = binary("ge", torch.ge, "Return x >= y.", reference=numpy.greater_equal, **_COMPARE)
+equal = binary(
+    "eq", torch.eq, "Return x == y.", "gt.equal(gt.array([1, 2, 3]), 2) => Array([False,  True, False], dtype=bool)",
+    commutative=True, reference=numpy.equal, **_COMPARE,
+)  # fmt: skip
+not_equal = binary(
+    "ne", torch.ne, "Return x != y.",
+    "gt.not_equal(gt.array([1, 2, 3]), 2) => Array([ True, False,  True], dtype=bool)",
+    commutative=True, reference=numpy.not_equal, **_COMPARE,
+)  # fmt: skip
+less = binary(
+    "lt", torch.lt, "Return x < y.", "gt.less(gt.array([1, 2, 3]), 2) => Array([ True, False, False], dtype=bool)",
+    reference=numpy.less, **_COMPARE,
+)  # fmt: skip
+less_equal = binary(
+    "le", torch.le, "Return x <= y.",
+    "gt.less_equal(gt.array([1, 2, 3]), 2) => Array([ True,  True, False], dtype=bool)",
+    reference=numpy.less_equal, **_COMPARE,
+)  # fmt: skip
+greater = binary(
+    "gt", torch.gt, "Return x > y.", "gt.greater(gt.array([1, 2, 3]), 2) => Array([False, False,  True], dtype=bool)",
+    reference=numpy.greater, **_COMPARE,
+)  # fmt: skip
+greater_equal = binary(
+    "ge", torch.ge, "Return x >= y.",
+    "gt.greater_equal(gt.array([1, 2, 3]), 2) => Array([False,  True,  True], dtype=bool)",
+    reference=numpy.greater_equal, **_COMPARE,
+)  # fmt: skip
 
 _CLASSIFY: dict[str, Any] = {"floating": False, "nondiff": _TRUTH, "samples": unary_floats()}
-isnan = unary("isnan", torch.isnan, "Return where x is NaN.", reference=numpy.isnan, **_CLASSIFY)
-isfinite = unary("isfinite", torch.isfinite, "Return where x is neither infinite nor NaN.", reference=numpy.isfinite,
-                 **_CLASSIFY)  # fmt: skip
-isinf = unary("isinf", torch.isinf, "Return where x is infinite.", reference=numpy.isinf, **_CLASSIFY)
-signbit = unary("signbit", torch.signbit, "Return where the sign of x is negative, -0.0 included.",
-                reference=numpy.signbit, **_CLASSIFY)  # fmt: skip
+isnan = unary(
+    "isnan", torch.isnan, "Return where x is NaN.",
+    "gt.isnan(gt.array([1., float('nan')])) => Array([False,  True], dtype=bool)",
+    reference=numpy.isnan, **_CLASSIFY,
+)  # fmt: skip
+isfinite = unary(
+    "isfinite", torch.isfinite, "Return where x is neither infinite nor NaN.",
+    "gt.isfinite(gt.array([1., float('inf')])) => Array([ True, False], dtype=bool)",
+    reference=numpy.isfinite, **_CLASSIFY,
+)  # fmt: skip
+isinf = unary(
+    "isinf", torch.isinf, "Return where x is infinite.",
+    "gt.isinf(gt.array([1., float('inf')])) => Array([False,  True], dtype=bool)",
+    reference=numpy.isinf, **_CLASSIFY,
+)  # fmt: skip
+signbit = unary(
+    "signbit", torch.signbit, "Return where the sign of x is negative, -0.0 included.",
+    "gt.signbit(gt.array([1., -0.])) => Array([False,  True], dtype=bool)",
+    reference=numpy.signbit, **_CLASSIFY,
+)  # fmt: skip
 
 # -- bits and truth values
 
@@ -58,32 +93,58 @@ def _check_bits(avals: tuple[Aval, ...], **_: Any) -> None:
     broadcasts(avals)
 
 
-bitwise_and = binary("bitwise_and", torch.bitwise_and, "Return x & y.", check=_check_bits, samples=_BIT_SAMPLES,
-                     reference=numpy.bitwise_and, **_BITS)  # fmt: skip
-bitwise_or = binary("bitwise_or", torch.bitwise_or, "Return x | y.", check=_check_bits, samples=_BIT_SAMPLES,
-                    reference=numpy.bitwise_or, **_BITS)  # fmt: skip
-bitwise_xor = binary("bitwise_xor", torch.bitwise_xor, "Return x ^ y.", check=_check_bits, samples=_BIT_SAMPLES,
-                     reference=numpy.bitwise_xor, **_BITS)  # fmt: skip
+bitwise_and = binary(
+    "bitwise_and", torch.bitwise_and, "Return x & y.",
+    "gt.bitwise_and(gt.array([6, 5]), 3) => Array([2, 1], dtype=int64)",
+    check=_check_bits, samples=_BIT_SAMPLES, reference=numpy.bitwise_and, **_BITS,
+)  # fmt: skip
+bitwise_or = binary(
+    "bitwise_or", torch.bitwise_or, "Return x | y.", "gt.bitwise_or(gt.array([6, 5]), 3) => Array([7, 7], dtype=int64)",
+    check=_check_bits, samples=_BIT_SAMPLES, reference=numpy.bitwise_or, **_BITS,
+)  # fmt: skip
+bitwise_xor = binary(
+    "bitwise_xor", torch.bitwise_xor, "Return x ^ y.",
+    "gt.bitwise_xor(gt.array([6, 5]), 3) => Array([5, 6], dtype=int64)",
+    check=_check_bits, samples=_BIT_SAMPLES, reference=numpy.bitwise_xor, **_BITS,
+)  # fmt: skip
 bitwise_left_shift = binary(
-    "bitwise_left_shift", torch.bitwise_left_shift, "Return x << y.", check=_check_bits, nondiff=_TRUTH,
-    samples=binary_integers(low2=0, high2=5), errors=floats_refused(), reference=numpy.left_shift,
+    "bitwise_left_shift", torch.bitwise_left_shift, "Return x << y.",
+    "gt.bitwise_left_shift(gt.array([1, 3]), 2) => Array([ 4, 12], dtype=int64)",
+    check=_check_bits, nondiff=_TRUTH, samples=binary_integers(low2=0, high2=5), errors=floats_refused(),
+    reference=numpy.left_shift,
 )  # fmt: skip
 bitwise_right_shift = binary(
-    "bitwise_right_shift", torch.bitwise_right_shift, "Return x >> y.", check=_check_bits, nondiff=_TRUTH,
-    samples=binary_integers(low2=0, high2=5), errors=floats_refused(), reference=numpy.right_shift,
+    "bitwise_right_shift", torch.bitwise_right_shift, "Return x >> y.",
+    "gt.bitwise_right_shift(gt.array([4, 13]), 2) => Array([1, 3], dtype=int64)",
+    check=_check_bits, nondiff=_TRUTH, samples=binary_integers(low2=0, high2=5), errors=floats_refused(),
+    reference=numpy.right_shift,
 )  # fmt: skip
 bitwise_invert = unary(
-    "bitwise_not", torch.bitwise_not, "Return ~x.", floating=False, check=integers_only, nondiff=_TRUTH,
-    samples=unary_integers, errors=floats_refused(numpy.ones(3)), reference=numpy.invert,
+    "bitwise_not", torch.bitwise_not, "Return ~x.",
+    "gt.bitwise_invert(gt.array([0, 5])) => Array([-1, -6], dtype=int64)",
+    floating=False, check=integers_only, nondiff=_TRUTH, samples=unary_integers, errors=floats_refused(numpy.ones(3)),
+    reference=numpy.invert,
 )  # fmt: skip
-logical_not = unary("logical_not", torch.logical_not, "Return where x is zero.", floating=False, nondiff=_TRUTH,
-                    samples=both(unary_floats(), unary_integers), reference=numpy.logical_not)  # fmt: skip
-logical_and = binary("logical_and", torch.logical_and, "Return where both x and y are nonzero.", commutative=True,
-                     reference=numpy.logical_and, **_COMPARE)  # fmt: skip
-logical_or = binary("logical_or", torch.logical_or, "Return where x or y is nonzero.", commutative=True,
-                    reference=numpy.logical_or, **_COMPARE)  # fmt: skip
-logical_xor = binary("logical_xor", torch.logical_xor, "Return where exactly one of x and y is nonzero.",
-                     commutative=True, reference=numpy.logical_xor, **_COMPARE)  # fmt: skip
+logical_not = unary(
+    "logical_not", torch.logical_not, "Return where x is zero.",
+    "gt.logical_not(gt.array([0., 2.])) => Array([ True, False], dtype=bool)",
+    floating=False, nondiff=_TRUTH, samples=both(unary_floats(), unary_integers), reference=numpy.logical_not,
+)  # fmt: skip
+logical_and = binary(
+    "logical_and", torch.logical_and, "Return where both x and y are nonzero.",
+    "gt.logical_and(gt.array([True, False]), True) => Array([ True, False], dtype=bool)",
+    commutative=True, reference=numpy.logical_and, **_COMPARE,
+)  # fmt: skip
+logical_or = binary(
+    "logical_or", torch.logical_or, "Return where x or y is nonzero.",
+    "gt.logical_or(gt.array([True, False]), False) => Array([ True, False], dtype=bool)",
+    commutative=True, reference=numpy.logical_or, **_COMPARE,
+)  # fmt: skip
+logical_xor = binary(
+    "logical_xor", torch.logical_xor, "Return where exactly one of x and y is nonzero.",
+    "gt.logical_xor(gt.array([True, False]), True) => Array([False,  True], dtype=bool)",
+    commutative=True, reference=numpy.logical_xor, **_COMPARE,
+)  # fmt: skip
 
 # -- selection
 

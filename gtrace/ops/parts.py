@@ -14,7 +14,7 @@ from gtrace.ir.aval import Aval
 from gtrace.ir.op import BadSample, Sample, define
 from gtrace.ops.promote import promote, promote_arrays
 from gtrace.ops.samples import uniform
-from gtrace.ops.shape import constant, expand_dims, normalize_axes, normalize_axis, ravel, squeeze
+from gtrace.ops.shape import as_int, constant, expand_dims, normalize_axes, normalize_axis, ravel, squeeze
 from gtrace.trace.array import Array
 from gtrace.trace.bind import bind
 from gtrace.trace.convert import lift
@@ -180,22 +180,26 @@ def split(x: Any, indices_or_sections: int | Sequence[int], axis: int = 0) -> li
     x = lift("split", x)
     axis = normalize_axis("split", axis, x.ndim)
     size = x.shape[axis]
-    if isinstance(indices_or_sections, int):
-        if indices_or_sections < 1 or size % indices_or_sections:
+    if not numpy.ndim(indices_or_sections):
+        count = as_int("split", "number of parts", indices_or_sections)
+        if count < 1 or size % count:
             raise ShapeError(
-                message(
-                    "split", f"a number of parts that divides {size}", str(indices_or_sections), "Pass indices instead."
-                )
+                message("split", f"a number of parts that divides {size}", str(count), "Pass indices instead.")
             )
-        step = size // indices_or_sections
-        bounds = list(range(0, size + 1, step)) if step else [0] * (indices_or_sections + 1)
+        bounds = [k * (size // count) for k in range(count + 1)]
     else:
-        bounds = [0, *(min(max(k + size if k < 0 else k, 0), size) for k in indices_or_sections), size]
+        places = [as_int("split", "index", k) for k in indices_or_sections]  # type: ignore[union-attr]
+        bounds = [0, *(min(max(k + size if k < 0 else k, 0), size) for k in places), size]
     return [slice_axis(x, axis, a, max(a, b)) for a, b in pairwise(bounds)]
 
 
 def unstack(x: Any, axis: int = 0) -> tuple[Array, ...]:
-    """Return the slices of x along `axis`, without that axis."""
+    """Return the slices of x along `axis`, without that axis.
+
+    >>> import gtrace as gt
+    >>> gt.unstack(gt.array([[1, 2], [3, 4]]))
+    (Array([1, 2], dtype=int64), Array([3, 4], dtype=int64))
+    """
     x = lift("unstack", x)
     axis = normalize_axis("unstack", axis, x.ndim)
     return tuple(squeeze(slice_axis(x, axis, k, k + 1), axis) for k in range(x.shape[axis]))

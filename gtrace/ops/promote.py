@@ -98,11 +98,13 @@ def require_float(op: str, x: Array) -> None:
 
 
 def unary(
-    name: str, impl: Callable[..., Any], doc: str, *, floating: bool = True, **fields: Any
+    name: str, impl: Callable[..., Any], doc: str, example: str, *, floating: bool = True, **fields: Any
 ) -> Callable[[Any], Array]:
     """Declare an elementwise operation of one array; returns its user function.
 
-    `floating`: integer and boolean operands become float32 first.
+    Args:
+        example: a call and what it prints, as ``"gt.neg(gt.array(1)) => Array(-1, dtype=int64)"``.
+        floating: integer and boolean operands become float32 first.
     """
     op = define(name, impl, elementwise=True, **fields)
 
@@ -110,11 +112,11 @@ def unary(
         return bind(op, promote(name, x, floating=floating))
 
     # the fast path's table holds integer operands only for operations that take them as they are
-    return _publish(op, unary_fast(op, slow), doc)
+    return _publish(op, unary_fast(op, slow), doc, example)
 
 
 def binary(
-    name: str, impl: Callable[..., Any], doc: str, *, floating: bool = False, **fields: Any
+    name: str, impl: Callable[..., Any], doc: str, example: str, *, floating: bool = False, **fields: Any
 ) -> Callable[[Any, Any], Array]:
     """Declare an elementwise operation of two arrays, which broadcast; returns its user function."""
     op = define(name, impl, arity=2, elementwise=True, **fields)
@@ -123,19 +125,20 @@ def binary(
         # the commonest case first: a floating array and a Python scalar
         if x.__class__ is Array:
             a = x.aval
-            if (y.__class__ is float or y.__class__ is int) and a.floating and not a.weak:
+            if (y.__class__ is float or (y.__class__ is int and y.bit_length() < 64)) and a.floating and not a.weak:
                 return bind(op, (x, Scalar(float(y), scalar_aval(a.dtype, a.device))))
         elif y.__class__ is Array:
             a = y.aval
-            if (x.__class__ is float or x.__class__ is int) and a.floating and not a.weak:
+            if (x.__class__ is float or (x.__class__ is int and x.bit_length() < 64)) and a.floating and not a.weak:
                 return bind(op, (Scalar(float(x), scalar_aval(a.dtype, a.device)), y))
         return bind(op, promote(name, x, y, floating=floating))
 
-    return _publish(op, binary_fast(op, slow), doc)
+    return _publish(op, binary_fast(op, slow), doc, example)
 
 
-def _publish(op: Op, function: Callable[..., Array], doc: str) -> Callable[..., Array]:
+def _publish(op: Op, function: Callable[..., Array], doc: str, example: str) -> Callable[..., Array]:
+    call, _, result = example.partition(" => ")
     function.__name__ = function.__qualname__ = op.name
-    function.__doc__ = doc
+    function.__doc__ = f"{doc}\n\n    >>> import gtrace as gt\n    >>> {call}\n    {result}\n    "
     op.user = function
     return function

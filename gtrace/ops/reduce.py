@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import builtins
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy
@@ -35,10 +37,23 @@ _PLACE = "the result is an index"
 _TRUTH = "the result is a truth value"
 
 
+def _over(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """Return a torch reduction that, unlike torch's, takes no axes to mean none instead of all."""
+
+    def reduce(x: torch.Tensor, axes: tuple[int, ...], keepdims: bool) -> torch.Tensor:
+        if axes:
+            return function(x, axes, keepdim=keepdims)
+        # an axis of one element, so that integers are still promoted as the reduction promotes them
+        return function(x.unsqueeze(0), (0,), keepdim=False)
+
+    return reduce
+
+
 def _axis_samples(low: float = -2.0, high: float = 2.0) -> Any:
     def build() -> list[Sample]:
         x = uniform(low, high, 2, 3, 4)
-        return [Sample((x,)), Sample((x,), {"axis": 1}), Sample((x,), {"axis": (0, 2), "keepdims": True})]
+        return [Sample((x,)), Sample((x,), {"axis": 1}), Sample((x,), {"axis": (0, 2), "keepdims": True}),
+                Sample((x,), {"axis": ()})]  # fmt: skip
 
     return build
 
@@ -77,32 +92,24 @@ def _mean_vjp(ct: Array, needed: Any, x: Array, out: Array, axes: tuple[int, ...
 
 
 _sum = define(
-    "sum", lambda x, axes, keepdims: torch.sum(x, axes, keepdim=keepdims) if x.ndim else torch.sum(x), params=_PARAMS,
+    "sum", _over(torch.sum), params=_PARAMS,
     vjp=lambda ct, needed, x, out, axes, keepdims: (_expand(ct, x, axes, keepdims),),
     samples=_axis_samples(), errors=_bad_axis, reference=numpy.sum, user=lambda x, **kw: sum(x, **kw),
 )  # fmt: skip
 _mean = define(
-    "mean", lambda x, axes, keepdims: torch.mean(x, axes, keepdim=keepdims), params=_PARAMS, vjp=_mean_vjp,
+    "mean", _over(torch.mean), params=_PARAMS, vjp=_mean_vjp,
     samples=_axis_samples(), errors=_bad_axis, reference=numpy.mean, user=lambda x, **kw: mean(x, **kw),
 )  # fmt: skip
 _max = define(
-    "max", lambda x, axes, keepdims: torch.amax(x, axes, keepdim=keepdims), params=_PARAMS, vjp=_extremum_vjp,
+    "max", _over(torch.amax), params=_PARAMS, vjp=_extremum_vjp,
     check=_check_nonempty, samples=_axis_samples(), errors=_empty_axis, reference=numpy.max,
     user=lambda x, **kw: max(x, **kw),
 )  # fmt: skip
 _min = define(
-    "min", lambda x, axes, keepdims: torch.amin(x, axes, keepdim=keepdims), params=_PARAMS, vjp=_extremum_vjp,
+    "min", _over(torch.amin), params=_PARAMS, vjp=_extremum_vjp,
     check=_check_nonempty, samples=_axis_samples(), errors=_empty_axis, reference=numpy.min,
     user=lambda x, **kw: min(x, **kw),
 )  # fmt: skip
-
-
-def _any_impl(x: torch.Tensor, axes: tuple[int, ...], keepdims: bool) -> torch.Tensor:
-    return torch.any(x, axes, keepdim=keepdims) if axes else x != 0
-
-
-def _all_impl(x: torch.Tensor, axes: tuple[int, ...], keepdims: bool) -> torch.Tensor:
-    return torch.all(x, axes, keepdim=keepdims) if axes else x != 0
 
 
 def _bool_samples() -> list[Sample]:
@@ -110,9 +117,9 @@ def _bool_samples() -> list[Sample]:
     return [Sample((x,)), Sample((x,), {"axis": 1}), Sample((x,), {"axis": (0, 2), "keepdims": True})]
 
 
-_any = define("any", _any_impl, params=_PARAMS, nondiff=_TRUTH, samples=_bool_samples, errors=_bad_axis,
+_any = define("any", _over(torch.any), params=_PARAMS, nondiff=_TRUTH, samples=_bool_samples, errors=_bad_axis,
               reference=numpy.any, user=lambda x, **kw: any(x, **kw))  # fmt: skip
-_all = define("all", _all_impl, params=_PARAMS, nondiff=_TRUTH, samples=_bool_samples, errors=_bad_axis,
+_all = define("all", _over(torch.all), params=_PARAMS, nondiff=_TRUTH, samples=_bool_samples, errors=_bad_axis,
               reference=numpy.all, user=lambda x, **kw: all(x, **kw))  # fmt: skip
 
 
@@ -122,7 +129,7 @@ def _logsumexp_vjp(ct: Array, needed: Any, x: Array, out: Array, axes: tuple[int
 
 
 _logsumexp = define(
-    "logsumexp", lambda x, axes, keepdims: torch.logsumexp(x, axes, keepdim=keepdims), params=_PARAMS,
+    "logsumexp", _over(torch.logsumexp), params=_PARAMS,
     vjp=_logsumexp_vjp, samples=_axis_samples(), errors=_bad_axis, user=lambda x, **kw: logsumexp(x, **kw),
 )  # fmt: skip
 
@@ -168,22 +175,42 @@ def mean(x: Any, axis: Any = None, keepdims: bool = False) -> Array:
 
 
 def max(x: Any, axis: Any = None, keepdims: bool = False) -> Array:  # noqa: A001
-    """Return the largest element over `axis`; NaN if there is one. Ties share the derivative."""
+    """Return the largest element over `axis`; NaN if there is one. Ties share the derivative.
+
+    >>> import gtrace as gt
+    >>> gt.max(gt.array([[1., 5.], [3., 2.]]), axis=0)
+    Array([3., 5.], dtype=float32)
+    """
     return _reduce(_max, x, axis, keepdims)
 
 
 def min(x: Any, axis: Any = None, keepdims: bool = False) -> Array:  # noqa: A001
-    """Return the smallest element over `axis`; NaN if there is one. Ties share the derivative."""
+    """Return the smallest element over `axis`; NaN if there is one. Ties share the derivative.
+
+    >>> import gtrace as gt
+    >>> gt.min(gt.array([[1., 5.], [3., 2.]]), axis=0)
+    Array([1., 2.], dtype=float32)
+    """
     return _reduce(_min, x, axis, keepdims)
 
 
 def any(x: Any, axis: Any = None, keepdims: bool = False) -> Array:  # noqa: A001
-    """Return whether any element over `axis` is nonzero."""
+    """Return whether any element over `axis` is nonzero.
+
+    >>> import gtrace as gt
+    >>> gt.any(gt.array([[True, False], [False, False]]), axis=1)
+    Array([ True, False], dtype=bool)
+    """
     return _reduce(_any, _truth(x), axis, keepdims)
 
 
 def all(x: Any, axis: Any = None, keepdims: bool = False) -> Array:  # noqa: A001
-    """Return whether all elements over `axis` are nonzero."""
+    """Return whether all elements over `axis` are nonzero.
+
+    >>> import gtrace as gt
+    >>> gt.all(gt.array([[True, False], [True, True]]), axis=1)
+    Array([False,  True], dtype=bool)
+    """
     return _reduce(_all, _truth(x), axis, keepdims)
 
 
@@ -204,12 +231,16 @@ def var(x: Any, axis: Any = None, correction: float = 0.0, keepdims: bool = Fals
     deviation = subtract(x, bind(_mean, (x,), (axes, True)))
     count = math.prod(x.shape[k] for k in axes)
     total = bind(_sum, (square(deviation),), (axes, bool(keepdims)))
-    rest = count - correction
-    return divide(total, float(rest)) if rest > 0 else divide(multiply(total, 0.0), 0.0)
+    return divide(total, builtins.max(float(count - correction), 0.0))
 
 
 def std(x: Any, axis: Any = None, correction: float = 0.0, keepdims: bool = False) -> Array:
-    """Return the standard deviation over `axis`, the square root of `var`."""
+    """Return the standard deviation over `axis`, the square root of `var`.
+
+    >>> import gtrace as gt
+    >>> gt.std(gt.array([1., 3.]))
+    Array(1., dtype=float32)
+    """
     return sqrt(var(x, axis, correction, keepdims))
 
 
@@ -338,7 +369,12 @@ def argmax(x: Any, axis: int | None = None, keepdims: bool = False) -> Array:
 
 
 def argmin(x: Any, axis: int | None = None, keepdims: bool = False) -> Array:
-    """Return the place of the smallest element along `axis` (None: in the flattened array), as int64."""
+    """Return the place of the smallest element along `axis` (None: in the flattened array), as int64.
+
+    >>> import gtrace as gt
+    >>> gt.argmin(gt.array([2., 1., 3.]))
+    Array(1, dtype=int64)
+    """
     return _place(_argmin, x, axis, keepdims)
 
 
@@ -391,7 +427,12 @@ def softmax(x: Any, axis: Any = -1) -> Array:
 
 
 def log_softmax(x: Any, axis: Any = -1) -> Array:
-    """Return x - logsumexp(x) over `axis`."""
+    """Return x - logsumexp(x) over `axis`.
+
+    >>> import gtrace as gt
+    >>> gt.round(gt.log_softmax(gt.zeros(2)), 4)
+    Array([-0.6931, -0.6931], dtype=float32)
+    """
     return _normalize(_log_softmax, x, axis)
 
 
@@ -425,5 +466,10 @@ def cumsum(x: Any, axis: int | None = None, dtype: Any = None) -> Array:
 
 
 def count_nonzero(x: Any, axis: Any = None, keepdims: bool = False) -> Array:
-    """Return the number of nonzero elements over `axis`, as int64."""
+    """Return the number of nonzero elements over `axis`, as int64.
+
+    >>> import gtrace as gt
+    >>> gt.count_nonzero(gt.array([0., 1., 2.]))
+    Array(2, dtype=int64)
+    """
     return sum(logical_not(equal(x, 0)), axis, keepdims=keepdims)

@@ -117,7 +117,12 @@ def reshape(x: Any, *shape: Any) -> Array:
 
 
 def ravel(x: Any) -> Array:
-    """Return the elements of x in row-major order as one dimension."""
+    """Return the elements of x in row-major order as one dimension.
+
+    >>> import gtrace as gt
+    >>> gt.ravel(gt.array([[1, 2], [3, 4]]))
+    Array([1, 2, 3, 4], dtype=int64)
+    """
     return reshape(x, (-1,)) if lift("ravel", x).size else reshape(x, (0,))
 
 
@@ -191,14 +196,25 @@ def permute_dims(x: Any, axes: Any = None) -> Array:
 
 
 def transpose(x: Any, *axes: Any) -> Array:
-    """Return x with its axes permuted; without `axes`, reversed."""
+    """Return x with its axes permuted; without `axes`, reversed.
+
+    >>> import gtrace as gt
+    >>> gt.transpose(gt.array([[1, 2], [3, 4]]))
+    Array([[1, 3],
+           [2, 4]], dtype=int64)
+    """
     if len(axes) == 1 and (axes[0] is None or isinstance(axes[0], (tuple, list))):
         return permute_dims(x, axes[0])
     return permute_dims(x, axes or None)
 
 
 def swapaxes(x: Any, axis1: int, axis2: int) -> Array:
-    """Return x with two axes exchanged."""
+    """Return x with two axes exchanged.
+
+    >>> import gtrace as gt
+    >>> gt.swapaxes(gt.zeros((2, 3, 4)), 0, 1).shape
+    (3, 2, 4)
+    """
     x = lift("swapaxes", x)
     order = list(range(x.ndim))
     a, b = normalize_axis("swapaxes", axis1, x.ndim), normalize_axis("swapaxes", axis2, x.ndim)
@@ -207,7 +223,12 @@ def swapaxes(x: Any, axis1: int, axis2: int) -> Array:
 
 
 def moveaxis(x: Any, source: Any, destination: Any) -> Array:
-    """Return x with the axes `source` moved to the places `destination`; the others keep their order."""
+    """Return x with the axes `source` moved to the places `destination`; the others keep their order.
+
+    >>> import gtrace as gt
+    >>> gt.moveaxis(gt.zeros((2, 3, 4)), 0, -1).shape
+    (3, 4, 2)
+    """
     x = lift("moveaxis", x)
     sources = [
         normalize_axis("moveaxis", a, x.ndim) for a in (source if isinstance(source, (tuple, list)) else (source,))
@@ -225,7 +246,12 @@ def moveaxis(x: Any, source: Any, destination: Any) -> Array:
 
 
 def matrix_transpose(x: Any) -> Array:
-    """Return x with its last two axes exchanged."""
+    """Return x with its last two axes exchanged.
+
+    >>> import gtrace as gt
+    >>> gt.matrix_transpose(gt.zeros((2, 3, 4))).shape
+    (2, 4, 3)
+    """
     x = lift("matrix_transpose", x)
     if x.ndim < 2:
         raise ShapeError(message("matrix_transpose", "at least two dimensions", repr(x.aval), "Use expand_dims first."))
@@ -252,6 +278,11 @@ def broadcast_to(x: Any, shape: Any) -> Array:
 
     Raises:
         ShapeError: the shape of x does not broadcast to it.
+
+    >>> import gtrace as gt
+    >>> gt.broadcast_to(gt.array([1., 2.]), (2, 2))
+    Array([[1., 2.],
+           [1., 2.]], dtype=float32)
     """
     x = lift("broadcast_to", x)
     target = as_shape("broadcast_to", shape)
@@ -264,7 +295,12 @@ def broadcast_to(x: Any, shape: Any) -> Array:
 
 
 def broadcast_arrays(*arrays: Any) -> list[Array]:
-    """Return the arrays broadcast against each other."""
+    """Return the arrays broadcast against each other.
+
+    >>> import gtrace as gt
+    >>> [x.shape for x in gt.broadcast_arrays(gt.zeros((2, 1)), gt.zeros(3))]
+    [(2, 3), (2, 3)]
+    """
     lifted = [lift("broadcast_arrays", x) for x in arrays]
     try:
         shape = numpy.broadcast_shapes(*[x.shape for x in lifted])

@@ -83,6 +83,8 @@ def from_numpy(value: numpy.ndarray) -> Array:
         raise ArgumentError(message("from_numpy", "a numpy.ndarray", type(value).__name__, "Use gt.asarray."))
     if value.dtype not in _NUMPY:
         as_dtype(value.dtype)
+    if isinstance(value, numpy.ma.MaskedArray):
+        raise ArgumentError(message("from_numpy", "an array without a mask", "a masked array", "Use x.filled(value)."))
     flags = value.flags
     if not (flags.c_contiguous and flags.writeable and value.dtype.isnative) and (
         not flags.writeable or not value.dtype.isnative or any(stride < 0 for stride in value.strides)
@@ -122,16 +124,26 @@ def to_tensor(value: Any, dtype: torch.dtype | None, device: torch.device) -> to
         ) from error
     except OverflowError as error:
         raise DtypeError(message("array", "integers of at most 64 bits", "a larger one", "Use floats.")) from error
-    if host.dtype.kind == "O" and host.size and isinstance(host.flat[0], int):
-        raise DtypeError(message("array", "integers of at most 64 bits", "a larger one", "Use floats."))
     if host.dtype.kind not in "biuf":
-        raise DtypeError(message("array", "numbers", f"{_sample(host)}", "Convert the data to numbers first."))
-    if host.dtype.kind == "u":
+        strange = [x for x in host.flat if host.dtype.kind != "O" or not isinstance(x, _PYTHON)]
+        if strange:
+            raise DtypeError(message("array", "numbers", repr(strange[0]), "Convert the data to numbers first."))
         raise DtypeError(message("array", "integers of at most 64 bits", "a larger one", "Use floats."))
+    if host.size and (host.dtype.kind == "u" or _became_floats(host, value)):
+        if int(host.max()) > torch.iinfo(torch.int64).max:
+            raise DtypeError(message("array", "integers of at most 64 bits", "a larger one", "Use floats."))
+        host = host.astype(numpy.int64)
     if dtype is None:
         dtype = torch.float32 if host.dtype.kind == "f" or host.size == 0 else as_dtype(host.dtype)
     check_cast(host, dtype)
     return torch.from_numpy(host).to(dtype).to(device)
+
+
+def _became_floats(host: numpy.ndarray, value: Any) -> bool:
+    """Whether NumPy made floats of integers, as it does when no integer dtype holds them all."""
+    if host.dtype.kind != "f" or not (numpy.abs(host) >= 2.0**63).any():
+        return False
+    return all(isinstance(x, int) for x in numpy.array(value, dtype=object).flat)
 
 
 def check_cast(host: numpy.ndarray, dtype: torch.dtype) -> None:
@@ -148,16 +160,13 @@ def check_cast(host: numpy.ndarray, dtype: torch.dtype) -> None:
             message("array", f"finite values for {LONG[dtype]}", str(bad), "Use a float dtype or gt.where.")
         )
     info = torch.iinfo(dtype)
-    low, high = host.min(), host.max()
+    # as Python ints: as a float, the largest int64 is 2.0**63, which does not fit
+    low, high = int(host.min()), int(host.max())
     if low < info.min or high > info.max:
         got = low if low < info.min else high
         raise DtypeError(
             message("array", f"values from {info.min} to {info.max} for {LONG[dtype]}", str(got), "Use a wider dtype.")
         )
-
-
-def _sample(host: numpy.ndarray) -> str:
-    return repr(host.flat[0]) if host.size else str(host.dtype)
 
 
 def python_scalar(x: Any) -> bool | int | float | None:
@@ -168,7 +177,8 @@ def python_scalar(x: Any) -> bool | int | float | None:
     if isinstance(x, numpy.generic):
         if x.dtype.kind not in "biuf":
             raise DtypeError(message("array", "a real number", repr(x), "Complex and other dtypes are not supported."))
-        return x.item()
+        # the item of a numpy.longdouble is itself
+        return float(x) if x.dtype.kind == "f" else x.item()
     return None
 
 
@@ -182,7 +192,8 @@ def lift(op: str, x: Any) -> Array:
         return x
     value = python_scalar(x)
     if value is not None:
-        return wrap(torch.tensor(value, dtype=DEFAULT[type(value)]), weak=True)
+        scalar = scalar_operand(op, value, DEFAULT[type(value)], CPU)
+        return wrap(torch.tensor(scalar.value, dtype=scalar.aval.dtype), weak=True)
     if isinstance(x, numpy.ndarray):
         # the buffer may be written to before the pending operation runs
         return from_numpy(x.copy())
@@ -208,7 +219,11 @@ def scalar_operand(op: str, value: bool | int | float, dtype: torch.dtype, devic
         DtypeError: an integer that `dtype` cannot hold.
     """
     if dtype in FLOATS:
-        return Scalar(float(value), scalar_aval(dtype, device))
+        try:
+            return Scalar(float(value), scalar_aval(dtype, device))
+        except OverflowError:
+            bits = f"an integer of {int(value).bit_length()} bits"
+            raise DtypeError(message(op, "a number that fits a float", bits, "Use a smaller number.")) from None
     if dtype is torch.bool:
         return Scalar(bool(value), scalar_aval(dtype, device))
     info = torch.iinfo(dtype)
