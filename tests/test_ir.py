@@ -1,0 +1,234 @@
+"""The IR: rewrites by golden text, the parser's and the verifier's refusals."""
+
+from __future__ import annotations
+
+import textwrap
+
+import attrs
+import pytest
+import torch
+from hypothesis import given
+from strategies import graphs
+
+import gtrace as gt
+from gtrace.ir import rewrite
+from gtrace.ir.aval import aval
+from gtrace.ir.graph import Graph, Node, print_graph
+from gtrace.ir.op import REGISTRY
+from gtrace.ir.text import parse_graph
+from gtrace.ir.verify import verify
+
+
+def graph(text: str) -> Graph:
+    return parse_graph(textwrap.dedent(text).strip())
+
+
+REWRITES = {
+    "dead code goes, inputs stay": (
+        rewrite.dce,
+        """
+        graph(%0: f32[3], %1: f32[3]) {
+          %2: f32[3] = sin(%0)
+          %3: f32[3] = cos(%1)
+          %4: f32[3] = neg(%2)
+          return %4
+        }
+        """,
+        """
+        graph(%0: f32[3], %1: f32[3]) {
+          %2: f32[3] = sin(%0)
+          %4: f32[3] = neg(%2)
+          return %4
+        }
+        """,
+    ),
+    "equal nodes merge, in either order of commutative operands": (
+        rewrite.cse,
+        """
+        graph(%0: f32[3], %1: f32[3]) {
+          %2: f32[3] = add(%0, %1)
+          %3: f32[3] = add(%1, %0)
+          %4: f32[3] = sub(%0, %1)
+          %5: f32[3] = sub(%1, %0)
+          %6: f32[3] = mul(%2, %3)
+          return %6, %4, %5, %3
+        }
+        """,
+        """
+        graph(%0: f32[3], %1: f32[3]) {
+          %2: f32[3] = add(%0, %1)
+          %4: f32[3] = sub(%0, %1)
+          %5: f32[3] = sub(%1, %0)
+          %6: f32[3] = mul(%2, %2)
+          return %6, %4, %5, %2
+        }
+        """,
+    ),
+    "identities go, in chains and as outputs": (
+        rewrite.remove_identities,
+        """
+        graph(%0: f32[3]) {
+          %1: f32[3] = stop_gradient(%0)
+          %2: f32[3] = identity(%1)
+          %3: f32[3] = neg(%2)
+          return %3, %2
+        }
+        """,
+        """
+        graph(%0: f32[3]) {
+          %3: f32[3] = neg(%0)
+          return %3, %0
+        }
+        """,
+    ),
+    "what scalars decide is computed, and uniform arrays become scalars": (
+        lambda g: rewrite.dce(rewrite.fold(g)),
+        """
+        graph(%0: f32[2,3]) {
+          %1: f32[] = full(1.0:f32[]~) {shape=(), device='cpu'}
+          %2: f32[] = div(%1, 4.0:f32[]~)
+          %3: f32[1,1] = reshape(%2) {shape=(1, 1)}
+          %4: f32[2,3] = broadcast_to(%3) {shape=(2, 3)}
+          %5: f32[2,3] = mul(%0, %4)
+          %6: f32[2,3] = neg(%4)
+          return %5, %6
+        }
+        """,
+        """
+        graph(%0: f32[2,3]) {
+          %5: f32[2,3] = mul(%0, 0.25:f32[]~)
+          %6: f32[2,3] = full(-0.25:f32[]~) {shape=(2, 3), device='cpu'}
+          return %5, %6
+        }
+        """,
+    ),
+    "a uniform array that makes the result larger stays": (
+        lambda g: rewrite.dce(rewrite.fold(g)),
+        """
+        graph(%0: f32[3]) {
+          %1: f32[2,3] = full(2.0:f32[]~) {shape=(2, 3), device='cpu'}
+          %2: f32[2,3] = mul(%0, %1)
+          return %2
+        }
+        """,
+        None,
+    ),
+    "integers divided by zero are left to the run": (
+        rewrite.fold,
+        """
+        graph() {
+          %0: i64[] = full(0:i64[]~) {shape=(), device='cpu'}
+          %1: i64[] = floor_divide(%0, %0)
+          return %1
+        }
+        """,
+        None,
+    ),
+    "commutative operands of unequal avals get an order": (
+        rewrite.order_operands,
+        """
+        graph(%0: f32[3], %1: f32[]) {
+          %2: f32[3] = add(2.0:f32[]~, %0)
+          %3: f32[3] = mul(%1, %2)
+          %4: f32[3] = mul(%2, %1)
+          %5: f32[3] = sub(%1, %2)
+          return %3, %4, %5
+        }
+        """,
+        """
+        graph(%0: f32[3], %1: f32[]) {
+          %2: f32[3] = add(%0, 2.0:f32[]~)
+          %3: f32[3] = mul(%2, %1)
+          %4: f32[3] = mul(%2, %1)
+          %5: f32[3] = sub(%1, %2)
+          return %3, %4, %5
+        }
+        """,
+    ),
+}
+
+
+@pytest.mark.parametrize(("function", "before", "after"), REWRITES.values(), ids=list(REWRITES))
+def test_rewrites(function, before, after):
+    got = function(graph(before))
+    verify(got)
+    assert print_graph(got) == print_graph(graph(before if after is None else after))
+
+
+@given(graphs())
+def test_rewrites_keep_graphs_valid(g):
+    for function in (rewrite.dce, rewrite.cse, rewrite.fold, rewrite.remove_identities, rewrite.order_operands):
+        verify(function(g))
+
+
+def test_toposort_and_inline():
+    g = graph("""
+        graph(%0: f32[3]) {
+          %1: f32[3] = sin(%0)
+          %2: f32[3] = add(%1, %0)
+          return %2
+        }
+    """)
+    assert rewrite.toposort(g.nodes[::-1], g.inputs) == g.nodes
+    nodes, outputs = rewrite.inline(g, (7,), 20)
+    verify(Graph((7,), g.avals, nodes, outputs))
+    assert [n.out for n in nodes] == [20, 21] and outputs == (21,)
+    with pytest.raises(gt.GraphError, match="nothing assigns"):
+        rewrite.toposort(g.nodes[1:], g.inputs)
+    loop = [attrs.evolve(g.nodes[0], ins=(2,)), g.nodes[1]]
+    with pytest.raises(gt.GraphError, match="cycle"):
+        rewrite.toposort(loop, g.inputs)
+
+
+GOOD = "graph(%0: f32[3]) {\n  %1: f32[3] = sin(%0)\n  return %1\n}"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "match"),
+    [
+        ("sin", "sine", "line 2: expected a known operation, got 'sine'"),
+        ("(%0)", "(%5)", "line 2: expected an assigned value, got %5"),
+        ("%1: f32[3]", "%1: f32[4]", r"line 2: expected f32\[3\] by inference, got f32\[4\]"),
+        ("%1: f32[3]", "%1: g32[3]", "line 2"),
+        ("sin(%0)", "sin(%0) {axis=1}", r"expected attributes \(\), got \('axis',\)"),
+        ("\n}", "\n]", "closing brace"),
+        ("return", "yield", "line 3"),
+        ("graph(", "grap(", "line 1"),
+        (GOOD, "graph() {", "lines"),
+    ],
+)
+def test_text_that_is_no_graph(old, new, match):
+    assert print_graph(parse_graph(GOOD)) == GOOD
+    with pytest.raises(gt.GraphError, match=match):
+        parse_graph(GOOD.replace(old, new))
+
+
+def test_text_of_special_numbers_and_locations():
+    function = gt.make_graph(lambda x: (x * float("inf") + float("nan"), x * -0.0, x > -float("inf")))
+    g = function(gt.ones(2))
+    assert parse_graph(print_graph(g)) == g
+    text = print_graph(g, locations=True)
+    assert "test_ir.py:" in text and parse_graph(text) == g
+    assert str(g) == print_graph(g)
+
+
+def test_the_verifier_refuses_what_breaks_a_rule():
+    a = aval((3,), torch.float32)
+    sine, cosine = (Node(REGISTRY[name].instr((), (a,)), (0,), 1) for name in ("sin", "cos"))
+    cases = {
+        "single assignment": Graph((0,), (a,), (sine, cosine), (1,)),
+        "assigned operand": Graph((0,), (a,), (attrs.evolve(sine, ins=(9,)),), (1,)),
+        "assigned output": Graph((0,), (a,), (sine,), (5,)),
+        "expected operands": Graph((0,), (aval((4,), torch.float32),), (sine,), (1,)),
+        "each input once": Graph((0, 0), (a, a), (sine,), (1,)),
+        "one aval per input": Graph((0,), (), (sine,), (1,)),
+        "by inference": Graph(
+            (0,), (a,), (attrs.evolve(sine, instr=attrs.evolve(sine.instr, aval=aval((4,), torch.float32))),), (1,)
+        ),
+        "registered operation": Graph(
+            (0,), (a,), (attrs.evolve(sine, instr=attrs.evolve(sine.instr, op=attrs.evolve(sine.op, name="x"))),), (1,)
+        ),
+    }
+    for match, broken in cases.items():
+        with pytest.raises(gt.GraphError, match=match):
+            verify(broken)
