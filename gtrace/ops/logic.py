@@ -9,7 +9,7 @@ import torch
 
 from gtrace.ir.aval import Aval
 from gtrace.ir.op import Sample, define
-from gtrace.ops.checks import broadcasts, integers_only
+from gtrace.ops.checks import broadcasts, integers_only, numbers_only
 from gtrace.ops.promote import binary, promote, unary
 from gtrace.ops.samples import (
     binary_booleans,
@@ -93,6 +93,11 @@ def _check_bits(avals: tuple[Aval, ...], **_: Any) -> None:
     broadcasts(avals)
 
 
+def _check_shift(avals: tuple[Aval, ...], **_: Any) -> None:
+    integers_only(avals)
+    numbers_only(avals)
+
+
 bitwise_and = binary(
     "bitwise_and", torch.bitwise_and, "Return x & y.",
     "gt.bitwise_and(gt.array([6, 5]), 3) => Array([2, 1], dtype=int64)",
@@ -110,13 +115,13 @@ bitwise_xor = binary(
 bitwise_left_shift = binary(
     "bitwise_left_shift", torch.bitwise_left_shift, "Return x << y.",
     "gt.bitwise_left_shift(gt.array([1, 3]), 2) => Array([ 4, 12], dtype=int64)",
-    check=_check_bits, nondiff=_TRUTH, samples=binary_integers(low2=0, high2=5), errors=floats_refused(),
+    check=_check_shift, nondiff=_TRUTH, samples=binary_integers(low2=0, high2=5), errors=floats_refused(),
     reference=numpy.left_shift,
 )  # fmt: skip
 bitwise_right_shift = binary(
     "bitwise_right_shift", torch.bitwise_right_shift, "Return x >> y.",
     "gt.bitwise_right_shift(gt.array([4, 13]), 2) => Array([1, 3], dtype=int64)",
-    check=_check_bits, nondiff=_TRUTH, samples=binary_integers(low2=0, high2=5), errors=floats_refused(),
+    check=_check_shift, nondiff=_TRUTH, samples=binary_integers(low2=0, high2=5), errors=floats_refused(),
     reference=numpy.right_shift,
 )  # fmt: skip
 bitwise_invert = unary(

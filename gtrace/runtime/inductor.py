@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -63,7 +63,7 @@ def _inductor(graph: Graph, strides: Sequence[tuple[int, ...]], mode: str) -> Pr
     virtualized = importlib.import_module("torch._inductor.virtualized")
     guards = importlib.import_module("torch._guards")
 
-    module, fakes, fake_mode = lower(graph, strides, decomposition.select_decomp_table())
+    module, fakes, fake_mode = lower(graph, strides, _decompositions(decomposition.select_decomp_table()))
     # the engine runs a program only with inputs of its sizes and strides: the code need not assert them on every call
     patches: dict[str, Any] = {"compile_threads": 1, "size_asserts": False, "alignment_asserts": False}
     if mode != "default":
@@ -100,3 +100,65 @@ def _other(graph: Graph, strides: Sequence[tuple[int, ...]], backend: str) -> Pr
         return list(compiled(*tensors))
 
     return run
+
+
+# -- accuracy
+#
+# Inductor's vector code for CPUs gives up accuracy that these functions exist for, or fails at infinities. Written out
+# in terms of what it does well, they agree with torch. Elsewhere its own lowerings are right.
+
+
+def _decompositions(own: Mapping[Any, Callable[..., Any]]) -> dict[Any, Callable[..., Any]]:
+    """Return Inductor's own decompositions with ours before them."""
+    return {**own, **{op: _on_cpu(function, own.get(op)) for op, function in _ACCURATE.items()}}
+
+
+def _on_cpu(function: Callable[..., torch.Tensor], otherwise: Callable[..., Any] | None) -> Callable[..., Any]:
+    def decomposition(*args: torch.Tensor) -> Any:
+        if all(x.device.type == "cpu" and x.is_floating_point() for x in args):
+            return function(*args)
+        return otherwise(*args) if otherwise is not None else NotImplemented
+
+    return decomposition
+
+
+def _expm1(x: torch.Tensor) -> torch.Tensor:
+    # Inductor: exp(x) - 1, of which nothing is left for small x
+    return torch.tanh(x * 0.5) * (torch.exp(x) + 1)
+
+
+def _atanh(x: torch.Tensor) -> torch.Tensor:
+    # Inductor: a logarithm of something that rounds to 1 for small x
+    return (torch.log1p(x) - torch.log1p(-x)) * 0.5
+
+
+def _acosh(x: torch.Tensor) -> torch.Tensor:
+    # Inductor: a square that overflows for large x
+    return torch.log1p((x - 1) + torch.sqrt(x - 1) * torch.sqrt(x + 1))
+
+
+def _remainder(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    # Inductor: x - floor(x / y) * y, which is NaN where y is infinite
+    rest = torch.fmod(x, y)
+    return torch.where((rest != 0) & ((rest < 0) != (y < 0)), rest + y, rest)
+
+
+def _floor_divide(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    # Inductor: floor(x / y), which is 0 where y is infinite and the signs differ, and wrong where x / y rounds up to
+    # an integer. This is how torch does it (c10::div_floor_floating).
+    rest = torch.fmod(x, y)
+    quotient = (x - rest) / y
+    quotient = torch.where((rest != 0) & ((rest < 0) != (y < 0)), quotient - 1, quotient)
+    floor = torch.floor(quotient)
+    floor = torch.where(quotient - floor > 0.5, floor + 1, floor)
+    floor = torch.where(quotient == 0, torch.copysign(torch.zeros_like(floor), x / y), floor)
+    return torch.where(y == 0, x / y, floor)
+
+
+_ACCURATE: dict[Any, Callable[..., torch.Tensor]] = {
+    torch.ops.aten.expm1.default: _expm1,
+    torch.ops.aten.atanh.default: _atanh,
+    torch.ops.aten.acosh.default: _acosh,
+    torch.ops.aten.remainder.Tensor: _remainder,
+    torch.ops.aten.floor_divide.default: _floor_divide,
+}
