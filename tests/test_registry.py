@@ -6,11 +6,16 @@ interpreted against compiled, and error inputs. The declarations in gtrace/ops b
 
 from __future__ import annotations
 
+import contextlib
+import doctest
+import types
+
 import numpy as np
 import pytest
 import torch
 
 import gtrace as gt
+import gtrace.numpy
 from gtrace.ir.op import REGISTRY, Op, Sample, define
 
 OPS = list(REGISTRY.values())
@@ -158,6 +163,57 @@ def differences(function, arrays, step=1e-6):
     return out
 
 
+DTYPES = [gt.bool, gt.uint8, gt.int8, gt.int16, gt.int32, gt.int64, gt.float16, gt.bfloat16, gt.float32, gt.float64]
+
+
+@pytest.mark.parametrize("op", [op for op in OPS if op.elementwise and not op.params], ids=lambda op: op.name)
+def test_empty_and_0d_operands(op: Op):
+    first = next(a for a in op.samples()[0].args if isinstance(a, np.ndarray))
+    dtypes = [torch.tensor(first).dtype] * op.arity
+    if op.name == "where":
+        dtypes = [torch.bool, torch.float64, torch.float64]
+    for shapes in (((),) * 3, ((0, 2),) * 3, ((0, 1), (3,), ()), ((1,), (), (1, 1))):
+        tensors = [torch.ones(shape, dtype=dtype) for shape, dtype in zip(shapes, dtypes, strict=False)]
+        got, expected = op.user(*map(gt.array, tensors)), op.impl(*tensors)
+        assert (got.shape, got.dtype) == (tuple(expected.shape), expected.dtype)
+        np.testing.assert_array_equal(np.asarray(got), expected.numpy())
+
+
+@pytest.mark.parametrize("op", OPS, ids=lambda op: op.name)
+def test_a_dtype_is_refused_while_recording_or_it_runs(op: Op):
+    taken = 0
+    for sample in op.samples():
+        for dtype in DTYPES:
+
+            def build(value, dtype=dtype):
+                if isinstance(value, list):
+                    return [build(v) for v in value]
+                if not isinstance(value, np.ndarray):
+                    return value
+                return gt.array(np.ones_like(value)).astype(dtype) if is_float(value) else gt.array(value)
+
+            try:
+                out = op.user(*[build(a) for a in sample.args], **sample.kwargs)
+            except gt.DtypeError as error:
+                assert "test_registry.py:" in str(error)
+                continue
+            gt.eval(out)
+            taken += 1
+    assert taken
+
+
+@pytest.mark.parametrize("dtype", [gt.bfloat16, gt.float16, gt.float32, gt.float64], ids=str)
+@pytest.mark.parametrize(("op", "sample"), cases(op for op in OPS if op.nondiff is None))
+def test_gradients_have_the_dtype_and_shape_of_the_operand(op: Op, sample: Sample, dtype: torch.dtype):
+    operands = [gt.array(x).astype(dtype) for x in floats_of(list(sample.args))]
+    if not operands or not op.user(*with_floats(sample.args, operands), **sample.kwargs).dtype.is_floating_point:
+        return
+    grads = gt.grad(
+        lambda *xs: op.user(*with_floats(sample.args, xs), **sample.kwargs).sum(), argnums=tuple(range(len(operands)))
+    )(*operands)
+    assert [g.aval for g in grads] == [x.aval for x in operands]
+
+
 @pytest.mark.parametrize("group", range(4))
 def test_interpreted_equals_compiled(group: int):
     """One program a group, with the first samples of a quarter of the registry in float32, and their gradients."""
@@ -187,6 +243,45 @@ def test_interpreted_equals_compiled(group: int):
             np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=2e-5, atol=2e-6, err_msg=name)
 
 
+SPECIAL = [np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 0.5, 2.5, -2.5, 1e-6, 1e30, 3.0]
+INTEGERS = [-128, -7, -3, -1, 0, 1, 2, 3, 5, 7, 127]
+
+
+def test_special_values_interpreted_and_compiled():
+    """NaN, infinities, signed zeros, tiny, huge and the ends of int8, in one program of all elementwise operations."""
+    pairs = {}
+    for dtype in (np.float32, np.float64):
+        x, y = np.meshgrid(np.array(SPECIAL, dtype), np.array(SPECIAL, dtype))
+        pairs[np.dtype(dtype).name] = x.ravel(), y.ravel()
+    for dtype in (np.int8, np.int32):
+        x, y = np.meshgrid(np.array(INTEGERS, dtype), np.array([v for v in INTEGERS if v], dtype))
+        pairs[np.dtype(dtype).name] = x.ravel(), y.ravel()
+    # shifts beyond the width of the type have no meaning
+    chosen = [op for op in OPS if op.elementwise and not op.params and op.arity in (1, 2) and "shift" not in op.name]
+
+    def run(operands):
+        out = {}
+        for name, (x, y) in operands.items():
+            for op in chosen:
+                with contextlib.suppress(gt.DtypeError):  # bits of floats
+                    out[f"{op.name} {name}"] = op.user(x) if op.arity == 1 else op.user(x, y)
+        return out
+
+    operands = {name: (gt.array(x), gt.array(y)) for name, (x, y) in pairs.items()}
+    interpreted, compiled = run(operands), gt.jit(run)(operands)
+    for name, expected in interpreted.items():
+        rtol, atol = (1e-12, 1e-300) if "float64" in name else (1e-5, 1e-30)
+        if name == "erf float32":
+            atol = 1e-6  # the vector code's polynomial
+        if name.startswith("floor_divide float"):
+            continue  # below, without quotients that overflow
+        np.testing.assert_allclose(np.asarray(compiled[name]), np.asarray(expected), rtol=rtol, atol=atol, err_msg=name)
+    for name in ("float32", "float64"):
+        finite = ~(np.abs(pairs[name][0]) > 1e29) | ~(np.abs(pairs[name][1]) < 1e-5)
+        got, expected = compiled[f"floor_divide {name}"], interpreted[f"floor_divide {name}"]
+        np.testing.assert_array_equal(np.asarray(got)[finite], np.asarray(expected)[finite])
+
+
 @pytest.mark.parametrize(
     ("op", "bad"),
     [
@@ -201,3 +296,22 @@ def test_wrong_inputs_are_refused_at_the_users_line(op: Op, bad):
         op.user(*to_gt(list(bad.args)), **bad.kwargs)
     assert "test_registry.py:" in str(info.value)
     assert "expected" in str(info.value) and "got" in str(info.value)
+
+
+def public_functions():
+    for module in (gt, gt.numpy):
+        for name, value in vars(module).items():
+            if not name.startswith("_") and isinstance(value, types.FunctionType):
+                if value.__module__.startswith("gtrace."):
+                    yield pytest.param(value, id=f"{module.__name__}.{name}")
+
+
+@pytest.mark.parametrize("function", list(public_functions()))
+def test_every_public_function_shows_an_example_that_runs(function):
+    # pytest finds the doctests of functions where they are written; those of declared operations only here
+    names = {**function.__globals__, "gt": gt}
+    test = doctest.DocTestParser().get_doctest(function.__doc__ or "", names, function.__name__, None, 0)
+    assert test.examples, "no example"
+    report = []
+    doctest.DocTestRunner(verbose=False).run(test, out=report.append)
+    assert not report, "".join(report)

@@ -131,7 +131,6 @@ from gtrace.ops.shape import (
     swapaxes,
     transpose,
 )
-from gtrace.shard.signals import ShardConfig, SignalConfig, load_config, register_config
 from gtrace.trace.array import Array as ndarray
 from gtrace.trace.convert import from_dlpack
 

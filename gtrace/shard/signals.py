@@ -238,6 +238,14 @@ def load_config(path: str | os.PathLike[str]) -> Mapping[str, SignalConfig]:
     Raises:
         ConfigError: the file cannot be read or is no YAML, a key is unknown or comes twice, a value has the wrong type,
             or a backward names no signal. The message gives file and line.
+
+    >>> import os, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = os.path.join(folder, "signals.yaml")
+    ...     with open(path, "w") as file:
+    ...         _ = file.write("halves: {shard: {axis: 0, workers: [0, 1]}}")
+    ...     load_config(path)["halves"].shard.workers
+    (0, 1)
     """
     if not isinstance(path, str | os.PathLike):
         raise ConfigError(message("load_config", "the path of a YAML file", repr(path), "Pass a string or a Path."))
