@@ -1,0 +1,302 @@
+"""Array functions in their corners: no axes, nothing to reduce, ties, signs, infinities, and wrong arguments."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import gtrace as gt
+
+
+@pytest.fixture(autouse=True)
+def interpret(default_settings):
+    with gt.config(auto_compile=False):
+        yield
+
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(2, 3, 4))
+V = RNG.normal(size=5)
+Z = np.array([1.0, 0.0, -2.0, 3.0])
+SIGNS = np.array([-7.0, -2.5, -0.5, 0.5, 2.5, 7.0])
+N = np.arange(6).reshape(2, 3)
+
+# (name, function of the namespace and the array, the array)
+SAME = [
+    # no axes are none, not all
+    *[
+        (f"{name} over no axes", lambda m, x, name=name: getattr(m, name)(x, axis=()), X)
+        for name in ("sum", "mean", "max", "min", "prod", "any", "all", "var", "std")
+    ],
+    *[
+        (f"{name} over two axes", lambda m, x, name=name: getattr(m, name)(x, axis=(0, -1), keepdims=True), X)
+        for name in ("sum", "mean", "max", "min", "prod", "any", "all", "var", "std")
+    ],
+    *[
+        (f"{name} of nothing", lambda m, x, name=name: getattr(m, name)(x[:, :0], axis=1), X)
+        for name in ("sum", "prod", "any", "all")
+    ],
+    *[
+        (f"{name} of a number", lambda m, x, name=name: getattr(m, name)(x[0]), V)
+        for name in ("sum", "mean", "max", "min", "prod", "any", "all", "var", "std", "argmax", "argmin", "cumsum")
+    ],
+    ("sums of integers", lambda m, x: m.sum(x, axis=()), N),
+    ("argmax keeps dims", lambda m, x: m.argmax(x, axis=1, keepdims=True), X),
+    ("argmax, first of ties", lambda m, x: m.argmax(x * 0, axis=1), X),
+    ("argmin of all", lambda m, x: m.argmin(x), X),
+    ("argmax with NaN", lambda m, x: m.argmax(m.where(x > 0, x, np.nan)), V),
+    ("count", lambda m, x: m.count_nonzero(x, axis=0), Z),
+    ("cumsum backwards", lambda m, x: m.cumsum(x, axis=-2), X),
+    ("max with NaN", lambda m, x: m.max(m.where(x > 0, x, np.nan)), V),
+    # rounding and signs
+    ("round places", lambda m, x: m.round(x, 1), V),
+    ("round tens", lambda m, x: m.round(x * 1000, -2), V),
+    ("round integers", lambda m, x: m.round(x, 2), N),
+    ("round integer tens", lambda m, x: m.round(x * 7, -1), N),
+    ("halves", lambda m, x: m.round(x), SIGNS),
+    ("sign", lambda m, x: m.sign(m.where(x == 0, np.nan, x)), Z),
+    *[
+        (f"{name} by {d}", lambda m, x, name=name, d=d: getattr(m, name)(x, d), SIGNS)
+        for name in ("remainder", "floor_divide")
+        for d in (2.0, -2.0, 0.3, float("inf"), -float("inf"))
+    ],
+    *[
+        (f"{d} {name}", lambda m, x, name=name, d=d: getattr(m, name)(d, x), SIGNS)
+        for name in ("remainder", "floor_divide")
+        for d in (2.0, -5.0)
+    ],
+    *[
+        (f"integer {name} by {d}", lambda m, x, name=name, d=d: getattr(m, name)(x - 3, d), N)
+        for name in ("remainder", "floor_divide")
+        for d in (2, -4)
+    ],
+    # powers
+    *[(f"power {y}", lambda m, x, y=y: m.power(x, y), np.abs(V)) for y in (0, 1, 2, 3, -1, -2, 0.0, 0.5, 2.0, -1.5)],
+    ("powers of negatives", lambda m, x: x**2 + x**3 + x**-1 + x**2.0, V),
+    ("power of arrays", lambda m, x: m.power(abs(x), x), V),
+    ("powers of two", lambda m, x: 2.0**x + 2**x, V),
+    ("integer powers", lambda m, x: x**3 + 2**x, N),
+    ("truth", lambda m, x: (x > 0) ** 2 + (x > 0) * 3, V),
+    # moving
+    ("roll far", lambda m, x: m.roll(x, 7, axis=1), X),
+    ("roll twice", lambda m, x: m.roll(x, (1, 2), axis=(0, 0)), X),
+    ("roll one axis by two", lambda m, x: m.roll(x, (1, 2), axis=0), X),
+    ("roll two axes", lambda m, x: m.roll(x, 1, axis=(0, 2)), X),
+    ("moveaxis", lambda m, x: m.moveaxis(x, (0, 1), (-1, -2)), X),
+    ("swapaxes", lambda m, x: m.swapaxes(x, 0, -1), X),
+    ("transpose", lambda m, x: m.transpose(x), X),
+    ("transpose by axes", lambda m, x: m.transpose(x, (-1, 0, 1)), X),
+    ("flip all", lambda m, x: m.flip(x), X),
+    ("flip two", lambda m, x: m.flip(x, (0, -1)), X),
+    ("split evenly", lambda m, x: m.concatenate(m.split(x, np.int64(2), axis=2)[::-1]), X),
+    ("split outside", lambda m, x: m.split(x, [1, 9, -1], axis=2)[0], X),
+    ("split before", lambda m, x: m.split(x, [-2], axis=2)[1], X),
+    ("concat flat", lambda m, x: m.concatenate([x, x[0]], axis=None), X),
+    ("stack last", lambda m, x: m.stack([x, -x], axis=-1), X),
+    ("expand", lambda m, x: m.expand_dims(x, (0, -1)), X),
+    ("squeeze", lambda m, x: m.squeeze(x[:1, :, :1], axis=(0, 2)), X),
+    ("reshape empty", lambda m, x: m.reshape(x[:0], (3, -1)), X),
+    ("ravel empty", lambda m, x: m.ravel(x[:0]), X),
+    ("tile more axes", lambda m, x: m.tile(x, (2, 1, 1, 2)), X),
+    ("tile none", lambda m, x: m.tile(x, (0, 1)), X),
+    ("tile one", lambda m, x: m.tile(x, 3), V),
+    ("repeat flat", lambda m, x: m.repeat(x, 2), X),
+    ("repeat none", lambda m, x: m.repeat(x, 0, axis=0), X),
+    *[
+        (f"pad {mode}", lambda m, x, mode=mode: m.pad(x, ((1, 0), (2, 3), (0, 0)), mode=mode), X)
+        for mode in ("constant", "edge", "reflect", "symmetric", "wrap")
+    ],
+    ("pad far", lambda m, x: m.pad(x, 11, mode="reflect"), V),
+    ("pad pair", lambda m, x: m.pad(x, (1, 2), constant_values=4.5), X),
+    ("tril", lambda m, x: m.tril(x, -1) + m.triu(x, 2), X),
+    # choosing
+    ("take along from the end", lambda m, x: m.take_along_axis(x, m.asarray([[[-1, 0]], [[1, -4]]]), axis=2), X),
+    ("take flat", lambda m, x: m.take(x, m.asarray([[0, -1]])), X),
+    ("take", lambda m, x: m.take(x, m.asarray([1, -1, 0]), axis=1), X),
+    ("clip below", lambda m, x: m.clip(x, 0.0, None), V),
+    ("clip by array", lambda m, x: m.clip(x, x[::-1], 0.5), V),
+    ("where", lambda m, x: m.where(x > 0, x, 0) + m.where(x > 0, 1.0, -1.0), V),
+    # products
+    ("dot", lambda m, x: m.dot(x, m.swapaxes(x, 1, 2)), X),
+    ("dot numbers", lambda m, x: m.dot(x, 3.0), X),
+    ("inner", lambda m, x: m.dot(x, x), V),
+    ("outer", lambda m, x: m.outer(x, x), X[0]),
+    ("tensordot 0", lambda m, x: m.tensordot(x, x, axes=0), V),
+    ("tensordot all", lambda m, x: m.tensordot(x, x, axes=3), X),
+    ("tensordot axes", lambda m, x: m.tensordot(x, x, axes=([0, 2], [0, 2])), X),
+    ("tensordot count", lambda m, x: m.tensordot(x, x.T, axes=np.int64(1)), X),
+    *[
+        (f"einsum {e}", lambda m, x, e=e: m.einsum(e, x, x), X)
+        for e in ("ijk,ijk->", "ijk,ijl->kl", "ijk,abc->", "ijk,ijk", "...k,...k->...", "i...,i...->...", "ijk,ijl->il")
+    ],
+    (
+        "einsum diagonal",
+        lambda m, x: m.einsum("ijij->ij", m.reshape(x, (2, 3, 4))[:, :, None, None, 0] * m.ones((1, 1, 2, 3))),
+        X,
+    ),
+    ("einsum broadcast", lambda m, x: m.einsum("ij,ij->ij", x[0], x[0][:1]), X),
+    ("einsum order", lambda m, x: m.einsum("kij", x), X),
+    ("matmul of integers", lambda m, x: x @ x.T, N),
+    # making
+    ("linspace without end", lambda m, x: x * m.linspace(-1, 2, 5, endpoint=False), V),
+    ("linspace of one", lambda m, x: x * m.linspace(3, 4, 1), V),
+    ("linspace of integers", lambda m, x: x + m.linspace(0, 10, 3, dtype=int), N),
+    ("arange down", lambda m, x: m.arange(5, -2, -3) + 0 * N[0, 0], N),
+    ("arange of fractions", lambda m, x: m.arange(0.0, 1.0, 0.25)[:4] + 0 * x[0, 0], N),
+    ("arange of nothing", lambda m, x: m.arange(3, 1), N),
+    ("eye", lambda m, x: m.eye(3, 4, -1) @ x[0].T, X),
+    ("full", lambda m, x: m.full((2, 1), 3) + x[0, 0], N),
+    ("full of", lambda m, x: m.full_like(x, 2.5), X),
+]
+
+
+@pytest.mark.parametrize(("name", "f", "x"), SAME, ids=[case[0] for case in SAME])
+def test_as_numpy(name, f, x):
+    with np.errstate(all="ignore"):
+        expected = np.asarray(f(np, x))
+    got = f(gt, gt.array(x))
+    assert got.shape == expected.shape
+    assert got.dtype.is_floating_point == (expected.dtype.kind == "f")
+    np.testing.assert_allclose(np.asarray(got, dtype=np.float64), expected.astype(np.float64), rtol=1e-6, atol=1e-7)
+
+
+def test_variances_of_few_elements():
+    x = gt.array([1.0, 3.0])
+    assert [float(gt.var(x, correction=c)) for c in (0, 1, 2, 3, 0.5)] == [
+        1.0,
+        2.0,
+        np.inf,
+        np.inf,
+        pytest.approx(4 / 3),
+    ]
+    assert np.isnan(float(gt.var(x[:1], correction=1))) and np.isnan(float(gt.std(x[:0])))
+
+
+# derivatives in corners: (name, function, point, derivative of the sum)
+SLOPES = [
+    ("x ** 0 at 0", lambda x: x**0, [0.0, np.inf, -1.0], [0.0, 0.0, 0.0]),
+    ("x ** 0.0 at 0", lambda x: x**0.0, [0.0, 2.0], [0.0, 0.0]),
+    ("x ** array of 0", lambda x: x ** gt.zeros(2), [0.0, 2.0], [0.0, 0.0]),
+    ("x ** 1 at 0", lambda x: x ** gt.ones(2), [0.0, -2.0], [1.0, 1.0]),
+    ("x ** 2.0 of negatives", lambda x: x**2.0, [-3.0, 0.0], [-6.0, 0.0]),
+    ("0 ** x", lambda x: 0.0**x, [1.0, 2.0], [0.0, 0.0]),
+    ("2 ** x", lambda x: 2.0**x, [0.0, 1.0], [np.log(2), 2 * np.log(2)]),
+    ("array of 0 ** x", lambda x: gt.zeros(2) ** x, [1.0, 2.0], [0.0, 0.0]),
+    ("maximum at a tie", lambda x: gt.maximum(x, 1.0), [0.0, 1.0, 2.0], [0.0, 0.5, 1.0]),
+    ("minimum at a tie", lambda x: gt.minimum(x, 1.0), [0.0, 1.0, 2.0], [1.0, 0.5, 0.0]),
+    ("clip at its bounds", lambda x: gt.clip(x, 0.0, 1.0), [-1.0, 0.0, 0.5, 1.0, 2.0], [0.0, 0.5, 1.0, 0.5, 0.0]),
+    ("max of ties", gt.max, [1.0, 3.0, 3.0], [0.0, 0.5, 0.5]),
+    ("abs at 0", gt.abs, [-2.0, 0.0, 2.0], [-1.0, 0.0, 1.0]),
+    ("relu at 0", gt.relu, [-2.0, 0.0, 2.0], [0.0, 0.0, 1.0]),
+    ("prod with one zero", gt.prod, [2.0, 0.0, 3.0], [0.0, 6.0, 0.0]),
+    ("prod with two zeros", gt.prod, [0.0, 0.0, 3.0], [0.0, 0.0, 0.0]),
+    ("remainder", lambda x: x % 3.0, [-4.0, 4.0], [1.0, 1.0]),
+    ("guarded log", lambda x: gt.where(x > 0, gt.log(gt.where(x > 0, x, 1.0)), 0.0), [-1.0, 0.0, 2.0], [0.0, 0.0, 0.5]),
+    ("softplus far out", gt.softplus, [-1000.0, 0.0, 1000.0], [0.0, 0.5, 1.0]),
+    ("logsumexp far out", gt.logsumexp, [-1000.0, 1000.0], [0.0, 1.0]),
+    ("sum over no axes", lambda x: gt.sum(x, axis=()) * x, [2.0, 3.0], [4.0, 6.0]),
+    ("taken twice", lambda x: gt.take_along_axis(x, gt.array([-1, 1, 0]), axis=0), [2.0, 3.0], [1.0, 2.0]),
+    ("repeated", lambda x: gt.repeat(x, gt.array([2, 0])), [2.0, 3.0], [2.0, 0.0]),
+    ("padded around", lambda x: gt.pad(x, 1, mode="wrap"), [2.0, 3.0], [2.0, 2.0]),
+]
+
+
+@pytest.mark.parametrize(("name", "f", "point", "slope"), SLOPES, ids=[case[0] for case in SLOPES])
+def test_derivatives_in_corners(name, f, point, slope):
+    got = gt.grad(lambda x: gt.sum(f(x)))(gt.array(point))
+    np.testing.assert_allclose(np.asarray(got), slope, rtol=1e-6)
+
+
+def test_repeated_derivatives_of_powers_end_at_zero():
+    for y, expected in ((2, (0.0, 2.0, 0.0, 0.0)), (3, (0.0, 0.0, 6.0, 0.0)), (2.0, (0.0, 2.0, 0.0, 0.0))):
+        f = lambda x, y=y: x**y  # noqa: E731
+        for value in expected:
+            f = gt.grad(f)
+            assert float(f(0.0)) == value
+
+
+WRONG = [
+    (lambda x: gt.sum(x, axis=2), gt.ShapeError, r"axis in \[-2, 2\)"),
+    (lambda x: gt.sum(x, axis=(0, 0)), gt.ShapeError, "once"),
+    (lambda x: gt.sum(x, axis=0.5), gt.ArgumentError, "integer"),
+    (lambda x: gt.max(x[:0]), gt.ShapeError, "non-empty"),
+    (lambda x: gt.argmax(x[:0]), gt.ShapeError, "non-empty"),
+    (lambda x: gt.split(x, 2, axis=1), gt.ShapeError, "divides 3"),
+    (lambda x: gt.split(x, 0), gt.ShapeError, "parts"),
+    (lambda x: gt.split(x, 1.5), gt.ArgumentError, "integer"),
+    (lambda x: gt.stack([x, x[0]]), gt.ShapeError, "one shape"),
+    (lambda x: gt.stack([x], axis=4), gt.ShapeError, "axis"),
+    (lambda x: gt.stack([]), gt.ShapeError, "at least one"),
+    (lambda x: gt.concat([x, x[0]]), gt.ShapeError, "equal in every axis"),
+    (lambda x: gt.concat([1.0, 2.0]), gt.ShapeError, "stack"),
+    (lambda x: gt.reshape(x, (-1, -1)), gt.ShapeError, "6 elements"),
+    (lambda x: gt.reshape(x, (4, -1)), gt.ShapeError, "6 elements"),
+    (lambda x: gt.reshape(x, 2.5), gt.ArgumentError, "integer"),
+    (lambda x: gt.squeeze(x, axis=0), gt.ShapeError, "size 1"),
+    (lambda x: gt.expand_dims(x, 5), gt.ShapeError, "axis"),
+    (lambda x: gt.permute_dims(x, (0,)), gt.ShapeError, "once"),
+    (lambda x: gt.moveaxis(x, (0, 1), 0), gt.ShapeError, "as many"),
+    (lambda x: gt.matrix_transpose(x[0]), gt.ShapeError, "two dimensions"),
+    (lambda x: gt.broadcast_to(x, (3, 2)), gt.ShapeError, "broadcast"),
+    (lambda x: gt.tile(x, -1), gt.ShapeError, ">= 0"),
+    (lambda x: gt.repeat(x, [1, 2], axis=1), gt.ShapeError, "one for each"),
+    (lambda x: gt.repeat(x, -1), gt.ShapeError, ">= 0"),
+    (lambda x: gt.pad(x, -1), gt.ShapeError, ">= 0"),
+    (lambda x: gt.pad(x, ((1, 1),) * 3), gt.ShapeError, "one pair"),
+    (lambda x: gt.pad(x, 1, mode="mean"), gt.ArgumentError, "reflect"),
+    (lambda x: gt.pad(x[:0], 1, mode="edge"), gt.ShapeError, "none on axis 0"),
+    (lambda x: gt.pad(x, 0.5), gt.ShapeError, "widths"),
+    (lambda x: gt.roll(x, (1, 2, 3), axis=(0, 1)), gt.ShapeError, "as many shifts"),
+    (lambda x: gt.tril(x[0]), gt.ShapeError, "two dimensions"),
+    (lambda x: gt.take(x, 0.5), gt.DtypeError, "integers"),
+    (lambda x: gt.take_along_axis(x, gt.array([0])), gt.ShapeError, "as many axes"),
+    (lambda x: gt.take_along_axis(x, gt.zeros((4, 1), dtype=int)), gt.ShapeError, "broadcast"),
+    (lambda x: x[::0], gt.ShapeError, "step"),
+    (lambda x: x[0.5], gt.ArgumentError, "integer"),
+    (lambda x: x["a"], gt.ArgumentError, "str"),
+    (lambda x: x[:2, :1, :1], gt.BoundsError, "at most 2"),
+    (lambda x: x[..., ...], gt.BoundsError, "ellipsis"),
+    (lambda x: x[gt.array([0.5])], gt.DtypeError, "integers"),
+    (lambda x: x.at[5].set(1), gt.BoundsError, "out of range"),
+    (lambda x: x.at[0].set(gt.ones(2)), gt.ShapeError, "broadcasts"),
+    (lambda x: gt.one_hot(x, 3), gt.ArgumentError, "integers"),
+    (lambda x: gt.one_hot(gt.array([1]), 3, axis=5), gt.ShapeError, "axis"),
+    (lambda x: gt.eye(-1), gt.ShapeError, ">= 0"),
+    (lambda x: gt.zeros((2, -1)), gt.ShapeError, ">= 0"),
+    (lambda x: gt.linspace(0, 1, -1), gt.ShapeError, ">= 0"),
+    (lambda x: gt.arange(300, dtype=gt.int8), gt.DtypeError, "299"),
+    (lambda x: gt.arange("a"), gt.ArgumentError, "number"),
+    (lambda x: x @ 2.0, gt.ShapeError, "scalars"),
+    (lambda x: gt.tensordot(x, x, axes=3), gt.ShapeError, "number of axes"),
+    (lambda x: gt.tensordot(x, x, axes=-1), gt.ShapeError, "number of axes"),
+    (lambda x: gt.tensordot(x, x, axes=1), gt.ShapeError, "equal sizes"),
+    (lambda x: gt.tensordot(x, x, axes=((0, 0), (0, 0))), gt.ShapeError, "once"),
+    (lambda x: gt.einsum("ij,jk->ik", x), gt.ArgumentError, "operands"),
+    (lambda x: gt.einsum("ijk->i", x), gt.ArgumentError, "2 axes"),
+    (lambda x: gt.einsum("ii", x), gt.ShapeError, "square"),
+    (lambda x: gt.einsum("ij->ii", x), gt.ArgumentError, "each once"),
+    (lambda x: gt.einsum(x, x), gt.ArgumentError, "equation"),
+    (lambda x: -(x > 0), gt.DtypeError, "not booleans"),
+    (lambda x: (x > 0) - (x > 0), gt.DtypeError, "not booleans"),
+    (lambda x: (x > 0) @ (x > 0).T, gt.DtypeError, "not booleans"),
+    (lambda x: abs(x > 0), gt.DtypeError, "not booleans"),
+    (lambda x: (x > 0) << 1 == (x > 0) << (x > 0), gt.DtypeError, "not booleans"),
+    (lambda x: ~x, gt.DtypeError, "integer or boolean"),
+    (lambda x: gt.array([2]) ** -1, gt.DtypeError, ">= 0"),
+    (lambda x: gt.round(x, 0.5), gt.ArgumentError, "integer"),
+]
+
+
+@pytest.mark.parametrize(("call", "error", "match"), WRONG)
+def test_wrong_arguments_are_refused_at_their_line(call, error, match):
+    x = gt.ones((2, 3))
+    with pytest.raises(error, match=match) as info:
+        call(x)
+    assert "test_ops_edges.py:" in str(info.value)
+
+
+@pytest.mark.parametrize("call", [lambda x, y: x // y, lambda x, y: x % y])
+def test_integers_divided_by_zero_raise_when_run(call):
+    pending = call(gt.array([1, 2]), gt.array([1, 0]))
+    with pytest.raises(gt.ExecutionError, match="ZeroDivisionError"):
+        gt.eval(pending)
