@@ -160,6 +160,32 @@ def test_as_numpy(name, f, x):
     np.testing.assert_allclose(np.asarray(got, dtype=np.float64), expected.astype(np.float64), rtol=1e-6, atol=1e-7)
 
 
+# no slope: the square root at the variance 0 of one element, NaN, steps
+SMOOTH = [
+    case for case in SAME if case[2].dtype.kind == "f" and case[2] is not SIGNS and case[2] is not Z
+    and not case[0].startswith(("std over no axes", "std of a number", "max with NaN", "round", "any", "all", "arg"))
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "f", "x"), SMOOTH, ids=[case[0] for case in SMOOTH])
+def test_slopes_along_a_direction(name, f, x):
+    y = f(gt, gt.array(x))
+    rng = np.random.default_rng(1)
+    weight, along = gt.array(rng.normal(size=y.shape)), rng.normal(size=x.shape)
+
+    def total(v):
+        return gt.sum(f(gt, v) * weight)
+
+    def first(v):
+        return gt.sum(gt.grad(total)(v) * gt.array(along))
+
+    step = 1e-6
+    for function in (total, first):
+        slope = np.sum(np.asarray(gt.grad(function)(gt.array(x))) * along)
+        ends = [float(function(gt.array(x + s * step * along))) for s in (1, -1)]
+        np.testing.assert_allclose(slope, (ends[0] - ends[1]) / (2 * step), rtol=1e-4, atol=1e-4)
+
+
 def test_variances_of_few_elements():
     x = gt.array([1.0, 3.0])
     assert [float(gt.var(x, correction=c)) for c in (0, 1, 2, 3, 0.5)] == [
