@@ -105,7 +105,9 @@ def unary_fast(op: Op, slow: Callable[[Any], Array]) -> Callable[[Any], Array]:
         try:
             instr = table[(x.aval,)]
         except (KeyError, AttributeError):
-            return slow(x)
+            instr = None
+        if instr is None:
+            return slow(x)  # outside the handler: its errors are the user's, and have no other cause
         trace = thread.trace
         i = x._number if x._trace is trace else admit(trace, x)
         refs = trace.refs
@@ -135,6 +137,8 @@ def binary_fast(op: Op, slow: Callable[[Any, Any], Array]) -> Callable[[Any, Any
         try:
             instr = table[x.aval, y.aval]
         except (KeyError, AttributeError):
+            instr = None
+        if instr is None:
             return slow(x, y)
         trace = thread.trace
         i = x._number if x._trace is trace else admit(trace, x)
