@@ -153,7 +153,10 @@ from gtrace.ops.shape import (
 from gtrace.shard.signals import ShardConfig, SignalConfig, load_config, register_config
 from gtrace.trace.array import Array
 from gtrace.trace.convert import from_dlpack, from_numpy, from_torch
-from gtrace.transform.vjp import grad, hessian, jacrev, value_and_grad, vjp
+from gtrace.transform.jacobian import hessian, jacfwd, jacrev
+from gtrace.transform.jvp import jvp, linearize
+from gtrace.transform.vjp import grad, value_and_grad, vjp
+from gtrace.transform.vmap import vmap
 
 abs = absolute
 acos, acosh, asin, asinh, atan, atan2, atanh = arccos, arccosh, arcsin, arcsinh, arctan, arctan2, arctanh

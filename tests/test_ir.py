@@ -194,7 +194,7 @@ GOOD = "graph(%0: f32[3]) {\n  %1: f32[3] = sin(%0)\n  return %1\n}"
         ("\n}", "\n]", "closing brace"),
         ("return", "yield", "line 3"),
         ("graph(", "grap(", "line 1"),
-        (GOOD, "graph() {", "lines"),
+        (GOOD, "graph() {", "line 2: expected a closing brace"),
     ],
 )
 def test_text_that_is_no_graph(old, new, match):

@@ -18,7 +18,8 @@ import gtrace as gt
 import gtrace.numpy
 from gtrace.ir.op import REGISTRY, Op, Sample, define
 
-OPS = list(REGISTRY.values())
+# operations with sub-graphs, and the one that takes out their results, have tests of their own: test_control.py
+OPS = [op for op in REGISTRY.values() if op.result is None]
 FLOATING = {np.float64: (1e-10, 1e-12), np.float32: (2e-5, 1e-6)}
 
 
@@ -73,6 +74,7 @@ def test_every_operation_brings_samples_and_a_rule_or_a_reason():
         rules = [rule for rule in (op.partials, op.vjp, op.nondiff) if rule is not None]
         assert len(rules) == 1, f"{op.name} needs exactly one of partials, vjp and a reason for having none"
         assert op.nondiff is None or len(op.nondiff) > 10, f"{op.name} does not say why it has no derivative"
+        assert op.arity == 0 or op.elementwise or op.batch is not None, f"{op.name} has no batching rule"
         if op.partials is not None:
             assert len(op.partials) == op.arity, f"{op.name} needs one partial an operand"
 
@@ -161,6 +163,98 @@ def differences(function, arrays, step=1e-6):
             g[place] = (ends[0] - ends[1]) / (2 * step)
         out.append(g)
     return out
+
+
+@pytest.mark.parametrize(
+    ("op", "sample"), [p for p in cases(op for op in OPS if op.nondiff is None) if floats_of(list(p.values[1].args))]
+)
+def test_forward_mode_to_second_order(op: Op, sample: Sample):
+    """jvp against reverse mode: <ct, J t> = <J' ct, t>; and again for the derivative of the jvp."""
+    floats = [gt.array(x.astype(np.float64)) for x in floats_of(list(sample.args))]
+    tangents = [gt.array(np.random.default_rng(7 + k).normal(size=x.shape)) for k, x in enumerate(floats)]
+
+    def call(*values):
+        return op.user(*with_floats(sample.args, values), **sample.kwargs)
+
+    out, t = gt.jvp(call, floats, tangents)
+    if out.dtype != torch.float64:
+        pytest.skip("the sample is cast to another dtype")
+    assert t.aval is out.aval
+    ct = gt.array(np.random.default_rng(3).normal(size=out.shape))
+
+    def pairing(*values):
+        return (gt.jvp(call, values, tangents)[1] * ct).sum()
+
+    def pulled(*values):
+        grads = gt.vjp(call, *values)[1](ct)
+        return sum(((g * t).sum() for g, t in zip(grads, tangents, strict=True)), start=gt.array(0.0))
+
+    np.testing.assert_allclose(float(pairing(*floats)), float(pulled(*floats)), rtol=1e-9, atol=1e-11)
+    # reverse over forward, forward over reverse, forward over forward
+    argnums = tuple(range(len(floats)))
+    for a, b in zip(gt.grad(pairing, argnums)(*floats), gt.grad(pulled, argnums)(*floats), strict=True):
+        np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-8, atol=1e-10)
+    second = [float(gt.jvp(f, floats, tangents)[1]) for f in (pairing, pulled)]
+    np.testing.assert_allclose(second[0], second[1], rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize(("op", "sample"), cases(op for op in OPS if op.arity != 0))
+def test_vmap_equals_the_stacked_loop(op: Op, sample: Sample):
+    """Every operation with each choice of batched operands, the batch on different axes; and doubly batched."""
+    arrays = arrays_of(list(sample.args))
+    batch = 3
+    for chosen in range(1, 2 ** len(arrays)):
+        flags = [bool(chosen >> k & 1) for k in range(len(arrays))]
+        examples = [batch_of(x, batch, k) if flag else x for k, (x, flag) in enumerate(zip(arrays, flags, strict=True))]
+
+        def call(*values):
+            return op.user(*with_arrays(sample.args, values), **sample.kwargs)
+
+        axes = [(k % (x.ndim + 1) if flag else None) for k, (x, flag) in enumerate(zip(arrays, flags, strict=True))]
+        moved = [x if a is None else np.moveaxis(x, 0, a) for x, a in zip(examples, axes, strict=True)]
+        try:
+            got = gt.vmap(call, in_axes=tuple(axes), out_axes=-1)(*map(gt.array, moved))
+        except gt.ConcretizationError:
+            # a mask is turned into places, whose number depends on its values
+            assert op.name in ("index", "index_put")
+            continue
+        rows = [
+            np.asarray(call(*[gt.array(x[i] if flag else x) for x, flag in zip(examples, flags, strict=True)]))
+            for i in range(batch)
+        ]
+        assert got.dtype == torch.tensor(rows[0]).dtype
+        np.testing.assert_allclose(np.asarray(got), np.stack(rows, -1), rtol=1e-10, atol=1e-12)
+        twice = gt.vmap(gt.vmap(call, in_axes=tuple(axes)), in_axes=tuple(0 if flag else None for flag in flags))
+        doubled = [np.stack([x, x]) if flag else x for x, flag in zip(moved, flags, strict=True)]
+        np.testing.assert_allclose(
+            np.asarray(twice(*map(gt.array, doubled))), np.stack([np.stack(rows)] * 2), rtol=1e-10, atol=1e-12
+        )
+
+
+def arrays_of(value) -> list[np.ndarray]:
+    if isinstance(value, list):
+        return [x for v in value for x in arrays_of(v)]
+    if isinstance(value, tuple):
+        return [x for v in value for x in arrays_of(v)] if any(isinstance(v, np.ndarray) for v in value) else []
+    return [value] if isinstance(value, np.ndarray) else []
+
+
+def with_arrays(args, values):
+    """Return the arguments with their arrays, in order, replaced by `values`."""
+    rest = iter(values)
+
+    def build(value):
+        if isinstance(value, (list, tuple)) and arrays_of(value):
+            return type(value)(build(v) for v in value)
+        return next(rest) if isinstance(value, np.ndarray) else value
+
+    return [build(a) for a in args]
+
+
+def batch_of(x: np.ndarray, size: int, seed: int) -> np.ndarray:
+    """Return `size` arrays like `x`: its own elements in other orders, so that indices stay in range."""
+    rng = np.random.default_rng(seed)
+    return np.stack([x, *(rng.permutation(x.ravel()).reshape(x.shape) for _ in range(size - 1))])
 
 
 DTYPES = [gt.bool, gt.uint8, gt.int8, gt.int16, gt.int32, gt.int64, gt.float16, gt.bfloat16, gt.float32, gt.float64]

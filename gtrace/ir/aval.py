@@ -83,7 +83,54 @@ def aval(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device = CPU,
     return found
 
 
+@attrs.frozen(eq=False, repr=False)
+class Bundle:
+    """The type of a value that is several arrays: the result of an operation with a sub-graph, as a loop has.
+
+    No operation but ``project``, which takes one out, has a bundle as its operand. Make one with `bundle`.
+
+    >>> bundle((aval((2,), torch.float32), aval((), torch.int64)))
+    (f32[2], i64[])
+    """
+
+    avals: tuple[Aval, ...]
+    floating: bool
+    weak: bool = False
+
+    @property
+    def nbytes(self) -> int:
+        return sum(a.nbytes for a in self.avals)
+
+    def __repr__(self) -> str:
+        return f"({', '.join(map(repr, self.avals))})"
+
+    def __reduce__(self) -> Any:
+        return bundle, (self.avals,)
+
+
+_bundles: dict[tuple[Aval, ...], Bundle] = {}
+
+
+def bundle(avals: tuple[Aval, ...]) -> Bundle:
+    """Return the one `Bundle` of these avals."""
+    found = _bundles.get(avals)
+    if found is None:
+        found = _bundles.setdefault(avals, Bundle(avals, any(a.floating for a in avals)))
+    return found
+
+
 _AVAL = re.compile(r"(?P<dtype>\w+)\[(?P<shape>[\d,]*)\](?:@(?P<device>[\w:]+))?(?P<weak>~?)")
+
+
+def parse_type(text: str) -> Aval | Bundle:
+    """Read an aval or a bundle as they print.
+
+    Raises:
+        ValueError: `text` is neither.
+    """
+    if not text.startswith("("):
+        return parse_aval(text)
+    return bundle(tuple(parse_aval(part) for part in text[1:-1].split(", ") if part))
 
 
 def parse_aval(text: str) -> Aval:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import attrs
 
-from gtrace.ir.aval import Aval
+from gtrace.ir.aval import Aval, Bundle
 from gtrace.ir.op import Instr, Op, Params
 
 
@@ -98,9 +98,9 @@ class Graph:
     nodes: tuple[Node, ...]
     outputs: tuple[int, ...]
 
-    def value_avals(self) -> dict[int, Aval]:
-        """Return the aval of every value."""
-        table = dict(zip(self.inputs, self.avals, strict=True))
+    def value_avals(self) -> dict[int, Any]:
+        """Return the aval of every value; a value that is several arrays has a `Bundle`."""
+        table: dict[int, Aval | Bundle] = dict(zip(self.inputs, self.avals, strict=True))
         for node in self.nodes:
             table[node.out] = node.instr.aval
         return table
@@ -114,25 +114,74 @@ class Graph:
         return print_graph(self)
 
 
-def print_graph(graph: Graph, *, locations: bool = False) -> str:
+class Subgraph:
+    """A graph as an attribute of an operation: the body of a loop, a branch. Interned: equal programs are one object.
+
+    Attributes:
+        graph: its inputs are 0, 1, ... in order; make one with `gtrace.ir.rewrite.subgraph`.
+        text: the graph, printed.
+    """
+
+    __slots__ = ("graph", "text", "_derived")
+
+    def __init__(self, graph: Graph, text: str) -> None:
+        self.graph = graph
+        self.text = text
+        self._derived: dict[Any, Any] = {}
+
+    def derive(self, key: Any, make: Callable[[], Any]) -> Any:
+        """Return what `make` returns, made once for each `key`: a derivative, a batched form, a program."""
+        if key not in self._derived:
+            self._derived[key] = make()
+        return self._derived[key]
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def print_graph(graph: Graph, *, locations: bool = False, indent: str = "") -> str:
     """Return the text of `graph`; `locations` adds the user's line of each node as a comment."""
     head = ", ".join(f"%{value}: {a!r}" for value, a in zip(graph.inputs, graph.avals, strict=True))
     lines = [f"graph({head}) {{"]
-    lines += [_print_node(node, locations) for node in graph.nodes]
-    lines.append("  return" + "".join(f"{',' * (k > 0)} %{value}" for k, value in enumerate(graph.outputs)))
-    lines.append("}")
+    for node in graph.nodes:
+        lines += _print_node(node, locations, indent)
+    lines.append(f"{indent}  return" + "".join(f"{',' * (k > 0)} %{value}" for k, value in enumerate(graph.outputs)))
+    lines.append(indent + "}")
     return "\n".join(lines)
 
 
-def _print_node(node: Node, locations: bool) -> str:
+def _print_node(node: Node, locations: bool, indent: str) -> list[str]:
     operands = ", ".join(f"%{x}" if isinstance(x, int) else repr(x) for x in node.ins)
-    text = f"  %{node.out}: {node.instr.aval!r} = {node.op.name}({operands})"
-    if node.params:
-        inner = ", ".join(f"{k}={_print_param(v)}" for k, v in node.attributes.items())
+    text = f"{indent}  %{node.out}: {node.instr.aval!r} = {node.op.name}({operands})"
+    plain = {k: v for k, v in node.attributes.items() if not is_subgraphs(v)}
+    if plain:
+        inner = ", ".join(f"{k}={_print_param(v)}" for k, v in plain.items())
         text += f" {{{inner}}}"
+    nested = [(k, v) for k, v in node.attributes.items() if is_subgraphs(v)]
+    if nested:
+        text += " where"
     if locations and node.location:
         text += f"  # {node.location}"
-    return text
+    lines = [text]
+    for name, graphs in nested:
+        for sub in graphs if isinstance(graphs, tuple) else (graphs,):
+            body = print_graph(sub.graph, locations=locations, indent=indent + "    ")
+            lines.append(f"{indent}    {name}{'[]' * isinstance(graphs, tuple)} = {body}")
+    return lines
+
+
+def is_subgraphs(value: Any) -> bool:
+    """Whether an attribute is a sub-graph or a non-empty tuple of them."""
+    return isinstance(value, Subgraph) or (isinstance(value, tuple) and bool(value) and isinstance(value[0], Subgraph))
+
+
+def subgraphs(params: Params) -> tuple[Subgraph, ...]:
+    """Return the sub-graphs among attributes, in order."""
+    found: list[Subgraph] = []
+    for value in params:
+        if is_subgraphs(value):
+            found += value if isinstance(value, tuple) else (value,)
+    return tuple(found)
 
 
 def _print_param(value: Any) -> str:

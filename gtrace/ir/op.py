@@ -14,10 +14,11 @@ import attrs
 import torch
 
 from gtrace.errors import DeviceError, DtypeError, ShapeError, message
-from gtrace.ir.aval import Aval, aval
+from gtrace.ir.aval import Aval, Bundle, aval
 
 Params = tuple[Any, ...]
-"""Attributes of a node in the order of ``Op.params``: ints, floats, bools, strings, None and tuples of these."""
+"""Attributes of a node in the order of ``Op.params``: ints, floats, bools, strings, None, tuples of these, and
+sub-graphs."""
 
 
 @attrs.frozen
@@ -55,7 +56,17 @@ class Op:
         partials: for an elementwise op, d out / d operand as functions of (operands..., out). Each returns an Array, or
             the numbers 1 and -1.
         vjp: (cotangent, needed, operands, out, **params) -> one cotangent or None per operand; `needed` flags the
-            operands whose cotangent is used. A linear op's transpose is stated in this form too.
+            operands whose cotangent is used. A linear op's transpose is stated in this form too. Of an operation with
+            several results, `cotangent` is a list, with None for results that have none.
+        linear: the operands in which the operation is jointly linear, or True: in all of them. Its jvp follows.
+        multilinear: it is linear in each operand by itself, as a product is. Its jvp follows.
+        jvp: (tangents, operands, out, **params) -> tangent of the result; a tangent is None for an operand that has
+            none. Where neither of the three is stated, the jvp is the vjp transposed.
+        batch: (size, batched, operands, **params) -> result, with the batch as axis 0 of the operands that `batched`
+            flags and of the result. An elementwise operation needs none.
+        body: (programs, tensors..., **params) -> tensors: how an operation with sub-graphs runs, given each sub-graph
+            as a function of lists of tensors. It has a `result` and no `impl`.
+        result: (avals, **params) -> type of the result, for operations with sub-graphs.
         nondiff: why the derivative is zero everywhere or does not exist; instead of a rule.
         check: (avals, **params) -> None, raising the error a user should see instead of torch's.
         samples, errors: the registry walk's material, as functions so that nothing is built at import.
@@ -74,6 +85,12 @@ class Op:
     uniform: bool = False
     partials: tuple[Callable[..., Any], ...] | None = None
     vjp: Callable[..., Sequence[Any]] | None = None
+    linear: tuple[int, ...] | bool = False
+    multilinear: bool = False
+    jvp: Callable[..., Any] | None = None
+    batch: Callable[..., Any] | None = None
+    body: Callable[..., Any] | None = None
+    result: Callable[..., Aval | Bundle] | None = None
     nondiff: str | None = None
     check: Callable[..., None] | None = None
     samples: Callable[[], list[Sample]] | None = None
@@ -113,12 +130,12 @@ class Instr:
     op: Op
     params: Params
     ins: tuple[Aval, ...]
-    aval: Aval
+    aval: Any  # an Aval, or the Bundle of an operation with several results
     code: int
     digest: int
 
     @classmethod
-    def make(cls, op: Op, params: Params, ins: tuple[Aval, ...], out: Aval) -> Instr:
+    def make(cls, op: Op, params: Params, ins: tuple[Aval, ...], out: Aval | Bundle) -> Instr:
         text = f"{op.name}{params!r}{ins!r}{out!r}"
         instr = cls(op, params, ins, out, len(CODES), stable_hash(text))
         CODES.append(instr)
@@ -180,7 +197,12 @@ def stable_hash(text: str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") >> 4
 
 
-def define(name: str, impl: Callable[..., Any], **fields: Any) -> Op:
+def no_impl(*_: Any, **__: Any) -> Any:
+    """Stand for the torch function of an operation that has a `body` instead."""
+    raise TypeError("an operation with sub-graphs runs through its body")
+
+
+def define(name: str, impl: Callable[..., Any] = no_impl, **fields: Any) -> Op:
     """Declare an operation and add it to the registry. The fields are those of `Op`.
 
     Raises:
@@ -196,21 +218,23 @@ def define(name: str, impl: Callable[..., Any], **fields: Any) -> Op:
     return op
 
 
-def infer(op: Op, params: Params, avals: tuple[Aval, ...]) -> Aval:
-    """Return the aval of the result, by running torch on meta tensors.
+def infer(op: Op, params: Params, avals: tuple[Aval, ...]) -> Aval | Bundle:
+    """Return the type of the result, by running torch on meta tensors, or as `Op.result` says.
 
     Raises:
         DeviceError: operands on different devices.
         ShapeError: torch refuses the shapes; op.check may raise something more precise first.
     """
     named = dict(zip(op.params, params, strict=True))
-    devices = {a.device for a in avals if a.shape or not a.weak}
+    devices = {a.device for a in avals if a.__class__ is Aval and (a.shape or not a.weak)}
     if len(devices) > 1:
         raise DeviceError(
             message(op.name, "operands on one device", " and ".join(map(str, avals)), "Move one with .to(device).")
         )
     if op.check is not None:
         op.check(avals, **named)
+    if op.result is not None:
+        return op.result(avals, **named)
     if "device" in named:
         device = torch.device(named["device"])
         named["device"] = "meta"

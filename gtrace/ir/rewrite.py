@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import torch
 
 from gtrace.errors import GraphError
 from gtrace.ir.aval import aval
-from gtrace.ir.graph import Graph, Node, Operand, Scalar
-from gtrace.ir.op import REGISTRY, Instr
+from gtrace.ir.graph import Graph, Node, Operand, Scalar, Subgraph, print_graph, subgraphs
+from gtrace.ir.op import CODES, REGISTRY, Instr
 
 
 def substitute(node: Node, replacement: Mapping[int, Operand]) -> Node:
@@ -20,14 +21,18 @@ def substitute(node: Node, replacement: Mapping[int, Operand]) -> Node:
     return Node(node.instr, ins, node.out, node.location)
 
 
-def remove_identities(graph: Graph) -> Graph:
-    """Drop nodes that return their operand (``stop_gradient``, gradient markers) and use the operand instead."""
+def remove_identities(graph: Graph, keep_stops: bool = False) -> Graph:
+    """Drop nodes that return their operand (``stop_gradient``, gradient markers) and use the operand instead.
+
+    With `keep_stops`, what a later derivative must see stays.
+    """
     if not any(node.op.identity for node in graph.nodes):
         return graph
     replacement: dict[int, Operand] = {}
     nodes = []
     for node in graph.nodes:
-        operand = node.ins[0] if node.op.identity else None
+        gone = node.op.identity and not (keep_stops and node.op.nondiff is not None)
+        operand = node.ins[0] if gone else None
         if isinstance(operand, int):
             replacement[node.out] = replacement.get(operand, operand)
         else:
@@ -142,6 +147,56 @@ def _operand_order(operand: Operand) -> tuple[int, int, str]:
     return (1, 0, str(operand.key)) if isinstance(operand, Scalar) else (0, operand, "")
 
 
+def renumber(graph: Graph) -> Graph:
+    """Return `graph` with its inputs numbered 0, 1, ... and its results after them, in order."""
+    names: dict[int, Operand] = {value: k for k, value in enumerate(graph.inputs)}
+    nodes = []
+    for node in graph.nodes:
+        names[node.out] = out = len(names)
+        ins = tuple(names[x] if isinstance(x, int) else x for x in node.ins)
+        nodes.append(Node(node.instr, ins, out, node.location))
+    outputs = tuple(names[value] for value in graph.outputs)
+    return Graph(tuple(range(len(graph.inputs))), graph.avals, tuple(nodes), outputs)  # type: ignore[arg-type]
+
+
+def partition(graph: Graph, known: Sequence[int]) -> tuple[Graph, Graph]:
+    """Split a program by what can be computed from some of its inputs.
+
+    Returns:
+        (first, second): `first` takes the `known` inputs and returns residuals, `second` takes the other inputs and
+        then the residuals, and returns the outputs.
+    """
+    available = set(known)
+    early, late = [], []
+    for node in graph.nodes:
+        if all(value in available for value in node.values()):
+            available.add(node.out)
+            early.append(node)
+        else:
+            late.append(node)
+    wanted = [value for node in late for value in node.values()] + list(graph.outputs)
+    residuals = tuple(dict.fromkeys(value for value in wanted if value in available))
+    table = graph.value_avals()
+    others = tuple(value for value in graph.inputs if value not in set(known))
+    first = dce(Graph(tuple(known), tuple(table[v] for v in known), tuple(early), residuals))
+    ins = (*others, *residuals)
+    return first, dce(Graph(ins, tuple(table[v] for v in ins), tuple(late), graph.outputs))
+
+
+_interned: dict[Any, Subgraph] = {}
+
+
+def subgraph(graph: Graph) -> Subgraph:
+    """Return the one `Subgraph` of this program, without what it computes twice or for nothing."""
+    graph = renumber(dce(cse(dce(fold(dce(remove_identities(graph, keep_stops=True)))))))
+    text = print_graph(graph)
+    # equal texts are equal programs, unless a derivative rule of the user's comes with them, here or further in
+    own = [node.instr for node in graph.nodes if node.instr is not CODES[node.instr.code] or subgraphs(node.params)]
+    key = text, tuple(own)
+    found = _interned.get(key)
+    return found if found is not None else _interned.setdefault(key, Subgraph(graph, text))
+
+
 def toposort(nodes: Iterable[Node], inputs: Iterable[int]) -> tuple[Node, ...]:
     """Return `nodes` ordered so that every operand is assigned before its use; otherwise keep the given order.
 
@@ -177,9 +232,9 @@ def toposort(nodes: Iterable[Node], inputs: Iterable[int]) -> tuple[Node, ...]:
     return tuple(ordered)
 
 
-def inline(callee: Graph, operands: tuple[int, ...], fresh: int) -> tuple[tuple[Node, ...], tuple[int, ...]]:
+def inline(callee: Graph, operands: tuple[Operand, ...], fresh: int) -> tuple[tuple[Node, ...], tuple[Operand, ...]]:
     """Return the callee's nodes on `operands`, with results numbered from `fresh`, and its outputs there."""
-    names = dict(zip(callee.inputs, operands, strict=True))
+    names: dict[int, Operand] = dict(zip(callee.inputs, operands, strict=True))
     nodes = []
     for node in callee.nodes:
         names[node.out] = fresh

@@ -11,18 +11,21 @@ from __future__ import annotations
 
 import ast
 import re
+from typing import Any
 
 from gtrace.errors import GraphError
-from gtrace.ir.aval import Aval, parse_aval
+from gtrace.ir.aval import Aval, parse_type
 from gtrace.ir.graph import Graph, Node, Operand, Scalar
 from gtrace.ir.op import REGISTRY
+from gtrace.ir.rewrite import subgraph
 
 _HEAD = re.compile(r"graph\((?P<inputs>.*)\) \{")
 _INPUT = re.compile(r"%(?P<value>\d+): (?P<aval>\w+\[[\d,]*\](?:@[\w:]+)?~?)(?:, )?")
 _NODE = re.compile(
-    r"  %(?P<out>\d+): (?P<aval>\S+) = (?P<op>\w+)\((?P<operands>[^)]*)\)"
-    r"(?: \{(?P<params>.*)\})?(?:  # (?P<location>.*))?"
+    r"  %(?P<out>\d+): (?P<type>\S+|\(.*?\)) = (?P<op>\w+)\((?P<operands>[^)]*)\)"
+    r"(?: \{(?P<params>.*)\})?(?P<where> where)?(?:  # (?P<location>.*))?"
 )
+_NESTED = re.compile(r"    (?P<name>\w+)(?P<several>\[\])? = (?P<head>graph\(.*)")
 _RETURN = re.compile(r"  return(?P<outputs>(?:,? %\d+)*)")
 
 
@@ -32,92 +35,124 @@ def parse_graph(text: str) -> Graph:
     Raises:
         GraphError: the text is not a graph; the message gives the line.
     """
-    lines = [line for line in text.split("\n") if line.strip()]
-    if len(lines) < 3:
+    reader = _Reader([line for line in text.split("\n") if line.strip()])
+    graph = reader.graph("")
+    if reader.at != len(reader.lines):
         raise GraphError(
-            f"[parse_graph] expected graph(...) {{ ... }}, got {len(lines)} lines. Print one to see the form."
+            f"[parse_graph] line {reader.at + 1}: expected the end, got {reader.lines[reader.at]!r}. Keep one graph."
         )
-    head = _match(_HEAD, lines, 0)
-    inputs, avals = [], []
-    for match in _INPUT.finditer(head["inputs"]):
-        inputs.append(int(match["value"]))
-        avals.append(_aval(match["aval"], lines, 0))
-    table = dict(zip(inputs, avals, strict=True))
-    nodes = []
-    for number in range(1, len(lines) - 2):
-        node = _parse_node(lines, number, table)
-        table[node.out] = node.instr.aval
-        nodes.append(node)
-    tail = _match(_RETURN, lines, len(lines) - 2)
-    if lines[-1] != "}":
-        raise GraphError(
-            f"[parse_graph] line {len(lines)}: expected a closing brace, got {lines[-1]!r}. Close the graph."
-        )
-    outputs = tuple(int(value) for value in re.findall(r"%(\d+)", tail["outputs"]))
-    return Graph(tuple(inputs), tuple(avals), tuple(nodes), outputs)
+    return graph
 
 
-def _parse_node(lines: list[str], number: int, table: dict[int, Aval]) -> Node:
-    match = _match(_NODE, lines, number)
-    where = f"line {number + 1}"
-    op = REGISTRY.get(match["op"])
-    if op is None:
-        raise GraphError(f"[parse_graph] {where}: expected a known operation, got {match['op']!r}.")
-    # a comma inside an aval's brackets does not separate operands
-    pieces = re.split(r", ", match["operands"]) if match["operands"] else []
-    operands: list[Operand] = []
-    avals: list[Aval] = []
-    for piece in pieces:
-        if piece.startswith("%"):
-            value = int(piece[1:])
-            if value not in table:
-                raise GraphError(f"[parse_graph] {where}: expected an assigned value, got {piece}. Assign it first.")
-            operands.append(value)
-            avals.append(table[value])
-        else:
-            scalar = _parse_scalar(piece, lines, number)
-            operands.append(scalar)
-            avals.append(scalar.aval)
-    attributes = {}
-    if match["params"]:
+class _Reader:
+    """The lines of a text and the place reached."""
+
+    def __init__(self, lines: list[str]) -> None:
+        self.lines = lines
+        self.at = 0
+
+    def match(self, pattern: re.Pattern[str], line: str) -> re.Match[str]:
+        match = pattern.fullmatch(line)
+        if match is None:
+            raise self.error(pattern.pattern, repr(line))
+        return match
+
+    def error(self, expected: str, got: str, fix: str = "") -> GraphError:
+        return GraphError(
+            f"[parse_graph] line {self.at + 1}: expected {expected}, got {got}." + (f" {fix}" if fix else "")
+        )
+
+    def line(self, indent: str) -> str:
+        """Return the current line without the indentation of the graph it belongs to."""
+        if self.at >= len(self.lines):
+            raise self.error("a closing brace", "the end of the text", "Close the graph.")
+        line = self.lines[self.at]
+        if not line.startswith(indent):
+            raise self.error(f"an indentation of {len(indent)}", repr(line))
+        return line[len(indent) :]
+
+    def graph(self, indent: str, head: str | None = None) -> Graph:
+        """Read a graph; `head` is its first line if something else came before it in the line."""
+        match = self.match(_HEAD, self.line(indent) if head is None else head)
+        inputs, avals = [], []
+        for found in _INPUT.finditer(match["inputs"]):
+            inputs.append(int(found["value"]))
+            avals.append(self.type(found["aval"]))
+        table: dict[int, Any] = dict(zip(inputs, avals, strict=True))
+        self.at += 1
+        nodes = []
+        while (end := _RETURN.fullmatch(self.line(indent))) is None:
+            node = self.node(indent, table)
+            table[node.out] = node.instr.aval
+            nodes.append(node)
+        self.at += 1
+        if self.line(indent) != "}":
+            raise self.error("a closing brace", repr(self.line(indent)), "Close the graph.")
+        self.at += 1
+        outputs = tuple(int(value) for value in re.findall(r"%(\d+)", end["outputs"]))
+        return Graph(tuple(inputs), tuple(avals), tuple(nodes), outputs)
+
+    def node(self, indent: str, table: dict[int, Any]) -> Node:
+        match = self.match(_NODE, self.line(indent))
+        op = REGISTRY.get(match["op"])
+        if op is None:
+            raise self.error("a known operation", repr(match["op"]))
+        operands: list[Operand] = []
+        avals: list[Aval] = []
+        for piece in re.split(r", ", match["operands"]) if match["operands"] else []:
+            if piece.startswith("%"):
+                value = int(piece[1:])
+                if value not in table:
+                    raise self.error("an assigned value", piece, "Assign it first.")
+                operands.append(value)
+                avals.append(table[value])
+            else:
+                scalar = self.scalar(piece)
+                operands.append(scalar)
+                avals.append(scalar.aval)
+        attributes: dict[str, Any] = {}
+        if match["params"]:
+            try:
+                call = ast.parse(f"f({match['params']})", mode="eval").body
+                assert isinstance(call, ast.Call)
+                attributes = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
+            except (SyntaxError, ValueError) as error:
+                raise self.error("name=literal attributes", repr(match["params"])) from error
+        expected_type = self.type(match["type"])
+        start = self.at
+        self.at += 1
+        if match["where"]:
+            self.nested(indent, attributes)
+        end, self.at = self.at, start  # errors from here on are the node's
+        if set(attributes) != set(op.params):
+            raise self.error(f"attributes {op.params}", str(tuple(attributes)))
+        instr = op.instr(tuple(attributes[name] for name in op.params), tuple(avals))
+        if instr.aval is not expected_type:
+            raise self.error(f"{instr.aval!r} by inference", match["type"])
+        self.at = end
+        return Node(instr, tuple(operands), int(match["out"]), match["location"])
+
+    def nested(self, indent: str, attributes: dict[str, Any]) -> None:
+        """Read the sub-graphs of a node into its attributes."""
+        while (match := _NESTED.fullmatch(self.line(indent))) is not None:
+            sub = subgraph(self.graph(indent + "    ", match["head"]))
+            name = match["name"]
+            attributes[name] = (*attributes.get(name, ()), sub) if match["several"] else sub
+
+    def scalar(self, text: str) -> Scalar:
+        value, _, kind = text.partition(":")
+        a = self.type(kind)
+        assert isinstance(a, Aval)
+        if value in ("inf", "-inf", "nan"):
+            return Scalar(float(value), a)
         try:
-            call = ast.parse(f"f({match['params']})", mode="eval").body
-            assert isinstance(call, ast.Call)
-            attributes = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
+            return Scalar(ast.literal_eval(value), a)
         except (SyntaxError, ValueError) as error:
-            raise GraphError(
-                f"[parse_graph] {where}: expected name=literal attributes, got {match['params']!r}."
-            ) from error
-    if tuple(attributes) != op.params:
-        raise GraphError(f"[parse_graph] {where}: expected attributes {op.params}, got {tuple(attributes)}.")
-    instr = op.instr(tuple(attributes.values()), tuple(avals))
-    if instr.aval is not _aval(match["aval"], lines, number):
-        raise GraphError(f"[parse_graph] {where}: expected {instr.aval!r} by inference, got {match['aval']}.")
-    return Node(instr, tuple(operands), int(match["out"]), match["location"])
+            raise self.error("a scalar such as 2.0:f32[]", repr(text)) from error
 
-
-def _parse_scalar(text: str, lines: list[str], number: int) -> Scalar:
-    value, _, kind = text.partition(":")
-    a = _aval(kind, lines, number)
-    if value in ("inf", "-inf", "nan"):
-        return Scalar(float(value), a)
-    try:
-        return Scalar(ast.literal_eval(value), a)
-    except (SyntaxError, ValueError) as error:
-        raise GraphError(
-            f"[parse_graph] line {number + 1}: expected a scalar such as 2.0:f32[], got {text!r}."
-        ) from error
-
-
-def _aval(text: str, lines: list[str], number: int) -> Aval:
-    try:
-        return parse_aval(text)
-    except ValueError as error:
-        raise GraphError(f"[parse_graph] line {number + 1}: {error}, in {lines[number]!r}.") from error
-
-
-def _match(pattern: re.Pattern[str], lines: list[str], number: int) -> re.Match[str]:
-    match = pattern.fullmatch(lines[number])
-    if match is None:
-        raise GraphError(f"[parse_graph] line {number + 1}: expected {pattern.pattern}, got {lines[number]!r}.")
-    return match
+    def type(self, text: str) -> Any:
+        try:
+            return parse_type(text)
+        except ValueError as error:
+            line = self.lines[self.at]
+            raise GraphError(f"[parse_graph] line {self.at + 1}: {error}, in {line!r}.") from error

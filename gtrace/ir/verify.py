@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from gtrace.errors import GraphError
-from gtrace.ir.aval import Aval
-from gtrace.ir.graph import Graph
-from gtrace.ir.op import REGISTRY, infer
+from gtrace.ir.graph import Graph, subgraphs
+from gtrace.ir.op import CODES, REGISTRY, Instr, infer
 
 
 def verify(graph: Graph) -> None:
@@ -14,7 +15,7 @@ def verify(graph: Graph) -> None:
     Raises:
         GraphError: the first rule that is broken, with the value.
     """
-    table: dict[int, Aval] = {}
+    table: dict[int, Any] = {}
     if len(graph.inputs) != len(graph.avals):
         raise GraphError(f"[verify] expected one aval per input, got {len(graph.avals)} for {len(graph.inputs)}.")
     for value, a in zip(graph.inputs, graph.avals, strict=True):
@@ -22,7 +23,8 @@ def verify(graph: Graph) -> None:
             raise GraphError(f"[verify] expected each input once, got %{value} twice.")
         table[value] = a
     for node in graph.nodes:
-        if REGISTRY.get(node.op.name) is not node.op:
+        known = CODES[node.instr.code]
+        if not isinstance(known, Instr) or known.op is not REGISTRY.get(node.op.name):
             raise GraphError(f"[verify] expected a registered operation, got {node.op.name!r} at %{node.out}.")
         avals = []
         for operand in node.ins:
@@ -40,6 +42,8 @@ def verify(graph: Graph) -> None:
         if inferred is not node.instr.aval:
             raise GraphError(f"[verify] expected {inferred!r} at %{node.out} by inference, got {node.instr.aval!r}.")
         table[node.out] = node.instr.aval
+        for sub in subgraphs(node.params):
+            verify(sub.graph)
     for value in graph.outputs:
         if value not in table:
             raise GraphError(f"[verify] expected an assigned output, got %{value}.")

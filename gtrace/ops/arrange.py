@@ -9,8 +9,9 @@ import torch
 
 from gtrace.errors import ArgumentError, ShapeError, message
 from gtrace.ir.aval import Aval
-from gtrace.ir.op import BadSample, Sample, define
-from gtrace.ops.index import constant_array, index_axis
+from gtrace.ir.op import BadSample, Op, Sample, define
+from gtrace.ops.batching import align, shifted, unchanged, whole
+from gtrace.ops.gather import constant_array, index_axis
 from gtrace.ops.parts import slice_bounds, slice_update, update_impl
 from gtrace.ops.promote import cast
 from gtrace.ops.samples import uniform
@@ -32,6 +33,7 @@ from gtrace.trace.convert import lift, python_scalar, scalar_operand
 _roll = define(
     "roll", lambda x, shifts, axes: torch.roll(x, shifts, axes), params=("shifts", "axes"),
     vjp=lambda ct, needed, x, out, shifts, axes: (bind(_roll, (ct,), (tuple(-s for s in shifts), axes)),),
+    linear=True, batch=shifted("axes"),
     samples=lambda: [Sample((uniform(-2, 2, 3, 4), 1, 0)), Sample((uniform(-2, 2, 3, 4), (1, -2), (0, 1)))],
     reference=numpy.roll, user=lambda x, shift, axis: roll(x, shift, axis),
 )  # fmt: skip
@@ -76,8 +78,20 @@ def _pad_vjp(
     return slice_bounds(ct, bounds), into_value
 
 
+def _pad_batch(op: Op, size: int, batched: Any, operands: Any, widths: Any) -> Array:
+    x, value = operands
+    if not batched[1]:
+        return bind(op, (*align(size, batched[:1], (x,)), value), (((0, 0), *widths),))
+    # each example has a value of its own: write x over it
+    inner = x.aval.shape[1:] if batched[0] else x.aval.shape
+    sizes = tuple(n + a + b for n, (a, b) in zip(inner, widths, strict=True))
+    around = broadcast_to(reshape(value, (size, *(1,) * len(sizes))), (size, *sizes))
+    bounds = tuple((a, a + n, 1) for n, (a, _) in zip(inner, widths, strict=True))
+    return slice_update(around, align(size, batched[:1], (x,))[0], (whole(size), *bounds))
+
+
 _pad = define(
-    "pad", _pad_impl, params=("widths",), arity=2, vjp=_pad_vjp,
+    "pad", _pad_impl, params=("widths",), arity=2, vjp=_pad_vjp, linear=True, batch=_pad_batch,
     samples=lambda: [Sample((uniform(-2, 2, 2, 3), ((1, 0), (0, 2)))), Sample((uniform(-2, 2, 3), 1, "constant", 2.5))],
     errors=lambda: [BadSample((numpy.ones(3), -1), {}, ShapeError, r"widths")],
     user=lambda x, widths, mode="constant", value=0.0: pad(x, widths, mode, value),
@@ -194,13 +208,13 @@ def _triangle_samples() -> list[Sample]:
 
 
 _tril = define(
-    "tril", lambda x, k: torch.tril(x, k), params=("k",), check=_check_matrix,
+    "tril", lambda x, k: torch.tril(x, k), params=("k",), check=_check_matrix, linear=True, batch=unchanged,
     vjp=lambda ct, needed, x, out, k: (bind(_tril, (ct,), (k,)),), samples=_triangle_samples,
     errors=lambda: [BadSample((numpy.ones(3),), {}, ShapeError, r"two dimensions")],
     reference=numpy.tril, user=lambda x, k=0: tril(x, k),
 )  # fmt: skip
 _triu = define(
-    "triu", lambda x, k: torch.triu(x, k), params=("k",), check=_check_matrix,
+    "triu", lambda x, k: torch.triu(x, k), params=("k",), check=_check_matrix, linear=True, batch=unchanged,
     vjp=lambda ct, needed, x, out, k: (bind(_triu, (ct,), (k,)),), samples=_triangle_samples,
     errors=lambda: [BadSample((numpy.ones(3),), {}, ShapeError, r"two dimensions")],
     reference=numpy.triu, user=lambda x, k=0: triu(x, k),

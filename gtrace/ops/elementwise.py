@@ -12,6 +12,7 @@ import torch
 
 from gtrace.errors import DtypeError, message
 from gtrace.ir.op import Sample, define
+from gtrace.ops.batching import unchanged
 from gtrace.ops.checks import broadcasts, numbers_only
 from gtrace.ops.logic import equal, greater, less, where
 from gtrace.ops.promote import binary, cast, promote, unary
@@ -415,6 +416,7 @@ _stop_gradient = define(
     "stop_gradient",
     lambda x: x,
     identity=True,
+    batch=unchanged,
     nondiff="its purpose is to have none",
     samples=unary_floats(),
     user=lambda x: stop_gradient(x),
@@ -432,8 +434,8 @@ def stop_gradient(x: Any) -> Array:
 
 
 _marker = define(
-    "identity", lambda x: x, identity=True, vjp=lambda ct, needed, x, out: (ct,), samples=unary_floats(),
-    user=lambda x: identity(x),
+    "identity", lambda x: x, identity=True, vjp=lambda ct, needed, x, out: (ct,), linear=True, batch=unchanged,
+    samples=unary_floats(), user=lambda x: identity(x),
 )  # fmt: skip
 
 

@@ -14,135 +14,24 @@ import numpy
 import torch
 
 from gtrace.errors import ArgumentError, BoundsError, DtypeError, ShapeError, message
-from gtrace.ir.op import BadSample, Sample, define
 from gtrace.ops.elementwise import add as _add
-from gtrace.ops.elementwise import divide, maximum, minimum, multiply
-from gtrace.ops.logic import equal, less, logical_and, where
+from gtrace.ops.elementwise import maximum, minimum, multiply
+from gtrace.ops.gather import constant_array, gather_op, index_axis, index_op, index_put_op, scatter_op
+from gtrace.ops.logic import less, where
 from gtrace.ops.parts import Bounds, flip_op, slice_bounds, slice_update
-from gtrace.ops.promote import cast, promote
-from gtrace.ops.samples import rng, uniform
+from gtrace.ops.promote import cast
 from gtrace.ops.shape import (
     as_int,
     broadcast_arrays,
     broadcast_to,
-    constant,
     full_like_scalar,
     normalize_axis,
     ravel,
     reshape,
 )
-from gtrace.trace.array import Array, materialize, wrap
+from gtrace.trace.array import Array, materialize
 from gtrace.trace.bind import bind
-from gtrace.trace.convert import from_numpy, lift, python_scalar
-
-# -- primitives
-
-
-def _spread(x: torch.Tensor, indices: tuple[torch.Tensor, ...], dims: tuple[int, ...]) -> list[torch.Tensor | None]:
-    places: list[torch.Tensor | None] = [None] * x.ndim
-    for dim, index in zip(dims, indices, strict=True):
-        places[dim] = index
-    return places
-
-
-def _index_impl(x: torch.Tensor, *indices: torch.Tensor, dims: tuple[int, ...]) -> torch.Tensor:
-    return torch.ops.aten.index.Tensor(x, _spread(x, indices, dims))
-
-
-def _index_vjp(ct: Array, needed: Any, *rest: Any, dims: tuple[int, ...]) -> list[Array | None]:
-    x, *indices, _ = rest
-    zeros = constant(0.0, x.aval)
-    return [bind(_index_put, (zeros, ct, *indices), (dims, True)), *[None] * len(indices)]
-
-
-def _index_samples() -> list[Sample]:
-    x = uniform(-2, 2, 4, 5, 3)
-    i, j = rng(1).integers(0, 3, (2, 3)), rng(2).integers(-4, 4, (3,))
-    return [Sample((x, i)), Sample((x, (i, j))), Sample((x, (slice(None), i))), Sample((x, (i, slice(1, 3), j % 3)))]
-
-
-_index = define(
-    "index", _index_impl, params=("dims",), arity=None, vjp=_index_vjp, samples=_index_samples,
-    errors=lambda: [BadSample((numpy.ones((2, 3)), (0, 0, 0)), {}, BoundsError, r"at most 2")],
-    reference=lambda x, index: x[index], user=lambda x, index: getitem(lift("index", x), index),
-)  # fmt: skip
-
-
-def _index_put_impl(
-    x: torch.Tensor, u: torch.Tensor, *indices: torch.Tensor, dims: tuple[int, ...], accumulate: bool
-) -> torch.Tensor:
-    return torch.ops.aten.index_put.default(x, _spread(x, indices, dims), u, accumulate)
-
-
-def _index_put_vjp(ct: Array, needed: Any, *rest: Any, dims: tuple[int, ...], accumulate: bool) -> list[Array | None]:
-    _, u, *indices, _ = rest
-    into_x = ct if accumulate else bind(_index_put, (ct, constant(0.0, u.aval), *indices), (dims, False))
-    return [into_x, bind(_index, (ct, *indices), (dims,)), *[None] * len(indices)]
-
-
-_index_put = define(
-    "index_put", _index_put_impl, params=("dims", "accumulate"), arity=None, vjp=_index_put_vjp,
-    samples=lambda: [Sample((uniform(-2, 2, 5, 3), numpy.array([0, 3]), uniform(-2, 2, 2, 3, seed=1), name))
-                     for name in ("set", "add")],
-    user=lambda x, index, u, name: getattr(At(lift("at", x))[index], name)(u),
-)  # fmt: skip
-
-
-def _scatter_impl(x: torch.Tensor, index: torch.Tensor, u: torch.Tensor, mode: str) -> torch.Tensor:
-    return torch.scatter_reduce(x, 0, index, u, mode, include_self=True)
-
-
-def _scatter_vjp(ct: Array, needed: Any, x: Array, index: Array, u: Array, out: Array, mode: str) -> tuple[Any, ...]:
-    def gather(values: Array) -> Array:
-        return bind(_index, (values, index), ((0,),))
-
-    def gather_sum(start: Array, values: Array) -> Array:
-        return bind(_index_put, (start, values, index), ((0,), True))
-
-    if mode == "prod":
-        zero = equal(u, 0.0)
-        filled = where(zero, 1.0, u)
-        nonzero = bind(_scatter, (x, index, filled), ("prod",))
-        zeros = gather(gather_sum(constant(0.0, x.aval), cast(zero, u.dtype)))
-        alone = logical_and(zero, equal(zeros, 1.0))
-        others = where(alone, gather(nonzero), where(zero, 0.0, divide(gather(out), filled)))
-        return bind(_scatter, (ct, index, u), ("prod",)), None, multiply(gather(ct), others)
-    # the derivative is shared equally by all that attain the extremum
-    hit_x, hit_u = cast(equal(x, out), x.dtype), cast(equal(u, gather(out)), x.dtype)
-    share = divide(ct, gather_sum(hit_x, hit_u))
-    return multiply(hit_x, share), None, multiply(hit_u, gather(share))
-
-
-_scatter = define(
-    "scatter_reduce", _scatter_impl, params=("mode",), arity=3, vjp=_scatter_vjp,
-    samples=lambda: [Sample((uniform(0.5, 2, 5), numpy.array([0, 3, 3]), uniform(0.5, 2, 3, seed=1), name))
-                     for name in ("multiply", "min", "max")],
-    user=lambda x, index, u, name: getattr(At(lift("at", x))[index], name)(u),
-)  # fmt: skip
-
-
-def _gather_vjp(ct: Array, needed: Any, x: Array, index: Array, out: Array, axis: int) -> tuple[Array, None]:
-    return bind(_scatter_add, (constant(0.0, x.aval), index, ct), (axis,)), None
-
-
-_gather = define(
-    "gather", lambda x, index, axis: torch.gather(x, axis, index), params=("axis",), arity=2, vjp=_gather_vjp,
-    samples=lambda: [Sample((uniform(-2, 2, 3, 4), rng(1).integers(0, 3, (2, 4)), 0)),
-                     Sample((uniform(-2, 2, 3, 4), rng(1).integers(0, 4, (3, 2)), -1))],
-    reference=numpy.take_along_axis, user=lambda x, index, axis: take_along_axis(x, index, axis),
-)  # fmt: skip
-_scatter_add = define(
-    "scatter_add", lambda x, index, u, axis: torch.scatter_add(x, axis, index, u), params=("axis",), arity=3,
-    vjp=lambda ct, needed, x, index, u, out, axis: (ct, None, bind(_gather, (ct, index), (axis,))),
-    samples=lambda: [Sample((uniform(-2, 2, 3, 4), rng(1).integers(0, 3, (2, 4)), uniform(-2, 2, 2, 4, seed=2), 0))],
-    user=lambda x, index, u, axis: bind(_scatter_add, (*_same_dtype(x, u, index),), (axis,)),
-)  # fmt: skip
-
-
-def _same_dtype(x: Any, u: Any, index: Any) -> tuple[Any, Any, Any]:
-    x, u = promote("scatter_add", lift("", x), lift("", u))
-    return x, as_index(index), u
-
+from gtrace.trace.convert import lift, python_scalar
 
 # -- the index, split
 
@@ -180,12 +69,6 @@ class Split:
     def indices(self) -> tuple[tuple[Array, ...], tuple[int, ...]]:
         dims = tuple(axis for axis, _ in self.arrays)
         return tuple(broadcast_arrays(*[index for _, index in self.arrays])), dims
-
-
-def constant_array(value: numpy.ndarray, device: torch.device) -> Array:
-    """Return host data as an input of the program."""
-    out = from_numpy(value)
-    return out if device.type == "cpu" else wrap(out._buf.to(device))  # type: ignore[union-attr]
 
 
 def as_index(value: Any) -> Array:
@@ -332,13 +215,8 @@ def getitem(x: Array, index: Any) -> Array:
     y = plan.view(x)
     if plan.arrays:
         indices, dims = plan.indices()
-        return bind(_index, (y, *indices), (dims,))
+        return bind(index_op, (y, *indices), (dims,))
     return y
-
-
-def index_axis(x: Array, index: Array, axis: int) -> Array:
-    """Return x at the places `index` of one axis."""
-    return bind(_index, (x, index), ((axis,),))
 
 
 def take(x: Any, indices: Any, axis: int | None = None) -> Array:
@@ -381,7 +259,7 @@ def take_along_axis(x: Any, indices: Any, axis: int = -1) -> Array:
         return broadcast_to(y, sizes)
 
     index = where(less(index, 0), _add(index, x.shape[axis]), index)  # torch.gather does not count from the end
-    return bind(_gather, (spread(x), spread(index)), (axis,))
+    return bind(gather_op, (spread(x), spread(index)), (axis,))
 
 
 class At:
@@ -446,14 +324,14 @@ class AtIndex:
             target = y.shape
             return plan.restore(x, combine(y, _fit(u, target)))
         indices, dims = plan.indices()
-        flat = bind(_index, (y, *indices), (dims,)).shape
+        flat = bind(index_op, (y, *indices), (dims,)).shape
         u = _fit(u, flat)
         if mode in ("set", "add"):
-            y = bind(_index_put, (y, u, *indices), (dims, mode == "add"))
+            y = bind(index_put_op, (y, u, *indices), (dims, mode == "add"))
         else:
             places = constant_array(numpy.arange(y.size).reshape(y.shape), y.aval.device)
-            chosen = bind(_index, (places, *indices), (dims,))
-            y = reshape(bind(_scatter, (ravel(y), ravel(chosen), ravel(u)), (mode,)), y.shape)
+            chosen = bind(index_op, (places, *indices), (dims,))
+            y = reshape(bind(scatter_op, (ravel(y), ravel(chosen), ravel(u)), (mode,)), y.shape)
         return plan.restore(x, y)
 
 

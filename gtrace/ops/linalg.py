@@ -12,10 +12,11 @@ import torch
 
 from gtrace.errors import ArgumentError, ShapeError, message
 from gtrace.ir.aval import Aval, aval
-from gtrace.ir.op import BadSample, Sample, define
+from gtrace.ir.op import BadSample, Op, Sample, define
 from gtrace.ops.checks import no_booleans
 from gtrace.ops.elementwise import multiply
-from gtrace.ops.index import constant_array, getitem
+from gtrace.ops.gather import constant_array
+from gtrace.ops.index import getitem
 from gtrace.ops.promote import promote_arrays
 from gtrace.ops.reduce import sum as sum_over
 from gtrace.ops.samples import uniform
@@ -81,6 +82,30 @@ def _column(x: Array) -> Aval:
     return aval((*x.shape, 1), x.dtype, x.device)
 
 
+def _matmul_batch(op: Op, size: int, batched: Any, operands: Any) -> Array:
+    x, y = operands
+    xn, yn = x.ndim - batched[0], y.ndim - batched[1]
+    if not batched[1] and yn == 2:
+        # the commonest case: one matrix for all examples, even where an example is a vector
+        return matmul(x, y)
+    if not batched[0] and xn == 1 and yn == 2:
+        return matmul(x, y)
+    if not batched[0] and xn == 2 and yn == 1:
+        return matmul(y, matrix_transpose(x))
+    if xn == 1 and yn == 1:
+        return sum_over(multiply(x, y), -1)
+    x = expand_dims(x, -2) if xn == 1 else x
+    y = expand_dims(y, -1) if yn == 1 else y
+    ndim = max(xn, yn, 2)
+    x, y = (
+        reshape(z, (size, *(1,) * (ndim + 1 - z.ndim), *z.shape[1:])) if flag else z
+        for z, flag in zip((x, y), batched, strict=True)
+    )
+    out = matmul(x, y)
+    out = reshape(out, (*out.shape[:-2], out.shape[-1])) if xn == 1 else out
+    return reshape(out, out.shape[:-1]) if yn == 1 else out
+
+
 def _matmul_samples() -> list[Sample]:
     shapes = [((2, 3), (3, 4)), ((3,), (3,)), ((2, 3), (3,)), ((3,), (3, 4)), ((5, 2, 3), (3, 4)), ((2, 3), (5, 3, 4)),
               ((3,), (5, 3, 4)), ((5, 2, 3), (3,)), ((5, 1, 2, 3), (4, 3, 2)), ((0, 3), (3, 2))]  # fmt: skip
@@ -88,7 +113,8 @@ def _matmul_samples() -> list[Sample]:
 
 
 _matmul = define(
-    "matmul", torch.matmul, arity=2, check=_check_matmul, vjp=_matmul_vjp, samples=_matmul_samples,
+    "matmul", torch.matmul, arity=2, check=_check_matmul, vjp=_matmul_vjp, multilinear=True, batch=_matmul_batch,
+    samples=_matmul_samples,
     errors=lambda: [BadSample((numpy.ones((2, 3)), numpy.ones((4, 5))), {}, ShapeError, r"last size of the first"),
                     BadSample((numpy.ones((2, 2, 3)), numpy.ones((3, 3, 5))), {}, ShapeError, r"batch sizes")],
     reference=numpy.matmul, user=lambda x, y: matmul(x, y),
@@ -220,6 +246,13 @@ def _einsum_vjp(ct: Array, needed: Any, *rest: Any, equation: str) -> list[Array
     return grads
 
 
+def _einsum_batch(op: Op, size: int, batched: Any, operands: Any, equation: str) -> Array:
+    terms, _, result = equation.partition("->")
+    label = next(c for c in string.ascii_letters if c not in equation)
+    labels = [label * flag + term for term, flag in zip(terms.split(","), batched, strict=True)]
+    return bind(op, operands, (f"{','.join(labels)}->{label}{result}",))
+
+
 def _einsum_samples() -> list[Sample]:
     x, y, z = uniform(-2, 2, 2, 3), uniform(-2, 2, 3, 4, seed=1), uniform(-2, 2, 4, 2, seed=2)
     cases = [("ij,jk->ik", x, y), ("ij,jk", x, y), ("ij->", x), ("ij->ji", x), ("ij,jk,ki->", x, y, z),
@@ -230,6 +263,7 @@ def _einsum_samples() -> list[Sample]:
 
 _einsum = define(
     "einsum", _einsum_impl, params=("equation",), arity=None, check=no_booleans, vjp=_einsum_vjp,
+    multilinear=True, batch=_einsum_batch,
     samples=_einsum_samples,
     errors=lambda: [BadSample(("ij,jk->ik", numpy.ones((2, 3)), numpy.ones((4, 5))), {}, ShapeError, r"one size"),
                     BadSample(("ij->iz", numpy.ones((2, 3))), {}, ArgumentError, r"labels of the operands")],

@@ -165,6 +165,7 @@ _where = define(
     torch.where,
     arity=3,
     elementwise=True,
+    linear=(1, 2),
     check=broadcasts,
     vjp=lambda ct, needed, c, x, y, out: (None, where(c, ct, 0.0), where(c, 0.0, ct)),
     samples=_where_samples,

@@ -12,6 +12,7 @@ import torch
 from gtrace.errors import ShapeError, message
 from gtrace.ir.aval import Aval
 from gtrace.ir.op import BadSample, Sample, define
+from gtrace.ops.batching import prefixed, shifted, whole
 from gtrace.ops.promote import promote, promote_arrays
 from gtrace.ops.samples import uniform
 from gtrace.ops.shape import as_int, constant, expand_dims, normalize_axes, normalize_axis, ravel, squeeze
@@ -45,13 +46,14 @@ def _unslice_impl(x: torch.Tensor, shape: tuple[int, ...], bounds: Bounds) -> to
 
 
 _slice_op = define(
-    "slice", _slice, uniform=True, params=("bounds",), vjp=_slice_vjp,
+    "slice", _slice, uniform=True, params=("bounds",), vjp=_slice_vjp, linear=True, batch=prefixed(bounds=whole),
     samples=lambda: [Sample((uniform(-2, 2, 5, 6), ((1, 4, 1), (0, 6, 2)))), Sample((uniform(-2, 2, 5), ((2, 2, 1),)))],
     user=lambda x, bounds: slice_bounds(lift("slice", x), bounds),
 )  # fmt: skip
 _unslice = define(
     "unslice", _unslice_impl, params=("shape", "bounds"),
-    vjp=lambda ct, needed, x, out, shape, bounds: (slice_bounds(ct, bounds),),
+    vjp=lambda ct, needed, x, out, shape, bounds: (slice_bounds(ct, bounds),), linear=True,
+    batch=prefixed(shape=int, bounds=whole),
     samples=lambda: [Sample((uniform(-2, 2, 3, 3), (5, 6), ((1, 4, 1), (0, 6, 2))))],
     user=lambda x, shape, bounds: bind(_unslice, (lift("unslice", x),), (shape, bounds)),
 )  # fmt: skip
@@ -85,7 +87,8 @@ def _update_vjp(ct: Array, needed: Any, x: Array, u: Array, out: Array, bounds: 
 
 
 _slice_update = define(
-    "slice_update", update_impl, params=("bounds",), arity=2, vjp=_update_vjp,
+    "slice_update", update_impl, params=("bounds",), arity=2, vjp=_update_vjp, linear=True,
+    batch=prefixed(bounds=whole),
     samples=lambda: [Sample((uniform(-2, 2, 5, 6), uniform(-2, 2, 3, 3, seed=1), ((1, 4, 1), (0, 6, 2))))],
     user=lambda x, u, bounds: bind(_slice_update, promote_arrays("slice_update", x, u), (bounds,)),
 )  # fmt: skip
@@ -120,7 +123,7 @@ def _check_concat(avals: tuple[Aval, ...], axis: int) -> None:
 
 _concat = define(
     "concat", lambda *xs, axis: torch.cat(xs, dim=axis), params=("axis",), arity=None, check=_check_concat,
-    vjp=_concat_vjp,
+    vjp=_concat_vjp, linear=True, batch=shifted("axis"),
     samples=lambda: [Sample(([uniform(-2, 2, 2, 3), uniform(-2, 2, 1, 3, seed=1)],)),
                      Sample(([uniform(-2, 2, 2, 3), uniform(-2, 2, 2, 1, seed=1)],), {"axis": -1})],
     errors=lambda: [BadSample(([numpy.ones((2, 3)), numpy.ones((2, 4))],), {}, ShapeError, r"equal in every axis")],
@@ -210,7 +213,7 @@ def unstack(x: Any, axis: int = 0) -> tuple[Array, ...]:
 
 flip_op = define(
     "flip", lambda x, axes: torch.flip(x, axes), uniform=True, params=("axes",),
-    vjp=lambda ct, needed, x, out, axes: (bind(flip_op, (ct,), (axes,)),),
+    vjp=lambda ct, needed, x, out, axes: (bind(flip_op, (ct,), (axes,)),), linear=True, batch=shifted("axes"),
     samples=lambda: [Sample((uniform(-2, 2, 3, 4), a)) for a in [(0,), (0, 1)]],
     reference=numpy.flip, user=lambda x, axes: flip(x, axes),
 )  # fmt: skip

@@ -12,6 +12,7 @@ from gtrace.errors import DtypeError, message
 from gtrace.ir.aval import DTYPES, FLOATS, SHORT
 from gtrace.ir.graph import Scalar
 from gtrace.ir.op import Op, Sample, define
+from gtrace.ops.batching import unchanged
 from gtrace.trace.array import Array
 from gtrace.trace.bind import binary_fast, bind, unary_fast
 from gtrace.trace.convert import common_device, lift, python_scalar, result_dtype, scalar_aval, scalar_operand
@@ -33,7 +34,7 @@ def _cast_samples() -> list[Sample]:
 
 
 _astype = define(
-    "astype", _cast, params=("dtype",), vjp=_cast_vjp, samples=_cast_samples,
+    "astype", _cast, params=("dtype",), vjp=_cast_vjp, linear=True, batch=unchanged, samples=_cast_samples,
     user=lambda x, dtype: cast(lift("astype", x), dtype),
 )  # fmt: skip
 

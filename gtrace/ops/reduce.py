@@ -13,6 +13,7 @@ import torch
 from gtrace.errors import ShapeError, message
 from gtrace.ir.aval import SHORT, Aval
 from gtrace.ir.op import BadSample, Instr, Op, Sample, define
+from gtrace.ops.batching import shifted
 from gtrace.ops.elementwise import divide, exp, multiply, sqrt, square, subtract
 from gtrace.ops.logic import equal, logical_not, not_equal
 from gtrace.ops.parts import concat, flip, slice_axis
@@ -86,28 +87,33 @@ def _extremum_vjp(ct: Array, needed: Any, x: Array, out: Array, axes: tuple[int,
     return (multiply(hit, _expand(share, x, axes, keepdims)),)
 
 
+def _extremum_jvp(ts: Any, x: Array, out: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
+    hit = cast(equal(x, _expand(out, x, axes, keepdims)), x.dtype)
+    return divide(bind(_sum, (multiply(hit, ts[0]),), (axes, keepdims)), bind(_sum, (hit,), (axes, keepdims)))
+
+
 def _mean_vjp(ct: Array, needed: Any, x: Array, out: Array, axes: tuple[int, ...], keepdims: bool) -> tuple[Array]:
     count = math.prod(x.aval.shape[k] for k in axes)
     return (_expand(divide(ct, float(count)) if count else ct, x, axes, keepdims),)
 
 
 _sum = define(
-    "sum", _over(torch.sum), params=_PARAMS,
+    "sum", _over(torch.sum), params=_PARAMS, linear=True, batch=shifted("axes"),
     vjp=lambda ct, needed, x, out, axes, keepdims: (_expand(ct, x, axes, keepdims),),
     samples=_axis_samples(), errors=_bad_axis, reference=numpy.sum, user=lambda x, **kw: sum(x, **kw),
 )  # fmt: skip
 _mean = define(
-    "mean", _over(torch.mean), params=_PARAMS, vjp=_mean_vjp,
+    "mean", _over(torch.mean), params=_PARAMS, vjp=_mean_vjp, linear=True, batch=shifted("axes"),
     samples=_axis_samples(), errors=_bad_axis, reference=numpy.mean, user=lambda x, **kw: mean(x, **kw),
 )  # fmt: skip
 _max = define(
-    "max", _over(torch.amax), params=_PARAMS, vjp=_extremum_vjp,
-    check=_check_nonempty, samples=_axis_samples(), errors=_empty_axis, reference=numpy.max,
+    "max", _over(torch.amax), params=_PARAMS, vjp=_extremum_vjp, jvp=_extremum_jvp,
+    batch=shifted("axes"), check=_check_nonempty, samples=_axis_samples(), errors=_empty_axis, reference=numpy.max,
     user=lambda x, **kw: max(x, **kw),
 )  # fmt: skip
 _min = define(
-    "min", _over(torch.amin), params=_PARAMS, vjp=_extremum_vjp,
-    check=_check_nonempty, samples=_axis_samples(), errors=_empty_axis, reference=numpy.min,
+    "min", _over(torch.amin), params=_PARAMS, vjp=_extremum_vjp, jvp=_extremum_jvp,
+    batch=shifted("axes"), check=_check_nonempty, samples=_axis_samples(), errors=_empty_axis, reference=numpy.min,
     user=lambda x, **kw: min(x, **kw),
 )  # fmt: skip
 
@@ -117,10 +123,10 @@ def _bool_samples() -> list[Sample]:
     return [Sample((x,)), Sample((x,), {"axis": 1}), Sample((x,), {"axis": (0, 2), "keepdims": True})]
 
 
-_any = define("any", _over(torch.any), params=_PARAMS, nondiff=_TRUTH, samples=_bool_samples, errors=_bad_axis,
-              reference=numpy.any, user=lambda x, **kw: any(x, **kw))  # fmt: skip
-_all = define("all", _over(torch.all), params=_PARAMS, nondiff=_TRUTH, samples=_bool_samples, errors=_bad_axis,
-              reference=numpy.all, user=lambda x, **kw: all(x, **kw))  # fmt: skip
+_any = define("any", _over(torch.any), params=_PARAMS, nondiff=_TRUTH, batch=shifted("axes"),
+              samples=_bool_samples, errors=_bad_axis, reference=numpy.any, user=lambda x, **k: any(x, **k))  # fmt: skip
+_all = define("all", _over(torch.all), params=_PARAMS, nondiff=_TRUTH, batch=shifted("axes"),
+              samples=_bool_samples, errors=_bad_axis, reference=numpy.all, user=lambda x, **k: all(x, **k))  # fmt: skip
 
 
 def _logsumexp_vjp(ct: Array, needed: Any, x: Array, out: Array, axes: tuple[int, ...], keepdims: bool) -> tuple[Array]:
@@ -128,9 +134,15 @@ def _logsumexp_vjp(ct: Array, needed: Any, x: Array, out: Array, axes: tuple[int
     return (multiply(_expand(ct, x, axes, keepdims), weights),)
 
 
+def _logsumexp_jvp(ts: Any, x: Array, out: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
+    weights = exp(subtract(x, _expand(out, x, axes, keepdims)))
+    return bind(_sum, (multiply(ts[0], weights),), (axes, keepdims))
+
+
 _logsumexp = define(
     "logsumexp", _over(torch.logsumexp), params=_PARAMS,
-    vjp=_logsumexp_vjp, samples=_axis_samples(), errors=_bad_axis, user=lambda x, **kw: logsumexp(x, **kw),
+    vjp=_logsumexp_vjp, jvp=_logsumexp_jvp, batch=shifted("axes"),
+    samples=_axis_samples(), errors=_bad_axis, user=lambda x, **kw: logsumexp(x, **kw),
 )  # fmt: skip
 
 
@@ -292,7 +304,8 @@ def _prod_samples() -> list[Sample]:
 
 
 _prod = define(
-    "prod", _prod_impl, params=("axis", "keepdims"), vjp=_prod_vjp, samples=_prod_samples, errors=_bad_axis,
+    "prod", _prod_impl, params=("axis", "keepdims"), vjp=_prod_vjp, batch=shifted("axis"),
+    samples=_prod_samples, errors=_bad_axis,
     reference=numpy.prod, user=lambda x, **kw: prod(x, **kw),
 )  # fmt: skip
 
@@ -338,12 +351,14 @@ def _check_place(avals: tuple[Aval, ...], axis: int, keepdims: bool) -> None:
 
 _argmax = define(
     "argmax", lambda x, axis, keepdims: torch.argmax(x, axis, keepdim=keepdims), params=("axis", "keepdims"),
-    check=_check_place, nondiff=_PLACE, samples=_place_samples, errors=_bad_axis, reference=numpy.argmax,
+    check=_check_place, nondiff=_PLACE, batch=shifted("axis"), samples=_place_samples, errors=_bad_axis,
+    reference=numpy.argmax,
     user=lambda x, **kw: argmax(x, **kw),
 )  # fmt: skip
 _argmin = define(
     "argmin", lambda x, axis, keepdims: torch.argmin(x, axis, keepdim=keepdims), params=("axis", "keepdims"),
-    check=_check_place, nondiff=_PLACE, samples=_place_samples, errors=_bad_axis, reference=numpy.argmin,
+    check=_check_place, nondiff=_PLACE, batch=shifted("axis"), samples=_place_samples, errors=_bad_axis,
+    reference=numpy.argmin,
     user=lambda x, **kw: argmin(x, **kw),
 )  # fmt: skip
 
@@ -392,14 +407,24 @@ def _log_softmax_vjp(ct: Array, needed: Any, x: Array, out: Array, axis: int) ->
     return (subtract(ct, multiply(exp(out), total)),)
 
 
+def _softmax_jvp(ts: Any, x: Array, out: Array, axis: int) -> Array:
+    return _softmax_vjp(ts[0], None, x, out, axis)[0]  # its Jacobian is symmetric
+
+
+def _log_softmax_jvp(ts: Any, x: Array, out: Array, axis: int) -> Array:
+    return subtract(ts[0], bind(_sum, (multiply(exp(out), ts[0]),), ((axis,), True)))
+
+
 def _normal_samples() -> list[Sample]:
     return [Sample((uniform(-2, 2, 3, 4),)), Sample((uniform(-2, 2, 3, 4),), {"axis": 0})]
 
 
 _softmax = define("softmax", lambda x, axis: torch.softmax(x, axis), params=("axis",), vjp=_softmax_vjp,
-                  samples=_normal_samples, errors=_bad_axis, user=lambda x, **kw: softmax(x, **kw))  # fmt: skip
+                  jvp=_softmax_jvp, batch=shifted("axis"), samples=_normal_samples, errors=_bad_axis,
+                  user=lambda x, **kw: softmax(x, **kw))  # fmt: skip
 _log_softmax = define("log_softmax", lambda x, axis: torch.log_softmax(x, axis), params=("axis",),
-                      vjp=_log_softmax_vjp, samples=_normal_samples, errors=_bad_axis,
+                      vjp=_log_softmax_vjp, jvp=_log_softmax_jvp, batch=shifted("axis"),
+                      samples=_normal_samples, errors=_bad_axis,
                       user=lambda x, **kw: log_softmax(x, **kw))  # fmt: skip
 
 
@@ -445,7 +470,7 @@ def _cumsum_vjp(ct: Array, needed: Any, x: Array, out: Array, axis: int, dtype: 
 
 _cumsum = define(
     "cumsum", lambda x, axis, dtype: torch.cumsum(x, axis, dtype=None if dtype is None else as_dtype(dtype)),
-    params=("axis", "dtype"), vjp=_cumsum_vjp,
+    params=("axis", "dtype"), vjp=_cumsum_vjp, linear=True, batch=shifted("axis"),
     samples=lambda: [Sample((uniform(-2, 2, 3, 4),), {"axis": k}) for k in (0, 1)], errors=_bad_axis,
     reference=numpy.cumsum, user=lambda x, **kw: cumsum(x, **kw),
 )  # fmt: skip

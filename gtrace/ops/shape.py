@@ -11,7 +11,8 @@ import torch
 
 from gtrace.errors import ArgumentError, ShapeError, message
 from gtrace.ir.aval import CPU, Aval
-from gtrace.ir.op import BadSample, Sample, define
+from gtrace.ir.op import BadSample, Op, Sample, define
+from gtrace.ops.batching import prefixed
 from gtrace.ops.samples import uniform
 from gtrace.trace.array import Array
 from gtrace.trace.bind import bind
@@ -79,7 +80,8 @@ def _reshape_vjp(ct: Array, needed: Any, x: Array, out: Array, shape: tuple[int,
 
 
 _reshape = define(
-    "reshape", lambda x, shape: x.reshape(shape), uniform=True, params=("shape",), vjp=_reshape_vjp,
+    "reshape", lambda x, shape: x.reshape(shape), uniform=True, params=("shape",), vjp=_reshape_vjp, linear=True,
+    batch=prefixed(shape=int),
     samples=lambda: [Sample((uniform(-2, 2, 3, 4), s)) for s in [(12,), (2, -1), (4, 3)]]
     + [Sample((uniform(-2, 2, 0, 3), (0,)))],
     errors=lambda: [BadSample((numpy.ones((2, 3)), (4,)), {}, ShapeError, r"6 elements")],
@@ -172,7 +174,8 @@ def _permute_vjp(ct: Array, needed: Any, x: Array, out: Array, axes: tuple[int, 
 
 
 _permute = define(
-    "permute", lambda x, axes: x.permute(axes), uniform=True, params=("axes",), vjp=_permute_vjp,
+    "permute", lambda x, axes: x.permute(axes), uniform=True, params=("axes",), vjp=_permute_vjp, linear=True,
+    batch=lambda op, size, batched, operands, axes: bind(op, operands, ((0, *(a + 1 for a in axes)),)),
     samples=lambda: [Sample((uniform(-2, 2, 2, 3, 4), a)) for a in [(2, 0, 1), (0, 2, 1), (2, 1, 0)]],
     errors=lambda: [BadSample((numpy.ones((2, 3)), (0, 0)), {}, ShapeError, r"each axis once")],
     reference=numpy.transpose, user=lambda x, axes: permute_dims(x, axes),
@@ -261,12 +264,25 @@ def matrix_transpose(x: Any) -> Array:
 # -- broadcasting
 
 
+def _broadcast_batch(op: Op, size: int, batched: Any, operands: Any, shape: tuple[int, ...]) -> Array:
+    x = operands[0]
+    aligned = reshape(x, (size, *(1,) * (len(shape) - x.ndim + 1), *x.shape[1:]))
+    return bind(op, (aligned,), ((size, *shape),))
+
+
+def _sum_to_batch(op: Op, size: int, batched: Any, operands: Any, shape: tuple[int, ...]) -> Array:
+    x = operands[0]
+    kept = bind(op, (x,), ((size, *(1,) * (x.ndim - 1 - len(shape)), *shape),))
+    return reshape(kept, (size, *shape))
+
+
 def _broadcast_vjp(ct: Array, needed: Any, x: Array, out: Array, shape: tuple[int, ...]) -> tuple[Array]:
     return (unbroadcast(ct, x.aval),)
 
 
 _broadcast = define(
     "broadcast_to", lambda x, shape: x.expand(shape), uniform=True, params=("shape",), vjp=_broadcast_vjp,
+    linear=True, batch=_broadcast_batch,
     samples=lambda: [Sample((uniform(-2, 2, 3, 1), (2, 3, 4))), Sample((uniform(-2, 2), (2,)))],
     errors=lambda: [BadSample((numpy.ones((2, 3)), (2, 4)), {}, ShapeError, r"broadcast")],
     reference=numpy.broadcast_to, user=lambda x, shape: broadcast_to(x, shape),
@@ -317,7 +333,8 @@ def _sum_to_vjp(ct: Array, needed: Any, x: Array, out: Array, shape: tuple[int, 
 
 
 sum_to = define(
-    "sum_to", lambda x, shape: x.sum_to_size(shape), params=("shape",), vjp=_sum_to_vjp,
+    "sum_to", lambda x, shape: x.sum_to_size(shape), params=("shape",), vjp=_sum_to_vjp, linear=True,
+    batch=_sum_to_batch,
     samples=lambda: [Sample((uniform(-2, 2, 2, 3, 4), s)) for s in [(3, 1), (4,), ()]],
     user=lambda x, shape: bind(sum_to, (lift("sum_to", x),), (tuple(shape),)),
 )  # fmt: skip
@@ -337,7 +354,10 @@ def _full_impl(value: torch.Tensor, shape: tuple[int, ...], device: str) -> torc
 
 _full = define(
     "full", _full_impl, uniform=True, params=("shape", "device"),
-    vjp=lambda ct, needed, value, out, shape, device: (unbroadcast(ct, value.aval),),
+    vjp=lambda ct, needed, value, out, shape, device: (unbroadcast(ct, value.aval),), linear=True,
+    batch=lambda op, size, batched, operands, shape, device: broadcast_to(
+        reshape(operands[0], (size, *(1,) * len(shape))), (size, *shape)
+    ),
     samples=lambda: [Sample(((2, 3), 1.5)), Sample(((0,), 2.0))],
     user=lambda shape, value: full_like_scalar(value, torch.float64, shape),
 )  # fmt: skip

@@ -9,16 +9,30 @@ from typing import Any
 import torch
 
 from gtrace.errors import ExecutionError
-from gtrace.ir.graph import Graph, Node, Operand
+from gtrace.ir.graph import Graph, Node, Operand, Subgraph, is_subgraphs, subgraphs
 
 Program = Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]
 """What every tier provides: input tensors to output tensors, in the order of the graph's."""
 
 
-def bound_impl(node: Node) -> Callable[..., torch.Tensor]:
-    """Return the torch function of a node with its attributes filled in."""
+def bound_impl(node: Node) -> Callable[..., Any]:
+    """Return the torch function of a node with its attributes filled in; sub-graphs are interpreted."""
     attributes = node.attributes
+    if node.op.body is not None:
+        return bound_body(node, [interpreted(sub) for sub in subgraphs(node.params)])
     return functools.partial(node.op.impl, **attributes) if attributes else node.op.impl
+
+
+def interpreted(sub: Subgraph) -> Program:
+    """Return the interpreter of a sub-graph, made once."""
+    return sub.derive("interpreted", lambda: interpreter(sub.graph))
+
+
+def bound_body(node: Node, programs: Sequence[Program]) -> Callable[..., Any]:
+    """Return the function of a node with sub-graphs, which run as `programs`."""
+    assert node.op.body is not None
+    plain = {k: v for k, v in node.attributes.items() if not is_subgraphs(v)}
+    return functools.partial(node.op.body, programs, **plain)
 
 
 def interpreter(graph: Graph) -> Program:
@@ -31,7 +45,7 @@ def interpreter(graph: Graph) -> Program:
     """
     slots: dict[int, int] = {value: k for k, value in enumerate(graph.inputs)}
     constants: list[torch.Tensor] = []
-    steps: list[tuple[Callable[..., torch.Tensor], tuple[int, ...], int, tuple[int, ...]]] = []
+    steps: list[tuple[Callable[..., Any], tuple[int, ...], int, tuple[int, ...]]] = []
     last_use: dict[int, int] = {}
     for index, node in enumerate(graph.nodes):
         for value in node.values():
@@ -67,6 +81,8 @@ def interpreter(graph: Graph) -> Program:
                 for k in dead:
                     env[k] = None
         except (RuntimeError, IndexError, ValueError) as error:
+            if isinstance(error, ExecutionError):
+                raise
             node = graph.nodes[out - len(graph.inputs)]
             reason = str(error).strip().split("\n")[0]
             where = (

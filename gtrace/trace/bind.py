@@ -11,7 +11,7 @@ from gtrace.errors import user_location
 from gtrace.events import Recorded, bus
 from gtrace.ir.aval import Aval
 from gtrace.ir.graph import Scalar
-from gtrace.ir.op import Instr, Op, Params, leaf_code
+from gtrace.ir.op import CODES, Instr, Op, Params, define, leaf_code
 from gtrace.trace.array import Array, flush, layout, leaked, materialize
 from gtrace.trace.record import Trace, contiguous_strides, thread
 
@@ -86,7 +86,50 @@ def emit(instr: Instr, operands: Sequence[Array | Scalar]) -> Array:
     return out
 
 
-def expect(trace: Trace, a: Aval, number: int) -> Array:
+def bind_all(op: Op, operands: Sequence[Array], params: Params = ()) -> list[Array]:
+    """Record an operation with several results; returns them."""
+    return emit_all(op.instr(params, tuple([x.aval for x in operands])), operands)
+
+
+def emit_all(instr: Instr, operands: Sequence[Array]) -> list[Array]:
+    """Record an instruction with several results, and for each the operation that takes it out."""
+    trace = thread.trace
+    step = [instr.code, *[x._number if x._trace is trace else admit(trace, x) for x in operands]]
+    whole = expect(trace, instr.aval, len(trace.refs))
+    trace.flat += step
+    trace.refs.append(_ref(whole))
+    if CODES[instr.code] is not instr:
+        trace.special[whole._number] = instr
+    if trace.tape is not None:
+        trace.tape.append((instr, tuple(operands), whole))
+    results = []
+    for k, a in enumerate(instr.aval.avals):
+        taking = project.instr((k,), (instr.aval,))
+        out = expect(trace, a, len(trace.refs))
+        trace.flat += (taking.code, whole._number)
+        trace.refs.append(_ref(out))
+        if trace.tape is not None:
+            trace.tape.append((taking, (whole,), out))
+        results.append(out)
+    if trace.locations is not None:
+        for number in range(whole._number, len(trace.refs)):
+            trace.locations[number] = user_location()
+    if len(trace.refs) > trace.limit:
+        attend(trace, instr, whole)
+    return results
+
+
+def _project_result(avals: tuple[Any, ...], index: int) -> Aval:
+    return avals[0].avals[index]
+
+
+project = define(
+    "project", lambda results, index: results[index], params=("index",), result=_project_result,
+    nondiff="derivatives treat it together with the operation whose result it takes out",
+)  # fmt: skip
+
+
+def expect(trace: Trace, a: Any, number: int) -> Array:
     """Return an Array for a result of `trace`."""
     out: Array = _new(Array)
     out.aval = a

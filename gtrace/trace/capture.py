@@ -7,10 +7,10 @@ from typing import Any
 
 import attrs
 
-from gtrace.ir.aval import Aval
+from gtrace.ir.aval import Aval, Bundle
 from gtrace.ir.graph import Graph, Scalar
 from gtrace.trace.array import Array
-from gtrace.trace.bind import admit, bind, placeholder
+from gtrace.trace.bind import admit, bind, emit_all, placeholder, project
 from gtrace.trace.record import Trace, thread
 
 
@@ -58,8 +58,14 @@ def capture(
 
 def replay(graph: Graph, inputs: Sequence[Array]) -> list[Array]:
     """Record the operations of `graph` on `inputs` in the current trace; returns its outputs."""
-    env: dict[int, Array] = dict(zip(graph.inputs, inputs, strict=True))
+    env: dict[int, Any] = dict(zip(graph.inputs, inputs, strict=True))
     for node in graph.nodes:
+        if node.op is project:
+            env[node.out] = env[node.ins[0]][node.params[0]]  # type: ignore[index]
+            continue
+        if node.instr.aval.__class__ is Bundle:
+            env[node.out] = emit_all(node.instr, [env[x] for x in node.ins])  # type: ignore[index]
+            continue
         operands: list[Array | Scalar] = [env[x] if isinstance(x, int) else x for x in node.ins]
         env[node.out] = bind(node.op, operands, node.params)
     return [env[value] for value in graph.outputs]

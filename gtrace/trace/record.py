@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gtrace.config import Config, config
@@ -41,6 +41,7 @@ class Trace:
         limit: from this many values on, each operation is shown to `gtrace.trace.array.attend`.
         capture: the description of the function being captured; None for the pending program of a thread.
         closed: no operation may be added any more.
+        special: the instructions that carry a derivative rule of the user's, by the number of their result.
     """
 
     __slots__ = (
@@ -53,6 +54,7 @@ class Trace:
         "limit",
         "capture",
         "closed",
+        "special",
         "locations",
         "__weakref__",
     )
@@ -66,6 +68,7 @@ class Trace:
         self.tape = tape
         self.capture = capture
         self.closed = False
+        self.special: dict[int, Instr] = {}
         self.locations: dict[int, str] | None = None if capture is None else {}
         self.set_limit()
 
@@ -96,14 +99,18 @@ class Trace:
 
     def live(self) -> list[Array]:
         """Return the Arrays that user code still holds and that have no value yet."""
-        return [a for r in self.refs if r is not None and (a := r()) is not None and a._buf is None]
+        return [
+            a
+            for r in self.refs
+            if r is not None and (a := r()) is not None and a._buf is None and a.aval.__class__ is Aval
+        ]
 
     def decode(self, outputs: Sequence[int]) -> tuple[Graph, list[tuple[int, ...]]]:
         """Return the graph of the program so far, with `outputs`, and the strides of its inputs.
 
         Safe while another thread is recording: what was complete at the call is decoded.
         """
-        return decode(self.flat, len(self.refs), self.scalars, outputs, self.locations)
+        return decode(self.flat, len(self.refs), self.scalars, outputs, self.locations, self.special)
 
 
 def decode(
@@ -112,6 +119,7 @@ def decode(
     scalars: Sequence[bool | int | float],
     outputs: Sequence[int],
     locations: dict[int, str] | None = None,
+    special: Mapping[int, Instr] | None = None,
 ) -> tuple[Graph, list[tuple[int, ...]]]:
     """Return the graph that the first `count` values of a flat list describe, and the strides of its inputs."""
     operands: list[Operand] = []
@@ -128,6 +136,8 @@ def decode(
             end = at + len(record.ins)
             ins = tuple([operands[k] for k in flat[at:end]])
             at = end
+            if special and value in special:
+                record = special[value]
             nodes.append(Node(record, ins, value, locations.get(value) if locations else None))
             operands.append(value)
         elif record.__class__ is Leaf:

@@ -23,7 +23,7 @@ from gtrace.ops.create import ones_like, zeros_like
 from gtrace.ops.elementwise import add, identity, multiply, neg
 from gtrace.ops.shape import unbroadcast
 from gtrace.trace.array import Array, fresh
-from gtrace.trace.bind import expect
+from gtrace.trace.bind import expect, project
 from gtrace.trace.record import TapeEntry, Trace, thread
 
 MAX_PLANS = 1024
@@ -97,26 +97,33 @@ def _walk(tape: Tape, outputs: Sequence[Array], cotangents: Sequence[Array] | No
     steps: list[TapeEntry] = []
     for entry in tape.entries:
         instr, operands, out = entry
-        if instr.op.nondiff is None and instr.aval.floating:
+        if (instr.op.nondiff is None or instr.op is project) and instr.aval.floating:
             for x in operands:
                 if id(x) in reached:
                     reached.add(id(out))
                     steps.append(entry)
                     break
-    found: dict[int, Array] = {}
+    found: dict[int, Any] = {}
     for k, out in enumerate(outputs):
         if id(out) in reached:
             ct = ones_like(out) if cotangents is None else cotangents[k]
             found[id(out)] = add(found[id(out)], ct) if id(out) in found else ct
     for instr, operands, out in reversed(steps):
         cotangent = found.pop(id(out), None)
-        if cotangent is not None:
+        if cotangent is None:
+            continue
+        if instr.op is project:
+            # the cotangent of several results is a list, with None for those that have none
+            whole, k = operands[0], instr.params[0]
+            slots = found.setdefault(id(whole), [None] * len(whole.aval.avals))
+            slots[k] = cotangent if slots[k] is None else add(slots[k], cotangent)
+        else:
             _apply(instr, operands, out, cotangent, reached, found)
     return [found[id(x)] if id(x) in found else zeros_like(x) for x in tape.inputs]
 
 
 def _apply(
-    instr: Instr, operands: Sequence[Any], out: Array, ct: Array, reached: set[int], found: dict[int, Array]
+    instr: Instr, operands: Sequence[Any], out: Array, ct: Any, reached: set[int], found: dict[int, Any]
 ) -> None:
     """Apply one operation's rule, adding to the cotangents of its operands."""
     op = instr.op
@@ -191,6 +198,8 @@ def _plan_key(
     That is: the recorded stretch, where the next value will be numbered, the outputs and their cotangents, and which
     operands are the tape's inputs (an input shares its buffer, hence its number in the list, with the Array it copies).
     """
+    if trace.special:
+        return None  # rules of the user's, which the recorded ints do not tell apart
     ends = outputs if cotangents is None else (*outputs, *cotangents)
     for x in ends:
         if x._trace is not trace:

@@ -1,0 +1,197 @@
+"""Primitives that read and write at places given by integer arrays."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy
+import torch
+
+from gtrace.errors import BoundsError
+from gtrace.ir.op import BadSample, Op, Sample, define
+from gtrace.ops.batching import align, shifted
+from gtrace.ops.elementwise import add, divide, multiply
+from gtrace.ops.logic import equal, logical_and, where
+from gtrace.ops.promote import cast, promote
+from gtrace.ops.samples import rng, uniform
+from gtrace.ops.shape import broadcast_to, constant, moveaxis, ravel, reshape
+from gtrace.trace.array import Array, wrap
+from gtrace.trace.bind import bind
+from gtrace.trace.convert import from_numpy, lift
+
+
+def constant_array(value: numpy.ndarray, device: torch.device) -> Array:
+    """Return host data as an input of the program."""
+    out = from_numpy(value)
+    return out if device.type == "cpu" else wrap(out._buf.to(device))  # type: ignore[union-attr]
+
+
+# -- by index arrays
+
+
+def _spread(x: torch.Tensor, indices: tuple[torch.Tensor, ...], dims: tuple[int, ...]) -> list[torch.Tensor | None]:
+    places: list[torch.Tensor | None] = [None] * x.ndim
+    for dim, index in zip(dims, indices, strict=True):
+        places[dim] = index
+    return places
+
+
+def _index_impl(x: torch.Tensor, *indices: torch.Tensor, dims: tuple[int, ...]) -> torch.Tensor:
+    return torch.ops.aten.index.Tensor(x, _spread(x, indices, dims))
+
+
+def _index_vjp(ct: Array, needed: Any, *rest: Any, dims: tuple[int, ...]) -> list[Array | None]:
+    x, *indices, _ = rest
+    zeros = constant(0.0, x.aval)
+    return [bind(index_put_op, (zeros, ct, *indices), (dims, True)), *[None] * len(indices)]
+
+
+def _adjacent(dims: tuple[int, ...]) -> bool:
+    return all(b == a + 1 for a, b in itertools.pairwise(dims))
+
+
+def _batch_places(size: int, flags: Any, indices: Any, dims: tuple[int, ...]) -> tuple[list[Array], tuple[int, ...]]:
+    """Return index arrays, and the axes they apply to, that take each example at places of its own."""
+    device = indices[0].aval.device
+    ndim = max(index.ndim - flag for index, flag in zip(indices, flags, strict=True))
+    rows = constant_array(numpy.arange(size).reshape((size, *(1,) * ndim)), device)
+    shape = (size, *numpy.broadcast_shapes(*[i.shape[flag:] for i, flag in zip(indices, flags, strict=True)]))
+    return [broadcast_to(i, shape) for i in (rows, *indices)], (0, *(d + 1 for d in dims))
+
+
+def _index_batch(op: Op, size: int, batched: Any, operands: Any, dims: tuple[int, ...]) -> Array:
+    x, *indices = operands
+    ndim = indices[0].ndim - batched[1]
+    place = dims[0] if _adjacent(dims) else 0  # where an example's result has the axes of its indices
+    if not any(batched[1:]):
+        out = bind(op, operands, (tuple(d + 1 for d in dims),))
+        return out if _adjacent(dims) else moveaxis(out, ndim, 0)
+    if not batched[0]:
+        shape = (size, *indices[0].shape[batched[1] :])
+        indices = [broadcast_to(i, shape) for i in indices]
+        return moveaxis(bind(op, (x, *indices), (dims,)), place, 0)
+    indices, axes = _batch_places(size, batched[1:], indices, dims)
+    out = bind(op, (x, *indices), (axes,))
+    # the axes of the indices come first there, after the batch
+    return moveaxis(out, tuple(range(1, 1 + ndim)), tuple(range(1 + place, 1 + place + ndim)))
+
+
+def _index_put_batch(op: Op, size: int, batched: Any, operands: Any, dims: tuple[int, ...], accumulate: bool) -> Array:
+    x, u, *indices = operands
+    ndim = indices[0].ndim - batched[2]
+    x, u = align(size, batched[:2], (x, u))
+    place = dims[0] if _adjacent(dims) else 0
+    if not any(batched[2:]):
+        u = u if _adjacent(dims) else moveaxis(u, 0, ndim)
+        return bind(op, (x, u, *indices), (tuple(d + 1 for d in dims), accumulate))
+    indices, axes = _batch_places(size, batched[2:], indices, dims)
+    u = moveaxis(u, tuple(range(1 + place, 1 + place + ndim)), tuple(range(1, 1 + ndim)))
+    return bind(op, (x, u, *indices), (axes, accumulate))
+
+
+def _index_samples() -> list[Sample]:
+    x = uniform(-2, 2, 4, 5, 3)
+    i, j = rng(1).integers(0, 3, (2, 3)), rng(2).integers(-4, 4, (3,))
+    return [Sample((x, i)), Sample((x, (i, j))), Sample((x, (slice(None), i))), Sample((x, (i, slice(1, 3), j % 3)))]
+
+
+index_op = define(
+    "index", _index_impl, params=("dims",), arity=None, vjp=_index_vjp, linear=(0,), batch=_index_batch,
+    samples=_index_samples,
+    errors=lambda: [BadSample((numpy.ones((2, 3)), (0, 0, 0)), {}, BoundsError, r"at most 2")],
+    reference=lambda x, index: x[index], user=lambda x, index: lift("index", x)[index],
+)  # fmt: skip
+
+
+def _index_put_impl(
+    x: torch.Tensor, u: torch.Tensor, *indices: torch.Tensor, dims: tuple[int, ...], accumulate: bool
+) -> torch.Tensor:
+    return torch.ops.aten.index_put.default(x, _spread(x, indices, dims), u, accumulate)
+
+
+def _index_put_vjp(ct: Array, needed: Any, *rest: Any, dims: tuple[int, ...], accumulate: bool) -> list[Array | None]:
+    _, u, *indices, _ = rest
+    into_x = ct if accumulate else bind(index_put_op, (ct, constant(0.0, u.aval), *indices), (dims, False))
+    return [into_x, bind(index_op, (ct, *indices), (dims,)), *[None] * len(indices)]
+
+
+index_put_op = define(
+    "index_put", _index_put_impl, params=("dims", "accumulate"), arity=None, vjp=_index_put_vjp,
+    linear=(0, 1), batch=_index_put_batch,
+    samples=lambda: [Sample((uniform(-2, 2, 5, 3), numpy.array([0, 3]), uniform(-2, 2, 2, 3, seed=1), name))
+                     for name in ("set", "add")],
+    user=lambda x, index, u, name: getattr(lift("at", x).at[index], name)(u),
+)  # fmt: skip
+
+
+def _scatter_impl(x: torch.Tensor, index: torch.Tensor, u: torch.Tensor, mode: str) -> torch.Tensor:
+    return torch.scatter_reduce(x, 0, index, u, mode, include_self=True)
+
+
+def _scatter_vjp(ct: Array, needed: Any, x: Array, index: Array, u: Array, out: Array, mode: str) -> tuple[Any, ...]:
+    def gather(values: Array) -> Array:
+        return bind(index_op, (values, index), ((0,),))
+
+    def gather_sum(start: Array, values: Array) -> Array:
+        return bind(index_put_op, (start, values, index), ((0,), True))
+
+    if mode == "prod":
+        zero = equal(u, 0.0)
+        filled = where(zero, 1.0, u)
+        nonzero = bind(scatter_op, (x, index, filled), ("prod",))
+        zeros = gather(gather_sum(constant(0.0, x.aval), cast(zero, u.dtype)))
+        alone = logical_and(zero, equal(zeros, 1.0))
+        others = where(alone, gather(nonzero), where(zero, 0.0, divide(gather(out), filled)))
+        return bind(scatter_op, (ct, index, u), ("prod",)), None, multiply(gather(ct), others)
+    # the derivative is shared equally by all that attain the extremum
+    hit_x, hit_u = cast(equal(x, out), x.dtype), cast(equal(u, gather(out)), x.dtype)
+    share = divide(ct, gather_sum(hit_x, hit_u))
+    return multiply(hit_x, share), None, multiply(hit_u, gather(share))
+
+
+def _scatter_batch(op: Op, size: int, batched: Any, operands: Any, mode: str) -> Array:
+    x, index, u = align(size, batched, operands)
+    width = x.shape[1]
+    offsets = constant_array(numpy.arange(size).reshape(size, 1) * width, x.aval.device)
+    return reshape(bind(op, (ravel(x), ravel(add(index, offsets)), ravel(u)), (mode,)), (size, width))
+
+
+scatter_op = define(
+    "scatter_reduce", _scatter_impl, params=("mode",), arity=3, vjp=_scatter_vjp, batch=_scatter_batch,
+    samples=lambda: [Sample((uniform(0.5, 2, 5), numpy.array([0, 3, 3]), uniform(0.5, 2, 3, seed=1), name))
+                     for name in ("multiply", "min", "max")],
+    user=lambda x, index, u, name: getattr(lift("at", x).at[index], name)(u),
+)  # fmt: skip
+
+
+def _gather_vjp(ct: Array, needed: Any, x: Array, index: Array, out: Array, axis: int) -> tuple[Array, None]:
+    return bind(scatter_add_op, (constant(0.0, x.aval), index, ct), (axis,)), None
+
+
+gather_op = define(
+    "gather", lambda x, index, axis: torch.gather(x, axis, index), params=("axis",), arity=2, vjp=_gather_vjp,
+    linear=(0,), batch=shifted("axis"),
+    samples=lambda: [Sample((uniform(-2, 2, 3, 4), rng(1).integers(0, 3, (2, 4)), 0)),
+                     Sample((uniform(-2, 2, 3, 4), rng(1).integers(0, 4, (3, 2)), -1))],
+    reference=numpy.take_along_axis, user=lambda x, index, axis: bind(
+        gather_op, (lift("gather", x), cast(lift("gather", index), torch.int64)), (axis % lift("gather", x).ndim,)
+    ),
+)  # fmt: skip
+scatter_add_op = define(
+    "scatter_add", lambda x, index, u, axis: torch.scatter_add(x, axis, index, u), params=("axis",), arity=3,
+    vjp=lambda ct, needed, x, index, u, out, axis: (ct, None, bind(gather_op, (ct, index), (axis,))),
+    linear=(0, 2), batch=shifted("axis"),
+    samples=lambda: [Sample((uniform(-2, 2, 3, 4), rng(1).integers(0, 3, (2, 4)), uniform(-2, 2, 2, 4, seed=2), 0))],
+    user=lambda x, index, u, axis: bind(scatter_add_op, (*_same_dtype(x, u, index),), (axis,)),
+)  # fmt: skip
+
+
+def _same_dtype(x: Any, u: Any, index: Any) -> tuple[Any, Any, Any]:
+    x, u = promote("scatter_add", lift("", x), lift("", u))
+    return x, cast(lift("scatter_add", index), torch.int64), u
+
+
+def index_axis(x: Array, index: Array, axis: int) -> Array:
+    """Return x at the places `index` of one axis."""
+    return bind(index_op, (x, index), ((axis,),))

@@ -1,0 +1,111 @@
+"""Threefry-2x32 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011), the cipher behind gt.random.
+
+It turns a key of two 32-bit words and a counter of two into two words that look random. Words are int64 values in
+[0, 2**32): torch has no arithmetic on unsigned 32-bit integers, and 64 bits hold every sum and shift without overflow.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import numpy
+import torch
+
+from gtrace.errors import DtypeError, message
+from gtrace.ir.aval import Aval
+from gtrace.ir.graph import Scalar
+from gtrace.ir.op import BadSample, Sample, define
+from gtrace.ops.checks import broadcasts
+from gtrace.ops.samples import rng
+from gtrace.trace.array import Array
+from gtrace.trace.bind import bind
+from gtrace.trace.convert import lift, python_scalar, scalar_operand
+
+MASK = 0xFFFFFFFF
+"""The low 32 bits."""
+
+FIRST, SECOND, XOR, PAIR = range(4)
+"""What of the two output words the operation returns: one of them, their exclusive or, or first * 2**32 + second."""
+
+_ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
+_PARITY = 0x1BD11BDA
+
+Words = TypeVar("Words", int, torch.Tensor)
+
+
+def block(k0: Words, k1: Words, x0: Words, x1: Words) -> tuple[Words, Words]:
+    """Return the two words that the key (k0, k1) makes of the counter (x0, x1): 20 rounds, on ints or tensors."""
+    keys = (k0, k1, k0 ^ k1 ^ _PARITY)
+    x0, x1 = (x0 + k0) & MASK, (x1 + k1) & MASK
+    for group in range(5):
+        for distance in _ROTATIONS[group % 2]:
+            x0 = (x0 + x1) & MASK
+            x1 = (((x1 << distance) & MASK) | (x1 >> (32 - distance))) ^ x0
+        x0 = (x0 + keys[(group + 1) % 3]) & MASK
+        x1 = (x1 + keys[(group + 2) % 3] + (group + 1)) & MASK
+    return x0, x1
+
+
+def _impl(k0: torch.Tensor, k1: torch.Tensor, x0: torch.Tensor, x1: torch.Tensor, word: int) -> torch.Tensor:
+    first, second = block(k0, k1, x0, x1)
+    if word == XOR:
+        return first ^ second
+    if word == PAIR:
+        # as a signed number first, so that the product does not overflow
+        return (first - ((first >> 31) << 32)) * (1 << 32) + second
+    return first if word == FIRST else second
+
+
+def _check(avals: tuple[Aval, ...], word: int) -> None:
+    if any(a.dtype is not torch.int64 for a in avals):
+        got = ", ".join(map(repr, avals))
+        raise DtypeError(message("threefry2x32", "words as int64", got, "Make keys with gt.random.key."))
+    broadcasts(avals)
+
+
+def _samples() -> list[Sample]:
+    k0, k1 = rng(0).integers(0, 1 << 32, 2), rng(1).integers(0, 1 << 32, 2)
+    counter = numpy.arange(6).reshape(3, 2)
+    return [Sample((k0, k1, counter >> 32, counter), {"word": word}) for word in range(4)] + [
+        Sample((k0[:1], k1[:1], 0, rng(2).integers(0, 1 << 32, 5)), {"word": XOR}),
+        Sample((k0[0:0], k1[:1], 0, 0), {"word": FIRST}),
+    ]
+
+
+def _reference(k0: Any, k1: Any, x0: Any, x1: Any, word: int) -> numpy.ndarray:
+    """The same on unsigned NumPy words, which wrap around by themselves."""
+    u = numpy.uint32
+    a, b, c, d = (numpy.asarray(v, dtype=numpy.uint32) for v in numpy.broadcast_arrays(k0, k1, x0, x1))
+    schedule = [a, b, a ^ b ^ u(_PARITY)]
+    c, d = c + a, d + b
+    for step in range(20):
+        turn = _ROTATIONS[step // 4 % 2][step % 4]
+        c = c + d
+        d = (d << u(turn) | d >> u(32 - turn)) ^ c
+        if step % 4 == 3:
+            k = step // 4 + 1
+            c, d = c + schedule[k % 3], d + schedule[(k + 1) % 3] + u(k)
+    pair = (c.astype(numpy.uint64) << numpy.uint64(32) | d.astype(numpy.uint64)).astype(numpy.int64)
+    return [c, d, c ^ d][word].astype(numpy.int64) if word != PAIR else pair
+
+
+_op = define(
+    "threefry2x32", _impl, params=("word",), arity=4, elementwise=True, check=_check,
+    nondiff="random bits: a cipher has no derivative", samples=_samples,
+    errors=lambda: [BadSample((numpy.ones(2), 1, 0, 0), {"word": 0}, DtypeError, r"int64")],
+    reference=_reference, user=lambda k0, k1, x0, x1, word: threefry2x32(k0, k1, x0, x1, word),
+)  # fmt: skip
+
+
+def threefry2x32(k0: Any, k1: Any, x0: Any, x1: Any, word: int) -> Array:
+    """Return the output word (`FIRST`, `SECOND`, `XOR` or `PAIR`) of key (k0, k1) and counter (x0, x1), all int64.
+
+    The operands broadcast; at least one is an array.
+    """
+    arrays = {k: lift("threefry2x32", x) for k, x in enumerate((k0, k1, x0, x1)) if python_scalar(x) is None}
+    device = next(iter(arrays.values())).device
+    operands: list[Array | Scalar] = [
+        arrays[k] if k in arrays else scalar_operand("threefry2x32", x, torch.int64, device)
+        for k, x in enumerate((k0, k1, x0, x1))
+    ]
+    return bind(_op, operands, (word,))

@@ -1,0 +1,165 @@
+"""The arguments of differentiated functions: which of them, as a flat list of floating Arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from gtrace import tree
+from gtrace.errors import ArgumentError, DtypeError, message
+from gtrace.ir.aval import LONG
+from gtrace.ops.promote import cast
+from gtrace.trace.array import Array
+from gtrace.trace.convert import lift
+
+
+def normalize_argnums(name: str, argnums: Any, count: int) -> tuple[int, ...]:
+    """Return argnums (an int or several) counted from the front.
+
+    Raises:
+        ArgumentError: something in it is no int, or names no positional argument.
+    """
+    several = argnums if isinstance(argnums, (tuple, list)) else (argnums,)
+    for k in several:
+        if not isinstance(k, int) or isinstance(k, bool):
+            raise ArgumentError(message(name, "argnums as an int or several", repr(argnums), "Such as argnums=(0, 1)."))
+        if not -count <= k < count:
+            raise ArgumentError(
+                message(
+                    name,
+                    f"argnums below the {count} positional arguments",
+                    str(k),
+                    "Differentiated arguments are positional.",
+                )
+            )
+    return tuple(k % count for k in several)
+
+
+def is_array(leaf: Any) -> bool:
+    """Return whether a leaf of a pytree is an array of some kind, or a number."""
+    return isinstance(leaf, (Array, int, float)) or hasattr(leaf, "dtype")
+
+
+def differentiable(name: str, paths: Sequence[str], leaves: Sequence[Any]) -> list[Array]:
+    """Return leaves as floating Arrays.
+
+    Raises:
+        ArgumentError, DtypeError: a leaf that is no array, or not floating; with its key path.
+    """
+    arrays = []
+    for path, leaf in zip(paths, leaves, strict=True):
+        if not is_array(leaf):
+            raise ArgumentError(
+                message(name, "arrays or floats in the differentiated arguments", f"{type(leaf).__name__} at {path}",
+                        "Move it to another argument, or use argnums.")
+            )  # fmt: skip
+        x = lift(name, leaf)
+        if not x.aval.floating:
+            raise DtypeError(
+                message(
+                    name, "floating inputs", f"{LONG[x.aval.dtype]} at {path}", "Use x.astype(gt.float32), or argnums."
+                )
+            )
+        arrays.append(x)
+    return arrays
+
+
+class Call:
+    """The differentiated arguments of one call, as a flat list, and how to call the function with others in place."""
+
+    def __init__(
+        self, name: str, function: Callable[..., Any], argnums: Any, args: tuple[Any, ...], kwargs: Any
+    ) -> None:
+        self.single = argnums.__class__ is int
+        if self.single and 0 <= argnums < len(args):
+            places: tuple[int, ...] = (argnums,)
+        else:
+            places = normalize_argnums(name, argnums, len(args))
+        selected = args[argnums] if self.single else tuple([args[k] for k in places])
+        leaves, self.structure = tree.flatten(selected)
+        for x in leaves:
+            if x.__class__ is not Array or not x.aval.floating:
+                leaves = differentiable(
+                    name, [(f"args[{places[0]}]" if self.single else "args") + p for p in tree.paths(selected)], leaves
+                )
+                break
+        self.inputs: list[Array] = leaves
+
+        def run(arrays: Sequence[Array]) -> Any:
+            given = list(args)
+            values = self.structure.unflatten(arrays)
+            if self.single:
+                given[places[0]] = values
+            else:
+                for k, value in zip(places, values, strict=True):
+                    given[k] = value
+            return function(*given, **kwargs)
+
+        self.run = run
+
+    def pack(self, values: Sequence[Any]) -> Any:
+        """Return one value per input in the structure of the differentiated arguments."""
+        return self.structure.unflatten(values)
+
+
+def split_aux(name: str, result: Any, has_aux: bool) -> tuple[Any, Any]:
+    """Return (output, aux) of a function's result; aux is None without `has_aux`.
+
+    Raises:
+        ArgumentError: the result is no pair.
+    """
+    if not has_aux:
+        return result, None
+    if not isinstance(result, tuple) or len(result) != 2:
+        raise ArgumentError(
+            message(name, "(output, aux) from a function with has_aux=True", type(result).__name__, "Return a pair.")
+        )
+    return result
+
+
+def like(name: str, what: str, values: Any, structure: tree.TreeDef, patterns: Sequence[Array]) -> list[Array]:
+    """Return the leaves of `values`, tangents or cotangents, as Arrays with the shapes and dtypes of `patterns`.
+
+    Raises:
+        ArgumentError: another structure, shape or dtype; with the key path.
+    """
+    leaves, given = tree.flatten(values)
+    if given != structure:
+        raise ArgumentError(message(name, f"a {what} of structure {structure}", str(given), "Match the structures."))
+    out = []
+    for k, (x, leaf) in enumerate(zip(patterns, leaves, strict=True)):
+        value = lift(name, leaf)
+        if value.aval.shape != x.aval.shape or (value.aval.dtype != x.aval.dtype and not value.aval.weak):
+            path = tree.paths(values)[k]
+            raise ArgumentError(
+                message(
+                    name,
+                    f"a {what} with the shape and dtype of {x.aval!r}",
+                    f"{value.aval!r}{f' at {path}' if path else ''}",
+                    "Match them.",
+                )
+            )
+        out.append(cast(value, x.aval.dtype))
+    return out
+
+
+def lift_outputs(name: str, value: Any) -> tuple[list[Array], tree.TreeDef]:
+    """Return the leaves of a function's output as Arrays, and its structure.
+
+    Raises:
+        ArgumentError: a leaf that is no array; with its key path.
+    """
+    leaves, structure = tree.flatten(value)
+    for k, leaf in enumerate(leaves):
+        if not is_array(leaf):
+            got = f"{type(leaf).__name__} at {tree.paths(value)[k] or 'the top'}"
+            raise ArgumentError(message(name, "arrays or numbers as outputs", got, "Return other things as aux."))
+    return [lift(name, leaf) for leaf in leaves], structure
+
+
+def named(wrapped: Callable[..., Any], f: Callable[..., Any]) -> Callable[..., Any]:
+    """Give `wrapped` the name and documentation of `f`."""
+    wrapped.__name__ = getattr(f, "__name__", type(f).__name__)
+    wrapped.__doc__ = f.__doc__
+    wrapped.__wrapped__ = f  # type: ignore[attr-defined]
+    return wrapped

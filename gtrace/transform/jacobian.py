@@ -1,0 +1,115 @@
+"""Whole Jacobians and Hessians: the standard basis, pushed or pulled through a tape as one batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from gtrace.errors import DtypeError, message
+from gtrace.ops.batching import spread
+from gtrace.ops.create import eye
+from gtrace.ops.shape import moveaxis, reshape
+from gtrace.trace.array import Array
+from gtrace.trace.capture import capture
+from gtrace.transform.arguments import Call, lift_outputs, named, split_aux
+from gtrace.transform.jvp import push
+from gtrace.transform.tape import Tape, pull, record
+from gtrace.transform.vmap import batch
+
+
+def _batched(function: Callable[[Array], list[Array]], x: Array, name: str) -> list[Array]:
+    """Return the results of a linear function for each element of the standard basis of `x`, on axis 0."""
+    captured = capture(lambda inputs: (function(inputs[0]), None), [x.aval], name)
+    basis = reshape(eye(x.size, dtype=x.dtype, device=x.device), (x.size, *x.shape))
+    flags = (True, *[False] * len(captured.constants))
+    return [
+        y if flag else spread(y, x.size)  # a result that no input reaches: zeros
+        for y, flag in batch(captured.graph, x.size, (basis, *captured.constants), flags)
+    ]
+
+
+def _run(
+    name: str, f: Callable[..., Any], argnums: Any, has_aux: bool, args: Any, kwargs: Any
+) -> tuple[Call, list[Array], Any, Tape, Any]:
+    call = Call(name, f, argnums, args, kwargs)
+    aux: list[Any] = []
+
+    def run(arrays: list[Array]) -> tuple[list[Array], Any]:
+        value, extra = split_aux(name, call.run(arrays), has_aux)
+        aux.append(extra)
+        return lift_outputs(name, value)
+
+    (outputs, structure), tape = record(call.inputs, run)
+    for out in outputs:
+        if not out.aval.floating:
+            fix = "Return integers as aux (has_aux=True)."
+            raise DtypeError(message(name, "floating outputs", repr(out.aval), fix))
+    return call, outputs, structure, tape, aux[0]
+
+
+def jacrev(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Callable[..., Any]:
+    """Return a function that computes the Jacobian of `f` in reverse mode: best when it has few outputs.
+
+    For an output leaf of shape s and an input leaf of shape t, the Jacobian's leaf has shape s + t. The structure is
+    the output's with the argument's in place of each leaf. With `has_aux`: (Jacobian, aux).
+
+    >>> import gtrace as gt
+    >>> gt.jacrev(lambda x: x ** 2)(gt.array([1., 2.]))
+    Array([[2., 0.],
+           [0., 4.]], dtype=float32)
+    """
+
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        call, outputs, structure, tape, aux = _run("jacrev", f, argnums, has_aux, args, kwargs)
+        columns = []
+        for out in outputs:
+            rows = _batched(lambda ct, out=out: pull(tape, (out,), (ct,)), out, "jacrev")  # type: ignore[misc]
+            columns.append(
+                call.pack([reshape(r, (*out.shape, *x.shape)) for r, x in zip(rows, call.inputs, strict=True)])
+            )
+        jacobian = structure.unflatten(columns)
+        return (jacobian, aux) if has_aux else jacobian
+
+    return named(wrapped, f)
+
+
+def jacfwd(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Callable[..., Any]:
+    """Return a function that computes the Jacobian of `f` in forward mode: best when it has few inputs.
+
+    Structure and shapes are those of `jacrev`.
+
+    >>> import gtrace as gt
+    >>> gt.jacfwd(lambda x: x ** 2)(gt.array([1., 2.]))
+    Array([[2., 0.],
+           [0., 4.]], dtype=float32)
+    """
+
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        call, outputs, structure, tape, aux = _run("jacfwd", f, argnums, has_aux, args, kwargs)
+        by_input = []
+        for k, x in enumerate(call.inputs):
+
+            def along(t: Array, k: int = k) -> list[Array]:
+                ts: list[Array | None] = [None] * len(call.inputs)
+                ts[k] = t
+                return push(tape, outputs, ts)
+
+            columns = _batched(along, x, "jacfwd")
+            by_input.append(
+                [reshape(moveaxis(c, 0, -1), (*y.shape, *x.shape)) for c, y in zip(columns, outputs, strict=True)]
+            )
+        jacobian = structure.unflatten([call.pack([column[j] for column in by_input]) for j in range(len(outputs))])
+        return (jacobian, aux) if has_aux else jacobian
+
+    return named(wrapped, f)
+
+
+def hessian(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Callable[..., Any]:
+    """Return a function that computes the Hessian of `f`: forward mode over its reverse-mode gradient.
+
+    >>> import gtrace as gt
+    >>> gt.hessian(lambda x: (x ** 3).sum())(gt.array([1., 2.]))
+    Array([[ 6.,  0.],
+           [ 0., 12.]], dtype=float32)
+    """
+    return named(jacfwd(jacrev(f, argnums, has_aux), argnums, has_aux), f)

@@ -1,0 +1,182 @@
+"""Forward mode: ``jvp`` and ``linearize``.
+
+The function runs once on fresh Arrays while the trace keeps a tape, as for gradients; then tangents walk the tape
+forwards. Where an operation states no rule for tangents, its rule for cotangents is transposed: that is linear in the
+cotangent, so its derivative at zero is its transpose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from gtrace.errors import ArgumentError, message
+from gtrace.ir.aval import Bundle
+from gtrace.ir.graph import Scalar
+from gtrace.ir.op import Instr
+from gtrace.ir.rewrite import partition
+from gtrace.ops.elementwise import add, multiply, neg
+from gtrace.ops.shape import broadcast_to, constant
+from gtrace.trace.array import Array
+from gtrace.trace.bind import bind, project
+from gtrace.trace.capture import capture, replay
+from gtrace.transform.arguments import Call, lift_outputs, like, split_aux
+from gtrace.transform.tape import Tape, pull, record
+
+
+def push(tape: Tape, outputs: Sequence[Array], tangents: Sequence[Array | None]) -> list[Array]:
+    """Walk the tape forwards; returns the tangents of `outputs`.
+
+    Args:
+        tangents: one for each input of the tape, with its aval; None for zero.
+    """
+    found: dict[int, Any] = {id(x): t for x, t in zip(tape.inputs, tangents, strict=True) if t is not None}
+    for instr, operands, out in tape.entries:
+        if instr.op is project:
+            several = found.get(id(operands[0]))
+            t = None if several is None else several[instr.params[0]]
+        else:
+            ts = [found.get(id(x)) for x in operands]
+            if not instr.aval.floating or instr.op.nondiff is not None or all(t is None for t in ts):
+                continue
+            t = tangent(instr, operands, out, ts)
+        if t is not None:
+            found[id(out)] = t
+    return [found[id(x)] if id(x) in found else constant(0.0, x.aval) for x in outputs]
+
+
+def tangent(instr: Instr, operands: Sequence[Any], out: Array, ts: Sequence[Array | None]) -> Any:
+    """Return the tangent of an operation's result; of one with several results, a list."""
+    op, params = instr.op, instr.params
+    values = [x.value if x.__class__ is Scalar else x for x in operands]
+    attributes = dict(zip(op.params, params, strict=True))
+    if op.jvp is not None:
+        return op.jvp(ts, *values, out, **attributes)
+    if op.linear:
+        moved = list(operands)
+        for k in op.linear if isinstance(op.linear, tuple) else range(len(operands)):
+            moved[k] = _or_zero(ts[k], operands[k])
+        t = bind(op, moved, params)
+    elif op.partials is not None or op.multilinear:
+        total: Array | None = None
+        for k, each in enumerate(ts):
+            if each is None:
+                continue
+            if op.partials is None:
+                term = bind(op, [*operands[:k], each, *operands[k + 1 :]], params)
+            else:
+                partial = op.partials[k](*values, out, **attributes)
+                term = multiply(each, partial) if partial.__class__ is not int else each if partial == 1 else neg(each)
+            total = term if total is None else add(total, term)
+        assert total is not None
+        t = total
+    else:
+        return _transposed(instr, operands, values, out, ts)
+    return t if t.aval.shape == out.aval.shape else broadcast_to(t, out.aval.shape)
+
+
+def _or_zero(t: Array | None, x: Any) -> Any:
+    return t if t is not None else Scalar(0.0, x.aval) if x.__class__ is Scalar else constant(0.0, x.aval)
+
+
+def _transposed(
+    instr: Instr, operands: Sequence[Any], values: Sequence[Any], out: Array, ts: Sequence[Array | None]
+) -> Any:
+    """Return the tangent as the transpose of the map from cotangents to cotangents."""
+    op = instr.op
+    assert op.vjp is not None
+    rule = op.vjp
+    several = instr.aval.__class__ is Bundle
+    avals = instr.aval.avals if several else (instr.aval,)
+    floating = [k for k, a in enumerate(avals) if a.floating]
+    zeros = [constant(0.0, avals[k]) for k in floating]
+    needed = [t is not None for t in ts]
+
+    def run(cts: list[Array]) -> Any:
+        ct: Any = cts[0]
+        if several:
+            ct = [None] * len(avals)
+            for k, c in zip(floating, cts, strict=True):
+                ct[k] = c
+        return rule(ct, needed, *values, out, **dict(zip(op.params, instr.params, strict=True)))
+
+    grads, tape = record(zeros, run)
+    pairs = [(g, t) for g, t in zip(grads, ts, strict=True) if g is not None and t is not None]
+    results = pull(tape, [g for g, _ in pairs], [t for _, t in pairs])
+    if not several:
+        return results[0]
+    all_results: list[Array | None] = [None] * len(avals)
+    for k, t in zip(floating, results, strict=True):
+        all_results[k] = t
+    return all_results
+
+
+# -- user functions
+
+
+def _taped(name: str, f: Callable[..., Any], primals: Any, has_aux: bool) -> tuple[Call, list[Array], Any, Tape, Any]:
+    if not isinstance(primals, (tuple, list)):
+        got = type(primals).__name__
+        raise ArgumentError(message(name, "a tuple of primals", got, "One for each argument, such as (x,)."))
+    call = Call(name, f, tuple(range(len(primals))), tuple(primals), {})
+    aux: list[Any] = []
+
+    def run(arrays: list[Array]) -> tuple[list[Array], Any]:
+        value, extra = split_aux(name, call.run(arrays), has_aux)
+        aux.append(extra)
+        return lift_outputs(name, value)
+
+    (outputs, structure), tape = record(call.inputs, run)
+    return call, outputs, structure, tape, aux[0]
+
+
+def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], has_aux: bool = False) -> Any:
+    """Return f(*primals) and its derivative in the direction `tangents`.
+
+    Args:
+        primals: a tuple with an argument of `f` each: pytrees of floating arrays.
+        tangents: the same structure, shapes and dtypes.
+        has_aux: `f` returns (output, aux), and aux comes back as a third result.
+
+    Returns:
+        (output, tangent of the output).
+
+    Raises:
+        ArgumentError: tangents that do not match the primals; the message names the key path.
+        DtypeError: an input is not floating.
+
+    >>> import gtrace as gt
+    >>> gt.jvp(lambda x: x ** 3, (2.0,), (1.0,))
+    (Array(8., dtype=float32), Array(12., dtype=float32))
+    """
+    call, outputs, structure, tape, aux = _taped("jvp", f, primals, has_aux)
+    ts = like("jvp", "tangent", tuple(tangents), call.structure, call.inputs)
+    moved = structure.unflatten(push(tape, outputs, ts))
+    value = structure.unflatten(outputs)
+    return (value, moved, aux) if has_aux else (value, moved)
+
+
+def linearize(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
+    """Return f(*primals) and the linear function from tangents of the primals to the tangent of the output.
+
+    What does not depend on the tangents is computed once, here, and not again at each call of that function.
+
+    >>> import gtrace as gt
+    >>> y, push = gt.linearize(lambda x: x ** 3, 2.0)
+    >>> push(1.0), push(10.0)
+    (Array(12., dtype=float32), Array(120., dtype=float32))
+    """
+    call, outputs, structure, tape, aux = _taped("linearize", f, primals, has_aux)
+    count = len(call.inputs)
+    captured = capture(
+        lambda ts: (push(tape, outputs, ts), None), [x.aval for x in call.inputs], "the linear part of linearize"
+    )
+    known, linear = partition(captured.graph, captured.graph.inputs[count:])
+    residuals = replay(known, captured.constants)
+
+    def pushforward(*tangents: Any) -> Any:
+        ts = like("linearize", "tangent", tangents, call.structure, call.inputs)
+        return structure.unflatten(replay(linear, (*ts, *residuals)))
+
+    value = structure.unflatten(outputs)
+    return (value, pushforward, aux) if has_aux else (value, pushforward)

@@ -1,0 +1,195 @@
+"""``vmap``: a function of one example, applied to a batch at once.
+
+The function is captured for one example; its program is then recorded again, each operation as its batching rule says.
+The batch is axis 0 of every batched value in between. What no batched value reaches is recorded as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import optree
+
+from gtrace import tree
+from gtrace.errors import ArgumentError, ShapeError, message, user_location
+from gtrace.ir.aval import Aval, Bundle, aval
+from gtrace.ir.graph import Graph, Scalar
+from gtrace.ops.batching import elementwise, spread
+from gtrace.ops.shape import moveaxis
+from gtrace.trace.array import Array
+from gtrace.trace.bind import bind, emit_all, project
+from gtrace.trace.capture import capture
+from gtrace.trace.convert import lift
+from gtrace.transform.arguments import is_array, lift_outputs, named
+
+
+def batch(graph: Graph, size: int, inputs: Sequence[Array], batched: Sequence[bool]) -> list[tuple[Array, bool]]:
+    """Record `graph` for a batch.
+
+    Args:
+        inputs: of the graph; those that `batched` flags have the batch of `size` as axis 0.
+
+    Returns:
+        The outputs, with the same flag.
+    """
+    env: dict[int, Any] = dict(zip(graph.inputs, zip(inputs, batched, strict=True), strict=True))
+    for node in graph.nodes:
+        op, params = node.op, node.params
+        if op is project:
+            env[node.out] = env[node.ins[0]][params[0]]  # type: ignore[index]
+            continue
+        operands = [(x, False) if isinstance(x, Scalar) else env[x] for x in node.ins]
+        flags = tuple([flag for _, flag in operands])
+        values: list[Any] = [x for x, _ in operands]
+        several = node.instr.aval.__class__ is Bundle
+        if not any(flags):
+            env[node.out] = (
+                [(x, False) for x in emit_all(node.instr, values)] if several else (bind(op, values, params), False)
+            )
+            continue
+        rule = elementwise if op.elementwise else op.batch
+        assert rule is not None  # the registry walk sees to it
+        result = rule(op, size, flags, values, **dict(zip(op.params, params, strict=True)))
+        env[node.out] = result if several else (result, True)
+    return [env[value] for value in graph.outputs]
+
+
+def without_batch(a: Aval) -> Aval:
+    """Return the aval of one example of a batch on axis 0."""
+    return aval(a.shape[1:], a.dtype, a.device, a.weak)
+
+
+def vmap(
+    f: Callable[..., Any],
+    in_axes: Any = 0,
+    out_axes: Any = 0,
+    *,
+    in_dims: Any = None,
+    out_dims: Any = None,
+    axis_size: int | None = None,
+) -> Callable[..., Any]:
+    """Return `f` applied to each example of a batch, all at once.
+
+    Args:
+        f: a function of one example, over pytrees.
+        in_axes: which axis of the positional arguments the batch is: an int for all, or a tuple with an entry an
+            argument, which is an int, None (the same for all examples) or a pytree of these that is a prefix of the
+            argument. Negative axes count from the last. Keyword arguments have it on axis 0.
+        out_axes: where the outputs get it, in the same form; None for outputs that are the same for all examples.
+        in_dims, out_dims: torch.func's names for the same.
+        axis_size: the size of the batch, needed if no argument has it.
+
+    Raises (when called):
+        ArgumentError: axes that do not fit the arguments' structure, or no batched argument.
+        ShapeError: an axis that does not exist, or batches of different sizes.
+        ConcretizationError: `f` looks at a value.
+
+    >>> import gtrace as gt
+    >>> gt.vmap(lambda x, y: x @ y, in_axes=(0, None))(gt.array([[1., 2.], [3., 4.]]), gt.array([1., 10.]))
+    Array([21., 43.], dtype=float32)
+    """
+    if not callable(f):
+        raise ArgumentError(message("vmap", "a function", type(f).__name__, "Pass a callable."))
+    for name, ours, theirs in (("in", in_axes, in_dims), ("out", out_axes, out_dims)):
+        if theirs is not None and ours != 0:
+            raise ArgumentError(message("vmap", f"{name}_axes or {name}_dims", "both", "They are one and the same."))
+    ins = in_axes if in_dims is None else in_dims
+    outs = out_axes if out_dims is None else out_dims
+    if isinstance(ins, list):
+        ins = tuple(ins)
+
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        leaves, structure = tree.flatten((args, kwargs))
+        for k, leaf in enumerate(leaves):
+            if not is_array(leaf):
+                path = tree.paths((args, kwargs))[k]
+                got = f"{type(leaf).__name__} at {path}"
+                raise ArgumentError(message("vmap", "arrays or numbers as arguments", got, "Close over it instead."))
+        if isinstance(ins, tuple) and len(ins) != len(args):
+            got = f"{len(ins)} for {len(args)} positional arguments"
+            raise ArgumentError(message("vmap", "one entry of in_axes an argument", got, "Match them."))
+        axes = _axes("in_axes", ins if isinstance(ins, tuple) else (ins,) * len(args), args)
+        axes += [0] * (len(leaves) - len(axes))
+        arrays = [lift("vmap", leaf) for leaf in leaves]
+        size = _size(arrays, axes, tree.paths((args, kwargs)), axis_size)
+        flags = [axis is not None for axis in axes]
+        fronted = [x if axis is None else moveaxis(x, axis, 0) for x, axis in zip(arrays, axes, strict=True)]
+        examples = [without_batch(x.aval) if flag else x.aval for x, flag in zip(fronted, flags, strict=True)]
+
+        def run(inputs: Sequence[Array]) -> Any:
+            rebuilt: Any = structure.unflatten(inputs)
+            positional, keywords = rebuilt
+            return lift_outputs("vmap", f(*positional, **keywords))
+
+        captured = capture(run, examples, f"vmap({getattr(f, '__name__', 'f')}) called at {user_location()}")
+        outputs = batch(
+            captured.graph,
+            size,
+            (*fronted, *captured.constants),
+            (*flags, *[False] * len(captured.constants)),
+        )
+        result = captured.result.unflatten([x for x, _ in outputs])
+        placed = []
+        for (x, flag), axis in zip(outputs, _axes("out_axes", outs, result), strict=True):
+            placed.append(_place(x, flag, axis, size))
+        return captured.result.unflatten(placed)
+
+    return named(wrapped, f)
+
+
+def _axes(name: str, spec: Any, value: Any) -> list[int | None]:
+    """Return the axis of each leaf of `value`, of which `spec` is a prefix; None and ints are its leaves."""
+    try:
+        expanded = optree.tree_leaves(
+            optree.tree_broadcast_prefix(spec, value, none_is_leaf=True, namespace=tree.NAMESPACE),
+            none_is_leaf=True,
+            namespace=tree.NAMESPACE,
+        )
+    except (ValueError, TypeError) as error:
+        reason = str(error).split(";")[0]
+        raise ArgumentError(
+            message("vmap", f"{name} to be a prefix of the structure it describes", f"{spec!r}: {reason}", "Match it.")
+        ) from None
+    # None in the value is no leaf, but it is one here
+    places = optree.tree_leaves(value, none_is_leaf=True, namespace=tree.NAMESPACE)
+    axes = [axis for axis, leaf in zip(expanded, places, strict=True) if leaf is not None]
+    for axis in axes:
+        if axis is not None and (not isinstance(axis, int) or isinstance(axis, bool)):
+            raise ArgumentError(message("vmap", f"ints or None in {name}", repr(axis), "Such as in_axes=(0, None)."))
+    return axes
+
+
+def _size(arrays: Sequence[Array], axes: Sequence[int | None], paths: Sequence[str], given: int | None) -> int:
+    size, first = given, "axis_size"
+    for x, axis, path in zip(arrays, axes, paths, strict=True):
+        if axis is None:
+            continue
+        where = f"args{path[3:]}" if path.startswith("[0]") else f"kwargs{path[3:]}"
+        if not -x.ndim <= axis < x.ndim:
+            got = f"axis {axis} for {x.aval!r} at {where}"
+            raise ShapeError(message("vmap", "an axis that the argument has", got, "Use None to share it."))
+        if size is None:
+            size, first = x.shape[axis], where
+        elif x.shape[axis] != size:
+            got = f"{size} at {first} and {x.shape[axis]} at {where}"
+            raise ShapeError(message("vmap", "batches of one size", got, "Check in_axes and the shapes."))
+    if size is None:
+        raise ArgumentError(
+            message("vmap", "a batched argument", "in_axes of None alone", "Give an axis, or axis_size.")
+        )
+    return size
+
+
+def _place(x: Array, flag: bool, axis: int | None, size: int) -> Array:
+    if axis is None:
+        if flag:
+            got = "one that differs between examples"
+            raise ArgumentError(message("vmap", "out_axes None for an output that is shared", got, "Give it an axis."))
+        return x
+    x = x if flag else spread(x, size)
+    if not -x.ndim <= axis < x.ndim:
+        raise ShapeError(
+            message("vmap", "an out axis that the output has", f"{axis} for {x.aval!r}", "Check out_axes.")
+        )
+    return moveaxis(x, 0, axis)
