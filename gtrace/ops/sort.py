@@ -11,9 +11,9 @@ from gtrace.errors import ArgumentError, DtypeError, ShapeError, message
 from gtrace.ir.aval import Aval
 from gtrace.ir.op import BadSample, Sample, define
 from gtrace.ops.index import take_along_axis
-from gtrace.ops.promote import promote
+from gtrace.ops.promote import promote_arrays
 from gtrace.ops.samples import rng, uniform
-from gtrace.ops.shape import constant, normalize_axis, ravel
+from gtrace.ops.shape import normalize_axis, ravel, reshape
 from gtrace.trace.array import Array
 from gtrace.trace.bind import bind
 from gtrace.trace.convert import lift
@@ -28,3 +28,125 @@ def _sort_impl(x: torch.Tensor, axis: int, descending: bool) -> torch.Tensor:
 
 def _argsort_impl(x: torch.Tensor, axis: int, descending: bool) -> torch.Tensor:
     return torch.sort(x, dim=axis, descending=descending, stable=True).indices
+
+
+def _sort_vjp(ct: Array, needed: Any, x: Array, out: Array, axis: int, descending: bool) -> tuple[Array]:
+    order = bind(_argsort, (x,), (axis, descending))
+    places = bind(_argsort, (order,), (axis, False))  # the inverse permutation: where each element went
+    return (take_along_axis(ct, places, axis),)
+
+
+def _sort_jvp(ts: Any, x: Array, out: Array, axis: int, descending: bool) -> Array:
+    return take_along_axis(ts[0], bind(_argsort, (x,), (axis, descending)), axis)
+
+
+def _samples() -> list[Sample]:
+    x = uniform(-2, 2, 3, 5)
+    return [Sample((x,)), Sample((x,), {"axis": 0}), Sample((x,), {"axis": None}), Sample((uniform(-2, 2, 0, 3),)),
+            Sample((rng(1).integers(0, 3, (2, 6)),))]  # fmt: skip
+
+
+def _errors() -> list[BadSample]:
+    return [BadSample((numpy.ones((2, 3)),), {"axis": 2}, ShapeError, r"axis in \[-2, 2\)")]
+
+
+def _reference_argsort(x: numpy.ndarray, axis: int | None = -1) -> numpy.ndarray:
+    return numpy.argsort(x, axis=axis, kind="stable")
+
+
+_sort = define(
+    "sort", _sort_impl, params=_PARAMS, vjp=_sort_vjp, jvp=_sort_jvp,
+    samples=lambda: [*_samples(), Sample((uniform(-2, 2, 3, 5),), {"descending": True})], errors=_errors,
+    reference=lambda x, axis=-1, descending=False: -numpy.sort(-x, axis) if descending else numpy.sort(x, axis),
+    user=lambda x, **kw: sort(x, **kw),
+)  # fmt: skip
+_argsort = define(
+    "argsort", _argsort_impl, params=_PARAMS, nondiff=_PLACE, samples=_samples, errors=_errors,
+    reference=_reference_argsort, user=lambda x, **kw: argsort(x, **kw),
+)  # fmt: skip
+
+
+def _along(name: str, x: Any, axis: int | None) -> tuple[Array, int]:
+    x = lift(name, x)
+    return (ravel(x), 0) if axis is None else (x, normalize_axis(name, axis, x.ndim))
+
+
+def sort(x: Any, axis: int | None = -1, descending: bool = False, stable: bool = True) -> Array:
+    """Return x with the elements along `axis` (None: of the flattened array) in order; NaN counts as the largest.
+
+    Args:
+        stable: sorting keeps equal elements in their order, whatever is passed here.
+
+    >>> import gtrace as gt
+    >>> gt.sort(gt.array([3., 1., 2.]))
+    Array([1., 2., 3.], dtype=float32)
+    """
+    x, place = _along("sort", x, axis)
+    return bind(_sort, (x,), (place, bool(descending)))
+
+
+def argsort(x: Any, axis: int | None = -1, descending: bool = False, stable: bool = True) -> Array:
+    """Return the int64 indices that sort x along `axis` (None: the flattened array); NaN counts as the largest.
+
+    Args:
+        stable: equal elements keep their order, whatever is passed here.
+
+    >>> import gtrace as gt
+    >>> gt.argsort(gt.array([3., 1., 2.]))
+    Array([1, 2, 0], dtype=int64)
+    """
+    x, place = _along("argsort", x, axis)
+    return bind(_argsort, (x,), (place, bool(descending)))
+
+
+# -- searching
+
+
+def _search_impl(a: torch.Tensor, v: torch.Tensor, side: str) -> torch.Tensor:
+    return torch.searchsorted(a.contiguous(), v.contiguous(), side=side)
+
+
+def _check_search(avals: tuple[Aval, ...], side: str) -> None:
+    if any(a.dtype is torch.bool for a in avals):
+        got = " and ".join(map(repr, avals))
+        raise DtypeError(message("searchsorted", "numbers, not booleans", got, "Use x.astype(gt.int64)."))
+
+
+_searchsorted = define(
+    "searchsorted", _search_impl, params=("side",), arity=2, nondiff=_PLACE, check=_check_search,
+    samples=lambda: [Sample((numpy.sort(uniform(-2, 2, 6)), uniform(-3, 3, 2, 4, seed=1)), {"side": side})
+                     for side in ("left", "right")]
+    + [Sample((numpy.array([1, 2, 2, 3]), numpy.array([2, 0, 9]))), Sample((numpy.array([1, 2, 2, 3]), 2))],
+    errors=lambda: [BadSample((numpy.ones((2, 3)), numpy.ones(2)), {}, ShapeError, r"one dimension"),
+                    BadSample((numpy.ones(3), numpy.ones(2)), {"side": "middle"}, ArgumentError, r"left or right")],
+    reference=numpy.searchsorted, user=lambda a, v, **kw: searchsorted(a, v, **kw),
+)  # fmt: skip
+
+
+def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Array:
+    """Return where in a, which is sorted, each element of v would be inserted to keep the order, as int64.
+
+    Args:
+        a: one dimension, ascending, without NaN.
+        v: values of any shape.
+        side: ``"left"``: before elements that are equal; ``"right"``: after them.
+        sorter: indices that sort a, as from ``gt.argsort``, if it is not sorted itself.
+
+    Raises:
+        ShapeError: a has not one dimension.
+        ArgumentError: another side.
+
+    >>> import gtrace as gt
+    >>> gt.searchsorted(gt.array([1, 2, 2, 3]), gt.array([2, 9]), side="right")
+    Array([3, 4], dtype=int64)
+    """
+    if side not in ("left", "right"):
+        raise ArgumentError(message("searchsorted", "left or right as side", repr(side), "Pass one of them."))
+    a = lift("searchsorted", a)
+    if a.ndim != 1:
+        raise ShapeError(message("searchsorted", "one dimension to search in", repr(a.aval), "Use gt.vmap for more."))
+    if sorter is not None:
+        a = take_along_axis(a, sorter, 0)
+    sequence, values = promote_arrays("searchsorted", a, v)
+    # the values as one axis: torch wants the axes in front of it, of which a batch makes some, to be those of a
+    return reshape(bind(_searchsorted, (sequence, ravel(values)), (side,)), values.shape)
