@@ -70,6 +70,7 @@ class Config:
         instruction_log: path of the instruction stream log, or None (GT_INSTRUCTION_LOG).
         eager: run each op as it is recorded, for debugging (GT_EAGER).
         max_pending: operations that may be pending before the recorder forces by itself (GT_MAX_PENDING).
+        debug_key_reuse: using a random key a second time is an error (GT_DEBUG_KEY_REUSE).
     """
 
     auto_compile: bool = _setting(True, "GT_AUTO_COMPILE", _flag, (bool, int))
@@ -81,6 +82,7 @@ class Config:
     instruction_log: str | None = _setting(None, "GT_INSTRUCTION_LOG", _path, (str, type(None)))
     eager: bool = _setting(False, "GT_EAGER", _flag, (bool, int))
     max_pending: int = _setting(2000, "GT_MAX_PENDING", _integer(1), (int,))
+    debug_key_reuse: bool = _setting(False, "GT_DEBUG_KEY_REUSE", _flag, (bool, int))
 
     @classmethod
     def from_env(cls, env: Mapping[str, str]) -> Config:

@@ -55,6 +55,10 @@ class LeakError(GtraceError, RuntimeError):
     """A placeholder outlived the trace that made it."""
 
 
+class KeyReuseError(GtraceError, RuntimeError):
+    """A random key was used a second time, which would repeat its numbers."""
+
+
 class ConfigError(GtraceError, ValueError):
     """A wrong setting: environment variable, ``gt.config`` argument or signals file."""
 

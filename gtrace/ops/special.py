@@ -104,8 +104,8 @@ nextafter = binary(
 
 
 def _halves(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return float64 values as sums of one of 26 significant bits and one of 27."""
-    high = (x.view(torch.int64) & -(1 << 27)).view(torch.float64)
+    """Return float64 values as sums of two numbers of 26 significant bits, whose products are exact."""
+    high = ((x.view(torch.int64) + (1 << 26)) & -(1 << 27)).view(torch.float64)
     return high, x - high
 
 
@@ -121,8 +121,8 @@ def _fma(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
     lost = ((x_high * y_high - product) + x_high * y_low + x_low * y_high) + x_low * y_low
     total = product + z
     shift = total - product
-    rest = (product - (total - shift)) + (z - shift)
-    return torch.where(torch.isfinite(total), total + (rest + lost), total)
+    rest = (product - (total - shift)) + (z - shift) + lost
+    return torch.where(torch.isfinite(rest), total + rest, total)
 
 
 def _fma_samples() -> list[Sample]:

@@ -1,0 +1,273 @@
+"""Draws of floating numbers."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy
+import torch
+
+from gtrace.errors import ArgumentError, DtypeError, ShapeError, message
+from gtrace.ir.aval import FLOATS, LONG
+from gtrace.ops.elementwise import (
+    absolute,
+    add,
+    divide,
+    erf,
+    log,
+    log1p,
+    maximum,
+    minimum,
+    multiply,
+    neg,
+    sign,
+    stop_gradient,
+    subtract,
+)
+from gtrace.ops.logic import bitwise_and, bitwise_right_shift, greater_equal, where
+from gtrace.ops.parts import unstack
+from gtrace.ops.promote import cast
+from gtrace.ops.shape import full_like_scalar
+from gtrace.ops.special import erfinv, fma, nextafter
+from gtrace.random.keys import draw_bits, draw_shape, fill, fresh_key
+from gtrace.trace.array import Array
+from gtrace.trace.convert import as_dtype, lift, python_scalar
+
+_MANTISSA = {torch.float16: 10, torch.bfloat16: 7, torch.float32: 23, torch.float64: 52}
+_WIDTH = {torch.float16: 16, torch.bfloat16: 8, torch.float32: 32, torch.float64: 64}
+
+
+def float_dtype(name: str, dtype: Any) -> torch.dtype:
+    """Return a dtype argument; None is float32.
+
+    Raises:
+        DtypeError: it is not floating.
+    """
+    kind = torch.float32 if dtype is None else as_dtype(dtype)
+    if kind not in FLOATS:
+        raise DtypeError(message(name, "a floating dtype", LONG[kind], "Use gt.float32, or gt.random.randint."))
+    return kind
+
+
+def draw_unit(key: Array, shape: tuple[int, ...], dtype: torch.dtype) -> Array:
+    """Return multiples of the spacing of floats in [1, 2), from 0 up to but without 1: all exact."""
+    mantissa, width = _MANTISSA[dtype], _WIDTH[dtype]
+    number = bitwise_right_shift(draw_bits(key, shape, width), width - mantissa)
+    if width == 64:
+        number = bitwise_and(number, (1 << mantissa) - 1)  # without copies of the sign
+    return multiply(cast(number, dtype), 2.0**-mantissa)
+
+
+def draw_uniform(key: Array, shape: tuple[int, ...], dtype: torch.dtype, low: Any, high: Any) -> Array:
+    """Return `uniform` without looking at the arguments: `low` and `high` are floats, or Arrays of `dtype`."""
+    unit = draw_unit(key, shape, dtype)
+    exact = False
+    if type(low) is not Array and type(high) is not Array:
+        bounds = torch.tensor([low, high], dtype=dtype)
+        span: Any = (bounds[1] - bounds[0]).item()
+        if bounds[0] == 0 and span == 1:
+            return unit
+        exact = math.frexp(span)[0] == 0.5  # a power of two
+    else:
+        span = subtract(high, low)
+    # XLA multiplies and adds in one rounding, except in bfloat16
+    scaled = add(multiply(unit, span), low) if exact or dtype is torch.bfloat16 else fma(unit, span, low)
+    return maximum(low, scaled)
+
+
+def bound(name: str, x: Any, dtype: torch.dtype, shape: tuple[int, ...] | None) -> Any:
+    """Return a parameter as a float or an Array of `dtype`.
+
+    Raises:
+        ShapeError: it does not broadcast to `shape`.
+    """
+    value = None if type(x) is Array else python_scalar(x)
+    if value is not None:
+        return float(value)
+    out = cast(lift(name, x), dtype)
+    return out if shape is None else fill(name, out, shape)
+
+
+def uniform(key: Any, shape: Any = (), dtype: Any = None, minval: Any = 0.0, maxval: Any = 1.0) -> Array:
+    """Return numbers evenly distributed over [minval, maxval).
+
+    Args:
+        key: a key, used up.
+        shape: of the result.
+        dtype: floating; float32 by default.
+        minval: number, or array that broadcasts to `shape`; the result is differentiable in it.
+        maxval: likewise.
+
+    Raises:
+        ArgumentError: minval and maxval are numbers and the range is empty or not finite.
+        DtypeError, ShapeError: wrong arguments.
+
+    >>> import gtrace as gt
+    >>> gt.random.uniform(gt.random.key(0), (2,))
+    Array([0.947667  , 0.97855425], dtype=float32)
+    """
+    sizes, kind = draw_shape("uniform", shape), float_dtype("uniform", dtype)
+    low, high = bound("uniform", minval, kind, sizes), bound("uniform", maxval, kind, sizes)
+    if type(low) is float and type(high) is float and not -math.inf < low < high < math.inf:
+        raise ArgumentError(message("uniform", "minval < maxval, both finite", f"{low} and {high}", "Fix the range."))
+    found = fresh_key("uniform", key)
+    if type(low) is Array and type(high) is not Array:
+        high = full_like_scalar(high, kind, (), found.device)
+    return draw_uniform(found, sizes, kind, low, high)
+
+
+def _normal(key: Array, shape: tuple[int, ...], dtype: torch.dtype) -> Array:
+    lowest = -1.0 + torch.finfo(dtype).eps / 2  # the first float above -1
+    return multiply(erfinv(draw_uniform(key, shape, dtype, lowest, 1.0)), math.sqrt(2.0))
+
+
+def normal(key: Any, shape: Any = (), dtype: Any = None) -> Array:
+    """Return numbers from the standard normal distribution.
+
+    Args:
+        key: a key, used up.
+        shape: of the result.
+        dtype: floating; float32 by default.
+
+    Raises:
+        ArgumentError, DtypeError, ShapeError: wrong arguments.
+
+    >>> import gtrace as gt
+    >>> gt.round(gt.random.normal(gt.random.key(0), (2,)), 4)
+    Array([1.6226, 2.0253], dtype=float32)
+    """
+    sizes, kind = draw_shape("normal", shape), float_dtype("normal", dtype)
+    return _normal(fresh_key("normal", key), sizes, kind)
+
+
+def truncated_normal(key: Any, lower: Any, upper: Any, shape: Any = None, dtype: Any = None) -> Array:
+    """Return numbers from the standard normal distribution, restricted to the open interval (lower, upper).
+
+    Args:
+        key: a key, used up.
+        lower: number (may be infinite) or array; the result is differentiable in it.
+        upper: likewise.
+        shape: of the result; None: that of lower and upper, broadcast.
+        dtype: floating; float32 by default.
+
+    Raises:
+        ArgumentError: lower and upper are numbers, and lower is not below upper.
+        DtypeError, ShapeError: wrong arguments.
+
+    >>> import gtrace as gt
+    >>> bool((gt.random.truncated_normal(gt.random.key(0), -0.5, 0.5, (100,)) < 0.5).all())
+    True
+    """
+    kind = float_dtype("truncated_normal", dtype)
+    low, high = (bound("truncated_normal", x, kind, None) for x in (lower, upper))
+    if type(low) is float and type(high) is float and not low < high:
+        raise ArgumentError(message("truncated_normal", "lower < upper", f"{low} and {high}", "Fix the interval."))
+    found = fresh_key("truncated_normal", key)
+    low, high = (x if type(x) is Array else full_like_scalar(x, kind, (), found.device) for x in (low, high))
+    sizes = common_shape("truncated_normal", shape, low, high)
+    root = math.sqrt(2.0)
+    u = draw_uniform(found, sizes, kind, erf(divide(low, root)), erf(divide(high, root)))
+    out = multiply(erfinv(u), root)
+    # rounding, or a draw of the very bound, must not lead out of the open interval
+    least, most = nextafter(stop_gradient(low), math.inf), nextafter(stop_gradient(high), -math.inf)
+    return minimum(maximum(out, least), most)
+
+
+def common_shape(name: str, shape: Any, *parameters: Array) -> tuple[int, ...]:
+    """Return the shape of a draw: the argument, or None: that of the parameters, broadcast.
+
+    Raises:
+        ShapeError: the parameters do not broadcast to it, or to each other.
+    """
+    if shape is None:
+        try:
+            return numpy.broadcast_shapes(*[x.shape for x in parameters])
+        except ValueError:
+            got = " and ".join(repr(x.aval) for x in parameters)
+            raise ShapeError(message(name, "parameters that broadcast", got, "Sizes must be equal or 1.")) from None
+    sizes = draw_shape(name, shape)
+    for x in parameters:
+        fill(name, x, sizes)
+    return sizes
+
+
+def exponential(key: Any, shape: Any = (), dtype: Any = None) -> Array:
+    """Return numbers from the exponential distribution of rate 1.
+
+    Args:
+        key: a key, used up.
+        shape: of the result.
+        dtype: floating; float32 by default.
+
+    Raises:
+        ArgumentError, DtypeError, ShapeError: wrong arguments.
+
+    >>> import gtrace as gt
+    >>> gt.round(gt.random.exponential(gt.random.key(0), (2,)), 4)
+    Array([2.9501, 3.8433], dtype=float32)
+    """
+    sizes, kind = draw_shape("exponential", shape), float_dtype("exponential", dtype)
+    return neg(log1p(neg(draw_unit(fresh_key("exponential", key), sizes, kind))))
+
+
+def laplace(key: Any, shape: Any = (), dtype: Any = None) -> Array:
+    """Return numbers from the Laplace distribution of scale 1.
+
+    Args:
+        key: a key, used up.
+        shape: of the result.
+        dtype: floating; float32 by default.
+
+    Raises:
+        ArgumentError, DtypeError, ShapeError: wrong arguments.
+
+    >>> import gtrace as gt
+    >>> gt.random.laplace(gt.random.key(0), (2, 3)).shape
+    (2, 3)
+    """
+    sizes, kind = draw_shape("laplace", shape), float_dtype("laplace", dtype)
+    lowest = -1.0 + torch.finfo(kind).eps / 2
+    u = draw_uniform(fresh_key("laplace", key), sizes, kind, lowest, 1.0)
+    return multiply(sign(u), log1p(neg(absolute(u))))
+
+
+def check_mode(name: str, mode: Any) -> None:
+    """Refuse a mode that is neither "low" nor "high".
+
+    Raises:
+        ArgumentError: it is not.
+    """
+    if mode not in ("low", "high"):
+        raise ArgumentError(message(name, '"low" or "high" as mode', repr(mode), "Pass one of them."))
+
+
+def draw_gumbel(key: Array, shape: tuple[int, ...], dtype: torch.dtype, mode: str) -> Array:
+    """Return `gumbel` without looking at the arguments."""
+    tiny = torch.finfo(dtype).tiny
+    if mode == "low":
+        return neg(log(neg(log(draw_uniform(key, shape, dtype, tiny, 1.0)))))
+    high, low = unstack(draw_unit(key, (2, *shape), dtype))
+    fine = add(add(high, multiply(low, 2.0 ** -_MANTISSA[dtype])), tiny)
+    return neg(log(neg(log1p(neg(where(greater_equal(high, 0.5), high, fine))))))
+
+
+def gumbel(key: Any, shape: Any = (), dtype: Any = None, mode: str = "low") -> Array:
+    """Return numbers from the standard Gumbel distribution.
+
+    Args:
+        key: a key, used up.
+        shape: of the result.
+        dtype: floating; float32 by default.
+        mode: ``"high"`` draws twice the bits: the largest float32 number is then about 32 instead of 16.
+
+    Raises:
+        ArgumentError, DtypeError, ShapeError: wrong arguments.
+
+    >>> import gtrace as gt
+    >>> gt.round(gt.random.gumbel(gt.random.key(0), (2,)), 4)
+    Array([2.9235, 3.8324], dtype=float32)
+    """
+    sizes, kind = draw_shape("gumbel", shape), float_dtype("gumbel", dtype)
+    check_mode("gumbel", mode)
+    return draw_gumbel(fresh_key("gumbel", key), sizes, kind, mode)

@@ -1,0 +1,243 @@
+"""Draws of truth values, categories, orders and elements."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy
+import torch
+
+from gtrace.errors import ArgumentError, DtypeError, ShapeError, message
+from gtrace.ops.create import arange, zeros
+from gtrace.ops.elementwise import add, log, multiply, subtract
+from gtrace.ops.index import take, take_along_axis
+from gtrace.ops.logic import less
+from gtrace.ops.parts import slice_axis, unstack
+from gtrace.ops.promote import cast, require_float
+from gtrace.ops.reduce import argmax, cumsum
+from gtrace.ops.shape import as_int, full_like_scalar, moveaxis, normalize_axis, reshape
+from gtrace.ops.sort import argsort, searchsorted
+from gtrace.random.continuous import check_mode, common_shape, draw_gumbel, draw_unit
+from gtrace.random.integers import draw_int32
+from gtrace.random.keys import draw_bits, draw_shape, fresh_key, two_keys
+from gtrace.trace.array import Array
+from gtrace.trace.convert import lift, python_scalar
+
+
+def bernoulli(key: Any, p: Any = 0.5, shape: Any = None, mode: str = "low") -> Array:
+    """Return truth values that hold with probability p.
+
+    Args:
+        key: a key, used up.
+        p: floating number in [0, 1], or array, in whose dtype the draw is made.
+        shape: of the result; None: that of p.
+        mode: ``"high"`` draws twice the bits, for p below 1e-7.
+
+    Raises:
+        ArgumentError: p is a number outside [0, 1].
+        DtypeError, ShapeError: wrong arguments.
+
+    >>> import gtrace as gt
+    >>> gt.random.bernoulli(gt.random.key(0), 0.95, (3,))
+    Array([ True, False,  True], dtype=bool)
+    """
+    check_mode("bernoulli", mode)
+    chance = lift("bernoulli", p)
+    require_float("bernoulli", chance)
+    value = None if type(p) is Array else python_scalar(p)
+    if value is not None and not 0 <= value <= 1:
+        raise ArgumentError(message("bernoulli", "a probability in [0, 1]", repr(p), "Clip it."))
+    sizes = common_shape("bernoulli", shape, chance)
+    found = fresh_key("bernoulli", key)
+    if value is not None:
+        chance = full_like_scalar(value, torch.float32, (), found.device)
+    if mode == "low":
+        return less(draw_unit(found, sizes, chance.dtype), chance)
+    coarse, fine = unstack(draw_unit(found, (2, *sizes), chance.dtype))
+    return less(multiply(fine, torch.finfo(chance.dtype).eps), subtract(chance, coarse))
+
+
+def categorical(
+    key: Any, logits: Any, axis: int = -1, shape: Any = None, replace: bool = True, mode: str = "low"
+) -> Array:
+    """Return places along `axis`, each drawn with probability ``softmax(logits, axis)``.
+
+    Args:
+        key: a key, used up.
+        logits: floating array of logarithms of probabilities, up to a constant.
+        shape: of the result: the shape of the logits without `axis`, behind axes for independent draws; None: without
+            such axes.
+        replace: False: the draws of one distribution are all different.
+        mode: ``"high"`` draws twice the bits, for probabilities below 1e-7.
+
+    Returns:
+        int64.
+
+    Raises:
+        ArgumentError: more different draws than there are categories.
+        DtypeError, ShapeError: wrong arguments.
+
+    >>> import gtrace as gt
+    >>> gt.random.categorical(gt.random.key(0), gt.log(gt.array([0.1, 0.2, 0.7])), shape=(5,)).shape
+    (5,)
+    """
+    check_mode("categorical", mode)
+    x = lift("categorical", logits)
+    require_float("categorical", x)
+    place = normalize_axis("categorical", axis, x.ndim)
+    if not x.shape[place]:
+        raise ShapeError(message("categorical", "at least one category", repr(x.aval), "Check the axis."))
+    batch = x.shape[:place] + x.shape[place + 1 :]
+    sizes = batch if shape is None else draw_shape("categorical", shape)
+    prefix = sizes[: len(sizes) - len(batch)]
+    if sizes[len(prefix) :] != batch:
+        fix = "Draws of their own come in front."
+        raise ShapeError(message("categorical", f"a shape that ends with {batch}", str(sizes), fix))
+    if not replace and math.prod(prefix) > x.shape[place]:
+        got = f"{math.prod(prefix)} draws"
+        raise ArgumentError(
+            message("categorical", f"at most {x.shape[place]} draws without replacement", got, "Draw fewer.")
+        )
+    found = fresh_key("categorical", key)
+    if replace:
+        noise = draw_gumbel(found, (*prefix, *x.shape), x.dtype, mode)
+        return argmax(add(noise, x), axis=len(prefix) + place)
+    noisy = moveaxis(add(x, draw_gumbel(found, x.shape, x.dtype, mode)), place, -1)
+    order = slice_axis(argsort(noisy, descending=True), x.ndim - 1, 0, math.prod(prefix))
+    return reshape(moveaxis(order, -1, 0), sizes)
+
+
+# -- orders
+
+
+def _shuffled(key: Array, x: Array, axis: int) -> Array:
+    """Return x in a random order along `axis`, each vector in its own: sorted by random numbers, again and again.
+
+    Numbers of 32 bits may be equal; after so many rounds two elements hardly ever were so in each.
+    """
+    rounds = math.ceil(3 * math.log(max(1, x.size)) / math.log(0xFFFFFFFF))
+    for _ in range(rounds):
+        key, subkey = two_keys(key)
+        x = take_along_axis(x, argsort(draw_bits(subkey, x.shape, 32), axis=axis), axis)
+    return x
+
+
+def _permuted(key: Array, x: Array, axis: int, independent: bool) -> Array:
+    if independent or x.ndim == 1:
+        return _shuffled(key, x, axis)
+    return take(x, _shuffled(key, arange(x.shape[axis], device=key.device), 0), axis)
+
+
+def permutation(key: Any, x: Any, axis: int = 0, independent: bool = False) -> Array:
+    """Return x in a random order.
+
+    Args:
+        key: a key, used up.
+        x: an array, or an integer n, which stands for ``gt.arange(n)``.
+        axis: along which the elements move.
+        independent: each vector along `axis` gets an order of its own.
+
+    Raises:
+        ArgumentError: x is a number, but no integer >= 0.
+        ShapeError: there is no such axis.
+
+    >>> import gtrace as gt
+    >>> gt.random.permutation(gt.random.key(0), 5)
+    Array([2, 1, 4, 3, 0], dtype=int64)
+    """
+    population, axis = _population("permutation", x, axis)
+    found = fresh_key("permutation", key)
+    if isinstance(population, int):
+        return _shuffled(found, arange(population, device=found.device), 0)
+    return _permuted(found, population, axis, independent)
+
+
+def _population(name: str, x: Any, axis: Any) -> tuple[int | Array, int]:
+    """Return what to choose from, and the axis counted from the front."""
+    if type(x) is Array or python_scalar(x) is None:
+        array = lift(name, x)
+        if array.ndim:
+            return array, normalize_axis(name, axis, array.ndim)
+        if array.aval.floating or array.dtype is torch.bool:
+            raise DtypeError(message(name, "an integer, or an array with an axis", repr(array.aval), "Pass one."))
+        x = int(array)
+    count = as_int(name, "size of the population", x)
+    if count < 0:
+        raise ArgumentError(message(name, "a size >= 0", str(count), "Pass a non-negative integer."))
+    return count, normalize_axis(name, axis, 1)
+
+
+def choice(
+    key: Any, a: Any, shape: Any = (), replace: bool = True, p: Any = None, axis: int = 0, mode: str = "low"
+) -> Array:
+    """Return elements of a, drawn at random.
+
+    Args:
+        key: a key, used up.
+        a: an array, or an integer n, which stands for ``gt.arange(n)``.
+        shape: of the draw; it takes the place of `axis` in the shape of a.
+        replace: False: no element is drawn twice.
+        p: floating array of one dimension, the probability of each element up to a factor; None: all alike.
+        axis: along which the elements lie.
+        mode: with p and without replacement, ``"high"`` draws twice the bits.
+
+    Raises:
+        ArgumentError: more draws without replacement than elements, draws from nothing, or a p given as a NumPy array
+            that is no distribution.
+        DtypeError, ShapeError: wrong arguments.
+
+    >>> import gtrace as gt
+    >>> gt.random.choice(gt.random.key(0), gt.array([10, 20, 30]), (4,))
+    Array([30, 10, 30, 20], dtype=int64)
+    """
+    sizes = draw_shape("choice", shape)
+    check_mode("choice", mode)
+    population, axis = _population("choice", a, axis)
+    count = population if isinstance(population, int) else population.shape[axis]
+    draws = math.prod(sizes)
+    if draws and not count:
+        raise ArgumentError(message("choice", "something to choose from", "nothing", "Check the population."))
+    if not replace and draws > count:
+        expected = f"at most {count} draws without replacement"
+        raise ArgumentError(message("choice", expected, str(draws), "Draw fewer, or with replacement."))
+    weights = None if p is None else _weights(p, count, draws, replace)
+    found = fresh_key("choice", key)
+    if not draws:
+        indices = zeros(sizes, torch.int64, found.device)
+    elif weights is None and replace:
+        indices = draw_int32(found, sizes, 0, count, 0, count)
+    elif weights is None:
+        every = arange(count, device=found.device) if isinstance(population, int) else population
+        chosen = slice_axis(_permuted(found, every, axis, False), axis, 0, draws)
+        return reshape(chosen, (*every.shape[:axis], *sizes, *every.shape[axis + 1 :]))
+    elif replace:
+        sums = cumsum(weights)
+        unit = draw_unit(found, sizes, weights.dtype)
+        indices = searchsorted(sums, multiply(slice_axis(sums, 0, count - 1, count).reshape(()), subtract(1.0, unit)))
+    else:
+        noisy = add(draw_gumbel(found, (count,), weights.dtype, mode), log(weights))
+        indices = reshape(slice_axis(argsort(noisy, descending=True), 0, 0, draws), sizes)
+    return indices if isinstance(population, int) else _taken(population, indices, axis)
+
+
+def _taken(x: Array, indices: Array, axis: int) -> Array:
+    flat = take(x, reshape(indices, (indices.size,)), axis)
+    return reshape(flat, (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]))
+
+
+def _weights(p: Any, count: int, draws: int, replace: bool) -> Array:
+    weights = lift("choice", p)
+    if weights.shape != (count,):
+        raise ShapeError(message("choice", f"p of shape ({count},)", repr(weights.aval), "One for each element."))
+    if weights.dtype is torch.bool or not weights.aval.floating:
+        weights = cast(weights, torch.float32)
+    if isinstance(p, numpy.ndarray):
+        possible = int((p > 0).sum())
+        if not numpy.isfinite(p).all() or (p < 0).any() or not possible:
+            got = str(p)
+            raise ArgumentError(message("choice", "finite probabilities >= 0, not all 0", got, "Check p."))
+        if not replace and draws > possible:
+            expected = f"at most {possible} draws without replacement"
+            raise ArgumentError(message("choice", expected, str(draws), "The other elements have probability 0."))
+    return weights

@@ -1,0 +1,169 @@
+"""Random integers in a range.
+
+Two draws of as many bits as the dtype has make one number of twice the bits, and the result is its remainder by the
+size of the range: what jax does, down to the bits. All of it is integer arithmetic that never overflows.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from gtrace.errors import ArgumentError, DtypeError, message
+from gtrace.ir.aval import FLOATS, LONG
+from gtrace.ops.elementwise import add, maximum, minimum, multiply, remainder, subtract
+from gtrace.ops.logic import (
+    bitwise_and,
+    bitwise_left_shift,
+    bitwise_right_shift,
+    equal,
+    greater,
+    greater_equal,
+    less,
+    less_equal,
+    logical_and,
+    where,
+)
+from gtrace.ops.promote import cast
+from gtrace.ops.shape import as_int, full_like_scalar
+from gtrace.ops.threefry import MASK
+from gtrace.random.keys import draw_bits, draw_shape, fill, fresh_key, two_keys
+from gtrace.trace.array import Array
+from gtrace.trace.convert import as_dtype, lift, python_scalar
+
+_LARGEST = (1 << 63) - 1
+
+
+def randint(key: Any, shape: Any, minval: Any, maxval: Any, dtype: Any = None) -> Array:
+    """Return integers evenly distributed over [minval, maxval), up to a bias of about (maxval - minval) / 2**64.
+
+    Args:
+        key: a key, used up.
+        shape: of the result.
+        minval: integer, or integer array that broadcasts to `shape`.
+        maxval: likewise. Where arrays give an empty range the result is minval; what is outside the dtype is clipped.
+        dtype: integer. None gives int64, drawn like int32 if the bounds are numbers or narrow arrays that fit that.
+
+    Raises:
+        ArgumentError: the bounds are numbers, and the range is empty or does not fit the dtype.
+        DtypeError, ShapeError: wrong arguments.
+
+    >>> import gtrace as gt
+    >>> gt.random.randint(gt.random.key(0), (5,), 0, 10)
+    Array([8, 8, 4, 3, 2], dtype=int64)
+    """
+    sizes = draw_shape("randint", shape)
+    low, high = _bound(minval, sizes), _bound(maxval, sizes)
+    kind = _drawn_as(dtype, low, high)
+    info = torch.iinfo(kind)
+    if type(low) is int and type(high) is int and low >= high:
+        raise ArgumentError(message("randint", "minval < maxval", f"{low} and {high}", "The range is empty."))
+    for value, most in ((low, info.max), (high, info.max + 1)):
+        if type(value) is int and not info.min <= value <= most:
+            expected = f"bounds from {info.min} to {most} for {LONG[kind]}"
+            raise ArgumentError(message("randint", expected, str(value), "Use a wider dtype."))
+    found = fresh_key("randint", key)
+    draw = _wide if kind is torch.int64 else draw_int32
+    return cast(draw(found, sizes, low, high, info.min, info.max), torch.int64 if dtype is None else kind)
+
+
+def _bound(x: Any, shape: tuple[int, ...]) -> int | Array:
+    if type(x) is not Array and python_scalar(x) is not None:
+        return as_int("randint", "bound", x)
+    out = lift("randint", x)
+    if out.aval.floating or out.dtype is torch.bool:
+        raise DtypeError(message("randint", "integers as bounds", repr(out.aval), "Use x.astype(gt.int64)."))
+    return fill("randint", out, shape)
+
+
+def _drawn_as(dtype: Any, low: int | Array, high: int | Array) -> torch.dtype:
+    if dtype is not None:
+        kind = as_dtype(dtype)
+        if kind in FLOATS or kind is torch.bool:
+            raise DtypeError(message("randint", "an integer dtype", LONG[kind], "Use gt.random.uniform."))
+        return kind
+    for x, most in ((low, _LARGEST >> 32), (high, 1 << 31)):
+        if x.dtype is torch.int64 if isinstance(x, Array) else not -(1 << 31) <= x <= most:
+            return torch.int64
+    return torch.int32
+
+
+def draw_int32(key: Array, shape: tuple[int, ...], low: int | Array, high: int | Array, least: int, most: int) -> Array:
+    """Return int64 numbers drawn as int32, from bounds in [least, most + 1]."""
+    upper_key, lower_key = two_keys(key)
+    if type(low) is int and type(high) is int:
+        start: Any = low
+        span: Any = high - low
+        factor: Any = (65536 % span) ** 2 % (1 << 32) % span
+    else:
+        start, stop = (_clipped(x, least, end, key) for x, end in ((low, most), (high, most + 1)))
+        span = where(less_equal(stop, start), 1, subtract(stop, start))
+        factor = remainder(65536, span)
+        factor = remainder(bitwise_and(multiply(factor, factor), MASK), span)
+    offset = remainder(draw_bits(lower_key, shape, 32), span)
+    if type(factor) is Array or factor:
+        upper = remainder(draw_bits(upper_key, shape, 32), span)
+        offset = remainder(bitwise_and(add(multiply(upper, factor), offset), MASK), span)
+    return add(offset, start)
+
+
+def _clipped(x: int | Array, least: int, most: int, key: Array) -> Array:
+    if not isinstance(x, Array):
+        return full_like_scalar(x, torch.int64, (), key.device)
+    wide = cast(x, torch.int64)
+    return wide if most >= _LARGEST else minimum(maximum(wide, least), most)
+
+
+# -- 64 bits: unsigned numbers, as the int64 values of the same bits
+
+
+def _remainder(x: Array, divisor: Array) -> Array:
+    """Return the remainder of unsigned 64-bit numbers; 0 as divisor stands for 2**64."""
+    positive = where(greater(divisor, 0), divisor, 1)
+    half = remainder(bitwise_and(bitwise_right_shift(x, 1), _LARGEST), positive)
+    room = subtract(positive, half)
+    doubled = subtract(half, where(greater_equal(half, room), room, subtract(0, half)))
+    result = add(doubled, bitwise_and(x, 1))
+    result = where(equal(result, positive), 0, result)
+    # a divisor from 2**63 on goes in at most once
+    once = logical_and(logical_and(less(divisor, 0), less(x, 0)), greater_equal(x, divisor))
+    return where(greater(divisor, 0), result, subtract(x, where(once, divisor, 0)))
+
+
+def _product(x: Array, y: Array, divisor: Array) -> Array:
+    """Return x * y modulo `divisor`, where x and y are less than that and it is at most 2**32."""
+    upper = remainder(multiply(x, bitwise_right_shift(y, 16)), divisor)
+    return remainder(add(multiply(upper, 65536), multiply(x, bitwise_and(y, 65535))), divisor)
+
+
+def _difference(high: Array, low: Array) -> Array:
+    """Return high - low, which is positive, as an unsigned number."""
+    lower = subtract(bitwise_and(high, MASK), bitwise_and(low, MASK))
+    upper = add(subtract(bitwise_right_shift(high, 32), bitwise_right_shift(low, 32)), bitwise_right_shift(lower, 32))
+    upper = bitwise_and(upper, MASK)
+    signed = subtract(upper, bitwise_left_shift(bitwise_right_shift(upper, 31), 32))
+    return add(multiply(signed, 1 << 32), bitwise_and(lower, MASK))
+
+
+def _wide(key: Array, shape: tuple[int, ...], low: int | Array, high: int | Array, least: int, most: int) -> Array:
+    upper_key, lower_key = two_keys(key)
+    start: Array
+    if type(low) is int and type(high) is int:
+        size = high - low
+        start = full_like_scalar(low, torch.int64, (), key.device)
+        span = full_like_scalar(size - (1 << 64) if size >> 63 else size, torch.int64, (), key.device)
+    else:
+        start, stop = (_clipped(x if isinstance(x, Array) else min(x, most), least, most, key) for x in (low, high))
+        span = where(less_equal(stop, start), 1, _difference(stop, start))
+    lower = _remainder(draw_bits(lower_key, shape, 64), span)
+    # beyond 2**32 the factor of the upper bits is 0
+    small = logical_and(greater(span, 0), less_equal(span, 1 << 32))
+    divisor = where(small, span, 1)
+    factor = remainder(1 << 32, divisor)
+    factor = _product(factor, factor, divisor)
+    upper = _product(_remainder(draw_bits(upper_key, shape, 64), divisor), factor, divisor)
+    offset = where(small, remainder(add(upper, where(small, lower, 0)), divisor), lower)
+    # in two halves, so that no sum leaves int64
+    half = bitwise_and(bitwise_right_shift(offset, 1), _LARGEST)
+    return add(add(start, half), add(half, bitwise_and(offset, 1)))

@@ -1,0 +1,235 @@
+"""Keys, and the bits they give: what all draws are made of.
+
+A key is an int64 Array of shape (2,) that holds two unsigned 32-bit words. Everything here counts through the elements
+of a shape and encrypts each number with the key, so an element depends only on the key and its place.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from gtrace.errors import ArgumentError, DtypeError, ShapeError, message
+from gtrace.ops.create import arange
+from gtrace.ops.logic import bitwise_and, bitwise_right_shift, greater_equal, less, logical_and, where
+from gtrace.ops.parts import concat, slice_axis
+from gtrace.ops.promote import cast
+from gtrace.ops.shape import as_int, as_shape, broadcast_to, expand_dims, reshape
+from gtrace.ops.threefry import MASK, PAIR, XOR, threefry2x32
+from gtrace.random.reuse import consume
+from gtrace.trace.array import Array, wrap
+from gtrace.trace.convert import lift, python_scalar
+
+_ONE = "Pass one key: index the batch, or map over it with gt.vmap."
+
+
+def as_key(name: str, key: Any) -> Array:
+    """Return a key argument as an Array.
+
+    Raises:
+        ArgumentError: a number, or something that is no array.
+        DtypeError, ShapeError: an array that is no single key.
+    """
+    if type(key) is not Array:
+        if python_scalar(key) is not None:
+            raise ArgumentError(message(name, "a key", repr(key), f"Make one with gt.random.key({key!r})."))
+        key = lift(name, key)
+    a = key.aval
+    if a.dtype is not torch.int64:
+        raise DtypeError(message(name, "a key, int64 of shape (2,)", repr(a), "Make one with gt.random.key(seed)."))
+    if a.shape != (2,):
+        fix = _ONE if a.shape[-1:] == (2,) else "Make one with gt.random.key(seed)."
+        raise ShapeError(message(name, "a key, int64 of shape (2,)", repr(a), fix))
+    return key
+
+
+def fresh_key(name: str, key: Any) -> Array:
+    """Return a key argument as an Array, after noting that `name` uses it up.
+
+    Raises:
+        KeyReuseError: it was used before, and the setting debug_key_reuse is on.
+        ArgumentError, DtypeError, ShapeError: it is no key.
+    """
+    found = as_key(name, key)
+    consume(name, found)
+    return found
+
+
+def draw_shape(name: str, shape: Any) -> tuple[int, ...]:
+    """Return a shape argument as a tuple.
+
+    Raises:
+        ShapeError: a negative size.
+        ArgumentError: something in it is no integer.
+    """
+    sizes = as_shape(name, shape)
+    if any(n < 0 for n in sizes):
+        raise ShapeError(message(name, "sizes >= 0", str(sizes), "Pass non-negative integers."))
+    return sizes
+
+
+def cipher(key: Array, shape: tuple[int, ...], word: int) -> Array:
+    """Return what the key makes of the numbers 0, 1, 2, ... in an array of `shape`; for `word` see `threefry2x32`."""
+    n = math.prod(shape)
+    count = arange(n, device=key.device)
+    upper: Any = 0 if n <= 1 << 32 else bitwise_right_shift(count, 32)
+    first, second = slice_axis(key, 0, 0, 1), slice_axis(key, 0, 1, 2)
+    return reshape(threefry2x32(first, second, upper, count, word), shape)
+
+
+def draw_bits(key: Array, shape: tuple[int, ...], width: int) -> Array:
+    """Return `bits` without looking at the arguments."""
+    if width == 64:
+        return cipher(key, shape, PAIR)
+    out = cipher(key, shape, XOR)
+    return out if width == 32 else bitwise_and(out, (1 << width) - 1)
+
+
+def _as_words(pair: Array) -> Array:
+    """Return 64-bit patterns as keys, along a new last axis."""
+    spread = expand_dims(pair, pair.ndim)
+    return concat([bitwise_and(bitwise_right_shift(spread, 32), MASK), bitwise_and(spread, MASK)], -1)
+
+
+def subkeys(key: Array, shape: tuple[int, ...]) -> Array:
+    """Return `split` without looking at the arguments."""
+    return _as_words(cipher(key, shape, PAIR))
+
+
+def two_keys(key: Array) -> tuple[Array, Array]:
+    """Return two new keys."""
+    keys = subkeys(key, (2,))
+    return reshape(slice_axis(keys, 0, 0, 1), (2,)), reshape(slice_axis(keys, 0, 1, 2), (2,))
+
+
+def key_words(seed: int) -> tuple[int, int]:
+    """Return the two words of the key of a 64-bit seed.
+
+    As in jax, which reads a seed that fits 32 bits as such, the first word of a small negative seed is 0.
+    """
+    return 0 if -(1 << 31) <= seed < 0 else seed >> 32 & MASK, seed & MASK
+
+
+# -- user functions
+
+
+def key(seed: Any) -> Array:
+    """Return a new key, made of an integer.
+
+    Args:
+        seed: a Python integer of at most 64 bits, or an integer array of shape ().
+
+    Returns:
+        int64 of shape (2,): the two 32-bit words of the seed.
+
+    Raises:
+        ArgumentError: the seed is no integer, or larger.
+        ShapeError: an array with dimensions.
+
+    >>> import gtrace as gt
+    >>> gt.random.key(7)
+    Array([0, 7], dtype=int64)
+    """
+    if type(seed) is not Array and python_scalar(seed) is not None:
+        number = as_int("key", "seed", seed)
+        if not -(1 << 63) <= number < 1 << 63:
+            raise ArgumentError(message("key", "a seed of at most 64 bits", str(number), "Use a smaller one."))
+        return wrap(torch.tensor(key_words(number), dtype=torch.int64))
+    value = _integer("key", "seed", seed)
+    small = logical_and(less(value, 0), greater_equal(value, -(1 << 31)))
+    upper = where(small, 0, bitwise_and(bitwise_right_shift(value, 32), MASK))
+    return concat([reshape(upper, (1,)), reshape(bitwise_and(value, MASK), (1,))])
+
+
+def _integer(name: str, what: str, value: Any) -> Array:
+    x = lift(name, value)
+    if x.aval.floating or x.dtype is torch.bool:
+        raise DtypeError(message(name, f"an integer as {what}", repr(x.aval), "Use x.astype(gt.int64)."))
+    if x.ndim:
+        raise ShapeError(message(name, f"one integer as {what}", repr(x.aval), "Use gt.vmap for several."))
+    return cast(x, torch.int64)
+
+
+def split(key: Any, num: Any = 2) -> Array:
+    """Return new keys made of one, which must not be used any more.
+
+    Args:
+        key: a key.
+        num: how many, or a shape.
+
+    Returns:
+        int64 of shape (num, 2), or ``(*num, 2)``.
+
+    Raises:
+        KeyReuseError: the key was used before, and the setting debug_key_reuse is on.
+        ArgumentError, DtypeError, ShapeError: wrong arguments.
+
+    >>> import gtrace as gt
+    >>> gt.random.split(gt.random.key(0), 3).shape
+    (3, 2)
+    """
+    return subkeys(fresh_key("split", key), draw_shape("split", num))
+
+
+def fold_in(key: Any, data: Any) -> Array:
+    """Return a new key made of a key and a number, such as the number of a step. The key may be used again.
+
+    Args:
+        key: a key.
+        data: an integer in [0, 2**32), or an integer array of shape (), of which the low 32 bits count.
+
+    Raises:
+        ArgumentError, DtypeError, ShapeError: wrong arguments.
+
+    >>> import gtrace as gt
+    >>> root = gt.random.key(0)
+    >>> [float(gt.random.uniform(gt.random.fold_in(root, step)).round(3)) for step in range(2)]  # doctest: +SKIP
+    """
+    found = as_key("fold_in", key)
+    first, second = slice_axis(found, 0, 0, 1), slice_axis(found, 0, 1, 2)
+    if type(data) is not Array and python_scalar(data) is not None:
+        number: Any = as_int("fold_in", "data", data)
+        if not 0 <= number <= MASK:
+            raise ArgumentError(message("fold_in", "data in [0, 2**32)", str(number), "Fold in a smaller number."))
+    else:
+        number = reshape(bitwise_and(_integer("fold_in", "data", data), MASK), (1,))
+    return reshape(_as_words(threefry2x32(first, second, 0, number, PAIR)), (2,))
+
+
+def bits(key: Any, shape: Any = (), width: int = 32) -> Array:
+    """Return random bits as integers.
+
+    Args:
+        key: a key, used up.
+        shape: of the result.
+        width: 8, 16, 32 or 64.
+
+    Returns:
+        int64 of `shape`: values in [0, 2**width); of width 64 all int64 values, read as two's complement.
+
+    Raises:
+        ArgumentError, DtypeError, ShapeError: wrong arguments.
+
+    >>> import gtrace as gt
+    >>> gt.random.bits(gt.random.key(0), (2,))
+    Array([4070199207, 1754000104], dtype=int64)
+    """
+    sizes = draw_shape("bits", shape)
+    if width not in (8, 16, 32, 64):
+        raise ArgumentError(message("bits", "8, 16, 32 or 64 as width", repr(width), "Pass one of them."))
+    return draw_bits(fresh_key("bits", key), sizes, width)
+
+
+def fill(name: str, x: Array, shape: tuple[int, ...]) -> Array:
+    """Return a parameter broadcast to the shape of the draw.
+
+    Raises:
+        ShapeError: it does not broadcast to it.
+    """
+    padded = (1,) * (len(shape) - x.ndim) + x.shape
+    if len(padded) != len(shape) or any(n not in (1, m) for n, m in zip(padded, shape, strict=True)):
+        fix = "The shape must cover that of the parameters."
+        raise ShapeError(message(name, f"a parameter that broadcasts to {shape}", repr(x.aval), fix))
+    return broadcast_to(x, shape)

@@ -1,0 +1,62 @@
+"""The setting debug_key_reuse: remember which keys were used, and where, and refuse to use one again."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from typing import Any
+
+from gtrace.config import config
+from gtrace.errors import KeyReuseError, message, user_location
+from gtrace.trace.array import Array
+from gtrace.trace.record import Trace, thread
+
+_lock = threading.RLock()
+_used: dict[int, tuple[weakref.ref[Any], list[tuple[weakref.ref[Trace] | None, str]]]] = {}
+"""By the identity of a key or of its buffer: the object, and each use: the captured trace it was in, and the place."""
+
+
+def consume(name: str, key: Array) -> None:
+    """Note that `name` uses up `key`, if the setting is on.
+
+    A key is known by the Array and by its buffer. Uses inside captured functions (jit, branches, loop bodies) count
+    for that capture alone: of two branches that use one key, only one will run.
+
+    Raises:
+        KeyReuseError: it was used before.
+    """
+    if not config.current.debug_key_reuse:
+        return
+    trace = thread.trace if thread.trace.capture is not None else None
+    with _lock:
+        tokens = [token for token in (key, key._buf) if token is not None]
+        for token in tokens:
+            for where, place in _uses(token):
+                if (where() if where is not None else None) is trace:
+                    raise KeyReuseError(
+                        message(
+                            name,
+                            "a key that was not used before",
+                            f"one that was used by {place}",
+                            "Split it with gt.random.split and use each part once.",
+                        )
+                    )
+        use = (None if trace is None else weakref.ref(trace), f"{name} at {user_location()}")
+        for token in tokens:
+            _uses(token).append(use)
+
+
+def _uses(token: Any) -> list[tuple[weakref.ref[Trace] | None, str]]:
+    identity = id(token)
+    found = _used.get(identity)
+    if found is None or found[0]() is not token:
+        found = (weakref.ref(token, lambda ref: _forget(identity, ref)), [])
+        _used[identity] = found
+    return found[1]
+
+
+def _forget(identity: int, ref: weakref.ref[Any]) -> None:
+    with _lock:
+        found = _used.get(identity)
+        if found is not None and found[0] is ref:
+            del _used[identity]
