@@ -39,6 +39,16 @@ def structure(tree: Any) -> TreeDef:
     return optree.tree_structure(tree, namespace=NAMESPACE)
 
 
+def children(treedef: TreeDef) -> list[TreeDef]:
+    """Return the structures right below the root of a structure."""
+    return treedef.children()
+
+
+def is_tuple(treedef: TreeDef) -> bool:
+    """Whether the root of a structure is a plain tuple."""
+    return treedef.type is tuple
+
+
 def unflatten(treedef: TreeDef, values: Sequence[Any]) -> Any:
     """Rebuild a tree from its structure and leaves."""
     return optree.tree_unflatten(treedef, values)

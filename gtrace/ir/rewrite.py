@@ -197,6 +197,17 @@ def subgraph(graph: Graph) -> Subgraph:
     return found if found is not None else _interned.setdefault(key, Subgraph(graph, text))
 
 
+def select(sub: Subgraph, outputs: Iterable[int]) -> Subgraph:
+    """Return `sub` with the outputs at these places alone."""
+    places = tuple(outputs)
+
+    def make() -> Subgraph:
+        graph = sub.graph
+        return subgraph(Graph(graph.inputs, graph.avals, graph.nodes, tuple(graph.outputs[k] for k in places)))
+
+    return sub.derive(("select", places), make)
+
+
 def toposort(nodes: Iterable[Node], inputs: Iterable[int]) -> tuple[Node, ...]:
     """Return `nodes` ordered so that every operand is assigned before its use; otherwise keep the given order.
 

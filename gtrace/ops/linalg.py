@@ -74,6 +74,10 @@ def _matmul_vjp(ct: Array, needed: Any, x: Array, y: Array, out: Array) -> tuple
         gy = unbroadcast(matmul(matrix_transpose(x), expand_dims(ct, -1)), _column(y)) if needed[1] else None
         return gx, None if gy is None else reshape(gy, y.shape)
     gx = unbroadcast(matmul(ct, matrix_transpose(y)), x.aval) if needed[0] else None
+    if needed[1] and yn == 2 and xn > 2:
+        # one product over all the rows, instead of one a batch and their sum
+        rows = reshape(x, (math.prod(x.shape[:-1]), x.shape[-1]))
+        return gx, matmul(matrix_transpose(rows), reshape(ct, (rows.shape[0], ct.shape[-1])))
     gy = unbroadcast(matmul(matrix_transpose(x), ct), y.aval) if needed[1] else None
     return gx, gy
 

@@ -15,9 +15,10 @@ from collections.abc import Sequence
 
 import attrs
 
-from gtrace.ir.graph import Graph, Node, Operand, Scalar
+from gtrace.ir.calls import has_calls, inline_calls, map_subgraphs, merge_calls, narrow_calls
+from gtrace.ir.graph import Graph, Node, Operand, Scalar, Subgraph
 from gtrace.ir.op import stable_hash
-from gtrace.ir.rewrite import cse, dce, fold, order_operands, remove_identities
+from gtrace.ir.rewrite import cse, dce, fold, order_operands, remove_identities, subgraph
 
 _MASK = (1 << 60) - 1
 _OUTPUT = stable_hash("output")
@@ -46,7 +47,7 @@ class Canonical:
 
 def canonicalize(graph: Graph) -> Canonical:
     """Return the canonical form of `graph`, whose outputs are taken as a set; `Canonical.outputs` has their order."""
-    graph = dce(cse(order_operands(dce(fold(dce(remove_identities(graph)))))))
+    graph = _simplify(graph)
     position = {value: k for k, value in enumerate(graph.inputs)}
     results = [value for value in dict.fromkeys(graph.outputs) if value not in position]
     order = _order_keys(graph, results)
@@ -57,6 +58,32 @@ def canonicalize(graph: Graph) -> Canonical:
     where = {value: k for k, value in enumerate(results)}
     outputs = tuple(where[v] if v in where else -1 - position[v] for v in graph.outputs)
     return Canonical(canonical, tuple(position[value] for value in inputs), outputs)
+
+
+def _simplify(graph: Graph) -> Graph:
+    graph = inline_calls(graph)
+    graph = dce(cse(order_operands(dce(fold(dce(remove_identities(graph)))))))
+    if not has_calls(graph):
+        return graph
+    graph = dce(narrow_calls(dce(merge_calls(graph, canonical_subgraph))))
+    nodes = tuple(map_subgraphs(node, canonical_subgraph) for node in graph.nodes)
+    return dce(cse(Graph(graph.inputs, graph.avals, nodes, graph.outputs)))
+
+
+def canonical_subgraph(sub: Subgraph) -> Subgraph:
+    """Return the canonical form of a sub-graph, whose inputs and outputs keep their places."""
+
+    def make() -> Subgraph:
+        graph = _simplify(sub.graph)
+        places = {value: k for k, value in enumerate(graph.inputs)}
+        results = [value for value in dict.fromkeys(graph.outputs) if value not in places]
+        # inputs and outputs are told apart by their places
+        marks = {value: 1 + k for k, value in enumerate((*graph.inputs, *results))}
+        numbering, nodes, _ = _number(graph, results, _refine(graph, results, marks), graph.inputs)
+        outputs = tuple(numbering[value] for value in graph.outputs)
+        return subgraph(Graph(tuple(range(len(graph.inputs))), graph.avals, nodes, outputs))
+
+    return sub.derive("canonical", make)
 
 
 def _order_keys(graph: Graph, results: Sequence[int]) -> dict[int, Key]:
@@ -134,12 +161,12 @@ def _mix(*parts: int) -> int:
 
 
 def _number(
-    graph: Graph, results: Sequence[int], order: dict[int, Key]
+    graph: Graph, results: Sequence[int], order: dict[int, Key], fixed: Sequence[int] = ()
 ) -> tuple[dict[int, int], tuple[Node, ...], list[int]]:
     """Walk depth first from the outputs; return the final number of each value, the nodes in order, and the inputs."""
     maker = {node.out: node for node in graph.nodes}
-    visited: dict[int, int] = {}
-    inputs: list[int] = []
+    inputs = list(fixed)
+    visited: dict[int, int] = {value: k for k, value in enumerate(inputs)}
     ordered: list[tuple[Node, tuple[Operand, ...]]] = []
     for root in results:
         stack: list[tuple[int, tuple[Operand, ...] | None]] = [(root, None)]

@@ -1,0 +1,131 @@
+"""Functions of the user's as sub-graphs: captured, closed over what they use, with outputs of agreed types."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import attrs
+
+from gtrace import tree
+from gtrace.errors import ArgumentError, message, user_location
+from gtrace.ir.aval import Aval
+from gtrace.ir.graph import Graph, Subgraph
+from gtrace.ir.rewrite import subgraph
+from gtrace.ops.promote import cast
+from gtrace.trace.array import Array
+from gtrace.trace.capture import Captured, capture
+from gtrace.trace.convert import lift
+from gtrace.transform.arguments import is_array, lift_outputs
+
+
+def lift_leaves(name: str, what: str, value: Any) -> tuple[list[Array], tree.TreeDef]:
+    """Return the leaves of an argument as Arrays, and its structure.
+
+    Raises:
+        ArgumentError: a leaf that is no array; with its key path.
+    """
+    leaves, structure = tree.flatten(value)
+    for k, leaf in enumerate(leaves):
+        if not is_array(leaf):
+            got = f"{type(leaf).__name__} at {what}{tree.paths(value)[k]}"
+            raise ArgumentError(message(name, f"arrays or numbers in {what}", got, "Close over it instead."))
+    return [lift(name, leaf) for leaf in leaves], structure
+
+
+def capture_body(
+    name: str,
+    what: str,
+    function: Callable[..., Any],
+    structure: tree.TreeDef,
+    avals: Sequence[Aval],
+    dtypes: Sequence[Any] | None = None,
+) -> Captured:
+    """Capture a function of the user's on placeholders.
+
+    Args:
+        name, what: the operation and the argument that the function is, for errors.
+        structure: of the tuple of its arguments.
+        dtypes: to cast the outputs to, strongly; None leaves them as they are.
+
+    Returns:
+        The capture; its result is the structure of the outputs.
+    """
+    if not callable(function):
+        raise ArgumentError(message(name, f"a function as {what}", type(function).__name__, "Pass a callable."))
+
+    def run(inputs: Sequence[Array]) -> tuple[Sequence[Array], Any]:
+        arguments: Any = structure.unflatten(inputs)
+        outputs, out_structure = lift_outputs(name, function(*arguments))
+        if dtypes is not None and len(dtypes) == len(outputs):
+            outputs = [cast(x, dtype) for x, dtype in zip(outputs, dtypes, strict=True)]
+        return outputs, out_structure
+
+    return capture(run, avals, f"{what} of {name} called at {user_location()}")
+
+
+@attrs.frozen(eq=False)
+class Closure:
+    """Constants that several captured functions use, as common last inputs of their graphs."""
+
+    constants: list[Array] = attrs.field(factory=list)
+
+    def join(self, captured: Captured) -> None:
+        """Add the constants of a captured function."""
+        known = {id(x) for x in self.constants}
+        self.constants.extend(x for x in captured.constants if id(x) not in known)
+
+    def close(self, captured: Captured, constants_first: bool) -> Subgraph:
+        """Return the program of a captured function with all of the constants as inputs, before or after its own."""
+        graph = captured.graph
+        count = len(graph.inputs) - len(captured.constants)
+        have = dict(zip(map(id, captured.constants), graph.inputs[count:], strict=True))
+        fresh = 1 + max([*graph.inputs, *(node.out for node in graph.nodes), -1])
+        extra = []
+        for x in self.constants:
+            if id(x) in have:
+                extra.append(have[id(x)])
+            else:
+                extra.append(fresh)
+                fresh += 1
+        own, own_avals = graph.inputs[:count], graph.avals[:count]
+        avals = tuple(x.aval for x in self.constants)
+        inputs = (*extra, *own) if constants_first else (*own, *extra)
+        all_avals = (*avals, *own_avals) if constants_first else (*own_avals, *avals)
+        return subgraph(Graph(inputs, all_avals, graph.nodes, graph.outputs))
+
+
+def describe(structure: tree.TreeDef) -> str:
+    """Return a structure as its tree of leaves, written with ``*``."""
+    return str(structure).removeprefix("PyTreeSpec(").split(", namespace=")[0].rstrip(")") or "nothing"
+
+
+def check_same(
+    name: str,
+    expected: tuple[str, tree.TreeDef, Sequence[Aval]],
+    got: tuple[str, tree.TreeDef, Sequence[Aval]],
+    fix: str,
+) -> None:
+    """Refuse two results that differ in structure, shape or dtype.
+
+    Args:
+        expected, got: what it is called, its structure and its avals.
+
+    Raises:
+        ArgumentError: naming the first leaf that differs, by its key path.
+    """
+    if expected[1] != got[1]:
+        raise ArgumentError(
+            message(
+                name,
+                f"{got[0]} to have the structure of {expected[0]}, {expected[1]}",
+                str(got[1]),
+                fix,
+            )
+        )
+    paths = tree.paths(expected[1].unflatten(range(len(expected[2]))))
+    for path, a, b in zip(paths, expected[2], got[2], strict=True):
+        if a.shape != b.shape or a.dtype != b.dtype or a.device != b.device:
+            raise ArgumentError(
+                message(name, f"{a!r} as in {expected[0]}", f"{b!r} in {got[0]}{f' at {path}' if path else ''}", fix)
+            )

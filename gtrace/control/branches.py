@@ -1,0 +1,181 @@
+"""``cond`` and ``switch``: one of several functions, chosen by a value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from gtrace import tree
+from gtrace.control.bodies import Closure, capture_body, check_same, lift_leaves
+from gtrace.errors import ArgumentError, DtypeError, ShapeError, message
+from gtrace.ir.aval import Aval, Bundle, bundle
+from gtrace.ir.graph import Subgraph
+from gtrace.ir.op import Op, define
+from gtrace.ir.rewrite import select
+from gtrace.ops.create import arange
+from gtrace.ops.elementwise import clip
+from gtrace.ops.gather import index_op
+from gtrace.ops.parts import stack
+from gtrace.ops.promote import cast
+from gtrace.trace.array import Array
+from gtrace.trace.bind import bind, bind_all
+from gtrace.trace.convert import lift
+from gtrace.transform.derived import batched as batched_graph
+from gtrace.transform.derived import floating, pullback, pushforward
+
+Branches = tuple[Subgraph, ...]
+
+
+def _run(programs: Sequence[Callable[..., Any]], index: torch.Tensor, *operands: torch.Tensor) -> list[torch.Tensor]:
+    return programs[min(max(int(index.item()), 0), len(programs) - 1)](operands)
+
+
+def _result(avals: Sequence[Aval], branches: Branches) -> Bundle:
+    return bundle(branches[0].graph.out_avals)
+
+
+def _vjp(cts: Any, needed: Any, index: Array, *rest: Any, branches: Branches) -> list[Array | None]:
+    operands = rest[:-1]
+    wanted, given = tuple(needed[1:]), tuple(ct is not None for ct in cts)
+    count = len(cts)
+    pulled = tuple(_outputs_from(pullback(b, wanted, given), count) for b in branches)
+    grads = iter(bind_all(switch_op, (index, *operands, *[ct for ct in cts if ct is not None]), (pulled,)))
+    return [None, *[next(grads) if flag else None for flag in wanted]]
+
+
+def _jvp(ts: Any, index: Array, *rest: Any, branches: Branches) -> list[Array | None]:
+    operands = rest[:-1]
+    moved = tuple(t is not None for t in ts[1:])
+    wanted = floating(branches[0].graph.out_avals)
+    pushed = tuple(_outputs_from(pushforward(b, moved, wanted), len(wanted)) for b in branches)
+    results = iter(bind_all(switch_op, (index, *operands, *[t for t in ts[1:] if t is not None]), (pushed,)))
+    return [next(results) if flag else None for flag in wanted]
+
+
+def _outputs_from(sub: Subgraph, first: int) -> Subgraph:
+    return select(sub, range(first, len(sub.graph.outputs)))
+
+
+def _batch(
+    op: Op, size: int, batched: Sequence[bool], operands: Sequence[Array], branches: Branches
+) -> list[tuple[Array, bool]]:
+    flags = tuple(batched[1:])
+    count = len(branches[0].graph.outputs)
+    if not batched[0]:
+        forced = (False,) * count
+        while True:
+            made = [batched_graph(b, size, flags, forced) for b in branches]
+            reached = tuple(any(out[k] for _, out in made) for k in range(count))
+            if reached == forced or all(out == reached for _, out in made):
+                break
+            forced = reached
+        outs = bind_all(op, operands, (tuple(sub for sub, _ in made),))
+        return list(zip(outs, reached, strict=True))
+    # each example takes a branch of its own: compute all of them, and choose
+    index = clip(operands[0], 0, len(branches) - 1)
+    rows = arange(size, device=index.device)
+    made = [batched_graph(b, size, flags, (True,) * count) for b in branches]
+    zero = lift("switch", 0)
+    results = [bind_all(op, (zero, *operands[1:]), ((sub,),)) for sub, _ in made]
+    return [(bind(index_op, (stack(column), index, rows), ((0, 1),)), True) for column in zip(*results, strict=True)]
+
+
+def _narrow(wanted: set[int], branches: Branches) -> tuple[tuple[Branches], list[int]]:
+    kept = sorted(wanted)
+    return (tuple(select(branch, kept) for branch in branches),), kept
+
+
+switch_op = define(
+    "switch", params=("branches",), arity=None, body=_run, result=_result, vjp=_vjp, jvp=_jvp, batch=_batch,
+    narrow=_narrow,
+)  # fmt: skip
+
+
+def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -> Any:
+    """Return ``branches[index](*operands)``, with an index that may be traced; it is clamped to the branches there are.
+
+    One branch runs. Under `vmap` with a batched index all of them do, and each example takes its own.
+
+    Args:
+        index: an integer scalar.
+        branches: functions that return the same structure, shapes and dtypes.
+        operands: pytrees of arrays.
+
+    Raises:
+        ArgumentError: branches that disagree; the message names both and the leaf.
+
+    >>> import gtrace as gt
+    >>> gt.switch(gt.array(1), [gt.sin, lambda x: x * 10], gt.array(2.0))
+    Array(20., dtype=float32)
+    """
+    return _switch("switch", index, list(branches), [f"branches[{k}]" for k in range(len(branches))], operands)
+
+
+def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], *operands: Any) -> Any:
+    """Return ``true_fun(*operands)`` if `pred` holds, else ``false_fun(*operands)``; `pred` may be traced.
+
+    Args:
+        pred: a boolean or number, 0-d.
+        true_fun, false_fun: functions that return the same structure, shapes and dtypes.
+
+    Raises:
+        ArgumentError: functions that disagree; the message names both and the leaf.
+
+    >>> import gtrace as gt
+    >>> gt.cond(gt.array(True), lambda x: x + 1, lambda x: x - 1, gt.array(5.0))
+    Array(6., dtype=float32)
+    """
+    flag = lift("cond", pred)
+    if flag.aval.shape:
+        raise ShapeError(message("cond", "a scalar pred", repr(flag.aval), "Use gt.where, or gt.vmap over cond."))
+    index = cast(flag if flag.dtype is torch.bool else flag != 0, torch.int64)
+    return _switch("cond", index, [false_fun, true_fun], ["false_fun", "true_fun"], operands)
+
+
+def _switch(name: str, index: Any, functions: list[Any], names: list[str], operands: tuple[Any, ...]) -> Any:
+    if not functions:
+        raise ArgumentError(message(name, "at least one branch", "none", "Pass a non-empty sequence."))
+    place = lift(name, index)
+    if place.aval.shape:
+        raise ShapeError(message(name, "a scalar index", repr(place.aval), "Use gt.vmap over switch."))
+    if place.aval.floating:
+        raise DtypeError(message(name, "an integer index", repr(place.aval), "Use x.astype(gt.int64)."))
+    place = cast(place, torch.int64)
+    leaves, structure = lift_leaves(name, "operands", operands)
+    avals = [x.aval for x in leaves]
+    captures = [capture_body(name, n, f, structure, avals) for n, f in zip(names, functions, strict=True)]
+    first = captures[-1]
+    dtypes = None
+    if any(c.graph.out_avals != first.graph.out_avals for c in captures):
+        dtypes = _common(captures)
+        captures = [capture_body(name, n, f, structure, avals, dtypes) for n, f in zip(names, functions, strict=True)]
+        first = captures[-1]
+    for n, c in zip(names, captures, strict=True):
+        check_same(
+            name,
+            (names[-1], first.result, first.graph.out_avals),
+            (n, c.result, c.graph.out_avals),
+            "Return the same structure, shapes and dtypes from each.",
+        )
+    closure = Closure()
+    for c in captures:
+        closure.join(c)
+    branches = tuple(closure.close(c, constants_first=False) for c in captures)
+    out: tree.TreeDef = first.result
+    return out.unflatten(bind_all(switch_op, (place, *leaves, *closure.constants), (branches,)))
+
+
+def _common(captures: Sequence[Any]) -> list[Any] | None:
+    """Return the dtypes in which outputs meet that differ only in that some are weak; None if there are no such."""
+    columns = list(zip(*[c.graph.out_avals for c in captures], strict=False))
+    if any(len(c.graph.out_avals) != len(columns) for c in captures):
+        return None
+    dtypes = []
+    for column in columns:
+        strong = {a.dtype for a in column if not a.weak}
+        dtypes.append(strong.pop() if len(strong) == 1 else column[0].dtype if not strong else None)
+    if any(dtype is None for dtype in dtypes):
+        return None
+    return dtypes

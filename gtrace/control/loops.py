@@ -1,0 +1,336 @@
+"""Loops on top of scan, and loops whose length a value decides: ``while_loop``, ``fori_loop``, ``map``,
+``associative_scan``."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+import torch
+
+from gtrace import tree
+from gtrace.control.bodies import Closure, capture_body, check_same, lift_leaves
+from gtrace.control.scan import scan
+from gtrace.errors import ArgumentError, ShapeError, message
+from gtrace.ir.aval import Aval, Bundle, bundle
+from gtrace.ir.graph import Graph, Subgraph
+from gtrace.ir.op import Op, define
+from gtrace.ir.rewrite import subgraph
+from gtrace.ops.batching import spread
+from gtrace.ops.create import arange
+from gtrace.ops.logic import where
+from gtrace.ops.parts import concat, flip, slice_axis
+from gtrace.ops.promote import cast
+from gtrace.ops.reduce import any as any_of
+from gtrace.ops.shape import as_int, constant, normalize_axis, reshape
+from gtrace.trace.array import Array
+from gtrace.trace.bind import bind_all
+from gtrace.trace.capture import replay
+from gtrace.transform.derived import batched as batched_graph
+from gtrace.transform.derived import captured_subgraph, floating, pushforward
+from gtrace.transform.vmap import vmap
+
+# -- while_loop
+
+
+def _run(
+    programs: Sequence[Callable[..., Any]], *operands: torch.Tensor, cond_consts: int, body_consts: int
+) -> list[torch.Tensor]:
+    test, step = programs
+    first, second = operands[:cond_consts], operands[cond_consts : cond_consts + body_consts]
+    state = list(operands[cond_consts + body_consts :])
+    while test([*first, *state])[0].item():
+        state = step([*second, *state])
+    return state
+
+
+def _result(avals: Sequence[Aval], cond: Subgraph, body: Subgraph, cond_consts: int, body_consts: int) -> Bundle:
+    return bundle(body.graph.out_avals)
+
+
+def _no_vjp(*_: Any, **__: Any) -> NoReturn:
+    raise ArgumentError(
+        message(
+            "while_loop",
+            "forward mode",
+            "a gradient through it: reverse mode needs the values of every step, and their number is not known",
+            "Use gt.scan, or gt.fori_loop with Python ints as bounds; or gt.jvp and gt.jacfwd.",
+        )
+    )
+
+
+def _jvp(
+    ts: Any, *rest: Any, cond: Subgraph, body: Subgraph, cond_consts: int, body_consts: int
+) -> list[Array | None]:
+    operands = rest[:-1]
+    outs = body.graph.out_avals
+    moving = floating(outs)
+    start = cond_consts + body_consts
+    consts_moved = tuple(t is not None for t in ts[cond_consts:start])
+    pushed = pushforward(body, (*consts_moved, *moving), moving)
+    # inputs are (constants, state, tangents of constants, tangents of the state); those of a loop begin with what
+    # stays the same
+    graph, count, fixed = pushed.graph, len(body.graph.inputs), sum(consts_moved)
+    order = [*range(body_consts), *range(count, count + fixed), *range(body_consts, count),
+             *range(count + fixed, len(graph.inputs))]  # fmt: skip
+    inputs = tuple(graph.inputs[k] for k in order)
+    step = subgraph(Graph(inputs, tuple(graph.avals[k] for k in order), graph.nodes, graph.outputs))
+    test = _with_more_inputs(cond, [a for a, flag in zip(outs, moving, strict=True) if flag])
+    tangents = [
+        constant(0.0, a) if t is None else t for t, a, flag in zip(ts[start:], outs, moving, strict=True) if flag
+    ]
+    moved = [t for t in ts[cond_consts:start] if t is not None]
+    given = [*operands[:start], *moved, *operands[start:], *tangents]
+    results = bind_all(while_op, given, (test, step, cond_consts, body_consts + fixed))
+    found = iter(results[len(outs) :])
+    return [next(found) if flag else None for flag in moving]
+
+
+def _with_more_inputs(sub: Subgraph, avals: Sequence[Aval]) -> Subgraph:
+    """Return a program that ignores further inputs."""
+    return captured_subgraph(
+        lambda inputs: replay(sub.graph, inputs[: len(sub.graph.inputs)]), [*sub.graph.avals, *avals]
+    )
+
+
+def _batch(
+    op: Op,
+    size: int,
+    batched: Sequence[bool],
+    operands: Sequence[Array],
+    cond: Subgraph,
+    body: Subgraph,
+    cond_consts: int,
+    body_consts: int,
+) -> list[tuple[Array, bool]]:
+    start = cond_consts + body_consts
+    flags = list(batched)
+    while True:
+        step, reached = batched_graph(body, size, tuple(flags[cond_consts:]), tuple(flags[start:]))
+        test, each = batched_graph(cond, size, (*flags[:cond_consts], *flags[start:]), (False,))
+        if each[0]:
+            # examples stop at different times: all of the state is each example's own
+            reached = (True,) * len(reached)
+        if list(reached) == flags[start:]:
+            break
+        flags[start:] = reached
+    given = [
+        x if was == flag else spread(x, size) for x, was, flag in zip(operands, batched, flags, strict=True)
+    ]
+    if each[0]:
+        test, step = _until_all_stop(test, step, cond_consts, body_consts)
+        given = [*given[:cond_consts], *given[:start], *given[start:]]
+        body_consts += cond_consts
+    results = bind_all(op, given, (test, step, cond_consts, body_consts))
+    return list(zip(results, reached, strict=True))
+
+
+def _until_all_stop(test: Subgraph, step: Subgraph, cond_consts: int, body_consts: int) -> tuple[Subgraph, Subgraph]:
+    """Return the test and the step of a loop that runs while any example does, and leaves alone those that do not."""
+
+    def go_on(inputs: Sequence[Array]) -> list[Array]:
+        return [any_of(replay(test.graph, inputs)[0])]
+
+    def move(inputs: Sequence[Array]) -> list[Array]:
+        first, second = inputs[:cond_consts], inputs[cond_consts : cond_consts + body_consts]
+        state = inputs[cond_consts + body_consts :]
+        running = replay(test.graph, [*first, *state])[0]
+        moved = replay(step.graph, [*second, *state])
+        return [
+            where(reshape(running, (running.size, *(1,) * (new.ndim - 1))), new, old)
+            for new, old in zip(moved, state, strict=True)
+        ]
+
+    state_avals = step.graph.avals[body_consts:]
+    both = [*test.graph.avals[:cond_consts], *step.graph.avals[:body_consts], *state_avals]
+    return captured_subgraph(go_on, test.graph.avals), captured_subgraph(move, both)
+
+
+while_op = define(
+    "while_loop", params=("cond", "body", "cond_consts", "body_consts"), arity=None, body=_run, result=_result,
+    vjp=_no_vjp, jvp=_jvp, batch=_batch,
+)  # fmt: skip
+
+
+def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], init_val: Any) -> Any:
+    """Return the first of ``init_val, body_fun(init_val), ...`` for which `cond_fun` does not hold.
+
+    Forward mode works; reverse mode cannot, because the number of steps is not known: use `scan` or `fori_loop`.
+
+    Args:
+        cond_fun: from the state to a boolean scalar.
+        body_fun: from the state to the next, of the same structure, shapes and dtypes.
+        init_val: pytree of arrays.
+
+    Raises:
+        ArgumentError: `cond_fun` returns no boolean scalar, or `body_fun` another structure or types.
+
+    >>> import gtrace as gt
+    >>> gt.while_loop(lambda x: x < 100, lambda x: x * 2, 1.0)
+    Array(128., dtype=float32)
+    """
+    start, structure = lift_leaves("while_loop", "init_val", init_val)
+    one = tree.structure((init_val,))
+    for _ in range(3):
+        avals = [x.aval for x in start]
+        step = capture_body("while_loop", "body_fun", body_fun, one, avals)
+        new = step.graph.out_avals
+        if step.result != structure or not any(
+            a.weak and a.shape == b.shape and (b.dtype is not a.dtype or not b.weak)
+            for a, b in zip(avals, new, strict=True)
+        ):
+            break
+        start = [cast(x, b.dtype) if x.aval.weak else x for x, b in zip(start, new, strict=True)]
+    fix = "The state keeps its structure, shapes and dtypes: cast it in body_fun, or start with another."
+    check_same("while_loop", ("init_val", structure, avals), ("what body_fun returns", step.result, new), fix)
+    if any(a is not b for a, b in zip(avals, new, strict=True)):
+        start = [cast(x, x.aval.dtype) for x in start]
+        avals = [x.aval for x in start]
+        step = capture_body("while_loop", "body_fun", body_fun, one, avals, [a.dtype for a in avals])
+    test = capture_body("while_loop", "cond_fun", cond_fun, one, avals)
+    outs = test.graph.out_avals
+    if len(outs) != 1 or outs[0].shape or outs[0].dtype is not torch.bool:
+        got = ", ".join(map(repr, outs)) or "nothing"
+        raise ArgumentError(message("while_loop", "a boolean scalar from cond_fun", got, "Return a comparison."))
+    first, second = Closure(), Closure()
+    first.join(test)
+    second.join(step)
+    params = (
+        first.close(test, constants_first=True),
+        second.close(step, constants_first=True),
+        len(first.constants),
+        len(second.constants),
+    )
+    return structure.unflatten(bind_all(while_op, [*first.constants, *second.constants, *start], params))
+
+
+def fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any, Any], Any], init_val: Any) -> Any:
+    """Return `init_val` after ``x = body_fun(i, x)`` for i from `lower` up to but without `upper`.
+
+    With Python ints as bounds it is a `scan` and can be differentiated in reverse; with traced ones a `while_loop`.
+
+    >>> import gtrace as gt
+    >>> gt.fori_loop(0, 5, lambda i, total: total + i, gt.array(0))
+    Array(10, dtype=int64)
+    """
+    bounds = []
+    for name, bound in (("lower", lower), ("upper", upper)):
+        try:
+            bounds.append(None if type(bound) is Array else operator.index(bound))
+        except TypeError:
+            raise ArgumentError(message("fori_loop", f"an integer as {name}", repr(bound), "Pass an int.")) from None
+    if None not in bounds:
+        places = arange(bounds[0], max(bounds))
+        return scan(lambda x, i: (body_fun(i, x), None), init_val, places)[0]
+    last = cast(_whole("upper", upper), torch.int64)
+
+    def body(state: Any) -> Any:
+        i, x = state
+        return i + 1, body_fun(i, x)
+
+    return while_loop(lambda state: state[0] < last, body, (cast(_whole("lower", lower), torch.int64), init_val))[1]
+
+
+def _whole(name: str, bound: Any) -> Array:
+    (x,), _ = lift_leaves("fori_loop", name, bound)
+    if x.aval.floating or x.aval.shape:
+        raise ArgumentError(message("fori_loop", f"an integer scalar as {name}", repr(x.aval), "Use x.astype(gt.int64)."))
+    return x
+
+
+def map(f: Callable[[Any], Any], xs: Any, *, batch_size: int | None = None) -> Any:  # noqa: A001 - JAX's name
+    """Return the results of `f` for each slice of `xs` along its first axis, stacked.
+
+    One slice after the other, so that memory for one is enough; where all together take little, at once. With
+    `batch_size`, that many at a time, by `vmap`.
+
+    >>> import gtrace as gt
+    >>> gt.map(lambda x: x * 2, gt.array([1., 2.]))
+    Array([2., 4.], dtype=float32)
+    """
+    if batch_size is None:
+        return scan(lambda _, x: (None, f(x)), None, xs)[1]
+    count = as_int("map", "batch_size", batch_size)
+    if count < 1:
+        raise ShapeError(message("map", "batch_size >= 1", str(count), "Pass a positive integer."))
+    leaves, structure = lift_leaves("map", "xs", xs)
+    if not leaves or any(not x.shape or x.shape[0] != leaves[0].shape[0] for x in leaves):
+        got = ", ".join(repr(x.aval) for x in leaves) or "none"
+        raise ShapeError(message("map", "arrays of one length", got, "Their first axes are mapped over."))
+    whole = leaves[0].shape[0] // count * count
+    blocks = structure.unflatten(
+        [reshape(slice_axis(x, 0, 0, whole), (whole // count, count, *x.shape[1:])) for x in leaves]
+    )
+    each = vmap(f)
+    done = scan(lambda _, x: (None, each(x)), None, blocks)[1]
+    flat = tree.map(lambda y: reshape(y, (whole, *y.shape[2:])), done)
+    if whole == leaves[0].shape[0]:
+        return flat
+    rest = each(structure.unflatten([slice_axis(x, 0, whole, x.shape[0]) for x in leaves]))
+    return tree.map(lambda a, b: concat([a, b]), flat, rest)
+
+
+# -- associative_scan
+
+
+def associative_scan(fn: Callable[[Any, Any], Any], elems: Any, reverse: bool = False, axis: int = 0) -> Any:
+    """Return the running results of an associative function, in a number of steps logarithmic in their count.
+
+    The algorithm combines neighbours, scans the half as long result, and fills in the places between (Ladner and
+    Fischer, 1980).
+
+    Args:
+        fn: associative; takes two pytrees like `elems` whose `axis` has any length, and works along it elementwise.
+        elems: pytree of arrays of one length along `axis`.
+
+    >>> import gtrace as gt
+    >>> gt.associative_scan(gt.add, gt.array([1., 2., 3., 4.]))
+    Array([ 1.,  3.,  6., 10.], dtype=float32)
+    """
+    leaves, structure = lift_leaves("associative_scan", "elems", elems)
+    if not leaves:
+        raise ArgumentError(message("associative_scan", "at least one array", "none", "Pass elems with leaves."))
+    places = [normalize_axis("associative_scan", axis, x.ndim) for x in leaves]
+    sizes = {x.shape[k] for x, k in zip(leaves, places, strict=True)}
+    if len(sizes) > 1:
+        got = " and ".join(str(n) for n in sorted(sizes))
+        raise ShapeError(message("associative_scan", "arrays of one length along axis", got, "Check their shapes."))
+
+    def combine(a: list[Array], b: list[Array]) -> list[Array]:
+        out, got = tree.flatten(fn(structure.unflatten(a), structure.unflatten(b)))
+        if got != structure:
+            fix = "Return the structure of elems."
+            raise ArgumentError(message("associative_scan", f"{structure} from fn", str(got), fix))
+        return out
+
+    def part(xs: list[Array], start: int, stop: int | None, step: int) -> list[Array]:
+        return [x[(*(slice(None),) * k, slice(start, stop, step))] for x, k in zip(xs, places, strict=True)]
+
+    def run(xs: list[Array]) -> list[Array]:
+        count = xs[0].shape[places[0]]
+        if count < 2:
+            return xs
+        even = count - count % 2
+        odd = run(combine(part(xs, 0, even, 2), part(xs, 1, even, 2)))
+        fill = combine(part(odd, 0, (count - 1) // 2, 1), part(xs, 2, None, 2)) if count > 2 else []
+        first = part(xs, 0, 1, 1)
+        evens = [concat([a, b], k) for a, b, k in zip(first, fill, places, strict=True)] if fill else first
+        return [_interleave(a, b, k) for a, b, k in zip(evens, odd, places, strict=True)]
+
+    if reverse:
+        leaves = [flip(x, k) for x, k in zip(leaves, places, strict=True)]
+    results = run(leaves)
+    if reverse:
+        results = [flip(x, k) for x, k in zip(results, places, strict=True)]
+    return structure.unflatten(results)
+
+
+def _interleave(a: Array, b: Array, axis: int) -> Array:
+    """Return a0, b0, a1, b1, ... along an axis, where `a` has as many places as `b`, or one more."""
+    count = b.shape[axis]
+    shape = (*b.shape[:axis], 2 * count, *b.shape[axis + 1 :])
+    head = a if a.shape[axis] == count else slice_axis(a, axis, 0, count)
+    pairs = [reshape(x, (*x.shape[: axis + 1], 1, *x.shape[axis + 1 :])) for x in (head, b)]
+    joined = reshape(concat(pairs, axis + 1), shape)
+    return joined if a.shape[axis] == count else concat([joined, slice_axis(a, axis, count, count + 1)], axis)

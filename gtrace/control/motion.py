@@ -1,0 +1,186 @@
+"""Moving work out of loops.
+
+A step of a scan pays for each of its operations in every iteration. What does not depend on the carry is computed for
+all steps at once, before the loop: a matrix product of each step's input becomes one large product. What the carry
+does not depend on is computed after the loop, from stacked values. Both are the batching rules applied to time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import attrs
+
+from gtrace.ir.aval import Aval, Bundle
+from gtrace.ir.graph import Graph, Node, Subgraph
+from gtrace.ir.op import REGISTRY
+from gtrace.ir.rewrite import dce, partition, subgraph
+from gtrace.ops.linalg import einsum
+from gtrace.ops.reduce import sum as sum_over
+from gtrace.trace.array import Array
+from gtrace.trace.capture import replay
+from gtrace.transform.vmap import batch
+
+MAX_BYTES = 128 * 2**20
+"""Bytes that values of all steps, computed at once, may take together; beyond it the work stays in the loop."""
+
+
+@attrs.frozen
+class Loop:
+    """A scan taken apart.
+
+    Attributes:
+        body: takes constants, carry and one step of each input; returns the carry and one step of each output.
+        consts, carry: how many there are of each.
+        length: steps.
+    """
+
+    body: Subgraph
+    consts: int
+    carry: int
+    length: int
+
+    @property
+    def graph(self) -> Graph:
+        return self.body.graph
+
+
+def _bytes(nodes: Sequence[Node], length: int) -> int:
+    return sum(node.instr.aval.nbytes for node in nodes) * length
+
+
+def _movable(nodes: Sequence[Node], length: int) -> bool:
+    """Whether nodes may be computed for all steps at once: branches and inner loops would do more work then."""
+    return all(node.op.body is None for node in nodes) and _bytes(nodes, length) <= MAX_BYTES
+
+
+def hoist(loop: Loop, operands: Sequence[Array]) -> tuple[Loop, list[Array]]:
+    """Compute what does not depend on the carry before the loop; returns the rest of it and its operands."""
+    graph, operands = loop.graph, list(operands)
+    consts, xs = graph.inputs[: loop.consts], graph.inputs[loop.consts + loop.carry :]
+    carries = graph.inputs[loop.consts : loop.consts + loop.carry]
+    init = operands[loop.consts : loop.consts + loop.carry]
+    first, second = partition(graph, (*consts, *xs))
+    early, _ = partition(first, consts)
+    if not first.nodes or not _movable([n for n in first.nodes if n not in early.nodes], loop.length):
+        return loop, operands
+    given = [*operands[: loop.consts], *operands[loop.consts + loop.carry :]]
+    flags = [False] * len(consts) + [True] * len(xs)
+    values = batch(first, loop.length, given, flags)
+    residuals = second.inputs[len(carries) :]
+    table = dict(zip(second.inputs, second.avals, strict=True))
+    fixed = [(v, x) for v, (x, flag) in zip(residuals, values, strict=True) if not flag]
+    stepped = [(v, x) for v, (x, flag) in zip(residuals, values, strict=True) if flag]
+    inputs = (*[v for v, _ in fixed], *carries, *[v for v, _ in stepped])
+    body = subgraph(Graph(inputs, tuple(table[v] for v in inputs), second.nodes, graph.outputs))
+    rest = Loop(body, len(fixed), loop.carry, loop.length)
+    return rest, [*[x for _, x in fixed], *init, *[x for _, x in stepped]]
+
+
+@attrs.frozen
+class Sunk:
+    """What is left to do after a loop whose outputs were reduced to what its carry is computed with.
+
+    Attributes:
+        late: the program of one step that was moved out: from constants, inputs and kept values to outputs.
+        consts, xs: which of the loop's constants and inputs `late` takes, before the kept values.
+    """
+
+    late: Graph
+    consts: tuple[int, ...]
+    xs: tuple[int, ...]
+
+
+def sink(loop: Loop) -> tuple[Loop, Sunk | None]:
+    """Take out of the loop what the carry does not depend on; returns the loop that is left, and what to do after it.
+
+    The loop that is left returns the carry, and then one step of each value that the rest needs.
+    """
+    graph = loop.graph
+    carried, stepped = graph.outputs[: loop.carry], graph.outputs[loop.carry :]
+    core = dce(Graph(graph.inputs, graph.avals, graph.nodes, carried))
+    staying = {node.out for node in core.nodes}
+    late = [node for node in graph.nodes if node.out not in staying]
+    if not late or not _movable(late, loop.length):
+        return loop, None
+    table = graph.value_avals()
+    outside = set(graph.inputs[: loop.consts]) | set(graph.inputs[loop.consts + loop.carry :])
+    made = {node.out for node in late}
+    wanted = dict.fromkeys(v for node in late for v in node.values() if v not in made)
+    wanted.update(dict.fromkeys(v for v in stepped if v not in made))
+    kept = tuple(v for v in wanted if v not in outside)
+    if any(table[v].__class__ is Bundle for v in kept):
+        return loop, None
+    if sum(table[v].nbytes for v in kept) * loop.length > MAX_BYTES:
+        return loop, None
+    consts = tuple(k for k, v in enumerate(graph.inputs[: loop.consts]) if v in wanted)
+    xs = tuple(k for k, v in enumerate(graph.inputs[loop.consts + loop.carry :]) if v in wanted)
+    inputs = (
+        *[graph.inputs[k] for k in consts],
+        *[graph.inputs[loop.consts + loop.carry + k] for k in xs],
+        *kept,
+    )
+    rest = Graph(inputs, tuple(table[v] for v in inputs), tuple(late), stepped)
+    body = subgraph(Graph(graph.inputs, graph.avals, core.nodes, (*carried, *kept)))
+    return Loop(body, loop.consts, loop.carry, loop.length), Sunk(rest, consts, xs)
+
+
+def prune(loop: Loop, operands: Sequence[Array]) -> tuple[Loop, list[Array]]:
+    """Drop the constants and inputs that the body does not use."""
+    graph = loop.graph
+    used = {value for node in graph.nodes for value in node.values()} | set(graph.outputs)
+    used |= set(graph.inputs[loop.consts : loop.consts + loop.carry])
+    if used.issuperset(graph.inputs):
+        return loop, list(operands)
+    chosen = [k for k, value in enumerate(graph.inputs) if value in used]
+    inputs = tuple(graph.inputs[k] for k in chosen)
+    body = subgraph(Graph(inputs, tuple(graph.avals[k] for k in chosen), graph.nodes, graph.outputs))
+    consts = sum(k < loop.consts for k in chosen)
+    return Loop(body, consts, loop.carry, loop.length), [operands[k] for k in chosen]
+
+
+def finish(
+    loop: Loop, sunk: Sunk, operands: Sequence[Array], kept: Sequence[Array], totals: frozenset[int]
+) -> list[Array]:
+    """Compute the outputs of a loop that were sunk: stacked, or summed over the steps where `totals` says."""
+    consts = [operands[k] for k in sunk.consts]
+    xs = [operands[loop.consts + loop.carry + k] for k in sunk.xs]
+    graph, length = sunk.late, loop.length
+    flags = [False] * len(consts) + [True] * (len(xs) + len(kept))
+    inputs = [*consts, *xs, *kept]
+    products = {
+        k: node for k in totals for node in graph.nodes if node.out == graph.outputs[k] and _sums_as_product(node)
+    }
+    outputs = list(graph.outputs)
+    for k, node in products.items():
+        outputs[k] = node.ins[0]  # type: ignore[assignment]
+    factors = [node.ins[1] for node in products.values()]
+    wanted = dce(Graph(graph.inputs, graph.avals, graph.nodes, (*outputs, *factors)))  # type: ignore[arg-type]
+    values = batch(wanted, length, inputs, flags)
+    right = dict(zip(products, values[len(outputs) :], strict=True))
+    results = []
+    for k, (x, flag) in enumerate(values[: len(outputs)]):
+        if k in right:
+            y, other = right[k]
+            left, second = ("tmk" if flag else "mk"), ("tkn" if other else "kn")
+            results.append(einsum(f"{left},{second}->mn", x, y) if flag or other else (x @ y) * float(length))
+        elif k in totals:
+            results.append(sum_over(x, 0) if flag else x * float(length))
+        else:
+            results.append(x if flag else _repeat(x, length))
+    return results
+
+
+def _sums_as_product(node: Node) -> bool:
+    """Whether a node's sum over the steps is one product: of two matrices a step, joined along the summed axis."""
+    return node.op is REGISTRY["matmul"] and all(len(a.shape) == 2 for a in node.instr.ins)
+
+
+def _repeat(x: Array, length: int) -> Array:
+    (out,) = replay(_spread_graph(x.aval, length), (x,))
+    return out
+
+
+def _spread_graph(a: Aval, length: int) -> Graph:
+    instr = REGISTRY["broadcast_to"].instr(((length, *a.shape),), (a,))
+    return Graph((0,), (a,), (Node(instr, (0,), 1),), (1,))

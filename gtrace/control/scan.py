@@ -1,0 +1,375 @@
+"""``scan``: a loop of known length that carries a value, reads one slice of its inputs a step and stacks its outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from gtrace import tree
+from gtrace.control.bodies import Closure, capture_body, check_same, lift_leaves
+from gtrace.control.motion import Loop, finish, hoist, prune, sink
+from gtrace.errors import ArgumentError, ShapeError, message
+from gtrace.ir.aval import Aval, Bundle, aval, bundle
+from gtrace.ir.graph import Graph, Subgraph
+from gtrace.ir.op import Op, define
+from gtrace.ir.rewrite import partition, select, subgraph
+from gtrace.ops.parts import flip
+from gtrace.ops.promote import cast
+from gtrace.ops.shape import as_int, constant, moveaxis
+from gtrace.trace.array import Array
+from gtrace.trace.bind import bind_all
+from gtrace.trace.capture import replay
+from gtrace.transform.derived import batched as batched_graph
+from gtrace.transform.derived import floating, pullback, pushforward
+from gtrace.transform.vmap import batch as batch_graph
+
+# -- the operation
+
+
+def _run(
+    programs: Sequence[Callable[..., Any]],
+    *operands: torch.Tensor,
+    length: int,
+    reverse: bool,
+    consts: int,
+    carry: int,
+) -> list[torch.Tensor]:
+    step = programs[0]
+    fixed, state = operands[:consts], list(operands[consts : consts + carry])
+    columns = [x.unbind(0) for x in operands[consts + carry :]]
+    steps: list[list[torch.Tensor]] = []
+    for t in range(length - 1, -1, -1) if reverse else range(length):
+        out = step([*fixed, *state, *[column[t] for column in columns]])
+        state = out[:carry]
+        steps.append(out[carry:])
+    if reverse:
+        steps.reverse()
+    return [*state, *[torch.stack(column) for column in zip(*steps, strict=True)]]
+
+
+def _result(avals: Sequence[Aval], body: Subgraph, length: int, reverse: bool, consts: int, carry: int) -> Bundle:
+    outs = body.graph.out_avals
+    stacked = [aval((length, *a.shape), a.dtype, a.device) for a in outs[carry:]]
+    return bundle((*outs[:carry], *stacked))
+
+
+def scan_arrays(
+    loop: Loop, operands: Sequence[Array], reverse: bool, totals: frozenset[int] = frozenset(), hoisting: bool = True
+) -> list[Array]:
+    """Record a scan.
+
+    Args:
+        operands: constants, initial carry, and inputs with the steps on axis 0.
+        totals: which outputs, counted after the carry, to sum over the steps instead of stacking them.
+        hoisting: False keeps the operands of the operation as they are given.
+
+    Returns:
+        The final carry and the outputs.
+    """
+    if hoisting:
+        loop, operands = hoist(loop, operands)
+    core, sunk = sink(loop)
+    if not core.carry and sunk is not None and not core.graph.outputs:
+        results: list[Array] = []  # nothing is left to do step by step
+    else:
+        lean, used = prune(core, operands)
+        results = bind_all(scan_op, used, (lean.body, lean.length, reverse, lean.consts, lean.carry))
+    final, outs = results[: core.carry], results[core.carry :]
+    if sunk is not None:
+        return [*final, *finish(core, sunk, operands, outs, totals)]
+    return [*final, *[x.sum(0) if k in totals else x for k, x in enumerate(outs)]]
+
+
+# -- derivatives
+#
+# Both directions run a second, linear loop on residuals of the first. The first loop is recorded once more, with the
+# residuals as outputs beside its own: canonicalization replaces the loop without them by the one that has them.
+
+
+def _linear_loop(
+    joint: Subgraph, loop: Loop, operands: Sequence[Array], reverse: bool
+) -> tuple[Graph, list[tuple[Array, bool]]]:
+    """Record the first loop with residuals.
+
+    Args:
+        joint: the body's inputs and then those of the linear loop's; its outputs and then those of the linear loop's.
+
+    Returns:
+        The program of a step of the linear loop: its own inputs, then residuals; and the residuals, each with whether
+        it is one of each step.
+    """
+    graph = joint.graph
+    count, outputs = len(loop.graph.inputs), len(loop.graph.outputs)
+    known = graph.inputs[:count]
+    first, linear = partition(
+        Graph(graph.inputs, graph.avals, graph.nodes, graph.outputs[outputs:]), known
+    )
+    first = Graph(first.inputs, first.avals, first.nodes, first.outputs)
+    residuals = first.outputs
+    consts, xs = known[: loop.consts], known[loop.consts + loop.carry :]
+    fixed = _reached(first, consts)
+    found: dict[int, tuple[Array, bool]] = {}
+    place = {value: k for k, value in enumerate(known)}
+    inner: list[int] = []
+    for value in residuals:
+        if value in place and value in set(consts):
+            found[value] = operands[place[value]], False
+        elif value in place and value in set(xs):
+            found[value] = operands[place[value]], True
+        elif value in fixed:
+            continue
+        else:
+            inner.append(value)
+    outside = [value for value in residuals if value in fixed and value not in found]
+    if outside:
+        program, _ = partition(Graph(first.inputs, first.avals, first.nodes, tuple(outside)), consts)
+        results = dict(zip(program.outputs, replay(program, operands[: loop.consts]), strict=True))
+        found.update({value: (results[value], False) for value in outside})
+    if inner:
+        whole = Graph(known, first.avals, graph.nodes, (*graph.outputs[:outputs], *inner))
+        wide = Loop(_restricted(whole, known), loop.consts, loop.carry, loop.length)
+        stacks = scan_arrays(wide, operands, reverse, hoisting=False)[outputs:]
+        found.update({value: (x, True) for value, x in zip(inner, stacks, strict=True)})
+    return linear, [found[value] for value in residuals]
+
+
+def _restricted(graph: Graph, inputs: Sequence[int]) -> Subgraph:
+    known, _ = partition(graph, inputs)
+    return subgraph(Graph(tuple(inputs), graph.avals, known.nodes, graph.outputs))
+
+
+def _reached(graph: Graph, inputs: Sequence[int]) -> set[int]:
+    """Return the values that follow from some of the inputs alone."""
+    reached = set(inputs)
+    for node in graph.nodes:
+        if all(value in reached for value in node.values()):
+            reached.add(node.out)
+    return reached
+
+
+def _run_linear(
+    linear: Graph,
+    residuals: Sequence[tuple[Array, bool]],
+    init: Sequence[Array],
+    xs: Sequence[Array],
+    length: int,
+    reverse: bool,
+    totals: frozenset[int],
+) -> list[Array]:
+    """Record the second loop: `linear` takes the carry, one step of `xs` and the residuals."""
+    own = len(init) + len(xs)
+    names = linear.inputs[own:]
+    fixed = [(v, x) for v, (x, flag) in zip(names, residuals, strict=True) if not flag]
+    stepped = [(v, x) for v, (x, flag) in zip(names, residuals, strict=True) if flag]
+    table = dict(zip(linear.inputs, linear.avals, strict=True))
+    inputs = (*[v for v, _ in fixed], *linear.inputs[:own], *[v for v, _ in stepped])
+    body = subgraph(Graph(inputs, tuple(table[v] for v in inputs), linear.nodes, linear.outputs))
+    loop = Loop(body, len(fixed), len(init), length)
+    operands = [*[x for _, x in fixed], *init, *xs, *[x for _, x in stepped]]
+    return scan_arrays(loop, operands, reverse, totals)
+
+
+def _vjp(
+    cts: Any, needed: Any, *rest: Any, body: Subgraph, length: int, reverse: bool, consts: int, carry: int
+) -> list[Array | None]:
+    operands = rest[:-1]
+    graph = body.graph
+    outs = graph.out_avals
+    loop = Loop(body, consts, carry, length)
+    # every floating carry takes part: its cotangent arises in the loop even where none came in
+    moving = floating(outs[:carry])
+    wanted = (*needed[:consts], *moving, *needed[consts + carry :])
+    given = (*moving, *[ct is not None for ct in cts[carry:]])
+    joint = pullback(body, tuple(wanted), given)
+    linear, residuals = _linear_loop(joint, loop, operands, reverse)
+    # outputs of the linear step: cotangents of constants, of the carry, of the inputs; a loop has its carry first
+    n_consts, n_carry = sum(needed[:consts]), sum(moving)
+    order = [*range(n_consts, n_consts + n_carry), *range(n_consts), *range(n_consts + n_carry, len(linear.outputs))]
+    linear = Graph(linear.inputs, linear.avals, linear.nodes, tuple(linear.outputs[k] for k in order))
+    init = [
+        constant(0.0, a) if ct is None else ct for ct, a, flag in zip(cts, outs, moving, strict=False) if flag
+    ]
+    steps = [ct for ct in cts[carry:] if ct is not None]
+    results = _run_linear(linear, residuals, init, steps, length, not reverse, frozenset(range(n_consts)))
+    into_carry = iter(results[:n_carry])
+    others = iter(results[n_carry:])
+    grads: list[Array | None] = [next(others) if flag else None for flag in needed[:consts]]
+    grads += [next(into_carry) if flag else None for flag in moving]
+    return grads + [next(others) if flag else None for flag in needed[consts + carry :]]
+
+
+def _jvp(
+    ts: Any, *rest: Any, body: Subgraph, length: int, reverse: bool, consts: int, carry: int
+) -> list[Array | None]:
+    operands = rest[:-1]
+    outs = body.graph.out_avals
+    loop = Loop(body, consts, carry, length)
+    moving = floating(outs[:carry])
+    moved = (
+        *[t is not None for t in ts[:consts]],
+        *moving,
+        *[t is not None for t in ts[consts + carry :]],
+    )
+    wanted = floating(outs)
+    joint = pushforward(body, moved, wanted)
+    linear, residuals = _linear_loop(joint, loop, operands, reverse)
+    n_consts = sum(t is not None for t in ts[:consts])
+    init = [
+        constant(0.0, a) if t is None else t
+        for t, a, flag in zip(ts[consts : consts + carry], outs, moving, strict=False)
+        if flag
+    ]
+    steps = [t for t in ts[consts + carry :] if t is not None]
+    # the tangents of the constants are inputs of the linear step like residuals that are the same in each
+    fixed = [(t, False) for t in ts[:consts] if t is not None]
+    own = len(init) + len(steps)
+    inputs = (*linear.inputs[n_consts : n_consts + own], *linear.inputs[:n_consts], *linear.inputs[n_consts + own :])
+    table = dict(zip(linear.inputs, linear.avals, strict=True))
+    linear = Graph(inputs, tuple(table[v] for v in inputs), linear.nodes, linear.outputs)
+    results = iter(_run_linear(linear, [*fixed, *residuals], init, steps, length, reverse, frozenset()))
+    return [next(results) if flag else None for flag in wanted]
+
+
+def _batch(
+    op: Op,
+    size: int,
+    batched: Sequence[bool],
+    operands: Sequence[Array],
+    body: Subgraph,
+    length: int,
+    reverse: bool,
+    consts: int,
+    carry: int,
+) -> list[tuple[Array, bool]]:
+    flags = list(batched)
+    outputs = len(body.graph.outputs)
+    while True:
+        # a carry is batched if it starts so or becomes so
+        forced = (*flags[consts : consts + carry], *[False] * (outputs - carry))
+        sub, reached = batched_graph(body, size, tuple(flags), forced)
+        if list(reached[:carry]) == flags[consts : consts + carry]:
+            break
+        flags[consts : consts + carry] = reached[:carry]
+    given = []
+    for k, (x, was, flag) in enumerate(zip(operands, batched, flags, strict=True)):
+        if k >= consts + carry:
+            given.append(moveaxis(x, 0, 1) if flag else x)
+        else:
+            given.append(x if was == flag else _spread(x, size))
+    results = scan_arrays(Loop(sub, consts, carry, length), given, reverse)
+    out = []
+    for k, (x, flag) in enumerate(zip(results, reached, strict=True)):
+        out.append((moveaxis(x, 1, 0) if flag and k >= carry else x, flag))
+    return out
+
+
+def _spread(x: Array, size: int) -> Array:
+    return x.reshape((1, *x.shape)) + constant(0, aval((size, *x.shape), x.dtype, x.device))
+
+
+def _narrow(
+    wanted: set[int], body: Subgraph, length: int, reverse: bool, consts: int, carry: int
+) -> tuple[tuple[Any, ...], list[int]]:
+    kept = [k for k in range(len(body.graph.outputs)) if k < carry or k in wanted]
+    return (select(body, kept), length, reverse, consts, carry), kept
+
+
+scan_op = define(
+    "scan", params=("body", "length", "reverse", "consts", "carry"), arity=None, body=_run, result=_result,
+    vjp=_vjp, jvp=_jvp, batch=_batch, narrow=_narrow,
+)  # fmt: skip
+
+
+# -- the user's function
+
+
+def scan(
+    f: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any = None, length: int | None = None, reverse: bool = False
+) -> tuple[Any, Any]:
+    """Run ``carry, y = f(carry, x)`` for each slice x of `xs` along its first axis; return the carry and the stacked ys.
+
+    The loop is one operation with one body, whatever its length, so that it is recorded and compiled as fast for 10
+    steps as for 10,000. Parts of the body that do not depend on the carry are computed for all steps at once.
+
+    Args:
+        f: takes and returns pytrees; the carry keeps its structure, shapes and dtypes.
+        init: the first carry.
+        xs: pytree of arrays with the steps on axis 0; None if there are none.
+        length: the number of steps; needed without `xs`.
+        reverse: go from the last slice to the first; ys are stacked in the order of `xs` all the same.
+
+    Raises:
+        ArgumentError: `f` does not return a pair, or its carry differs from `init`; the message names the leaf.
+        ShapeError: inputs of different lengths, or none and no `length`.
+
+    >>> import gtrace as gt
+    >>> gt.scan(lambda total, x: (total + x, total + x), 0.0, gt.array([1., 2., 3.]))
+    (Array(6., dtype=float32), Array([1., 3., 6.], dtype=float32))
+    """
+    start, carry_structure = lift_leaves("scan", "init", init)
+    inputs, xs_structure = lift_leaves("scan", "xs", xs)
+    steps = _length(inputs, xs, length)
+    slices = [aval(x.shape[1:], x.dtype, x.device) for x in inputs]
+    structure = tree.structure((init, xs))
+    captured = None
+    for _ in range(3):
+        # a Python number as the first carry takes the dtype that the loop gives it
+        avals = [*[x.aval for x in start], *slices]
+        captured = capture_body("scan", "f", f, structure, avals)
+        outputs, out_structure = captured.graph.out_avals, captured.result
+        pair = tree.children(out_structure)
+        if len(pair) != 2 or not tree.is_tuple(out_structure):
+            got = str(out_structure)
+            raise ArgumentError(message("scan", "(carry, y) from f", got, "Return a pair; y may be None."))
+        new = outputs[: pair[0].num_leaves]
+        if pair[0] == carry_structure and any(
+            a.weak and (b.dtype is not a.dtype or not b.weak) and a.shape == b.shape
+            for a, b in zip([x.aval for x in start], new, strict=True)
+        ):
+            start = [
+                cast(x, b.dtype) if x.aval.weak else x for x, b in zip(start, new, strict=True)
+            ]
+            continue
+        break
+    assert captured is not None
+    check_same(
+        "scan",
+        ("init", carry_structure, [x.aval for x in start]),
+        ("the carry that f returns", pair[0], new),
+        "The carry keeps its structure, shapes and dtypes: cast it in f, or start with another.",
+    )
+    if any(a is not b for a, b in zip([x.aval for x in start], new, strict=True)):
+        captured = capture_body(
+            "scan", "f", f, structure, avals, [*[x.aval.dtype for x in start], *[a.dtype for a in outputs[len(start) :]]]
+        )
+        start = [cast(x, x.aval.dtype) for x in start]
+    closure = Closure()
+    closure.join(captured)
+    body = closure.close(captured, constants_first=True)
+    if steps == 0:
+        outs = body.graph.out_avals[len(start) :]
+        results = [*start, *[constant(0, aval((0, *a.shape), a.dtype, a.device)) for a in outs]]
+    else:
+        loop = Loop(body, len(closure.constants), len(start), steps)
+        results = scan_arrays(loop, [*closure.constants, *start, *inputs], bool(reverse))
+    return captured.result.unflatten(results)
+
+
+def _length(inputs: Sequence[Array], xs: Any, length: int | None) -> int:
+    steps = None if length is None else as_int("scan", "length", length)
+    if steps is not None and steps < 0:
+        raise ShapeError(message("scan", "a length >= 0", str(steps), "Pass a non-negative integer."))
+    for x, path in zip(inputs, tree.paths(xs), strict=True):
+        if not x.shape:
+            got = f"{x.aval!r} at xs{path}"
+            raise ShapeError(message("scan", "inputs with an axis of steps", got, "Close over what has none."))
+        if steps is None:
+            steps = x.shape[0]
+        elif x.shape[0] != steps:
+            got = f"{x.shape[0]} at xs{path} beside {steps}"
+            raise ShapeError(message("scan", "inputs of one length", got, "Their first axes are the steps."))
+    if steps is None:
+        raise ShapeError(message("scan", "xs or length", "neither", "Pass length=n to loop without inputs."))
+    return steps

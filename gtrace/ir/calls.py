@@ -1,0 +1,116 @@
+"""Rewrites of operations with sub-graphs: bodies in place of their calls, results nobody uses, loops run twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gtrace.ir.graph import Graph, Node, Operand, Subgraph, is_subgraphs
+from gtrace.ir.op import REGISTRY
+from gtrace.ir.rewrite import inline, select, substitute, toposort
+
+
+def has_calls(graph: Graph) -> bool:
+    """Whether some operation has several results, as those with sub-graphs have."""
+    return any(node.op.body is not None for node in graph.nodes)
+
+
+def map_subgraphs(node: Node, function: Callable[[Subgraph], Subgraph]) -> Node:
+    """Return `node` with each of its sub-graphs replaced."""
+    if not any(is_subgraphs(value) for value in node.params):
+        return node
+    params = tuple(
+        value
+        if not is_subgraphs(value)
+        else tuple(function(sub) for sub in value)
+        if isinstance(value, tuple)
+        else function(value)
+        for value in node.params
+    )
+    return Node(REGISTRY[node.op.name].instr(params, node.instr.ins), node.ins, node.out, node.location)
+
+
+def inline_calls(graph: Graph) -> Graph:
+    """Put bodies in the place of the operations that stand for nothing but their bodies (`Op.inlined`)."""
+    while any(node.op.inlined is not None and node.op.inlined(graph) for node in graph.nodes):
+        fresh = 1 + max([*graph.inputs, *(node.out for node in graph.nodes)])
+        nodes: list[Node] = []
+        names: dict[int, Operand] = {}
+        results: dict[int, tuple[Operand, ...]] = {}
+        for node in graph.nodes:
+            node = substitute(node, names)
+            if node.op.inlined is not None and node.op.inlined(graph):
+                (body,) = (value for value in node.params if isinstance(value, Subgraph))
+                added, results[node.out] = inline(body.graph, node.ins, fresh)
+                nodes += added
+                fresh += len(added)
+            elif node.op.name == "project" and node.ins[0] in results:
+                names[node.out] = results[node.ins[0]][node.params[0]]  # type: ignore[index]
+            else:
+                nodes.append(node)
+        outputs = tuple(names.get(value, value) for value in graph.outputs)
+        graph = Graph(graph.inputs, graph.avals, tuple(nodes), outputs)  # type: ignore[arg-type]
+    return graph
+
+
+def merge_calls(graph: Graph, canonical: Callable[[Subgraph], Subgraph]) -> Graph:
+    """Run once what is run twice, when one of the two has the other's results and more.
+
+    A backward pass records a loop again with the residuals it needs as further results; the loop without them is then
+    of no use. The two have equal operands and attributes, and the body of the one is the other's with more outputs.
+    """
+    groups: dict[object, list[Node]] = {}
+    for node in graph.nodes:
+        bodies = [value for value in node.params if isinstance(value, Subgraph)]
+        if len(bodies) == 1:
+            rest = tuple(value for value in node.params if not isinstance(value, Subgraph))
+            groups.setdefault((node.op.name, node.ins, rest), []).append(node)
+    replaced: dict[int, Operand] = {}
+    for nodes in groups.values():
+        nodes.sort(key=lambda node: -len(_body(node).graph.outputs))
+        for k, node in enumerate(nodes):
+            count = len(_body(node).graph.outputs)
+            for wider in nodes[:k]:
+                if wider.out not in replaced and canonical(select(_body(wider), range(count))) is canonical(_body(node)):
+                    replaced[node.out] = wider.out
+                    break
+    if not replaced:
+        return graph
+    table = graph.value_avals()
+    moved = []
+    for node in graph.nodes:
+        if node.op.name == "project" and node.ins[0] in replaced:
+            whole = replaced[node.ins[0]]  # type: ignore[index]
+            instr = node.op.instr(node.params, (table[whole],))  # type: ignore[index]
+            node = Node(instr, (whole,), node.out, node.location)
+        if node.out not in replaced:
+            moved.append(node)
+    return Graph(graph.inputs, graph.avals, toposort(moved, graph.inputs), graph.outputs)
+
+
+def _body(node: Node) -> Subgraph:
+    (body,) = (value for value in node.params if isinstance(value, Subgraph))
+    return body
+
+
+def narrow_calls(graph: Graph) -> Graph:
+    """Drop the results that nothing takes out, as far as an operation can do without them (`Op.narrow`)."""
+    taken: dict[int, set[int]] = {}
+    for node in graph.nodes:
+        if node.op.name == "project":
+            taken.setdefault(node.ins[0], set()).add(node.params[0])  # type: ignore[arg-type]
+    kept: dict[int, tuple[Node, list[int]]] = {}
+    nodes = []
+    for node in graph.nodes:
+        if node.op.narrow is not None:
+            wanted = taken.get(node.out, set())
+            params, places = node.op.narrow(wanted, **node.attributes)
+            if len(places) < len(node.instr.aval.avals):
+                instr = REGISTRY[node.op.name].instr(params, node.instr.ins)
+                node = Node(instr, node.ins, node.out, node.location)
+                kept[node.out] = node, list(places)
+        elif node.op.name == "project" and node.ins[0] in kept:
+            whole, places = kept[node.ins[0]]  # type: ignore[index]
+            instr = node.op.instr((places.index(node.params[0]),), (whole.instr.aval,))
+            node = Node(instr, node.ins, node.out, node.location)
+        nodes.append(node)
+    return Graph(graph.inputs, graph.avals, tuple(nodes), graph.outputs) if kept else graph

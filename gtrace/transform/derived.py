@@ -1,0 +1,133 @@
+"""What transforms make of a sub-graph: its pullback, its pushforward, its batched form. Each is made once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from gtrace.errors import user_location
+from gtrace.ir.aval import Aval, aval
+from gtrace.ir.graph import Graph, Subgraph
+from gtrace.ir.rewrite import subgraph
+from gtrace.ops.batching import spread
+from gtrace.trace.array import Array
+from gtrace.trace.capture import capture, replay
+from gtrace.transform.jvp import push
+from gtrace.transform.tape import pull, record
+from gtrace.transform.vmap import batch
+
+Flags = tuple[bool, ...]
+
+
+def captured_subgraph(function: Callable[[Sequence[Array]], Sequence[Array]], avals: Sequence[Aval]) -> Subgraph:
+    """Return the program of a function that uses nothing but its inputs."""
+    captured = capture(lambda inputs: (function(inputs), None), avals, "the body of an operation")
+    return subgraph(hold(captured.graph, captured.constants))
+
+
+def hold(graph: Graph, constants: Sequence[Array]) -> Graph:
+    """Return `graph`, whose last inputs would be `constants`, of which there must be none."""
+    assert not constants, f"a derived program reached outside at {user_location()}"
+    return graph
+
+
+def pullback(sub: Subgraph, needed: Flags, given: Flags) -> Subgraph:
+    """Return the program of inputs and cotangents.
+
+    Args:
+        needed: inputs whose cotangents are wanted.
+        given: outputs that have a cotangent.
+
+    Returns:
+        A program whose inputs are those of `sub`, then the given cotangents; its outputs are those of `sub`, then the
+        needed cotangents.
+    """
+
+    def make() -> Subgraph:
+        graph = sub.graph
+        outs = graph.out_avals
+        count = len(graph.inputs)
+
+        def run(arrays: Sequence[Array]) -> list[Array]:
+            primals, cts = list(arrays[:count]), arrays[count:]
+            chosen = [k for k, flag in enumerate(needed) if flag]
+
+            def forward(copies: list[Array]) -> list[Array]:
+                for k, x in zip(chosen, copies, strict=True):
+                    primals[k] = x
+                return replay(graph, primals)
+
+            results, tape = record([primals[k] for k in chosen], forward)
+            ends = [x for x, flag in zip(results, given, strict=True) if flag]
+            return [*results, *pull(tape, ends, cts)]
+
+        return captured_subgraph(run, [*graph.avals, *[a for a, flag in zip(outs, given, strict=True) if flag]])
+
+    return sub.derive(("pullback", needed, given), make)
+
+
+def pushforward(sub: Subgraph, moved: Flags, wanted: Flags) -> Subgraph:
+    """Return the program of inputs and tangents.
+
+    Args:
+        moved: inputs that have a tangent.
+        wanted: outputs whose tangents are wanted.
+
+    Returns:
+        A program whose inputs are those of `sub`, then the tangents of the moved ones; its outputs are those of `sub`,
+        then the wanted tangents.
+    """
+
+    def make() -> Subgraph:
+        graph = sub.graph
+        count = len(graph.inputs)
+        chosen = [k for k, flag in enumerate(moved) if flag]
+
+        def run(arrays: Sequence[Array]) -> list[Array]:
+            primals, tangents = list(arrays[:count]), arrays[count:]
+
+            def forward(copies: list[Array]) -> list[Array]:
+                for k, x in zip(chosen, copies, strict=True):
+                    primals[k] = x
+                return replay(graph, primals)
+
+            results, tape = record([primals[k] for k in chosen], forward)
+            ends = [x for x, flag in zip(results, wanted, strict=True) if flag]
+            return [*results, *push(tape, ends, tangents)]
+
+        return captured_subgraph(run, [*graph.avals, *[graph.avals[k] for k in chosen]])
+
+    return sub.derive(("pushforward", moved, wanted), make)
+
+
+def batched(sub: Subgraph, size: int, flags: Flags, forced: Flags) -> tuple[Subgraph, Flags]:
+    """Return the program for a batch on axis 0 of the inputs that `flags` says, and which outputs have it.
+
+    Args:
+        forced: outputs that must have it.
+    """
+
+    def make() -> tuple[Subgraph, Flags]:
+        graph = sub.graph
+        avals = [
+            aval((size, *a.shape), a.dtype, a.device, a.weak) if flag else a
+            for a, flag in zip(graph.avals, flags, strict=True)
+        ]
+        out: list[bool] = []
+
+        def run(arrays: Sequence[Array]) -> list[Array]:
+            results = batch(graph, size, arrays, flags)
+            out.extend(flag or force for (_, flag), force in zip(results, forced, strict=True))
+            return [
+                spread(x, size) if force and not flag else x
+                for (x, flag), force in zip(results, forced, strict=True)
+            ]
+
+        return captured_subgraph(run, avals), tuple(out)
+
+    return sub.derive(("batched", size, flags, forced), make)
+
+
+def floating(avals: Sequence[Any]) -> Flags:
+    """Return which avals are floating."""
+    return tuple([a.floating for a in avals])
