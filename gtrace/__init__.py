@@ -2,8 +2,11 @@
 
 from torch import bfloat16, bool, float16, float32, float64, int8, int16, int32, int64, uint8
 
-from gtrace import hotpath, tree
+from gtrace import hotpath, random, tree
 from gtrace.config import config
+from gtrace.control.branches import cond, switch
+from gtrace.control.loops import associative_scan, fori_loop, map, while_loop
+from gtrace.control.scan import scan
 from gtrace.errors import (
     ArgumentError,
     BoundsError,
@@ -17,6 +20,7 @@ from gtrace.errors import (
     GraphError,
     GtraceError,
     ImmutableError,
+    KeyReuseError,
     LeakError,
     ShapeError,
 )
@@ -150,9 +154,13 @@ from gtrace.ops.shape import (
     swapaxes,
     transpose,
 )
+from gtrace.ops.sort import argsort, searchsorted, sort
+from gtrace.seeding import rand, randn, seed
 from gtrace.shard.signals import ShardConfig, SignalConfig, load_config, register_config
 from gtrace.trace.array import Array
 from gtrace.trace.convert import from_dlpack, from_numpy, from_torch
+from gtrace.transform.checkpoint import checkpoint, checkpoint_policies
+from gtrace.transform.custom import custom_jvp, custom_vjp
 from gtrace.transform.jacobian import hessian, jacfwd, jacrev
 from gtrace.transform.jvp import jvp, linearize
 from gtrace.transform.vjp import grad, value_and_grad, vjp

@@ -11,7 +11,7 @@ import torch
 
 from gtrace import tree
 from gtrace.errors import ArgumentError, message, user_location
-from gtrace.ir.aval import Aval
+from gtrace.ir.aval import Aval, contiguous_strides
 from gtrace.ir.graph import Graph, print_graph
 from gtrace.runtime.engine import Entry, Route, engine
 from gtrace.runtime.fx import lower
@@ -20,7 +20,7 @@ from gtrace.runtime.interpret import Program
 from gtrace.trace.array import Array, evaluate, layout, materialize, wrap_as
 from gtrace.trace.capture import Captured, capture, replay
 from gtrace.trace.convert import lift, python_scalar
-from gtrace.trace.record import contiguous_strides, thread
+from gtrace.trace.record import thread
 
 
 @attrs.frozen(eq=False)

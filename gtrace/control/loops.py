@@ -60,9 +60,7 @@ def _no_vjp(*_: Any, **__: Any) -> NoReturn:
     )
 
 
-def _jvp(
-    ts: Any, *rest: Any, cond: Subgraph, body: Subgraph, cond_consts: int, body_consts: int
-) -> list[Array | None]:
+def _jvp(ts: Any, *rest: Any, cond: Subgraph, body: Subgraph, cond_consts: int, body_consts: int) -> list[Array | None]:
     operands = rest[:-1]
     outs = body.graph.out_avals
     moving = floating(outs)
@@ -115,9 +113,7 @@ def _batch(
         if list(reached) == flags[start:]:
             break
         flags[start:] = reached
-    given = [
-        x if was == flag else spread(x, size) for x, was, flag in zip(operands, batched, flags, strict=True)
-    ]
+    given = [x if was == flag else spread(x, size) for x, was, flag in zip(operands, batched, flags, strict=True)]
     if each[0]:
         test, step = _until_all_stop(test, step, cond_consts, body_consts)
         given = [*given[:cond_consts], *given[:start], *given[start:]]
@@ -214,13 +210,14 @@ def fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any, Any], Any], init_
     >>> gt.fori_loop(0, 5, lambda i, total: total + i, gt.array(0))
     Array(10, dtype=int64)
     """
-    bounds = []
+    bounds: list[int] = []
     for name, bound in (("lower", lower), ("upper", upper)):
         try:
-            bounds.append(None if type(bound) is Array else operator.index(bound))
+            if type(bound) is not Array:
+                bounds.append(operator.index(bound))
         except TypeError:
             raise ArgumentError(message("fori_loop", f"an integer as {name}", repr(bound), "Pass an int.")) from None
-    if None not in bounds:
+    if len(bounds) == 2:
         places = arange(bounds[0], max(bounds))
         return scan(lambda x, i: (body_fun(i, x), None), init_val, places)[0]
     last = cast(_whole("upper", upper), torch.int64)
@@ -235,7 +232,9 @@ def fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any, Any], Any], init_
 def _whole(name: str, bound: Any) -> Array:
     (x,), _ = lift_leaves("fori_loop", name, bound)
     if x.aval.floating or x.aval.shape:
-        raise ArgumentError(message("fori_loop", f"an integer scalar as {name}", repr(x.aval), "Use x.astype(gt.int64)."))
+        raise ArgumentError(
+            message("fori_loop", f"an integer scalar as {name}", repr(x.aval), "Use x.astype(gt.int64).")
+        )
     return x
 
 

@@ -15,8 +15,8 @@ from gtrace.ir.aval import Aval, Bundle
 from gtrace.ir.graph import Graph, Node, Subgraph
 from gtrace.ir.op import REGISTRY
 from gtrace.ir.rewrite import dce, partition, subgraph
-from gtrace.ops.linalg import einsum
 from gtrace.ops.reduce import sum as sum_over
+from gtrace.ops.shape import matrix_transpose, reshape
 from gtrace.trace.array import Array
 from gtrace.trace.capture import replay
 from gtrace.transform.vmap import batch
@@ -148,22 +148,22 @@ def finish(
     graph, length = sunk.late, loop.length
     flags = [False] * len(consts) + [True] * (len(xs) + len(kept))
     inputs = [*consts, *xs, *kept]
-    products = {
-        k: node for k in totals for node in graph.nodes if node.out == graph.outputs[k] and _sums_as_product(node)
-    }
+    makers = {node.out: node for node in graph.nodes}
+    products = {k: factors for k in totals if (factors := _factors(graph.outputs[k], makers)) is not None}
     outputs = list(graph.outputs)
-    for k, node in products.items():
-        outputs[k] = node.ins[0]  # type: ignore[assignment]
-    factors = [node.ins[1] for node in products.values()]
-    wanted = dce(Graph(graph.inputs, graph.avals, graph.nodes, (*outputs, *factors)))  # type: ignore[arg-type]
+    for k, (left, _) in products.items():
+        outputs[k] = left
+    rights = [right for _, right in products.values()]
+    wanted = dce(Graph(graph.inputs, graph.avals, graph.nodes, (*outputs, *rights)))
     values = batch(wanted, length, inputs, flags)
-    right = dict(zip(products, values[len(outputs) :], strict=True))
+    second = dict(zip(products, values[len(outputs) :], strict=True))
     results = []
     for k, (x, flag) in enumerate(values[: len(outputs)]):
-        if k in right:
-            y, other = right[k]
-            left, second = ("tmk" if flag else "mk"), ("tkn" if other else "kn")
-            results.append(einsum(f"{left},{second}->mn", x, y) if flag or other else (x @ y) * float(length))
+        if k in second:
+            y, other = second[k]
+            x, y = (z if has else _repeat(z, length) for z, has in ((x, flag), (y, other)))
+            rows = length * x.shape[1]
+            results.append(matrix_transpose(reshape(x, (rows, x.shape[2]))) @ reshape(y, (rows, y.shape[2])))
         elif k in totals:
             results.append(sum_over(x, 0) if flag else x * float(length))
         else:
@@ -171,9 +171,15 @@ def finish(
     return results
 
 
-def _sums_as_product(node: Node) -> bool:
-    """Whether a node's sum over the steps is one product: of two matrices a step, joined along the summed axis."""
-    return node.op is REGISTRY["matmul"] and all(len(a.shape) == 2 for a in node.instr.ins)
+def _factors(value: int, makers: dict[int, Node]) -> tuple[int, int] | None:
+    """Return x and y if a value is x' y for matrices x and y: their sum over the steps is one product of all rows."""
+    node = makers.get(value)
+    if node is None or node.op is not REGISTRY["matmul"] or any(len(a.shape) != 2 for a in node.instr.ins):
+        return None
+    left = makers.get(node.ins[0])  # type: ignore[arg-type]
+    if left is None or left.op is not REGISTRY["permute"]:
+        return None
+    return left.ins[0], node.ins[1]  # type: ignore[return-value]
 
 
 def _repeat(x: Array, length: int) -> Array:

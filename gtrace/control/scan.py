@@ -1,4 +1,4 @@
-"""``scan``: a loop of known length that carries a value, reads one slice of its inputs a step and stacks its outputs."""
+"""``scan``: a loop of known length that carries a value, reads a slice of its inputs a step and stacks its outputs."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ from gtrace.ir.aval import Aval, Bundle, aval, bundle
 from gtrace.ir.graph import Graph, Subgraph
 from gtrace.ir.op import Op, define
 from gtrace.ir.rewrite import partition, select, subgraph
-from gtrace.ops.parts import flip
+from gtrace.ops.batching import spread
+from gtrace.ops.parts import stack, unstack
 from gtrace.ops.promote import cast
 from gtrace.ops.shape import as_int, constant, moveaxis
+from gtrace.runtime.interpret import interpreted
 from gtrace.trace.array import Array
 from gtrace.trace.bind import bind_all
 from gtrace.trace.capture import replay
 from gtrace.transform.derived import batched as batched_graph
-from gtrace.transform.derived import floating, pullback, pushforward
-from gtrace.transform.vmap import batch as batch_graph
+from gtrace.transform.derived import captured_subgraph, floating, pullback, pushforward
 
 # -- the operation
 
@@ -49,6 +50,86 @@ def _run(
     return [*state, *[torch.stack(column) for column in zip(*steps, strict=True)]]
 
 
+MAX_UNROLLED = 96
+"""Operations in a compiled chunk of steps."""
+
+MAX_CHUNK = 20
+"""Steps in a compiled chunk."""
+
+
+def _compiled(
+    compile_body: Callable[[Subgraph], Callable[..., Any]],
+    body: Subgraph,
+    length: int,
+    reverse: bool,
+    consts: int,
+    carry: int,
+) -> Callable[..., list[torch.Tensor]]:
+    """Return the compiled loop: a program of some steps, called as often as it takes.
+
+    Calling a compiled program costs more than a step of a small body, so that short bodies are compiled several steps
+    at a time. Steps that are left over are interpreted.
+    """
+    chunk = _chunk_size(body, length)
+    settings: dict[str, Any] = {"reverse": reverse, "consts": consts, "carry": carry}
+    whole = length // chunk * chunk
+    program = compile_body(body if chunk == 1 else _unrolled(body, chunk, reverse, consts, carry))
+    single = interpreted(body)
+
+    def run(*operands: torch.Tensor) -> list[torch.Tensor]:
+        fixed, xs = operands[: consts + carry], operands[consts + carry :]
+        if chunk == 1:
+            return _run([program], *operands, length=length, **settings)
+        blocks = [x[:whole].unflatten(0, (whole // chunk, chunk)) for x in xs]
+        rest = [x[whole:] for x in xs]
+        pieces = []
+        order = [(program, blocks, whole // chunk), (single, rest, length - whole)]
+        for step, columns, count in reversed(order) if reverse else order:
+            if count:
+                out = _run([step], *fixed, *columns, length=count, **settings)
+                fixed = (*fixed[:consts], *out[:carry])
+                pieces.append([y.flatten(0, 1) if step is program else y for y in out[carry:]])
+        if reverse:
+            pieces.reverse()
+        stacked = pieces[0] if len(pieces) == 1 else [torch.cat(ys) for ys in zip(*pieces, strict=True)]
+        return [*fixed[consts:], *stacked]
+
+    return run
+
+
+def _chunk_size(body: Subgraph, length: int) -> int:
+    nodes = body.graph.nodes
+    if any(node.op.body is not None for node in nodes):
+        return 1
+    most = max(1, min(MAX_CHUNK, length, MAX_UNROLLED // max(1, len(nodes))))
+    # rather a little shorter than with steps left over
+    return next((k for k in range(most, most // 2, -1) if length % k == 0), most)
+
+
+def _unrolled(body: Subgraph, chunk: int, reverse: bool, consts: int, carry: int) -> Subgraph:
+    """Return the program of `chunk` steps, whose inputs and outputs have an axis of them in front."""
+
+    def make() -> Subgraph:
+        graph = body.graph
+        xs = [aval((chunk, *a.shape), a.dtype, a.device) for a in graph.avals[consts + carry :]]
+
+        def run(inputs: Sequence[Array]) -> list[Array]:
+            fixed, state = inputs[:consts], list(inputs[consts : consts + carry])
+            columns = [unstack(x) for x in inputs[consts + carry :]]
+            steps = []
+            for t in range(chunk - 1, -1, -1) if reverse else range(chunk):
+                out = replay(graph, [*fixed, *state, *[column[t] for column in columns]])
+                state = out[:carry]
+                steps.append(out[carry:])
+            if reverse:
+                steps.reverse()
+            return [*state, *[stack(column) for column in zip(*steps, strict=True)]]
+
+        return captured_subgraph(run, [*graph.avals[: consts + carry], *xs])
+
+    return body.derive(("unrolled", chunk, reverse, consts, carry), make)
+
+
 def _result(avals: Sequence[Aval], body: Subgraph, length: int, reverse: bool, consts: int, carry: int) -> Bundle:
     outs = body.graph.out_avals
     stacked = [aval((length, *a.shape), a.dtype, a.device) for a in outs[carry:]]
@@ -68,13 +149,11 @@ def scan_arrays(
     Returns:
         The final carry and the outputs.
     """
-    if hoisting:
-        loop, operands = hoist(loop, operands)
     core, sunk = sink(loop)
     if not core.carry and sunk is not None and not core.graph.outputs:
         results: list[Array] = []  # nothing is left to do step by step
     else:
-        lean, used = prune(core, operands)
+        lean, used = prune(*(hoist(core, operands) if hoisting else (core, operands)))
         results = bind_all(scan_op, used, (lean.body, lean.length, reverse, lean.consts, lean.carry))
     final, outs = results[: core.carry], results[core.carry :]
     if sunk is not None:
@@ -103,10 +182,7 @@ def _linear_loop(
     graph = joint.graph
     count, outputs = len(loop.graph.inputs), len(loop.graph.outputs)
     known = graph.inputs[:count]
-    first, linear = partition(
-        Graph(graph.inputs, graph.avals, graph.nodes, graph.outputs[outputs:]), known
-    )
-    first = Graph(first.inputs, first.avals, first.nodes, first.outputs)
+    first, linear = partition(Graph(graph.inputs, graph.avals, graph.nodes, graph.outputs[outputs:]), known, again=True)
     residuals = first.outputs
     consts, xs = known[: loop.consts], known[loop.consts + loop.carry :]
     fixed = _reached(first, consts)
@@ -188,9 +264,7 @@ def _vjp(
     n_consts, n_carry = sum(needed[:consts]), sum(moving)
     order = [*range(n_consts, n_consts + n_carry), *range(n_consts), *range(n_consts + n_carry, len(linear.outputs))]
     linear = Graph(linear.inputs, linear.avals, linear.nodes, tuple(linear.outputs[k] for k in order))
-    init = [
-        constant(0.0, a) if ct is None else ct for ct, a, flag in zip(cts, outs, moving, strict=False) if flag
-    ]
+    init = [constant(0.0, a) if ct is None else ct for ct, a, flag in zip(cts, outs, moving, strict=False) if flag]
     steps = [ct for ct in cts[carry:] if ct is not None]
     results = _run_linear(linear, residuals, init, steps, length, not reverse, frozenset(range(n_consts)))
     into_carry = iter(results[:n_carry])
@@ -257,16 +331,12 @@ def _batch(
         if k >= consts + carry:
             given.append(moveaxis(x, 0, 1) if flag else x)
         else:
-            given.append(x if was == flag else _spread(x, size))
+            given.append(x if was == flag else spread(x, size))
     results = scan_arrays(Loop(sub, consts, carry, length), given, reverse)
     out = []
     for k, (x, flag) in enumerate(zip(results, reached, strict=True)):
         out.append((moveaxis(x, 1, 0) if flag and k >= carry else x, flag))
     return out
-
-
-def _spread(x: Array, size: int) -> Array:
-    return x.reshape((1, *x.shape)) + constant(0, aval((size, *x.shape), x.dtype, x.device))
 
 
 def _narrow(
@@ -278,7 +348,7 @@ def _narrow(
 
 scan_op = define(
     "scan", params=("body", "length", "reverse", "consts", "carry"), arity=None, body=_run, result=_result,
-    vjp=_vjp, jvp=_jvp, batch=_batch, narrow=_narrow,
+    compiled=_compiled, vjp=_vjp, jvp=_jvp, batch=_batch, narrow=_narrow,
 )  # fmt: skip
 
 
@@ -286,7 +356,11 @@ scan_op = define(
 
 
 def scan(
-    f: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any = None, length: int | None = None, reverse: bool = False
+    f: Callable[[Any, Any], tuple[Any, Any]],
+    init: Any,
+    xs: Any = None,
+    length: int | None = None,
+    reverse: bool = False,
 ) -> tuple[Any, Any]:
     """Run ``carry, y = f(carry, x)`` for each slice x of `xs` along its first axis; return the carry and the stacked ys.
 
@@ -309,7 +383,7 @@ def scan(
     (Array(6., dtype=float32), Array([1., 3., 6.], dtype=float32))
     """
     start, carry_structure = lift_leaves("scan", "init", init)
-    inputs, xs_structure = lift_leaves("scan", "xs", xs)
+    inputs, _ = lift_leaves("scan", "xs", xs)
     steps = _length(inputs, xs, length)
     slices = [aval(x.shape[1:], x.dtype, x.device) for x in inputs]
     structure = tree.structure((init, xs))
@@ -328,9 +402,7 @@ def scan(
             a.weak and (b.dtype is not a.dtype or not b.weak) and a.shape == b.shape
             for a, b in zip([x.aval for x in start], new, strict=True)
         ):
-            start = [
-                cast(x, b.dtype) if x.aval.weak else x for x, b in zip(start, new, strict=True)
-            ]
+            start = [cast(x, b.dtype) if x.aval.weak else x for x, b in zip(start, new, strict=True)]
             continue
         break
     assert captured is not None
@@ -342,7 +414,12 @@ def scan(
     )
     if any(a is not b for a, b in zip([x.aval for x in start], new, strict=True)):
         captured = capture_body(
-            "scan", "f", f, structure, avals, [*[x.aval.dtype for x in start], *[a.dtype for a in outputs[len(start) :]]]
+            "scan",
+            "f",
+            f,
+            structure,
+            avals,
+            [*[x.aval.dtype for x in start], *[a.dtype for a in outputs[len(start) :]]],
         )
         start = [cast(x, x.aval.dtype) for x in start]
     closure = Closure()

@@ -171,3 +171,13 @@ def as_device(device: Any) -> torch.device:
     else:
         result = CPU
     return result
+
+
+def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the strides of a dense row-major tensor, as torch gives them."""
+    strides: list[int] = []
+    step = 1
+    for n in reversed(shape):
+        strides.append(step)
+        step *= max(n, 1)
+    return tuple(reversed(strides))

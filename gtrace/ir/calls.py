@@ -70,7 +70,9 @@ def merge_calls(graph: Graph, canonical: Callable[[Subgraph], Subgraph]) -> Grap
         for k, node in enumerate(nodes):
             count = len(_body(node).graph.outputs)
             for wider in nodes[:k]:
-                if wider.out not in replaced and canonical(select(_body(wider), range(count))) is canonical(_body(node)):
+                if wider.out not in replaced and canonical(select(_body(wider), range(count))) is canonical(
+                    _body(node)
+                ):
                     replaced[node.out] = wider.out
                     break
     if not replaced:

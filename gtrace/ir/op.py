@@ -67,6 +67,8 @@ class Op:
         body: (programs, tensors..., **params) -> tensors: how an operation with sub-graphs runs, given each sub-graph
             as a function of lists of tensors. It has a `result` and no `impl`.
         result: (avals, **params) -> type of the result, for operations with sub-graphs.
+        compiled: (compile, **params) -> function of tensors: how it runs compiled, where `compile` makes a function of
+            lists of tensors from a sub-graph; where it is not stated, each sub-graph is compiled for `body`.
         narrow: (wanted results, **params) -> (params, results kept): the operation without results nobody wants.
         inlined: whether, in a given graph, the operation stands for nothing but its body.
         nondiff: why the derivative is zero everywhere or does not exist; instead of a rule.
@@ -93,6 +95,7 @@ class Op:
     batch: Callable[..., Any] | None = None
     body: Callable[..., Any] | None = None
     result: Callable[..., Aval | Bundle] | None = None
+    compiled: Callable[..., Callable[..., Any]] | None = None
     narrow: Callable[..., tuple[Params, Sequence[int]]] | None = None
     inlined: Callable[[Any], bool] | None = None
     nondiff: str | None = None

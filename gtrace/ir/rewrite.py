@@ -159,8 +159,15 @@ def renumber(graph: Graph) -> Graph:
     return Graph(tuple(range(len(graph.inputs))), graph.avals, tuple(nodes), outputs)  # type: ignore[arg-type]
 
 
-def partition(graph: Graph, known: Sequence[int]) -> tuple[Graph, Graph]:
+_VIEWS = ("permute", "reshape", "broadcast_to", "full")
+"""Operations that cost nothing to do again."""
+
+
+def partition(graph: Graph, known: Sequence[int], again: bool = False) -> tuple[Graph, Graph]:
     """Split a program by what can be computed from some of its inputs.
+
+    Args:
+        again: let the second part do views of what the first computes again, so that they are no residuals.
 
     Returns:
         (first, second): `first` takes the `known` inputs and returns residuals, `second` takes the other inputs and
@@ -174,6 +181,17 @@ def partition(graph: Graph, known: Sequence[int]) -> tuple[Graph, Graph]:
             early.append(node)
         else:
             late.append(node)
+    if again:
+        makers = {node.out: node for node in early if node.op.name in _VIEWS}
+        repeated: dict[int, Node] = {}
+        open_values = [value for node in late for value in node.values()]
+        while open_values:
+            view = makers.get(open_values.pop())
+            if view is not None and view.out not in repeated:
+                repeated[view.out] = view
+                open_values += view.values()
+        available -= set(repeated)
+        late = [node for node in early if node.out in repeated] + late
     wanted = [value for node in late for value in node.values()] + list(graph.outputs)
     residuals = tuple(dict.fromkeys(value for value in wanted if value in available))
     table = graph.value_avals()

@@ -25,8 +25,8 @@ from gtrace.ir.graph import Graph
 from gtrace.runtime import hot
 from gtrace.runtime.canonical import canonicalize
 from gtrace.runtime.difference import difference
-from gtrace.runtime.inductor import compile_graph
 from gtrace.runtime.interpret import Program, interpreter
+from gtrace.runtime.pieces import compile_program
 from gtrace.runtime.signature import CompileKey, Signature, sign, toolchain
 
 MAX_ROUTES = 4096
@@ -224,7 +224,7 @@ class Engine:
             bus.emit(CompileStarted(str(entry.signature), ops))
             start = perf_counter()
             try:
-                program = compile_graph(entry.graph, entry.key.strides, entry.key.backend, entry.key.mode)
+                program = compile_program(entry.graph, entry.key.strides, entry.key.backend, entry.key.mode)
             except CompileError as error:
                 entry.compile_seconds = perf_counter() - start
                 entry.reason = str(error)

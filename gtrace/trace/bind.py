@@ -9,11 +9,11 @@ from typing import Any
 from gtrace.config import config
 from gtrace.errors import user_location
 from gtrace.events import Recorded, bus
-from gtrace.ir.aval import Aval
+from gtrace.ir.aval import Aval, contiguous_strides
 from gtrace.ir.graph import Scalar
 from gtrace.ir.op import CODES, Instr, Op, Params, define, leaf_code
 from gtrace.trace.array import Array, flush, layout, leaked, materialize
-from gtrace.trace.record import Trace, contiguous_strides, thread
+from gtrace.trace.record import Trace, thread
 
 _ref = weakref.ref
 _new = object.__new__

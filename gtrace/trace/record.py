@@ -166,13 +166,3 @@ def _config_changed(_: Config) -> None:
 
 config.watch(_config_changed)
 bus.watch(lambda: thread.trace.set_limit())
-
-
-def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
-    """Return the strides of a dense row-major tensor, as torch gives them."""
-    strides: list[int] = []
-    step = 1
-    for n in reversed(shape):
-        strides.append(step)
-        step *= max(n, 1)
-    return tuple(reversed(strides))

@@ -119,8 +119,7 @@ def batched(sub: Subgraph, size: int, flags: Flags, forced: Flags) -> tuple[Subg
             results = batch(graph, size, arrays, flags)
             out.extend(flag or force for (_, flag), force in zip(results, forced, strict=True))
             return [
-                spread(x, size) if force and not flag else x
-                for (x, flag), force in zip(results, forced, strict=True)
+                spread(x, size) if force and not flag else x for (x, flag), force in zip(results, forced, strict=True)
             ]
 
         return captured_subgraph(run, avals), tuple(out)

@@ -1,0 +1,148 @@
+"""Compiling a program with sub-graphs: straight-line pieces between them, and each body by itself.
+
+A program without sub-graphs is one piece. Otherwise an operation with sub-graphs, a loop or a branch, ends a piece: it
+runs from Python, with its bodies compiled, and the next piece begins with its results. torch's own control flow
+operators would keep it all in one compiled program; docs/performance.md has the measurements that speak against them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from gtrace.ir.aval import contiguous_strides
+from gtrace.ir.calls import has_calls
+from gtrace.ir.graph import Graph, Node, Subgraph, subgraphs
+from gtrace.ir.op import REGISTRY
+from gtrace.ir.rewrite import renumber
+from gtrace.runtime.inductor import compile_graph
+from gtrace.runtime.interpret import Program, bound_body, interpreter
+
+MIN_OPS = 3
+"""Pieces of fewer operations are interpreted: there is nothing to fuse."""
+
+
+def compile_program(graph: Graph, strides: Sequence[tuple[int, ...]], backend: str, mode: str) -> Program:
+    """Compile a canonical graph for inputs of exactly these strides.
+
+    Raises:
+        CompileError: the compiler failed; the cause is chained.
+    """
+    if not has_calls(graph):
+        return compile_graph(graph, strides, backend, mode)
+    known = dict(zip(graph.inputs, strides, strict=True))
+    steps: list[tuple[Callable[[list[torch.Tensor]], Any], tuple[int, ...], tuple[int, ...]]] = []
+    for piece in _pieces(graph):
+        if isinstance(piece, Graph):
+            piece_strides = [
+                known.get(value, contiguous_strides(a.shape))
+                for value, a in zip(piece.inputs, piece.avals, strict=True)
+            ]
+            steps.append((_compile(piece, piece_strides, backend, mode), piece.inputs, piece.outputs))
+        else:
+            node, results = piece
+            steps.append((_spread(_bound(node, backend, mode)), tuple(node.values()), results))
+    given = set(graph.inputs)
+    inputs, outputs = graph.inputs, graph.outputs
+
+    def run(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        env: dict[int, torch.Tensor] = dict(zip(inputs, tensors, strict=True))
+        for function, ins, outs in steps:
+            # a piece is compiled for dense operands, whatever made them
+            values = [env[v] if v in given else env[v].contiguous() for v in ins]
+            env.update(zip(outs, function(values), strict=True))
+        return [env[v] for v in outputs]
+
+    return run
+
+
+def _bound(node: Node, backend: str, mode: str) -> Callable[..., Any]:
+    if node.op.compiled is not None:
+        return node.op.compiled(lambda sub: _body(sub, backend, mode), **node.attributes)
+    return bound_body(node, [_body(sub, backend, mode) for sub in subgraphs(node.params)])
+
+
+def _spread(function: Callable[..., Any]) -> Callable[[list[torch.Tensor]], Any]:
+    return lambda values: function(*values)
+
+
+def _compile(graph: Graph, strides: Sequence[tuple[int, ...]], backend: str, mode: str) -> Program:
+    own = renumber(graph)
+    return interpreter(own) if len(own.nodes) < MIN_OPS else compile_graph(own, strides, backend, mode)
+
+
+def _body(sub: Subgraph, backend: str, mode: str) -> Program:
+    """Return a compiled body, which takes dense inputs; compiled once, however many operations have it."""
+
+    def make() -> Program:
+        strides = [contiguous_strides(a.shape) for a in sub.graph.avals]
+        if len(sub.graph.nodes) < MIN_OPS:
+            return interpreter(sub.graph)
+        program = compile_program(sub.graph, strides, backend, mode)
+        return lambda tensors: program([t.contiguous() for t in tensors])
+
+    return sub.derive(("compiled", backend, mode), make)
+
+
+def _pieces(graph: Graph) -> list[Graph | tuple[Node, tuple[int, ...]]]:
+    """Return the straight-line pieces, and between them the operations with sub-graphs and the values they assign.
+
+    An operation's level is the number of operations with sub-graphs before it on the longest path; a piece is all of
+    one level. What gives more than it takes, as views and constants do, is computed where it is first needed.
+    """
+    level: dict[int, int] = dict.fromkeys(graph.inputs, 0)
+    straight: dict[int, list[Node]] = {}
+    calls: dict[int, list[Node]] = {}
+    results: dict[int, dict[int, int]] = {}
+    project = REGISTRY["project"]
+    for node in graph.nodes:
+        here = max((level[value] for value in node.values()), default=0)
+        if node.op is project:
+            results[node.ins[0]][node.params[0]] = node.out  # type: ignore[index]
+        elif node.op.body is not None:
+            calls.setdefault(here, []).append(node)
+            results[node.out] = {}
+            here += 1
+        level[node.out] = here
+    table = graph.value_avals()
+    needed: dict[int, int] = dict.fromkeys(graph.outputs, 0)
+    for node in reversed(graph.nodes):
+        if node.op is not project and node.op.body is None:
+            given = sum(table[value].nbytes for value in set(node.values()))
+            if needed.get(node.out, 0) > level[node.out] and node.instr.aval.nbytes >= given:
+                level[node.out] = needed[node.out]
+        here = level[node.out] - (node.op.body is not None)
+        for value in node.values():
+            needed[value] = min(needed.get(value, here), here)
+    for node in graph.nodes:
+        if node.op is not project and node.op.body is None:
+            straight.setdefault(level[node.out], []).append(node)
+    fresh = 1 + max(table, default=0)
+    pieces: list[Graph | tuple[Node, tuple[int, ...]]] = []
+    users: dict[int, set[int]] = {}  # by the piece that uses it; -1: the operations with sub-graphs, and the outputs
+    for here, nodes in straight.items():
+        for node in nodes:
+            for value in node.values():
+                users.setdefault(value, set()).add(here)
+    for nodes in calls.values():
+        for node in nodes:
+            for value in node.values():
+                users.setdefault(value, set()).add(-1)
+    for value in graph.outputs:
+        users.setdefault(value, set()).add(-1)
+    for here in range(1 + max([*straight, *calls])):
+        nodes = straight.get(here, [])
+        if nodes:
+            made = {node.out for node in nodes}
+            ins = tuple(dict.fromkeys(v for node in nodes for v in node.values() if v not in made))
+            outs = tuple(node.out for node in nodes if users.get(node.out, set()) - {here})
+            pieces.append(Graph(ins, tuple(table[v] for v in ins), tuple(nodes), outs))
+        for node in calls.get(here, []):
+            names = []
+            for k in range(len(node.instr.aval.avals)):
+                names.append(results[node.out].get(k, fresh))
+                fresh += names[-1] == fresh
+            pieces.append((node, tuple(names)))
+    return pieces

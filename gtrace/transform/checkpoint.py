@@ -1,0 +1,157 @@
+"""``checkpoint``: recompute in the backward pass instead of keeping what the forward pass computed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from gtrace import tree
+from gtrace.errors import ArgumentError, message, user_location
+from gtrace.ir.aval import Bundle, bundle
+from gtrace.ir.graph import Graph, Subgraph
+from gtrace.ir.op import Op, define
+from gtrace.ir.rewrite import dce, partition, select, subgraph
+from gtrace.trace.array import Array
+from gtrace.trace.bind import bind_all
+from gtrace.trace.capture import capture
+from gtrace.trace.record import thread
+from gtrace.transform.arguments import is_array, lift_outputs, named
+from gtrace.transform.derived import batched as batched_graph
+from gtrace.transform.derived import floating, pullback, pushforward
+
+POLICIES = ("nothing_saveable", "dots_saveable")
+_PRODUCTS = ("matmul", "einsum")
+
+
+class checkpoint_policies:  # noqa: N801 - a namespace, named as in JAX
+    """What `checkpoint` may keep for the backward pass: nothing, or the results of matrix products."""
+
+    nothing_saveable = "nothing_saveable"
+    dots_saveable = "dots_saveable"
+
+
+def _run(programs: Sequence[Callable[..., Any]], *operands: Any, policy: str) -> Any:
+    return programs[0](operands)
+
+
+def _result(avals: Sequence[Any], body: Subgraph, policy: str) -> Bundle:
+    return bundle(body.graph.out_avals)
+
+
+def _vjp(cts: Any, needed: Any, *rest: Any, body: Subgraph, policy: str) -> list[Array | None]:
+    operands = rest[:-1]
+    wanted, given = tuple(needed), tuple(ct is not None for ct in cts)
+    joint = pullback(body, wanted, given)
+    present = [ct for ct in cts if ct is not None]
+    if policy == "dots_saveable":
+        wide, backward = _saving_products(joint, len(operands), len(cts))
+        saved = bind_all(checkpoint_op, operands, (wide, policy))[len(cts) :]
+    else:
+        backward, saved = select(joint, range(len(cts), len(joint.graph.outputs))), []
+    grads = iter(bind_all(rematerialize_op, [*operands, *saved, *present], (backward, policy)))
+    return [next(grads) if flag else None for flag in wanted]
+
+
+def _saving_products(joint: Subgraph, count: int, outputs: int) -> tuple[Subgraph, Subgraph]:
+    """Return the forward program with the products the backward one uses as further outputs, and the latter.
+
+    The backward program takes the operands, the products and the cotangents.
+    """
+
+    def make() -> tuple[Subgraph, Subgraph]:
+        graph = joint.graph
+        inputs, cts = graph.inputs[:count], graph.inputs[count:]
+        forward, _ = partition(graph, inputs)
+        early = {node.out for node in forward.nodes}
+        products = [node for node in graph.nodes if node.op.name in _PRODUCTS and node.out in early]
+        outs = {node.out: node.instr.aval for node in products}
+        rest = tuple(node for node in graph.nodes if node.out not in outs)
+        table = graph.value_avals()
+        ins = (*inputs, *outs, *cts)
+        lean = dce(Graph(ins, tuple(table[v] for v in ins), rest, graph.outputs[outputs:]))
+        used = {v for node in lean.nodes for v in node.values()} | set(lean.outputs)
+        kept = [v for v in outs if v in used]
+        ins = (*inputs, *kept, *cts)
+        backward = Graph(ins, tuple(table[v] for v in ins), lean.nodes, lean.outputs)
+        known, _ = partition(Graph(graph.inputs, graph.avals, graph.nodes, (*graph.outputs[:outputs], *kept)), inputs)
+        wide = Graph(inputs, tuple(table[v] for v in inputs), known.nodes, (*graph.outputs[:outputs], *kept))
+        return subgraph(wide), subgraph(backward)
+
+    return joint.derive(("saving products", count, outputs), make)
+
+
+def _jvp(ts: Any, *rest: Any, body: Subgraph, policy: str) -> list[Array | None]:
+    operands = rest[:-1]
+    wanted = floating(body.graph.out_avals)
+    pushed = pushforward(body, tuple(t is not None for t in ts), wanted)
+    tangents = select(pushed, range(len(wanted), len(pushed.graph.outputs)))
+    moved = iter(bind_all(checkpoint_op, [*operands, *[t for t in ts if t is not None]], (tangents, policy)))
+    return [next(moved) if flag else None for flag in wanted]
+
+
+def _batch(
+    op: Op, size: int, batched: Sequence[bool], operands: Sequence[Array], body: Subgraph, policy: str
+) -> list[tuple[Array, bool]]:
+    sub, reached = batched_graph(body, size, tuple(batched), (False,) * len(body.graph.outputs))
+    return list(zip(bind_all(op, operands, (sub, policy)), reached, strict=True))
+
+
+def _narrow(wanted: set[int], body: Subgraph, policy: str) -> tuple[tuple[Subgraph, str], list[int]]:
+    kept = sorted(wanted)
+    return (select(body, kept), policy), kept
+
+
+_FIELDS: dict[str, Any] = {
+    "params": ("body", "policy"), "arity": None, "body": _run, "result": _result, "vjp": _vjp, "jvp": _jvp,
+    "batch": _batch, "narrow": _narrow,
+}  # fmt: skip
+
+rematerialize_op = define("rematerialize", **_FIELDS)
+checkpoint_op = define(
+    "checkpoint",
+    # without a backward pass there is nothing to keep apart
+    inlined=lambda graph: all(node.op is not rematerialize_op for node in graph.nodes),
+    **_FIELDS,
+)
+
+
+def checkpoint(f: Callable[..., Any], *, policy: str | None = None) -> Callable[..., Any]:
+    """Return `f` such that its backward pass computes again what it needs, instead of keeping it.
+
+    The forward pass then holds the arguments of `f` alone until the backward pass: a deep network of checkpointed
+    blocks takes memory for the blocks' inputs and the inside of one block.
+
+    Args:
+        f: a function over pytrees.
+        policy: "nothing_saveable" (the default), or "dots_saveable": results of matrix products are kept, what is
+            cheap to compute from them is not. Also named by ``gt.checkpoint_policies``.
+
+    >>> import gtrace as gt
+    >>> gt.grad(gt.checkpoint(lambda x: gt.sin(gt.sin(x))))(0.0)
+    Array(1., dtype=float32)
+    """
+    if not callable(f):
+        raise ArgumentError(message("checkpoint", "a function", type(f).__name__, "Pass a callable."))
+    chosen = POLICIES[0] if policy is None else policy
+    if chosen not in POLICIES:
+        raise ArgumentError(message("checkpoint", f"a policy among {', '.join(POLICIES)}", repr(policy), "Name one."))
+
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        if thread.trace.tape is None and thread.trace.capture is None:
+            return f(*args, **kwargs)
+        leaves, structure = tree.flatten((args, kwargs))
+        dynamic = [k for k, leaf in enumerate(leaves) if is_array(leaf)]
+        arrays, _ = lift_outputs("checkpoint", [leaves[k] for k in dynamic])
+
+        def run(inputs: Sequence[Array]) -> Any:
+            given = list(leaves)
+            for k, x in zip(dynamic, inputs, strict=True):
+                given[k] = x
+            rebuilt: Any = structure.unflatten(given)
+            return lift_outputs("checkpoint", f(*rebuilt[0], **rebuilt[1]))
+
+        captured = capture(run, [x.aval for x in arrays], f"checkpoint called at {user_location()}")
+        body = subgraph(captured.graph)
+        return captured.result.unflatten(bind_all(checkpoint_op, [*arrays, *captured.constants], (body, chosen)))
+
+    return named(wrapped, f)

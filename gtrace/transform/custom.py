@@ -1,0 +1,369 @@
+"""``custom_vjp`` and ``custom_jvp``: functions that bring their own derivative."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import attrs
+
+from gtrace import tree
+from gtrace.errors import ArgumentError, message, user_location
+from gtrace.ir.aval import Bundle, bundle
+from gtrace.ir.graph import Subgraph
+from gtrace.ir.op import Instr, Op, define
+from gtrace.ir.rewrite import subgraph
+from gtrace.ops.batching import spread
+from gtrace.ops.reduce import sum as sum_over
+from gtrace.ops.shape import constant
+from gtrace.trace.array import Array
+from gtrace.trace.bind import emit_all
+from gtrace.trace.capture import capture
+from gtrace.trace.record import thread
+from gtrace.transform.arguments import is_array, lift_outputs, like
+from gtrace.transform.derived import batched as batched_graph
+from gtrace.transform.tape import pull, record
+from gtrace.transform.vmap import batch, without_batch
+
+Rule = Callable[..., list[Any]]
+"""(cotangents, needed, *operands, out, body=...) -> cotangents, or (tangents, *operands, out, body=...) -> tangents."""
+
+
+def _run(programs: Sequence[Callable[..., Any]], *operands: Any) -> Any:
+    return programs[0](operands)
+
+
+def _result(avals: Sequence[Any], body: Subgraph) -> Bundle:
+    return bundle(body.graph.out_avals)
+
+
+def _without_rule(*_: Any, **__: Any) -> Any:
+    raise AssertionError("a call is recorded with the rules of its function")
+
+
+custom_call = define(
+    "custom_call", params=("body",), arity=None, body=_run, result=_result, vjp=_without_rule, batch=_without_rule,
+    inlined=lambda graph: True,
+)  # fmt: skip
+
+
+def call_with_rules(body: Subgraph, operands: Sequence[Array], vjp: Rule, jvp: Rule | None) -> list[Array]:
+    """Record a call of `body` that differentiates by these rules.
+
+    The instruction is that of any call of the same body, so that the program's key and signature are; the rules travel
+    with it until the program is complete.
+    """
+    plain = custom_call.instr((body,), tuple(x.aval for x in operands))
+
+    def batch_rule(op: Op, size: int, batched: Sequence[bool], given: Sequence[Array], body: Subgraph) -> Any:
+        return _batched_call(body, vjp, jvp, size, tuple(batched), given)
+
+    op = Op(
+        custom_call.name, custom_call.impl, params=("body",), arity=None, body=_run, result=_result, vjp=vjp, jvp=jvp,
+        batch=batch_rule, inlined=custom_call.inlined,
+    )  # fmt: skip
+    return emit_all(Instr(op, plain.params, plain.ins, plain.aval, plain.code, plain.digest), operands)
+
+
+def _batched_call(
+    body: Subgraph, vjp: Rule, jvp: Rule | None, size: int, flags: tuple[bool, ...], operands: Sequence[Array]
+) -> list[tuple[Array, bool]]:
+    """Record the call for a batch: its body is batched, and so are its rules when they are used."""
+    sub, reached = batched_graph(body, size, flags, (False,) * len(body.graph.outputs))
+
+    def example(x: Array, flag: bool) -> Any:
+        return without_batch(x.aval) if flag else x.aval
+
+    def many(function: Callable[[list[Array]], list[Any]], inputs: Sequence[Array], given: Sequence[bool]) -> list[Any]:
+        """Run a rule for each example; returns its results with their flags, None where it gives none."""
+        present: list[bool] = []
+
+        def run(examples: Sequence[Array]) -> Any:
+            results = function(list(examples))
+            present.extend(x is not None for x in results)
+            return [x for x in results if x is not None], None
+
+        captured = capture(run, [example(x, f) for x, f in zip(inputs, given, strict=True)], "a rule under vmap")
+        every = (*given, *[False] * len(captured.constants))
+        values = iter(batch(captured.graph, size, (*inputs, *captured.constants), every))
+        return [next(values) if there else None for there in present]
+
+    def batched_vjp(cts: Any, needed: Any, *rest: Any, body: Subgraph) -> list[Array | None]:
+        values = rest[:-1]
+        places = [k for k, ct in enumerate(cts) if ct is not None]
+
+        def rule(examples: list[Array]) -> list[Any]:
+            example_cts: list[Array | None] = [None] * len(cts)
+            for k, x in zip(places, examples, strict=False):
+                example_cts[k] = x
+            return vjp(example_cts, needed, *examples[len(places) :], None, body=body)
+
+        grads = many(rule, [*[cts[k] for k in places], *values], [*[reached[k] for k in places], *flags])
+        out: list[Array | None] = []
+        for g, flag in zip(grads, flags, strict=True):
+            if g is None:
+                out.append(None)
+            else:
+                x, has = g
+                out.append(x if has == flag else spread(x, size) if flag else sum_over(x, 0))
+        return out
+
+    def batched_jvp(ts: Any, *rest: Any, body: Subgraph) -> list[Array | None]:
+        assert jvp is not None
+        values = rest[:-1]
+        places = [k for k, t in enumerate(ts) if t is not None]
+
+        def rule(examples: list[Array]) -> list[Any]:
+            example_ts: list[Array | None] = [None] * len(ts)
+            for k, x in zip(places, examples, strict=False):
+                example_ts[k] = x
+            return jvp(example_ts, *examples[len(places) :], None, body=body)
+
+        moved = many(rule, [*[ts[k] for k in places], *values], [*[flags[k] for k in places], *flags])
+        return [
+            None if t is None else t[0] if t[1] == flag else spread(t[0], size)
+            for t, flag in zip(moved, reached, strict=True)
+        ]
+
+    results = call_with_rules(sub, operands, batched_vjp, None if jvp is None else batched_jvp)
+    return list(zip(results, reached, strict=True))
+
+
+# -- the functions
+
+
+@attrs.frozen(eq=False)
+class _Call:
+    """One call taken apart: the differentiable operands and what the function returned for them."""
+
+    body: Subgraph
+    operands: list[Array]
+    count: int
+    in_structure: tree.TreeDef
+    out_structure: tree.TreeDef
+
+    def arguments(self, values: Sequence[Array]) -> list[Any]:
+        """Return the differentiable arguments with these leaves."""
+        rebuilt: Any = self.in_structure.unflatten(list(values)[: self.count])
+        return list(rebuilt)
+
+    def refuse_constants(self, name: str, active: Sequence[bool]) -> None:
+        if any(active[self.count :]):
+            got = "a value it closes over is being differentiated"
+            raise ArgumentError(message(name, "a function of its arguments alone", got, "Pass it as an argument."))
+
+
+class _Custom:
+    """What the two kinds have in common."""
+
+    _name = ""
+
+    def __init__(self, f: Callable[..., Any], nondiff_argnums: int | Sequence[int] = ()) -> None:
+        if not callable(f):
+            raise ArgumentError(message(self._name, "a function", type(f).__name__, "Pass a callable."))
+        self.__wrapped__ = f
+        self.__name__ = getattr(f, "__name__", type(f).__name__)
+        self.__doc__ = f.__doc__
+        numbers = (nondiff_argnums,) if isinstance(nondiff_argnums, int) else tuple(nondiff_argnums)
+        self._nondiff = numbers
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self if instance is None else lambda *args: self(instance, *args)
+
+    def _take_apart(self, args: tuple[Any, ...]) -> tuple[_Call, list[Any]]:
+        """Capture the function for these arguments; returns the call and the arguments that are not differentiated."""
+        nondiff = {k % len(args) for k in self._nondiff if -len(args) <= k < len(args)}
+        static = [args[k] for k in sorted(nondiff)]
+        dynamic = tuple(x for k, x in enumerate(args) if k not in nondiff)
+        leaves, structure = tree.flatten(dynamic)
+        for k, leaf in enumerate(leaves):
+            if not is_array(leaf):
+                got = f"{type(leaf).__name__} at args{tree.paths(dynamic)[k]}"
+                raise ArgumentError(message(self._name, "arrays or numbers", got, "Name it in nondiff_argnums."))
+        arrays, _ = lift_outputs(self._name, dynamic)
+
+        def run(inputs: Sequence[Array]) -> Any:
+            rebuilt: Any = structure.unflatten(inputs)
+            values = iter(rebuilt)
+            given = [args[k] if k in nondiff else next(values) for k in range(len(args))]
+            return lift_outputs(self._name, self.__wrapped__(*given))
+
+        captured = capture(run, [x.aval for x in arrays], f"{self.__name__} called at {user_location()}")
+        operands = [*arrays, *captured.constants]
+        return _Call(subgraph(captured.graph), operands, len(arrays), structure, captured.result), static
+
+    def __call__(self, *args: Any) -> Any:
+        raise NotImplementedError
+
+    def _plain(self) -> bool:
+        return thread.trace.tape is None and thread.trace.capture is None
+
+
+class custom_vjp(_Custom):  # noqa: N801 - a decorator
+    """A function with a reverse-mode rule of its own, given with `defvjp`.
+
+    Args:
+        f: the function, over pytrees.
+        nondiff_argnums: positional arguments that are not differentiated: any Python values.
+
+    In a gradient `fwd` is called with the arguments of `f` and returns (output, residuals); then `bwd` is called with
+    the non-differentiated arguments, the residuals and the cotangent of the output, and returns a tuple with one
+    cotangent for each other argument (None: zero). Forward mode works too: it transposes `bwd`.
+
+    >>> import gtrace as gt
+    >>> @gt.custom_vjp
+    ... def clipped(x):
+    ...     return x
+    >>> clipped.defvjp(lambda x: (x, None), lambda residuals, ct: (gt.clip(ct, -1, 1),))
+    >>> gt.grad(lambda x: 5 * clipped(x))(2.0)
+    Array(1., dtype=float32)
+    """
+
+    _name = "custom_vjp"
+
+    def __init__(self, f: Callable[..., Any], nondiff_argnums: int | Sequence[int] = ()) -> None:
+        super().__init__(f, nondiff_argnums)
+        self._fwd: Callable[..., Any] | None = None
+        self._bwd: Callable[..., Any] | None = None
+
+    def defvjp(self, fwd: Callable[..., Any], bwd: Callable[..., Any]) -> None:
+        """State the rule: see the class."""
+        self._fwd, self._bwd = fwd, bwd
+
+    def __call__(self, *args: Any) -> Any:
+        if self._fwd is None or self._bwd is None:
+            raise ArgumentError(message("custom_vjp", "a rule", "none", f"Call {self.__name__}.defvjp(fwd, bwd)."))
+        if self._plain():
+            return self.__wrapped__(*args)
+        call, static = self._take_apart(args)
+        fwd, bwd = self._fwd, self._bwd
+        nondiff = {k % len(args) for k in self._nondiff if -len(args) <= k < len(args)}
+
+        def vjp(cts: Any, needed: Any, *rest: Any, body: Subgraph) -> list[Array | None]:
+            call.refuse_constants("custom_vjp", needed)
+            operands = rest[: call.count]
+            dynamic = iter(call.arguments(operands))
+            given = [args[k] if k in nondiff else next(dynamic) for k in range(len(args))]
+            pair = fwd(*given)
+            if not isinstance(pair, tuple) or len(pair) != 2:
+                got = type(pair).__name__
+                raise ArgumentError(message("custom_vjp", "(output, residuals) from fwd", got, "Return a pair."))
+            outs = body.graph.out_avals
+            full = [constant(0, a) if ct is None else ct for ct, a in zip(cts, outs, strict=True)]
+            grads = bwd(*static, pair[1], call.out_structure.unflatten(full))
+            return [*_cotangents(grads, call, operands), *[None] * (len(rest) - 1 - call.count)]
+
+        return call.out_structure.unflatten(call_with_rules(call.body, call.operands, vjp, None))
+
+
+def _cotangents(grads: Any, call: _Call, operands: Sequence[Array]) -> list[Array | None]:
+    count = len(tree.children(call.in_structure))
+    if not isinstance(grads, (tuple, list)) or len(grads) != count:
+        got = f"{len(grads)}" if isinstance(grads, (tuple, list)) else type(grads).__name__
+        fix = "Return a tuple, with None for arguments that have none."
+        raise ArgumentError(message("custom_vjp", f"{count} cotangents from bwd", got, fix))
+    out: list[Array | None] = []
+    values = iter(operands)
+    for g, part in zip(grads, tree.children(call.in_structure), strict=True):
+        patterns = [next(values) for _ in range(part.num_leaves)]
+        if g is None:
+            out += [None] * len(patterns)
+        else:
+            out += like("custom_vjp", "cotangent from bwd", g, part, patterns)
+    return [None if g is None or not g.aval.floating else g for g in out]
+
+
+class custom_jvp(_Custom):  # noqa: N801 - a decorator
+    """A function with a forward-mode rule of its own, given with `defjvp`; gradients transpose it.
+
+    Args:
+        f: the function, over pytrees.
+        nondiff_argnums: positional arguments that are not differentiated: any Python values.
+
+    The rule is called with the non-differentiated arguments, a tuple of the other ones and a tuple of their tangents,
+    and returns (output, tangent of the output); it is linear in the tangents.
+
+    >>> import gtrace as gt
+    >>> @gt.custom_jvp
+    ... def log1pexp(x):
+    ...     return gt.log(1 + gt.exp(x))
+    >>> @log1pexp.defjvp
+    ... def rule(primals, tangents):
+    ...     (x,), (t,) = primals, tangents
+    ...     return log1pexp(x), t * (1 - 1 / (1 + gt.exp(x)))
+    >>> gt.grad(log1pexp)(100.0)
+    Array(1., dtype=float32)
+    """
+
+    _name = "custom_jvp"
+
+    def __init__(self, f: Callable[..., Any], nondiff_argnums: int | Sequence[int] = ()) -> None:
+        super().__init__(f, nondiff_argnums)
+        self._rule: Callable[..., Any] | None = None
+
+    def defjvp(self, jvp: Callable[..., Any]) -> Callable[..., Any]:
+        """State the rule: see the class. Returns it, so that it works as a decorator."""
+        self._rule = jvp
+        return jvp
+
+    def defjvps(self, *jvps: Callable[..., Any] | None) -> None:
+        """State a rule an argument: from (tangent, output, *arguments) to its share of the output's tangent."""
+
+        def rule(*everything: Any) -> Any:
+            static, primals, tangents = everything[:-2], everything[-2], everything[-1]
+            out = self(*_merge(self._nondiff, static, primals))
+            parts = [f(t, out, *primals) for f, t in zip(jvps, tangents, strict=True) if f is not None]
+            if not parts:
+                return out, tree.map(lambda y: y * 0, out)
+            return out, tree.map(lambda *ts: sum(ts[1:], start=ts[0]), *parts)
+
+        self._rule = rule
+
+    def __call__(self, *args: Any) -> Any:
+        rule = self._rule
+        if rule is None:
+            raise ArgumentError(message("custom_jvp", "a rule", "none", f"Call {self.__name__}.defjvp(rule)."))
+        if self._plain():
+            return self.__wrapped__(*args)
+        call, static = self._take_apart(args)
+
+        def jvp(ts: Any, *rest: Any, body: Subgraph) -> list[Array | None]:
+            call.refuse_constants("custom_jvp", [t is not None for t in ts])
+            operands = rest[: call.count]
+            full = [constant(0, x.aval) if t is None else t for t, x in zip(ts, operands, strict=False)]
+            pair = rule(*static, tuple(call.arguments(operands)), tuple(call.arguments(full)))
+            if not isinstance(pair, tuple) or len(pair) != 2:
+                got = type(pair).__name__
+                raise ArgumentError(message("custom_jvp", "(output, tangent) from the rule", got, "Return a pair."))
+            outs, _ = lift_outputs("custom_jvp", pair[0])
+            return [
+                t if t.aval.floating else None
+                for t in like("custom_jvp", "tangent from the rule", pair[1], call.out_structure, outs)
+            ]
+
+        def vjp(cts: Any, needed: Any, *rest: Any, body: Subgraph) -> list[Array | None]:
+            call.refuse_constants("custom_jvp", needed)
+            operands = rest[:-1]
+            chosen = [k for k, flag in enumerate(needed) if flag and operands[k].aval.floating]
+
+            def forward(tangents: list[Array]) -> list[Array | None]:
+                ts: list[Array | None] = [None] * len(operands)
+                for k, t in zip(chosen, tangents, strict=True):
+                    ts[k] = t
+                return jvp(ts, *operands, None, body=body)
+
+            moved, tape = record([constant(0.0, operands[k].aval) for k in chosen], forward)
+            pairs = [(t, ct) for t, ct in zip(moved, cts, strict=True) if t is not None and ct is not None]
+            grads: list[Array | None] = [None] * len(operands)
+            for k, g in zip(chosen, pull(tape, [t for t, _ in pairs], [ct for _, ct in pairs]), strict=True):
+                grads[k] = g
+            return grads
+
+        return call.out_structure.unflatten(call_with_rules(call.body, call.operands, vjp, jvp))
+
+
+def _merge(nondiff: Sequence[int], static: Sequence[Any], primals: Sequence[Any]) -> list[Any]:
+    total = len(static) + len(primals)
+    places = {k % total for k in nondiff}
+    fixed, moving = iter(static), iter(primals)
+    return [next(fixed) if k in places else next(moving) for k in range(total)]
