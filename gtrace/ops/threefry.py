@@ -17,6 +17,7 @@ from gtrace.ir.graph import Scalar
 from gtrace.ir.op import BadSample, Sample, define
 from gtrace.ops.checks import broadcasts
 from gtrace.ops.samples import rng
+from gtrace.runtime.inductor import POINTWISE
 from gtrace.trace.array import Array
 from gtrace.trace.bind import bind
 from gtrace.trace.convert import lift, python_scalar, scalar_operand
@@ -36,17 +37,18 @@ Words = TypeVar("Words", int, torch.Tensor)
 def block(k0: Words, k1: Words, x0: Words, x1: Words) -> tuple[Words, Words]:
     """Return the two words that the key (k0, k1) makes of the counter (x0, x1): 20 rounds, on ints or tensors."""
     keys = (k0, k1, k0 ^ k1 ^ _PARITY)
-    x0, x1 = (x0 + k0) & MASK, (x1 + k1) & MASK
+    x0, x1 = x0 + k0, (x1 + k1) & MASK
     for group in range(5):
         for distance in _ROTATIONS[group % 2]:
-            x0 = (x0 + x1) & MASK
-            x1 = (((x1 << distance) & MASK) | (x1 >> (32 - distance))) ^ x0
-        x0 = (x0 + keys[(group + 1) % 3]) & MASK
-        x1 = (x1 + keys[(group + 2) % 3] + (group + 1)) & MASK
-    return x0, x1
+            # the first word is let grow beyond 32 bits, by less than one a sum, until the end
+            x0 = x0 + x1
+            x1 = ((x1 << distance | x1 >> 32 - distance) ^ x0) & MASK
+        x0 = x0 + keys[(group + 1) % 3]
+        x1 = (x1 + (keys[(group + 2) % 3] + (group + 1))) & MASK
+    return x0 & MASK, x1
 
 
-def _impl(k0: torch.Tensor, k1: torch.Tensor, x0: torch.Tensor, x1: torch.Tensor, word: int) -> torch.Tensor:
+def _compute(k0: Any, k1: Any, x0: Any, x1: Any, word: int) -> Any:
     first, second = block(k0, k1, x0, x1)
     if word == XOR:
         return first ^ second
@@ -54,6 +56,18 @@ def _impl(k0: torch.Tensor, k1: torch.Tensor, x0: torch.Tensor, x1: torch.Tensor
         # as a signed number first, so that the product does not overflow
         return (first - ((first >> 31) << 32)) * (1 << 32) + second
     return first if word == FIRST else second
+
+
+# one operation for torch too: a compiler should not see 150
+_library = torch.library.Library("gtrace", "FRAGMENT")
+_library.define("threefry2x32(Tensor k0, Tensor k1, Tensor x0, Tensor x1, int word) -> Tensor")
+_library.impl("threefry2x32", _compute, "CompositeExplicitAutograd")
+_torch_op = torch.ops.gtrace.threefry2x32.default
+POINTWISE[_torch_op] = _compute
+
+
+def _impl(k0: torch.Tensor, k1: torch.Tensor, x0: torch.Tensor, x1: torch.Tensor, word: int) -> torch.Tensor:
+    return _torch_op(k0, k1, x0, x1, word)
 
 
 def _check(avals: tuple[Aval, ...], word: int) -> None:

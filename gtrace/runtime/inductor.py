@@ -63,6 +63,7 @@ def _inductor(graph: Graph, strides: Sequence[tuple[int, ...]], mode: str) -> Pr
     virtualized = importlib.import_module("torch._inductor.virtualized")
     guards = importlib.import_module("torch._guards")
 
+    _lower_pointwise()
     module, fakes, fake_mode = lower(graph, strides, _decompositions(decomposition.select_decomp_table()))
     # the engine runs a program only with inputs of its sizes and strides: the code need not assert them on every call
     patches: dict[str, Any] = {"compile_threads": 1, "size_asserts": False, "alignment_asserts": False}
@@ -162,3 +163,60 @@ _ACCURATE: dict[Any, Callable[..., torch.Tensor]] = {
     torch.ops.aten.remainder.Tensor: _remainder,
     torch.ops.aten.floor_divide.default: _floor_divide,
 }
+
+
+# -- long chains
+#
+# Inductor computes a value anew for each use of it, a few levels deep. A cipher uses each value twice or thrice, level
+# after level: written out in aten calls, a single one takes it seconds. Such a chain is a torch operation of its own,
+# which is lowered in one piece.
+
+POINTWISE: dict[Any, Callable[..., Any]] = {}
+"""For a torch operation on integers: the same as a function of one element of each tensor, and its int attributes."""
+
+
+class _Element:
+    """One element of an integer tensor in Inductor's language, for Python's operators."""
+
+    def __init__(self, value: Any, dtype: torch.dtype) -> None:
+        self.value = value
+        self.dtype = dtype
+
+
+def _operator(name: str) -> Callable[[_Element, Any], _Element]:
+    def apply(self: _Element, other: Any) -> _Element:
+        ops = importlib.import_module("torch._inductor.virtualized").ops
+        y = other.value if isinstance(other, _Element) else ops.constant(other, self.dtype)
+        return _Element(getattr(ops, name)(self.value, y), self.dtype)
+
+    return apply
+
+
+for _method, _name in {
+    "add": "add", "sub": "sub", "mul": "mul", "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor",
+    "lshift": "bitwise_left_shift", "rshift": "bitwise_right_shift",
+}.items():  # fmt: skip
+    setattr(_Element, f"__{_method}__", _operator(_name))
+
+
+def _lower_pointwise() -> None:
+    """Tell Inductor of the operations in `POINTWISE` that it does not know yet."""
+    lowering = importlib.import_module("torch._inductor.lowering")
+    for op, function in POINTWISE.items():
+        if op not in lowering.lowerings:
+            register = lowering.register_lowering(op, broadcast=True, type_promotion_kind=None)
+            register(_one_piece(lowering.make_pointwise, function))
+
+
+def _one_piece(make_pointwise: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:
+    def lowered(*args: Any) -> Any:
+        tensors = [x for x in args if not isinstance(x, int)]
+        attributes = args[len(tensors) :]
+        dtype = tensors[0].get_dtype()
+
+        def inner(*values: Any) -> Any:
+            return function(*[_Element(v, dtype) for v in values], *attributes).value
+
+        return make_pointwise(inner)(*tensors)
+
+    return lowered
