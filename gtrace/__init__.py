@@ -3,6 +3,7 @@
 from torch import bfloat16, bool, float16, float32, float64, int8, int16, int32, int64, uint8
 
 from gtrace import hotpath, random, tree
+from gtrace.abstract import ShapeDtypeStruct, eval_shape, make_graph
 from gtrace.config import config
 from gtrace.control.branches import cond, switch
 from gtrace.control.loops import associative_scan, fori_loop, map, while_loop
@@ -22,10 +23,11 @@ from gtrace.errors import (
     ImmutableError,
     KeyReuseError,
     LeakError,
+    NonFiniteError,
     ShapeError,
 )
 from gtrace.hotpath import enable_hot_path_detection
-from gtrace.jit import eval, jit, make_graph
+from gtrace.jit import eval, jit
 from gtrace.observe import compile_log as _compile_log
 from gtrace.observe import instruction_log as _instruction_log
 from gtrace.observe.stats import stats

@@ -67,6 +67,10 @@ class ExecutionError(GtraceError, RuntimeError):
     """torch refused an operation when it ran, for a reason only the values show (an index out of range, say)."""
 
 
+class NonFiniteError(GtraceError, FloatingPointError):
+    """With ``GT_DEBUG_NANS=1``: an operation produced a NaN or an infinity that its operands do not explain."""
+
+
 class GraphError(GtraceError, ValueError):
     """IR text that does not parse, or a graph that breaks an SSA rule."""
 

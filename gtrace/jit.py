@@ -10,13 +10,14 @@ import attrs
 import torch
 
 from gtrace import tree
+from gtrace.config import config
 from gtrace.errors import ArgumentError, message, user_location
 from gtrace.ir.aval import Aval, contiguous_strides
 from gtrace.ir.graph import Graph, print_graph
 from gtrace.runtime.engine import Entry, Route, engine
 from gtrace.runtime.fx import lower
 from gtrace.runtime.inductor import check_options
-from gtrace.runtime.interpret import Program
+from gtrace.runtime.interpret import Program, checked
 from gtrace.trace.array import Array, evaluate, layout, materialize, wrap_as
 from gtrace.trace.capture import Captured, capture, replay
 from gtrace.trace.convert import lift, python_scalar
@@ -173,6 +174,8 @@ class Jitted:
             if call is None:
                 call = self._calls[key] = self._prepare(args, kwargs, static, leaves, structure)
         tensors = [x._buf for x in leaves]
+        if config.current.debug_nans:
+            return self._checked(args, kwargs, static, leaves, structure)
         entry = call.route.entry
         # a program on trial takes turns with the interpreter, whose results may be laid out differently
         program = entry.program if entry is not None and entry.reference is None else None
@@ -186,6 +189,15 @@ class Jitted:
                 # as long as the same program runs, its results have the same strides
                 call.codes, call.coded = [layout(x) for x in outputs], program
         return call.out_structure.unflatten(outputs)
+
+    def _checked(self, args: Any, kwargs: Any, static: Any, leaves: Sequence[Array], structure: tree.TreeDef) -> Any:
+        """Run the program as it was captured, refusing what no finite computation gives."""
+        traced = self._trace(args, kwargs, static, leaves, structure)
+        tensors = [materialize(x, "jit") for x in (*leaves, *traced.constants)]
+        results = checked(traced.graph)(tensors)
+        return traced.out_structure.unflatten(
+            [wrap_as(t, a) for t, a in zip(results, traced.graph.out_avals, strict=True)]
+        )
 
     def _prepare(self, args: Any, kwargs: Any, static: Any, leaves: list[Array], structure: tree.TreeDef) -> _Call:
         traced = self._trace(args, kwargs, static, leaves, structure)
@@ -355,22 +367,3 @@ def eval(*trees: Any) -> Any:  # noqa: A001 - the name of the operation in the p
     """
     evaluate([leaf for leaf in tree.leaves(trees) if type(leaf) is Array], "eval")
     return trees[0] if len(trees) == 1 else trees
-
-
-def make_graph(f: Callable[..., Any]) -> Callable[..., Graph]:
-    """Return a function that records `f` for arguments like the given ones and returns the graph, unchanged.
-
-    >>> import gtrace as gt
-    >>> print(gt.make_graph(lambda x: (x + 1).sum())(gt.ones(2)))
-    graph(%0: f32[2]) {
-      %2: f32[2] = add(%0, 1.0:f32[]~)
-      %3: f32[] = sum(%2) {axes=(0,), keepdims=False}
-      return %3
-    }
-    """
-    jitted = jit(f)
-
-    def wrapped(*args: Any, **kwargs: Any) -> Graph:
-        return jitted.trace(*args, **kwargs).graph
-
-    return wrapped

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from gtrace.errors import ExecutionError
+from gtrace.errors import ExecutionError, NonFiniteError
 from gtrace.ir.graph import Graph, Node, Operand, Subgraph, is_subgraphs, subgraphs
 
 Program = Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]
@@ -26,6 +26,47 @@ def bound_impl(node: Node) -> Callable[..., Any]:
 def interpreted(sub: Subgraph) -> Program:
     """Return the interpreter of a sub-graph, made once."""
     return sub.derive("interpreted", lambda: interpreter(sub.graph))
+
+
+def checked(graph: Graph) -> Program:
+    """Return an interpreter of `graph` that refuses what no finite computation gives.
+
+    Raises (when run):
+        NonFiniteError: an operation gave an infinity from finite operands, or a NaN from operands without one.
+    """
+
+    def run(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        env: dict[int, Any] = dict(zip(graph.inputs, tensors, strict=True))
+        for node in graph.nodes:
+            if node.op.body is None:
+                function = bound_impl(node)
+            else:
+                function = bound_body(node, [checked(sub.graph) for sub in subgraphs(node.params)])
+            operands = [env[x] if isinstance(x, int) else torch.tensor(x.value, dtype=x.aval.dtype) for x in node.ins]
+            env[node.out] = out = function(*operands)
+            if isinstance(out, torch.Tensor) and out.is_floating_point():
+                _refuse_non_finite(node, out, [x for x in operands if isinstance(x, torch.Tensor)])
+        return [env[value] for value in graph.outputs]
+
+    return run
+
+
+def _refuse_non_finite(node: Node, out: torch.Tensor, operands: Sequence[torch.Tensor]) -> None:
+    bad = ~torch.isfinite(out)
+    if not bad.any():
+        return
+    floats = [x for x in operands if x.is_floating_point()]
+    nan = bool(torch.isnan(out).any())
+    explained = any(torch.isnan(x).any() for x in floats) if nan else any(not torch.isfinite(x).all() for x in floats)
+    if explained:
+        return
+    what = "NaN" if nan else "an infinity"
+    count = int(torch.isnan(out).sum()) if nan else int(bad.sum())
+    raise NonFiniteError(
+        f"[{node.op.name}] expected finite values, got {what} in {count} of {out.numel()} elements of"
+        f" {node.instr.aval!r}, from operands {', '.join(map(repr, node.instr.ins))} without any. Guard the operands,"
+        f" or turn GT_DEBUG_NANS off. (at {node.location or 'an unknown line'})"
+    )
 
 
 def bound_body(node: Node, programs: Sequence[Program]) -> Callable[..., Any]:

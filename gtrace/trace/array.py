@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 import torch
 
+from gtrace.config import config
 from gtrace.errors import ConcretizationError, DtypeError, ImmutableError, LeakError, user_location
 from gtrace.events import Forced, bus
 from gtrace.ir.aval import LONG, Aval, aval
 from gtrace.ir.op import leaf_code
 from gtrace.runtime.engine import engine
+from gtrace.runtime.interpret import checked
 from gtrace.trace.record import Trace, thread
 
 if TYPE_CHECKING:
@@ -303,7 +305,10 @@ def materialize(x: Array, cause: str) -> torch.Tensor:
     leaves = list(trace.leaves)
     if Forced in bus.wanted:
         bus.emit(Forced(cause, user_location(), len(graph.nodes)))
-    tensor = engine.call(engine.prepare(graph, strides), leaves[: len(graph.inputs)])[0]
+    if config.current.debug_nans:
+        tensor = checked(graph)(leaves[: len(graph.inputs)])[0]
+    else:
+        tensor = engine.call(engine.prepare(graph, strides), leaves[: len(graph.inputs)])[0]
     if x._buf is None:
         x._buf = tensor
     return x._buf
@@ -322,9 +327,12 @@ def flush(cause: str) -> None:
         bus.emit(Forced(cause, user_location(), sum(r is not None for r in trace.refs)))
     trace.closed = True
     thread.trace = Trace(trace.tape)
-    results = engine.recorded(
-        (tuple(trace.flat), tuple(numbers), tuple(trace.scalars)), lambda: trace.decode(numbers), trace.leaves
-    )
+    if config.current.debug_nans:
+        # checked as it was recorded: a rewritten program would show other operations
+        results = checked(trace.decode(numbers)[0])(trace.leaves)
+    else:
+        key = tuple(trace.flat), tuple(numbers), tuple(trace.scalars)
+        results = engine.recorded(key, lambda: trace.decode(numbers), trace.leaves)
     for x, tensor in zip(live, results, strict=True):
         x._buf = tensor
         x._trace = None

@@ -113,7 +113,7 @@ def emit_all(instr: Instr, operands: Sequence[Array]) -> list[Array]:
         results.append(out)
     if trace.locations is not None:
         for number in range(whole._number, len(trace.refs)):
-            trace.locations[number] = user_location()
+            trace.locations[number] = thread.origin or user_location()
     if len(trace.refs) > trace.limit:
         attend(trace, instr, whole)
     return results
@@ -210,8 +210,9 @@ def attend(trace: Trace, instr: Instr, out: Array) -> None:
     if Recorded in bus.wanted:
         bus.emit(Recorded(instr.op.name, out._number, repr(instr.aval)))
     if trace.locations is not None:
-        trace.locations[out._number] = user_location()
-    elif config.current.eager:
-        flush("eager")
-    elif len(trace.refs) >= config.current.max_pending:
-        flush("budget")
+        trace.locations[out._number] = thread.origin or user_location()
+    if trace.capture is None:
+        if config.current.eager:
+            flush("eager")
+        elif len(trace.refs) >= config.current.max_pending:
+            flush("budget")

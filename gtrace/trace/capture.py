@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import attrs
 
 from gtrace.ir.aval import Aval, Bundle
-from gtrace.ir.graph import Graph, Scalar
+from gtrace.ir.graph import Graph, Node, Scalar
 from gtrace.trace.array import Array
 from gtrace.trace.bind import admit, bind, emit_all, placeholder, project
 from gtrace.trace.record import Trace, thread
@@ -56,10 +56,24 @@ def capture(
     return Captured(graph, tuple(trace.leaves[len(inputs) :]), result)
 
 
+def located(graph: Graph) -> Iterator[Node]:
+    """Iterate over the nodes of `graph`; what is recorded meanwhile has the location of the node."""
+    if thread.trace.locations is None:
+        yield from graph.nodes
+        return
+    before = thread.origin
+    try:
+        for node in graph.nodes:
+            thread.origin = node.location or before
+            yield node
+    finally:
+        thread.origin = before
+
+
 def replay(graph: Graph, inputs: Sequence[Array]) -> list[Array]:
     """Record the operations of `graph` on `inputs` in the current trace; returns its outputs."""
     env: dict[int, Any] = dict(zip(graph.inputs, inputs, strict=True))
-    for node in graph.nodes:
+    for node in located(graph):
         if node.op is project:
             env[node.out] = env[node.ins[0]][node.params[0]]  # type: ignore[index]
             continue

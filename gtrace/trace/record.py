@@ -40,6 +40,7 @@ class Trace:
         tape: what a surrounding gradient has recorded so far, (instr, operands, result); None outside gradients.
         limit: from this many values on, each operation is shown to `gtrace.trace.array.attend`.
         capture: the description of the function being captured; None for the pending program of a thread.
+        locations: the user's line of each operation, by its number; None where nobody will ask.
         closed: no operation may be added any more.
         special: the instructions that carry a derivative rule of the user's, by the number of their result.
     """
@@ -75,6 +76,8 @@ class Trace:
     def set_limit(self) -> None:
         """Decide from which number of values on operations need attention: from the first, if somebody watches."""
         settings = config.current
+        if settings.debug_nans and self.locations is None:
+            self.locations = {}
         watched = self.locations is not None or settings.eager or Recorded in bus.wanted
         self.limit = 0 if watched else settings.max_pending
 
@@ -151,10 +154,16 @@ def decode(
 
 
 class _Thread(threading.local):
-    """Each thread's current trace."""
+    """Each thread's current trace.
+
+    Attributes:
+        origin: the line to note for operations recorded on behalf of another one, by a derivative or a replay; None:
+            the user's line.
+    """
 
     def __init__(self) -> None:
         self.trace = Trace()
+        self.origin: str | None = None
 
 
 thread = _Thread()

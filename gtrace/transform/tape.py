@@ -92,7 +92,11 @@ def pull(tape: Tape, outputs: Sequence[Array], cotangents: Sequence[Array] | Non
     return _planned(key, tape, trace, outputs, cotangents)
 
 
+_BACKWARD = " (its backward pass)"
+
+
 def _walk(tape: Tape, outputs: Sequence[Array], cotangents: Sequence[Array] | None) -> list[Array]:
+    before = thread.origin
     reached = {id(x) for x in tape.inputs}
     steps: list[TapeEntry] = []
     for entry in tape.entries:
@@ -108,7 +112,11 @@ def _walk(tape: Tape, outputs: Sequence[Array], cotangents: Sequence[Array] | No
         if id(out) in reached:
             ct = ones_like(out) if cotangents is None else cotangents[k]
             found[id(out)] = add(found[id(out)], ct) if id(out) in found else ct
+    locations = tape.trace.locations
     for instr, operands, out in reversed(steps):
+        if locations is not None:
+            made = locations.get(out._number) if out._trace is tape.trace else None
+            thread.origin = made and f"{made.removesuffix(_BACKWARD)}{_BACKWARD}"
         cotangent = found.pop(id(out), None)
         if cotangent is None:
             continue
@@ -119,6 +127,7 @@ def _walk(tape: Tape, outputs: Sequence[Array], cotangents: Sequence[Array] | No
             slots[k] = cotangent if slots[k] is None else add(slots[k], cotangent)
         else:
             _apply(instr, operands, out, cotangent, reached, found)
+    thread.origin = before
     return [found[id(x)] if id(x) in found else zeros_like(x) for x in tape.inputs]
 
 

@@ -19,7 +19,7 @@ from gtrace.ops.batching import elementwise, spread
 from gtrace.ops.shape import moveaxis
 from gtrace.trace.array import Array
 from gtrace.trace.bind import bind, emit_all, project
-from gtrace.trace.capture import capture
+from gtrace.trace.capture import capture, located
 from gtrace.trace.convert import lift
 from gtrace.transform.arguments import is_array, lift_outputs, named
 
@@ -34,7 +34,7 @@ def batch(graph: Graph, size: int, inputs: Sequence[Array], batched: Sequence[bo
         The outputs, with the same flag.
     """
     env: dict[int, Any] = dict(zip(graph.inputs, zip(inputs, batched, strict=True), strict=True))
-    for node in graph.nodes:
+    for node in located(graph):
         op, params = node.op, node.params
         if op is project:
             env[node.out] = env[node.ins[0]][params[0]]  # type: ignore[index]

@@ -1,0 +1,95 @@
+"""Functions looked at without values: ``eval_shape`` and ``make_graph``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import attrs
+import torch
+
+from gtrace import tree
+from gtrace.errors import ArgumentError, message, user_location
+from gtrace.ir.aval import LONG, Aval, as_device, aval
+from gtrace.ir.graph import Graph
+from gtrace.ops.shape import as_shape
+from gtrace.trace.array import Array
+from gtrace.trace.capture import Captured, capture
+from gtrace.trace.convert import as_dtype, lift
+from gtrace.transform.arguments import is_array, lift_outputs
+
+
+@attrs.frozen(repr=False)
+class ShapeDtypeStruct:
+    """The shape, dtype and device of an array that need not exist.
+
+    >>> ShapeDtypeStruct((2, 3), "float32")
+    ShapeDtypeStruct(shape=(2, 3), dtype=float32)
+    """
+
+    shape: tuple[int, ...] = attrs.field(converter=lambda shape: as_shape("ShapeDtypeStruct", shape))
+    dtype: torch.dtype = attrs.field(converter=as_dtype)
+    device: torch.device = attrs.field(default=None, converter=as_device)
+
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions."""
+        return len(self.shape)
+
+    def __repr__(self) -> str:
+        where = "" if self.device.type == "cpu" else f", device={self.device}"
+        return f"ShapeDtypeStruct(shape={self.shape}, dtype={LONG[self.dtype]}{where})"
+
+
+def _capture(name: str, f: Callable[..., Any], args: Any, kwargs: Any) -> Captured:
+    if not callable(f):
+        raise ArgumentError(message(name, "a function", type(f).__name__, "Pass a callable."))
+    leaves, structure = tree.flatten((args, kwargs))
+    avals: list[Aval] = []
+    for k, leaf in enumerate(leaves):
+        if isinstance(leaf, ShapeDtypeStruct):
+            avals.append(aval(leaf.shape, leaf.dtype, leaf.device))
+        elif is_array(leaf):
+            avals.append(lift(name, leaf).aval)
+        else:
+            got = f"{type(leaf).__name__} at {tree.paths((args, kwargs))[k]}"
+            raise ArgumentError(message(name, "arrays, numbers or ShapeDtypeStructs", got, "Close over it instead."))
+
+    def run(inputs: Sequence[Array]) -> Any:
+        rebuilt: Any = structure.unflatten(inputs)
+        return lift_outputs(name, f(*rebuilt[0], **rebuilt[1]))
+
+    return capture(run, avals, f"{name}({getattr(f, '__name__', 'f')}) called at {user_location()}")
+
+
+def eval_shape(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Return what `f` would return, with a `ShapeDtypeStruct` for each array; nothing is computed.
+
+    Args:
+        args, kwargs: pytrees of arrays, numbers or `ShapeDtypeStruct`.
+
+    Raises:
+        ConcretizationError: `f` looks at a value.
+
+    >>> import gtrace as gt
+    >>> gt.eval_shape(lambda x, y: x @ y, gt.ShapeDtypeStruct((512, 1024), "float32"), gt.ones((1024, 8)))
+    ShapeDtypeStruct(shape=(512, 8), dtype=float32)
+    """
+    captured = _capture("eval_shape", f, args, kwargs)
+    return captured.result.unflatten([ShapeDtypeStruct(a.shape, a.dtype, a.device) for a in captured.graph.out_avals])
+
+
+def make_graph(f: Callable[..., Any]) -> Callable[..., Graph]:
+    """Return a function that records `f` for arguments like the given ones and returns the graph, unchanged.
+
+    Arguments may be `ShapeDtypeStruct`.
+
+    >>> import gtrace as gt
+    >>> print(gt.make_graph(lambda x: (x + 1).sum())(gt.ones(2)))
+    graph(%0: f32[2]) {
+      %2: f32[2] = add(%0, 1.0:f32[]~)
+      %3: f32[] = sum(%2) {axes=(0,), keepdims=False}
+      return %3
+    }
+    """
+    return lambda *args, **kwargs: _capture("make_graph", f, args, kwargs).graph
