@@ -144,7 +144,7 @@ def permutation(key: Any, x: Any, axis: int = 0, independent: bool = False) -> A
 
     >>> import gtrace as gt
     >>> gt.random.permutation(gt.random.key(0), 5)
-    Array([2, 1, 4, 3, 0], dtype=int64)
+    Array([0, 1, 4, 3, 2], dtype=int64)
     """
     population, axis = _population("permutation", x, axis)
     found = fresh_key("permutation", key)
@@ -189,7 +189,7 @@ def choice(
 
     >>> import gtrace as gt
     >>> gt.random.choice(gt.random.key(0), gt.array([10, 20, 30]), (4,))
-    Array([30, 10, 30, 20], dtype=int64)
+    Array([20, 10, 30, 20], dtype=int64)
     """
     sizes = draw_shape("choice", shape)
     check_mode("choice", mode)

@@ -51,7 +51,7 @@ def randint(key: Any, shape: Any, minval: Any, maxval: Any, dtype: Any = None) -
 
     >>> import gtrace as gt
     >>> gt.random.randint(gt.random.key(0), (5,), 0, 10)
-    Array([8, 8, 4, 3, 2], dtype=int64)
+    Array([9, 0, 2, 3, 1], dtype=int64)
     """
     sizes = draw_shape("randint", shape)
     low, high = _bound(minval, sizes), _bound(maxval, sizes)

@@ -184,8 +184,8 @@ def fold_in(key: Any, data: Any) -> Array:
         ArgumentError, DtypeError, ShapeError: wrong arguments.
 
     >>> import gtrace as gt
-    >>> root = gt.random.key(0)
-    >>> [float(gt.random.uniform(gt.random.fold_in(root, step)).round(3)) for step in range(2)]  # doctest: +SKIP
+    >>> gt.random.fold_in(gt.random.key(0), 1)
+    Array([ 928981903, 3453687069], dtype=int64)
     """
     found = as_key("fold_in", key)
     first, second = slice_axis(found, 0, 0, 1), slice_axis(found, 0, 1, 2)
@@ -214,7 +214,7 @@ def bits(key: Any, shape: Any = (), width: int = 32) -> Array:
 
     >>> import gtrace as gt
     >>> gt.random.bits(gt.random.key(0), (2,))
-    Array([4070199207, 1754000104], dtype=int64)
+    Array([4070199207, 4202968722], dtype=int64)
     """
     sizes = draw_shape("bits", shape)
     if width not in (8, 16, 32, 64):
