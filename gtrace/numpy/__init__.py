@@ -131,6 +131,7 @@ from gtrace.ops.shape import (
     swapaxes,
     transpose,
 )
+from gtrace.ops.sort import argsort, searchsorted, sort
 from gtrace.trace.array import Array as ndarray
 from gtrace.trace.convert import from_dlpack
 
