@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from gtrace.ir.aval import Aval, aval
 from gtrace.ir.graph import Graph, Node, Operand, Scalar
 from gtrace.ir.op import REGISTRY
+from gtrace.trace.capture import replay
 
 SHAPES = [(), (3,), (2, 3), (3, 3), (1, 3)]
 DTYPES = [torch.float32, torch.float64, torch.int64]
@@ -70,6 +71,62 @@ def _choose(r: random.Random, table: list[Aval]) -> tuple[str, list[Operand], tu
         partners = [k for k, b in enumerate(table) if b.dtype is a.dtype and _multiplies(a.shape, b.shape)]
         return ("matmul", [x, r.choice(partners)], ()) if partners else None
     return "astype", [x], (r.choice(["f32", "f64"]),)
+
+
+SMOOTH_UNARY = [
+    ("sin", ()), ("tanh", ()), ("sigmoid", ()), ("neg", ()), ("square", ()), ("softplus", ()), ("gelu", (True,)),
+]  # fmt: skip
+
+
+def smooth_graph(seed: int, nodes: int, inputs: int) -> Graph:
+    """Return a graph of float64 operations whose derivatives exist everywhere and stay moderate."""
+    r = random.Random(seed)
+    avals = [aval(r.choice([(), (3,), (2, 3), (3, 3)]), torch.float64) for _ in range(inputs)]
+    table: list[Aval] = list(avals)
+    made: list[Node] = []
+    for _ in range(nodes):
+        x = r.randrange(len(table))
+        a = table[x]
+        name, ins, params = _choose_smooth(r, table, x, a)
+        node = Node(REGISTRY[name].instr(params, tuple(table[k] for k in ins)), tuple(ins), len(table))
+        made.append(node)
+        table.append(node.instr.aval)
+    results = list(range(inputs, len(table))) or list(range(inputs))
+    outputs = tuple(r.sample(results, min(len(results), r.randint(1, 2))))
+    return Graph(tuple(range(inputs)), tuple(avals), tuple(made), outputs)
+
+
+def _choose_smooth(r: random.Random, table: list[Aval], x: int, a: Aval) -> tuple[str, list[int], tuple]:
+    kind = r.random()
+    axis = r.randrange(len(a.shape)) if a.shape else None
+    if kind < 0.3 or axis is None and kind > 0.55:
+        name, params = r.choice(SMOOTH_UNARY)
+        return name, [x], params
+    if kind < 0.55:
+        partners = [k for k, b in enumerate(table) if _broadcast(a.shape, b.shape)]
+        return r.choice(["add", "sub", "mul"]), r.sample([x, r.choice(partners)], 2), ()
+    if kind < 0.65:
+        return r.choice(["sum", "mean", "logsumexp"]), [x], ((axis,), r.random() < 0.5)
+    if kind < 0.75:
+        name = r.choice(["softmax", "log_softmax", "cumsum"])
+        return name, [x], (axis, None) if name == "cumsum" else (axis,)
+    if kind < 0.8:
+        return "flip", [x], ((axis,),)
+    if kind < 0.85:
+        return "reshape", [x], ((a.size,),)
+    if kind < 0.9:
+        other = [k for k, b in enumerate(table) if b.shape[:axis] + b.shape[axis + 1 :] == a.shape[:axis]
+                 + a.shape[axis + 1 :] and len(b.shape) == len(a.shape)]  # fmt: skip
+        return "concat", [x, r.choice(other)], (axis,)
+    products = [k for k, b in enumerate(table) if _multiplies(a.shape, b.shape)]
+    if products:
+        return "matmul", [x, r.choice(products)], ()
+    return "permute", [x], (tuple(reversed(range(len(a.shape)))),)
+
+
+def replayed(graph: Graph):
+    """Return the function that records `graph` on its arguments and returns a tuple."""
+    return lambda *inputs: tuple(replay(graph, inputs))
 
 
 def _broadcast(a: tuple[int, ...], b: tuple[int, ...]) -> bool:

@@ -15,7 +15,7 @@ from gtrace.ir.rewrite import subgraph
 from gtrace.ops.promote import cast
 from gtrace.trace.array import Array
 from gtrace.trace.capture import Captured, capture
-from gtrace.trace.convert import lift
+from gtrace.trace.convert import lift, result_dtype
 from gtrace.transform.arguments import is_array, lift_outputs
 
 
@@ -62,6 +62,16 @@ def capture_body(
         return outputs, out_structure
 
     return capture(run, avals, f"{what} of {name} called at {user_location()}")
+
+
+def settle(start: Sequence[Array], new: Sequence[Aval]) -> list[Array] | None:
+    """Return a first state with Python numbers in the dtypes that a loop's body gives them; None if all fit already."""
+    fitted = []
+    for x, b in zip(start, new, strict=True):
+        a = x.aval
+        differs = a.weak and a.shape == b.shape and (b.dtype is not a.dtype or not b.weak)
+        fitted.append(cast(x, b.dtype) if differs and result_dtype([a, b]) is b.dtype else x)
+    return fitted if any(x is not y for x, y in zip(fitted, start, strict=True)) else None
 
 
 @attrs.frozen(eq=False)

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 import torch
 
 from gtrace import tree
-from gtrace.control.bodies import Closure, capture_body, check_same, lift_leaves
+from gtrace.control.bodies import Closure, capture_body, check_same, lift_leaves, settle
 from gtrace.control.scan import scan
 from gtrace.errors import ArgumentError, ShapeError, message
 from gtrace.ir.aval import Aval, Bundle, bundle
@@ -172,12 +172,10 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
         avals = [x.aval for x in start]
         step = capture_body("while_loop", "body_fun", body_fun, one, avals)
         new = step.graph.out_avals
-        if step.result != structure or not any(
-            a.weak and a.shape == b.shape and (b.dtype is not a.dtype or not b.weak)
-            for a, b in zip(avals, new, strict=True)
-        ):
+        settled = settle(start, new) if step.result == structure else None
+        if settled is None:
             break
-        start = [cast(x, b.dtype) if x.aval.weak else x for x, b in zip(start, new, strict=True)]
+        start = settled
     fix = "The state keeps its structure, shapes and dtypes: cast it in body_fun, or start with another."
     check_same("while_loop", ("init_val", structure, avals), ("what body_fun returns", step.result, new), fix)
     if any(a is not b for a, b in zip(avals, new, strict=True)):
@@ -187,7 +185,7 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
     test = capture_body("while_loop", "cond_fun", cond_fun, one, avals)
     outs = test.graph.out_avals
     if len(outs) != 1 or outs[0].shape or outs[0].dtype is not torch.bool:
-        got = ", ".join(map(repr, outs)) or "nothing"
+        got = ", ".join(repr(a) for a in outs) or "nothing"
         raise ArgumentError(message("while_loop", "a boolean scalar from cond_fun", got, "Return a comparison."))
     first, second = Closure(), Closure()
     first.join(test)

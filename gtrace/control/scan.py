@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from gtrace import tree
-from gtrace.control.bodies import Closure, capture_body, check_same, lift_leaves
+from gtrace.control.bodies import Closure, capture_body, check_same, lift_leaves, settle
 from gtrace.control.motion import Loop, finish, hoist, prune, sink
 from gtrace.errors import ArgumentError, ShapeError, message
 from gtrace.ir.aval import Aval, Bundle, aval, bundle
@@ -398,13 +398,10 @@ def scan(
             got = str(out_structure)
             raise ArgumentError(message("scan", "(carry, y) from f", got, "Return a pair; y may be None."))
         new = outputs[: pair[0].num_leaves]
-        if pair[0] == carry_structure and any(
-            a.weak and (b.dtype is not a.dtype or not b.weak) and a.shape == b.shape
-            for a, b in zip([x.aval for x in start], new, strict=True)
-        ):
-            start = [cast(x, b.dtype) if x.aval.weak else x for x, b in zip(start, new, strict=True)]
-            continue
-        break
+        settled = settle(start, new) if pair[0] == carry_structure else None
+        if settled is None:
+            break
+        start = settled
     assert captured is not None
     check_same(
         "scan",

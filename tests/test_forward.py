@@ -1,0 +1,162 @@
+"""`jvp`, `linearize`, `jacfwd`, and how they compose with reverse mode, with `vmap` and with `jit`."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import replayed, smooth_graph, tensors
+
+import gtrace as gt
+
+
+def close(got, expected, rtol=1e-7, atol=1e-9):
+    for a, b in zip(gt.tree.leaves(got), gt.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=rtol, atol=atol)
+
+
+def arrays(avals, seed):
+    return [gt.array(t) for t in tensors(avals, seed)]
+
+
+programs = st.builds(smooth_graph, st.integers(0, 10**9), st.integers(1, 10), st.integers(1, 3))
+
+
+def inner(xs, ys):
+    return sum(((x * y).sum() for x, y in zip(xs, ys, strict=True)), start=gt.array(0.0, dtype=gt.float64))
+
+
+@given(programs)
+def test_jvp_against_finite_differences(graph):
+    f, xs, ts = replayed(graph), arrays(graph.avals, 0), arrays(graph.avals, 1)
+    out, moved = gt.jvp(f, xs, ts)
+    close(out, f(*xs))
+    step = 1e-5
+    ends = [f(*[x + sign * step * t for x, t in zip(xs, ts, strict=True)]) for sign in (1, -1)]
+    for a, b, t in zip(*ends, moved, strict=True):
+        scale = 1 + float(abs(a).max())
+        np.testing.assert_allclose(np.asarray(t), np.asarray(a - b) / (2 * step), rtol=1e-4, atol=1e-4 * scale)
+
+
+@given(programs)
+def test_vjp_is_the_transpose_of_jvp(graph):
+    f, xs, ts = replayed(graph), arrays(graph.avals, 0), arrays(graph.avals, 1)
+    moved = gt.jvp(f, xs, ts)[1]
+    out, pullback = gt.vjp(f, *xs)
+    cts = tuple(arrays([y.aval for y in out], 2))
+    close(inner(moved, cts), inner(ts, pullback(cts)))
+
+
+@given(programs)
+def test_second_order_in_every_composition(graph):
+    f, xs, ts = replayed(graph), arrays(graph.avals, 0), arrays(graph.avals, 1)
+
+    def loss(*xs):
+        return sum(((y * y).mean() for y in f(*xs)), start=gt.array(0.0, dtype=gt.float64))
+
+    argnums = tuple(range(len(xs)))
+    reverse_over_reverse = gt.grad(lambda *xs: inner(gt.grad(loss, argnums)(*xs), ts), argnums)(*xs)
+    forward_over_reverse = gt.jvp(gt.grad(loss, argnums), xs, ts)[1]
+    reverse_over_forward = gt.grad(lambda *xs: gt.jvp(loss, xs, ts)[1], argnums)(*xs)
+    close(forward_over_reverse, reverse_over_reverse, 1e-6, 1e-8)
+    close(reverse_over_forward, reverse_over_reverse, 1e-6, 1e-8)
+    forward_over_forward = gt.jvp(lambda *xs: gt.jvp(loss, xs, ts)[1], xs, ts)[1]
+    close(forward_over_forward, inner(reverse_over_reverse, ts), 1e-6, 1e-8)
+
+
+@given(programs)
+def test_linearize_and_jit_and_vmap_agree_with_jvp(graph):
+    f, xs, ts = replayed(graph), arrays(graph.avals, 0), arrays(graph.avals, 1)
+    out, moved = gt.jvp(f, xs, ts)
+    value, push = gt.linearize(f, *xs)
+    close(value, out)
+    close(push(*ts), moved)
+    doubled = [2 * t for t in ts]
+    close(push(*doubled), [2 * t for t in moved])
+    close(gt.jit(lambda xs, ts: gt.jvp(f, xs, ts), backend="eager")(xs, ts), (out, moved))
+    batch = gt.vmap(lambda *ts: gt.jvp(f, xs, ts)[1])(*[gt.stack([t, 2 * t]) for t in ts])
+    close(batch, [gt.stack([t, 2 * t]) for t in moved])
+
+
+@given(programs)
+def test_jacobians_of_both_modes(graph):
+    f, xs = replayed(graph), arrays(graph.avals, 0)
+    argnums = tuple(range(len(xs)))
+    close(gt.jacfwd(f, argnums)(*xs), gt.jacrev(f, argnums)(*xs), 1e-6, 1e-8)
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
+def test_jacobians_and_hessians_against_torch():
+    def f(x, lib):
+        return lib.sin(x) * x.sum() + (x[0] * x) ** 2
+
+    x = np.array([0.5, -1.0, 2.0])
+    expected = torch.func.jacrev(lambda v: f(v, torch))(torch.tensor(x))
+    for jac in (gt.jacfwd, gt.jacrev):
+        close(jac(lambda v: f(v, gt))(gt.array(x)), expected)
+    expected = torch.func.hessian(lambda v: f(v, torch).sum())(torch.tensor(x))
+    for hess in (gt.hessian, lambda g: gt.jacfwd(gt.jacfwd(g)), lambda g: gt.jacrev(gt.jacrev(g)),
+                 lambda g: gt.jacrev(gt.jacfwd(g))):  # fmt: skip
+        close(hess(lambda v: f(v, gt).sum())(gt.array(x)), expected)
+    third = gt.jacfwd(gt.hessian(lambda v: (v**4).sum()))(gt.array(x))
+    close(third, np.einsum("i,ij,ik->ijk", 24 * x, np.eye(3), np.eye(3)))
+
+
+def test_structures_of_jacobians():
+    out = gt.jacfwd(lambda p, q: {"a": p["x"][:, None] * q, "b": q.sum()}, (0, 1))({"x": gt.ones(2)}, gt.ones(3))
+    assert out["a"][0]["x"].shape == (2, 3, 2) and out["a"][1].shape == (2, 3, 3)
+    assert out["b"][0]["x"].shape == (2,) and out["b"][1].shape == (3,)
+    jac, aux = gt.jacfwd(lambda x: (x * 2, "kept"), has_aux=True)(1.0)
+    assert float(jac) == 2 and aux == "kept"
+    assert gt.jacfwd(lambda x: x[:0])(gt.ones(3)).shape == (0, 3)
+    assert gt.jacfwd(lambda x: gt.ones(2))(gt.ones(3)).tolist() == [[0, 0, 0]] * 2
+
+
+def test_jvp_looks_at_values_and_returns_aux():
+    def f(x):
+        return (x * 2 if float(x) > 0 else x * 3), {"seen": float(x)}
+
+    assert [float(v) for v in gt.jvp(f, (-1.0,), (1.0,), has_aux=True)[:2]] == [-3.0, 3.0]
+    assert gt.jvp(f, (2.0,), (1.0,), has_aux=True)[2] == {"seen": 2.0}
+
+
+def test_linearize_computes_the_rest_once():
+    calls = []
+
+    def f(x):
+        calls.append(1)
+        return gt.sin(gt.exp(x))
+
+    _, push = gt.linearize(f, gt.array(0.3))
+    slope = np.cos(np.exp(0.3)) * np.exp(0.3)
+    close([push(1.0), push(2.0)], [slope, 2 * slope], 1e-5)
+    assert len(calls) == 1
+    graph = gt.make_graph(push)(1.0)
+    assert "sin" not in str(graph) and "exp" not in str(graph) and "cos" not in str(graph)
+
+
+def test_perturbations_are_not_confused():
+    # d/dx (x * d/dy (x + y)) = 1
+    assert float(gt.jvp(lambda x: x * gt.jvp(lambda y: x + y, (1.0,), (1.0,))[1], (5.0,), (1.0,))[1]) == 1.0
+    assert float(gt.grad(lambda x: x * gt.jvp(lambda y: x * y, (7.0,), (1.0,))[1])(5.0)) == 10.0
+    assert float(gt.jvp(lambda x: x * gt.grad(lambda y: x * y * y)(3.0), (2.0,), (1.0,))[1]) == 24.0
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "match"),
+    [
+        (lambda: gt.jvp(lambda x: x, 1.0, 1.0), gt.ArgumentError, "a tuple of primals"),
+        (lambda: gt.jvp(lambda x: x, (1.0,), (1.0, 2.0)), gt.ArgumentError, "tangent of structure"),
+        (lambda: gt.jvp(lambda d: d["a"], ({"a": gt.ones(2)},), ({"a": gt.ones(3)},)), gt.ArgumentError, r"\['a'\]"),
+        (lambda: gt.jvp(lambda x: x, (gt.arange(2),), (gt.arange(2),)), gt.DtypeError, "floating inputs"),
+        (lambda: gt.jacfwd(lambda x: x > 0)(1.0), gt.DtypeError, "floating outputs"),
+        (lambda: gt.linearize(lambda x: x, 1.0)[1](gt.ones(2)), gt.ArgumentError, "shape and dtype"),
+        (lambda: gt.jvp(lambda x: "text", (1.0,), (1.0,)), gt.ArgumentError, "str at the top"),
+    ],
+)
+def test_wrong_calls(call, error, match):
+    with pytest.raises(error, match=match) as info:
+        call()
+    assert "test_forward.py:" in str(info.value)
