@@ -99,7 +99,7 @@ def smooth_graph(seed: int, nodes: int, inputs: int) -> Graph:
 def _choose_smooth(r: random.Random, table: list[Aval], x: int, a: Aval) -> tuple[str, list[int], tuple]:
     kind = r.random()
     axis = r.randrange(len(a.shape)) if a.shape else None
-    if kind < 0.3 or axis is None and kind > 0.55:
+    if kind < 0.3 or (axis is None and kind > 0.55):
         name, params = r.choice(SMOOTH_UNARY)
         return name, [x], params
     if kind < 0.55:

@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import replayed, random_graph, tensors
+from strategies import random_graph, replayed, tensors
 
 import gtrace as gt
 

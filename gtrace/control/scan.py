@@ -362,7 +362,7 @@ def scan(
     length: int | None = None,
     reverse: bool = False,
 ) -> tuple[Any, Any]:
-    """Run ``carry, y = f(carry, x)`` for each slice x of `xs` along its first axis; return the carry and the stacked ys.
+    """Run ``carry, y = f(carry, x)`` for each slice x of `xs` along axis 0; return the last carry and the stacked ys.
 
     The loop is one operation with one body, whatever its length, so that it is recorded and compiled as fast for 10
     steps as for 10,000. Parts of the body that do not depend on the carry are computed for all steps at once.

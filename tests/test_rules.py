@@ -1,0 +1,378 @@
+"""Functions with rules of their own, rematerialization, and looking at functions without values."""
+
+from __future__ import annotations
+
+import functools
+import subprocess
+import sys
+import textwrap
+
+import attrs
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import replayed, smooth_graph, tensors
+
+import gtrace as gt
+
+
+def array(*shape, seed=0):
+    return gt.array(np.random.default_rng(seed).normal(size=shape))
+
+
+def close(got, expected, rtol=1e-8, atol=1e-10):
+    for a, b in zip(gt.tree.leaves(got), gt.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=rtol, atol=atol)
+
+
+def jitted(f):
+    return gt.jit(f, backend="eager")
+
+
+def inner(xs, ys):
+    return sum(((x * y).sum() for x, y in zip(xs, ys, strict=True)), start=gt.array(0.0))
+
+
+# -- custom_vjp
+
+
+def scaled_rule(factor=2.0):
+    """sin(x) * y whose gradient by x is `factor` times too large, so that the rule shows."""
+
+    @gt.custom_vjp
+    def f(x, y):
+        return gt.sin(x) * y
+
+    f.defvjp(lambda x, y: (f(x, y), (gt.cos(x), gt.sin(x), y)), lambda r, ct: (factor * ct * r[0] * r[2], ct * r[1]))
+    return f
+
+
+def test_custom_vjp_in_every_composition():
+    f, x, y = scaled_rule(), array(3), array(3, seed=1)
+    sin, cos = np.sin(np.asarray(x)), np.cos(np.asarray(x))
+    expected = (2 * cos * np.asarray(y), sin)
+    loss = lambda x, y: f(x, y).sum()  # noqa: E731
+    close(f(x, y), sin * np.asarray(y))
+    close(gt.grad(loss, (0, 1))(x, y), expected)
+    close(jitted(gt.grad(loss, (0, 1)))(x, y), expected)
+    close(gt.grad(jitted(loss), (0, 1))(x, y), expected)
+    close(gt.vmap(gt.grad(f, (0, 1)))(x, y), expected)
+    close(gt.grad(lambda x, y: gt.vmap(f)(x, y).sum(), (0, 1))(x, y), expected)
+    total = (2 * cos * 0.5, sin.sum())
+    close(gt.grad(lambda x, y: gt.vmap(f, (0, None))(x, y).sum(), (0, 1))(x, gt.array(0.5, dtype=gt.float64)), total)
+    # forward mode transposes the rule, and so does forward over reverse
+    close(gt.jvp(f, (x, y), (x, y))[1], expected[0] * np.asarray(x) + sin * np.asarray(y))
+    close(gt.grad(lambda x: gt.grad(loss)(x, y).sum())(x), -2 * sin * np.asarray(y))
+    close(gt.jacfwd(gt.grad(loss))(x, y), np.diag(-2 * sin * np.asarray(y)))
+    steps = gt.grad(lambda x: gt.scan(lambda c, _: (f(c, y), None), x, length=2)[0].sum())(x)
+    once = sin * np.asarray(y)
+    close(steps, 4 * np.cos(once) * np.asarray(y) * cos * np.asarray(y))
+    chosen = gt.grad(lambda x: gt.cond(x.sum() > -100, lambda x: f(x, y), lambda x: x, x).sum())(x)
+    close(chosen, expected[0])
+    close(gt.grad(gt.checkpoint(loss), (0, 1))(x, y), expected)
+
+
+def test_functions_that_compute_the_same_keep_their_own_rules():
+    """Programs are shared by what they compute; rules are not part of that."""
+    f, g, x, y = scaled_rule(2.0), scaled_rule(5.0), array(3), array(3, seed=1)
+    for _ in range(3):
+        a = gt.grad(lambda x: f(x, y).sum())(x)
+        b = gt.grad(lambda x: g(x, y).sum())(x)
+        close(5 * a, 2 * b)
+    loop = lambda h: gt.grad(lambda x: gt.scan(lambda c, _: (h(c, y), None), x, length=1)[0].sum())(x)  # noqa: E731
+    close(5 * loop(f), 2 * loop(g))
+
+
+def test_custom_vjp_with_pytrees_none_and_nondiff():
+    @functools.partial(gt.custom_vjp, nondiff_argnums=(0, 2))
+    def f(kind, p, power):
+        return {"y": p["a"] ** power if kind == "pow" else p["a"]}, p["b"]
+
+    seen = []
+
+    def bwd(kind, power, residuals, ct):
+        seen.append((kind, power))
+        return ({"a": ct[0]["y"] * 10 + residuals, "b": ct[1]},)
+
+    f.defvjp(lambda kind, p, power: (f(kind, p, power), p["a"]), bwd)
+
+    def loss(p):
+        out, b = f("pow", p, 3)
+        return out["y"] + b.sum() * 0
+
+    g = gt.grad(loss)({"a": gt.array(2.0), "b": gt.ones(2)})
+    assert float(g["a"]) == 12.0 and g["b"].tolist() == [0, 0]
+    assert seen == [("pow", 3)]
+
+    @gt.custom_vjp
+    def gather(x, i):
+        return x[i]
+
+    gather.defvjp(lambda x, i: (x[i], None), lambda _, ct: (gt.ones(3) * ct, None))
+    assert gt.grad(gather)(gt.arange(3) * 1.0, gt.array(1)).tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("fwd", "bwd", "match"),
+    [
+        (None, None, "a rule"),
+        (lambda x: x, lambda r, ct: (ct,), r"\(output, residuals\) from fwd"),
+        (lambda x: (x, None), lambda r, ct: ct, "1 cotangents from bwd"),
+        (lambda x: (x, None), lambda r, ct: (ct, ct), "1 cotangents from bwd, got 2"),
+        (lambda x: (x, None), lambda r, ct: (gt.ones(5),), r"shape and dtype of f32\[3\], got f32\[5\]"),
+        (lambda x: (x, None), lambda r, ct: ({"a": ct},), "structure"),
+    ],
+)
+def test_wrong_custom_vjp(fwd, bwd, match):
+    f = gt.custom_vjp(lambda x: x * 2)
+    if fwd is not None:
+        f.defvjp(fwd, bwd)
+    with pytest.raises(gt.ArgumentError, match=match) as info:
+        gt.grad(lambda x: f(x).sum())(gt.ones(3))
+    assert "test_rules.py:" in str(info.value)
+
+
+def test_a_closed_over_value_cannot_be_differentiated():
+    def f(w):
+        g = gt.custom_vjp(lambda x: x * w)
+        g.defvjp(lambda x: (g(x), None), lambda r, ct: (ct,))
+        return g(gt.array(1.0))
+
+    with pytest.raises(gt.ArgumentError, match="closes over.*Pass it as an argument"):
+        gt.grad(f)(gt.array(2.0))
+
+
+# -- custom_jvp
+
+
+def test_custom_jvp_in_every_composition():
+    @gt.custom_jvp
+    def f(x, y):
+        return gt.sin(x) * y
+
+    @f.defjvp
+    def rule(primals, tangents):
+        (x, y), (tx, ty) = primals, tangents
+        return f(x, y), 3 * gt.cos(x) * y * tx + gt.sin(x) * ty
+
+    x, y = array(3), array(3, seed=1)
+    sin, cos = np.sin(np.asarray(x)), np.cos(np.asarray(x))
+    expected = (3 * cos * np.asarray(y), sin)
+    loss = lambda x, y: f(x, y).sum()  # noqa: E731
+    close(gt.jvp(f, (x, y), (x, y))[1], expected[0] * np.asarray(x) + sin * np.asarray(y))
+    close(gt.grad(loss, (0, 1))(x, y), expected)
+    close(jitted(gt.grad(loss, (0, 1)))(x, y), expected)
+    close(gt.vmap(gt.grad(f, (0, 1)))(x, y), expected)
+    close(gt.vmap(lambda x, y: gt.jvp(f, (x, y), (1.0, 0.0))[1])(x, y), expected[0])
+    close(gt.grad(lambda x: gt.grad(loss)(x, y).sum())(x), -3 * sin * np.asarray(y))
+    close(gt.hessian(loss)(x, y), np.diag(-3 * sin * np.asarray(y)))
+
+
+def test_defjvps_and_nondiff_arguments():
+    @gt.custom_jvp
+    def f(x, y):
+        return x * y
+
+    f.defjvps(lambda t, out, x, y: 100 * t, None)
+    assert float(gt.grad(f)(2.0, 3.0)) == 100 and float(gt.grad(f, 1)(2.0, 3.0)) == 0
+
+    g = gt.custom_jvp(lambda h, x: h(x), nondiff_argnums=(0,))
+    g.defjvp(lambda h, primals, tangents: (h(*primals), 7 * tangents[0]))
+    assert float(gt.grad(lambda x: g(gt.sin, x))(1.0)) == 7
+    bad = gt.custom_jvp(lambda x: x)
+    bad.defjvp(lambda p, t: p[0])
+    with pytest.raises(gt.ArgumentError, match=r"\(output, tangent\) from the rule"):
+        gt.grad(bad)(1.0)
+
+
+def test_methods_can_carry_rules():
+    @gt.tree.register
+    @attrs.frozen
+    class Layer:
+        w: gt.Array
+
+        @gt.custom_vjp
+        def __call__(self, x):
+            return self.w * x
+
+    Layer.__call__.defvjp(lambda s, x: (s(x), (s, x)), lambda r, ct: (Layer(ct * r[1]), ct * 50))
+    g = gt.grad(lambda layer, x: layer(x), (0, 1))(Layer(gt.array(2.0)), 3.0)
+    assert float(g[0].w) == 3.0 and float(g[1]) == 50.0
+
+
+# -- checkpoint
+
+
+@given(
+    st.integers(0, 10**9), st.integers(1, 8), st.integers(1, 3), st.sampled_from(["nothing_saveable", "dots_saveable"])
+)
+def test_checkpoint_changes_no_derivative(seed, nodes, inputs, policy):
+    graph = smooth_graph(seed, nodes, inputs)
+    plain, xs = replayed(graph), [gt.array(t) for t in tensors(graph.avals, seed)]
+    kept = gt.checkpoint(plain, policy=policy)
+    argnums = tuple(range(inputs))
+
+    def loss(f):
+        return lambda *xs: sum((gt.sin(y).sum() for y in f(*f(*xs)[:0], *xs)), start=gt.array(0.0))
+
+    close(gt.grad(loss(kept), argnums)(*xs), gt.grad(loss(plain), argnums)(*xs))
+    close(gt.jvp(loss(kept), xs, xs), gt.jvp(loss(plain), xs, xs))
+    second = lambda f: gt.grad(lambda *xs: inner(gt.grad(loss(f), argnums)(*xs), xs), argnums)  # noqa: E731
+    close(second(kept)(*xs), second(plain)(*xs), 1e-6, 1e-8)
+
+
+def block(x, w):
+    return gt.tanh(gt.sin(x @ w) * x)
+
+
+def deep(f):
+    def loss(ws, x):
+        for w in ws:
+            x = f(x, w)
+        return (x * x).sum()
+
+    return loss
+
+
+def test_checkpoint_recomputes_and_keeps_what_its_policy_says():
+    ws, x = [array(4, 4, seed=k) for k in range(3)], array(3, 4)
+    texts = {}
+    for policy in ("nothing_saveable", "dots_saveable"):
+        f = jitted(gt.grad(deep(gt.checkpoint(block, policy=policy))))
+        close(f(ws, x), gt.grad(deep(block))(ws, x))
+        texts[policy] = f.lower(ws, x).as_text()
+        assert texts[policy].count("= rematerialize(") == 3
+    # forward 3; backward 2 a block beside the recomputed one, of which the first needs none by x
+    products = {policy: text.count("= matmul(") for policy, text in texts.items()}
+    assert products["nothing_saveable"] == products["dots_saveable"] + 3
+    forward = jitted(deep(gt.checkpoint(block))).lower(ws, x).as_text()
+    assert "checkpoint" not in forward  # without a backward pass there is nothing to keep apart
+
+
+def test_checkpoint_lowers_peak_memory():
+    """In a process of its own: the peak of resident memory over a chain of 60 blocks of four 4 MB values each."""
+    script = """
+        import resource, sys
+        import gtrace as gt
+        gt.config.update(auto_compile=False)
+        def block(x):
+            return gt.tanh(gt.sin(gt.tanh(gt.sin(x))))
+        f = gt.checkpoint(block) if sys.argv[1] == "checkpoint" else block
+        def loss(x):
+            for _ in range(60):
+                x = f(x)
+            return x.sum()
+        small, x = gt.ones((4, 4)), gt.eval(gt.ones((1024, 1024)))
+        gt.eval(gt.grad(loss)(small))
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        gt.eval(gt.grad(loss)(x))
+        print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
+    """
+    grown = {}
+    for kind in ("checkpoint", "plain"):
+        done = subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(script), kind],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=True,
+        )
+        grown[kind] = float(done.stdout)
+    assert grown["plain"] > 700, grown  # 240 values of 4 MB
+    assert grown["checkpoint"] < 0.45 * grown["plain"], grown
+
+
+def test_wrong_checkpoint():
+    with pytest.raises(gt.ArgumentError, match="a policy among nothing_saveable, dots_saveable"):
+        gt.checkpoint(block, policy="everything")
+    with pytest.raises(gt.ArgumentError, match="a function"):
+        gt.checkpoint(3)
+    assert gt.checkpoint_policies.dots_saveable == "dots_saveable"
+
+
+# -- looking without values
+
+
+def test_eval_shape_and_make_graph():
+    spec = gt.ShapeDtypeStruct((2, 3), "float64")
+    out = gt.eval_shape(lambda d, k: {"y": d["x"].sum(0), "k": k * 2}, {"x": spec}, gt.arange(4))
+    assert (out["y"].shape, out["y"].dtype) == ((3,), gt.float64)
+    assert (out["k"].shape, out["k"].dtype) == ((4,), gt.int64)
+    assert gt.eval_shape(gt.grad(lambda x: (x**2).sum()), spec) == spec
+    huge = gt.eval_shape(lambda x: x @ x, gt.ShapeDtypeStruct((10**6, 10**6), gt.float32))
+    assert huge.shape == (10**6, 10**6) and huge.ndim == 2
+    assert "f64[2,3] = sin" in str(gt.make_graph(gt.sin)(spec))
+    with pytest.raises(gt.ArgumentError, match="str at"):
+        gt.eval_shape(lambda x: x, "text")
+    with pytest.raises(gt.ConcretizationError, match="eval_shape"):
+        gt.eval_shape(lambda x: float(x.sum()), spec)
+
+
+def test_a_leaked_placeholder_says_where_it_was_made():
+    kept = []
+
+    def f(x):
+        kept.append(x * 2)  # made here
+        return x
+
+    line = f.__code__.co_firstlineno + 1
+    for transform in (jitted, gt.vmap, lambda g: lambda x: gt.scan(lambda c, v: (c, g(v)), 0.0, x),
+                      lambda g: lambda x: gt.cond(True, g, g, x), lambda g: lambda x: gt.eval_shape(g, x)):  # fmt: skip
+        kept.clear()
+        transform(f)(gt.ones(2))
+        for use in (lambda: kept[0] + 1, lambda: float(kept[0].sum()), lambda: print(kept[0].tolist())):
+            with pytest.raises(gt.LeakError, match=rf"test_rules.py:{line}\)"):
+                use()
+
+
+# -- GT_DEBUG_NANS
+
+
+def line_of(function, offset):
+    return function.__code__.co_firstlineno + offset
+
+
+def bad_log(x):
+    y = x * 2
+    return gt.log(y).sum()
+
+
+def bad_slope(x):
+    return gt.sqrt(x).sum()
+
+
+@pytest.mark.parametrize(
+    ("call", "op", "place"),
+    [
+        (lambda x: bad_log(x), "log", (bad_log, 2)),
+        (lambda x: jitted(bad_log)(x), "log", (bad_log, 2)),
+        (lambda x: gt.grad(bad_log)(x), "log", (bad_log, 2)),
+        (lambda x: gt.vmap(bad_log)(x[None]), "log", (bad_log, 2)),
+        (lambda x: gt.grad(bad_slope)(x), "div", (bad_slope, 1)),
+        (lambda x: jitted(gt.grad(bad_slope))(x), "div", (bad_slope, 1)),
+        (lambda x: gt.grad(jitted(bad_slope))(x), "div", (bad_slope, 1)),
+        (lambda x: gt.jvp(bad_slope, (x,), (x + 1,))[1], "div", None),
+        (lambda x: gt.scan(lambda c, v: (c + bad_log(v + 0 * c), None), 0.0, x)[0], "log", (bad_log, 2)),
+        (lambda x: gt.cond(True, bad_log, bad_log, x), "log", (bad_log, 2)),
+    ],
+)
+def test_debug_nans_names_the_operation_and_the_line(call, op, place):
+    with gt.config(debug_nans=True, auto_compile=False), pytest.raises(gt.NonFiniteError) as info:
+        gt.eval(call(gt.array([1.0, 0.0])))
+    text = str(info.value)
+    assert text.startswith(f"[{op}] expected finite values, got an infinity in 1 of")
+    assert isinstance(info.value, FloatingPointError)
+    where = "test_rules.py:" if place is None else f"test_rules.py:{line_of(*place)}"
+    assert where in text
+
+
+def test_debug_nans_leaves_alone_what_is_meant():
+    with gt.config(debug_nans=True):
+        masked = gt.softmax(gt.where(gt.array([True, False]), 1.0, -np.inf))
+        assert masked.tolist() == [1, 0]
+        assert np.isnan(float(gt.array(np.nan) * 2))
+        assert float(jitted(bad_log)(gt.array([0.5, 0.5]))) == 0.0
+        with pytest.raises(gt.NonFiniteError, match="got NaN in 1 of 1"):
+            gt.eval(gt.array(np.inf) - np.inf)
+    assert float(bad_log(gt.array([1.0, 0.0]))) == -np.inf
