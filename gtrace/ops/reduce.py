@@ -123,10 +123,10 @@ def _bool_samples() -> list[Sample]:
     return [Sample((x,)), Sample((x,), {"axis": 1}), Sample((x,), {"axis": (0, 2), "keepdims": True})]
 
 
-_any = define("any", _over(torch.any), params=_PARAMS, nondiff=_TRUTH, batch=shifted("axes"),
-              samples=_bool_samples, errors=_bad_axis, reference=numpy.any, user=lambda x, **k: any(x, **k))  # fmt: skip
-_all = define("all", _over(torch.all), params=_PARAMS, nondiff=_TRUTH, batch=shifted("axes"),
-              samples=_bool_samples, errors=_bad_axis, reference=numpy.all, user=lambda x, **k: all(x, **k))  # fmt: skip
+_LOGIC: dict[str, Any] = {"params": _PARAMS, "nondiff": _TRUTH, "batch": shifted("axes"), "samples": _bool_samples,
+                          "errors": _bad_axis}  # fmt: skip
+_any = define("any", _over(torch.any), reference=numpy.any, user=lambda x, **kw: any(x, **kw), **_LOGIC)
+_all = define("all", _over(torch.all), reference=numpy.all, user=lambda x, **kw: all(x, **kw), **_LOGIC)
 
 
 def _logsumexp_vjp(ct: Array, needed: Any, x: Array, out: Array, axes: tuple[int, ...], keepdims: bool) -> tuple[Array]:

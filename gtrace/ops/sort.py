@@ -10,6 +10,7 @@ import torch
 from gtrace.errors import ArgumentError, DtypeError, ShapeError, message
 from gtrace.ir.aval import Aval
 from gtrace.ir.op import BadSample, Sample, define
+from gtrace.ops.batching import shifted, unchanged
 from gtrace.ops.index import take_along_axis
 from gtrace.ops.promote import promote_arrays
 from gtrace.ops.samples import rng, uniform
@@ -55,13 +56,14 @@ def _reference_argsort(x: numpy.ndarray, axis: int | None = -1) -> numpy.ndarray
 
 
 _sort = define(
-    "sort", _sort_impl, params=_PARAMS, vjp=_sort_vjp, jvp=_sort_jvp,
+    "sort", _sort_impl, params=_PARAMS, vjp=_sort_vjp, jvp=_sort_jvp, batch=shifted("axis"),
     samples=lambda: [*_samples(), Sample((uniform(-2, 2, 3, 5),), {"descending": True})], errors=_errors,
     reference=lambda x, axis=-1, descending=False: -numpy.sort(-x, axis) if descending else numpy.sort(x, axis),
     user=lambda x, **kw: sort(x, **kw),
 )  # fmt: skip
 _argsort = define(
-    "argsort", _argsort_impl, params=_PARAMS, nondiff=_PLACE, samples=_samples, errors=_errors,
+    "argsort", _argsort_impl, params=_PARAMS, nondiff=_PLACE, batch=shifted("axis"), samples=_samples,
+    errors=_errors,
     reference=_reference_argsort, user=lambda x, **kw: argsort(x, **kw),
 )  # fmt: skip
 
@@ -113,7 +115,8 @@ def _check_search(avals: tuple[Aval, ...], side: str) -> None:
 
 
 _searchsorted = define(
-    "searchsorted", _search_impl, params=("side",), arity=2, nondiff=_PLACE, check=_check_search,
+    "searchsorted", _search_impl, params=("side",), arity=2, nondiff=_PLACE, batch=unchanged,
+    check=_check_search,
     samples=lambda: [Sample((numpy.sort(uniform(-2, 2, 6)), uniform(-3, 3, 2, 4, seed=1)), {"side": side})
                      for side in ("left", "right")]
     + [Sample((numpy.array([1, 2, 2, 3]), numpy.array([2, 0, 9]))), Sample((numpy.array([1, 2, 2, 3]), 2))],
