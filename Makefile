@@ -1,6 +1,6 @@
 # make demo   train on the digits, undecorated, and show what compiling cost and saved
 # make test   lint, types and every test
-# make bench  the README's table of speeds
+# make bench  the tables of speeds
 # Each sets up .venv first, again only when what it is made from has changed.
 
 PYTHON ?= $(shell for p in python3.11 python3 python3.12 python3.13 python3.14; do \
@@ -23,6 +23,7 @@ test: .venv/test
 
 bench: .venv/bench
 	$(BIN)/python benchmarks/dispatch.py
+	$(BIN)/python benchmarks/transforms.py
 
 # one stamp for each set of extras
 .venv/examples .venv/test .venv/bench: .venv/%: pyproject.toml constraints.txt

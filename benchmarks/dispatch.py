@@ -20,26 +20,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from peers import Row, interleave, print_table
 
 import gtrace as gt
 
 BATCH, WIDTH = 4, 8
 CHAIN = 500
-
-
-def interleave(peers: dict[str, Callable[[], Any]], calls: int, rounds: int) -> dict[str, float]:
-    """Return each peer's median microseconds a call, the peers taking turns."""
-    for function in peers.values():
-        for _ in range(calls):
-            function()
-    times: dict[str, list[float]] = {name: [] for name in peers}
-    for _ in range(rounds):
-        for name, function in peers.items():
-            start = time.perf_counter()
-            for _ in range(calls):
-                function()
-            times[name].append((time.perf_counter() - start) / calls * 1e6)
-    return {name: statistics.median(values) for name, values in times.items()}
 
 
 def recording(rounds: int) -> dict[str, float]:
@@ -174,7 +160,7 @@ def main() -> None:
     imports = importing(9)
     eager = step["torch eager autograd"]
     jitted = "jitted value_and_grad, MLP 4x8"
-    rows = [
+    rows: list[Row] = [
         ("record one elementwise op", record["gtrace"], "us", "torch eager runs it", record["torch eager"]),
         (jitted, step["gtrace jit"], "us", "torch.compile, backward by autograd", step["torch.compile, autograd"]),
         (jitted, step["gtrace jit"], "us", "torch.compile of torch.func", step["torch.compile, torch.func"]),
@@ -189,10 +175,7 @@ def main() -> None:
     ]
     if "jax.jit" in step:
         rows.insert(3, (jitted, step["gtrace jit"], "us", "jax.jit", step["jax.jit"]))
-    print("| what | gtrace | peer | peer's time | ratio |")
-    print("|---|---|---|---|---|")
-    for what, ours, unit, peer, theirs in rows:
-        print(f"| {what} | {ours:.2f} {unit} | {peer} | {theirs:.2f} {unit} | {ours / theirs:.2f} |")
+    print_table(rows)
     if options.json:
         with open(options.json, "w", encoding="utf-8") as file:
             json.dump({"recording": record, "steps": step, "importing": imports}, file, indent=2)

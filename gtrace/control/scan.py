@@ -40,14 +40,35 @@ def _run(
     step = programs[0]
     fixed, state = operands[:consts], list(operands[consts : consts + carry])
     columns = [x.unbind(0) for x in operands[consts + carry :]]
-    steps: list[list[torch.Tensor]] = []
+    outputs: list[Any] = []
     for t in range(length - 1, -1, -1) if reverse else range(length):
         out = step([*fixed, *state, *[column[t] for column in columns]])
         state = out[:carry]
-        steps.append(out[carry:])
-    if reverse:
-        steps.reverse()
-    return [*state, *[torch.stack(column) for column in zip(*steps, strict=True)]]
+        if not outputs:
+            outputs = [_Column(y, length) for y in out[carry:]]
+        for column, y in zip(outputs, out[carry:], strict=True):
+            column.put(t, y)
+    return [*state, *[column.stacked() for column in outputs]]
+
+
+class _Column:
+    """One output of every step. Large ones are copied to their place while they are in the processor's cache."""
+
+    COPIED = 2**15
+    """Bytes from which on that is faster than joining all at the end."""
+
+    def __init__(self, y: torch.Tensor, length: int) -> None:
+        self.whole = y.new_empty((length, *y.shape)) if y.nbytes >= self.COPIED else None
+        self.steps: list[Any] = [None] * length
+
+    def put(self, t: int, y: torch.Tensor) -> None:
+        if self.whole is None:
+            self.steps[t] = y
+        else:
+            self.whole[t].copy_(y)
+
+    def stacked(self) -> torch.Tensor:
+        return torch.stack(self.steps) if self.whole is None else self.whole
 
 
 MAX_UNROLLED = 96

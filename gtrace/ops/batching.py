@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
+
 from gtrace.ir.graph import Scalar
 from gtrace.ir.op import REGISTRY, Op
 from gtrace.trace.array import Array
@@ -19,6 +21,11 @@ Rule = Callable[..., Array]
 
 def _reshaped(x: Array, shape: tuple[int, ...]) -> Array:
     return x if shape == x.aval.shape else bind(REGISTRY["reshape"], (x,), (shape,))
+
+
+def places(size: int, device: torch.device) -> Array:
+    """Return 0, 1, ... as int64, as part of the program."""
+    return bind(REGISTRY["arange"], (), (0, size, 1, "i64", str(device)))
 
 
 def spread(x: Array, size: int) -> Array:

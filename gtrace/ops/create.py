@@ -343,7 +343,10 @@ def eye(n_rows: int, n_cols: int | None = None, k: int = 0, dtype: Any = None, d
     if min(sizes) < 0:
         raise ShapeError(message("eye", "sizes >= 0", str(sizes), "Pass non-negative integers."))
     rows, columns = expand_dims(arange(sizes[0], device=device), 1), arange(sizes[1], device=device)
-    return cast(equal(add(rows, as_int("eye", "k", k)), columns), torch.float32 if dtype is None else as_dtype(dtype))
+    offset = as_int("eye", "k", k)
+    return cast(
+        equal(add(rows, offset) if offset else rows, columns), torch.float32 if dtype is None else as_dtype(dtype)
+    )
 
 
 def one_hot(x: Any, num_classes: int, dtype: Any = None, axis: int = -1) -> Array:

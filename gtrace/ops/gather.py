@@ -10,7 +10,7 @@ import torch
 
 from gtrace.errors import BoundsError
 from gtrace.ir.op import BadSample, Op, Sample, define
-from gtrace.ops.batching import align, shifted
+from gtrace.ops.batching import align, places, shifted
 from gtrace.ops.elementwise import add, divide, multiply
 from gtrace.ops.logic import equal, logical_and, where
 from gtrace.ops.promote import cast, promote
@@ -55,7 +55,7 @@ def _batch_places(size: int, flags: Any, indices: Any, dims: tuple[int, ...]) ->
     """Return index arrays, and the axes they apply to, that take each example at places of its own."""
     device = indices[0].aval.device
     ndim = max(index.ndim - flag for index, flag in zip(indices, flags, strict=True))
-    rows = constant_array(numpy.arange(size).reshape((size, *(1,) * ndim)), device)
+    rows = reshape(places(size, device), (size, *(1,) * ndim))
     shape = (size, *numpy.broadcast_shapes(*[i.shape[flag:] for i, flag in zip(indices, flags, strict=True)]))
     return [broadcast_to(i, shape) for i in (rows, *indices)], (0, *(d + 1 for d in dims))
 
@@ -153,7 +153,7 @@ def _scatter_vjp(ct: Array, needed: Any, x: Array, index: Array, u: Array, out: 
 def _scatter_batch(op: Op, size: int, batched: Any, operands: Any, mode: str) -> Array:
     x, index, u = align(size, batched, operands)
     width = x.shape[1]
-    offsets = constant_array(numpy.arange(size).reshape(size, 1) * width, x.aval.device)
+    offsets = multiply(reshape(places(size, x.aval.device), (size, 1)), width)
     return reshape(bind(op, (ravel(x), ravel(add(index, offsets)), ravel(u)), (mode,)), (size, width))
 
 

@@ -63,6 +63,10 @@ def _matmul_vjp(ct: Array, needed: Any, x: Array, y: Array, out: Array) -> tuple
     xn, yn = x.ndim, y.ndim
     if xn == 1 and yn == 1:
         return multiply(ct, y) if needed[0] else None, multiply(ct, x) if needed[1] else None
+    if xn == 1 and yn == 2:
+        return matmul(y, ct) if needed[0] else None, outer(x, ct) if needed[1] else None
+    if xn == 2 and yn == 1:
+        return outer(ct, y) if needed[0] else None, matmul(ct, x) if needed[1] else None
     if xn == 1:
         # x[k] y[..., k, n] -> [..., n]
         gx = unbroadcast(matmul(y, expand_dims(ct, -1)), _column(x)) if needed[0] else None
@@ -98,6 +102,9 @@ def _matmul_batch(op: Op, size: int, batched: Any, operands: Any) -> Array:
         return matmul(y, matrix_transpose(x))
     if xn == 1 and yn == 1:
         return sum_over(multiply(x, y), -1)
+    if not batched[0] and xn == 2:
+        # the transposed product has the shared matrix on the right, and is one product
+        return matrix_transpose(matmul(matrix_transpose(y), matrix_transpose(x)))
     x = expand_dims(x, -2) if xn == 1 else x
     y = expand_dims(y, -1) if yn == 1 else y
     ndim = max(xn, yn, 2)

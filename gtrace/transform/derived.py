@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from gtrace.errors import user_location
 from gtrace.ir.aval import Aval, aval
-from gtrace.ir.graph import Graph, Subgraph
-from gtrace.ir.rewrite import subgraph
+from gtrace.ir.graph import Graph, Operand, Scalar, Subgraph
+from gtrace.ir.rewrite import subgraph, substitute
 from gtrace.ops.batching import spread
 from gtrace.trace.array import Array
 from gtrace.trace.capture import capture, replay
@@ -22,13 +21,19 @@ Flags = tuple[bool, ...]
 def captured_subgraph(function: Callable[[Sequence[Array]], Sequence[Array]], avals: Sequence[Aval]) -> Subgraph:
     """Return the program of a function that uses nothing but its inputs."""
     captured = capture(lambda inputs: (function(inputs), None), avals, "the body of an operation")
-    return subgraph(hold(captured.graph, captured.constants))
+    return subgraph(_with_numbers(captured.graph, captured.constants))
 
 
-def hold(graph: Graph, constants: Sequence[Array]) -> Graph:
-    """Return `graph`, whose last inputs would be `constants`, of which there must be none."""
-    assert not constants, f"a derived program reached outside at {user_location()}"
-    return graph
+def _with_numbers(graph: Graph, constants: Sequence[Array]) -> Graph:
+    """Return `graph` with the numbers that rules brought in, its last inputs, as scalar operands."""
+    count = len(graph.inputs) - len(constants)
+    numbers: dict[int, Operand] = {}
+    for value, x in zip(graph.inputs[count:], constants, strict=True):
+        assert not x.shape, f"a derived program uses an array from outside, {x.aval!r}"
+        numbers[value] = Scalar(x.item(), x.aval)
+    nodes = tuple(substitute(node, numbers) for node in graph.nodes)
+    assert not any(value in numbers for value in graph.outputs)
+    return Graph(graph.inputs[:count], graph.avals[:count], nodes, graph.outputs)
 
 
 def pullback(sub: Subgraph, needed: Flags, given: Flags) -> Subgraph:

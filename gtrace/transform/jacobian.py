@@ -7,7 +7,7 @@ from typing import Any
 
 from gtrace.errors import DtypeError, message
 from gtrace.ops.batching import spread
-from gtrace.ops.create import eye
+from gtrace.ops.create import eye, ones_like
 from gtrace.ops.shape import moveaxis, reshape
 from gtrace.trace.array import Array
 from gtrace.trace.capture import capture
@@ -19,6 +19,8 @@ from gtrace.transform.vmap import batch
 
 def _batched(function: Callable[[Array], list[Array]], x: Array, name: str) -> list[Array]:
     """Return the results of a linear function for each element of the standard basis of `x`, on axis 0."""
+    if not x.shape:
+        return [reshape(y, (1, *y.shape)) for y in function(ones_like(x))]
     captured = capture(lambda inputs: (function(inputs[0]), None), [x.aval], name)
     basis = reshape(eye(x.size, dtype=x.dtype, device=x.device), (x.size, *x.shape))
     flags = (True, *[False] * len(captured.constants))
