@@ -70,6 +70,7 @@ class Config:
         instruction_log: path of the instruction stream log, or None (GT_INSTRUCTION_LOG).
         eager: run each op as it is recorded, for debugging (GT_EAGER).
         debug_nans: raise at the operation that first produced a NaN or an infinity (GT_DEBUG_NANS).
+        window: operations watched for a repeating period in a stream that is never forced (GT_HOTPATH_WINDOW).
         max_pending: operations that may be pending before the recorder forces by itself (GT_MAX_PENDING).
         debug_key_reuse: using a random key a second time is an error (GT_DEBUG_KEY_REUSE).
     """
@@ -83,6 +84,7 @@ class Config:
     instruction_log: str | None = _setting(None, "GT_INSTRUCTION_LOG", _path, (str, type(None)))
     eager: bool = _setting(False, "GT_EAGER", _flag, (bool, int))
     debug_nans: bool = _setting(False, "GT_DEBUG_NANS", _flag, (bool, int))
+    window: int = _setting(20000, "GT_HOTPATH_WINDOW", _integer(1), (int,))
     max_pending: int = _setting(2000, "GT_MAX_PENDING", _integer(1), (int,))
     debug_key_reuse: bool = _setting(False, "GT_DEBUG_KEY_REUSE", _flag, (bool, int))
 

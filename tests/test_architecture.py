@@ -25,6 +25,7 @@ ROOMS = [
     {"runtime.inductor"},
     {"runtime.pieces"},
     {"runtime.engine"},
+    {"trace.rhythm"},
     {"trace.record"},
     {"trace.array"},
     {"trace.bind", "trace.convert"},

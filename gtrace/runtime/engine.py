@@ -12,7 +12,7 @@ import statistics
 import threading
 import traceback
 import warnings
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Container, Hashable, Sequence
 from time import perf_counter
 
 import attrs
@@ -21,6 +21,7 @@ import torch
 from gtrace.config import config
 from gtrace.errors import CompileError, CompileWarning, ExecutionError, user_location
 from gtrace.events import CompileFailed, CompileFinished, CompileStarted, Detected, Judged, Ran, Recompiling, bus
+from gtrace.ir.aval import Aval
 from gtrace.ir.graph import Graph
 from gtrace.runtime import hot
 from gtrace.runtime.canonical import canonicalize
@@ -30,7 +31,7 @@ from gtrace.runtime.pieces import compile_program
 from gtrace.runtime.signature import CompileKey, Signature, sign, toolchain
 
 MAX_ROUTES = 4096
-"""Exact keys remembered; beyond it the older half is forgotten and found again through its canonical form."""
+"""Recordings remembered; beyond it the older half is forgotten and found again through its canonical form."""
 
 MAX_ENTRIES = 16384
 """Programs remembered; beyond it those that were never compiled and ran once at most are forgotten."""
@@ -100,11 +101,39 @@ class Route:
     direct: bool = False
 
 
+@attrs.frozen(eq=False)
+class Recording:
+    """What is known of a program as the recorder describes it.
+
+    Attributes:
+        holes: the scalars that are inputs, by their place among all, with their avals.
+        constants: the other scalars, (place, value), as they were when the route was made.
+    """
+
+    route: Route
+    holes: dict[int, Aval]
+    constants: tuple[tuple[int, bool | int | float], ...]
+    values: tuple[bool | int | float, ...] = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        object.__setattr__(self, "values", tuple(x for _, x in self.constants))
+
+    def fits(self, scalars: tuple[bool | int | float, ...]) -> bool:
+        """Whether the constants are still what they were."""
+        if not self.holes:
+            return scalars == self.values
+        return tuple([x for k, x in enumerate(scalars) if k not in self.holes]) == self.values
+
+    def changed(self, scalars: tuple[bool | int | float, ...]) -> set[int]:
+        """Return the constants that have another value now."""
+        return {k for k, x in self.constants if scalars[k] != x}
+
+
 class Engine:
     """The table of programs. There is one, `engine`; tests make their own."""
 
     def __init__(self) -> None:
-        self.routes: dict[Hashable, Route] = {}
+        self.recordings: dict[Hashable, Recording] = {}
         self.entries: dict[CompileKey, Entry] = {}
         self.cost = hot.CostModel()
         self.compiles = 0
@@ -115,18 +144,51 @@ class Engine:
     def recorded(
         self,
         key: Hashable,
-        decode: Callable[[], tuple[Graph, Sequence[tuple[int, ...]]]],
+        scalars: tuple[bool | int | float, ...],
+        decode: Callable[[Container[int]], tuple[Graph, Sequence[tuple[int, ...]]]],
         tensors: Sequence[torch.Tensor],
     ) -> list[torch.Tensor]:
-        """Run the program with exact key `key` on `tensors`; `decode` gives its graph and strides if it is new."""
-        route = self.routes.get(key)
-        if route is None:
-            route = self.prepare(*decode())
-            if len(self.routes) >= MAX_ROUTES:
-                for old in list(self.routes)[: MAX_ROUTES // 2]:
-                    self.routes.pop(old, None)
-            self.routes[key] = route
-        return self.call(route, tensors)
+        """Run the program with exact key `key`, which says all but the values of its `scalars`, on `tensors`.
+
+        Args:
+            decode: from the scalars that are to be inputs to the graph, with these as last inputs, and the strides.
+        """
+        recording = self.recordings.get(key)
+        if recording is None or not recording.fits(scalars):
+            recording = self._recording(key, recording, scalars, decode)
+        if recording.holes:
+            numbers = [torch.tensor(scalars[k], dtype=a.dtype, device=a.device) for k, a in recording.holes.items()]
+            tensors = [*tensors, *numbers]
+        return self.call(recording.route, tensors)
+
+    def _recording(
+        self,
+        key: Hashable,
+        known: Recording | None,
+        scalars: tuple[bool | int | float, ...],
+        decode: Callable[[Container[int]], tuple[Graph, Sequence[tuple[int, ...]]]],
+    ) -> Recording:
+        """Return the recording of a program that is new, or whose constants have changed.
+
+        A scalar is a constant of the program until its value changes: then it becomes an input. The second time that
+        happens all of them do, so that a program has three forms at most.
+        """
+        holes: Container[int] = ()
+        if known is not None:
+            holes = known.changed(scalars) if not known.holes else range(len(scalars))
+        graph, strides = decode(holes)
+        opened = [k for k in range(len(scalars)) if k in holes]
+        avals = graph.avals[len(graph.avals) - len(opened) :]
+        made = Recording(
+            self.prepare(graph, strides),
+            dict(zip(opened, avals, strict=True)),
+            tuple((k, x) for k, x in enumerate(scalars) if k not in holes),
+        )
+        if len(self.recordings) >= MAX_ROUTES:
+            for old in list(self.recordings)[: MAX_ROUTES // 2]:
+                self.recordings.pop(old, None)
+        self.recordings[key] = made
+        return made
 
     def prepare(
         self, graph: Graph, strides: Sequence[tuple[int, ...]], backend: str = "inductor", mode: str = "default"

@@ -331,8 +331,8 @@ def flush(cause: str) -> None:
         # checked as it was recorded: a rewritten program would show other operations
         results = checked(trace.decode(numbers)[0])(trace.leaves)
     else:
-        key = tuple(trace.flat), tuple(numbers), tuple(trace.scalars)
-        results = engine.recorded(key, lambda: trace.decode(numbers), trace.leaves)
+        key = tuple(trace.flat), tuple(numbers)
+        results = engine.recorded(key, tuple(trace.scalars), lambda holes: trace.decode(numbers, holes), trace.leaves)
     for x, tensor in zip(live, results, strict=True):
         x._buf = tensor
         x._trace = None

@@ -214,5 +214,23 @@ def attend(trace: Trace, instr: Instr, out: Array) -> None:
     if trace.capture is None:
         if config.current.eager:
             flush("eager")
-        elif len(trace.refs) >= config.current.max_pending:
-            flush("budget")
+        else:
+            _overflow(trace)
+
+
+def _overflow(trace: Trace) -> None:
+    """Cut the pending trace where its loop begins anew, or where its budget ends; see `gtrace.trace.rhythm`."""
+    rhythm, settings = thread.rhythm, config.current
+    if rhythm.period and rhythm.due(trace.flat):
+        steady = rhythm.cut(trace.flat)
+        count = len(trace.refs)
+        flush("period" if steady else "budget")
+        if steady:
+            # from the last operation of the next iteration on, or, as long as its shape is not known, from the first
+            thread.trace.limit = min(thread.trace.limit, count - 1 if rhythm.shape else 0)
+    elif len(trace.refs) >= settings.max_pending and not (rhythm.period and len(trace.refs) < settings.window):
+        rhythm.forget_loop()
+        rhythm.watch(trace.flat, settings.window)
+        flush("budget")
+        if rhythm.period:
+            thread.trace.limit = 0

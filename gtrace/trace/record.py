@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import threading
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gtrace.config import Config, config
@@ -21,6 +21,7 @@ from gtrace.events import Recorded, bus
 from gtrace.ir.aval import Aval
 from gtrace.ir.graph import Graph, Node, Operand, Scalar
 from gtrace.ir.op import CODES, Instr, Leaf, literal_code
+from gtrace.trace.rhythm import Rhythm
 
 if TYPE_CHECKING:
     from gtrace.trace.array import Array
@@ -108,12 +109,15 @@ class Trace:
             if r is not None and (a := r()) is not None and a._buf is None and a.aval.__class__ is Aval
         ]
 
-    def decode(self, outputs: Sequence[int]) -> tuple[Graph, list[tuple[int, ...]]]:
+    def decode(self, outputs: Sequence[int], holes: Container[int] = ()) -> tuple[Graph, list[tuple[int, ...]]]:
         """Return the graph of the program so far, with `outputs`, and the strides of its inputs.
 
         Safe while another thread is recording: what was complete at the call is decoded.
+
+        Args:
+            holes: scalars, by their place in `scalars`, that become inputs, after all others.
         """
-        return decode(self.flat, len(self.refs), self.scalars, outputs, self.locations, self.special)
+        return decode(self.flat, len(self.refs), self.scalars, outputs, self.locations, self.special, holes)
 
 
 def decode(
@@ -123,6 +127,7 @@ def decode(
     outputs: Sequence[int],
     locations: dict[int, str] | None = None,
     special: Mapping[int, Instr] | None = None,
+    holes: Container[int] = (),
 ) -> tuple[Graph, list[tuple[int, ...]]]:
     """Return the graph that the first `count` values of a flat list describe, and the strides of its inputs."""
     operands: list[Operand] = []
@@ -130,7 +135,8 @@ def decode(
     avals: list[Aval] = []
     strides: list[tuple[int, ...]] = []
     nodes: list[Node] = []
-    remaining = iter(scalars)
+    opened: list[tuple[int, Aval]] = []
+    remaining = iter(enumerate(scalars))
     at = 0
     for value in range(count):
         record = CODES[flat[at]]
@@ -149,7 +155,16 @@ def decode(
             strides.append(record.strides)
             operands.append(value)
         else:
-            operands.append(Scalar(next(remaining), record.aval))
+            place, number = next(remaining)
+            if place in holes:
+                opened.append((value, record.aval))
+                operands.append(value)
+            else:
+                operands.append(Scalar(number, record.aval))
+    for value, a in opened:
+        inputs.append(value)
+        avals.append(a)
+        strides.append(())
     return Graph(tuple(inputs), tuple(avals), tuple(nodes), tuple(outputs)), strides
 
 
@@ -157,12 +172,14 @@ class _Thread(threading.local):
     """Each thread's current trace.
 
     Attributes:
+        rhythm: the loop the thread is in, if it is one that never looks at a value.
         origin: the line to note for operations recorded on behalf of another one, by a derivative or a replay; None:
             the user's line.
     """
 
     def __init__(self) -> None:
         self.trace = Trace()
+        self.rhythm = Rhythm()
         self.origin: str | None = None
 
 

@@ -55,7 +55,7 @@ def record(inputs: Sequence[Array], function: Callable[[list[Array]], Any]) -> t
     entries: list[TapeEntry] = [] if trace.tape is None else trace.tape
     if outermost:
         copies = [fresh(x) if x._buf is not None else identity(x) for x in inputs]
-        trace.tape = entries
+        thread.trace.tape = entries  # copying may have cut the trace: it is read anew
     else:
         # the copy is an operation that the enclosing gradient must see
         copies = [identity(x) for x in inputs]

@@ -1,0 +1,207 @@
+"""Programs that vary and loops that never look: scalars become inputs, periods are found, results stay what they are."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import gtrace as gt
+from gtrace.events import Forced, bus
+from gtrace.runtime.engine import engine
+from gtrace.trace.record import thread
+from gtrace.trace.rhythm import find_period
+
+
+@pytest.fixture
+def forces():
+    seen = []
+    stop = bus.subscribe(seen.append, Forced)
+    yield seen
+    stop()
+
+
+# -- scalars
+
+
+def schedule(k: int) -> float:
+    """0 and 1 among 1,000 values that never repeat otherwise."""
+    return {0: 0.0, 1: 1.0, 500: 0.0, 501: 1.0}.get(k, 1.0 / (k + 3) - 0.3)
+
+
+def test_a_thousand_values_of_a_scalar_cost_at_most_two_compiles():
+    x = gt.eval(gt.linspace(-1, 1, 37))
+    host = np.asarray(x)
+    before = engine.compiles
+    with gt.config(hot_threshold=3):
+        for k in range(1000):
+            rate = schedule(k)
+            got = gt.cosh(x) - rate * gt.sinh(x * 0.5) / 3.0
+            np.testing.assert_allclose(np.asarray(got), np.cosh(host) - rate * np.sinh(host * 0.5) / 3, rtol=2e-5)
+    assert engine.compiles - before <= 2
+    programs = [p for p in gt.stats() if sorted(p.ops) == ["cosh", "div", "mul", "mul", "sinh", "sub"]]
+    assert sorted(p.calls for p in programs) == [1, 999]
+
+
+def test_scalars_that_hold_still_stay_constants():
+    x = gt.eval(gt.linspace(1, 2, 41))
+    with gt.config(auto_compile=False):
+        for k in range(5):
+            gt.eval(gt.log1p(x) ** 2 + x**2.5 * k)
+    texts = [str(e.graph) for e in engine.entries.values() if "f32[41]" in str(e.graph) and "log1p" in str(e.graph)]
+    assert len(texts) == 2
+    varying = next(t for t in texts if "f32[]~" in t.splitlines()[0])
+    assert "integer_pow" in varying and "2.5:f32[]~" in varying
+
+
+def test_two_scalars_that_change_at_different_times_have_three_programs():
+    x = gt.eval(gt.linspace(1, 2, 43))
+    with gt.config(auto_compile=False):
+        for a, b in [(1.5, 2.5), (1.5, 2.5), (3.5, 2.5), (4.5, 2.5), (4.5, 5.5), (6.5, 7.5), (1.5, 2.5)]:
+            np.testing.assert_allclose(np.asarray(gt.tanh(x * a) + b), np.tanh(np.asarray(x) * a) + b, rtol=1e-5)
+    assert len([e for e in engine.entries.values() if "tanh" in str(e.graph) and "f32[43]" in str(e.graph)]) == 3
+
+
+OPERATIONS = [
+    lambda x, s: x * s, lambda x, s: s - x, lambda x, s: gt.maximum(x, s), lambda x, s: x / (s * s + 1),
+    lambda x, s: gt.where(x > s, x, s), lambda x, s: gt.tanh(x) + s, lambda x, s: gt.pad(x, (0, 1), constant_values=s)[1:],
+    lambda x, s: gt.full((4,), s) + x, lambda x, s: gt.arctan2(x, s), lambda x, s: x + s,
+]  # fmt: skip
+NUMBERS = [0.0, -0.0, 1.0, -1.0, 0.5, 2.0, 3, 0, 1, float("inf"), float("nan"), 1e30]
+
+
+@given(
+    st.lists(st.integers(0, len(OPERATIONS) - 1), min_size=1, max_size=5),
+    st.lists(st.lists(st.sampled_from(NUMBERS), min_size=5, max_size=5), min_size=2, max_size=6),
+)
+def test_random_programs_with_random_scalars_equal_their_interpretation(chosen, values):
+    x = gt.eval(gt.linspace(-1, 1, 4))
+
+    def run(numbers):
+        y = x
+        for k, op in enumerate(chosen):
+            y = OPERATIONS[op](y, numbers[k])
+        return y
+
+    with gt.config(auto_compile=False):
+        for numbers in values:
+            got = np.asarray(run(numbers))
+            with gt.config(eager=True):
+                expected = np.asarray(run(numbers))
+            np.testing.assert_array_equal(got, expected)
+            np.testing.assert_array_equal(np.signbit(got), np.signbit(expected))
+
+
+# -- periods
+
+
+def step(w, rate):
+    def loss(w):
+        return ((gt.tanh(x @ w["a"]) @ w["b"] - 0.5) ** 2).mean()
+
+    x = STEP_INPUT
+    value, grads = gt.value_and_grad(loss)(w)
+    return gt.tree_map(lambda p, g: p - rate * g, w, grads), value
+
+
+STEP_INPUT = gt.eval(gt.linspace(-1, 1, 24).reshape(6, 4))
+
+
+def weights():
+    return {"a": gt.eval(gt.eye(4)), "b": gt.eval(gt.ones(4) * 0.1)}
+
+
+def train(steps, look):
+    w, history = weights(), []
+    for k in range(steps):
+        w, value = step(w, 0.1 / (1 + k))
+        if look:
+            history.append(float(value))
+    return w, value
+
+
+def test_a_loop_that_never_looks_is_cut_at_its_period(forces):
+    with gt.config(auto_compile=False):
+        expected, loss = train(600, look=True)
+        looked = {e.ops for e in forces if e.cause == "float"}
+        forces.clear()
+        before = set(engine.entries)
+        got, unseen = train(600, look=False)
+    causes = [e.cause for e in forces]
+    assert causes.count("budget") == 1
+    assert causes.count("period") > 500
+    # one signature in steady state
+    assert len(looked) == 1
+    new = [e for key, e in engine.entries.items() if key not in before]
+    assert sum(e.calls > 10 for e in new) <= 1
+    np.testing.assert_allclose(np.asarray(got["a"]), np.asarray(expected["a"]), rtol=1e-6)
+    assert float(unseen) == pytest.approx(float(loss), rel=1e-5)
+
+
+def test_the_pending_graph_stays_bounded():
+    with gt.config(auto_compile=False, max_pending=300):
+        w, longest = weights(), 0
+        for k in range(400):
+            w, _ = step(w, 0.1)
+            longest = max(longest, len(thread.trace.refs))
+    assert longest <= 330
+
+
+def test_an_aperiodic_stream_is_cut_by_its_budget_in_the_same_places_every_time(forces):
+    rng = np.random.default_rng(0)
+    choices = rng.integers(0, 4, 20_000)
+    ops = [gt.sin, gt.cos, gt.tanh, gt.negative]
+    places = []
+    with gt.config(auto_compile=False, max_pending=500):
+        for _ in range(2):
+            forces.clear()
+            x = gt.eval(gt.ones(3) * 0.5)
+            for c in choices:
+                x = ops[c](x)
+            places.append([(e.cause, e.ops) for e in forces])
+            value = np.asarray(x)
+    assert places[0] == places[1] and len(places[0]) >= 39
+    expected = np.full(3, 0.5, np.float32)
+    for c in choices:
+        expected = [np.sin, np.cos, np.tanh, np.negative][c](expected)
+    np.testing.assert_allclose(value, expected, rtol=1e-3, atol=1e-5)
+
+
+def test_a_loop_that_changes_is_followed():
+    """The period is lost and found again; every value is right."""
+    x, host = gt.eval(gt.ones(5) * 0.3), np.full(5, 0.3)
+    with gt.config(auto_compile=False, max_pending=200):
+        for k in range(3000):
+            if k % 1000 < 600:
+                x = gt.sin(x) * 1.5 + 0.1
+                host = np.sin(host) * 1.5 + 0.1
+            else:
+                x = gt.tanh(x + 0.2)
+                host = np.tanh(host + 0.2)
+    np.testing.assert_allclose(np.asarray(x), host, rtol=1e-4)
+
+
+def test_a_cut_while_a_gradient_copies_its_arguments_loses_nothing():
+    """The arguments are pending when the gradient starts, and copying them fills the budget."""
+    for budget in range(8, 40):
+        with gt.config(auto_compile=False, max_pending=budget):
+            w = gt.eval(gt.ones(3))
+            for _ in range(6):
+                w = w - 0.1 * gt.grad(lambda w: (w * w).sum())(w)
+            np.testing.assert_allclose(np.asarray(w), np.full(3, 0.8**6), rtol=1e-5, err_msg=str(budget))
+
+
+@given(
+    st.lists(st.integers(0, 5), max_size=30), st.lists(st.integers(0, 5), min_size=1, max_size=12), st.integers(3, 6)
+)
+def test_a_period_is_found_after_any_beginning(start, body, times):
+    found = find_period(start + body * times)
+    assert found is not None
+    whole = start + body * times
+    assert all(whole[-k] == whole[-k - found] for k in range(1, 2 * found + 1))
+
+
+def test_no_period_is_found_where_there_is_none():
+    assert find_period([]) is None and find_period([1, 2, 1, 2]) is None
+    assert find_period(list(range(100))) is None
