@@ -93,7 +93,9 @@ def test_the_budget_bounds_what_is_pending(seen):
         for _ in range(200):
             x = x + 1
         assert float(x[0]) == 201.0
-    assert causes(seen).count("budget") >= 3
+    # until enough of it has repeated; then the chain is cut at its period
+    found = causes(seen)
+    assert found.count("budget") == 3 and found.count("period") >= 5
 
 
 def test_a_chain_of_100_000_operations():

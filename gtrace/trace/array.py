@@ -321,12 +321,14 @@ def flush(cause: str) -> None:
     if not live:
         if trace.tape is None:
             thread.trace = Trace()
+            _follow(cause)
         return
     numbers = [x._number for x in live]
     if Forced in bus.wanted:
         bus.emit(Forced(cause, user_location(), sum(r is not None for r in trace.refs)))
     trace.closed = True
     thread.trace = Trace(trace.tape)
+    _follow(cause)
     if config.current.debug_nans:
         # checked as it was recorded: a rewritten program would show other operations
         results = checked(trace.decode(numbers)[0])(trace.leaves)
@@ -337,6 +339,12 @@ def flush(cause: str) -> None:
         x._buf = tensor
         x._trace = None
         x._number = -1
+
+
+def _follow(cause: str) -> None:
+    """Let the thread's rhythm know that a trace was ended by somebody who looks at a value."""
+    if thread.rhythm.period and cause not in ("period", "budget") and thread.rhythm.looked():
+        thread.trace.limit = 0
 
 
 def evaluate(arrays: Sequence[Array], cause: str) -> None:

@@ -13,6 +13,9 @@ import attrs
 
 from gtrace.ir.op import CODES, Instr
 
+SHORTEST = 16
+"""Operations between two cuts, at least."""
+
 
 def operations(flat: Sequence[int], at: int = 0) -> list[tuple[int, int]]:
     """Return (place, code) of each instruction of a flat list from place `at` on, which must begin a value.
@@ -32,8 +35,11 @@ def operations(flat: Sequence[int], at: int = 0) -> list[tuple[int, int]]:
     return found
 
 
-def find_period(codes: Sequence[int]) -> int | None:
-    """Return the shortest period with which the end of a sequence repeats, at least three times; None without one.
+def find_period(codes: Sequence[int], least: int = 0) -> int | None:
+    """Return the shortest period with which the end of a sequence repeats; None without one.
+
+    Args:
+        least: the length that must repeat; three periods in any case.
 
     The borders of the reversed sequence give it in linear time (Knuth, Morris and Pratt, 1977).
 
@@ -51,7 +57,7 @@ def find_period(codes: Sequence[int]) -> int | None:
         border[k] = b
         period = k + 1 - b
         # a long stretch that repeats says more than a short one with a shorter period, as inside an iteration
-        if k + 1 >= 3 * period and (best is None or k + 1 >= 2 * best[0]):
+        if k + 1 >= max(3 * period, least) and (best is None or k + 1 >= 2 * best[0]):
             best = (k + 1, period)
     return None if best is None else best[1]
 
@@ -99,7 +105,8 @@ class Rhythm:
         period: operations in an iteration; 0 while none is known.
         wait: operations until the next cut.
         seen, counted: of the current trace: places looked at, operations in them.
-        shape: the flat list of an iteration, once two were alike.
+        shape: the flat list of an iteration, once one was cut as a whole.
+        cuts: since the last time somebody looked at a value.
     """
 
     codes: list[int] = attrs.field(factory=list)
@@ -108,19 +115,35 @@ class Rhythm:
     seen: int = 0
     counted: int = 0
     shape: list[int] = attrs.field(factory=list)
+    cuts: int = 0
 
     def forget_loop(self) -> None:
         """Forget the period, and go on watching."""
-        self.period = self.wait = self.seen = self.counted = 0
+        self.period = self.wait = self.seen = self.counted = self.cuts = 0
         self.shape = []
+
+    def looked(self) -> bool:
+        """Note that somebody looked at a value, which ended the trace; returns whether the loop is still expected.
+
+        A loop that looks at its loss now and then goes on in between as before, counted from there.
+        """
+        expected = self.cuts > 0
+        if not expected:
+            self.codes = []
+        period = self.period
+        self.forget_loop()
+        if expected:
+            self.period = self.wait = period
+        return expected
 
     def watch(self, flat: list[int], window: int) -> None:
         """Look for a period in what is about to be cut by the budget."""
         own = operations(flat)
         self.codes = (self.codes + [code for _, code in own])[-window:]
-        period = find_period(self.codes)
+        period = find_period(self.codes, 4 * SHORTEST)
         if period is not None:
-            self.period = period
+            # of short iterations, several make a program
+            self.period = period = period * -(-SHORTEST // period)
             self.wait = narrowest(flat, period) if len(own) >= 2 * period else period
             self.seen = self.counted = 0
 
@@ -143,4 +166,5 @@ class Rhythm:
             self.shape = list(flat)
         self.wait = self.period
         self.seen = self.counted = 0
+        self.cuts += 1
         return True
