@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from strategies import random_graph, replayed, tensors
 
 import gtrace as gt
 from gtrace.events import Forced, bus
 from gtrace.runtime.engine import engine
+from gtrace.trace.bind import bind
 from gtrace.trace.record import thread
 from gtrace.trace.rhythm import find_period
 
@@ -92,6 +94,62 @@ def test_random_programs_with_random_scalars_equal_their_interpretation(chosen, 
                 expected = np.asarray(run(numbers))
             np.testing.assert_array_equal(got, expected)
             np.testing.assert_array_equal(np.signbit(got), np.signbit(expected))
+
+
+# -- independent parts
+
+
+def test_interleaved_computations_are_programs_of_their_own():
+    """A training step and a logging computation, recorded op by op in turn: one hot, one that differs every time."""
+    x, noise = gt.eval(gt.linspace(-1, 1, 53)), gt.eval(gt.ones(53))
+    before = set(engine.entries)
+    with gt.config(hot_threshold=4):
+        for k in range(8):
+            a, b = x, noise
+            for j in range(12):
+                a = gt.tanh(a) * 1.5
+                b = gt.roll(b, k + 1) if j % 3 else gt.sin(b)
+            gt.eval((a.sum(), b.sum()))
+            expected = np.asarray(x)
+            for _ in range(12):
+                expected = np.tanh(expected) * 1.5
+            np.testing.assert_allclose(float(a.sum()), expected.sum(), rtol=1e-4, atol=1e-4)
+    new = [e for key, e in engine.entries.items() if key not in before and "f32[53]" in str(e.graph)]
+    step = [e for e in new if "tanh" in str(e.graph)]
+    logging = [e for e in new if "roll" in str(e.graph)]
+    assert all("roll" not in str(e.graph) for e in step)
+    assert max(e.calls for e in step) == 8 and any(e.tier == "compiled" for e in step)
+    assert len(logging) >= 8 and all(e.tier == "interpreted" for e in logging)
+
+
+def test_small_independent_parts_stay_together():
+    """An update of many parameters, each with a few operations of its own, is one program."""
+    ps = [gt.eval(gt.ones(3) * k) for k in range(30)]
+    before = set(engine.entries)
+    with gt.config(auto_compile=False):
+        new = [p * 0.9 + 0.1 for p in ps]
+        gt.eval(new)
+    (entry,) = [e for key, e in engine.entries.items() if key not in before]
+    assert len(entry.graph.nodes) == 60
+    assert all(np.allclose(np.asarray(q), np.asarray(p) * 0.9 + 0.1) for p, q in zip(ps, new, strict=True))
+
+
+@given(st.lists(st.integers(0, 10**6), min_size=2, max_size=4), st.randoms(use_true_random=False))
+def test_interleaved_random_programs_compute_what_they_compute_alone(seeds, random):
+    graphs = [random_graph(seed, 14, 2) for seed in seeds]
+    inputs = [[gt.array(t) for t in tensors(g.avals, seed)] for g, seed in zip(graphs, seeds, strict=True)]
+    with gt.config(auto_compile=False):
+        alone = [[np.asarray(y) for y in replayed(g)(*xs)] for g, xs in zip(graphs, inputs, strict=True)]
+        envs = [dict(zip(g.inputs, xs, strict=True)) for g, xs in zip(graphs, inputs, strict=True)]
+        turns = [k for k, g in enumerate(graphs) for _ in g.nodes]
+        random.shuffle(turns)
+        waiting = [iter(g.nodes) for g in graphs]
+        for k in turns:
+            node = next(waiting[k])
+            envs[k][node.out] = bind(node.op, [envs[k][x] if isinstance(x, int) else x for x in node.ins], node.params)
+        for g, env, expected in zip(graphs, envs, alone, strict=True):
+            for value, y in zip(g.outputs, expected, strict=True):
+                np.testing.assert_array_equal(np.asarray(env[value]), y)
 
 
 # -- periods

@@ -226,6 +226,44 @@ def select(sub: Subgraph, outputs: Iterable[int]) -> Subgraph:
     return sub.derive(("select", places), make)
 
 
+def components(graph: Graph, least: int) -> list[Graph]:
+    """Return the parts of a program that share no computed value, each with the inputs it uses and its outputs.
+
+    Inputs may be shared. Parts of fewer than `least` nodes are kept together as one. What is computed for nothing is
+    dropped. An output that is an input belongs to the first part.
+    """
+    graph = dce(graph)
+    group = {node.out: node.out for node in graph.nodes}
+
+    def find(value: int) -> int:
+        while group[value] != value:
+            group[value] = value = group[group[value]]
+        return value
+
+    for node in graph.nodes:
+        for value in node.values():
+            if value in group:
+                group[find(value)] = find(node.out)
+    parts: dict[int, list[Node]] = {}
+    for node in graph.nodes:
+        parts.setdefault(find(node.out), []).append(node)
+    small = [root for root, nodes in parts.items() if len(nodes) < least]
+    if len(parts) - len(small) + bool(small) <= 1:
+        return [graph]
+    together = [node for node in graph.nodes if find(node.out) in set(small)]
+    avals = dict(zip(graph.inputs, graph.avals, strict=True))
+    rest = [value for value in graph.outputs if value in avals]
+    found = []
+    for nodes in [*[nodes for root, nodes in parts.items() if root not in small], *([together] if together else [])]:
+        made = {node.out for node in nodes}
+        outputs = (*rest, *[value for value in graph.outputs if value in made])
+        used = {value for node in nodes for value in node.values()} | set(rest)
+        inputs = tuple(value for value in graph.inputs if value in used)
+        found.append(Graph(inputs, tuple(avals[value] for value in inputs), tuple(nodes), outputs))
+        rest = []
+    return found
+
+
 def toposort(nodes: Iterable[Node], inputs: Iterable[int]) -> tuple[Node, ...]:
     """Return `nodes` ordered so that every operand is assigned before its use; otherwise keep the given order.
 

@@ -23,6 +23,7 @@ from gtrace.errors import CompileError, CompileWarning, ExecutionError, user_loc
 from gtrace.events import CompileFailed, CompileFinished, CompileStarted, Detected, Judged, Ran, Recompiling, bus
 from gtrace.ir.aval import Aval
 from gtrace.ir.graph import Graph
+from gtrace.ir.rewrite import components
 from gtrace.runtime import hot
 from gtrace.runtime.canonical import canonicalize
 from gtrace.runtime.difference import difference
@@ -35,6 +36,10 @@ MAX_ROUTES = 4096
 
 MAX_ENTRIES = 16384
 """Programs remembered; beyond it those that were never compiled and ran once at most are forgotten."""
+
+
+LEAST_PART = 8
+"""Operations that make an independent part of a recording a program of its own."""
 
 
 @attrs.define(eq=False)
@@ -106,11 +111,14 @@ class Recording:
     """What is known of a program as the recorder describes it.
 
     Attributes:
+        route: to its program; None if it falls into several, see `parts`.
+        parts: for each independent part its route, and the places of its inputs and outputs among all.
         holes: the scalars that are inputs, by their place among all, with their avals.
         constants: the other scalars, (place, value), as they were when the route was made.
     """
 
-    route: Route
+    route: Route | None
+    parts: tuple[tuple[Route, tuple[int, ...], tuple[int, ...]], ...]
     holes: dict[int, Aval]
     constants: tuple[tuple[int, bool | int | float], ...]
     values: tuple[bool | int | float, ...] = attrs.field(init=False)
@@ -159,7 +167,12 @@ class Engine:
         if recording.holes:
             numbers = [torch.tensor(scalars[k], dtype=a.dtype, device=a.device) for k, a in recording.holes.items()]
             tensors = [*tensors, *numbers]
-        return self.call(recording.route, tensors)
+        if recording.route is not None:
+            return self.call(recording.route, tensors)
+        results: dict[int, torch.Tensor] = {}
+        for route, inputs, outputs in recording.parts:
+            results.update(zip(outputs, self.call(route, [tensors[k] for k in inputs]), strict=True))
+        return [results[k] for k in range(len(results))]
 
     def _recording(
         self,
@@ -179,8 +192,10 @@ class Engine:
         graph, strides = decode(holes)
         opened = [k for k in range(len(scalars)) if k in holes]
         avals = graph.avals[len(graph.avals) - len(opened) :]
+        parts = self._parts(graph, strides)
         made = Recording(
-            self.prepare(graph, strides),
+            parts[0][0] if len(parts) == 1 else None,
+            parts,
             dict(zip(opened, avals, strict=True)),
             tuple((k, x) for k, x in enumerate(scalars) if k not in holes),
         )
@@ -189,6 +204,24 @@ class Engine:
                 self.recordings.pop(old, None)
         self.recordings[key] = made
         return made
+
+    def _parts(
+        self, graph: Graph, strides: Sequence[tuple[int, ...]]
+    ) -> tuple[tuple[Route, tuple[int, ...], tuple[int, ...]], ...]:
+        """Return the routes of a program's independent parts: each is hot, or not, by itself."""
+        found = components(graph, LEAST_PART)
+        if len(found) == 1:
+            return ((self.prepare(graph, strides), (), ()),)
+        place = {value: k for k, value in enumerate(graph.inputs)}
+        parts = []
+        for part in found:
+            inputs = tuple(place[value] for value in part.inputs)
+            wanted = set(part.outputs)
+            outputs = tuple(k for k, value in enumerate(graph.outputs) if value in wanted)
+            # an output may be asked for more than once
+            whole = Graph(part.inputs, part.avals, part.nodes, tuple(graph.outputs[k] for k in outputs))
+            parts.append((self.prepare(whole, [strides[k] for k in inputs]), inputs, outputs))
+        return tuple(parts)
 
     def prepare(
         self, graph: Graph, strides: Sequence[tuple[int, ...]], backend: str = "inductor", mode: str = "default"
