@@ -1,12 +1,14 @@
-"""Compiling a program with sub-graphs: straight-line pieces between them, and each body by itself.
+"""Compiling a program in pieces.
 
-A program without sub-graphs is one piece. Otherwise an operation with sub-graphs, a loop or a branch, ends a piece: it
-runs from Python, with its bodies compiled, and the next piece begins with its results. torch's own control flow
-operators would keep it all in one compiled program; docs/performance.md has the measurements that speak against them.
+A program without sub-graphs is one piece, unless it is very long; equal pieces are compiled once. An operation with
+sub-graphs, a loop or a branch, ends a piece: it runs from Python, with its bodies compiled, and the next piece begins
+with its results. torch's own control flow operators would keep it all in one compiled program; docs/performance.md has
+the measurements that speak against them.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,14 +16,17 @@ import torch
 
 from gtrace.ir.aval import contiguous_strides
 from gtrace.ir.calls import has_calls
-from gtrace.ir.graph import Graph, Node, Subgraph, subgraphs
+from gtrace.ir.graph import Graph, Node, Subgraph, print_graph, subgraphs
 from gtrace.ir.op import REGISTRY
-from gtrace.ir.rewrite import renumber
+from gtrace.runtime.canonical import canonicalize
 from gtrace.runtime.inductor import compile_graph
 from gtrace.runtime.interpret import Program, bound_body, interpreter
 
 MIN_OPS = 3
 """Pieces of fewer operations are interpreted: there is nothing to fuse."""
+
+MAX_OPS = 1000
+"""Pieces of more operations are cut where the fewest bytes cross: compilers take more than linear time for them."""
 
 
 def compile_program(graph: Graph, strides: Sequence[tuple[int, ...]], backend: str, mode: str) -> Program:
@@ -30,20 +35,27 @@ def compile_program(graph: Graph, strides: Sequence[tuple[int, ...]], backend: s
     Raises:
         CompileError: the compiler failed; the cause is chained.
     """
-    if not has_calls(graph):
+    if not has_calls(graph) and len(graph.nodes) <= MAX_OPS:
         return compile_graph(graph, strides, backend, mode)
     known = dict(zip(graph.inputs, strides, strict=True))
-    steps: list[tuple[Callable[[list[torch.Tensor]], Any], tuple[int, ...], tuple[int, ...]]] = []
+    steps: list[tuple[Callable[[list[torch.Tensor]], Any], tuple[int, ...], tuple[tuple[int, int], ...]]] = []
+    compiled: dict[tuple[str, tuple[tuple[int, ...], ...]], Program] = {}  # equal pieces are compiled once
     for piece in _pieces(graph):
         if isinstance(piece, Graph):
-            piece_strides = [
-                known.get(value, contiguous_strides(a.shape))
-                for value, a in zip(piece.inputs, piece.avals, strict=True)
-            ]
-            steps.append((_compile(piece, piece_strides, backend, mode), piece.inputs, piece.outputs))
+            form = canonicalize(piece)
+            ins = tuple(piece.inputs[k] for k in form.inputs)
+            own_strides = tuple(
+                known.get(value, contiguous_strides(a.shape)) for value, a in zip(ins, form.graph.avals, strict=True)
+            )
+            key = print_graph(form.graph), own_strides
+            if key not in compiled:
+                compiled[key] = _compile(form.graph, own_strides, backend, mode)
+            assert all(place >= 0 for place in form.outputs)  # the whole was canonical: no output is an input
+            steps.append((compiled[key], ins, tuple(zip(piece.outputs, form.outputs, strict=True))))
         else:
             node, results = piece
-            steps.append((_spread(_bound(node, backend, mode)), tuple(node.values()), results))
+            outs = tuple((value, k) for k, value in enumerate(results))
+            steps.append((_spread(_bound(node, backend, mode)), tuple(node.values()), outs))
     given = set(graph.inputs)
     inputs, outputs = graph.inputs, graph.outputs
 
@@ -52,7 +64,9 @@ def compile_program(graph: Graph, strides: Sequence[tuple[int, ...]], backend: s
         for function, ins, outs in steps:
             # a piece is compiled for dense operands, whatever made them
             values = [env[v] if v in given else env[v].contiguous() for v in ins]
-            env.update(zip(outs, function(values), strict=True))
+            results = function(values)
+            for v, place in outs:
+                env[v] = results[place]
         return [env[v] for v in outputs]
 
     return run
@@ -69,8 +83,7 @@ def _spread(function: Callable[..., Any]) -> Callable[[list[torch.Tensor]], Any]
 
 
 def _compile(graph: Graph, strides: Sequence[tuple[int, ...]], backend: str, mode: str) -> Program:
-    own = renumber(graph)
-    return interpreter(own) if len(own.nodes) < MIN_OPS else compile_graph(own, strides, backend, mode)
+    return interpreter(graph) if len(graph.nodes) < MIN_OPS else compile_graph(graph, strides, backend, mode)
 
 
 def _body(sub: Subgraph, backend: str, mode: str) -> Program:
@@ -84,6 +97,44 @@ def _body(sub: Subgraph, backend: str, mode: str) -> Program:
         return lambda tensors: program([t.contiguous() for t in tensors])
 
     return sub.derive(("compiled", backend, mode), make)
+
+
+def cut(graph: Graph, most: int) -> list[Graph]:
+    """Return a program as a sequence of programs of at most `most` nodes, cut where the fewest bytes cross.
+
+    A cut falls into the second half of what a piece may have.
+    """
+    nodes = graph.nodes
+    if len(nodes) <= most:
+        return [graph]
+    table = graph.value_avals()
+    made = {node.out: k for k, node in enumerate(nodes)}
+    last = dict(made)
+    for k, node in enumerate(nodes):
+        for value in node.values():
+            last[value] = k
+    for value in graph.outputs:
+        last[value] = len(nodes)
+    change = [0] * (len(nodes) + 2)
+    for value, k in made.items():
+        # crosses the places after its own node up to its last use
+        change[k + 1] += table[value].nbytes
+        change[last[value] + 1] -= table[value].nbytes
+    crossing = list(itertools.accumulate(change))
+    places = [0]
+    while len(nodes) - places[-1] > most:
+        start = places[-1]
+        places.append(min(range(start + most // 2 + 1, start + most + 1), key=crossing.__getitem__))
+    places.append(len(nodes))
+    pieces = []
+    ends = set(graph.outputs)
+    for start, stop in itertools.pairwise(places):
+        own = nodes[start:stop]
+        inside = {node.out for node in own}
+        ins = tuple(dict.fromkeys(v for node in own for v in node.values() if v not in inside))
+        outs = tuple(node.out for node in own if last[node.out] >= stop or node.out in ends)
+        pieces.append(Graph(ins, tuple(table[v] for v in ins), own, outs))
+    return pieces
 
 
 def _pieces(graph: Graph) -> list[Graph | tuple[Node, tuple[int, ...]]]:
@@ -138,7 +189,7 @@ def _pieces(graph: Graph) -> list[Graph | tuple[Node, tuple[int, ...]]]:
             made = {node.out for node in nodes}
             ins = tuple(dict.fromkeys(v for node in nodes for v in node.values() if v not in made))
             outs = tuple(node.out for node in nodes if users.get(node.out, set()) - {here})
-            pieces.append(Graph(ins, tuple(table[v] for v in ins), tuple(nodes), outs))
+            pieces += cut(Graph(ins, tuple(table[v] for v in ins), tuple(nodes), outs), MAX_OPS)
         for node in calls.get(here, []):
             names = []
             for k in range(len(node.instr.aval.avals)):
