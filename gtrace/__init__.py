@@ -30,6 +30,7 @@ from gtrace.hotpath import enable_hot_path_detection
 from gtrace.jit import eval, jit
 from gtrace.observe import compile_log as _compile_log
 from gtrace.observe import instruction_log as _instruction_log
+from gtrace.observe.explain import explain
 from gtrace.observe.stats import stats
 from gtrace.ops import methods as _methods
 from gtrace.ops.arrange import pad, repeat, roll, tile, tril, triu

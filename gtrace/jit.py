@@ -221,6 +221,10 @@ class Jitted:
         """Return the engine's record of the program for arguments like these; None if it computes nothing."""
         return self.lower(*args, **kwargs).route.entry
 
+    def entries(self) -> list[Entry]:
+        """Return the engine's records of the programs that calls have made, in their order."""
+        return [call.route.entry for call in self._calls.values() if call.route.entry is not None]
+
     def _lift(self, leaves: list[Any], args: Any, kwargs: Any) -> list[Array]:
         for k, leaf in enumerate(leaves):
             if type(leaf) is not Array and python_scalar(leaf) is None and not hasattr(leaf, "dtype"):

@@ -152,6 +152,43 @@ def test_interleaved_random_programs_compute_what_they_compute_alone(seeds, rand
                 np.testing.assert_array_equal(np.asarray(env[value]), y)
 
 
+# -- explanations
+
+
+def test_explain_names_the_field_that_differs():
+    def run(n=61, dtype=gt.float32, axis=0, scale=2.5):
+        x = gt.ones((n, 3), dtype=dtype).block_until_ready()
+        before = set(engine.entries)
+        gt.eval((gt.cosh(x) * scale).sum(axis))
+        (entry,) = [e for key, e in engine.entries.items() if key not in before]
+        return str(gt.explain(str(entry.signature)))
+
+    with gt.config(auto_compile=False):
+        with pytest.raises(ValueError, match="not enough"):
+            run(), run()  # the same program: nothing new
+        assert "input 0 dim 0 was 61, now 62" in run(n=62)
+        assert "input 0 dtype was f32[61,3], now f64[61,3]" in run(dtype=gt.float64)
+        text = run(axis=1)
+        assert "operation 2 (sum) attribute axes was (0,), now (1,)" in text
+        assert "not compiled: automatic compilation is off" in text and "1 call" in text
+
+
+def test_explain_a_jitted_function_and_a_wrong_question():
+    f = gt.jit(lambda x, k: (gt.sinh(x) * 1.25).sum(), static_argnums=1, backend="eager")
+    with pytest.raises(gt.ArgumentError, match="has run"):
+        gt.explain(f)
+    f(gt.ones((67, 2)), 0)
+    f(gt.ones((68, 2)), 0)
+    explanation = gt.explain(f)
+    assert explanation.program.tier == "compiled" and explanation.nearest.tier == "compiled"
+    assert explanation.differences == ("input 0 dim 0 was 67, now 68",)
+    assert "sinh" in explanation.text
+    with pytest.raises(gt.ArgumentError, match="known signature"):
+        gt.explain("zzz")
+    with pytest.raises(gt.ArgumentError, match="no program of their own"):
+        gt.explain(lambda x: x)
+
+
 # -- periods
 
 

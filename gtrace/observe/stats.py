@@ -111,15 +111,15 @@ def stats() -> Stats:
 
 def collect(source: Engine) -> Stats:
     """Return the ledger of one engine; see `stats`."""
-    settings = config.current
-    policy = hot.Policy(settings.auto_compile, settings.compile, settings.hot_threshold, settings.min_seq)
-    programs = [_snapshot(entry, source.cost) for entry in list(source.entries.values())]
-    programs = [attrs.evolve(program, verdict=verdict(program, policy)) for program in programs]
+    programs = [snapshot(entry, source.cost) for entry in list(source.entries.values())]
     return Stats(sorted(programs, key=lambda program: -program.total_seconds), source.compiles)
 
 
-def _snapshot(entry: Entry, cost: hot.CostModel) -> ProgramStats:
-    return ProgramStats(
+def snapshot(entry: Entry, cost: hot.CostModel) -> ProgramStats:
+    """Return the ledger of one program as it is now, with the verdict that today's settings give."""
+    settings = config.current
+    policy = hot.Policy(settings.auto_compile, settings.compile, settings.hot_threshold, settings.min_seq)
+    program = ProgramStats(
         signature=entry.signature.exact,
         structural=entry.signature.structural,
         ops=tuple(node.op.name for node in entry.graph.nodes),
@@ -134,6 +134,7 @@ def _snapshot(entry: Entry, cost: hot.CostModel) -> ProgramStats:
         saved_seconds=entry.saved_seconds,
         reason=entry.reason,
     )
+    return attrs.evolve(program, verdict=verdict(program, policy))
 
 
 def verdict(program: ProgramStats, policy: hot.Policy) -> str:

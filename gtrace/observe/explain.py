@@ -1,0 +1,125 @@
+"""``gt.explain``: one program's ledger, the nearest other program, and the fields in which they differ."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+
+from gtrace.errors import ArgumentError, message
+from gtrace.jit import Jitted
+from gtrace.observe.stats import ProgramStats, duration, snapshot
+from gtrace.runtime.difference import differences
+from gtrace.runtime.engine import Engine, Entry, engine
+
+MAX_DIFFERENCES = 8
+"""Fields listed."""
+
+
+@attrs.frozen
+class Explanation:
+    """Why a program is what it is. Printing it gives the text.
+
+    Attributes:
+        program: its ledger, as in `gt.stats`.
+        nearest: the ledger of the program that differs in the fewest fields; None if there is no other.
+        differences: these fields, from the nearest program to this one.
+        text: the program, printed.
+    """
+
+    program: ProgramStats
+    nearest: ProgramStats | None
+    differences: tuple[str, ...]
+    text: str
+
+    def __str__(self) -> str:
+        p = self.program
+        lines = [f"program {p.signature}: {len(p.ops)} operations, {p.tier}, {_calls(p)}"]
+        if p.interpreted_calls:
+            lines.append(f"  interpreted: {duration(p.interpreted_seconds / p.interpreted_calls)} a call")
+        if p.compiled_calls:
+            lines.append(f"  compiled: {duration(p.compiled_seconds / p.compiled_calls)} a call")
+        if p.compile_seconds:
+            even = "never" if p.break_even_calls is None else f"after {p.break_even_calls} calls"
+            lines.append(f"  compiling took {duration(p.compile_seconds)}; it pays {even}")
+        lines.append(f"  {p.verdict}")
+        if self.nearest is None:
+            lines.append("no other program is known")
+        else:
+            lines.append(f"nearest: {self.nearest.signature}, {self.nearest.tier}, {_calls(self.nearest)}")
+            lines += [f"  {text}" for text in self.differences[:MAX_DIFFERENCES]]
+            if len(self.differences) > MAX_DIFFERENCES:
+                lines.append(f"  and {len(self.differences) - MAX_DIFFERENCES} more")
+        return "\n".join(lines)
+
+
+def _calls(program: ProgramStats) -> str:
+    return f"{program.calls} call{'s' * (program.calls != 1)}"
+
+
+def explain(what: str | Callable[..., Any]) -> Explanation:
+    """Return what is known of a program, and what keeps it from being the nearest other one.
+
+    Args:
+        what: a signature as `gt.stats` and the logs show it, or its beginning; or a jitted function, of which the
+            latest program is explained.
+
+    Raises:
+        ArgumentError: no such program.
+
+    >>> import gtrace as gt
+    >>> with gt.config(auto_compile=False):
+    ...     for n in (64, 128):
+    ...         total = float((gt.ones(n).block_until_ready() * 7).sum())
+    >>> newest = [p for p in gt.stats() if p.ops == ("mul", "sum")][-1]
+    >>> len(gt.explain(newest.signature).differences) > 0
+    True
+    """
+    return explain_in(engine, what)
+
+
+def explain_in(source: Engine, what: str | Callable[..., Any]) -> Explanation:
+    """Return the explanation of a program of one engine; see `explain`."""
+    entries = list(source.entries.values())
+    if isinstance(what, Jitted):
+        found = what.entries()
+        if not found:
+            fix = "Call it first, or ask for a signature of gt.stats()."
+            raise ArgumentError(message("explain", "a jitted function that has run", what.__name__, fix))
+        entry = found[-1]
+    elif isinstance(what, str) and what:
+        matching = [e for e in entries if str(e.signature).startswith(what)]
+        if not matching:
+            raise ArgumentError(message("explain", "a known signature", repr(what), "gt.stats() lists them."))
+        entry = max(matching, key=lambda e: e.calls)
+    else:
+        fix = "Undecorated functions have no program of their own: pass a signature of gt.stats()."
+        got = getattr(what, "__name__", type(what).__name__)
+        raise ArgumentError(message("explain", "a signature or a jitted function", got, fix))
+    others = [e for e in entries if e is not entry]
+    nearest, fields = _nearest(entry, others)
+    return Explanation(
+        snapshot(entry, source.cost),
+        None if nearest is None else snapshot(nearest, source.cost),
+        fields,
+        str(entry.graph),
+    )
+
+
+def _nearest(entry: Entry, others: list[Entry]) -> tuple[Entry | None, tuple[str, ...]]:
+    """Return the entry that differs in the fewest fields, the more often called one of two, and these fields."""
+    best: tuple[tuple[int, int], Entry, tuple[str, ...]] | None = None
+    family = [e for e in others if e.signature.structural == entry.signature.structural]
+    for other in family or others:
+        fields = tuple(differences(other.graph, entry.graph, other.key.strides, entry.key.strides))
+        if not fields:
+            fields = tuple(
+                f"{name} was {getattr(other.key, name)!r}, now {getattr(entry.key, name)!r}"
+                for name in ("backend", "mode", "toolchain")
+                if getattr(other.key, name) != getattr(entry.key, name)
+            )
+        score = len(fields), -other.calls
+        if best is None or score < best[0]:
+            best = score, other, fields
+    return (None, ()) if best is None else (best[1], best[2])
