@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,6 +13,7 @@ from strategies import random_graph, replayed, tensors
 import gtrace as gt
 from gtrace.events import Forced, bus
 from gtrace.runtime.engine import engine
+from gtrace.runtime.hot import Decision, History, Policy, decide
 from gtrace.trace.bind import bind
 from gtrace.trace.record import thread
 from gtrace.trace.rhythm import find_period
@@ -150,6 +153,84 @@ def test_interleaved_random_programs_compute_what_they_compute_alone(seeds, rand
         for g, env, expected in zip(graphs, envs, alone, strict=True):
             for value, y in zip(g.outputs, expected, strict=True):
                 np.testing.assert_array_equal(np.asarray(env[value]), y)
+
+
+# -- the decision
+
+TIMES = st.floats(1e-5, 1e-1)
+
+
+@given(
+    st.lists(st.tuples(TIMES, st.floats(0.01, 2.0), st.integers(1, 400)), min_size=1, max_size=5),
+    st.floats(0.05, 5.0),
+    st.randoms(use_true_random=False),
+)
+def test_the_policy_is_two_competitive(programs, cost, random):
+    """Over any order of calls, the total is at most twice the best in hindsight, and one call a program.
+
+    A program is (seconds interpreted, seconds compiled over that, calls); compiling costs what is expected of it. The
+    adversary stops right after the compile, or never; the order between programs does not matter.
+    """
+    policy = Policy(auto_compile=True, compile=False, hot_threshold=None, min_seq=1)
+    stream = [k for k, (_, _, calls) in enumerate(programs) for _ in range(calls)]
+    random.shuffle(stream)
+    spent, counts, compiled, total = [0.0] * len(programs), [0] * len(programs), set(), 0.0
+    for k in stream:
+        interpreted, ratio, _ = programs[k]
+        if k not in compiled and decide(History(10, counts[k] + 1, spent[k]), policy, cost) is Decision.COMPILE:
+            compiled.add(k)
+            total += cost
+        total += interpreted * min(ratio, 1.0) if k in compiled else interpreted
+        if k not in compiled:
+            spent[k] += interpreted
+            counts[k] += 1
+    best = sum(min(calls * a, cost + calls * a * min(r, 1.0)) for a, r, calls in programs)
+    slack = sum(a for a, _, _ in programs)
+    assert total <= 2 * best + slack + 1e-9
+
+
+def test_the_policy_meets_its_worst_case():
+    """Stopping right after the compile costs twice: the bound is not a loose one."""
+    policy = Policy(auto_compile=True, compile=False, hot_threshold=None, min_seq=1)
+    spent, calls = 0.0, 0
+    while decide(History(10, calls + 1, spent), policy, 1.0) is Decision.WAIT:
+        spent, calls = spent + 0.01, calls + 1
+    assert (spent + 1.0) / min(spent, 1.0) == pytest.approx(2.0, rel=0.02)
+
+
+# -- threads
+
+
+def test_sixteen_threads_with_the_same_and_with_different_programs_agree_with_serial_runs():
+    def work(n, results):
+        w = weights()
+        scale = 1.0 + n % 4  # four kinds of programs among sixteen threads
+        history = []
+        for k in range(30):
+            value, g = gt.value_and_grad(lambda w: ((gt.tanh(STEP_INPUT @ w["a"]) * scale) ** 2).sum() + w["b"].sum())(
+                w
+            )
+            w = gt.tree_map(lambda p, q, k=k: p - 0.01 / (k + 1) * q, w, g)
+            history.append(float(value))
+        results[n] = history, np.asarray(w["a"])
+
+    serial, parallel = {}, {}
+    with gt.config(auto_compile=False):
+        for n in range(4):
+            work(n, serial)
+        before = sum(e.calls for e in engine.entries.values())
+        threads = [threading.Thread(target=work, args=(n, parallel)) for n in range(16)]
+        for thread_ in threads:
+            thread_.start()
+        for thread_ in threads:
+            thread_.join()
+        after = sum(e.calls for e in engine.entries.values())
+    for n in range(16):
+        assert parallel[n][0] == serial[n % 4][0]
+        np.testing.assert_array_equal(parallel[n][1], serial[n % 4][1])
+    # one program a step in each thread, and what makes and reads the weights
+    assert after - before >= 16 * 30
+    assert (after - before) % 16 == 0
 
 
 # -- explanations
