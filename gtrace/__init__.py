@@ -2,7 +2,7 @@
 
 from torch import bfloat16, bool, float16, float32, float64, int8, int16, int32, int64, uint8
 
-from gtrace import hotpath, random, tree
+from gtrace import hotpath, random, signal, tree
 from gtrace.abstract import ShapeDtypeStruct, eval_shape, make_graph
 from gtrace.config import config
 from gtrace.control.branches import cond, switch

@@ -6,6 +6,8 @@ import attrs
 import pytest
 from hypothesis import HealthCheck, settings
 
+collect_ignore = ["data"]  # the scripts there need jax
+
 import gtrace as gt
 from gtrace.config import Config
 

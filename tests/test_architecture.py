@@ -37,7 +37,7 @@ ROOMS = [
     {"transform"},
     {"control"},
     {"abstract", "jit"},
-    {"observe", "shard", "hotpath", "numpy"},
+    {"observe", "shard", "signal", "hotpath", "numpy"},
     {""},
     {"cli", "__main__"},
 ]

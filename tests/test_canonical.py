@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from strategies import graphs, random_graph, rearranged, tensors
 
 import gtrace as gt
+from gtrace.ir.aval import contiguous_strides
 from gtrace.ir.graph import Graph, Node, Scalar, print_graph
 from gtrace.ir.op import REGISTRY
 from gtrace.ir.text import parse_graph
@@ -20,7 +21,6 @@ from gtrace.runtime.canonical import canonicalize
 from gtrace.runtime.inductor import compile_graph
 from gtrace.runtime.interpret import interpreter
 from gtrace.runtime.signature import sign
-from gtrace.trace.record import contiguous_strides
 
 
 def signature(graph: Graph) -> str:

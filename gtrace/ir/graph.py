@@ -114,6 +114,25 @@ class Graph:
         return print_graph(self)
 
 
+@attrs.frozen
+class Region:
+    """A named stretch of a program.
+
+    Attributes:
+        name: of the signal.
+        mode: how it is compiled on its own; None: it is compiled with what surrounds it.
+        backward: the region that its gradients belong to.
+    """
+
+    name: str
+    mode: str | None = None
+    backward: Region | None = None
+
+
+Marks = tuple[tuple[int, "Region | None"], ...]
+"""Where regions begin: from which value on, in order. Before the first there is none."""
+
+
 class Subgraph:
     """A graph as an attribute of an operation: the body of a loop, a branch. Interned: equal programs are one object.
 

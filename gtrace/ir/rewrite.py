@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -9,7 +10,7 @@ import torch
 
 from gtrace.errors import GraphError
 from gtrace.ir.aval import aval
-from gtrace.ir.graph import Graph, Node, Operand, Scalar, Subgraph, print_graph, subgraphs
+from gtrace.ir.graph import Graph, Marks, Node, Operand, Region, Scalar, Subgraph, print_graph, subgraphs
 from gtrace.ir.op import CODES, REGISTRY, Instr
 
 
@@ -224,6 +225,36 @@ def select(sub: Subgraph, outputs: Iterable[int]) -> Subgraph:
         return subgraph(Graph(graph.inputs, graph.avals, graph.nodes, tuple(graph.outputs[k] for k in places)))
 
     return sub.derive(("select", places), make)
+
+
+def stretches(graph: Graph, marks: Marks) -> list[tuple[Graph, Region | None]]:
+    """Cut a program, whose values are numbered as they were recorded, where regions with a mode begin and end.
+
+    Returns:
+        Programs to run one after the other, each with the inputs it uses, from outside or from those before it, and the
+        values that those after it, or the outputs, use.
+    """
+    graph = dce(graph)
+    places = [number for number, _ in marks]
+    groups: list[tuple[int, Region | None, list[Node]]] = []
+    for node in graph.nodes:
+        k = bisect.bisect_right(places, node.out) - 1
+        region = marks[k][1] if k >= 0 and marks[k][1] is not None and marks[k][1].mode else None  # type: ignore[union-attr]
+        key = k if region is not None else -1
+        if not groups or groups[-1][0] != key:
+            groups.append((key, region, []))
+        groups[-1][2].append(node)
+    table = graph.value_avals()
+    wanted = set(graph.outputs)
+    found: list[tuple[Graph, Region | None]] = []
+    for _, region, nodes in reversed(groups):
+        made = {node.out for node in nodes}
+        ins = tuple(dict.fromkeys(v for node in nodes for v in node.values() if v not in made))
+        outs = tuple(node.out for node in nodes if node.out in wanted)
+        wanted.update(ins)
+        found.append((Graph(ins, tuple(table[v] for v in ins), tuple(nodes), outs), region))
+    found.reverse()
+    return found
 
 
 def components(graph: Graph, least: int) -> list[Graph]:

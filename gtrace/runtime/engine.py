@@ -21,9 +21,9 @@ import torch
 from gtrace.config import config
 from gtrace.errors import CompileError, CompileWarning, ExecutionError, user_location
 from gtrace.events import CompileFailed, CompileFinished, CompileStarted, Detected, Judged, Ran, Recompiling, bus
-from gtrace.ir.aval import Aval
-from gtrace.ir.graph import Graph
-from gtrace.ir.rewrite import components
+from gtrace.ir.aval import Aval, contiguous_strides
+from gtrace.ir.graph import Graph, Marks
+from gtrace.ir.rewrite import components, stretches
 from gtrace.runtime import hot
 from gtrace.runtime.canonical import canonicalize
 from gtrace.runtime.difference import difference
@@ -107,18 +107,30 @@ class Route:
 
 
 @attrs.frozen(eq=False)
+class Part:
+    """A part of a recorded program: its route, and the values it takes and gives."""
+
+    route: Route
+    ins: tuple[int, ...]
+    outs: tuple[int, ...]
+
+
+@attrs.frozen(eq=False)
 class Recording:
     """What is known of a program as the recorder describes it.
 
     Attributes:
-        route: to its program; None if it falls into several, see `parts`.
-        parts: for each independent part its route, and the places of its inputs and outputs among all.
+        route: to its program; None if it falls into several.
+        parts: these, in the order in which they run.
+        inputs, outputs: the values that the whole takes and gives.
         holes: the scalars that are inputs, by their place among all, with their avals.
         constants: the other scalars, (place, value), as they were when the route was made.
     """
 
     route: Route | None
-    parts: tuple[tuple[Route, tuple[int, ...], tuple[int, ...]], ...]
+    parts: tuple[Part, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
     holes: dict[int, Aval]
     constants: tuple[tuple[int, bool | int | float], ...]
     values: tuple[bool | int | float, ...] = attrs.field(init=False)
@@ -155,24 +167,29 @@ class Engine:
         scalars: tuple[bool | int | float, ...],
         decode: Callable[[Container[int]], tuple[Graph, Sequence[tuple[int, ...]]]],
         tensors: Sequence[torch.Tensor],
+        marks: Marks = (),
     ) -> list[torch.Tensor]:
         """Run the program with exact key `key`, which says all but the values of its `scalars`, on `tensors`.
 
         Args:
             decode: from the scalars that are to be inputs to the graph, with these as last inputs, and the strides.
+            marks: the regions of the program.
         """
         recording = self.recordings.get(key)
         if recording is None or not recording.fits(scalars):
-            recording = self._recording(key, recording, scalars, decode)
+            recording = self._recording(key, recording, scalars, decode, marks)
         if recording.holes:
             numbers = [torch.tensor(scalars[k], dtype=a.dtype, device=a.device) for k, a in recording.holes.items()]
             tensors = [*tensors, *numbers]
         if recording.route is not None:
             return self.call(recording.route, tensors)
-        results: dict[int, torch.Tensor] = {}
-        for route, inputs, outputs in recording.parts:
-            results.update(zip(outputs, self.call(route, [tensors[k] for k in inputs]), strict=True))
-        return [results[k] for k in range(len(results))]
+        env = dict(zip(recording.inputs, tensors, strict=True))
+        given = set(recording.inputs)
+        for part in recording.parts:
+            # a part is made for dense values of the parts before it, however those laid them out
+            values = [env[v] if v in given else env[v].contiguous() for v in part.ins]
+            env.update(zip(part.outs, self.call(part.route, values), strict=True))
+        return [env[v] for v in recording.outputs]
 
     def _recording(
         self,
@@ -180,6 +197,7 @@ class Engine:
         known: Recording | None,
         scalars: tuple[bool | int | float, ...],
         decode: Callable[[Container[int]], tuple[Graph, Sequence[tuple[int, ...]]]],
+        marks: Marks,
     ) -> Recording:
         """Return the recording of a program that is new, or whose constants have changed.
 
@@ -192,10 +210,12 @@ class Engine:
         graph, strides = decode(holes)
         opened = [k for k in range(len(scalars)) if k in holes]
         avals = graph.avals[len(graph.avals) - len(opened) :]
-        parts = self._parts(graph, strides)
+        parts = self._parts(graph, strides, marks)
         made = Recording(
-            parts[0][0] if len(parts) == 1 else None,
-            parts,
+            self.prepare(graph, strides) if parts is None else None,
+            parts or (),
+            graph.inputs,
+            graph.outputs,
             dict(zip(opened, avals, strict=True)),
             tuple((k, x) for k, x in enumerate(scalars) if k not in holes),
         )
@@ -205,22 +225,30 @@ class Engine:
         self.recordings[key] = made
         return made
 
-    def _parts(
-        self, graph: Graph, strides: Sequence[tuple[int, ...]]
-    ) -> tuple[tuple[Route, tuple[int, ...], tuple[int, ...]], ...]:
-        """Return the routes of a program's independent parts: each is hot, or not, by itself."""
-        found = components(graph, LEAST_PART)
-        if len(found) == 1:
-            return ((self.prepare(graph, strides), (), ()),)
-        place = {value: k for k, value in enumerate(graph.inputs)}
+    def _parts(self, graph: Graph, strides: Sequence[tuple[int, ...]], marks: Marks) -> tuple[Part, ...] | None:
+        """Return the parts of a program, each hot, or not, by itself; None if it is one.
+
+        Regions with a mode are parts and are compiled at once, with it. What else is independent is taken apart too.
+        """
+        regions = stretches(graph, marks) if any(r is not None and r.mode for _, r in marks) else [(graph, None)]
+        pieces = [
+            (piece, region)
+            for whole, region in regions
+            for piece in (components(whole, LEAST_PART) if region is None else [whole])
+        ]
+        if len(pieces) == 1 and pieces[0][1] is None:
+            return None
+        known = dict(zip(graph.inputs, strides, strict=True))
         parts = []
-        for part in found:
-            inputs = tuple(place[value] for value in part.inputs)
-            wanted = set(part.outputs)
-            outputs = tuple(k for k, value in enumerate(graph.outputs) if value in wanted)
-            # an output may be asked for more than once
-            whole = Graph(part.inputs, part.avals, part.nodes, tuple(graph.outputs[k] for k in outputs))
-            parts.append((self.prepare(whole, [strides[k] for k in inputs]), inputs, outputs))
+        for piece, region in pieces:
+            own = [known.get(v, contiguous_strides(a.shape)) for v, a in zip(piece.inputs, piece.avals, strict=True)]
+            outs = tuple(dict.fromkeys(piece.outputs))
+            single = Graph(piece.inputs, piece.avals, piece.nodes, outs)
+            mode = "default" if region is None or region.mode is None else region.mode
+            route = self.prepare(single, own, mode=mode)
+            if region is not None and route.entry is not None:
+                self.compile(route.entry)
+            parts.append(Part(route, piece.inputs, outs))
         return tuple(parts)
 
     def prepare(

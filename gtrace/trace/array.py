@@ -320,21 +320,27 @@ def flush(cause: str) -> None:
     live = trace.live()
     if not live:
         if trace.tape is None:
-            thread.trace = Trace()
+            thread.begin()
             _follow(cause)
         return
     numbers = [x._number for x in live]
     if Forced in bus.wanted:
         bus.emit(Forced(cause, user_location(), sum(r is not None for r in trace.refs)))
     trace.closed = True
-    thread.trace = Trace(trace.tape)
+    thread.begin()
     _follow(cause)
     if config.current.debug_nans:
         # checked as it was recorded: a rewritten program would show other operations
         results = checked(trace.decode(numbers)[0])(trace.leaves)
     else:
-        key = tuple(trace.flat), tuple(numbers)
-        results = engine.recorded(key, tuple(trace.scalars), lambda holes: trace.decode(numbers, holes), trace.leaves)
+        marks = tuple(trace.marks)
+        results = engine.recorded(
+            (tuple(trace.flat), tuple(numbers), marks),
+            tuple(trace.scalars),
+            lambda holes: trace.decode(numbers, holes),
+            trace.leaves,
+            marks,
+        )
     for x, tensor in zip(live, results, strict=True):
         x._buf = tensor
         x._trace = None

@@ -10,6 +10,7 @@ There is one pending trace per thread. Functions are captured into traces of the
 
 from __future__ import annotations
 
+import bisect
 import math
 import threading
 import weakref
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from gtrace.config import Config, config
 from gtrace.events import Recorded, bus
 from gtrace.ir.aval import Aval
-from gtrace.ir.graph import Graph, Node, Operand, Scalar
+from gtrace.ir.graph import Graph, Node, Operand, Region, Scalar
 from gtrace.ir.op import CODES, Instr, Leaf, literal_code
 from gtrace.trace.rhythm import Rhythm
 
@@ -43,6 +44,7 @@ class Trace:
         capture: the description of the function being captured; None for the pending program of a thread.
         locations: the user's line of each operation, by its number; None where nobody will ask.
         closed: no operation may be added any more.
+        marks: where regions begin, see `gtrace.ir.graph.Marks`.
         special: the instructions that carry a derivative rule of the user's, by the number of their result.
     """
 
@@ -56,6 +58,7 @@ class Trace:
         "limit",
         "capture",
         "closed",
+        "marks",
         "special",
         "locations",
         "__weakref__",
@@ -70,6 +73,7 @@ class Trace:
         self.tape = tape
         self.capture = capture
         self.closed = False
+        self.marks: list[tuple[int, Region | None]] = []
         self.special: dict[int, Instr] = {}
         self.locations: dict[int, str] | None = None if capture is None else {}
         self.set_limit()
@@ -81,6 +85,11 @@ class Trace:
             self.locations = {}
         watched = self.locations is not None or settings.eager or Recorded in bus.wanted
         self.limit = 0 if watched else settings.max_pending
+
+    def region(self, number: int) -> Region | None:
+        """Return the region that a value belongs to."""
+        k = bisect.bisect_right([start for start, _ in self.marks], number)
+        return self.marks[k - 1][1] if k else None
 
     def leaf(self, identity: object, code: int, value: Any) -> int:
         """Return the number of an input, adding it on its first use. `value` is kept, so `identity` stays unique."""
@@ -172,6 +181,8 @@ class _Thread(threading.local):
     """Each thread's current trace.
 
     Attributes:
+        region: the region that is being recorded.
+        regions: those begun and not ended: the name, and the region around it.
         rhythm: the loop the thread is in, if it is one that never looks at a value.
         origin: the line to note for operations recorded on behalf of another one, by a derivative or a replay; None:
             the user's line.
@@ -180,7 +191,22 @@ class _Thread(threading.local):
     def __init__(self) -> None:
         self.trace = Trace()
         self.rhythm = Rhythm()
+        self.region: Region | None = None
+        self.regions: list[tuple[str, Region | None]] = []
         self.origin: str | None = None
+
+    def begin(self) -> Trace:
+        """Start another pending trace, with the tape and in the region of the one before."""
+        self.trace = Trace(self.trace.tape)
+        if self.region is not None:
+            self.trace.marks.append((0, self.region))
+        return self.trace
+
+    def switch(self, region: Region | None) -> None:
+        """Go on in another region."""
+        if region != self.region:
+            self.region = region
+            self.trace.marks.append((len(self.trace.refs), region))
 
 
 thread = _Thread()

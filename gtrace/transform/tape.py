@@ -96,7 +96,7 @@ _BACKWARD = " (its backward pass)"
 
 
 def _walk(tape: Tape, outputs: Sequence[Array], cotangents: Sequence[Array] | None) -> list[Array]:
-    before = thread.origin
+    before, home = thread.origin, thread.region
     reached = {id(x) for x in tape.inputs}
     steps: list[TapeEntry] = []
     for entry in tape.entries:
@@ -114,6 +114,9 @@ def _walk(tape: Tape, outputs: Sequence[Array], cotangents: Sequence[Array] | No
             found[id(out)] = add(found[id(out)], ct) if id(out) in found else ct
     locations = tape.trace.locations
     for instr, operands, out in reversed(steps):
+        if tape.trace.marks:
+            region = tape.trace.region(out._number) if out._trace is tape.trace else None
+            thread.switch(home if region is None else region.backward or region)
         if locations is not None:
             made = locations.get(out._number) if out._trace is tape.trace else None
             thread.origin = made and f"{made.removesuffix(_BACKWARD)}{_BACKWARD}"
@@ -128,6 +131,7 @@ def _walk(tape: Tape, outputs: Sequence[Array], cotangents: Sequence[Array] | No
         else:
             _apply(instr, operands, out, cotangent, reached, found)
     thread.origin = before
+    thread.switch(home)
     return [found[id(x)] if id(x) in found else zeros_like(x) for x in tape.inputs]
 
 
@@ -207,8 +211,8 @@ def _plan_key(
     That is: the recorded stretch, where the next value will be numbered, the outputs and their cotangents, and which
     operands are the tape's inputs (an input shares its buffer, hence its number in the list, with the Array it copies).
     """
-    if trace.special:
-        return None  # rules of the user's, which the recorded ints do not tell apart
+    if trace.special or trace.marks:
+        return None  # rules of the user's and regions, which the recorded ints do not tell apart
     ends = outputs if cotangents is None else (*outputs, *cotangents)
     for x in ends:
         if x._trace is not trace:
