@@ -6,10 +6,10 @@ import attrs
 import pytest
 from hypothesis import HealthCheck, settings
 
-collect_ignore = ["data"]  # the scripts there need jax
-
 import gtrace as gt
 from gtrace.config import Config
+
+collect_ignore = ["data"]  # the scripts there need jax
 
 settings.register_profile("small", max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("large", max_examples=2000, deadline=None, suppress_health_check=list(HealthCheck))
