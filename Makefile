@@ -24,6 +24,7 @@ test: .venv/test
 bench: .venv/bench
 	$(BIN)/python benchmarks/dispatch.py
 	$(BIN)/python benchmarks/transforms.py
+	$(BIN)/python benchmarks/hotpath.py
 
 # one stamp for each set of extras
 .venv/examples .venv/test .venv/bench: .venv/%: pyproject.toml constraints.txt

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import attrs
+import numpy
 import torch
 
 from gtrace.errors import DeviceError, DtypeError, ShapeError, message
@@ -72,6 +73,8 @@ class Op:
         narrow: (wanted results, **params) -> (params, results kept): the operation without results nobody wants.
         inlined: whether, in a given graph, the operation stands for nothing but its body.
         nondiff: why the derivative is zero everywhere or does not exist; instead of a rule.
+        shape: (avals, **params) -> shape of the result, for operations that every program meets at once: the dtype then
+            comes from operands of one element, and torch's tracer, which its meta tensors import, is not needed.
         check: (avals, **params) -> None, raising the error a user should see instead of torch's.
         samples, errors: the registry walk's material, as functions so that nothing is built at import.
         user: the user-facing function that `samples` call (positional arrays, keyword arguments).
@@ -99,6 +102,7 @@ class Op:
     narrow: Callable[..., tuple[Params, Sequence[int]]] | None = None
     inlined: Callable[[Any], bool] | None = None
     nondiff: str | None = None
+    shape: Callable[..., tuple[int, ...]] | None = None
     check: Callable[..., None] | None = None
     samples: Callable[[], list[Sample]] | None = None
     errors: Callable[[], list[BadSample]] | None = None
@@ -247,12 +251,18 @@ def infer(op: Op, params: Params, avals: tuple[Aval, ...]) -> Aval | Bundle:
         named["device"] = "meta"
     else:
         device = next(iter(devices)) if devices else avals[0].device
-    tensors = [torch.empty(a.shape, dtype=a.dtype, device="meta") for a in avals]
+    single = (op.elementwise or op.shape is not None) and device.type == "cpu"
     try:
+        if single:
+            shape = op.shape(avals, **named) if op.shape else numpy.broadcast_shapes(*[a.shape for a in avals])
+            tensors = [torch.ones((1,) * len(a.shape), dtype=a.dtype) for a in avals]
+        else:
+            tensors = [torch.empty(a.shape, dtype=a.dtype, device="meta") for a in avals]
         out = op.impl(*tensors, **named)
     except (RuntimeError, IndexError, TypeError, ValueError) as error:
         reason = str(error).strip().split("\n")[0]
         kind = DtypeError if "not implemented for" in reason or "dtype" in reason.lower() else ShapeError
         got = ", ".join(map(str, avals)) + (f" with {named}" if named else "")
         raise kind(message(op.name, "operands that fit", got, f"torch says: {reason}")) from error
-    return aval(tuple(out.shape), out.dtype, device, op.elementwise and bool(avals) and all(a.weak for a in avals))
+    shape = shape if single else out.shape
+    return aval(tuple(shape), out.dtype, device, op.elementwise and bool(avals) and all(a.weak for a in avals))

@@ -1,4 +1,4 @@
-"""Checks that operations share: what a user sees instead of torch's own refusal."""
+"""What operations share before they are recorded: checks, as users see them instead of torch's refusals, and shapes."""
 
 from __future__ import annotations
 
@@ -56,3 +56,8 @@ def numbers_only(avals: tuple[Aval, ...], **_: Any) -> None:
     """
     no_booleans(avals)
     broadcasts(avals)
+
+
+def reduced_shape(avals: tuple[Aval, ...], axes: tuple[int, ...], keepdims: bool) -> tuple[int, ...]:
+    """Return the shape of a reduction's result."""
+    return tuple(1 if k in axes else n for k, n in enumerate(avals[0].shape) if keepdims or k not in axes)

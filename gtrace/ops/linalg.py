@@ -59,6 +59,11 @@ def _check_matmul(avals: tuple[Aval, ...]) -> None:
         raise ShapeError(message("matmul", "batch sizes that broadcast", got, "Sizes must be equal or 1.")) from None
 
 
+def _matmul_shape(avals: tuple[Aval, ...]) -> tuple[int, ...]:
+    x, y = avals[0].shape, avals[1].shape
+    return (*numpy.broadcast_shapes(x[:-2], y[:-2]), *x[-2:-1], *(y[-1:] if len(y) > 1 else ()))
+
+
 def _matmul_vjp(ct: Array, needed: Any, x: Array, y: Array, out: Array) -> tuple[Array | None, Array | None]:
     xn, yn = x.ndim, y.ndim
     if xn == 1 and yn == 1:
@@ -124,8 +129,8 @@ def _matmul_samples() -> list[Sample]:
 
 
 _matmul = define(
-    "matmul", torch.matmul, arity=2, check=_check_matmul, vjp=_matmul_vjp, multilinear=True, batch=_matmul_batch,
-    samples=_matmul_samples,
+    "matmul", torch.matmul, arity=2, shape=_matmul_shape, check=_check_matmul, vjp=_matmul_vjp, multilinear=True,
+    batch=_matmul_batch, samples=_matmul_samples,
     errors=lambda: [BadSample((numpy.ones((2, 3)), numpy.ones((4, 5))), {}, ShapeError, r"last size of the first"),
                     BadSample((numpy.ones((2, 2, 3)), numpy.ones((3, 3, 5))), {}, ShapeError, r"batch sizes")],
     reference=numpy.matmul, user=lambda x, y: matmul(x, y),

@@ -14,6 +14,7 @@ from gtrace.errors import ShapeError, message
 from gtrace.ir.aval import SHORT, Aval
 from gtrace.ir.op import BadSample, Instr, Op, Sample, define
 from gtrace.ops.batching import shifted
+from gtrace.ops.checks import reduced_shape
 from gtrace.ops.elementwise import divide, exp, multiply, sqrt, square, subtract
 from gtrace.ops.logic import equal, logical_not, not_equal
 from gtrace.ops.parts import concat, flip, slice_axis
@@ -98,21 +99,21 @@ def _mean_vjp(ct: Array, needed: Any, x: Array, out: Array, axes: tuple[int, ...
 
 
 _sum = define(
-    "sum", _over(torch.sum), params=_PARAMS, linear=True, batch=shifted("axes"),
+    "sum", _over(torch.sum), params=_PARAMS, shape=reduced_shape, linear=True, batch=shifted("axes"),
     vjp=lambda ct, needed, x, out, axes, keepdims: (_expand(ct, x, axes, keepdims),),
     samples=_axis_samples(), errors=_bad_axis, reference=numpy.sum, user=lambda x, **kw: sum(x, **kw),
 )  # fmt: skip
 _mean = define(
-    "mean", _over(torch.mean), params=_PARAMS, vjp=_mean_vjp, linear=True, batch=shifted("axes"),
+    "mean", _over(torch.mean), params=_PARAMS, shape=reduced_shape, vjp=_mean_vjp, linear=True, batch=shifted("axes"),
     samples=_axis_samples(), errors=_bad_axis, reference=numpy.mean, user=lambda x, **kw: mean(x, **kw),
 )  # fmt: skip
 _max = define(
-    "max", _over(torch.amax), params=_PARAMS, vjp=_extremum_vjp, jvp=_extremum_jvp,
+    "max", _over(torch.amax), params=_PARAMS, shape=reduced_shape, vjp=_extremum_vjp, jvp=_extremum_jvp,
     batch=shifted("axes"), check=_check_nonempty, samples=_axis_samples(), errors=_empty_axis, reference=numpy.max,
     user=lambda x, **kw: max(x, **kw),
 )  # fmt: skip
 _min = define(
-    "min", _over(torch.amin), params=_PARAMS, vjp=_extremum_vjp, jvp=_extremum_jvp,
+    "min", _over(torch.amin), params=_PARAMS, shape=reduced_shape, vjp=_extremum_vjp, jvp=_extremum_jvp,
     batch=shifted("axes"), check=_check_nonempty, samples=_axis_samples(), errors=_empty_axis, reference=numpy.min,
     user=lambda x, **kw: min(x, **kw),
 )  # fmt: skip
@@ -123,8 +124,8 @@ def _bool_samples() -> list[Sample]:
     return [Sample((x,)), Sample((x,), {"axis": 1}), Sample((x,), {"axis": (0, 2), "keepdims": True})]
 
 
-_LOGIC: dict[str, Any] = {"params": _PARAMS, "nondiff": _TRUTH, "batch": shifted("axes"), "samples": _bool_samples,
-                          "errors": _bad_axis}  # fmt: skip
+_LOGIC: dict[str, Any] = {"params": _PARAMS, "shape": reduced_shape, "nondiff": _TRUTH, "batch": shifted("axes"),
+                          "samples": _bool_samples, "errors": _bad_axis}  # fmt: skip
 _any = define("any", _over(torch.any), reference=numpy.any, user=lambda x, **kw: any(x, **kw), **_LOGIC)
 _all = define("all", _over(torch.all), reference=numpy.all, user=lambda x, **kw: all(x, **kw), **_LOGIC)
 
@@ -140,7 +141,7 @@ def _logsumexp_jvp(ts: Any, x: Array, out: Array, axes: tuple[int, ...], keepdim
 
 
 _logsumexp = define(
-    "logsumexp", _over(torch.logsumexp), params=_PARAMS,
+    "logsumexp", _over(torch.logsumexp), params=_PARAMS, shape=reduced_shape,
     vjp=_logsumexp_vjp, jvp=_logsumexp_jvp, batch=shifted("axes"),
     samples=_axis_samples(), errors=_bad_axis, user=lambda x, **kw: logsumexp(x, **kw),
 )  # fmt: skip
