@@ -99,6 +99,7 @@ from gtrace.ops.logic import (
     signbit,
     where,
 )
+from gtrace.ops.normalize import log_softmax, softmax
 from gtrace.ops.parts import concat, flip, split, stack, unstack
 from gtrace.ops.reduce import (
     all,
@@ -107,13 +108,11 @@ from gtrace.ops.reduce import (
     argmin,
     count_nonzero,
     cumsum,
-    log_softmax,
     logsumexp,
     max,
     mean,
     min,
     prod,
-    softmax,
     std,
     sum,
     var,

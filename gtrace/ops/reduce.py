@@ -60,7 +60,7 @@ def _axis_samples(low: float = -2.0, high: float = 2.0) -> Any:
     return build
 
 
-def _bad_axis() -> list[BadSample]:
+def bad_axis() -> list[BadSample]:
     return [BadSample((numpy.ones((2, 3)),), {"axis": 2}, ShapeError, r"axis in \[-2, 2\)")]
 
 
@@ -78,19 +78,19 @@ def _check_nonempty(avals: tuple[Aval, ...], axes: tuple[int, ...], keepdims: bo
 
 
 def _empty_axis() -> list[BadSample]:
-    return [*_bad_axis(), BadSample((numpy.ones((0, 3)),), {"axis": 0}, ShapeError, r"non-empty")]
+    return [*bad_axis(), BadSample((numpy.ones((0, 3)),), {"axis": 0}, ShapeError, r"non-empty")]
 
 
 def _extremum_vjp(ct: Array, needed: Any, x: Array, out: Array, axes: tuple[int, ...], keepdims: bool) -> tuple[Array]:
     # elements that attain the extremum share the derivative equally
     hit = cast(equal(x, _expand(out, x, axes, keepdims)), x.dtype)
-    share = divide(ct, bind(_sum, (hit,), (axes, keepdims)))
+    share = divide(ct, bind(sum_op, (hit,), (axes, keepdims)))
     return (multiply(hit, _expand(share, x, axes, keepdims)),)
 
 
 def _extremum_jvp(ts: Any, x: Array, out: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
     hit = cast(equal(x, _expand(out, x, axes, keepdims)), x.dtype)
-    return divide(bind(_sum, (multiply(hit, ts[0]),), (axes, keepdims)), bind(_sum, (hit,), (axes, keepdims)))
+    return divide(bind(sum_op, (multiply(hit, ts[0]),), (axes, keepdims)), bind(sum_op, (hit,), (axes, keepdims)))
 
 
 def _mean_vjp(ct: Array, needed: Any, x: Array, out: Array, axes: tuple[int, ...], keepdims: bool) -> tuple[Array]:
@@ -98,14 +98,14 @@ def _mean_vjp(ct: Array, needed: Any, x: Array, out: Array, axes: tuple[int, ...
     return (_expand(divide(ct, float(count)) if count else ct, x, axes, keepdims),)
 
 
-_sum = define(
+sum_op = define(
     "sum", _over(torch.sum), params=_PARAMS, shape=reduced_shape, linear=True, batch=shifted("axes"),
     vjp=lambda ct, needed, x, out, axes, keepdims: (_expand(ct, x, axes, keepdims),),
-    samples=_axis_samples(), errors=_bad_axis, reference=numpy.sum, user=lambda x, **kw: sum(x, **kw),
+    samples=_axis_samples(), errors=bad_axis, reference=numpy.sum, user=lambda x, **kw: sum(x, **kw),
 )  # fmt: skip
 _mean = define(
     "mean", _over(torch.mean), params=_PARAMS, shape=reduced_shape, vjp=_mean_vjp, linear=True, batch=shifted("axes"),
-    samples=_axis_samples(), errors=_bad_axis, reference=numpy.mean, user=lambda x, **kw: mean(x, **kw),
+    samples=_axis_samples(), errors=bad_axis, reference=numpy.mean, user=lambda x, **kw: mean(x, **kw),
 )  # fmt: skip
 _max = define(
     "max", _over(torch.amax), params=_PARAMS, shape=reduced_shape, vjp=_extremum_vjp, jvp=_extremum_jvp,
@@ -125,7 +125,7 @@ def _bool_samples() -> list[Sample]:
 
 
 _LOGIC: dict[str, Any] = {"params": _PARAMS, "shape": reduced_shape, "nondiff": _TRUTH, "batch": shifted("axes"),
-                          "samples": _bool_samples, "errors": _bad_axis}  # fmt: skip
+                          "samples": _bool_samples, "errors": bad_axis}  # fmt: skip
 _any = define("any", _over(torch.any), reference=numpy.any, user=lambda x, **kw: any(x, **kw), **_LOGIC)
 _all = define("all", _over(torch.all), reference=numpy.all, user=lambda x, **kw: all(x, **kw), **_LOGIC)
 
@@ -137,13 +137,13 @@ def _logsumexp_vjp(ct: Array, needed: Any, x: Array, out: Array, axes: tuple[int
 
 def _logsumexp_jvp(ts: Any, x: Array, out: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
     weights = exp(subtract(x, _expand(out, x, axes, keepdims)))
-    return bind(_sum, (multiply(ts[0], weights),), (axes, keepdims))
+    return bind(sum_op, (multiply(ts[0], weights),), (axes, keepdims))
 
 
 _logsumexp = define(
     "logsumexp", _over(torch.logsumexp), params=_PARAMS, shape=reduced_shape,
     vjp=_logsumexp_vjp, jvp=_logsumexp_jvp, batch=shifted("axes"),
-    samples=_axis_samples(), errors=_bad_axis, user=lambda x, **kw: logsumexp(x, **kw),
+    samples=_axis_samples(), errors=bad_axis, user=lambda x, **kw: logsumexp(x, **kw),
 )  # fmt: skip
 
 
@@ -174,7 +174,7 @@ def sum(x: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> 
     Array([3., 3.], dtype=float32)
     """
     x = lift("sum", x)
-    return _reduce(_sum, x if dtype is None else cast(x, as_dtype(dtype)), axis, keepdims)
+    return _reduce(sum_op, x if dtype is None else cast(x, as_dtype(dtype)), axis, keepdims)
 
 
 def mean(x: Any, axis: Any = None, keepdims: bool = False) -> Array:
@@ -243,7 +243,7 @@ def var(x: Any, axis: Any = None, correction: float = 0.0, keepdims: bool = Fals
     axes = normalize_axes("var", axis, x.ndim)
     deviation = subtract(x, bind(_mean, (x,), (axes, True)))
     count = math.prod(x.shape[k] for k in axes)
-    total = bind(_sum, (square(deviation),), (axes, bool(keepdims)))
+    total = bind(sum_op, (square(deviation),), (axes, bool(keepdims)))
     return divide(total, builtins.max(float(count - correction), 0.0))
 
 
@@ -306,7 +306,7 @@ def _prod_samples() -> list[Sample]:
 
 _prod = define(
     "prod", _prod_impl, params=("axis", "keepdims"), vjp=_prod_vjp, batch=shifted("axis"),
-    samples=_prod_samples, errors=_bad_axis,
+    samples=_prod_samples, errors=bad_axis,
     reference=numpy.prod, user=lambda x, **kw: prod(x, **kw),
 )  # fmt: skip
 
@@ -352,13 +352,13 @@ def _check_place(avals: tuple[Aval, ...], axis: int, keepdims: bool) -> None:
 
 _argmax = define(
     "argmax", lambda x, axis, keepdims: torch.argmax(x, axis, keepdim=keepdims), params=("axis", "keepdims"),
-    check=_check_place, nondiff=_PLACE, batch=shifted("axis"), samples=_place_samples, errors=_bad_axis,
+    check=_check_place, nondiff=_PLACE, batch=shifted("axis"), samples=_place_samples, errors=bad_axis,
     reference=numpy.argmax,
     user=lambda x, **kw: argmax(x, **kw),
 )  # fmt: skip
 _argmin = define(
     "argmin", lambda x, axis, keepdims: torch.argmin(x, axis, keepdim=keepdims), params=("axis", "keepdims"),
-    check=_check_place, nondiff=_PLACE, batch=shifted("axis"), samples=_place_samples, errors=_bad_axis,
+    check=_check_place, nondiff=_PLACE, batch=shifted("axis"), samples=_place_samples, errors=bad_axis,
     reference=numpy.argmin,
     user=lambda x, **kw: argmin(x, **kw),
 )  # fmt: skip
@@ -394,74 +394,6 @@ def argmin(x: Any, axis: int | None = None, keepdims: bool = False) -> Array:
     return _place(_argmin, x, axis, keepdims)
 
 
-# -- normalizers
-
-
-def _softmax_vjp(ct: Array, needed: Any, x: Array, out: Array, axis: int) -> tuple[Array]:
-    weighted = multiply(ct, out)
-    total = bind(_sum, (weighted,), ((axis,), True))
-    return (subtract(weighted, multiply(out, total)),)
-
-
-def _log_softmax_vjp(ct: Array, needed: Any, x: Array, out: Array, axis: int) -> tuple[Array]:
-    total = bind(_sum, (ct,), ((axis,), True))
-    return (subtract(ct, multiply(exp(out), total)),)
-
-
-def _softmax_jvp(ts: Any, x: Array, out: Array, axis: int) -> Array:
-    return _softmax_vjp(ts[0], None, x, out, axis)[0]  # its Jacobian is symmetric
-
-
-def _log_softmax_jvp(ts: Any, x: Array, out: Array, axis: int) -> Array:
-    return subtract(ts[0], bind(_sum, (multiply(exp(out), ts[0]),), ((axis,), True)))
-
-
-def _normal_samples() -> list[Sample]:
-    return [Sample((uniform(-2, 2, 3, 4),)), Sample((uniform(-2, 2, 3, 4),), {"axis": 0})]
-
-
-_softmax = define("softmax", lambda x, axis: torch.softmax(x, axis), params=("axis",), vjp=_softmax_vjp,
-                  jvp=_softmax_jvp, batch=shifted("axis"), samples=_normal_samples, errors=_bad_axis,
-                  user=lambda x, **kw: softmax(x, **kw))  # fmt: skip
-_log_softmax = define("log_softmax", lambda x, axis: torch.log_softmax(x, axis), params=("axis",),
-                      vjp=_log_softmax_vjp, jvp=_log_softmax_jvp, batch=shifted("axis"),
-                      samples=_normal_samples, errors=_bad_axis,
-                      user=lambda x, **kw: log_softmax(x, **kw))  # fmt: skip
-
-
-def _normalize(op: Any, x: Any, axis: Any) -> Array:
-    (x,) = promote(op.name, lift(op.name, x), floating=True)
-    if isinstance(axis, (tuple, list)) or axis is None:
-        axes = normalize_axes(op.name, axis, x.ndim)
-        rest = [k for k in range(x.ndim) if k not in axes]
-        order = (*rest, *axes)
-        moved = permute_dims(x, order)
-        flat = reshape(moved, (*(x.shape[k] for k in rest), math.prod(x.shape[k] for k in axes)))
-        out = reshape(bind(op, (flat,), (flat.ndim - 1,)), moved.shape)
-        return permute_dims(out, tuple(sorted(range(x.ndim), key=order.__getitem__)))
-    return bind(op, (x,), (normalize_axis(op.name, axis, x.ndim),))
-
-
-def softmax(x: Any, axis: Any = -1) -> Array:
-    """Return exp(x) / sum(exp(x)) over `axis`, without overflow.
-
-    >>> import gtrace as gt
-    >>> gt.softmax(gt.zeros(2))
-    Array([0.5, 0.5], dtype=float32)
-    """
-    return _normalize(_softmax, x, axis)
-
-
-def log_softmax(x: Any, axis: Any = -1) -> Array:
-    """Return x - logsumexp(x) over `axis`.
-
-    >>> import gtrace as gt
-    >>> gt.round(gt.log_softmax(gt.zeros(2)), 4)
-    Array([-0.6931, -0.6931], dtype=float32)
-    """
-    return _normalize(_log_softmax, x, axis)
-
-
 # -- scans
 
 
@@ -472,7 +404,7 @@ def _cumsum_vjp(ct: Array, needed: Any, x: Array, out: Array, axis: int, dtype: 
 _cumsum = define(
     "cumsum", lambda x, axis, dtype: torch.cumsum(x, axis, dtype=None if dtype is None else as_dtype(dtype)),
     params=("axis", "dtype"), vjp=_cumsum_vjp, linear=True, batch=shifted("axis"),
-    samples=lambda: [Sample((uniform(-2, 2, 3, 4),), {"axis": k}) for k in (0, 1)], errors=_bad_axis,
+    samples=lambda: [Sample((uniform(-2, 2, 3, 4),), {"axis": k}) for k in (0, 1)], errors=bad_axis,
     reference=numpy.cumsum, user=lambda x, **kw: cumsum(x, **kw),
 )  # fmt: skip
 

@@ -1,0 +1,84 @@
+"""Softmax and its logarithm: exponentials that sum to one along an axis."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from gtrace.ir.op import Sample, define
+from gtrace.ops.batching import shifted
+from gtrace.ops.elementwise import exp, multiply, subtract
+from gtrace.ops.promote import promote
+from gtrace.ops.reduce import bad_axis, sum_op
+from gtrace.ops.samples import uniform
+from gtrace.ops.shape import normalize_axes, normalize_axis, permute_dims, reshape
+from gtrace.trace.array import Array
+from gtrace.trace.bind import bind
+from gtrace.trace.convert import lift
+
+
+def _softmax_vjp(ct: Array, needed: Any, x: Array, out: Array, axis: int) -> tuple[Array]:
+    weighted = multiply(ct, out)
+    total = bind(sum_op, (weighted,), ((axis,), True))
+    return (subtract(weighted, multiply(out, total)),)
+
+
+def _log_softmax_vjp(ct: Array, needed: Any, x: Array, out: Array, axis: int) -> tuple[Array]:
+    total = bind(sum_op, (ct,), ((axis,), True))
+    return (subtract(ct, multiply(exp(out), total)),)
+
+
+def _softmax_jvp(ts: Any, x: Array, out: Array, axis: int) -> Array:
+    return _softmax_vjp(ts[0], None, x, out, axis)[0]  # its Jacobian is symmetric
+
+
+def _log_softmax_jvp(ts: Any, x: Array, out: Array, axis: int) -> Array:
+    return subtract(ts[0], bind(sum_op, (multiply(exp(out), ts[0]),), ((axis,), True)))
+
+
+def _normal_samples() -> list[Sample]:
+    return [Sample((uniform(-2, 2, 3, 4),)), Sample((uniform(-2, 2, 3, 4),), {"axis": 0})]
+
+
+_softmax = define("softmax", lambda x, axis: torch.softmax(x, axis), params=("axis",), vjp=_softmax_vjp,
+                  jvp=_softmax_jvp, batch=shifted("axis"), samples=_normal_samples, errors=bad_axis,
+                  user=lambda x, **kw: softmax(x, **kw))  # fmt: skip
+_log_softmax = define("log_softmax", lambda x, axis: torch.log_softmax(x, axis), params=("axis",),
+                      vjp=_log_softmax_vjp, jvp=_log_softmax_jvp, batch=shifted("axis"),
+                      samples=_normal_samples, errors=bad_axis,
+                      user=lambda x, **kw: log_softmax(x, **kw))  # fmt: skip
+
+
+def _normalize(op: Any, x: Any, axis: Any) -> Array:
+    (x,) = promote(op.name, lift(op.name, x), floating=True)
+    if isinstance(axis, (tuple, list)) or axis is None:
+        axes = normalize_axes(op.name, axis, x.ndim)
+        rest = [k for k in range(x.ndim) if k not in axes]
+        order = (*rest, *axes)
+        moved = permute_dims(x, order)
+        flat = reshape(moved, (*(x.shape[k] for k in rest), math.prod(x.shape[k] for k in axes)))
+        out = reshape(bind(op, (flat,), (flat.ndim - 1,)), moved.shape)
+        return permute_dims(out, tuple(sorted(range(x.ndim), key=order.__getitem__)))
+    return bind(op, (x,), (normalize_axis(op.name, axis, x.ndim),))
+
+
+def softmax(x: Any, axis: Any = -1) -> Array:
+    """Return exp(x) / sum(exp(x)) over `axis`, without overflow.
+
+    >>> import gtrace as gt
+    >>> gt.softmax(gt.zeros(2))
+    Array([0.5, 0.5], dtype=float32)
+    """
+    return _normalize(_softmax, x, axis)
+
+
+def log_softmax(x: Any, axis: Any = -1) -> Array:
+    """Return x - logsumexp(x) over `axis`.
+
+    >>> import gtrace as gt
+    >>> gt.round(gt.log_softmax(gt.zeros(2)), 4)
+    Array([-0.6931, -0.6931], dtype=float32)
+    """
+    return _normalize(_log_softmax, x, axis)
