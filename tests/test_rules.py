@@ -186,6 +186,22 @@ def test_defjvps_and_nondiff_arguments():
         gt.grad(bad)(1.0)
 
 
+def test_keyword_arguments_take_their_positions():
+    f = scaled_rule()
+    assert float(gt.grad(lambda x: f(y=gt.array(3.0), x=x))(0.0)) == 6.0
+    g = gt.custom_vjp(lambda x, *, scale=1.0: x * scale)
+    g.defvjp(lambda x: (x, None), lambda r, ct: (ct,))
+    with pytest.raises(gt.ArgumentError, match="have a position, got scale"):
+        g(1.0, scale=2.0)
+
+
+def test_stop_gradient_of_a_tree():
+    g = gt.grad(lambda p: sum(gt.tree.leaves(gt.stop_gradient(p)), start=p["a"] * 2))(
+        {"a": gt.array(1.0), "b": [gt.array(2.0)]}
+    )
+    assert float(g["a"]) == 2.0 and float(g["b"][0]) == 0.0
+
+
 def test_methods_can_carry_rules():
     @gt.tree.register
     @attrs.frozen

@@ -10,6 +10,7 @@ from typing import Any
 import numpy
 import torch
 
+from gtrace import tree
 from gtrace.errors import DtypeError, message
 from gtrace.ir.op import Sample, define
 from gtrace.ops.batching import unchanged
@@ -423,14 +424,16 @@ _stop_gradient = define(
 )
 
 
-def stop_gradient(x: Any) -> Array:
-    """Return x; gradients treat it as a constant.
+def stop_gradient(x: Any) -> Any:
+    """Return x, an array or a pytree of arrays; derivatives treat it as a constant.
 
     >>> import gtrace as gt
     >>> gt.grad(lambda x: x * gt.stop_gradient(x))(3.0)
     Array(3., dtype=float32)
     """
-    return bind(_stop_gradient, (lift("stop_gradient", x),))
+    if x.__class__ is Array:
+        return bind(_stop_gradient, (x,))
+    return tree.map(lambda leaf: bind(_stop_gradient, (lift("stop_gradient", leaf),)), x)
 
 
 _marker = define(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -168,7 +169,7 @@ class _Custom:
         self._nondiff = numbers
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
-        return self if instance is None else lambda *args: self(instance, *args)
+        return self if instance is None else lambda *args, **kwargs: self(instance, *args, **kwargs)
 
     def _take_apart(self, args: tuple[Any, ...]) -> tuple[_Call, list[Any]]:
         """Capture the function for these arguments; returns the call and the arguments that are not differentiated."""
@@ -192,7 +193,18 @@ class _Custom:
         operands = [*arrays, *captured.constants]
         return _Call(subgraph(captured.graph), operands, len(arrays), structure, captured.result), static
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function; what a derivative is taken of differentiates by the rule."""
+        if kwargs:
+            bound = inspect.signature(self.__wrapped__).bind(*args, **kwargs)
+            bound.apply_defaults()
+            if bound.kwargs:
+                got = ", ".join(bound.kwargs)
+                raise ArgumentError(message(self._name, "arguments that have a position", got, "Make them positional."))
+            args = bound.args
+        return self._call(*args)
+
+    def _call(self, *args: Any) -> Any:
         raise NotImplementedError
 
     def _plain(self) -> bool:
@@ -230,7 +242,7 @@ class custom_vjp(_Custom):  # noqa: N801 - a decorator
         """State the rule: see the class."""
         self._fwd, self._bwd = fwd, bwd
 
-    def __call__(self, *args: Any) -> Any:
+    def _call(self, *args: Any) -> Any:
         if self._fwd is None or self._bwd is None:
             raise ArgumentError(message("custom_vjp", "a rule", "none", f"Call {self.__name__}.defvjp(fwd, bwd)."))
         if self._plain():
@@ -319,7 +331,7 @@ class custom_jvp(_Custom):  # noqa: N801 - a decorator
 
         self._rule = rule
 
-    def __call__(self, *args: Any) -> Any:
+    def _call(self, *args: Any) -> Any:
         rule = self._rule
         if rule is None:
             raise ArgumentError(message("custom_jvp", "a rule", "none", f"Call {self.__name__}.defjvp(rule)."))
