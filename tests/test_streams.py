@@ -12,8 +12,9 @@ from strategies import random_graph, replayed, tensors
 
 import gtrace as gt
 from gtrace.events import Forced, bus
-from gtrace.runtime.engine import engine
+from gtrace.runtime.engine import Engine, engine
 from gtrace.runtime.hot import Decision, History, Policy, decide
+from gtrace.runtime.inductor import COLD_SECONDS
 from gtrace.trace.bind import bind
 from gtrace.trace.record import thread
 from gtrace.trace.rhythm import find_period
@@ -196,6 +197,17 @@ def test_the_policy_meets_its_worst_case():
     while decide(History(10, calls + 1, spent), policy, 1.0) is Decision.WAIT:
         spent, calls = spent + 0.01, calls + 1
     assert (spent + 1.0) / min(spent, 1.0) == pytest.approx(2.0, rel=0.02)
+
+
+def test_the_first_compile_on_a_machine_is_expected_to_take_longer(tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "none"))
+    cold = Engine().cost
+    (tmp_path / "some" / "ab").mkdir(parents=True)
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "some"))
+    warm = Engine().cost
+    assert cold.predict(10) == warm.predict(10) + COLD_SECONDS
+    cold.learn(10, COLD_SECONDS + 2.5)
+    assert cold.predict(10) == pytest.approx(2.5)
 
 
 # -- threads

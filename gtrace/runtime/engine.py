@@ -27,6 +27,7 @@ from gtrace.ir.rewrite import components, stretches
 from gtrace.runtime import hot
 from gtrace.runtime.canonical import canonicalize
 from gtrace.runtime.difference import difference
+from gtrace.runtime.inductor import startup_seconds
 from gtrace.runtime.interpret import Program, interpreter
 from gtrace.runtime.pieces import compile_program
 from gtrace.runtime.signature import CompileKey, Signature, sign, toolchain
@@ -155,7 +156,7 @@ class Engine:
     def __init__(self) -> None:
         self.recordings: dict[Hashable, Recording] = {}
         self.entries: dict[CompileKey, Entry] = {}
-        self.cost = hot.CostModel()
+        self.cost = hot.CostModel(startup=startup_seconds())
         self.compiles = 0
         self._families: dict[tuple[str, str, str], Entry] = {}
         self._ledger = threading.Lock()

@@ -55,10 +55,12 @@ class CostModel:
 
     Attributes:
         expected, spent: seconds, over all compiles so far.
+        startup: seconds that the first compile of the process is expected to take beside.
     """
 
     expected: float = 0.0
     spent: float = 0.0
+    startup: float = 0.0
 
     def predict(self, ops: int) -> float:
         """Return the seconds that compiling a program of `ops` operations should take.
@@ -69,11 +71,12 @@ class CostModel:
         prior = BASE_SECONDS + SECONDS_PER_OP * ops
         # the prior counts as one compile, so that a single odd measurement does not rule the model
         scale = (self.spent + prior) / (self.expected + prior)
-        return prior * scale
+        return prior * scale + self.startup
 
     def learn(self, ops: int, seconds: float) -> None:
         self.expected += BASE_SECONDS + SECONDS_PER_OP * ops
-        self.spent += seconds
+        self.spent += max(seconds - self.startup, 0.0)
+        self.startup = 0.0
 
 
 def decide(history: History, policy: Policy, expected_seconds: float) -> Decision:

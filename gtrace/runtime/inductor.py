@@ -7,7 +7,10 @@ forward and the backward pass. Other backends of ``torch.compiler.list_backends(
 from __future__ import annotations
 
 import difflib
+import getpass
 import importlib
+import os
+import tempfile
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -20,6 +23,22 @@ from gtrace.runtime.fx import lower
 from gtrace.runtime.interpret import Program
 
 MODES = ("default", "reduce-overhead", "max-autotune")
+
+
+COLD_SECONDS = 9.0
+"""What the first compile on a machine takes longer: Inductor precompiles C++ headers into its cache."""
+
+
+def startup_seconds() -> float:
+    """Return what the first compile of the process is expected to take beside what later ones do."""
+    default = os.path.join(tempfile.gettempdir(), f"torchinductor_{getpass.getuser()}")
+    folder = os.environ.get("TORCHINDUCTOR_CACHE_DIR", default)
+    try:
+        with os.scandir(folder) as entries:
+            warm = any(entry.is_dir() for entry in entries)
+    except OSError:
+        warm = False
+    return 0.0 if warm else COLD_SECONDS
 
 
 def check_options(backend: str, mode: str) -> None:
