@@ -372,9 +372,9 @@ def test_stats_keeps_the_ledger():
     gt.eval(x)
     with gt.config(auto_compile=False):
         for _ in range(3):
-            float((gt.arcsinh(x) * 3).sum())
+            float((gt.arcsinh(gt.cosh(x)) * 3).sum())
         programs = gt.stats()
-    (program,) = [p for p in programs if p.ops == ("asinh", "mul", "sum")]
+    (program,) = [p for p in programs if p.ops == ("cosh", "asinh", "mul", "sum")]
     assert (program.tier, program.calls, program.interpreted_calls, program.compiled_calls) == ("interpreted", 3, 3, 0)
     assert program.interpreted_seconds > 0
     assert program.total_seconds == program.interpreted_seconds
@@ -385,7 +385,7 @@ def test_stats_keeps_the_ledger():
     assert [p.total_seconds for p in programs] == sorted((p.total_seconds for p in programs), reverse=True)
     assert isinstance(programs, list)
     with gt.config(auto_compile=False):
-        float((gt.arcsinh(x) * 3).sum())
+        float((gt.arcsinh(gt.cosh(x)) * 3).sum())
     assert program.calls == 3, "a record does not change"
     assert next(p for p in gt.stats() if p.signature == program.signature).calls == 4
 
