@@ -12,7 +12,7 @@ from gtrace.ops.batching import spread
 from gtrace.trace.array import Array
 from gtrace.trace.capture import capture, replay
 from gtrace.transform.jvp import push
-from gtrace.transform.tape import pull, record
+from gtrace.transform.tape import Tape, pull, record
 from gtrace.transform.vmap import batch
 
 Flags = tuple[bool, ...]
@@ -36,6 +36,19 @@ def _with_numbers(graph: Graph, constants: Sequence[Array]) -> Graph:
     return Graph(graph.inputs[:count], graph.avals[:count], nodes, graph.outputs)
 
 
+def _taped(graph: Graph, primals: Sequence[Array], active: Flags) -> tuple[list[Array], Tape]:
+    """Record a program, and the tape of what follows from its active inputs."""
+    values = list(primals)
+    chosen = [k for k, flag in enumerate(active) if flag]
+
+    def forward(copies: list[Array]) -> list[Array]:
+        for k, x in zip(chosen, copies, strict=True):
+            values[k] = x
+        return replay(graph, values)
+
+    return record([values[k] for k in chosen], forward)
+
+
 def pullback(sub: Subgraph, needed: Flags, given: Flags) -> Subgraph:
     """Return the program of inputs and cotangents.
 
@@ -54,15 +67,8 @@ def pullback(sub: Subgraph, needed: Flags, given: Flags) -> Subgraph:
         count = len(graph.inputs)
 
         def run(arrays: Sequence[Array]) -> list[Array]:
-            primals, cts = list(arrays[:count]), arrays[count:]
-            chosen = [k for k, flag in enumerate(needed) if flag]
-
-            def forward(copies: list[Array]) -> list[Array]:
-                for k, x in zip(chosen, copies, strict=True):
-                    primals[k] = x
-                return replay(graph, primals)
-
-            results, tape = record([primals[k] for k in chosen], forward)
+            cts = arrays[count:]
+            results, tape = _taped(graph, arrays[:count], needed)
             ends = [x for x, flag in zip(results, given, strict=True) if flag]
             return [*results, *pull(tape, ends, cts)]
 
@@ -89,14 +95,8 @@ def pushforward(sub: Subgraph, moved: Flags, wanted: Flags) -> Subgraph:
         chosen = [k for k, flag in enumerate(moved) if flag]
 
         def run(arrays: Sequence[Array]) -> list[Array]:
-            primals, tangents = list(arrays[:count]), arrays[count:]
-
-            def forward(copies: list[Array]) -> list[Array]:
-                for k, x in zip(chosen, copies, strict=True):
-                    primals[k] = x
-                return replay(graph, primals)
-
-            results, tape = record([primals[k] for k in chosen], forward)
+            tangents = arrays[count:]
+            results, tape = _taped(graph, arrays[:count], moved)
             ends = [x for x, flag in zip(results, wanted, strict=True) if flag]
             return [*results, *push(tape, ends, tangents)]
 

@@ -11,9 +11,9 @@ from gtrace.ops.create import eye, ones_like
 from gtrace.ops.shape import moveaxis, reshape
 from gtrace.trace.array import Array
 from gtrace.trace.capture import capture
-from gtrace.transform.arguments import Call, lift_outputs, named, split_aux
+from gtrace.transform.arguments import Call, named
 from gtrace.transform.jvp import push
-from gtrace.transform.tape import Tape, pull, record
+from gtrace.transform.tape import Tape, pull, run_taped
 from gtrace.transform.vmap import batch
 
 
@@ -34,19 +34,12 @@ def _run(
     name: str, f: Callable[..., Any], argnums: Any, has_aux: bool, args: Any, kwargs: Any
 ) -> tuple[Call, list[Array], Any, Tape, Any]:
     call = Call(name, f, argnums, args, kwargs)
-    aux: list[Any] = []
-
-    def run(arrays: list[Array]) -> tuple[list[Array], Any]:
-        value, extra = split_aux(name, call.run(arrays), has_aux)
-        aux.append(extra)
-        return lift_outputs(name, value)
-
-    (outputs, structure), tape = record(call.inputs, run)
+    outputs, structure, tape, aux = run_taped(name, call, has_aux)
     for out in outputs:
         if not out.aval.floating:
             fix = "Return integers as aux (has_aux=True)."
             raise DtypeError(message(name, "floating outputs", repr(out.aval), fix))
-    return call, outputs, structure, tape, aux[0]
+    return call, outputs, structure, tape, aux
 
 
 def jacrev(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Callable[..., Any]:

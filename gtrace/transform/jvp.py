@@ -20,8 +20,8 @@ from gtrace.ops.shape import broadcast_to, constant
 from gtrace.trace.array import Array
 from gtrace.trace.bind import bind, project
 from gtrace.trace.capture import capture, replay
-from gtrace.transform.arguments import Call, lift_outputs, like, split_aux
-from gtrace.transform.tape import Tape, pull, record
+from gtrace.transform.arguments import Call, like
+from gtrace.transform.tape import Tape, pull, record, run_taped
 
 
 def push(tape: Tape, outputs: Sequence[Array], tangents: Sequence[Array | None]) -> list[Array]:
@@ -119,15 +119,7 @@ def _taped(name: str, f: Callable[..., Any], primals: Any, has_aux: bool) -> tup
         got = type(primals).__name__
         raise ArgumentError(message(name, "a tuple of primals", got, "One for each argument, such as (x,)."))
     call = Call(name, f, tuple(range(len(primals))), tuple(primals), {})
-    aux: list[Any] = []
-
-    def run(arrays: list[Array]) -> tuple[list[Array], Any]:
-        value, extra = split_aux(name, call.run(arrays), has_aux)
-        aux.append(extra)
-        return lift_outputs(name, value)
-
-    (outputs, structure), tape = record(call.inputs, run)
-    return call, outputs, structure, tape, aux[0]
+    return call, *run_taped(name, call, has_aux)
 
 
 def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], has_aux: bool = False) -> Any:

@@ -25,6 +25,8 @@ from gtrace.ops.shape import unbroadcast
 from gtrace.trace.array import Array, fresh
 from gtrace.trace.bind import expect, project
 from gtrace.trace.record import TapeEntry, Trace, thread
+from gtrace.transform.arguments import Call, lift_outputs, split_aux
+from gtrace.tree import TreeDef
 
 MAX_PLANS = 1024
 """Plans remembered; beyond it all are forgotten and made anew."""
@@ -70,6 +72,19 @@ def record(inputs: Sequence[Array], function: Callable[[list[Array]], Any]) -> t
     if not outermost:
         entries = entries[start:]
     return result, Tape(copies, entries, trace, (flat, len(trace.flat)), (scalars, len(trace.scalars)))
+
+
+def run_taped(name: str, call: Call, has_aux: bool) -> tuple[list[Array], TreeDef, Tape, Any]:
+    """Run a function of the user's on fresh arguments; returns its outputs, their structure, the tape and aux."""
+    aux: list[Any] = []
+
+    def run(arrays: list[Array]) -> tuple[list[Array], TreeDef]:
+        value, extra = split_aux(name, call.run(arrays), has_aux)
+        aux.append(extra)
+        return lift_outputs(name, value)
+
+    (outputs, structure), tape = record(call.inputs, run)
+    return outputs, structure, tape, aux[0]
 
 
 def pull(tape: Tape, outputs: Sequence[Array], cotangents: Sequence[Array] | None = None) -> list[Array]:

@@ -9,8 +9,8 @@ from gtrace.errors import ArgumentError, DtypeError, ShapeError, message
 from gtrace.ir.aval import LONG
 from gtrace.trace.array import Array
 from gtrace.trace.convert import lift
-from gtrace.transform.arguments import Call, is_array, lift_outputs, like, named, split_aux
-from gtrace.transform.tape import pull, record
+from gtrace.transform.arguments import Call, is_array, like, named, split_aux
+from gtrace.transform.tape import pull, record, run_taped
 
 
 def value_and_grad(
@@ -109,18 +109,11 @@ def vjp(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     (Array(3., dtype=float32), Array(2., dtype=float32))
     """
     call = Call("vjp", f, tuple(range(len(primals))), primals, {})
-    aux: list[Any] = []
-
-    def run(arrays: list[Array]) -> tuple[list[Array], Any]:
-        value, extra = split_aux("vjp", call.run(arrays), has_aux)
-        aux.append(extra)
-        return lift_outputs("vjp", value)
-
-    (outputs, structure), tape = record(call.inputs, run)
+    outputs, structure, tape, aux = run_taped("vjp", call, has_aux)
 
     def pullback(cotangents: Any) -> Any:
         cts = like("vjp", "cotangent", cotangents, structure, outputs)
         return call.pack(pull(tape, outputs, cts))
 
     value = structure.unflatten(outputs)
-    return (value, pullback, aux[0]) if has_aux else (value, pullback)
+    return (value, pullback, aux) if has_aux else (value, pullback)
