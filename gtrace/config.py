@@ -72,6 +72,8 @@ class Config:
         debug_nans: raise at the operation that first produced a NaN or an infinity (GT_DEBUG_NANS).
         window: operations watched for a repeating period in a stream that is never forced (GT_HOTPATH_WINDOW).
         max_pending: operations that may be pending before the recorder forces by itself (GT_MAX_PENDING).
+        max_pending_bytes: bytes of inputs that nothing but pending operations keeps alive, before the recorder forces
+            by itself (GT_MAX_PENDING_BYTES).
         debug_key_reuse: using a random key a second time is an error (GT_DEBUG_KEY_REUSE).
     """
 
@@ -86,6 +88,7 @@ class Config:
     debug_nans: bool = _setting(False, "GT_DEBUG_NANS", _flag, (bool, int))
     window: int = _setting(20000, "GT_HOTPATH_WINDOW", _integer(1), (int,))
     max_pending: int = _setting(2000, "GT_MAX_PENDING", _integer(1), (int,))
+    max_pending_bytes: int = _setting(2**30, "GT_MAX_PENDING_BYTES", _integer(1), (int,))
     debug_key_reuse: bool = _setting(False, "GT_DEBUG_KEY_REUSE", _flag, (bool, int))
 
     @classmethod

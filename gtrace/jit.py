@@ -14,7 +14,8 @@ from gtrace.config import config
 from gtrace.errors import ArgumentError, message, user_location
 from gtrace.ir.aval import Aval, contiguous_strides
 from gtrace.ir.graph import Graph, print_graph
-from gtrace.runtime.engine import Entry, Route, engine
+from gtrace.runtime.engine import engine
+from gtrace.runtime.entry import Entry, Route
 from gtrace.runtime.fx import lower
 from gtrace.runtime.inductor import check_options
 from gtrace.runtime.interpret import Program, checked
@@ -71,7 +72,7 @@ class Lowered:
     def fx(self) -> torch.fx.GraphModule:
         """Return the aten-level FX module that the compiler gets."""
         strides = [contiguous_strides(a.shape) for a in self.graph.avals]
-        return lower(self.graph, strides)[0]
+        return lower(self.graph, strides).module
 
     def compile(self) -> Compiled:
         """Compile now, in this thread."""
@@ -88,7 +89,7 @@ class Compiled:
 
     @property
     def tier(self) -> str:
-        """How it runs: "compiled", or "failed" when the compiler failed and it is interpreted."""
+        """How it runs: "compiled"; "failed" when the compiler failed, and "interpreted" when it was not asked."""
         return "compiled" if self.lowered.route.entry is None else self.lowered.route.entry.tier
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

@@ -26,6 +26,7 @@ DEFAULTS = Config()
         ("GT_INSTRUCTION_LOG", "log.txt", "instruction_log", "log.txt"),
         ("GT_EAGER", "on", "eager", True),
         ("GT_MAX_PENDING", "10", "max_pending", 10),
+        ("GT_MAX_PENDING_BYTES", "4096", "max_pending_bytes", 4096),
         ("GT_DEBUG_KEY_REUSE", "1", "debug_key_reuse", True),
     ],
 )

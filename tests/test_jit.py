@@ -99,7 +99,7 @@ def test_stages():
     traced = gt.jit(lambda x, y: gt.sin(x) + y).trace(gt.ones(3), gt.ones(3))
     assert [n.op.name for n in traced.graph.nodes] == ["sin", "add"]
     lowered = traced.lower()
-    assert "sin(%0)" in lowered.as_text() and len(lowered.signature) == 12
+    assert "sin(%" in lowered.as_text() and len(lowered.signature) == 12
     assert "aten.sin" in lowered.fx().code
     compiled = lowered.compile()
     assert compiled.tier == "compiled"

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+import weakref
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from strategies import random_graph, replayed, tensors
@@ -371,6 +373,36 @@ def test_an_aperiodic_stream_is_cut_by_its_budget_in_the_same_places_every_time(
     for c in choices:
         expected = [np.sin, np.cos, np.tanh, np.negative][c](expected)
     np.testing.assert_allclose(value, expected, rtol=1e-3, atol=1e-5)
+
+
+def test_inputs_that_only_pending_work_keeps_alive_stay_within_a_byte_budget(forces):
+    """An aperiodic stream over a data set that fits into memory only a piece at a time."""
+    rng = np.random.default_rng(1)
+    total, alive, most = gt.zeros(()), [], 0
+    gt.eval(total)
+    forces.clear()
+    with gt.config(auto_compile=False, max_pending_bytes=10 * 4096):
+        for k in range(200):
+            batch = gt.from_torch(torch.full((1024,), float(k)))  # 4 KiB
+            alive.append(weakref.ref(batch._buf))
+            op = (gt.sin, gt.cos, gt.tanh)[rng.integers(3)]
+            total = total + op(batch).mean() * 0 + k
+            del batch
+            most = max(most, sum(r() is not None for r in alive))
+    assert float(total) == 199 * 100
+    assert most <= 12
+    assert 15 <= len([e for e in forces if e.cause == "budget"]) <= 22
+
+
+def test_inputs_that_the_program_holds_anyway_do_not_count(forces):
+    weights = [gt.eval(gt.ones(1024) * k) for k in range(50)]
+    forces.clear()
+    with gt.config(auto_compile=False, max_pending_bytes=4096):
+        total = gt.zeros(())
+        for w in weights:
+            total = total + w.sum()
+        assert not forces
+        assert float(total) == 1024 * sum(range(50))
 
 
 def test_a_loop_that_changes_is_followed():

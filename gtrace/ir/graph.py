@@ -15,6 +15,7 @@ import attrs
 
 from gtrace.ir.aval import Aval, Bundle
 from gtrace.ir.op import Instr, Op, Params
+from gtrace.ir.sizes import kind, mask
 
 
 @attrs.define(eq=False)
@@ -154,8 +155,31 @@ class Subgraph:
             self._derived[key] = make()
         return self._derived[key]
 
+    @property
+    def skeleton(self) -> tuple[Skeleton, tuple[int, ...]]:
+        """What `skeleton` says of the graph."""
+        return self.derive("skeleton", lambda: skeleton(self.graph))
+
     def __repr__(self) -> str:
         return self.text
+
+
+Skeleton = tuple[Any, ...]
+"""A graph without its sizes and the values of its scalars."""
+
+
+def skeleton(graph: Graph) -> tuple[Skeleton, tuple[int, ...]]:
+    """Return what `graph` is apart from its sizes and scalars, and the sizes: of the inputs, then in attributes.
+
+    Graphs with equal skeletons have their sizes in the same places.
+    """
+    sizes = [n for a in graph.avals for n in a.shape]
+    nodes = []
+    for node in graph.nodes:
+        if node.instr.params:
+            mask(node.instr.params, sizes)
+        nodes.append((node.instr.form, tuple([x if x.__class__ is int else None for x in node.ins]), node.out))
+    return (tuple(map(kind, graph.avals)), graph.inputs, tuple(nodes), graph.outputs), tuple(sizes)
 
 
 def print_graph(graph: Graph, *, locations: bool = False, indent: str = "") -> str:

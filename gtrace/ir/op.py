@@ -16,6 +16,7 @@ import torch
 
 from gtrace.errors import DeviceError, DtypeError, ShapeError, message
 from gtrace.ir.aval import Aval, Bundle, aval
+from gtrace.ir.sizes import kind, mask
 
 Params = tuple[Any, ...]
 """Attributes of a node in the order of ``Op.params``: ints, floats, bools, strings, None, tuples of these, and
@@ -136,6 +137,7 @@ class Instr:
     Attributes:
         code: a small int, unique in the process; pending graphs are lists of these.
         digest: an int that is the same in every process, for canonical ordering.
+        form: the same with every size left open.
     """
 
     op: Op
@@ -144,11 +146,13 @@ class Instr:
     aval: Any  # an Aval, or the Bundle of an operation with several results
     code: int
     digest: int
+    form: int
 
     @classmethod
     def make(cls, op: Op, params: Params, ins: tuple[Aval, ...], out: Aval | Bundle) -> Instr:
         text = f"{op.name}{params!r}{ins!r}{out!r}"
-        instr = cls(op, params, ins, out, len(CODES), stable_hash(text))
+        form = f"{op.name}{mask(params, [])!r}{[kind(a) for a in ins]}{kind(out)}"
+        instr = cls(op, params, ins, out, len(CODES), stable_hash(text), stable_hash(form))
         CODES.append(instr)
         return instr
 

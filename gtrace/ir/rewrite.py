@@ -12,6 +12,7 @@ from gtrace.errors import GraphError
 from gtrace.ir.aval import aval
 from gtrace.ir.graph import Graph, Marks, Node, Operand, Region, Scalar, Subgraph, print_graph, subgraphs
 from gtrace.ir.op import CODES, REGISTRY, Instr
+from gtrace.ir.sizes import kind
 
 
 def substitute(node: Node, replacement: Mapping[int, Operand]) -> Node:
@@ -112,13 +113,17 @@ def _with_scalars(node: Node, known: list[Scalar | None]) -> Node:
 
 
 def order_operands(graph: Graph) -> Graph:
-    """Give commutative operations whose operands have different avals the order that their avals' text has."""
+    """Give commutative operations whose operands have different avals an order that depends on sizes last."""
     nodes = []
     for node in graph.nodes:
         if node.op.commutative and node.instr.ins[0] is not node.instr.ins[1]:
             first, second = node.instr.ins
             # scalars last, as people write them
-            if (isinstance(node.ins[0], Scalar), repr(first)) > (isinstance(node.ins[1], Scalar), repr(second)):
+            one, other = (
+                (isinstance(x, Scalar), -len(a.shape), kind(a), a.shape)
+                for x, a in zip(node.ins, (first, second), strict=True)
+            )
+            if one > other:
                 instr = node.op.instr(node.params, (second, first))
                 node = Node(instr, node.ins[::-1], node.out, node.location)
         nodes.append(node)

@@ -11,7 +11,8 @@ from gtrace.errors import ArgumentError, message
 from gtrace.jit import Jitted
 from gtrace.observe.stats import ProgramStats, duration, snapshot
 from gtrace.runtime.difference import differences
-from gtrace.runtime.engine import Engine, Entry, engine
+from gtrace.runtime.engine import Engine, engine
+from gtrace.runtime.entry import Entry
 
 MAX_DIFFERENCES = 8
 """Fields listed."""
@@ -40,6 +41,8 @@ class Explanation:
             lines.append(f"  interpreted: {duration(p.interpreted_seconds / p.interpreted_calls)} a call")
         if p.compiled_calls:
             lines.append(f"  compiled: {duration(p.compiled_seconds / p.compiled_calls)} a call")
+        if p.open_sizes:
+            lines.append(f"  its compiled program takes any {', any '.join(p.open_sizes)}")
         if p.compile_seconds:
             even = "never" if p.break_even_calls is None else f"after {p.break_even_calls} calls"
             lines.append(f"  compiling took {duration(p.compile_seconds)}; it pays {even}")

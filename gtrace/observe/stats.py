@@ -6,7 +6,8 @@ import attrs
 
 from gtrace.config import config
 from gtrace.runtime import hot
-from gtrace.runtime.engine import Engine, Entry, engine
+from gtrace.runtime.engine import Engine, engine
+from gtrace.runtime.entry import Entry
 
 
 @attrs.frozen
@@ -26,7 +27,9 @@ class ProgramStats:
             does not make it faster.
         saved_seconds: interpreted minus compiled time of the compiled calls, the compile itself not counted; None if it
             was never interpreted.
-        reason: why it is "failed" or "demoted"; else empty.
+        reason: why it is "failed" or "demoted", or stays "interpreted" whatever it costs; else empty.
+        open_sizes: the sizes that its compiled program leaves open, such as "input 0 dim 0"; it is shared by all
+            programs of the structure that differ in these.
         verdict: all that in words.
     """
 
@@ -43,6 +46,7 @@ class ProgramStats:
     break_even_calls: int | None
     saved_seconds: float | None
     reason: str
+    open_sizes: tuple[str, ...] = ()
     verdict: str = ""
 
     @property
@@ -133,6 +137,7 @@ def snapshot(entry: Entry, cost: hot.CostModel) -> ProgramStats:
         break_even_calls=entry.break_even_calls,
         saved_seconds=entry.saved_seconds,
         reason=entry.reason,
+        open_sizes=entry.open_sizes,
     )
     return attrs.evolve(program, verdict=verdict(program, policy))
 
@@ -141,6 +146,8 @@ def verdict(program: ProgramStats, policy: hot.Policy) -> str:
     """Say in plain English whether compiling `program` pays under the settings in `policy`."""
     if program.tier in ("failed", "demoted"):
         return f"{program.tier}: {program.reason}"
+    if program.reason:
+        return f"stays interpreted: {program.reason}"
     if not program.calls:
         return "never run"
     if program.tier == "interpreted":

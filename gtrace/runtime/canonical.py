@@ -5,7 +5,8 @@ depth-first walk from the outputs. Neither recording order nor names nor the int
 
 The order of commutative operands and of the outputs comes from hashes refined as in Weisfeiler and Leman (1968): each
 value is hashed by what it is computed from, then by what uses it, then again with inputs told apart by their uses.
-Outputs and inputs that tie are told apart one after the other. Whatever ties after that is interchangeable in all but
+Sizes and numbers are left out at first and only break ties, so that a program keeps its form when they change. Outputs
+and inputs that still tie are told apart one after the other. Whatever ties after that is interchangeable in all but
 contrived graphs, where a tie costs a second signature, never a wrong result.
 """
 
@@ -19,6 +20,7 @@ from gtrace.ir.calls import has_calls, inline_calls, map_subgraphs, merge_calls,
 from gtrace.ir.graph import Graph, Node, Operand, Scalar, Subgraph
 from gtrace.ir.op import stable_hash
 from gtrace.ir.rewrite import cse, dce, fold, order_operands, remove_identities, subgraph
+from gtrace.ir.sizes import kind
 
 _MASK = (1 << 60) - 1
 _OUTPUT = stable_hash("output")
@@ -26,7 +28,7 @@ _ROUNDS = 2
 _MAX_MARKS = 64
 _MAX_WORK = 100_000
 
-Key = tuple[int, int, int]
+Key = tuple[int, ...]
 
 
 @attrs.frozen
@@ -116,35 +118,47 @@ def _first_tie(values: Sequence[int], keys: dict[int, Key]) -> int | None:
 
 
 def _refine(graph: Graph, results: Sequence[int], marks: dict[int, int]) -> dict[int, Key]:
-    kinds = {v: _mix(stable_hash(repr(a)), marks.get(v, 0)) for v, a in zip(graph.inputs, graph.avals, strict=True)}
+    keys = _hash(graph, results, marks, exact=False)
+    if len(set(keys.values())) == len(keys):
+        return keys
+    # what is computed from comes before what uses it: everything is used with what varies, in a gradient
+    exact = _hash(graph, results, marks, exact=True)
+    alone = {v: stable_hash(repr(a)) for v, a in zip(graph.inputs, graph.avals, strict=True)}
+    _hash_from_operands(graph, alone, exact=True)
+    return {value: (*key, alone[value], *exact[value]) for value, key in keys.items()}
+
+
+def _hash(graph: Graph, results: Sequence[int], marks: dict[int, int], exact: bool) -> dict[int, Key]:
+    text = repr if exact else kind
+    kinds = {v: _mix(stable_hash(text(a)), marks.get(v, 0)) for v, a in zip(graph.inputs, graph.avals, strict=True)}
     ends = {value: _mix(_OUTPUT, marks.get(value, 0)) for value in results}
     above = dict(kinds)
     users: dict[int, int] = {}
     for _ in range(_ROUNDS):
-        _hash_from_operands(graph, above)
-        users = _hash_from_users(graph, ends, above)
+        _hash_from_operands(graph, above, exact)
+        users = _hash_from_users(graph, ends, above, exact)
         for value in graph.inputs:
             above[value] = _mix(kinds[value], users.get(value, 0))
-    # the numbers themselves only break ties, so that a program keeps its form when a scalar changes
-    exact = dict(above)
-    for node in graph.nodes:
-        parts = [exact[x] if isinstance(x, int) else stable_hash(repr(x)) for x in node.ins]
-        exact[node.out] = _mix(node.instr.digest, *(sorted(parts) if node.op.commutative else parts))
-    return {value: (above[value], users.get(value, 0), exact[value]) for value in above}
+    return {value: (above[value], users.get(value, 0)) for value in above}
 
 
-def _hash_from_operands(graph: Graph, above: dict[int, int]) -> None:
+def _hash_from_operands(graph: Graph, above: dict[int, int], exact: bool) -> None:
     for node in graph.nodes:
-        parts = [above[x] if x.__class__ is int else 1 for x in node.ins]
+        if exact:
+            own = node.instr.digest
+            parts = [above[x] if x.__class__ is int else stable_hash(repr(x)) for x in node.ins]
+        else:
+            own = node.instr.form
+            parts = [above[x] if x.__class__ is int else 1 for x in node.ins]
         if node.op.commutative:
             parts.sort()
-        above[node.out] = _mix(node.instr.digest, *parts)
+        above[node.out] = _mix(own, *parts)
 
 
-def _hash_from_users(graph: Graph, ends: dict[int, int], above: dict[int, int]) -> dict[int, int]:
+def _hash_from_users(graph: Graph, ends: dict[int, int], above: dict[int, int], exact: bool) -> dict[int, int]:
     users = dict(ends)
     for node in reversed(graph.nodes):
-        context = _mix(node.instr.digest, users.get(node.out, 0), above[node.out])
+        context = _mix(node.instr.digest if exact else node.instr.form, users.get(node.out, 0), above[node.out])
         for slot, operand in enumerate(node.ins):
             if operand.__class__ is int:
                 use = _mix(context, 0 if node.op.commutative else slot)
@@ -201,7 +215,7 @@ def _arrange(node: Node, order: dict[int, Key], visited: dict[int, int]) -> tupl
 
     def key(operand: Operand) -> tuple[int, Key, int, str]:
         if isinstance(operand, Scalar):
-            return 1, (0, 0, 0), 0, repr(operand)
+            return 1, (), 0, repr(operand)
         return 0, order[operand], visited.get(operand, len(visited)), ""
 
     return tuple(sorted(node.ins, key=key))

@@ -7,7 +7,6 @@ Either way there is one `Entry` per `CompileKey`, shared by all who run that pro
 
 from __future__ import annotations
 
-import collections
 import statistics
 import threading
 import traceback
@@ -15,21 +14,23 @@ import warnings
 from collections.abc import Callable, Container, Hashable, Sequence
 from time import perf_counter
 
-import attrs
 import torch
 
 from gtrace.config import config
 from gtrace.errors import CompileError, CompileWarning, ExecutionError, user_location
 from gtrace.events import CompileFailed, CompileFinished, CompileStarted, Detected, Judged, Ran, Recompiling, bus
-from gtrace.ir.aval import Aval, contiguous_strides
-from gtrace.ir.graph import Graph, Marks
+from gtrace.ir.aval import contiguous_strides
+from gtrace.ir.calls import has_calls
+from gtrace.ir.graph import Graph, Marks, skeleton
 from gtrace.ir.rewrite import components, stretches
 from gtrace.runtime import hot
 from gtrace.runtime.canonical import canonicalize
 from gtrace.runtime.difference import difference
-from gtrace.runtime.inductor import startup_seconds
+from gtrace.runtime.entry import Entry, Family, Part, Recording, Route, Trial
+from gtrace.runtime.general import General, layout, open_scalars, shape_of
+from gtrace.runtime.inductor import compile_general, startup_seconds
 from gtrace.runtime.interpret import Program, interpreter
-from gtrace.runtime.pieces import compile_program
+from gtrace.runtime.pieces import MAX_OPS, compile_program
 from gtrace.runtime.signature import CompileKey, Signature, sign, toolchain
 
 MAX_ROUTES = 4096
@@ -39,115 +40,11 @@ MAX_ENTRIES = 16384
 """Programs remembered; beyond it those that were never compiled and ran once at most are forgotten."""
 
 
+MAX_VERSIONS = 8
+"""Programs of one structure that are compiled for different sizes of their inputs."""
+
 LEAST_PART = 8
 """Operations that make an independent part of a recording a program of its own."""
-
-
-@attrs.define(eq=False)
-class Entry:
-    """One program: its canonical graph, how it runs today, and what that has cost.
-
-    Attributes:
-        tier: "interpreted", "compiled", "failed" (the compiler did) or "demoted" (compiled, but slower).
-        interpreted_calls, interpreted_seconds, compiled_calls, compiled_seconds: the ledger.
-        compile_seconds: spent in the compiler.
-        reference: while a compiled program is on trial, its interpreted self, which takes turns with it.
-    """
-
-    key: CompileKey
-    signature: Signature
-    graph: Graph
-    program: Program
-    tier: str = "interpreted"
-    interpreted_calls: int = 0
-    interpreted_seconds: float = 0.0
-    compiled_calls: int = 0
-    compiled_seconds: float = 0.0
-    compile_seconds: float = 0.0
-    reason: str = ""
-    interpreted_samples: collections.deque[float] = attrs.field(factory=lambda: collections.deque(maxlen=hot.SAMPLES))
-    compiled_samples: list[float] = attrs.field(factory=list)
-    reference: Program | None = None
-
-    @property
-    def calls(self) -> int:
-        return self.interpreted_calls + self.compiled_calls
-
-    @property
-    def saved_seconds(self) -> float | None:
-        """Interpreted minus compiled time of the compiled calls; None if it was never interpreted."""
-        if not self.interpreted_samples:
-            return None
-        return self.compiled_calls * statistics.median(self.interpreted_samples) - self.compiled_seconds
-
-    @property
-    def break_even_calls(self) -> int | None:
-        """Compiled calls after which the compile is paid back; None if unknown, or if it never is."""
-        if not self.interpreted_samples or not self.compiled_calls:
-            return None
-        gain = statistics.median(self.interpreted_samples) - self.compiled_seconds / self.compiled_calls
-        return int(self.compile_seconds / gain) + 1 if gain > 0 else None
-
-
-@attrs.frozen
-class Route:
-    """The way from a program as recorded to its entry and back.
-
-    Attributes:
-        entry: None when nothing is left to compute.
-        inputs: entry input k is recorded input ``inputs[k]``.
-        outputs: recorded output j is entry output ``outputs[j]``, or recorded input ``-1 - outputs[j]``.
-        straight, direct: the inputs, the outputs, are passed on as they are.
-    """
-
-    entry: Entry | None
-    inputs: tuple[int, ...]
-    outputs: tuple[int, ...]
-    straight: bool = False
-    direct: bool = False
-
-
-@attrs.frozen(eq=False)
-class Part:
-    """A part of a recorded program: its route, and the values it takes and gives."""
-
-    route: Route
-    ins: tuple[int, ...]
-    outs: tuple[int, ...]
-
-
-@attrs.frozen(eq=False)
-class Recording:
-    """What is known of a program as the recorder describes it.
-
-    Attributes:
-        route: to its program; None if it falls into several.
-        parts: these, in the order in which they run.
-        inputs, outputs: the values that the whole takes and gives.
-        holes: the scalars that are inputs, by their place among all, with their avals.
-        constants: the other scalars, (place, value), as they were when the route was made.
-    """
-
-    route: Route | None
-    parts: tuple[Part, ...]
-    inputs: tuple[int, ...]
-    outputs: tuple[int, ...]
-    holes: dict[int, Aval]
-    constants: tuple[tuple[int, bool | int | float], ...]
-    values: tuple[bool | int | float, ...] = attrs.field(init=False)
-
-    def __attrs_post_init__(self) -> None:
-        object.__setattr__(self, "values", tuple(x for _, x in self.constants))
-
-    def fits(self, scalars: tuple[bool | int | float, ...]) -> bool:
-        """Whether the constants are still what they were."""
-        if not self.holes:
-            return scalars == self.values
-        return tuple([x for k, x in enumerate(scalars) if k not in self.holes]) == self.values
-
-    def changed(self, scalars: tuple[bool | int | float, ...]) -> set[int]:
-        """Return the constants that have another value now."""
-        return {k for k, x in self.constants if scalars[k] != x}
 
 
 class Engine:
@@ -158,7 +55,9 @@ class Engine:
         self.entries: dict[CompileKey, Entry] = {}
         self.cost = hot.CostModel(startup=startup_seconds())
         self.compiles = 0
-        self._families: dict[tuple[str, str, str], Entry] = {}
+        self._families: dict[Hashable, Family] = {}
+        self._latest: dict[tuple[str, str, str], Entry] = {}
+        self._changing: dict[Hashable, Container[int]] = {}
         self._ledger = threading.Lock()
         self._compiling = threading.RLock()
 
@@ -202,13 +101,22 @@ class Engine:
     ) -> Recording:
         """Return the recording of a program that is new, or whose constants have changed.
 
-        A scalar is a constant of the program until its value changes: then it becomes an input. The second time that
-        happens all of them do, so that a program has three forms at most.
+        A scalar is a constant of the program until its value changes: then it becomes an input, for other sizes of the
+        inputs too. The second time that happens all of them do, so that a program has three forms at most.
         """
-        holes: Container[int] = ()
-        if known is not None:
-            holes = known.changed(scalars) if not known.holes else range(len(scalars))
-        graph, strides = decode(holes)
+        graph, strides = decode(())
+        if scalars:
+            bones, _ = skeleton(graph)
+            holes: Container[int] = self._changing.get(bones, ())
+            if known is not None:
+                holes = known.changed(scalars) if not known.holes else range(len(scalars))
+                if len(self._changing) >= MAX_ROUTES:
+                    self._changing.clear()
+                self._changing[bones] = holes
+            if holes:
+                graph, strides = decode(holes)
+        else:
+            holes = ()
         opened = [k for k in range(len(scalars)) if k in holes]
         avals = graph.avals[len(graph.avals) - len(opened) :]
         parts = self._parts(graph, strides, marks)
@@ -264,15 +172,36 @@ class Engine:
         key = CompileKey(signature.exact, used, backend, mode, toolchain())
         entry = self.entries.get(key)
         if entry is None:
+            entry = self._add(key, signature, canonical.graph)
+        straight = canonical.inputs == tuple(range(len(graph.inputs)))
+        direct = canonical.outputs == tuple(range(len(canonical.graph.outputs)))
+        return Route(entry, canonical.inputs, canonical.outputs, straight, direct)
+
+    def _add(self, key: CompileKey, signature: Signature, graph: Graph) -> Entry:
+        """Return the entry of a program that has none yet."""
+        with self._ledger:
             if len(self.entries) >= MAX_ENTRIES:
                 for old, candidate in list(self.entries.items()):
                     if candidate.tier == "interpreted" and candidate.calls <= 1:
                         self.entries.pop(old, None)
-            new = Entry(key, signature, canonical.graph, interpreter(canonical.graph))
-            entry = self.entries.setdefault(key, new)
-        straight = canonical.inputs == tuple(range(len(graph.inputs)))
-        direct = canonical.outputs == tuple(range(len(canonical.graph.outputs)))
-        return Route(entry, canonical.inputs, canonical.outputs, straight, direct)
+                kept = {id(candidate.family) for candidate in self.entries.values()}
+                self._families = {k: family for k, family in self._families.items() if id(family) in kept}
+            bones, shape = shape_of(graph)
+            orders = tuple(layout(a.shape, stride) for a, stride in zip(graph.avals, key.strides, strict=True))
+            closed = ""
+            if None in orders:
+                closed = "its inputs are not dense"
+            elif has_calls(graph):
+                closed = "it has loops or branches"
+            elif len(graph.nodes) > MAX_OPS:
+                closed = f"it has more than {MAX_OPS} operations"
+            elif key.backend != "inductor":
+                closed = f"backend {key.backend} is given one size at a time"
+            layouts = key.strides if None in orders else orders
+            family = self._families.setdefault((bones, layouts, key.backend, key.mode), Family(closed))
+            entry = self.entries.setdefault(key, Entry(key, signature, graph, interpreter(graph), shape, family))
+            family.add(entry)
+            return entry
 
     def call(self, route: Route, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Run a route on the recorded inputs; returns the recorded outputs.
@@ -288,11 +217,10 @@ class Engine:
 
     def run(self, entry: Entry, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Run an entry on its inputs, in its current tier, and keep the ledger."""
-        if entry.tier == "interpreted":
-            self._consider(entry)
+        waits = entry.tier == "interpreted" and self._consider(entry)
         program, compiled = entry.program, entry.tier == "compiled"
         reference = entry.reference
-        if reference is not None and len(entry.interpreted_samples) < len(entry.compiled_samples):
+        if reference is not None and entry.waiting is not None:
             program, compiled = reference, False
         start = perf_counter()
         try:
@@ -311,44 +239,75 @@ class Engine:
                 entry.compiled_calls += 1
                 entry.compiled_seconds += seconds
                 if entry.reference is not None:
-                    entry.compiled_samples.append(seconds)
-                    self._judge(entry)
+                    entry.waiting = seconds
             else:
                 entry.interpreted_calls += 1
                 entry.interpreted_seconds += seconds
                 entry.interpreted_samples.append(seconds)
+                if waits:
+                    entry.family.calls += 1
+                    entry.family.seconds += seconds
+                elif entry.waiting is not None and entry.trial is not None:
+                    entry.trial.pairs.append((seconds, entry.waiting))
+                    entry.waiting = None
+                    self._judge(entry.trial)
         if Ran in bus.wanted:
             bus.emit(Ran(str(entry.signature), "compiled" if compiled else "interpreted", seconds))
         return results
 
-    def _consider(self, entry: Entry) -> None:
+    def _consider(self, entry: Entry) -> bool:
+        """Compile an entry whose interpretation has cost as much as compiling it should; whether it is to wait."""
         settings = config.current
-        ops = len(entry.graph.nodes)
         policy = hot.Policy(settings.auto_compile, settings.compile, settings.hot_threshold, settings.min_seq)
+        family, ops = entry.family, len(entry.graph.nodes)
+        expected = self.cost.predict(ops)
         # the call about to happen counts: from the threshold-th repetition on a program is hot
-        history = hot.History(ops, entry.interpreted_calls + 1, entry.interpreted_seconds)
-        if hot.decide(history, policy, self.cost.predict(ops)) is not hot.Decision.COMPILE:
-            return
+        own = hot.decide(hot.History(ops, entry.interpreted_calls + 1, entry.interpreted_seconds), policy, expected)
+        if own is hot.Decision.NEVER or entry.reason:
+            return False
+        if entry.seen != len(family.general):
+            entry.seen = len(family.general)
+            if self._join(entry):
+                return False
+        calls, seconds = entry.interpreted_calls + 1, entry.interpreted_seconds
+        if own is hot.Decision.WAIT:
+            # each size may be rare, and all together frequent
+            if family.closed or family.tried == family.count or not family.others(entry):
+                return True
+            calls, seconds = family.calls + 1, family.seconds
+            if hot.decide(hot.History(ops, calls, seconds), policy, expected) is not hot.Decision.COMPILE:
+                return True
+            if family.relate(entry) is None:
+                family.tried = family.count
+                return True
         if Detected in bus.wanted and not settings.compile:
             names = tuple(node.op.name for node in entry.graph.nodes)
-            bus.emit(Detected(str(entry.signature), names, entry.interpreted_calls + 1, entry.interpreted_seconds))
+            bus.emit(Detected(str(entry.signature), names, calls, seconds))
         self.compile(entry)
+        return False
 
     def compile(self, entry: Entry) -> None:
-        """Compile an entry now, in this thread, unless it was tried before. A failure warns once and is final."""
+        """Compile an entry now, in this thread, unless it was tried before. A failure warns once and is final.
+
+        If others of its family have other sizes, the program is compiled for all of them, and later ones run it too.
+        """
         with self._compiling:
-            if entry.tier != "interpreted":
+            if entry.tier != "interpreted" or entry.reason or self._join(entry) or self._refuse(entry):
                 return
             ops = len(entry.graph.nodes)
-            family = entry.signature.structural, entry.key.backend, entry.key.mode
-            sibling = self._families.get(family)
-            if sibling is not None and Recompiling in bus.wanted:
-                change = difference(sibling.graph, entry.graph, sibling.key.strides, entry.key.strides)
+            family = entry.family
+            structure = entry.signature.structural, entry.key.backend, entry.key.mode
+            latest = self._latest.get(structure)
+            if latest is not None and Recompiling in bus.wanted:
+                change = difference(latest.graph, entry.graph, latest.key.strides, entry.key.strides)
                 bus.emit(Recompiling(str(entry.signature), change))
             bus.emit(CompileStarted(str(entry.signature), ops))
             start = perf_counter()
             try:
-                program = compile_program(entry.graph, entry.key.strides, entry.key.backend, entry.key.mode)
+                program = self._generalize(entry)
+                if program is None:
+                    family.exact.add(entry.dims)
+                    program = compile_program(entry.graph, entry.key.strides, entry.key.backend, entry.key.mode)
             except CompileError as error:
                 entry.compile_seconds = perf_counter() - start
                 entry.reason = str(error)
@@ -362,35 +321,116 @@ class Engine:
             entry.compile_seconds = perf_counter() - start
             self.cost.learn(ops, entry.compile_seconds)
             self.compiles += 1
+            family.calls, family.seconds = 0, 0.0
+            self._latest[structure] = entry
             self.adopt(entry, program)
-            self._families[family] = entry
             bus.emit(CompileFinished(str(entry.signature), entry.compile_seconds))
+
+    def _join(self, entry: Entry) -> bool:
+        """Let an entry run a general program of its family, if one fits."""
+        general = entry.family.find(entry.shape)
+        if general is None:
+            return False
+        entry.general = general
+        self.adopt(entry, general.bind(entry.shape))
+        return True
+
+    def _refuse(self, entry: Entry) -> bool:
+        """Let an entry stay interpreted if it computes nothing or would be one version too many."""
+        family = entry.family
+        others = family.others(entry)
+        if 0 in entry.dims and others:
+            entry.reason = "a size is 0: there is nothing to compute"
+            return True
+        if len(family.exact) + len(family.general) < MAX_VERSIONS or entry.dims in family.exact or not others:
+            return False
+        change = difference(others[0].graph, entry.graph, (), ())
+        why = f" ({family.closed})" if family.closed else ""
+        entry.reason = f"compiled for {MAX_VERSIONS} other sizes already"
+        if not family.warned:
+            family.warned = True
+            _warn(
+                f"program {entry.signature} was compiled for {MAX_VERSIONS} sizes, none of which fits: {change}. It"
+                f" could not be compiled for every size{why}, and is interpreted for further ones. Pad that dimension"
+                " to a few sizes, or make the integers that follow from it simple functions of it."
+            )
+        return True
+
+    def _generalize(self, entry: Entry) -> Program | None:
+        """Return a program compiled for open sizes, bound to an entry; None if there is nothing to open, or no way.
+
+        Raises:
+            CompileError: the compiler failed.
+        """
+        family = entry.family
+        if family.closed or not family.others(entry):
+            return None
+        related = family.relate(entry)
+        if related is None:
+            family.tried = family.count
+            return None
+        relations, examples = related
+        if any(r.places and n < 2 for r, n in zip(relations, entry.dims, strict=False)):
+            return None
+        shapes = [entry.shape, *(e.shape for e in examples)]
+        columns = list(zip(*(shape.scalars for shape in shapes), strict=True))
+        constants = tuple(column[0] if len(set(column)) == 1 else None for column in columns)
+        opened = [k for k, x in enumerate(constants) if x is None]
+        graph = open_scalars(entry.graph, opened)
+        strides = (*entry.key.strides, *[()] * len(opened))
+        try:
+            program, holds = compile_general(graph, strides, entry.key.mode, relations)
+        except CompileError as error:
+            # it may well compile for one size
+            family.closed = str(error)
+            bus.emit(CompileFailed(str(entry.signature), f"for open sizes: {family.closed}", traceback.format_exc()))
+            return None
+        general = General(program, relations, constants, holds)
+        if not general.fits(entry.shape):
+            family.closed = "its code depends on the sizes"
+            return None
+        family.general.append(general)
+        if entry.interpreted_samples:
+            family.trials[general] = Trial()
+        entry.general = general
+        return general.bind(entry.shape)
 
     def adopt(self, entry: Entry, program: Program) -> None:
         """Run `entry` as the compiled `program` from now on.
 
         If it was interpreted before, the two take turns until enough calls of each were timed: the machine may be
-        busier now than it was then, so that only times taken side by side say which is faster.
+        busier now than it was then, so that only times taken side by side say which is faster. Programs that share
+        compiled code are judged together.
         """
-        if entry.interpreted_samples:
-            entry.reference = entry.program
+        trial = Trial() if entry.interpreted_samples else None
+        if entry.general is not None:
+            trial = entry.family.trials.get(entry.general)
+        if trial is not None:
+            trial.entries.append(entry)
+            entry.trial, entry.reference = trial, entry.program
             entry.interpreted_samples.clear()
         entry.program = program
         entry.tier = "compiled"
 
-    def _judge(self, entry: Entry) -> None:
+    def _judge(self, trial: Trial) -> None:
         """Compare tiers once enough calls were timed; a compiled program that is slower is interpreted again."""
-        speedup = hot.judge(entry.interpreted_samples, entry.compiled_samples)
+        speedup = hot.judge(trial.pairs)
         if speedup is None:
             return
-        reference, entry.reference = entry.reference, None
-        before = statistics.median(entry.interpreted_samples)
-        if speedup < 1.0:
-            assert reference is not None
-            entry.program = reference
-            entry.tier = "demoted"
-            entry.reason = f"compiled {before / speedup * 1e3:.2f} ms, interpreted {before * 1e3:.2f} ms"
-        bus.emit(Judged(str(entry.signature), before, before / speedup, speedup < 1.0))
+        before = statistics.median(interpreted for interpreted, _ in trial.pairs)
+        for entry in trial.entries:
+            reference, entry.reference, entry.trial, entry.waiting = entry.reference, None, None, None
+            if speedup < 1.0:
+                assert reference is not None
+                entry.program, entry.tier = reference, "demoted"
+                entry.reason = f"compiled {before / speedup * 1e3:.2f} ms, interpreted {before * 1e3:.2f} ms"
+        first = trial.entries[0]
+        if first.general is not None:
+            first.family.trials.pop(first.general)
+            if speedup < 1.0:
+                first.family.general.remove(first.general)
+                first.family.closed = f"for open sizes it is slower: {first.reason}"
+        bus.emit(Judged(str(first.signature), before, before / speedup, speedup < 1.0))
 
 
 def _warn(text: str) -> None:

@@ -6,39 +6,81 @@ compiler takes. Which torch function an operation calls is therefore stated once
 
 from __future__ import annotations
 
+import functools
+import importlib
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import attrs
 import torch
+from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from gtrace.ir.graph import Graph, Operand
+from gtrace.ir.aval import Aval
+from gtrace.ir.graph import Graph, Node, Operand
+from gtrace.ir.sizes import fill, mask
+from gtrace.runtime.general import Relation, layout
 from gtrace.runtime.interpret import bound_impl
+
+
+@attrs.frozen(eq=False)
+class Lowered:
+    """A graph as aten calls.
+
+    Attributes:
+        module: takes the inputs one by one and returns a list.
+        fakes: inputs for a compiler to look at.
+        mode: owns them.
+        symbols: what stands for the sizes of the inputs that are open, by their place among all.
+    """
+
+    module: torch.fx.GraphModule
+    fakes: list[FakeTensor]
+    mode: FakeTensorMode
+    symbols: dict[int, Any]
+
+    def holds(self, sizes: Sequence[int]) -> bool:
+        """Whether all that was assumed of the open sizes, so far, is true of these."""
+        values = {symbol: sizes[place] for place, symbol in self.symbols.items()}
+        if any(n < 2 for n in values.values()):
+            return False  # torch takes an open size for at least 2, as sizes of 1 broadcast
+        guards = self.mode.shape_env.guards if self.mode.shape_env is not None else ()
+        return all(bool(guard.expr.xreplace(values)) for guard in guards)
 
 
 def lower(
     graph: Graph,
     strides: Sequence[tuple[int, ...]],
     decompositions: Mapping[Any, Callable[..., Any]] | None = None,
-) -> tuple[torch.fx.GraphModule, list[FakeTensor], FakeTensorMode]:
+    relations: Sequence[Relation] | None = None,
+) -> Lowered:
     """Trace `graph` into aten calls.
 
     Args:
         graph: a canonical graph.
         strides: of each input.
         decompositions: aten overloads to expand while tracing.
-
-    Returns:
-        The module, taking the inputs one by one and returning a list; fake inputs for a compiler to look at; and the
-        mode that owns them.
+        relations: how the integers of the program follow from the sizes of its inputs, of which those that vary are
+            left open; the inputs must be dense. None: nothing is open.
     """
-    mode = FakeTensorMode()
+    # sizes are symbols of sympy, which with what torch needs for them takes a second to import
+    shapes = importlib.import_module("torch.fx.experimental.symbolic_shapes")
+    mode = FakeTensorMode(shape_env=None if relations is None else shapes.ShapeEnv())
+    sizes, symbols = ([], {}) if relations is None else _open_sizes(graph, relations, mode)
     with torch.no_grad(), mode:
-        fakes = [
-            torch.empty_strided(a.shape, stride, dtype=a.dtype, device=a.device)
-            for a, stride in zip(graph.avals, strides, strict=True)
-        ]
+        if relations is None:
+            fakes = [
+                torch.empty_strided(a.shape, stride, dtype=a.dtype, device=a.device)
+                for a, stride in zip(graph.avals, strides, strict=True)
+            ]
+        else:
+            rest = iter(sizes)
+            fakes = [
+                _dense(a, stride, list(itertools.islice(rest, len(a.shape))))
+                for a, stride in zip(graph.avals, strides, strict=True)
+            ]
 
         def run(*tensors: torch.Tensor) -> list[torch.Tensor]:
             env: dict[int, torch.Tensor] = dict(zip(graph.inputs, tensors, strict=True))
@@ -48,9 +90,56 @@ def lower(
                     return env[operand]
                 return torch.full((), operand.value, dtype=operand.aval.dtype, device=operand.aval.device)
 
-            for node in graph.nodes:
-                env[node.out] = bound_impl(node)(*(read(x) for x in node.ins))
+            if relations is None:
+                impls = [bound_impl(node) for node in graph.nodes]
+            else:
+                impls = _related(graph, relations, [n for t in tensors for n in t.shape])
+            for node, impl in zip(graph.nodes, impls, strict=True):
+                env[node.out] = impl(*(read(x) for x in node.ins))
             return [env[value] for value in graph.outputs]
 
-        module = make_fx(run, decomposition_table=dict(decompositions or {}))(*fakes)
-    return module, fakes, mode  # type: ignore[return-value]
+        with enable_python_dispatcher():
+            module = make_fx(run, decomposition_table=dict(decompositions or {}))(*fakes)
+    return Lowered(module, fakes, mode, symbols)  # type: ignore[arg-type]
+
+
+def _open_sizes(graph: Graph, relations: Sequence[Relation], mode: FakeTensorMode) -> tuple[list[Any], dict[int, Any]]:
+    """Return the sizes of all inputs, symbolic where they vary, and the symbols by their place among them."""
+    shapes = importlib.import_module("torch.fx.experimental.symbolic_shapes")
+    sizes: list[Any] = []
+    symbols = {}
+    for place, n in enumerate(n for a in graph.avals for n in a.shape):
+        size: Any = n
+        if relations[place].places:
+            varying = shapes.StatelessSymbolicContext(dynamic_sizes=[shapes.DimDynamic.DYNAMIC])
+            size = mode.from_tensor(torch.empty(n, device="meta"), symbolic_context=varying).shape[0]
+            symbols[place] = size.node.expr
+        sizes.append(size)
+    return sizes, symbols
+
+
+def _dense(a: Aval, strides: Sequence[int], sizes: Sequence[Any]) -> torch.Tensor:
+    """Return a tensor like `a` with these sizes, dense, in the layout that `strides` have."""
+    order = layout(a.shape, strides)
+    assert order is not None
+    steps: list[Any] = [1] * len(sizes)
+    step: Any = 1
+    for k in reversed(order):
+        steps[k] = step
+        step = step * sizes[k]
+    return torch.empty_strided(sizes, steps, dtype=a.dtype, device=a.device)
+
+
+def _related(graph: Graph, relations: Sequence[Relation], sizes: Sequence[Any]) -> list[Callable[..., Any]]:
+    """Return the torch function of each node, its integers computed from the sizes of the inputs."""
+    rest = iter(relations[len(sizes) :])
+
+    def bound(node: Node) -> Callable[..., Any]:
+        if not node.params:
+            return node.op.impl
+        found: list[int] = []
+        masked = mask(node.params, found)
+        params = fill(masked, iter([next(rest)(sizes) for _ in found]))
+        return functools.partial(node.op.impl, **dict(zip(node.op.params, params, strict=True)))
+
+    return [bound(node) for node in graph.nodes]

@@ -103,15 +103,15 @@ def decide(history: History, policy: Policy, expected_seconds: float) -> Decisio
     return Decision.COMPILE if history.seconds >= expected_seconds else Decision.WAIT
 
 
-def judge(interpreted: Sequence[float], compiled: Sequence[float]) -> float | None:
-    """Return the speedup of a compiled program: the ratio of the median seconds a call.
+def judge(pairs: Sequence[tuple[float, float]]) -> float | None:
+    """Return the speedup of a compiled program: the median ratio of (interpreted, compiled) seconds of paired calls.
 
-    None while there are too few samples of either.
+    None while there are too few of them.
     """
-    if len(interpreted) < TRIAL - 1 or len(compiled) < TRIAL:
+    if len(pairs) < TRIAL:
         return None
     # the first compiled calls warm caches up
-    return statistics.median(interpreted) / max(statistics.median(compiled[TRIAL // 4 :]), 1e-9)
+    return statistics.median(interpreted / max(compiled, 1e-9) for interpreted, compiled in pairs[TRIAL // 4 :])
 
 
 class HotPathDetector:

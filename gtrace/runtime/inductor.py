@@ -6,20 +6,22 @@ forward and the backward pass. Other backends of ``torch.compiler.list_backends(
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import getpass
 import importlib
 import os
 import tempfile
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from gtrace.errors import ArgumentError, CompileError
 from gtrace.ir.graph import Graph
-from gtrace.runtime.fx import lower
+from gtrace.runtime.fx import Lowered, lower
+from gtrace.runtime.general import Relation
 from gtrace.runtime.interpret import Program
 
 MODES = ("default", "reduce-overhead", "max-autotune")
@@ -63,18 +65,42 @@ def compile_graph(graph: Graph, strides: Sequence[tuple[int, ...]], backend: str
     Raises:
         CompileError: the compiler failed; the cause is chained.
     """
+    with _compiler_errors():
+        return _inductor(graph, strides, mode)[0] if backend == "inductor" else _other(graph, strides, backend)
+
+
+def compile_general(
+    graph: Graph, strides: Sequence[tuple[int, ...]], mode: str, relations: Sequence[Relation]
+) -> tuple[Program, Callable[[Sequence[int]], bool]]:
+    """Compile a canonical graph without sub-graphs for inputs whose sizes are open as `relations` says.
+
+    Returns:
+        The program, and whether it is right for these sizes of the inputs.
+
+    Raises:
+        CompileError: the compiler failed; the cause is chained.
+    """
+    with _compiler_errors():
+        program, lowered = _inductor(graph, strides, mode, relations)
+        return program, lowered.holds
+
+
+@contextlib.contextmanager
+def _compiler_errors() -> Iterator[None]:
     try:
         with torch.no_grad(), warnings.catch_warnings():
             # torch's own deprecations are not the user's, and under -W error they would fail every compile
             for category in (DeprecationWarning, FutureWarning):
                 warnings.simplefilter("ignore", category)
-            return _inductor(graph, strides, mode) if backend == "inductor" else _other(graph, strides, backend)
+            yield
     except Exception as error:  # compilers raise whatever they like; all of it means "this program is not compiled"
         reason = (str(error).strip() or type(error).__name__).split("\n")[0]
         raise CompileError(f"{type(error).__name__}: {reason}") from error
 
 
-def _inductor(graph: Graph, strides: Sequence[tuple[int, ...]], mode: str) -> Program:
+def _inductor(
+    graph: Graph, strides: Sequence[tuple[int, ...]], mode: str, relations: Sequence[Relation] | None = None
+) -> tuple[Program, Lowered]:
     # Inductor takes seconds to import, so it is imported when there is something to compile
     inductor = importlib.import_module("torch._inductor")
     compile_fx = importlib.import_module("torch._inductor.compile_fx")
@@ -83,17 +109,19 @@ def _inductor(graph: Graph, strides: Sequence[tuple[int, ...]], mode: str) -> Pr
     guards = importlib.import_module("torch._guards")
 
     _lower_pointwise()
-    module, fakes, fake_mode = lower(graph, strides, _decompositions(decomposition.select_decomp_table()))
+    table = _decompositions(decomposition.select_decomp_table())
+    lowered = lower(graph, strides, table, relations)
     # the engine runs a program only with inputs of its sizes and strides: the code need not assert them on every call
     patches: dict[str, Any] = {"compile_threads": 1, "size_asserts": False, "alignment_asserts": False}
     if mode != "default":
         patches.update(inductor.list_mode_options(mode))
     with (
         inductor.config.patch(patches),
-        guards.tracing(guards.TracingContext(fake_mode)),
-        virtualized.V.set_fake_mode(fake_mode),
+        guards.tracing(guards.TracingContext(lowered.mode)),
+        virtualized.V.set_fake_mode(lowered.mode),
+        _sums_of_any_length() if relations is not None else contextlib.nullcontext(),
     ):
-        compiled = compile_fx.compile_fx_inner(module, fakes)
+        compiled = compile_fx.compile_fx_inner(lowered.module, lowered.fakes)
 
     # "reduce-overhead" replays CUDA graphs, whose outputs the next call overwrites: gtrace's arrays are immutable
     volatile = mode == "reduce-overhead" and any(a.device.type == "cuda" for a in graph.avals)
@@ -108,13 +136,36 @@ def _inductor(graph: Graph, strides: Sequence[tuple[int, ...]], mode: str) -> Pr
         call = compiled.current_callable or compiled
         return [t.clone() for t in outputs] if volatile else outputs
 
-    return run
+    return run, lowered
+
+
+@contextlib.contextmanager
+def _sums_of_any_length() -> Iterator[None]:
+    """Let sums of open length accumulate in blocks, as Inductor does on CPUs with those that it knows to be long.
+
+    It would otherwise assume of each that it is as short, or as long, as the one it is shown.
+    """
+    kernel = importlib.import_module("torch._inductor.codegen.cpp").CppKernel
+    original = kernel.need_use_acc_helper
+
+    def in_blocks(self: Any, reduction_type: str, dtype: torch.dtype, use_scalar: bool) -> bool:
+        if reduction_type == "sum" and dtype == torch.float:
+            ranges = self.call_ranges[self.reduction_depth :]
+            if any(getattr(n, "free_symbols", None) for n in ranges):
+                return True
+        return original(self, reduction_type, dtype, use_scalar)
+
+    kernel.need_use_acc_helper = in_blocks
+    try:
+        yield
+    finally:
+        kernel.need_use_acc_helper = original
 
 
 def _other(graph: Graph, strides: Sequence[tuple[int, ...]], backend: str) -> Program:
     dynamo = importlib.import_module("torch._dynamo")
-    module, fakes, _ = lower(graph, strides)
-    compiled = dynamo.lookup_backend(backend)(module, fakes)
+    lowered = lower(graph, strides)
+    compiled = dynamo.lookup_backend(backend)(lowered.module, lowered.fakes)
 
     def run(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         return list(compiled(*tensors))

@@ -5,12 +5,11 @@ from __future__ import annotations
 import functools
 import hashlib
 import platform
-import re
 
 import attrs
 import torch
 
-from gtrace.ir.graph import Graph, print_graph
+from gtrace.ir.graph import Graph, print_graph, skeleton
 
 
 @attrs.frozen
@@ -19,7 +18,7 @@ class Signature:
 
     Attributes:
         exact: operations, dependencies, attributes, avals and scalar values.
-        structural: the same with every size and every Python scalar replaced by a hole, so that programs which
+        structural: the same with every integer and every Python scalar replaced by a hole, so that programs which
             differ only in those share it.
     """
 
@@ -48,15 +47,9 @@ class CompileKey:
     toolchain: str
 
 
-_SCALAR = re.compile(r"(?<=[(, ])(?:-?[\d.]+(?:e[+-]?\d+)?|-?inf|nan|True|False)(?=:\w+\[)")
-_SHAPE = re.compile(r"\[[\d,]+\]")
-
-
 def sign(graph: Graph) -> Signature:
     """Return the signature of a canonical graph."""
-    text = print_graph(graph)
-    holes = _SHAPE.sub(lambda match: f"[{match[0].count(',') + 1}d]", _SCALAR.sub("_", text))
-    return Signature(_digest(text), _digest(holes))
+    return Signature(_digest(print_graph(graph)), _digest(repr(skeleton(graph)[0])))
 
 
 def _digest(text: str) -> str:

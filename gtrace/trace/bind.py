@@ -51,6 +51,9 @@ def admit(trace: Trace, x: Array) -> int:
         trace.flat.append(code if code >= 0 else layout(x))
         trace.leaves.append(tensor)
         trace.refs.append(None)
+        trace.held += tensor.nbytes
+        if trace.held > trace.allowed:
+            trace.weigh()
     return number
 
 
@@ -228,7 +231,9 @@ def _overflow(trace: Trace) -> None:
         if steady:
             # from the last operation of the next iteration on, or, as long as its shape is not known, from the first
             thread.trace.limit = min(thread.trace.limit, count - 1 if rhythm.shape else 0)
-    elif len(trace.refs) >= settings.max_pending and not (rhythm.period and len(trace.refs) < settings.window):
+    elif trace.full or (
+        len(trace.refs) >= settings.max_pending and not (rhythm.period and len(trace.refs) < settings.window)
+    ):
         rhythm.forget_loop()
         rhythm.watch(trace.flat, settings.window)
         flush("budget")

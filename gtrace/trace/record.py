@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import bisect
 import math
+import sys
 import threading
 import weakref
 from collections.abc import Container, Mapping, Sequence
@@ -45,6 +46,9 @@ class Trace:
         locations: the user's line of each operation, by its number; None where nobody will ask.
         closed: no operation may be added any more.
         marks: where regions begin, see `gtrace.ir.graph.Marks`.
+        held: bytes of the input tensors.
+        allowed: how large `held` may become before it is looked at again, see `weigh`.
+        full: it is to run before more is recorded.
         special: the instructions that carry a derivative rule of the user's, by the number of their result.
     """
 
@@ -58,6 +62,9 @@ class Trace:
         "limit",
         "capture",
         "closed",
+        "held",
+        "allowed",
+        "full",
         "marks",
         "special",
         "locations",
@@ -73,18 +80,32 @@ class Trace:
         self.tape = tape
         self.capture = capture
         self.closed = False
+        self.held = 0
+        self.full = False
         self.marks: list[tuple[int, Region | None]] = []
         self.special: dict[int, Instr] = {}
         self.locations: dict[int, str] | None = None if capture is None else {}
         self.set_limit()
 
     def set_limit(self) -> None:
-        """Decide from which number of values on operations need attention: from the first, if somebody watches."""
+        """Read from the settings when operations need attention: from the first on, if somebody watches."""
         settings = config.current
         if settings.debug_nans and self.locations is None:
             self.locations = {}
         watched = self.locations is not None or settings.eager or Recorded in bus.wanted
         self.limit = 0 if watched else settings.max_pending
+        self.allowed = settings.max_pending_bytes
+
+    def weigh(self) -> None:
+        """End the trace if it alone keeps more bytes of inputs alive than are allowed."""
+        most = config.current.max_pending_bytes
+        # one reference is the list's, one the loop's, and one the argument's
+        kept = sum(tensor.nbytes for tensor in self.leaves if sys.getrefcount(tensor) <= 3)
+        if kept >= most:
+            self.full = True
+            self.limit = 0
+        else:
+            self.allowed = self.held + most - kept
 
     def region(self, number: int) -> Region | None:
         """Return the region that a value belongs to."""

@@ -12,7 +12,7 @@ from gtrace import tree
 from gtrace.errors import ArgumentError, message, user_location
 from gtrace.ir.aval import Bundle, bundle
 from gtrace.ir.graph import Subgraph
-from gtrace.ir.op import Instr, Op, define
+from gtrace.ir.op import Op, define
 from gtrace.ir.rewrite import subgraph
 from gtrace.ops.batching import spread
 from gtrace.ops.reduce import sum as sum_over
@@ -63,7 +63,7 @@ def call_with_rules(body: Subgraph, operands: Sequence[Array], vjp: Rule, jvp: R
         custom_call.name, custom_call.impl, params=("body",), arity=None, body=_run, result=_result, vjp=vjp, jvp=jvp,
         batch=batch_rule, inlined=custom_call.inlined,
     )  # fmt: skip
-    return emit_all(Instr(op, plain.params, plain.ins, plain.aval, plain.code, plain.digest), operands)
+    return emit_all(attrs.evolve(plain, op=op), operands)
 
 
 def _batched_call(

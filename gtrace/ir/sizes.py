@@ -1,0 +1,59 @@
+"""The integers of a program apart from its structure: attributes and avals with every size left open."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from gtrace.ir.aval import SHORT, Aval, Bundle
+
+OPEN = "_"
+"""What stands where a size was."""
+
+
+def mask(params: Any, sizes: list[int]) -> Any:
+    """Return attributes with each integer replaced by `OPEN`, and append the integers, in order, to `sizes`.
+
+    A sub-graph is replaced by its skeleton.
+
+    >>> found = []
+    >>> mask(((8, 3), 0, True, "mean"), found), found
+    ((('_', '_'), '_', True, 'mean'), [8, 3, 0])
+    """
+    if params.__class__ is int:
+        sizes.append(params)
+        return OPEN
+    if params.__class__ is tuple:
+        return tuple([mask(value, sizes) for value in params])
+    if hasattr(params, "skeleton"):
+        found, own = params.skeleton
+        sizes += own
+        return found
+    return params
+
+
+def fill(masked: Any, sizes: Iterator[Any]) -> Any:
+    """Return attributes with the next of `sizes` in each open place.
+
+    >>> fill((("_", "_"), "_", True), iter([8, 3, 0]))
+    ((8, 3), 0, True)
+    """
+    if masked == OPEN:
+        return next(sizes)
+    if masked.__class__ is tuple:
+        return tuple([fill(value, sizes) for value in masked])
+    return masked
+
+
+def kind(a: Aval | Bundle) -> str:
+    """Return the text of a type with every size left open.
+
+    >>> import torch
+    >>> from gtrace.ir.aval import aval
+    >>> kind(aval((2, 3), torch.float32)), kind(aval((), torch.float32, weak=True))
+    ('f32[2d]', 'f32[0d]~')
+    """
+    if isinstance(a, Bundle):
+        return f"({', '.join(map(kind, a.avals))})"
+    place = "" if a.device.type == "cpu" else f"@{a.device}"
+    return f"{SHORT[a.dtype]}[{len(a.shape)}d]{place}{'~' if a.weak else ''}"
