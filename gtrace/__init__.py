@@ -167,10 +167,10 @@ from gtrace.transform.jacobian import hessian, jacfwd, jacrev
 from gtrace.transform.jvp import jvp, linearize
 from gtrace.transform.vjp import grad, value_and_grad, vjp
 from gtrace.transform.vmap import vmap
+from gtrace.version import __version__
 
 abs = absolute
 acos, acosh, asin, asinh, atan, atan2, atanh = arccos, arccosh, arcsin, arcsinh, arctan, arctan2, arctanh
 concatenate = concat
 pow = power
 tree_map = tree.map
-__version__ = "0.1.0"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import os
+import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -46,6 +47,24 @@ def _level(text: str) -> int:
     raise ValueError("0 (silent), 1 (one line per event) or 2 (with the compiler's traceback)")
 
 
+def _bytes(text: str) -> int:
+    match = re.fullmatch(r"(\d+) ?(?:([kmgt])(i?)b?|b)?", text.strip().lower())
+    if match is None:
+        raise ValueError("a number of bytes, such as 0, 500MB or 2GiB")
+    unit = " kmgt".index(match[2] or " ")
+    return int(match[1]) * (1024 if match[3] else 1000) ** unit
+
+
+def _fraction(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1:
+        raise ValueError("a fraction from 0 to 1")
+    return value
+
+
 def _path(text: str) -> str:
     if not text:
         raise ValueError("a path")
@@ -74,6 +93,13 @@ class Config:
         max_pending: operations that may be pending before the recorder forces by itself (GT_MAX_PENDING).
         max_pending_bytes: bytes of inputs that nothing but pending operations keeps alive, before the recorder forces
             by itself (GT_MAX_PENDING_BYTES).
+        background: hot signatures compile in a worker process and are kept on disk; else they compile in this one,
+            which waits, and are lost at its end (GT_BACKGROUND).
+        cache_dir: folder of what is kept on disk; None: the user's cache folder (GT_CACHE_DIR).
+        cache_size: bytes that may be kept there; 0: nothing is (GT_CACHE_SIZE, which takes units: 500MB, 2GiB).
+        compile_timeout: seconds after which the worker is stopped and the program stays interpreted
+            (GT_COMPILE_TIMEOUT).
+        audit: the fraction of compiled calls that are interpreted too, and compared (GT_AUDIT).
         debug_key_reuse: using a random key a second time is an error (GT_DEBUG_KEY_REUSE).
     """
 
@@ -89,6 +115,11 @@ class Config:
     window: int = _setting(20000, "GT_HOTPATH_WINDOW", _integer(1), (int,))
     max_pending: int = _setting(2000, "GT_MAX_PENDING", _integer(1), (int,))
     max_pending_bytes: int = _setting(2**30, "GT_MAX_PENDING_BYTES", _integer(1), (int,))
+    background: bool = _setting(True, "GT_BACKGROUND", _flag, (bool, int))
+    cache_dir: str | None = _setting(None, "GT_CACHE_DIR", _path, (str, type(None)))
+    cache_size: int = _setting(2 * 2**30, "GT_CACHE_SIZE", _bytes, (int, str))
+    compile_timeout: int = _setting(600, "GT_COMPILE_TIMEOUT", _integer(1), (int,))
+    audit: float = _setting(0.0, "GT_AUDIT", _fraction, (int, float))
     debug_key_reuse: bool = _setting(False, "GT_DEBUG_KEY_REUSE", _flag, (bool, int))
 
     @classmethod
@@ -140,7 +171,7 @@ class Config:
                 raise ConfigError(f"[gt.config] expected {wanted} for {name}, got {value!r}. Pass such a value.")
             values[name] = value
             if value is not None:
-                text = str(int(value)) if isinstance(value, int) else value
+                text = str(int(value)) if isinstance(value, int) else str(value)
                 try:
                     values[name] = fields[name].metadata["parse"](text)
                 except ValueError as error:

@@ -83,6 +83,18 @@ class CompileWarning(UserWarning):
     """The compiler failed for one signature; its program is interpreted instead."""
 
 
+class CacheError(GtraceError, OSError):
+    """A folder or file of compiled programs that must not, or cannot, be used."""
+
+
+class CacheWarning(UserWarning):
+    """Compiled programs on disk that are damaged, or a folder that cannot be used; they are compiled again."""
+
+
+class AuditWarning(UserWarning):
+    """A compiled program gave another result than its interpretation; it is not used any more."""
+
+
 class ConfigWarning(UserWarning):
     """An environment variable that looks like one of gtrace's but is not."""
 

@@ -70,8 +70,19 @@ class Recompiling(Event):
 
 @attrs.frozen
 class CompileStarted(Event):
+    """`background`: in the worker, while the program goes on."""
+
     signature: str
     ops: int
+    background: bool = False
+
+
+@attrs.frozen
+class Loaded(Event):
+    """A program was found compiled on disk; `seconds`: to find and load it."""
+
+    signature: str
+    seconds: float
 
 
 @attrs.frozen

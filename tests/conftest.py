@@ -1,6 +1,12 @@
-"""Settings are the defaults in every test, whatever the environment or another test says; `--large` widens searches."""
+"""Settings are the same in every test, whatever the environment or another test says; `--large` widens searches.
+
+Programs compile in the process of the test, which waits for them; what the worker does has tests of its own.
+"""
 
 from __future__ import annotations
+
+import os
+import tempfile
 
 import attrs
 import pytest
@@ -20,6 +26,9 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
+    # for the processes that tests start: never the user's own programs on disk
+    os.environ["GT_BACKGROUND"] = "0"
+    os.environ["GT_CACHE_DIR"] = os.path.join(tempfile.gettempdir(), f"gtrace-tests-{os.getpid()}")
     settings.load_profile("large" if config.getoption("--large") else "small")
 
 
@@ -30,6 +39,7 @@ def large(request) -> bool:
 
 @pytest.fixture(autouse=True)
 def default_settings():
-    gt.config.update(**attrs.asdict(Config()))
+    settings = attrs.asdict(Config(background=False))
+    gt.config.update(**settings)
     yield
-    gt.config.update(**attrs.asdict(Config()))
+    gt.config.update(**settings)

@@ -12,7 +12,7 @@ MAX_LINES = 500
 
 # each room imports from rooms before it; files of one room may import one another, without a cycle
 ROOMS = [
-    {"errors"},
+    {"errors", "version"},
     {"config", "events"},
     {"tree"},
     {"ir.aval"},
@@ -22,10 +22,15 @@ ROOMS = [
     {"ir.rewrite", "ir.verify"},
     {"ir.text", "ir.calls"},
     {"runtime.canonical", "runtime.signature", "runtime.hot", "runtime.interpret", "runtime.difference"},
+    {"runtime.conditions", "runtime.toolchain", "runtime.audit"},
     {"runtime.general"},
-    {"runtime.entry", "runtime.fx"},
-    {"runtime.inductor"},
+    {"runtime.unit"},
+    {"runtime.entry", "runtime.fx", "runtime.store", "runtime.artifact"},
+    {"runtime.inductor", "runtime.background"},
     {"runtime.pieces"},
+    {"runtime.plan"},
+    {"runtime.shelf"},
+    {"runtime.tiers"},
     {"runtime.engine"},
     {"trace.rhythm"},
     {"trace.record"},
@@ -41,7 +46,7 @@ ROOMS = [
     {"abstract", "jit"},
     {"observe", "shard", "signal", "hotpath", "numpy"},
     {""},
-    {"cli", "__main__"},
+    {"cli", "__main__", "runtime.worker"},
 ]
 
 

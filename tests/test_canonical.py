@@ -18,9 +18,10 @@ from gtrace.ir.op import REGISTRY
 from gtrace.ir.text import parse_graph
 from gtrace.ir.verify import verify
 from gtrace.runtime.canonical import canonicalize
-from gtrace.runtime.inductor import compile_graph
+from gtrace.runtime.inductor import compile_unit
 from gtrace.runtime.interpret import interpreter
 from gtrace.runtime.signature import sign
+from gtrace.runtime.unit import Unit
 
 
 def signature(graph: Graph) -> str:
@@ -193,7 +194,7 @@ def test_interpreted_equals_inductor_on_random_graphs(large):
     for seed in range(200 if large else 3):
         form = canonicalize(random_graph(seed, 40, 4)).graph
         inputs = tensors(form.avals, seed)
-        compiled = compile_graph(form, [contiguous_strides(a.shape) for a in form.avals], "inductor", "default")
+        compiled = compile_unit(Unit(form, tuple(contiguous_strides(a.shape) for a in form.avals))).program
         for a, b in zip(compiled(inputs), interpreter(form)(inputs), strict=True):
             assert a.dtype is b.dtype and a.shape == b.shape
             torch.testing.assert_close(

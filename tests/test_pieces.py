@@ -11,7 +11,7 @@ from strategies import graphs, tensors
 import gtrace as gt
 from gtrace.ir.rewrite import renumber
 from gtrace.ir.verify import verify
-from gtrace.runtime import pieces
+from gtrace.runtime import pieces, tiers
 from gtrace.runtime.interpret import interpreter
 from gtrace.runtime.pieces import cut
 
@@ -47,8 +47,8 @@ def test_cuts_fall_between_layers():
 @pytest.mark.parametrize("backend", ["eager", "inductor"])
 def test_a_huge_program_is_compiled_in_pieces_and_equal_ones_once(backend, monkeypatch):
     compiled = []
-    original = pieces.compile_graph
-    monkeypatch.setattr(pieces, "compile_graph", lambda g, *rest: compiled.append(len(g.nodes)) or original(g, *rest))
+    original = tiers.compile_unit
+    monkeypatch.setattr(tiers, "compile_unit", lambda u: compiled.append(len(u.graph.nodes)) or original(u))
     monkeypatch.setattr(pieces, "MAX_OPS", 60)
 
     def f(x):

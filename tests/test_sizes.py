@@ -10,12 +10,14 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import gtrace as gt
-from gtrace.errors import CompileWarning
-from gtrace.runtime import engine as engine_module
-from gtrace.runtime.engine import MAX_VERSIONS, engine
+from gtrace.errors import CompileError, CompileWarning
+from gtrace.runtime import tiers
+from gtrace.runtime.engine import engine
 from gtrace.runtime.fx import lower
 from gtrace.runtime.general import Relation, fit, layout
 from gtrace.runtime.interpret import interpreter
+from gtrace.runtime.tiers import MAX_VERSIONS
+from gtrace.runtime.unit import Made
 
 
 def rows(n: int, *rest: int) -> gt.Array:
@@ -202,10 +204,13 @@ def test_versions_are_capped_with_one_warning_that_names_the_dimension():
 
 
 def test_a_structure_that_cannot_be_generalized_specializes(monkeypatch):
-    def fail(*args):
-        raise engine_module.CompileError("symbols are not for me")
+    def fail(unit):
+        if unit.relations is None:
+            return original(unit)
+        raise CompileError("symbols are not for me")
 
-    monkeypatch.setattr(engine_module, "compile_general", fail)
+    original = tiers.compile_unit
+    monkeypatch.setattr(tiers, "compile_unit", fail)
     before = engine.compiles
     with gt.config(compile=True):
         for n in (3, 4, 5):
@@ -242,13 +247,14 @@ def symbols(monkeypatch):
     """The engine with torch's symbolic sizes, but without Inductor: the lowered program runs as it is."""
     found = []
 
-    def general(graph, strides, mode, relations):
-        lowered = lower(graph, strides, None, relations)
+    def compile_unit(unit):
+        if unit.relations is None:
+            return Made(interpreter(unit.graph))
+        lowered = lower(unit.graph, unit.strides, None, unit.relations)
         found.append(lowered)
-        return lambda tensors: lowered.module(*tensors), lowered.holds
+        return Made(lambda tensors: lowered.module(*tensors), lowered.conditions())
 
-    monkeypatch.setattr(engine_module, "compile_general", general)
-    monkeypatch.setattr(engine_module, "compile_program", lambda graph, *_: interpreter(graph))
+    monkeypatch.setattr(tiers, "compile_unit", compile_unit)
     return found
 
 

@@ -13,6 +13,7 @@ from gtrace.events import (
     Detected,
     Event,
     Judged,
+    Loaded,
     Recompiling,
     bus,
 )
@@ -38,8 +39,10 @@ def describe(event: Event, level: int) -> str:
             )
         case Recompiling(signature=signature, change=change):
             return f"Recompiling {signature}: {change}"
-        case CompileStarted(signature=signature, ops=ops):
-            return f"Compiling sequence {signature} ({ops} ops)"
+        case CompileStarted(signature=signature, ops=ops, background=background):
+            return f"Compiling sequence {signature} ({ops} ops){' in the background' * background}"
+        case Loaded(signature=signature, seconds=seconds):
+            return f"Loaded {signature} from the cache ({seconds * 1e3:.1f} ms)"
         case CompileFinished(seconds=seconds):
             return f"Compilation complete ({seconds:.1f}s)"
         case CompileFailed(reason=reason, traceback=traceback):
@@ -65,7 +68,7 @@ class CompileLog:
         """Start, stop or change the level, as `settings` say."""
         self._level = settings.debug_compile
         if self._level and self._stop is None:
-            kinds = (Detected, Recompiling, CompileStarted, CompileFinished, CompileFailed, Judged)
+            kinds = (Detected, Recompiling, CompileStarted, CompileFinished, CompileFailed, Judged, Loaded)
             self._stop = bus.subscribe(self._write, *kinds)
         elif not self._level and self._stop is not None:
             self._stop()

@@ -103,8 +103,8 @@ def explain_in(source: Engine, what: str | Callable[..., Any]) -> Explanation:
     others = [e for e in entries if e is not entry]
     nearest, fields = _nearest(entry, others)
     return Explanation(
-        snapshot(entry, source.cost),
-        None if nearest is None else snapshot(nearest, source.cost),
+        snapshot(entry, source),
+        None if nearest is None else snapshot(nearest, source),
         fields,
         str(entry.graph),
     )
@@ -119,7 +119,7 @@ def _nearest(entry: Entry, others: list[Entry]) -> tuple[Entry | None, tuple[str
         if not fields:
             fields = tuple(
                 f"{name} was {getattr(other.key, name)!r}, now {getattr(entry.key, name)!r}"
-                for name in ("backend", "mode", "toolchain")
+                for name in ("backend", "mode")
                 if getattr(other.key, name) != getattr(entry.key, name)
             )
         score = len(fields), -other.calls

@@ -30,6 +30,7 @@ class ProgramStats:
         reason: why it is "failed" or "demoted", or stays "interpreted" whatever it costs; else empty.
         open_sizes: the sizes that its compiled program leaves open, such as "input 0 dim 0"; it is shared by all
             programs of the structure that differ in these.
+        origin: who compiled it: "process" (this one), "worker" or "cache" (an earlier run); empty: nobody.
         verdict: all that in words.
     """
 
@@ -47,6 +48,7 @@ class ProgramStats:
     saved_seconds: float | None
     reason: str
     open_sizes: tuple[str, ...] = ()
+    origin: str = ""
     verdict: str = ""
 
     @property
@@ -115,11 +117,11 @@ def stats() -> Stats:
 
 def collect(source: Engine) -> Stats:
     """Return the ledger of one engine; see `stats`."""
-    programs = [snapshot(entry, source.cost) for entry in list(source.entries.values())]
+    programs = [snapshot(entry, source) for entry in list(source.entries.values())]
     return Stats(sorted(programs, key=lambda program: -program.total_seconds), source.compiles)
 
 
-def snapshot(entry: Entry, cost: hot.CostModel) -> ProgramStats:
+def snapshot(entry: Entry, source: Engine) -> ProgramStats:
     """Return the ledger of one program as it is now, with the verdict that today's settings give."""
     settings = config.current
     policy = hot.Policy(settings.auto_compile, settings.compile, settings.hot_threshold, settings.min_seq)
@@ -133,7 +135,8 @@ def snapshot(entry: Entry, cost: hot.CostModel) -> ProgramStats:
         compiled_calls=entry.compiled_calls,
         compiled_seconds=entry.compiled_seconds,
         compile_seconds=entry.compile_seconds,
-        expected_compile_seconds=cost.predict(len(entry.graph.nodes)),
+        expected_compile_seconds=source.expected(len(entry.graph.nodes), settings),
+        origin=entry.origin,
         break_even_calls=entry.break_even_calls,
         saved_seconds=entry.saved_seconds,
         reason=entry.reason,

@@ -7,31 +7,27 @@ Either way there is one `Entry` per `CompileKey`, shared by all who run that pro
 
 from __future__ import annotations
 
-import statistics
-import threading
-import traceback
-import warnings
+import atexit
+import random
 from collections.abc import Callable, Container, Hashable, Sequence
 from time import perf_counter
 
 import torch
 
 from gtrace.config import config
-from gtrace.errors import CompileError, CompileWarning, ExecutionError, user_location
-from gtrace.events import CompileFailed, CompileFinished, CompileStarted, Detected, Judged, Ran, Recompiling, bus
+from gtrace.errors import ExecutionError
+from gtrace.events import Ran, bus
 from gtrace.ir.aval import contiguous_strides
 from gtrace.ir.calls import has_calls
 from gtrace.ir.graph import Graph, Marks, skeleton
 from gtrace.ir.rewrite import components, stretches
-from gtrace.runtime import hot
 from gtrace.runtime.canonical import canonicalize
-from gtrace.runtime.difference import difference
-from gtrace.runtime.entry import Entry, Family, Part, Recording, Route, Trial
-from gtrace.runtime.general import General, layout, open_scalars, shape_of
-from gtrace.runtime.inductor import compile_general, startup_seconds
-from gtrace.runtime.interpret import Program, interpreter
-from gtrace.runtime.pieces import MAX_OPS, compile_program
-from gtrace.runtime.signature import CompileKey, Signature, sign, toolchain
+from gtrace.runtime.entry import Entry, Family, Part, Recording, Route
+from gtrace.runtime.general import layout, shape_of
+from gtrace.runtime.interpret import interpreter
+from gtrace.runtime.pieces import MAX_OPS
+from gtrace.runtime.signature import CompileKey, Signature, sign
+from gtrace.runtime.tiers import Tiers
 
 MAX_ROUTES = 4096
 """Recordings remembered; beyond it the older half is forgotten and found again through its canonical form."""
@@ -39,27 +35,18 @@ MAX_ROUTES = 4096
 MAX_ENTRIES = 16384
 """Programs remembered; beyond it those that were never compiled and ran once at most are forgotten."""
 
-
-MAX_VERSIONS = 8
-"""Programs of one structure that are compiled for different sizes of their inputs."""
-
 LEAST_PART = 8
 """Operations that make an independent part of a recording a program of its own."""
 
 
-class Engine:
+class Engine(Tiers):
     """The table of programs. There is one, `engine`; tests make their own."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.recordings: dict[Hashable, Recording] = {}
-        self.entries: dict[CompileKey, Entry] = {}
-        self.cost = hot.CostModel(startup=startup_seconds())
-        self.compiles = 0
         self._families: dict[Hashable, Family] = {}
-        self._latest: dict[tuple[str, str, str], Entry] = {}
         self._changing: dict[Hashable, Container[int]] = {}
-        self._ledger = threading.Lock()
-        self._compiling = threading.RLock()
 
     def recorded(
         self,
@@ -169,7 +156,7 @@ class Engine:
             return Route(None, (), canonical.outputs)
         signature = sign(canonical.graph)
         used = tuple(tuple(strides[k]) for k in canonical.inputs)
-        key = CompileKey(signature.exact, used, backend, mode, toolchain())
+        key = CompileKey(signature.exact, used, backend, mode)
         entry = self.entries.get(key)
         if entry is None:
             entry = self._add(key, signature, canonical.graph)
@@ -198,7 +185,8 @@ class Engine:
             elif key.backend != "inductor":
                 closed = f"backend {key.backend} is given one size at a time"
             layouts = key.strides if None in orders else orders
-            family = self._families.setdefault((bones, layouts, key.backend, key.mode), Family(closed))
+            structure = bones, layouts, key.backend, key.mode
+            family = self._families.setdefault(structure, Family(structure, closed))
             entry = self.entries.setdefault(key, Entry(key, signature, graph, interpreter(graph), shape, family))
             family.add(entry)
             return entry
@@ -217,7 +205,7 @@ class Engine:
 
     def run(self, entry: Entry, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Run an entry on its inputs, in its current tier, and keep the ledger."""
-        waits = entry.tier == "interpreted" and self._consider(entry)
+        waits = entry.tier == "interpreted" and self.consider(entry)
         program, compiled = entry.program, entry.tier == "compiled"
         reference = entry.reference
         if reference is not None and entry.waiting is not None:
@@ -250,193 +238,15 @@ class Engine:
                 elif entry.waiting is not None and entry.trial is not None:
                     entry.trial.pairs.append((seconds, entry.waiting))
                     entry.waiting = None
-                    self._judge(entry.trial)
+                    self.judge(entry.trial)
+        if compiled and config.current.audit and random.random() < config.current.audit:
+            results = self.audit(entry, tensors, results)
         if Ran in bus.wanted:
             bus.emit(Ran(str(entry.signature), "compiled" if compiled else "interpreted", seconds))
         return results
 
-    def _consider(self, entry: Entry) -> bool:
-        """Compile an entry whose interpretation has cost as much as compiling it should; whether it is to wait."""
-        settings = config.current
-        policy = hot.Policy(settings.auto_compile, settings.compile, settings.hot_threshold, settings.min_seq)
-        family, ops = entry.family, len(entry.graph.nodes)
-        expected = self.cost.predict(ops)
-        # the call about to happen counts: from the threshold-th repetition on a program is hot
-        own = hot.decide(hot.History(ops, entry.interpreted_calls + 1, entry.interpreted_seconds), policy, expected)
-        if own is hot.Decision.NEVER or entry.reason:
-            return False
-        if entry.seen != len(family.general):
-            entry.seen = len(family.general)
-            if self._join(entry):
-                return False
-        calls, seconds = entry.interpreted_calls + 1, entry.interpreted_seconds
-        if own is hot.Decision.WAIT:
-            # each size may be rare, and all together frequent
-            if family.closed or family.tried == family.count or not family.others(entry):
-                return True
-            calls, seconds = family.calls + 1, family.seconds
-            if hot.decide(hot.History(ops, calls, seconds), policy, expected) is not hot.Decision.COMPILE:
-                return True
-            if family.relate(entry) is None:
-                family.tried = family.count
-                return True
-        if Detected in bus.wanted and not settings.compile:
-            names = tuple(node.op.name for node in entry.graph.nodes)
-            bus.emit(Detected(str(entry.signature), names, calls, seconds))
-        self.compile(entry)
-        return False
-
-    def compile(self, entry: Entry) -> None:
-        """Compile an entry now, in this thread, unless it was tried before. A failure warns once and is final.
-
-        If others of its family have other sizes, the program is compiled for all of them, and later ones run it too.
-        """
-        with self._compiling:
-            if entry.tier != "interpreted" or entry.reason or self._join(entry) or self._refuse(entry):
-                return
-            ops = len(entry.graph.nodes)
-            family = entry.family
-            structure = entry.signature.structural, entry.key.backend, entry.key.mode
-            latest = self._latest.get(structure)
-            if latest is not None and Recompiling in bus.wanted:
-                change = difference(latest.graph, entry.graph, latest.key.strides, entry.key.strides)
-                bus.emit(Recompiling(str(entry.signature), change))
-            bus.emit(CompileStarted(str(entry.signature), ops))
-            start = perf_counter()
-            try:
-                program = self._generalize(entry)
-                if program is None:
-                    family.exact.add(entry.dims)
-                    program = compile_program(entry.graph, entry.key.strides, entry.key.backend, entry.key.mode)
-            except CompileError as error:
-                entry.compile_seconds = perf_counter() - start
-                entry.reason = str(error)
-                entry.tier = "failed"
-                bus.emit(CompileFailed(str(entry.signature), entry.reason, traceback.format_exc()))
-                _warn(
-                    f"compiling {entry.signature} failed, interpreting instead: {entry.reason}"
-                    " (GT_DEBUG_COMPILE=2 for the traceback)"
-                )
-                return
-            entry.compile_seconds = perf_counter() - start
-            self.cost.learn(ops, entry.compile_seconds)
-            self.compiles += 1
-            family.calls, family.seconds = 0, 0.0
-            self._latest[structure] = entry
-            self.adopt(entry, program)
-            bus.emit(CompileFinished(str(entry.signature), entry.compile_seconds))
-
-    def _join(self, entry: Entry) -> bool:
-        """Let an entry run a general program of its family, if one fits."""
-        general = entry.family.find(entry.shape)
-        if general is None:
-            return False
-        entry.general = general
-        self.adopt(entry, general.bind(entry.shape))
-        return True
-
-    def _refuse(self, entry: Entry) -> bool:
-        """Let an entry stay interpreted if it computes nothing or would be one version too many."""
-        family = entry.family
-        others = family.others(entry)
-        if 0 in entry.dims and others:
-            entry.reason = "a size is 0: there is nothing to compute"
-            return True
-        if len(family.exact) + len(family.general) < MAX_VERSIONS or entry.dims in family.exact or not others:
-            return False
-        change = difference(others[0].graph, entry.graph, (), ())
-        why = f" ({family.closed})" if family.closed else ""
-        entry.reason = f"compiled for {MAX_VERSIONS} other sizes already"
-        if not family.warned:
-            family.warned = True
-            _warn(
-                f"program {entry.signature} was compiled for {MAX_VERSIONS} sizes, none of which fits: {change}. It"
-                f" could not be compiled for every size{why}, and is interpreted for further ones. Pad that dimension"
-                " to a few sizes, or make the integers that follow from it simple functions of it."
-            )
-        return True
-
-    def _generalize(self, entry: Entry) -> Program | None:
-        """Return a program compiled for open sizes, bound to an entry; None if there is nothing to open, or no way.
-
-        Raises:
-            CompileError: the compiler failed.
-        """
-        family = entry.family
-        if family.closed or not family.others(entry):
-            return None
-        related = family.relate(entry)
-        if related is None:
-            family.tried = family.count
-            return None
-        relations, examples = related
-        if any(r.places and n < 2 for r, n in zip(relations, entry.dims, strict=False)):
-            return None
-        shapes = [entry.shape, *(e.shape for e in examples)]
-        columns = list(zip(*(shape.scalars for shape in shapes), strict=True))
-        constants = tuple(column[0] if len(set(column)) == 1 else None for column in columns)
-        opened = [k for k, x in enumerate(constants) if x is None]
-        graph = open_scalars(entry.graph, opened)
-        strides = (*entry.key.strides, *[()] * len(opened))
-        try:
-            program, holds = compile_general(graph, strides, entry.key.mode, relations)
-        except CompileError as error:
-            # it may well compile for one size
-            family.closed = str(error)
-            bus.emit(CompileFailed(str(entry.signature), f"for open sizes: {family.closed}", traceback.format_exc()))
-            return None
-        general = General(program, relations, constants, holds)
-        if not general.fits(entry.shape):
-            family.closed = "its code depends on the sizes"
-            return None
-        family.general.append(general)
-        if entry.interpreted_samples:
-            family.trials[general] = Trial()
-        entry.general = general
-        return general.bind(entry.shape)
-
-    def adopt(self, entry: Entry, program: Program) -> None:
-        """Run `entry` as the compiled `program` from now on.
-
-        If it was interpreted before, the two take turns until enough calls of each were timed: the machine may be
-        busier now than it was then, so that only times taken side by side say which is faster. Programs that share
-        compiled code are judged together.
-        """
-        trial = Trial() if entry.interpreted_samples else None
-        if entry.general is not None:
-            trial = entry.family.trials.get(entry.general)
-        if trial is not None:
-            trial.entries.append(entry)
-            entry.trial, entry.reference = trial, entry.program
-            entry.interpreted_samples.clear()
-        entry.program = program
-        entry.tier = "compiled"
-
-    def _judge(self, trial: Trial) -> None:
-        """Compare tiers once enough calls were timed; a compiled program that is slower is interpreted again."""
-        speedup = hot.judge(trial.pairs)
-        if speedup is None:
-            return
-        before = statistics.median(interpreted for interpreted, _ in trial.pairs)
-        for entry in trial.entries:
-            reference, entry.reference, entry.trial, entry.waiting = entry.reference, None, None, None
-            if speedup < 1.0:
-                assert reference is not None
-                entry.program, entry.tier = reference, "demoted"
-                entry.reason = f"compiled {before / speedup * 1e3:.2f} ms, interpreted {before * 1e3:.2f} ms"
-        first = trial.entries[0]
-        if first.general is not None:
-            first.family.trials.pop(first.general)
-            if speedup < 1.0:
-                first.family.general.remove(first.general)
-                first.family.closed = f"for open sizes it is slower: {first.reason}"
-        bus.emit(Judged(str(first.signature), before, before / speedup, speedup < 1.0))
-
-
-def _warn(text: str) -> None:
-    name, _, line = user_location().rpartition(":")
-    warnings.warn_explicit(text, CompileWarning, name, int(line))
-
 
 engine = Engine()
 """The engine that every Array is forced through."""
+
+atexit.register(engine.save_ledger)

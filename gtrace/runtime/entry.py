@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import statistics
+from collections.abc import Hashable
 
 import attrs
 
@@ -13,6 +14,8 @@ from gtrace.runtime import hot
 from gtrace.runtime.general import General, Relation, Shape, fit
 from gtrace.runtime.interpret import Program
 from gtrace.runtime.signature import CompileKey, Signature
+from gtrace.runtime.toolchain import toolchain
+from gtrace.runtime.unit import digest
 
 MAX_EXAMPLES = 8
 """Members of a family that relations are fitted to."""
@@ -36,16 +39,19 @@ class Family:
     """The programs of one structure, which differ in integers and scalars only, for inputs of one layout.
 
     Attributes:
+        key: the structure, the layouts, the backend and the mode.
+        closed: why nothing is compiled for open sizes; empty: it may be.
         members: the latest of each combination of input sizes.
         general: programs for open sizes.
         calls, seconds: interpreting its members, since something was last compiled.
         exact: the input sizes of programs that were compiled for just these.
-        closed: why nothing is compiled for open sizes; empty: it may be.
         trials: the trial of each general program that is on one.
         tried: members there were when no relations could be found.
         warned: whether the user was told that sizes are interpreted.
+        requested: whether the worker is compiling a general program.
     """
 
+    key: Hashable
     closed: str = ""
     members: list[Entry] = attrs.field(factory=list)
     general: list[General] = attrs.field(factory=list)
@@ -56,6 +62,15 @@ class Family:
     count: int = 0
     tried: int = 0
     warned: bool = False
+    requested: bool = False
+    _name: str = ""
+
+    @property
+    def name(self) -> str:
+        """A digest of the structure, and of what compiled programs depend on beside it."""
+        if not self._name:
+            self._name = digest(repr(self.key), *(f"{k}: {v}" for k, v in toolchain().items()))
+        return self._name
 
     def add(self, entry: Entry) -> None:
         """Add a member."""
@@ -100,6 +115,10 @@ class Entry:
         reference: while a compiled program is on trial, its interpreted self, which takes turns with it.
         trial: that trial.
         waiting: the seconds of a compiled call that an interpreted one is to be set beside.
+        requested: whether the worker is compiling it.
+        looked: whether it was looked for among what earlier processes compiled.
+        origin: of the compiled program: "process", "worker" or "cache".
+        audited: its interpreted self, for audits.
     """
 
     key: CompileKey
@@ -121,6 +140,10 @@ class Entry:
     reference: Program | None = None
     trial: Trial | None = None
     waiting: float | None = None
+    requested: bool = False
+    looked: bool = False
+    origin: str = ""
+    audited: Program | None = None
 
     @property
     def dims(self) -> tuple[int, ...]:

@@ -21,6 +21,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from gtrace.ir.aval import Aval
 from gtrace.ir.graph import Graph, Node, Operand
 from gtrace.ir.sizes import fill, mask
+from gtrace.runtime.conditions import portable
 from gtrace.runtime.general import Relation, layout
 from gtrace.runtime.interpret import bound_impl
 
@@ -41,13 +42,18 @@ class Lowered:
     mode: FakeTensorMode
     symbols: dict[int, Any]
 
-    def holds(self, sizes: Sequence[int]) -> bool:
-        """Whether all that was assumed of the open sizes, so far, is true of these."""
-        values = {symbol: sizes[place] for place, symbol in self.symbols.items()}
-        if any(n < 2 for n in values.values()):
-            return False  # torch takes an open size for at least 2, as sizes of 1 broadcast
-        guards = self.mode.shape_env.guards if self.mode.shape_env is not None else ()
-        return all(bool(guard.expr.xreplace(values)) for guard in guards)
+    def conditions(self) -> tuple[Any, ...]:
+        """Return what was assumed of the open sizes so far; see `gtrace.runtime.conditions`.
+
+        Raises:
+            ValueError: something that cannot be written down.
+        """
+        if self.mode.shape_env is None:
+            return ()
+        places = {symbol: place for place, symbol in self.symbols.items()}
+        # torch takes an open size for at least 2, as sizes of 1 broadcast
+        least = [["GreaterThan", ["size", place], 2] for place in self.symbols]
+        return (*least, *(portable(guard.expr, places) for guard in self.mode.shape_env.guards))
 
 
 def lower(

@@ -8,13 +8,14 @@ recorded with all its integers, and they are compared with the guesses before th
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import attrs
 import torch
 
 from gtrace.ir.graph import Graph, Node, Scalar, skeleton
+from gtrace.runtime.conditions import hold
 from gtrace.runtime.interpret import Program
 
 MAX_FREE = 6
@@ -197,13 +198,13 @@ class General:
         program: takes the inputs and then the scalars that are open.
         relations: how the integers follow from the sizes.
         constants: the scalars; None for the open ones.
-        holds: whether the compiled code is right for these sizes of the inputs.
+        conditions: on the sizes of the inputs, under which the code is right; see `gtrace.runtime.conditions`.
     """
 
     program: Program
     relations: tuple[Relation, ...]
     constants: tuple[Scalar | None, ...]
-    holds: Callable[[Sequence[int]], bool]
+    conditions: tuple[Any, ...]
 
     def fits(self, shape: Shape) -> bool:
         """Whether the program is that one with these sizes and scalars."""
@@ -211,7 +212,7 @@ class General:
             return False
         if any(r(shape.sizes) != n for r, n in zip(self.relations, shape.sizes, strict=True)):
             return False
-        return self.holds(shape.sizes)
+        return hold(self.conditions, shape.sizes)
 
     def bind(self, shape: Shape) -> Program:
         """Return the program with the scalars of one that fits."""

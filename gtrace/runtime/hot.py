@@ -17,6 +17,12 @@ BASE_SECONDS = 2.0
 SECONDS_PER_OP = 0.05
 """Expected compile time of one more operation, before any compile was measured."""
 
+WORKER_SECONDS = 8.0
+"""The same of a compile in the worker, which makes C++ of the wrapper too."""
+
+WORKER_SHARE = 0.1
+"""Seconds that one of the worker's costs the running program, whose cores it shares at low priority."""
+
 TRIAL = 20
 """Compiled calls, and as many interpreted ones between them, that are timed before a program is judged."""
 
@@ -56,11 +62,13 @@ class CostModel:
     Attributes:
         expected, spent: seconds, over all compiles so far.
         startup: seconds that the first compile of the process is expected to take beside.
+        base: expected seconds for an empty program, before any compile was measured.
     """
 
     expected: float = 0.0
     spent: float = 0.0
     startup: float = 0.0
+    base: float = BASE_SECONDS
 
     def predict(self, ops: int) -> float:
         """Return the seconds that compiling a program of `ops` operations should take.
@@ -68,13 +76,13 @@ class CostModel:
         >>> CostModel().predict(10)
         2.5
         """
-        prior = BASE_SECONDS + SECONDS_PER_OP * ops
+        prior = self.base + SECONDS_PER_OP * ops
         # the prior counts as one compile, so that a single odd measurement does not rule the model
         scale = (self.spent + prior) / (self.expected + prior)
         return prior * scale + self.startup
 
     def learn(self, ops: int, seconds: float) -> None:
-        self.expected += BASE_SECONDS + SECONDS_PER_OP * ops
+        self.expected += self.base + SECONDS_PER_OP * ops
         self.spent += max(seconds - self.startup, 0.0)
         self.startup = 0.0
 

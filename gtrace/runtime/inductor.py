@@ -14,15 +14,14 @@ import os
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from gtrace.errors import ArgumentError, CompileError
-from gtrace.ir.graph import Graph
 from gtrace.runtime.fx import Lowered, lower
-from gtrace.runtime.general import Relation
-from gtrace.runtime.interpret import Program
+from gtrace.runtime.unit import Made, Unit
 
 MODES = ("default", "reduce-overhead", "max-autotune")
 
@@ -59,30 +58,51 @@ def check_options(backend: str, mode: str) -> None:
             raise ArgumentError(f"[jit] expected a backend of torch.compiler.list_backends(), got {backend!r}. {hint}")
 
 
-def compile_graph(graph: Graph, strides: Sequence[tuple[int, ...]], backend: str, mode: str) -> Program:
-    """Compile a canonical graph for inputs of exactly these strides.
+def compile_unit(unit: Unit) -> Made:
+    """Compile a unit in this process.
 
     Raises:
         CompileError: the compiler failed; the cause is chained.
     """
     with _compiler_errors():
-        return _inductor(graph, strides, mode)[0] if backend == "inductor" else _other(graph, strides, backend)
+        return _inductor(unit) if unit.backend == "inductor" else _other(unit)
 
 
-def compile_general(
-    graph: Graph, strides: Sequence[tuple[int, ...]], mode: str, relations: Sequence[Relation]
-) -> tuple[Program, Callable[[Sequence[int]], bool]]:
-    """Compile a canonical graph without sub-graphs for inputs whose sizes are open as `relations` says.
+def compile_artifact(unit: Unit, folder: Path) -> tuple[Path, tuple[Any, ...]]:
+    """Compile a unit ahead of time, into `folder`.
 
     Returns:
-        The program, and whether it is right for these sizes of the inputs.
+        The shared library, for a CPU, or the package, for a GPU; and the conditions on the open sizes.
 
     Raises:
         CompileError: the compiler failed; the cause is chained.
     """
     with _compiler_errors():
-        program, lowered = _inductor(graph, strides, mode, relations)
-        return program, lowered.holds
+        package = importlib.import_module("torch._inductor.package")
+        lowered, compiled = _compile(unit, folder)
+        files = compiled.filename
+        if unit.graph.avals and any(a.device.type == "cuda" for a in unit.graph.avals):
+            # the kernels lie in files of their own, which the package brings along
+            path = Path(package.package_aoti(str(folder / "artifact.pt2"), files))
+        else:
+            path = Path(next(f for f in files if isinstance(f, str) and f.endswith(".so")))
+        return path, lowered.conditions()
+
+
+def compile_package(unit: Unit, path: Path, folder: Path) -> tuple[Any, ...]:
+    """Compile a unit ahead of time and write the package for C++ and other processes to `path`.
+
+    Returns:
+        The conditions on the open sizes.
+
+    Raises:
+        CompileError: the compiler failed; the cause is chained.
+    """
+    with _compiler_errors():
+        package = importlib.import_module("torch._inductor.package")
+        lowered, compiled = _compile(unit, folder)
+        package.package_aoti(str(path), compiled.filename)
+        return lowered.conditions()
 
 
 @contextlib.contextmanager
@@ -98,33 +118,10 @@ def _compiler_errors() -> Iterator[None]:
         raise CompileError(f"{type(error).__name__}: {reason}") from error
 
 
-def _inductor(
-    graph: Graph, strides: Sequence[tuple[int, ...]], mode: str, relations: Sequence[Relation] | None = None
-) -> tuple[Program, Lowered]:
-    # Inductor takes seconds to import, so it is imported when there is something to compile
-    inductor = importlib.import_module("torch._inductor")
-    compile_fx = importlib.import_module("torch._inductor.compile_fx")
-    decomposition = importlib.import_module("torch._inductor.decomposition")
-    virtualized = importlib.import_module("torch._inductor.virtualized")
-    guards = importlib.import_module("torch._guards")
-
-    _lower_pointwise()
-    table = _decompositions(decomposition.select_decomp_table())
-    lowered = lower(graph, strides, table, relations)
-    # the engine runs a program only with inputs of its sizes and strides: the code need not assert them on every call
-    patches: dict[str, Any] = {"compile_threads": 1, "size_asserts": False, "alignment_asserts": False}
-    if mode != "default":
-        patches.update(inductor.list_mode_options(mode))
-    with (
-        inductor.config.patch(patches),
-        guards.tracing(guards.TracingContext(lowered.mode)),
-        virtualized.V.set_fake_mode(lowered.mode),
-        _sums_of_any_length() if relations is not None else contextlib.nullcontext(),
-    ):
-        compiled = compile_fx.compile_fx_inner(lowered.module, lowered.fakes)
-
+def _inductor(unit: Unit) -> Made:
+    lowered, compiled = _compile(unit, None)
     # "reduce-overhead" replays CUDA graphs, whose outputs the next call overwrites: gtrace's arrays are immutable
-    volatile = mode == "reduce-overhead" and any(a.device.type == "cuda" for a in graph.avals)
+    volatile = unit.mode == "reduce-overhead" and any(a.device.type == "cuda" for a in unit.graph.avals)
 
     call = compiled
 
@@ -136,7 +133,37 @@ def _inductor(
         call = compiled.current_callable or compiled
         return [t.clone() for t in outputs] if volatile else outputs
 
-    return run, lowered
+    return Made(run, lowered.conditions())
+
+
+def _compile(unit: Unit, folder: Path | None) -> tuple[Lowered, Any]:
+    """Lower a unit and give it to Inductor; ahead of time if there is a folder for the result."""
+    # Inductor takes seconds to import, so it is imported when there is something to compile
+    inductor = importlib.import_module("torch._inductor")
+    compile_fx = importlib.import_module("torch._inductor.compile_fx")
+    decomposition = importlib.import_module("torch._inductor.decomposition")
+    virtualized = importlib.import_module("torch._inductor.virtualized")
+    guards = importlib.import_module("torch._guards")
+
+    _lower_pointwise()
+    table = _decompositions(decomposition.select_decomp_table())
+    lowered = lower(unit.graph, unit.strides, table, unit.relations)
+    # the engine runs a program only with inputs of its sizes and strides: the code need not assert them on every call
+    patches: dict[str, Any] = {"compile_threads": 1, "size_asserts": False, "alignment_asserts": False}
+    if unit.mode != "default":
+        patches.update(inductor.list_mode_options(unit.mode))
+    options: dict[str, Any] = {}
+    if folder is not None:
+        patches |= {"aot_inductor.output_path": str(folder), "aot_inductor.package": True, "triton.cudagraphs": False}
+        options = {"aot_mode": True, "cpp_wrapper": True}
+    with (
+        inductor.config.patch(patches),
+        virtualized.V.set_aot_compilation(folder is not None),
+        guards.tracing(guards.TracingContext(lowered.mode)),
+        virtualized.V.set_fake_mode(lowered.mode),
+        _sums_of_any_length() if unit.relations is not None else contextlib.nullcontext(),
+    ):
+        return lowered, compile_fx.compile_fx_inner(lowered.module, lowered.fakes, **options)
 
 
 @contextlib.contextmanager
@@ -162,15 +189,15 @@ def _sums_of_any_length() -> Iterator[None]:
         kernel.need_use_acc_helper = original
 
 
-def _other(graph: Graph, strides: Sequence[tuple[int, ...]], backend: str) -> Program:
+def _other(unit: Unit) -> Made:
     dynamo = importlib.import_module("torch._dynamo")
-    lowered = lower(graph, strides)
-    compiled = dynamo.lookup_backend(backend)(lowered.module, lowered.fakes)
+    lowered = lower(unit.graph, unit.strides)
+    compiled = dynamo.lookup_backend(unit.backend)(lowered.module, lowered.fakes)
 
     def run(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         return list(compiled(*tensors))
 
-    return run
+    return Made(run)
 
 
 # -- accuracy

@@ -12,6 +12,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import attrs
 import torch
 
 from gtrace.ir.aval import contiguous_strides
@@ -19,8 +20,8 @@ from gtrace.ir.calls import has_calls
 from gtrace.ir.graph import Graph, Node, Subgraph, print_graph, subgraphs
 from gtrace.ir.op import REGISTRY
 from gtrace.runtime.canonical import canonicalize
-from gtrace.runtime.inductor import compile_graph
 from gtrace.runtime.interpret import Program, bound_body, interpreter
+from gtrace.runtime.unit import Made, Maker, Unit
 
 MIN_OPS = 3
 """Pieces of fewer operations are interpreted: there is nothing to fuse."""
@@ -29,14 +30,44 @@ MAX_OPS = 1000
 """Pieces of more operations are cut where the fewest bytes cross: compilers take more than linear time for them."""
 
 
-def compile_program(graph: Graph, strides: Sequence[tuple[int, ...]], backend: str, mode: str) -> Program:
+@attrs.frozen(eq=False)
+class Compiler:
+    """How units become programs.
+
+    Attributes:
+        make: compiles a unit, or finds it compiled, or notes it.
+        kept: under which name the programs of loops' bodies are kept for other loops with them; None: they are not.
+    """
+
+    make: Maker
+    backend: str = "inductor"
+    mode: str = "default"
+    kept: str | None = None
+
+    def __call__(self, graph: Graph, strides: Sequence[tuple[int, ...]]) -> Program:
+        return self.make(Unit(graph, tuple(strides), self.backend, self.mode)).program
+
+
+def units(graph: Graph, strides: Sequence[tuple[int, ...]], mode: str) -> list[Unit]:
+    """Return what `compile_program` would compile, each once."""
+    found: dict[str, Unit] = {}
+
+    def note(unit: Unit) -> Made:
+        found.setdefault(unit.name, unit)
+        return Made(interpreter(unit.graph))
+
+    compile_program(graph, strides, Compiler(note, mode=mode))
+    return list(found.values())
+
+
+def compile_program(graph: Graph, strides: Sequence[tuple[int, ...]], compiler: Compiler) -> Program:
     """Compile a canonical graph for inputs of exactly these strides.
 
     Raises:
         CompileError: the compiler failed; the cause is chained.
     """
     if not has_calls(graph) and len(graph.nodes) <= MAX_OPS:
-        return compile_graph(graph, strides, backend, mode)
+        return compiler(graph, strides)
     known = dict(zip(graph.inputs, strides, strict=True))
     steps: list[tuple[Callable[[list[torch.Tensor]], Any], tuple[int, ...], tuple[tuple[int, int], ...]]] = []
     compiled: dict[tuple[str, tuple[tuple[int, ...], ...]], Program] = {}  # equal pieces are compiled once
@@ -49,13 +80,13 @@ def compile_program(graph: Graph, strides: Sequence[tuple[int, ...]], backend: s
             )
             key = print_graph(form.graph), own_strides
             if key not in compiled:
-                compiled[key] = _compile(form.graph, own_strides, backend, mode)
+                compiled[key] = _compile(form.graph, own_strides, compiler)
             assert all(place >= 0 for place in form.outputs)  # the whole was canonical: no output is an input
             steps.append((compiled[key], ins, tuple(zip(piece.outputs, form.outputs, strict=True))))
         else:
             node, results = piece
             outs = tuple((value, k) for k, value in enumerate(results))
-            steps.append((_spread(_bound(node, backend, mode)), tuple(node.values()), outs))
+            steps.append((_spread(_bound(node, compiler)), tuple(node.values()), outs))
     given = set(graph.inputs)
     inputs, outputs = graph.inputs, graph.outputs
 
@@ -72,31 +103,33 @@ def compile_program(graph: Graph, strides: Sequence[tuple[int, ...]], backend: s
     return run
 
 
-def _bound(node: Node, backend: str, mode: str) -> Callable[..., Any]:
+def _bound(node: Node, compiler: Compiler) -> Callable[..., Any]:
     if node.op.compiled is not None:
-        return node.op.compiled(lambda sub: _body(sub, backend, mode), **node.attributes)
-    return bound_body(node, [_body(sub, backend, mode) for sub in subgraphs(node.params)])
+        return node.op.compiled(lambda sub: _body(sub, compiler), **node.attributes)
+    return bound_body(node, [_body(sub, compiler) for sub in subgraphs(node.params)])
 
 
 def _spread(function: Callable[..., Any]) -> Callable[[list[torch.Tensor]], Any]:
     return lambda values: function(*values)
 
 
-def _compile(graph: Graph, strides: Sequence[tuple[int, ...]], backend: str, mode: str) -> Program:
-    return interpreter(graph) if len(graph.nodes) < MIN_OPS else compile_graph(graph, strides, backend, mode)
+def _compile(graph: Graph, strides: Sequence[tuple[int, ...]], compiler: Compiler) -> Program:
+    return interpreter(graph) if len(graph.nodes) < MIN_OPS else compiler(graph, strides)
 
 
-def _body(sub: Subgraph, backend: str, mode: str) -> Program:
+def _body(sub: Subgraph, compiler: Compiler) -> Program:
     """Return a compiled body, which takes dense inputs; compiled once, however many operations have it."""
 
     def make() -> Program:
         strides = [contiguous_strides(a.shape) for a in sub.graph.avals]
         if len(sub.graph.nodes) < MIN_OPS:
             return interpreter(sub.graph)
-        program = compile_program(sub.graph, strides, backend, mode)
+        program = compile_program(sub.graph, strides, compiler)
         return lambda tensors: program([t.contiguous() for t in tensors])
 
-    return sub.derive(("compiled", backend, mode), make)
+    if compiler.kept is None:
+        return make()
+    return sub.derive(("compiled", compiler.kept, compiler.backend, compiler.mode), make)
 
 
 def cut(graph: Graph, most: int) -> list[Graph]:

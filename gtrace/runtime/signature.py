@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
-import platform
 
 import attrs
-import torch
 
 from gtrace.ir.graph import Graph, print_graph, skeleton
 
@@ -31,20 +28,18 @@ class Signature:
 
 @attrs.frozen
 class CompileKey:
-    """Everything a compiled program depends on.
+    """What a compiled program of this process depends on.
 
     Attributes:
         signature: exact digest of the canonical graph.
         strides: of each input.
         backend, mode: how it is compiled.
-        toolchain: versions of what compiles it.
     """
 
     signature: str
     strides: tuple[tuple[int, ...], ...]
     backend: str
     mode: str
-    toolchain: str
 
 
 def sign(graph: Graph) -> Signature:
@@ -54,9 +49,3 @@ def sign(graph: Graph) -> Signature:
 
 def _digest(text: str) -> str:
     return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
-
-
-@functools.cache
-def toolchain() -> str:
-    """Return the versions that a compiled program depends on, as one line."""
-    return f"torch {torch.__version__}, {platform.machine()}, {torch.backends.cpu.get_cpu_capability()}"
