@@ -10,7 +10,11 @@ from gtrace.control.loops import associative_scan, fori_loop, map, while_loop
 from gtrace.control.scan import scan
 from gtrace.errors import (
     ArgumentError,
+    AuditWarning,
     BoundsError,
+    CacheError,
+    CacheWarning,
+    CompileError,
     CompileWarning,
     ConcretizationError,
     ConfigError,
@@ -18,6 +22,7 @@ from gtrace.errors import (
     DeviceError,
     DtypeError,
     ExecutionError,
+    ExportError,
     GraphError,
     GtraceError,
     ImmutableError,
@@ -26,6 +31,7 @@ from gtrace.errors import (
     NonFiniteError,
     ShapeError,
 )
+from gtrace.export import Exported, export, load
 from gtrace.hotpath import enable_hot_path_detection
 from gtrace.jit import eval, jit
 from gtrace.observe import compile_log as _compile_log

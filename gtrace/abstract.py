@@ -19,15 +19,22 @@ from gtrace.trace.convert import as_dtype, lift
 from gtrace.transform.arguments import is_array, lift_outputs
 
 
+def _as_sizes(shape: Any) -> tuple[Any, ...]:
+    sizes = shape if isinstance(shape, (tuple, list)) else (shape,)
+    return tuple(n if isinstance(n, str) and n.isidentifier() else as_shape("ShapeDtypeStruct", n)[0] for n in sizes)
+
+
 @attrs.frozen(repr=False)
 class ShapeDtypeStruct:
     """The shape, dtype and device of an array that need not exist.
+
+    A size may be a name, for `gtrace.export`, which leaves it open.
 
     >>> ShapeDtypeStruct((2, 3), "float32")
     ShapeDtypeStruct(shape=(2, 3), dtype=float32)
     """
 
-    shape: tuple[int, ...] = attrs.field(converter=lambda shape: as_shape("ShapeDtypeStruct", shape))
+    shape: tuple[Any, ...] = attrs.field(converter=_as_sizes)
     dtype: torch.dtype = attrs.field(converter=as_dtype)
     device: torch.device = attrs.field(default=None, converter=as_device)
 
@@ -41,13 +48,22 @@ class ShapeDtypeStruct:
         return f"ShapeDtypeStruct(shape={self.shape}, dtype={LONG[self.dtype]}{where})"
 
 
-def _capture(name: str, f: Callable[..., Any], args: Any, kwargs: Any) -> Captured:
+def capture_like(name: str, f: Callable[..., Any], args: Any, kwargs: Any) -> Captured:
+    """Capture `f` for pytrees of arrays, numbers or `ShapeDtypeStruct`; `name` is what errors call it.
+
+    Raises:
+        ArgumentError: an argument is something else.
+        ConcretizationError: `f` looks at a value.
+    """
     if not callable(f):
         raise ArgumentError(message(name, "a function", type(f).__name__, "Pass a callable."))
     leaves, structure = tree.flatten((args, kwargs))
     avals: list[Aval] = []
     for k, leaf in enumerate(leaves):
         if isinstance(leaf, ShapeDtypeStruct):
+            if any(isinstance(n, str) for n in leaf.shape):
+                fix = "Names of sizes are for gt.export."
+                raise ArgumentError(message(name, "sizes that are numbers", repr(leaf), fix))
             avals.append(aval(leaf.shape, leaf.dtype, leaf.device))
         elif is_array(leaf):
             avals.append(lift(name, leaf).aval)
@@ -75,7 +91,7 @@ def eval_shape(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     >>> gt.eval_shape(lambda x, y: x @ y, gt.ShapeDtypeStruct((512, 1024), "float32"), gt.ones((1024, 8)))
     ShapeDtypeStruct(shape=(512, 8), dtype=float32)
     """
-    captured = _capture("eval_shape", f, args, kwargs)
+    captured = capture_like("eval_shape", f, args, kwargs)
     return captured.result.unflatten([ShapeDtypeStruct(a.shape, a.dtype, a.device) for a in captured.graph.out_avals])
 
 
@@ -92,4 +108,4 @@ def make_graph(f: Callable[..., Any]) -> Callable[..., Graph]:
       return %3
     }
     """
-    return lambda *args, **kwargs: _capture("make_graph", f, args, kwargs).graph
+    return lambda *args, **kwargs: capture_like("make_graph", f, args, kwargs).graph

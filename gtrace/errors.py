@@ -87,6 +87,10 @@ class CacheError(GtraceError, OSError):
     """A folder or file of compiled programs that must not, or cannot, be used."""
 
 
+class ExportError(GtraceError, ValueError):
+    """A function that cannot be exported, or a file that cannot be loaded."""
+
+
 class CacheWarning(UserWarning):
     """Compiled programs on disk that are damaged, or a folder that cannot be used; they are compiled again."""
 

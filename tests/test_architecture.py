@@ -44,7 +44,7 @@ ROOMS = [
     {"transform"},
     {"control"},
     {"abstract", "jit"},
-    {"observe", "shard", "signal", "hotpath", "numpy"},
+    {"observe", "shard", "signal", "hotpath", "numpy", "export"},
     {""},
     {"cli", "__main__", "runtime.worker"},
 ]

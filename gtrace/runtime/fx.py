@@ -42,6 +42,40 @@ class Lowered:
     mode: FakeTensorMode
     symbols: dict[int, Any]
 
+    def freeze(self, constants: Sequence[torch.Tensor]) -> None:
+        """Make the last inputs, with these values, part of the module."""
+        nodes = self.module.graph.find_nodes(op="placeholder")[len(self.fakes) - len(constants) :]
+        for k, (node, value) in enumerate(zip(nodes, constants, strict=True)):
+            self.module.register_buffer(f"constant_{k}", value)
+            with self.module.graph.inserting_before(node):
+                held = self.module.graph.get_attr(f"constant_{k}")
+            held.meta = dict(node.meta)
+            node.replace_all_uses_with(held)
+            self.module.graph.erase_node(node)
+        self.module.recompile()
+        self.mode.allow_non_fake_inputs = True
+        del self.fakes[len(self.fakes) - len(constants) :]
+
+    def own_outputs(self) -> None:
+        """Let every output have memory of its own, apart from that of inputs and of the others."""
+        graph = self.module.graph
+        (output,) = graph.find_nodes(op="output")
+        seen: set[Any] = set()
+        results = []
+        for node in output.args[0]:
+            base = node
+            while base.op == "call_function" and getattr(base.target, "is_view", False):
+                base = base.args[0]
+            if base in seen or base.op in ("placeholder", "get_attr"):
+                with graph.inserting_before(output):
+                    copy = graph.call_function(torch.ops.aten.clone.default, (node,))
+                copy.meta = dict(node.meta)
+                node = copy
+            seen.add(base)
+            results.append(node)
+        output.args = (results,)
+        self.module.recompile()
+
     def conditions(self) -> tuple[Any, ...]:
         """Return what was assumed of the open sizes so far; see `gtrace.runtime.conditions`.
 

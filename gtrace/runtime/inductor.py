@@ -89,8 +89,12 @@ def compile_artifact(unit: Unit, folder: Path) -> tuple[Path, tuple[Any, ...]]:
         return path, lowered.conditions()
 
 
-def compile_package(unit: Unit, path: Path, folder: Path) -> tuple[Any, ...]:
-    """Compile a unit ahead of time and write the package for C++ and other processes to `path`.
+def compile_package(unit: Unit, path: Path, folder: Path, constants: Sequence[torch.Tensor]) -> tuple[Any, ...]:
+    """Compile a unit ahead of time and write the package, for C++ as for Python, to `path`.
+
+    Args:
+        folder: for the compiler's files.
+        constants: the values of the last inputs, which become part of the package.
 
     Returns:
         The conditions on the open sizes.
@@ -100,7 +104,7 @@ def compile_package(unit: Unit, path: Path, folder: Path) -> tuple[Any, ...]:
     """
     with _compiler_errors():
         package = importlib.import_module("torch._inductor.package")
-        lowered, compiled = _compile(unit, folder)
+        lowered, compiled = _compile(unit, folder, constants, own=True)
         package.package_aoti(str(path), compiled.filename)
         return lowered.conditions()
 
@@ -136,7 +140,9 @@ def _inductor(unit: Unit) -> Made:
     return Made(run, lowered.conditions())
 
 
-def _compile(unit: Unit, folder: Path | None) -> tuple[Lowered, Any]:
+def _compile(
+    unit: Unit, folder: Path | None, constants: Sequence[torch.Tensor] = (), own: bool = False
+) -> tuple[Lowered, Any]:
     """Lower a unit and give it to Inductor; ahead of time if there is a folder for the result."""
     # Inductor takes seconds to import, so it is imported when there is something to compile
     inductor = importlib.import_module("torch._inductor")
@@ -148,6 +154,10 @@ def _compile(unit: Unit, folder: Path | None) -> tuple[Lowered, Any]:
     _lower_pointwise()
     table = _decompositions(decomposition.select_decomp_table())
     lowered = lower(unit.graph, unit.strides, table, unit.relations)
+    if constants:
+        lowered.freeze(constants)
+    if own:
+        lowered.own_outputs()
     # the engine runs a program only with inputs of its sizes and strides: the code need not assert them on every call
     patches: dict[str, Any] = {"compile_threads": 1, "size_asserts": False, "alignment_asserts": False}
     if unit.mode != "default":

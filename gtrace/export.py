@@ -1,0 +1,418 @@
+"""Compiled functions as files: ``gt.export`` traces and compiles, ``gt.load`` runs what it finds.
+
+The file is a zip archive: a manifest (inputs, outputs, conditions, toolchain), the IR's text, and one AOTInductor
+package for each case of open sizes. Loading reads JSON and a shared library, and needs neither a tracer nor a compiler.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import os
+import shutil
+import tempfile
+import weakref
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+import torch
+
+from gtrace import tree
+from gtrace.abstract import ShapeDtypeStruct, capture_like
+from gtrace.errors import ArgumentError, CacheError, DtypeError, ExportError, ShapeError, message
+from gtrace.ir.aval import LONG, Aval, aval, contiguous_strides, parse_aval
+from gtrace.ir.calls import has_calls
+from gtrace.ir.graph import Graph, print_graph
+from gtrace.ir.rewrite import subgraph
+from gtrace.runtime.artifact import load as load_artifact
+from gtrace.runtime.canonical import canonical_subgraph
+from gtrace.runtime.conditions import hold
+from gtrace.runtime.general import Relation, fit, shape_of
+from gtrace.runtime.inductor import compile_package
+from gtrace.runtime.interpret import Program
+from gtrace.runtime.store import workspace
+from gtrace.runtime.toolchain import toolchain
+from gtrace.runtime.unit import Unit
+from gtrace.trace.array import Array, materialize, wrap_as
+from gtrace.trace.convert import lift
+
+FORMAT = 1
+MAX_NAMES = 2
+"""Open sizes; each doubles the packages, because a size of 1 has one of its own."""
+
+_EXAMPLES = ((23, 41), (29, 47), (37, 53))
+"""Sizes that a program with open ones is recorded with, of which no fixed size is likely to be a simple function."""
+
+_ISA = ("DEFAULT", "AVX2", "AVX512")
+
+
+@attrs.frozen
+class InputSpec:
+    """What an input must be.
+
+    Attributes:
+        path: where it is among the arguments, as Python writes it.
+        shape: sizes, and names of open ones.
+        dtype: short name, as the IR prints it.
+    """
+
+    path: str
+    shape: tuple[int | str, ...]
+    dtype: torch.dtype
+    device: str
+
+    def __str__(self) -> str:
+        return f"{LONG[self.dtype]}[{','.join(map(str, self.shape))}]"
+
+
+@attrs.frozen(eq=False)
+class Case:
+    """One package.
+
+    Attributes:
+        ones: the names of the open sizes that are 1.
+        file: its name in the archive.
+        program: takes all inputs.
+        conditions: on the sizes of the inputs.
+        text: the program in the IR's text.
+    """
+
+    ones: frozenset[str]
+    file: str
+    content: bytes
+    program: Program
+    conditions: tuple[Any, ...]
+    text: str
+
+
+@attrs.frozen(eq=False)
+class Exported:
+    """A compiled function. Call it like the function it was made from; `save` writes it to a file."""
+
+    name: str
+    inputs: tuple[InputSpec, ...]
+    out_avals: tuple[Aval, ...]
+    _in_tree: Any
+    _out_tree: Any
+    _cases: tuple[Case, ...]
+
+    @property
+    def text(self) -> str:
+        """The program in the IR's text; open sizes have example values."""
+        return self._cases[0].text
+
+    def __repr__(self) -> str:
+        return f"<exported {self.name}({', '.join(map(str, self.inputs))})>"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run it.
+
+        Raises:
+            ArgumentError: arguments of another structure.
+            ShapeError, DtypeError: an array that does not fit its specification.
+        """
+        given = _encode(_numbered((args, kwargs))[0], self.name)
+        if given != self._in_tree:
+            expected = json.dumps(self._in_tree)
+            fix = "Pass what it was exported with."
+            raise ArgumentError(message(self.name, f"arguments of structure {expected}", json.dumps(given), fix))
+        arrays = [lift(self.name, x) for x in tree.leaves((args, kwargs))]
+        named = self._check(arrays)
+        ones = frozenset(name for name, n in named.items() if n == 1)
+        sizes = [n for x in arrays for n in x.shape]
+        case = next((c for c in self._cases if c.ones == ones and hold(c.conditions, sizes)), None)
+        if case is None:
+            got = ", ".join(f"{name}={n}" for name, n in named.items())
+            fix = "Export it again with an example of such sizes, or pad."
+            raise ShapeError(message(self.name, "sizes that it was compiled for", got, fix))
+        results = case.program([materialize(x, self.name).contiguous() for x in arrays])
+        outputs = []
+        for t, a in zip(results, self.out_avals, strict=True):
+            outputs.append(wrap_as(t, aval(tuple(t.shape), t.dtype, a.device, a.weak)))
+        return _decode(self._out_tree, outputs)
+
+    def _check(self, arrays: Sequence[Array]) -> dict[str, int]:
+        """Return the open sizes by name."""
+        named: dict[str, int] = {}
+        for x, spec in zip(arrays, self.inputs, strict=True):
+            got = f"{x.aval!r} at {spec.path}"
+            if x.dtype is not spec.dtype:
+                fix = f"Convert it with .astype({LONG[spec.dtype]!r})."
+                raise DtypeError(message(self.name, f"{spec} at {spec.path}", got, fix))
+            fits = len(x.shape) == len(spec.shape)
+            for n, expected in zip(x.shape, spec.shape, strict=False):
+                if isinstance(expected, str):
+                    fits &= named.setdefault(expected, n) == n and n > 0
+                else:
+                    fits &= n == expected
+            if not fits:
+                known = ", ".join(f"{name}={n}" for name, n in named.items())
+                fix = f"Here {known}; sizes of one name are equal and not 0." if known else "Pass that shape."
+                raise ShapeError(message(self.name, f"{spec} at {spec.path}", got, fix))
+        return named
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write it to a file, which `load` reads."""
+        manifest = {
+            "format": FORMAT,
+            "name": self.name,
+            "inputs": [[s.path, list(s.shape), str(s.dtype).removeprefix("torch."), s.device] for s in self.inputs],
+            "out_avals": [repr(a) for a in self.out_avals],
+            "in_tree": self._in_tree,
+            "out_tree": self._out_tree,
+            "toolchain": toolchain(),
+            "cases": [
+                {
+                    "ones": sorted(case.ones),
+                    "file": case.file,
+                    "sha256": hashlib.sha256(case.content).hexdigest(),
+                    "conditions": list(case.conditions),
+                    "text": case.text,
+                }
+                for case in self._cases
+            ],
+        }
+        target = Path(path)
+        with tempfile.NamedTemporaryFile(dir=target.absolute().parent, delete=False) as aside:
+            with zipfile.ZipFile(aside, "w", zipfile.ZIP_DEFLATED) as archive:
+                archive.writestr("manifest.json", json.dumps(manifest, indent=1))
+                archive.writestr("graph.txt", self.text)
+                for case in self._cases:
+                    archive.writestr(case.file, case.content)
+        os.replace(aside.name, target)
+
+    def save_package(self, path: str | os.PathLike[str], ones: Sequence[str] = ()) -> None:
+        """Write the AOTInductor package (``.pt2``) by itself, for C++.
+
+        It takes the arrays of the arguments in the order of `inputs`, dense, and checks nothing.
+
+        Args:
+            ones: the names of the open sizes that are 1; they have a package of their own.
+
+        Raises:
+            ArgumentError: there is no such package.
+        """
+        case = next((c for c in self._cases if c.ones == frozenset(ones)), None)
+        if case is None:
+            known = ", ".join(str(sorted(c.ones)) for c in self._cases)
+            raise ArgumentError(message("save_package", f"ones among {known}", str(sorted(ones)), "Name one of these."))
+        Path(path).write_bytes(case.content)
+
+
+def export(f: Callable[..., Any], *specs: Any, **named_specs: Any) -> Exported:
+    """Trace `f`, compile it ahead of time and return what a file of it holds.
+
+    Args:
+        specs, named_specs: like the arguments of `f`: pytrees of arrays or of `ShapeDtypeStruct`. A size of the latter
+            may be a name, such as "batch": then it is left open, and equal wherever the name stands.
+
+    Raises:
+        ExportError: the program has loops or branches, or depends on an open size in a way that cannot be kept.
+        CompileError: the compiler failed.
+        ConcretizationError: `f` looks at a value.
+
+    >>> import gtrace as gt
+    >>> spec = gt.ShapeDtypeStruct(("batch", 3), "float32")
+    >>> exported = gt.export(lambda x: x * 2, spec)  # doctest: +SKIP
+    >>> exported(gt.ones((5, 3))).shape  # doctest: +SKIP
+    (5, 3)
+    """
+    name = getattr(f, "__name__", type(f).__name__)
+    leaves, _ = tree.flatten((specs, named_specs))
+    numbered, paths = _numbered((specs, named_specs))
+    in_tree = _encode(numbered, "export")
+    inputs = tuple(_spec(leaf, path) for leaf, path in zip(leaves, paths, strict=True))
+    names = sorted({n for spec in inputs for n in spec.shape if isinstance(n, str)})
+    if len(names) > MAX_NAMES:
+        fix = "Fix the others, or export one file for each."
+        raise ExportError(message("export", f"at most {MAX_NAMES} open sizes", ", ".join(names), fix))
+    cases, out_avals, out_tree = [], None, None
+    subsets = [s for k in range(len(names) + 1) for s in itertools.combinations(names, k)]
+    for ones in subsets:
+        case, avals, structure = _case(f, specs, named_specs, names, frozenset(ones))
+        cases.append(case)
+        if out_avals is None:
+            out_avals = avals
+            out_tree = _encode(structure.unflatten(range(structure.num_leaves)), "export")
+    return Exported(name, inputs, out_avals or (), in_tree, out_tree, tuple(cases))
+
+
+def _case(
+    f: Callable[..., Any], specs: Any, named_specs: Any, names: Sequence[str], ones: frozenset[str]
+) -> tuple[Case, tuple[Aval, ...], Any]:
+    """Compile the package for these sizes of 1, the other named ones left open."""
+    graphs, captured = [], None
+    free = [name for name in names if name not in ones]
+    for example in _EXAMPLES if free else _EXAMPLES[:1]:
+        sizes: dict[str, int] = {**dict.fromkeys(ones, 1), **dict(zip(free, example, strict=False))}
+        args, kwargs = tree.map(lambda leaf, sizes=sizes: _sized(leaf, sizes), (specs, named_specs))
+        again = capture_like("export", f, args, kwargs)
+        captured = captured or again
+        graphs.append(canonical_subgraph(subgraph(_renumbered(again.graph))).graph)
+    assert captured is not None
+    graph = graphs[0]
+    if has_calls(graph):
+        called = sorted({node.op.name for node in graph.nodes if node.op.body is not None})
+        fix = "Unroll loops in Python, and use gt.where for branches."
+        raise ExportError(message("export", "a program without loops and branches", ", ".join(called), fix))
+    relations = _relate(graphs) if free else None
+    strides = tuple(contiguous_strides(a.shape) for a in graph.avals)
+    constants = [materialize(x, "export").contiguous() for x in captured.constants]
+    file = "_".join(["model", *(f"{name}_1" for name in sorted(ones))]) + ".pt2"
+    with workspace() as folder:
+        path = folder / file
+        unit = Unit(graph, strides, relations=relations)
+        conditions = compile_package(unit, path, folder / "files", constants)
+        content = path.read_bytes()
+    program = _loaded(content, file, graph)
+    return Case(ones, file, content, program, conditions, print_graph(graph)), graph.out_avals, captured.result
+
+
+def _relate(graphs: Sequence[Graph]) -> tuple[Relation, ...]:
+    """Return how the integers of a program recorded with several sizes follow from these.
+
+    Raises:
+        ExportError: they do not.
+    """
+    bones, shapes = zip(*(shape_of(graph) for graph in graphs), strict=True)
+    fix = "Write it without Python code that depends on the size, or export one file for each size."
+    if any(other != bones[0] for other in bones):
+        raise ExportError(message("export", "the same operations for every size", "others for some", fix))
+    relations = fit([shape.sizes for shape in shapes], shapes[0].dims)
+    if isinstance(relations, int):
+        values = [shape.sizes[relations] for shape in shapes]
+        raise ExportError(message("export", "integers that are simple functions of the open sizes", str(values), fix))
+    for column in zip(*(shape.scalars for shape in shapes), strict=True):
+        if len(set(column)) > 1:
+            got = ", ".join(repr(x.value) for x in column)
+            raise ExportError(
+                message("export", "numbers that do not depend on open sizes", got, "Take a mean instead.")
+            )
+    return relations
+
+
+def _renumbered(graph: Graph) -> Graph:
+    """Return the graph with inputs numbered 0, 1, ... as those of sub-graphs are."""
+    names = {value: k for k, value in enumerate(graph.inputs)}
+    for node in graph.nodes:
+        names[node.out] = len(names)
+    nodes = tuple(
+        attrs.evolve(node, ins=tuple(names[x] if isinstance(x, int) else x for x in node.ins), out=names[node.out])
+        for node in graph.nodes
+    )
+    return Graph(tuple(range(len(graph.inputs))), graph.avals, nodes, tuple(names[v] for v in graph.outputs))
+
+
+def _spec(leaf: Any, path: str) -> InputSpec:
+    if isinstance(leaf, ShapeDtypeStruct):
+        return InputSpec(path, leaf.shape, leaf.dtype, str(leaf.device))
+    a = lift("export", leaf).aval
+    return InputSpec(path, a.shape, a.dtype, str(a.device))
+
+
+def _sized(leaf: Any, sizes: Mapping[str, int]) -> Any:
+    if not isinstance(leaf, ShapeDtypeStruct):
+        return leaf
+    return ShapeDtypeStruct(tuple(sizes.get(n, n) for n in leaf.shape), leaf.dtype, leaf.device)
+
+
+def load(path: str | os.PathLike[str]) -> Exported:
+    """Return the function in a file that `Exported.save` wrote.
+
+    Raises:
+        ExportError: the file is none, is damaged, or was made for another torch or machine.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            told = json.loads(archive.read("manifest.json"))
+            if told.get("format") != FORMAT:
+                raise ValueError(f"its format is {told.get('format')!r}, this gtrace reads {FORMAT}")
+            _check_toolchain(told["toolchain"])
+            cases = []
+            for case in told["cases"]:
+                content = archive.read(case["file"])
+                if hashlib.sha256(content).hexdigest() != case["sha256"]:
+                    raise ValueError(f"{case['file']} is not what was written")
+                device = torch.device(told["inputs"][0][3]) if told["inputs"] else torch.device("cpu")
+                program = _program(content, case["file"], device)
+                cases.append(
+                    Case(
+                        frozenset(case["ones"]), case["file"], content, program, tuple(case["conditions"]), case["text"]
+                    )
+                )
+    except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile, CacheError) as error:
+        if isinstance(error, FileNotFoundError):
+            raise
+        fix = "Export the function again."
+        raise ExportError(message("load", "a file that gt.export wrote", f"{path}: {error}", fix)) from error
+    inputs = tuple(InputSpec(p, tuple(shape), getattr(torch, dtype), dev) for p, shape, dtype, dev in told["inputs"])
+    out_avals = tuple(parse_aval(text) for text in told["out_avals"])
+    return Exported(told["name"], inputs, out_avals, told["in_tree"], told["out_tree"], tuple(cases))
+
+
+def _check_toolchain(told: Mapping[str, str]) -> None:
+    here = toolchain()
+    for field in ("machine", "gpu"):
+        if told[field] != here[field]:
+            raise ValueError(f"it was made for {field} {told[field]}, this is {here[field]}")
+    if told["torch"].split(".")[:2] != here["torch"].split(".")[:2]:
+        raise ValueError(f"it was made with torch {told['torch']}, this is {here['torch']}")
+    if told["isa"] != here["isa"] and not (
+        told["isa"] in _ISA and here["isa"] in _ISA and _ISA.index(told["isa"]) < _ISA.index(here["isa"])
+    ):
+        raise ValueError(f"it needs a processor with {told['isa']}, this has {here['isa']}")
+
+
+def _loaded(content: bytes, file: str, graph: Graph) -> Program:
+    return _program(content, file, graph.avals[0].device if graph.avals else torch.device("cpu"))
+
+
+def _program(content: bytes, file: str, device: torch.device) -> Program:
+    """Return the program in a package; its file lives as long as the program."""
+    folder = tempfile.mkdtemp(prefix="gtrace-")
+    path = Path(folder) / file
+    path.write_bytes(content)
+    program = load_artifact(path, device)
+    weakref.finalize(program, shutil.rmtree, folder, ignore_errors=True)
+    return program
+
+
+# -- pytrees as JSON: a leaf is its number
+
+
+def _numbered(structure: Any) -> tuple[Any, list[str]]:
+    leaves, treedef = tree.flatten(structure)
+    paths = [("args", "kwargs")[int(path[1])] + path[3:] for path in tree.paths(structure)]
+    return treedef.unflatten(range(len(leaves))), paths
+
+
+def _encode(value: Any, op: str) -> Any:
+    """Return a pytree of numbers in the terms of JSON.
+
+    Raises:
+        ExportError: it has a container that a file cannot name.
+    """
+    if value is None or type(value) is int:
+        return value
+    if type(value) is dict and all(isinstance(k, str) for k in value):
+        return {"dict": {k: _encode(v, op) for k, v in sorted(value.items())}}
+    if type(value) in (list, tuple):
+        return {type(value).__name__: [_encode(v, op) for v in value]}
+    fix = "Use dicts with string keys, lists and tuples."
+    raise ExportError(message(op, "pytrees of dicts, lists and tuples", type(value).__name__, fix))
+
+
+def _decode(told: Any, values: Sequence[Any]) -> Any:
+    if told is None:
+        return None
+    if isinstance(told, int):
+        return values[told]
+    ((kind, inner),) = told.items()
+    if kind == "dict":
+        return {k: _decode(v, values) for k, v in inner.items()}
+    items = [_decode(v, values) for v in inner]
+    return items if kind == "list" else tuple(items)

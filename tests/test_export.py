@@ -1,0 +1,178 @@
+"""Exported functions: the same results from a file, in another process and in C++, and errors for what does not fit."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import textwrap
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import gtrace as gt
+
+DEPLOY = Path(__file__).resolve().parent.parent / "examples" / "deploy"
+sys.path.insert(0, str(DEPLOY))
+from export_model import COLUMNS, classifier  # noqa: E402
+
+WEIGHTS = np.random.default_rng(0).normal(size=(8, 4)).astype(np.float32)
+
+
+def model(params, x):
+    head = gt.array(WEIGHTS)
+    h = gt.tanh(x @ params["w"] + params["b"])
+    return {"rows": h.sum(1), "same": x, "both": [h, h], "view": x.T, "head": (x @ head).mean(), "none": None}
+
+
+PARAMS = {"w": gt.eval(gt.array(WEIGHTS) * 2), "b": gt.eval(gt.linspace(0, 1, 4))}
+
+
+def rows(n):
+    return gt.eval(gt.array(np.random.default_rng(n).normal(size=(n, 8)).astype(np.float32)))
+
+
+@pytest.fixture(scope="module")
+def exported():
+    return gt.export(model, PARAMS, gt.ShapeDtypeStruct(("batch", 8), "float32"))
+
+
+@pytest.fixture(scope="module")
+def file(exported, tmp_path_factory):
+    path = tmp_path_factory.mktemp("export") / "model.gtx"
+    exported.save(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def loaded(file):
+    return gt.load(file)
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 23, 1000])
+def test_results_are_those_of_the_function_at_every_size(exported, loaded, n):
+    x = rows(n)
+    expected = model(PARAMS, x)
+    for function in (exported, loaded):
+        got = function(PARAMS, x)
+        assert gt.tree.structure(got) == gt.tree.structure(expected)
+        for a, b in zip(gt.tree.leaves(got), gt.tree.leaves(expected), strict=True):
+            assert a.dtype is b.dtype
+            np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-5, atol=1e-5)
+
+
+def test_results_share_no_memory_with_inputs_or_each_other(loaded):
+    x = rows(6)
+    got = loaded(PARAMS, x)
+    pointers = [leaf.to_torch().data_ptr() for leaf in gt.tree.leaves(got)]
+    assert len(set(pointers)) == len(pointers)
+    assert x.to_torch().data_ptr() not in pointers
+
+
+def test_loading_imports_no_compiler(file):
+    code = f"""
+        import sys, numpy as np, gtrace as gt
+        f = gt.load({str(file)!r})
+        out = f({{"w": gt.ones((8, 4)), "b": gt.zeros(4)}}, gt.ones((3, 8)))
+        print(np.asarray(out["rows"]).round(3))
+        heavy = [m for m in ("torch._inductor.compile_fx", "torch._dynamo", "sympy") if m in sys.modules]
+        assert not heavy, heavy
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "[4. 4. 4.]"
+
+
+@pytest.mark.parametrize(
+    ("args", "error", "words"),
+    [
+        ((PARAMS, np.ones((3, 9), np.float32)), gt.ShapeError, r"float32\[batch,8\] at args\[1\], got f32\[3,9\]"),
+        ((PARAMS, np.ones((0, 8), np.float32)), gt.ShapeError, "not 0"),
+        ((PARAMS, np.ones((3, 8))), gt.DtypeError, r"\.astype\('float32'\)"),
+        ((PARAMS,), gt.ArgumentError, "arguments of structure"),
+        (({**PARAMS, "c": 1.0}, np.ones((3, 8), np.float32)), gt.ArgumentError, "arguments of structure"),
+    ],
+)
+def test_arguments_that_do_not_fit(loaded, args, error, words):
+    with pytest.raises(error, match=words):
+        loaded(*args)
+
+
+def test_sizes_of_one_name_are_equal():
+    spec = gt.ShapeDtypeStruct(("n",), "float32")
+    f = gt.export(lambda x, y: x * 2 + y, spec, spec)
+    np.testing.assert_array_equal(np.asarray(f(gt.ones(3), gt.ones(3))), [3, 3, 3])
+    with pytest.raises(gt.ShapeError, match=r"float32\[n\] at args\[1\].*n=3"):
+        f(gt.ones(3), gt.ones(1))
+
+
+def test_what_cannot_be_exported():
+    spec = gt.ShapeDtypeStruct(("n", 3), "float32")
+    with pytest.raises(gt.ExportError, match=r"scan.*Unroll"):
+        gt.export(lambda x: gt.scan(lambda c, row: (c + row, c), gt.zeros(3), x), gt.ones((4, 3)))
+    with pytest.raises(gt.ExportError, match="numbers that do not depend on open sizes"):
+        gt.export(lambda x: x * x.shape[0] + 1, spec)
+    with pytest.raises(gt.ExportError, match="same operations for every size"):
+        gt.export(lambda x: x.sum() if x.shape[0] > 30 else gt.sin(x) * 2, spec)
+    with pytest.raises(gt.ExportError, match="at most 2"):
+        gt.export(lambda x: x, gt.ShapeDtypeStruct(("a", "b", "c"), "float32"))
+    with pytest.raises(gt.ConcretizationError):
+        gt.export(lambda x: float(x.sum()), spec)
+    with pytest.raises(gt.ArgumentError, match=r"gt\.export"):
+        gt.eval_shape(lambda x: x, spec)
+
+
+def test_files_that_cannot_be_loaded(file, tmp_path):
+    with pytest.raises(FileNotFoundError):
+        gt.load(tmp_path / "nothing")
+    text = tmp_path / "text"
+    text.write_text("not an archive")
+    with pytest.raises(gt.ExportError, match="Export the function again"):
+        gt.load(text)
+
+    def changed(name, change):
+        path = tmp_path / "changed.gtx"
+        with zipfile.ZipFile(file) as old, zipfile.ZipFile(path, "w") as new:
+            for entry in old.namelist():
+                content = old.read(entry)
+                new.writestr(entry, change(content) if entry == name else content)
+        return path
+
+    with pytest.raises(gt.ExportError, match="not what was written"):
+        gt.load(changed("model.pt2", lambda content: content[:-10] + b"0123456789"))
+
+    def other(field, value):
+        def change(content):
+            told = json.loads(content)
+            told["toolchain"][field] = value
+            return json.dumps(told).encode()
+
+        return changed("manifest.json", change)
+
+    for field, value, words in [
+        ("torch", "1.13.0", "torch 1.13.0"), ("isa", "AVX1024", "AVX1024"), ("machine", "Plan9 pdp11", "pdp11"),
+    ]:  # fmt: skip
+        with pytest.raises(gt.ExportError, match=words):
+            gt.load(other(field, value))
+
+
+@pytest.mark.skipif(not (shutil.which("cmake") and shutil.which("g++")), reason="needs cmake and g++")
+def test_the_package_runs_in_cpp(tmp_path):
+    exported = classifier()
+    exported.save_package(tmp_path / "classifier.pt2")
+    build = tmp_path / "build"
+    configure = ["cmake", "-S", DEPLOY, "-B", build, f"-DCMAKE_PREFIX_PATH={torch.utils.cmake_prefix_path}"]
+    for command in (configure, ["cmake", "--build", build]):
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    done = subprocess.run(
+        [build / "deploy", tmp_path / "classifier.pt2", "5", str(COLUMNS)], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    got = np.array(done.stdout.split(), dtype=np.float32).reshape(5, -1)
+    x = np.arange(5 * COLUMNS, dtype=np.float32).reshape(5, COLUMNS) * np.float32(0.01)
+    np.testing.assert_allclose(got, np.asarray(exported(x)), rtol=1e-5)
