@@ -325,6 +325,13 @@ def load(path: str | os.PathLike[str]) -> Exported:
 
     Raises:
         ExportError: the file is none, is damaged, or was made for another torch or machine.
+
+    >>> import gtrace as gt
+    >>> try:
+    ...     gt.load("nothing.gtx")
+    ... except FileNotFoundError as error:
+    ...     print(error.filename)
+    nothing.gtx
     """
     try:
         with zipfile.ZipFile(path) as archive:

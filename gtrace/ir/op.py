@@ -15,7 +15,7 @@ import numpy
 import torch
 
 from gtrace.errors import DeviceError, DtypeError, ShapeError, message
-from gtrace.ir.aval import Aval, Bundle, aval
+from gtrace.ir.aval import DTYPES, Aval, Bundle, aval
 from gtrace.ir.sizes import kind, mask
 
 Params = tuple[Any, ...]
@@ -252,6 +252,8 @@ def infer(op: Op, params: Params, avals: tuple[Aval, ...]) -> Aval | Bundle:
         return op.result(avals, **named)
     if "device" in named:
         device = torch.device(named["device"])
+        if op.shape is not None:
+            return aval(op.shape(avals, **named), DTYPES[named["dtype"]], device)
         named["device"] = "meta"
     else:
         device = next(iter(devices)) if devices else avals[0].device

@@ -30,6 +30,7 @@ class ProgramStats:
         reason: why it is "failed" or "demoted", or stays "interpreted" whatever it costs; else empty.
         open_sizes: the sizes that its compiled program leaves open, such as "input 0 dim 0"; it is shared by all
             programs of the structure that differ in these.
+        compiling: whether the worker is compiling it.
         origin: who compiled it: "process" (this one), "worker" or "cache" (an earlier run); empty: nobody.
         verdict: all that in words.
     """
@@ -48,6 +49,7 @@ class ProgramStats:
     saved_seconds: float | None
     reason: str
     open_sizes: tuple[str, ...] = ()
+    compiling: bool = False
     origin: str = ""
     verdict: str = ""
 
@@ -69,13 +71,15 @@ class Totals:
     Attributes:
         programs: how many there are.
         calls: runs, interpreted or compiled.
-        compiles: programs that the compiler finished in this process.
+        compiles: programs that the compiler finished, in this process or in its worker.
+        loaded: programs that were found compiled on disk.
         saved_seconds: what the compiled calls saved, the compiles not counted, where it is known.
     """
 
     programs: int
     calls: int
     compiles: int
+    loaded: int
     interpreted_seconds: float
     compiled_seconds: float
     compile_seconds: float
@@ -85,9 +89,10 @@ class Totals:
 class Stats(list[ProgramStats]):
     """A list of `ProgramStats`, the costliest first, with their `totals`."""
 
-    def __init__(self, programs: list[ProgramStats], compiles: int) -> None:
+    def __init__(self, programs: list[ProgramStats], compiles: int, loaded: int = 0) -> None:
         super().__init__(programs)
         self._compiles = compiles
+        self._loaded = loaded
 
     @property
     def totals(self) -> Totals:
@@ -96,6 +101,7 @@ class Stats(list[ProgramStats]):
             programs=len(self),
             calls=sum(p.calls for p in self),
             compiles=self._compiles,
+            loaded=self._loaded,
             interpreted_seconds=sum(p.interpreted_seconds for p in self),
             compiled_seconds=sum(p.compiled_seconds for p in self),
             compile_seconds=sum(p.compile_seconds for p in self),
@@ -118,7 +124,7 @@ def stats() -> Stats:
 def collect(source: Engine) -> Stats:
     """Return the ledger of one engine; see `stats`."""
     programs = [snapshot(entry, source) for entry in list(source.entries.values())]
-    return Stats(sorted(programs, key=lambda program: -program.total_seconds), source.compiles)
+    return Stats(sorted(programs, key=lambda program: -program.total_seconds), source.compiles, source.loaded)
 
 
 def snapshot(entry: Entry, source: Engine) -> ProgramStats:
@@ -136,6 +142,7 @@ def snapshot(entry: Entry, source: Engine) -> ProgramStats:
         compiled_seconds=entry.compiled_seconds,
         compile_seconds=entry.compile_seconds,
         expected_compile_seconds=source.expected(len(entry.graph.nodes), settings),
+        compiling=entry.requested,
         origin=entry.origin,
         break_even_calls=entry.break_even_calls,
         saved_seconds=entry.saved_seconds,
@@ -153,6 +160,8 @@ def verdict(program: ProgramStats, policy: hot.Policy) -> str:
         return f"stays interpreted: {program.reason}"
     if not program.calls:
         return "never run"
+    if program.compiling:
+        return "compiling in the background"
     if program.tier == "interpreted":
         return _cold(program, policy)
     return _compiled(program)
@@ -174,6 +183,8 @@ def _cold(program: ProgramStats, policy: hot.Policy) -> str:
 
 
 def _compiled(program: ProgramStats) -> str:
+    if program.saved_seconds is None and program.origin == "cache":
+        return "compiled by an earlier run"
     if program.saved_seconds is None:
         return "compiled before it ever ran: nothing to compare with"
     if not program.compiled_calls:

@@ -67,6 +67,8 @@ def _summary(stats: Stats) -> str:
         _count(totals.calls, "call"),
         _count(totals.compiles, "compile"),
     ]
+    if totals.loaded:
+        parts.insert(2, f"{totals.loaded} found compiled")
     if totals.compile_seconds:
         parts[-1] += f" in {duration(totals.compile_seconds)}"
         parts.append(f"{duration(totals.saved_seconds)} saved by compiled calls")

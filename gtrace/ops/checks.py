@@ -61,3 +61,8 @@ def numbers_only(avals: tuple[Aval, ...], **_: Any) -> None:
 def reduced_shape(avals: tuple[Aval, ...], axes: tuple[int, ...], keepdims: bool) -> tuple[int, ...]:
     """Return the shape of a reduction's result."""
     return tuple(1 if k in axes else n for k, n in enumerate(avals[0].shape) if keepdims or k not in axes)
+
+
+def same_shape(avals: tuple[Aval, ...], **_: Any) -> tuple[int, ...]:
+    """Return the shape of the operand, for operations whose result has it too."""
+    return avals[0].shape

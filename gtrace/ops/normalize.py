@@ -9,6 +9,7 @@ import torch
 
 from gtrace.ir.op import Sample, define
 from gtrace.ops.batching import shifted
+from gtrace.ops.checks import same_shape
 from gtrace.ops.elementwise import exp, multiply, subtract
 from gtrace.ops.promote import promote
 from gtrace.ops.reduce import bad_axis, sum_op
@@ -42,10 +43,10 @@ def _normal_samples() -> list[Sample]:
     return [Sample((uniform(-2, 2, 3, 4),)), Sample((uniform(-2, 2, 3, 4),), {"axis": 0})]
 
 
-_softmax = define("softmax", lambda x, axis: torch.softmax(x, axis), params=("axis",), vjp=_softmax_vjp,
-                  jvp=_softmax_jvp, batch=shifted("axis"), samples=_normal_samples, errors=bad_axis,
+_softmax = define("softmax", lambda x, axis: torch.softmax(x, axis), params=("axis",), shape=same_shape,
+                  vjp=_softmax_vjp, jvp=_softmax_jvp, batch=shifted("axis"), samples=_normal_samples, errors=bad_axis,
                   user=lambda x, **kw: softmax(x, **kw))  # fmt: skip
-_log_softmax = define("log_softmax", lambda x, axis: torch.log_softmax(x, axis), params=("axis",),
+_log_softmax = define("log_softmax", lambda x, axis: torch.log_softmax(x, axis), params=("axis",), shape=same_shape,
                       vjp=_log_softmax_vjp, jvp=_log_softmax_jvp, batch=shifted("axis"),
                       samples=_normal_samples, errors=bad_axis,
                       user=lambda x, **kw: log_softmax(x, **kw))  # fmt: skip

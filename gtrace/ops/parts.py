@@ -121,8 +121,14 @@ def _check_concat(avals: tuple[Aval, ...], axis: int) -> None:
             raise ShapeError(message("concat", f"arrays equal in every axis but {axis}", got, "Reshape or pad one."))
 
 
+def _concat_shape(avals: tuple[Aval, ...], axis: int) -> tuple[int, ...]:
+    first = avals[0].shape
+    return (*first[:axis], sum(a.shape[axis] for a in avals), *first[axis + 1 :])
+
+
 _concat = define(
     "concat", lambda *xs, axis: torch.cat(xs, dim=axis), params=("axis",), arity=None, check=_check_concat,
+    shape=_concat_shape,
     vjp=_concat_vjp, linear=True, batch=shifted("axis"),
     samples=lambda: [Sample(([uniform(-2, 2, 2, 3), uniform(-2, 2, 1, 3, seed=1)],)),
                      Sample(([uniform(-2, 2, 2, 3), uniform(-2, 2, 2, 1, seed=1)],), {"axis": -1})],

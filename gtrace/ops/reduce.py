@@ -14,7 +14,7 @@ from gtrace.errors import ShapeError, message
 from gtrace.ir.aval import SHORT, Aval
 from gtrace.ir.op import BadSample, Instr, Op, Sample, define
 from gtrace.ops.batching import shifted
-from gtrace.ops.checks import reduced_shape
+from gtrace.ops.checks import reduced_shape, same_shape
 from gtrace.ops.elementwise import divide, exp, multiply, sqrt, square, subtract
 from gtrace.ops.logic import equal, logical_not, not_equal
 from gtrace.ops.parts import concat, flip, slice_axis
@@ -403,7 +403,7 @@ def _cumsum_vjp(ct: Array, needed: Any, x: Array, out: Array, axis: int, dtype: 
 
 _cumsum = define(
     "cumsum", lambda x, axis, dtype: torch.cumsum(x, axis, dtype=None if dtype is None else as_dtype(dtype)),
-    params=("axis", "dtype"), vjp=_cumsum_vjp, linear=True, batch=shifted("axis"),
+    params=("axis", "dtype"), shape=same_shape, vjp=_cumsum_vjp, linear=True, batch=shifted("axis"),
     samples=lambda: [Sample((uniform(-2, 2, 3, 4),), {"axis": k}) for k in (0, 1)], errors=bad_axis,
     reference=numpy.cumsum, user=lambda x, **kw: cumsum(x, **kw),
 )  # fmt: skip

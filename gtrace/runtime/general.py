@@ -199,12 +199,14 @@ class General:
         relations: how the integers follow from the sizes.
         constants: the scalars; None for the open ones.
         conditions: on the sizes of the inputs, under which the code is right; see `gtrace.runtime.conditions`.
+        origin: "process", "worker" or "cache".
     """
 
     program: Program
     relations: tuple[Relation, ...]
     constants: tuple[Scalar | None, ...]
     conditions: tuple[Any, ...]
+    origin: str = ""
 
     def fits(self, shape: Shape) -> bool:
         """Whether the program is that one with these sizes and scalars."""

@@ -132,8 +132,7 @@ class Store:
                 told["file"] = f"{name}.{told['sha256'][:12]}{code.suffix}"
                 told["bytes"] = len(content)
                 kept = self.folder / told["file"]
-                if not kept.exists():
-                    self._write(kept, content)
+                self._write(kept, content)  # whatever was there: it may be damaged
             self._write(self.folder / f"{name}.json", json.dumps(told, indent=1).encode())
             if "-" in name and self._families is not None:
                 names = self._families.setdefault(name.partition("-")[0], [])
@@ -210,6 +209,19 @@ class Store:
             shutil.rmtree(self.folder, ignore_errors=True)
         self._families = None
         return len(names)
+
+    def check(self) -> tuple[int, int]:
+        """Return how many artifacts there are, and their bytes.
+
+        Raises:
+            OSError, CacheError: the folder cannot be written, or must not be trusted.
+        """
+        self._make()
+        probe = self.folder / f"tmp-probe-{os.getpid()}"
+        self._write(probe, b"")
+        os.unlink(probe)
+        known = self.all()
+        return len(known), sum(told.get("bytes", 0) for told in known)
 
     # -- the ledger
 

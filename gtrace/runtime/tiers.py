@@ -113,7 +113,7 @@ class Tiers:
         general = entry.family.find(entry.shape)
         if general is None:
             return False
-        entry.general = general
+        entry.general, entry.origin = general, general.origin
         self.adopt(entry, general.bind(entry.shape))
         return True
 
@@ -127,7 +127,7 @@ class Tiers:
         general = shelf.find_general(entry)
         if general is not None:
             entry.family.general.append(general)
-            entry.general = general
+            entry.general, general.origin = general, "cache"
             program = general.bind(entry.shape)
         else:
             exact = Plan(entry)
@@ -255,7 +255,7 @@ class Tiers:
             general, made = entry.general, outcome[way.unit.name]
             if general is None:
                 return
-            general.program, general.conditions = made.program, made.conditions
+            general.program, general.conditions, general.origin = made.program, made.conditions, "worker"
             for other in list(self.entries.values()):
                 if other.general is general and general.fits(other.shape):
                     other.program = general.bind(other.shape)
@@ -276,8 +276,10 @@ class Tiers:
         self.compiles += 1
         entry.family.calls, entry.family.seconds = 0, 0.0
         self._latest[_structure(entry)] = entry
-        if entry.general is not None and entry.interpreted_samples:
-            entry.family.trials[entry.general] = Trial()
+        if entry.general is not None:
+            entry.general.origin = origin
+            if entry.interpreted_samples:
+                entry.family.trials[entry.general] = Trial()
         self.adopt(entry, program)
         bus.emit(CompileFinished(str(entry.signature), seconds))
 

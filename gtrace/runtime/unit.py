@@ -61,8 +61,12 @@ class Unit:
     @property
     def name(self) -> str:
         """A digest of all that its compiled form depends on: 24 hexadecimal digits."""
+        return self.named(toolchain())
+
+    def named(self, tools: dict[str, str]) -> str:
+        """Return the name that it has with this toolchain."""
         told = self.describe()
-        return digest(*(f"{key}: {told[key]}" for key in told), *(f"{k}: {v}" for k, v in toolchain().items()))
+        return digest(*(f"{key}: {told[key]}" for key in told), *(f"{k}: {v}" for k, v in tools.items()))
 
 
 def read_relation(told: Sequence[Any]) -> Relation:

@@ -1,0 +1,138 @@
+"""``gtrace doctor``: what compiling needs, checked for real, with a fix for whatever fails."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sysconfig
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import attrs
+import torch
+from rich.console import Console
+
+from gtrace.config import config
+from gtrace.errors import CacheError
+from gtrace.ir.aval import aval
+from gtrace.ir.graph import Graph, Node
+from gtrace.ir.op import REGISTRY
+from gtrace.runtime.artifact import load
+from gtrace.runtime.background import Background, Outcome
+from gtrace.runtime.interpret import interpreter
+from gtrace.runtime.shelf import shelf
+from gtrace.runtime.unit import Unit
+from gtrace.version import __version__
+
+MIN_TORCH = (2, 11)
+
+
+@attrs.frozen
+class Finding:
+    """One check: what was found and, if that is not good, what to do."""
+
+    name: str
+    found: str
+    fix: str = ""
+    good: bool = True
+
+
+def doctor() -> int:
+    """Print every finding; returns 1 if one is bad, else 0."""
+    console = Console(highlight=False, soft_wrap=True)
+    bad = 0
+    for check in (_torch, _compiler, _headers, _store, _processor, _gpu, _compile):
+        for finding in check():
+            mark = "[green]ok  [/]" if finding.good else "[red]FAIL[/]"
+            console.print(f"{mark} {finding.name:<10} ", end="")
+            console.print(finding.found, markup=False)
+            if not finding.good:
+                console.print(f"     fix: {finding.fix}", markup=False)
+                bad += 1
+    return int(bad > 0)
+
+
+def _torch() -> Iterator[Finding]:
+    version = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
+    found = f"torch {torch.__version__}, gtrace {__version__}"
+    yield Finding("torch", found, "Install torch 2.11 or later.", version >= MIN_TORCH)
+
+
+def _compiler() -> Iterator[Finding]:
+    name = os.environ.get("CXX") or "g++"
+    path = shutil.which(name)
+    fix = "Install g++ (Debian: apt install g++), or set CXX to the path of a C++ compiler."
+    if path is None:
+        yield Finding("compiler", f"there is no {name}", fix, False)
+        return
+    done = subprocess.run([path, "--version"], capture_output=True, text=True)
+    first = (done.stdout or done.stderr).strip().splitlines()
+    yield Finding("compiler", f"{path}: {first[0] if first else 'it says nothing'}", fix, done.returncode == 0)
+
+
+def _headers() -> Iterator[Finding]:
+    header = Path(sysconfig.get_paths()["include"]) / "Python.h"
+    fix = "Install Python's header files (Debian: apt install python3-dev). Ahead-of-time compiling does without."
+    yield Finding("headers", str(header) if header.exists() else f"no {header}", fix, header.exists())
+
+
+def _store() -> Iterator[Finding]:
+    store = shelf.store
+    if store is None:
+        why = "GT_BACKGROUND is 0" if not config.background else "GT_CACHE_SIZE is 0"
+        yield Finding("store", f"none: {why}. Every run compiles anew.")
+        return
+    try:
+        count, used = store.check()
+    except (OSError, CacheError) as error:
+        fix = "Set GT_CACHE_DIR to a folder of yours that nobody else can write (chmod 700)."
+        yield Finding("store", str(error), fix, False)
+        return
+    yield Finding("store", f"{store.folder}: {count} artifacts, {used / 2**20:.0f} of {store.limit / 2**20:.0f} MiB")
+
+
+def _processor() -> Iterator[Finding]:
+    yield Finding("processor", f"{os.cpu_count()} cores, {torch.backends.cpu.get_cpu_capability()}")
+
+
+def _gpu() -> Iterator[Finding]:
+    if not torch.cuda.is_available():
+        yield Finding("gpu", "none that torch can use")
+        return
+    for index in range(torch.cuda.device_count()):
+        name, capability = torch.cuda.get_device_name(index), torch.cuda.get_device_capability(index)
+        yield Finding("gpu", f"cuda:{index}: {name}, sm_{capability[0]}{capability[1]}")
+
+
+def _compile() -> Iterator[Finding]:
+    vector = aval((1000,), torch.float32)
+    graph = Graph(
+        (0,), (vector,),
+        (Node(REGISTRY["sin"].instr((), (vector,)), (0,), 1), Node(REGISTRY["square"].instr((), (vector,)), (1,), 2)),
+        (2,),
+    )  # fmt: skip
+    x = torch.linspace(-3, 3, 1000)
+    worker = Background()
+    start = time.perf_counter()
+    results: list[Finding] = []
+    fix = "GT_DEBUG_COMPILE=2 shows the compiler's output; programs are interpreted until this works."
+
+    def received(outcome: Outcome) -> None:
+        if outcome.path is None:
+            results.append(Finding("compile", f"a test program failed to compile: {outcome.reason}", fix, False))
+            return
+        try:
+            (got,) = load(outcome.path, torch.device("cpu"))([x])
+        except CacheError as error:
+            results.append(Finding("compile", str(error), fix, False))
+            return
+        right = torch.allclose(got, interpreter(graph)([x])[0], atol=1e-6)
+        text = f"a test program compiled in {time.perf_counter() - start:.1f} s and gave "
+        results.append(Finding("compile", text + ("the right result" if right else "a wrong result"), fix, right))
+
+    worker.submit(Unit(graph, ((1,),)), received)
+    finished = worker.wait(config.compile_timeout + 60)
+    worker.stop()
+    yield results[0] if finished and results else Finding("compile", "the worker did not answer", fix, False)

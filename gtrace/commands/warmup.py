@@ -1,0 +1,61 @@
+"""``gtrace warmup SCRIPT``: run it, and stay until all that proved hot is compiled and kept on disk."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from gtrace.commands.run import execute, read
+from gtrace.config import config
+from gtrace.events import CompileFailed, CompileFinished, CompileStarted, Loaded, bus
+from gtrace.runtime.background import background
+from gtrace.runtime.shelf import shelf
+
+
+def warmup(script: str, args: Sequence[str], threshold: int) -> int:
+    """Run a script and wait for the worker.
+
+    Returns:
+        The exit code: 2 if the script cannot be read or nothing can be kept, 1 if it raised or a compile failed.
+    """
+    source = read("warmup", script)
+    if source is None:
+        return 2
+    changes = {} if "GT_HOTPATH_THRESHOLD" in os.environ else {"hot_threshold": threshold}
+    config.update(background=True, auto_compile=True, **changes)
+    if shelf.store is None:
+        print("gtrace warmup: nothing is kept on disk while GT_CACHE_SIZE is 0. Unset it.", file=sys.stderr)
+        return 2
+    counts = {"started": 0, "finished": 0, "failed": 0, "loaded": 0}
+    lock = threading.Lock()
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("running the script", total=None)
+
+        def seen(event: CompileStarted | CompileFinished | CompileFailed | Loaded) -> None:
+            kinds = {CompileStarted: "started", CompileFinished: "finished", CompileFailed: "failed", Loaded: "loaded"}
+            with lock:
+                counts[kinds[type(event)]] += 1
+            progress.update(task, total=counts["started"], completed=counts["finished"] + counts["failed"])
+
+        stop = bus.subscribe(seen, CompileStarted, CompileFinished, CompileFailed, Loaded)
+        try:
+            code = execute(source, script, args)
+        except SystemExit as ended:
+            code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+        progress.update(task, description="compiling what was hot")
+        while not background.wait(0.2):
+            pass
+        stop()
+    failed = f", {counts['failed']} failed" if counts["failed"] else ""
+    console.print(
+        f"{counts['finished']} compiled, {counts['loaded']} found compiled{failed}: {shelf.store.folder}",
+        highlight=False, soft_wrap=True,
+    )  # fmt: skip
+    return code or int(counts["failed"] > 0)
