@@ -15,7 +15,7 @@ import numpy
 import torch
 
 from gtrace.errors import DeviceError, DtypeError, ShapeError, message
-from gtrace.ir.aval import DTYPES, Aval, Bundle, aval
+from gtrace.ir.aval import Aval, Bundle, aval
 from gtrace.ir.sizes import kind, mask
 
 Params = tuple[Any, ...]
@@ -74,8 +74,8 @@ class Op:
         narrow: (wanted results, **params) -> (params, results kept): the operation without results nobody wants.
         inlined: whether, in a given graph, the operation stands for nothing but its body.
         nondiff: why the derivative is zero everywhere or does not exist; instead of a rule.
-        shape: (avals, **params) -> shape of the result, for operations that every program meets at once: the dtype then
-            comes from operands of one element, and torch's tracer, which its meta tensors import, is not needed.
+        shape: (avals, **params) -> shape of the result, for operations that programs meet early: the dtype then comes
+            from operands of one element, and torch's tracer, which its meta tensors import, is not needed. Or its aval.
         check: (avals, **params) -> None, raising the error a user should see instead of torch's.
         samples, errors: the registry walk's material, as functions so that nothing is built at import.
         user: the user-facing function that `samples` call (positional arrays, keyword arguments).
@@ -103,7 +103,7 @@ class Op:
     narrow: Callable[..., tuple[Params, Sequence[int]]] | None = None
     inlined: Callable[[Any], bool] | None = None
     nondiff: str | None = None
-    shape: Callable[..., tuple[int, ...]] | None = None
+    shape: Callable[..., tuple[int, ...] | Aval] | None = None
     check: Callable[..., None] | None = None
     samples: Callable[[], list[Sample]] | None = None
     errors: Callable[[], list[BadSample]] | None = None
@@ -250,17 +250,18 @@ def infer(op: Op, params: Params, avals: tuple[Aval, ...]) -> Aval | Bundle:
         op.check(avals, **named)
     if op.result is not None:
         return op.result(avals, **named)
+    known = None if op.shape is None else op.shape(avals, **named)
+    if isinstance(known, Aval):
+        return known
     if "device" in named:
         device = torch.device(named["device"])
-        if op.shape is not None:
-            return aval(op.shape(avals, **named), DTYPES[named["dtype"]], device)
         named["device"] = "meta"
     else:
         device = next(iter(devices)) if devices else avals[0].device
-    single = (op.elementwise or op.shape is not None) and device.type == "cpu"
+    single = (op.elementwise or known is not None) and device.type == "cpu"
     try:
         if single:
-            shape = op.shape(avals, **named) if op.shape else numpy.broadcast_shapes(*[a.shape for a in avals])
+            known = numpy.broadcast_shapes(*[a.shape for a in avals]) if known is None else known
             tensors = [torch.ones((1,) * len(a.shape), dtype=a.dtype) for a in avals]
         else:
             tensors = [torch.empty(a.shape, dtype=a.dtype, device="meta") for a in avals]
@@ -270,5 +271,5 @@ def infer(op: Op, params: Params, avals: tuple[Aval, ...]) -> Aval | Bundle:
         kind = DtypeError if "not implemented for" in reason or "dtype" in reason.lower() else ShapeError
         got = ", ".join(map(str, avals)) + (f" with {named}" if named else "")
         raise kind(message(op.name, "operands that fit", got, f"torch says: {reason}")) from error
-    shape = shape if single else out.shape
-    return aval(tuple(shape), out.dtype, device, op.elementwise and bool(avals) and all(a.weak for a in avals))
+    shape = tuple(out.shape) if known is None else tuple(known)
+    return aval(shape, out.dtype, device, op.elementwise and bool(avals) and all(a.weak for a in avals))

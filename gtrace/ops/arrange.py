@@ -11,7 +11,7 @@ from gtrace.errors import ArgumentError, ShapeError, message
 from gtrace.ir.aval import Aval
 from gtrace.ir.op import BadSample, Op, Sample, define
 from gtrace.ops.batching import align, shifted, unchanged, whole
-from gtrace.ops.checks import same_shape
+from gtrace.ops.checks import reshaped, same_kind
 from gtrace.ops.gather import constant_array, index_axis
 from gtrace.ops.parts import slice_bounds, slice_update, update_impl
 from gtrace.ops.promote import cast
@@ -32,7 +32,7 @@ from gtrace.trace.bind import bind
 from gtrace.trace.convert import lift, python_scalar, scalar_operand
 
 _roll = define(
-    "roll", lambda x, shifts, axes: torch.roll(x, shifts, axes), params=("shifts", "axes"), shape=same_shape,
+    "roll", lambda x, shifts, axes: torch.roll(x, shifts, axes), params=("shifts", "axes"), shape=same_kind,
     vjp=lambda ct, needed, x, out, shifts, axes: (bind(_roll, (ct,), (tuple(-s for s in shifts), axes)),),
     linear=True, batch=shifted("axes"),
     samples=lambda: [Sample((uniform(-2, 2, 3, 4), 1, 0)), Sample((uniform(-2, 2, 3, 4), (1, -2), (0, 1)))],
@@ -93,6 +93,9 @@ def _pad_batch(op: Op, size: int, batched: Any, operands: Any, widths: Any) -> A
 
 _pad = define(
     "pad", _pad_impl, params=("widths",), arity=2, vjp=_pad_vjp, linear=True, batch=_pad_batch,
+    shape=lambda avals, widths: reshaped(
+        avals[0], tuple(n + before + after for n, (before, after) in zip(avals[0].shape, widths, strict=True))
+    ),
     samples=lambda: [Sample((uniform(-2, 2, 2, 3), ((1, 0), (0, 2)))), Sample((uniform(-2, 2, 3), 1, "constant", 2.5))],
     errors=lambda: [BadSample((numpy.ones(3), -1), {}, ShapeError, r"widths")],
     user=lambda x, widths, mode="constant", value=0.0: pad(x, widths, mode, value),
@@ -209,14 +212,14 @@ def _triangle_samples() -> list[Sample]:
 
 
 _tril = define(
-    "tril", lambda x, k: torch.tril(x, k), params=("k",), check=_check_matrix, shape=same_shape, linear=True,
+    "tril", lambda x, k: torch.tril(x, k), params=("k",), check=_check_matrix, shape=same_kind, linear=True,
     batch=unchanged,
     vjp=lambda ct, needed, x, out, k: (bind(_tril, (ct,), (k,)),), samples=_triangle_samples,
     errors=lambda: [BadSample((numpy.ones(3),), {}, ShapeError, r"two dimensions")],
     reference=numpy.tril, user=lambda x, k=0: tril(x, k),
 )  # fmt: skip
 _triu = define(
-    "triu", lambda x, k: torch.triu(x, k), params=("k",), check=_check_matrix, shape=same_shape, linear=True,
+    "triu", lambda x, k: torch.triu(x, k), params=("k",), check=_check_matrix, shape=same_kind, linear=True,
     batch=unchanged,
     vjp=lambda ct, needed, x, out, k: (bind(_triu, (ct,), (k,)),), samples=_triangle_samples,
     errors=lambda: [BadSample((numpy.ones(3),), {}, ShapeError, r"two dimensions")],

@@ -8,7 +8,7 @@ import numpy
 import torch
 
 from gtrace.errors import DtypeError, ShapeError, message
-from gtrace.ir.aval import FLOATS, Aval
+from gtrace.ir.aval import FLOATS, Aval, aval
 
 
 def broadcasts(avals: tuple[Aval, ...], **_: Any) -> None:
@@ -66,3 +66,13 @@ def reduced_shape(avals: tuple[Aval, ...], axes: tuple[int, ...], keepdims: bool
 def same_shape(avals: tuple[Aval, ...], **_: Any) -> tuple[int, ...]:
     """Return the shape of the operand, for operations whose result has it too."""
     return avals[0].shape
+
+
+def same_kind(avals: tuple[Aval, ...], **_: Any) -> Aval:
+    """Return the aval of the first operand, for operations that move its elements or replace some."""
+    return reshaped(avals[0], avals[0].shape)
+
+
+def reshaped(a: Aval, shape: tuple[int, ...]) -> Aval:
+    """Return an aval with another shape, strong."""
+    return aval(shape, a.dtype, a.device)

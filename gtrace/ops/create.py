@@ -9,7 +9,7 @@ import numpy
 import torch
 
 from gtrace.errors import ArgumentError, DtypeError, ShapeError, message
-from gtrace.ir.aval import DTYPES, FLOATS, LONG, SHORT, Aval, as_device
+from gtrace.ir.aval import DTYPES, FLOATS, LONG, SHORT, Aval, as_device, aval
 from gtrace.ir.op import Sample, define
 from gtrace.ops.elementwise import add
 from gtrace.ops.logic import equal
@@ -256,15 +256,16 @@ def _arange_impl(start: float, stop: float, step: float, dtype: str, device: str
     return torch.arange(start, stop, step, dtype=DTYPES[dtype], device=device)
 
 
-def _arange_shape(avals: tuple[Aval, ...], start: Any, stop: Any, step: Any, **_: Any) -> tuple[int, ...]:
+def _arange_aval(avals: tuple[Aval, ...], start: Any, stop: Any, step: Any, dtype: str, device: str) -> Aval:
     # as torch: exact for integers, in double precision for floats
     exact = all(type(n) is int for n in (start, stop, step))
-    return (max(-((start - stop) // step) if exact else math.ceil((stop - start) / step), 0),)
+    count = max(-((start - stop) // step) if exact else math.ceil((stop - start) / step), 0)
+    return aval((count,), DTYPES[dtype], torch.device(device))
 
 
 _arange = define(
     "arange", _arange_impl, params=("start", "stop", "step", "dtype", "device"), arity=0, nondiff=_CREATES,
-    shape=_arange_shape, samples=lambda: [Sample((5,)), Sample((2, 9, 3)), Sample((1.0, 0.0, -0.25)), Sample((0,))],
+    shape=_arange_aval, samples=lambda: [Sample((5,)), Sample((2, 9, 3)), Sample((1.0, 0.0, -0.25)), Sample((0,))],
     reference=numpy.arange, user=lambda *args: arange(*args),
 )  # fmt: skip
 

@@ -13,6 +13,7 @@ from gtrace.errors import ShapeError, message
 from gtrace.ir.aval import Aval
 from gtrace.ir.op import BadSample, Sample, define
 from gtrace.ops.batching import prefixed, shifted, whole
+from gtrace.ops.checks import reshaped, same_kind
 from gtrace.ops.promote import promote, promote_arrays
 from gtrace.ops.samples import uniform
 from gtrace.ops.shape import as_int, constant, expand_dims, normalize_axes, normalize_axis, ravel, squeeze
@@ -52,6 +53,7 @@ _slice_op = define(
 )  # fmt: skip
 _unslice = define(
     "unslice", _unslice_impl, params=("shape", "bounds"),
+    shape=lambda avals, shape, bounds: reshaped(avals[0], shape),
     vjp=lambda ct, needed, x, out, shape, bounds: (slice_bounds(ct, bounds),), linear=True,
     batch=prefixed(shape=int, bounds=whole),
     samples=lambda: [Sample((uniform(-2, 2, 3, 3), (5, 6), ((1, 4, 1), (0, 6, 2))))],
@@ -88,7 +90,7 @@ def _update_vjp(ct: Array, needed: Any, x: Array, u: Array, out: Array, bounds: 
 
 _slice_update = define(
     "slice_update", update_impl, params=("bounds",), arity=2, vjp=_update_vjp, linear=True,
-    batch=prefixed(bounds=whole),
+    shape=same_kind, batch=prefixed(bounds=whole),
     samples=lambda: [Sample((uniform(-2, 2, 5, 6), uniform(-2, 2, 3, 3, seed=1), ((1, 4, 1), (0, 6, 2))))],
     user=lambda x, u, bounds: bind(_slice_update, promote_arrays("slice_update", x, u), (bounds,)),
 )  # fmt: skip
@@ -218,7 +220,7 @@ def unstack(x: Any, axis: int = 0) -> tuple[Array, ...]:
 
 
 flip_op = define(
-    "flip", lambda x, axes: torch.flip(x, axes), uniform=True, params=("axes",),
+    "flip", lambda x, axes: torch.flip(x, axes), uniform=True, params=("axes",), shape=same_kind,
     vjp=lambda ct, needed, x, out, axes: (bind(flip_op, (ct,), (axes,)),), linear=True, batch=shifted("axes"),
     samples=lambda: [Sample((uniform(-2, 2, 3, 4), a)) for a in [(0,), (0, 1)]],
     reference=numpy.flip, user=lambda x, axes: flip(x, axes),

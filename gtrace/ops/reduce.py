@@ -11,7 +11,7 @@ import numpy
 import torch
 
 from gtrace.errors import ShapeError, message
-from gtrace.ir.aval import SHORT, Aval
+from gtrace.ir.aval import SHORT, Aval, aval
 from gtrace.ir.op import BadSample, Instr, Op, Sample, define
 from gtrace.ops.batching import shifted
 from gtrace.ops.checks import reduced_shape, same_shape
@@ -350,15 +350,21 @@ def _check_place(avals: tuple[Aval, ...], axis: int, keepdims: bool) -> None:
         raise ShapeError(message("argmax/argmin", "a non-empty axis", repr(avals[0]), "There is no such place."))
 
 
+def _place_aval(avals: tuple[Aval, ...], axis: int, keepdims: bool) -> Aval:
+    return aval(reduced_shape(avals, (axis,), keepdims), torch.int64, avals[0].device)
+
+
 _argmax = define(
     "argmax", lambda x, axis, keepdims: torch.argmax(x, axis, keepdim=keepdims), params=("axis", "keepdims"),
-    check=_check_place, nondiff=_PLACE, batch=shifted("axis"), samples=_place_samples, errors=bad_axis,
+    shape=_place_aval, check=_check_place, nondiff=_PLACE, batch=shifted("axis"), samples=_place_samples,
+    errors=bad_axis,
     reference=numpy.argmax,
     user=lambda x, **kw: argmax(x, **kw),
 )  # fmt: skip
 _argmin = define(
     "argmin", lambda x, axis, keepdims: torch.argmin(x, axis, keepdim=keepdims), params=("axis", "keepdims"),
-    check=_check_place, nondiff=_PLACE, batch=shifted("axis"), samples=_place_samples, errors=bad_axis,
+    shape=_place_aval, check=_check_place, nondiff=_PLACE, batch=shifted("axis"), samples=_place_samples,
+    errors=bad_axis,
     reference=numpy.argmin,
     user=lambda x, **kw: argmin(x, **kw),
 )  # fmt: skip

@@ -13,6 +13,7 @@ from gtrace.errors import ArgumentError, ShapeError, message
 from gtrace.ir.aval import CPU, Aval
 from gtrace.ir.op import BadSample, Op, Sample, define
 from gtrace.ops.batching import prefixed
+from gtrace.ops.checks import reshaped
 from gtrace.ops.samples import uniform
 from gtrace.trace.array import Array
 from gtrace.trace.bind import bind
@@ -334,7 +335,7 @@ def _sum_to_vjp(ct: Array, needed: Any, x: Array, out: Array, shape: tuple[int, 
 
 sum_to = define(
     "sum_to", lambda x, shape: x.sum_to_size(shape), params=("shape",), vjp=_sum_to_vjp, linear=True,
-    batch=_sum_to_batch,
+    shape=lambda avals, shape: reshaped(avals[0], shape), batch=_sum_to_batch,
     samples=lambda: [Sample((uniform(-2, 2, 2, 3, 4), s)) for s in [(3, 1), (4,), ()]],
     user=lambda x, shape: bind(sum_to, (lift("sum_to", x),), (tuple(shape),)),
 )  # fmt: skip

@@ -163,10 +163,11 @@ class Background:
             # this very gtrace, wherever it was imported from
             root = str(Path(__file__).resolve().parents[2])
             environment["PYTHONPATH"] = os.pathsep.join([root, *filter(None, [environment.get("PYTHONPATH")])])
+            # a group, to be ended as one; not a session, in which the scheduler would take it for as important as ours
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "gtrace.runtime.worker"],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, env=environment,
-                start_new_session=True, cwd=tempfile.gettempdir(),
+                process_group=0, cwd=tempfile.gettempdir(),
             )  # fmt: skip
         return self._process
 
