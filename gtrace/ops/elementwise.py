@@ -342,26 +342,55 @@ def _gelu(x: torch.Tensor, approximate: bool) -> torch.Tensor:
     return torch.nn.functional.gelu(x, approximate="tanh" if approximate else "none")
 
 
-def _gelu_partial(x: Array, out: Array, approximate: bool) -> Array:
-    if approximate:
-        c = math.sqrt(2.0 / math.pi)
-        t = tanh(multiply(add(x, multiply(power(x, 3), 0.044715)), c))
-        inner = multiply(add(multiply(square(x), 3 * 0.044715), 1.0), c)
-        slope = multiply(multiply(multiply(x, subtract(1.0, square(t))), inner), 0.5)
-        return add(multiply(add(t, 1.0), 0.5), slope)
-    density = multiply(exp(multiply(square(x), -0.5)), 1.0 / math.sqrt(2.0 * math.pi))
-    return add(multiply(add(erf(multiply(x, math.sqrt(0.5))), 1.0), 0.5), multiply(x, density))
+def _gelu_grad(g: torch.Tensor, x: torch.Tensor, approximate: bool) -> torch.Tensor:
+    return torch.ops.aten.gelu_backward(g, x, approximate="tanh" if approximate else "none")
 
 
+def _gelu_slope(x: Array, approximate: bool) -> Array:
+    if not approximate:
+        density = multiply(exp(multiply(square(x), -0.5)), 1.0 / math.sqrt(2.0 * math.pi))
+        return add(multiply(add(erf(multiply(x, math.sqrt(0.5))), 1.0), 0.5), multiply(x, density))
+    t, inner = _gelu_tanh(x)
+    slope = multiply(multiply(multiply(x, subtract(1.0, square(t))), inner), 0.5)
+    return add(multiply(add(t, 1.0), 0.5), slope)
+
+
+def _gelu_curvature(x: Array, approximate: bool) -> Array:
+    if not approximate:
+        density = multiply(exp(multiply(square(x), -0.5)), 1.0 / math.sqrt(2.0 * math.pi))
+        return multiply(density, subtract(2.0, square(x)))
+    t, inner = _gelu_tanh(x)
+    bend = multiply(square(x), 3 * 0.044715 * math.sqrt(2.0 / math.pi))
+    rest = subtract(add(inner, bend), multiply(multiply(x, t), square(inner)))
+    return multiply(subtract(1.0, square(t)), rest)
+
+
+def _gelu_tanh(x: Array) -> tuple[Array, Array]:
+    """Return the tanh of the approximation, and the derivative of what it is taken of."""
+    c = math.sqrt(2.0 / math.pi)
+    t = tanh(multiply(add(x, multiply(power(x, 3), 0.044715)), c))
+    return t, multiply(add(multiply(square(x), 3 * 0.044715), 1.0), c)
+
+
+def _gelu_samples() -> list[Sample]:
+    return [Sample((uniform(-2, 2, 3, 4),), {"approximate": flag}) for flag in (True, False)]
+
+
+_gelu_grad_op = define(
+    "gelu_grad", _gelu_grad, params=("approximate",), arity=2, elementwise=True,
+    partials=(
+        lambda g, x, out, approximate: _gelu_slope(x, approximate),
+        lambda g, x, out, approximate: multiply(g, _gelu_curvature(x, approximate)),
+    ),
+    samples=lambda: [Sample((uniform(-2, 2, 3, 4, seed=1), *s.args), s.kwargs) for s in _gelu_samples()],
+    user=lambda g, x, approximate: bind(_gelu_grad_op, (lift("gelu", g), lift("gelu", x)), (approximate,)),
+)  # fmt: skip
 _gelu_op = define(
-    "gelu",
-    _gelu,
-    params=("approximate",),
-    elementwise=True,
-    partials=(_gelu_partial,),
-    samples=lambda: [Sample((uniform(-2, 2, 3, 4),), {"approximate": flag}) for flag in (True, False)],
-    user=lambda x, **kwargs: gelu(x, **kwargs),
-)
+    "gelu", _gelu, params=("approximate",), elementwise=True,
+    vjp=lambda ct, needed, x, out, approximate: (bind(_gelu_grad_op, (ct, x), (approximate,)),),
+    jvp=lambda ts, x, out, approximate: bind(_gelu_grad_op, (ts[0], x), (approximate,)),
+    samples=_gelu_samples, user=lambda x, **kwargs: gelu(x, **kwargs),
+)  # fmt: skip
 
 
 def gelu(x: Any, approximate: bool = True) -> Array:

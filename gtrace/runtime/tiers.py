@@ -39,7 +39,7 @@ MAX_VERSIONS = 8
 """Programs of one structure that are compiled for different sizes of their inputs."""
 
 LEDGER_SECONDS = 0.01
-"""Time spent on a program from which on the ledger on disk has a line for it."""
+"""Time spent on a program that was never compiled from which on the ledger on disk has a line for it."""
 
 
 class Tiers:
@@ -375,7 +375,7 @@ class Tiers:
             return
         noted: dict[str, dict[str, Any]] = {}
         for entry in list(self.entries.values()):
-            if entry.interpreted_seconds + entry.compiled_seconds >= LEDGER_SECONDS:
+            if entry.origin or entry.interpreted_seconds + entry.compiled_seconds >= LEDGER_SECONDS:
                 noted[str(entry.signature)] = {
                     "runs": 1,
                     "ops": " ".join(node.op.name for node in entry.graph.nodes[:12]),

@@ -22,7 +22,7 @@ from gtrace.errors import CompileError, GraphError
 from gtrace.runtime.inductor import compile_artifact
 from gtrace.runtime.unit import Unit
 
-NICE = 19
+NICE = 10
 """Added to the niceness that the parent has; docs/performance.md has what less of it costs the running program."""
 
 

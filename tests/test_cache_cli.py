@@ -1,0 +1,162 @@
+"""``gtrace cache``, ``doctor`` and ``warmup``, as a user runs them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+import zipfile
+
+import pytest
+
+from gtrace.runtime.store import Store
+
+SCRIPT = """
+    import sys
+    import gtrace as gt
+    x = gt.eval(gt.linspace(-1, 1, 50))
+    for _ in range(15):
+        total = float((gt.sinh(x) * 2 + gt.cosh(x)).sum())
+    print(round(total, 3), sys.argv[1:])
+"""
+
+
+def gtrace(cache, *args, cwd=None, **settings):
+    env = {k: v for k, v in os.environ.items() if not k.startswith("GT_")}
+    env |= {"GT_CACHE_DIR": str(cache), "COLUMNS": "200", "OMP_NUM_THREADS": "1", **settings}
+    return subprocess.run(
+        [sys.executable, "-m", "gtrace", *map(str, args)], env=env, capture_output=True, text=True, cwd=cwd
+    )
+
+
+@pytest.fixture(scope="module")
+def script(tmp_path_factory):
+    path = tmp_path_factory.mktemp("script") / "script.py"
+    path.write_text(textwrap.dedent(SCRIPT))
+    return path
+
+
+@pytest.fixture(scope="module")
+def cache(script, tmp_path_factory):
+    """A store that `gtrace warmup` filled."""
+    folder = tmp_path_factory.mktemp("cache") / "programs"
+    done = gtrace(folder, "warmup", script, "an", "--argument")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("59.136") and "['an', '--argument']" in done.stdout
+    assert f"1 compiled, 0 found compiled: {folder}" in done.stderr
+    return folder
+
+
+@pytest.fixture
+def signature(cache):
+    (told,) = Store(cache, 10**9).all()
+    return told["program"]
+
+
+def test_a_second_warmup_finds_everything(cache, script):
+    done = gtrace(cache, "warmup", script)
+    assert (done.returncode, "0 compiled, 1 found compiled" in done.stderr) == (0, True)
+
+
+def test_the_next_run_says_where_its_programs_come_from(cache, script):
+    done = gtrace(cache, "run", script)
+    assert done.returncode == 0, done.stderr
+    assert "compiled by an earlier run" in done.stdout
+    assert "1 found compiled" in done.stdout and "0 compiles" in done.stdout
+
+
+def test_warmup_of_a_script_that_fails_or_is_missing(cache, tmp_path):
+    assert gtrace(cache, "warmup", tmp_path / "nothing.py").returncode == 2
+    path = tmp_path / "raises.py"
+    path.write_text("raise SystemExit(3)")
+    assert gtrace(cache, "warmup", path).returncode == 3
+    path.write_text("1 / 0")
+    done = gtrace(cache, "warmup", path)
+    assert done.returncode == 1 and "ZeroDivisionError" in done.stderr
+    assert gtrace(cache, "warmup", path, GT_CACHE_SIZE="0").returncode == 2
+
+
+def test_list_show_and_why(cache, signature):
+    done = gtrace(cache, "cache", "list")
+    assert signature in done.stdout and "ready" in done.stdout and "1 artifact" in done.stdout
+    done = gtrace(cache, "cache", "show", signature[:6])
+    assert "sinh" in done.stdout and "torch: " in done.stdout and "in earlier runs" in done.stdout
+    done = gtrace(cache, "cache", "why", signature)
+    assert "nothing: it is used" in done.stdout
+    done = gtrace(cache, "cache", "why", signature, CXX="/bin/true")
+    assert "compiler was" in done.stdout and "/bin/true" in done.stdout.replace("/usr", "")
+    assert gtrace(cache, "cache", "list", CXX="/bin/true").stdout.count("other compiler") == 1
+    for action in ("show", "why"):
+        done = gtrace(cache, "cache", action, "ffffffffff")
+        assert done.returncode == 2 and "gtrace cache list" in done.stderr
+    assert gtrace(cache, "cache", "list", GT_CACHE_SIZE="0").returncode == 2
+
+
+def test_export_and_import(cache, signature, tmp_path):
+    file = tmp_path / "programs.zip"
+    assert "wrote 1 artifact" in gtrace(cache, "cache", "export", file).stdout
+    other = tmp_path / "other"
+    done = gtrace(other, "cache", "import", file)
+    assert (done.returncode, done.stdout) == (0, "added 1 artifact\n")
+    ours, theirs = Store(cache, 10**9).all(), Store(other, 10**9).all()
+    assert [t["sha256"] for t in theirs] == [t["sha256"] for t in ours]
+    assert "nothing: it is used" in gtrace(other, "cache", "why", signature).stdout
+    assert gtrace(other, "cache", "import", tmp_path / "nothing").returncode == 2
+
+    def changed(entry, change):
+        with zipfile.ZipFile(file) as old, zipfile.ZipFile(tmp_path / "changed.zip", "w") as new:
+            for name in old.namelist():
+                content = old.read(name)
+                new.writestr(name, change(content) if name.endswith(entry) else content)
+        return gtrace(tmp_path / "third", "cache", "import", tmp_path / "changed.zip")
+
+    def told(content, **fields):
+        return json.dumps({**json.loads(content), **fields}).encode()
+
+    unit = json.loads(zipfile.ZipFile(file).read(f"{ours[0]['name']}.json"))["unit"]
+    unit["graph"] = unit["graph"].replace("sinh", "cosh")
+    for entry, change in [
+        (".so", lambda content: content[:-1] + b"x"),
+        (".json", lambda content: content[:-5]),
+        (".json", lambda content: told(content, name="../../escape")),
+        (".json", lambda content: told(content, unit=unit)),
+        (".json", lambda content: told(content, file="../../escape.so")),
+    ]:
+        done = changed(entry, change)
+        assert done.returncode == 1 and done.stderr.startswith("refused"), done
+    assert not list(tmp_path.glob("**/escape*"))
+
+
+def test_retry_prune_and_clear(cache, signature, tmp_path):
+    file = tmp_path / "programs.zip"
+    gtrace(cache, "cache", "export", file)
+    other = tmp_path / "other"
+    gtrace(other, "cache", "import", file)
+    store = Store(other, 10**9)
+    (told,) = store.all()
+    store.amend(told["name"], demoted="compiled 2 ms, interpreted 1 ms")
+    assert "demoted: compiled 2 ms" in gtrace(other, "cache", "list").stdout
+    assert "it was slower" in gtrace(other, "cache", "why", signature).stdout
+    assert "1 artifact will be compiled again" in gtrace(other, "cache", "retry", signature).stdout
+    assert store.all() == []
+    gtrace(other, "cache", "import", file)
+    assert gtrace(other, "cache", "prune").stdout == "removed 0 artifacts\n"
+    assert gtrace(other, "cache", "prune", "--to", "much").returncode == 2
+    assert gtrace(other, "cache", "prune", "--to", "1kB").stdout == "removed 1 artifact\n"
+    gtrace(other, "cache", "import", file)
+    assert gtrace(other, "cache", "clear").stdout == "removed 1 artifact\n"
+    assert not other.exists()
+
+
+def test_the_doctor(cache, tmp_path):
+    done = gtrace(cache, "doctor")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "FAIL" not in done.stdout and "gave the right result" in done.stdout
+    (tmp_path / "file").write_text("")
+    done = gtrace(tmp_path / "file" / "programs", "doctor", CXX="/nonexistent/g++")
+    lines = done.stdout.splitlines()
+    bad = [line.split()[1] for line in lines if line.startswith("FAIL")]
+    assert done.returncode == 1 and bad == ["compiler", "store", "compile"], done.stdout
+    assert sum(line.strip().startswith("fix:") for line in lines) == 3
