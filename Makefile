@@ -1,4 +1,4 @@
-# make demo   train on the digits, undecorated, and show what compiling cost and saved
+# make demo   compile what is hot in training on the digits; train, undecorated; show what compiling saved
 # make test   lint, types and every test
 # make bench  the tables of speeds
 # Each sets up .venv first, again only when what it is made from has changed.
@@ -12,6 +12,7 @@ INSTALL := $(BIN)/python -m pip install --disable-pip-version-check -c constrain
 .PHONY: demo test bench clean
 
 demo: .venv/examples
+	$(BIN)/gtrace warmup examples/train_digits.py --epochs 3
 	$(BIN)/gtrace run examples/train_digits.py
 
 # one thread a worker: two workers with two threads each would wait for each other's
@@ -25,6 +26,7 @@ bench: .venv/bench
 	$(BIN)/python benchmarks/dispatch.py
 	$(BIN)/python benchmarks/transforms.py
 	$(BIN)/python benchmarks/hotpath.py
+	$(BIN)/python benchmarks/warmstart.py
 
 # one stamp for each set of extras
 .venv/examples .venv/test .venv/bench: .venv/%: pyproject.toml constraints.txt

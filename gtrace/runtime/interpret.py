@@ -76,6 +76,55 @@ def bound_body(node: Node, programs: Sequence[Program]) -> Callable[..., Any]:
     return functools.partial(node.op.body, programs, **plain)
 
 
+IN_PLACE = {"add", "sub", "mul", "div"}
+"""Operations that may write their result over an operand that nothing needs any more."""
+
+FRESH = IN_PLACE | {"matmul", "exp", "tanh", "square", "gelu_grad", "sigmoid"}
+"""Operations whose result is memory of its own."""
+
+LEAST_REUSED = 1 << 16
+"""Bytes from which on memory is worth using again."""
+
+
+def _reusable(graph: Graph, last_use: dict[int, int]) -> dict[int, int]:
+    """Return which nodes may write over which of their operands, by place.
+
+    The operand must be a result of this program of the same kind as the node's, with memory of its own, which no other
+    value shares: all that use it make memory of their own too.
+    """
+    made = {node.out: node for node in graph.nodes}
+    users: dict[int, list[Node]] = {}
+    for node in graph.nodes:
+        for value in node.values():
+            users.setdefault(value, []).append(node)
+    kept = set(graph.outputs)
+    found: dict[int, int] = {}
+    for index, node in enumerate(graph.nodes):
+        if node.op.name not in IN_PLACE or node.instr.aval.nbytes < LEAST_REUSED:
+            continue
+        for place, operand in enumerate(node.ins):
+            if (
+                isinstance(operand, int)
+                and operand in made
+                and made[operand].op.name in FRESH
+                and operand not in kept
+                and last_use[operand] == index
+                and node.instr.ins[place].shape == node.instr.aval.shape
+                and node.instr.ins[place].dtype is node.instr.aval.dtype
+                and all(user.op.name in FRESH for user in users[operand])
+            ):
+                found[index] = place
+                break
+    return found
+
+
+def _into(function: Callable[..., Any], place: int) -> Callable[..., Any]:
+    """Return a binary torch function that writes its result over one of its operands."""
+    if place == 0:
+        return lambda x, y: function(x, y, out=x)
+    return lambda x, y: function(x, y, out=y)
+
+
 def interpreter(graph: Graph) -> Program:
     """Return a program that runs `graph` on torch, one operation after the other.
 
@@ -100,11 +149,15 @@ def interpreter(graph: Graph) -> Program:
         constants.append(torch.tensor(operand.value, dtype=operand.aval.dtype))
         return base + len(constants) - 1
 
+    reusable = _reusable(graph, last_use)
     for index, node in enumerate(graph.nodes):
         ins = tuple(slot(x) for x in node.ins)
         dead = {slots[v] for v in node.values() if last_use[v] == index and v not in kept}
         slots[node.out] = len(graph.inputs) + index
-        steps.append((bound_impl(node), ins, slots[node.out], tuple(dead)))
+        function = bound_impl(node)
+        if index in reusable:
+            function = _into(function, reusable[index])
+        steps.append((function, ins, slots[node.out], tuple(dead)))
     outputs = [slots[value] for value in graph.outputs]
     blank: list[Any] = [None] * len(graph.nodes)
 
