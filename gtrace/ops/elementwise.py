@@ -343,6 +343,8 @@ def _gelu(x: torch.Tensor, approximate: bool) -> torch.Tensor:
 
 
 def _gelu_grad(g: torch.Tensor, x: torch.Tensor, approximate: bool) -> torch.Tensor:
+    if g.shape != x.shape:  # which torch's kernel takes for granted
+        g, x = (t.contiguous() for t in torch.broadcast_tensors(g, x))
     return torch.ops.aten.gelu_backward(g, x, approximate="tanh" if approximate else "none")
 
 
