@@ -8,6 +8,7 @@ import resource
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 import time
 
@@ -333,6 +334,17 @@ def test_the_worker_ends_with_its_parent(tmp_path, how):
             return file.read().rsplit(")", 1)[1].split()[0] == "Z"
 
     until(gone, 20)
+
+
+def test_the_worker_imports_nothing_from_its_working_directory(worker, tmp_path, monkeypatch):
+    worker._kill()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    for name in ("attrs", "numpy", "torch", "gtrace"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('a module of somebody else')")
+    got = []
+    worker.submit(UNIT, got.append)
+    assert worker.wait(WAIT)
+    assert got[0].path is not None, got[0].reason
 
 
 def test_a_fork_does_not_use_its_parents_worker(worker):

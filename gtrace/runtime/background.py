@@ -165,7 +165,8 @@ class Background:
             environment["PYTHONPATH"] = os.pathsep.join([root, *filter(None, [environment.get("PYTHONPATH")])])
             # a group, to be ended as one; not a session, in which the scheduler would take it for as important as ours
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "gtrace.runtime.worker"],
+                # -P: not whatever lies in the working directory, which others can write to
+                [sys.executable, "-P", "-m", "gtrace.runtime.worker"],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, env=environment,
                 process_group=0, cwd=tempfile.gettempdir(),
             )  # fmt: skip
@@ -225,4 +226,5 @@ background = Background()
 """The worker of this process."""
 
 atexit.register(background.stop)
-os.register_at_fork(after_in_child=background.forked)
+if hasattr(os, "register_at_fork"):  # not on every system
+    os.register_at_fork(after_in_child=background.forked)

@@ -59,10 +59,13 @@ class Shelf:
 
     def find(self, plan: Plan) -> dict[str, Made] | Refusal | None:
         """Return the compiled forms of all units of a plan; None unless all are there."""
-        if self.store is None or plan.entry.key.backend != "inductor":
+        if self.store is None or plan.entry.key.backend != "inductor" or self.store.empty():
             return None
         found: dict[str, Made] = {}
-        for name, unit in plan.units().items():
+        units = plan.units()
+        if not units:  # loops whose bodies are too short to compile
+            return None
+        for name, unit in units.items():
             made = self._load(name, unit)
             if not isinstance(made, Made):
                 return made

@@ -54,6 +54,7 @@ class Store:
         self._families: dict[str, list[str]] | None = None
         self._warned: set[str] = set()
         self._refused: str | None = None
+        self._empty = True
 
     # -- reading
 
@@ -95,6 +96,12 @@ class Store:
                     self._families.setdefault(name.partition("-")[0], []).append(name)
         found = [self.find(name) for name in self._families.get(family, ())]
         return [told for told in found if told is not None]
+
+    def empty(self) -> bool:
+        """Whether there is nothing to find, so that nothing need be looked for."""
+        if self._empty:
+            self._empty = not self._names()
+        return self._empty
 
     def all(self) -> list[dict[str, Any]]:
         """Return every description, the least recently used first."""
