@@ -162,7 +162,8 @@ class Background:
             environment["PYTHONWARNINGS"] = "ignore"
             # this very gtrace, wherever it was imported from
             root = str(Path(__file__).resolve().parents[2])
-            environment["PYTHONPATH"] = os.pathsep.join([root, *filter(None, [environment.get("PYTHONPATH")])])
+            others = [os.path.abspath(path) for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+            environment["PYTHONPATH"] = os.pathsep.join([root, *others])
             # a group, to be ended as one; not a session, in which the scheduler would take it for as important as ours
             self._process = subprocess.Popen(
                 # -P: not whatever lies in the working directory, which others can write to
