@@ -364,10 +364,10 @@ def test_results_are_neither_inputs_nor_overwritten(worker):
     for _ in range(3):
         function(x)
     assert worker.wait(WAIT)
-    first = function(x)
-    first = function(x)
+    for _ in range(45):  # until it takes no more turns with the interpreter
+        first = function(x)
     kept = {k: np.array(v) for k, v in first.items()}
-    assert x.to_torch().data_ptr() not in {v.to_torch().data_ptr() for v in first.values()}
+    assert not any(np.shares_memory(np.asarray(x), np.asarray(v)) for v in first.values())
     for k in range(5):
         function(gt.eval(x * k))
     for name, value in first.items():
