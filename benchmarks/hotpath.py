@@ -105,7 +105,8 @@ def alone(which: str, loop: str, steps: int, **environment: str) -> dict[str, fl
     with tempfile.TemporaryDirectory() as cache:
         done = subprocess.run(
             [sys.executable, __file__, "--child", which, loop, str(steps)],
-            env=os.environ | {"TORCHINDUCTOR_CACHE_DIR": cache} | environment, capture_output=True, text=True,
+            env=os.environ | {"TORCHINDUCTOR_CACHE_DIR": cache, "GT_CACHE_DIR": cache} | environment,
+            capture_output=True, text=True,
         )  # fmt: skip
     if done.returncode:
         raise SystemExit(done.stderr)
