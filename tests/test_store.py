@@ -97,6 +97,11 @@ def truncated_description(store, told):
     path.write_text(path.read_text()[:-20])
 
 
+def changed_description(store, told):
+    """Still JSON, still of this name: a condition that another byte made another one."""
+    (store.folder / f"{NAME}.json").write_text(json.dumps({**told, "a": 7}))
+
+
 def empty_description(store, told):
     (store.folder / f"{NAME}.json").write_text("")
 
@@ -117,6 +122,7 @@ def another_format(store, told):
     "damage",
     [
         truncated_code, other_code, no_code, linked_code, code_elsewhere, truncated_description, empty_description,
+        changed_description,
         foreign_description, description_of_another, another_format,
     ],
 )  # fmt: skip

@@ -20,7 +20,7 @@ from gtrace.config import Config
 from gtrace.errors import ConfigError, GtraceError
 from gtrace.observe.stats import duration
 from gtrace.runtime.shelf import VERDICTS, shelf
-from gtrace.runtime.store import FORMAT, Store
+from gtrace.runtime.store import FORMAT, Store, seal
 from gtrace.runtime.toolchain import toolchain
 from gtrace.runtime.unit import Unit
 
@@ -219,6 +219,8 @@ def _verify(entry: str, told: dict[str, Any], content: bytes) -> None:
     name = told["name"]
     if told["format"] != FORMAT or entry != f"{name}.json" or not _NAME.fullmatch(name):
         raise ValueError("its name or format is not one of this gtrace's")
+    if told["seal"] != seal(told):
+        raise ValueError("its description is not what was exported")
     if hashlib.sha256(content).hexdigest() != told["sha256"] or Path(told["file"]).suffix not in (".so", ".pt2"):
         raise ValueError("its code is not what was exported")
     unit = Unit.read(told["unit"])

@@ -3,7 +3,8 @@
 One folder, flat. An artifact is ``NAME.json``, which says what it is, and the file that this names, ``NAME.DIGEST.so``;
 the name is a digest of all that the compiled code depends on. Files are written aside, then renamed, the code before
 its description, and code is never replaced: whatever is killed at whatever moment, a description leads to the code it
-was written with. Nothing here is unpickled, and code is loaded only if it has the digest that its description states.
+was written with. Nothing here is unpickled; a description is believed only if it has the digest that it states of
+itself, and code is loaded only if it has the one that its description states.
 """
 
 from __future__ import annotations
@@ -65,8 +66,10 @@ class Store:
         path = self.folder / f"{name}.json"
         try:
             told = json.loads(_read_own(path))
-            if told["format"] != FORMAT or told["name"] != name or not isinstance(told.get("file", ""), str):
+            if told["format"] != FORMAT or told["name"] != name:
                 raise ValueError("it describes something else")
+            if told["seal"] != seal(told):
+                raise ValueError("its content is not what was written")
             return told
         except FileNotFoundError:
             return None
@@ -140,7 +143,7 @@ class Store:
                 told["bytes"] = len(content)
                 kept = self.folder / told["file"]
                 self._write(kept, content)  # whatever was there: it may be damaged
-            self._write(self.folder / f"{name}.json", json.dumps(told, indent=1).encode())
+            self._describe(name, told)
             if "-" in name and self._families is not None:
                 names = self._families.setdefault(name.partition("-")[0], [])
                 if name not in names:
@@ -158,7 +161,7 @@ class Store:
         if told is not None:
             kept = {k: v for k, v in {**told, **fields}.items() if v is not None}
             try:
-                self._write(self.folder / f"{name}.json", json.dumps(kept, indent=1).encode())
+                self._describe(name, kept)
             except OSError as error:
                 self._once("write", f"{self.folder} cannot be written: {error}.")
 
@@ -301,6 +304,9 @@ class Store:
                 os.unlink(aside)
             raise
 
+    def _describe(self, name: str, told: dict[str, Any]) -> None:
+        self._write(self.folder / f"{name}.json", json.dumps({**told, "seal": seal(told)}, indent=1).encode())
+
     def _damaged(self, path: Path, error: Exception) -> None:
         self._once("damaged", f"{path} cannot be used and is removed: {error}. The program is compiled again.")
         with contextlib.suppress(OSError):
@@ -310,6 +316,12 @@ class Store:
         if kind not in self._warned:
             self._warned.add(kind)
             warnings.warn(f"[store] {text}", CacheWarning, stacklevel=2)
+
+
+def seal(told: dict[str, Any]) -> str:
+    """Return a digest of a description, which is kept in it: one that was damaged or made by others is not believed."""
+    fields = {k: v for k, v in told.items() if k != "seal"}
+    return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
 
 
 def _untrustworthy(folder: Path) -> str:
