@@ -36,6 +36,7 @@ ROOMS = [
     {"trace.record"},
     {"trace.array"},
     {"trace.bind", "trace.convert"},
+    {"trace.fast"},
     {"trace.capture"},
     {"ops"},
     {"random"},

@@ -49,6 +49,8 @@ class Op:
         name: unique, as printed in the IR.
         impl: torch function of (tensors..., **params); must not mutate, and is what meta inference, the interpreter
             and the FX tracing all call.
+        direct: (avals, **params) -> torch function of the operands, or None: `impl` for operands of these avals, with
+            what follows from them and the attributes settled beforehand. The interpreter calls it where it is stated.
         params: names of the attributes, in their canonical order.
         arity: number of array operands; None: any number.
         elementwise: shapes broadcast, and `partials` are per-element derivatives.
@@ -85,6 +87,7 @@ class Op:
 
     name: str
     impl: Callable[..., Any]
+    direct: Callable[..., Callable[..., Any] | None] | None = None
     params: tuple[str, ...] = ()
     arity: int | None = 1
     elementwise: bool = False

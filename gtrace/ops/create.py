@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy
@@ -10,7 +11,8 @@ import torch
 
 from gtrace.errors import ArgumentError, DtypeError, ShapeError, message
 from gtrace.ir.aval import DTYPES, FLOATS, LONG, SHORT, Aval, as_device, aval
-from gtrace.ir.op import Sample, define
+from gtrace.ir.op import Op, Params, Sample, define
+from gtrace.ops.batching import shifted
 from gtrace.ops.elementwise import add
 from gtrace.ops.logic import equal
 from gtrace.ops.parts import stack
@@ -22,7 +24,6 @@ from gtrace.ops.shape import (
     expand_dims,
     full_like_scalar,
     normalize_axis,
-    reshape,
 )
 from gtrace.trace.array import Array, materialize, wrap
 from gtrace.trace.bind import bind
@@ -37,6 +38,7 @@ from gtrace.trace.convert import (
     python_scalar,
     to_tensor,
 )
+from gtrace.trace.fast import bind_met
 
 _CREATES = "it has no operand"
 
@@ -356,6 +358,45 @@ def eye(n_rows: int, n_cols: int | None = None, k: int = 0, dtype: Any = None, d
     )
 
 
+def _one_hot_impl(x: torch.Tensor, num_classes: int, axis: int, dtype: str) -> torch.Tensor:
+    classes = torch.arange(num_classes, device=x.device)
+    spread = classes.reshape([-1 if k == axis else 1 for k in range(x.ndim + 1)])
+    return (x.unsqueeze(axis) == spread).to(DTYPES[dtype])
+
+
+def _one_hot_direct(
+    avals: tuple[Aval, ...], num_classes: int, axis: int, dtype: str
+) -> Callable[[torch.Tensor], torch.Tensor]:
+    to, ndim = DTYPES[dtype], len(avals[0].shape) + 1
+    classes = torch.arange(num_classes, device=avals[0].device).reshape([-1 if k == axis else 1 for k in range(ndim)])
+    return lambda x: torch.eq(x.unsqueeze(axis), classes).to(to)
+
+
+def _one_hot_aval(avals: tuple[Aval, ...], num_classes: int, axis: int, dtype: str) -> Aval:
+    shape = avals[0].shape
+    return aval((*shape[:axis], num_classes, *shape[axis:]), DTYPES[dtype], avals[0].device)
+
+
+_one_hot = define(
+    "one_hot", _one_hot_impl, direct=_one_hot_direct, params=("num_classes", "axis", "dtype"),
+    shape=_one_hot_aval, batch=shifted("axis"),
+    nondiff="its operand is an integer",
+    samples=lambda: [Sample((numpy.array([[1, 0, 5], [-1, 2, 3]]), 4), {"axis": k}) for k in (-1, 0, 1)],
+    user=lambda *args, **kw: one_hot(*args, **kw),
+)  # fmt: skip
+
+
+def _resolve_one_hot(op: Op, x: Any, num_classes: int, dtype: Any, axis: int) -> tuple[Array, Params]:
+    x = lift("one_hot", x)
+    if x.aval.floating:
+        raise ArgumentError(message("one_hot", "integers", f"{LONG[x.dtype]}", "Use x.astype(gt.int64)."))
+    count = as_int("one_hot", "num_classes", num_classes)
+    if count < 0:
+        raise ShapeError(message("one_hot", "num_classes >= 0", str(count), "Pass a non-negative integer."))
+    kind = torch.float32 if dtype is None else as_dtype(dtype)
+    return x, (count, normalize_axis("one_hot", axis, x.ndim + 1), SHORT[kind])
+
+
 def one_hot(x: Any, num_classes: int, dtype: Any = None, axis: int = -1) -> Array:
     """Return, for each integer of x, a vector with a one at that place; zeros for places outside.
 
@@ -364,11 +405,4 @@ def one_hot(x: Any, num_classes: int, dtype: Any = None, axis: int = -1) -> Arra
     Array([[1., 0., 0.],
            [0., 0., 1.]], dtype=float32)
     """
-    x = lift("one_hot", x)
-    if x.aval.floating:
-        raise ArgumentError(message("one_hot", "integers", f"{LONG[x.dtype]}", "Use x.astype(gt.int64)."))
-    classes = arange(as_int("one_hot", "num_classes", num_classes), device=x.device)
-    ndim = x.ndim + 1
-    place = normalize_axis("one_hot", axis, ndim)
-    spread = reshape(classes, tuple(-1 if k == place else 1 for k in range(ndim)))
-    return cast(equal(expand_dims(x, place), spread), torch.float32 if dtype is None else as_dtype(dtype))
+    return bind_met(_one_hot, x, (num_classes, dtype, axis), _resolve_one_hot)

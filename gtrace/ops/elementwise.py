@@ -12,11 +12,12 @@ import torch
 
 from gtrace import tree
 from gtrace.errors import DtypeError, message
-from gtrace.ir.op import Sample, define
+from gtrace.ir.aval import Aval
+from gtrace.ir.op import Op, Params, Sample, define
 from gtrace.ops.batching import unchanged
 from gtrace.ops.checks import broadcasts, numbers_only
 from gtrace.ops.logic import equal, greater, less, where
-from gtrace.ops.promote import binary, cast, promote, unary
+from gtrace.ops.promote import binary, cast, promote, promote_arrays, unary
 from gtrace.ops.samples import (
     binary_floats,
     binary_integers,
@@ -29,6 +30,7 @@ from gtrace.ops.shape import as_int, constant
 from gtrace.trace.array import Array
 from gtrace.trace.bind import bind, emit
 from gtrace.trace.convert import lift, python_scalar
+from gtrace.trace.fast import bind_met
 
 _STEP = "piecewise constant: the derivative is zero wherever it exists"
 
@@ -348,6 +350,18 @@ def _gelu_grad(g: torch.Tensor, x: torch.Tensor, approximate: bool) -> torch.Ten
     return torch.ops.aten.gelu_backward(g, x, approximate="tanh" if approximate else "none")
 
 
+def _gelu_direct(avals: tuple[Aval, ...], approximate: bool) -> Callable[..., torch.Tensor]:
+    how = "tanh" if approximate else "none"
+    return lambda x: torch.nn.functional.gelu(x, approximate=how)
+
+
+def _gelu_grad_direct(avals: tuple[Aval, ...], approximate: bool) -> Callable[..., torch.Tensor] | None:
+    if avals[0].shape != avals[1].shape:
+        return None
+    how = "tanh" if approximate else "none"
+    return lambda g, x: torch.ops.aten.gelu_backward(g, x, approximate=how)
+
+
 def _gelu_slope(x: Array, approximate: bool) -> Array:
     if not approximate:
         density = multiply(exp(multiply(square(x), -0.5)), 1.0 / math.sqrt(2.0 * math.pi))
@@ -379,7 +393,7 @@ def _gelu_samples() -> list[Sample]:
 
 
 _gelu_grad_op = define(
-    "gelu_grad", _gelu_grad, params=("approximate",), arity=2, elementwise=True,
+    "gelu_grad", _gelu_grad, direct=_gelu_grad_direct, params=("approximate",), arity=2, elementwise=True,
     partials=(
         lambda g, x, out, approximate: _gelu_slope(x, approximate),
         lambda g, x, out, approximate: multiply(g, _gelu_curvature(x, approximate)),
@@ -388,7 +402,7 @@ _gelu_grad_op = define(
     user=lambda g, x, approximate: bind(_gelu_grad_op, (lift("gelu", g), lift("gelu", x)), (approximate,)),
 )  # fmt: skip
 _gelu_op = define(
-    "gelu", _gelu, params=("approximate",), elementwise=True,
+    "gelu", _gelu, direct=_gelu_direct, params=("approximate",), elementwise=True,
     vjp=lambda ct, needed, x, out, approximate: (bind(_gelu_grad_op, (ct, x), (approximate,)),),
     jvp=lambda ts, x, out, approximate: bind(_gelu_grad_op, (ts[0], x), (approximate,)),
     samples=_gelu_samples, user=lambda x, **kwargs: gelu(x, **kwargs),
@@ -404,7 +418,11 @@ def gelu(x: Any, approximate: bool = True) -> Array:
     >>> gt.gelu(gt.array([0., 1.]), approximate=False)
     Array([0.       , 0.8413447], dtype=float32)
     """
-    return bind(_gelu_op, promote("gelu", x, floating=True), (bool(approximate),))
+    return bind_met(_gelu_op, x, (approximate,), _resolve_gelu)
+
+
+def _resolve_gelu(op: Op, x: Any, approximate: bool) -> tuple[Array, Params]:
+    return promote_arrays("gelu", x, floating=True)[0], (bool(approximate),)
 
 
 # -- limits and rounding

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import string
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy
@@ -32,7 +32,8 @@ from gtrace.ops.shape import (
     unbroadcast,
 )
 from gtrace.trace.array import Array
-from gtrace.trace.bind import binary_fast, bind
+from gtrace.trace.bind import bind
+from gtrace.trace.fast import binary_fast
 
 # -- matmul
 
@@ -57,6 +58,10 @@ def _check_matmul(avals: tuple[Aval, ...]) -> None:
     except ValueError:
         got = f"{x!r} and {y!r}"
         raise ShapeError(message("matmul", "batch sizes that broadcast", got, "Sizes must be equal or 1.")) from None
+
+
+def _matmul_direct(avals: tuple[Aval, ...]) -> Callable[..., torch.Tensor] | None:
+    return torch.mm if len(avals[0].shape) == len(avals[1].shape) == 2 else None
 
 
 def _matmul_shape(avals: tuple[Aval, ...]) -> tuple[int, ...]:
@@ -129,7 +134,8 @@ def _matmul_samples() -> list[Sample]:
 
 
 _matmul = define(
-    "matmul", torch.matmul, arity=2, shape=_matmul_shape, check=_check_matmul, vjp=_matmul_vjp, multilinear=True,
+    "matmul", torch.matmul, direct=_matmul_direct, arity=2, shape=_matmul_shape,
+    check=_check_matmul, vjp=_matmul_vjp, multilinear=True,
     batch=_matmul_batch, samples=_matmul_samples,
     errors=lambda: [BadSample((numpy.ones((2, 3)), numpy.ones((4, 5))), {}, ShapeError, r"last size of the first"),
                     BadSample((numpy.ones((2, 2, 3)), numpy.ones((3, 3, 5))), {}, ShapeError, r"batch sizes")],

@@ -7,17 +7,18 @@ from typing import Any
 
 import torch
 
-from gtrace.ir.op import Sample, define
+from gtrace.ir.op import Op, Params, Sample, define
 from gtrace.ops.batching import shifted
 from gtrace.ops.checks import same_shape
-from gtrace.ops.elementwise import exp, multiply, subtract
-from gtrace.ops.promote import promote
+from gtrace.ops.elementwise import exp, multiply, neg, subtract
+from gtrace.ops.promote import promote_arrays
 from gtrace.ops.reduce import bad_axis, sum_op
 from gtrace.ops.samples import uniform
 from gtrace.ops.shape import normalize_axes, normalize_axis, permute_dims, reshape
 from gtrace.trace.array import Array
 from gtrace.trace.bind import bind
 from gtrace.trace.convert import lift
+from gtrace.trace.fast import bind_met
 
 
 def _softmax_vjp(ct: Array, needed: Any, x: Array, out: Array, axis: int) -> tuple[Array]:
@@ -27,8 +28,7 @@ def _softmax_vjp(ct: Array, needed: Any, x: Array, out: Array, axis: int) -> tup
 
 
 def _log_softmax_vjp(ct: Array, needed: Any, x: Array, out: Array, axis: int) -> tuple[Array]:
-    total = bind(sum_op, (ct,), ((axis,), True))
-    return (subtract(ct, multiply(exp(out), total)),)
+    return (bind(_log_softmax_grad, (ct, out), (axis,)),)
 
 
 def _softmax_jvp(ts: Any, x: Array, out: Array, axis: int) -> Array:
@@ -39,6 +39,20 @@ def _log_softmax_jvp(ts: Any, x: Array, out: Array, axis: int) -> Array:
     return subtract(ts[0], bind(sum_op, (multiply(exp(out), ts[0]),), ((axis,), True)))
 
 
+def _grad_of_log_softmax(ct: torch.Tensor, out: torch.Tensor, axis: int) -> torch.Tensor:
+    return torch._log_softmax_backward_data(ct, out, axis, out.dtype)
+
+
+def _log_softmax_grad_vjp(
+    ct: Array, needed: Any, g: Array, out: Array, result: Array, axis: int
+) -> tuple[Array | None, Array | None]:
+    # the operation is g - exp(out) * sum(g)
+    weighted = multiply(exp(out), ct)
+    by_g = subtract(ct, bind(sum_op, (weighted,), ((axis,), True))) if needed[0] else None
+    by_out = neg(multiply(weighted, bind(sum_op, (g,), ((axis,), True)))) if needed[1] else None
+    return by_g, by_out
+
+
 def _normal_samples() -> list[Sample]:
     return [Sample((uniform(-2, 2, 3, 4),)), Sample((uniform(-2, 2, 3, 4),), {"axis": 0})]
 
@@ -46,23 +60,35 @@ def _normal_samples() -> list[Sample]:
 _softmax = define("softmax", lambda x, axis: torch.softmax(x, axis), params=("axis",), shape=same_shape,
                   vjp=_softmax_vjp, jvp=_softmax_jvp, batch=shifted("axis"), samples=_normal_samples, errors=bad_axis,
                   user=lambda x, **kw: softmax(x, **kw))  # fmt: skip
+_log_softmax_grad = define(
+    "log_softmax_grad", _grad_of_log_softmax, params=("axis",), arity=2, shape=same_shape, vjp=_log_softmax_grad_vjp,
+    batch=shifted("axis"),
+    samples=lambda: [Sample((uniform(-2, 2, 3, 4, seed=1), *s.args), {"axis": s.kwargs.get("axis", 1)})
+                     for s in _normal_samples()],
+    user=lambda g, out, axis: bind(_log_softmax_grad, (lift("log_softmax", g), lift("log_softmax", out)), (axis,)),
+)  # fmt: skip
 _log_softmax = define("log_softmax", lambda x, axis: torch.log_softmax(x, axis), params=("axis",), shape=same_shape,
                       vjp=_log_softmax_vjp, jvp=_log_softmax_jvp, batch=shifted("axis"),
                       samples=_normal_samples, errors=bad_axis,
                       user=lambda x, **kw: log_softmax(x, **kw))  # fmt: skip
 
 
-def _normalize(op: Any, x: Any, axis: Any) -> Array:
-    (x,) = promote(op.name, lift(op.name, x), floating=True)
-    if isinstance(axis, (tuple, list)) or axis is None:
-        axes = normalize_axes(op.name, axis, x.ndim)
-        rest = [k for k in range(x.ndim) if k not in axes]
-        order = (*rest, *axes)
-        moved = permute_dims(x, order)
-        flat = reshape(moved, (*(x.shape[k] for k in rest), math.prod(x.shape[k] for k in axes)))
-        out = reshape(bind(op, (flat,), (flat.ndim - 1,)), moved.shape)
-        return permute_dims(out, tuple(sorted(range(x.ndim), key=order.__getitem__)))
-    return bind(op, (x,), (normalize_axis(op.name, axis, x.ndim),))
+def _normalize(op: Op, x: Any, axis: Any) -> Array:
+    if not isinstance(axis, (tuple, list)) and axis is not None:
+        return bind_met(op, x, (axis,), _resolve)
+    (x,) = promote_arrays(op.name, x, floating=True)
+    axes = normalize_axes(op.name, axis, x.ndim)
+    rest = [k for k in range(x.ndim) if k not in axes]
+    order = (*rest, *axes)
+    moved = permute_dims(x, order)
+    flat = reshape(moved, (*(x.shape[k] for k in rest), math.prod(x.shape[k] for k in axes)))
+    out = reshape(bind(op, (flat,), (flat.ndim - 1,)), moved.shape)
+    return permute_dims(out, tuple(sorted(range(x.ndim), key=order.__getitem__)))
+
+
+def _resolve(op: Op, x: Any, axis: Any) -> tuple[Array, Params]:
+    (x,) = promote_arrays(op.name, x, floating=True)
+    return x, (normalize_axis(op.name, axis, x.ndim),)
 
 
 def softmax(x: Any, axis: Any = -1) -> Array:

@@ -14,8 +14,9 @@ from gtrace.ir.graph import Scalar
 from gtrace.ir.op import Op, Sample, define
 from gtrace.ops.batching import unchanged
 from gtrace.trace.array import Array
-from gtrace.trace.bind import binary_fast, bind, unary_fast
-from gtrace.trace.convert import common_device, lift, python_scalar, result_dtype, scalar_aval, scalar_operand
+from gtrace.trace.bind import bind
+from gtrace.trace.convert import common_device, lift, python_scalar, result_dtype, scalar_operand
+from gtrace.trace.fast import binary_fast, scalar_fast, unary_fast
 
 # -- casts
 
@@ -123,18 +124,9 @@ def binary(
     op = define(name, impl, arity=2, elementwise=True, **fields)
 
     def slow(x: Any, y: Any) -> Array:
-        # the commonest case first: a floating array and a Python scalar
-        if x.__class__ is Array:
-            a = x.aval
-            if (y.__class__ is float or (y.__class__ is int and y.bit_length() < 64)) and a.floating and not a.weak:
-                return bind(op, (x, Scalar(float(y), scalar_aval(a.dtype, a.device))))
-        elif y.__class__ is Array:
-            a = y.aval
-            if (x.__class__ is float or (x.__class__ is int and x.bit_length() < 64)) and a.floating and not a.weak:
-                return bind(op, (Scalar(float(x), scalar_aval(a.dtype, a.device)), y))
         return bind(op, promote(name, x, y, floating=floating))
 
-    return _publish(op, binary_fast(op, slow), doc, example)
+    return _publish(op, scalar_fast(op, binary_fast(op, slow), slow), doc, example)
 
 
 def _publish(op: Op, function: Callable[..., Array], doc: str, example: str) -> Callable[..., Array]:

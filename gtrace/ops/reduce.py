@@ -12,13 +12,13 @@ import torch
 
 from gtrace.errors import ShapeError, message
 from gtrace.ir.aval import SHORT, Aval, aval
-from gtrace.ir.op import BadSample, Instr, Op, Sample, define
+from gtrace.ir.op import BadSample, Op, Params, Sample, define
 from gtrace.ops.batching import shifted
 from gtrace.ops.checks import reduced_shape, same_shape
 from gtrace.ops.elementwise import divide, exp, multiply, sqrt, square, subtract
 from gtrace.ops.logic import equal, logical_not, not_equal
 from gtrace.ops.parts import concat, flip, slice_axis
-from gtrace.ops.promote import cast, promote
+from gtrace.ops.promote import cast, promote, promote_arrays
 from gtrace.ops.samples import uniform
 from gtrace.ops.shape import (
     broadcast_to,
@@ -31,8 +31,9 @@ from gtrace.ops.shape import (
     reshape,
 )
 from gtrace.trace.array import Array
-from gtrace.trace.bind import bind, emit
+from gtrace.trace.bind import bind
 from gtrace.trace.convert import as_dtype, lift
+from gtrace.trace.fast import bind_met
 
 _PARAMS = ("axes", "keepdims")
 _PLACE = "the result is an index"
@@ -49,6 +50,20 @@ def _over(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
         return function(x.unsqueeze(0), (0,), keepdim=False)
 
     return reduce
+
+
+def _direct(method: Callable[..., torch.Tensor]) -> Callable[..., Callable[[torch.Tensor], torch.Tensor] | None]:
+    """Return the `Op.direct` of a reduction that is this method of a tensor."""
+
+    def direct(avals: tuple[Aval, ...], axes: tuple[int, ...], keepdims: bool) -> Any:
+        if len(axes) == len(avals[0].shape) and axes and not keepdims:
+            return method
+        if len(axes) != 1:
+            return None
+        (axis,) = axes
+        return lambda x: method(x, axis, keepdims)
+
+    return direct
 
 
 def _axis_samples(low: float = -2.0, high: float = 2.0) -> Any:
@@ -99,12 +114,14 @@ def _mean_vjp(ct: Array, needed: Any, x: Array, out: Array, axes: tuple[int, ...
 
 
 sum_op = define(
-    "sum", _over(torch.sum), params=_PARAMS, shape=reduced_shape, linear=True, batch=shifted("axes"),
+    "sum", _over(torch.sum), direct=_direct(torch.Tensor.sum), params=_PARAMS,
+    shape=reduced_shape, linear=True, batch=shifted("axes"),
     vjp=lambda ct, needed, x, out, axes, keepdims: (_expand(ct, x, axes, keepdims),),
     samples=_axis_samples(), errors=bad_axis, reference=numpy.sum, user=lambda x, **kw: sum(x, **kw),
 )  # fmt: skip
 _mean = define(
-    "mean", _over(torch.mean), params=_PARAMS, shape=reduced_shape, vjp=_mean_vjp, linear=True, batch=shifted("axes"),
+    "mean", _over(torch.mean), direct=_direct(torch.Tensor.mean), params=_PARAMS,
+    shape=reduced_shape, vjp=_mean_vjp, linear=True, batch=shifted("axes"),
     samples=_axis_samples(), errors=bad_axis, reference=numpy.mean, user=lambda x, **kw: mean(x, **kw),
 )  # fmt: skip
 _max = define(
@@ -147,23 +164,14 @@ _logsumexp = define(
 )  # fmt: skip
 
 
-_seen: dict[Any, Instr] = {}
+def _resolve(op: Op, x: Any, axis: Any, keepdims: bool) -> tuple[Array, Params]:
+    x = lift(op.name, x)
+    return x, (normalize_axes(op.name, axis, x.ndim), bool(keepdims))
 
 
-def _reduce(op: Op, x: Any, axis: Any, keepdims: bool, floating: bool = False) -> Array:
-    if x.__class__ is Array and (axis is None or axis.__class__ is int):
-        # reductions are met again and again with the same arguments: skip what is already known of them
-        instr = _seen.get((op, x.aval, axis, keepdims))
-        if instr is not None:
-            return emit(instr, (x,))
-    array = lift(op.name, x)
-    if floating:
-        (array,) = promote(op.name, array, floating=True)  # type: ignore[assignment]
-    params = normalize_axes(op.name, axis, array.ndim), bool(keepdims)
-    out = bind(op, (array,), params)
-    if array is x and (axis is None or axis.__class__ is int):
-        _seen[op, x.aval, axis, keepdims] = op.instr(params, (x.aval,))
-    return out
+def _resolve_floating(op: Op, x: Any, axis: Any, keepdims: bool) -> tuple[Array, Params]:
+    (x,) = promote_arrays(op.name, x, floating=True)
+    return x, (normalize_axes(op.name, axis, x.ndim), bool(keepdims))
 
 
 def sum(x: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Array:  # noqa: A001
@@ -174,7 +182,7 @@ def sum(x: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> 
     Array([3., 3.], dtype=float32)
     """
     x = lift("sum", x)
-    return _reduce(sum_op, x if dtype is None else cast(x, as_dtype(dtype)), axis, keepdims)
+    return bind_met(sum_op, x if dtype is None else cast(x, as_dtype(dtype)), (axis, keepdims), _resolve)
 
 
 def mean(x: Any, axis: Any = None, keepdims: bool = False) -> Array:
@@ -184,7 +192,7 @@ def mean(x: Any, axis: Any = None, keepdims: bool = False) -> Array:
     >>> gt.mean(gt.array([1., 3.]))
     Array(2., dtype=float32)
     """
-    return _reduce(_mean, x, axis, keepdims, floating=True)
+    return bind_met(_mean, x, (axis, keepdims), _resolve_floating)
 
 
 def max(x: Any, axis: Any = None, keepdims: bool = False) -> Array:  # noqa: A001
@@ -194,7 +202,7 @@ def max(x: Any, axis: Any = None, keepdims: bool = False) -> Array:  # noqa: A00
     >>> gt.max(gt.array([[1., 5.], [3., 2.]]), axis=0)
     Array([3., 5.], dtype=float32)
     """
-    return _reduce(_max, x, axis, keepdims)
+    return bind_met(_max, x, (axis, keepdims), _resolve)
 
 
 def min(x: Any, axis: Any = None, keepdims: bool = False) -> Array:  # noqa: A001
@@ -204,7 +212,7 @@ def min(x: Any, axis: Any = None, keepdims: bool = False) -> Array:  # noqa: A00
     >>> gt.min(gt.array([[1., 5.], [3., 2.]]), axis=0)
     Array([1., 2.], dtype=float32)
     """
-    return _reduce(_min, x, axis, keepdims)
+    return bind_met(_min, x, (axis, keepdims), _resolve)
 
 
 def any(x: Any, axis: Any = None, keepdims: bool = False) -> Array:  # noqa: A001
@@ -214,7 +222,7 @@ def any(x: Any, axis: Any = None, keepdims: bool = False) -> Array:  # noqa: A00
     >>> gt.any(gt.array([[True, False], [False, False]]), axis=1)
     Array([ True, False], dtype=bool)
     """
-    return _reduce(_any, _truth(x), axis, keepdims)
+    return bind_met(_any, _truth(x), (axis, keepdims), _resolve)
 
 
 def all(x: Any, axis: Any = None, keepdims: bool = False) -> Array:  # noqa: A001
@@ -224,7 +232,7 @@ def all(x: Any, axis: Any = None, keepdims: bool = False) -> Array:  # noqa: A00
     >>> gt.all(gt.array([[True, False], [True, True]]), axis=1)
     Array([False,  True], dtype=bool)
     """
-    return _reduce(_all, _truth(x), axis, keepdims)
+    return bind_met(_all, _truth(x), (axis, keepdims), _resolve)
 
 
 def _truth(x: Any) -> Array:
@@ -264,7 +272,7 @@ def logsumexp(x: Any, axis: Any = None, keepdims: bool = False) -> Array:
     >>> gt.logsumexp(gt.array([1000., -1000.]))
     Array(1000., dtype=float32)
     """
-    return _reduce(_logsumexp, x, axis, keepdims, floating=True)
+    return bind_met(_logsumexp, x, (axis, keepdims), _resolve_floating)
 
 
 # -- products

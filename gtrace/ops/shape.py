@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Callable
 from typing import Any
 
 import numpy
@@ -174,8 +175,13 @@ def _permute_vjp(ct: Array, needed: Any, x: Array, out: Array, axes: tuple[int, 
     return (bind(_permute, (ct,), (inverse,)),)
 
 
+def _permute_direct(avals: tuple[Aval, ...], axes: tuple[int, ...]) -> Callable[..., torch.Tensor] | None:
+    return (lambda x: x.mT) if axes == (1, 0) else None
+
+
 _permute = define(
-    "permute", lambda x, axes: x.permute(axes), uniform=True, params=("axes",), vjp=_permute_vjp, linear=True,
+    "permute", lambda x, axes: x.permute(axes), direct=_permute_direct, uniform=True,
+    params=("axes",), vjp=_permute_vjp, linear=True,
     batch=lambda op, size, batched, operands, axes: bind(op, operands, ((0, *(a + 1 for a in axes)),)),
     samples=lambda: [Sample((uniform(-2, 2, 2, 3, 4), a)) for a in [(2, 0, 1), (0, 2, 1), (2, 1, 0)]],
     errors=lambda: [BadSample((numpy.ones((2, 3)), (0, 0)), {}, ShapeError, r"each axis once")],
@@ -333,8 +339,13 @@ def _sum_to_vjp(ct: Array, needed: Any, x: Array, out: Array, shape: tuple[int, 
     return (broadcast_to(ct, x.aval.shape),)
 
 
+def _sum_to_direct(avals: tuple[Aval, ...], shape: tuple[int, ...]) -> Callable[..., torch.Tensor] | None:
+    return (lambda x: x.sum(0)) if avals[0].shape[1:] == shape else None
+
+
 sum_to = define(
-    "sum_to", lambda x, shape: x.sum_to_size(shape), params=("shape",), vjp=_sum_to_vjp, linear=True,
+    "sum_to", lambda x, shape: x.sum_to_size(shape), direct=_sum_to_direct,
+    params=("shape",), vjp=_sum_to_vjp, linear=True,
     shape=lambda avals, shape: reshaped(avals[0], shape), batch=_sum_to_batch,
     samples=lambda: [Sample((uniform(-2, 2, 2, 3, 4), s)) for s in [(3, 1), (4,), ()]],
     user=lambda x, shape: bind(sum_to, (lift("sum_to", x),), (tuple(shape),)),

@@ -23,6 +23,13 @@ def bound_impl(node: Node) -> Callable[..., Any]:
     return functools.partial(node.op.impl, **attributes) if attributes else node.op.impl
 
 
+def direct_impl(node: Node) -> Callable[..., Any]:
+    """Return the torch function of a node for operands of just its avals."""
+    direct = node.op.direct
+    function = None if direct is None else direct(node.instr.ins, **node.attributes)
+    return bound_impl(node) if function is None else function
+
+
 def interpreted(sub: Subgraph) -> Program:
     """Return the interpreter of a sub-graph, made once."""
     return sub.derive("interpreted", lambda: interpreter(sub.graph))
@@ -154,7 +161,7 @@ def interpreter(graph: Graph) -> Program:
         ins = tuple(slot(x) for x in node.ins)
         dead = {slots[v] for v in node.values() if last_use[v] == index and v not in kept}
         slots[node.out] = len(graph.inputs) + index
-        function = bound_impl(node)
+        function = direct_impl(node)
         if index in reusable:
             function = _into(function, reusable[index])
         steps.append((function, ins, slots[node.out], tuple(dead)))

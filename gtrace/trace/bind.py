@@ -1,9 +1,9 @@
-"""Recording an operation: `bind`, and the fast paths of it that most operations take."""
+"""Recording an operation: `bind`. Most operations take the fast paths of it in `gtrace.trace.fast`."""
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from gtrace.config import config
@@ -141,71 +141,6 @@ def expect(trace: Trace, a: Any, number: int) -> Array:
     out._buf = None
     out._code = -1
     return out
-
-
-def unary_fast(op: Op, slow: Callable[[Any], Array]) -> Callable[[Any], Array]:
-    """Return `slow` with a fast path for Arrays whose avals the operation has met before. Written for speed."""
-    table = op.table
-
-    def function(x: Any) -> Array:
-        try:
-            instr = table[(x.aval,)]
-        except (KeyError, AttributeError):
-            instr = None
-        if instr is None:
-            return slow(x)  # outside the handler: its errors are the user's, and have no other cause
-        trace = thread.trace
-        i = x._number if x._trace is trace else admit(trace, x)
-        refs = trace.refs
-        out: Array = _new(Array)
-        out.aval = instr.aval
-        out._trace = trace
-        out._number = number = len(refs)
-        out._buf = None
-        out._code = -1
-        trace.flat += (instr.code, i)
-        refs.append(_ref(out))
-        tape = trace.tape
-        if tape is not None:
-            tape.append((instr, (x,), out))
-        if number >= trace.limit:
-            attend(trace, instr, out)
-        return out
-
-    return function
-
-
-def binary_fast(op: Op, slow: Callable[[Any, Any], Array]) -> Callable[[Any, Any], Array]:
-    """Return `slow` with a fast path for Arrays whose avals the operation has met before. Written for speed."""
-    table = op.table
-
-    def function(x: Any, y: Any) -> Array:
-        try:
-            instr = table[x.aval, y.aval]
-        except (KeyError, AttributeError):
-            instr = None
-        if instr is None:
-            return slow(x, y)
-        trace = thread.trace
-        i = x._number if x._trace is trace else admit(trace, x)
-        j = y._number if y._trace is trace else admit(trace, y)
-        refs = trace.refs
-        out: Array = _new(Array)
-        out.aval = instr.aval
-        out._trace = trace
-        out._number = number = len(refs)
-        out._buf = None
-        out._code = -1
-        trace.flat += (instr.code, i, j)
-        refs.append(_ref(out))
-        tape = trace.tape
-        if tape is not None:
-            tape.append((instr, (x, y), out))
-        if number >= trace.limit:
-            attend(trace, instr, out)
-        return out
-
-    return function
 
 
 def attend(trace: Trace, instr: Instr, out: Array) -> None:
