@@ -1,14 +1,17 @@
-"""The interpreter writes over memory that nothing needs any more, and over no other."""
+"""The interpreter: what it merges and reorders, and the memory that it writes over, changes no result."""
 
 from __future__ import annotations
 
 import numpy as np
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from strategies import random_graph, smooth_graph, tensors
 
 import gtrace as gt
 from gtrace.runtime import interpret
+from gtrace.runtime.canonical import canonicalize
+from gtrace.runtime.general import open_scalars
 from gtrace.runtime.interpret import interpreter
 
 ALWAYS, NEVER = 0, 1 << 60
@@ -38,9 +41,58 @@ def test_memory_is_used_again():
     x = gt.ones((300, 300))
     graph = gt.make_graph(lambda x: ((x * 2 + 1) * 3 - 4) / 5)(x)
     (result,) = run(graph, [x.to_torch()], ALWAYS)
-    reused = interpret._reusable(graph, {v: k for k, node in enumerate(graph.nodes) for v in node.values()})
+    reused = interpret._reusable(graph, interpret._steps(graph))
     assert list(reused) == [1, 2, 3, 4], "all but the first, whose operand is the caller's"
     np.testing.assert_allclose(result.numpy(), np.full((300, 300), 1.0))
     # a view, or another use later on, keeps it from being written over
     graph = gt.make_graph(lambda x: ((y := x * 2).T + 1, y * 3))(x)
-    assert interpret._reusable(graph, {v: k for k, node in enumerate(graph.nodes) for v in node.values()}) == {}
+    assert interpret._reusable(graph, interpret._steps(graph)) == {}
+
+
+def test_steps_of_parameters_are_one_call_and_are_rounded_alike_however_the_rate_is_given():
+    w, g = gt.random.normal(gt.random.key(0), (40, 30)), gt.random.normal(gt.random.key(1), (40, 30))
+    form = canonicalize(gt.make_graph(lambda w, g: (w * 0.999 - g * 0.1, 0.2 * g + w))(w, g))
+    graph, given = form.graph, [w, g]
+    assert {step.factor for step in interpret._steps(graph)} == {None, 0.1, 0.2}
+    numbers = [x.value for node in graph.nodes for x in node.ins if not isinstance(x, int)]
+    opened = open_scalars(graph, range(3))
+    assert sorted(len(step.ins) for step in interpret._steps(opened)) == [2, 3, 3]
+    tensors = [given[k].to_torch() for k in form.inputs]
+    rates = [torch.tensor(x) for x in numbers]
+    merged = interpreter(graph)(tensors)
+    for other in (
+        interpreter(opened)(tensors + rates),
+        run(graph, tensors, ALWAYS),
+        run(opened, tensors + rates, ALWAYS),
+    ):
+        for a, b in zip(merged, other, strict=True):
+            np.testing.assert_array_equal(a.numpy(), b.numpy())
+    a, b = (x.numpy().astype(np.float64) for x in (w, g))
+    first, second = (merged[k].numpy() for k in form.outputs)
+    np.testing.assert_allclose(first, 0.999 * a - 0.1 * b, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(second, 0.2 * b + a, rtol=1e-5, atol=1e-6)
+
+
+def test_products_that_are_needed_otherwise_and_those_that_broadcast_stay():
+    def names(f, *arrays):
+        return [step.node.op.name for step in interpret._steps(canonicalize(gt.make_graph(f)(*arrays)).graph)]
+
+    w, row = gt.ones((4, 3)), gt.ones(3)
+    assert sorted(names(lambda w, g: (w - g * 0.1, g * 0.1 + 1), w, 2 * w)) == ["add", "mul", "sub"]
+    assert sorted(names(lambda w, g: (w - g * 0.1, g * 0.1), w, 2 * w)) == ["mul", "sub"]
+    assert sorted(names(lambda w, g: w - g * 0.1, w, row)) == ["mul", "sub"]
+    assert sorted(names(lambda w, g: g * 0.1 - w, w, 2 * w)) == ["mul", "sub"]
+    assert sorted(names(lambda w, g: w - g // 2 * 2, gt.arange(3), gt.arange(3))) == ["floor_divide", "mul", "sub"]
+    assert names(lambda w, g: w - g * 0.1, w, 2 * w) == ["sub"]
+
+
+@given(st.integers(0, 10**9), st.integers(3, 40))
+def test_the_order_of_steps_does_not_matter(seed, nodes):
+    graph = smooth_graph(seed, nodes, 3)
+    inputs = tensors(graph.avals, seed)
+    env = dict(zip(graph.inputs, inputs, strict=True))
+    for node in graph.nodes:
+        operands = [env[x] if isinstance(x, int) else torch.tensor(x.value, dtype=x.aval.dtype) for x in node.ins]
+        env[node.out] = interpret.bound_impl(node)(*operands)
+    for value, result in zip(graph.outputs, interpreter(graph)(inputs), strict=True):
+        np.testing.assert_allclose(result.numpy(), env[value].numpy(), rtol=1e-12, atol=1e-12)

@@ -273,7 +273,7 @@ def test_checkpoint_lowers_peak_memory():
         import gtrace as gt
         gt.config.update(auto_compile=False)
         def block(x):
-            return gt.tanh(gt.sin(gt.tanh(gt.sin(x))))
+            return gt.tanh(gt.tanh(gt.tanh(gt.tanh(x))))
         f = gt.checkpoint(block) if sys.argv[1] == "checkpoint" else block
         def loss(x):
             for _ in range(60):
@@ -296,7 +296,7 @@ def test_checkpoint_lowers_peak_memory():
             check=True,
         )
         grown[kind] = float(done.stdout)
-    assert grown["plain"] > 700, grown  # 240 values of 4 MB
+    assert grown["plain"] > 700, grown  # the backward pass needs all 240 values of 4 MB
     assert grown["checkpoint"] < 0.45 * grown["plain"], grown
 
 

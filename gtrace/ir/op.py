@@ -82,6 +82,7 @@ class Op:
         samples, errors: the registry walk's material, as functions so that nothing is built at import.
         user: the user-facing function that `samples` call (positional arrays, keyword arguments).
         reference: NumPy function with the same arguments, or None when torch's own parity says it all.
+        dtypes: the dtype of the result by the attributes and (dtype, dimensions) of each operand.
         table: the inference cache, (params, *avals) or for parameterless elementwise ops (*avals) -> Instr.
     """
 
@@ -112,6 +113,7 @@ class Op:
     errors: Callable[[], list[BadSample]] | None = None
     user: Callable[..., Any] | None = None
     reference: Callable[..., Any] | None = None
+    dtypes: dict[Any, torch.dtype] = attrs.field(factory=dict, init=False)
     table: dict[Any, Instr] = attrs.field(factory=dict, init=False)
 
     def __repr__(self) -> str:
@@ -261,18 +263,32 @@ def infer(op: Op, params: Params, avals: tuple[Aval, ...]) -> Aval | Bundle:
         named["device"] = "meta"
     else:
         device = next(iter(devices)) if devices else avals[0].device
+    # the dtype of operands of one element is that of all with as many dimensions
     single = (op.elementwise or known is not None) and device.type == "cpu"
+    kinds = params, *[(a.dtype, len(a.shape)) for a in avals]
+    dtype = op.dtypes.get(kinds) if single else None
+    if dtype is None and single and op.elementwise and op.differentiable and len({a.dtype for a in avals}) == 1:
+        # what has a derivative is floating, and elementwise operations of torch keep the floating dtype they are given
+        dtype = avals[0].dtype if avals[0].dtype in (torch.float32, torch.float64) else None
     try:
-        if single:
-            known = numpy.broadcast_shapes(*[a.shape for a in avals]) if known is None else known
-            tensors = [torch.ones((1,) * len(a.shape), dtype=a.dtype) for a in avals]
-        else:
-            tensors = [torch.empty(a.shape, dtype=a.dtype, device="meta") for a in avals]
-        out = op.impl(*tensors, **named)
+        if single and known is None:
+            shapes = {a.shape for a in avals}
+            known = avals[0].shape if len(shapes) == 1 else numpy.broadcast_shapes(*shapes)
+        if dtype is None:
+            if single:
+                tensors = [torch.ones((1,) * len(a.shape), dtype=a.dtype) for a in avals]
+            else:
+                tensors = [torch.empty(a.shape, dtype=a.dtype, device="meta") for a in avals]
+            out = op.impl(*tensors, **named)
+            dtype = out.dtype
+            if single:
+                op.dtypes[kinds] = dtype
+            elif known is None:
+                known = tuple(out.shape)
     except (RuntimeError, IndexError, TypeError, ValueError) as error:
         reason = str(error).strip().split("\n")[0]
         kind = DtypeError if "not implemented for" in reason or "dtype" in reason.lower() else ShapeError
         got = ", ".join(map(str, avals)) + (f" with {named}" if named else "")
         raise kind(message(op.name, "operands that fit", got, f"torch says: {reason}")) from error
-    shape = tuple(out.shape) if known is None else tuple(known)
-    return aval(shape, out.dtype, device, op.elementwise and bool(avals) and all(a.weak for a in avals))
+    assert known is not None
+    return aval(tuple(known), dtype, device, op.elementwise and bool(avals) and all(a.weak for a in avals))

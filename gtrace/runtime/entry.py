@@ -8,6 +8,7 @@ from collections.abc import Hashable
 
 import attrs
 
+from gtrace.config import Config
 from gtrace.ir.aval import Aval
 from gtrace.ir.graph import Graph
 from gtrace.runtime import hot
@@ -119,6 +120,7 @@ class Entry:
         looked: whether it was looked for among what earlier processes compiled.
         origin: of the compiled program: "process", "worker" or "cache".
         audited: its interpreted self, for audits.
+        patience: seconds of interpreting below which, under `settings`, it is known to wait.
     """
 
     key: CompileKey
@@ -144,6 +146,8 @@ class Entry:
     looked: bool = False
     origin: str = ""
     audited: Program | None = None
+    settings: Config | None = None
+    patience: float = 0.0
 
     @property
     def dims(self) -> tuple[int, ...]:

@@ -74,7 +74,8 @@ class Shelf:
 
     def find_general(self, entry: Entry) -> General | None:
         """Return a program for open sizes that fits an entry, from an earlier process."""
-        if self.store is None or entry.family.closed:
+        # what an empty store has not got is not looked for: the names it would be kept under take 2 ms
+        if self.store is None or entry.family.closed or self.store.empty():
             return None
         for told in self.store.family(entry.family.name):
             if not VERDICTS.keys().isdisjoint(told):

@@ -72,14 +72,23 @@ class Tiers:
 
     def consider(self, entry: Entry) -> bool:
         """Compile an entry whose interpretation has cost as much as compiling it should; whether it is to wait."""
-        settings = config.current
+        if entry.requested or entry.reason:
+            return False
+        settings, family = config.current, entry.family
+        if (
+            entry.interpreted_seconds < entry.patience
+            and entry.settings is settings
+            and entry.seen == len(family.general)
+            and (family.closed or len(family.members) == 1)
+        ):
+            return True
         policy = hot.Policy(settings.auto_compile, settings.compile, settings.hot_threshold, settings.min_seq)
-        family, ops = entry.family, len(entry.graph.nodes)
+        ops = len(entry.graph.nodes)
         expected = self.expected(ops, settings)
         # the call about to happen counts: from the threshold-th repetition on a program is hot
         calls, seconds = entry.interpreted_calls + 1, entry.interpreted_seconds
         own = hot.decide(hot.History(ops, calls, seconds), policy, expected)
-        if own is hot.Decision.NEVER or entry.reason or entry.requested:
+        if own is hot.Decision.NEVER:
             return False
         if entry.seen != len(family.general):
             entry.seen = len(family.general)
@@ -90,6 +99,8 @@ class Tiers:
             if self._find(entry, refusals=True):
                 return False
         if own is hot.Decision.WAIT:
+            if policy.hot_threshold is None:
+                entry.settings, entry.patience = settings, expected
             # each size may be rare, and all together frequent
             if family.closed or family.requested or family.tried == family.count or not family.others(entry):
                 return True
