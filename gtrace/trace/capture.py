@@ -53,7 +53,9 @@ def capture(
         thread.trace = outer
         trace.closed = True
     graph, _ = trace.decode(numbers)
-    return Captured(graph, tuple(trace.leaves[len(inputs) :]), result)
+    constants = tuple(trace.leaves[len(inputs) :])
+    trace.leaves.clear()  # placeholders know their trace: a cycle, which would wait for the garbage collector
+    return Captured(graph, constants, result)
 
 
 def located(graph: Graph) -> Iterator[Node]:

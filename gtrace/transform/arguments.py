@@ -70,32 +70,31 @@ class Call:
     def __init__(
         self, name: str, function: Callable[..., Any], argnums: Any, args: tuple[Any, ...], kwargs: Any
     ) -> None:
+        self.function, self.args, self.kwargs = function, args, kwargs
         self.single = argnums.__class__ is int
         if self.single and 0 <= argnums < len(args):
-            places: tuple[int, ...] = (argnums,)
+            self.places: tuple[int, ...] = (argnums,)
         else:
-            places = normalize_argnums(name, argnums, len(args))
-        selected = args[argnums] if self.single else tuple([args[k] for k in places])
+            self.places = normalize_argnums(name, argnums, len(args))
+        selected = args[argnums] if self.single else tuple([args[k] for k in self.places])
         leaves, self.structure = tree.flatten(selected)
         for x in leaves:
             if x.__class__ is not Array or not x.aval.floating:
-                leaves = differentiable(
-                    name, [(f"args[{places[0]}]" if self.single else "args") + p for p in tree.paths(selected)], leaves
-                )
+                prefix = f"args[{self.places[0]}]" if self.single else "args"
+                leaves = differentiable(name, [prefix + p for p in tree.paths(selected)], leaves)
                 break
         self.inputs: list[Array] = leaves
 
-        def run(arrays: Sequence[Array]) -> Any:
-            given = list(args)
-            values = self.structure.unflatten(arrays)
-            if self.single:
-                given[places[0]] = values
-            else:
-                for k, value in zip(places, values, strict=True):
-                    given[k] = value
-            return function(*given, **kwargs)
-
-        self.run = run
+    def run(self, arrays: Sequence[Array]) -> Any:
+        """Call the function with `arrays` in the place of the differentiated arguments' leaves."""
+        given = list(self.args)
+        values = self.structure.unflatten(arrays)
+        if self.single:
+            given[self.places[0]] = values
+        else:
+            for k, value in zip(self.places, values, strict=True):
+                given[k] = value
+        return self.function(*given, **self.kwargs)
 
     def pack(self, values: Sequence[Any]) -> Any:
         """Return one value per input in the structure of the differentiated arguments."""
