@@ -267,9 +267,10 @@ def infer(op: Op, params: Params, avals: tuple[Aval, ...]) -> Aval | Bundle:
     single = (op.elementwise or known is not None) and device.type == "cpu"
     kinds = params, *[(a.dtype, len(a.shape)) for a in avals]
     dtype = op.dtypes.get(kinds) if single else None
-    if dtype is None and single and op.elementwise and op.differentiable and len({a.dtype for a in avals}) == 1:
-        # what has a derivative is floating, and elementwise operations of torch keep the floating dtype they are given
-        dtype = avals[0].dtype if avals[0].dtype in (torch.float32, torch.float64) else None
+    if dtype is None and single and op.differentiable and (op.elementwise or not params):
+        # what has a derivative is floating, and torch keeps the floating dtype that all operands have
+        common = {a.dtype for a in avals}
+        dtype = common.pop() if common in ({torch.float32}, {torch.float64}) else None
     try:
         if single and known is None:
             shapes = {a.shape for a in avals}

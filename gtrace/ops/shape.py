@@ -11,7 +11,7 @@ import numpy
 import torch
 
 from gtrace.errors import ArgumentError, ShapeError, message
-from gtrace.ir.aval import CPU, Aval
+from gtrace.ir.aval import CPU, Aval, aval
 from gtrace.ir.op import BadSample, Op, Sample, define
 from gtrace.ops.batching import prefixed
 from gtrace.ops.checks import reshaped
@@ -366,6 +366,7 @@ def _full_impl(value: torch.Tensor, shape: tuple[int, ...], device: str) -> torc
 
 _full = define(
     "full", _full_impl, uniform=True, params=("shape", "device"),
+    shape=lambda avals, shape, device: aval(shape, avals[0].dtype, torch.device(device)),
     vjp=lambda ct, needed, value, out, shape, device: (unbroadcast(ct, value.aval),), linear=True,
     batch=lambda op, size, batched, operands, shape, device: broadcast_to(
         reshape(operands[0], (size, *(1,) * len(shape))), (size, *shape)
