@@ -147,13 +147,14 @@ def test_every_part_of_the_key_changes_it():
         changed(text, "sin", "cos"), changed(text, "f32", "f64"), changed(text, "4,8", "5,8"),
         changed(text, "add(%0, %1)", "add(%0, 1.5:f32[]~)"), changed(text, "add(%0, %1)", "add(%0, 2.5:f32[]~)"),
         attrs.evolve(UNIT, strides=((1, 4), (1,))), attrs.evolve(UNIT, mode="max-autotune"),
+        attrs.evolve(UNIT, threads=UNIT.threads + 1),
         attrs.evolve(UNIT, relations=(Relation((0,)), Relation(offset=8), Relation(offset=8))),
     ]  # fmt: skip
     names = [UNIT.name, *(unit.name for unit in others)]
     tools = toolchain()
     assert set(tools) == {"gtrace", "torch", "compiler", "machine", "isa", "gpu"}
     names += [UNIT.named({**tools, field: "another"}) for field in tools]
-    assert len(set(names)) == len(names) == 9 + 6
+    assert len(set(names)) == len(names) == 10 + 6
     assert Unit.read(json.loads(json.dumps(UNIT.describe()))).name == UNIT.name
 
 

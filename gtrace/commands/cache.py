@@ -13,6 +13,7 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+import torch
 from rich.console import Console
 from rich.table import Table
 
@@ -101,8 +102,9 @@ def _state(told: dict[str, Any]) -> str:
 
 def _changed(told: dict[str, Any]) -> dict[str, tuple[str, str]]:
     """Return the fields of the key in which an artifact differs from what this machine would use."""
-    here = toolchain()
-    return {k: (told["toolchain"].get(k, ""), here[k]) for k in here if told["toolchain"].get(k) != here[k]}
+    here = {**toolchain(), "threads": str(torch.get_num_threads())}
+    there = {**told["toolchain"], "threads": str(told["unit"]["threads"])}
+    return {k: (there.get(k, ""), here[k]) for k in here if there.get(k) != here[k]}
 
 
 def _about(store: Store, console: Console, action: str, signature: str | None) -> int:

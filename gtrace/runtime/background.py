@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import json
 import os
 import queue
@@ -20,13 +21,17 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 import attrs
+import torch
 
 from gtrace.config import config
 from gtrace.runtime.store import workspace
 from gtrace.runtime.unit import Unit
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 IDLE_SECONDS = 30.0
 """Without work for so long, the worker is ended."""
@@ -221,6 +226,30 @@ class Background:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+
+
+@functools.cache
+def _cores() -> int:
+    """Return the number of cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):  # not on every system
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def beside_worker(program: Callable[[T], R], argument: T) -> R:
+    """Call `program` while the worker compiles: where torch would use every core, it leaves one to the worker.
+
+    The threads of a torch operation wait for one another. With one more process than cores, two of them come to share a
+    core, and each operation takes as long as the scheduler's time slices.
+    """
+    threads = torch.get_num_threads()
+    if threads == 1 or threads < _cores():
+        return program(argument)
+    torch.set_num_threads(threads - 1)
+    try:
+        return program(argument)
+    finally:
+        torch.set_num_threads(threads)
 
 
 background = Background()

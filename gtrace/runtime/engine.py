@@ -21,6 +21,7 @@ from gtrace.ir.aval import contiguous_strides
 from gtrace.ir.calls import has_calls
 from gtrace.ir.graph import Graph, Marks, skeleton
 from gtrace.ir.rewrite import components, stretches
+from gtrace.runtime.background import background, beside_worker
 from gtrace.runtime.canonical import canonicalize
 from gtrace.runtime.entry import Entry, Family, Part, Recording, Route
 from gtrace.runtime.general import layout, shape_of
@@ -212,7 +213,7 @@ class Engine(Tiers):
             program, compiled = reference, False
         start = perf_counter()
         try:
-            results = program(tensors)
+            results = beside_worker(program, tensors) if background.pending else program(tensors)
         except (RuntimeError, IndexError) as error:
             if isinstance(error, ExecutionError):
                 raise

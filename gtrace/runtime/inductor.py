@@ -160,6 +160,7 @@ def _compile(
         lowered.own_outputs()
     # the engine runs a program only with inputs of its sizes and strides: the code need not assert them on every call
     patches: dict[str, Any] = {"compile_threads": 1, "size_asserts": False, "alignment_asserts": False}
+    patches["cpp.threads"] = unit.threads
     if unit.mode != "default":
         patches.update(inductor.list_mode_options(unit.mode))
     options: dict[str, Any] = {}

@@ -37,18 +37,20 @@ class Compiler:
     Attributes:
         make: compiles a unit, or finds it compiled, or notes it.
         kept: under which name the programs of loops' bodies are kept for other loops with them; None: they are not.
+        threads: see `Unit`.
     """
 
     make: Maker
     backend: str = "inductor"
     mode: str = "default"
     kept: str | None = None
+    threads: int = attrs.field(factory=torch.get_num_threads)
 
     def __call__(self, graph: Graph, strides: Sequence[tuple[int, ...]]) -> Program:
-        return self.make(Unit(graph, tuple(strides), self.backend, self.mode)).program
+        return self.make(Unit(graph, tuple(strides), self.backend, self.mode, threads=self.threads)).program
 
 
-def units(graph: Graph, strides: Sequence[tuple[int, ...]], mode: str) -> list[Unit]:
+def units(graph: Graph, strides: Sequence[tuple[int, ...]], mode: str, threads: int) -> list[Unit]:
     """Return what `compile_program` would compile, each once."""
     found: dict[str, Unit] = {}
 
@@ -56,7 +58,7 @@ def units(graph: Graph, strides: Sequence[tuple[int, ...]], mode: str) -> list[U
         found.setdefault(unit.name, unit)
         return Made(interpreter(unit.graph))
 
-    compile_program(graph, strides, Compiler(note, mode=mode))
+    compile_program(graph, strides, Compiler(note, mode=mode, threads=threads))
     return list(found.values())
 
 

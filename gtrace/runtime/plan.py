@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import attrs
+import torch
 
 from gtrace.errors import CompileError
 from gtrace.ir.aval import parse_aval
@@ -25,18 +26,20 @@ class Plan:
         entry: the program.
         unit: for open sizes: what is compiled; None: it is compiled for its own sizes, perhaps in pieces.
         constants: the scalars that hold for all sizes; None for those that are inputs of `unit`.
+        threads: that torch has in the thread that made the plan; others may have fewer for the moment.
     """
 
     entry: Entry
     unit: Unit | None = None
     constants: tuple[Scalar | None, ...] = ()
+    threads: int = attrs.field(factory=torch.get_num_threads)
 
     def units(self) -> dict[str, Unit]:
         """Return what is to be compiled, by the name under which it is kept."""
         if self.unit is not None:
             return {f"{self.entry.family.name}-{self.unit.name}": self.unit}
         key = self.entry.key
-        return {unit.name: unit for unit in units(self.entry.graph, key.strides, key.mode)}
+        return {unit.name: unit for unit in units(self.entry.graph, key.strides, key.mode, self.threads)}
 
     def build(self, make: Maker, kept: str | None) -> Program:
         """Return the program; one for open sizes joins its family.
@@ -51,7 +54,9 @@ class Plan:
         entry = self.entry
         if self.unit is None:
             key = entry.key
-            program = compile_program(entry.graph, key.strides, Compiler(make, key.backend, key.mode, kept))
+            program = compile_program(
+                entry.graph, key.strides, Compiler(make, key.backend, key.mode, kept, self.threads)
+            )
             entry.family.exact.add(entry.dims)
             return program
         assert self.unit.relations is not None

@@ -78,7 +78,7 @@ class Shelf:
         if self.store is None or entry.family.closed or self.store.empty():
             return None
         for told in self.store.family(entry.family.name):
-            if not VERDICTS.keys().isdisjoint(told):
+            if not VERDICTS.keys().isdisjoint(told) or told["unit"]["threads"] != torch.get_num_threads():
                 continue
             relations, constants = kept_relations(told), read_constants(told["constants"])
             general = General(_unloaded, relations, constants, tuple(told["conditions"]))

@@ -27,7 +27,7 @@ import platformdirs
 
 from gtrace.errors import CacheError, CacheWarning
 
-FORMAT = 1
+FORMAT = 2
 """Of the descriptions; others are not read."""
 
 MAX_FILES = 4096

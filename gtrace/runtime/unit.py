@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import attrs
+import torch
 
 from gtrace.ir.graph import Graph, print_graph
 from gtrace.ir.text import parse_graph
@@ -24,6 +25,7 @@ class Unit:
         strides: of each input.
         backend, mode: how.
         relations: how its integers follow from the sizes of its inputs, which are open; None: nothing is.
+        threads: that large loops on a CPU are divided among; those that torch has here.
     """
 
     graph: Graph
@@ -31,6 +33,7 @@ class Unit:
     backend: str = "inductor"
     mode: str = "default"
     relations: tuple[Relation, ...] | None = None
+    threads: int = attrs.field(factory=torch.get_num_threads)
 
     def describe(self) -> dict[str, Any]:
         """Return it in the terms of JSON."""
@@ -40,6 +43,7 @@ class Unit:
             "strides": [list(s) for s in self.strides],
             "mode": self.mode,
             "relations": None if relations is None else [list(attrs.astuple(r)) for r in relations],
+            "threads": self.threads,
         }
 
     @classmethod
@@ -56,6 +60,7 @@ class Unit:
             "inductor",
             told["mode"],
             None if relations is None else tuple(read_relation(r) for r in relations),
+            told["threads"],
         )
 
     @property
