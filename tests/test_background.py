@@ -288,6 +288,49 @@ def fresh_engine(entry):
     return again, again.call(route, tensors)
 
 
+def test_the_worker_has_a_core_to_itself_and_its_code_all_of_them(worker, monkeypatch):
+    monkeypatch.setattr(backgrounds, "_cores", lambda: 2)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        run, entry, expected = hot(200_001, lambda x: gt.sinh(x) * 9.5 + gt.cosh(x))
+        assert worker.pending
+        seen = []
+        interpreted = entry.program
+        entry.program = lambda tensors: (seen.append(torch.get_num_threads()), interpreted(tensors))[1]
+        np.testing.assert_array_equal(run(), expected)
+        assert seen == [1] and torch.get_num_threads() == 2
+        until(lambda: entry.tier == "compiled")
+        np.testing.assert_allclose(run(), expected, rtol=1e-5, atol=1e-4)
+        (told,) = [told for told in shelf.store.all() if told["program"] == str(entry.signature)]
+        assert told["unit"]["threads"] == 2
+        assert b"GOMP_parallel" in shelf.store.code(told).read_bytes()
+        # for another number of threads it is another program
+        for count, tier in ((1, "interpreted"), (2, "compiled")):
+            torch.set_num_threads(count)
+            (copy,) = fresh_engine(entry)[0].entries.values()
+            assert copy.tier == tier
+    finally:
+        torch.set_num_threads(threads)
+
+
+def test_threads_are_given_back_whatever_happens(monkeypatch):
+    monkeypatch.setattr(backgrounds, "_cores", lambda: 3)
+    threads = torch.get_num_threads()
+
+    def fail(_):
+        raise ValueError(torch.get_num_threads())
+
+    try:
+        for count, left in ((1, 1), (2, 2), (3, 2), (5, 4)):
+            torch.set_num_threads(count)
+            with pytest.raises(ValueError, match=str(left)):
+                backgrounds.beside_worker(fail, None)
+            assert torch.get_num_threads() == count
+    finally:
+        torch.set_num_threads(threads)
+
+
 def test_the_worker_ends_when_idle_and_comes_back(worker, monkeypatch):
     monkeypatch.setattr(backgrounds, "IDLE_SECONDS", 0.2)
     _, entry, _ = hot(306, lambda x: (gt.sinh(x) * 7.5 + gt.tan(x)).sum(0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from itertools import pairwise
 
 import numpy as np
@@ -135,6 +136,50 @@ def test_gradients_of_jitted_functions_and_jitted_gradients():
     close(gt.grad(lambda v: gt.jit(gt.grad(f), backend="eager")(v).sum())(x), gt.grad(lambda v: gt.grad(f)(v).sum())(x))
     outer = gt.array([2.0, 3.0])
     close(gt.grad(lambda w: gt.jit(lambda v: (v * w).sum(), backend="eager")(x))(outer), [0.3, -1.2])
+
+
+def _doubled():
+    @gt.custom_vjp
+    def double(x):
+        return x * 2
+
+    double.defvjp(lambda x: (x * 2, None), lambda _, g: (g * 2,))
+    return double
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: gt.grad(lambda x: gt.tanh(x).sum())(x),
+        lambda x: gt.grad(lambda y: gt.grad(lambda x: (x**3).sum())(y).sum())(x),
+        lambda x: gt.vjp(gt.tanh, x)[1](x),
+        lambda x: gt.jvp(gt.tanh, (x,), (x,)),
+        lambda x: gt.hessian(lambda x: (x**3).sum())(x),
+        lambda x: gt.vmap(lambda y: y * y.sum())(gt.ones((2, 3))),
+        lambda x: gt.grad(gt.checkpoint(lambda x: gt.tanh(x).sum()))(x),
+        lambda x: gt.grad(lambda x: _doubled()(x).sum())(x),
+        lambda x: gt.scan(lambda c, y: (c + y, c * y), gt.asarray(0.0), x),
+        lambda x: gt.while_loop(lambda c: c < 3, lambda c: c + 1, gt.asarray(0.0)),
+        lambda x: gt.cond(x[0] > 0, lambda y: y * 2, lambda y: y * 3, x),
+        lambda x: gt.jit(gt.value_and_grad(lambda x: gt.tanh(x).sum()))(x),
+    ],
+)
+def test_nothing_waits_for_the_garbage_collector(call):
+    """A reference cycle would keep the arrays of a step alive for many more."""
+    gt.eval(call(gt.array([1.0, 2.0, 3.0])))
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(3):
+            gt.eval(call(gt.array([1.0, 2.0, 3.0])))
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        gc.collect()
+        left = [x for x in gc.garbage if isinstance(x, (gt.Array, torch.Tensor))]
+        assert not left
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
 
 
 @pytest.mark.parametrize(
