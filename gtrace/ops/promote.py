@@ -16,7 +16,7 @@ from gtrace.ops.batching import unchanged
 from gtrace.trace.array import Array
 from gtrace.trace.bind import bind
 from gtrace.trace.convert import common_device, lift, python_scalar, result_dtype, scalar_operand
-from gtrace.trace.fast import binary_fast, scalar_fast, unary_fast
+from gtrace.trace.fast import binary_fast, number_fast, unary_fast
 
 # -- casts
 
@@ -126,7 +126,7 @@ def binary(
     def slow(x: Any, y: Any) -> Array:
         return bind(op, promote(name, x, y, floating=floating))
 
-    return _publish(op, scalar_fast(op, binary_fast(op, slow), slow), doc, example)
+    return _publish(op, binary_fast(op, slow, number_fast(op, slow)), doc, example)
 
 
 def _publish(op: Op, function: Callable[..., Array], doc: str, example: str) -> Callable[..., Array]:

@@ -23,7 +23,7 @@ from gtrace.runtime.inductor import compile_artifact
 from gtrace.runtime.unit import Unit
 
 NICE = 10
-"""Added to the niceness that the parent has; docs/performance.md has what less of it costs the running program."""
+"""Added to the niceness that the parent has; see also `gtrace.runtime.background.beside_worker`."""
 
 
 _folders: list[str] = []

@@ -53,15 +53,21 @@ def unary_fast(op: Op, slow: Callable[[Any], Array]) -> Callable[[Any], Array]:
     return function
 
 
-def binary_fast(op: Op, slow: Callable[[Any, Any], Array]) -> Callable[[Any, Any], Array]:
-    """Return `slow` with a fast path for Arrays whose avals the operation has met before."""
+def binary_fast(
+    op: Op, slow: Callable[[Any, Any], Array], other: Callable[[Any, Any], Array] | None = None
+) -> Callable[[Any, Any], Array]:
+    """Return `slow` with a fast path for Arrays whose avals the operation has met before.
+
+    Args:
+        other: takes what is not two Arrays; None: `slow` does.
+    """
     table = op.table
+    other = other or slow
 
     def function(x: Any, y: Any) -> Array:
-        try:
-            instr = table[x.aval, y.aval]
-        except (KeyError, AttributeError):
-            instr = None
+        if x.__class__ is not Array or y.__class__ is not Array:
+            return other(x, y)
+        instr = table.get((x.aval, y.aval))
         if instr is None:
             return slow(x, y)
         trace = thread.trace
@@ -86,25 +92,19 @@ def binary_fast(op: Op, slow: Callable[[Any, Any], Array]) -> Callable[[Any, Any
     return function
 
 
-def scalar_fast(
-    op: Op, general: Callable[[Any, Any], Array], slow: Callable[[Any, Any], Array]
-) -> Callable[[Any, Any], Array]:
-    """Return `general` with a fast path for a floating Array and a Python number, on either side; `slow` takes what
-    that refuses."""
+def number_fast(op: Op, slow: Callable[[Any, Any], Array]) -> Callable[[Any, Any], Array]:
+    """Return `slow` with a fast path for a floating Array and a Python number, on either side."""
     after: dict[Aval, tuple[Instr, Aval, int]] = {}
     before: dict[Aval, tuple[Instr, Aval, int]] = {}
 
     def function(x: Any, y: Any) -> Array:
-        kind = y.__class__
-        if kind is Array:
-            kind = x.__class__
-            if kind is Array:
-                return general(x, y)
+        if x.__class__ is Array:
+            array, value, known = x, y, after
+        elif y.__class__ is Array:
             array, value, known = y, x, before
         else:
-            array, value, known = x, y, after
-            if array.__class__ is not Array:
-                return slow(x, y)
+            return slow(x, y)
+        kind = value.__class__
         if kind is not float and (kind is not int or value.bit_length() >= 64):
             return slow(x, y)
         found = known.get(array.aval)
