@@ -3,11 +3,11 @@
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 import textwrap
 import threading
-import re
 import time
 
 import pytest
