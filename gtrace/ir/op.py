@@ -6,6 +6,7 @@ test walks. Its shape and dtype rule is torch itself, run on meta tensors and ca
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -150,14 +151,18 @@ class Instr:
     ins: tuple[Aval, ...]
     aval: Any  # an Aval, or the Bundle of an operation with several results
     code: int
-    digest: int
-    form: int
+
+    @functools.cached_property
+    def digest(self) -> int:
+        return stable_hash(f"{self.op.name}{self.params!r}{self.ins!r}{self.aval!r}")
+
+    @functools.cached_property
+    def form(self) -> int:
+        return stable_hash(f"{self.op.name}{mask(self.params, [])!r}{[kind(a) for a in self.ins]}{kind(self.aval)}")
 
     @classmethod
     def make(cls, op: Op, params: Params, ins: tuple[Aval, ...], out: Aval | Bundle) -> Instr:
-        text = f"{op.name}{params!r}{ins!r}{out!r}"
-        form = f"{op.name}{mask(params, [])!r}{[kind(a) for a in ins]}{kind(out)}"
-        instr = cls(op, params, ins, out, len(CODES), stable_hash(text), stable_hash(form))
+        instr = cls(op, params, ins, out, len(CODES))
         CODES.append(instr)
         return instr
 
