@@ -260,7 +260,8 @@ def test_a_worker_without_memory(worker):
         # what it has now, and nothing more
         resource.prlimit(worker.pid, resource.RLIMIT_AS, (64 << 20, 64 << 20))
 
-    failed(lambda x: gt.sinh(gt.cosh(x) * 5.5).sum(0), 304, fault, "compiling .* failed", worker)
+    entry = failed(lambda x: gt.sinh(gt.cosh(x) * 5.5).sum(0), 304, fault, "compiling .* failed", worker)
+    assert entry.reason and entry.compiled_calls == 0
 
 
 def test_a_machine_without_compiler(worker, monkeypatch):

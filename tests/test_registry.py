@@ -17,6 +17,8 @@ import torch
 import gtrace as gt
 import gtrace.numpy
 from gtrace.ir.op import REGISTRY, Op, Sample, define
+from gtrace.runtime.interpret import bound_impl, direct_impl
+from gtrace.trace.capture import capture
 
 # operations with sub-graphs, and the one that takes out their results, have tests of their own: test_control.py
 OPS = [op for op in REGISTRY.values() if op.result is None]
@@ -122,6 +124,39 @@ def test_parity_with_torch(op: Op, sample: Sample, dtype: torch.dtype):
     expected = op.impl(*plain)
     assert got.shape == tuple(expected.shape)
     np.testing.assert_array_equal(got.to_torch().double().numpy(), expected.double().numpy())
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize(("op", "sample"), cases(OPS))
+def test_stated_shapes_dtypes_and_direct_calls_are_those_of_the_implementation(op: Op, sample: Sample, dtype):
+    inputs = []
+
+    def built(value, make):
+        if isinstance(value, list):
+            return [built(v, make) for v in value]
+        return make(value) if isinstance(value, np.ndarray) else value
+
+    def keep(value):
+        t = torch.tensor(value)
+        inputs.append(t.to(dtype) if t.is_floating_point() else t)
+
+    built(list(sample.args), keep)
+
+    def call(*given):
+        rest = iter(given)
+        return gt.tree.leaves(op.user(*built(list(sample.args), lambda _: next(rest)), **sample.kwargs)), None
+
+    captured = capture(lambda given: call(*given), [gt.array(t).aval for t in inputs], op.name)
+    graph = captured.graph
+    env = dict(zip(graph.inputs, [*inputs, *(x.to_torch() for x in captured.constants)], strict=True))
+    for node in graph.nodes:
+        operands = [env[x] if isinstance(x, int) else torch.tensor(x.value, dtype=x.aval.dtype) for x in node.ins]
+        env[node.out] = expected = bound_impl(node)(*operands)
+        if isinstance(expected, torch.Tensor):
+            assert (tuple(expected.shape), expected.dtype) == (node.instr.aval.shape, node.instr.aval.dtype)
+            got = direct_impl(node)(*operands)
+            assert got.dtype is expected.dtype
+            assert torch.equal(got.nan_to_num(7.0), expected.nan_to_num(7.0))
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,8 @@
 """The operation record and the one registry.
 
 An operation is declared once, with `define`: how torch computes it, how it differentiates, and the samples that every
-test walks. Its shape and dtype rule is torch itself, run on meta tensors and cached per (operation, params, avals).
+test walks. Its shape and dtype rule is torch itself, run on meta tensors, unless the operation states one, and cached
+per (operation, params, avals).
 """
 
 from __future__ import annotations
@@ -48,8 +49,8 @@ class Op:
 
     Attributes:
         name: unique, as printed in the IR.
-        impl: torch function of (tensors..., **params); must not mutate, and is what meta inference, the interpreter
-            and the FX tracing all call.
+        impl: torch function of (tensors..., **params); must not mutate, and is what meta inference, the FX tracing
+            and, where there is no `direct`, the interpreter call.
         direct: (avals, **params) -> torch function of the operands, or None: `impl` for operands of these avals, with
             what follows from them and the attributes settled beforehand. The interpreter calls it where it is stated.
         params: names of the attributes, in their canonical order.

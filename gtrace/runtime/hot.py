@@ -21,7 +21,7 @@ WORKER_SECONDS = 8.0
 """The same of a compile in the worker, which makes C++ of the wrapper too."""
 
 WORKER_SHARE = 0.1
-"""Seconds that one of the worker's costs the running program, whose cores it shares at low priority."""
+"""Seconds that one of the worker's costs the running program, which leaves it a core."""
 
 TRIAL = 20
 """Compiled calls, and as many interpreted ones between them, that are timed before a program is judged."""

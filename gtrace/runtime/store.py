@@ -299,10 +299,9 @@ class Store:
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(aside, path)
-        except BaseException:
-            with contextlib.suppress(OSError):
+        finally:
+            with contextlib.suppress(OSError):  # it is there only if something was raised
                 os.unlink(aside)
-            raise
 
     def _describe(self, name: str, told: dict[str, Any]) -> None:
         self._write(self.folder / f"{name}.json", json.dumps({**told, "seal": seal(told)}, indent=1).encode())
