@@ -15,12 +15,16 @@ demo: .venv/examples
 	$(BIN)/gtrace warmup examples/train_digits.py --epochs 3
 	$(BIN)/gtrace run examples/train_digits.py
 
+# once more as programs run, with the worker and its store
+CORE := arrays transforms vmap jit regions
+
 # one thread a worker: two workers with two threads each would wait for each other's
 test: .venv/test
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check --quiet
 	$(BIN)/mypy
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --max-worker-restart 0
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --max-worker-restart 0 --background $(CORE:%=tests/test_%.py)
 
 # GT_BACKGROUND=0: nothing compiles beside what is timed
 bench: .venv/bench
@@ -28,6 +32,7 @@ bench: .venv/bench
 	GT_BACKGROUND=0 $(BIN)/python benchmarks/transforms.py
 	$(BIN)/python benchmarks/hotpath.py
 	$(BIN)/python benchmarks/warmstart.py
+	$(BIN)/python benchmarks/models.py --steps 20
 
 # one stamp for each set of extras
 .venv/examples .venv/test .venv/bench: .venv/%: pyproject.toml constraints.txt

@@ -24,7 +24,7 @@ import numpy as np
 import torch
 
 import gtrace as gt
-from gtrace.runtime.engine import engine
+from gtrace.engine.engine import engine
 
 WIDTH = 64
 
@@ -74,7 +74,7 @@ def ours(loop: str, steps: int) -> dict[str, float]:
         if look and k % look == 0:
             float(loss)
     gt.eval(ws)
-    return {"seconds": time.perf_counter() - start, "compiles": engine.compiles, "loss": float(loss or 0.0)}
+    return {"seconds": time.perf_counter() - start, "compiles": engine.tiering.compiles, "loss": float(loss or 0.0)}
 
 
 def theirs(loop: str, steps: int) -> dict[str, float]:

@@ -156,7 +156,7 @@ def steps(which: str, count: int) -> dict[str, Any]:
 def disturbance(which: str, seconds: int) -> dict[str, Any]:
     """Steps before, while and after the worker compiles the step."""
     gt = importlib.import_module("gtrace")
-    worker = importlib.import_module("gtrace.runtime.background").background
+    worker = importlib.import_module("gtrace.worker.client").worker
     step = STEPS[which]()
     times: dict[str, list[float]] = {"before": [], "while": [], "after": []}
     end = time.perf_counter() + seconds
@@ -184,22 +184,19 @@ def calls(which: str, count: int) -> dict[str, Any]:
     y = x[:, :1] * 0.5
     if which == "gtrace":
         gt = importlib.import_module("gtrace")
-        background = importlib.import_module("gtrace.runtime.background").background
 
         def step(ws: Any, x: Any, y: Any) -> Any:
             loss = lambda ws: ((gt.tanh(x @ ws[0] + ws[1]) @ ws[2] + ws[3] - y) ** 2).mean()  # noqa: E731
             value, grads = gt.value_and_grad(loss)(ws)
             return [w - 0.01 * g for w, g in zip(ws, grads, strict=True)], value
 
-        update, args = gt.jit(step), [[gt.array(w) for w in ws], gt.array(x), gt.array(y)]
+        update, args = gt.jit(step, wait=True), [[gt.array(w) for w in ws], gt.array(x), gt.array(y)]
         update(*args)
-        while not background.wait(1):
-            pass
         route = update.lower(*args).route
-        entry = route.entry
+        executable = route.program.executable
         given = [a.to_torch() for a in (*args[0], *args[1:])]
         raw_inputs = [given[k] for k in route.inputs]
-        raw = lambda: entry.program(raw_inputs)  # noqa: E731
+        raw = lambda: executable.run(raw_inputs)  # noqa: E731
     elif which == "torch.compile":
         torch = importlib.import_module("torch")
 

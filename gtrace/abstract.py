@@ -1,4 +1,4 @@
-"""Functions looked at without values: ``eval_shape`` and ``make_graph``."""
+"""Functions traced without values, ``eval_shape`` and ``make_graph``; and the way back, ``from_graph``."""
 
 from __future__ import annotations
 
@@ -12,11 +12,14 @@ from gtrace import tree
 from gtrace.errors import ArgumentError, message, user_location
 from gtrace.ir.aval import LONG, Aval, as_device, aval
 from gtrace.ir.graph import Graph
+from gtrace.ir.verify import verify
 from gtrace.ops.shape import as_shape
 from gtrace.trace.array import Array
-from gtrace.trace.capture import Captured, capture
+from gtrace.trace.capture import Captured, capture, replay
 from gtrace.trace.convert import as_dtype, lift
 from gtrace.transform.arguments import is_array, lift_outputs
+
+__all__ = ["ShapeDtypeStruct", "eval_shape", "from_graph", "make_graph"]
 
 
 def _as_sizes(shape: Any) -> tuple[Any, ...]:
@@ -98,14 +101,55 @@ def eval_shape(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 def make_graph(f: Callable[..., Any]) -> Callable[..., Graph]:
     """Return a function that records `f` for arguments like the given ones and returns the graph, unchanged.
 
-    Arguments may be `ShapeDtypeStruct`.
+    Arguments may be `ShapeDtypeStruct`. The inputs of the graph are the leaves of the arguments, and then the Arrays
+    from outside that `f` uses. `from_graph` is the way back.
+
+    Raises (when called):
+        ArgumentError: an argument that is no array.
+        ConcretizationError: `f` looks at a value.
 
     >>> import gtrace as gt
     >>> print(gt.make_graph(lambda x: (x + 1).sum())(gt.ones(2)))
     graph(%0: f32[2]) {
-      %2: f32[2] = add(%0, 1.0:f32[]~)
-      %3: f32[] = sum(%2) {axes=(0,), keepdims=False}
-      return %3
+      %1: f32[2] = add(%0, 1.0:f32[]~)
+      %2: f32[] = sum(%1) {axes=(0,), keepdims=False}
+      return %2
     }
     """
     return lambda *args, **kwargs: capture_like("make_graph", f, args, kwargs).graph
+
+
+def from_graph(graph: Graph) -> Callable[..., Any]:
+    """Return a graph as a function, which records the graph's operations on its arguments.
+
+    It takes an array for each input and returns an array, or a tuple of them if there are several outputs or none. Like
+    any function it can be jitted, differentiated and batched.
+
+    Raises:
+        GraphError: `graph` breaks a rule.
+        ArgumentError: (when called) other arguments than the inputs of the graph.
+
+    >>> import gtrace as gt
+    >>> graph = gt.make_graph(lambda x: gt.sin(x) * 2)(gt.ones(3))
+    >>> gt.from_graph(graph)(gt.zeros(3))
+    Array([0., 0., 0.], dtype=float32)
+    """
+    verify(graph)
+
+    def function(*arrays: Any) -> Any:
+        lifted = [lift("from_graph", x) for x in arrays]
+        kinds, expected = ([(a.shape, a.dtype, a.device) for a in avals] for avals in (_avals(lifted), graph.avals))
+        if kinds != expected:
+            got = ", ".join(map(repr, _avals(lifted))) or "none"
+            fix = "Pass an array of that type for each input of the graph."
+            raise ArgumentError(
+                message("from_graph", f"arguments {', '.join(map(repr, graph.avals)) or '(none)'}", got, fix)
+            )
+        outputs = replay(graph, lifted)
+        return outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+    return function
+
+
+def _avals(arrays: Sequence[Array]) -> tuple[Aval, ...]:
+    return tuple(x.aval for x in arrays)

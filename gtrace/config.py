@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import math
 import os
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
 from typing import Any
 
 import attrs
 
 from gtrace.errors import ConfigError, ConfigWarning
+
+__all__ = ["config"]
 
 _TRUE = {"1", "true", "yes", "on"}
 _FALSE = {"0", "false", "no", "off"}
@@ -65,6 +69,16 @@ def _fraction(text: str) -> float:
     return value
 
 
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not value >= 0:
+        raise ValueError("a number of seconds, such as 0, 2.5 or inf")
+    return value
+
+
 def _path(text: str) -> str:
     if not text:
         raise ValueError("a path")
@@ -99,8 +113,13 @@ class Config:
         cache_size: bytes that may be kept there; 0: nothing is (GT_CACHE_SIZE, which takes units: 500MB, 2GiB).
         compile_timeout: seconds after which the worker is stopped and the program stays interpreted
             (GT_COMPILE_TIMEOUT).
+        compile_share: the fraction of its speed that a program may lose to the worker, which pauses when it costs more
+            (GT_COMPILE_SHARE).
+        jit_wait: seconds that a jitted function waits for the compiler at most, before it is interpreted until it is
+            compiled; inf: as long as it takes (GT_JIT_WAIT).
         audit: the fraction of compiled calls that are interpreted too, and compared (GT_AUDIT).
         debug_key_reuse: using a random key a second time is an error (GT_DEBUG_KEY_REUSE).
+        verify_passes: check the rules of a graph after each pass that rewrites it (GT_VERIFY_PASSES).
     """
 
     auto_compile: bool = _setting(True, "GT_AUTO_COMPILE", _flag, (bool, int))
@@ -119,8 +138,11 @@ class Config:
     cache_dir: str | None = _setting(None, "GT_CACHE_DIR", _path, (str, type(None)))
     cache_size: int = _setting(2 * 2**30, "GT_CACHE_SIZE", _bytes, (int, str))
     compile_timeout: int = _setting(600, "GT_COMPILE_TIMEOUT", _integer(1), (int,))
+    compile_share: float = _setting(0.1, "GT_COMPILE_SHARE", _fraction, (int, float))
+    jit_wait: float = _setting(2.0, "GT_JIT_WAIT", _seconds, (int, float))
     audit: float = _setting(0.0, "GT_AUDIT", _fraction, (int, float))
     debug_key_reuse: bool = _setting(False, "GT_DEBUG_KEY_REUSE", _flag, (bool, int))
+    verify_passes: bool = _setting(False, "GT_VERIFY_PASSES", _flag, (bool, int))
 
     @classmethod
     def from_env(cls, env: Mapping[str, str]) -> Config:
@@ -135,7 +157,7 @@ class Config:
         True
         """
         known = {field.metadata["variable"]: field for field in attrs.fields(cls)}
-        # the prefix, which all share, must not make strangers look alike
+        # without the common prefix, which would make unrelated names similar
         stems = [variable.removeprefix("GT_") for variable in known]
         values = {}
         for variable, text in env.items():
@@ -182,56 +204,98 @@ class Config:
 
 
 class ConfigHolder:
-    """The current `Config`, readable as attributes; ``gt.config`` is the one instance."""
+    """The settings in force, readable as attributes; ``gt.config`` is the one instance.
+
+    ``update`` changes those of the process. A ``with`` block changes them for its own context: the thread, or the
+    asyncio task, that runs it; there ``update`` lasts until the end of the block. A thread that is started inside the
+    block begins with the settings of the process.
+    """
 
     def __init__(self, config: Config) -> None:
-        self.current = config
+        self._process = config
+        self._blocks: ContextVar[tuple[dict[str, Any], ...]] = ContextVar("gtrace blocks", default=())
+        self._made: ContextVar[tuple[Config, Config] | None] = ContextVar("gtrace settings", default=None)
         self._watchers: list[Callable[[Config], None]] = []
 
+    @property
+    def current(self) -> Config:
+        """The settings of this context."""
+        made = self._made.get()
+        if made is None:
+            return self._process
+        # if the process's settings have changed since the block was entered, apply the block's changes to the new ones
+        return made[1] if made[0] is self._process else self._remake()
+
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_") or name == "current":
+        if name.startswith("_"):
             raise AttributeError(name)
         return getattr(self.current, name)
 
     def watch(self, watcher: Callable[[Config], None]) -> None:
-        """Call `watcher` now and after every change; a change that a watcher refuses by raising is undone."""
+        """Call `watcher` now and after every change; a change that a watcher refuses by raising is undone.
+
+        It gets the settings of the context that changed. What belongs to the whole process, such as the folder of
+        compiled programs, follows the last change.
+        """
         watcher(self.current)
         self._watchers.append(watcher)
 
     def update(self, **changes: Any) -> None:
-        """Change settings for the rest of the process.
+        """Change settings until the end of the ``with`` block around the call, or, outside any, of the process.
 
         Raises:
             ConfigError: an unknown name, or a value of the wrong type.
         """
-        self._set(self.current.replaced(changes))
+        self.current.replaced(changes)  # check them before anything changes
+        blocks = self._blocks.get()
+        with contextlib.ExitStack() as undo:
+            undo.callback(self._restore, self._process, blocks)
+            if blocks:
+                self._enter((*blocks[:-1], {**blocks[-1], **changes}))
+            else:
+                self._process = self._process.replaced(changes)
+                self._notify()
+            undo.pop_all()  # every watcher took it
+
+    def _restore(self, process: Config, blocks: tuple[dict[str, Any], ...]) -> None:
+        self._process = process
+        self._enter(blocks)
 
     @contextlib.contextmanager
     def __call__(self, **changes: Any) -> Iterator[Config]:
-        """Change settings inside a ``with`` block, for all threads.
+        """Change settings inside a ``with`` block, for the thread or task that runs it.
 
         >>> with config(min_seq=5):
         ...     config.min_seq
         5
         """
-        before = self.current
-        self._set(before.replaced(changes))
+        before = self._blocks.get()
+        self.current.replaced(changes)  # check them before anything changes
         try:
+            self._enter((*before, changes))
             yield self.current
         finally:
-            self._set(before)
+            self._enter(before)
 
-    def _set(self, value: Config) -> None:
-        before = self.current
-        self.current = value
-        for told, watcher in enumerate(self._watchers):
-            try:
-                watcher(value)
-            except BaseException:
-                self.current = before
-                for earlier in self._watchers[:told]:
-                    earlier(before)
-                raise
+    def _enter(self, blocks: tuple[dict[str, Any], ...]) -> None:
+        self._blocks.set(blocks)
+        if blocks:
+            self._remake()
+        else:
+            self._made.set(None)
+        self._notify()
+
+    def _remake(self) -> Config:
+        process = self._process
+        settings = process
+        for changes in self._blocks.get():
+            settings = settings.replaced(changes)
+        self._made.set((process, settings))
+        return settings
+
+    def _notify(self) -> None:
+        for watcher in self._watchers:
+            watcher(self.current)
 
 
 config = ConfigHolder(Config.from_env(os.environ))

@@ -8,6 +8,15 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
+
+__all__ = [
+    "GtraceError", "ShapeError", "BoundsError", "DtypeError", "DeviceError", "ArgumentError", "ImmutableError",
+    "ConcretizationError", "LeakError", "KeyReuseError", "ConfigError", "ExecutionError", "OutOfMemoryError",
+    "NonFiniteError", "TransientCompileError", "UnsupportedTorchError",
+    "GraphError", "CompileError", "CacheError", "ExportError", "CompileWarning", "CacheWarning", "AuditWarning",
+    "ConfigWarning", "UnsupportedTorchWarning",
+]  # fmt: skip
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _LIBRARIES = (
@@ -67,6 +76,10 @@ class ExecutionError(GtraceError, RuntimeError):
     """torch refused an operation when it ran, for a reason only the values show (an index out of range, say)."""
 
 
+class OutOfMemoryError(ExecutionError, MemoryError):
+    """There was no memory for a program when it ran."""
+
+
 class NonFiniteError(GtraceError, FloatingPointError):
     """With ``GT_DEBUG_NANS=1``: an operation produced a NaN or an infinity that its operands do not explain."""
 
@@ -77,6 +90,18 @@ class GraphError(GtraceError, ValueError):
 
 class CompileError(GtraceError, RuntimeError):
     """The compiler failed. The engine turns it into a ``CompileWarning`` and interprets instead."""
+
+
+class TransientCompileError(CompileError):
+    """The compiler had no memory or disk space, or was killed. A later attempt may succeed."""
+
+
+class UnsupportedTorchError(CompileError):
+    """This torch lacks private names that gtrace compiles with. Everything is interpreted."""
+
+
+class UnsupportedTorchWarning(UserWarning):
+    """gtrace does not know this torch, and some features are off."""
 
 
 class CompileWarning(UserWarning):
@@ -125,3 +150,9 @@ def message(op: str, expected: str, got: str, fix: str = "") -> str:
     '[matmul] expected inner dimensions that agree, got 3 and 4. Transpose one of them.'
     """
     return f"[{op}] expected {expected}, got {got}." + (f" {fix}" if fix else "") + f" (at {user_location()})"
+
+
+def warn_at(text: str, location: str, category: type[Warning]) -> None:
+    """Warn at a line of the user's, as `user_location` gives it."""
+    name, _, line = location.rpartition(":")
+    warnings.warn_explicit(text, category, name, int(line))

@@ -5,12 +5,13 @@ Emitting costs nothing while nobody listens: emitters look into ``bus.wanted`` b
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
 import attrs
+
+from gtrace.locks import new_lock
 
 START = time.perf_counter()
 """The moment the process began to use gtrace; logs count seconds from here."""
@@ -100,7 +101,7 @@ class CompileFailed(Event):
 
 @attrs.frozen
 class Judged(Event):
-    """A compiled program was timed against its interpreted self (seconds a call, medians)."""
+    """A compiled program was timed against its interpreted form (seconds a call, medians)."""
 
     signature: str
     interpreted: float
@@ -116,7 +117,7 @@ class Bus:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._subscribers: dict[type[Event], tuple[Callable[[Any], None], ...]] = {}
         self._watchers: list[Callable[[], None]] = []
         self.wanted: frozenset[type[Event]] = frozenset()

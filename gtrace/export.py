@@ -1,6 +1,6 @@
 """Compiled functions as files: ``gt.export`` traces and compiles, ``gt.load`` runs what it finds.
 
-The file is a zip archive: a manifest (inputs, outputs, conditions, toolchain), the IR's text, and one AOTInductor
+The file is a zip archive: a manifest (inputs, outputs, guards, toolchain), the IR's text, and one AOTInductor
 package for each case of open sizes. Loading reads JSON and a shared library, and needs neither a tracer nor a compiler.
 """
 
@@ -23,50 +23,34 @@ import torch
 
 from gtrace import tree
 from gtrace.abstract import ShapeDtypeStruct, capture_like
-from gtrace.errors import ArgumentError, CacheError, DtypeError, ExportError, ShapeError, message
-from gtrace.ir.aval import LONG, Aval, aval, contiguous_strides, parse_aval
+from gtrace.cache.store import workspace
+from gtrace.compile.aoti import load as load_artifact
+from gtrace.compile.guards import hold
+from gtrace.compile.inductor.driver import compile_package
+from gtrace.compile.request import CompileRequest
+from gtrace.compile.symbolic import Relation, fit, shape_of
+from gtrace.compile.toolchain import toolchain
+from gtrace.errors import ArgumentError, DtypeError, ExportError, ShapeError, message
+from gtrace.export_manifest import CaseManifest, ExportManifest, InputSpec
+from gtrace.interp.interpreter import TensorFunction
+from gtrace.ir.aval import LONG, Aval, aval, contiguous_strides
 from gtrace.ir.calls import has_calls
+from gtrace.ir.canonical import canonical_subgraph
 from gtrace.ir.graph import Graph, print_graph
-from gtrace.ir.rewrite import subgraph
-from gtrace.runtime.artifact import load as load_artifact
-from gtrace.runtime.canonical import canonical_subgraph
-from gtrace.runtime.conditions import hold
-from gtrace.runtime.general import Relation, fit, shape_of
-from gtrace.runtime.inductor import compile_package
-from gtrace.runtime.interpret import Program
-from gtrace.runtime.store import workspace
-from gtrace.runtime.toolchain import toolchain
-from gtrace.runtime.unit import Unit
+from gtrace.ir.subgraph import subgraph
+from gtrace.ir.user_passes import registered, rewritten
 from gtrace.trace.array import Array, materialize, wrap_as
 from gtrace.trace.convert import lift
 
-FORMAT = 1
+__all__ = ["Exported", "export", "load"]
+
 MAX_NAMES = 2
-"""Open sizes; each doubles the packages, because a size of 1 has one of its own."""
+"""Open sizes, at most; each doubles the packages, because a size of 1 has one of its own."""
 
 _EXAMPLES = ((23, 41), (29, 47), (37, 53))
-"""Sizes that a program with open ones is recorded with, of which no fixed size is likely to be a simple function."""
+"""Example values of open sizes, for recording. A fixed size is unlikely to be a simple function of them."""
 
 _ISA = ("DEFAULT", "AVX2", "AVX512")
-
-
-@attrs.frozen
-class InputSpec:
-    """What an input must be.
-
-    Attributes:
-        path: where it is among the arguments, as Python writes it.
-        shape: sizes, and names of open ones.
-        dtype: short name, as the IR prints it.
-    """
-
-    path: str
-    shape: tuple[int | str, ...]
-    dtype: torch.dtype
-    device: str
-
-    def __str__(self) -> str:
-        return f"{LONG[self.dtype]}[{','.join(map(str, self.shape))}]"
 
 
 @attrs.frozen(eq=False)
@@ -77,15 +61,15 @@ class Case:
         ones: the names of the open sizes that are 1.
         file: its name in the archive.
         program: takes all inputs.
-        conditions: on the sizes of the inputs.
+        guards: on the sizes of the inputs.
         text: the program in the IR's text.
     """
 
     ones: frozenset[str]
     file: str
     content: bytes
-    program: Program
-    conditions: tuple[Any, ...]
+    program: TensorFunction
+    guards: tuple[Any, ...]
     text: str
 
 
@@ -124,7 +108,7 @@ class Exported:
         named = self._check(arrays)
         ones = frozenset(name for name, n in named.items() if n == 1)
         sizes = [n for x in arrays for n in x.shape]
-        case = next((c for c in self._cases if c.ones == ones and hold(c.conditions, sizes)), None)
+        case = next((c for c in self._cases if c.ones == ones and hold(c.guards, sizes)), None)
         if case is None:
             got = ", ".join(f"{name}={n}" for name, n in named.items())
             fix = "Export it again with an example of such sizes, or pad."
@@ -157,29 +141,16 @@ class Exported:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write it to a file, which `load` reads."""
-        manifest = {
-            "format": FORMAT,
-            "name": self.name,
-            "inputs": [[s.path, list(s.shape), str(s.dtype).removeprefix("torch."), s.device] for s in self.inputs],
-            "out_avals": [repr(a) for a in self.out_avals],
-            "in_tree": self._in_tree,
-            "out_tree": self._out_tree,
-            "toolchain": toolchain(),
-            "cases": [
-                {
-                    "ones": sorted(case.ones),
-                    "file": case.file,
-                    "sha256": hashlib.sha256(case.content).hexdigest(),
-                    "conditions": list(case.conditions),
-                    "text": case.text,
-                }
-                for case in self._cases
-            ],
-        }
+        cases = tuple(
+            CaseManifest(c.ones, c.file, hashlib.sha256(c.content).hexdigest(), c.guards, c.text) for c in self._cases
+        )
+        manifest = ExportManifest(
+            self.name, self.inputs, self.out_avals, self._in_tree, self._out_tree, toolchain(), cases
+        )
         target = Path(path)
         with tempfile.NamedTemporaryFile(dir=target.absolute().parent, delete=False) as aside:
             with zipfile.ZipFile(aside, "w", zipfile.ZIP_DEFLATED) as archive:
-                archive.writestr("manifest.json", json.dumps(manifest, indent=1))
+                archive.writestr("manifest.json", manifest.to_json())
                 archive.writestr("graph.txt", self.text)
                 for case in self._cases:
                     archive.writestr(case.file, case.content)
@@ -244,7 +215,7 @@ def export(f: Callable[..., Any], *specs: Any, **named_specs: Any) -> Exported:
 def _case(
     f: Callable[..., Any], specs: Any, named_specs: Any, names: Sequence[str], ones: frozenset[str]
 ) -> tuple[Case, tuple[Aval, ...], Any]:
-    """Compile the package for these sizes of 1, the other named ones left open."""
+    """Compile the package in which the sizes `ones` are 1 and the other named ones are open."""
     graphs, captured = [], None
     free = [name for name in names if name not in ones]
     for example in _EXAMPLES if free else _EXAMPLES[:1]:
@@ -252,11 +223,13 @@ def _case(
         args, kwargs = tree.map(lambda leaf, sizes=sizes: _sized(leaf, sizes), (specs, named_specs))
         again = capture_like("export", f, args, kwargs)
         captured = captured or again
-        graphs.append(canonical_subgraph(subgraph(_renumbered(again.graph))).graph)
+        recorded = rewritten(again.graph, registered.passes)
+        _check_constants(captured.constants, again.constants)
+        graphs.append(canonical_subgraph(subgraph(_renumbered(recorded))).graph)
     assert captured is not None
     graph = graphs[0]
     if has_calls(graph):
-        called = sorted({node.op.name for node in graph.nodes if node.op.body is not None})
+        called = sorted({node.op.name for node in graph.nodes if node.op.rules.body is not None})
         fix = "Unroll loops in Python, and use gt.where for branches."
         raise ExportError(message("export", "a program without loops and branches", ", ".join(called), fix))
     relations = _relate(graphs) if free else None
@@ -265,11 +238,11 @@ def _case(
     file = "_".join(["model", *(f"{name}_1" for name in sorted(ones))]) + ".pt2"
     with workspace() as folder:
         path = folder / file
-        unit = Unit(graph, strides, relations=relations)
-        conditions = compile_package(unit, path, folder / "files", constants)
+        request = CompileRequest(graph, strides, relations=relations)
+        guards = compile_package(request, path, folder / "files", constants)
         content = path.read_bytes()
     program = _loaded(content, file, graph)
-    return Case(ones, file, content, program, conditions, print_graph(graph)), graph.out_avals, captured.result
+    return Case(ones, file, content, program, guards, print_graph(graph)), graph.out_avals, captured.result
 
 
 def _relate(graphs: Sequence[Graph]) -> tuple[Relation, ...]:
@@ -278,9 +251,9 @@ def _relate(graphs: Sequence[Graph]) -> tuple[Relation, ...]:
     Raises:
         ExportError: they do not.
     """
-    bones, shapes = zip(*(shape_of(graph) for graph in graphs), strict=True)
+    skeletons, shapes = zip(*(shape_of(graph) for graph in graphs), strict=True)
     fix = "Write it without Python code that depends on the size, or export one file for each size."
-    if any(other != bones[0] for other in bones):
+    if any(other != skeletons[0] for other in skeletons):
         raise ExportError(message("export", "the same operations for every size", "others for some", fix))
     relations = fit([shape.sizes for shape in shapes], shapes[0].dims)
     if isinstance(relations, int):
@@ -293,6 +266,18 @@ def _relate(graphs: Sequence[Graph]) -> tuple[Relation, ...]:
                 message("export", "numbers that do not depend on open sizes", got, "Take a mean instead.")
             )
     return relations
+
+
+def _check_constants(first: Sequence[Array], again: Sequence[Array]) -> None:
+    """Refuse arrays from outside that change with the open sizes: the file holds one value of each."""
+    for x, y in zip(first, again, strict=False):
+        if x is not y:
+            a, b = materialize(x, "export"), materialize(y, "export")
+            same = x.aval is y.aval and bool(((a == b) | (a != a) & (b != b)).all())  # NaNs count as equal
+            if not same:
+                got = f"{x!r} for one size, {y!r} for another" if a.numel() == 1 else repr(x.aval)
+                fix = "Compute them from the arguments with gtrace's operations."
+                raise ExportError(message("export", "closed-over arrays that do not depend on open sizes", got, fix))
 
 
 def _renumbered(graph: Graph) -> Graph:
@@ -335,55 +320,51 @@ def load(path: str | os.PathLike[str]) -> Exported:
     """
     try:
         with zipfile.ZipFile(path) as archive:
-            told = json.loads(archive.read("manifest.json"))
-            if told.get("format") != FORMAT:
-                raise ValueError(f"its format is {told.get('format')!r}, this gtrace reads {FORMAT}")
-            _check_toolchain(told["toolchain"])
+            manifest = ExportManifest.from_json(archive.read("manifest.json"))
+            _check_toolchain(manifest.toolchain)
+            device = torch.device(manifest.inputs[0].device) if manifest.inputs else torch.device("cpu")
             cases = []
-            for case in told["cases"]:
-                content = archive.read(case["file"])
-                if hashlib.sha256(content).hexdigest() != case["sha256"]:
-                    raise ValueError(f"{case['file']} is not what was written")
-                device = torch.device(told["inputs"][0][3]) if told["inputs"] else torch.device("cpu")
-                program = _program(content, case["file"], device)
-                cases.append(
-                    Case(
-                        frozenset(case["ones"]), case["file"], content, program, tuple(case["conditions"]), case["text"]
-                    )
-                )
-    except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile, CacheError) as error:
-        if isinstance(error, FileNotFoundError):
-            raise
+            for case in manifest.cases:
+                content = archive.read(case.file)
+                if hashlib.sha256(content).hexdigest() != case.sha256:
+                    raise ValueError(f"{case.file} is not what was written")
+                program = _program(content, case.file, device)
+                cases.append(Case(case.ones, case.file, content, program, case.guards, case.text))
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
         fix = "Export the function again."
         raise ExportError(message("load", "a file that gt.export wrote", f"{path}: {error}", fix)) from error
-    inputs = tuple(InputSpec(p, tuple(shape), getattr(torch, dtype), dev) for p, shape, dtype, dev in told["inputs"])
-    out_avals = tuple(parse_aval(text) for text in told["out_avals"])
-    return Exported(told["name"], inputs, out_avals, told["in_tree"], told["out_tree"], tuple(cases))
+    return Exported(
+        manifest.name, manifest.inputs, manifest.out_avals, manifest.in_tree, manifest.out_tree, tuple(cases)
+    )
 
 
-def _check_toolchain(told: Mapping[str, str]) -> None:
+def _check_toolchain(made: Mapping[str, str]) -> None:
     here = toolchain()
+    if made.keys() != here.keys():
+        raise ValueError(f"expected a toolchain of {', '.join(here)}, got {', '.join(made)}")
     for field in ("machine", "gpu"):
-        if told[field] != here[field]:
-            raise ValueError(f"it was made for {field} {told[field]}, this is {here[field]}")
-    if told["torch"].split(".")[:2] != here["torch"].split(".")[:2]:
-        raise ValueError(f"it was made with torch {told['torch']}, this is {here['torch']}")
-    if told["isa"] != here["isa"] and not (
-        told["isa"] in _ISA and here["isa"] in _ISA and _ISA.index(told["isa"]) < _ISA.index(here["isa"])
+        if made[field] != here[field]:
+            raise ValueError(f"it was made for {field} {made[field]}, this is {here[field]}")
+    if made["torch"].split(".")[:2] != here["torch"].split(".")[:2]:
+        raise ValueError(f"it was made with torch {made['torch']}, this is {here['torch']}")
+    if made["isa"] != here["isa"] and not (
+        made["isa"] in _ISA and here["isa"] in _ISA and _ISA.index(made["isa"]) < _ISA.index(here["isa"])
     ):
-        raise ValueError(f"it needs a processor with {told['isa']}, this has {here['isa']}")
+        raise ValueError(f"it needs a processor with {made['isa']}, this has {here['isa']}")
 
 
-def _loaded(content: bytes, file: str, graph: Graph) -> Program:
+def _loaded(content: bytes, file: str, graph: Graph) -> TensorFunction:
     return _program(content, file, graph.avals[0].device if graph.avals else torch.device("cpu"))
 
 
-def _program(content: bytes, file: str, device: torch.device) -> Program:
+def _program(content: bytes, file: str, device: torch.device) -> TensorFunction:
     """Return the program in a package; its file lives as long as the program."""
     folder = tempfile.mkdtemp(prefix="gtrace-")
     path = Path(folder) / file
     path.write_bytes(content)
-    program = load_artifact(path, device)
+    program = load_artifact(path, device, "cache").run
     weakref.finalize(program, shutil.rmtree, folder, ignore_errors=True)
     return program
 
@@ -413,12 +394,12 @@ def _encode(value: Any, op: str) -> Any:
     raise ExportError(message(op, "pytrees of dicts, lists and tuples", type(value).__name__, fix))
 
 
-def _decode(told: Any, values: Sequence[Any]) -> Any:
-    if told is None:
+def _decode(data: Any, values: Sequence[Any]) -> Any:
+    if data is None:
         return None
-    if isinstance(told, int):
-        return values[told]
-    ((kind, inner),) = told.items()
+    if isinstance(data, int):
+        return values[data]
+    ((kind, inner),) = data.items()
     if kind == "dict":
         return {k: _decode(v, values) for k, v in inner.items()}
     items = [_decode(v, values) for v in inner]

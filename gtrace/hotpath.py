@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from gtrace.config import config
+from gtrace.engine.policy import HotPathDetector
 from gtrace.errors import ArgumentError
-from gtrace.runtime.hot import HotPathDetector
 
 __all__ = ["HotPathDetector", "enable_hot_path_detection"]
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
+import math
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
@@ -10,19 +12,29 @@ import attrs
 import torch
 
 from gtrace import tree
+from gtrace.compile.backend import check_mode, find_backend
+from gtrace.compile.executable import Executable
+from gtrace.compile.fx import lower
+from gtrace.compile.partition import MIN_OPS
 from gtrace.config import config
+from gtrace.engine.engine import engine
+from gtrace.engine.program import Parts, Program, Route
 from gtrace.errors import ArgumentError, message, user_location
+from gtrace.exact import exact_key
+from gtrace.interp.checked import checked
 from gtrace.ir.aval import Aval, contiguous_strides
+from gtrace.ir.canonical import canonicalize
 from gtrace.ir.graph import Graph, print_graph
-from gtrace.runtime.engine import engine
-from gtrace.runtime.entry import Entry, Route
-from gtrace.runtime.fx import lower
-from gtrace.runtime.inductor import check_options
-from gtrace.runtime.interpret import Program, checked
+from gtrace.ir.op import Leaf
+from gtrace.ir.signature import sign
+from gtrace.ir.user_passes import Passes, registered, rewritten
 from gtrace.trace.array import Array, evaluate, layout, materialize, wrap_as
+from gtrace.trace.bind import check_thread
 from gtrace.trace.capture import Captured, capture, replay
 from gtrace.trace.convert import lift, python_scalar
 from gtrace.trace.record import thread
+
+__all__ = ["jit", "eval"]
 
 
 @attrs.frozen(eq=False)
@@ -44,26 +56,36 @@ class Traced:
     def lower(self) -> Lowered:
         """Return the canonical program."""
         strides = [contiguous_strides(a.shape) for a in self.graph.avals]
-        return Lowered(self, engine.prepare(self.graph, strides, self.backend, self.mode))
+        passes = registered.passes
+        return Lowered(self, engine.divide(self.graph, strides, self.backend, self.mode, passes), passes)
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, slots=False)
 class Lowered:
-    """The second stage: the canonical program, not compiled yet."""
+    """The second stage: the canonical program, not compiled yet.
+
+    Attributes:
+        route: to the program, or to those that it is divided into.
+        passes: the user's, by which it was rewritten.
+    """
 
     traced: Traced
-    route: Route
+    route: Route | Parts
+    passes: Passes
 
-    @property
+    @functools.cached_property
     def graph(self) -> Graph:
         """The canonical graph."""
-        entry = self.route.entry
-        return Graph((), (), (), ()) if entry is None else entry.graph
+        if isinstance(self.route, Route):
+            return Graph((), (), (), ()) if self.route.program is None else self.route.program.graph
+        return canonicalize(rewritten(self.traced.graph, self.passes)).graph
 
     @property
     def signature(self) -> str:
-        """The exact signature of the canonical graph; empty if it computes nothing."""
-        return "" if self.route.entry is None else str(self.route.entry.signature)
+        """The exact signature of the canonical graph, 32 digits; empty if it computes nothing."""
+        if isinstance(self.route, Route):
+            return "" if self.route.program is None else self.route.program.signature.exact
+        return sign(self.graph).exact
 
     def as_text(self) -> str:
         """Return the canonical graph as text."""
@@ -76,8 +98,8 @@ class Lowered:
 
     def compile(self) -> Compiled:
         """Compile now, in this thread."""
-        if self.route.entry is not None:
-            engine.compile(self.route.entry)
+        for program in self.route.programs:
+            engine.compile(program)
         return Compiled(self)
 
 
@@ -89,8 +111,11 @@ class Compiled:
 
     @property
     def tier(self) -> str:
-        """How it runs: "compiled"; "failed" when the compiler failed, and "interpreted" when it was not asked."""
-        return "compiled" if self.lowered.route.entry is None else self.lowered.route.entry.tier
+        """How it runs: "compiled"; "failed" when the compiler failed, and "interpreted" when it was not asked.
+
+        Of a program that is divided into several, that of the first one that is not compiled.
+        """
+        return next((p.tier for p in self.lowered.route.programs if p.tier != "compiled"), "compiled")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         traced = self.lowered.traced
@@ -110,17 +135,48 @@ class Compiled:
 
 @attrs.define(eq=False)
 class _Call:
-    """All that a call with inputs of known avals and strides needs.
+    """A prepared call, for inputs of given avals and strides.
 
-    `codes` are the leaf codes of the results as long as the entry runs the program `coded`.
+    Attributes:
+        route: to the program, or to those that it is divided into.
+        constants: the tensors that it takes after the inputs.
+        kinds: the `Leaf` of each result, as long as `laid_out` runs the program.
     """
 
-    route: Route
+    route: Route | Parts
     constants: list[torch.Tensor]
     out_avals: tuple[Aval, ...]
     out_structure: tree.TreeDef
-    codes: list[int] = attrs.field(factory=list)
-    coded: Program | None = None
+    kinds: list[Leaf] = attrs.field(factory=list)
+    laid_out: Executable | None = None
+
+
+@attrs.define(eq=False)
+class _Arguments:
+    """The arguments of one call, taken apart.
+
+    Attributes:
+        args, kwargs: with None in the place of static ones.
+        static: the static ones, by position or name.
+        static_key: their key, by value and type; None if there are none.
+        leaves, structure: of the rest.
+    """
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    static: list[tuple[int | str, Any]]
+    static_key: Hashable
+    leaves: list[Any]
+    structure: tree.TreeDef
+
+    @property
+    def dynamic(self) -> Any:
+        """The pytree whose leaves these are."""
+        return (self.args, self.kwargs) if self.kwargs else self.args
+
+
+MAX_CALLS = 1024
+"""Kinds of arguments that a jitted function remembers; beyond it the older half is forgotten and captured anew."""
 
 
 class Jitted:
@@ -133,6 +189,7 @@ class Jitted:
         static_argnames: tuple[str, ...],
         backend: str,
         mode: str,
+        wait: float | None,
     ) -> None:
         self.__wrapped__ = function
         self.__name__ = getattr(function, "__name__", type(function).__name__)
@@ -141,8 +198,10 @@ class Jitted:
         self._static_argnames = static_argnames
         self._backend = backend
         self._mode = mode
+        self._wait = wait
         self._traced: dict[Hashable, Traced] = {}
         self._calls: dict[Hashable, _Call] = {}
+        self._number_keys = False  # whether it was called with dicts whose keys are not all strings
 
     def __repr__(self) -> str:
         return f"<jit {self.__name__}>"
@@ -152,125 +211,147 @@ class Jitted:
         return self if instance is None else lambda *args, **kwargs: self(instance, *args, **kwargs)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if self._static_argnums or self._static_argnames:
-            args, kwargs, static = self._split(args, kwargs)
-        else:
-            static = None
-        leaves, structure = tree.flatten((args, kwargs) if kwargs else args)
+        given = self._take_apart(args, kwargs)
         trace = thread.trace
         if trace.tape is not None or trace.capture is not None:
             # seen by a gradient or another capture: the operations are recorded there, not run
-            leaves = self._lift(leaves, args, kwargs)
-            traced = self._trace(args, kwargs, static, leaves, structure)
-            return traced.out_structure.unflatten(replay(traced.graph, (*leaves, *traced.constants)))
+            arrays = self._lift(given)
+            traced = self._trace(given, arrays)
+            return traced.out_structure.unflatten(replay(traced.graph, (*arrays, *traced.constants)))
+        leaves: list[Any] = given.leaves
         try:
-            call = self._calls.get((structure, static, *[x._code for x in leaves]))
+            call = self._calls.get((self._key(given), *[x._leaf for x in leaves]))
         except AttributeError:  # a Python scalar, or an array of another library
             call = None
         if call is None:
-            leaves = self._lift(leaves, args, kwargs)
+            leaves = self._lift(given)
+            for x in leaves:
+                if x._buf is None:
+                    check_thread(x)
             evaluate(leaves, "jit")
-            key = (structure, static, *[layout(x) for x in leaves])
-            call = self._calls.get(key)
+            kinds = [layout(x) for x in leaves]
+            call = self._calls.get((self._key(given), *kinds))
             if call is None:
-                call = self._calls[key] = self._prepare(args, kwargs, static, leaves, structure)
+                call = self._prepare(given, leaves)
+                _remember(self._calls, (self._key(given), *kinds), call)
+        for x in leaves:
+            if x._number < -1:
+                check_thread(x)
         tensors = [x._buf for x in leaves]
         if config.current.debug_nans:
-            return self._checked(args, kwargs, static, leaves, structure)
-        entry = call.route.entry
+            return self._checked(given, leaves)
+        program = call.route.program if isinstance(call.route, Route) else None
         # a program on trial takes turns with the interpreter, whose results may be laid out differently
-        program = entry.program if entry is not None and entry.reference is None else None
+        executable = program.executable if program is not None and program.reference is None else None
         results = engine.call(call.route, tensors + call.constants if call.constants else tensors)
-        stays = entry is not None and entry.program is program
-        if stays and program is call.coded:
-            outputs = list(map(wrap_as, results, call.out_avals, call.codes))
+        stays = program is not None and program.executable is executable
+        if stays and executable is call.laid_out:
+            outputs = list(map(wrap_as, results, call.out_avals, call.kinds))
         else:
             outputs = [wrap_as(t, a) for t, a in zip(results, call.out_avals, strict=True)]
             if stays:
                 # as long as the same program runs, its results have the same strides
-                call.codes, call.coded = [layout(x) for x in outputs], program
+                call.kinds, call.laid_out = [layout(x) for x in outputs], executable
         return call.out_structure.unflatten(outputs)
 
-    def _checked(self, args: Any, kwargs: Any, static: Any, leaves: Sequence[Array], structure: tree.TreeDef) -> Any:
+    def _checked(self, given: _Arguments, leaves: Sequence[Array]) -> Any:
         """Run the program as it was captured, refusing what no finite computation gives."""
-        traced = self._trace(args, kwargs, static, leaves, structure)
+        traced = self._trace(given, leaves)
         tensors = [materialize(x, "jit") for x in (*leaves, *traced.constants)]
         results = checked(traced.graph)(tensors)
         return traced.out_structure.unflatten(
             [wrap_as(t, a) for t, a in zip(results, traced.graph.out_avals, strict=True)]
         )
 
-    def _prepare(self, args: Any, kwargs: Any, static: Any, leaves: list[Array], structure: tree.TreeDef) -> _Call:
-        traced = self._trace(args, kwargs, static, leaves, structure)
+    def _prepare(self, given: _Arguments, leaves: list[Array]) -> _Call:
+        """Capture and compile the function for arguments like these."""
+        traced = self._trace(given, leaves)
         inputs = [materialize(x, "jit") for x in (*leaves, *traced.constants)]
-        route = engine.prepare(traced.graph, [t.stride() for t in inputs], self._backend, self._mode)
-        if route.entry is not None:
-            engine.compile(route.entry)
+        strides = [t.stride() for t in inputs]
+        route = engine.divide(traced.graph, strides, self._backend, self._mode)
+        worth = route.programs
+        if isinstance(route, Parts):
+            # of two operations, nothing can be fused that the parts beside them could not have had
+            worth = tuple(program for program in worth if len(program.graph.nodes) >= MIN_OPS)
+        engine.compile_all(worth, config.current.jit_wait if self._wait is None else self._wait)
         return _Call(route, inputs[len(leaves) :], traced.graph.out_avals, traced.out_structure)
 
     def trace(self, *args: Any, **kwargs: Any) -> Traced:
         """Capture the function for arguments like these; returns the first stage."""
-        args, kwargs, static = self._split(args, kwargs)
-        leaves, structure = tree.flatten((args, kwargs) if kwargs else args)
-        return self._trace(args, kwargs, static, self._lift(leaves, args, kwargs), structure)
+        given = self._take_apart(args, kwargs)
+        return self._trace(given, self._lift(given))
 
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
         """Capture and canonicalize the function for arguments like these."""
         return self.trace(*args, **kwargs).lower()
 
-    def entry(self, *args: Any, **kwargs: Any) -> Entry | None:
-        """Return the engine's record of the program for arguments like these; None if it computes nothing."""
-        return self.lower(*args, **kwargs).route.entry
-
-    def entries(self) -> list[Entry]:
+    def programs(self) -> list[Program]:
         """Return the engine's records of the programs that calls have made, in their order."""
-        return [call.route.entry for call in self._calls.values() if call.route.entry is not None]
+        return list(dict.fromkeys(program for call in self._calls.values() for program in call.route.programs))
 
-    def _lift(self, leaves: list[Any], args: Any, kwargs: Any) -> list[Array]:
-        for k, leaf in enumerate(leaves):
+    def _take_apart(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Arguments:
+        static: list[tuple[int | str, Any]] = []
+        static_key = None
+        if self._static_argnums or self._static_argnames:
+            args, kwargs, static = self._split(args, kwargs)
+            static_key = _static_key(static)
+        leaves, structure = tree.flatten((args, kwargs) if kwargs else args)
+        return _Arguments(args, kwargs, static, static_key, leaves, structure)
+
+    def _split(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any], list[tuple[int | str, Any]]]:
+        """Return the arguments with None in place of the static ones, and the static ones."""
+        static: list[tuple[int | str, Any]] = []
+        rest = list(args)
+        for k in self._static_argnums:
+            if -len(args) <= k < len(args):
+                static.append((k % len(args), args[k]))
+                rest[k] = None
+        names = [name for name in self._static_argnames if name in kwargs]
+        static += [(name, kwargs[name]) for name in names]
+        return tuple(rest), {**kwargs, **dict.fromkeys(names)}, static
+
+    def _lift(self, given: _Arguments) -> list[Array]:
+        """Return the leaves as Arrays.
+
+        Raises:
+            ArgumentError: a leaf that is no array and no number; with its key path.
+        """
+        for k, leaf in enumerate(given.leaves):
             if type(leaf) is not Array and python_scalar(leaf) is None and not hasattr(leaf, "dtype"):
-                path = tree.paths((args, kwargs) if kwargs else args)[k]
+                path = tree.paths(given.dynamic)[k]
                 raise ArgumentError(
                     message("jit", "arrays or numbers as arguments", f"{type(leaf).__name__} at args{path}",
                             "Name it in static_argnums or static_argnames, or close over it.")
                 )  # fmt: skip
-        return [lift("jit", leaf) for leaf in leaves]
+        return [lift("jit", leaf) for leaf in given.leaves]
 
-    def _split(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any], Hashable]:
-        """Return the dynamic arguments, with None in place of the static ones, and the static ones."""
-        static: list[tuple[int | str, Any]] = []
-        given = list(args)
-        for k in self._static_argnums:
-            if -len(args) <= k < len(args):
-                static.append((k % len(args), args[k]))
-                given[k] = None
-        names = [name for name in self._static_argnames if name in kwargs]
-        static += [(name, kwargs[name]) for name in names]
-        for where, value in static:
-            try:
-                hash(value)
-            except TypeError:
-                raise ArgumentError(
-                    message(
-                        "jit",
-                        "hashable static arguments",
-                        f"{type(value).__name__} for {where!r}",
-                        "Make it a tuple, or dynamic.",
-                    )
-                ) from None
-        return tuple(given), {**kwargs, **dict.fromkeys(names)}, tuple(static)
+    def _key(self, given: _Arguments) -> Hashable:
+        """Return the key of these arguments, apart from their leaves."""
+        # the third distinguishes f(x, k=y) from f((x,), {"k": y})
+        key = given.structure, given.static_key, bool(given.kwargs), registered.passes
+        if self._number_keys:
+            # structures compare the keys of dicts by ==, so that 1 is True
+            numbers = tree.number_keys(given.structure)
+            if numbers:
+                return *key, numbers
+        return key
 
-    def _trace(self, args: Any, kwargs: Any, static: Any, leaves: Sequence[Array], structure: tree.TreeDef) -> Traced:
-        key = (structure, static, *[x.aval for x in leaves])
-        found = self._traced.get(key)
+    def _trace(self, given: _Arguments, leaves: Sequence[Array]) -> Traced:
+        """Capture the function for arguments like these, the first time."""
+        avals = [x.aval for x in leaves]
+        found = self._traced.get((self._key(given), *avals))
         if found is not None:
             return found
+        if not self._number_keys and tree.number_keys(given.structure):
+            self._number_keys = True
 
         def run(inputs: Sequence[Array]) -> tuple[list[Array], tree.TreeDef]:
-            rebuilt = structure.unflatten(inputs)
-            positional, keywords = rebuilt if kwargs else (rebuilt, {})
+            rebuilt = given.structure.unflatten(inputs)
+            positional, keywords = rebuilt if given.kwargs else (rebuilt, {})
             positional, keywords = list(positional), dict(keywords)
-            for where, value in static or ():
+            for where, value in given.static:
                 if isinstance(where, int):
                     positional[where] = value
                 else:
@@ -279,10 +360,37 @@ class Jitted:
             return [_output(x) for x in outputs], out_structure
 
         name = f"jit({self.__name__}) called at {user_location()}"
-        captured: Captured = capture(run, [x.aval for x in leaves], name)
+        captured: Captured = capture(run, avals, name)
         traced = Traced(captured.graph, captured.constants, captured.result, self._backend, self._mode)
-        self._traced[key] = traced
+        _remember(self._traced, (self._key(given), *avals), traced)
         return traced
+
+
+def _static_key(static: Sequence[tuple[int | str, Any]]) -> Hashable:
+    """Return the key of static arguments.
+
+    Raises:
+        ArgumentError: one of them is unhashable.
+    """
+    key = []
+    for where, value in static:
+        own = exact_key(value)
+        try:
+            hash(own)
+        except TypeError:
+            got = f"{type(value).__name__} for {where!r}"
+            fix = "Make it a tuple, or dynamic."
+            raise ArgumentError(message("jit", "hashable static arguments", got, fix)) from None
+        key.append((where, own))
+    return tuple(key)
+
+
+def _remember(table: dict[Hashable, Any], key: Hashable, value: Any) -> None:
+    """Add to a table that holds at most `MAX_CALLS`."""
+    if len(table) >= MAX_CALLS:
+        for old in list(table)[: MAX_CALLS // 2]:
+            table.pop(old, None)
+    table[key] = value
 
 
 def _output(x: Any) -> Array:
@@ -302,17 +410,22 @@ def jit(
     static_argnames: str | Sequence[str] = (),
     backend: str = "inductor",
     mode: str = "default",
+    wait: float | bool | None = None,
 ) -> Any:
-    """Return `f` as one compiled program; usable as a decorator, with or without options.
+    """Return `f` as a compiled function; usable as a decorator, with or without options.
 
     The function is run once for each kind of arguments (pytree structure, shapes, dtypes, static values) on
-    placeholders that have no value; what it records is compiled at once. Functions that record the same program share
-    one compiled form, whoever made them.
+    placeholders that have no value; what it records is compiled. A long program is divided where structure repeats,
+    such as the layers of a model. Functions that record the same program share one compiled form, whoever made them.
 
     Args:
-        static_argnums, static_argnames: arguments that are Python values, hashable; each value is traced anew.
+        static_argnums, static_argnames: arguments that are Python values, hashable; each value is traced anew, and
+            so is each type: 1, 1.0 and True are three.
         backend: any name in ``torch.compiler.list_backends()``.
         mode: "default", "reduce-overhead" or "max-autotune".
+        wait: seconds that the first call of each kind waits for the compiler, at most; what is not compiled then is
+            interpreted until it is. True: as long as it takes, False: not at all, None: ``GT_JIT_WAIT``. Without a
+            worker (``GT_BACKGROUND=0``) it always waits.
 
     Raises:
         ArgumentError: options that do not exist.
@@ -325,16 +438,31 @@ def jit(
     >>> f(gt.array([1., 2.]))
     {'double': Array([2., 4.], dtype=float32), 'sum': Array(3., dtype=float32)}
     """
-    check_options(backend, mode)
+    check_mode(mode)
+    find_backend(backend)
+    seconds = None if wait is None else _wait_seconds(wait)
     numbers = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
     names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
     if f is None:
-        return lambda g: jit(g, static_argnums=numbers, static_argnames=names, backend=backend, mode=mode)
+        return lambda g: jit(g, static_argnums=numbers, static_argnames=names, backend=backend, mode=mode, wait=wait)
     if not callable(f):
         raise ArgumentError(message("jit", "a function", type(f).__name__, "Pass a callable."))
     if numbers or names:
         numbers, names = _both_ways(f, numbers, names)
-    return Jitted(f, numbers, names, backend, mode)
+    return Jitted(f, numbers, names, backend, mode, seconds)
+
+
+def _wait_seconds(wait: object) -> float:
+    """Return the seconds that `wait` of `jit` stands for.
+
+    Raises:
+        ArgumentError: it is no number of seconds and no bool.
+    """
+    if isinstance(wait, bool):
+        return math.inf if wait else 0.0
+    if isinstance(wait, (int, float)) and wait >= 0:
+        return float(wait)
+    raise ArgumentError(message("jit", "seconds, True or False as wait", repr(wait), "Pass wait=2.5, for example."))
 
 
 def _both_ways(

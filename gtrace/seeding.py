@@ -7,26 +7,29 @@ compile, and still never repeats a number.
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from gtrace.errors import ArgumentError, message
+from gtrace.locks import new_lock
 from gtrace.ops.shape import as_int
 from gtrace.ops.threefry import MASK, block
 from gtrace.random.continuous import normal, uniform
 from gtrace.random.keys import key_words
 from gtrace.trace.array import Array, wrap
+from gtrace.trace.convert import new_tensor
 from gtrace.trace.record import thread
+
+__all__ = ["seed", "rand", "randn"]
 
 
 class _Stream:
     """Keys made of a root key and a counter."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._root: tuple[int, int] | None = None
         self._count = 0
 
@@ -42,7 +45,7 @@ class _Stream:
             count = self._count
             self._count += 1
             words = block(*self._root, count >> 32, count & MASK)
-        return wrap(torch.tensor(words, dtype=torch.int64))
+        return wrap(new_tensor(words, torch.int64))
 
 
 _stream = _Stream()

@@ -1,4 +1,4 @@
-"""``gt.signal``: naming regions of a program. What a name means is said in YAML or with `gt.register_config`.
+"""``gt.signal``: naming regions of a program. The meaning of a name is set in YAML or with `gt.register_config`.
 
 Every annotation can be ignored: a name without a meaning changes nothing, and the numbers are the same with any.
 """
@@ -66,7 +66,7 @@ def context(name: str, backward: str | None = None) -> Iterator[None]:
     """Name the region of the block.
 
     A signal with ``compile: true``, or a mode, makes the region a program of its own, compiled the first time it runs;
-    its gradients are a program of their own too, as the backward signal says, or else as this one does. Other signals
+    its gradients are a program of their own too, as set by the backward signal, or else by this one. Other signals
     leave the region with its surroundings. Under `gt.jit` the whole function is one program.
 
     Args:
@@ -87,7 +87,7 @@ def context(name: str, backward: str | None = None) -> Iterator[None]:
 
 
 def tensor(x: Any, name: str) -> Array:
-    """Return x, named: what its layout over several workers is, the signal says. On one process it is x.
+    """Return x, named: the signal sets its layout over several workers. In one process it is x.
 
     >>> import gtrace as gt
     >>> gt.signal.tensor(gt.ones(2), name="batch")

@@ -13,6 +13,7 @@ import attrs
 import optree
 
 from gtrace.errors import ArgumentError
+from gtrace.exact import exact_key
 
 NAMESPACE = "gtrace"
 T = TypeVar("T", bound=type)
@@ -83,6 +84,53 @@ def paths(tree: Any) -> list[str]:
     return [accessor.codify("") for accessor in accessors]
 
 
+def number_keys(treedef: TreeDef) -> tuple[Any, ...]:
+    """Return the exact keys of dicts whose keys are not all strings; structures compare keys by ==, where 1 is True.
+
+    >>> number_keys(structure({"a": 1, "b": {1: 0}})) == number_keys(structure({"a": 1, "b": {True: 0}}))
+    False
+    >>> number_keys(structure({"a": 1, "b": (2, 3)}))
+    ()
+    """
+    found: list[Any] = []
+    pending = [treedef]
+    while pending:
+        node = pending.pop()
+        if node.type is not None and issubclass(node.type, dict):
+            entries = node.entries()
+            if any(entry.__class__ is not str for entry in entries):
+                found.append(exact_key(tuple(entries)))
+        pending += node.children()
+    return tuple(found)
+
+
+@attrs.frozen(eq=False, repr=False)
+class _Static:
+    """Static data of a node, compared by its exact key: in a structure, 1 is not True."""
+
+    value: Any
+    key: Any
+
+    def __eq__(self, other: object) -> bool:
+        return other.__class__ is _Static and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __repr__(self) -> str:
+        return repr(self.value)
+
+
+def _static(value: Any) -> Any:
+    """Return static data in a form whose == is that of its exact key."""
+    key = exact_key(value)
+    return value if key is value else _Static(value, key)
+
+
+def _value(static: Any) -> Any:
+    return static.value if static.__class__ is _Static else static
+
+
 def register(cls: T) -> T:
     """Register an attrs class (or any class with ``tree_flatten`` and ``tree_unflatten``) as a pytree node.
 
@@ -110,17 +158,25 @@ def register(cls: T) -> T:
 
         def split(instance: Any) -> tuple[tuple[Any, ...], Any, tuple[str, ...]]:
             children = tuple(getattr(instance, name) for name in dynamic)
-            return children, tuple(getattr(instance, name) for name in static), tuple(dynamic)
+            return children, tuple([_static(getattr(instance, name)) for name in static]), tuple(dynamic)
 
         def join(aux: Any, children: Any) -> Any:
             instance = object.__new__(cls)
-            for name, value in zip(dynamic + static, (*children, *aux), strict=True):
+            for name, value in zip(dynamic + static, (*children, *[_value(x) for x in aux]), strict=True):
                 object.__setattr__(instance, name, value)
             return instance
 
         optree.register_pytree_node(node, split, join, namespace=NAMESPACE)
     elif hasattr(cls, "tree_flatten") and hasattr(cls, "tree_unflatten"):
-        optree.register_pytree_node(node, node.tree_flatten, node.tree_unflatten, namespace=NAMESPACE)
+
+        def flattened(instance: Any) -> tuple[Any, ...]:
+            children, aux, *entries = instance.tree_flatten()
+            return children, _static(aux), *entries
+
+        def rebuilt(aux: Any, children: Any) -> Any:
+            return node.tree_unflatten(_value(aux), children)
+
+        optree.register_pytree_node(node, flattened, rebuilt, namespace=NAMESPACE)
     else:
         raise ArgumentError(
             f"[tree.register] expected an attrs class or one with tree_flatten and tree_unflatten, got {cls.__name__}."

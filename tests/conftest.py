@@ -1,10 +1,14 @@
-"""Settings are the same in every test, whatever the environment or another test says; `--large` widens searches.
+"""Settings are the same in every test, whatever the environment or another test says.
+
+`--large` runs the tests marked `long` too, and widens searches.
 
 Programs compile in the process of the test, which waits for them; what the worker does has tests of its own.
 """
 
 from __future__ import annotations
 
+import gc
+import math
 import os
 import tempfile
 
@@ -14,6 +18,9 @@ from hypothesis import HealthCheck, settings
 
 import gtrace as gt
 from gtrace.config import Config
+from gtrace.engine.engine import engine
+from gtrace.ir.op import _instrs as instructions
+from gtrace.worker.client import worker
 
 collect_ignore = ["data"]  # the scripts there need jax
 
@@ -22,6 +29,7 @@ settings.register_profile("large", max_examples=2000, deadline=None, suppress_he
 
 
 def pytest_addoption(parser):
+    parser.addoption("--background", action="store_true", help="compile in the worker, and keep it, as programs do")
     parser.addoption("--large", action="store_true", help="search for counterexamples for much longer")
 
 
@@ -30,6 +38,20 @@ def pytest_configure(config):
     os.environ["GT_BACKGROUND"] = "0"
     os.environ["GT_CACHE_DIR"] = os.path.join(tempfile.gettempdir(), f"gtrace-tests-{os.getpid()}")
     settings.load_profile("large" if config.getoption("--large") else "small")
+    config.addinivalue_line("markers", "long: takes long and is run by --large only")
+
+
+def pytest_collection_modifyitems(config, items):
+    if not config.getoption("--large"):
+        for item in items:
+            if item.get_closest_marker("long"):
+                item.add_marker(pytest.mark.skip(reason="takes long; see --large"))
+
+
+def pytest_collection_finish():
+    # a collection by a test looks at what tests made, not at torch's modules and ours
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture
@@ -37,9 +59,43 @@ def large(request) -> bool:
     return request.config.getoption("--large")
 
 
+@pytest.fixture
+def change_op():
+    """A function that changes a field of a declared operation, its rules or its test cases, until the test ends."""
+    undo = []
+
+    def change(op, field, value):
+        part = next((name for name in ("rules", "cases") if hasattr(getattr(op, name), field)), None)
+        name, new = (field, value) if part is None else (part, attrs.evolve(getattr(op, part), **{field: value}))
+        undo.append((op, name, getattr(op, name)))
+        forget(op)
+        object.__setattr__(op, name, new)
+
+    def forget(op):
+        # what was inferred and made with other rules
+        engine.recordings.clear()
+        engine.forms.clear()
+        engine.programs.clear()
+        op.table.clear()
+        op.dtypes.clear()
+        for known in (instructions.recent, instructions._refs):
+            for key in [key for key in known if key[0] is op]:
+                del known[key]
+
+    yield change
+    for op, name, value in reversed(undo):
+        object.__setattr__(op, name, value)
+        forget(op)
+
+
 @pytest.fixture(autouse=True)
-def default_settings():
-    settings = attrs.asdict(Config(background=False))
+def default_settings(request):
+    background = request.config.getoption("--background")
+    kept = os.environ["GT_CACHE_DIR"] if background else None
+    # a worker that gives way to programs would take long on a machine that runs other tests beside
+    changed = {"compile_share": 1.0, "jit_wait": math.inf, "verify_passes": True}
+    settings = attrs.asdict(Config(background=background, cache_dir=kept, **changed))
     gt.config.update(**settings)
+    assert not background or worker.wait(60), "the worker is idle when a test begins"
     yield
     gt.config.update(**settings)

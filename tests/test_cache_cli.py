@@ -1,17 +1,23 @@
-"""``gtrace cache``, ``doctor`` and ``warmup``, as a user runs them."""
+"""``gtrace cache``, ``doctor`` and ``warmup``, as a user runs them; ``cache`` without a process where it needs none."""
 
 from __future__ import annotations
 
-import json
+import contextlib
+import io
 import os
 import subprocess
 import sys
 import textwrap
 import zipfile
 
+import attrs
 import pytest
 
-from gtrace.runtime.store import Store
+import gtrace as gt
+from gtrace.cache.ledger import LedgerEntry
+from gtrace.cache.manifest import Manifest, Verdict, VerdictKind
+from gtrace.cache.store import Store
+from gtrace.cli import main
 
 SCRIPT = """
     import sys
@@ -23,12 +29,19 @@ SCRIPT = """
 """
 
 
-def gtrace(cache, *args, cwd=None, **settings):
+def gtrace(cache, *args, **settings):
+    args = [str(arg) for arg in args]
+    if args[0] == "cache" and not settings:
+        with gt.config(background=True, cache_dir=str(cache)), contextlib.redirect_stdout(io.StringIO()) as out:
+            with contextlib.redirect_stderr(io.StringIO()) as err:
+                try:
+                    code = main(args)
+                except SystemExit as error:
+                    code = error.code
+        return subprocess.CompletedProcess(args, code, out.getvalue(), err.getvalue())
     env = {k: v for k, v in os.environ.items() if not k.startswith("GT_")}
-    env |= {"GT_CACHE_DIR": str(cache), "COLUMNS": "200", "OMP_NUM_THREADS": "1", **settings}
-    return subprocess.run(
-        [sys.executable, "-m", "gtrace", *map(str, args)], env=env, capture_output=True, text=True, cwd=cwd
-    )
+    env |= {"GT_CACHE_DIR": str(cache), "GT_COMPILE_SHARE": "1", "COLUMNS": "200", "OMP_NUM_THREADS": "1", **settings}
+    return subprocess.run([sys.executable, "-m", "gtrace", *args], env=env, capture_output=True, text=True)
 
 
 @pytest.fixture(scope="module")
@@ -51,8 +64,8 @@ def cache(script, tmp_path_factory):
 
 @pytest.fixture
 def signature(cache):
-    (told,) = Store(cache, 10**9).all()
-    return told["program"]
+    (manifest,) = Store(cache, 10**9).all()
+    return manifest.program
 
 
 def test_a_second_warmup_finds_everything(cache, script):
@@ -80,7 +93,7 @@ def test_warmup_of_a_script_that_fails_or_is_missing(cache, tmp_path):
 
 def test_list_show_and_why(cache, signature):
     done = gtrace(cache, "cache", "list")
-    assert signature in done.stdout and "ready" in done.stdout and "1 artifact" in done.stdout
+    assert f" {signature[:12]} " in done.stdout and "ready" in done.stdout and "1 artifact" in done.stdout
     done = gtrace(cache, "cache", "show", signature[:6])
     assert "sinh" in done.stdout and "torch: " in done.stdout and "in earlier runs" in done.stdout
     done = gtrace(cache, "cache", "why", signature)
@@ -88,10 +101,24 @@ def test_list_show_and_why(cache, signature):
     done = gtrace(cache, "cache", "why", signature, CXX="/bin/true")
     assert "compiler was" in done.stdout and "/bin/true" in done.stdout.replace("/usr", "")
     assert gtrace(cache, "cache", "list", CXX="/bin/true").stdout.count("other compiler") == 1
-    for action in ("show", "why"):
+    for action in ("show", "why", "retry"):
         done = gtrace(cache, "cache", action, "ffffffffff")
         assert done.returncode == 2 and "gtrace cache list" in done.stderr
     assert gtrace(cache, "cache", "list", GT_CACHE_SIZE="0").returncode == 2
+
+
+def test_a_beginning_must_be_that_of_one_signature(cache, signature, tmp_path):
+    file, other = tmp_path / "programs.zip", tmp_path / "other"
+    gtrace(cache, "cache", "export", file)
+    gtrace(other, "cache", "import", file)
+    assert len(signature) == 32
+    twin = signature[:8] + ("0" if signature[8] != "0" else "1") + signature[9:]
+    Store(other, 10**9).note({twin: LedgerEntry()})
+    for action in ("show", "why"):
+        done = gtrace(other, "cache", action, signature[:8])
+        assert done.returncode == 2 and "2 begin so: give more digits" in done.stderr
+        assert gtrace(other, "cache", action, signature[:9]).returncode == 0
+    assert gtrace(cache, "cache", "why", signature[:12]).stdout.startswith(f"{signature[:12]} ")
 
 
 def test_export_and_import(cache, signature, tmp_path):
@@ -101,7 +128,7 @@ def test_export_and_import(cache, signature, tmp_path):
     done = gtrace(other, "cache", "import", file)
     assert (done.returncode, done.stdout) == (0, "added 1 artifact\n")
     ours, theirs = Store(cache, 10**9).all(), Store(other, 10**9).all()
-    assert [t["sha256"] for t in theirs] == [t["sha256"] for t in ours]
+    assert [m.code for m in theirs] == [m.code for m in ours]
     assert "nothing: it is used" in gtrace(other, "cache", "why", signature).stdout
     assert gtrace(other, "cache", "import", tmp_path / "nothing").returncode == 2
 
@@ -112,17 +139,20 @@ def test_export_and_import(cache, signature, tmp_path):
                 new.writestr(name, change(content) if name.endswith(entry) else content)
         return gtrace(tmp_path / "third", "cache", "import", tmp_path / "changed.zip")
 
-    def told(content, **fields):
-        return json.dumps({**json.loads(content), **fields}).encode()
+    def resealed(content, **fields):
+        """What one who knows the format would write."""
+        return attrs.evolve(Manifest.from_json(content), **fields).to_json().encode()
 
-    unit = json.loads(zipfile.ZipFile(file).read(f"{ours[0]['name']}.json"))["unit"]
-    unit["graph"] = unit["graph"].replace("sinh", "cosh")
+    graph, code = ours[0].graph.replace("sinh", "cosh"), ours[0].code
     for entry, change in [
         (".so", lambda content: content[:-1] + b"x"),
         (".json", lambda content: content[:-5]),
-        (".json", lambda content: told(content, name="../../escape")),
-        (".json", lambda content: told(content, unit=unit)),
-        (".json", lambda content: told(content, file="../../escape.so")),
+        (".json", lambda content: content.replace(b"sinh", b"cosh")),
+        (".json", lambda content: resealed(content, name="../../escape")),
+        (".json", lambda content: resealed(content, graph=graph)),
+        (".json", lambda content: resealed(content, graph="graph() {")),
+        (".json", lambda content: resealed(content, code=None)),
+        (".json", lambda content: resealed(content, code=attrs.evolve(code, file="../../escape.so"))),
     ]:
         done = changed(entry, change)
         assert done.returncode == 1 and done.stderr.startswith("refused"), done
@@ -135,8 +165,8 @@ def test_retry_prune_and_clear(cache, signature, tmp_path):
     other = tmp_path / "other"
     gtrace(other, "cache", "import", file)
     store = Store(other, 10**9)
-    (told,) = store.all()
-    store.amend(told["name"], demoted="compiled 2 ms, interpreted 1 ms")
+    (manifest,) = store.all()
+    store.set_verdict(manifest.name, Verdict(VerdictKind.DEMOTED, "compiled 2 ms, interpreted 1 ms"))
     assert "demoted: compiled 2 ms" in gtrace(other, "cache", "list").stdout
     assert "it was slower" in gtrace(other, "cache", "why", signature).stdout
     assert "1 artifact will be compiled again" in gtrace(other, "cache", "retry", signature).stdout

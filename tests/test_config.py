@@ -1,8 +1,10 @@
 """Settings: the environment, ``gt.config``, and what both refuse."""
 
+import asyncio
 import os
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -35,6 +37,7 @@ DEFAULTS = Config()
         ("GT_AUDIT", "0.01", "audit", 0.01),
         ("GT_MAX_PENDING_BYTES", "4096", "max_pending_bytes", 4096),
         ("GT_DEBUG_KEY_REUSE", "1", "debug_key_reuse", True),
+        ("GT_VERIFY_PASSES", "1", "verify_passes", True),
     ],
 )
 def test_each_variable_sets_its_setting(variable, text, name, value):
@@ -140,7 +143,7 @@ def test_a_change_that_an_observer_refuses_is_undone(tmp_path):
         before = gt.config.current
         with pytest.raises(gt.ConfigError, match="GT_INSTRUCTION_LOG"):
             gt.config.update(instruction_log=str(tmp_path / "absent" / "log"), min_seq=7)
-        assert gt.config.current is before
+        assert gt.config.current == before
         float(gt.ones(1) + 1)
     assert "RECORD" in good.read_text(), "the log that was there goes on"
 
@@ -183,3 +186,57 @@ def test_eager_mode_gives_the_same_gradients():
     with gt.config(eager=True):
         assert gt.grad(loss)(w).tolist() == pytest.approx(expected)
         assert gt.jit(loss)(w).item() == pytest.approx(loss(w).item())
+
+
+def test_overlapping_blocks_of_two_threads_leave_nothing_behind():
+    before = gt.config.current
+    steps = [threading.Event() for _ in range(4)]
+    seen = {}
+
+    def first():
+        with gt.config(min_seq=7):
+            steps[0].set()
+            steps[1].wait(10)
+            seen["first"] = gt.config.min_seq
+        steps[2].set()
+
+    def second():
+        steps[0].wait(10)
+        with gt.config(min_seq=9):
+            steps[1].set()
+            steps[2].wait(10)
+            seen["second"] = gt.config.min_seq
+
+    threads = [threading.Thread(target=f) for f in (first, second)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join(20)
+    assert seen == {"first": 7, "second": 9}
+    assert gt.config.current == before
+
+
+def test_a_block_is_its_threads_own():
+    seen = []
+    with gt.config(min_seq=7):
+        gt.config.update(window=123)
+        look = threading.Thread(target=lambda: (seen.append(gt.config.current), gt.config.update(max_pending=55)))
+        look.start()
+        look.join()
+        # the block's own settings stand; others follow the process
+        assert (gt.config.min_seq, gt.config.window, gt.config.max_pending) == (7, 123, 55)
+    assert (seen[0].min_seq, seen[0].window) == (3, 20000)
+    assert (gt.config.min_seq, gt.config.window, gt.config.max_pending) == (3, 20000, 55)
+
+
+def test_a_block_is_its_tasks_own():
+    async def task(value):
+        with gt.config(min_seq=value):
+            await asyncio.sleep(0.01 * value)
+            return gt.config.min_seq
+
+    async def main():
+        return await asyncio.gather(task(4), task(2), task(3))
+
+    assert asyncio.run(main()) == [4, 2, 3]
+    assert gt.config.min_seq == 3

@@ -115,6 +115,8 @@ def test_what_cannot_be_exported():
         gt.export(lambda x: gt.scan(lambda c, row: (c + row, c), gt.zeros(3), x), gt.ones((4, 3)))
     with pytest.raises(gt.ExportError, match="numbers that do not depend on open sizes"):
         gt.export(lambda x: x * x.shape[0] + 1, spec)
+    with pytest.raises(gt.ExportError, match=r"arrays that do not depend on open sizes, got .*23"):
+        gt.export(lambda x: x * gt.array(float(x.shape[0])), spec)
     with pytest.raises(gt.ExportError, match="same operations for every size"):
         gt.export(lambda x: x.sum() if x.shape[0] > 30 else gt.sin(x) * 2, spec)
     with pytest.raises(gt.ExportError, match="at most 2"):
@@ -152,6 +154,19 @@ def test_files_that_cannot_be_loaded(file, tmp_path):
 
         return changed("manifest.json", change)
 
+    def field(name, value):
+        def change(content):
+            return json.dumps({**json.loads(content), name: value}).encode()
+
+        return changed("manifest.json", change)
+
+    for name, value, words in [
+        ("format", 1, "its format is 1"), ("inputs", [["x", [3], "f99", "cpu"]], "'inputs' to be a list of inputs"),
+        ("inputs", [["x", [3], "f32", "abacus"]], "'inputs' to be"), ("cases", [{}], "a field 'ones'"),
+        ("out_avals", ["f32"], "'out_avals' to be a list of types"), ("toolchain", {}, "a toolchain of gtrace, torch"),
+    ]:  # fmt: skip
+        with pytest.raises(gt.ExportError, match=words):
+            gt.load(field(name, value))
     for field, value, words in [
         ("torch", "1.13.0", "torch 1.13.0"), ("isa", "AVX1024", "AVX1024"), ("machine", "Plan9 pdp11", "pdp11"),
     ]:  # fmt: skip
@@ -160,6 +175,7 @@ def test_files_that_cannot_be_loaded(file, tmp_path):
 
 
 @pytest.mark.skipif(not (shutil.which("cmake") and shutil.which("g++")), reason="needs cmake and g++")
+@pytest.mark.long
 def test_the_package_runs_in_cpp(tmp_path):
     exported = classifier()
     exported.save_package(tmp_path / "classifier.pt2")
@@ -175,3 +191,19 @@ def test_the_package_runs_in_cpp(tmp_path):
     got = np.array(done.stdout.split(), dtype=np.float32).reshape(5, -1)
     x = np.arange(5 * COLUMNS, dtype=np.float32).reshape(5, COLUMNS) * np.float32(0.01)
     np.testing.assert_allclose(got, np.asarray(exported(x)), rtol=1e-5)
+
+
+def test_registered_passes_rewrite_what_is_exported():
+    def sum_for_double(graph):
+        nodes = []
+        for node in graph.nodes:
+            if node.op.name == "mul":
+                a = node.instr.ins[0]
+                node = gt.ir.Node(gt.ir.ops["add"].instr((), (a, a)), node.ins[:1] * 2, node.out)
+            nodes.append(node)
+        return gt.ir.Graph(graph.inputs, graph.avals, tuple(nodes), graph.outputs)
+
+    with gt.ir.register_pass(sum_for_double):
+        doubled = gt.export(lambda x: gt.exp(x * 2).sum(), gt.ShapeDtypeStruct((5,), "float32"))
+    assert "add(%0, %0)" in doubled.text and "mul" not in doubled.text
+    np.testing.assert_allclose(float(doubled(gt.ones(5))), 5 * np.exp(2.0), rtol=1e-6)

@@ -1,5 +1,6 @@
 """Hot paths: what compiles, when, how often, and what happens when the compiler fails."""
 
+import contextvars
 import json
 import math
 import os
@@ -10,14 +11,16 @@ import textwrap
 import threading
 import time
 
+import attrs
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 import gtrace as gt
-from gtrace.runtime import engine as engines
-from gtrace.runtime.engine import Engine, engine
-from gtrace.runtime.hot import TRIAL, CostModel, Decision, History, Policy, decide, judge
+from gtrace.engine import engine as engines
+from gtrace.engine.engine import Engine, engine
+from gtrace.engine.policy import TRIAL, CostModel, Decision, History, Policy, decide, judge
 
 
 def only(ops):
@@ -30,13 +33,13 @@ def only(ops):
 def test_a_program_compiles_once_at_the_threshold_and_never_again():
     x = gt.arange(5.0)
     gt.eval(x)
-    before = engine.compiles
+    before = engine.tiering.compiles
     values = []
     with gt.config(hot_threshold=3, auto_compile=True):
         for k in range(6):
             # fresh Arrays and a fresh function each time, as in a training loop
             values.append((lambda v: float((gt.sinh(v) * gt.cosh(v) - v).sum()))(x))
-            assert engine.compiles == before + (k >= 2)
+            assert engine.tiering.compiles == before + (k >= 2)
     program = only(["sinh", "cosh", "mul", "sub", "sum"])
     # the compiled program takes turns with the interpreter until it is judged
     assert (program.tier, program.interpreted_calls, program.compiled_calls) == ("compiled", 4, 2)
@@ -46,19 +49,19 @@ def test_a_program_compiles_once_at_the_threshold_and_never_again():
     with gt.config(auto_compile=False):
         for _ in range(3):
             assert gt.jit(lambda v: (gt.sinh(v) * gt.cosh(v) - v).sum())(x).item() == pytest.approx(values[0], rel=1e-5)
-    assert engine.compiles == before + 1
+    assert engine.tiering.compiles == before + 1
     assert only(["sinh", "cosh", "mul", "sub", "sum"]).calls == 9
 
 
 def test_compile_at_first_sight_and_never_at_the_second():
     w = gt.array([0.5, -1.5])
     gt.eval(w)
-    before = engine.compiles
+    before = engine.tiering.compiles
     with gt.config(compile=True, auto_compile=False):
         for _ in range(3):
             grad = gt.grad(lambda v: (gt.exp(v) * v).sum())(w)
             assert grad.tolist() == pytest.approx([1.5 * math.exp(0.5), -0.5 * math.exp(-1.5)], rel=1e-5)
-    assert engine.compiles == before + 1
+    assert engine.tiering.compiles == before + 1
     (program,) = [p for p in gt.stats() if "exp" in p.ops and p.compiled_calls == 3]
     assert program.interpreted_calls == 0
     assert program.verdict == "compiled before it ever ran: nothing to compare with"
@@ -77,13 +80,13 @@ def test_compile_at_first_sight_and_never_at_the_second():
 def test_what_does_not_compile(size, settings, why):
     x = gt.zeros(size)
     gt.eval(x)
-    before = engine.compiles
+    before = engine.tiering.compiles
     with gt.config(**settings):
         key = {p.signature for p in gt.stats()}
         for _ in range(5):
             assert float((gt.cos(x) + 1).sum()) == 2 * size
         (program,) = [p for p in gt.stats() if p.signature not in key]
-    assert engine.compiles == before
+    assert engine.tiering.compiles == before
     assert (program.tier, program.calls, len(program.ops)) == ("interpreted", 5, 3)
     assert program.verdict.startswith(why)
 
@@ -91,7 +94,7 @@ def test_what_does_not_compile(size, settings, why):
 def test_two_threads_compile_one_program_once():
     x = gt.arange(7.0)
     gt.eval(x)
-    before, results = engine.compiles, []
+    before, results = engine.tiering.compiles, []
     barrier = threading.Barrier(2)
 
     def work():
@@ -99,12 +102,12 @@ def test_two_threads_compile_one_program_once():
         results.append(float((gt.tan(x) * 2 - x).sum()))
 
     with gt.config(compile=True):
-        threads = [threading.Thread(target=work) for _ in range(2)]
+        threads = [threading.Thread(target=contextvars.copy_context().run, args=(work,)) for _ in range(2)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-    assert engine.compiles == before + 1
+    assert engine.tiering.compiles == before + 1
     assert len(results) == 2
     assert results[0] == results[1]
 
@@ -172,26 +175,26 @@ def entry_of(function, *arrays):
     own = Engine()
     tensors = [x.to_torch() for x in arrays]
     route = own.prepare(gt.make_graph(function)(*arrays), [t.stride() for t in tensors])
-    return own, route.entry, [tensors[k] for k in route.inputs]
+    return own, route.program, [tensors[k] for k in route.inputs]
 
 
 @pytest.mark.parametrize(("interpreted", "compiled", "tier"), [(0.004, 0.0, "compiled"), (0.0, 0.004, "demoted")])
 def test_a_compiled_program_that_loses_is_demoted_and_stays_so(interpreted, compiled, tier):
     own, entry, tensors = entry_of(lambda x: (x * 2 + 1).sum(), gt.array([1.0, 2.0]))
-    result = entry.program
+    result = entry.executable
 
-    def program(seconds):
+    def slower(seconds):
         def run(inputs):
             time.sleep(seconds)
-            return result(inputs)
+            return result.run(inputs)
 
-        return run
+        return attrs.evolve(result, run=run)
 
-    entry.program = program(interpreted)
+    entry.executable = slower(interpreted)
     with gt.config(auto_compile=False):
         for _ in range(3):
             own.run(entry, tensors)
-        own.adopt(entry, program(compiled))
+        own.tiering.adopt(entry, slower(compiled))
         for _ in range(2 * TRIAL + 2):
             assert own.run(entry, tensors)[0].item() == 8.0
     assert entry.tier == tier
@@ -201,17 +204,20 @@ def test_a_compiled_program_that_loses_is_demoted_and_stays_so(interpreted, comp
     assert float(said[1]) > 2 if tier == "demoted" else not entry.reason
     with gt.config(compile=True):
         own.run(entry, tensors)
-    assert (entry.tier, own.compiles) == (tier, 0)
+    assert (entry.tier, own.tiering.compiles) == (tier, 0)
 
 
-def test_programs_that_were_compiled_are_not_forgotten(monkeypatch):
-    monkeypatch.setattr(engines, "MAX_ENTRIES", 3)
-    own, compiled, _ = entry_of(lambda x: x * 2 + 1, gt.array([1.0]))
-    compiled.tier = "compiled"
-    for size in range(2, 9):
-        own.prepare(gt.make_graph(lambda x: x * 2 + 1)(gt.ones(size)), [(1,)])
-    assert compiled in own.entries.values()
-    assert len(own.entries) <= 4
+def test_programs_that_ran_least_recently_are_forgotten(monkeypatch):
+    monkeypatch.setattr(engines, "MAX_PROGRAMS", 6)
+    own, kept, tensors = entry_of(lambda x: x * 2 + 1, gt.array([1.0]))
+    for size in range(2, 40):
+        route = own.prepare(gt.make_graph(lambda x: x * 2 + 1)(gt.ones(size)), [(1,)])
+        with gt.config(auto_compile=False):
+            for _ in range(3):
+                own.call(route, [torch.ones(size)])
+            own.run(kept, tensors)
+    assert kept in own.programs.values()
+    assert len(own.programs) <= 6
 
 
 # decisions

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
 import gtrace as gt
+from gtrace.ops.special import nextafter
 
 
 @pytest.fixture(autouse=True)
@@ -326,3 +328,16 @@ def test_integers_divided_by_zero_raise_when_run(call):
     pending = call(gt.array([1, 2]), gt.array([1, 0]))
     with pytest.raises(gt.ExecutionError, match="ZeroDivisionError"):
         gt.eval(pending)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "bits"),
+    [(gt.float16, torch.int16), (gt.bfloat16, torch.int16), (gt.float32, torch.int32), (gt.float64, torch.int64)],
+    ids=str,
+)
+def test_the_next_float_is_one_step_away_in_bits(dtype, bits):
+    x = gt.array([1.0, 2.0, -1.0, -2.0, 0.5]).astype(dtype)
+    for y, steps in ((float("inf"), [1, 1, -1, -1, 1]), (float("-inf"), [-1, -1, 1, 1, -1]), (x, [0] * 5)):
+        got = nextafter(x, y)
+        assert got.dtype is dtype
+        assert (got.to_torch().view(bits) - x.to_torch().view(bits)).tolist() == steps

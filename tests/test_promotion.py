@@ -248,3 +248,9 @@ def test_dtype_arguments():
     )  # fmt: skip
     for name in LONG.values():
         assert gt.zeros(1, dtype=name).dtype is getattr(gt, name)
+
+
+def test_what_returns_its_operand_keeps_its_weakness():
+    half = gt.ones(3, dtype=gt.float16)
+    assert (half * gt.stop_gradient(2.0)).dtype is (half * 2.0).dtype is gt.float16
+    assert gt.make_graph(lambda x: gt.stop_gradient(x) * 2)(1.0).nodes[0].instr.aval.weak

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import random_graph, tensors
 
 import gtrace as gt
-from gtrace.runtime.engine import engine
+from gtrace.engine.engine import engine
+from gtrace.testing import arguments, graphs
 from gtrace.trace.bind import bind
 from gtrace.trace.record import thread
 
@@ -27,9 +27,9 @@ def signals(default_settings):
 
 
 def programs_of(run):
-    before = {key: entry.calls for key, entry in engine.entries.items()}
+    before = {key: entry.calls for key, entry in engine.programs.items()}
     result = gt.eval(run())
-    ran = [entry for key, entry in engine.entries.items() if entry.calls > before.get(key, 0)]
+    ran = [entry for key, entry in engine.programs.items() if entry.calls > before.get(key, 0)]
     return result, [(entry.tier, [node.op.name for node in entry.graph.nodes], entry.key.mode) for entry in ran]
 
 
@@ -91,11 +91,14 @@ def test_the_backward_of_a_context_overrides_the_configured_one():
     assert [tier for tier, _, _ in parts].count("compiled") <= 1
 
 
-@given(st.integers(0, 10**9), st.lists(st.sampled_from(["region_own", "region_plain", None]), min_size=12, max_size=12))
-def test_regions_change_no_number(seed, names):
+@given(
+    graphs(12, continuous=True).flatmap(lambda graph: st.tuples(st.just(graph), arguments(graph))),
+    st.lists(st.sampled_from(["region_own", "region_plain", None]), min_size=12, max_size=12),
+)
+def test_regions_change_no_number(program, names):
     """Random programs, each operation in a region or in none, under the interpreter for all parts."""
-    graph = random_graph(seed, 12, 2)
-    inputs = [gt.array(t) for t in tensors(graph.avals, seed)]
+    graph, inputs = program
+    names += [None] * len(graph.nodes)
 
     def run(names):
         env = dict(zip(graph.inputs, inputs, strict=True))
@@ -111,7 +114,7 @@ def test_regions_change_no_number(seed, names):
     original = engine.compile
     engine.compile = lambda entry: None
     try:
-        got, expected = run(names), run([None] * 12)
+        got, expected = run(names), run([None] * len(names))
     finally:
         engine.compile = original
     for a, b in zip(got, expected, strict=True):

@@ -10,14 +10,13 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import gtrace as gt
+from gtrace.cache.artifacts import artifacts
+from gtrace.compile.executable import Compiled, Executable, interpreted
+from gtrace.compile.fx import lower
+from gtrace.compile.symbolic import Relation, fit, layout
+from gtrace.engine.engine import engine
+from gtrace.engine.tiering import MAX_VERSIONS
 from gtrace.errors import CompileError, CompileWarning
-from gtrace.runtime import tiers
-from gtrace.runtime.engine import engine
-from gtrace.runtime.fx import lower
-from gtrace.runtime.general import Relation, fit, layout
-from gtrace.runtime.interpret import interpreter
-from gtrace.runtime.tiers import MAX_VERSIONS
-from gtrace.runtime.unit import Made
 
 
 def rows(n: int, *rest: int) -> gt.Array:
@@ -92,7 +91,7 @@ def test_a_hundred_batch_sizes_cost_at_most_three_compiles(how):
     features = 7 if how == "jit" else 9
     w, b = rows(features, 5), rows(5)
     step = gt.jit(training_step) if how == "jit" else training_step
-    before = engine.compiles
+    before = engine.tiering.compiles
     sizes = [64, 128, 0, 1, *range(2, 98), 5000]
     with gt.config(**({} if how == "jit" else {"hot_threshold": 2})):
         for n in sizes:
@@ -101,22 +100,22 @@ def test_a_hundred_batch_sizes_cost_at_most_three_compiles(how):
                 got = gt.eval(step(w, b, x, y))
             if n:  # the mean over nothing is NaN
                 same(got, plain(training_step, w, b, x, y), 1e-4)
-    assert 2 <= engine.compiles - before <= 3
-    last = max((e for e in engine.entries.values() if 5000 in e.dims), key=lambda e: e.calls)
+    assert 2 <= engine.tiering.compiles - before <= 3
+    last = max((e for e in engine.programs.values() if 5000 in e.dims), key=lambda e: e.calls)
     assert last.tier == "compiled"
     assert len(last.open_sizes) == 2
     assert "any input" in str(gt.explain(str(last.signature)))
 
 
 def test_each_size_may_be_rare_and_all_together_hot():
-    before = engine.compiles
+    before = engine.tiering.compiles
     with gt.config(hot_threshold=8):
         for n in range(20, 60):
             x = rows(n, 11)
             got = gt.eval(gt.sinh(x).sum(0) * gt.cosh(x).mean())
             same(got, plain(lambda x: gt.sinh(x).sum(0) * gt.cosh(x).mean(), x), 1e-4)
-    assert engine.compiles - before == 1
-    entries = [e for e in engine.entries.values() if e.general and "cosh" in str(e.graph) and e.dims[-1] == 11]
+    assert engine.tiering.compiles - before == 1
+    entries = [e for e in engine.programs.values() if e.symbolic and "cosh" in str(e.graph) and e.dims[-1] == 11]
     assert len(entries) >= 30
 
 
@@ -124,12 +123,12 @@ def test_a_rate_and_a_size_that_both_change():
     def update(x, rate):
         return gt.arctan(x) * rate - gt.sinh(x).sum(0) / 3.0
 
-    before = engine.compiles
+    before = engine.tiering.compiles
     with gt.config(hot_threshold=4):
         for k in range(60):
             x, rate = rows(10 + k % 23, 13), 1.0 / (k + 1)
             check(update, x, rate, tolerance=1e-4)
-    assert engine.compiles - before <= 3
+    assert engine.tiering.compiles - before <= 3
 
 
 # -- programs that are built to fool it
@@ -177,10 +176,10 @@ def test_programs_that_are_built_to_fool_it(function, shapes):
                 args = [rows(shape[0]), rows(shape[0])]
             check(function, *args)
         if function is two_dims:
-            before = engine.compiles
+            before = engine.tiering.compiles
             for n, m in [(5, 8), (8, 5), (9, 9), (2, 30), (30, 31)]:
                 check(function, rows(n), rows(m))
-            assert engine.compiles - before <= 1
+            assert engine.tiering.compiles - before <= 1
 
 
 def test_versions_are_capped_with_one_warning_that_names_the_dimension():
@@ -188,34 +187,34 @@ def test_versions_are_capped_with_one_warning_that_names_the_dimension():
     def total(x):  # loops are compiled for one size at a time
         return gt.scan(lambda c, row: (gt.sinh(c) + row, c * 2), gt.zeros(3), x)
 
-    before = engine.compiles
+    before = engine.tiering.compiles
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for n in range(2, 2 + MAX_VERSIONS + 3):
             x = rows(n, 3)
             same(gt.eval(total(x)), plain(total.__wrapped__, x))
-    assert engine.compiles - before == MAX_VERSIONS
+    assert engine.tiering.compiles - before == MAX_VERSIONS
     (warning,) = [w for w in caught if w.category is CompileWarning]
     text = str(warning.message)
     assert "input 0 dim 0 was 9, now 10" in text and "it has loops or branches" in text
     assert warning.filename == __file__
-    assert [e.tier for e in total.entries()] == ["compiled"] * MAX_VERSIONS + ["interpreted"] * 3
+    assert [e.tier for e in total.programs()] == ["compiled"] * MAX_VERSIONS + ["interpreted"] * 3
     assert "other sizes already" in gt.explain(total).program.verdict
 
 
 def test_a_structure_that_cannot_be_generalized_specializes(monkeypatch):
-    def fail(unit):
-        if unit.relations is None:
-            return original(unit)
+    def fail(name, request, *args):
+        if request.relations is None:
+            return original(name, request, *args)
         raise CompileError("symbols are not for me")
 
-    original = tiers.compile_unit
-    monkeypatch.setattr(tiers, "compile_unit", fail)
-    before = engine.compiles
+    original = artifacts.compile
+    monkeypatch.setattr(artifacts, "compile", fail)
+    before = engine.tiering.compiles
     with gt.config(compile=True):
         for n in (3, 4, 5):
             check(lambda x: gt.tan(gt.sinh(x)).sum(0), rows(n, 17))
-    assert engine.compiles - before == 3
+    assert engine.tiering.compiles - before == 3
 
 
 # -- random programs and schedules, without the compiler proper
@@ -247,14 +246,15 @@ def symbols(monkeypatch):
     """The engine with torch's symbolic sizes, but without Inductor: the lowered program runs as it is."""
     found = []
 
-    def compile_unit(unit):
+    def compile_(name, unit, *args):
         if unit.relations is None:
-            return Made(interpreter(unit.graph))
+            return Compiled(interpreted(unit.graph))
         lowered = lower(unit.graph, unit.strides, None, unit.relations)
         found.append(lowered)
-        return Made(lambda tensors: lowered.module(*tensors), lowered.conditions())
+        executable = Executable(lambda tensors: lowered.module(*tensors), "process", unit.device)
+        return Compiled(executable, lowered.guards())
 
-    monkeypatch.setattr(tiers, "compile_unit", compile_unit)
+    monkeypatch.setattr(artifacts, "compile", compile_)
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import gc
 from itertools import pairwise
 
@@ -239,3 +240,59 @@ def test_random_mlps_against_torch(layers, batch, seed):
     for (gw, gb), (w, b) in zip(grads[0], tw, strict=True):
         close(gw, w.grad, rtol=1e-8)
         close(gb, b.grad, rtol=1e-8)
+
+
+# -- threads
+
+
+POOL = concurrent.futures.ThreadPoolExecutor(1)
+
+
+def elsewhere(f):
+    return POOL.submit(f).result(timeout=60)
+
+
+FOLLOWED = {
+    "of the argument": lambda x: elsewhere(lambda: x * 6).sum(),
+    "run there": lambda x: elsewhere(lambda: gt.eval(x * 6)).sum(),
+    "of a pending result": lambda x: (lambda y: elsewhere(lambda: y * 6))(x * 1).sum(),
+    "of a result with a value": lambda x: (lambda y: elsewhere(lambda: y * 6))(gt.eval(x * 1)).sum(),
+    "by a jitted function": lambda x: elsewhere(lambda: gt.jit(lambda z: z * 6, backend="eager")(x)).sum(),
+    "of a pending result, jitted": lambda x: elsewhere(lambda y=x * 1: gt.jit(lambda z: z, backend="eager")(y)).sum(),
+    "in a loop's body": lambda x: elsewhere(lambda: gt.scan(lambda c, _: (c * x, None), gt.ones(2), length=2)[0]).sum(),
+    "by another gradient": lambda x: elsewhere(lambda: gt.grad(lambda z: (z * x).sum())(gt.ones(2))).sum(),
+    "of an inner gradient's": lambda x: x.sum() * gt.grad(lambda z: elsewhere(lambda: z * 6).sum())(gt.ones(2)).sum(),
+}
+
+
+@pytest.mark.parametrize("what", FOLLOWED)
+@pytest.mark.parametrize("way", [lambda f: gt.grad(f), lambda f: lambda x: gt.jvp(f, (x,), (x,))])
+def test_what_another_thread_computes_from_a_followed_array_is_refused(what, way):
+    x = gt.ones(2)
+    with pytest.raises(gt.LeakError, match=r"\[grad\] .* in another thread.*stop_gradient"):
+        way(FOLLOWED[what])(x)
+    # nothing is left behind
+    assert float(elsewhere(lambda: x * 6).sum()) == 12
+    np.testing.assert_array_equal(np.asarray(gt.grad(lambda x: (x * 6).sum())(x)), [6, 6])
+
+
+def test_a_placeholder_in_another_thread_names_the_way_out():
+    with pytest.raises(gt.ConcretizationError, match="in the thread that traces the function"):
+        gt.vmap(lambda x: elsewhere(lambda: x * 6))(gt.ones(2))
+
+
+def test_other_threads_may_use_what_no_gradient_follows():
+    x, before = gt.ones(2), gt.ones(2) * 5
+    kept = []
+
+    def f(x):
+        kept.append(gt.eval(x * 2))
+        constant = elsewhere(lambda: gt.stop_gradient(before) * 6 + before)
+        own = elsewhere(lambda: gt.grad(lambda z: (z * z * before).sum())(gt.ones(2) * 3))
+        stopped = gt.stop_gradient(x)
+        return (x * constant * own * elsewhere(lambda: stopped * 2) * elsewhere(lambda: float(before.sum()))).sum()
+
+    np.testing.assert_array_equal(np.asarray(gt.grad(f)(x)), [35 * 30 * 2 * 10] * 2)
+    assert float(elsewhere(lambda: kept[0] * 2).sum()) == 8
+    value, pullback = gt.vjp(lambda x: gt.sin(x) * x, x)
+    np.testing.assert_allclose(np.asarray(elsewhere(lambda: pullback(value)[0])), np.asarray(pullback(value)[0]))

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import random_graph, replayed, tensors
 
 import gtrace as gt
+from gtrace.testing import arguments, as_function, check_vmap, graphs
 
 
 def array(*shape, seed=0):
@@ -103,22 +102,13 @@ def test_under_an_undecorated_gradient_that_looks_at_values():
     close(gt.grad(f)(w, xs), np.sign(total) * (np.cos(0.7 * np.asarray(xs)) * np.asarray(xs)).sum(), 1e-5)
 
 
-@given(st.integers(0, 10**6), st.integers(1, 3), st.integers(1, 20), st.integers(1, 4), st.data())
-def test_random_programs_against_the_stacked_loop(seed, inputs, nodes, size, data):
-    graph = random_graph(seed, nodes, inputs)
+@given(graphs(20, continuous=True, control=True), st.integers(1, 4), st.data())
+def test_random_programs_against_the_stacked_loop(graph, size, data):
+    inputs = len(graph.inputs)
     flags = data.draw(st.lists(st.booleans(), min_size=inputs, max_size=inputs).filter(any))
-    examples = [[gt.array(t) for t in tensors(graph.avals, seed + k)] for k in range(size)]
+    examples = [data.draw(arguments(graph)) for _ in range(size)]
     args = [gt.stack([example[k] for example in examples]) if flag else examples[0][k] for k, flag in enumerate(flags)]
-    got = gt.vmap(replayed(graph), tuple(0 if flag else None for flag in flags))(*args)
-    rows = [
-        replayed(graph)(*[examples[i][k] if flag else examples[0][k] for k, flag in enumerate(flags)])
-        for i in range(size)
-    ]
-    for column, out in zip(zip(*rows, strict=True), got, strict=True):
-        assert out.dtype == column[0].dtype
-        expected = np.stack([np.asarray(x) for x in column])
-        rtol = 1e-4 if out.dtype == torch.float32 else 1e-9
-        np.testing.assert_allclose(np.asarray(out), expected, rtol=rtol, atol=rtol, equal_nan=True)
+    check_vmap(as_function(graph), args, tuple(0 if flag else None for flag in flags), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import json
 import re
 import sys
 import tempfile
@@ -13,19 +12,23 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+import attrs
 import torch
 from rich.console import Console
 from rich.table import Table
 
+from gtrace.cache.artifacts import artifacts
+from gtrace.cache.ledger import LedgerEntry
+from gtrace.cache.manifest import Manifest
+from gtrace.cache.store import Store
+from gtrace.compile.toolchain import toolchain
 from gtrace.config import Config
 from gtrace.errors import ConfigError, GtraceError
+from gtrace.ir.signature import matching, short
 from gtrace.observe.stats import duration
-from gtrace.runtime.shelf import VERDICTS, shelf
-from gtrace.runtime.store import FORMAT, Store, seal
-from gtrace.runtime.toolchain import toolchain
-from gtrace.runtime.unit import Unit
 
 _NAME = re.compile(r"(?:[0-9a-f]{24}-)?[0-9a-f]{24}")
+_SUFFIXES = (".so", ".pt2")
 
 
 def add_parser(commands: Any) -> None:
@@ -51,7 +54,7 @@ def add_parser(commands: Any) -> None:
 
 def command(options: argparse.Namespace) -> int:
     """Run one of the commands; returns the exit code."""
-    store = shelf.store
+    store = artifacts.store
     if store is None:
         print("gtrace cache: nothing is kept on disk while GT_CACHE_SIZE or GT_BACKGROUND is 0.", file=sys.stderr)
         return 2
@@ -80,75 +83,78 @@ def _list(store: Store, console: Console) -> int:
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("state", overflow="fold")
     known = store.all()
-    for told in known:
+    for manifest in known:
         table.add_row(
-            told["program"], "open sizes" if told["unit"]["relations"] else "exact", str(told["ops"]),
-            f"{told.get('bytes', 0) / 2**20:.1f} MiB", duration(told["compile_seconds"]), f"{_age(store, told)} ago",
-            _state(told),
+            short(manifest.program), "exact" if manifest.relations is None else "open sizes", str(manifest.ops),
+            f"{manifest.size / 2**20:.1f} MiB", duration(manifest.compile_seconds), f"{_age(store, manifest)} ago",
+            _state(manifest),
         )  # fmt: skip
     if known:
         console.print(table)
-    print(f"{_count(len(known))}, {sum(t.get('bytes', 0) for t in known) / 2**20:.1f} MiB in {store.folder}")
+    print(f"{_count(len(known))}, {sum(m.size for m in known) / 2**20:.1f} MiB in {store.folder}")
     return 0
 
 
-def _state(told: dict[str, Any]) -> str:
-    for field in VERDICTS:
-        if field in told:
-            return f"{field}: {told[field]}"
-    changed = _changed(told)
+def _state(manifest: Manifest) -> str:
+    if manifest.verdict is not None:
+        return str(manifest.verdict)
+    changed = _changed(manifest)
     return f"not used here: other {', '.join(changed)}" if changed else "ready"
 
 
-def _changed(told: dict[str, Any]) -> dict[str, tuple[str, str]]:
+def _changed(manifest: Manifest) -> dict[str, tuple[str, str]]:
     """Return the fields of the key in which an artifact differs from what this machine would use."""
     here = {**toolchain(), "threads": str(torch.get_num_threads())}
-    there = {**told["toolchain"], "threads": str(told["unit"]["threads"])}
+    there = {**manifest.toolchain, "threads": str(manifest.threads)}
     return {k: (there.get(k, ""), here[k]) for k in here if there.get(k) != here[k]}
 
 
 def _about(store: Store, console: Console, action: str, signature: str | None) -> int:
-    known = [told for told in store.all() if told["program"].startswith(signature or "")]
+    known, ledger = store.all(), store.ledger()
+    if signature is not None:
+        found = matching(signature, [*(manifest.program for manifest in known), *ledger])
+        if len(found) != 1:
+            expected, fix = "a known signature", "`gtrace cache list` lists them."
+            if found:
+                expected, fix = "the beginning of one signature", f"{len(found)} begin so: give more digits."
+            print(f"gtrace cache {action}: expected {expected}, got {signature!r}. {fix}", file=sys.stderr)
+            return 2
+        known = [manifest for manifest in known if manifest.program == found[0]]
+        ledger = {k: v for k, v in ledger.items() if k == found[0]}
     if action == "retry":
-        again = [told for told in known if not VERDICTS.keys().isdisjoint(told)]
-        for told in again:
-            store.remove(told["name"])
+        again = [manifest for manifest in known if manifest.verdict is not None]
+        for manifest in again:
+            store.remove(manifest.name)
         print(f"{_count(len(again))} will be compiled again when hot")
         return 0
-    ledger = {k: v for k, v in store.ledger().items() if k.startswith(signature or "")}
-    if not known and not ledger:
-        print(f"gtrace cache {action}: expected a known signature, got {signature!r}. `gtrace cache list` lists them.",
-              file=sys.stderr)  # fmt: skip
-        return 2
     if action == "why":
         return _why(store, known, ledger)
-    for told in known:
-        console.print(f"{told['program']}  {told['name']}: {_state(told)}", markup=False)
-        console.print(
-            f"  {told['ops']} operations, mode {told['unit']['mode']}, strides {told['unit']['strides']}", markup=False
-        )
-        for field, value in told["toolchain"].items():
+    for manifest in known:
+        console.print(f"{short(manifest.program)}  {manifest.name}: {_state(manifest)}", markup=False)
+        strides = [list(s) for s in manifest.strides]
+        console.print(f"  {manifest.ops} operations, mode {manifest.mode}, strides {strides}", markup=False)
+        for field, value in manifest.toolchain.items():
             console.print(f"  {field}: {value}", markup=False)
-        console.print(told["unit"]["graph"], markup=False)
+        console.print(manifest.graph, markup=False)
     for name, line in ledger.items():
-        console.print(
-            f"{name} in earlier runs: " + ", ".join(f"{k} {_short(v)}" for k, v in line.items()), markup=False
-        )
+        numbers = ", ".join(f"{k} {_short(v)}" for k, v in attrs.asdict(line).items())
+        console.print(f"{short(name)} in earlier runs: {numbers}", markup=False)
     return 0
 
 
-def _why(store: Store, known: list[dict[str, Any]], ledger: dict[str, dict[str, Any]]) -> int:
-    for told in known:
-        reasons = [f"{VERDICTS[field]}: {told[field]}" for field in VERDICTS if field in told]
-        reasons += [f"{field} was {old}, now {new}" for field, (old, new) in _changed(told).items()]
-        if not reasons and store.code(told) is None:
+def _why(store: Store, known: list[Manifest], ledger: dict[str, LedgerEntry]) -> int:
+    for manifest in known:
+        reasons = []
+        if manifest.verdict is not None:
+            reasons.append(f"{manifest.verdict.kind.meaning}: {manifest.verdict.reason}")
+        reasons += [f"{field} was {old}, now {new}" for field, (old, new) in _changed(manifest).items()]
+        if not reasons and store.code(manifest) is None:
             reasons = ["its code is damaged"]
         text = "; ".join(reasons) if reasons else "nothing: it is used by programs of this structure, sizes and strides"
-        print(f"{told['program']} {told['name']}: {text}")
-    for name in ledger if not known else ():
-        line = ledger[name]
-        spent = duration(line.get("interpreted_seconds", 0.0))
-        print(f"{name}: it was never compiled here; {spent} spent interpreting it in {line.get('runs', 0)} runs")
+        print(f"{short(manifest.program)} {manifest.name}: {text}")
+    for name, line in ledger.items() if not known else ():
+        spent = duration(line.interpreted_seconds)
+        print(f"{short(name)}: it was never compiled here; {spent} spent interpreting it in {line.runs} runs")
     return 0
 
 
@@ -168,11 +174,11 @@ def _export(store: Store, file: Path) -> int:
     count = 0
     try:
         with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-            for told in store.all():
-                path = store.code(told) if "file" in told else None
+            for manifest in store.all():
+                path = None if manifest.code is None else store.code(manifest)
                 if path is not None:
-                    archive.writestr(f"{told['name']}.json", json.dumps(told))
-                    archive.write(path, told["file"])
+                    archive.writestr(f"{manifest.name}.json", manifest.to_json())
+                    archive.write(path, path.name)
                     count += 1
     except OSError as error:
         print(f"gtrace cache export: {file} cannot be written: {error.strerror}.", file=sys.stderr)
@@ -182,22 +188,23 @@ def _export(store: Store, file: Path) -> int:
 
 
 def _import(store: Store, file: Path) -> int:
-    """Add what another store exported: native code, which is run. Each artifact is verified against its description."""
+    """Add what another store exported: native code, which is run. Each artifact is verified against its manifest."""
     added, refused = 0, []
     try:
         with zipfile.ZipFile(file) as archive, tempfile.TemporaryDirectory() as folder:
             for entry in (name for name in archive.namelist() if name.endswith(".json")):
                 try:
-                    told = json.loads(archive.read(entry))
-                    content = archive.read(told["file"])
-                    _verify(entry, told, content)
-                except (ValueError, KeyError, TypeError, GtraceError) as error:
+                    manifest = Manifest.from_json(archive.read(entry))
+                    if manifest.code is None:
+                        raise ValueError("it has no code")
+                    content = archive.read(manifest.code.file)
+                    _verify(entry, manifest, content)
+                except (ValueError, KeyError, GtraceError) as error:
                     refused.append(f"{entry}: {error}")
                     continue
-                code = Path(folder) / f"code{Path(told['file']).suffix}"
+                code = Path(folder) / f"code{Path(manifest.code.file).suffix}"
                 code.write_bytes(content)
-                rest = {k: v for k, v in told.items() if k not in ("file", "bytes", "sha256")}
-                if store.put(told["name"], rest, code) is None:
+                if store.put(manifest, code) is None:
                     return 1
                 added += 1
     except (OSError, zipfile.BadZipFile) as error:
@@ -212,26 +219,28 @@ def _import(store: Store, file: Path) -> int:
     return int(bool(refused))
 
 
-def _verify(entry: str, told: dict[str, Any], content: bytes) -> None:
-    """Check that an artifact is what its name says.
+def _verify(entry: str, manifest: Manifest, content: bytes) -> None:
+    """Check that an artifact's code and manifest match its name.
 
     Raises:
         ValueError: it is not.
+        GraphError: its graph is none.
     """
-    name = told["name"]
-    if told["format"] != FORMAT or entry != f"{name}.json" or not _NAME.fullmatch(name):
-        raise ValueError("its name or format is not one of this gtrace's")
-    if told["seal"] != seal(told):
-        raise ValueError("its description is not what was exported")
-    if hashlib.sha256(content).hexdigest() != told["sha256"] or Path(told["file"]).suffix not in (".so", ".pt2"):
+    if entry != f"{manifest.name}.json" or not _NAME.fullmatch(manifest.name):
+        raise ValueError("its name is not one of this gtrace's")
+    code = manifest.code
+    if code is None or hashlib.sha256(content).hexdigest() != code.sha256 or Path(code.file).suffix not in _SUFFIXES:
         raise ValueError("its code is not what was exported")
-    unit = Unit.read(told["unit"])
-    if unit.named(told["toolchain"]) != name.rpartition("-")[2]:
-        raise ValueError("its description is not that of its name")
+    if manifest.request().named(manifest.toolchain) != manifest.name.rpartition("-")[2]:
+        raise ValueError("its manifest is not that of its name")
 
 
-def _age(store: Store, told: dict[str, Any]) -> str:
-    return duration(max(time.time() - (store.folder / f"{told['name']}.json").stat().st_mtime, 0.0))
+def _age(store: Store, manifest: Manifest) -> str:
+    try:
+        used = (store.folder / f"{manifest.name}.json").stat().st_mtime
+    except OSError:  # another process has just removed it
+        used = manifest.created
+    return duration(max(time.time() - used, 0.0))
 
 
 def _short(value: Any) -> str:

@@ -14,19 +14,18 @@ import attrs
 import torch
 from rich.console import Console
 
+from gtrace.cache.artifacts import artifacts
+from gtrace.compile.aoti import load
+from gtrace.compile.request import CompileRequest
 from gtrace.config import config
-from gtrace.errors import CacheError
+from gtrace.errors import CacheError, UnsupportedTorchError
+from gtrace.interp.interpreter import interpreter
 from gtrace.ir.aval import aval
 from gtrace.ir.graph import Graph, Node
 from gtrace.ir.op import REGISTRY
-from gtrace.runtime.artifact import load
-from gtrace.runtime.background import Background, Outcome
-from gtrace.runtime.interpret import interpreter
-from gtrace.runtime.shelf import shelf
-from gtrace.runtime.unit import Unit
+from gtrace.torch_internals import known, supported
 from gtrace.version import __version__
-
-MIN_TORCH = (2, 11)
+from gtrace.worker.client import Outcome, WorkerClient
 
 
 @attrs.frozen
@@ -55,9 +54,8 @@ def doctor() -> int:
 
 
 def _torch() -> Iterator[Finding]:
-    version = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
-    found = f"torch {torch.__version__}, gtrace {__version__}"
-    yield Finding("torch", found, "Install torch 2.11 or later.", version >= MIN_TORCH)
+    found = f"torch {torch.__version__} (supported: {supported()}), gtrace {__version__}"
+    yield Finding("torch", found, f"Install one of torch {supported()}.", known(torch.__version__))
 
 
 def _compiler() -> Iterator[Finding]:
@@ -79,7 +77,7 @@ def _headers() -> Iterator[Finding]:
 
 
 def _store() -> Iterator[Finding]:
-    store = shelf.store
+    store = artifacts.store
     if store is None:
         why = "GT_BACKGROUND is 0" if not config.background else "GT_CACHE_SIZE is 0"
         yield Finding("store", f"none: {why}. Every run compiles anew.")
@@ -114,25 +112,25 @@ def _compile() -> Iterator[Finding]:
         (2,),
     )  # fmt: skip
     x = torch.linspace(-3, 3, 1000)
-    worker = Background()
+    worker = WorkerClient()
     start = time.perf_counter()
     results: list[Finding] = []
     fix = "GT_DEBUG_COMPILE=2 shows the compiler's output; programs are interpreted until this works."
 
     def received(outcome: Outcome) -> None:
         if outcome.path is None:
-            results.append(Finding("compile", f"a test program failed to compile: {outcome.reason}", fix, False))
+            results.append(Finding("compile", f"a test program failed to compile: {outcome.error}", fix, False))
             return
         try:
-            (got,) = load(outcome.path, torch.device("cpu"))([x])
-        except CacheError as error:
+            (got,) = load(outcome.path, torch.device("cpu"), "worker").run([x])
+        except (CacheError, UnsupportedTorchError) as error:
             results.append(Finding("compile", str(error), fix, False))
             return
         right = torch.allclose(got, interpreter(graph)([x])[0], atol=1e-6)
         text = f"a test program compiled in {time.perf_counter() - start:.1f} s and gave "
         results.append(Finding("compile", text + ("the right result" if right else "a wrong result"), fix, right))
 
-    worker.submit(Unit(graph, ((1,),)), received)
+    worker.submit(CompileRequest(graph, ((1,),)), received, config.compile_timeout)
     finished = worker.wait(config.compile_timeout + 60)
     worker.stop()
     yield results[0] if finished and results else Finding("compile", "the worker did not answer", fix, False)

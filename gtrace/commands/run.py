@@ -15,6 +15,7 @@ from rich.status import Status
 
 import gtrace
 from gtrace.events import CompileFailed, CompileFinished, CompileStarted, bus
+from gtrace.ir.signature import short
 from gtrace.observe import table
 
 
@@ -75,7 +76,7 @@ def _report(process: int) -> None:
         table.write(gtrace.stats(), sys.stdout)
         sys.stdout.flush()
     except BrokenPipeError:
-        # the reader, such as `head`, has seen enough; the interpreter's own flush must not fail on it again
+        # the reader, such as `head`, has closed the pipe; the interpreter's own flush must not fail on it again
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -84,7 +85,7 @@ def _show_progress() -> Callable[[], None]:
     status = Status("", console=Console(stderr=True))
 
     def started(event: CompileStarted) -> None:
-        status.update(f"compiling {event.signature} ({event.ops} ops)")
+        status.update(f"compiling {short(event.signature)} ({event.ops} ops)")
         status.start()
 
     def ended(_: CompileFinished | CompileFailed) -> None:

@@ -1,4 +1,4 @@
-"""``gtrace warmup SCRIPT``: run it, and stay until all that proved hot is compiled and kept on disk."""
+"""``gtrace warmup SCRIPT``: run it, and wait until every hot program is compiled and kept on disk."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from gtrace.cache.artifacts import artifacts
 from gtrace.commands.run import execute, read
 from gtrace.config import config
 from gtrace.events import CompileFailed, CompileFinished, CompileStarted, Loaded, bus
-from gtrace.runtime.background import background
-from gtrace.runtime.shelf import shelf
+from gtrace.worker.client import worker
 
 
 def warmup(script: str, args: Sequence[str], threshold: int) -> int:
@@ -28,7 +28,7 @@ def warmup(script: str, args: Sequence[str], threshold: int) -> int:
         return 2
     changes = {} if "GT_HOTPATH_THRESHOLD" in os.environ else {"hot_threshold": threshold}
     config.update(background=True, auto_compile=True, **changes)
-    if shelf.store is None:
+    if artifacts.store is None:
         print("gtrace warmup: nothing is kept on disk while GT_CACHE_SIZE is 0. Unset it.", file=sys.stderr)
         return 2
     counts = {"started": 0, "finished": 0, "failed": 0, "loaded": 0}
@@ -50,12 +50,12 @@ def warmup(script: str, args: Sequence[str], threshold: int) -> int:
         except SystemExit as ended:
             code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
         progress.update(task, description="compiling what was hot")
-        while not background.wait(0.2):
+        while not worker.wait(0.2):
             pass
         stop()
     failed = f", {counts['failed']} failed" if counts["failed"] else ""
     console.print(
-        f"{counts['finished']} compiled, {counts['loaded']} found compiled{failed}: {shelf.store.folder}",
+        f"{counts['finished']} compiled, {counts['loaded']} found compiled{failed}: {artifacts.store.folder}",
         highlight=False, soft_wrap=True,
     )  # fmt: skip
     return code or int(counts["failed"] > 0)

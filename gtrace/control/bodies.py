@@ -1,4 +1,4 @@
-"""Functions of the user's as sub-graphs: captured, closed over what they use, with outputs of agreed types."""
+"""Users' functions as sub-graphs: captured, with what they close over as inputs, and outputs of agreed types."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from gtrace import tree
 from gtrace.errors import ArgumentError, message, user_location
 from gtrace.ir.aval import Aval
 from gtrace.ir.graph import Graph, Subgraph
-from gtrace.ir.rewrite import subgraph
+from gtrace.ir.subgraph import subgraph
 from gtrace.ops.promote import cast
 from gtrace.trace.array import Array
 from gtrace.trace.capture import Captured, capture
 from gtrace.trace.convert import lift, result_dtype
+from gtrace.trace.numbers import lift_numbers
 from gtrace.transform.arguments import is_array, lift_outputs
 
 
@@ -41,12 +42,12 @@ def capture_body(
     avals: Sequence[Aval],
     dtypes: Sequence[Any] | None = None,
 ) -> Captured:
-    """Capture a function of the user's on placeholders.
+    """Capture a user's function on placeholders.
 
     Args:
-        name, what: the operation and the argument that the function is, for errors.
+        name, what: the operation, and which of its arguments the function is, for errors.
         structure: of the tuple of its arguments.
-        dtypes: to cast the outputs to, strongly; None leaves them as they are.
+        dtypes: strong dtypes to cast the outputs to; None leaves them as they are.
 
     Returns:
         The capture; its result is the structure of the outputs.
@@ -61,11 +62,12 @@ def capture_body(
             outputs = [cast(x, dtype) for x, dtype in zip(outputs, dtypes, strict=True)]
         return outputs, out_structure
 
-    return capture(run, avals, f"{what} of {name} called at {user_location()}")
+    captured = capture(run, avals, f"{what} of {name} called at {user_location()}")
+    return lift_numbers(captured, f"{what} of {name}")
 
 
 def settle(start: Sequence[Array], new: Sequence[Aval]) -> list[Array] | None:
-    """Return a first state with Python numbers in the dtypes that a loop's body gives them; None if all fit already."""
+    """Cast Python numbers in a loop's first state to the dtypes that its body returns; None if all fit already."""
     fitted = []
     for x, b in zip(start, new, strict=True):
         a = x.aval
@@ -76,7 +78,7 @@ def settle(start: Sequence[Array], new: Sequence[Aval]) -> list[Array] | None:
 
 @attrs.frozen(eq=False)
 class Closure:
-    """Constants that several captured functions use, as common last inputs of their graphs."""
+    """The union of the constants of several captured functions, which becomes inputs of all their graphs."""
 
     constants: list[Array] = attrs.field(factory=list)
 
@@ -86,7 +88,7 @@ class Closure:
         self.constants.extend(x for x in captured.constants if id(x) not in known)
 
     def close(self, captured: Captured, constants_first: bool) -> Subgraph:
-        """Return the program of a captured function with all of the constants as inputs, before or after its own."""
+        """Return the program of a captured function with all constants as inputs, before or after its own inputs."""
         graph = captured.graph
         count = len(graph.inputs) - len(captured.constants)
         have = dict(zip(map(id, captured.constants), graph.inputs[count:], strict=True))

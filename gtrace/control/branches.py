@@ -13,7 +13,7 @@ from gtrace.errors import ArgumentError, DtypeError, ShapeError, message
 from gtrace.ir.aval import Aval, Bundle, bundle
 from gtrace.ir.graph import Subgraph
 from gtrace.ir.op import Op, define
-from gtrace.ir.rewrite import select
+from gtrace.ir.subgraph import select
 from gtrace.ops.create import arange
 from gtrace.ops.elementwise import clip
 from gtrace.ops.gather import index_op
@@ -22,8 +22,11 @@ from gtrace.ops.promote import cast
 from gtrace.trace.array import Array
 from gtrace.trace.bind import bind, bind_all
 from gtrace.trace.convert import lift
+from gtrace.trace.numbers import lift_derived
 from gtrace.transform.derived import batched as batched_graph
 from gtrace.transform.derived import floating, pullback, pushforward
+
+__all__ = ["cond", "switch"]
 
 Branches = tuple[Subgraph, ...]
 
@@ -40,8 +43,10 @@ def _vjp(cts: Any, needed: Any, index: Array, *rest: Any, branches: Branches) ->
     operands = rest[:-1]
     wanted, given = tuple(needed[1:]), tuple(ct is not None for ct in cts)
     count = len(cts)
-    pulled = tuple(_outputs_from(pullback(b, wanted, given), count) for b in branches)
-    grads = iter(bind_all(switch_op, (index, *operands, *[ct for ct in cts if ct is not None]), (pulled,)))
+    derived = [_outputs_from(pullback(b, wanted, given), count) for b in branches]
+    pulled, numbers = lift_derived(derived, branches, "the derivative of switch")
+    present = [ct for ct in cts if ct is not None]
+    grads = iter(bind_all(switch_op, (index, *operands, *present, *numbers), (pulled,)))
     return [None, *[next(grads) if flag else None for flag in wanted]]
 
 
@@ -49,8 +54,10 @@ def _jvp(ts: Any, index: Array, *rest: Any, branches: Branches) -> list[Array | 
     operands = rest[:-1]
     moved = tuple(t is not None for t in ts[1:])
     wanted = floating(branches[0].graph.out_avals)
-    pushed = tuple(_outputs_from(pushforward(b, moved, wanted), len(wanted)) for b in branches)
-    results = iter(bind_all(switch_op, (index, *operands, *[t for t in ts[1:] if t is not None]), (pushed,)))
+    derived = [_outputs_from(pushforward(b, moved, wanted), len(wanted)) for b in branches]
+    pushed, numbers = lift_derived(derived, branches, "the tangents of switch")
+    present = [t for t in ts[1:] if t is not None]
+    results = iter(bind_all(switch_op, (index, *operands, *present, *numbers), (pushed,)))
     return [next(results) if flag else None for flag in wanted]
 
 
@@ -73,7 +80,7 @@ def _batch(
             forced = reached
         outs = bind_all(op, operands, (tuple(sub for sub, _ in made),))
         return list(zip(outs, reached, strict=True))
-    # each example takes a branch of its own: compute all of them, and choose
+    # examples may take different branches: compute all branches, then select
     index = clip(operands[0], 0, len(branches) - 1)
     rows = arange(size, device=index.device)
     made = [batched_graph(b, size, flags, (True,) * count) for b in branches]
@@ -94,9 +101,9 @@ switch_op = define(
 
 
 def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -> Any:
-    """Return ``branches[index](*operands)``, with an index that may be traced; it is clamped to the branches there are.
+    """Return ``branches[index](*operands)``. The index may be traced, and is clamped to the valid range.
 
-    One branch runs. Under `vmap` with a batched index all of them do, and each example takes its own.
+    Only that branch runs. Under `vmap` with a batched index all of them run, and each example selects its result.
 
     Args:
         index: an integer scalar.
@@ -168,7 +175,7 @@ def _switch(name: str, index: Any, functions: list[Any], names: list[str], opera
 
 
 def _common(captures: Sequence[Any]) -> list[Any] | None:
-    """Return the dtypes in which outputs meet that differ only in that some are weak; None if there are no such."""
+    """Return a common dtype for each output of the branches; None if strong dtypes or the number of outputs differ."""
     columns = list(zip(*[c.graph.out_avals for c in captures], strict=False))
     if any(len(c.graph.out_avals) != len(columns) for c in captures):
         return None

@@ -16,7 +16,7 @@ from gtrace.errors import ArgumentError, ShapeError, message
 from gtrace.ir.aval import Aval, Bundle, bundle
 from gtrace.ir.graph import Graph, Subgraph
 from gtrace.ir.op import Op, define
-from gtrace.ir.rewrite import subgraph
+from gtrace.ir.subgraph import subgraph
 from gtrace.ops.batching import spread
 from gtrace.ops.create import arange
 from gtrace.ops.logic import where
@@ -27,9 +27,12 @@ from gtrace.ops.shape import as_int, constant, normalize_axis, reshape
 from gtrace.trace.array import Array
 from gtrace.trace.bind import bind_all
 from gtrace.trace.capture import replay
+from gtrace.trace.numbers import lift_derived
 from gtrace.transform.derived import batched as batched_graph
 from gtrace.transform.derived import captured_subgraph, floating, pushforward
 from gtrace.transform.vmap import vmap
+
+__all__ = ["while_loop", "fori_loop", "map", "associative_scan"]
 
 # -- while_loop
 
@@ -67,11 +70,13 @@ def _jvp(ts: Any, *rest: Any, cond: Subgraph, body: Subgraph, cond_consts: int, 
     start = cond_consts + body_consts
     consts_moved = tuple(t is not None for t in ts[cond_consts:start])
     pushed = pushforward(body, (*consts_moved, *moving), moving)
-    # inputs are (constants, state, tangents of constants, tangents of the state); those of a loop begin with what
-    # stays the same
+    (pushed,), numbers = lift_derived([pushed], [body], "the tangents of while_loop")
+    # the pushforward takes (constants, state, tangents of constants, tangents of the state); a loop takes all
+    # constants first
     graph, count, fixed = pushed.graph, len(body.graph.inputs), sum(consts_moved)
-    order = [*range(body_consts), *range(count, count + fixed), *range(body_consts, count),
-             *range(count + fixed, len(graph.inputs))]  # fmt: skip
+    end = len(graph.inputs) - len(numbers)
+    order = [*range(body_consts), *range(count, count + fixed), *range(end, len(graph.inputs)),
+             *range(body_consts, count), *range(count + fixed, end)]  # fmt: skip
     inputs = tuple(graph.inputs[k] for k in order)
     step = subgraph(Graph(inputs, tuple(graph.avals[k] for k in order), graph.nodes, graph.outputs))
     test = _with_more_inputs(cond, [a for a, flag in zip(outs, moving, strict=True) if flag])
@@ -79,14 +84,14 @@ def _jvp(ts: Any, *rest: Any, cond: Subgraph, body: Subgraph, cond_consts: int, 
         constant(0.0, a) if t is None else t for t, a, flag in zip(ts[start:], outs, moving, strict=True) if flag
     ]
     moved = [t for t in ts[cond_consts:start] if t is not None]
-    given = [*operands[:start], *moved, *operands[start:], *tangents]
-    results = bind_all(while_op, given, (test, step, cond_consts, body_consts + fixed))
+    given = [*operands[:start], *moved, *numbers, *operands[start:], *tangents]
+    results = bind_all(while_op, given, (test, step, cond_consts, body_consts + fixed + len(numbers)))
     found = iter(results[len(outs) :])
     return [next(found) if flag else None for flag in moving]
 
 
 def _with_more_inputs(sub: Subgraph, avals: Sequence[Aval]) -> Subgraph:
-    """Return a program that ignores further inputs."""
+    """Return the program with additional inputs that it ignores."""
     return captured_subgraph(
         lambda inputs: replay(sub.graph, inputs[: len(sub.graph.inputs)]), [*sub.graph.avals, *avals]
     )
@@ -108,7 +113,7 @@ def _batch(
         step, reached = batched_graph(body, size, tuple(flags[cond_consts:]), tuple(flags[start:]))
         test, each = batched_graph(cond, size, (*flags[:cond_consts], *flags[start:]), (False,))
         if each[0]:
-            # examples stop at different times: all of the state is each example's own
+            # examples stop at different times: the whole state must be batched
             reached = (True,) * len(reached)
         if list(reached) == flags[start:]:
             break
@@ -123,7 +128,7 @@ def _batch(
 
 
 def _until_all_stop(test: Subgraph, step: Subgraph, cond_consts: int, body_consts: int) -> tuple[Subgraph, Subgraph]:
-    """Return the test and the step of a loop that runs while any example does, and leaves alone those that do not."""
+    """Return test and step of a loop that runs until all examples have stopped; stopped ones keep their state."""
 
     def go_on(inputs: Sequence[Array]) -> list[Array]:
         return [any_of(replay(test.graph, inputs)[0])]
@@ -152,7 +157,7 @@ while_op = define(
 def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], init_val: Any) -> Any:
     """Return the first of ``init_val, body_fun(init_val), ...`` for which `cond_fun` does not hold.
 
-    Forward mode works; reverse mode cannot, because the number of steps is not known: use `scan` or `fori_loop`.
+    Forward mode works. Reverse mode does not, because the number of steps is not known: use `scan` or `fori_loop`.
 
     Args:
         cond_fun: from the state to a boolean scalar.
@@ -239,8 +244,8 @@ def _whole(name: str, bound: Any) -> Array:
 def map(f: Callable[[Any], Any], xs: Any, *, batch_size: int | None = None) -> Any:  # noqa: A001 - JAX's name
     """Return the results of `f` for each slice of `xs` along its first axis, stacked.
 
-    One slice after the other, so that memory for one is enough; where all together take little, at once. With
-    `batch_size`, that many at a time, by `vmap`.
+    Slices are mapped one after the other, or all at once where that takes little memory. With `batch_size`, that many
+    are mapped at a time, by `vmap`.
 
     >>> import gtrace as gt
     >>> gt.map(lambda x: x * 2, gt.array([1., 2.]))
@@ -274,8 +279,8 @@ def map(f: Callable[[Any], Any], xs: Any, *, batch_size: int | None = None) -> A
 def associative_scan(fn: Callable[[Any, Any], Any], elems: Any, reverse: bool = False, axis: int = 0) -> Any:
     """Return the running results of an associative function, in a number of steps logarithmic in their count.
 
-    The algorithm combines neighbours, scans the half as long result, and fills in the places between (Ladner and
-    Fischer, 1980).
+    The algorithm combines neighbours, scans the results, which are half as many, and fills in the other elements
+    (Ladner and Fischer, 1980).
 
     Args:
         fn: associative; takes two pytrees like `elems` whose `axis` has any length, and works along it elementwise.
@@ -324,7 +329,7 @@ def associative_scan(fn: Callable[[Any, Any], Any], elems: Any, reverse: bool = 
 
 
 def _interleave(a: Array, b: Array, axis: int) -> Array:
-    """Return a0, b0, a1, b1, ... along an axis, where `a` has as many places as `b`, or one more."""
+    """Return a0, b0, a1, b1, ... along an axis, where `a` has as many elements as `b`, or one more."""
     count = b.shape[axis]
     shape = (*b.shape[:axis], 2 * count, *b.shape[axis + 1 :])
     head = a if a.shape[axis] == count else slice_axis(a, axis, 0, count)

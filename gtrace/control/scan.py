@@ -1,4 +1,4 @@
-"""``scan``: a loop of known length that carries a value, reads a slice of its inputs a step and stacks its outputs."""
+"""``scan``: a loop of known length with a carry; each step reads a slice of the inputs, and outputs are stacked."""
 
 from __future__ import annotations
 
@@ -9,22 +9,26 @@ import torch
 
 from gtrace import tree
 from gtrace.control.bodies import Closure, capture_body, check_same, lift_leaves, settle
-from gtrace.control.motion import Loop, finish, hoist, prune, sink
+from gtrace.control.code_motion import Loop, finish, hoist, prune, sink
 from gtrace.errors import ArgumentError, ShapeError, message
+from gtrace.interp.interpreter import interpreted
 from gtrace.ir.aval import Aval, Bundle, aval, bundle
 from gtrace.ir.graph import Graph, Subgraph
 from gtrace.ir.op import Op, define
-from gtrace.ir.rewrite import partition, select, subgraph
+from gtrace.ir.partial_eval import partial_eval
+from gtrace.ir.subgraph import select, subgraph
 from gtrace.ops.batching import spread
 from gtrace.ops.parts import stack, unstack
 from gtrace.ops.promote import cast
 from gtrace.ops.shape import as_int, constant, moveaxis
-from gtrace.runtime.interpret import interpreted
 from gtrace.trace.array import Array
 from gtrace.trace.bind import bind_all
 from gtrace.trace.capture import replay
+from gtrace.trace.numbers import lift_derived
 from gtrace.transform.derived import batched as batched_graph
 from gtrace.transform.derived import captured_subgraph, floating, pullback, pushforward
+
+__all__ = ["scan"]
 
 # -- the operation
 
@@ -52,10 +56,10 @@ def _run(
 
 
 class _Column:
-    """One output of every step. Large ones are copied to their place while they are in the processor's cache."""
+    """One output of all steps. Large ones are copied to their place at each step, while they are in cache."""
 
     COPIED = 2**15
-    """Bytes from which on that is faster than joining all at the end."""
+    """Bytes per step above which copying at each step is faster than `torch.stack` at the end."""
 
     def __init__(self, y: torch.Tensor, length: int) -> None:
         self.whole = y.new_empty((length, *y.shape)) if y.nbytes >= self.COPIED else None
@@ -78,23 +82,25 @@ MAX_CHUNK = 20
 """Steps in a compiled chunk."""
 
 
+def _bodies(body: Subgraph, length: int, reverse: bool, consts: int, carry: int) -> tuple[Subgraph]:
+    """Return what is compiled: several steps if the body is short, because a call costs more than such a step."""
+    chunk = _chunk_size(body, length)
+    return (body if chunk == 1 else _unrolled(body, chunk, reverse, consts, carry),)
+
+
 def _compiled(
-    compile_body: Callable[[Subgraph], Callable[..., Any]],
+    programs: Sequence[Callable[..., Any]],
     body: Subgraph,
     length: int,
     reverse: bool,
     consts: int,
     carry: int,
 ) -> Callable[..., list[torch.Tensor]]:
-    """Return the compiled loop: a program of some steps, called as often as it takes.
-
-    Calling a compiled program costs more than a step of a small body, so that short bodies are compiled several steps
-    at a time. Steps that are left over are interpreted.
-    """
+    """Return the compiled loop: each call runs a chunk of steps. Steps that do not fill a chunk are interpreted."""
     chunk = _chunk_size(body, length)
     settings: dict[str, Any] = {"reverse": reverse, "consts": consts, "carry": carry}
     whole = length // chunk * chunk
-    program = compile_body(body if chunk == 1 else _unrolled(body, chunk, reverse, consts, carry))
+    program = programs[0]
     single = interpreted(body)
 
     def run(*operands: torch.Tensor) -> list[torch.Tensor]:
@@ -120,15 +126,15 @@ def _compiled(
 
 def _chunk_size(body: Subgraph, length: int) -> int:
     nodes = body.graph.nodes
-    if any(node.op.body is not None for node in nodes):
+    if any(node.op.rules.body is not None for node in nodes):
         return 1
     most = max(1, min(MAX_CHUNK, length, MAX_UNROLLED // max(1, len(nodes))))
-    # rather a little shorter than with steps left over
+    # prefer a size that divides the length, down to half of the largest
     return next((k for k in range(most, most // 2, -1) if length % k == 0), most)
 
 
 def _unrolled(body: Subgraph, chunk: int, reverse: bool, consts: int, carry: int) -> Subgraph:
-    """Return the program of `chunk` steps, whose inputs and outputs have an axis of them in front."""
+    """Return the program of `chunk` steps; they are axis 0 of its per-step inputs and outputs."""
 
     def make() -> Subgraph:
         graph = body.graph
@@ -165,14 +171,14 @@ def scan_arrays(
     Args:
         operands: constants, initial carry, and inputs with the steps on axis 0.
         totals: which outputs, counted after the carry, to sum over the steps instead of stacking them.
-        hoisting: False keeps the operands of the operation as they are given.
+        hoisting: False leaves the operands as given, so that two scans can have the same ones.
 
     Returns:
         The final carry and the outputs.
     """
     core, sunk = sink(loop)
     if not core.carry and sunk is not None and not core.graph.outputs:
-        results: list[Array] = []  # nothing is left to do step by step
+        results: list[Array] = []  # all work was moved out of the loop
     else:
         lean, used = prune(*(hoist(core, operands) if hoisting else (core, operands)))
         results = bind_all(scan_op, used, (lean.body, lean.length, reverse, lean.consts, lean.carry))
@@ -184,8 +190,8 @@ def scan_arrays(
 
 # -- derivatives
 #
-# Both directions run a second, linear loop on residuals of the first. The first loop is recorded once more, with the
-# residuals as outputs beside its own: canonicalization replaces the loop without them by the one that has them.
+# Both modes run a second, linear loop on residuals of the first. The first loop is recorded again with the residuals as
+# additional outputs. Canonicalization then replaces the loop without residuals by the one that has them.
 
 
 def _linear_loop(
@@ -194,16 +200,18 @@ def _linear_loop(
     """Record the first loop with residuals.
 
     Args:
-        joint: the body's inputs and then those of the linear loop's; its outputs and then those of the linear loop's.
+        joint: takes the inputs of the body, then those of the linear step; returns the outputs of both likewise.
 
     Returns:
-        The program of a step of the linear loop: its own inputs, then residuals; and the residuals, each with whether
-        it is one of each step.
+        The program of a step of the linear loop, whose last inputs are the residuals; and the residuals, each with
+        whether it has one value per step.
     """
     graph = joint.graph
     count, outputs = len(loop.graph.inputs), len(loop.graph.outputs)
     known = graph.inputs[:count]
-    first, linear = partition(Graph(graph.inputs, graph.avals, graph.nodes, graph.outputs[outputs:]), known, again=True)
+    first, linear = partial_eval(
+        Graph(graph.inputs, graph.avals, graph.nodes, graph.outputs[outputs:]), known, again=True
+    )
     residuals = first.outputs
     consts, xs = known[: loop.consts], known[loop.consts + loop.carry :]
     fixed = _reached(first, consts)
@@ -221,29 +229,45 @@ def _linear_loop(
             inner.append(value)
     outside = [value for value in residuals if value in fixed and value not in found]
     if outside:
-        program, _ = partition(Graph(first.inputs, first.avals, first.nodes, tuple(outside)), consts)
+        program, _ = partial_eval(Graph(first.inputs, first.avals, first.nodes, tuple(outside)), consts)
         results = dict(zip(program.outputs, replay(program, operands[: loop.consts]), strict=True))
         found.update({value: (results[value], False) for value in outside})
     if inner:
         whole = Graph(known, first.avals, graph.nodes, (*graph.outputs[:outputs], *inner))
         wide = Loop(_restricted(whole, known), loop.consts, loop.carry, loop.length)
-        stacks = scan_arrays(wide, operands, reverse, hoisting=False)[outputs:]
+        stacks = scan_arrays(*_lifted(wide, operands, loop.body), reverse, hoisting=False)[outputs:]
         found.update({value: (x, True) for value, x in zip(inner, stacks, strict=True)})
     return linear, [found[value] for value in residuals]
 
 
 def _restricted(graph: Graph, inputs: Sequence[int]) -> Subgraph:
-    known, _ = partition(graph, inputs)
+    known, _ = partial_eval(graph, inputs)
     return subgraph(Graph(tuple(inputs), graph.avals, known.nodes, graph.outputs))
 
 
 def _reached(graph: Graph, inputs: Sequence[int]) -> set[int]:
-    """Return the values that follow from some of the inputs alone."""
+    """Return the values that depend on the given inputs alone."""
     reached = set(inputs)
     for node in graph.nodes:
         if all(value in reached for value in node.values()):
             reached.add(node.out)
     return reached
+
+
+def _lifted(loop: Loop, operands: Sequence[Array], origin: Subgraph) -> tuple[Loop, Sequence[Array]]:
+    """Return a loop derived from one with body `origin`, with the numbers that change as additional constants."""
+    (body,), numbers = lift_derived([loop.body], [origin], "a loop derived from scan")
+    if not numbers:
+        return loop, operands
+    graph, consts = body.graph, loop.consts
+    end = len(graph.inputs) - len(numbers)
+    order = [*range(consts), *range(end, len(graph.inputs)), *range(consts, end)]
+    inputs, avals = tuple(graph.inputs[k] for k in order), tuple(graph.avals[k] for k in order)
+    body = subgraph(Graph(inputs, avals, graph.nodes, graph.outputs))
+    return (
+        Loop(body, consts + len(numbers), loop.carry, loop.length),
+        [*operands[:consts], *numbers, *operands[consts:]],
+    )
 
 
 def _run_linear(
@@ -254,8 +278,13 @@ def _run_linear(
     length: int,
     reverse: bool,
     totals: frozenset[int],
+    origin: Subgraph,
 ) -> list[Array]:
-    """Record the second loop: `linear` takes the carry, one step of `xs` and the residuals."""
+    """Record the second loop: `linear` takes the carry, one step of `xs` and the residuals.
+
+    Args:
+        origin: the body of the first.
+    """
     own = len(init) + len(xs)
     names = linear.inputs[own:]
     fixed = [(v, x) for v, (x, flag) in zip(names, residuals, strict=True) if not flag]
@@ -265,7 +294,7 @@ def _run_linear(
     body = subgraph(Graph(inputs, tuple(table[v] for v in inputs), linear.nodes, linear.outputs))
     loop = Loop(body, len(fixed), len(init), length)
     operands = [*[x for _, x in fixed], *init, *xs, *[x for _, x in stepped]]
-    return scan_arrays(loop, operands, reverse, totals)
+    return scan_arrays(*_lifted(loop, operands, origin), reverse, totals)
 
 
 def _vjp(
@@ -275,19 +304,19 @@ def _vjp(
     graph = body.graph
     outs = graph.out_avals
     loop = Loop(body, consts, carry, length)
-    # every floating carry takes part: its cotangent arises in the loop even where none came in
+    # every floating carry is included: its cotangent may become nonzero in the loop even if none is given
     moving = floating(outs[:carry])
     wanted = (*needed[:consts], *moving, *needed[consts + carry :])
     given = (*moving, *[ct is not None for ct in cts[carry:]])
     joint = pullback(body, tuple(wanted), given)
     linear, residuals = _linear_loop(joint, loop, operands, reverse)
-    # outputs of the linear step: cotangents of constants, of the carry, of the inputs; a loop has its carry first
+    # the linear step returns cotangents of constants, carry and inputs; a loop returns its carry first
     n_consts, n_carry = sum(needed[:consts]), sum(moving)
     order = [*range(n_consts, n_consts + n_carry), *range(n_consts), *range(n_consts + n_carry, len(linear.outputs))]
     linear = Graph(linear.inputs, linear.avals, linear.nodes, tuple(linear.outputs[k] for k in order))
     init = [constant(0.0, a) if ct is None else ct for ct, a, flag in zip(cts, outs, moving, strict=False) if flag]
     steps = [ct for ct in cts[carry:] if ct is not None]
-    results = _run_linear(linear, residuals, init, steps, length, not reverse, frozenset(range(n_consts)))
+    results = _run_linear(linear, residuals, init, steps, length, not reverse, frozenset(range(n_consts)), body)
     into_carry = iter(results[:n_carry])
     others = iter(results[n_carry:])
     grads: list[Array | None] = [next(others) if flag else None for flag in needed[:consts]]
@@ -317,13 +346,13 @@ def _jvp(
         if flag
     ]
     steps = [t for t in ts[consts + carry :] if t is not None]
-    # the tangents of the constants are inputs of the linear step like residuals that are the same in each
+    # the tangents of the constants are inputs of the linear step, like residuals that do not change
     fixed = [(t, False) for t in ts[:consts] if t is not None]
     own = len(init) + len(steps)
     inputs = (*linear.inputs[n_consts : n_consts + own], *linear.inputs[:n_consts], *linear.inputs[n_consts + own :])
     table = dict(zip(linear.inputs, linear.avals, strict=True))
     linear = Graph(inputs, tuple(table[v] for v in inputs), linear.nodes, linear.outputs)
-    results = iter(_run_linear(linear, [*fixed, *residuals], init, steps, length, reverse, frozenset()))
+    results = iter(_run_linear(linear, [*fixed, *residuals], init, steps, length, reverse, frozenset(), body))
     return [next(results) if flag else None for flag in wanted]
 
 
@@ -341,7 +370,7 @@ def _batch(
     flags = list(batched)
     outputs = len(body.graph.outputs)
     while True:
-        # a carry is batched if it starts so or becomes so
+        # a carry is batched if its initial value is, or if the body makes it so
         forced = (*flags[consts : consts + carry], *[False] * (outputs - carry))
         sub, reached = batched_graph(body, size, tuple(flags), forced)
         if list(reached[:carry]) == flags[consts : consts + carry]:
@@ -369,7 +398,7 @@ def _narrow(
 
 scan_op = define(
     "scan", params=("body", "length", "reverse", "consts", "carry"), arity=None, body=_run, result=_result,
-    compiled=_compiled, vjp=_vjp, jvp=_jvp, batch=_batch, narrow=_narrow,
+    compiled=_compiled, bodies=_bodies, vjp=_vjp, jvp=_jvp, batch=_batch, narrow=_narrow,
 )  # fmt: skip
 
 
@@ -385,8 +414,8 @@ def scan(
 ) -> tuple[Any, Any]:
     """Run ``carry, y = f(carry, x)`` for each slice x of `xs` along axis 0; return the last carry and the stacked ys.
 
-    The loop is one operation with one body, whatever its length, so that it is recorded and compiled as fast for 10
-    steps as for 10,000. Parts of the body that do not depend on the carry are computed for all steps at once.
+    The loop is one operation with one body, so recording and compiling it takes as long for 10 steps as for 10,000.
+    Parts of the body that do not depend on the carry are computed for all steps at once.
 
     Args:
         f: takes and returns pytrees; the carry keeps its structure, shapes and dtypes.
@@ -410,7 +439,7 @@ def scan(
     structure = tree.structure((init, xs))
     captured = None
     for _ in range(3):
-        # a Python number as the first carry takes the dtype that the loop gives it
+        # a Python number as the first carry takes the dtype that the body returns
         avals = [*[x.aval for x in start], *slices]
         captured = capture_body("scan", "f", f, structure, avals)
         outputs, out_structure = captured.graph.out_avals, captured.result

@@ -1,4 +1,4 @@
-"""Abstract values: what is known of an array before it has a value. Interned, so identity is equality."""
+"""Abstract values: shape, dtype and device of an array without its data. Interned, so that identity is equality."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import attrs
 import torch
 
 from gtrace.errors import DeviceError, DtypeError
+from gtrace.ir.interning import InternTable
 
 DTYPES: dict[str, torch.dtype] = {
     "bool": torch.bool,
@@ -63,7 +64,8 @@ class Aval:
         return aval, (self.shape, self.dtype, self.device, self.weak)
 
 
-_interned: dict[tuple[Any, ...], Aval] = {}
+_interned: InternTable[Aval] = InternTable()
+_recent = _interned.recent
 
 
 def aval(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device = CPU, weak: bool = False) -> Aval:
@@ -71,23 +73,26 @@ def aval(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device = CPU,
 
     Raises:
         DtypeError: a dtype outside `DTYPES`.
+
+    >>> aval((), torch.float32, weak=True) is aval((), torch.float32, weak=True)
+    True
     """
     key = (shape, dtype, device, weak)
-    found = _interned.get(key)
+    found = _recent.get(key)
     if found is None:
         if dtype not in SHORT:
             raise DtypeError(
                 f"[array] expected a dtype among {', '.join(LONG.values())}, got {dtype}. Convert the data first."
             )
-        found = _interned.setdefault(key, Aval(shape, dtype, device, weak, dtype in FLOATS))
+        found = _interned.intern(key, lambda: Aval(shape, dtype, device, weak, dtype in FLOATS))
     return found
 
 
 @attrs.frozen(eq=False, repr=False)
 class Bundle:
-    """The type of a value that is several arrays: the result of an operation with a sub-graph, as a loop has.
+    """The type of a value that is several arrays: the result of an operation with sub-graphs, such as a loop.
 
-    No operation but ``project``, which takes one out, has a bundle as its operand. Make one with `bundle`.
+    Only ``project`` takes a bundle as its operand: it returns one of the arrays. Make one with `bundle`.
 
     >>> bundle((aval((2,), torch.float32), aval((), torch.int64)))
     (f32[2], i64[])
@@ -108,22 +113,23 @@ class Bundle:
         return bundle, (self.avals,)
 
 
-_bundles: dict[tuple[Aval, ...], Bundle] = {}
+_bundles: InternTable[Bundle] = InternTable()
 
 
 def bundle(avals: tuple[Aval, ...]) -> Bundle:
-    """Return the one `Bundle` of these avals."""
-    found = _bundles.get(avals)
-    if found is None:
-        found = _bundles.setdefault(avals, Bundle(avals, any(a.floating for a in avals)))
-    return found
+    """Return the one `Bundle` of these avals.
+
+    >>> bundle(()) is bundle(())
+    True
+    """
+    return _bundles.intern(avals, lambda: Bundle(avals, any(a.floating for a in avals)))
 
 
-_AVAL = re.compile(r"(?P<dtype>\w+)\[(?P<shape>[\d,]*)\](?:@(?P<device>[\w:]+))?(?P<weak>~?)")
+_AVAL = re.compile(r"(?P<dtype>\w+)\[(?P<shape>(?:\d+(?:,\d+)*)?)\](?:@(?P<device>[\w:]+))?(?P<weak>~?)", re.ASCII)
 
 
 def parse_type(text: str) -> Aval | Bundle:
-    """Read an aval or a bundle as they print.
+    """Read an aval or a bundle, as `repr` prints it.
 
     Raises:
         ValueError: `text` is neither.
@@ -142,8 +148,11 @@ def parse_aval(text: str) -> Aval:
     match = _AVAL.fullmatch(text)
     if match is None or match["dtype"] not in DTYPES:
         raise ValueError(f"expected an aval such as f32[2,3], got {text!r}")
-    shape = tuple(int(n) for n in match["shape"].split(",") if n)
-    device = torch.device(match["device"]) if match["device"] else CPU
+    shape = tuple(int(n) for n in match["shape"].split(",")) if match["shape"] else ()
+    try:
+        device = torch.device(match["device"]) if match["device"] else CPU
+    except RuntimeError as error:
+        raise ValueError(f"expected a device such as cuda:0, got {match['device']!r}") from error
     return aval(shape, DTYPES[match["dtype"]], device, bool(match["weak"]))
 
 

@@ -1,17 +1,18 @@
-"""Rewrites of operations with sub-graphs: bodies in place of their calls, results nobody uses, loops run twice."""
+"""Rewrites of operations with sub-graphs: inline bodies, merge equal calls, drop unused results."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from gtrace.ir.edit import inline, substitute, toposort
 from gtrace.ir.graph import Graph, Node, Operand, Subgraph, is_subgraphs
 from gtrace.ir.op import REGISTRY
-from gtrace.ir.rewrite import inline, select, substitute, toposort
+from gtrace.ir.subgraph import select
 
 
 def has_calls(graph: Graph) -> bool:
-    """Whether some operation has several results, as those with sub-graphs have."""
-    return any(node.op.body is not None for node in graph.nodes)
+    """Whether some operation has sub-graphs."""
+    return any(node.op.rules.body is not None for node in graph.nodes)
 
 
 def map_subgraphs(node: Node, function: Callable[[Subgraph], Subgraph]) -> Node:
@@ -30,20 +31,20 @@ def map_subgraphs(node: Node, function: Callable[[Subgraph], Subgraph]) -> Node:
 
 
 def inline_calls(graph: Graph) -> Graph:
-    """Put bodies in the place of the operations that stand for nothing but their bodies (`Op.inlined`)."""
-    while any(node.op.inlined is not None and node.op.inlined(graph) for node in graph.nodes):
+    """Inline the bodies of operations that do nothing but run their body (`Rules.inlined`)."""
+    while any(node.op.rules.inlined is not None and node.op.rules.inlined(graph) for node in graph.nodes):
         fresh = 1 + max([*graph.inputs, *(node.out for node in graph.nodes)])
         nodes: list[Node] = []
         names: dict[int, Operand] = {}
         results: dict[int, tuple[Operand, ...]] = {}
         for node in graph.nodes:
             node = substitute(node, names)
-            if node.op.inlined is not None and node.op.inlined(graph):
+            if node.op.rules.inlined is not None and node.op.rules.inlined(graph):
                 (body,) = (value for value in node.params if isinstance(value, Subgraph))
                 added, results[node.out] = inline(body.graph, node.ins, fresh)
                 nodes += added
                 fresh += len(added)
-            elif node.op.name == "project" and node.ins[0] in results:
+            elif node.op.projection and node.ins[0] in results:
                 names[node.out] = results[node.ins[0]][node.params[0]]  # type: ignore[index]
             else:
                 nodes.append(node)
@@ -53,10 +54,10 @@ def inline_calls(graph: Graph) -> Graph:
 
 
 def merge_calls(graph: Graph, canonical: Callable[[Subgraph], Subgraph]) -> Graph:
-    """Run once what is run twice, when one of the two has the other's results and more.
+    """Merge two calls when one returns all results of the other, and possibly more.
 
-    A backward pass records a loop again with the residuals it needs as further results; the loop without them is then
-    of no use. The two have equal operands and attributes, and the body of the one is the other's with more outputs.
+    A backward pass records a loop again, with the residuals it needs as further results. The loop without them is then
+    redundant. The two have equal operands and attributes, and equal bodies apart from the further outputs.
     """
     groups: dict[object, list[Node]] = {}
     for node in graph.nodes:
@@ -80,7 +81,7 @@ def merge_calls(graph: Graph, canonical: Callable[[Subgraph], Subgraph]) -> Grap
     table = graph.value_avals()
     moved = []
     for node in graph.nodes:
-        if node.op.name == "project" and node.ins[0] in replaced:
+        if node.op.projection and node.ins[0] in replaced:
             whole = replaced[node.ins[0]]  # type: ignore[index]
             instr = node.op.instr(node.params, (table[whole],))  # type: ignore[index]
             node = Node(instr, (whole,), node.out, node.location)
@@ -95,22 +96,22 @@ def _body(node: Node) -> Subgraph:
 
 
 def narrow_calls(graph: Graph) -> Graph:
-    """Drop the results that nothing takes out, as far as an operation can do without them (`Op.narrow`)."""
+    """Drop results that no ``project`` uses, where the operation allows it (`Rules.narrow`)."""
     taken: dict[int, set[int]] = {}
     for node in graph.nodes:
-        if node.op.name == "project":
+        if node.op.projection:
             taken.setdefault(node.ins[0], set()).add(node.params[0])  # type: ignore[arg-type]
     kept: dict[int, tuple[Node, list[int]]] = {}
     nodes = []
     for node in graph.nodes:
-        if node.op.narrow is not None:
+        if node.op.rules.narrow is not None:
             wanted = taken.get(node.out, set())
-            params, places = node.op.narrow(wanted, **node.attributes)
+            params, places = node.op.rules.narrow(wanted, **node.attributes)
             if len(places) < len(node.instr.aval.avals):
                 instr = REGISTRY[node.op.name].instr(params, node.instr.ins)
                 node = Node(instr, node.ins, node.out, node.location)
                 kept[node.out] = node, list(places)
-        elif node.op.name == "project" and node.ins[0] in kept:
+        elif node.op.projection and node.ins[0] in kept:
             whole, places = kept[node.ins[0]]  # type: ignore[index]
             instr = node.op.instr((places.index(node.params[0]),), (whole.instr.aval,))
             node = Node(instr, node.ins, node.out, node.location)

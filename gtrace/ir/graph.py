@@ -1,7 +1,7 @@
 """Graphs: frozen programs in single static assignment form.
 
 A value is an int. `Graph.inputs` are values; each node assigns one new value. An operand is a value, or a `Scalar`: a
-Python number kept in the program until the day it changes.
+Python number that is a constant of the program.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Node:
         instr: operation, attributes and avals.
         ins: the operands.
         out: the value it assigns.
-        location: ``file:line`` of the user's code, where it was kept; not part of equality.
+        location: ``file:line`` of the user's code, or None if it was not recorded; not part of equality.
     """
 
     instr: Instr
@@ -91,7 +91,7 @@ class Graph:
         inputs: the values the program is given.
         avals: the avals of the inputs.
         nodes: in an order in which every operand is assigned before it is used.
-        outputs: the values it returns; a value may come twice, or be an input.
+        outputs: the values it returns; a value may appear twice, or be an input.
     """
 
     inputs: tuple[int, ...]
@@ -114,14 +114,35 @@ class Graph:
     def __str__(self) -> str:
         return print_graph(self)
 
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        # IPython calls this, and hypothesis for a failing example
+        printer.text(print_graph(self))
+
+
+@attrs.frozen(eq=False)
+class RecordedGraph:
+    """A program as it was recorded, with the recorder's slots of its inputs and scalars.
+
+    Attributes:
+        graph: its inputs are tensors.
+        strides: of each input.
+        slots: of each input.
+        scalar_slots: of each scalar, in order of appearance.
+    """
+
+    graph: Graph
+    strides: list[tuple[int, ...]]
+    slots: list[int]
+    scalar_slots: list[int]
+
 
 @attrs.frozen
 class Region:
-    """A named stretch of a program.
+    """A named part of a program.
 
     Attributes:
-        name: of the signal.
-        mode: how it is compiled on its own; None: it is compiled with what surrounds it.
+        name: the name of the signal that marks it.
+        mode: the mode in which it is compiled on its own; None: it is compiled with the code around it.
         backward: the region that its gradients belong to.
     """
 
@@ -131,33 +152,39 @@ class Region:
 
 
 Marks = tuple[tuple[int, "Region | None"], ...]
-"""Where regions begin: from which value on, in order. Before the first there is none."""
+"""Where regions begin: (first value, region), in order. Values before the first mark are in no region."""
 
 
 class Subgraph:
     """A graph as an attribute of an operation: the body of a loop, a branch. Interned: equal programs are one object.
 
     Attributes:
-        graph: its inputs are 0, 1, ... in order; make one with `gtrace.ir.rewrite.subgraph`.
+        graph: its inputs are 0, 1, ... in order; make one with `gtrace.ir.subgraph`.
         text: the graph, printed.
     """
 
-    __slots__ = ("graph", "text", "_derived")
+    __slots__ = ("graph", "text", "_plain", "_derived", "__weakref__")
 
-    def __init__(self, graph: Graph, text: str) -> None:
+    def __init__(self, graph: Graph, text: str, plain: Subgraph | None = None) -> None:
         self.graph = graph
         self.text = text
+        self._plain = plain
         self._derived: dict[Any, Any] = {}
 
+    @property
+    def plain(self) -> Subgraph:
+        """This sub-graph without the user's derivative rules; itself if it has none. One with rules is not interned."""
+        return self if self._plain is None else self._plain
+
     def derive(self, key: Any, make: Callable[[], Any]) -> Any:
-        """Return what `make` returns, made once for each `key`: a derivative, a batched form, a program."""
+        """Return the result of `make`, which is called once for each `key`: a derivative, a batched form, a program."""
         if key not in self._derived:
             self._derived[key] = make()
         return self._derived[key]
 
     @property
     def skeleton(self) -> tuple[Skeleton, tuple[int, ...]]:
-        """What `skeleton` says of the graph."""
+        """The result of `skeleton` for the graph."""
         return self.derive("skeleton", lambda: skeleton(self.graph))
 
     def __repr__(self) -> str:
@@ -169,7 +196,7 @@ Skeleton = tuple[Any, ...]
 
 
 def skeleton(graph: Graph) -> tuple[Skeleton, tuple[int, ...]]:
-    """Return what `graph` is apart from its sizes and scalars, and the sizes: of the inputs, then in attributes.
+    """Split `graph` into its structure, without sizes and scalar values, and its sizes: inputs first, then attributes.
 
     Graphs with equal skeletons have their sizes in the same places.
     """
@@ -183,7 +210,16 @@ def skeleton(graph: Graph) -> tuple[Skeleton, tuple[int, ...]]:
 
 
 def print_graph(graph: Graph, *, locations: bool = False, indent: str = "") -> str:
-    """Return the text of `graph`; `locations` adds the user's line of each node as a comment."""
+    """Return the text of `graph`; `locations` adds the user's line of each node as a comment.
+
+    >>> import gtrace as gt
+    >>> from gtrace import ir
+    >>> print(ir.print_graph(gt.make_graph(lambda x: x.sum(axis=1))(gt.ones((2, 3)))))
+    graph(%0: f32[2,3]) {
+      %1: f32[2] = sum(%0) {axes=(1,), keepdims=False}
+      return %1
+    }
+    """
     head = ", ".join(f"%{value}: {a!r}" for value, a in zip(graph.inputs, graph.avals, strict=True))
     lines = [f"graph({head}) {{"]
     for node in graph.nodes:

@@ -1,4 +1,4 @@
-"""The integers of a program apart from its structure: attributes and avals with every size left open."""
+"""Separates integers from structure: attributes and avals with every size left open."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from gtrace.ir.aval import SHORT, Aval, Bundle
 
 OPEN = "_"
-"""What stands where a size was."""
+"""The placeholder for a size."""
 
 
 def mask(params: Any, sizes: list[int]) -> Any:
@@ -33,7 +33,7 @@ def mask(params: Any, sizes: list[int]) -> Any:
 
 
 def fill(masked: Any, sizes: Iterator[Any]) -> Any:
-    """Return attributes with the next of `sizes` in each open place.
+    """Return attributes with each placeholder replaced by the next of `sizes`: the inverse of `mask`.
 
     >>> fill((("_", "_"), "_", True), iter([8, 3, 0]))
     ((8, 3), 0, True)

@@ -17,6 +17,7 @@ from gtrace.events import (
     Recompiling,
     bus,
 )
+from gtrace.ir.signature import short
 
 MAX_NAMES = 12
 """Operations of a hot sequence that are named; a longer one ends in the number of the others."""
@@ -35,14 +36,14 @@ def describe(event: Event, level: int) -> str:
             times = "1 time" if calls == 1 else f"{calls} times"
             return (
                 f"Detected hot sequence: {names}{more}"
-                f" (signature {signature}, executed {times}, {seconds * 1e3:.1f} ms spent)"
+                f" (signature {short(signature)}, executed {times}, {seconds * 1e3:.1f} ms spent)"
             )
         case Recompiling(signature=signature, change=change):
-            return f"Recompiling {signature}: {change}"
+            return f"Recompiling {short(signature)}: {change}"
         case CompileStarted(signature=signature, ops=ops, background=background):
-            return f"Compiling sequence {signature} ({ops} ops){' in the background' * background}"
+            return f"Compiling sequence {short(signature)} ({ops} ops){' in the background' * background}"
         case Loaded(signature=signature, seconds=seconds):
-            return f"Loaded {signature} from the cache ({seconds * 1e3:.1f} ms)"
+            return f"Loaded {short(signature)} from the cache ({seconds * 1e3:.1f} ms)"
         case CompileFinished(seconds=seconds):
             return f"Compilation complete ({seconds:.1f}s)"
         case CompileFailed(reason=reason, traceback=traceback):
@@ -51,7 +52,9 @@ def describe(event: Event, level: int) -> str:
                 return f"{head}\n{traceback.rstrip()}"
             return f"{head} (GT_DEBUG_COMPILE=2 for the traceback)"
         case Judged(demoted=True, signature=signature, compiled=compiled, interpreted=interpreted):
-            return f"Demoted {signature}: compiled {compiled * 1e3:.2f} ms, interpreted {interpreted * 1e3:.2f} ms"
+            return (
+                f"Demoted {short(signature)}: compiled {compiled * 1e3:.2f} ms, interpreted {interpreted * 1e3:.2f} ms"
+            )
         case Judged(compiled=compiled, interpreted=interpreted):
             return f"Speedup: {interpreted / compiled:.1f}x on subsequent executions"
     raise TypeError(f"the compile log does not know {event!r}")

@@ -7,12 +7,15 @@ from typing import Any
 
 import attrs
 
+from gtrace.engine.engine import Engine, engine
+from gtrace.engine.program import Program
 from gtrace.errors import ArgumentError, message
+from gtrace.ir.difference import differences
+from gtrace.ir.signature import matching, short
 from gtrace.jit import Jitted
 from gtrace.observe.stats import ProgramStats, duration, snapshot
-from gtrace.runtime.difference import differences
-from gtrace.runtime.engine import Engine, engine
-from gtrace.runtime.entry import Entry
+
+__all__ = ["explain"]
 
 MAX_DIFFERENCES = 8
 """Fields listed."""
@@ -36,7 +39,7 @@ class Explanation:
 
     def __str__(self) -> str:
         p = self.program
-        lines = [f"program {p.signature}: {len(p.ops)} operations, {p.tier}, {_calls(p)}"]
+        lines = [f"program {short(p.signature)}: {len(p.ops)} operations, {p.tier}, {_calls(p)}"]
         if p.interpreted_calls:
             lines.append(f"  interpreted: {duration(p.interpreted_seconds / p.interpreted_calls)} a call")
         if p.compiled_calls:
@@ -50,7 +53,7 @@ class Explanation:
         if self.nearest is None:
             lines.append("no other program is known")
         else:
-            lines.append(f"nearest: {self.nearest.signature}, {self.nearest.tier}, {_calls(self.nearest)}")
+            lines.append(f"nearest: {short(self.nearest.signature)}, {self.nearest.tier}, {_calls(self.nearest)}")
             lines += [f"  {text}" for text in self.differences[:MAX_DIFFERENCES]]
             if len(self.differences) > MAX_DIFFERENCES:
                 lines.append(f"  and {len(self.differences) - MAX_DIFFERENCES} more")
@@ -65,11 +68,11 @@ def explain(what: str | Callable[..., Any]) -> Explanation:
     """Return what is known of a program, and what keeps it from being the nearest other one.
 
     Args:
-        what: a signature as `gt.stats` and the logs show it, or its beginning; or a jitted function, of which the
-            latest program is explained.
+        what: a signature as `gt.stats` and the logs show it, or as many of its first digits as no other has; or a
+            jitted function, of which the latest program is explained.
 
     Raises:
-        ArgumentError: no such program.
+        ArgumentError: no such program, or several.
 
     >>> import gtrace as gt
     >>> with gt.config(auto_compile=False):
@@ -84,43 +87,46 @@ def explain(what: str | Callable[..., Any]) -> Explanation:
 
 def explain_in(source: Engine, what: str | Callable[..., Any]) -> Explanation:
     """Return the explanation of a program of one engine; see `explain`."""
-    entries = list(source.entries.values())
+    programs = list(source.programs.values())
     if isinstance(what, Jitted):
-        found = what.entries()
-        if not found:
+        made = what.programs()
+        if not made:
             fix = "Call it first, or ask for a signature of gt.stats()."
             raise ArgumentError(message("explain", "a jitted function that has run", what.__name__, fix))
-        entry = found[-1]
+        program = made[-1]
     elif isinstance(what, str) and what:
-        matching = [e for e in entries if str(e.signature).startswith(what)]
-        if not matching:
+        found = matching(what, (p.signature.exact for p in programs))
+        if not found:
             raise ArgumentError(message("explain", "a known signature", repr(what), "gt.stats() lists them."))
-        entry = max(matching, key=lambda e: e.calls)
+        if len(found) > 1:
+            got = f"{what!r}, with which {len(found)} of them begin"
+            raise ArgumentError(message("explain", "the beginning of one signature", got, "Give more of its digits."))
+        program = max((p for p in programs if p.signature.exact == found[0]), key=lambda p: p.calls)
     else:
         fix = "Undecorated functions have no program of their own: pass a signature of gt.stats()."
         got = getattr(what, "__name__", type(what).__name__)
         raise ArgumentError(message("explain", "a signature or a jitted function", got, fix))
-    others = [e for e in entries if e is not entry]
-    nearest, fields = _nearest(entry, others)
+    others = [p for p in programs if p is not program]
+    nearest, fields = _nearest(program, others)
     return Explanation(
-        snapshot(entry, source),
+        snapshot(program, source),
         None if nearest is None else snapshot(nearest, source),
         fields,
-        str(entry.graph),
+        str(program.graph),
     )
 
 
-def _nearest(entry: Entry, others: list[Entry]) -> tuple[Entry | None, tuple[str, ...]]:
-    """Return the entry that differs in the fewest fields, the more often called one of two, and these fields."""
-    best: tuple[tuple[int, int], Entry, tuple[str, ...]] | None = None
-    family = [e for e in others if e.signature.structural == entry.signature.structural]
+def _nearest(program: Program, others: list[Program]) -> tuple[Program | None, tuple[str, ...]]:
+    """Return the program that differs in the fewest fields, the more often called one of two, and these fields."""
+    best: tuple[tuple[int, int], Program, tuple[str, ...]] | None = None
+    family = [p for p in others if p.signature.structural == program.signature.structural]
     for other in family or others:
-        fields = tuple(differences(other.graph, entry.graph, other.key.strides, entry.key.strides))
+        fields = tuple(differences(other.graph, program.graph, other.key.strides, program.key.strides))
         if not fields:
             fields = tuple(
-                f"{name} was {getattr(other.key, name)!r}, now {getattr(entry.key, name)!r}"
+                f"{name} was {getattr(other.key, name)!r}, now {getattr(program.key, name)!r}"
                 for name in ("backend", "mode")
-                if getattr(other.key, name) != getattr(entry.key, name)
+                if getattr(other.key, name) != getattr(program.key, name)
             )
         score = len(fields), -other.calls
         if best is None or score < best[0]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
-import threading
 import warnings
 from collections.abc import Callable
 from typing import TextIO
@@ -17,6 +16,8 @@ from typing import TextIO
 from gtrace.config import Config, config
 from gtrace.errors import ConfigError, ConfigWarning
 from gtrace.events import CompileFailed, CompileFinished, CompileStarted, Event, Forced, Ran, Recorded, bus
+from gtrace.ir.signature import short
+from gtrace.locks import new_lock
 
 
 def columns(event: Event) -> tuple[str, str, str, str]:
@@ -31,13 +32,13 @@ def columns(event: Event) -> tuple[str, str, str, str]:
         case Forced(cause=cause, location=location, ops=ops):
             return "FORCE", "CLIENT", cause, f"ops={ops} at {location}"
         case CompileStarted(signature=signature):
-            return "COMPILE", "WORKER", "Starting", f"sequence={signature}"
+            return "COMPILE", "WORKER", "Starting", f"sequence={short(signature)}"
         case CompileFinished(signature=signature):
-            return "COMPILE", "WORKER", "Complete", f"sequence={signature}"
+            return "COMPILE", "WORKER", "Complete", f"sequence={short(signature)}"
         case CompileFailed(signature=signature, reason=reason):
-            return "COMPILE", "WORKER", "Failed", f"sequence={signature} {' '.join(reason.split())}"
+            return "COMPILE", "WORKER", "Failed", f"sequence={short(signature)} {' '.join(reason.split())}"
         case Ran(signature=signature, tier=tier):
-            return "RUN", "SHARD 0", "graph", f"sequence={signature} ({tier.upper()})"
+            return "RUN", "SHARD 0", "graph", f"sequence={short(signature)} ({tier.upper()})"
     raise TypeError(f"the instruction log does not know {event!r}")
 
 
@@ -45,8 +46,8 @@ def line(number: int, event: Event) -> str:
     """Return the `number`-th line of the log.
 
     >>> event = Recorded("matmul", 3, "f32[128,256]")
-    >>> line(10, event)[9:]
-    '| #0010 | RECORD   | CLIENT   | matmul   | out=%3 f32[128,256]'
+    >>> line(10, event).partition("| ")[2]  # after the seconds
+    '#0010 | RECORD   | CLIENT   | matmul   | out=%3 f32[128,256]'
     """
     kind, component, command, details = columns(event)
     return f"{event.at:7.3f}s | #{number:04d} | {kind:<8} | {component:<8} | {command:<8} | {details}"
@@ -61,7 +62,7 @@ class InstructionLog:
 
     def __init__(self) -> None:
         # an emitter may be interrupted by a signal handler that emits
-        self._lock = threading.RLock()
+        self._lock = new_lock()
         self._count = 0
         self._path: str | None = None
         self._file: TextIO | None = None

@@ -5,9 +5,11 @@ from __future__ import annotations
 import attrs
 
 from gtrace.config import config
-from gtrace.runtime import hot
-from gtrace.runtime.engine import Engine, engine
-from gtrace.runtime.entry import Entry
+from gtrace.engine import policy as policies
+from gtrace.engine.engine import Engine, engine
+from gtrace.engine.program import Program
+
+__all__ = ["stats"]
 
 
 @attrs.frozen
@@ -15,8 +17,8 @@ class ProgramStats:
     """The ledger of one program. Times are in seconds.
 
     Attributes:
-        signature: exact signature. Inputs of other strides, or another backend, compile on their own and have a
-            record of their own.
+        signature: exact signature, 32 digits, of which tables and logs show 12. Inputs of other strides, or another
+            backend, compile on their own and have a record of their own.
         structural: the signature with sizes and scalars left open.
         ops: names of the operations, in canonical order.
         tier: "interpreted", "compiled", "failed" (the compiler did) or "demoted" (compiled, but slower).
@@ -31,6 +33,8 @@ class ProgramStats:
         open_sizes: the sizes that its compiled program leaves open, such as "input 0 dim 0"; it is shared by all
             programs of the structure that differ in these.
         compiling: whether the worker is compiling it.
+        products: the fraction of its interpreted time that matrix products and the like take, which compiling cannot
+            shorten; None: not measured yet, or there are none.
         origin: who compiled it: "process" (this one), "worker" or "cache" (an earlier run); empty: nobody.
         verdict: all that in words.
     """
@@ -51,6 +55,7 @@ class ProgramStats:
     open_sizes: tuple[str, ...] = ()
     compiling: bool = False
     origin: str = ""
+    products: float | None = None
     verdict: str = ""
 
     @property
@@ -123,36 +128,34 @@ def stats() -> Stats:
 
 def collect(source: Engine) -> Stats:
     """Return the ledger of one engine; see `stats`."""
-    programs = [snapshot(entry, source) for entry in list(source.entries.values())]
-    return Stats(sorted(programs, key=lambda program: -program.total_seconds), source.compiles, source.loaded)
+    programs = [snapshot(program, source) for program in list(source.programs.values())]
+    return Stats(
+        sorted(programs, key=lambda program: -program.total_seconds), source.tiering.compiles, source.tiering.loaded
+    )
 
 
-def snapshot(entry: Entry, source: Engine) -> ProgramStats:
+def snapshot(program: Program, source: Engine) -> ProgramStats:
     """Return the ledger of one program as it is now, with the verdict that today's settings give."""
     settings = config.current
-    policy = hot.Policy(settings.auto_compile, settings.compile, settings.hot_threshold, settings.min_seq)
-    program = ProgramStats(
-        signature=entry.signature.exact,
-        structural=entry.signature.structural,
-        ops=tuple(node.op.name for node in entry.graph.nodes),
-        tier=entry.tier,
-        interpreted_calls=entry.interpreted_calls,
-        interpreted_seconds=entry.interpreted_seconds,
-        compiled_calls=entry.compiled_calls,
-        compiled_seconds=entry.compiled_seconds,
-        compile_seconds=entry.compile_seconds,
-        expected_compile_seconds=source.expected(len(entry.graph.nodes), settings),
-        compiling=entry.requested,
-        origin=entry.origin,
-        break_even_calls=entry.break_even_calls,
-        saved_seconds=entry.saved_seconds,
-        reason=entry.reason,
-        open_sizes=entry.open_sizes,
+    policy = policies.Policy(settings.auto_compile, settings.compile, settings.hot_threshold, settings.min_seq)
+    ledger = ProgramStats(
+        signature=program.signature.exact,
+        structural=program.signature.structural,
+        ops=tuple(node.op.name for node in program.graph.nodes),
+        **program.figures(),
+        expected_compile_seconds=source.tiering.expected(len(program.graph.nodes), settings),
+        compiling=program.requested,
+        origin=program.origin,
+        products=program.products,
+        break_even_calls=program.break_even_calls,
+        saved_seconds=program.saved_seconds,
+        reason=program.reason,
+        open_sizes=program.open_sizes,
     )
-    return attrs.evolve(program, verdict=verdict(program, policy))
+    return attrs.evolve(ledger, verdict=verdict(ledger, policy))
 
 
-def verdict(program: ProgramStats, policy: hot.Policy) -> str:
+def verdict(program: ProgramStats, policy: policies.Policy) -> str:
     """Say in plain English whether compiling `program` pays under the settings in `policy`."""
     if program.tier in ("failed", "demoted"):
         return f"{program.tier}: {program.reason}"
@@ -167,7 +170,7 @@ def verdict(program: ProgramStats, policy: hot.Policy) -> str:
     return _compiled(program)
 
 
-def _cold(program: ProgramStats, policy: hot.Policy) -> str:
+def _cold(program: ProgramStats, policy: policies.Policy) -> str:
     if len(program.ops) < policy.min_seq:
         return "too short to compile"
     if policy.compile:
@@ -176,8 +179,9 @@ def _cold(program: ProgramStats, policy: hot.Policy) -> str:
         return "not compiled: automatic compilation is off"
     if policy.hot_threshold is not None:
         return f"cold: {program.interpreted_calls} of {policy.hot_threshold} repetitions"
+    products = f", {100 * program.products:.0f}% of it in products" if program.products else ""
     return (
-        f"cold: {duration(program.interpreted_seconds)} spent interpreting,"
+        f"cold: {duration(program.interpreted_seconds)} spent interpreting{products},"
         f" compiling would cost about {duration(program.expected_compile_seconds)}"
     )
 

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from gtrace.ir.signature import short
 from gtrace.observe.stats import ProgramStats, Stats, duration
 
 MAX_ROWS = 20
@@ -30,7 +31,7 @@ def render(stats: Stats) -> Table:
         saved = "" if program.saved_seconds is None or not program.compiled_calls else duration(program.saved_seconds)
         # text, not markup: a compiler's message may hold square brackets
         table.add_row(
-            program.signature,
+            short(program.signature),
             str(len(program.ops)),
             str(program.calls),
             Text(program.tier, style=_TIERS.get(program.tier, "")),

@@ -1,4 +1,4 @@
-"""Roll, pad, tile, repeat, tril and triu: elements rearranged, with constants around them."""
+"""Roll, pad, tile, repeat, tril and triu: elements rearranged, some replaced by constants."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import torch
 
 from gtrace.errors import ArgumentError, ShapeError, message
 from gtrace.ir.aval import Aval
-from gtrace.ir.op import BadSample, Op, Sample, define
+from gtrace.ir.cases import BadSample, Sample
+from gtrace.ir.op import Op, define
 from gtrace.ops.batching import align, shifted, unchanged, whole
 from gtrace.ops.checks import reshaped, same_kind
 from gtrace.ops.gather import constant_array, index_axis
@@ -30,6 +31,8 @@ from gtrace.ops.shape import (
 from gtrace.trace.array import Array
 from gtrace.trace.bind import bind
 from gtrace.trace.convert import lift, python_scalar, scalar_operand
+
+__all__ = ["pad", "repeat", "roll", "tile", "tril", "triu"]
 
 _roll = define(
     "roll", lambda x, shifts, axes: torch.roll(x, shifts, axes), params=("shifts", "axes"), shape=same_kind,
@@ -83,7 +86,7 @@ def _pad_batch(op: Op, size: int, batched: Any, operands: Any, widths: Any) -> A
     x, value = operands
     if not batched[1]:
         return bind(op, (*align(size, batched[:1], (x,)), value), (((0, 0), *widths),))
-    # each example has a value of its own: write x over it
+    # each example has its own padding value: fill with it, then write x inside
     inner = x.aval.shape[1:] if batched[0] else x.aval.shape
     sizes = tuple(n + a + b for n, (a, b) in zip(inner, widths, strict=True))
     around = broadcast_to(reshape(value, (size, *(1,) * len(sizes))), (size, *sizes))
@@ -150,7 +153,7 @@ def pad(x: Any, pad_width: Any, mode: str = "constant", constant_values: Any = 0
 
 
 def take_constant(x: Array, places: numpy.ndarray, axis: int) -> Array:
-    """Return the slices of x at places known while recording."""
+    """Return the slices of x at indices known while recording."""
     return index_axis(x, constant_array(numpy.ascontiguousarray(places, dtype=numpy.int64), x.aval.device), axis)
 
 

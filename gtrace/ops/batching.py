@@ -1,4 +1,4 @@
-"""Batching rules that operations share: how one takes an axis more, in front of all others.
+"""Batching rules that operations share: how they take one more axis, in front of all others.
 
 A rule is called as ``rule(op, size, batched, operands, **params)``. Operands that `batched` flags have the batch, of
 `size` elements, as axis 0; the result has it there too. At least one operand is batched.
@@ -34,7 +34,7 @@ def spread(x: Array, size: int) -> Array:
 
 
 def align(size: int, batched: Sequence[bool], operands: Sequence[Any]) -> list[Any]:
-    """Return the operands with the batch in all of them; scalars stay."""
+    """Return the operands with the batch added to those that lack it; scalars stay."""
     return [x if flag or x.__class__ is Scalar else spread(x, size) for x, flag in zip(operands, batched, strict=True)]
 
 
@@ -51,7 +51,7 @@ def elementwise(op: Op, size: int, batched: Sequence[bool], operands: Sequence[A
 
 
 def unchanged(op: Op, size: int, batched: Sequence[bool], operands: Sequence[Any], **params: Any) -> Array:
-    """Batch an operation that does not care about axes in front."""
+    """Batch an operation that accepts any leading axes."""
     return bind(op, align(size, batched, operands), tuple(params.values()))
 
 
@@ -68,7 +68,7 @@ def shifted(*names: str) -> Rule:
 
 
 def prefixed(**prefixes: Callable[[int], Any]) -> Rule:
-    """Return the rule of an operation with attributes that have an entry for each axis: the batch gets its own.
+    """Return the rule of an operation whose attributes have one entry per axis: the batch axis gets one too.
 
     Args:
         prefixes: for each such attribute, from the size of the batch to its entry.

@@ -1,4 +1,4 @@
-"""What operations share before they are recorded: checks, as users see them instead of torch's refusals, and shapes."""
+"""Checks that run before an operation is recorded, with errors of our own in place of torch's, and shape rules."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def broadcasts(avals: tuple[Aval, ...], **_: Any) -> None:
         ShapeError: with the shapes.
     """
     if avals[0].shape == avals[-1].shape and len(avals) == 2:
-        return  # as most are
+        return  # the common case
     try:
         numpy.broadcast_shapes(*[a.shape for a in avals])
     except ValueError:
@@ -66,15 +66,15 @@ def reduced_shape(avals: tuple[Aval, ...], axes: tuple[int, ...], keepdims: bool
 
 
 def same_shape(avals: tuple[Aval, ...], **_: Any) -> tuple[int, ...]:
-    """Return the shape of the operand, for operations whose result has it too."""
+    """Return the shape of the operand, for operations that keep it."""
     return avals[0].shape
 
 
 def same_kind(avals: tuple[Aval, ...], **_: Any) -> Aval:
-    """Return the aval of the first operand, for operations that move its elements or replace some."""
+    """Return the aval of the first operand, for operations that permute its elements or replace some."""
     return reshaped(avals[0], avals[0].shape)
 
 
 def reshaped(a: Aval, shape: tuple[int, ...]) -> Aval:
-    """Return an aval with another shape, strong."""
+    """Return a strong aval with another shape."""
     return aval(shape, a.dtype, a.device)

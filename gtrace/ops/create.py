@@ -1,4 +1,4 @@
-"""Making arrays: from data outside, and as part of the program."""
+"""Creation of arrays: from outside data, and as constants of the program."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from typing import Any
 import numpy
 import torch
 
+from gtrace.ambient import without_modes
 from gtrace.errors import ArgumentError, DtypeError, ShapeError, message
 from gtrace.ir.aval import DTYPES, FLOATS, LONG, SHORT, Aval, as_device, aval
-from gtrace.ir.op import Op, Params, Sample, define
+from gtrace.ir.cases import Sample
+from gtrace.ir.op import Op, Params, define
 from gtrace.ops.batching import shifted
 from gtrace.ops.elementwise import add
 from gtrace.ops.logic import equal
@@ -35,10 +37,16 @@ from gtrace.trace.convert import (
     from_numpy,
     from_torch,
     lift,
+    plain_tensor,
     python_scalar,
     to_tensor,
 )
 from gtrace.trace.fast import bind_met
+
+__all__ = [
+    "arange", "array", "asarray", "astype", "empty", "empty_like", "eye", "full", "full_like", "linspace",
+    "one_hot", "ones", "ones_like", "zeros", "zeros_like",
+]  # fmt: skip
 
 _CREATES = "it has no operand"
 
@@ -63,14 +71,18 @@ def array(obj: Any, dtype: Any = None, device: Any = None) -> Array:
     if isinstance(obj, numpy.ndarray):
         obj = obj.copy()
     elif isinstance(obj, torch.Tensor):
-        obj = obj.detach().clone()
+        obj = plain_tensor("array", obj).clone()
+    elif type(obj) is not Array and hasattr(obj, "__dlpack__"):
+        obj = materialize(from_dlpack(obj), "array").clone()
+    elif hasattr(obj, "__array__") and not isinstance(obj, (Array, numpy.generic)):
+        obj = numpy.array(obj)
     return asarray(obj, dtype=dtype, device=device)
 
 
 def asarray(obj: Any, dtype: Any = None, device: Any = None) -> Array:
     """Return `obj` as an array, sharing memory with NumPy arrays and torch tensors where no conversion is needed.
 
-    Do not write to a buffer handed in: the Array would change with it. ``gt.array`` copies. The arguments and errors
+    Do not write to `obj` afterwards: the Array would change with it. ``gt.array`` copies. The arguments and errors
     are those of ``gt.array``.
 
     >>> import gtrace as gt
@@ -118,9 +130,13 @@ def _fitting(x: Array, target: torch.dtype | None) -> Array:
         tensor = materialize(x, "cast")
         if tensor.numel():
             # the extrema show NaN too; bfloat16 has no NumPy dtype
-            low, high = torch.aminmax(tensor)
-            check_cast(numpy.array([low.item(), high.item()]), target)
+            check_cast(numpy.array(_extrema(tensor)), target)
     return x
+
+
+@without_modes
+def _extrema(tensor: torch.Tensor) -> list[Any]:
+    return [x.item() for x in torch.aminmax(tensor)]
 
 
 def _holds_arrays(obj: Any) -> bool:
@@ -304,7 +320,7 @@ def _number(op: str, value: Any) -> int | float:
     number = python_scalar(value.item() if type(value) is Array else value)
     if number is None:
         raise ArgumentError(message(op, "a number", type(value).__name__, "Pass a Python number."))
-    return int(number) if isinstance(number, bool) else number
+    return number + 0  # attributes compare by ==: make False 0, and -0.0 0.0
 
 
 def _linspace_impl(start: float, stop: float, num: int, endpoint: bool, dtype: str, device: str) -> torch.Tensor:

@@ -13,11 +13,12 @@ import torch
 from gtrace import tree
 from gtrace.errors import DtypeError, message
 from gtrace.ir.aval import Aval
-from gtrace.ir.op import Op, Params, Sample, define
+from gtrace.ir.cases import Sample
+from gtrace.ir.op import define
 from gtrace.ops.batching import unchanged
 from gtrace.ops.checks import broadcasts, numbers_only
 from gtrace.ops.logic import equal, greater, less, where
-from gtrace.ops.promote import binary, cast, promote, promote_arrays, unary
+from gtrace.ops.promote import binary, cast, promote, unary
 from gtrace.ops.samples import (
     binary_floats,
     binary_integers,
@@ -30,7 +31,14 @@ from gtrace.ops.shape import as_int, constant
 from gtrace.trace.array import Array
 from gtrace.trace.bind import bind, emit
 from gtrace.trace.convert import lift, python_scalar
-from gtrace.trace.fast import bind_met
+
+__all__ = [
+    "add", "subtract", "multiply", "divide", "floor_divide", "remainder", "negative", "reciprocal", "power", "pow",
+    "maximum", "minimum", "clip", "absolute", "abs", "sign", "floor", "ceil", "trunc", "round", "exp", "expm1",
+    "log", "log1p", "log2", "log10", "sqrt", "rsqrt", "square", "sin", "cos", "tan", "arcsin", "arccos", "arctan",
+    "arctan2", "sinh", "cosh", "tanh", "arcsinh", "arccosh", "arctanh", "asin", "acos", "atan", "atan2", "asinh",
+    "acosh", "atanh", "stop_gradient",
+]  # fmt: skip
 
 _STEP = "piecewise constant: the derivative is zero wherever it exists"
 
@@ -43,24 +51,28 @@ neg = unary(
 )  # fmt: skip
 add = binary(
     "add", torch.add, "Return x + y.", "gt.add(gt.array([1., 2.]), 1) => Array([2., 3.], dtype=float32)",
-    commutative=True, check=broadcasts, partials=(lambda x, y, out: 1, lambda x, y, out: 1),
+    commutative=True, scales=True, fresh=True, in_place=torch.Tensor.add_, check=broadcasts,
+    partials=(lambda x, y, out: 1, lambda x, y, out: 1),
     samples=both(binary_floats(), binary_integers()), errors=shapes_differ, reference=numpy.add,
 )  # fmt: skip
 subtract = binary(
     "sub", torch.sub, "Return x - y.", "gt.subtract(gt.array([1., 2.]), 1) => Array([0., 1.], dtype=float32)",
-    check=numbers_only, partials=(lambda x, y, out: 1, lambda x, y, out: -1),
+    scales=True, fresh=True, in_place=torch.Tensor.sub_, check=numbers_only,
+    partials=(lambda x, y, out: 1, lambda x, y, out: -1),
     samples=both(binary_floats(), binary_integers()), errors=shapes_differ, reference=numpy.subtract,
 )  # fmt: skip
 multiply = binary(
     "mul", torch.mul, "Return x * y.", "gt.multiply(gt.array([1., 2.]), 3) => Array([3., 6.], dtype=float32)",
-    commutative=True, check=broadcasts, partials=(lambda x, y, out: y, lambda x, y, out: x),
+    commutative=True, product=True, fresh=True, in_place=torch.Tensor.mul_, check=broadcasts,
+    partials=(lambda x, y, out: y, lambda x, y, out: x),
     samples=both(binary_floats(), binary_integers()), errors=shapes_differ, reference=numpy.multiply,
 )  # fmt: skip
 divide = binary(
     "div", torch.div, "Return x / y, floating for any dtype.",
     "gt.divide(gt.array([1, 3]), 2) => Array([0.5, 1.5], dtype=float32)",
-    floating=True, check=broadcasts, partials=(lambda x, y, out: reciprocal(y), lambda x, y, out: neg(divide(out, y))),
-    samples=both(binary_floats(low2=0.5), binary_integers(low2=1)), errors=shapes_differ,
+    floating=True, fresh=True, in_place=torch.Tensor.div_, check=broadcasts,
+    partials=(lambda x, y, out: reciprocal(y), lambda x, y, out: neg(divide(out, y))),
+    samples=both(binary_floats(low2=0.5), binary_integers(low2=1)), errors=shapes_differ, reference=numpy.divide,
 )  # fmt: skip
 floor_divide = binary(
     "floor_divide", torch.floor_divide, "Return the floor of x / y. Integers divided by zero raise when run.",
@@ -74,24 +86,69 @@ remainder = binary(
     check=numbers_only, partials=(lambda x, y, out: 1, lambda x, y, out: neg(floor_divide(x, y))),
     samples=both(binary_floats(low2=0.5), binary_integers(low2=1)), errors=shapes_differ, reference=numpy.remainder,
 )  # fmt: skip
+
+
+def _maximum(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    # torch may return either of two zeros; here 0.0 is larger than -0.0, as in IEEE 754-2019
+    out = torch.maximum(x, y)
+    return torch.copysign(out, _signs(x, y) + 1) if out.is_floating_point() else out
+
+
+def _minimum(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    out = torch.minimum(x, y)
+    return torch.copysign(out, _signs(x, y) - 1) if out.is_floating_point() else out
+
+
+def _signs(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """Return the sum of the signs of x and y, 2, 0 or -2; zeros have a sign too."""
+    one = torch.ones((), dtype=x.dtype, device=x.device)
+    return torch.copysign(one, x) + torch.copysign(one, y)
+
+
+def _extreme_direct(
+    pick: Callable[..., torch.Tensor], combine: Callable[..., torch.Tensor]
+) -> Callable[..., Callable[..., torch.Tensor] | None]:
+    """Do the same faster: take the result's sign bit from the operands' bits, combined by `combine`."""
+
+    def direct(avals: tuple[Aval, ...]) -> Callable[..., torch.Tensor] | None:
+        dtype = avals[0].dtype
+        if dtype not in _BITS:
+            return None
+        bits = _BITS[dtype]
+
+        def call(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            out = pick(x, y)
+            if y.ndim == 0 and y.device.type == "cpu" and y.item() != 0:
+                return out  # at most one operand is zero: torch's result is right
+            return out.copysign_(combine(x.view(bits), y.view(bits)).view(dtype))
+
+        return call
+
+    return direct
+
+
+_BITS = {
+    torch.float64: torch.int64, torch.float32: torch.int32, torch.bfloat16: torch.int16, torch.float16: torch.int16,
+}  # fmt: skip
+
 maximum = binary(
-    "maximum", torch.maximum, "Return the larger of x and y; NaN if either is NaN.",
+    "maximum", _maximum, "Return the larger of x and y; NaN if either is NaN.",
     "gt.maximum(gt.array([1., 5.]), 3) => Array([3., 5.], dtype=float32)",
-    commutative=True, check=broadcasts,
+    direct=_extreme_direct(torch.maximum, torch.bitwise_and), commutative=True, check=broadcasts,
     partials=(lambda x, y, out: _wins(x, y, out, greater), lambda x, y, out: _wins(y, x, out, greater)),
     samples=both(binary_floats(), binary_integers()), errors=shapes_differ, reference=numpy.maximum,
 )  # fmt: skip
 minimum = binary(
-    "minimum", torch.minimum, "Return the smaller of x and y; NaN if either is NaN.",
+    "minimum", _minimum, "Return the smaller of x and y; NaN if either is NaN.",
     "gt.minimum(gt.array([1., 5.]), 3) => Array([1., 3.], dtype=float32)",
-    commutative=True, check=broadcasts,
+    direct=_extreme_direct(torch.minimum, torch.bitwise_or), commutative=True, check=broadcasts,
     partials=(lambda x, y, out: _wins(x, y, out, less), lambda x, y, out: _wins(y, x, out, less)),
     samples=both(binary_floats(), binary_integers()), errors=shapes_differ, reference=numpy.minimum,
 )  # fmt: skip
 
 
 def _wins(x: Any, y: Any, out: Array, beats: Callable[[Any, Any], Array]) -> Array:
-    """The share of the derivative that goes to `x`: all, none, or half of it at a tie."""
+    """Return the share of the derivative that goes to `x`: 1, 0, or 1/2 at a tie."""
     return add(cast(beats(x, y), out.dtype), multiply(cast(equal(x, y), out.dtype), 0.5))
 
 
@@ -199,7 +256,7 @@ rint = unary(
 
 exp = unary(
     "exp", torch.exp, "Return e ** x.", "round(float(gt.exp(0.5)), 4) => 1.6487",
-    partials=(lambda x, out: out,), samples=unary_floats(), reference=numpy.exp,
+    fresh=True, partials=(lambda x, out: out,), samples=unary_floats(), reference=numpy.exp,
 )  # fmt: skip
 expm1 = unary(
     "expm1", torch.expm1, "Return e ** x - 1, exact for small x.", "round(float(gt.expm1(0.5)), 4) => 0.6487",
@@ -230,6 +287,7 @@ sqrt = unary(
 rsqrt = unary(
     "rsqrt", torch.rsqrt, "Return 1 / sqrt(x).", "gt.rsqrt(gt.array([1., 4.])) => Array([1. , 0.5], dtype=float32)",
     partials=(lambda x, out: multiply(divide(out, x), -0.5),), samples=unary_floats(0.5, 3.0),
+    reference=lambda x: 1 / numpy.sqrt(x),
 )  # fmt: skip
 reciprocal = unary(
     "reciprocal", torch.reciprocal, "Return 1 / x.",
@@ -238,8 +296,8 @@ reciprocal = unary(
 )  # fmt: skip
 square = unary(
     "square", torch.square, "Return x * x.", "gt.square(gt.array([2., -3.])) => Array([4., 9.], dtype=float32)",
-    floating=False, check=numbers_only, partials=(lambda x, out: multiply(x, 2.0),), samples=unary_floats(),
-    reference=numpy.square,
+    floating=False, fresh=True, check=numbers_only, partials=(lambda x, out: multiply(x, 2.0),),
+    samples=unary_floats(), reference=numpy.square,
 )  # fmt: skip
 
 # -- trigonometric and hyperbolic
@@ -289,7 +347,7 @@ cosh = unary(
 )  # fmt: skip
 tanh = unary(
     "tanh", torch.tanh, "Return the hyperbolic tangent.", "round(float(gt.tanh(0.5)), 4) => 0.4621",
-    partials=(lambda x, out: subtract(1.0, square(out)),), samples=unary_floats(), reference=numpy.tanh,
+    fresh=True, partials=(lambda x, out: subtract(1.0, square(out)),), samples=unary_floats(), reference=numpy.tanh,
 )  # fmt: skip
 arcsinh = unary(
     "asinh", torch.asinh, "Return the inverse hyperbolic sine.", "round(float(gt.arcsinh(0.5)), 4) => 0.4812",
@@ -304,126 +362,6 @@ arctanh = unary(
     partials=(lambda x, out: reciprocal(subtract(1.0, square(x))),), samples=unary_floats(-0.8, 0.8),
     reference=numpy.arctanh,
 )  # fmt: skip
-
-# -- activations and special functions
-
-sigmoid = unary(
-    "sigmoid", torch.sigmoid, "Return 1 / (1 + exp(-x)).", "round(float(gt.sigmoid(0.5)), 4) => 0.6225",
-    partials=(lambda x, out: multiply(out, subtract(1.0, out)),), samples=unary_floats(),
-)  # fmt: skip
-erf = unary(
-    "erf", torch.erf, "Return the error function, 2 / sqrt(pi) times the integral of exp(-t ** 2) to x.",
-    "round(float(gt.erf(0.5)), 4) => 0.5205",
-    partials=(lambda x, out: multiply(exp(neg(square(x))), 2.0 / math.sqrt(math.pi)),), samples=unary_floats(),
-)  # fmt: skip
-relu = unary(
-    "relu", torch.relu, "Return max(x, 0); the derivative at 0 is 0.",
-    "gt.relu(gt.array([-1., 2.])) => Array([0., 2.], dtype=float32)",
-    floating=False, check=numbers_only, partials=(lambda x, out: cast(greater(x, 0), x.dtype),), samples=unary_floats(),
-)  # fmt: skip
-silu = unary(
-    "silu", torch.nn.functional.silu, "Return x * sigmoid(x) (Elfwing et al., 2017).",
-    "round(float(gt.silu(0.5)), 4) => 0.3112",
-    partials=(lambda x, out: _silu_partial(x),), samples=unary_floats(),
-)  # fmt: skip
-
-
-def _silu_partial(x: Array) -> Array:
-    s = sigmoid(x)
-    return multiply(s, add(multiply(x, subtract(1.0, s)), 1.0))
-
-
-softplus = unary(
-    "softplus", lambda x: torch.logaddexp(x, torch.zeros_like(x)), "Return log(1 + exp(x)), without overflow.",
-    "round(float(gt.softplus(0.5)), 4) => 0.9741",
-    partials=(lambda x, out: sigmoid(x),), samples=unary_floats(),
-)  # fmt: skip
-
-
-def _gelu(x: torch.Tensor, approximate: bool) -> torch.Tensor:
-    return torch.nn.functional.gelu(x, approximate="tanh" if approximate else "none")
-
-
-def _gelu_grad(g: torch.Tensor, x: torch.Tensor, approximate: bool) -> torch.Tensor:
-    if g.shape != x.shape:  # which torch's kernel takes for granted
-        g, x = (t.contiguous() for t in torch.broadcast_tensors(g, x))
-    return torch.ops.aten.gelu_backward(g, x, approximate="tanh" if approximate else "none")
-
-
-def _gelu_direct(avals: tuple[Aval, ...], approximate: bool) -> Callable[..., torch.Tensor]:
-    how = "tanh" if approximate else "none"
-    return lambda x: torch.nn.functional.gelu(x, approximate=how)
-
-
-def _gelu_grad_direct(avals: tuple[Aval, ...], approximate: bool) -> Callable[..., torch.Tensor] | None:
-    if avals[0].shape != avals[1].shape:
-        return None
-    how = "tanh" if approximate else "none"
-    return lambda g, x: torch.ops.aten.gelu_backward(g, x, approximate=how)
-
-
-def _gelu_slope(x: Array, approximate: bool) -> Array:
-    if not approximate:
-        density = multiply(exp(multiply(square(x), -0.5)), 1.0 / math.sqrt(2.0 * math.pi))
-        return add(multiply(add(erf(multiply(x, math.sqrt(0.5))), 1.0), 0.5), multiply(x, density))
-    t, inner = _gelu_tanh(x)
-    slope = multiply(multiply(multiply(x, subtract(1.0, square(t))), inner), 0.5)
-    return add(multiply(add(t, 1.0), 0.5), slope)
-
-
-def _gelu_curvature(x: Array, approximate: bool) -> Array:
-    if not approximate:
-        density = multiply(exp(multiply(square(x), -0.5)), 1.0 / math.sqrt(2.0 * math.pi))
-        return multiply(density, subtract(2.0, square(x)))
-    t, inner = _gelu_tanh(x)
-    bend = multiply(square(x), 3 * 0.044715 * math.sqrt(2.0 / math.pi))
-    rest = subtract(add(inner, bend), multiply(multiply(x, t), square(inner)))
-    return multiply(subtract(1.0, square(t)), rest)
-
-
-def _gelu_tanh(x: Array) -> tuple[Array, Array]:
-    """Return the tanh of the approximation, and the derivative of what it is taken of."""
-    c = math.sqrt(2.0 / math.pi)
-    t = tanh(multiply(add(x, multiply(power(x, 3), 0.044715)), c))
-    return t, multiply(add(multiply(square(x), 3 * 0.044715), 1.0), c)
-
-
-def _gelu_samples() -> list[Sample]:
-    return [Sample((uniform(-2, 2, 3, 4),), {"approximate": flag}) for flag in (True, False)]
-
-
-_gelu_grad_op = define(
-    "gelu_grad", _gelu_grad, direct=_gelu_grad_direct, params=("approximate",), arity=2, elementwise=True,
-    partials=(
-        lambda g, x, out, approximate: _gelu_slope(x, approximate),
-        lambda g, x, out, approximate: multiply(g, _gelu_curvature(x, approximate)),
-    ),
-    samples=lambda: [Sample((uniform(-2, 2, 3, 4, seed=1), *s.args), s.kwargs) for s in _gelu_samples()],
-    user=lambda g, x, approximate: bind(_gelu_grad_op, (lift("gelu", g), lift("gelu", x)), (approximate,)),
-)  # fmt: skip
-_gelu_op = define(
-    "gelu", _gelu, direct=_gelu_direct, params=("approximate",), elementwise=True,
-    vjp=lambda ct, needed, x, out, approximate: (bind(_gelu_grad_op, (ct, x), (approximate,)),),
-    jvp=lambda ts, x, out, approximate: bind(_gelu_grad_op, (ts[0], x), (approximate,)),
-    samples=_gelu_samples, user=lambda x, **kwargs: gelu(x, **kwargs),
-)  # fmt: skip
-
-
-def gelu(x: Any, approximate: bool = True) -> Array:
-    """Return the Gaussian error linear unit (Hendrycks and Gimpel, 2016), x times the normal CDF of x.
-
-    With `approximate` (the default, as in JAX) the CDF is computed by the paper's formula with tanh.
-
-    >>> import gtrace as gt
-    >>> gt.gelu(gt.array([0., 1.]), approximate=False)
-    Array([0.       , 0.8413447], dtype=float32)
-    """
-    return bind_met(_gelu_op, x, (approximate,), _resolve_gelu)
-
-
-def _resolve_gelu(op: Op, x: Any, approximate: bool) -> tuple[Array, Params]:
-    return promote_arrays("gelu", x, floating=True)[0], (bool(approximate),)
-
 
 # -- limits and rounding
 
@@ -470,6 +408,7 @@ _stop_gradient = define(
     nondiff="its purpose is to have none",
     samples=unary_floats(),
     user=lambda x: stop_gradient(x),
+    reference=lambda x: x,
 )
 
 
@@ -487,10 +426,18 @@ def stop_gradient(x: Any) -> Any:
 
 _marker = define(
     "identity", lambda x: x, identity=True, vjp=lambda ct, needed, x, out: (ct,), linear=True, batch=unchanged,
-    samples=unary_floats(), user=lambda x: identity(x),
+    samples=unary_floats(), user=lambda x: identity(x), reference=lambda x: x,
 )  # fmt: skip
 
 
 def identity(x: Any) -> Array:
     """Return x, as an Array of its own."""
     return bind(_marker, (lift("identity", x),))
+
+
+# -- other names, those of the array API and of NumPy
+
+abs = absolute  # noqa: A001 - the name of the array API
+acos, acosh, asin, asinh, atan, atan2, atanh = arccos, arccosh, arcsin, arcsinh, arctan, arctan2, arctanh
+negative = neg
+pow = power  # noqa: A001 - the name of the array API

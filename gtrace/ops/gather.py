@@ -1,4 +1,4 @@
-"""Primitives that read and write at places given by integer arrays."""
+"""Primitives that read and write at indices given by integer arrays."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import numpy
 import torch
 
 from gtrace.errors import BoundsError
-from gtrace.ir.op import BadSample, Op, Sample, define
+from gtrace.ir.cases import BadSample, Sample
+from gtrace.ir.op import Op, define
 from gtrace.ops.batching import align, places, shifted
 from gtrace.ops.elementwise import add, divide, multiply
 from gtrace.ops.logic import equal, logical_and, where
@@ -52,7 +53,7 @@ def _adjacent(dims: tuple[int, ...]) -> bool:
 
 
 def _batch_places(size: int, flags: Any, indices: Any, dims: tuple[int, ...]) -> tuple[list[Array], tuple[int, ...]]:
-    """Return index arrays, and the axes they apply to, that take each example at places of its own."""
+    """Return index arrays, and the axes they apply to, that index each example by its own indices."""
     device = indices[0].aval.device
     ndim = max(index.ndim - flag for index, flag in zip(indices, flags, strict=True))
     rows = reshape(places(size, device), (size, *(1,) * ndim))
@@ -63,7 +64,7 @@ def _batch_places(size: int, flags: Any, indices: Any, dims: tuple[int, ...]) ->
 def _index_batch(op: Op, size: int, batched: Any, operands: Any, dims: tuple[int, ...]) -> Array:
     x, *indices = operands
     ndim = indices[0].ndim - batched[1]
-    place = dims[0] if _adjacent(dims) else 0  # where an example's result has the axes of its indices
+    place = dims[0] if _adjacent(dims) else 0  # the position of the index axes in an example's result
     if not any(batched[1:]):
         out = bind(op, operands, (tuple(d + 1 for d in dims),))
         return out if _adjacent(dims) else moveaxis(out, ndim, 0)
@@ -73,7 +74,7 @@ def _index_batch(op: Op, size: int, batched: Any, operands: Any, dims: tuple[int
         return moveaxis(bind(op, (x, *indices), (dims,)), place, 0)
     indices, axes = _batch_places(size, batched[1:], indices, dims)
     out = bind(op, (x, *indices), (axes,))
-    # the axes of the indices come first there, after the batch
+    # in `out` the index axes come right after the batch axis
     return moveaxis(out, tuple(range(1, 1 + ndim)), tuple(range(1 + place, 1 + place + ndim)))
 
 
@@ -144,7 +145,7 @@ def _scatter_vjp(ct: Array, needed: Any, x: Array, index: Array, u: Array, out: 
         alone = logical_and(zero, equal(zeros, 1.0))
         others = where(alone, gather(nonzero), where(zero, 0.0, divide(gather(out), filled)))
         return bind(scatter_op, (ct, index, u), ("prod",)), None, multiply(gather(ct), others)
-    # the derivative is shared equally by all that attain the extremum
+    # all elements that attain the extremum share the derivative equally
     hit_x, hit_u = cast(equal(x, out), x.dtype), cast(equal(u, gather(out)), x.dtype)
     share = divide(ct, gather_sum(hit_x, hit_u))
     return multiply(hit_x, share), None, multiply(hit_u, gather(share))

@@ -33,12 +33,14 @@ from gtrace.trace.array import Array, materialize
 from gtrace.trace.bind import bind
 from gtrace.trace.convert import lift, python_scalar
 
+__all__ = ["take", "take_along_axis"]
+
 # -- the index, split
 
 
 @attrs.frozen
 class Split:
-    """An index as a view and the integer arrays applied to it.
+    """An index split into a view and the integer arrays applied to it.
 
     Attributes:
         bounds: the slices, with positive steps.
@@ -96,7 +98,7 @@ def split_index(x: Array, index: Any) -> Split:
     axis = 0
     for k, item in enumerate(given):
         if item is Ellipsis:
-            # what follows is counted from the last axis
+            # count the following items from the last axis
             axis = x.ndim - sum(_axes_of(rest) for rest in given[k + 1 :])
             items.append(item)
         else:
@@ -194,7 +196,7 @@ def _axes_of(item: Any) -> int:
 
 
 def _unmask(x: Array, item: Any, axis: int) -> list[Any]:
-    """Return one index item, which begins at `axis`, without masks: a mask is the places where it holds."""
+    """Return one index item, which begins at `axis`, with a mask replaced by the indices where it is true."""
     if not isinstance(item, Array) or item.aval.dtype is not torch.bool:
         return [item]
     if item.ndim == 0:
@@ -211,10 +213,10 @@ def _unmask(x: Array, item: Any, axis: int) -> list[Any]:
 
 def getitem(x: Array, index: Any) -> Array:
     """Return x[index], as NumPy does. Integers in index arrays are checked when the program runs."""
-    plan = split_index(x, index)
-    y = plan.view(x)
-    if plan.arrays:
-        indices, dims = plan.indices()
+    split = split_index(x, index)
+    y = split.view(x)
+    if split.arrays:
+        indices, dims = split.indices()
         return bind(index_op, (y, *indices), (dims,))
     return y
 
@@ -280,7 +282,7 @@ class At:
 
 
 class AtIndex:
-    """The updates of one place. With repeated places, add, multiply, min and max combine all; set takes any one."""
+    """Updates at one index. For repeated indices add, multiply, min and max combine all values; set takes any one."""
 
     __slots__ = ("_x", "_index")
 
@@ -318,12 +320,12 @@ class AtIndex:
         u = _update_operand(x, values)
         if mask is not None and len(u.shape) == 0:
             return where(mask, combine(x, u), x)
-        plan = split_index(x, self._index)
-        y = plan.view(x)
-        if not plan.arrays:
+        split = split_index(x, self._index)
+        y = split.view(x)
+        if not split.arrays:
             target = y.shape
-            return plan.restore(x, combine(y, _fit(u, target)))
-        indices, dims = plan.indices()
+            return split.restore(x, combine(y, _fit(u, target)))
+        indices, dims = split.indices()
         flat = bind(index_op, (y, *indices), (dims,)).shape
         u = _fit(u, flat)
         if mode in ("set", "add"):
@@ -332,7 +334,7 @@ class AtIndex:
             places = constant_array(numpy.arange(y.size).reshape(y.shape), y.aval.device)
             chosen = bind(index_op, (places, *indices), (dims,))
             y = reshape(bind(scatter_op, (ravel(y), ravel(chosen), ravel(u)), (mode,)), y.shape)
-        return plan.restore(x, y)
+        return split.restore(x, y)
 
 
 def _whole_mask(x: Array, index: Any) -> Array | None:

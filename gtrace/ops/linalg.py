@@ -1,4 +1,4 @@
-"""Products: matmul, einsum and what is written with them."""
+"""Products: matmul, einsum, and functions made of them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import torch
 
 from gtrace.errors import ArgumentError, ShapeError, message
 from gtrace.ir.aval import Aval, aval
-from gtrace.ir.op import BadSample, Op, Sample, define
+from gtrace.ir.cases import BadSample, Sample
+from gtrace.ir.op import Op, define
 from gtrace.ops.checks import no_booleans
 from gtrace.ops.elementwise import multiply
 from gtrace.ops.gather import constant_array
@@ -34,6 +35,8 @@ from gtrace.ops.shape import (
 from gtrace.trace.array import Array
 from gtrace.trace.bind import bind
 from gtrace.trace.fast import binary_fast
+
+__all__ = ["matmul", "dot", "vecdot", "outer", "tensordot", "einsum"]
 
 # -- matmul
 
@@ -89,7 +92,7 @@ def _matmul_vjp(ct: Array, needed: Any, x: Array, y: Array, out: Array) -> tuple
         return gx, None if gy is None else reshape(gy, y.shape)
     gx = unbroadcast(matmul(ct, matrix_transpose(y)), x.aval) if needed[0] else None
     if needed[1] and yn == 2 and xn > 2:
-        # one product over all the rows, instead of one a batch and their sum
+        # one product over all rows, instead of one per batch element and a sum
         rows = reshape(x, (math.prod(x.shape[:-1]), x.shape[-1]))
         return gx, matmul(matrix_transpose(rows), reshape(ct, (rows.shape[0], ct.shape[-1])))
     gy = unbroadcast(matmul(matrix_transpose(x), ct), y.aval) if needed[1] else None
@@ -133,8 +136,8 @@ def _matmul_samples() -> list[Sample]:
     return [Sample((uniform(-2, 2, *a), uniform(-2, 2, *b, seed=1))) for a, b in shapes]
 
 
-_matmul = define(
-    "matmul", torch.matmul, direct=_matmul_direct, arity=2, shape=_matmul_shape,
+matmul_op = define(
+    "matmul", torch.matmul, direct=_matmul_direct, arity=2, fresh=True, contraction=True, shape=_matmul_shape,
     check=_check_matmul, vjp=_matmul_vjp, multilinear=True,
     batch=_matmul_batch, samples=_matmul_samples,
     errors=lambda: [BadSample((numpy.ones((2, 3)), numpy.ones((4, 5))), {}, ShapeError, r"last size of the first"),
@@ -144,10 +147,10 @@ _matmul = define(
 
 
 def _promoted_matmul(x: Any, y: Any) -> Array:
-    return bind(_matmul, promote_arrays("matmul", x, y))
+    return bind(matmul_op, promote_arrays("matmul", x, y))
 
 
-_fast_matmul = binary_fast(_matmul, _promoted_matmul)
+_fast_matmul = binary_fast(matmul_op, _promoted_matmul)
 
 
 def matmul(x: Any, y: Any) -> Array:
@@ -284,9 +287,8 @@ def _einsum_samples() -> list[Sample]:
 
 
 _einsum = define(
-    "einsum", _einsum_impl, params=("equation",), arity=None, check=no_booleans, vjp=_einsum_vjp,
-    multilinear=True, batch=_einsum_batch,
-    samples=_einsum_samples,
+    "einsum", _einsum_impl, params=("equation",), arity=None, contraction=True, check=no_booleans,
+    vjp=_einsum_vjp, multilinear=True, batch=_einsum_batch, samples=_einsum_samples,
     errors=lambda: [BadSample(("ij,jk->ik", numpy.ones((2, 3)), numpy.ones((4, 5))), {}, ShapeError, r"one size"),
                     BadSample(("ij->iz", numpy.ones((2, 3))), {}, ArgumentError, r"labels of the operands")],
     reference=numpy.einsum, user=lambda *args: einsum(*args),

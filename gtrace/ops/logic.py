@@ -1,4 +1,4 @@
-"""Comparisons, truth values, bits, and choosing by them: elementwise operations without a derivative, and `where`."""
+"""Comparisons, logical and bitwise operations, which have no derivative, and `where`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import numpy
 import torch
 
 from gtrace.ir.aval import Aval
-from gtrace.ir.op import Sample, define
+from gtrace.ir.cases import Sample
+from gtrace.ir.op import define
 from gtrace.ops.checks import broadcasts, integers_only, numbers_only
 from gtrace.ops.promote import binary, promote, unary
 from gtrace.ops.samples import (
@@ -25,6 +26,12 @@ from gtrace.ops.samples import (
 from gtrace.trace.array import Array
 from gtrace.trace.bind import bind
 from gtrace.trace.convert import lift
+
+__all__ = [
+    "equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "isfinite", "isinf", "isnan", "signbit",
+    "where", "logical_and", "logical_not", "logical_or", "logical_xor", "bitwise_and", "bitwise_invert",
+    "bitwise_left_shift", "bitwise_or", "bitwise_right_shift", "bitwise_xor",
+]  # fmt: skip
 
 _TRUTH = "the result is a truth value or an integer"
 
@@ -177,8 +184,8 @@ _where = define(
 def where(condition: Any, x: Any, y: Any) -> Array:
     """Return x where `condition` holds and y elsewhere; the three broadcast.
 
-    The gradient of the branch that is not taken is zero, but infinities and NaN in it survive the product with zero in
-    the usual way of reverse mode: guard the operand, as in ``where(x > 0, log(where(x > 0, x, 1)), 0)``.
+    The cotangent of the operand that is not chosen is zero. Where its own derivative is infinite or NaN, the product
+    with zero is NaN, as usual in reverse mode: guard the operand, as in ``where(x > 0, log(where(x > 0, x, 1)), 0)``.
 
     >>> import gtrace as gt
     >>> gt.where(gt.array([True, False]), 1.0, gt.array([5., 6.]))

@@ -26,7 +26,7 @@ def _swapped(function: Any) -> Any:
 
 def _comparing(function: Any) -> Any:
     def comparing(self: Any, other: Any) -> Any:
-        # as everywhere in Python, an array is different from None and from what else it cannot be compared with
+        # as usual in Python, an array compares unequal to None and to strings
         return NotImplemented if other is None or isinstance(other, (str, bytes)) else function(self, other)
 
     return comparing
@@ -133,7 +133,7 @@ class ArrayMethods:
 
 
 def install() -> None:
-    """Put the methods on Array. They call operations, which are made of Arrays: hence after both exist."""
+    """Put the methods on Array. They call operations, which need Array, so this runs after both are defined."""
     for name, value in vars(ArrayMethods).items():
         if name not in ("__module__", "__doc__", "__slots__", "__dict__", "__weakref__", "__hash__"):
             setattr(_Array, name, value)

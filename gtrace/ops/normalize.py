@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from gtrace.ir.op import Op, Params, Sample, define
+from gtrace.ir.cases import Sample
+from gtrace.ir.op import Op, Params, define
 from gtrace.ops.batching import shifted
 from gtrace.ops.checks import same_shape
 from gtrace.ops.elementwise import exp, multiply, neg, subtract
@@ -19,6 +20,8 @@ from gtrace.trace.array import Array
 from gtrace.trace.bind import bind
 from gtrace.trace.convert import lift
 from gtrace.trace.fast import bind_met
+
+__all__ = ["softmax", "log_softmax"]
 
 
 def _softmax_vjp(ct: Array, needed: Any, x: Array, out: Array, axis: int) -> tuple[Array]:
@@ -62,7 +65,7 @@ _softmax = define("softmax", lambda x, axis: torch.softmax(x, axis), params=("ax
                   user=lambda x, **kw: softmax(x, **kw))  # fmt: skip
 _log_softmax_grad = define(
     "log_softmax_grad", _grad_of_log_softmax, params=("axis",), arity=2, shape=same_shape, vjp=_log_softmax_grad_vjp,
-    batch=shifted("axis"),
+    fresh=True, batch=shifted("axis"),
     samples=lambda: [Sample((uniform(-2, 2, 3, 4, seed=1), *s.args), {"axis": s.kwargs.get("axis", 1)})
                      for s in _normal_samples()],
     user=lambda g, out, axis: bind(_log_softmax_grad, (lift("log_softmax", g), lift("log_softmax", out)), (axis,)),

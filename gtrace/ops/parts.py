@@ -11,7 +11,8 @@ import torch
 
 from gtrace.errors import ShapeError, message
 from gtrace.ir.aval import Aval
-from gtrace.ir.op import BadSample, Sample, define
+from gtrace.ir.cases import BadSample, Sample
+from gtrace.ir.op import define
 from gtrace.ops.batching import prefixed, shifted, whole
 from gtrace.ops.checks import reshaped, same_kind
 from gtrace.ops.promote import promote, promote_arrays
@@ -20,6 +21,8 @@ from gtrace.ops.shape import as_int, constant, expand_dims, normalize_axes, norm
 from gtrace.trace.array import Array
 from gtrace.trace.bind import bind
 from gtrace.trace.convert import lift
+
+__all__ = ["concat", "concatenate", "stack", "unstack", "split", "flip"]
 
 # -- slices
 
@@ -36,7 +39,7 @@ def _slice_vjp(ct: Array, needed: Any, x: Array, out: Array, bounds: Bounds) -> 
 
 
 def _unslice_impl(x: torch.Tensor, shape: tuple[int, ...], bounds: Bounds) -> torch.Tensor:
-    # axis by axis, each embedding into zeros
+    # one axis at a time, each time embedding into zeros
     for axis in reversed(range(len(shape))):
         start, stop, step = bounds[axis]
         if (start, stop, step) != (0, shape[axis], 1):
@@ -159,6 +162,9 @@ def concat(arrays: Sequence[Any], axis: int | None = 0) -> Array:
     if not ndim:
         raise ShapeError(message("concat", "arrays with a dimension", "0-d arrays", "Use gt.stack."))
     return bind(_concat, operands, (normalize_axis("concat", axis, ndim),))
+
+
+concatenate = concat
 
 
 def stack(arrays: Sequence[Any], axis: int = 0) -> Array:

@@ -10,8 +10,9 @@ import torch
 
 from gtrace.errors import DtypeError, message
 from gtrace.ir.aval import DTYPES, FLOATS, SHORT
+from gtrace.ir.cases import Sample
 from gtrace.ir.graph import Scalar
-from gtrace.ir.op import Op, Sample, define
+from gtrace.ir.op import Op, define
 from gtrace.ops.batching import unchanged
 from gtrace.trace.array import Array
 from gtrace.trace.bind import bind
@@ -41,7 +42,7 @@ _astype = define(
 
 
 def cast(x: Array, dtype: torch.dtype) -> Array:
-    """Return `x` in `dtype`, strongly typed; `x` itself if it is that already."""
+    """Return `x` in `dtype`, strongly typed; `x` itself if it already is."""
     if x.aval.dtype is dtype and not x.aval.weak:
         return x
     return bind(_astype, (x,), (SHORT[dtype],))
@@ -108,30 +109,31 @@ def unary(
         example: a call and what it prints, as ``"gt.neg(gt.array(1)) => Array(-1, dtype=int64)"``.
         floating: integer and boolean operands become float32 first.
     """
-    op = define(name, impl, elementwise=True, **fields)
+    op = define(name, impl, elementwise=True, user=lambda x: public(x), **fields)
 
     def slow(x: Any) -> Array:
         return bind(op, promote(name, x, floating=floating))
 
-    # the fast path's table holds integer operands only for operations that take them as they are
-    return _publish(op, unary_fast(op, slow), doc, example)
+    # the fast path handles integer operands only for operations that do not convert them
+    public = _published(op, unary_fast(op, slow), doc, example)
+    return public
 
 
 def binary(
     name: str, impl: Callable[..., Any], doc: str, example: str, *, floating: bool = False, **fields: Any
 ) -> Callable[[Any, Any], Array]:
     """Declare an elementwise operation of two arrays, which broadcast; returns its user function."""
-    op = define(name, impl, arity=2, elementwise=True, **fields)
+    op = define(name, impl, arity=2, elementwise=True, user=lambda x, y: public(x, y), **fields)
 
     def slow(x: Any, y: Any) -> Array:
         return bind(op, promote(name, x, y, floating=floating))
 
-    return _publish(op, binary_fast(op, slow, number_fast(op, slow)), doc, example)
+    public = _published(op, binary_fast(op, slow, number_fast(op, slow)), doc, example)
+    return public
 
 
-def _publish(op: Op, function: Callable[..., Array], doc: str, example: str) -> Callable[..., Array]:
+def _published(op: Op, function: Callable[..., Array], doc: str, example: str) -> Callable[..., Array]:
     call, _, result = example.partition(" => ")
     function.__name__ = function.__qualname__ = op.name
     function.__doc__ = f"{doc}\n\n    >>> import gtrace as gt\n    >>> {call}\n    {result}\n    "
-    op.user = function
     return function

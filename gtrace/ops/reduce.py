@@ -12,7 +12,8 @@ import torch
 
 from gtrace.errors import ShapeError, message
 from gtrace.ir.aval import SHORT, Aval, aval
-from gtrace.ir.op import BadSample, Op, Params, Sample, define
+from gtrace.ir.cases import BadSample, Sample
+from gtrace.ir.op import Op, Params, define
 from gtrace.ops.batching import shifted
 from gtrace.ops.checks import reduced_shape, same_shape
 from gtrace.ops.elementwise import divide, exp, multiply, sqrt, square, subtract
@@ -35,25 +36,30 @@ from gtrace.trace.bind import bind
 from gtrace.trace.convert import as_dtype, lift
 from gtrace.trace.fast import bind_met
 
+__all__ = [
+    "sum", "mean", "max", "min", "any", "all", "prod", "var", "std", "logsumexp", "count_nonzero", "argmax",
+    "argmin", "cumsum",
+]  # fmt: skip
+
 _PARAMS = ("axes", "keepdims")
 _PLACE = "the result is an index"
 _TRUTH = "the result is a truth value"
 
 
 def _over(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """Return a torch reduction that, unlike torch's, takes no axes to mean none instead of all."""
+    """Return a torch reduction for which an empty tuple of axes means no axis; torch takes it as all axes."""
 
     def reduce(x: torch.Tensor, axes: tuple[int, ...], keepdims: bool) -> torch.Tensor:
         if axes:
             return function(x, axes, keepdim=keepdims)
-        # an axis of one element, so that integers are still promoted as the reduction promotes them
+        # reduce a new axis of size 1, so that integers are promoted as usual
         return function(x.unsqueeze(0), (0,), keepdim=False)
 
     return reduce
 
 
 def _direct(method: Callable[..., torch.Tensor]) -> Callable[..., Callable[[torch.Tensor], torch.Tensor] | None]:
-    """Return the `Op.direct` of a reduction that is this method of a tensor."""
+    """Return the `Rules.direct` of a reduction that calls this method of a tensor."""
 
     def direct(avals: tuple[Aval, ...], axes: tuple[int, ...], keepdims: bool) -> Any:
         if len(axes) == len(avals[0].shape) and axes and not keepdims:
@@ -114,7 +120,7 @@ def _mean_vjp(ct: Array, needed: Any, x: Array, out: Array, axes: tuple[int, ...
 
 
 sum_op = define(
-    "sum", _over(torch.sum), direct=_direct(torch.Tensor.sum), params=_PARAMS,
+    "sum", _over(torch.sum), direct=_direct(torch.Tensor.sum), params=_PARAMS, fresh=True,
     shape=reduced_shape, linear=True, batch=shifted("axes"),
     vjp=lambda ct, needed, x, out, axes, keepdims: (_expand(ct, x, axes, keepdims),),
     samples=_axis_samples(), errors=bad_axis, reference=numpy.sum, user=lambda x, **kw: sum(x, **kw),
@@ -283,7 +289,7 @@ def _prod_impl(x: torch.Tensor, axis: int, keepdims: bool) -> torch.Tensor:
 
 
 def _prod_vjp(ct: Array, needed: Any, x: Array, out: Array, axis: int, keepdims: bool) -> tuple[Array]:
-    """Multiply halves pairwise up a tree and take the tree's derivative: no division, so zeros are fine."""
+    """Multiply halves pairwise in a tree and differentiate that: there is no division, so zeros are fine."""
     levels: list[tuple[Array, Array, Array | None]] = []
     while x.aval.shape[axis] > 1:
         size = x.aval.shape[axis]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy
 
 from gtrace.errors import DtypeError, ShapeError
-from gtrace.ir.op import BadSample, Sample
+from gtrace.ir.cases import BadSample, Sample
 
 
 def rng(seed: int = 0) -> numpy.random.Generator:

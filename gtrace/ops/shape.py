@@ -1,4 +1,4 @@
-"""Operations that move elements without computing: all linear, each with its transpose."""
+"""Operations that move elements without computing. All are linear, and each states its transpose."""
 
 from __future__ import annotations
 
@@ -12,13 +12,19 @@ import torch
 
 from gtrace.errors import ArgumentError, ShapeError, message
 from gtrace.ir.aval import CPU, Aval, aval
-from gtrace.ir.op import BadSample, Op, Sample, define
+from gtrace.ir.cases import BadSample, Sample
+from gtrace.ir.op import Op, define
 from gtrace.ops.batching import prefixed
 from gtrace.ops.checks import reshaped
 from gtrace.ops.samples import uniform
 from gtrace.trace.array import Array
 from gtrace.trace.bind import bind
 from gtrace.trace.convert import lift, scalar_operand
+
+__all__ = [
+    "reshape", "ravel", "transpose", "matrix_transpose", "permute_dims", "moveaxis", "swapaxes", "expand_dims",
+    "squeeze", "broadcast_to", "broadcast_arrays",
+]  # fmt: skip
 
 
 def as_int(op: str, what: str, value: Any) -> int:
@@ -28,7 +34,7 @@ def as_int(op: str, what: str, value: Any) -> int:
         ArgumentError: it is not an integer.
     """
     try:
-        return operator.index(value)
+        return int(operator.index(value))  # operator.index returns a bool unchanged
     except TypeError:
         if type(value) is Array:
             raise
@@ -82,8 +88,8 @@ def _reshape_vjp(ct: Array, needed: Any, x: Array, out: Array, shape: tuple[int,
 
 
 _reshape = define(
-    "reshape", lambda x, shape: x.reshape(shape), uniform=True, params=("shape",), vjp=_reshape_vjp, linear=True,
-    batch=prefixed(shape=int),
+    "reshape", lambda x, shape: x.reshape(shape), uniform=True, free=True, params=("shape",),
+    vjp=_reshape_vjp, linear=True, batch=prefixed(shape=int),
     samples=lambda: [Sample((uniform(-2, 2, 3, 4), s)) for s in [(12,), (2, -1), (4, 3)]]
     + [Sample((uniform(-2, 2, 0, 3), (0,)))],
     errors=lambda: [BadSample((numpy.ones((2, 3)), (4,)), {}, ShapeError, r"6 elements")],
@@ -172,15 +178,15 @@ def expand_dims(x: Any, axis: Any) -> Array:
 
 def _permute_vjp(ct: Array, needed: Any, x: Array, out: Array, axes: tuple[int, ...]) -> tuple[Array]:
     inverse = tuple(sorted(range(len(axes)), key=axes.__getitem__))
-    return (bind(_permute, (ct,), (inverse,)),)
+    return (bind(permute_op, (ct,), (inverse,)),)
 
 
 def _permute_direct(avals: tuple[Aval, ...], axes: tuple[int, ...]) -> Callable[..., torch.Tensor] | None:
     return (lambda x: x.mT) if axes == (1, 0) else None
 
 
-_permute = define(
-    "permute", lambda x, axes: x.permute(axes), direct=_permute_direct, uniform=True,
+permute_op = define(
+    "permute", lambda x, axes: x.permute(axes), direct=_permute_direct, uniform=True, free=True,
     params=("axes",), vjp=_permute_vjp, linear=True,
     batch=lambda op, size, batched, operands, axes: bind(op, operands, ((0, *(a + 1 for a in axes)),)),
     samples=lambda: [Sample((uniform(-2, 2, 2, 3, 4), a)) for a in [(2, 0, 1), (0, 2, 1), (2, 1, 0)]],
@@ -202,7 +208,7 @@ def permute_dims(x: Any, axes: Any = None) -> Array:
     )  # fmt: skip
     if sorted(order) != list(range(x.ndim)):
         raise ShapeError(message("permute_dims", "each axis once", f"{order} for {x.aval!r}", "Name every axis once."))
-    return x if order == tuple(range(x.ndim)) else bind(_permute, (x,), (order,))
+    return x if order == tuple(range(x.ndim)) else bind(permute_op, (x,), (order,))
 
 
 def transpose(x: Any, *axes: Any) -> Array:
@@ -287,9 +293,9 @@ def _broadcast_vjp(ct: Array, needed: Any, x: Array, out: Array, shape: tuple[in
     return (unbroadcast(ct, x.aval),)
 
 
-_broadcast = define(
-    "broadcast_to", lambda x, shape: x.expand(shape), uniform=True, params=("shape",), vjp=_broadcast_vjp,
-    linear=True, batch=_broadcast_batch,
+broadcast_op = define(
+    "broadcast_to", lambda x, shape: x.expand(shape), uniform=True, free=True, params=("shape",),
+    vjp=_broadcast_vjp, linear=True, batch=_broadcast_batch,
     samples=lambda: [Sample((uniform(-2, 2, 3, 1), (2, 3, 4))), Sample((uniform(-2, 2), (2,)))],
     errors=lambda: [BadSample((numpy.ones((2, 3)), (2, 4)), {}, ShapeError, r"broadcast")],
     reference=numpy.broadcast_to, user=lambda x, shape: broadcast_to(x, shape),
@@ -314,7 +320,7 @@ def broadcast_to(x: Any, shape: Any) -> Array:
         raise ShapeError(
             message("broadcast_to", f"an array that broadcasts to {target}", repr(x.aval), "Sizes must be equal or 1.")
         )
-    return x if target == x.shape else bind(_broadcast, (x,), (target,))
+    return x if target == x.shape else bind(broadcast_op, (x,), (target,))
 
 
 def broadcast_arrays(*arrays: Any) -> list[Array]:
@@ -343,8 +349,12 @@ def _sum_to_direct(avals: tuple[Aval, ...], shape: tuple[int, ...]) -> Callable[
     return (lambda x: x.sum(0)) if avals[0].shape[1:] == shape else None
 
 
+def _sum_to_fresh(avals: tuple[Aval, ...], out: Aval) -> bool:
+    return avals[0].shape != out.shape  # with an equal shape the operand itself is returned
+
+
 sum_to = define(
-    "sum_to", lambda x, shape: x.sum_to_size(shape), direct=_sum_to_direct,
+    "sum_to", lambda x, shape: x.sum_to_size(shape), direct=_sum_to_direct, fresh=_sum_to_fresh,
     params=("shape",), vjp=_sum_to_vjp, linear=True,
     shape=lambda avals, shape: reshaped(avals[0], shape), batch=_sum_to_batch,
     samples=lambda: [Sample((uniform(-2, 2, 2, 3, 4), s)) for s in [(3, 1), (4,), ()]],
@@ -365,7 +375,7 @@ def _full_impl(value: torch.Tensor, shape: tuple[int, ...], device: str) -> torc
 
 
 _full = define(
-    "full", _full_impl, uniform=True, params=("shape", "device"),
+    "full", _full_impl, uniform=True, free=True, constant=True, params=("shape", "device"),
     shape=lambda avals, shape, device: aval(shape, avals[0].dtype, torch.device(device)),
     vjp=lambda ct, needed, value, out, shape, device: (unbroadcast(ct, value.aval),), linear=True,
     batch=lambda op, size, batched, operands, shape, device: broadcast_to(

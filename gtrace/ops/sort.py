@@ -9,7 +9,8 @@ import torch
 
 from gtrace.errors import ArgumentError, DtypeError, ShapeError, message
 from gtrace.ir.aval import Aval
-from gtrace.ir.op import BadSample, Sample, define
+from gtrace.ir.cases import BadSample, Sample
+from gtrace.ir.op import define
 from gtrace.ops.batching import shifted, unchanged
 from gtrace.ops.index import take_along_axis
 from gtrace.ops.promote import promote_arrays
@@ -18,6 +19,8 @@ from gtrace.ops.shape import normalize_axis, ravel, reshape
 from gtrace.trace.array import Array
 from gtrace.trace.bind import bind
 from gtrace.trace.convert import lift
+
+__all__ = ["sort", "argsort", "searchsorted"]
 
 _PLACE = "the result is an index"
 _PARAMS = ("axis", "descending")
@@ -77,7 +80,7 @@ def sort(x: Any, axis: int | None = -1, descending: bool = False, stable: bool =
     """Return x with the elements along `axis` (None: of the flattened array) in order; NaN counts as the largest.
 
     Args:
-        stable: sorting keeps equal elements in their order, whatever is passed here.
+        stable: ignored; equal elements always keep their order.
 
     >>> import gtrace as gt
     >>> gt.sort(gt.array([3., 1., 2.]))
@@ -91,7 +94,7 @@ def argsort(x: Any, axis: int | None = -1, descending: bool = False, stable: boo
     """Return the int64 indices that sort x along `axis` (None: the flattened array); NaN counts as the largest.
 
     Args:
-        stable: equal elements keep their order, whatever is passed here.
+        stable: ignored; equal elements always keep their order.
 
     >>> import gtrace as gt
     >>> gt.argsort(gt.array([3., 1., 2.]))
@@ -133,7 +136,7 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Arra
         a: one dimension, ascending, without NaN.
         v: values of any shape.
         side: ``"left"``: before elements that are equal; ``"right"``: after them.
-        sorter: indices that sort a, as from ``gt.argsort``, if it is not sorted itself.
+        sorter: indices that sort a, as from ``gt.argsort``, if a is not sorted.
 
     Raises:
         ShapeError: a has not one dimension.
@@ -151,5 +154,5 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Arra
     if sorter is not None:
         a = take_along_axis(a, sorter, 0)
     sequence, values = promote_arrays("searchsorted", a, v)
-    # the values as one axis: torch wants the axes in front of it, of which a batch makes some, to be those of a
+    # flatten the values: torch requires their leading axes, which a batch adds to, to equal those of a
     return reshape(bind(_searchsorted, (sequence, ravel(values)), (side,)), values.shape)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,7 +12,8 @@ import torch
 
 from gtrace.errors import DtypeError, message
 from gtrace.ir.aval import FLOATS, Aval
-from gtrace.ir.op import BadSample, Sample, define
+from gtrace.ir.cases import BadSample, Sample
+from gtrace.ir.op import define
 from gtrace.ops.checks import broadcasts
 from gtrace.ops.elementwise import exp, multiply, square
 from gtrace.ops.promote import binary, promote, unary
@@ -80,6 +82,7 @@ erfinv = unary(
     "erfinv", _erfinv, "Return the number whose error function is x.",
     "import gtrace.ops.special as special; round(float(special.erfinv(0.5)), 4) => 0.4769",
     partials=(lambda x, out: multiply(exp(square(out)), 0.5 * math.sqrt(math.pi)),), samples=unary_floats(-0.9, 0.9),
+    reference=numpy.vectorize(lambda x: statistics.NormalDist().inv_cdf((x + 1) / 2) / math.sqrt(2), otypes=[float]),
 )  # fmt: skip
 
 # -- neighbouring floats
@@ -97,7 +100,7 @@ nextafter = binary(
     "import gtrace.ops.special as special; float(special.nextafter(gt.array(1.0), 2.0)) > 1 => True",
     check=_nextafter_check, nondiff="piecewise constant steps: it marks a bound, which gradients do not move",
     samples=lambda: [Sample((uniform(-2, 2, 3, 4), uniform(-2, 2, 4, seed=1))), Sample((uniform(-2, 2, 5), numpy.inf))],
-    errors=shapes_differ,
+    errors=shapes_differ, reference=numpy.nextafter,
 )  # fmt: skip
 
 # -- fused multiply-add
@@ -111,7 +114,7 @@ def _halves(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 def _fma(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
     if x.dtype is torch.float32:
-        # exact as a product of float64; the sum is rounded twice, which shows once in 2**29 draws
+        # the product is exact in float64; the sum is rounded twice, which changes about one result in 2**29
         return (x.double() * y.double() + z.double()).float()
     if x.dtype is not torch.float64:
         return (x.float() * y.float() + z.float()).to(x.dtype)

@@ -1,7 +1,7 @@
 """Threefry-2x32 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011), the cipher behind gt.random.
 
-It turns a key of two 32-bit words and a counter of two into two words that look random. Words are int64 values in
-[0, 2**32): torch has no arithmetic on unsigned 32-bit integers, and 64 bits hold every sum and shift without overflow.
+It turns a key of two 32-bit words and a counter of two such words into two words that look random. Words are int64
+values in [0, 2**32): torch has no arithmetic on unsigned 32-bit integers, and 64 bits hold every sum and shift.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ from typing import Any, TypeVar
 import numpy
 import torch
 
+from gtrace.compile.inductor.pointwise import POINTWISE
 from gtrace.errors import DtypeError, message
 from gtrace.ir.aval import Aval
+from gtrace.ir.cases import BadSample, Sample
 from gtrace.ir.graph import Scalar
-from gtrace.ir.op import BadSample, Sample, define
+from gtrace.ir.op import define
 from gtrace.ops.checks import broadcasts
 from gtrace.ops.samples import rng
-from gtrace.runtime.inductor import POINTWISE
 from gtrace.trace.array import Array
 from gtrace.trace.bind import bind
 from gtrace.trace.convert import lift, python_scalar, scalar_operand
@@ -26,7 +27,7 @@ MASK = 0xFFFFFFFF
 """The low 32 bits."""
 
 FIRST, SECOND, XOR, PAIR = range(4)
-"""What of the two output words the operation returns: one of them, their exclusive or, or first * 2**32 + second."""
+"""Which result the operation returns: the first or second word, their exclusive or, or first * 2**32 + second."""
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = 0x1BD11BDA
@@ -35,12 +36,12 @@ Words = TypeVar("Words", int, torch.Tensor)
 
 
 def block(k0: Words, k1: Words, x0: Words, x1: Words) -> tuple[Words, Words]:
-    """Return the two words that the key (k0, k1) makes of the counter (x0, x1): 20 rounds, on ints or tensors."""
+    """Encrypt the counter (x0, x1) with the key (k0, k1), in 20 rounds, on ints or tensors; returns two words."""
     keys = (k0, k1, k0 ^ k1 ^ _PARITY)
     x0, x1 = x0 + k0, (x1 + k1) & MASK
     for group in range(5):
         for distance in _ROTATIONS[group % 2]:
-            # the first word is let grow beyond 32 bits, by less than one a sum, until the end
+            # x0 is masked only at the end: each sum adds less than 2**32, and int64 has room for all
             x0 = x0 + x1
             x1 = ((x1 << distance | x1 >> 32 - distance) ^ x0) & MASK
         x0 = x0 + keys[(group + 1) % 3]
@@ -53,7 +54,7 @@ def _compute(k0: Any, k1: Any, x0: Any, x1: Any, word: int) -> Any:
     if word == XOR:
         return first ^ second
     if word == PAIR:
-        # as a signed number first, so that the product does not overflow
+        # make the first word signed, so that the product does not overflow
         return (first - ((first >> 31) << 32)) * (1 << 32) + second
     return first if word == FIRST else second
 

@@ -8,13 +8,14 @@ from typing import Any
 import numpy
 import torch
 
+from gtrace.ambient import without_modes
 from gtrace.errors import ArgumentError, DtypeError, ShapeError, message
 from gtrace.ir.aval import FLOATS, LONG
+from gtrace.ops.activations import erf
 from gtrace.ops.elementwise import (
     absolute,
     add,
     divide,
-    erf,
     log,
     log1p,
     maximum,
@@ -35,6 +36,8 @@ from gtrace.random.reuse import consume
 from gtrace.trace.array import Array
 from gtrace.trace.convert import as_dtype, lift, python_scalar
 
+__all__ = ["uniform", "normal", "truncated_normal", "laplace", "gumbel", "exponential"]
+
 _MANTISSA = {torch.float16: 10, torch.bfloat16: 7, torch.float32: 23, torch.float64: 52}
 _WIDTH = {torch.float16: 16, torch.bfloat16: 8, torch.float32: 32, torch.float64: 64}
 
@@ -52,27 +55,33 @@ def float_dtype(name: str, dtype: Any) -> torch.dtype:
 
 
 def draw_unit(key: Array, shape: tuple[int, ...], dtype: torch.dtype) -> Array:
-    """Return multiples of the spacing of floats in [1, 2), from 0 up to but without 1: all exact."""
+    """Return numbers in [0, 1): exact multiples of the spacing of floats in [1, 2)."""
     mantissa, width = _MANTISSA[dtype], _WIDTH[dtype]
     number = bitwise_right_shift(draw_bits(key, shape, width), width - mantissa)
     if width == 64:
-        number = bitwise_and(number, (1 << mantissa) - 1)  # without copies of the sign
+        number = bitwise_and(number, (1 << mantissa) - 1)  # drop the copies of the sign bit
     return multiply(cast(number, dtype), 2.0**-mantissa)
 
 
+@without_modes
+def _range(low: float, high: float, dtype: torch.dtype) -> tuple[float, Any]:
+    """Return the lower bound and the width of an interval, rounded to `dtype`."""
+    bounds = torch.tensor([low, high], dtype=dtype)
+    return bounds[0].item(), (bounds[1] - bounds[0]).item()
+
+
 def draw_uniform(key: Array, shape: tuple[int, ...], dtype: torch.dtype, low: Any, high: Any) -> Array:
-    """Return `uniform` without looking at the arguments: `low` and `high` are floats, or Arrays of `dtype`."""
+    """Return `uniform` without checking the arguments: `low` and `high` are floats, or Arrays of `dtype`."""
     unit = draw_unit(key, shape, dtype)
     exact = False
     if type(low) is not Array and type(high) is not Array:
-        bounds = torch.tensor([low, high], dtype=dtype)
-        span: Any = (bounds[1] - bounds[0]).item()
-        if bounds[0] == 0 and span == 1:
+        start, span = _range(low, high, dtype)
+        if start == 0 and span == 1:
             return unit
         exact = math.frexp(span)[0] == 0.5  # a power of two
     else:
         span = subtract(high, low)
-    # XLA multiplies and adds in one rounding, except in bfloat16
+    # XLA uses a fused multiply-add, except in bfloat16
     scaled = add(multiply(unit, span), low) if exact or dtype is torch.bfloat16 else fma(unit, span, low)
     return maximum(low, scaled)
 
@@ -171,13 +180,13 @@ def truncated_normal(key: Any, lower: Any, upper: Any, shape: Any = None, dtype:
     root = math.sqrt(2.0)
     u = draw_uniform(found, sizes, kind, erf(divide(low, root)), erf(divide(high, root)))
     out = multiply(erfinv(u), root)
-    # rounding, or a draw of the very bound, must not lead out of the open interval
+    # rounding, or drawing the bound itself, must not leave the open interval
     least, most = nextafter(stop_gradient(low), math.inf), nextafter(stop_gradient(high), -math.inf)
     return minimum(maximum(out, least), most)
 
 
 def common_shape(name: str, shape: Any, *parameters: Array) -> tuple[int, ...]:
-    """Return the shape of a draw: the argument, or None: that of the parameters, broadcast.
+    """Return the shape of a draw: the argument, or if it is None the broadcast shape of the parameters.
 
     Raises:
         ShapeError: the parameters do not broadcast to it, or to each other.
@@ -245,7 +254,7 @@ def check_mode(name: str, mode: Any) -> None:
 
 
 def draw_gumbel(key: Array, shape: tuple[int, ...], dtype: torch.dtype, mode: str) -> Array:
-    """Return `gumbel` without looking at the arguments."""
+    """Return `gumbel` without checking the arguments."""
     tiny = torch.finfo(dtype).tiny
     if mode == "low":
         return neg(log(neg(log(draw_uniform(key, shape, dtype, tiny, 1.0)))))

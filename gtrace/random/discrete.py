@@ -1,4 +1,4 @@
-"""Draws of truth values, categories, orders and elements."""
+"""Draws of booleans, categories, permutations and elements."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ from gtrace.random.integers import draw_int32
 from gtrace.random.keys import draw_bits, draw_shape, fresh_key, two_keys
 from gtrace.trace.array import Array
 from gtrace.trace.convert import lift, python_scalar
+
+__all__ = ["bernoulli", "categorical", "choice", "permutation"]
 
 
 def bernoulli(key: Any, p: Any = 0.5, shape: Any = None, mode: str = "low") -> Array:
@@ -66,8 +68,8 @@ def categorical(
     Args:
         key: a key, used up.
         logits: floating array of logarithms of probabilities, up to a constant.
-        shape: of the result: the shape of the logits without `axis`, behind axes for independent draws; None: without
-            such axes.
+        shape: of the result: axes for independent draws, then the shape of the logits without `axis`; None: only the
+            latter.
         replace: False: the draws of one distribution are all different.
         mode: ``"high"`` draws twice the bits, for probabilities below 1e-7.
 
@@ -108,13 +110,13 @@ def categorical(
     return reshape(moveaxis(order, -1, 0), sizes)
 
 
-# -- orders
+# -- permutations
 
 
 def _shuffled(key: Array, x: Array, axis: int) -> Array:
-    """Return x in a random order along `axis`, each vector in its own: sorted by random numbers, again and again.
+    """Return x shuffled along `axis`, each vector independently, by sorting it by random numbers in several rounds.
 
-    Numbers of 32 bits may be equal; after so many rounds two elements hardly ever were so in each.
+    Numbers of 32 bits may be equal. The rounds are so many that two elements hardly ever tie in all of them.
     """
     rounds = math.ceil(3 * math.log(max(1, x.size)) / math.log(0xFFFFFFFF))
     for _ in range(rounds):
@@ -136,7 +138,7 @@ def permutation(key: Any, x: Any, axis: int = 0, independent: bool = False) -> A
         key: a key, used up.
         x: an array, or an integer n, which stands for ``gt.arange(n)``.
         axis: along which the elements move.
-        independent: each vector along `axis` gets an order of its own.
+        independent: shuffle each vector along `axis` independently.
 
     Raises:
         ArgumentError: x is a number, but no integer >= 0.
@@ -154,7 +156,7 @@ def permutation(key: Any, x: Any, axis: int = 0, independent: bool = False) -> A
 
 
 def _population(name: str, x: Any, axis: Any) -> tuple[int | Array, int]:
-    """Return what to choose from, and the axis counted from the front."""
+    """Return the array to choose from, and the axis counted from the front."""
     if type(x) is Array or python_scalar(x) is None:
         array = lift(name, x)
         if array.ndim:

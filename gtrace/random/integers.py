@@ -1,7 +1,7 @@
 """Random integers in a range.
 
-Two draws of as many bits as the dtype has make one number of twice the bits, and the result is its remainder by the
-size of the range: what jax does, down to the bits. All of it is integer arithmetic that never overflows.
+Two draws, each of as many bits as the dtype, form one number of twice the bits. The result is its remainder modulo the
+size of the range. The bits are those of jax. All of it is integer arithmetic that never overflows.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ from gtrace.ops.threefry import MASK
 from gtrace.random.keys import draw_bits, draw_shape, fill, fresh_key, two_keys
 from gtrace.trace.array import Array
 from gtrace.trace.convert import as_dtype, lift, python_scalar
+
+__all__ = ["randint"]
 
 _LARGEST = (1 << 63) - 1
 
@@ -119,20 +121,20 @@ def _clipped(x: int | Array, least: int, most: int, key: Array) -> Array:
 
 
 def _remainder(x: Array, divisor: Array) -> Array:
-    """Return the remainder of unsigned 64-bit numbers; 0 as divisor stands for 2**64."""
+    """Return the remainder of unsigned 64-bit numbers; a divisor of 0 stands for 2**64."""
     positive = where(greater(divisor, 0), divisor, 1)
     half = remainder(bitwise_and(bitwise_right_shift(x, 1), _LARGEST), positive)
     room = subtract(positive, half)
     doubled = subtract(half, where(greater_equal(half, room), room, subtract(0, half)))
     result = add(doubled, bitwise_and(x, 1))
     result = where(equal(result, positive), 0, result)
-    # a divisor from 2**63 on goes in at most once
+    # a divisor of 2**63 or more fits at most once
     once = logical_and(logical_and(less(divisor, 0), less(x, 0)), greater_equal(x, divisor))
     return where(greater(divisor, 0), result, subtract(x, where(once, divisor, 0)))
 
 
 def _product(x: Array, y: Array, divisor: Array) -> Array:
-    """Return x * y modulo `divisor`, where x and y are less than that and it is at most 2**32."""
+    """Return x * y modulo `divisor`, which is at most 2**32 and greater than x and y."""
     upper = remainder(multiply(x, bitwise_right_shift(y, 16)), divisor)
     return remainder(add(multiply(upper, 65536), multiply(x, bitwise_and(y, 65535))), divisor)
 
@@ -157,7 +159,7 @@ def _wide(key: Array, shape: tuple[int, ...], low: int | Array, high: int | Arra
         start, stop = (_clipped(x if isinstance(x, Array) else min(x, most), least, most, key) for x in (low, high))
         span = where(less_equal(stop, start), 1, _difference(stop, start))
     lower = _remainder(draw_bits(lower_key, shape, 64), span)
-    # beyond 2**32 the factor of the upper bits is 0
+    # for divisors beyond 2**32 the factor of the upper bits is 0
     small = logical_and(greater(span, 0), less_equal(span, 1 << 32))
     divisor = where(small, span, 1)
     factor = remainder(1 << 32, divisor)

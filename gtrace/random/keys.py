@@ -1,7 +1,7 @@
-"""Keys, and the bits they give: what all draws are made of.
+"""Keys, and the random bits they give, on which all draws are built.
 
-A key is an int64 Array of shape (2,) that holds two unsigned 32-bit words. Everything here counts through the elements
-of a shape and encrypts each number with the key, so an element depends only on the key and its place.
+A key is an int64 Array of shape (2,) that holds two unsigned 32-bit words. A draw numbers the
+elements of its shape and encrypts each number with the key, so an element depends only on the key and its position.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from gtrace.ops.shape import as_int, as_shape, broadcast_to, expand_dims, reshap
 from gtrace.ops.threefry import MASK, PAIR, XOR, threefry2x32
 from gtrace.random.reuse import consume
 from gtrace.trace.array import Array, wrap
-from gtrace.trace.convert import lift, python_scalar
+from gtrace.trace.convert import lift, new_tensor, python_scalar
+
+__all__ = ["key", "split", "fold_in", "bits"]
 
 _ONE = "Pass one key: index the batch, or map over it with gt.vmap."
 
@@ -71,7 +73,7 @@ def draw_shape(name: str, shape: Any) -> tuple[int, ...]:
 
 
 def cipher(key: Array, shape: tuple[int, ...], word: int) -> Array:
-    """Return what the key makes of the numbers 0, 1, 2, ... in an array of `shape`; for `word` see `threefry2x32`."""
+    """Encrypt the numbers 0, 1, 2, ..., in an array of `shape`, with the key; for `word` see `threefry2x32`."""
     n = math.prod(shape)
     count = arange(n, device=key.device)
     upper: Any = 0 if n <= 1 << 32 else bitwise_right_shift(count, 32)
@@ -80,7 +82,7 @@ def cipher(key: Array, shape: tuple[int, ...], word: int) -> Array:
 
 
 def draw_bits(key: Array, shape: tuple[int, ...], width: int) -> Array:
-    """Return `bits` without looking at the arguments."""
+    """Return `bits` without checking the arguments."""
     if width == 64:
         return cipher(key, shape, PAIR)
     out = cipher(key, shape, XOR)
@@ -94,7 +96,7 @@ def _as_words(pair: Array) -> Array:
 
 
 def subkeys(key: Array, shape: tuple[int, ...]) -> Array:
-    """Return `split` without looking at the arguments."""
+    """Return `split` without checking the arguments."""
     return _as_words(cipher(key, shape, PAIR))
 
 
@@ -107,7 +109,7 @@ def two_keys(key: Array) -> tuple[Array, Array]:
 def key_words(seed: int) -> tuple[int, int]:
     """Return the two words of the key of a 64-bit seed.
 
-    As in jax, which reads a seed that fits 32 bits as such, the first word of a small negative seed is 0.
+    The first word of a negative seed that fits 32 bits is 0, as in jax, which reads such a seed as 32 bits.
     """
     return 0 if -(1 << 31) <= seed < 0 else seed >> 32 & MASK, seed & MASK
 
@@ -136,7 +138,7 @@ def key(seed: Any) -> Array:
         number = as_int("key", "seed", seed)
         if not -(1 << 63) <= number < 1 << 63:
             raise ArgumentError(message("key", "a seed of at most 64 bits", str(number), "Use a smaller one."))
-        return wrap(torch.tensor(key_words(number), dtype=torch.int64))
+        return wrap(new_tensor(key_words(number), torch.int64))
     value = _integer("key", "seed", seed)
     small = logical_and(less(value, 0), greater_equal(value, -(1 << 31)))
     upper = where(small, 0, bitwise_and(bitwise_right_shift(value, 32), MASK))

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import threading
 import weakref
 from typing import Any
 
 from gtrace.config import config
 from gtrace.errors import KeyReuseError, message, user_location
+from gtrace.locks import new_lock
 from gtrace.trace.array import Array
 from gtrace.trace.record import Trace, thread
 
-_lock = threading.RLock()
+_lock = new_lock()
 _used: dict[int, tuple[weakref.ref[Any], list[tuple[weakref.ref[Trace] | None, str]]]] = {}
-"""By the identity of a key or of its buffer: the object, and each use: the captured trace it was in, and the place."""
+"""From the id of a key or its buffer to the object and its uses: the captured trace, if any, and the user's line."""
 
 
 def consume(name: str, key: Array) -> None:
     """Note that `name` uses up `key`, if the setting is on.
 
-    A key is known by the Array and by its buffer. Uses inside captured functions (jit, branches, loop bodies) count
-    for that capture alone: of two branches that use one key, only one will run.
+    A key is identified by its Array and by its buffer. A use inside a captured function (jit, branch, loop body) counts
+    within that capture alone: two branches may use the same key, because only one of them runs.
 
     Raises:
         KeyReuseError: it was used before.

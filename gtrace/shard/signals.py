@@ -21,13 +21,15 @@ from types import MappingProxyType
 
 import attrs
 
+from gtrace.compile.backend import MODES
 from gtrace.config import Config, config
 from gtrace.errors import ConfigError, message
-from gtrace.runtime.inductor import MODES
+
+__all__ = ["ShardConfig", "SignalConfig", "load_config", "register_config"]
 
 
 class InvalidSettingError(ValueError):
-    """A value that a setting cannot take: the parts of an error, before it is known where the value was written.
+    """A value that a setting cannot take: the parts of an error whose file and line are added by the caller.
 
     Attributes:
         where, expected, got, fix: as in `gtrace.errors.message`.

@@ -1,4 +1,4 @@
-"""The immutable array, `bind`, which records an operation, and the forces, which run what was recorded."""
+"""The immutable array, and forcing: running what was recorded because somebody needs a value."""
 
 from __future__ import annotations
 
@@ -9,19 +9,22 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 import torch
 
+from gtrace.ambient import without_modes
 from gtrace.config import config
+from gtrace.engine.engine import engine
 from gtrace.errors import ConcretizationError, DtypeError, ImmutableError, LeakError, user_location
 from gtrace.events import Forced, bus
+from gtrace.interp.checked import checked
 from gtrace.ir.aval import LONG, Aval, aval
-from gtrace.ir.op import leaf_code
-from gtrace.runtime.engine import engine
-from gtrace.runtime.interpret import checked
+from gtrace.ir.op import Leaf, leaf
 from gtrace.trace.record import Trace, thread
 
 if TYPE_CHECKING:
     from gtrace.ops.methods import ArrayMethods as _Methods
 else:
     _Methods = object
+
+__all__ = ["Array"]
 
 _ref = weakref.ref
 
@@ -36,15 +39,15 @@ class Array(_Methods):
         aval: shape, dtype and device.
     """
 
-    __slots__ = ("aval", "_trace", "_number", "_buf", "_code", "__weakref__")
+    __slots__ = ("aval", "_trace", "_number", "_buf", "_leaf", "__weakref__")
 
     aval: Aval
     _trace: Trace | None  # the pending trace that will compute it; None once there is a value
-    _number: int  # its number there; gradients lend their inputs negative ones
+    _number: int  # its number there; the inputs of a running gradient have negative ones
     _buf: torch.Tensor | None
-    _code: int  # what a pending list says of it as an input; -1: not known yet
+    _leaf: Leaf | None  # its record as an input of a trace; None: not made yet
 
-    # NumPy leaves ndarray + Array to Array.__radd__; its functions take an Array as they take any __array__
+    # NumPy leaves ndarray + Array to Array.__radd__; its functions convert an Array by __array__
     __array_priority__ = 1000
 
     def __init__(self, *_: Any) -> None:
@@ -100,7 +103,7 @@ class Array(_Methods):
 
     def tolist(self) -> Any:
         """Return the elements as nested Python lists."""
-        return materialize(self, "tolist").tolist()
+        return _to_list(materialize(self, "tolist"))
 
     def numpy(self) -> np.ndarray:
         """Return the value as a read-only NumPy array; on the CPU it shares memory."""
@@ -113,7 +116,7 @@ class Array(_Methods):
         never change.
         """
         tensor = materialize(self, "to_torch")
-        return tensor.clone() if copy else tensor.detach()
+        return _clone(tensor) if copy else _detach(tensor)
 
     def block_until_ready(self) -> Array:
         """Compute the value now; returns self."""
@@ -128,13 +131,13 @@ class Array(_Methods):
                 f"[{cause}] expected an array with one element, got {self.aval!r}. Reduce or index it first."
                 f" (at {user_location()})"
             )
-        return materialize(self, cause).item()
+        return _to_item(materialize(self, cause))
 
     def _numpy(self, cause: str) -> np.ndarray:
         tensor = materialize(self, cause)
         if tensor.dtype is torch.bfloat16:
             raise DtypeError("[numpy] expected a dtype that NumPy has, got bfloat16. Use x.astype(gt.float32) first.")
-        out = tensor.cpu().numpy()
+        out = _to_numpy(tensor)
         out.flags.writeable = False
         return out
 
@@ -184,17 +187,13 @@ class Array(_Methods):
     def __repr__(self) -> str:
         if self._buf is None and self._trace is not None and self._trace.capture is not None:
             return f"Traced({LONG[self.aval.dtype]}{list(self.aval.shape)})"
-        tensor = materialize(self, "print").cpu()
-        if tensor.dtype is torch.bfloat16:
-            tensor = tensor.float()
-        text = np.array2string(tensor.numpy(), separator=", ", prefix="Array(", threshold=200)
+        text = np.array2string(_to_numpy(materialize(self, "print")), separator=", ", prefix="Array(", threshold=200)
         return f"Array({text}, dtype={LONG[self.aval.dtype]})"
 
     def __str__(self) -> str:
         if self._buf is None and self._trace is not None and self._trace.capture is not None:
             return repr(self)
-        tensor = materialize(self, "print").cpu()
-        return str((tensor.float() if tensor.dtype is torch.bfloat16 else tensor).numpy())
+        return str(_to_numpy(materialize(self, "print")))
 
     def __format__(self, spec: str) -> str:
         if not spec:
@@ -229,14 +228,30 @@ class Array(_Methods):
     def __reduce__(self) -> Any:
         tensor = materialize(self, "pickle")
         device = None if self.aval.device.type == "cpu" else str(self.aval.device)
-        if tensor.dtype is torch.bfloat16:
-            return _unpickle, (tensor.cpu().view(torch.int16).numpy(), True, device)
-        return _unpickle, (tensor.cpu().numpy(), False, device)
+        bfloat16 = tensor.dtype is torch.bfloat16
+        return _unpickle, (_to_numpy(_bits(tensor) if bfloat16 else tensor), bfloat16, device)
 
 
 _new = object.__new__
 
 
+@without_modes
+def _to_numpy(tensor: torch.Tensor) -> np.ndarray:
+    return (tensor.float() if tensor.dtype is torch.bfloat16 else tensor).cpu().numpy()
+
+
+@without_modes
+def _bits(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.view(torch.int16)
+
+
+_to_list = without_modes(torch.Tensor.tolist)
+_to_item = without_modes(torch.Tensor.item)
+_clone = without_modes(torch.Tensor.clone)
+_detach = without_modes(torch.Tensor.detach)
+
+
+@without_modes
 def _unpickle(value: np.ndarray, bfloat16: bool, device: str | None) -> Array:
     tensor = torch.from_numpy(value.copy())
     if bfloat16:
@@ -249,35 +264,35 @@ def wrap(tensor: torch.Tensor, weak: bool = False) -> Array:
     return wrap_as(tensor, aval(tuple(tensor.shape), tensor.dtype, tensor.device, weak))
 
 
-def wrap_as(tensor: torch.Tensor, a: Aval, code: int = -1) -> Array:
-    """Return an Array of this very tensor, whose aval, and perhaps leaf code, is known."""
+def wrap_as(tensor: torch.Tensor, a: Aval, kind: Leaf | None = None) -> Array:
+    """Return an Array of this very tensor, whose aval, and perhaps `Leaf`, is known."""
     out: Array = _new(Array)
     out.aval = a
     out._trace = None
     out._number = -1
     out._buf = tensor
-    out._code = code
+    out._leaf = kind
     return out
 
 
 def fresh(x: Array) -> Array:
-    """Return another Array of the value of `x`, which gradients can tell from it."""
+    """Return another Array of the value of `x`; gradients distinguish the two."""
     out: Array = _new(Array)
     out.aval = x.aval
     out._trace = None
     out._number = -1
     out._buf = x._buf
-    out._code = x._code
+    out._leaf = x._leaf
     return out
 
 
-def layout(x: Array) -> int:
-    """Return the leaf code of an Array that has a value: its aval and the strides of its buffer, as an int."""
-    code = x._code
-    if code < 0:
+def layout(x: Array) -> Leaf:
+    """Return the aval of an Array that has a value, with the strides of its buffer."""
+    kind = x._leaf
+    if kind is None:
         assert x._buf is not None
-        x._code = code = leaf_code(x.aval, x._buf.stride())
-    return code
+        x._leaf = kind = leaf(x.aval, x._buf.stride())
+    return kind
 
 
 def materialize(x: Array, cause: str) -> torch.Tensor:
@@ -288,7 +303,7 @@ def materialize(x: Array, cause: str) -> torch.Tensor:
         LeakError: `x` is a placeholder of a function whose trace is over.
         ExecutionError: torch refused an operation because of the values.
     """
-    # another thread may be computing it just now: what is read before the value is seen missing is still valid
+    # read these before the value: another thread that computes it sets the value first and clears these afterwards
     trace, number = x._trace, x._number
     tensor = x._buf
     if tensor is not None:
@@ -301,14 +316,13 @@ def materialize(x: Array, cause: str) -> torch.Tensor:
         if x._buf is not None:
             return x._buf
     # pending in another thread, or part of a program that failed: compute x alone
-    graph, strides = trace.decode([number])
-    leaves = list(trace.leaves)
+    program = trace.decode([number])
     if Forced in bus.wanted:
-        bus.emit(Forced(cause, user_location(), len(graph.nodes)))
+        bus.emit(Forced(cause, user_location(), len(program.graph.nodes)))
     if config.current.debug_nans:
-        tensor = checked(graph)(leaves[: len(graph.inputs)])[0]
+        tensor = checked(program.graph)(trace.inputs(program))[0]
     else:
-        tensor = engine.call(engine.prepare(graph, strides), leaves[: len(graph.inputs)])[0]
+        tensor = engine.call(engine.prepare(program.graph, program.strides), trace.inputs(program))[0]
     if x._buf is None:
         x._buf = tensor
     return x._buf
@@ -324,32 +338,36 @@ def flush(cause: str) -> None:
             _follow(cause)
         return
     numbers = [x._number for x in live]
+    if thread.trace is not trace:
+        return  # a signal handler has run it meanwhile
     if Forced in bus.wanted:
-        bus.emit(Forced(cause, user_location(), sum(r is not None for r in trace.refs)))
-    trace.closed = True
+        bus.emit(Forced(cause, user_location(), len(trace.refs)))
     thread.begin()
+    trace.closed = True
     _follow(cause)
     if config.current.debug_nans:
         # checked as it was recorded: a rewritten program would show other operations
-        results = checked(trace.decode(numbers)[0])(trace.leaves)
+        program = trace.decode(numbers)
+        results = checked(program.graph)(trace.inputs(program))
     else:
         marks = tuple(trace.marks)
         results = engine.recorded(
             (tuple(trace.flat), tuple(numbers), marks),
             tuple(trace.scalars),
-            lambda holes: trace.decode(numbers, holes),
+            lambda: trace.decode(numbers),
             trace.leaves,
             marks,
         )
+    number = -1 if trace.tape is None else thread.mark
     for x, tensor in zip(live, results, strict=True):
         x._buf = tensor
         x._trace = None
-        x._number = -1
+        x._number = number
 
 
 def _follow(cause: str) -> None:
-    """Let the thread's rhythm know that a trace was ended by somebody who looks at a value."""
-    if thread.rhythm.period and cause not in ("period", "budget") and thread.rhythm.looked():
+    """Notify the thread's loop segmentation that a trace ended because somebody looks at a value."""
+    if thread.segmentation.period and cause not in ("period", "budget") and thread.segmentation.looked():
         thread.trace.limit = 0
 
 
@@ -364,6 +382,7 @@ def _concretization(x: Array, cause: str) -> ConcretizationError:
     fixes = {
         "bool": "Use gt.where to choose between values, or move the branch outside the traced function",
         "index": "Use an integer array index, or pass the number as a static argument",
+        "thread": "Compute with it in the thread that traces the function",
         "mask": "Use gt.where(mask, x, 0) to keep the shape, or index outside the traced function",
     }
     fix = fixes.get(

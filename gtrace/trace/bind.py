@@ -1,4 +1,4 @@
-"""Recording an operation: `bind`. Most operations take the fast paths of it in `gtrace.trace.fast`."""
+"""Recording an operation: `bind`. Most operations take its fast paths, in `gtrace.trace.fast`."""
 
 from __future__ import annotations
 
@@ -6,14 +6,17 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
+import attrs
+
 from gtrace.config import config
-from gtrace.errors import user_location
+from gtrace.errors import LeakError, user_location
 from gtrace.events import Recorded, bus
 from gtrace.ir.aval import Aval, contiguous_strides
-from gtrace.ir.graph import Scalar
-from gtrace.ir.op import CODES, Instr, Op, Params, define, leaf_code
+from gtrace.ir.graph import Scalar, subgraphs
+from gtrace.ir.op import Instr, Op, Params, define, leaf
+from gtrace.ir.subgraph import plain_instr
 from gtrace.trace.array import Array, flush, layout, leaked, materialize
-from gtrace.trace.record import Trace, thread
+from gtrace.trace.record import Trace, followers, thread
 
 _ref = weakref.ref
 _new = object.__new__
@@ -25,36 +28,51 @@ def placeholder(trace: Trace, a: Aval) -> Array:
     out.aval = a
     out._buf = None
     out._trace = trace
-    out._code = leaf_code(a, contiguous_strides(a.shape))
-    out._number = trace.leaf(out, out._code, out)
+    out._leaf = leaf(a, contiguous_strides(a.shape))
+    out._number = trace.leaf(out, out._leaf)
     return out
 
 
-def admit(trace: Trace, x: Array) -> int:
+def as_input(trace: Trace, x: Array) -> int:
     """Return the number of operand `x`, which `trace` did not compute, as an input of `trace`.
 
     Raises:
-        LeakError: `x` is a placeholder whose own trace is over.
+        LeakError: `x` is a placeholder whose own trace is over, or a gradient in another thread follows it.
     """
     tensor = x._buf
+    if tensor is None or (x._number < -1 and x._number != thread.mark):
+        check_thread(x)
     if trace.capture is not None:
         if tensor is None and x._trace is not None and x._trace.capture is not None and x._trace.closed:
             raise leaked(x)
-        return trace.leaf(x, leaf_code(x.aval, contiguous_strides(x.aval.shape)), x)
+        return trace.leaf(x, leaf(x.aval, contiguous_strides(x.aval.shape)))
     if tensor is None:
         tensor = materialize(x, "thread")
     # Trace.leaf, written out: every operand from outside passes here
     number = trace.numbers.get(id(tensor))
     if number is None:
-        code = x._code
-        number = trace.numbers[id(tensor)] = len(trace.refs)
-        trace.flat.append(code if code >= 0 else layout(x))
-        trace.leaves.append(tensor)
-        trace.refs.append(None)
+        kind = x._leaf or layout(x)
+        leaves, flat = trace.leaves, trace.flat
+        leaves += (tensor,)
+        slot = len(leaves) - 1
+        flat += (kind, slot)
+        number = len(flat) - 2
+        trace.numbers[id(tensor)] = number
         trace.held += tensor.nbytes
         if trace.held > trace.allowed:
-            trace.weigh()
+            trace.check_held_bytes()
     return number
+
+
+def check_thread(x: Array) -> None:
+    """Refuse an Array that a gradient in another thread follows: what is computed here would not be seen there."""
+    for mark, follows in list(followers.values()):
+        if mark != thread.mark and follows(x):
+            raise LeakError(
+                f"[grad] expected {x.aval!r}, which a gradient follows, in the thread of that gradient, got it in"
+                " another thread, where the gradient sees no operations. Compute with it in its own thread, or hand"
+                f" gt.stop_gradient(x) to the other one, as a constant. (at {user_location()})"
+            )
 
 
 def bind(op: Op, operands: Sequence[Array | Scalar], params: Params = ()) -> Array:
@@ -73,52 +91,64 @@ def bind(op: Op, operands: Sequence[Array | Scalar], params: Params = ()) -> Arr
 def emit(instr: Instr, operands: Sequence[Array | Scalar]) -> Array:
     """Record an instruction that is already known to fit `operands`."""
     trace = thread.trace
-    step = [instr.code]
+    step: list[Any] = [instr]
     for x in operands:
         if x.__class__ is Scalar:
             step.append(trace.scalar(x))
         else:
-            step.append(x._number if x._trace is trace else admit(trace, x))  # type: ignore[union-attr, arg-type]
-    out = expect(trace, instr.aval, len(trace.refs))
-    trace.flat += step
+            step.append(x._number if x._trace is trace else as_input(trace, x))  # type: ignore[union-attr, arg-type]
+    size, flat = len(step), trace.flat
+    flat += step
+    number = len(flat) - size
+    out = new_pending(trace, instr.aval, number)
     trace.refs.append(_ref(out))
     if trace.tape is not None:
         trace.tape.append((instr, tuple(operands), out))
     if out._number >= trace.limit:
-        attend(trace, instr, out)
+        on_recorded(trace, instr, out)
     return out
 
 
 def bind_all(op: Op, operands: Sequence[Array], params: Params = ()) -> list[Array]:
-    """Record an operation with several results; returns them."""
-    return emit_all(op.instr(params, tuple([x.aval for x in operands])), operands)
+    """Record an operation with several results; returns them.
+
+    Derivative rules of the user's in sub-graphs are left out of the list, so that they do not change the program's key.
+    """
+    instr = plain_instr(op, params, tuple([x.aval for x in operands]))
+    if any(sub.plain is not sub for sub in subgraphs(params)):
+        instr = attrs.evolve(instr, params=params, plain=instr)
+    return emit_all(instr, operands)
 
 
 def emit_all(instr: Instr, operands: Sequence[Array]) -> list[Array]:
-    """Record an instruction with several results, and for each the operation that takes it out."""
+    """Record an instruction with several results, and a `project` operation for each result."""
     trace = thread.trace
-    step = [instr.code, *[x._number if x._trace is trace else admit(trace, x) for x in operands]]
-    whole = expect(trace, instr.aval, len(trace.refs))
-    trace.flat += step
+    recorded = instr.plain or instr
+    step = [recorded, *[x._number if x._trace is trace else as_input(trace, x) for x in operands]]
+    size, flat = len(step), trace.flat
+    flat += step
+    number = len(flat) - size
+    whole = new_pending(trace, instr.aval, number)
+    if recorded is not instr:
+        trace.special[number] = instr
     trace.refs.append(_ref(whole))
-    if CODES[instr.code] is not instr:
-        trace.special[whole._number] = instr
     if trace.tape is not None:
         trace.tape.append((instr, tuple(operands), whole))
     results = []
     for k, a in enumerate(instr.aval.avals):
         taking = project.instr((k,), (instr.aval,))
-        out = expect(trace, a, len(trace.refs))
-        trace.flat += (taking.code, whole._number)
+        flat += (taking, whole._number)
+        number = len(flat) - 2
+        out = new_pending(trace, a, number)
         trace.refs.append(_ref(out))
         if trace.tape is not None:
             trace.tape.append((taking, (whole,), out))
         results.append(out)
     if trace.locations is not None:
-        for number in range(whole._number, len(trace.refs)):
-            trace.locations[number] = thread.origin or user_location()
-    if len(trace.refs) > trace.limit:
-        attend(trace, instr, whole)
+        for x in (whole, *results):
+            trace.locations[x._number] = thread.origin or user_location()
+    if number >= trace.limit:
+        on_recorded(trace, instr, whole)
     return results
 
 
@@ -127,23 +157,23 @@ def _project_result(avals: tuple[Any, ...], index: int) -> Aval:
 
 
 project = define(
-    "project", lambda results, index: results[index], params=("index",), result=_project_result,
+    "project", lambda results, index: results[index], params=("index",), projection=True, result=_project_result,
     nondiff="derivatives treat it together with the operation whose result it takes out",
 )  # fmt: skip
 
 
-def expect(trace: Trace, a: Any, number: int) -> Array:
+def new_pending(trace: Trace, a: Any, number: int) -> Array:
     """Return an Array for a result of `trace`."""
     out: Array = _new(Array)
     out.aval = a
     out._trace = trace
     out._number = number
     out._buf = None
-    out._code = -1
+    out._leaf = None
     return out
 
 
-def attend(trace: Trace, instr: Instr, out: Array) -> None:
+def on_recorded(trace: Trace, instr: Instr, out: Array) -> None:
     """Do what recording an operation entails beyond recording it: log, locations, eager mode, budget."""
     if Recorded in bus.wanted:
         bus.emit(Recorded(instr.op.name, out._number, repr(instr.aval)))
@@ -153,24 +183,26 @@ def attend(trace: Trace, instr: Instr, out: Array) -> None:
         if config.current.eager:
             flush("eager")
         else:
-            _overflow(trace)
+            _overflow(trace, out._number)
 
 
-def _overflow(trace: Trace) -> None:
-    """Cut the pending trace where its loop begins anew, or where its budget ends; see `gtrace.trace.rhythm`."""
-    rhythm, settings = thread.rhythm, config.current
-    if rhythm.period and rhythm.due(trace.flat):
-        steady = rhythm.cut(trace.flat)
-        count = len(trace.refs)
+def _overflow(trace: Trace, number: int) -> None:
+    """Cut the pending trace at the next cut of its loop or the end of its budget; see `gtrace.trace.segmentation`."""
+    segmentation, settings = thread.segmentation, config.current
+    if segmentation.period and segmentation.due(trace.flat):
+        steady = segmentation.cut(trace.flat)
         flush("period" if steady else "budget")
         if steady:
-            # from the last operation of the next iteration on, or, as long as its shape is not known, from the first
-            thread.trace.limit = min(thread.trace.limit, count - 1 if rhythm.shape else 0)
+            # look again at the last operation of the next iteration, or, if its shape is not known, at each one
+            thread.trace.limit = min(thread.trace.limit, number if segmentation.shape else 0)
     elif trace.full or (
-        len(trace.refs) >= settings.max_pending and not (rhythm.period and len(trace.refs) < settings.window)
+        len(trace.refs) >= settings.max_pending and not (segmentation.period and len(trace.refs) < settings.window)
     ):
-        rhythm.forget_loop()
-        rhythm.watch(trace.flat, settings.window)
+        segmentation.forget_loop()
+        segmentation.watch(trace.flat, settings.window)
         flush("budget")
-        if rhythm.period:
+        if segmentation.period:
             thread.trace.limit = 0
+    elif not segmentation.period and trace.limit:
+        # each operation takes at least one place in the list, so the budget cannot end before this number
+        trace.limit = number + max(settings.max_pending - len(trace.refs), 1)

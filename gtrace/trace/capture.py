@@ -1,4 +1,4 @@
-"""Capturing a function: run it on placeholders, keep the program; and playing a program back as ordinary operations."""
+"""Capturing a function: run it on placeholders, keep the program; and replaying a program as ordinary operations."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import Any
 import attrs
 
 from gtrace.ir.aval import Aval, Bundle
+from gtrace.ir.edit import renumber
 from gtrace.ir.graph import Graph, Node, Scalar
 from gtrace.trace.array import Array
-from gtrace.trace.bind import admit, bind, emit_all, placeholder, project
+from gtrace.trace.bind import as_input, bind, emit_all, placeholder, project
 from gtrace.trace.record import Trace, thread
 
 
@@ -43,19 +44,20 @@ def capture(
     """
     outer = thread.trace
     trace = Trace(capture=name)
+    # before the trace is the current one, so that a signal handler cannot record an input ahead of the placeholders
+    inputs = [placeholder(trace, a) for a in avals]
     thread.trace = trace
     try:
-        inputs = [placeholder(trace, a) for a in avals]
         outputs, result = function(inputs)
         # an output may come from outside, or be an input: either way it must have a number here
-        numbers = [x._number if x._trace is trace else admit(trace, x) for x in outputs]
+        numbers = [x._number if x._trace is trace else as_input(trace, x) for x in outputs]
     finally:
         thread.trace = outer
         trace.closed = True
-    graph, _ = trace.decode(numbers)
-    constants = tuple(trace.leaves[len(inputs) :])
-    trace.leaves.clear()  # placeholders know their trace: a cycle, which would wait for the garbage collector
-    return Captured(graph, constants, result)
+    program = trace.decode(numbers)
+    constants = tuple(trace.inputs(program)[len(inputs) :])
+    trace.leaves.clear()  # break the cycle: placeholders refer to their trace
+    return Captured(renumber(program.graph), constants, result)
 
 
 def located(graph: Graph) -> Iterator[Node]:

@@ -9,10 +9,13 @@ from typing import Any
 import numpy
 import torch
 
+from gtrace.ambient import without_modes
 from gtrace.errors import ArgumentError, DeviceError, DtypeError, ShapeError, message
 from gtrace.ir.aval import CPU, DTYPES, FLOATS, LONG, SHORT, Aval, as_device, aval
 from gtrace.ir.graph import Scalar
 from gtrace.trace.array import Array, wrap
+
+__all__ = ["from_dlpack", "from_numpy", "from_torch"]
 
 DEFAULT = {bool: torch.bool, int: torch.int64, float: torch.float32}
 """The dtype of an array made from Python scalars, by their kind."""
@@ -53,8 +56,10 @@ def from_torch(tensor: torch.Tensor) -> Array:
     Use ``gt.array`` to copy instead. The tensor is detached from torch's autograd.
 
     Raises:
-        ArgumentError: not a tensor, or a sparse or quantized one.
+        ArgumentError: not a tensor, a sparse or quantized one, or one without values of its own: a FakeTensor, a tensor
+            inside a transform of torch, or a subclass that wraps other tensors.
         DtypeError: an unsupported dtype.
+        DeviceError: an unsupported device, such as meta.
 
     >>> import torch
     >>> from_torch(torch.ones(2))
@@ -62,11 +67,37 @@ def from_torch(tensor: torch.Tensor) -> Array:
     """
     if not isinstance(tensor, torch.Tensor):
         raise ArgumentError(message("from_torch", "a torch.Tensor", type(tensor).__name__, "Use gt.asarray."))
-    if tensor.layout is not torch.strided or tensor.is_quantized:
-        raise ArgumentError(message("from_torch", "a dense tensor", str(tensor.layout), "Use tensor.to_dense() first."))
+    return wrap(plain_tensor("from_torch", tensor))
+
+
+@without_modes
+def plain_tensor(op: str, tensor: torch.Tensor) -> torch.Tensor:
+    """Return the tensor's values as a tensor without a subclass and without autograd, sharing memory.
+
+    Raises:
+        ArgumentError, DtypeError, DeviceError: see `from_torch`.
+    """
+    kind = type(tensor).__name__
+    if tensor.is_quantized or tensor.is_nested:
+        got = "a quantized one" if tensor.is_quantized else "a nested one"
+        raise ArgumentError(message(op, "a dense tensor", got, "Convert it to a plain torch.Tensor first."))
+    if tensor.layout is not torch.strided:
+        raise ArgumentError(message(op, "a dense tensor", str(tensor.layout), "Use tensor.to_dense() first."))
     as_dtype(tensor.dtype)
     as_device(tensor.device)
-    return wrap(tensor.detach().resolve_neg())
+    if not _has_memory(tensor):
+        fix = "Pass a plain torch.Tensor, outside of torch's own transforms and tracers."
+        raise ArgumentError(message(op, "a tensor with values", f"a {kind} without values of its own", fix))
+    return tensor.detach().as_subclass(torch.Tensor).resolve_neg()
+
+
+def _has_memory(tensor: torch.Tensor) -> bool:
+    if type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
+        return False  # a subclass that handles torch's calls by itself keeps its values elsewhere, or has none
+    try:
+        return not tensor.numel() or tensor.data_ptr() != 0
+    except RuntimeError:  # inside torch.func transforms
+        return False
 
 
 def from_numpy(value: numpy.ndarray) -> Array:
@@ -83,19 +114,27 @@ def from_numpy(value: numpy.ndarray) -> Array:
         raise ArgumentError(message("from_numpy", "a numpy.ndarray", type(value).__name__, "Use gt.asarray."))
     if value.dtype not in _NUMPY:
         as_dtype(value.dtype)
-    # a plain array is none, and numpy.ma takes 4 ms to import
+    # only subclasses can be masked, and numpy.ma takes 4 ms to import
     if value.__class__ is not numpy.ndarray and isinstance(value, numpy.ma.MaskedArray):
         raise ArgumentError(message("from_numpy", "an array without a mask", "a masked array", "Use x.filled(value)."))
-    flags = value.flags
-    if not (flags.c_contiguous and flags.writeable and value.dtype.isnative) and (
-        not flags.writeable or not value.dtype.isnative or any(stride < 0 for stride in value.strides)
+    flags, itemsize = value.flags, value.itemsize
+    if not (flags.writeable and flags.aligned and value.dtype.isnative) or any(
+        stride < 0 or stride % itemsize for stride in value.strides
     ):
+        # a new array: a copy of one with a single row may keep its strides
         value = numpy.array(value, dtype=value.dtype.newbyteorder("="), order="C")
-    return wrap(torch.from_numpy(value))
+    return wrap(_from_numpy(value))
+
+
+_from_numpy = without_modes(torch.from_numpy)
 
 
 def from_dlpack(value: Any) -> Array:
     """Return an Array of any object with ``__dlpack__``, sharing its memory: do not write to it afterwards.
+
+    Raises:
+        ArgumentError: no such object, or one that does not lend its memory.
+        DtypeError: an unsupported dtype.
 
     >>> import torch
     >>> from_dlpack(torch.zeros(2))
@@ -107,9 +146,21 @@ def from_dlpack(value: Any) -> Array:
         raise ArgumentError(
             message("from_dlpack", "an object with __dlpack__", type(value).__name__, "Use gt.asarray.")
         )
-    return from_torch(torch.from_dlpack(value))
+    if isinstance(value, torch.Tensor):
+        return from_torch(value)
+    if isinstance(value, numpy.ndarray):
+        return from_numpy(value)
+    try:
+        tensor = torch.from_dlpack(value)
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        reason = str(error).strip().split("\n")[0]
+        raise ArgumentError(
+            message("from_dlpack", "memory that torch can share", f"{type(value).__name__}: {reason}", "Copy it first.")
+        ) from error
+    return from_torch(tensor)
 
 
+@without_modes
 def to_tensor(value: Any, dtype: torch.dtype | None, device: torch.device) -> torch.Tensor:
     """Return nested lists of Python scalars as a new tensor.
 
@@ -178,7 +229,7 @@ def python_scalar(x: Any) -> bool | int | float | None:
     if isinstance(x, numpy.generic):
         if x.dtype.kind not in "biuf":
             raise DtypeError(message("array", "a real number", repr(x), "Complex and other dtypes are not supported."))
-        # the item of a numpy.longdouble is itself
+        # the item() of a numpy.longdouble is a numpy.longdouble
         return float(x) if x.dtype.kind == "f" else x.item()
     return None
 
@@ -194,17 +245,28 @@ def lift(op: str, x: Any) -> Array:
     value = python_scalar(x)
     if value is not None:
         scalar = scalar_operand(op, value, DEFAULT[type(value)], CPU)
-        return wrap(torch.tensor(scalar.value, dtype=scalar.aval.dtype), weak=True)
+        return wrap(new_tensor(scalar.value, scalar.aval.dtype), weak=True)
     if isinstance(x, numpy.ndarray):
         # the buffer may be written to before the pending operation runs
         return from_numpy(x.copy())
     if isinstance(x, torch.Tensor):
-        return from_torch(x.detach().clone())
+        return wrap(_cloned(plain_tensor(op, x)))
     if isinstance(x, complex):
         raise DtypeError(message(op, "a real number", repr(x), "Complex numbers are not supported."))
     raise ArgumentError(
         message(op, "arrays or numbers", type(x).__name__, "Convert lists and other data with gt.array first.")
     )
+
+
+@without_modes
+def new_tensor(values: Any, dtype: torch.dtype) -> torch.Tensor:
+    """Return Python numbers as a tensor on the CPU."""
+    return torch.tensor(values, dtype=dtype)
+
+
+@without_modes
+def _cloned(x: torch.Tensor) -> torch.Tensor:
+    return x.clone()
 
 
 @functools.cache
@@ -244,9 +306,9 @@ _SCALAR_RANK = {bool: 0, int: 1, float: 2}
 
 
 def result_dtype(avals: Sequence[Aval], scalars: Sequence[bool | int | float] = ()) -> torch.dtype:
-    """Return the dtype in which operands of these avals and Python scalars meet.
+    """Return the dtype to which operands of these avals and Python scalars are promoted.
 
-    Strong operands meet in torch.promote_types of their dtypes, whatever their shapes. Weak ones (Python scalars and
+    Strong operands are promoted by torch.promote_types, whatever their shapes. Weak ones (Python scalars and
     what was computed from them alone) only count by kind: bool < integer < float. A weak kind above the strong dtype's
     gives that kind's default, int64 or float32.
     """

@@ -1,6 +1,6 @@
-"""Recording the operations that programs are full of: what `gtrace.trace.bind` does, written for speed.
+"""Fast recording of the common operations: what `gtrace.trace.bind` does, written for speed.
 
-What follows from an operation's operands is looked up; checks and promotion are for operands not met before.
+The instruction is looked up by the avals of the operands. Checks and promotion run only for new avals.
 """
 
 from __future__ import annotations
@@ -9,11 +9,12 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+from gtrace.exact import exact_key
 from gtrace.ir.aval import Aval
 from gtrace.ir.graph import Scalar
-from gtrace.ir.op import Instr, Op, Params, literal_code
+from gtrace.ir.op import MAX_TABLE, Instr, Op, Params
 from gtrace.trace.array import Array
-from gtrace.trace.bind import admit, attend, bind, expect
+from gtrace.trace.bind import as_input, bind, new_pending, on_recorded
 from gtrace.trace.convert import scalar_aval
 from gtrace.trace.record import thread
 
@@ -31,23 +32,24 @@ def unary_fast(op: Op, slow: Callable[[Any], Array]) -> Callable[[Any], Array]:
         except (KeyError, AttributeError):
             instr = None
         if instr is None:
-            return slow(x)  # outside the handler: its errors are the user's, and have no other cause
+            return slow(x)  # outside the handler: its errors must not be chained to this one
         trace = thread.trace
-        i = x._number if x._trace is trace else admit(trace, x)
-        refs = trace.refs
+        i = x._number if x._trace is trace else as_input(trace, x)
+        flat = trace.flat
+        flat += (instr, i)
+        number = len(flat) - 2
         out: Array = _new(Array)
         out.aval = instr.aval
         out._trace = trace
-        out._number = number = len(refs)
+        out._number = number
         out._buf = None
-        out._code = -1
-        trace.flat += (instr.code, i)
-        refs.append(_ref(out))
+        out._leaf = None
+        trace.refs.append(_ref(out))
         tape = trace.tape
         if tape is not None:
             tape.append((instr, (x,), out))
         if number >= trace.limit:
-            attend(trace, instr, out)
+            on_recorded(trace, instr, out)
         return out
 
     return function
@@ -71,22 +73,23 @@ def binary_fast(
         if instr is None:
             return slow(x, y)
         trace = thread.trace
-        i = x._number if x._trace is trace else admit(trace, x)
-        j = y._number if y._trace is trace else admit(trace, y)
-        refs = trace.refs
+        i = x._number if x._trace is trace else as_input(trace, x)
+        j = y._number if y._trace is trace else as_input(trace, y)
+        flat = trace.flat
+        flat += (instr, i, j)
+        number = len(flat) - 3
         out: Array = _new(Array)
         out.aval = instr.aval
         out._trace = trace
-        out._number = number = len(refs)
+        out._number = number
         out._buf = None
-        out._code = -1
-        trace.flat += (instr.code, i, j)
-        refs.append(_ref(out))
+        out._leaf = None
+        trace.refs.append(_ref(out))
         tape = trace.tape
         if tape is not None:
             tape.append((instr, (x, y), out))
         if number >= trace.limit:
-            attend(trace, instr, out)
+            on_recorded(trace, instr, out)
         return out
 
     return function
@@ -94,8 +97,8 @@ def binary_fast(
 
 def number_fast(op: Op, slow: Callable[[Any, Any], Array]) -> Callable[[Any, Any], Array]:
     """Return `slow` with a fast path for a floating Array and a Python number, on either side."""
-    after: dict[Aval, tuple[Instr, Aval, int]] = {}
-    before: dict[Aval, tuple[Instr, Aval, int]] = {}
+    after: dict[Aval, tuple[Instr, Aval]] = {}
+    before: dict[Aval, tuple[Instr, Aval]] = {}
 
     def function(x: Any, y: Any) -> Array:
         if x.__class__ is Array:
@@ -114,30 +117,34 @@ def number_fast(op: Op, slow: Callable[[Any, Any], Array]) -> Callable[[Any, Any
                 return slow(x, y)
             scalar = scalar_aval(a.dtype, a.device)
             instr = op.instr((), (a, scalar) if known is after else (scalar, a))
-            found = known[a] = instr, scalar, literal_code(scalar, False)
-        if not value:
-            return slow(x, y)  # the sign of a zero is part of the program
-        instr, scalar, code = found
+            if len(known) >= MAX_TABLE:
+                known.clear()
+            found = known[a] = instr, scalar
+        if not value or value != value:
+            return slow(x, y)  # `slow` encodes the sign of a zero and records one object for every NaN
+        instr, scalar = found
         value = float(value)
         trace = thread.trace
-        i = array._number if array._trace is trace else admit(trace, array)
-        refs = trace.refs
-        number = len(refs)
-        trace.flat += (code, instr.code, i, number) if known is after else (code, instr.code, number, i)
-        trace.scalars.append(value)
+        i = array._number if array._trace is trace else as_input(trace, array)
+        scalars, flat = trace.scalars, trace.flat
+        scalars += (value,)
+        slots = len(scalars)
+        # scalar_operand_code of the last slot, for a value that is no zero
+        flat += (instr, i, 1 - 2 * slots) if known is after else (instr, 1 - 2 * slots, i)
+        number = len(flat) - 3
         out: Array = _new(Array)
         out.aval = instr.aval
         out._trace = trace
-        out._number = number + 1
+        out._number = number
         out._buf = None
-        out._code = -1
-        refs += (None, _ref(out))
+        out._leaf = None
+        trace.refs.append(_ref(out))
         tape = trace.tape
         if tape is not None:
             operand = Scalar(value, scalar)
             tape.append((instr, (array, operand) if known is after else (operand, array), out))
-        if number + 1 >= trace.limit:
-            attend(trace, instr, out)
+        if number >= trace.limit:
+            on_recorded(trace, instr, out)
         return out
 
     return function
@@ -149,15 +156,17 @@ _met: dict[Any, Instr] = {}
 def bind_met(op: Op, x: Any, given: tuple[Any, ...], resolve: Callable[..., tuple[Array, Params]]) -> Array:
     """Record `op` of one operand, with attributes that follow from its aval and from what else the user gave.
 
-    Programs make the same call again and again: what `resolve` found is remembered.
+    Programs repeat their calls, so the result of `resolve` is remembered.
 
     Args:
         given: the user's arguments.
-        resolve: from the operation, x and these to the operand and the attributes; raises what is wrong with them.
+        resolve: takes the operation, x and these; returns the operand and the attributes, or raises for bad arguments.
     """
     if x.__class__ is not Array:
         return bind(op, *_single(resolve(op, x, *given)))
-    key = op, x.aval, given, *[g.__class__ for g in given]  # True is not 1, nor is 1.0
+    kinds = [g.__class__ for g in given]
+    # 1, 1.0 and True are equal: the types are part of the key. Inside tuples, and for the sign of a zero, `exact_key`
+    key = (op, x.aval, exact_key(given)) if tuple in kinds or float in kinds else (op, x.aval, given, *kinds)
     try:
         instr = _met.get(key)
     except TypeError:  # a list of axes
@@ -166,16 +175,20 @@ def bind_met(op: Op, x: Any, given: tuple[Any, ...], resolve: Callable[..., tupl
         operand, params = resolve(op, x, *given)
         if operand is not x:
             return bind(op, (operand,), params)
+        if len(_met) >= MAX_TABLE:
+            _met.clear()
         instr = _met[key] = op.instr(params, (x.aval,))
     trace = thread.trace
-    i = x._number if x._trace is trace else admit(trace, x)
-    out = expect(trace, instr.aval, len(trace.refs))
-    trace.flat += (instr.code, i)
+    i = x._number if x._trace is trace else as_input(trace, x)
+    flat = trace.flat
+    flat += (instr, i)
+    number = len(flat) - 2
+    out = new_pending(trace, instr.aval, number)
     trace.refs.append(_ref(out))
     if trace.tape is not None:
         trace.tape.append((instr, (x,), out))
-    if out._number >= trace.limit:
-        attend(trace, instr, out)
+    if number >= trace.limit:
+        on_recorded(trace, instr, out)
     return out
 
 

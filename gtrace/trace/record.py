@@ -1,9 +1,15 @@
-"""The recorder: a program under construction, as a flat list of ints.
+"""The recorder: a program under construction, as a flat list.
 
-A `Trace` numbers its values 0, 1, 2, ... in order of appearance: inputs, scalars and results alike. Its list holds, for
-each value, a code of `gtrace.ir.op.CODES`, followed, for a result, by the numbers of its operands. The list is the
-graph, and as a tuple it is the exact key under which the engine knows the program. Appending to it, and remembering by
-a weak reference which Array stands for each result, is all that recording an operation costs.
+The list of a `Trace` holds an entry for each value, in order of appearance: a `Leaf` and the slot of its tensor, or an
+`Instr` and its operands. The number of a value is the place in the list where its entry begins. An operand is such a
+number, or, if negative, the slot of a Python scalar (see `scalar_operand_code`). The list is the graph, and as a tuple
+it is the exact key under which the engine knows the program. Appending to it, and remembering by a weak reference which
+Array stands for each result, is all that recording an operation costs.
+
+An entry is appended with one ``+=``, and its number is read from the length of the list in the statement after it.
+Between the two CPython runs nothing else: no signal handler, no finalizer, no other thread. An exception
+after that leaves an unused entry. Tensors and scalars are appended in the same way, before the entries that name
+their slots. So the program stays correct when recording is interrupted, also by code that itself records or forces.
 
 There is one pending trace per thread. Functions are captured into traces of their own, whose inputs are placeholders.
 """
@@ -11,19 +17,22 @@ There is one pending trace per thread. Functions are captured into traces of the
 from __future__ import annotations
 
 import bisect
+import itertools
 import math
 import sys
 import threading
 import weakref
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+
+import attrs
 
 from gtrace.config import Config, config
 from gtrace.events import Recorded, bus
 from gtrace.ir.aval import Aval
-from gtrace.ir.graph import Graph, Node, Operand, Region, Scalar
-from gtrace.ir.op import CODES, Instr, Leaf, literal_code
-from gtrace.trace.rhythm import Rhythm
+from gtrace.ir.graph import Graph, Node, Operand, RecordedGraph, Region, Scalar
+from gtrace.ir.op import Instr, Leaf
+from gtrace.trace.segmentation import LoopSegmentation
 
 if TYPE_CHECKING:
     from gtrace.trace.array import Array
@@ -36,19 +45,19 @@ class Trace:
 
     Attributes:
         flat: the program, see the module.
-        refs: for each value, a weak reference to its Array, or None for inputs and scalars.
-        leaves: the input tensors (a captured trace: Arrays), in order of appearance.
-        scalars: the scalar operands, in order of appearance.
+        refs: weak references to the Arrays of the results.
+        leaves: the input tensors (a captured trace: Arrays), by slot.
+        scalars: the Python scalars that are operands, by slot.
         numbers: the number of each input, by the identity of its value.
         tape: what a surrounding gradient has recorded so far, (instr, operands, result); None outside gradients.
-        limit: from this many values on, each operation is shown to `gtrace.trace.array.attend`.
+        limit: `gtrace.trace.bind.on_recorded` is called for operations with this number or a higher one.
         capture: the description of the function being captured; None for the pending program of a thread.
-        locations: the user's line of each operation, by its number; None where nobody will ask.
+        locations: the user's line of each operation, by its number; None where it is not needed.
         closed: no operation may be added any more.
         marks: where regions begin, see `gtrace.ir.graph.Marks`.
         held: bytes of the input tensors.
-        allowed: how large `held` may become before it is looked at again, see `weigh`.
-        full: it is to run before more is recorded.
+        allowed: how large `held` may become before it is checked again, see `check_held_bytes`.
+        full: it must run before more is recorded.
         special: the instructions that carry a derivative rule of the user's, by the number of their result.
     """
 
@@ -72,8 +81,8 @@ class Trace:
     )
 
     def __init__(self, tape: list[TapeEntry] | None = None, capture: str | None = None) -> None:
-        self.flat: list[int] = []
-        self.refs: list[weakref.ref[Array] | None] = []
+        self.flat: list[Any] = []
+        self.refs: list[weakref.ref[Array]] = []
         self.leaves: list[Any] = []
         self.scalars: list[bool | int | float] = []
         self.numbers: dict[int, int] = {}
@@ -88,7 +97,7 @@ class Trace:
         self.set_limit()
 
     def set_limit(self) -> None:
-        """Read from the settings when operations need attention: from the first on, if somebody watches."""
+        """Set `limit` and `allowed` from the settings: 0 if every operation must call `on_recorded`."""
         settings = config.current
         if settings.debug_nans and self.locations is None:
             self.locations = {}
@@ -96,7 +105,7 @@ class Trace:
         self.limit = 0 if watched else settings.max_pending
         self.allowed = settings.max_pending_bytes
 
-    def weigh(self) -> None:
+    def check_held_bytes(self) -> None:
         """End the trace if it alone keeps more bytes of inputs alive than are allowed."""
         most = config.current.max_pending_bytes
         # one reference is the list's, one the loop's, and one the argument's
@@ -112,90 +121,106 @@ class Trace:
         k = bisect.bisect_right([start for start, _ in self.marks], number)
         return self.marks[k - 1][1] if k else None
 
-    def leaf(self, identity: object, code: int, value: Any) -> int:
-        """Return the number of an input, adding it on its first use. `value` is kept, so `identity` stays unique."""
-        number = self.numbers.get(id(identity))
+    def leaf(self, value: Any, kind: Leaf) -> int:
+        """Return the number of an input, a tensor or an Array, adding it on its first use."""
+        number = self.numbers.get(id(value))
         if number is None:
-            number = len(self.refs)
-            self.flat.append(code)
-            self.leaves.append(value)
-            self.refs.append(None)
-            self.numbers[id(identity)] = number
+            leaves, flat = self.leaves, self.flat
+            leaves += (value,)
+            slot = len(leaves) - 1
+            flat += (kind, slot)
+            number = len(flat) - 2
+            self.numbers[id(value)] = number
         return number
 
     def scalar(self, operand: Scalar) -> int:
-        """Add a scalar operand and return its number."""
-        value = operand.value
-        self.flat.append(literal_code(operand.aval, value == 0 and math.copysign(1.0, value) < 0))
-        self.scalars.append(value)
-        self.refs.append(None)
-        return len(self.refs) - 1
+        """Add a scalar operand and return what stands for it in an instruction."""
+        # recorded scalars are compared, and two NaNs in tuples are equal only if they are one object
+        value = operand.value if operand.value == operand.value else math.nan
+        scalars = self.scalars
+        scalars += (value,)
+        slot = len(scalars) - 1
+        return scalar_operand_code(slot, value)
 
     def live(self) -> list[Array]:
         """Return the Arrays that user code still holds and that have no value yet."""
-        return [
-            a
-            for r in self.refs
-            if r is not None and (a := r()) is not None and a._buf is None and a.aval.__class__ is Aval
-        ]
+        return [a for r in self.refs if (a := r()) is not None and a._buf is None and a.aval.__class__ is Aval]
 
-    def decode(self, outputs: Sequence[int], holes: Container[int] = ()) -> tuple[Graph, list[tuple[int, ...]]]:
-        """Return the graph of the program so far, with `outputs`, and the strides of its inputs.
+    def decode(self, outputs: Sequence[int]) -> RecordedGraph:
+        """Return the program so far, with `outputs`.
 
         Safe while another thread is recording: what was complete at the call is decoded.
-
-        Args:
-            holes: scalars, by their place in `scalars`, that become inputs, after all others.
         """
-        return decode(self.flat, len(self.refs), self.scalars, outputs, self.locations, self.special, holes)
+        return decode(self.flat, self.scalars, outputs, self.locations, self.special)
+
+    def inputs(self, program: RecordedGraph) -> list[Any]:
+        """Return the inputs of the program in the order of its graph's."""
+        return [self.leaves[slot] for slot in program.slots]
+
+
+def scalar_operand_code(slot: int, value: bool | int | float) -> int:
+    """Return what stands for a scalar among the operands of an instruction: its slot, and the sign of a zero.
+
+    -0.0 is another program than 0.0, although the two compare equal.
+    """
+    negative_zero = value == 0 and math.copysign(1.0, value) < 0
+    return -2 - 2 * slot if negative_zero else -1 - 2 * slot
+
+
+@attrs.frozen(eq=False)
+class Padding:
+    """An entry of one place, which `decode` skips."""
+
+
+PADDING = Padding()
 
 
 def decode(
-    flat: Sequence[int],
-    count: int,
+    flat: Sequence[Any],
     scalars: Sequence[bool | int | float],
     outputs: Sequence[int],
     locations: dict[int, str] | None = None,
     special: Mapping[int, Instr] | None = None,
-    holes: Container[int] = (),
-) -> tuple[Graph, list[tuple[int, ...]]]:
-    """Return the graph that the first `count` values of a flat list describe, and the strides of its inputs."""
-    operands: list[Operand] = []
+) -> RecordedGraph:
+    """Return the graph that a flat list describes; see `Trace.decode`."""
     inputs: list[int] = []
     avals: list[Aval] = []
     strides: list[tuple[int, ...]] = []
+    slots: list[int] = []
     nodes: list[Node] = []
-    opened: list[tuple[int, Aval]] = []
-    remaining = iter(enumerate(scalars))
+    scalar_slots: list[int] = []
+    size = len(flat)
     at = 0
-    for value in range(count):
-        record = CODES[flat[at]]
-        at += 1
+    while at < size:
+        record = flat[at]
         if record.__class__ is Instr:
-            end = at + len(record.ins)
-            ins = tuple([operands[k] for k in flat[at:end]])
-            at = end
-            if special and value in special:
-                record = special[value]
-            nodes.append(Node(record, ins, value, locations.get(value) if locations else None))
-            operands.append(value)
+            number = at
+            at += 1 + len(record.ins)
+            operands: list[Operand] = list(flat[number + 1 : at])
+            for k, x in enumerate(operands):
+                if x < 0:  # type: ignore[operator]
+                    slot = (-1 - x) >> 1  # type: ignore[operator]
+                    scalar_slots.append(slot)
+                    operands[k] = Scalar(scalars[slot], record.ins[k])
+            if special and number in special:
+                record = special[number]
+            nodes.append(Node(record, tuple(operands), number, locations.get(number) if locations else None))
         elif record.__class__ is Leaf:
-            inputs.append(value)
+            inputs.append(at)
             avals.append(record.aval)
             strides.append(record.strides)
-            operands.append(value)
+            slots.append(flat[at + 1])
+            at += 2
         else:
-            place, number = next(remaining)
-            if place in holes:
-                opened.append((value, record.aval))
-                operands.append(value)
-            else:
-                operands.append(Scalar(number, record.aval))
-    for value, a in opened:
-        inputs.append(value)
-        avals.append(a)
-        strides.append(())
-    return Graph(tuple(inputs), tuple(avals), tuple(nodes), tuple(outputs)), strides
+            at += 1
+    return RecordedGraph(Graph(tuple(inputs), tuple(avals), tuple(nodes), tuple(outputs)), strides, slots, scalar_slots)
+
+
+_marks = itertools.count()
+_FIRST_MARK = -(1 << 32)  # below the numbers that gradients give their inputs
+
+followers: dict[int, tuple[int, Callable[[Any], bool]]] = {}
+"""The running gradients: the mark of the thread, and a function that says whether the gradient follows an Array."""
 
 
 class _Thread(threading.local):
@@ -204,30 +229,33 @@ class _Thread(threading.local):
     Attributes:
         region: the region that is being recorded.
         regions: those begun and not ended: the name, and the region around it.
-        rhythm: the loop the thread is in, if it is one that never looks at a value.
+        segmentation: the loop the thread is in, if it is one that never looks at a value.
         origin: the line to note for operations recorded on behalf of another one, by a derivative or a replay; None:
             the user's line.
+        mark: the number, below -1, of Arrays that a gradient of this thread may follow.
     """
 
     def __init__(self) -> None:
+        self.mark = _FIRST_MARK - next(_marks)
         self.trace = Trace()
-        self.rhythm = Rhythm()
+        self.segmentation = LoopSegmentation()
         self.region: Region | None = None
         self.regions: list[tuple[str, Region | None]] = []
         self.origin: str | None = None
 
     def begin(self) -> Trace:
         """Start another pending trace, with the tape and in the region of the one before."""
-        self.trace = Trace(self.trace.tape)
+        trace = Trace(self.trace.tape)
         if self.region is not None:
-            self.trace.marks.append((0, self.region))
-        return self.trace
+            trace.marks.append((0, self.region))
+        self.trace = trace
+        return trace
 
     def switch(self, region: Region | None) -> None:
         """Go on in another region."""
         if region != self.region:
             self.region = region
-            self.trace.marks.append((len(self.trace.refs), region))
+            self.trace.marks.append((len(self.trace.flat), region))
 
 
 thread = _Thread()

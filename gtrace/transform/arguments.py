@@ -1,4 +1,4 @@
-"""The arguments of differentiated functions: which of them, as a flat list of floating Arrays."""
+"""The differentiated arguments of a call, as a flat list of floating Arrays."""
 
 from __future__ import annotations
 

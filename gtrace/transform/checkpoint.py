@@ -10,17 +10,21 @@ from gtrace.errors import ArgumentError, message, user_location
 from gtrace.ir.aval import Bundle, bundle
 from gtrace.ir.graph import Graph, Subgraph
 from gtrace.ir.op import Op, define
-from gtrace.ir.rewrite import dce, partition, select, subgraph
+from gtrace.ir.partial_eval import partial_eval
+from gtrace.ir.simplify import dce
+from gtrace.ir.subgraph import select, subgraph
 from gtrace.trace.array import Array
 from gtrace.trace.bind import bind_all
 from gtrace.trace.capture import capture
+from gtrace.trace.numbers import lift_derived, lift_numbers
 from gtrace.trace.record import thread
 from gtrace.transform.arguments import is_array, lift_outputs, named
 from gtrace.transform.derived import batched as batched_graph
 from gtrace.transform.derived import floating, pullback, pushforward
 
+__all__ = ["checkpoint", "checkpoint_policies"]
+
 POLICIES = ("nothing_saveable", "dots_saveable")
-_PRODUCTS = ("matmul", "einsum")
 
 
 class checkpoint_policies:  # noqa: N801 - a namespace, named as in JAX
@@ -48,22 +52,24 @@ def _vjp(cts: Any, needed: Any, *rest: Any, body: Subgraph, policy: str) -> list
         saved = bind_all(checkpoint_op, operands, (wide, policy))[len(cts) :]
     else:
         backward, saved = select(joint, range(len(cts), len(joint.graph.outputs))), []
-    grads = iter(bind_all(rematerialize_op, [*operands, *saved, *present], (backward, policy)))
+    (backward,), numbers = lift_derived([backward], [body], "the derivative of checkpoint")
+    grads = iter(bind_all(rematerialize_op, [*operands, *saved, *present, *numbers], (backward, policy)))
     return [next(grads) if flag else None for flag in wanted]
 
 
 def _saving_products(joint: Subgraph, count: int, outputs: int) -> tuple[Subgraph, Subgraph]:
-    """Return the forward program with the products the backward one uses as further outputs, and the latter.
+    """Return the forward and the backward program.
 
-    The backward program takes the operands, the products and the cotangents.
+    The forward program also returns the matrix products that the backward one uses. The backward program takes the
+    operands, these products and the cotangents.
     """
 
     def make() -> tuple[Subgraph, Subgraph]:
         graph = joint.graph
         inputs, cts = graph.inputs[:count], graph.inputs[count:]
-        forward, _ = partition(graph, inputs)
+        forward, _ = partial_eval(graph, inputs)
         early = {node.out for node in forward.nodes}
-        products = [node for node in graph.nodes if node.op.name in _PRODUCTS and node.out in early]
+        products = [node for node in graph.nodes if node.op.contraction and node.out in early]
         outs = {node.out: node.instr.aval for node in products}
         rest = tuple(node for node in graph.nodes if node.out not in outs)
         table = graph.value_avals()
@@ -73,7 +79,9 @@ def _saving_products(joint: Subgraph, count: int, outputs: int) -> tuple[Subgrap
         kept = [v for v in outs if v in used]
         ins = (*inputs, *kept, *cts)
         backward = Graph(ins, tuple(table[v] for v in ins), lean.nodes, lean.outputs)
-        known, _ = partition(Graph(graph.inputs, graph.avals, graph.nodes, (*graph.outputs[:outputs], *kept)), inputs)
+        known, _ = partial_eval(
+            Graph(graph.inputs, graph.avals, graph.nodes, (*graph.outputs[:outputs], *kept)), inputs
+        )
         wide = Graph(inputs, tuple(table[v] for v in inputs), known.nodes, (*graph.outputs[:outputs], *kept))
         return subgraph(wide), subgraph(backward)
 
@@ -85,7 +93,9 @@ def _jvp(ts: Any, *rest: Any, body: Subgraph, policy: str) -> list[Array | None]
     wanted = floating(body.graph.out_avals)
     pushed = pushforward(body, tuple(t is not None for t in ts), wanted)
     tangents = select(pushed, range(len(wanted), len(pushed.graph.outputs)))
-    moved = iter(bind_all(checkpoint_op, [*operands, *[t for t in ts if t is not None]], (tangents, policy)))
+    (tangents,), numbers = lift_derived([tangents], [body], "the tangents of checkpoint")
+    given = [*operands, *[t for t in ts if t is not None], *numbers]
+    moved = iter(bind_all(checkpoint_op, given, (tangents, policy)))
     return [next(moved) if flag else None for flag in wanted]
 
 
@@ -109,7 +119,7 @@ _FIELDS: dict[str, Any] = {
 rematerialize_op = define("rematerialize", **_FIELDS)
 checkpoint_op = define(
     "checkpoint",
-    # without a backward pass there is nothing to keep apart
+    # without a backward pass nothing has to be kept from merging: inline the body
     inlined=lambda graph: all(node.op is not rematerialize_op for node in graph.nodes),
     **_FIELDS,
 )
@@ -118,13 +128,13 @@ checkpoint_op = define(
 def checkpoint(f: Callable[..., Any], *, policy: str | None = None) -> Callable[..., Any]:
     """Return `f` such that its backward pass computes again what it needs, instead of keeping it.
 
-    The forward pass then holds the arguments of `f` alone until the backward pass: a deep network of checkpointed
-    blocks takes memory for the blocks' inputs and the inside of one block.
+    Only the arguments of `f` are kept until the backward pass. A deep network of checkpointed blocks needs memory for
+    the inputs of all blocks and for the intermediate values of one.
 
     Args:
         f: a function over pytrees.
-        policy: "nothing_saveable" (the default), or "dots_saveable": results of matrix products are kept, what is
-            cheap to compute from them is not. Also named by ``gt.checkpoint_policies``.
+        policy: "nothing_saveable" (the default), or "dots_saveable", which keeps the results of matrix products and
+            recomputes the rest. Also named by ``gt.checkpoint_policies``.
 
     >>> import gtrace as gt
     >>> gt.grad(gt.checkpoint(lambda x: gt.sin(gt.sin(x))))(0.0)
@@ -151,6 +161,7 @@ def checkpoint(f: Callable[..., Any], *, policy: str | None = None) -> Callable[
             return lift_outputs("checkpoint", f(*rebuilt[0], **rebuilt[1]))
 
         captured = capture(run, [x.aval for x in arrays], f"checkpoint called at {user_location()}")
+        captured = lift_numbers(captured, "checkpoint")
         body = subgraph(captured.graph)
         return captured.result.unflatten(bind_all(checkpoint_op, [*arrays, *captured.constants], (body, chosen)))
 

@@ -1,4 +1,4 @@
-"""``custom_vjp`` and ``custom_jvp``: functions that bring their own derivative."""
+"""``custom_vjp`` and ``custom_jvp``: functions with a derivative that the user states."""
 
 from __future__ import annotations
 
@@ -13,18 +13,21 @@ from gtrace.errors import ArgumentError, message, user_location
 from gtrace.ir.aval import Bundle, bundle
 from gtrace.ir.graph import Subgraph
 from gtrace.ir.op import Op, define
-from gtrace.ir.rewrite import subgraph
+from gtrace.ir.subgraph import subgraph
 from gtrace.ops.batching import spread
 from gtrace.ops.reduce import sum as sum_over
 from gtrace.ops.shape import constant
 from gtrace.trace.array import Array
 from gtrace.trace.bind import emit_all
 from gtrace.trace.capture import capture
+from gtrace.trace.numbers import lift_numbers
 from gtrace.trace.record import thread
 from gtrace.transform.arguments import is_array, lift_outputs, like
 from gtrace.transform.derived import batched as batched_graph
 from gtrace.transform.tape import pull, record
 from gtrace.transform.vmap import batch, without_batch
+
+__all__ = ["custom_jvp", "custom_vjp"]
 
 Rule = Callable[..., list[Any]]
 """(cotangents, needed, *operands, out, body=...) -> cotangents, or (tangents, *operands, out, body=...) -> tangents."""
@@ -51,25 +54,22 @@ custom_call = define(
 def call_with_rules(body: Subgraph, operands: Sequence[Array], vjp: Rule, jvp: Rule | None) -> list[Array]:
     """Record a call of `body` that differentiates by these rules.
 
-    The instruction is that of any call of the same body, so that the program's key and signature are; the rules travel
-    with it until the program is complete.
+    The instruction equals that of any call of the same body, so the rules do not enter the program's key or signature.
+    They stay attached to it until the program is complete.
     """
     plain = custom_call.instr((body,), tuple(x.aval for x in operands))
 
     def batch_rule(op: Op, size: int, batched: Sequence[bool], given: Sequence[Array], body: Subgraph) -> Any:
         return _batched_call(body, vjp, jvp, size, tuple(batched), given)
 
-    op = Op(
-        custom_call.name, custom_call.impl, params=("body",), arity=None, body=_run, result=_result, vjp=vjp, jvp=jvp,
-        batch=batch_rule, inlined=custom_call.inlined,
-    )  # fmt: skip
-    return emit_all(attrs.evolve(plain, op=op), operands)
+    rules = attrs.evolve(custom_call.rules, vjp=vjp, jvp=jvp, batch=batch_rule)
+    return emit_all(attrs.evolve(plain, op=attrs.evolve(custom_call, rules=rules), plain=plain), operands)
 
 
 def _batched_call(
     body: Subgraph, vjp: Rule, jvp: Rule | None, size: int, flags: tuple[bool, ...], operands: Sequence[Array]
 ) -> list[tuple[Array, bool]]:
-    """Record the call for a batch: its body is batched, and so are its rules when they are used."""
+    """Record the call for a batch. The body is batched now, a rule when it is used."""
     sub, reached = batched_graph(body, size, flags, (False,) * len(body.graph.outputs))
 
     def example(x: Array, flag: bool) -> Any:
@@ -135,7 +135,7 @@ def _batched_call(
 
 @attrs.frozen(eq=False)
 class _Call:
-    """One call taken apart: the differentiable operands and what the function returned for them."""
+    """One captured call: the body, its operands, and the structures of arguments and outputs."""
 
     body: Subgraph
     operands: list[Array]
@@ -155,7 +155,7 @@ class _Call:
 
 
 class _Custom:
-    """What the two kinds have in common."""
+    """What `custom_vjp` and `custom_jvp` share."""
 
     _name = ""
 
@@ -190,11 +190,12 @@ class _Custom:
             return lift_outputs(self._name, self.__wrapped__(*given))
 
         captured = capture(run, [x.aval for x in arrays], f"{self.__name__} called at {user_location()}")
+        captured = lift_numbers(captured, self._name)
         operands = [*arrays, *captured.constants]
         return _Call(subgraph(captured.graph), operands, len(arrays), structure, captured.result), static
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the function; what a derivative is taken of differentiates by the rule."""
+        """Call the function. Derivatives of the call use the rule."""
         if kwargs:
             bound = inspect.signature(self.__wrapped__).bind(*args, **kwargs)
             bound.apply_defaults()
@@ -319,7 +320,7 @@ class custom_jvp(_Custom):  # noqa: N801 - a decorator
         return jvp
 
     def defjvps(self, *jvps: Callable[..., Any] | None) -> None:
-        """State a rule an argument: from (tangent, output, *arguments) to its share of the output's tangent."""
+        """State one rule per argument: from (tangent, output, *arguments) to its term of the output's tangent."""
 
         def rule(*everything: Any) -> Any:
             static, primals, tangents = everything[:-2], everything[-2], everything[-1]

@@ -1,4 +1,4 @@
-"""What transforms make of a sub-graph: its pullback, its pushforward, its batched form. Each is made once."""
+"""Sub-graphs that transforms derive from a sub-graph: pullback, pushforward, batched form. Each is made once."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from gtrace.ir.aval import Aval, aval
-from gtrace.ir.graph import Graph, Operand, Scalar, Subgraph
-from gtrace.ir.rewrite import subgraph, substitute
+from gtrace.ir.edit import substitute
+from gtrace.ir.graph import Graph, Node, Operand, Scalar, Subgraph
+from gtrace.ir.op import REGISTRY
+from gtrace.ir.subgraph import subgraph
 from gtrace.ops.batching import spread
 from gtrace.trace.array import Array
 from gtrace.trace.capture import capture, replay
@@ -25,19 +27,28 @@ def captured_subgraph(function: Callable[[Sequence[Array]], Sequence[Array]], av
 
 
 def _with_numbers(graph: Graph, constants: Sequence[Array]) -> Graph:
-    """Return `graph` with the numbers that rules brought in, its last inputs, as scalar operands."""
+    """Return `graph` with its last inputs, numbers that rules introduced, as scalar operands.
+
+    Loops, branches and outputs take only arrays. For them the number is multiplied by 1, which gives an array.
+    """
     count = len(graph.inputs) - len(constants)
     numbers: dict[int, Operand] = {}
+    products = []
+    taken = {v for node in graph.nodes if node.op.rules.body is not None for v in node.values()} | set(graph.outputs)
     for value, x in zip(graph.inputs[count:], constants, strict=True):
         assert not x.shape, f"a derived program uses an array from outside, {x.aval!r}"
-        numbers[value] = Scalar(x.item(), x.aval)
-    nodes = tuple(substitute(node, numbers) for node in graph.nodes)
-    assert not any(value in numbers for value in graph.outputs)
+        number = Scalar(x.item(), x.aval)
+        if value in taken:
+            one = Scalar(type(number.value)(1), x.aval)
+            products.append(Node(REGISTRY["mul"].instr((), (x.aval, x.aval)), (number, one), value))
+        else:
+            numbers[value] = number
+    nodes = (*products, *[substitute(node, numbers) for node in graph.nodes])
     return Graph(graph.inputs[:count], graph.avals[:count], nodes, graph.outputs)
 
 
 def _taped(graph: Graph, primals: Sequence[Array], active: Flags) -> tuple[list[Array], Tape]:
-    """Record a program, and the tape of what follows from its active inputs."""
+    """Record a program, with a tape of what depends on its active inputs."""
     values = list(primals)
     chosen = [k for k, flag in enumerate(active) if flag]
 
@@ -106,10 +117,11 @@ def pushforward(sub: Subgraph, moved: Flags, wanted: Flags) -> Subgraph:
 
 
 def batched(sub: Subgraph, size: int, flags: Flags, forced: Flags) -> tuple[Subgraph, Flags]:
-    """Return the program for a batch on axis 0 of the inputs that `flags` says, and which outputs have it.
+    """Return the program for a batch, and which of its outputs are batched.
 
     Args:
-        forced: outputs that must have it.
+        flags: inputs with the batch on axis 0.
+        forced: outputs that must have it there.
     """
 
     def make() -> tuple[Subgraph, Flags]:

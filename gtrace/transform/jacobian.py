@@ -1,4 +1,4 @@
-"""Whole Jacobians and Hessians: the standard basis, pushed or pulled through a tape as one batch."""
+"""Jacobians and Hessians: the standard basis, pushed or pulled through a tape as one batch."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from gtrace.transform.jvp import push
 from gtrace.transform.tape import Tape, pull, run_taped
 from gtrace.transform.vmap import batch
 
+__all__ = ["jacrev", "jacfwd", "hessian"]
+
 
 def _batched(function: Callable[[Array], list[Array]], x: Array, name: str) -> list[Array]:
     """Return the results of a linear function for each element of the standard basis of `x`, on axis 0."""
@@ -25,7 +27,7 @@ def _batched(function: Callable[[Array], list[Array]], x: Array, name: str) -> l
     basis = reshape(eye(x.size, dtype=x.dtype, device=x.device), (x.size, *x.shape))
     flags = (True, *[False] * len(captured.constants))
     return [
-        y if flag else spread(y, x.size)  # a result that no input reaches: zeros
+        y if flag else spread(y, x.size)  # zeros: the result does not depend on the basis
         for y, flag in batch(captured.graph, x.size, (basis, *captured.constants), flags)
     ]
 

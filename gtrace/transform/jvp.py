@@ -1,8 +1,8 @@
 """Forward mode: ``jvp`` and ``linearize``.
 
 The function runs once on fresh Arrays while the trace keeps a tape, as for gradients; then tangents walk the tape
-forwards. Where an operation states no rule for tangents, its rule for cotangents is transposed: that is linear in the
-cotangent, so its derivative at zero is its transpose.
+forwards. An operation without a rule for tangents gets one by transposing its vector-Jacobian product, which is linear
+in the cotangent.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from gtrace.errors import ArgumentError, message
 from gtrace.ir.aval import Bundle
 from gtrace.ir.graph import Scalar
 from gtrace.ir.op import Instr
-from gtrace.ir.rewrite import partition
+from gtrace.ir.partial_eval import partial_eval
 from gtrace.ops.elementwise import add, multiply, neg
 from gtrace.ops.shape import broadcast_to, constant
 from gtrace.trace.array import Array
@@ -22,6 +22,8 @@ from gtrace.trace.bind import bind, project
 from gtrace.trace.capture import capture, replay
 from gtrace.transform.arguments import Call, like
 from gtrace.transform.tape import Tape, pull, record, run_taped
+
+__all__ = ["jvp", "linearize"]
 
 
 def push(tape: Tape, outputs: Sequence[Array], tangents: Sequence[Array | None]) -> list[Array]:
@@ -37,7 +39,7 @@ def push(tape: Tape, outputs: Sequence[Array], tangents: Sequence[Array | None])
             t = None if several is None else several[instr.params[0]]
         else:
             ts = [found.get(id(x)) for x in operands]
-            if not instr.aval.floating or instr.op.nondiff is not None or all(t is None for t in ts):
+            if not instr.aval.floating or instr.op.rules.nondiff is not None or all(t is None for t in ts):
                 continue
             t = tangent(instr, operands, out, ts)
         if t is not None:
@@ -46,26 +48,26 @@ def push(tape: Tape, outputs: Sequence[Array], tangents: Sequence[Array | None])
 
 
 def tangent(instr: Instr, operands: Sequence[Any], out: Array, ts: Sequence[Array | None]) -> Any:
-    """Return the tangent of an operation's result; of one with several results, a list."""
+    """Return the tangent of an operation's result, or a list of tangents if it has several results."""
     op, params = instr.op, instr.params
     values = [x.value if x.__class__ is Scalar else x for x in operands]
     attributes = dict(zip(op.params, params, strict=True))
-    if op.jvp is not None:
-        return op.jvp(ts, *values, out, **attributes)
-    if op.linear:
+    if op.rules.jvp is not None:
+        return op.rules.jvp(ts, *values, out, **attributes)
+    if op.rules.linear:
         moved = list(operands)
-        for k in op.linear if isinstance(op.linear, tuple) else range(len(operands)):
+        for k in op.rules.linear if isinstance(op.rules.linear, tuple) else range(len(operands)):
             moved[k] = _or_zero(ts[k], operands[k])
         t = bind(op, moved, params)
-    elif op.partials is not None or op.multilinear:
+    elif op.rules.partials is not None or op.rules.multilinear:
         total: Array | None = None
         for k, each in enumerate(ts):
             if each is None:
                 continue
-            if op.partials is None:
+            if op.rules.partials is None:
                 term = bind(op, [*operands[:k], each, *operands[k + 1 :]], params)
             else:
-                partial = op.partials[k](*values, out, **attributes)
+                partial = op.rules.partials[k](*values, out, **attributes)
                 term = multiply(each, partial) if partial.__class__ is not int else each if partial == 1 else neg(each)
             total = term if total is None else add(total, term)
         assert total is not None
@@ -82,10 +84,10 @@ def _or_zero(t: Array | None, x: Any) -> Any:
 def _transposed(
     instr: Instr, operands: Sequence[Any], values: Sequence[Any], out: Array, ts: Sequence[Array | None]
 ) -> Any:
-    """Return the tangent as the transpose of the map from cotangents to cotangents."""
+    """Return the tangent by transposing the operation's vector-Jacobian product."""
     op = instr.op
-    assert op.vjp is not None
-    rule = op.vjp
+    assert op.rules.vjp is not None
+    rule = op.rules.vjp
     several = instr.aval.__class__ is Bundle
     avals = instr.aval.avals if several else (instr.aval,)
     floating = [k for k, a in enumerate(avals) if a.floating]
@@ -126,7 +128,7 @@ def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], 
     """Return f(*primals) and its derivative in the direction `tangents`.
 
     Args:
-        primals: a tuple with an argument of `f` each: pytrees of floating arrays.
+        primals: a tuple of the arguments of `f`: pytrees of floating arrays.
         tangents: the same structure, shapes and dtypes.
         has_aux: `f` returns (output, aux), and aux comes back as a third result.
 
@@ -151,7 +153,7 @@ def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], 
 def linearize(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     """Return f(*primals) and the linear function from tangents of the primals to the tangent of the output.
 
-    What does not depend on the tangents is computed once, here, and not again at each call of that function.
+    What does not depend on the tangents is computed once, here; calls of the linear function reuse it.
 
     >>> import gtrace as gt
     >>> y, push = gt.linearize(lambda x: x ** 3, 2.0)
@@ -163,7 +165,7 @@ def linearize(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> An
     captured = capture(
         lambda ts: (push(tape, outputs, ts), None), [x.aval for x in call.inputs], "the linear part of linearize"
     )
-    known, linear = partition(captured.graph, captured.graph.inputs[count:])
+    known, linear = partial_eval(captured.graph, captured.graph.inputs[count:])
     residuals = replay(known, captured.constants)
 
     def pushforward(*tangents: Any) -> Any:

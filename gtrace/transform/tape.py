@@ -4,8 +4,9 @@ A gradient runs its function on fresh Arrays while the current trace keeps a tap
 rules record ordinary operations, in the same trace: forward, backward and update become one program, and a gradient of
 a gradient needs nothing more.
 
-The walk only depends on what was recorded, so its result is remembered as a `Plan`: the stretch of the trace's list
-that it appended. When the same program is recorded again, at the same place of the list, the plan is appended as it is.
+The walk depends only on what was recorded. What it appended to the trace's list is remembered as a `CachedPullback`.
+When the same entries are recorded again at the same position of the list, the cached entries are appended and no rule
+runs.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from gtrace.ops.create import ones_like, zeros_like
 from gtrace.ops.elementwise import add, identity, multiply, neg
 from gtrace.ops.shape import unbroadcast
 from gtrace.trace.array import Array, fresh
-from gtrace.trace.bind import expect, project
-from gtrace.trace.record import TapeEntry, Trace, thread
+from gtrace.trace.bind import new_pending, project
+from gtrace.trace.record import PADDING, TapeEntry, Trace, followers, thread
 from gtrace.transform.arguments import Call, lift_outputs, split_aux
 from gtrace.tree import TreeDef
 
-MAX_PLANS = 1024
-"""Plans remembered; beyond it all are forgotten and made anew."""
+MAX_PULLBACKS = 1024
+"""Size of the table of cached pullbacks; it is cleared when full."""
 
 
 @attrs.define(eq=False)
@@ -40,7 +41,7 @@ class Tape:
         inputs: the fresh Arrays the gradient is taken with respect to.
         entries: (instruction, operands, result), in order.
         trace: where it was recorded.
-        flat, scalars: the first and last place of the recording in the trace's lists.
+        flat, scalars: (start, stop) of the recording in the trace's lists.
     """
 
     inputs: list[Array]
@@ -57,25 +58,40 @@ def record(inputs: Sequence[Array], function: Callable[[list[Array]], Any]) -> t
     entries: list[TapeEntry] = [] if trace.tape is None else trace.tape
     if outermost:
         copies = [fresh(x) if x._buf is not None else identity(x) for x in inputs]
-        thread.trace.tape = entries  # copying may have cut the trace: it is read anew
     else:
         # the copy is an operation that the enclosing gradient must see
         copies = [identity(x) for x in inputs]
+    for x in copies:
+        if x._trace is None:
+            x._number = thread.mark
     start = len(entries)
-    trace = thread.trace
+    trace = thread.trace  # copying may have cut the trace
     flat, scalars = len(trace.flat), len(trace.scalars)
     try:
+        # no interrupt arrives between the `try` and the next statement, nor before the first one of the `finally`
+        if outermost:
+            thread.trace.tape = entries
+        followers[id(copies)] = thread.mark, lambda x: id(x) in _followed(copies, entries[start:])[0]
         result = function(copies)
     finally:
         if outermost:
             thread.trace.tape = None
+        followers.pop(id(copies), None)
+        if outermost:
+            for x in copies:
+                if x._trace is None:
+                    x._number = -1
+            if thread.trace is not trace:
+                for _, _, x in entries:
+                    if x._trace is None:
+                        x._number = -1
     if not outermost:
         entries = entries[start:]
     return result, Tape(copies, entries, trace, (flat, len(trace.flat)), (scalars, len(trace.scalars)))
 
 
 def run_taped(name: str, call: Call, has_aux: bool) -> tuple[list[Array], TreeDef, Tape, Any]:
-    """Run a function of the user's on fresh arguments; returns its outputs, their structure, the tape and aux."""
+    """Run a user's function on fresh arguments; returns its outputs, their structure, the tape and aux."""
     aux: list[Any] = []
 
     def run(arrays: list[Array]) -> tuple[list[Array], TreeDef]:
@@ -96,15 +112,31 @@ def pull(tape: Tape, outputs: Sequence[Array], cotangents: Sequence[Array] | Non
     """
     trace = thread.trace
     if trace is not tape.trace or trace.limit == 0 or trace.tape is not None:
-        # cut by a force, or somebody watches the operations: an enclosing gradient, a capture, a log
+        # a force cut the trace, or an enclosing gradient, a capture or a log has to see each operation
         return _walk(tape, outputs, cotangents)
-    key = _plan_key(tape, trace, outputs, cotangents)
+    key = _pullback_key(tape, trace, outputs, cotangents)
     if key is None:
         return _walk(tape, outputs, cotangents)
-    plan = _plans.get(key)
-    if plan is not None:
-        return plan.replay(trace)
-    return _planned(key, tape, trace, outputs, cotangents)
+    known = _pullbacks.get(key)
+    if known is None:
+        return _remembered(key, tape, trace, outputs, cotangents)
+    grads = known.replay(trace)
+    return _walk(tape, outputs, cotangents) if grads is None else grads
+
+
+def _followed(inputs: Sequence[Array], entries: Sequence[TapeEntry]) -> tuple[set[int], list[TapeEntry]]:
+    """Return the identities of the values that have a derivative by `inputs`, and the entries that compute them."""
+    reached = {id(x) for x in inputs}
+    steps: list[TapeEntry] = []
+    for entry in entries:
+        instr, operands, out = entry
+        if (instr.op.rules.nondiff is None or instr.op is project) and instr.aval.floating:
+            for x in operands:
+                if id(x) in reached:
+                    reached.add(id(out))
+                    steps.append(entry)
+                    break
+    return reached, steps
 
 
 _BACKWARD = " (its backward pass)"
@@ -112,41 +144,35 @@ _BACKWARD = " (its backward pass)"
 
 def _walk(tape: Tape, outputs: Sequence[Array], cotangents: Sequence[Array] | None) -> list[Array]:
     before, home = thread.origin, thread.region
-    reached = {id(x) for x in tape.inputs}
-    steps: list[TapeEntry] = []
-    for entry in tape.entries:
-        instr, operands, out = entry
-        if (instr.op.nondiff is None or instr.op is project) and instr.aval.floating:
-            for x in operands:
-                if id(x) in reached:
-                    reached.add(id(out))
-                    steps.append(entry)
-                    break
+    reached, steps = _followed(tape.inputs, tape.entries)
     found: dict[int, Any] = {}
     for k, out in enumerate(outputs):
         if id(out) in reached:
             ct = ones_like(out) if cotangents is None else cotangents[k]
             found[id(out)] = add(found[id(out)], ct) if id(out) in found else ct
     locations = tape.trace.locations
-    for instr, operands, out in reversed(steps):
-        if tape.trace.marks:
-            region = tape.trace.region(out._number) if out._trace is tape.trace else None
-            thread.switch(home if region is None else region.backward or region)
-        if locations is not None:
-            made = locations.get(out._number) if out._trace is tape.trace else None
-            thread.origin = made and f"{made.removesuffix(_BACKWARD)}{_BACKWARD}"
-        cotangent = found.pop(id(out), None)
-        if cotangent is None:
-            continue
-        if instr.op is project:
-            # the cotangent of several results is a list, with None for those that have none
-            whole, k = operands[0], instr.params[0]
-            slots = found.setdefault(id(whole), [None] * len(whole.aval.avals))
-            slots[k] = cotangent if slots[k] is None else add(slots[k], cotangent)
-        else:
-            _apply(instr, operands, out, cotangent, reached, found)
-    thread.origin = before
-    thread.switch(home)
+    try:
+        for instr, operands, out in reversed(steps):
+            if tape.trace.marks:
+                region = tape.trace.region(out._number) if out._trace is tape.trace else None
+                thread.switch(home if region is None else region.backward or region)
+            if locations is not None:
+                made = locations.get(out._number) if out._trace is tape.trace else None
+                thread.origin = made and f"{made.removesuffix(_BACKWARD)}{_BACKWARD}"
+            cotangent = found.pop(id(out), None)
+            if cotangent is None:
+                continue
+            if instr.op is project:
+                # the cotangent of several results is a list, with None for those that have none
+                whole, k = operands[0], instr.params[0]
+                slots = found.setdefault(id(whole), [None] * len(whole.aval.avals))
+                slots[k] = cotangent if slots[k] is None else add(slots[k], cotangent)
+            else:
+                _apply(instr, operands, out, cotangent, reached, found)
+    finally:
+        # a rule may raise, or be interrupted
+        thread.origin = before
+        thread.switch(home)
     return [found[id(x)] if id(x) in found else zeros_like(x) for x in tape.inputs]
 
 
@@ -158,14 +184,14 @@ def _apply(
     needed = [id(x) in reached for x in operands]
     values = [x.value if x.__class__ is Scalar else x for x in operands]
     named = dict(zip(op.params, instr.params, strict=True))
-    if op.partials is not None:
+    if op.rules.partials is not None:
         grads: Sequence[Array | None] = [
             _scale(ct, partial(*values, out, **named)) if need else None
-            for partial, need in zip(op.partials, needed, strict=True)
+            for partial, need in zip(op.rules.partials, needed, strict=True)
         ]
     else:
-        assert op.vjp is not None
-        grads = op.vjp(ct, needed, *values, out, **named)
+        assert op.rules.vjp is not None
+        grads = op.rules.vjp(ct, needed, *values, out, **named)
     for x, need, g in zip(operands, needed, grads, strict=True):
         if need and g is not None:
             if op.elementwise:
@@ -179,60 +205,64 @@ def _scale(ct: Array, partial: Any) -> Array:
     return multiply(ct, partial)
 
 
-# -- plans
+# -- cached pullbacks
 
 
 @attrs.frozen(eq=False)
-class Plan:
+class CachedPullback:
     """What a backward walk appended to the trace.
 
     Attributes:
-        flat, scalars: the stretches of the trace's lists.
-        count: values in it.
+        start: the position in the trace's list.
+        flat, scalars: what was appended to each of the trace's lists.
         results: (number, aval) of the cotangent of each input.
     """
 
-    flat: tuple[int, ...]
+    start: int
+    flat: tuple[Any, ...]
     scalars: tuple[bool | int | float, ...]
-    count: int
     results: tuple[tuple[int, Aval], ...]
 
-    def replay(self, trace: Trace) -> list[Array]:
-        """Append the stretch to `trace`; returns the results."""
+    def replay(self, trace: Trace) -> list[Array] | None:
+        """Append the entries to `trace`; returns the results, or None if something else was recorded in between."""
+        slots, flat = trace.scalars, trace.flat
+        start = len(slots)
+        slots += self.scalars
+        flat += self.flat
+        end = len(flat)
+        if end - len(self.flat) != self.start or len(slots) - len(self.scalars) != start:
+            # a signal handler or finalizer recorded something: the value numbers in the entries are wrong here
+            flat[end - len(self.flat) : end] = (PADDING,) * len(self.flat)
+            return None
         arrays: dict[int, Array] = {}
-        trace.flat += self.flat
-        trace.scalars += self.scalars
-        refs: list[weakref.ref[Array] | None] = [None] * self.count
-        base = len(trace.refs)
         out = []
         for number, a in self.results:
             x = arrays.get(number)
             if x is None:
-                x = arrays[number] = expect(trace, a, number)
-                refs[number - base] = weakref.ref(x)
+                x = arrays[number] = new_pending(trace, a, number)
+                trace.refs.append(weakref.ref(x))
             out.append(x)
-        trace.refs += refs
         return out
 
 
-_plans: dict[Hashable, Plan] = {}
+_pullbacks: dict[Hashable, CachedPullback] = {}
 
 
-def _plan_key(
+def _pullback_key(
     tape: Tape, trace: Trace, outputs: Sequence[Array], cotangents: Sequence[Array] | None
 ) -> Hashable | None:
     """Return what the backward walk depends on; None if an output has no number in the trace.
 
-    That is: the recorded stretch, where the next value will be numbered, the outputs and their cotangents, and which
-    operands are the tape's inputs (an input shares its buffer, hence its number in the list, with the Array it copies).
+    The key holds the recorded entries and scalars, the lengths of the trace's lists, the outputs and their cotangents,
+    and which operands are the tape's inputs. An input shares its buffer, hence its number, with the Array it copies.
     """
     if trace.special or trace.marks:
-        return None  # rules of the user's and regions, which the recorded ints do not tell apart
+        return None  # the list does not show user-defined rules and regions
     ends = outputs if cotangents is None else (*outputs, *cotangents)
     for x in ends:
         if x._trace is not trace:
             return None
-    # for the moment, the inputs carry numbers of their own
+    # number the inputs -2, -3, ... while the key is built, to tell them from the Arrays they copy
     for k, x in enumerate(tape.inputs):
         if x._trace is None:
             x._number = -2 - k
@@ -245,7 +275,8 @@ def _plan_key(
     return (
         tuple(trace.flat[a:b]),
         tuple(trace.scalars[c:d]),
-        len(trace.refs),
+        len(trace.flat),
+        len(trace.scalars),
         numbers,
         tuple([x._number for x in ends]),
         cotangents is None,
@@ -253,20 +284,16 @@ def _plan_key(
     )
 
 
-def _planned(
+def _remembered(
     key: Hashable, tape: Tape, trace: Trace, outputs: Sequence[Array], cotangents: Sequence[Array] | None
 ) -> list[Array]:
-    """Walk the tape and remember what the walk appended, if it stayed within the trace and used nothing new."""
-    before = len(trace.flat), len(trace.scalars), len(trace.refs), len(trace.leaves)
+    """Walk the tape; cache what that appended, unless the trace was cut or has new inputs."""
+    flat, scalars, leaves = len(trace.flat), len(trace.scalars), len(trace.leaves)
     grads = _walk(tape, outputs, cotangents)
-    own = thread.trace is trace and len(trace.leaves) == before[3]
-    if own and all(x._trace is trace and x._number >= before[2] for x in grads):
-        if len(_plans) >= MAX_PLANS:
-            _plans.clear()
-        _plans[key] = Plan(
-            tuple(trace.flat[before[0] :]),
-            tuple(trace.scalars[before[1] :]),
-            len(trace.refs) - before[2],
-            tuple((x._number, x.aval) for x in grads),
-        )
+    own = thread.trace is trace and len(trace.leaves) == leaves
+    if own and all(x._trace is trace and x._number >= flat for x in grads):
+        if len(_pullbacks) >= MAX_PULLBACKS:
+            _pullbacks.clear()
+        results = tuple((x._number, x.aval) for x in grads)
+        _pullbacks[key] = CachedPullback(flat, tuple(trace.flat[flat:]), tuple(trace.scalars[scalars:]), results)
     return grads

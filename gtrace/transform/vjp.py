@@ -12,6 +12,8 @@ from gtrace.trace.convert import lift
 from gtrace.transform.arguments import Call, is_array, like, named, split_aux
 from gtrace.transform.tape import pull, record, run_taped
 
+__all__ = ["grad", "value_and_grad", "vjp"]
+
 
 def value_and_grad(
     f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False

@@ -1,7 +1,7 @@
 """``vmap``: a function of one example, applied to a batch at once.
 
-The function is captured for one example; its program is then recorded again, each operation as its batching rule says.
-The batch is axis 0 of every batched value in between. What no batched value reaches is recorded as it was.
+The function is captured for one example; its program is then recorded again, each operation by its batching rule.
+The batch is axis 0 of every batched intermediate value. Operations without a batched operand are recorded unchanged.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from gtrace.trace.bind import bind, emit_all, project
 from gtrace.trace.capture import capture, located
 from gtrace.trace.convert import lift
 from gtrace.transform.arguments import is_array, lift_outputs, named
+
+__all__ = ["vmap"]
 
 
 def batch(graph: Graph, size: int, inputs: Sequence[Array], batched: Sequence[bool]) -> list[tuple[Array, bool]]:
@@ -48,8 +50,8 @@ def batch(graph: Graph, size: int, inputs: Sequence[Array], batched: Sequence[bo
                 [(x, False) for x in emit_all(node.instr, values)] if several else (bind(op, values, params), False)
             )
             continue
-        rule = elementwise if op.elementwise else op.batch
-        assert rule is not None  # the registry walk sees to it
+        rule = elementwise if op.elementwise else op.rules.batch
+        assert rule is not None  # the registry walk in the tests checks this
         result = rule(op, size, flags, values, **dict(zip(op.params, params, strict=True)))
         env[node.out] = result if several else (result, True)
     return [env[value] for value in graph.outputs]
@@ -73,10 +75,10 @@ def vmap(
 
     Args:
         f: a function of one example, over pytrees.
-        in_axes: which axis of the positional arguments the batch is: an int for all, or a tuple with an entry an
-            argument, which is an int, None (the same for all examples) or a pytree of these that is a prefix of the
-            argument. Negative axes count from the last. Keyword arguments have it on axis 0.
-        out_axes: where the outputs get it, in the same form; None for outputs that are the same for all examples.
+        in_axes: the batch axis of the positional arguments: an int for all of them, or a tuple with one entry per
+            argument. An entry is an int, None (not batched) or a pytree of these that is a prefix of the argument.
+            Negative axes count from the last. Keyword arguments are batched on axis 0.
+        out_axes: the batch axis of the outputs, in the same form; None for outputs that do not depend on the batch.
         in_dims, out_dims: torch.func's names for the same.
         axis_size: the size of the batch, needed if no argument has it.
 
@@ -139,7 +141,7 @@ def vmap(
 
 
 def _axes(name: str, spec: Any, value: Any) -> list[int | None]:
-    """Return the axis of each leaf of `value`, of which `spec` is a prefix; None and ints are its leaves."""
+    """Return the axis of each leaf of `value`. `spec` is a prefix of its structure, with None and ints as leaves."""
     try:
         expanded = optree.tree_leaves(
             optree.tree_broadcast_prefix(spec, value, none_is_leaf=True, namespace=tree.NAMESPACE),
@@ -151,7 +153,7 @@ def _axes(name: str, spec: Any, value: Any) -> list[int | None]:
         raise ArgumentError(
             message("vmap", f"{name} to be a prefix of the structure it describes", f"{spec!r}: {reason}", "Match it.")
         ) from None
-    # None in the value is no leaf, but it is one here
+    # None is a leaf of the expanded spec but not of the value: drop its entries
     places = optree.tree_leaves(value, none_is_leaf=True, namespace=tree.NAMESPACE)
     axes = [axis for axis, leaf in zip(expanded, places, strict=True) if leaf is not None]
     for axis in axes:

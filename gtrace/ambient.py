@@ -1,0 +1,118 @@
+"""Keeping torch's ambient modes out: results depend on the program and its inputs, not on what surrounds the call.
+
+autocast, inference mode, function and dispatch modes (a default device is one) belong to a thread. The default dtype
+and deterministic algorithms belong to the process: where they are set, gtrace restores the defaults for
+as long as any of its threads runs torch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any, ParamSpec, TypeVar
+
+import torch
+
+from gtrace import torch_internals as internals
+from gtrace.errors import UnsupportedTorchError, UnsupportedTorchWarning
+from gtrace.locks import new_lock
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _query(internal: internals.Internal) -> Callable[[], int]:
+    """Return the function that says whether a mode is on."""
+    try:
+        return internal.get()
+    except UnsupportedTorchError as error:
+        text = f"{error}. Modes around a call, such as autocast, may change what gtrace computes."
+        warnings.warn(text, UnsupportedTorchWarning, stacklevel=2)
+        return lambda: 0
+
+
+_function_modes = _query(internals.FUNCTION_MODES)
+_dispatch_modes = _query(internals.DISPATCH_MODES)
+_autocast = _query(internals.AUTOCAST)
+_inference = torch.is_inference_mode_enabled
+_default_dtype = torch.get_default_dtype
+_deterministic = torch.are_deterministic_algorithms_enabled
+_float32 = torch.float32
+
+DEVICES = ("cpu", "cuda")
+
+
+class _ProcessSettings:
+    """torch's settings of the whole process, set to the defaults while any thread needs that."""
+
+    def __init__(self) -> None:
+        self.users = 0
+        self._lock = new_lock()
+        self._saved: tuple[torch.dtype, bool, bool] = torch.float32, False, False
+
+    @contextlib.contextmanager
+    def defaults(self) -> Iterator[None]:
+        with self._lock:
+            if not self.users:
+                self._saved = _default_dtype(), _deterministic(), torch.is_deterministic_algorithms_warn_only_enabled()
+                torch.set_default_dtype(torch.float32)
+                torch.use_deterministic_algorithms(False)
+            self.users += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self.users -= 1
+                if not self.users:
+                    dtype, deterministic, warn_only = self._saved
+                    torch.set_default_dtype(dtype)
+                    torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
+
+
+_process = _ProcessSettings()
+
+
+def quiet() -> bool:
+    """Whether no mode is on that could change what a torch function returns."""
+    return not (
+        _function_modes()
+        or _dispatch_modes()
+        or _inference()
+        or _autocast()
+        or _default_dtype() is not _float32
+        or _deterministic()
+        or _process.users
+    )
+
+
+@contextlib.contextmanager
+def no_modes() -> Iterator[None]:
+    """Turn every ambient mode off inside a ``with`` block."""
+    with contextlib.ExitStack() as stack:
+        while _function_modes():
+            stack.callback(internals.PUSH_FUNCTION_MODE.get(), internals.POP_FUNCTION_MODE.get()())
+        if _dispatch_modes():
+            stack.enter_context(internals.NO_DISPATCH_MODES.get()())
+        stack.enter_context(torch.inference_mode(False))
+        for device in DEVICES:
+            if torch.is_autocast_enabled(device):
+                torch.set_autocast_enabled(device, False)
+                stack.callback(torch.set_autocast_enabled, device, True)
+        if _process.users or _default_dtype() is not _float32 or _deterministic():
+            stack.enter_context(_process.defaults())
+        yield
+
+
+def without_modes(function: Callable[P, R]) -> Callable[P, R]:
+    """Return `function` with every ambient mode of torch off while it runs."""
+
+    @functools.wraps(function)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> Any:
+        if quiet():
+            return function(*args, **kwargs)
+        with no_modes():
+            return function(*args, **kwargs)
+
+    return wrapped

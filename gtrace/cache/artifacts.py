@@ -1,0 +1,250 @@
+"""The artifact cache: compiled code, kept in the store for later processes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import attrs
+import torch
+
+from gtrace.cache.ledger import LedgerEntry
+from gtrace.cache.manifest import Manifest, Verdict, VerdictKind
+from gtrace.cache.store import Store, default_folder, workspace
+from gtrace.compile.aoti import load
+from gtrace.compile.executable import Compiled
+from gtrace.compile.inductor.driver import compile_artifact
+from gtrace.compile.request import CompileRequest
+from gtrace.compile.schedule import Results
+from gtrace.compile.symbolic import Shape, SymbolicProgram
+from gtrace.compile.toolchain import toolchain
+from gtrace.config import Config, config
+from gtrace.errors import CacheError, CompileError, UnsupportedTorchError
+from gtrace.ir.graph import Scalar
+from gtrace.ir.signature import Signature, short
+from gtrace.worker.client import Outcome, worker
+
+
+@attrs.frozen
+class Refusal:
+    """Why nothing is to be compiled: an earlier process tried.
+
+    Attributes:
+        tier: "failed" or "demoted".
+    """
+
+    tier: str
+    reason: str
+
+
+Names = Mapping[str, CompileRequest]
+"""Requests, by the names under which their compiled form is kept."""
+
+Done = Callable[["Results | CompileError"], None]
+
+
+class ArtifactCache:
+    """Finds compiled code in the store, and compiles what is missing, here or in the worker."""
+
+    def __init__(self) -> None:
+        self.store: Store | None = None
+        self._earlier: Mapping[str, LedgerEntry] | None = None
+        config.watch(self._configure)
+
+    def _configure(self, settings: Config) -> None:
+        if not settings.background or not settings.cache_size:
+            self.store = None
+            return
+        folder = default_folder() if settings.cache_dir is None else Path(settings.cache_dir).absolute()
+        if self.store is None or (self.store.folder, self.store.limit) != (folder, settings.cache_size):
+            self.store = Store(folder, settings.cache_size)
+            self._earlier = None
+
+    # -- finding
+
+    @property
+    def empty(self) -> bool:
+        """Whether the store is empty. Then skip lookups: their names take 2 ms to make."""
+        return self.store is None or self.store.empty()
+
+    def find(self, names: Names) -> Results | Refusal | None:
+        """Return the compiled form of every request; None unless all are there.
+
+        Raises:
+            UnsupportedTorchError: this torch cannot load them.
+        """
+        found: dict[CompileRequest, Compiled] = {}
+        for name, request in names.items():
+            compiled = self._load(name, "cache")
+            if not isinstance(compiled, Compiled):
+                return compiled
+            found[request] = compiled
+        return found or None  # no requests: the bodies of its loops are too short to compile
+
+    def find_symbolic(self, family: str, shape: Shape) -> SymbolicProgram | None:
+        """Return a program for open sizes that can run `shape`, from an earlier process.
+
+        Args:
+            family: the name of its family.
+
+        Raises:
+            UnsupportedTorchError: this torch cannot load it.
+        """
+        if self.store is None:
+            return None
+        for manifest in self.store.family(family):
+            if manifest.verdict is not None or manifest.relations is None:
+                continue
+            if not SymbolicProgram.matches(manifest.relations, manifest.constants, manifest.guards, shape):
+                continue
+            compiled = self._load(manifest.name, "cache")
+            if isinstance(compiled, Compiled):
+                return SymbolicProgram(compiled, manifest.relations, manifest.constants)
+        return None
+
+    def interpreted_before(self, signature: Signature) -> float:
+        """Return the seconds that earlier processes spent interpreting a program, as the ledger says."""
+        if self._earlier is None:
+            self._earlier = {} if self.store is None else self.store.ledger()
+        entry = self._earlier.get(signature.exact)
+        return 0.0 if entry is None else entry.interpreted_seconds
+
+    def _load(self, name: str, origin: str) -> Compiled | Refusal | None:
+        if self.store is None:
+            return None
+        manifest = self.store.find(name)
+        if manifest is None:
+            return None
+        if manifest.verdict is not None:
+            kind, reason = manifest.verdict.kind, manifest.verdict.reason
+            tier = "failed" if kind is VerdictKind.FAILED else "demoted"
+            again = f"`gtrace cache retry {short(manifest.program)}` tries again"
+            return Refusal(tier, f"{kind.meaning} in an earlier run: {reason}; {again}")
+        path = self.store.code(manifest)
+        if path is None:
+            return None
+        try:
+            return Compiled(load(path, torch.device(manifest.device), origin), manifest.guards)
+        except CacheError as error:
+            self.store.refuse(name, error)
+            return None
+
+    # -- making
+
+    def compile(
+        self, name: str, request: CompileRequest, signature: Signature, constants: tuple[Scalar | None, ...]
+    ) -> Compiled:
+        """Compile a request in this thread, unless it is in the store; see `request` for the arguments.
+
+        Raises:
+            CompileError: it could not be compiled.
+        """
+        known = self._load(name, "cache")
+        if isinstance(known, Compiled):
+            return known
+        start = time.perf_counter()
+        with workspace() as folder:
+            try:
+                path, guards = compile_artifact(request, folder)
+            except CompileError as error:
+                outcome = Outcome(None, error=error)
+            else:
+                outcome = Outcome(path, guards, time.perf_counter() - start)
+            result = self._keep(_manifest(name, request, signature, constants, outcome), request, outcome, "process")
+        if isinstance(result, CompileError):
+            raise result
+        return result
+
+    def request(self, names: Names, signature: Signature, constants: tuple[Scalar | None, ...], done: Done) -> None:
+        """Have the worker compile what is not there yet.
+
+        Args:
+            signature: of the program that the requests are for.
+            constants: with open sizes, the scalars that hold for all of them.
+            done: gets all compiled forms, or why there are none, in another thread.
+        """
+        timeout = config.current.compile_timeout  # that of the thread that asks
+        found: dict[CompileRequest, Compiled] = {}
+        missing = []
+        for name, request in names.items():
+            try:
+                known = self._load(name, "cache")
+            except UnsupportedTorchError as error:
+                done(error)
+                return
+            if isinstance(known, Compiled):
+                found[request] = known
+            else:
+                missing.append((name, request))
+
+        def compile_next() -> None:
+            if not missing:
+                done(found)
+                return
+            name, request = missing.pop(0)
+            worker.submit(request, lambda outcome: received(name, request, outcome), timeout)
+
+        def received(name: str, request: CompileRequest, outcome: Outcome) -> None:
+            manifest = _manifest(name, request, signature, constants, outcome)
+            result = self._keep(manifest, request, outcome, "worker")
+            if isinstance(result, CompileError):
+                done(result)
+            else:
+                found[request] = result
+                compile_next()
+
+        compile_next()
+
+    def _keep(
+        self, manifest: Manifest, request: CompileRequest, outcome: Outcome, origin: str
+    ) -> Compiled | CompileError:
+        """Put what was compiled into the store, and load it."""
+        if outcome.error is not None:
+            if self.store is not None and type(outcome.error) is CompileError:  # it would fail again
+                failed = Verdict(VerdictKind.FAILED, str(outcome.error))
+                self.store.put(attrs.evolve(manifest, verdict=failed))
+            return outcome.error
+        assert outcome.path is not None
+        path = self.store.put(manifest, outcome.path) if self.store is not None else None
+        try:
+            return Compiled(load(path or outcome.path, request.device, origin), outcome.guards)
+        except UnsupportedTorchError as error:
+            return error
+        except CacheError as error:
+            return CompileError(str(error))
+
+    # -- verdicts
+
+    def set_verdict(self, names: Iterable[str], verdict: Verdict) -> None:
+        """Note why artifacts are not to be used."""
+        if self.store is not None:
+            for name in names:
+                self.store.set_verdict(name, verdict)
+
+    def symbolic_names(self, family: str, relations: Any, constants: Any) -> list[str]:
+        """Return the names under which a program for open sizes is kept."""
+        kept = () if self.store is None else self.store.family(family)
+        return [m.name for m in kept if m.relations == relations and m.constants == constants]
+
+
+def _manifest(
+    name: str, request: CompileRequest, signature: Signature, constants: tuple[Scalar | None, ...], outcome: Outcome
+) -> Manifest:
+    return Manifest.of_request(
+        request,
+        name=name,
+        program=signature.exact,
+        structural=signature.structural,
+        constants=constants,
+        guards=outcome.guards,
+        device=str(request.device),
+        toolchain=toolchain(),
+        compile_seconds=outcome.seconds,
+        created=time.time(),
+    )
+
+
+artifacts = ArtifactCache()
+"""The artifact cache of this process."""

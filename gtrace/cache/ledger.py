@@ -1,0 +1,78 @@
+"""What processes measured of each program, added up over all of them: the lines of the store's ledger."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+
+FORMAT = 1
+"""Of the JSON; a ledger of another format is not read."""
+
+
+@attrs.frozen
+class LedgerEntry:
+    """The line of one program. Times are in seconds.
+
+    Attributes:
+        ops: the names of its first operations.
+        tier: in which the latest process left it.
+        runs: processes that measured it.
+    """
+
+    ops: str = ""
+    tier: str = ""
+    runs: int = 1
+    interpreted_calls: int = 0
+    interpreted_seconds: float = 0.0
+    compiled_calls: int = 0
+    compiled_seconds: float = 0.0
+    compile_seconds: float = 0.0
+    saved_seconds: float = 0.0
+
+    def plus(self, later: LedgerEntry) -> LedgerEntry:
+        """Return the line of both: numbers are added, words are those of `later`.
+
+        >>> LedgerEntry(tier="interpreted", runs=2).plus(LedgerEntry(tier="compiled", compiled_calls=5)).runs
+        3
+        """
+        numbers = {f: getattr(self, f) + getattr(later, f) for f, kind in _KINDS.items() if kind is not str}
+        return attrs.evolve(later, **numbers)
+
+
+_KINDS: dict[str, type] = {
+    f.name: {"str": str, "int": int, "float": float}[str(f.type)] for f in attrs.fields(LedgerEntry)
+}
+
+
+def to_json(entries: Mapping[str, LedgerEntry]) -> str:
+    """Return the text of the ledger's file; keys are signatures."""
+    return json.dumps({"format": FORMAT, "programs": {name: attrs.asdict(entry) for name, entry in entries.items()}})
+
+
+def from_json(text: str | bytes) -> dict[str, LedgerEntry]:
+    """Return the lines in the text of the ledger's file; none if another version of gtrace wrote it.
+
+    Raises:
+        ValueError: it is none; says what was expected.
+    """
+    data = json.loads(text)
+    if not isinstance(data, dict):
+        raise ValueError("expected the JSON object of a ledger")
+    if data.get("format") != FORMAT:
+        return {}  # of another version of gtrace: the ledger begins anew
+    if not isinstance(data.get("programs"), dict):
+        raise ValueError("expected the programs of a ledger")
+    return {name: _entry(name, fields) for name, fields in data["programs"].items()}
+
+
+def _entry(name: str, fields: Any) -> LedgerEntry:
+    if not isinstance(fields, dict) or fields.keys() != _KINDS.keys():
+        raise ValueError(f"expected the line of {name} to have the fields {', '.join(_KINDS)}")
+    for field, kind in _KINDS.items():
+        # JSON does not distinguish 0 from 0.0
+        if type(fields[field]) not in ((int, float) if kind is float else (kind,)):
+            raise ValueError(f"expected {field!r} of {name} to be {kind.__name__}, got {fields[field]!r}")
+    return LedgerEntry(**fields)

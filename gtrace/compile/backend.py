@@ -1,0 +1,157 @@
+"""Backends, which compile requests: Inductor, the other backends that torch knows, and those that users register."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+import attrs
+import torch
+
+from gtrace.compile.executable import Compiled, Executable
+from gtrace.compile.fx import lower
+from gtrace.compile.inductor.driver import compile_request, compile_with
+from gtrace.compile.inductor.failures import compiler_errors
+from gtrace.compile.request import CompileRequest
+from gtrace.errors import ArgumentError, message
+
+MODES = ("default", "reduce-overhead", "max-autotune")
+
+__all__ = ["Backend", "register_backend"]
+
+
+@runtime_checkable
+class Backend(Protocol):
+    """A compiler of requests.
+
+    Programs select a backend by its `name`, which is part of the key of their compiled code. `open_sizes` says whether
+    it can compile for open sizes (`CompileRequest.relations`).
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def open_sizes(self) -> bool: ...
+
+    def compile(self, request: CompileRequest) -> Compiled:
+        """Compile a request in this process.
+
+        Raises:
+            CompileError: it failed. The program is then interpreted.
+        """
+        ...
+
+    def ahead_of_time(self, mode: str, device: torch.device) -> bool:
+        """Whether the worker process can compile for this backend ahead of time, into code that is kept on disk."""
+        ...
+
+
+class Inductor:
+    """torch's own compiler."""
+
+    name = "inductor"
+    open_sizes = True
+
+    def compile(self, request: CompileRequest) -> Compiled:
+        return compile_request(request)
+
+    def ahead_of_time(self, mode: str, device: torch.device) -> bool:
+        # code compiled ahead of time cannot replay CUDA graphs
+        return not (mode == "reduce-overhead" and device.type == "cuda")
+
+
+@attrs.frozen
+class TorchBackend:
+    """A backend of ``torch.compiler.list_backends()``, which compiles for fixed sizes."""
+
+    name: str
+    open_sizes: bool = False
+
+    def compile(self, request: CompileRequest) -> Compiled:
+        return compile_with(self.name, request)
+
+    def ahead_of_time(self, mode: str, device: torch.device) -> bool:
+        return False
+
+
+@attrs.frozen
+class FunctionBackend:
+    """A backend made of a function of a graph module and example inputs, as `torch.compile` takes them."""
+
+    name: str
+    function: Callable[[torch.fx.GraphModule, Sequence[torch.Tensor]], Callable[..., Any]]
+    open_sizes: bool = False
+
+    def compile(self, request: CompileRequest) -> Compiled:
+        with compiler_errors():
+            lowered = lower(request.graph, request.strides)
+            compiled = self.function(lowered.module, lowered.fakes)
+
+            def run(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+                return list(compiled(*tensors))
+
+            return Compiled(Executable(run, "process", request.device))
+
+    def ahead_of_time(self, mode: str, device: torch.device) -> bool:
+        return False
+
+
+_registered: dict[str, Backend] = {"inductor": Inductor()}
+
+
+def register_backend(backend: Backend | Callable[..., Any], name: str | None = None) -> None:
+    """Make a backend known by name, for ``gt.jit(f, backend=name)``.
+
+    Args:
+        backend: a `Backend`, or a function ``(module, example_inputs) -> callable`` such as `torch.compile` takes. It
+            gets a ``torch.fx.GraphModule`` of aten calls and fake tensors of the inputs' types.
+        name: of a function; its own name if missing.
+
+    Raises:
+        ArgumentError: neither of the two, or a name that is taken.
+
+    >>> import gtrace as gt
+    >>> gt.register_backend(lambda module, inputs: module.forward, name="doc example")
+    >>> gt.jit(lambda x: x + 1, backend="doc example")(gt.ones(2))
+    Array([2., 2.], dtype=float32)
+    """
+    if isinstance(backend, Backend):
+        made: Backend = backend
+    elif callable(backend):
+        made = FunctionBackend(name or str(getattr(backend, "__name__", type(backend).__name__)), backend)
+    else:
+        fix = "Pass a function of a graph module and example inputs."
+        raise ArgumentError(message("register_backend", "a Backend or a function", type(backend).__name__, fix))
+    if made.name in _registered:
+        raise ArgumentError(message("register_backend", "a new name", repr(made.name), "Choose another."))
+    _registered[made.name] = made
+
+
+def find_backend(name: str) -> Backend:
+    """Return the backend of this name.
+
+    Raises:
+        ArgumentError: there is none; the message has the nearest name.
+    """
+    found = _registered.get(name) if isinstance(name, str) else None
+    if found is not None:
+        return found
+    known = torch.compiler.list_backends(exclude_tags=())
+    if name in known:
+        return TorchBackend(name)
+    every = [*_registered, *known]
+    near = difflib.get_close_matches(str(name), every, n=1)
+    hint = f"Did you mean {near[0]!r}?" if near else f"There are {', '.join(every)}."
+    raise ArgumentError(f"[jit] expected a backend of torch.compiler.list_backends(), got {name!r}. {hint}")
+
+
+def check_mode(mode: str) -> None:
+    """Check the compile mode a user gave.
+
+    Raises:
+        ArgumentError: an unknown mode.
+    """
+    if mode not in MODES:
+        raise ArgumentError(f"[jit] expected mode to be one of {', '.join(MODES)}, got {mode!r}. Pass one of them.")

@@ -1,0 +1,63 @@
+"""Executables: the contract of whatever the engine calls to run a program."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import attrs
+import torch
+
+from gtrace.interp.interpreter import TensorFunction, interpreter
+from gtrace.ir.graph import Graph
+
+
+@attrs.frozen(eq=False)
+class Executable:
+    """Something that runs a program.
+
+    Attributes:
+        run: input tensors to output tensors, in the order of the graph's.
+        origin: its source: "interpreter", "process" (compiled in this one), "worker" or "cache" (an earlier process).
+        device: where it runs.
+        memory: bytes that it keeps between calls.
+        stream: the CUDA stream that it runs on; None: the current one.
+        overwrites: whether a call may write over the outputs of the call before.
+    """
+
+    run: TensorFunction
+    origin: str
+    device: torch.device
+    memory: int = 0
+    stream: Any = None
+    overwrites: bool = False
+
+    def owning(self) -> Executable:
+        """Return an executable whose outputs no later call overwrites: this one, or one that copies its outputs."""
+        if not self.overwrites:
+            return self
+        run = self.run
+
+        def copied(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+            return [t.clone() for t in run(tensors)]
+
+        return attrs.evolve(self, run=copied, overwrites=False)
+
+
+def interpreted(graph: Graph) -> Executable:
+    """Return an executable that interprets a program."""
+    device = next((a.device for a in graph.avals if a.device.type != "cpu"), torch.device("cpu"))
+    return Executable(interpreter(graph), "interpreter", device)
+
+
+@attrs.frozen(eq=False)
+class Compiled:
+    """The result of compiling a request.
+
+    Attributes:
+        executable: runs it.
+        guards: conditions on the open sizes; the code is valid where all hold. See `gtrace.compile.guards`.
+    """
+
+    executable: Executable
+    guards: tuple[Any, ...] = ()

@@ -1,0 +1,179 @@
+"""GraphModule to callable, by Inductor or another of torch's compilers.
+
+Inductor is called directly on the flat graph: no Dynamo, no guards, no AOTAutograd, because the graph already holds the
+forward and the backward pass.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from gtrace import torch_internals as internals
+from gtrace.compile.executable import Compiled, Executable
+from gtrace.compile.fx import Lowered, lower
+from gtrace.compile.inductor.accuracy import decompositions
+from gtrace.compile.inductor.failures import compiler_errors
+from gtrace.compile.inductor.launcher import built_by_launcher
+from gtrace.compile.inductor.pointwise import register_pointwise
+from gtrace.compile.request import CompileRequest
+
+IMPORT_SECONDS = 4.0
+"""Extra seconds of the first compile of a process, which imports Inductor."""
+
+COLD_SECONDS = 8.0
+"""Extra seconds of the first compile on a machine, when Inductor precompiles the C++ header of programs."""
+
+
+def startup_seconds() -> float:
+    """Return the extra seconds that the first compile of this process is expected to take."""
+    headers = Path(tempfile.gettempdir()) / f"torchinductor_{getpass.getuser()}" / "precompiled_headers"
+    try:
+        warm = any(file.suffix == ".gch" for file in headers.iterdir())
+    except OSError:
+        warm = False
+    return IMPORT_SECONDS if warm else IMPORT_SECONDS + COLD_SECONDS
+
+
+def compile_request(request: CompileRequest) -> Compiled:
+    """Compile a request with Inductor, in this process.
+
+    Raises:
+        CompileError: see `gtrace.compile.inductor.failures.compiler_errors`; the cause is chained.
+    """
+    with compiler_errors():
+        lowered, compiled = _compile(request, None)
+        # with "reduce-overhead" Inductor replays CUDA graphs, whose outputs the next call overwrites
+        volatile = request.mode == "reduce-overhead" and request.device.type == "cuda"
+        call = compiled
+
+        def run(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+            nonlocal call
+            # Inductor empties the list it is given, to free inputs early
+            outputs = call(list(tensors))
+            # the first call finishes Inductor's own bookkeeping; the ones after it go straight to the generated code
+            call = compiled.current_callable or compiled
+            return outputs
+
+        return Compiled(Executable(run, "process", request.device, overwrites=volatile), lowered.guards())
+
+
+def compile_with(backend: str, request: CompileRequest) -> Compiled:
+    """Compile a request with another of torch's backends, which gets the undecomposed graph and example inputs.
+
+    Raises:
+        CompileError: as for `compile_request`.
+    """
+    with compiler_errors():
+        lowered = lower(request.graph, request.strides)
+        compiled = internals.LOOKUP_BACKEND.get()(backend)(lowered.module, lowered.fakes)
+
+        def run(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+            return list(compiled(*tensors))
+
+        return Compiled(Executable(run, "process", request.device))
+
+
+def compile_artifact(request: CompileRequest, folder: Path) -> tuple[Path, tuple[Any, ...]]:
+    """Compile a request ahead of time, into `folder`.
+
+    Returns:
+        The shared library, for a CPU, or the package, for a GPU; and the guards on the open sizes.
+
+    Raises:
+        CompileError: see `gtrace.compile.inductor.failures.compiler_errors`; the cause is chained.
+    """
+    with compiler_errors():
+        with built_by_launcher(folder):
+            lowered, compiled = _compile(request, folder)
+        files = compiled.filename
+        if request.device.type == "cuda":
+            # the kernels are separate files, which the package includes
+            path = Path(internals.PACKAGE.get()(str(folder / "artifact.pt2"), files))
+        else:
+            path = Path(next(f for f in files if isinstance(f, str) and f.endswith(".so")))
+        return path, lowered.guards()
+
+
+def compile_package(
+    request: CompileRequest, path: Path, folder: Path, constants: Sequence[torch.Tensor]
+) -> tuple[Any, ...]:
+    """Compile a request ahead of time, and write a package that C++ and Python can load to `path`.
+
+    Args:
+        folder: where the compiler puts its files.
+        constants: the values of the last inputs, which become part of the package.
+
+    Returns:
+        The guards on the open sizes.
+
+    Raises:
+        CompileError: see `gtrace.compile.inductor.failures.compiler_errors`; the cause is chained.
+    """
+    with compiler_errors():
+        lowered, compiled = _compile(request, folder, constants, own=True)
+        internals.PACKAGE.get()(str(path), compiled.filename)
+        return lowered.guards()
+
+
+def _compile(
+    request: CompileRequest, folder: Path | None, constants: Sequence[torch.Tensor] = (), own: bool = False
+) -> tuple[Lowered, Any]:
+    """Lower a request and compile it with Inductor, ahead of time if a folder for the result is given.
+
+    Args:
+        own: whether outputs are copied that share memory with an input or with each other.
+    """
+    compile_fx = internals.COMPILE_FX.get()
+    register_pointwise()
+    table = decompositions(internals.DECOMPOSITIONS.get()())
+    lowered = lower(request.graph, request.strides, table, request.relations)
+    if constants:
+        lowered.freeze(constants)
+    if own:
+        lowered.own_outputs()
+    # the engine passes only inputs of the right sizes and strides, so the code need not assert them on every call
+    patches: dict[str, Any] = {"compile_threads": 1, "size_asserts": False, "alignment_asserts": False}
+    patches["cpp.threads"] = request.threads
+    if request.mode != "default":
+        patches.update(internals.MODE_OPTIONS.get()(request.mode))
+    options: dict[str, Any] = {}
+    if folder is not None:
+        patches |= {"aot_inductor.output_path": str(folder), "aot_inductor.package": True, "triton.cudagraphs": False}
+        options = {"aot_mode": True, "cpp_wrapper": True}
+    with (
+        internals.PATCH_CONFIG.get()(patches),
+        internals.SET_AOT_COMPILATION.get()(folder is not None),
+        internals.TRACING.get()(internals.TRACING_CONTEXT.get()(lowered.mode)),
+        internals.SET_FAKE_MODE.get()(lowered.mode),
+        _sums_of_any_length() if request.relations is not None else contextlib.nullcontext(),
+    ):
+        return lowered, compile_fx(lowered.module, lowered.fakes, **options)
+
+
+@contextlib.contextmanager
+def _sums_of_any_length() -> Iterator[None]:
+    """Let sums of open length accumulate in blocks, as Inductor does on CPUs for sums that it knows to be long.
+
+    Otherwise Inductor would decide by the length in the example inputs.
+    """
+    kernel, original = internals.CPP_KERNEL.get(), internals.USE_ACC_HELPER.get()
+
+    def in_blocks(self: Any, reduction_type: str, dtype: torch.dtype, use_scalar: bool) -> bool:
+        if reduction_type == "sum" and dtype == torch.float:
+            ranges = self.call_ranges[self.reduction_depth :]
+            if any(getattr(n, "free_symbols", None) for n in ranges):
+                return True
+        return original(self, reduction_type, dtype, use_scalar)
+
+    kernel.need_use_acc_helper = in_blocks
+    try:
+        yield
+    finally:
+        kernel.need_use_acc_helper = original

@@ -1,0 +1,153 @@
+"""Shared libraries of compiled programs for the CPU, built in one short run of the C++ compiler.
+
+Inductor's ahead-of-time code is a function, which calls kernels and torch's C interface, and a model that owns it:
+weights, specifications, locks, a pool of instances. The model is the same for every program, is most of what the
+compiler works on (6 of 8 seconds for the step of a small network), and gtrace needs none of it: programs own nothing.
+So only the function is taken, behind the few entry points by which torch's runner loads and runs a library.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from gtrace import torch_internals as internals
+
+_DECLARATIONS = re.compile(r'^\}\s*// extern "C"\n(.*?)^namespace torch::aot_inductor \{', re.DOTALL | re.MULTILINE)
+_FUNCTION = re.compile(
+    r"^void AOTInductorModel::run_impl\(.*?^\} // AOTInductorModel::run_impl$", re.DOTALL | re.MULTILINE
+)
+_CHECKS = re.compile(r"^ *(__check_inputs_outputs\(.*|\[\[maybe_unused\]\] auto& kernels = .*)\n", re.MULTILINE)
+_OWNED = re.compile(r"\b(constants_|kernels|aoti_torch_proxy_executor_call_function|\w*_info_)\b")
+
+HEADER = Path(__file__).with_name("program.h")
+"""What every program includes; it is precompiled once on a machine."""
+
+_UNUSED = (
+    "ContainerExtractConstantsMap", "ContainerFreeInactiveConstantBuffer", "ContainerGetCallSpec",
+    "ContainerGetConstantDtype", "ContainerGetConstantName", "ContainerGetConstantOriginalFQN",
+    "ContainerGetConstantsBlobSize", "ContainerRunConstantFolding", "ContainerRunSingleThreaded",
+    "ContainerSwapConstantBuffer", "ContainerUpdateConstantBuffer", "ContainerUpdateConstantBufferFromCpu",
+    "ContainerUpdateInactiveConstantBuffer", "ContainerUpdateUserManagedConstantBuffer", "UpdateConstantsFromBlob",
+)  # fmt: skip
+"""Entry points about weights, which torch's runner looks up and never calls for a program without weights."""
+
+# optimizing the calls takes twice as long as everything else in a large program, and gains nothing
+_SOURCE = """{kernels}
+#pragma GCC push_options
+#pragma GCC optimize ("O1")
+{launcher}
+#pragma GCC pop_options
+"""
+
+_PROGRAM = """
+namespace torch::aot_inductor {
+using DeviceStreamType = void*;
+struct AOTInductorModel {
+  int32_t device_idx_ = -1;
+  void run_impl(AtenTensorHandle*, AtenTensorHandle*, DeviceStreamType, AOTIProxyExecutorHandle);
+};
+"""
+
+_ENTRIES = """
+}
+
+static torch::aot_inductor::AOTInductorModel program;
+static thread_local std::string last_error;
+
+extern "C" {
+int32_t AOTInductorModelContainerCreateWithDevice(void** container, size_t, const char*, const char*) {
+  *container = &program;
+  return 0;
+}
+int32_t AOTInductorModelContainerDelete(void*) { return 0; }
+int32_t AOTInductorModelContainerGetNumOutputs(void*, size_t* count) {
+  *count = %d;
+  return 0;
+}
+int32_t AOTInductorModelContainerGetNumConstants(void*, size_t* count) {
+  *count = 0;
+  return 0;
+}
+int32_t AOTInductorGetLastError(const char** text) {
+  *text = last_error.c_str();
+  return 0;
+}
+int32_t AOTInductorModelContainerRun(
+    void*, AtenTensorHandle* inputs, size_t, AtenTensorHandle* outputs, size_t, void*, AOTIProxyExecutorHandle) {
+  const bool grad = aoti_torch_grad_mode_is_enabled();
+  aoti_torch_grad_mode_set_enabled(false);
+  int32_t failed = 0;
+  try {
+    program.run_impl(inputs, outputs, nullptr, nullptr);
+  } catch (const std::exception& error) {
+    last_error = error.what();
+    failed = 1;
+  }
+  aoti_torch_grad_mode_set_enabled(grad);
+  return failed;
+}
+%s
+}
+"""
+
+
+def launcher(wrapper: str, outputs: int) -> str | None:
+    """Return the C++ of a program without its model; None if it needs that.
+
+    Args:
+        wrapper: the C++ that Inductor generated beside the kernels.
+        outputs: how many tensors it returns.
+    """
+    declarations, function = _DECLARATIONS.search(wrapper), _FUNCTION.search(wrapper)
+    if declarations is None or function is None:
+        return None
+    body = _CHECKS.sub("", function.group())
+    if _OWNED.search(body):
+        return None
+    unused = "\n".join(f"int32_t AOTInductorModel{name}() {{ return 1; }}" for name in _UNUSED)
+    return "".join((declarations.group(1), _PROGRAM, body, _ENTRIES % (outputs, unused)))
+
+
+def build(kernels: str, launcher: str, folder: Path) -> Path:
+    """Compile a program and its kernels; returns the shared library."""
+    options = {"vec_isa": internals.PICK_VEC_ISA.get()(), "device_type": "cpu", "aot_mode": True}
+    option = internals.CPP_OPTIONS.get()(**options)
+    builder = internals.CPP_BUILDER.get()
+    command = builder(name="o", sources="i", BuildOption=option).get_command_line()
+    option.precompiled_header = internals.PRECOMPILE_HEADER.get()(str(HEADER), command, **options)
+    source = folder / "program.cpp"
+    source.write_text(_SOURCE.format(kernels=kernels, launcher=launcher))
+    builder(name="program", sources=str(source), BuildOption=option, output_dir=str(folder)).build()
+    return folder / "program.so"
+
+
+@contextlib.contextmanager
+def built_by_launcher(folder: Path) -> Iterator[None]:
+    """Within the block, let Inductor build programs for the CPU as `launcher` describes where that can be done."""
+    compiler = internals.AOT_COMPILER.get()
+    original, error = compiler.compile, internals.CPP_COMPILE_ERROR.get()
+    thread = threading.get_ident()  # others may use Inductor meanwhile
+
+    def compile_(
+        graph: Any, wrapper: str, kernels: str, fallbacks: str | None, *, device_type: str, additional_files: list[Any]
+    ) -> Any:
+        text = None
+        ours = threading.get_ident() == thread and device_type == "cpu"
+        if ours and not graph.constants and not fallbacks and not additional_files:
+            text = launcher(wrapper, len(graph.graph_outputs))
+        if text is not None:
+            # another torch may declare in its model what the function needs
+            with contextlib.suppress(error):
+                return [str(build(kernels, text, folder))]
+        return original(graph, wrapper, kernels, fallbacks, device_type=device_type, additional_files=additional_files)
+
+    compiler.compile = compile_
+    try:
+        yield
+    finally:
+        compiler.compile = original

@@ -1,0 +1,171 @@
+"""Partitioning: a program is divided into parts that are compiled, parts that are interpreted, and loops.
+
+A program without sub-graphs is one request, unless it is very long. Equal parts share one request. An operation with
+sub-graphs (a loop or a branch) ends a part: it runs from Python, with its bodies compiled, and its results are inputs
+of the next part. torch's own control flow operators would keep everything in one compiled program; docs/performance.md
+has the measurements against them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import attrs
+
+from gtrace.compile.request import CompileRequest
+from gtrace.compile.schedule import Call, Loop, Schedule
+from gtrace.ir.aval import contiguous_strides
+from gtrace.ir.calls import has_calls
+from gtrace.ir.canonical import canonicalize
+from gtrace.ir.graph import Graph, Node, Subgraph, print_graph, subgraphs
+from gtrace.ir.split import crossing, slices
+
+MIN_OPS = 3
+"""Parts of fewer operations are interpreted: there is nothing to fuse."""
+
+MAX_OPS = 1000
+"""Parts of more operations are cut where the fewest bytes cross, because compile time grows faster than linearly."""
+
+Strides = Sequence[tuple[int, ...]]
+
+
+@attrs.frozen(eq=False)
+class Partitioner:
+    """Makes schedules. Its fields are those of every `CompileRequest` that it makes."""
+
+    backend: str
+    mode: str
+    threads: int
+
+    def schedule(self, graph: Graph, strides: Strides) -> Schedule:
+        """Return the schedule of a canonical graph for inputs of exactly these strides."""
+        if not has_calls(graph) and len(graph.nodes) <= MAX_OPS:
+            return self.single(self.request(graph, strides))
+        known = dict(zip(graph.inputs, strides, strict=True))
+        equal: dict[tuple[str, tuple[tuple[int, ...], ...]], CompileRequest | Graph] = {}
+        calls = []
+        for part in _parts(graph):
+            if isinstance(part, Graph):
+                form = canonicalize(part)
+                ins = tuple(part.inputs[k] for k in form.inputs)
+                own = tuple(
+                    known.get(v, contiguous_strides(a.shape)) for v, a in zip(ins, form.graph.avals, strict=True)
+                )
+                key = print_graph(form.graph), own
+                if key not in equal:
+                    short = len(form.graph.nodes) < MIN_OPS
+                    equal[key] = form.graph if short else self.request(form.graph, own)
+                assert all(place >= 0 for place in form.outputs)  # the program is canonical: no output is an input
+                calls.append(Call(equal[key], ins, tuple(zip(part.outputs, form.outputs, strict=True))))
+            else:
+                node, results = part
+                outs = tuple((value, k) for k, value in enumerate(results))
+                calls.append(Call(self._loop(node), tuple(node.values()), outs))
+        return Schedule(graph.inputs, graph.outputs, tuple(calls))
+
+    def request(self, graph: Graph, strides: Strides) -> CompileRequest:
+        """Return the request for a straight-line program."""
+        return CompileRequest(graph, tuple(strides), self.backend, self.mode, threads=self.threads)
+
+    def single(self, request: CompileRequest) -> Schedule:
+        """Return the schedule with this request as its only call."""
+        graph = request.graph
+        outs = tuple((v, k) for k, v in enumerate(graph.outputs))
+        return Schedule(graph.inputs, graph.outputs, (Call(request, graph.inputs, outs),))
+
+    def _loop(self, node: Node) -> Loop:
+        bodies = node.op.rules.bodies
+        subs = subgraphs(node.params) if bodies is None else bodies(**node.attributes)
+        return Loop(node, tuple(self._body(sub) for sub in subs))
+
+    def _body(self, sub: Subgraph) -> Schedule:
+        """Return the schedule of a body. It is made once, even if several operations have the same body."""
+
+        def make() -> Schedule:
+            graph = sub.graph
+            strides = [contiguous_strides(a.shape) for a in graph.avals]
+            if len(graph.nodes) < MIN_OPS:
+                outs = tuple((v, k) for k, v in enumerate(graph.outputs))
+                return Schedule(graph.inputs, graph.outputs, (Call(graph, graph.inputs, outs),))
+            return attrs.evolve(self.schedule(graph, strides), dense=True)
+
+        return sub.derive(("schedule", self.backend, self.mode, self.threads), make)
+
+
+def cut(graph: Graph, most: int) -> list[Graph]:
+    """Cut a program into a sequence of programs of at most `most` nodes, where the fewest bytes cross.
+
+    Each program but the last has more than ``most // 2`` nodes.
+    """
+    count = len(graph.nodes)
+    if count <= most:
+        return [graph]
+    bytes_at = crossing(graph)
+    places: list[int] = []
+    start = 0
+    while count - start > most:
+        start = min(range(start + most // 2 + 1, start + most + 1), key=bytes_at.__getitem__)
+        places.append(start)
+    return slices(graph, places)
+
+
+def _parts(graph: Graph) -> list[Graph | tuple[Node, tuple[int, ...]]]:
+    """Return the straight-line parts, and between them the operations with sub-graphs and the values they assign.
+
+    The level of an operation is the largest number of operations with sub-graphs on a path to it. A part is all
+    straight-line operations of one level. An operation whose result is at least as large as its operands, such as a
+    broadcast or a constant, moves to the level that first needs it.
+    """
+    level: dict[int, int] = dict.fromkeys(graph.inputs, 0)
+    straight: dict[int, list[Node]] = {}
+    calls: dict[int, list[Node]] = {}
+    results: dict[int, dict[int, int]] = {}
+    for node in graph.nodes:
+        here = max((level[value] for value in node.values()), default=0)
+        if node.op.projection:
+            results[node.ins[0]][node.params[0]] = node.out  # type: ignore[index]
+        elif node.op.rules.body is not None:
+            calls.setdefault(here, []).append(node)
+            results[node.out] = {}
+            here += 1
+        level[node.out] = here
+    table = graph.value_avals()
+    needed: dict[int, int] = dict.fromkeys(graph.outputs, 0)
+    for node in reversed(graph.nodes):
+        if not node.op.projection and node.op.rules.body is None:
+            given = sum(table[value].nbytes for value in set(node.values()))
+            if needed.get(node.out, 0) > level[node.out] and node.instr.aval.nbytes >= given:
+                level[node.out] = needed[node.out]
+        here = level[node.out] - (node.op.rules.body is not None)
+        for value in node.values():
+            needed[value] = min(needed.get(value, here), here)
+    for node in graph.nodes:
+        if not node.op.projection and node.op.rules.body is None:
+            straight.setdefault(level[node.out], []).append(node)
+    fresh = 1 + max(table, default=0)
+    parts: list[Graph | tuple[Node, tuple[int, ...]]] = []
+    users: dict[int, set[int]] = {}  # levels that use it; -1: operations with sub-graphs, and outputs
+    for here, nodes in straight.items():
+        for node in nodes:
+            for value in node.values():
+                users.setdefault(value, set()).add(here)
+    for nodes in calls.values():
+        for node in nodes:
+            for value in node.values():
+                users.setdefault(value, set()).add(-1)
+    for value in graph.outputs:
+        users.setdefault(value, set()).add(-1)
+    for here in range(1 + max([*straight, *calls])):
+        nodes = straight.get(here, [])
+        if nodes:
+            made = {node.out for node in nodes}
+            ins = tuple(dict.fromkeys(v for node in nodes for v in node.values() if v not in made))
+            outs = tuple(node.out for node in nodes if users.get(node.out, set()) - {here})
+            parts += cut(Graph(ins, tuple(table[v] for v in ins), tuple(nodes), outs), MAX_OPS)
+        for node in calls.get(here, []):
+            names = []
+            for k in range(len(node.instr.aval.avals)):
+                names.append(results[node.out].get(k, fresh))
+                fresh += names[-1] == fresh
+            parts.append((node, tuple(names)))
+    return parts

@@ -1,0 +1,84 @@
+"""Compile requests: a straight-line program, with everything that its compiled code depends on."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+import torch
+
+from gtrace.compile.symbolic import Relation
+from gtrace.compile.toolchain import toolchain
+from gtrace.ir.graph import Graph, print_graph
+from gtrace.ir.text import parse_graph
+
+
+@attrs.frozen(eq=False)
+class CompileRequest:
+    """A straight-line program to compile.
+
+    Attributes:
+        graph: a canonical graph without sub-graphs.
+        strides: of each input.
+        backend, mode: how it is compiled.
+        relations: how its integers follow from the open sizes of its inputs; None: no size is open.
+        threads: the number of threads that run a large loop on a CPU; by default torch's.
+    """
+
+    graph: Graph
+    strides: tuple[tuple[int, ...], ...]
+    backend: str = "inductor"
+    mode: str = "default"
+    relations: tuple[Relation, ...] | None = None
+    threads: int = attrs.field(factory=torch.get_num_threads)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it in the terms of JSON."""
+        relations = self.relations
+        return {
+            "graph": print_graph(self.graph),
+            "strides": [list(s) for s in self.strides],
+            "mode": self.mode,
+            "relations": None if relations is None else [r.to_json() for r in relations],
+            "threads": self.threads,
+        }
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> CompileRequest:
+        """Return the request that `to_json` wrote.
+
+        Raises:
+            GraphError: the text of the graph is not valid.
+        """
+        relations = data["relations"]
+        return cls(
+            parse_graph(data["graph"]),
+            tuple(tuple(s) for s in data["strides"]),
+            "inductor",
+            data["mode"],
+            None if relations is None else tuple(Relation.from_json(r) for r in relations),
+            data["threads"],
+        )
+
+    @property
+    def device(self) -> torch.device:
+        """Where it runs."""
+        return next((a.device for a in self.graph.avals if a.device.type != "cpu"), torch.device("cpu"))
+
+    @functools.cached_property
+    def name(self) -> str:
+        """A digest of all that the compiled code depends on: 24 hexadecimal digits."""
+        return self.named(toolchain())
+
+    def named(self, tools: Mapping[str, str]) -> str:
+        """Return the name of the request under this toolchain."""
+        data = self.to_json()
+        return digest(*(f"{key}: {value}" for key, value in data.items()), *(f"{k}: {v}" for k, v in tools.items()))
+
+
+def digest(*parts: str) -> str:
+    """Return 24 hexadecimal digits of a digest of texts."""
+    return hashlib.blake2b("\n".join(parts).encode(), digest_size=12).hexdigest()

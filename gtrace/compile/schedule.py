@@ -1,0 +1,167 @@
+"""Schedules: the ordered calls that run a program, some of which are compiled.
+
+A program is partitioned once (`gtrace.compile.partition`) and keeps its schedule. The cache lookup, the compiler and
+the executable all use the requests of that one schedule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import attrs
+import torch
+
+from gtrace.compile.executable import Compiled, Executable
+from gtrace.compile.request import CompileRequest
+from gtrace.interp.interpreter import Owned, TensorFunction, bound_body, interpreter
+from gtrace.ir.graph import Graph, Node
+
+Results = Mapping[CompileRequest, Compiled]
+"""The compiled code of each request."""
+
+
+@attrs.frozen(eq=False)
+class Step:
+    """One call in a sequence of calls.
+
+    Attributes:
+        run: takes and returns tensors.
+        ins: the values it takes.
+        outs: the values it assigns: (value, index of the result).
+    """
+
+    run: TensorFunction
+    ins: tuple[int, ...]
+    outs: tuple[tuple[int, int], ...]
+
+
+@attrs.frozen(eq=False)
+class CallSequence:
+    """Calls that run one after the other.
+
+    Attributes:
+        steps: the calls.
+        inputs, outputs: the values that the whole takes and returns.
+        dead: for each call, the values that it takes and nothing needs after it.
+    """
+
+    steps: tuple[Step, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    dead: tuple[tuple[int, ...], ...] = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        needed = set(self.outputs)
+        dead = []
+        for step in reversed(self.steps):
+            dead.append(tuple(value for value in dict.fromkeys(step.ins) if value not in needed))
+            needed.update(step.ins)
+        object.__setattr__(self, "dead", tuple(reversed(dead)))
+
+    def run(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Make the calls; returns the values that are outputs.
+
+        Results of earlier calls are made dense before a call takes them. Inputs are passed on as they are.
+        """
+        env: dict[int, torch.Tensor] = dict(zip(self.inputs, tensors, strict=True))
+        given = set(self.inputs)
+        if isinstance(tensors, Owned):
+            tensors.clear()
+        for step, dead in zip(self.steps, self.dead, strict=True):
+            taken = Owned([env[v] if v in given else env[v].contiguous() for v in step.ins])
+            for value in dead:
+                env.pop(value, None)
+            results = step.run(taken)
+            for value, place in step.outs:
+                env[value] = results[place]
+            del results, taken
+        return [env[v] for v in self.outputs]
+
+
+@attrs.frozen(eq=False)
+class Loop:
+    """An operation with sub-graphs. It runs from Python; each of its bodies has a schedule."""
+
+    node: Node
+    bodies: tuple[Schedule, ...]
+
+    def build(self, results: Results) -> TensorFunction:
+        """Return the function of the operation, which calls the compiled bodies."""
+        programs = [body.build(results) for body in self.bodies]
+        compiled = self.node.op.rules.compiled
+        function: Callable[..., list[torch.Tensor]] = (
+            bound_body(self.node, programs) if compiled is None else compiled(programs, **self.node.attributes)
+        )
+        return lambda values: function(*values)
+
+
+@attrs.frozen(eq=False)
+class Call:
+    """One call of a schedule.
+
+    Attributes:
+        what: a request, which is compiled; a graph, which is interpreted because it is too short; or a loop.
+        ins, outs: see `Step`.
+    """
+
+    what: CompileRequest | Graph | Loop
+    ins: tuple[int, ...]
+    outs: tuple[tuple[int, int], ...]
+
+    def build(self, results: Results) -> Step:
+        what = self.what
+        if isinstance(what, CompileRequest):
+            run = results[what].executable.owning().run
+        else:
+            run = interpreter(what) if isinstance(what, Graph) else what.build(results)
+        return Step(run, self.ins, self.outs)
+
+
+@attrs.frozen(eq=False)
+class Schedule:
+    """The calls that run a program.
+
+    Attributes:
+        inputs, outputs: the values that the program takes and returns.
+        calls: in order.
+        dense: whether inputs are made dense first, as for the body of a loop.
+    """
+
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    calls: tuple[Call, ...]
+    dense: bool = False
+
+    @property
+    def requests(self) -> tuple[CompileRequest, ...]:
+        """The distinct requests, those in the bodies of loops included."""
+        found: dict[CompileRequest, None] = {}
+        for call in self.calls:
+            if isinstance(call.what, CompileRequest):
+                found[call.what] = None
+            elif isinstance(call.what, Loop):
+                for body in call.what.bodies:
+                    found.update(dict.fromkeys(body.requests))
+        return tuple(found)
+
+    def build(self, results: Results) -> TensorFunction:
+        """Return the function that makes the calls."""
+        steps = tuple(call.build(results) for call in self.calls)
+        inputs, outputs = self.inputs, self.outputs
+        single = (
+            len(steps) == 1 and steps[0].ins == inputs and steps[0].outs == tuple((v, k) for k, v in enumerate(outputs))
+        )
+        run = steps[0].run if single else CallSequence(steps, inputs, outputs).run
+        if not self.dense:
+            return run
+        return lambda tensors: run([t.contiguous() for t in tensors])
+
+    def executable(self, results: Results) -> Executable:
+        """Return the executable of the program, given the compiled code of every request."""
+        requests = self.requests
+        if len(requests) == 1 and len(self.calls) == 1 and self.calls[0].what is requests[0] and not self.dense:
+            return attrs.evolve(results[requests[0]].executable.owning(), run=self.build(results))
+        parts = [results[request].executable for request in requests]
+        device = next((part.device for part in parts if part.device.type != "cpu"), torch.device("cpu"))
+        origin = parts[0].origin if parts else "process"
+        return Executable(self.build(results), origin, device, memory=sum(part.memory for part in parts))

@@ -1,0 +1,226 @@
+"""Symbolic programs: one compiled program for many sizes, whose integers follow from the sizes of its inputs.
+
+Two recordings with the same structure and different sizes show which integers vary. Each of these is guessed to be a
+simple function of the sizes of the inputs, and a program is compiled with those sizes open. A guess may be wrong. But
+every program is recorded with all its integers, and the symbolic program runs it only if all guesses match them.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import attrs
+import torch
+
+from gtrace.compile.executable import Compiled, Executable
+from gtrace.compile.guards import hold
+from gtrace.ir.graph import Graph, Scalar, skeleton
+
+MAX_FREE = 6
+"""At most so many varying sizes are tried in products."""
+
+MAX_DIVISOR = 8
+"""The largest divisor that is tried."""
+
+
+@attrs.frozen
+class Relation:
+    """An integer as a function of the sizes of the inputs: ``factor * ((product + shift) // divisor) + offset``.
+
+    Attributes:
+        places: the sizes that are multiplied; empty: the integer is `offset`.
+    """
+
+    places: tuple[int, ...] = ()
+    factor: int = 1
+    shift: int = 0
+    divisor: int = 1
+    offset: int = 0
+
+    def __call__(self, sizes: Sequence[Any]) -> Any:
+        if not self.places:
+            return self.offset
+        product = sizes[self.places[0]]
+        for place in self.places[1:]:
+            product = product * sizes[place]
+        if self.divisor != 1:
+            product = (product + self.shift) // self.divisor
+        if self.factor != 1:
+            product = product * self.factor
+        return product + self.offset if self.offset else product
+
+    @property
+    def cost(self) -> tuple[Any, ...]:
+        """A sort key that puts simple relations first."""
+        return self.offset != 0, self.divisor, len(self.places), abs(self.factor), abs(self.offset)
+
+    def to_json(self) -> list[Any]:
+        """Return it in the terms of JSON."""
+        return [list(self.places), self.factor, self.shift, self.divisor, self.offset]
+
+    @classmethod
+    def from_json(cls, data: Sequence[Any]) -> Relation:
+        """Return the relation that `to_json` wrote.
+
+        Raises:
+            ValueError: `data` is no relation.
+        """
+        if len(data) != 5 or not all(type(n) is int for n in (*data[0], *data[1:])):
+            raise ValueError(f"expected [places, factor, shift, divisor, offset] of integers, got {data!r}")
+        return cls(tuple(data[0]), *data[1:])
+
+
+def fit(examples: Sequence[Sequence[int]], dims: int) -> tuple[Relation, ...] | int:
+    """Return how each integer of a program follows from the first `dims` of them, the sizes of its inputs.
+
+    Args:
+        examples: the integers of programs of one structure, as `gtrace.ir.graph.skeleton` lists them.
+
+    Returns:
+        For each integer a relation that holds in all examples; or the place of the first integer without one.
+
+    >>> relations = fit([(64, 8, 512, 63), (32, 8, 256, 31)], 2)
+    >>> [r((100, 8)) for r in relations]
+    [100, 8, 800, 99]
+    """
+    columns = list(zip(*examples, strict=True))
+    free: dict[tuple[int, ...], int] = {}
+    for place in range(dims):
+        if len(set(columns[place])) > 1:
+            free.setdefault(columns[place], place)
+    candidates = _candidates(free)
+    found: dict[tuple[int, ...], Relation | None] = {}
+    relations = []
+    for place, column in enumerate(columns):
+        if len(set(column)) == 1:
+            relations.append(Relation(offset=column[0]))
+        elif place < dims:
+            relations.append(Relation((place,)))
+        else:
+            if column not in found:
+                fitting = [r for r in (_solve(column, *candidate) for candidate in candidates) if r is not None]
+                found[column] = min(fitting, key=lambda r: r.cost, default=None)
+            relation = found[column]
+            if relation is None:
+                return place
+            relations.append(relation)
+    return tuple(relations)
+
+
+def _candidates(free: dict[tuple[int, ...], int]) -> list[tuple[Relation, tuple[int, ...]]]:
+    """Return relations of the free sizes, still without factor and offset, with their values in the examples."""
+    singles = list(free.items())
+    made = [(Relation((place,)), column) for column, place in singles]
+    for divisor in range(2, MAX_DIVISOR + 1):
+        for column, place in singles:
+            for shift in (0, divisor - 1):
+                values = tuple((n + shift) // divisor for n in column)
+                made.append((Relation((place,), shift=shift, divisor=divisor), values))
+    few = singles[:MAX_FREE]
+    products = [*itertools.combinations_with_replacement(few, 2), *itertools.combinations(few, 3)]
+    for chosen in products:
+        values = tuple(_product(numbers) for numbers in zip(*[column for column, _ in chosen], strict=True))
+        made.append((Relation(tuple(place for _, place in chosen)), values))
+    return made
+
+
+def _product(numbers: Sequence[int]) -> int:
+    result = 1
+    for n in numbers:
+        result *= n
+    return result
+
+
+def _solve(column: tuple[int, ...], base: Relation, values: tuple[int, ...]) -> Relation | None:
+    """Return `base` with the factor and the offset that turn `values` into `column`; None if there are none."""
+    other = next((k for k, value in enumerate(values) if value != values[0]), None)
+    if other is None:
+        return None
+    factor, rest = divmod(column[other] - column[0], values[other] - values[0])
+    if rest or not factor:
+        return None
+    offset = column[0] - factor * values[0]
+    if any(factor * value + offset != n for value, n in zip(values, column, strict=True)):
+        return None
+    return attrs.evolve(base, factor=factor, offset=offset)
+
+
+def layout(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...] | None:
+    """Return the axes of a dense tensor from the outermost to the innermost; None if it is not dense.
+
+    >>> layout((2, 3), (3, 1)), layout((2, 3), (1, 2)), layout((2, 3), (6, 1))
+    ((0, 1), (1, 0), None)
+    """
+    if 0 in shape:
+        return tuple(range(len(shape)))
+    order = sorted(range(len(shape)), key=lambda k: (-strides[k], k))
+    step = 1
+    for k in reversed(order):
+        if shape[k] > 1 and strides[k] != step:
+            return None
+        step *= max(shape[k], 1)
+    return tuple(order)
+
+
+@attrs.frozen(eq=False)
+class Shape:
+    """The numbers in which programs with the same skeleton differ.
+
+    Attributes:
+        sizes: its integers, those of the inputs first.
+        dims: how many of them are sizes of inputs.
+        scalars: its Python scalars.
+    """
+
+    sizes: tuple[int, ...]
+    dims: int
+    scalars: tuple[Scalar, ...]
+
+
+def shape_of(graph: Graph) -> tuple[Any, Shape]:
+    """Return the skeleton of a canonical graph, and its integers and scalars."""
+    structure, sizes = skeleton(graph)
+    scalars = tuple([x for node in graph.nodes for x in node.ins if x.__class__ is Scalar])
+    return structure, Shape(sizes, sum(len(a.shape) for a in graph.avals), scalars)
+
+
+@attrs.define(eq=False)
+class SymbolicProgram:
+    """A program compiled for open sizes.
+
+    Attributes:
+        compiled: takes the inputs and then the open scalars; its guards are on the sizes of the inputs. Code and guards
+            are replaced together, so that a reader never sees the guards of other code.
+        relations: how the integers follow from the sizes of the inputs.
+        constants: the scalars; None for an open one.
+    """
+
+    compiled: Compiled
+    relations: tuple[Relation, ...]
+    constants: tuple[Scalar | None, ...]
+
+    @staticmethod
+    def matches(
+        relations: Sequence[Relation], constants: Sequence[Scalar | None], guards: Sequence[Any], shape: Shape
+    ) -> bool:
+        """Whether code with these relations, constants and guards runs the program of `shape`."""
+        if any(c is not None and c != x for c, x in zip(constants, shape.scalars, strict=True)):
+            return False
+        return all(r(shape.sizes) == n for r, n in zip(relations, shape.sizes, strict=True)) and hold(
+            guards, shape.sizes
+        )
+
+    def executable_for(self, shape: Shape) -> Executable | None:
+        """Return an executable for the program of `shape`, with its scalars bound; None if the code does not fit."""
+        compiled = self.compiled
+        if not self.matches(self.relations, self.constants, compiled.guards, shape):
+            return None
+        executable = compiled.executable.owning()
+        open_ = [x for c, x in zip(self.constants, shape.scalars, strict=True) if c is None]
+        if not open_:
+            return executable
+        run = executable.run
+        numbers = [torch.tensor(x.value, dtype=x.aval.dtype, device=x.aval.device) for x in open_]
+        return attrs.evolve(executable, run=lambda tensors: run([*tensors, *numbers]))

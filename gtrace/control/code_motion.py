@@ -1,0 +1,197 @@
+"""Moving work out of loops.
+
+Operations that do not depend on the carry are hoisted: they are computed for all steps at once before the loop, so that
+a matrix product with each step's input becomes one large product. Operations that the carry does not depend on are
+sunk: they are computed after the loop, from stacked values. Both use the batching rules, with the steps as the batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import attrs
+
+from gtrace.ir.aval import Aval, Bundle
+from gtrace.ir.graph import Graph, Node, Subgraph
+from gtrace.ir.partial_eval import partial_eval
+from gtrace.ir.simplify import dce
+from gtrace.ir.subgraph import subgraph
+from gtrace.ops.linalg import matmul_op
+from gtrace.ops.reduce import sum as sum_over
+from gtrace.ops.shape import broadcast_op, matrix_transpose, permute_op, reshape
+from gtrace.trace.array import Array
+from gtrace.trace.capture import replay
+from gtrace.transform.vmap import batch
+
+MAX_BYTES = 128 * 2**20
+"""Limit on the bytes of the values computed for all steps at once; beyond it the work stays in the loop."""
+
+
+@attrs.frozen
+class Loop:
+    """A scan: its body and how the body's inputs and outputs are divided.
+
+    Attributes:
+        body: takes constants, carry and one step of each input; returns the carry and one step of each output.
+        consts, carry: how many there are of each.
+        length: steps.
+    """
+
+    body: Subgraph
+    consts: int
+    carry: int
+    length: int
+
+    @property
+    def graph(self) -> Graph:
+        return self.body.graph
+
+
+def _bytes(nodes: Sequence[Node], length: int) -> int:
+    return sum(node.instr.aval.nbytes for node in nodes) * length
+
+
+def _movable(nodes: Sequence[Node], length: int) -> bool:
+    """Whether nodes may be computed for all steps at once. Batched branches and inner loops would do more work."""
+    return all(node.op.rules.body is None for node in nodes) and _bytes(nodes, length) <= MAX_BYTES
+
+
+def hoist(loop: Loop, operands: Sequence[Array]) -> tuple[Loop, list[Array]]:
+    """Compute what does not depend on the carry before the loop; returns the remaining loop and its operands."""
+    graph, operands = loop.graph, list(operands)
+    consts, xs = graph.inputs[: loop.consts], graph.inputs[loop.consts + loop.carry :]
+    carries = graph.inputs[loop.consts : loop.consts + loop.carry]
+    init = operands[loop.consts : loop.consts + loop.carry]
+    first, second = partial_eval(graph, (*consts, *xs))
+    early, _ = partial_eval(first, consts)
+    if not first.nodes or not _movable([n for n in first.nodes if n not in early.nodes], loop.length):
+        return loop, operands
+    given = [*operands[: loop.consts], *operands[loop.consts + loop.carry :]]
+    flags = [False] * len(consts) + [True] * len(xs)
+    values = batch(first, loop.length, given, flags)
+    residuals = second.inputs[len(carries) :]
+    table = dict(zip(second.inputs, second.avals, strict=True))
+    fixed = [(v, x) for v, (x, flag) in zip(residuals, values, strict=True) if not flag]
+    stepped = [(v, x) for v, (x, flag) in zip(residuals, values, strict=True) if flag]
+    inputs = (*[v for v, _ in fixed], *carries, *[v for v, _ in stepped])
+    body = subgraph(Graph(inputs, tuple(table[v] for v in inputs), second.nodes, graph.outputs))
+    rest = Loop(body, len(fixed), loop.carry, loop.length)
+    return rest, [*[x for _, x in fixed], *init, *[x for _, x in stepped]]
+
+
+@attrs.frozen
+class Sunk:
+    """The work that `sink` moved behind a loop.
+
+    Attributes:
+        late: the moved part of one step: from constants, inputs and kept values to outputs.
+        consts, xs: which of the loop's constants and inputs `late` takes, before the kept values.
+    """
+
+    late: Graph
+    consts: tuple[int, ...]
+    xs: tuple[int, ...]
+
+
+def sink(loop: Loop) -> tuple[Loop, Sunk | None]:
+    """Move what the carry does not depend on behind the loop; returns the remaining loop and the moved work.
+
+    The remaining loop returns the carry, then one step of each value that the moved work needs.
+    """
+    graph = loop.graph
+    carried, stepped = graph.outputs[: loop.carry], graph.outputs[loop.carry :]
+    core = dce(Graph(graph.inputs, graph.avals, graph.nodes, carried))
+    staying = {node.out for node in core.nodes}
+    late = [node for node in graph.nodes if node.out not in staying]
+    if not late or not _movable(late, loop.length):
+        return loop, None
+    table = graph.value_avals()
+    outside = set(graph.inputs[: loop.consts]) | set(graph.inputs[loop.consts + loop.carry :])
+    made = {node.out for node in late}
+    wanted = dict.fromkeys(v for node in late for v in node.values() if v not in made)
+    wanted.update(dict.fromkeys(v for v in stepped if v not in made))
+    kept = tuple(v for v in wanted if v not in outside)
+    if any(table[v].__class__ is Bundle for v in kept):
+        return loop, None
+    if sum(table[v].nbytes for v in kept) * loop.length > MAX_BYTES:
+        return loop, None
+    consts = tuple(k for k, v in enumerate(graph.inputs[: loop.consts]) if v in wanted)
+    xs = tuple(k for k, v in enumerate(graph.inputs[loop.consts + loop.carry :]) if v in wanted)
+    inputs = (
+        *[graph.inputs[k] for k in consts],
+        *[graph.inputs[loop.consts + loop.carry + k] for k in xs],
+        *kept,
+    )
+    rest = Graph(inputs, tuple(table[v] for v in inputs), tuple(late), stepped)
+    body = subgraph(Graph(graph.inputs, graph.avals, core.nodes, (*carried, *kept)))
+    return Loop(body, loop.consts, loop.carry, loop.length), Sunk(rest, consts, xs)
+
+
+def prune(loop: Loop, operands: Sequence[Array]) -> tuple[Loop, list[Array]]:
+    """Drop the constants and inputs that the body does not use."""
+    graph = loop.graph
+    used = {value for node in graph.nodes for value in node.values()} | set(graph.outputs)
+    used |= set(graph.inputs[loop.consts : loop.consts + loop.carry])
+    if used.issuperset(graph.inputs):
+        return loop, list(operands)
+    chosen = [k for k, value in enumerate(graph.inputs) if value in used]
+    inputs = tuple(graph.inputs[k] for k in chosen)
+    body = subgraph(Graph(inputs, tuple(graph.avals[k] for k in chosen), graph.nodes, graph.outputs))
+    consts = sum(k < loop.consts for k in chosen)
+    return Loop(body, consts, loop.carry, loop.length), [operands[k] for k in chosen]
+
+
+def finish(
+    loop: Loop, sunk: Sunk, operands: Sequence[Array], kept: Sequence[Array], totals: frozenset[int]
+) -> list[Array]:
+    """Compute the outputs of a loop that were sunk: stacked, or summed over the steps if listed in `totals`."""
+    consts = [operands[k] for k in sunk.consts]
+    xs = [operands[loop.consts + loop.carry + k] for k in sunk.xs]
+    graph, length = sunk.late, loop.length
+    flags = [False] * len(consts) + [True] * (len(xs) + len(kept))
+    inputs = [*consts, *xs, *kept]
+    makers = {node.out: node for node in graph.nodes}
+    products = {k: factors for k in totals if (factors := _factors(graph.outputs[k], makers)) is not None}
+    outputs = list(graph.outputs)
+    for k, (left, _) in products.items():
+        outputs[k] = left
+    rights = [right for _, right in products.values()]
+    wanted = dce(Graph(graph.inputs, graph.avals, graph.nodes, (*outputs, *rights)))
+    values = batch(wanted, length, inputs, flags)
+    second = dict(zip(products, values[len(outputs) :], strict=True))
+    results = []
+    for k, (x, flag) in enumerate(values[: len(outputs)]):
+        if k in second:
+            y, other = second[k]
+            x, y = (z if has else _repeat(z, length) for z, has in ((x, flag), (y, other)))
+            rows = length * x.shape[1]
+            results.append(matrix_transpose(reshape(x, (rows, x.shape[2]))) @ reshape(y, (rows, y.shape[2])))
+        elif k in totals:
+            results.append(sum_over(x, 0) if flag else x * float(length))
+        else:
+            results.append(x if flag else _repeat(x, length))
+    return results
+
+
+def _factors(value: int, makers: dict[int, Node]) -> tuple[int, int] | None:
+    """Return x and y if a value is x' y for matrices x and y.
+
+    The sum of such products over the steps is one product of the stacked rows.
+    """
+    node = makers.get(value)
+    if node is None or node.op is not matmul_op or any(len(a.shape) != 2 for a in node.instr.ins):
+        return None
+    left = makers.get(node.ins[0])  # type: ignore[arg-type]
+    if left is None or left.op is not permute_op:
+        return None
+    return left.ins[0], node.ins[1]  # type: ignore[return-value]
+
+
+def _repeat(x: Array, length: int) -> Array:
+    (out,) = replay(_spread_graph(x.aval, length), (x,))
+    return out
+
+
+def _spread_graph(a: Aval, length: int) -> Graph:
+    instr = broadcast_op.instr(((length, *a.shape),), (a,))
+    return Graph((0,), (a,), (Node(instr, (0,), 1),), (1,))

@@ -1,0 +1,86 @@
+"""One way to compile a program: for its own sizes, or for open ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import attrs
+
+from gtrace.compile.executable import Executable
+from gtrace.compile.partition import Partitioner
+from gtrace.compile.request import CompileRequest
+from gtrace.compile.schedule import Results, Schedule
+from gtrace.compile.symbolic import SymbolicProgram
+from gtrace.engine.program import Program
+from gtrace.errors import CompileError
+from gtrace.ir.edit import lift_scalars
+from gtrace.ir.graph import Scalar
+
+
+@attrs.frozen(eq=False)
+class Compilation:
+    """What is to be compiled for a program.
+
+    Attributes:
+        program: the program.
+        schedule: the requests, and how the program is made of their compiled form.
+        symbolic: for open sizes, the one request; None: for the program's own sizes.
+        constants: with open sizes: the scalars that hold for all of them; None for those that are inputs.
+    """
+
+    program: Program
+    schedule: Schedule
+    symbolic: CompileRequest | None = None
+    constants: tuple[Scalar | None, ...] = ()
+
+    def names(self) -> Mapping[str, CompileRequest]:
+        """Return the requests by the names under which their compiled form is kept."""
+        if self.symbolic is not None:
+            return {f"{self.program.family.name}-{self.symbolic.name}": self.symbolic}
+        return {request.name: request for request in self.schedule.requests}
+
+    def finish(self, results: Results) -> Executable:
+        """Return what runs the program; one for open sizes joins the family.
+
+        Raises:
+            CompileError: the code is not for these sizes.
+        """
+        program = self.program
+        if self.symbolic is None:
+            program.family.exact.add(program.dims)
+            return self.schedule.executable(results)
+        assert self.symbolic.relations is not None
+        symbolic = SymbolicProgram(results[self.symbolic], self.symbolic.relations, self.constants)
+        executable = symbolic.executable_for(program.shape)
+        if executable is None:
+            raise CompileError("the compiled code depends on the sizes")
+        program.family.symbolic.append(symbolic)
+        program.symbolic = symbolic
+        return executable
+
+
+def for_own_sizes(program: Program) -> Compilation:
+    """Return how to compile a program for its own sizes."""
+    return Compilation(program, program.schedule)
+
+
+def compilation(program: Program) -> Compilation:
+    """Return how to compile a program: for open sizes if others of its family have other ones and that can be done."""
+    family = program.family
+    related = None if family.closed or not family.others(program) else family.relate(program)
+    if related is None:
+        family.tried = family.count
+        return for_own_sizes(program)
+    relations, examples = related
+    if any(r.places and n < 2 for r, n in zip(relations, program.dims, strict=False)):
+        return for_own_sizes(program)
+    shapes = [program.shape, *(e.shape for e in examples)]
+    columns = list(zip(*(shape.scalars for shape in shapes), strict=True))
+    constants = tuple(column[0] if len(set(column)) == 1 else None for column in columns)
+    lifted = [k for k, x in enumerate(constants) if x is None]
+    graph = lift_scalars(program.graph, lifted)
+    key = program.key
+    strides = (*key.strides, *[()] * len(lifted))
+    request = CompileRequest(graph, strides, key.backend, key.mode, relations, key.threads)
+    schedule = Partitioner(key.backend, key.mode, key.threads).single(request)
+    return Compilation(program, schedule, request, constants)

@@ -1,0 +1,429 @@
+"""The engine: finds the program of what was recorded, runs it, and has it compiled when that pays.
+
+The engine knows graphs and torch tensors, never Arrays. A program reaches it in one of two ways: `recorded`, with the
+exact key the recorder built (one dict lookup when it was seen before), or `prepare`d once from a graph and then called.
+Either way there is one `Program` per `CompileKey`, shared by all who run that program.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import os
+import random
+from collections.abc import Callable, Container, Hashable, Sequence
+from typing import TypeVar
+
+import attrs
+import torch
+
+from gtrace.ambient import without_modes
+from gtrace.compile.backend import find_backend
+from gtrace.compile.executable import interpreted
+from gtrace.compile.partition import MAX_OPS
+from gtrace.compile.schedule import CallSequence, Step
+from gtrace.compile.symbolic import Shape, layout, shape_of
+from gtrace.config import config
+from gtrace.engine.clock import clock
+from gtrace.engine.ledger import save_ledger
+from gtrace.engine.program import Family, Parts, Program, Recording, Route
+from gtrace.engine.tiering import Tiering
+from gtrace.errors import ExecutionError
+from gtrace.events import Ran, bus
+from gtrace.interp.interpreter import Owned
+from gtrace.interp.memory import is_out_of_memory, out_of_memory
+from gtrace.interp.profile import run_profiled
+from gtrace.ir.aval import contiguous_strides
+from gtrace.ir.calls import has_calls
+from gtrace.ir.canonical import CANONICAL, Canonical, canonicalize
+from gtrace.ir.edit import lift_scalars, renumber
+from gtrace.ir.graph import Graph, Marks, RecordedGraph, skeleton
+from gtrace.ir.repeats import LEAST_NODES, cut_repeats
+from gtrace.ir.signature import CompileKey, Signature, sign
+from gtrace.ir.split import components, split_regions
+from gtrace.ir.user_passes import Passes, registered, rewritten
+from gtrace.worker.client import worker
+from gtrace.worker.sharing import sharing
+
+T = TypeVar("T")
+
+MAX_RECORDINGS = 4096
+"""Recordings and canonical forms remembered; beyond it the older half is forgotten, and made anew when needed."""
+
+MAX_PROGRAMS = 8192
+"""Programs remembered; beyond it the half that ran least recently is forgotten."""
+
+LEAST_PART = 8
+"""Operations, at least, of an independent part of a recording that becomes a program of its own."""
+
+
+class Engine:
+    """The table of programs. There is one, `engine`; tests make their own.
+
+    Attributes:
+        recordings: by exact key.
+        programs: by what their compiled form depends on.
+        forms: canonical forms, by graphs whose values are numbered in order.
+        tiering: moves programs between tiers.
+    """
+
+    def __init__(self) -> None:
+        self.recordings: dict[Hashable, Recording] = {}
+        self.programs: dict[CompileKey, Program] = {}
+        self.tiering = Tiering(self.programs)
+        self.forms: dict[Hashable, Canonical] = {}
+        self._families: dict[Hashable, Family] = {}
+        self._changing: dict[Hashable, Container[int]] = {}
+        self._made = 0
+
+    @without_modes
+    def recorded(
+        self,
+        key: Hashable,
+        scalars: tuple[bool | int | float, ...],
+        decode: Callable[[], RecordedGraph],
+        tensors: Sequence[torch.Tensor],
+        marks: Marks = (),
+    ) -> list[torch.Tensor]:
+        """Run the program with exact key `key`, which contains all but the values of its `scalars`.
+
+        Args:
+            decode: gives the program.
+            tensors: its inputs, by slot.
+            marks: the regions of the program.
+        """
+        passes = registered.passes
+        key = key, passes
+        recording = self.recordings.get(key)
+        if recording is None or not recording.fits(scalars):
+            recording = self._recording(key, recording, scalars, decode(), marks, passes)
+        if recording.slots is not None:
+            tensors = [tensors[slot] for slot in recording.slots]
+        if recording.lifted:
+            numbers = [torch.tensor(scalars[slot], dtype=a.dtype, device=a.device) for slot, a in recording.lifted]
+            tensors = [*tensors, *numbers]
+        return self._call(recording.route, tensors)
+
+    def _recording(
+        self,
+        key: Hashable,
+        known: Recording | None,
+        scalars: tuple[bool | int | float, ...],
+        program: RecordedGraph,
+        marks: Marks,
+        passes: Passes,
+    ) -> Recording:
+        """Return the recording of a program that is new, or whose constants have changed.
+
+        A scalar is a constant of the program until its value changes: then it becomes an input, for other sizes of the
+        inputs too. At the second change all scalars become inputs, so that a program has at most three forms.
+        """
+        graph, slots = program.graph, program.scalar_slots
+        opened: Container[int] = ()
+        if scalars:
+            skeleton_key, _ = skeleton(graph)
+            opened = self._changing.get(skeleton_key, ())
+            if known is not None:
+                opened = range(len(scalars)) if known.lifted else known.changed(scalars)
+                if len(self._changing) >= MAX_RECORDINGS:
+                    self._changing.clear()
+                self._changing[skeleton_key] = opened
+        places = [k for k, slot in enumerate(slots) if slot in opened]
+        count = len(graph.inputs)
+        if places:
+            graph = lift_scalars(graph, places)
+        strides = [*program.strides, *[()] * len(places)]
+        made = Recording(
+            self._parts(graph, strides, marks, passes),
+            None if program.slots == list(range(len(program.slots))) else tuple(program.slots),
+            tuple(zip((slots[k] for k in places), graph.avals[count:], strict=True)),
+            tuple((slot, x) for slot, x in enumerate(scalars) if slot not in opened),
+        )
+        _remember(self.recordings, key, made)
+        return made
+
+    def _parts(self, graph: Graph, strides: Sequence[tuple[int, ...]], marks: Marks, passes: Passes) -> Route | Parts:
+        """Return the route of a recorded program. Its independent parts are programs that get hot by themselves.
+
+        A region with a mode is a program, compiled at once in that mode.
+        """
+        regions = split_regions(graph, marks) if any(r is not None and r.mode for _, r in marks) else [(graph, None)]
+        parts = [
+            (part, region)
+            for whole, region in regions
+            for part in (components(whole, LEAST_PART) if region is None else [whole])
+        ]
+        if len(parts) == 1 and parts[0][1] is None:
+            return self.divide(graph, strides, passes=passes)
+
+        def route(k: int, strides: Sequence[tuple[int, ...]]) -> Route | Parts:
+            part, region = parts[k]
+            if region is None:
+                return self.divide(part, strides, passes=passes)
+            found = self.prepare(part, strides, mode=region.mode or "default", passes=passes)
+            if found.program is not None:
+                self.compile(found.program)
+            return found
+
+        return self._sequence(graph, strides, [part for part, _ in parts], route)
+
+    @without_modes
+    def divide(
+        self,
+        graph: Graph,
+        strides: Sequence[tuple[int, ...]],
+        backend: str = "inductor",
+        mode: str = "default",
+        passes: Passes | None = None,
+    ) -> Route | Parts:
+        """Return the route of `graph` to the programs that it is divided into where structure repeats.
+
+        Each program gets hot, is compiled and is judged by itself. For the arguments and errors see `prepare`.
+        """
+        graph = rewritten(graph, registered.passes if passes is None else passes)
+        if len(graph.nodes) >= LEAST_NODES:
+            simplified = CANONICAL.run(graph)
+            parts = cut_repeats(simplified)
+            if len(parts) > 1:
+                return self._sequence(
+                    simplified, strides, parts, lambda k, strides: self._route(parts[k], strides, backend, mode)
+                )
+        return self._route(graph, strides, backend, mode)
+
+    def _sequence(
+        self,
+        graph: Graph,
+        strides: Sequence[tuple[int, ...]],
+        parts: Sequence[Graph],
+        route: Callable[[int, Sequence[tuple[int, ...]]], Route | Parts],
+    ) -> Parts:
+        """Return the calls of the parts of a graph.
+
+        Args:
+            route: gives the route of part k for inputs of these strides.
+        """
+        known = dict(zip(graph.inputs, strides, strict=True))
+        steps, routes = [], []
+        for k, part in enumerate(parts):
+            own = [known.get(v, contiguous_strides(a.shape)) for v, a in zip(part.inputs, part.avals, strict=True)]
+            way = route(k, own)
+            first = {value: place for place, value in reversed(list(enumerate(part.outputs)))}
+            steps.append(Step(functools.partial(self._call, way), part.inputs, tuple(first.items())))
+            routes.append(way)
+        return Parts(CallSequence(tuple(steps), graph.inputs, graph.outputs), tuple(routes))
+
+    @without_modes
+    def prepare(
+        self,
+        graph: Graph,
+        strides: Sequence[tuple[int, ...]],
+        backend: str = "inductor",
+        mode: str = "default",
+        passes: Passes | None = None,
+    ) -> Route:
+        """Return the route of `graph`, called with inputs of these strides, to one program.
+
+        Args:
+            passes: the user's, which rewrite the graph first; None: those registered now.
+
+        Raises:
+            GraphError: one of them raised, or broke a rule.
+        """
+        return self._route(rewritten(graph, registered.passes if passes is None else passes), strides, backend, mode)
+
+    def _route(self, graph: Graph, strides: Sequence[tuple[int, ...]], backend: str, mode: str) -> Route:
+        canonical = self._canonical(graph)
+        if not canonical.graph.nodes:
+            return Route(None, (), canonical.outputs)
+        skeleton_key, shape = shape_of(canonical.graph)
+        signature = sign(canonical.graph, skeleton_key)
+        used = tuple(tuple(strides[k]) for k in canonical.inputs)
+        key = CompileKey(signature.exact, used, backend, mode, torch.get_num_threads())
+        program = self.programs.get(key)
+        if program is None:
+            program = self._add(key, signature, canonical.graph, skeleton_key, shape)
+        straight = canonical.inputs == tuple(range(len(graph.inputs)))
+        direct = canonical.outputs == tuple(range(len(canonical.graph.outputs)))
+        returns_inputs = min(canonical.outputs, default=0) < 0
+        return Route(program, canonical.inputs, canonical.outputs, straight, direct, returns_inputs)
+
+    def _canonical(self, graph: Graph) -> Canonical:
+        """Return the canonical form of a graph, which equal stretches of a program share."""
+        plain = renumber(graph)
+        key = plain.avals, tuple([(node.instr, node.ins) for node in plain.nodes]), plain.outputs
+        found = self.forms.get(key)
+        if found is None:
+            found = canonicalize(plain)
+            _remember(self.forms, key, found)
+        return found
+
+    def _add(
+        self, key: CompileKey, signature: Signature, graph: Graph, skeleton_key: Hashable, shape: Shape
+    ) -> Program:
+        """Return the program of a key that has none yet; `skeleton_key` and `shape` are what `shape_of` returns."""
+        orders = tuple(layout(a.shape, stride) for a, stride in zip(graph.avals, key.strides, strict=True))
+        closed = ""
+        if None in orders:
+            closed = "its inputs are not dense"
+        elif has_calls(graph):
+            closed = "it has loops or branches"
+        elif len(graph.nodes) > MAX_OPS:
+            closed = f"it has more than {MAX_OPS} operations"
+        elif not find_backend(key.backend).open_sizes:
+            closed = f"backend {key.backend} is given one size at a time"
+        layouts = key.strides if None in orders else orders
+        structure = skeleton_key, layouts, key.backend, key.mode, key.threads
+        executable = interpreted(graph)
+        with self.tiering.lock:
+            if len(self.programs) >= MAX_PROGRAMS:
+                self._forget()
+            self._made += 1
+            family = self._families.setdefault(structure, Family(structure, closed))
+            made = Program(key, signature, graph, executable, shape, family, used=self._made)
+            program = self.programs.setdefault(key, made)
+            family.add(program)
+            return program
+
+    def _forget(self) -> None:
+        """Forget the programs that ran least recently, and families without members."""
+        oldest = sorted(self.programs.values(), key=lambda program: program.used)
+        for program in oldest[: MAX_PROGRAMS // 2]:
+            if not program.requested:
+                self.programs.pop(program.key, None)
+        kept = {id(program.family) for program in self.programs.values()}
+        for structure, family in list(self._families.items()):
+            if id(family) not in kept:
+                self._families.pop(structure, None)
+
+    def compile(self, program: Program) -> None:
+        """Compile a program now, in this thread; see `Tiering.compile`."""
+        self.tiering.compile(program)
+
+    def compile_all(self, programs: Sequence[Program], wait: float) -> None:
+        """Have programs compiled, and wait for it; see `Tiering.compile_all`."""
+        self.tiering.compile_all(programs, wait)
+
+    @without_modes
+    def call(self, route: Route | Parts, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Run a route on the recorded inputs; returns the recorded outputs.
+
+        Raises:
+            ExecutionError: torch refused an operation because of the values.
+            OutOfMemoryError: there was no memory for it.
+        """
+        return self._call(route, tensors)
+
+    def _call(self, route: Route | Parts, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        if isinstance(route, Parts):
+            return route.calls.run(tensors)
+        program = route.program
+        if program is None:
+            return [tensors[-1 - k] for k in route.outputs]
+        if program.key.threads != torch.get_num_threads():
+            program = self._with_threads(program, torch.get_num_threads())
+        given = list(tensors) if route.returns_inputs else tensors
+        if not route.straight:
+            chosen = [tensors[k] for k in route.inputs]
+            if isinstance(given, Owned):
+                chosen = Owned(chosen)
+                given.clear()
+            tensors = chosen
+        results = self.run(program, tensors)
+        return results if route.direct else [results[k] if k >= 0 else given[-1 - k] for k in route.outputs]
+
+    def _with_threads(self, program: Program, threads: int) -> Program:
+        """Return the same program for another number of threads.
+
+        Code for more threads than torch has now would take cores that the user wants for something else. In a forked
+        process OpenMP has none of its parent's threads, and the code would wait for them forever.
+        """
+        key = attrs.evolve(program.key, threads=threads)
+        other = self.programs.get(key)
+        if other is not None:
+            return other
+        return self._add(key, program.signature, program.graph, *shape_of(program.graph))
+
+    def run(self, program: Program, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Run a program on its inputs, in its current tier, and add its time to the ledger."""
+        waits = program.tier == "interpreted" and self.tiering.consider(program)
+        executable, compiled = program.executable, program.tier == "compiled"
+        reference = program.reference
+        if reference is not None and program.waiting is not None:
+            executable, compiled = reference, False
+        program.used = self._made
+        audited = compiled and config.current.audit and random.random() < config.current.audit
+        if audited:
+            tensors = list(tensors)  # still needed after the call
+        stop = clock(executable, reference is not None)
+        pending = worker.pending
+        if program.measuring and executable is program.executable and not compiled:
+            executable = attrs.evolve(executable, run=functools.partial(_measure, program))
+        try:
+            if pending:
+                results = sharing.run(executable.run, tensors, program.usual)
+            else:
+                results = executable.run(tensors)
+        except (RuntimeError, IndexError, MemoryError) as error:
+            if isinstance(error, ExecutionError):
+                raise
+            if is_out_of_memory(error):
+                raise out_of_memory(f"program {program.signature}", error) from error
+            reason = str(error).strip().split("\n")[0]
+            raise ExecutionError(
+                f"[program {program.signature}] expected values that its operations take, got a refusal from torch:"
+                f" {reason}. GT_EAGER=1 shows the operation and the line."
+            ) from error
+        seconds = stop()
+        if reference is None and (not pending or worker.paused):
+            # fast calls count more: slow ones may have been disturbed by something else
+            usual = program.usual
+            program.usual = usual + (seconds - usual) * (0.5 if seconds < usual else 0.1) if usual else seconds
+        with self.tiering.lock:
+            if compiled:
+                program.compiled_calls += 1
+                program.compiled_seconds += seconds
+                if program.reference is not None:
+                    program.waiting = seconds
+            else:
+                program.interpreted_calls += 1
+                program.interpreted_seconds += seconds
+                program.interpreted_samples.append(seconds)
+                if waits:
+                    program.family.calls += 1
+                    program.family.seconds += seconds
+                elif program.waiting is not None and program.trial is not None:
+                    program.trial.pairs.append((seconds, program.waiting))
+                    program.waiting = None
+                    self.tiering.judge(program.trial)
+        if audited:
+            results = self.tiering.audit(program, tensors, results)
+        if Ran in bus.wanted:
+            bus.emit(Ran(program.signature.exact, "compiled" if compiled else "interpreted", seconds))
+        return results
+
+    def save_ledger(self) -> None:
+        """Add what this process has measured to the ledger of the store."""
+        save_ledger(list(self.programs.values()))
+
+
+def _measure(program: Program, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Interpret a program, and note what of its time compiling cannot win."""
+    results, program.products = run_profiled(program.graph, tensors)
+    program.measuring = False
+    return results
+
+
+def _remember(table: dict[Hashable, T], key: Hashable, value: T) -> None:
+    """Add to a table that holds at most `MAX_RECORDINGS`."""
+    if len(table) >= MAX_RECORDINGS:
+        for old in list(table)[: MAX_RECORDINGS // 2]:
+            table.pop(old, None)
+    table[key] = value
+
+
+engine = Engine()
+"""The engine that every Array is forced through."""
+
+atexit.register(engine.save_ledger)
+if hasattr(os, "register_at_fork"):  # not on every system
+    os.register_at_fork(after_in_child=engine.tiering.forked)

@@ -1,0 +1,27 @@
+"""What this process has measured, for later ones: lines for the ledger of the store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from gtrace.cache.artifacts import artifacts
+from gtrace.cache.ledger import LedgerEntry
+from gtrace.engine.program import Program
+
+LEAST_SECONDS = 0.01
+"""A program that was never compiled has a line only if at least this much time was spent on it."""
+
+
+def save_ledger(programs: Iterable[Program]) -> None:
+    """Add what this process has measured to the ledger of the store."""
+    if artifacts.store is None:
+        return
+    lines: dict[str, LedgerEntry] = {}
+    for program in programs:
+        if program.origin or program.interpreted_seconds + program.compiled_seconds >= LEAST_SECONDS:
+            lines[program.signature.exact] = LedgerEntry(
+                ops=" ".join(node.op.name for node in program.graph.nodes[:12]),
+                saved_seconds=program.saved_seconds or 0.0,
+                **program.figures(),
+            )
+    artifacts.store.note(lines)

@@ -1,0 +1,217 @@
+"""When is a program worth compiling? Pure functions of its history, and the detector that users can drive."""
+
+from __future__ import annotations
+
+import enum
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+import attrs
+
+from gtrace.errors import ArgumentError
+
+BASE_SECONDS = 1.5
+"""Expected compile time of an empty program, before any compile was measured."""
+
+SECONDS_PER_OP = 0.015
+"""Expected compile time of one more operation, before any compile was measured."""
+
+WORKER_START_SECONDS = 2.0
+"""Expected seconds until a worker has started, beside those of a first compile in this process."""
+
+TRIAL = 20
+"""Compiled calls, and as many interpreted ones between them, that are timed before a program is judged."""
+
+SAMPLES = 32
+"""Interpreted calls whose times are kept for that comparison."""
+
+
+class Decision(enum.Enum):
+    WAIT = "wait"
+    COMPILE = "compile"
+    NEVER = "never"
+
+
+@attrs.frozen
+class History:
+    """What is known of one signature: operations, interpreted calls, seconds spent interpreting."""
+
+    ops: int
+    calls: int
+    seconds: float
+
+
+@attrs.frozen
+class Policy:
+    """The settings a decision depends on; see `gtrace.config.Config` for each."""
+
+    auto_compile: bool
+    compile: bool
+    hot_threshold: int | None
+    min_seq: int
+
+
+@attrs.define
+class CostModel:
+    """Expected compile seconds, learned from past compiles: their total time over their expected total.
+
+    Attributes:
+        expected, spent: seconds, over all compiles so far.
+        startup: further seconds expected for the first compile of the process.
+    """
+
+    expected: float = 0.0
+    spent: float = 0.0
+    startup: float = 0.0
+
+    def predict(self, ops: int) -> float:
+        """Return the seconds that compiling a program of `ops` operations should take.
+
+        >>> CostModel().predict(10)
+        1.65
+        """
+        prior = BASE_SECONDS + SECONDS_PER_OP * ops
+        # the prior counts as one compile, so that a single odd measurement does not dominate the model
+        scale = (self.spent + prior) / (self.expected + prior)
+        return prior * scale + self.startup
+
+    def learn(self, ops: int, seconds: float) -> None:
+        self.expected += BASE_SECONDS + SECONDS_PER_OP * ops
+        self.spent += max(seconds - self.startup, 0.0)
+        self.startup = 0.0
+
+
+def decide(history: History, policy: Policy, expected_seconds: float) -> Decision:
+    """Decide whether to compile a signature now.
+
+    Without a fixed threshold this is the rent-or-buy rule (Karlin et al., 1988): compile once the time already spent
+    interpreting equals the expected time of compiling. The total is then at most twice that of the better choice made
+    in hindsight.
+
+    >>> policy = Policy(auto_compile=True, compile=False, hot_threshold=None, min_seq=3)
+    >>> decide(History(ops=10, calls=40, seconds=1.0), policy, expected_seconds=2.0)
+    <Decision.WAIT: 'wait'>
+    >>> decide(History(ops=10, calls=80, seconds=2.0), policy, expected_seconds=2.0)
+    <Decision.COMPILE: 'compile'>
+    """
+    if history.ops < policy.min_seq:
+        return Decision.NEVER
+    if policy.compile:
+        return Decision.COMPILE
+    if not policy.auto_compile:
+        return Decision.NEVER
+    if policy.hot_threshold is not None:
+        return Decision.COMPILE if history.calls >= policy.hot_threshold else Decision.WAIT
+    return Decision.COMPILE if history.seconds >= expected_seconds else Decision.WAIT
+
+
+def split_work(sizes: Sequence[int], here: CostModel, there: CostModel) -> list[bool]:
+    """Say for each of several compiles whether it is for this process, so that it and the worker end at the same time.
+
+    The longest go first, each to whoever would be done with it earlier (Graham, 1969).
+
+    Args:
+        sizes: operations of each program.
+        here, there: the costs of this process, and of the worker.
+
+    >>> split_work([100, 100, 100, 100, 100], CostModel(startup=4), CostModel(startup=6))
+    [True, False, True, False, True]
+    """
+    own = [True] * len(sizes)
+    until = {True: here.startup, False: there.startup}
+    for k in sorted(range(len(sizes)), key=lambda k: -sizes[k]):
+        seconds = {True: here.predict(sizes[k]) - here.startup, False: there.predict(sizes[k]) - there.startup}
+        own[k] = until[True] + seconds[True] <= until[False] + seconds[False]
+        until[own[k]] += seconds[own[k]]
+    return own
+
+
+def judge(pairs: Sequence[tuple[float, float]]) -> float | None:
+    """Return the speedup of a compiled program: the median ratio of (interpreted, compiled) seconds of paired calls.
+
+    None while there are too few of them.
+    """
+    if len(pairs) < TRIAL:
+        return None
+    # the first compiled calls warm caches up
+    return statistics.median(interpreted / max(compiled, 1e-9) for interpreted, compiled in pairs[TRIAL // 4 :])
+
+
+class HotPathDetector:
+    """Watches iterations described by hand and says when they have become hot.
+
+    An iteration is hot once it, exactly the same sequence of operations and shapes, was seen `hot_threshold` times.
+
+    >>> detector = HotPathDetector(hot_threshold=2)
+    >>> for _ in range(3):
+    ...     detector.begin_iteration()
+    ...     detector.record_operation("matmul", input_shape=(4, 8))
+    ...     print(detector.end_iteration())
+    False
+    True
+    True
+    """
+
+    def __init__(self, hot_threshold: int = 10) -> None:
+        if not isinstance(hot_threshold, int) or isinstance(hot_threshold, bool) or hot_threshold < 1:
+            raise ArgumentError(
+                f"[HotPathDetector] expected a positive integer as hot_threshold, got {hot_threshold!r}."
+                " Pass one, such as 10."
+            )
+        self.hot_threshold = hot_threshold
+        self._counts: dict[tuple[Any, ...], int] = {}
+        self._current: list[Any] | None = None
+        self._last: tuple[Any, ...] | None = None
+
+    def begin_iteration(self) -> None:
+        """Start an iteration.
+
+        Raises:
+            ArgumentError: the previous one was not ended.
+        """
+        if self._current is not None:
+            raise ArgumentError(
+                "[HotPathDetector] expected end_iteration(), got a second begin_iteration(). End the iteration first."
+            )
+        self._current = []
+
+    def record_operation(self, name: str, input_shape: Sequence[int] = ()) -> None:
+        """Add one operation to the current iteration.
+
+        Raises:
+            ArgumentError: no iteration was begun.
+        """
+        self._running("record_operation").append((name, tuple(input_shape)))
+
+    def end_iteration(self) -> bool:
+        """End the iteration; True when it is hot.
+
+        Raises:
+            ArgumentError: no iteration was begun.
+        """
+        sequence = tuple(self._running("end_iteration"))
+        self._current = None
+        self._last = sequence
+        self._counts[sequence] = self._counts.get(sequence, 0) + 1
+        return self.should_compile()
+
+    def should_compile(self) -> bool:
+        """True when the last ended iteration is hot."""
+        return self._last is not None and self._counts[self._last] >= self.hot_threshold
+
+    def stats(self) -> dict[str, int]:
+        """Return the numbers of iterations, of distinct sequences, of hot sequences, and the threshold."""
+        return {
+            "iterations": sum(self._counts.values()),
+            "sequences": len(self._counts),
+            "hot_sequences": sum(count >= self.hot_threshold for count in self._counts.values()),
+            "hot_threshold": self.hot_threshold,
+        }
+
+    def _running(self, call: str) -> list[Any]:
+        if self._current is None:
+            raise ArgumentError(
+                f"[HotPathDetector] expected begin_iteration() before {call}(), got none. Begin the iteration first."
+            )
+        return self._current

@@ -1,0 +1,315 @@
+"""What the engine keeps of a program: what runs it today, what that has cost, and its family; and the routes to it."""
+
+from __future__ import annotations
+
+import collections
+import functools
+import statistics
+from collections.abc import Hashable
+from typing import Any
+
+import attrs
+import torch
+
+from gtrace.compile.executable import Executable
+from gtrace.compile.partition import Partitioner
+from gtrace.compile.request import digest
+from gtrace.compile.schedule import CallSequence, Schedule
+from gtrace.compile.symbolic import Relation, Shape, SymbolicProgram, fit
+from gtrace.compile.toolchain import toolchain
+from gtrace.config import Config
+from gtrace.engine.policy import SAMPLES
+from gtrace.ir.aval import Aval
+from gtrace.ir.graph import Graph
+from gtrace.ir.signature import CompileKey, Signature
+
+MAX_EXAMPLES = 8
+"""Members of a family that relations are fitted to."""
+
+
+@attrs.define(eq=False)
+class Trial:
+    """The timing of a compiled program against its interpreted form, in alternating calls.
+
+    Attributes:
+        programs: those that run it.
+        pairs: (interpreted, compiled) seconds of two calls with the same sizes.
+    """
+
+    programs: list[Program] = attrs.field(factory=list)
+    pairs: list[tuple[float, float]] = attrs.field(factory=list)
+
+
+@attrs.define(eq=False)
+class Family:
+    """The programs of one structure, which differ in integers and scalars only, for inputs of one layout.
+
+    Attributes:
+        key: the structure, the layouts, the backend and the mode.
+        closed: why nothing is compiled for open sizes; empty: it may be.
+        members: the latest of each combination of input sizes.
+        symbolic: programs for open sizes.
+        calls, seconds: interpreting its members, since something was last compiled.
+        exact: the input sizes of programs that were compiled for just these.
+        trials: the running trial of each program for open sizes that has one.
+        count: members ever added.
+        tried: `count` when relations were last looked for and not found.
+        warned: whether the user was warned that further sizes are interpreted.
+        requested: whether the worker is compiling one for open sizes.
+    """
+
+    key: Hashable
+    closed: str = ""
+    members: list[Program] = attrs.field(factory=list)
+    symbolic: list[SymbolicProgram] = attrs.field(factory=list)
+    calls: int = 0
+    seconds: float = 0.0
+    exact: set[tuple[int, ...]] = attrs.field(factory=set)
+    trials: dict[SymbolicProgram, Trial] = attrs.field(factory=dict)
+    count: int = 0
+    tried: int = 0
+    warned: bool = False
+    requested: bool = False
+    _name: str = ""
+
+    @property
+    def name(self) -> str:
+        """A digest of the structure, and of what compiled programs depend on beside it."""
+        if not self._name:
+            self._name = digest(repr(self.key), *(f"{k}: {v}" for k, v in toolchain().items()))
+        return self._name
+
+    def add(self, program: Program) -> None:
+        """Add a member."""
+        self.count += 1
+        self.members = [*[m for m in self.members if m.dims != program.dims][1 - MAX_EXAMPLES :], program]
+
+    def others(self, program: Program) -> list[Program]:
+        """Return the members with other sizes, the newest first."""
+        return [m for m in reversed(self.members) if m.dims != program.dims]
+
+    def find(self, shape: Shape) -> tuple[SymbolicProgram, Executable] | None:
+        """Return a program for open sizes that can run `shape`, and its executable for it."""
+        for symbolic in list(self.symbolic):
+            executable = symbolic.executable_for(shape)
+            if executable is not None:
+                return symbolic, executable
+        return None
+
+    def relate(self, program: Program) -> tuple[tuple[Relation, ...], list[Program]] | None:
+        """Return relations that hold for a program and many other members, and these members; None if no other fits.
+
+        Members may be different programs that happen to have one structure. One that does not fit the newer ones
+        is left out.
+        """
+        chosen: list[Program] = []
+        relations: tuple[Relation, ...] | int = 0
+        own = program.shape
+        for other in self.others(program):
+            found = fit([own.sizes, *(m.shape.sizes for m in chosen), other.shape.sizes], own.dims)
+            if isinstance(found, tuple):
+                chosen.append(other)
+                relations = found
+        return (relations, chosen) if isinstance(relations, tuple) else None
+
+
+@attrs.define(eq=False)
+class Program:
+    """One program: its canonical graph, what runs it today, and what that has cost.
+
+    Attributes:
+        executable: what runs it.
+        shape: what distinguishes it from the others of its family.
+        tier: "interpreted", "compiled", "failed" (the compiler did) or "demoted" (compiled, but slower).
+        interpreted_calls, interpreted_seconds, compiled_calls, compiled_seconds: the ledger.
+        compile_seconds: spent in the compiler.
+        reason: why it is failed or demoted, or stays interpreted whatever it costs.
+        symbolic: the program for open sizes that it runs.
+        seen: how many of the family's programs for open sizes it was compared with.
+        reference: while a compiled program is on trial, its interpreted form, which takes turns with it.
+        trial: that trial.
+        waiting: the seconds of the last compiled call, until an interpreted one is timed for comparison.
+        requested: whether the worker is compiling it.
+        looked: whether the store was searched for it.
+        origin: of the compiled program: "process", "worker" or "cache"; empty: it was never compiled.
+        audited: its interpreted form, for audits.
+        patience: under `settings`, it is not considered again before this many seconds of interpreting.
+        usual: seconds of a call in its tier when the worker is idle; 0: unknown.
+        products: the fraction of an interpreted call that compiling cannot shorten; None: not measured.
+        measuring: whether the next interpreted call measures that.
+        earlier: seconds that earlier processes spent interpreting it.
+        used: the engine's count of new programs when it last ran.
+    """
+
+    key: CompileKey
+    signature: Signature
+    graph: Graph
+    executable: Executable
+    shape: Shape
+    family: Family
+    tier: str = "interpreted"
+    interpreted_calls: int = 0
+    interpreted_seconds: float = 0.0
+    compiled_calls: int = 0
+    compiled_seconds: float = 0.0
+    compile_seconds: float = 0.0
+    reason: str = ""
+    interpreted_samples: collections.deque[float] = attrs.field(factory=lambda: collections.deque(maxlen=SAMPLES))
+    symbolic: SymbolicProgram | None = None
+    seen: int = 0
+    reference: Executable | None = None
+    trial: Trial | None = None
+    waiting: float | None = None
+    requested: bool = False
+    looked: bool = False
+    origin: str = ""
+    audited: Executable | None = None
+    settings: Config | None = None
+    patience: float = 0.0
+    usual: float = 0.0
+    products: float | None = None
+    measuring: bool = False
+    earlier: float = 0.0
+    used: int = 0
+
+    @functools.cached_property
+    def schedule(self) -> Schedule:
+        """What is to be compiled of it for its own sizes, and the calls that run it then."""
+        key = self.key
+        return Partitioner(key.backend, key.mode, key.threads).schedule(self.graph, key.strides)
+
+    @property
+    def structure(self) -> tuple[str, str, str, int]:
+        """What it has in common with the programs that differ from it in sizes and scalars only."""
+        return self.signature.structural, self.key.backend, self.key.mode, self.key.threads
+
+    @property
+    def unmeasured(self) -> bool:
+        """Whether it has contractions, which compiling cannot make faster, and nobody knows what they take."""
+        if self.products is not None or self.device.type != "cpu" or self.trial is not None:
+            return False
+        return any(node.op.contraction for node in self.graph.nodes)
+
+    @property
+    def device(self) -> torch.device:
+        """Where it runs."""
+        return self.executable.device
+
+    @property
+    def dims(self) -> tuple[int, ...]:
+        """The sizes of its inputs."""
+        return self.shape.sizes[: self.shape.dims]
+
+    @property
+    def open_sizes(self) -> tuple[str, ...]:
+        """The sizes that its compiled program leaves open, such as "input 0 dim 0"."""
+        if self.symbolic is None:
+            return ()
+        names = [f"input {k} dim {dim}" for k, a in enumerate(self.graph.avals) for dim in range(len(a.shape))]
+        return tuple(name for name, relation in zip(names, self.symbolic.relations, strict=False) if relation.places)
+
+    def figures(self) -> dict[str, Any]:
+        """Return what the program has cost, by the names that statistics and the ledger on disk share."""
+        return {
+            "tier": self.tier,
+            "interpreted_calls": self.interpreted_calls,
+            "interpreted_seconds": self.interpreted_seconds,
+            "compiled_calls": self.compiled_calls,
+            "compiled_seconds": self.compiled_seconds,
+            "compile_seconds": self.compile_seconds,
+        }
+
+    @property
+    def calls(self) -> int:
+        return self.interpreted_calls + self.compiled_calls
+
+    @property
+    def saved_seconds(self) -> float | None:
+        """Interpreted minus compiled time of the compiled calls; None if it was never interpreted."""
+        if not self.interpreted_samples:
+            return None
+        return self.compiled_calls * statistics.median(self.interpreted_samples) - self.compiled_seconds
+
+    @property
+    def break_even_calls(self) -> int | None:
+        """Compiled calls after which the compile is paid back; None if unknown, or if it never is."""
+        if not self.interpreted_samples or not self.compiled_calls:
+            return None
+        gain = statistics.median(self.interpreted_samples) - self.compiled_seconds / self.compiled_calls
+        return int(self.compile_seconds / gain) + 1 if gain > 0 else None
+
+
+@attrs.frozen
+class Route:
+    """The way from a program as recorded to the program that runs, and back.
+
+    Attributes:
+        program: None when nothing is left to compute.
+        inputs: input k of the program is recorded input ``inputs[k]``.
+        outputs: recorded output j is output ``outputs[j]`` of the program, or recorded input ``-1 - outputs[j]``.
+        straight, direct: the inputs, the outputs, are passed on as they are.
+        returns_inputs: whether a recorded output is an input.
+    """
+
+    program: Program | None
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    straight: bool = False
+    direct: bool = False
+    returns_inputs: bool = False
+
+    @property
+    def programs(self) -> tuple[Program, ...]:
+        """The program that runs, if any."""
+        return () if self.program is None else (self.program,)
+
+
+@attrs.frozen(eq=False)
+class Parts:
+    """The way from a program as recorded to several programs, each of which is compiled and judged by itself.
+
+    Attributes:
+        calls: the calls of these, in order.
+        routes: the route of each call.
+    """
+
+    calls: CallSequence
+    routes: tuple[Route | Parts, ...]
+
+    @property
+    def programs(self) -> tuple[Program, ...]:
+        """The distinct programs that run, in the order of their first calls."""
+        return tuple(dict.fromkeys(program for route in self.routes for program in route.programs))
+
+
+@attrs.frozen(eq=False)
+class Recording:
+    """What is known of a program as the recorder describes it.
+
+    Attributes:
+        route: to the program, or programs, that run.
+        slots: of the tensors that are inputs; None: all of them, in order.
+        lifted: the scalars that are further inputs, by slot, with their avals.
+        constants: the other scalars, (slot, value), as they were when the route was made.
+    """
+
+    route: Route | Parts
+    slots: tuple[int, ...] | None
+    lifted: tuple[tuple[int, Aval], ...]
+    constants: tuple[tuple[int, bool | int | float], ...]
+    open_slots: frozenset[int] = attrs.field(init=False)
+    values: tuple[bool | int | float, ...] = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        object.__setattr__(self, "open_slots", frozenset(slot for slot, _ in self.lifted))
+        object.__setattr__(self, "values", tuple(x for _, x in self.constants))
+
+    def fits(self, scalars: tuple[bool | int | float, ...]) -> bool:
+        """Whether the constants are still what they were."""
+        if not self.open_slots:
+            return scalars == self.values
+        return tuple([x for k, x in enumerate(scalars) if k not in self.open_slots]) == self.values
+
+    def changed(self, scalars: tuple[bool | int | float, ...]) -> set[int]:
+        """Return the slots of the constants that have another value now."""
+        return {k for k, x in self.constants if scalars[k] != x}

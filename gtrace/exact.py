@@ -1,0 +1,56 @@
+"""Keys for Python values that a program was specialized to: equal only if the values are the same in all respects.
+
+``==`` is not enough: 1, 1.0 and True are equal, so are 0.0 and -0.0, and a NaN does not equal itself.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import numbers
+from typing import Any
+
+import attrs
+
+_PLAIN = (int, str, bytes, type(None))
+
+
+def exact_key(value: Any) -> Any:
+    """Return a key of `value` that compares types and signs too, inside tuples, frozensets and dataclasses as well.
+
+    The key is `value` itself where ``==`` says enough. It is hashable if `value` is.
+
+    >>> exact_key(1) == exact_key(True), exact_key((0.0,)) == exact_key((-0.0,))
+    (False, False)
+    >>> exact_key(float("nan")) == exact_key(float("nan"))
+    True
+    """
+    kind = value.__class__
+    if kind in _PLAIN or kind.__eq__ is object.__eq__:
+        return value
+    if isinstance(value, numbers.Number):
+        return kind, repr(value)
+    if isinstance(value, tuple):
+        return kind, *map(exact_key, value)
+    if isinstance(value, frozenset):
+        return kind, frozenset(map(exact_key, value))
+    if isinstance(value, slice):
+        return kind, *map(exact_key, (value.start, value.stop, value.step))
+    names = _compared_fields(kind)
+    if names is not None:
+        key = kind, *[exact_key(getattr(value, name)) for name in names]
+        try:
+            hash(key)
+        except TypeError:  # a field is unhashable: the class has a rule of its own
+            return kind, value
+        return key
+    return kind, value
+
+
+def _compared_fields(kind: type) -> list[str] | None:
+    """Return the fields that a dataclass or attrs class is compared by; None if it is neither."""
+    # a subclass without the decorator may have further state
+    if "__dataclass_params__" in kind.__dict__ and kind.__dict__["__dataclass_params__"].eq:
+        return [field.name for field in dataclasses.fields(kind) if field.compare]
+    if "__attrs_attrs__" in kind.__dict__:
+        return [field.name for field in attrs.fields(kind) if field.eq]
+    return None

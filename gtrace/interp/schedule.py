@@ -1,0 +1,159 @@
+"""The torch calls that compute a graph: which operations are fused, in which order they run, which memory is reused."""
+
+from __future__ import annotations
+
+import collections
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import attrs
+import torch
+
+from gtrace.ir.graph import Graph, Node, Operand, Scalar
+
+LEAST_REUSED = 1 << 16
+"""Reuse the memory of a second operand only from this many bytes on; below, it is not worth it."""
+
+
+@attrs.frozen(eq=False)
+class Step:
+    """One call of torch.
+
+    Attributes:
+        node: the operation; for a fused multiply and add, the add.
+        ins: the operands of the call.
+        factor: for a fused multiply and add: the number that multiplies the second operand. None: not fused, or the
+            number is the third operand.
+    """
+
+    node: Node
+    ins: tuple[Operand, ...]
+    factor: float | None = None
+
+    def function(self, call: Callable[..., Any], place: int | None) -> Callable[..., Any]:
+        """Return the function of this step.
+
+        Args:
+            call: the function of the node.
+            place: the operand that the result overwrites; None: the result has new memory.
+        """
+        if place == 0:
+            assert self.node.op.rules.in_place is not None
+            call = self.node.op.rules.in_place
+        if len(self.ins) > len(self.node.ins):
+            if place == 1:
+                return lambda x, y, factor: call(x, y, alpha=factor.item(), out=y)
+            return lambda x, y, factor: call(x, y, alpha=factor.item())
+        if self.factor is not None:
+            call = functools.partial(call, alpha=self.factor)
+        if place == 1:
+            return lambda x, y: call(x, y, out=y)
+        return call
+
+
+def schedule(graph: Graph) -> list[Step]:
+    """Return the calls that compute a graph, in the order in which to make them.
+
+    A product with a number is fused with the sum or difference that is its only use: x + factor * y is one call, as in
+    torch's own optimizers. It is rounded once, whether the number is a constant or an input.
+    """
+    made = {node.out: node for node in graph.nodes}
+    uses = collections.Counter(graph.outputs)
+    for node in graph.nodes:
+        uses.update(node.values())
+    numbers = {v for v, a in zip(graph.inputs, graph.avals, strict=True) if a.weak and not a.shape}
+    steps: dict[int, Step] = {}
+    for node in graph.nodes:
+        steps[node.out] = Step(node, node.ins)
+        a = node.instr.aval
+        if (
+            not node.op.scales
+            or a.dtype not in (torch.float32, torch.float64)
+            or a.device.type != "cpu"
+            or {operand.shape for operand in node.instr.ins} != {a.shape}
+        ):
+            continue
+        for x, y in (node.ins, node.ins[::-1])[: 2 if node.op.commutative else 1]:
+            product = made.get(y) if isinstance(y, int) else None
+            if not isinstance(x, int) or product is None or not product.op.product or uses[product.out] != 1:
+                continue
+            for value, factor in (product.ins, product.ins[::-1]):
+                if isinstance(factor, Scalar) and isinstance(value, int):
+                    steps[node.out] = Step(node, (x, value), factor.value)
+                elif factor in numbers and a.shape:
+                    steps[node.out] = Step(node, (x, value, factor))
+                else:
+                    continue
+                steps.pop(product.out)
+                break
+            if product.out not in steps:
+                break
+    return _near(list(steps.values()))
+
+
+def _near(steps: Sequence[Step]) -> list[Step]:
+    """Order steps so that results are used soon after they are made, while they are in the CPU's cache.
+
+    The walk starts at each result that no other step uses. It visits operands depth first, the one with the longest
+    chain of steps first.
+    """
+    at = {step.node.out: step for step in steps}
+    depth: dict[int, int] = {}
+    used = set()
+    for step in steps:
+        values = [v for v in step.ins if isinstance(v, int) and v in at]
+        used.update(values)
+        depth[step.node.out] = 1 + max([depth[v] for v in values], default=0)
+    order: dict[int, Step] = {}
+    pending = [step.node.out for step in reversed(steps) if step.node.out not in used]
+    while pending:
+        value = pending[-1]
+        missing = [v for v in at[value].ins if isinstance(v, int) and v in at and v not in order]
+        if missing:
+            pending += sorted(missing, key=depth.__getitem__)
+        else:
+            order.setdefault(value, at[value])
+            pending.pop()
+    return list(order.values())
+
+
+def _fresh(node: Node) -> bool:
+    """Whether the result of a node has memory of its own."""
+    fresh = node.op.fresh
+    return fresh if isinstance(fresh, bool) else fresh(node.instr.ins, node.instr.aval)
+
+
+def reusable(graph: Graph, steps: Sequence[Step]) -> dict[int, int]:
+    """Return for each step that may overwrite one of its operands the place of that operand.
+
+    The operand must be the result of an earlier step, with the shape and dtype of this step's result. This step must be
+    its last use. No other value may share its memory: it has memory of its own, and so have the results of its users.
+    """
+    made = {step.node.out: step.node for step in steps if _fresh(step.node)}
+    users: dict[int, list[int]] = {}
+    for index, step in enumerate(steps):
+        for value in step.ins:
+            if isinstance(value, int):
+                users.setdefault(value, []).append(index)
+    kept = set(graph.outputs)
+    found: dict[int, int] = {}
+    for index, step in enumerate(steps):
+        instr = step.node.instr
+        if step.node.op.rules.in_place is None:
+            continue
+        for place, operand in enumerate(step.ins):
+            if (
+                isinstance(operand, int)
+                and operand in made
+                and operand not in kept
+                and users[operand][-1] == index
+                and users[operand].count(index) == 1
+                and made[operand].instr.aval.shape == instr.aval.shape
+                and made[operand].instr.aval.dtype is instr.aval.dtype
+                and all(_fresh(steps[user].node) for user in users[operand])
+                and (place == 0 or instr.aval.nbytes >= LEAST_REUSED)
+            ):
+                found[index] = place
+                break
+    return found

@@ -1,0 +1,135 @@
+"""Basic graph edits: replace operands, renumber values, sort nodes, inline one graph into another."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Mapping
+
+from gtrace.errors import GraphError
+from gtrace.ir.graph import Graph, Node, Operand, Scalar
+
+
+def substitute(node: Node, replacement: Mapping[int, Operand]) -> Node:
+    """Return `node` with operands replaced by `replacement`; the types must be the same.
+
+    >>> import gtrace as gt
+    >>> from gtrace import ir
+    >>> graph = gt.make_graph(lambda x, y: x + y)(gt.ones(2), gt.ones(2))
+    >>> ir.substitute(graph.nodes[0], {1: 0}).ins
+    (0, 0)
+    """
+    if not any(value in replacement for value in node.values()):
+        return node
+    ins = tuple(replacement.get(x, x) if isinstance(x, int) else x for x in node.ins)
+    return Node(node.instr, ins, node.out, node.location)
+
+
+def renumber(graph: Graph) -> Graph:
+    """Return `graph` with its inputs numbered 0, 1, ... and its results after them, in order.
+
+    >>> import gtrace as gt
+    >>> from gtrace import ir
+    >>> print(ir.renumber(ir.dce(gt.make_graph(lambda x: (gt.sin(x), gt.cos(x))[1])(gt.ones(2)))))
+    graph(%0: f32[2]) {
+      %1: f32[2] = cos(%0)
+      return %1
+    }
+    """
+    names: dict[int, Operand] = {value: k for k, value in enumerate(graph.inputs)}
+    nodes = []
+    for node in graph.nodes:
+        names[node.out] = out = len(names)
+        ins = tuple(names[x] if isinstance(x, int) else x for x in node.ins)
+        nodes.append(Node(node.instr, ins, out, node.location))
+    outputs = tuple(names[value] for value in graph.outputs)
+    return Graph(tuple(range(len(graph.inputs))), graph.avals, tuple(nodes), outputs)  # type: ignore[arg-type]
+
+
+def toposort(nodes: Iterable[Node], inputs: Iterable[int]) -> tuple[Node, ...]:
+    """Return `nodes` ordered so that every operand is assigned before its use; otherwise keep the given order.
+
+    Raises:
+        GraphError: a cycle, or an operand that nothing assigns.
+
+    >>> import gtrace as gt
+    >>> from gtrace import ir
+    >>> graph = gt.make_graph(lambda x: gt.sin(gt.cos(x)))(gt.ones(2))
+    >>> [node.op.name for node in ir.toposort(graph.nodes[::-1], graph.inputs)]
+    ['cos', 'sin']
+    """
+    pending = list(nodes)
+    maker = {node.out: node for node in pending}
+    state = dict.fromkeys(inputs, True)
+    ordered: list[Node] = []
+    for root in pending:
+        stack = [root.out]
+        while stack:
+            value = stack[-1]
+            if state.get(value):
+                stack.pop()
+                continue
+            node = maker.get(value)
+            if node is None:
+                raise GraphError(
+                    f"[toposort] expected every operand to be assigned, got %{value}, which nothing assigns."
+                )
+            missing = [x for x in node.values() if not state.get(x)]
+            if not missing:
+                state[value] = True
+                ordered.append(node)
+                stack.pop()
+            elif value in state:
+                raise GraphError(f"[toposort] expected no cycle, got one through %{value}.")
+            else:
+                state[value] = False
+                stack.extend(reversed(missing))
+    return tuple(ordered)
+
+
+def inline(callee: Graph, operands: tuple[Operand, ...], fresh: int) -> tuple[tuple[Node, ...], tuple[Operand, ...]]:
+    """Return the nodes of `callee` applied to `operands`, with results numbered from `fresh`, and its outputs.
+
+    The operands must be of the types of the callee's inputs.
+
+    >>> import gtrace as gt
+    >>> from gtrace import ir
+    >>> nodes, outputs = ir.inline(gt.make_graph(gt.sin)(gt.ones(2)), (7,), fresh=10)
+    >>> nodes[0].ins, nodes[0].out, outputs
+    ((7,), 10, (10,))
+    """
+    names: dict[int, Operand] = dict(zip(callee.inputs, operands, strict=True))
+    nodes = []
+    for node in callee.nodes:
+        names[node.out] = fresh
+        ins = tuple(names[x] if isinstance(x, int) else x for x in node.ins)
+        nodes.append(Node(node.instr, ins, fresh, node.location))
+        fresh += 1
+    return tuple(nodes), tuple(names[value] for value in callee.outputs)
+
+
+def lift_scalars(graph: Graph, places: Container[int]) -> Graph:
+    """Return `graph` with the scalars at these places, in order of appearance, turned into inputs after the others.
+
+    >>> import gtrace as gt
+    >>> graph = gt.make_graph(lambda x: x * 2 + 3)(gt.ones(2))
+    >>> print(lift_scalars(graph, [1]))
+    graph(%0: f32[2], %3: f32[]~) {
+      %1: f32[2] = mul(%0, 2.0:f32[]~)
+      %2: f32[2] = add(%1, %3)
+      return %2
+    }
+    """
+    fresh = 1 + max([*graph.inputs, *(node.out for node in graph.nodes)], default=-1)
+    count = 0
+    inputs, avals, nodes = list(graph.inputs), list(graph.avals), []
+    for node in graph.nodes:
+        ins = list(node.ins)
+        for k, operand in enumerate(ins):
+            if isinstance(operand, Scalar):
+                if count in places:
+                    ins[k] = fresh
+                    inputs.append(fresh)
+                    avals.append(operand.aval)
+                    fresh += 1
+                count += 1
+        nodes.append(Node(node.instr, tuple(ins), node.out, node.location))
+    return Graph(tuple(inputs), tuple(avals), tuple(nodes), graph.outputs)

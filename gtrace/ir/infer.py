@@ -1,0 +1,111 @@
+"""Type inference: run torch on meta tensors, unless the operation states a rule for the type of its result."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy
+import torch
+
+from gtrace.ambient import without_modes
+from gtrace.errors import DeviceError, DtypeError, ShapeError, message
+from gtrace.ir.aval import Aval, Bundle, aval
+
+if TYPE_CHECKING:
+    from gtrace.ir.op import Op
+
+
+MAX_DTYPES = 2048
+"""How many result dtypes are cached for one operation."""
+
+
+@without_modes
+def infer(op: Op, params: tuple[Any, ...], avals: tuple[Aval, ...]) -> Aval | Bundle:
+    """Return the type of the result, by running torch on meta tensors or by the operation's rules.
+
+    Exceptions that are not torch's come from the operation's own code, and are raised as they are.
+
+    Raises:
+        DeviceError: operands on different devices.
+        ShapeError, DtypeError: torch refuses the operands; the rule `check` may raise something more precise first.
+    """
+    rules = op.rules
+    named = dict(zip(op.params, params, strict=True))
+    devices = {a.device for a in avals if a.__class__ is Aval and (a.shape or not a.weak)}
+    if len(devices) > 1:
+        raise DeviceError(
+            message(op.name, "operands on one device", " and ".join(map(str, avals)), "Move one with .to(device).")
+        )
+    if rules.check is not None:
+        rules.check(avals, **named)
+    if op.identity:
+        return avals[0]
+    if rules.result is not None:
+        return rules.result(avals, **named)
+    known = None if rules.shape is None else rules.shape(avals, **named)
+    if isinstance(known, Aval):
+        return known
+    if "device" in named:
+        device = torch.device(named["device"])
+        named["device"] = "meta"
+    else:
+        device = next(iter(devices)) if devices else avals[0].device
+    # one-element operands give the same result dtype as all operands with as many dimensions
+    single = (op.elementwise or known is not None) and device.type == "cpu"
+    if single and known is None:
+        known = _broadcast(op, avals)
+    kinds = params, *[(a.dtype, len(a.shape)) for a in avals]
+    dtype = op.dtypes.get(kinds) if single else None
+    if dtype is None and single and rules.nondiff is None and (op.elementwise or not params):
+        # a differentiable result is floating, and torch keeps a floating dtype that all operands share
+        common = {a.dtype for a in avals}
+        dtype = common.pop() if common in ({torch.float32}, {torch.float64}) else None
+    if dtype is None:
+        if single:
+            tensors = [torch.ones((1,) * len(a.shape), dtype=a.dtype) for a in avals]
+        else:
+            tensors = [torch.empty(a.shape, dtype=a.dtype, device="meta") for a in avals]
+        try:
+            out = op.impl(*tensors, **named)
+        except RecursionError:
+            raise
+        except RuntimeError as error:
+            kind = DtypeError if _takes_other_dtypes(op, named, tensors) else ShapeError
+            got = ", ".join(map(str, avals)) + (f" with {named}" if named else "")
+            reason = str(error).strip().split("\n")[0]
+            raise kind(message(op.name, "operands that fit", got, f"torch says: {reason}")) from error
+        dtype = out.dtype
+        if single:
+            if len(op.dtypes) >= MAX_DTYPES:
+                op.dtypes.clear()
+            op.dtypes[kinds] = dtype
+        elif known is None:
+            known = tuple(out.shape)
+    assert known is not None
+    return aval(tuple(known), dtype, device, op.elementwise and bool(avals) and all(a.weak for a in avals))
+
+
+def _broadcast(op: Op, avals: Sequence[Aval]) -> tuple[int, ...]:
+    shapes = {a.shape for a in avals}
+    if len(shapes) == 1:
+        return avals[0].shape
+    try:
+        return numpy.broadcast_shapes(*shapes)
+    except ValueError as error:
+        got = ", ".join(map(str, avals))
+        fix = "Sizes must be equal, or 1, counted from the last."
+        raise ShapeError(message(op.name, "shapes that broadcast", got, fix)) from error
+
+
+def _takes_other_dtypes(op: Op, named: dict[str, Any], tensors: Sequence[torch.Tensor]) -> bool:
+    """Whether the operation would take operands of these shapes if all of them, or one, had another dtype."""
+    for dtype in (torch.float32, torch.int64, torch.bool):
+        alike = [t.to(dtype) for t in tensors]
+        for operands in (alike, *([*tensors[:k], t, *tensors[k + 1 :]] for k, t in enumerate(alike))):
+            try:
+                op.impl(*operands, **named)
+            except (RuntimeError, TypeError, ValueError, LookupError):
+                continue  # the caller reports the first failure, not this one
+            return True
+    return False

@@ -1,0 +1,76 @@
+"""Interning: one live object for each key, so that identity is equality. Objects without users are freed."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Hashable
+from typing import Any, Generic, TypeVar
+
+from gtrace.locks import new_lock
+
+T = TypeVar("T")
+
+
+class _Ref(weakref.ref[Any]):
+    """A weak reference that knows its key."""
+
+    __slots__ = ("key",)
+    key: Hashable
+
+
+class InternTable(Generic[T]):
+    """Objects by key: the recent ones, and all others that are still in use.
+
+    Safe with threads: a miss takes a lock. Safe with signal handlers and finalizers that intern during a miss: one
+    ``setdefault`` enters an object. An object that is no longer used leaves the table.
+
+    Args:
+        keep: how many recent objects the table keeps alive by itself.
+
+    Attributes:
+        recent: the recent objects, for fast lookups; a key that is missing here may still be interned.
+    """
+
+    def __init__(self, keep: int = 4096) -> None:
+        self._keep = keep
+        self.recent: dict[Hashable, T] = {}
+        self._refs: dict[Hashable, _Ref] = {}
+        self._dead: list[_Ref] = []
+        self._lock = new_lock()
+
+    def __len__(self) -> int:
+        """The number of objects that are in use."""
+        return sum(ref() is not None for ref in list(self._refs.values()))
+
+    def intern(self, key: Hashable, make: Callable[[], T]) -> T:
+        """Return the object of `key`, made if there is none.
+
+        >>> table = InternTable()
+        >>> table.intern(1, lambda: frozenset([1])) is table.intern(1, lambda: frozenset([1]))
+        True
+        """
+        found = self.recent.get(key)
+        if found is not None:
+            return found
+        known = self._refs.get(key)
+        found = None if known is None else known()
+        return self._enter(key, make() if found is None else found)
+
+    def _enter(self, key: Hashable, made: T) -> T:
+        # a dead reference is queued without the lock: an object may die at any time, even while this thread holds it
+        ref = _Ref(made, self._dead.append)
+        ref.key = key
+        with self._lock:
+            while self._dead:
+                gone = self._dead.pop()
+                if self._refs.get(gone.key) is gone:
+                    del self._refs[gone.key]
+            found: T | None = self._refs.setdefault(key, ref)()
+            if found is None:
+                self._refs[key] = ref
+                found = made
+            if len(self.recent) >= self._keep:
+                self.recent.clear()
+            if self._keep:
+                self.recent[key] = found
+        return found

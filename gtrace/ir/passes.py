@@ -1,0 +1,99 @@
+"""Passes: named rewrites of a graph, pipelines that run them in order, and the check after each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import attrs
+
+from gtrace.config import config
+from gtrace.errors import GraphError
+from gtrace.ir.graph import Graph
+from gtrace.ir.simplify import cse, dce, fold, order_operands, remove_identities
+from gtrace.ir.verify import broken_rule
+
+
+@attrs.frozen
+class Pass:
+    """A named rewrite. Two passes are equal when they have one name and one function.
+
+    Attributes:
+        name: its name in error messages.
+        run: takes a graph and returns one that computes the same from the same inputs. It must depend on the graph
+            alone.
+
+    >>> import gtrace as gt
+    >>> from gtrace import ir
+    >>> b = ir.Builder()
+    >>> x = b.input((3,), gt.float32)
+    >>> dead, y = b.op("sin", x), b.op("cos", x)
+    >>> print(ir.Pass("dead_code", ir.dce).run(b.graph(y)))
+    graph(%0: f32[3]) {
+      %2: f32[3] = cos(%0)
+      return %2
+    }
+    """
+
+    name: str
+    run: Callable[[Graph], Graph] = attrs.field(eq=id, repr=False)
+
+
+@attrs.frozen
+class Pipeline:
+    """Passes that run one after the other. With ``GT_VERIFY_PASSES=1`` the verifier runs after each.
+
+    Attributes:
+        name: its name in error messages.
+        passes: in the order in which they run; a pipeline may contain pipelines.
+        when: whether to run them on a given graph; None: always.
+
+    >>> from gtrace import ir
+    >>> print(ir.SUBGRAPH)
+    subgraph: remove_identities, dce, fold, dce, cse, dce, renumber
+    """
+
+    name: str
+    passes: tuple[Pass | Pipeline, ...]
+    when: Callable[[Graph], bool] | None = attrs.field(default=None, eq=id, repr=False)
+
+    def run(self, graph: Graph) -> Graph:
+        """Return what the passes make of `graph`.
+
+        Raises:
+            GraphError: with ``GT_VERIFY_PASSES=1``: a pass broke a rule; the message names both.
+        """
+        if self.when is not None and not self.when(graph):
+            return graph
+        verifying = config.current.verify_passes
+        for step in self.passes:
+            after = step.run(graph)
+            if verifying and isinstance(step, Pass):
+                check_pass(f"{self.name}: {step.name}", graph, after)
+            graph = after
+        return graph
+
+    def __str__(self) -> str:
+        return f"{self.name}: {', '.join(step.name for step in self.passes)}"
+
+
+def check_pass(name: str, before: Graph, after: Graph, fix: str = "Fix the pass.") -> None:
+    """Check the result of the pass `name`: the SSA rules hold, inputs and outputs have the same types as before.
+
+    Raises:
+        GraphError: the first rule that is broken.
+    """
+    rule = broken_rule(after)
+    if rule is None:
+        for what, old, new in (("inputs", before.avals, after.avals), ("outputs", before.out_avals, after.out_avals)):
+            if old != new:
+                rule = f"expected {what} {list(old)}, as before the pass, got {list(new)}"
+                break
+    if rule is not None:
+        raise GraphError(f"[{name}] expected a pass that keeps the rules of a graph, got a broken one: {rule}. {fix}")
+
+
+REMOVE_IDENTITIES = Pass("remove_identities", remove_identities)
+DCE = Pass("dce", dce)
+FOLD = Pass("fold", fold)
+ORDER_OPERANDS = Pass("order_operands", order_operands)
+CSE = Pass("cse", cse)

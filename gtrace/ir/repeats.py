@@ -1,0 +1,128 @@
+"""Repeated structure: where a program, in the order in which it was recorded, does the same several times in a row.
+
+Layers of a model, their gradients and the updates of their parameters make such runs: instruction i is instruction
+i + p for many i in a row, where p is the period. A program is cut so that the repetitions of a run become programs of
+their own, which have one canonical form and are compiled once. Only operations, types and numbers are compared here:
+repetitions that turn out to be different programs cost a compile each, and are right all the same.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+import numpy as np
+
+from gtrace.ir.graph import Graph, Scalar
+from gtrace.ir.split import crossing, slices
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+LEAST_NODES = 100
+"""Programs of fewer operations are not cut."""
+
+LEAST_SAVED = 32
+"""Operations that a run saves, at least."""
+
+MAX_PERIOD = 2000
+"""Operations of one repetition, at most."""
+
+# a call of its own costs about 10 us, which a part must be worth
+_PART_NODES = 32
+_PART_NODES_OF_SMALL_ARRAYS = 64
+_LARGE_BYTES = 1 << 20
+"""What the operations of a part write, if their arrays are not small."""
+
+
+@attrs.frozen
+class Run:
+    """A stretch that repeats: from `start`, `length` operations with period `period`."""
+
+    start: int
+    length: int
+    period: int
+
+    @property
+    def stop(self) -> int:
+        return self.start + self.length
+
+    @property
+    def saved(self) -> int:
+        """Operations that repeat earlier ones."""
+        return self.length - self.period
+
+
+def cut_repeats(graph: Graph) -> list[Graph]:
+    """Cut a simplified program in recorded order so that repetitions are programs of their own.
+
+    Returns:
+        Programs to run in this order. Each takes inputs of the whole program and results of earlier programs. Each
+        returns the values that later programs use, or that are outputs. One program, if nothing repeats.
+    """
+    if len(graph.nodes) < LEAST_NODES:
+        return [graph]
+    bytes_at = crossing(graph)
+    written = np.cumsum([0, *(node.instr.aval.nbytes for node in graph.nodes)])
+    places: set[int] = set()
+    for run in find_runs(graph, LEAST_SAVED):
+        places.update(_places(run, bytes_at, written))
+    return slices(graph, sorted(places - {0, len(graph.nodes)}))
+
+
+def _places(run: Run, bytes_at: list[int], written: npt.NDArray[np.int64]) -> range:
+    """Return where to cut a run: into equal parts, at the phase at which the fewest bytes cross."""
+    small = written[run.start + run.period] - written[run.start] < _LARGE_BYTES
+    least = -(-(_PART_NODES_OF_SMALL_ARRAYS if small else _PART_NODES) // run.period)
+    # of parts of up to twice the least size, those that leave the fewest operations to compile
+    sizes = [run.period * count for count in range(least, 2 * least + 1) if 2 * run.period * count <= run.length]
+    if not sizes:
+        return range(0)
+    size = min(sizes, key=lambda size: (size + run.length % size, -size))
+    count, slack = divmod(run.length, size)
+    phases = [range(run.start + k, run.start + k + count * size + 1, size) for k in range(slack + 1)]
+    return min(phases, key=lambda places: sum(bytes_at[place] for place in places))
+
+
+def find_runs(graph: Graph, least: int) -> list[Run]:
+    """Return disjoint runs of at least `least` saved operations, in order: chosen greedily, those that save most first.
+
+    >>> import gtrace as gt
+    >>> from gtrace.ir.repeats import find_runs
+    >>> def layers(x):
+    ...     for _ in range(4):
+    ...         x = gt.tanh(gt.sin(x) * 2)
+    ...     return x.sum()
+    >>> find_runs(gt.make_graph(layers)(gt.ones(2)), 4)
+    [Run(start=0, length=12, period=3)]
+    """
+    known: dict[object, int] = {}
+    kinds = [
+        known.setdefault((node.instr, *[x if isinstance(x, Scalar) else None for x in node.ins]), len(known))
+        for node in graph.nodes
+    ]
+    found = _maximal(np.array(kinds, dtype=np.int32), least)
+    chosen: list[Run] = []
+    while found:
+        best = max(found, key=lambda run: (run.saved, -run.period, -run.start))
+        chosen.append(best)
+        rest = []
+        for run in found:
+            before = Run(run.start, min(run.stop, best.start) - run.start, run.period)
+            start = max(run.start, best.stop)
+            after = Run(start, run.stop - start, run.period)
+            rest += [part for part in (before, after) if part.saved >= max(least, part.period)]
+        found = rest
+    return sorted(chosen, key=lambda run: run.start)
+
+
+def _maximal(kinds: npt.NDArray[np.int32], least: int) -> list[Run]:
+    """Return every maximal stretch of at least two periods that saves enough."""
+    found = []
+    for period in range(1, min(len(kinds) // 2, MAX_PERIOD) + 1):
+        same = np.concatenate(([False], kinds[period:] == kinds[:-period], [False]))
+        edges = np.flatnonzero(same[1:] != same[:-1])
+        starts, stops = edges[::2], edges[1::2]
+        for k in np.flatnonzero(stops - starts >= max(least, period)):
+            found.append(Run(int(starts[k]), int(stops[k] - starts[k]) + period, period))
+    return found

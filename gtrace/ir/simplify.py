@@ -1,0 +1,185 @@
+"""Simplifications: each takes a graph and returns a simpler one that computes the same. None enters sub-graphs."""
+
+from __future__ import annotations
+
+import torch
+
+from gtrace.ir.aval import aval
+from gtrace.ir.edit import substitute
+from gtrace.ir.graph import Graph, Node, Operand, Scalar
+from gtrace.ir.op import REGISTRY, Instr
+from gtrace.ir.sizes import kind
+
+
+def remove_identities(graph: Graph, keep_stops: bool = False) -> Graph:
+    """Drop nodes that return their operand (``stop_gradient``, gradient markers) and use the operand instead.
+
+    With `keep_stops`, identities that change derivatives stay, such as ``stop_gradient``.
+
+    >>> import gtrace as gt
+    >>> from gtrace import ir
+    >>> print(ir.remove_identities(gt.make_graph(lambda x: gt.stop_gradient(x) + 1)(gt.ones(2))))
+    graph(%0: f32[2]) {
+      %2: f32[2] = add(%0, 1.0:f32[]~)
+      return %2
+    }
+    """
+    if not any(node.op.identity for node in graph.nodes):
+        return graph
+    replacement: dict[int, Operand] = {}
+    nodes = []
+    for node in graph.nodes:
+        gone = node.op.identity and not (keep_stops and node.op.rules.nondiff is not None)
+        operand = node.ins[0] if gone else None
+        if isinstance(operand, int):
+            replacement[node.out] = replacement.get(operand, operand)
+        else:
+            nodes.append(substitute(node, replacement))
+    outputs = []
+    for value in graph.outputs:
+        target = replacement.get(value, value)
+        assert isinstance(target, int)
+        outputs.append(target)
+    return Graph(graph.inputs, graph.avals, tuple(nodes), tuple(outputs))
+
+
+def dce(graph: Graph) -> Graph:
+    """Drop the nodes that no output depends on. The inputs stay.
+
+    >>> import gtrace as gt
+    >>> from gtrace import ir
+    >>> print(ir.dce(gt.make_graph(lambda x: (gt.sin(x), gt.cos(x))[1])(gt.ones(2))))
+    graph(%0: f32[2]) {
+      %2: f32[2] = cos(%0)
+      return %2
+    }
+    """
+    needed = set(graph.outputs)
+    kept = []
+    for node in reversed(graph.nodes):
+        if node.out in needed:
+            kept.append(node)
+            needed.update(node.values())
+    if len(kept) == len(graph.nodes):
+        return graph
+    return Graph(graph.inputs, graph.avals, tuple(reversed(kept)), graph.outputs)
+
+
+def fold(graph: Graph) -> Graph:
+    """Fold constants: compute uniform arrays now, and pass them to elementwise operations as scalars.
+
+    A uniform array is ``full`` of a scalar, or the result of an elementwise or `Op.uniform` operation on uniform arrays
+    and scalars. Folding runs the operation itself on 0-d tensors of the same dtype, so that the results are the same.
+
+    >>> import gtrace as gt
+    >>> from gtrace import ir
+    >>> print(ir.dce(ir.fold(gt.make_graph(lambda x: x * (gt.full(2, 1.0) / 4))(gt.ones(2)))))
+    graph(%0: f32[2]) {
+      %3: f32[2] = mul(%0, 0.25:f32[]~)
+      return %3
+    }
+    """
+    uniform: dict[int, Scalar] = {}
+    nodes = []
+    for node in graph.nodes:
+        op = node.op
+        known = [x if isinstance(x, Scalar) else uniform.get(x) for x in node.ins]
+        if (op.uniform or op.elementwise) and known and all(known):
+            value = _evaluate(node, known)  # type: ignore[arg-type]
+            if value is not None:
+                uniform[node.out] = value
+        elif op.elementwise and any(known):
+            node = _with_scalars(node, known)
+        nodes.append(node)
+    # make every uniform array directly, by `full`; dead code elimination drops those without a use
+    full = next(op for op in REGISTRY.values() if op.constant)
+    for k, node in enumerate(nodes):
+        scalar = uniform.get(node.out)
+        if scalar is not None and node.op is not full:
+            params = (node.instr.aval.shape, str(node.instr.aval.device))
+            instr = full.instr(params, (scalar.aval,))
+            if instr.aval is node.instr.aval:
+                nodes[k] = Node(instr, (scalar,), node.out, node.location)
+    return Graph(graph.inputs, graph.avals, tuple(nodes), graph.outputs)
+
+
+def _evaluate(node: Node, operands: list[Scalar]) -> Scalar | None:
+    a = node.instr.aval
+    kind = aval((), a.dtype, a.device, weak=True)
+    if node.op.uniform:
+        return Scalar(operands[0].value, kind)
+    tensors = [torch.tensor(x.value, dtype=x.aval.dtype) for x in operands]
+    try:
+        return Scalar(node.op.impl(*tensors, **node.attributes).item(), kind)
+    except (RuntimeError, ZeroDivisionError):
+        return None  # integer division by zero: the program must raise when it runs, not here
+
+
+def _with_scalars(node: Node, known: list[Scalar | None]) -> Node:
+    """Return `node` with uniform operands replaced by scalars, if the type of its result stays the same."""
+    ins = tuple(x if scalar is None else scalar for x, scalar in zip(node.ins, known, strict=True))
+    avals = [a if scalar is None else scalar.aval for a, scalar in zip(node.instr.ins, known, strict=True)]
+    if tuple(avals) == node.instr.ins:
+        return node
+    instr = node.op.instr(node.params, tuple(avals))
+    return Node(instr, ins, node.out, node.location) if instr.aval is node.instr.aval else node
+
+
+def order_operands(graph: Graph) -> Graph:
+    """Sort the operands of commutative operations by their avals, where these differ; sizes are compared last.
+
+    >>> import gtrace as gt
+    >>> from gtrace import ir
+    >>> print(ir.order_operands(gt.make_graph(lambda x: 2 * x)(gt.ones(2))))
+    graph(%0: f32[2]) {
+      %1: f32[2] = mul(%0, 2.0:f32[]~)
+      return %1
+    }
+    """
+    nodes = []
+    for node in graph.nodes:
+        if node.op.commutative and node.instr.ins[0] is not node.instr.ins[1]:
+            first, second = node.instr.ins
+            # scalars last, as people write them
+            one, other = (
+                (isinstance(x, Scalar), -len(a.shape), kind(a), a.shape)
+                for x, a in zip(node.ins, (first, second), strict=True)
+            )
+            if one > other:
+                instr = node.op.instr(node.params, (second, first))
+                node = Node(instr, node.ins[::-1], node.out, node.location)
+        nodes.append(node)
+    return Graph(graph.inputs, graph.avals, tuple(nodes), graph.outputs)
+
+
+def cse(graph: Graph) -> Graph:
+    """Merge nodes with equal instruction and operands; operands of commutative operations compare in any order.
+
+    >>> import gtrace as gt
+    >>> from gtrace import ir
+    >>> print(ir.cse(gt.make_graph(lambda x: gt.sin(x) * gt.sin(x))(gt.ones(2))))
+    graph(%0: f32[2]) {
+      %1: f32[2] = sin(%0)
+      %3: f32[2] = mul(%1, %1)
+      return %3
+    }
+    """
+    seen: dict[tuple[Instr, tuple[Operand, ...]], int] = {}
+    replacement: dict[int, Operand] = {}
+    nodes = []
+    for node in graph.nodes:
+        node = substitute(node, replacement)
+        ins = tuple(sorted(node.ins, key=_operand_order)) if node.op.commutative else node.ins
+        first = seen.setdefault((node.instr, ins), node.out)
+        if first == node.out:
+            nodes.append(node)
+        else:
+            replacement[node.out] = first
+    if not replacement:
+        return graph
+    outputs = tuple(value if value not in replacement else replacement[value] for value in graph.outputs)
+    return Graph(graph.inputs, graph.avals, tuple(nodes), outputs)  # type: ignore[arg-type]
+
+
+def _operand_order(operand: Operand) -> tuple[int, int, str]:
+    return (1, 0, str(operand.key)) if isinstance(operand, Scalar) else (0, operand, "")

@@ -1,0 +1,133 @@
+"""Splitting a program: at the marks of regions, into independent parts, or between any two operations."""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+from collections.abc import Sequence
+
+from gtrace.ir.graph import Graph, Marks, Node, Region
+from gtrace.ir.simplify import dce
+
+_NEVER = 1 << 60
+
+
+def split_regions(graph: Graph, marks: Marks) -> list[tuple[Graph, Region | None]]:
+    """Cut a program where regions with a mode begin and end. Its values must be numbered in recording order.
+
+    Returns:
+        Programs to run in this order, with their regions. Each takes inputs of the whole program and results of earlier
+        programs. Each returns the values that later programs use, or that are outputs.
+    """
+    graph = dce(graph)
+    places = [number for number, _ in marks]
+    groups: list[tuple[int, Region | None, list[Node]]] = []
+    for node in graph.nodes:
+        k = bisect.bisect_right(places, node.out) - 1
+        region = marks[k][1] if k >= 0 and marks[k][1] is not None and marks[k][1].mode else None  # type: ignore[union-attr]
+        key = k if region is not None else -1
+        if not groups or groups[-1][0] != key:
+            groups.append((key, region, []))
+        groups[-1][2].append(node)
+    table = graph.value_avals()
+    wanted = set(graph.outputs)
+    found: list[tuple[Graph, Region | None]] = []
+    for _, region, nodes in reversed(groups):
+        made = {node.out for node in nodes}
+        ins = tuple(dict.fromkeys(v for node in nodes for v in node.values() if v not in made))
+        outs = tuple(node.out for node in nodes if node.out in wanted)
+        wanted.update(ins)
+        found.append((Graph(ins, tuple(table[v] for v in ins), tuple(nodes), outs), region))
+    found.reverse()
+    return found
+
+
+def components(graph: Graph, least: int) -> list[Graph]:
+    """Return the parts of a program that share no computed value, each with the inputs it uses and its outputs.
+
+    Inputs may be shared. Parts of fewer than `least` nodes are joined into one. Dead code is dropped. An output that is
+    an input belongs to the first part.
+    """
+    graph = dce(graph)
+    group = {node.out: node.out for node in graph.nodes}
+
+    def find(value: int) -> int:
+        while group[value] != value:
+            group[value] = value = group[group[value]]
+        return value
+
+    for node in graph.nodes:
+        for value in node.values():
+            if value in group:
+                group[find(value)] = find(node.out)
+    parts: dict[int, list[Node]] = {}
+    for node in graph.nodes:
+        parts.setdefault(find(node.out), []).append(node)
+    small = [root for root, nodes in parts.items() if len(nodes) < least]
+    if len(parts) - len(small) + bool(small) <= 1:
+        return [graph]
+    together = [node for node in graph.nodes if find(node.out) in set(small)]
+    avals = dict(zip(graph.inputs, graph.avals, strict=True))
+    rest = [value for value in graph.outputs if value in avals]
+    found = []
+    for nodes in [*[nodes for root, nodes in parts.items() if root not in small], *([together] if together else [])]:
+        made = {node.out for node in nodes}
+        outputs = (*rest, *[value for value in graph.outputs if value in made])
+        used = {value for node in nodes for value in node.values()} | set(rest)
+        inputs = tuple(value for value in graph.inputs if value in used)
+        found.append(Graph(inputs, tuple(avals[value] for value in inputs), tuple(nodes), outputs))
+        rest = []
+    return found
+
+
+def crossing(graph: Graph) -> list[int]:
+    """Return for each place before a node, and for the end, the bytes of computed values that are needed after it.
+
+    Constants do not count, because `slices` makes them anew. The results of a loop or a branch are not to be parted
+    from it: there the number is huge.
+    """
+    nodes = graph.nodes
+    table = graph.value_avals()
+    made = {node.out: k for k, node in enumerate(nodes) if not is_constant(node)}
+    last = dict(made)
+    for k, node in enumerate(nodes):
+        for value in node.values():
+            last[value] = k
+    for value in graph.outputs:
+        last[value] = len(nodes)
+    change = [0] * (len(nodes) + 2)
+    for value, k in made.items():
+        size = _NEVER if nodes[k].op.rules.body is not None else table[value].nbytes
+        change[k + 1] += size
+        change[last[value] + 1] -= size
+    return list(itertools.accumulate(change))[:-1]
+
+
+def slices(graph: Graph, places: Sequence[int]) -> list[Graph]:
+    """Cut a program before the nodes at `places`, in ascending order; returns the programs in between.
+
+    Constants belong to every program that uses them.
+    """
+    nodes = graph.nodes
+    table = graph.value_avals()
+    constants = {node.out: node for node in nodes if is_constant(node)}
+    wanted = set(graph.outputs)
+    parts = []
+    for start, stop in reversed(list(itertools.pairwise((0, *places, len(nodes))))):
+        own = [node for node in nodes[start:stop] if node.out not in constants or node.out in wanted]
+        used = dict.fromkeys(v for node in own for v in node.values())
+        made = {node.out for node in own}
+        own = [constants[v] for v in used if v in constants and v not in made] + own
+        made.update(node.out for node in own)
+        ins = tuple(v for v in used if v not in made)
+        outs = tuple(node.out for node in nodes[start:stop] if node.out in wanted)
+        wanted.difference_update(outs)
+        wanted.update(ins)
+        if outs:
+            parts.append(Graph(ins, tuple(table[v] for v in ins), tuple(own), outs))
+    return parts[::-1]
+
+
+def is_constant(node: Node) -> bool:
+    """Whether a node computes the same whatever the inputs are."""
+    return node.op.rules.body is None and not any(True for _ in node.values())

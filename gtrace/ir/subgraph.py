@@ -1,0 +1,90 @@
+"""Graphs as attributes of operations: simplified, renumbered and interned, so that equal programs are one object."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from gtrace.ir.edit import renumber
+from gtrace.ir.graph import Graph, Node, Subgraph, is_subgraphs, print_graph, subgraphs
+from gtrace.ir.interning import InternTable
+from gtrace.ir.op import REGISTRY, Instr, Op, Params
+from gtrace.ir.passes import CSE, DCE, FOLD, Pass, Pipeline
+from gtrace.ir.simplify import remove_identities
+
+SUBGRAPH = Pipeline(
+    "subgraph",
+    (
+        Pass("remove_identities", lambda graph: remove_identities(graph, keep_stops=True)),
+        DCE,
+        FOLD,
+        DCE,
+        CSE,
+        DCE,
+        Pass("renumber", renumber),
+    ),
+)
+"""The passes that make a sub-graph of a graph. Identities that change derivatives stay."""
+
+_interned: InternTable[Subgraph] = InternTable(keep=0)
+
+
+def subgraph(graph: Graph) -> Subgraph:
+    """Return the interned `Subgraph` of this program, without duplicates and dead code.
+
+    A program with the user's derivative rules, in it or in its sub-graphs, is not interned: each call makes a new one.
+
+    >>> import gtrace as gt
+    >>> from gtrace import ir
+    >>> one, other = (ir.subgraph(gt.make_graph(f)(gt.ones(2))) for f in (gt.sin, lambda x: (x + 1, gt.sin(x))[1]))
+    >>> one is other
+    True
+    """
+    graph = SUBGRAPH.run(graph)
+    text = print_graph(graph)
+    plain = Graph(graph.inputs, graph.avals, tuple(map(without_rules, graph.nodes)), graph.outputs)
+    found = _interned.intern(text, lambda: Subgraph(plain, text))
+    if all(node.instr is bare.instr for node, bare in zip(graph.nodes, plain.nodes, strict=True)):
+        return found
+    return Subgraph(graph, text, found)
+
+
+def without_rules(node: Node) -> Node:
+    """Return `node` without the user's derivative rules, in it and in its sub-graphs."""
+    op = REGISTRY[node.op.name]
+    if node.op is op and all(sub.plain is sub for sub in subgraphs(node.params)):
+        return node
+    instr = plain_instr(op, node.params, node.instr.ins)
+    return Node(instr, node.ins, node.out, node.location)
+
+
+def plain_instr(op: Op, params: Params, avals: tuple[Any, ...]) -> Instr:
+    """Return the instruction for these attributes, with the user's derivative rules removed from its sub-graphs."""
+    return op.instr(tuple([_plain(value) for value in params]), avals)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Subgraph):
+        return value.plain
+    return tuple([sub.plain for sub in value]) if is_subgraphs(value) else value
+
+
+def select(sub: Subgraph, outputs: Iterable[int]) -> Subgraph:
+    """Return `sub` with only the outputs at these places.
+
+    >>> import gtrace as gt
+    >>> from gtrace import ir
+    >>> sub = ir.subgraph(gt.make_graph(lambda x: (gt.sin(x), gt.cos(x)))(gt.ones(2)))
+    >>> ir.select(sub, [1])
+    graph(%0: f32[2]) {
+      %1: f32[2] = cos(%0)
+      return %1
+    }
+    """
+    places = tuple(outputs)
+
+    def make() -> Subgraph:
+        graph = sub.graph
+        return subgraph(Graph(graph.inputs, graph.avals, graph.nodes, tuple(graph.outputs[k] for k in places)))
+
+    return sub.derive(("select", places), make)

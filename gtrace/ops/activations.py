@@ -1,0 +1,146 @@
+"""Activation functions, and the error function, which gelu uses."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy
+import torch
+
+from gtrace.ir.aval import Aval
+from gtrace.ir.cases import Sample
+from gtrace.ir.op import Op, Params, define
+from gtrace.ops.checks import numbers_only
+from gtrace.ops.elementwise import add, exp, multiply, neg, power, square, subtract, tanh
+from gtrace.ops.logic import greater
+from gtrace.ops.promote import cast, promote_arrays, unary
+from gtrace.ops.samples import unary_floats, uniform
+from gtrace.trace.array import Array
+from gtrace.trace.bind import bind
+from gtrace.trace.convert import lift
+from gtrace.trace.fast import bind_met
+
+__all__ = ["erf", "gelu", "relu", "sigmoid", "silu", "softplus"]
+
+sigmoid = unary(
+    "sigmoid", torch.sigmoid, "Return 1 / (1 + exp(-x)).", "round(float(gt.sigmoid(0.5)), 4) => 0.6225",
+    fresh=True, partials=(lambda x, out: multiply(out, subtract(1.0, out)),), samples=unary_floats(),
+    reference=lambda x: 1 / (1 + numpy.exp(-x)),
+)  # fmt: skip
+erf = unary(
+    "erf", torch.erf, "Return the error function, 2 / sqrt(pi) times the integral of exp(-t ** 2) to x.",
+    "round(float(gt.erf(0.5)), 4) => 0.5205",
+    partials=(lambda x, out: multiply(exp(neg(square(x))), 2.0 / math.sqrt(math.pi)),), samples=unary_floats(),
+    reference=numpy.vectorize(math.erf, otypes=[float]),
+)  # fmt: skip
+relu = unary(
+    "relu", torch.relu, "Return max(x, 0); the derivative at 0 is 0.",
+    "gt.relu(gt.array([-1., 2.])) => Array([0., 2.], dtype=float32)",
+    floating=False, check=numbers_only, partials=(lambda x, out: cast(greater(x, 0), x.dtype),), samples=unary_floats(),
+    reference=lambda x: numpy.maximum(x, 0),
+)  # fmt: skip
+silu = unary(
+    "silu", torch.nn.functional.silu, "Return x * sigmoid(x) (Elfwing et al., 2017).",
+    "round(float(gt.silu(0.5)), 4) => 0.3112",
+    partials=(lambda x, out: _silu_partial(x),), samples=unary_floats(), reference=lambda x: x / (1 + numpy.exp(-x)),
+)  # fmt: skip
+
+
+def _silu_partial(x: Array) -> Array:
+    s = sigmoid(x)
+    return multiply(s, add(multiply(x, subtract(1.0, s)), 1.0))
+
+
+softplus = unary(
+    "softplus", lambda x: torch.logaddexp(x, torch.zeros_like(x)), "Return log(1 + exp(x)), without overflow.",
+    "round(float(gt.softplus(0.5)), 4) => 0.9741",
+    partials=(lambda x, out: sigmoid(x),), samples=unary_floats(), reference=lambda x: numpy.logaddexp(x, 0),
+)  # fmt: skip
+
+
+def _gelu(x: torch.Tensor, approximate: bool) -> torch.Tensor:
+    return torch.nn.functional.gelu(x, approximate="tanh" if approximate else "none")
+
+
+def _gelu_grad(g: torch.Tensor, x: torch.Tensor, approximate: bool) -> torch.Tensor:
+    if g.shape != x.shape:  # torch's kernel requires equal shapes
+        g, x = (t.contiguous() for t in torch.broadcast_tensors(g, x))
+    return torch.ops.aten.gelu_backward(g, x, approximate="tanh" if approximate else "none")
+
+
+def _gelu_direct(avals: tuple[Aval, ...], approximate: bool) -> Callable[..., torch.Tensor]:
+    how = "tanh" if approximate else "none"
+    return lambda x: torch.nn.functional.gelu(x, approximate=how)
+
+
+def _gelu_grad_direct(avals: tuple[Aval, ...], approximate: bool) -> Callable[..., torch.Tensor] | None:
+    if avals[0].shape != avals[1].shape:
+        return None
+    how = "tanh" if approximate else "none"
+    return lambda g, x: torch.ops.aten.gelu_backward(g, x, approximate=how)
+
+
+def _gelu_slope(x: Array, approximate: bool) -> Array:
+    if not approximate:
+        density = multiply(exp(multiply(square(x), -0.5)), 1.0 / math.sqrt(2.0 * math.pi))
+        return add(multiply(add(erf(multiply(x, math.sqrt(0.5))), 1.0), 0.5), multiply(x, density))
+    t, inner = _gelu_tanh(x)
+    slope = multiply(multiply(multiply(x, subtract(1.0, square(t))), inner), 0.5)
+    return add(multiply(add(t, 1.0), 0.5), slope)
+
+
+def _gelu_curvature(x: Array, approximate: bool) -> Array:
+    if not approximate:
+        density = multiply(exp(multiply(square(x), -0.5)), 1.0 / math.sqrt(2.0 * math.pi))
+        return multiply(density, subtract(2.0, square(x)))
+    t, inner = _gelu_tanh(x)
+    bend = multiply(square(x), 3 * 0.044715 * math.sqrt(2.0 / math.pi))
+    rest = subtract(add(inner, bend), multiply(multiply(x, t), square(inner)))
+    return multiply(subtract(1.0, square(t)), rest)
+
+
+def _gelu_tanh(x: Array) -> tuple[Array, Array]:
+    """Return the tanh in the approximation of gelu, and the derivative of its argument."""
+    c = math.sqrt(2.0 / math.pi)
+    t = tanh(multiply(add(x, multiply(power(x, 3), 0.044715)), c))
+    return t, multiply(add(multiply(square(x), 3 * 0.044715), 1.0), c)
+
+
+def _gelu_samples() -> list[Sample]:
+    return [Sample((uniform(-2, 2, 3, 4),), {"approximate": flag}) for flag in (True, False)]
+
+
+_gelu_grad_op = define(
+    "gelu_grad", _gelu_grad, direct=_gelu_grad_direct, params=("approximate",), arity=2, elementwise=True,
+    fresh=True,
+    partials=(
+        lambda g, x, out, approximate: _gelu_slope(x, approximate),
+        lambda g, x, out, approximate: multiply(g, _gelu_curvature(x, approximate)),
+    ),
+    samples=lambda: [Sample((uniform(-2, 2, 3, 4, seed=1), *s.args), s.kwargs) for s in _gelu_samples()],
+    user=lambda g, x, approximate: bind(_gelu_grad_op, (lift("gelu", g), lift("gelu", x)), (approximate,)),
+)  # fmt: skip
+_gelu_op = define(
+    "gelu", _gelu, direct=_gelu_direct, params=("approximate",), elementwise=True,
+    vjp=lambda ct, needed, x, out, approximate: (bind(_gelu_grad_op, (ct, x), (approximate,)),),
+    jvp=lambda ts, x, out, approximate: bind(_gelu_grad_op, (ts[0], x), (approximate,)),
+    samples=_gelu_samples, user=lambda x, **kwargs: gelu(x, **kwargs),
+)  # fmt: skip
+
+
+def gelu(x: Any, approximate: bool = True) -> Array:
+    """Return the Gaussian error linear unit (Hendrycks and Gimpel, 2016), x times the normal CDF of x.
+
+    With `approximate` (the default, as in JAX) the CDF is computed by the paper's formula with tanh.
+
+    >>> import gtrace as gt
+    >>> gt.gelu(gt.array([0., 1.]), approximate=False)
+    Array([0.       , 0.8413447], dtype=float32)
+    """
+    return bind_met(_gelu_op, x, (approximate,), _resolve_gelu)
+
+
+def _resolve_gelu(op: Op, x: Any, approximate: bool) -> tuple[Array, Params]:
+    return promote_arrays("gelu", x, floating=True)[0], (bool(approximate),)

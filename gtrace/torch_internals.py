@@ -1,0 +1,156 @@
+"""The private names of torch that gtrace uses, each looked up when it is first needed.
+
+Private names move between releases. One that has moved is an `UnsupportedTorchError`, which names it: nothing is
+compiled then, everything is interpreted, and no program is blamed for it. Importing gtrace needs none of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import signal
+import sys
+import threading
+import types
+from collections.abc import Iterator
+from typing import Any
+
+import attrs
+import torch
+
+from gtrace.errors import UnsupportedTorchError
+
+SUPPORTED = ((2, 11), (2, 12), (2, 13))
+"""Releases of torch that gtrace was tried with."""
+
+
+def supported() -> str:
+    """Return the supported releases in words.
+
+    >>> supported()
+    '2.11 to 2.13'
+    """
+    return " to ".join(".".join(map(str, release)) for release in (SUPPORTED[0], SUPPORTED[-1]))
+
+
+def known(version: str) -> bool:
+    """Whether a version of torch is of a supported release.
+
+    >>> known("2.13.0+cpu"), known("2.14.0")
+    (True, False)
+    """
+    return tuple(int(part) for part in version.split("+")[0].split(".")[:2]) in SUPPORTED
+
+
+def unsupported(problem: str) -> UnsupportedTorchError:
+    """Return the error that says in what this torch differs from those that gtrace knows."""
+    return UnsupportedTorchError(
+        f"gtrace does not know this torch: {torch.__version__} {problem}; supported are {supported()}"
+    )
+
+
+@attrs.frozen
+class Internal:
+    """A private name.
+
+    Attributes:
+        module: where it is.
+        name: of the object in the module, with dots for attributes of objects.
+    """
+
+    module: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.module}.{self.name}"
+
+    def get(self) -> Any:
+        """Return the object.
+
+        Raises:
+            UnsupportedTorchError: this torch has no such name.
+        """
+        try:
+            with contextlib.nullcontext() if self.module in sys.modules else _uninterrupted():
+                module = importlib.import_module(self.module)
+            return functools.reduce(getattr, self.name.split("."), module)
+        except AttributeError as error:
+            raise unsupported(f"has no {self}") from error
+        except ModuleNotFoundError as error:
+            if not f"{self.module}.".startswith(f"{error.name}."):
+                raise  # something else that torch needs is not installed
+            raise unsupported(f"has no {self}") from error
+
+
+@contextlib.contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Hold Ctrl-C back for the seconds of an import: a half imported module of torch stays broken."""
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(before):
+        yield
+        return
+    caught: list[tuple[int, types.FrameType | None]] = []
+    signal.signal(signal.SIGINT, lambda *args: caught.append(args))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if caught:
+            before(*caught[0])
+
+
+# -- tracing to aten calls
+
+MAKE_FX = Internal("torch.fx.experimental.proxy_tensor", "make_fx")
+PYTHON_DISPATCHER = Internal("torch._dispatch.python", "enable_python_dispatcher")
+FAKE_TENSOR_MODE = Internal("torch._subclasses.fake_tensor", "FakeTensorMode")
+# symbols of sympy, which with what torch needs for them takes a second to import
+SHAPE_ENV = Internal("torch.fx.experimental.symbolic_shapes", "ShapeEnv")
+SYMBOLIC_CONTEXT = Internal("torch.fx.experimental.symbolic_shapes", "StatelessSymbolicContext")
+DYNAMIC = Internal("torch.fx.experimental.symbolic_shapes", "DimDynamic.DYNAMIC")
+
+# -- compiling; these take seconds to import
+
+COMPILE_FX = Internal("torch._inductor.compile_fx", "compile_fx_inner")
+PATCH_CONFIG = Internal("torch._inductor.config", "patch")
+MODE_OPTIONS = Internal("torch._inductor", "list_mode_options")
+DECOMPOSITIONS = Internal("torch._inductor.decomposition", "select_decomp_table")
+SET_AOT_COMPILATION = Internal("torch._inductor.virtualized", "V.set_aot_compilation")
+SET_FAKE_MODE = Internal("torch._inductor.virtualized", "V.set_fake_mode")
+TRACING_CONTEXT = Internal("torch._guards", "TracingContext")
+TRACING = Internal("torch._guards", "tracing")
+PACKAGE = Internal("torch._inductor.package", "package_aoti")
+AOT_COMPILER = Internal("torch._inductor.codecache", "AotCodeCompiler")
+PRECOMPILE_HEADER = Internal("torch._inductor.codecache", "_precompile_header")
+CPP_COMPILE_ERROR = Internal("torch._inductor.exc", "CppCompileError")
+CPP_BUILDER = Internal("torch._inductor.cpp_builder", "CppBuilder")
+CPP_OPTIONS = Internal("torch._inductor.cpp_builder", "CppTorchDeviceOptions")
+PICK_VEC_ISA = Internal("torch._inductor.cpu_vec_isa", "pick_vec_isa")
+LOOKUP_BACKEND = Internal("torch._dynamo", "lookup_backend")
+
+# -- changing how Inductor lowers
+
+OPS = Internal("torch._inductor.virtualized", "ops")
+LOWERINGS = Internal("torch._inductor.lowering", "lowerings")
+REGISTER_LOWERING = Internal("torch._inductor.lowering", "register_lowering")
+MAKE_POINTWISE = Internal("torch._inductor.lowering", "make_pointwise")
+CPP_KERNEL = Internal("torch._inductor.codegen.cpp", "CppKernel")
+USE_ACC_HELPER = Internal("torch._inductor.codegen.cpp", "CppKernel.need_use_acc_helper")
+
+# -- running compiled code
+
+PACKAGE_LOADER = Internal("torch._C._aoti", "AOTIModelPackageLoader")
+CPU_RUNNER = Internal("torch._C._aoti", "AOTIModelContainerRunnerCpu")
+
+# -- the modes that surround a call; see `gtrace.ambient`
+
+FUNCTION_MODES = Internal("torch", "_C._len_torch_function_stack")
+DISPATCH_MODES = Internal("torch", "_C._len_torch_dispatch_stack")
+AUTOCAST = Internal("torch", "_C._is_any_autocast_enabled")
+POP_FUNCTION_MODE = Internal("torch.overrides", "_pop_mode")
+PUSH_FUNCTION_MODE = Internal("torch.overrides", "_push_mode")
+NO_DISPATCH_MODES = Internal("torch.utils._python_dispatch", "_disable_current_modes")
+
+INTERNALS: tuple[Internal, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Internal))
+"""Every private name of torch that gtrace uses."""

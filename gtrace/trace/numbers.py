@@ -1,0 +1,107 @@
+"""Python numbers in the bodies of loops, branches and rules: constants until they are seen to change, then inputs.
+
+A body is part of the instruction that runs it. With a number in it that differs in every step of a program, such as a
+learning rate, each step would be another program. A flat program has the same rule, see `gtrace.engine.engine`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+
+import attrs
+import torch
+
+from gtrace.ir.graph import Graph, Node, Operand, Scalar, Subgraph, skeleton
+from gtrace.ir.subgraph import subgraph
+from gtrace.locks import new_lock
+from gtrace.trace.array import Array, wrap_as
+from gtrace.trace.capture import Captured
+
+VALUES = 3
+"""Distinct values that make a number an input. It stays a constant with two, as of two loops that differ in it."""
+
+MAX_BODIES = 512
+"""Bodies remembered; beyond it the older half is forgotten."""
+
+_seen: dict[Hashable, list[set[bool | int | float]]] = {}
+"""The values that each number of a body had, by the purpose of the body and its skeleton."""
+
+_lock = new_lock()
+
+
+def lift_numbers(captured: Captured, what: str) -> Captured:
+    """Return a captured function whose numbers that change from capture to capture are further constants.
+
+    Args:
+        what: the purpose of the body; the values are kept for each purpose by itself.
+    """
+    graph, numbers = lift_numbers_of(captured.graph, what)
+    if not numbers:
+        return captured
+    return attrs.evolve(captured, graph=graph, constants=(*captured.constants, *numbers))
+
+
+def lift_derived(
+    derived: Sequence[Subgraph], origins: Sequence[Subgraph], what: str
+) -> tuple[tuple[Subgraph, ...], list[Array]]:
+    """Return programs derived from others, with their numbers that change as common further inputs, and the numbers.
+
+    Only derivative rules of the user's add numbers that change while the original programs stay the same.
+    """
+    if all(sub.plain is sub for sub in origins):
+        return tuple(derived), []
+    lifted = [lift_numbers_of(sub.graph, f"{what} {k}") for k, sub in enumerate(derived)]
+    every = [x for _, numbers in lifted for x in numbers]
+    programs = []
+    before = 0
+    for sub, (graph, numbers) in zip(derived, lifted, strict=True):
+        count = len(sub.graph.inputs)
+        fresh = 1 + max([*graph.inputs, *(node.out for node in graph.nodes), -1])
+        last = list(range(fresh, fresh + len(every)))
+        last[before : before + len(numbers)] = graph.inputs[count:]
+        before += len(numbers)
+        inputs = (*graph.inputs[:count], *last)
+        avals = (*graph.avals[:count], *[x.aval for x in every])
+        programs.append(subgraph(Graph(inputs, avals, graph.nodes, graph.outputs)))
+    return tuple(programs), every
+
+
+def lift_numbers_of(graph: Graph, what: str) -> tuple[Graph, list[Array]]:
+    """Return `graph` with its numbers that change as further inputs, its last, and these numbers."""
+    scalars = [x for node in graph.nodes for x in node.ins if isinstance(x, Scalar)]
+    if not scalars:
+        return graph, []
+    key = what, skeleton(graph)[0]
+    with _lock:
+        seen = _seen.get(key)
+        if seen is None:
+            if len(_seen) >= MAX_BODIES:
+                for old in list(_seen)[: MAX_BODIES // 2]:
+                    del _seen[old]
+            seen = _seen[key] = [set() for _ in scalars]
+        for values, scalar in zip(seen, scalars, strict=True):
+            if len(values) < VALUES:
+                values.add(scalar.value)
+        lifted = {k for k, values in enumerate(seen) if len(values) == VALUES}
+    return _with_inputs(graph, lifted) if lifted else (graph, [])
+
+
+def _with_inputs(graph: Graph, lifted: set[int]) -> tuple[Graph, list[Array]]:
+    """Return `graph` with the scalars at these places, counted in order, as inputs."""
+    fresh = 1 + max([*graph.inputs, *(node.out for node in graph.nodes)])
+    place = -1
+    numbers: list[Array] = []
+    nodes = []
+    for node in graph.nodes:
+        ins: list[Operand] = []
+        for x in node.ins:
+            if isinstance(x, Scalar):
+                place += 1
+                if place in lifted:
+                    a = x.aval
+                    numbers.append(wrap_as(torch.tensor(x.value, dtype=a.dtype, device=a.device), a))
+                    x = fresh + len(numbers) - 1
+            ins.append(x)
+        nodes.append(Node(node.instr, tuple(ins), node.out, node.location))
+    inputs = (*graph.inputs, *range(fresh, fresh + len(numbers)))
+    return Graph(inputs, (*graph.avals, *[x.aval for x in numbers]), tuple(nodes), graph.outputs), numbers

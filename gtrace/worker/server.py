@@ -1,0 +1,75 @@
+"""The compile worker: ``python -m gtrace.worker.server``, started by `gtrace.worker.client`.
+
+It reads one job a line from its standard input and answers with one line each, both in JSON. It runs at low priority in
+a process group of its own, and ends, with the compilers it started, when its input ends: when its parent does.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import shutil
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any, TextIO
+
+import gtrace  # noqa: F401 - declares every operation
+from gtrace.compile.inductor.driver import compile_artifact
+from gtrace.compile.request import CompileRequest
+from gtrace.errors import CompileError, GraphError
+
+NICE = 10
+"""Added to the niceness that the parent has; see also `gtrace.worker.sharing`."""
+
+
+_folders: list[str] = []
+"""Where the current job's files are."""
+
+
+def answer(job: dict[str, Any]) -> dict[str, Any]:
+    """Compile one request into the folder that the job names."""
+    start = time.perf_counter()
+    _folders[:] = [job["folder"]]
+    try:
+        path, guards = compile_artifact(CompileRequest.from_json(job["request"]), Path(job["folder"]))
+    except CompileError as error:
+        return {"error": type(error).__name__, "reason": str(error)}
+    except GraphError as error:
+        return {"error": "CompileError", "reason": f"GraphError: {error}"}
+    except MemoryError:  # before or after the compiler
+        return {"error": "TransientCompileError", "reason": "MemoryError: the worker ran out of memory"}
+    return {"path": str(path), "guards": guards, "seconds": time.perf_counter() - start}
+
+
+def _read(jobs: queue.Queue[dict[str, Any]]) -> None:
+    for line in sys.stdin:
+        jobs.put(json.loads(line))
+    for folder in _folders:
+        shutil.rmtree(folder, ignore_errors=True)
+    os.killpg(0, signal.SIGKILL)
+
+
+def _private_output() -> TextIO:
+    """Return the standard output, and lead what anything else prints to the standard error."""
+    output = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    return output
+
+
+def main() -> None:
+    os.nice(NICE)
+    # Ctrl-C is for the parent; the worker ends when the parent does
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    output = _private_output()
+    jobs: queue.Queue[dict[str, Any]] = queue.Queue()
+    threading.Thread(target=_read, args=(jobs,), daemon=True).start()
+    while True:
+        print(json.dumps(answer(jobs.get())), file=output, flush=True)
+
+
+if __name__ == "__main__":
+    main()

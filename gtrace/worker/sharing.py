@@ -1,0 +1,94 @@
+"""How a program and the worker share the cores: what the worker costs the program, and when it has to pause."""
+
+from __future__ import annotations
+
+import functools
+import os
+import time
+from collections.abc import Sequence
+
+import torch
+
+from gtrace.config import config
+from gtrace.interp.interpreter import TensorFunction
+from gtrace.worker.client import worker
+
+MOST_DEBT = 0.02
+"""Seconds that the program may have lost beyond its share before the worker pauses."""
+
+DEBT_LIMIT = 0.5
+"""Seconds of debt counted at most: one call that something else held up must not stop the worker for minutes."""
+
+PRIOR_SLOWDOWN, PRIOR_SECONDS = 0.1, 1.0
+"""The slowdown assumed before any was measured, and the seconds of measuring that this counts for."""
+
+
+class Sharing:
+    """Measures calls beside the worker, and pauses it while it has cost more than its share (``GT_COMPILE_SHARE``).
+
+    Attributes:
+        lost: seconds that calls took longer than usual while the worker was running.
+        beside: seconds of these calls.
+        debt: seconds lost beyond the share.
+    """
+
+    def __init__(self) -> None:
+        self.lost = 0.0
+        self.beside = 0.0
+        self.debt = 0.0
+
+    @property
+    def slowdown(self) -> float:
+        """The fraction of its speed that the program loses while the worker is running."""
+        return (PRIOR_SLOWDOWN * PRIOR_SECONDS + self.lost) / (PRIOR_SECONDS + self.beside)
+
+    def run(self, program: TensorFunction, tensors: Sequence[torch.Tensor], usual: float) -> list[torch.Tensor]:
+        """Call a program while the worker has something to do.
+
+        Where torch would use every core, the program leaves one to the worker: the threads of a torch operation wait
+        for one another. With one more process than cores, two of them come to share a core, and each operation takes as
+        long as the scheduler's time slices.
+
+        Args:
+            usual: the seconds that the program takes without the worker; 0: unknown, so the worker pauses.
+        """
+        if not usual:
+            worker.pause()
+        threads = torch.get_num_threads()
+        if worker.paused or threads == 1 or threads < _cores():
+            return self._timed(program, tensors, usual)
+        torch.set_num_threads(threads - 1)
+        try:
+            return self._timed(program, tensors, usual)
+        finally:
+            torch.set_num_threads(threads)
+
+    def _timed(self, program: TensorFunction, tensors: Sequence[torch.Tensor], usual: float) -> list[torch.Tensor]:
+        alone = worker.paused
+        start = time.perf_counter()
+        with worker.beside():
+            results = program(tensors)
+        seconds = time.perf_counter() - start
+        lost = 0.0 if alone else max(seconds - usual, 0.0)
+        if not alone:
+            self.lost += lost
+            self.beside += seconds
+        debt = self.debt + lost - config.current.compile_share * seconds
+        self.debt = min(max(debt, 0.0), DEBT_LIMIT)
+        if self.debt > MOST_DEBT:
+            worker.pause()
+        elif not self.debt:
+            worker.resume()
+        return results
+
+
+@functools.cache
+def _cores() -> int:
+    """Return the number of cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):  # not on every system
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+sharing = Sharing()
+"""What the worker of this process costs."""

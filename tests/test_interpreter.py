@@ -1,0 +1,128 @@
+"""The interpreter: what it merges and reorders, and the memory that it writes over, changes no result."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import gtrace as gt
+from gtrace.interp import schedule as schedules
+from gtrace.interp.interpreter import bound_impl, interpreter
+from gtrace.interp.schedule import reusable, schedule
+from gtrace.ir.canonical import canonicalize
+from gtrace.ir.edit import lift_scalars
+from gtrace.ir.graph import Graph, Node
+from gtrace.ir.op import Op
+from gtrace.ir.rules import Rules
+from gtrace.testing import arguments, graphs
+
+ALWAYS, NEVER = 0, 1 << 60
+
+
+def run(graph, inputs, least):
+    before = schedules.LEAST_REUSED
+    schedules.LEAST_REUSED = least
+    try:
+        return interpreter(graph)(inputs)
+    finally:
+        schedules.LEAST_REUSED = before
+
+
+def plainly(graph, inputs):
+    """Run a graph node by node, in its own order, on new memory for every result."""
+    env = {value: tensor.clone() for value, tensor in zip(graph.inputs, inputs, strict=True)}
+    for node in graph.nodes:
+        operands = [env[x] if isinstance(x, int) else torch.tensor(x.value, dtype=x.aval.dtype) for x in node.ins]
+        out = bound_impl(node)(*operands)
+        env[node.out] = [x.clone() for x in out] if isinstance(out, list) else out.clone()
+    return [env[value] for value in graph.outputs]
+
+
+@given(graphs(40, smooth=True) | graphs(40, continuous=True, control=True), st.data())
+def test_results_and_inputs_are_what_they_are_node_by_node(graph, data):
+    inputs = [x.to_torch() for x in data.draw(arguments(graph))]
+    kept = [t.clone() for t in inputs]
+    expected = plainly(graph, inputs)
+    for least in (ALWAYS, NEVER):
+        for got, right in zip(run(graph, inputs, least), expected, strict=True):
+            assert got.dtype is right.dtype
+            if right.is_floating_point():
+                # a merged product is rounded once; what follows may amplify that
+                scale = float(right[right.isfinite()].abs().max()) if right.isfinite().any() else 1.0
+                tolerance = 1e-4 if right.dtype is torch.float32 else 1e-10
+                np.testing.assert_allclose(got.numpy(), right.numpy(), rtol=tolerance, atol=tolerance * scale)
+            else:
+                assert torch.equal(got, right)
+        for a, b in zip(inputs, kept, strict=True):
+            np.testing.assert_array_equal(a.numpy(), b.numpy())
+
+
+def test_memory_is_used_again():
+    x = gt.ones((300, 300))
+    graph = gt.make_graph(lambda x: ((x * 2 + 1) * 3 - 4) / 5)(x)
+    (result,) = run(graph, [x.to_torch()], ALWAYS)
+    reused = reusable(graph, schedule(graph))
+    assert list(reused) == [1, 2, 3, 4], "all but the first, whose operand is the caller's"
+    np.testing.assert_allclose(result.numpy(), np.full((300, 300), 1.0))
+    # a view, or another use later on, keeps it from being written over
+    graph = gt.make_graph(lambda x: ((y := x * 2).T + 1, y * 3))(x)
+    assert reusable(graph, schedule(graph)) == {}
+
+
+def test_steps_of_parameters_are_one_call_and_are_rounded_alike_however_the_rate_is_given():
+    w, g = gt.random.normal(gt.random.key(0), (40, 30)), gt.random.normal(gt.random.key(1), (40, 30))
+    form = canonicalize(gt.make_graph(lambda w, g: (w * 0.999 - g * 0.1, 0.2 * g + w))(w, g))
+    graph, given = form.graph, [w, g]
+    assert {step.factor for step in schedule(graph)} == {None, 0.1, 0.2}
+    numbers = [x.value for node in graph.nodes for x in node.ins if not isinstance(x, int)]
+    opened = lift_scalars(graph, range(3))
+    assert sorted(len(step.ins) for step in schedule(opened)) == [2, 3, 3]
+    tensors = [given[k].to_torch() for k in form.inputs]
+    rates = [torch.tensor(x) for x in numbers]
+    merged = interpreter(graph)(tensors)
+    for other in (
+        interpreter(opened)(tensors + rates),
+        run(graph, tensors, ALWAYS),
+        run(opened, tensors + rates, ALWAYS),
+    ):
+        for a, b in zip(merged, other, strict=True):
+            np.testing.assert_array_equal(a.numpy(), b.numpy())
+    a, b = (x.numpy().astype(np.float64) for x in (w, g))
+    first, second = (merged[k].numpy() for k in form.outputs)
+    np.testing.assert_allclose(first, 0.999 * a - 0.1 * b, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(second, 0.2 * b + a, rtol=1e-5, atol=1e-6)
+
+
+def test_products_that_are_needed_otherwise_and_those_that_broadcast_stay():
+    def names(f, *arrays):
+        return [step.node.op.name for step in schedule(canonicalize(gt.make_graph(f)(*arrays)).graph)]
+
+    w, row = gt.ones((4, 3)), gt.ones(3)
+    assert sorted(names(lambda w, g: (w - g * 0.1, g * 0.1 + 1), w, 2 * w)) == ["add", "mul", "sub"]
+    assert sorted(names(lambda w, g: (w - g * 0.1, g * 0.1), w, 2 * w)) == ["mul", "sub"]
+    assert sorted(names(lambda w, g: w - g * 0.1, w, row)) == ["mul", "sub"]
+    assert sorted(names(lambda w, g: g * 0.1 - w, w, 2 * w)) == ["mul", "sub"]
+    assert sorted(names(lambda w, g: w - g // 2 * 2, gt.arange(3), gt.arange(3))) == ["floor_divide", "mul", "sub"]
+    assert names(lambda w, g: w - g * 0.1, w, 2 * w) == ["sub"]
+
+
+def test_what_torch_refuses_names_the_operation_and_a_bug_of_its_own_code_comes_out():
+    a = gt.ones(3).aval
+
+    def run_one(impl):
+        instr = Op("strange", impl, rules=Rules(shape=lambda avals: avals[0])).instr((), (a,))
+        return interpreter(Graph((0,), (a,), (Node(instr, (0,), 1),), (1,)))([torch.ones(3)])
+
+    with pytest.raises(gt.ExecutionError, match=r"\[strange\] expected values.*must match"):
+        run_one(lambda x: x + torch.ones(2))
+    for bug in (lambda x: int("a"), lambda x: {}[0], lambda x: x.no_such_method(), endless):
+        with pytest.raises((ValueError, KeyError, AttributeError, RecursionError)) as info:
+            run_one(bug)
+        assert not isinstance(info.value, gt.GtraceError)
+
+
+def endless(x):
+    return endless(x)

@@ -1,0 +1,61 @@
+"""Shared libraries without AOTInductor's model: which programs get one, and that their errors arrive."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import gtrace as gt
+from gtrace.cache.artifacts import artifacts
+from gtrace.compile.inductor import launcher
+
+MODEL = b"AOTInductorModelContainerGetNumInputs"
+"""An entry point of AOTInductor's model, which torch's runner does without."""
+
+
+@pytest.fixture
+def libraries(tmp_path):
+    """The contents of the libraries in a store of its own."""
+    with gt.config(background=True, cache_dir=str(tmp_path / "programs")):
+        yield lambda: [artifacts.store.code(manifest).read_bytes() for manifest in artifacts.store.all()]
+
+
+def step(w, x, y):
+    loss, grad = gt.value_and_grad(lambda w: ((gt.tanh(x @ w) - y) ** 2).mean())(w)
+    return w - 0.1 * grad, loss
+
+
+ARGS = gt.ones((4, 3)), gt.ones((5, 4)), gt.zeros((5, 3))
+
+
+def test_what_jit_compiles_has_no_model_and_is_found_by_the_next_one(libraries):
+    w, loss = gt.jit(step)(*ARGS)
+    np.testing.assert_allclose(loss, np.tanh(4.0) ** 2, rtol=1e-5)
+    (library,) = libraries()
+    assert MODEL not in library
+    assert len(library) < 500_000
+    expected, _ = step(*ARGS)
+    np.testing.assert_allclose(np.asarray(w), np.asarray(expected), rtol=1e-5)
+
+
+def test_a_torch_whose_headers_lack_something_gets_the_model(libraries, monkeypatch):
+    monkeypatch.setattr(launcher, "_PROGRAM", "#error no such header\n")
+    _, loss = gt.jit(lambda *args: [gt.sin(x) for x in step(*args)])(*ARGS)
+    np.testing.assert_allclose(loss, np.sin(np.tanh(4.0) ** 2), rtol=1e-5)
+    (library,) = libraries()
+    assert MODEL in library
+
+
+def test_errors_of_torch_arrive_from_compiled_code(capfd):
+    with gt.config(compile=True), pytest.raises(gt.ExecutionError, match=r"program \w+"):
+        gt.eval(gt.take(gt.sin(gt.arange(5.0)), gt.array([7, 1])) * 2)
+    capfd.readouterr()
+
+
+def test_compiled_code_leaves_the_mode_of_gradients_as_it_was():
+    f = gt.jit(lambda x: gt.tanh(x) @ x)
+    for enabled in (True, False):
+        with torch.set_grad_enabled(enabled):
+            f(gt.ones((3, 3))).numpy()
+            assert torch.is_grad_enabled() is enabled

@@ -1,0 +1,77 @@
+"""The public names: what the families publish is found in the namespaces, and nothing else is.
+
+``python tests/test_names.py`` writes the lists in tests/data anew.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import types
+from pathlib import Path
+
+import pytest
+
+import gtrace as gt
+import gtrace.numpy
+
+DATA = Path(__file__).parent / "data"
+NAMESPACES = {"names_gtrace.txt": gt, "names_gtrace_numpy.txt": gt.numpy, "names_gtrace_random.txt": gt.random}
+MODULES = {"hotpath", "random", "signal", "tree"}  # of gtrace, to be used as gt.random and so on
+
+
+def names(namespace: types.ModuleType) -> list[str]:
+    """The public names, without the modules that are there for being parts of the package."""
+    return sorted(
+        name
+        for name, value in vars(namespace).items()
+        if not name.startswith("_")
+        and (not isinstance(value, types.ModuleType) or (namespace is gt and name in MODULES))
+    )
+
+
+@pytest.mark.parametrize("file", NAMESPACES)
+def test_public_names_are_those_on_the_list(file):
+    assert names(NAMESPACES[file]) == (DATA / file).read_text(encoding="utf-8").split()
+
+
+FAMILIES = [
+    f"gtrace.ops.{path.stem}"
+    for path in sorted((Path(gt.__file__).parent / "ops").glob("*.py"))
+    if "\n__all__ = " in path.read_text(encoding="utf-8")
+]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_what_a_family_publishes_is_in_both_namespaces(family):
+    module = importlib.import_module(family)
+    assert len(set(module.__all__)) == len(module.__all__)
+    for name in module.__all__:
+        for namespace in (gt, gt.numpy):
+            assert getattr(namespace, name) is getattr(module, name), (
+                f"{namespace.__name__}.{name} is of another family"
+            )
+
+
+def test_families_are_all_there():
+    assert len(FAMILIES) > 10
+    for file in ("__init__.py", "numpy/__init__.py"):
+        tree = ast.parse((Path(gt.__file__).parent / file).read_text(encoding="utf-8"))
+        stars = {n.module for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and n.names[0].name == "*"}
+        assert stars >= set(FAMILIES)
+
+
+@pytest.mark.parametrize("file", ["__init__.py", "numpy/__init__.py", "random/__init__.py"])
+def test_type_checkers_take_public_names_for_public(file):
+    """Under mypy's --strict, an import makes a name public by a star, or if it is imported as itself."""
+    tree = ast.parse((Path(gt.__file__).parent / file).read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                private = (alias.asname or "").startswith("_") and alias.asname != alias.name
+                assert alias.name == "*" or private or alias.asname == alias.name, ast.unparse(node)
+
+
+if __name__ == "__main__":
+    for file, namespace in NAMESPACES.items():
+        (DATA / file).write_text("\n".join(names(namespace)) + "\n", encoding="utf-8")

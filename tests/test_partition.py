@@ -1,0 +1,76 @@
+"""Programs too long for one compile: cut where little crosses, and right however they are cut."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import gtrace as gt
+from gtrace.cache import artifacts as artifact_caches
+from gtrace.compile import backend as backends
+from gtrace.compile import partition
+from gtrace.compile.partition import cut
+from gtrace.interp.interpreter import interpreter
+from gtrace.ir.edit import renumber
+from gtrace.ir.simplify import dce
+from gtrace.ir.split import is_constant
+from gtrace.ir.verify import verify
+from gtrace.testing import arguments, graphs
+
+
+@given(graphs(max_nodes=40), st.integers(2, 12), st.data())
+def test_a_cut_program_computes_the_same(graph, most, data):
+    parts = cut(graph, most)
+    work = [[node for node in part.nodes if not is_constant(node)] for part in parts]
+    assert all(len(nodes) <= most for nodes in work) or len(graph.nodes) <= most
+    live = {node.out for node in dce(graph).nodes}
+    assert [node for nodes in work for node in nodes if node.out in live] == [
+        node for node in graph.nodes if node.out in live and not is_constant(node)
+    ]
+    inputs = [x.to_torch() for x in data.draw(arguments(graph))]
+    env = dict(zip(graph.inputs, inputs, strict=True))
+    for part in parts:
+        verify(part)
+        env.update(zip(part.outputs, interpreter(renumber(part))([env[v] for v in part.inputs]), strict=True))
+    for value, expected in zip(graph.outputs, interpreter(graph)(inputs), strict=True):
+        np.testing.assert_array_equal(env[value].numpy(), expected.numpy())
+
+
+def test_cuts_fall_between_layers():
+    """Inside a layer three values live at a time, between two layers one."""
+
+    def layers(x):
+        for _ in range(30):
+            x = gt.sin(x) * gt.cos(x) + gt.tanh(x)
+        return x
+
+    graph = gt.jit(layers).lower(gt.ones((8, 8))).graph
+    parts = cut(graph, 12)
+    assert len(parts) > 10
+    assert all(len(part.outputs) == 1 for part in parts)
+
+
+@pytest.mark.parametrize("backend", ["eager", "inductor"])
+def test_a_huge_program_is_compiled_in_pieces_and_equal_ones_once(backend, monkeypatch):
+    compiled = []
+    original, other = artifact_caches.compile_artifact, backends.compile_with
+    monkeypatch.setattr(
+        artifact_caches, "compile_artifact", lambda r, to: compiled.append(len(r.graph.nodes)) or original(r, to)
+    )
+    monkeypatch.setattr(backends, "compile_with", lambda b, r: compiled.append(len(r.graph.nodes)) or other(b, r))
+    monkeypatch.setattr(partition, "MAX_OPS", 60)
+
+    def f(x):
+        for _ in range(100):
+            x = gt.sin(x) * 0.5 + gt.tanh(x) * 0.25 + 0.125
+        return x
+
+    x = gt.array([0.5, -1.0, 2.0])
+    expected = np.asarray(x, dtype=np.float64)
+    for _ in range(100):
+        expected = np.sin(expected) * 0.5 + np.tanh(expected) * 0.25 + 0.125
+    np.testing.assert_allclose(np.asarray(gt.jit(f, backend=backend)(x)), expected, rtol=1e-4)
+    assert max(compiled) <= 60
+    assert len(compiled) <= 4, "of the ten pieces or more, most are equal"

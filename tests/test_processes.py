@@ -1,0 +1,327 @@
+"""More than one process: forked, spawned, interrupted; and other numbers of threads in one."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import gtrace as gt
+from gtrace.cache.artifacts import artifacts
+from gtrace.engine.engine import engine
+from gtrace.worker import client as clients
+
+
+def start(code, cache, *args, threads=1, **settings):
+    """Start a script with a store of its own, in a process group of its own, as a terminal would."""
+    env = {k: v for k, v in os.environ.items() if not k.startswith("GT_")}
+    env |= {"GT_CACHE_DIR": str(cache), "GT_HOTPATH_THRESHOLD": "2", "OMP_NUM_THREADS": str(threads), **settings}
+    env.setdefault("GT_COMPILE_SHARE", "1")
+    env["PYTHONPATH"] = str(Path(gt.__file__).parents[1])  # for scripts in other folders
+    command = [sys.executable, "-W", "error::UserWarning", "-c", textwrap.dedent(code), *map(str, args)]
+    return subprocess.Popen(
+        command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, process_group=0
+    )  # fmt: skip
+
+
+def finish(process, code=0):
+    try:
+        out, err = process.communicate(timeout=500)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        out, err = process.communicate()
+        raise AssertionError(f"it hangs: {out} {err}") from None
+    assert process.returncode == code, (out, err)
+    return out, err
+
+
+def alive(group):
+    """Whether a process of a group is running: one that has ended may still wait to be waited for."""
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/stat") as file:
+                state, _, its_group = file.read().rsplit(")", 1)[1].split()[:3]
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if int(its_group) == group and state not in "ZX":
+            return True
+    return False
+
+
+def until(condition, seconds=300):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it takes too long"
+        time.sleep(0.05)
+
+
+# -- multiprocessing
+
+
+MAIN = """
+    import json, multiprocessing, sys
+    import numpy as np
+    import gtrace as gt
+    from gtrace.worker.client import worker
+
+    def work(k):
+        x = gt.eval(gt.linspace(0, 1, 50))
+        for _ in range(4):
+            total = float((gt.sinh(x) * 2 + gt.cosh(x)).sum())
+        totals = gt.stats().totals
+        return round(total, 3), totals.loaded, totals.compiles
+
+    if __name__ == "__main__":
+        first = work(0)
+        assert worker.wait(120)
+        context = multiprocessing.get_context(sys.argv[1])
+        with context.Pool(2) as pool:
+            pooled = pool.map(work, range(2), chunksize=1)
+        one = context.Process(target=work, args=(0,))
+        one.start()
+        one.join(60)
+        print(json.dumps([first, pooled, one.exitcode]))
+"""
+
+
+@pytest.mark.parametrize("method", ["spawn", "fork"])
+def test_children_of_multiprocessing_use_what_the_parent_compiled(tmp_path, method):
+    script = tmp_path / "script.py"
+    script.write_text(textwrap.dedent(MAIN))
+    run = "import runpy, sys; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')"
+    if method == "spawn":  # children import the script by its path
+        run = "import subprocess, sys; sys.exit(subprocess.run([sys.executable, *sys.argv[1:]]).returncode)"
+    out, err = finish(start(run, tmp_path / "programs", script, method))
+    assert err == ""
+    first, pooled, exitcode = json.loads(out.splitlines()[-1])
+    expected = round(float((np.sinh(np.linspace(0, 1, 50)) * 2 + np.cosh(np.linspace(0, 1, 50))).sum()), 3)
+    assert exitcode == 0
+    assert [abs(total - expected) < 0.01 for total, *_ in (first, *pooled)] == [True] * 3
+    if method == "spawn":
+        assert [rest for _, *rest in pooled] == [[1, 0]] * 2, "loaded from the store, compiled by nobody"
+
+
+# -- forks
+
+
+def test_a_fork_takes_no_lock_with_it(tmp_path):
+    """Another thread is anywhere in the engine, the client or the store when the process forks."""
+    with gt.config(background=True, cache_dir=str(tmp_path)):
+        locks = [engine.tiering.lock, clients.worker._lock, artifacts.store._lock]
+        held, release = threading.Barrier(2, timeout=60), threading.Event()
+
+        def hold():
+            with contextlib.ExitStack() as held_locks:
+                for lock in locks:
+                    held_locks.enter_context(lock)
+                assert held_locks.enter_context(engine.tiering._compiler.taken(wait=True))
+                held.wait()
+                release.wait()
+
+        thread = threading.Thread(target=hold)
+        thread.start()
+        held.wait()
+        child = os.fork()
+        if child == 0:
+            signal.alarm(120)  # ends it if it hangs
+            code = 1
+            try:
+                x = gt.linspace(0, 1, 33)
+                total = float((gt.sinh(x) * 2 + gt.cosh(x) - gt.tan(x)).sum())
+                clients.worker.stop()
+                artifacts.store.family("f" * 24)
+                with engine.tiering._compiler.taken(wait=False) as free:
+                    code = 0 if total > 0 and free else 2
+            finally:
+                os._exit(code)
+        _, status = os.waitpid(child, 0)
+        release.set()
+        thread.join()
+    assert status == 0
+
+
+FORK = """
+    import os, signal, sys, time
+    import torch
+    import gtrace as gt
+    from gtrace.worker.client import worker
+
+    x = gt.eval(gt.linspace(0, 1, int(sys.argv[1])))
+
+    def run():
+        return float((gt.sinh(x) * 2 + gt.cosh(x)).sum())
+
+    def tier():
+        return max((p for p in gt.stats() if "sinh" in p.ops), key=lambda p: p.calls).tier
+"""
+
+
+def test_a_forked_child_with_fewer_threads_does_not_wait_for_those_of_its_parent(tmp_path):
+    """As the workers of a DataLoader do: OpenMP has one thread in a fork, and waits for others for ever."""
+    code = textwrap.dedent(FORK) + textwrap.dedent("""
+        torch.set_num_threads(2)
+        for _ in range(4):
+            total = run()
+            assert worker.wait(120)
+        assert tier() == "compiled"
+        child = os.fork()
+        if child == 0:
+            signal.alarm(120)
+            torch.set_num_threads(1)
+            os._exit(0 if abs(run() / total - 1) < 1e-3 else 1)
+        print(os.waitpid(child, 0)[1])
+    """)
+    out, err = finish(start(code, tmp_path, 1_000_000, threads=2))
+    assert (out.split(), err) == (["0"], "")
+
+
+def test_a_fork_while_the_worker_compiles_asks_its_own(tmp_path):
+    """And does not keep the parent's alive."""
+    code = textwrap.dedent(FORK) + textwrap.dedent("""
+        for _ in range(3):
+            run()
+        while worker.pid is None:
+            time.sleep(0.01)
+        assert worker.pending
+        child = os.fork()
+        if child == 0:
+            for _ in range(3):
+                run()
+            print("child", int(worker.pending), flush=True)
+            assert worker.wait(120)
+            run()
+            print(tier(), flush=True)
+            worker.stop()
+            time.sleep(60)
+            os._exit(0)
+        print("parent", worker.pid, flush=True)
+        time.sleep(60)
+    """)
+    process = start(code, tmp_path, 90)
+    said = [process.stdout.readline().split() for _ in range(2)]
+    (group,) = [int(words[1]) for words in said if words[0] == "parent"]
+    assert ["child", "1"] in said
+    assert process.stdout.readline().split() == ["compiled"]
+    process.kill()
+    process.wait()
+    until(lambda: not alive(group), 20)  # the child is still there
+    os.killpg(process.pid, signal.SIGKILL)
+    assert process.stderr.read() == ""
+    process.stdout.close()
+    process.stderr.close()
+
+
+# -- threads
+
+
+def test_code_for_another_number_of_threads_is_not_run():
+    threads = torch.get_num_threads()
+    x = gt.eval(gt.linspace(0, 1, 200_003))
+    function = gt.jit(lambda x: gt.sinh(x) * 2 + gt.cosh(x) / 3)
+    tiers = {}
+    try:
+        for count in (2, 1, 2, 1):
+            torch.set_num_threads(count)
+            got = np.asarray(function(x))
+            np.testing.assert_allclose(got, np.sinh(np.asarray(x)) * 2 + np.cosh(np.asarray(x)) / 3, rtol=1e-5)
+            signature = str(function.lower(x).route.program.signature)
+            mine = [e for e in engine.programs.values() if str(e.signature) == signature]
+            tiers[count] = {e.key.threads: (e.tier, e.calls) for e in mine}
+    finally:
+        torch.set_num_threads(threads)
+    assert tiers[1] == {2: ("compiled", 2), 1: ("interpreted", 2)}, "each ran what is for its threads"
+
+
+# -- Ctrl-C
+
+
+INTERRUPTED = """
+    import sys, time
+    import gtrace as gt
+    from gtrace.worker.client import worker
+
+    x = gt.eval(gt.linspace(0, 1, 50))
+
+    def run(n):
+        return (gt.sinh(x) * n + gt.cosh(x)).sum()
+
+    expected = float(run(3.0))
+    try:
+        print("compiling", flush=True)
+        if sys.argv[1] == "background":
+            for _ in range(4):
+                float(run(3.0))
+            pid = worker.pid
+            time.sleep(60)
+        else:
+            print("in this process", flush=True)
+            with gt.config(compile=True):
+                lost = run(4.0)
+                float(lost)
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+    if sys.argv[1] == "background":
+        assert worker.wait(120)
+        float(run(3.0))
+        print([p.tier for p in gt.stats() if p.calls > 3], flush=True)
+    else:
+        assert abs(float(run(3.0)) - expected) < 1e-3
+        assert float(lost) > expected
+        with gt.config(compile=True):
+            assert abs(float(run(3.0)) - expected) < 1e-3
+    print("done")
+"""
+
+
+def test_ctrl_c_does_not_reach_the_worker(tmp_path):
+    process = start(INTERRUPTED, tmp_path, "background")
+    assert process.stdout.readline() == "compiling\n"
+    time.sleep(3)  # in the middle of a compile
+    os.killpg(process.pid, signal.SIGINT)
+    out, err = finish(process)
+    assert (out.splitlines(), err) == (["interrupted", "['compiled']", "done"], "")
+
+
+@pytest.mark.parametrize("after", [0.5, 5.0])
+def test_ctrl_c_while_this_process_compiles_leaves_it_usable(tmp_path, after):
+    process = start(INTERRUPTED, tmp_path, "here", GT_BACKGROUND="0", TORCHINDUCTOR_CACHE_DIR=str(tmp_path / "cold"))
+    assert [process.stdout.readline() for _ in range(2)] == ["compiling\n", "in this process\n"]
+    time.sleep(after)
+    os.killpg(process.pid, signal.SIGINT)
+    out, err = finish(process)
+    assert (out.splitlines(), err) == (["interrupted", "done"], "")
+
+
+def test_ctrl_c_that_nobody_catches_ends_the_process_and_its_worker(tmp_path):
+    code = """
+        import time
+        import gtrace as gt
+        from gtrace.worker.client import worker
+        x = gt.eval(gt.linspace(0, 1, 50))
+        for _ in range(4):
+            float((gt.sinh(x) * 2 + gt.cosh(x)).sum())
+        while worker.pid is None:
+            time.sleep(0.01)
+        print(worker.pid, flush=True)
+        time.sleep(60)
+    """
+    process = start(code, tmp_path)
+    group = int(process.stdout.readline())
+    time.sleep(3)
+    begin = time.monotonic()
+    os.killpg(process.pid, signal.SIGINT)
+    _, err = finish(process, -signal.SIGINT)
+    assert time.monotonic() - begin < 60
+    assert err.splitlines()[-1] == "KeyboardInterrupt" and err.count("Traceback") == 1
+    until(lambda: not alive(group), 20)

@@ -1,0 +1,233 @@
+"""Repeated structure: found wherever it is planted, compiled once, and right however a program is divided."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import gtrace as gt
+from gtrace import ir
+from gtrace.compile.schedule import CallSequence, Step
+from gtrace.engine import tiering
+from gtrace.engine.program import Parts
+from gtrace.interp.interpreter import interpreter
+from gtrace.ir import repeats
+from gtrace.ir.canonical import CANONICAL, canonicalize
+from gtrace.ir.repeats import cut_repeats, find_runs
+from gtrace.ir.verify import verify
+from gtrace.testing import count_compiles
+
+UNARY, BINARY = ("sin", "cos", "tanh", "abs", "neg"), ("add", "sub", "mul", "maximum")
+
+
+@st.composite
+def bodies(draw, least):
+    """One repetition: operations on a state and a weight, each on the result before it, the state or the weight."""
+    count = draw(st.integers(least, least + 12))
+    return [(draw(st.sampled_from(UNARY + BINARY)), draw(st.integers(0, 2))) for _ in range(count)]
+
+
+def repeat(builder, x, w, body):
+    state = x
+    for name, other in body:
+        x = builder.op(name, x) if name in UNARY else builder.op(name, x, (state, w, x)[other])
+    return x
+
+
+@st.composite
+def planted(draw):
+    """A graph of a beginning, a repeated body with a weight of its own each time, and an end; and the repetitions."""
+    builder = ir.Builder()
+    x = builder.input((8, 4), gt.float64)
+    before, body, after = draw(bodies(0)), draw(bodies(16)), draw(bodies(0))
+    count = draw(st.integers(8, 12))
+    x = repeat(builder, x, x, before)
+    for _ in range(count):
+        x = repeat(builder, x, builder.input((8, 4), gt.float64), body)
+    return builder.graph(repeat(builder, x, x, after)), len(body), count
+
+
+def run_parts(parts, graph, tensors):
+    env = dict(zip(graph.inputs, tensors, strict=True))
+    for part in parts:
+        verify(part)
+        env.update(zip(part.outputs, interpreter(ir.renumber(part))([env[v] for v in part.inputs]), strict=True))
+    return [env[v] for v in graph.outputs]
+
+
+@given(planted(), st.integers(0, 2**32 - 1))
+def test_planted_repetitions_are_found_and_nothing_else_changes(case, seed):
+    graph, length, count = case
+    with pytest.MonkeyPatch.context() as patch:
+        # every part may be small here
+        patch.setattr(repeats, "_PART_NODES_OF_SMALL_ARRAYS", 16)
+        patch.setattr(repeats, "_PART_NODES", 16)
+        parts = cut_repeats(graph)
+    rng = np.random.default_rng(seed)
+    tensors = [torch.from_numpy(rng.normal(size=a.shape)) for a in graph.avals]
+    for got, expected in zip(run_parts(parts, graph, tensors), interpreter(graph)(tensors), strict=True):
+        np.testing.assert_array_equal(got.numpy(), expected.numpy())
+    distinct = {ir.print_graph(canonicalize(part).graph): len(part.nodes) for part in parts}
+    # what repeats, and at most as much again at each end of the run, where repetitions are not whole
+    assert sum(distinct.values()) <= len(graph.nodes) - (count - 3) * length
+    assert len(distinct) <= 4
+
+
+def layers(count, width=16):
+    rng = np.random.default_rng(0)
+    ws = [gt.array(rng.normal(size=(width, width)) / 4) for _ in range(count)]
+
+    def model(ws, x):
+        for w in ws:
+            mean = x.mean(-1, keepdims=True)
+            x = x + gt.tanh((x - mean) / gt.sqrt(((x - mean) ** 2).mean(-1, keepdims=True) + 1e-5) @ w) * 0.5
+            x = gt.sin(x) * gt.cos(x) + gt.maximum(x, 0.0) * gt.exp(-gt.abs(x)) - gt.sigmoid(x)
+        return (x**2).sum()
+
+    def step(ws, x):
+        value, grads = gt.value_and_grad(model)(ws, x)
+        return [w - 0.01 * g for w, g in zip(ws, grads, strict=True)], value
+
+    return step, ws, gt.array(rng.normal(size=(8, width)))
+
+
+def same(got, expected):
+    for a, b in zip(gt.tree.leaves(got), gt.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-6, atol=1e-9)
+
+
+def test_a_model_compiles_its_layers_once_and_a_deeper_one_finds_them():
+    step, ws, x = layers(16)
+    with gt.config(auto_compile=False):
+        expected = step(ws, x)
+        gt.eval(expected)
+    jitted = gt.jit(step, backend="eager")
+    with count_compiles() as first:
+        same(jitted(ws, x), expected)
+    programs = jitted.programs()
+    whole = len(jitted.lower(ws, x).graph.nodes)
+    assert sum(len(program.graph.nodes) for program in programs) < whole / 2
+    assert all(program.tier == "compiled" for program in programs if len(program.graph.nodes) > 3)
+    deeper, more, _ = layers(28)
+    with count_compiles() as second:
+        jitted = gt.jit(deeper, backend="eager")
+        jitted(more, x)
+    assert second.count < first.count, "the layers are there already"
+    assert len(set(programs) & set(jitted.programs())) >= 2
+
+
+def test_parts_are_shared_by_jitted_code_and_judged_one_by_one(monkeypatch):
+    monkeypatch.setattr(tiering.policies, "judge", lambda pairs: None)
+    step, ws, x = layers(10, width=12)
+    with gt.config(auto_compile=False):
+        expected = step(ws, x)
+        gt.eval(expected)
+    with gt.config(hot_threshold=2):
+        gt.eval(step(ws, x))
+    jitted = gt.jit(step)
+    with count_compiles() as compiles:
+        same(jitted(ws, x), expected)
+    assert compiles.count == 0
+    programs = [p for p in jitted.programs() if p.trial is not None]
+    assert len(programs) >= 2
+    slow = programs[0].trial
+    monkeypatch.setattr(tiering.policies, "judge", lambda pairs: pairs and (0.5 if pairs is slow.pairs else 2.0))
+    for _ in range(3):
+        same(jitted(ws, x), expected)
+    assert [p.tier for p in programs] == ["demoted"] + ["compiled"] * (len(programs) - 1)
+
+
+def test_short_programs_are_not_divided():
+    def f(x):
+        for _ in range(6):
+            x = gt.tanh(gt.sin(x) * 2)
+        return x
+
+    jitted = gt.jit(f)
+    jitted(gt.ones(3))
+    assert len(jitted.programs()) == 1
+
+
+def test_loops_stay_whole_and_outputs_that_are_inputs_or_equal_are_passed_on():
+    def f(x, ys):
+        for _ in range(20):
+            last, rows = gt.scan(lambda c, y: (gt.tanh(c * 0.5 + y), c.sum()), x, ys)
+            x = last * rows.mean() + gt.sin(x) - gt.cos(last) * 0.25 + gt.sqrt(gt.abs(x) + 1.0)
+        return x, ys, x * 1.0, gt.ones(3) * 2.0
+
+    rng = np.random.default_rng(0)
+    x, ys = gt.array(rng.normal(size=4)), gt.array(rng.normal(size=(6, 4)))
+    with gt.config(auto_compile=False):
+        expected = f(x, ys)
+        gt.eval(expected)
+    lowered = gt.jit(f, backend="eager").lower(x, ys)
+    assert isinstance(lowered.route, Parts) and len(lowered.route.programs) < len(lowered.route.routes)
+    same(gt.jit(f, backend="eager")(x, ys), expected)
+
+
+def test_parts_whose_outputs_are_inputs_of_theirs():
+    """What an independent part takes is needed after its call, if it is a result as well."""
+    for n in range(2, 6):
+        x, y = gt.array(np.linspace(-1, 1, n)), gt.array(np.linspace(0, 1, n + 1))
+        same_x, same_y = gt.stop_gradient(x), gt.stop_gradient(y)
+        a, b = same_x, same_y
+        for _ in range(10):
+            a, b = gt.sin(a) + same_x, gt.cos(b) * same_y
+        gt.eval(a, b, same_x, same_y)
+        np.testing.assert_array_equal(np.asarray(same_x), np.linspace(-1, 1, n))
+        np.testing.assert_array_equal(np.asarray(same_y), np.linspace(0, 1, n + 1))
+
+        def whole(x, y):
+            for _ in range(60):
+                x = gt.sin(x) * 0.5 + gt.cos(x)
+            return gt.stop_gradient(y), x, gt.stop_gradient(x)
+
+        kept, last, again = gt.jit(whole, backend="eager")(x, y)
+        np.testing.assert_array_equal(np.asarray(kept), np.linspace(0, 1, n + 1))
+        np.testing.assert_array_equal(np.asarray(last), np.asarray(again))
+
+
+def test_runs_and_constants_of_the_parts():
+    def f(x):
+        for _ in range(12):
+            x = gt.where(gt.arange(512) % 2 == 0, gt.sin(x) * 2.0, gt.cos(x)) + gt.full((300, 512), 0.5)
+        return x
+
+    graph = CANONICAL.run(gt.make_graph(f)(gt.ones((300, 512))))
+    (run,) = find_runs(graph, 32)
+    assert run.length >= 11 * run.period
+    parts = cut_repeats(graph)
+    assert len({ir.print_graph(canonicalize(part).graph) for part in parts}) <= 3
+    assert all(len(part.inputs) <= 1 for part in parts), "constants are made where they are used"
+
+
+def test_a_program_without_repetitions_is_one_part():
+    b = ir.Builder()
+    x = b.input((3,), gt.float32)
+    rng = np.random.default_rng(3)
+    for _ in range(150):
+        x = b.op(UNARY[rng.integers(len(UNARY))], x)
+    assert len(cut_repeats(b.graph(x))) == 1
+
+
+def test_results_are_freed_when_no_later_call_needs_them():
+    alive = []
+
+    def make(tensors):
+        out = tensors[0] + 1
+        alive.append(weakref.ref(out))
+        gc.collect()
+        counts.append(sum(ref() is not None for ref in alive))
+        return [out]
+
+    counts: list[int] = []
+    steps = tuple(Step(make, (k,), ((k + 1, 0),)) for k in range(6))
+    (result,) = CallSequence(steps, (0,), (6,)).run([torch.zeros(2)])
+    assert result.tolist() == [6.0, 6.0]
+    assert max(counts) == 2

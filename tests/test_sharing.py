@@ -1,0 +1,305 @@
+"""The worker's price: what it costs a program is measured, and it gives way."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import gtrace as gt
+from gtrace.engine import engine as engines
+from gtrace.engine.engine import engine
+from gtrace.engine.policy import CostModel
+from gtrace.engine.program import Program
+from gtrace.ir import repeats
+from gtrace.worker import sharing as module
+from gtrace.worker.client import WorkerClient
+from gtrace.worker.client import worker as real
+from gtrace.worker.sharing import MOST_DEBT, Sharing
+
+
+class Machine:
+    """A clock, a worker and a program that takes longer while the worker runs."""
+
+    def __init__(self, slowdown):
+        self.now = 0.0
+        self.paused = False
+        self.slowdown = slowdown
+        self.worked = 0.0
+
+    def perf_counter(self):
+        return self.now
+
+    def pause(self):
+        self.paused = True
+
+    def resume(self):
+        self.paused = False
+
+    def beside(self):
+        return open(os.devnull)  # a context manager that does nothing
+
+    def call(self, seconds):
+        def program(tensors):
+            taken = seconds if self.paused else seconds / (1 - self.slowdown)
+            self.worked += 0.0 if self.paused else taken
+            self.now += taken
+            return tensors
+
+        return program
+
+
+@pytest.fixture
+def simulated(monkeypatch):
+    def make(slowdown):
+        machine = Machine(slowdown)
+        monkeypatch.setattr(module, "worker", machine)
+        monkeypatch.setattr(module, "time", machine)
+        return machine, Sharing()
+
+    return make
+
+
+@given(st.floats(0.0, 0.7), st.lists(st.floats(1e-5, 0.5), min_size=1, max_size=5), st.sampled_from([0.05, 0.1, 0.3]))
+def test_a_program_loses_no_more_than_its_share(slowdown, calls, share):
+    with pytest.MonkeyPatch.context() as patch, gt.config(compile_share=share):
+        machine = Machine(slowdown)
+        patch.setattr(module, "worker", machine)
+        patch.setattr(module, "time", machine)
+        sharing = Sharing()
+        undisturbed = 0.0
+        while undisturbed < 100 * max(calls):
+            for seconds in calls:
+                sharing.run(machine.call(seconds), [], seconds)
+                undisturbed += seconds
+        # one call may be disturbed before anybody can know
+        excess = max(calls) / (1 - slowdown) - max(calls)
+        assert machine.now - undisturbed <= share * machine.now + MOST_DEBT + 2 * excess + 1e-9
+        if slowdown <= share:
+            assert machine.worked == pytest.approx(machine.now), "it costs less than its share: it never pauses"
+        assert machine.worked > 0
+        assert sharing.slowdown <= max(slowdown, module.PRIOR_SLOWDOWN) + 1e-9
+
+
+def test_the_slowdown_is_learned(simulated):
+    machine, sharing = simulated(0.5)
+    assert sharing.slowdown == module.PRIOR_SLOWDOWN
+    with gt.config(compile_share=1.0):
+        for _ in range(500):
+            sharing.run(machine.call(0.1), [], 0.1)
+    assert sharing.slowdown == pytest.approx(0.5, abs=0.01)
+
+
+def test_a_program_whose_usual_time_is_unknown_runs_alone(simulated):
+    machine, sharing = simulated(0.5)
+    sharing.run(machine.call(0.1), [], 0.0)
+    assert machine.now == pytest.approx(0.1) and machine.worked == 0.0
+
+
+def test_a_call_that_something_else_held_up_does_not_stop_the_worker_for_minutes(simulated):
+    machine, sharing = simulated(0.0)
+    with gt.config(compile_share=0.1):
+        sharing.run(machine.call(100.0), [], 0.1)
+        assert machine.paused
+        before = machine.now
+        while machine.paused:
+            sharing.run(machine.call(0.1), [], 0.1)
+    assert machine.now - before <= module.DEBT_LIMIT / 0.1 + 1
+
+
+# -- real processes
+
+
+PAUSED = """
+    import os, sys, time
+    import gtrace as gt
+    from gtrace.worker.client import worker
+    x = gt.eval(gt.ones((301, 2)))
+    for _ in range(4):
+        gt.eval(gt.sinh(x) * 1.5 + gt.cosh(x))
+    while worker.pid is None:
+        time.sleep(0.01)
+    worker.pause()
+    print(worker.pid, flush=True)
+    {end}
+"""
+
+
+def state(pid):
+    with open(f"/proc/{pid}/stat") as file:
+        return file.read().rpartition(")")[2].split()[0]
+
+
+def start(tmp_path, end):
+    env = {k: v for k, v in os.environ.items() if not k.startswith("GT_")}
+    env |= {"GT_CACHE_DIR": str(tmp_path), "GT_HOTPATH_THRESHOLD": "2", "GT_BACKGROUND": "1"}
+    script = textwrap.dedent(PAUSED).format(end=end)
+    process = subprocess.Popen([sys.executable, "-c", script], env=env, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    return process, int(process.stdout.readline())
+
+
+def gone(pid, seconds=30):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        try:
+            if state(pid) == "Z":
+                return True
+        except FileNotFoundError:
+            return True
+        time.sleep(0.05)
+    return False
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="needs /proc")
+def test_a_paused_worker_goes_on_when_the_program_is_idle(tmp_path):
+    process, pid = start(tmp_path, "print(worker.wait(300), gt.stats().totals.compiles, worker.paused)")
+    out, _ = process.communicate(timeout=300)
+    assert out.split() == ["True", "1", "False"]
+    assert gone(pid)
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="needs /proc")
+@pytest.mark.parametrize("end", ["os.kill(os.getpid(), 9)", "sys.exit()"])
+def test_a_paused_worker_ends_with_its_program(tmp_path, end):
+    process, pid = start(tmp_path, "worker.resume = lambda: None; time.sleep(1); " + end)
+    process.communicate(timeout=60)
+    assert gone(pid)
+
+
+def test_pausing_a_worker_that_is_not_there_does_nothing():
+    client = WorkerClient()
+    client.pause()
+    assert not client.paused
+    client.resume()
+
+
+# -- the gain
+
+
+def test_what_products_take_is_no_gain(monkeypatch):
+    """A program that is nothing but products does not pay in a time in which other operations do."""
+    cost = 0.2
+    monkeypatch.setattr(CostModel, "predict", lambda self, ops: cost)
+    x = gt.eval(gt.array(np.random.default_rng(0).normal(size=(600, 600)) / 600))
+
+    def program(function):
+        known = set(engine.programs)
+        gt.eval(function())
+        found = max((engine.programs[key] for key in set(engine.programs) - known), key=lambda p: len(p.graph.nodes))
+        while found.interpreted_seconds < 2 * cost:
+            gt.eval(function())
+        return found
+
+    # all of the worker's time is lost to the program
+    monkeypatch.setattr(module.sharing, "beside", 1e9)
+    monkeypatch.setattr(module.sharing, "lost", 1e9)
+    monkeypatch.setattr(type(engine.tiering), "_request", lambda self, program: requested.append(program))
+    requested: list[Program] = []
+    with gt.config(background=True, cache_size=0):
+        products = program(lambda: gt.abs(x @ x @ x @ x + 1.0))
+        assert products.products > 0.6 and products not in requested
+        others = program(lambda: gt.sin(gt.sin(gt.sin(gt.exp(x)))) + gt.cos(x) * gt.tanh(x))
+        assert others.products is None and others in requested
+    text = next(p.verdict for p in gt.stats() if p.signature == products.signature.exact)
+    assert "% of it in products" in text
+
+
+# -- jit
+
+
+def test_jit_does_not_wait_for_longer_than_it_is_told(tmp_path):
+    x = gt.eval(gt.linspace(-1, 1, 311))
+    with gt.config(background=True, cache_dir=str(tmp_path), jit_wait=2.0):
+        f = gt.jit(lambda x: gt.sinh(x) * 2.5 - gt.cosh(x), wait=False)
+        begin = time.perf_counter()
+        expected = np.asarray(f(x))
+        assert time.perf_counter() - begin < 1.5
+        (program,) = f.programs()
+        assert program.tier == "interpreted" and program.requested
+        assert real.wait(300)
+        assert program.tier == "compiled" and program.origin == "worker"
+        np.testing.assert_allclose(np.asarray(f(x)), expected, rtol=1e-6, atol=1e-6)
+        # the worker is there now, and a small program is compiled within the two seconds that are waited
+        g = gt.jit(lambda x: gt.sinh(x) * 3.5 - gt.cosh(x), wait=100)
+        g(x)
+        assert [p.tier for p in g.programs()] == ["compiled"]
+
+
+def test_jit_does_not_wait_where_nothing_can_be_compiled_in_time(tmp_path, monkeypatch):
+    monkeypatch.setattr(CostModel, "predict", lambda self, ops: 50.0)
+    waited = []
+    monkeypatch.setattr(real, "wait", lambda *args: waited.append(args))
+    with gt.config(background=True, cache_dir=str(tmp_path), jit_wait=20.0):
+        gt.jit(lambda x: gt.sinh(x) * 4.5 - gt.cosh(x))(gt.ones(7))
+    monkeypatch.undo()
+    assert not waited
+    assert real.wait(300)
+
+
+def test_jit_that_waits_compiles_here_and_in_the_worker(tmp_path, monkeypatch):
+    """Parts are shared out, so that both end at about the same time."""
+    rng = np.random.default_rng(0)
+    x = gt.eval(gt.array(rng.normal(size=(7, 5))))
+
+    def f(x):
+        for k in range(10):
+            x = gt.sinh(x * 0.5) + gt.cosh(x * 0.25) - gt.abs(x) * gt.sin(x) + gt.tanh(x)
+            x = x if k != 4 else gt.flip(gt.cumsum(gt.sort(x, axis=0), axis=1), axis=0) * 0.1
+        return x
+
+    with gt.config(auto_compile=False):
+        expected = np.asarray(f(x))
+    # parts of twenty operations, which compile faster
+    monkeypatch.setattr(repeats, "_PART_NODES_OF_SMALL_ARRAYS", 16)
+    monkeypatch.setattr(repeats, "LEAST_NODES", 40)
+    monkeypatch.setattr(engines, "LEAST_NODES", 40)
+    monkeypatch.setattr(engine.tiering, "cost", CostModel())
+    monkeypatch.setattr(engine.tiering, "worker_cost", CostModel(startup=1e-3))
+    with gt.config(background=True, cache_dir=str(tmp_path)):
+        g = gt.jit(f, wait=True)
+        np.testing.assert_allclose(np.asarray(g(x)), expected, rtol=1e-6)
+    compiled = [p for p in g.programs() if len(p.graph.nodes) > 2]
+    assert len(compiled) >= 2 and {p.tier for p in compiled} == {"compiled"}
+    assert {p.origin for p in compiled} == {"process", "worker"}
+
+
+@pytest.mark.parametrize("wait", ["long", -1, float("nan")])
+def test_wait_is_a_number_of_seconds_or_a_bool(wait):
+    with pytest.raises(gt.ArgumentError, match="seconds, True or False"):
+        gt.jit(lambda x: x, wait=wait)
+
+
+def test_time_spent_interpreting_in_earlier_runs_counts(tmp_path):
+    script = """
+        import json, sys, time
+        import gtrace as gt
+        from gtrace.engine.policy import CostModel
+        from gtrace.worker.client import worker
+        CostModel.predict = lambda self, ops: float(sys.argv[1])
+        x = gt.eval(gt.ones((2000, 300)))
+        for _ in range(20):
+            gt.eval(gt.sinh(x) * 1.5 + gt.cosh(x) - gt.tan(x))
+        if len(sys.argv) > 2:
+            assert worker.wait(300)
+        print(json.dumps({p.signature: [p.interpreted_seconds, p.tier] for p in gt.stats() if len(p.ops) > 3}))
+    """
+    env = {k: v for k, v in os.environ.items() if not k.startswith("GT_")} | {"GT_CACHE_DIR": str(tmp_path)}
+
+    def run(*args):
+        command = [sys.executable, "-c", textwrap.dedent(script), *map(str, args)]
+        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=400, check=True)
+        return next(iter(json.loads(done.stdout).values()))
+
+    seconds, tier = run(1e9)
+    assert tier == "interpreted"
+    # by itself the second run would not be worth a compile either; the expected cost is a tenth of what is given
+    assert run(10 * 1.5 * seconds, "wait")[1] == "compiled"

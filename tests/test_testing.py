@@ -1,0 +1,201 @@
+"""gtrace.testing: what the strategies draw, and that the checks can fail. test_planted_bugs.py shows what they find."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, Phase, find, given, settings
+from hypothesis import strategies as st
+
+import gtrace as gt
+from gtrace import testing
+from gtrace.ir.graph import subgraphs
+from gtrace.ir.op import REGISTRY
+from gtrace.ir.verify import verify
+
+QUICK = settings(
+    max_examples=300, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck),
+    phases=[Phase.generate],
+)  # fmt: skip
+SHRINKING = settings(QUICK, phases=[Phase.generate, Phase.shrink])
+
+
+# -- what is drawn
+
+
+@given(testing.graphs(12, control=True))
+def test_graphs_are_valid_and_numbered_in_order(graph):
+    verify(graph)
+    assert [*graph.inputs, *(node.out for node in graph.nodes)] == list(range(len(graph.inputs) + len(graph.nodes)))
+
+
+@pytest.mark.parametrize("name", testing.drawable())
+def test_every_operation_is_drawn(name):
+    dtypes = [torch.float64, torch.float32, torch.int64, torch.bool]
+    strategy = testing.graphs(2, ops=[name], dtypes=dtypes)
+    graph = find(strategy, lambda graph: any(node.op.name == name for node in graph.nodes), settings=QUICK)
+    verify(graph)
+
+
+@pytest.mark.parametrize("name", ["scan", "switch", "while_loop"])
+def test_loops_and_branches_are_drawn_in_one_another(name):
+    def nested(graph):
+        bodies = [sub.graph for node in graph.nodes if node.op.name == name for sub in subgraphs(node.params)]
+        return any(subgraphs(node.params) for body in bodies for node in body.nodes)
+
+    verify(find(testing.graphs(12, control=True), nested, settings=QUICK))
+
+
+@given(testing.graphs(smooth=True, control=True))
+def test_smooth_graphs_are_floating_and_have_gradients(graph):
+    assert all(a.dtype is torch.float64 for a in (*graph.avals, *graph.out_avals))
+    names = {node.op.name for node in graph.nodes}
+    assert "while_loop" not in names
+    assert all(REGISTRY[name].rules.nondiff is None for name in names - {"project", "full"})
+
+
+@settings(deadline=None, max_examples=15)
+@given(testing.programs(5, smooth=True, control=True))
+def test_smooth_programs_pass_the_check_of_derivatives(program):
+    testing.check_grads(*program)
+
+
+def test_ops_and_dtypes_are_the_callers():
+    @given(testing.graphs(6, ops=["add", "mul"], dtypes=[torch.float16]))
+    def run(graph):
+        assert {node.op.name for node in graph.nodes} <= {"add", "mul"}
+        assert all(a.dtype is torch.float16 for a in graph.out_avals)
+
+    run()
+    with pytest.raises(ValueError, match="expected names of operations in ops, got 'plus'"):
+        find(testing.graphs(ops=["plus"]), lambda graph: True)
+
+
+@given(st.data())
+def test_arrays_are_what_was_asked_for(data):
+    dtype = data.draw(testing.dtypes())
+    one, other = data.draw(testing.mutually_broadcastable_shapes(2, min_side=0))
+    x = data.draw(testing.arrays(dtype, one))
+    y = data.draw(testing.arrays(dtype, other, as_numpy=True, special=True))
+    assert (x.shape, x.dtype) == (one, dtype) and y.shape == other
+    assert not x.aval.floating or bool((abs(x) <= 2).all())
+    np.broadcast_shapes(one, other)
+
+
+def test_special_numbers_are_drawn():
+    for wanted in (np.isnan, np.isinf, lambda x: np.signbit(x) & (x == 0)):
+        strategy = testing.arrays(gt.float32, (3,), special=True, as_numpy=True)
+        found = find(strategy, lambda x, wanted=wanted: bool(wanted(x).any()), settings=SHRINKING)
+        assert found.shape == (3,) and wanted(found).sum() == 1, "it shrinks to one of them"
+
+
+@given(testing.programs(4))
+def test_programs_take_and_return_pytrees(program):
+    f, args = program
+    assert gt.tree.structure(args) == f.in_tree and gt.tree.structure(f(*args)) == f.out_tree
+    with pytest.raises(TypeError, match="expected arguments of structure"):
+        f(args, args)
+
+
+# -- the checks can fail
+
+
+def test_check_grads_names_the_derivative():
+    @gt.custom_vjp
+    def wrong(x, y):
+        return x * y
+
+    wrong.defvjp(lambda x, y: (x * y, (x, y)), lambda saved, ct: (ct * saved[1], -ct * saved[0]))
+    args = (gt.array(0.5), {"y": gt.array(3.0)})
+    with pytest.raises(AssertionError, match=r"the derivative rev by args\[1\]\['y'\] to be .* by central differences"):
+        testing.check_grads(lambda x, p: wrong(x, p["y"]), args, modes=("rev",))
+    with pytest.raises(ValueError, match="expected a floating argument"):
+        testing.check_grads(lambda x: x, (gt.array(1),))
+    with pytest.raises(ValueError, match="expected a floating output"):
+        testing.check_grads(lambda x: x > 0, (gt.array(1.0),))
+    with pytest.raises(ValueError, match="expected modes"):
+        testing.check_grads(gt.sin, (gt.array(1.0),), modes=("forward",))
+
+
+def test_check_grads_of_the_second_order():
+    @gt.custom_jvp
+    def wrong(x):
+        return gt.sin(x)
+
+    # right once; differentiated again it is not, because the rule hides its dependence on x
+    wrong.defjvp(lambda xs, ts: (gt.sin(xs[0]), gt.stop_gradient(gt.cos(xs[0])) * ts[0]))
+    testing.check_grads(wrong, (gt.array(0.3),), order=1)
+    with pytest.raises(AssertionError, match="the derivative fwd of fwd"):
+        testing.check_grads(wrong, (gt.array(0.3),), order=2)
+
+
+def test_check_vmap_compares_with_the_loop():
+    testing.check_vmap(lambda p, x: {"y": x @ p["w"]}, ({"w": gt.ones((2, 3))}, gt.ones((4, 2))), ({"w": None}, 0))
+    testing.check_vmap(lambda p, x: x * p["w"], ({"w": gt.ones((4, 3))}, gt.ones((4, 3))), ({"w": 1}, -1), out_axes=-1)
+    calls = iter(range(9))
+    with pytest.raises(AssertionError, match="vmap"):
+        testing.check_vmap(lambda x: x + next(calls), (gt.ones(3),))
+
+
+def test_check_jit_runs_every_form():
+    calls = []
+
+    def f(p):
+        calls.append(1)
+        return {"y": gt.tanh(p["x"]) @ p["x"]}
+
+    testing.check_jit(f, ({"x": gt.ones((2, 2))},))
+    assert len(calls) >= 5
+    forms = iter(range(99))
+    with pytest.raises(AssertionError, match="jitted, interpreted"):
+        testing.check_jit(lambda x: x * next(forms), (gt.ones(2),))
+
+
+def test_assert_same_program_says_in_what_programs_differ():
+    testing.assert_same_program(lambda x, y: (x + y) * 2.0, lambda a, b: 2.0 * (b + a), gt.ones(3), gt.ones(3))
+    with pytest.raises(AssertionError, match=r"operation 0 was sin, now cos\ngraph"):
+        testing.assert_same_program(gt.sin, gt.cos, gt.ones(3))
+    with pytest.raises(AssertionError, match=r"scalar 0 was 2\.0.*now 3\.0"):
+        testing.assert_same_program(lambda x: x * 2.0, lambda x: x * 3.0, gt.ones(3))
+
+
+def test_compiles_are_counted():
+    f = gt.jit(lambda x: gt.sin(x) * 41.5, backend="eager")
+    with testing.count_compiles() as compiles:
+        f(gt.ones(3))
+        assert compiles.count == 1
+        f(gt.ones(3))
+        f(gt.ones(4))
+    f(gt.ones(5))
+    assert (compiles.count, compiles.loads) == (2, 0)
+    with testing.assert_no_recompile():
+        f(gt.ones(4))
+    with pytest.raises(AssertionError, match=r"expected no compile, got 1(.|\n)*input 0 dim 0 was 5, now 6"):
+        with testing.assert_no_recompile():
+            f(gt.ones(6))
+
+
+def test_assert_close_names_the_leaf():
+    with pytest.raises(AssertionError, match=r"expected f32\[2\] at \['a'\], got f64\[2\]"):
+        testing.assert_close({"a": gt.ones(2, dtype=gt.float64)}, {"a": gt.ones(2)})
+    with pytest.raises(AssertionError, match=r"structure"):
+        testing.assert_close([gt.ones(2)], (gt.ones(2),))
+    with pytest.raises(AssertionError, match=r"sums \['a'\]"):
+        testing.assert_close({"a": gt.ones(2)}, {"a": gt.zeros(2)}, "sums")
+    testing.assert_close(gt.array(float("nan")), gt.array(float("nan")))
+
+
+# -- without hypothesis
+
+
+def test_gtrace_does_without_hypothesis_and_gtrace_testing_says_how_to_get_it():
+    script = (
+        "import sys\nsys.modules['hypothesis'] = None\nimport gtrace\n"
+        "try:\n    import gtrace.testing\nexcept ImportError as error:\n    print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+    assert "pip install 'gtrace[testing]'" in done.stdout, done.stderr

@@ -1,0 +1,183 @@
+"""The private names of torch: all there in the supported releases; one that has moved costs speed, never a result."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import re
+import subprocess
+import sys
+import textwrap
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import gtrace as gt
+from gtrace import torch_internals as internals
+from gtrace.cache.artifacts import artifacts
+from gtrace.compile.inductor import failures
+from gtrace.compile.inductor.driver import compile_request
+from gtrace.compile.request import CompileRequest
+from gtrace.engine.engine import engine
+from gtrace.ir.text import parse_graph
+from gtrace.torch_internals import INTERNALS, SUPPORTED, Internal, known
+from gtrace.worker.client import worker
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch in torch
+@pytest.mark.parametrize("internal", INTERNALS, ids=str)
+def test_this_torch_has_the_name(internal):
+    assert internal.get() is not None
+
+
+def test_the_releases_are_the_same_everywhere():
+    low, high = SUPPORTED[0], SUPPORTED[-1]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert f"torch>={low[0]}.{low[1]},<{high[0]}.{high[1] + 1}" in project["dependencies"]
+    page = (ROOT / "docs" / "dependencies.md").read_text()
+    assert f"| torch | {internals.supported()} |" in page
+    assert all(re.search(rf"\b{a}\.{b}\b", page) for a, b in SUPPORTED)
+    assert known(torch.__version__) and not known("2.10.1") and not known("3.0.0a0+cu130")
+
+
+LENGTH = itertools.count(3)
+
+
+def hot():
+    """Run a new program often enough to be compiled; returns its entry, what it gives, and what it should."""
+    x = gt.eval(gt.linspace(-1, 1, 61))
+    length, before = next(LENGTH), set(engine.programs)
+    for _ in range(5):
+        y = x
+        for _ in range(length):
+            y = gt.sin(y)
+        got = np.asarray(y + gt.cosh(x))
+    (entry,) = [e for key, e in engine.programs.items() if key not in before]
+    expected = xs = np.linspace(-1, 1, 61)
+    for _ in range(length):
+        expected = np.sin(expected)
+    return entry, got, expected + np.cosh(xs)
+
+
+@pytest.fixture
+def once(monkeypatch):
+    monkeypatch.setattr(engine.tiering, "_unsupported", False)
+
+
+MOVED = Internal("torch._inductor.compile_fx", "moved")
+WORDS = r"gtrace does not know this torch: \S+ has no torch._inductor.compile_fx.moved; supported are 2.11 to 2.13"
+
+
+@pytest.mark.parametrize("name", ["MAKE_FX", "FAKE_TENSOR_MODE", "COMPILE_FX", "TRACING", "LOWERINGS"])
+def test_a_moved_name_is_named_once_and_everything_is_interpreted(monkeypatch, once, name):
+    monkeypatch.setattr(internals, name, MOVED)
+    with gt.config(hot_threshold=2), pytest.warns(gt.CompileWarning) as caught:
+        made = [hot(), hot()]
+        jitted = gt.jit(lambda x: gt.sinh(x) * 3 + x)(gt.ones(3))
+    (warning,) = caught
+    assert re.match(WORDS, str(warning.message)) and str(warning.message).endswith("Everything is interpreted.")
+    assert warning.filename == __file__
+    assert [(e.tier, bool(re.match(WORDS, e.reason))) for e, _, _ in made] == [("interpreted", True)] * 2
+    for _, got, expected in made:
+        np.testing.assert_allclose(got, expected, rtol=1e-5)
+    np.testing.assert_allclose(np.asarray(jitted), np.sinh(np.ones(3)) * 3 + 1, rtol=1e-6)
+
+
+def test_an_export_says_so(monkeypatch):
+    monkeypatch.setattr(internals, "COMPILE_FX", MOVED)
+    with pytest.raises(gt.UnsupportedTorchError, match=WORDS):
+        gt.export(lambda x: x * 2, gt.ShapeDtypeStruct((3,), "float32"))
+
+
+REQUEST = CompileRequest(
+    parse_graph("graph(%0: f32[8]) {\n  %1: f32[8] = sin(%0)\n  %2: f32[8] = square(%1)\n  return %2\n}"), ((1,),)
+)
+
+
+def test_an_unknown_release_with_other_interfaces_is_not_the_programs_fault(monkeypatch):
+    monkeypatch.setattr(internals, "COMPILE_FX", Internal("builtins", "len"))  # which takes one argument
+    with pytest.raises(gt.CompileError, match="TypeError") as caught:
+        compile_request(REQUEST)
+    assert type(caught.value) is gt.CompileError, "in a known release it is an error like any other"
+    monkeypatch.setattr(failures, "known", lambda version: False)
+    with pytest.raises(gt.UnsupportedTorchError, match="raises TypeError"):
+        compile_request(REQUEST)
+
+
+def test_code_that_this_torch_cannot_load_is_kept(monkeypatch, once, tmp_path):
+    """Another torch may be able to: the artifact stays, and nothing is said of the program."""
+    with gt.config(background=True, cache_dir=str(tmp_path), hot_threshold=2):
+        entry, _, _ = hot()
+        assert worker.wait(120) and entry.origin == "worker"
+        kept = artifacts.store.all()
+        monkeypatch.setattr(internals, "CPU_RUNNER", Internal("torch._C._aoti", "Gone"))
+        again = type(engine)()
+        route = again.prepare(entry.graph, entry.key.strides)
+        with pytest.warns(gt.CompileWarning, match=r"has no torch\._C\._aoti\.Gone"):
+            for _ in range(3):
+                again.call(route, [torch.linspace(-1, 1, 61)])
+        (copy,) = again.programs.values()
+        assert copy.tier == "interpreted" and "Gone" in copy.reason
+        assert artifacts.store.all() == kept
+
+
+SCRIPT = """
+    import json, os, sys, warnings
+    import torch
+    import gtrace as gt
+    from gtrace.cache.artifacts import artifacts
+    from gtrace.worker.client import worker
+
+    x = gt.eval(gt.linspace(-1, 1, 61))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for scale in (1.25, 1.25, 1.5):
+            for _ in range(4):
+                total = float((gt.sinh(x) * scale + gt.cosh(x)).sum())
+            assert worker.wait(120)
+    print(json.dumps({
+        "total": total, "warnings": [str(w.message) for w in caught], "tiers": [p.tier for p in gt.stats()],
+        "kept": len(artifacts.store.all()) if artifacts.store else 0,
+    }))
+"""
+
+REMOVE = """
+import sys
+import torch
+for module, name in {names}:
+    if module in sys.modules:
+        delattr(sys.modules[module], name)
+    else:
+        sys.modules[module] = None  # importing it raises ModuleNotFoundError
+"""
+
+
+# torch cannot run an operation without the others
+UNUSED_BY_TORCH = [x for x in INTERNALS if x.module.startswith(("torch._inductor", "torch._dynamo", "torch._C"))]
+
+
+@pytest.mark.parametrize("removed", [UNUSED_BY_TORCH, [internals.COMPILE_FX]], ids=["all", "one"])
+@pytest.mark.parametrize("background", ["0", "1"])
+def test_a_process_without_the_names_imports_and_interprets(tmp_path, background, removed):
+    """The process and its worker: Python runs `sitecustomize` first in each."""
+    names = [(internal.module, internal.name) for internal in removed]
+    (tmp_path / "sitecustomize.py").write_text(REMOVE.format(names=names))
+    env = {k: v for k, v in os.environ.items() if not k.startswith("GT_")}
+    env |= {"GT_CACHE_DIR": str(tmp_path / "programs"), "GT_BACKGROUND": background, "GT_HOTPATH_THRESHOLD": "2"}
+    env |= {"GT_COMPILE_SHARE": "1", "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(SCRIPT)], env=env, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout.splitlines()[-1])
+    x = np.linspace(-1, 1, 61)
+    assert abs(said["total"] - (np.sinh(x) * 1.5 + np.cosh(x)).sum()) < 1e-3
+    (warning,) = said["warnings"]
+    assert "gtrace does not know this torch" in warning and " has no torch." in warning
+    assert (said["kept"], set(said["tiers"])) == (0, {"interpreted"})

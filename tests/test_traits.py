@@ -1,0 +1,106 @@
+"""What operations declare of themselves, and passes rely on, is true of their samples."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import gtrace as gt
+from gtrace.interp.interpreter import bound_impl, direct_impl
+from gtrace.ir.op import REGISTRY, Op
+
+
+def having(trait):
+    found = [op for op in REGISTRY.values() if trait(op)]
+    return pytest.mark.parametrize("op", found, ids=lambda op: op.name)
+
+
+def runs(op: Op):
+    """Yield each call of `op` by its samples: the node, the operands, the result."""
+    for sample in op.cases.samples():
+
+        def call(*arrays, sample=sample):
+            rest = iter(arrays)
+            args = [next(rest) if isinstance(a, np.ndarray) else a for a in sample.args]
+            return op.cases.user(*args, **sample.kwargs)
+
+        arrays = [gt.array(a) for a in sample.args if isinstance(a, np.ndarray)]
+        graph = gt.make_graph(call)(*arrays)
+        env = dict(zip(graph.inputs, [x.to_torch() for x in arrays], strict=True))
+        for node in graph.nodes:
+            operands = [env[x] if isinstance(x, int) else torch.tensor(x.value, dtype=x.aval.dtype) for x in node.ins]
+            env[node.out] = bound_impl(node)(*operands)
+            if node.op is op:
+                yield node, operands, env[node.out]
+
+
+def memory(tensor):
+    return tensor.untyped_storage().data_ptr()
+
+
+@having(lambda op: op.fresh)
+def test_fresh_results_share_no_memory_with_operands(op):
+    shared = own = 0
+    for node, operands, out in runs(op):
+        fresh = op.fresh if isinstance(op.fresh, bool) else op.fresh(node.instr.ins, node.instr.aval)
+        for result in (out, direct_impl(node)(*operands)):
+            if out.numel():
+                own += fresh
+                shared += fresh and memory(result) in {memory(x) for x in operands}
+    assert own and not shared
+
+
+def test_a_sum_to_the_shape_it_has_is_not_fresh():
+    op, a = REGISTRY["sum_to"], gt.ones((2, 3)).aval
+    assert not op.fresh((a,), op.instr(((2, 3),), (a,)).aval) and op.fresh((a,), op.instr(((3,),), (a,)).aval)
+
+
+@having(lambda op: op.rules.in_place is not None)
+def test_in_place_does_the_same(op):
+    count = 0
+    for _, (x, y), out in runs(op):
+        if x.shape == out.shape and x.dtype is out.dtype:
+            target = x.clone()
+            assert op.rules.in_place(target, y) is target
+            assert torch.equal(target, out)
+            count += 1
+    assert count
+
+
+@having(lambda op: op.free)
+def test_operands_of_free_operations_are_no_larger(op):
+    for node, operands, out in runs(op):
+        assert not out.numel() or all(x.nbytes <= node.instr.aval.nbytes for x in operands)
+
+
+@having(lambda op: op.scales)
+def test_scales_is_the_torch_functions_alpha(op):
+    for _, (x, y), _ in runs(op):
+        if x.is_floating_point():
+            torch.testing.assert_close(op.impl(x, y, alpha=2.5), op.impl(x, 2.5 * y))
+
+
+@having(lambda op: op.product)
+def test_product_multiplies(op):
+    for _, (x, y), out in runs(op):
+        np.testing.assert_array_equal(out.numpy(), x.numpy() * y.numpy())
+
+
+@having(lambda op: op.constant)
+def test_constant_fills(op):
+    assert len([op for op in REGISTRY.values() if op.constant]) == 1, "the canonicalizer makes constants with it"
+    for _, (value,), out in runs(op):
+        np.testing.assert_array_equal(out.numpy(), np.full(out.shape, value.item()))
+
+
+@having(lambda op: op.projection)
+def test_projection_takes_one_result(op):
+    assert op.impl(["first", "second"], 1) == "second"
+
+
+@having(lambda op: op.contraction)
+def test_contractions_are_sums_of_products(op):
+    x, y = gt.ones((2, 3)), gt.ones((3, 4))
+    args = ("ij,jk->ik", x, y) if op.params else (x, y)
+    np.testing.assert_array_equal(op.cases.user(*args), np.full((2, 4), 3.0))
