@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 import math
 from collections.abc import Callable, Hashable, Sequence
@@ -14,7 +13,6 @@ import torch
 from gtrace import tree
 from gtrace.compile.backend import check_mode, find_backend
 from gtrace.compile.executable import Executable
-from gtrace.compile.fx import lower
 from gtrace.compile.partition import MIN_OPS
 from gtrace.config import config
 from gtrace.engine.engine import engine
@@ -22,12 +20,10 @@ from gtrace.engine.program import Parts, Program, Route
 from gtrace.errors import ArgumentError, message, user_location
 from gtrace.exact import exact_key
 from gtrace.interp.checked import checked
-from gtrace.ir.aval import Aval, contiguous_strides
-from gtrace.ir.canonical import canonicalize
-from gtrace.ir.graph import Graph, print_graph
+from gtrace.ir.aval import Aval
 from gtrace.ir.op import Leaf
-from gtrace.ir.signature import sign
-from gtrace.ir.user_passes import Passes, registered, rewritten
+from gtrace.ir.user_passes import registered
+from gtrace.stages import Lowered, Traced
 from gtrace.trace.array import Array, evaluate, layout, materialize, wrap_as
 from gtrace.trace.bind import check_thread
 from gtrace.trace.capture import Captured, capture, replay
@@ -35,102 +31,6 @@ from gtrace.trace.convert import lift, python_scalar
 from gtrace.trace.record import thread
 
 __all__ = ["jit", "eval"]
-
-
-@attrs.frozen(eq=False)
-class Traced:
-    """A function captured for one kind of arguments: the first stage of compiling it.
-
-    Attributes:
-        graph: the recorded program; its inputs are the dynamic leaves of the arguments, then `constants`.
-        constants: Arrays from outside that the function uses.
-        out_structure: the pytree structure of the result.
-    """
-
-    graph: Graph
-    constants: tuple[Array, ...]
-    out_structure: tree.TreeDef
-    backend: str
-    mode: str
-
-    def lower(self) -> Lowered:
-        """Return the canonical program."""
-        strides = [contiguous_strides(a.shape) for a in self.graph.avals]
-        passes = registered.passes
-        return Lowered(self, engine.divide(self.graph, strides, self.backend, self.mode, passes), passes)
-
-
-@attrs.frozen(eq=False, slots=False)
-class Lowered:
-    """The second stage: the canonical program, not compiled yet.
-
-    Attributes:
-        route: to the program, or to those that it is divided into.
-        passes: the user's, by which it was rewritten.
-    """
-
-    traced: Traced
-    route: Route | Parts
-    passes: Passes
-
-    @functools.cached_property
-    def graph(self) -> Graph:
-        """The canonical graph."""
-        if isinstance(self.route, Route):
-            return Graph((), (), (), ()) if self.route.program is None else self.route.program.graph
-        return canonicalize(rewritten(self.traced.graph, self.passes)).graph
-
-    @property
-    def signature(self) -> str:
-        """The exact signature of the canonical graph, 32 digits; empty if it computes nothing."""
-        if isinstance(self.route, Route):
-            return "" if self.route.program is None else self.route.program.signature.exact
-        return sign(self.graph).exact
-
-    def as_text(self) -> str:
-        """Return the canonical graph as text."""
-        return print_graph(self.graph)
-
-    def fx(self) -> torch.fx.GraphModule:
-        """Return the aten-level FX module that the compiler gets."""
-        strides = [contiguous_strides(a.shape) for a in self.graph.avals]
-        return lower(self.graph, strides).module
-
-    def compile(self) -> Compiled:
-        """Compile now, in this thread."""
-        for program in self.route.programs:
-            engine.compile(program)
-        return Compiled(self)
-
-
-@attrs.frozen(eq=False)
-class Compiled:
-    """The last stage: callable with arguments of the kind it was traced for."""
-
-    lowered: Lowered
-
-    @property
-    def tier(self) -> str:
-        """How it runs: "compiled"; "failed" when the compiler failed, and "interpreted" when it was not asked.
-
-        Of a program that is divided into several, that of the first one that is not compiled.
-        """
-        return next((p.tier for p in self.lowered.route.programs if p.tier != "compiled"), "compiled")
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        traced = self.lowered.traced
-        leaves = [lift("jit", leaf) for leaf in tree.leaves((args, kwargs))]
-        expected = traced.graph.avals[: len(traced.graph.avals) - len(traced.constants)]
-        got = tuple(leaf.aval for leaf in leaves)
-        if got != expected:
-            raise ArgumentError(
-                message("jit", f"arguments {expected}", str(got), "Trace and compile for these arguments.")
-            )
-        tensors = [materialize(x, "jit").contiguous() for x in (*leaves, *traced.constants)]
-        results = engine.call(self.lowered.route, tensors)
-        return traced.out_structure.unflatten(
-            [wrap_as(t, a) for t, a in zip(results, traced.graph.out_avals, strict=True)]
-        )
 
 
 @attrs.define(eq=False)
