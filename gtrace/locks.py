@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable
 
 
 def new_lock() -> threading.RLock:
@@ -26,37 +25,29 @@ class ExclusiveLock:
 
     def __init__(self) -> None:
         self._lock = new_lock()
-        self._thread: int | None = None
 
-    def forked(self) -> None:
-        """Begin anew, as in a process that was forked: the fork did not copy the thread that has the lock."""
-        self._thread = None
+    def run(self, work: Callable[..., object], *args: object, wait: bool) -> bool:
+        """Do the work while nobody else does any; returns whether it was done.
 
-    @contextlib.contextmanager
-    def taken(self, wait: bool) -> Iterator[bool]:
-        """Within the block, have the lock, if it was free; yields whether it was.
-
-        A signal handler or a finalizer that interrupts the work of this thread does not get it.
+        A signal handler or a finalizer that interrupts the work of this thread does none.
 
         Args:
-            wait: until it is free.
+            wait: until the lock is free; else nothing is done while another thread has it.
         """
-        me = threading.get_ident()
-        if self._thread == me:
-            yield False
-            return
+        if self._lock._is_owned():  # type: ignore[attr-defined]  # as `threading.Condition` asks
+            return False
+        # a plain function: a context manager that is left by Ctrl-C in its own code keeps the lock as long as the
+        # traceback is kept
         try:
             got = self._lock.acquire(blocking=wait)
             if got:
-                self._thread = me
-            yield got
+                work(*args)
+            return got
         finally:
-            if self._thread == me:
-                self._thread = None
             try:  # whatever `got` says: Ctrl-C may have struck before it was assigned
                 self._lock.release()
             except RuntimeError:
-                pass  # another thread has it
+                pass  # another thread has it, or this process was forked in the middle of the work
 
 
 _locks: weakref.WeakSet[threading.RLock] = weakref.WeakSet()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import math
 import os
+import signal
 import tempfile
 
 import attrs
@@ -34,6 +35,9 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # as in a shell's background job: the processes that tests start would ignore Ctrl-C too
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     # for the processes that tests start: never the user's own programs on disk
     os.environ["GT_BACKGROUND"] = "0"
     os.environ["GT_CACHE_DIR"] = os.path.join(tempfile.gettempdir(), f"gtrace-tests-{os.getpid()}")

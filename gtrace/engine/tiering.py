@@ -78,11 +78,10 @@ class Tiering:
         self._compiler = ExclusiveLock()
 
     def forked(self) -> None:
-        """Begin anew, as in a process that was forked: a thread that the fork did not copy may have been compiling.
+        """Begin anew, as in a process that was forked.
 
         Outcomes of the parent's worker do not reach this process, so these programs may be requested again.
         """
-        self._compiler.forked()
         for program in list(self._programs.values()):
             program.requested = program.family.requested = False
 
@@ -239,9 +238,7 @@ class Tiering:
         Args:
             wait: for a compile of another thread to end; else it stays interpreted for now.
         """
-        with self._compiler.taken(wait) as got:
-            if got:
-                self._compile(program)
+        self._compiler.run(self._compile, program, wait=wait)
 
     @without_modes
     def compile_all(self, programs: Sequence[Program], wait: float) -> None:
