@@ -16,6 +16,7 @@ try:
     from gtrace import signal as signal
     from gtrace import tree as tree
     from gtrace.abstract import *
+    from gtrace.aten import operation as _aten
     from gtrace.compile.backend import *
     from gtrace.config import *
     from gtrace.control.branches import *
@@ -26,6 +27,7 @@ try:
     from gtrace.export import *
     from gtrace.hotpath import enable_hot_path_detection as enable_hot_path_detection
     from gtrace.jit import *
+    from gtrace.modules import *
     from gtrace.observe import compile_log as _compile_log
     from gtrace.observe import instruction_log as _instruction_log
     from gtrace.observe.explain import *
@@ -45,6 +47,7 @@ try:
     from gtrace.ops.sort import *
     from gtrace.seeding import *
     from gtrace.shard.signals import *
+    from gtrace.torch_functions import *
     from gtrace.trace.array import *
     from gtrace.trace.convert import *
     from gtrace.transform.checkpoint import *

@@ -53,7 +53,8 @@ def tangent(instr: Instr, operands: Sequence[Any], out: Array, ts: Sequence[Arra
     values = [x.value if x.__class__ is Scalar else x for x in operands]
     attributes = dict(zip(op.params, params, strict=True))
     if op.rules.jvp is not None:
-        return op.rules.jvp(ts, *values, out, **attributes)
+        t = op.rules.jvp(ts, *values, out, **attributes)
+        return _transposed(instr, operands, values, out, ts) if t is NotImplemented else t
     if op.rules.linear:
         moved = list(operands)
         for k in op.rules.linear if isinstance(op.rules.linear, tuple) else range(len(operands)):

@@ -1,0 +1,112 @@
+"""Operators of torch that gtrace takes apart: some while tracing, some only where torch has no derivative of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+Optional = torch.Tensor | None
+
+
+def _batch_norm(
+    x: torch.Tensor, weight: Optional, bias: Optional, running_mean: torch.Tensor, running_var: torch.Tensor,
+    training: bool, momentum: float, eps: float,
+) -> tuple[torch.Tensor, ...]:  # fmt: skip
+    """Normalize over all axes but 1; returns also the statistics used and the new running ones.
+
+    Source: Ioffe and Szegedy, 2015; the running variance is the unbiased one, as in torch.
+    """
+    if not training:
+        out, mean, scale = _normalized(x, weight, bias, running_mean, running_var, eps)
+        return out, mean, scale, running_mean, running_var
+    mean, var = _statistics(x)
+    count = x.numel() // x.shape[1]
+    new_mean = running_mean * (1 - momentum) + mean * momentum
+    new_var = running_var * (1 - momentum) + var * (momentum * count / max(count - 1, 1))
+    out, mean, scale = _normalized(x, weight, bias, mean, var, eps)
+    return out, mean, scale, new_mean, new_var
+
+
+def _statistics(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    axes = [0, *range(2, x.dim())]
+    mean = x.mean(axes, keepdim=True)
+    return mean.flatten(), (x - mean).square().mean(axes)
+
+
+def _normalized(
+    x: torch.Tensor, weight: Optional, bias: Optional, mean: torch.Tensor, var: torch.Tensor, eps: float
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    shape = [1, -1, *(1,) * (x.dim() - 2)]
+    scale = torch.rsqrt(var + eps)
+    out = (x - mean.reshape(shape)) * scale.reshape(shape)
+    if weight is not None:
+        out = out * weight.reshape(shape)
+    return (out if bias is None else out + bias.reshape(shape)), mean, scale
+
+
+def _batch_norm_without_statistics(
+    x: torch.Tensor, weight: Optional, bias: Optional, training: bool, momentum: float, eps: float
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    return _normalized(x, weight, bias, *_statistics(x), eps)
+
+
+def _batch_norm_evaluated(
+    x: torch.Tensor, weight: Optional, bias: Optional, running_mean: torch.Tensor, running_var: torch.Tensor,
+    momentum: float, eps: float,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
+    return _normalized(x, weight, bias, running_mean, running_var, eps)
+
+
+def _native_batch_norm(
+    x: torch.Tensor, weight: Optional, bias: Optional, running_mean: Optional, running_var: Optional, training: bool,
+    momentum: float, eps: float,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
+    if training and running_mean is not None:
+        return NotImplemented  # it writes to them
+    if running_mean is None or running_var is None:
+        return _normalized(x, weight, bias, *_statistics(x), eps)
+    return _normalized(x, weight, bias, running_mean, running_var, eps)
+
+
+def _attention(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dropout_p: float = 0.0, is_causal: bool = False, *,
+    attn_mask: Optional = None, scale: float | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
+    """Return the attention of (..., length, depth) operands, and the logsumexp of its scores."""
+    scores = q @ k.transpose(-1, -2) * (q.shape[-1] ** -0.5 if scale is None else scale)
+    if is_causal:
+        seen = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).tril()
+        scores = scores.masked_fill(~seen, -math.inf)
+    if attn_mask is not None:
+        scores = scores + attn_mask
+    return torch.softmax(scores, -1) @ v, torch.logsumexp(scores, -1)
+
+
+def _attention_backward(
+    grad: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, logsumexp: torch.Tensor,
+    dropout_p: float, is_causal: bool, *, attn_mask: Optional = None, scale: float | None = None,
+) -> tuple[torch.Tensor, ...]:  # fmt: skip
+    def forward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return _attention(q, k, v, dropout_p, is_causal, attn_mask=attn_mask, scale=scale)[0]
+
+    return torch.func.vjp(forward, q, k, v)[1](grad)
+
+
+DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {
+    torch.ops.aten._native_batch_norm_legit_functional.default: _batch_norm,
+    torch.ops.aten._native_batch_norm_legit.no_stats: _batch_norm_without_statistics,
+    torch.ops.aten._native_batch_norm_legit_no_training.default: _batch_norm_evaluated,
+    torch.ops.aten.native_batch_norm.default: _native_batch_norm,
+}
+"""By overload: what to trace in its place, because torch's kernel writes to operands or has no derivatives."""
+
+_FLASH = "aten._scaled_dot_product_flash_attention_for_cpu"
+ALTERNATIVES: dict[tuple[str, str], Callable[..., Any]] = {
+    ("jvp", f"{_FLASH}.default"): _attention,
+    ("vjp", f"{_FLASH}_backward.default"): _attention_backward,
+    ("jvp", f"{_FLASH}_backward.default"): _attention_backward,
+}
+"""By rule and overload: an equal function, whose derivatives torch has."""

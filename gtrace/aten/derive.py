@@ -1,0 +1,279 @@
+"""Rules that are derived from torch: its own derivatives and batching, traced to aten calls and recorded.
+
+A rule is traced once for a call and the types of its operands. What torch records becomes a graph of ordinary
+operations, which is replayed wherever the rule is needed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import warnings
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import Any
+
+import attrs
+import torch
+
+from gtrace import torch_internals as internals
+from gtrace.ambient import without_modes
+from gtrace.aten.decompose import DECOMPOSITIONS
+from gtrace.aten.overloads import fake_tensors
+from gtrace.aten.translate import record_module
+from gtrace.errors import ArgumentError, DtypeError, message
+from gtrace.ir.aval import Aval, Bundle, aval
+from gtrace.ir.edit import renumber
+from gtrace.ir.graph import Graph
+from gtrace.ir.simplify import dce
+from gtrace.locks import new_lock
+from gtrace.ops.promote import cast
+from gtrace.trace.array import Array
+from gtrace.trace.capture import capture, replay
+
+TensorFunction = Callable[..., Any]
+
+MAX_RULES = 4096
+"""How many derived rules are kept."""
+
+
+@without_modes
+def trace_rule(function: TensorFunction, avals: Sequence[Aval]) -> torch.fx.GraphModule:
+    """Return the aten calls of a derivative or a batched form, as torch records them."""
+    make_fx = internals.MAKE_FX.get()
+    with fake_tensors(avals) as fakes, torch.enable_grad(), _taken_apart():
+        module = make_fx(function, decomposition_table=DECOMPOSITIONS)(*fakes)
+        if any(_writes(node) for node in module.graph.nodes):  # to what it made itself
+            pure = torch.func.functionalize(function, remove="mutations")
+            module = make_fx(pure, decomposition_table=DECOMPOSITIONS)(*fakes)
+    module.graph.eliminate_dead_code()
+    return module
+
+
+def _writes(node: torch.fx.Node) -> bool:
+    return isinstance(node.target, internals.OVERLOAD.get()) and node.target._schema.is_mutable
+
+
+@without_modes
+def trace_function(
+    function: TensorFunction, avals: Sequence[Aval], writable: Sequence[int] = ()
+) -> torch.fx.GraphModule:
+    """Return the aten calls of a user's function, as torch records them. What it writes to is traced as new values.
+
+    Args:
+        writable: the inputs that it may write to; it returns them.
+
+    Raises:
+        ArgumentError: it writes to another input.
+    """
+
+    def run(*tensors: torch.Tensor) -> list[torch.Tensor]:
+        results = function(*tensors)
+        for k, x in enumerate(tensors):
+            if k not in writable and internals.WRITTEN.get()(x):
+                raise ArgumentError(
+                    message("torch", "a function that leaves its arguments as they are",
+                            f"one that writes to an argument, {avals[k]!r}", "Return what it computes.")
+                )  # fmt: skip
+        return results
+
+    pure = internals.FUNCTIONALIZED.get()(run, internals.FUNCTIONAL_MODE.get()())
+    with fake_tensors(avals) as fakes, torch.no_grad(), _taken_apart():
+        module = internals.MAKE_FX.get()(pure, decomposition_table=DECOMPOSITIONS)(*fakes)
+    module.graph.eliminate_dead_code()
+    return module
+
+
+@contextlib.contextmanager
+def _taken_apart() -> Iterator[None]:
+    """Take layers apart whose fused kernels have no derivative, or write to their operands."""
+    with _process_wide, warnings.catch_warnings():
+        # torch's own modules for forward derivatives use what torch deprecates
+        warnings.simplefilter("ignore", DeprecationWarning)
+        mkldnn, fastpath = internals.MKLDNN_ENABLED.get()(), torch.backends.mha.get_fastpath_enabled()
+        cudnn = torch.backends.cudnn.enabled
+        internals.SET_MKLDNN_ENABLED.get()(False)
+        torch.backends.mha.set_fastpath_enabled(False)
+        torch.backends.cudnn.enabled = False
+        # torch would say of a function that it batches it one example after the other
+        internals.SET_FALLBACK_WARNING.get()(False)
+        try:
+            yield
+        finally:
+            internals.SET_MKLDNN_ENABLED.get()(mkldnn)
+            torch.backends.mha.set_fastpath_enabled(fastpath)
+            torch.backends.cudnn.enabled = cudnn
+            internals.SET_FALLBACK_WARNING.get()(True)
+
+
+_process_wide = new_lock()
+
+
+@attrs.frozen(eq=False)
+class Derived:
+    """A traced function as a graph.
+
+    Attributes:
+        constants: Arrays that it takes after its inputs.
+    """
+
+    graph: Graph
+    constants: tuple[Array, ...]
+
+    def __call__(self, inputs: Sequence[Array]) -> list[Array]:
+        """Record the function."""
+        return replay(self.graph, (*[cast(x, x.aval.dtype) for x in inputs], *self.constants))
+
+
+def recorded(module: torch.fx.GraphModule, avals: Sequence[Aval], draw: Callable[..., Any] | None = None) -> Derived:
+    """Return a traced function as a graph.
+
+    Args:
+        draw: (key, overload, type, arguments) -> what a random operator gives. The function then takes a key as its
+            last input.
+    """
+
+    def run(inputs: Sequence[Array]) -> tuple[list[Array], None]:
+        if draw is None:
+            return record_module(module, inputs), None
+        return record_module(module, inputs[:-1], functools.partial(draw, inputs[-1])), None
+
+    captured = capture(run, [_strong(a) for a in avals], "a function of torch")
+    return Derived(renumber(dce(captured.graph)), captured.constants)
+
+
+def _strong(a: Aval) -> Aval:
+    return aval(a.shape, a.dtype, a.device) if a.weak else a
+
+
+def remembered(key: Hashable, function: Callable[[], TensorFunction], avals: Sequence[Aval]) -> Derived:
+    """Return the derived function of `key`, traced the first time."""
+    whole = (key, *map(_strong, avals))
+    found = _rules.get(whole)
+    if found is None:
+        found = recorded(trace_rule(function(), avals), avals)
+        with _lock:
+            if len(_rules) >= MAX_RULES:
+                _rules.clear()
+            _rules[whole] = found
+    return found
+
+
+_rules: dict[Hashable, Derived] = {}
+_lock = new_lock()
+
+
+def _listed(result: Any) -> list[torch.Tensor]:
+    return [result] if isinstance(result, torch.Tensor) else list(result)
+
+
+# -- rules
+
+
+def vjp(
+    call: TensorFunction, key: Hashable, ct: Any, needed: Sequence[bool], operands: Sequence[Array]
+) -> list[Array | None]:
+    """Return the cotangents of the operands of a call, None for those that are not needed.
+
+    Args:
+        call: returns a tensor or a list of tensors.
+        key: identifies the call.
+        ct: the cotangent of the result; a list, with None where there is none, if there are several.
+
+    Raises:
+        DtypeError: torch has no derivative of it.
+    """
+    several = isinstance(ct, list)
+    given = [k for k, c in enumerate(ct) if c is not None] if several else [0]
+    cts = [ct[k] for k in given] if several else [ct]
+    chosen = [k for k, need in enumerate(needed) if need]
+
+    def make() -> TensorFunction:
+        def pullback(*tensors: torch.Tensor) -> list[torch.Tensor]:
+            inputs = list(tensors[len(cts) :])
+
+            def part(*active: torch.Tensor) -> tuple[torch.Tensor, ...]:
+                for k, x in zip(chosen, active, strict=True):
+                    inputs[k] = x
+                results = _listed(call(*inputs))
+                return tuple(results[k] for k in given)
+
+            pull = torch.func.vjp(part, *[inputs[k] for k in chosen])[1]
+            return list(pull(tensors[: len(cts)]))
+
+        return pullback
+
+    whole = ("vjp", key, tuple(chosen), tuple(given))
+    try:
+        rule = remembered(whole, make, [x.aval for x in (*cts, *operands)])
+    except (RuntimeError, NotImplementedError) as error:
+        raise _underivable(key, error) from error
+    grads = rule([*cts, *operands])
+    out: list[Array | None] = [None] * len(operands)
+    for k, g in zip(chosen, grads, strict=True):
+        out[k] = g
+    return out
+
+
+def _underivable(key: Any, error: Exception) -> DtypeError:
+    reason = str(error).strip().split("\n")[0]
+    return DtypeError(
+        message(key[0], "a function that has a derivative", f"one that torch cannot differentiate: {reason}",
+                "State a derivative with gt.custom_vjp, or stop the gradient with gt.stop_gradient.")
+    )  # fmt: skip
+
+
+def jvp(
+    call: TensorFunction,
+    key: Hashable,
+    tangents: Sequence[Array | None],
+    operands: Sequence[Array],
+    result: Aval | Bundle,
+) -> Any:
+    """Return the tangent of the result, or a list of tangents if there are several results.
+
+    NotImplemented, if torch has no forward derivative: the transposed vjp takes its place.
+    """
+    chosen = [k for k, t in enumerate(tangents) if t is not None]
+    moved = [t for t in tangents if t is not None]
+    several = isinstance(result, Bundle)
+    floating = [k for k, a in enumerate(result.avals) if a.floating] if several else [0]  # type: ignore[union-attr]
+
+    def make() -> TensorFunction:
+        def pushforward(*tensors: torch.Tensor) -> list[torch.Tensor]:
+            inputs = list(tensors[len(chosen) :])
+
+            def part(*active: torch.Tensor) -> tuple[torch.Tensor, ...]:
+                for k, x in zip(chosen, active, strict=True):
+                    inputs[k] = x
+                results = _listed(call(*inputs))
+                return tuple(results[k] for k in floating)
+
+            primals = tuple(inputs[k] for k in chosen)
+            return list(torch.func.jvp(part, primals, tuple(tensors[: len(chosen)]))[1])
+
+        return pushforward
+
+    try:
+        rule = remembered(("jvp", key, tuple(chosen)), make, [x.aval for x in (*moved, *operands)])
+    except (RuntimeError, NotImplementedError):
+        return NotImplemented
+    found = rule([*moved, *operands])
+    if not several:
+        return found[0]
+    all_tangents: list[Array | None] = [None] * len(result.avals)  # type: ignore[union-attr]
+    for k, t in zip(floating, found, strict=True):
+        all_tangents[k] = t
+    return all_tangents
+
+
+def batch(
+    call: TensorFunction, key: Hashable, batched: Sequence[bool], operands: Sequence[Array], several: bool
+) -> Any:
+    """Return the result for a batch on axis 0, or a list of (result, True) if there are several results."""
+    dims = tuple(0 if flag else None for flag in batched)
+
+    def make() -> TensorFunction:
+        return lambda *tensors: _listed(torch.func.vmap(call, dims)(*tensors))
+
+    found = remembered(("batch", key, tuple(batched)), make, [x.aval for x in operands])(operands)
+    return [(x, True) for x in found] if several else found[0]

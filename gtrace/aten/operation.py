@@ -1,0 +1,91 @@
+"""The operation ``aten``: any pure operator of torch, with rules that are derived from torch by tracing.
+
+Its attributes are text, so a program with such an operation can be printed, read, signed and compiled in another
+process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy
+import torch
+
+from gtrace.aten import derive
+from gtrace.aten.decompose import ALTERNATIVES
+from gtrace.aten.overloads import OPERAND, caller, fake_tensors
+from gtrace.aten.translate import call_aten
+from gtrace.errors import DtypeError, ShapeError, message
+from gtrace.ir.aval import Aval, Bundle, aval, bundle
+from gtrace.ir.cases import Sample
+from gtrace.ir.op import define
+from gtrace.trace.array import Array
+
+
+def _call(*tensors: torch.Tensor, overload: str, args: tuple[Any, ...]) -> Any:
+    return caller(overload, args)(*tensors)
+
+
+def _direct(avals: tuple[Aval, ...], overload: str, args: tuple[Any, ...]) -> Callable[..., Any]:
+    return caller(overload, args)
+
+
+def type_of(result: Any) -> Aval | Bundle:
+    """Return the type of a tensor or a list of tensors."""
+    if isinstance(result, torch.Tensor):
+        return aval(tuple(result.shape), result.dtype, result.device)
+    return bundle(tuple([aval(tuple(t.shape), t.dtype, t.device) for t in result]))
+
+
+def _result(avals: tuple[Aval, ...], overload: str, args: tuple[Any, ...]) -> Aval | Bundle:
+    call = caller(overload, args)
+    try:
+        with fake_tensors(avals) as fakes, torch.no_grad():
+            return type_of(call(*fakes))
+    except (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError) as error:
+        got = ", ".join(map(str, avals))
+        reason = str(error).strip().split("\n")[0]
+        kind = DtypeError if "dtype" in reason or "not implemented for" in reason else ShapeError
+        raise kind(message(overload, "operands that fit", got, f"torch says: {reason}")) from error
+
+
+def _vjp(ct: Any, needed: Sequence[bool], *rest: Any, overload: str, args: tuple[Any, ...]) -> list[Array | None]:
+    return derive.vjp(
+        caller(overload, args, ALTERNATIVES.get(("vjp", overload))), (overload, args), ct, needed, rest[:-1]
+    )
+
+
+def _jvp(tangents: Sequence[Array | None], *rest: Any, overload: str, args: tuple[Any, ...]) -> Any:
+    return derive.jvp(
+        caller(overload, args, ALTERNATIVES.get(("jvp", overload))),
+        (overload, args),
+        tangents,
+        rest[:-1],
+        rest[-1].aval,
+    )
+
+
+def _batch(op: Any, size: int, batched: Sequence[bool], operands: Sequence[Any], overload: str, args: Any) -> Any:
+    examples = [
+        aval(x.shape[1:], x.dtype, x.device) if flag else x.aval for x, flag in zip(operands, batched, strict=True)
+    ]
+    several = isinstance(aten.instr((overload, args), tuple(examples)).aval, Bundle)
+    return derive.batch(caller(overload, args), (overload, args), batched, operands, several)
+
+
+def _samples() -> list[Sample]:
+    rng = numpy.random.default_rng(0)
+    x = rng.normal(size=(2, 3, 4))
+    return [
+        Sample((x,), {"overload": "aten.celu.default", "args": (OPERAND, 1.5)}),
+        Sample((x, rng.normal(size=(5, 3, 2))), {"overload": "aten.convolution.default", "args": (
+            OPERAND, OPERAND, None, (1,), (1,), (1,), False, (0,), 1)}),
+        Sample((x,), {"overload": "aten.logcumsumexp.default", "args": (OPERAND, 2)}),
+    ]  # fmt: skip
+
+
+aten = define(
+    "aten", _call, direct=_direct, params=("overload", "args"), arity=None, result=_result, vjp=_vjp, jvp=_jvp,
+    batch=_batch, samples=_samples, user=lambda *xs, overload, args: call_aten(overload, args, xs),
+)  # fmt: skip

@@ -1,0 +1,213 @@
+"""Operators of torch by name, and their calls as text.
+
+An operator is named by its overload, such as ``aten.convolution.default``. What it is called with has one entry for
+each argument of the overload's schema, where `OPERAND` stands for an array.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+
+from gtrace import torch_internals as internals
+from gtrace.errors import ArgumentError, message
+from gtrace.ir.aval import Aval
+
+OPERAND = "x"
+"""Stands for an array among the constants of a call."""
+
+_KINDS = {torch.dtype: "dtype", torch.layout: "layout", torch.memory_format: "memory_format"}
+
+
+def find_overload(name: str) -> Any:
+    """Return the overload of this name.
+
+    Raises:
+        ArgumentError: torch has no such overload, or one that gtrace cannot call.
+    """
+    found = _overloads.get(name)
+    if found is None:
+        namespace, _, rest = name.partition(".")
+        packet, _, variant = rest.rpartition(".")
+        try:
+            found = getattr(getattr(getattr(torch.ops, namespace), packet), variant)
+        except AttributeError as error:
+            raise ArgumentError(
+                message("aten", "an operator of torch, such as aten.relu.default", name, "Check the name.")
+            ) from error
+        check_overload(found)
+        _overloads[name] = found
+    return found
+
+
+_overloads: dict[str, Any] = {}
+
+
+def check_overload(overload: Any) -> None:
+    """Refuse an operator that is not a pure function of its operands.
+
+    Raises:
+        ArgumentError: it writes to its operands, or draws random numbers.
+    """
+    name = str(overload)
+    if torch.Tag.nondeterministic_seeded in overload.tags and not name.startswith(ATTENTION):
+        raise ArgumentError(
+            message("torch", "a function of its arguments", f"{name}, which draws from torch's global state",
+                    "Draw with gt.random and pass the numbers.")
+        )  # fmt: skip
+    if overload._schema.is_mutable:
+        raise ArgumentError(
+            message("torch", "a function that returns new arrays", f"{name}, which writes to its operands",
+                    "Use the function without out= and without a final underscore.")
+        )  # fmt: skip
+
+
+ATTENTION = "aten._scaled_dot_product_"
+"""How the names of attention kernels begin. They draw only if they drop values out, which none does on the CPU."""
+
+
+@contextlib.contextmanager
+def fake_tensors(avals: Sequence[Aval]) -> Iterator[list[torch.Tensor]]:
+    """Within the block, torch computes types only; yields dense operands without data."""
+    mode = internals.FAKE_TENSOR_MODE.get()(allow_non_fake_inputs=True)
+    with mode:
+        yield [torch.empty(a.shape, dtype=a.dtype, device=a.device) for a in avals]
+
+
+# -- constants as text
+
+
+def encode(value: Any) -> Any:
+    """Return a constant of a call as an attribute: a literal, or a text that says what it is.
+
+    Raises:
+        ArgumentError: gtrace knows no such constant.
+
+    >>> encode((2, None, torch.float32, float("inf"), "mean"))
+    (2, None, 'dtype:float32', 'float:inf', 'str:mean')
+    """
+    if value is None or value.__class__ in (bool, int):
+        return value
+    if value.__class__ is float:
+        return value if math.isfinite(value) else f"float:{value}"
+    if isinstance(value, (list, tuple)):
+        return tuple([encode(each) for each in value])
+    if isinstance(value, str):
+        return f"str:{value}"
+    if isinstance(value, complex):
+        return f"complex:{value}"
+    if isinstance(value, torch.device):
+        return f"device:{value}"
+    kind = _KINDS.get(type(value))
+    if kind is None:
+        raise ArgumentError(
+            message("torch", "arrays, numbers, strings, dtypes and devices", type(value).__name__, "Close over it.")
+        )
+    return f"{kind}:{str(value).removeprefix('torch.')}"
+
+
+def decode(value: Any) -> Any:
+    """Return the constant that `encode` wrote."""
+    if isinstance(value, tuple):
+        return [decode(each) for each in value]
+    if not isinstance(value, str):
+        return value
+    kind, _, text = value.partition(":")
+    if kind == "str":
+        return text
+    if kind in ("float", "complex"):
+        return (float if kind == "float" else complex)(text)
+    return torch.device(text) if kind == "device" else getattr(torch, text)
+
+
+def template(overload: Any, args: Sequence[Any], kwargs: dict[str, Any], is_operand: Callable[[Any], bool]) -> Any:
+    """Return the operands of a call, and its arguments as text: one for each of the schema, without final defaults."""
+    operands: list[Any] = []
+
+    def write(value: Any) -> Any:
+        if is_operand(value):
+            operands.append(value)
+            return OPERAND
+        if isinstance(value, (list, tuple)):
+            return tuple([write(each) for each in value])
+        return encode(value)
+
+    entries = []
+    least = 0
+    for k, argument in enumerate(overload._schema.arguments):
+        given = k < len(args) and not argument.kwarg_only
+        if given or argument.name in kwargs:
+            entries.append(write(args[k] if given else kwargs[argument.name]))
+            least = len(entries)
+        else:
+            entries.append(encode(argument.default_value))
+    return operands, tuple(entries[:least])
+
+
+@functools.lru_cache(maxsize=4096)
+def caller(name: str, args: tuple[Any, ...], instead: Callable[..., Any] | None = None) -> Callable[..., Any]:
+    """Return a function of the operands that calls the overload and returns a tensor, or a list of tensors.
+
+    Args:
+        instead: a function to call in its place.
+    """
+    overload = find_overload(name)
+    arguments = overload._schema.arguments[: len(args)]
+    if instead is not None:
+        overload = instead
+    positional = [entry for entry, argument in zip(args, arguments, strict=True) if not argument.kwarg_only]
+    named = {a.name: entry for entry, a in zip(args, arguments, strict=True) if a.kwarg_only}
+    dense = name in _BY_STRIDES
+    if not named and all(entry == OPERAND for entry in positional) and not dense:
+        return lambda *tensors: _flat(overload(*tensors))
+    if not named and positional[0] == OPERAND and not any(map(_has_operand, positional[1:])) and not dense:
+        constants = [decode(entry) for entry in positional[1:]]
+        return lambda x: _flat(overload(x, *constants))
+
+    def fill(entry: Any, rest: Iterator[torch.Tensor]) -> Any:
+        if entry == OPERAND:
+            return next(rest)
+        if isinstance(entry, tuple):
+            return [fill(each, rest) for each in entry]
+        return decode(entry)
+
+    def call(*tensors: torch.Tensor) -> Any:
+        rest = iter([t.contiguous() for t in tensors] if dense else tensors)
+        values = [fill(entry, rest) for entry in positional]
+        return _flat(overload(*values, **{key: fill(entry, rest) for key, entry in named.items()}))
+
+    return call
+
+
+_BY_STRIDES = {"aten.as_strided.default", "aten.as_strided_copy.default", "aten.as_strided_scatter.default"}
+"""Operators whose constants describe the memory of a dense operand."""
+
+
+def _has_operand(entry: Any) -> bool:
+    return entry == OPERAND or (isinstance(entry, tuple) and any(map(_has_operand, entry)))
+
+
+def _flat(result: Any) -> Any:
+    """Return a tensor, or the tensors of a nested result, without the places where there is none."""
+    if isinstance(result, torch.Tensor):
+        return result
+    out: list[torch.Tensor] = []
+    for each in result:
+        if isinstance(each, torch.Tensor):
+            out.append(each)
+        elif isinstance(each, (list, tuple)):
+            out += _flat(each)
+        elif each is not None:
+            raise ArgumentError(message("torch", "a function that returns arrays", f"one that returns {each!r}"))
+    return out
+
+
+def places(result: Sequence[Any]) -> dict[int, int]:
+    """Return the place of each result among those that are there."""
+    there = [k for k, each in enumerate(result) if each is not None]
+    return {k: place for place, k in enumerate(there)}

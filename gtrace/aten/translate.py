@@ -1,0 +1,359 @@
+"""Recording traced aten calls: as operations of gtrace where there is an equal one, else as the operation ``aten``."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from gtrace import torch_internals as internals
+from gtrace.aten.overloads import ATTENTION, caller, check_overload, fake_tensors, places, template
+from gtrace.errors import ArgumentError, message
+from gtrace.ir.aval import Aval, Bundle, aval
+from gtrace.ir.graph import Scalar
+from gtrace.ir.op import REGISTRY
+from gtrace.ops.create import to_device
+from gtrace.ops.elementwise import stop_gradient
+from gtrace.ops.promote import cast
+from gtrace.ops.shape import full_like_scalar
+from gtrace.trace.array import Array
+from gtrace.trace.bind import bind, bind_all
+from gtrace.trace.convert import lift, scalar_operand
+
+
+def call_aten(overload: str, args: tuple[Any, ...], operands: Sequence[Array]) -> Any:
+    """Record a call of an operator; returns its result, or the list of its results."""
+    op = REGISTRY["aten"]
+    instr = op.instr((overload, args), tuple([x.aval for x in operands]))
+    if not isinstance(instr.aval, Bundle):
+        return bind(op, operands, (overload, args))
+    results = bind_all(op, operands, (overload, args))
+    # torch keeps some results for its derivatives only, such as the mean in layer_norm, and these have none
+    flags = _has_derivative(overload, args, tuple([x.aval for x in operands]))
+    return [x if flag or not x.aval.floating else stop_gradient(x) for x, flag in zip(results, flags, strict=True)]
+
+
+@functools.lru_cache(maxsize=4096)
+def _has_derivative(overload: str, args: tuple[Any, ...], avals: tuple[Aval, ...]) -> list[bool]:
+    """Return for each result of a call whether torch differentiates it."""
+    call = caller(overload, args)
+    floating = [k for k, a in enumerate(avals) if a.floating]
+    try:
+        return _requires_grad(call, avals, floating)
+    except RuntimeError:
+        # it refuses a gradient with respect to some operand, such as the weights of classes
+        found = [False] * len(_requires_grad(call, avals, []))
+        for k in floating:
+            with contextlib.suppress(RuntimeError):
+                found = [a or b for a, b in zip(found, _requires_grad(call, avals, [k]), strict=True)]
+        return found
+
+
+def _requires_grad(call: Callable[..., Any], avals: Sequence[Aval], places: Sequence[int]) -> list[bool]:
+    with fake_tensors(avals) as fakes, torch.enable_grad():
+        for k in places:
+            fakes[k].requires_grad_()
+        return [x.requires_grad for x in call(*fakes)]
+
+
+Draw = Callable[[str, Aval, list[Any]], Any]
+"""(overload, type of the result, arguments) -> what a random operator gives; None: it cannot be drawn."""
+
+
+def record_module(module: torch.fx.GraphModule, inputs: Sequence[Array], draw: Draw | None = None) -> list[Array]:
+    """Record the calls of a traced module on `inputs`; returns its outputs, which must all be there.
+
+    Args:
+        draw: records random operators; without it they are refused.
+    """
+    values: dict[torch.fx.Node, Any] = {}
+    rest = iter(inputs)
+    kept: dict[torch.fx.Node, dict[int, int]] = {}
+    outputs: list[Array] = []
+
+    def read(value: Any) -> Any:
+        if isinstance(value, torch.fx.Node):
+            return values[value]
+        return [read(each) for each in value] if isinstance(value, (list, tuple)) else value
+
+    for node in module.graph.nodes:
+        if node.op == "placeholder":
+            values[node] = next(rest)
+        elif node.op == "get_attr":
+            values[node] = lift("torch", getattr(module, node.target))
+        elif node.op == "output":
+            outputs = [_output(read(value)) for value in node.args[0]]
+        elif node.target is operator.getitem:
+            whole, k = node.args
+            values[node] = values[whole][kept[whole][k]] if whole in kept else read(whole)[k]
+        elif isinstance(node.target, internals.OVERLOAD.get()):
+            if not node.target._schema.returns:
+                continue  # a check of values, such as whether a matrix was singular
+            args = [read(x) for x in node.args]
+            if (
+                draw is not None
+                and not str(node.target).startswith(ATTENTION)
+                and torch.Tag.nondeterministic_seeded in node.target.tags
+            ):
+                drawn = draw(str(node.target), _first_type(node.meta["val"]), args)
+                if drawn is not None:
+                    values[node] = drawn
+                    continue
+            values[node] = _record(node, args, {k: read(x) for k, x in node.kwargs.items()})
+            if not isinstance(values[node], Array):
+                kept[node] = places(node.meta["val"])
+        else:
+            raise ArgumentError(
+                message("torch", "a function made of operators of torch", f"a call of {node.target}", "Take it apart.")
+            )
+    return outputs
+
+
+def _first_type(result: Any) -> Aval:
+    tensor = result if isinstance(result, torch.Tensor) else result[0]
+    return aval(tuple(tensor.shape), tensor.dtype, tensor.device)
+
+
+def _output(value: Any) -> Array:
+    if not isinstance(value, Array):
+        raise ArgumentError(
+            message("torch", "arrays as results", repr(value), "Return arrays; what does not vary is known outside.")
+        )
+    return value
+
+
+def _record(node: torch.fx.Node, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    overload: Any = node.target
+    rule = _TRANSLATIONS.get(str(overload))
+    if rule is not None:
+        expected = node.meta["val"]
+        # within a derivative that torch has as a script, the fake tensors are on the device meta
+        devices = [x.aval.device for x in args if isinstance(x, Array)]
+        device = devices[0] if expected.device.type == "meta" and devices else expected.device
+        a = aval(tuple(expected.shape), expected.dtype, device)
+        found = rule(a, *args, **kwargs)
+        if found is not None and found.aval is a:
+            return found
+    check_overload(overload)
+    operands, constants = template(overload, args, kwargs, lambda x: isinstance(x, Array))
+    return call_aten(str(overload), constants, [cast(x, x.aval.dtype) for x in operands])
+
+
+# -- the aten operators that gtrace has; each rule takes the expected type and returns None where it does not apply
+
+_TRANSLATIONS: dict[str, Callable[..., Array | None]] = {}
+
+
+def _rule(*names: str) -> Callable[[Callable[..., Array | None]], Callable[..., Array | None]]:
+    def register(function: Callable[..., Array | None]) -> Callable[..., Array | None]:
+        for name in names:
+            _TRANSLATIONS[f"aten.{name}"] = function
+        return function
+
+    return register
+
+
+def _record_op(name: str, *operands: Any, params: tuple[Any, ...] = ()) -> Array:
+    return bind(REGISTRY[name], operands, params)
+
+
+def _same_dtype(a: Aval, x: Any) -> Any:
+    """Return an operand of an elementwise operation in the dtype of the result, or None where torch would promote."""
+    if isinstance(x, Array):
+        return cast(x, x.aval.dtype) if x.aval.dtype is a.dtype else None
+    if isinstance(x, (bool, int, float)) and not (isinstance(x, float) and not a.floating):
+        return scalar_operand("torch", type(x)(x), a.dtype, a.device)
+    return None
+
+
+def _elementwise(name: str, floating: bool) -> Callable[..., Array | None]:
+    def rule(a: Aval, *operands: Any, **rest: Any) -> Array | None:
+        if rest.pop("alpha", 1) != 1 or rest or (floating and not a.floating):
+            return None
+        found = [_same_dtype(a, x) for x in operands]
+        if any(x is None for x in found) or all(isinstance(x, Scalar) for x in found):
+            return None
+        return _record_op(name, *found)
+
+    return rule
+
+
+# those whose gradients or values at special points are equal to torch's
+for _name in (
+    *("sin", "cos", "tan", "sinh", "cosh", "tanh", "asin", "acos", "atan", "asinh", "acosh", "atanh", "exp", "expm1"),
+    *("log", "log1p", "log2", "log10", "sqrt", "rsqrt", "sigmoid", "erf", "erfinv", "reciprocal"),
+    *("neg", "abs", "relu", "sign", "floor", "ceil", "trunc"),
+):
+    _rule(f"{_name}.default")(_elementwise(_name, floating=True))
+for _name in ("add", "sub", "mul"):
+    _rule(f"{_name}.Tensor", f"{_name}.Scalar")(_elementwise(_name, floating=False))
+_rule("div.Tensor", "div.Scalar")(_elementwise("div", floating=True))
+
+
+def _comparison(name: str) -> Callable[..., Array | None]:
+    def rule(a: Aval, x: Array, y: Any) -> Array | None:
+        other = _same_dtype(x.aval, y)
+        return None if other is None else _record_op(name, cast(x, x.aval.dtype), other)
+
+    return rule
+
+
+for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
+    _rule(f"{_name}.Tensor", f"{_name}.Scalar")(_comparison(_name))
+
+
+@_rule("pow.Tensor_Scalar")
+def _pow(a: Aval, x: Array, y: Any) -> Array | None:
+    if not a.floating or x.aval.dtype is not a.dtype:
+        return None
+    if float(y).is_integer() and 1 <= y <= 8:
+        x = cast(x, a.dtype)
+        return _record_op("square", x) if y == 2 else _record_op("integer_pow", x, params=(int(y),))
+    return None
+
+
+@_rule("where.self")
+def _where(a: Aval, condition: Array, x: Any, y: Any) -> Array | None:
+    one, other = _same_dtype(a, x), _same_dtype(a, y)
+    if condition.aval.dtype is not torch.bool or one is None or other is None:
+        return None
+    return _record_op("where", cast(condition, torch.bool), one, other)
+
+
+@_rule("mm.default", "bmm.default", "mv.default", "dot.default")
+def _matmul(a: Aval, x: Array, y: Array) -> Array:
+    return _record_op("matmul", cast(x, a.dtype), cast(y, a.dtype))
+
+
+@_rule("addmm.default")
+def _addmm(a: Aval, bias: Array, x: Array, y: Array, *, beta: Any = 1, alpha: Any = 1) -> Array | None:
+    if beta != 1 or alpha != 1 or not a.floating:
+        return None
+    return _record_op("add", _matmul(a, x, y), cast(bias, a.dtype))
+
+
+@_rule("view.default", "_unsafe_view.default", "reshape.default", "squeeze.default", "squeeze.dim", "squeeze.dims",
+       "unsqueeze.default", "flatten.using_ints", "_reshape_alias.default")  # fmt: skip
+def _reshape(a: Aval, x: Array, *rest: Any) -> Array:
+    return cast(x, a.dtype) if x.aval.shape == a.shape else _record_op("reshape", x, params=(a.shape,))
+
+
+@_rule("expand.default")
+def _expand(a: Aval, x: Array, *rest: Any, **kwargs: Any) -> Array:
+    return cast(x, a.dtype) if x.aval.shape == a.shape else _record_op("broadcast_to", x, params=(a.shape,))
+
+
+def _permuted(x: Array, axes: Sequence[int]) -> Array:
+    axes = tuple(k % x.ndim for k in axes)
+    return cast(x, x.aval.dtype) if axes == tuple(range(x.ndim)) else _record_op("permute", x, params=(axes,))
+
+
+@_rule("permute.default")
+def _permute(a: Aval, x: Array, dims: Sequence[int]) -> Array:
+    return _permuted(x, dims)
+
+
+@_rule("transpose.int")
+def _transpose(a: Aval, x: Array, one: int, other: int) -> Array:
+    axes = list(range(x.ndim))
+    if axes:
+        axes[one], axes[other] = axes[other], axes[one]
+    return _permuted(x, axes)
+
+
+@_rule("t.default")
+def _t(a: Aval, x: Array) -> Array:
+    return _permuted(x, range(x.ndim)[::-1])
+
+
+@_rule("slice.Tensor")
+def _slice(a: Aval, x: Array, dim: int = 0, start: Any = None, stop: Any = None, step: int = 1) -> Array:
+    first, last, _ = slice(start, stop).indices(x.shape[dim])
+    bounds = [(0, n, 1) for n in x.shape]
+    bounds[dim] = (first, max(first, last), step)
+    return cast(x, a.dtype) if a.shape == x.shape and step == 1 else _record_op("slice", x, params=(tuple(bounds),))
+
+
+@_rule("select.int")
+def _select(a: Aval, x: Array, dim: int, index: int) -> Array:
+    dim %= x.ndim
+    index %= x.shape[dim]
+    bounds = [(0, n, 1) for n in x.shape]
+    bounds[dim] = (index, index + 1, 1)
+    return _record_op("reshape", _record_op("slice", x, params=(tuple(bounds),)), params=(a.shape,))
+
+
+@_rule("cat.default")
+def _cat(a: Aval, parts: Sequence[Array], dim: int = 0) -> Array | None:
+    if any(x.aval.dtype is not a.dtype or x.ndim != len(a.shape) for x in parts) or len(parts) < 2:
+        return None
+    return _record_op("concat", *[cast(x, a.dtype) for x in parts], params=(dim % len(a.shape),))
+
+
+def _axes(x: Array, dim: Any) -> tuple[int, ...]:
+    if dim is None or dim == []:
+        return tuple(range(x.ndim))
+    return tuple(sorted(k % x.ndim if x.ndim else 0 for k in ([dim] if isinstance(dim, int) else dim)))
+
+
+def _reduction(name: str, floating: bool) -> Callable[..., Array | None]:
+    def rule(a: Aval, x: Array, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Array | None:
+        if (x.aval.dtype is not a.dtype) or (floating and not a.floating) or not x.ndim or not x.size:
+            return None
+        return _record_op(name, cast(x, a.dtype), params=(_axes(x, dim), keepdim))
+
+    return rule
+
+
+_rule("sum.default", "sum.dim_IntList")(_reduction("sum", floating=False))
+_rule("mean.default", "mean.dim")(_reduction("mean", floating=True))
+
+
+@_rule("_softmax.default")
+def _softmax(a: Aval, x: Array, dim: int, half_to_float: bool) -> Array | None:
+    return None if half_to_float or not x.ndim else _record_op("softmax", cast(x, a.dtype), params=(dim % x.ndim,))
+
+
+@_rule("_log_softmax.default")
+def _log_softmax(a: Aval, x: Array, dim: int, half_to_float: bool) -> Array | None:
+    return None if half_to_float or not x.ndim else _record_op("log_softmax", cast(x, a.dtype), params=(dim % x.ndim,))
+
+
+@_rule("clone.default", "detach.default", "alias.default", "lift_fresh_copy.default", "contiguous.default",
+       "lift_fresh.default", "detach_copy.default")  # fmt: skip
+def _same(a: Aval, x: Array, **rest: Any) -> Array:
+    return cast(x, a.dtype)
+
+
+@_rule("_to_copy.default")
+def _to_copy(a: Aval, x: Array, **rest: Any) -> Array:
+    return to_device(cast(x, a.dtype), a.device)
+
+
+@_rule("full.default", "full_like.default", "new_full.default")
+def _full(a: Aval, like: Any, *values: Any, **rest: Any) -> Array | None:
+    value = values[-1]
+    if not isinstance(value, (bool, int, float)) or (isinstance(value, float) and not math.isfinite(value)):
+        return None
+    return full_like_scalar(value, a.dtype, a.shape, a.device)
+
+
+def _filling(value: float) -> Callable[..., Array]:
+    return lambda a, *args, **rest: full_like_scalar(value, a.dtype, a.shape, a.device)
+
+
+# what is empty is filled by somebody else: any value is right
+_rule("fill.Scalar")(lambda a, x, value: _full(a, x, value))
+_rule("zeros.default", "zeros_like.default", "new_zeros.default", "empty.memory_format", "empty_like.default",
+      "new_empty.default")(_filling(0))  # fmt: skip
+_rule("ones.default", "ones_like.default", "new_ones.default")(_filling(1))
+
+
+@_rule("scalar_tensor.default")
+def _scalar_tensor(a: Aval, value: Any, **rest: Any) -> Array:
+    return full_like_scalar(value, a.dtype, (), a.device)

@@ -1,0 +1,303 @@
+"""Every operation of torch's own tests (OpInfo), called with Arrays: values, derivatives, batching, compiling.
+
+    python tests/conformance.py [--samples N] [--only NAME] [--compiled]
+
+Writes docs/conformance.md unless one operation is named. Everything is float64 (or what an operation takes instead), on
+the CPU. The first N samples of each operation are used. A gradient is that of the sum of the results times fixed
+numbers, compared with torch's; the second order is the gradient of the sum of the squares of the first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import contextlib
+import math
+import signal
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import attrs
+import torch
+from torch.testing._internal.common_methods_invocations import op_db
+from torch.testing._internal.opinfo.core import OpInfo, SampleInput
+
+import gtrace as gt
+from gtrace import tree
+from gtrace.errors import ArgumentError, GtraceError
+
+CHECKS = ("forward", "gradient", "second order", "jvp", "vmap", "vmap of gradient")
+INEXPRESSIBLE = {
+    "draws from torch's random state": "draws from torch's global state",
+    "writes to its operands": "writes to its operands",
+    "is in place": "expected a function that returns new arrays",
+}
+SECONDS = 60
+
+
+@attrs.define
+class Row:
+    """What became of one operation: for each check "ok", "mismatch", a reason why not, or None: not applicable."""
+
+    name: str
+    results: dict[str, str | None] = attrs.field(factory=dict)
+    notes: dict[str, str] = attrs.field(factory=dict)
+
+    def note(self, check: str, outcome: str | None, note: str = "") -> None:
+        before = self.results.get(check)
+        if before in (None, "ok") or outcome == "mismatch":
+            self.results[check] = outcome if outcome is not None else before
+            if note:
+                self.notes[check] = note
+
+
+class TooLongError(Exception):
+    pass
+
+
+@contextlib.contextmanager
+def limit(seconds: int):
+    def stop(*_):
+        raise TooLongError(f"more than {seconds} s")
+
+    signal.signal(signal.SIGALRM, stop)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+
+
+def dtype_of(op: OpInfo) -> torch.dtype | None:
+    taken = op.supported_dtypes("cpu")
+    return next((d for d in (torch.float64, torch.float32, torch.int64, torch.bool) if d in taken), None)
+
+
+def to_gt(value):
+    return tree.map(lambda x: gt.array(x.detach()) if isinstance(x, torch.Tensor) else x, value)
+
+
+def tensors(result) -> list[torch.Tensor]:
+    return [x for x in tree.leaves(result) if isinstance(x, torch.Tensor)]
+
+
+def arrays(result) -> list[gt.Array]:
+    return [x for x in tree.leaves(result) if isinstance(x, gt.Array)]
+
+
+def close(got, expected, tolerance=1e-7) -> bool:
+    if len(got) != len(expected):
+        return False
+    for a, b in zip(got, expected, strict=True):
+        a = a.to_torch() if isinstance(a, gt.Array) else a
+        if tuple(a.shape) != tuple(b.shape) or a.dtype != b.dtype:
+            return False
+        loose = max(tolerance, 1e-4 if b.dtype in (torch.float32, torch.complex64) else 0)
+        if not torch.allclose(a, b.detach(), rtol=loose, atol=loose * 10, equal_nan=True):
+            return False
+    return True
+
+
+def differentiable(sample: SampleInput) -> list[tuple[int, torch.Tensor]]:
+    leaves = tree.leaves((sample.input, sample.args, sample.kwargs))
+    return [(k, x) for k, x in enumerate(leaves)
+            if isinstance(x, torch.Tensor) and x.is_floating_point() and x.requires_grad]  # fmt: skip
+
+
+def weights(shape, dtype):
+    count = math.prod(shape)
+    return torch.cos(torch.arange(count, dtype=dtype)).reshape(shape) + 0.5
+
+
+def try_sample(row: Row, op: OpInfo, sample: SampleInput) -> None:
+    with torch.no_grad():
+        try:
+            expected = sample_result(op, sample)
+        except Exception:  # noqa: BLE001 - the sample itself cannot be run here
+            return
+    if not tensors(expected) or not tensors((sample.input, sample.args, sample.kwargs)):
+        row.note("forward", "(makes arrays from none)")
+        return
+    args = to_gt((sample.input, sample.args, sample.kwargs))
+
+    def call(leaves):
+        first, rest, named = tree.structure(args).unflatten(leaves)
+        return sample.output_process_fn_grad(op.op(first, *rest, **named))
+
+    leaves = tree.leaves(args)
+    if not check(row, "forward", lambda: arrays(call(leaves)), lambda: tensors(expected)):
+        return
+    places = differentiable(sample)
+    if not op.supports_autograd or not places:
+        return
+    xs = [leaves[k] for k, _ in places]
+
+    def total(*values):
+        filled = list(leaves)
+        for (k, _), v in zip(places, values, strict=True):
+            filled[k] = v
+        outs = [y for y in arrays(call(filled)) if y.aval.floating]
+        return sum(((y * gt.array(weights(y.shape, y.dtype))).sum() for y in outs), gt.zeros((), dtype=xs[0].dtype))
+
+    def torch_total(*values):
+        filled = tree.leaves((sample.input, sample.args, sample.kwargs))
+        for (k, _), v in zip(places, values, strict=True):
+            filled[k] = v
+        structure = tree.structure((sample.input, sample.args, sample.kwargs))
+        first, rest, named = structure.unflatten(filled)
+        outs = tensors(sample.output_process_fn_grad(op.op(first, *rest, **named)))
+        return sum((y * weights(y.shape, y.dtype)).sum() for y in outs if y.is_floating_point())
+
+    def torch_grads(create_graph=False):
+        values = [x.detach().clone().requires_grad_() for _, x in places]
+        y = torch_total(*values)
+        found = torch.autograd.grad(y, values, create_graph=create_graph, allow_unused=True)
+        return values, [torch.zeros_like(v) if g is None else g for v, g in zip(values, found, strict=True)]
+
+    everything = tuple(range(len(xs)))
+    gradient = gt.grad(total, argnums=everything)
+    try:
+        _, expected_grads = torch_grads()
+    except Exception:  # noqa: BLE001 - torch has none either
+        return
+    if not check(row, "gradient", lambda: list(gradient(*xs)), lambda: expected_grads):
+        return
+    moved = [gt.array(weights(x.shape, x.dtype)) for x in xs]
+    primals = tuple(x.detach() for _, x in places)
+    directions = tuple(weights(x.shape, x.dtype) for x in primals)
+    try:
+        along = torch.func.jvp(torch_total, primals, directions)[1]
+    except Exception:  # noqa: BLE001 - torch has no forward derivative
+        along = sum((g * t).sum() for g, t in zip(expected_grads, directions, strict=True))
+    check(row, "jvp", lambda: [gt.jvp(total, tuple(xs), tuple(moved))[1]], lambda: [along])
+    if op.supports_gradgrad:
+
+        def second():
+            values, grads = torch_grads(create_graph=True)
+            whole = sum((g**2).sum() for g in grads)
+            if not whole.requires_grad:
+                return [torch.zeros_like(v) for v in values]
+            found = torch.autograd.grad(whole, values, allow_unused=True)
+            return [torch.zeros_like(v) if g is None else g for v, g in zip(values, found, strict=True)]
+
+        squares = gt.grad(lambda *v: sum((g**2).sum() for g in gradient(*v)), argnums=everything)
+        try:
+            expected_second = second()
+        except Exception:  # noqa: BLE001 - torch has none either
+            expected_second = None
+        if expected_second is not None:
+            check(row, "second order", lambda: list(squares(*xs)), lambda: expected_second, 1e-5)
+    twice = [gt.stack([x, x * 1.0]) for x in xs]
+    check(
+        row, "vmap", lambda: [gt.vmap(total)(*twice)], lambda: [torch.stack([torch_total(*[x for _, x in places])] * 2)]
+    )
+    check(row, "vmap of gradient", lambda: list(gt.vmap(gradient)(*twice)),
+          lambda: [torch.stack([g, g]) for g in expected_grads])  # fmt: skip
+
+
+def sample_result(op: OpInfo, sample: SampleInput):
+    return sample.output_process_fn_grad(op.op(sample.input, *sample.args, **sample.kwargs))
+
+
+def check(row: Row, name: str, ours, theirs, tolerance=1e-7) -> bool:
+    try:
+        with limit(SECONDS):
+            got = ours()
+            gt.eval(got)
+            expected = theirs()
+    except TooLongError as error:
+        row.note(name, "fails", str(error))
+        return False
+    except ArgumentError as error:
+        for reason, text in INEXPRESSIBLE.items():
+            if text in str(error):
+                row.note(name, f"({reason})")
+                return False
+        row.note(name, "fails", f"{type(error).__name__}: {error}"[:300])
+        return False
+    except Exception as error:  # noqa: BLE001 - it is what the report is about
+        row.note(name, "fails", f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"[:300])
+        return False
+    if close(got, expected, tolerance):
+        row.note(name, "ok")
+        return True
+    row.note(name, "mismatch")
+    return False
+
+
+def run(only: str | None, samples: int) -> list[Row]:
+    rows = []
+    for op in op_db:
+        name = op.name + (f" ({op.variant_test_name})" if op.variant_test_name else "")
+        if only is not None and only != op.name:
+            continue
+        dtype = dtype_of(op)
+        row = Row(name)
+        rows.append(row)
+        if dtype is None:
+            row.note("forward", "(complex or quantized only)")
+            continue
+        start = time.perf_counter()
+        try:
+            gradient = dtype.is_floating_point and op.supports_autograd
+            for k, sample in enumerate(op.sample_inputs("cpu", dtype, requires_grad=gradient)):
+                if k >= samples:
+                    break
+                try_sample(row, op, sample)
+        except GtraceError as error:
+            row.note("forward", "fails", str(error)[:300])
+        except Exception as error:  # noqa: BLE001 - torch's own sample fails
+            row.note("forward", "(torch's samples cannot be made here)", str(error)[:100])
+        seconds = time.perf_counter() - start
+        print(f"{name:50} {seconds:6.1f} s  " + "  ".join(
+            f"{c}: {row.results.get(c)}" for c in CHECKS if row.results.get(c) != "ok"), flush=True)  # fmt: skip
+        for c, note in row.notes.items():
+            print(f"      {c}: {note}", flush=True)
+    return rows
+
+
+def report(rows: list[Row], samples: int) -> str:
+    lines = [
+        "# Conformance",
+        "",
+        f"torch {torch.__version__}, its own test samples (OpInfo), the first {samples} of each operation, float64 on"
+        " the CPU. `make conformance` writes this page.",
+        "",
+        "| check | right | mismatch | fails | not expressible |",
+        "|---|---|---|---|---|",
+    ]
+    for c in CHECKS:
+        count = collections.Counter()
+        for row in rows:
+            result = row.results.get(c)
+            if result is not None:
+                count["other" if result.startswith("(") else result] += 1
+        lines.append(f"| {c} | {count['ok']} | {count['mismatch']} | {count['fails']} | {count['other']} |")
+    lines += ["", "## What is not right", "", "| operation | check | outcome |", "|---|---|---|"]
+    for row in rows:
+        for c in CHECKS:
+            result = row.results.get(c)
+            if result in ("fails", "mismatch"):
+                note = row.notes.get(c, "").replace("|", "/")
+                lines.append(f"| {row.name} | {c} | {result}: {note[:160]} |")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--samples", type=int, default=3)
+    parser.add_argument("--only")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    gt.config.update(auto_compile=False)
+    rows = run(options.only, options.samples)
+    if options.only is None:
+        page = Path(__file__).resolve().parents[1] / "docs" / "conformance.md"
+        page.write_text(report(rows, options.samples), encoding="utf-8")
+    sys.exit(any("mismatch" in row.results.values() for row in rows))
+
+
+if __name__ == "__main__":
+    main()

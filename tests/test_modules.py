@@ -1,0 +1,157 @@
+"""``gt.from_module``: torch modules as pure functions, with torch's own initialization, against torch."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import gtrace as gt
+from gtrace.errors import ArgumentError
+
+
+class Residual(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 8, 3, padding=1)
+        self.norm, self.relu, self.head = nn.BatchNorm2d(8), nn.ReLU(inplace=True), nn.Linear(8, 10)
+
+    def forward(self, x):
+        x = self.relu(self.norm(self.first(x)))
+        x = nn.functional.max_pool2d(x + self.relu(self.second(x)), 2)
+        return self.head(x.mean((2, 3)))
+
+
+class Recurrent(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lstm, self.head = nn.LSTM(5, 7, num_layers=2, batch_first=True), nn.Linear(7, 2)
+
+    def forward(self, x):
+        return self.head(self.lstm(x)[0][:, -1])
+
+
+class Attending(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.attention = nn.MultiheadAttention(16, 2, dropout=0.25, batch_first=True)
+
+    def forward(self, x):
+        return self.attention(x, x, x)[0]
+
+
+MODULES = {
+    "residual": (Residual, (4, 3, 8, 8)),
+    "transformer": (lambda: nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True), (3, 5, 16)),
+    "lstm": (Recurrent, (3, 6, 5)),
+    "attention": (Attending, (3, 5, 16)),
+    "mlp": (lambda: nn.Sequential(nn.Linear(6, 8), nn.LayerNorm(8), nn.GELU(), nn.Linear(8, 2)), (4, 6)),
+}
+
+
+def made(name):
+    torch.manual_seed(0)
+    make, shape = MODULES[name]
+    return make().double(), torch.randn(shape, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_outputs_and_gradients_are_those_of_torch(name):
+    module, x = made(name)
+    module.eval()
+    params, apply = gt.from_module(module, gt.array(x))
+    expected = module(x)
+    np.testing.assert_allclose(apply(params, gt.array(x)), expected.detach(), rtol=1e-9, atol=1e-11)
+    grads = gt.grad(lambda p: (apply(p, gt.array(x)) ** 2).sum())(params)
+    (expected**2).sum().backward()
+    for key, value in module.named_parameters():
+        np.testing.assert_allclose(grads[key], value.grad, rtol=1e-7, atol=1e-9, err_msg=key)
+
+
+@pytest.mark.parametrize("name", ["residual", "lstm", "transformer"])
+def test_transforms_go_through_a_module(name):
+    module, x = made(name)
+    params, apply = gt.from_module(module.eval())
+    a = gt.array(x)
+    y = apply(params, a)
+    np.testing.assert_allclose(gt.vmap(lambda z: apply(params, z))(gt.stack([a, a * 2]))[0], y, rtol=1e-9, atol=1e-11)
+    np.testing.assert_allclose(gt.jit(apply)(params, a), y, rtol=1e-7, atol=1e-9)
+    _, moved = gt.jvp(lambda z: apply(params, z).sum(), (a,), (a * 0.5,))
+    (back,) = gt.grad(lambda z: apply(params, z).sum(), argnums=(0,))(a)
+    assert abs(float(moved) - float((back * a * 0.5).sum())) < 1e-8
+
+
+def test_running_statistics_come_in_and_go_out():
+    module, x = made("residual")
+    params, apply = gt.from_module(module)
+    assert set(apply.state) == {"norm.running_mean", "norm.running_var", "norm.num_batches_tracked"}
+    module.train()
+    state = apply.state
+    for scale in (1.0, 2.0):
+        expected = module(x * scale)
+        y, state = apply(params, gt.array(x * scale), state=state, train=True)
+        np.testing.assert_allclose(y, expected.detach(), rtol=1e-9, atol=1e-11)
+        for key, value in module.named_buffers():
+            np.testing.assert_allclose(state[key], value, rtol=1e-12, err_msg=key)
+    assert int(apply.state["norm.num_batches_tracked"]) == 0, "what was given is as it was"
+    with pytest.raises(ArgumentError, match=r"expected a state.*running_mean.*state=apply.state"):
+        apply(params, gt.array(x), train=True)
+    grads = gt.grad(lambda p: (apply(p, gt.array(x), state=apply.state, train=True)[0] ** 2).sum())(params)
+    module.zero_grad()
+    (module(x) ** 2).sum().backward()
+    np.testing.assert_allclose(grads["first.weight"], module.first.weight.grad, rtol=1e-6, atol=1e-9)
+
+
+def test_a_module_keeps_its_own_values_and_mode():
+    module, x = made("residual")
+    params, apply = gt.from_module(module.train())
+    before = {key: value.clone() for key, value in module.state_dict().items()}
+    apply(params, gt.array(x), state=apply.state, train=True)
+    apply(params, gt.array(x))
+    assert module.training
+    assert all(torch.equal(before[key], value) for key, value in module.state_dict().items())
+
+
+def test_dropout_takes_a_key():
+    module = nn.Sequential(nn.Linear(40, 50), nn.Dropout(0.25), nn.Linear(50, 50), nn.Dropout(0.25))
+    params, apply = gt.from_module(module)
+    x = gt.ones((200, 40))
+    one, again, other = (apply(params, x, train=True, key=gt.random.key(k)) for k in (0, 0, 1))
+    assert (one == again).all() and not (one == other).all()
+    assert abs(float((one == 0).astype(gt.float32).mean()) - 0.25) < 0.02
+    assert not (apply(params, x) == 0).any()
+    with pytest.raises(ArgumentError, match=r"expected a key, got none.*key=gt.random.key"):
+        apply(params, x, train=True)
+    drawn = gt.vmap(lambda key: apply(params, x, train=True, key=key))(gt.random.split(gt.random.key(3), 2))
+    assert not (drawn[0] == drawn[1]).all()
+
+
+def test_attention_drops_with_a_key():
+    module, x = made("attention")
+    params, apply = gt.from_module(module)
+    one, again, other = (apply(params, gt.array(x), train=True, key=gt.random.key(k)) for k in (0, 0, 1))
+    assert (one == again).all() and not (one == other).all()
+
+
+def test_wrong_use():
+    params, apply = gt.from_module(nn.Linear(3, 2))
+    with pytest.raises(ArgumentError, match=r"a torch.nn.Module, got function"):
+        gt.from_module(lambda x: x)
+    with pytest.raises(ArgumentError, match=r"params as a dict with the 2 names.*without 'bias'"):
+        apply({"weight": params["weight"]}, gt.ones((1, 3)))
+    with pytest.raises(ArgumentError, match=r"expected arguments that fit.*f32\[1,4\]"):
+        apply(params, gt.ones((1, 4)))
+
+
+def test_training_an_undecorated_loop_lowers_the_loss():
+    torch.manual_seed(1)
+    params, apply = gt.from_module(nn.Sequential(nn.Linear(2, 16), nn.Tanh(), nn.Linear(16, 1)))
+    x = gt.array(torch.randn(64, 2))
+    y = (x[:, :1] * x[:, 1:]).astype(gt.float32)
+    losses = []
+    for _ in range(150):
+        loss, grads = gt.value_and_grad(lambda p: ((apply(p, x) - y) ** 2).mean())(params)
+        params = gt.tree_map(lambda p, g: p - 0.2 * g, params, grads)
+        losses.append(float(loss))
+    assert losses[-1] < losses[0] / 2
