@@ -149,6 +149,12 @@ def _run(name: str, function: Callable[..., Any], structure: Any, leaves: list[A
 _table = CallTable()
 
 
+def call_torch(name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Record a call of a torch function on Arrays; `name` is what errors call it."""
+    return _table.call(name, function, args, kwargs)
+
+
+
 def _torch_function(cls: type, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
     """Record a function of torch that was called with an Array."""
     kwargs = kwargs or {}

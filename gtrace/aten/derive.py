@@ -76,11 +76,26 @@ def trace_function(
                 )  # fmt: skip
         return results
 
-    pure = internals.FUNCTIONALIZED.get()(run, internals.FUNCTIONAL_MODE.get()())
+    pure = internals.FUNCTIONALIZED.get()(run, _functional_mode()())
     with fake_tensors(avals) as fakes, torch.no_grad(), _taken_apart():
         module = internals.MAKE_FX.get()(pure, decomposition_table=DECOMPOSITIONS)(*fakes)
     module.graph.eliminate_dead_code()
     return module
+
+
+@functools.cache
+def _functional_mode() -> Any:
+    """Return torch's mode that turns writing to tensors into new tensors, without checks of values.
+
+    It would record the order of the checks, such as whether a matrix was singular.
+    """
+    check = torch.ops.aten._linalg_check_errors.default
+
+    class Mode(internals.FUNCTIONAL_MODE.get()):  # type: ignore[misc]
+        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            return None if function is check else super().__torch_dispatch__(function, types, args, kwargs)
+
+    return Mode
 
 
 @contextlib.contextmanager

@@ -88,13 +88,13 @@ def encode(value: Any) -> Any:
     Raises:
         ArgumentError: gtrace knows no such constant.
 
-    >>> encode((2, None, torch.float32, float("inf"), "mean"))
-    (2, None, 'dtype:float32', 'float:inf', 'str:mean')
+    >>> encode((2, None, torch.float32, float("nan"), "mean"))
+    (2, None, 'dtype:float32', 'float:nan', 'str:mean')
     """
     if value is None or value.__class__ in (bool, int):
         return value
     if value.__class__ is float:
-        return value if math.isfinite(value) else f"float:{value}"
+        return "float:nan" if math.isnan(value) else value
     if isinstance(value, (list, tuple)):
         return tuple([encode(each) for each in value])
     if isinstance(value, str):

@@ -1,0 +1,126 @@
+"""Discrete Fourier transforms, as in ``numpy.fft``. The functions are torch's, and so are their derivatives."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from gtrace.errors import ArgumentError, message
+from gtrace.ops.arrange import roll
+from gtrace.ops.create import arange
+from gtrace.ops.elementwise import divide
+from gtrace.ops.parts import concat
+from gtrace.ops.promote import cast, promote_arrays
+from gtrace.torch_functions import call_torch
+from gtrace.trace.array import Array
+from gtrace.trace.convert import lift
+
+__all__ = [
+    "fft", "ifft", "fft2", "ifft2", "fftn", "ifftn", "rfft", "irfft", "rfft2", "irfft2", "rfftn", "irfftn", "hfft",
+    "ihfft", "fftfreq", "rfftfreq", "fftshift", "ifftshift",
+]  # fmt: skip
+
+_NORMS = ("backward", "ortho", "forward")
+
+
+def _one(name: str, function: Any, doc: str) -> Any:
+    def transform(x: Any, /, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
+        return call_torch(name, function, _operand(name, x), n, axis, _norm(name, norm))
+
+    return _named(transform, name, f"{doc}, of `n` elements along `axis`")
+
+
+def _several(name: str, function: Any, doc: str, last_two: bool) -> Any:
+    def transform(x: Any, /, s: Any = None, axes: Any = (-2, -1) if last_two else None, norm: str | None = None) -> Array:
+        sizes = None if s is None else tuple(s)
+        places = None if axes is None else tuple(axes)
+        return call_torch(name, function, _operand(name, x), sizes, places, _norm(name, norm))
+
+    where = "the last two axes" if last_two else "`axes` (None: all)"
+    return _named(transform, name, f"{doc}, over {where}, of sizes `s`")
+
+
+def _named(function: Any, name: str, doc: str) -> Any:
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = (
+        f"Return the {doc}.\n\n    The axes are cut or padded with zeros to the sizes. `norm` says which direction is"
+        " divided by the number\n    of elements: \"backward\" (the default), \"forward\", or both by its root, \"ortho\".\n\n"
+        "    Raises:\n        ArgumentError: sizes, axes or a norm that do not fit.\n    "
+    )  # fmt: skip
+    return function
+
+
+def _operand(name: str, x: Any) -> Array:
+    return promote_arrays(name, x, floating=True)[0]
+
+
+def _norm(name: str, norm: str | None) -> str:
+    if norm not in (None, *_NORMS):
+        raise ArgumentError(message(name, f"one of {', '.join(_NORMS)} as norm", repr(norm), "Pass one of them."))
+    return norm or "backward"
+
+
+fft = _one("fft", torch.fft.fft, "Fourier transform")
+ifft = _one("ifft", torch.fft.ifft, "inverse Fourier transform")
+rfft = _one("rfft", torch.fft.rfft, "Fourier transform of real x without its redundant half")
+irfft = _one("irfft", torch.fft.irfft, "inverse of `rfft`, real")
+hfft = _one("hfft", torch.fft.hfft, "Fourier transform, real, of a half that a conjugate symmetric other half follows")
+ihfft = _one("ihfft", torch.fft.ihfft, "inverse of `hfft`")
+fft2 = _several("fft2", torch.fft.fft2, "Fourier transform", True)
+ifft2 = _several("ifft2", torch.fft.ifft2, "inverse Fourier transform", True)
+rfft2 = _several("rfft2", torch.fft.rfft2, "Fourier transform of real x without its redundant half", True)
+irfft2 = _several("irfft2", torch.fft.irfft2, "inverse of `rfft2`, real", True)
+fftn = _several("fftn", torch.fft.fftn, "Fourier transform", False)
+ifftn = _several("ifftn", torch.fft.ifftn, "inverse Fourier transform", False)
+rfftn = _several("rfftn", torch.fft.rfftn, "Fourier transform of real x without its redundant half", False)
+irfftn = _several("irfftn", torch.fft.irfftn, "inverse of `rfftn`, real", False)
+
+
+def fftfreq(n: int, d: float = 1.0, *, dtype: Any = None, device: Any = None) -> Array:
+    """Return the frequencies of the elements of ``fft`` for samples at distance `d`: 0, 1, ..., -1, over n * d.
+
+    >>> import gtrace as gt
+    >>> gt.fft.fftfreq(4)
+    Array([ 0.  ,  0.25, -0.5 , -0.25], dtype=float32)
+    """
+    half = (n + 1) // 2
+    counts = concat([arange(0, half, device=device), arange(-(n // 2), 0, device=device)])
+    return divide(cast(counts, dtype or torch.float32), n * d)
+
+
+def rfftfreq(n: int, d: float = 1.0, *, dtype: Any = None, device: Any = None) -> Array:
+    """Return the frequencies of the elements of ``rfft`` for samples at distance `d`.
+
+    >>> import gtrace as gt
+    >>> gt.fft.rfftfreq(4)
+    Array([0.  , 0.25, 0.5 ], dtype=float32)
+    """
+    return divide(cast(arange(0, n // 2 + 1, device=device), dtype or torch.float32), n * d)
+
+
+def _shifted(name: str, x: Any, axes: int | Sequence[int] | None, back: bool) -> Array:
+    x = lift(name, x)
+    places = range(x.ndim) if axes is None else [axes] if isinstance(axes, int) else axes
+    return roll(x, [-(x.shape[k] // 2) if back else x.shape[k] // 2 for k in places], list(places))
+
+
+def fftshift(x: Any, /, axes: int | Sequence[int] | None = None) -> Array:
+    """Return x with the zero frequency moved to the middle of `axes` (None: all).
+
+    >>> import gtrace as gt
+    >>> gt.fft.fftshift(gt.fft.fftfreq(4))
+    Array([-0.5 , -0.25,  0.  ,  0.25], dtype=float32)
+    """
+    return _shifted("fftshift", x, axes, back=False)
+
+
+def ifftshift(x: Any, /, axes: int | Sequence[int] | None = None) -> Array:
+    """Return x with the middle of `axes` moved to the front: the inverse of `fftshift`.
+
+    >>> import gtrace as gt
+    >>> gt.fft.ifftshift(gt.array([3., 1., 2.]))
+    Array([1., 2., 3.], dtype=float32)
+    """
+    return _shifted("ifftshift", x, axes, back=True)

@@ -1,0 +1,238 @@
+"""torch's own functions on Arrays, ``gt.lift``, and rules that are derived from torch."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+import gtrace as gt
+from gtrace import ir
+from gtrace.errors import ArgumentError, ConcretizationError, DtypeError
+
+rng = np.random.default_rng(0)
+
+
+def normal(*shape):
+    return torch.from_numpy(rng.normal(size=shape))
+
+
+def positive_definite(n):
+    x = normal(n, n)
+    return x @ x.T + n * torch.eye(n, dtype=torch.float64)
+
+
+# name: (function of tensors, arguments; gradients are taken by all of them)
+FUNCTIONS = {
+    "conv1d": (lambda x, w: F.conv1d(x, w, stride=2, padding=1), normal(2, 3, 9), normal(4, 3, 3)),
+    "conv2d": (lambda x, w, b: F.conv2d(x, w, b, dilation=2), normal(2, 2, 7, 7), normal(3, 2, 2, 2), normal(3)),
+    "conv_transpose2d": (lambda x, w: F.conv_transpose2d(x, w, stride=2), normal(1, 2, 3, 3), normal(2, 3, 2, 2)),
+    "max_pool2d": (lambda x: F.max_pool2d(x, 2), normal(2, 2, 6, 6)),
+    "avg_pool2d": (lambda x: F.avg_pool2d(x, 3, stride=2), normal(2, 2, 7, 7)),
+    "adaptive": (lambda x: F.adaptive_avg_pool2d(x, 2), normal(1, 2, 5, 7)),
+    "layer_norm": (lambda x, w: F.layer_norm(x, (4,), w), normal(3, 4), normal(4)),
+    "group_norm": (lambda x: F.group_norm(x, 2), normal(2, 4, 3)),
+    "batch_norm": (lambda x, w: F.batch_norm(x, None, None, w, training=True), normal(5, 3), normal(3)),
+    "attention": (lambda q, k: F.scaled_dot_product_attention(q, k, k, is_causal=True), normal(1, 2, 4, 8),
+                  normal(1, 2, 4, 8)),
+    "interpolate": (lambda x: F.interpolate(x, scale_factor=2.0, mode="bilinear"), normal(1, 1, 3, 4)),
+    "grid_sample": (lambda x, g: F.grid_sample(x, g.tanh(), align_corners=False), normal(1, 2, 4, 4), normal(1, 3, 3, 2)),
+    "unfold": (lambda x: F.unfold(x, 2), normal(1, 2, 4, 4)),
+    "svd": (lambda x: torch.linalg.svd(x, full_matrices=False).S, normal(4, 3)),
+    "eigh": (lambda x: torch.linalg.eigh(x @ x.mT).eigenvalues, normal(3, 3)),
+    "qr": (lambda x: torch.linalg.qr(x).R, normal(4, 3)),
+    "solve": (torch.linalg.solve, positive_definite(3), normal(3, 2)),
+    "slogdet": (lambda x: torch.linalg.slogdet(x).logabsdet, positive_definite(3)),
+    "matrix_exp": (torch.matrix_exp, normal(3, 3)),
+    "cumprod": (lambda x: torch.cumprod(x, 1), normal(3, 4)),
+    "logcumsumexp": (lambda x: torch.logcumsumexp(x, 0), normal(5)),
+    "lgamma": (lambda x: torch.lgamma(x.abs() + 0.5), normal(6)),
+    "renorm": (lambda x: torch.renorm(x, 2, 0, 1.0), normal(3, 4)),
+    "kthvalue": (lambda x: torch.kthvalue(x, 2, dim=1).values, normal(3, 5)),
+    "where_and_views": (lambda x: torch.where(x > 0, x, x * 2).view(2, 6).t().unsqueeze(0)[:, 1:, ::1], normal(3, 4)),
+    "in_place_inside": (lambda x: torch.zeros(3, 4, dtype=x.dtype).add_(x).mul_(x).index_fill_(
+        0, torch.tensor([1]), 0.5), normal(3, 4)),
+}  # fmt: skip
+
+
+def total(function, *xs):
+    y = function(*xs)
+    return (y * y).sum() / 3
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_values_and_derivatives_are_those_of_torch(name):
+    function, *tensors = FUNCTIONS[name]
+    lifted, places = gt.lift(function), tuple(range(len(tensors)))
+    arrays = [gt.array(x) for x in tensors]
+    np.testing.assert_allclose(lifted(*arrays), function(*tensors), rtol=1e-10, atol=1e-12)
+    leaves = [x.clone().requires_grad_() for x in tensors]
+    with sdpa_kernel(SDPBackend.MATH):  # torch's other kernels have no second derivative
+        expected = total(function, *leaves)
+    first = torch.autograd.grad(expected, leaves, create_graph=True)
+    ours = gt.grad(lambda *xs: total(lifted, *xs), argnums=places)
+    for a, b in zip(ours(*arrays), first, strict=True):
+        np.testing.assert_allclose(a, b.detach(), rtol=1e-7, atol=1e-9)
+    second = torch.autograd.grad(sum((g * g).sum() for g in first), leaves)
+    squares = gt.grad(lambda *xs: sum((g * g).sum() for g in ours(*xs)), argnums=places)
+    for a, b in zip(squares(*arrays), second, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("name", ["conv2d", "svd", "layer_norm", "max_pool2d", "attention", "solve"])
+def test_tangents_and_batches(name):
+    function, *tensors = FUNCTIONS[name]
+    lifted = gt.lift(function)
+    arrays = [gt.array(x) for x in tensors]
+    moved = [x * 0.5 + 0.25 for x in arrays]
+    _, tangent = gt.jvp(lambda *xs: total(lifted, *xs), tuple(arrays), tuple(moved))
+    grads = gt.grad(lambda *xs: total(lifted, *xs), argnums=tuple(range(len(arrays))))
+    along = sum((g * t).sum() for g, t in zip(grads(*arrays), moved, strict=True))
+    np.testing.assert_allclose(tangent, along, rtol=1e-9)
+    stacks = [gt.stack([x, x + 0.1]) for x in arrays]
+    for k, row in enumerate(zip(*stacks, strict=True)):
+        np.testing.assert_allclose(gt.vmap(lifted)(*stacks)[k], lifted(*row), rtol=1e-9, atol=1e-11)
+        for a, b in zip(gt.vmap(grads)(*stacks), grads(*row), strict=True):
+            np.testing.assert_allclose(a[k], b, rtol=1e-8, atol=1e-10)
+
+
+def test_torch_functions_record_arrays():
+    x = gt.array(normal(2, 3, 8))
+    w = normal(4, 3, 3)
+    np.testing.assert_allclose(F.conv1d(x, gt.array(w)), F.conv1d(x.to_torch(), w), rtol=1e-12)
+    np.testing.assert_allclose(F.conv1d(x, w), F.conv1d(x.to_torch(), w), rtol=1e-12)  # a tensor is a constant
+    values, places = torch.sort(x, dim=-1)
+    assert isinstance(values, gt.Array) and places.dtype is torch.int64
+    np.testing.assert_allclose(torch.add(torch.ones(8), x), x + 1, rtol=1e-12)
+    graph = gt.make_graph(lambda x: F.conv1d(x, w).relu() if hasattr(x, "relu") else gt.relu(F.conv1d(x, w)))(x)
+    assert [node.op.name for node in graph.nodes] == ["aten", "relu"]
+
+
+def test_what_torch_has_of_ours_becomes_ours():
+    graph = gt.make_graph(gt.lift(lambda x, y: torch.softmax(torch.tanh(x @ y) + 2.0, -1).sum(0)))(
+        gt.ones((2, 3)), gt.ones((3, 4))
+    )
+    assert [node.op.name for node in graph.nodes] == ["matmul", "tanh", "add", "softmax", "sum"]
+
+
+def test_a_constant_tensor_is_copied():
+    w = torch.ones(3)
+    y = torch.mul(gt.ones(3), w)
+    w.fill_(5)
+    assert y.tolist() == [1, 1, 1]
+
+
+def test_text_of_a_program_is_read_again():
+    graph = gt.make_graph(
+        lambda x, w: torch.linalg.svd(F.conv1d(x, w, padding=1)[0], full_matrices=False).S.sum()
+        + F.hardtanh(x, -float("inf"), 1.0).sum()
+    )(gt.array(normal(1, 2, 5)), gt.array(normal(3, 2, 3)))
+    text = ir.print_graph(graph)
+    again = ir.parse_graph(text)
+    ir.verify(again)
+    assert ir.print_graph(again) == text
+    assert ir.sign(ir.canonicalize(again).graph) == ir.sign(ir.canonicalize(graph).graph)
+
+
+def test_compiled_programs():
+    def step(x, w):
+        return gt.value_and_grad(lambda w: (F.conv2d(F.silu(x), w, padding=1) ** 2).mean())(w)
+
+    x, w = gt.array(normal(2, 3, 8, 8)), gt.array(normal(4, 3, 3, 3))
+    expected = step(x, w)
+    compiled = gt.jit(step)
+    for a, b in zip(compiled(x, w), expected, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-11)
+    assert [p.tier for p in compiled.programs()] == ["compiled"]
+
+
+def test_a_signature_is_the_same_in_another_process():
+    code = """
+import torch, gtrace as gt
+f = gt.jit(lambda x: torch.linalg.svdvals(torch.cumprod(x, 0)).sum())
+print(f.lower(gt.ones((3, 3))).signature)
+"""
+    runs = {subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout for _ in "ab"}
+    assert len(runs) == 1 and len(runs.pop().strip()) == 32
+
+
+def test_a_function_that_looks_at_values():
+    x = gt.array([[1.0, 0.0], [2.0, 3.0]])
+    assert torch.nonzero(x).tolist() == [[0, 0], [1, 0], [1, 1]]
+    assert gt.lift(lambda x: x.item() + 1)(gt.array(2.0)) == 3.0
+    with pytest.raises(ConcretizationError, match=r"needs no values, got one that looks at them while tracing jit"):
+        gt.jit(lambda x: torch.nonzero(x))(x)
+    with pytest.raises(ConcretizationError, match=r"while tracing a gradient"):
+        gt.grad(lambda x: torch.masked_select(x, x > 0).sum())(x)
+
+
+REFUSED = {
+    "in place": (lambda x: torch.Tensor.add_(torch.ones(2, 2), x), r"\[torch.add_\] expected .*in-place function. Use torch.add"),
+    "inplace=True": (lambda x: F.relu(x, inplace=True), r"leaves its arguments as they are, got one that writes"),
+    "out=": (lambda x: torch.add(x, x, out=torch.ones(2, 2)), r"the keyword out"),
+    "dropout": (lambda x: F.dropout(x, 0.5), r"torch's global state. Draw with gt.random"),
+    "rand_like": (torch.rand_like, r"torch's global state. Draw with gt.random"),
+    "shapes": (lambda x: torch.matmul(x, gt.ones(3)), r"arguments that fit, got f32\[2,2\], f32\[3\]. torch says"),
+    "unknown": (lambda x: gt.lift(lambda x, y: x)(x, [object()]), r"expected"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", list(REFUSED)[:-1])
+def test_refusals_say_what_to_do(name):
+    function, match = REFUSED[name]
+    with pytest.raises(ArgumentError, match=match):
+        function(gt.ones((2, 2)))
+
+
+def test_a_function_without_derivative():
+    with pytest.raises(DtypeError, match=r"a function that has a derivative.*gt.custom_vjp"):
+        gt.grad(lambda x: torch.scatter_reduce(x, 0, torch.tensor([0, 0, 1]), x, "prod").sum())(gt.array([0.0, 2.0, 3.0]))
+
+
+def test_lift_keeps_trees_and_static_arguments():
+    @gt.lift
+    def f(params, x, *, power=1, mode=None):
+        return {"y": (params["w"] @ x) ** power, "mode": mode}
+
+    params = {"w": gt.array([[1.0, 2.0], [3.0, 4.0]])}
+    out = f(params, gt.array([1.0, 1.0]), power=2, mode="a")
+    assert out["y"].tolist() == [9, 49] and out["mode"] == "a"
+    assert f(params, gt.array([1.0, 1.0]))["y"].tolist() == [3, 7]
+
+
+def test_ambient_modes_change_nothing():
+    x = gt.array(normal(2, 3, 8)).astype(gt.float32)
+    w = gt.array(normal(4, 3, 3)).astype(gt.float32)
+    expected = F.conv1d(x, w).numpy()
+    f = gt.lift(lambda x: F.conv1d(x, torch.ones(4, 3, 3)))
+    with torch.autocast("cpu"), torch.no_grad():
+        assert F.conv1d(x, w).dtype is torch.float32
+        np.testing.assert_array_equal(F.conv1d(x, w), expected)
+        assert f(x).dtype is torch.float32
+    with torch.device("meta"):
+        np.testing.assert_array_equal(F.conv1d(x, w), expected)
+
+
+def test_threads_trace_at_the_same_time():
+    found, errors = [], []
+
+    def work(k):
+        try:
+            x = gt.array(np.linspace(0, 1, 12 + k).reshape(1, 1, -1))
+            w = gt.ones((1, 1, 3), dtype=gt.float64)
+            found.append(np.asarray(gt.grad(lambda x: F.conv1d(x, w).sum())(x))[0, 0, 5])
+        except Exception as error:  # noqa: BLE001 - shown below
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(6)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not errors and found == [3.0] * 6
