@@ -63,7 +63,7 @@ ROOMS = [
     {"abstract", "stages"},
     {"jit"},
     {"export_manifest"},
-    {"observe", "shard", "signal", "hotpath", "numpy", "export"},
+    {"observe", "shard", "signal", "hotpath", "numpy", "nn", "export"},
     {""},
     {"commands", "worker.server", "testing"},
     {"cli", "__main__"},

@@ -71,9 +71,16 @@ divide = binary(
     "div", torch.div, "Return x / y, floating for any dtype.",
     "gt.divide(gt.array([1, 3]), 2) => Array([0.5, 1.5], dtype=float32)",
     floating=True, fresh=True, in_place=torch.Tensor.div_, check=broadcasts,
-    partials=(lambda x, y, out: reciprocal(y), lambda x, y, out: neg(divide(out, y))),
+    partials=(lambda x, y, out: _inverse(y), lambda x, y, out: neg(divide(out, y))),
     samples=both(binary_floats(low2=0.5), binary_integers(low2=1)), errors=shapes_differ, reference=numpy.divide,
 )  # fmt: skip
+
+
+def _inverse(y: Any) -> Any:
+    # a number stays one: as an array by itself it would be rounded to float32
+    return reciprocal(y) if type(y) is Array else 1.0 / y if y else math.copysign(math.inf, y)
+
+
 floor_divide = binary(
     "floor_divide", torch.floor_divide, "Return the floor of x / y. Integers divided by zero raise when run.",
     "gt.floor_divide(gt.array([7, -7]), 2) => Array([ 3, -4], dtype=int64)",
