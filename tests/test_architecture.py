@@ -63,7 +63,7 @@ ROOMS = [
     {"abstract", "stages"},
     {"jit"},
     {"export_manifest"},
-    {"observe", "shard", "signal", "hotpath", "numpy", "nn", "export"},
+    {"observe", "shard", "signal", "hotpath", "numpy", "lax", "nn", "export"},
     {""},
     {"commands", "worker.server", "testing"},
     {"cli", "__main__"},
