@@ -138,6 +138,19 @@ MORE = {
 }
 
 
+@pytest.mark.parametrize("name", sorted({name for name, *_ in ACTIVATIONS} | {"squareplus", "sparse_plus"}))
+def test_activations_in_all_floating_dtypes(name):
+    f = getattr(nn, name)
+    extra = (0.5, 1.0) if name == "threshold" else ()
+    for dtype in (gt.float16, gt.bfloat16, gt.float32):
+        x = gt.array([-600.0, -3.0, 0.0, 0.25, 600.0], dtype=dtype)
+        value, grad = f(x, *extra), gt.grad(lambda x: f(x, *extra).astype("float64").sum())(x)
+        assert value.dtype is dtype and grad.dtype is dtype
+        assert bool(gt.isfinite(value).all()) and bool(gt.isfinite(grad).all())
+    assert math.isnan(float(f(gt.array(math.nan), *extra)))
+    assert f(3, *extra).dtype is (torch.int64 if name == "relu" else torch.float32)
+
+
 def batch_norm(x, mean, var, weight=1.0, bias=0.0, eps=1e-5):
     """Like torch's, but differentiable by the statistics too."""
     mean, var, weight, bias = (torch.as_tensor(y).reshape(-1, *(1,) * (x.ndim - 2)) for y in (mean, var, weight, bias))

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from gtrace.errors import ShapeError, message
-from gtrace.nn.common import check_number, floating
+from gtrace.nn.common import check_number, floating, widened
 from gtrace.ops.activations import sigmoid, silu, softplus
 from gtrace.ops.elementwise import absolute, expm1, sqrt, square, tanh
 from gtrace.ops.logic import where
 from gtrace.ops.parts import slice_axis
-from gtrace.ops.promote import promote_arrays
+from gtrace.ops.promote import cast, promote_arrays
 from gtrace.ops.shape import normalize_axis, reshape
 from gtrace.trace.array import Array
 from gtrace.trace.convert import lift
@@ -208,11 +208,12 @@ def squareplus(x: Any, b: Any = 4.0) -> Array:
     Array([1., 2.], dtype=float32)
     """
     x, b = promote_arrays("squareplus", x, b, floating=True)
-    positive = x > 0
-    size = where(positive, x, -x)
-    larger = (sqrt(square(x) + b) + size) * 0.5
+    wide = widened(x)  # its square overflows 16 bits soon
+    positive = wide > 0
+    larger = (sqrt(square(wide) + b) + where(positive, wide, -wide)) * 0.5
     # the product of the two roots of y ** 2 - x * y = b / 4 gives the smaller one
-    return where(positive, larger, b * 0.25 / where(larger > 0, larger, 1.0))
+    smaller = b * 0.25 / where(larger == 0, 1.0, larger)
+    return cast(where(positive, larger, smaller), x.dtype)
 
 
 def sparse_plus(x: Any) -> Array:

@@ -11,7 +11,7 @@ from gtrace.errors import ShapeError, message
 from gtrace.nn.common import widened
 from gtrace.ops.create import arange
 from gtrace.ops.linalg import matmul
-from gtrace.ops.logic import logical_and
+from gtrace.ops.logic import logical_and, where
 from gtrace.ops.normalize import softmax
 from gtrace.ops.promote import cast, promote_arrays
 from gtrace.ops.shape import as_int, expand_dims, matrix_transpose, reshape, swapaxes
@@ -44,12 +44,13 @@ def _fit(name: str, what: str, x: Array, shape: tuple[int, ...]) -> Array:
 
 
 def _attend(
-    name: str, query: Array, key: Array, value: Array, bias: Array | None, mask: Array | None, scale: Any
+    name: str, query: Array, key: Array, value: Array, bias: Array | None, mask: Array | None, causal: bool, scale: Any
 ) -> Array:
     """Return the attention for heads before positions: (..., heads, queries, depth), and fewer heads for the keys.
 
     `bias` and `mask` broadcast to the scores, (..., heads, queries, keys). Without any key, a query's result is 0.
     """
+    earlier = _causal(query.shape[-2], key.shape[-2], query.device) if causal else None
     *batch, heads, queries, depth = query.shape
     groups, keys = key.shape[-3:-1]
     # the queries of a group of heads, one after the other, share the keys and values: nothing is repeated
@@ -59,9 +60,13 @@ def _attend(
     if bias is not None:
         scores = scores + _fit(name, "bias", bias, scores.shape)
         mask = _both(mask, scores > -math.inf)
-    if mask is not None:
+    if mask is None:
+        # a causal mask leaves each query a key: softmax needs no care for those without
+        weights = softmax(scores if earlier is None else where(earlier, scores, -math.inf))
+    else:
         _fit(name, "mask", mask, scores.shape)
-    weights = cast(softmax(scores, where=mask), value.dtype)
+        weights = softmax(scores, where=mask if earlier is None else logical_and(mask, earlier))
+    weights = cast(weights, value.dtype)
     out = matmul(reshape(weights, (*batch, groups, heads // max(groups, 1) * queries, keys)), value)
     return reshape(out, (*batch, heads, queries, value.shape[-1]))
 
@@ -138,8 +143,6 @@ def dot_product_attention(
     batch = query.shape[0] if query.ndim == 4 else 1
     device, queries, keys = query.device, query.shape[-3], key.shape[-3]
     keep = None if mask is None else _truth(name, mask)
-    if is_causal:
-        keep = _both(keep, _causal(queries, keys, device))
     if local_window_size is not None:
         pair = local_window_size if isinstance(local_window_size, (tuple, list)) else (local_window_size,) * 2
         before, after = (as_int(name, "local_window_size", n) for n in pair)
@@ -156,7 +159,7 @@ def dot_product_attention(
             counts = reshape(counts, (batch, 1, 1, 1) if query.ndim == 4 else (1, 1, 1))
             keep = _both(keep, places < counts)
     q, k, v = (swapaxes(x, -2, -3) for x in (query, key, value))
-    return swapaxes(_attend(name, q, k, v, None if bias is None else lift(name, bias), keep, scale), -2, -3)
+    return swapaxes(_attend(name, q, k, v, None if bias is None else lift(name, bias), keep, is_causal, scale), -2, -3)
 
 
 def scaled_dot_product_attention(
@@ -202,6 +205,4 @@ def scaled_dot_product_attention(
     if attn_mask is not None:
         given = lift(name, attn_mask)
         bias, keep = (None, given) if given.dtype is torch.bool else (given, None)
-    if is_causal:
-        keep = _both(keep, _causal(query.shape[-2], key.shape[-2], query.device))
-    return _attend(name, query, key, value, bias, keep, scale)
+    return _attend(name, query, key, value, bias, keep, is_causal, scale)

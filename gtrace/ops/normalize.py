@@ -14,11 +14,11 @@ from gtrace.ops.checks import same_shape
 from gtrace.ops.elementwise import exp, multiply, neg, subtract
 from gtrace.ops.logic import not_equal
 from gtrace.ops.logic import where as select
-from gtrace.ops.promote import cast, promote_arrays
+from gtrace.ops.promote import promote_arrays
 from gtrace.ops.reduce import any as any_over
 from gtrace.ops.reduce import bad_axis, sum_op
 from gtrace.ops.samples import uniform
-from gtrace.ops.shape import broadcast_to, normalize_axes, normalize_axis, permute_dims, reshape
+from gtrace.ops.shape import broadcast_to, full_like_scalar, normalize_axes, normalize_axis, permute_dims, reshape
 from gtrace.trace.array import Array
 from gtrace.trace.bind import bind
 from gtrace.trace.convert import lift
@@ -101,10 +101,13 @@ def _normalize_where(op: Op, x: Any, axis: Any, where: Any, outside: float) -> A
     """Return the normalized elements of x where `where` holds, and `outside` elsewhere."""
     (x,) = promote_arrays(op.name, x, floating=True)
     keep = lift(op.name, where)
-    keep = broadcast_to(keep if keep.dtype is torch.bool else not_equal(keep, 0), x.shape)
+    keep = keep if keep.dtype is torch.bool else not_equal(keep, 0)
+    broadcast_to(keep, x.shape)  # refuses what does not fit; the mask itself stays small
+    keep = reshape(keep, ((1,) * (x.ndim - keep.ndim) + keep.shape))
     # where nothing is kept, zeros are normalized: a row of -inf would give NaN
-    filler = select(any_over(keep, axis, keepdims=True), -math.inf, 0.0)
-    return select(keep, _normalize(op, select(keep, x, cast(filler, x.dtype)), axis), outside)
+    least = full_like_scalar(-math.inf, x.dtype, (), x.device)
+    filler = select(any_over(keep, axis, keepdims=True), least, 0.0)
+    return select(keep, _normalize(op, select(keep, x, filler), axis), outside)
 
 
 def softmax(x: Any, axis: Any = -1, where: Any = None) -> Array:
