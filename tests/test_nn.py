@@ -510,6 +510,7 @@ def test_simple_initializers():
     key = gt.random.key(0)
     assert INIT.zeros(key, (2,)).tolist() == [0.0, 0.0]
     assert INIT.ones(key, (2,), gt.float16).dtype is torch.float16
+    assert INIT.zeros(key, (2,), gt.int32).dtype is torch.int32
     assert INIT.constant(gt.array([1.0, 2.0]))(key, (2, 2)).tolist() == [[1.0, 2.0]] * 2
     x = INIT.uniform(3.0)(key, (4000,)).numpy()
     assert x.min() >= 0 and 2.9 < x.max() < 3.0
@@ -540,6 +541,8 @@ def test_16_bit_operands_keep_their_dtype_and_do_not_overflow(dtype):
         nn.standardize(x),
         nn.scaled_dot_product_attention(x, x, x, scale=0.001),
         nn.dropout(x, 0.5, gt.random.key(0)),
+        nn.cosine_similarity(x, x * 0.0),
+        nn.cosine_embedding_loss(x, x * 0.0, gt.ones((2, 3), dtype=dtype)),
     ):
         assert out.dtype is dtype and bool(gt.isfinite(out).all())
 
@@ -690,7 +693,7 @@ ERRORS = [
     (lambda: nn.dot_product_attention(Q, Q, Q, query_seq_lengths=gt.array([1])), gt.ShapeError, "lengths of shape"),
     (lambda: INIT.he_normal()(gt.random.key(0), (3,)), gt.ShapeError, "two axes"),
     (lambda: INIT.variance_scaling(1.0, "fan", "normal"), gt.ArgumentError, "a mode among"),
-    (lambda: INIT.zeros(gt.random.key(0), (3,), gt.int32), gt.DtypeError, "floating"),
+    (lambda: INIT.normal()(gt.random.key(0), (3,), gt.int32), gt.DtypeError, "floating"),
 ]
 
 

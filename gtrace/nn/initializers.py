@@ -9,6 +9,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
+
 from gtrace.errors import ArgumentError, ShapeError, message
 from gtrace.nn.common import check_number
 from gtrace.ops.create import full
@@ -35,7 +37,7 @@ def zeros(key: Any, shape: Any, dtype: Any = None) -> Array:
     >>> gt.nn.initializers.zeros(gt.random.key(0), (2,))
     Array([0., 0.], dtype=float32)
     """
-    return full(shape, 0, float_dtype("zeros", dtype))
+    return full(shape, 0, torch.float32 if dtype is None else dtype)
 
 
 def ones(key: Any, shape: Any, dtype: Any = None) -> Array:
@@ -45,7 +47,7 @@ def ones(key: Any, shape: Any, dtype: Any = None) -> Array:
     >>> gt.nn.initializers.ones(gt.random.key(0), (2,))
     Array([1., 1.], dtype=float32)
     """
-    return full(shape, 1, float_dtype("ones", dtype))
+    return full(shape, 1, torch.float32 if dtype is None else dtype)
 
 
 def constant(value: Any, dtype: Any = None) -> Initializer:
@@ -58,7 +60,8 @@ def constant(value: Any, dtype: Any = None) -> Initializer:
     own = dtype
 
     def init(key: Any, shape: Any, dtype: Any = None) -> Array:
-        return full(shape, value, float_dtype("constant", own if dtype is None else dtype))
+        kind = own if dtype is None else dtype
+        return full(shape, value, torch.float32 if kind is None else kind)
 
     return init
 

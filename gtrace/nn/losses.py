@@ -11,13 +11,13 @@ from typing import Any
 import torch
 
 from gtrace.errors import ArgumentError, ShapeError, message
-from gtrace.nn.common import check_number, floating, like_shapes, reduced, vector_norm
+from gtrace.nn.common import check_number, floating, like_shapes, reduced, vector_norm, widened
 from gtrace.ops.activations import relu, softplus
 from gtrace.ops.create import one_hot
 from gtrace.ops.elementwise import absolute, exp, log, maximum, minimum, rsqrt, square, stop_gradient
 from gtrace.ops.index import as_index, take, take_along_axis
 from gtrace.ops.logic import where
-from gtrace.ops.promote import promote_arrays
+from gtrace.ops.promote import cast, promote_arrays
 from gtrace.ops.reduce import sum as sum_over
 from gtrace.ops.shape import broadcast_to, expand_dims, normalize_axis
 from gtrace.trace.array import Array
@@ -188,9 +188,10 @@ def cosine_similarity(x1: Any, x2: Any, axis: int = 1, eps: float = 1e-8) -> Arr
     x, y = promote_arrays("cosine_similarity", x1, x2, floating=True)
     product = x * y
     axis = normalize_axis("cosine_similarity", axis, product.ndim)
-    x, y = broadcast_to(x, product.shape), broadcast_to(y, product.shape)
+    # in 16 bits eps would be 0
+    x, y = (widened(broadcast_to(z, product.shape)) for z in (x, y))
     lengths = [maximum(vector_norm("cosine_similarity", z, 2, axis), eps) for z in (x, y)]
-    return sum_over(product, axis) / lengths[0] / lengths[1]
+    return cast(sum_over(x * y, axis) / lengths[0] / lengths[1], product.dtype)
 
 
 def pairwise_distance(x1: Any, x2: Any, p: float = 2.0, eps: float = 1e-6, keepdims: bool = False) -> Array:
@@ -281,8 +282,9 @@ def cosine_embedding_loss(x1: Any, x2: Any, targets: Any, margin: float = 0.0, r
         got = f"{label.aval!r} for {x.aval!r}"
         raise ShapeError(message("cosine_embedding_loss", "one target for each vector", got, "Check the shapes."))
     tiny = 1e-12  # as torch: under the root, so that zeros have a cosine
-    lengths = (sum_over(square(x), -1) + tiny) * (sum_over(square(y), -1) + tiny)
-    cosine = sum_over(x * y, -1) * rsqrt(lengths)
+    u, v = widened(x), widened(y)
+    lengths = (sum_over(square(u), -1) + tiny) * (sum_over(square(v), -1) + tiny)
+    cosine = cast(sum_over(u * v, -1) * rsqrt(lengths), x.dtype)
     values = where(label == 1, 1.0 - cosine, where(label == -1, relu(cosine - margin), 0.0))
     return reduced("cosine_embedding_loss", values, reduction)
 

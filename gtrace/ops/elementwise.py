@@ -339,11 +339,17 @@ arctan2 = binary(
     "round(float(gt.arctan2(1.0, -1.0)), 4) => 2.3562",
     floating=True, check=broadcasts,
     partials=(
-        lambda y, x, out: divide(x, add(square(x), square(y))),
-        lambda y, x, out: neg(divide(y, add(square(x), square(y)))),
+        lambda y, x, out: divide(x, add(_squared(x), _squared(y))),
+        lambda y, x, out: neg(divide(y, add(_squared(x), _squared(y)))),
     ),
     samples=binary_floats(low=0.5), errors=shapes_differ, reference=numpy.arctan2,
 )  # fmt: skip
+
+
+def _squared(x: Any) -> Any:
+    return square(x) if type(x) is Array else x * x  # a number is not rounded to float32
+
+
 sinh = unary(
     "sinh", torch.sinh, "Return the hyperbolic sine.", "round(float(gt.sinh(0.5)), 4) => 0.5211",
     partials=(lambda x, out: cosh(x),), samples=unary_floats(), reference=numpy.sinh,
