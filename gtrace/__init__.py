@@ -12,6 +12,8 @@ _gc.disable()
 try:
     from gtrace import hotpath as hotpath
     from gtrace import ir as ir
+    from gtrace import lax as lax
+    from gtrace import nn as nn
     from gtrace import random as random
     from gtrace import signal as signal
     from gtrace import tree as tree

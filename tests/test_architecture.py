@@ -64,7 +64,7 @@ ROOMS = [
     {"abstract", "stages"},
     {"jit", "torch_functions", "modules"},
     {"export_manifest"},
-    {"observe", "shard", "signal", "hotpath", "numpy", "export"},
+    {"observe", "shard", "signal", "hotpath", "numpy", "lax", "nn", "export"},
     {""},
     {"commands", "worker.server", "testing"},
     {"cli", "__main__"},

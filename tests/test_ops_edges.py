@@ -341,3 +341,13 @@ def test_the_next_float_is_one_step_away_in_bits(dtype, bits):
         got = nextafter(x, y)
         assert got.dtype is dtype
         assert (got.to_torch().view(bits) - x.to_torch().view(bits)).tolist() == steps
+
+
+def test_derivatives_of_operations_with_a_number_are_as_exact_as_the_dtype():
+    x = gt.array([1.0], dtype="float64")
+    assert gt.grad(lambda x: (x / 3.0).sum())(x).tolist() == [1.0 / 3.0]
+    assert gt.jvp(lambda x: x / 3.0, (x,), (x,))[1].tolist() == [1.0 / 3.0]
+    assert gt.grad(lambda x: gt.atan2(x, 0.1).sum())(x).tolist() == pytest.approx([0.1 / 1.01], rel=1e-15)
+    assert gt.grad(lambda x: gt.atan2(0.1, x).sum())(x).tolist() == pytest.approx([-0.1 / 1.01], rel=1e-15)
+    assert gt.grad(lambda x: (x / 0.0).sum())(x).tolist() == [float("inf")]
+    assert gt.grad(lambda x: (x / -0.0).sum())(x).tolist() == [-float("inf")]

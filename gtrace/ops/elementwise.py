@@ -71,9 +71,16 @@ divide = binary(
     "div", torch.div, "Return x / y, floating for any dtype.",
     "gt.divide(gt.array([1, 3]), 2) => Array([0.5, 1.5], dtype=float32)",
     floating=True, fresh=True, in_place=torch.Tensor.div_, check=broadcasts,
-    partials=(lambda x, y, out: reciprocal(y), lambda x, y, out: neg(divide(out, y))),
+    partials=(lambda x, y, out: _inverse(y), lambda x, y, out: neg(divide(out, y))),
     samples=both(binary_floats(low2=0.5), binary_integers(low2=1)), errors=shapes_differ, reference=numpy.divide,
 )  # fmt: skip
+
+
+def _inverse(y: Any) -> Any:
+    # a number stays one: as an array by itself it would be rounded to float32
+    return reciprocal(y) if type(y) is Array else 1.0 / y if y else math.copysign(math.inf, y)
+
+
 floor_divide = binary(
     "floor_divide", torch.floor_divide, "Return the floor of x / y. Integers divided by zero raise when run.",
     "gt.floor_divide(gt.array([7, -7]), 2) => Array([ 3, -4], dtype=int64)",
@@ -332,11 +339,17 @@ arctan2 = binary(
     "round(float(gt.arctan2(1.0, -1.0)), 4) => 2.3562",
     floating=True, check=broadcasts,
     partials=(
-        lambda y, x, out: divide(x, add(square(x), square(y))),
-        lambda y, x, out: neg(divide(y, add(square(x), square(y)))),
+        lambda y, x, out: divide(x, add(_squared(x), _squared(y))),
+        lambda y, x, out: neg(divide(y, add(_squared(x), _squared(y)))),
     ),
     samples=binary_floats(low=0.5), errors=shapes_differ, reference=numpy.arctan2,
 )  # fmt: skip
+
+
+def _squared(x: Any) -> Any:
+    return square(x) if type(x) is Array else x * x  # a number is not rounded to float32
+
+
 sinh = unary(
     "sinh", torch.sinh, "Return the hyperbolic sine.", "round(float(gt.sinh(0.5)), 4) => 0.5211",
     partials=(lambda x, out: cosh(x),), samples=unary_floats(), reference=numpy.sinh,

@@ -12,10 +12,13 @@ from gtrace.ir.op import Op, Params, define
 from gtrace.ops.batching import shifted
 from gtrace.ops.checks import same_shape
 from gtrace.ops.elementwise import exp, multiply, neg, subtract
+from gtrace.ops.logic import not_equal
+from gtrace.ops.logic import where as select
 from gtrace.ops.promote import promote_arrays
+from gtrace.ops.reduce import any as any_over
 from gtrace.ops.reduce import bad_axis, sum_op
 from gtrace.ops.samples import uniform
-from gtrace.ops.shape import normalize_axes, normalize_axis, permute_dims, reshape
+from gtrace.ops.shape import broadcast_to, full_like_scalar, normalize_axes, normalize_axis, permute_dims, reshape
 from gtrace.trace.array import Array
 from gtrace.trace.bind import bind
 from gtrace.trace.convert import lift
@@ -94,21 +97,52 @@ def _resolve(op: Op, x: Any, axis: Any) -> tuple[Array, Params]:
     return x, (normalize_axis(op.name, axis, x.ndim),)
 
 
-def softmax(x: Any, axis: Any = -1) -> Array:
+def _normalize_where(op: Op, x: Any, axis: Any, where: Any, outside: float) -> Array:
+    """Return the normalized elements of x where `where` holds, and `outside` elsewhere."""
+    (x,) = promote_arrays(op.name, x, floating=True)
+    keep = lift(op.name, where)
+    keep = keep if keep.dtype is torch.bool else not_equal(keep, 0)
+    broadcast_to(keep, x.shape)  # refuses what does not fit; the mask itself stays small
+    keep = reshape(keep, ((1,) * (x.ndim - keep.ndim) + keep.shape))
+    # where nothing is kept, zeros are normalized: a row of -inf would give NaN
+    least = full_like_scalar(-math.inf, x.dtype, (), x.device)
+    filler = select(any_over(keep, axis, keepdims=True), least, 0.0)
+    return select(keep, _normalize(op, select(keep, x, filler), axis), outside)
+
+
+def softmax(x: Any, axis: Any = -1, where: Any = None) -> Array:
     """Return exp(x) / sum(exp(x)) over `axis`, without overflow.
 
+    Args:
+        x: floating array; integers become float32.
+        axis: an axis, several, or None for all.
+        where: which elements take part, a boolean array that broadcasts to x; the result is 0 at the others.
+
+    Raises:
+        ShapeError: no such axis, or `where` does not broadcast to x.
+
     >>> import gtrace as gt
-    >>> gt.softmax(gt.zeros(2))
-    Array([0.5, 0.5], dtype=float32)
+    >>> gt.softmax(gt.zeros(3), where=gt.array([True, True, False]))
+    Array([0.5, 0.5, 0. ], dtype=float32)
     """
-    return _normalize(_softmax, x, axis)
+    return _normalize(_softmax, x, axis) if where is None else _normalize_where(_softmax, x, axis, where, 0.0)
 
 
-def log_softmax(x: Any, axis: Any = -1) -> Array:
+def log_softmax(x: Any, axis: Any = -1, where: Any = None) -> Array:
     """Return x - logsumexp(x) over `axis`.
+
+    Args:
+        x: floating array; integers become float32.
+        axis: an axis, several, or None for all.
+        where: which elements take part, a boolean array that broadcasts to x; the result is -inf at the others.
+
+    Raises:
+        ShapeError: no such axis, or `where` does not broadcast to x.
 
     >>> import gtrace as gt
     >>> gt.round(gt.log_softmax(gt.zeros(2)), 4)
     Array([-0.6931, -0.6931], dtype=float32)
     """
-    return _normalize(_log_softmax, x, axis)
+    if where is None:
+        return _normalize(_log_softmax, x, axis)
+    return _normalize_where(_log_softmax, x, axis, where, -math.inf)

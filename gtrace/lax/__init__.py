@@ -1,0 +1,10 @@
+"""The functions of jax.lax under their names there: what NumPy has not, or means otherwise."""
+
+from gtrace.control.branches import *
+from gtrace.control.loops import *
+from gtrace.control.scan import *
+from gtrace.lax.elementwise import *
+from gtrace.lax.products import *
+from gtrace.lax.reductions import *
+from gtrace.lax.shapes import *
+from gtrace.lax.slicing import *

@@ -1,0 +1,184 @@
+"""The elementwise functions of jax.lax: names of gtrace's operations, and those whose meaning differs from NumPy's.
+
+Operands are promoted and broadcast, which jax.lax refuses.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+import torch
+
+from gtrace.errors import ArgumentError, DtypeError, message
+from gtrace.ops import elementwise, logic
+from gtrace.ops.activations import erf, sigmoid
+from gtrace.ops.create import astype
+from gtrace.ops.promote import promote_arrays
+from gtrace.ops.shape import as_int
+from gtrace.ops.special import nextafter
+from gtrace.trace.array import Array
+from gtrace.trace.convert import lift
+
+__all__ = [
+    "RoundingMethod", "abs", "acos", "acosh", "add", "asin", "asinh", "atan", "atan2", "atanh", "bitwise_and",
+    "bitwise_not", "bitwise_or", "bitwise_xor", "ceil", "clamp", "convert_element_type", "cos", "cosh", "div", "eq",
+    "erf", "exp", "exp2", "expm1", "floor", "ge", "gt", "integer_pow", "is_finite", "le", "log", "log1p", "logistic",
+    "lt", "max", "min", "mul", "ne", "neg", "nextafter", "pow", "reciprocal", "rem", "round", "rsqrt", "select",
+    "select_n", "shift_left", "shift_right_arithmetic", "sign", "sin", "sinh", "sqrt", "square", "stop_gradient", "sub",
+    "tan", "tanh",
+]  # fmt: skip
+
+abs, max, min, pow = elementwise.abs, elementwise.maximum, elementwise.minimum, elementwise.power  # noqa: A001
+add, sub, mul, neg = elementwise.add, elementwise.subtract, elementwise.multiply, elementwise.negative
+acos, acosh, asin, asinh = elementwise.acos, elementwise.acosh, elementwise.asin, elementwise.asinh
+atan, atan2, atanh = elementwise.atan, elementwise.atan2, elementwise.atanh
+cos, cosh, sin, sinh, tan, tanh = (
+    elementwise.cos, elementwise.cosh, elementwise.sin, elementwise.sinh, elementwise.tan, elementwise.tanh,
+)  # fmt: skip
+ceil, floor, sign = elementwise.ceil, elementwise.floor, elementwise.sign
+exp, expm1, log, log1p = elementwise.exp, elementwise.expm1, elementwise.log, elementwise.log1p
+sqrt, rsqrt, square, reciprocal = elementwise.sqrt, elementwise.rsqrt, elementwise.square, elementwise.reciprocal
+stop_gradient = elementwise.stop_gradient
+eq, ne, lt, le, gt, ge = (
+    logic.equal, logic.not_equal, logic.less, logic.less_equal, logic.greater, logic.greater_equal,
+)  # fmt: skip
+bitwise_and, bitwise_or, bitwise_xor = logic.bitwise_and, logic.bitwise_or, logic.bitwise_xor
+bitwise_not, is_finite = logic.bitwise_invert, logic.isfinite
+shift_left, shift_right_arithmetic = logic.bitwise_left_shift, logic.bitwise_right_shift
+logistic = sigmoid
+convert_element_type = astype
+
+
+class RoundingMethod(enum.IntEnum):
+    """What `round` does with halves."""
+
+    AWAY_FROM_ZERO = 0
+    TO_NEAREST_EVEN = 1
+
+
+def _magnitudes(name: str, x: Any, y: Any) -> tuple[Array, Array, Array, Array]:
+    """Return the operands in their common dtype, and their magnitudes."""
+    x, y = promote_arrays(name, x, y)
+    return x, y, elementwise.absolute(x), elementwise.absolute(y)
+
+
+def div(x: Any, y: Any) -> Array:
+    """Return x / y; of integers, the quotient rounded towards 0. Integers divided by zero raise when run.
+
+    >>> import gtrace as gt
+    >>> gt.lax.div(gt.array([7, -7]), 2), gt.lax.div(gt.array(1.0), 2)
+    (Array([ 3, -3], dtype=int64), Array(0.5, dtype=float32))
+    """
+    a, b = promote_arrays("div", x, y)
+    if a.aval.floating:
+        return elementwise.divide(x, y)
+    a, b, p, q = _magnitudes("div", a, b)
+    quotient = elementwise.floor_divide(p, q)
+    return logic.where((a < 0) ^ (b < 0), -quotient, quotient)
+
+
+def rem(x: Any, y: Any) -> Array:
+    """Return what is left of x after division by y, with the sign of x.
+
+    >>> import gtrace as gt
+    >>> gt.lax.rem(gt.array([7, -7]), 4)
+    Array([ 3, -3], dtype=int64)
+    """
+    a, _, p, q = _magnitudes("rem", x, y)
+    rest = elementwise.remainder(p, q)
+    return logic.where(a < 0, -rest, rest)
+
+
+def round(x: Any, rounding_method: RoundingMethod | int = RoundingMethod.AWAY_FROM_ZERO) -> Array:  # noqa: A001
+    """Return the nearest integer, with halves away from zero, or to even.
+
+    Raises:
+        DtypeError: x is not floating.
+        ArgumentError: an unknown method.
+
+    >>> import gtrace as gt
+    >>> gt.lax.round(gt.array([0.5, 2.5, -0.5]))
+    Array([ 1.,  3., -1.], dtype=float32)
+    >>> gt.lax.round(gt.array([0.5, 2.5]), gt.lax.RoundingMethod.TO_NEAREST_EVEN)
+    Array([0., 2.], dtype=float32)
+    """
+    x = lift("round", x)
+    if not x.aval.floating:
+        raise DtypeError(message("round", "a floating dtype", repr(x.aval), "Integers are round already."))
+    if rounding_method not in tuple(RoundingMethod):
+        raise ArgumentError(message("round", "a RoundingMethod", repr(rounding_method), "Pass one of them."))
+    if rounding_method == RoundingMethod.TO_NEAREST_EVEN:
+        return elementwise.round(x)
+    whole = elementwise.trunc(x)
+    return logic.where(elementwise.absolute(x - whole) >= 0.5, whole + elementwise.sign(x), whole)
+
+
+def exp2(x: Any) -> Array:
+    """Return 2 ** x.
+
+    >>> import gtrace as gt
+    >>> gt.lax.exp2(gt.array([3., -1.]))
+    Array([8. , 0.5], dtype=float32)
+    """
+    return elementwise.power(2.0, promote_arrays("exp2", x, floating=True)[0])
+
+
+def integer_pow(x: Any, y: int) -> Array:
+    """Return x ** y for a Python integer y.
+
+    Raises:
+        ArgumentError: y is not an integer.
+
+    >>> import gtrace as gt
+    >>> gt.lax.integer_pow(gt.array([2., 3.]), 3)
+    Array([ 8., 27.], dtype=float32)
+    """
+    return elementwise.power(lift("integer_pow", x), as_int("integer_pow", "y", y))
+
+
+def clamp(min: Any, x: Any, max: Any) -> Array:  # noqa: A002 - JAX's names
+    """Return x limited to [min, max].
+
+    >>> import gtrace as gt
+    >>> gt.lax.clamp(0.0, gt.array([-1., 0.5, 2.]), 1.0)
+    Array([0. , 0.5, 1. ], dtype=float32)
+    """
+    return elementwise.clip(x, min, max)
+
+
+def select(pred: Any, on_true: Any, on_false: Any) -> Array:
+    """Return on_true where `pred` holds and on_false elsewhere.
+
+    >>> import gtrace as gt
+    >>> gt.lax.select(gt.array([True, False]), gt.array([1, 2]), gt.array([3, 4]))
+    Array([1, 4], dtype=int64)
+    """
+    return logic.where(pred, on_true, on_false)
+
+
+def select_n(which: Any, *cases: Any) -> Array:
+    """Return the elements of ``cases[which]``.
+
+    Args:
+        which: booleans, for two cases, or integers, which are clamped to the cases there are.
+
+    Raises:
+        ArgumentError: no cases, or not two for booleans.
+        DtypeError: `which` is floating.
+
+    >>> import gtrace as gt
+    >>> gt.lax.select_n(gt.array([0, 2]), gt.array([1, 2]), gt.array([3, 4]), gt.array([5, 6]))
+    Array([1, 6], dtype=int64)
+    """
+    index = lift("select_n", which)
+    if index.aval.floating:
+        raise DtypeError(message("select_n", "integers or booleans", repr(index.aval), "Use x.astype(gt.int64)."))
+    boolean = index.dtype is torch.bool
+    if not cases or (boolean and len(cases) > 2):
+        expected = "one or two cases for booleans" if boolean else "at least one case"
+        raise ArgumentError(message("select_n", expected, str(len(cases)), "Use integers to choose among more."))
+    out = promote_arrays("select_n", *cases)[0]
+    for k, case in enumerate(cases[1:], 1):
+        out = logic.where(index if boolean else index >= k, case, out)
+    return out

@@ -1,0 +1,98 @@
+"""Products of arrays over any axes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from gtrace.errors import ShapeError, message
+from gtrace.ops.linalg import matmul
+from gtrace.ops.promote import cast, promote_arrays
+from gtrace.ops.shape import as_shape, normalize_axis, permute_dims, reshape
+from gtrace.trace.array import Array
+from gtrace.trace.convert import as_dtype
+
+__all__ = ["batch_matmul", "dot", "dot_general"]
+
+Axes = Sequence[int]
+
+
+def dot_general(
+    lhs: Any,
+    rhs: Any,
+    dimension_numbers: tuple[tuple[Axes, Axes], tuple[Axes, Axes]],
+    preferred_element_type: Any = None,
+) -> Array:
+    """Return sums of products over pairs of axes, for each index of paired batch axes.
+
+    The result has the batch axes, the rest of lhs and the rest of rhs, each in their order.
+
+    Args:
+        lhs, rhs: arrays.
+        dimension_numbers: ((contracted of lhs, of rhs), (batch of lhs, of rhs)).
+        preferred_element_type: the dtype in which to compute.
+
+    Raises:
+        ShapeError: paired axes differ in size or number, or an axis comes twice.
+
+    >>> import gtrace as gt
+    >>> gt.lax.dot_general(gt.ones((5, 2, 3)), gt.ones((5, 4, 3)), (((2,), (2,)), ((0,), (0,)))).shape
+    (5, 2, 4)
+    """
+    x, y = promote_arrays("dot_general", lhs, rhs)
+    if preferred_element_type is not None:
+        kind = as_dtype(preferred_element_type)
+        x, y = cast(x, kind), cast(y, kind)
+    (inner_x, inner_y), (batch_x, batch_y) = [
+        [tuple(normalize_axis("dot_general", a, z.ndim) for a in as_shape("dot_general", axes))
+         for z, axes in zip((x, y), pair, strict=True)] for pair in dimension_numbers
+    ]  # fmt: skip
+    for first, second in ((inner_x, inner_y), (batch_x, batch_y)):
+        if [x.shape[a] for a in first] != [y.shape[a] for a in second]:
+            got = f"{first} of {x.aval!r} and {second} of {y.aval!r}"
+            raise ShapeError(message("dot_general", "paired axes of equal sizes", got, "Check dimension_numbers."))
+    for used in (inner_x + batch_x, inner_y + batch_y):
+        if len(set(used)) != len(used):
+            raise ShapeError(message("dot_general", "each axis once", str(used), "Remove the repeated axis."))
+    rest_x = tuple(k for k in range(x.ndim) if k not in inner_x + batch_x)
+    rest_y = tuple(k for k in range(y.ndim) if k not in inner_y + batch_y)
+    batch = tuple(x.shape[a] for a in batch_x)
+    count = math.prod(x.shape[a] for a in inner_x)
+    rows, columns = tuple(x.shape[a] for a in rest_x), tuple(y.shape[a] for a in rest_y)
+    a = reshape(permute_dims(x, batch_x + rest_x + inner_x), (*batch, math.prod(rows), count))
+    b = reshape(permute_dims(y, batch_y + inner_y + rest_y), (*batch, count, math.prod(columns)))
+    return reshape(matmul(a, b), batch + rows + columns)
+
+
+def dot(lhs: Any, rhs: Any, preferred_element_type: Any = None) -> Array:
+    """Return the product of two vectors, of a matrix and a vector, or of two matrices.
+
+    Raises:
+        ShapeError: arrays of other dimensions, or sizes that do not agree.
+
+    >>> import gtrace as gt
+    >>> gt.lax.dot(gt.array([1., 2.]), gt.array([3., 4.]))
+    Array(11., dtype=float32)
+    """
+    x, y = promote_arrays("dot", lhs, rhs)
+    if not 1 <= x.ndim <= 2 or not 1 <= y.ndim <= 2:
+        raise ShapeError(message("dot", "vectors or matrices", f"{x.aval!r} and {y.aval!r}", "Use dot_general."))
+    return dot_general(x, y, (((x.ndim - 1,), (0,)), ((), ())), preferred_element_type)
+
+
+def batch_matmul(lhs: Any, rhs: Any) -> Array:
+    """Return the matrix products over the last two axes, for equal leading axes.
+
+    Raises:
+        ShapeError: arrays with fewer than two axes, or sizes that do not agree.
+
+    >>> import gtrace as gt
+    >>> gt.lax.batch_matmul(gt.ones((5, 2, 3)), gt.ones((5, 3, 4))).shape
+    (5, 2, 4)
+    """
+    x, y = promote_arrays("batch_matmul", lhs, rhs)
+    if x.ndim < 2 or x.ndim != y.ndim or x.shape[:-2] != y.shape[:-2]:
+        got = f"{x.aval!r} and {y.aval!r}"
+        raise ShapeError(message("batch_matmul", "matrices with equal leading axes", got, "gt.matmul broadcasts them."))
+    return matmul(x, y)

@@ -1,0 +1,271 @@
+"""Reductions, running reductions and sorting, as in jax.lax: integers keep their dtype."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from gtrace.control.loops import associative_scan
+from gtrace.errors import ArgumentError, DtypeError, ShapeError, message
+from gtrace.ops import reduce
+from gtrace.ops import sort as sorting
+from gtrace.ops.activations import softplus
+from gtrace.ops.elementwise import absolute, maximum, minimum, multiply
+from gtrace.ops.index import take_along_axis
+from gtrace.ops.logic import where
+from gtrace.ops.parts import flip, slice_axis
+from gtrace.ops.promote import cast, promote_arrays
+from gtrace.ops.reduce import prod
+from gtrace.ops.shape import as_int, as_shape, normalize_axis
+from gtrace.trace.array import Array
+from gtrace.trace.convert import as_dtype, lift
+
+__all__ = [
+    "argmax", "argmin", "cumlogsumexp", "cummax", "cummin", "cumprod", "cumsum", "reduce_and", "reduce_max",
+    "reduce_min", "reduce_or", "reduce_prod", "reduce_sum", "sort", "sort_key_val", "top_k",
+]  # fmt: skip
+
+# -- reductions
+
+
+def reduce_sum(operand: Any, axes: Sequence[int]) -> Array:
+    """Return the sum over `axes`, in the dtype of the operand.
+
+    >>> import gtrace as gt
+    >>> gt.lax.reduce_sum(gt.ones((2, 3), dtype=gt.int32), (0,))
+    Array([2, 2, 2], dtype=int32)
+    """
+    x = _number("reduce_sum", operand)
+    return cast(reduce.sum(x, as_shape("reduce_sum", axes)), x.dtype)
+
+
+def reduce_prod(operand: Any, axes: Sequence[int]) -> Array:
+    """Return the product over `axes`, in the dtype of the operand.
+
+    >>> import gtrace as gt
+    >>> gt.lax.reduce_prod(gt.array([2., 3.]), (0,))
+    Array(6., dtype=float32)
+    """
+    x = _number("reduce_prod", operand)
+    return cast(prod(x, as_shape("reduce_prod", axes)), x.dtype)
+
+
+def _number(name: str, operand: Any) -> Array:
+    x = lift(name, operand)
+    if x.dtype is torch.bool:
+        raise DtypeError(message(name, "numbers, not booleans", repr(x.aval), "Use x.astype(gt.int64)."))
+    return x
+
+
+def reduce_max(operand: Any, axes: Sequence[int]) -> Array:
+    """Return the largest element over `axes`.
+
+    >>> import gtrace as gt
+    >>> gt.lax.reduce_max(gt.array([[1, 5], [3, 2]]), (0,))
+    Array([3, 5], dtype=int64)
+    """
+    return reduce.max(operand, as_shape("reduce_max", axes))
+
+
+def reduce_min(operand: Any, axes: Sequence[int]) -> Array:
+    """Return the smallest element over `axes`.
+
+    >>> import gtrace as gt
+    >>> gt.lax.reduce_min(gt.array([[1, 5], [3, 2]]), (0,))
+    Array([1, 2], dtype=int64)
+    """
+    return reduce.min(operand, as_shape("reduce_min", axes))
+
+
+def reduce_and(operand: Any, axes: Sequence[int]) -> Array:
+    """Return whether all booleans over `axes` hold.
+
+    Raises:
+        DtypeError: an operand that is not boolean.
+
+    >>> import gtrace as gt
+    >>> gt.lax.reduce_and(gt.array([True, False]), (0,))
+    Array(False, dtype=bool)
+    """
+    return reduce.all(_boolean("reduce_and", operand), as_shape("reduce_and", axes))
+
+
+def reduce_or(operand: Any, axes: Sequence[int]) -> Array:
+    """Return whether any boolean over `axes` holds.
+
+    Raises:
+        DtypeError: an operand that is not boolean.
+
+    >>> import gtrace as gt
+    >>> gt.lax.reduce_or(gt.array([True, False]), (0,))
+    Array(True, dtype=bool)
+    """
+    return reduce.any(_boolean("reduce_or", operand), as_shape("reduce_or", axes))
+
+
+def _boolean(name: str, operand: Any) -> Array:
+    x = lift(name, operand)
+    if x.dtype is not torch.bool:
+        raise DtypeError(message(name, "booleans", repr(x.aval), "Compare them with 0."))
+    return x
+
+
+def argmax(operand: Any, axis: int, index_dtype: Any = torch.int64) -> Array:
+    """Return the place of the largest element along `axis`.
+
+    >>> import gtrace as gt
+    >>> gt.lax.argmax(gt.array([1., 3., 2.]), 0, gt.int32)
+    Array(1, dtype=int32)
+    """
+    return cast(reduce.argmax(operand, as_int("argmax", "axis", axis)), as_dtype(index_dtype))
+
+
+def argmin(operand: Any, axis: int, index_dtype: Any = torch.int64) -> Array:
+    """Return the place of the smallest element along `axis`.
+
+    >>> import gtrace as gt
+    >>> gt.lax.argmin(gt.array([2., 1., 3.]), 0, gt.int32)
+    Array(1, dtype=int32)
+    """
+    return cast(reduce.argmin(operand, as_int("argmin", "axis", axis)), as_dtype(index_dtype))
+
+
+# -- running reductions
+
+
+def cumsum(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
+    """Return the running sums along `axis`, from its end if `reverse`, in the dtype of the operand.
+
+    >>> import gtrace as gt
+    >>> gt.lax.cumsum(gt.array([1., 2., 3.]), reverse=True)
+    Array([6., 5., 3.], dtype=float32)
+    """
+    x = _number("cumsum", operand)
+    axis = normalize_axis("cumsum", axis, x.ndim)
+    out = reduce.cumsum(flip(x, axis) if reverse else x, axis, dtype=x.dtype)
+    return flip(out, axis) if reverse else out
+
+
+def _running(name: str, combine: Callable[[Any, Any], Array], operand: Array, axis: int, reverse: bool) -> Array:
+    return associative_scan(combine, operand, bool(reverse), normalize_axis(name, axis, operand.ndim))
+
+
+def cumprod(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
+    """Return the running products along `axis`, from its end if `reverse`, in the dtype of the operand.
+
+    >>> import gtrace as gt
+    >>> gt.lax.cumprod(gt.array([1., 2., 3.]))
+    Array([1., 2., 6.], dtype=float32)
+    """
+    return _running("cumprod", multiply, _number("cumprod", operand), axis, reverse)
+
+
+def cummax(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
+    """Return the largest elements so far along `axis`, from its end if `reverse`.
+
+    >>> import gtrace as gt
+    >>> gt.lax.cummax(gt.array([1., 3., 2.]))
+    Array([1., 3., 3.], dtype=float32)
+    """
+    return _running("cummax", maximum, lift("cummax", operand), axis, reverse)
+
+
+def cummin(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
+    """Return the smallest elements so far along `axis`, from its end if `reverse`.
+
+    >>> import gtrace as gt
+    >>> gt.lax.cummin(gt.array([2., 3., 1.]))
+    Array([2., 2., 1.], dtype=float32)
+    """
+    return _running("cummin", minimum, lift("cummin", operand), axis, reverse)
+
+
+def _log_add_exp(x: Array, y: Array) -> Array:
+    # equal infinities have no difference
+    return maximum(x, y) + softplus(-absolute(where(x == y, 0.0, x - y)))
+
+
+def cumlogsumexp(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
+    """Return the logarithms of the running sums of exp(x) along `axis`, without overflow.
+
+    >>> import gtrace as gt
+    >>> gt.round(gt.lax.cumlogsumexp(gt.array([1000., 1000.])), 2)
+    Array([1000.  , 1000.69], dtype=float32)
+    """
+    return _running(
+        "cumlogsumexp", _log_add_exp, promote_arrays("cumlogsumexp", operand, floating=True)[0], axis, reverse
+    )
+
+
+# -- order
+
+
+def top_k(operand: Any, k: int) -> tuple[Array, Array]:
+    """Return the k largest elements along the last axis, in descending order, and their places, int64.
+
+    Of equal elements the first comes first. The values are differentiable.
+
+    Raises:
+        ShapeError: there are fewer than k elements, or no axis.
+
+    >>> import gtrace as gt
+    >>> gt.lax.top_k(gt.array([1., 5., 3.]), 2)
+    (Array([5., 3.], dtype=float32), Array([1, 2], dtype=int64))
+    """
+    x, count = lift("top_k", operand), as_int("top_k", "k", k)
+    if not x.ndim or not 0 <= count <= x.shape[-1]:
+        raise ShapeError(
+            message("top_k", "a k of at most the last size", f"{count} for {x.aval!r}", "Pass a smaller k.")
+        )
+    places = slice_axis(sorting.argsort(x, -1, descending=True), x.ndim - 1, 0, count)
+    return take_along_axis(x, places, -1), places
+
+
+def sort(operand: Any, dimension: int = -1, is_stable: bool = True, num_keys: int = 1) -> Any:
+    """Return the array with its elements in order along an axis, or several arrays in the order of the first.
+
+    Args:
+        operand: an array, or a tuple of arrays of one shape.
+        dimension: the axis.
+        is_stable: ignored; equal elements always keep their order.
+        num_keys: how many of the arrays decide: where the first are equal, the next does.
+
+    Returns:
+        What was given: an array, or a tuple.
+
+    Raises:
+        ShapeError: arrays of different shapes.
+        ArgumentError: no arrays, or another number of keys than there are arrays to be.
+
+    >>> import gtrace as gt
+    >>> gt.lax.sort((gt.array([2, 1, 2]), gt.array([3, 4, 1])), num_keys=2)
+    (Array([1, 2, 2], dtype=int64), Array([4, 1, 3], dtype=int64))
+    """
+    if not isinstance(operand, (tuple, list)):
+        return sorting.sort(operand, as_int("sort", "dimension", dimension))
+    arrays = [lift("sort", x) for x in operand]
+    count = as_int("sort", "num_keys", num_keys)
+    if not 1 <= count <= len(arrays):
+        got = f"{count} keys of {len(arrays)} arrays"
+        raise ArgumentError(message("sort", "at least one key, and no more than arrays", got, "Check num_keys."))
+    if len({x.shape for x in arrays}) > 1:
+        got = " and ".join(repr(x.aval) for x in arrays)
+        raise ShapeError(message("sort", "arrays of one shape", got, "Broadcast them first."))
+    axis = normalize_axis("sort", dimension, arrays[0].ndim)
+    # sorting is stable: sort by the last key first
+    order = sorting.argsort(arrays[count - 1], axis)
+    for key in reversed(arrays[: count - 1]):
+        order = take_along_axis(order, sorting.argsort(take_along_axis(key, order, axis), axis), axis)
+    return tuple(take_along_axis(x, order, axis) for x in arrays)
+
+
+def sort_key_val(keys: Any, values: Any, dimension: int = -1, is_stable: bool = True) -> tuple[Array, Array]:
+    """Return the keys in order along an axis, and the values in the order of their keys.
+
+    >>> import gtrace as gt
+    >>> gt.lax.sort_key_val(gt.array([2, 1]), gt.array([10, 20]))
+    (Array([1, 2], dtype=int64), Array([20, 10], dtype=int64))
+    """
+    return sort((keys, values), dimension, is_stable)

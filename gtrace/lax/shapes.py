@@ -1,0 +1,212 @@
+"""The functions of jax.lax that move elements or make constants."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from gtrace.errors import ShapeError, message
+from gtrace.ops import create
+from gtrace.ops import shape as shaping
+from gtrace.ops.arrange import pad as pad_around
+from gtrace.ops.create import arange
+from gtrace.ops.parts import concat, flip, slice_axis, slice_bounds
+from gtrace.ops.shape import as_int, as_shape, broadcast_to, normalize_axis, permute_dims
+from gtrace.trace.array import Array
+from gtrace.trace.convert import lift
+
+__all__ = [
+    "broadcast", "broadcast_in_dim", "broadcasted_iota", "collapse", "concatenate", "expand_dims", "full", "full_like",
+    "iota", "pad", "reshape", "rev", "squeeze", "transpose",
+]  # fmt: skip
+
+full = create.full
+
+
+def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None) -> Array:
+    """Return an array of one value with the shape and the dtype of x, unless they are given.
+
+    >>> import gtrace as gt
+    >>> gt.lax.full_like(gt.zeros(2), 7, shape=(3,))
+    Array([7., 7., 7.], dtype=float32)
+    """
+    x = lift("full_like", x)
+    return create.full(x.shape if shape is None else shape, fill_value, dtype or x.dtype, x.device)
+
+
+def iota(dtype: Any, size: int) -> Array:
+    """Return 0, 1, ... up to but without `size`.
+
+    >>> import gtrace as gt
+    >>> gt.lax.iota(gt.float32, 3)
+    Array([0., 1., 2.], dtype=float32)
+    """
+    return arange(as_int("iota", "size", size), dtype=dtype)
+
+
+def broadcasted_iota(dtype: Any, shape: Any, dimension: int) -> Array:
+    """Return an array whose elements are their own place along one axis.
+
+    >>> import gtrace as gt
+    >>> gt.lax.broadcasted_iota(gt.int32, (2, 2), 0)
+    Array([[0, 0],
+           [1, 1]], dtype=int32)
+    """
+    sizes = as_shape("broadcasted_iota", shape)
+    axis = normalize_axis("broadcasted_iota", dimension, len(sizes))
+    return broadcast_in_dim(iota(dtype, sizes[axis]), sizes, (axis,))
+
+
+def reshape(operand: Any, new_sizes: Any, dimensions: Sequence[int] | None = None) -> Array:
+    """Return the elements in row-major order, of the axes permuted by `dimensions`, with another shape.
+
+    >>> import gtrace as gt
+    >>> gt.lax.reshape(gt.array([[1, 2], [3, 4]]), (4,), (1, 0))
+    Array([1, 3, 2, 4], dtype=int64)
+    """
+    return shaping.reshape(operand if dimensions is None else permute_dims(operand, dimensions), new_sizes)
+
+
+def transpose(operand: Any, permutation: Sequence[int]) -> Array:
+    """Return the array with its axes in another order.
+
+    >>> import gtrace as gt
+    >>> gt.lax.transpose(gt.zeros((2, 3, 4)), (2, 0, 1)).shape
+    (4, 2, 3)
+    """
+    return permute_dims(operand, permutation)
+
+
+def squeeze(array: Any, dimensions: Sequence[int]) -> Array:
+    """Return the array without these axes, whose size is 1.
+
+    >>> import gtrace as gt
+    >>> gt.lax.squeeze(gt.zeros((1, 3, 1)), (0,)).shape
+    (3, 1)
+    """
+    return shaping.squeeze(array, tuple(dimensions))
+
+
+def expand_dims(array: Any, dimensions: Sequence[int]) -> Array:
+    """Return the array with new axes of size 1, at these places of the result.
+
+    >>> import gtrace as gt
+    >>> gt.lax.expand_dims(gt.zeros(3), (0, 2)).shape
+    (1, 3, 1)
+    """
+    return shaping.expand_dims(array, tuple(dimensions))
+
+
+def rev(operand: Any, dimensions: Sequence[int]) -> Array:
+    """Return the array with the order of elements reversed along these axes.
+
+    >>> import gtrace as gt
+    >>> gt.lax.rev(gt.arange(3), (0,))
+    Array([2, 1, 0], dtype=int64)
+    """
+    return flip(operand, tuple(dimensions))
+
+
+def concatenate(operands: Sequence[Any], dimension: int) -> Array:
+    """Return the arrays joined along an axis.
+
+    >>> import gtrace as gt
+    >>> gt.lax.concatenate([gt.zeros(1), gt.ones(2)], 0)
+    Array([0., 1., 1.], dtype=float32)
+    """
+    return concat(operands, as_int("concatenate", "dimension", dimension))
+
+
+def collapse(operand: Any, start_dimension: int, stop_dimension: int | None = None) -> Array:
+    """Return the array with the axes from start up to but without stop made one.
+
+    Raises:
+        ShapeError: bounds that are not those of axes.
+
+    >>> import gtrace as gt
+    >>> gt.lax.collapse(gt.zeros((2, 3, 4)), 1).shape
+    (2, 12)
+    """
+    x = lift("collapse", operand)
+    start, stop, _ = slice(start_dimension, stop_dimension).indices(x.ndim)
+    if start >= stop:
+        got = f"{start_dimension} and {stop_dimension} for {x.aval!r}"
+        raise ShapeError(message("collapse", "a start before the stop", got, "Name at least one axis."))
+    return shaping.reshape(x, (*x.shape[:start], math.prod(x.shape[start:stop]), *x.shape[stop:]))
+
+
+def broadcast(operand: Any, sizes: Sequence[int]) -> Array:
+    """Return the array repeated along new leading axes of these sizes.
+
+    >>> import gtrace as gt
+    >>> gt.lax.broadcast(gt.zeros(3), (2, 1)).shape
+    (2, 1, 3)
+    """
+    x = lift("broadcast", operand)
+    return broadcast_to(x, (*as_shape("broadcast", sizes), *x.shape))
+
+
+def broadcast_in_dim(operand: Any, shape: Any, broadcast_dimensions: Sequence[int]) -> Array:
+    """Return the array repeated to `shape`; its axes become those named of the result, in increasing order.
+
+    Raises:
+        ShapeError: not one axis of the result for each of the operand, or a size that is neither 1 nor that of it.
+
+    >>> import gtrace as gt
+    >>> gt.lax.broadcast_in_dim(gt.array([1, 2]), (2, 2), (0,))
+    Array([[1, 1],
+           [2, 2]], dtype=int64)
+    """
+    x, target = lift("broadcast_in_dim", operand), as_shape("broadcast_in_dim", shape)
+    axes = as_shape("broadcast_in_dim", broadcast_dimensions)
+    if len(axes) != x.ndim or list(axes) != sorted(set(axes)) or not all(0 <= a < len(target) for a in axes):
+        got = f"{axes} for {x.aval!r} and {target}"
+        raise ShapeError(message("broadcast_in_dim", "an increasing axis of the result for each axis", got))
+    sizes = [1] * len(target)
+    for axis, size in zip(axes, x.shape, strict=True):
+        sizes[axis] = size
+    return broadcast_to(shaping.reshape(x, tuple(sizes)), target)
+
+
+def pad(operand: Any, padding_value: Any, padding_config: Sequence[tuple[int, int, int]]) -> Array:
+    """Return the array with elements added around it and between its elements, or taken away at its ends.
+
+    Args:
+        operand: an array.
+        padding_value: a number or 0-d array.
+        padding_config: (low, high, interior) for each axis: elements added before, after, and between each two.
+            Negative numbers of the first two take elements away, after the others were added.
+
+    Raises:
+        ShapeError: not three numbers for each axis, a negative interior, or more taken away than there are.
+
+    >>> import gtrace as gt
+    >>> gt.lax.pad(gt.array([1., 2., 3.]), 0.0, [(-1, 2, 1)])
+    Array([0., 2., 0., 3., 0., 0.], dtype=float32)
+    """
+    x = lift("pad", operand)
+    config = [as_shape("pad", each) for each in padding_config]
+    sizes = [
+        n + max(n - 1, 0) * each[2] + each[0] + each[1] if len(each) == 3 else -1
+        for n, each in zip(x.shape, config, strict=False)
+    ]
+    if len(config) != x.ndim or any(n < 0 for n in sizes) or any(each[2] < 0 for each in config):
+        got = f"{config} for {x.aval!r}"
+        expected = "(low, high, interior >= 0) for each axis, and a result of sizes >= 0"
+        raise ShapeError(message("pad", expected, got, "Check the numbers."))
+    for axis, (_, _, interior) in enumerate(config):
+        size = x.shape[axis]
+        if interior and size > 1:
+            # each element followed by its padding, as a row; the last row's is dropped
+            spread = shaping.expand_dims(x, axis + 1)
+            widths = [(0, interior if k == axis + 1 else 0) for k in range(spread.ndim)]
+            spread = pad_around(spread, widths, constant_values=padding_value)
+            flat = shaping.reshape(spread, (*x.shape[:axis], size * (interior + 1), *x.shape[axis + 1 :]))
+            x = slice_axis(flat, axis, 0, size * (interior + 1) - interior)
+    widths = [(max(low, 0), max(high, 0)) for low, high, _ in config]
+    if any(low or high for low, high in widths):
+        x = pad_around(x, widths, constant_values=padding_value)
+    return slice_bounds(
+        x, tuple((max(-low, 0), n - max(-high, 0), 1) for n, (low, high, _) in zip(x.shape, config, strict=True))
+    )

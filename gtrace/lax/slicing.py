@@ -1,0 +1,252 @@
+"""Slices with fixed bounds, and slices of fixed sizes whose starts may be computed."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from gtrace.errors import BoundsError, DtypeError, ShapeError, message
+from gtrace.ops.create import arange
+from gtrace.ops.elementwise import maximum, minimum
+from gtrace.ops.gather import index_axis
+from gtrace.ops.index import getitem
+from gtrace.ops.logic import where
+from gtrace.ops.parts import slice_bounds, slice_update
+from gtrace.ops.promote import cast
+from gtrace.ops.shape import as_int, as_shape, expand_dims, normalize_axis, reshape, squeeze
+from gtrace.trace.array import Array
+from gtrace.trace.convert import lift, python_scalar
+
+__all__ = [
+    "dynamic_index_in_dim", "dynamic_slice", "dynamic_slice_in_dim", "dynamic_update_index_in_dim",
+    "dynamic_update_slice", "dynamic_update_slice_in_dim", "index_in_dim", "slice", "slice_in_dim",
+]  # fmt: skip
+
+# -- fixed bounds
+
+
+def slice(  # noqa: A001 - JAX's name
+    operand: Any, start_indices: Sequence[int], limit_indices: Sequence[int], strides: Sequence[int] | None = None
+) -> Array:
+    """Return the elements from `start_indices` up to but without `limit_indices`, every `strides`-th, for each axis.
+
+    Raises:
+        ShapeError: bounds that are not one for each axis, or not 0 <= start <= limit <= size, or a stride below 1.
+
+    >>> import gtrace as gt
+    >>> gt.lax.slice(gt.arange(6), (1,), (6,), (2,))
+    Array([1, 3, 5], dtype=int64)
+    """
+    x = lift("slice", operand)
+    starts, limits = as_shape("slice", start_indices), as_shape("slice", limit_indices)
+    steps = (1,) * x.ndim if strides is None else as_shape("slice", strides)
+    if not len(starts) == len(limits) == len(steps) == x.ndim or not all(
+        0 <= a <= b <= n and step > 0 for a, b, step, n in zip(starts, limits, steps, x.shape, strict=True)
+    ):
+        got = f"{starts}, {limits} and {steps} for {x.aval!r}"
+        expected = "for each axis 0 <= start <= limit <= size and a stride >= 1"
+        raise ShapeError(message("slice", expected, got, "Use x[a:b] for bounds as in Python."))
+    return slice_bounds(x, tuple(zip(starts, limits, steps, strict=True)))
+
+
+def slice_in_dim(
+    operand: Any, start_index: int | None, limit_index: int | None, stride: int = 1, axis: int = 0
+) -> Array:
+    """Return ``operand[start_index:limit_index:stride]`` along one axis; bounds are as in Python.
+
+    Raises:
+        ShapeError: no such axis, or a stride of 0.
+
+    >>> import gtrace as gt
+    >>> gt.lax.slice_in_dim(gt.arange(6), 1, -1, 2)
+    Array([1, 3], dtype=int64)
+    """
+    x = lift("slice_in_dim", operand)
+    place = normalize_axis("slice_in_dim", axis, x.ndim)
+    return getitem(x, (*(builtins.slice(None),) * place, builtins.slice(start_index, limit_index, stride)))
+
+
+def index_in_dim(operand: Any, index: int, axis: int = 0, keepdims: bool = True) -> Array:
+    """Return the slice at a fixed index of one axis, which stays with size 1 unless `keepdims` is false.
+
+    Raises:
+        BoundsError: the index is outside the axis.
+        ShapeError: no such axis.
+
+    >>> import gtrace as gt
+    >>> gt.lax.index_in_dim(gt.array([1, 2, 3]), -1)
+    Array([3], dtype=int64)
+    """
+    x, place = lift("index_in_dim", operand), as_int("index_in_dim", "index", index)
+    axis = normalize_axis("index_in_dim", axis, x.ndim)
+    size = x.shape[axis]
+    if not -size <= place < size:
+        got = f"{place} for axis {axis} of {x.aval!r}"
+        raise BoundsError(message("index_in_dim", f"an index in [{-size}, {size})", got, "The index is out of range."))
+    place %= size
+    out = slice_bounds(x, tuple((place, place + 1, 1) if k == axis else (0, n, 1) for k, n in enumerate(x.shape)))
+    return out if keepdims else squeeze(out, axis)
+
+
+# -- computed starts
+
+
+def _starts(name: str, x: Array, start_indices: Any, sizes: tuple[int, ...]) -> list[int | Array]:
+    """Return the starts, counted from the front and moved so that the slice lies inside x.
+
+    Raises:
+        ShapeError: not one start and size for each axis, or a size that is larger than the axis.
+        DtypeError: starts that are not integers.
+    """
+    if isinstance(start_indices, (tuple, list)):
+        given = list(start_indices)
+    else:
+        vector = lift(name, start_indices)
+        given = [squeeze(index_in_dim(vector, k), 0) for k in range(vector.shape[0])] if vector.ndim == 1 else [vector]
+    if not len(given) == len(sizes) == x.ndim or any(not 0 <= n <= m for n, m in zip(sizes, x.shape, strict=True)):
+        got = f"{len(given)} starts and sizes {sizes} for {x.aval!r}"
+        raise ShapeError(message(name, "a start for each axis, and sizes within the axes", got, "Check the sizes."))
+    out: list[int | Array] = []
+    for value, size, whole in zip(given, sizes, x.shape, strict=True):
+        number = None if type(value) is Array else python_scalar(value)
+        if number is not None:
+            start = as_int(name, "start", value)
+            out.append(min(max(start + whole if start < 0 else start, 0), whole - size))
+            continue
+        index = lift(name, value)
+        if index.shape or index.aval.floating or index.dtype is torch.bool:
+            raise DtypeError(message(name, "integer scalars as starts", repr(index.aval), "Use x.astype(gt.int64)."))
+        index = cast(index, torch.int64)
+        index = where(index < 0, index + whole, index)
+        out.append(0 if size == whole else minimum(maximum(index, 0), whole - size))
+    return out
+
+
+def dynamic_slice(operand: Any, start_indices: Any, slice_sizes: Sequence[int]) -> Array:
+    """Return a slice of fixed size; its starts may be traced.
+
+    A slice that would leave the array is moved inside. Negative starts count from the end.
+
+    Args:
+        operand: an array.
+        start_indices: an integer scalar for each axis, or a vector of them.
+        slice_sizes: Python integers, one for each axis.
+
+    Raises:
+        ShapeError: not one start and size for each axis, or a size that is larger than the axis.
+        DtypeError: starts that are not integers.
+
+    >>> import gtrace as gt
+    >>> gt.lax.dynamic_slice(gt.arange(5), (gt.array(4),), (2,))
+    Array([3, 4], dtype=int64)
+    """
+    x, sizes = lift("dynamic_slice", operand), as_shape("dynamic_slice", slice_sizes)
+    starts = _starts("dynamic_slice", x, start_indices, sizes)
+    fixed = tuple(
+        (0, whole, 1) if isinstance(start, Array) else (start, start + size, 1)
+        for start, size, whole in zip(starts, sizes, x.shape, strict=True)
+    )
+    x = slice_bounds(x, fixed)
+    for axis, (start, size) in enumerate(zip(starts, sizes, strict=True)):
+        if isinstance(start, Array):
+            x = index_axis(x, arange(size, device=x.device) + start, axis)
+    return x
+
+
+def dynamic_slice_in_dim(operand: Any, start_index: Any, slice_size: int, axis: int = 0) -> Array:
+    """Return a slice of fixed size along one axis; its start may be traced. See `dynamic_slice`.
+
+    >>> import gtrace as gt
+    >>> gt.lax.dynamic_slice_in_dim(gt.arange(5), gt.array(1), 2)
+    Array([1, 2], dtype=int64)
+    """
+    x = lift("dynamic_slice_in_dim", operand)
+    axis = normalize_axis("dynamic_slice_in_dim", axis, x.ndim)
+    size = as_int("dynamic_slice_in_dim", "slice_size", slice_size)
+    starts = [start_index if k == axis else 0 for k in range(x.ndim)]
+    return dynamic_slice(x, starts, [size if k == axis else n for k, n in enumerate(x.shape)])
+
+
+def dynamic_index_in_dim(operand: Any, index: Any, axis: int = 0, keepdims: bool = True) -> Array:
+    """Return the slice at an index of one axis, which may be traced and is moved inside. See `dynamic_slice`.
+
+    >>> import gtrace as gt
+    >>> gt.lax.dynamic_index_in_dim(gt.arange(5), gt.array(9), keepdims=False)
+    Array(4, dtype=int64)
+    """
+    out = dynamic_slice_in_dim(operand, index, 1, axis)
+    return out if keepdims else squeeze(out, axis)
+
+
+def dynamic_update_slice(operand: Any, update: Any, start_indices: Any) -> Array:
+    """Return the array with a slice of it replaced; the starts may be traced.
+
+    A slice that would leave the array is moved inside. Negative starts count from the end.
+
+    Args:
+        operand: an array.
+        update: the new values, with as many axes; the result has the dtype of the operand.
+        start_indices: an integer scalar for each axis, or a vector of them.
+
+    Raises:
+        ShapeError: an update that is larger than the array, or not one start for each axis.
+        DtypeError: starts that are not integers, or a floating update of integers.
+
+    >>> import gtrace as gt
+    >>> gt.lax.dynamic_update_slice(gt.zeros(4), gt.ones(2), (gt.array(3),))
+    Array([0., 0., 1., 1.], dtype=float32)
+    """
+    name = "dynamic_update_slice"
+    x, u = lift(name, operand), lift(name, update)
+    if u.ndim != x.ndim:
+        raise ShapeError(message(name, "an update with as many axes", f"{u.aval!r} for {x.aval!r}", "Use expand_dims."))
+    if u.aval.floating and not x.aval.floating:
+        raise DtypeError(message(name, f"an update for {x.aval!r}", repr(u.aval), "Use x.astype(gt.float32)."))
+    starts, u = _starts(name, x, start_indices, u.shape), cast(u, x.dtype)
+    moving = [k for k, start in enumerate(starts) if isinstance(start, Array)]
+    if not moving:
+        return slice_update(x, u, tuple((int(s), int(s) + n, 1) for s, n in zip(starts, u.shape, strict=True)))
+    places = [arange(n, device=x.device) + start for n, start in zip(u.shape, starts, strict=True)]
+    if len(moving) == 1 and all(u.shape[k] == x.shape[k] for k in range(x.ndim) if k not in moving):
+        return x.at[(*(builtins.slice(None),) * moving[0], places[moving[0]])].set(u)
+    # an open mesh: axis k of the update runs over the places of axis k
+    mesh = [expand_dims(p, tuple(j for j in range(x.ndim) if j != k)) for k, p in enumerate(places)]
+    return x.at[tuple(mesh)].set(u)
+
+
+def dynamic_update_slice_in_dim(operand: Any, update: Any, start_index: Any, axis: int = 0) -> Array:
+    """Return the array with a slice along one axis replaced; its start may be traced. See `dynamic_update_slice`.
+
+    The update may be smaller than the array along the other axes too; there it starts at 0.
+
+    >>> import gtrace as gt
+    >>> gt.lax.dynamic_update_slice_in_dim(gt.zeros(4), gt.ones(2), gt.array(1))
+    Array([0., 1., 1., 0.], dtype=float32)
+    """
+    x = lift("dynamic_update_slice_in_dim", operand)
+    axis = normalize_axis("dynamic_update_slice_in_dim", axis, x.ndim)
+    return dynamic_update_slice(x, update, [start_index if k == axis else 0 for k in range(x.ndim)])
+
+
+def dynamic_update_index_in_dim(operand: Any, update: Any, index: Any, axis: int = 0) -> Array:
+    """Return the array with the slice at an index of one axis replaced. See `dynamic_update_slice`.
+
+    Args:
+        update: the new values, with the axis of size 1 or without it.
+
+    >>> import gtrace as gt
+    >>> gt.lax.dynamic_update_index_in_dim(gt.zeros(3), 5.0, gt.array(1), axis=0)
+    Array([0., 5., 0.], dtype=float32)
+    """
+    name = "dynamic_update_index_in_dim"
+    x, u = lift(name, operand), lift(name, update)
+    axis = normalize_axis(name, axis, x.ndim)
+    if u.ndim == x.ndim - 1:
+        u = reshape(u, (*u.shape[:axis], 1, *u.shape[axis:]))
+    if u.ndim != x.ndim or u.shape[axis] != 1:
+        got = f"{u.aval!r} for axis {axis} of {x.aval!r}"
+        raise ShapeError(message(name, "an update of size 1 along the axis", got, "Use dynamic_update_slice_in_dim."))
+    return dynamic_update_slice_in_dim(x, u, index, axis)

@@ -1,0 +1,21 @@
+"""Functions of neural networks, those of jax.nn and torch.nn.functional, composed of gtrace's operations."""
+
+from gtrace.nn import initializers as initializers
+from gtrace.nn.activations import *
+from gtrace.nn.attention import *
+from gtrace.nn.classification import *
+from gtrace.nn.losses import *
+from gtrace.nn.normalization import *
+from gtrace.nn.regularization import *
+from gtrace.nn.softmax import *
+from gtrace.ops.activations import gelu as gelu
+from gtrace.ops.activations import relu as relu
+from gtrace.ops.activations import sigmoid as sigmoid
+from gtrace.ops.activations import silu as silu
+from gtrace.ops.activations import softplus as softplus
+from gtrace.ops.create import one_hot as one_hot
+from gtrace.ops.elementwise import identity as identity
+from gtrace.ops.elementwise import tanh as tanh
+from gtrace.ops.normalize import log_softmax as log_softmax
+from gtrace.ops.normalize import softmax as softmax
+from gtrace.ops.reduce import logsumexp as logsumexp

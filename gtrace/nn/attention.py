@@ -1,0 +1,208 @@
+"""Dot-product attention, in the layouts of JAX and of torch, composed of products and a softmax."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from gtrace.errors import ShapeError, message
+from gtrace.nn.common import widened
+from gtrace.ops.create import arange
+from gtrace.ops.linalg import matmul
+from gtrace.ops.logic import logical_and, where
+from gtrace.ops.normalize import softmax
+from gtrace.ops.promote import cast, promote_arrays
+from gtrace.ops.shape import as_int, expand_dims, matrix_transpose, reshape, swapaxes
+from gtrace.trace.array import Array
+from gtrace.trace.convert import lift
+
+__all__ = ["dot_product_attention", "scaled_dot_product_attention"]
+
+
+def _truth(name: str, mask: Any) -> Array:
+    x = lift(name, mask)
+    return x if x.dtype is torch.bool else x != 0
+
+
+def _both(a: Array | None, b: Array) -> Array:
+    return b if a is None else logical_and(a, b)
+
+
+def _fit(name: str, what: str, x: Array, shape: tuple[int, ...]) -> Array:
+    """Return x after checking that it broadcasts to the scores.
+
+    Raises:
+        ShapeError: it does not.
+    """
+    padded = (1,) * (len(shape) - x.ndim) + x.shape
+    if len(padded) != len(shape) or any(n not in (1, m) for n, m in zip(padded, shape, strict=True)):
+        fix = "The scores are (batch, heads, queries, keys)."
+        raise ShapeError(message(name, f"a {what} that broadcasts to {shape}", repr(x.aval), fix))
+    return x
+
+
+def _attend(
+    name: str, query: Array, key: Array, value: Array, bias: Array | None, mask: Array | None, causal: bool, scale: Any
+) -> Array:
+    """Return the attention for heads before positions: (..., heads, queries, depth), and fewer heads for the keys.
+
+    `bias` and `mask` broadcast to the scores, (..., heads, queries, keys). Without any key, a query's result is 0.
+    """
+    earlier = _causal(query.shape[-2], key.shape[-2], query.device) if causal else None
+    *batch, heads, queries, depth = query.shape
+    groups, keys = key.shape[-3:-1]
+    # the queries of a group of heads, one after the other, share the keys and values: nothing is repeated
+    rows = reshape(query, (*batch, groups, heads // max(groups, 1) * queries, depth))
+    factor = 1.0 / math.sqrt(depth) if scale is None else scale
+    scores = reshape(widened(matmul(rows * factor, matrix_transpose(key))), (*batch, heads, queries, keys))
+    if bias is not None:
+        scores = scores + _fit(name, "bias", bias, scores.shape)
+        mask = _both(mask, scores > -math.inf)
+    if mask is None:
+        # a causal mask leaves each query a key: softmax needs no care for those without
+        weights = softmax(scores if earlier is None else where(earlier, scores, -math.inf))
+    else:
+        _fit(name, "mask", mask, scores.shape)
+        weights = softmax(scores, where=mask if earlier is None else logical_and(mask, earlier))
+    weights = cast(weights, value.dtype)
+    out = matmul(reshape(weights, (*batch, groups, heads // max(groups, 1) * queries, keys)), value)
+    return reshape(out, (*batch, heads, queries, value.shape[-1]))
+
+
+def _check(name: str, query: Array, key: Array, value: Array, heads: int, length: int, grouped: bool) -> None:
+    """Refuse operands that do not fit; `heads` and `length` are the axes of those.
+
+    Raises:
+        ShapeError: with the operands.
+    """
+    got = f"{query.aval!r}, {key.aval!r} and {value.aval!r}"
+    if not query.ndim == key.ndim == value.ndim or query.ndim < 3:
+        raise ShapeError(message(name, "query, key and value of as many axes, at least 3", got, "Add axes of size 1."))
+    if query.shape[-1] != key.shape[-1] or not query.shape[-1]:
+        raise ShapeError(message(name, "query and key of one depth", got, "It is the last axis."))
+    if key.shape[:-1] != value.shape[:-1]:
+        raise ShapeError(message(name, "key and value that agree in all but the depth", got, "Check the sizes."))
+    places = {heads % query.ndim, length % query.ndim, query.ndim - 1}
+    if any(query.shape[k] != key.shape[k] for k in range(query.ndim) if k not in places):
+        raise ShapeError(message(name, "query and key of one batch", got, "Broadcast them first."))
+    fits = query.shape[heads] % max(key.shape[heads], 1) == 0 if grouped else query.shape[heads] == key.shape[heads]
+    if not fits:
+        expected = "key heads that divide the query heads" if grouped else "as many query heads as key heads"
+        raise ShapeError(message(name, expected, got, "" if grouped else "Or pass enable_gqa=True."))
+
+
+def _causal(queries: int, keys: int, device: torch.device) -> Array:
+    return expand_dims(arange(queries, device=device), 1) >= arange(keys, device=device)
+
+
+def dot_product_attention(
+    query: Any,
+    key: Any,
+    value: Any,
+    bias: Any = None,
+    mask: Any = None,
+    *,
+    scale: Any = None,
+    is_causal: bool = False,
+    query_seq_lengths: Any = None,
+    key_value_seq_lengths: Any = None,
+    local_window_size: Any = None,
+) -> Array:
+    """Return softmax(query @ key * scale + bias) @ value, by head (Vaswani et al., 2017), as jax.nn.
+
+    The result of a query for which no key is left is 0, as in torch. (JAX without a kernel gives the mean of all
+    values.) Scores of 16-bit floats are computed in float32.
+
+    Args:
+        query: floating, (batch, queries, heads, depth); the batch may be absent from all operands.
+        key: (batch, keys, key heads, depth); the key heads divide the heads, and consecutive heads share one.
+        value: (batch, keys, key heads, value depth).
+        bias: added to the scores; broadcasts to (batch, heads, queries, keys).
+        mask: boolean, true for the keys that take part; broadcasts likewise.
+        scale: of the scores; None: 1 / sqrt(depth).
+        is_causal: a query at place i takes part with the keys at places up to i.
+        query_seq_lengths, key_value_seq_lengths: integers, (batch,); what comes after is left out, or 0 in the result.
+        local_window_size: how far keys may be before and after a query: an int, or a pair of them.
+
+    Raises:
+        ShapeError: shapes that do not fit.
+
+    >>> import gtrace as gt
+    >>> q, k = gt.zeros((1, 2, 4, 8)), gt.zeros((1, 2, 2, 8))
+    >>> v = gt.broadcast_to(gt.array([[[[1.]], [[3.]]]]), (1, 2, 2, 8))
+    >>> gt.nn.dot_product_attention(q, k, v, is_causal=True)[0, :, 0, 0]
+    Array([1., 2.], dtype=float32)
+    """
+    name = "dot_product_attention"
+    query, key, value = promote_arrays(name, query, key, value, floating=True)
+    _check(name, query, key, value, heads=-2, length=-3, grouped=True)
+    if query.ndim > 4:
+        raise ShapeError(message(name, "at most 4 axes", repr(query.aval), "Use gt.vmap for more."))
+    batch = query.shape[0] if query.ndim == 4 else 1
+    device, queries, keys = query.device, query.shape[-3], key.shape[-3]
+    keep = None if mask is None else _truth(name, mask)
+    if local_window_size is not None:
+        pair = local_window_size if isinstance(local_window_size, (tuple, list)) else (local_window_size,) * 2
+        before, after = (as_int(name, "local_window_size", n) for n in pair)
+        distance = arange(keys, device=device) - expand_dims(arange(queries, device=device), 1)
+        keep = _both(keep, logical_and(distance >= -before, distance <= after))
+    for lengths, places in (
+        (query_seq_lengths, expand_dims(arange(queries, device=device), 1)),
+        (key_value_seq_lengths, arange(keys, device=device)),
+    ):
+        if lengths is not None:
+            counts = lift(name, lengths)
+            if counts.shape != (batch,):
+                raise ShapeError(message(name, f"lengths of shape {(batch,)}", repr(counts.aval), "One an example."))
+            counts = reshape(counts, (batch, 1, 1, 1) if query.ndim == 4 else (1, 1, 1))
+            keep = _both(keep, places < counts)
+    q, k, v = (swapaxes(x, -2, -3) for x in (query, key, value))
+    return swapaxes(_attend(name, q, k, v, None if bias is None else lift(name, bias), keep, is_causal, scale), -2, -3)
+
+
+def scaled_dot_product_attention(
+    query: Any,
+    key: Any,
+    value: Any,
+    attn_mask: Any = None,
+    *,
+    is_causal: bool = False,
+    scale: Any = None,
+    enable_gqa: bool = False,
+) -> Array:
+    """Return softmax(query @ key.mT * scale + attn_mask) @ value, as torch.nn.functional, without its dropout.
+
+    The result of a query for which no key is left is 0. Scores of 16-bit floats are computed in float32.
+
+    Args:
+        query: floating, (..., heads, queries, depth).
+        key: (..., heads, keys, depth).
+        value: (..., heads, keys, value depth).
+        attn_mask: boolean, true for the keys that take part; or floating, added to the scores. It broadcasts to
+            (..., heads, queries, keys).
+        is_causal: a query at place i takes part with the keys at places up to i.
+        scale: of the scores; None: 1 / sqrt(depth).
+        enable_gqa: whether key and value may have fewer heads, which divide those of the query.
+
+    Raises:
+        ShapeError: shapes that do not fit.
+
+    >>> import gtrace as gt
+    >>> x = gt.zeros((1, 2, 3, 4))
+    >>> gt.nn.scaled_dot_product_attention(x, x, x + 1.0).shape
+    (1, 2, 3, 4)
+    """
+    name = "scaled_dot_product_attention"
+    query, key, value = promote_arrays(name, query, key, value, floating=True)
+    if query.ndim == key.ndim == value.ndim == 2:  # one head
+        q, k, v = (expand_dims(x, 0) for x in (query, key, value))
+        out = scaled_dot_product_attention(q, k, v, attn_mask, is_causal=is_causal, scale=scale)
+        return reshape(out, out.shape[1:])
+    _check(name, query, key, value, heads=-3, length=-2, grouped=enable_gqa)
+    bias = keep = None
+    if attn_mask is not None:
+        given = lift(name, attn_mask)
+        bias, keep = (None, given) if given.dtype is torch.bool else (given, None)
+    return _attend(name, query, key, value, bias, keep, is_causal, scale)

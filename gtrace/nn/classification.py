@@ -1,0 +1,280 @@
+"""Losses of probabilities: cross entropies and divergences."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gtrace.errors import ShapeError, message
+from gtrace.nn.common import check_number, check_reduction, floating, like_shapes, reduced
+from gtrace.ops.activations import softplus
+from gtrace.ops.elementwise import exp, log, log1p, maximum
+from gtrace.ops.gather import gather_op
+from gtrace.ops.index import as_index, take
+from gtrace.ops.logic import where
+from gtrace.ops.normalize import log_softmax
+from gtrace.ops.promote import cast, promote_arrays
+from gtrace.ops.reduce import sum as sum_over
+from gtrace.ops.shape import as_int, expand_dims, normalize_axis, reshape, squeeze
+from gtrace.trace.array import Array
+from gtrace.trace.bind import bind
+from gtrace.trace.convert import lift
+
+__all__ = ["binary_cross_entropy", "binary_cross_entropy_with_logits", "cross_entropy", "kl_div", "nll_loss"]
+
+# -- classes
+
+
+def _class_axis(name: str, x: Array, axis: Any) -> int:
+    """Return the axis of the classes; a vector has only one.
+
+    Raises:
+        ShapeError: there is no such axis.
+    """
+    return 0 if x.ndim == 1 and axis == 1 else normalize_axis(name, axis, x.ndim)
+
+
+def _class_weights(name: str, weight: Any, x: Array, axis: int) -> Array | None:
+    """Return a weight for each class, one dimension.
+
+    Raises:
+        ShapeError: another shape.
+    """
+    if weight is None:
+        return None
+    factors = floating(name, weight)
+    if factors.shape != (x.shape[axis],):
+        got = f"{factors.aval!r} for {x.aval!r}"
+        raise ShapeError(message(name, f"a weight of shape {(x.shape[axis],)}", got, "Classes are on `axis`."))
+    return cast(factors, x.dtype)
+
+
+def _spread(weights: Array, x: Array, axis: int) -> Array:
+    """Return the weights lined up with the classes of x."""
+    return reshape(weights, tuple(n if k == axis else 1 for k, n in enumerate(x.shape)))
+
+
+def _nll(
+    name: str,
+    log_probs: Array,
+    targets: Array,
+    weights: Array | None,
+    ignore_index: Any,
+    reduction: str,
+    axis: int,
+    smoothing: float,
+) -> Array:
+    """Return the negative log-probabilities of the targets, mixed with those of all classes by `smoothing`.
+
+    Raises:
+        ShapeError: targets of another shape.
+    """
+    check_reduction(name, reduction)
+    expected = log_probs.shape[:axis] + log_probs.shape[axis + 1 :]
+    if targets.shape != expected:
+        got = f"{targets.aval!r} for {log_probs.aval!r} with classes on axis {axis}"
+        raise ShapeError(message(name, f"integer targets of shape {expected}", got, "Check the shapes, or pass axis=."))
+    ignored = targets == as_int(name, "ignore_index", ignore_index)
+    # not take_along_axis, which counts negative places from the end: -1 would be the last class
+    known = where(ignored, 0, targets)
+    values = -squeeze(bind(gather_op, (log_probs, expand_dims(known, axis)), (axis,)), axis)
+    share = None if weights is None else take(weights, known, 0)
+    if share is not None:
+        values = values * share
+    if smoothing:
+        by_class = log_probs if weights is None else log_probs * _spread(weights, log_probs, axis)
+        rest = sum_over(by_class, axis) * (-smoothing / log_probs.shape[axis])
+        values = values * (1.0 - smoothing) + rest
+    values = where(ignored, 0.0, values)
+    if reduction != "mean":
+        return reduced(name, values, reduction)
+    counted = cast(~ignored, values.dtype) if share is None else where(ignored, 0.0, share)
+    return sum_over(values) / sum_over(counted)
+
+
+def cross_entropy(
+    logits: Any,
+    targets: Any,
+    weight: Any = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+    axis: int = 1,
+) -> Array:
+    """Return the cross entropy between softmax(logits) and the targets, without overflow.
+
+    Args:
+        logits: floating, (batch, classes, ...), or (classes,).
+        targets: integers, of the shape of the logits without `axis`; or probabilities, floating and of that shape.
+        weight: a factor for each class. The mean of integer targets is over the weights of the targets.
+        ignore_index: an integer target that does not count. If none counts, the mean is NaN, as in torch.
+        reduction: "mean", "sum" or "none".
+        label_smoothing: the share of a uniform distribution in the targets, in [0, 1].
+        axis: of the classes.
+
+    Raises:
+        ShapeError: shapes that do not fit.
+        ArgumentError: an unknown reduction, or a smoothing outside [0, 1].
+        ExecutionError: when run, if an integer target is no class.
+
+    >>> import gtrace as gt
+    >>> gt.round(gt.nn.cross_entropy(gt.array([[0., 0.], [1e4, -1e4]]), gt.array([0, 1]), reduction="none"), 4)
+    Array([6.931e-01, 2.000e+04], dtype=float32)
+    """
+    name = "cross_entropy"
+    smoothing = check_number(name, "label_smoothing", label_smoothing, 0.0, 1.0)
+    check_reduction(name, reduction)
+    x, goal = floating(name, logits), lift(name, targets)
+    axis = _class_axis(name, x, axis)
+    weights = _class_weights(name, weight, x, axis)
+    log_probs = log_softmax(x, axis)
+    if not goal.aval.floating:
+        return _nll(name, log_probs, as_index(goal), weights, ignore_index, reduction, axis, smoothing)
+    if goal.shape != x.shape:
+        fix = "Class numbers are integers: use x.astype(gt.int64)."
+        raise ShapeError(message(name, f"probabilities of shape {x.shape}", repr(goal.aval), fix))
+    if smoothing:
+        goal = goal * (1.0 - smoothing) + smoothing / x.shape[axis]
+    terms = goal * log_probs
+    values = -sum_over(terms if weights is None else terms * _spread(weights, x, axis), axis)
+    return reduced(name, values, reduction)
+
+
+def nll_loss(
+    log_probs: Any,
+    targets: Any,
+    weight: Any = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    axis: int = 1,
+) -> Array:
+    """Return the negative log-probabilities of the targets.
+
+    Args:
+        log_probs: floating, (batch, classes, ...), or (classes,), as from `log_softmax`.
+        targets: integers, of that shape without `axis`.
+        weight: a factor for each class. The mean is over the weights of the targets.
+        ignore_index: a target that does not count. If none counts, the mean is NaN, as in torch.
+        reduction: "mean", "sum" or "none".
+        axis: of the classes.
+
+    Raises:
+        ShapeError: shapes that do not fit.
+        DtypeError: targets that are not integers.
+        ArgumentError: an unknown reduction.
+        ExecutionError: when run, if a target is no class.
+
+    >>> import gtrace as gt
+    >>> gt.nn.nll_loss(gt.array([[-1., -2.], [-3., -4.]]), gt.array([0, 1]))
+    Array(2.5, dtype=float32)
+    """
+    x, goal = floating("nll_loss", log_probs), as_index(targets)
+    axis = _class_axis("nll_loss", x, axis)
+    weights = _class_weights("nll_loss", weight, x, axis)
+    return _nll("nll_loss", x, goal, weights, ignore_index, reduction, axis, 0.0)
+
+
+# -- two classes
+
+
+def binary_cross_entropy(probs: Any, targets: Any, weight: Any = None, reduction: str = "mean") -> Array:
+    """Return -targets * log(probs) - (1 - targets) * log(1 - probs).
+
+    A logarithm is at least -100, and has derivative 0 where it is limited: a probability of exactly 0 or 1 does not
+    learn. `binary_cross_entropy_with_logits` has no such limits.
+
+    Args:
+        probs: in [0, 1].
+        targets: in [0, 1], of the same shape.
+        weight: a factor for each element, which broadcasts.
+
+    Raises:
+        ShapeError: shapes that do not fit.
+        ArgumentError: an unknown reduction.
+
+    >>> import gtrace as gt
+    >>> gt.round(gt.nn.binary_cross_entropy(gt.array([0.5, 0.0]), gt.array([1., 1.]), reduction="none"), 4)
+    Array([  0.6931, 100.    ], dtype=float32)
+    """
+    p, y = like_shapes("binary_cross_entropy", probs, targets)
+    none, certain = p == 0, p == 1
+    log_p = where(none, -100.0, maximum(log(where(none, 1.0, p)), -100.0))
+    log_q = where(certain, -100.0, maximum(log1p(-where(certain, 0.0, p)), -100.0))
+    values = -(y * log_p + (1.0 - y) * log_q)
+    return reduced("binary_cross_entropy", _weighted("binary_cross_entropy", values, weight), reduction)
+
+
+def binary_cross_entropy_with_logits(
+    logits: Any, targets: Any, weight: Any = None, pos_weight: Any = None, reduction: str = "mean"
+) -> Array:
+    """Return the cross entropy between sigmoid(logits) and the targets, without overflow or loss of digits.
+
+    Args:
+        logits: floating array.
+        targets: in [0, 1], of the same shape.
+        weight: a factor for each element, which broadcasts.
+        pos_weight: a factor for the positive part of the targets, which broadcasts.
+
+    Raises:
+        ShapeError: shapes that do not fit.
+        ArgumentError: an unknown reduction.
+
+    >>> import gtrace as gt
+    >>> x = gt.array([0., 1e4])
+    >>> gt.round(gt.nn.binary_cross_entropy_with_logits(x, gt.array([1., 0.]), reduction="none"), 4)
+    Array([6.931e-01, 1.000e+04], dtype=float32)
+    """
+    name = "binary_cross_entropy_with_logits"
+    x, y = like_shapes(name, logits, targets)
+    # two softplus functions instead of one and a difference, which would lose the small losses
+    positive = _weighted(name, y * softplus(-x), pos_weight)
+    return reduced(name, _weighted(name, positive + (1.0 - y) * softplus(x), weight), reduction)
+
+
+def _weighted(name: str, values: Array, weight: Any) -> Array:
+    """Return values * weight.
+
+    Raises:
+        ShapeError: the weight does not broadcast to them.
+    """
+    if weight is None:
+        return values
+    out = values * promote_arrays(name, weight, floating=True)[0]
+    if out.shape != values.shape:
+        got = f"{lift(name, weight).aval!r} for {values.aval!r}"
+        raise ShapeError(message(name, f"a weight that broadcasts to {values.shape}", got, "Check the shapes."))
+    return out
+
+
+# -- divergences
+
+
+def kl_div(log_probs: Any, targets: Any, reduction: str = "mean", log_target: bool = False) -> Array:
+    """Return targets * (log(targets) - log_probs), the terms of the Kullback-Leibler divergence.
+
+    Args:
+        log_probs: logarithms of the predicted probabilities.
+        targets: probabilities, or with `log_target` their logarithms.
+        reduction: "mean" (over all elements), "batchmean" (the sum over the size of axis 0, which is the divergence),
+            "sum" or "none".
+
+    Raises:
+        ShapeError: shapes that differ.
+        ArgumentError: an unknown reduction.
+
+    >>> import gtrace as gt
+    >>> p = gt.array([[0.5, 0.5]])
+    >>> gt.round(gt.nn.kl_div(gt.log(p), gt.array([[1., 0.]]), reduction="batchmean"), 4)
+    Array(0.6931, dtype=float32)
+    """
+    x, y = like_shapes("kl_div", log_probs, targets)
+    check_reduction("kl_div", reduction, ("none", "mean", "batchmean", "sum"))
+    if log_target:
+        values = exp(y) * (y - x)
+    else:
+        none = y == 0
+        values = where(none, 0.0, y * log(where(none, 1.0, y))) - y * x
+    if reduction != "batchmean":
+        return reduced("kl_div", values, reduction)
+    if not values.ndim:
+        raise ShapeError(message("kl_div", "a batch on axis 0", repr(values.aval), 'Use reduction="sum".'))
+    return sum_over(values) / float(values.shape[0])

@@ -1,0 +1,102 @@
+"""What the functions of several families need: floating operands, equal shapes, norms and reductions of losses."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from gtrace.errors import ArgumentError, ShapeError, message
+from gtrace.ops.elementwise import absolute, power, sqrt, square
+from gtrace.ops.logic import where
+from gtrace.ops.promote import cast, promote_arrays
+from gtrace.ops.reduce import max as max_over
+from gtrace.ops.reduce import mean as mean_over
+from gtrace.ops.reduce import sum as sum_over
+from gtrace.trace.array import Array
+from gtrace.trace.convert import python_scalar
+
+HALVES = (torch.float16, torch.bfloat16)
+"""Dtypes in which sums lose too much: statistics are computed in float32."""
+
+
+def floating(name: str, x: Any) -> Array:
+    """Return an operand as a floating Array; integers and booleans become float32."""
+    return promote_arrays(name, x, floating=True)[0]
+
+
+def widened(x: Array) -> Array:
+    """Return x, in float32 if its dtype has 16 bits."""
+    return cast(x, torch.float32) if x.dtype in HALVES else x
+
+
+def like_shapes(name: str, *operands: Any) -> list[Array]:
+    """Return floating operands in their common dtype, after checking that shapes are equal; 0-d ones fit any.
+
+    Raises:
+        ShapeError: shapes that differ. Broadcasting would hide mistakes, as of (n, 1) beside (n,).
+    """
+    arrays = promote_arrays(name, *operands, floating=True)
+    if len({x.shape for x in arrays if x.shape}) > 1:
+        got = " and ".join(repr(x.aval) for x in arrays)
+        raise ShapeError(message(name, "arrays of one shape", got, "Reshape or broadcast one of them first."))
+    return arrays
+
+
+def check_reduction(name: str, reduction: Any, allowed: tuple[str, ...] = ("none", "mean", "sum")) -> None:
+    """Refuse an unknown reduction.
+
+    Raises:
+        ArgumentError: it is not among those allowed.
+    """
+    if reduction not in allowed:
+        expected = f"a reduction among {', '.join(map(repr, allowed))}"
+        raise ArgumentError(message(name, expected, repr(reduction), "Pass one of them."))
+
+
+def reduced(name: str, values: Array, reduction: str) -> Array:
+    """Return the losses themselves, or their mean or sum.
+
+    Raises:
+        ArgumentError: another reduction.
+    """
+    check_reduction(name, reduction)
+    return values if reduction == "none" else mean_over(values) if reduction == "mean" else sum_over(values)
+
+
+def check_number(name: str, what: str, value: Any, low: float, high: float = math.inf) -> float:
+    """Return a Python number in [low, high].
+
+    Raises:
+        ArgumentError: it is no number, or outside.
+    """
+    number = None if type(value) is Array else python_scalar(value)
+    if number is None or not low <= number <= high:
+        interval = f">= {low:g}" if high == math.inf else f"in [{low:g}, {high:g}]"
+        raise ArgumentError(message(name, f"a number {interval} as {what}", repr(value), "Pass such a number."))
+    return number
+
+
+def vector_norm(name: str, x: Array, p: Any, axis: int, keepdims: bool = False) -> Array:
+    """Return the p-norm over `axis`. Its derivative is 0 where the vector is.
+
+    Raises:
+        ArgumentError: p is not a number above 0.
+    """
+    number = check_number(name, "p", p, 0.0)
+    if number == 0:
+        raise ArgumentError(message(name, "a number above 0 as p", repr(p), "Pass 1, 2 or math.inf."))
+    if number == math.inf:
+        return max_over(absolute(x), axis, keepdims=keepdims)
+    if number == 1:
+        return sum_over(absolute(x), axis, keepdims=keepdims)
+    if number == 2:
+        total = sum_over(square(x), axis, keepdims=keepdims)
+        zero = total == 0
+        return where(zero, 0.0, sqrt(where(zero, 1.0, total)))
+    size = absolute(x)
+    none = size == 0  # for p < 1 the derivative of the power is infinite there
+    total = sum_over(where(none, 0.0, power(where(none, 1.0, size), float(number))), axis, keepdims=keepdims)
+    zero = total == 0
+    return where(zero, 0.0, power(where(zero, 1.0, total), 1.0 / number))

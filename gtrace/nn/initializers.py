@@ -1,0 +1,249 @@
+"""Initial values of parameters: functions ``init(key, shape, dtype)``, as in jax.nn.initializers.
+
+`zeros` and `ones` are such functions; the others return one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from gtrace.errors import ArgumentError, ShapeError, message
+from gtrace.nn.common import check_number
+from gtrace.ops.create import full
+from gtrace.ops.shape import normalize_axis
+from gtrace.random import continuous as draws
+from gtrace.random.continuous import float_dtype
+from gtrace.random.keys import draw_shape
+from gtrace.trace.array import Array
+
+__all__ = [
+    "constant", "glorot_normal", "glorot_uniform", "he_normal", "he_uniform", "kaiming_normal", "kaiming_uniform",
+    "lecun_normal", "lecun_uniform", "normal", "ones", "truncated_normal", "uniform", "variance_scaling",
+    "xavier_normal", "xavier_uniform", "zeros",
+]  # fmt: skip
+
+Initializer = Callable[..., Array]
+"""(key, shape, dtype=None) -> Array; without a dtype, that of the initializer, or float32."""
+
+
+def zeros(key: Any, shape: Any, dtype: Any = None) -> Array:
+    """Return zeros; the key is not used.
+
+    >>> import gtrace as gt
+    >>> gt.nn.initializers.zeros(gt.random.key(0), (2,))
+    Array([0., 0.], dtype=float32)
+    """
+    return full(shape, 0, torch.float32 if dtype is None else dtype)
+
+
+def ones(key: Any, shape: Any, dtype: Any = None) -> Array:
+    """Return ones; the key is not used.
+
+    >>> import gtrace as gt
+    >>> gt.nn.initializers.ones(gt.random.key(0), (2,))
+    Array([1., 1.], dtype=float32)
+    """
+    return full(shape, 1, torch.float32 if dtype is None else dtype)
+
+
+def constant(value: Any, dtype: Any = None) -> Initializer:
+    """Return an initializer that fills an array with a value, a number or an array that broadcasts.
+
+    >>> import gtrace as gt
+    >>> gt.nn.initializers.constant(2.0)(gt.random.key(0), (2,))
+    Array([2., 2.], dtype=float32)
+    """
+    own = dtype
+
+    def init(key: Any, shape: Any, dtype: Any = None) -> Array:
+        kind = own if dtype is None else dtype
+        return full(shape, value, torch.float32 if kind is None else kind)
+
+    return init
+
+
+def uniform(scale: Any = 1e-2, dtype: Any = None) -> Initializer:
+    """Return an initializer that draws evenly from [0, scale).
+
+    >>> import gtrace as gt
+    >>> gt.nn.initializers.uniform(1.0)(gt.random.key(0), (2,))
+    Array([0.947667 , 0.9785799], dtype=float32)
+    """
+    own = dtype
+
+    def init(key: Any, shape: Any, dtype: Any = None) -> Array:
+        return draws.uniform(key, shape, own if dtype is None else dtype) * scale
+
+    return init
+
+
+def normal(stddev: Any = 1e-2, dtype: Any = None) -> Initializer:
+    """Return an initializer that draws from the normal distribution with mean 0.
+
+    >>> import gtrace as gt
+    >>> gt.round(gt.nn.initializers.normal(1.0)(gt.random.key(0), (2,)), 4)
+    Array([1.6226, 2.0253], dtype=float32)
+    """
+    own = dtype
+
+    def init(key: Any, shape: Any, dtype: Any = None) -> Array:
+        return draws.normal(key, shape, own if dtype is None else dtype) * stddev
+
+    return init
+
+
+def truncated_normal(stddev: Any = 1e-2, dtype: Any = None, lower: float = -2.0, upper: float = 2.0) -> Initializer:
+    """Return an initializer that draws standard normal numbers inside (lower, upper), times stddev.
+
+    >>> import gtrace as gt
+    >>> bool((abs(gt.nn.initializers.truncated_normal(1.0)(gt.random.key(0), (50,))) < 2.0).all())
+    True
+    """
+    own = dtype
+
+    def init(key: Any, shape: Any, dtype: Any = None) -> Array:
+        return draws.truncated_normal(key, lower, upper, shape, own if dtype is None else dtype) * stddev
+
+    return init
+
+
+_MODES = ("fan_in", "fan_out", "fan_avg")
+_DISTRIBUTIONS = ("truncated_normal", "normal", "uniform")
+_TRUNCATED_STDDEV = 0.87962566103423978  # of a standard normal number inside (-2, 2)
+
+
+def variance_scaling(
+    scale: float,
+    mode: str,
+    distribution: str,
+    in_axis: int | Sequence[int] = -2,
+    out_axis: int | Sequence[int] = -1,
+    batch_axis: int | Sequence[int] = (),
+    dtype: Any = None,
+) -> Initializer:
+    """Return an initializer whose numbers have mean 0 and variance scale / n.
+
+    n is the number of inputs of a unit (`mode` "fan_in"), of its outputs ("fan_out"), or their mean ("fan_avg"). Axes
+    that are none of those named count as a receptive field, and multiply both.
+
+    Args:
+        scale: above 0.
+        mode: "fan_in", "fan_out" or "fan_avg".
+        distribution: "truncated_normal", "normal" or "uniform".
+        in_axis, out_axis, batch_axis: an axis of the weights, or several.
+        dtype: floating; the default of the initializer.
+
+    Raises:
+        ArgumentError: an unknown mode or distribution, or a scale that is not above 0.
+        ShapeError: when called, for a shape that lacks the axes, or has fewer than two.
+
+    >>> import gtrace as gt
+    >>> init = gt.nn.initializers.variance_scaling(2.0, "fan_in", "normal")
+    >>> round(float(init(gt.random.key(0), (200, 100)).std()), 2)
+    0.1
+    """
+    factor = check_number("variance_scaling", "scale", scale, 0.0)
+    for what, value, known in (("mode", mode, _MODES), ("distribution", distribution, _DISTRIBUTIONS)):
+        if value not in known:
+            expected = f"a {what} among {', '.join(known)}"
+            raise ArgumentError(message("variance_scaling", expected, repr(value), "Use one of them."))
+    own = dtype
+
+    def init(key: Any, shape: Any, dtype: Any = None) -> Array:
+        sizes = draw_shape("variance_scaling", shape)
+        kind = float_dtype("variance_scaling", own if dtype is None else dtype)
+        inputs, outputs = _fans(sizes, in_axis, out_axis, batch_axis)
+        count = {"fan_in": inputs, "fan_out": outputs, "fan_avg": (inputs + outputs) / 2}[mode]
+        variance = factor / count if count else 0.0
+        if distribution == "uniform":
+            return draws.uniform(key, sizes, kind, -1.0, 1.0) * math.sqrt(3.0 * variance)
+        if distribution == "normal":
+            return draws.normal(key, sizes, kind) * math.sqrt(variance)
+        return draws.truncated_normal(key, -2.0, 2.0, sizes, kind) * (math.sqrt(variance) / _TRUNCATED_STDDEV)
+
+    return init
+
+
+def _fans(shape: tuple[int, ...], in_axis: Any, out_axis: Any, batch_axis: Any) -> tuple[float, float]:
+    """Return the numbers of inputs and outputs of a unit with weights of this shape."""
+    if len(shape) < 2:
+        fix = "For a vector use initializers.normal or zeros."
+        raise ShapeError(message("variance_scaling", "a shape of at least two axes", str(shape), fix))
+
+    def product(axis: Any) -> int:
+        axes = axis if isinstance(axis, (tuple, list)) else (axis,)
+        return math.prod(shape[normalize_axis("variance_scaling", a, len(shape))] for a in axes)
+
+    inputs, outputs, batch = product(in_axis), product(out_axis), product(batch_axis)
+    if not math.prod(shape):
+        return 0.0, 0.0
+    field = math.prod(shape) / (inputs * outputs * batch)
+    return inputs * field, outputs * field
+
+
+def glorot_uniform(in_axis: Any = -2, out_axis: Any = -1, batch_axis: Any = (), dtype: Any = None) -> Initializer:
+    """Return a `variance_scaling` of 1, "fan_avg", "uniform" (Glorot and Bengio, 2010), or `xavier_uniform`.
+
+    >>> import gtrace as gt
+    >>> gt.nn.initializers.glorot_uniform()(gt.random.key(0), (3, 2)).shape
+    (3, 2)
+    """
+    return variance_scaling(1.0, "fan_avg", "uniform", in_axis, out_axis, batch_axis, dtype)
+
+
+def glorot_normal(in_axis: Any = -2, out_axis: Any = -1, batch_axis: Any = (), dtype: Any = None) -> Initializer:
+    """Return a `variance_scaling` of 1, "fan_avg", "truncated_normal" (Glorot and Bengio, 2010), or `xavier_normal`.
+
+    >>> import gtrace as gt
+    >>> gt.nn.initializers.glorot_normal()(gt.random.key(0), (3, 2)).shape
+    (3, 2)
+    """
+    return variance_scaling(1.0, "fan_avg", "truncated_normal", in_axis, out_axis, batch_axis, dtype)
+
+
+def lecun_uniform(in_axis: Any = -2, out_axis: Any = -1, batch_axis: Any = (), dtype: Any = None) -> Initializer:
+    """Return a `variance_scaling` of 1, "fan_in", "uniform" (LeCun et al., 1998).
+
+    >>> import gtrace as gt
+    >>> gt.nn.initializers.lecun_uniform()(gt.random.key(0), (3, 2)).shape
+    (3, 2)
+    """
+    return variance_scaling(1.0, "fan_in", "uniform", in_axis, out_axis, batch_axis, dtype)
+
+
+def lecun_normal(in_axis: Any = -2, out_axis: Any = -1, batch_axis: Any = (), dtype: Any = None) -> Initializer:
+    """Return a `variance_scaling` of 1, "fan_in", "truncated_normal" (LeCun et al., 1998).
+
+    >>> import gtrace as gt
+    >>> gt.nn.initializers.lecun_normal()(gt.random.key(0), (3, 2)).shape
+    (3, 2)
+    """
+    return variance_scaling(1.0, "fan_in", "truncated_normal", in_axis, out_axis, batch_axis, dtype)
+
+
+def he_uniform(in_axis: Any = -2, out_axis: Any = -1, batch_axis: Any = (), dtype: Any = None) -> Initializer:
+    """Return a `variance_scaling` of 2, "fan_in", "uniform" (He et al., 2015), or `kaiming_uniform`.
+
+    >>> import gtrace as gt
+    >>> gt.nn.initializers.he_uniform()(gt.random.key(0), (3, 2)).shape
+    (3, 2)
+    """
+    return variance_scaling(2.0, "fan_in", "uniform", in_axis, out_axis, batch_axis, dtype)
+
+
+def he_normal(in_axis: Any = -2, out_axis: Any = -1, batch_axis: Any = (), dtype: Any = None) -> Initializer:
+    """Return a `variance_scaling` of 2, "fan_in", "truncated_normal" (He et al., 2015), or `kaiming_normal`.
+
+    >>> import gtrace as gt
+    >>> gt.nn.initializers.he_normal()(gt.random.key(0), (3, 2)).shape
+    (3, 2)
+    """
+    return variance_scaling(2.0, "fan_in", "truncated_normal", in_axis, out_axis, batch_axis, dtype)
+
+
+xavier_uniform, xavier_normal = glorot_uniform, glorot_normal
+kaiming_uniform, kaiming_normal = he_uniform, he_normal

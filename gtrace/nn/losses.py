@@ -1,0 +1,362 @@
+"""Losses of numbers: squared and absolute errors, likelihoods, distances and margins.
+
+Each takes ``reduction="mean"``, ``"sum"`` or ``"none"``. Operands have one shape: broadcasting would hide mistakes.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from gtrace.errors import ArgumentError, ShapeError, message
+from gtrace.nn.common import check_number, floating, like_shapes, reduced, vector_norm, widened
+from gtrace.ops.activations import relu, softplus
+from gtrace.ops.create import one_hot
+from gtrace.ops.elementwise import absolute, exp, log, maximum, minimum, rsqrt, square, stop_gradient
+from gtrace.ops.index import as_index, take, take_along_axis
+from gtrace.ops.logic import where
+from gtrace.ops.promote import cast, promote_arrays
+from gtrace.ops.reduce import sum as sum_over
+from gtrace.ops.shape import broadcast_to, expand_dims, normalize_axis
+from gtrace.trace.array import Array
+
+__all__ = [
+    "cosine_embedding_loss", "cosine_similarity", "gaussian_nll_loss", "hinge_embedding_loss", "huber_loss", "l1_loss",
+    "margin_ranking_loss", "mse_loss", "multi_margin_loss", "pairwise_distance", "poisson_nll_loss", "smooth_l1_loss",
+    "soft_margin_loss", "triplet_margin_loss",
+]  # fmt: skip
+
+# -- errors
+
+
+def mse_loss(predictions: Any, targets: Any, reduction: str = "mean") -> Array:
+    """Return the squared differences.
+
+    Raises:
+        ShapeError: shapes that differ.
+        ArgumentError: an unknown reduction.
+
+    >>> import gtrace as gt
+    >>> gt.nn.mse_loss(gt.array([1., 2.]), gt.array([1., 4.]))
+    Array(2., dtype=float32)
+    """
+    x, y = like_shapes("mse_loss", predictions, targets)
+    return reduced("mse_loss", square(x - y), reduction)
+
+
+def l1_loss(predictions: Any, targets: Any, reduction: str = "mean") -> Array:
+    """Return the absolute differences.
+
+    Raises:
+        ShapeError: shapes that differ.
+        ArgumentError: an unknown reduction.
+
+    >>> import gtrace as gt
+    >>> gt.nn.l1_loss(gt.array([1., 2.]), gt.array([1., 4.]))
+    Array(1., dtype=float32)
+    """
+    x, y = like_shapes("l1_loss", predictions, targets)
+    return reduced("l1_loss", absolute(x - y), reduction)
+
+
+def _huber(x: Array, y: Array, delta: float) -> Array:
+    size = absolute(x - y)
+    inner = minimum(size, delta)
+    return inner * (size - inner * 0.5)
+
+
+def huber_loss(predictions: Any, targets: Any, reduction: str = "mean", delta: float = 1.0) -> Array:
+    """Return half the squared differences up to delta, and delta * (|difference| - delta / 2) beyond.
+
+    Raises:
+        ShapeError: shapes that differ.
+        ArgumentError: an unknown reduction, or a delta that is not above 0.
+
+    >>> import gtrace as gt
+    >>> gt.nn.huber_loss(gt.array([1., 2.]), gt.array([2., 5.]), reduction="none")
+    Array([0.5, 2.5], dtype=float32)
+    """
+    x, y = like_shapes("huber_loss", predictions, targets)
+    bound = check_number("huber_loss", "delta", delta, 0.0)
+    if bound == 0:
+        raise ArgumentError(message("huber_loss", "a delta above 0", "0", "Use l1_loss."))
+    return reduced("huber_loss", _huber(x, y, bound), reduction)
+
+
+def smooth_l1_loss(predictions: Any, targets: Any, reduction: str = "mean", beta: float = 1.0) -> Array:
+    """Return the Huber loss of delta = beta, divided by beta; for beta = 0, the absolute differences.
+
+    Raises:
+        ShapeError: shapes that differ.
+        ArgumentError: an unknown reduction, or a negative beta.
+
+    >>> import gtrace as gt
+    >>> gt.nn.smooth_l1_loss(gt.array([1., 2.]), gt.array([2., 6.]), reduction="none", beta=2.0)
+    Array([0.25, 3.  ], dtype=float32)
+    """
+    x, y = like_shapes("smooth_l1_loss", predictions, targets)
+    bound = check_number("smooth_l1_loss", "beta", beta, 0.0)
+    values = absolute(x - y) if bound == 0 else _huber(x, y, bound) / bound
+    return reduced("smooth_l1_loss", values, reduction)
+
+
+# -- likelihoods
+
+
+def poisson_nll_loss(
+    predictions: Any,
+    targets: Any,
+    log_input: bool = True,
+    full: bool = False,
+    eps: float = 1e-8,
+    reduction: str = "mean",
+) -> Array:
+    """Return the negative log-likelihood of counts, without the term that depends on the targets alone.
+
+    Args:
+        predictions: the rate, or with `log_input` its logarithm.
+        targets: the counts.
+        full: add Stirling's approximation of log(targets!), where the count is above 1.
+        eps: added to the rate before its logarithm is taken.
+
+    Raises:
+        ShapeError: shapes that differ.
+        ArgumentError: an unknown reduction.
+
+    >>> import gtrace as gt
+    >>> gt.nn.poisson_nll_loss(gt.array([0., 0.]), gt.array([1., 3.]))
+    Array(1., dtype=float32)
+    """
+    x, y = like_shapes("poisson_nll_loss", predictions, targets)
+    values = exp(x) - y * x if log_input else x - y * log(x + eps)
+    if full:
+        many = y > 1
+        count = where(many, y, 1.0)
+        stirling = count * log(count) - count + log(count * (2.0 * math.pi)) * 0.5
+        values = values + where(many, stirling, 0.0)
+    return reduced("poisson_nll_loss", values, reduction)
+
+
+def gaussian_nll_loss(
+    predictions: Any, targets: Any, var: Any, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
+) -> Array:
+    """Return the negative log-likelihood of normal distributions, without the constant unless `full`.
+
+    Args:
+        predictions: the means.
+        targets: the values observed.
+        var: the variances, of the shape of the means or one that broadcasts to it; or one for each vector of the last
+            axis, without that axis. The value is at least eps; the derivative takes no notice of that bound.
+        full: add log(2 * pi) / 2.
+
+    Raises:
+        ShapeError: shapes that do not fit.
+        ArgumentError: an unknown reduction.
+
+    >>> import gtrace as gt
+    >>> gt.nn.gaussian_nll_loss(gt.array([1., 2.]), gt.array([1., 4.]), gt.ones(2))
+    Array(1., dtype=float32)
+    """
+    x, y = like_shapes("gaussian_nll_loss", predictions, targets)
+    spread = floating("gaussian_nll_loss", var)
+    if spread.shape == x.shape[:-1] and x.ndim and spread.shape != x.shape:
+        spread = expand_dims(spread, -1)
+    spread = broadcast_to(spread, x.shape)
+    spread = spread + stop_gradient(maximum(spread, eps) - spread)
+    values = (log(spread) + square(x - y) / spread) * 0.5
+    return reduced("gaussian_nll_loss", values + 0.5 * math.log(2 * math.pi) if full else values, reduction)
+
+
+# -- distances
+
+
+def cosine_similarity(x1: Any, x2: Any, axis: int = 1, eps: float = 1e-8) -> Array:
+    """Return the cosines of the angles between vectors along `axis`; the arrays broadcast.
+
+    Args:
+        eps: the least length that a vector counts with.
+
+    Raises:
+        ShapeError: no such axis, or shapes that do not broadcast.
+
+    >>> import gtrace as gt
+    >>> gt.round(gt.nn.cosine_similarity(gt.array([[1., 0.]]), gt.array([[1., 1.]])), 4)
+    Array([0.7071], dtype=float32)
+    """
+    x, y = promote_arrays("cosine_similarity", x1, x2, floating=True)
+    product = x * y
+    axis = normalize_axis("cosine_similarity", axis, product.ndim)
+    # in 16 bits eps would be 0
+    x, y = (widened(broadcast_to(z, product.shape)) for z in (x, y))
+    lengths = [maximum(vector_norm("cosine_similarity", z, 2, axis), eps) for z in (x, y)]
+    return cast(sum_over(x * y, axis) / lengths[0] / lengths[1], product.dtype)
+
+
+def pairwise_distance(x1: Any, x2: Any, p: float = 2.0, eps: float = 1e-6, keepdims: bool = False) -> Array:
+    """Return the p-norms over the last axis of x1 - x2 + eps; the arrays broadcast.
+
+    Raises:
+        ArgumentError: p is not a number above 0.
+        ShapeError: shapes that do not broadcast, or arrays without dimensions.
+
+    >>> import gtrace as gt
+    >>> gt.round(gt.nn.pairwise_distance(gt.array([[0., 0.]]), gt.array([[3., 4.]])), 4)
+    Array([5.], dtype=float32)
+    """
+    x, y = promote_arrays("pairwise_distance", x1, x2, floating=True)
+    difference = x - y + eps
+    axis = normalize_axis("pairwise_distance", -1, difference.ndim)
+    return vector_norm("pairwise_distance", difference, p, axis, keepdims)
+
+
+# -- margins
+
+
+def soft_margin_loss(predictions: Any, targets: Any, reduction: str = "mean") -> Array:
+    """Return log(1 + exp(-targets * predictions)), for targets of -1 and 1.
+
+    Raises:
+        ShapeError: shapes that differ.
+        ArgumentError: an unknown reduction.
+
+    >>> import gtrace as gt
+    >>> gt.round(gt.nn.soft_margin_loss(gt.array([0., 1000.]), gt.array([1., -1.]), reduction="none"), 4)
+    Array([6.931e-01, 1.000e+03], dtype=float32)
+    """
+    x, y = like_shapes("soft_margin_loss", predictions, targets)
+    return reduced("soft_margin_loss", softplus(-(y * x)), reduction)
+
+
+def hinge_embedding_loss(predictions: Any, targets: Any, margin: float = 1.0, reduction: str = "mean") -> Array:
+    """Return the predictions where the target is 1, and max(0, margin - prediction) where it is -1.
+
+    Raises:
+        ShapeError: shapes that differ.
+        ArgumentError: an unknown reduction.
+
+    >>> import gtrace as gt
+    >>> gt.nn.hinge_embedding_loss(gt.array([0.5, 0.25]), gt.array([1., -1.]), reduction="none")
+    Array([0.5 , 0.75], dtype=float32)
+    """
+    x, y = like_shapes("hinge_embedding_loss", predictions, targets)
+    values = where(y != -1, x, 0.0) + where(y != 1, relu(margin - x), 0.0)
+    return reduced("hinge_embedding_loss", values, reduction)
+
+
+def margin_ranking_loss(x1: Any, x2: Any, targets: Any, margin: float = 0.0, reduction: str = "mean") -> Array:
+    """Return max(0, margin - targets * (x1 - x2)): a target of 1 wants x1 to be larger, -1 wants x2 to be.
+
+    Raises:
+        ShapeError: shapes that differ.
+        ArgumentError: an unknown reduction.
+
+    >>> import gtrace as gt
+    >>> gt.nn.margin_ranking_loss(gt.array([1., 2.]), gt.array([3., 0.]), gt.array([1., 1.]), reduction="none")
+    Array([2., 0.], dtype=float32)
+    """
+    x, y, z = like_shapes("margin_ranking_loss", x1, x2, targets)
+    return reduced("margin_ranking_loss", relu(margin - z * (x - y)), reduction)
+
+
+def cosine_embedding_loss(x1: Any, x2: Any, targets: Any, margin: float = 0.0, reduction: str = "mean") -> Array:
+    """Return 1 - c where the target is 1 and max(0, c - margin) where it is -1; c is the cosine along the last axis.
+
+    Args:
+        x1, x2: vectors, (..., features).
+        targets: 1 or -1 for each, of shape (...).
+
+    Raises:
+        ShapeError: shapes that do not fit.
+        ArgumentError: an unknown reduction.
+
+    >>> import gtrace as gt
+    >>> x, y = gt.array([[1., 0.], [1., 0.]]), gt.array([[0., 1.], [2., 0.]])
+    >>> gt.nn.cosine_embedding_loss(x, y, gt.array([1, -1]), reduction="none")
+    Array([1., 1.], dtype=float32)
+    """
+    x, y = like_shapes("cosine_embedding_loss", x1, x2)
+    label = floating("cosine_embedding_loss", targets)
+    if not x.ndim or label.shape != x.shape[:-1]:
+        got = f"{label.aval!r} for {x.aval!r}"
+        raise ShapeError(message("cosine_embedding_loss", "one target for each vector", got, "Check the shapes."))
+    tiny = 1e-12  # as torch: under the root, so that zeros have a cosine
+    u, v = widened(x), widened(y)
+    lengths = (sum_over(square(u), -1) + tiny) * (sum_over(square(v), -1) + tiny)
+    cosine = cast(sum_over(u * v, -1) * rsqrt(lengths), x.dtype)
+    values = where(label == 1, 1.0 - cosine, where(label == -1, relu(cosine - margin), 0.0))
+    return reduced("cosine_embedding_loss", values, reduction)
+
+
+def triplet_margin_loss(
+    anchor: Any,
+    positive: Any,
+    negative: Any,
+    margin: float = 1.0,
+    p: float = 2.0,
+    eps: float = 1e-6,
+    swap: bool = False,
+    reduction: str = "mean",
+) -> Array:
+    """Return max(0, margin + d(anchor, positive) - d(anchor, negative)), with d as `pairwise_distance`.
+
+    Args:
+        anchor, positive, negative: vectors, (..., features).
+        swap: take d(positive, negative) for the last distance where that is smaller (Balntas et al., 2016).
+
+    Raises:
+        ShapeError: shapes that differ.
+        ArgumentError: an unknown reduction.
+
+    >>> import gtrace as gt
+    >>> a, b = gt.array([[0., 0.]]), gt.array([[3., 4.]])
+    >>> gt.round(gt.nn.triplet_margin_loss(a, b, b), 4)
+    Array(1., dtype=float32)
+    """
+    x, near, far = like_shapes("triplet_margin_loss", anchor, positive, negative)
+    distance = pairwise_distance(x, far, p, eps)
+    if swap:
+        distance = minimum(distance, pairwise_distance(near, far, p, eps))
+    values = relu(pairwise_distance(x, near, p, eps) - distance + margin)
+    return reduced("triplet_margin_loss", values, reduction)
+
+
+def multi_margin_loss(
+    predictions: Any, targets: Any, p: int = 1, margin: float = 1.0, weight: Any = None, reduction: str = "mean"
+) -> Array:
+    """Return the sum over the wrong classes i of max(0, margin - x[target] + x[i]) ** p, over the number of classes.
+
+    Args:
+        predictions: floating, (..., classes).
+        targets: integers, (...).
+        p: 1 or 2.
+        weight: a factor for each class, that of the target counts.
+
+    Raises:
+        ShapeError: shapes that do not fit.
+        ArgumentError: another p, or an unknown reduction.
+        DtypeError: targets that are not integers.
+
+    >>> import gtrace as gt
+    >>> gt.nn.multi_margin_loss(gt.array([[0., 1., 3.]]), gt.array([2]), margin=4.0)
+    Array(1., dtype=float32)
+    """
+    x, label = floating("multi_margin_loss", predictions), as_index(targets)
+    if not x.ndim or label.shape != x.shape[:-1]:
+        got = f"{label.aval!r} for {x.aval!r}"
+        raise ShapeError(message("multi_margin_loss", "one target for each row of classes", got, "Check the shapes."))
+    if p not in (1, 2):
+        raise ArgumentError(message("multi_margin_loss", "1 or 2 as p", repr(p), "Pass one of them."))
+    own = take_along_axis(x, expand_dims(label, -1), -1)
+    values = relu(margin - own + x)
+    values = values if p == 1 else square(values)
+    if weight is not None:
+        factors = floating("multi_margin_loss", weight)
+        if factors.shape != x.shape[-1:]:
+            got = f"{factors.aval!r} for {x.aval!r}"
+            raise ShapeError(message("multi_margin_loss", "a weight for each class", got, "Check the sizes."))
+        values = values * expand_dims(take(factors, label, 0), -1)
+    # the target's own term is a constant, which is left out
+    others = where(one_hot(label, x.shape[-1], torch.bool), 0.0, values)
+    return reduced("multi_margin_loss", sum_over(others, -1) / float(x.shape[-1]), reduction)

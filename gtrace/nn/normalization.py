@@ -1,0 +1,297 @@
+"""Normalization layers as functions. Statistics of 16-bit floats are computed in float32."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from gtrace.errors import ShapeError, message
+from gtrace.nn.common import floating, vector_norm, widened
+from gtrace.ops.arrange import pad
+from gtrace.ops.elementwise import maximum, power, rsqrt, square
+from gtrace.ops.parts import slice_axis
+from gtrace.ops.promote import cast
+from gtrace.ops.reduce import mean as mean_over
+from gtrace.ops.shape import as_int, as_shape, normalize_axis, reshape
+from gtrace.trace.array import Array
+
+__all__ = [
+    "batch_norm", "batch_norm_train", "group_norm", "instance_norm", "layer_norm", "local_response_norm", "normalize",
+    "rms_norm",
+]  # fmt: skip
+
+
+def _moments(x: Array, axes: tuple[int, ...]) -> tuple[Array, Array, Array]:
+    """Return the mean, the deviation from it and the biased variance, with the axes kept."""
+    mean = mean_over(x, axes, keepdims=True)
+    deviation = x - mean
+    return mean, deviation, mean_over(square(deviation), axes, keepdims=True)
+
+
+def _scaled(name: str, x: Array, weight: Any, bias: Any, shape: tuple[int, ...], broadcast: tuple[int, ...]) -> Array:
+    """Return x * weight + bias; both have `shape`, and are reshaped to `broadcast`.
+
+    Raises:
+        ShapeError: one has another shape.
+    """
+    for what, value in (("weight", weight), ("bias", bias)):
+        if value is not None:
+            factor = floating(name, value)
+            if factor.shape != shape:
+                got = f"{factor.aval!r} for {x.aval!r}"
+                raise ShapeError(message(name, f"a {what} of shape {shape}", got, "Check the sizes."))
+            factor = reshape(factor, broadcast)
+            x = x * factor if what == "weight" else x + factor
+    return x
+
+
+def _trailing(name: str, x: Array, normalized_shape: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the shape of the last axes of x, which is that given, and the axes."""
+    shape = as_shape(name, normalized_shape)
+    if not shape or x.shape[-len(shape) :] != shape:
+        got = f"{shape} for {x.aval!r}"
+        raise ShapeError(message(name, "the sizes of the last axes as normalized_shape", got, "Check the sizes."))
+    return shape, tuple(range(x.ndim - len(shape), x.ndim))
+
+
+def layer_norm(x: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Array:
+    """Return x with mean 0 and variance 1 over its last axes, times weight, plus bias (Ba et al., 2016).
+
+    Args:
+        x: floating array; integers become float32.
+        normalized_shape: the sizes of the last axes; an int for one axis.
+        weight, bias: of that shape.
+        eps: added to the variance.
+
+    Raises:
+        ShapeError: sizes that do not fit x.
+
+    >>> import gtrace as gt
+    >>> gt.round(gt.nn.layer_norm(gt.array([[1., 3.], [5., 9.]]), 2), 4)
+    Array([[-1.,  1.],
+           [-1.,  1.]], dtype=float32)
+    """
+    x = floating("layer_norm", x)
+    shape, axes = _trailing("layer_norm", x, normalized_shape)
+    _, deviation, variance = _moments(widened(x), axes)
+    return cast(_scaled("layer_norm", deviation * rsqrt(variance + eps), weight, bias, shape, shape), x.dtype)
+
+
+def rms_norm(x: Any, normalized_shape: Any, weight: Any = None, eps: float | None = None) -> Array:
+    """Return x over the root of its mean square over the last axes, times weight (Zhang and Sennrich, 2019).
+
+    Args:
+        x: floating array; integers become float32.
+        normalized_shape: the sizes of the last axes; an int for one axis.
+        weight: of that shape.
+        eps: added to the mean square; None: the machine epsilon of the dtype of x.
+
+    Raises:
+        ShapeError: sizes that do not fit x.
+
+    >>> import gtrace as gt
+    >>> gt.round(gt.nn.rms_norm(gt.array([3., 4.]), 2), 4)
+    Array([0.8485, 1.1314], dtype=float32)
+    """
+    x = floating("rms_norm", x)
+    shape, axes = _trailing("rms_norm", x, normalized_shape)
+    wide = widened(x)
+    added = torch.finfo(x.dtype).eps if eps is None else eps
+    scale = rsqrt(mean_over(square(wide), axes, keepdims=True) + added)
+    return cast(_scaled("rms_norm", wide * scale, weight, None, shape, shape), x.dtype)
+
+
+def _channels(name: str, x: Array, least: int) -> tuple[int, ...]:
+    """Return the shape that lines channels up with axis 1 of x.
+
+    Raises:
+        ShapeError: x has fewer than `least` axes.
+    """
+    if x.ndim < least:
+        raise ShapeError(message(name, f"at least {least} axes", repr(x.aval), "They are (batch, channels, ...)."))
+    return (x.shape[1], *(1,) * (x.ndim - 2))
+
+
+def group_norm(x: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Array:
+    """Return x with mean 0 and variance 1 over each group of channels of an example (Wu and He, 2018).
+
+    Args:
+        x: floating, (batch, channels, ...).
+        num_groups: how many groups of equal size the channels are cut into.
+        weight, bias: one number for each channel.
+        eps: added to the variance.
+
+    Raises:
+        ShapeError: the channels do not divide into groups, or other sizes do not fit.
+
+    >>> import gtrace as gt
+    >>> gt.round(gt.nn.group_norm(gt.array([[1., 3., 5., 9.]]), 2), 4)
+    Array([[-1.,  1., -1.,  1.]], dtype=float32)
+    """
+    x = floating("group_norm", x)
+    broadcast = _channels("group_norm", x, 2)
+    groups = as_int("group_norm", "num_groups", num_groups)
+    if groups < 1 or x.shape[1] % groups:
+        expected = f"a number of groups that divides {x.shape[1]}"
+        raise ShapeError(message("group_norm", expected, str(groups), f"x is {x.aval!r}."))
+    rows = reshape(widened(x), (x.shape[0], groups, math.prod(x.shape[1:]) // groups))
+    _, deviation, variance = _moments(rows, (2,))
+    out = reshape(deviation * rsqrt(variance + eps), x.shape)
+    return cast(_scaled("group_norm", out, weight, bias, (x.shape[1],), broadcast), x.dtype)
+
+
+def instance_norm(x: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Array:
+    """Return x with mean 0 and variance 1 over each channel of an example (Ulyanov et al., 2016).
+
+    Args:
+        x: floating, (batch, channels, size, ...).
+        weight, bias: one number for each channel.
+        eps: added to the variance.
+
+    Raises:
+        ShapeError: sizes that do not fit, or no axes beside batch and channels.
+
+    >>> import gtrace as gt
+    >>> gt.round(gt.nn.instance_norm(gt.array([[[1., 3.], [5., 9.]]])), 4)
+    Array([[[-1.,  1.],
+            [-1.,  1.]]], dtype=float32)
+    """
+    x = floating("instance_norm", x)
+    broadcast = _channels("instance_norm", x, 3)
+    _, deviation, variance = _moments(widened(x), tuple(range(2, x.ndim)))
+    out = _scaled("instance_norm", deviation * rsqrt(variance + eps), weight, bias, (x.shape[1],), broadcast)
+    return cast(out, x.dtype)
+
+
+def _along_channels(name: str, x: Array, axis: Any) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
+    """Return the number of channels, the shape that lines them up with x, and the other axes."""
+    place = normalize_axis(name, axis, x.ndim)
+    others = tuple(k for k in range(x.ndim) if k != place)
+    return x.shape[place], tuple(1 if k in others else n for k, n in enumerate(x.shape)), others
+
+
+def batch_norm(
+    x: Any, mean: Any, var: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5, axis: int = 1
+) -> Array:
+    """Return (x - mean) / sqrt(var + eps) * weight + bias by channel, for statistics that are known.
+
+    Args:
+        x: floating, with channels on `axis`.
+        mean, var, weight, bias: one number for each channel.
+        eps: added to the variance.
+        axis: of the channels.
+
+    Raises:
+        ShapeError: sizes that do not fit.
+
+    >>> import gtrace as gt
+    >>> gt.round(gt.nn.batch_norm(gt.array([[1.], [3.]]), gt.array([2.]), gt.array([1.])), 4)
+    Array([[-1.],
+           [ 1.]], dtype=float32)
+    """
+    x = floating("batch_norm", x)
+    count, broadcast, _ = _along_channels("batch_norm", x, axis)
+    mean, var = (widened(floating("batch_norm", y)) for y in (mean, var))
+    for what, statistic in (("mean", mean), ("var", var)):
+        if statistic.shape != (count,):
+            got = f"{statistic.aval!r} for {x.aval!r}"
+            raise ShapeError(message("batch_norm", f"a {what} of shape {(count,)}", got, "Pass axis=."))
+    scale = reshape(rsqrt(var + eps), broadcast)
+    out = (widened(x) - reshape(mean, broadcast)) * scale
+    return cast(_scaled("batch_norm", out, weight, bias, (count,), broadcast), x.dtype)
+
+
+def batch_norm_train(
+    x: Any,
+    mean: Any,
+    var: Any,
+    weight: Any = None,
+    bias: Any = None,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+    axis: int = 1,
+) -> tuple[Array, Array, Array]:
+    """Return x normalized by its own statistics, and the new running mean and variance (Ioffe and Szegedy, 2015).
+
+    The new running statistics are ``(1 - momentum) * old + momentum * batch``, with the unbiased variance of the batch.
+
+    Args:
+        x: floating, with channels on `axis`.
+        mean, var: the running statistics so far, one number for each channel.
+        weight, bias: one number for each channel.
+        momentum: the share of this batch.
+        eps: added to the variance.
+        axis: of the channels.
+
+    Raises:
+        ShapeError: sizes that do not fit, or a single value for each channel.
+
+    >>> import gtrace as gt
+    >>> out, mean, var = gt.nn.batch_norm_train(gt.array([[1.], [3.]]), gt.zeros(1), gt.ones(1))
+    >>> mean, var
+    (Array([0.2], dtype=float32), Array([1.1], dtype=float32))
+    """
+    x = floating("batch_norm_train", x)
+    channels, broadcast, others = _along_channels("batch_norm_train", x, axis)
+    count = math.prod(x.shape[k] for k in others)
+    if count < 2:
+        fix = "The variance of one value is not known."
+        raise ShapeError(message("batch_norm_train", "at least two values for each channel", repr(x.aval), fix))
+    batch_mean, deviation, batch_var = _moments(widened(x), others)
+    out = _scaled("batch_norm_train", deviation * rsqrt(batch_var + eps), weight, bias, (channels,), broadcast)
+    running = []
+    for old, new in ((mean, batch_mean), (var, batch_var * (count / (count - 1)))):
+        before = floating("batch_norm_train", old)
+        if before.shape != (channels,):
+            expected = f"running statistics of shape {(channels,)}"
+            raise ShapeError(message("batch_norm_train", expected, repr(before.aval), f"x is {x.aval!r}."))
+        running.append(before * (1.0 - momentum) + cast(reshape(new, (channels,)), before.dtype) * momentum)
+    return cast(out, x.dtype), running[0], running[1]
+
+
+def local_response_norm(x: Any, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> Array:
+    """Return x / (k + alpha * s) ** beta, where s is the mean square of `size` neighbouring channels.
+
+    Channels outside count as zeros (Krizhevsky et al., 2012).
+
+    Args:
+        x: floating, (batch, channels, ...).
+        size: how many channels.
+
+    Raises:
+        ShapeError: fewer than three axes, or a size below 1.
+
+    >>> import gtrace as gt
+    >>> gt.nn.local_response_norm(gt.ones((1, 2, 1)), 2, alpha=2.0, beta=1.0)
+    Array([[[0.5       ],
+            [0.33333334]]], dtype=float32)
+    """
+    x = floating("local_response_norm", x)
+    _channels("local_response_norm", x, 3)
+    count = as_int("local_response_norm", "size", size)
+    if count < 1:
+        raise ShapeError(message("local_response_norm", "a size >= 1", str(count), "Pass a positive integer."))
+    widths = tuple((count // 2, (count - 1) // 2) if a == 1 else (0, 0) for a in range(x.ndim))
+    squares = pad(square(widened(x)), widths)
+    total = slice_axis(squares, 1, 0, x.shape[1])
+    for start in range(1, count):
+        total = total + slice_axis(squares, 1, start, start + x.shape[1])
+    return cast(widened(x) * power(total * (alpha / count) + k, -float(beta)), x.dtype)
+
+
+def normalize(x: Any, p: float = 2.0, axis: int = 1, eps: float = 1e-12) -> Array:
+    """Return x divided by its p-norms over `axis`, or by `eps` where those are smaller.
+
+    Raises:
+        ShapeError: no such axis.
+        ArgumentError: p is not a number above 0.
+
+    >>> import gtrace as gt
+    >>> gt.round(gt.nn.normalize(gt.array([[3., 4.]])), 4)
+    Array([[0.6, 0.8]], dtype=float32)
+    """
+    x = floating("normalize", x)
+    norms = vector_norm("normalize", widened(x), p, normalize_axis("normalize", axis, x.ndim), keepdims=True)
+    return cast(widened(x) / maximum(norms, eps), x.dtype)

@@ -1,0 +1,118 @@
+"""Dropout, and embeddings."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from gtrace.errors import ArgumentError, ShapeError, message
+from gtrace.nn.common import check_number, floating
+from gtrace.ops.elementwise import stop_gradient
+from gtrace.ops.index import as_index, take
+from gtrace.ops.logic import where
+from gtrace.ops.shape import as_int, constant, expand_dims, normalize_axes
+from gtrace.random.discrete import bernoulli
+from gtrace.trace.array import Array
+from gtrace.trace.convert import lift
+
+__all__ = ["alpha_dropout", "dropout", "embedding"]
+
+
+def _check_key(name: str, key: Any) -> None:
+    if key is None:
+        raise ArgumentError(message(name, "a key", "None", "Pass key=gt.random.key(seed), or training=False."))
+
+
+def dropout(x: Any, rate: float, key: Any = None, *, training: bool = True, broadcast_axes: Any = ()) -> Array:
+    """Return x with elements set to 0 at random, and the others divided by 1 - rate (Srivastava et al., 2014).
+
+    Args:
+        x: floating array; integers become float32.
+        rate: the probability that an element is dropped, a number in [0, 1].
+        key: a key, used up; not needed if nothing is dropped.
+        training: if False, x is returned.
+        broadcast_axes: axes along which all elements are dropped or kept together.
+
+    Raises:
+        ArgumentError: a rate outside [0, 1], or no key.
+        ShapeError: no such axis.
+
+    >>> import gtrace as gt
+    >>> gt.nn.dropout(gt.ones(6), 0.5, gt.random.key(0))
+    Array([0., 0., 2., 2., 0., 2.], dtype=float32)
+    """
+    x = floating("dropout", x)
+    rate = check_number("dropout", "rate", rate, 0.0, 1.0)
+    shared = normalize_axes("dropout", broadcast_axes, x.ndim)
+    if not training or rate == 0:
+        return x
+    if rate == 1:
+        return constant(0.0, x.aval)
+    _check_key("dropout", key)
+    keep = bernoulli(key, 1.0 - rate, tuple(1 if k in shared else n for k, n in enumerate(x.shape)))
+    return where(keep, x / (1.0 - rate), 0.0)
+
+
+_SATURATION = -1.7580993408473766  # where selu ends for very negative arguments
+
+
+def alpha_dropout(x: Any, rate: float, key: Any = None, *, training: bool = True) -> Array:
+    """Return x with elements set to the limit of selu at random, scaled so that mean and variance stay.
+
+    For use after `selu` (Klambauer et al., 2017).
+
+    Args:
+        x: floating array; integers become float32.
+        rate: the probability that an element is dropped, a number in [0, 1].
+        key: a key, used up; not needed if nothing is dropped.
+        training: if False, x is returned.
+
+    Raises:
+        ArgumentError: a rate outside [0, 1], or no key.
+
+    >>> import gtrace as gt
+    >>> gt.round(gt.nn.alpha_dropout(gt.ones(3), 0.5, gt.random.key(0)), 4)
+    Array([-0.7792, -0.7792,  1.6656], dtype=float32)
+    """
+    x = floating("alpha_dropout", x)
+    rate = check_number("alpha_dropout", "rate", rate, 0.0, 1.0)
+    if not training or rate == 0:
+        return x
+    if rate == 1:
+        return constant(0.0, x.aval)
+    _check_key("alpha_dropout", key)
+    scale = 1.0 / math.sqrt((1.0 - rate) * (1.0 + rate * _SATURATION**2))
+    kept = where(bernoulli(key, 1.0 - rate, x.shape), x, _SATURATION)
+    return kept * scale - scale * rate * _SATURATION
+
+
+def embedding(indices: Any, table: Any, padding_idx: int | None = None) -> Array:
+    """Return the rows of `table` at `indices`, of shape ``indices.shape + table.shape[1:]``.
+
+    Args:
+        indices: integers; negative ones count from the end.
+        table: the rows, at least one dimension.
+        padding_idx: a row that gets no derivative.
+
+    Raises:
+        ShapeError: a table without dimensions, or a `padding_idx` that is no row.
+        DtypeError: indices that are not integers.
+        ExecutionError: when run, if an index is no row.
+
+    >>> import gtrace as gt
+    >>> gt.nn.embedding(gt.array([1, 0]), gt.array([[1., 2.], [3., 4.]]))
+    Array([[3., 4.],
+           [1., 2.]], dtype=float32)
+    """
+    places, table = as_index(indices), lift("embedding", table)
+    if not table.ndim:
+        raise ShapeError(message("embedding", "a table with rows", repr(table.aval), "Pass (rows, features)."))
+    rows = take(table, places, 0)
+    if padding_idx is None:
+        return rows
+    count, row = table.shape[0], as_int("embedding", "padding_idx", padding_idx)
+    if not -count <= row < count:
+        raise ShapeError(message("embedding", f"a padding_idx in [{-count}, {count})", str(row), "Name a row."))
+    padding = (places == row % count) | (places == row % count - count)
+    padding = expand_dims(padding, tuple(range(places.ndim, places.ndim + table.ndim - 1)))
+    return where(padding, stop_gradient(rows), rows)

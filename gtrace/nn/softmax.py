@@ -1,0 +1,94 @@
+"""Functions beside softmax: softmin, a relaxed draw of categories, and standardized values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from gtrace.nn.common import floating, widened
+from gtrace.ops.create import one_hot
+from gtrace.ops.elementwise import rsqrt, square, stop_gradient
+from gtrace.ops.logic import where as select
+from gtrace.ops.normalize import softmax
+from gtrace.ops.promote import cast
+from gtrace.ops.reduce import argmax
+from gtrace.ops.reduce import mean as mean_over
+from gtrace.ops.reduce import sum as sum_over
+from gtrace.ops.shape import broadcast_to, normalize_axes, normalize_axis
+from gtrace.random.continuous import gumbel
+from gtrace.trace.array import Array
+from gtrace.trace.convert import lift
+
+__all__ = ["gumbel_softmax", "softmin", "standardize"]
+
+
+def softmin(x: Any, axis: Any = -1) -> Array:
+    """Return softmax(-x) over `axis`.
+
+    >>> import gtrace as gt
+    >>> gt.round(gt.nn.softmin(gt.array([0., 1.])), 4)
+    Array([0.7311, 0.2689], dtype=float32)
+    """
+    return softmax(-floating("softmin", x), axis)
+
+
+def gumbel_softmax(logits: Any, key: Any, tau: Any = 1.0, hard: bool = False, axis: int = -1) -> Array:
+    """Return softmax((logits + g) / tau) for Gumbel noise g: a relaxed draw of a category (Jang et al., 2016).
+
+    Args:
+        logits: floating array of unnormalized log-probabilities.
+        key: a key, used up.
+        tau: temperature, above 0; the smaller, the closer to one-hot.
+        hard: return a one-hot vector, with the derivative of the relaxed one.
+        axis: of the categories.
+
+    Raises:
+        ShapeError: no such axis.
+        ArgumentError, DtypeError, KeyReuseError: no key, or one that was used.
+
+    >>> import gtrace as gt
+    >>> gt.nn.gumbel_softmax(gt.array([0., 50., 0.]), gt.random.key(0), hard=True)
+    Array([0., 1., 0.], dtype=float32)
+    """
+    logits = floating("gumbel_softmax", logits)
+    axis = normalize_axis("gumbel_softmax", axis, logits.ndim)
+    soft = softmax((logits + gumbel(key, logits.shape, logits.dtype)) / tau, axis)
+    if not hard:
+        return soft
+    chosen = one_hot(argmax(soft, axis), logits.shape[axis], soft.dtype, axis)
+    return chosen + (soft - stop_gradient(soft))  # the difference is exactly 0
+
+
+def standardize(
+    x: Any, axis: Any = -1, mean: Any = None, variance: Any = None, epsilon: float = 1e-5, where: Any = None
+) -> Array:
+    """Return (x - mean) / sqrt(variance + epsilon), with the mean and the variance of x over `axis` unless given.
+
+    Args:
+        x: floating array; integers become float32.
+        axis: an axis, several, or None for all.
+        mean, variance: arrays that broadcast to x; the variance is about the mean used.
+        where: which elements the mean and the variance are taken over, a boolean array that broadcasts to x.
+
+    Raises:
+        ShapeError: no such axis, or shapes that do not broadcast.
+
+    >>> import gtrace as gt
+    >>> gt.round(gt.nn.standardize(gt.array([1., 3.])), 4)
+    Array([-1.,  1.], dtype=float32)
+    """
+    x = floating("standardize", x)
+    wide = widened(x)
+    axes = normalize_axes("standardize", axis, x.ndim)
+    keep = None if where is None else broadcast_to(lift("standardize", where), x.shape)
+
+    def average(values: Array) -> Array:
+        if keep is None:
+            return mean_over(values, axes, keepdims=True)
+        count = sum_over(cast(keep if keep.dtype is torch.bool else keep != 0, values.dtype), axes, keepdims=True)
+        return sum_over(select(keep, values, 0.0), axes, keepdims=True) / count
+
+    deviation = wide - (average(wide) if mean is None else mean)
+    spread = average(square(deviation)) if variance is None else floating("standardize", variance)
+    return cast(deviation * rsqrt(spread + epsilon), x.dtype)
