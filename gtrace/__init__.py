@@ -10,10 +10,12 @@ import gc as _gc
 _collects = _gc.isenabled()
 _gc.disable()
 try:
+    from gtrace import fft as fft
     from gtrace import hotpath as hotpath
     from gtrace import ir as ir
     from gtrace import lax as lax
     from gtrace import nn as nn
+    from gtrace import linalg as linalg
     from gtrace import random as random
     from gtrace import signal as signal
     from gtrace import tree as tree

@@ -8,3 +8,4 @@ from gtrace.lax.products import *
 from gtrace.lax.reductions import *
 from gtrace.lax.shapes import *
 from gtrace.lax.slicing import *
+from gtrace.lax.windows import *

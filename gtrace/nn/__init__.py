@@ -4,6 +4,7 @@ from gtrace.nn import initializers as initializers
 from gtrace.nn.activations import *
 from gtrace.nn.attention import *
 from gtrace.nn.classification import *
+from gtrace.nn.convolution import *
 from gtrace.nn.losses import *
 from gtrace.nn.normalization import *
 from gtrace.nn.regularization import *

@@ -1,0 +1,207 @@
+"""Convolutions and reductions over windows, with JAX's description of layouts and padding."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from gtrace.errors import ArgumentError, ShapeError, message
+from gtrace.lax.shapes import pad
+from gtrace.nn import convolution
+from gtrace.ops.index import getitem
+from gtrace.ops.promote import promote_arrays
+from gtrace.ops.shape import permute_dims
+from gtrace.trace.array import Array
+from gtrace.trace.convert import lift
+
+__all__ = [
+    "ConvDimensionNumbers", "conv", "conv_dimension_numbers", "conv_general_dilated", "conv_with_general_padding",
+    "reduce_window",
+]  # fmt: skip
+
+Pairs = Sequence[tuple[int, int]]
+
+
+class ConvDimensionNumbers(NamedTuple):
+    """Where the batch, the features and the spatial axes stand in the operand, the kernel and the result.
+
+    `lhs_spec` and `out_spec` are (batch, features, *spatial); `rhs_spec` is (features out, features in, *spatial).
+    """
+
+    lhs_spec: tuple[int, ...]
+    rhs_spec: tuple[int, ...]
+    out_spec: tuple[int, ...]
+
+
+def conv_dimension_numbers(lhs_shape: Any, rhs_shape: Any, dimension_numbers: Any) -> ConvDimensionNumbers:
+    """Return the axes that a description such as ``("NHWC", "HWIO", "NHWC")`` names; None: ``("NCHW", "OIHW", "NCHW")``.
+
+    Raises:
+        ArgumentError: letters that do not describe the axes.
+
+    >>> import gtrace as gt
+    >>> gt.lax.conv_dimension_numbers((1, 8, 8, 3), (3, 3, 3, 4), ("NHWC", "HWIO", "NHWC")).rhs_spec
+    (3, 2, 0, 1)
+    """
+    if isinstance(dimension_numbers, ConvDimensionNumbers):
+        return dimension_numbers
+    ndim = len(lhs_shape)
+    if dimension_numbers is None:
+        axes = tuple(range(ndim))
+        return ConvDimensionNumbers(axes, axes, axes)
+    if len(dimension_numbers) != 3 or any(
+        not isinstance(text, str) or len(set(text)) != ndim or len(text) != ndim for text in dimension_numbers
+    ):
+        expected = f"three texts of {ndim} letters, such as ('NHWC', 'HWIO', 'NHWC')"
+        raise ArgumentError(message("conv", expected, repr(dimension_numbers), "Name each axis once."))
+    lhs, rhs, out = dimension_numbers
+    spatial = [letter for letter in rhs if letter not in "OI"]
+
+    def places(text: str, first: str) -> tuple[int, ...]:
+        letters = [*first, *spatial]
+        if set(letters) != set(text):
+            raise ArgumentError(message("conv", f"the letters {''.join(letters)}", text, "Use the same spatial letters."))
+        return tuple(text.index(letter) for letter in letters)
+
+    return ConvDimensionNumbers(places(lhs, "NC"), places(rhs, "OI"), places(out, "NC"))
+
+
+def conv_general_dilated(
+    lhs: Any,
+    rhs: Any,
+    window_strides: Sequence[int],
+    padding: str | Pairs,
+    lhs_dilation: Sequence[int] | None = None,
+    rhs_dilation: Sequence[int] | None = None,
+    dimension_numbers: Any = None,
+    feature_group_count: int = 1,
+    batch_group_count: int = 1,
+    precision: Any = None,
+    preferred_element_type: Any = None,
+) -> Array:
+    """Return the cross-correlation of `lhs` with the kernel `rhs`.
+
+    Args:
+        padding: (low, high) for each spatial axis, negative to take elements away; or "SAME", "SAME_LOWER", "VALID".
+        lhs_dilation: zeros between the elements of the operand: distances of these, one a spatial axis.
+        rhs_dilation: the same for the kernel.
+        dimension_numbers: see `conv_dimension_numbers`.
+        batch_group_count: must be 1.
+        precision: ignored; products are computed in the dtype of the operands.
+        preferred_element_type: the dtype of the result.
+
+    Raises:
+        ShapeError, ArgumentError: operands or descriptions that do not fit.
+
+    >>> import gtrace as gt
+    >>> x, w = gt.ones((1, 5, 5, 2)), gt.ones((3, 3, 2, 4))
+    >>> gt.lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")).shape
+    (1, 5, 5, 4)
+    """
+    if batch_group_count != 1:
+        fix = "Split the batch and concatenate the results."
+        raise ArgumentError(message("conv", "batch_group_count of 1", repr(batch_group_count), fix))
+    x, w = promote_arrays("conv", lhs, rhs, floating=True)
+    numbers = conv_dimension_numbers(x.shape, w.shape, dimension_numbers)
+    x, w = permute_dims(x, numbers.lhs_spec), permute_dims(w, numbers.rhs_spec)
+    axes = x.ndim - 2
+    strides, gaps = tuple(window_strides), tuple(rhs_dilation or (1,) * axes)
+    spread = tuple(lhs_dilation or (1,) * axes)
+    sizes = [(n - 1) * d + 1 if n else 0 for n, d in zip(x.shape[2:], spread, strict=True)]
+    windows = [(n - 1) * d + 1 for n, d in zip(w.shape[2:], gaps, strict=True)]
+    around = _padding("conv", padding, sizes, windows, strides)
+    if any(d != 1 for d in spread) or any(low != high or low < 0 for low, high in around):
+        x = pad(x, 0.0, [(0, 0, 0)] * 2 + [(low, high, d - 1) for (low, high), d in zip(around, spread, strict=True)])
+        around = [(0, 0)] * axes
+    out = convolution.conv(
+        x, w, stride=strides, padding=tuple(low for low, _ in around), dilation=gaps, groups=feature_group_count
+    )
+    back = sorted(range(x.ndim), key=numbers.out_spec.__getitem__)
+    out = permute_dims(out, back)
+    return out if preferred_element_type is None else out.astype(preferred_element_type)
+
+
+def conv(lhs: Any, rhs: Any, window_strides: Sequence[int], padding: str | Pairs, **keywords: Any) -> Array:
+    """Return `conv_general_dilated` without dilation, for operands of (batch, features, *spatial).
+
+    >>> import gtrace as gt
+    >>> gt.lax.conv(gt.ones((1, 1, 4)), gt.ones((1, 1, 3)), (1,), "VALID")
+    Array([[[3., 3.]]], dtype=float32)
+    """
+    return conv_general_dilated(lhs, rhs, window_strides, padding, **keywords)
+
+
+conv_with_general_padding = conv_general_dilated
+
+
+def _padding(
+    name: str, padding: str | Pairs, sizes: Sequence[int], windows: Sequence[int], strides: Sequence[int]
+) -> list[tuple[int, int]]:
+    if not isinstance(padding, str):
+        pairs = [(int(low), int(high)) for low, high in padding]
+        if len(pairs) != len(sizes):
+            raise ShapeError(message(name, f"{len(sizes)} pairs of padding", f"{len(pairs)}", "One for each axis."))
+        return pairs
+    if padding == "VALID":
+        return [(0, 0)] * len(sizes)
+    if padding not in ("SAME", "SAME_LOWER"):
+        expected = "SAME, SAME_LOWER, VALID or pairs as padding"
+        raise ArgumentError(message(name, expected, repr(padding), "Pass one of them."))
+    out = []
+    for n, window, stride in zip(sizes, windows, strides, strict=True):
+        whole = max((-(-n // stride) - 1) * stride + window - n, 0)
+        few, many = whole // 2, whole - whole // 2
+        out.append((many, few) if padding == "SAME_LOWER" else (few, many))
+    return out
+
+
+def reduce_window(
+    operand: Any,
+    init_value: Any,
+    computation: Callable[[Any, Any], Any],
+    window_dimensions: Sequence[int],
+    window_strides: Sequence[int] | None = None,
+    padding: str | Pairs = "VALID",
+    base_dilation: Sequence[int] | None = None,
+    window_dilation: Sequence[int] | None = None,
+) -> Array:
+    """Return the reduction of each window of an array by `computation`, such as ``gt.lax.max`` or ``gt.lax.add``.
+
+    The elements of all windows at one offset are one strided part of the array; `computation` combines the parts.
+
+    Args:
+        init_value: a value that `computation` leaves others unchanged with; also what is padded with.
+        window_dimensions: the size of a window along every axis; steps and padding have one entry for each as well.
+
+    Raises:
+        ShapeError: entries that do not fit the array.
+
+    >>> import gtrace as gt
+    >>> gt.lax.reduce_window(gt.array([1., 5., 2., 4.]), -gt.numpy.inf, gt.lax.max, (2,), (2,), "VALID")
+    Array([5., 4.], dtype=float32)
+    """
+    x = lift("reduce_window", operand)
+    ones = (1,) * x.ndim
+    sizes, strides = tuple(window_dimensions), tuple(window_strides or ones)
+    spread, gaps = tuple(base_dilation or ones), tuple(window_dilation or ones)
+    if {len(sizes), len(strides), len(spread), len(gaps)} != {x.ndim}:
+        got = f"{len(sizes)} sizes and {len(strides)} strides for {x.aval!r}"
+        raise ShapeError(message("reduce_window", "an entry for each axis", got, "Use 1 for axes without windows."))
+    wide = [(n - 1) * d + 1 if n else 0 for n, d in zip(x.shape, spread, strict=True)]
+    windows = [(n - 1) * d + 1 for n, d in zip(sizes, gaps, strict=True)]
+    around = _padding("reduce_window", padding, wide, windows, strides)
+    x = pad(x, init_value, [(low, high, d - 1) for (low, high), d in zip(around, spread, strict=True)])
+    counts = [max((n - window) // stride + 1, 0) for n, window, stride in zip(x.shape, windows, strides, strict=True)]
+    total: Any = None
+    for offsets in itertools.product(*map(range, sizes)):
+        starts = [k * gap for k, gap in zip(offsets, gaps, strict=True)]
+        part = getitem(
+            x,
+            tuple(
+                slice(start, start + max((count - 1) * stride + 1, 0), stride)
+                for start, count, stride in zip(starts, counts, strides, strict=True)
+            ),
+        )
+        total = part if total is None else computation(total, part)
+    return computation(total, init_value)

@@ -1,0 +1,250 @@
+"""Convolutions, pooling and resampling, with torch's layout: batch, channels, then one to three spatial axes.
+
+The functions are torch's, and so are their derivatives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812 - as everywhere
+
+from gtrace.errors import ArgumentError, ShapeError, message
+from gtrace.ops.promote import promote_arrays
+from gtrace.torch_functions import call_torch
+from gtrace.trace.array import Array
+
+__all__ = [
+    "conv", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "max_pool1d",
+    "max_pool2d", "max_pool3d", "avg_pool1d", "avg_pool2d", "avg_pool3d", "lp_pool1d", "lp_pool2d",
+    "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d", "adaptive_max_pool2d",
+    "adaptive_max_pool3d", "interpolate", "grid_sample", "affine_grid", "pixel_shuffle", "pixel_unshuffle", "unfold",
+    "fold",
+]  # fmt: skip
+
+Sizes = int | Sequence[int]
+
+
+def _sizes(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _arrays(name: str, *operands: Any) -> list[Array | None]:
+    """Return floating operands in one dtype; None stays."""
+    given = promote_arrays(name, *[x for x in operands if x is not None], floating=True)
+    rest = iter(given)
+    return [None if x is None else next(rest) for x in operands]
+
+
+# -- convolution
+
+_CONV: dict[int, Callable[..., Any]] = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
+_TRANSPOSED: dict[int, Callable[..., Any]] = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}
+
+
+def conv(
+    x: Any, weight: Any, bias: Any = None, *, stride: Sizes = 1, padding: Sizes | str = 0, dilation: Sizes = 1,
+    groups: int = 1,
+) -> Array:  # fmt: skip
+    """Return the cross-correlation of x with `weight` over its one, two or three spatial axes.
+
+    Args:
+        x: (batch, channels, *spatial), or without the batch.
+        weight: (features, channels // groups, *window).
+        bias: (features,).
+        padding: zeros on both sides of each spatial axis, "valid" (none) or "same" (as many as keep the size).
+
+    Returns:
+        (batch, features, *spatial).
+
+    Raises:
+        ShapeError: a weight without one to three spatial axes.
+        ArgumentError: shapes that do not fit.
+
+    >>> import gtrace as gt
+    >>> gt.nn.conv(gt.ones((1, 1, 4)), gt.ones((1, 1, 3)), padding="same")
+    Array([[[2., 3., 3., 2.]]], dtype=float32)
+    """
+    x, weight, bias = _arrays("conv", x, weight, bias)
+    axes = weight.ndim - 2
+    if axes not in _CONV:
+        fix = "The weight is (features, channels, *window)."
+        raise ShapeError(message("conv", "a weight with one to three spatial axes", repr(weight.aval), fix))
+    return call_torch(
+        f"conv{axes}d", _CONV[axes], x, weight, bias, _sizes(stride), _sizes(padding), _sizes(dilation), groups
+    )
+
+
+def _convolution(axes: int) -> Callable[..., Array]:
+    def convolve(
+        x: Any, weight: Any, bias: Any = None, stride: Sizes = 1, padding: Sizes | str = 0, dilation: Sizes = 1,
+        groups: int = 1,
+    ) -> Array:  # fmt: skip
+        if weight.ndim != axes + 2:
+            got = repr(weight.shape)
+            raise ShapeError(message(f"conv{axes}d", f"a weight with {axes} spatial axes", got, "See gt.nn.conv."))
+        return conv(x, weight, bias, stride=stride, padding=padding, dilation=dilation, groups=groups)
+
+    return _named(convolve, f"conv{axes}d", f"Return `conv` over {axes} spatial {'axis' if axes == 1 else 'axes'}.")
+
+
+def _transposed(axes: int) -> Callable[..., Array]:
+    name = f"conv_transpose{axes}d"
+
+    def convolve(
+        x: Any, weight: Any, bias: Any = None, stride: Sizes = 1, padding: Sizes = 0, output_padding: Sizes = 0,
+        groups: int = 1, dilation: Sizes = 1,
+    ) -> Array:  # fmt: skip
+        x, weight, bias = _arrays(name, x, weight, bias)
+        return call_torch(
+            name, _TRANSPOSED[axes], x, weight, bias, _sizes(stride), _sizes(padding), _sizes(output_padding), groups,
+            _sizes(dilation),
+        )  # fmt: skip
+
+    doc = f"Return the transpose of `conv{axes}d` as a linear map of x; the weight is (channels, features, *window)."
+    return _named(convolve, name, doc)
+
+
+def _named(function: Callable[..., Any], name: str, doc: str) -> Callable[..., Any]:
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = doc
+    return function
+
+
+conv1d, conv2d, conv3d = map(_convolution, (1, 2, 3))
+conv_transpose1d, conv_transpose2d, conv_transpose3d = map(_transposed, (1, 2, 3))
+
+
+# -- pooling
+
+
+def _pool(name: str, doc: str, *keywords: str) -> Callable[..., Array]:
+    function = getattr(F, name)
+
+    def pool(x: Any, *args: Any, **kwargs: Any) -> Array:
+        unknown = sorted(set(kwargs) - set(keywords))
+        if unknown:
+            expected = f"keywords among {', '.join(keywords)}"
+            raise ArgumentError(message(name, expected, unknown[0], "Check the name."))
+        rest = {key: _sizes(value) for key, value in kwargs.items()}
+        return call_torch(name, function, _arrays(name, x)[0], *map(_sizes, args), **rest)
+
+    return _named(pool, name, f"{doc}\n\n    Keywords: {', '.join(keywords)}; as in torch.nn.functional.\n    ")
+
+
+_WINDOW = ("kernel_size", "stride", "padding")
+max_pool1d, max_pool2d, max_pool3d = (
+    _pool(f"max_pool{k}d", "Return the largest element of each window.", *_WINDOW, "dilation", "ceil_mode")
+    for k in (1, 2, 3)
+)
+avg_pool1d, avg_pool2d, avg_pool3d = (
+    _pool(
+        f"avg_pool{k}d", "Return the mean of each window.", *_WINDOW, "ceil_mode", "count_include_pad",
+        *(["divisor_override"] if k > 1 else []),
+    )
+    for k in (1, 2, 3)
+)  # fmt: skip
+lp_pool1d, lp_pool2d = (
+    _pool(f"lp_pool{k}d", "Return (sum x ** p) ** (1 / p) of each window.", "norm_type", "kernel_size", "stride",
+          "ceil_mode")
+    for k in (1, 2)
+)  # fmt: skip
+adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d = (
+    _pool(f"adaptive_avg_pool{k}d", "Return means over as many windows as `output_size` says.", "output_size")
+    for k in (1, 2, 3)
+)
+adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = (
+    _pool(f"adaptive_max_pool{k}d", "Return maxima over as many windows as `output_size` says.", "output_size")
+    for k in (1, 2, 3)
+)
+
+
+# -- resampling
+
+
+def interpolate(
+    x: Any, size: Any = None, scale_factor: Any = None, mode: str = "nearest", align_corners: bool | None = None,
+    antialias: bool = False,
+) -> Array:  # fmt: skip
+    """Return x (batch, channels, *spatial) resampled to `size`, or to its size times `scale_factor`.
+
+    Args:
+        mode: nearest, nearest-exact, linear, bilinear, bicubic, trilinear or area.
+
+    >>> import gtrace as gt
+    >>> gt.nn.interpolate(gt.array([[[1., 2.]]]), size=4)
+    Array([[[1., 1., 2., 2.]]], dtype=float32)
+    """
+    x = _arrays("interpolate", x)[0]
+    return call_torch(
+        "interpolate", F.interpolate, x, _sizes(size), _sizes(scale_factor), mode, align_corners, antialias=antialias
+    )
+
+
+def grid_sample(
+    x: Any, grid: Any, mode: str = "bilinear", padding_mode: str = "zeros", align_corners: bool = False
+) -> Array:
+    """Return x (batch, channels, height, width) at the places of `grid` (batch, h, w, 2), which are in [-1, 1].
+
+    >>> import gtrace as gt
+    >>> gt.nn.grid_sample(gt.ones((1, 1, 2, 2)), gt.zeros((1, 1, 1, 2)))
+    Array([[[[1.]]]], dtype=float32)
+    """
+    x, grid = _arrays("grid_sample", x, grid)
+    return call_torch("grid_sample", F.grid_sample, x, grid, mode, padding_mode, align_corners)
+
+
+def affine_grid(theta: Any, size: Sequence[int], align_corners: bool = False) -> Array:
+    """Return the grid for `grid_sample` of affine maps (batch, 2, 3), for results of `size`.
+
+    >>> import gtrace as gt
+    >>> gt.nn.affine_grid(gt.array([[[1., 0., 0.], [0., 1., 0.]]]), (1, 1, 1, 1))
+    Array([[[[0., 0.]]]], dtype=float32)
+    """
+    return call_torch("affine_grid", F.affine_grid, _arrays("affine_grid", theta)[0], list(size), align_corners)
+
+
+def pixel_shuffle(x: Any, upscale_factor: int) -> Array:
+    """Return (..., channels * r ** 2, h, w) as (..., channels, h * r, w * r), for r = `upscale_factor`.
+
+    >>> import gtrace as gt
+    >>> gt.nn.pixel_shuffle(gt.ones((1, 4, 2, 2)), 2).shape
+    (1, 1, 4, 4)
+    """
+    return call_torch("pixel_shuffle", F.pixel_shuffle, _arrays("pixel_shuffle", x)[0], upscale_factor)
+
+
+def pixel_unshuffle(x: Any, downscale_factor: int) -> Array:
+    """Return the inverse of `pixel_shuffle`.
+
+    >>> import gtrace as gt
+    >>> gt.nn.pixel_unshuffle(gt.ones((1, 1, 4, 4)), 2).shape
+    (1, 4, 2, 2)
+    """
+    return call_torch("pixel_unshuffle", F.pixel_unshuffle, _arrays("pixel_unshuffle", x)[0], downscale_factor)
+
+
+def unfold(x: Any, kernel_size: Sizes, dilation: Sizes = 1, padding: Sizes = 0, stride: Sizes = 1) -> Array:
+    """Return the windows of x (batch, channels, h, w) as columns: (batch, channels * window, windows).
+
+    >>> import gtrace as gt
+    >>> gt.nn.unfold(gt.ones((1, 1, 3, 3)), 2).shape
+    (1, 4, 4)
+    """
+    rest = map(_sizes, (kernel_size, dilation, padding, stride))
+    return call_torch("unfold", F.unfold, _arrays("unfold", x)[0], *rest)
+
+
+def fold(
+    x: Any, output_size: Sizes, kernel_size: Sizes, dilation: Sizes = 1, padding: Sizes = 0, stride: Sizes = 1
+) -> Array:
+    """Return the transpose of `unfold`: columns added up where their windows overlap.
+
+    >>> import gtrace as gt
+    >>> gt.nn.fold(gt.ones((1, 4, 4)), 3, 2)[0, 0, 1]
+    Array([2., 4., 2.], dtype=float32)
+    """
+    rest = map(_sizes, (output_size, kernel_size, dilation, padding, stride))
+    return call_torch("fold", F.fold, _arrays("fold", x)[0], *rest)
