@@ -13,12 +13,15 @@ from gtrace.ops.activations import *
 from gtrace.ops.arrange import *
 from gtrace.ops.create import *
 from gtrace.ops.elementwise import *
+from gtrace.ops.floats import *
 from gtrace.ops.index import *
 from gtrace.ops.linalg import *
 from gtrace.ops.logic import *
 from gtrace.ops.normalize import *
 from gtrace.ops.parts import *
+from gtrace.ops.places import *
 from gtrace.ops.reduce import *
+from gtrace.ops.scans import *
 from gtrace.ops.shape import *
 from gtrace.ops.sort import *
 from gtrace.trace.array import Array as _Array

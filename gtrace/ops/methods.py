@@ -6,7 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from gtrace.errors import ArgumentError, message
-from gtrace.ops import create, elementwise, index, linalg, logic, reduce, shape
+from gtrace.ops import create, elementwise, index, linalg, logic, places, reduce, shape
 from gtrace.trace.array import Array as _Array
 
 if TYPE_CHECKING:
@@ -87,8 +87,8 @@ class ArrayMethods:
     all = reduce.all
     var = reduce.var
     std = reduce.std
-    argmax = reduce.argmax
-    argmin = reduce.argmin
+    argmax = places.argmax
+    argmin = places.argmin
     cumsum = reduce.cumsum
     reshape = shape.reshape
     ravel = flatten = shape.ravel
