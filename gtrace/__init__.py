@@ -34,6 +34,7 @@ try:
     from gtrace.ops.activations import *
     from gtrace.ops.arrange import *
     from gtrace.ops.create import *
+    from gtrace.ops.dtype_info import *
     from gtrace.ops.elementwise import *
     from gtrace.ops.floats import *
     from gtrace.ops.index import *
@@ -46,6 +47,7 @@ try:
     from gtrace.ops.scans import *
     from gtrace.ops.shape import *
     from gtrace.ops.sort import *
+    from gtrace.ops.unique import *
     from gtrace.seeding import *
     from gtrace.shard.signals import *
     from gtrace.trace.array import *

@@ -12,6 +12,7 @@ from gtrace.dtypes import *
 from gtrace.ops.activations import *
 from gtrace.ops.arrange import *
 from gtrace.ops.create import *
+from gtrace.ops.dtype_info import *
 from gtrace.ops.elementwise import *
 from gtrace.ops.floats import *
 from gtrace.ops.index import *
@@ -24,6 +25,7 @@ from gtrace.ops.reduce import *
 from gtrace.ops.scans import *
 from gtrace.ops.shape import *
 from gtrace.ops.sort import *
+from gtrace.ops.unique import *
 from gtrace.trace.array import Array as _Array
 from gtrace.trace.convert import from_dlpack as from_dlpack
 

@@ -384,6 +384,7 @@ def _concretization(x: Array, cause: str) -> ConcretizationError:
         "index": "Use an integer array index, or pass the number as a static argument",
         "thread": "Compute with it in the thread that traces the function",
         "mask": "Use gt.where(mask, x, 0) to keep the shape, or index outside the traced function",
+        "size": "Pass size=, the size of the result, where the function takes it, or call it outside",
     }
     fix = fixes.get(
         cause, "Return the value and look at it outside the traced function, or pass it as a static argument"
