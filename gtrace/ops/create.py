@@ -15,17 +15,20 @@ from gtrace.ir.aval import CPU, DTYPES, FLOATS, LONG, SHORT, Aval, as_device, av
 from gtrace.ir.cases import Sample
 from gtrace.ir.op import Op, Params, define
 from gtrace.ops.batching import shifted
-from gtrace.ops.elementwise import add
+from gtrace.ops.elementwise import add, divide, floor, multiply, subtract
 from gtrace.ops.logic import equal
 from gtrace.ops.parts import stack
-from gtrace.ops.promote import cast
+from gtrace.ops.promote import cast, promote_arrays
 from gtrace.ops.shape import (
     as_int,
     as_shape,
+    broadcast_arrays,
     broadcast_to,
     expand_dims,
     full_like_scalar,
+    moveaxis,
     normalize_axis,
+    reshape,
 )
 from gtrace.trace.array import Array, materialize, wrap
 from gtrace.trace.bind import bind
@@ -367,9 +370,22 @@ _linspace = define(
 
 
 def linspace(
-    start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: Any = None, device: Any = None
-) -> Array:
+    start: Any,
+    stop: Any,
+    num: int = 50,
+    endpoint: bool = True,
+    dtype: Any = None,
+    device: Any = None,
+    *,
+    retstep: bool = False,
+    axis: int = 0,
+) -> Any:
     """Return `num` evenly spaced numbers from `start` to `stop`, which is included unless `endpoint` is False.
+
+    Args:
+        start, stop: numbers, or arrays that broadcast, between whose elements the numbers lie.
+        retstep: return (the numbers, their distance).
+        axis: of the result, along which the numbers lie, if `start` or `stop` is an array.
 
     >>> import gtrace as gt
     >>> gt.linspace(0, 1, 3)
@@ -378,12 +394,32 @@ def linspace(
     count = as_int("linspace", "num", num)
     if count < 0:
         raise ShapeError(message("linspace", "num >= 0", str(count), "Pass a non-negative integer."))
+    parts = count - bool(endpoint)
+    if any(isinstance(x, (Array, torch.Tensor, numpy.ndarray)) for x in (start, stop)):
+        out = _between(start, stop, count, parts, dtype, axis)
+        return (out, divide(subtract(stop, lift("linspace", start)), parts or math.nan)) if retstep else out
+    if retstep:
+        step = (_number("linspace", stop) - _number("linspace", start)) / (parts or math.nan)
+        return linspace(start, stop, count, endpoint, dtype, device), array(step, dtype, device)
     kind = torch.float32 if dtype is None else as_dtype(dtype)
     a, b = float(_number("linspace", start)), float(_number("linspace", stop))
     if kind not in FLOATS:
         exact = bind(_linspace, (), (a, b, count, bool(endpoint), "f64", str(as_device(device))))
         return cast(exact, kind)
     return bind(_linspace, (), (a, b, count, bool(endpoint), SHORT[kind], str(as_device(device))))
+
+
+def _between(start: Any, stop: Any, count: int, parts: int, dtype: Any, axis: int) -> Array:
+    """Return evenly spaced numbers between the elements of arrays; the last of all parts is exactly `stop`."""
+    a, b = broadcast_arrays(*promote_arrays("linspace", start, stop, floating=True))
+    fractions = divide(arange(count, dtype=a.dtype, device=a.device), float(max(parts, 1)))
+    fractions = reshape(fractions, (count, *(1,) * a.ndim))
+    out = add(multiply(a, subtract(1.0, fractions)), multiply(b, fractions))
+    out = moveaxis(out, 0, normalize_axis("linspace", axis, out.ndim))
+    if dtype is None:
+        return out
+    kind = as_dtype(dtype)
+    return cast(out if kind in FLOATS else floor(out), kind)
 
 
 def eye(n_rows: int, n_cols: int | None = None, k: int = 0, dtype: Any = None, device: Any = None) -> Array:

@@ -93,12 +93,17 @@ class Array(_Methods):
 
     # looking at values
 
-    def item(self) -> bool | int | float:
-        """Return the one element as a Python scalar.
+    def item(self, *index: int) -> bool | int | float:
+        """Return the one element, or the one at `index`, as a Python scalar.
+
+        Args:
+            index: a place in the flattened array, or one for each axis.
 
         Raises:
             ValueError: there is not exactly one element.
         """
+        if index:
+            return (self.reshape(-1)[index[0]] if len(index) == 1 else self[index])._item("item")
         return self._item("item")
 
     def tolist(self) -> Any:
