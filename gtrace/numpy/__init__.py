@@ -25,6 +25,8 @@ from gtrace.ops.arrange import *
 from gtrace.ops.create import *
 from gtrace.ops.dtype_info import *
 from gtrace.ops.elementwise import *
+from gtrace.ops.extracts import amax as amax
+from gtrace.ops.extracts import amin as amin
 from gtrace.ops.extracts import compress as compress
 from gtrace.ops.extracts import diagonal as diagonal
 from gtrace.ops.extracts import ptp as ptp
@@ -42,8 +44,6 @@ from gtrace.ops.normalize import *
 from gtrace.ops.parts import *
 from gtrace.ops.places import *
 from gtrace.ops.reduce import *
-from gtrace.ops.reduce import max as amax
-from gtrace.ops.reduce import min as amin
 from gtrace.ops.scans import *
 from gtrace.ops.shape import *
 from gtrace.ops.sort import *

@@ -86,8 +86,8 @@ def digitize(x: Any, bins: Any, right: bool = False) -> Array:
         raise ShapeError(message("digitize", "bins of one dimension", repr(bins.aval), "Use gt.ravel."))
     if not bins.size:
         return full(x.shape, 0, torch.int64, x.device)
-    rising = searchsorted(bins, x, "left" if right else "right")
-    falling = subtract(bins.size, searchsorted(flip(bins), x, "right" if right else "left"))
+    side = "left" if right else "right"
+    rising, falling = searchsorted(bins, x, side), subtract(bins.size, searchsorted(flip(bins), x, side))
     return where(less_equal(bins[0], bins[-1]), rising, falling)
 
 
@@ -152,6 +152,7 @@ def histogram(
     edges = histogram_bin_edges(x, bins, range)
     counts = _count(ravel(_bins(x, edges)), None if weights is None else ravel(weights), edges.size - 1)
     if density:
+        counts = cast(counts, edges.dtype)
         counts = divide(divide(counts, diff(edges)), sum_over(counts))
     return counts, edges
 
@@ -191,6 +192,7 @@ def histogramdd(
         cell = add(multiply(cell, n), place)
     counts = reshape(_count(where(inside, cell, -1), weights, math.prod(sizes)), tuple(sizes))
     if density:
+        counts = cast(counts, edges[0].dtype)
         counts = divide(counts, sum_over(counts))
         for k, (e, n) in enumerate(zip(edges, sizes, strict=True)):
             counts = divide(counts, reshape(diff(e), (n, *(1,) * (len(sizes) - 1 - k))))

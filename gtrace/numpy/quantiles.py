@@ -42,7 +42,7 @@ def _quantile(op: str, x: Any, q: Any, axis: Any, method: str, keepdims: bool, s
     if method not in _METHODS:
         raise ArgumentError(message(op, f"a method among {', '.join(_METHODS)}", repr(method), "Use one of them."))
     (x,) = promote(op, lift(op, x), floating=True)
-    q = asarray(q)
+    q = asarray(q, None if hasattr(q, "dtype") else torch.float64)  # 0.3 in float32 is another place
     rows, shape = to_last(op, x, axis, keepdims)
     *rest, size = rows.shape
     if not size:

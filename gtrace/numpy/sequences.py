@@ -41,11 +41,11 @@ def _sliding(op: str, x: Any, y: Any, mode: str) -> tuple[Array, Array, int]:
     return x, y, 0 if mode == "valid" else min(x.size, y.size) - 1
 
 
-def _middle(out: Array, mode: str, longer: int, shorter: int, late: bool) -> Array:
+def _middle(out: Array, mode: str, longer: int, shorter: int) -> Array:
     """Return as many elements as the longer sequence has, from the middle, for the mode "same"."""
     if mode != "same":
         return out
-    start = shorter // 2 if late else (shorter - 1) // 2
+    start = (shorter - 1) // 2
     return slice_axis(out, 0, start, start + longer)
 
 
@@ -63,7 +63,7 @@ def convolve(x: Any, y: Any, mode: str = "full") -> Array:
     x, y, pad = _sliding("convolve", x, y, mode)
     if x.size < y.size:
         x, y = y, x
-    return _middle(correlate_padded(x, flip(y), pad), mode, x.size, y.size, False)
+    return _middle(correlate_padded(x, flip(y), pad), mode, x.size, y.size)
 
 
 def correlate(x: Any, y: Any, mode: str = "valid") -> Array:
@@ -78,8 +78,8 @@ def correlate(x: Any, y: Any, mode: str = "valid") -> Array:
     """
     x, y, pad = _sliding("correlate", x, y, mode)
     if x.size < y.size:
-        return flip(_middle(correlate_padded(y, x, pad), mode, y.size, x.size, True))
-    return _middle(correlate_padded(x, y, pad), mode, x.size, y.size, False)
+        return flip(_middle(correlate_padded(y, x, pad), mode, y.size, x.size))
+    return _middle(correlate_padded(x, y, pad), mode, x.size, y.size)
 
 
 def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None) -> Array:

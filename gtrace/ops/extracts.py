@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from gtrace.errors import ShapeError, message
+from gtrace.ops.create import asarray
 from gtrace.ops.elementwise import subtract
 from gtrace.ops.gather import index_axis
 from gtrace.ops.logic import not_equal
@@ -18,6 +19,8 @@ from gtrace.ops.shape import as_int, moveaxis, normalize_axis, ravel, reshape
 from gtrace.ops.unique import filled, places_where
 from gtrace.trace.array import Array
 from gtrace.trace.convert import lift
+
+amax, amin = max_over, min_over
 
 
 def diagonal_bounds(rows: int, columns: int, offset: int) -> tuple[int, int, int]:
@@ -88,7 +91,7 @@ def compress(condition: Any, x: Any, axis: int | None = None, *, size: int | Non
     >>> gnp.compress(gnp.array([True, False, True]), gnp.array([1, 2, 3]))
     Array([1, 3], dtype=int64)
     """
-    x, mask = lift("compress", x), lift("compress", condition)
+    x, mask = lift("compress", x), asarray(condition)
     if axis is None:
         x, axis = ravel(x), 0
     axis = normalize_axis("compress", axis, x.ndim)
