@@ -163,7 +163,7 @@ def frexp(x: Any) -> tuple[Array, Array]:
     """
     x = _floats("frexp", x)
     regular = logical_and(isfinite(x), not_equal(x, 0.0))
-    exponent = where(regular, exponent_of(x), 0)
+    exponent = exponent_of(x)
     return where(regular, ldexp(where(regular, x, 1.0), neg(exponent)), x), exponent
 
 

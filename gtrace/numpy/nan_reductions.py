@@ -7,6 +7,7 @@ from typing import Any
 
 from gtrace.ops.elementwise import divide, maximum, sqrt, square, subtract
 from gtrace.ops.logic import isnan, logical_and, logical_not, not_equal, where
+from gtrace.ops.logic import where as select
 from gtrace.ops.places import argmax, argmin
 from gtrace.ops.promote import cast, promote
 from gtrace.ops.reduce import all as all_over
@@ -167,7 +168,8 @@ def nanvar(
     """
     x, mask = _moments("nanvar", x, dtype, where)
     count = sum_over(cast(mask, x.dtype), axis, None, keepdims)
-    deviation = subtract(x, nanmean(x, axis, None, True, where=mask))
+    center = nanmean(x, axis, None, True, where=mask)
+    deviation = subtract(select(mask, x, center), center)  # a NaN would reach the derivative
     freedom = subtract(count, float(ddof))
     total = sum_over(square(deviation), axis, None, keepdims, where=mask)
     return divide(total, _positive_or_nan(freedom))

@@ -13,7 +13,7 @@ from gtrace.ops.elementwise import add, ceil, clip, divide, floor, multiply, sub
 from gtrace.ops.elementwise import round as rint
 from gtrace.ops.gather import index_axis
 from gtrace.ops.index import take_along_axis
-from gtrace.ops.logic import isnan, logical_not, where
+from gtrace.ops.logic import equal, isfinite, isnan, logical_and, logical_not, logical_or, where
 from gtrace.ops.parts import slice_axis
 from gtrace.ops.promote import cast, promote
 from gtrace.ops.reduce import sum as sum_over
@@ -60,8 +60,10 @@ def _quantile(op: str, x: Any, q: Any, axis: Any, method: str, keepdims: bool, s
         return take_along_axis(ordered, places, -1) if skip else index_axis(ordered, places, rows.ndim - 1)
 
     below, above, weight = at(low), at(high), cast(weight, rows.dtype)
-    # equal neighbours, which may be infinite, need no weight
-    out = add(below, multiply(where(below == above, 0.0, subtract(above, below)), weight))
+    gap = subtract(above, below)
+    # between equal infinities, and before an infinity without weight, there is nothing to add
+    nothing = logical_and(logical_not(isfinite(gap)), logical_or(equal(below, above), equal(weight, 0.0)))
+    out = add(below, multiply(where(nothing, 0.0, gap), weight))
     if not skip:
         last = slice_axis(ordered, rows.ndim - 1, size - 1, size)
         out = where(isnan(last), math.nan, out)
