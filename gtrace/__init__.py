@@ -10,12 +10,10 @@ import gc as _gc
 _collects = _gc.isenabled()
 _gc.disable()
 try:
-    from gtrace import fft as fft
     from gtrace import hotpath as hotpath
     from gtrace import ir as ir
     from gtrace import lax as lax
     from gtrace import nn as nn
-    from gtrace import linalg as linalg
     from gtrace import random as random
     from gtrace import signal as signal
     from gtrace import tree as tree
@@ -32,6 +30,8 @@ try:
     from gtrace.hotpath import enable_hot_path_detection as enable_hot_path_detection
     from gtrace.jit import *
     from gtrace.modules import *
+    from gtrace.numpy import fft as fft
+    from gtrace.numpy import linalg as linalg
     from gtrace.observe import compile_log as _compile_log
     from gtrace.observe import instruction_log as _instruction_log
     from gtrace.observe.explain import *
@@ -40,15 +40,20 @@ try:
     from gtrace.ops.activations import *
     from gtrace.ops.arrange import *
     from gtrace.ops.create import *
+    from gtrace.ops.dtype_info import *
     from gtrace.ops.elementwise import *
+    from gtrace.ops.floats import *
     from gtrace.ops.index import *
     from gtrace.ops.linalg import *
     from gtrace.ops.logic import *
     from gtrace.ops.normalize import *
     from gtrace.ops.parts import *
+    from gtrace.ops.places import *
     from gtrace.ops.reduce import *
+    from gtrace.ops.scans import *
     from gtrace.ops.shape import *
     from gtrace.ops.sort import *
+    from gtrace.ops.unique import *
     from gtrace.seeding import *
     from gtrace.shard.signals import *
     from gtrace.torch_functions import *

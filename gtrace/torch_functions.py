@@ -154,7 +154,6 @@ def call_torch(name: str, function: Callable[..., Any], *args: Any, **kwargs: An
     return _table.call(name, function, args, kwargs)
 
 
-
 def _torch_function(cls: type, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
     """Record a function of torch that was called with an Array."""
     kwargs = kwargs or {}

@@ -100,6 +100,6 @@ def default_settings(request):
     changed = {"compile_share": 1.0, "jit_wait": math.inf, "verify_passes": True}
     settings = attrs.asdict(Config(background=background, cache_dir=kept, **changed))
     gt.config.update(**settings)
-    assert not background or worker.wait(60), "the worker is idle when a test begins"
+    assert not background or worker.wait(300), "the worker is idle when a test begins"
     yield
     gt.config.update(**settings)

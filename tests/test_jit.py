@@ -266,7 +266,7 @@ def test_a_whole_step_is_one_program():
         losses = []
         for k in range(8):
             if k == 7:
-                assert worker.wait(60), "with --background it compiles meanwhile"
+                assert worker.wait(300), "with --background it compiles meanwhile"
             w, value = step(w, x)
             losses.append(float(value))
     new = [p for p in gt.stats() if p.signature not in seen]

@@ -9,7 +9,7 @@ import torch
 
 from gtrace.control.loops import associative_scan
 from gtrace.errors import ArgumentError, DtypeError, ShapeError, message
-from gtrace.ops import reduce
+from gtrace.ops import places, reduce
 from gtrace.ops import sort as sorting
 from gtrace.ops.activations import softplus
 from gtrace.ops.elementwise import absolute, maximum, minimum, multiply
@@ -119,7 +119,7 @@ def argmax(operand: Any, axis: int, index_dtype: Any = torch.int64) -> Array:
     >>> gt.lax.argmax(gt.array([1., 3., 2.]), 0, gt.int32)
     Array(1, dtype=int32)
     """
-    return cast(reduce.argmax(operand, as_int("argmax", "axis", axis)), as_dtype(index_dtype))
+    return cast(places.argmax(operand, as_int("argmax", "axis", axis)), as_dtype(index_dtype))
 
 
 def argmin(operand: Any, axis: int, index_dtype: Any = torch.int64) -> Array:
@@ -129,7 +129,7 @@ def argmin(operand: Any, axis: int, index_dtype: Any = torch.int64) -> Array:
     >>> gt.lax.argmin(gt.array([2., 1., 3.]), 0, gt.int32)
     Array(1, dtype=int32)
     """
-    return cast(reduce.argmin(operand, as_int("argmin", "axis", axis)), as_dtype(index_dtype))
+    return cast(places.argmin(operand, as_int("argmin", "axis", axis)), as_dtype(index_dtype))
 
 
 # -- running reductions

@@ -35,7 +35,9 @@ class ConvDimensionNumbers(NamedTuple):
 
 
 def conv_dimension_numbers(lhs_shape: Any, rhs_shape: Any, dimension_numbers: Any) -> ConvDimensionNumbers:
-    """Return the axes that a description such as ``("NHWC", "HWIO", "NHWC")`` names; None: ``("NCHW", "OIHW", "NCHW")``.
+    """Return the axes that a description such as ``("NHWC", "HWIO", "NHWC")`` names.
+
+    None stands for ``("NCHW", "OIHW", "NCHW")``.
 
     Raises:
         ArgumentError: letters that do not describe the axes.
@@ -61,7 +63,7 @@ def conv_dimension_numbers(lhs_shape: Any, rhs_shape: Any, dimension_numbers: An
     def places(text: str, first: str) -> tuple[int, ...]:
         letters = [*first, *spatial]
         if set(letters) != set(text):
-            raise ArgumentError(message("conv", f"the letters {''.join(letters)}", text, "Use the same spatial letters."))
+            raise ArgumentError(message("conv", f"the letters {''.join(letters)}", text, "Use the same letters."))
         return tuple(text.index(letter) for letter in letters)
 
     return ConvDimensionNumbers(places(lhs, "NC"), places(rhs, "OI"), places(out, "NC"))

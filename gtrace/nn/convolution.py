@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import torch
 import torch.nn.functional as F  # noqa: N812 - as everywhere
 
 from gtrace.errors import ArgumentError, ShapeError, message

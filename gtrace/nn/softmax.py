@@ -11,8 +11,8 @@ from gtrace.ops.create import one_hot
 from gtrace.ops.elementwise import rsqrt, square, stop_gradient
 from gtrace.ops.logic import where as select
 from gtrace.ops.normalize import softmax
+from gtrace.ops.places import argmax
 from gtrace.ops.promote import cast
-from gtrace.ops.reduce import argmax
 from gtrace.ops.reduce import mean as mean_over
 from gtrace.ops.reduce import sum as sum_over
 from gtrace.ops.shape import broadcast_to, normalize_axes, normalize_axis

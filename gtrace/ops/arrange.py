@@ -13,9 +13,11 @@ from gtrace.ir.cases import BadSample, Sample
 from gtrace.ir.op import Op, define
 from gtrace.ops.batching import align, shifted, unchanged, whole
 from gtrace.ops.checks import reshaped, same_kind
+from gtrace.ops.elementwise import minimum
 from gtrace.ops.gather import constant_array, index_axis
 from gtrace.ops.parts import slice_bounds, slice_update, update_impl
 from gtrace.ops.promote import cast
+from gtrace.ops.reduce import cumsum
 from gtrace.ops.samples import uniform
 from gtrace.ops.shape import (
     as_int,
@@ -28,6 +30,7 @@ from gtrace.ops.shape import (
     reshape,
     sum_to,
 )
+from gtrace.ops.sort import searchsorted
 from gtrace.trace.array import Array
 from gtrace.trace.bind import bind
 from gtrace.trace.convert import lift, python_scalar, scalar_operand
@@ -176,11 +179,13 @@ def tile(x: Any, reps: Any) -> Array:
     return reshape(spread, tuple(c * n for c, n in zip(counts, sizes, strict=True)))
 
 
-def repeat(x: Any, repeats: Any, axis: int | None = None) -> Array:
+def repeat(x: Any, repeats: Any, axis: int | None = None, *, total_repeat_length: int | None = None) -> Array:
     """Return x with each element repeated along `axis` (None: of the flattened array).
 
     Args:
         repeats: an int, or one int for each element of the axis.
+        total_repeat_length: the size of the axis in the result, so that `repeats` need have no value yet while
+            tracing; it is cut, or the last element repeated, to that size.
 
     >>> import gtrace as gt
     >>> gt.repeat(gt.array([1, 2]), 2)
@@ -190,12 +195,16 @@ def repeat(x: Any, repeats: Any, axis: int | None = None) -> Array:
     if axis is None:
         x, axis = ravel(x), 0
     axis = normalize_axis("repeat", axis, x.ndim)
+    if total_repeat_length is not None:
+        length = as_int("repeat", "total_repeat_length", total_repeat_length)
+        ends = cumsum(broadcast_to(lift("repeat", repeats), (x.shape[axis],)))
+        places = searchsorted(ends, constant_array(numpy.arange(length), x.aval.device), side="right")
+        return index_axis(x, minimum(places, x.shape[axis] - 1), axis)
     counts = numpy.asarray(repeats)
     if counts.dtype.kind not in "iu" or (counts < 0).any() or counts.ndim > 1 or counts.size not in (1, x.shape[axis]):
         raise ShapeError(message("repeat", "an integer >= 0, or one for each element", repr(repeats), "Pass an int."))
     if counts.size != 1:
-        places = numpy.repeat(numpy.arange(x.shape[axis]), counts)
-        return take_constant(x, places, axis)
+        return take_constant(x, numpy.repeat(numpy.arange(x.shape[axis]), counts), axis)
     count = int(counts.reshape(()))
     spread = expand_dims(x, axis + 1)
     spread = broadcast_to(spread, (*x.shape[: axis + 1], count, *x.shape[axis + 1 :]))

@@ -11,21 +11,24 @@ import torch
 
 from gtrace.ambient import without_modes
 from gtrace.errors import ArgumentError, DtypeError, ShapeError, message
-from gtrace.ir.aval import DTYPES, FLOATS, LONG, SHORT, Aval, as_device, aval
+from gtrace.ir.aval import CPU, DTYPES, FLOATS, LONG, SHORT, Aval, as_device, aval
 from gtrace.ir.cases import Sample
 from gtrace.ir.op import Op, Params, define
 from gtrace.ops.batching import shifted
-from gtrace.ops.elementwise import add
+from gtrace.ops.elementwise import add, divide, floor, multiply, subtract
 from gtrace.ops.logic import equal
 from gtrace.ops.parts import stack
-from gtrace.ops.promote import cast
+from gtrace.ops.promote import cast, promote_arrays
 from gtrace.ops.shape import (
     as_int,
     as_shape,
+    broadcast_arrays,
     broadcast_to,
     expand_dims,
     full_like_scalar,
+    moveaxis,
     normalize_axis,
+    reshape,
 )
 from gtrace.trace.array import Array, materialize, wrap
 from gtrace.trace.bind import bind
@@ -79,11 +82,17 @@ def array(obj: Any, dtype: Any = None, device: Any = None) -> Array:
     return asarray(obj, dtype=dtype, device=device)
 
 
-def asarray(obj: Any, dtype: Any = None, device: Any = None) -> Array:
+def asarray(obj: Any, dtype: Any = None, device: Any = None, *, copy: bool | None = None) -> Array:
     """Return `obj` as an array, sharing memory with NumPy arrays and torch tensors where no conversion is needed.
 
     Do not write to `obj` afterwards: the Array would change with it. ``gt.array`` copies. The arguments and errors
     are those of ``gt.array``.
+
+    Args:
+        copy: True: as ``gt.array``; False: never copy; None: where it is needed.
+
+    Raises:
+        ArgumentError: a copy is needed, and `copy` is False.
 
     >>> import gtrace as gt
     >>> gt.asarray(2.5)
@@ -91,6 +100,10 @@ def asarray(obj: Any, dtype: Any = None, device: Any = None) -> Array:
     """
     target = None if dtype is None else as_dtype(dtype)
     place = None if device is None else as_device(device)
+    if copy:
+        return array(obj, dtype, device)
+    if copy is False:
+        _check_shared(obj, target, place)
     if type(obj) is Array:
         out = obj
     elif isinstance(obj, torch.Tensor):
@@ -118,6 +131,19 @@ def asarray(obj: Any, dtype: Any = None, device: Any = None) -> Array:
     if target is not None:
         out = cast(out, target)
     return out if place is None else to_device(out, place)
+
+
+def _check_shared(obj: Any, target: torch.dtype | None, place: torch.device | None) -> None:
+    """Refuse what has no memory of this dtype on this device."""
+    kind, where = getattr(obj, "dtype", None), getattr(obj, "device", CPU)
+    if isinstance(obj, (Array, torch.Tensor, numpy.ndarray)):
+        same_place = place is None or as_device("cpu" if isinstance(obj, numpy.ndarray) else where) == place
+        copied = isinstance(obj, numpy.ndarray) and not obj.flags.writeable
+        if same_place and not copied and target in (None, as_dtype(kind)):
+            return
+    elif hasattr(obj, "__dlpack__") and target is None and place is None:
+        return
+    raise ArgumentError(message("asarray", "memory that can be shared", type(obj).__name__, "Allow the copy."))
 
 
 def _fitting(x: Array, target: torch.dtype | None) -> Array:
@@ -150,17 +176,22 @@ def _holds_arrays(obj: Any) -> bool:
     return False
 
 
-def astype(x: Any, dtype: Any) -> Array:
+def astype(x: Any, dtype: Any, *, copy: bool = True, device: Any = None) -> Array:
     """Return x converted to `dtype`. Floats lose their fraction when they become integers.
 
     NaN and infinities have no integer value: the result there is unspecified, as in NumPy and torch; ``gt.array`` with
     an integer dtype refuses them.
 
+    Args:
+        copy: ignored; Arrays never change.
+        device: where the result lives; None: where x does.
+
     >>> import gtrace as gt
     >>> gt.astype(gt.array([1.5, -1.5]), gt.int32)
     Array([ 1, -1], dtype=int32)
     """
-    return cast(lift("astype", x), as_dtype(dtype))
+    out = cast(lift("astype", x), as_dtype(dtype))
+    return out if device is None else to_device(out, device)
 
 
 def to_device(x: Array, device: Any) -> Array:
@@ -226,45 +257,47 @@ def empty(shape: Any, dtype: Any = None, device: Any = None) -> Array:
     return zeros(shape, dtype, device)
 
 
-def full_like(x: Any, fill_value: Any, dtype: Any = None) -> Array:
-    """Return an array of one value with the shape, and unless given the dtype, of x.
+def full_like(x: Any, fill_value: Any, dtype: Any = None, *, shape: Any = None, device: Any = None) -> Array:
+    """Return an array of one value, unless given with the shape, dtype and device of x.
 
     >>> import gtrace as gt
     >>> gt.full_like(gt.zeros(2), 7)
     Array([7., 7.], dtype=float32)
     """
     x = lift("full_like", x)
-    return full(x.shape, fill_value, dtype or x.dtype, x.device)
+    return full(
+        x.shape if shape is None else shape, fill_value, dtype or x.dtype, x.device if device is None else device
+    )
 
 
-def zeros_like(x: Any, dtype: Any = None) -> Array:
-    """Return zeros with the shape, and unless given the dtype, of x.
+def zeros_like(x: Any, dtype: Any = None, *, shape: Any = None, device: Any = None) -> Array:
+    """Return zeros, unless given with the shape, dtype and device of x.
 
     >>> import gtrace as gt
     >>> gt.zeros_like(gt.ones(2))
     Array([0., 0.], dtype=float32)
     """
-    return full_like(x, 0, dtype)
+    return full_like(x, 0, dtype, shape=shape, device=device)
 
 
-def ones_like(x: Any, dtype: Any = None) -> Array:
-    """Return ones with the shape, and unless given the dtype, of x.
+def ones_like(x: Any, dtype: Any = None, *, shape: Any = None, device: Any = None) -> Array:
+    """Return ones, unless given with the shape, dtype and device of x.
 
     >>> import gtrace as gt
     >>> gt.ones_like(gt.zeros(2))
     Array([1., 1.], dtype=float32)
     """
-    return full_like(x, 1, dtype)
+    return full_like(x, 1, dtype, shape=shape, device=device)
 
 
-def empty_like(x: Any, dtype: Any = None) -> Array:
-    """Return an array with the shape, and unless given the dtype, of x, whose values nobody should rely on.
+def empty_like(x: Any, dtype: Any = None, *, shape: Any = None, device: Any = None) -> Array:
+    """Return an array whose values nobody should rely on, unless given with the shape, dtype and device of x.
 
     >>> import gtrace as gt
     >>> gt.empty_like(gt.ones((2, 3))).shape
     (2, 3)
     """
-    return full_like(x, 0, dtype)
+    return full_like(x, 0, dtype, shape=shape, device=device)
 
 
 # -- ranges
@@ -337,9 +370,22 @@ _linspace = define(
 
 
 def linspace(
-    start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: Any = None, device: Any = None
-) -> Array:
+    start: Any,
+    stop: Any,
+    num: int = 50,
+    endpoint: bool = True,
+    dtype: Any = None,
+    device: Any = None,
+    *,
+    retstep: bool = False,
+    axis: int = 0,
+) -> Any:
     """Return `num` evenly spaced numbers from `start` to `stop`, which is included unless `endpoint` is False.
+
+    Args:
+        start, stop: numbers, or arrays that broadcast, between whose elements the numbers lie.
+        retstep: return (the numbers, their distance).
+        axis: of the result, along which the numbers lie, if `start` or `stop` is an array.
 
     >>> import gtrace as gt
     >>> gt.linspace(0, 1, 3)
@@ -348,12 +394,32 @@ def linspace(
     count = as_int("linspace", "num", num)
     if count < 0:
         raise ShapeError(message("linspace", "num >= 0", str(count), "Pass a non-negative integer."))
+    parts = count - bool(endpoint)
+    if any(isinstance(x, (Array, torch.Tensor, numpy.ndarray)) for x in (start, stop)):
+        out = _between(start, stop, count, parts, dtype, axis)
+        return (out, divide(subtract(stop, lift("linspace", start)), parts or math.nan)) if retstep else out
+    if retstep:
+        step = (_number("linspace", stop) - _number("linspace", start)) / (parts or math.nan)
+        return linspace(start, stop, count, endpoint, dtype, device), array(step, dtype, device)
     kind = torch.float32 if dtype is None else as_dtype(dtype)
     a, b = float(_number("linspace", start)), float(_number("linspace", stop))
     if kind not in FLOATS:
         exact = bind(_linspace, (), (a, b, count, bool(endpoint), "f64", str(as_device(device))))
         return cast(exact, kind)
     return bind(_linspace, (), (a, b, count, bool(endpoint), SHORT[kind], str(as_device(device))))
+
+
+def _between(start: Any, stop: Any, count: int, parts: int, dtype: Any, axis: int) -> Array:
+    """Return evenly spaced numbers between the elements of arrays; the last of all parts is exactly `stop`."""
+    a, b = broadcast_arrays(*promote_arrays("linspace", start, stop, floating=True))
+    fractions = divide(arange(count, dtype=a.dtype, device=a.device), float(max(parts, 1)))
+    fractions = reshape(fractions, (count, *(1,) * a.ndim))
+    out = add(multiply(a, subtract(1.0, fractions)), multiply(b, fractions))
+    out = moveaxis(out, 0, normalize_axis("linspace", axis, out.ndim))
+    if dtype is None:
+        return out
+    kind = as_dtype(dtype)
+    return cast(out if kind in FLOATS else floor(out), kind)
 
 
 def eye(n_rows: int, n_cols: int | None = None, k: int = 0, dtype: Any = None, device: Any = None) -> Array:

@@ -15,9 +15,9 @@ import torch
 
 from gtrace.errors import ArgumentError, BoundsError, DtypeError, ShapeError, message
 from gtrace.ops.elementwise import add as _add
-from gtrace.ops.elementwise import maximum, minimum, multiply
+from gtrace.ops.elementwise import clip, maximum, minimum, multiply, remainder
 from gtrace.ops.gather import constant_array, gather_op, index_axis, index_op, index_put_op, scatter_op
-from gtrace.ops.logic import less, where
+from gtrace.ops.logic import greater_equal, less, logical_and, where
 from gtrace.ops.parts import Bounds, flip_op, slice_bounds, slice_update
 from gtrace.ops.promote import cast
 from gtrace.ops.shape import (
@@ -221,11 +221,16 @@ def getitem(x: Array, index: Any) -> Array:
     return y
 
 
-def take(x: Any, indices: Any, axis: int | None = None) -> Array:
+def take(x: Any, indices: Any, axis: int | None = None, *, mode: str | None = None, fill_value: Any = None) -> Array:
     """Return x at the places `indices` of `axis` (None: of the flattened array).
 
+    Args:
+        mode: what a place outside the axis means. None or ``"raise"``: an error; ``"clip"``: the nearest end;
+            ``"wrap"``: counted around; ``"fill"``: `fill_value` in place of an element.
+        fill_value: None: NaN for floats, otherwise 0.
+
     Raises:
-        ExecutionError: when run, if a place lies outside the axis.
+        ExecutionError: when run, if a place lies outside the axis and no mode says otherwise.
 
     >>> import gtrace as gt
     >>> gt.take(gt.array([10, 20, 30]), gt.array([2, 0]))
@@ -234,7 +239,22 @@ def take(x: Any, indices: Any, axis: int | None = None) -> Array:
     x = lift("take", x)
     if axis is None:
         x, axis = ravel(x), 0
-    return index_axis(x, as_index(indices), normalize_axis("take", axis, x.ndim))
+    axis = normalize_axis("take", axis, x.ndim)
+    places = as_index(indices)
+    if mode is None or mode == "raise":
+        return index_axis(x, places, axis)
+    size = x.shape[axis]
+    if mode not in ("clip", "wrap", "fill") or not size:
+        got = repr(mode) if size else f"{mode!r} for an empty axis"
+        raise ArgumentError(message("take", "a mode among raise, clip, wrap, fill", got, "Use one of them."))
+    if mode == "wrap":
+        return index_axis(x, remainder(places, size), axis)
+    out = index_axis(x, clip(places, 0 if mode == "clip" else -size, size - 1), axis)
+    if mode == "clip":
+        return out
+    inside = logical_and(less(places, size), greater_equal(places, -size))
+    inside = reshape(inside, tuple(places.shape) + (1,) * (x.ndim - axis - 1))
+    return where(inside, out, (float("nan") if x.aval.floating else 0) if fill_value is None else fill_value)
 
 
 def take_along_axis(x: Any, indices: Any, axis: int = -1) -> Array:

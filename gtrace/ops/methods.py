@@ -6,7 +6,21 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from gtrace.errors import ArgumentError, message
-from gtrace.ops import create, elementwise, index, linalg, logic, reduce, shape
+from gtrace.ops import (
+    arrange,
+    create,
+    elementwise,
+    extracts,
+    index,
+    linalg,
+    logic,
+    places,
+    reduce,
+    scans,
+    shape,
+    sort,
+    unique,
+)
 from gtrace.trace.array import Array as _Array
 
 if TYPE_CHECKING:
@@ -87,9 +101,18 @@ class ArrayMethods:
     all = reduce.all
     var = reduce.var
     std = reduce.std
-    argmax = reduce.argmax
-    argmin = reduce.argmin
+    argmax = places.argmax
+    argmin = places.argmin
     cumsum = reduce.cumsum
+    cumprod = scans.cumprod
+    argsort = sort.argsort
+    searchsorted = sort.searchsorted
+    sort = sort.sort
+    nonzero = unique.nonzero
+    repeat = arrange.repeat
+    diagonal = extracts.diagonal
+    trace = extracts.trace
+    ptp = extracts.ptp
     reshape = shape.reshape
     ravel = flatten = shape.ravel
     transpose = shape.transpose
@@ -101,6 +124,10 @@ class ArrayMethods:
     astype = create.astype
     take = index.take
     to = create.to_device
+
+    def compress(self: Any, condition: Any, axis: int | None = None, *, size: int | None = None) -> Array:
+        """Return the slices along `axis` (None: the elements) where `condition` holds."""
+        return extracts.compress(condition, self, axis, size=size)
 
     def copy(self: Any) -> Array:
         """Return the array itself: Arrays never change."""

@@ -15,12 +15,12 @@ from gtrace.ir.cases import BadSample, Sample
 from gtrace.ir.op import define
 from gtrace.ops.batching import prefixed, shifted, whole
 from gtrace.ops.checks import reshaped, same_kind
-from gtrace.ops.promote import promote, promote_arrays
+from gtrace.ops.promote import cast, promote, promote_arrays
 from gtrace.ops.samples import uniform
 from gtrace.ops.shape import as_int, constant, expand_dims, normalize_axes, normalize_axis, ravel, squeeze
 from gtrace.trace.array import Array
 from gtrace.trace.bind import bind
-from gtrace.trace.convert import lift
+from gtrace.trace.convert import as_dtype, lift
 
 __all__ = ["concat", "concatenate", "stack", "unstack", "split", "flip"]
 
@@ -142,8 +142,11 @@ _concat = define(
 )  # fmt: skip
 
 
-def concat(arrays: Sequence[Any], axis: int | None = 0) -> Array:
+def concat(arrays: Sequence[Any], axis: int | None = 0, *, dtype: Any = None) -> Array:
     """Return the arrays joined along an existing axis; None flattens them first.
+
+    Args:
+        dtype: of the result; None: the common one.
 
     Raises:
         ShapeError: they differ in another axis.
@@ -155,6 +158,8 @@ def concat(arrays: Sequence[Any], axis: int | None = 0) -> Array:
     if not len(arrays):
         raise ShapeError(message("concat", "at least one array", "none", "Pass a non-empty sequence."))
     operands = promote("concat", *[lift("concat", x) for x in arrays])
+    if dtype is not None:
+        operands = [cast(x, as_dtype(dtype)) for x in operands]  # type: ignore[arg-type]
     if axis is None:
         operands = [ravel(x) for x in operands]
         axis = 0
@@ -167,7 +172,7 @@ def concat(arrays: Sequence[Any], axis: int | None = 0) -> Array:
 concatenate = concat
 
 
-def stack(arrays: Sequence[Any], axis: int = 0) -> Array:
+def stack(arrays: Sequence[Any], axis: int = 0, *, dtype: Any = None) -> Array:
     """Return the arrays joined along a new axis.
 
     Raises:
@@ -181,7 +186,7 @@ def stack(arrays: Sequence[Any], axis: int = 0) -> Array:
     if len({x.shape for x in lifted}) > 1:
         got = " and ".join(repr(x.aval) for x in lifted)
         raise ShapeError(message("stack", "arrays of one shape", got, "Broadcast or pad them first."))
-    return concat([expand_dims(x, axis) for x in lifted], axis) if lifted else concat([])
+    return concat([expand_dims(x, axis) for x in lifted], axis, dtype=dtype) if lifted else concat([])
 
 
 def split(x: Any, indices_or_sections: int | Sequence[int], axis: int = 0) -> list[Array]:

@@ -1,4 +1,4 @@
-"""Reductions and scans along axes."""
+"""Reductions along axes, and running sums."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from typing import Any
 import numpy
 import torch
 
-from gtrace.errors import ShapeError, message
-from gtrace.ir.aval import SHORT, Aval, aval
+from gtrace.errors import ArgumentError, ShapeError, message
+from gtrace.ir.aval import SHORT, Aval
 from gtrace.ir.cases import BadSample, Sample
 from gtrace.ir.op import Op, Params, define
 from gtrace.ops.batching import shifted
 from gtrace.ops.checks import reduced_shape, same_shape
-from gtrace.ops.elementwise import divide, exp, multiply, sqrt, square, subtract
+from gtrace.ops.elementwise import add, divide, exp, maximum, minimum, multiply, sqrt, square, subtract
 from gtrace.ops.logic import equal, logical_not, not_equal
+from gtrace.ops.logic import where as select
 from gtrace.ops.parts import concat, flip, slice_axis
 from gtrace.ops.promote import cast, promote, promote_arrays
 from gtrace.ops.samples import uniform
@@ -25,6 +26,7 @@ from gtrace.ops.shape import (
     broadcast_to,
     constant,
     expand_dims,
+    full_like_scalar,
     normalize_axes,
     normalize_axis,
     permute_dims,
@@ -37,12 +39,10 @@ from gtrace.trace.convert import as_dtype, lift
 from gtrace.trace.fast import bind_met
 
 __all__ = [
-    "sum", "mean", "max", "min", "any", "all", "prod", "var", "std", "logsumexp", "count_nonzero", "argmax",
-    "argmin", "cumsum",
+    "sum", "mean", "max", "min", "any", "all", "prod", "var", "std", "logsumexp", "count_nonzero", "cumsum",
 ]  # fmt: skip
 
 _PARAMS = ("axes", "keepdims")
-_PLACE = "the result is an index"
 _TRUTH = "the result is a truth value"
 
 
@@ -180,65 +180,133 @@ def _resolve_floating(op: Op, x: Any, axis: Any, keepdims: bool) -> tuple[Array,
     return x, (normalize_axes(op.name, axis, x.ndim), bool(keepdims))
 
 
-def sum(x: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Array:  # noqa: A001
+def _kept(x: Array, where: Any, otherwise: Any) -> Array:
+    """Return x where the mask `where`, which broadcasts to it, holds, and `otherwise` elsewhere."""
+    mask = _truth(where)
+    shape = numpy.broadcast_shapes(x.shape, mask.shape) if mask.ndim <= x.ndim else ()
+    if shape != x.shape:
+        got = f"{mask.aval!r} for {x.aval!r}"
+        raise ShapeError(message("reduce", "a mask `where` that broadcasts to the array", got, "Check its shape."))
+    return select(mask, x, otherwise)
+
+
+def sum(  # noqa: A001
+    x: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False, *, where: Any = None, initial: Any = None
+) -> Array:
     """Return the sum over `axis` (None: all; an int or several). Integers and booleans sum to int64.
+
+    Args:
+        where: a mask that broadcasts to x; only elements where it holds count.
+        initial: a number that is added.
 
     >>> import gtrace as gt
     >>> gt.sum(gt.ones((2, 3)), axis=1)
     Array([3., 3.], dtype=float32)
     """
     x = lift("sum", x)
-    return bind_met(sum_op, x if dtype is None else cast(x, as_dtype(dtype)), (axis, keepdims), _resolve)
+    if dtype is not None:
+        x = cast(x, as_dtype(dtype))
+    if where is None and initial is None:
+        return bind_met(sum_op, x, (axis, keepdims), _resolve)
+    out = bind_met(sum_op, x if where is None else _kept(x, where, 0), (axis, keepdims), _resolve)
+    return out if initial is None else add(out, initial)
 
 
-def mean(x: Any, axis: Any = None, keepdims: bool = False) -> Array:
+def mean(x: Any, axis: Any = None, keepdims: bool = False, *, dtype: Any = None, where: Any = None) -> Array:
     """Return the mean over `axis`. Integers become float32.
+
+    Args:
+        where: a mask that broadcasts to x; only elements where it holds count.
 
     >>> import gtrace as gt
     >>> gt.mean(gt.array([1., 3.]))
     Array(2., dtype=float32)
     """
-    return bind_met(_mean, x, (axis, keepdims), _resolve_floating)
+    if dtype is None and where is None:
+        return bind_met(_mean, x, (axis, keepdims), _resolve_floating)
+    x = lift("mean", x)
+    (x,) = promote("mean", x if dtype is None else cast(x, as_dtype(dtype)), floating=True)
+    if where is None:
+        return mean(x, axis, keepdims)
+    return divide(sum(x, axis, keepdims=keepdims, where=where), _count(x, where, axis, keepdims))
 
 
-def max(x: Any, axis: Any = None, keepdims: bool = False) -> Array:  # noqa: A001
+def _count(x: Array, where: Any, axis: Any, keepdims: bool) -> Array:
+    """Return how many elements a mask keeps, in the dtype of x."""
+    ones = full_like_scalar(1, x.dtype, x.shape, x.device)
+    return sum(ones, axis, keepdims=keepdims, where=where)
+
+
+def _extremum(op: Op, x: Any, axis: Any, keepdims: bool, where: Any, initial: Any) -> Array:
+    x = lift(op.name, x)
+    combine = maximum if op is _max else minimum
+    if initial is None:
+        fix = "Pass initial=, which the result is at least or at most."
+        raise ArgumentError(message(op.name, "`initial` beside a mask", "none", fix))
+    if where is not None:
+        x = _kept(x, where, initial)
+    axes = normalize_axes(op.name, axis, x.ndim)
+    if 0 in [x.shape[k] for k in axes]:
+        return full_like_scalar(initial, x.dtype, reduced_shape((x.aval,), axes, keepdims), x.device)
+    return combine(bind(op, (x,), (axes, bool(keepdims))), initial)
+
+
+def max(  # noqa: A001
+    x: Any, axis: Any = None, keepdims: bool = False, *, initial: Any = None, where: Any = None
+) -> Array:
     """Return the largest element over `axis`; NaN if there is one. Ties share the derivative.
+
+    Args:
+        initial: a number that the result is at least; it is the result over no elements.
+        where: a mask that broadcasts to x; only elements where it holds count. It needs `initial`.
 
     >>> import gtrace as gt
     >>> gt.max(gt.array([[1., 5.], [3., 2.]]), axis=0)
     Array([3., 5.], dtype=float32)
     """
-    return bind_met(_max, x, (axis, keepdims), _resolve)
+    if initial is None and where is None:
+        return bind_met(_max, x, (axis, keepdims), _resolve)
+    return _extremum(_max, x, axis, keepdims, where, initial)
 
 
-def min(x: Any, axis: Any = None, keepdims: bool = False) -> Array:  # noqa: A001
+def min(  # noqa: A001
+    x: Any, axis: Any = None, keepdims: bool = False, *, initial: Any = None, where: Any = None
+) -> Array:
     """Return the smallest element over `axis`; NaN if there is one. Ties share the derivative.
+
+    Args:
+        initial: a number that the result is at most; it is the result over no elements.
+        where: a mask that broadcasts to x; only elements where it holds count. It needs `initial`.
 
     >>> import gtrace as gt
     >>> gt.min(gt.array([[1., 5.], [3., 2.]]), axis=0)
     Array([1., 2.], dtype=float32)
     """
-    return bind_met(_min, x, (axis, keepdims), _resolve)
+    if initial is None and where is None:
+        return bind_met(_min, x, (axis, keepdims), _resolve)
+    return _extremum(_min, x, axis, keepdims, where, initial)
 
 
-def any(x: Any, axis: Any = None, keepdims: bool = False) -> Array:  # noqa: A001
-    """Return whether any element over `axis` is nonzero.
+def any(x: Any, axis: Any = None, keepdims: bool = False, *, where: Any = None) -> Array:  # noqa: A001
+    """Return whether any element over `axis` (and where the mask `where` holds) is nonzero.
 
     >>> import gtrace as gt
     >>> gt.any(gt.array([[True, False], [False, False]]), axis=1)
     Array([ True, False], dtype=bool)
     """
-    return bind_met(_any, _truth(x), (axis, keepdims), _resolve)
+    x = _truth(x) if where is None else _kept(_truth(x), where, False)
+    return bind_met(_any, x, (axis, keepdims), _resolve)
 
 
-def all(x: Any, axis: Any = None, keepdims: bool = False) -> Array:  # noqa: A001
-    """Return whether all elements over `axis` are nonzero.
+def all(x: Any, axis: Any = None, keepdims: bool = False, *, where: Any = None) -> Array:  # noqa: A001
+    """Return whether all elements over `axis` (and where the mask `where` holds) are nonzero.
 
     >>> import gtrace as gt
     >>> gt.all(gt.array([[True, False], [True, True]]), axis=1)
     Array([False,  True], dtype=bool)
     """
-    return bind_met(_all, _truth(x), (axis, keepdims), _resolve)
+    x = _truth(x) if where is None else _kept(_truth(x), where, True)
+    return bind_met(_all, x, (axis, keepdims), _resolve)
 
 
 def _truth(x: Any) -> Array:
@@ -246,29 +314,47 @@ def _truth(x: Any) -> Array:
     return x if x.dtype is torch.bool else not_equal(x, 0)
 
 
-def var(x: Any, axis: Any = None, correction: float = 0.0, keepdims: bool = False) -> Array:
-    """Return the variance over `axis`: squared deviations summed over the count minus `correction` (ddof).
+def var(
+    x: Any, axis: Any = None, correction: float = 0.0, keepdims: bool = False, *, dtype: Any = None,
+    ddof: float | None = None, where: Any = None,
+) -> Array:  # fmt: skip
+    """Return the variance over `axis`: squared deviations summed over the count minus `correction`.
+
+    Args:
+        ddof: NumPy's name of `correction`.
+        where: a mask that broadcasts to x; only elements where it holds count.
 
     >>> import gtrace as gt
     >>> gt.var(gt.array([1., 2., 3.]), correction=1)
     Array(1., dtype=float32)
     """
-    (x,) = promote("var", lift("var", x), floating=True)
+    x = lift("var", x)
+    (x,) = promote("var", x if dtype is None else cast(x, as_dtype(dtype)), floating=True)
+    if ddof is not None:
+        if correction:
+            raise ArgumentError(message("var", "correction or ddof", "both", "They are one number: pass one."))
+        correction = ddof
     axes = normalize_axes("var", axis, x.ndim)
+    if where is not None:
+        deviation = _kept(subtract(x, mean(x, axes, True, where=where)), where, 0)
+        count = maximum(subtract(_count(x, where, axes, keepdims), float(correction)), 0.0)
+        return divide(sum(square(deviation), axes, keepdims=keepdims), count)
     deviation = subtract(x, bind(_mean, (x,), (axes, True)))
-    count = math.prod(x.shape[k] for k in axes)
     total = bind(sum_op, (square(deviation),), (axes, bool(keepdims)))
-    return divide(total, builtins.max(float(count - correction), 0.0))
+    return divide(total, builtins.max(float(math.prod(x.shape[k] for k in axes) - correction), 0.0))
 
 
-def std(x: Any, axis: Any = None, correction: float = 0.0, keepdims: bool = False) -> Array:
-    """Return the standard deviation over `axis`, the square root of `var`.
+def std(
+    x: Any, axis: Any = None, correction: float = 0.0, keepdims: bool = False, *, dtype: Any = None,
+    ddof: float | None = None, where: Any = None,
+) -> Array:  # fmt: skip
+    """Return the standard deviation over `axis`, the square root of `var`, whose arguments it takes.
 
     >>> import gtrace as gt
     >>> gt.std(gt.array([1., 3.]))
     Array(1., dtype=float32)
     """
-    return sqrt(var(x, axis, correction, keepdims))
+    return sqrt(var(x, axis, correction, keepdims, dtype=dtype, ddof=ddof, where=where))
 
 
 def logsumexp(x: Any, axis: Any = None, keepdims: bool = False) -> Array:
@@ -325,7 +411,7 @@ _prod = define(
 )  # fmt: skip
 
 
-def _to_last(name: str, x: Array, axis: Any, keepdims: bool) -> tuple[Array, tuple[int, ...]]:
+def to_last(name: str, x: Array, axis: Any, keepdims: bool) -> tuple[Array, tuple[int, ...]]:
     """Return x with the reduced axes flattened into the last one, and the shape of the result."""
     axes = normalize_axes(name, axis, x.ndim)
     kept = [k for k in range(x.ndim) if k not in axes]
@@ -335,8 +421,14 @@ def _to_last(name: str, x: Array, axis: Any, keepdims: bool) -> tuple[Array, tup
     return reshape(moved, (*(x.shape[k] for k in kept), count)), shape
 
 
-def prod(x: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Array:
+def prod(
+    x: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False, *, where: Any = None, initial: Any = None
+) -> Array:
     """Return the product over `axis`. Integers and booleans multiply in int64.
+
+    Args:
+        where: a mask that broadcasts to x; only elements where it holds count.
+        initial: a number that is multiplied with.
 
     >>> import gtrace as gt
     >>> gt.prod(gt.array([2., 3., 4.]))
@@ -345,73 +437,14 @@ def prod(x: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False) ->
     x = lift("prod", x)
     if dtype is not None:
         x = cast(x, as_dtype(dtype))
+    if where is not None:
+        x = _kept(x, where, 1)
     if isinstance(axis, (tuple, list)) or axis is None:
-        x, shape = _to_last("prod", x, axis, keepdims)
-        return reshape(bind(_prod, (x,), (x.ndim - 1, False)), shape)
-    return bind(_prod, (x,), (normalize_axis("prod", axis, x.ndim), bool(keepdims)))
-
-
-# -- places
-
-
-def _place_samples() -> list[Sample]:
-    x = uniform(-2, 2, 3, 4)
-    return [Sample((x,)), Sample((x,), {"axis": 1}), Sample((x,), {"axis": 0, "keepdims": True})]
-
-
-def _check_place(avals: tuple[Aval, ...], axis: int, keepdims: bool) -> None:
-    if avals[0].shape[axis] == 0:
-        raise ShapeError(message("argmax/argmin", "a non-empty axis", repr(avals[0]), "There is no such place."))
-
-
-def _place_aval(avals: tuple[Aval, ...], axis: int, keepdims: bool) -> Aval:
-    return aval(reduced_shape(avals, (axis,), keepdims), torch.int64, avals[0].device)
-
-
-_argmax = define(
-    "argmax", lambda x, axis, keepdims: torch.argmax(x, axis, keepdim=keepdims), params=("axis", "keepdims"),
-    shape=_place_aval, check=_check_place, nondiff=_PLACE, batch=shifted("axis"), samples=_place_samples,
-    errors=bad_axis,
-    reference=numpy.argmax,
-    user=lambda x, **kw: argmax(x, **kw),
-)  # fmt: skip
-_argmin = define(
-    "argmin", lambda x, axis, keepdims: torch.argmin(x, axis, keepdim=keepdims), params=("axis", "keepdims"),
-    shape=_place_aval, check=_check_place, nondiff=_PLACE, batch=shifted("axis"), samples=_place_samples,
-    errors=bad_axis,
-    reference=numpy.argmin,
-    user=lambda x, **kw: argmin(x, **kw),
-)  # fmt: skip
-
-
-def _place(op: Any, x: Any, axis: int | None, keepdims: bool) -> Array:
-    x = lift(op.name, x)
-    if x.dtype is torch.bool:
-        x = cast(x, torch.uint8)
-    if axis is None:
-        out = bind(op, (ravel(x),), (0, False))
-        return reshape(out, (1,) * x.ndim) if keepdims else out
-    return bind(op, (x,), (normalize_axis(op.name, axis, x.ndim), bool(keepdims)))
-
-
-def argmax(x: Any, axis: int | None = None, keepdims: bool = False) -> Array:
-    """Return the place of the largest element along `axis` (None: in the flattened array), as int64.
-
-    >>> import gtrace as gt
-    >>> gt.argmax(gt.array([1., 3., 2.]))
-    Array(1, dtype=int64)
-    """
-    return _place(_argmax, x, axis, keepdims)
-
-
-def argmin(x: Any, axis: int | None = None, keepdims: bool = False) -> Array:
-    """Return the place of the smallest element along `axis` (None: in the flattened array), as int64.
-
-    >>> import gtrace as gt
-    >>> gt.argmin(gt.array([2., 1., 3.]))
-    Array(1, dtype=int64)
-    """
-    return _place(_argmin, x, axis, keepdims)
+        x, shape = to_last("prod", x, axis, keepdims)
+        out = reshape(bind(_prod, (x,), (x.ndim - 1, False)), shape)
+    else:
+        out = bind(_prod, (x,), (normalize_axis("prod", axis, x.ndim), bool(keepdims)))
+    return out if initial is None else multiply(out, initial)
 
 
 # -- scans

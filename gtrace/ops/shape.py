@@ -23,7 +23,7 @@ from gtrace.trace.convert import lift, scalar_operand
 
 __all__ = [
     "reshape", "ravel", "transpose", "matrix_transpose", "permute_dims", "moveaxis", "swapaxes", "expand_dims",
-    "squeeze", "broadcast_to", "broadcast_arrays",
+    "squeeze", "broadcast_to", "broadcast_arrays", "broadcast_shapes", "meshgrid",
 ]  # fmt: skip
 
 
@@ -323,6 +323,26 @@ def broadcast_to(x: Any, shape: Any) -> Array:
     return x if target == x.shape else bind(broadcast_op, (x,), (target,))
 
 
+def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
+    """Return the shape that arrays of these shapes broadcast to.
+
+    Raises:
+        ShapeError: they do not.
+
+    >>> import gtrace as gt
+    >>> gt.broadcast_shapes((2, 1), 3)
+    (2, 3)
+    """
+    sizes = [as_shape("broadcast_shapes", shape) for shape in shapes]
+    try:
+        return numpy.broadcast_shapes(*sizes)
+    except ValueError:
+        got = " and ".join(map(str, sizes))
+        raise ShapeError(
+            message("broadcast_shapes", "shapes that broadcast", got, "Sizes must be equal or 1.")
+        ) from None
+
+
 def broadcast_arrays(*arrays: Any) -> list[Array]:
     """Return the arrays broadcast against each other.
 
@@ -339,6 +359,36 @@ def broadcast_arrays(*arrays: Any) -> list[Array]:
             message("broadcast_arrays", "shapes that broadcast", got, "Sizes must be equal or 1.")
         ) from None
     return [broadcast_to(x, shape) for x in lifted]
+
+
+def meshgrid(*xi: Any, indexing: str = "xy", sparse: bool = False, copy: bool = True) -> list[Array]:
+    """Return the coordinates of a grid, one array for each of the coordinates `xi` along its axes.
+
+    Args:
+        xi: arrays of at most one dimension.
+        indexing: ``"xy"``: the first coordinate changes along axis 1 and the second along axis 0; ``"ij"``: in order.
+        sparse: leave the axes along which a coordinate does not change at size 1.
+        copy: ignored; Arrays never change.
+
+    Raises:
+        ArgumentError: another indexing.
+        ShapeError: coordinates of more than one dimension.
+
+    >>> import gtrace as gt
+    >>> [x.shape for x in gt.meshgrid(gt.arange(3), gt.arange(2))]
+    [(2, 3), (2, 3)]
+    """
+    arrays = [lift("meshgrid", x) for x in xi]
+    if indexing not in ("xy", "ij"):
+        raise ArgumentError(message("meshgrid", '"xy" or "ij" as indexing', repr(indexing), "Pass one of them."))
+    if any(x.ndim > 1 for x in arrays):
+        got = " and ".join(repr(x.aval) for x in arrays)
+        raise ShapeError(message("meshgrid", "arrays of at most one dimension", got, "Use gt.ravel."))
+    order = list(range(len(arrays)))
+    if indexing == "xy" and len(arrays) > 1:
+        order[:2] = 1, 0
+    out = [reshape(x, tuple(x.size if k == axis else 1 for k in order)) for axis, x in enumerate(arrays)]
+    return out if sparse else broadcast_arrays(*out) if out else []
 
 
 def _sum_to_vjp(ct: Array, needed: Any, x: Array, out: Array, shape: tuple[int, ...]) -> tuple[Array]:

@@ -71,35 +71,46 @@ _argsort = define(
 )  # fmt: skip
 
 
+def _check_kind(name: str, kind: str | None) -> None:
+    if kind not in (None, "quicksort", "mergesort", "heapsort", "stable"):
+        raise ArgumentError(message(name, "a kind of NumPy's", repr(kind), 'Such as "stable".'))
+
+
 def _along(name: str, x: Any, axis: int | None) -> tuple[Array, int]:
     x = lift(name, x)
     return (ravel(x), 0) if axis is None else (x, normalize_axis(name, axis, x.ndim))
 
 
-def sort(x: Any, axis: int | None = -1, descending: bool = False, stable: bool = True) -> Array:
+def sort(
+    x: Any, axis: int | None = -1, descending: bool = False, stable: bool | None = True, *, kind: str | None = None
+) -> Array:
     """Return x with the elements along `axis` (None: of the flattened array) in order; NaN counts as the largest.
 
     Args:
-        stable: ignored; equal elements always keep their order.
+        stable, kind: NumPy's names for ways to sort; equal elements always keep their order.
 
     >>> import gtrace as gt
     >>> gt.sort(gt.array([3., 1., 2.]))
     Array([1., 2., 3.], dtype=float32)
     """
+    _check_kind("sort", kind)
     x, place = _along("sort", x, axis)
     return bind(_sort, (x,), (place, bool(descending)))
 
 
-def argsort(x: Any, axis: int | None = -1, descending: bool = False, stable: bool = True) -> Array:
+def argsort(
+    x: Any, axis: int | None = -1, descending: bool = False, stable: bool | None = True, *, kind: str | None = None
+) -> Array:
     """Return the int64 indices that sort x along `axis` (None: the flattened array); NaN counts as the largest.
 
     Args:
-        stable: ignored; equal elements always keep their order.
+        stable, kind: NumPy's names for ways to sort; equal elements always keep their order.
 
     >>> import gtrace as gt
     >>> gt.argsort(gt.array([3., 1., 2.]))
     Array([1, 2, 0], dtype=int64)
     """
+    _check_kind("argsort", kind)
     x, place = _along("argsort", x, axis)
     return bind(_argsort, (x,), (place, bool(descending)))
 

@@ -14,8 +14,9 @@ from gtrace.ops.elementwise import add, log, multiply, subtract
 from gtrace.ops.index import take, take_along_axis
 from gtrace.ops.logic import less
 from gtrace.ops.parts import slice_axis, unstack
+from gtrace.ops.places import argmax
 from gtrace.ops.promote import cast, require_float
-from gtrace.ops.reduce import argmax, cumsum
+from gtrace.ops.reduce import cumsum
 from gtrace.ops.shape import as_int, full_like_scalar, moveaxis, normalize_axis, reshape
 from gtrace.ops.sort import argsort, searchsorted
 from gtrace.random.continuous import check_mode, common_shape, draw_gumbel, draw_unit

@@ -93,12 +93,17 @@ class Array(_Methods):
 
     # looking at values
 
-    def item(self) -> bool | int | float:
-        """Return the one element as a Python scalar.
+    def item(self, *index: int) -> bool | int | float:
+        """Return the one element, or the one at `index`, as a Python scalar.
+
+        Args:
+            index: a place in the flattened array, or one for each axis.
 
         Raises:
             ValueError: there is not exactly one element.
         """
+        if index:
+            return (self.reshape(-1)[index[0]] if len(index) == 1 else self[index])._item("item")
         return self._item("item")
 
     def tolist(self) -> Any:
@@ -384,6 +389,7 @@ def _concretization(x: Array, cause: str) -> ConcretizationError:
         "index": "Use an integer array index, or pass the number as a static argument",
         "thread": "Compute with it in the thread that traces the function",
         "mask": "Use gt.where(mask, x, 0) to keep the shape, or index outside the traced function",
+        "size": "Pass size=, the size of the result, where the function takes it, or call it outside",
     }
     fix = fixes.get(
         cause, "Return the value and look at it outside the traced function, or pass it as a static argument"

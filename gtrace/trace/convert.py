@@ -13,7 +13,7 @@ from gtrace.ambient import without_modes
 from gtrace.errors import ArgumentError, DeviceError, DtypeError, ShapeError, message
 from gtrace.ir.aval import CPU, DTYPES, FLOATS, LONG, SHORT, Aval, as_device, aval
 from gtrace.ir.graph import Scalar
-from gtrace.trace.array import Array, wrap
+from gtrace.trace.array import Array, materialize, wrap
 
 __all__ = ["from_dlpack", "from_numpy", "from_torch"]
 
@@ -129,8 +129,12 @@ def from_numpy(value: numpy.ndarray) -> Array:
 _from_numpy = without_modes(torch.from_numpy)
 
 
-def from_dlpack(value: Any) -> Array:
+def from_dlpack(value: Any, *, device: Any = None, copy: bool | None = None) -> Array:
     """Return an Array of any object with ``__dlpack__``, sharing its memory: do not write to it afterwards.
+
+    Args:
+        device: where the Array lives; None: where the object does.
+        copy: True: with memory of its own; False: never, even for another device; None: only for that.
 
     Raises:
         ArgumentError: no such object, or one that does not lend its memory.
@@ -140,6 +144,15 @@ def from_dlpack(value: Any) -> Array:
     >>> from_dlpack(torch.zeros(2))
     Array([0., 0.], dtype=float32)
     """
+    if device is not None or copy:
+        out = from_dlpack(value)
+        place = out.aval.device if device is None else as_device(device)
+        if place == out.aval.device and not copy:
+            return out
+        if copy is False:
+            fix = "Allow the copy."
+            raise ArgumentError(message("from_dlpack", f"memory on {place}", str(out.aval.device), fix))
+        return wrap(_moved(materialize(out, "dlpack"), place))
     if isinstance(value, Array):
         return value
     if not hasattr(value, "__dlpack__"):
@@ -158,6 +171,11 @@ def from_dlpack(value: Any) -> Array:
             message("from_dlpack", "memory that torch can share", f"{type(value).__name__}: {reason}", "Copy it first.")
         ) from error
     return from_torch(tensor)
+
+
+@without_modes
+def _moved(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+    return tensor.to(device, copy=True)
 
 
 @without_modes

@@ -26,10 +26,14 @@ import attrs
 
 from gtrace.cache.store import workspace
 from gtrace.compile.request import CompileRequest
+from gtrace.config import config
 from gtrace.errors import CompileError, TransientCompileError, UnsupportedTorchError
 
 IDLE_SECONDS = 30.0
 """After so long without a request the worker is ended."""
+
+NICE = 10
+"""Added to the niceness of the worker, unless compiling may cost all of the program's speed."""
 
 RESUME_SECONDS = 0.2
 """A worker that pauses for the program's sake goes on when no program has run for so long."""
@@ -254,9 +258,10 @@ class WorkerClient:
             environment["PYTHONPATH"] = os.pathsep.join([root, *others])
             # a process group of its own: Ctrl-C does not reach it, and it is ended as one. Not a session of its own, to
             # which the scheduler would give as much time as to that of the program.
+            niceness = 0 if config.current.compile_share >= 1 else NICE
             self._process = subprocess.Popen(
                 # -P: not whatever lies in the working directory, which others can write to
-                [sys.executable, "-P", "-m", "gtrace.worker.server"],
+                [sys.executable, "-P", "-m", "gtrace.worker.server", str(niceness)],
                 # unbuffered: a fork must not copy half a request, to be written a second time
                 bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._stderr, env=environment,
                 process_group=0, cwd=tempfile.gettempdir(),

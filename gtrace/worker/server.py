@@ -1,7 +1,8 @@
 """The compile worker: ``python -m gtrace.worker.server``, started by `gtrace.worker.client`.
 
-It reads one job a line from its standard input and answers with one line each, both in JSON. It runs at low priority in
-a process group of its own, and ends, with the compilers it started, when its input ends: when its parent does.
+Its argument is the niceness that it adds to that of its parent. It reads one job a line from its standard input and
+answers with one line each, both in JSON. It ends, with the compilers it started, when its input ends: when its parent
+does.
 """
 
 from __future__ import annotations
@@ -21,10 +22,6 @@ import gtrace  # noqa: F401 - declares every operation
 from gtrace.compile.inductor.driver import compile_artifact
 from gtrace.compile.request import CompileRequest
 from gtrace.errors import CompileError, GraphError
-
-NICE = 10
-"""Added to the niceness that the parent has; see also `gtrace.worker.sharing`."""
-
 
 _folders: list[str] = []
 """Where the current job's files are."""
@@ -61,7 +58,7 @@ def _private_output() -> TextIO:
 
 
 def main() -> None:
-    os.nice(NICE)
+    os.nice(int(sys.argv[1]))
     # Ctrl-C is for the parent; the worker ends when the parent does
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     output = _private_output()

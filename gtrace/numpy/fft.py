@@ -33,7 +33,9 @@ def _one(name: str, function: Any, doc: str) -> Any:
 
 
 def _several(name: str, function: Any, doc: str, last_two: bool) -> Any:
-    def transform(x: Any, /, s: Any = None, axes: Any = (-2, -1) if last_two else None, norm: str | None = None) -> Array:
+    def transform(
+        x: Any, /, s: Any = None, axes: Any = (-2, -1) if last_two else None, norm: str | None = None
+    ) -> Array:
         sizes = None if s is None else tuple(s)
         places = None if axes is None else tuple(axes)
         return call_torch(name, function, _operand(name, x), sizes, places, _norm(name, norm))
@@ -46,8 +48,8 @@ def _named(function: Any, name: str, doc: str) -> Any:
     function.__name__ = function.__qualname__ = name
     function.__doc__ = (
         f"Return the {doc}.\n\n    The axes are cut or padded with zeros to the sizes. `norm` says which direction is"
-        " divided by the number\n    of elements: \"backward\" (the default), \"forward\", or both by its root, \"ortho\".\n\n"
-        "    Raises:\n        ArgumentError: sizes, axes or a norm that do not fit.\n    "
+        ' divided by the number\n    of elements: "backward" (the default), "forward", or both by its root, "ortho".'
+        "\n\n    Raises:\n        ArgumentError: sizes, axes or a norm that do not fit.\n    "
     )  # fmt: skip
     return function
 

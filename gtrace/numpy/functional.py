@@ -1,0 +1,154 @@
+"""Functions applied along axes and over broadcast arrays."""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+from collections.abc import Callable, Collection
+from typing import Any
+
+import numpy
+
+from gtrace import tree
+from gtrace.errors import ArgumentError, ShapeError, message
+from gtrace.ops.create import asarray
+from gtrace.ops.shape import broadcast_to, expand_dims, moveaxis, normalize_axis, reshape
+from gtrace.trace.array import Array
+from gtrace.transform.vmap import vmap
+
+__all__ = ["apply_along_axis", "apply_over_axes", "vectorize"]
+
+_TERM = r"\((?:\w+(?:,\w+)*)?\)"
+_SIGNATURE = re.compile(rf"{_TERM}(?:,{_TERM})*->{_TERM}(?:,{_TERM})*")
+
+
+def _core_names(signature: str, count: int) -> list[tuple[str, ...]]:
+    """Return the names of the core dimensions of each argument."""
+    text = signature.replace(" ", "")
+    if not _SIGNATURE.fullmatch(text):
+        raise ArgumentError(message("vectorize", 'a signature such as "(n),(n)->()"', repr(signature), "Check it."))
+    terms = re.findall(r"\(([^)]*)\)", text.partition("->")[0])
+    if len(terms) != count:
+        got = f"{count} for {signature!r}"
+        raise ArgumentError(message("vectorize", f"{len(terms)} array arguments", got, "Match them, or use excluded."))
+    return [tuple(term.split(",")) if term else () for term in terms]
+
+
+def vectorize(
+    pyfunc: Callable[..., Any] | None = None,
+    *,
+    excluded: Collection[int | str] = (),
+    signature: str | None = None,
+) -> Callable[..., Any]:
+    """Return a function that broadcasts its array arguments and maps `pyfunc` over their axes with `vmap`.
+
+    Args:
+        pyfunc: a function of Arrays; None: return a decorator.
+        excluded: positions and names of arguments that are passed on as they are; keyword arguments always are.
+        signature: the dimensions that pyfunc itself takes and returns, as in ``"(m,n),(n)->(m)"``; None: it takes
+            numbers.
+
+    Raises:
+        ArgumentError: a malformed signature, or another number of arguments.
+        ShapeError: dimensions of one name that differ, or axes that do not broadcast.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.vectorize(lambda x, y: x @ y, signature="(n),(n)->()")(gnp.ones((2, 3)), gnp.arange(3.))
+    Array([3., 3.], dtype=float32)
+    """
+    if pyfunc is None:
+        return functools.partial(vectorize, excluded=excluded, signature=signature)
+
+    @functools.wraps(pyfunc)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        mapped = [k for k in range(len(args)) if k not in excluded]
+        arrays = [asarray(args[k]) for k in mapped]
+        names: list[tuple[str, ...]] = [()] * len(arrays) if signature is None else _core_names(signature, len(arrays))
+        loops = _loop_shapes(arrays, names)
+        try:
+            loop = numpy.broadcast_shapes(*loops)
+        except ValueError:
+            got = " and ".join(map(str, loops))
+            raise ShapeError(message("vectorize", "axes that broadcast", got, "Sizes must be equal or 1.")) from None
+
+        def of_arrays(*values: Array) -> Any:
+            full = list(args)
+            for k, value in zip(mapped, values, strict=True):
+                full[k] = value
+            return pyfunc(*full, **kwargs)
+
+        if not loop:
+            return of_arrays(*arrays)
+        size, rows, axes = math.prod(loop), [], []
+        for x, outer in zip(arrays, loops, strict=True):
+            core = x.shape[len(outer) :]
+            rows.append(reshape(broadcast_to(x, (*loop, *core)), (size, *core)) if outer else x)
+            axes.append(0 if outer else None)
+        out = vmap(of_arrays, in_axes=tuple(axes))(*rows)
+        return tree.map(lambda y: reshape(y, (*loop, *y.shape[1:])), out)
+
+    return wrapped
+
+
+def _loop_shapes(arrays: list[Array], names: list[tuple[str, ...]]) -> list[tuple[int, ...]]:
+    """Return the shapes in front of the core dimensions, whose sizes must agree."""
+    sizes: dict[str, int] = {}
+    loops = []
+    for x, core in zip(arrays, names, strict=True):
+        if x.ndim < len(core):
+            got = repr(x.aval)
+            raise ShapeError(message("vectorize", f"at least {len(core)} dimensions", got, "Use expand_dims."))
+        start = x.ndim - len(core)
+        for name, n in zip(core, x.shape[start:], strict=True):
+            wanted = int(name) if name.isdigit() else sizes.setdefault(name, n)
+            if wanted != n:
+                got = f"{wanted} and {n} for {name!r}"
+                raise ShapeError(message("vectorize", "one size for each dimension's name", got, "Check the shapes."))
+        loops.append(x.shape[:start])
+    return loops
+
+
+def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: Any, *args: Any, **kwargs: Any) -> Array:
+    """Return `func1d` of each row of elements along `axis`, with its result's axes in the place of that axis.
+
+    Args:
+        func1d: a function of an Array of one dimension, mapped with `vmap`.
+        args, kwargs: passed on to it.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.apply_along_axis(lambda row: row - row[0], 1, gnp.array([[1, 2], [5, 7]]))
+    Array([[0, 1],
+           [0, 2]], dtype=int64)
+    """
+    x = asarray(arr)
+    place = normalize_axis("apply_along_axis", axis, x.ndim)
+    moved = moveaxis(x, place, -1)
+    outer = moved.shape[:-1]
+    if not outer:
+        return asarray(func1d(x, *args, **kwargs))
+    rows = reshape(moved, (math.prod(outer), moved.shape[-1]))
+    out = vmap(lambda row: asarray(func1d(row, *args, **kwargs)))(rows)
+    inner = out.shape[1:]
+    out = reshape(out, (*outer, *inner))
+    return moveaxis(out, tuple(range(len(outer), out.ndim)), tuple(range(place, place + len(inner))))
+
+
+def apply_over_axes(func: Callable[[Any, int], Any], a: Any, axes: Any) -> Array:
+    """Return func(x, axis) applied for one axis after the other; an axis that it removes is put back with size 1.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.apply_over_axes(gnp.sum, gnp.ones((2, 3)), (0, 1))
+    Array([[6.]], dtype=float32)
+    """
+    x = asarray(a)
+    ndim = x.ndim
+    for axis in axes if isinstance(axes, (tuple, list)) else (axes,):
+        place = normalize_axis("apply_over_axes", axis, ndim)
+        x = asarray(func(x, place))
+        if x.ndim == ndim - 1:
+            x = expand_dims(x, place)
+        if x.ndim != ndim:
+            got = repr(x.aval)
+            raise ShapeError(message("apply_over_axes", f"{ndim} or {ndim - 1} dimensions", got, "Reduce one axis."))
+    return x

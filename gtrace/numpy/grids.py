@@ -1,0 +1,311 @@
+"""Grids, index arrays, ranges and structured matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy
+import torch
+
+from gtrace.errors import ArgumentError, ShapeError, message
+from gtrace.ops.arrange import tril
+from gtrace.ops.create import arange, asarray, eye, linspace, ones
+from gtrace.ops.elementwise import exp, log, power
+from gtrace.ops.gather import constant_array
+from gtrace.ops.parts import concat, flip, stack
+from gtrace.ops.promote import cast, promote_arrays
+from gtrace.ops.shape import as_int, as_shape, broadcast_to, meshgrid, moveaxis, normalize_axis, reshape
+from gtrace.ops.unique import nonzero
+from gtrace.trace.array import Array
+from gtrace.trace.convert import as_dtype, lift
+
+__all__ = [
+    "c_", "diag_indices", "diag_indices_from", "fromfunction", "geomspace", "identity", "index_exp", "indices", "ix_",
+    "logspace", "mgrid", "ogrid", "r_", "s_", "tri", "tril_indices", "tril_indices_from", "triu_indices",
+    "triu_indices_from", "vander",
+]  # fmt: skip
+
+# -- by indexing
+
+
+def _range(piece: Any) -> Array:
+    """Return what a slice stands for: numbers by a step, or, with an imaginary step, so many with both ends."""
+    if not isinstance(piece, slice):
+        return asarray(piece)
+    start = 0 if piece.start is None else piece.start
+    if isinstance(piece.step, complex):
+        return linspace(start, piece.stop, int(abs(piece.step)))
+    return arange(start, piece.stop, 1 if piece.step is None else piece.step)
+
+
+class _Grid:
+    """``mgrid[0:2, 0:3]`` is the coordinates of a grid; a step such as 5j asks for so many points, ends included."""
+
+    def __init__(self, sparse: bool) -> None:
+        self._sparse = sparse
+
+    def __getitem__(self, key: Any) -> Any:
+        if not isinstance(key, tuple):
+            return _range(key)
+        axes = promote_arrays("grid", *[_range(piece) for piece in key])
+        grid = meshgrid(*axes, indexing="ij", sparse=self._sparse)
+        return tuple(grid) if self._sparse else stack(grid)
+
+
+class _Joined:
+    """``r_[1:4, 0, x]`` joins numbers, ranges and arrays along an axis; `c_` makes them columns first."""
+
+    def __init__(self, axis: int, ndim: int, place: int) -> None:
+        self._how = axis, ndim, place
+
+    def __getitem__(self, key: Any) -> Array:
+        axis, ndim, place = self._how
+        pieces = list(key) if isinstance(key, tuple) else [key]
+        if pieces and isinstance(pieces[0], str):
+            axis, ndim, place = _directive(pieces.pop(0))
+        arrays = []
+        for piece in pieces:
+            x = _range(piece)
+            missing = max(ndim - x.ndim, 0)
+            # the axes of x come last, or from `place` on
+            before = missing if place == -1 else min(place, missing) if place >= 0 else max(missing + place + 1, 0)
+            arrays.append(reshape(x, (1,) * before + x.shape + (1,) * (missing - before)))
+        return concat(arrays, axis)
+
+
+def _directive(text: str) -> tuple[int, int, int]:
+    try:
+        numbers = [int(n) for n in text.split(",")]
+    except ValueError:
+        numbers = []
+    if not 1 <= len(numbers) <= 3:
+        fix = 'Such as "0,2" for joining along axis 0 with at least two dimensions.'
+        raise ArgumentError(message("r_", "up to three integers", repr(text), fix))
+    axis, ndim, place = (*numbers, *(0, 1, -1)[len(numbers) :])
+    return axis, ndim, place
+
+
+class _Index:
+    """``s_[1:3, None]`` is the index itself, to be used later."""
+
+    def __init__(self, as_tuple: bool) -> None:
+        self._as_tuple = as_tuple
+
+    def __getitem__(self, key: Any) -> Any:
+        return key if isinstance(key, tuple) or not self._as_tuple else (key,)
+
+
+mgrid, ogrid = _Grid(False), _Grid(True)
+r_, c_ = _Joined(0, 1, -1), _Joined(-1, 2, 0)
+s_, index_exp = _Index(False), _Index(True)
+
+# -- index arrays
+
+
+def indices(dimensions: Any, dtype: Any = None, sparse: bool = False) -> Any:
+    """Return the indices of each element of an array of that shape, along a new first axis; int64.
+
+    Args:
+        sparse: a tuple of arrays that broadcast.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.indices((2, 3)).shape
+    (2, 2, 3)
+    """
+    kind = torch.int64 if dtype is None else as_dtype(dtype)
+    sizes = as_shape("indices", dimensions)
+    grid = meshgrid(*[arange(n, dtype=kind) for n in sizes], indexing="ij", sparse=sparse)
+    if sparse:
+        return tuple(grid)
+    return stack(grid) if grid else asarray(numpy.zeros(0)).astype(kind)
+
+
+def fromfunction(function: Callable[..., Any], shape: Any, *, dtype: Any = float, **kwargs: Any) -> Any:
+    """Return function(i, j, ...) of the indices of an array of that shape.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.fromfunction(lambda i, j: i + j, (2, 2))
+    Array([[0., 1.],
+           [1., 2.]], dtype=float32)
+    """
+    sizes = as_shape("fromfunction", shape)
+    return function(*meshgrid(*[arange(n, dtype=dtype) for n in sizes], indexing="ij"), **kwargs)
+
+
+def ix_(*sequences: Any) -> tuple[Array, ...]:
+    """Return index arrays that broadcast, so that x[ix_(rows, columns)] is the block of these rows and columns.
+
+    Args:
+        sequences: integers of one dimension; booleans stand for the places where they hold.
+
+    >>> import gtrace.numpy as gnp
+    >>> [i.shape for i in gnp.ix_([0, 2], [1])]
+    [(2, 1), (1, 1)]
+    """
+    out = []
+    for k, given in enumerate(sequences):
+        x = asarray(given, dtype=torch.int64) if isinstance(given, (list, tuple)) and not given else asarray(given)
+        if x.ndim != 1:
+            raise ShapeError(message("ix_", "sequences of one dimension", repr(x.aval), "Use gt.ravel."))
+        x = nonzero(x)[0] if x.dtype is torch.bool else x
+        out.append(reshape(x, tuple(x.size if j == k else 1 for j in range(len(sequences)))))
+    return tuple(out)
+
+
+def diag_indices(n: int, ndim: int = 2) -> tuple[Array, ...]:
+    """Return the indices of the main diagonal of an array of `ndim` axes of size n.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.diag_indices(2)
+    (Array([0, 1], dtype=int64), Array([0, 1], dtype=int64))
+    """
+    return (arange(as_int("diag_indices", "n", n)),) * as_int("diag_indices", "ndim", ndim)
+
+
+def diag_indices_from(x: Any) -> tuple[Array, ...]:
+    """Return the indices of the main diagonal of x, whose axes have one size.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.diag_indices_from(gnp.ones((2, 2)))[0]
+    Array([0, 1], dtype=int64)
+    """
+    x = lift("diag_indices_from", x)
+    if x.ndim < 2 or len(set(x.shape)) != 1:
+        raise ShapeError(message("diag_indices_from", "two or more axes of one size", repr(x.aval), "Slice it first."))
+    return diag_indices(x.shape[0], x.ndim)
+
+
+def _triangle(function: Callable[..., Any], *sizes: Any) -> tuple[Array, Array]:
+    rows, columns = function(*[None if n is None else as_int("triangle", "size", n) for n in sizes])
+    cpu = torch.device("cpu")
+    return constant_array(rows.astype(numpy.int64), cpu), constant_array(columns.astype(numpy.int64), cpu)
+
+
+def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, Array]:
+    """Return the rows and columns of the elements on and below diagonal k of an (n, m) matrix.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.tril_indices(2)
+    (Array([0, 1, 1], dtype=int64), Array([0, 0, 1], dtype=int64))
+    """
+    return _triangle(numpy.tril_indices, n, k, m)
+
+
+def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, Array]:
+    """Return the rows and columns of the elements on and above diagonal k of an (n, m) matrix.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.triu_indices(2)
+    (Array([0, 0, 1], dtype=int64), Array([0, 1, 1], dtype=int64))
+    """
+    return _triangle(numpy.triu_indices, n, k, m)
+
+
+def _matrix_sizes(op: str, x: Any) -> tuple[int, int]:
+    x = lift(op, x)
+    if x.ndim != 2:
+        raise ShapeError(message(op, "a matrix", repr(x.aval), "Pass one of two dimensions."))
+    return x.shape
+
+
+def tril_indices_from(x: Any, k: int = 0) -> tuple[Array, Array]:
+    """Return the rows and columns of the elements of a matrix on and below diagonal k.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.tril_indices_from(gnp.ones((2, 2)))[0]
+    Array([0, 1, 1], dtype=int64)
+    """
+    rows, columns = _matrix_sizes("tril_indices_from", x)
+    return tril_indices(rows, k, columns)
+
+
+def triu_indices_from(x: Any, k: int = 0) -> tuple[Array, Array]:
+    """Return the rows and columns of the elements of a matrix on and above diagonal k.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.triu_indices_from(gnp.ones((2, 2)))[0]
+    Array([0, 0, 1], dtype=int64)
+    """
+    rows, columns = _matrix_sizes("triu_indices_from", x)
+    return triu_indices(rows, k, columns)
+
+
+# -- ranges and matrices
+
+
+def logspace(
+    start: Any, stop: Any, num: int = 50, endpoint: bool = True, base: Any = 10.0, dtype: Any = None, axis: int = 0
+) -> Array:
+    """Return `num` numbers from base ** start to base ** stop, with evenly spaced logarithms.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.logspace(0, 2, 3)
+    Array([  1.,  10., 100.], dtype=float32)
+    """
+    out = power(lift("logspace", base), linspace(start, stop, num, endpoint, axis=axis))
+    return out if dtype is None else cast(out, as_dtype(dtype))
+
+
+def geomspace(
+    start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: Any = None, axis: int = 0
+) -> Array:  # fmt: skip
+    """Return `num` numbers from `start` to `stop`, both of one sign, each the same multiple of the one before.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.round(gnp.geomspace(1, 100, 3), 3)
+    Array([  1.,  10., 100.], dtype=float32)
+    """
+    a, b = promote_arrays("geomspace", asarray(start), asarray(stop), floating=True)
+    ratio = linspace(0.0, 1.0, num, endpoint, dtype=a.dtype, device=a.device)
+    step = log(b / a)
+    shape = (ratio.size, *(1,) * max(a.ndim, b.ndim))
+    out = a * exp(reshape(ratio, shape) * step)
+    if endpoint and ratio.size > 1:
+        out = concat([out[:-1], broadcast_to(b, out.shape[1:])[None]])
+    out = moveaxis(out, 0, normalize_axis("geomspace", axis, out.ndim))
+    return out if dtype is None else cast(out, as_dtype(dtype))
+
+
+def identity(n: int, dtype: Any = None) -> Array:
+    """Return the identity matrix of size n.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.identity(2)
+    Array([[1., 0.],
+           [0., 1.]], dtype=float32)
+    """
+    return eye(n, dtype=dtype)
+
+
+def tri(n: int, m: int | None = None, k: int = 0, dtype: Any = None) -> Array:
+    """Return an (n, m) matrix with ones on and below diagonal k, and zeros above.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.tri(2)
+    Array([[1., 0.],
+           [1., 1.]], dtype=float32)
+    """
+    return tril(ones((n, n if m is None else m), dtype), k)
+
+
+def vander(x: Any, n: int | None = None, increasing: bool = False) -> Array:
+    """Return the powers of x as rows of a matrix, in descending order unless `increasing`.
+
+    Args:
+        n: how many; None: as many as x has elements.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.vander(gnp.array([2., 3.]), 3)
+    Array([[4., 2., 1.],
+           [9., 3., 1.]], dtype=float32)
+    """
+    x = lift("vander", x)
+    if x.ndim != 1:
+        raise ShapeError(message("vander", "one dimension", repr(x.aval), "Use gt.ravel."))
+    count = x.size if n is None else as_int("vander", "n", n)
+    powers = [power(x, k) for k in range(count)]
+    if not powers:
+        return reshape(x[:0], (0, 0)) if not x.size else ones((x.size, 0), x.dtype)
+    out = stack(promote_arrays("vander", *powers), 1)
+    return out if increasing else flip(out, 1)

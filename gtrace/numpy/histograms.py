@@ -1,0 +1,231 @@
+"""Counts of values in bins, and the bins that values lie in."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from gtrace.errors import ArgumentError, DtypeError, ShapeError, message
+from gtrace.ops.create import asarray, full, linspace, zeros
+from gtrace.ops.elementwise import add, clip, divide, multiply, subtract
+from gtrace.ops.logic import equal, greater_equal, less_equal, logical_and, where
+from gtrace.ops.parts import flip, slice_axis, split
+from gtrace.ops.promote import cast, promote, promote_arrays
+from gtrace.ops.reduce import max as max_over
+from gtrace.ops.reduce import min as min_over
+from gtrace.ops.reduce import sum as sum_over
+from gtrace.ops.scans import diff
+from gtrace.ops.shape import as_int, expand_dims, ravel, reshape
+from gtrace.ops.sort import searchsorted
+from gtrace.trace.array import Array, materialize
+from gtrace.trace.convert import lift
+
+__all__ = ["bincount", "digitize", "histogram", "histogram2d", "histogram_bin_edges", "histogramdd"]
+
+
+def bincount(x: Any, weights: Any = None, minlength: int = 0, *, length: int | None = None) -> Array:
+    """Return how often each of the numbers 0, 1, ... comes in x, or the sums of the weights of each.
+
+    Args:
+        x: integers >= 0, of one dimension.
+        length: the size of the result, so that the function works while tracing; numbers that are larger, or negative,
+            are left out. None: enough for the largest number, and at least `minlength`.
+
+    Raises:
+        DtypeError: floats.
+        ArgumentError: negative numbers, if no length is given.
+        ConcretizationError: no length, while tracing.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.bincount(gnp.array([1, 1, 3]))
+    Array([0, 2, 0, 1], dtype=int64)
+    """
+    x = lift("bincount", x)
+    if x.aval.floating or x.ndim != 1:
+        raise DtypeError(message("bincount", "integers of one dimension", repr(x.aval), "Use x.astype(gt.int64)."))
+    x = cast(x, torch.int64)
+    if length is None:
+        smallest, largest = (int(materialize(f(x), "size")) if x.size else -1 for f in (min_over, max_over))
+        if x.size and smallest < 0:
+            raise ArgumentError(message("bincount", "numbers >= 0", str(smallest), "Pass length= to leave them out."))
+        length = max(largest + 1, as_int("bincount", "minlength", minlength))
+    return _count(x, weights, as_int("bincount", "length", length))
+
+
+def _count(places: Array, weights: Any, count: int) -> Array:
+    """Return the counts, or the sums of weights, of the numbers below `count`; others go to one slot more."""
+    inside = logical_and(greater_equal(places, 0), places < count)
+    places = where(inside, places, count)
+    if weights is None:
+        out = full((count + 1,), 0, torch.int64, places.device).at[places].add(1)
+    else:
+        weights = lift("bincount", weights)
+        if weights.shape != places.shape:
+            got = f"{weights.aval!r} for {places.aval!r}"
+            raise ShapeError(message("bincount", "a weight for each element", got, "Check the shapes."))
+        (weights,) = promote("bincount", weights, floating=True)
+        out = zeros(count + 1, weights.dtype, places.device).at[places].add(weights)
+    return slice_axis(out, 0, 0, count)
+
+
+def digitize(x: Any, bins: Any, right: bool = False) -> Array:
+    """Return for each element the number of the bin it lies in: bins[i - 1] <= x < bins[i].
+
+    Args:
+        bins: edges of one dimension, in ascending or descending order.
+        right: bins hold their upper edge, not the lower one.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.digitize(gnp.array([0.5, 2.]), gnp.array([0., 1., 2.]))
+    Array([1, 3], dtype=int64)
+    """
+    x, bins = lift("digitize", x), asarray(bins)
+    if bins.ndim != 1:
+        raise ShapeError(message("digitize", "bins of one dimension", repr(bins.aval), "Use gt.ravel."))
+    if not bins.size:
+        return full(x.shape, 0, torch.int64, x.device)
+    side = "left" if right else "right"
+    rising, falling = searchsorted(bins, x, side), subtract(bins.size, searchsorted(flip(bins), x, side))
+    return where(less_equal(bins[0], bins[-1]), rising, falling)
+
+
+def histogram_bin_edges(x: Any, bins: Any = 10, range: Any = None, weights: Any = None) -> Array:  # noqa: A002
+    """Return the edges of bins of equal widths from the smallest to the largest element, or over `range`.
+
+    Args:
+        bins: how many, or the edges themselves.
+        range: (low, high).
+        weights: ignored, as by NumPy for a number of bins.
+
+    Raises:
+        ArgumentError: the name of a rule for the number of bins, which depends on the values.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.histogram_bin_edges(gnp.array([0., 4.]), 2)
+    Array([0., 2., 4.], dtype=float32)
+    """
+    if isinstance(bins, str):
+        raise ArgumentError(message("histogram", "a number of bins, or edges", repr(bins), "Choose a number."))
+    x = lift("histogram", x)
+    if isinstance(bins, (list, tuple)) or getattr(bins, "ndim", 0) > 0:
+        return asarray(bins)
+    count = as_int("histogram", "number of bins", bins)
+    if count < 1:
+        raise ArgumentError(message("histogram", "at least one bin", str(count), "Pass a positive integer."))
+    (x,) = promote("histogram", x, floating=True)
+    if range is not None:
+        low, high = (cast(asarray(v), x.dtype) for v in range)
+    else:
+        low, high = (f(x) if x.size else full((), v, x.dtype) for f, v in ((min_over, 0), (max_over, 1)))
+    same = equal(low, high)
+    return linspace(where(same, subtract(low, 0.5), low), where(same, add(high, 0.5), high), count + 1)
+
+
+def _bins(x: Array, edges: Array) -> Array:
+    """Return the bin of each element, the last of which holds its upper edge too; -1 outside, and for NaN."""
+    x, edges = promote_arrays("histogram", x, edges)
+    inside = logical_and(greater_equal(x, edges[0]), less_equal(x, edges[-1]))
+    places = clip(subtract(searchsorted(edges, where(inside, x, edges[0]), "right"), 1), 0, edges.size - 2)
+    return where(inside, places, -1)
+
+
+def histogram(
+    x: Any,
+    bins: Any = 10,
+    range: Any = None,  # noqa: A002
+    density: bool | None = None,
+    weights: Any = None,
+) -> tuple[Array, Array]:
+    """Return how many elements lie in each bin, or the sums of their weights, and the edges of the bins.
+
+    Args:
+        bins, range: as in `histogram_bin_edges`.
+        density: divide by the total and the widths, so that the integral is 1.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.histogram(gnp.array([0., 1., 1., 4.]), bins=2)[0]
+    Array([3, 1], dtype=int64)
+    """
+    x = lift("histogram", x)
+    edges = histogram_bin_edges(x, bins, range)
+    counts = _count(ravel(_bins(x, edges)), None if weights is None else ravel(weights), edges.size - 1)
+    if density:
+        counts = cast(counts, edges.dtype)
+        counts = divide(divide(counts, diff(edges)), sum_over(counts))
+    return counts, edges
+
+
+def histogramdd(
+    sample: Any,
+    bins: Any = 10,
+    range: Any = None,  # noqa: A002
+    density: bool | None = None,
+    weights: Any = None,
+) -> tuple[Array, list[Array]]:
+    """Return how many points lie in each cell of a grid, and the edges along each axis.
+
+    Args:
+        sample: (points, axes), or a list of the coordinates along each axis.
+        bins: a number, or for each axis a number or edges.
+        range: for each axis (low, high), or None.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.histogramdd(gnp.array([[0., 0.], [1., 1.]]), bins=2)[0]
+    Array([[1, 0],
+           [0, 1]], dtype=int64)
+    """
+    axes = _coordinates(sample)
+    chosen = list(bins) if isinstance(bins, (list, tuple)) else [bins] * len(axes)
+    ranges = [None] * len(axes) if range is None else list(range)
+    if len(chosen) != len(axes) or len(ranges) != len(axes):
+        got = f"{len(chosen)} and {len(ranges)} for {len(axes)}"
+        raise ShapeError(message("histogramdd", "bins and a range for each axis", got, "Pass one for each."))
+    edges = [histogram_bin_edges(x, b, r) for x, b, r in zip(axes, chosen, ranges, strict=True)]
+    sizes = [e.size - 1 for e in edges]
+    cell: Array = full((axes[0].size,), 0, torch.int64, axes[0].device)
+    inside: Array = full((axes[0].size,), True, device=axes[0].device)
+    for x, e, n in zip(axes, edges, sizes, strict=True):
+        place = _bins(x, e)
+        inside = logical_and(inside, greater_equal(place, 0))
+        cell = add(multiply(cell, n), place)
+    counts = reshape(_count(where(inside, cell, -1), weights, math.prod(sizes)), tuple(sizes))
+    if density:
+        counts = cast(counts, edges[0].dtype)
+        counts = divide(counts, sum_over(counts))
+        for k, (e, n) in enumerate(zip(edges, sizes, strict=True)):
+            counts = divide(counts, reshape(diff(e), (n, *(1,) * (len(sizes) - 1 - k))))
+    return counts, edges
+
+
+def _coordinates(sample: Any) -> list[Array]:
+    if isinstance(sample, (list, tuple)):
+        return [lift("histogramdd", asarray(x)) for x in sample]
+    sample = lift("histogramdd", sample)
+    if sample.ndim == 1:
+        sample = expand_dims(sample, 1)
+    if sample.ndim != 2:
+        raise ShapeError(message("histogramdd", "points and their axes", repr(sample.aval), "Use gt.reshape."))
+    return [ravel(column) for column in split(sample, sample.shape[1], 1)]
+
+
+def histogram2d(
+    x: Any,
+    y: Any,
+    bins: Any = 10,
+    range: Any = None,  # noqa: A002
+    density: bool | None = None,
+    weights: Any = None,
+) -> tuple[Array, Array, Array]:
+    """Return how many points (x, y) lie in each cell of a grid, and the edges along both axes; see `histogramdd`.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.histogram2d(gnp.array([0., 1.]), gnp.array([0., 1.]), bins=2)[0]
+    Array([[1, 0],
+           [0, 1]], dtype=int64)
+    """
+    if getattr(bins, "ndim", 0) == 1 or (isinstance(bins, (list, tuple)) and len(bins) != 2):
+        bins = [bins, bins]
+    counts, (xs, ys) = histogramdd([x, y], bins, range, density, weights)
+    return counts, xs, ys

@@ -1,0 +1,60 @@
+"""What the array API asks a namespace about itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from gtrace.errors import ArgumentError, message
+from gtrace.ir.aval import LONG, as_device
+from gtrace.ops.dtype_info import KINDS, isdtype
+
+__all__ = ["__array_namespace_info__"]
+
+
+class NamespaceInfo:
+    """The answers of ``gtrace.numpy`` to the array API's questions.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.__array_namespace_info__().capabilities()["boolean indexing"]
+    True
+    """
+
+    def capabilities(self) -> dict[str, Any]:
+        """Return what results may depend on: masks as indices and sizes that follow from values work outside traces."""
+        return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": 64}
+
+    def default_device(self) -> torch.device:
+        """Return the device of new arrays."""
+        return as_device(None)
+
+    def devices(self) -> list[torch.device]:
+        """Return the devices of this machine."""
+        return [as_device(None), *(torch.device("cuda", k) for k in range(torch.cuda.device_count()))]
+
+    def default_dtypes(self, *, device: Any = None) -> dict[str, torch.dtype]:
+        """Return the dtypes of arrays made from Python numbers, and of indices."""
+        return {"real floating": torch.float32, "integral": torch.int64, "indexing": torch.int64}
+
+    def dtypes(self, *, device: Any = None, kind: Any = None) -> dict[str, torch.dtype]:
+        """Return the dtypes by name, all of them, or those of a kind; see ``gt.isdtype``.
+
+        Raises:
+            ArgumentError: another kind.
+        """
+        kinds = kind if isinstance(kind, tuple) else (kind,)
+        unknown = [k for k in kinds if k is not None and k not in KINDS]
+        if unknown:
+            raise ArgumentError(message("dtypes", f"kinds among {', '.join(KINDS)}", repr(unknown[0]), "Use those."))
+        return {name: dtype for dtype, name in LONG.items() if kind is None or isdtype(dtype, kinds)}
+
+
+def __array_namespace_info__() -> NamespaceInfo:  # noqa: N807 - the standard's name
+    """Return what the array API asks a namespace about itself: devices, dtypes and capabilities.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.__array_namespace_info__().default_dtypes()["integral"]
+    torch.int64
+    """
+    return NamespaceInfo()

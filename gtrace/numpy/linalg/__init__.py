@@ -1,0 +1,16 @@
+"""Linear algebra: decompositions, solvers, norms. All take stacks of matrices in the last two axes.
+
+The functions are torch's; their derivatives, of every order, and their batching are derived from torch. As in JAX, a
+matrix that has no inverse or no Cholesky factor gives infinities, NaN or rounding errors, and raises nothing: looking
+at values would end what is being recorded.
+"""
+
+from gtrace.numpy.linalg.decompositions import *
+from gtrace.numpy.linalg.norms import *
+from gtrace.numpy.linalg.solving import *
+from gtrace.numpy.products import cross as cross
+from gtrace.ops.linalg import matmul as matmul
+from gtrace.ops.linalg import outer as outer
+from gtrace.ops.linalg import tensordot as tensordot
+from gtrace.ops.linalg import vecdot as vecdot
+from gtrace.ops.shape import matrix_transpose as matrix_transpose

@@ -1,0 +1,190 @@
+"""Decompositions of matrices."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+
+from gtrace.errors import ArgumentError, message
+from gtrace.numpy.linalg.arguments import matrices
+from gtrace.numpy.products import cross as cross
+from gtrace.ops.linalg import matmul as matmul
+from gtrace.ops.linalg import outer as outer
+from gtrace.ops.linalg import tensordot as tensordot
+from gtrace.ops.linalg import vecdot as vecdot
+from gtrace.ops.shape import matrix_transpose as matrix_transpose
+from gtrace.torch_functions import call_torch
+from gtrace.trace.array import Array
+
+__all__ = [
+    "EigResult",
+    "EighResult",
+    "QRResult",
+    "SVDResult",
+    "SlogdetResult",
+    "cholesky",
+    "eig",
+    "eigh",
+    "eigvals",
+    "eigvalsh",
+    "lu",
+    "lu_factor",
+    "qr",
+    "svd",
+    "svdvals",
+]
+
+
+class EighResult(NamedTuple):
+    """Eigenvalues in ascending order (real), and eigenvectors in columns."""
+
+    eigenvalues: Array
+    eigenvectors: Array
+
+
+class EigResult(NamedTuple):
+    """Eigenvalues and eigenvectors in columns, complex."""
+
+    eigenvalues: Array
+    eigenvectors: Array
+
+
+class QRResult(NamedTuple):
+    """An orthonormal factor and an upper triangular one."""
+
+    Q: Array
+    R: Array
+
+
+class SlogdetResult(NamedTuple):
+    """The sign of a determinant, and the logarithm of its absolute value."""
+
+    sign: Array
+    logabsdet: Array
+
+
+class SVDResult(NamedTuple):
+    """Left singular vectors, singular values in descending order, right singular vectors, conjugated, in rows."""
+
+    U: Array
+    S: Array
+    Vh: Array
+
+
+def cholesky(x: Any, /, *, upper: bool = False) -> Array:
+    """Return the lower (or upper) triangular factor L of positive definite matrices, L @ L.mT; only one half is read.
+
+    >>> import gtrace as gt
+    >>> gt.linalg.cholesky(gt.array([[4., 2.], [2., 5.]]))
+    Array([[2., 0.],
+           [1., 2.]], dtype=float32)
+    """
+    return call_torch("cholesky", torch.linalg.cholesky, matrices("cholesky", x, square=True), upper=upper)
+
+
+def qr(x: Any, /, *, mode: str = "reduced") -> Any:
+    """Return matrices as orthonormal times upper triangular ones: (Q, R).
+
+    Args:
+        mode: ``"reduced"``: with the smaller number of columns; ``"complete"``: Q is square; ``"r"``: R alone.
+
+    >>> import gtrace as gt
+    >>> q, r = gt.linalg.qr(gt.array([[3., 1.], [4., 2.]]))
+    >>> gt.round(q @ r, 4)
+    Array([[3., 1.],
+           [4., 2.]], dtype=float32)
+    """
+    if mode not in ("reduced", "complete", "r"):
+        raise ArgumentError(message("qr", "reduced, complete or r as mode", repr(mode), "Pass one of them."))
+    q, r = call_torch("qr", torch.linalg.qr, matrices("qr", x), mode=mode)
+    return r if mode == "r" else QRResult(q, r)
+
+
+def svd(x: Any, /, *, full_matrices: bool = True, compute_uv: bool = True) -> Any:
+    """Return the singular value decomposition (U, S, Vh); with ``compute_uv=False`` the singular values alone.
+
+    Derivatives of singular vectors are those of one choice of signs; they exist where the singular values differ.
+
+    >>> import gtrace as gt
+    >>> gt.linalg.svd(gt.array([[3., 0.], [0., -2.]])).S
+    Array([3., 2.], dtype=float32)
+    """
+    if not compute_uv:
+        return svdvals(x)
+    return SVDResult(*call_torch("svd", torch.linalg.svd, matrices("svd", x), full_matrices=full_matrices))
+
+
+def svdvals(x: Any, /) -> Array:
+    """Return the singular values of matrices, in descending order.
+
+    >>> import gtrace as gt
+    >>> gt.linalg.svdvals(gt.array([[3., 0.], [0., -2.]]))
+    Array([3., 2.], dtype=float32)
+    """
+    return call_torch("svdvals", torch.linalg.svdvals, matrices("svdvals", x))
+
+
+def eigh(x: Any, /, *, upper: bool = False) -> EighResult:
+    """Return eigenvalues and eigenvectors of Hermitian matrices, of which one half is read.
+
+    >>> import gtrace as gt
+    >>> gt.linalg.eigh(gt.array([[2., 0.], [0., 1.]])).eigenvalues
+    Array([1., 2.], dtype=float32)
+    """
+    half = "U" if upper else "L"
+    return EighResult(*call_torch("eigh", torch.linalg.eigh, matrices("eigh", x, square=True), UPLO=half))
+
+
+def eigvalsh(x: Any, /, *, upper: bool = False) -> Array:
+    """Return the eigenvalues of Hermitian matrices, in ascending order.
+
+    >>> import gtrace as gt
+    >>> gt.linalg.eigvalsh(gt.array([[2., 0.], [0., 1.]]))
+    Array([1., 2.], dtype=float32)
+    """
+    half = "U" if upper else "L"
+    return call_torch("eigvalsh", torch.linalg.eigvalsh, matrices("eigvalsh", x, square=True), UPLO=half)
+
+
+def eig(x: Any, /) -> EigResult:
+    """Return eigenvalues and eigenvectors of square matrices; both are complex.
+
+    >>> import gtrace as gt
+    >>> gt.linalg.eig(gt.array([[0., 1.], [-1., 0.]])).eigenvalues.dtype
+    torch.complex64
+    """
+    return EigResult(*call_torch("eig", torch.linalg.eig, matrices("eig", x, square=True)))
+
+
+def eigvals(x: Any, /) -> Array:
+    """Return the eigenvalues of square matrices, complex.
+
+    >>> import gtrace as gt
+    >>> gt.linalg.eigvals(gt.eye(2)).shape
+    (2,)
+    """
+    return call_torch("eigvals", torch.linalg.eigvals, matrices("eigvals", x, square=True))
+
+
+def lu(x: Any, /) -> tuple[Array, Array, Array]:
+    """Return a permutation, a lower and an upper triangular matrix whose product is x.
+
+    >>> import gtrace as gt
+    >>> p, l, u = gt.linalg.lu(gt.array([[1., 2.], [3., 4.]]))
+    >>> gt.round(p @ l @ u, 4)
+    Array([[1., 2.],
+           [3., 4.]], dtype=float32)
+    """
+    return tuple(call_torch("lu", torch.linalg.lu, matrices("lu", x)))
+
+
+def lu_factor(x: Any, /) -> tuple[Array, Array]:
+    """Return both triangular factors in one matrix, and the rows that were exchanged, counted from 0, as int32.
+
+    >>> import gtrace as gt
+    >>> gt.linalg.lu_factor(gt.array([[1., 2.], [3., 4.]]))[1]
+    Array([1, 1], dtype=int32)
+    """
+    factors, pivots = call_torch("lu_factor", torch.linalg.lu_factor, matrices("lu_factor", x))
+    return factors, pivots - 1

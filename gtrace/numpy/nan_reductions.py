@@ -1,0 +1,191 @@
+"""Reductions that leave NaN out, under NumPy's names. Integers have none, and reduce as usual."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from gtrace.ops.elementwise import divide, maximum, sqrt, square, subtract
+from gtrace.ops.logic import isnan, logical_and, logical_not, not_equal, where
+from gtrace.ops.logic import where as select
+from gtrace.ops.places import argmax, argmin
+from gtrace.ops.promote import cast, promote
+from gtrace.ops.reduce import all as all_over
+from gtrace.ops.reduce import cumsum, prod
+from gtrace.ops.reduce import max as max_over
+from gtrace.ops.reduce import min as min_over
+from gtrace.ops.reduce import sum as sum_over
+from gtrace.ops.scans import cumprod
+from gtrace.trace.array import Array
+from gtrace.trace.convert import as_dtype, lift
+
+__all__ = [
+    "nanargmax", "nanargmin", "nancumprod", "nancumsum", "nanmax", "nanmean", "nanmin", "nanprod", "nanstd", "nansum",
+    "nanvar",
+]  # fmt: skip
+
+
+def _without(op: str, x: Any, otherwise: float) -> Array:
+    x = lift(op, x)
+    return where(isnan(x), otherwise, x) if x.aval.floating else x
+
+
+def nansum(
+    x: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False, *, initial: Any = None, where: Any = None
+) -> Array:
+    """Return the sum over `axis` of the elements that are not NaN; the arguments are those of `sum`.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.nansum(gnp.array([1., gnp.nan]))
+    Array(1., dtype=float32)
+    """
+    return sum_over(_without("nansum", x, 0.0), axis, dtype, keepdims, where=where, initial=initial)
+
+
+def nanprod(
+    x: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False, *, initial: Any = None, where: Any = None
+) -> Array:
+    """Return the product over `axis` of the elements that are not NaN; the arguments are those of `prod`.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.nanprod(gnp.array([2., gnp.nan]))
+    Array(2., dtype=float32)
+    """
+    return prod(_without("nanprod", x, 1.0), axis, dtype, keepdims, where=where, initial=initial)
+
+
+def nancumsum(x: Any, axis: int | None = None, dtype: Any = None) -> Array:
+    """Return the running sums along `axis`, with NaN as 0.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.nancumsum(gnp.array([1., gnp.nan, 2.]))
+    Array([1., 1., 3.], dtype=float32)
+    """
+    return cumsum(_without("nancumsum", x, 0.0), axis, dtype)
+
+
+def nancumprod(x: Any, axis: int | None = None, dtype: Any = None) -> Array:
+    """Return the running products along `axis`, with NaN as 1.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.nancumprod(gnp.array([3., gnp.nan, 2.]))
+    Array([3., 3., 6.], dtype=float32)
+    """
+    return cumprod(_without("nancumprod", x, 1.0), axis, dtype)
+
+
+def _extreme(
+    op: str, over: Any, worst: float, x: Any, axis: Any, keepdims: bool, initial: Any, kept: Any
+) -> Array:  # fmt: skip
+    x = lift(op, x)
+    if not x.aval.floating:
+        return over(x, axis, keepdims, initial=initial, where=kept)
+    out = over(_without(op, x, worst), axis, keepdims, initial=initial, where=kept)
+    if initial is not None:
+        return out
+    return where(all_over(isnan(x), axis, keepdims), math.nan, out)
+
+
+def nanmax(x: Any, axis: Any = None, keepdims: bool = False, *, initial: Any = None, where: Any = None) -> Array:
+    """Return the largest element over `axis` that is not NaN; NaN if all are. The arguments are those of `max`.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.nanmax(gnp.array([1., gnp.nan]))
+    Array(1., dtype=float32)
+    """
+    return _extreme("nanmax", max_over, -math.inf, x, axis, keepdims, initial, where)
+
+
+def nanmin(x: Any, axis: Any = None, keepdims: bool = False, *, initial: Any = None, where: Any = None) -> Array:
+    """Return the smallest element over `axis` that is not NaN; NaN if all are. The arguments are those of `min`.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.nanmin(gnp.array([1., gnp.nan]))
+    Array(1., dtype=float32)
+    """
+    return _extreme("nanmin", min_over, math.inf, x, axis, keepdims, initial, where)
+
+
+def _place(op: str, of: Any, worst: float, x: Any, axis: int | None, keepdims: bool) -> Array:
+    x = lift(op, x)
+    out = of(_without(op, x, worst), axis, keepdims)
+    return where(all_over(isnan(x), axis, keepdims), -1, out) if x.aval.floating else out
+
+
+def nanargmax(x: Any, axis: int | None = None, keepdims: bool = False) -> Array:
+    """Return the place of the largest element along `axis` that is not NaN; -1 if all are, as in JAX.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.nanargmax(gnp.array([gnp.nan, 1., 2.]))
+    Array(2, dtype=int64)
+    """
+    return _place("nanargmax", argmax, -math.inf, x, axis, keepdims)
+
+
+def nanargmin(x: Any, axis: int | None = None, keepdims: bool = False) -> Array:
+    """Return the place of the smallest element along `axis` that is not NaN; -1 if all are, as in JAX.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.nanargmin(gnp.array([gnp.nan, 1., 2.]))
+    Array(1, dtype=int64)
+    """
+    return _place("nanargmin", argmin, math.inf, x, axis, keepdims)
+
+
+def _moments(op: str, x: Any, dtype: Any, kept: Any) -> tuple[Array, Array]:
+    """Return x in a floating dtype, and the mask of the elements that count."""
+    x = lift(op, x)
+    (x,) = promote(op, x if dtype is None else cast(x, as_dtype(dtype)), floating=True)
+    mask = logical_not(isnan(x))
+    return x, mask if kept is None else logical_and(mask, not_equal(lift(op, kept), 0))
+
+
+def nanmean(x: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False, *, where: Any = None) -> Array:
+    """Return the mean over `axis` of the elements that are not NaN; NaN if all are.
+
+    Args:
+        where: a mask that broadcasts to x; only elements where it holds count.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.nanmean(gnp.array([1., gnp.nan, 3.]))
+    Array(2., dtype=float32)
+    """
+    x, mask = _moments("nanmean", x, dtype, where)
+    return divide(sum_over(x, axis, None, keepdims, where=mask), sum_over(cast(mask, x.dtype), axis, None, keepdims))
+
+
+def nanvar(
+    x: Any, axis: Any = None, dtype: Any = None, ddof: float = 0, keepdims: bool = False, *, where: Any = None
+) -> Array:
+    """Return the variance over `axis` of the elements that are not NaN: squares over their count minus `ddof`.
+
+    Args:
+        where: a mask that broadcasts to x; only elements where it holds count.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.nanvar(gnp.array([1., gnp.nan, 3.]))
+    Array(1., dtype=float32)
+    """
+    x, mask = _moments("nanvar", x, dtype, where)
+    count = sum_over(cast(mask, x.dtype), axis, None, keepdims)
+    center = nanmean(x, axis, None, True, where=mask)
+    deviation = subtract(select(mask, x, center), center)  # a NaN would reach the derivative
+    freedom = subtract(count, float(ddof))
+    total = sum_over(square(deviation), axis, None, keepdims, where=mask)
+    return divide(total, _positive_or_nan(freedom))
+
+
+def _positive_or_nan(count: Array) -> Array:
+    return where(not_equal(maximum(count, 0.0), 0.0), count, math.nan)
+
+
+def nanstd(
+    x: Any, axis: Any = None, dtype: Any = None, ddof: float = 0, keepdims: bool = False, *, where: Any = None
+) -> Array:
+    """Return the standard deviation over `axis`, the square root of `nanvar`, whose arguments it takes.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.nanstd(gnp.array([1., gnp.nan, 3.]))
+    Array(1., dtype=float32)
+    """
+    return sqrt(nanvar(x, axis, dtype, ddof, keepdims, where=where))

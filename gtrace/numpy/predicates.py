@@ -1,0 +1,188 @@
+"""Comparisons of arrays, and questions about arrays and dtypes, under NumPy's names."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy
+import torch
+
+from gtrace.errors import ArgumentError, message
+from gtrace.ir.aval import LONG
+from gtrace.ops.create import asarray, full
+from gtrace.ops.dtype_info import result_type
+from gtrace.ops.elementwise import absolute, add, multiply, subtract
+from gtrace.ops.logic import equal, isfinite, isnan, less_equal, logical_and, logical_or, where
+from gtrace.ops.promote import promote_arrays
+from gtrace.ops.reduce import all as all_over
+from gtrace.ops.shape import broadcast_to, normalize_axes
+from gtrace.trace.array import Array
+from gtrace.trace.convert import as_dtype, lift, python_scalar
+
+__all__ = [
+    "allclose", "array_equal", "array_equiv", "isclose", "isneginf", "isposinf", "isreal", "isscalar", "issubdtype",
+    "ndim", "promote_types", "shape", "size",
+]  # fmt: skip
+
+
+def isclose(x: Any, y: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Array:
+    """Return where |x - y| <= atol + rtol * |y|; infinities are close to equal ones.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.isclose(gnp.array([1., 2.]), gnp.array([1.000001, 2.1]))
+    Array([ True, False], dtype=bool)
+    """
+    x, y = promote_arrays("isclose", x, y, floating=True)
+    near = less_equal(absolute(subtract(x, y)), add(multiply(absolute(y), rtol), atol))
+    out = where(logical_and(isfinite(x), isfinite(y)), near, equal(x, y))
+    return logical_or(out, logical_and(isnan(x), isnan(y))) if equal_nan else out
+
+
+def allclose(x: Any, y: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Array:
+    """Return whether all elements are close, as in `isclose`.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.allclose(gnp.array([1., 2.]), gnp.array([1.000001, 2.]))
+    Array(True, dtype=bool)
+    """
+    return all_over(isclose(x, y, rtol, atol, equal_nan))
+
+
+def array_equal(x: Any, y: Any, equal_nan: bool = False) -> Array:
+    """Return whether two arrays (or lists) have one shape and equal elements.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.array_equal(gnp.array([1, 2]), [1, 2])
+    Array(True, dtype=bool)
+    """
+    x, y = promote_arrays("array_equal", asarray(x), asarray(y))
+    if x.shape != y.shape:
+        return full((), False)
+    same = equal(x, y)
+    if equal_nan and x.aval.floating:
+        same = logical_or(same, logical_and(isnan(x), isnan(y)))
+    return all_over(same)
+
+
+def array_equiv(x: Any, y: Any) -> Array:
+    """Return whether two arrays (or lists) broadcast to one shape with equal elements.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.array_equiv(gnp.array([1, 1]), 1)
+    Array(True, dtype=bool)
+    """
+    x, y = promote_arrays("array_equiv", asarray(x), asarray(y))
+    try:
+        sizes = numpy.broadcast_shapes(x.shape, y.shape)
+    except ValueError:
+        return full((), False)
+    return all_over(equal(broadcast_to(x, sizes), broadcast_to(y, sizes)))
+
+
+def isposinf(x: Any) -> Array:
+    """Return where x is positive infinity.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.isposinf(gnp.array([gnp.inf, -gnp.inf]))
+    Array([ True, False], dtype=bool)
+    """
+    x = lift("isposinf", x)
+    return equal(x, math.inf) if x.aval.floating else full(x.shape, False, device=x.device)
+
+
+def isneginf(x: Any) -> Array:
+    """Return where x is negative infinity.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.isneginf(gnp.array([gnp.inf, -gnp.inf]))
+    Array([False,  True], dtype=bool)
+    """
+    x = lift("isneginf", x)
+    return equal(x, -math.inf) if x.aval.floating else full(x.shape, False, device=x.device)
+
+
+def isreal(x: Any) -> Array:
+    """Return True for each element of x, an array of real numbers.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.isreal(gnp.ones(2))
+    Array([ True,  True], dtype=bool)
+    """
+    x = lift("isreal", x)
+    return full(x.shape, True, device=x.device)
+
+
+def isscalar(x: Any) -> bool:
+    """Return whether x is a number, or an array without dimensions.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.isscalar(2.5), gnp.isscalar(gnp.ones(1))
+    (True, False)
+    """
+    return x.ndim == 0 if isinstance(x, (Array, torch.Tensor)) else bool(numpy.isscalar(x))
+
+
+def ndim(x: Any) -> int:
+    """Return the number of dimensions of an array, a number or nested lists.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.ndim(gnp.ones((2, 3)))
+    2
+    """
+    return len(shape(x))
+
+
+def shape(x: Any) -> tuple[int, ...]:
+    """Return the sizes of the dimensions of an array, a number or nested lists.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.shape(gnp.ones((2, 3)))
+    (2, 3)
+    """
+    return tuple(x.shape) if hasattr(x, "shape") else asarray(x).shape
+
+
+def size(x: Any, axis: Any = None) -> int:
+    """Return the number of elements, or that along `axis`, an int or several.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.size(gnp.ones((2, 3))), gnp.size(gnp.ones((2, 3)), 1)
+    (6, 3)
+    """
+    sizes = shape(x)
+    return math.prod(sizes[k] for k in normalize_axes("size", axis, len(sizes)))
+
+
+def _abstract(x: Any) -> type:
+    """Return a dtype, or a class of dtypes, as a NumPy class of scalars; bfloat16 counts as a float of its own."""
+    if isinstance(x, type) and issubclass(x, numpy.generic):
+        return x
+    kind = as_dtype(x)
+    return _Bfloat16 if kind is torch.bfloat16 else numpy.dtype(LONG[kind]).type
+
+
+class _Bfloat16(numpy.floating):
+    """The place of bfloat16 among NumPy's classes of scalars."""
+
+
+def issubdtype(arg1: Any, arg2: Any) -> bool:
+    """Return whether a dtype is another one, or belongs to a class of dtypes, such as ``gtrace.numpy.floating``.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.issubdtype(gnp.bfloat16, gnp.floating), gnp.issubdtype(gnp.int32, gnp.int64)
+    (True, False)
+    """
+    return issubclass(_abstract(arg1), _abstract(arg2))
+
+
+def promote_types(a: Any, b: Any) -> torch.dtype:
+    """Return the dtype that two dtypes are promoted to.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.promote_types(gnp.int32, gnp.float16)
+    torch.float16
+    """
+    if python_scalar(a) is not None or python_scalar(b) is not None:
+        raise ArgumentError(message("promote_types", "two dtypes", f"{a!r} and {b!r}", "Use result_type for numbers."))
+    return result_type(as_dtype(a), as_dtype(b))

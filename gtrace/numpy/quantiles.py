@@ -1,0 +1,158 @@
+"""Quantiles, percentiles and medians, by sorting."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from gtrace.errors import ArgumentError, message
+from gtrace.ops.create import asarray
+from gtrace.ops.elementwise import add, ceil, clip, divide, floor, multiply, subtract
+from gtrace.ops.elementwise import round as rint
+from gtrace.ops.gather import index_axis
+from gtrace.ops.index import take_along_axis
+from gtrace.ops.logic import equal, isfinite, isnan, logical_and, logical_not, logical_or, where
+from gtrace.ops.parts import slice_axis
+from gtrace.ops.promote import cast, promote
+from gtrace.ops.reduce import sum as sum_over
+from gtrace.ops.reduce import to_last
+from gtrace.ops.shape import broadcast_to, moveaxis, ravel, reshape
+from gtrace.ops.sort import sort
+from gtrace.trace.array import Array
+from gtrace.trace.convert import lift
+
+__all__ = ["median", "nanmedian", "nanpercentile", "nanquantile", "percentile", "quantile"]
+
+# (alpha, beta) of R. Hyndman and Y. Fan, "Sample Quantiles in Statistical Packages" (1996)
+_CONTINUOUS = {
+    "linear": (1.0, 1.0),
+    "interpolated_inverted_cdf": (0.0, 1.0),
+    "hazen": (0.5, 0.5),
+    "weibull": (0.0, 0.0),
+    "median_unbiased": (1 / 3, 1 / 3),
+    "normal_unbiased": (3 / 8, 3 / 8),
+}
+_METHODS = (*_CONTINUOUS, "lower", "higher", "midpoint", "nearest")
+
+
+def _quantile(op: str, x: Any, q: Any, axis: Any, method: str, keepdims: bool, skip: bool) -> Array:
+    """Return quantiles; `skip`: of the elements that are not NaN."""
+    if method not in _METHODS:
+        raise ArgumentError(message(op, f"a method among {', '.join(_METHODS)}", repr(method), "Use one of them."))
+    (x,) = promote(op, lift(op, x), floating=True)
+    q = asarray(q, None if hasattr(q, "dtype") else torch.float64)  # 0.3 in float32 is another place
+    rows, shape = to_last(op, x, axis, keepdims)
+    *rest, size = rows.shape
+    if not size:
+        raise ArgumentError(message(op, "elements", repr(x.aval), "A quantile of nothing does not exist."))
+    ordered = sort(rows)  # NaNs come last
+    wanted = cast(ravel(q), torch.float64)  # float32 cannot number all elements
+    count: Any = size
+    if skip:
+        count = cast(sum_over(logical_not(isnan(rows)), -1, keepdims=True), torch.float64)
+    low, weight = _place(wanted, count, method)
+    high = clip(add(low, 1), 0, subtract(count, 1) if skip else size - 1)
+
+    def at(places: Array) -> Array:
+        places = cast(clip(places, 0, size - 1), torch.int64)
+        return take_along_axis(ordered, places, -1) if skip else index_axis(ordered, places, rows.ndim - 1)
+
+    below, above, weight = at(low), at(high), cast(weight, rows.dtype)
+    gap = subtract(above, below)
+    # between equal infinities, and before an infinity without weight, there is nothing to add
+    nothing = logical_and(logical_not(isfinite(gap)), logical_or(equal(below, above), equal(weight, 0.0)))
+    out = add(below, multiply(where(nothing, 0.0, gap), weight))
+    if not skip:
+        last = slice_axis(ordered, rows.ndim - 1, size - 1, size)
+        out = where(isnan(last), math.nan, out)
+    out = moveaxis(broadcast_to(out, (*rest, q.size)), -1, 0)
+    return reshape(out, (*q.shape, *shape))
+
+
+def _place(q: Array, count: Any, method: str) -> tuple[Array, Array]:
+    """Return the place of the element below each quantile, and the weight of the next one."""
+    if method in _CONTINUOUS:
+        alpha, beta = _CONTINUOUS[method]
+        place = add(multiply(q, count), subtract(add(multiply(q, 1.0 - alpha - beta), alpha), 1.0))
+    else:
+        place = multiply(q, subtract(count, 1) if isinstance(count, Array) else count - 1)
+        place = {"lower": floor, "higher": ceil, "nearest": rint}.get(method, lambda p: p)(place)
+    place = clip(place, 0.0, subtract(count, 1) if isinstance(count, Array) else count - 1)
+    low = floor(place)
+    fraction = subtract(place, low)
+    return low, where(fraction > 0, 0.5, 0.0) if method == "midpoint" else fraction
+
+
+def quantile(x: Any, q: Any, axis: Any = None, *, method: str = "linear", keepdims: bool = False) -> Array:
+    """Return the values below which the fractions q of the elements over `axis` lie; NaN if there is one.
+
+    Args:
+        q: numbers from 0 to 1; their axes come first in the result.
+        method: what to do between two elements: ``"linear"``, ``"lower"``, ``"higher"``, ``"midpoint"``,
+            ``"nearest"``, or another continuous method of NumPy's.
+
+    Raises:
+        ArgumentError: another method, or no elements.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.quantile(gnp.array([1., 2., 3., 4.]), 0.5)
+    Array(2.5, dtype=float32)
+    """
+    return _quantile("quantile", x, q, axis, method, keepdims, False)
+
+
+def percentile(x: Any, q: Any, axis: Any = None, *, method: str = "linear", keepdims: bool = False) -> Array:
+    """Return quantiles as `quantile` does, for q from 0 to 100.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.percentile(gnp.array([1., 2., 3., 4.]), gnp.array([0, 50]))
+    Array([1. , 2.5], dtype=float32)
+    """
+    return _quantile("percentile", x, _hundredths(q), axis, method, keepdims, False)
+
+
+def median(x: Any, axis: Any = None, keepdims: bool = False) -> Array:
+    """Return the median over `axis`: the middle element, or the mean of the two in the middle; NaN if there is one.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.median(gnp.array([1., 5., 2.]))
+    Array(2., dtype=float32)
+    """
+    return _quantile("median", x, 0.5, axis, "linear", keepdims, False)
+
+
+def nanquantile(x: Any, q: Any, axis: Any = None, *, method: str = "linear", keepdims: bool = False) -> Array:
+    """Return the quantiles of the elements that are not NaN; the arguments are those of `quantile`.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.nanquantile(gnp.array([1., gnp.nan, 3.]), 0.5)
+    Array(2., dtype=float32)
+    """
+    return _quantile("nanquantile", x, q, axis, method, keepdims, True)
+
+
+def nanpercentile(x: Any, q: Any, axis: Any = None, *, method: str = "linear", keepdims: bool = False) -> Array:
+    """Return the percentiles of the elements that are not NaN; the arguments are those of `percentile`.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.nanpercentile(gnp.array([1., gnp.nan, 3.]), 50)
+    Array(2., dtype=float32)
+    """
+    return _quantile("nanpercentile", x, _hundredths(q), axis, method, keepdims, True)
+
+
+def nanmedian(x: Any, axis: Any = None, keepdims: bool = False) -> Array:
+    """Return the median over `axis` of the elements that are not NaN; NaN if all are.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.nanmedian(gnp.array([1., gnp.nan, 3.]))
+    Array(2., dtype=float32)
+    """
+    return _quantile("nanmedian", x, 0.5, axis, "linear", keepdims, True)
+
+
+def _hundredths(q: Any) -> Array:
+    # in double precision: 0.3 of ten elements is a place, 0.30000001 is between two
+    return divide(asarray(q, dtype=torch.float64), 100.0)

@@ -1,0 +1,253 @@
+"""Choosing and replacing elements: by conditions, by places, and in order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from gtrace.errors import ArgumentError, ShapeError, message
+from gtrace.numpy.shapes import refuse_inplace, resize
+from gtrace.ops.create import arange, asarray, full
+from gtrace.ops.elementwise import clip, remainder
+from gtrace.ops.extracts import compress
+from gtrace.ops.index import take_along_axis
+from gtrace.ops.logic import where
+from gtrace.ops.parts import stack
+from gtrace.ops.promote import cast, promote_arrays
+from gtrace.ops.shape import (
+    as_int,
+    broadcast_arrays,
+    broadcast_to,
+    expand_dims,
+    normalize_axis,
+    ravel,
+    reshape,
+)
+from gtrace.ops.sort import argsort, sort
+from gtrace.ops.unique import lexicographic, nonzero
+from gtrace.trace.array import Array
+from gtrace.trace.convert import lift
+
+__all__ = [
+    "argpartition", "argwhere", "choose", "extract", "flatnonzero", "lexsort", "partition", "piecewise", "put",
+    "put_along_axis", "select",
+]  # fmt: skip
+
+
+def argwhere(x: Any, *, size: int | None = None, fill_value: Any = None) -> Array:
+    """Return the indices of the elements that are not zero as rows, int64.
+
+    Args:
+        size, fill_value: as in `nonzero`.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.argwhere(gnp.array([[0, 3], [5, 0]]))
+    Array([[0, 1],
+           [1, 0]], dtype=int64)
+    """
+    x = lift("argwhere", x)
+    if x.ndim:
+        return stack(nonzero(x, size=size, fill_value=fill_value), 1)
+    rows = nonzero(reshape(x, (1,)), size=size, fill_value=fill_value)[0]
+    return reshape(rows, (rows.size, 1))[:, :0]
+
+
+def flatnonzero(x: Any, *, size: int | None = None, fill_value: Any = None) -> Array:
+    """Return the places in the flattened array of the elements that are not zero, int64.
+
+    Args:
+        size, fill_value: as in `nonzero`.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.flatnonzero(gnp.array([[0, 3], [5, 0]]))
+    Array([1, 2], dtype=int64)
+    """
+    return nonzero(ravel(x), size=size, fill_value=fill_value)[0]
+
+
+def extract(condition: Any, x: Any, *, size: int | None = None, fill_value: Any = 0) -> Array:
+    """Return the elements of x where `condition`, of the same size, holds.
+
+    Args:
+        size, fill_value: as in `compress`.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.extract(gnp.array([True, False]), gnp.array([1, 2]))
+    Array([1], dtype=int64)
+    """
+    return compress(ravel(asarray(condition)), ravel(asarray(x)), 0, size=size, fill_value=fill_value)
+
+
+def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0) -> Array:
+    """Return at each place the choice of the first condition that holds there, or `default`.
+
+    Raises:
+        ArgumentError: no conditions, or not as many as choices.
+
+    >>> import gtrace.numpy as gnp
+    >>> x = gnp.arange(4)
+    >>> gnp.select([x < 1, x > 2], [x - 10, x + 10])
+    Array([-10,   0,   0,  13], dtype=int64)
+    """
+    if not len(condlist) or len(condlist) != len(choicelist):
+        got = f"{len(condlist)} and {len(choicelist)}"
+        raise ArgumentError(message("select", "as many conditions as choices, at least one", got, "Match them."))
+    *choices, out = promote_arrays("select", *choicelist, default)
+    conditions = [lift("select", c) for c in condlist]
+    for condition, choice in zip(reversed(conditions), reversed(choices), strict=True):
+        out = where(condition, choice, out)
+    return out
+
+
+def piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **kw: Any) -> Array:
+    """Return at each place the value of the function of the last condition that holds there, in the dtype of x.
+
+    Every function is applied to all of x. Its derivative counts only where it is chosen.
+
+    Args:
+        funclist: functions of x, or numbers: one for each condition, and perhaps one more for where none holds.
+        args, kw: passed on to the functions.
+
+    Raises:
+        ArgumentError: another number of functions.
+
+    >>> import gtrace.numpy as gnp
+    >>> x = gnp.array([-1., 2.])
+    >>> gnp.piecewise(x, [x < 0, x >= 0], [lambda v: -v, lambda v: v * 10])
+    Array([ 1., 20.], dtype=float32)
+    """
+    x = lift("piecewise", x)
+    single = not isinstance(condlist, (list, tuple)) and lift("piecewise", condlist).ndim <= x.ndim
+    conditions = [asarray(c) for c in ([condlist] if single else condlist)]
+    if len(funclist) not in (len(conditions), len(conditions) + 1):
+        got = f"{len(funclist)} for {len(conditions)} conditions"
+        raise ArgumentError(message("piecewise", "a function for each condition, or one more", got, "Match them."))
+    values = [cast(asarray(f(x, *args, **kw) if callable(f) else f), x.dtype) for f in funclist]
+    out = values[-1] if len(values) > len(conditions) else full((), 0, x.dtype, x.device)
+    out = broadcast_to(out, x.shape)
+    for condition, value in zip(conditions, values, strict=False):
+        out = where(condition, value, out)
+    return out
+
+
+def choose(a: Any, choices: Any, mode: str = "raise") -> Array:
+    """Return at each place the element of the choice whose number is in `a`; all of them broadcast.
+
+    Args:
+        mode: for numbers outside. ``"raise"``: an error when run; ``"wrap"``: counted around; ``"clip"``: the nearest.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.choose(gnp.array([0, 1]), [gnp.array([1, 2]), gnp.array([10, 20])])
+    Array([ 1, 20], dtype=int64)
+    """
+    items = promote_arrays("choose", *[asarray(c) for c in choices])
+    index = cast(asarray(a), torch.int64)
+    if mode not in ("raise", "wrap", "clip"):
+        raise ArgumentError(message("choose", "raise, wrap or clip as mode", repr(mode), "Pass one of them."))
+    if mode != "raise":
+        index = remainder(index, len(items)) if mode == "wrap" else clip(index, 0, len(items) - 1)
+    index, *items = broadcast_arrays(index, *items)
+    return take_along_axis(stack(items), expand_dims(index, 0), 0)[0]
+
+
+def put(x: Any, ind: Any, v: Any, mode: str | None = None, *, inplace: bool = False) -> Array:
+    """Return x with the elements at places `ind` of the flattened array replaced by v, repeated as often as needed.
+
+    Args:
+        mode: for places outside. None: an error when run; ``"wrap"``: counted around; ``"clip"``: the nearest end.
+        inplace: must stay False: Arrays never change.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.put(gnp.zeros(3), gnp.array([0, 2]), 1.)
+    Array([1., 0., 1.], dtype=float32)
+    """
+    refuse_inplace("put", inplace)
+    x, places = lift("put", x), ravel(cast(asarray(ind), torch.int64))
+    if mode not in (None, "raise", "wrap", "clip"):
+        raise ArgumentError(message("put", "raise, wrap or clip as mode", repr(mode), "Pass one of them."))
+    if mode in ("wrap", "clip"):
+        places = remainder(places, x.size) if mode == "wrap" else clip(places, 0, x.size - 1)
+    values = resize(asarray(v), (places.size,))
+    return reshape(ravel(x).at[places].set(cast(values, x.dtype)), x.shape)
+
+
+def put_along_axis(x: Any, indices: Any, values: Any, axis: int | None, *, inplace: bool = False) -> Array:
+    """Return x with the elements at `indices` along `axis` replaced, matched in the other axes as in `take_along_axis`.
+
+    Args:
+        axis: None: of the flattened array.
+        inplace: must stay False: Arrays never change.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.put_along_axis(gnp.zeros((2, 2)), gnp.array([[1], [0]]), 5., 1)
+    Array([[0., 5.],
+           [5., 0.]], dtype=float32)
+    """
+    refuse_inplace("put_along_axis", inplace)
+    x, index = lift("put_along_axis", x), cast(asarray(indices), torch.int64)
+    if axis is None:
+        return reshape(put_along_axis(ravel(x), index, values, 0), x.shape)
+    if index.ndim != x.ndim:
+        got = f"{x.aval!r} and {index.aval!r}"
+        raise ShapeError(message("put_along_axis", "as many axes in both", got, "Use expand_dims."))
+    place = normalize_axis("put_along_axis", axis, x.ndim)
+    shape = tuple(index.shape[k] if k == place else n for k, n in enumerate(x.shape))
+    places = [reshape(arange(n, device=x.device), (n, *(1,) * (x.ndim - 1 - k))) for k, n in enumerate(x.shape)]
+    places[place] = index
+    chosen = tuple(broadcast_to(p, shape) for p in places)
+    return x.at[chosen].set(cast(asarray(values), x.dtype))
+
+
+def lexsort(keys: Any, axis: int = -1) -> Array:
+    """Return the order of elements by several keys, the last of which counts most, as int64.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.lexsort((gnp.array([1, 0, 2]), gnp.array([5, 5, 1])))
+    Array([2, 1, 0], dtype=int64)
+    """
+    arrays = [asarray(k) for k in keys]
+    if not arrays or len({k.shape for k in arrays}) > 1:
+        got = " and ".join(repr(k.aval) for k in arrays) or "none"
+        raise ShapeError(message("lexsort", "keys of one shape", got, "Pass at least one."))
+    if arrays[0].ndim == 1:
+        return lexicographic(arrays)
+    order = argsort(arrays[0], axis)
+    for key in arrays[1:]:
+        order = take_along_axis(order, argsort(take_along_axis(key, order, axis), axis), axis)
+    return order
+
+
+def partition(x: Any, kth: Any, axis: int | None = -1) -> Array:
+    """Return x in an order along `axis` in which element `kth` is where sorting puts it, between smaller and larger.
+
+    They are sorted altogether.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.partition(gnp.array([3, 1, 2]), 1)
+    Array([1, 2, 3], dtype=int64)
+    """
+    x, axis = _ranked("partition", x, kth, axis)
+    return sort(x, axis)
+
+
+def argpartition(x: Any, kth: Any, axis: int | None = -1) -> Array:
+    """Return the indices that order x as `partition` does.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.argpartition(gnp.array([3, 1, 2]), 1)
+    Array([1, 2, 0], dtype=int64)
+    """
+    x, axis = _ranked("argpartition", x, kth, axis)
+    return argsort(x, axis)
+
+
+def _ranked(op: str, x: Any, kth: Any, axis: int | None) -> tuple[Array, int]:
+    x = lift(op, x)
+    if axis is None:
+        x, axis = ravel(x), 0
+    axis = normalize_axis(op, axis, x.ndim)
+    for k in kth if isinstance(kth, (list, tuple)) else (kth,):
+        normalize_axis(op, as_int(op, "kth", k), x.shape[axis])
+    return x, axis

@@ -1,0 +1,289 @@
+"""Sampled functions and sequences: convolution, interpolation, slopes, areas, phases, and window functions."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy
+import torch
+
+from gtrace.errors import ArgumentError, ShapeError, message
+from gtrace.ops.create import arange, asarray, ones
+from gtrace.ops.elementwise import absolute, add, clip, cos, divide, multiply, remainder, subtract
+from gtrace.ops.gather import index_axis
+from gtrace.ops.logic import equal, greater, less, logical_and, where
+from gtrace.ops.parts import concat, flip, slice_axis
+from gtrace.ops.promote import cast, promote, promote_arrays
+from gtrace.ops.reduce import cumsum
+from gtrace.ops.reduce import sum as sum_over
+from gtrace.ops.scans import diff
+from gtrace.ops.shape import as_int, moveaxis, normalize_axes, normalize_axis, ravel
+from gtrace.ops.sliding import correlate_padded
+from gtrace.ops.sort import argsort, searchsorted
+from gtrace.trace.array import Array
+from gtrace.trace.convert import lift
+
+__all__ = [
+    "bartlett", "blackman", "convolve", "correlate", "ediff1d", "gradient", "hamming", "hanning", "interp",
+    "trapezoid", "unwrap",
+]  # fmt: skip
+
+
+def _sliding(op: str, x: Any, y: Any, mode: str) -> tuple[Array, Array, int]:
+    """Return two sequences in one dtype, and the zeros around the longer one that a mode means."""
+    x, y = promote_arrays(op, x, y)
+    if x.ndim != 1 or y.ndim != 1 or not x.size or not y.size:
+        got = f"{x.aval!r} and {y.aval!r}"
+        raise ShapeError(message(op, "two arrays of one dimension with elements", got, "Use gt.ravel or gt.vmap."))
+    if mode not in ("full", "same", "valid"):
+        raise ArgumentError(message(op, "full, same or valid as mode", repr(mode), "Pass one of them."))
+    return x, y, 0 if mode == "valid" else min(x.size, y.size) - 1
+
+
+def _middle(out: Array, mode: str, longer: int, shorter: int) -> Array:
+    """Return as many elements as the longer sequence has, from the middle, for the mode "same"."""
+    if mode != "same":
+        return out
+    start = (shorter - 1) // 2
+    return slice_axis(out, 0, start, start + longer)
+
+
+def convolve(x: Any, y: Any, mode: str = "full") -> Array:
+    """Return the convolution of two sequences: for each k the sum over j of x[j] * y[k - j].
+
+    Args:
+        mode: ``"full"``: wherever they overlap; ``"same"``: as many places as the longer has; ``"valid"``: where they
+            overlap completely.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.convolve(gnp.array([1., 2., 3.]), gnp.array([1., 1.]))
+    Array([1., 3., 5., 3.], dtype=float32)
+    """
+    x, y, pad = _sliding("convolve", x, y, mode)
+    if x.size < y.size:
+        x, y = y, x
+    return _middle(correlate_padded(x, flip(y), pad), mode, x.size, y.size)
+
+
+def correlate(x: Any, y: Any, mode: str = "valid") -> Array:
+    """Return the sums of products of y with x at each place: for each k the sum over j of x[j + k] * y[j].
+
+    Args:
+        mode: as in `convolve`.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.correlate(gnp.array([1., 2., 3.]), gnp.array([0., 1.]))
+    Array([2., 3.], dtype=float32)
+    """
+    x, y, pad = _sliding("correlate", x, y, mode)
+    if x.size < y.size:
+        return flip(_middle(correlate_padded(y, x, pad), mode, y.size, x.size))
+    return _middle(correlate_padded(x, y, pad), mode, x.size, y.size)
+
+
+def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None) -> Array:
+    """Return at x the straight lines between the points (xp, fp).
+
+    Args:
+        xp: ascending (with a period, in any order).
+        left, right: values before the first point and after the last; None: theirs.
+        period: of the function, if it has one.
+
+    Raises:
+        ShapeError: points of other than one dimension, none of them, or of two sizes.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.interp(gnp.array([0.5, 3.]), gnp.array([0., 1.]), gnp.array([10., 20.]))
+    Array([15., 20.], dtype=float32)
+    """
+    x, xp, fp = promote_arrays("interp", asarray(x), asarray(xp), asarray(fp), floating=True)
+    if xp.ndim != 1 or xp.shape != fp.shape or not xp.size:
+        got = f"{xp.aval!r} and {fp.aval!r}"
+        raise ShapeError(message("interp", "points of one dimension, as many xp as fp", got, "Check the shapes."))
+    if period is not None:
+        x, xp = remainder(x, period), remainder(xp, period)
+        order = argsort(xp)
+        xp, fp = index_axis(xp, order, 0), index_axis(fp, order, 0)
+        xp = concat([subtract(xp[-1:], period), xp, add(xp[:1], period)])
+        fp = concat([fp[-1:], fp, fp[:1]])
+    count = xp.size
+    above = clip(searchsorted(xp, x, "right"), 1, max(count - 1, 1))
+    above = clip(above, 0, count - 1)
+    below = clip(subtract(above, 1), 0, count - 1)
+    x0, f0 = index_axis(xp, below, 0), index_axis(fp, below, 0)
+    width = subtract(index_axis(xp, above, 0), x0)
+    flat = equal(width, 0.0)
+    fraction = where(flat, 0.0, divide(subtract(x, x0), where(flat, 1.0, width)))
+    out = add(f0, multiply(fraction, subtract(index_axis(fp, above, 0), f0)))
+    if period is None:
+        out = where(less(x, xp[0]), fp[0] if left is None else left, out)
+        out = where(greater(x, xp[-1]), fp[-1] if right is None else right, out)
+    return out
+
+
+def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> Any:
+    """Return the slopes of samples along each axis: central differences inside, one-sided ones at the ends.
+
+    Args:
+        varargs: the distance of the samples, or their coordinates; one for all axes, or one for each.
+        axis: None: a list over all axes (one array for one axis); an int: one array; several: a list.
+        edge_order: 1 or 2, the order of the differences at the ends.
+
+    Raises:
+        ShapeError: too few samples along an axis, or coordinates of another size.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.gradient(gnp.array([1., 4., 9.]))
+    Array([3., 4., 5.], dtype=float32)
+    """
+    (f,) = promote("gradient", asarray(f), floating=True)
+    axes = normalize_axes("gradient", axis, f.ndim)
+    if isinstance(axis, (tuple, list)):
+        axes = tuple(normalize_axis("gradient", k, f.ndim) for k in axis)
+    steps = list(varargs) or [1.0]
+    steps = steps * len(axes) if len(steps) == 1 else steps
+    if len(steps) != len(axes):
+        got = f"{len(steps)} for {len(axes)} axes"
+        raise ArgumentError(message("gradient", "one distance, or one for each axis", got, "Match them."))
+    if edge_order not in (1, 2):
+        raise ArgumentError(message("gradient", "an edge_order of 1 or 2", repr(edge_order), "Pass one of them."))
+    out = [_slopes(f, k, asarray(h), edge_order) for k, h in zip(axes, steps, strict=True)]
+    return out if isinstance(axis, (tuple, list)) or len(out) != 1 else out[0]
+
+
+def _slopes(f: Array, axis: int, h: Array, order: int) -> Array:
+    size = f.shape[axis]
+    if size < order + 1 or (h.ndim and h.shape != (size,)):
+        got = f"{size} samples and {h.aval!r}"
+        raise ShapeError(message("gradient", f"{order + 1} samples, and a coordinate for each", got, "Check both."))
+    y = moveaxis(f, axis, -1)
+    d = cast(diff(h) if h.ndim else h, f.dtype)
+    forward = divide(diff(y), d)
+    if h.ndim:
+        left, right = d[:-1], d[1:]
+        total = add(left, right)
+        inner = add(multiply(forward[..., :-1], divide(right, total)), multiply(forward[..., 1:], divide(left, total)))
+    else:
+        inner = multiply(add(forward[..., :-1], forward[..., 1:]), 0.5)
+    first, last = forward[..., :1], forward[..., -1:]
+    if order == 2:
+        # the slope of the parabola through three samples
+        ratio = (divide(d[:1], add(d[:1], d[1:2])), divide(d[-1:], add(d[-1:], d[-2:-1]))) if h.ndim else (0.5, 0.5)
+        bend = subtract(forward[..., 1:2], first), subtract(last, forward[..., -2:-1])
+        first, last = subtract(first, multiply(bend[0], ratio[0])), add(last, multiply(bend[1], ratio[1]))
+    return moveaxis(concat([first, inner, last], -1), -1, axis)
+
+
+def ediff1d(x: Any, to_end: Any = None, to_begin: Any = None) -> Array:
+    """Return the differences of neighbours in the flattened array, after `to_begin` and before `to_end`.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.ediff1d(gnp.array([1, 4, 9]), to_begin=0)
+    Array([0, 3, 5], dtype=int64)
+    """
+    steps = diff(ravel(asarray(x)))
+    ends = [None if e is None else cast(ravel(asarray(e)), steps.dtype) for e in (to_begin, to_end)]
+    parts = [p for p in (ends[0], steps, ends[1]) if p is not None]
+    return concat(parts) if len(parts) > 1 else steps
+
+
+def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Array:
+    """Return the area below samples y along `axis`, by the trapezoidal rule.
+
+    Args:
+        x: the coordinates of the samples, of one dimension or of the shape of y; None: their distance is dx.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.trapezoid(gnp.array([1., 2., 3.]))
+    Array(4., dtype=float32)
+    """
+    (y,) = promote("trapezoid", asarray(y), floating=True)
+    place = normalize_axis("trapezoid", axis, y.ndim)
+    y = moveaxis(y, place, -1)
+    width: Any = dx
+    if x is not None:
+        x = asarray(x)
+        width = diff(x if x.ndim == 1 else moveaxis(x, place, -1))
+    pairs = add(slice_axis(y, y.ndim - 1, 1, y.shape[-1]), slice_axis(y, y.ndim - 1, 0, max(y.shape[-1] - 1, 0)))
+    return multiply(sum_over(multiply(pairs, width), -1), 0.5)
+
+
+def unwrap(p: Any, discont: Any = None, axis: int = -1, *, period: Any = 2 * math.pi) -> Array:
+    """Return phases with multiples of `period` added, so that neighbours along `axis` differ by at most half of it.
+
+    Args:
+        discont: the largest difference that stays; None: half the period.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.unwrap(gnp.array([0., 3., 6., 1.]), period=7.)
+    Array([0., 3., 6., 8.], dtype=float32)
+    """
+    p = lift("unwrap", p)
+    if not isinstance(period, int) or p.aval.floating:
+        (p,) = promote("unwrap", p, floating=True)
+    axis = normalize_axis("unwrap", axis, p.ndim)
+    step = diff(p, axis=axis)
+    half = period // 2 if isinstance(period, int) and not p.aval.floating else period / 2
+    short = subtract(remainder(add(step, half), period), half)
+    short = where(logical_and(equal(short, -half), greater(step, 0)), half, short)
+    correction = subtract(short, step)
+    correction = where(less(absolute(step), half if discont is None else discont), 0, correction)
+    start = slice_axis(p, axis, 0, min(1, p.shape[axis]))
+    rest = slice_axis(p, axis, min(1, p.shape[axis]), p.shape[axis])
+    return concat([start, add(rest, cumsum(correction, axis))], axis)
+
+
+# -- window functions
+
+
+def _cosines(op: str, count: int, *weights: float) -> Array:
+    count = as_int(op, "number of points", count)
+    if count <= 1:
+        return ones(max(count, 0))
+    angle = multiply(arange(count, dtype=torch.float64), 2 * math.pi / (count - 1))
+    out: Any = weights[0]
+    for k, weight in enumerate(weights[1:], 1):
+        out = add(out, multiply(cos(multiply(angle, float(k))), weight))
+    return cast(out, torch.float32)
+
+
+def hanning(M: int) -> Array:  # noqa: N803 - NumPy's name
+    """Return the Hann window of M points, as float32.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.round(gnp.hanning(5), 3)
+    Array([0. , 0.5, 1. , 0.5, 0. ], dtype=float32)
+    """
+    return _cosines("hanning", M, 0.5, -0.5)
+
+
+def hamming(M: int) -> Array:  # noqa: N803 - NumPy's name
+    """Return the Hamming window of M points, as float32.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.round(gnp.hamming(3), 3)
+    Array([0.08, 1.  , 0.08], dtype=float32)
+    """
+    return _cosines("hamming", M, 0.54, -0.46)
+
+
+def blackman(M: int) -> Array:  # noqa: N803 - NumPy's name
+    """Return the Blackman window of M points, as float32.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.round(gnp.blackman(4), 3)
+    Array([-0.  ,  0.63,  0.63, -0.  ], dtype=float32)
+    """
+    return _cosines("blackman", M, 0.42, -0.5, 0.08)
+
+
+def bartlett(M: int) -> Array:  # noqa: N803 - NumPy's name
+    """Return the triangular window of M points, as float32.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.bartlett(5)
+    Array([0. , 0.5, 1. , 0.5, 0. ], dtype=float32)
+    """
+    count = as_int("bartlett", "number of points", M)
+    return asarray(numpy.bartlett(count).astype(numpy.float32))

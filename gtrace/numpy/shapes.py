@@ -1,0 +1,491 @@
+"""Arrays joined, cut, turned and resized, under NumPy's names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy
+
+from gtrace.errors import ArgumentError, BoundsError, ShapeError, message
+from gtrace.ops.arrange import take_constant, tile
+from gtrace.ops.create import asarray, full
+from gtrace.ops.extracts import diagonal, diagonal_bounds
+from gtrace.ops.logic import not_equal
+from gtrace.ops.parts import concat, flip, slice_axis, slice_update, split
+from gtrace.ops.promote import cast
+from gtrace.ops.shape import (
+    as_int,
+    as_shape,
+    broadcast_to,
+    expand_dims,
+    moveaxis,
+    normalize_axis,
+    ravel,
+    reshape,
+    swapaxes,
+)
+from gtrace.ops.unique import places_where
+from gtrace.trace.array import Array, materialize
+from gtrace.trace.convert import lift
+
+__all__ = [
+    "append", "array_split", "atleast_1d", "atleast_2d", "atleast_3d", "block", "column_stack", "copy", "delete",
+    "diag", "diagflat", "dsplit", "dstack", "fill_diagonal", "fliplr", "flipud", "hsplit", "hstack", "insert",
+    "resize", "rollaxis", "rot90", "trim_zeros", "vsplit", "vstack",
+]  # fmt: skip
+
+
+def copy(x: Any) -> Array:
+    """Return x as an array of its own; an Array itself, which never changes.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.copy([1, 2])
+    Array([1, 2], dtype=int64)
+    """
+    return asarray(x, copy=None if isinstance(x, Array) else True)
+
+
+# -- dimensions
+
+
+def _each(function: Any, arrays: tuple[Any, ...]) -> Any:
+    out = [function(asarray(x)) for x in arrays]
+    return out[0] if len(out) == 1 else tuple(out)
+
+
+def atleast_1d(*arrays: Any) -> Any:
+    """Return the arrays with at least one dimension.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.atleast_1d(2.5)
+    Array([2.5], dtype=float32)
+    """
+    return _each(lambda x: x if x.ndim else reshape(x, (1,)), arrays)
+
+
+def atleast_2d(*arrays: Any) -> Any:
+    """Return the arrays with at least two dimensions, new ones in front.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.atleast_2d(gnp.ones(3)).shape
+    (1, 3)
+    """
+    return _each(lambda x: x if x.ndim > 1 else reshape(x, (1, x.size)), arrays)
+
+
+def atleast_3d(*arrays: Any) -> Any:
+    """Return the arrays with at least three dimensions: (n,) becomes (1, n, 1), and (m, n) becomes (m, n, 1).
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.atleast_3d(gnp.ones(3)).shape
+    (1, 3, 1)
+    """
+
+    def spread(x: Array) -> Array:
+        return x if x.ndim > 2 else expand_dims(x, 2) if x.ndim == 2 else reshape(x, (1, x.size, 1))
+
+    return _each(spread, arrays)
+
+
+def rollaxis(x: Any, axis: int, start: int = 0) -> Array:
+    """Return x with one axis moved in front of axis `start`.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.rollaxis(gnp.ones((2, 3, 4)), 2).shape
+    (4, 2, 3)
+    """
+    x = lift("rollaxis", x)
+    source = normalize_axis("rollaxis", axis, x.ndim)
+    target = normalize_axis("rollaxis", start, x.ndim) if start != x.ndim else x.ndim
+    return moveaxis(x, source, target - 1 if source < target else target)
+
+
+# -- joining
+
+
+def _arrays(op: str, arrays: Any) -> list[Array]:
+    if isinstance(arrays, Array):
+        return [arrays[k] for k in range(len(arrays))]
+    if not isinstance(arrays, (list, tuple)):
+        raise ArgumentError(message(op, "a sequence of arrays", type(arrays).__name__, "Pass a list."))
+    return [asarray(x) for x in arrays]
+
+
+def hstack(arrays: Any, dtype: Any = None) -> Array:
+    """Return the arrays joined along axis 1, those of one dimension along axis 0.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.hstack([gnp.zeros(1), 1.])
+    Array([0., 1.], dtype=float32)
+    """
+    pieces = [atleast_1d(x) for x in _arrays("hstack", arrays)]
+    return concat(pieces, 0 if pieces and pieces[0].ndim == 1 else 1, dtype=dtype)
+
+
+def vstack(arrays: Any, dtype: Any = None) -> Array:
+    """Return the arrays joined along axis 0, with those of one dimension as rows.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.vstack([gnp.zeros(2), gnp.ones(2)])
+    Array([[0., 0.],
+           [1., 1.]], dtype=float32)
+    """
+    return concat([atleast_2d(x) for x in _arrays("vstack", arrays)], 0, dtype=dtype)
+
+
+def dstack(arrays: Any, dtype: Any = None) -> Array:
+    """Return the arrays joined along axis 2, after `atleast_3d`.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.dstack([gnp.zeros(2), gnp.ones(2)]).shape
+    (1, 2, 2)
+    """
+    return concat([atleast_3d(x) for x in _arrays("dstack", arrays)], 2, dtype=dtype)
+
+
+def column_stack(arrays: Any) -> Array:
+    """Return the arrays joined along axis 1, with those of one dimension as columns.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.column_stack([gnp.zeros(2), gnp.ones(2)])
+    Array([[0., 1.],
+           [0., 1.]], dtype=float32)
+    """
+    pieces = _arrays("column_stack", arrays)
+    return concat([x if x.ndim > 1 else reshape(x, (x.size, 1)) for x in pieces], 1)
+
+
+def append(x: Any, values: Any, axis: int | None = None) -> Array:
+    """Return x with `values` after it along `axis` (None: both flattened).
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.append(gnp.array([1, 2]), 3)
+    Array([1, 2, 3], dtype=int64)
+    """
+    return concat([asarray(x), asarray(values)], axis)
+
+
+def block(arrays: Any) -> Array:
+    """Return the array made of nested lists of blocks: the innermost lists are joined along the last axis, the lists
+    around them along the one before, and so on.
+
+    Raises:
+        ArgumentError: an empty list, or lists of different depths.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.block([[gnp.ones((1, 1)), gnp.zeros((1, 1))], [gnp.zeros((1, 2))]])
+    Array([[1., 0.],
+           [0., 0.]], dtype=float32)
+    """
+    depth, leaves = _depth(arrays), []
+
+    def collect(node: Any) -> None:
+        for item in node if isinstance(node, list) else ():
+            collect(item)
+        if not isinstance(node, list):
+            leaves.append(asarray(node))
+
+    collect(arrays)
+    ndim = max([depth, *(x.ndim for x in leaves)])
+
+    def joined(node: Any, level: int) -> Array:
+        if isinstance(node, list):
+            return concat([joined(item, level + 1) for item in node], ndim - depth + level)
+        x = asarray(node)
+        return reshape(x, (1,) * (ndim - x.ndim) + x.shape)
+
+    return joined(arrays, 0)
+
+
+def _depth(node: Any) -> int:
+    if not isinstance(node, list):
+        return 0
+    depths = {_depth(item) for item in node}
+    if len(depths) != 1:
+        got = "an empty list" if not depths else f"lists of {min(depths)} and {max(depths)} levels"
+        raise ArgumentError(message("block", "lists of one depth with elements", got, "Nest all blocks alike."))
+    return depths.pop() + 1
+
+
+# -- cutting
+
+
+def array_split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Array]:
+    """Return x cut along `axis` as by `split`, into parts whose sizes may differ by one.
+
+    >>> import gtrace.numpy as gnp
+    >>> [part.size for part in gnp.array_split(gnp.ones(5), 3)]
+    [2, 2, 1]
+    """
+    x = lift("array_split", x)
+    axis = normalize_axis("array_split", axis, x.ndim)
+    if isinstance(indices_or_sections, (list, tuple)) or numpy.ndim(indices_or_sections):
+        return split(x, indices_or_sections, axis)
+    count = as_int("array_split", "number of parts", indices_or_sections)
+    if count < 1:
+        raise ShapeError(message("array_split", "at least one part", str(count), "Pass a positive integer."))
+    each, more = divmod(x.shape[axis], count)
+    return split(x, [k * each + min(k, more) for k in range(1, count)], axis)
+
+
+def hsplit(x: Any, indices_or_sections: Any) -> list[Array]:
+    """Return x split along axis 1, or axis 0 if it has one dimension.
+
+    >>> import gtrace.numpy as gnp
+    >>> [part.shape for part in gnp.hsplit(gnp.ones((2, 4)), 2)]
+    [(2, 2), (2, 2)]
+    """
+    x = lift("hsplit", x)
+    return split(x, indices_or_sections, 0 if x.ndim == 1 else 1)
+
+
+def vsplit(x: Any, indices_or_sections: Any) -> list[Array]:
+    """Return x, of at least two dimensions, split along axis 0.
+
+    >>> import gtrace.numpy as gnp
+    >>> [part.shape for part in gnp.vsplit(gnp.ones((4, 2)), 2)]
+    [(2, 2), (2, 2)]
+    """
+    return _split_deep("vsplit", x, indices_or_sections, 2, 0)
+
+
+def dsplit(x: Any, indices_or_sections: Any) -> list[Array]:
+    """Return x, of at least three dimensions, split along axis 2.
+
+    >>> import gtrace.numpy as gnp
+    >>> [part.shape for part in gnp.dsplit(gnp.ones((1, 2, 4)), 2)]
+    [(1, 2, 2), (1, 2, 2)]
+    """
+    return _split_deep("dsplit", x, indices_or_sections, 3, 2)
+
+
+def _split_deep(op: str, x: Any, where: Any, ndim: int, axis: int) -> list[Array]:
+    x = lift(op, x)
+    if x.ndim < ndim:
+        raise ShapeError(message(op, f"at least {ndim} dimensions", repr(x.aval), "Use gt.split."))
+    return split(x, where, axis)
+
+
+def _constant_places(op: str, size: int, obj: Any) -> numpy.ndarray:
+    """Return the places along an axis that an index stands for, counted from the front.
+
+    Raises:
+        BoundsError: outside the axis.
+    """
+    if isinstance(obj, slice):
+        return numpy.arange(size)[obj]
+    places = numpy.asarray(materialize(obj, "size").cpu().numpy() if isinstance(obj, Array) else obj)
+    if places.dtype.kind == "b":
+        return numpy.flatnonzero(places)
+    places = places.astype(numpy.int64) if not places.size else places
+    if places.dtype.kind not in "iu":
+        raise ArgumentError(message(op, "integers, booleans or a slice", repr(obj), "Pass integers."))
+    if ((places < -size) | (places > size)).any():
+        raise BoundsError(message(op, f"places in [{-size}, {size}]", repr(obj), "They are out of range."))
+    return numpy.where(places < 0, places + size, places)
+
+
+def insert(x: Any, obj: Any, values: Any, axis: int | None = None) -> Array:
+    """Return x with `values` inserted along `axis` (None: into the flattened array), before the places `obj`.
+
+    Args:
+        obj: an int, several, booleans, or a slice, whose values are known; places refer to x.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.insert(gnp.array([1, 2]), 1, 9)
+    Array([1, 9, 2], dtype=int64)
+    """
+    x = asarray(x)
+    if axis is None:
+        x, axis = ravel(x), 0
+    axis = normalize_axis("insert", axis, x.ndim)
+    size = x.shape[axis]
+    places = _constant_places("insert", size, obj)
+    values = cast(asarray(values), x.dtype)
+    if not places.ndim and values.ndim and x.ndim > 1:
+        # at one place: the axis of the values that lies there comes first, as in NumPy
+        values = moveaxis(reshape(values, (1,) * (x.ndim - values.ndim) + values.shape), 0, axis)
+    flat = places.ravel()
+    count = flat.size if flat.size != 1 or x.ndim < 1 else max(_extent(values, x.ndim, axis), 1)
+    flat = numpy.broadcast_to(flat, (count,)) if flat.size == 1 else flat
+    new = broadcast_to(values, (*x.shape[:axis], count, *x.shape[axis + 1 :]))
+    order = numpy.argsort(numpy.concatenate([flat, numpy.arange(size)]), kind="stable")
+    return take_constant(concat([new, x], axis), order, axis)
+
+
+def _extent(values: Array, ndim: int, axis: int) -> int:
+    place = values.ndim - (ndim - axis)
+    return values.shape[place] if place >= 0 else 1
+
+
+def delete(x: Any, obj: Any, axis: int | None = None) -> Array:
+    """Return x without the places `obj` along `axis` (None: of the flattened array).
+
+    Args:
+        obj: an int, several, booleans, or a slice, whose values are known.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.delete(gnp.array([1, 2, 3]), 1)
+    Array([1, 3], dtype=int64)
+    """
+    x = asarray(x)
+    if axis is None:
+        x, axis = ravel(x), 0
+    axis = normalize_axis("delete", axis, x.ndim)
+    places = _constant_places("delete", x.shape[axis], obj)
+    if (places == x.shape[axis]).any():
+        raise BoundsError(message("delete", f"places below {x.shape[axis]}", repr(obj), "They are out of range."))
+    return take_constant(x, numpy.delete(numpy.arange(x.shape[axis]), places), axis)
+
+
+def trim_zeros(x: Any, trim: str = "fb") -> Array:
+    """Return a sequence without the zeros at its front ("f"), its back ("b"), or both. It looks at the values.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.trim_zeros(gnp.array([0, 1, 0, 2, 0]))
+    Array([1, 0, 2], dtype=int64)
+    """
+    x = asarray(x)
+    if x.ndim != 1 or trim.lower() not in ("f", "b", "fb", "bf"):
+        got = f"{x.aval!r} and {trim!r}"
+        raise ArgumentError(message("trim_zeros", 'one dimension, and "f", "b" or "fb"', got, "Check both."))
+    places = places_where("trim_zeros", not_equal(x, 0), None)
+    if not places.size:
+        return x[:0]
+    first, last = int(places[0]), int(places[-1])
+    return slice_axis(x, 0, first if "f" in trim.lower() else 0, last + 1 if "b" in trim.lower() else x.size)
+
+
+# -- turning and resizing
+
+
+def fliplr(x: Any) -> Array:
+    """Return x, of at least two dimensions, with axis 1 reversed.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.fliplr(gnp.array([[1, 2]]))
+    Array([[2, 1]], dtype=int64)
+    """
+    return flip(x, 1)
+
+
+def flipud(x: Any) -> Array:
+    """Return x with axis 0 reversed.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.flipud(gnp.array([1, 2]))
+    Array([2, 1], dtype=int64)
+    """
+    return flip(x, 0)
+
+
+def rot90(x: Any, k: int = 1, axes: Sequence[int] = (0, 1)) -> Array:
+    """Return x turned k times by 90 degrees, from the first of two axes towards the second.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.rot90(gnp.array([[1, 2], [3, 4]]))
+    Array([[2, 4],
+           [1, 3]], dtype=int64)
+    """
+    x = lift("rot90", x)
+    if len(axes) != 2:
+        raise ShapeError(message("rot90", "two axes", str(tuple(axes)), "Such as (0, 1)."))
+    first, second = (normalize_axis("rot90", a, x.ndim) for a in axes)
+    if first == second:
+        raise ShapeError(message("rot90", "two axes", f"axis {first} twice", "Name two."))
+    turns = as_int("rot90", "k", k) % 4
+    if turns == 2:
+        return flip(x, (first, second))
+    if turns == 1:
+        return swapaxes(flip(x, second), first, second)
+    return flip(swapaxes(x, first, second), second) if turns else x
+
+
+def resize(x: Any, new_shape: Any) -> Array:
+    """Return the elements of x in another shape, repeated from the start as often as needed.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.resize(gnp.array([1, 2]), (3,))
+    Array([1, 2, 1], dtype=int64)
+    """
+    x, sizes = ravel(asarray(x)), as_shape("resize", new_shape)
+    if min(sizes, default=0) < 0:
+        raise ShapeError(message("resize", "sizes >= 0", str(sizes), "Pass non-negative integers."))
+    total = int(numpy.prod(sizes, dtype=numpy.int64))
+    if not x.size:
+        return full(sizes, 0, x.dtype, x.device)
+    return reshape(slice_axis(tile(x, -(-total // x.size)), 0, 0, total), sizes)
+
+
+# -- diagonals
+
+
+def diag(v: Any, k: int = 0) -> Array:
+    """Return diagonal k of a matrix, or a matrix with v on its diagonal k and zeros elsewhere.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.diag(gnp.array([1, 2]))
+    Array([[1, 0],
+           [0, 2]], dtype=int64)
+    """
+    v, offset = asarray(v), as_int("diag", "k", k)
+    if v.ndim == 2:
+        return diagonal(v, offset)
+    if v.ndim != 1:
+        raise ShapeError(message("diag", "one or two dimensions", repr(v.aval), "Use gtrace.numpy.diagonal."))
+    size = v.size + abs(offset)
+    zeros = full((size * size,), 0, v.dtype, v.device)
+    return reshape(slice_update(zeros, cast(v, v.dtype), (diagonal_bounds(size, size, offset),)), (size, size))
+
+
+def diagflat(v: Any, k: int = 0) -> Array:
+    """Return a matrix with the flattened v on its diagonal k and zeros elsewhere.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.diagflat([[1], [2]])
+    Array([[1, 0],
+           [0, 2]], dtype=int64)
+    """
+    return diag(ravel(asarray(v)), k)
+
+
+def fill_diagonal(x: Any, val: Any, wrap: bool = False, *, inplace: bool = False) -> Array:
+    """Return x with `val` on its main diagonal.
+
+    Args:
+        val: a number or an array, repeated as often as needed.
+        wrap: go on from the start below the end of the diagonal of a tall matrix.
+        inplace: must stay False: Arrays never change.
+
+    Raises:
+        ArgumentError: inplace.
+        ShapeError: fewer than two dimensions, or more, of different sizes.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.fill_diagonal(gnp.zeros((2, 2)), 1.)
+    Array([[1., 0.],
+           [0., 1.]], dtype=float32)
+    """
+    refuse_inplace("fill_diagonal", inplace)
+    x = lift("fill_diagonal", x)
+    if x.ndim < 2 or (x.ndim > 2 and len(set(x.shape)) != 1):
+        raise ShapeError(message("fill_diagonal", "a matrix, or axes of one size", repr(x.aval), "Reshape it."))
+    columns = x.shape[1]
+    step = columns + 1 if x.ndim == 2 else sum(columns**k for k in range(x.ndim))
+    stop = x.size if wrap or x.ndim > 2 else min(columns * columns, x.size)
+    count = max(-(-stop // step), 0)
+    values = resize(cast(asarray(val), x.dtype), (count,))
+    bounds = ((0, (count - 1) * step + 1, step),) if count else ((0, 0, 1),)
+    return reshape(slice_update(ravel(x), values, bounds), x.shape)
+
+
+def refuse_inplace(op: str, inplace: bool) -> None:
+    """Refuse to change an array.
+
+    Raises:
+        ArgumentError: it was asked for.
+    """
+    if inplace:
+        fix = f"Use x = gtrace.numpy.{op}(x, ..., inplace=False)."
+        raise ArgumentError(message(op, "inplace=False", "True: Arrays never change", fix))

@@ -1,0 +1,147 @@
+"""Averages, covariances and correlations."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from gtrace.errors import ShapeError, message
+from gtrace.ops.create import asarray
+from gtrace.ops.elementwise import clip, divide, multiply, sqrt, subtract
+from gtrace.ops.extracts import diagonal
+from gtrace.ops.linalg import matmul
+from gtrace.ops.parts import concat
+from gtrace.ops.promote import promote, promote_arrays
+from gtrace.ops.reduce import mean
+from gtrace.ops.reduce import sum as sum_over
+from gtrace.ops.shape import (
+    broadcast_to,
+    expand_dims,
+    matrix_transpose,
+    normalize_axes,
+    normalize_axis,
+    reshape,
+)
+from gtrace.trace.array import Array
+from gtrace.trace.convert import lift
+
+__all__ = ["average", "corrcoef", "cov"]
+
+
+def average(x: Any, axis: Any = None, weights: Any = None, returned: bool = False, *, keepdims: bool = False) -> Any:
+    """Return the mean over `axis`, weighted.
+
+    Args:
+        weights: with the shape of x, or of the axes named, in their order.
+        returned: return (the averages, the sums of the weights).
+
+    Raises:
+        ShapeError: weights of another shape.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.average(gnp.array([1., 3.]), weights=gnp.array([3., 1.]))
+    Array(1.5, dtype=float32)
+    """
+    x = asarray(x)
+    if weights is None:
+        out = mean(x, axis, keepdims)
+        count = math.prod(x.shape[k] for k in normalize_axes("average", axis, x.ndim))
+        return (out, broadcast_to(asarray(float(count), dtype=out.dtype), out.shape)) if returned else out
+    x, w = promote_arrays("average", x, asarray(weights), floating=True)
+    if w.shape != x.shape:
+        given = range(x.ndim) if axis is None else axis if isinstance(axis, (tuple, list)) else (axis,)
+        axes = [normalize_axis("average", k, x.ndim) for k in given]
+        if w.shape != tuple(x.shape[k] for k in axes):
+            got = f"{w.aval!r} for {x.aval!r}"
+            raise ShapeError(message("average", "weights with the shape of the array or the axes", got, "Check it."))
+        w = _on_axes(w, axes, x.ndim)
+    total = sum_over(broadcast_to(w, x.shape), axis, None, keepdims)
+    out = divide(sum_over(multiply(x, w), axis, None, keepdims), total)
+    return (out, total) if returned else out
+
+
+def _on_axes(w: Array, axes: list[int], ndim: int) -> Array:
+    """Return w with its axes in ascending order of `axes`, which they are to be, and size 1 elsewhere."""
+    order = sorted(range(len(axes)), key=axes.__getitem__)
+    w = w.transpose(order)
+    sizes = iter(w.shape)
+    return reshape(w, tuple(next(sizes) if k in axes else 1 for k in range(ndim)))
+
+
+def cov(
+    x: Any,
+    y: Any = None,
+    rowvar: bool = True,
+    bias: bool = False,
+    ddof: float | None = None,
+    fweights: Any = None,
+    aweights: Any = None,
+) -> Array:
+    """Return the matrix of covariances of variables.
+
+    Args:
+        x: one row for each variable and one column for each observation, or one variable.
+        y: more variables.
+        rowvar: False: one column for each variable.
+        bias: divide by the number of observations n, not n - 1.
+        ddof: divide by n - ddof instead.
+        fweights: how often each observation counts, integers.
+        aweights: the importance of each observation.
+
+    Raises:
+        ShapeError: more than two dimensions, or weights of another shape.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.cov(gnp.array([[0., 2.], [2., 0.]]))
+    Array([[ 2., -2.],
+           [-2.,  2.]], dtype=float32)
+    """
+    rows = [_rows(z, rowvar) for z in ((x,) if y is None else (x, y))]
+    variables = concat(promote_arrays("cov", *rows, floating=True)) if len(rows) > 1 else rows[0]
+    freedom = (0 if bias else 1) if ddof is None else ddof
+    count = variables.shape[1]
+    weights: Array | None = None
+    for given in (fweights, aweights):
+        if given is not None:
+            w = lift("cov", given)
+            if w.shape != (count,):
+                raise ShapeError(message("cov", f"{count} weights", repr(w.aval), "Pass one for each observation."))
+            weights = w if weights is None else multiply(weights, w)
+    if weights is None:
+        centered = subtract(variables, mean(variables, 1, True))
+        product = matmul(centered, matrix_transpose(centered))
+        return _squeezed(divide(product, max(float(count - freedom), 0.0)))
+    total = sum_over(weights)
+    centered = subtract(variables, divide(sum_over(multiply(variables, weights), 1, None, True), total))
+    scale: Any = subtract(total, float(freedom))
+    if aweights is not None:
+        scale = subtract(total, divide(multiply(sum_over(multiply(weights, lift("cov", aweights))), freedom), total))
+    product = matmul(multiply(centered, weights), matrix_transpose(centered))
+    return _squeezed(divide(product, scale))
+
+
+def _rows(x: Any, rowvar: bool) -> Array:
+    (x,) = promote("cov", asarray(x), floating=True)
+    if x.ndim > 2:
+        raise ShapeError(message("cov", "at most two dimensions", repr(x.aval), "Use gt.reshape."))
+    x = expand_dims(x, 0) if x.ndim == 1 else reshape(x, (1, 1)) if not x.ndim else x
+    return x if rowvar or x.shape[0] == 1 else matrix_transpose(x)
+
+
+def _squeezed(x: Array) -> Array:
+    return reshape(x, ()) if x.shape == (1, 1) else x
+
+
+def corrcoef(x: Any, y: Any = None, rowvar: bool = True) -> Array:
+    """Return the matrix of correlation coefficients of variables; the arguments are those of `cov`.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.corrcoef(gnp.array([[0., 2.], [2., 0.]]))
+    Array([[ 1., -1.],
+           [-1.,  1.]], dtype=float32)
+    """
+    c = cov(x, y, rowvar)
+    if not c.ndim:
+        return divide(c, c)
+    deviations = sqrt(diagonal(c))
+    return clip(divide(divide(c, expand_dims(deviations, 1)), deviations), -1.0, 1.0)

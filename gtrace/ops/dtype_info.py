@@ -1,0 +1,175 @@
+"""What dtypes are and hold: limits, kinds, promotion and casts."""
+
+from __future__ import annotations
+
+import builtins
+from typing import Any
+
+import attrs
+import numpy
+import torch
+
+from gtrace.errors import ArgumentError, DtypeError, message
+from gtrace.ir.aval import FLOATS, LONG, SHORT, aval
+from gtrace.trace.array import Array
+from gtrace.trace.convert import as_dtype, lift, python_scalar, result_dtype
+
+__all__ = ["can_cast", "finfo", "iinfo", "isdtype", "result_type"]
+
+SIGNED = (torch.int8, torch.int16, torch.int32, torch.int64)
+UNSIGNED = (torch.uint8,)
+REAL = (torch.bfloat16, torch.float16, torch.float32, torch.float64)
+KINDS: dict[str, tuple[torch.dtype, ...]] = {
+    "bool": (torch.bool,),
+    "signed integer": SIGNED,
+    "unsigned integer": UNSIGNED,
+    "integral": SIGNED + UNSIGNED,
+    "real floating": REAL,
+    "complex floating": (),
+    "numeric": SIGNED + UNSIGNED + REAL,
+}
+"""The dtypes of each kind that the array API names."""
+
+
+@attrs.frozen
+class FloatInfo:
+    """The limits of a floating dtype, under the names of NumPy and the array API.
+
+    Attributes:
+        eps, epsneg: from 1.0 to the next float above, and to the one below.
+        smallest_normal, tiny: the smallest positive float of full precision.
+        smallest_subnormal: the smallest positive float.
+        resolution: the decimal precision, as a power of ten.
+    """
+
+    dtype: torch.dtype
+    bits: int
+    max: float
+    min: float
+    eps: float
+    epsneg: float
+    smallest_normal: float
+    tiny: float
+    smallest_subnormal: float
+    resolution: float
+
+
+@attrs.frozen
+class IntInfo:
+    """The limits of an integer dtype."""
+
+    dtype: torch.dtype
+    bits: int
+    max: int
+    min: int
+
+
+def dtype_of(x: Any) -> torch.dtype:
+    """Return the dtype of an array of any kind, or the one that x names.
+
+    Raises:
+        DtypeError: it names none that is supported.
+    """
+    return as_dtype(x.dtype if isinstance(x, (Array, torch.Tensor, numpy.ndarray, numpy.generic)) else x)
+
+
+def finfo(dtype: Any) -> FloatInfo:
+    """Return the limits of a floating dtype, or of that of an array.
+
+    Raises:
+        DtypeError: it is not floating.
+
+    >>> import gtrace as gt
+    >>> gt.finfo(gt.float32).eps
+    1.1920928955078125e-07
+    """
+    kind = dtype_of(dtype)
+    if kind not in FLOATS:
+        raise DtypeError(message("finfo", "a floating dtype", LONG[kind], "Use gt.iinfo for integers."))
+    info = torch.finfo(kind)
+    small = info.smallest_normal
+    return FloatInfo(
+        kind, info.bits, info.max, info.min, info.eps, info.eps / 2, small, small, small * info.eps, info.resolution
+    )
+
+
+def iinfo(dtype: Any) -> IntInfo:
+    """Return the limits of an integer dtype, or of that of an array.
+
+    Raises:
+        DtypeError: it is not of integers.
+
+    >>> import gtrace as gt
+    >>> gt.iinfo(gt.int8).max
+    127
+    """
+    kind = dtype_of(dtype)
+    if kind not in KINDS["integral"]:
+        raise DtypeError(message("iinfo", "an integer dtype", LONG[kind], "Use gt.finfo for floats."))
+    info = torch.iinfo(kind)
+    return IntInfo(kind, info.bits, info.max, info.min)
+
+
+def isdtype(dtype: Any, kind: Any) -> builtins.bool:
+    """Return whether a dtype is another, or of a kind that the array API names, or any of several of these.
+
+    Args:
+        kind: a dtype, ``"bool"``, ``"signed integer"``, ``"unsigned integer"``, ``"integral"``, ``"real floating"``,
+            ``"complex floating"``, ``"numeric"``, or a tuple of these.
+
+    >>> import gtrace as gt
+    >>> gt.isdtype(gt.int8, "integral"), gt.isdtype(gt.int8, (gt.float32, "bool"))
+    (True, False)
+    """
+    if isinstance(kind, tuple):
+        return any(isdtype(dtype, k) for k in kind)
+    if isinstance(kind, str) and kind in KINDS:
+        return as_dtype(dtype) in KINDS[kind]
+    return as_dtype(dtype) is as_dtype(kind)
+
+
+def result_type(*arrays_and_dtypes: Any) -> torch.dtype:
+    """Return the dtype that arrays, dtypes and Python numbers are promoted to.
+
+    Raises:
+        ArgumentError: none are given.
+
+    >>> import gtrace as gt
+    >>> gt.result_type(gt.int32, gt.float16, 2.5)
+    torch.float16
+    """
+    if not arrays_and_dtypes:
+        raise ArgumentError(message("result_type", "arrays, dtypes or numbers", "nothing", "Pass at least one."))
+    avals, scalars = [], []
+    for x in arrays_and_dtypes:
+        if isinstance(x, (bool, int, float)) and not isinstance(x, numpy.generic):
+            value = python_scalar(x)
+            assert value is not None
+            scalars.append(value)
+        elif isinstance(x, Array):
+            avals.append(lift("result_type", x).aval)
+        else:
+            avals.append(aval((), dtype_of(x)))
+    return result_dtype(avals, scalars)
+
+
+def can_cast(from_: Any, to: Any, casting: str = "safe") -> builtins.bool:
+    """Return whether every value of a dtype, or of that of an array, has its equal in another dtype.
+
+    Args:
+        casting: NumPy's rules: ``"no"``, ``"equiv"``, ``"safe"``, ``"same_kind"`` or ``"unsafe"``.
+
+    >>> import gtrace as gt
+    >>> gt.can_cast(gt.int32, gt.float64), gt.can_cast(gt.int64, gt.float32)
+    (True, False)
+    """
+    source, target = dtype_of(from_), as_dtype(to)
+    if casting not in ("no", "equiv", "safe", "same_kind", "unsafe"):
+        raise ArgumentError(message("can_cast", "a rule of NumPy's", repr(casting), 'Such as "safe".'))
+    if torch.bfloat16 not in (source, target) or source is target:
+        names = (LONG[source], LONG[target]) if source is not target else ("int8", "int8")
+        return numpy.can_cast(*names, casting)  # type: ignore[arg-type]
+    safe = {torch.float32, torch.float64} if source is torch.bfloat16 else {torch.bool, torch.int8, torch.uint8}
+    if (target if source is torch.bfloat16 else source) in safe:
+        return casting in ("safe", "same_kind", "unsafe")
+    return casting == "unsafe" or (casting == "same_kind" and target in FLOATS and source in SHORT)

@@ -1,0 +1,104 @@
+"""Diagonals, chosen slices and ranges: what NumPy's arrays have as methods."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from gtrace.errors import ShapeError, message
+from gtrace.ops.create import asarray
+from gtrace.ops.elementwise import subtract
+from gtrace.ops.gather import index_axis
+from gtrace.ops.logic import not_equal
+from gtrace.ops.parts import slice_axis, slice_bounds
+from gtrace.ops.reduce import max as max_over
+from gtrace.ops.reduce import min as min_over
+from gtrace.ops.reduce import sum as sum_over
+from gtrace.ops.shape import as_int, moveaxis, normalize_axis, ravel, reshape
+from gtrace.ops.unique import filled, places_where
+from gtrace.trace.array import Array
+from gtrace.trace.convert import lift
+
+amax, amin = max_over, min_over
+
+
+def diagonal_bounds(rows: int, columns: int, offset: int) -> tuple[int, int, int]:
+    """Return start, stop and step of a diagonal in a flattened matrix."""
+    count = max(min(rows + min(offset, 0), columns - max(offset, 0)), 0)
+    start = offset if offset >= 0 else -offset * columns
+    return (start, start + (count - 1) * (columns + 1) + 1, columns + 1) if count else (0, 0, 1)
+
+
+def diagonal(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
+    """Return the diagonals over two axes, as the last axis of the result.
+
+    Args:
+        offset: how far above the main diagonal; negative: below.
+
+    Raises:
+        ShapeError: fewer than two dimensions, or one axis twice.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.diagonal(gnp.array([[1, 2], [3, 4]]))
+    Array([1, 4], dtype=int64)
+    """
+    x, k = lift("diagonal", x), as_int("diagonal", "offset", offset)
+    if x.ndim < 2:
+        raise ShapeError(message("diagonal", "at least two dimensions", repr(x.aval), "Use gtrace.numpy.diag."))
+    first, second = normalize_axis("diagonal", axis1, x.ndim), normalize_axis("diagonal", axis2, x.ndim)
+    if first == second:
+        raise ShapeError(message("diagonal", "two axes", f"axis {first} twice", "Name two."))
+    x = moveaxis(x, (first, second), (-2, -1))
+    *rest, rows, columns = x.shape
+    flat = reshape(x, (*rest, rows * columns))
+    return slice_bounds(flat, (*((0, n, 1) for n in rest), diagonal_bounds(rows, columns, k)))
+
+
+def trace(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None) -> Array:
+    """Return the sums of the diagonals over two axes; see `diagonal`.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.trace(gnp.array([[1, 2], [3, 4]]))
+    Array(5, dtype=int64)
+    """
+    return sum_over(diagonal(x, offset, axis1, axis2), -1, dtype)
+
+
+def ptp(x: Any, axis: Any = None, keepdims: bool = False) -> Array:
+    """Return the range over `axis`, the largest element less the smallest.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.ptp(gnp.array([3., 1., 2.]))
+    Array(2., dtype=float32)
+    """
+    return subtract(max_over(x, axis, keepdims), min_over(x, axis, keepdims))
+
+
+def compress(condition: Any, x: Any, axis: int | None = None, *, size: int | None = None, fill_value: Any = 0) -> Array:
+    """Return the slices of x along `axis` (None: the elements of the flattened array) where `condition` holds.
+
+    Args:
+        condition: a mask of one dimension, no longer than the axis.
+        size: how many slices to return, so that the function works while tracing; None: as many as there are.
+        fill_value: in place of slices that are missing.
+
+    Raises:
+        ShapeError: a condition of another shape.
+        ConcretizationError: no size, while tracing.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.compress(gnp.array([True, False, True]), gnp.array([1, 2, 3]))
+    Array([1, 3], dtype=int64)
+    """
+    x, mask = lift("compress", x), asarray(condition)
+    if axis is None:
+        x, axis = ravel(x), 0
+    axis = normalize_axis("compress", axis, x.ndim)
+    if mask.ndim != 1 or mask.shape[0] > x.shape[axis]:
+        got = f"{mask.aval!r} for axis {axis} of {x.aval!r}"
+        raise ShapeError(message("compress", "a mask of one dimension, as long as the axis", got, "Check its shape."))
+    mask = mask if mask.dtype is torch.bool else not_equal(mask, 0)
+    x = moveaxis(slice_axis(x, axis, 0, mask.shape[0]), axis, 0)
+    out = index_axis(x, places_where("compress", mask, size), 0)
+    return moveaxis(out if size is None else filled(out, mask, fill_value), 0, axis)

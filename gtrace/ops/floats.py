@@ -1,0 +1,146 @@
+"""Elementwise functions of floats: signs, neighbours, lengths, and sums of exponentials, without overflow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy
+import torch
+
+from gtrace.errors import DtypeError, message
+from gtrace.ir.aval import Aval
+from gtrace.ops.checks import broadcasts, integers_only, numbers_only
+from gtrace.ops.elementwise import divide, exp, floor_divide, multiply, neg, sign, square, subtract, trunc
+from gtrace.ops.logic import equal, where
+from gtrace.ops.promote import binary, unary
+from gtrace.ops.samples import binary_floats, binary_integers, both, floats_refused, shapes_differ, unary_floats
+from gtrace.ops.shape import constant
+from gtrace.ops.special import nextafter
+from gtrace.trace.array import Array
+from gtrace.trace.convert import lift
+
+__all__ = ["copysign", "hypot", "logaddexp", "nextafter", "positive"]
+
+
+def positive(x: Any) -> Array:
+    """Return +x: x itself, as an array of numbers.
+
+    Raises:
+        DtypeError: booleans, as in NumPy.
+
+    >>> import gtrace as gt
+    >>> gt.positive(gt.array([1., -2.]))
+    Array([ 1., -2.], dtype=float32)
+    """
+    x = lift("positive", x)
+    if x.dtype is torch.bool:
+        raise DtypeError(message("positive", "numbers, not booleans", repr(x.aval), "Use x.astype(gt.int64)."))
+    return x
+
+
+copysign = binary(
+    "copysign", torch.copysign, "Return x with the sign of y, which may be -0.0.",
+    "gt.copysign(gt.array([1., -2.]), -1.0) => Array([-1., -2.], dtype=float32)",
+    floating=True, check=broadcasts,
+    partials=(lambda x, y, out: multiply(sign(x), sign(out)), lambda x, y, out: constant(0.0, out.aval)),
+    samples=binary_floats(low=0.5), errors=shapes_differ, reference=numpy.copysign,
+)  # fmt: skip
+
+
+def _share(x: Any, out: Array) -> Array:
+    # 0 / 0 at the origin, where the derivative does not exist: 0
+    return divide(x, where(equal(out, 0.0), 1.0, out))
+
+
+hypot = binary(
+    "hypot", torch.hypot, "Return sqrt(x ** 2 + y ** 2), without overflow. The derivative at the origin is 0.",
+    "gt.hypot(gt.array([3., 5.]), gt.array([4., 12.])) => Array([ 5., 13.], dtype=float32)",
+    floating=True, commutative=True, check=broadcasts,
+    partials=(lambda x, y, out: _share(x, out), lambda x, y, out: _share(y, out)),
+    samples=binary_floats(low=0.5), errors=shapes_differ, reference=numpy.hypot,
+)  # fmt: skip
+
+
+def _weight(x: Any, out: Array) -> Array:
+    # equal infinities differ by NaN
+    return exp(where(equal(x, out), 0.0, subtract(x, out)))
+
+
+logaddexp = binary(
+    "logaddexp", torch.logaddexp, "Return log(exp(x) + exp(y)), without overflow.",
+    "round(float(gt.logaddexp(0.5, 1000.0)), 4) => 1000.0",
+    floating=True, commutative=True, check=broadcasts,
+    partials=(lambda x, y, out: _weight(x, out), lambda x, y, out: _weight(y, out)),
+    samples=binary_floats(), errors=shapes_differ, reference=numpy.logaddexp,
+)  # fmt: skip
+
+
+# -- primitives of NumPy's names
+
+
+def _cbrt_impl(x: torch.Tensor) -> torch.Tensor:
+    out = torch.copysign(torch.abs(x) ** (1.0 / 3.0), x)
+    # one step of Newton's method makes roots of cubes exact; zeros, infinities and subnormals keep what they have
+    square_ = out * out
+    step = (square_ * out - x) / (3.0 * square_)
+    return torch.where(torch.isfinite(step), out - step, out)
+
+
+cbrt = unary(
+    "cbrt", _cbrt_impl, "Return the real cube root.",
+    "gt.numpy.cbrt(gt.array([8., -27.])) => Array([ 2., -3.], dtype=float32)",
+    partials=(lambda x, out: divide(1.0 / 3.0, square(out)),), samples=unary_floats(0.5, 3.0), reference=numpy.cbrt,
+)  # fmt: skip
+exp2 = unary(
+    "exp2", torch.exp2, "Return 2 ** x.", "gt.numpy.exp2(gt.array([3., -1.])) => Array([8. , 0.5], dtype=float32)",
+    partials=(lambda x, out: multiply(out, 0.6931471805599453),), samples=unary_floats(), reference=numpy.exp2,
+)  # fmt: skip
+fmod = binary(
+    "fmod", torch.fmod, "Return x - trunc(x / y) * y, with the sign of x.",
+    "gt.numpy.fmod(gt.array([7., -7.]), 4) => Array([ 3., -3.], dtype=float32)",
+    check=numbers_only, partials=(lambda x, y, out: 1, lambda x, y, out: neg(trunc(divide(x, y)))),
+    samples=both(binary_floats(low2=0.5), binary_integers(low2=1)), errors=shapes_differ, reference=numpy.fmod,
+)  # fmt: skip
+
+
+def _check_divisors(avals: tuple[Aval, ...], **_: Any) -> None:
+    integers_only(avals)
+    numbers_only(avals)
+
+
+_DIVISORS: dict[str, Any] = {"commutative": True, "check": _check_divisors, "nondiff": "it is defined on integers",
+                             "samples": binary_integers(), "errors": floats_refused()}  # fmt: skip
+gcd = binary(
+    "gcd", torch.gcd, "Return the greatest common divisor, >= 0.",
+    "gt.numpy.gcd(gt.array([12, -9]), 6) => Array([6, 3], dtype=int64)", reference=numpy.gcd, **_DIVISORS,
+)  # fmt: skip
+
+
+def lcm(x: Any, y: Any) -> Array:
+    """Return the least common multiple of integers, >= 0.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.lcm(gnp.array([4, 0]), 6)
+    Array([12,  0], dtype=int64)
+    """
+    divisor = gcd(x, y)
+    zero = equal(divisor, 0)
+    return where(zero, 0, abs(multiply(floor_divide(x, where(zero, 1, divisor)), y)))
+
+
+def _exponent_impl(x: torch.Tensor) -> torch.Tensor:
+    # from the bits: the vector code that Inductor makes of torch.frexp does not compile for float64 (torch 2.9)
+    wide = x if x.dtype in (torch.float32, torch.float64) else x.float()
+    kind, bits, bias = (torch.int64, 52, 1022) if wide.dtype is torch.float64 else (torch.int32, 23, 126)
+    tiny = torch.abs(wide) < torch.finfo(wide.dtype).smallest_normal
+    biased = (torch.where(tiny, wide * 2.0**bits, wide).view(kind) >> bits) & (2 * bias + 3)
+    exponent = biased - torch.where(tiny, bias + bits, bias)
+    return torch.where(torch.isfinite(wide) & (wide != 0), exponent, 0).to(torch.int32)
+
+
+exponent_of = unary(
+    "frexp_exponent", _exponent_impl, "Return the exponent e of x = m * 2 ** e, 0.5 <= |m| < 1.",
+    "gt.numpy.frexp(gt.array([8., 0.3]))[1] => Array([ 4, -1], dtype=int32)",
+    nondiff="piecewise constant: the derivative is zero wherever it exists", samples=unary_floats(),
+    reference=lambda x: numpy.frexp(x)[1],
+)  # fmt: skip

@@ -1,0 +1,86 @@
+"""The places of the extremes along an axis."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy
+import torch
+
+from gtrace.errors import ShapeError, message
+from gtrace.ir.aval import Aval, aval
+from gtrace.ir.cases import Sample
+from gtrace.ir.op import define
+from gtrace.ops.batching import shifted
+from gtrace.ops.checks import reduced_shape
+from gtrace.ops.promote import cast
+from gtrace.ops.reduce import bad_axis
+from gtrace.ops.samples import uniform
+from gtrace.ops.shape import normalize_axis, ravel, reshape
+from gtrace.trace.array import Array
+from gtrace.trace.bind import bind
+from gtrace.trace.convert import lift
+
+__all__ = ["argmax", "argmin"]
+
+_PLACE = "the result is an index"
+
+
+def _place_samples() -> list[Sample]:
+    x = uniform(-2, 2, 3, 4)
+    return [Sample((x,)), Sample((x,), {"axis": 1}), Sample((x,), {"axis": 0, "keepdims": True})]
+
+
+def _check_place(avals: tuple[Aval, ...], axis: int, keepdims: bool) -> None:
+    if avals[0].shape[axis] == 0:
+        raise ShapeError(message("argmax/argmin", "a non-empty axis", repr(avals[0]), "There is no such place."))
+
+
+def _place_aval(avals: tuple[Aval, ...], axis: int, keepdims: bool) -> Aval:
+    return aval(reduced_shape(avals, (axis,), keepdims), torch.int64, avals[0].device)
+
+
+_argmax = define(
+    "argmax", lambda x, axis, keepdims: torch.argmax(x, axis, keepdim=keepdims), params=("axis", "keepdims"),
+    shape=_place_aval, check=_check_place, nondiff=_PLACE, batch=shifted("axis"), samples=_place_samples,
+    errors=bad_axis,
+    reference=numpy.argmax,
+    user=lambda x, **kw: argmax(x, **kw),
+)  # fmt: skip
+_argmin = define(
+    "argmin", lambda x, axis, keepdims: torch.argmin(x, axis, keepdim=keepdims), params=("axis", "keepdims"),
+    shape=_place_aval, check=_check_place, nondiff=_PLACE, batch=shifted("axis"), samples=_place_samples,
+    errors=bad_axis,
+    reference=numpy.argmin,
+    user=lambda x, **kw: argmin(x, **kw),
+)  # fmt: skip
+
+
+def _place(op: Any, x: Any, axis: int | None, keepdims: bool) -> Array:
+    x = lift(op.name, x)
+    if x.dtype is torch.bool:
+        x = cast(x, torch.uint8)
+    if axis is None:
+        out = bind(op, (ravel(x),), (0, False))
+        return reshape(out, (1,) * x.ndim) if keepdims else out
+    return bind(op, (x,), (normalize_axis(op.name, axis, x.ndim), bool(keepdims)))
+
+
+def argmax(x: Any, axis: int | None = None, keepdims: bool = False) -> Array:
+    """Return the place of the largest element along `axis` (None: in the flattened array), as int64.
+
+    >>> import gtrace as gt
+    >>> gt.argmax(gt.array([1., 3., 2.]))
+    Array(1, dtype=int64)
+    """
+    return _place(_argmax, x, axis, keepdims)
+
+
+def argmin(x: Any, axis: int | None = None, keepdims: bool = False) -> Array:
+    """Return the place of the smallest element along `axis` (None: in the flattened array), as int64.
+
+    >>> import gtrace as gt
+    >>> gt.argmin(gt.array([2., 1., 3.]))
+    Array(1, dtype=int64)
+    """
+    return _place(_argmin, x, axis, keepdims)

@@ -1,0 +1,266 @@
+"""Running products, extremes and sums along an axis, and differences between neighbours."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy
+import torch
+
+from gtrace.errors import ArgumentError, ShapeError, message
+from gtrace.ir.aval import SHORT
+from gtrace.ir.cases import Sample
+from gtrace.ir.op import define
+from gtrace.ops.batching import shifted
+from gtrace.ops.checks import same_kind, same_shape
+from gtrace.ops.elementwise import add, exp, multiply, subtract
+from gtrace.ops.gather import gather_op, scatter_add_op
+from gtrace.ops.logic import equal, not_equal, where
+from gtrace.ops.parts import concat, flip, slice_axis
+from gtrace.ops.promote import cast, promote
+from gtrace.ops.reduce import bad_axis, cumsum
+from gtrace.ops.samples import uniform
+from gtrace.ops.shape import as_int, broadcast_to, constant, full_like_scalar, normalize_axis, ravel
+from gtrace.trace.array import Array
+from gtrace.trace.bind import bind
+from gtrace.trace.convert import as_dtype, lift
+
+__all__ = ["cumlogsumexp", "cummax", "cummin", "cumprod", "cumulative_prod", "cumulative_sum", "diff"]
+
+
+def _samples() -> list[Sample]:
+    return [Sample((uniform(-2, 2, 3, 4),), {"axis": k}) for k in (0, 1)] + [Sample((uniform(-2, 2, 1),), {"axis": 0})]
+
+
+def _ahead(x: Array, axis: int, places: int) -> Array:
+    """Return the elements that come `places` later along the axis, then zeros."""
+    size = x.shape[axis]
+    end = slice_axis(x, axis, 0, places)
+    return concat([slice_axis(x, axis, places, size), constant(0.0, end.aval)], axis)
+
+
+def _recurrence(factors: Array, values: Array, axis: int) -> Array:
+    """Return y with y[i] = values[i] + factors[i] * y[i + 1], by doubling: log2(n) steps, and no division."""
+    places, size = 1, values.shape[axis]
+    while places < size:
+        values = add(values, multiply(factors, _ahead(values, axis, places)))
+        factors = multiply(factors, _ahead(factors, axis, places))
+        places *= 2
+    return values
+
+
+def _before(x: Array, axis: int, first: float) -> Array:
+    """Return the elements that come one earlier along the axis, after `first`."""
+    start = slice_axis(x, axis, 0, 1)
+    return concat([constant(first, start.aval), slice_axis(x, axis, 0, x.shape[axis] - 1)], axis)
+
+
+def _cumprod_vjp(ct: Array, needed: Any, x: Array, out: Array, axis: int, dtype: str | None) -> tuple[Array]:
+    if not x.size:
+        return (constant(0.0, x.aval),)
+    later = _recurrence(_ahead(cast(x, out.dtype), axis, 1), ct, axis)
+    return (cast(multiply(later, _before(out, axis, 1.0)), x.dtype),)
+
+
+_cumprod = define(
+    "cumprod", lambda x, axis, dtype: torch.cumprod(x, axis, dtype=None if dtype is None else as_dtype(dtype)),
+    params=("axis", "dtype"), shape=same_shape, vjp=_cumprod_vjp, batch=shifted("axis"),
+    samples=lambda: [*_samples(), Sample((numpy.array([2.0, 0.0, -3.0, 0.0, 4.0]),), {"axis": 0}),
+                     Sample((numpy.zeros((2, 0)),), {"axis": 1})],
+    errors=bad_axis, reference=numpy.cumprod, user=lambda x, **kw: cumprod(x, **kw),
+)  # fmt: skip
+
+
+def _extreme_vjp(index: Any) -> Any:
+    def vjp(ct: Array, needed: Any, x: Array, out: Array, axis: int) -> tuple[Array]:
+        return (bind(scatter_add_op, (constant(0.0, x.aval), bind(index, (x,), (axis,)), ct), (axis,)),)
+
+    return vjp
+
+
+def _extreme_jvp(index: Any) -> Any:
+    return lambda ts, x, out, axis: bind(gather_op, (ts[0], bind(index, (x,), (axis,))), (axis,))
+
+
+_INDEX: dict[str, Any] = {"params": ("axis",), "shape": None, "nondiff": "the result is an index",
+                          "batch": shifted("axis"), "samples": _samples}  # fmt: skip
+_cummax_index = define(
+    "cummax_index", lambda x, axis: torch.cummax(x, axis).indices,
+    user=lambda x, axis: bind(_cummax_index, (lift("cummax", x),), (axis,)), **_INDEX,
+)  # fmt: skip
+_cummin_index = define(
+    "cummin_index", lambda x, axis: torch.cummin(x, axis).indices,
+    user=lambda x, axis: bind(_cummin_index, (lift("cummin", x),), (axis,)), **_INDEX,
+)  # fmt: skip
+_EXTREME: dict[str, Any] = {"params": ("axis",), "shape": same_kind, "batch": shifted("axis"), "samples": _samples,
+                            "errors": bad_axis}  # fmt: skip
+_cummax = define(
+    "cummax", lambda x, axis: torch.cummax(x, axis).values, vjp=_extreme_vjp(_cummax_index),
+    jvp=_extreme_jvp(_cummax_index), reference=numpy.maximum.accumulate, user=lambda x, **kw: cummax(x, **kw),
+    **_EXTREME,
+)  # fmt: skip
+_cummin = define(
+    "cummin", lambda x, axis: torch.cummin(x, axis).values, vjp=_extreme_vjp(_cummin_index),
+    jvp=_extreme_jvp(_cummin_index), reference=numpy.minimum.accumulate, user=lambda x, **kw: cummin(x, **kw),
+    **_EXTREME,
+)  # fmt: skip
+
+
+def _cumlogsumexp_vjp(ct: Array, needed: Any, x: Array, out: Array, axis: int) -> tuple[Array]:
+    if not x.size:
+        return (constant(0.0, x.aval),)
+    size = x.shape[axis]
+    last = slice_axis(out, axis, size - 1, size)
+    following = concat([slice_axis(out, axis, 1, size), last], axis)
+    later = _recurrence(_fraction(out, following), ct, axis)
+    return (multiply(later, _fraction(x, out)),)
+
+
+def _fraction(x: Array, y: Array) -> Array:
+    return exp(where(equal(x, y), 0.0, subtract(x, y)))  # equal infinities differ by NaN
+
+
+_cumlogsumexp = define(
+    "cumlogsumexp", lambda x, axis: torch.logcumsumexp(x, axis), vjp=_cumlogsumexp_vjp,
+    reference=numpy.logaddexp.accumulate, user=lambda x, **kw: cumlogsumexp(x, **kw), **_EXTREME,
+)  # fmt: skip
+
+
+def _along(name: str, x: Any, axis: int | None) -> tuple[Array, int]:
+    x = lift(name, x)
+    return (ravel(x), 0) if axis is None else (x, normalize_axis(name, axis, x.ndim))
+
+
+def _scan(op: Any, x: Any, axis: int | None, reverse: bool) -> Array:
+    x, place = _along(op.name, x, axis)
+    return flip(bind(op, (flip(x, place),), (place,)), place) if reverse else bind(op, (x,), (place,))
+
+
+def cumprod(x: Any, axis: int | None = None, dtype: Any = None) -> Array:
+    """Return the running products along `axis` (None: of the flattened array). Integers multiply in int64.
+
+    >>> import gtrace as gt
+    >>> gt.cumprod(gt.array([1., 2., 3.]))
+    Array([1., 2., 6.], dtype=float32)
+    """
+    x, place = _along("cumprod", x, axis)
+    return bind(_cumprod, (x,), (place, None if dtype is None else SHORT[as_dtype(dtype)]))
+
+
+def cummax(x: Any, axis: int | None = None, *, reverse: bool = False) -> Array:
+    """Return the largest element so far along `axis` (None: in the flattened array); NaN from the first NaN on.
+
+    Args:
+        reverse: start at the end.
+
+    >>> import gtrace as gt
+    >>> gt.cummax(gt.array([1., 3., 2.]))
+    Array([1., 3., 3.], dtype=float32)
+    """
+    return _scan(_cummax, x, axis, reverse)
+
+
+def cummin(x: Any, axis: int | None = None, *, reverse: bool = False) -> Array:
+    """Return the smallest element so far along `axis` (None: in the flattened array); NaN from the first NaN on.
+
+    Args:
+        reverse: start at the end.
+
+    >>> import gtrace as gt
+    >>> gt.cummin(gt.array([3., 1., 2.]))
+    Array([3., 1., 1.], dtype=float32)
+    """
+    return _scan(_cummin, x, axis, reverse)
+
+
+def cumlogsumexp(x: Any, axis: int | None = None, *, reverse: bool = False) -> Array:
+    """Return log(cumsum(exp(x))) along `axis` (None: of the flattened array), without overflow.
+
+    Args:
+        reverse: start at the end.
+
+    >>> import gtrace as gt
+    >>> gt.cumlogsumexp(gt.array([1000., 0.]))
+    Array([1000., 1000.], dtype=float32)
+    """
+    (x,) = promote("cumlogsumexp", lift("cumlogsumexp", x), floating=True)
+    return _scan(_cumlogsumexp, x, axis, reverse)
+
+
+def _cumulative(name: str, x: Any, axis: int | None, include_initial: bool, first: int) -> tuple[Array, int]:
+    x = lift(name, x)
+    if axis is None and x.ndim != 1:
+        raise ArgumentError(message(name, "an axis for an array of more or no dimensions", "None", "Pass axis."))
+    place = normalize_axis(name, 0 if axis is None else axis, x.ndim)
+    if not include_initial:
+        return x, place
+    sizes = (*x.shape[:place], 1, *x.shape[place + 1 :])
+    return concat([full_like_scalar(first, x.dtype, sizes, x.device), x], place), place
+
+
+def cumulative_sum(x: Any, axis: int | None = None, dtype: Any = None, include_initial: bool = False) -> Array:
+    """Return the running sums along `axis`, which only a one-dimensional array may leave out.
+
+    Args:
+        include_initial: begin with 0, one element more.
+
+    Raises:
+        ArgumentError: no axis for an array that has not one dimension.
+
+    >>> import gtrace as gt
+    >>> gt.cumulative_sum(gt.array([1., 2.]), include_initial=True)
+    Array([0., 1., 3.], dtype=float32)
+    """
+    x, place = _cumulative("cumulative_sum", x, axis, include_initial, 0)
+    return cumsum(x, place, dtype)
+
+
+def cumulative_prod(x: Any, axis: int | None = None, dtype: Any = None, include_initial: bool = False) -> Array:
+    """Return the running products along `axis`, which only a one-dimensional array may leave out.
+
+    Args:
+        include_initial: begin with 1, one element more.
+
+    Raises:
+        ArgumentError: no axis for an array that has not one dimension.
+
+    >>> import gtrace as gt
+    >>> gt.cumulative_prod(gt.array([2., 3.]), include_initial=True)
+    Array([1., 2., 6.], dtype=float32)
+    """
+    x, place = _cumulative("cumulative_prod", x, axis, include_initial, 1)
+    return cumprod(x, place, dtype)
+
+
+def diff(x: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Array:
+    """Return the n-th differences x[1:] - x[:-1] along `axis`; of booleans, where neighbours differ.
+
+    Args:
+        prepend, append: arrays, or numbers, put before and after x first.
+
+    Raises:
+        ShapeError: n < 0, or a 0-d array.
+
+    >>> import gtrace as gt
+    >>> gt.diff(gt.array([1, 4, 9]))
+    Array([3, 5], dtype=int64)
+    """
+    x, count = lift("diff", x), as_int("diff", "n", n)
+    if count < 0 or not x.ndim:
+        raise ShapeError(message("diff", "n >= 0 and a dimension", f"n={count} for {x.aval!r}", "Check both."))
+    if not count:
+        return x
+    place = normalize_axis("diff", axis, x.ndim)
+    edge = (*x.shape[:place], 1, *x.shape[place + 1 :])
+
+    def widened(end: Any) -> Array:
+        end = lift("diff", end)
+        return broadcast_to(end, edge) if not end.ndim else end
+
+    parts = [*([] if prepend is None else [widened(prepend)]), x, *([] if append is None else [widened(append)])]
+    x = concat(parts, place) if len(parts) > 1 else x
+    for _ in range(count):
+        size = x.shape[place]
+        after, before = slice_axis(x, place, min(1, size), size), slice_axis(x, place, 0, max(size - 1, 0))
+        x = not_equal(after, before) if x.dtype is torch.bool else subtract(after, before)
+    return x

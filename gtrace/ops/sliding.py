@@ -1,0 +1,81 @@
+"""Sums of products of a sequence with a shorter one at each of its places."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy
+import torch
+
+from gtrace.errors import ShapeError, message
+from gtrace.ir.aval import Aval, aval
+from gtrace.ir.cases import BadSample, Sample
+from gtrace.ir.op import define
+from gtrace.ops.batching import align
+from gtrace.ops.checks import no_booleans
+from gtrace.ops.parts import flip
+from gtrace.ops.promote import promote_arrays
+from gtrace.ops.samples import uniform
+from gtrace.ops.shape import reshape
+from gtrace.trace.array import Array
+from gtrace.trace.bind import bind
+
+
+def _impl(x: torch.Tensor, y: torch.Tensor, pad: int) -> torch.Tensor:
+    if not x.is_floating_point():  # torch convolves floats alone
+        windows = torch.nn.functional.pad(x, (pad, pad)).unfold(-1, y.shape[-1], 1)
+        return (windows * y.unsqueeze(-2)).sum(-1, dtype=x.dtype)
+    kernels = y.unsqueeze(1)
+    return torch.nn.functional.conv1d(x.unsqueeze(0), kernels, padding=pad, groups=y.shape[0]).squeeze(0)
+
+
+def _shape(avals: tuple[Aval, ...], pad: int) -> Aval:
+    x, y = avals
+    return aval((x.shape[0], x.shape[1] + 2 * pad - y.shape[1] + 1), x.dtype, x.device)
+
+
+def _check(avals: tuple[Aval, ...], pad: int) -> None:
+    no_booleans(avals)
+    x, y = avals
+    if not x.shape[1] or not y.shape[1] or x.shape[1] + 2 * pad < y.shape[1]:
+        got = f"{x!r} and {y!r}"
+        raise ShapeError(message("correlate", "sequences with elements, the second the shorter", got, "Swap them."))
+
+
+def _vjp(ct: Array, needed: Any, x: Array, y: Array, out: Array, pad: int) -> tuple[Array | None, Array | None]:
+    gx = bind(_op, (ct, flip(y, 1)), (y.shape[1] - 1 - pad,)) if needed[0] else None
+    return gx, bind(_op, (x, ct), (pad,)) if needed[1] else None
+
+
+def _batch(op: Any, size: int, batched: Any, operands: Any, pad: int) -> Array:
+    x, y = align(size, batched, operands)
+    rows = x.shape[1]
+    out = bind(op, tuple(reshape(z, (size * rows, z.shape[2])) for z in (x, y)), (pad,))
+    return reshape(out, (size, rows, out.shape[1]))
+
+
+_op = define(
+    "correlate", _impl, params=("pad",), arity=2, contraction=True, shape=_shape, check=_check, vjp=_vjp,
+    multilinear=True, batch=_batch,
+    samples=lambda: [Sample((uniform(-2, 2, 7), uniform(-2, 2, 3, seed=1)), {"pad": pad}) for pad in (0, 2, 1)]
+    + [Sample((numpy.arange(5), numpy.array([1, -1])), {"pad": 1})],
+    errors=lambda: [BadSample((numpy.ones(2), numpy.ones(3)), {"pad": 0}, ShapeError, r"shorter")],
+    reference=lambda x, y, pad: numpy.correlate(numpy.pad(x, pad), y, "valid"),
+    user=lambda x, y, pad: _user(x, y, pad),
+)  # fmt: skip
+
+
+def _user(x: Any, y: Any, pad: int) -> Array:
+    x, y = promote_arrays("correlate", x, y)
+    return correlate_padded(x, y, pad)
+
+
+def correlate_padded(x: Array, y: Array, pad: int) -> Array:
+    """Return the sums of products of y with x, which gets `pad` zeros on both sides, at each place: for each k the sum
+    over j of x[k + j - pad] * y[j].
+
+    Args:
+        x, y: one dimension, and one dtype.
+        pad: less than the size of y.
+    """
+    return reshape(bind(_op, (reshape(x, (1, x.size)), reshape(y, (1, y.size))), (pad,)), (-1,))

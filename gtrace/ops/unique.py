@@ -1,0 +1,229 @@
+"""The places of nonzero elements, and the distinct elements of an array: results whose sizes depend on values.
+
+With ``size=`` the result has that size, so that the functions work while tracing. Without it they look at the values.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from gtrace.ambient import without_modes
+from gtrace.errors import ShapeError, message
+from gtrace.ops.create import arange, full
+from gtrace.ops.elementwise import floor_divide, minimum, remainder, subtract
+from gtrace.ops.gather import index_axis
+from gtrace.ops.logic import isnan, less, logical_and, logical_not, not_equal, where
+from gtrace.ops.parts import concat, slice_axis
+from gtrace.ops.promote import cast
+from gtrace.ops.reduce import any as any_of
+from gtrace.ops.reduce import cumsum
+from gtrace.ops.reduce import sum as sum_over
+from gtrace.ops.shape import as_int, moveaxis, ravel, reshape
+from gtrace.ops.sort import argsort
+from gtrace.trace.array import Array, materialize, wrap
+from gtrace.trace.convert import lift
+
+__all__ = ["nonzero", "unique_all", "unique_counts", "unique_inverse", "unique_values"]
+
+
+@without_modes
+def _places_of(mask: torch.Tensor) -> torch.Tensor:
+    return torch.nonzero(mask).squeeze(1)
+
+
+def places_where(op: str, mask: Array, size: Any, fill: int = 0) -> Array:
+    """Return the places where a mask of one dimension holds, as int64.
+
+    Args:
+        size: how many to return, the first ones, with `fill` for those that are missing; None: all of them.
+
+    Raises:
+        ConcretizationError: no size, while tracing.
+    """
+    if size is None:
+        return wrap(_places_of(materialize(mask, "size")))
+    count = as_int(op, "size", size)
+    if count < 0:
+        raise ShapeError(message(op, "size >= 0", str(count), "Pass a non-negative integer."))
+    # each place is written to its number; those beyond the size, and where the mask is false, to one slot more
+    number = where(mask, minimum(subtract(cumsum(mask), 1), count), count)
+    out = full((count + 1,), fill, torch.int64, mask.device)
+    return slice_axis(out.at[number].set(arange(mask.shape[0], device=mask.device)), 0, 0, count)
+
+
+def filled(x: Array, mask: Array, fill: Any) -> Array:
+    """Return x, taken from the places where `mask` holds, with `fill` (an array or a number) beyond their count."""
+    present = less(arange(x.shape[0], device=x.device), sum_over(mask))
+    present = reshape(present, (x.shape[0], *(1,) * (x.ndim - 1)))
+    return where(present, x, cast(lift("fill_value", fill), x.dtype))
+
+
+def nonzero(x: Any, *, size: int | None = None, fill_value: Any = None) -> tuple[Array, ...]:
+    """Return the indices of the elements that are not zero, in row-major order: one int64 array an axis.
+
+    Args:
+        size: how many indices to return, so that the function works while tracing; None: as many as there are.
+        fill_value: a number, or one for each axis, for indices that are missing; None: 0.
+
+    Raises:
+        ShapeError: a 0-d array.
+        ConcretizationError: no size, while tracing.
+
+    >>> import gtrace as gt
+    >>> gt.nonzero(gt.array([0., 3., 0., 5.]))
+    (Array([1, 3], dtype=int64),)
+    """
+    x = lift("nonzero", x)
+    if not x.ndim:
+        raise ShapeError(message("nonzero", "an array with a dimension", "a 0-d array", "Use x != 0."))
+    flat = ravel(x)
+    mask = flat if x.dtype is torch.bool else not_equal(flat, 0)
+    places = places_where("nonzero", mask, size)
+    fills = fill_value if isinstance(fill_value, (tuple, list)) else (fill_value,) * x.ndim
+    if len(fills) != x.ndim:
+        raise ShapeError(message("nonzero", f"{x.ndim} fill values", str(len(fills)), "Pass one for each axis."))
+    out = []
+    for axis in range(x.ndim):
+        inner = math.prod(x.shape[axis + 1 :])
+        place = places if x.ndim == 1 else remainder(floor_divide(places, max(inner, 1)), max(x.shape[axis], 1))
+        out.append(place if size is None or fills[axis] in (None, 0) else filled(place, mask, fills[axis]))
+    return tuple(out)
+
+
+# -- distinct elements
+
+
+class UniqueAllResult(NamedTuple):
+    """The distinct elements, the first place of each, the number of each element's value, and how often each comes."""
+
+    values: Array
+    indices: Array
+    inverse_indices: Array
+    counts: Array
+
+
+class UniqueCountsResult(NamedTuple):
+    """The distinct elements, and how often each comes."""
+
+    values: Array
+    counts: Array
+
+
+class UniqueInverseResult(NamedTuple):
+    """The distinct elements, and for each element of the array the number of its value."""
+
+    values: Array
+    inverse_indices: Array
+
+
+def lexicographic(keys: Sequence[Array]) -> Array:
+    """Return the order of keys of one dimension, the last of which counts most."""
+    order = argsort(keys[0])
+    for key in keys[1:]:
+        order = index_axis(order, argsort(index_axis(key, order, 0)), 0)
+    return order
+
+
+def first_of_runs(rows: Array, equal_nan: bool) -> Array:
+    """Return where in sorted elements, or rows of two dimensions, a new value begins."""
+    after, before = slice_axis(rows, 0, 1, rows.shape[0]), slice_axis(rows, 0, 0, max(rows.shape[0] - 1, 0))
+    if not rows.shape[0]:
+        return full((0,), False, torch.bool, rows.device)
+    changed = not_equal(after, before)
+    if equal_nan and rows.aval.floating:
+        changed = logical_and(changed, logical_not(logical_and(isnan(after), isnan(before))))
+    if rows.ndim > 1:
+        changed = any_of(changed, 1)
+    return concat([full((1,), True, torch.bool, rows.device), changed])
+
+
+def distinct(
+    op: str, x: Array, axis: int | None = None, equal_nan: bool = False, size: int | None = None, fill: Any = None
+) -> UniqueAllResult:
+    """Return the distinct elements of x, or slices along an axis, in order, and all that is known of them.
+
+    Args:
+        equal_nan: NaNs are one value.
+        size: how many values to return; None: all.
+        fill: for values that are missing; None: the smallest value. Their counts are 0.
+    """
+    shape = x.shape if axis is None else (x.shape[axis],)
+    if axis is None:
+        rows = ravel(x)
+        order = argsort(rows)
+    else:
+        rows = moveaxis(x, axis, 0)
+        flat = reshape(rows, (shape[0], math.prod(rows.shape[1:])))
+        columns = [reshape(slice_axis(flat, 1, k, k + 1), (shape[0],)) for k in reversed(range(flat.shape[1]))]
+        order = lexicographic(columns) if columns else arange(shape[0], device=x.device)
+    ordered = index_axis(rows, order, 0)
+    first = first_of_runs(ordered if axis is None else index_axis(flat, order, 0), equal_nan)
+    places = places_where(op, first, size)
+    total = rows.shape[0]
+    bounds = places_where(op, first, size, total)
+    counts = subtract(concat([bounds, full((1,), total, torch.int64, x.device)])[1:], bounds)
+    inverse = full((total,), 0, torch.int64, x.device).at[order].set(subtract(cumsum(first), 1))
+    values = index_axis(ordered, places, 0)
+    if size is not None and fill is not None:
+        values = filled(values, first, fill)
+    values = values if axis is None else moveaxis(values, 0, axis)
+    return UniqueAllResult(values, index_axis(order, places, 0), reshape(inverse, shape), counts)
+
+
+def unique_all(x: Any) -> UniqueAllResult:
+    """Return the distinct elements of x in order, the first place of each in the flattened array, the number of the
+    value of each element of x, and how often each comes. Every NaN is a value of its own.
+
+    Raises:
+        ConcretizationError: while tracing; ``gtrace.numpy.unique`` takes ``size=``.
+
+    >>> import gtrace as gt
+    >>> gt.unique_all(gt.array([3, 1, 3])).indices
+    Array([1, 0], dtype=int64)
+    """
+    return distinct("unique_all", lift("unique_all", x))
+
+
+def unique_counts(x: Any) -> UniqueCountsResult:
+    """Return the distinct elements of x in order, and how often each comes. Every NaN is a value of its own.
+
+    Raises:
+        ConcretizationError: while tracing; ``gtrace.numpy.unique`` takes ``size=``.
+
+    >>> import gtrace as gt
+    >>> gt.unique_counts(gt.array([3, 1, 3])).counts
+    Array([1, 2], dtype=int64)
+    """
+    values, _, _, counts = distinct("unique_counts", lift("unique_counts", x))
+    return UniqueCountsResult(values, counts)
+
+
+def unique_inverse(x: Any) -> UniqueInverseResult:
+    """Return the distinct elements of x in order, and the number of the value of each element of x.
+
+    Raises:
+        ConcretizationError: while tracing; ``gtrace.numpy.unique`` takes ``size=``.
+
+    >>> import gtrace as gt
+    >>> gt.unique_inverse(gt.array([3, 1, 3])).inverse_indices
+    Array([1, 0, 1], dtype=int64)
+    """
+    values, _, inverse, _ = distinct("unique_inverse", lift("unique_inverse", x))
+    return UniqueInverseResult(values, inverse)
+
+
+def unique_values(x: Any) -> Array:
+    """Return the distinct elements of x in order. Every NaN is a value of its own.
+
+    Raises:
+        ConcretizationError: while tracing; ``gtrace.numpy.unique`` takes ``size=``.
+
+    >>> import gtrace as gt
+    >>> gt.unique_values(gt.array([3, 1, 3]))
+    Array([1, 3], dtype=int64)
+    """
+    return distinct("unique_values", lift("unique_values", x)).values
