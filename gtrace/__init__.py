@@ -14,6 +14,7 @@ try:
     from gtrace import ir as ir
     from gtrace import random as random
     from gtrace import signal as signal
+    from gtrace import special as special
     from gtrace import tree as tree
     from gtrace.abstract import *
     from gtrace.compile.backend import *

@@ -16,8 +16,9 @@ import gtrace as gt
 import gtrace.numpy
 
 DATA = Path(__file__).parent / "data"
-NAMESPACES = {"names_gtrace.txt": gt, "names_gtrace_numpy.txt": gt.numpy, "names_gtrace_random.txt": gt.random}
-MODULES = {"hotpath", "random", "signal", "tree"}  # of gtrace, to be used as gt.random and so on
+NAMESPACES = {"names_gtrace.txt": gt, "names_gtrace_numpy.txt": gt.numpy, "names_gtrace_random.txt": gt.random,
+              "names_gtrace_special.txt": gt.special}
+MODULES = {"hotpath", "random", "signal", "special", "tree"}  # of gtrace, to be used as gt.random and so on
 
 
 def names(namespace: types.ModuleType) -> list[str]:
@@ -61,7 +62,7 @@ def test_families_are_all_there():
         assert stars >= set(FAMILIES)
 
 
-@pytest.mark.parametrize("file", ["__init__.py", "numpy/__init__.py", "random/__init__.py"])
+@pytest.mark.parametrize("file", ["__init__.py", "numpy/__init__.py", "random/__init__.py", "special.py"])
 def test_type_checkers_take_public_names_for_public(file):
     """Under mypy's --strict, an import makes a name public by a star, or if it is imported as itself."""
     tree = ast.parse((Path(gt.__file__).parent / file).read_text(encoding="utf-8"))
