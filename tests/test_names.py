@@ -16,8 +16,12 @@ import gtrace as gt
 import gtrace.numpy
 
 DATA = Path(__file__).parent / "data"
-NAMESPACES = {"names_gtrace.txt": gt, "names_gtrace_numpy.txt": gt.numpy, "names_gtrace_random.txt": gt.random,
-              "names_gtrace_special.txt": gt.special}
+NAMESPACES = {
+    "names_gtrace.txt": gt,
+    "names_gtrace_numpy.txt": gt.numpy,
+    "names_gtrace_random.txt": gt.random,
+    "names_gtrace_special.txt": gt.special,
+}
 MODULES = {"hotpath", "random", "signal", "special", "tree"}  # of gtrace, to be used as gt.random and so on
 
 

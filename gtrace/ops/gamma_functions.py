@@ -162,7 +162,8 @@ gammainc = binary(
     samples=binary_floats(2.0, 5.0, 0.2, 1.8), errors=shapes_differ, reference=scipy_special("gammainc"),
 )  # fmt: skip
 gammaincc = binary(
-    "gammaincc", widened(torch.special.gammaincc), "Return the regularized upper incomplete gamma function, 1 - P(a, x).",
+    "gammaincc", widened(torch.special.gammaincc),
+    "Return the regularized upper incomplete gamma function, 1 - P(a, x).",
     "round(float(gt.special.gammaincc(1.0, 2.0)), 4) => 0.1353", floating=True, check=broadcasts,
     partials=(lambda a, x, out: neg(_by_a(a, x)), lambda a, x, out: neg(_density(a, x, 1.0))),
     samples=binary_floats(2.0, 5.0, 0.2, 1.8), errors=shapes_differ, reference=scipy_special("gammaincc"),
