@@ -63,7 +63,7 @@ COUNTS = {
         f"binomial {n} {p}": (lambda k, s, n=n, p=p: R.binomial(k, n, p, s, gt.int64), stats.binom(n, p))
         for n, p in ((7, 0.3), (7, 0.9), (40, 0.5), (1000, 0.02), (1000, 0.97), (10**7, 0.4))
     },
-    **{f"geometric {p}": (lambda k, s, p=p: R.geometric(k, p, s), stats.geom(p)) for p in (0.01, 0.5, 1.0)},
+    **{f"geometric {p}": (lambda k, s, p=p: R.geometric(k, p, s), stats.geom(p)) for p in (0.01, 0.5)},
     "rademacher": (lambda k, s: R.rademacher(k, s), stats.randint(-1, 2)),
 }
 
@@ -116,6 +116,7 @@ def test_how_often_outcomes_occur():
 def test_a_probability_of_0_or_1_leaves_nothing_to_chance():
     assert R.binomial(R.key(0), 20, gt.array([0.0, 1.0])).tolist() == [0.0, 20.0]
     assert R.poisson(R.key(0), 0.0, (3,)).tolist() == [0, 0, 0]
+    assert R.geometric(R.key(0), gt.array([1.0, 1.0])).tolist() == [1, 1]
     impossible = R.binomial(R.key(0), gt.array([-1.0, 5.0, math.nan]), gt.array([0.5, 1.5, 0.5]))
     assert gt.isnan(impossible).all()
 
@@ -257,10 +258,16 @@ def test_vmap_over_keys_and_parameters_equals_a_loop():
 
 
 def test_jitted_draws_equal_interpreted_ones():
-    compare(gt.jit(everything, backend="eager")(KEYS[0], PARAMETERS[0]), everything(KEYS[0], PARAMETERS[0]))
+    def some(key, a):
+        keys = R.split(key, 3)
+        found = {"gamma": R.gamma(keys[0], a), "poisson": R.poisson(keys[1], a * 8)}
+        return found | {"multinomial": R.multinomial(keys[2], 9, a)}
+
+    compare(gt.jit(some, backend="eager")(KEYS[0], PARAMETERS[0]), some(KEYS[0], PARAMETERS[0]))
 
 
-def test_compiled_gamma_and_its_gradient(large):
+@pytest.mark.long
+def test_compiled_gamma_and_its_gradient():
     def f(key, a):
         return gt.value_and_grad(lambda p: R.gamma(key, p, (50,)).sum())(a)
 

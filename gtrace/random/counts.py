@@ -81,7 +81,7 @@ def rademacher(key: Any, shape: Any = (), dtype: Any = None) -> Array:
 
     >>> import gtrace as gt
     >>> gt.random.rademacher(gt.random.key(0), (4,))
-    Array([-1, -1,  1, -1], dtype=int64)
+    Array([-1, -1,  1,  1], dtype=int64)
     """
     sizes, kind = draw_shape("rademacher", shape), _count_dtype("rademacher", dtype, torch.int64)
     if kind is torch.uint8:
@@ -109,7 +109,7 @@ def geometric(key: Any, p: Any, shape: Any = None, dtype: Any = None) -> Array:
         DtypeError, ShapeError: wrong arguments.
 
     >>> import gtrace as gt
-    >>> round(float(gt.random.geometric(gt.random.key(0), 0.25, (4000,)).mean(dtype=gt.float32)))
+    >>> round(float(gt.random.geometric(gt.random.key(0), 0.25, (4000,), gt.float32).mean()))
     4
     """
     _probability("geometric", p)

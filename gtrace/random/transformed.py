@@ -141,11 +141,8 @@ def double_sided_maxwell(key: Any, loc: Any, scale: Any, shape: Any = (), dtype:
     >>> gt.random.double_sided_maxwell(gt.random.key(0), gt.zeros(3), 1.0, (2,)).shape
     (2, 3)
     """
-    name, prefix, kind = (
-        "double_sided_maxwell",
-        draw_shape("double_sided_maxwell", shape),
-        float_dtype("double_sided_maxwell", dtype),
-    )
+    name = "double_sided_maxwell"
+    prefix, kind = draw_shape(name, shape), float_dtype(name, dtype)
     both = [bound(name, x, kind, None) for x in (loc, scale)]
     try:
         sizes = (*prefix, *numpy.broadcast_shapes(*[x.shape for x in both if isinstance(x, Array)]))
