@@ -1,25 +1,25 @@
-"""The gamma function and what is made of it: its logarithm, the derivatives of that, and the incomplete integrals.
-
-The derivatives of the incomplete integrals by the shape parameter are integrals over half a line, computed by a double
-exponential rule (Takahasi and Mori, 1974).
-"""
+"""The gamma function and what is made of it: its logarithm, the derivatives of that, and the incomplete integrals."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NoReturn
 
+import numpy
 import torch
 
 from gtrace.errors import ArgumentError, message
 from gtrace.ir.cases import BadSample, Sample
 from gtrace.ir.op import define
 from gtrace.ops.checks import broadcasts
-from gtrace.ops.elementwise import exp, log, maximum, multiply, neg, subtract
-from gtrace.ops.logic import equal, less, where
+from gtrace.ops.elementwise import add, exp, floor, log, maximum, multiply, neg, remainder, stop_gradient, subtract
+from gtrace.ops.gather import constant_array
+from gtrace.ops.logic import equal, less, logical_and, where
 from gtrace.ops.promote import as_arrays, binary, cast, promote, promote_arrays, unary, widened
-from gtrace.ops.samples import binary_floats, scipy_special, shapes_differ, unary_floats, uniform
-from gtrace.ops.shape import as_int
+from gtrace.ops.quadrature import half_line
+from gtrace.ops.reduce import sum as sum_over
+from gtrace.ops.samples import binary_floats, both, scipy_special, shapes_differ, unary_floats, uniform
+from gtrace.ops.shape import as_int, constant, expand_dims
 from gtrace.trace.array import Array
 from gtrace.trace.bind import bind
 
@@ -81,28 +81,18 @@ def _lower_side(a: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
     return x < a.clamp(min=1.0)
 
 
-_NODES = 100
-_FIRST, _LAST = -4.0, 5.0
-
-
 def _moment(a: torch.Tensor, x: torch.Tensor, order: int, shift: int) -> torch.Tensor:
     dtype = a.dtype
     a, x = torch.broadcast_tensors(a.double(), x.double())
-    step = (_LAST - _FIRST) / (_NODES - 1)
-    u = torch.arange(_NODES, dtype=torch.float64, device=a.device) * step + _FIRST
-    s = torch.exp(u - torch.exp(-u))
-    weight = s * (1.0 + torch.exp(-u)) * step
-    # the width of the integrand
-    scale = torch.where(x < 1.0, 1.0 / a, 1.0 / ((a - x).abs() + x.sqrt())).unsqueeze(-1)
-    sign = torch.where(_lower_side(a, x), 1.0, -1.0).unsqueeze(-1).to(torch.float64)
-    s = s * scale * sign
+    s, weight = half_line(torch.where(x < 1.0, 1.0 / a, 1.0 / ((a - x).abs() + x.sqrt())))
+    s = torch.where(_lower_side(a, x).unsqueeze(-1), s, -s)
     a, x = a.unsqueeze(-1), x.unsqueeze(-1)
     # far out the exponent overflows, to minus infinity
     exponent = -(a + shift) * s - x * torch.expm1(-s)
     terms = torch.exp(exponent) * weight
     for _ in range(order):
         terms = terms * s
-    return (terms.sum(-1) * scale.squeeze(-1)).to(dtype)
+    return terms.sum(-1).to(dtype)
 
 
 _moment_op = define(
@@ -168,3 +158,122 @@ gammaincc = binary(
     partials=(lambda a, x, out: neg(_by_a(a, x)), lambda a, x, out: neg(_density(a, x, 1.0))),
     samples=binary_floats(2.0, 5.0, 0.2, 1.8), errors=shapes_differ, reference=scipy_special("gammaincc"),
 )  # fmt: skip
+
+
+# -- the function itself
+
+
+def _gamma(x: torch.Tensor) -> torch.Tensor:
+    size = torch.exp(torch.special.gammaln(x))
+    odd = torch.remainder(torch.floor(x), 2.0) == 1.0
+    signed = torch.where((x < 0) & odd, -size, size)
+    # at its poles the function has no sign, except by that of zero
+    pole = (x < 0) & (torch.floor(x) == x)
+    return torch.where(pole, math.nan, torch.where(x == 0, 1.0 / x, signed))
+
+
+gamma = unary(
+    "gamma", widened(_gamma), "Return the gamma function.", "round(float(gt.special.gamma(5.0)), 4) => 24.0",
+    partials=(lambda x, out: multiply(out, digamma(x)),),
+    samples=both(unary_floats(0.3, 3.0), unary_floats(-0.9, -0.1)), reference=scipy_special("gamma"),
+)  # fmt: skip
+
+
+def _no_order_derivative(x: Any, q: Any, out: Array) -> NoReturn:
+    fix = "Hold the order fixed: gt.stop_gradient(x)."
+    raise ArgumentError(message("zeta", "derivatives in the second argument", "one in the order", fix))
+
+
+_zeta = binary(
+    "zeta", widened(torch.special.zeta), "Return the Hurwitz zeta function of order x.",
+    "round(float(gt.special.zeta(2.0, 1.0)), 4) => 1.6449", floating=True, check=broadcasts,
+    partials=(_no_order_derivative, lambda x, q, out: neg(multiply(x, _zeta(add(x, 1.0), q)))),
+    samples=lambda: [Sample((order, uniform(0.5, 4.0, 3, 4))) for order in (2.0, 3.5)],
+    errors=shapes_differ, reference=scipy_special("zeta"),
+)  # fmt: skip
+
+
+def zeta(x: Any, q: Any = 1.0) -> Array:
+    """Return the Hurwitz zeta function, the sum of (k + q) ** -x over k = 0, 1, ...; for q = 1, that of Riemann.
+
+    It is differentiable in q.
+
+    Args:
+        x: array, greater than 1.
+        q: array.
+
+    Raises:
+        ArgumentError: a derivative in x is asked for.
+
+    >>> import gtrace as gt
+    >>> round(float(gt.special.zeta(2.0)), 4)
+    1.6449
+    """
+    return _zeta(x, q)
+
+
+# -- functions made of it
+
+
+def _sign(x: Array) -> Array:
+    """Return the sign of the gamma function."""
+    odd = logical_and(less(x, 0.0), equal(remainder(floor(x), 2.0), 1.0))
+    return where(odd, constant(-1.0, x.aval), 1.0)
+
+
+def betaln(a: Any, b: Any) -> Array:
+    """Return the logarithm of the absolute value of the beta function.
+
+    >>> import gtrace as gt
+    >>> round(float(gt.special.betaln(2.0, 3.0)), 4)
+    -2.4849
+    """
+    a, b = as_arrays("betaln", a, b)
+    return subtract(add(gammaln(a), gammaln(b)), gammaln(add(a, b)))
+
+
+def beta(a: Any, b: Any) -> Array:
+    """Return the beta function, gamma(a) * gamma(b) / gamma(a + b).
+
+    >>> import gtrace as gt
+    >>> round(float(gt.special.beta(2.0, 3.0)), 4)
+    0.0833
+    """
+    a, b = as_arrays("beta", a, b)
+    signs = multiply(multiply(_sign(a), _sign(b)), _sign(add(a, b)))
+    return multiply(stop_gradient(signs), exp(betaln(a, b)))
+
+
+def factorial(n: Any) -> Array:
+    """Return n!, the gamma function at n + 1, floating; 0 for negative n, as in SciPy.
+
+    >>> import gtrace as gt
+    >>> gt.special.factorial(gt.array([0, 3, 5]))
+    Array([  1.,   6., 120.], dtype=float32)
+    """
+    (x,) = as_arrays("factorial", n)
+    negative = less(x, 0.0)
+    return where(negative, 0.0, gamma(add(where(negative, 0.0, x), 1.0)))
+
+
+def multigammaln(a: Any, d: Any) -> Array:
+    """Return the logarithm of the multivariate gamma function of dimension d.
+
+    Args:
+        a: array, greater than (d - 1) / 2.
+        d: a Python integer >= 1.
+
+    Raises:
+        ArgumentError: d is no integer >= 1.
+
+    >>> import gtrace as gt
+    >>> round(float(gt.special.multigammaln(3.0, 2)), 4)
+    1.5501
+    """
+    count = as_int("multigammaln", "dimension", d)
+    if count < 1:
+        raise ArgumentError(message("multigammaln", "a dimension >= 1", str(count), "Pass a positive integer."))
+    (x,) = as_arrays("multigammaln", a)
+    halves = constant_array(numpy.arange(count) * 0.5, x.aval.device)
+    terms = gammaln(subtract(expand_dims(x, -1), cast(halves, x.dtype)))
+    return add(sum_over(terms, -1), count * (count - 1) / 4.0 * math.log(math.pi))
