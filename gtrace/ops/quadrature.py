@@ -1,8 +1,11 @@
-"""A rule for integrals over a half line, on tensors."""
+"""A rule for integrals over a half line, on tensors, and a constant."""
 
 from __future__ import annotations
 
 import torch
+
+EULER = 0.5772156649015329
+"""The constant of Euler and Mascheroni."""
 
 _NODES = 100
 _FIRST, _LAST = -4.0, 5.0

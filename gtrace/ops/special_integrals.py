@@ -15,7 +15,7 @@ from gtrace.ops.elementwise import add, divide, exp, log, log1p, multiply, neg, 
 from gtrace.ops.gamma_functions import betaln, digamma
 from gtrace.ops.logic import greater, greater_equal, less_equal, logical_and, where
 from gtrace.ops.promote import as_arrays, cast, promote, unary, widened
-from gtrace.ops.quadrature import half_line
+from gtrace.ops.quadrature import EULER, half_line
 from gtrace.ops.samples import both, scipy_special, unary_floats, uniform
 from gtrace.ops.shape import as_int
 from gtrace.trace.array import Array
@@ -33,7 +33,7 @@ def _moment(a: torch.Tensor, b: torch.Tensor, x: torch.Tensor, i: int, j: int) -
     near, far = torch.where(lower, x, 1.0 - x), torch.where(lower, 1.0 - x, x)
     log_near = torch.where(lower, torch.log(x), torch.log1p(-x))
     extra = (second - 1.0).clamp(min=0.0) * near / far
-    rate = torch.where(second > 1.0, (first - extra).abs() + torch.sqrt(extra / far), first)
+    rate = torch.where((second > 1.0) & (extra > 1.0), (first - extra).abs() + torch.sqrt(extra / far), first)
     s, weight = half_line(1.0 / rate)
     log_t = log_near.unsqueeze(-1) - s
     log_rest = torch.log1p(-torch.exp(log_t))
@@ -119,14 +119,25 @@ def betainc(a: Any, b: Any, x: Any) -> Array:
 
 # -- exponential integrals
 
+_SMALL_TERMS = 20
+
 
 def _expn(x: torch.Tensor, n: int) -> torch.Tensor:
     wide = x.double()
-    s, weight = half_line(1.0 / (wide + n))
-    inside = (torch.exp(-wide.unsqueeze(-1) * s) * (1.0 + s) ** -n * weight).sum(-1) * torch.exp(-wide)
-    at_zero = 1.0 / (n - 1) if n > 1 else math.inf
-    out = torch.where(wide == 0.0, at_zero, torch.where(wide == math.inf, 0.0, inside))
-    return torch.where(wide < 0.0, math.nan, out).to(x.dtype)
+    near, far = wide.clamp(max=1.0), wide.clamp(min=1.0)
+    s, weight = half_line(1.0 / (far + n))
+    integral = (torch.exp(-far.unsqueeze(-1) * s) * (1.0 + s) ** -n * weight).sum(-1) * torch.exp(-far)
+    # the power series (Abramowitz and Stegun, 5.1.12); its first term is below all digits for large n
+    out = near ** (n - 1) * (-1.0) ** (n - 1) / math.factorial(n - 1) if n < 100 else torch.zeros_like(near)
+    harmonic = sum(1.0 / k for k in range(1, n)) - EULER
+    out = torch.where((wide == 0.0) & (n > 1), 0.0, out * (harmonic - torch.log(near)))
+    power = torch.ones_like(near)
+    for k in range(_SMALL_TERMS):
+        if k != n - 1:
+            out = out - power / (k - n + 1)
+        power = power * -near / (k + 1)
+    out = torch.where(wide > 1.0, integral, out)
+    return torch.where(wide < 0.0, math.nan, torch.where(wide == math.inf, 0.0, out)).to(x.dtype)
 
 
 def _expn_errors() -> list[BadSample]:
@@ -183,11 +194,9 @@ def _expi(x: torch.Tensor) -> torch.Tensor:
     k = torch.arange(_ASYMPTOTIC, dtype=torch.float64, device=x.device)
     far = size.clamp(min=_FAR).unsqueeze(-1)
     asymptotic = torch.exp(torch.special.gammaln(k + 1.0) - k * torch.log(far)).sum(-1) * torch.exp(x - torch.log(size))
-    positive = torch.where(x > _FAR, asymptotic, series + torch.log(size) + _EULER)
+    positive = torch.where(x > _FAR, asymptotic, series + torch.log(size) + EULER)
     return torch.where(x < 0.0, -_expn(size, 1), positive)
 
-
-_EULER = 0.5772156649015329
 
 expi = unary(
     "expi", widened(_expi), "Return the exponential integral Ei, the principal value of that of exp(t) / t up to x.",
