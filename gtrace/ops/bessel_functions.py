@@ -118,7 +118,7 @@ bessel_j1 = unary(
 bessel_y0 = unary(
     "bessel_y0", _bessel(0, True), "Return the Bessel function of the second kind of order 0, x > 0.",
     "round(float(gt.special.bessel_y0(1.0)), 4) => 0.0883",
-    partials=(lambda x, out: neg(bessel_y1(x)),), samples=_POSITIVE, reference=scipy_special("y0"),
+    partials=(lambda x, out: neg(bessel_y1(x)),), samples=unary_floats(0.5, 2.0), reference=scipy_special("y0"),
 )  # fmt: skip
 bessel_y1 = unary(
     "bessel_y1", _bessel(1, True), "Return the Bessel function of the second kind of order 1, x > 0.",

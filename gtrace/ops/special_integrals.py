@@ -128,7 +128,8 @@ def _expn(x: torch.Tensor, n: int) -> torch.Tensor:
     s, weight = half_line(1.0 / (far + n))
     integral = (torch.exp(-far.unsqueeze(-1) * s) * (1.0 + s) ** -n * weight).sum(-1) * torch.exp(-far)
     # the power series (Abramowitz and Stegun, 5.1.12); its first term is below all digits for large n
-    out = near ** (n - 1) * (-1.0) ** (n - 1) / math.factorial(n - 1) if n < 100 else torch.zeros_like(near)
+    factor = (-1.0) ** (n - 1) / float(math.factorial(n - 1)) if n < 100 else 0.0
+    out = near ** (n - 1) * factor
     harmonic = sum(1.0 / k for k in range(1, n)) - EULER
     out = torch.where((wide == 0.0) & (n > 1), 0.0, out * (harmonic - torch.log(near)))
     power = torch.ones_like(near)
