@@ -1,6 +1,7 @@
 """Special functions, under the names of jax.scipy.special and torch.special."""
 
 from gtrace.ops.activations import erf as erf
+from gtrace.ops.activations import sigmoid as _sigmoid
 from gtrace.ops.bessel_functions import bessel_j0 as bessel_j0
 from gtrace.ops.bessel_functions import bessel_j1 as bessel_j1
 from gtrace.ops.bessel_functions import bessel_y0 as bessel_y0
@@ -43,3 +44,5 @@ from gtrace.ops.special_integrals import betainc as betainc
 from gtrace.ops.special_integrals import exp1 as exp1
 from gtrace.ops.special_integrals import expi as expi
 from gtrace.ops.special_integrals import expn as expn
+
+expit = _sigmoid

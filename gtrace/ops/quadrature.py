@@ -7,7 +7,7 @@ import torch
 EULER = 0.5772156649015329
 """The constant of Euler and Mascheroni."""
 
-_NODES = 100
+_NODES = 120
 _FIRST, _LAST = -4.0, 5.0
 
 
