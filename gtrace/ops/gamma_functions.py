@@ -299,7 +299,7 @@ def multigammaln(a: Any, d: Any) -> Array:
 
     >>> import gtrace as gt
     >>> round(float(gt.special.multigammaln(3.0, 2)), 4)
-    1.5501
+    1.5502
     """
     count = as_int("multigammaln", "dimension", d)
     if count < 1:
