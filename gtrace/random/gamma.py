@@ -116,7 +116,7 @@ def _draw(key: Array, alpha: Array, logarithm: bool) -> Array:
     shape, dtype = alpha.shape, alpha.dtype
     a = ravel(stop_gradient(alpha))
     keys = reshape(subkeys(key, shape), (a.size, 2))
-    pairs = vmap(lambda k: two_keys(k))(keys)
+    pairs = vmap(two_keys)(keys)
     # a draw for alpha is one for alpha + 1 times u ** (1 / alpha)
     large = greater_equal(a, 1.0)
     raised = where(large, a, add(a, 1.0))
