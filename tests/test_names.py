@@ -18,12 +18,15 @@ import gtrace.numpy
 DATA = Path(__file__).parent / "data"
 NAMESPACES = {
     "names_gtrace.txt": gt,
+    "names_gtrace_fft.txt": gt.fft,
     "names_gtrace_lax.txt": gt.lax,
+    "names_gtrace_linalg.txt": gt.linalg,
     "names_gtrace_nn.txt": gt.nn,
     "names_gtrace_numpy.txt": gt.numpy,
     "names_gtrace_random.txt": gt.random,
+    "names_gtrace_special.txt": gt.special,
 }
-MODULES = {"hotpath", "lax", "nn", "random", "signal", "tree"}  # of gtrace, to be used as gt.random and so on
+MODULES = {"fft", "hotpath", "lax", "linalg", "nn", "random", "signal", "special", "tree"}  # as gt.random and so on
 
 
 def names(namespace: types.ModuleType) -> list[str]:
@@ -68,8 +71,12 @@ def test_families_are_all_there():
 
 
 @pytest.mark.parametrize(
-    "file", ["__init__.py", "lax/__init__.py", "nn/__init__.py", "numpy/__init__.py", "random/__init__.py"]
-)
+    "file",
+    [
+        "__init__.py", "lax/__init__.py", "nn/__init__.py", "numpy/__init__.py", "numpy/linalg/__init__.py",
+        "random/__init__.py", "special.py",
+    ],
+)  # fmt: skip
 def test_type_checkers_take_public_names_for_public(file):
     """Under mypy's --strict, an import makes a name public by a star, or if it is imported as itself."""
     tree = ast.parse((Path(gt.__file__).parent / file).read_text(encoding="utf-8"))

@@ -236,7 +236,7 @@ def test_wrong_inputs_are_refused_at_the_users_line(op: Op, bad):
 
 
 def public_functions():
-    for module in (gt, gt.numpy):
+    for module in (gt, gt.numpy, gt.special):
         for name, value in vars(module).items():
             if not name.startswith("_") and isinstance(value, types.FunctionType):
                 if value.__module__.startswith("gtrace."):

@@ -14,6 +14,7 @@ from gtrace.ir.cases import Sample
 from gtrace.ir.graph import Scalar
 from gtrace.ir.op import Op, define
 from gtrace.ops.batching import unchanged
+from gtrace.ops.shape import constant
 from gtrace.trace.array import Array
 from gtrace.trace.bind import bind
 from gtrace.trace.convert import common_device, lift, python_scalar, result_dtype, scalar_operand
@@ -87,6 +88,12 @@ def promote_arrays(op: str, *operands: Any, floating: bool = False) -> list[Arra
     return promote(op, *[lift(op, x) for x in operands], floating=floating)  # type: ignore[return-value]
 
 
+def as_arrays(op: str, *operands: Any) -> list[Array]:
+    """Return the operands as Arrays of their common floating dtype: Python scalars, too, keep all their digits."""
+    found = promote(op, *operands, floating=True)
+    return [x if isinstance(x, Array) else constant(x.value, x.aval) for x in found]
+
+
 def require_float(op: str, x: Array) -> None:
     """Refuse an array that is not floating.
 
@@ -95,6 +102,15 @@ def require_float(op: str, x: Array) -> None:
     """
     if not x.aval.floating:
         raise DtypeError(message(op, "a floating dtype", repr(x.aval), "Use x.astype(gt.float32)."))
+
+
+def widened(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """Return a function of float64 tensors as one of any floating dtype, rounded once."""
+
+    def call(*operands: torch.Tensor) -> torch.Tensor:
+        return function(*[x.double() for x in operands]).to(operands[0].dtype)
+
+    return call
 
 
 # -- user functions

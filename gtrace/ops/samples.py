@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from typing import Any
 
@@ -82,3 +83,13 @@ def shapes_differ() -> list[BadSample]:
 def floats_refused(*args: Any, **kwargs: Any) -> Callable[[], list[BadSample]]:
     """Floating operands where integers are due."""
     return lambda: [BadSample(args or (numpy.ones(3), numpy.ones(3)), kwargs, DtypeError, r"integer")]
+
+
+def scipy_special(name: str) -> Callable[..., Any]:
+    """Return a function of scipy.special as a reference; SciPy is imported when it is called."""
+
+    def reference(*args: Any) -> Any:
+        function = getattr(importlib.import_module("scipy.special"), name)
+        return function(*args)
+
+    return reference

@@ -127,7 +127,8 @@ def uniform(key: Any, shape: Any = (), dtype: Any = None, minval: Any = 0.0, max
     return draw_uniform(found, sizes, kind, low, high)
 
 
-def _normal(key: Array, shape: tuple[int, ...], dtype: torch.dtype) -> Array:
+def draw_normal(key: Array, shape: tuple[int, ...], dtype: torch.dtype) -> Array:
+    """Return `normal` without checking the arguments."""
     lowest = -1.0 + torch.finfo(dtype).eps / 2  # the first float above -1
     return multiply(erfinv(draw_uniform(key, shape, dtype, lowest, 1.0)), math.sqrt(2.0))
 
@@ -148,7 +149,7 @@ def normal(key: Any, shape: Any = (), dtype: Any = None) -> Array:
     Array([1.6226, 2.0253], dtype=float32)
     """
     sizes, kind = draw_shape("normal", shape), float_dtype("normal", dtype)
-    return _normal(fresh_key("normal", key), sizes, kind)
+    return draw_normal(fresh_key("normal", key), sizes, kind)
 
 
 def truncated_normal(key: Any, lower: Any, upper: Any, shape: Any = None, dtype: Any = None) -> Array:
@@ -201,6 +202,35 @@ def common_shape(name: str, shape: Any, *parameters: Array) -> tuple[int, ...]:
     for x in parameters:
         fill(name, x, sizes)
     return sizes
+
+
+def parameters(
+    name: str, key: Any, shape: Any, dtype: Any, *, positive: dict[str, Any] | None = None, **others: Any
+) -> tuple[Array, list[Array], tuple[int, ...]]:
+    """Return the key, which is then used up, the parameters as Arrays, and the shape of a draw.
+
+    Args:
+        positive: parameters that must be positive, by name; arrays are not looked at.
+        others: further parameters; they come after the positive ones.
+
+    Raises:
+        ArgumentError: a number that must be positive is not.
+        DtypeError, ShapeError: wrong arguments.
+    """
+    kind = float_dtype(name, dtype)
+    limited = positive or {}
+    found = as_key(name, key)
+    arrays = []
+    for what, x in (*limited.items(), *others.items()):
+        value = bound(name, x, kind, None)
+        if type(value) is float:
+            if what in limited and not value > 0:
+                raise ArgumentError(message(name, f"{what} > 0", repr(x), "Pass a positive number."))
+            value = full_like_scalar(value, kind, (), found.device)
+        arrays.append(value)
+    sizes = common_shape(name, shape, *arrays)
+    consume(name, found)
+    return found, arrays, sizes
 
 
 def exponential(key: Any, shape: Any = (), dtype: Any = None) -> Array:

@@ -22,7 +22,10 @@ from gtrace.random.reuse import consume
 from gtrace.trace.array import Array, wrap
 from gtrace.trace.convert import lift, new_tensor, python_scalar
 
-__all__ = ["key", "split", "fold_in", "bits"]
+__all__ = ["key", "PRNGKey", "key_data", "wrap_key_data", "key_impl", "split", "fold_in", "bits"]
+
+IMPL = "threefry2x32"
+"""The name of the cipher, as jax gives it."""
 
 _ONE = "Pass one key: index the batch, or map over it with gt.vmap."
 
@@ -143,6 +146,79 @@ def key(seed: Any) -> Array:
     small = logical_and(less(value, 0), greater_equal(value, -(1 << 31)))
     upper = where(small, 0, bitwise_and(bitwise_right_shift(value, 32), MASK))
     return concat([reshape(upper, (1,)), reshape(bitwise_and(value, MASK), (1,))])
+
+
+PRNGKey = key
+
+
+def _as_keys(name: str, keys: Any) -> Array:
+    """Return an array of keys.
+
+    Raises:
+        DtypeError, ShapeError: it is none.
+    """
+    found = lift(name, keys)
+    if found.aval.floating or found.dtype is torch.bool:
+        raise DtypeError(
+            message(name, "keys, int64 of shape (..., 2)", repr(found.aval), "Make them with gt.random.key.")
+        )
+    if found.shape[-1:] != (2,):
+        fix = "The last axis holds the two words of a key."
+        raise ShapeError(message(name, "keys, int64 of shape (..., 2)", repr(found.aval), fix))
+    return found
+
+
+def key_data(keys: Any) -> Array:
+    """Return the words of keys. Keys are arrays of words here, so they are returned as they are.
+
+    Args:
+        keys: int64 of shape (..., 2).
+
+    Raises:
+        DtypeError, ShapeError: they are no keys.
+
+    >>> import gtrace as gt
+    >>> gt.random.key_data(gt.random.key(7))
+    Array([0, 7], dtype=int64)
+    """
+    return _as_keys("key_data", keys)
+
+
+def wrap_key_data(key_bits_array: Any, *, impl: Any = None) -> Array:
+    """Return keys made of their words.
+
+    Args:
+        key_bits_array: integers of shape (..., 2), of which the low 32 bits count.
+        impl: the cipher, "threefry2x32" or None.
+
+    Returns:
+        int64 of the same shape.
+
+    Raises:
+        ArgumentError: another cipher.
+        DtypeError, ShapeError: these are no words of keys.
+
+    >>> import gtrace as gt
+    >>> gt.random.wrap_key_data(gt.array([0, 7], dtype=gt.int32))
+    Array([0, 7], dtype=int64)
+    """
+    if impl not in (None, IMPL):
+        raise ArgumentError(message("wrap_key_data", repr(IMPL), repr(impl), "It is the only cipher."))
+    return bitwise_and(cast(_as_keys("wrap_key_data", key_bits_array), torch.int64), MASK)
+
+
+def key_impl(keys: Any) -> str:
+    """Return the name of the cipher of keys, which is always "threefry2x32".
+
+    Raises:
+        DtypeError, ShapeError: they are no keys.
+
+    >>> import gtrace as gt
+    >>> gt.random.key_impl(gt.random.key(0))
+    'threefry2x32'
+    """
+    _as_keys("key_impl", keys)
+    return IMPL
 
 
 def _integer(name: str, what: str, value: Any) -> Array:

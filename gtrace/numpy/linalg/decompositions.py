@@ -8,12 +8,6 @@ import torch
 
 from gtrace.errors import ArgumentError, message
 from gtrace.numpy.linalg.arguments import matrices
-from gtrace.numpy.products import cross as cross
-from gtrace.ops.linalg import matmul as matmul
-from gtrace.ops.linalg import outer as outer
-from gtrace.ops.linalg import tensordot as tensordot
-from gtrace.ops.linalg import vecdot as vecdot
-from gtrace.ops.shape import matrix_transpose as matrix_transpose
 from gtrace.torch_functions import call_torch
 from gtrace.trace.array import Array
 

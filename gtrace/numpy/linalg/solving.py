@@ -12,17 +12,12 @@ import torch
 from gtrace.errors import ShapeError, message
 from gtrace.numpy.linalg.arguments import matrices, pair
 from gtrace.numpy.linalg.decompositions import svd
-from gtrace.numpy.products import cross as cross
 from gtrace.ops.elementwise import absolute, divide, multiply, power
-from gtrace.ops.linalg import matmul as matmul
-from gtrace.ops.linalg import outer as outer
-from gtrace.ops.linalg import tensordot as tensordot
-from gtrace.ops.linalg import vecdot as vecdot
+from gtrace.ops.linalg import matmul
 from gtrace.ops.logic import greater, where
 from gtrace.ops.promote import promote_arrays
 from gtrace.ops.reduce import count_nonzero, sum  # noqa: A004 - the array API's names
-from gtrace.ops.shape import matrix_transpose as matrix_transpose
-from gtrace.ops.shape import normalize_axes, permute_dims, reshape
+from gtrace.ops.shape import matrix_transpose, normalize_axes, permute_dims, reshape
 from gtrace.torch_functions import call_torch
 from gtrace.trace.array import Array
 

@@ -1,0 +1,46 @@
+"""The error function's relatives, and the normal distribution's functions."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from gtrace.ops.elementwise import add, exp, multiply, neg, square, subtract
+from gtrace.ops.promote import unary, widened
+from gtrace.ops.samples import scipy_special, unary_floats
+
+_ROOT_2PI = math.sqrt(2.0 * math.pi)
+
+erfc = unary(
+    "erfc", widened(torch.special.erfc), "Return 1 - erf(x), exact where that is small.",
+    "round(float(gt.special.erfc(0.5)), 4) => 0.4795",
+    partials=(lambda x, out: multiply(exp(neg(square(x))), -2.0 / math.sqrt(math.pi)),), samples=unary_floats(),
+    reference=scipy_special("erfc"),
+)  # fmt: skip
+erfcx = unary(
+    "erfcx", widened(torch.special.erfcx), "Return exp(x ** 2) * erfc(x), without underflow.",
+    "round(float(gt.special.erfcx(10.0)), 4) => 0.0561",
+    partials=(lambda x, out: subtract(multiply(multiply(x, out), 2.0), 2.0 / math.sqrt(math.pi)),),
+    samples=unary_floats(), reference=scipy_special("erfcx"),
+)  # fmt: skip
+ndtr = unary(
+    "ndtr", widened(torch.special.ndtr), "Return the distribution function of the standard normal distribution.",
+    "round(float(gt.special.ndtr(1.0)), 4) => 0.8413",
+    partials=(lambda x, out: multiply(exp(multiply(square(x), -0.5)), 1.0 / _ROOT_2PI),), samples=unary_floats(),
+    reference=scipy_special("ndtr"),
+)  # fmt: skip
+ndtri = unary(
+    "ndtri", widened(torch.special.ndtri), "Return the quantile of the standard normal distribution at x.",
+    "round(float(gt.special.ndtri(0.975)), 4) => 1.96",
+    partials=(lambda x, out: multiply(exp(multiply(square(out), 0.5)), _ROOT_2PI),), samples=unary_floats(0.05, 0.95),
+    reference=scipy_special("ndtri"),
+)  # fmt: skip
+log_ndtr = unary(
+    "log_ndtr", widened(torch.special.log_ndtr), "Return the logarithm of ndtr(x), without underflow.",
+    "round(float(gt.special.log_ndtr(-100.0)), 3) => -5005.524",
+    partials=(
+        lambda x, out: exp(neg(add(add(multiply(square(x), 0.5), out), math.log(_ROOT_2PI)))),
+    ),
+    samples=unary_floats(-5.0, 2.0), reference=scipy_special("log_ndtr"),
+)  # fmt: skip

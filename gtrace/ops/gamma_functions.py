@@ -1,0 +1,310 @@
+"""The gamma function and what is made of it: its logarithm, the derivatives of that, and the incomplete integrals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import numpy
+import torch
+
+from gtrace.errors import ArgumentError, message
+from gtrace.ir.cases import BadSample, Sample
+from gtrace.ir.op import define
+from gtrace.ops.checks import broadcasts
+from gtrace.ops.elementwise import add, exp, floor, log, maximum, multiply, neg, remainder, stop_gradient, subtract
+from gtrace.ops.gather import constant_array
+from gtrace.ops.logic import equal, less, logical_and, where
+from gtrace.ops.promote import as_arrays, binary, cast, promote, promote_arrays, unary, widened
+from gtrace.ops.quadrature import half_line
+from gtrace.ops.reduce import sum as sum_over
+from gtrace.ops.samples import binary_floats, both, scipy_special, shapes_differ, unary_floats, uniform
+from gtrace.ops.shape import as_int, constant, expand_dims
+from gtrace.trace.array import Array
+from gtrace.trace.bind import bind
+
+# -- derivatives of the logarithm
+
+
+gammaln = unary(
+    "gammaln", widened(torch.special.gammaln), "Return the logarithm of the absolute value of the gamma function.",
+    "round(float(gt.special.gammaln(5.0)), 4) => 3.1781",
+    partials=(lambda x, out: digamma(x),), samples=unary_floats(0.2, 6.0), reference=scipy_special("gammaln"),
+)  # fmt: skip
+digamma = unary(
+    "digamma", widened(torch.special.digamma), "Return the derivative of the logarithm of the gamma function.",
+    "round(float(gt.special.digamma(1.0)), 4) => -0.5772",
+    partials=(lambda x, out: polygamma(1, x),), samples=unary_floats(0.2, 6.0), reference=scipy_special("digamma"),
+)  # fmt: skip
+
+
+def _polygamma(x: torch.Tensor, n: int) -> torch.Tensor:
+    # torch.special.polygamma has 9 digits for n = 1
+    order = torch.tensor(n + 1.0, dtype=torch.float64, device=x.device)
+    scale = float(math.factorial(n)) * (-1.0) ** (n + 1)
+    return (torch.special.zeta(order, x.double()) * scale).to(x.dtype)
+
+
+_polygamma_op = define(
+    "polygamma", _polygamma, params=("n",), elementwise=True, partials=(lambda x, out, n: polygamma(n + 1, x),),
+    samples=lambda: [Sample((n, uniform(0.5, 6.0, 3, 4))) for n in (1, 2, 5)],
+    errors=lambda: [BadSample((-1, uniform(0.5, 6.0, 3)), {}, ArgumentError, r"an order >= 0")],
+    reference=scipy_special("polygamma"), user=lambda n, x: polygamma(n, x),
+)  # fmt: skip
+
+
+def polygamma(n: Any, x: Any) -> Array:
+    """Return the derivative of order n of the digamma function.
+
+    Args:
+        n: a Python integer >= 0.
+        x: array.
+
+    Raises:
+        ArgumentError: n is no integer >= 0.
+
+    >>> import gtrace as gt
+    >>> round(float(gt.special.polygamma(1, 1.0)), 4)
+    1.6449
+    """
+    order = as_int("polygamma", "order", n)
+    if order < 0:
+        raise ArgumentError(message("polygamma", "an order >= 0", str(order), "Pass a non-negative integer."))
+    (value,) = promote_arrays("polygamma", x, floating=True)
+    return bind(_polygamma_op, (value,), (order,)) if order else digamma(value)
+
+
+# -- incomplete integrals
+
+
+def _lower_side(a: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    return x < a.clamp(min=1.0)
+
+
+def _moment(a: torch.Tensor, x: torch.Tensor, order: int, shift: int) -> torch.Tensor:
+    dtype = a.dtype
+    a, x = torch.broadcast_tensors(a.double(), x.double())
+    s, weight = half_line(torch.where(x < 1.0, 1.0 / a, 1.0 / ((a - x).abs() + x.sqrt())))
+    s = torch.where(_lower_side(a, x).unsqueeze(-1), s, -s)
+    a, x = a.unsqueeze(-1), x.unsqueeze(-1)
+    # far out the exponent overflows, to minus infinity
+    exponent = -(a + shift) * s - x * torch.expm1(-s)
+    terms = torch.exp(exponent) * weight
+    for _ in range(order):
+        terms = terms * s
+    return terms.sum(-1).to(dtype)
+
+
+_moment_op = define(
+    "gamma_moment", _moment, params=("order", "shift"), arity=2, elementwise=True, check=broadcasts,
+    partials=(
+        lambda a, x, out, order, shift: neg(_moment_of(a, x, order + 1, shift)),
+        lambda a, x, out, order, shift: subtract(out, _moment_of(a, x, order, shift + 1)),
+    ),
+    samples=lambda: [
+        Sample((uniform(2.0, 6.0, 3, 4), uniform(0.2, 1.8, 4, seed=1), 0, 0)),
+        Sample((uniform(0.5, 2.0, 3), uniform(2.5, 9.0, 3, seed=1), 1, 1)),
+    ],
+    errors=lambda: [BadSample((uniform(1, 2, 2, 3), uniform(1, 2, 4), 0, 0), {}, ValueError, r"broadcast")],
+    user=lambda a, x, order, shift: _moment_of(a, x, order, shift),
+)  # fmt: skip
+
+
+def _moment_of(a: Any, x: Any, order: int, shift: int) -> Array:
+    """Return the integral of s**order * exp(-(a + shift) * s + x * (1 - exp(-s))) over s.
+
+    It goes from 0 to infinity where x < max(a, 1), else over -s from 0 to infinity.
+    """
+    return bind(_moment_op, promote("gamma_moment", a, x, floating=True), (order, shift))
+
+
+def log_sample_slope(a: Any, log_x: Any, x: Any) -> Array:
+    """Return the derivative of log(x) by a along which the regularized lower integral P(a, x) stays the same.
+
+    Substituting t = x exp(-s) in the integral of log(t) t**(a - 1) exp(-t) gives two integrals without large terms.
+    """
+    total = multiply(subtract(log_x, digamma(a)), _moment_of(a, x, 0, 0))
+    rest = subtract(_moment_of(a, x, 1, 0), total)
+    return where(less(x, maximum(a, 1.0)), rest, neg(rest))
+
+
+_LARGE = 20.0
+
+
+def _front(a: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    """Return x ** a * exp(-x) / gamma(a), for large a without large terms, by the expansion of Stirling."""
+    plain = torch.exp(a * torch.log(x) - x - torch.special.gammaln(a))
+    a = a.clamp(min=_LARGE)
+    distance = (x - a) / a
+    square = 1.0 / (a * a)
+    tail = (1.0 / 12.0 + square * (-1.0 / 360.0 + square * (1.0 / 1260.0 - square / 1680.0))) / a
+    large = torch.exp(-a * (distance - torch.log1p(distance)) - tail) * torch.sqrt(a / (2.0 * math.pi))
+    return torch.where(a > _LARGE, large, plain)
+
+
+def _incomplete(upper: bool) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
+    # torch's own have 9 digits where x is close to a large a
+    def function(a: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        lower = _lower_side(a, x)
+        part = _front(a, x) * _moment(a, x, 0, 0)
+        out = torch.where(lower, 1.0 - part, part) if upper else torch.where(lower, part, 1.0 - part)
+        # all of the mass lies at 0 for a = 0, and below infinity
+        all_below = ((a == 0.0) & (x > 0.0)) | ((x == math.inf) & (a < math.inf) & (a >= 0.0))
+        none_below = ((x == 0.0) & (a > 0.0)) | ((a == math.inf) & (x < math.inf) & (x >= 0.0))
+        known = torch.where(all_below, 0.0 if upper else 1.0, 1.0 if upper else 0.0)
+        out = torch.where(all_below | none_below, known.to(out.dtype), out)
+        return torch.where((a < 0.0) | (x < 0.0), math.nan, out)
+
+    return widened(function)
+
+
+def _density(a: Any, x: Any, power: float) -> Array:
+    """Return x ** (a - power) * exp(-x) / gamma(a)."""
+    a, x = as_arrays("gammainc", a, x)
+    zero = equal(x, 0.0)
+    logarithm = log(where(zero, 1.0, x))
+    inside = exp(subtract(subtract(multiply(subtract(a, power), logarithm), x), gammaln(a)))
+    at_zero = where(less(a, power), math.inf, cast(equal(a, power), inside.dtype))
+    return where(zero, at_zero, inside)
+
+
+def _by_a(a: Any, x: Any) -> Array:
+    a, x = as_arrays("gammainc", a, x)
+    inside = where(equal(x, 0.0), 1.0, x)
+    slope = multiply(log_sample_slope(a, log(inside), inside), _density(a, inside, 0.0))
+    return where(equal(x, 0.0), 0.0, neg(slope))
+
+
+gammainc = binary(
+    "gammainc", _incomplete(False), "Return the regularized lower incomplete gamma function P(a, x).",
+    "round(float(gt.special.gammainc(1.0, 2.0)), 4) => 0.8647", floating=True, check=broadcasts,
+    partials=(lambda a, x, out: _by_a(a, x), lambda a, x, out: _density(a, x, 1.0)),
+    samples=binary_floats(2.0, 5.0, 0.2, 1.8), errors=shapes_differ, reference=scipy_special("gammainc"),
+)  # fmt: skip
+gammaincc = binary(
+    "gammaincc", _incomplete(True),
+    "Return the regularized upper incomplete gamma function, 1 - P(a, x).",
+    "round(float(gt.special.gammaincc(1.0, 2.0)), 4) => 0.1353", floating=True, check=broadcasts,
+    partials=(lambda a, x, out: neg(_by_a(a, x)), lambda a, x, out: neg(_density(a, x, 1.0))),
+    samples=binary_floats(2.0, 5.0, 0.2, 1.8), errors=shapes_differ, reference=scipy_special("gammaincc"),
+)  # fmt: skip
+
+
+# -- the function itself
+
+
+def _gamma(x: torch.Tensor) -> torch.Tensor:
+    size = torch.exp(torch.special.gammaln(x))
+    odd = torch.remainder(torch.floor(x), 2.0) == 1.0
+    signed = torch.where((x < 0) & odd, -size, size)
+    # at its poles the function has no sign, except by that of zero
+    pole = (x < 0) & (torch.floor(x) == x)
+    return torch.where(pole, math.nan, torch.where(x == 0, 1.0 / x, signed))
+
+
+gamma = unary(
+    "gamma", widened(_gamma), "Return the gamma function.", "round(float(gt.special.gamma(5.0)), 4) => 24.0",
+    partials=(lambda x, out: multiply(out, digamma(x)),),
+    samples=both(unary_floats(0.3, 3.0), unary_floats(-0.9, -0.1)), reference=scipy_special("gamma"),
+)  # fmt: skip
+
+
+def _no_order_derivative(x: Any, q: Any, out: Array) -> NoReturn:
+    fix = "Hold the order fixed: gt.stop_gradient(x)."
+    raise ArgumentError(message("zeta", "derivatives in the second argument", "one in the order", fix))
+
+
+_zeta = binary(
+    "zeta", widened(torch.special.zeta), "Return the Hurwitz zeta function of order x.",
+    "round(float(gt.special.zeta(2.0, 1.0)), 4) => 1.6449", floating=True, check=broadcasts,
+    partials=(_no_order_derivative, lambda x, q, out: neg(multiply(x, _zeta(add(x, 1.0), q)))),
+    samples=lambda: [Sample((order, uniform(0.5, 4.0, 3, 4))) for order in (2.0, 3.5)],
+    errors=shapes_differ, reference=scipy_special("zeta"),
+)  # fmt: skip
+
+
+def zeta(x: Any, q: Any = 1.0) -> Array:
+    """Return the Hurwitz zeta function, the sum of (k + q) ** -x over k = 0, 1, ...; for q = 1, that of Riemann.
+
+    It is differentiable in q.
+
+    Args:
+        x: array, greater than 1.
+        q: array.
+
+    Raises:
+        ArgumentError: a derivative in x is asked for.
+
+    >>> import gtrace as gt
+    >>> round(float(gt.special.zeta(2.0)), 4)
+    1.6449
+    """
+    return _zeta(x, q)
+
+
+# -- functions made of it
+
+
+def _sign(x: Array) -> Array:
+    """Return the sign of the gamma function."""
+    odd = logical_and(less(x, 0.0), equal(remainder(floor(x), 2.0), 1.0))
+    return where(odd, constant(-1.0, x.aval), 1.0)
+
+
+def betaln(a: Any, b: Any) -> Array:
+    """Return the logarithm of the absolute value of the beta function.
+
+    >>> import gtrace as gt
+    >>> round(float(gt.special.betaln(2.0, 3.0)), 4)
+    -2.4849
+    """
+    a, b = as_arrays("betaln", a, b)
+    return subtract(add(gammaln(a), gammaln(b)), gammaln(add(a, b)))
+
+
+def beta(a: Any, b: Any) -> Array:
+    """Return the beta function, gamma(a) * gamma(b) / gamma(a + b).
+
+    >>> import gtrace as gt
+    >>> round(float(gt.special.beta(2.0, 3.0)), 4)
+    0.0833
+    """
+    a, b = as_arrays("beta", a, b)
+    signs = multiply(multiply(_sign(a), _sign(b)), _sign(add(a, b)))
+    return multiply(stop_gradient(signs), exp(betaln(a, b)))
+
+
+def factorial(n: Any) -> Array:
+    """Return n!, the gamma function at n + 1, floating; 0 for negative n, as in SciPy.
+
+    >>> import gtrace as gt
+    >>> gt.special.factorial(gt.array([0, 3, 5]))
+    Array([  1.,   6., 120.], dtype=float32)
+    """
+    (x,) = as_arrays("factorial", n)
+    negative = less(x, 0.0)
+    return where(negative, 0.0, gamma(add(where(negative, 0.0, x), 1.0)))
+
+
+def multigammaln(a: Any, d: Any) -> Array:
+    """Return the logarithm of the multivariate gamma function of dimension d.
+
+    Args:
+        a: array, greater than (d - 1) / 2.
+        d: a Python integer >= 1.
+
+    Raises:
+        ArgumentError: d is no integer >= 1.
+
+    >>> import gtrace as gt
+    >>> round(float(gt.special.multigammaln(3.0, 2)), 4)
+    1.5502
+    """
+    count = as_int("multigammaln", "dimension", d)
+    if count < 1:
+        raise ArgumentError(message("multigammaln", "a dimension >= 1", str(count), "Pass a positive integer."))
+    (x,) = as_arrays("multigammaln", a)
+    halves = constant_array(numpy.arange(count) * 0.5, x.aval.device)
+    terms = gammaln(subtract(expand_dims(x, -1), cast(halves, x.dtype)))
+    return add(sum_over(terms, -1), count * (count - 1) / 4.0 * math.log(math.pi))

@@ -1,0 +1,364 @@
+"""Draws of counts: of successes, of trials, of events; and of signs.
+
+`binomial` and `poisson` propose and refuse, all elements at once, until each one has a number. They compute in float64,
+so that large counts are exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from gtrace.control.loops import while_loop
+from gtrace.control.scan import scan
+from gtrace.errors import ArgumentError, DtypeError, ShapeError, message
+from gtrace.ir.aval import LONG
+from gtrace.ops.elementwise import (
+    absolute,
+    add,
+    ceil,
+    divide,
+    floor,
+    log,
+    log1p,
+    maximum,
+    minimum,
+    multiply,
+    sqrt,
+    subtract,
+)
+from gtrace.ops.gamma_functions import gammaln
+from gtrace.ops.logic import (
+    equal,
+    greater,
+    greater_equal,
+    less,
+    less_equal,
+    logical_and,
+    logical_not,
+    logical_or,
+    where,
+)
+from gtrace.ops.parts import concat, flip, slice_axis
+from gtrace.ops.promote import cast
+from gtrace.ops.reduce import all as all_of
+from gtrace.ops.reduce import any as any_of
+from gtrace.ops.reduce import cumsum
+from gtrace.ops.shape import broadcast_to, expand_dims, full_like_scalar, moveaxis, reshape
+from gtrace.random.continuous import bound, common_shape, draw_unit, parameters
+from gtrace.random.keys import as_key, draw_shape, fresh_key, subkeys, two_keys
+from gtrace.random.reuse import consume
+from gtrace.trace.array import Array
+from gtrace.trace.convert import as_dtype, lift, python_scalar
+
+__all__ = ["binomial", "geometric", "multinomial", "poisson", "rademacher"]
+
+
+def _count_dtype(name: str, dtype: Any, default: torch.dtype) -> torch.dtype:
+    kind = default if dtype is None else as_dtype(dtype)
+    if kind is torch.bool:
+        raise DtypeError(message(name, "a dtype of numbers", LONG[kind], "Use gt.int64 or gt.float32."))
+    return kind
+
+
+def draw_signs(key: Array, shape: tuple[int, ...], dtype: torch.dtype) -> Array:
+    """Return `rademacher` without checking the arguments."""
+    return subtract(multiply(cast(less(draw_unit(key, shape, torch.float32), 0.5), dtype), 2), 1)
+
+
+def rademacher(key: Any, shape: Any = (), dtype: Any = None) -> Array:
+    """Return signs, 1 or -1, each with probability 1/2.
+
+    Args:
+        key: a key, used up.
+        shape: of the result.
+        dtype: signed or floating; int64 by default.
+
+    Raises:
+        ArgumentError, DtypeError, ShapeError: wrong arguments.
+
+    >>> import gtrace as gt
+    >>> gt.random.rademacher(gt.random.key(0), (4,))
+    Array([-1, -1,  1,  1], dtype=int64)
+    """
+    sizes, kind = draw_shape("rademacher", shape), _count_dtype("rademacher", dtype, torch.int64)
+    if kind is torch.uint8:
+        raise DtypeError(message("rademacher", "a signed dtype", LONG[kind], "Use gt.int8."))
+    return draw_signs(fresh_key("rademacher", key), sizes, kind)
+
+
+def _probability(name: str, p: Any) -> None:
+    value = None if type(p) is Array else python_scalar(p)
+    if value is not None and not 0 <= value <= 1:
+        raise ArgumentError(message(name, "a probability in [0, 1]", repr(p), "Clip it."))
+
+
+def geometric(key: Any, p: Any, shape: Any = None, dtype: Any = None) -> Array:
+    """Return numbers of trials up to the first success, 1, 2, ..., where each one succeeds with probability p.
+
+    Args:
+        key: a key, used up.
+        p: number in [0, 1], or array.
+        shape: of the result; None: that of p.
+        dtype: of numbers; int64 by default.
+
+    Raises:
+        ArgumentError: p is a number outside [0, 1].
+        DtypeError, ShapeError: wrong arguments.
+
+    >>> import gtrace as gt
+    >>> round(float(gt.random.geometric(gt.random.key(0), 0.25, (4000,), gt.float32).mean()))
+    4
+    """
+    _probability("geometric", p)
+    kind = _count_dtype("geometric", dtype, torch.int64)
+    found, (chance,), sizes = parameters("geometric", key, shape, _drawn_in(p), p=p)
+    # the logarithm of a number drawn as 0 is taken half a step above it
+    u = maximum(draw_unit(found, sizes, chance.dtype), torch.finfo(chance.dtype).eps / 2)
+    return cast(add(floor(divide(log(u), log1p(multiply(chance, -1.0)))), 1.0), kind)
+
+
+def _drawn_in(p: Any) -> torch.dtype:
+    """Return the dtype of uniform numbers for a parameter: its own if that is float64, else float32."""
+    wide = type(p) is Array or python_scalar(p) is None
+    return torch.float64 if wide and lift("p", p).dtype is torch.float64 else torch.float32
+
+
+def _wide_unit(key: Array, shape: tuple[int, ...]) -> Array:
+    return cast(draw_unit(key, shape, torch.float32), torch.float64)
+
+
+def _refuse_until_all(
+    key: Array, ready: Array, shape: tuple[int, ...], propose: Callable[[Array, Array], tuple[Array, Array]]
+) -> Array:
+    """Return float64 proposals, the last one accepted for each element.
+
+    Args:
+        ready: elements that need none.
+        propose: from two uniform numbers to a proposal and whether it is accepted.
+    """
+
+    def go_on(state: tuple[Array, ...]) -> tuple[Array, ...]:
+        key, drawn, done = state
+        keys = subkeys(key, (3,))
+        key, first, second = (reshape(slice_axis(keys, 0, k, k + 1), (2,)) for k in range(3))
+        proposal, accepted = propose(subtract(_wide_unit(first, shape), 0.5), _wide_unit(second, shape))
+        return key, where(accepted, proposal, drawn), logical_or(done, accepted)
+
+    start = full_like_scalar(-1.0, torch.float64, shape, key.device)
+    return while_loop(lambda state: logical_not(all_of(state[2])), go_on, (key, start, ready))[1]
+
+
+# -- Poisson
+
+
+def poisson(key: Any, lam: Any, shape: Any = None, dtype: Any = None) -> Array:
+    """Return numbers from the Poisson distribution: counts of events that happen lam times on average.
+
+    Uniform numbers are multiplied (Knuth) where lam < 10; elsewhere, proposals are refused until one is accepted for
+    every element (Hoermann, "The transformed rejection method for generating Poisson random variables", 1993).
+
+    Args:
+        key: a key, used up.
+        lam: number >= 0, or array.
+        shape: of the result; None: that of lam.
+        dtype: of numbers; int64 by default.
+
+    Raises:
+        ArgumentError: lam is a negative number.
+        DtypeError, ShapeError: wrong arguments.
+
+    >>> import gtrace as gt
+    >>> gt.random.poisson(gt.random.key(0), 3.0, (5,)).dtype
+    torch.int64
+    """
+    kind = _count_dtype("poisson", dtype, torch.int64)
+    value = None if type(lam) is Array else python_scalar(lam)
+    if value is not None and not value >= 0:
+        raise ArgumentError(message("poisson", "lam >= 0", repr(lam), "Pass a non-negative number."))
+    found, (rate,), sizes = parameters("poisson", key, shape, torch.float64, lam=lam)
+    rate = broadcast_to(rate, sizes)
+    large = greater_equal(rate, 10.0)
+    product = _poisson_product(found, where(large, 0.0, rate), sizes)
+    # all elements propose if one must, as in jax: which one is the last depends on all
+    ready = broadcast_to(logical_not(any_of(large)), sizes)
+    counts = where(large, _poisson_refusing(found, where(large, rate, 1e5), ready, sizes), product)
+    return cast(where(equal(rate, 0.0), 0.0, counts), kind)
+
+
+def _poisson_product(key: Array, rate: Array, shape: tuple[int, ...]) -> Array:
+    def running(state: tuple[Array, ...]) -> Array:
+        return any_of(greater(state[2], multiply(rate, -1.0)))
+
+    def go_on(state: tuple[Array, ...]) -> tuple[Array, ...]:
+        key, count, total = state
+        key, subkey = two_keys(key)
+        count = where(greater(total, multiply(rate, -1.0)), add(count, 1.0), count)
+        return key, count, add(total, log(_wide_unit(subkey, shape)))
+
+    zero = full_like_scalar(0.0, torch.float64, shape, key.device)
+    return subtract(while_loop(running, go_on, (key, zero, zero))[1], 1.0)
+
+
+def _poisson_refusing(key: Array, rate: Array, ready: Array, shape: tuple[int, ...]) -> Array:
+    # the constants of the method PTRS in the paper
+    b = add(multiply(sqrt(rate), 2.53), 0.931)
+    a = add(multiply(b, 0.02483), -0.059)
+    inverse_alpha = add(divide(1.1328, subtract(b, 3.4)), 1.1239)
+    sure = subtract(0.9277, divide(3.6224, subtract(b, 2.0)))
+    log_rate = log(rate)
+
+    def propose(u: Array, v: Array) -> tuple[Array, Array]:
+        distance = subtract(0.5, absolute(u))
+        k = floor(add(add(multiply(add(divide(multiply(a, 2.0), distance), b), u), rate), 0.43))
+        inside = logical_and(greater_equal(distance, 0.07), less_equal(v, sure))
+        outside = logical_or(less(k, 0.0), logical_and(less(distance, 0.013), greater(v, distance)))
+        height = log(divide(multiply(v, inverse_alpha), add(divide(a, multiply(distance, distance)), b)))
+        likelihood = subtract(subtract(multiply(k, log_rate), rate), gammaln(add(k, 1.0)))
+        likely = logical_and(logical_not(outside), less_equal(height, likelihood))
+        return k, logical_or(inside, likely)
+
+    return _refuse_until_all(key, ready, shape, propose)
+
+
+# -- binomial and multinomial
+
+
+def binomial(key: Any, n: Any, p: Any, shape: Any = None, dtype: Any = None) -> Array:
+    """Return numbers of successes in n trials, each of which succeeds with probability p.
+
+    Geometric numbers are added up where n * min(p, 1 - p) < 10; elsewhere, proposals are refused until one is accepted
+    for every element (Hoermann, "The generation of binomial random variates", 1993).
+
+    Args:
+        key: a key, used up.
+        n: integer >= 0, or array, of any dtype.
+        p: number in [0, 1], or array.
+        shape: of the result; None: that of n and p, broadcast.
+        dtype: of numbers; float32 by default, as in jax. What is no distribution is NaN then.
+
+    Raises:
+        ArgumentError: n is a negative number, or p a number outside [0, 1].
+        DtypeError, ShapeError: wrong arguments.
+
+    >>> import gtrace as gt
+    >>> x = gt.random.binomial(gt.random.key(0), 10, 0.5, (100,))
+    >>> bool(((x >= 0) & (x <= 10)).all())
+    True
+    """
+    kind = _count_dtype("binomial", dtype, torch.float32)
+    _trials("binomial", n)
+    _probability("binomial", p)
+    found, (trials, chance), sizes = parameters("binomial", key, shape, torch.float64, n=n, p=p)
+    return cast(_binomial(found, broadcast_to(trials, sizes), broadcast_to(chance, sizes)), kind)
+
+
+def _trials(name: str, n: Any) -> None:
+    value = None if type(n) is Array else python_scalar(n)
+    if value is not None and not value >= 0:
+        raise ArgumentError(message(name, "n >= 0 trials", repr(n), "Pass a non-negative number."))
+
+
+def _binomial(key: Array, n: Array, p: Array) -> Array:
+    """Return float64 numbers of successes for parameters of one shape."""
+    q = minimum(p, subtract(1.0, p))
+    possible = logical_and(greater_equal(n, 0.0), greater_equal(q, 0.0))
+    large = logical_and(possible, greater_equal(multiply(n, q), 10.0))
+    some = logical_and(logical_and(possible, greater(q, 0.0)), logical_not(large))
+    small = _binomial_sum(key, where(some, n, -1.0), where(some, q, 0.5))
+    counts = where(
+        large, _binomial_refusing(key, where(large, n, 100.0), where(large, q, 0.5), logical_not(large)), small
+    )
+    counts = where(equal(q, 0.0), 0.0, counts)
+    counts = where(greater(p, 0.5), subtract(n, counts), counts)
+    return where(possible, counts, float("nan"))
+
+
+def _binomial_sum(key: Array, n: Array, q: Array) -> Array:
+    log_failure = log1p(multiply(q, -1.0))
+
+    def go_on(state: tuple[Array, ...]) -> tuple[Array, ...]:
+        key, count, trials = state
+        key, subkey = two_keys(key)
+        count = where(less_equal(trials, n), add(count, 1.0), count)
+        return key, count, add(trials, ceil(divide(log(_wide_unit(subkey, n.shape)), log_failure)))
+
+    zero = full_like_scalar(0.0, torch.float64, n.shape, key.device)
+    done = while_loop(lambda state: any_of(less_equal(state[2], n)), go_on, (key, zero, zero))
+    return subtract(done[1], 1.0)
+
+
+def _binomial_refusing(key: Array, n: Array, q: Array, ready: Array) -> Array:
+    # the constants of the method BTRS in the paper
+    deviation = sqrt(multiply(multiply(n, q), subtract(1.0, q)))
+    b = add(multiply(deviation, 2.53), 1.15)
+    a = add(add(multiply(b, 0.0248), multiply(q, 0.01)), -0.0873)
+    sure = subtract(0.92, divide(4.2, b))
+    alpha = multiply(add(divide(5.1, b), 2.83), deviation)
+    middle = floor(multiply(add(n, 1.0), q))
+    odds = log(divide(q, subtract(1.0, q)))
+    most = add(gammaln(add(middle, 1.0)), gammaln(add(subtract(n, middle), 1.0)))
+
+    def propose(u: Array, v: Array) -> tuple[Array, Array]:
+        distance = subtract(0.5, absolute(u))
+        k = floor(add(add(multiply(add(divide(multiply(a, 2.0), distance), b), u), multiply(n, q)), 0.5))
+        inside = logical_and(greater_equal(distance, 0.07), less_equal(v, sure))
+        within = logical_and(greater_equal(k, 0.0), less_equal(k, n))
+        height = log(divide(multiply(v, alpha), add(divide(a, multiply(distance, distance)), b)))
+        kept = where(within, k, middle)
+        ways = add(gammaln(add(kept, 1.0)), gammaln(add(subtract(n, kept), 1.0)))
+        likelihood = add(subtract(most, ways), multiply(subtract(kept, middle), odds))
+        likely = logical_and(within, less_equal(height, likelihood))
+        return k, logical_or(inside, likely)
+
+    return _refuse_until_all(key, ready, n.shape, propose)
+
+
+def multinomial(key: Any, n: Any, p: Any, *, shape: Any = None, dtype: Any = None) -> Array:
+    """Return how often each of several outcomes occurs in n trials.
+
+    One outcome after the other is drawn, from the binomial distribution, out of the trials that are left.
+
+    Args:
+        key: a key, used up.
+        n: integer >= 0, or array, which broadcasts to the shape of p without its last axis.
+        p: array of numbers >= 0, in proportion to the probabilities of the outcomes, along its last axis.
+        shape: of the result without its last axis; None: that of n and of p without its last axis, broadcast.
+        dtype: of numbers; float32 by default, as in jax.
+
+    Raises:
+        ArgumentError: n is a negative number.
+        DtypeError, ShapeError: wrong arguments.
+
+    >>> import gtrace as gt
+    >>> x = gt.random.multinomial(gt.random.key(0), 10, gt.array([0.2, 0.3, 0.5]))
+    >>> x.shape, float(x.sum())
+    ((3,), 10.0)
+    """
+    kind = _count_dtype("multinomial", dtype, torch.float32)
+    _trials("multinomial", n)
+    found = as_key("multinomial", key)
+    weights = cast(lift("multinomial", p), torch.float64)
+    if not weights.ndim or not weights.shape[-1]:
+        raise ShapeError(message("multinomial", "p with outcomes along an axis", repr(weights.aval), "Pass a vector."))
+    trials = bound("multinomial", n, torch.float64, None)
+    if type(trials) is float:
+        trials = full_like_scalar(trials, torch.float64, (), found.device)
+    count = weights.shape[-1]
+    place = full_like_scalar(0.0, torch.float64, weights.shape[:-1], found.device)
+    sizes = common_shape("multinomial", shape, trials, place)
+    consume("multinomial", found)
+    rows = moveaxis(broadcast_to(weights, (*sizes, count)), -1, 0)
+    rest = flip(cumsum(flip(rows, 0), axis=0), 0)
+    shares = minimum(divide(rows, where(greater(rest, 0.0), rest, 1.0)), 1.0)
+
+    def draw(left: Array, step: tuple[Array, Array]) -> tuple[Array, Array]:
+        subkey, share = step
+        taken = _binomial(subkey, left, share)
+        return subtract(left, taken), taken
+
+    keys = slice_axis(subkeys(found, (count,)), 0, 0, count - 1)
+    left, taken = scan(draw, broadcast_to(trials, sizes), (keys, slice_axis(shares, 0, 0, count - 1)))
+    return cast(moveaxis(concat([taken, expand_dims(left, 0)], 0), 0, -1), kind)

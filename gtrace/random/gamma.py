@@ -1,0 +1,400 @@
+"""Draws from the gamma distribution, and from those that follow from it.
+
+Each element is drawn with a key of its own, by the method of Marsaglia and Tsang ("A simple method for generating gamma
+variables", 2000), with the bits that jax.random uses. At most one proposal in twenty is refused. So all elements make
+one attempt, and a loop then takes up open ones, an eighth of a large array at a time, until none is left.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from gtrace.control.loops import while_loop
+from gtrace.errors import ArgumentError, ShapeError, message
+from gtrace.ops.elementwise import (
+    absolute,
+    add,
+    divide,
+    exp,
+    log,
+    log1p,
+    maximum,
+    multiply,
+    power,
+    sqrt,
+    square,
+    stop_gradient,
+    subtract,
+)
+from gtrace.ops.gamma_functions import log_sample_slope
+from gtrace.ops.index import take
+from gtrace.ops.logic import (
+    equal,
+    greater,
+    greater_equal,
+    less_equal,
+    logical_and,
+    logical_not,
+    logical_or,
+    where,
+)
+from gtrace.ops.normalize import softmax
+from gtrace.ops.parts import slice_axis
+from gtrace.ops.promote import cast
+from gtrace.ops.reduce import all as all_of
+from gtrace.ops.reduce import sum as sum_over
+from gtrace.ops.shape import as_int, broadcast_to, expand_dims, full_like_scalar, ravel, reshape
+from gtrace.ops.sort import argsort
+from gtrace.random.continuous import common_shape, draw_normal, draw_uniform, draw_unit, float_dtype, parameters
+from gtrace.random.counts import draw_signs
+from gtrace.random.keys import draw_shape, fresh_key, subkeys, two_keys
+from gtrace.trace.array import Array
+from gtrace.trace.convert import lift
+from gtrace.transform.custom import custom_jvp
+from gtrace.transform.vmap import vmap
+
+__all__ = [
+    "gamma", "loggamma", "beta", "chisquare", "dirichlet", "f", "t", "generalized_normal", "ball",
+]  # fmt: skip
+
+_BLOCK = 1024
+"""Arrays up to this size are not cut into blocks."""
+
+State = tuple[Array, ...]
+"""Of the draws of one element: its key, the keys of the normal and the uniform number of this attempt, whether the next
+attempt takes new ones, the cube of the accepted number, and whether there is one."""
+
+
+def _attempt(alpha: Array, key: Array, normal_key: Array, uniform_key: Array, new: Array) -> State:
+    """Return the state of one element after one proposal."""
+    keys = subkeys(key, (3,))
+    row = [reshape(slice_axis(keys, 0, k, k + 1), (2,)) for k in range(3)]
+    key, normal_key, uniform_key = (where(new, a, b) for a, b in zip(row, (key, normal_key, uniform_key), strict=True))
+    normal_key, subkey = two_keys(normal_key)
+    dtype = alpha.dtype
+    x = draw_normal(subkey, (), dtype)
+    d = subtract(alpha, 1.0 / 3.0)
+    root = add(multiply(x, divide(1.0 / 3.0, sqrt(d))), 1.0)
+    possible = logical_not(less_equal(root, 0.0))  # also where alpha is NaN, so that the loop ends
+    cube = power(where(possible, root, 1.0), 3)
+    squared = square(x)
+    u = draw_uniform(uniform_key, (), dtype, 0.0, 1.0)
+    outside = greater(u, subtract(1.0, multiply(square(squared), 0.0331)))
+    least = add(multiply(squared, 0.5), multiply(d, add(subtract(1.0, cube), log(cube))))
+    refused = logical_and(outside, greater(log(u), least))
+    return key, normal_key, uniform_key, possible, cube, logical_and(possible, logical_not(refused))
+
+
+def _cubes(alpha: Array, keys: Array) -> Array:
+    """Return the accepted numbers for parameters of at least 1, in one dimension, a key each."""
+    count = alpha.size
+    yes = full_like_scalar(True, torch.bool, (count,), keys.device)
+    each = vmap(_attempt)
+    state = each(alpha, keys, keys, keys, yes)
+    block = count if count <= _BLOCK else count // 8
+
+    def open_ones(state: State) -> Array:
+        return logical_not(all_of(state[-1]))
+
+    def go_on(state: State) -> State:
+        if block == count:
+            new = each(alpha, *state[:4])
+            return *new[:4], where(state[5], state[4], new[4]), logical_or(state[5], new[5])
+        places = slice_axis(argsort(state[-1]), 0, 0, block)
+        old = [take(x, places, 0) for x in state]
+        new = each(take(alpha, places, 0), *old[:4])
+        kept = *new[:4], where(old[5], old[4], new[4]), logical_or(old[5], new[5])
+        return tuple(x.at[places].set(part) for x, part in zip(state, kept, strict=True))
+
+    return while_loop(open_ones, go_on, state)[4]
+
+
+def _draw(key: Array, alpha: Array, logarithm: bool) -> Array:
+    """Return draws, or their logarithms, in the shape of `alpha`."""
+    shape, dtype = alpha.shape, alpha.dtype
+    a = ravel(stop_gradient(alpha))
+    keys = reshape(subkeys(key, shape), (a.size, 2))
+    pairs = vmap(two_keys)(keys)
+    # a draw for alpha is one for alpha + 1 times u ** (1 / alpha)
+    large = greater_equal(a, 1.0)
+    raised = where(large, a, add(a, 1.0))
+    cube, d = _cubes(raised, pairs[0]), subtract(raised, 1.0 / 3.0)
+    unit = vmap(lambda k: draw_unit(k, (), dtype))(pairs[1])
+    if logarithm:
+        log_unit = log1p(multiply(unit, -1.0))
+        boost = where(logical_or(large, equal(log_unit, 0.0)), 0.0, divide(log_unit, a))
+        return reshape(add(add(log(d), log(cube)), boost), shape)
+    boost = where(large, 1.0, power(subtract(1.0, unit), divide(1.0, a)))
+    return reshape(multiply(multiply(d, cube), boost), shape)
+
+
+# A draw is the point of a fixed quantile, so it moves with alpha. The derivatives follow from the incomplete integral.
+
+
+@custom_jvp
+def _log_moves(alpha: Array, drawn: Array) -> Array:
+    return drawn
+
+
+@_log_moves.defjvp
+def _log_moves_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
+    alpha, drawn = primals
+    out = _log_moves(alpha, drawn)
+    return out, multiply(tangents[0], log_sample_slope(alpha, out, exp(out)))
+
+
+@custom_jvp
+def _moves(alpha: Array, drawn: Array) -> Array:
+    return drawn
+
+
+@_moves.defjvp
+def _moves_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
+    alpha, drawn = primals
+    out = _moves(alpha, drawn)
+    inside = maximum(out, torch.finfo(out.dtype).tiny)
+    return out, multiply(tangents[0], multiply(out, log_sample_slope(alpha, log(inside), inside)))
+
+
+def _gamma(key: Array, alpha: Array, shape: tuple[int, ...], logarithm: bool) -> Array:
+    """Return draws of one shape in the dtype of `alpha`; those of 16 bits are computed in float32."""
+    wide = broadcast_to(alpha, shape)
+    if torch.finfo(alpha.dtype).bits == 16:
+        wide = cast(wide, torch.float32)
+    drawn = stop_gradient(_draw(key, wide, logarithm))
+    return cast((_log_moves if logarithm else _moves)(wide, drawn), alpha.dtype)
+
+
+# -- user functions
+
+
+def gamma(key: Any, a: Any, shape: Any = None, dtype: Any = None) -> Array:
+    """Return numbers from the gamma distribution of shape parameter a and scale 1.
+
+    Proposals are refused until one is accepted for every element, in a loop that looks at no other value.
+
+    Args:
+        key: a key, used up.
+        a: positive number or array; the result is differentiable in it, by the derivative of the quantile.
+        shape: of the result; None: that of a.
+        dtype: floating; float32 by default.
+
+    Raises:
+        ArgumentError: a is a number that is not positive.
+        DtypeError, ShapeError: wrong arguments.
+
+    >>> import gtrace as gt
+    >>> x = gt.random.gamma(gt.random.key(0), 2.0, (1000,))
+    >>> bool((x > 0).all()), round(float(x.mean()))
+    (True, 2)
+    """
+    found, (alpha,), sizes = parameters("gamma", key, shape, dtype, positive={"a": a})
+    return _gamma(found, alpha, sizes, False)
+
+
+def loggamma(key: Any, a: Any, shape: Any = None, dtype: Any = None) -> Array:
+    """Return logarithms of numbers from the gamma distribution, which for small a would be rounded to 0.
+
+    Args:
+        key: a key, used up.
+        a: positive number or array; the result is differentiable in it, by the derivative of the quantile.
+        shape: of the result; None: that of a.
+        dtype: floating; float32 by default.
+
+    Raises:
+        ArgumentError: a is a number that is not positive.
+        DtypeError, ShapeError: wrong arguments.
+
+    >>> import gtrace as gt
+    >>> bool(gt.isfinite(gt.random.loggamma(gt.random.key(0), 1e-4, (100,))).all())
+    True
+    """
+    found, (alpha,), sizes = parameters("loggamma", key, shape, dtype, positive={"a": a})
+    return _gamma(found, alpha, sizes, True)
+
+
+def beta(key: Any, a: Any, b: Any, shape: Any = None, dtype: Any = None) -> Array:
+    """Return numbers from the beta distribution: X / (X + Y) for draws X and Y of the gamma distribution.
+
+    Args:
+        key: a key, used up.
+        a, b: positive numbers or arrays; the result is differentiable in them.
+        shape: of the result; None: that of a and b, broadcast.
+        dtype: floating; float32 by default.
+
+    Raises:
+        ArgumentError: a or b is a number that is not positive.
+        DtypeError, ShapeError: wrong arguments.
+
+    >>> import gtrace as gt
+    >>> round(float(gt.random.beta(gt.random.key(0), 2.0, 2.0, (1000,)).mean()), 1)
+    0.5
+    """
+    found, (first, second), sizes = parameters("beta", key, shape, dtype, positive={"a": a, "b": b})
+    key_a, key_b = two_keys(found)
+    log_x, log_y = _gamma(key_a, first, sizes, True), _gamma(key_b, second, sizes, True)
+    most = stop_gradient(maximum(log_x, log_y))
+    x, y = exp(subtract(log_x, most)), exp(subtract(log_y, most))
+    return divide(x, add(x, y))
+
+
+def chisquare(key: Any, df: Any, shape: Any = None, dtype: Any = None) -> Array:
+    """Return numbers from the chi-square distribution with df degrees of freedom.
+
+    Args:
+        key: a key, used up.
+        df: positive number or array; the result is differentiable in it.
+        shape: of the result; None: that of df.
+        dtype: floating; float32 by default.
+
+    Raises:
+        ArgumentError: df is a number that is not positive.
+        DtypeError, ShapeError: wrong arguments.
+
+    >>> import gtrace as gt
+    >>> round(float(gt.random.chisquare(gt.random.key(0), 4.0, (4000,)).mean()))
+    4
+    """
+    found, (freedom,), sizes = parameters("chisquare", key, shape, dtype, positive={"df": df})
+    return _chisquare(found, freedom, sizes)
+
+
+def _chisquare(key: Array, df: Array, shape: tuple[int, ...]) -> Array:
+    return multiply(exp(_gamma(key, divide(df, 2.0), shape, True)), 2.0)
+
+
+def f(key: Any, dfnum: Any, dfden: Any, shape: Any = None, dtype: Any = None) -> Array:
+    """Return numbers from the F distribution: a quotient of two chi-square numbers, each over its degrees of freedom.
+
+    Args:
+        key: a key, used up.
+        dfnum, dfden: positive numbers or arrays, of the numerator and the denominator; the result is differentiable in
+            them.
+        shape: of the result; None: that of dfnum and dfden, broadcast.
+        dtype: floating; float32 by default.
+
+    Raises:
+        ArgumentError: dfnum or dfden is a number that is not positive.
+        DtypeError, ShapeError: wrong arguments.
+
+    >>> import gtrace as gt
+    >>> gt.random.f(gt.random.key(0), 3.0, gt.array([4.0, 5.0])).shape
+    (2,)
+    """
+    positive = {"dfnum": dfnum, "dfden": dfden}
+    found, (upper, lower), sizes = parameters("f", key, shape, dtype, positive=positive)
+    key_lower, key_upper = two_keys(found)
+    above = divide(_chisquare(key_upper, upper, sizes), upper)
+    return divide(above, divide(_chisquare(key_lower, lower, sizes), lower))
+
+
+def t(key: Any, df: Any, shape: Any = None, dtype: Any = None) -> Array:
+    """Return numbers from Student's t distribution with df degrees of freedom.
+
+    Args:
+        key: a key, used up.
+        df: positive number or array; the result is differentiable in it.
+        shape: of the result; None: that of df.
+        dtype: floating; float32 by default.
+
+    Raises:
+        ArgumentError: df is a number that is not positive.
+        DtypeError, ShapeError: wrong arguments.
+
+    >>> import gtrace as gt
+    >>> gt.random.t(gt.random.key(0), 3.0, (2, 3)).shape
+    (2, 3)
+    """
+    found, (freedom,), sizes = parameters("t", key, shape, dtype, positive={"df": df})
+    key_normal, key_gamma = two_keys(found)
+    half = divide(freedom, 2.0)
+    scale = sqrt(divide(half, _gamma(key_gamma, half, sizes, False)))
+    return multiply(draw_normal(key_normal, sizes, freedom.dtype), scale)
+
+
+def dirichlet(key: Any, alpha: Any, shape: Any = None, dtype: Any = None) -> Array:
+    """Return vectors from the Dirichlet distribution: positive numbers that sum to 1.
+
+    Args:
+        key: a key, used up.
+        alpha: array of positive numbers whose last axis is that of the vectors; the result is differentiable in it.
+        shape: of the result without its last axis; None: that of alpha without its last axis.
+        dtype: floating; float32 by default.
+
+    Raises:
+        DtypeError, ShapeError: wrong arguments.
+
+    >>> import gtrace as gt
+    >>> gt.random.dirichlet(gt.random.key(0), gt.array([1.0, 2.0, 3.0]), (5,)).shape
+    (5, 3)
+    """
+    kind = float_dtype("dirichlet", dtype)
+    values = cast(lift("dirichlet", alpha), kind)
+    if not values.ndim:
+        raise ShapeError(message("dirichlet", "alpha with an axis", repr(values.aval), "Pass a vector."))
+    sizes = values.shape if shape is None else (*draw_shape("dirichlet", shape), values.shape[-1])
+    sizes = common_shape("dirichlet", sizes, values)
+    return softmax(_gamma(fresh_key("dirichlet", key), values, sizes, True), -1)
+
+
+def generalized_normal(key: Any, p: Any, shape: Any = None, dtype: Any = None) -> Array:
+    """Return numbers whose density is proportional to exp(-|x| ** p).
+
+    Args:
+        key: a key, used up.
+        p: positive number or array; the result is differentiable in it.
+        shape: of the result; None: that of p.
+        dtype: floating; float32 by default.
+
+    Raises:
+        ArgumentError: p is a number that is not positive.
+        DtypeError, ShapeError: wrong arguments.
+
+    >>> import gtrace as gt
+    >>> gt.random.generalized_normal(gt.random.key(0), 3.0, (2, 3)).shape
+    (2, 3)
+    """
+    found, (exponent,), sizes = parameters("generalized_normal", key, shape, dtype, positive={"p": p})
+    return _generalized_normal(found, exponent, sizes)
+
+
+def _generalized_normal(key: Array, p: Array, shape: tuple[int, ...]) -> Array:
+    key_gamma, key_sign = two_keys(key)
+    inverse = divide(1.0, p)
+    size = power(_gamma(key_gamma, inverse, shape, False), inverse)
+    return multiply(draw_signs(key_sign, shape, p.dtype), size)
+
+
+def ball(key: Any, d: Any, p: Any = 2, shape: Any = (), dtype: Any = None) -> Array:
+    """Return points evenly distributed over the unit ball of the p-norm, in d dimensions.
+
+    The method is that of Barthe, Guedon, Mendelson and Naor ("A probabilistic approach to the geometry of the l_p^n
+    ball", 2005).
+
+    Args:
+        key: a key, used up.
+        d: number of dimensions, a Python integer.
+        p: positive number, of the norm.
+        shape: of the result without its last axis, which has d elements.
+        dtype: floating; float32 by default.
+
+    Raises:
+        ArgumentError: d is no integer >= 0, or p a number that is not positive.
+        DtypeError, ShapeError: wrong arguments.
+
+    >>> import gtrace as gt
+    >>> x = gt.random.ball(gt.random.key(0), 3, shape=(100,))
+    >>> x.shape, bool((gt.sum(x * x, -1) <= 1).all())
+    ((100, 3), True)
+    """
+    count, sizes = as_int("ball", "number of dimensions", d), draw_shape("ball", shape)
+    if count < 0:
+        raise ArgumentError(message("ball", "a number of dimensions >= 0", str(count), "Pass a non-negative integer."))
+    found, (exponent,), whole = parameters("ball", key, (*sizes, count), dtype, positive={"p": p})
+    key_points, key_radius = two_keys(found)
+    x = _generalized_normal(key_points, exponent, whole)
+    e = multiply(log1p(multiply(draw_unit(key_radius, sizes, exponent.dtype), -1.0)), -1.0)
+    norm = power(add(sum_over(power(absolute(x), exponent), -1), e), divide(1.0, exponent))
+    return divide(x, expand_dims(norm, -1))

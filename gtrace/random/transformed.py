@@ -1,0 +1,285 @@
+"""Draws that a formula makes of uniform, normal or exponential numbers."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy
+import torch
+
+from gtrace.errors import ArgumentError, ShapeError, message
+from gtrace.ops.elementwise import (
+    absolute,
+    add,
+    divide,
+    exp,
+    log,
+    log1p,
+    maximum,
+    multiply,
+    neg,
+    power,
+    sqrt,
+    square,
+    subtract,
+    tan,
+)
+from gtrace.ops.logic import less, less_equal, where
+from gtrace.ops.reduce import sum as sum_over
+from gtrace.random.continuous import bound, draw_normal, draw_uniform, draw_unit, float_dtype, parameters
+from gtrace.random.counts import draw_signs
+from gtrace.random.keys import draw_shape, fresh_key, two_keys
+from gtrace.trace.array import Array
+
+__all__ = [
+    "cauchy", "double_sided_maxwell", "logistic", "lognormal", "maxwell", "pareto", "rayleigh", "triangular", "wald",
+    "weibull_min",
+]  # fmt: skip
+
+
+def _draw_exponential(key: Array, shape: tuple[int, ...], dtype: torch.dtype) -> Array:
+    return neg(log1p(neg(draw_unit(key, shape, dtype))))
+
+
+def cauchy(key: Any, shape: Any = (), dtype: Any = None) -> Array:
+    """Return numbers from the standard Cauchy distribution.
+
+    Args:
+        key: a key, used up.
+        shape: of the result.
+        dtype: floating; float32 by default.
+
+    Raises:
+        ArgumentError, DtypeError, ShapeError: wrong arguments.
+
+    >>> import gtrace as gt
+    >>> gt.random.cauchy(gt.random.key(0), (2, 3)).shape
+    (2, 3)
+    """
+    sizes, kind = draw_shape("cauchy", shape), float_dtype("cauchy", dtype)
+    u = draw_uniform(fresh_key("cauchy", key), sizes, kind, torch.finfo(kind).eps, 1.0)
+    return tan(multiply(subtract(u, 0.5), math.pi))
+
+
+def logistic(key: Any, shape: Any = (), dtype: Any = None) -> Array:
+    """Return numbers from the standard logistic distribution.
+
+    Args:
+        key: a key, used up.
+        shape: of the result.
+        dtype: floating; float32 by default.
+
+    Raises:
+        ArgumentError, DtypeError, ShapeError: wrong arguments.
+
+    >>> import gtrace as gt
+    >>> gt.random.logistic(gt.random.key(0), (2, 3)).shape
+    (2, 3)
+    """
+    sizes, kind = draw_shape("logistic", shape), float_dtype("logistic", dtype)
+    u = draw_uniform(fresh_key("logistic", key), sizes, kind, torch.finfo(kind).eps, 1.0)
+    return log(divide(u, subtract(1.0, u)))
+
+
+def lognormal(key: Any, sigma: Any = 1.0, shape: Any = None, dtype: Any = None) -> Array:
+    """Return exponentials of normal numbers of standard deviation sigma.
+
+    Args:
+        key: a key, used up.
+        sigma: number or array; the result is differentiable in it.
+        shape: of the result; None: that of sigma.
+        dtype: floating; float32 by default.
+
+    Raises:
+        ArgumentError, DtypeError, ShapeError: wrong arguments.
+
+    >>> import gtrace as gt
+    >>> bool((gt.random.lognormal(gt.random.key(0), 0.5, (100,)) > 0).all())
+    True
+    """
+    found, (scale,), sizes = parameters("lognormal", key, shape, dtype, sigma=sigma)
+    return exp(multiply(draw_normal(found, sizes, scale.dtype), scale))
+
+
+def maxwell(key: Any, shape: Any = (), dtype: Any = None) -> Array:
+    """Return numbers from the Maxwell distribution: lengths of vectors of three standard normal numbers.
+
+    Args:
+        key: a key, used up.
+        shape: of the result.
+        dtype: floating; float32 by default.
+
+    Raises:
+        ArgumentError, DtypeError, ShapeError: wrong arguments.
+
+    >>> import gtrace as gt
+    >>> bool((gt.random.maxwell(gt.random.key(0), (100,)) > 0).all())
+    True
+    """
+    sizes, kind = draw_shape("maxwell", shape), float_dtype("maxwell", dtype)
+    return _maxwell(fresh_key("maxwell", key), sizes, kind)
+
+
+def _maxwell(key: Array, shape: tuple[int, ...], dtype: torch.dtype) -> Array:
+    return sqrt(sum_over(square(draw_normal(key, (*shape, 3), dtype)), -1))
+
+
+def double_sided_maxwell(key: Any, loc: Any, scale: Any, shape: Any = (), dtype: Any = None) -> Array:
+    """Return numbers of the Maxwell distribution with a random sign, times scale, plus loc.
+
+    Args:
+        key: a key, used up.
+        loc, scale: numbers or arrays; the result is differentiable in them.
+        shape: of the draws for each parameter: the result has this shape, and then that of loc and scale, broadcast.
+        dtype: floating; float32 by default.
+
+    Raises:
+        ArgumentError, DtypeError, ShapeError: wrong arguments.
+
+    >>> import gtrace as gt
+    >>> gt.random.double_sided_maxwell(gt.random.key(0), gt.zeros(3), 1.0, (2,)).shape
+    (2, 3)
+    """
+    name = "double_sided_maxwell"
+    prefix, kind = draw_shape(name, shape), float_dtype(name, dtype)
+    both = [bound(name, x, kind, None) for x in (loc, scale)]
+    try:
+        sizes = (*prefix, *numpy.broadcast_shapes(*[x.shape for x in both if isinstance(x, Array)]))
+    except ValueError:
+        got = " and ".join(repr(x.aval) for x in both)
+        raise ShapeError(message(name, "parameters that broadcast", got, "Sizes must be equal or 1.")) from None
+    key_size, key_sign = two_keys(fresh_key(name, key))
+    size = multiply(draw_signs(key_sign, sizes, kind), _maxwell(key_size, sizes, kind))
+    return add(multiply(size, both[1]), both[0])
+
+
+def pareto(key: Any, b: Any, shape: Any = None, dtype: Any = None) -> Array:
+    """Return numbers of at least 1 from the Pareto distribution of exponent b: density b / x ** (b + 1).
+
+    Args:
+        key: a key, used up.
+        b: positive number or array; the result is differentiable in it.
+        shape: of the result; None: that of b.
+        dtype: floating; float32 by default.
+
+    Raises:
+        ArgumentError: b is a number that is not positive.
+        DtypeError, ShapeError: wrong arguments.
+
+    >>> import gtrace as gt
+    >>> bool((gt.random.pareto(gt.random.key(0), 3.0, (100,)) >= 1).all())
+    True
+    """
+    found, (exponent,), sizes = parameters("pareto", key, shape, dtype, positive={"b": b})
+    return exp(divide(_draw_exponential(found, sizes, exponent.dtype), exponent))
+
+
+def rayleigh(key: Any, scale: Any, shape: Any = None, dtype: Any = None) -> Array:
+    """Return numbers from the Rayleigh distribution: lengths of vectors of two normal numbers.
+
+    Args:
+        key: a key, used up.
+        scale: positive number or array, the standard deviation of those; the result is differentiable in it.
+        shape: of the result; None: that of scale.
+        dtype: floating; float32 by default.
+
+    Raises:
+        ArgumentError: scale is a number that is not positive.
+        DtypeError, ShapeError: wrong arguments.
+
+    >>> import gtrace as gt
+    >>> bool((gt.random.rayleigh(gt.random.key(0), 2.0, (100,)) > 0).all())
+    True
+    """
+    found, (factor,), sizes = parameters("rayleigh", key, shape, dtype, positive={"scale": scale})
+    # the logarithm of a number drawn as 0 is taken half a step above it
+    half_step = torch.finfo(factor.dtype).eps / 2
+    u = maximum(draw_unit(found, sizes, factor.dtype), half_step)
+    return multiply(sqrt(multiply(log(u), -2.0)), factor)
+
+
+def triangular(key: Any, left: Any, mode: Any, right: Any, shape: Any = None, dtype: Any = None) -> Array:
+    """Return numbers over [left, right], whose density rises in a line up to the mode and falls in one after it.
+
+    Args:
+        key: a key, used up.
+        left, mode, right: numbers or arrays; the result is differentiable in them.
+        shape: of the result; None: that of the parameters, broadcast.
+        dtype: floating; float32 by default.
+
+    Raises:
+        ArgumentError: the parameters are numbers, and not left <= mode <= right, left < right.
+        DtypeError, ShapeError: wrong arguments.
+
+    >>> import gtrace as gt
+    >>> x = gt.random.triangular(gt.random.key(0), 1.0, 2.0, 4.0, (100,))
+    >>> bool(((x >= 1) & (x <= 4)).all())
+    True
+    """
+    numbers = [x for x in (left, mode, right) if isinstance(x, (int, float))]
+    if len(numbers) == 3 and not (left <= mode <= right and left < right):
+        got = f"{left}, {mode} and {right}"
+        raise ArgumentError(message("triangular", "left <= mode <= right, left < right", got, "Fix the range."))
+    found, (low, peak, high), sizes = parameters("triangular", key, shape, dtype, left=left, mode=mode, right=right)
+    u = draw_unit(found, sizes, low.dtype)
+    width, rise, fall = subtract(high, low), subtract(peak, low), subtract(high, peak)
+    first = less(u, divide(rise, width))
+    # on either side the root of the other is not used, and must not make its derivative infinite
+    before = sqrt(where(first, multiply(multiply(u, width), rise), 1.0))
+    after = sqrt(where(first, 1.0, multiply(multiply(subtract(1.0, u), width), fall)))
+    return where(first, add(low, before), subtract(high, after))
+
+
+def wald(key: Any, mean: Any, shape: Any = None, dtype: Any = None) -> Array:
+    """Return numbers from the Wald (inverse Gaussian) distribution of scale 1.
+
+    The method is that of Michael, Schucany and Haas ("Generating random variates using transformations with multiple
+    roots", 1976).
+
+    Args:
+        key: a key, used up.
+        mean: positive number or array. Which of two roots is taken is a choice, which derivatives do not see.
+        shape: of the result; None: that of mean.
+        dtype: floating; float32 by default.
+
+    Raises:
+        ArgumentError: mean is a number that is not positive.
+        DtypeError, ShapeError: wrong arguments.
+
+    >>> import gtrace as gt
+    >>> bool((gt.random.wald(gt.random.key(0), 2.0, (100,)) > 0).all())
+    True
+    """
+    found, (mu,), sizes = parameters("wald", key, shape, dtype, positive={"mean": mean})
+    key_normal, key_choice = two_keys(found)
+    v, z = draw_normal(key_normal, sizes, mu.dtype), draw_unit(key_choice, sizes, mu.dtype)
+    y = multiply(square(v), mu)
+    # the smaller root, as a quotient that loses no digits; the product of the roots is mu ** 2
+    root = multiply(absolute(v), sqrt(multiply(mu, add(y, 4.0))))
+    small = divide(multiply(mu, 2.0), add(add(y, 2.0), root))
+    return where(less_equal(z, divide(mu, add(mu, small))), small, divide(square(mu), small))
+
+
+def weibull_min(key: Any, scale: Any, concentration: Any, shape: Any = None, dtype: Any = None) -> Array:
+    """Return numbers from the Weibull distribution.
+
+    Args:
+        key: a key, used up.
+        scale: positive number or array; the result is differentiable in it.
+        concentration: likewise, the shape parameter.
+        shape: of the result; None: that of scale and concentration, broadcast.
+        dtype: floating; float32 by default.
+
+    Raises:
+        ArgumentError: scale or concentration is a number that is not positive.
+        DtypeError, ShapeError: wrong arguments.
+
+    >>> import gtrace as gt
+    >>> bool((gt.random.weibull_min(gt.random.key(0), 2.0, 1.5, (100,)) >= 0).all())
+    True
+    """
+    positive = {"scale": scale, "concentration": concentration}
+    found, (factor, exponent), sizes = parameters("weibull_min", key, shape, dtype, positive=positive)
+    e = _draw_exponential(found, sizes, factor.dtype)
+    return multiply(power(e, divide(1.0, exponent)), factor)

@@ -1,0 +1,281 @@
+"""Special functions against SciPy over wide ranges, their derivatives, edges and dtypes.
+
+The registry walk has the primitives on narrow ranges, to the last digit.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import special as sp
+
+import gtrace as gt
+from gtrace import testing
+
+S = gt.special
+
+
+@pytest.fixture(autouse=True)
+def interpret(default_settings):
+    with gt.config(auto_compile=False):
+        yield
+
+
+def spread(low, high, seed=0, count=400):
+    """Numbers evenly distributed on a logarithmic scale."""
+    return np.exp(np.random.default_rng(seed).uniform(math.log(low), math.log(high), count))
+
+
+POSITIVE = spread(1e-6, 300.0)
+REAL = np.concatenate([POSITIVE, -POSITIVE])
+LINE = np.linspace(-30.0, 30.0, 601)
+UNIT = np.linspace(1e-9, 1 - 1e-9, 400)
+NOT_INTEGER = np.linspace(-20.05, 20.0, 400)
+TABLE = {
+    "erf": (sp.erf, LINE),
+    "erfc": (sp.erfc, LINE),
+    "erfcx": (sp.erfcx, np.linspace(-20, 300, 500)),
+    "erfinv": (sp.erfinv, np.linspace(-0.999, 0.999, 400)),
+    "ndtr": (sp.ndtr, LINE),
+    "ndtri": (sp.ndtri, UNIT),
+    "log_ndtr": (sp.log_ndtr, np.linspace(-200, 30, 500)),
+    "expit": (sp.expit, LINE),
+    "logit": (sp.logit, UNIT),
+    "entr": (sp.entr, np.append(POSITIVE, [0.0, -1.0])),
+    "gammaln": (sp.gammaln, NOT_INTEGER),
+    "gamma": (sp.gamma, NOT_INTEGER),
+    "digamma": (sp.digamma, NOT_INTEGER),
+    "factorial": (sp.factorial, np.arange(-3.0, 30.0)),
+    "i0": (sp.i0, LINE),
+    "i1": (sp.i1, LINE),
+    "i0e": (sp.i0e, REAL),
+    "i1e": (sp.i1e, REAL),
+    "bessel_j0": (sp.j0, REAL),
+    "bessel_j1": (sp.j1, REAL),
+    "bessel_y0": (sp.y0, POSITIVE),
+    "bessel_y1": (sp.y1, POSITIVE),
+    "modified_bessel_k0": (sp.k0, POSITIVE),
+    "modified_bessel_k1": (sp.k1, POSITIVE),
+    "scaled_modified_bessel_k0": (sp.k0e, POSITIVE),
+    "scaled_modified_bessel_k1": (sp.k1e, POSITIVE),
+    "exp1": (sp.exp1, POSITIVE),
+    "expi": (sp.expi, REAL),
+}
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_functions_of_one_argument_over_their_range(name):
+    reference, x = TABLE[name]
+    function = getattr(S, name)
+    with np.errstate(all="ignore"):
+        expected = reference(x)
+    got = function(x)
+    assert got.dtype is gt.float64
+    # torch's expansions near zeros of a function have absolute accuracy
+    np.testing.assert_allclose(got.numpy(), expected, rtol=3e-12, atol=3e-14)
+    narrow = function(x[:20].astype(np.float32))
+    assert narrow.dtype is gt.float32
+    with np.errstate(all="ignore"):
+        expected = reference(x[:20].astype(np.float32).astype(np.float64)).astype(np.float32)
+    np.testing.assert_allclose(narrow.numpy(), expected, rtol=1e-6, atol=1e-37)
+
+
+PAIRS = {
+    "gammainc": (sp.gammainc, (spread(0.05, 200, 1), spread(0.05, 200, 2))),
+    "gammaincc": (sp.gammaincc, (spread(0.05, 200, 1), spread(0.05, 200, 2))),
+    "betaln": (sp.betaln, (spread(0.05, 50, 1), spread(0.05, 50, 2))),
+    "beta": (sp.beta, (np.linspace(-3.3, 4, 400), np.linspace(5, 1.1, 400))),
+    "zeta": (sp.zeta, (1 + spread(0.1, 20, 1), spread(0.1, 50, 2))),
+    "xlogy": (sp.xlogy, (np.append(LINE, 0.0), np.append(np.abs(LINE) + 0.1, 0.0))),
+    "xlog1py": (sp.xlog1py, (np.append(LINE, 0.0), np.append(np.abs(LINE) - 0.5, -1.0))),
+    "rel_entr": (sp.rel_entr, ([0, 0, 1, 1, -1, 2, math.nan, 0.3], [0, 2, 0, 1, 1, 3, 1, 0.4])),
+    "kl_div": (sp.kl_div, ([0, 0, 1, 1, -1, 2, math.nan, 0.3], [0, 2, 0, 1, 1, 3, 1, 0.4])),
+    **{f"expn {n}": (lambda x, n=n: sp.expn(n, x), (spread(1e-8, 400),)) for n in (0, 1, 2, 3, 8, 40, 300)},
+    **{f"polygamma {n}": (lambda x, n=n: sp.polygamma(n, x), (spread(0.01, 100),)) for n in (0, 1, 2, 6)},
+    **{f"multigammaln {d}": (lambda x, d=d: sp.multigammaln(x, d), (2.0 + spread(0.1, 50),)) for d in (1, 3, 5)},
+}
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_functions_of_several_arguments_over_their_range(name):
+    reference, args = PAIRS[name]
+    args = [np.asarray(x, dtype=np.float64) for x in args]
+    function, _, order = name.partition(" ")
+    if function == "multigammaln":
+        got = S.multigammaln(*args, int(order))
+    else:
+        got = getattr(S, function)(*([int(order)] if order else []), *args)
+    with np.errstate(all="ignore"):
+        expected = reference(*args)
+    np.testing.assert_allclose(
+        got.numpy(), expected, rtol=2e-11 if function.startswith("gammainc") else 3e-12, atol=1e-13
+    )
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "rtol"), [(0.01, 2, 1e-12), (0.5, 10, 1e-12), (2, 300, 1e-12), (300, 5000, 3e-11)]
+)
+def test_incomplete_beta_function(low, high, rtol):
+    a, b, u = spread(low, high, 1), spread(low, high, 2), np.random.default_rng(3).uniform(1e-6, 1 - 1e-6, 400)
+    x = np.clip(sp.betaincinv(a, b, u), 1e-12, 1 - 1e-12)
+    np.testing.assert_allclose(S.betainc(a, b, x).numpy(), sp.betainc(a, b, x), rtol=rtol)
+    far = np.random.default_rng(4).uniform(0, 1, 400)
+    np.testing.assert_allclose(S.betainc(a, b, far).numpy(), sp.betainc(a, b, far), rtol=10 * rtol, atol=1e-300)
+
+
+def test_incomplete_gamma_functions_at_their_ends():
+    inf, nan = math.inf, math.nan
+    a, x = [1.0, 1.0, 0.0, inf, -1.0, 1.0, 0.0, nan], [0.0, inf, 1.0, 1.0, 1.0, -1.0, 0.0, 1.0]
+    for function, expected in ((S.gammainc, [0, 1, 1, 0, nan, nan, nan, nan]), (S.gammaincc, [1, 0, 0, 1, *[nan] * 4])):
+        np.testing.assert_array_equal(function(np.array(a), np.array(x)).numpy(), expected)
+
+
+def test_incomplete_gamma_functions_close_to_a_large_parameter():
+    a = spread(50, 1e5)
+    x = a + np.random.default_rng(1).uniform(-4, 4, a.size) * np.sqrt(a)
+    np.testing.assert_allclose(S.gammainc(a, x).numpy(), sp.gammainc(a, x), rtol=1e-11)
+    np.testing.assert_allclose(S.gammaincc(a, x).numpy(), sp.gammaincc(a, x), rtol=1e-11)
+
+
+def test_incomplete_beta_function_at_its_ends():
+    assert S.betainc(2.0, 3.0, gt.array([0.0, 1.0])).tolist() == [0.0, 1.0]
+    assert gt.isnan(S.betainc(2.0, 3.0, gt.array([-0.1, 1.1, math.nan]))).all()
+
+
+@settings(max_examples=25, deadline=None)
+@given(*[st.floats(0.05, 50.0)] * 2, st.floats(0.01, 0.99))
+def test_the_two_sides_of_the_incomplete_beta_function_sum_to_one(a, b, x):
+    args = [gt.array(v, dtype=gt.float64) for v in (a, b, x)]
+    other = S.betainc(args[1], args[0], 1.0 - args[2])
+    assert (S.betainc(*args) + other).item() == pytest.approx(1.0, abs=1e-12)
+
+
+# -- derivatives
+
+GRADS = {
+    "betainc below the mean": (S.betainc, ([1.5, 0.6, 8.0], [2.5, 3.0, 5.0], [0.2, 0.05, 0.5])),
+    "betainc above the mean": (S.betainc, ([1.5, 0.6, 8.0], [2.5, 3.0, 5.0], [0.7, 0.6, 0.8])),
+    "gammainc": (S.gammainc, ([0.3, 1.5, 4.0, 20.0], [0.5, 3.0, 2.0, 22.0])),
+    "gammaincc": (S.gammaincc, ([0.3, 1.5, 4.0, 20.0], [0.5, 3.0, 2.0, 22.0])),
+    "betaln": (S.betaln, ([0.5, 2.0], [1.5, 3.0])),
+    "beta": (S.beta, ([0.5, -1.4], [1.5, 3.0])),
+    "rel_entr": (S.rel_entr, ([0.5, 2.0], [1.5, 3.0])),
+    "kl_div": (S.kl_div, ([0.5, 2.0], [1.5, 3.0])),
+    "multigammaln": (lambda x: S.multigammaln(x, 3), ([2.5, 4.0],)),
+    "factorial": (S.factorial, ([2.5, 4.0],)),
+    "expn": (lambda x: S.expn(3, x), ([0.2, 4.0],)),
+    "bessel_j1": (S.bessel_j1, ([-30.0, 20.0, 30.0],)),
+    "bessel_y1": (S.bessel_y1, ([20.0, 30.0],)),
+    "expi": (S.expi, ([-3.0, 0.5, 38.0],)),
+    "erfinv": (S.erfinv, ([-0.5, 0.3],)),
+}
+
+
+@pytest.mark.parametrize("name", GRADS)
+def test_derivatives_to_second_order(name):
+    function, args = GRADS[name]
+    testing.check_grads(function, [gt.array(np.array(x)) for x in args])
+
+
+def test_derivative_of_gammainc_by_its_shape():
+    a, x = spread(0.01, 200, 1), spread(0.01, 200, 2)
+    inside = (sp.gammainc(a, x) > 1e-6) & (sp.gammaincc(a, x) > 1e-6)
+    a, x = a[inside], x[inside]
+    slope = gt.grad(lambda v: S.gammainc(v, x).sum())(gt.array(a)).numpy()
+    h = 1e-4 * a
+    ends = [np.where(x < a, sp.gammainc(a + s, x), -sp.gammaincc(a + s, x)) for s in (-2 * h, -h, h, 2 * h)]
+    expected = (ends[0] - 8 * ends[1] + 8 * ends[2] - ends[3]) / (12 * h)
+    np.testing.assert_allclose(slope, expected, rtol=1e-6, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", ["i1", "i1e", "bessel_j1"])
+def test_slopes_at_zero(name):
+    assert gt.grad(getattr(S, name))(0.0).item() == 0.5
+
+
+def test_derivatives_agree_with_those_of_torch():
+    x = np.linspace(0.3, 3.0, 7)
+    for name in ("erfc", "entr", "log_ndtr", "i0", "digamma"):
+        t = torch.tensor(x, requires_grad=True)
+        getattr(torch.special, name)(t).sum().backward()
+        got = gt.grad(lambda v, name=name: getattr(S, name)(v).sum())(gt.array(x))
+        np.testing.assert_allclose(got.numpy(), t.grad.numpy(), rtol=1e-8, err_msg=name)
+
+
+# -- edges, dtypes, transformations
+
+
+def test_poles_and_infinities():
+    inf, nan = math.inf, math.nan
+    for name, x, expected in (
+        ("gamma", [0.0, -0.0, -1.0, inf], [inf, -inf, nan, inf]),
+        ("bessel_y0", [0.0, -1.0, inf], [-inf, nan, 0.0]),
+        ("bessel_j1", [0.0, inf, -inf], [0.0, 0.0, 0.0]),
+        ("exp1", [0.0, inf, -1.0], [inf, 0.0, nan]),
+        ("logit", [0.0, 1.0, 2.0], [-inf, inf, nan]),
+        ("ndtri", [0.0, 1.0], [-inf, inf]),
+        ("expi", [0.0], [-inf]),
+    ):
+        np.testing.assert_array_equal(getattr(S, name)(np.array(x)).numpy(), expected, err_msg=name)
+    assert S.expn(3, 0.0).item() == 0.5
+
+
+def test_integers_and_numbers_become_float32():
+    for name in ("gammaln", "digamma", "gamma", "i0", "bessel_j0", "erfc", "factorial", "expi"):
+        for x in (gt.array([2, 3]), 2, True):
+            assert getattr(S, name)(x).dtype is gt.float32, name
+    assert S.betainc(2, 3, gt.array([0.5])).dtype is gt.float32
+    assert S.gammainc(2, gt.array([3])).dtype is gt.float32
+
+
+def test_numbers_keep_their_digits_beside_float64():
+    x = gt.array([0.7], dtype=gt.float64)
+    assert S.betainc(0.1, 0.2, x).item() == pytest.approx(sp.betainc(0.1, 0.2, 0.7), rel=1e-13)
+    assert S.zeta(2.2, x).item() == pytest.approx(sp.zeta(2.2, 0.7), rel=1e-13)
+    slope = gt.grad(lambda v: S.gammainc(0.1, v).sum())(x).item()
+    assert slope == pytest.approx(math.exp(-0.7) * 0.7**-0.9 / math.gamma(0.1), rel=1e-13)
+
+
+@pytest.mark.parametrize("dtype", [gt.float16, gt.bfloat16])
+def test_16_bits_are_rounded_once(dtype):
+    x = gt.array([0.3, 1.5, 2.5]).astype(dtype)
+    for name in ("gammaln", "bessel_y1", "expi", "erfcx"):
+        wide = getattr(S, name)(x.astype(gt.float64)).astype(dtype)
+        assert getattr(S, name)(x).tolist() == wide.tolist(), name
+
+
+def test_under_vmap():
+    a, b, x = (gt.array(v.reshape(5, 4)) for v in (spread(0.2, 9, k, 20) for k in range(3)))
+    testing.check_vmap(lambda p, q, v: (S.betainc(p, q, S.expit(v)), S.gammainc(p, v), S.expn(2, v)), (a, b, x))
+
+
+def test_jitted():
+    def f(a, x):
+        return S.betainc(a, 2.0, S.expit(x)), gt.grad(lambda v: S.gammainc(v, x).sum())(a), S.bessel_y0(x)
+
+    args = gt.array(np.array([0.5, 3.0])), gt.array(np.array([1.0, 30.0]))
+    for got, expected in zip(gt.jit(f, backend="eager")(*args), f(*args), strict=True):
+        np.testing.assert_allclose(got.numpy(), expected.numpy(), rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        (lambda: S.polygamma(-1, 1.0), gt.ArgumentError, "an order >= 0, got -1"),
+        (lambda: S.polygamma(0.5, 1.0), gt.ArgumentError, "an integer as order"),
+        (lambda: S.expn(-2, 1.0), gt.ArgumentError, "an order >= 0, got -2"),
+        (lambda: S.multigammaln(3.0, 0), gt.ArgumentError, "a dimension >= 1, got 0"),
+        (lambda: S.betainc(gt.ones(2), gt.ones(3), 0.5), gt.ShapeError, "broadcast"),
+        (lambda: gt.grad(S.zeta)(2.0), gt.ArgumentError, "derivatives in the second argument"),
+    ],
+)
+def test_what_is_refused(call, error, words):
+    with pytest.raises(error) as caught:
+        call()
+    assert words in str(caught.value)
+    assert "test_special.py:" in str(caught.value)
