@@ -373,8 +373,8 @@ hypot iinfo inf int16 int32 int64 int8 isdtype isfinite isinf isnan less less_eq
 logaddexp logical_and logical_not logical_or logical_xor matmul matrix_transpose max maximum mean meshgrid min minimum
 moveaxis multiply nan negative newaxis nextafter nonzero not_equal ones ones_like permute_dims pi positive pow prod
 reciprocal remainder repeat reshape result_type roll round searchsorted sign signbit sin sinh sort sqrt square squeeze
-stack std subtract sum take take_along_axis tan tanh tensordot tile tril triu trunc uint8 unique_all unique_counts unique_inverse
-unique_values unstack var vecdot where zeros zeros_like __array_namespace_info__ __array_api_version__
+stack std subtract sum take take_along_axis tan tanh tensordot tile tril triu trunc uint8 unique_all unique_counts
+unique_inverse unique_values unstack var vecdot where zeros zeros_like __array_namespace_info__ __array_api_version__
 """.split()
 
 
