@@ -221,6 +221,8 @@ CALLS = {
     "right_shift": [call(I, 1)],
     "rint": [call(V * 3), call(E)],
     "rollaxis": [call(T, k, s) for k in (0, 1, 2, -1) for s in (0, 1, 2, 3)],
+    "ravel_multi_index": [call((I % 2, I % 3), (2, 3)), call((I,), (4,))],
+    "unravel_index": [call(I, (2, 2)), call(np.array(5), (2, 3)), call(I, 4)],
     "rot90": [call(M, k) for k in (-1, 0, 1, 2, 3, 4)] + [call(T, 1, (1, 2)), call(T, 3, (2, 0))],
     "select": [call([V < 0, V > 1], [V, W * 10], 3.0), call([V < 0, V < 1], [V, W]), call([B], [I])],
     "setdiff1d": [call(I, [3, 1]), call(V, V[:3]), call(np.array([3, 1, 2]), [1], assume_unique=True), call(I, [])],
@@ -336,8 +338,7 @@ MISSING = {
     "settings of NumPy itself": "errstate geterr geterrcall seterr seterrcall getbufsize setbufsize get_include info"
     " show_config show_runtime test typename iterable exceptions core f2py testing random polynomial typing dtypes"
     " ctypeslib emath rec ScalarType sctypeDict typecodes matlib version",
-    "asked for by too few programs": "min_scalar_type row_stack einsum_path mask_indices packbits unpackbits"
-    " spacing unravel_index ravel_multi_index",
+    "asked for by too few programs": "min_scalar_type row_stack einsum_path mask_indices packbits unpackbits spacing",
     "dtypes that torch lacks, or NumPy's other names": "uint16 uint32 uint64 uint uintc uintp ubyte ushort ulong"
     " ulonglong byte short intc intp long longlong longdouble float128 complex256 clongdouble dtype bool_ astype",
 }
