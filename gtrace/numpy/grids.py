@@ -11,7 +11,7 @@ import torch
 from gtrace.errors import ArgumentError, ShapeError, message
 from gtrace.ops.arrange import tril
 from gtrace.ops.create import arange, asarray, eye, linspace, ones
-from gtrace.ops.elementwise import exp, log, power
+from gtrace.ops.elementwise import add, exp, floor_divide, log, multiply, power, remainder
 from gtrace.ops.gather import constant_array
 from gtrace.ops.parts import concat, flip, stack
 from gtrace.ops.promote import cast, promote_arrays
@@ -22,8 +22,8 @@ from gtrace.trace.convert import as_dtype, lift
 
 __all__ = [
     "c_", "diag_indices", "diag_indices_from", "fromfunction", "geomspace", "identity", "index_exp", "indices", "ix_",
-    "logspace", "mgrid", "ogrid", "r_", "s_", "tri", "tril_indices", "tril_indices_from", "triu_indices",
-    "triu_indices_from", "vander",
+    "logspace", "mgrid", "ogrid", "r_", "ravel_multi_index", "s_", "tri", "tril_indices", "tril_indices_from",
+    "triu_indices", "triu_indices_from", "unravel_index", "vander",
 ]  # fmt: skip
 
 # -- by indexing
@@ -229,6 +229,38 @@ def triu_indices_from(x: Any, k: int = 0) -> tuple[Array, Array]:
     """
     rows, columns = _matrix_sizes("triu_indices_from", x)
     return triu_indices(rows, k, columns)
+
+
+def unravel_index(indices: Any, shape: Any) -> tuple[Array, ...]:
+    """Return the index along each axis of places in a flattened array of that shape; places outside have no meaning.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.unravel_index(gnp.array([1, 5]), (2, 3))
+    (Array([0, 1], dtype=int64), Array([1, 2], dtype=int64))
+    """
+    rest, out = cast(asarray(indices), torch.int64), []
+    for n in reversed(as_shape("unravel_index", shape)):
+        out.append(remainder(rest, max(n, 1)))
+        rest = floor_divide(rest, max(n, 1))
+    return tuple(reversed(out))
+
+
+def ravel_multi_index(multi_index: Any, dims: Any) -> Array:
+    """Return the places in a flattened array of shape `dims` of an index along each axis.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.ravel_multi_index((gnp.array([0, 1]), gnp.array([1, 2])), (2, 3))
+    Array([1, 5], dtype=int64)
+    """
+    sizes = as_shape("ravel_multi_index", dims)
+    axes = promote_arrays("ravel_multi_index", *[asarray(x) for x in multi_index])
+    if len(axes) != len(sizes):
+        got = f"{len(axes)} for {sizes}"
+        raise ShapeError(message("ravel_multi_index", "an index for each axis", got, "Match them."))
+    out = axes[0]
+    for n, index in zip(sizes[1:], axes[1:], strict=True):
+        out = add(multiply(out, n), index)
+    return out
 
 
 # -- ranges and matrices

@@ -16,7 +16,7 @@ from gtrace.ops.parts import concat
 from gtrace.ops.promote import cast, promote_arrays
 from gtrace.ops.reduce import any as any_over
 from gtrace.ops.reduce import min as min_over
-from gtrace.ops.shape import normalize_axis, ravel, reshape
+from gtrace.ops.shape import normalize_axis, ravel
 from gtrace.ops.sort import argsort, searchsorted, sort
 from gtrace.ops.unique import distinct, filled, first_of_runs, places_where
 from gtrace.trace.array import Array
@@ -200,6 +200,4 @@ def setxor1d(
     masks = [logical_and(first_of_runs(s, True), logical_not(_member(s, t))) for s, t in ((a, b), (b, a))]
     both, mask = concat([a, b]), concat(masks)
     order = argsort(both)
-    return _chosen(
-        "setxor1d", index_axis(both, order, 0), index_axis(mask, reshape(order, (-1,)), 0), size, fill_value, dtype
-    )
+    return _chosen("setxor1d", index_axis(both, order, 0), index_axis(mask, order, 0), size, fill_value, dtype)

@@ -166,9 +166,10 @@ def can_cast(from_: Any, to: Any, casting: str = "safe") -> builtins.bool:
     source, target = dtype_of(from_), as_dtype(to)
     if casting not in ("no", "equiv", "safe", "same_kind", "unsafe"):
         raise ArgumentError(message("can_cast", "a rule of NumPy's", repr(casting), 'Such as "safe".'))
-    if torch.bfloat16 not in (source, target) or source is target:
-        names = (LONG[source], LONG[target]) if source is not target else ("int8", "int8")
-        return numpy.can_cast(*names, casting)  # type: ignore[arg-type]
+    if source is target:
+        return True
+    if torch.bfloat16 not in (source, target):
+        return numpy.can_cast(LONG[source], LONG[target], casting)  # type: ignore[arg-type]
     safe = {torch.float32, torch.float64} if source is torch.bfloat16 else {torch.bool, torch.int8, torch.uint8}
     if (target if source is torch.bfloat16 else source) in safe:
         return casting in ("safe", "same_kind", "unsafe")
