@@ -33,6 +33,8 @@ try:
     from gtrace.ops import methods as _methods
     from gtrace.ops.activations import *
     from gtrace.ops.arrange import *
+    from gtrace.ops.complex import *
+    from gtrace.ops.components import *
     from gtrace.ops.create import *
     from gtrace.ops.elementwise import *
     from gtrace.ops.index import *

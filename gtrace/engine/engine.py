@@ -80,7 +80,7 @@ class Engine:
     def recorded(
         self,
         key: Hashable,
-        scalars: tuple[bool | int | float, ...],
+        scalars: tuple[bool | int | float | complex, ...],
         decode: Callable[[], RecordedGraph],
         tensors: Sequence[torch.Tensor],
         marks: Marks = (),
@@ -108,7 +108,7 @@ class Engine:
         self,
         key: Hashable,
         known: Recording | None,
-        scalars: tuple[bool | int | float, ...],
+        scalars: tuple[bool | int | float | complex, ...],
         program: RecordedGraph,
         marks: Marks,
         passes: Passes,

@@ -8,7 +8,7 @@ import numpy
 import torch
 
 from gtrace.errors import DtypeError, ShapeError, message
-from gtrace.ir.aval import FLOATS, Aval, aval
+from gtrace.ir.aval import INEXACT, Aval, aval
 
 
 def broadcasts(avals: tuple[Aval, ...], **_: Any) -> None:
@@ -29,12 +29,12 @@ def broadcasts(avals: tuple[Aval, ...], **_: Any) -> None:
 
 
 def integers_only(avals: tuple[Aval, ...], **_: Any) -> None:
-    """Refuse floating operands.
+    """Refuse floating and complex operands.
 
     Raises:
         DtypeError: with the operands.
     """
-    if any(a.dtype in FLOATS for a in avals):
+    if any(a.dtype in INEXACT for a in avals):
         got = " and ".join(map(repr, avals))
         raise DtypeError(message("bitwise", "integer or boolean operands", got, "Use x.astype(gt.int64)."))
 

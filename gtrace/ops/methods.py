@@ -6,7 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from gtrace.errors import ArgumentError, message
-from gtrace.ops import create, elementwise, index, linalg, logic, reduce, shape
+from gtrace.ops import components, create, elementwise, index, linalg, logic, reduce, shape
 from gtrace.trace.array import Array as _Array
 
 if TYPE_CHECKING:
@@ -101,6 +101,18 @@ class ArrayMethods:
     astype = create.astype
     take = index.take
     to = create.to_device
+
+    conj = conjugate = components.conj
+
+    @property
+    def real(self: Any) -> Array:
+        """The real part; of a real array, the array itself."""
+        return components.real(self)
+
+    @property
+    def imag(self: Any) -> Array:
+        """The imaginary part; of a real array, zeros."""
+        return components.imag(self)
 
     def copy(self: Any) -> Array:
         """Return the array itself: Arrays never change."""

@@ -15,11 +15,12 @@ from gtrace.ir.aval import SHORT, Aval, aval
 from gtrace.ir.cases import BadSample, Sample
 from gtrace.ir.op import Op, Params, define
 from gtrace.ops.batching import shifted
+from gtrace.ops.components import imag, real
 from gtrace.ops.checks import reduced_shape, same_shape
-from gtrace.ops.elementwise import divide, exp, multiply, sqrt, square, subtract
+from gtrace.ops.elementwise import add, divide, exp, multiply, sqrt, square, subtract
 from gtrace.ops.logic import equal, logical_not, not_equal
 from gtrace.ops.parts import concat, flip, slice_axis
-from gtrace.ops.promote import cast, promote, promote_arrays
+from gtrace.ops.promote import cast, cast_cotangent, promote, promote_arrays
 from gtrace.ops.samples import uniform
 from gtrace.ops.shape import (
     broadcast_to,
@@ -247,7 +248,7 @@ def _truth(x: Any) -> Array:
 
 
 def var(x: Any, axis: Any = None, correction: float = 0.0, keepdims: bool = False) -> Array:
-    """Return the variance over `axis`: squared deviations summed over the count minus `correction` (ddof).
+    """Return the variance over `axis`: the squared magnitudes of deviations summed over the count minus `correction` (ddof).
 
     >>> import gtrace as gt
     >>> gt.var(gt.array([1., 2., 3.]), correction=1)
@@ -257,7 +258,10 @@ def var(x: Any, axis: Any = None, correction: float = 0.0, keepdims: bool = Fals
     axes = normalize_axes("var", axis, x.ndim)
     deviation = subtract(x, bind(_mean, (x,), (axes, True)))
     count = math.prod(x.shape[k] for k in axes)
-    total = bind(sum_op, (square(deviation),), (axes, bool(keepdims)))
+    squares = square(deviation)
+    if x.aval.complex:
+        squares = add(square(real(deviation)), square(imag(deviation)))
+    total = bind(sum_op, (squares,), (axes, bool(keepdims)))
     return divide(total, builtins.max(float(count - correction), 0.0))
 
 
@@ -418,7 +422,7 @@ def argmin(x: Any, axis: int | None = None, keepdims: bool = False) -> Array:
 
 
 def _cumsum_vjp(ct: Array, needed: Any, x: Array, out: Array, axis: int, dtype: str | None) -> tuple[Array]:
-    return (cast(flip(bind(_cumsum, (flip(ct, axis),), (axis, None)), axis), x.dtype),)
+    return (cast_cotangent(flip(bind(_cumsum, (flip(ct, axis),), (axis, None)), axis), x.dtype),)
 
 
 _cumsum = define(

@@ -93,7 +93,7 @@ class Array(_Methods):
 
     # looking at values
 
-    def item(self) -> bool | int | float:
+    def item(self) -> bool | int | float | complex:
         """Return the one element as a Python scalar.
 
         Raises:
@@ -125,7 +125,7 @@ class Array(_Methods):
             torch.cuda.synchronize(tensor.device)
         return self
 
-    def _item(self, cause: str) -> bool | int | float:
+    def _item(self, cause: str) -> bool | int | float | complex:
         if self.aval.size != 1:
             raise ValueError(
                 f"[{cause}] expected an array with one element, got {self.aval!r}. Reduce or index it first."

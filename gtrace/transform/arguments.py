@@ -37,7 +37,7 @@ def normalize_argnums(name: str, argnums: Any, count: int) -> tuple[int, ...]:
 
 def is_array(leaf: Any) -> bool:
     """Return whether a leaf of a pytree is an array of some kind, or a number."""
-    return isinstance(leaf, (Array, int, float)) or hasattr(leaf, "dtype")
+    return isinstance(leaf, (Array, int, float, complex)) or hasattr(leaf, "dtype")
 
 
 def differentiable(name: str, paths: Sequence[str], leaves: Sequence[Any]) -> list[Array]:
@@ -128,7 +128,8 @@ def like(name: str, what: str, values: Any, structure: tree.TreeDef, patterns: S
     out = []
     for k, (x, leaf) in enumerate(zip(patterns, leaves, strict=True)):
         value = lift(name, leaf)
-        if value.aval.shape != x.aval.shape or (value.aval.dtype != x.aval.dtype and not value.aval.weak):
+        fits = value.aval.dtype is x.aval.dtype or (value.aval.weak and value.aval.complex <= x.aval.complex)
+        if value.aval.shape != x.aval.shape or not fits:
             path = tree.paths(values)[k]
             raise ArgumentError(
                 message(

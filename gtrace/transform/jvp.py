@@ -78,7 +78,7 @@ def tangent(instr: Instr, operands: Sequence[Any], out: Array, ts: Sequence[Arra
 
 
 def _or_zero(t: Array | None, x: Any) -> Any:
-    return t if t is not None else Scalar(0.0, x.aval) if x.__class__ is Scalar else constant(0.0, x.aval)
+    return t if t is not None else Scalar(type(x.value)(0), x.aval) if x.__class__ is Scalar else constant(0.0, x.aval)
 
 
 def _transposed(
