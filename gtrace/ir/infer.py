@@ -91,13 +91,15 @@ def infer(op: Op, params: tuple[Any, ...], avals: tuple[Aval, ...]) -> Aval | Bu
 def _require_kernel(op: Op, params: tuple[Any, ...], avals: Sequence[Any], named: dict[str, Any]) -> None:
     """Refuse complex and wide unsigned operands for which torch has no kernel. Meta tensors do not show that.
 
-    The operation runs once on zeros, for each combination of dtypes.
+    The operation runs once on zeros: for complex operands once for each combination of dtypes; for wide unsigned ones
+    each time, because attributes decide which kernels torch calls.
 
     Raises:
         DtypeError: with the operands and what to use instead.
     """
+    unsigned = any(a.dtype in WIDE_UNSIGNED for a in avals)
     kinds = "kernel", *[p for p in params if isinstance(p, str)], *[(a.dtype, len(a.shape)) for a in avals]
-    if kinds in op.dtypes:
+    if kinds in op.dtypes and not unsigned:
         return
     shapes = [(1,) * len(a.shape) if op.elementwise else a.shape for a in avals]
     zeros = [torch.zeros(s, dtype=a.dtype, device=a.device) for s, a in zip(shapes, avals, strict=True)]
@@ -107,7 +109,7 @@ def _require_kernel(op: Op, params: tuple[Any, ...], avals: Sequence[Any], named
         if not _takes_other_dtypes(op, named, zeros):
             return  # not because of the dtype
         got = " and ".join(map(repr, avals)) + (f" with {named}" if named else "")
-        if any(a.dtype in COMPLEX for a in avals):
+        if not unsigned:
             fix = "Complex numbers have no order and no sign. Use x.real, x.imag or gt.abs(x)."
             raise DtypeError(message(op.name, "real operands", got, fix)) from error
         fix = "torch has no such kernel for wide unsigned integers. Use x.astype(gt.int64)."

@@ -39,6 +39,18 @@ def integers_only(avals: tuple[Aval, ...], **_: Any) -> None:
         raise DtypeError(message("bitwise", "integer or boolean operands", got, "Use x.astype(gt.int64)."))
 
 
+def real_only(avals: tuple[Aval, ...], **_: Any) -> None:
+    """Refuse complex operands, and shapes that do not broadcast.
+
+    Raises:
+        DtypeError, ShapeError: with the operands.
+    """
+    if any(a.complex for a in avals):
+        got = " and ".join(map(repr, avals))
+        raise DtypeError(message("real functions", "real operands", got, "Use x.real, x.imag or gt.abs(x)."))
+    broadcasts(avals)
+
+
 def no_booleans(avals: tuple[Aval, ...], **_: Any) -> None:
     """Refuse boolean operands.
 

@@ -62,9 +62,8 @@ def complex(re: Any, im: Any) -> Array:  # noqa: A001 - the name in JAX and torc
     Array([1.+3.j, 2.+3.j], dtype=complex64)
     """
     parts = promote("complex", re, im, floating=True)
-    dtype = parts[0].aval.dtype
-    if dtype in (torch.float16, torch.bfloat16):
-        parts = promote("complex", *parts, numpy.zeros((), numpy.float32))[:2]
+    if parts[0].aval.dtype in (torch.float16, torch.bfloat16):
+        parts = promote("complex", re, im, numpy.zeros((), numpy.float32))[:2]
     return bind(_complex, parts)
 
 

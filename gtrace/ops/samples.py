@@ -23,7 +23,7 @@ def uniform(low: float, high: float, *shape: int, seed: int = 0) -> numpy.ndarra
 
 def complex_uniform(*shape: int, seed: int = 0) -> numpy.ndarray:
     """Return complex128 values whose parts are in [-2, 2)."""
-    return uniform(-2, 2, *shape, seed=seed) + 1j * uniform(-2, 2, *shape, seed=seed + 100)
+    return numpy.asarray(uniform(-2, 2, *shape, seed=seed) + 1j * uniform(-2, 2, *shape, seed=seed + 100))
 
 
 def unary_floats(low: float = -2.0, high: float = 2.0) -> Callable[[], list[Sample]]:

@@ -105,12 +105,14 @@ def check_reference(op: Op, sample: Sample) -> None:
         got = numpy.asarray(op.cases.user(*map_arrays(gt.array, args), **sample.kwargs))
         expected = numpy.asarray(op.cases.reference(*args, **sample.kwargs))
         assert got.shape == expected.shape
-        assert (got.dtype.kind == "f") == (expected.dtype.kind == "f")
+        assert (got.dtype.kind in "fc") == (expected.dtype.kind in "fc")
         if got.dtype == numpy.float32:  # NumPy may compute in double
             rtol, atol = 1e-4, 1e-5
-        numpy.testing.assert_allclose(
-            got.astype(numpy.float64), expected.astype(numpy.float64), rtol=rtol, atol=atol, err_msg=op.name
-        )
+        numpy.testing.assert_allclose(_widest(got), _widest(expected), rtol=rtol, atol=atol, err_msg=op.name)
+
+
+def _widest(x: numpy.ndarray) -> numpy.ndarray:
+    return x.astype(numpy.complex128 if x.dtype.kind == "c" else numpy.float64)
 
 
 def check_precision(op: Op, sample: Sample, dtype: torch.dtype) -> None:
@@ -125,12 +127,12 @@ def check_precision(op: Op, sample: Sample, dtype: torch.dtype) -> None:
         like = torch.zeros((), dtype=got.dtype)  # a choice between numbers
     plain = [t if isinstance(t, torch.Tensor) else torch.tensor(t, dtype=like.dtype) for t in tensors]
     wide = [(t.double() if t.is_floating_point() else t).numpy() for t in plain]
-    expected = numpy.asarray(op.cases.reference(*wide)).astype(numpy.float64)
+    expected = _widest(numpy.asarray(op.cases.reference(*wide)))
     assert got.shape == expected.shape
-    eps = torch.finfo(got.dtype).eps if got.dtype.is_floating_point else 0.0
+    eps = torch.finfo(got.dtype).eps if got.aval.floating else 0.0
     largest = numpy.abs(expected).max(initial=1.0)
     numpy.testing.assert_allclose(
-        got.to_torch().double().numpy(), expected, rtol=4 * eps, atol=eps * largest, err_msg=op.name
+        _widest(got.astype(gt.float32).numpy() if got.dtype is torch.bfloat16 else got.numpy()), expected, rtol=4 * eps, atol=eps * largest, err_msg=op.name
     )
 
 
