@@ -1,8 +1,8 @@
 """The dtypes of arrays: torch's own."""
 
-from torch import (  # noqa: A004
+from torch import (
     bfloat16,
-    bool,
+    bool,  # noqa: A004
     complex64,
     complex128,
     float16,

@@ -58,6 +58,7 @@ _conj = define(
     samples=_samples, reference=numpy.conj, user=lambda x: conj(x),
 )  # fmt: skip
 
+
 def real(x: Any) -> Array:
     """Return the real part of x; of a real array, x itself.
 

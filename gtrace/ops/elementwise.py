@@ -30,7 +30,7 @@ from gtrace.ops.samples import (
     unary_floats,
     uniform,
 )
-from gtrace.ops.shape import as_int, constant
+from gtrace.ops.shape import as_int, constant, full_like_scalar
 from gtrace.trace.array import Array
 from gtrace.trace.bind import bind, emit
 from gtrace.trace.convert import lift, python_scalar
@@ -74,9 +74,16 @@ divide = binary(
     "div", torch.div, "Return x / y, floating for any dtype.",
     "gt.divide(gt.array([1, 3]), 2) => Array([0.5, 1.5], dtype=float32)",
     floating=True, fresh=True, in_place=torch.Tensor.div_, check=broadcasts,
-    partials=(lambda x, y, out: reciprocal(y), lambda x, y, out: neg(divide(out, y))),
+    partials=(lambda x, y, out: reciprocal(_like(y, out)), lambda x, y, out: neg(divide(out, y))),
     samples=both(binary_floats(low2=0.5), binary_integers(low2=1)), errors=shapes_differ, reference=numpy.divide,
 )  # fmt: skip
+
+
+def _like(x: Any, out: Array) -> Array:
+    """Return a number in the dtype of `out`: by itself it would be computed with in float32."""
+    return x if x.__class__ is Array or out.aval.weak else full_like_scalar(x, out.dtype, (), out.device)
+
+
 floor_divide = binary(
     "floor_divide", torch.floor_divide, "Return the floor of x / y. Integers divided by zero raise when run.",
     "gt.floor_divide(gt.array([7, -7]), 2) => Array([ 3, -4], dtype=int64)",
@@ -228,13 +235,16 @@ def _sign(x: torch.Tensor) -> torch.Tensor:
 
 
 absolute = unary(
-    "abs", torch.abs, "Return |x|, which is real for complex x too.", "gt.abs(gt.array([-1.5, 2.])) => Array([1.5, 2. ], dtype=float32)",
-    floating=False, of_complex=lambda x: bind(_modulus, (x,)), check=numbers_only, partials=(lambda x, out: sign(x),), samples=unary_floats(), reference=numpy.abs,
+    "abs", torch.abs, "Return |x|, which is real for complex x too.",
+    "gt.abs(gt.array([-1.5, 2.])) => Array([1.5, 2. ], dtype=float32)",
+    floating=False, of_complex=lambda x: bind(_modulus, (x,)), check=numbers_only,
+    partials=(lambda x, out: sign(x),), samples=unary_floats(), reference=numpy.abs,
 )  # fmt: skip
 sign = unary(
     "sign", _sign, "Return -1, 0 or 1 by the sign of x; NaN for NaN. For complex x: x / abs(x), and 0 for 0.",
     "gt.sign(gt.array([-2., 0., 3.])) => Array([-1.,  0.,  1.], dtype=float32)",
-    floating=False, of_complex=lambda x: _direction(x), check=numbers_only, nondiff=_STEP, samples=unary_floats(), reference=numpy.sign,
+    floating=False, of_complex=lambda x: _direction(x), check=numbers_only, nondiff=_STEP,
+    samples=unary_floats(), reference=numpy.sign,
 )  # fmt: skip
 _modulus = define(
     "modulus", torch.abs, elementwise=True, vjp=lambda ct, needed, x, out: (multiply(ct, conj(_direction(x))),),
@@ -350,8 +360,8 @@ arctan2 = binary(
     "round(float(gt.arctan2(1.0, -1.0)), 4) => 2.3562",
     floating=True, check=broadcasts,
     partials=(
-        lambda y, x, out: divide(x, add(square(x), square(y))),
-        lambda y, x, out: neg(divide(y, add(square(x), square(y)))),
+        lambda y, x, out: divide(x, add(square(_like(x, out)), square(_like(y, out)))),
+        lambda y, x, out: neg(divide(y, add(square(_like(x, out)), square(_like(y, out))))),
     ),
     samples=binary_floats(low=0.5), errors=shapes_differ, reference=numpy.arctan2,
 )  # fmt: skip

@@ -351,7 +351,9 @@ def _update_operand(x: Array, values: Any) -> Array:
     if value is None or type(values) is Array:
         u = lift("at", values)
         if u.aval.floating > x.aval.floating or u.aval.complex > x.aval.complex:
-            raise DtypeError(message("at", f"an update for {x.aval!r}", repr(u.aval), "Convert x with x.astype(...) first."))
+            raise DtypeError(
+                message("at", f"an update for {x.aval!r}", repr(u.aval), "Convert x with x.astype(...) first.")
+            )
         return cast(u, x.aval.dtype)
     if (isinstance(value, float) and not x.aval.floating) or (isinstance(value, complex) and not x.aval.complex):
         raise DtypeError(message("at", f"an update for {x.aval!r}", repr(value), "Convert x with x.astype(...) first."))

@@ -9,7 +9,7 @@ import numpy
 import torch
 
 from gtrace.errors import DtypeError, message
-from gtrace.ir.aval import COMPLEX, DTYPES, INEXACT, LONG, SHORT, Aval
+from gtrace.ir.aval import COMPLEX, DTYPES, FLOATS, INEXACT, LONG, SHORT, Aval
 from gtrace.ir.cases import Sample
 from gtrace.ir.graph import Scalar
 from gtrace.ir.op import Op, define
@@ -44,8 +44,8 @@ def _cast_samples() -> list[Sample]:
 
 
 _astype = define(
-    "astype", _cast, params=("dtype",), check=_check_cast, vjp=_cast_vjp, linear=True, batch=unchanged, samples=_cast_samples,
-    user=lambda x, dtype: cast(lift("astype", x), dtype),
+    "astype", _cast, params=("dtype",), check=_check_cast, vjp=_cast_vjp, linear=True, batch=unchanged,
+    samples=_cast_samples, user=lambda x, dtype: cast(lift("astype", x), dtype),
 )  # fmt: skip
 
 
@@ -101,12 +101,12 @@ def promote_arrays(op: str, *operands: Any, floating: bool = False) -> list[Arra
 
 
 def require_float(op: str, x: Array) -> None:
-    """Refuse an array that is not floating.
+    """Refuse an array that is not real and floating.
 
     Raises:
         DtypeError: it is not.
     """
-    if not x.aval.floating:
+    if x.aval.dtype not in FLOATS:
         raise DtypeError(message(op, "a floating dtype", repr(x.aval), "Use x.astype(gt.float32)."))
 
 

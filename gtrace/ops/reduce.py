@@ -15,8 +15,8 @@ from gtrace.ir.aval import SHORT, Aval, aval
 from gtrace.ir.cases import BadSample, Sample
 from gtrace.ir.op import Op, Params, define
 from gtrace.ops.batching import shifted
+from gtrace.ops.checks import reduced_shape, same_shape, summable
 from gtrace.ops.components import imag, real
-from gtrace.ops.checks import reduced_shape, same_shape
 from gtrace.ops.elementwise import add, divide, exp, multiply, sqrt, square, subtract
 from gtrace.ops.logic import equal, logical_not, not_equal
 from gtrace.ops.parts import concat, flip, slice_axis
@@ -122,7 +122,7 @@ def _mean_vjp(ct: Array, needed: Any, x: Array, out: Array, axes: tuple[int, ...
 
 sum_op = define(
     "sum", _over(torch.sum), direct=_direct(torch.Tensor.sum), params=_PARAMS, fresh=True,
-    shape=reduced_shape, linear=True, batch=shifted("axes"),
+    shape=reduced_shape, check=summable, linear=True, batch=shifted("axes"),
     vjp=lambda ct, needed, x, out, axes, keepdims: (_expand(ct, x, axes, keepdims),),
     samples=_axis_samples(), errors=bad_axis, reference=numpy.sum, user=lambda x, **kw: sum(x, **kw),
 )  # fmt: skip
@@ -248,7 +248,8 @@ def _truth(x: Any) -> Array:
 
 
 def var(x: Any, axis: Any = None, correction: float = 0.0, keepdims: bool = False) -> Array:
-    """Return the variance over `axis`: the squared magnitudes of deviations summed over the count minus `correction` (ddof).
+    """Return the variance over `axis`: the squared magnitudes of deviations, summed, over the count minus
+    `correction` (ddof).
 
     >>> import gtrace as gt
     >>> gt.var(gt.array([1., 2., 3.]), correction=1)
@@ -323,7 +324,7 @@ def _prod_samples() -> list[Sample]:
 
 
 _prod = define(
-    "prod", _prod_impl, params=("axis", "keepdims"), vjp=_prod_vjp, batch=shifted("axis"),
+    "prod", _prod_impl, params=("axis", "keepdims"), vjp=_prod_vjp, check=summable, batch=shifted("axis"),
     samples=_prod_samples, errors=bad_axis,
     reference=numpy.prod, user=lambda x, **kw: prod(x, **kw),
 )  # fmt: skip
@@ -427,7 +428,7 @@ def _cumsum_vjp(ct: Array, needed: Any, x: Array, out: Array, axis: int, dtype: 
 
 _cumsum = define(
     "cumsum", lambda x, axis, dtype: torch.cumsum(x, axis, dtype=None if dtype is None else as_dtype(dtype)),
-    params=("axis", "dtype"), shape=same_shape, vjp=_cumsum_vjp, linear=True, batch=shifted("axis"),
+    params=("axis", "dtype"), shape=same_shape, check=summable, vjp=_cumsum_vjp, linear=True, batch=shifted("axis"),
     samples=lambda: [Sample((uniform(-2, 2, 3, 4),), {"axis": k}) for k in (0, 1)], errors=bad_axis,
     reference=numpy.cumsum, user=lambda x, **kw: cumsum(x, **kw),
 )  # fmt: skip

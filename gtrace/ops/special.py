@@ -81,7 +81,8 @@ def _erfinv(x: torch.Tensor) -> torch.Tensor:
 erfinv = unary(
     "erfinv", _erfinv, "Return the number whose error function is x.",
     "import gtrace.ops.special as special; round(float(special.erfinv(0.5)), 4) => 0.4769",
-    check=real_only, partials=(lambda x, out: multiply(exp(square(out)), 0.5 * math.sqrt(math.pi)),), samples=unary_floats(-0.9, 0.9),
+    check=real_only, partials=(lambda x, out: multiply(exp(square(out)), 0.5 * math.sqrt(math.pi)),),
+    samples=unary_floats(-0.9, 0.9),
     reference=numpy.vectorize(lambda x: statistics.NormalDist().inv_cdf((x + 1) / 2) / math.sqrt(2), otypes=[float]),
 )  # fmt: skip
 

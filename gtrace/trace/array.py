@@ -125,7 +125,7 @@ class Array(_Methods):
             torch.cuda.synchronize(tensor.device)
         return self
 
-    def _item(self, cause: str) -> bool | int | float | complex:
+    def _item(self, cause: str) -> Any:
         if self.aval.size != 1:
             raise ValueError(
                 f"[{cause}] expected an array with one element, got {self.aval!r}. Reduce or index it first."

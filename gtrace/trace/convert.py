@@ -224,7 +224,9 @@ def check_cast(host: numpy.ndarray, dtype: torch.dtype) -> None:
         return
     if host.dtype.kind == "c":
         got = f"{host.dtype} data"
-        raise DtypeError(message("array", f"real numbers for {LONG[dtype]}", got, "Take the real part or the magnitude."))
+        raise DtypeError(
+            message("array", f"real numbers for {LONG[dtype]}", got, "Take the real part or the magnitude.")
+        )
     if dtype in FLOATS or host.size == 0:
         return
     if host.dtype.kind == "f" and not numpy.isfinite(host).all():
@@ -302,13 +304,13 @@ def scalar_operand(op: str, value: bool | int | float | complex, dtype: torch.dt
     Raises:
         DtypeError: an integer that `dtype` cannot hold, or a complex number for a real dtype.
     """
-    if isinstance(value, complex) and dtype not in COMPLEX:
-        if dtype is torch.bool:
-            return Scalar(bool(value), scalar_aval(dtype, device))
+    if isinstance(value, complex):
+        if dtype in COMPLEX:
+            return Scalar(complex(value), scalar_aval(dtype, device))
         raise DtypeError(message(op, f"a real number for {LONG[dtype]}", str(value), "Use gt.complex64."))
     if dtype in INEXACT:
         try:
-            number = complex(value) if dtype in COMPLEX else float(value)  # type: ignore[arg-type]
+            number = complex(value) if dtype in COMPLEX else float(value)
             return Scalar(number, scalar_aval(dtype, device))
         except OverflowError:
             bits = f"an integer of {int(value).bit_length()} bits"
@@ -316,11 +318,11 @@ def scalar_operand(op: str, value: bool | int | float | complex, dtype: torch.dt
     if dtype is torch.bool:
         return Scalar(bool(value), scalar_aval(dtype, device))
     info = torch.iinfo(dtype)
-    if not info.min <= value <= info.max:  # type: ignore[operator]
+    if not info.min <= value <= info.max:
         raise DtypeError(
             message(op, f"a number from {info.min} to {info.max} for {LONG[dtype]}", str(value), "Use a wider dtype.")
         )
-    return Scalar(int(value), scalar_aval(dtype, device))  # type: ignore[arg-type]
+    return Scalar(int(value), scalar_aval(dtype, device))
 
 
 def _rank(dtype: torch.dtype) -> int:
@@ -350,8 +352,8 @@ def result_dtype(avals: Sequence[Aval], scalars: Sequence[bool | int | float | c
     """Return the dtype to which operands of these avals and Python scalars are promoted.
 
     Strong operands are promoted by torch.promote_types, whatever their shapes. Weak ones (Python scalars and
-    what was computed from them alone) only count by kind: bool < integer < float < complex. A weak kind above the strong dtype's
-    gives that kind's default, int64, float32 or complex64; with float64 a complex kind gives complex128.
+    what was computed from them alone) only count by kind: bool < integer < float < complex. A weak kind above the
+    strong dtype's gives that kind's default, int64, float32 or complex64; with float64 a complex kind gives complex128.
     """
     strong = [a.dtype for a in avals if not a.weak]
     weak = max([_rank(a.dtype) for a in avals if a.weak] + [_SCALAR_RANK[type(s)] for s in scalars], default=0)

@@ -101,6 +101,21 @@ class Call:
         return self.structure.unflatten(values)
 
 
+def check_holomorphic(name: str, arrays: Sequence[Array], what: str) -> None:
+    """Refuse real arrays where a function is to be differentiated as a holomorphic one.
+
+    Args:
+        what: the arrays are inputs or outputs.
+
+    Raises:
+        DtypeError: one of them is real.
+    """
+    for x in arrays:
+        if not x.aval.complex:
+            fix = "Leave holomorphic=True out for real numbers."
+            raise DtypeError(message(name, f"complex {what} with holomorphic=True", LONG[x.aval.dtype], fix))
+
+
 def split_aux(name: str, result: Any, has_aux: bool) -> tuple[Any, Any]:
     """Return (output, aux) of a function's result; aux is None without `has_aux`.
 

@@ -128,7 +128,7 @@ def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], 
     """Return f(*primals) and its derivative in the direction `tangents`.
 
     Args:
-        primals: a tuple of the arguments of `f`: pytrees of floating arrays.
+        primals: a tuple of the arguments of `f`: pytrees of floating or complex arrays.
         tangents: the same structure, shapes and dtypes.
         has_aux: `f` returns (output, aux), and aux comes back as a third result.
 
