@@ -11,11 +11,7 @@ from math import pi as pi
 from gtrace.dtypes import *
 from gtrace.ops.activations import *
 from gtrace.ops.arrange import *
-from gtrace.ops.complex import angle as angle
-from gtrace.ops.complex import iscomplex as iscomplex
-from gtrace.ops.complex import iscomplexobj as iscomplexobj
-from gtrace.ops.complex import isreal as isreal
-from gtrace.ops.complex import isrealobj as isrealobj
+from gtrace.ops.complex import *
 from gtrace.ops.components import *
 from gtrace.ops.create import *
 from gtrace.ops.elementwise import *

@@ -256,7 +256,7 @@ _modulus = define(
 
 def _direction(x: Array) -> Array:
     zero = equal(x, 0.0)
-    return where(zero, x, divide(x, absolute(where(zero, 1.0, x))))
+    return where(zero, 0.0, divide(x, absolute(where(zero, 1.0, x))))
 
 
 floor = unary(

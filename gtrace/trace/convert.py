@@ -194,8 +194,8 @@ def to_tensor(value: Any, dtype: torch.dtype | None, device: torch.device) -> to
             raise DtypeError(message("array", "numbers", repr(strange[0]), "Convert the data to numbers first."))
         raise DtypeError(message("array", "integers of at most 64 bits", "a larger one", "Use floats."))
     if host.size and (host.dtype.kind == "u" or _became_floats(host, value)):
-        if dtype is torch.uint64 and host.dtype.kind == "u":
-            return torch.from_numpy(host.astype(numpy.uint64)).to(device)
+        if dtype is torch.uint64:
+            return torch.from_numpy(_as_uint64(value)).to(device)
         if int(host.max()) > torch.iinfo(torch.int64).max:
             raise DtypeError(message("array", "integers of at most 64 bits", "a larger one", "Use floats."))
         host = host.astype(numpy.int64)
@@ -204,6 +204,14 @@ def to_tensor(value: Any, dtype: torch.dtype | None, device: torch.device) -> to
         dtype = DEFAULT[complex if kind == "c" else float] if kind in "cf" or not host.size else as_dtype(host.dtype)
     check_cast(host, dtype)
     return torch.from_numpy(host).to(dtype).to(device)
+
+
+def _as_uint64(value: Any) -> numpy.ndarray:
+    try:
+        return numpy.array(value, dtype=numpy.uint64)
+    except OverflowError as error:
+        fix = "Check the range."
+        raise DtypeError(message("array", "values from 0 to 2**64 - 1 for uint64", "another", fix)) from error
 
 
 def _became_floats(host: numpy.ndarray, value: Any) -> bool:
@@ -238,9 +246,9 @@ def check_cast(host: numpy.ndarray, dtype: torch.dtype) -> None:
     # as Python ints: as a float, the largest int64 is 2.0**63, which does not fit
     low, high = int(host.min()), int(host.max())
     if low < info.min or high > info.max:
-        got = low if low < info.min else high
+        bad = low if low < info.min else high
         raise DtypeError(
-            message("array", f"values from {info.min} to {info.max} for {LONG[dtype]}", str(got), "Use a wider dtype.")
+            message("array", f"values from {info.min} to {info.max} for {LONG[dtype]}", str(bad), "Use a wider dtype.")
         )
 
 
