@@ -39,6 +39,17 @@ def integers_only(avals: tuple[Aval, ...], **_: Any) -> None:
         raise DtypeError(message("bitwise", "integer or boolean operands", got, "Use x.astype(gt.int64)."))
 
 
+def complex_only(avals: tuple[Aval, ...], **_: Any) -> None:
+    """Refuse operands that are not complex.
+
+    Raises:
+        DtypeError: with the operands.
+    """
+    if not all(a.complex for a in avals):
+        got = " and ".join(map(repr, avals))
+        raise DtypeError(message("complex", "complex operands", got, "Use x.astype(gt.complex64)."))
+
+
 def real_only(avals: tuple[Aval, ...], **_: Any) -> None:
     """Refuse complex operands, and shapes that do not broadcast.
 

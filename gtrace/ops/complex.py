@@ -39,8 +39,8 @@ def _aval(avals: tuple[Aval, ...]) -> Aval:
 
 
 _complex = define(
-    "complex", torch.complex, arity=2, elementwise=True, fresh=True, shape=_aval, check=_check, linear=True,
-    vjp=lambda ct, needed, re, im, out: (real(ct), imag(conj(ct))),
+    "complex", torch.complex, arity=2, elementwise=True, fresh=True, complex=True, shape=_aval, check=_check,
+    linear=True, vjp=lambda ct, needed, re, im, out: (real(ct), imag(conj(ct))),
     samples=lambda: [Sample((uniform(-2, 2, 3, 4), uniform(-2, 2, 4, seed=1))), Sample((uniform(-2, 2, 5), 0.5)),
                      Sample((uniform(-2, 2), uniform(-2, 2, 2, seed=1)))],
     errors=lambda: [*shapes_differ(), BadSample((complex_uniform(3), numpy.ones(3)), {}, DtypeError, "real parts")],

@@ -11,11 +11,10 @@ from typing import Any
 import numpy
 import torch
 
-from gtrace.errors import DtypeError, message
-from gtrace.ir.aval import Aval
 from gtrace.ir.cases import Sample
 from gtrace.ir.graph import Scalar
 from gtrace.ir.op import REGISTRY, define
+from gtrace.ops.checks import complex_only
 from gtrace.ops.samples import complex_uniform
 from gtrace.ops.shape import constant
 from gtrace.trace.array import Array
@@ -29,11 +28,6 @@ def _samples() -> list[Sample]:
     return [Sample((complex_uniform(*shape, seed=k),)) for k, shape in enumerate([(3, 4), (), (0, 2), (5,)])]
 
 
-def _check_complex(avals: tuple[Aval, ...], **_: Any) -> None:
-    if not avals[0].complex:
-        raise DtypeError(message("complex", "a complex operand", repr(avals[0]), "Use x.astype(gt.complex64)."))
-
-
 def _zero(x: Array) -> Scalar:
     return Scalar(0.0, scalar_aval(x.aval.dtype, x.aval.device))
 
@@ -44,16 +38,16 @@ def _imag_vjp(ct: Array, needed: Any, x: Array, out: Array) -> tuple[Array]:
 
 
 _real = define(
-    "real", lambda x: torch.real(x).contiguous(), elementwise=True, check=_check_complex,
+    "real", lambda x: torch.real(x).contiguous(), elementwise=True, complex=True, check=complex_only,
     vjp=lambda ct, needed, x, out: (bind(REGISTRY["complex"], (ct, _zero(ct))),), linear=True,
     samples=_samples, reference=numpy.real, user=lambda x: real(x),
 )  # fmt: skip
 _imag = define(
-    "imag", lambda x: torch.imag(x).contiguous(), elementwise=True, check=_check_complex,
+    "imag", lambda x: torch.imag(x).contiguous(), elementwise=True, complex=True, check=complex_only,
     vjp=_imag_vjp, linear=True, samples=_samples, reference=numpy.imag, user=lambda x: imag(x),
 )  # fmt: skip
 _conj = define(
-    "conj", torch.conj_physical, elementwise=True, fresh=True, check=_check_complex,
+    "conj", torch.conj_physical, elementwise=True, fresh=True, complex=True, check=complex_only,
     vjp=lambda ct, needed, x, out: (conj(ct),), linear=True,
     samples=_samples, reference=numpy.conj, user=lambda x: conj(x),
 )  # fmt: skip

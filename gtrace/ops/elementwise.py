@@ -17,7 +17,7 @@ from gtrace.ir.aval import Aval
 from gtrace.ir.cases import Sample
 from gtrace.ir.op import define
 from gtrace.ops.batching import unchanged
-from gtrace.ops.checks import broadcasts, numbers_only
+from gtrace.ops.checks import broadcasts, complex_only, numbers_only
 from gtrace.ops.components import conj, real
 from gtrace.ops.logic import equal, greater, less, where
 from gtrace.ops.promote import binary, cast, promote, unary
@@ -247,7 +247,8 @@ sign = unary(
     samples=unary_floats(), reference=numpy.sign,
 )  # fmt: skip
 _modulus = define(
-    "modulus", torch.abs, elementwise=True, vjp=lambda ct, needed, x, out: (multiply(ct, conj(_direction(x))),),
+    "modulus", torch.abs, elementwise=True, complex=True, check=complex_only,
+    vjp=lambda ct, needed, x, out: (multiply(ct, conj(_direction(x))),),
     jvp=lambda ts, x, out: real(multiply(ts[0], conj(_direction(x)))),
     samples=lambda: [Sample((complex_uniform(3, 4),)), Sample((complex_uniform(),))],
     reference=numpy.abs, user=lambda x: absolute(x),
