@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import gtrace as gt
 import gtrace.numpy
-from gtrace import ir
+from gtrace import ir, testing
 from gtrace.ops.samples import complex_uniform
 
 COMPLEX = [gt.complex64, gt.complex128]
@@ -327,6 +327,7 @@ def test_a_real_operand_has_real_derivatives():
     ):  # fmt: skip
         got = gt.grad(f)(x)
         assert got.dtype is gt.float64
+        testing.check_grads(f, (x,), order=2)
         steps = [(float(f(x + e)) - float(f(x - e))) / 2e-6 for e in gt.eye(4, dtype=gt.float64) * 1e-6]
         np.testing.assert_allclose(got, steps, rtol=1e-6, atol=1e-7)
     value, moved = gt.jvp(lambda x: x * w, (x,), (gt.ones(4, gt.float64),))
@@ -397,6 +398,11 @@ def test_programs_with_complex_values_stay_interpreted_without_a_warning(recwarn
     assert any(e.reason == "Inductor generates no code for complex numbers" for e in found)
     assert {e.tier for e in found if e.reason} == {"interpreted"}
     assert not recwarn.list
+
+
+def test_export_refuses_complex_values():
+    with pytest.raises(gt.ExportError, match="no code for complex numbers"):
+        gt.export(lambda z: gt.abs(z), gt.ShapeDtypeStruct((2,), gt.complex64))
 
 
 def test_scalars_that_change_become_inputs():

@@ -179,6 +179,7 @@ def test_special_values_interpreted_and_compiled():
         pairs[np.dtype(dtype).name] = x.ravel(), y.ravel()
     # shifts beyond the width of the type have no meaning
     chosen = [op for op in OPS if op.elementwise and not op.params and op.arity in (1, 2) and "shift" not in op.name]
+    chosen = [op for op in chosen if not op.complex]
 
     def run(operands):
         out = {}
