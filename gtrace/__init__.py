@@ -40,6 +40,8 @@ try:
     from gtrace.ops import methods as _methods
     from gtrace.ops.activations import *
     from gtrace.ops.arrange import *
+    from gtrace.ops.complex import *
+    from gtrace.ops.components import *
     from gtrace.ops.create import *
     from gtrace.ops.dtype_info import *
     from gtrace.ops.elementwise import *

@@ -14,6 +14,24 @@ import attrs
 _PLAIN = (int, str, bytes, type(None))
 
 
+class ExactComplex(complex):
+    """A complex number that equals another one only if all bits are the same, the signs of zeros and NaN included.
+
+    >>> ExactComplex(0.0) == ExactComplex(-0.0), ExactComplex("nan") == ExactComplex("nan")
+    (False, True)
+    """
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ExactComplex) and repr(self) == repr(other)
+
+    __ne__ = object.__ne__
+
+    def __hash__(self) -> int:
+        return hash(repr(self))
+
+
 def exact_key(value: Any) -> Any:
     """Return a key of `value` that compares types and signs too, inside tuples, frozensets and dataclasses as well.
 

@@ -27,6 +27,7 @@ from gtrace.cache.store import workspace
 from gtrace.compile.aoti import load as load_artifact
 from gtrace.compile.guards import hold
 from gtrace.compile.inductor.driver import compile_package
+from gtrace.compile.partition import uncompilable
 from gtrace.compile.request import CompileRequest
 from gtrace.compile.symbolic import Relation, fit, shape_of
 from gtrace.compile.toolchain import toolchain
@@ -232,6 +233,10 @@ def _case(
         called = sorted({node.op.name for node in graph.nodes if node.op.rules.body is not None})
         fix = "Unroll loops in Python, and use gt.where for branches."
         raise ExportError(message("export", "a program without loops and branches", ", ".join(called), fix))
+    reason = uncompilable(graph)
+    if reason:
+        fix = "Use float32, as the real and imaginary part, and int64."
+        raise ExportError(message("export", "real numbers, and integers that are signed or of 8 bits", reason, fix))
     relations = _relate(graphs) if free else None
     strides = tuple(contiguous_strides(a.shape) for a in graph.avals)
     constants = [materialize(x, "export").contiguous() for x in captured.constants]

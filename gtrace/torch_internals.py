@@ -112,6 +112,8 @@ WRITTEN = Internal("torch._functorch._aot_autograd.functional_utils", "has_data_
 DATA_DEPENDENT = Internal("torch._subclasses.fake_tensor", "DataDependentOutputException")
 DYNAMIC_SHAPE = Internal("torch._subclasses.fake_tensor", "DynamicOutputShapeException")
 MKLDNN_ENABLED = Internal("torch", "_C._get_mkldnn_enabled")
+CUDNN_ENABLED = Internal("torch", "_C._get_cudnn_enabled")
+SET_CUDNN_ENABLED = Internal("torch", "_C._set_cudnn_enabled")
 SET_MKLDNN_ENABLED = Internal("torch", "_C._set_mkldnn_enabled")
 SET_FALLBACK_WARNING = Internal("torch", "_C._functorch._set_vmap_fallback_warning_enabled")
 # symbols of sympy, which with what torch needs for them takes a second to import

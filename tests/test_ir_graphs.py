@@ -59,7 +59,7 @@ def test_what_is_built_wrongly_is_refused():
         (lambda: b.op("matmul", x, x), gt.ShapeError, "matmul"),
         (lambda: b.input(3, gt.float32), gt.ShapeError, "a tuple of sizes"),
         (lambda: b.input((-1,), gt.float32), gt.ShapeError, "a tuple of sizes"),
-        (lambda: b.input((1,), torch.complex64), gt.DtypeError, "complex64"),
+        (lambda: b.input((1,), torch.complex32), gt.DtypeError, "complex32"),
         (lambda: b.input((1,), gt.float32, "tpu"), gt.DeviceError, "tpu"),
         (lambda: b.graph(foreign), gt.ArgumentError, "values of this builder"),
         (lambda: b.graph(0), gt.ArgumentError, "values of this builder"),

@@ -105,10 +105,10 @@ def _taken_apart() -> Iterator[None]:
         # torch's own modules for forward derivatives use what torch deprecates
         warnings.simplefilter("ignore", DeprecationWarning)
         mkldnn, fastpath = internals.MKLDNN_ENABLED.get()(), torch.backends.mha.get_fastpath_enabled()
-        cudnn = torch.backends.cudnn.enabled
+        cudnn = internals.CUDNN_ENABLED.get()()
         internals.SET_MKLDNN_ENABLED.get()(False)
         torch.backends.mha.set_fastpath_enabled(False)
-        torch.backends.cudnn.enabled = False
+        internals.SET_CUDNN_ENABLED.get()(False)
         # torch would say of a function that it batches it one example after the other
         internals.SET_FALLBACK_WARNING.get()(False)
         try:
@@ -116,7 +116,7 @@ def _taken_apart() -> Iterator[None]:
         finally:
             internals.SET_MKLDNN_ENABLED.get()(mkldnn)
             torch.backends.mha.set_fastpath_enabled(fastpath)
-            torch.backends.cudnn.enabled = cudnn
+            internals.SET_CUDNN_ENABLED.get()(cudnn)
             internals.SET_FALLBACK_WARNING.get()(True)
 
 
@@ -213,7 +213,7 @@ def vjp(
                 return tuple(results[k] for k in given)
 
             pull = torch.func.vjp(part, *[inputs[k] for k in chosen])[1]
-            return list(pull(tensors[: len(cts)]))
+            return [_conjugate(g) for g in pull(tuple(_conjugate(t) for t in tensors[: len(cts)]))]
 
         return pullback
 
@@ -227,6 +227,11 @@ def vjp(
     for k, g in zip(chosen, grads, strict=True):
         out[k] = g
     return out
+
+
+def _conjugate(x: torch.Tensor) -> torch.Tensor:
+    # torch's cotangents of complex values are the conjugates of gtrace's, which are JAX's
+    return torch.conj_physical(x) if x.is_complex() else x
 
 
 def _underivable(key: Any, error: Exception) -> DtypeError:

@@ -14,7 +14,7 @@ import attrs
 
 from gtrace.compile.request import CompileRequest
 from gtrace.compile.schedule import Call, Loop, Schedule
-from gtrace.ir.aval import contiguous_strides
+from gtrace.ir.aval import WIDE_UNSIGNED, Bundle, contiguous_strides
 from gtrace.ir.calls import has_calls
 from gtrace.ir.canonical import canonicalize
 from gtrace.ir.graph import Graph, Node, Subgraph, print_graph, subgraphs
@@ -27,6 +27,22 @@ MAX_OPS = 1000
 """Parts of more operations are cut where the fewest bytes cross, because compile time grows faster than linearly."""
 
 Strides = Sequence[tuple[int, ...]]
+
+
+def uncompilable(graph: Graph) -> str:
+    """Return why Inductor cannot compile a program; empty if nothing is known against it."""
+    for node in graph.nodes:
+        for a in (*node.instr.ins, node.instr.aval):
+            for one in a.avals if isinstance(a, Bundle) else (a,):
+                if one.complex:
+                    return "Inductor generates no code for complex numbers"
+                if one.dtype in WIDE_UNSIGNED:
+                    return "Inductor's code for uint16, uint32 and uint64 is incomplete"
+        for sub in subgraphs(node.params):
+            found = uncompilable(sub.graph)
+            if found:
+                return found
+    return ""
 
 
 @attrs.frozen(eq=False)

@@ -6,7 +6,10 @@ from collections.abc import Sequence
 
 import torch
 
-TOLERANCES = {torch.float64: 1e-9, torch.float32: 2e-4, torch.float16: 2e-2, torch.bfloat16: 1e-1}
+TOLERANCES = {
+    torch.float64: 1e-9, torch.float32: 2e-4, torch.float16: 2e-2, torch.bfloat16: 1e-1, torch.complex128: 1e-9,
+    torch.complex64: 2e-4,
+}  # fmt: skip
 """Of the largest magnitude in a result: sums in another order, and fused operations, differ by many roundings."""
 
 
@@ -23,12 +26,13 @@ def disagreement(expected: Sequence[torch.Tensor], got: Sequence[torch.Tensor]) 
             return f"result {k} is {b.dtype}{list(b.shape)}, not {a.dtype}{list(a.shape)}"
         if not a.numel():
             continue
-        if not a.is_floating_point():
+        if a.dtype not in TOLERANCES:
             count = int((a != b).sum())
             if count:
                 return f"result {k}: {count} of {a.numel()} elements"
             continue
-        x, y = a.double(), b.double()
+        wide = torch.complex128 if a.is_complex() else torch.float64
+        x, y = a.to(wide), b.to(wide)
         same = (x == y) | (x.isnan() & y.isnan())
         finite = x.isfinite() & y.isfinite()
         largest = float(x[finite].abs().max()) if finite.any() else 0.0

@@ -20,7 +20,7 @@ import torch
 from gtrace.ambient import without_modes
 from gtrace.compile.backend import find_backend
 from gtrace.compile.executable import interpreted
-from gtrace.compile.partition import MAX_OPS
+from gtrace.compile.partition import MAX_OPS, uncompilable
 from gtrace.compile.schedule import CallSequence, Step
 from gtrace.compile.symbolic import Shape, layout, shape_of
 from gtrace.config import config
@@ -80,7 +80,7 @@ class Engine:
     def recorded(
         self,
         key: Hashable,
-        scalars: tuple[bool | int | float, ...],
+        scalars: tuple[bool | int | float | complex, ...],
         decode: Callable[[], RecordedGraph],
         tensors: Sequence[torch.Tensor],
         marks: Marks = (),
@@ -108,7 +108,7 @@ class Engine:
         self,
         key: Hashable,
         known: Recording | None,
-        scalars: tuple[bool | int | float, ...],
+        scalars: tuple[bool | int | float | complex, ...],
         program: RecordedGraph,
         marks: Marks,
         passes: Passes,
@@ -274,12 +274,13 @@ class Engine:
         layouts = key.strides if None in orders else orders
         structure = skeleton_key, layouts, key.backend, key.mode, key.threads
         executable = interpreted(graph)
+        reason = uncompilable(graph) if key.backend == "inductor" else ""
         with self.tiering.lock:
             if len(self.programs) >= MAX_PROGRAMS:
                 self._forget()
             self._made += 1
             family = self._families.setdefault(structure, Family(structure, closed))
-            made = Program(key, signature, graph, executable, shape, family, used=self._made)
+            made = Program(key, signature, graph, executable, shape, family, reason=reason, used=self._made)
             program = self.programs.setdefault(key, made)
             family.add(program)
             return program

@@ -296,20 +296,20 @@ class Recording:
     route: Route | Parts
     slots: tuple[int, ...] | None
     lifted: tuple[tuple[int, Aval], ...]
-    constants: tuple[tuple[int, bool | int | float], ...]
+    constants: tuple[tuple[int, bool | int | float | complex], ...]
     open_slots: frozenset[int] = attrs.field(init=False)
-    values: tuple[bool | int | float, ...] = attrs.field(init=False)
+    values: tuple[bool | int | float | complex, ...] = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         object.__setattr__(self, "open_slots", frozenset(slot for slot, _ in self.lifted))
         object.__setattr__(self, "values", tuple(x for _, x in self.constants))
 
-    def fits(self, scalars: tuple[bool | int | float, ...]) -> bool:
+    def fits(self, scalars: tuple[bool | int | float | complex, ...]) -> bool:
         """Whether the constants are still what they were."""
         if not self.open_slots:
             return scalars == self.values
         return tuple([x for k, x in enumerate(scalars) if k not in self.open_slots]) == self.values
 
-    def changed(self, scalars: tuple[bool | int | float, ...]) -> set[int]:
+    def changed(self, scalars: tuple[bool | int | float | complex, ...]) -> set[int]:
         """Return the slots of the constants that have another value now."""
         return {k for k, x in self.constants if scalars[k] != x}

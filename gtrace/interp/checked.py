@@ -28,18 +28,22 @@ def checked(graph: Graph) -> TensorFunction:
                 function = bound_body(node, [checked(sub.graph) for sub in subgraphs(node.params)])
             operands = [env[x] if isinstance(x, int) else torch.tensor(x.value, dtype=x.aval.dtype) for x in node.ins]
             env[node.out] = out = function(*operands)
-            if isinstance(out, torch.Tensor) and out.is_floating_point():
+            if isinstance(out, torch.Tensor) and _is_inexact(out):
                 _refuse_non_finite(node, out, [x for x in operands if isinstance(x, torch.Tensor)])
         return [env[value] for value in graph.outputs]
 
     return run
 
 
+def _is_inexact(x: torch.Tensor) -> bool:
+    return x.is_floating_point() or x.is_complex()
+
+
 def _refuse_non_finite(node: Node, out: torch.Tensor, operands: Sequence[torch.Tensor]) -> None:
     bad = ~torch.isfinite(out)
     if not bad.any():
         return
-    floats = [x for x in operands if x.is_floating_point()]
+    floats = [x for x in operands if _is_inexact(x)]
     nan = bool(torch.isnan(out).any())
     explained = any(torch.isnan(x).any() for x in floats) if nan else any(not torch.isfinite(x).all() for x in floats)
     if explained:

@@ -80,7 +80,7 @@ def schedule(graph: Graph) -> list[Step]:
                 continue
             for value, factor in (product.ins, product.ins[::-1]):
                 if isinstance(factor, Scalar) and isinstance(value, int):
-                    steps[node.out] = Step(node, (x, value), factor.value)
+                    steps[node.out] = Step(node, (x, value), factor.value)  # type: ignore[arg-type]  # real: the dtype is
                 elif factor in numbers and a.shape:
                     steps[node.out] = Step(node, (x, value, factor))
                 else:

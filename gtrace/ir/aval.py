@@ -15,6 +15,9 @@ from gtrace.ir.interning import InternTable
 DTYPES: dict[str, torch.dtype] = {
     "bool": torch.bool,
     "u8": torch.uint8,
+    "u16": torch.uint16,
+    "u32": torch.uint32,
+    "u64": torch.uint64,
     "i8": torch.int8,
     "i16": torch.int16,
     "i32": torch.int32,
@@ -23,18 +26,30 @@ DTYPES: dict[str, torch.dtype] = {
     "bf16": torch.bfloat16,
     "f32": torch.float32,
     "f64": torch.float64,
+    "c64": torch.complex64,
+    "c128": torch.complex128,
 }
 """Short name of each supported dtype, as the IR prints it."""
 
 SHORT: dict[torch.dtype, str] = {dtype: name for name, dtype in DTYPES.items()}
 LONG: dict[torch.dtype, str] = {dtype: str(dtype).removeprefix("torch.") for dtype in SHORT}
 FLOATS = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64})
+COMPLEX = frozenset({torch.complex64, torch.complex128})
+INEXACT = FLOATS | COMPLEX
+"""The dtypes that derivatives follow: real and complex floating ones."""
+
+WIDE_UNSIGNED = frozenset({torch.uint16, torch.uint32, torch.uint64})
+"""Dtypes for which torch has few kernels."""
+
 CPU = torch.device("cpu")
 
 
 @attrs.frozen(eq=False, repr=False)
 class Aval:
     """Shape, dtype and device of an array; `weak` when it stems from a Python scalar. Make one with `aval`.
+
+    Attributes:
+        floating: the dtype is floating, real or complex: derivatives follow it.
 
     >>> aval((2, 3), torch.float32)
     f32[2,3]
@@ -45,6 +60,11 @@ class Aval:
     device: torch.device
     weak: bool
     floating: bool
+
+    @property
+    def complex(self) -> bool:
+        """Whether the dtype is complex."""
+        return self.dtype in COMPLEX
 
     @property
     def size(self) -> int:
@@ -84,7 +104,7 @@ def aval(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device = CPU,
             raise DtypeError(
                 f"[array] expected a dtype among {', '.join(LONG.values())}, got {dtype}. Convert the data first."
             )
-        found = _interned.intern(key, lambda: Aval(shape, dtype, device, weak, dtype in FLOATS))
+        found = _interned.intern(key, lambda: Aval(shape, dtype, device, weak, dtype in INEXACT))
     return found
 
 

@@ -11,7 +11,7 @@ import attrs
 import torch
 
 from gtrace.errors import ArgumentError, ShapeError, message
-from gtrace.ir.aval import CPU, FLOATS, Aval, Bundle, as_device, aval
+from gtrace.ir.aval import COMPLEX, CPU, FLOATS, Aval, Bundle, as_device, aval
 from gtrace.ir.graph import Graph, Node, Operand, Scalar, Subgraph
 from gtrace.ir.op import REGISTRY, Op
 from gtrace.ir.subgraph import subgraph
@@ -73,7 +73,7 @@ class Builder:
         self._inputs.append(value)
         return value
 
-    def op(self, name: str, *operands: Value | Scalar | bool | int | float, **attributes: Any) -> Any:
+    def op(self, name: str, *operands: Value | Scalar | bool | int | float | complex, **attributes: Any) -> Any:
         """Add an operation.
 
         Args:
@@ -146,7 +146,7 @@ class Builder:
             return x.number
         if isinstance(x, Scalar):
             return x
-        if not isinstance(x, (bool, int, float)):
+        if not isinstance(x, (bool, int, float, complex)):
             got = type(x).__name__
             raise ArgumentError(message(name, "values of the builder or numbers", got, "Make an input of it."))
         scalar = None if like is None else _scalar(x, like)
@@ -156,9 +156,13 @@ class Builder:
         return scalar
 
 
-def _scalar(x: bool | int | float, like: Aval) -> Scalar | None:
+def _scalar(x: bool | int | float | complex, like: Aval) -> Scalar | None:
     """Return a number as a `Scalar` with the dtype of `like`; None if that dtype cannot hold it."""
     kind = aval((), like.dtype, like.device, weak=True)
+    if like.dtype in COMPLEX:
+        return Scalar(complex(x), kind)
+    if isinstance(x, complex):
+        return None
     if like.dtype in FLOATS:
         return Scalar(float(x), kind)
     if isinstance(x, float):
@@ -174,7 +178,7 @@ def _attribute(value: Any) -> Any:
         return subgraph(value)
     if isinstance(value, (tuple, list)):
         return tuple(_attribute(item) for item in value)
-    if value is None or isinstance(value, (bool, int, float, str, Subgraph)):
+    if value is None or isinstance(value, (bool, int, float, complex, str, Subgraph)):
         return value
     expected = "numbers, strings, None, graphs and tuples of these as attributes"
     raise ArgumentError(message("Builder.op", expected, type(value).__name__, "Convert it."))

@@ -77,7 +77,7 @@ def _tensor(k: int, x: Any, a: Aval) -> torch.Tensor:
         tensor = x.detach()
     elif hasattr(x, "__dlpack__") and not isinstance(x, (numpy.ndarray, numpy.generic)):
         tensor = torch.from_dlpack(x)
-    elif isinstance(x, (bool, int, float)):
+    elif isinstance(x, (bool, int, float, complex)):
         tensor = torch.tensor(x, dtype=a.dtype, device=a.device)
     else:
         tensor = torch.as_tensor(numpy.array(x), device=a.device)

@@ -25,7 +25,7 @@ class Scalar:
     Two scalars are equal when they have the same bits: 0.0 and -0.0 differ, a NaN equals itself.
     """
 
-    value: bool | int | float
+    value: bool | int | float | complex
     aval: Aval
 
     @property

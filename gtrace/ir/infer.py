@@ -10,7 +10,7 @@ import torch
 
 from gtrace.ambient import without_modes
 from gtrace.errors import DeviceError, DtypeError, ShapeError, message
-from gtrace.ir.aval import Aval, Bundle, aval
+from gtrace.ir.aval import COMPLEX, WIDE_UNSIGNED, Aval, Bundle, aval
 
 if TYPE_CHECKING:
     from gtrace.ir.op import Op
@@ -43,6 +43,8 @@ def infer(op: Op, params: tuple[Any, ...], avals: tuple[Aval, ...]) -> Aval | Bu
         return avals[0]
     if rules.result is not None:
         return rules.result(avals, **named)
+    if any(a.dtype in COMPLEX or a.dtype in WIDE_UNSIGNED for a in avals if a.__class__ is Aval):
+        _require_kernel(op, params, avals, named)
     known = None if rules.shape is None else rules.shape(avals, **named)
     if isinstance(known, Aval):
         return known
@@ -86,6 +88,37 @@ def infer(op: Op, params: tuple[Any, ...], avals: tuple[Aval, ...]) -> Aval | Bu
     return aval(tuple(known), dtype, device, op.elementwise and bool(avals) and all(a.weak for a in avals))
 
 
+def _require_kernel(op: Op, params: tuple[Any, ...], avals: Sequence[Any], named: dict[str, Any]) -> None:
+    """Refuse complex and wide unsigned operands for which torch has no kernel. Meta tensors do not show that.
+
+    The operation runs once on zeros: for complex operands once for each combination of dtypes; for wide unsigned ones
+    each time, because attributes decide which kernels torch calls.
+
+    Raises:
+        DtypeError: with the operands and what to use instead.
+    """
+    unsigned = any(a.dtype in WIDE_UNSIGNED for a in avals)
+    kinds = "kernel", *[p for p in params if isinstance(p, str)], *[(a.dtype, len(a.shape)) for a in avals]
+    if kinds in op.dtypes and not unsigned:
+        return
+    shapes = [(1,) * len(a.shape) if op.elementwise else a.shape for a in avals]
+    zeros = [torch.zeros(s, dtype=a.dtype, device=a.device) for s, a in zip(shapes, avals, strict=True)]
+    try:
+        op.impl(*zeros, **named)
+    except (RuntimeError, IndexError, TypeError, ValueError) as error:
+        if not _takes_other_dtypes(op, named, zeros):
+            return  # not because of the dtype
+        got = " and ".join(map(repr, avals)) + (f" with {named}" if named else "")
+        if not unsigned:
+            fix = "Complex numbers have no order and no sign. Use x.real, x.imag or gt.abs(x)."
+            raise DtypeError(message(op.name, "real operands", got, fix)) from error
+        fix = "torch has no such kernel for wide unsigned integers. Use x.astype(gt.int64)."
+        raise DtypeError(message(op.name, "signed or 8-bit integers", got, fix)) from error
+    if len(op.dtypes) >= MAX_DTYPES:
+        op.dtypes.clear()
+    op.dtypes[kinds] = avals[0].dtype
+
+
 def _broadcast(op: Op, avals: Sequence[Aval]) -> tuple[int, ...]:
     shapes = {a.shape for a in avals}
     if len(shapes) == 1:
@@ -101,7 +134,8 @@ def _broadcast(op: Op, avals: Sequence[Aval]) -> tuple[int, ...]:
 def _takes_other_dtypes(op: Op, named: dict[str, Any], tensors: Sequence[torch.Tensor]) -> bool:
     """Whether the operation would take operands of these shapes if all of them, or one, had another dtype."""
     for dtype in (torch.float32, torch.int64, torch.bool):
-        alike = [t.to(dtype) for t in tensors]
+        # torch warns when it casts complex tensors to real ones
+        alike = [t.new_zeros(t.shape, dtype=dtype) if t.is_complex() else t.to(dtype) for t in tensors]
         for operands in (alike, *([*tensors[:k], t, *tensors[k + 1 :]] for k, t in enumerate(alike))):
             try:
                 op.impl(*operands, **named)

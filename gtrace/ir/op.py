@@ -46,6 +46,7 @@ class Op:
         scales: it is x + y or x - y, and its `impl` takes a number `alpha` that multiplies y.
         constant: it fills an array with its operand, a number; the canonicalizer makes constants with it.
         contraction: it computes sums of products, as of matrices, and is expensive to recompute.
+        complex: its operand or its result is complex, whatever the other dtypes are.
         projection: it selects one result, by its index, of an operation with several.
         rules: its type, derivatives and batching, and how it runs.
         cases: its test cases.
@@ -67,6 +68,7 @@ class Op:
     scales: bool = False
     constant: bool = False
     contraction: bool = False
+    complex: bool = False
     projection: bool = False
     rules: Rules = attrs.field(factory=Rules)
     cases: Cases = attrs.field(factory=Cases)

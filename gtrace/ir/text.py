@@ -23,11 +23,12 @@ _HEAD = re.compile(r"graph\((?P<inputs>.*)\) \{")
 _INPUT = re.compile(r"%(?P<value>\d+): (?P<aval>\S+)", re.ASCII)
 _VALUE = re.compile(r"%(\d+)", re.ASCII)
 _NODE = re.compile(
-    r"  %(?P<out>\d+): (?P<type>[^\s(]+|\([^()]*\)) = (?P<op>\w+)\((?P<operands>[^)]*)\)"
+    r"  %(?P<out>\d+): (?P<type>[^\s(]+|\([^()]*\)) = (?P<op>\w+)\((?P<operands>(?:[^()]|\([^()]*\))*)\)"
     r"(?: \{(?P<attributes>.*)\})?(?P<where> where)?(?:  # (?P<location>.*))?",
     re.ASCII,
 )
 _NESTED = re.compile(r"    (?P<name>\w+)(?P<several>\[\])? = (?P<head>graph\(.*)", re.ASCII)
+_COMPLEX = re.compile(r"\(?[^()]*j\)?")
 _RETURN = re.compile(r"  return(?: (?P<outputs>.+))?")
 
 
@@ -190,12 +191,18 @@ class _Reader:
         value: Any = None
         if written in ("inf", "-inf", "nan"):
             value = float(written)
+        elif _COMPLEX.fullmatch(written):
+            try:
+                # unlike a sum of literals, this keeps the signs of zeros, and takes (nan+infj)
+                value = complex(written)
+            except ValueError as error:
+                raise self.error("a scalar such as 2.0:f32[]", repr(text)) from error
         else:
             try:
                 value = ast.literal_eval(written)
             except (SyntaxError, SyntaxWarning, ValueError) as error:
                 raise self.error("a scalar such as 2.0:f32[]", repr(text)) from error
-        if not isinstance(value, (bool, int, float)) or a.shape:
+        if not isinstance(value, (bool, int, float, complex)) or a.shape:
             raise self.error("a scalar such as 2.0:f32[]", repr(text))
         return Scalar(value, a)
 
@@ -217,4 +224,4 @@ class _Reader:
 def _is_attribute(value: Any) -> bool:
     if isinstance(value, tuple):
         return all(map(_is_attribute, value))
-    return value is None or isinstance(value, (bool, int, float, str))
+    return value is None or isinstance(value, (bool, int, float, complex, str))

@@ -15,7 +15,7 @@ from gtrace.ops.reduce import max as max_over
 from gtrace.ops.reduce import mean as mean_over
 from gtrace.ops.reduce import sum as sum_over
 from gtrace.trace.array import Array
-from gtrace.trace.convert import python_scalar
+from gtrace.trace.convert import real_scalar
 
 HALVES = (torch.float16, torch.bfloat16)
 """Dtypes in which sums lose too much: statistics are computed in float32."""
@@ -71,7 +71,7 @@ def check_number(name: str, what: str, value: Any, low: float, high: float = mat
     Raises:
         ArgumentError: it is no number, or outside.
     """
-    number = None if type(value) is Array else python_scalar(value)
+    number = real_scalar(value)
     if number is None or not low <= number <= high:
         interval = f">= {low:g}" if high == math.inf else f"in [{low:g}, {high:g}]"
         raise ArgumentError(message(name, f"a number {interval} as {what}", repr(value), "Pass such a number."))

@@ -24,6 +24,8 @@ from gtrace.numpy.shapes import *
 from gtrace.numpy.statistics import *
 from gtrace.ops.activations import *
 from gtrace.ops.arrange import *
+from gtrace.ops.complex import *
+from gtrace.ops.components import *
 from gtrace.ops.create import *
 from gtrace.ops.dtype_info import *
 from gtrace.ops.elementwise import *

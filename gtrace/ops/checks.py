@@ -8,7 +8,7 @@ import numpy
 import torch
 
 from gtrace.errors import DtypeError, ShapeError, message
-from gtrace.ir.aval import FLOATS, Aval, aval
+from gtrace.ir.aval import INEXACT, Aval, aval
 
 
 def broadcasts(avals: tuple[Aval, ...], **_: Any) -> None:
@@ -29,14 +29,48 @@ def broadcasts(avals: tuple[Aval, ...], **_: Any) -> None:
 
 
 def integers_only(avals: tuple[Aval, ...], **_: Any) -> None:
-    """Refuse floating operands.
+    """Refuse floating and complex operands.
 
     Raises:
         DtypeError: with the operands.
     """
-    if any(a.dtype in FLOATS for a in avals):
+    if any(a.dtype in INEXACT for a in avals):
         got = " and ".join(map(repr, avals))
         raise DtypeError(message("bitwise", "integer or boolean operands", got, "Use x.astype(gt.int64)."))
+
+
+def complex_only(avals: tuple[Aval, ...], **_: Any) -> None:
+    """Refuse operands that are not complex.
+
+    Raises:
+        DtypeError: with the operands.
+    """
+    if not all(a.complex for a in avals):
+        got = " and ".join(map(repr, avals))
+        raise DtypeError(message("complex", "complex operands", got, "Use x.astype(gt.complex64)."))
+
+
+def real_only(avals: tuple[Aval, ...], **_: Any) -> None:
+    """Refuse complex operands, and shapes that do not broadcast.
+
+    Raises:
+        DtypeError, ShapeError: with the operands.
+    """
+    if any(a.complex for a in avals):
+        got = " and ".join(map(repr, avals))
+        raise DtypeError(message("real functions", "real operands", got, "Use x.real, x.imag or gt.abs(x)."))
+    broadcasts(avals)
+
+
+def summable(avals: tuple[Aval, ...], **_: Any) -> None:
+    """Refuse uint64, which torch sums in int64: it would misread the larger half of the values.
+
+    Raises:
+        DtypeError: with the operands.
+    """
+    if any(a.dtype is torch.uint64 for a in avals):
+        fix = "Sums and products are int64. Use x.astype(gt.int64)."
+        raise DtypeError(message("sum", "integers that int64 holds", repr(avals[0]), fix))
 
 
 def no_booleans(avals: tuple[Aval, ...], **_: Any) -> None:

@@ -11,7 +11,7 @@ import torch
 
 from gtrace.ambient import without_modes
 from gtrace.errors import ArgumentError, DtypeError, ShapeError, message
-from gtrace.ir.aval import CPU, DTYPES, FLOATS, LONG, SHORT, Aval, as_device, aval
+from gtrace.ir.aval import COMPLEX, CPU, DTYPES, FLOATS, INEXACT, LONG, SHORT, WIDE_UNSIGNED, Aval, as_device, aval
 from gtrace.ir.cases import Sample
 from gtrace.ir.op import Op, Params, define
 from gtrace.ops.batching import shifted
@@ -59,7 +59,7 @@ def array(obj: Any, dtype: Any = None, device: Any = None) -> Array:
 
     Args:
         obj: a number, nested lists of numbers or Arrays, a NumPy array, a torch tensor, or an Array.
-        dtype: None keeps the dtype of arrays and gives bool, int64 or float32 for Python scalars.
+        dtype: None keeps the dtype of arrays and gives bool, int64, float32 or complex64 for Python scalars.
         device: None keeps the device of arrays; otherwise the CPU.
 
     Raises:
@@ -135,11 +135,10 @@ def asarray(obj: Any, dtype: Any = None, device: Any = None, *, copy: bool | Non
 
 def _check_shared(obj: Any, target: torch.dtype | None, place: torch.device | None) -> None:
     """Refuse what has no memory of this dtype on this device."""
-    kind, where = getattr(obj, "dtype", None), getattr(obj, "device", CPU)
     if isinstance(obj, (Array, torch.Tensor, numpy.ndarray)):
-        same_place = place is None or as_device("cpu" if isinstance(obj, numpy.ndarray) else where) == place
-        copied = isinstance(obj, numpy.ndarray) and not obj.flags.writeable
-        if same_place and not copied and target in (None, as_dtype(kind)):
+        here, writable = (CPU, obj.flags.writeable) if isinstance(obj, numpy.ndarray) else (obj.device, True)
+        same_place = place is None or as_device(here) == place
+        if same_place and writable and target in (None, as_dtype(obj.dtype)):
             return
     elif hasattr(obj, "__dlpack__") and target is None and place is None:
         return
@@ -147,12 +146,14 @@ def _check_shared(obj: Any, target: torch.dtype | None, place: torch.device | No
 
 
 def _fitting(x: Array, target: torch.dtype | None) -> Array:
-    """Return x, which has a value, after checking that `target`, if it is an integer dtype, can hold that.
+    """Return x, which has a value, after checking that `target` can hold that.
 
     Raises:
-        DtypeError: NaN, infinities, or integers out of range.
+        DtypeError: NaN, infinities or integers out of range for an integer dtype; complex numbers for a real one.
     """
-    if target is not None and target not in FLOATS and x.dtype is not torch.bool:
+    if target in FLOATS and x.aval.complex:
+        check_cast(numpy.zeros(0, numpy.complex64), target)
+    if target is not None and target not in INEXACT and x.dtype is not torch.bool:
         tensor = materialize(x, "cast")
         if tensor.numel():
             # the extrema show NaN too; bfloat16 has no NumPy dtype
@@ -162,6 +163,9 @@ def _fitting(x: Array, target: torch.dtype | None) -> Array:
 
 @without_modes
 def _extrema(tensor: torch.Tensor) -> list[Any]:
+    if tensor.dtype in COMPLEX or tensor.dtype in WIDE_UNSIGNED:
+        host = tensor.cpu().numpy()
+        return [host.ravel()[0]] if tensor.is_complex() else [host.min(), host.max()]
     return [x.item() for x in torch.aminmax(tensor)]
 
 
@@ -222,7 +226,7 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, device: Any = None) -> 
         out = from_array if dtype is None else cast(from_array, as_dtype(dtype))
         return broadcast_to(out, sizes)
     kind = DEFAULT[type(value)] if dtype is None else as_dtype(dtype)
-    if kind not in FLOATS and isinstance(value, float):
+    if kind not in INEXACT and isinstance(value, (float, complex)):
         check_cast(numpy.array(value), kind)
     return full_like_scalar(value, kind, sizes, as_device(device))
 
@@ -341,18 +345,24 @@ def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None, devic
     count = math.ceil((values[1] - values[0]) / values[2])
     if count <= 0:
         values[1] = values[0]
+    elif kind in COMPLEX:
+        raise DtypeError(message("arange", "a real dtype", LONG[kind], "Use gt.arange(...).astype(gt.complex64)."))
     elif kind not in FLOATS:
         if any(isinstance(v, float) and not v.is_integer() for v in values):
             raise DtypeError(message("arange", f"integers for {LONG[kind]}", str(values), "Use a float dtype."))
         values = [int(v) for v in values]
         check_cast(numpy.array([values[0], values[0] + (count - 1) * values[2]], dtype=object), kind)
-    return bind(_arange, (), (*values, SHORT[kind], str(as_device(device))))
+    # torch counts in no wide unsigned dtype
+    counted = torch.int64 if kind in WIDE_UNSIGNED else kind
+    return cast(bind(_arange, (), (*values, SHORT[counted], str(as_device(device)))), kind)
 
 
 def _number(op: str, value: Any) -> int | float:
     number = python_scalar(value.item() if type(value) is Array else value)
     if number is None:
         raise ArgumentError(message(op, "a number", type(value).__name__, "Pass a Python number."))
+    if isinstance(number, complex):
+        raise DtypeError(message(op, "a real number", repr(value), "Pass real bounds."))
     return number + 0  # attributes compare by ==: make False 0, and -0.0 0.0
 
 
@@ -403,7 +413,7 @@ def linspace(
         return linspace(start, stop, count, endpoint, dtype, device), array(step, dtype, device)
     kind = torch.float32 if dtype is None else as_dtype(dtype)
     a, b = float(_number("linspace", start)), float(_number("linspace", stop))
-    if kind not in FLOATS:
+    if kind not in INEXACT:
         exact = bind(_linspace, (), (a, b, count, bool(endpoint), "f64", str(as_device(device))))
         return cast(exact, kind)
     return bind(_linspace, (), (a, b, count, bool(endpoint), SHORT[kind], str(as_device(device))))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import cmath
 import math
 from collections.abc import Callable
 from typing import Any
@@ -16,13 +17,15 @@ from gtrace.ir.aval import Aval
 from gtrace.ir.cases import Sample
 from gtrace.ir.op import define
 from gtrace.ops.batching import unchanged
-from gtrace.ops.checks import broadcasts, numbers_only
+from gtrace.ops.checks import broadcasts, complex_only, numbers_only
+from gtrace.ops.components import conj, real
 from gtrace.ops.logic import equal, greater, less, where
 from gtrace.ops.promote import binary, cast, promote, unary
 from gtrace.ops.samples import (
     binary_floats,
     binary_integers,
     both,
+    complex_uniform,
     shapes_differ,
     unary_floats,
     uniform,
@@ -78,7 +81,11 @@ divide = binary(
 
 def _inverse(y: Any) -> Any:
     # a number stays one: as an array by itself it would be rounded to float32
-    return reciprocal(y) if type(y) is Array else 1.0 / y if y else math.copysign(math.inf, y)
+    if type(y) is Array:
+        return reciprocal(y)
+    if y:
+        return 1.0 / y
+    return builtins.complex(math.nan, math.nan) if isinstance(y, builtins.complex) else math.copysign(math.inf, y)
 
 
 floor_divide = binary(
@@ -194,6 +201,8 @@ def _base_partial(x: Array, y: Any) -> Array:
 def _exponent_partial(x: Any, out: Array) -> Array:
     # x**y log x, and 0 where x is 0, as the limit from the right for y > 0
     if type(x) is not Array:
+        if isinstance(x, complex):
+            return multiply(out, cmath.log(x) if x else 0.0)
         return multiply(out, math.log(x) if x > 0 else 0.0 if x == 0 else math.nan)
     zero = equal(x, 0.0)
     return multiply(out, where(zero, 0.0, log(where(zero, 1.0, x))))
@@ -230,14 +239,31 @@ def _sign(x: torch.Tensor) -> torch.Tensor:
 
 
 absolute = unary(
-    "abs", torch.abs, "Return |x|.", "gt.abs(gt.array([-1.5, 2.])) => Array([1.5, 2. ], dtype=float32)",
-    floating=False, check=numbers_only, partials=(lambda x, out: sign(x),), samples=unary_floats(), reference=numpy.abs,
+    "abs", torch.abs, "Return |x|, which is real for complex x too.",
+    "gt.abs(gt.array([-1.5, 2.])) => Array([1.5, 2. ], dtype=float32)",
+    floating=False, of_complex=lambda x: bind(_modulus, (x,)), check=numbers_only,
+    partials=(lambda x, out: sign(x),), samples=unary_floats(), reference=numpy.abs,
 )  # fmt: skip
 sign = unary(
-    "sign", _sign, "Return -1, 0 or 1 by the sign of x; NaN for NaN.",
+    "sign", _sign, "Return -1, 0 or 1 by the sign of x; NaN for NaN. For complex x: x / abs(x), and 0 for 0.",
     "gt.sign(gt.array([-2., 0., 3.])) => Array([-1.,  0.,  1.], dtype=float32)",
-    floating=False, check=numbers_only, nondiff=_STEP, samples=unary_floats(), reference=numpy.sign,
+    floating=False, of_complex=lambda x: _direction(x), check=numbers_only, nondiff=_STEP,
+    samples=unary_floats(), reference=numpy.sign,
 )  # fmt: skip
+_modulus = define(
+    "modulus", torch.abs, elementwise=True, complex=True, check=complex_only,
+    vjp=lambda ct, needed, x, out: (multiply(ct, conj(_direction(x))),),
+    jvp=lambda ts, x, out: real(multiply(ts[0], conj(_direction(x)))),
+    samples=lambda: [Sample((complex_uniform(3, 4),)), Sample((complex_uniform(),))],
+    reference=numpy.abs, user=lambda x: absolute(x),
+)  # fmt: skip
+
+
+def _direction(x: Array) -> Array:
+    zero = equal(x, 0.0)
+    return where(zero, 0.0, divide(x, absolute(where(zero, 1.0, x))))
+
+
 floor = unary(
     "floor", torch.floor, "Return the largest integer <= x.",
     "gt.floor(gt.array([1.5, -1.5])) => Array([ 1., -2.], dtype=float32)",

@@ -370,11 +370,13 @@ def _update_operand(x: Array, values: Any) -> Array:
     value = python_scalar(values)
     if value is None or type(values) is Array:
         u = lift("at", values)
-        if u.aval.floating and not x.aval.floating:
-            raise DtypeError(message("at", f"an update for {x.aval!r}", repr(u.aval), "Use x.astype(gt.float32).at."))
+        if u.aval.floating > x.aval.floating or u.aval.complex > x.aval.complex:
+            raise DtypeError(
+                message("at", f"an update for {x.aval!r}", repr(u.aval), "Convert x with x.astype(...) first.")
+            )
         return cast(u, x.aval.dtype)
-    if isinstance(value, float) and not x.aval.floating:
-        raise DtypeError(message("at", f"an update for {x.aval!r}", repr(value), "Use x.astype(gt.float32).at."))
+    if (isinstance(value, float) and not x.aval.floating) or (isinstance(value, complex) and not x.aval.complex):
+        raise DtypeError(message("at", f"an update for {x.aval!r}", repr(value), "Convert x with x.astype(...) first."))
     return full_like_scalar(value, x.aval.dtype, (), x.aval.device)
 
 

@@ -15,6 +15,7 @@ from gtrace.ir.aval import Aval, aval
 from gtrace.ir.cases import BadSample, Sample
 from gtrace.ir.op import Op, define
 from gtrace.ops.checks import no_booleans
+from gtrace.ops.components import conj
 from gtrace.ops.elementwise import multiply
 from gtrace.ops.gather import constant_array
 from gtrace.ops.index import getitem
@@ -185,13 +186,13 @@ def dot(x: Any, y: Any) -> Array:
 
 
 def vecdot(x: Any, y: Any, axis: int = -1) -> Array:
-    """Return the sums of products over `axis`; the other axes broadcast.
+    """Return the sums of products over `axis`, of the conjugate of x with y; the other axes broadcast.
 
     >>> import gtrace as gt
     >>> gt.vecdot(gt.ones((2, 3)), gt.arange(3))
     Array([3., 3.], dtype=float32)
     """
-    return sum_over(multiply(x, y), axis)
+    return sum_over(multiply(conj(x), y), axis)
 
 
 def outer(x: Any, y: Any) -> Array:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from gtrace.errors import ArgumentError, message
 from gtrace.ops import (
     arrange,
+    components,
     create,
     elementwise,
     extracts,
@@ -128,6 +129,18 @@ class ArrayMethods:
     def compress(self: Any, condition: Any, axis: int | None = None, *, size: int | None = None) -> Array:
         """Return the slices along `axis` (None: the elements) where `condition` holds."""
         return extracts.compress(condition, self, axis, size=size)
+
+    conj = conjugate = components.conj
+
+    @property
+    def real(self: Any) -> Array:
+        """The real part; of a real array, the array itself."""
+        return components.real(self)
+
+    @property
+    def imag(self: Any) -> Array:
+        """The imaginary part; of a real array, zeros."""
+        return components.imag(self)
 
     def copy(self: Any) -> Array:
         """Return the array itself: Arrays never change."""

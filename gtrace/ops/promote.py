@@ -9,11 +9,12 @@ import numpy
 import torch
 
 from gtrace.errors import DtypeError, message
-from gtrace.ir.aval import DTYPES, FLOATS, SHORT
+from gtrace.ir.aval import COMPLEX, DTYPES, FLOATS, INEXACT, LONG, SHORT, Aval
 from gtrace.ir.cases import Sample
 from gtrace.ir.graph import Scalar
 from gtrace.ir.op import Op, define
 from gtrace.ops.batching import unchanged
+from gtrace.ops.components import real
 from gtrace.ops.shape import constant
 from gtrace.trace.array import Array
 from gtrace.trace.bind import bind
@@ -28,7 +29,14 @@ def _cast(x: torch.Tensor, dtype: str) -> torch.Tensor:
 
 
 def _cast_vjp(ct: Array, needed: Any, x: Array, out: Array, dtype: str) -> tuple[Array]:
-    return (cast(ct, x.aval.dtype),)
+    return (cast_cotangent(ct, x.aval.dtype),)
+
+
+def _check_cast(avals: tuple[Aval, ...], dtype: str) -> None:
+    kind = DTYPES[dtype]
+    if avals[0].complex and kind not in COMPLEX and kind is not torch.bool:
+        got = f"{LONG[kind]} for {avals[0]!r}"
+        raise DtypeError(message("astype", "a complex or boolean dtype", got, "Use x.real, x.imag or gt.abs(x)."))
 
 
 def _cast_samples() -> list[Sample]:
@@ -37,8 +45,8 @@ def _cast_samples() -> list[Sample]:
 
 
 _astype = define(
-    "astype", _cast, params=("dtype",), vjp=_cast_vjp, linear=True, batch=unchanged, samples=_cast_samples,
-    user=lambda x, dtype: cast(lift("astype", x), dtype),
+    "astype", _cast, params=("dtype",), check=_check_cast, vjp=_cast_vjp, linear=True, batch=unchanged,
+    samples=_cast_samples, user=lambda x, dtype: cast(lift("astype", x), dtype),
 )  # fmt: skip
 
 
@@ -47,6 +55,11 @@ def cast(x: Array, dtype: torch.dtype) -> Array:
     if x.aval.dtype is dtype and not x.aval.weak:
         return x
     return bind(_astype, (x,), (SHORT[dtype],))
+
+
+def cast_cotangent(ct: Array, dtype: torch.dtype) -> Array:
+    """Return a cotangent in the dtype of the operand it belongs to: a real operand gets the real part."""
+    return cast(ct if dtype in COMPLEX else real(ct), dtype)
 
 
 # -- promotion
@@ -67,7 +80,7 @@ def promote(op: str, *operands: Any, floating: bool = False) -> list[Array | Sca
     present = [x for x in arrays if x is not None]
     scalars = [value for value in values if value is not None]
     dtype = result_dtype([x.aval for x in present], scalars)
-    if floating and dtype not in FLOATS:
+    if floating and dtype not in INEXACT:
         dtype = torch.float32
     device = common_device(op, present)
     weak = all(x.aval.weak for x in present)
@@ -95,12 +108,12 @@ def as_arrays(op: str, *operands: Any) -> list[Array]:
 
 
 def require_float(op: str, x: Array) -> None:
-    """Refuse an array that is not floating.
+    """Refuse an array that is not real and floating.
 
     Raises:
         DtypeError: it is not.
     """
-    if not x.aval.floating:
+    if x.aval.dtype not in FLOATS:
         raise DtypeError(message(op, "a floating dtype", repr(x.aval), "Use x.astype(gt.float32)."))
 
 
@@ -117,18 +130,29 @@ def widened(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor
 
 
 def unary(
-    name: str, impl: Callable[..., Any], doc: str, example: str, *, floating: bool = True, **fields: Any
+    name: str,
+    impl: Callable[..., Any],
+    doc: str,
+    example: str,
+    *,
+    floating: bool = True,
+    of_complex: Callable[[Array], Array] | None = None,
+    **fields: Any,
 ) -> Callable[[Any], Array]:
     """Declare an elementwise operation of one array; returns its user function.
 
     Args:
         example: a call and what it prints, as ``"gt.neg(gt.array(1)) => Array(-1, dtype=int64)"``.
         floating: integer and boolean operands become float32 first.
+        of_complex: what to do with a complex operand instead, where the derivative has another form.
     """
     op = define(name, impl, elementwise=True, user=lambda x: public(x), **fields)
 
     def slow(x: Any) -> Array:
-        return bind(op, promote(name, x, floating=floating))
+        operands = promote(name, x, floating=floating)
+        if of_complex is not None and operands[0].aval.complex:
+            return of_complex(operands[0])  # type: ignore[arg-type]
+        return bind(op, operands)
 
     # the fast path handles integer operands only for operations that do not convert them
     public = _published(op, unary_fast(op, slow), doc, example)

@@ -15,12 +15,13 @@ from gtrace.ir.aval import SHORT, Aval
 from gtrace.ir.cases import BadSample, Sample
 from gtrace.ir.op import Op, Params, define
 from gtrace.ops.batching import shifted
-from gtrace.ops.checks import reduced_shape, same_shape
+from gtrace.ops.checks import reduced_shape, same_shape, summable
+from gtrace.ops.components import imag, real
 from gtrace.ops.elementwise import add, divide, exp, maximum, minimum, multiply, sqrt, square, subtract
 from gtrace.ops.logic import equal, logical_not, not_equal
 from gtrace.ops.logic import where as select
 from gtrace.ops.parts import concat, flip, slice_axis
-from gtrace.ops.promote import cast, promote, promote_arrays
+from gtrace.ops.promote import cast, cast_cotangent, promote, promote_arrays
 from gtrace.ops.samples import uniform
 from gtrace.ops.shape import (
     broadcast_to,
@@ -121,7 +122,7 @@ def _mean_vjp(ct: Array, needed: Any, x: Array, out: Array, axes: tuple[int, ...
 
 sum_op = define(
     "sum", _over(torch.sum), direct=_direct(torch.Tensor.sum), params=_PARAMS, fresh=True,
-    shape=reduced_shape, linear=True, batch=shifted("axes"),
+    shape=reduced_shape, check=summable, linear=True, batch=shifted("axes"),
     vjp=lambda ct, needed, x, out, axes, keepdims: (_expand(ct, x, axes, keepdims),),
     samples=_axis_samples(), errors=bad_axis, reference=numpy.sum, user=lambda x, **kw: sum(x, **kw),
 )  # fmt: skip
@@ -314,11 +315,16 @@ def _truth(x: Any) -> Array:
     return x if x.dtype is torch.bool else not_equal(x, 0)
 
 
+def _squares(x: Array) -> Array:
+    """Return the squared magnitudes."""
+    return add(square(real(x)), square(imag(x))) if x.aval.complex else square(x)
+
+
 def var(
     x: Any, axis: Any = None, correction: float = 0.0, keepdims: bool = False, *, dtype: Any = None,
     ddof: float | None = None, where: Any = None,
 ) -> Array:  # fmt: skip
-    """Return the variance over `axis`: squared deviations summed over the count minus `correction`.
+    """Return the variance over `axis`: squared magnitudes of deviations, summed, over the count minus `correction`.
 
     Args:
         ddof: NumPy's name of `correction`.
@@ -338,9 +344,9 @@ def var(
     if where is not None:
         deviation = _kept(subtract(x, mean(x, axes, True, where=where)), where, 0)
         count = maximum(subtract(_count(x, where, axes, keepdims), float(correction)), 0.0)
-        return divide(sum(square(deviation), axes, keepdims=keepdims), count)
+        return divide(sum(_squares(deviation), axes, keepdims=keepdims), count)
     deviation = subtract(x, bind(_mean, (x,), (axes, True)))
-    total = bind(sum_op, (square(deviation),), (axes, bool(keepdims)))
+    total = bind(sum_op, (_squares(deviation),), (axes, bool(keepdims)))
     return divide(total, builtins.max(float(math.prod(x.shape[k] for k in axes) - correction), 0.0))
 
 
@@ -405,7 +411,7 @@ def _prod_samples() -> list[Sample]:
 
 
 _prod = define(
-    "prod", _prod_impl, params=("axis", "keepdims"), vjp=_prod_vjp, batch=shifted("axis"),
+    "prod", _prod_impl, params=("axis", "keepdims"), vjp=_prod_vjp, check=summable, batch=shifted("axis"),
     samples=_prod_samples, errors=bad_axis,
     reference=numpy.prod, user=lambda x, **kw: prod(x, **kw),
 )  # fmt: skip
@@ -451,12 +457,12 @@ def prod(
 
 
 def _cumsum_vjp(ct: Array, needed: Any, x: Array, out: Array, axis: int, dtype: str | None) -> tuple[Array]:
-    return (cast(flip(bind(_cumsum, (flip(ct, axis),), (axis, None)), axis), x.dtype),)
+    return (cast_cotangent(flip(bind(_cumsum, (flip(ct, axis),), (axis, None)), axis), x.dtype),)
 
 
 _cumsum = define(
     "cumsum", lambda x, axis, dtype: torch.cumsum(x, axis, dtype=None if dtype is None else as_dtype(dtype)),
-    params=("axis", "dtype"), shape=same_shape, vjp=_cumsum_vjp, linear=True, batch=shifted("axis"),
+    params=("axis", "dtype"), shape=same_shape, check=summable, vjp=_cumsum_vjp, linear=True, batch=shifted("axis"),
     samples=lambda: [Sample((uniform(-2, 2, 3, 4),), {"axis": k}) for k in (0, 1)], errors=bad_axis,
     reference=numpy.cumsum, user=lambda x, **kw: cumsum(x, **kw),
 )  # fmt: skip

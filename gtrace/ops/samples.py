@@ -22,6 +22,11 @@ def uniform(low: float, high: float, *shape: int, seed: int = 0) -> numpy.ndarra
     return rng(seed).uniform(low, high, shape)
 
 
+def complex_uniform(*shape: int, seed: int = 0) -> numpy.ndarray:
+    """Return complex128 values whose parts are in [-2, 2)."""
+    return numpy.asarray(uniform(-2, 2, *shape, seed=seed) + 1j * uniform(-2, 2, *shape, seed=seed + 100))
+
+
 def unary_floats(low: float = -2.0, high: float = 2.0) -> Callable[[], list[Sample]]:
     """Samples of one floating array in [low, high)."""
 

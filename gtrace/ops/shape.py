@@ -436,12 +436,14 @@ _full = define(
 )  # fmt: skip
 
 
-def full_like_scalar(value: bool | int | float, dtype: torch.dtype, shape: Any, device: torch.device = CPU) -> Array:
+def full_like_scalar(
+    value: bool | int | float | complex, dtype: torch.dtype, shape: Any, device: torch.device = CPU
+) -> Array:
     """Return an array of one Python scalar, as part of the program."""
     operand = scalar_operand("full", value, dtype, device)
     return bind(_full, (operand,), (as_shape("full", shape), str(device)))
 
 
-def constant(value: bool | int | float, a: Aval) -> Array:
+def constant(value: bool | int | float | complex, a: Aval) -> Array:
     """Return an array of one Python scalar with the shape, dtype and device of `a`."""
     return full_like_scalar(value, a.dtype, a.shape, a.device)

@@ -14,7 +14,7 @@ from gtrace.errors import DtypeError, message
 from gtrace.ir.aval import FLOATS, Aval
 from gtrace.ir.cases import BadSample, Sample
 from gtrace.ir.op import define
-from gtrace.ops.checks import broadcasts
+from gtrace.ops.checks import broadcasts, real_only
 from gtrace.ops.elementwise import exp, multiply, square
 from gtrace.ops.promote import binary, promote, unary
 from gtrace.ops.samples import shapes_differ, unary_floats, uniform
@@ -81,7 +81,8 @@ def _erfinv(x: torch.Tensor) -> torch.Tensor:
 erfinv = unary(
     "erfinv", _erfinv, "Return the number whose error function is x.",
     "import gtrace.ops.special as special; round(float(special.erfinv(0.5)), 4) => 0.4769",
-    partials=(lambda x, out: multiply(exp(square(out)), 0.5 * math.sqrt(math.pi)),), samples=unary_floats(-0.9, 0.9),
+    check=real_only, partials=(lambda x, out: multiply(exp(square(out)), 0.5 * math.sqrt(math.pi)),),
+    samples=unary_floats(-0.9, 0.9),
     reference=numpy.vectorize(lambda x: statistics.NormalDist().inv_cdf((x + 1) / 2) / math.sqrt(2), otypes=[float]),
 )  # fmt: skip
 
@@ -134,7 +135,7 @@ def _fma_samples() -> list[Sample]:
 
 
 _fma_op = define(
-    "fma", _fma, arity=3, elementwise=True, check=broadcasts,
+    "fma", _fma, arity=3, elementwise=True, check=real_only,
     partials=(lambda x, y, z, out: y, lambda x, y, z, out: x, lambda x, y, z, out: 1), samples=_fma_samples,
     errors=lambda: [BadSample((numpy.ones((2, 3)), numpy.ones(4), 1.0), {}, ValueError, r"broadcast")],
     reference=lambda x, y, z: x * y + z, user=lambda x, y, z: fma(x, y, z),

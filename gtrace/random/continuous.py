@@ -10,8 +10,9 @@ import torch
 
 from gtrace.ambient import without_modes
 from gtrace.errors import ArgumentError, DtypeError, ShapeError, message
-from gtrace.ir.aval import FLOATS, LONG
+from gtrace.ir.aval import COMPLEX, FLOATS, LONG
 from gtrace.ops.activations import erf
+from gtrace.ops.complex import complex as complex_of
 from gtrace.ops.elementwise import (
     absolute,
     add,
@@ -31,7 +32,7 @@ from gtrace.ops.parts import unstack
 from gtrace.ops.promote import cast
 from gtrace.ops.shape import full_like_scalar
 from gtrace.ops.special import erfinv, fma, nextafter
-from gtrace.random.keys import as_key, draw_bits, draw_shape, fill, fresh_key
+from gtrace.random.keys import as_key, draw_bits, draw_shape, fill, fresh_key, two_keys
 from gtrace.random.reuse import consume
 from gtrace.trace.array import Array
 from gtrace.trace.convert import as_dtype, lift, python_scalar
@@ -93,6 +94,8 @@ def bound(name: str, x: Any, dtype: torch.dtype, shape: tuple[int, ...] | None) 
         ShapeError: it does not broadcast to `shape`.
     """
     value = None if type(x) is Array else python_scalar(x)
+    if isinstance(value, complex):
+        raise DtypeError(message(name, "a real number", str(value), "Pass real parameters."))
     if value is not None:
         return float(value)
     out = cast(lift(name, x), dtype)
@@ -139,7 +142,8 @@ def normal(key: Any, shape: Any = (), dtype: Any = None) -> Array:
     Args:
         key: a key, used up.
         shape: of the result.
-        dtype: floating; float32 by default.
+        dtype: floating or complex; float32 by default. The two parts of a complex number are independent, each of
+            variance 1/2.
 
     Raises:
         ArgumentError, DtypeError, ShapeError: wrong arguments.
@@ -148,8 +152,13 @@ def normal(key: Any, shape: Any = (), dtype: Any = None) -> Array:
     >>> gt.round(gt.random.normal(gt.random.key(0), (2,)), 4)
     Array([1.6226, 2.0253], dtype=float32)
     """
-    sizes, kind = draw_shape("normal", shape), float_dtype("normal", dtype)
-    return draw_normal(fresh_key("normal", key), sizes, kind)
+    sizes = draw_shape("normal", shape)
+    if dtype is not None and as_dtype(dtype) in COMPLEX:
+        kind = as_dtype(dtype).to_real()
+        real_key, imag_key = two_keys(fresh_key("normal", key))
+        both = complex_of(draw_normal(real_key, sizes, kind), draw_normal(imag_key, sizes, kind))
+        return divide(both, math.sqrt(2.0))
+    return draw_normal(fresh_key("normal", key), sizes, float_dtype("normal", dtype))
 
 
 def truncated_normal(key: Any, lower: Any, upper: Any, shape: Any = None, dtype: Any = None) -> Array:

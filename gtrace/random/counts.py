@@ -51,7 +51,7 @@ from gtrace.random.continuous import bound, common_shape, draw_unit, parameters
 from gtrace.random.keys import as_key, draw_shape, fresh_key, subkeys, two_keys
 from gtrace.random.reuse import consume
 from gtrace.trace.array import Array
-from gtrace.trace.convert import as_dtype, lift, python_scalar
+from gtrace.trace.convert import as_dtype, lift, real_scalar
 
 __all__ = ["binomial", "geometric", "multinomial", "poisson", "rademacher"]
 
@@ -90,7 +90,7 @@ def rademacher(key: Any, shape: Any = (), dtype: Any = None) -> Array:
 
 
 def _probability(name: str, p: Any) -> None:
-    value = None if type(p) is Array else python_scalar(p)
+    value = real_scalar(p)
     if value is not None and not 0 <= value <= 1:
         raise ArgumentError(message(name, "a probability in [0, 1]", repr(p), "Clip it."))
 
@@ -122,7 +122,7 @@ def geometric(key: Any, p: Any, shape: Any = None, dtype: Any = None) -> Array:
 
 def _drawn_in(p: Any) -> torch.dtype:
     """Return the dtype of uniform numbers for a parameter: its own if that is float64, else float32."""
-    wide = type(p) is Array or python_scalar(p) is None
+    wide = type(p) is Array or real_scalar(p) is None
     return torch.float64 if wide and lift("p", p).dtype is torch.float64 else torch.float32
 
 
@@ -175,7 +175,7 @@ def poisson(key: Any, lam: Any, shape: Any = None, dtype: Any = None) -> Array:
     torch.int64
     """
     kind = _count_dtype("poisson", dtype, torch.int64)
-    value = None if type(lam) is Array else python_scalar(lam)
+    value = real_scalar(lam)
     if value is not None and not value >= 0:
         raise ArgumentError(message("poisson", "lam >= 0", repr(lam), "Pass a non-negative number."))
     found, (rate,), sizes = parameters("poisson", key, shape, torch.float64, lam=lam)
@@ -256,7 +256,7 @@ def binomial(key: Any, n: Any, p: Any, shape: Any = None, dtype: Any = None) -> 
 
 
 def _trials(name: str, n: Any) -> None:
-    value = None if type(n) is Array else python_scalar(n)
+    value = real_scalar(n)
     if value is not None and not value >= 0:
         raise ArgumentError(message(name, "n >= 0 trials", repr(n), "Pass a non-negative number."))
 

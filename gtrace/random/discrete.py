@@ -49,7 +49,7 @@ def bernoulli(key: Any, p: Any = 0.5, shape: Any = None, mode: str = "low") -> A
     chance = lift("bernoulli", p)
     require_float("bernoulli", chance)
     value = None if type(p) is Array else python_scalar(p)
-    if value is not None and not 0 <= value <= 1:
+    if value is not None and not 0 <= value <= 1:  # type: ignore[operator]  # real: require_float
         raise ArgumentError(message("bernoulli", "a probability in [0, 1]", repr(p), "Clip it."))
     sizes = common_shape("bernoulli", shape, chance)
     found = fresh_key("bernoulli", key)

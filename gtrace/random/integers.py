@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from gtrace.errors import ArgumentError, DtypeError, message
-from gtrace.ir.aval import FLOATS, LONG
+from gtrace.ir.aval import INEXACT, LONG, WIDE_UNSIGNED
 from gtrace.ops.elementwise import add, maximum, minimum, multiply, remainder, subtract
 from gtrace.ops.logic import (
     bitwise_and,
@@ -82,8 +82,11 @@ def _bound(x: Any, shape: tuple[int, ...]) -> int | Array:
 def _drawn_as(dtype: Any, low: int | Array, high: int | Array) -> torch.dtype:
     if dtype is not None:
         kind = as_dtype(dtype)
-        if kind in FLOATS or kind is torch.bool:
+        if kind in INEXACT or kind is torch.bool:
             raise DtypeError(message("randint", "an integer dtype", LONG[kind], "Use gt.random.uniform."))
+        if kind in WIDE_UNSIGNED:
+            fix = "Draw int64 and use x.astype(...)."
+            raise DtypeError(message("randint", "a signed or 8-bit integer dtype", LONG[kind], fix))
         return kind
     for x, most in ((low, _LARGEST >> 32), (high, 1 << 31)):
         if x.dtype is torch.int64 if isinstance(x, Array) else not -(1 << 31) <= x <= most:

@@ -6,6 +6,7 @@ from gtrace.testing.graphs import SMOOTH, Program, as_function, drawable, graphs
 from gtrace.testing.operations import (
     check_batching,
     check_compiled,
+    check_complex,
     check_declaration,
     check_dtypes,
     check_empty_and_0d,

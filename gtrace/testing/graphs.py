@@ -172,8 +172,12 @@ def recipe_for(name: str) -> tuple[Accepts, Recipe]:
 
 
 def drawable() -> tuple[str, ...]:
-    """Return the names of the operations that can be drawn: all but those with sub-graphs."""
-    return tuple(op.name for op in REGISTRY.values() if op.rules.result is None and op.cases.samples is not None)
+    """Return the names of the operations that can be drawn: all but those with sub-graphs or complex numbers."""
+    return tuple(
+        op.name
+        for op in REGISTRY.values()
+        if op.rules.result is None and op.cases.samples is not None and not op.complex
+    )
 
 
 # -- loops and branches

@@ -10,7 +10,7 @@ from typing import Any
 import numpy
 import torch
 
-from gtrace.ir.aval import DTYPES, FLOATS, Aval
+from gtrace.ir.aval import COMPLEX, DTYPES, FLOATS, WIDE_UNSIGNED, Aval
 from gtrace.ir.graph import Graph
 from gtrace.testing.require import st, st_numpy
 from gtrace.trace.array import Array
@@ -27,7 +27,7 @@ SPECIAL = [float("nan"), float("inf"), float("-inf"), -0.0, 1e-6, 1e30, 1e-40]
 
 
 def dtypes(*, floating: bool | None = None) -> st.SearchStrategy[torch.dtype]:
-    """Draw a dtype that arrays have; shrinks to float32.
+    """Draw a dtype that most operations take: real, and unsigned with 8 bits at most. Shrinks to float32.
 
     Args:
         floating: only floating dtypes, or only the others.
@@ -39,7 +39,7 @@ def dtypes(*, floating: bool | None = None) -> st.SearchStrategy[torch.dtype]:
     >>> test()
     """
     order = [torch.float32, torch.float64, torch.int64, torch.bool]
-    order += [dtype for dtype in DTYPES.values() if dtype not in order]
+    order += [d for d in DTYPES.values() if d not in order and d not in COMPLEX and d not in WIDE_UNSIGNED]
     return st.sampled_from([d for d in order if floating is None or d.is_floating_point == floating])
 
 
@@ -93,6 +93,9 @@ def numbers(dtype: torch.dtype, *, special: bool = False) -> st.SearchStrategy[A
     if dtype in FLOATS:
         plain = st.integers(-16, 16).map(lambda k: k / 8)
         return plain | st.sampled_from(SPECIAL) if special else plain
+    if dtype in COMPLEX:
+        parts = numbers(torch.float64, special=special)
+        return st.builds(complex, parts, parts)
     info = torch.iinfo(dtype)
     small = st.integers(max(-3, info.min), 3)
     return small | st.sampled_from([info.min, info.max]) if special else small
@@ -127,6 +130,8 @@ def arrays(
     sides = draw(shapes()) if shape is None else draw(shape) if isinstance(shape, st.SearchStrategy) else shape
     values = numbers(kind, special=special) if elements is None else elements
     wide = numpy.float64 if kind in FLOATS else numpy.bool_ if kind is torch.bool else numpy.int64
+    if kind in COMPLEX or kind is torch.uint64:
+        wide = numpy.complex128 if kind in COMPLEX else numpy.uint64
     # an array of one repeated number would hide much: only large ones are filled
     fill = st.nothing() if math.prod(sides) <= MAX_DRAWN else None
     tensor = torch.from_numpy(draw(st_numpy.arrays(wide, sides, elements=values, fill=fill))).to(kind)

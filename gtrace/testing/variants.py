@@ -303,7 +303,7 @@ def _instruction(op: Op, params: Params, kinds: tuple[Aval, ...]) -> Instr | Non
     return None
 
 
-def _other_numbers(value: bool | int | float) -> list[Any]:
+def _other_numbers(value: bool | int | float | complex) -> list[Any]:
     if isinstance(value, bool):
         return [not value]
     return [value + 1, -value] if value == 0 and isinstance(value, float) else [value + 1]

@@ -93,7 +93,7 @@ class Array(_Methods):
 
     # looking at values
 
-    def item(self, *index: int) -> bool | int | float:
+    def item(self, *index: int) -> bool | int | float | complex:
         """Return the one element, or the one at `index`, as a Python scalar.
 
         Args:
@@ -130,7 +130,7 @@ class Array(_Methods):
             torch.cuda.synchronize(tensor.device)
         return self
 
-    def _item(self, cause: str) -> bool | int | float:
+    def _item(self, cause: str) -> Any:
         if self.aval.size != 1:
             raise ValueError(
                 f"[{cause}] expected an array with one element, got {self.aval!r}. Reduce or index it first."

@@ -11,17 +11,29 @@ import torch
 
 from gtrace.ambient import without_modes
 from gtrace.errors import ArgumentError, DeviceError, DtypeError, ShapeError, message
-from gtrace.ir.aval import CPU, DTYPES, FLOATS, LONG, SHORT, Aval, as_device, aval
+from gtrace.ir.aval import (
+    COMPLEX,
+    CPU,
+    DTYPES,
+    FLOATS,
+    INEXACT,
+    LONG,
+    SHORT,
+    WIDE_UNSIGNED,
+    Aval,
+    as_device,
+    aval,
+)
 from gtrace.ir.graph import Scalar
 from gtrace.trace.array import Array, materialize, wrap
 
 __all__ = ["from_dlpack", "from_numpy", "from_torch"]
 
-DEFAULT = {bool: torch.bool, int: torch.int64, float: torch.float32}
+DEFAULT = {bool: torch.bool, int: torch.int64, float: torch.float32, complex: torch.complex64}
 """The dtype of an array made from Python scalars, by their kind."""
 
 _BY_NAME = {**DTYPES, **{name: dtype for dtype, name in LONG.items()}}
-_PYTHON = (bool, int, float)
+_PYTHON = (bool, int, float, complex)
 _NUMPY = {numpy.dtype(name): dtype for dtype, name in LONG.items() if dtype is not torch.bfloat16}
 
 
@@ -88,7 +100,7 @@ def plain_tensor(op: str, tensor: torch.Tensor) -> torch.Tensor:
     if not _has_memory(tensor):
         fix = "Pass a plain torch.Tensor, outside of torch's own transforms and tracers."
         raise ArgumentError(message(op, "a tensor with values", f"a {kind} without values of its own", fix))
-    return tensor.detach().as_subclass(torch.Tensor).resolve_neg()
+    return tensor.detach().as_subclass(torch.Tensor).resolve_conj().resolve_neg()
 
 
 def _has_memory(tensor: torch.Tensor) -> bool:
@@ -105,7 +117,7 @@ def from_numpy(value: numpy.ndarray) -> Array:
 
     Raises:
         ArgumentError: not a NumPy array.
-        DtypeError: an unsupported dtype (unsigned beyond 8 bits, complex, strings, objects, ...).
+        DtypeError: an unsupported dtype (strings, objects, dates, ...).
 
     >>> from_numpy(numpy.arange(3))
     Array([0, 1, 2], dtype=int64)
@@ -194,19 +206,30 @@ def to_tensor(value: Any, dtype: torch.dtype | None, device: torch.device) -> to
         ) from error
     except OverflowError as error:
         raise DtypeError(message("array", "integers of at most 64 bits", "a larger one", "Use floats.")) from error
-    if host.dtype.kind not in "biuf":
+    if host.dtype.kind not in "biufc":
         strange = [x for x in host.flat if host.dtype.kind != "O" or not isinstance(x, _PYTHON)]
         if strange:
             raise DtypeError(message("array", "numbers", repr(strange[0]), "Convert the data to numbers first."))
         raise DtypeError(message("array", "integers of at most 64 bits", "a larger one", "Use floats."))
     if host.size and (host.dtype.kind == "u" or _became_floats(host, value)):
+        if dtype is torch.uint64:
+            return torch.from_numpy(_as_uint64(value)).to(device)
         if int(host.max()) > torch.iinfo(torch.int64).max:
             raise DtypeError(message("array", "integers of at most 64 bits", "a larger one", "Use floats."))
         host = host.astype(numpy.int64)
     if dtype is None:
-        dtype = torch.float32 if host.dtype.kind == "f" or host.size == 0 else as_dtype(host.dtype)
+        kind = host.dtype.kind
+        dtype = DEFAULT[complex if kind == "c" else float] if kind in "cf" or not host.size else as_dtype(host.dtype)
     check_cast(host, dtype)
     return torch.from_numpy(host).to(dtype).to(device)
+
+
+def _as_uint64(value: Any) -> numpy.ndarray:
+    try:
+        return numpy.array(value, dtype=numpy.uint64)
+    except OverflowError as error:
+        fix = "Check the range."
+        raise DtypeError(message("array", "values from 0 to 2**64 - 1 for uint64", "another", fix)) from error
 
 
 def _became_floats(host: numpy.ndarray, value: Any) -> bool:
@@ -217,12 +240,20 @@ def _became_floats(host: numpy.ndarray, value: Any) -> bool:
 
 
 def check_cast(host: numpy.ndarray, dtype: torch.dtype) -> None:
-    """Refuse host data that an integer dtype cannot hold: NaN, infinities, and integers out of range.
+    """Refuse host data that a dtype cannot hold: complex numbers in a real one, and in an integer one NaN, infinities
+    and integers out of range.
 
     Raises:
         DtypeError: with the first offending value.
     """
-    if dtype in FLOATS or dtype is torch.bool or host.size == 0:
+    if dtype in COMPLEX or dtype is torch.bool:
+        return
+    if host.dtype.kind == "c":
+        got = f"{host.dtype} data"
+        raise DtypeError(
+            message("array", f"real numbers for {LONG[dtype]}", got, "Take the real part or the magnitude.")
+        )
+    if dtype in FLOATS or host.size == 0:
         return
     if host.dtype.kind == "f" and not numpy.isfinite(host).all():
         bad = host[~numpy.isfinite(host)].flat[0]
@@ -233,23 +264,31 @@ def check_cast(host: numpy.ndarray, dtype: torch.dtype) -> None:
     # as Python ints: as a float, the largest int64 is 2.0**63, which does not fit
     low, high = int(host.min()), int(host.max())
     if low < info.min or high > info.max:
-        got = low if low < info.min else high
+        bad = low if low < info.min else high
         raise DtypeError(
-            message("array", f"values from {info.min} to {info.max} for {LONG[dtype]}", str(got), "Use a wider dtype.")
+            message("array", f"values from {info.min} to {info.max} for {LONG[dtype]}", str(bad), "Use a wider dtype.")
         )
 
 
-def python_scalar(x: Any) -> bool | int | float | None:
-    """Return `x` as a Python scalar if it is one (or a NumPy scalar, or an unsupported complex), else None."""
+def python_scalar(x: Any) -> bool | int | float | complex | None:
+    """Return `x` as a Python scalar if it is one or a NumPy scalar, else None."""
     if isinstance(x, _PYTHON):
-        # numpy.float64 is a float by inheritance
-        return x if type(x) in _PYTHON else float(x) if isinstance(x, float) else int(x)
+        if type(x) in _PYTHON:
+            return x
+        # numpy.float64 is a float by inheritance, numpy.complex128 a complex
+        return float(x) if isinstance(x, float) else complex(x) if isinstance(x, complex) else int(x)
     if isinstance(x, numpy.generic):
-        if x.dtype.kind not in "biuf":
-            raise DtypeError(message("array", "a real number", repr(x), "Complex and other dtypes are not supported."))
+        if x.dtype.kind not in "biufc":
+            raise DtypeError(message("array", "a number", repr(x), "Strings, dates and objects are not supported."))
         # the item() of a numpy.longdouble is a numpy.longdouble
-        return float(x) if x.dtype.kind == "f" else x.item()
+        return float(x) if x.dtype.kind == "f" else complex(x) if x.dtype.kind == "c" else x.item()
     return None
+
+
+def real_scalar(x: Any) -> bool | int | float | None:
+    """Return `x` as a real Python number if it is one, or a NumPy number; else None."""
+    value = None if type(x) is Array else python_scalar(x)
+    return None if isinstance(value, complex) else value
 
 
 def lift(op: str, x: Any) -> Array:
@@ -269,8 +308,6 @@ def lift(op: str, x: Any) -> Array:
         return from_numpy(x.copy())
     if isinstance(x, torch.Tensor):
         return wrap(_cloned(plain_tensor(op, x)))
-    if isinstance(x, complex):
-        raise DtypeError(message(op, "a real number", repr(x), "Complex numbers are not supported."))
     raise ArgumentError(
         message(op, "arrays or numbers", type(x).__name__, "Convert lists and other data with gt.array first.")
     )
@@ -293,15 +330,20 @@ def scalar_aval(dtype: torch.dtype, device: torch.device) -> Aval:
     return aval((), dtype, device, weak=True)
 
 
-def scalar_operand(op: str, value: bool | int | float, dtype: torch.dtype, device: torch.device) -> Scalar:
+def scalar_operand(op: str, value: bool | int | float | complex, dtype: torch.dtype, device: torch.device) -> Scalar:
     """Return a Python scalar as an operand of `dtype`.
 
     Raises:
-        DtypeError: an integer that `dtype` cannot hold.
+        DtypeError: an integer that `dtype` cannot hold, or a complex number for a real dtype.
     """
-    if dtype in FLOATS:
+    if isinstance(value, complex):
+        if dtype in COMPLEX:
+            return Scalar(complex(value), scalar_aval(dtype, device))
+        raise DtypeError(message(op, f"a real number for {LONG[dtype]}", str(value), "Use gt.complex64."))
+    if dtype in INEXACT:
         try:
-            return Scalar(float(value), scalar_aval(dtype, device))
+            number = complex(value) if dtype in COMPLEX else float(value)
+            return Scalar(number, scalar_aval(dtype, device))
         except OverflowError:
             bits = f"an integer of {int(value).bit_length()} bits"
             raise DtypeError(message(op, "a number that fits a float", bits, "Use a smaller number.")) from None
@@ -316,28 +358,45 @@ def scalar_operand(op: str, value: bool | int | float, dtype: torch.dtype, devic
 
 
 def _rank(dtype: torch.dtype) -> int:
-    return 2 if dtype in FLOATS else 0 if dtype is torch.bool else 1
+    return 2 if dtype in FLOATS else 3 if dtype in COMPLEX else 0 if dtype is torch.bool else 1
 
 
-_RANK_DEFAULT = (torch.bool, torch.int64, torch.float32)
-_SCALAR_RANK = {bool: 0, int: 1, float: 2}
+_RANK_DEFAULT = (torch.bool, torch.int64, torch.float32, torch.complex64)
+_SCALAR_RANK = {bool: 0, int: 1, float: 2, complex: 3}
 
 
-def result_dtype(avals: Sequence[Aval], scalars: Sequence[bool | int | float] = ()) -> torch.dtype:
+def promote_dtypes(a: torch.dtype, b: torch.dtype) -> torch.dtype:
+    """Return the dtype in which arrays of two dtypes meet: as torch.promote_types, which lacks the wide unsigned ones.
+
+    Raises:
+        DtypeError: a wide unsigned dtype and another integer dtype.
+    """
+    if a is b or (a not in WIDE_UNSIGNED and b not in WIDE_UNSIGNED):
+        return torch.promote_types(a, b)
+    wide, other = (a, b) if a in WIDE_UNSIGNED else (b, a)
+    if other in INEXACT or other is torch.bool:
+        return wide if other is torch.bool else other
+    got = f"{LONG[a]} and {LONG[b]}"
+    raise DtypeError(message("promotion", "dtypes with a common one", got, "Convert one with x.astype(...)."))
+
+
+def result_dtype(avals: Sequence[Aval], scalars: Sequence[bool | int | float | complex] = ()) -> torch.dtype:
     """Return the dtype to which operands of these avals and Python scalars are promoted.
 
     Strong operands are promoted by torch.promote_types, whatever their shapes. Weak ones (Python scalars and
-    what was computed from them alone) only count by kind: bool < integer < float. A weak kind above the strong dtype's
-    gives that kind's default, int64 or float32.
+    what was computed from them alone) only count by kind: bool < integer < float < complex. A weak kind above the
+    strong dtype's gives that kind's default, int64, float32 or complex64; with float64 a complex kind gives complex128.
     """
     strong = [a.dtype for a in avals if not a.weak]
     weak = max([_rank(a.dtype) for a in avals if a.weak] + [_SCALAR_RANK[type(s)] for s in scalars], default=0)
     if not strong:
         dtypes = [a.dtype for a in avals]
-        best = functools.reduce(torch.promote_types, dtypes) if dtypes else _RANK_DEFAULT[weak]
+        best = functools.reduce(promote_dtypes, dtypes) if dtypes else _RANK_DEFAULT[weak]
     else:
-        best = functools.reduce(torch.promote_types, strong)
-    return best if _rank(best) >= weak else _RANK_DEFAULT[weak]
+        best = functools.reduce(promote_dtypes, strong)
+    if _rank(best) >= weak:
+        return best
+    return torch.complex128 if weak == 3 and best is torch.float64 else _RANK_DEFAULT[weak]
 
 
 def common_device(op: str, arrays: Sequence[Array]) -> torch.device:

@@ -113,7 +113,7 @@ def number_fast(op: Op, slow: Callable[[Any, Any], Array]) -> Callable[[Any, Any
         found = known.get(array.aval)
         if found is None:
             a = array.aval
-            if not a.floating or a.weak:
+            if not a.floating or a.weak or a.complex:
                 return slow(x, y)
             scalar = scalar_aval(a.dtype, a.device)
             instr = op.instr((), (a, scalar) if known is after else (scalar, a))

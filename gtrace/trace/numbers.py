@@ -23,7 +23,7 @@ VALUES = 3
 MAX_BODIES = 512
 """Bodies remembered; beyond it the older half is forgotten."""
 
-_seen: dict[Hashable, list[set[bool | int | float]]] = {}
+_seen: dict[Hashable, list[set[bool | int | float | complex]]] = {}
 """The values that each number of a body had, by the purpose of the body and its skeleton."""
 
 _lock = new_lock()

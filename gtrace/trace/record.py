@@ -29,6 +29,7 @@ import attrs
 
 from gtrace.config import Config, config
 from gtrace.events import Recorded, bus
+from gtrace.exact import ExactComplex
 from gtrace.ir.aval import Aval
 from gtrace.ir.graph import Graph, Node, Operand, RecordedGraph, Region, Scalar
 from gtrace.ir.op import Instr, Leaf
@@ -84,7 +85,7 @@ class Trace:
         self.flat: list[Any] = []
         self.refs: list[weakref.ref[Array]] = []
         self.leaves: list[Any] = []
-        self.scalars: list[bool | int | float] = []
+        self.scalars: list[bool | int | float | complex] = []
         self.numbers: dict[int, int] = {}
         self.tape = tape
         self.capture = capture
@@ -136,7 +137,11 @@ class Trace:
     def scalar(self, operand: Scalar) -> int:
         """Add a scalar operand and return what stands for it in an instruction."""
         # recorded scalars are compared, and two NaNs in tuples are equal only if they are one object
-        value = operand.value if operand.value == operand.value else math.nan
+        value = operand.value
+        if value.__class__ is complex:
+            value = ExactComplex(value)
+        elif value != value:
+            value = math.nan
         scalars = self.scalars
         scalars += (value,)
         slot = len(scalars) - 1
@@ -158,12 +163,13 @@ class Trace:
         return [self.leaves[slot] for slot in program.slots]
 
 
-def scalar_operand_code(slot: int, value: bool | int | float) -> int:
+def scalar_operand_code(slot: int, value: bool | int | float | complex) -> int:
     """Return what stands for a scalar among the operands of an instruction: its slot, and the sign of a zero.
 
     -0.0 is another program than 0.0, although the two compare equal.
     """
-    negative_zero = value == 0 and math.copysign(1.0, value) < 0
+    # a complex number, which is an `ExactComplex`, compares the signs of its zeros itself
+    negative_zero = value == 0 and math.copysign(1.0, value) < 0  # type: ignore[arg-type]
     return -2 - 2 * slot if negative_zero else -1 - 2 * slot
 
 
@@ -177,7 +183,7 @@ PADDING = Padding()
 
 def decode(
     flat: Sequence[Any],
-    scalars: Sequence[bool | int | float],
+    scalars: Sequence[bool | int | float | complex],
     outputs: Sequence[int],
     locations: dict[int, str] | None = None,
     special: Mapping[int, Instr] | None = None,

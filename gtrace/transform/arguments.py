@@ -37,7 +37,7 @@ def normalize_argnums(name: str, argnums: Any, count: int) -> tuple[int, ...]:
 
 def is_array(leaf: Any) -> bool:
     """Return whether a leaf of a pytree is an array of some kind, or a number."""
-    return isinstance(leaf, (Array, int, float)) or hasattr(leaf, "dtype")
+    return isinstance(leaf, (Array, int, float, complex)) or hasattr(leaf, "dtype")
 
 
 def differentiable(name: str, paths: Sequence[str], leaves: Sequence[Any]) -> list[Array]:
@@ -101,6 +101,21 @@ class Call:
         return self.structure.unflatten(values)
 
 
+def check_holomorphic(name: str, arrays: Sequence[Array], what: str) -> None:
+    """Refuse real arrays where a function is to be differentiated as a holomorphic one.
+
+    Args:
+        what: the arrays are inputs or outputs.
+
+    Raises:
+        DtypeError: one of them is real.
+    """
+    for x in arrays:
+        if not x.aval.complex:
+            fix = "Leave holomorphic=True out for real numbers."
+            raise DtypeError(message(name, f"complex {what} with holomorphic=True", LONG[x.aval.dtype], fix))
+
+
 def split_aux(name: str, result: Any, has_aux: bool) -> tuple[Any, Any]:
     """Return (output, aux) of a function's result; aux is None without `has_aux`.
 
@@ -128,7 +143,8 @@ def like(name: str, what: str, values: Any, structure: tree.TreeDef, patterns: S
     out = []
     for k, (x, leaf) in enumerate(zip(patterns, leaves, strict=True)):
         value = lift(name, leaf)
-        if value.aval.shape != x.aval.shape or (value.aval.dtype != x.aval.dtype and not value.aval.weak):
+        fits = value.aval.dtype is x.aval.dtype or (value.aval.weak and value.aval.complex <= x.aval.complex)
+        if value.aval.shape != x.aval.shape or not fits:
             path = tree.paths(values)[k]
             raise ArgumentError(
                 message(

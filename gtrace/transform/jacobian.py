@@ -6,12 +6,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from gtrace.errors import DtypeError, message
+from gtrace.ir.aval import LONG
 from gtrace.ops.batching import spread
 from gtrace.ops.create import eye, ones_like
 from gtrace.ops.shape import moveaxis, reshape
 from gtrace.trace.array import Array
 from gtrace.trace.capture import capture
-from gtrace.transform.arguments import Call, named
+from gtrace.transform.arguments import Call, check_holomorphic, named
 from gtrace.transform.jvp import push
 from gtrace.transform.tape import Tape, pull, run_taped
 from gtrace.transform.vmap import batch
@@ -33,22 +34,36 @@ def _batched(function: Callable[[Array], list[Array]], x: Array, name: str) -> l
 
 
 def _run(
-    name: str, f: Callable[..., Any], argnums: Any, has_aux: bool, args: Any, kwargs: Any
+    name: str, f: Callable[..., Any], argnums: Any, has_aux: bool, holomorphic: bool, args: Any, kwargs: Any
 ) -> tuple[Call, list[Array], Any, Tape, Any]:
     call = Call(name, f, argnums, args, kwargs)
+    if holomorphic:
+        check_holomorphic(name, call.inputs, "inputs")
     outputs, structure, tape, aux = run_taped(name, call, has_aux)
     for out in outputs:
         if not out.aval.floating:
             fix = "Return integers as aux (has_aux=True)."
             raise DtypeError(message(name, "floating outputs", repr(out.aval), fix))
+    if holomorphic:
+        check_holomorphic(name, outputs, "outputs")
     return call, outputs, structure, tape, aux
 
 
-def jacrev(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Callable[..., Any]:
+def _require_real(name: str, arrays: Sequence[Array], what: str) -> None:
+    for x in arrays:
+        if x.aval.complex:
+            fix = "Pass holomorphic=True if the function is, or use gt.vjp and gt.jvp."
+            raise DtypeError(message(name, f"real {what}", LONG[x.dtype], fix))
+
+
+def jacrev(
+    f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False, holomorphic: bool = False
+) -> Callable[..., Any]:
     """Return a function that computes the Jacobian of `f` in reverse mode: best when it has few outputs.
 
     For an output leaf of shape s and an input leaf of shape t, the Jacobian's leaf has shape s + t. The structure is
-    the output's with the argument's in place of each leaf. With `has_aux`: (Jacobian, aux).
+    the output's with the argument's in place of each leaf. With `has_aux`: (Jacobian, aux). Outputs are real, or with
+    `holomorphic` inputs and outputs complex.
 
     >>> import gtrace as gt
     >>> gt.jacrev(lambda x: x ** 2)(gt.array([1., 2.]))
@@ -57,7 +72,9 @@ def jacrev(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: boo
     """
 
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        call, outputs, structure, tape, aux = _run("jacrev", f, argnums, has_aux, args, kwargs)
+        call, outputs, structure, tape, aux = _run("jacrev", f, argnums, has_aux, holomorphic, args, kwargs)
+        if not holomorphic:
+            _require_real("jacrev", outputs, "outputs")
         columns = []
         for out in outputs:
             rows = _batched(lambda ct, out=out: pull(tape, (out,), (ct,)), out, "jacrev")  # type: ignore[misc]
@@ -70,10 +87,12 @@ def jacrev(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: boo
     return named(wrapped, f)
 
 
-def jacfwd(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Callable[..., Any]:
+def jacfwd(
+    f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False, holomorphic: bool = False
+) -> Callable[..., Any]:
     """Return a function that computes the Jacobian of `f` in forward mode: best when it has few inputs.
 
-    Structure and shapes are those of `jacrev`.
+    Structure and shapes are those of `jacrev`. Inputs are real, or with `holomorphic` inputs and outputs complex.
 
     >>> import gtrace as gt
     >>> gt.jacfwd(lambda x: x ** 2)(gt.array([1., 2.]))
@@ -82,7 +101,9 @@ def jacfwd(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: boo
     """
 
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        call, outputs, structure, tape, aux = _run("jacfwd", f, argnums, has_aux, args, kwargs)
+        call, outputs, structure, tape, aux = _run("jacfwd", f, argnums, has_aux, holomorphic, args, kwargs)
+        if not holomorphic:
+            _require_real("jacfwd", call.inputs, "inputs")
         by_input = []
         for k, x in enumerate(call.inputs):
 
@@ -101,7 +122,9 @@ def jacfwd(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: boo
     return named(wrapped, f)
 
 
-def hessian(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Callable[..., Any]:
+def hessian(
+    f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False, holomorphic: bool = False
+) -> Callable[..., Any]:
     """Return a function that computes the Hessian of `f`: forward mode over its reverse-mode gradient.
 
     >>> import gtrace as gt
@@ -109,4 +132,4 @@ def hessian(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bo
     Array([[ 6.,  0.],
            [ 0., 12.]], dtype=float32)
     """
-    return named(jacfwd(jacrev(f, argnums, has_aux), argnums, has_aux), f)
+    return named(jacfwd(jacrev(f, argnums, has_aux, holomorphic), argnums, has_aux, holomorphic), f)

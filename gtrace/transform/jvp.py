@@ -79,7 +79,7 @@ def tangent(instr: Instr, operands: Sequence[Any], out: Array, ts: Sequence[Arra
 
 
 def _or_zero(t: Array | None, x: Any) -> Any:
-    return t if t is not None else Scalar(0.0, x.aval) if x.__class__ is Scalar else constant(0.0, x.aval)
+    return t if t is not None else Scalar(type(x.value)(0), x.aval) if x.__class__ is Scalar else constant(0.0, x.aval)
 
 
 def _transposed(
@@ -129,7 +129,7 @@ def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], 
     """Return f(*primals) and its derivative in the direction `tangents`.
 
     Args:
-        primals: a tuple of the arguments of `f`: pytrees of floating arrays.
+        primals: a tuple of the arguments of `f`: pytrees of floating or complex arrays.
         tangents: the same structure, shapes and dtypes.
         has_aux: `f` returns (output, aux), and aux comes back as a third result.
 

@@ -220,7 +220,7 @@ class CachedPullback:
 
     start: int
     flat: tuple[Any, ...]
-    scalars: tuple[bool | int | float, ...]
+    scalars: tuple[bool | int | float | complex, ...]
     results: tuple[tuple[int, Aval], ...]
 
     def replay(self, trace: Trace) -> list[Array] | None:

@@ -9,20 +9,22 @@ from gtrace.errors import ArgumentError, DtypeError, ShapeError, message
 from gtrace.ir.aval import LONG
 from gtrace.trace.array import Array
 from gtrace.trace.convert import lift
-from gtrace.transform.arguments import Call, is_array, like, named, split_aux
+from gtrace.transform.arguments import Call, check_holomorphic, is_array, like, named, split_aux
 from gtrace.transform.tape import pull, record, run_taped
 
 __all__ = ["grad", "value_and_grad", "vjp"]
 
 
 def value_and_grad(
-    f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
+    f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False, holomorphic: bool = False
 ) -> Callable[..., Any]:
     """Return a function that computes `f` and its gradient.
 
     Args:
-        f: returns a floating scalar, or with `has_aux` a pair of that and anything else.
-        argnums: the positional argument, or several, to differentiate by: pytrees of floating arrays.
+        f: returns a real floating scalar, or with `has_aux` a pair of that and anything else.
+        argnums: the positional argument, or several, to differentiate by: pytrees of floating or complex arrays. By
+            z = x + iy the gradient is df/dx - i df/dy, as in JAX.
+        holomorphic: `f` is a holomorphic function of complex numbers, and its derivative is wanted.
 
     Returns:
         A function with the arguments of `f`. It returns (value, gradient), or ((value, aux), gradient); the gradient
@@ -30,7 +32,7 @@ def value_and_grad(
 
     Raises (when called):
         ShapeError: the output is not a scalar.
-        DtypeError: an input or the output is not floating.
+        DtypeError: an input or the output is not floating, or the output is complex and `holomorphic` not set.
 
     >>> import gtrace as gt
     >>> gt.value_and_grad(lambda w: (w["a"] ** 2).sum())({"a": gt.array([1., 2.])})
@@ -39,12 +41,14 @@ def value_and_grad(
 
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         call = Call("grad", f, argnums, args, kwargs)
+        if holomorphic:
+            check_holomorphic("grad", call.inputs, "inputs")
         aux: list[Any] = []
 
         def run(arrays: list[Array]) -> Array:
             value, extra = split_aux("grad", call.run(arrays), has_aux)
             aux.append(extra)
-            return _scalar_output(value)
+            return _scalar_output(value, holomorphic)
 
         value, tape = record(call.inputs, run)
         grads = call.pack(pull(tape, (value,)))
@@ -53,7 +57,7 @@ def value_and_grad(
     return named(wrapped, f)
 
 
-def _scalar_output(value: Any) -> Array:
+def _scalar_output(value: Any, holomorphic: bool) -> Array:
     if not is_array(value):
         raise ArgumentError(
             message(
@@ -72,17 +76,26 @@ def _scalar_output(value: Any) -> Array:
         raise DtypeError(
             message("grad", "a floating output", LONG[value.aval.dtype], "Gradients are of floating functions.")
         )
+    if holomorphic:
+        check_holomorphic("grad", [value], "outputs")
+    elif value.aval.complex:
+        fix = "Pass holomorphic=True if the function is, or use gt.vjp."
+        raise DtypeError(message("grad", "a real output", LONG[value.aval.dtype], fix))
     return value
 
 
-def grad(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Callable[..., Any]:
+def grad(
+    f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False, holomorphic: bool = False
+) -> Callable[..., Any]:
     """Return a function that computes the gradient of `f`; see `value_and_grad`. With `has_aux`: (gradient, aux).
 
     >>> import gtrace as gt
     >>> gt.grad(lambda x: x ** 3)(2.0)
     Array(12., dtype=float32)
+    >>> gt.grad(lambda z: z ** 2, holomorphic=True)(1 + 1j)
+    Array(2.+2.j, dtype=complex64)
     """
-    both = value_and_grad(f, argnums, has_aux)
+    both = value_and_grad(f, argnums, has_aux, holomorphic)
 
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         value, grads = both(*args, **kwargs)
@@ -95,7 +108,7 @@ def vjp(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     """Return f(*primals) and the function from cotangents of the output to cotangents of the primals.
 
     Args:
-        primals: pytrees of floating arrays.
+        primals: pytrees of floating or complex arrays.
         has_aux: `f` returns (output, aux), and aux comes back as a third result.
 
     Returns:

@@ -1,0 +1,121 @@
+"""Complex arrays made of two real ones, their angles, and questions about them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy
+import torch
+
+from gtrace.errors import DtypeError, message
+from gtrace.ir.aval import COMPLEX, Aval, aval
+from gtrace.ir.cases import BadSample, Sample
+from gtrace.ir.op import define
+from gtrace.ops.checks import broadcasts
+from gtrace.ops.components import conj, imag, real
+from gtrace.ops.elementwise import arctan2, multiply
+from gtrace.ops.logic import equal, not_equal
+from gtrace.ops.promote import promote
+from gtrace.ops.samples import complex_uniform, shapes_differ, uniform
+from gtrace.trace.array import Array
+from gtrace.trace.bind import bind
+from gtrace.trace.convert import as_dtype, lift, python_scalar
+
+__all__ = ["angle", "complex", "iscomplex", "iscomplexobj", "isreal", "isrealobj"]
+
+_OF_PARTS = {torch.float32: torch.complex64, torch.float64: torch.complex128}
+
+
+def _check(avals: tuple[Aval, ...]) -> None:
+    broadcasts(avals)
+    if avals[0].dtype not in _OF_PARTS or avals[0].dtype is not avals[1].dtype:
+        got = " and ".join(map(repr, avals))
+        raise DtypeError(message("complex", "real parts of float32 or float64", got, "Use x.astype(gt.float32)."))
+
+
+def _aval(avals: tuple[Aval, ...]) -> Aval:
+    shape = numpy.broadcast_shapes(*[a.shape for a in avals])
+    return aval(tuple(shape), _OF_PARTS[avals[0].dtype], avals[0].device, all(a.weak for a in avals))
+
+
+_complex = define(
+    "complex", torch.complex, arity=2, elementwise=True, fresh=True, complex=True, shape=_aval, check=_check,
+    linear=True, vjp=lambda ct, needed, re, im, out: (real(ct), imag(conj(ct))),
+    samples=lambda: [Sample((uniform(-2, 2, 3, 4), uniform(-2, 2, 4, seed=1))), Sample((uniform(-2, 2, 5), 0.5)),
+                     Sample((uniform(-2, 2), uniform(-2, 2, 2, seed=1)))],
+    errors=lambda: [*shapes_differ(), BadSample((complex_uniform(3), numpy.ones(3)), {}, DtypeError, "real parts")],
+    reference=lambda re, im: re + 1j * numpy.asarray(im), user=lambda re, im: complex(re, im),
+)  # fmt: skip
+
+
+def complex(re: Any, im: Any) -> Array:  # noqa: A001 - the name in JAX and torch
+    """Return the complex array with these real and imaginary parts, which broadcast.
+
+    Args:
+        re, im: real. float64 parts make complex128, all others complex64.
+
+    Raises:
+        DtypeError: a part is complex.
+
+    >>> import gtrace as gt
+    >>> gt.complex(gt.array([1., 2.]), 3.0)
+    Array([1.+3.j, 2.+3.j], dtype=complex64)
+    """
+    parts = promote("complex", re, im, floating=True)
+    if parts[0].aval.dtype in (torch.float16, torch.bfloat16):
+        parts = promote("complex", re, im, numpy.zeros((), numpy.float32))[:2]
+    return bind(_complex, parts)
+
+
+def angle(z: Any, deg: bool = False) -> Array:
+    """Return the angle of z in the complex plane, in (-pi, pi], or in degrees with `deg`.
+
+    >>> import gtrace as gt
+    >>> gt.angle(gt.array([1 + 1j, -1.0, 2j]), deg=True)
+    Array([ 45., 180.,  90.], dtype=float32)
+    """
+    z = lift("angle", z)
+    out = arctan2(imag(z), real(z))
+    return multiply(out, 180.0 / numpy.pi) if deg else out
+
+
+def isreal(x: Any) -> Array:
+    """Return where the imaginary part of x is zero.
+
+    >>> import gtrace as gt
+    >>> gt.isreal(gt.array([1 + 1j, 2.0]))
+    Array([False,  True], dtype=bool)
+    """
+    return equal(imag(x), 0)
+
+
+def iscomplex(x: Any) -> Array:
+    """Return where the imaginary part of x is not zero.
+
+    >>> import gtrace as gt
+    >>> gt.iscomplex(gt.array([1 + 1j, 2.0]))
+    Array([ True, False], dtype=bool)
+    """
+    return not_equal(imag(x), 0)
+
+
+def iscomplexobj(x: Any) -> bool:
+    """Return whether the dtype of x, an array or a number, is complex, whatever its values.
+
+    >>> import gtrace as gt
+    >>> gt.iscomplexobj(gt.array([1.0], dtype=gt.complex64)), gt.iscomplexobj(1.0)
+    (True, False)
+    """
+    if python_scalar(x) is not None:
+        return numpy.iscomplexobj(x)
+    return as_dtype(x.dtype) in COMPLEX if hasattr(x, "dtype") else numpy.iscomplexobj(x)
+
+
+def isrealobj(x: Any) -> bool:
+    """Return whether the dtype of x, an array or a number, is not complex.
+
+    >>> import gtrace as gt
+    >>> gt.isrealobj(gt.ones(2)), gt.isrealobj(1j)
+    (True, False)
+    """
+    return not iscomplexobj(x)

@@ -1,0 +1,89 @@
+"""The components of complex arrays: real part, imaginary part, and the conjugate.
+
+None of these is holomorphic. Each is linear over the real numbers, and states its transpose with respect to the pairing
+Re(cotangent * tangent), which derivatives of complex functions follow.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy
+import torch
+
+from gtrace.ir.cases import Sample
+from gtrace.ir.graph import Scalar
+from gtrace.ir.op import REGISTRY, define
+from gtrace.ops.checks import complex_only
+from gtrace.ops.samples import complex_uniform
+from gtrace.ops.shape import constant
+from gtrace.trace.array import Array
+from gtrace.trace.bind import bind
+from gtrace.trace.convert import lift, scalar_aval
+
+__all__ = ["real", "imag", "conj", "conjugate"]
+
+
+def _samples() -> list[Sample]:
+    return [Sample((complex_uniform(*shape, seed=k),)) for k, shape in enumerate([(3, 4), (), (0, 2), (5,)])]
+
+
+def _zero(x: Array) -> Scalar:
+    return Scalar(0.0, scalar_aval(x.aval.dtype, x.aval.device))
+
+
+def _imag_vjp(ct: Array, needed: Any, x: Array, out: Array) -> tuple[Array]:
+    # the imaginary part of t is the real part of -i * t
+    return (conj(bind(REGISTRY["complex"], (_zero(ct), ct))),)
+
+
+_real = define(
+    "real", lambda x: torch.real(x).contiguous(), elementwise=True, complex=True, check=complex_only,
+    vjp=lambda ct, needed, x, out: (bind(REGISTRY["complex"], (ct, _zero(ct))),), linear=True,
+    samples=_samples, reference=numpy.real, user=lambda x: real(x),
+)  # fmt: skip
+_imag = define(
+    "imag", lambda x: torch.imag(x).contiguous(), elementwise=True, complex=True, check=complex_only,
+    vjp=_imag_vjp, linear=True, samples=_samples, reference=numpy.imag, user=lambda x: imag(x),
+)  # fmt: skip
+_conj = define(
+    "conj", torch.conj_physical, elementwise=True, fresh=True, complex=True, check=complex_only,
+    vjp=lambda ct, needed, x, out: (conj(ct),), linear=True,
+    samples=_samples, reference=numpy.conj, user=lambda x: conj(x),
+)  # fmt: skip
+
+
+def real(x: Any) -> Array:
+    """Return the real part of x; of a real array, x itself.
+
+    >>> import gtrace as gt
+    >>> gt.real(gt.array([1 + 2j, 3.0]))
+    Array([1., 3.], dtype=float32)
+    """
+    x = lift("real", x)
+    return bind(_real, (x,)) if x.aval.complex else x
+
+
+def imag(x: Any) -> Array:
+    """Return the imaginary part of x; of a real array, zeros.
+
+    >>> import gtrace as gt
+    >>> gt.imag(gt.array([1 + 2j, 3.0]))
+    Array([2., 0.], dtype=float32)
+    """
+    x = lift("imag", x)
+    return bind(_imag, (x,)) if x.aval.complex else constant(0, x.aval)
+
+
+def conj(x: Any) -> Array:
+    """Return the complex conjugate of x; of a real array, x itself.
+
+    >>> import gtrace as gt
+    >>> gt.conj(gt.array([1 + 2j, 3.0]))
+    Array([1.-2.j, 3.-0.j], dtype=complex64)
+    """
+    x = lift("conj", x)
+    return bind(_conj, (x,)) if x.aval.complex else x
+
+
+conjugate = conj
