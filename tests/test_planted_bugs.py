@@ -212,7 +212,8 @@ def signed(text_of):
     ],
 )
 def test_a_signature_that_forgets(what, forget):
-    graph, _ = smallest(beside(graphs(), near_twins), signed(lambda g: forget(print_graph(g))))
+    few = ["sum", "max", "add", "mul", "sin", "reshape", "permute"]
+    graph, _ = smallest(beside(graphs(ops=few), near_twins), signed(lambda g: forget(print_graph(g))))
     assert len(graph.nodes) <= MOST_NODES
 
 

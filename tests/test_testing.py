@@ -47,7 +47,8 @@ def test_loops_and_branches_are_drawn_in_one_another(name):
         bodies = [sub.graph for node in graph.nodes if node.op.name == name for sub in subgraphs(node.params)]
         return any(subgraphs(node.params) for body in bodies for node in body.nodes)
 
-    verify(find(testing.graphs(12, control=True), nested, settings=QUICK))
+    few = ["add", "mul", "sin", "sum", "lt", "astype"]
+    verify(find(testing.graphs(12, ops=few, control=True), nested, settings=QUICK))
 
 
 @given(testing.graphs(smooth=True, control=True))

@@ -101,6 +101,9 @@ def test_projection_takes_one_result(op):
 
 @having(lambda op: op.contraction)
 def test_contractions_are_sums_of_products(op):
+    if op.name == "correlate":
+        np.testing.assert_array_equal(op.cases.user(gt.ones(5), gt.ones(3), pad=1), [2.0, 3.0, 3.0, 3.0, 2.0])
+        return
     x, y = gt.ones((2, 3)), gt.ones((3, 4))
     args = ("ij,jk->ik", x, y) if op.params else (x, y)
     np.testing.assert_array_equal(op.cases.user(*args), np.full((2, 4), 3.0))

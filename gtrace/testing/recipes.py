@@ -188,7 +188,7 @@ def _where(name: str, draw: st.DrawFn, graph: Unfinished, x: int) -> int:
     return graph.add(name, [chosen, *draw(st.permutations([x, other]))])
 
 
-@_recipe("floor_divide", "remainder", accepts=lambda a: a.dtype is not torch.bool)
+@_recipe("floor_divide", "remainder", "fmod", accepts=lambda a: a.dtype is not torch.bool)
 def _quotient(name: str, draw: st.DrawFn, graph: Unfinished, x: int) -> int:
     a = graph.avals[x]
     if not a.floating:
