@@ -1,6 +1,7 @@
 # make demo   compile what is hot in training on the digits; train, undecorated; show what compiling saved
 # make test   lint, types and every test
 # make bench  the tables of speeds
+# make conformance  torch's own tests of its operators, on Arrays
 # Each sets up .venv first, again only when what it is made from has changed.
 
 PYTHON ?= $(shell for p in python3.11 python3 python3.12 python3.13 python3.14; do \
@@ -9,7 +10,7 @@ BIN := .venv/bin
 INSTALL := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := demo
-.PHONY: demo test bench clean
+.PHONY: demo test conformance bench clean
 
 demo: .venv/examples
 	$(BIN)/gtrace warmup examples/train_digits.py --epochs 3
@@ -26,6 +27,10 @@ test: .venv/test
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --max-worker-restart 0
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --max-worker-restart 0 --background $(CORE:%=tests/test_%.py)
 
+# torch's own tests of its operators, on Arrays: writes docs/conformance.md
+conformance: .venv/conformance
+	OMP_NUM_THREADS=1 $(BIN)/python tests/conformance.py
+
 # GT_BACKGROUND=0: nothing compiles beside what is timed
 bench: .venv/bench
 	GT_BACKGROUND=0 $(BIN)/python benchmarks/dispatch.py
@@ -35,7 +40,7 @@ bench: .venv/bench
 	$(BIN)/python benchmarks/models.py --steps 20
 
 # one stamp for each set of extras
-.venv/examples .venv/test .venv/bench: .venv/%: pyproject.toml constraints.txt
+.venv/examples .venv/test .venv/bench .venv/conformance: .venv/%: pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "gtrace needs Python 3.11 or later: make PYTHON=/path/to/python" >&2; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(INSTALL) -e '.[$*]'

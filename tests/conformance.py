@@ -31,7 +31,7 @@ from gtrace.errors import ArgumentError, GtraceError
 CHECKS = ("forward", "gradient", "second order", "jvp", "vmap", "vmap of gradient")
 INEXPRESSIBLE = {
     "draws from torch's random state": "draws from torch's global state",
-    "writes to its operands": "writes to its operands",
+    "writes to its arguments": "leaves its arguments as they are",
     "is in place": "expected a function that returns new arrays",
 }
 SECONDS = 60

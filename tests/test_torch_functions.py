@@ -17,6 +17,7 @@ from gtrace import ir
 from gtrace.errors import ArgumentError, ConcretizationError, DtypeError
 
 rng = np.random.default_rng(0)
+LIBRARY = torch.library.Library("gtrace_tests", "DEF")
 
 
 def normal(*shape):
@@ -243,3 +244,50 @@ def test_threads_trace_at_the_same_time():
     for t in threads:
         t.join()
     assert not errors and found == [3.0] * 6
+
+
+def test_define_op():
+    def softclip(x, y, *, power):
+        return torch.tanh(x**power) * y
+
+    derived = gt.define_op("softclip", softclip)
+    stated = gt.define_op(
+        "softclip", softclip,
+        vjp=lambda ct, operands, out, power: (
+            ct * operands[1] * (1 - gt.tanh(operands[0] ** power) ** 2) * power * operands[0] ** (power - 1),
+            ct * gt.tanh(operands[0] ** power),
+        ),
+    )  # fmt: skip
+    forward = gt.define_op(
+        "softclip", softclip,
+        jvp=lambda ts, operands, out, power: (
+            ts[0] * operands[1] * (1 - gt.tanh(operands[0] ** power) ** 2) * power * operands[0] ** (power - 1)
+            + ts[1] * gt.tanh(operands[0] ** power)
+        ),
+    )  # fmt: skip
+    x, y = gt.array(normal(4)), gt.array(normal(4))
+    expected = gt.grad(lambda x, y: derived(x, y, power=3).sum(), argnums=(0, 1))(x, y)
+    for op in (stated, forward):
+        assert op.__name__ == "softclip"
+        np.testing.assert_allclose(op(x, y, power=3), derived(x, y, power=3), rtol=1e-12)
+        grads = gt.grad(lambda x, y, op=op: op(x, y, power=3).sum(), argnums=(0, 1))(x, y)
+        for a, b in zip(grads, expected, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-10)
+        rows = gt.vmap(lambda x, op=op: gt.grad(lambda z: op(z, y, power=2).sum())(x))(gt.stack([x, y]))
+        np.testing.assert_allclose(rows[1], gt.grad(lambda z, op=op: op(z, y, power=2).sum())(y), rtol=1e-10)
+    with pytest.raises(ArgumentError, match="a vjp or a jvp, got both"):
+        gt.define_op("f", softclip, vjp=softclip, jvp=softclip)
+    with pytest.raises(ArgumentError, match="a callable as function"):
+        gt.define_op("f", None)
+
+
+def test_an_operator_of_another_library_keeps_its_name():
+    LIBRARY.define("scaled(Tensor x, float factor) -> Tensor")
+    LIBRARY.impl("scaled", lambda x, factor: x * factor, "CPU")
+    LIBRARY.impl("scaled", lambda x, factor: torch.empty_like(x), "Meta")
+    f = gt.lift(lambda x: torch.ops.gtrace_tests.scaled(x, 2.0) + 1)
+    graph = gt.make_graph(f)(gt.ones(3))
+    assert graph.nodes[0].attributes["overload"] == "gtrace_tests.scaled.default"
+    assert f(gt.ones(3)).tolist() == [3, 3, 3]
+    with pytest.raises(DtypeError, match="a function that has a derivative"):
+        gt.grad(lambda x: f(x).sum())(gt.ones(3))

@@ -20,8 +20,9 @@ def _batch_norm(
     Source: Ioffe and Szegedy, 2015; the running variance is the unbiased one, as in torch.
     """
     if not training:
-        out, mean, scale = _normalized(x, weight, bias, running_mean, running_var, eps)
-        return out, mean, scale, running_mean, running_var
+        out = _normalized(x, weight, bias, running_mean, running_var, eps)[0]
+        # torch returns no statistics of an evaluation
+        return out, x.new_empty(0), x.new_empty(0), running_mean, running_var
     mean, var = _statistics(x)
     count = x.numel() // x.shape[1]
     new_mean = running_mean * (1 - momentum) + mean * momentum
@@ -68,7 +69,8 @@ def _native_batch_norm(
         return NotImplemented  # it writes to them
     if running_mean is None or running_var is None:
         return _normalized(x, weight, bias, *_statistics(x), eps)
-    return _normalized(x, weight, bias, running_mean, running_var, eps)
+    out = _normalized(x, weight, bias, running_mean, running_var, eps)[0]
+    return out, x.new_empty(0), x.new_empty(0)  # as torch evaluates
 
 
 def _attention(

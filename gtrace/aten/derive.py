@@ -104,6 +104,8 @@ def _taken_apart() -> Iterator[None]:
     with _process_wide, warnings.catch_warnings():
         # torch's own modules for forward derivatives use what torch deprecates
         warnings.simplefilter("ignore", DeprecationWarning)
+        # an operator of a library without a derivative: torch says so and goes on with a wrong one
+        warnings.filterwarnings("error", ".*autograd kernel was not registered", UserWarning)
         mkldnn, fastpath = internals.MKLDNN_ENABLED.get()(), torch.backends.mha.get_fastpath_enabled()
         cudnn = internals.CUDNN_ENABLED.get()()
         internals.SET_MKLDNN_ENABLED.get()(False)
@@ -220,7 +222,7 @@ def vjp(
     whole = ("vjp", key, tuple(chosen), tuple(given))
     try:
         rule = remembered(whole, make, [x.aval for x in (*cts, *operands)])
-    except (RuntimeError, NotImplementedError) as error:
+    except (RuntimeError, NotImplementedError, UserWarning) as error:
         raise _underivable(key, error) from error
     grads = rule([*cts, *operands])
     out: list[Array | None] = [None] * len(operands)
@@ -275,7 +277,7 @@ def jvp(
 
     try:
         rule = remembered(("jvp", key, tuple(chosen)), make, [x.aval for x in (*moved, *operands)])
-    except (RuntimeError, NotImplementedError):
+    except (RuntimeError, NotImplementedError, UserWarning):
         return NotImplemented
     found = rule([*moved, *operands])
     if not several:

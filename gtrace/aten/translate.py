@@ -35,6 +35,8 @@ def call_aten(overload: str, args: tuple[Any, ...], operands: Sequence[Array]) -
     results = bind_all(op, operands, (overload, args))
     # torch keeps some results for its derivatives only, such as the mean in layer_norm, and these have none
     flags = _has_derivative(overload, args, tuple([x.aval for x in operands]))
+    if not any(flags):  # a form of an operator without derivatives: asking for one must be an error
+        return results
     return [x if flag or not x.aval.floating else stop_gradient(x) for x, flag in zip(results, flags, strict=True)]
 
 
@@ -328,6 +330,12 @@ def _log_softmax(a: Aval, x: Array, dim: int, half_to_float: bool) -> Array | No
        "lift_fresh.default", "detach_copy.default")  # fmt: skip
 def _same(a: Aval, x: Array, **rest: Any) -> Array:
     return cast(x, a.dtype)
+
+
+@_rule("copy.default")
+def _copy(a: Aval, x: Array, source: Array, *rest: Any) -> Array:
+    source = cast(source, a.dtype)
+    return source if source.aval.shape == a.shape else _record_op("broadcast_to", source, params=(a.shape,))
 
 
 @_rule("_to_copy.default")
