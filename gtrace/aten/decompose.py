@@ -20,9 +20,8 @@ def _batch_norm(
     Source: Ioffe and Szegedy, 2015; the running variance is the unbiased one, as in torch.
     """
     if not training:
-        out = _normalized(x, weight, bias, running_mean, running_var, eps)[0]
-        # torch returns no statistics of an evaluation
-        return out, x.new_empty(0), x.new_empty(0), running_mean, running_var
+        evaluated = _batch_norm_evaluated(x, weight, bias, running_mean, running_var, momentum, eps)
+        return *evaluated, running_mean, running_var
     mean, var = _statistics(x)
     count = x.numel() // x.shape[1]
     new_mean = running_mean * (1 - momentum) + mean * momentum
@@ -58,7 +57,8 @@ def _batch_norm_evaluated(
     x: torch.Tensor, weight: Optional, bias: Optional, running_mean: torch.Tensor, running_var: torch.Tensor,
     momentum: float, eps: float,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
-    return _normalized(x, weight, bias, running_mean, running_var, eps)
+    out = _normalized(x, weight, bias, running_mean, running_var, eps)[0]
+    return out, x.new_empty(0), x.new_empty(0)  # torch returns no statistics of an evaluation
 
 
 def _native_batch_norm(
@@ -69,8 +69,7 @@ def _native_batch_norm(
         return NotImplemented  # it writes to them
     if running_mean is None or running_var is None:
         return _normalized(x, weight, bias, *_statistics(x), eps)
-    out = _normalized(x, weight, bias, running_mean, running_var, eps)[0]
-    return out, x.new_empty(0), x.new_empty(0)  # as torch evaluates
+    return _batch_norm_evaluated(x, weight, bias, running_mean, running_var, momentum, eps)
 
 
 def _attention(
