@@ -95,11 +95,16 @@ def _attention_backward(
     return torch.func.vjp(forward, q, k, v)[1](grad)
 
 
+def _copy(x: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
+    return source.to(x.dtype).expand(x.shape)
+
+
 DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {
     torch.ops.aten._native_batch_norm_legit_functional.default: _batch_norm,
     torch.ops.aten._native_batch_norm_legit.no_stats: _batch_norm_without_statistics,
     torch.ops.aten._native_batch_norm_legit_no_training.default: _batch_norm_evaluated,
     torch.ops.aten.native_batch_norm.default: _native_batch_norm,
+    torch.ops.aten.copy.default: _copy,
 }
 """By overload: what to trace in its place, because torch's kernel writes to operands or has no derivatives."""
 
@@ -110,3 +115,10 @@ ALTERNATIVES: dict[tuple[str, str], Callable[..., Any]] = {
     ("jvp", f"{_FLASH}_backward.default"): _attention_backward,
 }
 """By rule and overload: an equal function, whose derivatives torch has."""
+
+TRANSPOSED = {
+    "aten._linalg_solve_ex.default", "aten._linalg_det.default", "aten._linalg_slogdet.default",
+    "aten._linalg_eigh.default", "aten.native_layer_norm.default",
+}  # fmt: skip
+"""Overloads whose forward derivative in torch is made of results that torch does not differentiate, or is written in
+place: the transposed backward derivative takes its place."""
