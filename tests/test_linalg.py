@@ -1,4 +1,4 @@
-"""gt.linalg: values against NumPy and SciPy, gradients against torch, in float64; stacks, keywords, edges and errors."""
+"""gt.linalg: values against NumPy and SciPy, gradients against torch, in float64; stacks, edges and errors."""
 
 from __future__ import annotations
 
@@ -131,8 +131,8 @@ TABLE = [
     *[("matrix_norm", (x,), {"ord": o, "keepdims": k}, None) for x, k in ((A, False), (WIDE, True))
       for o in ("fro", "nuc", 1, -1, 2, -2, math.inf, -math.inf)],
     *[("vector_norm", (WIDE,), {"ord": o, "axis": a, "keepdims": k}, None)
-      for o, a, k in [(2, None, False), (2, None, True), (1, 0, False), (3, -1, True), (0, 1, False), (0.5, (0, 2), False),
-                      (math.inf, (0, 1), True), (-math.inf, None, False), (-2, 1, False)]],
+      for o, a, k in [(2, None, False), (2, None, True), (1, 0, False), (3, -1, True), (0, 1, False),
+                      (0.5, (0, 2), False), (math.inf, (0, 1), True), (-math.inf, None, False), (-2, 1, False)]],
     ("vector_norm", (np.array([3, 4]),), {}, None),
     *[("norm", (x, *rest), {}, None) for x, *rest in [
         (WIDE,), (WIDE, None, 1), (WIDE, None, (0, 2)), (A, 1), (A, "nuc"), (A[0], 1), (A[0], 0), (WIDE, 1, 0),
@@ -344,6 +344,8 @@ SMOOTH = {
     "svd": (lambda x: L.svd(x, full_matrices=False).S, (TALL,)),
     "pinv": (L.pinv, (TALL,)),
     "expm": (L.expm, (A * 0.3,)),
+    "eigvalsh": (lambda x: L.eigvalsh(x + x.mT), (A,)),
+    "layer_norm": (lambda x: torch.nn.functional.layer_norm(x, (3,)), (A,)),
 }
 
 
