@@ -323,8 +323,7 @@ MISSING = {
     "complex numbers are not supported": "angle clongdouble complex128 complex64 complexfloating conj conjugate csingle"
     " cdouble imag iscomplex iscomplexobj isrealobj real real_if_close sort_complex mintypecode common_type",
     "Arrays never change: assign to a name, or use x.at[...]": "copyto place putmask",
-    "linear algebra, Fourier transforms and special functions have pages of their own": "i0 kaiser polyfit"
-    " roots poly1d fft linalg",
+    "linear algebra, Fourier transforms and special functions have pages of their own": "roots poly1d fft linalg",
     "they make new ufuncs or look into memory, which Arrays do not show": "frompyfunc ufunc may_share_memory"
     " shares_memory byte_bounds require asfortranarray ascontiguousarray isfortran nditer ndenumerate ndindex"
     " nested_iters ndarray flatiter broadcast from_dlpack lib asanyarray asarray_chkfinite",
@@ -759,3 +758,58 @@ def test_sharing_and_copying():
         assert like(gt.array(M), shape=(2, 2), device="cpu").shape == (2, 2)
     assert gnp.astype(gt.array(M), gt.int32, copy=False, device="cpu").dtype is gt.int32
     assert float(gnp.take(gt.array(V), 99, mode="fill", fill_value=2.5)) == 2.5
+
+
+# -- fits
+
+POINTS = np.linspace(-2.0, 3.0, 9)
+VALUES = np.cos(POINTS)
+TWO = np.stack([VALUES, POINTS**2], 1)
+FITS = [
+    ((POINTS, VALUES, 2), {}),
+    ((POINTS, VALUES, 0), {}),
+    ((POINTS, TWO, 3), {}),
+    ((POINTS, VALUES, 3), {"w": np.arange(1.0, 10.0)}),
+    ((POINTS, TWO, 1), {"w": np.arange(1.0, 10.0), "cov": True}),
+    ((POINTS, VALUES, 2), {"cov": "unscaled"}),
+    ((POINTS, VALUES, 2), {"cov": True}),
+    ((POINTS, VALUES, 4), {"rcond": 0.3}),
+]
+
+
+@pytest.mark.parametrize("k", range(len(FITS)))
+def test_polyfit(k):
+    args, keywords = FITS[k]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        want = np.polyfit(*args, **keywords)
+    compare(gnp.polyfit(*args, **keywords), want, True, f"polyfit {k}", rtol=1e-7)
+
+
+def test_what_polyfit_returns_in_full_and_its_derivative():
+    got = gnp.polyfit(POINTS, TWO, 2, full=True)
+    want = np.polyfit(POINTS, TWO, 2, full=True)
+    for g, w in zip(got, want, strict=True):
+        np.testing.assert_allclose(g, w, atol=1e-12)
+    check_grads(lambda x, y: gnp.polyfit(x, y, 2), (POINTS, VALUES), order=2)
+    check_grads(lambda beta: gnp.kaiser(6, beta), (np.array(3.0),), order=2)
+
+
+def test_kaiser_windows_of_large_parameters():
+    np.testing.assert_allclose(gnp.kaiser(5, np.array(600.0)), np.kaiser(5, 600.0), rtol=1e-12)
+    assert np.isfinite(gnp.kaiser(5, np.array(5000.0))).all()
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "text"),
+    [
+        (lambda: gnp.polyfit(POINTS, VALUES, -1), gt.ArgumentError, r"\[polyfit\] expected deg >= 0"),
+        (lambda: gnp.polyfit(POINTS, VALUES[1:], 1), gt.ShapeError, r"\[polyfit\] expected points .* f64\[8\]"),
+        (lambda: gnp.polyfit(POINTS, VALUES, 1, w=TWO), gt.ShapeError, r"\[polyfit\] expected weights"),
+        (lambda: gnp.polyfit(POINTS[:3], VALUES[:3], 2, cov=True), gt.ShapeError, r"\[polyfit\] expected more than 3"),
+        (lambda: gnp.kaiser(4, VALUES), gt.ShapeError, r"\[kaiser\] expected one number as beta"),
+    ],
+)
+def test_fits_refuse_what_they_cannot_use(call, error, text):
+    with pytest.raises(error, match=text):
+        call()
