@@ -95,10 +95,8 @@ def _factor(cov: torch.Tensor, method: str) -> torch.Tensor:
         return u * torch.sqrt(s).unsqueeze(-2)
     values, vectors = torch.linalg.eigh(cov)
     # rounding makes zeros negative
-    noise = (
-        values.abs().amax(-1, keepdim=True) * (torch.finfo(cov.dtype).eps * cov.shape[-1]) if cov.shape[-1] else values
-    )
-    roots = torch.sqrt(torch.where(values.abs() <= noise, values.abs(), values))
+    bound = torch.linalg.vector_norm(values, dim=-1, keepdim=True) * (torch.finfo(cov.dtype).eps * cov.shape[-1])
+    roots = torch.sqrt(torch.where(values.abs() <= bound, values.abs(), values))
     return vectors * roots.unsqueeze(-2)
 
 
