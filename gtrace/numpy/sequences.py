@@ -290,7 +290,7 @@ def kaiser(M: int, beta: Any) -> Array:  # noqa: N803 - NumPy's name
 
     >>> import gtrace.numpy as gnp
     >>> gnp.round(gnp.kaiser(5, 14.0), 3)
-    Array([0.   , 0.164, 1.   , 0.164, 0.   ], dtype=float32)
+    Array([0.   , 0.165, 1.   , 0.165, 0.   ], dtype=float32)
     """
     count = as_int("kaiser", "number of points", M)
     (beta,) = promote_arrays("kaiser", beta, floating=True)

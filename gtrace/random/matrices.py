@@ -51,7 +51,7 @@ def multivariate_normal(
     >>> import gtrace as gt
     >>> cov = gt.array([[2., 1.], [1., 2.]])
     >>> x = gt.random.multivariate_normal(gt.random.key(0), gt.zeros(2), cov, (5000,))
-    >>> gt.round((x.T @ x) / 5000, 1)
+    >>> gt.round((x.T @ x) / 5000)
     Array([[2., 1.],
            [1., 2.]], dtype=float32)
     """
