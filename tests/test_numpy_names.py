@@ -206,6 +206,7 @@ CALLS = {
     "polyint": [call(V), call(V, 2), call(V, 2, k=[3.0, 1.0]), call(V, 2, k=4.0)],
     "polymul": [call(V, W[:3]), call(I, [1, 2])],
     "polysub": [call(V, W[:3])],
+    "polyfit": [call(V, W[: len(V)], 1), call(V, W[: len(V)], 2)],
     "polyval": [call(V, W), call(V, 2.0), call(I, M), call(V[:1], W), call(V[:0], W)],
     "positive": [call(V)],
     "prod": [call(M, where=M > 0), call(M, 0, initial=2.0), call(M, (0, 1), where=M > 0, initial=3.0)],
@@ -270,12 +271,14 @@ CALLS = {
 }  # fmt: skip
 WINDOWS = ("bartlett", "blackman", "hamming", "hanning")
 CALLS |= {name: [call(n) for n in (0, 1, 2, 5, 8)] for name in WINDOWS}
+CALLS["kaiser"] = [call(n, beta) for n in (0, 1, 2, 5, 8) for beta in (0.0, 8.6, -14.0)]
+CALLS["i0"] = [call(V), call(M)]
 # dtypes follow gtrace's rules here: float32 for Python numbers and for means of integers, int64 for places
 OWN_DTYPE = {*WINDOWS, "array_split", "average", "bitwise_count", "copysign", "cov", "deg2rad", "exp2", "fromfunction",
              "geomspace", "histogram", "histogram2d", "histogramdd", "histogram_bin_edges", "indices", "isin",
              "linspace", "logspace", "mean", "median", "nanmean", "nanmedian", "percentile", "quantile", "std",
              "select", "ldexp", "poly", "hstack", "polyint", "meshgrid", "vander", "intersect1d",
-             "setdiff1d"}  # fmt: skip
+             "setdiff1d", "kaiser"}  # fmt: skip
 
 
 def as_gt(value):
@@ -323,8 +326,7 @@ MISSING = {
     "complex numbers are not supported": "angle clongdouble complex128 complex64 complexfloating conj conjugate csingle"
     " cdouble imag iscomplex iscomplexobj isrealobj real real_if_close sort_complex mintypecode common_type",
     "Arrays never change: assign to a name, or use x.at[...]": "copyto place putmask",
-    "linear algebra, Fourier transforms and special functions have pages of their own": "i0 kaiser polyfit"
-    " roots poly1d fft linalg",
+    "linear algebra, Fourier transforms and special functions have pages of their own": "roots poly1d fft linalg",
     "they make new ufuncs or look into memory, which Arrays do not show": "frompyfunc ufunc may_share_memory"
     " shares_memory byte_bounds require asfortranarray ascontiguousarray isfortran nditer ndenumerate ndindex"
     " nested_iters ndarray flatiter broadcast from_dlpack lib asanyarray asarray_chkfinite",
@@ -759,3 +761,58 @@ def test_sharing_and_copying():
         assert like(gt.array(M), shape=(2, 2), device="cpu").shape == (2, 2)
     assert gnp.astype(gt.array(M), gt.int32, copy=False, device="cpu").dtype is gt.int32
     assert float(gnp.take(gt.array(V), 99, mode="fill", fill_value=2.5)) == 2.5
+
+
+# -- fits
+
+POINTS = np.linspace(-2.0, 3.0, 9)
+VALUES = np.cos(POINTS)
+TWO = np.stack([VALUES, POINTS**2], 1)
+FITS = [
+    ((POINTS, VALUES, 2), {}),
+    ((POINTS, VALUES, 0), {}),
+    ((POINTS, TWO, 3), {}),
+    ((POINTS, VALUES, 3), {"w": np.arange(1.0, 10.0)}),
+    ((POINTS, TWO, 1), {"w": np.arange(1.0, 10.0), "cov": True}),
+    ((POINTS, VALUES, 2), {"cov": "unscaled"}),
+    ((POINTS, VALUES, 2), {"cov": True}),
+    ((POINTS, VALUES, 4), {"rcond": 0.3}),
+]
+
+
+@pytest.mark.parametrize("k", range(len(FITS)))
+def test_polyfit(k):
+    args, keywords = FITS[k]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        want = np.polyfit(*args, **keywords)
+    compare(gnp.polyfit(*args, **keywords), want, True, f"polyfit {k}", rtol=1e-7)
+
+
+def test_what_polyfit_returns_in_full_and_its_derivative():
+    got = gnp.polyfit(POINTS, TWO, 2, full=True)
+    want = np.polyfit(POINTS, TWO, 2, full=True)
+    for g, w in zip(got, want, strict=True):
+        np.testing.assert_allclose(g, w, atol=1e-12)
+    testing.check_grads(lambda x, y: gnp.polyfit(x, y, 2), (POINTS, VALUES), order=2)
+    testing.check_grads(lambda beta: gnp.kaiser(6, beta), (np.array(3.0),), order=2)
+
+
+def test_kaiser_windows_of_large_parameters():
+    np.testing.assert_allclose(gnp.kaiser(5, np.array(600.0)), np.kaiser(5, 600.0), rtol=1e-12)
+    assert np.isfinite(gnp.kaiser(5, np.array(5000.0))).all()
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "text"),
+    [
+        (lambda: gnp.polyfit(POINTS, VALUES, -1), gt.ArgumentError, r"\[polyfit\] expected deg >= 0"),
+        (lambda: gnp.polyfit(POINTS, VALUES[1:], 1), gt.ShapeError, r"\[polyfit\] expected points .* f64\[8\]"),
+        (lambda: gnp.polyfit(POINTS, VALUES, 1, w=TWO), gt.ShapeError, r"\[polyfit\] expected weights"),
+        (lambda: gnp.polyfit(POINTS[:3], VALUES[:3], 2, cov=True), gt.ShapeError, r"\[polyfit\] expected more than 3"),
+        (lambda: gnp.kaiser(4, VALUES), gt.ShapeError, r"\[kaiser\] expected one number as beta"),
+    ],
+)
+def test_fits_refuse_what_they_cannot_use(call, error, text):
+    with pytest.raises(error, match=text):
+        call()

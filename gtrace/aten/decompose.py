@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -96,18 +96,43 @@ def _attention_backward(
     return torch.func.vjp(forward, q, k, v)[1](grad)
 
 
+def _layer_norm(
+    x: torch.Tensor, sizes: Sequence[int], weight: Optional, bias: Optional, eps: float
+) -> tuple[torch.Tensor, ...]:
+    """Return x, normalized over its last axes, and the means and inverse deviations, as functions of x."""
+    axes = list(range(x.dim() - len(sizes), x.dim()))
+    mean = x.mean(axes, keepdim=True)
+    scale = torch.rsqrt((x - mean).square().mean(axes, keepdim=True) + eps)
+    out = (x - mean) * scale
+    out = out if weight is None else out * weight
+    return (out if bias is None else out + bias), mean, scale
+
+
+def _copy(x: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
+    return source.to(x.dtype).expand(x.shape)
+
+
 DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {
     torch.ops.aten._native_batch_norm_legit_functional.default: _batch_norm,
     torch.ops.aten._native_batch_norm_legit.no_stats: _batch_norm_without_statistics,
     torch.ops.aten._native_batch_norm_legit_no_training.default: _batch_norm_evaluated,
     torch.ops.aten.native_batch_norm.default: _native_batch_norm,
+    torch.ops.aten.copy.default: _copy,
 }
 """By overload: what to trace in its place, because torch's kernel writes to operands or has no derivatives."""
 
 _FLASH = "aten._scaled_dot_product_flash_attention_for_cpu"
 ALTERNATIVES: dict[tuple[str, str], Callable[..., Any]] = {
+    ("jvp", "aten.native_layer_norm.default"): _layer_norm,
     ("jvp", f"{_FLASH}.default"): _attention,
     ("vjp", f"{_FLASH}_backward.default"): _attention_backward,
     ("jvp", f"{_FLASH}_backward.default"): _attention_backward,
 }
 """By rule and overload: an equal function, whose derivatives torch has."""
+
+TRANSPOSED = {
+    "aten._linalg_solve_ex.default", "aten._linalg_det.default", "aten._linalg_slogdet.default",
+    "aten._linalg_eigh.default",
+}  # fmt: skip
+"""Overloads whose forward derivative in torch is made of results that torch does not differentiate, or is written in
+place: the transposed backward derivative takes its place."""

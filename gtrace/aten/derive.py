@@ -43,7 +43,7 @@ def trace_rule(function: TensorFunction, avals: Sequence[Aval]) -> torch.fx.Grap
     with fake_tensors(avals) as fakes, torch.enable_grad(), _taken_apart():
         module = make_fx(function, decomposition_table=DECOMPOSITIONS)(*fakes)
         if any(_writes(node) for node in module.graph.nodes):  # to what it made itself
-            pure = torch.func.functionalize(function, remove="mutations")
+            pure = internals.FUNCTIONALIZED.get()(function, _functional_mode()())
             module = make_fx(pure, decomposition_table=DECOMPOSITIONS)(*fakes)
     module.graph.eliminate_dead_code()
     return module

@@ -13,7 +13,7 @@ import numpy
 import torch
 
 from gtrace.aten import derive
-from gtrace.aten.decompose import ALTERNATIVES
+from gtrace.aten.decompose import ALTERNATIVES, TRANSPOSED
 from gtrace.aten.overloads import OPERAND, caller, fake_tensors
 from gtrace.aten.translate import call_aten
 from gtrace.errors import DtypeError, ShapeError, message
@@ -57,6 +57,8 @@ def _vjp(ct: Any, needed: Sequence[bool], *rest: Any, overload: str, args: tuple
 
 
 def _jvp(tangents: Sequence[Array | None], *rest: Any, overload: str, args: tuple[Any, ...]) -> Any:
+    if overload in TRANSPOSED:
+        return NotImplemented
     return derive.jvp(
         caller(overload, args, ALTERNATIVES.get(("jvp", overload))),
         (overload, args),

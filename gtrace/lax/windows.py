@@ -106,10 +106,15 @@ def conv_general_dilated(
         raise ArgumentError(message("conv", "batch_group_count of 1", repr(batch_group_count), fix))
     x, w = promote_arrays("conv", lhs, rhs, floating=True)
     numbers = conv_dimension_numbers(x.shape, w.shape, dimension_numbers)
-    x, w = permute_dims(x, numbers.lhs_spec), permute_dims(w, numbers.rhs_spec)
     axes = x.ndim - 2
     strides, gaps = tuple(window_strides), tuple(rhs_dilation or (1,) * axes)
     spread = tuple(lhs_dilation or (1,) * axes)
+    if x.ndim != w.ndim or axes < 1 or {len(strides), len(gaps), len(spread)} != {axes}:
+        got = f"{x.aval!r}, {w.aval!r}, strides {strides}, dilations {spread} and {gaps}"
+        expected = "an operand and a kernel with equally many axes, and an entry for each spatial axis"
+        raise ShapeError(message("conv", expected, got, "Check the shapes."))
+    _at_least_one("conv", "strides and dilations", (*strides, *gaps, *spread))
+    x, w = permute_dims(x, numbers.lhs_spec), permute_dims(w, numbers.rhs_spec)
     sizes = [(n - 1) * d + 1 if n else 0 for n, d in zip(x.shape[2:], spread, strict=True)]
     windows = [(n - 1) * d + 1 for n, d in zip(w.shape[2:], gaps, strict=True)]
     around = _padding("conv", padding, sizes, windows, strides)
@@ -135,6 +140,11 @@ def conv(lhs: Any, rhs: Any, window_strides: Sequence[int], padding: str | Pairs
 
 
 conv_with_general_padding = conv_general_dilated
+
+
+def _at_least_one(name: str, what: str, numbers: Sequence[int]) -> None:
+    if min(numbers, default=1) < 1:
+        raise ArgumentError(message(name, f"{what} of at least 1", repr(tuple(numbers)), "Fix those below."))
 
 
 def _padding(
@@ -178,6 +188,7 @@ def reduce_window(
 
     Raises:
         ShapeError: entries that do not fit the array.
+        ArgumentError: sizes, strides or dilations below 1, or an unknown padding.
 
     >>> import gtrace as gt
     >>> gt.lax.reduce_window(gt.array([1., 5., 2., 4.]), -gt.numpy.inf, gt.lax.max, (2,), (2,), "VALID")
@@ -190,6 +201,7 @@ def reduce_window(
     if {len(sizes), len(strides), len(spread), len(gaps)} != {x.ndim}:
         got = f"{len(sizes)} sizes and {len(strides)} strides for {x.aval!r}"
         raise ShapeError(message("reduce_window", "an entry for each axis", got, "Use 1 for axes without windows."))
+    _at_least_one("reduce_window", "sizes, strides and dilations", (*sizes, *strides, *spread, *gaps))
     wide = [(n - 1) * d + 1 if n else 0 for n, d in zip(x.shape, spread, strict=True)]
     windows = [(n - 1) * d + 1 for n, d in zip(sizes, gaps, strict=True)]
     around = _padding("reduce_window", padding, wide, windows, strides)

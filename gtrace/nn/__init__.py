@@ -8,6 +8,7 @@ from gtrace.nn.convolution import *
 from gtrace.nn.losses import *
 from gtrace.nn.normalization import *
 from gtrace.nn.regularization import *
+from gtrace.nn.sequence_losses import *
 from gtrace.nn.softmax import *
 from gtrace.ops.activations import gelu as gelu
 from gtrace.ops.activations import relu as relu

@@ -14,16 +14,18 @@ import torch
 from gtrace.errors import ArgumentError, ShapeError, message
 from gtrace.nn.common import check_number
 from gtrace.ops.create import full
-from gtrace.ops.shape import normalize_axis
+from gtrace.ops.create import zeros as zeros_of
+from gtrace.ops.shape import moveaxis, normalize_axis, reshape
 from gtrace.random import continuous as draws
 from gtrace.random.continuous import float_dtype
 from gtrace.random.keys import draw_shape
+from gtrace.random.matrices import orthogonal as draw_orthogonal
 from gtrace.trace.array import Array
 
 __all__ = [
-    "constant", "glorot_normal", "glorot_uniform", "he_normal", "he_uniform", "kaiming_normal", "kaiming_uniform",
-    "lecun_normal", "lecun_uniform", "normal", "ones", "truncated_normal", "uniform", "variance_scaling",
-    "xavier_normal", "xavier_uniform", "zeros",
+    "constant", "delta_orthogonal", "glorot_normal", "glorot_uniform", "he_normal", "he_uniform", "kaiming_normal",
+    "kaiming_uniform", "lecun_normal", "lecun_uniform", "normal", "ones", "orthogonal", "truncated_normal", "uniform",
+    "variance_scaling", "xavier_normal", "xavier_uniform", "zeros",
 ]  # fmt: skip
 
 Initializer = Callable[..., Array]
@@ -243,6 +245,67 @@ def he_normal(in_axis: Any = -2, out_axis: Any = -1, batch_axis: Any = (), dtype
     (3, 2)
     """
     return variance_scaling(2.0, "fan_in", "truncated_normal", in_axis, out_axis, batch_axis, dtype)
+
+
+def orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None) -> Initializer:
+    """Return an initializer that draws orthogonal matrices, times scale (Saxe et al., 2014).
+
+    Args:
+        column_axis: of the weights; it holds the columns, and all other axes together the rows. The fewer of them are
+            orthonormal.
+
+    Raises (when called):
+        ShapeError: a shape of fewer than two axes.
+
+    >>> import gtrace as gt
+    >>> w = gt.nn.initializers.orthogonal(2.0)(gt.random.key(0), (3, 2))
+    >>> gt.round(abs(w.T @ w), 4)
+    Array([[4., 0.],
+           [0., 4.]], dtype=float32)
+    """
+    own = dtype
+
+    def init(key: Any, shape: Any, dtype: Any = None) -> Array:
+        sizes = draw_shape("orthogonal", shape)
+        if len(sizes) < 2:
+            raise ShapeError(
+                message("orthogonal", "a shape of at least two axes", str(sizes), "Use initializers.normal.")
+            )
+        axis = normalize_axis("orthogonal", column_axis, len(sizes))
+        others = sizes[:axis] + sizes[axis + 1 :]
+        kind = float_dtype("orthogonal", own if dtype is None else dtype)
+        matrix = draw_orthogonal(key, math.prod(others), (), kind, sizes[axis])
+        return moveaxis(reshape(matrix, (*others, sizes[axis])), -1, axis) * scale
+
+    return init
+
+
+def delta_orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None) -> Initializer:
+    """Return an initializer of convolutions, (*window, in, out), that keep norms (Xiao et al., 2018).
+
+    The weights are zeros, except for an `orthogonal` matrix in the middle of the window.
+
+    Raises (when called):
+        ShapeError: a shape without one to three axes for the window, or fewer outputs than inputs.
+
+    >>> import gtrace as gt
+    >>> w = gt.nn.initializers.delta_orthogonal()(gt.random.key(0), (3, 2, 4))
+    >>> gt.round(abs(w[1] @ w[1].T), 4)
+    Array([[1., 0.],
+           [0., 1.]], dtype=float32)
+    """
+    inner = orthogonal(scale, column_axis, dtype)
+
+    def init(key: Any, shape: Any, dtype: Any = None) -> Array:
+        sizes = draw_shape("delta_orthogonal", shape)
+        if not 3 <= len(sizes) <= 5 or sizes[-1] < sizes[-2]:
+            expected = "a shape (*window, in, out) with one to three axes of a window, and in <= out"
+            raise ShapeError(message("delta_orthogonal", expected, str(sizes), "Use initializers.orthogonal."))
+        matrix = inner(key, sizes[-2:], dtype)
+        middle = tuple((n - 1) // 2 for n in sizes[:-2])
+        return zeros_of(sizes, dtype=matrix.dtype, device=matrix.device).at[middle].set(matrix)
+
+    return init
 
 
 xavier_uniform, xavier_normal = glorot_uniform, glorot_normal

@@ -24,6 +24,7 @@ from gtrace.numpy.shapes import *
 from gtrace.numpy.statistics import *
 from gtrace.ops.activations import *
 from gtrace.ops.arrange import *
+from gtrace.ops.bessel_functions import i0 as i0
 from gtrace.ops.complex import *
 from gtrace.ops.components import *
 from gtrace.ops.create import *

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from gtrace.errors import ArgumentError, ShapeError, message
+from gtrace.numpy.grids import vander
+from gtrace.numpy.linalg.solving import inv, lstsq
 from gtrace.numpy.sequences import convolve
 from gtrace.ops.create import arange, asarray, ones, zeros
-from gtrace.ops.elementwise import add, divide, multiply, neg, subtract
+from gtrace.ops.elementwise import add, divide, multiply, neg, sqrt, square, subtract
+from gtrace.ops.linalg import matmul, outer
 from gtrace.ops.parts import concat, stack
 from gtrace.ops.promote import cast, promote, promote_arrays
-from gtrace.ops.shape import as_int, broadcast_to, reshape
+from gtrace.ops.reduce import sum as sum_over
+from gtrace.ops.shape import as_int, broadcast_to, expand_dims, matrix_transpose, reshape
 from gtrace.trace.array import Array
 
-__all__ = ["poly", "polyadd", "polyder", "polydiv", "polyint", "polymul", "polysub", "polyval"]
+__all__ = ["poly", "polyadd", "polyder", "polydiv", "polyfit", "polyint", "polymul", "polysub", "polyval"]
 
 
 def _coefficients(op: str, p: Any) -> Array:
@@ -94,6 +100,64 @@ def polydiv(u: Any, v: Any) -> tuple[Array, Array]:
         quotient.append(factor)
         a = a.at[k : k + b.size].add(neg(multiply(b, factor)))
     return stack(quotient), a[steps:] if b.size > 1 else zeros(1, a.dtype, a.device)
+
+
+def polyfit(
+    x: Any, y: Any, deg: int, rcond: float | None = None, full: bool = False, w: Any = None, cov: bool | str = False
+) -> Any:
+    """Return the coefficients of the polynomial of degree `deg` with the least sum of squares of w * (y - p(x)).
+
+    Args:
+        x: (m,).
+        y: (m,), or (m, k) for k polynomials.
+        rcond: singular values up to this times the largest count as zero; by default the machine epsilon times m.
+        full: return (coefficients, residuals, rank, singular values, rcond), as NumPy; the residuals always have the
+            shape () or (k,).
+        w: a weight for each point, (m,).
+        cov: return (coefficients, their covariance); "unscaled": for weights that are inverse deviations.
+
+    Raises:
+        ShapeError: shapes that do not fit, or too few points for a covariance.
+        ArgumentError: the degree is no integer >= 0.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.round(gnp.polyfit(gnp.array([0., 1., 2.]), gnp.array([1., 3., 7.]), 2), 3)
+    Array([1., 1., 1.], dtype=float32)
+    """
+    degree = as_int("polyfit", "deg", deg)
+    if degree < 0:
+        raise ArgumentError(message("polyfit", "deg >= 0", str(degree), "Pass the degree of the polynomial."))
+    given = [x, y] if w is None else [x, y, w]
+    x, y, *weights = promote_arrays("polyfit", *map(asarray, given), floating=True)
+    if x.ndim != 1 or not x.size or y.ndim not in (1, 2) or any(z.shape[0] != x.size for z in (y, *weights)):
+        got = " and ".join(repr(z.aval) for z in (x, y, *weights))
+        raise ShapeError(
+            message("polyfit", "points (m,), values (m,) or (m, k), weights (m,)", got, "Check the shapes.")
+        )
+    if weights and weights[0].ndim != 1:
+        raise ShapeError(message("polyfit", "weights (m,)", repr(weights[0].aval), "Use gt.vmap."))
+    powers, right = vander(x, degree + 1), y
+    if weights:
+        powers = multiply(powers, expand_dims(weights[0], 1))
+        right = multiply(right, weights[0] if y.ndim == 1 else expand_dims(weights[0], 1))
+    scale = sqrt(sum_over(square(powers), 0))
+    bound = torch.finfo(x.dtype).eps * x.size if rcond is None else rcond
+    solution, residuals, rank, singular = lstsq(divide(powers, scale), right, bound)
+    found = divide(solution, scale if y.ndim == 1 else expand_dims(scale, 1))
+    if full:
+        return found, residuals, rank, singular, bound
+    if not cov:
+        return found
+    matrix = divide(inv(matmul(matrix_transpose(powers / scale), powers / scale)), outer(scale, scale))
+    if cov != "unscaled":
+        spare = x.size - degree - 1
+        if spare < 1:
+            fix = 'Use cov="unscaled", or fewer coefficients.'
+            raise ShapeError(message("polyfit", f"more than {degree + 1} points", str(x.size), fix))
+        factor = divide(residuals, float(spare))
+    else:
+        factor = ones(y.shape[1:], x.dtype, x.device)
+    return found, multiply(matrix if y.ndim == 1 else expand_dims(matrix, -1), factor)
 
 
 def polyder(p: Any, m: int = 1) -> Array:

@@ -9,8 +9,9 @@ import numpy
 import torch
 
 from gtrace.errors import ArgumentError, ShapeError, message
+from gtrace.ops.bessel_functions import i0e
 from gtrace.ops.create import arange, asarray, ones
-from gtrace.ops.elementwise import absolute, add, clip, cos, divide, multiply, remainder, subtract
+from gtrace.ops.elementwise import absolute, add, clip, cos, divide, exp, multiply, remainder, subtract
 from gtrace.ops.gather import index_axis
 from gtrace.ops.logic import equal, greater, less, logical_and, where
 from gtrace.ops.parts import concat, flip, slice_axis
@@ -25,7 +26,7 @@ from gtrace.trace.array import Array
 from gtrace.trace.convert import lift
 
 __all__ = [
-    "bartlett", "blackman", "convolve", "correlate", "ediff1d", "gradient", "hamming", "hanning", "interp",
+    "bartlett", "blackman", "convolve", "correlate", "ediff1d", "gradient", "hamming", "hanning", "interp", "kaiser",
     "trapezoid", "unwrap",
 ]  # fmt: skip
 
@@ -276,6 +277,33 @@ def blackman(M: int) -> Array:  # noqa: N803 - NumPy's name
     Array([-0.  ,  0.63,  0.63, -0.  ], dtype=float32)
     """
     return _cosines("blackman", M, 0.42, -0.5, 0.08)
+
+
+def kaiser(M: int, beta: Any) -> Array:  # noqa: N803 - NumPy's name
+    """Return the Kaiser window of M points: i0(beta * sqrt(1 - x ** 2)) / i0(beta), for x from -1 to 1.
+
+    Args:
+        beta: the shape of the window, a number, or an array () that derivatives may be taken by; 0: all ones.
+
+    Raises:
+        ShapeError: beta is not one number.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.round(gnp.kaiser(5, 14.0), 3)
+    Array([0.   , 0.165, 1.   , 0.165, 0.   ], dtype=float32)
+    """
+    count = as_int("kaiser", "number of points", M)
+    (beta,) = promote_arrays("kaiser", beta, floating=True)
+    if beta.ndim:
+        raise ShapeError(message("kaiser", "one number as beta", repr(beta.aval), "Use gt.vmap."))
+    if count <= 1:
+        return ones(max(count, 0), beta.dtype)
+    place = numpy.linspace(-1.0, 1.0, count)
+    height = asarray(numpy.sqrt(numpy.maximum(1.0 - place * place, 0.0)))
+    wide = cast(beta, torch.float64)
+    # scaled, both by the larger one: i0 itself overflows
+    small = multiply(absolute(wide), subtract(height, 1.0))
+    return cast(divide(multiply(i0e(multiply(wide, height)), exp(small)), i0e(wide)), beta.dtype)
 
 
 def bartlett(M: int) -> Array:  # noqa: N803 - NumPy's name

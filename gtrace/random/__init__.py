@@ -6,4 +6,5 @@ from gtrace.random.discrete import *
 from gtrace.random.gamma import *
 from gtrace.random.integers import *
 from gtrace.random.keys import *
+from gtrace.random.matrices import *
 from gtrace.random.transformed import *

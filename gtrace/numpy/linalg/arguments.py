@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from gtrace.errors import ShapeError, message
+import torch
+
+from gtrace.errors import DtypeError, ShapeError, message
 from gtrace.numpy.products import cross as cross
 from gtrace.ops.linalg import matmul as matmul
 from gtrace.ops.linalg import outer as outer
@@ -15,16 +17,22 @@ from gtrace.ops.shape import matrix_transpose as matrix_transpose
 from gtrace.trace.array import Array
 
 
-def matrices(name: str, x: Any, square: bool = False) -> Array:
+def matrices(name: str, x: Any, square: bool = False, narrow: bool = False) -> Array:
     """Return an argument as a floating array of matrices.
+
+    Args:
+        narrow: allow floats of 16 bits, which torch has no decompositions for.
 
     Raises:
         ShapeError: it has fewer than two axes, or matrices that are not square.
+        DtypeError: it is narrow.
     """
     a = promote_arrays(name, x, floating=True)[0]
     if a.ndim < 2 or (square and a.shape[-1] != a.shape[-2]):
         kind = "square matrices" if square else "matrices"
         raise ShapeError(message(name, f"{kind} in the last two axes", repr(a.aval), "Use gt.reshape."))
+    if not narrow and a.dtype in (torch.float16, torch.bfloat16):
+        raise DtypeError(message(name, "matrices of float32 or float64", repr(a.aval), "Use x.astype(gt.float32)."))
     return a
 
 

@@ -8,6 +8,12 @@ import torch
 
 from gtrace.errors import ArgumentError, message
 from gtrace.numpy.linalg.arguments import matrices
+from gtrace.ops.elementwise import absolute, multiply
+from gtrace.ops.index import take_along_axis
+from gtrace.ops.logic import less, where
+from gtrace.ops.parts import flip
+from gtrace.ops.shape import expand_dims, matrix_transpose
+from gtrace.ops.sort import argsort, sort
 from gtrace.torch_functions import call_torch
 from gtrace.trace.array import Array
 
@@ -67,21 +73,36 @@ class SVDResult(NamedTuple):
 
 
 def cholesky(x: Any, /, *, upper: bool = False) -> Array:
-    """Return the lower (or upper) triangular factor L of positive definite matrices, L @ L.mT; only one half is read.
+    """Return the lower triangular factor L of positive definite matrices, x == L @ L.mT; only that half is read.
+
+    A matrix that is not positive definite gives NaN.
+
+    Args:
+        upper: return the upper triangular factor U, x == U.mT @ U, from the upper half.
 
     >>> import gtrace as gt
     >>> gt.linalg.cholesky(gt.array([[4., 2.], [2., 5.]]))
     Array([[2., 0.],
            [1., 2.]], dtype=float32)
     """
-    return call_torch("cholesky", torch.linalg.cholesky, matrices("cholesky", x, square=True), upper=upper)
+    return call_torch("cholesky", _cholesky, matrices("cholesky", x, square=True), bool(upper))
 
 
-def qr(x: Any, /, *, mode: str = "reduced") -> Any:
+def _cholesky(x: torch.Tensor, upper: bool) -> torch.Tensor:
+    factor, info = torch.linalg.cholesky_ex(x, upper=upper)
+    # what torch leaves of an elimination that failed looks like a factor
+    return torch.where(info[..., None, None] == 0, factor, torch.nan)
+
+
+def qr(x: Any, /, mode: str = "reduced") -> Any:
     """Return matrices as orthonormal times upper triangular ones: (Q, R).
 
     Args:
         mode: ``"reduced"``: with the smaller number of columns; ``"complete"``: Q is square; ``"r"``: R alone.
+
+    Raises:
+        ArgumentError: another mode.
+        ShapeError: x has fewer than two axes.
 
     >>> import gtrace as gt
     >>> q, r = gt.linalg.qr(gt.array([[3., 1.], [4., 2.]]))
@@ -91,22 +112,41 @@ def qr(x: Any, /, *, mode: str = "reduced") -> Any:
     """
     if mode not in ("reduced", "complete", "r"):
         raise ArgumentError(message("qr", "reduced, complete or r as mode", repr(mode), "Pass one of them."))
-    q, r = call_torch("qr", torch.linalg.qr, matrices("qr", x), mode=mode)
-    return r if mode == "r" else QRResult(q, r)
+    if mode == "r":
+        # torch's own mode "r" has no derivative
+        return call_torch("qr", torch.linalg.qr, matrices("qr", x), mode="reduced")[1]
+    return QRResult(*call_torch("qr", torch.linalg.qr, matrices("qr", x), mode=mode))
 
 
-def svd(x: Any, /, *, full_matrices: bool = True, compute_uv: bool = True) -> Any:
+def svd(x: Any, /, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool = False) -> Any:
     """Return the singular value decomposition (U, S, Vh); with ``compute_uv=False`` the singular values alone.
 
     Derivatives of singular vectors are those of one choice of signs; they exist where the singular values differ.
+    Those of U, and of Vh, exist only with ``full_matrices=False``, or for square matrices.
+
+    Args:
+        hermitian: the matrices are Hermitian, of which the lower half is read.
 
     >>> import gtrace as gt
     >>> gt.linalg.svd(gt.array([[3., 0.], [0., -2.]])).S
     Array([3., 2.], dtype=float32)
     """
+    if hermitian:
+        return _hermitian_svd(matrices("svd", x, square=True), compute_uv)
     if not compute_uv:
         return svdvals(x)
     return SVDResult(*call_torch("svd", torch.linalg.svd, matrices("svd", x), full_matrices=full_matrices))
+
+
+def _hermitian_svd(x: Array, compute_uv: bool) -> Any:
+    if not compute_uv:
+        return flip(sort(absolute(eigvalsh(x))), -1)
+    values, vectors = eigh(x)
+    order = flip(argsort(absolute(values)), -1)
+    values = take_along_axis(values, order, -1)
+    u = take_along_axis(vectors, expand_dims(order, -2), -1)
+    signs = where(less(values, 0), -1, 1)
+    return SVDResult(u, absolute(values), matrix_transpose(multiply(u, expand_dims(signs, -2))))
 
 
 def svdvals(x: Any, /) -> Array:
@@ -119,26 +159,39 @@ def svdvals(x: Any, /) -> Array:
     return call_torch("svdvals", torch.linalg.svdvals, matrices("svdvals", x))
 
 
-def eigh(x: Any, /, *, upper: bool = False) -> EighResult:
+def eigh(x: Any, /, UPLO: str = "L") -> EighResult:  # noqa: N803 - NumPy's name
     """Return eigenvalues and eigenvectors of Hermitian matrices, of which one half is read.
+
+    Derivatives of eigenvectors are those of one choice of signs; they exist where the eigenvalues differ.
+
+    Args:
+        UPLO: the half, ``"L"`` (lower) or ``"U"`` (upper).
 
     >>> import gtrace as gt
     >>> gt.linalg.eigh(gt.array([[2., 0.], [0., 1.]])).eigenvalues
     Array([1., 2.], dtype=float32)
     """
-    half = "U" if upper else "L"
-    return EighResult(*call_torch("eigh", torch.linalg.eigh, matrices("eigh", x, square=True), UPLO=half))
+    return EighResult(
+        *call_torch("eigh", torch.linalg.eigh, matrices("eigh", x, square=True), UPLO=_half("eigh", UPLO))
+    )
 
 
-def eigvalsh(x: Any, /, *, upper: bool = False) -> Array:
-    """Return the eigenvalues of Hermitian matrices, in ascending order.
+def _half(name: str, half: str) -> str:
+    if half not in ("L", "U"):
+        raise ArgumentError(message(name, "L or U as UPLO", repr(half), "Pass one of them."))
+    return half
+
+
+def eigvalsh(x: Any, /, UPLO: str = "L") -> Array:  # noqa: N803 - NumPy's name
+    """Return the eigenvalues of Hermitian matrices, in ascending order; the half `UPLO` is read, as by `eigh`.
 
     >>> import gtrace as gt
     >>> gt.linalg.eigvalsh(gt.array([[2., 0.], [0., 1.]]))
     Array([1., 2.], dtype=float32)
     """
-    half = "U" if upper else "L"
-    return call_torch("eigvalsh", torch.linalg.eigvalsh, matrices("eigvalsh", x, square=True), UPLO=half)
+    return call_torch(
+        "eigvalsh", torch.linalg.eigvalsh, matrices("eigvalsh", x, square=True), UPLO=_half("eigvalsh", UPLO)
+    )
 
 
 def eig(x: Any, /) -> EigResult:

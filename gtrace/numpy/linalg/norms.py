@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 
-from gtrace.errors import ShapeError, message
+from gtrace.errors import ArgumentError, ShapeError, message
 from gtrace.numpy.linalg.arguments import matrices
 from gtrace.numpy.linalg.decompositions import SlogdetResult, eigvalsh, svdvals
 from gtrace.numpy.linalg.solving import inv
-from gtrace.ops.elementwise import absolute, divide, multiply
+from gtrace.ops.create import asarray, eye
+from gtrace.ops.elementwise import absolute, divide, identity, multiply
 from gtrace.ops.extracts import diagonal as _diagonal
 from gtrace.ops.extracts import trace as _trace
-from gtrace.ops.logic import greater
+from gtrace.ops.linalg import matmul
+from gtrace.ops.logic import greater, isnan, logical_and, logical_not, where
 from gtrace.ops.promote import promote_arrays
-from gtrace.ops.reduce import count_nonzero, max  # noqa: A004 - the array API's names
-from gtrace.ops.shape import moveaxis, normalize_axes, reshape
+from gtrace.ops.reduce import any, count_nonzero, max  # noqa: A004 - the array API's names
+from gtrace.ops.shape import as_int, broadcast_to, expand_dims, moveaxis, normalize_axes, reshape
 from gtrace.torch_functions import call_torch
 from gtrace.trace.array import Array
 
@@ -61,12 +64,38 @@ def slogdet(x: Any, /) -> SlogdetResult:
 def matrix_power(x: Any, n: int, /) -> Array:
     """Return the product of n copies of square matrices; of their inverses if n is negative.
 
+    Raises:
+        ArgumentError: n is not an integer.
+        ShapeError: matrices that are not square.
+
     >>> import gtrace as gt
     >>> gt.linalg.matrix_power(gt.array([[1., 1.], [0., 1.]]), 3)
     Array([[1., 3.],
            [0., 1.]], dtype=float32)
     """
-    return call_torch("matrix_power", torch.linalg.matrix_power, matrices("matrix_power", x, square=True), int(n))
+    count = as_int("matrix_power", "n", n)
+    x = _power_base(x)
+    if count < 0:
+        x, count = inv(x), -count
+    if count == 0:
+        return broadcast_to(eye(x.shape[-1], dtype=x.dtype, device=x.device), x.shape)
+    out = None
+    while True:
+        if count & 1:
+            out = x if out is None else matmul(out, x)
+        count >>= 1
+        if not count:
+            return identity(out)
+        x = matmul(x, x)
+
+
+def _power_base(x: Any) -> Array:
+    a = promote_arrays("matrix_power", x)[0]
+    return (
+        a
+        if a.ndim >= 2 and a.shape[-1] == a.shape[-2] and a.dtype is not torch.bool
+        else matrices("matrix_power", a, square=True)
+    )
 
 
 def expm(x: Any, /) -> Array:
@@ -80,21 +109,34 @@ def expm(x: Any, /) -> Array:
     return call_torch("expm", torch.linalg.matrix_exp, matrices("expm", x, square=True))
 
 
-def matrix_rank(x: Any, /, *, rtol: Any = None, hermitian: bool = False) -> Array:
-    """Return how many singular values exceed `rtol` times the largest, as int64.
+def matrix_rank(x: Any, /, tol: Any = None, hermitian: bool = False, *, rtol: Any = None) -> Array:
+    """Return how many singular values exceed a bound, as int64.
+
+    Args:
+        tol: the bound, one or one for each matrix.
+        hermitian: the matrices are Hermitian, of which the lower half is read.
+        rtol: the bound as a part of the largest singular value; by default the machine epsilon times the larger size
+            of the matrix.
+
+    Raises:
+        ArgumentError: both bounds are given.
 
     >>> import gtrace as gt
     >>> gt.linalg.matrix_rank(gt.array([[1., 2.], [2., 4.]]))
     Array(1, dtype=int64)
     """
     x = matrices("matrix_rank", x)
+    if tol is not None and rtol is not None:
+        raise ArgumentError(message("matrix_rank", "tol or rtol", "both", "Pass one of them."))
     s = absolute(eigvalsh(x)) if hermitian else svdvals(x)
-    cut = torch.finfo(x.dtype).eps * builtins.max(x.shape[-2:]) if rtol is None else rtol
-    return count_nonzero(greater(s, multiply(max(s, axis=-1, keepdims=True), cut)), axis=-1)
+    if tol is None:
+        part = torch.finfo(x.dtype).eps * builtins.max(x.shape[-2:]) if rtol is None else rtol
+        tol = multiply(max(s, axis=-1, initial=0.0), part)
+    return count_nonzero(greater(s, expand_dims(asarray(tol), -1)), axis=-1)
 
 
 def cond(x: Any, p: Any = None) -> Array:
-    """Return the condition number: the norm of matrices times that of their inverses.
+    """Return the condition number: the norm of matrices times that of their inverses; infinity if they have none.
 
     Args:
         p: as for `matrix_norm`; None: 2.
@@ -104,20 +146,31 @@ def cond(x: Any, p: Any = None) -> Array:
     Array(2., dtype=float32)
     """
     x = matrices("cond", x, square=p not in (None, 2, -2))
+    if 0 in x.shape[-2:]:
+        raise ShapeError(message("cond", "matrices with elements", repr(x.aval), "Nothing has no condition."))
     if p in (None, 2, -2):
         s = svdvals(x)
-        return divide(s[..., -1], s[..., 0]) if p == -2 else divide(s[..., 0], s[..., -1])
-    return multiply(matrix_norm(x, ord=p), matrix_norm(inv(x), ord=p))
+        ratio = divide(s[..., -1], s[..., 0]) if p == -2 else divide(s[..., 0], s[..., -1])
+    else:
+        ratio = multiply(matrix_norm(x, ord=p), matrix_norm(inv(x), ord=p))
+    # zeros have no inverse either
+    return where(logical_and(isnan(ratio), logical_not(any(isnan(x), axis=(-2, -1)))), math.inf, ratio)
 
 
-def multi_dot(arrays: Sequence[Any]) -> Array:
+def multi_dot(arrays: Iterable[Any]) -> Array:
     """Return the product of two or more matrices, in the order that costs least; the outer ones may be vectors.
+
+    Raises:
+        ArgumentError: fewer than two, or shapes that do not fit.
 
     >>> import gtrace as gt
     >>> gt.linalg.multi_dot([gt.ones((2, 3)), gt.ones((3, 4)), gt.ones(4)])
     Array([12., 12.], dtype=float32)
     """
-    return call_torch("multi_dot", torch.linalg.multi_dot, promote_arrays("multi_dot", *arrays, floating=True))
+    given = list(arrays)
+    if len(given) < 2:
+        raise ArgumentError(message("multi_dot", "two or more arrays", str(len(given)), "Pass more."))
+    return call_torch("multi_dot", torch.linalg.multi_dot, promote_arrays("multi_dot", *given))
 
 
 def diagonal(x: Any, /, *, offset: int = 0) -> Array:
@@ -153,6 +206,8 @@ def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any
     Array(5., dtype=float32)
     """
     x = promote_arrays("vector_norm", x, floating=True)[0]
+    if not isinstance(ord, (int, float)):
+        raise ArgumentError(message("vector_norm", "a number as ord", repr(ord), "See gt.linalg.matrix_norm."))
     axes = None if axis is None else normalize_axes("vector_norm", axis, x.ndim)
     return call_torch(
         "vector_norm", torch.linalg.vector_norm, x, ord, dim=None if axes is None else list(axes), keepdim=keepdims
@@ -166,15 +221,30 @@ def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Array
         ord: "fro" (Frobenius), "nuc" (sum of singular values), 1 or -1 (column sums), inf or -inf (row sums), 2 or -2
             (singular values).
 
+    Raises:
+        ArgumentError: another `ord`.
+
     >>> import gtrace as gt
     >>> gt.linalg.matrix_norm(gt.array([[3., 0.], [0., 4.]]))
     Array(5., dtype=float32)
     """
-    return call_torch("matrix_norm", torch.linalg.matrix_norm, matrices("matrix_norm", x), ord, keepdim=keepdims)
+    if ord not in ("fro", "nuc", 1, -1, 2, -2, math.inf, -math.inf):
+        expected = "fro, nuc, 1, -1, 2, -2, inf or -inf as ord"
+        raise ArgumentError(message("matrix_norm", expected, repr(ord), "Pass one of them."))
+    x = matrices("matrix_norm", x, narrow=ord not in ("nuc", 2, -2))
+    return call_torch("matrix_norm", torch.linalg.matrix_norm, x, ord, keepdim=keepdims)
 
 
 def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Array:  # noqa: A002
     """Return a norm, as ``numpy.linalg.norm``: of vectors if `axis` is one axis, of matrices if it is two.
+
+    Args:
+        ord: as for `vector_norm` or `matrix_norm`; None: the root of the sum of squares.
+        axis: None: all axes; with `ord`, x has one or two.
+
+    Raises:
+        ShapeError: more axes, or none.
+        ArgumentError: an `ord` that does not belong to vectors, or to matrices.
 
     >>> import gtrace as gt
     >>> gt.linalg.norm(gt.array([[3., 0.], [0., 4.]]), axis=0)

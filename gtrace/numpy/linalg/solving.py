@@ -7,17 +7,19 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy
 import torch
 
-from gtrace.errors import ShapeError, message
+from gtrace.errors import ArgumentError, ShapeError, message
 from gtrace.numpy.linalg.arguments import matrices, pair
-from gtrace.numpy.linalg.decompositions import svd
-from gtrace.ops.elementwise import absolute, divide, multiply, power
+from gtrace.numpy.linalg.decompositions import svdvals
+from gtrace.ops.create import asarray
+from gtrace.ops.elementwise import square, subtract
 from gtrace.ops.linalg import matmul
-from gtrace.ops.logic import greater, where
-from gtrace.ops.promote import promote_arrays
+from gtrace.ops.logic import greater
+from gtrace.ops.promote import cast, promote_arrays
 from gtrace.ops.reduce import count_nonzero, sum  # noqa: A004 - the array API's names
-from gtrace.ops.shape import matrix_transpose, normalize_axes, permute_dims, reshape
+from gtrace.ops.shape import as_int, expand_dims, matrix_transpose, normalize_axes, permute_dims, reshape, squeeze
 from gtrace.torch_functions import call_torch
 from gtrace.trace.array import Array
 
@@ -27,18 +29,40 @@ __all__ = ["inv", "lstsq", "pinv", "solve", "solve_triangular", "tensorinv", "te
 def solve(a: Any, b: Any, /) -> Array:
     """Return x with a @ x == b; b with one axis is a vector.
 
+    Args:
+        a: (..., n, n).
+        b: (n,) or (..., n, k).
+
+    Raises:
+        ShapeError: shapes that do not fit.
+
     >>> import gtrace as gt
     >>> gt.linalg.solve(gt.array([[2., 0.], [0., 4.]]), gt.array([2., 2.]))
     Array([1. , 0.5], dtype=float32)
     """
-    a, b = pair("solve", a, b)
-    if b.ndim == 1:
-        return reshape(solve(a, reshape(b, (-1, 1))), (*a.shape[:-2], -1))
-    if b.ndim < 2 or a.shape[-1] != b.shape[-2]:
-        got = f"{a.aval!r} and {b.aval!r}"
-        raise ShapeError(message("solve", "as many rows on the right as in the matrix", got, "Check the shapes."))
+    a, right, column = _system("solve", a, b)
     # with equal leading axes, or torch would take a matrix on the right for a stack of vectors
-    return call_torch("solve", _solve, a, b)
+    x = call_torch("solve", _solve, a, right)
+    return squeeze(x, -1) if column else x
+
+
+def _system(name: str, a: Any, b: Any, square: bool = True) -> tuple[Array, Array, bool]:
+    """Return matrices, a right side of columns, and whether it was one vector.
+
+    Raises:
+        ShapeError: they do not fit.
+    """
+    x, y = pair(name, a, b, square)
+    if not y.ndim or x.shape[-2] != y.shape[-2 if y.ndim > 1 else 0]:
+        got = f"{x.aval!r} and {y.aval!r}"
+        raise ShapeError(message(name, "as many rows on the right as in the matrix", got, "Check the shapes."))
+    right = expand_dims(y, -1) if y.ndim == 1 else y
+    try:
+        numpy.broadcast_shapes(x.shape[:-2], right.shape[:-2])
+    except ValueError:
+        got = f"{x.aval!r} and {y.aval!r}"
+        raise ShapeError(message(name, "leading sizes that broadcast", got, "Sizes must be equal or 1.")) from None
+    return x, right, y.ndim == 1
 
 
 def _solve(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -46,25 +70,37 @@ def _solve(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return torch.linalg.solve(a.expand(*shape, *a.shape[-2:]), b.expand(*shape, *b.shape[-2:]))
 
 
-def solve_triangular(a: Any, b: Any, /, *, lower: bool = False, trans: int = 0, unit_diagonal: bool = False) -> Array:
+def solve_triangular(
+    a: Any, b: Any, /, trans: int | str = 0, lower: bool = False, unit_diagonal: bool = False
+) -> Array:
     """Return x with a @ x == b for triangular matrices, of which the other half is not read.
 
     Args:
-        trans: 1: solve with the transposed matrices.
+        a: (..., n, n).
+        b: (n,) or (..., n, k).
+        trans: 0 or "N": solve with the matrices; 1, 2, "T" or "C": with the transposed ones.
+        lower: the lower half is read, not the upper one.
+        unit_diagonal: the diagonal counts as ones, and is not read.
+
+    Raises:
+        ShapeError: shapes that do not fit.
+        ArgumentError: another `trans`.
 
     >>> import gtrace as gt
     >>> gt.linalg.solve_triangular(gt.array([[2., 0.], [1., 1.]]), gt.array([2., 3.]), lower=True)
     Array([1., 2.], dtype=float32)
     """
-    a, b = pair("solve_triangular", a, b)
-    if trans:
+    if trans not in (0, 1, 2, "N", "T", "C"):
+        raise ArgumentError(
+            message("solve_triangular", "0, 1, 2, N, T or C as trans", repr(trans), "Pass one of them.")
+        )
+    a, right, column = _system("solve_triangular", a, b)
+    if trans not in (0, "N"):
         a, lower = matrix_transpose(a), not lower
-    column = b.ndim == 1
-    right = reshape(b, (-1, 1)) if column else b
     x = call_torch(
         "solve_triangular", torch.linalg.solve_triangular, a, right, upper=not lower, unitriangular=unit_diagonal
     )
-    return reshape(x, x.shape[:-1]) if column else x
+    return squeeze(x, -1) if column else x
 
 
 def inv(x: Any, /) -> Array:
@@ -78,18 +114,29 @@ def inv(x: Any, /) -> Array:
     return call_torch("inv", torch.linalg.inv, matrices("inv", x, square=True))
 
 
-def pinv(x: Any, /, *, rtol: float | None = None, hermitian: bool = False) -> Array:
+def pinv(x: Any, /, rcond: Any = None, hermitian: bool = False, *, rtol: Any = None) -> Array:
     """Return the pseudo-inverse; singular values up to `rtol` times the largest count as zero.
 
     Args:
-        rtol: by default the machine epsilon times the larger size of the matrix.
+        rcond, rtol: two names of the bound, a number or one for each matrix; by default the machine epsilon times the
+            larger size of the matrix.
+        hermitian: the matrices are Hermitian, of which the lower half is read.
+
+    Raises:
+        ArgumentError: both are given.
 
     >>> import gtrace as gt
     >>> gt.linalg.pinv(gt.array([[2., 0.], [0., 0.]]))
     Array([[0.5, 0. ],
            [0. , 0. ]], dtype=float32)
     """
-    return call_torch("pinv", torch.linalg.pinv, matrices("pinv", x), rtol=rtol, hermitian=hermitian)
+    if rcond is not None and rtol is not None:
+        raise ArgumentError(message("pinv", "rcond or rtol", "both", "Pass rtol."))
+    bound = rcond if rtol is None else rtol
+    x = matrices("pinv", x, square=hermitian)
+    if bound is not None and not isinstance(bound, (int, float)):
+        bound = cast(asarray(bound), x.dtype)
+    return call_torch("pinv", torch.linalg.pinv, x, rtol=bound, hermitian=hermitian)
 
 
 def lstsq(a: Any, b: Any, rcond: float | None = None) -> tuple[Array, Array, Array, Array]:
@@ -98,31 +145,41 @@ def lstsq(a: Any, b: Any, rcond: float | None = None) -> tuple[Array, Array, Arr
     Args:
         a: (m, n).
         b: (m,) or (m, k).
-        rcond: singular values up to this times the largest count as zero; by default the machine epsilon times the
-            larger size.
+        rcond: singular values up to this times the largest count as zero; by default, and if it is negative, the
+            machine epsilon times the larger size.
 
     Returns:
         As ``numpy.linalg.lstsq``; the residuals always have the shape () or (k,).
+
+    Raises:
+        ShapeError: shapes that do not fit.
 
     >>> import gtrace as gt
     >>> gt.linalg.lstsq(gt.array([[1., 0.], [0., 2.], [0., 0.]]), gt.array([1., 4., 5.]))[0]
     Array([1., 2.], dtype=float32)
     """
-    a, b = pair("lstsq", a, b, square=False)
-    u, s, vh = svd(a, full_matrices=False)
-    eps = torch.finfo(a.dtype).eps
-    cut = multiply(s[..., :1], eps * builtins.max(a.shape[-2:]) if rcond is None else rcond)
-    kept = greater(s, cut)
-    inverse = where(kept, divide(1.0, where(kept, s, 1.0)), 0.0)
-    column = b.ndim == 1
-    right = reshape(b, (-1, 1)) if column else b
-    x = matmul(matrix_transpose(vh), multiply(reshape(inverse, (-1, 1)), matmul(matrix_transpose(u), right)))
-    rest = sum(power(absolute(matmul(a, x) - right), 2), axis=0)
-    return (x[:, 0], rest[0], count_nonzero(kept), s) if column else (x, rest, count_nonzero(kept), s)
+    a, right, column = _system("lstsq", a, b, square=False)
+    if a.ndim != 2 or right.ndim != 2:
+        got = f"{a.aval!r} and {right.aval!r}"
+        raise ShapeError(message("lstsq", "one matrix and one right side", got, "Use gt.vmap, or gt.linalg.pinv."))
+    part = torch.finfo(a.dtype).eps * builtins.max(a.shape) if rcond is None or rcond < 0 else rcond
+    s = svdvals(a)
+    # unlike those of singular vectors, the derivatives of the pseudo-inverse exist where singular values are equal
+    x = matmul(pinv(a, rtol=part), right)
+    rest = sum(square(subtract(matmul(a, x), right)), axis=0)
+    rank = count_nonzero(greater(s, s[:1] * part))
+    return (squeeze(x, -1), squeeze(rest, -1), rank, s) if column else (x, rest, rank, s)
 
 
 def tensorsolve(a: Any, b: Any, axes: Sequence[int] | None = None) -> Array:
     """Return x with ``tensordot(a, x, x.ndim) == b``.
+
+    Args:
+        a: of the shape of b, followed by the shape of x.
+        axes: of a, moved to its end before.
+
+    Raises:
+        ShapeError: shapes that do not fit.
 
     >>> import gtrace as gt
     >>> gt.linalg.tensorsolve(gt.reshape(gt.eye(4), (2, 2, 2, 2)), gt.ones((2, 2))).shape
@@ -131,18 +188,29 @@ def tensorsolve(a: Any, b: Any, axes: Sequence[int] | None = None) -> Array:
     a, b = promote_arrays("tensorsolve", a, b, floating=True)
     if axes is not None:
         moved = normalize_axes("tensorsolve", tuple(axes), a.ndim)
-        a = permute_dims(a, [k for k in range(a.ndim) if k not in moved] + list(axes))
+        a = permute_dims(a, [k for k in range(a.ndim) if k not in moved] + list(moved))
     shape = a.shape[b.ndim :]
-    return reshape(solve(reshape(a, (b.size, -1)), reshape(b, (-1,))), shape)
+    if a.shape[: b.ndim] != b.shape or math.prod(shape) != b.size:
+        got = f"{a.aval!r} and {b.aval!r}"
+        raise ShapeError(message("tensorsolve", "a square map to the shape of b", got, "Check the shapes and axes."))
+    return reshape(solve(reshape(a, (b.size, b.size)), reshape(b, (b.size,))), shape)
 
 
 def tensorinv(a: Any, ind: int = 2) -> Array:
     """Return the inverse of a as a linear map from its last axes to its first `ind` axes.
+
+    Raises:
+        ShapeError: the map is not square.
 
     >>> import gtrace as gt
     >>> gt.linalg.tensorinv(gt.reshape(gt.eye(4), (2, 2, 4))).shape
     (4, 2, 2)
     """
     a = promote_arrays("tensorinv", a, floating=True)[0]
-    first, last = a.shape[:ind], a.shape[ind:]
-    return reshape(inv(reshape(a, (math.prod(first), -1))), (*last, *first))
+    count = as_int("tensorinv", "ind", ind)
+    first, last = a.shape[: builtins.max(count, 0)], a.shape[builtins.max(count, 0) :]
+    size = math.prod(first)
+    if count < 1 or size != math.prod(last):
+        got = f"{a.aval!r} and ind={count}"
+        raise ShapeError(message("tensorinv", "as many elements in the first axes as in the last", got, "Change ind."))
+    return reshape(inv(reshape(a, (size, size))), (*last, *first))

@@ -1,0 +1,153 @@
+"""The loss of sequences whose alignment with their labels is not known."""
+
+from __future__ import annotations
+
+import builtins
+import math
+from typing import Any
+
+import numpy
+
+from gtrace.control.scan import scan
+from gtrace.errors import ArgumentError, ShapeError, message
+from gtrace.nn.common import check_reduction, floating, reduced, widened
+from gtrace.ops.create import arange, full
+from gtrace.ops.elementwise import clip, exp, log, maximum, multiply, stop_gradient, subtract
+from gtrace.ops.index import as_index, take, take_along_axis
+from gtrace.ops.logic import equal, less, logical_and, not_equal, where
+from gtrace.ops.parts import concat, stack
+from gtrace.ops.promote import cast
+from gtrace.ops.reduce import cumsum
+from gtrace.ops.shape import as_int, broadcast_to, expand_dims, reshape
+from gtrace.trace.array import Array
+
+__all__ = ["ctc_loss"]
+
+
+def ctc_loss(
+    log_probs: Any,
+    targets: Any,
+    input_lengths: Any,
+    target_lengths: Any,
+    blank: int = 0,
+    reduction: str = "mean",
+    zero_infinity: bool = False,
+) -> Array:
+    """Return -log of the probability of label sequences, summed over their alignments with the steps (Graves et al.,
+    2006).
+
+    Derivatives are those by the logarithms given. torch's count on these being results of ``log_softmax``, and differ
+    by what its derivative takes away; derivatives by the operand of ``log_softmax`` are the same.
+
+    Args:
+        log_probs: logarithms of the probabilities of the classes at each step, (T, N, C), or (T, C) for one sequence.
+        targets: classes other than `blank`, (N, S), or those of all sequences one after the other, (sum of
+            `target_lengths`,); (S,) for one sequence.
+        input_lengths: how many steps count, integers (N,), or () for one sequence; those above T count as T.
+        target_lengths: how many labels count, likewise. Lengths that are a list, not an Array, save work for targets
+            one after the other: the longest is then known.
+        blank: the class that stands for no label.
+        reduction: "none"; "sum"; or "mean", of the losses divided by the lengths of their targets.
+        zero_infinity: return 0, with the derivative 0, for sequences too short for their labels, instead of infinity.
+
+    Raises:
+        ShapeError: shapes that do not fit.
+        ArgumentError: no such blank, or an unknown reduction.
+        DtypeError: labels or lengths that are not integers.
+
+    >>> import gtrace as gt
+    >>> steps = gt.nn.log_softmax(gt.zeros((2, 1, 2)), -1)
+    >>> gt.round(gt.exp(-gt.nn.ctc_loss(steps, gt.array([[1]]), [2], [1])), 4)  # of 4 alignments: -1, 1-, 11
+    Array(0.75, dtype=float32)
+    """
+    x = floating("ctc_loss", log_probs)
+    check_reduction("ctc_loss", reduction)
+    if x.ndim not in (2, 3):
+        expected = "log-probabilities of (steps, batch, classes) or (steps, classes)"
+        raise ShapeError(message("ctc_loss", expected, repr(x.aval), "Check the shapes."))
+    single = x.ndim == 2
+    wide = widened(expand_dims(x, 1) if single else x)
+    steps, size, classes = wide.shape
+    none = as_int("ctc_loss", "blank", blank)
+    if not 0 <= none < classes:
+        raise ArgumentError(message("ctc_loss", f"a blank from 0 to {classes - 1}", str(none), "It is a class."))
+    inputs, counts = (_lengths(z, size, single) for z in (input_lengths, target_lengths))
+    labels = _labels(targets, target_lengths, counts, size, single)
+    places = arange(labels.shape[1], device=x.device)
+    labels = where(less(places, expand_dims(counts, 1)), labels, none)
+
+    # the states of an alignment: the labels, with blanks between and around them
+    blanks = full((size, 1), none, labels.dtype, device=x.device)
+    pairs = stack([broadcast_to(blanks, labels.shape), labels], -1)
+    states = concat([reshape(pairs, (size, 2 * labels.shape[1])), blanks], 1)
+    width = states.shape[1]
+    scores = take_along_axis(wide, broadcast_to(expand_dims(states, 0), (steps, size, width)), 2)
+    # a blank may be left out between labels that differ
+    leaps = logical_and(not_equal(states, none), not_equal(states, _shifted(states, 2, none)))
+    start = where(equal(arange(width, device=x.device), 0), 0.0, -math.inf)
+    start = broadcast_to(cast(start, wide.dtype), (size, width))
+    running = less(expand_dims(arange(steps, device=x.device), 1), inputs)
+
+    def step(total: Array, now: tuple[Array, Array]) -> tuple[Array, None]:
+        score, on = now
+        leapt = where(leaps, _shifted(total, 2, -math.inf), -math.inf)
+        moved = _log_sum_exp(total, _shifted(total, 1, -math.inf), leapt) + score
+        return where(expand_dims(on, 1), moved, total), None
+
+    total, _ = scan(step, start, (scores, running))
+    last = expand_dims(multiply(counts, 2), 1)
+    ends = take_along_axis(total, concat([last, clip(subtract(last, 1), 0, None)], 1), 1)
+    losses = -_log_sum_exp(ends[:, 0], where(equal(counts, 0), -math.inf, ends[:, 1]))
+    if zero_infinity:
+        losses = where(equal(losses, math.inf), 0.0, losses)
+    if reduction == "mean":
+        losses = losses / cast(clip(counts, 1, None), losses.dtype)
+    losses = cast(losses, x.dtype)
+    return reduced("ctc_loss", reshape(losses, ()) if single else losses, reduction)
+
+
+def _lengths(value: Any, size: int, single: bool) -> Array:
+    lengths = as_index(numpy.asarray(value) if isinstance(value, (tuple, list)) else value)
+    if lengths.shape != (size,) and not (single and not lengths.ndim):
+        expected = f"lengths of shape ({size},)"
+        raise ShapeError(message("ctc_loss", expected, repr(lengths.aval), "One length for each sequence."))
+    return reshape(lengths, (size,))
+
+
+def _labels(targets: Any, given: Any, counts: Array, size: int, single: bool) -> Array:
+    """Return labels as (batch, length)."""
+    labels = as_index(targets)
+    if single and labels.ndim == 1:
+        return expand_dims(labels, 0)
+    if labels.ndim == 2 and labels.shape[0] == size:
+        return labels
+    if labels.ndim != 1:
+        expected = f"targets of ({size}, length), or one after the other"
+        raise ShapeError(message("ctc_loss", expected, repr(labels.aval), "Check the shapes."))
+    known = isinstance(given, (tuple, list, numpy.ndarray)) and len(given)
+    longest = builtins.min(labels.shape[0], int(numpy.max(given))) if known else labels.shape[0]
+    if not longest:
+        return broadcast_to(expand_dims(labels[:0], 0), (size, 0))
+    starts = expand_dims(subtract(cumsum(counts, 0), counts), 1)
+    return take(labels, clip(starts + arange(longest, device=labels.device), 0, labels.shape[0] - 1), 0)
+
+
+def _shifted(x: Array, by: int, value: Any) -> Array:
+    """Return (batch, states) moved to later states, with `value` before them."""
+    by = builtins.min(by, x.shape[1])
+    front = full((x.shape[0], by), value, x.dtype, device=x.device)
+    return concat([front, x[:, : x.shape[1] - by]], 1)
+
+
+def _log_sum_exp(*terms: Array) -> Array:
+    """Return log(sum exp), with derivatives of 0 where all terms are -inf."""
+    high = terms[0]
+    for term in terms[1:]:
+        high = maximum(high, term)
+    high = stop_gradient(high)
+    dead = equal(high, -math.inf)
+    high = where(dead, 0.0, high)
+    total = exp(terms[0] - high)
+    for term in terms[1:]:
+        total = total + exp(term - high)
+    return where(dead, -math.inf, high + log(where(dead, 1.0, total)))

@@ -1,0 +1,134 @@
+"""Draws that need factors of matrices: correlated normal vectors, and orthogonal matrices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy
+import torch
+
+from gtrace.errors import ArgumentError, ShapeError, message
+from gtrace.ops.elementwise import add, multiply, sign
+from gtrace.ops.extracts import diagonal
+from gtrace.ops.linalg import matmul
+from gtrace.ops.promote import cast
+from gtrace.ops.shape import as_int, expand_dims, matrix_transpose, squeeze
+from gtrace.random.continuous import draw_normal, float_dtype
+from gtrace.random.keys import draw_shape, fresh_key
+from gtrace.torch_functions import call_torch
+from gtrace.trace.array import Array
+from gtrace.trace.convert import lift
+
+__all__ = ["multivariate_normal", "orthogonal"]
+
+
+def _wide(dtype: torch.dtype) -> torch.dtype:
+    """Return a dtype that torch has decompositions for."""
+    return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
+
+
+def multivariate_normal(
+    key: Any, mean: Any, cov: Any, shape: Any = None, dtype: Any = None, method: str = "cholesky"
+) -> Array:
+    """Return vectors from the normal distribution with a mean and a covariance.
+
+    Draws are differentiable in both, for positive definite covariances.
+
+    Args:
+        key: a key, used up.
+        mean: (..., n).
+        cov: (..., n, n), of which the symmetric part counts.
+        shape: of the result without its last axis; None: what the leading axes of `mean` and `cov` broadcast to.
+        dtype: floating; float32 by default.
+        method: the factor of the covariance: "cholesky", or "eigh" or "svd", which take longer and allow covariances
+            without an inverse. A matrix that is no covariance gives NaN, except with "svd", which takes absolute values
+            of its eigenvalues.
+
+    Raises:
+        ArgumentError: another method, or no key.
+        ShapeError, DtypeError: wrong arguments.
+
+    >>> import gtrace as gt
+    >>> cov = gt.array([[2., 1.], [1., 2.]])
+    >>> x = gt.random.multivariate_normal(gt.random.key(0), gt.zeros(2), cov, (5000,))
+    >>> gt.round((x.T @ x) / 5000)
+    Array([[2., 1.],
+           [1., 2.]], dtype=float32)
+    """
+    kind = float_dtype("multivariate_normal", dtype)
+    if method not in ("cholesky", "eigh", "svd"):
+        expected = "cholesky, eigh or svd as method"
+        raise ArgumentError(message("multivariate_normal", expected, repr(method), "Pass one of them."))
+    center, matrix = (cast(lift("multivariate_normal", z), _wide(kind)) for z in (mean, cov))
+    n = center.shape[-1] if center.ndim else None
+    if matrix.shape[-2:] != (n, n):
+        got = f"{center.aval!r} and {matrix.aval!r}"
+        raise ShapeError(
+            message("multivariate_normal", "a mean (..., n) and a covariance (..., n, n)", got, "Fix one.")
+        )
+    given = None if shape is None else draw_shape("multivariate_normal", shape)
+    try:
+        common = numpy.broadcast_shapes(center.shape[:-1], matrix.shape[:-2])
+        sizes = common if given is None else given
+        fits = numpy.broadcast_shapes(common, sizes) == sizes
+    except ValueError:
+        fits = False
+    if not fits:
+        got = f"{center.aval!r} and {matrix.aval!r} for {given}"
+        fix = "The shape must cover that of the parameters."
+        raise ShapeError(message("multivariate_normal", "parameters that broadcast to the shape", got, fix))
+    found = fresh_key("multivariate_normal", key)
+    factor = call_torch("multivariate_normal", _factor, matrix, method)
+    noise = draw_normal(found, (*sizes, center.shape[-1]), kind)
+    moved = squeeze(matmul(factor, expand_dims(cast(noise, _wide(kind)), -1)), -1)
+    return cast(add(center, moved), kind)
+
+
+def _factor(cov: torch.Tensor, method: str) -> torch.Tensor:
+    """Return a matrix whose product with its transpose is the covariance."""
+    cov = (cov + cov.mT) / 2
+    if method == "cholesky":
+        factor, info = torch.linalg.cholesky_ex(cov)
+        return torch.where(info[..., None, None] == 0, factor, torch.nan)
+    if method == "svd":
+        u, s, _ = torch.linalg.svd(cov)
+        return u * torch.sqrt(s).unsqueeze(-2)
+    values, vectors = torch.linalg.eigh(cov)
+    # rounding makes zeros negative
+    bound = torch.linalg.vector_norm(values, dim=-1, keepdim=True) * (torch.finfo(cov.dtype).eps * cov.shape[-1])
+    roots = torch.sqrt(torch.where(values.abs() <= bound, values.abs(), values))
+    return vectors * roots.unsqueeze(-2)
+
+
+def orthogonal(key: Any, n: int, shape: Any = (), dtype: Any = None, m: int | None = None) -> Array:
+    """Return matrices evenly distributed over the orthogonal ones (Mezzadri, 2007).
+
+    Args:
+        key: a key, used up.
+        n: rows.
+        shape: of the stack of matrices.
+        dtype: floating; float32 by default.
+        m: columns; None: n. The smaller number of rows or columns are orthonormal.
+
+    Returns:
+        shape + (n, m).
+
+    Raises:
+        ArgumentError, DtypeError, ShapeError: wrong arguments.
+
+    >>> import gtrace as gt
+    >>> q = gt.random.orthogonal(gt.random.key(0), 3)
+    >>> bool((abs(q @ q.T - gt.eye(3)) < 1e-5).all())
+    True
+    """
+    sizes, kind = draw_shape("orthogonal", shape), float_dtype("orthogonal", dtype)
+    rows = as_int("orthogonal", "n", n)
+    columns = rows if m is None else as_int("orthogonal", "m", m)
+    if rows < 0 or columns < 0:
+        raise ShapeError(message("orthogonal", "sizes >= 0", f"{rows} and {columns}", "Pass non-negative integers."))
+    found = fresh_key("orthogonal", key)
+    noise = draw_normal(found, (*sizes, max(rows, columns), min(rows, columns)), kind)
+    q, r = call_torch("orthogonal", torch.linalg.qr, cast(noise, _wide(kind)))
+    # which signs the factors have is up to the algorithm: those of a diagonal above 0 make the distribution even
+    q = cast(multiply(q, expand_dims(sign(diagonal(r, 0, -2, -1)), -2)), kind)
+    return matrix_transpose(q) if rows < columns else q

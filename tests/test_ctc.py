@@ -1,0 +1,123 @@
+"""gt.nn.ctc_loss: values and gradients against torch, and against a sum over all alignments."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812 - torch's usual name
+
+import gtrace as gt
+from gtrace.testing import check_grads, check_vmap
+
+RNG = np.random.default_rng(0)
+T, N, C, S = 7, 4, 5, 3
+LOGITS = RNG.normal(size=(T, N, C))
+TARGETS = np.array([[1, 2, 3], [1, 1, 4], [2, 2, 2], [4, 3, 1]])
+INPUTS, LENGTHS = np.array([7, 6, 7, 3]), np.array([3, 2, 3, 0])
+
+
+@pytest.fixture(autouse=True)
+def interpret(default_settings):
+    with gt.config(auto_compile=False):
+        yield
+
+
+def ours(logits, targets, *rest, **keywords):
+    return gt.nn.ctc_loss(gt.nn.log_softmax(logits, -1), targets, *rest, **keywords)
+
+
+def theirs(logits, targets, *rest, **keywords):
+    return F.ctc_loss(torch.log_softmax(logits, -1), torch.tensor(targets), *map(torch.tensor, rest), **keywords)
+
+
+JOINED = np.concatenate([row[:n] for row, n in zip(TARGETS, LENGTHS, strict=True)])
+CASES = {
+    "padded": ((LOGITS, TARGETS, INPUTS, LENGTHS), {}),
+    "joined": ((LOGITS, JOINED, INPUTS, LENGTHS), {}),
+    "sum": ((LOGITS, TARGETS, INPUTS, LENGTHS), {"reduction": "sum"}),
+    "none": ((LOGITS, TARGETS, INPUTS, LENGTHS), {"reduction": "none"}),
+    "blank": ((LOGITS, TARGETS - 1, INPUTS, LENGTHS), {"blank": 4}),
+    "one": ((LOGITS[:, 0], TARGETS[0], 7, 3), {}),
+    "one in vain": ((LOGITS[:, 0], TARGETS[0], 2, 3), {"reduction": "none"}),
+    "too short": ((LOGITS, TARGETS, np.array([2, 2, 4, 1]), LENGTHS), {"zero_infinity": True}),
+    "no labels": ((LOGITS, np.zeros((N, 0), dtype=np.int64), INPUTS, 0 * LENGTHS), {}),
+    "long": ((RNG.normal(size=(60, 2, C)) * 30, TARGETS[:2], np.array([60, 50]), LENGTHS[:2]), {}),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_values_and_gradients_are_those_of_torch(name):
+    (logits, *rest), keywords = CASES[name]
+    x = torch.tensor(logits, requires_grad=True)
+    want = theirs(x, *rest, **keywords)
+    got = ours(logits, *rest, **keywords)
+    assert got.shape == want.shape and got.dtype is gt.float64
+    np.testing.assert_allclose(got, want.detach(), rtol=1e-10)
+    if not want.isfinite().all():
+        return
+    want.sum().backward()
+    grad = gt.grad(lambda x: ours(x, *rest, **keywords).sum())(logits)
+    np.testing.assert_allclose(grad, x.grad, rtol=1e-8, atol=1e-11)
+
+
+def test_the_sum_over_all_alignments():
+    logits, labels = RNG.normal(size=(4, 3)), (1, 2)
+    total = 0.0
+    chances = np.exp(logits - np.log(np.exp(logits).sum(-1, keepdims=True)))
+    for path in itertools.product(range(3), repeat=4):
+        if tuple(k for k, _ in itertools.groupby(path) if k) == labels:
+            total += math.prod(chances[t, k] for t, k in enumerate(path))
+    np.testing.assert_allclose(ours(logits, np.array(labels), 4, 2, reduction="sum"), -math.log(total), rtol=1e-12)
+
+
+def test_lengths_that_are_arrays_under_jit():
+    args = [gt.array(x) for x in (LOGITS, JOINED, INPUTS, LENGTHS)]
+    expected = ours(*CASES["joined"][0])
+    np.testing.assert_allclose(gt.jit(ours, backend="eager")(*args), expected, rtol=1e-12)
+    grad = gt.jit(gt.grad(ours), backend="eager")
+    np.testing.assert_allclose(grad(*args), gt.grad(ours)(*args), rtol=1e-10, atol=1e-13)
+    batched = gt.vmap(ours, (0, None, 0, None))(np.stack([LOGITS] * 2), TARGETS, np.stack([INPUTS] * 2), LENGTHS)
+    np.testing.assert_allclose(batched, [expected] * 2)
+
+
+def test_further_derivatives_and_batches():
+    def loss(x):
+        return gt.nn.ctc_loss(x, TARGETS[:2], INPUTS[:2], LENGTHS[:2])
+
+    check_grads(loss, (LOGITS[:, :2],), order=2, rtol=1e-4, atol=1e-5)
+    check_vmap(loss, (np.stack([LOGITS[:, :2], LOGITS[:, 2:]]),), rtol=1e-10, atol=1e-12)
+
+
+def test_impossible_sequences():
+    short = np.array([2, 2, 4, 0])
+    assert np.asarray(ours(LOGITS, TARGETS, short, LENGTHS, reduction="none")).tolist()[0] == math.inf
+    grad = gt.grad(lambda x: ours(x, TARGETS, short, LENGTHS, zero_infinity=True))(LOGITS)
+    assert np.isfinite(grad).all()
+    never = np.where(np.arange(C) == 1, -math.inf, LOGITS)  # a class that cannot be
+    assert ours(never, TARGETS, INPUTS, LENGTHS, reduction="none").tolist()[0] == math.inf
+
+
+def test_dtypes():
+    assert ours(LOGITS.astype(np.float32), TARGETS, INPUTS, LENGTHS).dtype is gt.float32
+    assert ours(gt.array(LOGITS, dtype=gt.bfloat16), TARGETS, INPUTS, LENGTHS).dtype is gt.bfloat16
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "text"),
+    [
+        (lambda: ours(LOGITS[0, 0], TARGETS, INPUTS, LENGTHS), gt.ShapeError, r"\[ctc_loss\] expected log-prob"),
+        (lambda: ours(LOGITS, TARGETS[:2], INPUTS, LENGTHS), gt.ShapeError, r"\[ctc_loss\] expected targets of \(4,"),
+        (lambda: ours(LOGITS, TARGETS, INPUTS[:2], LENGTHS), gt.ShapeError, r"lengths of shape \(4,\), got i64\[2\]"),
+        (lambda: ours(LOGITS, TARGETS, INPUTS, 3), gt.ShapeError, r"lengths of shape \(4,\)"),
+        (lambda: ours(LOGITS, TARGETS, INPUTS, LENGTHS, blank=5), gt.ArgumentError, r"a blank from 0 to 4, got 5"),
+        (lambda: ours(LOGITS, TARGETS, INPUTS, LENGTHS, reduction="max"), gt.ArgumentError, r"\[ctc_loss\]"),
+        (lambda: ours(LOGITS, TARGETS * 0.5, INPUTS, LENGTHS), gt.DtypeError, r"expected integers"),
+    ],
+)
+def test_wrong_arguments(call, error, text):
+    with pytest.raises(error, match=text):
+        call()
