@@ -11,11 +11,11 @@ import torch
 
 from gtrace.errors import DtypeError, ShapeError, message
 from gtrace.ir.aval import aval
-from gtrace.ops.bounds import check_mode, clamp_op, is_inside
+from gtrace.ops.bounds import check_mode, clamp_op, counted_from_front, is_inside
 from gtrace.ops.elementwise import add, divide, maximum, minimum, multiply, neg, power, subtract
 from gtrace.ops.gather import constant_array, index_op, index_put_op, scatter_op
 from gtrace.ops.index import Split, read, split_index
-from gtrace.ops.logic import less, where
+from gtrace.ops.logic import where
 from gtrace.ops.parts import concat, slice_bounds
 from gtrace.ops.promote import cast
 from gtrace.ops.shape import broadcast_arrays, broadcast_to, constant, full_like_scalar, ravel, reshape
@@ -203,7 +203,8 @@ def _scattered(split: Split, y: Array, u: Array, kind: str, drop: bool) -> Array
     if kind in ("set", "add"):
         if inside is not None and kind == "add":
             # -0.0 changes no float, and 0.0 would change -0.0
-            u = where(inside, _narrow(u, len(target)), -0.0 if y.aval.floating else 0)
+            nothing = -0.0 if y.aval.floating else False if y.aval.dtype is torch.bool else 0
+            u = where(inside, _narrow(u, len(target)), nothing)
         elif inside is not None and math.prod(indices[0].shape) == 1:
             u = where(inside, _fit(u, target), bind(index_op, (y, *indices), (dims,)))
         elif inside is not None:
@@ -226,7 +227,7 @@ def _set_with_spare_place(split: Split, y: Array, u: Array) -> Array:
     axis, index = split.arrays[spare]
     size = y.shape[axis]
     # -1 is the spare place too
-    chosen = bind(clamp_op, (where(less(index, 0), add(index, size), index),), (-1, size))
+    chosen = bind(clamp_op, (counted_from_front(index, size),), (-1, size))
     for k, (dim, other) in enumerate(split.arrays):
         if split.loose[k] and k != spare:
             chosen = where(is_inside(other, y.shape[dim]), chosen, size)
