@@ -411,6 +411,7 @@ def scan(
     xs: Any = None,
     length: int | None = None,
     reverse: bool = False,
+    unroll: int | bool = 1,
 ) -> tuple[Any, Any]:
     """Run ``carry, y = f(carry, x)`` for each slice x of `xs` along axis 0; return the last carry and the stacked ys.
 
@@ -423,6 +424,7 @@ def scan(
         xs: pytree of arrays with the steps on axis 0; None if there are none.
         length: the number of steps; needed without `xs`.
         reverse: go from the last slice to the first; ys are stacked in the order of `xs` all the same.
+        unroll: accepted as in JAX, and ignored: the compiled loop chooses how many steps it runs at a time.
 
     Raises:
         ArgumentError: `f` does not return a pair, or its carry differs from `init`; the message names the leaf.
