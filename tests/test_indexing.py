@@ -251,7 +251,7 @@ def test_reading_outside(name, f, x, expected):
     rows = gt.vmap(lambda k: f(gt.array(x), k))(unknown(np.stack([I, I])))
     np.testing.assert_array_equal(np.asarray(rows), np.stack([expected, expected]))
     weight = np.random.default_rng(5).normal(size=expected.shape)
-    slope = gt.grad(lambda x: gt.sum(gt.nan_to_num(f(x, unknown(I))) * gt.array(weight)))(gt.array(x))
+    slope = gt.grad(lambda x: gt.sum(gt.numpy.nan_to_num(f(x, unknown(I))) * gt.array(weight)))(gt.array(x))
     step = np.random.default_rng(6).normal(size=x.shape)
     sides = [np.nan_to_num(np.asarray(f(gt.array(x + s * step), unknown(I)))) for s in (1, -1)]
     np.testing.assert_allclose((np.asarray(slope) * step).sum(), ((sides[0] - sides[1]) * weight).sum() / 2)

@@ -89,12 +89,7 @@ def _bodies(body: Subgraph, length: int, reverse: bool, consts: int, carry: int)
 
 
 def _compiled(
-    programs: Sequence[Callable[..., Any]],
-    body: Subgraph,
-    length: int,
-    reverse: bool,
-    consts: int,
-    carry: int,
+    programs: Sequence[Callable[..., Any]], body: Subgraph, length: int, reverse: bool, consts: int, carry: int
 ) -> Callable[..., list[torch.Tensor]]:
     """Return the compiled loop: each call runs a chunk of steps. Steps that do not fill a chunk are interpreted."""
     chunk = _chunk_size(body, length)

@@ -156,7 +156,8 @@ def put(x: Any, ind: Any, v: Any, mode: str | None = None, *, inplace: bool = Fa
     """Return x with the elements at places `ind` of the flattened array replaced by v, repeated as often as needed.
 
     Args:
-        mode: for places outside. None: left out; ``"raise"``: an error when run; ``"wrap"``: counted around; ``"clip"``: the nearest end.
+        mode: for places outside. None: left out; ``"raise"``: an error when run; ``"wrap"``: counted around;
+            ``"clip"``: the nearest end.
         inplace: must stay False: Arrays never change.
 
     >>> import gtrace.numpy as gnp

@@ -167,8 +167,8 @@ def distinct(
     total = rows.shape[0]
     bounds = places_where(op, first, size, total)
     counts = subtract(concat([bounds, full((1,), total, torch.int64, x.device)])[1:], bounds)
-    inverse = full((total,), 0, torch.int64, x.device).at[order]
-    inverse = inverse.set(subtract(cumsum(first), 1), mode="promise_in_bounds")
+    inverse = full((total,), 0, torch.int64, x.device)
+    inverse = inverse.at[order].set(subtract(cumsum(first), 1), mode="promise_in_bounds")
     values = index_axis(ordered, places, 0)
     if size is not None and fill is not None:
         values = filled(values, first, fill)
