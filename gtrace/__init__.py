@@ -66,6 +66,7 @@ try:
     from gtrace.transform.custom import *
     from gtrace.transform.jacobian import *
     from gtrace.transform.jvp import *
+    from gtrace.transform.transpose import *
     from gtrace.transform.vjp import *
     from gtrace.transform.vmap import *
     from gtrace.version import __version__ as __version__

@@ -73,7 +73,7 @@ class ConfigError(GtraceError, ValueError):
 
 
 class ExecutionError(GtraceError, RuntimeError):
-    """torch refused an operation when it ran, for a reason only the values show (an index out of range, say)."""
+    """torch refused an operation when it ran, for a reason only the values show (a matrix that is singular, say)."""
 
 
 class OutOfMemoryError(ExecutionError, MemoryError):

@@ -230,7 +230,7 @@ class Jitted:
     def _key(self, given: _Arguments) -> Hashable:
         """Return the key of these arguments, apart from their leaves."""
         # the third distinguishes f(x, k=y) from f((x,), {"k": y})
-        key = given.structure, given.static_key, bool(given.kwargs), registered.passes
+        key = given.structure, given.static_key, bool(given.kwargs), registered.passes, thread.axes
         if self._number_keys:
             # structures compare the keys of dicts by ==, so that 1 is True
             numbers = tree.number_keys(given.structure)

@@ -169,11 +169,11 @@ def test_eager_mode_runs_each_operation_as_it_is_recorded(tmp_path):
 
 def test_eager_mode_names_the_line_of_a_bad_value():
     x, index = gt.array([1.0, 2.0]), gt.array([0, 5])
-    lazily = gt.take(x, index)  # the mistake
+    lazily = gt.take(x, index, mode="raise")  # the mistake
     with pytest.raises(gt.ExecutionError):
         lazily.tolist()
     with gt.config(eager=True), pytest.raises(gt.ExecutionError) as caught:
-        gt.take(x, index)
+        gt.take(x, index, mode="raise")
     assert caught.traceback[0].lineno + 1 == test_eager_mode_names_the_line_of_a_bad_value.__code__.co_firstlineno + 6
 
 

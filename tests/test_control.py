@@ -326,7 +326,7 @@ def test_a_batched_index_takes_a_branch_for_each_example():
 def test_cond_runs_one_branch():
     # the other one would be refused when it runs
     x, bad = gt.arange(3), gt.array([7])
-    f = lambda p: gt.cond(p, lambda: x.sum(), lambda: gt.take(x, bad).sum())  # noqa: E731
+    f = lambda p: gt.cond(p, lambda: x.sum(), lambda: gt.take(x, bad, mode="raise").sum())  # noqa: E731
     for run in (f, jitted(f)):
         assert int(run(gt.array(True))) == 3
         with pytest.raises(gt.ExecutionError, match="index"):

@@ -207,3 +207,200 @@ def test_zero_factors_in_scattered_products():
     index = gt.array([0, 0, 1])
     g = gt.grad(lambda u: (x.at[index].multiply(u) * gt.array([1.0, 10.0])).sum())(u)
     assert g.tolist() == [10.0, 0.0, 30.0]
+
+
+# places outside their axis
+
+I = np.array([2, -1, 5, -6, 0, -5, 4, -7])  # noqa: E741 - of an axis with 5 places: 5, -6 and -7 are outside
+NEAR = np.array([2, 4, 4, 0, 0, 0, 4, 0])
+INSIDE = (I >= -5) & (I < 5)
+WIDE = np.random.default_rng(3).normal(size=(3, 5))
+U = np.random.default_rng(4).uniform(0.5, 2, 8)
+
+
+def unknown(index):
+    """The index as an operation's result, so that nothing is known of its range."""
+    return gt.array(index) * 1
+
+
+READS = [
+    ("x[i]", lambda x, i: x[i], V, V[NEAR]),
+    ("get", lambda x, i: x.at[i].get(indices_are_sorted=False, unique_indices=False), V, V[NEAR]),
+    ("get clip", lambda x, i: x.at[i].get(mode="clip"), V, V[NEAR]),
+    ("get fill", lambda x, i: x.at[i].get(mode="fill"), V, np.where(INSIDE, V[NEAR], np.nan)),
+    ("get fill value", lambda x, i: x.at[i].get(mode="fill", fill_value=7), V, np.where(INSIDE, V[NEAR], 7)),
+    ("last axis", lambda x, i: x[:, i], WIDE, WIDE[:, NEAR]),
+    ("fill last axis", lambda x, i: x.at[1:, i].get(mode="fill"), WIDE, np.where(INSIDE, WIDE[1:, NEAR], np.nan)),
+    ("two arrays", lambda x, i: x[i, i], WIDE.T[:, :3], WIDE.T[NEAR, np.array([2, 2, 2, 0, 0, 0, 2, 0])]),
+    ("take", lambda x, i: gt.take(x, i), V, V[NEAR]),
+    ("take axis", lambda x, i: gt.take(x, i, 1), WIDE, WIDE[:, NEAR]),
+    ("take fill", lambda x, i: gt.take(x, i, 1, mode="fill"), WIDE, np.where(INSIDE, WIDE[:, NEAR], np.nan)),
+    ("take wrap", lambda x, i: gt.take(x, i, mode="wrap"), V, V[I % 5]),
+    ("along", lambda x, i: gt.take_along_axis(x, i[None], 1), WIDE, WIDE[:, NEAR]),
+    ("along fill", lambda x, i: gt.take_along_axis(x, i[None], 1, mode="fill"), WIDE,
+     np.where(INSIDE, WIDE[:, NEAR], np.nan)),
+    ("along None", lambda x, i: gt.take_along_axis(x, i, None), V, V[NEAR]),
+    ("embedding", lambda x, i: gt.nn.embedding(i, x), WIDE.T, WIDE.T[NEAR]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "f", "x", "expected"), READS, ids=[r[0] for r in READS])
+def test_reading_outside(name, f, x, expected):
+    for index in (unknown(I), gt.array(I), I):
+        np.testing.assert_array_equal(np.asarray(f(gt.array(x), index)), expected)
+    rows = gt.vmap(lambda k: f(gt.array(x), k))(unknown(np.stack([I, I])))
+    np.testing.assert_array_equal(np.asarray(rows), np.stack([expected, expected]))
+    weight = np.random.default_rng(5).normal(size=expected.shape)
+    slope = gt.grad(lambda x: gt.sum(gt.numpy.nan_to_num(f(x, unknown(I))) * gt.array(weight)))(gt.array(x))
+    step = np.random.default_rng(6).normal(size=x.shape)
+    sides = [np.nan_to_num(np.asarray(f(gt.array(x + s * step), unknown(I)))) for s in (1, -1)]
+    np.testing.assert_allclose((np.asarray(slope) * step).sum(), ((sides[0] - sides[1]) * weight).sum() / 2)
+
+
+UPDATES = {
+    "set": lambda a, i, u: a.__setitem__(i, u),
+    "add": np.add.at,
+    "subtract": np.subtract.at,
+    "multiply": np.multiply.at,
+    "divide": np.divide.at,
+    "power": np.power.at,
+    "min": np.minimum.at,
+    "max": np.maximum.at,
+}
+PLACES = [  # distinct, so that it is known which value `set` takes
+    ("vector", np.array([1, 7, -5, 4, -6]), lambda i: i, (5,)),
+    ("one", np.array([9]), lambda i: i, (5,)),
+    ("scalar inside", np.array(-2), lambda i: i, (5,)),
+    ("scalar outside", np.array(5), lambda i: i, (5, 2)),
+    ("second axis", np.array([1, 7, -5, 4, -6]), lambda i: (slice(None), i), (3, 5)),
+    ("backwards", np.array([1, 7, -5, 4, -6]), lambda i: (slice(None, None, -1), i), (3, 5)),
+    ("two arrays", np.array([[1, 7, 2, -1, -4], [0, 1, 9, -3, 2]]), lambda i: (i[0], i[1]), (4, 3)),
+    ("crossed", np.array([[1, 7], [0, -4]]), lambda i: (i[0][:, None], slice(None), i[1]), (3, 2, 3)),
+    ("with an integer", np.array([1, 7, -4]), lambda i: (i, 1), (4, 3)),
+]
+
+
+def sifted(index, shape):
+    """The same index in NumPy with the places outside left out, and which of the values it takes."""
+    parts = index if isinstance(index, tuple) else (index,)
+    arrays = [np.asarray(p) for p in parts if not isinstance(p, slice)]
+    axes = [k for k, p in enumerate(parts) if not isinstance(p, slice)]
+    arrays = np.broadcast_arrays(*arrays)
+    inside = np.all([(a >= -shape[k]) & (a < shape[k]) for a, k in zip(arrays, axes, strict=True)], axis=0)
+    return dict(zip(axes, arrays, strict=True)), parts, inside
+
+
+@pytest.mark.parametrize(("label", "index", "at", "shape"), PLACES, ids=[p[0] for p in PLACES])
+@pytest.mark.parametrize("name", UPDATES)
+def test_updating_outside(name, label, index, at, shape):
+    host = np.random.default_rng(0).uniform(0.5, 2, shape)
+    arrays, parts, inside = sifted(at(index), shape)
+    expected = host.copy()
+    target = gt.array(host)[at(gt.array(index))].shape
+    values = np.random.default_rng(1).uniform(0.5, 2, target)
+    for place in np.ndindex(inside.shape):
+        if inside[place]:
+            one = tuple(arrays[k][place] if k in arrays else p for k, p in enumerate(parts))
+            before = sum(1 for p in parts[: min(arrays)] if isinstance(p, slice)) if contiguous(arrays) else 0
+            UPDATES[name](expected, one, values[(slice(None),) * before + place])
+    update = lambda x, i, u: getattr(x.at[at(i)], name)(u)  # noqa: E731
+    got = update(gt.array(host), unknown(index), gt.array(values))
+    np.testing.assert_allclose(np.asarray(got), expected, rtol=1e-12)
+    if label in ("vector", "two arrays", "scalar outside"):
+        rows = gt.vmap(update)(gt.array(np.stack([host, host])), unknown(np.stack([index, index])),
+                               gt.array(np.stack([values, values])))  # fmt: skip
+        np.testing.assert_allclose(np.asarray(rows), np.stack([expected, expected]), rtol=1e-12)
+        weight = gt.array(np.random.default_rng(2).normal(size=shape))
+        f = lambda x, u: (update(x, unknown(index), u) * weight).sum()  # noqa: E731
+        slopes = gt.grad(f, argnums=(0, 1))(gt.array(host), gt.array(values))
+        for k, slope in enumerate(slopes):
+            arguments = [host, values]
+            step = np.random.default_rng(3).normal(size=arguments[k].shape) * 1e-6
+            ends = [
+                float(f(*(gt.array(a + s * step if j == k else a) for j, a in enumerate(arguments)))) for s in (1, -1)
+            ]
+            np.testing.assert_allclose((np.asarray(slope) * step).sum(), (ends[0] - ends[1]) / 2, atol=1e-10)
+
+
+def contiguous(arrays):
+    axes = sorted(arrays)
+    return axes == list(range(axes[0], axes[-1] + 1))
+
+
+def test_updates_by_mode():
+    x, i = gt.array([1.0, 2.0, 3.0]), unknown(np.array([0, 5]))
+    for mode, expected in ((None, [11, 2, 3]), ("drop", [11, 2, 3]), ("fill", [11, 2, 3]), ("clip", [11, 2, 13])):
+        assert x.at[i].add(10.0, mode=mode).tolist() == expected
+        assert x.at[i].set(x[i] + 10.0, mode=mode).tolist() == expected
+        assert x.at[i].apply(lambda v: v + 10, mode=mode).tolist() == expected
+    inside = unknown(np.array([0, -1]))
+    for mode in (None, "promise_in_bounds"):
+        assert x.at[inside].multiply(2.0, mode=mode, unique_indices=True).tolist() == [2, 2, 6]
+        assert x.at[inside].get(mode=mode).tolist() == [1, 3]
+    assert np.signbit(np.asarray(gt.array([-0.0]).at[unknown(np.array([3]))].add(1.0)))
+    assert x.at[1:].apply(gt.square).tolist() == [1, 4, 9]
+    assert x.at[gt.array([True, False, True])].divide(2.0).tolist() == [0.5, 2, 1.5]
+    assert gt.array([2, 3]).at[unknown(np.array([1, 7]))].power(3).tolist() == [2, 27]
+    assert gt.array([True, False]).at[unknown(np.array([1, 7]))].add(True).tolist() == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "fill"),
+    [("int8", -128), ("int64", -(2**63)), ("uint8", 255), ("bool", True), ("float32", np.nan)],
+)
+def test_what_fills(dtype, fill):
+    x = gt.zeros(2, dtype=dtype)
+    for got in (x.at[unknown(np.array([7]))].get(mode="fill"), gt.take(x, gt.array([7]), mode="fill")):
+        assert got.dtype == x.dtype
+        np.testing.assert_array_equal(np.asarray(got), [fill])
+    assert np.isnan(np.asarray(gt.zeros((0, 2)).at[gt.array([1])].get(mode="fill"))).tolist() == [[True, True]]
+
+
+def test_interpreted_and_compiled_alike():
+    def f(x, i, u):
+        return x[i] * 2, x.at[i].set(u), gt.take_along_axis(x, i, 0), x.at[i[2]].set(u[0])
+
+    index = np.array([2, -1, 5, -6])
+    arguments = gt.array(V), gt.array(index), gt.array(U[:4])
+    for got, expected in zip(gt.jit(f)(*arguments), f(*arguments), strict=True):
+        np.testing.assert_allclose(np.asarray(got), np.asarray(expected))
+
+
+@pytest.mark.parametrize(
+    ("index", "checked"),
+    [
+        (lambda: gt.arange(5), 0),
+        (lambda: gt.arange(4, -1, -1)[:, None], 0),
+        (lambda: gt.argsort(gt.array(V)), 0),
+        (lambda: gt.argmax(gt.array(WIDE), axis=1), 0),
+        (lambda: gt.argsort(gt.array(V))[gt.arange(2)], 0),
+        (lambda: np.array([0, -5, 4]), 0),
+        (lambda: [1, 2], 0),
+        (lambda: gt.arange(6), 1),
+        (lambda: gt.arange(-6, 0), 1),
+        (lambda: np.array([0, 5]), 1),
+        (lambda: gt.array(I), 1),
+    ],
+)
+def test_only_what_may_be_outside_is_checked(index, checked):
+    graph = gt.make_graph(lambda x: x[index()])(gt.array(V))
+    assert sum(node.op.name == "clamp_index" for node in graph.nodes) == checked
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "match"),
+    [
+        (lambda x: x.at[gt.array([0])].set(1.0, mode="wild"), gt.ArgumentError, "mode"),
+        (lambda x: x.at[gt.array([0])].get(mode="raise"), gt.ArgumentError, "mode"),
+        (lambda x: gt.take(x, gt.array([0]), mode="wild"), gt.ArgumentError, "mode"),
+        (lambda x: gt.take_along_axis(x, gt.array([0]), 0, mode="wild"), gt.ArgumentError, "mode"),
+        (lambda x: x.at[1:].apply(gt.sum), gt.ShapeError, "elementwise"),
+        (lambda x: gt.arange(3).at[0].divide(2), gt.DtypeError, "floating"),
+        (lambda x: x[:0][gt.array([0])], gt.BoundsError, "elements"),
+        (lambda x: x[9], gt.BoundsError, "out of range"),
+        (lambda x: gt.eval(gt.take(x, gt.array([9]), mode="raise")), gt.ExecutionError, "out of"),
+    ],
+)
+def test_errors_of_modes(call, error, match):
+    with pytest.raises(error, match=match):
+        call(gt.array(V))

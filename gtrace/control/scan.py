@@ -89,12 +89,7 @@ def _bodies(body: Subgraph, length: int, reverse: bool, consts: int, carry: int)
 
 
 def _compiled(
-    programs: Sequence[Callable[..., Any]],
-    body: Subgraph,
-    length: int,
-    reverse: bool,
-    consts: int,
-    carry: int,
+    programs: Sequence[Callable[..., Any]], body: Subgraph, length: int, reverse: bool, consts: int, carry: int
 ) -> Callable[..., list[torch.Tensor]]:
     """Return the compiled loop: each call runs a chunk of steps. Steps that do not fill a chunk are interpreted."""
     chunk = _chunk_size(body, length)
@@ -411,6 +406,7 @@ def scan(
     xs: Any = None,
     length: int | None = None,
     reverse: bool = False,
+    unroll: int | bool = 1,
 ) -> tuple[Any, Any]:
     """Run ``carry, y = f(carry, x)`` for each slice x of `xs` along axis 0; return the last carry and the stacked ys.
 
@@ -423,6 +419,7 @@ def scan(
         xs: pytree of arrays with the steps on axis 0; None if there are none.
         length: the number of steps; needed without `xs`.
         reverse: go from the last slice to the first; ys are stacked in the order of `xs` all the same.
+        unroll: accepted as in JAX, and ignored: the compiled loop chooses how many steps it runs at a time.
 
     Raises:
         ArgumentError: `f` does not return a pair, or its carry differs from `init`; the message names the leaf.

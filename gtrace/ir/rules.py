@@ -39,6 +39,10 @@ class Rules:
         compiled: (programs, **params) -> function of tensors: how it runs in a compiled program; None: as `body` does.
         bodies: (**params) -> the sub-graphs to compile into `programs`; None: the operation's own.
         narrow: (used results, **params) -> (params, results kept): the operation without its unused results.
+        span: (avals, spans of the operands, **params) -> (least, greatest) integer of the result, or None where it is
+            not known. A span is such a pair or None. Indices that are known to be in range are not checked.
+        named: (size, batched, operands, **params) -> (result, whether it is batched): how an operation over a named
+            axis is batched by the vmap that has the name, its first attribute.
         inlined: (graph) -> whether the operation does nothing but run its body, which then takes its place.
     """
 
@@ -58,4 +62,6 @@ class Rules:
     compiled: Callable[..., Callable[..., Any]] | None = None
     bodies: Callable[..., tuple[Any, ...]] | None = None
     narrow: Callable[..., tuple[tuple[Any, ...], Sequence[int]]] | None = None
+    span: Callable[..., tuple[int, int] | None] | None = None
+    named: Callable[..., tuple[Any, bool]] | None = None
     inlined: Callable[[Any], bool] | None = None

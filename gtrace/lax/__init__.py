@@ -3,6 +3,7 @@
 from gtrace.control.branches import *
 from gtrace.control.loops import *
 from gtrace.control.scan import *
+from gtrace.lax.collectives import *
 from gtrace.lax.elementwise import *
 from gtrace.lax.products import *
 from gtrace.lax.reductions import *

@@ -211,10 +211,10 @@ def dynamic_update_slice(operand: Any, update: Any, start_indices: Any) -> Array
         return slice_update(x, u, tuple((int(s), int(s) + n, 1) for s, n in zip(starts, u.shape, strict=True)))
     places = [arange(n, device=x.device) + start for n, start in zip(u.shape, starts, strict=True)]
     if len(moving) == 1 and all(u.shape[k] == x.shape[k] for k in range(x.ndim) if k not in moving):
-        return x.at[(*(builtins.slice(None),) * moving[0], places[moving[0]])].set(u)
+        return x.at[(*(builtins.slice(None),) * moving[0], places[moving[0]])].set(u, mode="promise_in_bounds")
     # an open mesh: axis k of the update runs over the places of axis k
     mesh = [expand_dims(p, tuple(j for j in range(x.ndim) if j != k)) for k, p in enumerate(places)]
-    return x.at[tuple(mesh)].set(u)
+    return x.at[tuple(mesh)].set(u, mode="promise_in_bounds")
 
 
 def dynamic_update_slice_in_dim(operand: Any, update: Any, start_index: Any, axis: int = 0) -> Array:

@@ -77,7 +77,7 @@ def _nll(
     # not take_along_axis, which counts negative places from the end: -1 would be the last class
     known = where(ignored, 0, targets)
     values = -squeeze(bind(gather_op, (log_probs, expand_dims(known, axis)), (axis,)), axis)
-    share = None if weights is None else take(weights, known, 0)
+    share = None if weights is None else take(weights, known, 0, mode="promise_in_bounds")
     if share is not None:
         values = values * share
     if smoothing:

@@ -90,14 +90,14 @@ def embedding(indices: Any, table: Any, padding_idx: int | None = None) -> Array
     """Return the rows of `table` at `indices`, of shape ``indices.shape + table.shape[1:]``.
 
     Args:
-        indices: integers; negative ones count from the end.
+        indices: integers; negative ones count from the end, and one that is no row means the nearest row.
         table: the rows, at least one dimension.
         padding_idx: a row that gets no derivative.
 
     Raises:
         ShapeError: a table without dimensions, or a `padding_idx` that is no row.
+        BoundsError: a table without rows.
         DtypeError: indices that are not integers.
-        ExecutionError: when run, if an index is no row.
 
     >>> import gtrace as gt
     >>> gt.nn.embedding(gt.array([1, 0]), gt.array([[1., 2.], [3., 4.]]))

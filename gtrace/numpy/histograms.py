@@ -59,14 +59,14 @@ def _count(places: Array, weights: Any, count: int) -> Array:
     inside = logical_and(greater_equal(places, 0), places < count)
     places = where(inside, places, count)
     if weights is None:
-        out = full((count + 1,), 0, torch.int64, places.device).at[places].add(1)
+        out = full((count + 1,), 0, torch.int64, places.device).at[places].add(1, mode="promise_in_bounds")
     else:
         weights = lift("bincount", weights)
         if weights.shape != places.shape:
             got = f"{weights.aval!r} for {places.aval!r}"
             raise ShapeError(message("bincount", "a weight for each element", got, "Check the shapes."))
         (weights,) = promote("bincount", weights, floating=True)
-        out = zeros(count + 1, weights.dtype, places.device).at[places].add(weights)
+        out = zeros(count + 1, weights.dtype, places.device).at[places].add(weights, mode="promise_in_bounds")
     return slice_axis(out, 0, 0, count)
 
 

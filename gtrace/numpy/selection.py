@@ -156,7 +156,8 @@ def put(x: Any, ind: Any, v: Any, mode: str | None = None, *, inplace: bool = Fa
     """Return x with the elements at places `ind` of the flattened array replaced by v, repeated as often as needed.
 
     Args:
-        mode: for places outside. None: an error when run; ``"wrap"``: counted around; ``"clip"``: the nearest end.
+        mode: for places outside. None: left out; ``"raise"``: an error when run; ``"wrap"``: counted around;
+            ``"clip"``: the nearest end.
         inplace: must stay False: Arrays never change.
 
     >>> import gtrace.numpy as gnp
@@ -170,7 +171,8 @@ def put(x: Any, ind: Any, v: Any, mode: str | None = None, *, inplace: bool = Fa
     if mode in ("wrap", "clip"):
         places = remainder(places, x.size) if mode == "wrap" else clip(places, 0, x.size - 1)
     values = resize(asarray(v), (places.size,))
-    return reshape(ravel(x).at[places].set(cast(values, x.dtype)), x.shape)
+    checks = None if mode is None else "promise_in_bounds"  # of "raise", torch itself finds a place outside
+    return reshape(ravel(x).at[places].set(cast(values, x.dtype), mode=checks), x.shape)
 
 
 def put_along_axis(x: Any, indices: Any, values: Any, axis: int | None, *, inplace: bool = False) -> Array:

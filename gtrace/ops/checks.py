@@ -104,6 +104,11 @@ def same_shape(avals: tuple[Aval, ...], **_: Any) -> tuple[int, ...]:
     return avals[0].shape
 
 
+def of_operand(avals: tuple[Aval, ...], spans: list[tuple[int, int] | None], **_: Any) -> tuple[int, int] | None:
+    """Return the range of the first operand, for operations that select or move elements."""
+    return spans[0]
+
+
 def same_kind(avals: tuple[Aval, ...], **_: Any) -> Aval:
     """Return the aval of the first operand, for operations that permute its elements or replace some."""
     return reshaped(avals[0], avals[0].shape)

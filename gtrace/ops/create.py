@@ -320,6 +320,7 @@ def _arange_aval(avals: tuple[Aval, ...], start: Any, stop: Any, step: Any, dtyp
 
 _arange = define(
     "arange", _arange_impl, params=("start", "stop", "step", "dtype", "device"), arity=0, nondiff=_CREATES,
+    span=lambda avals, spans, start, stop, **_: (min(start, stop), max(start, stop) - 1 if start < stop else start),
     shape=_arange_aval, samples=lambda: [Sample((5,)), Sample((2, 9, 3)), Sample((1.0, 0.0, -0.25)), Sample((0,))],
     reference=numpy.arange, user=lambda *args: arange(*args),
 )  # fmt: skip

@@ -12,6 +12,7 @@ from gtrace.errors import BoundsError
 from gtrace.ir.cases import BadSample, Sample
 from gtrace.ir.op import Op, define
 from gtrace.ops.batching import align, places, shifted
+from gtrace.ops.checks import of_operand
 from gtrace.ops.elementwise import add, divide, multiply
 from gtrace.ops.logic import equal, logical_and, where
 from gtrace.ops.promote import cast, promote
@@ -48,7 +49,8 @@ def _index_vjp(ct: Array, needed: Any, *rest: Any, dims: tuple[int, ...]) -> lis
     return [bind(index_put_op, (zeros, ct, *indices), (dims, True)), *[None] * len(indices)]
 
 
-def _adjacent(dims: tuple[int, ...]) -> bool:
+def adjacent(dims: tuple[int, ...]) -> bool:
+    """Return whether each axis follows the one before it."""
     return all(b == a + 1 for a, b in itertools.pairwise(dims))
 
 
@@ -64,10 +66,10 @@ def _batch_places(size: int, flags: Any, indices: Any, dims: tuple[int, ...]) ->
 def _index_batch(op: Op, size: int, batched: Any, operands: Any, dims: tuple[int, ...]) -> Array:
     x, *indices = operands
     ndim = indices[0].ndim - batched[1]
-    place = dims[0] if _adjacent(dims) else 0  # the position of the index axes in an example's result
+    place = dims[0] if adjacent(dims) else 0  # the position of the index axes in an example's result
     if not any(batched[1:]):
         out = bind(op, operands, (tuple(d + 1 for d in dims),))
-        return out if _adjacent(dims) else moveaxis(out, ndim, 0)
+        return out if adjacent(dims) else moveaxis(out, ndim, 0)
     if not batched[0]:
         shape = (size, *indices[0].shape[batched[1] :])
         indices = [broadcast_to(i, shape) for i in indices]
@@ -82,9 +84,9 @@ def _index_put_batch(op: Op, size: int, batched: Any, operands: Any, dims: tuple
     x, u, *indices = operands
     ndim = indices[0].ndim - batched[2]
     x, u = align(size, batched[:2], (x, u))
-    place = dims[0] if _adjacent(dims) else 0
+    place = dims[0] if adjacent(dims) else 0
     if not any(batched[2:]):
-        u = u if _adjacent(dims) else moveaxis(u, 0, ndim)
+        u = u if adjacent(dims) else moveaxis(u, 0, ndim)
         return bind(op, (x, u, *indices), (tuple(d + 1 for d in dims), accumulate))
     indices, axes = _batch_places(size, batched[2:], indices, dims)
     u = moveaxis(u, tuple(range(1 + place, 1 + place + ndim)), tuple(range(1, 1 + ndim)))
@@ -99,6 +101,7 @@ def _index_samples() -> list[Sample]:
 
 index_op = define(
     "index", _index_impl, params=("dims",), arity=None, vjp=_index_vjp, linear=(0,), batch=_index_batch,
+    span=of_operand,
     samples=_index_samples,
     errors=lambda: [BadSample((numpy.ones((2, 3)), (0, 0, 0)), {}, BoundsError, r"at most 2")],
     reference=lambda x, index: x[index], user=lambda x, index: lift("index", x)[index],
@@ -172,7 +175,7 @@ def _gather_vjp(ct: Array, needed: Any, x: Array, index: Array, out: Array, axis
 
 gather_op = define(
     "gather", lambda x, index, axis: torch.gather(x, axis, index), params=("axis",), arity=2, vjp=_gather_vjp,
-    linear=(0,), batch=shifted("axis"),
+    linear=(0,), batch=shifted("axis"), span=of_operand,
     samples=lambda: [Sample((uniform(-2, 2, 3, 4), rng(1).integers(0, 3, (2, 4)), 0)),
                      Sample((uniform(-2, 2, 3, 4), rng(1).integers(0, 4, (3, 2)), -1))],
     reference=numpy.take_along_axis, user=lambda x, index, axis: bind(

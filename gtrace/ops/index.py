@@ -1,12 +1,12 @@
-"""Indexing as in NumPy: basic, integer-array and boolean; functional updates with ``x.at[...]``; take and gather.
+"""Indexing as in NumPy: basic, integer-array and boolean; take and gather.
 
 An index is split into a view (slices, integers, new axes) and the integer arrays applied to it, so that reading and
-updating are each stated once.
+updating are each stated once. Updates are in `gtrace.ops.updates`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
 from typing import Any
 
 import attrs
@@ -14,15 +14,16 @@ import numpy
 import torch
 
 from gtrace.errors import ArgumentError, BoundsError, DtypeError, ShapeError, message
-from gtrace.ops.elementwise import add as _add
-from gtrace.ops.elementwise import clip, maximum, minimum, multiply, remainder
-from gtrace.ops.gather import constant_array, gather_op, index_axis, index_op, index_put_op, scatter_op
-from gtrace.ops.logic import greater_equal, less, logical_and, where
+from gtrace.ops.bounds import check_mode, clamped, counted_from_front, fill_for, host_span, is_inside, is_loose
+from gtrace.ops.elementwise import clip, remainder
+from gtrace.ops.gather import adjacent, constant_array, gather_op, index_axis, index_op
+from gtrace.ops.logic import logical_and, where
 from gtrace.ops.parts import Bounds, flip_op, slice_bounds, slice_update
 from gtrace.ops.promote import cast
 from gtrace.ops.shape import (
     as_int,
     broadcast_arrays,
+    broadcast_shapes,
     broadcast_to,
     full_like_scalar,
     normalize_axis,
@@ -47,12 +48,14 @@ class Split:
         flips: axes whose slice ran backwards.
         shape: of the view, after integers dropped axes and None added some.
         arrays: (axis of the view, index array).
+        loose: for each of these, whether it may hold places outside its axis.
     """
 
     bounds: Bounds
     flips: tuple[int, ...]
     shape: tuple[int, ...]
     arrays: tuple[tuple[int, Array], ...]
+    loose: tuple[bool, ...]
 
     def view(self, x: Array) -> Array:
         y = self._flip(slice_bounds(x, self.bounds))
@@ -68,9 +71,40 @@ class Split:
     def _flip(self, y: Array) -> Array:
         return y if not self.flips else bind(flip_op, (y,), (self.flips,))
 
-    def indices(self) -> tuple[tuple[Array, ...], tuple[int, ...]]:
-        dims = tuple(axis for axis, _ in self.arrays)
-        return tuple(broadcast_arrays(*[index for _, index in self.arrays])), dims
+    @property
+    def dims(self) -> tuple[int, ...]:
+        """The axes of the view that the index arrays apply to."""
+        return tuple(axis for axis, _ in self.arrays)
+
+    def indices(self, clamp: bool = True) -> list[Array]:
+        """Return the index arrays, broadcast; with `clamp`, places outside an axis moved to its nearest end."""
+        moved = [
+            clamped(index, self.shape[axis]) if clamp and loose else index
+            for (axis, index), loose in zip(self.arrays, self.loose, strict=True)
+        ]
+        return broadcast_arrays(*moved)
+
+    def inside(self, ndim: int) -> Array | None:
+        """Return where an index is inside all axes, shaped to fit what is read or written there; None: everywhere.
+
+        Args:
+            ndim: of what is read or written.
+        """
+        tests = [
+            is_inside(index, self.shape[axis])
+            for (axis, index), loose in zip(self.arrays, self.loose, strict=True)
+            if loose
+        ]
+        if not tests:
+            return None
+        shape = broadcast_shapes(*[index.shape for _, index in self.arrays])
+        inside = broadcast_to(functools.reduce(logical_and, tests), shape)
+        return reshape(inside, (*shape, *(1,) * (ndim - index_place(self.dims) - len(shape))))
+
+
+def index_place(dims: tuple[int, ...]) -> int:
+    """Return where the axes of the index arrays stand in what is read: in their place, or first if that is no one."""
+    return dims[0] if adjacent(dims) else 0
 
 
 def as_index(value: Any) -> Array:
@@ -85,16 +119,21 @@ def as_index(value: Any) -> Array:
     return cast(index, torch.int64)
 
 
-def split_index(x: Array, index: Any) -> Split:
+def split_index(x: Array, index: Any, checked: bool = True) -> Split:
     """Resolve an index against the shape of x.
 
+    Args:
+        checked: whether to find out which index arrays may hold places outside their axes.
+
     Raises:
-        BoundsError: an integer outside its axis, or more indices than axes.
+        BoundsError: an integer outside its axis, more indices than axes, or an index array for an empty axis.
         ShapeError: a mask of another shape.
         ConcretizationError: a mask without a value.
     """
     items: list[Any] = []
-    given = [_as_item(item) for item in (index if isinstance(index, tuple) else (index,))]
+    raw = index if isinstance(index, tuple) else (index,)
+    given = [_as_item(item) for item in raw]
+    spans = {id(item): host_span(value) for item, value in zip(given, raw, strict=True) if isinstance(item, Array)}
     axis = 0
     for k, item in enumerate(given):
         if item is Ellipsis:
@@ -121,6 +160,7 @@ def split_index(x: Array, index: Any) -> Split:
     flips: list[int] = []
     shape: list[int] = []
     arrays: list[tuple[int, Array]] = []
+    loose: list[bool] = []
     for item in items:
         if item is None:
             shape.append(1)
@@ -128,6 +168,8 @@ def split_index(x: Array, index: Any) -> Split:
         size = x.shape[len(bounds)]
         if isinstance(item, Array):
             arrays.append((len(shape), item))
+            # what stands for a mask is no item that was given
+            loose.append(checked and id(item) in spans and is_loose(item, size, spans[id(item)]))
             bounds.append((0, size, 1))
             shape.append(size)
         elif isinstance(item, slice):
@@ -146,8 +188,9 @@ def split_index(x: Array, index: Any) -> Split:
             if advanced:
                 # beside index arrays an integer takes part in their broadcasting, as in NumPy
                 arrays.append((len(shape), constant_array(numpy.zeros((), numpy.int64), x.aval.device)))
+                loose.append(False)
                 shape.append(1)
-    return Split(tuple(bounds), tuple(flips), tuple(shape), tuple(arrays))
+    return Split(tuple(bounds), tuple(flips), tuple(shape), tuple(arrays), tuple(loose))
 
 
 def _resolve(item: slice, size: int) -> tuple[tuple[int, int, int], bool]:
@@ -212,53 +255,100 @@ def _unmask(x: Array, item: Any, axis: int) -> list[Any]:
 
 
 def getitem(x: Array, index: Any) -> Array:
-    """Return x[index], as NumPy does. Integers in index arrays are checked when the program runs."""
+    """Return x[index], as NumPy does; places in index arrays that are outside their axis give the nearest element."""
     split = split_index(x, index)
     y = split.view(x)
-    if split.arrays:
-        indices, dims = split.indices()
-        return bind(index_op, (y, *indices), (dims,))
-    return y
+    return bind(index_op, (y, *split.indices()), (split.dims,)) if split.arrays else y
+
+
+def read(x: Array, index: Any, mode: str | None, fill_value: Any) -> Array:
+    """Return x[index].
+
+    Args:
+        mode: what a place outside its axis gives. None or ``"clip"``: the nearest element; ``"fill"`` or ``"drop"``:
+            `fill_value`; ``"promise_in_bounds"``: there is none.
+        fill_value: None: NaN for floats, the least signed or the greatest unsigned integer, or True.
+
+    Raises:
+        ArgumentError: an unknown mode.
+    """
+    check_mode("get", mode)
+    fills = mode in ("fill", "drop")
+    split = split_index(x, index, checked=not (fills or mode == "promise_in_bounds"))
+    y = split.view(x)
+    if not split.arrays:
+        return y
+    if not fills:
+        return bind(index_op, (y, *split.indices()), (split.dims,))
+    value = fill_for(x, fill_value)
+    if any(not y.shape[axis] for axis in split.dims):
+        shape = bind(index_op, (y, *split.indices()), (split.dims,)).shape
+        return broadcast_to(full_like_scalar(value, x.aval.dtype, (), x.aval.device), shape)
+    split = split_index(x, index)
+    out = bind(index_op, (y, *split.indices()), (split.dims,))
+    inside = split.inside(out.ndim)
+    return out if inside is None else where(inside, out, value)
+
+
+_TAKE_MODES = ("raise", "clip", "wrap", "fill", "promise_in_bounds")
 
 
 def take(x: Any, indices: Any, axis: int | None = None, *, mode: str | None = None, fill_value: Any = None) -> Array:
     """Return x at the places `indices` of `axis` (None: of the flattened array).
 
     Args:
-        mode: what a place outside the axis means. None or ``"raise"``: an error; ``"clip"``: the nearest end;
-            ``"wrap"``: counted around; ``"fill"``: `fill_value` in place of an element.
-        fill_value: None: NaN for floats, otherwise 0.
+        mode: what a place outside the axis means. None: the nearest end; negative places count from the end.
+            ``"clip"``: the nearest end, and for negative places the first; ``"wrap"``: counted around; ``"fill"``:
+            `fill_value` in place of an element; ``"raise"``: an error when the program runs; ``"promise_in_bounds"``:
+            there is none.
+        fill_value: None: NaN for floats, the least signed or the greatest unsigned integer, or True.
 
     Raises:
-        ExecutionError: when run, if a place lies outside the axis and no mode says otherwise.
+        BoundsError: the axis is empty, the indices are not, and no mode says otherwise.
+        ExecutionError: when run, if a place lies outside the axis and the mode is ``"raise"``.
 
     >>> import gtrace as gt
-    >>> gt.take(gt.array([10, 20, 30]), gt.array([2, 0]))
-    Array([30, 10], dtype=int64)
+    >>> gt.take(gt.array([10, 20, 30]), gt.array([2, 0, 7]))
+    Array([30, 10, 30], dtype=int64)
     """
     x = lift("take", x)
+    check_mode("take", mode, _TAKE_MODES)
     if axis is None:
         x, axis = ravel(x), 0
     axis = normalize_axis("take", axis, x.ndim)
     places = as_index(indices)
-    if mode is None or mode == "raise":
-        return index_axis(x, places, axis)
     size = x.shape[axis]
-    if mode not in ("clip", "wrap", "fill") or not size:
-        got = repr(mode) if size else f"{mode!r} for an empty axis"
-        raise ArgumentError(message("take", "a mode among raise, clip, wrap, fill", got, "Use one of them."))
+    if mode is None:
+        known = host_span(indices)
+        return index_axis(x, clamped(places, size) if is_loose(places, size, known) else places, axis)
+    if mode in ("raise", "promise_in_bounds"):
+        return index_axis(x, places, axis)
+    if not size:
+        got = f"{mode!r} for an empty axis"
+        raise ArgumentError(message("take", "an axis with elements", got, "Check the axis."))
     if mode == "wrap":
         return index_axis(x, remainder(places, size), axis)
-    out = index_axis(x, clip(places, 0 if mode == "clip" else -size, size - 1), axis)
     if mode == "clip":
-        return out
-    inside = logical_and(less(places, size), greater_equal(places, -size))
-    inside = reshape(inside, tuple(places.shape) + (1,) * (x.ndim - axis - 1))
-    return where(inside, out, (float("nan") if x.aval.floating else 0) if fill_value is None else fill_value)
+        return index_axis(x, clip(places, 0, size - 1), axis)
+    out = index_axis(x, clamped(places, size), axis)
+    inside = reshape(is_inside(places, size), tuple(places.shape) + (1,) * (x.ndim - axis - 1))
+    return where(inside, out, fill_for(x, fill_value))
 
 
-def take_along_axis(x: Any, indices: Any, axis: int = -1) -> Array:
+def take_along_axis(
+    x: Any, indices: Any, axis: int | None = -1, *, mode: str | None = None, fill_value: Any = None
+) -> Array:
     """Return x at `indices` along `axis`, matched element by element in the other axes, which broadcast.
+
+    Args:
+        axis: None: of the flattened array; `indices` then has one axis.
+        mode: what a place outside the axis means. None or ``"clip"``: the nearest end; ``"fill"``: `fill_value` in
+            place of an element; ``"promise_in_bounds"``: there is none. Negative places count from the end.
+        fill_value: None: NaN for floats, the least signed or the greatest unsigned integer, or True.
+
+    Raises:
+        ShapeError: another number of axes, or other axes that do not broadcast.
+        BoundsError: the axis is empty and the indices are not.
 
     >>> import gtrace as gt
     >>> gt.take_along_axis(gt.array([[1, 2], [3, 4]]), gt.array([[1], [0]]), axis=1)
@@ -266,6 +356,9 @@ def take_along_axis(x: Any, indices: Any, axis: int = -1) -> Array:
            [3]], dtype=int64)
     """
     x, index = lift("take_along_axis", x), as_index(indices)
+    check_mode("take_along_axis", mode)
+    if axis is None:
+        x, axis = ravel(x), 0
     if x.ndim != index.ndim:
         got = f"{x.aval!r} and {index.aval!r}"
         raise ShapeError(message("take_along_axis", "as many axes in both", got, "Use expand_dims."))
@@ -280,108 +373,11 @@ def take_along_axis(x: Any, indices: Any, axis: int = -1) -> Array:
         sizes[axis] = y.shape[axis]
         return broadcast_to(y, sizes)
 
-    index = where(less(index, 0), _add(index, x.shape[axis]), index)  # torch.gather does not count from the end
-    return bind(gather_op, (spread(x), spread(index)), (axis,))
-
-
-class At:
-    """``x.at[index]``: functional updates. Each returns a new Array.
-
-    >>> import gtrace as gt
-    >>> gt.zeros(3).at[1].set(5.0)
-    Array([0., 5., 0.], dtype=float32)
-    """
-
-    __slots__ = ("_x",)
-
-    def __init__(self, x: Array) -> None:
-        self._x = x
-
-    def __getitem__(self, index: Any) -> AtIndex:
-        return AtIndex(self._x, index)
-
-
-class AtIndex:
-    """Updates at one index. For repeated indices add, multiply, min and max combine all values; set takes any one."""
-
-    __slots__ = ("_x", "_index")
-
-    def __init__(self, x: Array, index: Any) -> None:
-        self._x = x
-        self._index = index
-
-    def get(self) -> Array:
-        """Return x[index]."""
-        return getitem(self._x, self._index)
-
-    def set(self, values: Any) -> Array:
-        """Return x with x[index] replaced by `values`."""
-        return self._update(values, lambda old, new: new, "set")
-
-    def add(self, values: Any) -> Array:
-        """Return x with `values` added to x[index]."""
-        return self._update(values, _add, "add")
-
-    def multiply(self, values: Any) -> Array:
-        """Return x with x[index] multiplied by `values`."""
-        return self._update(values, multiply, "prod")
-
-    def min(self, values: Any) -> Array:
-        """Return x with x[index] lowered to `values` where those are smaller."""
-        return self._update(values, minimum, "amin")
-
-    def max(self, values: Any) -> Array:
-        """Return x with x[index] raised to `values` where those are larger."""
-        return self._update(values, maximum, "amax")
-
-    def _update(self, values: Any, combine: Callable[[Array, Array], Array], mode: str) -> Array:
-        x = self._x
-        mask = _whole_mask(x, self._index)
-        u = _update_operand(x, values)
-        if mask is not None and len(u.shape) == 0:
-            return where(mask, combine(x, u), x)
-        split = split_index(x, self._index)
-        y = split.view(x)
-        if not split.arrays:
-            target = y.shape
-            return split.restore(x, combine(y, _fit(u, target)))
-        indices, dims = split.indices()
-        flat = bind(index_op, (y, *indices), (dims,)).shape
-        u = _fit(u, flat)
-        if mode in ("set", "add"):
-            y = bind(index_put_op, (y, u, *indices), (dims, mode == "add"))
-        else:
-            places = constant_array(numpy.arange(y.size).reshape(y.shape), y.aval.device)
-            chosen = bind(index_op, (places, *indices), (dims,))
-            y = reshape(bind(scatter_op, (ravel(y), ravel(chosen), ravel(u)), (mode,)), y.shape)
-        return split.restore(x, y)
-
-
-def _whole_mask(x: Array, index: Any) -> Array | None:
-    if isinstance(index, (Array, numpy.ndarray, torch.Tensor)):
-        mask = lift("at", index)
-        if mask.aval.dtype is torch.bool and mask.aval.shape == x.aval.shape and mask.ndim:
-            return mask
-    return None
-
-
-def _update_operand(x: Array, values: Any) -> Array:
-    """Return the update in the dtype of x; a wider kind is an error rather than a silent loss."""
-    value = python_scalar(values)
-    if value is None or type(values) is Array:
-        u = lift("at", values)
-        if u.aval.floating > x.aval.floating or u.aval.complex > x.aval.complex:
-            raise DtypeError(
-                message("at", f"an update for {x.aval!r}", repr(u.aval), "Convert x with x.astype(...) first.")
-            )
-        return cast(u, x.aval.dtype)
-    if (isinstance(value, float) and not x.aval.floating) or (isinstance(value, complex) and not x.aval.complex):
-        raise DtypeError(message("at", f"an update for {x.aval!r}", repr(value), "Convert x with x.astype(...) first."))
-    return full_like_scalar(value, x.aval.dtype, (), x.aval.device)
-
-
-def _fit(u: Array, shape: tuple[int, ...]) -> Array:
-    # as in NumPy, leading axes of size 1 may be dropped from the update
-    while u.ndim > len(shape) and u.shape[0] == 1:
-        u = reshape(u, u.shape[1:])
-    return broadcast_to(u, shape)
+    size = x.shape[axis]
+    loose = mode != "promise_in_bounds" and is_loose(index, size, host_span(indices))
+    # torch.gather does not count from the end
+    places = counted_from_front(clamped(index, size) if loose else index, size)
+    out = bind(gather_op, (spread(x), spread(places)), (axis,))
+    if not loose or mode not in ("fill", "drop"):
+        return out
+    return where(spread(is_inside(index, size)), out, fill_for(x, fill_value))

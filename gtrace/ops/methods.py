@@ -21,6 +21,7 @@ from gtrace.ops import (
     shape,
     sort,
     unique,
+    updates,
 )
 from gtrace.trace.array import Array as _Array
 
@@ -167,9 +168,9 @@ class ArrayMethods:
         return importlib.import_module("gtrace.numpy")
 
     @property
-    def at(self: Any) -> index.At:
-        """Functional updates: ``x.at[index].set(values)``, ``add``, ``multiply``, ``min``, ``max``."""
-        return index.At(self)
+    def at(self: Any) -> updates.At:
+        """Functional updates: ``x.at[index].set(values)`` and its kin; see `gtrace.ops.updates.AtIndex`."""
+        return updates.At(self)
 
 
 def install() -> None:

@@ -14,7 +14,7 @@ from gtrace.ir.aval import Aval
 from gtrace.ir.cases import BadSample, Sample
 from gtrace.ir.op import define
 from gtrace.ops.batching import prefixed, shifted, whole
-from gtrace.ops.checks import reshaped, same_kind
+from gtrace.ops.checks import of_operand, reshaped, same_kind
 from gtrace.ops.promote import cast, promote, promote_arrays
 from gtrace.ops.samples import uniform
 from gtrace.ops.shape import as_int, constant, expand_dims, normalize_axes, normalize_axis, ravel, squeeze
@@ -51,6 +51,7 @@ def _unslice_impl(x: torch.Tensor, shape: tuple[int, ...], bounds: Bounds) -> to
 
 _slice_op = define(
     "slice", _slice, uniform=True, params=("bounds",), vjp=_slice_vjp, linear=True, batch=prefixed(bounds=whole),
+    span=of_operand,
     samples=lambda: [Sample((uniform(-2, 2, 5, 6), ((1, 4, 1), (0, 6, 2)))), Sample((uniform(-2, 2, 5), ((2, 2, 1),)))],
     user=lambda x, bounds: slice_bounds(lift("slice", x), bounds),
 )  # fmt: skip
@@ -233,7 +234,7 @@ def unstack(x: Any, axis: int = 0) -> tuple[Array, ...]:
 flip_op = define(
     "flip", lambda x, axes: torch.flip(x, axes), uniform=True, params=("axes",), shape=same_kind,
     vjp=lambda ct, needed, x, out, axes: (bind(flip_op, (ct,), (axes,)),), linear=True, batch=shifted("axes"),
-    samples=lambda: [Sample((uniform(-2, 2, 3, 4), a)) for a in [(0,), (0, 1)]],
+    span=of_operand, samples=lambda: [Sample((uniform(-2, 2, 3, 4), a)) for a in [(0,), (0, 1)]],
     reference=numpy.flip, user=lambda x, axes: flip(x, axes),
 )  # fmt: skip
 

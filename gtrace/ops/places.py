@@ -43,6 +43,7 @@ def _place_aval(avals: tuple[Aval, ...], axis: int, keepdims: bool) -> Aval:
 _argmax = define(
     "argmax", lambda x, axis, keepdims: torch.argmax(x, axis, keepdim=keepdims), params=("axis", "keepdims"),
     shape=_place_aval, check=_check_place, nondiff=_PLACE, batch=shifted("axis"), samples=_place_samples,
+    span=lambda avals, spans, axis, keepdims: (0, avals[0].shape[axis] - 1),
     errors=bad_axis,
     reference=numpy.argmax,
     user=lambda x, **kw: argmax(x, **kw),
@@ -50,6 +51,7 @@ _argmax = define(
 _argmin = define(
     "argmin", lambda x, axis, keepdims: torch.argmin(x, axis, keepdim=keepdims), params=("axis", "keepdims"),
     shape=_place_aval, check=_check_place, nondiff=_PLACE, batch=shifted("axis"), samples=_place_samples,
+    span=lambda avals, spans, axis, keepdims: (0, avals[0].shape[axis] - 1),
     errors=bad_axis,
     reference=numpy.argmin,
     user=lambda x, **kw: argmin(x, **kw),

@@ -15,7 +15,7 @@ from gtrace.ir.aval import CPU, Aval, aval
 from gtrace.ir.cases import BadSample, Sample
 from gtrace.ir.op import Op, define
 from gtrace.ops.batching import prefixed
-from gtrace.ops.checks import reshaped
+from gtrace.ops.checks import of_operand, reshaped
 from gtrace.ops.samples import uniform
 from gtrace.trace.array import Array
 from gtrace.trace.bind import bind
@@ -89,7 +89,7 @@ def _reshape_vjp(ct: Array, needed: Any, x: Array, out: Array, shape: tuple[int,
 
 _reshape = define(
     "reshape", lambda x, shape: x.reshape(shape), uniform=True, free=True, params=("shape",),
-    vjp=_reshape_vjp, linear=True, batch=prefixed(shape=int),
+    vjp=_reshape_vjp, linear=True, batch=prefixed(shape=int), span=of_operand,
     samples=lambda: [Sample((uniform(-2, 2, 3, 4), s)) for s in [(12,), (2, -1), (4, 3)]]
     + [Sample((uniform(-2, 2, 0, 3), (0,)))],
     errors=lambda: [BadSample((numpy.ones((2, 3)), (4,)), {}, ShapeError, r"6 elements")],
@@ -187,7 +187,7 @@ def _permute_direct(avals: tuple[Aval, ...], axes: tuple[int, ...]) -> Callable[
 
 permute_op = define(
     "permute", lambda x, axes: x.permute(axes), direct=_permute_direct, uniform=True, free=True,
-    params=("axes",), vjp=_permute_vjp, linear=True,
+    params=("axes",), vjp=_permute_vjp, linear=True, span=of_operand,
     batch=lambda op, size, batched, operands, axes: bind(op, operands, ((0, *(a + 1 for a in axes)),)),
     samples=lambda: [Sample((uniform(-2, 2, 2, 3, 4), a)) for a in [(2, 0, 1), (0, 2, 1), (2, 1, 0)]],
     errors=lambda: [BadSample((numpy.ones((2, 3)), (0, 0)), {}, ShapeError, r"each axis once")],
@@ -295,7 +295,7 @@ def _broadcast_vjp(ct: Array, needed: Any, x: Array, out: Array, shape: tuple[in
 
 broadcast_op = define(
     "broadcast_to", lambda x, shape: x.expand(shape), uniform=True, free=True, params=("shape",),
-    vjp=_broadcast_vjp, linear=True, batch=_broadcast_batch,
+    vjp=_broadcast_vjp, linear=True, batch=_broadcast_batch, span=of_operand,
     samples=lambda: [Sample((uniform(-2, 2, 3, 1), (2, 3, 4))), Sample((uniform(-2, 2), (2,)))],
     errors=lambda: [BadSample((numpy.ones((2, 3)), (2, 4)), {}, ShapeError, r"broadcast")],
     reference=numpy.broadcast_to, user=lambda x, shape: broadcast_to(x, shape),

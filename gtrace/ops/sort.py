@@ -66,6 +66,7 @@ _sort = define(
 )  # fmt: skip
 _argsort = define(
     "argsort", _argsort_impl, params=_PARAMS, nondiff=_PLACE, batch=shifted("axis"), samples=_samples,
+    span=lambda avals, spans, axis, **_: (0, avals[0].shape[axis] - 1),
     errors=_errors,
     reference=_reference_argsort, user=lambda x, **kw: argsort(x, **kw),
 )  # fmt: skip

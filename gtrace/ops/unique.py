@@ -52,7 +52,8 @@ def places_where(op: str, mask: Array, size: Any, fill: int = 0) -> Array:
     # each place is written to its number; those beyond the size, and where the mask is false, to one slot more
     number = where(mask, minimum(subtract(cumsum(mask), 1), count), count)
     out = full((count + 1,), fill, torch.int64, mask.device)
-    return slice_axis(out.at[number].set(arange(mask.shape[0], device=mask.device)), 0, 0, count)
+    written = out.at[number].set(arange(mask.shape[0], device=mask.device), mode="promise_in_bounds")
+    return slice_axis(written, 0, 0, count)
 
 
 def filled(x: Array, mask: Array, fill: Any) -> Array:
@@ -166,7 +167,8 @@ def distinct(
     total = rows.shape[0]
     bounds = places_where(op, first, size, total)
     counts = subtract(concat([bounds, full((1,), total, torch.int64, x.device)])[1:], bounds)
-    inverse = full((total,), 0, torch.int64, x.device).at[order].set(subtract(cumsum(first), 1))
+    inverse = full((total,), 0, torch.int64, x.device)
+    inverse = inverse.at[order].set(subtract(cumsum(first), 1), mode="promise_in_bounds")
     values = index_axis(ordered, places, 0)
     if size is not None and fill is not None:
         values = filled(values, first, fill)

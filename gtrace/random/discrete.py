@@ -129,7 +129,7 @@ def _shuffled(key: Array, x: Array, axis: int) -> Array:
 def _permuted(key: Array, x: Array, axis: int, independent: bool) -> Array:
     if independent or x.ndim == 1:
         return _shuffled(key, x, axis)
-    return take(x, _shuffled(key, arange(x.shape[axis], device=key.device), 0), axis)
+    return take(x, _shuffled(key, arange(x.shape[axis], device=key.device), 0), axis, mode="promise_in_bounds")
 
 
 def permutation(key: Any, x: Any, axis: int = 0, independent: bool = False) -> Array:
@@ -225,7 +225,7 @@ def choice(
 
 
 def _taken(x: Array, indices: Array, axis: int) -> Array:
-    flat = take(x, reshape(indices, (indices.size,)), axis)
+    flat = take(x, reshape(indices, (indices.size,)), axis, mode="promise_in_bounds")
     return reshape(flat, (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]))
 
 

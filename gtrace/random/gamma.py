@@ -106,7 +106,7 @@ def _cubes(alpha: Array, keys: Array) -> Array:
         old = [take(x, places, 0) for x in state]
         new = each(take(alpha, places, 0), *old[:4])
         kept = *new[:4], where(old[5], old[4], new[4]), logical_or(old[5], new[5])
-        return tuple(x.at[places].set(part) for x, part in zip(state, kept, strict=True))
+        return tuple(x.at[places].set(part, mode="promise_in_bounds") for x, part in zip(state, kept, strict=True))
 
     return while_loop(open_ones, go_on, state)[4]
 

@@ -239,6 +239,8 @@ class _Thread(threading.local):
         origin: the line to note for operations recorded on behalf of another one, by a derivative or a replay; None:
             the user's line.
         mark: the number, below -1, of Arrays that a gradient of this thread may follow.
+        axes: the name and size of each named axis around what is being captured, the innermost last.
+        batched_axis: the name of the axis that is being batched; None outside of that, and for an axis without a name.
     """
 
     def __init__(self) -> None:
@@ -248,6 +250,8 @@ class _Thread(threading.local):
         self.region: Region | None = None
         self.regions: list[tuple[str, Region | None]] = []
         self.origin: str | None = None
+        self.axes: tuple[tuple[str, int], ...] = ()
+        self.batched_axis: str | None = None
 
     def begin(self) -> Trace:
         """Start another pending trace, with the tape and in the region of the one before."""

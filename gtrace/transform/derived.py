@@ -13,6 +13,7 @@ from gtrace.ir.subgraph import subgraph
 from gtrace.ops.batching import spread
 from gtrace.trace.array import Array
 from gtrace.trace.capture import capture, replay
+from gtrace.trace.record import thread
 from gtrace.transform.jvp import push
 from gtrace.transform.tape import Tape, pull, record
 from gtrace.transform.vmap import batch
@@ -141,7 +142,7 @@ def batched(sub: Subgraph, size: int, flags: Flags, forced: Flags) -> tuple[Subg
 
         return captured_subgraph(run, avals), tuple(out)
 
-    return sub.derive(("batched", size, flags, forced), make)
+    return sub.derive(("batched", size, flags, forced, thread.batched_axis), make)
 
 
 def floating(avals: Sequence[Any]) -> Flags:

@@ -6,7 +6,8 @@ The batch is axis 0 of every batched intermediate value. Operations without a ba
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import optree
@@ -14,20 +15,21 @@ import optree
 from gtrace import tree
 from gtrace.errors import ArgumentError, ShapeError, message, user_location
 from gtrace.ir.aval import Aval, Bundle, aval
-from gtrace.ir.graph import Graph, Scalar
+from gtrace.ir.graph import Graph, Scalar, subgraphs
 from gtrace.ops.batching import elementwise, spread
 from gtrace.ops.shape import moveaxis
 from gtrace.trace.array import Array
 from gtrace.trace.bind import bind, emit_all, project
 from gtrace.trace.capture import capture, located
 from gtrace.trace.convert import lift
+from gtrace.trace.record import thread
 from gtrace.transform.arguments import is_array, lift_outputs, named
 
 __all__ = ["vmap"]
 
 
 def batch(graph: Graph, size: int, inputs: Sequence[Array], batched: Sequence[bool]) -> list[tuple[Array, bool]]:
-    """Record `graph` for a batch.
+    """Record `graph` for a batch. Operations over the axis that `thread.batched_axis` names are replaced.
 
     Args:
         inputs: of the graph; those that `batched` flags have the batch of `size` as axis 0.
@@ -36,6 +38,7 @@ def batch(graph: Graph, size: int, inputs: Sequence[Array], batched: Sequence[bo
         The outputs, with the same flag.
     """
     env: dict[int, Any] = dict(zip(graph.inputs, zip(inputs, batched, strict=True), strict=True))
+    name = thread.batched_axis
     for node in located(graph):
         op, params = node.op, node.params
         if op is project:
@@ -45,7 +48,10 @@ def batch(graph: Graph, size: int, inputs: Sequence[Array], batched: Sequence[bo
         flags = tuple([flag for _, flag in operands])
         values: list[Any] = [x for x, _ in operands]
         several = node.instr.aval.__class__ is Bundle
-        if not any(flags):
+        if name is not None and op.rules.named is not None and params[0] == name:
+            env[node.out] = op.rules.named(size, flags, values, **dict(zip(op.params, params, strict=True)))
+            continue
+        if not any(flags) and (name is None or not _mentions(params, name)):
             env[node.out] = (
                 [(x, False) for x in emit_all(node.instr, values)] if several else (bind(op, values, params), False)
             )
@@ -55,6 +61,38 @@ def batch(graph: Graph, size: int, inputs: Sequence[Array], batched: Sequence[bo
         result = rule(op, size, flags, values, **dict(zip(op.params, params, strict=True)))
         env[node.out] = result if several else (result, True)
     return [env[value] for value in graph.outputs]
+
+
+def _mentions(params: Any, name: str) -> bool:
+    """Return whether a sub-graph among the attributes has an operation over the axis `name`."""
+    return any(
+        (node.op.rules.named is not None and node.params[0] == name) or _mentions(node.params, name)
+        for sub in subgraphs(params)
+        for node in sub.graph.nodes
+    )
+
+
+@contextlib.contextmanager
+def _capturing(axis_name: str | None, size: int) -> Iterator[None]:
+    """Make an axis known to the operations over it."""
+    before = thread.axes
+    if axis_name is not None:
+        thread.axes = (*before, (axis_name, size))
+    try:
+        yield
+    finally:
+        thread.axes = before
+
+
+@contextlib.contextmanager
+def _batching(axis_name: str | None) -> Iterator[None]:
+    """Name the axis that is being batched."""
+    before = thread.batched_axis
+    thread.batched_axis = axis_name
+    try:
+        yield
+    finally:
+        thread.batched_axis = before
 
 
 def without_batch(a: Aval) -> Aval:
@@ -69,6 +107,7 @@ def vmap(
     *,
     in_dims: Any = None,
     out_dims: Any = None,
+    axis_name: str | None = None,
     axis_size: int | None = None,
 ) -> Callable[..., Any]:
     """Return `f` applied to each example of a batch, all at once.
@@ -80,6 +119,7 @@ def vmap(
             Negative axes count from the last. Keyword arguments are batched on axis 0.
         out_axes: the batch axis of the outputs, in the same form; None for outputs that do not depend on the batch.
         in_dims, out_dims: torch.func's names for the same.
+        axis_name: a name for the axis of the batch, for the collective operations of `gt.lax`, such as `gt.lax.psum`.
         axis_size: the size of the batch, needed if no argument has it.
 
     Raises (when called):
@@ -96,6 +136,8 @@ def vmap(
     for name, ours, theirs in (("in", in_axes, in_dims), ("out", out_axes, out_dims)):
         if theirs is not None and ours != 0:
             raise ArgumentError(message("vmap", f"{name}_axes or {name}_dims", "both", "They are one and the same."))
+    if axis_name is not None and not isinstance(axis_name, str):
+        raise ArgumentError(message("vmap", "a string as axis_name", repr(axis_name), 'Such as axis_name="batch".'))
     ins = in_axes if in_dims is None else in_dims
     outs = out_axes if out_dims is None else out_dims
     if isinstance(ins, list):
@@ -124,13 +166,15 @@ def vmap(
             positional, keywords = rebuilt
             return lift_outputs("vmap", f(*positional, **keywords))
 
-        captured = capture(run, examples, f"vmap({getattr(f, '__name__', 'f')}) called at {user_location()}")
-        outputs = batch(
-            captured.graph,
-            size,
-            (*fronted, *captured.constants),
-            (*flags, *[False] * len(captured.constants)),
-        )
+        with _capturing(axis_name, size):
+            captured = capture(run, examples, f"vmap({getattr(f, '__name__', 'f')}) called at {user_location()}")
+        with _batching(axis_name):
+            outputs = batch(
+                captured.graph,
+                size,
+                (*fronted, *captured.constants),
+                (*flags, *[False] * len(captured.constants)),
+            )
         result = captured.result.unflatten([x for x, _ in outputs])
         placed = []
         for (x, flag), axis in zip(outputs, _axes("out_axes", outs, result), strict=True):

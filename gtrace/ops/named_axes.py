@@ -1,0 +1,165 @@
+"""Operations over a named axis, that of an enclosing `vmap`: sums, extremes, gathering and permutation of its examples.
+
+They are operations of the program of one example. The vmap that has the name replaces them when it batches this program
+(`Rules.named`); every other vmap passes them through. What `Op.impl` computes is the case of an axis with one example.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from gtrace.ir.aval import Aval, aval
+from gtrace.ir.cases import Sample
+from gtrace.ir.op import Op, define
+from gtrace.ops.batching import places, spread, unchanged
+from gtrace.ops.checks import same_kind
+from gtrace.ops.elementwise import divide, multiply
+from gtrace.ops.gather import index_op
+from gtrace.ops.logic import equal
+from gtrace.ops.parts import concat, slice_bounds
+from gtrace.ops.promote import cast
+from gtrace.ops.reduce import max as max_over
+from gtrace.ops.reduce import min as min_over
+from gtrace.ops.reduce import sum as sum_over
+from gtrace.ops.samples import uniform
+from gtrace.ops.shape import constant, moveaxis
+from gtrace.trace.array import Array
+from gtrace.trace.bind import bind
+from gtrace.trace.convert import lift
+
+Perm = tuple[tuple[int, int], ...]
+
+_PARAMS = ("axis_name", "axis_size")
+_ONE = ("i", 1)
+
+
+def _samples() -> list[Sample]:
+    return [Sample((uniform(-2, 2, 3, 4),)), Sample((uniform(-2, 2),))]
+
+
+# -- sums and extremes
+
+
+def _psum_named(
+    size: int, batched: Sequence[bool], operands: Sequence[Array], axis_name: str, axis_size: int
+) -> tuple[Array, bool]:
+    (x,) = operands
+    return (sum_over(x, 0, dtype=x.dtype) if batched[0] else multiply(x, size)), False
+
+
+psum_op = define(
+    "psum", lambda x, axis_name, axis_size: x.clone(), params=_PARAMS, shape=same_kind, linear=True,
+    vjp=lambda ct, needed, x, out, axis_name, axis_size: (bind(psum_op, (ct,), (axis_name, axis_size)),),
+    batch=unchanged, named=_psum_named, samples=_samples, reference=lambda x: x,
+    user=lambda x: bind(psum_op, (lift("psum", x),), _ONE),
+)  # fmt: skip
+
+
+def _extreme_vjp(ct: Array, needed: Any, x: Array, out: Array, axis_name: str, axis_size: int) -> tuple[Array]:
+    # all examples that attain the extreme share the derivative equally
+    params = axis_name, axis_size
+    hit = cast(equal(x, out), x.dtype)
+    return (multiply(hit, divide(bind(psum_op, (ct,), params), bind(psum_op, (hit,), params))),)
+
+
+def _extreme(name: str, reduce: Any) -> Op:
+    def named(
+        size: int, batched: Sequence[bool], operands: Sequence[Array], axis_name: str, axis_size: int
+    ) -> tuple[Array, bool]:
+        return (reduce(operands[0], 0) if batched[0] else operands[0]), False
+
+    op: Op = define(
+        name, lambda x, axis_name, axis_size: x.clone(), params=_PARAMS, shape=same_kind, vjp=_extreme_vjp,
+        batch=unchanged, named=named, samples=_samples, reference=lambda x: x,
+        user=lambda x: bind(op, (lift(name, x),), _ONE),
+    )  # fmt: skip
+    return op
+
+
+pmax_op = _extreme("pmax", max_over)
+pmin_op = _extreme("pmin", min_over)
+
+# -- places and elements of other examples
+
+
+def _index_named(
+    size: int, batched: Sequence[bool], operands: Sequence[Array], axis_name: str, axis_size: int, device: str
+) -> tuple[Array, bool]:
+    return places(size, torch.device(device)), True
+
+
+axis_index_op = define(
+    "axis_index", lambda axis_name, axis_size, device: torch.zeros((), dtype=torch.int64, device=device),
+    params=(*_PARAMS, "device"), arity=0, nondiff="it has no operand", named=_index_named,
+    span=lambda avals, spans, axis_name, axis_size, device: (0, axis_size - 1),
+    samples=lambda: [Sample(())], user=lambda: bind(axis_index_op, (), (*_ONE, "cpu")),
+)  # fmt: skip
+
+
+def _gather_shape(avals: tuple[Aval, ...], axis_name: str, axis_size: int) -> Aval:
+    return aval((axis_size, *avals[0].shape), avals[0].dtype, avals[0].device)
+
+
+def _gather_vjp(ct: Array, needed: Any, x: Array, out: Array, axis_name: str, axis_size: int) -> tuple[Array]:
+    params = axis_name, axis_size
+    own = bind(axis_index_op, (), (*params, str(x.aval.device)))
+    return (bind(index_op, (bind(psum_op, (ct,), params), own), ((0,),)),)
+
+
+def _gather_batch(op: Op, size: int, batched: Any, operands: Sequence[Array], axis_name: str, axis_size: int) -> Array:
+    return moveaxis(bind(op, operands, (axis_name, axis_size)), 1, 0)
+
+
+def _gather_named(
+    size: int, batched: Sequence[bool], operands: Sequence[Array], axis_name: str, axis_size: int
+) -> tuple[Array, bool]:
+    (x,) = operands
+    return (x if batched[0] else spread(x, size)), False
+
+
+all_gather_op = define(
+    "all_gather", lambda x, axis_name, axis_size: x.unsqueeze(0).expand(axis_size, *x.shape), params=_PARAMS,
+    shape=_gather_shape, vjp=_gather_vjp, linear=True, batch=_gather_batch, named=_gather_named, samples=_samples,
+    reference=lambda x: x[None], user=lambda x: bind(all_gather_op, (lift("all_gather", x),), _ONE),
+)  # fmt: skip
+
+
+def _permute_vjp(
+    ct: Array, needed: Any, x: Array, out: Array, axis_name: str, axis_size: int, perm: Perm
+) -> tuple[Array]:
+    back = tuple((to, source) for source, to in perm)
+    return (bind(ppermute_op, (ct,), (axis_name, axis_size, back)),)
+
+
+def _permute_named(
+    size: int, batched: Sequence[bool], operands: Sequence[Array], axis_name: str, axis_size: int, perm: Perm
+) -> tuple[Array, bool]:
+    x = operands[0] if batched[0] else spread(operands[0], size)
+    sources: list[int | None] = [None] * size
+    for source, to in perm:
+        sources[to] = source
+    # a body may use no array from outside, so runs of neighbours are cut out in place of a gather
+    parts: list[Array] = []
+    start = 0
+    while start < size:
+        first, stop = sources[start], start + 1
+        while stop < size and sources[stop] == (None if first is None else first + stop - start):
+            stop += 1
+        if first is None:
+            a = x.aval
+            parts.append(constant(0, aval((stop - start, *a.shape[1:]), a.dtype, a.device)))
+        else:
+            parts.append(slice_bounds(x, ((first, first + stop - start, 1), *((0, n, 1) for n in x.shape[1:]))))
+        start = stop
+    return (parts[0] if len(parts) == 1 else concat(parts, 0)), True
+
+
+ppermute_op = define(
+    "ppermute", lambda x, axis_name, axis_size, perm: x.clone() if perm else torch.zeros_like(x),
+    params=(*_PARAMS, "perm"), shape=same_kind, vjp=_permute_vjp, linear=True, batch=unchanged, named=_permute_named,
+    samples=_samples, reference=lambda x: x,
+    user=lambda x: bind(ppermute_op, (lift("ppermute", x),), (*_ONE, ((0, 0),))),
+)  # fmt: skip

@@ -1,0 +1,273 @@
+"""Functional updates: ``x.at[index].set(values)`` and its kin."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy
+import torch
+
+from gtrace.errors import DtypeError, ShapeError, message
+from gtrace.ir.aval import aval
+from gtrace.ops.bounds import check_mode, clamp_op, counted_from_front, is_inside
+from gtrace.ops.elementwise import add, divide, maximum, minimum, multiply, neg, power, subtract
+from gtrace.ops.gather import constant_array, index_op, index_put_op, scatter_op
+from gtrace.ops.index import Split, read, split_index
+from gtrace.ops.logic import where
+from gtrace.ops.parts import concat, slice_bounds
+from gtrace.ops.promote import cast
+from gtrace.ops.shape import broadcast_arrays, broadcast_to, constant, full_like_scalar, ravel, reshape
+from gtrace.trace.array import Array
+from gtrace.trace.bind import bind
+from gtrace.trace.convert import lift, python_scalar
+
+
+class At:
+    """``x.at[index]``: functional updates. Each returns a new Array.
+
+    >>> import gtrace as gt
+    >>> gt.zeros(3).at[1].set(5.0)
+    Array([0., 5., 0.], dtype=float32)
+    """
+
+    __slots__ = ("_x",)
+
+    def __init__(self, x: Array) -> None:
+        self._x = x
+
+    def __getitem__(self, index: Any) -> AtIndex:
+        return AtIndex(self._x, index)
+
+
+class AtIndex:
+    """Reading and updating at one index. Where an index is repeated, `set` takes any one of the values, `apply` calls
+    its function once, and the others combine all values.
+
+    Every update takes these keywords:
+
+    - `mode`: what an index array's places outside their axis mean. None, ``"drop"`` or ``"fill"``: those elements are
+      left out; ``"clip"``: the nearest place; ``"promise_in_bounds"``: there are none, which nothing checks.
+    - `indices_are_sorted`, `unique_indices`: accepted as in JAX, and ignored.
+    """
+
+    __slots__ = ("_x", "_index")
+
+    def __init__(self, x: Array, index: Any) -> None:
+        self._x = x
+        self._index = index
+
+    def get(
+        self,
+        *,
+        indices_are_sorted: bool = False,
+        unique_indices: bool = False,
+        mode: str | None = None,
+        fill_value: Any = None,
+    ) -> Array:
+        """Return x[index].
+
+        Args:
+            indices_are_sorted, unique_indices: ignored.
+            mode: what a place outside its axis gives. None or ``"clip"``: the nearest element; ``"fill"`` or
+                ``"drop"``: `fill_value`; ``"promise_in_bounds"``: there is none.
+            fill_value: None: NaN for floats, the least signed or the greatest unsigned integer, or True.
+
+        Raises:
+            ArgumentError: an unknown mode.
+
+        >>> import gtrace as gt
+        >>> gt.array([1., 2.]).at[gt.array([1, 5])].get(mode="fill")
+        Array([ 2., nan], dtype=float32)
+        """
+        return read(self._x, self._index, mode, fill_value)
+
+    def set(
+        self, values: Any, *, indices_are_sorted: bool = False, unique_indices: bool = False, mode: str | None = None
+    ) -> Array:
+        """Return x with x[index] replaced by `values`."""
+        return self._update(values, lambda old, new: new, "set", mode)
+
+    def add(
+        self, values: Any, *, indices_are_sorted: bool = False, unique_indices: bool = False, mode: str | None = None
+    ) -> Array:
+        """Return x with `values` added to x[index]."""
+        return self._update(values, add, "add", mode)
+
+    def subtract(
+        self, values: Any, *, indices_are_sorted: bool = False, unique_indices: bool = False, mode: str | None = None
+    ) -> Array:
+        """Return x with `values` subtracted from x[index]."""
+        return self._update(values, subtract, "sub", mode)
+
+    def multiply(
+        self, values: Any, *, indices_are_sorted: bool = False, unique_indices: bool = False, mode: str | None = None
+    ) -> Array:
+        """Return x with x[index] multiplied by `values`."""
+        return self._update(values, multiply, "prod", mode)
+
+    def divide(
+        self, values: Any, *, indices_are_sorted: bool = False, unique_indices: bool = False, mode: str | None = None
+    ) -> Array:
+        """Return x with x[index] divided by `values`.
+
+        Raises:
+            DtypeError: x is not floating.
+        """
+        if not self._x.aval.floating:
+            got = repr(self._x.aval)
+            raise DtypeError(message("at", "a floating array to divide", got, "Use x.astype(gt.float32).at."))
+        return self._update(values, divide, "factors", mode)
+
+    def power(
+        self, values: Any, *, indices_are_sorted: bool = False, unique_indices: bool = False, mode: str | None = None
+    ) -> Array:
+        """Return x with x[index] raised to the power of `values`; where an index is repeated, of their product."""
+        return self._update(values, power, "factors", mode)
+
+    def min(
+        self, values: Any, *, indices_are_sorted: bool = False, unique_indices: bool = False, mode: str | None = None
+    ) -> Array:
+        """Return x with x[index] lowered to `values` where those are smaller."""
+        return self._update(values, minimum, "amin", mode)
+
+    def max(
+        self, values: Any, *, indices_are_sorted: bool = False, unique_indices: bool = False, mode: str | None = None
+    ) -> Array:
+        """Return x with x[index] raised to `values` where those are larger."""
+        return self._update(values, maximum, "amax", mode)
+
+    def apply(
+        self,
+        func: Callable[[Array], Any],
+        *,
+        indices_are_sorted: bool = False,
+        unique_indices: bool = False,
+        mode: str | None = None,
+    ) -> Array:
+        """Return x with x[index] replaced by func(x[index]).
+
+        Args:
+            func: an elementwise function, called once with the array x[index]. So it is applied once to an element
+                whose index is repeated; in JAX as often as it is repeated.
+
+        Raises:
+            ShapeError: `func` returns another shape.
+
+        >>> import gtrace as gt
+        >>> gt.array([1., 4., 9.]).at[1:].apply(gt.sqrt)
+        Array([1., 2., 3.], dtype=float32)
+        """
+        check_mode("at", mode)
+        old = read(self._x, self._index, "promise_in_bounds" if mode == "promise_in_bounds" else None, None)
+        new = lift("at", func(old))
+        if new.shape != old.shape:
+            got = f"{new.aval!r} for {old.aval!r}"
+            raise ShapeError(message("at", "an elementwise function", got, "Use x.at[index].set."))
+        return self.set(new, mode=mode)
+
+    def _update(self, values: Any, combine: Callable[[Array, Array], Array], kind: str, mode: str | None) -> Array:
+        check_mode("at", mode)
+        x = self._x
+        mask = _whole_mask(x, self._index)
+        u = _update_operand(x, values)
+        if mask is not None and len(u.shape) == 0:
+            return where(mask, combine(x, u), x)
+        split = split_index(x, self._index, checked=mode != "promise_in_bounds")
+        y = split.view(x)
+        if not split.arrays:
+            target = y.shape
+            return split.restore(x, combine(y, _fit(u, target)))
+        if kind == "sub":
+            u, kind = neg(u), "add"
+        drop = mode != "clip"
+        if kind == "factors":
+            # the product of the values at each place, which is 1 where there is none
+            ones = full_like_scalar(1, y.aval.dtype, y.shape, y.aval.device)
+            return split.restore(x, combine(y, _scattered(split, ones, u, "prod", drop)))
+        return split.restore(x, _scattered(split, y, u, kind, drop))
+
+
+def _scattered(split: Split, y: Array, u: Array, kind: str, drop: bool) -> Array:
+    """Return y, the view of an index with arrays, updated by u.
+
+    Args:
+        kind: "set", "add", or the reduction of `scatter_op`.
+        drop: leave out places outside their axes; otherwise they are the nearest ones.
+    """
+    dims = split.dims
+    indices = split.indices()
+    target = bind(index_op, (y, *indices), (dims,)).shape
+    inside = split.inside(len(target)) if drop else None
+    if kind in ("set", "add"):
+        if inside is not None and kind == "add":
+            # -0.0 changes no float, and 0.0 would change -0.0
+            nothing = -0.0 if y.aval.floating else False if y.aval.dtype is torch.bool else 0
+            u = where(inside, _narrow(u, len(target)), nothing)
+        elif inside is not None and math.prod(indices[0].shape) == 1:
+            u = where(inside, _fit(u, target), bind(index_op, (y, *indices), (dims,)))
+        elif inside is not None:
+            return _set_with_spare_place(split, y, _fit(u, target))
+        return bind(index_put_op, (y, _fit(u, target), *indices), (dims, kind == "add"))
+    places = constant_array(numpy.arange(y.size).reshape(y.shape), y.aval.device)
+    chosen = bind(index_op, (places, *indices), (dims,))
+    flat = ravel(y)
+    if inside is not None:
+        # one more place takes what is dropped
+        flat = concat([flat, constant(1, aval((1,), y.aval.dtype, y.aval.device))])
+        chosen = where(inside, chosen, y.size)
+    out = bind(scatter_op, (flat, ravel(chosen), ravel(_fit(u, target))), (kind,))
+    return reshape(out if inside is None else slice_bounds(out, ((0, y.size, 1),)), y.shape)
+
+
+def _set_with_spare_place(split: Split, y: Array, u: Array) -> Array:
+    """Return y with u in place of what the index arrays choose. One more place of an axis takes what is dropped."""
+    spare = split.loose.index(True)
+    axis, index = split.arrays[spare]
+    size = y.shape[axis]
+    # -1 is the spare place too
+    chosen = bind(clamp_op, (counted_from_front(index, size),), (-1, size))
+    for k, (dim, other) in enumerate(split.arrays):
+        if split.loose[k] and k != spare:
+            chosen = where(is_inside(other, y.shape[dim]), chosen, size)
+    indices = split.indices()
+    indices[spare] = chosen
+    edge = tuple(1 if k == axis else n for k, n in enumerate(y.shape))
+    wide = concat([y, constant(0, aval(edge, y.aval.dtype, y.aval.device))], axis)
+    out = bind(index_put_op, (wide, u, *broadcast_arrays(*indices)), (split.dims, False))
+    return slice_bounds(out, tuple((0, n, 1) for n in y.shape))
+
+
+def _whole_mask(x: Array, index: Any) -> Array | None:
+    if isinstance(index, (Array, numpy.ndarray, torch.Tensor)):
+        mask = lift("at", index)
+        if mask.aval.dtype is torch.bool and mask.aval.shape == x.aval.shape and mask.ndim:
+            return mask
+    return None
+
+
+def _update_operand(x: Array, values: Any) -> Array:
+    """Return the update in the dtype of x; a wider kind is an error rather than a silent loss."""
+    value = python_scalar(values)
+    if value is None or type(values) is Array:
+        u = lift("at", values)
+        if u.aval.floating > x.aval.floating or u.aval.complex > x.aval.complex:
+            raise DtypeError(
+                message("at", f"an update for {x.aval!r}", repr(u.aval), "Convert x with x.astype(...) first.")
+            )
+        return cast(u, x.aval.dtype)
+    if (isinstance(value, float) and not x.aval.floating) or (isinstance(value, complex) and not x.aval.complex):
+        raise DtypeError(message("at", f"an update for {x.aval!r}", repr(value), "Convert x with x.astype(...) first."))
+    return full_like_scalar(value, x.aval.dtype, (), x.aval.device)
+
+
+def _narrow(u: Array, ndim: int) -> Array:
+    # as in NumPy, leading axes of size 1 may be dropped from the update
+    while u.ndim > ndim and u.shape[0] == 1:
+        u = reshape(u, u.shape[1:])
+    return u
+
+
+def _fit(u: Array, shape: tuple[int, ...]) -> Array:
+    return broadcast_to(_narrow(u, len(shape)), shape)

@@ -1,0 +1,107 @@
+"""``linear_transpose``: the transpose of a linear function, from its shapes alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from gtrace import tree
+from gtrace.errors import ArgumentError, DtypeError, message, user_location
+from gtrace.ir.aval import Aval, as_device, aval
+from gtrace.ir.graph import Graph
+from gtrace.ir.simplify import dce
+from gtrace.ops.shape import as_shape, constant
+from gtrace.trace.array import Array
+from gtrace.trace.bind import project
+from gtrace.trace.capture import capture, replay
+from gtrace.trace.convert import as_dtype, lift
+from gtrace.transform.arguments import is_array, lift_outputs, like
+from gtrace.transform.tape import pull, record
+
+__all__ = ["linear_transpose"]
+
+_NAME = "linear_transpose"
+
+
+def linear_transpose(f: Callable[..., Any], *primals: Any) -> Callable[[Any], Any]:
+    """Return the transpose of a linear function: from a cotangent of its output to those of its arguments.
+
+    Args:
+        f: a function that is linear in all its arguments together. It runs once, on placeholders.
+        primals: pytrees of floating arrays, or of `ShapeDtypeStruct`, of which only shapes and dtypes are used.
+
+    Returns:
+        A function from a pytree like the output of `f` to a tuple with one cotangent per primal.
+
+    Raises:
+        ArgumentError: the derivative of `f` depends on its arguments, or an operation on the way has none; (the
+            transpose) the cotangent's structure, shape or dtype is not the output's.
+        DtypeError: an argument or an output is not floating.
+
+    >>> import gtrace as gt
+    >>> transposed = gt.linear_transpose(lambda x: 3 * x[:2], gt.ShapeDtypeStruct(3, "float32"))
+    >>> transposed(gt.array([1., 10.]))
+    (Array([ 3., 30.,  0.], dtype=float32),)
+    """
+    if not callable(f):
+        raise ArgumentError(message(_NAME, "a function", type(f).__name__, "Pass a callable."))
+    leaves, structure = tree.flatten(primals)
+    paths = tree.paths(primals)
+    avals = [_aval(f"args{path}", leaf) for path, leaf in zip(paths, leaves, strict=True)]
+    where = f"{_NAME}({getattr(f, '__name__', 'f')}) called at {user_location()}"
+    captured = capture(lambda inputs: lift_outputs(_NAME, f(*structure.unflatten(inputs))), avals, where)
+    graph, outs, count = dce(captured.graph), captured.graph.out_avals, len(avals)
+    for a in outs:
+        if not a.floating:
+            raise DtypeError(message(_NAME, "floating outputs", repr(a), "Cast it inside f."))
+    _check_rules(graph, count)
+
+    def backward(inputs: Sequence[Array]) -> tuple[list[Array], None]:
+        xs, rest = inputs[:count], inputs[count:]
+        results, tape = record(xs, lambda copies: replay(graph, [*copies, *rest[len(outs) :]]))
+        return pull(tape, results, rest[: len(outs)]), None
+
+    constants = captured.constants
+    pulled = capture(backward, [*avals, *outs, *[x.aval for x in constants]], where)
+    program = dce(pulled.graph)
+    ins = set(program.inputs[:count])
+    if not ins.isdisjoint([*program.outputs, *[value for node in program.nodes for value in node.values()]]):
+        got = "one whose derivative depends on its arguments"
+        raise ArgumentError(message(_NAME, "a linear function", got, "Use gt.vjp, at a point."))
+    program = Graph(program.inputs[count:], program.avals[count:], program.nodes, program.outputs)
+
+    def transposed(cotangent: Any) -> Any:
+        cts = like(_NAME, "cotangent", cotangent, captured.result, [constant(0.0, a) for a in outs])
+        return structure.unflatten(replay(program, (*cts, *constants, *pulled.constants)))
+
+    return transposed
+
+
+def _aval(path: str, leaf: Any) -> Aval:
+    if not is_array(leaf):
+        got = f"{type(leaf).__name__} at {path}"
+        raise ArgumentError(message(_NAME, "arrays or ShapeDtypeStructs", got, "Close over it instead."))
+    if type(leaf) is not Array and hasattr(leaf, "shape"):
+        device = as_device(getattr(leaf, "device", None))
+        found = aval(as_shape(_NAME, tuple(leaf.shape)), as_dtype(leaf.dtype), device)
+    else:
+        found = lift(_NAME, leaf).aval
+    if not found.floating:
+        raise DtypeError(message(_NAME, "floating arguments", f"{found!r} at {path}", "Use x.astype(gt.float32)."))
+    return found
+
+
+def _check_rules(graph: Graph, count: int) -> None:
+    """Refuse a program in which an operation without a derivative stands between the inputs and the outputs.
+
+    Raises:
+        ArgumentError: naming the operation and the reason.
+    """
+    reached = set(graph.inputs[:count])
+    for node in graph.nodes:
+        if reached.isdisjoint(node.values()):
+            continue
+        reached.add(node.out)
+        reason = node.op.rules.nondiff
+        if reason is not None and node.op is not project:
+            raise ArgumentError(message(_NAME, "a linear function", f"{node.op.name}: {reason}", "Use gt.vjp."))
