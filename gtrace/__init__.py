@@ -25,6 +25,7 @@ try:
     from gtrace.control.branches import *
     from gtrace.control.loops import *
     from gtrace.control.scan import *
+    from gtrace.define_op import *
     from gtrace.dtypes import *
     from gtrace.errors import *
     from gtrace.export import *
@@ -50,6 +51,7 @@ try:
     from gtrace.ops.linalg import *
     from gtrace.ops.logic import *
     from gtrace.ops.normalize import *
+    from gtrace.ops.one_hot import *
     from gtrace.ops.parts import *
     from gtrace.ops.places import *
     from gtrace.ops.reduce import *

@@ -63,7 +63,7 @@ ROOMS = [
     {"random"},
     {"seeding"},
     {"abstract", "stages"},
-    {"jit", "modules"},
+    {"jit", "modules", "define_op"},
     {"export_manifest"},
     {"nn"},
     {"observe", "shard", "signal", "hotpath", "numpy", "lax", "special", "export"},

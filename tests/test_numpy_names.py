@@ -391,8 +391,9 @@ def test_namespace_info():
     info = __array_namespace_info__()
     assert info.default_dtypes()["real floating"] is gt.zeros(1).dtype
     assert info.default_device() == gt.zeros(1).device and info.default_device() in info.devices()
-    assert info.dtypes()["bfloat16"] is gt.bfloat16 and len(info.dtypes()) == 10
-    assert info.dtypes(kind="unsigned integer") == {"uint8": gt.uint8}
+    assert info.dtypes()["bfloat16"] is gt.bfloat16 and len(info.dtypes()) == 15
+    assert list(info.dtypes(kind="unsigned integer")) == ["uint8", "uint16", "uint32", "uint64"]
+    assert list(info.dtypes(kind="complex floating")) == ["complex64", "complex128"]
     assert set(info.dtypes(kind=("bool", "signed integer"))) == {"bool", "int8", "int16", "int32", "int64"}
     with pytest.raises(gt.ArgumentError, match="kinds among"):
         info.dtypes(kind="float")

@@ -15,9 +15,9 @@ from gtrace.ops.activations import relu as relu
 from gtrace.ops.activations import sigmoid as sigmoid
 from gtrace.ops.activations import silu as silu
 from gtrace.ops.activations import softplus as softplus
-from gtrace.ops.create import one_hot as one_hot
 from gtrace.ops.elementwise import identity as identity
 from gtrace.ops.elementwise import tanh as tanh
 from gtrace.ops.normalize import log_softmax as log_softmax
 from gtrace.ops.normalize import softmax as softmax
+from gtrace.ops.one_hot import one_hot as one_hot
 from gtrace.ops.reduce import logsumexp as logsumexp

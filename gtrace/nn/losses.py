@@ -13,10 +13,10 @@ import torch
 from gtrace.errors import ArgumentError, ShapeError, message
 from gtrace.nn.common import check_number, floating, like_shapes, reduced, vector_norm, widened
 from gtrace.ops.activations import relu, softplus
-from gtrace.ops.create import one_hot
 from gtrace.ops.elementwise import absolute, exp, log, maximum, minimum, rsqrt, square, stop_gradient
 from gtrace.ops.index import as_index, take, take_along_axis
 from gtrace.ops.logic import where
+from gtrace.ops.one_hot import one_hot
 from gtrace.ops.promote import cast, promote_arrays
 from gtrace.ops.reduce import sum as sum_over
 from gtrace.ops.shape import broadcast_to, expand_dims, normalize_axis

@@ -7,10 +7,10 @@ from typing import Any
 import torch
 
 from gtrace.nn.common import floating, widened
-from gtrace.ops.create import one_hot
 from gtrace.ops.elementwise import rsqrt, square, stop_gradient
 from gtrace.ops.logic import where as select
 from gtrace.ops.normalize import softmax
+from gtrace.ops.one_hot import one_hot
 from gtrace.ops.places import argmax
 from gtrace.ops.promote import cast
 from gtrace.ops.reduce import mean as mean_over

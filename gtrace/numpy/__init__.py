@@ -46,6 +46,7 @@ from gtrace.ops.index import *
 from gtrace.ops.linalg import *
 from gtrace.ops.logic import *
 from gtrace.ops.normalize import *
+from gtrace.ops.one_hot import *
 from gtrace.ops.parts import *
 from gtrace.ops.places import *
 from gtrace.ops.reduce import *

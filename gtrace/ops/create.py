@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy
@@ -13,8 +12,7 @@ from gtrace.ambient import without_modes
 from gtrace.errors import ArgumentError, DtypeError, ShapeError, message
 from gtrace.ir.aval import COMPLEX, CPU, DTYPES, FLOATS, INEXACT, LONG, SHORT, WIDE_UNSIGNED, Aval, as_device, aval
 from gtrace.ir.cases import Sample
-from gtrace.ir.op import Op, Params, define
-from gtrace.ops.batching import shifted
+from gtrace.ir.op import define
 from gtrace.ops.elementwise import add, divide, floor, multiply, subtract
 from gtrace.ops.logic import equal
 from gtrace.ops.parts import stack
@@ -44,11 +42,10 @@ from gtrace.trace.convert import (
     python_scalar,
     to_tensor,
 )
-from gtrace.trace.fast import bind_met
 
 __all__ = [
     "arange", "array", "asarray", "astype", "empty", "empty_like", "eye", "full", "full_like", "linspace",
-    "one_hot", "ones", "ones_like", "zeros", "zeros_like",
+    "ones", "ones_like", "zeros", "zeros_like",
 ]  # fmt: skip
 
 _CREATES = "it has no operand"
@@ -449,53 +446,3 @@ def eye(n_rows: int, n_cols: int | None = None, k: int = 0, dtype: Any = None, d
     return cast(
         equal(add(rows, offset) if offset else rows, columns), torch.float32 if dtype is None else as_dtype(dtype)
     )
-
-
-def _one_hot_impl(x: torch.Tensor, num_classes: int, axis: int, dtype: str) -> torch.Tensor:
-    classes = torch.arange(num_classes, device=x.device)
-    spread = classes.reshape([-1 if k == axis else 1 for k in range(x.ndim + 1)])
-    return (x.unsqueeze(axis) == spread).to(DTYPES[dtype])
-
-
-def _one_hot_direct(
-    avals: tuple[Aval, ...], num_classes: int, axis: int, dtype: str
-) -> Callable[[torch.Tensor], torch.Tensor]:
-    to, ndim = DTYPES[dtype], len(avals[0].shape) + 1
-    classes = torch.arange(num_classes, device=avals[0].device).reshape([-1 if k == axis else 1 for k in range(ndim)])
-    return lambda x: torch.eq(x.unsqueeze(axis), classes).to(to)
-
-
-def _one_hot_aval(avals: tuple[Aval, ...], num_classes: int, axis: int, dtype: str) -> Aval:
-    shape = avals[0].shape
-    return aval((*shape[:axis], num_classes, *shape[axis:]), DTYPES[dtype], avals[0].device)
-
-
-_one_hot = define(
-    "one_hot", _one_hot_impl, direct=_one_hot_direct, params=("num_classes", "axis", "dtype"),
-    shape=_one_hot_aval, batch=shifted("axis"),
-    nondiff="its operand is an integer",
-    samples=lambda: [Sample((numpy.array([[1, 0, 5], [-1, 2, 3]]), 4), {"axis": k}) for k in (-1, 0, 1)],
-    user=lambda *args, **kw: one_hot(*args, **kw),
-)  # fmt: skip
-
-
-def _resolve_one_hot(op: Op, x: Any, num_classes: int, dtype: Any, axis: int) -> tuple[Array, Params]:
-    x = lift("one_hot", x)
-    if x.aval.floating:
-        raise ArgumentError(message("one_hot", "integers", f"{LONG[x.dtype]}", "Use x.astype(gt.int64)."))
-    count = as_int("one_hot", "num_classes", num_classes)
-    if count < 0:
-        raise ShapeError(message("one_hot", "num_classes >= 0", str(count), "Pass a non-negative integer."))
-    kind = torch.float32 if dtype is None else as_dtype(dtype)
-    return x, (count, normalize_axis("one_hot", axis, x.ndim + 1), SHORT[kind])
-
-
-def one_hot(x: Any, num_classes: int, dtype: Any = None, axis: int = -1) -> Array:
-    """Return, for each integer of x, a vector with a one at that place; zeros for places outside.
-
-    >>> import gtrace as gt
-    >>> gt.one_hot(gt.array([0, 2]), 3)
-    Array([[1., 0., 0.],
-           [0., 0., 1.]], dtype=float32)
-    """
-    return bind_met(_one_hot, x, (num_classes, dtype, axis), _resolve_one_hot)
