@@ -17,7 +17,8 @@ from gtrace.trace.convert import as_dtype, lift, python_scalar, result_dtype
 __all__ = ["can_cast", "finfo", "iinfo", "isdtype", "result_type"]
 
 SIGNED = (torch.int8, torch.int16, torch.int32, torch.int64)
-UNSIGNED = (torch.uint8,)
+UNSIGNED = (torch.uint8, torch.uint16, torch.uint32, torch.uint64)
+COMPLEX = (torch.complex64, torch.complex128)
 REAL = (torch.bfloat16, torch.float16, torch.float32, torch.float64)
 KINDS: dict[str, tuple[torch.dtype, ...]] = {
     "bool": (torch.bool,),
@@ -25,8 +26,8 @@ KINDS: dict[str, tuple[torch.dtype, ...]] = {
     "unsigned integer": UNSIGNED,
     "integral": SIGNED + UNSIGNED,
     "real floating": REAL,
-    "complex floating": (),
-    "numeric": SIGNED + UNSIGNED + REAL,
+    "complex floating": COMPLEX,
+    "numeric": SIGNED + UNSIGNED + REAL + COMPLEX,
 }
 """The dtypes of each kind that the array API names."""
 

@@ -16,7 +16,7 @@ from gtrace.ops.checks import broadcasts
 from gtrace.ops.elementwise import add, exp, floor, log, maximum, multiply, neg, remainder, stop_gradient, subtract
 from gtrace.ops.gather import constant_array
 from gtrace.ops.logic import equal, less, logical_and, where
-from gtrace.ops.promote import as_arrays, binary, cast, promote, promote_arrays, unary, widened
+from gtrace.ops.promote import as_arrays, binary, cast, doubled, promote, promote_arrays, unary, widened
 from gtrace.ops.quadrature import half_line
 from gtrace.ops.reduce import sum as sum_over
 from gtrace.ops.samples import binary_floats, both, scipy_special, shapes_differ, unary_floats, uniform
@@ -43,7 +43,7 @@ def _polygamma(x: torch.Tensor, n: int) -> torch.Tensor:
     # torch.special.polygamma has 9 digits for n = 1
     order = torch.tensor(n + 1.0, dtype=torch.float64, device=x.device)
     scale = float(math.factorial(n)) * (-1.0) ** (n + 1)
-    return (torch.special.zeta(order, x.double()) * scale).to(x.dtype)
+    return (torch.special.zeta(order, doubled(x)) * scale).to(x.dtype)
 
 
 _polygamma_op = define(
@@ -84,7 +84,7 @@ def _lower_side(a: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
 
 def _moment(a: torch.Tensor, x: torch.Tensor, order: int, shift: int) -> torch.Tensor:
     dtype = a.dtype
-    a, x = torch.broadcast_tensors(a.double(), x.double())
+    a, x = torch.broadcast_tensors(doubled(a), doubled(x))
     s, weight = half_line(torch.where(x < 1.0, 1.0 / a, 1.0 / ((a - x).abs() + x.sqrt())))
     s = torch.where(_lower_side(a, x).unsqueeze(-1), s, -s)
     a, x = a.unsqueeze(-1), x.unsqueeze(-1)

@@ -117,11 +117,22 @@ def require_float(op: str, x: Array) -> None:
         raise DtypeError(message(op, "a floating dtype", repr(x.aval), "Use x.astype(gt.float32)."))
 
 
+def doubled(x: torch.Tensor) -> torch.Tensor:
+    """Return a real tensor in float64.
+
+    Raises:
+        NotImplementedError: it is complex. torch would drop the imaginary part, with a warning once in a process.
+    """
+    if x.is_complex():
+        raise NotImplementedError("it is not implemented for complex numbers")
+    return x.double()
+
+
 def widened(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     """Return a function of float64 tensors as one of any floating dtype, rounded once."""
 
     def call(*operands: torch.Tensor) -> torch.Tensor:
-        return function(*[x.double() for x in operands]).to(operands[0].dtype)
+        return function(*map(doubled, operands)).to(operands[0].dtype)
 
     return call
 

@@ -14,7 +14,7 @@ from gtrace.ops.checks import broadcasts
 from gtrace.ops.elementwise import add, divide, exp, log, log1p, multiply, neg, power, subtract
 from gtrace.ops.gamma_functions import betaln, digamma
 from gtrace.ops.logic import greater, greater_equal, less_equal, logical_and, where
-from gtrace.ops.promote import as_arrays, cast, promote, unary, widened
+from gtrace.ops.promote import as_arrays, cast, doubled, promote, unary, widened
 from gtrace.ops.quadrature import EULER, half_line
 from gtrace.ops.samples import both, scipy_special, unary_floats, uniform
 from gtrace.ops.shape import as_int
@@ -26,7 +26,7 @@ from gtrace.trace.bind import bind
 
 def _moment(a: torch.Tensor, b: torch.Tensor, x: torch.Tensor, i: int, j: int) -> torch.Tensor:
     dtype = x.dtype
-    a, b, x = torch.broadcast_tensors(a.double(), b.double(), x.double())
+    a, b, x = torch.broadcast_tensors(doubled(a), doubled(b), doubled(x))
     lower = x * (a + b) <= a
     # on the upper side, the same with the roles of x and 1 - x exchanged
     first, second = torch.where(lower, a, b), torch.where(lower, b, a)
@@ -123,7 +123,7 @@ _SMALL_TERMS = 20
 
 
 def _expn(x: torch.Tensor, n: int) -> torch.Tensor:
-    wide = x.double()
+    wide = doubled(x)
     near, far = wide.clamp(max=1.0), wide.clamp(min=1.0)
     s, weight = half_line(1.0 / (far + n))
     integral = (torch.exp(-far.unsqueeze(-1) * s) * (1.0 + s) ** -n * weight).sum(-1) * torch.exp(-far)
