@@ -179,7 +179,8 @@ def test_special_values_interpreted_and_compiled():
         pairs[np.dtype(dtype).name] = x.ravel(), y.ravel()
     # shifts beyond the width of the type have no meaning
     chosen = [op for op in OPS if op.elementwise and not op.params and op.arity in (1, 2) and "shift" not in op.name]
-    chosen = [op for op in chosen if not op.complex]
+    # those made of hundreds of torch calls, which take minutes to compile, are compared in their own tests
+    chosen = [op for op in chosen if not op.complex and not op.name.startswith(("bessel", "exp1", "expi", "gammainc"))]
 
     def run(operands):
         out = {}
@@ -202,9 +203,6 @@ def test_special_values_interpreted_and_compiled():
             with np.errstate(all="ignore"):
                 kept = ~np.isinf(x / y) | (y == 0)
             got, expected = got[kept], expected[kept]
-        if name.startswith("gammainc"):
-            # at a huge a and an x next to it the integral is steep, and x - a of few digits
-            rtol, atol = 1e-5, 0.02
         np.testing.assert_allclose(got, expected, rtol=rtol, atol=atol, err_msg=name)
         zero = (expected == 0) & (got == 0)
         np.testing.assert_array_equal(np.signbit(got[zero]), np.signbit(expected[zero]), err_msg=name)

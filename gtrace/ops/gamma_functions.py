@@ -16,7 +16,7 @@ from gtrace.ops.checks import broadcasts
 from gtrace.ops.elementwise import add, exp, floor, log, maximum, multiply, neg, remainder, stop_gradient, subtract
 from gtrace.ops.gather import constant_array
 from gtrace.ops.logic import equal, less, logical_and, where
-from gtrace.ops.promote import as_arrays, binary, cast, doubled, promote, promote_arrays, unary, widened
+from gtrace.ops.promote import as_arrays, binary, cast, doubled, floating_like, promote, promote_arrays, unary, widened
 from gtrace.ops.quadrature import half_line
 from gtrace.ops.reduce import sum as sum_over
 from gtrace.ops.samples import binary_floats, both, scipy_special, shapes_differ, unary_floats, uniform
@@ -43,7 +43,7 @@ def _polygamma(x: torch.Tensor, n: int) -> torch.Tensor:
     # torch.special.polygamma has 9 digits for n = 1
     order = torch.tensor(n + 1.0, dtype=torch.float64, device=x.device)
     scale = float(math.factorial(n)) * (-1.0) ** (n + 1)
-    return (torch.special.zeta(order, doubled(x)) * scale).to(x.dtype)
+    return floating_like(torch.special.zeta(order, doubled(x)) * scale, x)
 
 
 _polygamma_op = define(

@@ -128,11 +128,16 @@ def doubled(x: torch.Tensor) -> torch.Tensor:
     return x.double()
 
 
+def floating_like(out: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    """Return `out` in the dtype of `x`, in float32 if that is not floating."""
+    return out.to(x.dtype if x.is_floating_point() else torch.float32)
+
+
 def widened(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     """Return a function of float64 tensors as one of any floating dtype, rounded once."""
 
     def call(*operands: torch.Tensor) -> torch.Tensor:
-        return function(*map(doubled, operands)).to(operands[0].dtype)
+        return floating_like(function(*map(doubled, operands)), operands[0])
 
     return call
 

@@ -75,7 +75,8 @@ def _erfinv(x: torch.Tensor) -> torch.Tensor:
         x = x.float()
         w = -torch.log1p(-x * x)
         factor = torch.where(w < 5.0, _polynomial(w - 2.5, _CENTER32), _polynomial(w.sqrt() - 3.0, _TAIL32))
-    return torch.where(x.abs() == 1.0, x * math.inf, x * factor).to(dtype)
+    out = torch.where(x.abs() == 1.0, x * math.inf, x * factor)
+    return out.to(dtype) if dtype.is_floating_point else out
 
 
 erfinv = unary(

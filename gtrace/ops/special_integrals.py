@@ -14,7 +14,7 @@ from gtrace.ops.checks import broadcasts
 from gtrace.ops.elementwise import add, divide, exp, log, log1p, multiply, neg, power, subtract
 from gtrace.ops.gamma_functions import betaln, digamma
 from gtrace.ops.logic import greater, greater_equal, less_equal, logical_and, where
-from gtrace.ops.promote import as_arrays, cast, doubled, promote, unary, widened
+from gtrace.ops.promote import as_arrays, cast, doubled, floating_like, promote, unary, widened
 from gtrace.ops.quadrature import EULER, half_line
 from gtrace.ops.samples import both, scipy_special, unary_floats, uniform
 from gtrace.ops.shape import as_int
@@ -138,7 +138,7 @@ def _expn(x: torch.Tensor, n: int) -> torch.Tensor:
             out = out - power / (k - n + 1)
         power = power * -near / (k + 1)
     out = torch.where(wide > 1.0, integral, out)
-    return torch.where(wide < 0.0, math.nan, torch.where(wide == math.inf, 0.0, out)).to(x.dtype)
+    return floating_like(torch.where(wide < 0.0, math.nan, torch.where(wide == math.inf, 0.0, out)), x)
 
 
 def _expn_errors() -> list[BadSample]:
