@@ -6,6 +6,7 @@ process.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -46,7 +47,7 @@ def _result(avals: tuple[Aval, ...], overload: str, args: tuple[Any, ...]) -> Av
     except (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError) as error:
         got = ", ".join(map(str, avals))
         reason = str(error).strip().split("\n")[0]
-        kind = DtypeError if "dtype" in reason or "not implemented for" in reason else ShapeError
+        kind = DtypeError if re.search("dtype|not implemented for|cast to type|scalar type", reason) else ShapeError
         raise kind(message(overload, "operands that fit", got, f"torch says: {reason}")) from error
 
 

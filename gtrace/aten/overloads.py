@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import logging
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -75,8 +76,14 @@ ATTENTION = "aten._scaled_dot_product_"
 def fake_tensors(avals: Sequence[Aval]) -> Iterator[list[torch.Tensor]]:
     """Within the block, torch computes types only; yields dense operands without data."""
     mode = internals.FAKE_TENSOR_MODE.get()(allow_non_fake_inputs=True)
-    with mode:
-        yield [torch.empty(a.shape, dtype=a.dtype, device=a.device) for a in avals]
+    # torch logs a traceback of whatever it refuses, which becomes an error of gtrace
+    log = logging.getLogger(internals.FAKE_TENSOR_MODE.module)
+    disabled, log.disabled = log.disabled, True
+    try:
+        with mode:
+            yield [torch.empty(a.shape, dtype=a.dtype, device=a.device) for a in avals]
+    finally:
+        log.disabled = disabled
 
 
 # -- constants as text

@@ -9,7 +9,7 @@ import torch
 
 from gtrace.errors import DtypeError, message
 from gtrace.ir.aval import Aval
-from gtrace.ops.checks import broadcasts, integers_only, numbers_only
+from gtrace.ops.checks import broadcasts, integers_only, numbers_only, real_only
 from gtrace.ops.elementwise import divide, exp, floor_divide, multiply, neg, sign, square, subtract, trunc
 from gtrace.ops.logic import equal, where
 from gtrace.ops.promote import binary, unary
@@ -141,6 +141,6 @@ def _exponent_impl(x: torch.Tensor) -> torch.Tensor:
 exponent_of = unary(
     "frexp_exponent", _exponent_impl, "Return the exponent e of x = m * 2 ** e, 0.5 <= |m| < 1.",
     "gt.numpy.frexp(gt.array([8., 0.3]))[1] => Array([ 4, -1], dtype=int32)",
-    nondiff="piecewise constant: the derivative is zero wherever it exists", samples=unary_floats(),
+    nondiff="piecewise constant: the derivative is zero wherever it exists", samples=unary_floats(), check=real_only,
     reference=lambda x: numpy.frexp(x)[1],
 )  # fmt: skip
