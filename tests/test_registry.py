@@ -121,7 +121,7 @@ def test_gradients_have_the_dtype_and_shape_of_the_operand(op: Op, sample: Sampl
 
 @pytest.mark.parametrize("group", range(4))
 def test_interpreted_equals_compiled(group: int, large: bool):
-    """One program a group, with the first sample (--large: two) of a quarter of the registry in float32, and gradients."""
+    """One program a group: the first sample (--large: two) of a quarter of the registry in float32, with gradients."""
     before = {e.signature for e in gt.stats() if e.tier == "compiled"}
     testing.check_compiled(OPS[group::4], samples=2 if large else 1)
     assert sum(len(e.ops) for e in gt.stats() if e.tier == "compiled" and e.signature not in before) > 100
