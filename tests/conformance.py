@@ -280,7 +280,7 @@ def report(rows: list[Row], samples: int) -> str:
         for c in CHECKS:
             result = row.results.get(c)
             if result in ("fails", "mismatch"):
-                note = row.notes.get(c, "").replace("|", "/")
+                note = row.notes.get(c, "").split(" (at ")[0].replace("|", "/")  # without the line of this script
                 lines.append(f"| {row.name} | {c} | {result}: {note[:160]} |")
     return "\n".join(lines) + "\n"
 

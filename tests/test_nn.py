@@ -35,7 +35,7 @@ POSITIVE = torch.tensor(X > 0)
 WIDE = np.concatenate([np.linspace(-7.3, 7.1, 23), [-1e4, 1e4, 0.25]])
 
 
-def compare(got, want, inputs):
+def check_against_torch(got, want, inputs):
     """Compare values and gradients of two functions of float64 arrays, ours and torch's."""
     arrays = [gt.array(x) for x in inputs]
     tensors = [torch.tensor(x, requires_grad=x.dtype == np.float64) for x in inputs]
@@ -94,7 +94,7 @@ ACTIVATIONS = [
 @pytest.mark.parametrize(("name", "want", "kwargs"), ACTIVATIONS, ids=lambda x: x if isinstance(x, str) else None)
 def test_activations_as_torch_also_far_out(name, want, kwargs):
     own = {"approximate": False} if name == "gelu" else kwargs
-    compare(lambda x: getattr(nn, name)(x, **own), lambda x: want(x, **kwargs), [WIDE])
+    check_against_torch(lambda x: getattr(nn, name)(x, **own), lambda x: want(x, **kwargs), [WIDE])
 
 
 def squareplus(x, b):
@@ -226,7 +226,7 @@ EMBEDDING = {
 
 @pytest.mark.parametrize("name", [*MORE, *NORMALIZATION, *EMBEDDING])
 def test_layers_as_torch(name):
-    compare(*{**MORE, **NORMALIZATION, **EMBEDDING}[name])
+    check_against_torch(*{**MORE, **NORMALIZATION, **EMBEDDING}[name])
 
 
 # our function, torch's, inputs, and keyword arguments of either; each is tried with every reduction
@@ -296,7 +296,7 @@ def test_losses_as_torch(name, inputs, kwargs):
     rest, differentiated = inputs[last:], inputs[:last]
     inputs = [np.asarray(x) for x in differentiated]
     for reduction in ("none", "mean", "sum") + (("batchmean",) if name == "kl_div" else ()):
-        compare(
+        check_against_torch(
             lambda *xs, reduction=reduction: getattr(nn, name)(*xs, *rest, **kwargs, reduction=reduction),
             lambda *xs, reduction=reduction: getattr(F, name)(
                 *xs, *[torch.tensor(x) for x in rest], **theirs, reduction=reduction
@@ -338,7 +338,7 @@ DISTANCES = {
 
 @pytest.mark.parametrize("name", DISTANCES)
 def test_distances_as_torch(name):
-    compare(*DISTANCES[name])
+    check_against_torch(*DISTANCES[name])
 
 
 # -- attention
@@ -368,7 +368,7 @@ ATTENTION = {
 def test_scaled_dot_product_attention_as_torch(name):
     inputs, kwargs = ATTENTION[name]
     theirs = {k: torch.tensor(v) if isinstance(v, np.ndarray) else v for k, v in kwargs.items()}
-    compare(
+    check_against_torch(
         lambda *xs: nn.scaled_dot_product_attention(*xs, **kwargs),
         lambda *xs: F.scaled_dot_product_attention(*xs, **theirs),
         list(inputs),

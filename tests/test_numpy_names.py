@@ -296,7 +296,7 @@ def flat(value):
     return [x for v in value for x in flat(v)] if isinstance(value, (tuple, list)) else [value]
 
 
-def compare(got, expected, exact_dtype: bool, where: str, rtol: float = 1e-9):
+def check_equal(got, expected, exact_dtype: bool, where: str, rtol: float = 1e-9):
     got, expected = flat(got), flat(expected)
     assert len(got) == len(expected), where
     for g, e in zip(got, expected, strict=True):
@@ -316,7 +316,7 @@ def test_values_shapes_and_dtypes_are_those_of_numpy(name):
             warnings.simplefilter("ignore")
             expected = getattr(np, name)(*args, **kwargs)
         given = {key: as_gt(v) for key, v in kwargs.items()}
-        compare(getattr(gnp, name)(*as_gt(args), **given), expected, name not in OWN_DTYPE, f"{name} {k}")
+        check_equal(getattr(gnp, name)(*as_gt(args), **given), expected, name not in OWN_DTYPE, f"{name} {k}")
 
 
 # -- names
@@ -629,33 +629,33 @@ WITH_NAN = hnp.arrays(np.float64, st.integers(1, 8), elements=st.sampled_from([n
 INTEGERS = hnp.arrays(np.int64, st.integers(0, 8), elements=st.integers(-3, 3))
 
 
-def agree(name, *args, **kwargs):
+def check_against_numpy(name, *args, **kwargs):
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         expected = getattr(np, name)(*args, **kwargs)
-    compare(getattr(gnp, name)(*as_gt(args), **kwargs), expected, False, f"{name}{args}{kwargs}")
+    check_equal(getattr(gnp, name)(*as_gt(args), **kwargs), expected, False, f"{name}{args}{kwargs}")
 
 
 @settings(max_examples=30)
 @given(VECTORS, VECTORS, st.sampled_from(["full", "same", "valid"]))
 def test_search_sequences(x, y, mode):
-    agree("convolve", x, y, mode)
-    agree("correlate", x, y, mode)
-    agree("interp", y, np.sort(x) + np.arange(len(x)), np.resize(y, x.shape))
-    agree("ediff1d", x, y, y)
-    agree("unwrap", x, period=7.5)
+    check_against_numpy("convolve", x, y, mode)
+    check_against_numpy("correlate", x, y, mode)
+    check_against_numpy("interp", y, np.sort(x) + np.arange(len(x)), np.resize(y, x.shape))
+    check_against_numpy("ediff1d", x, y, y)
+    check_against_numpy("unwrap", x, period=7.5)
 
 
 @settings(max_examples=30)
 @given(INTEGERS, INTEGERS)
 def test_search_sets(x, y):
-    agree("unique", x, return_index=True, return_inverse=True, return_counts=True)
+    check_against_numpy("unique", x, return_index=True, return_inverse=True, return_counts=True)
     for name in ("union1d", "setdiff1d", "setxor1d", "isin"):
-        agree(name, x, y)
+        check_against_numpy(name, x, y)
     if x.size and y.size:
-        agree("intersect1d", x, y, return_indices=True)
-        agree("digitize", x, np.unique(y))
-    agree("nonzero", x)
+        check_against_numpy("intersect1d", x, y, return_indices=True)
+        check_against_numpy("digitize", x, np.unique(y))
+    check_against_numpy("nonzero", x)
 
 
 @settings(max_examples=30)
@@ -663,30 +663,30 @@ def test_search_sets(x, y):
 def test_search_shapes(x, data):
     axis = data.draw(st.integers(-x.ndim, x.ndim - 1))
     n = data.draw(st.integers(0, 3))
-    agree("diff", x, n, axis)
-    agree("array_split", x, n + 1, axis)
-    agree("delete", x, data.draw(st.integers(-x.shape[axis], x.shape[axis] - 1)), axis)
-    agree("insert", x, data.draw(st.integers(-x.shape[axis], x.shape[axis])), 1.0, axis)
-    agree("cumprod", x, axis)
-    agree("median", x, axis)
-    agree("percentile", x, data.draw(st.floats(0, 100)), axis=axis)
-    agree("ptp", x, axis)
-    agree("trapezoid", x, axis=axis)
-    agree("rollaxis", x, axis, data.draw(st.integers(0, x.ndim)))
-    agree("unique", x, axis=axis)
+    check_against_numpy("diff", x, n, axis)
+    check_against_numpy("array_split", x, n + 1, axis)
+    check_against_numpy("delete", x, data.draw(st.integers(-x.shape[axis], x.shape[axis] - 1)), axis)
+    check_against_numpy("insert", x, data.draw(st.integers(-x.shape[axis], x.shape[axis])), 1.0, axis)
+    check_against_numpy("cumprod", x, axis)
+    check_against_numpy("median", x, axis)
+    check_against_numpy("percentile", x, data.draw(st.floats(0, 100)), axis=axis)
+    check_against_numpy("ptp", x, axis)
+    check_against_numpy("trapezoid", x, axis=axis)
+    check_against_numpy("rollaxis", x, axis, data.draw(st.integers(0, x.ndim)))
+    check_against_numpy("unique", x, axis=axis)
     if x.ndim > 1:
-        agree("rot90", x, n)
-        agree("diagonal", x, n - 1)
+        check_against_numpy("rot90", x, n)
+        check_against_numpy("diagonal", x, n - 1)
 
 
 @settings(max_examples=30)
 @given(WITH_NAN, WITH_NAN)
 def test_search_missing_numbers(x, y):
     for name in ("nansum", "nanprod", "nanmax", "nanmin", "nanmean", "nanmedian", "nancumsum", "median", "nan_to_num"):
-        agree(name, x)
+        check_against_numpy(name, x)
     for name in ("isin", "fmax", "fmin", "setdiff1d", "union1d") if len(x) == len(y) else ("isin", "union1d"):
-        agree(name, x, y)
-    agree("unique", x, return_counts=True)
+        check_against_numpy(name, x, y)
+    check_against_numpy("unique", x, return_counts=True)
 
 
 # -- methods and wrong arguments
@@ -701,7 +701,7 @@ def test_methods_are_those_of_numpys_arrays():
         array, ours = (S, gt.array(S)) if name == "searchsorted" else (M.copy(), x)
         expected = np.ptp(array, *args) if name == "ptp" else getattr(array, name)(*args)
         expected = np.sort(M, 0) if name == "sort" else expected
-        compare(getattr(ours, name)(*as_gt(args)), expected, name != "item", name)
+        check_equal(getattr(ours, name)(*as_gt(args)), expected, name != "item", name)
     assert x.item(-1) == M[-1, -1]
 
 
@@ -787,7 +787,7 @@ def test_polyfit(k):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         want = np.polyfit(*args, **keywords)
-    compare(gnp.polyfit(*args, **keywords), want, True, f"polyfit {k}", rtol=1e-7)
+    check_equal(gnp.polyfit(*args, **keywords), want, True, f"polyfit {k}", rtol=1e-7)
 
 
 def test_what_polyfit_returns_in_full_and_its_derivative():

@@ -244,7 +244,7 @@ KEYS = R.split(R.key(9), 3)
 PARAMETERS = gt.array([[0.5, 2.0], [1.0, 3.0], [0.2, 1.4]])
 
 
-def compare(got, expected):
+def check_equal(got, expected):
     for name, x in expected.items():
         assert got[name].aval is x.aval, name
         a, b = got[name].to_torch().double().numpy(), x.to_torch().double().numpy()
@@ -254,7 +254,7 @@ def compare(got, expected):
 def test_vmap_over_keys_and_parameters_equals_a_loop():
     rows = [everything(KEYS[k], PARAMETERS[k]) for k in range(3)]
     expected = {name: gt.stack([row[name] for row in rows]) for name in rows[0]}
-    compare(gt.vmap(everything)(KEYS, PARAMETERS), expected)
+    check_equal(gt.vmap(everything)(KEYS, PARAMETERS), expected)
 
 
 def test_jitted_draws_equal_interpreted_ones():
@@ -262,7 +262,7 @@ def test_jitted_draws_equal_interpreted_ones():
         keys = R.split(key)
         return {"gamma": R.gamma(keys[0], a), "poisson": R.poisson(keys[1], a * 8)}
 
-    compare(gt.jit(some, backend="eager")(KEYS[0], PARAMETERS[0]), some(KEYS[0], PARAMETERS[0]))
+    check_equal(gt.jit(some, backend="eager")(KEYS[0], PARAMETERS[0]), some(KEYS[0], PARAMETERS[0]))
 
 
 @pytest.mark.long
