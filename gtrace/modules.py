@@ -3,45 +3,25 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Hashable
 from typing import Any
 
-import attrs
 import torch
 
-from gtrace import tree
-from gtrace.aten.derive import Derived
+from gtrace.aten.overloads import RandomOperatorError
 from gtrace.errors import ArgumentError, message
-from gtrace.exact import exact_key
 from gtrace.ir.aval import Aval
 from gtrace.locks import new_lock
 from gtrace.ops.create import array
 from gtrace.random.continuous import normal, uniform
 from gtrace.random.discrete import bernoulli
 from gtrace.random.keys import as_key, fold_in
-from gtrace.torch_functions import TENSOR, traced
+from gtrace.torch_functions import Call, CallTable, Recorded
 from gtrace.trace.array import Array
 
 __all__ = ["from_module"]
 
 State = dict[str, Array]
-
-
-@attrs.frozen(eq=False)
-class _Traced:
-    """A module traced for one kind of arguments.
-
-    Attributes:
-        derived: from parameters, buffers, arrays and perhaps a key to the results and the new buffers.
-        structure: of the result.
-        others: the leaves of the result that are no arrays, and `TENSOR` in the place of those that are.
-        written: names of the buffers that the module writes to.
-    """
-
-    derived: Derived
-    structure: tree.TreeDef
-    others: list[Any]
-    written: tuple[str, ...]
+Tensors = dict[str, torch.Tensor]
 
 
 class Apply:
@@ -54,7 +34,7 @@ class Apply:
     def __init__(self, module: torch.nn.Module, state: State) -> None:
         self._module = module
         self.state = state
-        self._traced: dict[Hashable, _Traced] = {}
+        self._calls = CallTable()
         self._lock = new_lock()
 
     def __repr__(self) -> str:
@@ -88,68 +68,57 @@ class Apply:
         name = type(self._module).__name__
         params = self._checked(name, "params", params, self._module.named_parameters())
         buffers = self._checked(name, "state", self.state if state is None else state, self._module.named_buffers())
-        leaves, structure = tree.flatten((args, kwargs))
-        leaves = [array(x.detach()) if isinstance(x, torch.Tensor) else x for x in leaves]
-        arrays = [*params.values(), *buffers.values(), *[x for x in leaves if type(x) is Array]]
-        if key is not None:
-            arrays.append(as_key("from_module", key))
-        others = [None if type(x) is Array else exact_key(x) for x in leaves]
-        kind = train, key is None, structure, *others, *[x.aval for x in arrays]
-        traced = self._traced.get(kind)
-        if traced is None:
-            traced = self._trace(name, list(params), list(buffers), leaves, structure, arrays, key is not None, train)
-            self._traced[kind] = traced
-        if traced.written and state is None:
-            names = ", ".join(traced.written)
-            raise ArgumentError(
-                message(name, "a state, because the module writes to its buffers", names,
-                        "Call apply(params, ..., state=apply.state), which returns the new state too.")
-            )  # fmt: skip
-        results = traced.derived(arrays)
-        count = len(results) - len(buffers)
-        values = iter(results[:count])
-        out = traced.structure.unflatten([next(values) if x is TENSOR else x for x in traced.others])
-        return out if state is None else (out, dict(zip(buffers, results[count:], strict=True)))
+        call = Call.of(name, (params, buffers, args, kwargs))
+        arrays = call.arrays
+        drawn = None if key is None else as_key("from_module", key)
+        kind = train, key is None, *call.kind()
+        recorded = self._calls.find(kind, lambda: self._trace(call, list(params), list(buffers), train, drawn))
+        if state is None:
+            self._check_pure(name, recorded, list(params), list(buffers))
+        out, new_state = recorded(arrays if drawn is None else [*arrays, drawn])
+        return out if state is None else (out, new_state)
 
     def _checked(self, name: str, what: str, given: State, expected: Any) -> State:
-        """Return the arrays in the module's order."""
+        """Return the arrays in the order of their names, which is that of the leaves of a dict."""
         names = [key for key, _ in expected]
         if not isinstance(given, dict) or set(given) != set(names):
             missing = sorted(set(names) - set(given if isinstance(given, dict) else ()))
             got = f"without {missing[0]!r}" if missing else "other names"
             raise ArgumentError(message(name, f"{what} as a dict with the {len(names)} names of the module", got))
-        return {key: given[key] if type(given[key]) is Array else array(given[key]) for key in names}
+        return {key: given[key] if type(given[key]) is Array else array(given[key]) for key in sorted(names)}
 
-    def _trace(
-        self, name: str, params: list[str], buffers: list[str], leaves: list[Any], structure: Any,
-        arrays: list[Array], draws: bool, train: bool,
-    ) -> _Traced:  # fmt: skip
-        result: list[Any] = []
+    def _trace(self, call: Call, params: list[str], buffers: list[str], train: bool, key: Array | None) -> Recorded:
+        """Trace the module as a function that returns its result and its buffers afterwards."""
 
-        def run(*tensors: torch.Tensor) -> list[torch.Tensor]:
-            rest = iter(tensors)
-            state = {key: next(rest) for key in (*params, *buffers)}
-            args, kwargs = structure.unflatten([next(rest) if type(x) is Array else x for x in leaves])
-            found = torch.func.functional_call(self._module, state, args, kwargs, tie_weights=True)
-            values, form = tree.flatten(found)
-            result[:] = form, [TENSOR if isinstance(x, torch.Tensor) else x for x in values]
-            return [*[x for x in values if isinstance(x, torch.Tensor)], *[state[key] for key in buffers]]
+        def run(params: Tensors, buffers: Tensors, args: Any, kwargs: Any) -> tuple[Any, Tensors]:
+            out = torch.func.functional_call(self._module, {**params, **buffers}, args, kwargs, tie_weights=True)
+            return out, buffers
 
         places = range(len(params), len(params) + len(buffers))
         with self._lock:
             self._module.train(train)
             try:
-                derived = traced(name, run, [x.aval for x in arrays], places, _Draw() if draws else None)
-            except ArgumentError as error:
-                if draws or "torch's global state" not in str(error):
+                return call.trace(run, places, None if key is None else (key, _Draw()))
+            except RandomOperatorError as error:
+                if key is not None:
                     raise
                 fix = "Pass key=gt.random.key(0), or train=False."
-                raise ArgumentError(message(name, "a key", "none, and the module draws random numbers", fix)) from None
-        new = derived.graph.outputs[len(derived.graph.outputs) - len(buffers) :]
-        old = derived.graph.inputs[len(params) : len(params) + len(buffers)]
-        written = tuple(key for key, a, b in zip(buffers, new, old, strict=True) if a != b)
-        form, others = result
-        return _Traced(derived, form, others, written)
+                raise ArgumentError(
+                    message(call.name, "a key", "none, and the module draws random numbers", fix)
+                ) from error
+
+    @staticmethod
+    def _check_pure(name: str, recorded: Recorded, params: list[str], buffers: list[str]) -> None:
+        """Refuse a call without a state of a module that writes to its buffers."""
+        graph = recorded.derived.graph
+        new = graph.outputs[len(graph.outputs) - len(buffers) :]
+        old = graph.inputs[len(params) : len(params) + len(buffers)]
+        written = [key for key, a, b in zip(buffers, new, old, strict=True) if a != b]
+        if written:
+            raise ArgumentError(
+                message(name, "a state, because the module writes to its buffers", ", ".join(written),
+                        "Call apply(params, ..., state=apply.state), which returns the new state too.")
+            )  # fmt: skip
 
 
 class _Draw:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, NoReturn
 
 import attrs
@@ -11,7 +11,7 @@ import torch
 
 from gtrace import torch_internals as internals
 from gtrace import tree
-from gtrace.aten.derive import Derived, recorded, trace_function
+from gtrace.aten.derive import Derived, Draw, recorded, trace_function
 from gtrace.errors import ArgumentError, ConcretizationError, GtraceError, message, user_location
 from gtrace.exact import exact_key
 from gtrace.ir.aval import Aval
@@ -33,20 +33,78 @@ class Recorded:
     Attributes:
         derived: the function from the Arrays among the arguments to the tensors in the result.
         structure: of the result.
-        others: the leaves of the result, None in the place of tensors.
+        others: the leaves of the result, `TENSOR` in the place of tensors.
     """
 
     derived: Derived
     structure: tree.TreeDef
     others: list[Any]
 
-    def __call__(self, arrays: list[Array]) -> Any:
+    def __call__(self, arrays: Sequence[Array]) -> Any:
         results = iter(self.derived(arrays))
         return self.structure.unflatten([next(results) if x is TENSOR else x for x in self.others])
 
 
 TENSOR = object()
 """Stands for a tensor among the leaves of a result."""
+
+
+@attrs.frozen(eq=False)
+class Call:
+    """Arguments of a torch function: pytrees of Arrays, tensors and other values.
+
+    Attributes:
+        name: of the function, for errors.
+        leaves: of the arguments; tensors are constants, and Arrays now.
+        structure: of the arguments.
+    """
+
+    name: str
+    leaves: list[Any]
+    structure: tree.TreeDef
+
+    @classmethod
+    def of(cls, name: str, args: Any) -> Call:
+        """Return the call with these arguments."""
+        leaves, structure = tree.flatten(args)
+        return cls(name, [array(x.detach()) if isinstance(x, torch.Tensor) else x for x in leaves], structure)
+
+    @property
+    def arrays(self) -> list[Array]:
+        """The Arrays among the leaves."""
+        return [x for x in self.leaves if type(x) is Array]
+
+    def kind(self) -> tuple[Hashable, ...]:
+        """Return what decides how the call is traced: the types of Arrays, and all other arguments."""
+        return self.structure, *[x.aval if type(x) is Array else static_key(self.name, x) for x in self.leaves]
+
+    def filled(self, tensors: Iterable[torch.Tensor]) -> Any:
+        """Return the arguments with tensors in the place of Arrays."""
+        rest = iter(tensors)
+        return self.structure.unflatten([next(rest) if type(x) is Array else x for x in self.leaves])
+
+    def trace(
+        self, function: Callable[..., Any], writable: Sequence[int] = (), draw: tuple[Array, Draw] | None = None
+    ) -> Recorded:
+        """Trace ``function(*args)``; see `trace_function` and `recorded`.
+
+        Args:
+            draw: a key, which is one more argument of what is returned, and what draws numbers with it.
+
+        Raises:
+            ArgumentError: the function writes to its arguments, or torch refuses them.
+            ConcretizationError: the function looks at values.
+        """
+        result: list[Any] = []
+
+        def run(*tensors: torch.Tensor) -> list[torch.Tensor]:
+            found, form = tree.flatten(function(*self.filled(tensors)))
+            result[:] = form, [TENSOR if isinstance(x, torch.Tensor) else x for x in found]
+            return [x for x in found if isinstance(x, torch.Tensor)]
+
+        avals = [x.aval for x in self.arrays]
+        derived = _traced(self.name, run, avals, writable, draw)
+        return Recorded(derived, *result)
 
 
 class CallTable:
@@ -56,6 +114,17 @@ class CallTable:
         self._calls: dict[Hashable, Recorded] = {}
         self._lock = new_lock()
 
+    def find(self, key: Hashable, trace: Callable[[], Recorded]) -> Recorded:
+        """Return the call of `key`, traced the first time."""
+        found = self._calls.get(key)
+        if found is None:
+            found = trace()
+            with self._lock:
+                if len(self._calls) >= MAX_CALLS:
+                    self._calls.clear()
+                self._calls[key] = found
+        return found
+
     def call(self, name: str, function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
         """Record a call of a torch function.
 
@@ -63,28 +132,27 @@ class CallTable:
             ArgumentError: the function writes to its arguments, or draws random numbers.
             ConcretizationError: the function looks at values while a gtrace function is traced.
         """
-        leaves, structure = tree.flatten((args, kwargs))
-        leaves = [array(x.detach()) if isinstance(x, torch.Tensor) else x for x in leaves]
-        arrays = [x for x in leaves if type(x) is Array]
-        key = function, structure, *[x.aval if type(x) is Array else static_key(name, x) for x in leaves]
-        found = self._calls.get(key)
-        if found is None:
-            try:
-                found = _trace(name, function, structure, leaves)
-            except ConcretizationError:
-                # a pending gradient would not see what is computed from values
-                followed = thread.trace.tape is not None and any(x.aval.floating for x in arrays)
-                if thread.trace.capture is None and not followed:
-                    return _run(name, function, structure, leaves)
-                raise
-            with self._lock:
-                if len(self._calls) >= MAX_CALLS:
-                    self._calls.clear()
-                self._calls[key] = found
+        call = Call.of(name, (args, kwargs))
+        arrays = call.arrays
+        try:
+            found = self.find(
+                (function, *call.kind()), lambda: call.trace(lambda args, kwargs: function(*args, **kwargs))
+            )
+        except ConcretizationError:
+            # a pending gradient would not see what is computed from values
+            followed = thread.trace.tape is not None and any(x.aval.floating for x in arrays)
+            if thread.trace.capture is None and not followed:
+                return _run(call, function)
+            raise
         return found(arrays)
 
 
 def static_key(name: str, value: Any) -> Hashable:
+    """Return a key for an argument that is no Array: equal for arguments with which a function does the same.
+
+    Raises:
+        ArgumentError: the argument is not hashable.
+    """
     try:
         hash(value)
     except TypeError:
@@ -94,36 +162,16 @@ def static_key(name: str, value: Any) -> Hashable:
     return exact_key(value)
 
 
-def _trace(name: str, function: Callable[..., Any], structure: Any, leaves: list[Any]) -> Recorded:
-    result: list[Any] = []
-
-    def run(*tensors: torch.Tensor) -> list[torch.Tensor]:
-        rest = iter(tensors)
-        args, kwargs = structure.unflatten([next(rest) if type(x) is Array else x for x in leaves])
-        found, form = tree.flatten(function(*args, **kwargs))
-        result[:] = form, [TENSOR if isinstance(x, torch.Tensor) else x for x in found]
-        return [x for x in found if isinstance(x, torch.Tensor)]
-
-    derived = traced(name, run, [x.aval for x in leaves if type(x) is Array])
-    return Recorded(derived, *result)
-
-
-def traced(
+def _traced(
     name: str,
     function: Callable[..., list[torch.Tensor]],
-    avals: Sequence[Aval],
-    writable: Sequence[int] = (),
-    draw: Callable[..., Any] | None = None,
+    avals: list[Aval],
+    writable: Sequence[int],
+    draw: tuple[Array, Draw] | None,
 ) -> Derived:
-    """Trace a function of tensors; see `trace_function` and `recorded`. With `draw` the last aval is that of a key.
-
-    Raises:
-        ArgumentError: torch refuses the arguments.
-        ConcretizationError: the function looks at values.
-    """
     try:
-        module = trace_function(function, avals if draw is None else avals[:-1], writable)
-        return recorded(module, avals, draw)
+        module = trace_function(function, avals, writable)
+        return recorded(module, avals) if draw is None else recorded(module, [*avals, draw[0].aval], draw[1])
     except (internals.DATA_DEPENDENT.get(), internals.DYNAMIC_SHAPE.get()) as error:
         tracing = thread.trace.capture or "a gradient"
         raise ConcretizationError(
@@ -138,10 +186,9 @@ def traced(
         raise ArgumentError(message(name, "arguments that fit", got, f"torch says: {reason}")) from error
 
 
-def _run(name: str, function: Callable[..., Any], structure: Any, leaves: list[Any]) -> Any:
+def _run(call: Call, function: Callable[..., Any]) -> Any:
     """Run a function whose result depends on values, on values."""
-    tensors = [materialize(x, name).clone() if type(x) is Array else x for x in leaves]
-    args, kwargs = structure.unflatten(tensors)
+    args, kwargs = call.filled(materialize(x, call.name).clone() for x in call.arrays)
     with torch.no_grad():
         return tree.map(lambda x: wrap(x) if isinstance(x, torch.Tensor) else x, function(*args, **kwargs))
 

@@ -141,12 +141,15 @@ class Derived:
         return replay(self.graph, (*[cast(x, x.aval.dtype) for x in inputs], *self.constants))
 
 
-def recorded(module: torch.fx.GraphModule, avals: Sequence[Aval], draw: Callable[..., Any] | None = None) -> Derived:
+Draw = Callable[[Array, str, Aval, list[Any]], Any]
+"""(key, overload, type of the result, arguments) -> what a random operator gives; None: it cannot be drawn."""
+
+
+def recorded(module: torch.fx.GraphModule, avals: Sequence[Aval], draw: Draw | None = None) -> Derived:
     """Return a traced function as a graph.
 
     Args:
-        draw: (key, overload, type, arguments) -> what a random operator gives. The function then takes a key as its
-            last input.
+        draw: what random operators give. The function then takes a key as its last input.
     """
 
     def run(inputs: Sequence[Array]) -> tuple[list[Array], None]:

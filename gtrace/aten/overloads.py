@@ -49,15 +49,20 @@ def find_overload(name: str) -> Any:
 _overloads: dict[str, Any] = {}
 
 
+class RandomOperatorError(ArgumentError):
+    """An operator draws from torch's global state."""
+
+
 def check_overload(overload: Any) -> None:
     """Refuse an operator that is not a pure function of its operands.
 
     Raises:
-        ArgumentError: it writes to its operands, or draws random numbers.
+        RandomOperatorError: it draws random numbers.
+        ArgumentError: it writes to its operands.
     """
     name = str(overload)
     if torch.Tag.nondeterministic_seeded in overload.tags and not name.startswith(ATTENTION):
-        raise ArgumentError(
+        raise RandomOperatorError(
             message("torch", "a function of its arguments", f"{name}, which draws from torch's global state",
                     "Draw with gt.random and pass the numbers.")
         )  # fmt: skip

@@ -332,12 +332,6 @@ def _same(a: Aval, x: Array, **rest: Any) -> Array:
     return cast(x, a.dtype)
 
 
-@_rule("copy.default")
-def _copy(a: Aval, x: Array, source: Array, *rest: Any) -> Array:
-    source = cast(source, a.dtype)
-    return source if source.aval.shape == a.shape else _record_op("broadcast_to", source, params=(a.shape,))
-
-
 @_rule("_to_copy.default")
 def _to_copy(a: Aval, x: Array, **rest: Any) -> Array:
     return to_device(cast(x, a.dtype), a.device)
@@ -355,8 +349,8 @@ def _filling(value: float) -> Callable[..., Array]:
     return lambda a, *args, **rest: full_like_scalar(value, a.dtype, a.shape, a.device)
 
 
-# what is empty is filled by somebody else: any value is right
 _rule("fill.Scalar")(lambda a, x, value: _full(a, x, value))
+# an empty tensor is written to before it is read: any value is right
 _rule("zeros.default", "zeros_like.default", "new_zeros.default", "empty.memory_format", "empty_like.default",
       "new_empty.default")(_filling(0))  # fmt: skip
 _rule("ones.default", "ones_like.default", "new_ones.default")(_filling(1))

@@ -7,16 +7,12 @@ from typing import Any
 
 import torch
 
-from gtrace.control.loops import associative_scan
 from gtrace.errors import ArgumentError, DtypeError, ShapeError, message
-from gtrace.ops import places, reduce
+from gtrace.ops import places, reduce, scans
 from gtrace.ops import sort as sorting
-from gtrace.ops.activations import softplus
-from gtrace.ops.elementwise import absolute, maximum, minimum, multiply
 from gtrace.ops.index import take_along_axis
-from gtrace.ops.logic import where
 from gtrace.ops.parts import flip, slice_axis
-from gtrace.ops.promote import cast, promote_arrays
+from gtrace.ops.promote import cast
 from gtrace.ops.reduce import prod
 from gtrace.ops.shape import as_int, as_shape, normalize_axis
 from gtrace.trace.array import Array
@@ -142,14 +138,7 @@ def cumsum(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
     >>> gt.lax.cumsum(gt.array([1., 2., 3.]), reverse=True)
     Array([6., 5., 3.], dtype=float32)
     """
-    x = _number("cumsum", operand)
-    axis = normalize_axis("cumsum", axis, x.ndim)
-    out = reduce.cumsum(flip(x, axis) if reverse else x, axis, dtype=x.dtype)
-    return flip(out, axis) if reverse else out
-
-
-def _running(name: str, combine: Callable[[Any, Any], Array], operand: Array, axis: int, reverse: bool) -> Array:
-    return associative_scan(combine, operand, bool(reverse), normalize_axis(name, axis, operand.ndim))
+    return _running(reduce.cumsum, _number("cumsum", operand), axis, reverse)
 
 
 def cumprod(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
@@ -159,7 +148,14 @@ def cumprod(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
     >>> gt.lax.cumprod(gt.array([1., 2., 3.]))
     Array([1., 2., 6.], dtype=float32)
     """
-    return _running("cumprod", multiply, _number("cumprod", operand), axis, reverse)
+    return _running(scans.cumprod, _number("cumprod", operand), axis, reverse)
+
+
+def _running(function: Callable[..., Array], x: Array, axis: int, reverse: bool) -> Array:
+    """Return running sums or products in the dtype of `x`."""
+    axis = normalize_axis(function.__name__, axis, x.ndim)
+    out = function(flip(x, axis) if reverse else x, axis, dtype=x.dtype)
+    return flip(out, axis) if reverse else out
 
 
 def cummax(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
@@ -169,7 +165,7 @@ def cummax(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
     >>> gt.lax.cummax(gt.array([1., 3., 2.]))
     Array([1., 3., 3.], dtype=float32)
     """
-    return _running("cummax", maximum, lift("cummax", operand), axis, reverse)
+    return scans.cummax(operand, axis, reverse=bool(reverse))
 
 
 def cummin(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
@@ -179,12 +175,7 @@ def cummin(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
     >>> gt.lax.cummin(gt.array([2., 3., 1.]))
     Array([2., 2., 1.], dtype=float32)
     """
-    return _running("cummin", minimum, lift("cummin", operand), axis, reverse)
-
-
-def _log_add_exp(x: Array, y: Array) -> Array:
-    # equal infinities have no difference
-    return maximum(x, y) + softplus(-absolute(where(x == y, 0.0, x - y)))
+    return scans.cummin(operand, axis, reverse=bool(reverse))
 
 
 def cumlogsumexp(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
@@ -194,9 +185,7 @@ def cumlogsumexp(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
     >>> gt.round(gt.lax.cumlogsumexp(gt.array([1000., 1000.])), 2)
     Array([1000.  , 1000.69], dtype=float32)
     """
-    return _running(
-        "cumlogsumexp", _log_add_exp, promote_arrays("cumlogsumexp", operand, floating=True)[0], axis, reverse
-    )
+    return scans.cumlogsumexp(operand, axis, reverse=bool(reverse))
 
 
 # -- order

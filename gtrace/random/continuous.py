@@ -258,7 +258,12 @@ def exponential(key: Any, shape: Any = (), dtype: Any = None) -> Array:
     Array([2.9501, 3.8434], dtype=float32)
     """
     sizes, kind = draw_shape("exponential", shape), float_dtype("exponential", dtype)
-    return neg(log1p(neg(draw_unit(fresh_key("exponential", key), sizes, kind))))
+    return draw_exponential(fresh_key("exponential", key), sizes, kind)
+
+
+def draw_exponential(key: Array, shape: tuple[int, ...], dtype: torch.dtype) -> Array:
+    """Return numbers from the exponential distribution of rate 1, from a key that is taken as it is."""
+    return neg(log1p(neg(draw_unit(key, shape, dtype))))
 
 
 def laplace(key: Any, shape: Any = (), dtype: Any = None) -> Array:

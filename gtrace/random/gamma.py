@@ -47,7 +47,15 @@ from gtrace.ops.reduce import all as all_of
 from gtrace.ops.reduce import sum as sum_over
 from gtrace.ops.shape import as_int, broadcast_to, expand_dims, full_like_scalar, ravel, reshape
 from gtrace.ops.sort import argsort
-from gtrace.random.continuous import common_shape, draw_normal, draw_uniform, draw_unit, float_dtype, parameters
+from gtrace.random.continuous import (
+    common_shape,
+    draw_exponential,
+    draw_normal,
+    draw_uniform,
+    draw_unit,
+    float_dtype,
+    parameters,
+)
 from gtrace.random.counts import draw_signs
 from gtrace.random.keys import draw_shape, fresh_key, subkeys, two_keys
 from gtrace.trace.array import Array
@@ -395,6 +403,6 @@ def ball(key: Any, d: Any, p: Any = 2, shape: Any = (), dtype: Any = None) -> Ar
     found, (exponent,), whole = parameters("ball", key, (*sizes, count), dtype, positive={"p": p})
     key_points, key_radius = two_keys(found)
     x = _generalized_normal(key_points, exponent, whole)
-    e = multiply(log1p(multiply(draw_unit(key_radius, sizes, exponent.dtype), -1.0)), -1.0)
+    e = draw_exponential(key_radius, sizes, exponent.dtype)
     norm = power(add(sum_over(power(absolute(x), exponent), -1), e), divide(1.0, exponent))
     return divide(x, expand_dims(norm, -1))

@@ -15,10 +15,8 @@ from gtrace.ops.elementwise import (
     divide,
     exp,
     log,
-    log1p,
     maximum,
     multiply,
-    neg,
     power,
     sqrt,
     square,
@@ -27,7 +25,15 @@ from gtrace.ops.elementwise import (
 )
 from gtrace.ops.logic import less, less_equal, where
 from gtrace.ops.reduce import sum as sum_over
-from gtrace.random.continuous import bound, draw_normal, draw_uniform, draw_unit, float_dtype, parameters
+from gtrace.random.continuous import (
+    bound,
+    draw_exponential,
+    draw_normal,
+    draw_uniform,
+    draw_unit,
+    float_dtype,
+    parameters,
+)
 from gtrace.random.counts import draw_signs
 from gtrace.random.keys import draw_shape, fresh_key, two_keys
 from gtrace.trace.array import Array
@@ -36,10 +42,6 @@ __all__ = [
     "cauchy", "double_sided_maxwell", "logistic", "lognormal", "maxwell", "pareto", "rayleigh", "triangular", "wald",
     "weibull_min",
 ]  # fmt: skip
-
-
-def _draw_exponential(key: Array, shape: tuple[int, ...], dtype: torch.dtype) -> Array:
-    return neg(log1p(neg(draw_unit(key, shape, dtype))))
 
 
 def cauchy(key: Any, shape: Any = (), dtype: Any = None) -> Array:
@@ -172,7 +174,7 @@ def pareto(key: Any, b: Any, shape: Any = None, dtype: Any = None) -> Array:
     True
     """
     found, (exponent,), sizes = parameters("pareto", key, shape, dtype, positive={"b": b})
-    return exp(divide(_draw_exponential(found, sizes, exponent.dtype), exponent))
+    return exp(divide(draw_exponential(found, sizes, exponent.dtype), exponent))
 
 
 def rayleigh(key: Any, scale: Any, shape: Any = None, dtype: Any = None) -> Array:
@@ -281,5 +283,5 @@ def weibull_min(key: Any, scale: Any, concentration: Any, shape: Any = None, dty
     """
     positive = {"scale": scale, "concentration": concentration}
     found, (factor, exponent), sizes = parameters("weibull_min", key, shape, dtype, positive=positive)
-    e = _draw_exponential(found, sizes, factor.dtype)
+    e = draw_exponential(found, sizes, factor.dtype)
     return multiply(power(e, divide(1.0, exponent)), factor)
