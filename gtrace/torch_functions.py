@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import sys
+import types
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, NoReturn
 
@@ -11,7 +13,9 @@ import torch
 
 from gtrace import torch_internals as internals
 from gtrace import tree
-from gtrace.aten.derive import Derived, Draw, recorded, trace_function
+from gtrace.aten.derivations import derivations
+from gtrace.aten.derive import Derived, Draw, made_of_torch, read_derived, recorded, trace_function
+from gtrace.aten.overloads import encode
 from gtrace.errors import ArgumentError, ConcretizationError, GtraceError, message, user_location
 from gtrace.exact import exact_key
 from gtrace.ir.aval import Aval
@@ -107,6 +111,59 @@ class Call:
         return Recorded(derived, *result)
 
 
+def kept_call(call: Call, function: Callable[..., Any]) -> Recorded | None:
+    """Return a call as an earlier process traced it; None if none did, or if the function is a user's."""
+    key = _lasting_key(call, function)
+    return None if key is None else derivations.find(key, _read_call)
+
+
+def _read_call(text: str) -> Recorded:
+    kind, _, graph = text.partition("\n")
+    derived = read_derived(graph)
+    make = _KINDS.get(kind) or getattr(torch.return_types, kind, None)
+    if make is None:
+        raise ValueError(f"expected the name of a result of torch, got {kind!r}")
+    return Recorded(derived, *reversed(tree.flatten(make([TENSOR] * len(derived.graph.outputs)))))
+
+
+def keep_call(call: Call, function: Callable[..., Any], recorded: Recorded) -> None:
+    """Keep a traced call of a function of torch or gtrace that returns a tensor or several, for later processes."""
+    key = _lasting_key(call, function)
+    result = recorded.structure.unflatten(recorded.others)
+    kind = "tensor" if result is TENSOR else type(result).__name__
+    plain = kind in _KINDS or type(result).__module__ == "torch.return_types"
+    derived = recorded.derived
+    if key is None or not plain or any(x is not TENSOR for x in recorded.others):
+        return
+    if not derived.constants and made_of_torch(derived.graph):
+        derivations.keep(key, f"{kind}\n{derived.graph}")
+
+
+_KINDS: dict[str, Callable[[list[Any]], Any]] = {"tensor": lambda found: found[0], "tuple": tuple, "list": list}
+"""What functions return beside the named tuples of torch, made of tensors."""
+
+
+def _lasting_key(call: Call, function: Callable[..., Any]) -> Hashable | None:
+    """Return what identifies a call in every process; None for functions and arguments that have no lasting name."""
+    if isinstance(function, types.FunctionType):
+        found = sys.modules.get(function.__module__)
+        lasting = getattr(found, function.__name__, None) is function
+        name = f"{function.__module__}.{function.__name__}"
+    else:
+        name = f"{getattr(function, '__module__', None) or 'torch'}.{getattr(function, '__qualname__', '')}"
+        lasting = isinstance(function, _BUILTINS)
+    if not lasting or name.partition(".")[0] not in ("torch", "gtrace"):
+        return None
+    try:
+        leaves = [x.aval if type(x) is Array else encode(x) for x in call.leaves]
+    except ArgumentError:  # an argument that text cannot say
+        return None
+    return "call", name, str(call.structure), *leaves
+
+
+_BUILTINS = types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType
+
+
 class CallTable:
     """The traced calls of torch functions, by function and kind of arguments."""
 
@@ -134,10 +191,16 @@ class CallTable:
         """
         call = Call.of(name, (args, kwargs))
         arrays = call.arrays
+
+        def trace() -> Recorded:
+            recorded = kept_call(call, function)
+            if recorded is None:
+                recorded = call.trace(lambda args, kwargs: function(*args, **kwargs))
+                keep_call(call, function, recorded)
+            return recorded
+
         try:
-            found = self.find(
-                (function, *call.kind()), lambda: call.trace(lambda args, kwargs: function(*args, **kwargs))
-            )
+            found = self.find((function, *call.kind()), trace)
         except ConcretizationError:
             # a pending gradient would not see what is computed from values
             followed = thread.trace.tape is not None and any(x.aval.floating for x in arrays)

@@ -12,6 +12,7 @@ import zipfile
 
 import attrs
 import pytest
+import torch
 
 import gtrace as gt
 from gtrace.cache.ledger import LedgerEntry
@@ -40,7 +41,14 @@ def gtrace(cache, *args, **settings):
                     code = error.code
         return subprocess.CompletedProcess(args, code, out.getvalue(), err.getvalue())
     env = {k: v for k, v in os.environ.items() if not k.startswith("GT_")}
-    env |= {"GT_CACHE_DIR": str(cache), "GT_COMPILE_SHARE": "1", "COLUMNS": "200", "OMP_NUM_THREADS": "1", **settings}
+    threads = str(torch.get_num_threads())  # code is compiled for a number of threads
+    env |= {
+        "GT_CACHE_DIR": str(cache),
+        "GT_COMPILE_SHARE": "1",
+        "COLUMNS": "200",
+        "OMP_NUM_THREADS": threads,
+        **settings,
+    }
     return subprocess.run([sys.executable, "-m", "gtrace", *args], env=env, capture_output=True, text=True)
 
 

@@ -18,13 +18,15 @@ import torch
 from gtrace import torch_internals as internals
 from gtrace.ambient import without_modes
 from gtrace.aten.decompose import DECOMPOSITIONS
-from gtrace.aten.overloads import fake_tensors
+from gtrace.aten.derivations import derivations
+from gtrace.aten.overloads import fake_tensors, of_torch
 from gtrace.aten.translate import record_module
 from gtrace.errors import ArgumentError, DtypeError, message
 from gtrace.ir.aval import Aval, Bundle, aval
 from gtrace.ir.edit import renumber
 from gtrace.ir.graph import Graph
 from gtrace.ir.simplify import dce
+from gtrace.ir.text import parse_graph
 from gtrace.locks import new_lock
 from gtrace.ops.promote import cast
 from gtrace.trace.array import Array
@@ -165,17 +167,39 @@ def _strong(a: Aval) -> Aval:
     return aval(a.shape, a.dtype, a.device) if a.weak else a
 
 
-def remembered(key: Hashable, function: Callable[[], TensorFunction], avals: Sequence[Aval]) -> Derived:
-    """Return the derived function of `key`, traced the first time."""
+def remembered(key: tuple[Any, ...], function: Callable[[], TensorFunction], avals: Sequence[Aval]) -> Derived:
+    """Return the derived function of `key`, traced the first time, here or in an earlier process.
+
+    Args:
+        key: the kind of rule, a call as (overload, constants), and what else decides.
+    """
     whole = (key, *map(_strong, avals))
     found = _rules.get(whole)
     if found is None:
-        found = recorded(trace_rule(function(), avals), avals)
+        found = derivations.find(whole, read_derived)
+        if found is None:
+            found = recorded(trace_rule(function(), avals), avals)
+            if not found.constants and of_torch(key[1][0]) and made_of_torch(found.graph):
+                derivations.keep(whole, str(found.graph))
         with _lock:
             if len(_rules) >= MAX_RULES:
                 _rules.clear()
             _rules[whole] = found
     return found
+
+
+def read_derived(text: str) -> Derived:
+    """Return a derived function from the text of its graph.
+
+    Raises:
+        GraphError: the text is not a graph.
+    """
+    return Derived(parse_graph(text), ())
+
+
+def made_of_torch(graph: Graph) -> bool:
+    """Whether a graph means the same in every process: it has no operators of other libraries."""
+    return all(of_torch(node.attributes["overload"]) for node in graph.nodes if "overload" in node.op.params)
 
 
 _rules: dict[Hashable, Derived] = {}

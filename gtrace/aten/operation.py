@@ -15,10 +15,11 @@ import torch
 
 from gtrace.aten import derive
 from gtrace.aten.decompose import ALTERNATIVES, TRANSPOSED
-from gtrace.aten.overloads import OPERAND, caller, fake_tensors
+from gtrace.aten.derivations import derivations
+from gtrace.aten.overloads import OPERAND, caller, fake_tensors, of_torch
 from gtrace.aten.translate import call_aten
 from gtrace.errors import DtypeError, ShapeError, message
-from gtrace.ir.aval import Aval, Bundle, aval, bundle
+from gtrace.ir.aval import Aval, Bundle, aval, bundle, parse_type
 from gtrace.ir.cases import Sample
 from gtrace.ir.op import define
 from gtrace.trace.array import Array
@@ -32,18 +33,50 @@ def _direct(avals: tuple[Aval, ...], overload: str, args: tuple[Any, ...]) -> Ca
     return caller(overload, args)
 
 
-def type_of(result: Any) -> Aval | Bundle:
-    """Return the type of a tensor or a list of tensors."""
-    if isinstance(result, torch.Tensor):
-        return aval(tuple(result.shape), result.dtype, result.device)
-    return bundle(tuple([aval(tuple(t.shape), t.dtype, t.device) for t in result]))
-
-
 def _result(avals: tuple[Aval, ...], overload: str, args: tuple[Any, ...]) -> Aval | Bundle:
+    key = "type", overload, args, avals
+    kept = derivations.find(key, parse_type) if of_torch(overload) else None
+    if kept is not None:
+        return kept
+    found = _type_on_meta(avals, overload, args) or _type(avals, overload, args)
+    if of_torch(overload):
+        derivations.keep(key, repr(found))
+    return found
+
+
+def _type_on_meta(avals: tuple[Aval, ...], overload: str, args: tuple[Any, ...]) -> Aval | Bundle | None:
+    """Return the type of a call as torch's meta tensors have it; None where they cannot say.
+
+    Fake tensors know more, devices above all. But the first of them imports much of torch, which takes a second.
+    """
+    if not avals or "device:" in repr(args):
+        return None
+    try:
+        with torch.no_grad():
+            found = caller(overload, args)(*[torch.empty(a.shape, dtype=a.dtype, device="meta") for a in avals])
+    except (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError):
+        return None
+    device = next((a.device for a in avals if a.shape), avals[0].device)
+    return _type_of(found, device)
+
+
+def _type_of(result: Any, device: torch.device | None = None) -> Aval | Bundle:
+    """Return the type of a tensor or a list of tensors, on another device if one is given."""
+    if isinstance(result, torch.Tensor):
+        return aval(tuple(result.shape), result.dtype, device or result.device)
+    return bundle(tuple([aval(tuple(t.shape), t.dtype, device or t.device) for t in result]))
+
+
+def _type(avals: tuple[Aval, ...], overload: str, args: tuple[Any, ...]) -> Aval | Bundle:
+    """Return the type of a call as torch's fake tensors have it.
+
+    Raises:
+        DtypeError, ShapeError: torch refuses the operands.
+    """
     call = caller(overload, args)
     try:
         with fake_tensors(avals) as fakes, torch.no_grad():
-            return type_of(call(*fakes))
+            return _type_of(call(*fakes))
     except (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError) as error:
         got = ", ".join(map(str, avals))
         reason = str(error).strip().split("\n")[0]

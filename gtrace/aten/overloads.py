@@ -49,6 +49,11 @@ def find_overload(name: str) -> Any:
 _overloads: dict[str, Any] = {}
 
 
+def of_torch(name: str) -> bool:
+    """Whether an operator is one of torch's own, which are the same in every process."""
+    return name.startswith("aten.")
+
+
 class RandomOperatorError(ArgumentError):
     """An operator draws from torch's global state."""
 
@@ -79,7 +84,7 @@ ATTENTION = "aten._scaled_dot_product_"
 
 @contextlib.contextmanager
 def fake_tensors(avals: Sequence[Aval]) -> Iterator[list[torch.Tensor]]:
-    """Within the block, torch computes types only; yields dense operands without data."""
+    """Within the block, torch computes types only; yields dense operands without data, on their devices."""
     mode = internals.FAKE_TENSOR_MODE.get()(allow_non_fake_inputs=True)
     # torch logs a traceback of whatever it refuses, which becomes an error of gtrace
     log = logging.getLogger(internals.FAKE_TENSOR_MODE.module)

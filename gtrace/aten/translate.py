@@ -12,7 +12,8 @@ from typing import Any
 import torch
 
 from gtrace import torch_internals as internals
-from gtrace.aten.overloads import ATTENTION, caller, check_overload, fake_tensors, places, template
+from gtrace.aten.derivations import derivations
+from gtrace.aten.overloads import ATTENTION, caller, check_overload, fake_tensors, of_torch, places, template
 from gtrace.errors import ArgumentError, message
 from gtrace.ir.aval import Aval, Bundle, aval
 from gtrace.ir.graph import Scalar
@@ -43,6 +44,17 @@ def call_aten(overload: str, args: tuple[Any, ...], operands: Sequence[Array]) -
 @functools.lru_cache(maxsize=4096)
 def _has_derivative(overload: str, args: tuple[Any, ...], avals: tuple[Aval, ...]) -> list[bool]:
     """Return for each result of a call whether torch differentiates it."""
+    key = "differentiable", overload, args, avals
+    kept = derivations.find(key, lambda text: [c == "1" for c in text]) if of_torch(overload) else None
+    if kept is not None:
+        return kept
+    found = _differentiable(overload, args, avals)
+    if of_torch(overload):
+        derivations.keep(key, "".join("01"[flag] for flag in found))
+    return found
+
+
+def _differentiable(overload: str, args: tuple[Any, ...], avals: tuple[Aval, ...]) -> list[bool]:
     call = caller(overload, args)
     floating = [k for k, a in enumerate(avals) if a.floating]
     try:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import os
 import shutil
 import stat
@@ -26,6 +27,7 @@ import filelock
 import platformdirs
 
 from gtrace.cache import ledger as ledgers
+from gtrace.cache.fields import texts
 from gtrace.cache.ledger import LedgerEntry
 from gtrace.cache.manifest import Code, Manifest, Verdict
 from gtrace.errors import CacheError, CacheWarning
@@ -41,6 +43,10 @@ LOCK_SECONDS = 5.0
 LEDGER = "ledger.json"
 MAX_LEDGER = 4096
 """Signatures in the ledger."""
+
+DERIVED = "derived.json"
+MAX_DERIVED = 4096
+"""Types and rules derived from torch that are kept."""
 
 STALE_SECONDS = 3600.0
 """Age at which files without a manifest count as left over by a process that was killed."""
@@ -130,9 +136,7 @@ class Store:
         if not self._trusted():
             return []
         try:
-            return sorted(
-                f.removesuffix(".json") for f in os.listdir(self.folder) if f.endswith(".json") and f != LEDGER
-            )
+            return sorted(f.removesuffix(".json") for f in os.listdir(self.folder) if _is_manifest(f))
         except OSError:
             return []
 
@@ -206,7 +210,7 @@ class Store:
                 with contextlib.suppress(OSError):
                     status = entry.stat(follow_symlinks=False)
                     name = entry.name.partition(".")[0]
-                    if entry.name.endswith(".json") and entry.name != LEDGER:
+                    if _is_manifest(entry.name):
                         used[name] = status.st_mtime
                     elif entry.name.startswith("tmp-") or entry.name.endswith((".so", ".pt2")):
                         if status.st_mtime < old:
@@ -252,7 +256,7 @@ class Store:
         known = self.all()
         return len(known), sum(manifest.size for manifest in known)
 
-    # -- the ledger
+    # -- tables: the ledger, and what was derived from torch
 
     def ledger(self) -> dict[str, LedgerEntry]:
         """Return what earlier processes noted of each signature."""
@@ -281,6 +285,29 @@ class Store:
                 self._write(self.folder / LEDGER, ledgers.to_json(kept).encode())
         except OSError as error:
             self._once("write", f"the ledger is not kept: {error}.")
+
+    def derived(self) -> dict[str, str]:
+        """Return the texts that earlier processes derived from torch, by their keys."""
+        if not self._trusted():
+            return {}
+        path = self.folder / DERIVED
+        try:
+            return texts(json.loads(_read_own(path)), "derived")
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError) as error:
+            self._damaged(path, error)
+            return {}
+
+    def keep_derived(self, entries: Mapping[str, str]) -> None:
+        """Add texts to those that were derived from torch; the oldest go first."""
+        try:
+            with self._writing():
+                known = self.derived() | dict(entries)
+                kept = dict(list(known.items())[-MAX_DERIVED:])
+                self._write(self.folder / DERIVED, json.dumps({"derived": kept}).encode())
+        except OSError as error:
+            self._once("write", f"what was derived from torch is not kept: {error}.")
 
     # -- files
 
@@ -329,7 +356,7 @@ class Store:
         self._write(self.folder / f"{manifest.name}.json", manifest.to_json().encode())
 
     def _damaged(self, path: Path, error: Exception) -> None:
-        self._once("damaged", f"{path} cannot be used and is removed: {error}. The program is compiled again.")
+        self._once("damaged", f"{path} cannot be used and is removed: {error}. What it held is made again.")
         with contextlib.suppress(OSError):
             os.unlink(path)
 
@@ -339,6 +366,10 @@ class Store:
             self._warned.add(kind)
         if first:
             warnings.warn(f"[store] {text}", CacheWarning, stacklevel=2)
+
+
+def _is_manifest(file: str) -> bool:
+    return file.endswith(".json") and file not in (LEDGER, DERIVED)
 
 
 def _by_family(names: Sequence[str]) -> dict[str, tuple[str, ...]]:

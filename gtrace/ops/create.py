@@ -372,7 +372,8 @@ def _linspace_impl(start: float, stop: float, num: int, endpoint: bool, dtype: s
 
 _linspace = define(
     "linspace", _linspace_impl, params=("start", "stop", "num", "endpoint", "dtype", "device"), arity=0,
-    nondiff=_CREATES, samples=lambda: [Sample((0.0, 1.0, 5)), Sample((2.0, -1.0, 4), {"endpoint": False})],
+    shape=lambda avals, num, dtype, device, **_: aval((num,), DTYPES[dtype], torch.device(device)), nondiff=_CREATES,
+    samples=lambda: [Sample((0.0, 1.0, 5)), Sample((2.0, -1.0, 4), {"endpoint": False})],
     reference=numpy.linspace, user=lambda *args, **kw: linspace(*args, **kw),
 )  # fmt: skip
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from typing import Any
 
 import numpy
 import torch
 
-from gtrace.errors import BoundsError
+from gtrace.errors import BoundsError, ShapeError, message
+from gtrace.ir.aval import Aval
 from gtrace.ir.cases import BadSample, Sample
 from gtrace.ir.op import Op, define
 from gtrace.ops.batching import align, places, shifted
-from gtrace.ops.checks import of_operand
+from gtrace.ops.checks import of_operand, reshaped, same_kind
 from gtrace.ops.elementwise import add, divide, multiply
 from gtrace.ops.logic import equal, logical_and, where
 from gtrace.ops.promote import cast, promote
@@ -41,6 +43,52 @@ def _spread(x: torch.Tensor, indices: tuple[torch.Tensor, ...], dims: tuple[int,
 
 def _index_impl(x: torch.Tensor, *indices: torch.Tensor, dims: tuple[int, ...]) -> torch.Tensor:
     return torch.ops.aten.index.Tensor(x, _spread(x, indices, dims))
+
+
+def _index_aval(avals: tuple[Aval, ...], dims: tuple[int, ...]) -> Aval:
+    """Return the type of the elements of avals[0] at indices: their axes come first, or where adjacent axes were."""
+    x, *indices = avals
+    shape = _common_shape("index", indices)
+    place = dims[0] if adjacent(dims) else 0
+    rest = [n for k, n in enumerate(x.shape) if k not in dims]
+    return reshaped(x, (*rest[:place], *shape, *rest[place:]))
+
+
+def _index_put_aval(avals: tuple[Aval, ...], dims: tuple[int, ...], accumulate: bool) -> Aval:
+    x, u, *indices = avals
+    places = _index_aval((x, *indices), dims).shape
+    if u.dtype is not x.dtype or _common_shape("index_put", (u, reshaped(x, places))) != places:
+        raise ShapeError(message("index_put", f"values of shape {places} and dtype {x.dtype}", repr(u)))
+    return reshaped(x, x.shape)
+
+
+def _common_shape(name: str, avals: Sequence[Aval]) -> tuple[int, ...]:
+    try:
+        return numpy.broadcast_shapes(*[a.shape for a in avals])
+    except ValueError:
+        got = " and ".join(map(repr, avals))
+        raise ShapeError(message(name, "indices and values that broadcast", got)) from None
+
+
+def _gather_aval(avals: tuple[Aval, ...], axis: int) -> Aval:
+    x, index = avals
+    _check_within("gather", index, x, axis)
+    return reshaped(x, index.shape)
+
+
+def _scatter_add_aval(avals: tuple[Aval, ...], axis: int) -> Aval:
+    x, index, u = avals
+    _check_within("scatter_add", index, x, axis)
+    _check_within("scatter_add", index, u, None)
+    return reshaped(x, x.shape)
+
+
+def _check_within(name: str, index: Aval, x: Aval, axis: int | None) -> None:
+    """Refuse indices with more places than `x` along an axis, other than the one that they are indices of."""
+    sizes = zip(index.shape, x.shape, strict=False)
+    if len(index.shape) != len(x.shape) or any(k != axis and n > m for k, (n, m) in enumerate(sizes)):
+        got = f"{index!r} for {x!r} and axis {axis}"
+        raise ShapeError(message(name, "indices no larger than the array, except along their axis", got))
 
 
 def _index_vjp(ct: Array, needed: Any, *rest: Any, dims: tuple[int, ...]) -> list[Array | None]:
@@ -100,9 +148,8 @@ def _index_samples() -> list[Sample]:
 
 
 index_op = define(
-    "index", _index_impl, params=("dims",), arity=None, vjp=_index_vjp, linear=(0,), batch=_index_batch,
-    span=of_operand,
-    samples=_index_samples,
+    "index", _index_impl, params=("dims",), arity=None, shape=_index_aval, vjp=_index_vjp, linear=(0,),
+    batch=_index_batch, span=of_operand, samples=_index_samples,
     errors=lambda: [BadSample((numpy.ones((2, 3)), (0, 0, 0)), {}, BoundsError, r"at most 2")],
     reference=lambda x, index: x[index], user=lambda x, index: lift("index", x)[index],
 )  # fmt: skip
@@ -121,7 +168,7 @@ def _index_put_vjp(ct: Array, needed: Any, *rest: Any, dims: tuple[int, ...], ac
 
 
 index_put_op = define(
-    "index_put", _index_put_impl, params=("dims", "accumulate"), arity=None, vjp=_index_put_vjp,
+    "index_put", _index_put_impl, params=("dims", "accumulate"), arity=None, shape=_index_put_aval, vjp=_index_put_vjp,
     linear=(0, 1), batch=_index_put_batch,
     samples=lambda: [Sample((uniform(-2, 2, 5, 3), numpy.array([0, 3]), uniform(-2, 2, 2, 3, seed=1), name))
                      for name in ("set", "add")],
@@ -162,7 +209,7 @@ def _scatter_batch(op: Op, size: int, batched: Any, operands: Any, mode: str) ->
 
 
 scatter_op = define(
-    "scatter_reduce", _scatter_impl, params=("mode",), arity=3, vjp=_scatter_vjp, batch=_scatter_batch,
+    "scatter_reduce", _scatter_impl, params=("mode",), arity=3, shape=same_kind, vjp=_scatter_vjp, batch=_scatter_batch,
     samples=lambda: [Sample((uniform(0.5, 2, 5), numpy.array([0, 3, 3]), uniform(0.5, 2, 3, seed=1), name))
                      for name in ("multiply", "min", "max")],
     user=lambda x, index, u, name: getattr(lift("at", x).at[index], name)(u),
@@ -174,7 +221,8 @@ def _gather_vjp(ct: Array, needed: Any, x: Array, index: Array, out: Array, axis
 
 
 gather_op = define(
-    "gather", lambda x, index, axis: torch.gather(x, axis, index), params=("axis",), arity=2, vjp=_gather_vjp,
+    "gather", lambda x, index, axis: torch.gather(x, axis, index), params=("axis",), arity=2, shape=_gather_aval,
+    vjp=_gather_vjp,
     linear=(0,), batch=shifted("axis"), span=of_operand,
     samples=lambda: [Sample((uniform(-2, 2, 3, 4), rng(1).integers(0, 3, (2, 4)), 0)),
                      Sample((uniform(-2, 2, 3, 4), rng(1).integers(0, 4, (3, 2)), -1))],
@@ -184,6 +232,7 @@ gather_op = define(
 )  # fmt: skip
 scatter_add_op = define(
     "scatter_add", lambda x, index, u, axis: torch.scatter_add(x, axis, index, u), params=("axis",), arity=3,
+    shape=_scatter_add_aval,
     vjp=lambda ct, needed, x, index, u, out, axis: (ct, None, bind(gather_op, (ct, index), (axis,))),
     linear=(0, 2), batch=shifted("axis"),
     samples=lambda: [Sample((uniform(-2, 2, 3, 4), rng(1).integers(0, 3, (2, 4)), uniform(-2, 2, 2, 4, seed=2), 0))],

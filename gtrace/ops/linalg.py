@@ -252,6 +252,16 @@ def _einsum_impl(*xs: torch.Tensor, equation: str) -> torch.Tensor:
     return torch.einsum(equation, *xs)
 
 
+def _einsum_shape(avals: tuple[Aval, ...], equation: str) -> tuple[int, ...]:
+    terms, _, result = equation.partition("->")
+    sizes: dict[str, int] = {}
+    for term, a in zip(terms.split(","), avals, strict=True):
+        if len(term) != len(a.shape) or any(sizes.setdefault(c, n) != n for c, n in zip(term, a.shape, strict=True)):
+            got = " and ".join(map(repr, avals))
+            raise ShapeError(message("einsum", f"a label for each axis, and one size for each, in {equation}", got))
+    return tuple(sizes[label] for label in result)
+
+
 def _einsum_vjp(ct: Array, needed: Any, *rest: Any, equation: str) -> list[Array | None]:
     arrays = rest[:-1]
     terms, _, result = equation.partition("->")
@@ -289,7 +299,7 @@ def _einsum_samples() -> list[Sample]:
 
 _einsum = define(
     "einsum", _einsum_impl, params=("equation",), arity=None, contraction=True, check=no_booleans,
-    vjp=_einsum_vjp, multilinear=True, batch=_einsum_batch, samples=_einsum_samples,
+    shape=_einsum_shape, vjp=_einsum_vjp, multilinear=True, batch=_einsum_batch, samples=_einsum_samples,
     errors=lambda: [BadSample(("ij,jk->ik", numpy.ones((2, 3)), numpy.ones((4, 5))), {}, ShapeError, r"one size"),
                     BadSample(("ij->iz", numpy.ones((2, 3))), {}, ArgumentError, r"labels of the operands")],
     reference=numpy.einsum, user=lambda *args: einsum(*args),

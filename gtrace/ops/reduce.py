@@ -412,6 +412,7 @@ def _prod_samples() -> list[Sample]:
 
 _prod = define(
     "prod", _prod_impl, params=("axis", "keepdims"), vjp=_prod_vjp, check=summable, batch=shifted("axis"),
+    shape=lambda avals, axis, keepdims: reduced_shape(avals, (axis,), keepdims),
     samples=_prod_samples, errors=bad_axis,
     reference=numpy.prod, user=lambda x, **kw: prod(x, **kw),
 )  # fmt: skip

@@ -8,10 +8,11 @@ import numpy
 import torch
 
 from gtrace.errors import ArgumentError, DtypeError, ShapeError, message
-from gtrace.ir.aval import Aval
+from gtrace.ir.aval import Aval, aval
 from gtrace.ir.cases import BadSample, Sample
 from gtrace.ir.op import define
 from gtrace.ops.batching import shifted, unchanged
+from gtrace.ops.checks import same_kind
 from gtrace.ops.index import take_along_axis
 from gtrace.ops.promote import promote_arrays
 from gtrace.ops.samples import rng, uniform
@@ -32,6 +33,11 @@ def _sort_impl(x: torch.Tensor, axis: int, descending: bool) -> torch.Tensor:
 
 def _argsort_impl(x: torch.Tensor, axis: int, descending: bool) -> torch.Tensor:
     return torch.sort(x, dim=axis, descending=descending, stable=True).indices
+
+
+def _indices(a: Aval) -> Aval:
+    """Return the type of an array of indices, one for each element."""
+    return aval(a.shape, torch.int64, a.device)
 
 
 def _sort_vjp(ct: Array, needed: Any, x: Array, out: Array, axis: int, descending: bool) -> tuple[Array]:
@@ -59,13 +65,14 @@ def _reference_argsort(x: numpy.ndarray, axis: int | None = -1) -> numpy.ndarray
 
 
 _sort = define(
-    "sort", _sort_impl, params=_PARAMS, vjp=_sort_vjp, jvp=_sort_jvp, batch=shifted("axis"),
+    "sort", _sort_impl, params=_PARAMS, shape=same_kind, vjp=_sort_vjp, jvp=_sort_jvp, batch=shifted("axis"),
     samples=lambda: [*_samples(), Sample((uniform(-2, 2, 3, 5),), {"descending": True})], errors=_errors,
     reference=lambda x, axis=-1, descending=False: -numpy.sort(-x, axis) if descending else numpy.sort(x, axis),
     user=lambda x, **kw: sort(x, **kw),
 )  # fmt: skip
 _argsort = define(
-    "argsort", _argsort_impl, params=_PARAMS, nondiff=_PLACE, batch=shifted("axis"), samples=_samples,
+    "argsort", _argsort_impl, params=_PARAMS, shape=lambda avals, **_: _indices(avals[0]), nondiff=_PLACE,
+    batch=shifted("axis"), samples=_samples,
     span=lambda avals, spans, axis, **_: (0, avals[0].shape[axis] - 1),
     errors=_errors,
     reference=_reference_argsort, user=lambda x, **kw: argsort(x, **kw),
@@ -131,7 +138,7 @@ def _check_search(avals: tuple[Aval, ...], side: str) -> None:
 
 _searchsorted = define(
     "searchsorted", _search_impl, params=("side",), arity=2, nondiff=_PLACE, batch=unchanged,
-    check=_check_search,
+    check=_check_search, shape=lambda avals, side: _indices(avals[1]),
     samples=lambda: [Sample((numpy.sort(uniform(-2, 2, 6)), uniform(-3, 3, 2, 4, seed=1)), {"side": side})
                      for side in ("left", "right")]
     + [Sample((numpy.array([1, 2, 2, 3]), numpy.array([2, 0, 9]))), Sample((numpy.array([1, 2, 2, 3]), 2))],

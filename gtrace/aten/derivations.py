@@ -1,0 +1,81 @@
+"""What was derived from torch, kept on disk: types of results and rules, as text, for later processes.
+
+Deriving imports torch's tracer, which takes a second, and then takes 10 to 500 ms a rule. A later process reads the
+text.
+"""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+from collections.abc import Callable, Hashable
+from typing import TypeVar
+
+from gtrace.cache.artifacts import artifacts
+from gtrace.cache.store import Store
+from gtrace.compile.toolchain import toolchain
+from gtrace.locks import new_lock
+
+T = TypeVar("T")
+
+
+class Derivations:
+    """A table of texts by key. It is read from the store when first needed, and written when the process ends."""
+
+    def __init__(self) -> None:
+        self._store: Store | None = None
+        self._known: dict[str, str] = {}
+        self._new: dict[str, str] = {}
+        self._lock = new_lock()
+
+    def find(self, key: Hashable, read: Callable[[str], T]) -> T | None:
+        """Return what this or an earlier process kept; None if there is nothing, or nothing that can be read.
+
+        Args:
+            key: whose `repr` says what was derived, in any process.
+            read: the inverse of what made the text; it raises ValueError for a text that is damaged.
+        """
+        if artifacts.store is None:
+            return None
+        with self._lock:
+            self._read(artifacts.store)
+            name = _name(key)
+            text = self._new.get(name) or self._known.get(name)
+        if text is None:
+            return None
+        try:
+            return read(text)
+        except ValueError:
+            return None  # it is derived again, and kept
+
+    def keep(self, key: Hashable, text: str) -> None:
+        """Keep a text for later processes."""
+        if artifacts.store is None:
+            return
+        with self._lock:
+            self._read(artifacts.store)
+            self._new[_name(key)] = text
+
+    def save(self) -> None:
+        """Write what is new."""
+        with self._lock:
+            if self._store is not None and self._new:
+                self._store.keep_derived(self._new)
+                self._known |= self._new
+                self._new = {}
+
+    def _read(self, store: Store) -> None:
+        if store is not self._store:
+            self._store, self._known, self._new = store, store.derived(), {}
+
+
+def _name(key: Hashable) -> str:
+    # rules depend on torch, and on the operations of gtrace that they are translated to
+    text = f"{toolchain()['torch']} {toolchain()['gtrace']} {key!r}"
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+derivations = Derivations()
+"""The table of this process."""
+
+atexit.register(derivations.save)

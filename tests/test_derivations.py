@@ -1,0 +1,128 @@
+"""What is derived from torch is kept on disk; and what a process imports for its first operations."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+import gtrace as gt
+from gtrace.cache import store as stores
+from gtrace.cache.store import Store
+
+PROGRAM = """
+    import sys
+    import numpy, torch, gtrace as gt
+    import torch.nn.functional as F
+
+    x = gt.array(numpy.linspace(-1.0, 2.0, 16).reshape(4, 4))
+    image, kernel = gt.ones((1, 1, 5, 5)), gt.ones((1, 1, 3, 3))
+
+    def loss(x):
+        u, s, v = gt.linalg.svd(x)
+        factor = gt.linalg.cholesky(x @ x.T + 5 * gt.eye(4))
+        return F.celu(u @ v).sum() + factor.sum() + torch.linalg.inv(s @ x + x)[0, 0]
+
+    total = [gt.linalg.svd(x)[1], F.conv2d(image, kernel), gt.grad(loss)(x + gt.eye(4)),
+             gt.vmap(gt.grad(lambda y: F.hardswish(y).sum()))(x), *torch.topk(x, 2), gt.jvp(F.celu, (x,), (x,))[1]]
+    print(*[f"{float(abs(y).sum()):.9f}" for y in total])
+    print("torch._dynamo" in sys.modules, "sympy" in sys.modules)
+"""
+
+
+def run(code, folder):
+    env = {k: v for k, v in os.environ.items() if not k.startswith("GT_")}
+    env |= {"GT_CACHE_DIR": str(folder), "GT_AUTO_COMPILE": "0", "PYTHONPATH": str(Path(gt.__file__).parents[1])}
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], env=env, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines(), done.stderr
+
+
+def test_a_second_process_derives_nothing(tmp_path):
+    (first, tracer), _ = run(PROGRAM, tmp_path)
+    assert tracer == "True True"
+    (second, tracer), _ = run(PROGRAM, tmp_path)
+    assert tracer == "False False"
+    assert second == first
+    # a damaged text is derived again
+    kept = tmp_path / "derived.json"
+    kept.write_text(kept.read_text().replace("graph(", "grahp("))
+    (third, tracer), errors = run(PROGRAM, tmp_path)
+    assert (third, tracer, errors) == (first, "True True", "")
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"derived": {"a": 1}}', "{}"])
+def test_a_damaged_file_is_removed_with_a_warning(tmp_path, text):
+    store = Store(tmp_path, 2**20)
+    store.keep_derived({"a": "text"})
+    assert Store(tmp_path, 2**20).derived() == {"a": "text"}
+    (tmp_path / "derived.json").write_text(text)
+    with pytest.warns(gt.CacheWarning, match="derived.json cannot be used"):
+        assert store.derived() == {}
+    assert not (tmp_path / "derived.json").exists() and store.all() == []
+
+
+def test_the_oldest_texts_go_first(tmp_path, monkeypatch):
+    monkeypatch.setattr(stores, "MAX_DERIVED", 2)
+    store = Store(tmp_path, 2**20)
+    for name in "abc":
+        store.keep_derived({name: name})
+    assert store.derived() == {"b": "b", "c": "c"}
+
+
+def test_without_a_store_everything_is_derived(tmp_path):
+    code = PROGRAM + "    gt.config.update(cache_size=0)\n"
+    code = code.replace("import sys\n", "import sys, gtrace\n    gtrace.config.update(cache_size=0)\n", 1)
+    (_, tracer), _ = run(code, tmp_path)
+    assert tracer == "True True" and not list(tmp_path.iterdir())
+
+
+WALK = """
+    import sys, warnings
+    import torch, gtrace as gt
+
+    class Refuse:
+        def find_spec(self, name, path, target=None):
+            if name in ("sympy", "torch._dynamo"):
+                raise ImportError(f"{op} imports {name}")
+
+    sys.meta_path.insert(0, Refuse())
+    from gtrace.ir.op import REGISTRY
+    for op, record in sorted(REGISTRY.items()):
+        if record.cases.samples is not None and op != "aten":
+            for sample in record.cases.samples():
+                gt.eval(record.cases.user(*sample.args, **sample.kwargs))
+    print(len(REGISTRY))
+"""
+
+
+def test_no_operation_imports_torchs_tracer(tmp_path):
+    (count,), _ = run(WALK, tmp_path)
+    assert int(count) > 150
+
+
+@pytest.mark.parametrize(
+    ("op", "params", "shapes"),
+    [
+        ("index", ((0,),), ["f32[3,4]", "i64[2]", "i64[3]"]),
+        ("gather", (1,), ["f32[3,4]", "i64[4,4]"]),
+        ("scatter_add", (0,), ["f32[3,4]", "i64[2,4]", "f32[1,4]"]),
+        ("index_put", ((0,), False), ["f32[3,4]", "f64[2,4]", "i64[2]"]),
+        ("index_put", ((0,), False), ["f32[3,4]", "f32[3,4]", "i64[2]"]),
+        ("einsum", ("ab,bc->ac",), ["f32[2,3]", "f32[4,5]"]),
+        ("einsum", ("ab,bc->ac",), ["f32[2,3,1]", "f32[3,5]"]),
+    ],
+)
+def test_shape_rules_refuse_what_torch_would(op, params, shapes):
+    named = ", ".join(f"{k}={v!r}" for k, v in zip(gt.ir.ops[op].params, params, strict=True))
+    inputs = ", ".join(f"%{k}: {shape}" for k, shape in enumerate(shapes))
+    operands = ", ".join(f"%{k}" for k in range(len(shapes)))
+    text = f"graph({inputs}) {{\n  %9: f32[1] = {op}({operands}) {{{named}}}\n  return %9\n}}"
+    with pytest.raises((gt.GraphError, gt.ShapeError), match=rf"\[{op}\] expected"):
+        gt.ir.parse_graph(text)
