@@ -36,6 +36,7 @@ try:
     from gtrace.numpy import linalg as linalg
     from gtrace.observe import compile_log as _compile_log
     from gtrace.observe import instruction_log as _instruction_log
+    from gtrace.observe import progress as _progress
     from gtrace.observe.explain import *
     from gtrace.observe.stats import *
     from gtrace.ops import methods as _methods

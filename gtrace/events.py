@@ -100,6 +100,15 @@ class CompileFailed(Event):
 
 
 @attrs.frozen
+class Awaiting(Event):
+    """A call waits until `total` programs are compiled, of which `done` are; `over`: it waits no longer."""
+
+    done: int
+    total: int
+    over: bool = False
+
+
+@attrs.frozen
 class Judged(Event):
     """A compiled program was timed against its interpreted form (seconds a call, medians)."""
 

@@ -45,6 +45,7 @@ ROOMS = [
     {"engine.policy", "engine.audit", "engine.clock"},
     {"engine.program"},
     {"engine.compilation", "engine.ledger"},
+    {"engine.judging"},
     {"engine.tiering"},
     {"engine.engine"},
     {"trace.segmentation"},

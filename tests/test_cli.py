@@ -4,6 +4,7 @@ import os
 import pty
 import subprocess
 import sys
+import textwrap
 import threading
 
 import pytest
@@ -199,3 +200,31 @@ def test_a_terminal_shows_progress_and_colour_unless_quiet(script, quiet):
     assert ("compiling " in shown and "(4 ops)" in shown) is not quiet
     assert ("\x1b[" in shown) is not quiet
     assert ("1 compile" in shown) is not quiet
+
+
+WAITS = """
+    import time
+    import gtrace as gt
+    from gtrace.events import Awaiting, bus
+    from gtrace.observe import progress
+
+    progress.SHOW_AFTER = 0.05
+    bus.emit(Awaiting(1, 7))
+    time.sleep(0.5)
+    bus.emit(Awaiting(2, 7))
+    bus.emit(Awaiting(7, 7, over=True))
+    print("quick")
+    progress.SHOW_AFTER = 5.0
+    bus.emit(Awaiting(1, 9))
+    bus.emit(Awaiting(9, 9, over=True))
+"""
+
+
+def test_a_terminal_shows_how_much_is_done_of_what_is_waited_for(tmp_path):
+    path = tmp_path / "waits.py"
+    path.write_text(textwrap.dedent(WAITS))
+    code, shown = on_terminal("--quiet", str(path), env={"TERM": "xterm-256color"})
+    assert code == 0
+    assert "1 of 7 programs done" in shown and "of 9 programs" not in shown
+    done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("quick\n", "")

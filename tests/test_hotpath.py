@@ -18,9 +18,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gtrace as gt
+from gtrace.cache.artifacts import artifacts
+from gtrace.cache.ledger import LedgerEntry
 from gtrace.engine import engine as engines
+from gtrace.engine import policy as policy_module
 from gtrace.engine.engine import Engine, engine
-from gtrace.engine.policy import TRIAL, CostModel, Decision, History, Policy, decide, judge
+from gtrace.engine.policy import TRIAL, TRIAL_SHARE, CostModel, Decision, History, Policy, decide, judge
 
 
 def only(ops):
@@ -194,7 +197,7 @@ def test_a_compiled_program_that_loses_is_demoted_and_stays_so(interpreted, comp
     with gt.config(auto_compile=False):
         for _ in range(3):
             own.run(entry, tensors)
-        own.tiering.adopt(entry, slower(compiled))
+        own.tiering.judging.adopt(entry, slower(compiled))
         for _ in range(2 * TRIAL + 2):
             assert own.run(entry, tensors)[0].item() == 8.0
     assert entry.tier == tier
@@ -205,6 +208,42 @@ def test_a_compiled_program_that_loses_is_demoted_and_stays_so(interpreted, comp
     with gt.config(compile=True):
         own.run(entry, tensors)
     assert (entry.tier, own.tiering.compiles) == (tier, 0)
+
+
+@pytest.mark.parametrize(("interpreted", "compiled", "tier"), [(0.002, 0.0005, "compiled"), (0.0, 0.002, "demoted")])
+def test_a_program_that_was_never_interpreted_is_judged_at_little_cost(monkeypatch, interpreted, compiled, tier):
+    """As those that are found on disk, or compiled ahead of their first call."""
+    monkeypatch.setattr(policy_module, "UNKNOWN_SECONDS", 0.002)
+    own, entry, tensors = entry_of(lambda x: (x * 2 + 1).sum(), gt.array([1.0, 2.0]))
+    result = entry.executable
+
+    def slower(seconds):
+        def run(inputs):
+            time.sleep(seconds)
+            return result.run(inputs)
+
+        return attrs.evolve(result, run=run)
+
+    entry.executable = slower(interpreted)
+    own.tiering.judging.adopt(entry, slower(compiled))
+    calls = 0
+    with gt.config(auto_compile=False):
+        while entry.reference is not None and calls < 5000:
+            calls += 1
+            assert own.run(entry, tensors)[0].item() == 8.0
+    assert entry.tier == tier and entry.interpreted_calls == TRIAL
+    if tier == "compiled":
+        # the last comparison came when it had taken its share
+        assert entry.interpreted_seconds < 1.5 * TRIAL_SHARE * entry.compiled_seconds
+        assert entry.saved_seconds > 0
+
+
+def test_under_gt_compile_nothing_is_on_trial():
+    own, entry, tensors = entry_of(lambda x: (x * 2 + 1).sum(), gt.array([1.0, 2.0]))
+    with gt.config(compile=True):
+        for _ in range(60):
+            own.run(entry, tensors)
+    assert (entry.tier, entry.trial, entry.interpreted_calls) == ("compiled", None, 0)
 
 
 def test_programs_that_ran_least_recently_are_forgotten(monkeypatch):
@@ -255,6 +294,19 @@ def test_predictions_move_towards_what_compiles_took(measured, ops):
     mean = sum(measured) / len(measured)
     assert min(prior, mean) * 0.999 <= model.predict(ops) <= max(prior, mean) * 1.001
     assert abs(model.predict(ops) - mean) <= abs(prior - mean) + 1e-6
+
+
+def test_compiles_of_earlier_processes_are_expected_again(tmp_path):
+    entries = {f"{k:032x}": LedgerEntry(nodes=200, compile_seconds=13.5) for k in range(20)}
+    with gt.config(background=True, cache_dir=str(tmp_path)):
+        artifacts.store.note(entries)
+    own, entry, tensors = entry_of(lambda x: gt.sinh(x * 2 + 1).sum(), gt.array([1.0, 2.0]))
+    own.tiering.worker_cost.startup = 0.0
+    before = own.tiering.worker_cost.predict(200)
+    with gt.config(background=True, cache_dir=str(tmp_path), hot_threshold=10**6):
+        own.run(entry, tensors)
+    assert before == pytest.approx(4.5)
+    assert 10 < own.tiering.worker_cost.predict(200) < 13.5
 
 
 def test_a_verdict_needs_samples_of_both():

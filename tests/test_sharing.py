@@ -19,6 +19,7 @@ from gtrace.engine import engine as engines
 from gtrace.engine.engine import engine
 from gtrace.engine.policy import CostModel
 from gtrace.engine.program import Program
+from gtrace.events import Awaiting, bus
 from gtrace.ir import repeats
 from gtrace.worker import sharing as module
 from gtrace.worker.client import WorkerClient
@@ -266,7 +267,14 @@ def test_jit_that_waits_compiles_here_and_in_the_worker(tmp_path, monkeypatch):
     monkeypatch.setattr(engine.tiering, "worker_cost", CostModel(startup=1e-3))
     with gt.config(background=True, cache_dir=str(tmp_path)):
         g = gt.jit(f, wait=True)
+        waits = []
+        stop = bus.subscribe(waits.append, Awaiting)
         np.testing.assert_allclose(np.asarray(g(x)), expected, rtol=1e-6)
+        stop()
+    total = waits[0].total
+    assert total >= 2 and waits[0].done == 0 and waits[-1].over and not any(event.over for event in waits[:-1])
+    counts = [event.done for event in waits]
+    assert counts == sorted(counts) and set(counts) == set(range(total + 1))
     compiled = [p for p in g.programs() if len(p.graph.nodes) > 2]
     assert len(compiled) >= 2 and {p.tier for p in compiled} == {"compiled"}
     assert {p.origin for p in compiled} == {"process", "worker"}

@@ -42,7 +42,8 @@ class Refusal:
 Names = Mapping[str, CompileRequest]
 """Requests, by the names under which their compiled form is kept."""
 
-Done = Callable[["Results | CompileError"], None]
+Done = Callable[["Results | CompileError", float], None]
+"""Gets all compiled forms, or why there are none, and the seconds that the compiler worked."""
 
 
 class ArtifactCache:
@@ -104,12 +105,18 @@ class ArtifactCache:
                 return SymbolicProgram(compiled, manifest.relations, manifest.constants)
         return None
 
-    def interpreted_before(self, signature: Signature) -> float:
-        """Return the seconds that earlier processes spent interpreting a program, as the ledger says."""
+    def earlier(self, signature: Signature) -> LedgerEntry:
+        """Return what earlier processes measured of a program; an empty entry if none did."""
+        return self._ledger().get(signature.exact) or LedgerEntry()
+
+    def compiled_before(self) -> list[tuple[int, float]]:
+        """Return (operations, seconds) of the compiles of earlier processes."""
+        return [(entry.nodes, entry.compile_seconds) for entry in self._ledger().values() if entry.compile_seconds]
+
+    def _ledger(self) -> Mapping[str, LedgerEntry]:
         if self._earlier is None:
             self._earlier = {} if self.store is None else self.store.ledger()
-        entry = self._earlier.get(signature.exact)
-        return 0.0 if entry is None else entry.interpreted_seconds
+        return self._earlier
 
     def _load(self, name: str, origin: str) -> Compiled | Refusal | None:
         if self.store is None:
@@ -163,16 +170,17 @@ class ArtifactCache:
         Args:
             signature: of the program that the requests are for.
             constants: with open sizes, the scalars that hold for all of them.
-            done: gets all compiled forms, or why there are none, in another thread.
+            done: called in another thread.
         """
         timeout = config.current.compile_timeout  # that of the thread that asks
         found: dict[CompileRequest, Compiled] = {}
         missing = []
+        spent = 0.0
         for name, request in names.items():
             try:
                 known = self._load(name, "cache")
             except UnsupportedTorchError as error:
-                done(error)
+                done(error, spent)
                 return
             if isinstance(known, Compiled):
                 found[request] = known
@@ -181,16 +189,18 @@ class ArtifactCache:
 
         def compile_next() -> None:
             if not missing:
-                done(found)
+                done(found, spent)
                 return
             name, request = missing.pop(0)
             worker.submit(request, lambda outcome: received(name, request, outcome), timeout)
 
         def received(name: str, request: CompileRequest, outcome: Outcome) -> None:
+            nonlocal spent
+            spent += outcome.seconds
             manifest = _manifest(name, request, signature, constants, outcome)
             result = self._keep(manifest, request, outcome, "worker")
             if isinstance(result, CompileError):
-                done(result)
+                done(result, spent)
             else:
                 found[request] = result
                 compile_next()

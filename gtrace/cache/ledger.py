@@ -8,7 +8,7 @@ from typing import Any
 
 import attrs
 
-FORMAT = 1
+FORMAT = 2
 """Of the JSON; a ledger of another format is not read."""
 
 
@@ -18,11 +18,14 @@ class LedgerEntry:
 
     Attributes:
         ops: the names of its first operations.
+        nodes: how many operations it has.
         tier: in which the latest process left it.
         runs: processes that measured it.
+        compile_seconds: that compilers worked for it, without waiting.
     """
 
     ops: str = ""
+    nodes: int = 0
     tier: str = ""
     runs: int = 1
     interpreted_calls: int = 0
@@ -33,12 +36,13 @@ class LedgerEntry:
     saved_seconds: float = 0.0
 
     def plus(self, later: LedgerEntry) -> LedgerEntry:
-        """Return the line of both: numbers are added, words are those of `later`.
+        """Return the line of both: what was counted or timed is added, the rest is that of `later`.
 
         >>> LedgerEntry(tier="interpreted", runs=2).plus(LedgerEntry(tier="compiled", compiled_calls=5)).runs
         3
         """
-        numbers = {f: getattr(self, f) + getattr(later, f) for f, kind in _KINDS.items() if kind is not str}
+        added = [f for f, kind in _KINDS.items() if kind is not str and f != "nodes"]
+        numbers = {f: getattr(self, f) + getattr(later, f) for f in added}
         return attrs.evolve(later, **numbers)
 
 

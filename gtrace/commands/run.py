@@ -8,15 +8,10 @@ import importlib.machinery
 import os
 import sys
 import types
-from collections.abc import Callable, Sequence
-
-from rich.console import Console
-from rich.status import Status
+from collections.abc import Sequence
 
 import gtrace
-from gtrace.events import CompileFailed, CompileFinished, CompileStarted, bus
-from gtrace.ir.signature import short
-from gtrace.observe import table
+from gtrace.observe import progress, table
 
 
 def run(script: str, args: Sequence[str], *, quiet: bool) -> int:
@@ -32,7 +27,7 @@ def run(script: str, args: Sequence[str], *, quiet: bool) -> int:
         # at the end of the process: after the script's threads, exit handlers and traceback
         atexit.register(_report, os.getpid())
         if sys.stderr.isatty():
-            atexit.register(_show_progress())
+            atexit.register(progress.line.show_compiles())
     return execute(source, script, args)
 
 
@@ -78,24 +73,3 @@ def _report(process: int) -> None:
     except BrokenPipeError:
         # the reader, such as `head`, has closed the pipe; the interpreter's own flush must not fail on it again
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _show_progress() -> Callable[[], None]:
-    """Show a spinner on the terminal while the compiler runs; returns the function that ends that."""
-    status = Status("", console=Console(stderr=True))
-
-    def started(event: CompileStarted) -> None:
-        status.update(f"compiling {short(event.signature)} ({event.ops} ops)")
-        status.start()
-
-    def ended(_: CompileFinished | CompileFailed) -> None:
-        status.stop()
-
-    unsubscribe = [bus.subscribe(started, CompileStarted), bus.subscribe(ended, CompileFinished, CompileFailed)]
-
-    def stop() -> None:
-        for function in unsubscribe:
-            function()
-        status.stop()
-
-    return stop

@@ -383,7 +383,7 @@ class Engine:
             if compiled:
                 program.compiled_calls += 1
                 program.compiled_seconds += seconds
-                if program.reference is not None:
+                if program.trial is not None and program.trial.due(program.compiled_seconds):
                     program.waiting = seconds
             else:
                 program.interpreted_calls += 1
@@ -395,9 +395,9 @@ class Engine:
                 elif program.waiting is not None and program.trial is not None:
                     program.trial.pairs.append((seconds, program.waiting))
                     program.waiting = None
-                    self.tiering.judge(program.trial)
+                    self.tiering.judging.judge(program.trial)
         if audited:
-            results = self.tiering.audit(program, tensors, results)
+            results = self.tiering.judging.audit(program, tensors, results)
         if Ran in bus.wanted:
             bus.emit(Ran(program.signature.exact, "compiled" if compiled else "interpreted", seconds))
         return results

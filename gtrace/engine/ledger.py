@@ -21,6 +21,7 @@ def save_ledger(programs: Iterable[Program]) -> None:
         if program.origin or program.interpreted_seconds + program.compiled_seconds >= LEAST_SECONDS:
             lines[program.signature.exact] = LedgerEntry(
                 ops=" ".join(node.op.name for node in program.graph.nodes[:12]),
+                nodes=len(program.graph.nodes),
                 saved_seconds=program.saved_seconds or 0.0,
                 **program.figures(),
             )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import attrs
@@ -22,6 +22,15 @@ WORKER_START_SECONDS = 2.0
 
 TRIAL = 20
 """Compiled calls, and as many interpreted ones between them, that are timed before a program is judged."""
+
+TRIAL_SHARE = 0.1
+"""Of the time of a program that was never interpreted here, the fraction that timing it interpreted may take."""
+
+UNKNOWN_SECONDS = 0.1
+"""Of an interpreted call of a program that no process has interpreted, for that purpose."""
+
+EARLIER_SECONDS = 30.0
+"""The expected seconds that the compiles of earlier processes count for, at most, beside those of this one."""
 
 SAMPLES = 32
 """Interpreted calls whose times are kept for that comparison."""
@@ -76,7 +85,23 @@ class CostModel:
         scale = (self.spent + prior) / (self.expected + prior)
         return prior * scale + self.startup
 
+    def learn_earlier(self, compiles: Iterable[tuple[int, float]]) -> None:
+        """Take the compiles of earlier processes, (operations, seconds), into account.
+
+        >>> model = CostModel()
+        >>> model.learn_earlier([(100, 6.0)] * 10)
+        >>> round(model.predict(100), 2)
+        5.73
+        """
+        pairs = list(compiles)
+        expected = sum(BASE_SECONDS + SECONDS_PER_OP * ops for ops, _ in pairs)
+        if expected:
+            weight = min(1.0, EARLIER_SECONDS / expected)
+            self.expected += weight * expected
+            self.spent += weight * sum(seconds for _, seconds in pairs)
+
     def learn(self, ops: int, seconds: float) -> None:
+        """Take a compile of this process into account."""
         self.expected += BASE_SECONDS + SECONDS_PER_OP * ops
         self.spent += max(seconds - self.startup, 0.0)
         self.startup = 0.0

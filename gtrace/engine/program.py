@@ -18,7 +18,7 @@ from gtrace.compile.schedule import CallSequence, Schedule
 from gtrace.compile.symbolic import Relation, Shape, SymbolicProgram, fit
 from gtrace.compile.toolchain import toolchain
 from gtrace.config import Config
-from gtrace.engine.policy import SAMPLES
+from gtrace.engine.policy import SAMPLES, TRIAL_SHARE
 from gtrace.ir.aval import Aval
 from gtrace.ir.graph import Graph
 from gtrace.ir.signature import CompileKey, Signature
@@ -34,10 +34,24 @@ class Trial:
     Attributes:
         programs: those that run it.
         pairs: (interpreted, compiled) seconds of two calls with the same sizes.
+        expected: for programs that were not interpreted before: the seconds that an interpreted call should take.
+            These calls are spread out, so that they cost little. None: every other call is interpreted.
     """
 
     programs: list[Program] = attrs.field(factory=list)
     pairs: list[tuple[float, float]] = attrs.field(factory=list)
+    expected: float | None = None
+
+    def due(self, compiled_seconds: float) -> bool:
+        """Whether the next call is to be interpreted.
+
+        Args:
+            compiled_seconds: of all compiled calls of the program.
+        """
+        if self.expected is None:
+            return True
+        interpreted = self.pairs[-1][0] if self.pairs else self.expected
+        return interpreted * (len(self.pairs) + 1) <= TRIAL_SHARE * compiled_seconds
 
 
 @attrs.define(eq=False)

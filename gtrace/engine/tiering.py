@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import statistics
 import threading
 import traceback
 import weakref
@@ -11,28 +10,26 @@ from collections.abc import Mapping, Sequence
 from time import perf_counter
 
 import attrs
-import torch
 
 from gtrace.ambient import without_modes
 from gtrace.cache.artifacts import Refusal, artifacts
-from gtrace.cache.manifest import Verdict, VerdictKind
 from gtrace.compile.backend import find_backend
-from gtrace.compile.executable import Compiled, Executable, interpreted
+from gtrace.compile.executable import Compiled, Executable
 from gtrace.compile.inductor.driver import IMPORT_SECONDS, startup_seconds
 from gtrace.compile.request import CompileRequest
 from gtrace.compile.schedule import Results
 from gtrace.config import Config, config
 from gtrace.engine import policy as policies
-from gtrace.engine.audit import disagreement
 from gtrace.engine.compilation import Compilation, compilation, for_own_sizes
-from gtrace.engine.program import Program, Trial
-from gtrace.errors import AuditWarning, CompileError, CompileWarning, UnsupportedTorchError, user_location, warn_at
+from gtrace.engine.judging import Judging, new_trial
+from gtrace.engine.program import Program
+from gtrace.errors import CompileError, CompileWarning, UnsupportedTorchError, user_location, warn_at
 from gtrace.events import (
+    Awaiting,
     CompileFailed,
     CompileFinished,
     CompileStarted,
     Detected,
-    Judged,
     Loaded,
     Recompiling,
     bus,
@@ -60,6 +57,7 @@ class Tiering:
         programs: every program of the engine.
 
     Attributes:
+        judging: what judges compiled programs.
         cost, worker_cost: what compiling takes, here and in the worker.
         compiles: programs compiled so far, here or in the worker.
         loaded: programs found compiled on disk.
@@ -74,8 +72,10 @@ class Tiering:
         self._made: weakref.WeakKeyDictionary[CompileRequest, Compiled] = weakref.WeakKeyDictionary()
         self._latest: dict[tuple[str, str, str, int], Program] = {}
         self._unsupported = False
+        self._earlier_unknown = True
         self.lock = new_lock()
         self._compiler = ExclusiveLock()
+        self.judging = Judging(programs, self.lock)
 
     def forked(self) -> None:
         """Begin anew, as in a process that was forked.
@@ -123,7 +123,8 @@ class Tiering:
             program.looked = True
             if self._find(program, refusals=True):
                 return False
-            program.earlier = artifacts.interpreted_before(program.signature)
+            program.earlier = artifacts.earlier(program.signature).interpreted_seconds
+            self._learn_earlier()
         if own is policies.Decision.WAIT:
             if policy.hot_threshold is None:
                 program.settings, program.patience = settings, expected / won - program.earlier if won else math.inf
@@ -150,6 +151,14 @@ class Tiering:
             self._request(program)
         return False
 
+    def _learn_earlier(self) -> None:
+        """Expect of compiles what they took in earlier processes."""
+        if self._earlier_unknown:
+            self._earlier_unknown = False
+            compiles = artifacts.compiled_before()
+            self.cost.learn_earlier(compiles)
+            self.worker_cost.learn_earlier(compiles)
+
     def _ahead_of_time(self, program: Program) -> bool:
         return find_backend(program.key.backend).ahead_of_time(program.key.mode, program.device)
 
@@ -161,7 +170,7 @@ class Tiering:
         with self.lock:
             program.symbolic, executable = found
             program.origin = executable.origin
-            self.adopt(program, executable)
+            self.judging.adopt(program, executable)
         return True
 
     def _find(self, program: Program, refusals: bool) -> bool:
@@ -189,6 +198,7 @@ class Tiering:
                 assert symbolic is not None
                 family.symbolic.append(symbolic)
                 program.symbolic = symbolic
+                family.trials[symbolic] = new_trial(program)
             elif isinstance(found, Refusal):
                 if refusals:
                     program.tier, program.reason = found.tier, found.reason
@@ -198,7 +208,7 @@ class Tiering:
             else:
                 executable = exact.finish(found)
             program.origin = executable.origin
-            self.adopt(program, executable)
+            self.judging.adopt(program, executable)
             self.loaded += 1
         if Loaded in bus.wanted:
             bus.emit(Loaded(program.signature.exact, perf_counter() - start))
@@ -251,10 +261,10 @@ class Tiering:
         settings = config.current
         to_the_end = wait == math.inf or settings.compile
         end = perf_counter() + wait
-        missing = []
+        here, missing = [], []
         for program in programs:
             if not settings.background or not self._ahead_of_time(program):
-                self.compile(program)
+                here.append(program)
             elif program.tier == "interpreted" and not program.reason:
                 program.looked = True
                 if not self._find(program, refusals=not to_the_end):
@@ -262,16 +272,29 @@ class Tiering:
         sizes = [len(program.graph.nodes) for program in missing]
         alone = not to_the_end or worker.pending > 0
         cost = self._cost_from_now()
-        here = [to_the_end] * len(sizes) if alone else policies.split_work(sizes, self.cost, cost)
-        for program, own in zip(missing, here, strict=True):
-            if not own:
-                self._request(program)
-        for program, own in zip(missing, here, strict=True):
-            if own:
-                self.compile(program)
-        left = min(end - perf_counter(), threading.TIMEOUT_MAX)
-        if to_the_end or (sizes and cost.predict(min(sizes)) <= left):
-            worker.wait(left, lambda: not any(program.requested for program in programs))
+        split = [to_the_end] * len(sizes) if alone else policies.split_work(sizes, self.cost, cost)
+        there = [program for program, own in zip(missing, split, strict=True) if not own]
+        here += [program for program, own in zip(missing, split, strict=True) if own]
+        for program in there:
+            self._request(program)
+        total = len(here) + len(there)
+
+        def done() -> bool:
+            waiting = sum(program.requested for program in programs)
+            if Awaiting in bus.wanted:
+                bus.emit(Awaiting(total - waiting - len(here), total))
+            return not waiting
+
+        try:
+            while here:
+                done()
+                self.compile(here.pop(0))
+            left = min(end - perf_counter(), threading.TIMEOUT_MAX)
+            if to_the_end or (sizes and cost.predict(min(sizes)) <= left):
+                worker.wait(left, done)
+        finally:
+            if Awaiting in bus.wanted:
+                bus.emit(Awaiting(total, total, over=True))
 
     def _cost_from_now(self) -> policies.CostModel:
         """Return the cost of the worker, which may have to start again."""
@@ -335,12 +358,11 @@ class Tiering:
                 program.family.requested = True
             self._announce(program, background=True)
             location = user_location()
-        start = perf_counter()
         artifacts.request(
             way.names(),
             program.signature,
             way.constants,
-            lambda outcome: self._arrived(way, outcome, perf_counter() - start, location),
+            lambda outcome, seconds: self._arrived(way, outcome, seconds, location),
         )
 
     def _arrived(self, way: Compilation, outcome: Results | CompileError, seconds: float, location: str) -> None:
@@ -376,16 +398,20 @@ class Tiering:
     def _finish(self, way: Compilation, executable: Executable, seconds: float) -> None:
         program = way.program
         program.compile_seconds, program.origin = seconds, executable.origin
-        model = self.cost if executable.origin == "process" else self.worker_cost
-        model.learn(len(program.graph.nodes), seconds)
+        if executable.origin == "process":
+            self.cost.learn(len(program.graph.nodes), seconds)
+        elif executable.origin == "worker":
+            # its start is not among the seconds that it says it worked
+            start = policies.WORKER_START_SECONDS if self.worker_cost.startup else 0.0
+            self.worker_cost.learn(len(program.graph.nodes), seconds + start)
         self.compiles += 1
         program.family.calls, program.family.seconds = 0, 0.0
         if len(self._latest) >= MAX_LATEST:
             self._latest.clear()
         self._latest[program.structure] = program
-        if program.symbolic is not None and program.interpreted_samples:
-            program.family.trials[program.symbolic] = Trial()
-        self.adopt(program, executable)
+        if program.symbolic is not None:
+            program.family.trials[program.symbolic] = new_trial(program)
+        self.judging.adopt(program, executable)
         bus.emit(CompileFinished(program.signature.exact, seconds))
 
     def _close(self, program: Program, error: CompileError) -> None:
@@ -408,80 +434,3 @@ class Tiering:
             location,
             CompileWarning,
         )
-
-    # -- judging
-
-    def adopt(self, program: Program, executable: Executable) -> None:
-        """Run a program by its compiled form from now on.
-
-        If it was interpreted before, the two take turns until enough calls of each were timed. The load of the machine
-        changes, so only times taken side by side can be compared. Programs that share
-        compiled code are judged together.
-        """
-        trial = Trial() if program.interpreted_samples else None
-        if program.symbolic is not None:
-            trial = program.family.trials.get(program.symbolic)
-        if trial is not None:
-            trial.programs.append(program)
-            program.trial, program.reference = trial, program.executable
-            program.interpreted_samples.clear()
-        program.executable = executable
-        program.tier = "compiled"
-        program.usual = 0.0
-
-    def judge(self, trial: Trial) -> None:
-        """Compare tiers once enough calls were timed; a compiled program that is slower is interpreted again."""
-        speedup = policies.judge(trial.pairs)
-        if speedup is None:
-            return
-        before = statistics.median(interpreted for interpreted, _ in trial.pairs)
-        first = trial.programs[0]
-        for program in trial.programs:
-            reference, program.reference, program.trial, program.waiting = program.reference, None, None, None
-            if speedup < 1.0:
-                assert reference is not None
-                program.executable, program.tier = reference, "demoted"
-                program.reason = f"compiled {before / speedup * 1e3:.2f} ms, interpreted {before * 1e3:.2f} ms"
-        if first.symbolic is not None:
-            first.family.trials.pop(first.symbolic)
-        if speedup < 1.0:
-            self._abandon(first, Verdict(VerdictKind.DEMOTED, first.reason))
-        bus.emit(Judged(first.signature.exact, before, before / speedup, speedup < 1.0))
-
-    def _abandon(self, program: Program, verdict: Verdict) -> None:
-        """Do not run a program's compiled code again, in this process and in later ones."""
-        family, symbolic = program.family, program.symbolic
-        if symbolic is None:
-            names = list(for_own_sizes(program).names())
-        else:
-            if symbolic in family.symbolic:
-                family.symbolic.remove(symbolic)
-            family.closed = f"for open sizes it was {verdict}"
-            names = artifacts.symbolic_names(family.name, symbolic.relations, symbolic.constants)
-        artifacts.set_verdict(names, verdict)
-
-    @without_modes
-    def audit(
-        self, program: Program, tensors: Sequence[torch.Tensor], results: list[torch.Tensor]
-    ) -> list[torch.Tensor]:
-        """Compare a compiled call with its interpretation; returns the results to go on with."""
-        if program.audited is None:
-            program.audited = interpreted(program.graph)
-        expected = program.audited.run(tensors)
-        problem = disagreement(expected, results)
-        if not problem:
-            return results
-        reason = f"audit: {problem}"
-        with self.lock:
-            for other in list(self._programs.values()):
-                if other is program or (program.symbolic is not None and other.symbolic is program.symbolic):
-                    other.executable, other.tier, other.reason = interpreted(other.graph), "demoted", reason
-                    other.reference = other.trial = other.waiting = None
-            self._abandon(program, Verdict(VerdictKind.QUARANTINED, reason))
-        warn_at(
-            f"compiled program {program.signature} is wrong and is interpreted from now on, in later runs too:"
-            f" {problem}",
-            user_location(),
-            AuditWarning,
-        )
-        return expected
