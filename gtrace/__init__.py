@@ -11,15 +11,18 @@ _collects = _gc.isenabled()
 _gc.disable()
 try:
     from gtrace import hotpath as hotpath
+    from gtrace import image as image
     from gtrace import ir as ir
     from gtrace import lax as lax
     from gtrace import nn as nn
     from gtrace import random as random
+    from gtrace import segments as segments
     from gtrace import signal as signal
     from gtrace import special as special
     from gtrace import tree as tree
     from gtrace.abstract import *
     from gtrace.aten import operation as _aten
+    from gtrace.callbacks import *
     from gtrace.compile.backend import *
     from gtrace.config import *
     from gtrace.control.branches import *
@@ -29,6 +32,7 @@ try:
     from gtrace.dtypes import *
     from gtrace.errors import *
     from gtrace.export import *
+    from gtrace.flattening import *
     from gtrace.hotpath import enable_hot_path_detection as enable_hot_path_detection
     from gtrace.jit import *
     from gtrace.modules import *
@@ -66,6 +70,7 @@ try:
     from gtrace.trace.array import *
     from gtrace.trace.convert import *
     from gtrace.transform.checkpoint import *
+    from gtrace.transform.closures import *
     from gtrace.transform.custom import *
     from gtrace.transform.jacobian import *
     from gtrace.transform.jvp import *

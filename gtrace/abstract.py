@@ -9,8 +9,9 @@ import attrs
 import torch
 
 from gtrace import tree
+from gtrace.dtypes import DType
 from gtrace.errors import ArgumentError, message, user_location
-from gtrace.ir.aval import LONG, Aval, as_device, aval
+from gtrace.ir.aval import Aval, as_device, aval
 from gtrace.ir.graph import Graph
 from gtrace.ir.verify import verify
 from gtrace.ops.shape import as_shape
@@ -38,7 +39,7 @@ class ShapeDtypeStruct:
     """
 
     shape: tuple[Any, ...] = attrs.field(converter=_as_sizes)
-    dtype: torch.dtype = attrs.field(converter=as_dtype)
+    dtype: DType = attrs.field(converter=DType)
     device: torch.device = attrs.field(default=None, converter=as_device)
 
     @property
@@ -48,7 +49,7 @@ class ShapeDtypeStruct:
 
     def __repr__(self) -> str:
         where = "" if self.device.type == "cpu" else f", device={self.device}"
-        return f"ShapeDtypeStruct(shape={self.shape}, dtype={LONG[self.dtype]}{where})"
+        return f"ShapeDtypeStruct(shape={self.shape}, dtype={self.dtype}{where})"
 
 
 def capture_like(name: str, f: Callable[..., Any], args: Any, kwargs: Any) -> Captured:
@@ -67,7 +68,7 @@ def capture_like(name: str, f: Callable[..., Any], args: Any, kwargs: Any) -> Ca
             if any(isinstance(n, str) for n in leaf.shape):
                 fix = "Names of sizes are for gt.export."
                 raise ArgumentError(message(name, "sizes that are numbers", repr(leaf), fix))
-            avals.append(aval(leaf.shape, leaf.dtype, leaf.device))
+            avals.append(aval(leaf.shape, as_dtype(leaf.dtype), leaf.device))
         elif is_array(leaf):
             avals.append(lift(name, leaf).aval)
         else:

@@ -1,24 +1,190 @@
-"""The dtypes of arrays: torch's own."""
+"""The dtypes of arrays, as users see them: objects that equal torch's, NumPy's, and their names.
 
-from torch import (
-    bfloat16,
-    bool,  # noqa: A004
-    complex64,
-    complex128,
-    float16,
-    float32,
-    float64,
-    int8,
-    int16,
-    int32,
-    int64,
-    uint8,
-    uint16,
-    uint32,
-    uint64,
-)
+Inside the package, dtypes are torch's own: `Array.aval.dtype`, and what `as_dtype` returns.
+"""
+
+from __future__ import annotations
+
+import difflib
+from typing import Any
+
+import numpy
+import torch
+from torch import dtype as TorchDtype  # noqa: N812 - a class, in spite of its name
+
+from gtrace.errors import DtypeError, message
 
 __all__ = [
     "bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32",
     "float64", "complex64", "complex128",
 ]  # fmt: skip
+
+_NAMES = (*__all__,)
+
+
+class DType:
+    """A dtype of arrays. Equal to the dtype of torch and of NumPy of that name, and to the name.
+
+    Called with data, it makes an array, as NumPy's scalar types do. NumPy's functions take it as a dtype;
+    torch's take its attribute `torch`.
+
+    Attributes:
+        torch: torch's dtype.
+        name: such as ``"float32"``.
+        itemsize: the bytes of an element.
+        kind: NumPy's letter: ``"b"``, ``"i"``, ``"u"``, ``"f"`` (also of bfloat16) or ``"c"``.
+        is_floating_point, is_complex, is_signed: as of torch's dtypes.
+
+    >>> import gtrace as gt
+    >>> x = gt.ones(2)
+    >>> x.dtype == numpy.float32, x.dtype == torch.float32, x.dtype == "float32"
+    (True, True, True)
+    >>> numpy.zeros(2, x.dtype), torch.zeros(2, dtype=x.dtype.torch)
+    (array([0., 0.], dtype=float32), tensor([0., 0.]))
+    >>> gt.float64(2)
+    Array(2., dtype=float64)
+    """
+
+    __slots__ = ("torch", "name", "itemsize", "kind", "is_floating_point", "is_complex", "is_signed")
+
+    torch: TorchDtype
+    name: str
+    itemsize: int
+    kind: str
+    is_floating_point: Any
+    is_complex: Any
+    is_signed: Any
+
+    def __new__(cls, dtype: Any) -> DType:
+        """Return the dtype that is named: by torch's, NumPy's or a Python type, or a name.
+
+        Raises:
+            DtypeError: there is none.
+        """
+        found = _find(dtype)
+        if found is None:
+            fix = "Use a supported dtype."
+            raise DtypeError(message("dtype", f"one of {', '.join(_NAMES)}", _shown(dtype), fix))
+        return found
+
+    @property
+    def dtype(self) -> numpy.dtype[Any]:
+        """NumPy's dtype; with it, NumPy's functions take this object for a dtype.
+
+        Raises:
+            DtypeError: NumPy has none: bfloat16.
+        """
+        if self.torch is torch.bfloat16:
+            raise DtypeError(message("dtype", "a dtype that NumPy has", self.name, "Use float32 for NumPy arrays."))
+        return numpy.dtype(self.name)
+
+    @property
+    def type(self) -> Any:
+        """NumPy's class of scalars."""
+        return self.dtype.type
+
+    def __eq__(self, other: object) -> Any:
+        if other.__class__ is DType:
+            return self is other
+        if isinstance(other, torch.dtype):
+            return self.torch is other
+        if isinstance(other, str):
+            found = _find(other)
+            if found is None:
+                near = difflib.get_close_matches(other, _NAMES, n=1)
+                fix = f"Did you mean {near[0]!r}?" if near else "Compare with a dtype or its name."
+                raise DtypeError(message("dtype", "the name of a dtype", repr(other), fix))
+            return self is found
+        if isinstance(other, (type, numpy.dtype)):
+            return self is _find(other)
+        return NotImplemented
+
+    def __hash__(self) -> int:
+        # so that tables by torch's dtypes find it
+        return hash(self.torch)
+
+    def __repr__(self) -> str:
+        return f"gtrace.{self.name}"
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __reduce__(self) -> Any:
+        return DType, (self.name,)
+
+
+def _shown(dtype: Any) -> str:
+    return dtype.__name__ if isinstance(dtype, type) else repr(dtype)
+
+
+def _define(name: str) -> DType:
+    found = object.__new__(DType)
+    found.torch = getattr(torch, name)
+    found.name = name
+    found.itemsize = found.torch.itemsize
+    floating, complex_ = found.torch.is_floating_point, found.torch.is_complex
+    found.is_floating_point, found.is_complex, found.is_signed = floating, complex_, found.torch.is_signed
+    found.kind = "b" if name == "bool" else "f" if floating else "c" if complex_ else name[0]
+    return found
+
+
+_BY_NAME = {name: _define(name) for name in _NAMES}
+BY_TORCH = {found.torch: found for found in _BY_NAME.values()}
+"""The dtype object of each of torch's dtypes."""
+
+_SHORT = {"bf16": "bfloat16"} | {
+    f"{letter}{bits}": f"{word}{bits}"
+    for letter, word in (("u", "uint"), ("i", "int"), ("f", "float"), ("c", "complex"))
+    for bits in (8, 16, 32, 64, 128)
+    if f"{word}{bits}" in _BY_NAME
+}
+_PYTHON: dict[Any, str] = {bool: "bool", int: "int64", float: "float32", complex: "complex64"}
+_ABSTRACT = (
+    numpy.generic, numpy.number, numpy.integer, numpy.signedinteger, numpy.unsignedinteger, numpy.inexact,
+    numpy.floating, numpy.complexfloating,
+)  # fmt: skip
+
+
+def _find(dtype: Any) -> DType | None:
+    """Return the dtype that is named; None if there is none.
+
+    Raises:
+        DtypeError: a class of several dtypes.
+    """
+    if dtype.__class__ is DType:
+        return dtype
+    if isinstance(dtype, torch.dtype):
+        return BY_TORCH.get(dtype)
+    if dtype is None:
+        return None
+    if isinstance(dtype, str):
+        if dtype in ("i8", "u8"):
+            name = "int" if dtype == "i8" else "uint"
+            got = f"{dtype!r}, which is {name}64 to NumPy and {name}8 in programs' texts"
+            raise DtypeError(message("dtype", "an unambiguous name", got, "Write the name in full."))
+        # as the texts of programs have them (f32, i64), or NumPy's, which count bytes (f4)
+        name = _SHORT.get(dtype, dtype.removeprefix("torch.").removeprefix("gtrace."))
+        if name in _BY_NAME:
+            return _BY_NAME[name]
+    elif isinstance(dtype, type):
+        if dtype in _PYTHON:
+            return _BY_NAME[_PYTHON[dtype]]
+        if dtype in _ABSTRACT:
+            fix = "Use gt.numpy.issubdtype(x.dtype, ...) to ask for a class of dtypes."
+            raise DtypeError(message("dtype", "one dtype", f"all of numpy.{dtype.__name__}", fix))
+        if not issubclass(dtype, numpy.generic):
+            return None
+    try:
+        return _BY_NAME.get(numpy.dtype(dtype).name)
+    except TypeError:
+        return None
+
+
+bool = _BY_NAME["bool"]  # noqa: A001 - the standard's names
+uint8, uint16 = _BY_NAME["uint8"], _BY_NAME["uint16"]
+uint32, uint64 = _BY_NAME["uint32"], _BY_NAME["uint64"]
+int8, int16 = _BY_NAME["int8"], _BY_NAME["int16"]
+int32, int64 = _BY_NAME["int32"], _BY_NAME["int64"]
+float16, bfloat16 = _BY_NAME["float16"], _BY_NAME["bfloat16"]
+float32, float64 = _BY_NAME["float32"], _BY_NAME["float64"]
+complex64, complex128 = _BY_NAME["complex64"], _BY_NAME["complex128"]

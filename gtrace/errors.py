@@ -11,9 +11,9 @@ import sys
 import warnings
 
 __all__ = [
-    "GtraceError", "ShapeError", "BoundsError", "DtypeError", "DeviceError", "ArgumentError", "ImmutableError",
-    "ConcretizationError", "LeakError", "KeyReuseError", "ConfigError", "ExecutionError", "OutOfMemoryError",
-    "NonFiniteError", "TransientCompileError", "UnsupportedTorchError",
+    "GtraceError", "ShapeError", "BoundsError", "DtypeError", "DeviceError", "ArgumentError", "StructureError",
+    "ImmutableError", "ConcretizationError", "LeakError", "KeyReuseError", "ConfigError", "ExecutionError",
+    "OutOfMemoryError", "NonFiniteError", "TransientCompileError", "UnsupportedTorchError",
     "GraphError", "CompileError", "CacheError", "ExportError", "CompileWarning", "CacheWarning", "AuditWarning",
     "ConfigWarning", "UnsupportedTorchWarning",
 ]  # fmt: skip
@@ -50,6 +50,10 @@ class DeviceError(GtraceError, ValueError):
 
 class ArgumentError(GtraceError, TypeError):
     """An argument of the wrong kind: structure, type or value."""
+
+
+class StructureError(ArgumentError, ValueError):
+    """Pytrees whose structures should agree, and do not."""
 
 
 class ImmutableError(GtraceError, TypeError):

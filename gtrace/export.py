@@ -125,7 +125,7 @@ class Exported:
         named: dict[str, int] = {}
         for x, spec in zip(arrays, self.inputs, strict=True):
             got = f"{x.aval!r} at {spec.path}"
-            if x.dtype is not spec.dtype:
+            if x.aval.dtype is not spec.dtype:
                 fix = f"Convert it with .astype({LONG[spec.dtype]!r})."
                 raise DtypeError(message(self.name, f"{spec} at {spec.path}", got, fix))
             fits = len(x.shape) == len(spec.shape)
@@ -299,7 +299,7 @@ def _renumbered(graph: Graph) -> Graph:
 
 def _spec(leaf: Any, path: str) -> InputSpec:
     if isinstance(leaf, ShapeDtypeStruct):
-        return InputSpec(path, leaf.shape, leaf.dtype, str(leaf.device))
+        return InputSpec(path, leaf.shape, leaf.dtype.torch, str(leaf.device))
     a = lift("export", leaf).aval
     return InputSpec(path, a.shape, a.dtype, str(a.device))
 

@@ -308,6 +308,8 @@ def jit(
     *,
     static_argnums: int | Sequence[int] = (),
     static_argnames: str | Sequence[str] = (),
+    donate_argnums: int | Sequence[int] = (),
+    donate_argnames: str | Sequence[str] = (),
     backend: str = "inductor",
     mode: str = "default",
     wait: float | bool | None = None,
@@ -321,6 +323,8 @@ def jit(
     Args:
         static_argnums, static_argnames: arguments that are Python values, hashable; each value is traced anew, and
             so is each type: 1, 1.0 and True are three.
+        donate_argnums, donate_argnames: accepted as in JAX, and ignored: an Array that nobody refers to any more gives
+            its memory back by itself, and one that somebody does stays usable.
         backend: any name in ``torch.compiler.list_backends()``.
         mode: "default", "reduce-overhead" or "max-autotune".
         wait: seconds that the first call of each kind waits for the compiler, at most; what is not compiled then is
@@ -338,6 +342,7 @@ def jit(
     >>> f(gt.array([1., 2.]))
     {'double': Array([2., 4.], dtype=float32), 'sum': Array(3., dtype=float32)}
     """
+    del donate_argnums, donate_argnames
     check_mode(mode)
     find_backend(backend)
     seconds = None if wait is None else _wait_seconds(wait)

@@ -122,6 +122,6 @@ def rand(*shape: Any, dtype: Any = None) -> Array:
 
     >>> import gtrace as gt
     >>> gt.rand((2, 3), dtype=gt.float64).dtype
-    torch.float64
+    gtrace.float64
     """
     return _draw("rand", uniform, shape, dtype)

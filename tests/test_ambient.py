@@ -103,7 +103,7 @@ def test_a_mode_around_the_call_changes_nothing(mode, jit):
         assert torch.get_default_dtype() is torch.float32 and torch.ones(2).device.type == "cpu"
         kept = got.pop("kept")
         tensor = kept.to_torch(copy=False)
-        assert not tensor.is_inference() and type(tensor) is torch.Tensor and tensor.dtype is torch.float32
+        assert not tensor.is_inference() and type(tensor) is torch.Tensor and tensor.dtype == torch.float32
         # what was computed inside the mode is the same program outside
         expected = work(size, jit)
         np.testing.assert_array_equal(np.asarray(kept), np.asarray(expected.pop("kept")))

@@ -52,7 +52,7 @@ def test_results_and_inputs_are_what_they_are_node_by_node(graph, data):
             if right.is_floating_point():
                 # a merged product is rounded once; what follows may amplify that
                 scale = float(right[right.isfinite()].abs().max()) if right.isfinite().any() else 1.0
-                tolerance = 1e-4 if right.dtype is torch.float32 else 1e-10
+                tolerance = 1e-4 if right.dtype == torch.float32 else 1e-10
                 np.testing.assert_allclose(got.numpy(), right.numpy(), rtol=tolerance, atol=tolerance * scale)
             else:
                 assert torch.equal(got, right)

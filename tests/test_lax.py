@@ -76,7 +76,7 @@ def test_select_n_clamps_its_integers():
 
 
 def test_conversions_and_constants():
-    assert lax.convert_element_type(gt.array([1.5]), gt.int32).dtype is torch.int32
+    assert lax.convert_element_type(gt.array([1.5]), gt.int32).dtype == torch.int32
     same(lax.full((2,), 3.0, gt.float64), np.full(2, 3.0))
     same(lax.full_like(gt.zeros(2), 3), np.full(2, 3.0, np.float32))
     same(lax.full_like(gt.zeros(2), 3, gt.int64, (1, 2)), np.full((1, 2), 3))
@@ -137,10 +137,10 @@ def test_functions_of_one_array(k):
 
 def test_integers_keep_their_dtype_where_numpy_would_widen():
     x = gt.array([100, 100], dtype=gt.int8)
-    assert lax.reduce_sum(x, (0,)).dtype is torch.int8
-    assert lax.reduce_prod(x, (0,)).dtype is torch.int8
-    assert lax.cumsum(x).dtype is torch.int8
-    assert lax.cumprod(x).dtype is torch.int8
+    assert lax.reduce_sum(x, (0,)).dtype == torch.int8
+    assert lax.reduce_prod(x, (0,)).dtype == torch.int8
+    assert lax.cumsum(x).dtype == torch.int8
+    assert lax.cumprod(x).dtype == torch.int8
 
 
 def test_running_log_sums_of_infinities():
@@ -263,7 +263,7 @@ def test_products():
     wide = lax.dot_general(
         gt.ones(2, dtype=gt.float16), gt.ones(2, dtype=gt.float16), (((0,), (0,)), ((), ())), "float32"
     )
-    assert wide.dtype is torch.float32
+    assert wide.dtype == torch.float32
 
 
 # -- order

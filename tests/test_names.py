@@ -26,7 +26,19 @@ NAMESPACES = {
     "names_gtrace_random.txt": gt.random,
     "names_gtrace_special.txt": gt.special,
 }
-MODULES = {"fft", "hotpath", "lax", "linalg", "nn", "random", "signal", "special", "tree"}  # as gt.random and so on
+MODULES = {
+    "fft",
+    "hotpath",
+    "image",
+    "lax",
+    "linalg",
+    "nn",
+    "random",
+    "segments",
+    "signal",
+    "special",
+    "tree",
+}  # as gt.random and so on
 
 
 def names(namespace: types.ModuleType) -> list[str]:

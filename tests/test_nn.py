@@ -509,8 +509,8 @@ def test_scaled_initializers_have_the_variance_of_their_fans(name, scale, mode):
 def test_simple_initializers():
     key = gt.random.key(0)
     assert INIT.zeros(key, (2,)).tolist() == [0.0, 0.0]
-    assert INIT.ones(key, (2,), gt.float16).dtype is torch.float16
-    assert INIT.zeros(key, (2,), gt.int32).dtype is torch.int32
+    assert INIT.ones(key, (2,), gt.float16).dtype == torch.float16
+    assert INIT.zeros(key, (2,), gt.int32).dtype == torch.int32
     assert INIT.constant(gt.array([1.0, 2.0]))(key, (2, 2)).tolist() == [[1.0, 2.0]] * 2
     x = INIT.uniform(3.0)(key, (4000,)).numpy()
     assert x.min() >= 0 and 2.9 < x.max() < 3.0

@@ -53,7 +53,7 @@ def test_loops_and_branches_are_drawn_in_one_another(name):
 
 @given(testing.graphs(smooth=True, control=True))
 def test_smooth_graphs_are_floating_and_have_gradients(graph):
-    assert all(a.dtype is torch.float64 for a in (*graph.avals, *graph.out_avals))
+    assert all(a.dtype == torch.float64 for a in (*graph.avals, *graph.out_avals))
     names = {node.op.name for node in graph.nodes}
     assert "while_loop" not in names
     assert all(REGISTRY[name].rules.nondiff is None for name in names - {"project", "full"})
@@ -69,7 +69,7 @@ def test_ops_and_dtypes_are_the_callers():
     @given(testing.graphs(6, ops=["add", "mul"], dtypes=[torch.float16]))
     def run(graph):
         assert {node.op.name for node in graph.nodes} <= {"add", "mul"}
-        assert all(a.dtype is torch.float16 for a in graph.out_avals)
+        assert all(a.dtype == torch.float16 for a in graph.out_avals)
 
     run()
     with pytest.raises(ValueError, match="expected names of operations in ops, got 'plus'"):

@@ -110,7 +110,7 @@ def test_torch_functions_record_arrays():
     np.testing.assert_allclose(F.conv1d(x, gt.array(w)), F.conv1d(x.to_torch(), w), rtol=1e-12)
     np.testing.assert_allclose(F.conv1d(x, w), F.conv1d(x.to_torch(), w), rtol=1e-12)  # a tensor is a constant
     values, places = torch.sort(x, dim=-1)
-    assert isinstance(values, gt.Array) and places.dtype is torch.int64
+    assert isinstance(values, gt.Array) and places.dtype == torch.int64
     np.testing.assert_allclose(torch.add(torch.ones(8), x), x + 1, rtol=1e-12)
     graph = gt.make_graph(lambda x: F.conv1d(x, w).relu() if hasattr(x, "relu") else gt.relu(F.conv1d(x, w)))(x)
     assert [node.op.name for node in graph.nodes] == ["aten", "relu"]
@@ -220,9 +220,9 @@ def test_ambient_modes_change_nothing():
     expected = F.conv1d(x, w).numpy()
     f = gt.lift(lambda x: F.conv1d(x, torch.ones(4, 3, 3)))
     with torch.autocast("cpu"), torch.no_grad():
-        assert F.conv1d(x, w).dtype is torch.float32
+        assert F.conv1d(x, w).dtype == torch.float32
         np.testing.assert_array_equal(F.conv1d(x, w), expected)
-        assert f(x).dtype is torch.float32
+        assert f(x).dtype == torch.float32
     with torch.device("meta"):
         np.testing.assert_array_equal(F.conv1d(x, w), expected)
 

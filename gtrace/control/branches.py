@@ -28,6 +28,9 @@ from gtrace.transform.derived import floating, pullback, pushforward
 
 __all__ = ["cond", "switch"]
 
+NONE_GIVEN: Any = object()
+"""Stands for an operand that is not given by name."""
+
 Branches = tuple[Subgraph, ...]
 
 
@@ -100,7 +103,7 @@ switch_op = define(
 )  # fmt: skip
 
 
-def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -> Any:
+def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any, operand: Any = NONE_GIVEN) -> Any:
     """Return ``branches[index](*operands)``. The index may be traced, and is clamped to the valid range.
 
     Only that branch runs. Under `vmap` with a batched index all of them run, and each example selects its result.
@@ -109,6 +112,7 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -
         index: an integer scalar.
         branches: functions that return the same structure, shapes and dtypes.
         operands: pytrees of arrays.
+        operand: the only operand, by name.
 
     Raises:
         ArgumentError: branches that disagree; the message names both and the leaf.
@@ -117,15 +121,19 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -
     >>> gt.switch(gt.array(1), [gt.sin, lambda x: x * 10], gt.array(2.0))
     Array(20., dtype=float32)
     """
-    return _switch("switch", index, list(branches), [f"branches[{k}]" for k in range(len(branches))], operands)
+    names = [f"branches[{k}]" for k in range(len(branches))]
+    return _switch("switch", index, list(branches), names, _operands("switch", operands, operand))
 
 
-def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], *operands: Any) -> Any:
+def cond(
+    pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], *operands: Any, operand: Any = NONE_GIVEN
+) -> Any:
     """Return ``true_fun(*operands)`` if `pred` holds, else ``false_fun(*operands)``; `pred` may be traced.
 
     Args:
         pred: a boolean or number, 0-d.
         true_fun, false_fun: functions that return the same structure, shapes and dtypes.
+        operand: the only operand, by name.
 
     Raises:
         ArgumentError: functions that disagree; the message names both and the leaf.
@@ -137,8 +145,17 @@ def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
     flag = lift("cond", pred)
     if flag.aval.shape:
         raise ShapeError(message("cond", "a scalar pred", repr(flag.aval), "Use gt.where, or gt.vmap over cond."))
-    index = cast(flag if flag.dtype is torch.bool else flag != 0, torch.int64)
-    return _switch("cond", index, [false_fun, true_fun], ["false_fun", "true_fun"], operands)
+    index = cast(flag if flag.aval.dtype is torch.bool else flag != 0, torch.int64)
+    given = _operands("cond", operands, operand)
+    return _switch("cond", index, [false_fun, true_fun], ["false_fun", "true_fun"], given)
+
+
+def _operands(name: str, operands: tuple[Any, ...], operand: Any) -> tuple[Any, ...]:
+    if operand is NONE_GIVEN:
+        return operands
+    if operands:
+        raise ArgumentError(message(name, "operands by position or by name", "both", "Pass them by position."))
+    return (operand,)
 
 
 def _switch(name: str, index: Any, functions: list[Any], names: list[str], operands: tuple[Any, ...]) -> Any:

@@ -204,10 +204,15 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
     return structure.unflatten(bind_all(while_op, [*first.constants, *second.constants, *start], params))
 
 
-def fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any, Any], Any], init_val: Any) -> Any:
+def fori_loop(
+    lower: Any, upper: Any, body_fun: Callable[[Any, Any], Any], init_val: Any, *, unroll: int | bool | None = None
+) -> Any:
     """Return `init_val` after ``x = body_fun(i, x)`` for i from `lower` up to but without `upper`.
 
     With Python ints as bounds it is a `scan` and can be differentiated in reverse; with traced ones a `while_loop`.
+
+    Args:
+        unroll: accepted as in JAX, and ignored; see `scan`.
 
     >>> import gtrace as gt
     >>> gt.fori_loop(0, 5, lambda i, total: total + i, gt.array(0))

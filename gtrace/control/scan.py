@@ -432,7 +432,7 @@ def scan(
     start, carry_structure = lift_leaves("scan", "init", init)
     inputs, _ = lift_leaves("scan", "xs", xs)
     steps = _length(inputs, xs, length)
-    slices = [aval(x.shape[1:], x.dtype, x.device) for x in inputs]
+    slices = [aval(x.shape[1:], x.aval.dtype, x.device) for x in inputs]
     structure = tree.structure((init, xs))
     captured = None
     for _ in range(3):

@@ -3,10 +3,14 @@
 from gtrace.control.branches import *
 from gtrace.control.loops import *
 from gtrace.control.scan import *
+from gtrace.lax import linalg as linalg
 from gtrace.lax.collectives import *
+from gtrace.lax.control import *
 from gtrace.lax.elementwise import *
+from gtrace.lax.options import *
 from gtrace.lax.products import *
 from gtrace.lax.reductions import *
 from gtrace.lax.shapes import *
 from gtrace.lax.slicing import *
+from gtrace.lax.special import *
 from gtrace.lax.windows import *

@@ -174,7 +174,7 @@ def select_n(which: Any, *cases: Any) -> Array:
     index = lift("select_n", which)
     if index.aval.floating:
         raise DtypeError(message("select_n", "integers or booleans", repr(index.aval), "Use x.astype(gt.int64)."))
-    boolean = index.dtype is torch.bool
+    boolean = index.aval.dtype is torch.bool
     if not cases or (boolean and len(cases) > 2):
         expected = "one or two cases for booleans" if boolean else "at least one case"
         raise ArgumentError(message("select_n", expected, str(len(cases)), "Use integers to choose among more."))

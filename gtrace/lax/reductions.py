@@ -34,7 +34,7 @@ def reduce_sum(operand: Any, axes: Sequence[int]) -> Array:
     Array([2, 2, 2], dtype=int32)
     """
     x = _number("reduce_sum", operand)
-    return cast(reduce.sum(x, as_shape("reduce_sum", axes)), x.dtype)
+    return cast(reduce.sum(x, as_shape("reduce_sum", axes)), x.aval.dtype)
 
 
 def reduce_prod(operand: Any, axes: Sequence[int]) -> Array:
@@ -45,12 +45,12 @@ def reduce_prod(operand: Any, axes: Sequence[int]) -> Array:
     Array(6., dtype=float32)
     """
     x = _number("reduce_prod", operand)
-    return cast(prod(x, as_shape("reduce_prod", axes)), x.dtype)
+    return cast(prod(x, as_shape("reduce_prod", axes)), x.aval.dtype)
 
 
 def _number(name: str, operand: Any) -> Array:
     x = lift(name, operand)
-    if x.dtype is torch.bool:
+    if x.aval.dtype is torch.bool:
         raise DtypeError(message(name, "numbers, not booleans", repr(x.aval), "Use x.astype(gt.int64)."))
     return x
 
@@ -103,7 +103,7 @@ def reduce_or(operand: Any, axes: Sequence[int]) -> Array:
 
 def _boolean(name: str, operand: Any) -> Array:
     x = lift(name, operand)
-    if x.dtype is not torch.bool:
+    if x.aval.dtype is not torch.bool:
         raise DtypeError(message(name, "booleans", repr(x.aval), "Compare them with 0."))
     return x
 
@@ -154,7 +154,7 @@ def cumprod(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
 def _running(function: Callable[..., Array], x: Array, axis: int, reverse: bool) -> Array:
     """Return running sums or products in the dtype of `x`."""
     axis = normalize_axis(function.__name__, axis, x.ndim)
-    out = function(flip(x, axis) if reverse else x, axis, dtype=x.dtype)
+    out = function(flip(x, axis) if reverse else x, axis, dtype=x.aval.dtype)
     return flip(out, axis) if reverse else out
 
 

@@ -117,7 +117,7 @@ def _starts(name: str, x: Array, start_indices: Any, sizes: tuple[int, ...]) -> 
             out.append(min(max(start + whole if start < 0 else start, 0), whole - size))
             continue
         index = lift(name, value)
-        if index.shape or index.aval.floating or index.dtype is torch.bool:
+        if index.shape or index.aval.floating or index.aval.dtype is torch.bool:
             raise DtypeError(message(name, "integer scalars as starts", repr(index.aval), "Use x.astype(gt.int64)."))
         index = cast(index, torch.int64)
         index = where(index < 0, index + whole, index)
@@ -205,7 +205,7 @@ def dynamic_update_slice(operand: Any, update: Any, start_indices: Any) -> Array
         raise ShapeError(message(name, "an update with as many axes", f"{u.aval!r} for {x.aval!r}", "Use expand_dims."))
     if u.aval.floating and not x.aval.floating:
         raise DtypeError(message(name, f"an update for {x.aval!r}", repr(u.aval), "Use x.astype(gt.float32)."))
-    starts, u = _starts(name, x, start_indices, u.shape), cast(u, x.dtype)
+    starts, u = _starts(name, x, start_indices, u.shape), cast(u, x.aval.dtype)
     moving = [k for k, start in enumerate(starts) if isinstance(start, Array)]
     if not moving:
         return slice_update(x, u, tuple((int(s), int(s) + n, 1) for s, n in zip(starts, u.shape, strict=True)))

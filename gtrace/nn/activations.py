@@ -213,7 +213,7 @@ def squareplus(x: Any, b: Any = 4.0) -> Array:
     larger = (sqrt(square(wide) + b) + where(positive, wide, -wide)) * 0.5
     # the product of the two roots of y ** 2 - x * y = b / 4 gives the smaller one
     smaller = b * 0.25 / where(larger == 0, 1.0, larger)
-    return cast(where(positive, larger, smaller), x.dtype)
+    return cast(where(positive, larger, smaller), x.aval.dtype)
 
 
 def sparse_plus(x: Any) -> Array:

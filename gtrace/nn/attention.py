@@ -23,7 +23,7 @@ __all__ = ["dot_product_attention", "scaled_dot_product_attention"]
 
 def _truth(name: str, mask: Any) -> Array:
     x = lift(name, mask)
-    return x if x.dtype is torch.bool else x != 0
+    return x if x.aval.dtype is torch.bool else x != 0
 
 
 def _both(a: Array | None, b: Array) -> Array:
@@ -66,7 +66,7 @@ def _attend(
     else:
         _fit(name, "mask", mask, scores.shape)
         weights = softmax(scores, where=mask if earlier is None else logical_and(mask, earlier))
-    weights = cast(weights, value.dtype)
+    weights = cast(weights, value.aval.dtype)
     out = matmul(reshape(weights, (*batch, groups, heads // max(groups, 1) * queries, keys)), value)
     return reshape(out, (*batch, heads, queries, value.shape[-1]))
 
@@ -204,5 +204,5 @@ def scaled_dot_product_attention(
     bias = keep = None
     if attn_mask is not None:
         given = lift(name, attn_mask)
-        bias, keep = (None, given) if given.dtype is torch.bool else (given, None)
+        bias, keep = (None, given) if given.aval.dtype is torch.bool else (given, None)
     return _attend(name, query, key, value, bias, keep, is_causal, scale)

@@ -45,7 +45,7 @@ def _class_weights(name: str, weight: Any, x: Array, axis: int) -> Array | None:
     if factors.shape != (x.shape[axis],):
         got = f"{factors.aval!r} for {x.aval!r}"
         raise ShapeError(message(name, f"a weight of shape {(x.shape[axis],)}", got, "Classes are on `axis`."))
-    return cast(factors, x.dtype)
+    return cast(factors, x.aval.dtype)
 
 
 def _spread(weights: Array, x: Array, axis: int) -> Array:
@@ -87,7 +87,7 @@ def _nll(
     values = where(ignored, 0.0, values)
     if reduction != "mean":
         return reduced(name, values, reduction)
-    counted = cast(~ignored, values.dtype) if share is None else where(ignored, 0.0, share)
+    counted = cast(~ignored, values.aval.dtype) if share is None else where(ignored, 0.0, share)
     return sum_over(values) / sum_over(counted)
 
 

@@ -28,7 +28,7 @@ def floating(name: str, x: Any) -> Array:
 
 def widened(x: Array) -> Array:
     """Return x, in float32 if its dtype has 16 bits."""
-    return cast(x, torch.float32) if x.dtype in HALVES else x
+    return cast(x, torch.float32) if x.aval.dtype in HALVES else x
 
 
 def like_shapes(name: str, *operands: Any) -> list[Array]:

@@ -303,7 +303,7 @@ def delta_orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None)
             raise ShapeError(message("delta_orthogonal", expected, str(sizes), "Use initializers.orthogonal."))
         matrix = inner(key, sizes[-2:], dtype)
         middle = tuple((n - 1) // 2 for n in sizes[:-2])
-        return zeros_of(sizes, dtype=matrix.dtype, device=matrix.device).at[middle].set(matrix)
+        return zeros_of(sizes, dtype=matrix.aval.dtype, device=matrix.device).at[middle].set(matrix)
 
     return init
 

@@ -191,7 +191,7 @@ def cosine_similarity(x1: Any, x2: Any, axis: int = 1, eps: float = 1e-8) -> Arr
     # in 16 bits eps would be 0
     x, y = (widened(broadcast_to(z, product.shape)) for z in (x, y))
     lengths = [maximum(vector_norm("cosine_similarity", z, 2, axis), eps) for z in (x, y)]
-    return cast(sum_over(x * y, axis) / lengths[0] / lengths[1], product.dtype)
+    return cast(sum_over(x * y, axis) / lengths[0] / lengths[1], product.aval.dtype)
 
 
 def pairwise_distance(x1: Any, x2: Any, p: float = 2.0, eps: float = 1e-6, keepdims: bool = False) -> Array:
@@ -284,7 +284,7 @@ def cosine_embedding_loss(x1: Any, x2: Any, targets: Any, margin: float = 0.0, r
     tiny = 1e-12  # as torch: under the root, so that zeros have a cosine
     u, v = widened(x), widened(y)
     lengths = (sum_over(square(u), -1) + tiny) * (sum_over(square(v), -1) + tiny)
-    cosine = cast(sum_over(u * v, -1) * rsqrt(lengths), x.dtype)
+    cosine = cast(sum_over(u * v, -1) * rsqrt(lengths), x.aval.dtype)
     values = where(label == 1, 1.0 - cosine, where(label == -1, relu(cosine - margin), 0.0))
     return reduced("cosine_embedding_loss", values, reduction)
 

@@ -76,7 +76,7 @@ def layer_norm(x: Any, normalized_shape: Any, weight: Any = None, bias: Any = No
     x = floating("layer_norm", x)
     shape, axes = _trailing("layer_norm", x, normalized_shape)
     _, deviation, variance = _moments(widened(x), axes)
-    return cast(_scaled("layer_norm", deviation * rsqrt(variance + eps), weight, bias, shape, shape), x.dtype)
+    return cast(_scaled("layer_norm", deviation * rsqrt(variance + eps), weight, bias, shape, shape), x.aval.dtype)
 
 
 def rms_norm(x: Any, normalized_shape: Any, weight: Any = None, eps: float | None = None) -> Array:
@@ -98,9 +98,9 @@ def rms_norm(x: Any, normalized_shape: Any, weight: Any = None, eps: float | Non
     x = floating("rms_norm", x)
     shape, axes = _trailing("rms_norm", x, normalized_shape)
     wide = widened(x)
-    added = torch.finfo(x.dtype).eps if eps is None else eps
+    added = torch.finfo(x.aval.dtype).eps if eps is None else eps
     scale = rsqrt(mean_over(square(wide), axes, keepdims=True) + added)
-    return cast(_scaled("rms_norm", wide * scale, weight, None, shape, shape), x.dtype)
+    return cast(_scaled("rms_norm", wide * scale, weight, None, shape, shape), x.aval.dtype)
 
 
 def _channels(name: str, x: Array, least: int) -> tuple[int, ...]:
@@ -139,7 +139,7 @@ def group_norm(x: Any, num_groups: int, weight: Any = None, bias: Any = None, ep
     rows = reshape(widened(x), (x.shape[0], groups, math.prod(x.shape[1:]) // groups))
     _, deviation, variance = _moments(rows, (2,))
     out = reshape(deviation * rsqrt(variance + eps), x.shape)
-    return cast(_scaled("group_norm", out, weight, bias, (x.shape[1],), broadcast), x.dtype)
+    return cast(_scaled("group_norm", out, weight, bias, (x.shape[1],), broadcast), x.aval.dtype)
 
 
 def instance_norm(x: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Array:
@@ -162,7 +162,7 @@ def instance_norm(x: Any, weight: Any = None, bias: Any = None, eps: float = 1e-
     broadcast = _channels("instance_norm", x, 3)
     _, deviation, variance = _moments(widened(x), tuple(range(2, x.ndim)))
     out = _scaled("instance_norm", deviation * rsqrt(variance + eps), weight, bias, (x.shape[1],), broadcast)
-    return cast(out, x.dtype)
+    return cast(out, x.aval.dtype)
 
 
 def _along_channels(name: str, x: Array, axis: Any) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
@@ -200,7 +200,7 @@ def batch_norm(
             raise ShapeError(message("batch_norm", f"a {what} of shape {(count,)}", got, "Pass axis=."))
     scale = reshape(rsqrt(var + eps), broadcast)
     out = (widened(x) - reshape(mean, broadcast)) * scale
-    return cast(_scaled("batch_norm", out, weight, bias, (count,), broadcast), x.dtype)
+    return cast(_scaled("batch_norm", out, weight, bias, (count,), broadcast), x.aval.dtype)
 
 
 def batch_norm_train(
@@ -247,8 +247,8 @@ def batch_norm_train(
         if before.shape != (channels,):
             expected = f"running statistics of shape {(channels,)}"
             raise ShapeError(message("batch_norm_train", expected, repr(before.aval), f"x is {x.aval!r}."))
-        running.append(before * (1.0 - momentum) + cast(reshape(new, (channels,)), before.dtype) * momentum)
-    return cast(out, x.dtype), running[0], running[1]
+        running.append(before * (1.0 - momentum) + cast(reshape(new, (channels,)), before.aval.dtype) * momentum)
+    return cast(out, x.aval.dtype), running[0], running[1]
 
 
 def local_response_norm(x: Any, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> Array:
@@ -278,7 +278,7 @@ def local_response_norm(x: Any, size: int, alpha: float = 1e-4, beta: float = 0.
     total = slice_axis(squares, 1, 0, x.shape[1])
     for start in range(1, count):
         total = total + slice_axis(squares, 1, start, start + x.shape[1])
-    return cast(widened(x) * power(total * (alpha / count) + k, -float(beta)), x.dtype)
+    return cast(widened(x) * power(total * (alpha / count) + k, -float(beta)), x.aval.dtype)
 
 
 def normalize(x: Any, p: float = 2.0, axis: int = 1, eps: float = 1e-12) -> Array:
@@ -294,4 +294,4 @@ def normalize(x: Any, p: float = 2.0, axis: int = 1, eps: float = 1e-12) -> Arra
     """
     x = floating("normalize", x)
     norms = vector_norm("normalize", widened(x), p, normalize_axis("normalize", axis, x.ndim), keepdims=True)
-    return cast(widened(x) / maximum(norms, eps), x.dtype)
+    return cast(widened(x) / maximum(norms, eps), x.aval.dtype)

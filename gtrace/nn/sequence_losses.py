@@ -77,7 +77,7 @@ def ctc_loss(
     labels = where(less(places, expand_dims(counts, 1)), labels, none)
 
     # the states of an alignment: the labels, with blanks between and around them
-    blanks = full((size, 1), none, labels.dtype, device=x.device)
+    blanks = full((size, 1), none, labels.aval.dtype, device=x.device)
     pairs = stack([broadcast_to(blanks, labels.shape), labels], -1)
     states = concat([reshape(pairs, (size, 2 * labels.shape[1])), blanks], 1)
     width = states.shape[1]
@@ -85,7 +85,7 @@ def ctc_loss(
     # a blank may be left out between labels that differ
     leaps = logical_and(not_equal(states, none), not_equal(states, _shifted(states, 2, none)))
     start = where(equal(arange(width, device=x.device), 0), 0.0, -math.inf)
-    start = broadcast_to(cast(start, wide.dtype), (size, width))
+    start = broadcast_to(cast(start, wide.aval.dtype), (size, width))
     running = less(expand_dims(arange(steps, device=x.device), 1), inputs)
 
     def step(total: Array, now: tuple[Array, Array]) -> tuple[Array, None]:
@@ -101,8 +101,8 @@ def ctc_loss(
     if zero_infinity:
         losses = where(equal(losses, math.inf), 0.0, losses)
     if reduction == "mean":
-        losses = losses / cast(clip(counts, 1, None), losses.dtype)
-    losses = cast(losses, x.dtype)
+        losses = losses / cast(clip(counts, 1, None), losses.aval.dtype)
+    losses = cast(losses, x.aval.dtype)
     return reduced("ctc_loss", reshape(losses, ()) if single else losses, reduction)
 
 
@@ -135,7 +135,7 @@ def _labels(targets: Any, given: Any, counts: Array, size: int, single: bool) ->
 def _shifted(x: Array, by: int, value: Any) -> Array:
     """Return (batch, states) moved to later states, with `value` before them."""
     by = builtins.min(by, x.shape[1])
-    front = full((x.shape[0], by), value, x.dtype, device=x.device)
+    front = full((x.shape[0], by), value, x.aval.dtype, device=x.device)
     return concat([front, x[:, : x.shape[1] - by]], 1)
 
 

@@ -53,10 +53,10 @@ def gumbel_softmax(logits: Any, key: Any, tau: Any = 1.0, hard: bool = False, ax
     """
     logits = floating("gumbel_softmax", logits)
     axis = normalize_axis("gumbel_softmax", axis, logits.ndim)
-    soft = softmax((logits + gumbel(key, logits.shape, logits.dtype)) / tau, axis)
+    soft = softmax((logits + gumbel(key, logits.shape, logits.aval.dtype)) / tau, axis)
     if not hard:
         return soft
-    chosen = one_hot(argmax(soft, axis), logits.shape[axis], soft.dtype, axis)
+    chosen = one_hot(argmax(soft, axis), logits.shape[axis], soft.aval.dtype, axis)
     return chosen + (soft - stop_gradient(soft))  # the difference is exactly 0
 
 
@@ -86,9 +86,11 @@ def standardize(
     def average(values: Array) -> Array:
         if keep is None:
             return mean_over(values, axes, keepdims=True)
-        count = sum_over(cast(keep if keep.dtype is torch.bool else keep != 0, values.dtype), axes, keepdims=True)
+        count = sum_over(
+            cast(keep if keep.aval.dtype is torch.bool else keep != 0, values.aval.dtype), axes, keepdims=True
+        )
         return sum_over(select(keep, values, 0.0), axes, keepdims=True) / count
 
     deviation = wide - (average(wide) if mean is None else mean)
     spread = average(square(deviation)) if variance is None else floating("standardize", variance)
-    return cast(deviation * rsqrt(spread + epsilon), x.dtype)
+    return cast(deviation * rsqrt(spread + epsilon), x.aval.dtype)

@@ -182,8 +182,8 @@ def ldexp(x: Any, exponent: Any) -> Array:
         raise DtypeError(message("ldexp", "integer exponents", repr(exponent.aval), "Use gtrace.numpy.exp2."))
     # three factors, none of which is 0 or infinite if the result is not
     third = floor_divide(cast(exponent, torch.int64), 3)
-    factor = exp2(cast(third, x.dtype))
-    rest = exp2(cast(subtract(exponent, multiply(third, 2)), x.dtype))
+    factor = exp2(cast(third, x.aval.dtype))
+    rest = exp2(cast(subtract(exponent, multiply(third, 2)), x.aval.dtype))
     return multiply(multiply(multiply(x, factor), rest), factor)
 
 
@@ -195,7 +195,7 @@ def heaviside(x: Any, middle: Any) -> Array:
     Array([0. , 0.5, 1. ], dtype=float32)
     """
     x, middle = promote_arrays("heaviside", x, middle, floating=True)
-    return where(isnan(x), x, where(equal(x, 0.0), middle, cast(greater(x, 0.0), x.dtype)))
+    return where(isnan(x), x, where(equal(x, 0.0), middle, cast(greater(x, 0.0), x.aval.dtype)))
 
 
 def logaddexp2(x: Any, y: Any) -> Array:
@@ -244,9 +244,9 @@ def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, ne
     Array([1., 0., 9.], dtype=float32)
     """
     x = lift("nan_to_num", x)
-    if x.dtype not in FLOATS:
+    if x.aval.dtype not in FLOATS:
         return x
-    info = finfo(x.dtype)
+    info = finfo(x.aval.dtype)
     x = where(isnan(x), nan, x)
     x = where(equal(x, math.inf), info.max if posinf is None else posinf, x)
     return where(equal(x, -math.inf), info.min if neginf is None else neginf, x)

@@ -148,7 +148,7 @@ def ix_(*sequences: Any) -> tuple[Array, ...]:
         x = asarray(given, dtype=torch.int64) if isinstance(given, (list, tuple)) and not given else asarray(given)
         if x.ndim != 1:
             raise ShapeError(message("ix_", "sequences of one dimension", repr(x.aval), "Use gt.ravel."))
-        x = nonzero(x)[0] if x.dtype is torch.bool else x
+        x = nonzero(x)[0] if x.aval.dtype is torch.bool else x
         out.append(reshape(x, tuple(x.size if j == k else 1 for j in range(len(sequences)))))
     return tuple(out)
 
@@ -289,7 +289,7 @@ def geomspace(
     Array([  1.,  10., 100.], dtype=float32)
     """
     a, b = promote_arrays("geomspace", asarray(start), asarray(stop), floating=True)
-    ratio = linspace(0.0, 1.0, num, endpoint, dtype=a.dtype, device=a.device)
+    ratio = linspace(0.0, 1.0, num, endpoint, dtype=a.aval.dtype, device=a.device)
     step = log(b / a)
     shape = (ratio.size, *(1,) * max(a.ndim, b.ndim))
     out = a * exp(reshape(ratio, shape) * step)
@@ -338,6 +338,6 @@ def vander(x: Any, n: int | None = None, increasing: bool = False) -> Array:
     count = x.size if n is None else as_int("vander", "n", n)
     powers = [power(x, k) for k in range(count)]
     if not powers:
-        return reshape(x[:0], (0, 0)) if not x.size else ones((x.size, 0), x.dtype)
+        return reshape(x[:0], (0, 0)) if not x.size else ones((x.size, 0), x.aval.dtype)
     out = stack(promote_arrays("vander", *powers), 1)
     return out if increasing else flip(out, 1)

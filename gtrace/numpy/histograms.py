@@ -66,7 +66,7 @@ def _count(places: Array, weights: Any, count: int) -> Array:
             got = f"{weights.aval!r} for {places.aval!r}"
             raise ShapeError(message("bincount", "a weight for each element", got, "Check the shapes."))
         (weights,) = promote("bincount", weights, floating=True)
-        out = zeros(count + 1, weights.dtype, places.device).at[places].add(weights, mode="promise_in_bounds")
+        out = zeros(count + 1, weights.aval.dtype, places.device).at[places].add(weights, mode="promise_in_bounds")
     return slice_axis(out, 0, 0, count)
 
 
@@ -116,9 +116,9 @@ def histogram_bin_edges(x: Any, bins: Any = 10, range: Any = None, weights: Any 
         raise ArgumentError(message("histogram", "at least one bin", str(count), "Pass a positive integer."))
     (x,) = promote("histogram", x, floating=True)
     if range is not None:
-        low, high = (cast(asarray(v), x.dtype) for v in range)
+        low, high = (cast(asarray(v), x.aval.dtype) for v in range)
     else:
-        low, high = (f(x) if x.size else full((), v, x.dtype) for f, v in ((min_over, 0), (max_over, 1)))
+        low, high = (f(x) if x.size else full((), v, x.aval.dtype) for f, v in ((min_over, 0), (max_over, 1)))
     same = equal(low, high)
     return linspace(where(same, subtract(low, 0.5), low), where(same, add(high, 0.5), high), count + 1)
 
@@ -152,7 +152,7 @@ def histogram(
     edges = histogram_bin_edges(x, bins, range)
     counts = _count(ravel(_bins(x, edges)), None if weights is None else ravel(weights), edges.size - 1)
     if density:
-        counts = cast(counts, edges.dtype)
+        counts = cast(counts, edges.aval.dtype)
         counts = divide(divide(counts, diff(edges)), sum_over(counts))
     return counts, edges
 
@@ -192,7 +192,7 @@ def histogramdd(
         cell = add(multiply(cell, n), place)
     counts = reshape(_count(where(inside, cell, -1), weights, math.prod(sizes)), tuple(sizes))
     if density:
-        counts = cast(counts, edges[0].dtype)
+        counts = cast(counts, edges[0].aval.dtype)
         counts = divide(counts, sum_over(counts))
         for k, (e, n) in enumerate(zip(edges, sizes, strict=True)):
             counts = divide(counts, reshape(diff(e), (n, *(1,) * (len(sizes) - 1 - k))))

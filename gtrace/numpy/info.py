@@ -6,8 +6,9 @@ from typing import Any
 
 import torch
 
+from gtrace.dtypes import BY_TORCH, DType, float32, int64
 from gtrace.errors import ArgumentError, message
-from gtrace.ir.aval import LONG, as_device
+from gtrace.ir.aval import as_device
 from gtrace.ops.dtype_info import KINDS, isdtype
 
 __all__ = ["__array_namespace_info__"]
@@ -33,11 +34,11 @@ class NamespaceInfo:
         """Return the devices of this machine."""
         return [as_device(None), *(torch.device("cuda", k) for k in range(torch.cuda.device_count()))]
 
-    def default_dtypes(self, *, device: Any = None) -> dict[str, torch.dtype]:
+    def default_dtypes(self, *, device: Any = None) -> dict[str, DType]:
         """Return the dtypes of arrays made from Python numbers, and of indices."""
-        return {"real floating": torch.float32, "integral": torch.int64, "indexing": torch.int64}
+        return {"real floating": float32, "integral": int64, "indexing": int64}
 
-    def dtypes(self, *, device: Any = None, kind: Any = None) -> dict[str, torch.dtype]:
+    def dtypes(self, *, device: Any = None, kind: Any = None) -> dict[str, DType]:
         """Return the dtypes by name, all of them, or those of a kind; see ``gt.isdtype``.
 
         Raises:
@@ -47,7 +48,7 @@ class NamespaceInfo:
         unknown = [k for k in kinds if k is not None and k not in KINDS]
         if unknown:
             raise ArgumentError(message("dtypes", f"kinds among {', '.join(KINDS)}", repr(unknown[0]), "Use those."))
-        return {name: dtype for dtype, name in LONG.items() if kind is None or isdtype(dtype, kinds)}
+        return {dtype.name: dtype for dtype in BY_TORCH.values() if kind is None or isdtype(dtype, kinds)}
 
 
 def __array_namespace_info__() -> NamespaceInfo:  # noqa: N807 - the standard's name
@@ -55,6 +56,6 @@ def __array_namespace_info__() -> NamespaceInfo:  # noqa: N807 - the standard's 
 
     >>> import gtrace.numpy as gnp
     >>> gnp.__array_namespace_info__().default_dtypes()["integral"]
-    torch.int64
+    gtrace.int64
     """
     return NamespaceInfo()

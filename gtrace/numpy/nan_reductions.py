@@ -151,7 +151,9 @@ def nanmean(x: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False,
     Array(2., dtype=float32)
     """
     x, mask = _moments("nanmean", x, dtype, where)
-    return divide(sum_over(x, axis, None, keepdims, where=mask), sum_over(cast(mask, x.dtype), axis, None, keepdims))
+    return divide(
+        sum_over(x, axis, None, keepdims, where=mask), sum_over(cast(mask, x.aval.dtype), axis, None, keepdims)
+    )
 
 
 def nanvar(
@@ -167,7 +169,7 @@ def nanvar(
     Array(1., dtype=float32)
     """
     x, mask = _moments("nanvar", x, dtype, where)
-    count = sum_over(cast(mask, x.dtype), axis, None, keepdims)
+    count = sum_over(cast(mask, x.aval.dtype), axis, None, keepdims)
     center = nanmean(x, axis, None, True, where=mask)
     deviation = subtract(select(mask, x, center), center)  # a NaN would reach the derivative
     freedom = subtract(count, float(ddof))

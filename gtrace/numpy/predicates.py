@@ -8,6 +8,7 @@ from typing import Any
 import numpy
 import torch
 
+from gtrace.dtypes import DType
 from gtrace.errors import ArgumentError, message
 from gtrace.ir.aval import LONG
 from gtrace.ops.create import asarray, full
@@ -176,12 +177,12 @@ def issubdtype(arg1: Any, arg2: Any) -> bool:
     return issubclass(_abstract(arg1), _abstract(arg2))
 
 
-def promote_types(a: Any, b: Any) -> torch.dtype:
+def promote_types(a: Any, b: Any) -> DType:
     """Return the dtype that two dtypes are promoted to.
 
     >>> import gtrace.numpy as gnp
     >>> gnp.promote_types(gnp.int32, gnp.float16)
-    torch.float16
+    gtrace.float16
     """
     if python_scalar(a) is not None or python_scalar(b) is not None:
         raise ArgumentError(message("promote_types", "two dtypes", f"{a!r} and {b!r}", "Use result_type for numbers."))

@@ -59,7 +59,7 @@ def _quantile(op: str, x: Any, q: Any, axis: Any, method: str, keepdims: bool, s
         places = cast(clip(places, 0, size - 1), torch.int64)
         return take_along_axis(ordered, places, -1) if skip else index_axis(ordered, places, rows.ndim - 1)
 
-    below, above, weight = at(low), at(high), cast(weight, rows.dtype)
+    below, above, weight = at(low), at(high), cast(weight, rows.aval.dtype)
     gap = subtract(above, below)
     # between equal infinities, and before an infinity without weight, there is nothing to add
     nothing = logical_and(logical_not(isfinite(gap)), logical_or(equal(below, above), equal(weight, 0.0)))

@@ -4,15 +4,31 @@ from __future__ import annotations
 
 from math import e, inf, nan, pi
 
-import torch
-from numpy import floating, generic, inexact, integer, number, signedinteger, unsignedinteger
+from numpy import (
+    character,
+    complexfloating,
+    flexible,
+    floating,
+    generic,
+    inexact,
+    integer,
+    number,
+    object_,
+    signedinteger,
+    unsignedinteger,
+)
+
+from gtrace import dtypes
 
 __all__ = [
-    "bool_", "double", "e", "euler_gamma", "float_", "floating", "generic", "half", "inexact", "inf", "int_", "integer",
-    "nan", "newaxis", "number", "pi", "signedinteger", "single", "unsignedinteger",
+    "bool_", "cdouble", "character", "complex_", "complexfloating", "csingle", "double", "dtype", "e", "euler_gamma",
+    "flexible", "float_", "floating", "generic", "half", "inexact", "inf", "int_", "integer", "nan", "newaxis",
+    "number", "object_", "pi", "signedinteger", "single", "uint", "unsignedinteger",
 ]  # fmt: skip
 
 euler_gamma = 0.5772156649015329
 newaxis = None
-bool_, int_, float_ = torch.bool, torch.int64, torch.float32
-half, single, double = torch.float16, torch.float32, torch.float64
+bool_, int_, uint = dtypes.bool, dtypes.int64, dtypes.uint64
+half, single, float_, double = dtypes.float16, dtypes.float32, dtypes.float32, dtypes.float64
+csingle, complex_, cdouble = dtypes.complex64, dtypes.complex64, dtypes.complex128
+dtype = dtypes.DType

@@ -124,8 +124,8 @@ def piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **kw: 
     if len(funclist) not in (len(conditions), len(conditions) + 1):
         got = f"{len(funclist)} for {len(conditions)} conditions"
         raise ArgumentError(message("piecewise", "a function for each condition, or one more", got, "Match them."))
-    values = [cast(asarray(f(x, *args, **kw) if callable(f) else f), x.dtype) for f in funclist]
-    out = values[-1] if len(values) > len(conditions) else full((), 0, x.dtype, x.device)
+    values = [cast(asarray(f(x, *args, **kw) if callable(f) else f), x.aval.dtype) for f in funclist]
+    out = values[-1] if len(values) > len(conditions) else full((), 0, x.aval.dtype, x.device)
     out = broadcast_to(out, x.shape)
     for condition, value in zip(conditions, values, strict=False):
         out = where(condition, value, out)
@@ -172,7 +172,7 @@ def put(x: Any, ind: Any, v: Any, mode: str | None = None, *, inplace: bool = Fa
         places = remainder(places, x.size) if mode == "wrap" else clip(places, 0, x.size - 1)
     values = resize(asarray(v), (places.size,))
     checks = None if mode is None else "promise_in_bounds"  # of "raise", torch itself finds a place outside
-    return reshape(ravel(x).at[places].set(cast(values, x.dtype), mode=checks), x.shape)
+    return reshape(ravel(x).at[places].set(cast(values, x.aval.dtype), mode=checks), x.shape)
 
 
 def put_along_axis(x: Any, indices: Any, values: Any, axis: int | None, *, inplace: bool = False) -> Array:
@@ -199,7 +199,7 @@ def put_along_axis(x: Any, indices: Any, values: Any, axis: int | None, *, inpla
     places = [reshape(arange(n, device=x.device), (n, *(1,) * (x.ndim - 1 - k))) for k, n in enumerate(x.shape)]
     places[place] = index
     chosen = tuple(broadcast_to(p, shape) for p in places)
-    return x.at[chosen].set(cast(asarray(values), x.dtype))
+    return x.at[chosen].set(cast(asarray(values), x.aval.dtype))
 
 
 def lexsort(keys: Any, axis: int = -1) -> Array:

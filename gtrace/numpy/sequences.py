@@ -159,7 +159,7 @@ def _slopes(f: Array, axis: int, h: Array, order: int) -> Array:
         got = f"{size} samples and {h.aval!r}"
         raise ShapeError(message("gradient", f"{order + 1} samples, and a coordinate for each", got, "Check both."))
     y = moveaxis(f, axis, -1)
-    d = cast(diff(h) if h.ndim else h, f.dtype)
+    d = cast(diff(h) if h.ndim else h, f.aval.dtype)
     forward = divide(diff(y), d)
     if h.ndim:
         left, right = d[:-1], d[1:]
@@ -184,7 +184,7 @@ def ediff1d(x: Any, to_end: Any = None, to_begin: Any = None) -> Array:
     Array([0, 3, 5], dtype=int64)
     """
     steps = diff(ravel(asarray(x)))
-    ends = [None if e is None else cast(ravel(asarray(e)), steps.dtype) for e in (to_begin, to_end)]
+    ends = [None if e is None else cast(ravel(asarray(e)), steps.aval.dtype) for e in (to_begin, to_end)]
     parts = [p for p in (ends[0], steps, ends[1]) if p is not None]
     return concat(parts) if len(parts) > 1 else steps
 
@@ -297,13 +297,13 @@ def kaiser(M: int, beta: Any) -> Array:  # noqa: N803 - NumPy's name
     if beta.ndim:
         raise ShapeError(message("kaiser", "one number as beta", repr(beta.aval), "Use gt.vmap."))
     if count <= 1:
-        return ones(max(count, 0), beta.dtype)
+        return ones(max(count, 0), beta.aval.dtype)
     place = numpy.linspace(-1.0, 1.0, count)
     height = asarray(numpy.sqrt(numpy.maximum(1.0 - place * place, 0.0)))
     wide = cast(beta, torch.float64)
     # scaled, both by the larger one: i0 itself overflows
     small = multiply(absolute(wide), subtract(height, 1.0))
-    return cast(divide(multiply(i0e(multiply(wide, height)), exp(small)), i0e(wide)), beta.dtype)
+    return cast(divide(multiply(i0e(multiply(wide, height)), exp(small)), i0e(wide)), beta.aval.dtype)
 
 
 def bartlett(M: int) -> Array:  # noqa: N803 - NumPy's name

@@ -100,7 +100,7 @@ def isin(
 def _same_kind(op: str, x: Any, y: Any) -> tuple[Array, Array]:
     """Return two arrays in one dtype; booleans become uint8, which can be searched."""
     x, y = promote_arrays(op, asarray(x), asarray(y))
-    return (cast(x, torch.uint8), cast(y, torch.uint8)) if x.dtype is torch.bool else (x, y)
+    return (cast(x, torch.uint8), cast(y, torch.uint8)) if x.aval.dtype is torch.bool else (x, y)
 
 
 def _chosen(op: str, ordered: Array, mask: Array, size: int | None, fill: Any, dtype: torch.dtype) -> Array:
@@ -147,7 +147,7 @@ def intersect1d(
     Array([2, 3], dtype=int64)
     """
     a, b = (ravel(z) for z in _same_kind("intersect1d", x, y))
-    dtype = promote_arrays("intersect1d", asarray(x), asarray(y))[0].dtype
+    dtype = promote_arrays("intersect1d", asarray(x), asarray(y))[0].aval.dtype
     orders = argsort(a), argsort(b)
     first, second = index_axis(a, orders[0], 0), index_axis(b, orders[1], 0)
     mask = logical_and(first_of_runs(first, True), _member(first, second))
@@ -178,7 +178,7 @@ def setdiff1d(
     mask = logical_not(_member(a, sort(b)))
     if not assume_unique:
         mask = logical_and(mask, first_of_runs(a, True))
-    return _chosen("setdiff1d", a, mask, size, fill_value, asarray(x).dtype)
+    return _chosen("setdiff1d", a, mask, size, fill_value, asarray(x).aval.dtype)
 
 
 def setxor1d(
@@ -196,7 +196,7 @@ def setxor1d(
     Array([1, 3, 5], dtype=int64)
     """
     a, b = (sort(ravel(z)) for z in _same_kind("setxor1d", x, y))
-    dtype = promote_arrays("setxor1d", asarray(x), asarray(y))[0].dtype
+    dtype = promote_arrays("setxor1d", asarray(x), asarray(y))[0].aval.dtype
     masks = [logical_and(first_of_runs(s, True), logical_not(_member(s, t))) for s, t in ((a, b), (b, a))]
     both, mask = concat([a, b]), concat(masks)
     order = argsort(both)

@@ -302,7 +302,7 @@ def insert(x: Any, obj: Any, values: Any, axis: int | None = None) -> Array:
     axis = normalize_axis("insert", axis, x.ndim)
     size = x.shape[axis]
     places = _constant_places("insert", size, obj)
-    values = cast(asarray(values), x.dtype)
+    values = cast(asarray(values), x.aval.dtype)
     if not places.ndim and values.ndim and x.ndim > 1:
         # at one place: the axis of the values that lies there comes first, as in NumPy
         values = moveaxis(reshape(values, (1,) * (x.ndim - values.ndim) + values.shape), 0, axis)
@@ -414,7 +414,7 @@ def resize(x: Any, new_shape: Any) -> Array:
         raise ShapeError(message("resize", "sizes >= 0", str(sizes), "Pass non-negative integers."))
     total = int(numpy.prod(sizes, dtype=numpy.int64))
     if not x.size:
-        return full(sizes, 0, x.dtype, x.device)
+        return full(sizes, 0, x.aval.dtype, x.device)
     return reshape(slice_axis(tile(x, -(-total // x.size)), 0, 0, total), sizes)
 
 
@@ -435,8 +435,8 @@ def diag(v: Any, k: int = 0) -> Array:
     if v.ndim != 1:
         raise ShapeError(message("diag", "one or two dimensions", repr(v.aval), "Use gtrace.numpy.diagonal."))
     size = v.size + abs(offset)
-    zeros = full((size * size,), 0, v.dtype, v.device)
-    return reshape(slice_update(zeros, cast(v, v.dtype), (diagonal_bounds(size, size, offset),)), (size, size))
+    zeros = full((size * size,), 0, v.aval.dtype, v.device)
+    return reshape(slice_update(zeros, cast(v, v.aval.dtype), (diagonal_bounds(size, size, offset),)), (size, size))
 
 
 def diagflat(v: Any, k: int = 0) -> Array:
@@ -475,7 +475,7 @@ def fill_diagonal(x: Any, val: Any, wrap: bool = False, *, inplace: bool = False
     step = columns + 1 if x.ndim == 2 else sum(columns**k for k in range(x.ndim))
     stop = x.size if wrap or x.ndim > 2 else min(columns * columns, x.size)
     count = max(-(-stop // step), 0)
-    values = resize(cast(asarray(val), x.dtype), (count,))
+    values = resize(cast(asarray(val), x.aval.dtype), (count,))
     bounds = ((0, (count - 1) * step + 1, step),) if count else ((0, 0, 1),)
     return reshape(slice_update(ravel(x), values, bounds), x.shape)
 

@@ -46,7 +46,7 @@ def average(x: Any, axis: Any = None, weights: Any = None, returned: bool = Fals
     if weights is None:
         out = mean(x, axis, keepdims)
         count = math.prod(x.shape[k] for k in normalize_axes("average", axis, x.ndim))
-        return (out, broadcast_to(asarray(float(count), dtype=out.dtype), out.shape)) if returned else out
+        return (out, broadcast_to(asarray(float(count), dtype=out.aval.dtype), out.shape)) if returned else out
     x, w = promote_arrays("average", x, asarray(weights), floating=True)
     if w.shape != x.shape:
         given = range(x.ndim) if axis is None else axis if isinstance(axis, (tuple, list)) else (axis,)

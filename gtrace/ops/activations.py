@@ -38,8 +38,8 @@ erf = unary(
 relu = unary(
     "relu", torch.relu, "Return max(x, 0); the derivative at 0 is 0.",
     "gt.relu(gt.array([-1., 2.])) => Array([0., 2.], dtype=float32)",
-    floating=False, check=numbers_only, partials=(lambda x, out: cast(greater(x, 0), x.dtype),), samples=unary_floats(),
-    reference=lambda x: numpy.maximum(x, 0),
+    floating=False, check=numbers_only, partials=(lambda x, out: cast(greater(x, 0), x.aval.dtype),),
+    samples=unary_floats(), reference=lambda x: numpy.maximum(x, 0),
 )  # fmt: skip
 silu = unary(
     "silu", torch.nn.functional.silu, "Return x * sigmoid(x) (Elfwing et al., 2017).",

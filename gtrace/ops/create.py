@@ -150,7 +150,7 @@ def _fitting(x: Array, target: torch.dtype | None) -> Array:
     """
     if target in FLOATS and x.aval.complex:
         check_cast(numpy.zeros(0, numpy.complex64), target)
-    if target is not None and target not in INEXACT and x.dtype is not torch.bool:
+    if target is not None and target not in INEXACT and x.aval.dtype is not torch.bool:
         tensor = materialize(x, "cast")
         if tensor.numel():
             # the extrema show NaN too; bfloat16 has no NumPy dtype
@@ -267,7 +267,7 @@ def full_like(x: Any, fill_value: Any, dtype: Any = None, *, shape: Any = None, 
     """
     x = lift("full_like", x)
     return full(
-        x.shape if shape is None else shape, fill_value, dtype or x.dtype, x.device if device is None else device
+        x.shape if shape is None else shape, fill_value, dtype or x.aval.dtype, x.device if device is None else device
     )
 
 
@@ -421,7 +421,7 @@ def linspace(
 def _between(start: Any, stop: Any, count: int, parts: int, dtype: Any, axis: int) -> Array:
     """Return evenly spaced numbers between the elements of arrays; the last of all parts is exactly `stop`."""
     a, b = broadcast_arrays(*promote_arrays("linspace", start, stop, floating=True))
-    fractions = divide(arange(count, dtype=a.dtype, device=a.device), float(max(parts, 1)))
+    fractions = divide(arange(count, dtype=a.aval.dtype, device=a.device), float(max(parts, 1)))
     fractions = reshape(fractions, (count, *(1,) * a.ndim))
     out = add(multiply(a, subtract(1.0, fractions)), multiply(b, fractions))
     out = moveaxis(out, 0, normalize_axis("linspace", axis, out.ndim))

@@ -9,6 +9,7 @@ import attrs
 import numpy
 import torch
 
+from gtrace.dtypes import DType
 from gtrace.errors import ArgumentError, DtypeError, message
 from gtrace.ir.aval import FLOATS, LONG, SHORT, aval
 from gtrace.trace.array import Array
@@ -43,7 +44,7 @@ class FloatInfo:
         resolution: the decimal precision, as a power of ten.
     """
 
-    dtype: torch.dtype
+    dtype: DType
     bits: int
     max: float
     min: float
@@ -59,7 +60,7 @@ class FloatInfo:
 class IntInfo:
     """The limits of an integer dtype."""
 
-    dtype: torch.dtype
+    dtype: DType
     bits: int
     max: int
     min: int
@@ -90,7 +91,16 @@ def finfo(dtype: Any) -> FloatInfo:
     info = torch.finfo(kind)
     small = info.smallest_normal
     return FloatInfo(
-        kind, info.bits, info.max, info.min, info.eps, info.eps / 2, small, small, small * info.eps, info.resolution
+        DType(kind),
+        info.bits,
+        info.max,
+        info.min,
+        info.eps,
+        info.eps / 2,
+        small,
+        small,
+        small * info.eps,
+        info.resolution,
     )
 
 
@@ -108,7 +118,7 @@ def iinfo(dtype: Any) -> IntInfo:
     if kind not in KINDS["integral"]:
         raise DtypeError(message("iinfo", "an integer dtype", LONG[kind], "Use gt.finfo for floats."))
     info = torch.iinfo(kind)
-    return IntInfo(kind, info.bits, info.max, info.min)
+    return IntInfo(DType(kind), info.bits, info.max, info.min)
 
 
 def isdtype(dtype: Any, kind: Any) -> builtins.bool:
@@ -129,7 +139,7 @@ def isdtype(dtype: Any, kind: Any) -> builtins.bool:
     return as_dtype(dtype) is as_dtype(kind)
 
 
-def result_type(*arrays_and_dtypes: Any) -> torch.dtype:
+def result_type(*arrays_and_dtypes: Any) -> DType:
     """Return the dtype that arrays, dtypes and Python numbers are promoted to.
 
     Raises:
@@ -137,7 +147,7 @@ def result_type(*arrays_and_dtypes: Any) -> torch.dtype:
 
     >>> import gtrace as gt
     >>> gt.result_type(gt.int32, gt.float16, 2.5)
-    torch.float16
+    gtrace.float16
     """
     if not arrays_and_dtypes:
         raise ArgumentError(message("result_type", "arrays, dtypes or numbers", "nothing", "Pass at least one."))
@@ -151,7 +161,7 @@ def result_type(*arrays_and_dtypes: Any) -> torch.dtype:
             avals.append(lift("result_type", x).aval)
         else:
             avals.append(aval((), dtype_of(x)))
-    return result_dtype(avals, scalars)
+    return DType(result_dtype(avals, scalars))
 
 
 def can_cast(from_: Any, to: Any, casting: str = "safe") -> builtins.bool:

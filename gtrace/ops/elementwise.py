@@ -163,7 +163,7 @@ minimum = binary(
 
 def _wins(x: Any, y: Any, out: Array, beats: Callable[[Any, Any], Array]) -> Array:
     """Return the share of the derivative that goes to `x`: 1, 0, or 1/2 at a tie."""
-    return add(cast(beats(x, y), out.dtype), multiply(cast(equal(x, y), out.dtype), 0.5))
+    return add(cast(beats(x, y), out.aval.dtype), multiply(cast(equal(x, y), out.aval.dtype), 0.5))
 
 
 def _integer_power(x: torch.Tensor, y: int) -> torch.Tensor:
@@ -434,7 +434,7 @@ def round(x: Any, decimals: int = 0) -> Array:  # noqa: A001 - the name of the a
     if places > 0:
         return divide(rint(multiply(x, scale)), scale)
     wide = x if x.aval.floating else cast(x, torch.float64)
-    return cast(multiply(rint(divide(wide, scale)), scale), x.dtype)
+    return cast(multiply(rint(divide(wide, scale)), scale), x.aval.dtype)
 
 
 # -- gradient markers

@@ -98,7 +98,7 @@ def compress(condition: Any, x: Any, axis: int | None = None, *, size: int | Non
     if mask.ndim != 1 or mask.shape[0] > x.shape[axis]:
         got = f"{mask.aval!r} for axis {axis} of {x.aval!r}"
         raise ShapeError(message("compress", "a mask of one dimension, as long as the axis", got, "Check its shape."))
-    mask = mask if mask.dtype is torch.bool else not_equal(mask, 0)
+    mask = mask if mask.aval.dtype is torch.bool else not_equal(mask, 0)
     x = moveaxis(slice_axis(x, axis, 0, mask.shape[0]), axis, 0)
     out = index_axis(x, places_where("compress", mask, size), 0)
     return moveaxis(out if size is None else filled(out, mask, fill_value), 0, axis)

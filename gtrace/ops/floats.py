@@ -33,7 +33,7 @@ def positive(x: Any) -> Array:
     Array([ 1., -2.], dtype=float32)
     """
     x = lift("positive", x)
-    if x.dtype is torch.bool:
+    if x.aval.dtype is torch.bool:
         raise DtypeError(message("positive", "numbers, not booleans", repr(x.aval), "Use x.astype(gt.int64)."))
     return x
 

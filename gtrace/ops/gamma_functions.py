@@ -165,7 +165,7 @@ def _density(a: Any, x: Any, power: float) -> Array:
     zero = equal(x, 0.0)
     logarithm = log(where(zero, 1.0, x))
     inside = exp(subtract(subtract(multiply(subtract(a, power), logarithm), x), gammaln(a)))
-    at_zero = where(less(a, power), math.inf, cast(equal(a, power), inside.dtype))
+    at_zero = where(less(a, power), math.inf, cast(equal(a, power), inside.aval.dtype))
     return where(zero, at_zero, inside)
 
 
@@ -306,5 +306,5 @@ def multigammaln(a: Any, d: Any) -> Array:
         raise ArgumentError(message("multigammaln", "a dimension >= 1", str(count), "Pass a positive integer."))
     (x,) = as_arrays("multigammaln", a)
     halves = constant_array(numpy.arange(count) * 0.5, x.aval.device)
-    terms = gammaln(subtract(expand_dims(x, -1), cast(halves, x.dtype)))
+    terms = gammaln(subtract(expand_dims(x, -1), cast(halves, x.aval.dtype)))
     return add(sum_over(terms, -1), count * (count - 1) / 4.0 * math.log(math.pi))

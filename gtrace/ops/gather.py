@@ -191,12 +191,12 @@ def _scatter_vjp(ct: Array, needed: Any, x: Array, index: Array, u: Array, out: 
         zero = equal(u, 0.0)
         filled = where(zero, 1.0, u)
         nonzero = bind(scatter_op, (x, index, filled), ("prod",))
-        zeros = gather(gather_sum(constant(0.0, x.aval), cast(zero, u.dtype)))
+        zeros = gather(gather_sum(constant(0.0, x.aval), cast(zero, u.aval.dtype)))
         alone = logical_and(zero, equal(zeros, 1.0))
         others = where(alone, gather(nonzero), where(zero, 0.0, divide(gather(out), filled)))
         return bind(scatter_op, (ct, index, u), ("prod",)), None, multiply(gather(ct), others)
     # all elements that attain the extremum share the derivative equally
-    hit_x, hit_u = cast(equal(x, out), x.dtype), cast(equal(u, gather(out)), x.dtype)
+    hit_x, hit_u = cast(equal(x, out), x.aval.dtype), cast(equal(u, gather(out)), x.aval.dtype)
     share = divide(ct, gather_sum(hit_x, hit_u))
     return multiply(hit_x, share), None, multiply(hit_u, gather(share))
 

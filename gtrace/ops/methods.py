@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from gtrace.dtypes import DType
 from gtrace.errors import ArgumentError, message
 from gtrace.ops import (
     arrange,
@@ -181,3 +182,11 @@ def install() -> None:
 
 
 install()
+
+
+def _array_of(self: DType, data: Any = 0) -> Array:
+    """Return `data` as an array of this dtype."""
+    return create.array(data, self)
+
+
+setattr(DType, "__call__", _array_of)  # noqa: B010 - as above

@@ -47,7 +47,7 @@ def _psum_named(
     size: int, batched: Sequence[bool], operands: Sequence[Array], axis_name: str, axis_size: int
 ) -> tuple[Array, bool]:
     (x,) = operands
-    return (sum_over(x, 0, dtype=x.dtype) if batched[0] else multiply(x, size)), False
+    return (sum_over(x, 0, dtype=x.aval.dtype) if batched[0] else multiply(x, size)), False
 
 
 psum_op = define(
@@ -61,7 +61,7 @@ psum_op = define(
 def _extreme_vjp(ct: Array, needed: Any, x: Array, out: Array, axis_name: str, axis_size: int) -> tuple[Array]:
     # all examples that attain the extreme share the derivative equally
     params = axis_name, axis_size
-    hit = cast(equal(x, out), x.dtype)
+    hit = cast(equal(x, out), x.aval.dtype)
     return (multiply(hit, divide(bind(psum_op, (ct,), params), bind(psum_op, (hit,), params))),)
 
 

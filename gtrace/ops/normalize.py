@@ -101,11 +101,11 @@ def _normalize_where(op: Op, x: Any, axis: Any, where: Any, outside: float) -> A
     """Return the normalized elements of x where `where` holds, and `outside` elsewhere."""
     (x,) = promote_arrays(op.name, x, floating=True)
     keep = lift(op.name, where)
-    keep = keep if keep.dtype is torch.bool else not_equal(keep, 0)
+    keep = keep if keep.aval.dtype is torch.bool else not_equal(keep, 0)
     broadcast_to(keep, x.shape)  # refuses what does not fit; the mask itself stays small
     keep = reshape(keep, ((1,) * (x.ndim - keep.ndim) + keep.shape))
     # where nothing is kept, zeros are normalized: a row of -inf would give NaN
-    least = full_like_scalar(-math.inf, x.dtype, (), x.device)
+    least = full_like_scalar(-math.inf, x.aval.dtype, (), x.device)
     filler = select(any_over(keep, axis, keepdims=True), least, 0.0)
     return select(keep, _normalize(op, select(keep, x, filler), axis), outside)
 

@@ -58,7 +58,7 @@ _one_hot = define(
 def _resolve_one_hot(op: Op, x: Any, num_classes: int, dtype: Any, axis: int) -> tuple[Array, Params]:
     x = lift("one_hot", x)
     if x.aval.floating:
-        raise ArgumentError(message("one_hot", "integers", f"{LONG[x.dtype]}", "Use x.astype(gt.int64)."))
+        raise ArgumentError(message("one_hot", "integers", f"{LONG[x.aval.dtype]}", "Use x.astype(gt.int64)."))
     count = as_int("one_hot", "num_classes", num_classes)
     if count < 0:
         raise ShapeError(message("one_hot", "num_classes >= 0", str(count), "Pass a non-negative integer."))

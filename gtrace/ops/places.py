@@ -60,7 +60,7 @@ _argmin = define(
 
 def _place(op: Any, x: Any, axis: int | None, keepdims: bool) -> Array:
     x = lift(op.name, x)
-    if x.dtype is torch.bool:
+    if x.aval.dtype is torch.bool:
         x = cast(x, torch.uint8)
     if axis is None:
         out = bind(op, (ravel(x),), (0, False))

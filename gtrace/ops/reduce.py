@@ -105,13 +105,13 @@ def _empty_axis() -> list[BadSample]:
 
 def _extremum_vjp(ct: Array, needed: Any, x: Array, out: Array, axes: tuple[int, ...], keepdims: bool) -> tuple[Array]:
     # elements that attain the extremum share the derivative equally
-    hit = cast(equal(x, _expand(out, x, axes, keepdims)), x.dtype)
+    hit = cast(equal(x, _expand(out, x, axes, keepdims)), x.aval.dtype)
     share = divide(ct, bind(sum_op, (hit,), (axes, keepdims)))
     return (multiply(hit, _expand(share, x, axes, keepdims)),)
 
 
 def _extremum_jvp(ts: Any, x: Array, out: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
-    hit = cast(equal(x, _expand(out, x, axes, keepdims)), x.dtype)
+    hit = cast(equal(x, _expand(out, x, axes, keepdims)), x.aval.dtype)
     return divide(bind(sum_op, (multiply(hit, ts[0]),), (axes, keepdims)), bind(sum_op, (hit,), (axes, keepdims)))
 
 
@@ -234,7 +234,7 @@ def mean(x: Any, axis: Any = None, keepdims: bool = False, *, dtype: Any = None,
 
 def _count(x: Array, where: Any, axis: Any, keepdims: bool) -> Array:
     """Return how many elements a mask keeps, in the dtype of x."""
-    ones = full_like_scalar(1, x.dtype, x.shape, x.device)
+    ones = full_like_scalar(1, x.aval.dtype, x.shape, x.device)
     return sum(ones, axis, keepdims=keepdims, where=where)
 
 
@@ -248,7 +248,7 @@ def _extremum(op: Op, x: Any, axis: Any, keepdims: bool, where: Any, initial: An
         x = _kept(x, where, initial)
     axes = normalize_axes(op.name, axis, x.ndim)
     if 0 in [x.shape[k] for k in axes]:
-        return full_like_scalar(initial, x.dtype, reduced_shape((x.aval,), axes, keepdims), x.device)
+        return full_like_scalar(initial, x.aval.dtype, reduced_shape((x.aval,), axes, keepdims), x.device)
     return combine(bind(op, (x,), (axes, bool(keepdims))), initial)
 
 
@@ -312,7 +312,7 @@ def all(x: Any, axis: Any = None, keepdims: bool = False, *, where: Any = None) 
 
 def _truth(x: Any) -> Array:
     x = lift("any/all", x)
-    return x if x.dtype is torch.bool else not_equal(x, 0)
+    return x if x.aval.dtype is torch.bool else not_equal(x, 0)
 
 
 def _squares(x: Array) -> Array:
@@ -458,7 +458,7 @@ def prod(
 
 
 def _cumsum_vjp(ct: Array, needed: Any, x: Array, out: Array, axis: int, dtype: str | None) -> tuple[Array]:
-    return (cast_cotangent(flip(bind(_cumsum, (flip(ct, axis),), (axis, None)), axis), x.dtype),)
+    return (cast_cotangent(flip(bind(_cumsum, (flip(ct, axis),), (axis, None)), axis), x.aval.dtype),)
 
 
 _cumsum = define(

@@ -58,8 +58,8 @@ def _before(x: Array, axis: int, first: float) -> Array:
 def _cumprod_vjp(ct: Array, needed: Any, x: Array, out: Array, axis: int, dtype: str | None) -> tuple[Array]:
     if not x.size:
         return (constant(0.0, x.aval),)
-    later = _recurrence(_ahead(cast(x, out.dtype), axis, 1), ct, axis)
-    return (cast(multiply(later, _before(out, axis, 1.0)), x.dtype),)
+    later = _recurrence(_ahead(cast(x, out.aval.dtype), axis, 1), ct, axis)
+    return (cast(multiply(later, _before(out, axis, 1.0)), x.aval.dtype),)
 
 
 _cumprod = define(
@@ -195,7 +195,7 @@ def _cumulative(name: str, x: Any, axis: int | None, include_initial: bool, firs
     if not include_initial:
         return x, place
     sizes = (*x.shape[:place], 1, *x.shape[place + 1 :])
-    return concat([full_like_scalar(first, x.dtype, sizes, x.device), x], place), place
+    return concat([full_like_scalar(first, x.aval.dtype, sizes, x.device), x], place), place
 
 
 def cumulative_sum(x: Any, axis: int | None = None, dtype: Any = None, include_initial: bool = False) -> Array:
@@ -262,5 +262,5 @@ def diff(x: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = 
     for _ in range(count):
         size = x.shape[place]
         after, before = slice_axis(x, place, min(1, size), size), slice_axis(x, place, 0, max(size - 1, 0))
-        x = not_equal(after, before) if x.dtype is torch.bool else subtract(after, before)
+        x = not_equal(after, before) if x.aval.dtype is torch.bool else subtract(after, before)
     return x

@@ -114,7 +114,7 @@ def betainc(a: Any, b: Any, x: Any) -> Array:
     inside = logical_and(greater_equal(x, 0.0), less_equal(x, 1.0))
     part = _moment_of(a, b, where(inside, x, math.nan), 0, 0)
     upper = greater(multiply(x, add(a, b)), a)
-    return add(part, cast(upper, part.dtype))
+    return add(part, cast(upper, part.aval.dtype))
 
 
 # -- exponential integrals

@@ -60,7 +60,7 @@ def filled(x: Array, mask: Array, fill: Any) -> Array:
     """Return x, taken from the places where `mask` holds, with `fill` (an array or a number) beyond their count."""
     present = less(arange(x.shape[0], device=x.device), sum_over(mask))
     present = reshape(present, (x.shape[0], *(1,) * (x.ndim - 1)))
-    return where(present, x, cast(lift("fill_value", fill), x.dtype))
+    return where(present, x, cast(lift("fill_value", fill), x.aval.dtype))
 
 
 def nonzero(x: Any, *, size: int | None = None, fill_value: Any = None) -> tuple[Array, ...]:
@@ -82,7 +82,7 @@ def nonzero(x: Any, *, size: int | None = None, fill_value: Any = None) -> tuple
     if not x.ndim:
         raise ShapeError(message("nonzero", "an array with a dimension", "a 0-d array", "Use x != 0."))
     flat = ravel(x)
-    mask = flat if x.dtype is torch.bool else not_equal(flat, 0)
+    mask = flat if x.aval.dtype is torch.bool else not_equal(flat, 0)
     places = places_where("nonzero", mask, size)
     fills = fill_value if isinstance(fill_value, (tuple, list)) else (fill_value,) * x.ndim
     if len(fills) != x.ndim:

@@ -116,14 +116,14 @@ def geometric(key: Any, p: Any, shape: Any = None, dtype: Any = None) -> Array:
     kind = _count_dtype("geometric", dtype, torch.int64)
     found, (chance,), sizes = parameters("geometric", key, shape, _drawn_in(p), p=p)
     # the logarithm of a number drawn as 0 is taken half a step above it
-    u = maximum(draw_unit(found, sizes, chance.dtype), torch.finfo(chance.dtype).eps / 2)
+    u = maximum(draw_unit(found, sizes, chance.aval.dtype), torch.finfo(chance.aval.dtype).eps / 2)
     return cast(add(floor(divide(log(u), log1p(multiply(chance, -1.0)))), 1.0), kind)
 
 
 def _drawn_in(p: Any) -> torch.dtype:
     """Return the dtype of uniform numbers for a parameter: its own if that is float64, else float32."""
     wide = type(p) is Array or real_scalar(p) is None
-    return torch.float64 if wide and lift("p", p).dtype is torch.float64 else torch.float32
+    return torch.float64 if wide and lift("p", p).aval.dtype is torch.float64 else torch.float32
 
 
 def _wide_unit(key: Array, shape: tuple[int, ...]) -> Array:
@@ -172,7 +172,7 @@ def poisson(key: Any, lam: Any, shape: Any = None, dtype: Any = None) -> Array:
 
     >>> import gtrace as gt
     >>> gt.random.poisson(gt.random.key(0), 3.0, (5,)).dtype
-    torch.int64
+    gtrace.int64
     """
     kind = _count_dtype("poisson", dtype, torch.int64)
     value = real_scalar(lam)

@@ -56,9 +56,9 @@ def bernoulli(key: Any, p: Any = 0.5, shape: Any = None, mode: str = "low") -> A
     if value is not None:
         chance = full_like_scalar(value, torch.float32, (), found.device)
     if mode == "low":
-        return less(draw_unit(found, sizes, chance.dtype), chance)
-    coarse, fine = unstack(draw_unit(found, (2, *sizes), chance.dtype))
-    return less(multiply(fine, torch.finfo(chance.dtype).eps), subtract(chance, coarse))
+        return less(draw_unit(found, sizes, chance.aval.dtype), chance)
+    coarse, fine = unstack(draw_unit(found, (2, *sizes), chance.aval.dtype))
+    return less(multiply(fine, torch.finfo(chance.aval.dtype).eps), subtract(chance, coarse))
 
 
 def categorical(
@@ -104,9 +104,9 @@ def categorical(
         )
     found = fresh_key("categorical", key)
     if replace:
-        noise = draw_gumbel(found, (*prefix, *x.shape), x.dtype, mode)
+        noise = draw_gumbel(found, (*prefix, *x.shape), x.aval.dtype, mode)
         return argmax(add(noise, x), axis=len(prefix) + place)
-    noisy = moveaxis(add(x, draw_gumbel(found, x.shape, x.dtype, mode)), place, -1)
+    noisy = moveaxis(add(x, draw_gumbel(found, x.shape, x.aval.dtype, mode)), place, -1)
     order = slice_axis(argsort(noisy, descending=True), x.ndim - 1, 0, math.prod(prefix))
     return reshape(moveaxis(order, -1, 0), sizes)
 
@@ -162,7 +162,7 @@ def _population(name: str, x: Any, axis: Any) -> tuple[int | Array, int]:
         array = lift(name, x)
         if array.ndim:
             return array, normalize_axis(name, axis, array.ndim)
-        if array.aval.floating or array.dtype is torch.bool:
+        if array.aval.floating or array.aval.dtype is torch.bool:
             raise DtypeError(message(name, "an integer, or an array with an axis", repr(array.aval), "Pass one."))
         x = int(array)
     count = as_int(name, "size of the population", x)
@@ -216,10 +216,10 @@ def choice(
         return reshape(chosen, (*every.shape[:axis], *sizes, *every.shape[axis + 1 :]))
     elif replace:
         sums = cumsum(weights)
-        unit = draw_unit(found, sizes, weights.dtype)
+        unit = draw_unit(found, sizes, weights.aval.dtype)
         indices = searchsorted(sums, multiply(slice_axis(sums, 0, count - 1, count).reshape(()), subtract(1.0, unit)))
     else:
-        noisy = add(draw_gumbel(found, (count,), weights.dtype, mode), log(weights))
+        noisy = add(draw_gumbel(found, (count,), weights.aval.dtype, mode), log(weights))
         indices = reshape(slice_axis(argsort(noisy, descending=True), 0, 0, draws), sizes)
     return indices if isinstance(population, int) else _taken(population, indices, axis)
 
@@ -233,7 +233,7 @@ def _weights(p: Any, count: int, draws: int, replace: bool) -> Array:
     weights = lift("choice", p)
     if weights.shape != (count,):
         raise ShapeError(message("choice", f"p of shape ({count},)", repr(weights.aval), "One for each element."))
-    if weights.dtype is torch.bool or not weights.aval.floating:
+    if weights.aval.dtype is torch.bool or not weights.aval.floating:
         weights = cast(weights, torch.float32)
     if isinstance(p, numpy.ndarray):
         possible = int((p > 0).sum())

@@ -81,7 +81,7 @@ def _attempt(alpha: Array, key: Array, normal_key: Array, uniform_key: Array, ne
     row = [reshape(slice_axis(keys, 0, k, k + 1), (2,)) for k in range(3)]
     key, normal_key, uniform_key = (where(new, a, b) for a, b in zip(row, (key, normal_key, uniform_key), strict=True))
     normal_key, subkey = two_keys(normal_key)
-    dtype = alpha.dtype
+    dtype = alpha.aval.dtype
     x = draw_normal(subkey, (), dtype)
     d = subtract(alpha, 1.0 / 3.0)
     root = add(multiply(x, divide(1.0 / 3.0, sqrt(d))), 1.0)
@@ -121,7 +121,7 @@ def _cubes(alpha: Array, keys: Array) -> Array:
 
 def _draw(key: Array, alpha: Array, logarithm: bool) -> Array:
     """Return draws, or their logarithms, in the shape of `alpha`."""
-    shape, dtype = alpha.shape, alpha.dtype
+    shape, dtype = alpha.shape, alpha.aval.dtype
     a = ravel(stop_gradient(alpha))
     keys = reshape(subkeys(key, shape), (a.size, 2))
     pairs = vmap(two_keys)(keys)
@@ -162,17 +162,17 @@ def _moves(alpha: Array, drawn: Array) -> Array:
 def _moves_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
     alpha, drawn = primals
     out = _moves(alpha, drawn)
-    inside = maximum(out, torch.finfo(out.dtype).tiny)
+    inside = maximum(out, torch.finfo(out.aval.dtype).tiny)
     return out, multiply(tangents[0], multiply(out, log_sample_slope(alpha, log(inside), inside)))
 
 
 def _gamma(key: Array, alpha: Array, shape: tuple[int, ...], logarithm: bool) -> Array:
     """Return draws of one shape in the dtype of `alpha`; those of 16 bits are computed in float32."""
     wide = broadcast_to(alpha, shape)
-    if torch.finfo(alpha.dtype).bits == 16:
+    if torch.finfo(alpha.aval.dtype).bits == 16:
         wide = cast(wide, torch.float32)
     drawn = stop_gradient(_draw(key, wide, logarithm))
-    return cast((_log_moves if logarithm else _moves)(wide, drawn), alpha.dtype)
+    return cast((_log_moves if logarithm else _moves)(wide, drawn), alpha.aval.dtype)
 
 
 # -- user functions
@@ -319,7 +319,7 @@ def t(key: Any, df: Any, shape: Any = None, dtype: Any = None) -> Array:
     key_normal, key_gamma = two_keys(found)
     half = divide(freedom, 2.0)
     scale = sqrt(divide(half, _gamma(key_gamma, half, sizes, False)))
-    return multiply(draw_normal(key_normal, sizes, freedom.dtype), scale)
+    return multiply(draw_normal(key_normal, sizes, freedom.aval.dtype), scale)
 
 
 def dirichlet(key: Any, alpha: Any, shape: Any = None, dtype: Any = None) -> Array:
@@ -372,7 +372,7 @@ def _generalized_normal(key: Array, p: Array, shape: tuple[int, ...]) -> Array:
     key_gamma, key_sign = two_keys(key)
     inverse = divide(1.0, p)
     size = power(_gamma(key_gamma, inverse, shape, False), inverse)
-    return multiply(draw_signs(key_sign, shape, p.dtype), size)
+    return multiply(draw_signs(key_sign, shape, p.aval.dtype), size)
 
 
 def ball(key: Any, d: Any, p: Any = 2, shape: Any = (), dtype: Any = None) -> Array:
@@ -403,6 +403,6 @@ def ball(key: Any, d: Any, p: Any = 2, shape: Any = (), dtype: Any = None) -> Ar
     found, (exponent,), whole = parameters("ball", key, (*sizes, count), dtype, positive={"p": p})
     key_points, key_radius = two_keys(found)
     x = _generalized_normal(key_points, exponent, whole)
-    e = draw_exponential(key_radius, sizes, exponent.dtype)
+    e = draw_exponential(key_radius, sizes, exponent.aval.dtype)
     norm = power(add(sum_over(power(absolute(x), exponent), -1), e), divide(1.0, exponent))
     return divide(x, expand_dims(norm, -1))

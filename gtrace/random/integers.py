@@ -74,7 +74,7 @@ def _bound(x: Any, shape: tuple[int, ...]) -> int | Array:
     if type(x) is not Array and python_scalar(x) is not None:
         return as_int("randint", "bound", x)
     out = lift("randint", x)
-    if out.aval.floating or out.dtype is torch.bool:
+    if out.aval.floating or out.aval.dtype is torch.bool:
         raise DtypeError(message("randint", "integers as bounds", repr(out.aval), "Use x.astype(gt.int64)."))
     return fill("randint", out, shape)
 
@@ -89,7 +89,7 @@ def _drawn_as(dtype: Any, low: int | Array, high: int | Array) -> torch.dtype:
             raise DtypeError(message("randint", "a signed or 8-bit integer dtype", LONG[kind], fix))
         return kind
     for x, most in ((low, _LARGEST >> 32), (high, 1 << 31)):
-        if x.dtype is torch.int64 if isinstance(x, Array) else not -(1 << 31) <= x <= most:
+        if x.aval.dtype is torch.int64 if isinstance(x, Array) else not -(1 << 31) <= x <= most:
             return torch.int64
     return torch.int32
 

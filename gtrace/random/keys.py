@@ -158,7 +158,7 @@ def _as_keys(name: str, keys: Any) -> Array:
         DtypeError, ShapeError: it is none.
     """
     found = lift(name, keys)
-    if found.aval.floating or found.dtype is torch.bool:
+    if found.aval.floating or found.aval.dtype is torch.bool:
         raise DtypeError(
             message(name, "keys, int64 of shape (..., 2)", repr(found.aval), "Make them with gt.random.key.")
         )
@@ -223,7 +223,7 @@ def key_impl(keys: Any) -> str:
 
 def _integer(name: str, what: str, value: Any) -> Array:
     x = lift(name, value)
-    if x.aval.floating or x.dtype is torch.bool:
+    if x.aval.floating or x.aval.dtype is torch.bool:
         raise DtypeError(message(name, f"an integer as {what}", repr(x.aval), "Use x.astype(gt.int64)."))
     if x.ndim:
         raise ShapeError(message(name, f"one integer as {what}", repr(x.aval), "Use gt.vmap for several."))

@@ -101,7 +101,7 @@ def lognormal(key: Any, sigma: Any = 1.0, shape: Any = None, dtype: Any = None) 
     True
     """
     found, (scale,), sizes = parameters("lognormal", key, shape, dtype, sigma=sigma)
-    return exp(multiply(draw_normal(found, sizes, scale.dtype), scale))
+    return exp(multiply(draw_normal(found, sizes, scale.aval.dtype), scale))
 
 
 def maxwell(key: Any, shape: Any = (), dtype: Any = None) -> Array:
@@ -174,7 +174,7 @@ def pareto(key: Any, b: Any, shape: Any = None, dtype: Any = None) -> Array:
     True
     """
     found, (exponent,), sizes = parameters("pareto", key, shape, dtype, positive={"b": b})
-    return exp(divide(draw_exponential(found, sizes, exponent.dtype), exponent))
+    return exp(divide(draw_exponential(found, sizes, exponent.aval.dtype), exponent))
 
 
 def rayleigh(key: Any, scale: Any, shape: Any = None, dtype: Any = None) -> Array:
@@ -196,8 +196,8 @@ def rayleigh(key: Any, scale: Any, shape: Any = None, dtype: Any = None) -> Arra
     """
     found, (factor,), sizes = parameters("rayleigh", key, shape, dtype, positive={"scale": scale})
     # the logarithm of a number drawn as 0 is taken half a step above it
-    half_step = torch.finfo(factor.dtype).eps / 2
-    u = maximum(draw_unit(found, sizes, factor.dtype), half_step)
+    half_step = torch.finfo(factor.aval.dtype).eps / 2
+    u = maximum(draw_unit(found, sizes, factor.aval.dtype), half_step)
     return multiply(sqrt(multiply(log(u), -2.0)), factor)
 
 
@@ -224,7 +224,7 @@ def triangular(key: Any, left: Any, mode: Any, right: Any, shape: Any = None, dt
         got = f"{left}, {mode} and {right}"
         raise ArgumentError(message("triangular", "left <= mode <= right, left < right", got, "Fix the range."))
     found, (low, peak, high), sizes = parameters("triangular", key, shape, dtype, left=left, mode=mode, right=right)
-    u = draw_unit(found, sizes, low.dtype)
+    u = draw_unit(found, sizes, low.aval.dtype)
     width, rise, fall = subtract(high, low), subtract(peak, low), subtract(high, peak)
     first = less(u, divide(rise, width))
     # on either side the root of the other is not used, and must not make its derivative infinite
@@ -255,7 +255,7 @@ def wald(key: Any, mean: Any, shape: Any = None, dtype: Any = None) -> Array:
     """
     found, (mu,), sizes = parameters("wald", key, shape, dtype, positive={"mean": mean})
     key_normal, key_choice = two_keys(found)
-    v, z = draw_normal(key_normal, sizes, mu.dtype), draw_unit(key_choice, sizes, mu.dtype)
+    v, z = draw_normal(key_normal, sizes, mu.aval.dtype), draw_unit(key_choice, sizes, mu.aval.dtype)
     y = multiply(square(v), mu)
     # the smaller root, as a quotient that loses no digits; the product of the roots is mu ** 2
     root = multiply(absolute(v), sqrt(multiply(mu, add(y, 4.0))))
@@ -283,5 +283,5 @@ def weibull_min(key: Any, scale: Any, concentration: Any, shape: Any = None, dty
     """
     positive = {"scale": scale, "concentration": concentration}
     found, (factor, exponent), sizes = parameters("weibull_min", key, shape, dtype, positive=positive)
-    e = draw_exponential(found, sizes, factor.dtype)
+    e = draw_exponential(found, sizes, factor.aval.dtype)
     return multiply(power(e, divide(1.0, exponent)), factor)

@@ -55,11 +55,11 @@ def assert_close(
         )
     for path, a, b in zip(tree.paths(expected), tree.leaves(got), tree.leaves(expected), strict=True):
         x, y = lift("assert_close", a), lift("assert_close", b)
-        if (x.shape, x.dtype) != (y.shape, y.dtype):
+        if (x.shape, x.aval.dtype) != (y.shape, y.dtype):
             raise AssertionError(
                 f"[assert_close] expected{_of(what)} {y.aval!r} at {path or 'the top'}, got {x.aval!r}."
             )
-        relative, absolute = TOLERANCES.get(y.dtype, (0.0, 0.0))
+        relative, absolute = TOLERANCES.get(y.aval.dtype, (0.0, 0.0))
         numpy.testing.assert_allclose(
             _plain(x),
             _plain(y),

@@ -125,16 +125,16 @@ def check_precision(op: Op, sample: Sample, dtype: torch.dtype) -> None:
     assert op.cases.user is not None
     got = op.cases.user(*[gt.array(t) if isinstance(t, torch.Tensor) else t for t in tensors], **sample.kwargs)
     like = next(t for t in tensors if isinstance(t, torch.Tensor))
-    if like.dtype is torch.bool and got.dtype is not torch.bool:
-        like = torch.zeros((), dtype=got.dtype)  # a choice between numbers
+    if like.dtype is torch.bool and got.dtype != torch.bool:
+        like = torch.zeros((), dtype=got.aval.dtype)  # a choice between numbers
     plain = [t if isinstance(t, torch.Tensor) else torch.tensor(t, dtype=like.dtype) for t in tensors]
     wide = [(t.double() if t.is_floating_point() else t).numpy() for t in plain]
     expected = _widest(numpy.asarray(op.cases.reference(*wide)))
     assert got.shape == expected.shape
-    eps = torch.finfo(got.dtype).eps if got.aval.floating else 0.0
+    eps = torch.finfo(got.aval.dtype).eps if got.aval.floating else 0.0
     largest = numpy.abs(expected).max(initial=1.0)
     numpy.testing.assert_allclose(
-        _widest(got.astype(gt.float32).numpy() if got.dtype is torch.bfloat16 else got.numpy()),
+        _widest(got.astype(gt.float32).numpy() if got.dtype == torch.bfloat16 else got.numpy()),
         expected,
         rtol=4 * eps,
         atol=eps * largest,
@@ -174,7 +174,7 @@ def check_gradients(op: Op, sample: Sample, modes: Sequence[str] = ("fwd", "rev"
     if op.rules.nondiff is not None or not floats:
         return
     wide = [gt.array(x.astype(numpy.float64)) for x in floats]
-    if call(*wide).dtype is torch.float64:  # otherwise the sample is cast to another dtype
+    if call(*wide).dtype == torch.float64:  # otherwise the sample is cast to another dtype
         tangents = [gt.array(numpy.ones_like(x, dtype=numpy.float64)) for x in floats]
         if "fwd" in modes:
             out, moved = gt.jvp(call, wide, tangents)
@@ -342,7 +342,7 @@ def check_compiled(ops: Iterable[Op], samples: int = 2) -> None:
         out: dict[str, Any] = {}
         for (name, differentiable), (call, _), xs in zip(names, chosen, values, strict=True):
             y = out[f"{name}-{len(out)}"] = call(*xs)
-            if differentiable and xs and y.dtype is torch.float32:
+            if differentiable and xs and y.dtype == torch.float32:
                 half = gt.grad(lambda *ys, call=call: (call(*ys) * 0.5).sum(), argnums=tuple(range(len(xs))))
                 out[f"{name}-{len(out)}-grad"] = half(*xs)
         return out

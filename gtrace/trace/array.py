@@ -11,6 +11,7 @@ import torch
 
 from gtrace.ambient import without_modes
 from gtrace.config import config
+from gtrace.dtypes import BY_TORCH, DType
 from gtrace.engine.engine import engine
 from gtrace.errors import ConcretizationError, DtypeError, ImmutableError, LeakError, user_location
 from gtrace.events import Forced, bus
@@ -62,9 +63,9 @@ class Array(_Methods):
         return self.aval.shape
 
     @property
-    def dtype(self) -> torch.dtype:
-        """The element type, a torch dtype."""
-        return self.aval.dtype
+    def dtype(self) -> DType:
+        """The element type; it equals torch's, NumPy's and its name."""
+        return BY_TORCH[self.aval.dtype]
 
     @property
     def device(self) -> torch.device:

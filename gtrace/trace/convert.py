@@ -10,15 +10,14 @@ import numpy
 import torch
 
 from gtrace.ambient import without_modes
+from gtrace.dtypes import DType
 from gtrace.errors import ArgumentError, DeviceError, DtypeError, ShapeError, message
 from gtrace.ir.aval import (
     COMPLEX,
     CPU,
-    DTYPES,
     FLOATS,
     INEXACT,
     LONG,
-    SHORT,
     WIDE_UNSIGNED,
     Aval,
     as_device,
@@ -32,13 +31,12 @@ __all__ = ["from_dlpack", "from_numpy", "from_torch"]
 DEFAULT = {bool: torch.bool, int: torch.int64, float: torch.float32, complex: torch.complex64}
 """The dtype of an array made from Python scalars, by their kind."""
 
-_BY_NAME = {**DTYPES, **{name: dtype for dtype, name in LONG.items()}}
 _PYTHON = (bool, int, float, complex)
 _NUMPY = {numpy.dtype(name): dtype for dtype, name in LONG.items() if dtype is not torch.bfloat16}
 
 
 def as_dtype(dtype: Any) -> torch.dtype:
-    """Return the torch dtype that `dtype` names: a torch or NumPy dtype, a Python type, or a name.
+    """Return the torch dtype that `dtype` names: one of gtrace, torch or NumPy, a Python type, or a name.
 
     Raises:
         DtypeError: no such dtype, or one that gtrace does not support.
@@ -46,20 +44,7 @@ def as_dtype(dtype: Any) -> torch.dtype:
     >>> as_dtype("float32"), as_dtype(int), as_dtype(numpy.float64)
     (torch.float32, torch.int64, torch.float64)
     """
-    if isinstance(dtype, torch.dtype):
-        found: torch.dtype | None = dtype
-    elif dtype in DEFAULT:
-        found = DEFAULT[dtype]
-    elif isinstance(dtype, str) and dtype in _BY_NAME:
-        found = _BY_NAME[dtype]
-    else:
-        try:
-            found = _BY_NAME.get(numpy.dtype(dtype).name)
-        except TypeError:
-            found = None
-    if found not in SHORT:
-        raise DtypeError(message("dtype", f"one of {', '.join(LONG.values())}", repr(dtype), "Use a supported dtype."))
-    return found
+    return DType(dtype).torch
 
 
 def from_torch(tensor: torch.Tensor) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -24,14 +25,29 @@ from gtrace.transform.derived import floating, pullback, pushforward
 
 __all__ = ["checkpoint", "checkpoint_policies"]
 
-POLICIES = ("nothing_saveable", "dots_saveable")
+POLICIES = ("nothing_saveable", "dots_saveable", "everything_saveable")
 
 
 class checkpoint_policies:  # noqa: N801 - a namespace, named as in JAX
-    """What `checkpoint` may keep for the backward pass: nothing, or the results of matrix products."""
+    """What `checkpoint` may keep for the backward pass: nothing, the results of matrix products, or everything.
+
+    JAX's names for finer choices stand for the nearest of these. Results are the same under each.
+    """
 
     nothing_saveable = "nothing_saveable"
-    dots_saveable = "dots_saveable"
+    dots_saveable = checkpoint_dots = "dots_saveable"
+    dots_with_no_batch_dims_saveable = checkpoint_dots_with_no_batch_dims = "dots_saveable"
+    everything_saveable = "everything_saveable"
+
+    @staticmethod
+    def save_only_these_names(*names: str) -> str:
+        """Return the policy that keeps nothing: values have no names here."""
+        return "nothing_saveable"
+
+    @staticmethod
+    def save_any_names_but_these(*names: str) -> str:
+        """Return the policy that keeps everything."""
+        return "everything_saveable"
 
 
 def _run(programs: Sequence[Callable[..., Any]], *operands: Any, policy: str) -> Any:
@@ -125,7 +141,9 @@ checkpoint_op = define(
 )
 
 
-def checkpoint(f: Callable[..., Any], *, policy: str | None = None) -> Callable[..., Any]:
+def checkpoint(
+    f: Callable[..., Any] | None = None, *, policy: str | None = None, static_argnums: int | Sequence[int] = ()
+) -> Any:
     """Return `f` such that its backward pass computes again what it needs, instead of keeping it.
 
     Only the arguments of `f` are kept until the backward pass. A deep network of checkpointed blocks needs memory for
@@ -134,21 +152,28 @@ def checkpoint(f: Callable[..., Any], *, policy: str | None = None) -> Callable[
     Args:
         f: a function over pytrees.
         policy: "nothing_saveable" (the default), or "dots_saveable", which keeps the results of matrix products and
-            recomputes the rest. Also named by ``gt.checkpoint_policies``.
+            recomputes the rest, or "everything_saveable". Also named by ``gt.checkpoint_policies``.
+        static_argnums: positional arguments that stay Python values.
 
     >>> import gtrace as gt
     >>> gt.grad(gt.checkpoint(lambda x: gt.sin(gt.sin(x))))(0.0)
     Array(1., dtype=float32)
     """
+    if f is None:
+        return functools.partial(checkpoint, policy=policy, static_argnums=static_argnums)
     if not callable(f):
         raise ArgumentError(message("checkpoint", "a function", type(f).__name__, "Pass a callable."))
     chosen = POLICIES[0] if policy is None else policy
     if chosen not in POLICIES:
         raise ArgumentError(message("checkpoint", f"a policy among {', '.join(POLICIES)}", repr(policy), "Name one."))
 
+    numbers = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
+
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        if thread.trace.tape is None and thread.trace.capture is None:
+        if chosen == "everything_saveable" or (thread.trace.tape is None and thread.trace.capture is None):
             return f(*args, **kwargs)
+        static = {k % len(args): args[k % len(args)] for k in numbers}
+        args = tuple([None if k in static else x for k, x in enumerate(args)])
         leaves, structure = tree.flatten((args, kwargs))
         dynamic = [k for k, leaf in enumerate(leaves) if is_array(leaf)]
         arrays, _ = lift_outputs("checkpoint", [leaves[k] for k in dynamic])
@@ -158,7 +183,8 @@ def checkpoint(f: Callable[..., Any], *, policy: str | None = None) -> Callable[
             for k, x in zip(dynamic, inputs, strict=True):
                 given[k] = x
             rebuilt: Any = structure.unflatten(given)
-            return lift_outputs("checkpoint", f(*rebuilt[0], **rebuilt[1]))
+            positional = [static.get(k, x) for k, x in enumerate(rebuilt[0])]
+            return lift_outputs("checkpoint", f(*positional, **rebuilt[1]))
 
         captured = capture(run, [x.aval for x in arrays], f"checkpoint called at {user_location()}")
         captured = lift_numbers(captured, "checkpoint")

@@ -159,14 +159,26 @@ class _Custom:
 
     _name = ""
 
-    def __init__(self, f: Callable[..., Any], nondiff_argnums: int | Sequence[int] = ()) -> None:
+    def __init__(
+        self,
+        f: Callable[..., Any],
+        nondiff_argnums: int | Sequence[int] = (),
+        nondiff_argnames: str | Sequence[str] = (),
+    ) -> None:
         if not callable(f):
             raise ArgumentError(message(self._name, "a function", type(f).__name__, "Pass a callable."))
         self.__wrapped__ = f
         self.__name__ = getattr(f, "__name__", type(f).__name__)
         self.__doc__ = f.__doc__
         numbers = (nondiff_argnums,) if isinstance(nondiff_argnums, int) else tuple(nondiff_argnums)
-        self._nondiff = numbers
+        names = (nondiff_argnames,) if isinstance(nondiff_argnames, str) else tuple(nondiff_argnames)
+        places = {name: k for k, name in enumerate(inspect.signature(f).parameters)} if names else {}
+        unknown = [name for name in names if name not in places]
+        if unknown:
+            got = ", ".join(places) or "none"
+            fix = "Name arguments of the function."
+            raise ArgumentError(message(self._name, f"an argument called {unknown[0]}", got, fix))
+        self._nondiff = (*numbers, *[places[name] for name in names])
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else lambda *args, **kwargs: self(instance, *args, **kwargs)
@@ -217,7 +229,7 @@ class custom_vjp(_Custom):  # noqa: N801 - a decorator
 
     Args:
         f: the function, over pytrees.
-        nondiff_argnums: positional arguments that are not differentiated: any Python values.
+        nondiff_argnums, nondiff_argnames: arguments that are not differentiated: any Python values.
 
     In a gradient `fwd` is called with the arguments of `f` and returns (output, residuals); then `bwd` is called with
     the non-differentiated arguments, the residuals and the cotangent of the output, and returns a tuple with one
@@ -234,8 +246,13 @@ class custom_vjp(_Custom):  # noqa: N801 - a decorator
 
     _name = "custom_vjp"
 
-    def __init__(self, f: Callable[..., Any], nondiff_argnums: int | Sequence[int] = ()) -> None:
-        super().__init__(f, nondiff_argnums)
+    def __init__(
+        self,
+        f: Callable[..., Any],
+        nondiff_argnums: int | Sequence[int] = (),
+        nondiff_argnames: str | Sequence[str] = (),
+    ) -> None:
+        super().__init__(f, nondiff_argnums, nondiff_argnames)
         self._fwd: Callable[..., Any] | None = None
         self._bwd: Callable[..., Any] | None = None
 
@@ -291,7 +308,7 @@ class custom_jvp(_Custom):  # noqa: N801 - a decorator
 
     Args:
         f: the function, over pytrees.
-        nondiff_argnums: positional arguments that are not differentiated: any Python values.
+        nondiff_argnums, nondiff_argnames: arguments that are not differentiated: any Python values.
 
     The rule is called with the non-differentiated arguments, a tuple of the other ones and a tuple of their tangents,
     and returns (output, tangent of the output); it is linear in the tangents.
@@ -310,8 +327,13 @@ class custom_jvp(_Custom):  # noqa: N801 - a decorator
 
     _name = "custom_jvp"
 
-    def __init__(self, f: Callable[..., Any], nondiff_argnums: int | Sequence[int] = ()) -> None:
-        super().__init__(f, nondiff_argnums)
+    def __init__(
+        self,
+        f: Callable[..., Any],
+        nondiff_argnums: int | Sequence[int] = (),
+        nondiff_argnames: str | Sequence[str] = (),
+    ) -> None:
+        super().__init__(f, nondiff_argnums, nondiff_argnames)
         self._rule: Callable[..., Any] | None = None
 
     def defjvp(self, jvp: Callable[..., Any]) -> Callable[..., Any]:

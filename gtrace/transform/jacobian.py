@@ -25,7 +25,7 @@ def _batched(function: Callable[[Array], list[Array]], x: Array, name: str) -> l
     if not x.shape:
         return [reshape(y, (1, *y.shape)) for y in function(ones_like(x))]
     captured = capture(lambda inputs: (function(inputs[0]), None), [x.aval], name)
-    basis = reshape(eye(x.size, dtype=x.dtype, device=x.device), (x.size, *x.shape))
+    basis = reshape(eye(x.size, dtype=x.aval.dtype, device=x.device), (x.size, *x.shape))
     flags = (True, *[False] * len(captured.constants))
     return [
         y if flag else spread(y, x.size)  # zeros: the result does not depend on the basis
@@ -53,7 +53,7 @@ def _require_real(name: str, arrays: Sequence[Array], what: str) -> None:
     for x in arrays:
         if x.aval.complex:
             fix = "Pass holomorphic=True if the function is, or use gt.vjp and gt.jvp."
-            raise DtypeError(message(name, f"real {what}", LONG[x.dtype], fix))
+            raise DtypeError(message(name, f"real {what}", LONG[x.aval.dtype], fix))
 
 
 def jacrev(

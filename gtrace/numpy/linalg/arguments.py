@@ -31,7 +31,7 @@ def matrices(name: str, x: Any, square: bool = False, narrow: bool = False) -> A
     if a.ndim < 2 or (square and a.shape[-1] != a.shape[-2]):
         kind = "square matrices" if square else "matrices"
         raise ShapeError(message(name, f"{kind} in the last two axes", repr(a.aval), "Use gt.reshape."))
-    if not narrow and a.dtype in (torch.float16, torch.bfloat16):
+    if not narrow and a.aval.dtype in (torch.float16, torch.bfloat16):
         raise DtypeError(message(name, "matrices of float32 or float64", repr(a.aval), "Use x.astype(gt.float32)."))
     return a
 

@@ -199,7 +199,7 @@ def eig(x: Any, /) -> EigResult:
 
     >>> import gtrace as gt
     >>> gt.linalg.eig(gt.array([[0., 1.], [-1., 0.]])).eigenvalues.dtype
-    torch.complex64
+    gtrace.complex64
     """
     return EigResult(*call_torch("eig", torch.linalg.eig, matrices("eig", x, square=True)))
 

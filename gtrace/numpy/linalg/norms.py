@@ -78,7 +78,7 @@ def matrix_power(x: Any, n: int, /) -> Array:
     if count < 0:
         x, count = inv(x), -count
     if count == 0:
-        return broadcast_to(eye(x.shape[-1], dtype=x.dtype, device=x.device), x.shape)
+        return broadcast_to(eye(x.shape[-1], dtype=x.aval.dtype, device=x.device), x.shape)
     out = None
     while True:
         if count & 1:
@@ -93,7 +93,7 @@ def _power_base(x: Any) -> Array:
     a = promote_arrays("matrix_power", x)[0]
     return (
         a
-        if a.ndim >= 2 and a.shape[-1] == a.shape[-2] and a.dtype is not torch.bool
+        if a.ndim >= 2 and a.shape[-1] == a.shape[-2] and a.aval.dtype is not torch.bool
         else matrices("matrix_power", a, square=True)
     )
 
@@ -130,7 +130,7 @@ def matrix_rank(x: Any, /, tol: Any = None, hermitian: bool = False, *, rtol: An
         raise ArgumentError(message("matrix_rank", "tol or rtol", "both", "Pass one of them."))
     s = absolute(eigvalsh(x)) if hermitian else svdvals(x)
     if tol is None:
-        part = torch.finfo(x.dtype).eps * builtins.max(x.shape[-2:]) if rtol is None else rtol
+        part = torch.finfo(x.aval.dtype).eps * builtins.max(x.shape[-2:]) if rtol is None else rtol
         tol = multiply(max(s, axis=-1, initial=0.0), part)
     return count_nonzero(greater(s, expand_dims(asarray(tol), -1)), axis=-1)
 

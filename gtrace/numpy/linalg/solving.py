@@ -135,7 +135,7 @@ def pinv(x: Any, /, rcond: Any = None, hermitian: bool = False, *, rtol: Any = N
     bound = rcond if rtol is None else rtol
     x = matrices("pinv", x, square=hermitian)
     if bound is not None and not isinstance(bound, (int, float)):
-        bound = cast(asarray(bound), x.dtype)
+        bound = cast(asarray(bound), x.aval.dtype)
     return call_torch("pinv", torch.linalg.pinv, x, rtol=bound, hermitian=hermitian)
 
 
@@ -214,3 +214,25 @@ def tensorinv(a: Any, ind: int = 2) -> Array:
         got = f"{a.aval!r} and ind={count}"
         raise ShapeError(message("tensorinv", "as many elements in the first axes as in the last", got, "Change ind."))
     return reshape(inv(reshape(a, (size, size))), (*last, *first))
+
+
+def permuted(pivots: Array) -> Array:
+    """Return the order of the rows after the exchanges that `lu_factor` returns.
+
+    >>> import gtrace as gt
+    >>> permuted(gt.array([1, 2, 2]))
+    Array([1, 2, 0], dtype=int64)
+    """
+    return call_torch("permuted", _permuted, pivots)
+
+
+def _permuted(pivots: torch.Tensor) -> torch.Tensor:
+    count = pivots.shape[-1]
+    order = torch.arange(count, device=pivots.device).expand(pivots.shape)
+    places = pivots.to(torch.int64)
+    steps = torch.arange(count, device=pivots.device)
+    for k in range(count):
+        there = places[..., k : k + 1]
+        first, second = order[..., k : k + 1], order.gather(-1, there)
+        order = torch.where(steps == k, second, torch.where(steps == there, first, order))
+    return order

@@ -1,0 +1,59 @@
+"""``ravel_pytree``: the arrays of a pytree as one vector, and back."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy
+
+from gtrace import tree
+from gtrace.errors import ShapeError, message
+from gtrace.ops.create import zeros
+from gtrace.ops.parts import concat
+from gtrace.ops.promote import cast
+from gtrace.ops.shape import ravel, reshape
+from gtrace.trace.array import Array
+from gtrace.trace.convert import lift, result_dtype
+
+__all__ = ["ravel_pytree"]
+
+
+def ravel_pytree(pytree: Any) -> tuple[Array, Callable[[Any], Any]]:
+    """Return the elements of all arrays of a pytree in one vector, and the function from such a vector to a pytree.
+
+    The vector has the dtype that the arrays are promoted to; the function gives each array its own dtype again.
+
+    Raises (the function):
+        ShapeError: a vector of another size.
+
+    >>> import gtrace as gt
+    >>> vector, unravel = gt.ravel_pytree({"a": gt.ones(2), "b": gt.zeros((1, 2))})
+    >>> vector
+    Array([1., 1., 0., 0.], dtype=float32)
+    >>> unravel(vector * 2)["b"].shape
+    (1, 2)
+    """
+    leaves, structure = tree.flatten(pytree)
+    arrays = [lift("ravel_pytree", x) for x in leaves]
+    avals = [x.aval for x in arrays]
+    sizes = [math.prod(a.shape) for a in avals]
+    bounds = numpy.cumsum([0, *sizes]).tolist()
+
+    def unravel(vector: Any) -> Any:
+        x = lift("ravel_pytree", vector)
+        if x.shape != (bounds[-1],):
+            raise ShapeError(
+                message("ravel_pytree", f"a vector of {bounds[-1]} elements", repr(x.aval), "Ravel a tree.")
+            )
+        parts = [
+            cast(reshape(x[start:stop], a.shape), a.dtype)
+            for a, start, stop in zip(avals, bounds, bounds[1:], strict=False)
+        ]
+        return structure.unflatten(parts)
+
+    if not arrays:
+        return zeros(0), unravel
+    dtype = result_dtype(avals)
+    return concat([cast(ravel(x), dtype) for x in arrays]), unravel

@@ -1,0 +1,227 @@
+"""JAX's names over gtrace's functions: parameters under JAX's names, and errors for names that are missing.
+
+``names.json`` lists JAX's public names with their parameters, as `inspect` gives them: ``x`` by position or name,
+``x/`` by position alone, ``x=`` by name alone, ``*x`` and ``**x`` any number.
+"""
+
+from __future__ import annotations
+
+import difflib
+import dis
+import functools
+import importlib.resources
+import inspect
+import json
+import sys
+import types
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import attrs
+
+from gtrace.errors import ArgumentError, message
+
+__version_info__ = (0, 10, 2)
+__version__ = "0.10.2"
+"""The version of JAX whose names these are."""
+
+TABLE = "docs/coming-from-jax.md"
+
+JAX_NAMES: dict[str, dict[str, str | None]] = json.loads(
+    importlib.resources.files("gtrace.jax").joinpath("names.json").read_text(encoding="utf-8")
+)
+"""The parameters of each public name by module; None for what has none."""
+
+HINTS = frozenset(
+    """
+    accuracy algorithm allow_negative_indices assume_unique_indices check_finite concrete debug implementation
+    indices_are_sorted lapack_driver manual_axis_type mode_hint optimize out_sharding overwrite_a overwrite_b
+    overwrite_input precision prevent_cse reduce_axes series_order sharding split_transpose spmd_axis_name sum_match
+    symmetrize_input turbo unique_indices unroll wrap_negative_indices
+    """.split()
+)
+"""Parameters that only say how to compute or where: any value of theirs is accepted and ignored."""
+
+DEFAULTS: dict[str, tuple[Any, ...]] = {
+    "copy": (True,),
+    "method": ("auto", "default", "scan", "scan_unrolled", "compare_all", "sort"),
+    "ndmin": (0,),
+    "order": ("K", "C", "A"),
+    "promote_integers": (True,),
+}
+"""Values besides None and False that leave a parameter without effect."""
+
+
+@attrs.frozen
+class Difference:
+    """What of JAX's parameters of a function is not there.
+
+    Attributes:
+        refused: parameters that only their default is accepted for.
+        renamed: JAX's parameters by ours.
+    """
+
+    refused: tuple[str, ...] = ()
+    renamed: Mapping[str, str] = attrs.field(factory=dict)
+
+
+@attrs.frozen
+class _Parameters:
+    """JAX's parameters of a function.
+
+    Attributes:
+        positional: those that may be given by position, in their order.
+        named: all that may be given by name.
+        several: it takes any number of positions.
+    """
+
+    positional: tuple[str, ...]
+    named: frozenset[str]
+    several: bool
+
+    @classmethod
+    def parse(cls, text: str) -> _Parameters:
+        words = text.split()
+        plain = [w.rstrip("/") for w in words if not w.startswith("*") and not w.endswith("=")]
+        named = [w.rstrip("=") for w in words if not w.startswith("*") and not w.endswith("/")]
+        return cls(tuple(plain), frozenset(named), any(w.startswith("*") for w in words))
+
+
+def compare(function: Any, text: str) -> Difference | None:
+    """Return how a function's parameters differ from JAX's; None if they cannot be compared."""
+    theirs = _Parameters.parse(text)
+    try:
+        ours = inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return None
+    kinds = [p.kind for p in ours.values()]
+    if inspect.Parameter.VAR_KEYWORD in kinds:
+        return Difference()
+    several = inspect.Parameter.VAR_POSITIONAL in kinds
+    places = [p.name for p in ours.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    renamed = {}
+    for k, name in enumerate(theirs.positional):
+        if name not in ours and k < len(places) and places[k] not in {*theirs.positional, *theirs.named}:
+            renamed[name] = places[k]
+    if several or theirs.several:
+        return Difference((), renamed)
+    wanted = [*theirs.positional, *sorted(theirs.named - set(theirs.positional))]
+    refused = [name for name in wanted if name not in ours and name not in renamed and name not in HINTS]
+    return Difference(tuple(refused), renamed)
+
+
+def adapted(name: str, function: Any, text: str | None) -> Any:
+    """Return `function` with JAX's parameters; the function itself if it has them already.
+
+    Args:
+        name: JAX's, for errors.
+        text: JAX's parameters, or None for what has none.
+    """
+    if text is None or isinstance(function, type) or not callable(function) or not hasattr(function, "__name__"):
+        return function
+    difference = compare(function, text)
+    if difference is None:
+        return function
+    theirs = _Parameters.parse(text)
+    signature = inspect.signature(function).parameters
+    places = [p.name for p in signature.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    only = [p.name for p in signature.values() if p.kind is p.POSITIONAL_ONLY]
+    any_keyword = any(p.kind is p.VAR_KEYWORD for p in signature.values())
+    several = theirs.several or any(p.kind is p.VAR_POSITIONAL for p in signature.values())
+    renamed = difference.renamed
+    ours = [renamed.get(n, n) for n in theirs.positional]
+    # the arguments by position that mean the same here and there
+    same = sys.maxsize if several else sum(1 for _ in _common(ours, places))
+    if not renamed and same >= len(theirs.positional) and (any_keyword or theirs.named <= set(signature)):
+        return function
+
+    def keywords(given: Mapping[str, Any]) -> dict[str, Any]:
+        out = {}
+        for key, value in given.items():
+            if renamed.get(key, key) in signature or any_keyword:
+                out[renamed.get(key, key)] = value
+            elif key not in theirs.named:
+                raise TypeError(f"{name}() got an unexpected keyword argument {key!r}")
+            elif not _idle(key, value):
+                fix = f"See {TABLE} for what differs."
+                raise ArgumentError(message(name, f"{key} left to its default", f"{key}={value!r}", fix))
+        return out
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if len(args) > same:
+            if len(args) > len(ours):
+                raise TypeError(f"{name}() takes {len(ours)} positional arguments but {len(args)} were given")
+            kwargs.update(zip(theirs.positional[same:], args[same:], strict=False))
+            args = args[:same]
+        if not kwargs:
+            return function(*args)
+        found = keywords(kwargs)
+        if only and any(n in found for n in only):
+            args = (*args, *[found.pop(n) for n in only[len(args) :] if n in found])
+        return function(*args, **found)
+
+    return call
+
+
+def _common(a: list[str], b: list[str]) -> Any:
+    for x, y in zip(a, b, strict=False):
+        if x != y:
+            return
+        yield x
+
+
+def _idle(key: str, value: Any) -> bool:
+    if key in HINTS or value is None or value is False:
+        return True
+    return any(type(value) is type(idle) and value == idle for idle in DEFAULTS.get(key, ()))
+
+
+def missing(module: str, name: str, known: Iterable[str] = ()) -> Exception:
+    """Return the error for a name that a module of JAX's does not have here."""
+    near = difflib.get_close_matches(name, sorted(known), n=1)
+    of_jax = name in JAX_NAMES.get(module, {})
+    what = f"{module}.{name} is not part of gtrace" if of_jax else f"{module} has no name {name!r}"
+    hint = f" The nearest name is {module}.{near[0]}." if near else ""
+    text = f"{what}.{hint} {TABLE} lists what there is, what differs, and what to use instead."
+    # ``from module import name`` drops the message of an AttributeError
+    frame = sys._getframe(2)
+    imported = frame.f_lasti >= 0 and frame.f_code.co_code[frame.f_lasti] == dis.opmap["IMPORT_FROM"]
+    return ImportError(text, name=name) if imported else AttributeError(text, name=name)
+
+
+def namespace(module: str, *sources: Any) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Return ``__getattr__`` and ``__dir__`` of a module under ``gtrace.jax``.
+
+    A name of JAX's that the module does not define is looked up in `sources`, and gets JAX's parameters.
+
+    Args:
+        module: JAX's, such as ``"jax.numpy"``.
+    """
+    inner = {name.removeprefix(f"{module}."): None for name in JAX_NAMES if name.startswith(f"{module}.")}
+    table = {**inner, **JAX_NAMES.get(module, {})}
+    place = f"gtrace.{module}"
+
+    def find(name: str) -> Any:
+        for source in sources:
+            value = (
+                vars(source).get(name, missing) if isinstance(source, types.ModuleType) else source.get(name, missing)
+            )
+            if value is not missing and not isinstance(value, types.ModuleType):
+                return adapted(f"{module}.{name}", value, table[name])
+        return missing
+
+    def get(name: str) -> Any:
+        value = find(name) if name in table else missing
+        if value is missing:
+            if name.startswith("__"):
+                raise AttributeError(f"module {module!r} has no attribute {name!r}")
+            raise missing(module, name, names())
+        setattr(sys.modules[place], name, value)
+        return value
+
+    def names() -> list[str]:
+        own = vars(sys.modules[place])
+        return sorted(name for name in table if name in own or find(name) is not missing)
+
+    return get, names

@@ -1,0 +1,96 @@
+"""The devices of ``jax``: objects with JAX's attributes for torch's devices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+import torch
+
+from gtrace import tree
+from gtrace.errors import ArgumentError, message
+from gtrace.ops.create import asarray
+from gtrace.trace.array import Array
+
+
+@attrs.frozen
+class Device:
+    """A device under JAX's names of its properties.
+
+    Attributes:
+        platform: ``"cpu"`` or ``"gpu"``.
+        torch: torch's name of it.
+    """
+
+    platform: str
+    id: int
+    torch: str
+
+    @property
+    def device_kind(self) -> str:
+        """What the device calls itself."""
+        return torch.cuda.get_device_name(self.id) if self.platform == "gpu" else "cpu"
+
+    @property
+    def process_index(self) -> int:
+        """The process that has the device: this one."""
+        return 0
+
+    def __str__(self) -> str:
+        return self.torch
+
+
+def devices(backend: str | None = None) -> list[Device]:
+    """Return the devices of a platform: ``"cpu"``, ``"gpu"``, or by default the one that arrays are made on.
+
+    Raises:
+        ArgumentError: another platform.
+    """
+    platform = default_backend() if backend is None else backend
+    if platform == "cpu":
+        return [Device("cpu", 0, "cpu")]
+    if platform in ("gpu", "cuda"):
+        return [Device("gpu", k, f"cuda:{k}") for k in range(torch.cuda.device_count())]
+    raise ArgumentError(
+        message("devices", "cpu or gpu", repr(backend), "torch's devices of these kinds are supported.")
+    )
+
+
+def default_backend() -> str:
+    """Return the platform that arrays are made on: ``"cpu"``. Move them with `device_put` or ``x.to("cuda")``."""
+    return "cpu"
+
+
+def device_count(backend: str | None = None) -> int:
+    """Return the number of `devices`."""
+    return len(devices(backend))
+
+
+def process_index() -> int:
+    """Return the number of this process, 0."""
+    return 0
+
+
+def process_count() -> int:
+    """Return the number of processes, 1."""
+    return 1
+
+
+def local_devices(
+    process_index: int | None = None, backend: str | None = None, host_id: int | None = None
+) -> list[Device]:
+    """Return `devices`: they all belong to this process."""
+    return devices(backend)
+
+
+local_device_count = device_count
+
+
+def device_put(x: Any, device: Any = None, **options: Any) -> Any:
+    """Return a pytree with Arrays on a device, one of `devices` or as torch names it; None leaves them in place."""
+    place = device.torch if isinstance(device, Device) else device
+
+    def put(leaf: Any) -> Array:
+        return asarray(leaf, device=place)
+
+    return tree.map(put, x)

@@ -1,0 +1,35 @@
+"""The names of ``jax.dtypes``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy
+
+from gtrace import dtypes
+from gtrace import numpy as names
+from gtrace.jax.adapt import namespace
+from gtrace.trace.convert import as_dtype
+
+float0 = numpy.dtype([("float0", numpy.void, 0)])
+
+
+class extended(numpy.generic):  # noqa: N801 - JAX's name of a class of dtypes
+    """The class of dtypes that NumPy has not: there are none here."""
+
+
+class prng_key(extended):  # noqa: N801 - as above
+    """The class of dtypes of keys: here keys are arrays of integers."""
+
+
+def canonicalize_dtype(dtype: Any, allow_extended_dtype: bool = False) -> dtypes.DType:
+    """Return the dtype that arrays of `dtype` have under the number rules in force."""
+    return dtypes.DType(as_dtype(dtype))
+
+
+def itemsize_bits(dtype: Any) -> int:
+    """Return the bits of an element."""
+    return 8 * dtypes.DType(dtype).itemsize
+
+
+__getattr__, __dir__ = namespace("jax.dtypes", names)

@@ -1,0 +1,7 @@
+"""The names of ``jax.nn``: those of ``gtrace.nn``, with JAX's parameters."""
+
+from gtrace import nn as _ours
+from gtrace.jax.adapt import namespace as _namespace
+from gtrace.jax.nn import initializers as initializers
+
+__getattr__, __dir__ = _namespace("jax.nn", _ours)

@@ -1,0 +1,11 @@
+"""The modules of ``jax.scipy``."""
+
+from gtrace.jax.adapt import namespace as _namespace
+from gtrace.jax.scipy import cluster as cluster
+from gtrace.jax.scipy import linalg as linalg
+from gtrace.jax.scipy import optimize as optimize
+from gtrace.jax.scipy import signal as signal
+from gtrace.jax.scipy import special as special
+from gtrace.jax.scipy import stats as stats
+
+__getattr__, __dir__ = _namespace("jax.scipy")

@@ -1,0 +1,6 @@
+"""The names of ``jax.scipy.linalg``: those of ``gtrace.scipy.linalg``."""
+
+from gtrace.jax.adapt import namespace
+from gtrace.scipy import linalg
+
+__getattr__, __dir__ = namespace("jax.scipy.linalg", linalg)

@@ -1,0 +1,101 @@
+"""``jax.config`` and the functions that set one of its settings, in terms of ``gt.config``."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+from gtrace import config as ours
+from gtrace.errors import ConfigError
+
+_SAME: dict[str, str] = {
+    "jax_enable_x64": "x64",
+    "jax_debug_nans": "debug_nans",
+    "jax_debug_infs": "debug_nans",
+    "jax_debug_key_reuse": "debug_key_reuse",
+    "jax_disable_jit": "eager",
+}
+"""JAX's settings that gtrace has, too."""
+
+_WITHOUT_EFFECT: dict[str, Any] = {
+    "jax_check_tracer_leaks": False, "jax_compilation_cache_dir": None, "jax_default_device": None,
+    "jax_default_matmul_precision": None, "jax_default_prng_impl": "threefry2x32", "jax_log_compiles": False,
+    "jax_numpy_dtype_promotion": "standard", "jax_numpy_rank_promotion": "allow", "jax_platform_name": "",
+    "jax_platforms": None, "jax_threefry_partitionable": True, "jax_traceback_filtering": "auto",
+    "jax_explain_cache_misses": False, "jax_persistent_cache_min_compile_time_secs": 1.0, "jax_enable_checks": False,
+    "jax_transfer_guard": "allow", "jax_legacy_prng_key": "allow", "jax_enable_custom_prng": False,
+    "jax_num_cpu_devices": 1, "jax_softmax_custom_jvp": True,
+}  # fmt: skip
+"""JAX's settings that change no result here, with their values there."""
+
+
+class Settings:
+    """JAX's settings; ``jax.config`` is the one instance.
+
+    >>> import gtrace as gt, gtrace.jax as jax
+    >>> with gt.config():
+    ...     jax.config.update("jax_enable_x64", True)
+    ...     gt.config.x64, jax.config.jax_enable_x64
+    (True, True)
+    """
+
+    def update(self, name: str, value: Any) -> None:
+        """Change a setting of JAX's.
+
+        Raises:
+            ConfigError: JAX, or gtrace, has no such setting.
+        """
+        if name in _SAME:
+            ours.update(**{_SAME[name]: bool(value)})
+        elif name not in _WITHOUT_EFFECT:
+            raise ConfigError(f"[jax.config] expected one of {', '.join([*_SAME, *_WITHOUT_EFFECT])}, got {name!r}.")
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _SAME:
+            return getattr(ours, _SAME[name])
+        if name in _WITHOUT_EFFECT:
+            return _WITHOUT_EFFECT[name]
+        raise AttributeError(f"jax.config has no setting {name!r}")
+
+    @property
+    def x64_enabled(self) -> bool:
+        """Whether 64-bit dtypes are on."""
+        return bool(ours.x64)
+
+    def read(self, name: str) -> Any:
+        """Return the value of a setting."""
+        return getattr(self, name)
+
+
+config = Settings()
+
+
+def _block(setting: str) -> Callable[[bool], AbstractContextManager[Any]]:
+    def context(new_val: bool = True) -> AbstractContextManager[Any]:
+        return ours(**{setting: bool(new_val)})
+
+    context.__doc__ = f"Return a block with the setting {setting} of ``gt.config``."
+    return context
+
+
+def _idle(new_val: Any = None) -> AbstractContextManager[None]:
+    """Return a block without effect."""
+    return contextlib.nullcontext()
+
+
+enable_x64 = _block("x64")
+debug_nans = debug_infs = _block("debug_nans")
+debug_key_reuse = _block("debug_key_reuse")
+default_matmul_precision = numpy_dtype_promotion = numpy_rank_promotion = log_compiles = _idle
+check_tracer_leaks = default_prng_impl = threefry_partitionable = transfer_guard = enable_checks = _idle
+softmax_custom_jvp = legacy_prng_key = enable_custom_prng = explain_cache_misses = default_device = _idle
+
+
+def disable_jit(disable: bool = True) -> AbstractContextManager[Any]:
+    """Return a block in which nothing compiles, and every operation runs as it is recorded.
+
+    Functions under ``jit`` are traced all the same.
+    """
+    return ours(eager=True, auto_compile=False) if disable else contextlib.nullcontext()

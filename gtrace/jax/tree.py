@@ -1,0 +1,6 @@
+"""The names of ``jax.tree``."""
+
+from gtrace import tree
+from gtrace.jax.adapt import namespace
+
+__getattr__, __dir__ = namespace("jax.tree", tree)

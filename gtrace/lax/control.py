@@ -1,0 +1,108 @@
+"""Of jax.lax, reductions by a function, and names that stand for hints to a compiler."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy
+
+from gtrace import tree
+from gtrace.lax.reductions import top_k
+from gtrace.ops import arrange, create, parts
+from gtrace.ops.index import getitem
+from gtrace.ops.shape import as_shape, moveaxis, normalize_axis, reshape
+from gtrace.ops.shape import broadcast_shapes as shapes_of
+from gtrace.trace.array import Array
+from gtrace.trace.convert import lift
+
+__all__ = [
+    "approx_max_k", "broadcast_shapes", "broadcast_to_rank", "empty", "optimization_barrier", "platform_dependent",
+    "reduce", "split", "stack", "tile", "unstack",
+]  # fmt: skip
+
+broadcast_shapes, empty, stack = shapes_of, create.empty, parts.stack
+tile, unstack = arrange.tile, parts.unstack
+
+
+def approx_max_k(operand: Any, k: int, reduction_dimension: int = -1, **hints: Any) -> tuple[Array, Array]:
+    """Return the k largest elements along an axis, and their places. It is exact; the hints of JAX's are ignored.
+
+    >>> import gtrace as gt
+    >>> gt.lax.approx_max_k(gt.array([1., 3., 2.]), 2)
+    [Array([3., 2.], dtype=float32), Array([1, 2], dtype=int64)]
+    """
+    x = lift("approx_max_k", operand)
+    axis = normalize_axis("approx_max_k", reduction_dimension, x.ndim)
+    return tuple(moveaxis(out, -1, axis) for out in top_k(moveaxis(x, axis, -1), k))  # type: ignore[return-value]
+
+
+def broadcast_to_rank(x: Any, rank: int) -> Array:
+    """Return an array with axes of size 1 in front, so that there are `rank`.
+
+    >>> import gtrace as gt
+    >>> gt.lax.broadcast_to_rank(gt.ones(3), 2).shape
+    (1, 3)
+    """
+    x = lift("broadcast_to_rank", x)
+    return reshape(x, (*(1,) * (rank - x.ndim), *x.shape))
+
+
+def optimization_barrier(operand: Any) -> Any:
+    """Return a pytree as it is: nothing is moved across operations in a way that shows."""
+    return operand
+
+
+def platform_dependent(*args: Any, default: Callable[..., Any] | None = None, **per_platform: Any) -> Any:
+    """Return what the function for this platform returns: that for ``cpu`` if one is given, else the default."""
+    chosen = per_platform.get("cpu", default)
+    if chosen is None:
+        raise NotImplementedError("[platform_dependent] expected a function for cpu or a default, got neither.")
+    return chosen(*args)
+
+
+def split(operand: Any, sizes: Sequence[int], axis: int = 0) -> list[Array]:
+    """Return parts of the given sizes along an axis.
+
+    >>> import gtrace as gt
+    >>> [x.shape for x in gt.lax.split(gt.ones(5), (2, 3))]
+    [(2,), (3,)]
+    """
+    bounds = numpy.cumsum(as_shape("split", sizes)).tolist()
+    return list(parts.split(lift("split", operand), bounds[:-1], axis))
+
+
+def reduce(operands: Any, init_values: Any, computation: Callable[..., Any], dimensions: Sequence[int]) -> Any:
+    """Return the elements over `dimensions` combined by an associative function, and with initial values.
+
+    Neighbours are combined, then their results, so the function is called about as often as the size has bits.
+
+    Args:
+        operands, init_values: arrays, or pytrees of these with equal structures; the arrays have one shape.
+        computation: from two such pytrees to one; it works elementwise.
+
+    >>> import gtrace as gt
+    >>> gt.lax.reduce(gt.array([[1, 5], [4, 2]]), 0, gt.lax.max, (0,))
+    Array([4, 5], dtype=int64)
+    """
+    leaves, structure = tree.flatten(operands)
+    arrays = [lift("reduce", x) for x in leaves]
+    axes = [normalize_axis("reduce", k, arrays[0].ndim) for k in as_shape("reduce", dimensions)]
+    rest = [k for k in range(arrays[0].ndim) if k not in axes]
+    count = math.prod(arrays[0].shape[k] for k in axes)
+    kept = tuple(arrays[0].shape[k] for k in rest)
+    flat = [reshape(moveaxis(x, axes, range(len(axes))), (count, *kept)) for x in arrays]
+    while count > 1:
+        half = count // 2
+        first, second = ([getitem(x, slice(a, b)) for x in flat] for a, b in ((0, half), (half, 2 * half)))
+        found = tree.leaves(computation(structure.unflatten(first), structure.unflatten(second)))
+        odd = count - 2 * half
+        flat = [
+            parts.concat([y, getitem(x, slice(count - 1, count))]) if odd else y
+            for x, y in zip(flat, found, strict=True)
+        ]
+        count = half + odd
+    if not count:
+        return tree.map(lambda v: create.full(kept, v), init_values)
+    return computation(init_values, structure.unflatten([reshape(x, kept) for x in flat]))

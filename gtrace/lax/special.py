@@ -1,0 +1,92 @@
+"""Special and complex functions, and the bits of numbers, under the names of jax.lax."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from gtrace import special
+from gtrace.errors import DtypeError, message
+from gtrace.ir.aval import FLOATS, LONG
+from gtrace.numpy import arithmetic
+from gtrace.ops import complex as complexes
+from gtrace.ops import components, floats
+from gtrace.ops.elementwise import stop_gradient
+from gtrace.ops.logic import bitwise_and, bitwise_left_shift, bitwise_right_shift, bitwise_xor, where
+from gtrace.ops.promote import cast, promote_arrays
+from gtrace.torch_functions import call_torch
+from gtrace.trace.array import Array
+from gtrace.trace.convert import as_dtype, lift
+
+__all__ = [
+    "bessel_i0e", "bessel_i1e", "betainc", "bitcast_convert_type", "cbrt", "complex", "conj", "digamma", "erf_inv",
+    "erfc", "igamma", "igammac", "imag", "lgamma", "polygamma", "population_count", "real", "reduce_precision",
+    "shift_right_logical", "zeta",
+]  # fmt: skip
+
+bessel_i0e, bessel_i1e, betainc = special.i0e, special.i1e, special.betainc
+cbrt, complex, conj = floats.cbrt, complexes.complex, components.conj  # noqa: A001 - JAX's names
+digamma, erf_inv, erfc = special.digamma, special.erfinv, special.erfc
+igamma, igammac, imag = special.gammainc, special.gammaincc, components.imag
+lgamma, polygamma, population_count = special.gammaln, special.polygamma, arithmetic.bitwise_count
+real, zeta = components.real, special.zeta
+
+
+def bitcast_convert_type(operand: Any, new_dtype: Any) -> Array:
+    """Return the bits of an array as numbers of another dtype of the same size. It has no derivative.
+
+    Raises:
+        DtypeError: a dtype of another size.
+
+    >>> import gtrace as gt
+    >>> gt.lax.bitcast_convert_type(gt.array([1.0]), gt.int32)
+    Array([1065353216], dtype=int32)
+    """
+    x, kind = lift("bitcast_convert_type", operand), as_dtype(new_dtype)
+    if kind.itemsize != x.aval.dtype.itemsize:
+        fix = "Use x.astype(...) to convert values."
+        raise DtypeError(message("bitcast_convert_type", f"a dtype of {x.itemsize} bytes", LONG[kind], fix))
+    return stop_gradient(call_torch("bitcast_convert_type", _bits, stop_gradient(x), kind))
+
+
+def _bits(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    return x.contiguous().view(dtype)
+
+
+def shift_right_logical(x: Any, y: Any) -> Array:
+    """Return integers shifted right by `y` bits, with zeros from the left.
+
+    >>> import gtrace as gt
+    >>> gt.lax.shift_right_logical(gt.array([-1, 8], dtype=gt.int8), gt.array(1, dtype=gt.int8))
+    Array([127,   4], dtype=int8)
+    """
+    a, b = promote_arrays("shift_right_logical", x, y)
+    bits = 8 * a.aval.dtype.itemsize
+    if not a.aval.dtype.is_signed:
+        return bitwise_right_shift(a, b)
+    # the bits that the arithmetic shift fills in are cleared
+    ones = cast(lift("shift_right_logical", -1), a.aval.dtype)
+    filled = bitwise_left_shift(ones, where(b == 0, 0, bits - b))
+    cleared = bitwise_and(bitwise_right_shift(a, b), bitwise_xor(filled, ones))
+    return where(b == 0, a, where(b >= bits, 0, cleared))
+
+
+def reduce_precision(operand: Any, exponent_bits: int, mantissa_bits: int) -> Array:
+    """Return floats rounded to what a dtype with fewer bits holds, in their own dtype.
+
+    Raises:
+        DtypeError: bits that are not those of float16, bfloat16, float32 or float64.
+
+    >>> import gtrace as gt
+    >>> gt.lax.reduce_precision(gt.array(1.001), 8, 7)
+    Array(1., dtype=float32)
+    """
+    x = lift("reduce_precision", operand)
+    kinds = {(5, 10): torch.float16, (8, 7): torch.bfloat16, (8, 23): torch.float32, (11, 52): torch.float64}
+    kind = kinds.get((exponent_bits, mantissa_bits))
+    if kind is None or x.aval.dtype not in FLOATS:
+        got = f"{exponent_bits} and {mantissa_bits} for {x.aval!r}"
+        fix = "Use those of float16, bfloat16, float32 or float64."
+        raise DtypeError(message("reduce_precision", "the bits of a dtype, and floats", got, fix))
+    return x if kind.itemsize > x.aval.dtype.itemsize else cast(cast(x, kind), x.aval.dtype)

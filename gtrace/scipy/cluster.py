@@ -1,0 +1,42 @@
+"""``scipy.cluster.vq``: the nearest of some points."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gtrace.errors import ShapeError, message
+from gtrace.ops.elementwise import sqrt, square
+from gtrace.ops.places import argmin
+from gtrace.ops.promote import promote_arrays
+from gtrace.ops.reduce import min as min_over
+from gtrace.ops.reduce import sum as sum_over
+from gtrace.ops.shape import expand_dims
+from gtrace.trace.array import Array
+
+__all__ = ["vq"]
+
+
+def vq(obs: Any, code_book: Any, check_finite: bool = True) -> tuple[Array, Array]:
+    """Return the nearest code of each observation, and its Euclidean distance.
+
+    Args:
+        obs: of shape (n, features), or (n,) for one feature.
+        code_book: of shape (codes, features), or (codes,).
+        check_finite: of no effect.
+
+    Raises:
+        ShapeError: other shapes.
+
+    >>> import gtrace as gt
+    >>> import gtrace.scipy.cluster
+    >>> gt.scipy.cluster.vq(gt.array([[0., 1.], [5., 5.]]), gt.array([[0., 0.], [4., 5.]]))
+    (Array([0, 1], dtype=int64), Array([1., 1.], dtype=float32))
+    """
+    x, codes = promote_arrays("vq", obs, code_book, floating=True)
+    if x.ndim != codes.ndim or x.ndim not in (1, 2) or x.shape[1:] != codes.shape[1:]:
+        got = f"{x.aval!r} and {codes.aval!r}"
+        raise ShapeError(message("vq", "observations and codes with the same features", got, "Check the shapes."))
+    if x.ndim == 1:
+        x, codes = expand_dims(x, 1), expand_dims(codes, 1)
+    distances = sum_over(square(expand_dims(x, 1) - expand_dims(codes, 0)), 2)
+    return argmin(distances, 1), sqrt(min_over(distances, 1))

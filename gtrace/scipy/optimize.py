@@ -1,0 +1,145 @@
+"""Minimization by quasi-Newton steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from gtrace.control.loops import while_loop
+from gtrace.errors import ArgumentError, ShapeError, message
+from gtrace.ops.create import array, asarray, eye
+from gtrace.ops.elementwise import absolute, sqrt
+from gtrace.ops.linalg import dot, outer
+from gtrace.ops.logic import isfinite, logical_and, logical_not, where
+from gtrace.ops.promote import as_arrays
+from gtrace.ops.reduce import max as max_over
+from gtrace.trace.array import Array
+from gtrace.transform.vjp import value_and_grad
+
+__all__ = ["OptimizeResults", "minimize"]
+
+ARMIJO, CURVATURE = 1e-4, 0.9
+"""The parts of the slope at the start that a step must win, and may leave."""
+
+MAX_SEARCH = 30
+"""Evaluations in one line search."""
+
+
+class OptimizeResults(NamedTuple):
+    """What `minimize` found.
+
+    Attributes:
+        x: the minimum.
+        success: whether the gradient is small enough there.
+        status: 0, or 1 where the iterations ended first, or 3 where a line search failed.
+        fun, jac: the value and the gradient at x.
+        hess_inv: the approximation of the inverse Hessian.
+        nfev, njev: evaluations of the function and of its gradient.
+        nit: iterations.
+    """
+
+    x: Array
+    success: Array
+    status: Array
+    fun: Array
+    jac: Array
+    hess_inv: Array
+    nfev: Array
+    njev: Array
+    nit: Array
+
+
+def minimize(
+    fun: Callable[..., Any],
+    x0: Any,
+    args: Sequence[Any] = (),
+    *,
+    method: str,
+    tol: float | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> OptimizeResults:
+    """Return a local minimum of a function of a vector, by BFGS (Nocedal and Wright, 2006, algorithm 6.1).
+
+    The step along each direction is found by bisection between the weak Wolfe conditions.
+
+    Args:
+        fun: from a vector, and `args`, to a real number.
+        x0: where to start, of shape (n,).
+        method: "BFGS".
+        tol: the largest element of the gradient at the end; 1e-5 by default. ``options["gtol"]`` says the same.
+        options: also ``"maxiter"``, by default 200 times n.
+
+    Raises:
+        ArgumentError: another method or option.
+        ShapeError: x0 is no vector.
+
+    >>> import gtrace as gt
+    >>> from gtrace.scipy.optimize import minimize
+    >>> found = minimize(lambda x: ((x - gt.array([1., 2.])) ** 2).sum(), gt.zeros(2), method="BFGS")
+    >>> found.x, bool(found.success)
+    (Array([1., 2.], dtype=float32), True)
+    """
+    if method.lower() != "bfgs":
+        raise ArgumentError(message("minimize", "BFGS as method", repr(method), "Use optax for large problems."))
+    settings = {"gtol": 1e-5 if tol is None else tol, "maxiter": None, **(options or {})}
+    unknown = sorted(set(settings) - {"gtol", "maxiter", "norm", "line_search_maxiter"})
+    if unknown:
+        raise ArgumentError(message("minimize", "the options gtol and maxiter", unknown[0], "Leave it out."))
+    (start,) = as_arrays("minimize", x0)
+    if start.ndim != 1:
+        raise ShapeError(message("minimize", "a vector x0", repr(start.aval), "Use gt.ravel_pytree."))
+    gtol = settings["gtol"]
+    most = 200 * start.size if settings["maxiter"] is None else settings["maxiter"]
+    evaluate = value_and_grad(lambda x: asarray(fun(x, *args)))
+    identity = eye(start.size, dtype=start.aval.dtype, device=start.device)
+
+    def search(x: Array, f: Array, g: Array, p: Array, first: Array) -> Any:
+        slope = dot(g, p)
+
+        def going(state: Any) -> Array:
+            *_, count, done, _, _ = state
+            return logical_and(logical_not(done), count < MAX_SEARCH)
+
+        def move(state: Any) -> Any:
+            step, low, high, count, _, *_ = state
+            value, gradient = evaluate(x + step * p)
+            falls = logical_and(isfinite(value), value <= f + ARMIJO * step * slope)
+            flat = dot(gradient, p) >= CURVATURE * slope
+            done = logical_and(falls, flat)
+            new_low, new_high = where(falls, step, low), where(falls, high, step)
+            middle = where(isfinite(new_high), (new_low + new_high) / 2, 2 * new_low)
+            return where(done, step, middle), new_low, new_high, count + 1, done, value, gradient
+
+        none = start[0] * 0
+        state = (first, none, none + float("inf"), array(0), array(False), f, g)
+        step, _, _, count, done, value, gradient = while_loop(going, move, state)
+        return step, count, done, value, gradient
+
+    def unfinished(state: Any) -> Array:
+        _, _, g, _, k, _, failed = state
+        steep = max_over(absolute(g)) > gtol
+        return logical_and(logical_and(steep, k < most), logical_not(failed))
+
+    def iterate(state: Any) -> Any:
+        x, f, g, h, k, calls, _ = state
+        p = -dot(h, g)
+        norm = sqrt(dot(g, g))
+        first = where(k == 0, 1.0 / where(norm > 1, norm, 1.0), 1.0)
+        step, count, found, value, gradient = search(x, f, g, p, first)
+        s, y = step * p, gradient - g
+        curved = dot(s, y)
+        usable = logical_and(found, curved > 0)
+        rho = where(usable, 1.0 / where(usable, curved, 1.0), 0.0)
+        left = identity - rho * outer(s, y)
+        updated = dot(dot(left, h), left.T) + rho * outer(s, s)
+        return (
+            where(found, x + s, x), where(found, value, f), where(found, gradient, g), where(usable, updated, h),
+            k + 1, calls + count, logical_not(found),
+        )  # fmt: skip
+
+    f, g = evaluate(start)
+    state = (start, f, g, identity, array(0), array(1), array(False))
+    x, f, g, h, k, calls, failed = while_loop(unfinished, iterate, state)
+    success = max_over(absolute(g)) <= gtol
+    status = where(success, 0, where(failed, 3, 1))
+    return OptimizeResults(x, success, status, f, g, h, calls, calls, k)

@@ -1,0 +1,128 @@
+"""Convolutions and correlations of any number of dimensions, under SciPy's names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gtrace.errors import ArgumentError, ShapeError, message
+from gtrace.nn.convolution import conv
+from gtrace.numpy import fft
+from gtrace.ops.components import conj, real
+from gtrace.ops.elementwise import multiply
+from gtrace.ops.parts import flip
+from gtrace.ops.promote import promote_arrays
+from gtrace.ops.shape import reshape
+from gtrace.trace.array import Array
+
+__all__ = ["convolve", "convolve2d", "correlate", "correlate2d", "fftconvolve"]
+
+MODES = ("full", "same", "valid")
+
+
+def _operands(name: str, in1: Any, in2: Any, mode: str) -> tuple[Array, Array]:
+    x, y = promote_arrays(name, in1, in2, floating=True)
+    if mode not in MODES:
+        raise ArgumentError(message(name, "full, same or valid as mode", repr(mode), "Pass one of them."))
+    if x.ndim != y.ndim or not x.ndim:
+        raise ShapeError(message(name, "arrays of equally many axes", f"{x.aval!r} and {y.aval!r}", "Reshape one."))
+    if mode == "valid" and any(a < b for a, b in zip(x.shape, y.shape, strict=True)):
+        if any(a > b for a, b in zip(x.shape, y.shape, strict=True)):
+            got = f"{x.aval!r} and {y.aval!r}"
+            raise ShapeError(message(name, "one array at least as large along each axis", got, "Use another mode."))
+        x, y = y, x
+    return x, y
+
+
+def _cut(full: Array, x: Array, y: Array, mode: str) -> Array:
+    """Return the part of a full convolution that a mode asks for."""
+    if mode == "full":
+        return full
+    if mode == "same":
+        starts = [(n - 1) // 2 for n in y.shape]
+        return full[tuple(slice(s, s + n) for s, n in zip(starts, x.shape, strict=True))]
+    return full[tuple(slice(n - 1, m) for n, m in zip(y.shape, x.shape, strict=True))]
+
+
+def convolve(in1: Any, in2: Any, mode: str = "full", method: str = "auto") -> Array:
+    """Return the convolution of two arrays of one to three dimensions.
+
+    Args:
+        mode: "full": wherever they overlap; "same": as many places as `in1` has, in the middle; "valid": where one
+            lies within the other.
+        method: "fft": by Fourier transforms; else directly.
+
+    Raises:
+        ShapeError: arrays of different numbers of axes, or more than three.
+        ArgumentError: another mode.
+
+    >>> import gtrace as gt
+    >>> from gtrace.scipy.signal import convolve
+    >>> convolve(gt.ones((2, 2)), gt.ones((1, 2)))
+    Array([[1., 2., 1.],
+           [1., 2., 1.]], dtype=float32)
+    """
+    if method == "fft":
+        return fftconvolve(in1, in2, mode)
+    x, y = _operands("convolve", in1, in2, mode)
+    if x.ndim > 3:
+        raise ShapeError(message("convolve", "at most three axes", repr(x.aval), 'Pass method="fft".'))
+    kernel = flip(y)
+    padding = tuple(n - 1 for n in y.shape)
+    out = conv(reshape(x, (1, 1, *x.shape)), reshape(kernel, (1, 1, *y.shape)), padding=padding)
+    return _cut(reshape(out, out.shape[2:]), x, y, mode)
+
+
+def correlate(in1: Any, in2: Any, mode: str = "full", method: str = "auto") -> Array:
+    """Return the cross-correlation of two arrays: the convolution with `in2` reversed, and conjugated; see `convolve`.
+
+    >>> import gtrace as gt
+    >>> from gtrace.scipy.signal import correlate
+    >>> correlate(gt.array([1., 2., 3.]), gt.array([0., 1.]), mode="valid")
+    Array([2., 3.], dtype=float32)
+    """
+    x, y = promote_arrays("correlate", in1, in2, floating=True)
+    return convolve(x, flip(conj(y) if y.aval.complex else y), mode, method)
+
+
+def fftconvolve(in1: Any, in2: Any, mode: str = "full", axes: Any = None) -> Array:
+    """Return the convolution of two arrays, computed by Fourier transforms; see `convolve`.
+
+    Raises:
+        ArgumentError: `axes`, which must be None.
+
+    >>> import gtrace as gt
+    >>> from gtrace.scipy.signal import fftconvolve
+    >>> gt.round(fftconvolve(gt.array([1., 2.]), gt.array([1., 1.])), 3)
+    Array([1., 3., 2.], dtype=float32)
+    """
+    if axes is not None:
+        raise ArgumentError(message("fftconvolve", "axes=None", repr(axes), "Use gt.vmap over the others."))
+    x, y = _operands("fftconvolve", in1, in2, mode)
+    sizes = tuple(a + b - 1 for a, b in zip(x.shape, y.shape, strict=True))
+    places = tuple(range(x.ndim))
+    if x.aval.complex:
+        full = fft.ifftn(multiply(fft.fftn(x, sizes, places), fft.fftn(y, sizes, places)), sizes, places)
+    else:
+        full = real(fft.irfftn(multiply(fft.rfftn(x, sizes, places), fft.rfftn(y, sizes, places)), sizes, places))
+    return _cut(full, x, y, mode)
+
+
+def _flat(name: str, in1: Any, in2: Any, boundary: str, fillvalue: float) -> None:
+    if boundary != "fill" or fillvalue != 0:
+        got = f"{boundary!r} and {fillvalue!r}"
+        raise ArgumentError(message(name, "zeros around the image", got, "Pad it with gt.pad first."))
+    x, y = promote_arrays(name, in1, in2)
+    if x.ndim != 2 or y.ndim != 2:
+        raise ShapeError(message(name, "matrices", f"{x.aval!r} and {y.aval!r}", "Use convolve."))
+
+
+def convolve2d(in1: Any, in2: Any, mode: str = "full", boundary: str = "fill", fillvalue: float = 0) -> Array:
+    """Return `convolve` of matrices, with zeros around them."""
+    _flat("convolve2d", in1, in2, boundary, fillvalue)
+    return convolve(in1, in2, mode)
+
+
+def correlate2d(in1: Any, in2: Any, mode: str = "full", boundary: str = "fill", fillvalue: float = 0) -> Array:
+    """Return `correlate` of matrices, with zeros around them."""
+    _flat("correlate2d", in1, in2, boundary, fillvalue)
+    return correlate(in1, in2, mode)

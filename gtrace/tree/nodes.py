@@ -1,0 +1,260 @@
+"""Classes as nodes of pytrees: what their children are, and what belongs to the structure."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+import attrs
+import optree
+
+from gtrace.errors import ArgumentError, message
+from gtrace.exact import exact_key
+from gtrace.tree.keys import Keyed
+from gtrace.tree.structure import NAMESPACE
+
+T = TypeVar("T", bound=type)
+Flatten = Callable[[Any], tuple[Iterable[Any], Any]]
+Unflatten = Callable[[Any, tuple[Any, ...]], Any]
+
+
+@attrs.frozen(eq=False, repr=False)
+class _Static:
+    """Static data of a node, compared by its exact key: in a structure, 1 is not True."""
+
+    value: Any
+    key: Any
+
+    def __eq__(self, other: object) -> bool:
+        return other.__class__ is _Static and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __repr__(self) -> str:
+        return repr(self.value)
+
+
+def _static(value: Any) -> Any:
+    """Return static data in a form whose == is that of its exact key."""
+    key = exact_key(value)
+    return value if key is value else _Static(value, key)
+
+
+def _value(static: Any) -> Any:
+    return static.value if static.__class__ is _Static else static
+
+
+def register(cls: T) -> T:
+    """Register an attrs class, a dataclass, or any class with ``tree_flatten`` and ``tree_unflatten`` as a pytree node.
+
+    Every field of an attrs class or dataclass is a child, except those with ``metadata={"static": True}``, which are
+    part of the structure. For other classes ``tree_flatten(self)`` returns (children, aux data) and the class method
+    ``tree_unflatten(aux, children)`` rebuilds. Returns the class, so it works as a decorator.
+
+    Raises:
+        ArgumentError: the class is neither.
+
+    >>> import attrs
+    >>> @register
+    ... @attrs.frozen
+    ... class Layer:
+    ...     w: float
+    ...     name: str = attrs.field(default="dense", metadata={"static": True})
+    >>> map(lambda leaf: leaf * 2, Layer(1.5))
+    Layer(w=3.0, name='dense')
+    """
+    node: Any = cls
+    if attrs.has(cls):
+        fields = attrs.fields(cls)
+        dynamic = [field.name for field in fields if not field.metadata.get("static")]
+        static = [field.name for field in fields if field.metadata.get("static")]
+
+        def split(instance: Any) -> tuple[tuple[Any, ...], Any, tuple[str, ...]]:
+            children = tuple(getattr(instance, name) for name in dynamic)
+            return children, tuple([_static(getattr(instance, name)) for name in static]), tuple(dynamic)
+
+        def join(aux: Any, children: Any) -> Any:
+            instance = object.__new__(cls)
+            for name, value in zip(dynamic + static, (*children, *[_value(x) for x in aux]), strict=True):
+                object.__setattr__(instance, name, value)
+            return instance
+
+        optree.register_pytree_node(node, split, join, path_entry_type=optree.GetAttrEntry, namespace=NAMESPACE)
+    elif dataclasses.is_dataclass(cls):
+        register_dataclass(cls)
+    elif hasattr(cls, "tree_flatten") and hasattr(cls, "tree_unflatten"):
+
+        def flattened(instance: Any) -> tuple[Any, ...]:
+            children, aux, *entries = instance.tree_flatten()
+            return children, _static(aux), *entries
+
+        def rebuilt(aux: Any, children: Any) -> Any:
+            return node.tree_unflatten(_value(aux), children)
+
+        optree.register_pytree_node(node, flattened, rebuilt, namespace=NAMESPACE)
+    else:
+        raise ArgumentError(
+            "[tree.register] expected an attrs class, a dataclass, or one with tree_flatten and tree_unflatten,"
+            f" got {cls.__name__}."
+            " Decorate it with attrs.frozen or define the two methods."
+        )
+    return cls
+
+
+def register_pytree_node(
+    nodetype: type, flatten_func: Flatten, unflatten_func: Unflatten, flatten_with_keys_func: Flatten | None = None
+) -> None:
+    """Register a class as a pytree node.
+
+    Args:
+        flatten_func: from an instance to (children, auxiliary data); the data are part of the structure, and hashable.
+        unflatten_func: from the auxiliary data and a tuple of children to an instance.
+        flatten_with_keys_func: like `flatten_func`, with a pair (key, child) for each child.
+
+    Raises:
+        ValueError: the class is registered already.
+
+    >>> class Pair:
+    ...     def __init__(self, a, b):
+    ...         self.a, self.b = a, b
+    >>> register_pytree_node(Pair, lambda p: ((p.a, p.b), None), lambda aux, children: Pair(*children))
+    >>> optree.tree_leaves(Pair(1, 2), namespace="gtrace")
+    [1, 2]
+    """
+
+    def flattened(instance: Any) -> tuple[Any, ...]:
+        children, aux = flatten_func(instance)
+        return tuple(children), _static(aux)
+
+    def keyed(instance: Any) -> tuple[Any, ...]:
+        assert flatten_with_keys_func is not None
+        pairs, aux = flatten_with_keys_func(instance)
+        keys, children = [], []
+        for key, child in pairs:
+            keys.append(key)
+            children.append(child)
+        return tuple(children), _static(aux), tuple(keys)
+
+    def rebuilt(aux: Any, children: Any) -> Any:
+        return unflatten_func(_value(aux), tuple(children))
+
+    node: Any = nodetype
+    if flatten_with_keys_func is None:
+        optree.register_pytree_node(node, flattened, rebuilt, namespace=NAMESPACE)
+    else:
+        optree.register_pytree_node(node, keyed, rebuilt, path_entry_type=Keyed, namespace=NAMESPACE)
+
+
+def register_pytree_with_keys(
+    nodetype: type, flatten_with_keys: Flatten, unflatten_func: Unflatten, flatten_func: Flatten | None = None
+) -> None:
+    """Register a class as a pytree node whose children have keys: see `register_pytree_node`."""
+    del flatten_func  # the same without the keys
+    register_pytree_node(nodetype, lambda _: ((), None), unflatten_func, flatten_with_keys)
+
+
+def register_pytree_node_class(cls: T) -> T:
+    """Register a class with ``tree_flatten(self)`` and the class method ``tree_unflatten(aux, children)``.
+
+    Returns:
+        The class, so it works as a decorator.
+    """
+    node: Any = cls
+    register_pytree_node(cls, node.tree_flatten, node.tree_unflatten)
+    return cls
+
+
+def register_pytree_with_keys_class(cls: T) -> T:
+    """Register a class with ``tree_flatten_with_keys(self)`` and ``tree_unflatten(aux, children)``; returns it."""
+    node: Any = cls
+    register_pytree_node(cls, lambda _: ((), None), node.tree_unflatten, node.tree_flatten_with_keys)
+    return cls
+
+
+def register_dataclass(
+    nodetype: Any = None,
+    data_fields: Sequence[str] | None = None,
+    meta_fields: Sequence[str] | None = None,
+    drop_fields: Sequence[str] = (),
+) -> Any:
+    """Register a dataclass as a pytree node; usable as a decorator.
+
+    Args:
+        data_fields: the fields that are children; by default those without ``metadata={"static": True}``.
+        meta_fields: the fields that are part of the structure, and hashable.
+        drop_fields: fields that are left to their defaults.
+
+    Returns:
+        The class.
+
+    Raises:
+        ArgumentError: no dataclass, or fields that are not those that its ``__init__`` takes.
+
+    >>> @register_dataclass
+    ... @dataclasses.dataclass
+    ... class Layer:
+    ...     w: float
+    ...     name: str = dataclasses.field(default="dense", metadata={"static": True})
+    >>> optree.tree_map(lambda leaf: leaf * 2, Layer(1.5), namespace="gtrace")
+    Layer(w=3.0, name='dense')
+    """
+    if nodetype is None:
+        return functools.partial(
+            register_dataclass, data_fields=data_fields, meta_fields=meta_fields, drop_fields=drop_fields
+        )
+    known = [f for f in dataclasses.fields(nodetype) if f.init] if dataclasses.is_dataclass(nodetype) else None
+    if data_fields is None or meta_fields is None:
+        if known is None:
+            fix = "Decorate it with dataclasses.dataclass first, or name data_fields and meta_fields."
+            raise ArgumentError(message("tree.register_dataclass", "a dataclass", nodetype.__name__, fix))
+        data_fields = [f.name for f in known if not f.metadata.get("static") and f.name not in drop_fields]
+        meta_fields = [f.name for f in known if f.metadata.get("static") and f.name not in drop_fields]
+    elif known is not None and {f.name for f in known} != {*data_fields, *meta_fields, *drop_fields}:
+        got = f"{[*data_fields, *meta_fields, *drop_fields]} for {[f.name for f in known]}"
+        raise ArgumentError(message("tree.register_dataclass", "each field once", got, "Name all fields."))
+    data, meta = tuple(data_fields), tuple(meta_fields)
+
+    def split(instance: Any) -> tuple[Any, ...]:
+        static = tuple([_static(getattr(instance, name)) for name in meta])
+        return tuple([getattr(instance, name) for name in data]), static, data
+
+    def join(aux: Any, children: Any) -> Any:
+        values = dict(zip(data, children, strict=True))
+        return nodetype(**values, **{name: _value(x) for name, x in zip(meta, aux, strict=True)})
+
+    optree.register_pytree_node(nodetype, split, join, path_entry_type=optree.GetAttrEntry, namespace=NAMESPACE)
+    return nodetype
+
+
+def static(**kwargs: Any) -> Any:
+    """Return a field of a dataclass that is part of the structure; arguments as of ``dataclasses.field``."""
+    return dataclasses.field(**{**kwargs, "metadata": {**(kwargs.get("metadata") or {}), "static": True}})
+
+
+def register_static(cls: T) -> T:
+    """Register a class whose instances have no leaves: they are part of the structure, compared by == and hash.
+
+    Returns:
+        The class, so it works as a decorator.
+    """
+    register_pytree_node(cls, lambda instance: ((), instance), lambda instance, _: instance)
+    return cls
+
+
+class Partial(functools.partial[Any]):
+    """``functools.partial`` as a pytree: its arguments are children, its function is part of the structure.
+
+    >>> add = Partial(max, 1)
+    >>> optree.tree_leaves(add, namespace="gtrace"), add(5)
+    ([1], 5)
+    """
+
+
+register_pytree_node(
+    Partial,
+    lambda partial: ((partial.args, partial.keywords), partial.func),
+    lambda function, children: Partial(function, *children[0], **children[1]),
+)

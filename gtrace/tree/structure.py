@@ -1,0 +1,194 @@
+"""The leaves and the structure of pytrees, and functions over them."""
+
+from __future__ import annotations
+
+import builtins
+import functools
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import optree
+
+from gtrace.errors import StructureError, user_location
+from gtrace.exact import exact_key
+
+NAMESPACE = "gtrace"
+TreeDef = optree.PyTreeSpec
+
+
+UNSET: Any = object()
+"""Stands for an argument that is not given."""
+
+Leaf = Callable[[Any], bool] | None
+"""Which nodes to take for leaves."""
+
+
+def flatten(tree: Any, is_leaf: Leaf = None) -> tuple[list[Any], TreeDef]:
+    """Return the leaves of `tree`, left to right, and its structure.
+
+    Args:
+        is_leaf: nodes for which it holds are leaves, too.
+
+    >>> leaves, structure = flatten({"b": 2, "a": (1, None)})
+    >>> leaves
+    [1, 2]
+    """
+    return optree.tree_flatten(tree, is_leaf, namespace=NAMESPACE)
+
+
+def leaves(tree: Any, is_leaf: Leaf = None) -> list[Any]:
+    """Return the leaves of `tree`, left to right."""
+    return optree.tree_leaves(tree, is_leaf, namespace=NAMESPACE)
+
+
+def structure(tree: Any, is_leaf: Leaf = None) -> TreeDef:
+    """Return the structure of `tree`."""
+    return optree.tree_structure(tree, is_leaf, namespace=NAMESPACE)
+
+
+def children(treedef: TreeDef) -> list[TreeDef]:
+    """Return the structures right below the root of a structure."""
+    return treedef.children()
+
+
+def is_tuple(treedef: TreeDef) -> bool:
+    """Whether the root of a structure is a plain tuple."""
+    return treedef.type is tuple
+
+
+def tuple_of(treedefs: Iterable[TreeDef]) -> TreeDef:
+    """Return the structure of a tuple of trees of these structures."""
+    return optree.treespec_tuple(treedefs, namespace=NAMESPACE)
+
+
+def unflatten(treedef: TreeDef, values: Iterable[Any]) -> Any:
+    """Rebuild a tree from its structure and leaves."""
+    return optree.tree_unflatten(treedef, values)
+
+
+def up_to(treedef: TreeDef, tree: Any, name: str = "tree.map") -> list[Any]:
+    """Return the parts of `tree` at the places of the leaves of a structure, which it begins with.
+
+    Raises:
+        StructureError: it does not; the message names the key path.
+    """
+    try:
+        return treedef.flatten_up_to(tree)
+    except (ValueError, TypeError) as error:
+        raise StructureError(
+            f"[{name}] expected trees of one structure, got a difference: {error} (at {user_location()})"
+        ) from None
+
+
+def map(  # noqa: A001 - the field's name, as in jax.tree.map
+    function: Callable[..., Any], tree: Any, *rest: Any, is_leaf: Leaf = None
+) -> Any:
+    """Apply `function` to each leaf of `tree` and the leaves at the same places of `rest`.
+
+    Raises:
+        StructureError: a tree of `rest` has another structure; the message names the key path.
+
+    >>> map(lambda x, y: x + y, {"a": 1}, {"a": 10})
+    {'a': 11}
+    """
+    values, treedef = flatten(tree, is_leaf)
+    columns = [values, *[up_to(treedef, other) for other in rest]]
+    return treedef.unflatten([function(*column) for column in zip(*columns, strict=True)])
+
+
+def reduce(function: Callable[[Any, Any], Any], tree: Any, initializer: Any = UNSET, is_leaf: Leaf = None) -> Any:
+    """Return the leaves of `tree` combined from left to right, after the initial value if one is given.
+
+    >>> reduce(lambda x, y: x + y, {"a": 1, "b": (2, 3)}, 10)
+    16
+    """
+    start = () if initializer is UNSET else (initializer,)
+    return functools.reduce(function, leaves(tree, is_leaf), *start)
+
+
+def all(tree: Any, *, is_leaf: Leaf = None) -> bool:  # noqa: A001 - as above
+    """Return whether every leaf of `tree` is true.
+
+    >>> all({"a": True, "b": (1, None)})
+    True
+    """
+    return builtins.all(leaves(tree, is_leaf))
+
+
+def transpose(outer: TreeDef, inner: TreeDef | None, tree: Any) -> Any:
+    """Return a tree of structure `outer` with parts of structure `inner` as one of `inner` with parts of `outer`.
+
+    Args:
+        inner: None: that of the first part.
+
+    Raises:
+        StructureError: `tree` has another structure.
+
+    >>> transpose(structure([0, 0]), None, [{"a": 1}, {"a": 2}])
+    {'a': [1, 2]}
+    """
+    parts = up_to(outer, tree, "tree.transpose")
+    if inner is None:
+        inner = structure(parts[0]) if parts else structure(None)
+    rows = [up_to(inner, part, "tree.transpose") for part in parts]
+    return inner.unflatten([outer.unflatten([row[k] for row in rows]) for k in range(inner.num_leaves)])
+
+
+def broadcast(prefix: Any, tree: Any, is_leaf: Leaf = None) -> Any:
+    """Return a tree like `tree`, whose leaves are those of `prefix` that stand at, or above, their places.
+
+    Raises:
+        StructureError: `prefix` is no prefix of `tree`.
+
+    >>> broadcast((1, 2), (0, {"a": 0, "b": 0}))
+    (1, {'a': 2, 'b': 2})
+    """
+    values, treedef = flatten(prefix, is_leaf)
+    parts = up_to(treedef, tree, "tree.broadcast")
+    return treedef.unflatten(
+        [map(lambda _, value=value: value, part, is_leaf=is_leaf) for value, part in zip(values, parts, strict=True)]
+    )
+
+
+def paths(tree: Any) -> list[str]:
+    """Return the key path of each leaf as it would be written in Python.
+
+    >>> paths({"layers": [1, 2]})
+    ["['layers'][0]", "['layers'][1]"]
+    """
+    accessors = optree.tree_accessors(tree, namespace=NAMESPACE)
+    return [accessor.codify("") for accessor in accessors]
+
+
+def number_keys(treedef: TreeDef) -> tuple[Any, ...]:
+    """Return the exact keys of dicts whose keys are not all strings; structures compare keys by ==, where 1 is True.
+
+    >>> number_keys(structure({"a": 1, "b": {1: 0}})) == number_keys(structure({"a": 1, "b": {True: 0}}))
+    False
+    >>> number_keys(structure({"a": 1, "b": (2, 3)}))
+    ()
+    """
+    found: list[Any] = []
+    pending = [treedef]
+    while pending:
+        node = pending.pop()
+        if node.type is not None and issubclass(node.type, dict):
+            entries = node.entries()
+            if any(entry.__class__ is not str for entry in entries):
+                found.append(exact_key(tuple(entries)))
+        pending += node.children()
+    return tuple(found)
+
+
+def is_leaf(treedef: TreeDef) -> bool:
+    """Whether a structure is that of one leaf."""
+    return treedef.is_leaf()
+
+
+def all_leaves(values: Iterable[Any], is_leaf: Leaf = None) -> bool:
+    """Return whether all of some values are leaves.
+
+    >>> all_leaves([1, 2]), all_leaves([1, (2,)])
+    (True, False)
+    """
+    return optree.all_leaves(values, is_leaf, namespace=NAMESPACE)
