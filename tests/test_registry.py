@@ -1,7 +1,8 @@
 """The registry walk: what every operation gets for being declared. `gtrace.testing` has the checks, for one operation.
 
-Parity with NumPy and with torch over dtypes and shapes, gradients to second order against finite differences, forward
-mode, batching, interpreted against compiled, and error inputs. The declarations in gtrace/ops bring the samples.
+Parity with an independent reference (NumPy, SciPy or the definition) and with torch over dtypes and shapes, gradients
+to second order against finite differences, forward mode, batching, interpreted against compiled, and error inputs. The
+declarations bring the samples and the references.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import contextlib
 import doctest
 import sys
 import types
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,8 +23,7 @@ from gtrace import testing
 from gtrace.ir.cases import Sample
 from gtrace.ir.op import REGISTRY, Op, define
 
-# operations with sub-graphs, and the one that takes out their results, have tests of their own: test_control.py
-OPS = [op for op in REGISTRY.values() if op.rules.result is None]
+OPS = [op for op in REGISTRY.values() if op.cases.elsewhere is None]
 FLOATS = pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16], ids=str)
 
 
@@ -67,15 +68,46 @@ def test_an_operation_without_a_rule_cannot_be_declared():
     assert "test_without_rule" not in REGISTRY
 
 
-@samples(op for op in OPS if op.cases.reference is not None)
-def test_parity_with_numpy(op: Op, sample: Sample):
+@pytest.mark.parametrize("op", [op for op in REGISTRY.values() if op.cases.elsewhere is not None], ids=repr)
+def test_an_operation_without_samples_says_where_it_is_tested(op: Op):
+    module, _, against = op.cases.elsewhere.partition(": ")
+    assert Path(__file__).with_name(f"{module}.py").exists() and len(against) > 10
+    assert op.cases.samples is None and op.rules.result is not None, "an operation on arrays has samples"
+
+
+@samples(OPS)
+def test_parity_with_the_reference(op: Op, sample: Sample):
     testing.check_reference(op, sample)
+
+
+ORDINARY = [0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 2.5, -2.5, 20.0, -20.0, 1e-6, 700.0]
+EXTREME = [np.nan, np.inf, -np.inf, 1e-300, -1e30, 1e30, 1e300]
+# where SciPy and gtrace mean different things, or neither has digits
+ORDINARY_ONLY = {
+    "gammaln": "at -inf SciPy returns -inf, C and torch inf",
+    "polygamma": "that of -inf is a series without a sum",
+    "gammainc": "the result is tiny, or both are huge", "gammaincc": "the result is tiny, or both are huge",
+    "einsum": "sums of infinities depend on the order", "gelu_grad": "the reference is a complex step, NaN at infinity",
+    **dict.fromkeys(["bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1"], "at inf SciPy returns NaN, not the limit 0"),
+    "remainder": "its quotient overflows", "fmod": "its quotient overflows",
+    "zeta": "torch returns NaN where both are huge",
+}  # fmt: skip
+UNUSUAL = {
+    "gamma_moment": "for positive numbers", "beta_moment": "for positive numbers", "searchsorted": "for sorted numbers",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("op", [op for op in OPS if op.arity != 0 and op.name not in UNUSUAL], ids=lambda op: op.name)
+def test_parity_with_the_reference_at_special_values(op: Op):
+    for sample in op.cases.samples():
+        if has_floats(sample):
+            values = ORDINARY if op.name in ORDINARY_ONLY else ORDINARY + EXTREME
+            testing.check_special_values(op, sample, np.array(values))
 
 
 @FLOATS
 @samples(op for op in OPS if not op.params and op.arity in (1, 2, 3))
 def test_parity_with_the_reference_in_float64(op: Op, sample: Sample, dtype: torch.dtype):
-    assert op.cases.reference is not None, f"{op.name} has no reference"
     testing.check_precision(op, sample, dtype)
 
 
@@ -134,11 +166,12 @@ def test_interpreted_equals_compiled(group: int, large: bool):
         ("nondiff", "a reason beside a rule", "square needs exactly one"),
         ("partials", (lambda x, out: x * 2.0,) * 2, "square needs one partial an operand"),
         ("partials", (lambda x, out: x,), "expected the derivative fwd"),
+        ("reference", None, "square has no reference"),
         ("reference", np.abs, "square"),
         ("impl", torch.abs, "square"),
         ("shape", lambda avals: (1, *avals[0].shape), "square: f64"),
     ],
-    ids=["samples", "rules", "partials", "wrong partial", "reference", "implementation", "shape"],
+    ids=["samples", "rules", "partials", "wrong partial", "no reference", "reference", "implementation", "shape"],
 )
 def test_check_op_finds_a_wrong_declaration(change_op, field, value, match):
     op = REGISTRY["square"]

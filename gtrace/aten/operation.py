@@ -18,8 +18,9 @@ from gtrace.aten.decompose import ALTERNATIVES, TRANSPOSED
 from gtrace.aten.overloads import OPERAND, caller, fake_tensors
 from gtrace.aten.translate import call_aten
 from gtrace.errors import DtypeError, ShapeError, message
-from gtrace.ir.aval import Aval, Bundle, aval, bundle
+from gtrace.ir.aval import COMPLEX, WIDE_UNSIGNED, Aval, Bundle, aval, bundle
 from gtrace.ir.cases import Sample
+from gtrace.ir.infer import require_kernel
 from gtrace.ir.op import define
 from gtrace.trace.array import Array
 
@@ -43,12 +44,18 @@ def _result(avals: tuple[Aval, ...], overload: str, args: tuple[Any, ...]) -> Av
     call = caller(overload, args)
     try:
         with fake_tensors(avals) as fakes, torch.no_grad():
-            return type_of(call(*fakes))
+            found = type_of(call(*fakes))
     except (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError) as error:
         got = ", ".join(map(str, avals))
         reason = str(error).strip().split("\n")[0]
         kind = DtypeError if re.search("dtype|not implemented for|cast to type|scalar type", reason) else ShapeError
         raise kind(message(overload, "operands that fit", got, f"torch says: {reason}")) from error
+    dtypes = {a.dtype for a in avals}
+    # on the CPU many operators have kernels for float32 and float64 only
+    only_others = dtypes and dtypes.isdisjoint((torch.float32, torch.float64)) and avals[0].device.type == "cpu"
+    if only_others or not dtypes.isdisjoint(COMPLEX | WIDE_UNSIGNED):
+        require_kernel(aten, (overload, args), avals, {"overload": overload, "args": args})
+    return found
 
 
 def _vjp(ct: Any, needed: Sequence[bool], *rest: Any, overload: str, args: tuple[Any, ...]) -> list[Array | None]:
@@ -88,7 +95,20 @@ def _samples() -> list[Sample]:
     ]  # fmt: skip
 
 
+def _reference(*operands: numpy.ndarray, overload: str, args: tuple[Any, ...]) -> numpy.ndarray:
+    x = operands[0]
+    if overload == "aten.celu.default":
+        return numpy.where(x > 0, x, args[1] * numpy.expm1(numpy.minimum(x, 0) / args[1]))
+    if overload == "aten.logcumsumexp.default":
+        return numpy.logaddexp.accumulate(x, args[1])
+    # a convolution in torch is a correlation, here with a zero at either end
+    padded = numpy.pad(x, [(0, 0), (0, 0), (1, 1)])
+    windows = numpy.lib.stride_tricks.sliding_window_view(padded, operands[1].shape[2], axis=2)
+    return numpy.einsum("ncpk,ock->nop", windows, operands[1])
+
+
 aten = define(
     "aten", _call, direct=_direct, params=("overload", "args"), arity=None, result=_result, vjp=_vjp, jvp=_jvp,
-    batch=_batch, samples=_samples, user=lambda *xs, overload, args: call_aten(overload, args, xs),
+    batch=_batch, samples=_samples, reference=_reference,
+    user=lambda *xs, overload, args: call_aten(overload, args, xs),
 )  # fmt: skip
