@@ -112,6 +112,8 @@ def check_special_values(op: Op, sample: Sample, special: numpy.ndarray) -> None
         special: the numbers. An elementwise operation gets each, and each pair; others get some of them at some places.
     """
     arrays = list(arrays_in(sample.args))
+    if not any(map(is_float, arrays)):
+        return
     if op.elementwise and all(map(is_float, arrays)):
         grid = iter(numpy.meshgrid(*[special] * len(arrays), indexing="ij"))
         return _compare(op, map_arrays(lambda _: next(grid).ravel(), sample.args), sample, atol=1e-16)
@@ -345,10 +347,14 @@ def _ones(x: numpy.ndarray, dtype: torch.dtype) -> Array:
     return gt.array(numpy.ones_like(x)).astype(dtype) if is_float(x) else gt.array(x)
 
 
-def check_compiled(ops: Iterable[Op], samples: int = 2) -> None:
+def check_compiled(ops: Iterable[Op], samples: int = 2, gradients: bool = True) -> None:
     """Compare compiled with interpreted results, of the first samples of operations and of their gradients.
 
     Everything is one program in float32: compiling many small ones would take much longer.
+
+    Args:
+        samples: how many of each operation.
+        gradients: also compile gradients, which takes twice as long; what they consist of are operations too.
     """
     chosen, names = [], []
     for op in ops:
@@ -364,7 +370,7 @@ def check_compiled(ops: Iterable[Op], samples: int = 2) -> None:
         out: dict[str, Any] = {}
         for (name, differentiable), (call, _), xs in zip(names, chosen, values, strict=True):
             y = out[f"{name}-{len(out)}"] = call(*xs)
-            if differentiable and xs and y.dtype is torch.float32:
+            if gradients and differentiable and xs and y.dtype is torch.float32:
                 half = gt.grad(lambda *ys, call=call: (call(*ys) * 0.5).sum(), argnums=tuple(range(len(xs))))
                 out[f"{name}-{len(out)}-grad"] = half(*xs)
         return out
