@@ -1,16 +1,22 @@
 """Every python block of README.md, CONTRIBUTING.md and docs/*.md runs, and prints what the text block after it says.
 
-The blocks of one file run in order, in one namespace, in a process of their own. A block with ``>>>`` prompts is a
-doctest. ``python tests/test_docs.py FILE`` runs one file by hand.
+The blocks of one file run in order, in one namespace, in a process of their own: a fork of one that has imported torch
+and its compiler, which takes longer than most pages. A block with ``>>>`` prompts is a doctest. ``echo FILE | python
+tests/test_docs.py`` runs one file by hand.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import difflib
 import doctest
+import gc
 import io
+import json
+import os
 import re
+import signal
 import subprocess
 import sys
 import warnings
@@ -73,10 +79,19 @@ def run(path: Path) -> list[str]:
     return problems
 
 
+@pytest.fixture(scope="module")
+def pages():
+    """A process that runs pages: a path on a line in, JSON on a line out."""
+    with subprocess.Popen([sys.executable, __file__], cwd=ROOT, stdin=-1, stdout=-1, text=True) as process:
+        yield process
+        process.stdin.close()
+
+
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
-def test_blocks_run_and_print_what_the_text_says(path):
-    done = subprocess.run([sys.executable, __file__, str(path)], cwd=ROOT, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stdout + done.stderr
+def test_blocks_run_and_print_what_the_text_says(path, pages):
+    print(path, file=pages.stdin, flush=True)
+    status, output = json.loads(pages.stdout.readline())
+    assert status == 0, output
 
 
 def test_a_wrong_output_and_a_wrong_doctest_are_found(tmp_path):
@@ -103,10 +118,30 @@ def test_relative_links_lead_somewhere():
     assert not broken
 
 
-if __name__ == "__main__":
-    import gtrace  # noqa: F401 - before warnings become errors: torch's own import may warn
+def serve():
+    """Run the pages whose paths are read, each in a fork, which ends as a program of its own would."""
+    # before warnings become errors: torch's own imports may warn
+    from gtrace import torch_internals
 
+    torch_internals.COMPILE_FX.get()
+    gc.freeze()
     warnings.simplefilter("error")
-    found = run(Path(sys.argv[1]))
-    print("\n\n".join(found))
-    sys.exit(bool(found))
+    for line in sys.stdin:
+        ours, theirs = os.pipe()
+        child = os.fork()
+        if child == 0:
+            signal.alarm(300)
+            os.dup2(theirs, 1)
+            os.dup2(theirs, 2)
+            found = run(Path(line.strip()))
+            print("\n\n".join(found), flush=True)
+            atexit._run_exitfuncs()
+            os._exit(bool(found))  # to take everything apart would copy it
+        os.close(theirs)
+        with open(ours) as file:
+            output = file.read()
+        print(json.dumps([os.waitpid(child, 0)[1], output]), flush=True)
+
+
+if __name__ == "__main__":
+    serve()

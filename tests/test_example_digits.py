@@ -43,10 +43,12 @@ def test_the_default_run_learns(whole):
     assert losses[-1] < losses[0] / 50
 
 
-def test_the_whole_run_agrees_with_plain_torch(whole, tmp_path):
-    twin, printed = train(tmp_path, "train_digits_torch.py")
-    np.testing.assert_allclose(whole[0], twin, rtol=RTOL)
-    assert printed.splitlines()[-1].split()[-1] == whole[1].splitlines()[-1].split()[-1]
+def test_the_run_agrees_with_plain_torch(whole, tmp_path, large):
+    """--large: to the end, where the accuracies are equal too."""
+    twin, printed = train(tmp_path, "train_digits_torch.py", *([] if large else ["--epochs", "60"]))
+    np.testing.assert_allclose(whole[0][: len(twin)], twin, rtol=RTOL)
+    if large:
+        assert printed.splitlines()[-1].split()[-1] == whole[1].splitlines()[-1].split()[-1]
 
 
 @pytest.mark.parametrize(

@@ -135,6 +135,25 @@ def test_incomplete_gamma_functions_at_their_ends():
         np.testing.assert_array_equal(function(np.array(a), np.array(x)).numpy(), expected)
 
 
+def test_incomplete_gamma_functions_for_a_small_parameter():
+    a, x = spread(1e-9, 1, 1), spread(1e-6, 30, 2)
+    np.testing.assert_allclose(S.gammainc(a, x).numpy(), sp.gammainc(a, x), rtol=1e-11)
+    np.testing.assert_allclose(S.gammaincc(a, x).numpy(), sp.gammaincc(a, x), rtol=2e-11, atol=1e-15)
+    assert 0.0 <= float(S.gammaincc(1e-300, 1e-6)) < 1e-15
+
+
+def test_the_tail_of_the_normal_distribution_has_all_digits():
+    x = -np.linspace(0.1, 37.0, 200)
+    np.testing.assert_allclose(S.ndtr(x).numpy(), sp.ndtr(x), rtol=1e-12)
+    narrow = x[:50].astype(np.float32)
+    np.testing.assert_allclose(S.ndtr(narrow).numpy(), sp.ndtr(narrow.astype(np.float64)), rtol=1e-6)
+
+
+def test_limits_at_infinity():
+    assert S.expi(math.inf) == math.inf
+    assert S.zeta(2.5, math.inf) == 0.0 and S.polygamma(2, gt.array(math.inf)) == 0.0
+
+
 def test_incomplete_gamma_functions_close_to_a_large_parameter():
     a = spread(50, 1e5)
     x = a + np.random.default_rng(1).uniform(-4, 4, a.size) * np.sqrt(a)

@@ -116,6 +116,25 @@ def test_torch_functions_record_arrays():
     assert [node.op.name for node in graph.nodes] == ["aten", "relu"]
 
 
+NO_KERNEL = {
+    "celu": (F.celu, ["int8", "uint16", "complex64"]),
+    "hardswish": (F.hardswish, ["int64", "bool", "complex128"]),
+    "max_pool1d": (lambda x: F.max_pool1d(x, 2), ["uint32", "complex64"]),
+    "cholesky": (torch.linalg.cholesky, ["float16", "bfloat16"]),
+    "kthvalue": (lambda x: torch.kthvalue(x, 2).values, ["uint64", "complex64"]),
+    "heaviside": (lambda x: torch.heaviside(x, x), ["complex64"]),
+}
+
+
+@pytest.mark.parametrize("name", NO_KERNEL)
+def test_a_dtype_without_a_kernel_is_refused_while_recording(name):
+    function, refused = NO_KERNEL[name]
+    gt.eval(function(gt.eye(4)))
+    for dtype in refused:
+        with pytest.raises(gt.DtypeError, match=f"aten.*{name[:7]}"):
+            function(gt.eye(4).astype(dtype))
+
+
 def test_what_torch_has_of_ours_becomes_ours():
     graph = gt.make_graph(gt.lift(lambda x, y: torch.softmax(torch.tanh(x @ y) + 2.0, -1).sum(0)))(
         gt.ones((2, 3)), gt.ones((3, 4))

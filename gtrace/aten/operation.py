@@ -19,8 +19,9 @@ from gtrace.aten.derivations import derivations
 from gtrace.aten.overloads import OPERAND, caller, fake_tensors, of_torch
 from gtrace.aten.translate import call_aten
 from gtrace.errors import DtypeError, ShapeError, message
-from gtrace.ir.aval import Aval, Bundle, aval, bundle, parse_type
+from gtrace.ir.aval import COMPLEX, WIDE_UNSIGNED, Aval, Bundle, aval, bundle, parse_type
 from gtrace.ir.cases import Sample
+from gtrace.ir.infer import require_kernel
 from gtrace.ir.op import define
 from gtrace.trace.array import Array
 
@@ -39,6 +40,11 @@ def _result(avals: tuple[Aval, ...], overload: str, args: tuple[Any, ...]) -> Av
     if kept is not None:
         return kept
     found = _type_on_meta(avals, overload, args) or _type(avals, overload, args)
+    dtypes = {a.dtype for a in avals}
+    # on the CPU many operators have kernels for float32 and float64 only
+    only_others = dtypes and dtypes.isdisjoint((torch.float32, torch.float64)) and avals[0].device.type == "cpu"
+    if only_others or not dtypes.isdisjoint(COMPLEX | WIDE_UNSIGNED):
+        require_kernel(aten, (overload, args), avals, {"overload": overload, "args": args})
     if of_torch(overload):
         derivations.keep(key, repr(found))
     return found
@@ -121,7 +127,20 @@ def _samples() -> list[Sample]:
     ]  # fmt: skip
 
 
+def _reference(*operands: numpy.ndarray, overload: str, args: tuple[Any, ...]) -> numpy.ndarray:
+    x = operands[0]
+    if overload == "aten.celu.default":
+        return numpy.where(x > 0, x, args[1] * numpy.expm1(numpy.minimum(x, 0) / args[1]))
+    if overload == "aten.logcumsumexp.default":
+        return numpy.logaddexp.accumulate(x, args[1])
+    # a convolution in torch is a correlation, here with a zero at either end
+    padded = numpy.pad(x, [(0, 0), (0, 0), (1, 1)])
+    windows = numpy.lib.stride_tricks.sliding_window_view(padded, operands[1].shape[2], axis=2)
+    return numpy.einsum("ncpk,ock->nop", windows, operands[1])
+
+
 aten = define(
     "aten", _call, direct=_direct, params=("overload", "args"), arity=None, result=_result, vjp=_vjp, jvp=_jvp,
-    batch=_batch, samples=_samples, user=lambda *xs, overload, args: call_aten(overload, args, xs),
+    batch=_batch, samples=_samples, reference=_reference,
+    user=lambda *xs, overload, args: call_aten(overload, args, xs),
 )  # fmt: skip

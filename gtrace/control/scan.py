@@ -394,6 +394,7 @@ def _narrow(
 scan_op = define(
     "scan", params=("body", "length", "reverse", "consts", "carry"), arity=None, body=_run, result=_result,
     compiled=_compiled, bodies=_bodies, vjp=_vjp, jvp=_jvp, batch=_batch, narrow=_narrow,
+    elsewhere="test_control: the same steps in a Python loop",
 )  # fmt: skip
 
 

@@ -33,10 +33,13 @@ class Cases:
     Attributes:
         samples, errors: valid and invalid calls, as functions so that nothing is built at import.
         user: the user-facing function that `samples` call (positional arrays, keyword arguments).
-        reference: NumPy function with the same arguments; None if the comparison with torch is enough.
+        reference: what `user` must return, computed without torch: a function of the same arguments as NumPy arrays,
+            from NumPy, from SciPy or by definition.
+        elsewhere: of an operation without samples: what it is tested against instead, and where.
     """
 
     samples: Callable[[], list[Sample]] | None = None
     errors: Callable[[], list[BadSample]] | None = None
     user: Callable[..., Any] | None = None
     reference: Callable[..., Any] | None = None
+    elsewhere: str | None = None

@@ -44,7 +44,7 @@ def infer(op: Op, params: tuple[Any, ...], avals: tuple[Aval, ...]) -> Aval | Bu
     if rules.result is not None:
         return rules.result(avals, **named)
     if any(a.dtype in COMPLEX or a.dtype in WIDE_UNSIGNED for a in avals if a.__class__ is Aval):
-        _require_kernel(op, params, avals, named)
+        require_kernel(op, params, avals, named)
     known = None if rules.shape is None else rules.shape(avals, **named)
     if isinstance(known, Aval):
         return known
@@ -88,11 +88,11 @@ def infer(op: Op, params: tuple[Any, ...], avals: tuple[Aval, ...]) -> Aval | Bu
     return aval(tuple(known), dtype, device, op.elementwise and bool(avals) and all(a.weak for a in avals))
 
 
-def _require_kernel(op: Op, params: tuple[Any, ...], avals: Sequence[Any], named: dict[str, Any]) -> None:
-    """Refuse complex and wide unsigned operands for which torch has no kernel. Meta tensors do not show that.
+def require_kernel(op: Op, params: tuple[Any, ...], avals: Sequence[Any], named: dict[str, Any]) -> None:
+    """Refuse operands of dtypes for which torch has no kernel. Meta and fake tensors do not show that.
 
-    The operation runs once on zeros: for complex operands once for each combination of dtypes; for wide unsigned ones
-    each time, because attributes decide which kernels torch calls.
+    The operation runs once on zeros: for wide unsigned operands each time, because attributes decide which kernels
+    torch calls; for others once for each combination of dtypes.
 
     Raises:
         DtypeError: with the operands and what to use instead.
@@ -109,11 +109,16 @@ def _require_kernel(op: Op, params: tuple[Any, ...], avals: Sequence[Any], named
         if not _takes_other_dtypes(op, named, zeros):
             return  # not because of the dtype
         got = " and ".join(map(repr, avals)) + (f" with {named}" if named else "")
-        if not unsigned:
+        if unsigned:
+            expected = "signed or 8-bit integers"
+            fix = "torch has no such kernel for wide unsigned integers. Use x.astype(gt.int64)."
+        elif any(a.complex for a in avals):
+            expected = "real operands"
             fix = "Complex numbers have no order and no sign. Use x.real, x.imag or gt.abs(x)."
-            raise DtypeError(message(op.name, "real operands", got, fix)) from error
-        fix = "torch has no such kernel for wide unsigned integers. Use x.astype(gt.int64)."
-        raise DtypeError(message(op.name, "signed or 8-bit integers", got, fix)) from error
+        else:
+            expected = "operands of another dtype"
+            fix = "torch has no such kernel. Use x.astype(gt.float32)."
+        raise DtypeError(message(op.name, expected, got, fix)) from error
     if len(op.dtypes) >= MAX_DTYPES:
         op.dtypes.clear()
     op.dtypes[kinds] = avals[0].dtype

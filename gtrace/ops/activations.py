@@ -16,7 +16,7 @@ from gtrace.ops.checks import numbers_only
 from gtrace.ops.elementwise import add, exp, multiply, neg, power, square, subtract, tanh
 from gtrace.ops.logic import greater
 from gtrace.ops.promote import cast, promote_arrays, unary
-from gtrace.ops.samples import unary_floats, uniform
+from gtrace.ops.samples import scipy_special, unary_floats, uniform
 from gtrace.trace.array import Array
 from gtrace.trace.bind import bind
 from gtrace.trace.convert import lift
@@ -108,6 +108,17 @@ def _gelu_tanh(x: Array) -> tuple[Array, Array]:
     return t, multiply(add(multiply(square(x), 3 * 0.044715), 1.0), c)
 
 
+def _gelu_reference(x: numpy.ndarray, approximate: bool) -> numpy.ndarray:
+    if not approximate:
+        return x * scipy_special("ndtr")(x)
+    return x * (1 + numpy.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))) / 2
+
+
+def _gelu_grad_reference(g: numpy.ndarray, x: numpy.ndarray, approximate: bool) -> numpy.ndarray:
+    # the derivative of an analytic function without differences that cancel: a step in the imaginary direction
+    return g * _gelu_reference(x + 1e-30j, approximate).imag * 1e30
+
+
 def _gelu_samples() -> list[Sample]:
     return [Sample((uniform(-2, 2, 3, 4),), {"approximate": flag}) for flag in (True, False)]
 
@@ -120,13 +131,14 @@ _gelu_grad_op = define(
         lambda g, x, out, approximate: multiply(g, _gelu_curvature(x, approximate)),
     ),
     samples=lambda: [Sample((uniform(-2, 2, 3, 4, seed=1), *s.args), s.kwargs) for s in _gelu_samples()],
+    reference=_gelu_grad_reference,
     user=lambda g, x, approximate: bind(_gelu_grad_op, (lift("gelu", g), lift("gelu", x)), (approximate,)),
 )  # fmt: skip
 _gelu_op = define(
     "gelu", _gelu, direct=_gelu_direct, params=("approximate",), elementwise=True,
     vjp=lambda ct, needed, x, out, approximate: (bind(_gelu_grad_op, (ct, x), (approximate,)),),
     jvp=lambda ts, x, out, approximate: bind(_gelu_grad_op, (ts[0], x), (approximate,)),
-    samples=_gelu_samples, user=lambda x, **kwargs: gelu(x, **kwargs),
+    samples=_gelu_samples, reference=_gelu_reference, user=lambda x, **kwargs: gelu(x, **kwargs),
 )  # fmt: skip
 
 

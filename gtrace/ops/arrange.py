@@ -104,6 +104,7 @@ _pad = define(
     ),
     samples=lambda: [Sample((uniform(-2, 2, 2, 3), ((1, 0), (0, 2)))), Sample((uniform(-2, 2, 3), 1, "constant", 2.5))],
     errors=lambda: [BadSample((numpy.ones(3), -1), {}, ShapeError, r"widths")],
+    reference=lambda x, widths, mode="constant", value=0.0: numpy.pad(x, widths, mode, constant_values=value),
     user=lambda x, widths, mode="constant", value=0.0: pad(x, widths, mode, value),
 )  # fmt: skip
 

@@ -181,6 +181,7 @@ _integer_pow = define(
     elementwise=True,
     partials=(lambda x, out, y: multiply(power(x, y - 1), float(y)) if y else constant(0.0, x.aval),),
     samples=_integer_power_samples,
+    reference=numpy.power,
     user=lambda x, y: power(x, y),
 )
 _pow = binary(

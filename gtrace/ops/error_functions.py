@@ -24,8 +24,15 @@ erfcx = unary(
     partials=(lambda x, out: subtract(multiply(multiply(x, out), 2.0), 2.0 / math.sqrt(math.pi)),),
     samples=unary_floats(), reference=scipy_special("erfcx"),
 )  # fmt: skip
+
+
+def _ndtr(x: torch.Tensor) -> torch.Tensor:
+    # torch's own is 1 + erf of something, without any digit where that is small
+    return 0.5 * torch.special.erfc(x * -math.sqrt(0.5))
+
+
 ndtr = unary(
-    "ndtr", widened(torch.special.ndtr), "Return the distribution function of the standard normal distribution.",
+    "ndtr", widened(_ndtr), "Return the distribution function of the standard normal distribution.",
     "round(float(gt.special.ndtr(1.0)), 4) => 0.8413",
     partials=(lambda x, out: multiply(exp(multiply(square(x), -0.5)), 1.0 / _ROOT_2PI),), samples=unary_floats(),
     reference=scipy_special("ndtr"),

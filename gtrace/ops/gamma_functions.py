@@ -19,7 +19,7 @@ from gtrace.ops.logic import equal, less, logical_and, where
 from gtrace.ops.promote import as_arrays, binary, cast, doubled, floating_like, promote, promote_arrays, unary, widened
 from gtrace.ops.quadrature import half_line
 from gtrace.ops.reduce import sum as sum_over
-from gtrace.ops.samples import binary_floats, both, scipy_special, shapes_differ, unary_floats, uniform
+from gtrace.ops.samples import binary_floats, both, integral, scipy_special, shapes_differ, unary_floats, uniform
 from gtrace.ops.shape import as_int, constant, expand_dims
 from gtrace.trace.array import Array
 from gtrace.trace.bind import bind
@@ -39,11 +39,16 @@ digamma = unary(
 )  # fmt: skip
 
 
+def _hurwitz(order: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
+    # torch's own is NaN far out
+    return torch.where((q == math.inf) & (order > 1.0), 0.0, torch.special.zeta(order, q))
+
+
 def _polygamma(x: torch.Tensor, n: int) -> torch.Tensor:
     # torch.special.polygamma has 9 digits for n = 1
     order = torch.tensor(n + 1.0, dtype=torch.float64, device=x.device)
     scale = float(math.factorial(n)) * (-1.0) ** (n + 1)
-    return floating_like(torch.special.zeta(order, doubled(x)) * scale, x)
+    return floating_like(_hurwitz(order, doubled(x)) * scale, x)
 
 
 _polygamma_op = define(
@@ -96,6 +101,13 @@ def _moment(a: torch.Tensor, x: torch.Tensor, order: int, shift: int) -> torch.T
     return terms.sum(-1).to(dtype)
 
 
+def _moment_reference(a: Any, x: Any, order: int, shift: int) -> numpy.ndarray:
+    def density(t: float, a: float, x: float) -> float:
+        return math.log(x / t) ** order * (t / x) ** (a + shift) * math.exp(x - t) / t
+
+    return integral(density, lambda a, x: (0.0, x) if x < max(a, 1.0) else (x, math.inf), a, x)
+
+
 _moment_op = define(
     "gamma_moment", _moment, params=("order", "shift"), arity=2, elementwise=True, check=broadcasts,
     partials=(
@@ -107,7 +119,7 @@ _moment_op = define(
         Sample((uniform(0.5, 2.0, 3), uniform(2.5, 9.0, 3, seed=1), 1, 1)),
     ],
     errors=lambda: [BadSample((uniform(1, 2, 2, 3), uniform(1, 2, 4), 0, 0), {}, ValueError, r"broadcast")],
-    user=lambda a, x, order, shift: _moment_of(a, x, order, shift),
+    reference=_moment_reference, user=lambda a, x, order, shift: _moment_of(a, x, order, shift),
 )  # fmt: skip
 
 
@@ -147,14 +159,18 @@ def _incomplete(upper: bool) -> Callable[[torch.Tensor, torch.Tensor], torch.Ten
     # torch's own have 9 digits where x is close to a large a
     def function(a: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         lower = _lower_side(a, x)
-        part = _front(a, x) * _moment(a, x, 0, 0)
+        # P(a, x) = P(a + 1, x) + x ** a * exp(-x) / gamma(a + 1): the integral for a small a is long
+        small = lower & (a < 1.0)
+        longer = torch.where(small, a + 1.0, a)
+        part = _front(longer, x) * _moment(longer, x, 0, 0)
+        part = torch.where(small, part + torch.exp(a * torch.log(x) - x - torch.special.gammaln(a + 1.0)), part)
         out = torch.where(lower, 1.0 - part, part) if upper else torch.where(lower, part, 1.0 - part)
         # all of the mass lies at 0 for a = 0, and below infinity
         all_below = ((a == 0.0) & (x > 0.0)) | ((x == math.inf) & (a < math.inf) & (a >= 0.0))
         none_below = ((x == 0.0) & (a > 0.0)) | ((a == math.inf) & (x < math.inf) & (x >= 0.0))
         known = torch.where(all_below, 0.0 if upper else 1.0, 1.0 if upper else 0.0)
         out = torch.where(all_below | none_below, known.to(out.dtype), out)
-        return torch.where((a < 0.0) | (x < 0.0), math.nan, out)
+        return torch.where((a < 0.0) | (x < 0.0), math.nan, out.clamp(0.0, 1.0))
 
     return widened(function)
 
@@ -216,7 +232,7 @@ def _no_order_derivative(x: Any, q: Any, out: Array) -> NoReturn:
 
 
 _zeta = binary(
-    "zeta", widened(torch.special.zeta), "Return the Hurwitz zeta function of order x.",
+    "zeta", widened(_hurwitz), "Return the Hurwitz zeta function of order x.",
     "round(float(gt.special.zeta(2.0, 1.0)), 4) => 1.6449", floating=True, check=broadcasts,
     partials=(_no_order_derivative, lambda x, q, out: neg(multiply(x, _zeta(add(x, 1.0), q)))),
     samples=lambda: [Sample((order, uniform(0.5, 4.0, 3, 4))) for order in (2.0, 3.5)],

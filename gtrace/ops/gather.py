@@ -167,12 +167,23 @@ def _index_put_vjp(ct: Array, needed: Any, *rest: Any, dims: tuple[int, ...], ac
     return [into_x, bind(index_op, (ct, *indices), (dims,)), *[None] * len(indices)]
 
 
+def _update_reference(x: numpy.ndarray, index: Any, u: numpy.ndarray, name: str) -> numpy.ndarray:
+    """Return what NumPy makes of ``x.at[index].name(u)``, one update after the other."""
+    out = x.copy()
+    if name == "set":
+        out[index] = u
+    else:
+        ufuncs = {"add": numpy.add, "multiply": numpy.multiply, "min": numpy.minimum, "max": numpy.maximum}
+        ufuncs[name].at(out, index, u)
+    return out
+
+
 index_put_op = define(
     "index_put", _index_put_impl, params=("dims", "accumulate"), arity=None, shape=_index_put_aval, vjp=_index_put_vjp,
     linear=(0, 1), batch=_index_put_batch,
     samples=lambda: [Sample((uniform(-2, 2, 5, 3), numpy.array([0, 3]), uniform(-2, 2, 2, 3, seed=1), name))
                      for name in ("set", "add")],
-    user=lambda x, index, u, name: getattr(lift("at", x).at[index], name)(u),
+    reference=_update_reference, user=lambda x, index, u, name: getattr(lift("at", x).at[index], name)(u),
 )  # fmt: skip
 
 
@@ -212,7 +223,7 @@ scatter_op = define(
     "scatter_reduce", _scatter_impl, params=("mode",), arity=3, shape=same_kind, vjp=_scatter_vjp, batch=_scatter_batch,
     samples=lambda: [Sample((uniform(0.5, 2, 5), numpy.array([0, 3, 3]), uniform(0.5, 2, 3, seed=1), name))
                      for name in ("multiply", "min", "max")],
-    user=lambda x, index, u, name: getattr(lift("at", x).at[index], name)(u),
+    reference=_update_reference, user=lambda x, index, u, name: getattr(lift("at", x).at[index], name)(u),
 )  # fmt: skip
 
 
@@ -230,12 +241,22 @@ gather_op = define(
         gather_op, (lift("gather", x), cast(lift("gather", index), torch.int64)), (axis % lift("gather", x).ndim,)
     ),
 )  # fmt: skip
+
+
+def _scatter_add_reference(x: numpy.ndarray, index: numpy.ndarray, u: numpy.ndarray, axis: int) -> numpy.ndarray:
+    out = x.copy()
+    for place in numpy.ndindex(index.shape):
+        out[(*place[:axis], index[place], *place[axis + 1 :])] += u[place]
+    return out
+
+
 scatter_add_op = define(
     "scatter_add", lambda x, index, u, axis: torch.scatter_add(x, axis, index, u), params=("axis",), arity=3,
     shape=_scatter_add_aval,
     vjp=lambda ct, needed, x, index, u, out, axis: (ct, None, bind(gather_op, (ct, index), (axis,))),
     linear=(0, 2), batch=shifted("axis"),
     samples=lambda: [Sample((uniform(-2, 2, 3, 4), rng(1).integers(0, 3, (2, 4)), uniform(-2, 2, 2, 4, seed=2), 0))],
+    reference=_scatter_add_reference,
     user=lambda x, index, u, axis: bind(scatter_add_op, (*_same_dtype(x, u, index),), (axis,)),
 )  # fmt: skip
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy
 import torch
 
 from gtrace.ir.aval import Aval, aval
@@ -95,7 +96,8 @@ axis_index_op = define(
     "axis_index", lambda axis_name, axis_size, device: torch.zeros((), dtype=torch.int64, device=device),
     params=(*_PARAMS, "device"), arity=0, nondiff="it has no operand", named=_index_named,
     span=lambda avals, spans, axis_name, axis_size, device: (0, axis_size - 1),
-    samples=lambda: [Sample(())], user=lambda: bind(axis_index_op, (), (*_ONE, "cpu")),
+    samples=lambda: [Sample(())], reference=lambda: numpy.int64(0),
+    user=lambda: bind(axis_index_op, (), (*_ONE, "cpu")),
 )  # fmt: skip
 
 

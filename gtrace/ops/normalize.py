@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
+import numpy
 import torch
 
 from gtrace.ir.cases import Sample
@@ -17,7 +19,7 @@ from gtrace.ops.logic import where as select
 from gtrace.ops.promote import promote_arrays
 from gtrace.ops.reduce import any as any_over
 from gtrace.ops.reduce import bad_axis, sum_op
-from gtrace.ops.samples import uniform
+from gtrace.ops.samples import scipy_special, uniform
 from gtrace.ops.shape import broadcast_to, full_like_scalar, normalize_axes, normalize_axis, permute_dims, reshape
 from gtrace.trace.array import Array
 from gtrace.trace.bind import bind
@@ -63,19 +65,25 @@ def _normal_samples() -> list[Sample]:
     return [Sample((uniform(-2, 2, 3, 4),)), Sample((uniform(-2, 2, 3, 4),), {"axis": 0})]
 
 
+def _along_last_axis(name: str) -> Callable[..., Any]:
+    """Return a function of scipy.special with our default axis."""
+    return lambda x, axis=-1: scipy_special(name)(x, axis=axis)
+
+
 _softmax = define("softmax", lambda x, axis: torch.softmax(x, axis), params=("axis",), shape=same_shape,
                   vjp=_softmax_vjp, jvp=_softmax_jvp, batch=shifted("axis"), samples=_normal_samples, errors=bad_axis,
-                  user=lambda x, **kw: softmax(x, **kw))  # fmt: skip
+                  reference=_along_last_axis("softmax"), user=lambda x, **kw: softmax(x, **kw))  # fmt: skip
 _log_softmax_grad = define(
     "log_softmax_grad", _grad_of_log_softmax, params=("axis",), arity=2, shape=same_shape, vjp=_log_softmax_grad_vjp,
     fresh=True, batch=shifted("axis"),
     samples=lambda: [Sample((uniform(-2, 2, 3, 4, seed=1), *s.args), {"axis": s.kwargs.get("axis", 1)})
                      for s in _normal_samples()],
+    reference=lambda g, out, axis: g - numpy.exp(out) * g.sum(axis, keepdims=True),
     user=lambda g, out, axis: bind(_log_softmax_grad, (lift("log_softmax", g), lift("log_softmax", out)), (axis,)),
 )  # fmt: skip
 _log_softmax = define("log_softmax", lambda x, axis: torch.log_softmax(x, axis), params=("axis",), shape=same_shape,
                       vjp=_log_softmax_vjp, jvp=_log_softmax_jvp, batch=shifted("axis"),
-                      samples=_normal_samples, errors=bad_axis,
+                      samples=_normal_samples, errors=bad_axis, reference=_along_last_axis("log_softmax"),
                       user=lambda x, **kw: log_softmax(x, **kw))  # fmt: skip
 
 

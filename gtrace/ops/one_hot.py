@@ -46,12 +46,16 @@ def _one_hot_aval(avals: tuple[Aval, ...], num_classes: int, axis: int, dtype: s
     return aval((*shape[:axis], num_classes, *shape[axis:]), DTYPES[dtype], avals[0].device)
 
 
+def _one_hot_reference(x: numpy.ndarray, num_classes: int, axis: int) -> numpy.ndarray:
+    return numpy.moveaxis((x[..., None] == numpy.arange(num_classes)).astype(numpy.float32), -1, axis)
+
+
 _one_hot = define(
     "one_hot", _one_hot_impl, direct=_one_hot_direct, params=("num_classes", "axis", "dtype"),
     shape=_one_hot_aval, batch=shifted("axis"),
     nondiff="its operand is an integer",
     samples=lambda: [Sample((numpy.array([[1, 0, 5], [-1, 2, 3]]), 4), {"axis": k}) for k in (-1, 0, 1)],
-    user=lambda *args, **kw: one_hot(*args, **kw),
+    reference=_one_hot_reference, user=lambda *args, **kw: one_hot(*args, **kw),
 )  # fmt: skip
 
 

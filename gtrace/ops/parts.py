@@ -38,6 +38,10 @@ def _slice_vjp(ct: Array, needed: Any, x: Array, out: Array, bounds: Bounds) -> 
     return (bind(_unslice, (ct,), (x.aval.shape, bounds)),)
 
 
+def _unslice_reference(x: numpy.ndarray, shape: tuple[int, ...], bounds: Bounds) -> numpy.ndarray:
+    return _update_reference(numpy.zeros(shape, x.dtype), x, bounds)
+
+
 def _unslice_impl(x: torch.Tensor, shape: tuple[int, ...], bounds: Bounds) -> torch.Tensor:
     # one axis at a time, each time embedding into zeros
     for axis in reversed(range(len(shape))):
@@ -53,6 +57,7 @@ _slice_op = define(
     "slice", _slice, uniform=True, params=("bounds",), vjp=_slice_vjp, linear=True, batch=prefixed(bounds=whole),
     span=of_operand,
     samples=lambda: [Sample((uniform(-2, 2, 5, 6), ((1, 4, 1), (0, 6, 2)))), Sample((uniform(-2, 2, 5), ((2, 2, 1),)))],
+    reference=lambda x, bounds: x[tuple(slice(*b) for b in bounds)],
     user=lambda x, bounds: slice_bounds(lift("slice", x), bounds),
 )  # fmt: skip
 _unslice = define(
@@ -61,7 +66,7 @@ _unslice = define(
     vjp=lambda ct, needed, x, out, shape, bounds: (slice_bounds(ct, bounds),), linear=True,
     batch=prefixed(shape=int, bounds=whole),
     samples=lambda: [Sample((uniform(-2, 2, 3, 3), (5, 6), ((1, 4, 1), (0, 6, 2))))],
-    user=lambda x, shape, bounds: bind(_unslice, (lift("unslice", x),), (shape, bounds)),
+    reference=_unslice_reference, user=lambda x, shape, bounds: bind(_unslice, (lift("unslice", x),), (shape, bounds)),
 )  # fmt: skip
 
 
@@ -92,10 +97,17 @@ def _update_vjp(ct: Array, needed: Any, x: Array, u: Array, out: Array, bounds: 
     return bind(_slice_update, (ct, zeros), (bounds,)), slice_bounds(ct, bounds)
 
 
+def _update_reference(x: numpy.ndarray, u: numpy.ndarray, bounds: Bounds) -> numpy.ndarray:
+    out = x.copy()
+    out[tuple(slice(*b) for b in bounds)] = u
+    return out
+
+
 _slice_update = define(
     "slice_update", update_impl, params=("bounds",), arity=2, vjp=_update_vjp, linear=True,
     shape=same_kind, batch=prefixed(bounds=whole),
     samples=lambda: [Sample((uniform(-2, 2, 5, 6), uniform(-2, 2, 3, 3, seed=1), ((1, 4, 1), (0, 6, 2))))],
+    reference=_update_reference,
     user=lambda x, u, bounds: bind(_slice_update, promote_arrays("slice_update", x, u), (bounds,)),
 )  # fmt: skip
 

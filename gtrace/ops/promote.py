@@ -46,7 +46,8 @@ def _cast_samples() -> list[Sample]:
 
 _astype = define(
     "astype", _cast, params=("dtype",), check=_check_cast, vjp=_cast_vjp, linear=True, batch=unchanged,
-    samples=_cast_samples, user=lambda x, dtype: cast(lift("astype", x), dtype),
+    samples=_cast_samples, reference=lambda x, dtype: x.astype(LONG[dtype]),
+    user=lambda x, dtype: cast(lift("astype", x), dtype),
 )  # fmt: skip
 
 

@@ -22,7 +22,7 @@ from gtrace.ops.logic import equal, logical_not, not_equal
 from gtrace.ops.logic import where as select
 from gtrace.ops.parts import concat, flip, slice_axis
 from gtrace.ops.promote import cast, cast_cotangent, promote, promote_arrays
-from gtrace.ops.samples import uniform
+from gtrace.ops.samples import scipy_special, uniform
 from gtrace.ops.shape import (
     broadcast_to,
     constant,
@@ -167,7 +167,8 @@ def _logsumexp_jvp(ts: Any, x: Array, out: Array, axes: tuple[int, ...], keepdim
 _logsumexp = define(
     "logsumexp", _over(torch.logsumexp), params=_PARAMS, shape=reduced_shape,
     vjp=_logsumexp_vjp, jvp=_logsumexp_jvp, batch=shifted("axes"),
-    samples=_axis_samples(), errors=bad_axis, user=lambda x, **kw: logsumexp(x, **kw),
+    samples=_axis_samples(), errors=bad_axis, reference=scipy_special("logsumexp"),
+    user=lambda x, **kw: logsumexp(x, **kw),
 )  # fmt: skip
 
 

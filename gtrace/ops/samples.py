@@ -90,11 +90,26 @@ def floats_refused(*args: Any, **kwargs: Any) -> Callable[[], list[BadSample]]:
     return lambda: [BadSample(args or (numpy.ones(3), numpy.ones(3)), kwargs, DtypeError, r"integer")]
 
 
+def integral(
+    density: Callable[..., float], bounds: Callable[..., tuple[float, float]], *parameters: Any
+) -> numpy.ndarray:
+    """Return the integral of density(t, *parameters) between bounds(*parameters), by SciPy, for each element.
+
+    References for what has no closed form and no function in SciPy.
+    """
+    quad = importlib.import_module("scipy.integrate").quad
+
+    def one(*given: float) -> float:
+        return quad(density, *bounds(*given), given, epsabs=0.0, epsrel=1e-13, limit=200)[0]
+
+    return numpy.vectorize(one, otypes=[float])(*parameters)
+
+
 def scipy_special(name: str) -> Callable[..., Any]:
     """Return a function of scipy.special as a reference; SciPy is imported when it is called."""
 
-    def reference(*args: Any) -> Any:
+    def reference(*args: Any, **kwargs: Any) -> Any:
         function = getattr(importlib.import_module("scipy.special"), name)
-        return function(*args)
+        return function(*args, **kwargs)
 
     return reference

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy
@@ -84,12 +85,26 @@ def _extreme_jvp(index: Any) -> Any:
 
 _INDEX: dict[str, Any] = {"params": ("axis",), "shape": None, "nondiff": "the result is an index",
                           "batch": shifted("axis"), "samples": _samples}  # fmt: skip
+
+
+def _last_place(accumulate: Callable[..., numpy.ndarray]) -> Callable[..., numpy.ndarray]:
+    """Return the reference of a running extreme's index: the last place, so far, where x is the extreme so far."""
+
+    def reference(x: numpy.ndarray, axis: int) -> numpy.ndarray:
+        places = numpy.arange(x.shape[axis]).reshape([-1 if k == axis % x.ndim else 1 for k in range(x.ndim)])
+        return numpy.maximum.accumulate(numpy.where(x == accumulate(x, axis), places, 0), axis)
+
+    return reference
+
+
 _cummax_index = define(
     "cummax_index", lambda x, axis: torch.cummax(x, axis).indices,
+    reference=_last_place(numpy.maximum.accumulate),
     user=lambda x, axis: bind(_cummax_index, (lift("cummax", x),), (axis,)), **_INDEX,
 )  # fmt: skip
 _cummin_index = define(
     "cummin_index", lambda x, axis: torch.cummin(x, axis).indices,
+    reference=_last_place(numpy.minimum.accumulate),
     user=lambda x, axis: bind(_cummin_index, (lift("cummin", x),), (axis,)), **_INDEX,
 )  # fmt: skip
 _EXTREME: dict[str, Any] = {"params": ("axis",), "shape": same_kind, "batch": shifted("axis"), "samples": _samples,

@@ -403,12 +403,18 @@ def _sum_to_fresh(avals: tuple[Aval, ...], out: Aval) -> bool:
     return avals[0].shape != out.shape  # with an equal shape the operand itself is returned
 
 
+def _sum_to_reference(x: numpy.ndarray, shape: tuple[int, ...]) -> numpy.ndarray:
+    new = x.ndim - len(shape)
+    kept = tuple(new + k for k, n in enumerate(shape) if n == 1)
+    return x.sum(axis=kept, keepdims=True).sum(axis=tuple(range(new)))
+
+
 sum_to = define(
     "sum_to", lambda x, shape: x.sum_to_size(shape), direct=_sum_to_direct, fresh=_sum_to_fresh,
     params=("shape",), vjp=_sum_to_vjp, linear=True,
     shape=lambda avals, shape: reshaped(avals[0], shape), batch=_sum_to_batch,
     samples=lambda: [Sample((uniform(-2, 2, 2, 3, 4), s)) for s in [(3, 1), (4,), ()]],
-    user=lambda x, shape: bind(sum_to, (lift("sum_to", x),), (tuple(shape),)),
+    reference=_sum_to_reference, user=lambda x, shape: bind(sum_to, (lift("sum_to", x),), (tuple(shape),)),
 )  # fmt: skip
 
 
@@ -432,7 +438,7 @@ _full = define(
         reshape(operands[0], (size, *(1,) * len(shape))), (size, *shape)
     ),
     samples=lambda: [Sample(((2, 3), 1.5)), Sample(((0,), 2.0))],
-    user=lambda shape, value: full_like_scalar(value, torch.float64, shape),
+    reference=numpy.full, user=lambda shape, value: full_like_scalar(value, torch.float64, shape),
 )  # fmt: skip
 
 

@@ -60,6 +60,10 @@ def _errors() -> list[BadSample]:
     return [BadSample((numpy.ones((2, 3)),), {"axis": 2}, ShapeError, r"axis in \[-2, 2\)")]
 
 
+def _reference_sort(x: numpy.ndarray, axis: int = -1, descending: bool = False) -> numpy.ndarray:
+    return numpy.flip(numpy.sort(x, axis), axis) if descending else numpy.sort(x, axis)
+
+
 def _reference_argsort(x: numpy.ndarray, axis: int | None = -1) -> numpy.ndarray:
     return numpy.argsort(x, axis=axis, kind="stable")
 
@@ -67,7 +71,7 @@ def _reference_argsort(x: numpy.ndarray, axis: int | None = -1) -> numpy.ndarray
 _sort = define(
     "sort", _sort_impl, params=_PARAMS, shape=same_kind, vjp=_sort_vjp, jvp=_sort_jvp, batch=shifted("axis"),
     samples=lambda: [*_samples(), Sample((uniform(-2, 2, 3, 5),), {"descending": True})], errors=_errors,
-    reference=lambda x, axis=-1, descending=False: -numpy.sort(-x, axis) if descending else numpy.sort(x, axis),
+    reference=_reference_sort,
     user=lambda x, **kw: sort(x, **kw),
 )  # fmt: skip
 _argsort = define(

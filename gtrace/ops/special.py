@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,7 +16,7 @@ from gtrace.ir.op import define
 from gtrace.ops.checks import broadcasts, real_only
 from gtrace.ops.elementwise import exp, multiply, square
 from gtrace.ops.promote import binary, promote, unary
-from gtrace.ops.samples import shapes_differ, unary_floats, uniform
+from gtrace.ops.samples import scipy_special, shapes_differ, unary_floats, uniform
 from gtrace.trace.array import Array
 from gtrace.trace.bind import bind
 
@@ -84,7 +83,7 @@ erfinv = unary(
     "import gtrace.ops.special as special; round(float(special.erfinv(0.5)), 4) => 0.4769",
     check=real_only, partials=(lambda x, out: multiply(exp(square(out)), 0.5 * math.sqrt(math.pi)),),
     samples=unary_floats(-0.9, 0.9),
-    reference=numpy.vectorize(lambda x: statistics.NormalDist().inv_cdf((x + 1) / 2) / math.sqrt(2), otypes=[float]),
+    reference=scipy_special("erfinv"),
 )  # fmt: skip
 
 # -- neighbouring floats

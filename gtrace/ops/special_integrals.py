@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy
 import torch
 
 from gtrace.errors import ArgumentError, message
@@ -16,7 +17,7 @@ from gtrace.ops.gamma_functions import betaln, digamma
 from gtrace.ops.logic import greater, greater_equal, less_equal, logical_and, where
 from gtrace.ops.promote import as_arrays, cast, doubled, floating_like, promote, unary, widened
 from gtrace.ops.quadrature import EULER, half_line
-from gtrace.ops.samples import both, scipy_special, unary_floats, uniform
+from gtrace.ops.samples import both, integral, scipy_special, unary_floats, uniform
 from gtrace.ops.shape import as_int
 from gtrace.trace.array import Array
 from gtrace.trace.bind import bind
@@ -74,6 +75,14 @@ def _beta_samples() -> list[Sample]:
     ]
 
 
+def _moment_reference(a: Any, b: Any, x: Any, i: int, j: int) -> numpy.ndarray:
+    def density(t: float, a: float, b: float, x: float) -> float:
+        size = math.exp(math.lgamma(a) + math.lgamma(b) - math.lgamma(a + b))
+        return math.log(t) ** i * math.log1p(-t) ** j * t ** (a - 1) * (1 - t) ** (b - 1) / size
+
+    return integral(density, lambda a, b, x: (0.0, x) if x * (a + b) <= a else (1.0, x), a, b, x)
+
+
 _moment_op = define(
     "beta_moment", _moment, params=("i", "j"), arity=3, elementwise=True, check=broadcasts,
     partials=(
@@ -85,7 +94,7 @@ _moment_op = define(
     errors=lambda: [
         BadSample((uniform(1, 2, 2, 3), uniform(1, 2, 4), 0.5, 0, 0), {}, ValueError, r"broadcast"),
     ],
-    user=lambda a, b, x, i, j: _moment_of(a, b, x, i, j),
+    reference=_moment_reference, user=lambda a, b, x, i, j: _moment_of(a, b, x, i, j),
 )  # fmt: skip
 
 
@@ -196,6 +205,7 @@ def _expi(x: torch.Tensor) -> torch.Tensor:
     far = size.clamp(min=_FAR).unsqueeze(-1)
     asymptotic = torch.exp(torch.special.gammaln(k + 1.0) - k * torch.log(far)).sum(-1) * torch.exp(x - torch.log(size))
     positive = torch.where(x > _FAR, asymptotic, series + torch.log(size) + EULER)
+    positive = torch.where(x == math.inf, x, positive)
     return torch.where(x < 0.0, -_expn(size, 1), positive)
 
 

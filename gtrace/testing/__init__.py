@@ -17,6 +17,7 @@ from gtrace.testing.operations import (
     check_precision,
     check_reference,
     check_refusal,
+    check_special_values,
 )
 from gtrace.testing.strategies import (
     arguments,

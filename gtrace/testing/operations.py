@@ -86,9 +86,10 @@ def float_caller(op: Op, sample: Sample) -> tuple[Callable[..., Any], list[numpy
 
 
 def check_declaration(op: Op) -> None:
-    """Check that an operation has samples, a user function, and either rules or a reason for having none."""
+    """Check that an operation has samples, a reference, and either rules or a reason for having none."""
     assert op.cases.samples is not None and op.cases.samples(), f"{op.name} has no samples"
     assert op.cases.user is not None, f"{op.name} has no user function"
+    assert op.cases.reference is not None, f"{op.name} has no reference"
     rules = [rule for rule in (op.rules.partials, op.rules.vjp, op.rules.nondiff) if rule is not None]
     assert len(rules) == 1, f"{op.name} needs exactly one of partials, vjp and a reason for having none"
     assert op.rules.nondiff is None or len(op.rules.nondiff) > 10, f"{op.name} does not say why it has no derivative"
@@ -98,19 +99,42 @@ def check_declaration(op: Op) -> None:
 
 
 def check_reference(op: Op, sample: Sample) -> None:
-    """Compare with the NumPy function that the operation names, in float64 and float32."""
-    if op.cases.reference is None:
+    """Compare with the operation's reference, in float64 and float32."""
+    for dtype in (numpy.float64, numpy.float32):
+        args = map_arrays(lambda x: x.astype(dtype) if is_float(x) else x, sample.args)  # noqa: B023 - called at once
+        _compare(op, args, sample)
+
+
+def check_special_values(op: Op, sample: Sample, special: numpy.ndarray) -> None:
+    """Compare with the operation's reference in float64, with NaN, infinities or other such numbers among its floats.
+
+    Args:
+        special: the numbers. An elementwise operation gets each, and each pair; others get some of them at some places.
+    """
+    arrays = list(arrays_in(sample.args))
+    if not any(map(is_float, arrays)):
         return
-    for dtype, rtol, atol in ((numpy.float64, 1e-10, 1e-12), (numpy.float32, 1e-4, 1e-5)):
-        args = map_arrays(lambda x, dtype=dtype: x.astype(dtype) if is_float(x) else x, list(sample.args))  # type: ignore[misc]
-        assert op.cases.user is not None
-        got = numpy.asarray(op.cases.user(*map_arrays(gt.array, args), **sample.kwargs))
+    if op.elementwise and all(map(is_float, arrays)):
+        grid = iter(numpy.meshgrid(*[special] * len(arrays), indexing="ij"))
+        return _compare(op, map_arrays(lambda _: next(grid).ravel(), sample.args), sample, atol=1e-16)
+    rng = numpy.random.default_rng(0)
+
+    def salted(x: numpy.ndarray) -> numpy.ndarray:
+        return numpy.where(rng.random(x.shape) < 0.25, rng.choice(special, x.shape), x) if is_float(x) else x
+
+    _compare(op, map_arrays(salted, sample.args), sample)
+
+
+def _compare(op: Op, args: Sequence[Any], sample: Sample, atol: float = 1e-13) -> None:
+    assert op.cases.user is not None and op.cases.reference is not None
+    got = numpy.asarray(op.cases.user(*map_arrays(gt.array, args), **sample.kwargs))
+    with numpy.errstate(all="ignore"):
         expected = numpy.asarray(op.cases.reference(*args, **sample.kwargs))
-        assert got.shape == expected.shape
-        assert (got.dtype.kind in "fc") == (expected.dtype.kind in "fc")
-        if got.dtype == numpy.float32:  # NumPy may compute in double
-            rtol, atol = 1e-4, 1e-5
-        numpy.testing.assert_allclose(_widest(got), _widest(expected), rtol=rtol, atol=atol, err_msg=op.name)
+    assert got.shape == expected.shape, op.name
+    assert (got.dtype.kind in "fc") == (expected.dtype.kind in "fc"), op.name
+    single = got.dtype.itemsize // (2 if got.dtype.kind == "c" else 1) < 8  # NumPy may compute in double
+    rtol, atol = (1e-4, 1e-5) if single else (1e-11, atol)
+    numpy.testing.assert_allclose(_widest(got), _widest(expected), rtol=rtol, atol=atol, err_msg=op.name)
 
 
 def _widest(x: numpy.ndarray) -> numpy.ndarray:
@@ -119,10 +143,10 @@ def _widest(x: numpy.ndarray) -> numpy.ndarray:
 
 def check_precision(op: Op, sample: Sample, dtype: torch.dtype) -> None:
     """Compare an operation without attributes, its floats cast to `dtype`, with its reference computed in float64."""
-    if op.params or op.arity not in (1, 2, 3) or op.cases.reference is None:
+    if op.params or op.arity not in (1, 2, 3):
         return
     tensors = [_tensor(a, dtype) if isinstance(a, numpy.ndarray) else a for a in sample.args]
-    assert op.cases.user is not None
+    assert op.cases.user is not None and op.cases.reference is not None
     got = op.cases.user(*[gt.array(t) if isinstance(t, torch.Tensor) else t for t in tensors], **sample.kwargs)
     like = next(t for t in tensors if isinstance(t, torch.Tensor))
     if like.dtype is torch.bool and got.dtype != torch.bool:
@@ -213,13 +237,13 @@ def check_complex(op: Op, sample: Sample) -> bool:
     operands = [gt.array(x if x.dtype.kind == "c" else x + 0.5j * _normal(x.shape, 1)) for x in inexact]
     try:
         out, pullback = gt.vjp(call, *operands)
+        if not out.aval.floating:
+            return False
+        ct = gt.array(_normal(out.shape, 2) + (1j * _normal(out.shape, 3) if out.aval.complex else 0.0))
+        grads = pullback(ct)
     except DtypeError:
         return False
-    if not out.aval.floating:
-        return False
-    ct = gt.array(_normal(out.shape, 2) + (1j * _normal(out.shape, 3) if out.aval.complex else 0.0))
     tangents = [gt.array(_normal(x.shape, 4) + 1j * _normal(x.shape, 5)) for x in operands]
-    grads = pullback(ct)
     _, moved = gt.jvp(call, tuple(operands), tuple(tangents))
     assert moved.aval is out.aval, f"{op.name} has a tangent of type {moved.aval} for {out.aval}"
     assert [g.aval for g in grads] == [x.aval for x in operands], op.name
@@ -323,10 +347,14 @@ def _ones(x: numpy.ndarray, dtype: torch.dtype) -> Array:
     return gt.array(numpy.ones_like(x)).astype(dtype) if is_float(x) else gt.array(x)
 
 
-def check_compiled(ops: Iterable[Op], samples: int = 2) -> None:
+def check_compiled(ops: Iterable[Op], samples: int = 2, gradients: bool = True) -> None:
     """Compare compiled with interpreted results, of the first samples of operations and of their gradients.
 
     Everything is one program in float32: compiling many small ones would take much longer.
+
+    Args:
+        samples: how many of each operation.
+        gradients: also compile gradients, which takes twice as long; what they consist of are operations too.
     """
     chosen, names = [], []
     for op in ops:
@@ -342,7 +370,7 @@ def check_compiled(ops: Iterable[Op], samples: int = 2) -> None:
         out: dict[str, Any] = {}
         for (name, differentiable), (call, _), xs in zip(names, chosen, values, strict=True):
             y = out[f"{name}-{len(out)}"] = call(*xs)
-            if differentiable and xs and y.dtype == torch.float32:
+            if gradients and differentiable and xs and y.dtype == torch.float32:
                 half = gt.grad(lambda *ys, call=call: (call(*ys) * 0.5).sum(), argnums=tuple(range(len(xs))))
                 out[f"{name}-{len(out)}-grad"] = half(*xs)
         return out

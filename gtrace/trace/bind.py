@@ -159,6 +159,7 @@ def _project_result(avals: tuple[Any, ...], index: int) -> Aval:
 project = define(
     "project", lambda results, index: results[index], params=("index",), projection=True, result=_project_result,
     nondiff="derivatives treat it together with the operation whose result it takes out",
+    elsewhere="test_control: operations with several results",
 )  # fmt: skip
 
 

@@ -129,7 +129,7 @@ def _narrow(wanted: set[int], body: Subgraph, policy: str) -> tuple[tuple[Subgra
 
 _FIELDS: dict[str, Any] = {
     "params": ("body", "policy"), "arity": None, "body": _run, "result": _result, "vjp": _vjp, "jvp": _jvp,
-    "batch": _batch, "narrow": _narrow,
+    "batch": _batch, "narrow": _narrow, "elsewhere": "test_rules: the same function without it",
 }  # fmt: skip
 
 rematerialize_op = define("rematerialize", **_FIELDS)

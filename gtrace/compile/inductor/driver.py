@@ -7,8 +7,6 @@ forward and the backward pass.
 from __future__ import annotations
 
 import contextlib
-import getpass
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +18,7 @@ from gtrace.compile.executable import Compiled, Executable
 from gtrace.compile.fx import Lowered, lower
 from gtrace.compile.inductor.accuracy import decompositions
 from gtrace.compile.inductor.failures import compiler_errors
-from gtrace.compile.inductor.launcher import built_by_launcher
+from gtrace.compile.inductor.launcher import built_by_launcher, headers_folder
 from gtrace.compile.inductor.pointwise import register_pointwise
 from gtrace.compile.request import CompileRequest
 
@@ -33,9 +31,8 @@ COLD_SECONDS = 8.0
 
 def startup_seconds() -> float:
     """Return the extra seconds that the first compile of this process is expected to take."""
-    headers = Path(tempfile.gettempdir()) / f"torchinductor_{getpass.getuser()}" / "precompiled_headers"
     try:
-        warm = any(file.suffix == ".gch" for file in headers.iterdir())
+        warm = any(file.suffix == ".gch" for file in headers_folder().iterdir())
     except OSError:
         warm = False
     return IMPORT_SECONDS if warm else IMPORT_SECONDS + COLD_SECONDS

@@ -9,13 +9,21 @@ So only the function is taken, behind the few entry points by which torch's runn
 from __future__ import annotations
 
 import contextlib
+import getpass
+import hashlib
+import os
 import re
+import subprocess
+import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from gtrace import torch_internals as internals
+from gtrace.compile.toolchain import compiler
 
 _DECLARATIONS = re.compile(r'^\}\s*// extern "C"\n(.*?)^namespace torch::aot_inductor \{', re.DOTALL | re.MULTILINE)
 _FUNCTION = re.compile(
@@ -113,13 +121,61 @@ def launcher(wrapper: str, outputs: int) -> str | None:
     return "".join((declarations.group(1), _PROGRAM, body, _ENTRIES % (outputs, unused)))
 
 
+def _precompiled_header(command: str, options: dict[str, Any]) -> str:
+    """Return the path of what every program includes, precompiled for a compiler's command.
+
+    torch finds it by its preprocessed text, which takes a second. So the path is noted under all that the text follows
+    from, as far as a version, a size and a date tell.
+    """
+    includes = re.findall("<(.*)>", HEADER.read_text())
+    stats = [os.stat(Path(torch.__file__).parent / "include" / name) for name in includes]
+    known = command, compiler(), torch.__version__, str(HEADER), [(s.st_size, s.st_mtime_ns) for s in stats]
+    note = headers_folder() / f"gtrace-{hashlib.blake2b(repr(known).encode(), digest_size=12).hexdigest()}"
+    with contextlib.suppress(OSError):
+        path = note.read_text()
+        if Path(path + ".gch").exists():
+            return path
+    path = internals.PRECOMPILE_HEADER.get()(str(HEADER), command, **options)
+    _put(note, lambda file: file.write_text(path))
+    return path
+
+
+def _stand_in(cpp: str) -> Path:
+    """Return an empty library with the name of torch's.
+
+    When a program is loaded, torch is there. Linking it against torch's own library, only for that name, would take the
+    linker as long as the compiler takes for a small program.
+    """
+    library = headers_folder() / "libtorch_cpu.so"
+    if not library.exists():
+        empty = [cpp, "-shared", "-x", "c++", os.devnull, f"-Wl,-soname,{library.name}", "-o"]
+        _put(library, lambda file: subprocess.run([*empty, str(file)], check=True, capture_output=True))
+    return library
+
+
+def _put(path: Path, write: Callable[[Path], Any]) -> None:
+    """Make a file in one step, so that no other process finds half of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    own = path.with_name(f"{path.name}.{os.getpid()}.{threading.get_ident()}")
+    write(own)
+    own.replace(path)
+
+
+def headers_folder() -> Path:
+    """Return the folder where torch keeps precompiled headers."""
+    return Path(tempfile.gettempdir()) / f"torchinductor_{getpass.getuser()}" / "precompiled_headers"
+
+
 def build(kernels: str, launcher: str, folder: Path) -> Path:
     """Compile a program and its kernels; returns the shared library."""
     options = {"vec_isa": internals.PICK_VEC_ISA.get()(), "device_type": "cpu", "aot_mode": True}
-    option = internals.CPP_OPTIONS.get()(**options)
     builder = internals.CPP_BUILDER.get()
-    command = builder(name="o", sources="i", BuildOption=option).get_command_line()
-    option.precompiled_header = internals.PRECOMPILE_HEADER.get()(str(HEADER), command, **options)
+    with internals.PATCH_CONFIG.get()({"aot_inductor.link_libtorch": False}):
+        option = internals.CPP_OPTIONS.get()(**options)
+        command = builder(name="o", sources="i", BuildOption=option).get_command_line()
+        flags = ["-Wl,--no-as-needed", str(_stand_in(option.get_compiler()))]
+        option = internals.CPP_OPTIONS.get()(**options, extra_flags=flags)
+    option.precompiled_header = _precompiled_header(command, options)
     source = folder / "program.cpp"
     source.write_text(_SOURCE.format(kernels=kernels, launcher=launcher))
     builder(name="program", sources=str(source), BuildOption=option, output_dir=str(folder)).build()
