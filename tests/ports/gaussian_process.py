@@ -1,4 +1,4 @@
-"""Gaussian process regression: a kernel by vmap, Cholesky factors, and the marginal likelihood maximized by gradients."""
+"""Gaussian process regression: a kernel by vmap, Cholesky factors, the marginal likelihood and its gradients."""
 
 import jax
 import jax.numpy as jnp

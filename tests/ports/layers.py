@@ -1,4 +1,4 @@
-"""A network of pairs of functions, as in stax, on synthetic digits: initializers, dropout, momentum, a training loop."""
+"""A network of pairs of functions, as in stax, on synthetic digits: initializers, dropout, momentum."""
 
 import jax
 import jax.numpy as jnp
