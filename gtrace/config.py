@@ -8,7 +8,7 @@ import math
 import os
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from typing import Any
 
@@ -120,6 +120,8 @@ class Config:
         audit: the fraction of compiled calls that are interpreted too, and compared (GT_AUDIT).
         debug_key_reuse: using a random key a second time is an error (GT_DEBUG_KEY_REUSE).
         verify_passes: check the rules of a graph after each pass that rewrites it (GT_VERIFY_PASSES).
+        x64: integers are int64 and NumPy's float64 stays; False: JAX's rules of 32 bits (GT_X64; False by default
+            once ``gtrace.jax`` is imported).
     """
 
     auto_compile: bool = _setting(True, "GT_AUTO_COMPILE", _flag, (bool, int))
@@ -143,6 +145,7 @@ class Config:
     audit: float = _setting(0.0, "GT_AUDIT", _fraction, (int, float))
     debug_key_reuse: bool = _setting(False, "GT_DEBUG_KEY_REUSE", _flag, (bool, int))
     verify_passes: bool = _setting(False, "GT_VERIFY_PASSES", _flag, (bool, int))
+    x64: bool = _setting(True, "GT_X64", _flag, (bool, int))
 
     @classmethod
     def from_env(cls, env: Mapping[str, str]) -> Config:
@@ -211,8 +214,9 @@ class ConfigHolder:
     block begins with the settings of the process.
     """
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, given: Iterable[str] = ()) -> None:
         self._process = config
+        self._given = set(given)  # the settings of the process that the environment or `update` has set
         self._blocks: ContextVar[tuple[dict[str, Any], ...]] = ContextVar("gtrace blocks", default=())
         self._made: ContextVar[tuple[Config, Config] | None] = ContextVar("gtrace settings", default=None)
         self._watchers: list[Callable[[Config], None]] = []
@@ -255,7 +259,15 @@ class ConfigHolder:
             else:
                 self._process = self._process.replaced(changes)
                 self._notify()
+                self._given |= set(changes)
             undo.pop_all()  # every watcher took it
+
+    def default(self, **changes: Any) -> None:
+        """Change those settings of the process that neither the environment nor `update` has set."""
+        changes = {name: value for name, value in changes.items() if name not in self._given}
+        if changes:
+            self._process = self._process.replaced(changes)
+            self._notify()
 
     def _restore(self, process: Config, blocks: tuple[dict[str, Any], ...]) -> None:
         self._process = process
@@ -298,4 +310,7 @@ class ConfigHolder:
             watcher(self.current)
 
 
-config = ConfigHolder(Config.from_env(os.environ))
+config = ConfigHolder(
+    Config.from_env(os.environ),
+    [field.name for field in attrs.fields(Config) if os.environ.get(field.metadata["variable"])],
+)

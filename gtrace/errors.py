@@ -15,7 +15,7 @@ __all__ = [
     "ImmutableError", "ConcretizationError", "LeakError", "KeyReuseError", "ConfigError", "ExecutionError",
     "OutOfMemoryError", "NonFiniteError", "TransientCompileError", "UnsupportedTorchError",
     "GraphError", "CompileError", "CacheError", "ExportError", "CompileWarning", "CacheWarning", "AuditWarning",
-    "ConfigWarning", "UnsupportedTorchWarning",
+    "ConfigWarning", "PromotionWarning", "UnsupportedTorchWarning",
 ]  # fmt: skip
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
@@ -126,6 +126,10 @@ class CacheWarning(UserWarning):
 
 class AuditWarning(UserWarning):
     """A compiled program gave another result than its interpretation; it is not used any more."""
+
+
+class PromotionWarning(UserWarning):
+    """NumPy's float64 makes a float32 program float64."""
 
 
 class ConfigWarning(UserWarning):

@@ -27,7 +27,7 @@ from gtrace.stages import Lowered, Traced
 from gtrace.trace.array import Array, evaluate, layout, materialize, wrap_as
 from gtrace.trace.bind import check_thread
 from gtrace.trace.capture import Captured, capture, replay
-from gtrace.trace.convert import lift, python_scalar
+from gtrace.trace.convert import lift, python_scalar, wide
 from gtrace.trace.record import thread
 
 __all__ = ["jit", "eval"]
@@ -230,7 +230,7 @@ class Jitted:
     def _key(self, given: _Arguments) -> Hashable:
         """Return the key of these arguments, apart from their leaves."""
         # the third distinguishes f(x, k=y) from f((x,), {"k": y})
-        key = given.structure, given.static_key, bool(given.kwargs), registered.passes, thread.axes
+        key = given.structure, given.static_key, bool(given.kwargs), registered.passes, thread.axes, wide()
         if self._number_keys:
             # structures compare the keys of dicts by ==, so that 1 is True
             numbers = tree.number_keys(given.structure)

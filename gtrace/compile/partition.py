@@ -130,25 +130,29 @@ def _parts(graph: Graph) -> list[Graph | tuple[Node, tuple[int, ...]]]:
 
     The level of an operation is the largest number of operations with sub-graphs on a path to it. A part is all
     straight-line operations of one level. An operation whose result is at least as large as its operands, such as a
-    broadcast or a constant, moves to the level that first needs it.
+    broadcast or a constant, moves to the level that first needs it. Several results of one straight-line operation stay
+    with it.
     """
     level: dict[int, int] = dict.fromkeys(graph.inputs, 0)
     straight: dict[int, list[Node]] = {}
     calls: dict[int, list[Node]] = {}
     results: dict[int, dict[int, int]] = {}
+    named: set[int] = set()  # the operations with sub-graphs, and their results
     for node in graph.nodes:
         here = max((level[value] for value in node.values()), default=0)
-        if node.op.projection:
+        if node.op.projection and node.ins[0] in results:
             results[node.ins[0]][node.params[0]] = node.out  # type: ignore[index]
+            named.add(node.out)
         elif node.op.rules.body is not None:
             calls.setdefault(here, []).append(node)
             results[node.out] = {}
+            named.add(node.out)
             here += 1
         level[node.out] = here
     table = graph.value_avals()
     needed: dict[int, int] = dict.fromkeys(graph.outputs, 0)
     for node in reversed(graph.nodes):
-        if not node.op.projection and node.op.rules.body is None:
+        if not node.op.projection and not isinstance(node.instr.aval, Bundle):
             given = sum(table[value].nbytes for value in set(node.values()))
             if needed.get(node.out, 0) > level[node.out] and node.instr.aval.nbytes >= given:
                 level[node.out] = needed[node.out]
@@ -156,7 +160,7 @@ def _parts(graph: Graph) -> list[Graph | tuple[Node, tuple[int, ...]]]:
         for value in node.values():
             needed[value] = min(needed.get(value, here), here)
     for node in graph.nodes:
-        if not node.op.projection and node.op.rules.body is None:
+        if node.out not in named:
             straight.setdefault(level[node.out], []).append(node)
     fresh = 1 + max(table, default=0)
     parts: list[Graph | tuple[Node, tuple[int, ...]]] = []

@@ -27,6 +27,7 @@ from gtrace.ops.shape import as_int, constant, normalize_axis, reshape
 from gtrace.trace.array import Array
 from gtrace.trace.bind import bind_all
 from gtrace.trace.capture import replay
+from gtrace.trace.convert import default_dtype
 from gtrace.trace.numbers import lift_derived
 from gtrace.transform.derived import batched as batched_graph
 from gtrace.transform.derived import captured_subgraph, floating, pushforward
@@ -228,13 +229,14 @@ def fori_loop(
     if len(bounds) == 2:
         places = arange(bounds[0], max(bounds))
         return scan(lambda x, i: (body_fun(i, x), None), init_val, places)[0]
-    last = cast(_whole("upper", upper), torch.int64)
+    kind = default_dtype(int)
+    last = cast(_whole("upper", upper), kind)
 
     def body(state: Any) -> Any:
         i, x = state
         return i + 1, body_fun(i, x)
 
-    return while_loop(lambda state: state[0] < last, body, (cast(_whole("lower", lower), torch.int64), init_val))[1]
+    return while_loop(lambda state: state[0] < last, body, (cast(_whole("lower", lower), kind), init_val))[1]
 
 
 def _whole(name: str, bound: Any) -> Array:

@@ -6,6 +6,7 @@ import bisect
 import itertools
 from collections.abc import Sequence
 
+from gtrace.ir.aval import Bundle
 from gtrace.ir.graph import Graph, Marks, Node, Region
 from gtrace.ir.simplify import dce
 
@@ -83,8 +84,8 @@ def components(graph: Graph, least: int) -> list[Graph]:
 def crossing(graph: Graph) -> list[int]:
     """Return for each place before a node, and for the end, the bytes of computed values that are needed after it.
 
-    Constants do not count, because `slices` makes them anew. The results of a loop or a branch are not to be parted
-    from it: there the number is huge.
+    Constants do not count, because `slices` makes them anew. Several results of one operation are not to be parted from
+    it: there the number is huge.
     """
     nodes = graph.nodes
     table = graph.value_avals()
@@ -97,7 +98,7 @@ def crossing(graph: Graph) -> list[int]:
         last[value] = len(nodes)
     change = [0] * (len(nodes) + 2)
     for value, k in made.items():
-        size = _NEVER if nodes[k].op.rules.body is not None else table[value].nbytes
+        size = _NEVER if isinstance(table[value], Bundle) else table[value].nbytes
         change[k + 1] += size
         change[last[value] + 1] -= size
     return list(itertools.accumulate(change))[:-1]

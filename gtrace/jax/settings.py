@@ -31,6 +31,10 @@ _WITHOUT_EFFECT: dict[str, Any] = {
 """JAX's settings that change no result here, with their values there."""
 
 
+# the number rules of a process that uses JAX's names are JAX's, unless it says otherwise
+ours.default(x64=False)
+
+
 class Settings:
     """JAX's settings; ``jax.config`` is the one instance.
 

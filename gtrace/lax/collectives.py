@@ -11,11 +11,11 @@ from gtrace import tree
 from gtrace.errors import ArgumentError, ShapeError, message
 from gtrace.ir.aval import as_device
 from gtrace.ops.named_axes import all_gather_op, axis_index_op, pmax_op, pmin_op, ppermute_op, psum_op
-from gtrace.ops.promote import cast
+from gtrace.ops.promote import cast, counting
 from gtrace.ops.shape import as_int, moveaxis, normalize_axis, reshape
 from gtrace.trace.array import Array
 from gtrace.trace.bind import bind
-from gtrace.trace.convert import lift, python_scalar
+from gtrace.trace.convert import default_dtype, lift, python_scalar
 from gtrace.trace.record import thread
 
 __all__ = ["all_gather", "axis_index", "axis_size", "pmax", "pmean", "pmin", "ppermute", "psum"]
@@ -56,6 +56,7 @@ def axis_size(axis_name: AxisName) -> int:
     return total
 
 
+@counting
 def axis_index(axis_name: AxisName) -> Array:
     """Return the place of the example along an axis, as int64; of several axes, counted with the last one fastest.
 
@@ -98,7 +99,7 @@ def psum(x: Any, axis_name: AxisName) -> Any:
             return value
         out = lift("psum", value)
         if out.aval.dtype is torch.bool:
-            out = cast(out, torch.int64)
+            out = cast(out, default_dtype(int))
         for axis in axes:
             out = bind(psum_op, (out,), axis)
         return out

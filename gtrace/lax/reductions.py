@@ -12,7 +12,7 @@ from gtrace.ops import places, reduce, scans
 from gtrace.ops import sort as sorting
 from gtrace.ops.index import take_along_axis
 from gtrace.ops.parts import flip, slice_axis
-from gtrace.ops.promote import cast
+from gtrace.ops.promote import cast, counting
 from gtrace.ops.reduce import prod
 from gtrace.ops.shape import as_int, as_shape, normalize_axis
 from gtrace.trace.array import Array
@@ -191,6 +191,7 @@ def cumlogsumexp(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
 # -- order
 
 
+@counting
 def top_k(operand: Any, k: int) -> tuple[Array, Array]:
     """Return the k largest elements along the last axis, in descending order, and their places, int64.
 

@@ -14,11 +14,11 @@ from gtrace.ops.create import arange, asarray, eye, linspace, ones
 from gtrace.ops.elementwise import add, exp, floor_divide, log, multiply, power, remainder
 from gtrace.ops.gather import constant_array
 from gtrace.ops.parts import concat, flip, stack
-from gtrace.ops.promote import cast, promote_arrays
+from gtrace.ops.promote import cast, counting, promote_arrays
 from gtrace.ops.shape import as_int, as_shape, broadcast_to, meshgrid, moveaxis, normalize_axis, reshape
 from gtrace.ops.unique import nonzero
 from gtrace.trace.array import Array
-from gtrace.trace.convert import as_dtype, lift
+from gtrace.trace.convert import as_dtype, default_dtype, lift
 
 __all__ = [
     "c_", "diag_indices", "diag_indices_from", "fromfunction", "geomspace", "identity", "index_exp", "indices", "ix_",
@@ -113,7 +113,7 @@ def indices(dimensions: Any, dtype: Any = None, sparse: bool = False) -> Any:
     >>> gnp.indices((2, 3)).shape
     (2, 2, 3)
     """
-    kind = torch.int64 if dtype is None else as_dtype(dtype)
+    kind = default_dtype(int) if dtype is None else as_dtype(dtype)
     sizes = as_shape("indices", dimensions)
     grid = meshgrid(*[arange(n, dtype=kind) for n in sizes], indexing="ij", sparse=sparse)
     if sparse:
@@ -133,6 +133,7 @@ def fromfunction(function: Callable[..., Any], shape: Any, *, dtype: Any = float
     return function(*meshgrid(*[arange(n, dtype=dtype) for n in sizes], indexing="ij"), **kwargs)
 
 
+@counting
 def ix_(*sequences: Any) -> tuple[Array, ...]:
     """Return index arrays that broadcast, so that x[ix_(rows, columns)] is the block of these rows and columns.
 
@@ -153,6 +154,7 @@ def ix_(*sequences: Any) -> tuple[Array, ...]:
     return tuple(out)
 
 
+@counting
 def diag_indices(n: int, ndim: int = 2) -> tuple[Array, ...]:
     """Return the indices of the main diagonal of an array of `ndim` axes of size n.
 
@@ -182,6 +184,7 @@ def _triangle(function: Callable[..., Any], *sizes: Any) -> tuple[Array, Array]:
     return constant_array(rows.astype(numpy.int64), cpu), constant_array(columns.astype(numpy.int64), cpu)
 
 
+@counting
 def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, Array]:
     """Return the rows and columns of the elements on and below diagonal k of an (n, m) matrix.
 
@@ -192,6 +195,7 @@ def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, Array
     return _triangle(numpy.tril_indices, n, k, m)
 
 
+@counting
 def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, Array]:
     """Return the rows and columns of the elements on and above diagonal k of an (n, m) matrix.
 
@@ -209,6 +213,7 @@ def _matrix_sizes(op: str, x: Any) -> tuple[int, int]:
     return x.shape
 
 
+@counting
 def tril_indices_from(x: Any, k: int = 0) -> tuple[Array, Array]:
     """Return the rows and columns of the elements of a matrix on and below diagonal k.
 
@@ -220,6 +225,7 @@ def tril_indices_from(x: Any, k: int = 0) -> tuple[Array, Array]:
     return tril_indices(rows, k, columns)
 
 
+@counting
 def triu_indices_from(x: Any, k: int = 0) -> tuple[Array, Array]:
     """Return the rows and columns of the elements of a matrix on and above diagonal k.
 
@@ -231,6 +237,7 @@ def triu_indices_from(x: Any, k: int = 0) -> tuple[Array, Array]:
     return triu_indices(rows, k, columns)
 
 
+@counting
 def unravel_index(indices: Any, shape: Any) -> tuple[Array, ...]:
     """Return the index along each axis of places in a flattened array of that shape; places outside have no meaning.
 
@@ -245,6 +252,7 @@ def unravel_index(indices: Any, shape: Any) -> tuple[Array, ...]:
     return tuple(reversed(out))
 
 
+@counting
 def ravel_multi_index(multi_index: Any, dims: Any) -> Array:
     """Return the places in a flattened array of shape `dims` of an index along each axis.
 

@@ -12,7 +12,7 @@ from gtrace.ops.create import asarray, full, linspace, zeros
 from gtrace.ops.elementwise import add, clip, divide, multiply, subtract
 from gtrace.ops.logic import equal, greater_equal, less_equal, logical_and, where
 from gtrace.ops.parts import flip, slice_axis, split
-from gtrace.ops.promote import cast, promote, promote_arrays
+from gtrace.ops.promote import cast, counting, promote, promote_arrays
 from gtrace.ops.reduce import max as max_over
 from gtrace.ops.reduce import min as min_over
 from gtrace.ops.reduce import sum as sum_over
@@ -25,6 +25,7 @@ from gtrace.trace.convert import lift
 __all__ = ["bincount", "digitize", "histogram", "histogram2d", "histogram_bin_edges", "histogramdd"]
 
 
+@counting
 def bincount(x: Any, weights: Any = None, minlength: int = 0, *, length: int | None = None) -> Array:
     """Return how often each of the numbers 0, 1, ... comes in x, or the sums of the weights of each.
 
@@ -70,6 +71,7 @@ def _count(places: Array, weights: Any, count: int) -> Array:
     return slice_axis(out, 0, 0, count)
 
 
+@counting
 def digitize(x: Any, bins: Any, right: bool = False) -> Array:
     """Return for each element the number of the bin it lies in: bins[i - 1] <= x < bins[i].
 

@@ -6,10 +6,11 @@ from typing import Any
 
 import torch
 
-from gtrace.dtypes import BY_TORCH, DType, float32, int64
+from gtrace.dtypes import BY_TORCH, DType, float32
 from gtrace.errors import ArgumentError, message
 from gtrace.ir.aval import as_device
 from gtrace.ops.dtype_info import KINDS, isdtype
+from gtrace.trace.convert import default_dtype
 
 __all__ = ["__array_namespace_info__"]
 
@@ -36,7 +37,7 @@ class NamespaceInfo:
 
     def default_dtypes(self, *, device: Any = None) -> dict[str, DType]:
         """Return the dtypes of arrays made from Python numbers, and of indices."""
-        return {"real floating": float32, "integral": int64, "indexing": int64}
+        return {"real floating": float32, "integral": DType(default_dtype(int)), "indexing": DType(default_dtype(int))}
 
     def dtypes(self, *, device: Any = None, kind: Any = None) -> dict[str, DType]:
         """Return the dtypes by name, all of them, or those of a kind; see ``gt.isdtype``.

@@ -9,7 +9,7 @@ from gtrace.ops.elementwise import divide, maximum, sqrt, square, subtract
 from gtrace.ops.logic import isnan, logical_and, logical_not, not_equal, where
 from gtrace.ops.logic import where as select
 from gtrace.ops.places import argmax, argmin
-from gtrace.ops.promote import cast, promote
+from gtrace.ops.promote import cast, counting, promote
 from gtrace.ops.reduce import all as all_over
 from gtrace.ops.reduce import cumsum, prod
 from gtrace.ops.reduce import max as max_over
@@ -112,6 +112,7 @@ def _place(op: str, of: Any, worst: float, x: Any, axis: int | None, keepdims: b
     return where(all_over(isnan(x), axis, keepdims), -1, out) if x.aval.floating else out
 
 
+@counting
 def nanargmax(x: Any, axis: int | None = None, keepdims: bool = False) -> Array:
     """Return the place of the largest element along `axis` that is not NaN; -1 if all are, as in JAX.
 
@@ -122,6 +123,7 @@ def nanargmax(x: Any, axis: int | None = None, keepdims: bool = False) -> Array:
     return _place("nanargmax", argmax, -math.inf, x, axis, keepdims)
 
 
+@counting
 def nanargmin(x: Any, axis: int | None = None, keepdims: bool = False) -> Array:
     """Return the place of the smallest element along `axis` that is not NaN; -1 if all are, as in JAX.
 

@@ -15,7 +15,7 @@ from gtrace.ops.extracts import compress
 from gtrace.ops.index import take_along_axis
 from gtrace.ops.logic import where
 from gtrace.ops.parts import stack
-from gtrace.ops.promote import cast, promote_arrays
+from gtrace.ops.promote import cast, counting, promote_arrays
 from gtrace.ops.shape import (
     as_int,
     broadcast_arrays,
@@ -36,6 +36,7 @@ __all__ = [
 ]  # fmt: skip
 
 
+@counting
 def argwhere(x: Any, *, size: int | None = None, fill_value: Any = None) -> Array:
     """Return the indices of the elements that are not zero as rows, int64.
 
@@ -54,6 +55,7 @@ def argwhere(x: Any, *, size: int | None = None, fill_value: Any = None) -> Arra
     return reshape(rows, (rows.size, 1))[:, :0]
 
 
+@counting
 def flatnonzero(x: Any, *, size: int | None = None, fill_value: Any = None) -> Array:
     """Return the places in the flattened array of the elements that are not zero, int64.
 
@@ -202,6 +204,7 @@ def put_along_axis(x: Any, indices: Any, values: Any, axis: int | None, *, inpla
     return x.at[chosen].set(cast(asarray(values), x.aval.dtype))
 
 
+@counting
 def lexsort(keys: Any, axis: int = -1) -> Array:
     """Return the order of elements by several keys, the last of which counts most, as int64.
 

@@ -31,15 +31,16 @@ from gtrace.ops.shape import (
 from gtrace.trace.array import Array, materialize, wrap
 from gtrace.trace.bind import bind
 from gtrace.trace.convert import (
-    DEFAULT,
     as_dtype,
     check_cast,
+    default_dtype,
     from_dlpack,
     from_numpy,
     from_torch,
     lift,
     plain_tensor,
     python_scalar,
+    shared,
     to_tensor,
 )
 
@@ -104,12 +105,12 @@ def asarray(obj: Any, dtype: Any = None, device: Any = None, *, copy: bool | Non
     if type(obj) is Array:
         out = obj
     elif isinstance(obj, torch.Tensor):
-        out = _fitting(from_torch(obj), target)
+        out = from_torch(obj) if target is None else _fitting(wrap(plain_tensor("asarray", obj)), target)
     elif isinstance(obj, numpy.ndarray):
-        out = _fitting(from_numpy(obj), target)
+        out = from_numpy(obj) if target is None else _fitting(shared(obj), target)
     elif python_scalar(obj) is not None or (isinstance(obj, (list, tuple, range)) and not _holds_arrays(obj)):
         scalar = python_scalar(obj)
-        default = None if isinstance(obj, (list, tuple, range)) else DEFAULT[type(scalar)]
+        default = None if isinstance(obj, (list, tuple, range)) else default_dtype(type(scalar))
         if isinstance(obj, numpy.generic):
             default = as_dtype(obj.dtype)
         return wrap(to_tensor(obj, target or default, place or as_device(None)))
@@ -118,7 +119,8 @@ def asarray(obj: Any, dtype: Any = None, device: Any = None, *, copy: bool | Non
     elif hasattr(obj, "__dlpack__"):
         out = _fitting(from_dlpack(obj), target)
     elif hasattr(obj, "__array__"):
-        out = _fitting(from_numpy(numpy.asarray(obj)), target)
+        host = numpy.asarray(obj)
+        out = from_numpy(host) if target is None else _fitting(shared(host), target)
     else:
         raise ArgumentError(
             message(
@@ -222,7 +224,7 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, device: Any = None) -> 
         from_array = lift("full", fill_value)
         out = from_array if dtype is None else cast(from_array, as_dtype(dtype))
         return broadcast_to(out, sizes)
-    kind = DEFAULT[type(value)] if dtype is None else as_dtype(dtype)
+    kind = default_dtype(type(value)) if dtype is None else as_dtype(dtype)
     if kind not in INEXACT and isinstance(value, (float, complex)):
         check_cast(numpy.array(value), kind)
     return full_like_scalar(value, kind, sizes, as_device(device))
@@ -337,7 +339,7 @@ def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None, devic
         raise ArgumentError(
             message("arange", "finite bounds and a step other than 0", str(values), "Check the bounds.")
         )
-    kind = torch.float32 if any(isinstance(v, float) for v in values) else torch.int64
+    kind = default_dtype(float if any(isinstance(v, float) for v in values) else int)
     if dtype is not None:
         kind = as_dtype(dtype)
     count = math.ceil((values[1] - values[0]) / values[2])

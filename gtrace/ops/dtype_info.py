@@ -72,7 +72,7 @@ def dtype_of(x: Any) -> torch.dtype:
     Raises:
         DtypeError: it names none that is supported.
     """
-    return as_dtype(x.dtype if isinstance(x, (Array, torch.Tensor, numpy.ndarray, numpy.generic)) else x)
+    return DType(x.dtype if isinstance(x, (Array, torch.Tensor, numpy.ndarray, numpy.generic)) else x).torch
 
 
 def finfo(dtype: Any) -> FloatInfo:

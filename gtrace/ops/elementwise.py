@@ -33,7 +33,7 @@ from gtrace.ops.samples import (
 from gtrace.ops.shape import as_int, constant
 from gtrace.trace.array import Array
 from gtrace.trace.bind import bind, emit
-from gtrace.trace.convert import lift, python_scalar
+from gtrace.trace.convert import default_dtype, lift, python_scalar
 
 __all__ = [
     "add", "subtract", "multiply", "divide", "floor_divide", "remainder", "negative", "reciprocal", "power", "pow",
@@ -226,7 +226,7 @@ def power(x: Any, y: Any) -> Array:
             raise DtypeError(message("pow", "an exponent >= 0 for integers", str(y), "Use x.astype(gt.float32) ** y."))
         if y == 1 and base.aval.dtype is not torch.bool:
             return base
-        (base,) = promote("pow", cast(base, torch.int64) if base.aval.dtype is torch.bool else base)  # type: ignore[assignment]
+        (base,) = promote("pow", cast(base, default_dtype(int)) if base.aval.dtype is torch.bool else base)  # type: ignore[assignment]
         return bind(_integer_pow, (base,), (y,))
     return _pow(x, y)
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import numpy
 import torch
 
+from gtrace import tree
 from gtrace.errors import DtypeError, message
 from gtrace.ir.aval import COMPLEX, DTYPES, FLOATS, INEXACT, LONG, SHORT, Aval
 from gtrace.ir.cases import Sample
@@ -18,7 +20,7 @@ from gtrace.ops.components import real
 from gtrace.ops.shape import constant
 from gtrace.trace.array import Array
 from gtrace.trace.bind import bind
-from gtrace.trace.convert import common_device, lift, python_scalar, result_dtype, scalar_operand
+from gtrace.trace.convert import NARROW, common_device, lift, mixing, python_scalar, result_dtype, scalar_operand, wide
 from gtrace.trace.fast import binary_fast, number_fast, unary_fast
 
 # -- casts
@@ -58,6 +60,28 @@ def cast(x: Array, dtype: torch.dtype) -> Array:
     return bind(_astype, (x,), (SHORT[dtype],))
 
 
+def counted(out: Array, x: Array | None = None) -> Array:
+    """Return a result of counting or summing that is int64 in 32 bits, where the setting `x64` is off.
+
+    Args:
+        x: what is summed: unsigned numbers have an unsigned sum, and int64 stays.
+    """
+    if out.aval.dtype is not torch.int64 or wide() or (x is not None and x.aval.dtype is torch.int64):
+        return out
+    unsigned = x is not None and x.aval.dtype is not torch.bool and not x.aval.dtype.is_signed
+    return cast(out, torch.uint32 if unsigned else NARROW[torch.int64])
+
+
+def counting(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function whose results are places or counts with each of them `counted`."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return tree.map(lambda x: counted(x) if type(x) is Array else x, function(*args, **kwargs))
+
+    return call
+
+
 def cast_cotangent(ct: Array, dtype: torch.dtype) -> Array:
     """Return a cotangent in the dtype of the operand it belongs to: a real operand gets the real part."""
     return cast(ct if dtype in COMPLEX else real(ct), dtype)
@@ -80,7 +104,10 @@ def promote(op: str, *operands: Any, floating: bool = False) -> list[Array | Sca
     arrays = [lift(op, x) if value is None else None for x, value in zip(operands, values, strict=True)]
     present = [x for x in arrays if x is not None]
     scalars = [value for value in values if value is not None]
-    dtype = result_dtype([x.aval for x in present], scalars)
+    avals = [x.aval for x in present]
+    dtype = result_dtype(avals, scalars)
+    if dtype is torch.float64:
+        mixing.check(avals)
     if floating and dtype not in INEXACT:
         dtype = torch.float32
     device = common_device(op, present)

@@ -21,7 +21,7 @@ from gtrace.ops.elementwise import add, divide, exp, maximum, minimum, multiply,
 from gtrace.ops.logic import equal, logical_not, not_equal
 from gtrace.ops.logic import where as select
 from gtrace.ops.parts import concat, flip, slice_axis
-from gtrace.ops.promote import cast, cast_cotangent, promote, promote_arrays
+from gtrace.ops.promote import cast, cast_cotangent, counted, promote, promote_arrays
 from gtrace.ops.samples import scipy_special, uniform
 from gtrace.ops.shape import (
     broadcast_to,
@@ -208,9 +208,9 @@ def sum(  # noqa: A001
     x = lift("sum", x)
     if dtype is not None:
         x = cast(x, as_dtype(dtype))
-    if where is None and initial is None:
-        return bind_met(sum_op, x, (axis, keepdims), _resolve)
     out = bind_met(sum_op, x if where is None else _kept(x, where, 0), (axis, keepdims), _resolve)
+    if not out.aval.floating:
+        out = counted(out, x) if dtype is None else cast(out, x.aval.dtype)
     return out if initial is None else add(out, initial)
 
 
@@ -452,6 +452,8 @@ def prod(
         out = reshape(bind(_prod, (x,), (x.ndim - 1, False)), shape)
     else:
         out = bind(_prod, (x,), (normalize_axis("prod", axis, x.ndim), bool(keepdims)))
+    if not out.aval.floating:
+        out = counted(out, x) if dtype is None else cast(out, x.aval.dtype)
     return out if initial is None else multiply(out, initial)
 
 
@@ -481,7 +483,8 @@ def cumsum(x: Any, axis: int | None = None, dtype: Any = None) -> Array:
     if axis is None:
         x, axis = ravel(x), 0
     name = None if dtype is None else SHORT[as_dtype(dtype)]
-    return bind(_cumsum, (x,), (normalize_axis("cumsum", axis, x.ndim), name))
+    out = bind(_cumsum, (x,), (normalize_axis("cumsum", axis, x.ndim), name))
+    return counted(out, x) if dtype is None else out
 
 
 def count_nonzero(x: Any, axis: Any = None, keepdims: bool = False) -> Array:

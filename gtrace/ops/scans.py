@@ -18,7 +18,7 @@ from gtrace.ops.elementwise import add, exp, multiply, subtract
 from gtrace.ops.gather import gather_op, scatter_add_op
 from gtrace.ops.logic import equal, not_equal, where
 from gtrace.ops.parts import concat, flip, slice_axis
-from gtrace.ops.promote import cast, promote
+from gtrace.ops.promote import cast, counted, promote
 from gtrace.ops.reduce import bad_axis, cumsum
 from gtrace.ops.samples import uniform
 from gtrace.ops.shape import as_int, broadcast_to, constant, full_like_scalar, normalize_axis, ravel
@@ -159,7 +159,8 @@ def cumprod(x: Any, axis: int | None = None, dtype: Any = None) -> Array:
     Array([1., 2., 6.], dtype=float32)
     """
     x, place = _along("cumprod", x, axis)
-    return bind(_cumprod, (x,), (place, None if dtype is None else SHORT[as_dtype(dtype)]))
+    out = bind(_cumprod, (x,), (place, None if dtype is None else SHORT[as_dtype(dtype)]))
+    return counted(out, x) if dtype is None else out
 
 
 def cummax(x: Any, axis: int | None = None, *, reverse: bool = False) -> Array:

@@ -14,7 +14,7 @@ from gtrace.ir.op import define
 from gtrace.ops.batching import shifted, unchanged
 from gtrace.ops.checks import same_kind
 from gtrace.ops.index import take_along_axis
-from gtrace.ops.promote import promote_arrays
+from gtrace.ops.promote import counting, promote_arrays
 from gtrace.ops.samples import rng, uniform
 from gtrace.ops.shape import normalize_axis, ravel, reshape
 from gtrace.trace.array import Array
@@ -110,6 +110,7 @@ def sort(
     return bind(_sort, (x,), (place, bool(descending)))
 
 
+@counting
 def argsort(
     x: Any, axis: int | None = -1, descending: bool = False, stable: bool | None = True, *, kind: str | None = None
 ) -> Array:
@@ -152,6 +153,7 @@ _searchsorted = define(
 )  # fmt: skip
 
 
+@counting
 def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Array:
     """Return where in a, which is sorted, each element of v would be inserted to keep the order, as int64.
 

@@ -18,7 +18,7 @@ from gtrace.ops.elementwise import floor_divide, minimum, remainder, subtract
 from gtrace.ops.gather import index_axis
 from gtrace.ops.logic import isnan, less, logical_and, logical_not, not_equal, where
 from gtrace.ops.parts import concat, slice_axis
-from gtrace.ops.promote import cast
+from gtrace.ops.promote import cast, counting
 from gtrace.ops.reduce import any as any_of
 from gtrace.ops.reduce import cumsum
 from gtrace.ops.reduce import sum as sum_over
@@ -63,6 +63,7 @@ def filled(x: Array, mask: Array, fill: Any) -> Array:
     return where(present, x, cast(lift("fill_value", fill), x.aval.dtype))
 
 
+@counting
 def nonzero(x: Any, *, size: int | None = None, fill_value: Any = None) -> tuple[Array, ...]:
     """Return the indices of the elements that are not zero, in row-major order: one int64 array an axis.
 
@@ -176,6 +177,7 @@ def distinct(
     return UniqueAllResult(values, index_axis(order, places, 0), reshape(inverse, shape), counts)
 
 
+@counting
 def unique_all(x: Any) -> UniqueAllResult:
     """Return the distinct elements of x in order, the first place of each in the flattened array, the number of the
     value of each element of x, and how often each comes. Every NaN is a value of its own.
@@ -190,6 +192,7 @@ def unique_all(x: Any) -> UniqueAllResult:
     return distinct("unique_all", lift("unique_all", x))
 
 
+@counting
 def unique_counts(x: Any) -> UniqueCountsResult:
     """Return the distinct elements of x in order, and how often each comes. Every NaN is a value of its own.
 
@@ -204,6 +207,7 @@ def unique_counts(x: Any) -> UniqueCountsResult:
     return UniqueCountsResult(values, counts)
 
 
+@counting
 def unique_inverse(x: Any) -> UniqueInverseResult:
     """Return the distinct elements of x in order, and the number of the value of each element of x.
 

@@ -42,7 +42,7 @@ from gtrace.ops.logic import (
     where,
 )
 from gtrace.ops.parts import concat, flip, slice_axis
-from gtrace.ops.promote import cast
+from gtrace.ops.promote import cast, counting
 from gtrace.ops.reduce import all as all_of
 from gtrace.ops.reduce import any as any_of
 from gtrace.ops.reduce import cumsum
@@ -68,6 +68,7 @@ def draw_signs(key: Array, shape: tuple[int, ...], dtype: torch.dtype) -> Array:
     return subtract(multiply(cast(less(draw_unit(key, shape, torch.float32), 0.5), dtype), 2), 1)
 
 
+@counting
 def rademacher(key: Any, shape: Any = (), dtype: Any = None) -> Array:
     """Return signs, 1 or -1, each with probability 1/2.
 
@@ -95,6 +96,7 @@ def _probability(name: str, p: Any) -> None:
         raise ArgumentError(message(name, "a probability in [0, 1]", repr(p), "Clip it."))
 
 
+@counting
 def geometric(key: Any, p: Any, shape: Any = None, dtype: Any = None) -> Array:
     """Return numbers of trials up to the first success, 1, 2, ..., where each one succeeds with probability p.
 
@@ -154,6 +156,7 @@ def _refuse_until_all(
 # -- Poisson
 
 
+@counting
 def poisson(key: Any, lam: Any, shape: Any = None, dtype: Any = None) -> Array:
     """Return numbers from the Poisson distribution: counts of events that happen lam times on average.
 
@@ -226,6 +229,7 @@ def _poisson_refusing(key: Array, rate: Array, ready: Array, shape: tuple[int, .
 # -- binomial and multinomial
 
 
+@counting
 def binomial(key: Any, n: Any, p: Any, shape: Any = None, dtype: Any = None) -> Array:
     """Return numbers of successes in n trials, each of which succeeds with probability p.
 

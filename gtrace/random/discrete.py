@@ -15,7 +15,7 @@ from gtrace.ops.index import take, take_along_axis
 from gtrace.ops.logic import less
 from gtrace.ops.parts import slice_axis, unstack
 from gtrace.ops.places import argmax
-from gtrace.ops.promote import cast, require_float
+from gtrace.ops.promote import cast, counting, require_float
 from gtrace.ops.reduce import cumsum
 from gtrace.ops.shape import as_int, full_like_scalar, moveaxis, normalize_axis, reshape
 from gtrace.ops.sort import argsort, searchsorted
@@ -61,6 +61,7 @@ def bernoulli(key: Any, p: Any = 0.5, shape: Any = None, mode: str = "low") -> A
     return less(multiply(fine, torch.finfo(chance.aval.dtype).eps), subtract(chance, coarse))
 
 
+@counting
 def categorical(
     key: Any, logits: Any, axis: int = -1, shape: Any = None, replace: bool = True, mode: str = "low"
 ) -> Array:
@@ -132,6 +133,7 @@ def _permuted(key: Array, x: Array, axis: int, independent: bool) -> Array:
     return take(x, _shuffled(key, arange(x.shape[axis], device=key.device), 0), axis, mode="promise_in_bounds")
 
 
+@counting
 def permutation(key: Any, x: Any, axis: int = 0, independent: bool = False) -> Array:
     """Return x in a random order.
 
@@ -171,6 +173,7 @@ def _population(name: str, x: Any, axis: Any) -> tuple[int | Array, int]:
     return count, normalize_axis(name, axis, 1)
 
 
+@counting
 def choice(
     key: Any, a: Any, shape: Any = (), replace: bool = True, p: Any = None, axis: int = 0, mode: str = "low"
 ) -> Array:

@@ -30,7 +30,7 @@ from gtrace.ops.shape import as_int, full_like_scalar
 from gtrace.ops.threefry import MASK
 from gtrace.random.keys import draw_bits, draw_shape, fill, fresh_key, two_keys
 from gtrace.trace.array import Array
-from gtrace.trace.convert import as_dtype, lift, python_scalar
+from gtrace.trace.convert import as_dtype, default_dtype, lift, python_scalar
 
 __all__ = ["randint"]
 
@@ -67,7 +67,7 @@ def randint(key: Any, shape: Any, minval: Any, maxval: Any, dtype: Any = None) -
             raise ArgumentError(message("randint", expected, str(value), "Use a wider dtype."))
     found = fresh_key("randint", key)
     draw = _wide if kind is torch.int64 else draw_int32
-    return cast(draw(found, sizes, low, high, info.min, info.max), torch.int64 if dtype is None else kind)
+    return cast(draw(found, sizes, low, high, info.min, info.max), default_dtype(int) if dtype is None else kind)
 
 
 def _bound(x: Any, shape: tuple[int, ...]) -> int | Array:

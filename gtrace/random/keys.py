@@ -20,7 +20,7 @@ from gtrace.ops.shape import as_int, as_shape, broadcast_to, expand_dims, reshap
 from gtrace.ops.threefry import MASK, PAIR, XOR, threefry2x32
 from gtrace.random.reuse import consume
 from gtrace.trace.array import Array, wrap
-from gtrace.trace.convert import lift, new_tensor, python_scalar
+from gtrace.trace.convert import lift, new_tensor, python_scalar, wide
 
 __all__ = ["key", "PRNGKey", "key_data", "wrap_key_data", "key_impl", "split", "fold_in", "bits"]
 
@@ -78,7 +78,7 @@ def draw_shape(name: str, shape: Any) -> tuple[int, ...]:
 def cipher(key: Array, shape: tuple[int, ...], word: int) -> Array:
     """Encrypt the numbers 0, 1, 2, ..., in an array of `shape`, with the key; for `word` see `threefry2x32`."""
     n = math.prod(shape)
-    count = arange(n, device=key.device)
+    count = arange(n, dtype=torch.int64, device=key.device)
     upper: Any = 0 if n <= 1 << 32 else bitwise_right_shift(count, 32)
     first, second = slice_axis(key, 0, 0, 1), slice_axis(key, 0, 1, 2)
     return reshape(threefry2x32(first, second, upper, count, word), shape)
@@ -171,6 +171,8 @@ def _as_keys(name: str, keys: Any) -> Array:
 def key_data(keys: Any) -> Array:
     """Return the words of keys. Keys are arrays of words here, so they are returned as they are.
 
+    Where the setting `x64` is off they are uint32, as in JAX.
+
     Args:
         keys: int64 of shape (..., 2).
 
@@ -181,7 +183,8 @@ def key_data(keys: Any) -> Array:
     >>> gt.random.key_data(gt.random.key(7))
     Array([0, 7], dtype=int64)
     """
-    return _as_keys("key_data", keys)
+    data = _as_keys("key_data", keys)
+    return data if wide() else cast(data, torch.uint32)
 
 
 def wrap_key_data(key_bits_array: Any, *, impl: Any = None) -> Array:

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy
 import torch
 
 from gtrace.ambient import without_modes
+from gtrace.config import config
 from gtrace.dtypes import DType
-from gtrace.errors import ArgumentError, DeviceError, DtypeError, ShapeError, message
+from gtrace.errors import (
+    ArgumentError,
+    DeviceError,
+    DtypeError,
+    PromotionWarning,
+    ShapeError,
+    message,
+    user_location,
+    warn_at,
+)
 from gtrace.ir.aval import (
     COMPLEX,
     CPU,
@@ -25,18 +36,66 @@ from gtrace.ir.aval import (
 )
 from gtrace.ir.graph import Scalar
 from gtrace.trace.array import Array, materialize, wrap
+from gtrace.trace.record import thread
 
 __all__ = ["from_dlpack", "from_numpy", "from_torch"]
 
-DEFAULT = {bool: torch.bool, int: torch.int64, float: torch.float32, complex: torch.complex64}
-"""The dtype of an array made from Python scalars, by their kind."""
+_DEFAULT = {bool: torch.bool, int: torch.int64, float: torch.float32, complex: torch.complex64}
+
+NARROW = {
+    torch.int64: torch.int32, torch.uint64: torch.uint32, torch.float64: torch.float32,
+    torch.complex128: torch.complex64,
+}  # fmt: skip
+"""What the dtypes of 64 bits become where the setting `x64` is off."""
 
 _PYTHON = (bool, int, float, complex)
 _NUMPY = {numpy.dtype(name): dtype for dtype, name in LONG.items() if dtype is not torch.bfloat16}
 
 
+def wide() -> bool:
+    """Whether dtypes of 64 bits are in use: the setting `x64`, and always in rules of operations."""
+    return thread.in_rule or config.current.x64
+
+
+def narrowed(dtype: torch.dtype) -> torch.dtype:
+    """Return the dtype that values from outside, and results of counting, have under the setting `x64`."""
+    return dtype if wide() else NARROW.get(dtype, dtype)
+
+
+def default_dtype(kind: type) -> torch.dtype:
+    """Return the dtype of an array made from Python scalars of a kind."""
+    return narrowed(_DEFAULT[kind])
+
+
+@contextlib.contextmanager
+def rule() -> Iterator[None]:
+    """Run a rule of an operation: its integers are int64, so that what it records does not depend on settings."""
+    before = thread.in_rule
+    thread.in_rule = True
+    try:
+        yield
+    finally:
+        thread.in_rule = before
+
+
+def of_user(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function of the user's that a rule calls; it follows the settings again."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        before = thread.in_rule
+        thread.in_rule = False
+        try:
+            return function(*args, **kwargs)
+        finally:
+            thread.in_rule = before
+
+    return call
+
+
 def as_dtype(dtype: Any) -> torch.dtype:
     """Return the torch dtype that `dtype` names: one of gtrace, torch or NumPy, a Python type, or a name.
+
+    Where the setting `x64` is off, names of 64 bits stand for 32; only torch's own dtypes are taken at their word.
 
     Raises:
         DtypeError: no such dtype, or one that gtrace does not support.
@@ -44,7 +103,8 @@ def as_dtype(dtype: Any) -> torch.dtype:
     >>> as_dtype("float32"), as_dtype(int), as_dtype(numpy.float64)
     (torch.float32, torch.int64, torch.float64)
     """
-    return DType(dtype).torch
+    found = DType(dtype).torch
+    return found if isinstance(dtype, torch.dtype) else narrowed(found)
 
 
 def from_torch(tensor: torch.Tensor) -> Array:
@@ -64,7 +124,33 @@ def from_torch(tensor: torch.Tensor) -> Array:
     """
     if not isinstance(tensor, torch.Tensor):
         raise ArgumentError(message("from_torch", "a torch.Tensor", type(tensor).__name__, "Use gt.asarray."))
-    return wrap(plain_tensor("from_torch", tensor))
+    return received(wrap(plain_tensor("from_torch", tensor)))
+
+
+def received(x: Array) -> Array:
+    """Return an array from outside, which has a value, with the dtype that the setting `x64` allows.
+
+    Raises:
+        DtypeError: integers that 32 bits do not hold.
+    """
+    kind = NARROW.get(x.aval.dtype)
+    if kind is None or wide():
+        return x
+    assert x._buf is not None
+    if kind not in INEXACT and x._buf.numel():
+        check_cast(_extremes(x._buf), kind)
+    return wrap(_converted(x._buf, kind))
+
+
+@without_modes
+def _extremes(tensor: torch.Tensor) -> numpy.ndarray:
+    host = tensor.cpu().numpy() if tensor.dtype is torch.uint64 else torch.stack(torch.aminmax(tensor)).cpu().numpy()
+    return numpy.array([host.min(), host.max()])
+
+
+@without_modes
+def _converted(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    return tensor.to(dtype)
 
 
 @without_modes
@@ -109,6 +195,13 @@ def from_numpy(value: numpy.ndarray) -> Array:
     """
     if not isinstance(value, numpy.ndarray):
         raise ArgumentError(message("from_numpy", "a numpy.ndarray", type(value).__name__, "Use gt.asarray."))
+    if value.dtype == numpy.float64 and wide():
+        mixing.note()
+    return received(shared(value))
+
+
+def shared(value: numpy.ndarray) -> Array:
+    """Return an Array of a NumPy array in its own dtype, whatever the settings are; see `from_numpy`."""
     if value.dtype not in _NUMPY:
         as_dtype(value.dtype)
     # only subclasses can be masked, and numpy.ma takes 4 ms to import
@@ -204,7 +297,9 @@ def to_tensor(value: Any, dtype: torch.dtype | None, device: torch.device) -> to
         host = host.astype(numpy.int64)
     if dtype is None:
         kind = host.dtype.kind
-        dtype = DEFAULT[complex if kind == "c" else float] if kind in "cf" or not host.size else as_dtype(host.dtype)
+        dtype = (
+            default_dtype(complex if kind == "c" else float) if kind in "cf" or not host.size else as_dtype(host.dtype)
+        )
     check_cast(host, dtype)
     return torch.from_numpy(host).to(dtype).to(device)
 
@@ -255,6 +350,35 @@ def check_cast(host: numpy.ndarray, dtype: torch.dtype) -> None:
         )
 
 
+class _Mixing:
+    """Warns once, in a process, of NumPy's float64 where it makes a float32 program float64."""
+
+    def __init__(self) -> None:
+        self._first: str | None = None
+        self._warned = False
+
+    def note(self) -> None:
+        """Note where the first float64 array came from NumPy without anybody asking for float64."""
+        if self._first is None:
+            self._first = user_location()
+
+    def check(self, avals: Sequence[Aval]) -> None:
+        """Warn if float32 arrays, and float64 ones of which NumPy may have brought one, meet."""
+        if self._first is None or self._warned:
+            return
+        if {torch.float32, torch.float64} <= {a.dtype for a in avals if not a.weak}:
+            self._warned = True
+            text = (
+                "[promotion] expected arrays of one float dtype, got float32 and float64: the result is float64, and"
+                f" slower. NumPy's float64 came in at {self._first}. Convert it there with .astype(numpy.float32), or"
+                " use gt.config.update(x64=False). This warning is given once."
+            )
+            warn_at(text, user_location(), PromotionWarning)
+
+
+mixing = _Mixing()
+
+
 def python_scalar(x: Any) -> bool | int | float | complex | None:
     """Return `x` as a Python scalar if it is one or a NumPy scalar, else None."""
     if isinstance(x, _PYTHON):
@@ -286,13 +410,13 @@ def lift(op: str, x: Any) -> Array:
         return x
     value = python_scalar(x)
     if value is not None:
-        scalar = scalar_operand(op, value, DEFAULT[type(value)], CPU)
+        scalar = scalar_operand(op, value, default_dtype(type(value)), CPU)
         return wrap(new_tensor(scalar.value, scalar.aval.dtype), weak=True)
     if isinstance(x, numpy.ndarray):
         # the buffer may be written to before the pending operation runs
         return from_numpy(x.copy())
     if isinstance(x, torch.Tensor):
-        return wrap(_cloned(plain_tensor(op, x)))
+        return received(wrap(_cloned(plain_tensor(op, x))))
     raise ArgumentError(
         message(op, "arrays or numbers", type(x).__name__, "Convert lists and other data with gt.array first.")
     )
@@ -346,21 +470,25 @@ def _rank(dtype: torch.dtype) -> int:
     return 2 if dtype in FLOATS else 3 if dtype in COMPLEX else 0 if dtype is torch.bool else 1
 
 
-_RANK_DEFAULT = (torch.bool, torch.int64, torch.float32, torch.complex64)
+_RANKS = (bool, int, float, complex)
 _SCALAR_RANK = {bool: 0, int: 1, float: 2, complex: 3}
 
 
 def promote_dtypes(a: torch.dtype, b: torch.dtype) -> torch.dtype:
     """Return the dtype in which arrays of two dtypes meet: as torch.promote_types, which lacks the wide unsigned ones.
 
+    Where the setting `x64` is off, these follow JAX.
+
     Raises:
         DtypeError: a wide unsigned dtype and another integer dtype.
     """
     if a is b or (a not in WIDE_UNSIGNED and b not in WIDE_UNSIGNED):
         return torch.promote_types(a, b)
-    wide, other = (a, b) if a in WIDE_UNSIGNED else (b, a)
+    unsigned, other = (a, b) if a in WIDE_UNSIGNED else (b, a)
     if other in INEXACT or other is torch.bool:
-        return wide if other is torch.bool else other
+        return unsigned if other is torch.bool else other
+    if not wide():
+        return narrowed(as_dtype(numpy.promote_types(LONG[a], LONG[b])))
     got = f"{LONG[a]} and {LONG[b]}"
     raise DtypeError(message("promotion", "dtypes with a common one", got, "Convert one with x.astype(...)."))
 
@@ -376,12 +504,12 @@ def result_dtype(avals: Sequence[Aval], scalars: Sequence[bool | int | float | c
     weak = max([_rank(a.dtype) for a in avals if a.weak] + [_SCALAR_RANK[type(s)] for s in scalars], default=0)
     if not strong:
         dtypes = [a.dtype for a in avals]
-        best = functools.reduce(promote_dtypes, dtypes) if dtypes else _RANK_DEFAULT[weak]
+        best = functools.reduce(promote_dtypes, dtypes) if dtypes else default_dtype(_RANKS[weak])
     else:
         best = functools.reduce(promote_dtypes, strong)
     if _rank(best) >= weak:
         return best
-    return torch.complex128 if weak == 3 and best is torch.float64 else _RANK_DEFAULT[weak]
+    return torch.complex128 if weak == 3 and best is torch.float64 else default_dtype(_RANKS[weak])
 
 
 def common_device(op: str, arrays: Sequence[Array]) -> torch.device:

@@ -241,6 +241,7 @@ class _Thread(threading.local):
         mark: the number, below -1, of Arrays that a gradient of this thread may follow.
         axes: the name and size of each named axis around what is being captured, the innermost last.
         batched_axis: the name of the axis that is being batched; None outside of that, and for an axis without a name.
+        in_rule: a rule of an operation runs, for which integers are int64 whatever the settings are.
     """
 
     def __init__(self) -> None:
@@ -252,6 +253,7 @@ class _Thread(threading.local):
         self.origin: str | None = None
         self.axes: tuple[tuple[str, int], ...] = ()
         self.batched_axis: str | None = None
+        self.in_rule = False
 
     def begin(self) -> Trace:
         """Start another pending trace, with the tape and in the region of the one before."""

@@ -20,6 +20,7 @@ from gtrace.ops.shape import constant
 from gtrace.trace.array import Array
 from gtrace.trace.bind import emit_all
 from gtrace.trace.capture import capture
+from gtrace.trace.convert import of_user
 from gtrace.trace.numbers import lift_numbers
 from gtrace.trace.record import thread
 from gtrace.transform.arguments import is_array, lift_outputs, like
@@ -266,7 +267,7 @@ class custom_vjp(_Custom):  # noqa: N801 - a decorator
         if self._plain():
             return self.__wrapped__(*args)
         call, static = self._take_apart(args)
-        fwd, bwd = self._fwd, self._bwd
+        fwd, bwd = of_user(self._fwd), of_user(self._bwd)
         nondiff = {k % len(args) for k in self._nondiff if -len(args) <= k < len(args)}
 
         def vjp(cts: Any, needed: Any, *rest: Any, body: Subgraph) -> list[Array | None]:
@@ -361,6 +362,7 @@ class custom_jvp(_Custom):  # noqa: N801 - a decorator
         if self._plain():
             return self.__wrapped__(*args)
         call, static = self._take_apart(args)
+        rule = of_user(rule)
 
         def jvp(ts: Any, *rest: Any, body: Subgraph) -> list[Array | None]:
             call.refuse_constants("custom_jvp", [t is not None for t in ts])

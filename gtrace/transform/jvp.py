@@ -20,6 +20,7 @@ from gtrace.ops.shape import broadcast_to, constant
 from gtrace.trace.array import Array
 from gtrace.trace.bind import bind, project
 from gtrace.trace.capture import capture, replay
+from gtrace.trace.convert import rule
 from gtrace.transform.arguments import Call, like
 from gtrace.transform.tape import Tape, pull, record, run_taped
 
@@ -41,7 +42,8 @@ def push(tape: Tape, outputs: Sequence[Array], tangents: Sequence[Array | None])
             ts = [found.get(id(x)) for x in operands]
             if not instr.aval.floating or instr.op.rules.nondiff is not None or all(t is None for t in ts):
                 continue
-            t = tangent(instr, operands, out, ts)
+            with rule():
+                t = tangent(instr, operands, out, ts)
         if t is not None:
             found[id(out)] = t
     return [found[id(x)] if id(x) in found else constant(0.0, x.aval) for x in outputs]
@@ -88,7 +90,7 @@ def _transposed(
     """Return the tangent by transposing the operation's vector-Jacobian product."""
     op = instr.op
     assert op.rules.vjp is not None
-    rule = op.rules.vjp
+    pullback = op.rules.vjp
     several = instr.aval.__class__ is Bundle
     avals = instr.aval.avals if several else (instr.aval,)
     floating = [k for k, a in enumerate(avals) if a.floating]
@@ -101,7 +103,7 @@ def _transposed(
             ct = [None] * len(avals)
             for k, c in zip(floating, cts, strict=True):
                 ct[k] = c
-        return rule(ct, needed, *values, out, **dict(zip(op.params, instr.params, strict=True)))
+        return pullback(ct, needed, *values, out, **dict(zip(op.params, instr.params, strict=True)))
 
     grads, tape = record(zeros, run)
     pairs = [(g, t) for g, t in zip(grads, ts, strict=True) if g is not None and t is not None]

@@ -184,14 +184,19 @@ def _apply(
     needed = [id(x) in reached for x in operands]
     values = [x.value if x.__class__ is Scalar else x for x in operands]
     named = dict(zip(op.params, instr.params, strict=True))
-    if op.rules.partials is not None:
-        grads: Sequence[Array | None] = [
-            _scale(ct, partial(*values, out, **named)) if need else None
-            for partial, need in zip(op.rules.partials, needed, strict=True)
-        ]
-    else:
-        assert op.rules.vjp is not None
-        grads = op.rules.vjp(ct, needed, *values, out, **named)
+    before = thread.in_rule
+    thread.in_rule = True
+    try:
+        if op.rules.partials is not None:
+            grads: Sequence[Array | None] = [
+                _scale(ct, partial(*values, out, **named)) if need else None
+                for partial, need in zip(op.rules.partials, needed, strict=True)
+            ]
+        else:
+            assert op.rules.vjp is not None
+            grads = op.rules.vjp(ct, needed, *values, out, **named)
+    finally:
+        thread.in_rule = before
     for x, need, g in zip(operands, needed, grads, strict=True):
         if need and g is not None:
             if op.elementwise:

@@ -22,6 +22,7 @@ from gtrace.trace.array import Array
 from gtrace.trace.bind import bind, emit_all, project
 from gtrace.trace.capture import capture, located
 from gtrace.trace.convert import lift
+from gtrace.trace.convert import rule as in_rule
 from gtrace.trace.record import thread
 from gtrace.transform.arguments import is_array, lift_outputs, named
 
@@ -58,7 +59,8 @@ def batch(graph: Graph, size: int, inputs: Sequence[Array], batched: Sequence[bo
             continue
         rule = elementwise if op.elementwise else op.rules.batch
         assert rule is not None  # the registry walk in the tests checks this
-        result = rule(op, size, flags, values, **dict(zip(op.params, params, strict=True)))
+        with in_rule():
+            result = rule(op, size, flags, values, **dict(zip(op.params, params, strict=True)))
         env[node.out] = result if several else (result, True)
     return [env[value] for value in graph.outputs]
 

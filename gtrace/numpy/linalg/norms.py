@@ -19,7 +19,7 @@ from gtrace.ops.extracts import diagonal as _diagonal
 from gtrace.ops.extracts import trace as _trace
 from gtrace.ops.linalg import matmul
 from gtrace.ops.logic import greater, isnan, logical_and, logical_not, where
-from gtrace.ops.promote import promote_arrays
+from gtrace.ops.promote import counting, promote_arrays
 from gtrace.ops.reduce import any, count_nonzero, max  # noqa: A004 - the array API's names
 from gtrace.ops.shape import as_int, broadcast_to, expand_dims, moveaxis, normalize_axes, reshape
 from gtrace.torch_functions import call_torch
@@ -109,6 +109,7 @@ def expm(x: Any, /) -> Array:
     return call_torch("expm", torch.linalg.matrix_exp, matrices("expm", x, square=True))
 
 
+@counting
 def matrix_rank(x: Any, /, tol: Any = None, hermitian: bool = False, *, rtol: Any = None) -> Array:
     """Return how many singular values exceed a bound, as int64.
 

@@ -162,7 +162,7 @@ def lstsq(a: Any, b: Any, rcond: float | None = None) -> tuple[Array, Array, Arr
     if a.ndim != 2 or right.ndim != 2:
         got = f"{a.aval!r} and {right.aval!r}"
         raise ShapeError(message("lstsq", "one matrix and one right side", got, "Use gt.vmap, or gt.linalg.pinv."))
-    part = torch.finfo(a.dtype).eps * builtins.max(a.shape) if rcond is None or rcond < 0 else rcond
+    part = torch.finfo(a.aval.dtype).eps * builtins.max(a.shape) if rcond is None or rcond < 0 else rcond
     s = svdvals(a)
     # unlike those of singular vectors, the derivatives of the pseudo-inverse exist where singular values are equal
     x = matmul(pinv(a, rtol=part), right)
