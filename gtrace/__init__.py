@@ -17,6 +17,7 @@ try:
     from gtrace import random as random
     from gtrace import signal as signal
     from gtrace import special as special
+    from gtrace import tensor_methods as _tensor_methods
     from gtrace import tree as tree
     from gtrace.abstract import *
     from gtrace.aten import operation as _aten

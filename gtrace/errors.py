@@ -12,6 +12,7 @@ import warnings
 
 __all__ = [
     "GtraceError", "ShapeError", "BoundsError", "DtypeError", "DeviceError", "ArgumentError", "ImmutableError",
+    "ImmutableAttributeError",
     "ConcretizationError", "LeakError", "KeyReuseError", "ConfigError", "ExecutionError", "OutOfMemoryError",
     "NonFiniteError", "TransientCompileError", "UnsupportedTorchError",
     "GraphError", "CompileError", "CacheError", "ExportError", "CompileWarning", "CacheWarning", "AuditWarning",
@@ -54,6 +55,10 @@ class ArgumentError(GtraceError, TypeError):
 
 class ImmutableError(GtraceError, TypeError):
     """An attempt to change a gt.Array in place."""
+
+
+class ImmutableAttributeError(ImmutableError, AttributeError):
+    """A method or attribute of torch.Tensor that an immutable array without autograd state cannot have."""
 
 
 class ConcretizationError(GtraceError, TypeError):

@@ -56,7 +56,7 @@ ROOMS = [
     {"trace.numbers"},
     {"ops"},
     {"aten"},
-    {"torch_functions"},
+    {"torch_functions", "tensor_methods"},
     {"transform.arguments", "transform.tape"},
     {"transform"},
     {"control"},

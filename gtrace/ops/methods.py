@@ -116,7 +116,7 @@ class ArrayMethods:
     trace = extracts.trace
     ptp = extracts.ptp
     reshape = shape.reshape
-    ravel = flatten = shape.ravel
+    ravel = shape.ravel
     transpose = shape.transpose
     swapaxes = shape.swapaxes
     squeeze = shape.squeeze
@@ -125,11 +125,16 @@ class ArrayMethods:
     round = elementwise.round
     astype = create.astype
     take = index.take
-    to = create.to_device
 
     def compress(self: Any, condition: Any, axis: int | None = None, *, size: int | None = None) -> Array:
         """Return the slices along `axis` (None: the elements) where `condition` holds."""
         return extracts.compress(condition, self, axis, size=size)
+
+    def to_device(self: Any, device: Any, *, stream: Any = None) -> Array:
+        """Return the array on `device`; there are no streams to choose from."""
+        if stream is not None:
+            raise ArgumentError(message("to_device", "no stream", repr(stream), "Leave it out."))
+        return create.to_device(self, device)
 
     conj = conjugate = components.conj
 
