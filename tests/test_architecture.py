@@ -20,6 +20,7 @@ ROOMS = [
     {"ir.aval"},
     {"ir.sizes"},
     {"ir.cases", "ir.rules"},
+    {"ir.unsigned"},
     {"ir.infer"},
     {"ir.op"},
     {"ir.graph"},

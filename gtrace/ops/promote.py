@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy
 import torch
 
 from gtrace.errors import DtypeError, message
-from gtrace.ir.aval import COMPLEX, DTYPES, FLOATS, INEXACT, LONG, SHORT, Aval
+from gtrace.ir.aval import COMPLEX, DTYPES, FLOATS, INEXACT, LONG, SHORT, UNSIGNED, Aval
 from gtrace.ir.cases import Sample
 from gtrace.ir.graph import Scalar
 from gtrace.ir.op import Op, define
@@ -138,6 +139,17 @@ def widened(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor
 
     def call(*operands: torch.Tensor) -> torch.Tensor:
         return floating_like(function(*map(doubled, operands)), operands[0])
+
+    return call
+
+
+def accumulating(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """Return a sum or product of torch's, of unsigned integers in uint64, as the array API has it; torch's is int64."""
+
+    @functools.wraps(function)
+    def call(x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        out = function(x, *args, **kwargs)
+        return out.to(torch.uint64) if x.dtype in UNSIGNED else out
 
     return call
 

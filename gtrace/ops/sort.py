@@ -11,6 +11,7 @@ from gtrace.errors import ArgumentError, DtypeError, ShapeError, message
 from gtrace.ir.aval import Aval
 from gtrace.ir.cases import BadSample, Sample
 from gtrace.ir.op import define
+from gtrace.ir.unsigned import ORDER
 from gtrace.ops.batching import shifted, unchanged
 from gtrace.ops.index import take_along_axis
 from gtrace.ops.promote import promote_arrays
@@ -59,13 +60,13 @@ def _reference_argsort(x: numpy.ndarray, axis: int | None = -1) -> numpy.ndarray
 
 
 _sort = define(
-    "sort", _sort_impl, params=_PARAMS, vjp=_sort_vjp, jvp=_sort_jvp, batch=shifted("axis"),
+    "sort", _sort_impl, params=_PARAMS, unsigned=ORDER, vjp=_sort_vjp, jvp=_sort_jvp, batch=shifted("axis"),
     samples=lambda: [*_samples(), Sample((uniform(-2, 2, 3, 5),), {"descending": True})], errors=_errors,
     reference=lambda x, axis=-1, descending=False: -numpy.sort(-x, axis) if descending else numpy.sort(x, axis),
     user=lambda x, **kw: sort(x, **kw),
 )  # fmt: skip
 _argsort = define(
-    "argsort", _argsort_impl, params=_PARAMS, nondiff=_PLACE, batch=shifted("axis"), samples=_samples,
+    "argsort", _argsort_impl, params=_PARAMS, unsigned=ORDER, nondiff=_PLACE, batch=shifted("axis"), samples=_samples,
     span=lambda avals, spans, axis, **_: (0, avals[0].shape[axis] - 1),
     errors=_errors,
     reference=_reference_argsort, user=lambda x, **kw: argsort(x, **kw),
@@ -130,7 +131,7 @@ def _check_search(avals: tuple[Aval, ...], side: str) -> None:
 
 
 _searchsorted = define(
-    "searchsorted", _search_impl, params=("side",), arity=2, nondiff=_PLACE, batch=unchanged,
+    "searchsorted", _search_impl, params=("side",), unsigned=ORDER, arity=2, nondiff=_PLACE, batch=unchanged,
     check=_check_search,
     samples=lambda: [Sample((numpy.sort(uniform(-2, 2, 6)), uniform(-3, 3, 2, 4, seed=1)), {"side": side})
                      for side in ("left", "right")]

@@ -19,6 +19,7 @@ from gtrace.ir.aval import (
     INEXACT,
     LONG,
     SHORT,
+    UNSIGNED,
     WIDE_UNSIGNED,
     Aval,
     as_device,
@@ -369,13 +370,17 @@ def promote_dtypes(a: torch.dtype, b: torch.dtype) -> torch.dtype:
     """Return the dtype in which arrays of two dtypes meet: as torch.promote_types, which lacks the wide unsigned ones.
 
     Raises:
-        DtypeError: a wide unsigned dtype and another integer dtype.
+        DtypeError: uint64 and a signed integer dtype.
     """
     if a is b or (a not in WIDE_UNSIGNED and b not in WIDE_UNSIGNED):
         return torch.promote_types(a, b)
-    wide, other = (a, b) if a in WIDE_UNSIGNED else (b, a)
-    if other in INEXACT or other is torch.bool:
-        return wide if other is torch.bool else other
+    wide, other = (a, b) if a in WIDE_UNSIGNED and (b not in WIDE_UNSIGNED or a.itemsize > b.itemsize) else (b, a)
+    if other in INEXACT:
+        return other
+    if other is torch.bool or other in UNSIGNED:
+        return wide
+    if wide is not torch.uint64:  # the next signed dtype that holds both
+        return max(other, torch.int32 if wide is torch.uint16 else torch.int64, key=lambda dtype: dtype.itemsize)
     got = f"{LONG[a]} and {LONG[b]}"
     raise DtypeError(message("promotion", "dtypes with a common one", got, "Convert one with x.astype(...)."))
 
