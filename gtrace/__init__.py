@@ -19,6 +19,7 @@ try:
     from gtrace import segments as segments
     from gtrace import signal as signal
     from gtrace import special as special
+    from gtrace import tensor_methods as _tensor_methods
     from gtrace import tree as tree
     from gtrace.abstract import *
     from gtrace.aten import operation as _aten

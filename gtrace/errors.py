@@ -12,8 +12,8 @@ import warnings
 
 __all__ = [
     "GtraceError", "ShapeError", "BoundsError", "DtypeError", "DeviceError", "ArgumentError", "StructureError",
-    "ImmutableError", "ConcretizationError", "LeakError", "KeyReuseError", "ConfigError", "ExecutionError",
-    "OutOfMemoryError", "NonFiniteError", "TransientCompileError", "UnsupportedTorchError",
+    "ImmutableError", "ImmutableAttributeError", "ConcretizationError", "LeakError", "KeyReuseError", "ConfigError",
+    "ExecutionError", "OutOfMemoryError", "NonFiniteError", "TransientCompileError", "UnsupportedTorchError",
     "GraphError", "CompileError", "CacheError", "ExportError", "CompileWarning", "CacheWarning", "AuditWarning",
     "ConfigWarning", "PromotionWarning", "UnsupportedTorchWarning",
 ]  # fmt: skip
@@ -58,6 +58,10 @@ class StructureError(ArgumentError, ValueError):
 
 class ImmutableError(GtraceError, TypeError):
     """An attempt to change a gt.Array in place."""
+
+
+class ImmutableAttributeError(ImmutableError, AttributeError):
+    """A method or attribute of torch.Tensor that an immutable array without autograd state cannot have."""
 
 
 class ConcretizationError(GtraceError, TypeError):

@@ -193,19 +193,60 @@ def test_what_wide_unsigned_integers_can(dtype, call, expected):
     assert call(x).tolist() == gt.jit(call)(x).tolist() == expected
 
 
-@pytest.mark.parametrize("dtype", UNSIGNED, ids=str)
-def test_what_wide_unsigned_integers_cannot_is_refused_while_recording(dtype):
-    x = gt.array([1, 2], dtype=dtype)
-    for call in (
-        lambda: x + x, lambda: -x, lambda: x // 2, lambda: x < 2, lambda: gt.max(x), lambda: x @ x, lambda: ~x,
-        lambda: gt.flip(x), lambda: x * gt.ones(2, gt.int32), lambda: x.at[gt.array([0])].set(1),
-        lambda: gt.random.randint(gt.random.key(0), (2,), 0, 2, dtype), lambda: gt.vmap(lambda y: y + 1)(x),
-    ):  # fmt: skip
-        with pytest.raises(gt.DtypeError, match="astype"):
-            call()
-    if dtype is gt.uint64:
-        with pytest.raises(gt.DtypeError, match="int64"):
-            x.sum()
+def _edges(dtype):
+    """Pairs of numbers of all sizes, those that are negative as signed ones included."""
+    info = np.iinfo(dtype)
+    some = np.array(
+        [0, 1, 2, 3, 7, 41, info.max // 2, info.max // 2 + 1, info.max // 2 + 8, info.max - 1, info.max], dtype
+    )
+    return tuple(part.ravel() for part in np.meshgrid(some, some))
+
+
+# functions of two arrays of which torch has no kernel for wide unsigned integers, under their names in NumPy
+PAIRS = (
+    "add subtract multiply floor_divide remainder fmod maximum minimum less less_equal greater greater_equal equal"
+    " bitwise_and bitwise_or bitwise_xor logical_and logical_xor"
+).split()
+
+
+@pytest.mark.parametrize("name", ["uint16", "uint32", "uint64"])
+def test_arithmetic_of_wide_unsigned_integers_is_that_of_numpy(name):
+    x, y = _edges(name)
+    for function in PAIRS:
+        a, b = (x[y > 0], y[y > 0]) if function in ("floor_divide", "remainder", "fmod") else (x, y)
+        got, expected = getattr(gt.numpy, function)(gt.array(a), gt.array(b)), getattr(np, function)(a, b)
+        assert got.numpy().dtype == expected.dtype
+        np.testing.assert_array_equal(got, expected, err_msg=function)
+    shifts = (y % np.iinfo(name).bits).astype(name)
+    np.testing.assert_array_equal(gt.array(x) << gt.array(shifts), np.left_shift(x, shifts))
+    np.testing.assert_array_equal(gt.array(x) >> gt.array(shifts), np.right_shift(x, shifts))
+    for function in ("abs", "sign", "negative", "invert", "square", "max", "min", "argmax", "argmin", "sum", "prod",
+                     "cumsum", "cumprod", "sort", "argsort", "flip", "diff", "unique", "ptp"):  # fmt: skip
+        kind = {"kind": "stable"} if "sort" in function else {}
+        got, expected = getattr(gt.numpy, function)(gt.array(x)), getattr(np, function)(x, **kind)
+        assert got.numpy().dtype == expected.dtype
+        np.testing.assert_array_equal(got, expected, err_msg=function)
+    rows = x.reshape(11, 11)
+    np.testing.assert_array_equal(gt.array(rows) @ gt.array(rows), rows @ rows)
+    sequence = np.unique(x)
+    np.testing.assert_array_equal(gt.searchsorted(gt.array(sequence), gt.array(y)), np.searchsorted(sequence, y))
+    np.testing.assert_array_equal(gt.clip(gt.array(x), 2, int(x.max()) - 1), np.clip(x, 2, int(x.max()) - 1))
+    np.testing.assert_array_equal(gt.array(x).at[gt.array([1, 1])].add(3)[1], x[1] + x.dtype.type(6))
+    np.testing.assert_array_equal(gt.array(x).at[gt.array([0])].max(int(x.max()))[0], x.max())
+    np.testing.assert_array_equal(gt.vmap(lambda a, b: a - b)(gt.array(x), gt.array(y)), x - y)
+    np.testing.assert_array_equal(gt.jit(lambda a: gt.max(a) // 2)(gt.array(x)), x.max() // 2)
+    np.testing.assert_array_equal(gt.array(x) // 7 + 1, x // 7 + x.dtype.type(1))
+
+
+def test_a_graph_of_wide_unsigned_integers_is_evaluated_as_it_runs():
+    x = np.array([1, 2**63 + 5], np.uint64)
+    graph = gt.make_graph(lambda x: (x - 2) // 3)(gt.array(x))
+    np.testing.assert_array_equal(ir.evaluate(graph, torch.from_numpy(x))[0].numpy(), (x - np.uint64(2)) // 3)
+
+
+def test_no_random_numbers_of_wide_unsigned_integers():
+    with pytest.raises(gt.DtypeError, match="astype"):
+        gt.random.randint(gt.random.key(0), (2,), 0, 2, gt.uint32)
 
 
 # scalars in programs

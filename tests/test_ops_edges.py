@@ -200,6 +200,13 @@ def test_variances_of_few_elements():
     assert np.isnan(float(gt.var(x[:1], correction=1))) and np.isnan(float(gt.std(x[:0])))
 
 
+FAR, STEP = [-np.inf, -1e30, -2e4, 2e4, 1e30, np.inf], [0.0, 0.0, 0.0, 1.0, 1.0, 1.0]
+
+
+def slope_of(f):
+    return gt.grad(lambda x: gt.sum(f(x)))
+
+
 # derivatives in corners: (name, function, point, derivative of the sum)
 SLOPES = [
     ("x ** 0 at 0", lambda x: x**0, [0.0, np.inf, -1.0], [0.0, 0.0, 0.0]),
@@ -221,6 +228,13 @@ SLOPES = [
     ("remainder", lambda x: x % 3.0, [-4.0, 4.0], [1.0, 1.0]),
     ("guarded log", lambda x: gt.where(x > 0, gt.log(gt.where(x > 0, x, 1.0)), 0.0), [-1.0, 0.0, 2.0], [0.0, 0.0, 0.5]),
     ("softplus far out", gt.softplus, [-1000.0, 0.0, 1000.0], [0.0, 0.5, 1.0]),
+    ("gelu far out", gt.gelu, FAR, STEP),
+    ("gelu without tanh far out", lambda x: gt.gelu(x, approximate=False), FAR, STEP),
+    ("silu far out", gt.silu, FAR, STEP),
+    ("slope of gelu far out", slope_of(gt.gelu), FAR, [0.0] * 6),
+    ("slope of gelu without tanh far out", slope_of(lambda x: gt.gelu(x, approximate=False)), FAR, [0.0] * 6),
+    ("slope of silu far out", slope_of(gt.silu), FAR, [0.0] * 6),
+    ("logsumexp of nothing", gt.logsumexp, [-np.inf, -np.inf], [np.nan, np.nan]),  # as in JAX
     ("logsumexp far out", gt.logsumexp, [-1000.0, 1000.0], [0.0, 1.0]),
     ("sum over no axes", lambda x: gt.sum(x, axis=()) * x, [2.0, 3.0], [4.0, 6.0]),
     ("taken twice", lambda x: gt.take_along_axis(x, gt.array([-1, 1, 0]), axis=0), [2.0, 3.0], [1.0, 2.0]),
@@ -231,8 +245,12 @@ SLOPES = [
 
 @pytest.mark.parametrize(("name", "f", "point", "slope"), SLOPES, ids=[case[0] for case in SLOPES])
 def test_derivatives_in_corners(name, f, point, slope):
-    got = gt.grad(lambda x: gt.sum(f(x)))(gt.array(point))
-    np.testing.assert_allclose(np.asarray(got), slope, rtol=1e-6)
+    np.testing.assert_allclose(slope_of(f)(gt.array(point)), slope, rtol=1e-6)
+
+
+def test_logsumexp_of_nothing_is_the_logarithm_of_zero():
+    rows = gt.array([[-np.inf, -np.inf], [-np.inf, 1.0]])
+    assert gt.logsumexp(rows, axis=1).tolist() == [-np.inf, 1.0]
 
 
 def test_repeated_derivatives_of_powers_end_at_zero():

@@ -103,7 +103,9 @@ def test_operations_with_a_dtype_of_their_own(dtype):
     x = gt.ones((2, 2), dtype=dtype)
     for result in (gt.exp(x), gt.sin(x), gt.mean(x), gt.softmax(x), gt.var(x), gt.sqrt(x), gt.logsumexp(x), x / x):
         assert result.dtype is gt.float32
-    for result in (gt.sum(x), gt.prod(x), gt.cumsum(x, axis=0), gt.argmax(x), gt.argmin(x), gt.count_nonzero(x)):
+    for result in (gt.sum(x), gt.prod(x), gt.cumsum(x, axis=0), gt.numpy.cumprod(x, axis=0)):
+        assert result.dtype is (gt.uint64 if dtype is gt.uint8 else gt.int64)
+    for result in (gt.argmax(x), gt.argmin(x), gt.count_nonzero(x)):
         assert result.dtype is gt.int64
     for result in (gt.sum(x, dtype=gt.float16), gt.prod(x, dtype=gt.float16), gt.cumsum(x, dtype=gt.float16)):
         assert result.dtype is gt.float16 and float(result.astype(gt.float32).max()) >= 1

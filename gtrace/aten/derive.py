@@ -47,6 +47,10 @@ def trace_rule(function: TensorFunction, avals: Sequence[Aval]) -> torch.fx.Grap
         if any(_writes(node) for node in module.graph.nodes):  # to what it made itself
             pure = internals.FUNCTIONALIZED.get()(function, _functional_mode()())
             module = make_fx(pure, decomposition_table=DECOMPOSITIONS)(*fakes)
+    for node in module.graph.nodes:
+        if node.target is torch.ops.aten.detach.default:
+            # torch's autograd detaches what it keeps; higher derivatives follow it
+            node.replace_all_uses_with(node.args[0])
     module.graph.eliminate_dead_code()
     return module
 

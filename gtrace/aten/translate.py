@@ -18,6 +18,7 @@ from gtrace.errors import ArgumentError, message
 from gtrace.ir.aval import Aval, Bundle, aval
 from gtrace.ir.graph import Scalar
 from gtrace.ir.op import REGISTRY
+from gtrace.ops.components import conj
 from gtrace.ops.create import to_device
 from gtrace.ops.elementwise import stop_gradient
 from gtrace.ops.promote import cast
@@ -338,10 +339,27 @@ def _log_softmax(a: Aval, x: Array, dim: int, half_to_float: bool) -> Array | No
     return None if half_to_float or not x.ndim else _record_op("log_softmax", cast(x, a.dtype), params=(dim % x.ndim,))
 
 
-@_rule("clone.default", "detach.default", "alias.default", "lift_fresh_copy.default", "contiguous.default",
-       "lift_fresh.default", "detach_copy.default")  # fmt: skip
+@_rule("clone.default", "alias.default", "lift_fresh_copy.default", "contiguous.default", "lift_fresh.default",
+       "resolve_conj.default", "resolve_neg.default")  # fmt: skip
 def _same(a: Aval, x: Array, **rest: Any) -> Array:
     return cast(x, a.dtype)
+
+
+@_rule("_conj.default", "conj_physical.default", "_conj_physical.default")
+def _conj(a: Aval, x: Array) -> Array:
+    # torch's results may be marked as conjugated and keep their memory; values of gtrace have no such marks
+    return conj(cast(x, a.dtype))
+
+
+@_rule("_neg_view.default")
+def _neg_view(a: Aval, x: Array) -> Array:
+    return _record_op("neg", cast(x, a.dtype))
+
+
+@_rule("detach.default", "detach_copy.default")
+def _detach(a: Aval, x: Array) -> Array:
+    x = cast(x, a.dtype)
+    return stop_gradient(x) if a.floating else x
 
 
 @_rule("_to_copy.default")

@@ -12,6 +12,7 @@ from gtrace.errors import ExecutionError
 from gtrace.interp.memory import is_out_of_memory, out_of_memory
 from gtrace.interp.schedule import reusable, schedule
 from gtrace.ir.graph import Graph, Node, Operand, Subgraph, is_subgraphs, subgraphs
+from gtrace.ir.unsigned import is_wide, kernel
 
 TensorFunction = Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]
 """What every tier provides: a function from input tensors to output tensors, in the graph's order."""
@@ -26,14 +27,16 @@ def bound_impl(node: Node) -> Callable[..., Any]:
     attributes = node.attributes
     if node.op.rules.body is not None:
         return bound_body(node, [interpreted(sub) for sub in subgraphs(node.params)])
-    return functools.partial(node.op.impl, **attributes) if attributes else node.op.impl
+    function = kernel(node.instr)
+    return functools.partial(function, **attributes) if attributes else function
 
 
 def direct_impl(node: Node) -> Callable[..., Any]:
     """Return the torch function of a node, specialized to the avals of its operands if `Rules.direct` can."""
     direct = node.op.rules.direct
-    function = None if direct is None else direct(node.instr.ins, **node.attributes)
-    return bound_impl(node) if function is None else function
+    if direct is None or any(map(is_wide, node.instr.ins)):
+        return bound_impl(node)
+    return direct(node.instr.ins, **node.attributes) or bound_impl(node)
 
 
 def interpreted(sub: Subgraph) -> TensorFunction:

@@ -11,6 +11,7 @@ import attrs
 import torch
 
 from gtrace.ir.graph import Graph, Node, Operand, Scalar
+from gtrace.ir.unsigned import is_wide
 
 LEAST_REUSED = 1 << 16
 """Reuse the memory of a second operand only from this many bytes on; below, it is not worth it."""
@@ -140,7 +141,7 @@ def reusable(graph: Graph, steps: Sequence[Step]) -> dict[int, int]:
     found: dict[int, int] = {}
     for index, step in enumerate(steps):
         instr = step.node.instr
-        if step.node.op.rules.in_place is None:
+        if step.node.op.rules.in_place is None or is_wide(instr.aval):
             continue
         for place, operand in enumerate(step.ins):
             if (

@@ -41,6 +41,8 @@ INEXACT = FLOATS | COMPLEX
 WIDE_UNSIGNED = frozenset({torch.uint16, torch.uint32, torch.uint64})
 """Dtypes for which torch has few kernels."""
 
+UNSIGNED = WIDE_UNSIGNED | {torch.uint8}
+
 CPU = torch.device("cpu")
 
 

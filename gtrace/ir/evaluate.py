@@ -11,6 +11,7 @@ import torch
 from gtrace.errors import ArgumentError, ExecutionError, message
 from gtrace.ir.aval import Aval, Bundle
 from gtrace.ir.graph import Graph, Node, is_subgraphs, subgraphs
+from gtrace.ir.unsigned import kernel
 
 
 def evaluate(graph: Graph, *inputs: Any) -> list[torch.Tensor]:
@@ -67,7 +68,8 @@ def _function(node: Node) -> Callable[..., Any]:
     attributes = {k: v for k, v in node.attributes.items() if not is_subgraphs(v)}
     body = node.op.rules.body
     if body is None:
-        return lambda *operands: node.op.impl(*operands, **attributes)
+        function = kernel(node.instr)
+        return lambda *operands: function(*operands, **attributes)
     programs = [lambda tensors, graph=sub.graph: _run(graph, tensors) for sub in subgraphs(node.params)]
     return lambda *operands: body(programs, *operands, **attributes)
 

@@ -11,6 +11,7 @@ import torch
 from gtrace.ambient import without_modes
 from gtrace.errors import DeviceError, DtypeError, ShapeError, message
 from gtrace.ir.aval import COMPLEX, WIDE_UNSIGNED, Aval, Bundle, aval
+from gtrace.ir.unsigned import is_wide
 
 if TYPE_CHECKING:
     from gtrace.ir.op import Op
@@ -43,7 +44,7 @@ def infer(op: Op, params: tuple[Any, ...], avals: tuple[Aval, ...]) -> Aval | Bu
         return avals[0]
     if rules.result is not None:
         return rules.result(avals, **named)
-    if any(a.dtype in COMPLEX or a.dtype in WIDE_UNSIGNED for a in avals if a.__class__ is Aval):
+    if any(a.dtype in COMPLEX for a in avals if a.__class__ is Aval):
         require_kernel(op, params, avals, named)
     known = None if rules.shape is None else rules.shape(avals, **named)
     if isinstance(known, Aval):
@@ -65,9 +66,9 @@ def infer(op: Op, params: tuple[Any, ...], avals: tuple[Aval, ...]) -> Aval | Bu
         dtype = common.pop() if common in ({torch.float32}, {torch.float64}) else None
     if dtype is None:
         if single:
-            tensors = [torch.ones((1,) * len(a.shape), dtype=a.dtype) for a in avals]
+            tensors = [torch.ones((1,) * len(a.shape), dtype=_kept(a.dtype)) for a in avals]
         else:
-            tensors = [torch.empty(a.shape, dtype=a.dtype, device="meta") for a in avals]
+            tensors = [torch.empty(a.shape, dtype=_kept(a.dtype), device="meta") for a in avals]
         try:
             out = op.impl(*tensors, **named)
         except RecursionError:
@@ -78,6 +79,8 @@ def infer(op: Op, params: tuple[Any, ...], avals: tuple[Aval, ...]) -> Aval | Bu
             reason = str(error).strip().split("\n")[0]
             raise kind(message(op.name, "operands that fit", got, f"torch says: {reason}")) from error
         dtype = out.dtype
+        if dtype is _STAND_IN and any(map(is_wide, avals)):
+            dtype = next(a.dtype for a in avals if is_wide(a))
         if single:
             if len(op.dtypes) >= MAX_DTYPES:
                 op.dtypes.clear()
@@ -86,6 +89,14 @@ def infer(op: Op, params: tuple[Any, ...], avals: tuple[Aval, ...]) -> Aval | Bu
             known = tuple(out.shape)
     assert known is not None
     return aval(tuple(known), dtype, device, op.elementwise and bool(avals) and all(a.weak for a in avals))
+
+
+_STAND_IN = torch.uint8
+"""Stands for wide unsigned operands, for which torch has few kernels: a result of this dtype has theirs."""
+
+
+def _kept(dtype: torch.dtype) -> torch.dtype:
+    return _STAND_IN if dtype in WIDE_UNSIGNED else dtype
 
 
 def require_kernel(op: Op, params: tuple[Any, ...], avals: Sequence[Any], named: dict[str, Any]) -> None:

@@ -47,6 +47,7 @@ class Op:
         constant: it fills an array with its operand, a number; the canonicalizer makes constants with it.
         contraction: it computes sums of products, as of matrices, and is expensive to recompute.
         complex: its operand or its result is complex, whatever the other dtypes are.
+        unsigned: how uint64 is computed where torch cannot, see `ir.unsigned`: None, `ORDER` or a function of the bits.
         projection: it selects one result, by its index, of an operation with several.
         rules: its type, derivatives and batching, and how it runs.
         cases: its test cases.
@@ -70,6 +71,7 @@ class Op:
     contraction: bool = False
     complex: bool = False
     projection: bool = False
+    unsigned: str | Callable[..., Any] | None = None
     rules: Rules = attrs.field(factory=Rules)
     cases: Cases = attrs.field(factory=Cases)
     dtypes: dict[Any, torch.dtype] = attrs.field(factory=dict, init=False)

@@ -9,6 +9,7 @@ from gtrace.ir.edit import substitute
 from gtrace.ir.graph import Graph, Node, Operand, Scalar
 from gtrace.ir.op import REGISTRY, Instr
 from gtrace.ir.sizes import kind
+from gtrace.ir.unsigned import kernel
 
 
 def remove_identities(graph: Graph, keep_stops: bool = False) -> Graph:
@@ -110,7 +111,7 @@ def _evaluate(node: Node, operands: list[Scalar]) -> Scalar | None:
         return Scalar(operands[0].value, kind)
     tensors = [torch.tensor(x.value, dtype=x.aval.dtype) for x in operands]
     try:
-        return Scalar(node.op.impl(*tensors, **node.attributes).item(), kind)
+        return Scalar(kernel(node.instr)(*tensors, **node.attributes).item(), kind)
     except (RuntimeError, ZeroDivisionError):
         return None  # integer division by zero: the program must raise when it runs, not here
 

@@ -13,7 +13,7 @@ from gtrace.ir.aval import Aval
 from gtrace.ir.cases import Sample
 from gtrace.ir.op import Op, Params, define
 from gtrace.ops.checks import numbers_only
-from gtrace.ops.elementwise import add, exp, multiply, neg, power, square, subtract, tanh
+from gtrace.ops.elementwise import add, clip, exp, multiply, neg, power, square, subtract, tanh
 from gtrace.ops.logic import greater
 from gtrace.ops.promote import cast, promote_arrays, unary
 from gtrace.ops.samples import scipy_special, unary_floats, uniform
@@ -49,6 +49,7 @@ silu = unary(
 
 
 def _silu_partial(x: Array) -> Array:
+    x = clip(x, -1e3, 1e3)  # the slope is constant beyond, and infinity times zero is NaN
     s = sigmoid(x)
     return multiply(s, add(multiply(x, subtract(1.0, s)), 1.0))
 
@@ -60,6 +61,10 @@ softplus = unary(
 )  # fmt: skip
 
 
+_FLAT = 40.0
+"""Beyond it the slope of gelu is 0 or 1 in every dtype. Its formulas would multiply zero by infinity there."""
+
+
 def _gelu(x: torch.Tensor, approximate: bool) -> torch.Tensor:
     return torch.nn.functional.gelu(x, approximate="tanh" if approximate else "none")
 
@@ -67,7 +72,7 @@ def _gelu(x: torch.Tensor, approximate: bool) -> torch.Tensor:
 def _gelu_grad(g: torch.Tensor, x: torch.Tensor, approximate: bool) -> torch.Tensor:
     if g.shape != x.shape:  # torch's kernel requires equal shapes
         g, x = (t.contiguous() for t in torch.broadcast_tensors(g, x))
-    return torch.ops.aten.gelu_backward(g, x, approximate="tanh" if approximate else "none")
+    return torch.ops.aten.gelu_backward(g, x.clamp(-_FLAT, _FLAT), approximate="tanh" if approximate else "none")
 
 
 def _gelu_direct(avals: tuple[Aval, ...], approximate: bool) -> Callable[..., torch.Tensor]:
@@ -79,10 +84,11 @@ def _gelu_grad_direct(avals: tuple[Aval, ...], approximate: bool) -> Callable[..
     if avals[0].shape != avals[1].shape:
         return None
     how = "tanh" if approximate else "none"
-    return lambda g, x: torch.ops.aten.gelu_backward(g, x, approximate=how)
+    return lambda g, x: torch.ops.aten.gelu_backward(g, x.clamp(-_FLAT, _FLAT), approximate=how)
 
 
 def _gelu_slope(x: Array, approximate: bool) -> Array:
+    x = clip(x, -_FLAT, _FLAT)
     if not approximate:
         density = multiply(exp(multiply(square(x), -0.5)), 1.0 / math.sqrt(2.0 * math.pi))
         return add(multiply(add(erf(multiply(x, math.sqrt(0.5))), 1.0), 0.5), multiply(x, density))
@@ -92,6 +98,7 @@ def _gelu_slope(x: Array, approximate: bool) -> Array:
 
 
 def _gelu_curvature(x: Array, approximate: bool) -> Array:
+    x = clip(x, -_FLAT, _FLAT)
     if not approximate:
         density = multiply(exp(multiply(square(x), -0.5)), 1.0 / math.sqrt(2.0 * math.pi))
         return multiply(density, subtract(2.0, square(x)))

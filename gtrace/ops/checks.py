@@ -62,17 +62,6 @@ def real_only(avals: tuple[Aval, ...], **_: Any) -> None:
     broadcasts(avals)
 
 
-def summable(avals: tuple[Aval, ...], **_: Any) -> None:
-    """Refuse uint64, which torch sums in int64: it would misread the larger half of the values.
-
-    Raises:
-        DtypeError: with the operands.
-    """
-    if any(a.dtype is torch.uint64 for a in avals):
-        fix = "Sums and products are int64. Use x.astype(gt.int64)."
-        raise DtypeError(message("sum", "integers that int64 holds", repr(avals[0]), fix))
-
-
 def no_booleans(avals: tuple[Aval, ...], **_: Any) -> None:
     """Refuse boolean operands.
 

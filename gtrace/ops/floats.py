@@ -8,6 +8,7 @@ import numpy
 import torch
 
 from gtrace.errors import DtypeError, message
+from gtrace.ir import unsigned
 from gtrace.ir.aval import Aval
 from gtrace.ops.checks import broadcasts, integers_only, numbers_only, real_only
 from gtrace.ops.elementwise import divide, exp, floor_divide, multiply, neg, sign, square, subtract, trunc
@@ -100,6 +101,7 @@ fmod = binary(
     "gt.numpy.fmod(gt.array([7., -7.]), 4) => Array([ 3., -3.], dtype=float32)",
     check=numbers_only, partials=(lambda x, y, out: 1, lambda x, y, out: neg(trunc(divide(x, y)))),
     samples=both(binary_floats(low2=0.5), binary_integers(low2=1)), errors=shapes_differ, reference=numpy.fmod,
+    unsigned=unsigned.remainder,
 )  # fmt: skip
 
 

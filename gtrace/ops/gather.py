@@ -13,6 +13,7 @@ from gtrace.errors import BoundsError, ShapeError, message
 from gtrace.ir.aval import Aval
 from gtrace.ir.cases import BadSample, Sample
 from gtrace.ir.op import Op, define
+from gtrace.ir.unsigned import flipped
 from gtrace.ops.batching import align, places, shifted
 from gtrace.ops.checks import of_operand, reshaped, same_kind
 from gtrace.ops.elementwise import add, divide, multiply
@@ -191,6 +192,12 @@ def _scatter_impl(x: torch.Tensor, index: torch.Tensor, u: torch.Tensor, mode: s
     return torch.scatter_reduce(x, 0, index, u, mode, include_self=True)
 
 
+def _scatter_bits(x: torch.Tensor, index: torch.Tensor, u: torch.Tensor, mode: str) -> torch.Tensor:
+    if mode == "prod":
+        return _scatter_impl(x, index, u, mode)
+    return flipped(_scatter_impl(flipped(x), index, flipped(u), mode))
+
+
 def _scatter_vjp(ct: Array, needed: Any, x: Array, index: Array, u: Array, out: Array, mode: str) -> tuple[Any, ...]:
     def gather(values: Array) -> Array:
         return bind(index_op, (values, index), ((0,),))
@@ -221,6 +228,7 @@ def _scatter_batch(op: Op, size: int, batched: Any, operands: Any, mode: str) ->
 
 scatter_op = define(
     "scatter_reduce", _scatter_impl, params=("mode",), arity=3, shape=same_kind, vjp=_scatter_vjp, batch=_scatter_batch,
+    unsigned=_scatter_bits,
     samples=lambda: [Sample((uniform(0.5, 2, 5), numpy.array([0, 3, 3]), uniform(0.5, 2, 3, seed=1), name))
                      for name in ("multiply", "min", "max")],
     reference=_update_reference, user=lambda x, index, u, name: getattr(lift("at", x).at[index], name)(u),

@@ -7,9 +7,11 @@ from typing import Any
 import numpy
 import torch
 
+from gtrace.ir import unsigned
 from gtrace.ir.aval import Aval
 from gtrace.ir.cases import Sample
 from gtrace.ir.op import define
+from gtrace.ir.unsigned import ORDER
 from gtrace.ops.checks import broadcasts, integers_only, numbers_only
 from gtrace.ops.promote import binary, promote, unary
 from gtrace.ops.samples import (
@@ -50,21 +52,21 @@ not_equal = binary(
 )  # fmt: skip
 less = binary(
     "lt", torch.lt, "Return x < y.", "gt.less(gt.array([1, 2, 3]), 2) => Array([ True, False, False], dtype=bool)",
-    reference=numpy.less, **_COMPARE,
+    unsigned=ORDER, reference=numpy.less, **_COMPARE,
 )  # fmt: skip
 less_equal = binary(
     "le", torch.le, "Return x <= y.",
     "gt.less_equal(gt.array([1, 2, 3]), 2) => Array([ True,  True, False], dtype=bool)",
-    reference=numpy.less_equal, **_COMPARE,
+    unsigned=ORDER, reference=numpy.less_equal, **_COMPARE,
 )  # fmt: skip
 greater = binary(
     "gt", torch.gt, "Return x > y.", "gt.greater(gt.array([1, 2, 3]), 2) => Array([False, False,  True], dtype=bool)",
-    reference=numpy.greater, **_COMPARE,
+    unsigned=ORDER, reference=numpy.greater, **_COMPARE,
 )  # fmt: skip
 greater_equal = binary(
     "ge", torch.ge, "Return x >= y.",
     "gt.greater_equal(gt.array([1, 2, 3]), 2) => Array([False,  True,  True], dtype=bool)",
-    reference=numpy.greater_equal, **_COMPARE,
+    unsigned=ORDER, reference=numpy.greater_equal, **_COMPARE,
 )  # fmt: skip
 
 _CLASSIFY: dict[str, Any] = {"floating": False, "nondiff": _TRUTH, "samples": unary_floats()}
@@ -129,7 +131,7 @@ bitwise_right_shift = binary(
     "bitwise_right_shift", torch.bitwise_right_shift, "Return x >> y.",
     "gt.bitwise_right_shift(gt.array([4, 13]), 2) => Array([1, 3], dtype=int64)",
     check=_check_shift, nondiff=_TRUTH, samples=binary_integers(low2=0, high2=5), errors=floats_refused(),
-    reference=numpy.right_shift,
+    unsigned=unsigned.shifted_right, reference=numpy.right_shift,
 )  # fmt: skip
 bitwise_invert = unary(
     "bitwise_not", torch.bitwise_not, "Return ~x.",

@@ -19,11 +19,11 @@ from gtrace.ops import (
     places,
     reduce,
     scans,
-    shape,
     sort,
     unique,
     updates,
 )
+from gtrace.ops import shape as shapes
 from gtrace.trace.array import Array as _Array
 
 if TYPE_CHECKING:
@@ -116,21 +116,30 @@ class ArrayMethods:
     diagonal = extracts.diagonal
     trace = extracts.trace
     ptp = extracts.ptp
-    reshape = shape.reshape
-    ravel = flatten = shape.ravel
-    transpose = shape.transpose
-    swapaxes = shape.swapaxes
-    squeeze = shape.squeeze
+
+    def reshape(self: Any, *shape: Any, order: Any = "C", copy: Any = None) -> Array:
+        """Return the elements with another shape, passed as sizes or as one tuple; see `gt.reshape`."""
+        return shapes.reshape(self, shape[0] if len(shape) == 1 else shape, order)
+
+    ravel = shapes.ravel
+    transpose = shapes.transpose
+    swapaxes = shapes.swapaxes
+    squeeze = shapes.squeeze
     dot = linalg.dot
     clip = elementwise.clip
     round = elementwise.round
     astype = create.astype
     take = index.take
-    to = create.to_device
 
     def compress(self: Any, condition: Any, axis: int | None = None, *, size: int | None = None) -> Array:
         """Return the slices along `axis` (None: the elements) where `condition` holds."""
         return extracts.compress(condition, self, axis, size=size)
+
+    def to_device(self: Any, device: Any, *, stream: Any = None) -> Array:
+        """Return the array on `device`; there are no streams to choose from."""
+        if stream is not None:
+            raise ArgumentError(message("to_device", "no stream", repr(stream), "Leave it out."))
+        return create.to_device(self, device)
 
     conj = conjugate = components.conj
 
@@ -151,12 +160,12 @@ class ArrayMethods:
     @property
     def T(self: Any) -> Array:  # noqa: N802 - the array API's name
         """The array with its axes reversed."""
-        return shape.permute_dims(self)
+        return shapes.permute_dims(self)
 
     @property
     def mT(self: Any) -> Array:  # noqa: N802 - the array API's name
         """The array with its last two axes exchanged."""
-        return shape.matrix_transpose(self)
+        return shapes.matrix_transpose(self)
 
     def __array_namespace__(self: Any, *, api_version: str | None = None) -> Any:
         """Return the module of array functions, ``gtrace.numpy``.

@@ -11,6 +11,7 @@ from gtrace.errors import ShapeError, message
 from gtrace.ir.aval import Aval, aval
 from gtrace.ir.cases import Sample
 from gtrace.ir.op import define
+from gtrace.ir.unsigned import ORDER
 from gtrace.ops.batching import shifted
 from gtrace.ops.checks import reduced_shape
 from gtrace.ops.promote import cast, counted
@@ -42,6 +43,7 @@ def _place_aval(avals: tuple[Aval, ...], axis: int, keepdims: bool) -> Aval:
 
 _argmax = define(
     "argmax", lambda x, axis, keepdims: torch.argmax(x, axis, keepdim=keepdims), params=("axis", "keepdims"),
+    unsigned=ORDER,
     shape=_place_aval, check=_check_place, nondiff=_PLACE, batch=shifted("axis"), samples=_place_samples,
     span=lambda avals, spans, axis, keepdims: (0, avals[0].shape[axis] - 1),
     errors=bad_axis,
@@ -50,6 +52,7 @@ _argmax = define(
 )  # fmt: skip
 _argmin = define(
     "argmin", lambda x, axis, keepdims: torch.argmin(x, axis, keepdim=keepdims), params=("axis", "keepdims"),
+    unsigned=ORDER,
     shape=_place_aval, check=_check_place, nondiff=_PLACE, batch=shifted("axis"), samples=_place_samples,
     span=lambda avals, spans, axis, keepdims: (0, avals[0].shape[axis] - 1),
     errors=bad_axis,

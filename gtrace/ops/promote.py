@@ -11,7 +11,7 @@ import torch
 
 from gtrace import tree
 from gtrace.errors import DtypeError, message
-from gtrace.ir.aval import COMPLEX, DTYPES, FLOATS, INEXACT, LONG, SHORT, Aval
+from gtrace.ir.aval import COMPLEX, DTYPES, FLOATS, INEXACT, LONG, SHORT, UNSIGNED, Aval
 from gtrace.ir.cases import Sample
 from gtrace.ir.graph import Scalar
 from gtrace.ir.op import Op, define
@@ -61,15 +61,15 @@ def cast(x: Array, dtype: torch.dtype) -> Array:
 
 
 def counted(out: Array, x: Array | None = None) -> Array:
-    """Return a result of counting or summing that is int64 in 32 bits, where the setting `x64` is off.
+    """Return a result of counting or summing that is int64 or uint64 in 32 bits, where the setting `x64` is off.
 
     Args:
-        x: what is summed: unsigned numbers have an unsigned sum, and int64 stays.
+        x: what is summed: sums in its own dtype stay.
     """
-    if out.aval.dtype is not torch.int64 or wide() or (x is not None and x.aval.dtype is torch.int64):
+    kind = out.aval.dtype
+    if kind not in (torch.int64, torch.uint64) or wide() or (x is not None and x.aval.dtype is kind):
         return out
-    unsigned = x is not None and x.aval.dtype is not torch.bool and not x.aval.dtype.is_signed
-    return cast(out, torch.uint32 if unsigned else NARROW[torch.int64])
+    return cast(out, NARROW[kind])
 
 
 def counting(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -166,6 +166,17 @@ def widened(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor
 
     def call(*operands: torch.Tensor) -> torch.Tensor:
         return floating_like(function(*map(doubled, operands)), operands[0])
+
+    return call
+
+
+def accumulating(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """Return a sum or product of torch's, of unsigned integers in uint64, as the array API has it; torch's is int64."""
+
+    @functools.wraps(function)
+    def call(x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        out = function(x, *args, **kwargs)
+        return out.to(torch.uint64) if x.dtype in UNSIGNED else out
 
     return call
 

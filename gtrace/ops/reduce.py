@@ -11,17 +11,18 @@ import numpy
 import torch
 
 from gtrace.errors import ArgumentError, ShapeError, message
-from gtrace.ir.aval import SHORT, Aval
+from gtrace.ir.aval import Aval
 from gtrace.ir.cases import BadSample, Sample
 from gtrace.ir.op import Op, Params, define
+from gtrace.ir.unsigned import ORDER
 from gtrace.ops.batching import shifted
-from gtrace.ops.checks import reduced_shape, same_shape, summable
+from gtrace.ops.checks import reduced_shape, same_shape
 from gtrace.ops.components import imag, real
 from gtrace.ops.elementwise import add, divide, exp, maximum, minimum, multiply, sqrt, square, subtract
 from gtrace.ops.logic import equal, logical_not, not_equal
 from gtrace.ops.logic import where as select
 from gtrace.ops.parts import concat, flip, slice_axis
-from gtrace.ops.promote import cast, cast_cotangent, counted, promote, promote_arrays
+from gtrace.ops.promote import accumulating, cast, counted, promote, promote_arrays
 from gtrace.ops.samples import scipy_special, uniform
 from gtrace.ops.shape import (
     broadcast_to,
@@ -63,9 +64,9 @@ def _direct(method: Callable[..., torch.Tensor]) -> Callable[..., Callable[[torc
     """Return the `Rules.direct` of a reduction that calls this method of a tensor."""
 
     def direct(avals: tuple[Aval, ...], axes: tuple[int, ...], keepdims: bool) -> Any:
-        if len(axes) == len(avals[0].shape) and axes and not keepdims:
+        if len(axes) == len(avals[0].shape) and axes and not keepdims and avals[0].dtype is not torch.uint8:
             return method
-        if len(axes) != 1:
+        if len(axes) != 1 or avals[0].dtype is torch.uint8:
             return None
         (axis,) = axes
         return lambda x: method(x, axis, keepdims)
@@ -121,8 +122,8 @@ def _mean_vjp(ct: Array, needed: Any, x: Array, out: Array, axes: tuple[int, ...
 
 
 sum_op = define(
-    "sum", _over(torch.sum), direct=_direct(torch.Tensor.sum), params=_PARAMS, fresh=True,
-    shape=reduced_shape, check=summable, linear=True, batch=shifted("axes"),
+    "sum", accumulating(_over(torch.sum)), direct=_direct(torch.Tensor.sum), params=_PARAMS, fresh=True,
+    shape=reduced_shape, linear=True, batch=shifted("axes"),
     vjp=lambda ct, needed, x, out, axes, keepdims: (_expand(ct, x, axes, keepdims),),
     samples=_axis_samples(), errors=bad_axis, reference=numpy.sum, user=lambda x, **kw: sum(x, **kw),
 )  # fmt: skip
@@ -132,12 +133,12 @@ _mean = define(
     samples=_axis_samples(), errors=bad_axis, reference=numpy.mean, user=lambda x, **kw: mean(x, **kw),
 )  # fmt: skip
 _max = define(
-    "max", _over(torch.amax), params=_PARAMS, shape=reduced_shape, vjp=_extremum_vjp, jvp=_extremum_jvp,
+    "max", _over(torch.amax), params=_PARAMS, unsigned=ORDER, shape=reduced_shape, vjp=_extremum_vjp, jvp=_extremum_jvp,
     batch=shifted("axes"), check=_check_nonempty, samples=_axis_samples(), errors=_empty_axis, reference=numpy.max,
     user=lambda x, **kw: max(x, **kw),
 )  # fmt: skip
 _min = define(
-    "min", _over(torch.amin), params=_PARAMS, shape=reduced_shape, vjp=_extremum_vjp, jvp=_extremum_jvp,
+    "min", _over(torch.amin), params=_PARAMS, unsigned=ORDER, shape=reduced_shape, vjp=_extremum_vjp, jvp=_extremum_jvp,
     batch=shifted("axes"), check=_check_nonempty, samples=_axis_samples(), errors=_empty_axis, reference=numpy.min,
     user=lambda x, **kw: min(x, **kw),
 )  # fmt: skip
@@ -195,7 +196,7 @@ def _kept(x: Array, where: Any, otherwise: Any) -> Array:
 def sum(  # noqa: A001
     x: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False, *, where: Any = None, initial: Any = None
 ) -> Array:
-    """Return the sum over `axis` (None: all; an int or several). Integers and booleans sum to int64.
+    """Return the sum over `axis` (None: all; an int or several), of integers as int64, of unsigned ones as uint64.
 
     Args:
         where: a mask that broadcasts to x; only elements where it holds count.
@@ -207,10 +208,11 @@ def sum(  # noqa: A001
     """
     x = lift("sum", x)
     if dtype is not None:
-        x = cast(x, as_dtype(dtype))
+        kind = as_dtype(dtype)
+        return cast(sum(cast(x, kind), axis, None, keepdims, where=where, initial=initial), kind)
     out = bind_met(sum_op, x if where is None else _kept(x, where, 0), (axis, keepdims), _resolve)
     if not out.aval.floating:
-        out = counted(out, x) if dtype is None else cast(out, x.aval.dtype)
+        out = counted(out, x)
     return out if initial is None else add(out, initial)
 
 
@@ -377,6 +379,7 @@ def logsumexp(x: Any, axis: Any = None, keepdims: bool = False) -> Array:
 # -- products
 
 
+@accumulating
 def _prod_impl(x: torch.Tensor, axis: int, keepdims: bool) -> torch.Tensor:
     return torch.prod(x, axis, keepdim=keepdims)
 
@@ -412,7 +415,7 @@ def _prod_samples() -> list[Sample]:
 
 
 _prod = define(
-    "prod", _prod_impl, params=("axis", "keepdims"), vjp=_prod_vjp, check=summable, batch=shifted("axis"),
+    "prod", _prod_impl, params=("axis", "keepdims"), vjp=_prod_vjp, batch=shifted("axis"),
     shape=lambda avals, axis, keepdims: reduced_shape(avals, (axis,), keepdims),
     samples=_prod_samples, errors=bad_axis,
     reference=numpy.prod, user=lambda x, **kw: prod(x, **kw),
@@ -432,7 +435,7 @@ def to_last(name: str, x: Array, axis: Any, keepdims: bool) -> tuple[Array, tupl
 def prod(
     x: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False, *, where: Any = None, initial: Any = None
 ) -> Array:
-    """Return the product over `axis`. Integers and booleans multiply in int64.
+    """Return the product over `axis`. Integers and booleans multiply in int64, unsigned ones in uint64.
 
     Args:
         where: a mask that broadcasts to x; only elements where it holds count.
@@ -444,7 +447,8 @@ def prod(
     """
     x = lift("prod", x)
     if dtype is not None:
-        x = cast(x, as_dtype(dtype))
+        kind = as_dtype(dtype)
+        return cast(prod(cast(x, kind), axis, None, keepdims, where=where, initial=initial), kind)
     if where is not None:
         x = _kept(x, where, 1)
     if isinstance(axis, (tuple, list)) or axis is None:
@@ -453,27 +457,27 @@ def prod(
     else:
         out = bind(_prod, (x,), (normalize_axis("prod", axis, x.ndim), bool(keepdims)))
     if not out.aval.floating:
-        out = counted(out, x) if dtype is None else cast(out, x.aval.dtype)
+        out = counted(out, x)
     return out if initial is None else multiply(out, initial)
 
 
 # -- scans
 
 
-def _cumsum_vjp(ct: Array, needed: Any, x: Array, out: Array, axis: int, dtype: str | None) -> tuple[Array]:
-    return (cast_cotangent(flip(bind(_cumsum, (flip(ct, axis),), (axis, None)), axis), x.aval.dtype),)
+def _cumsum_vjp(ct: Array, needed: Any, x: Array, out: Array, axis: int) -> tuple[Array]:
+    return (flip(bind(_cumsum, (flip(ct, axis),), (axis,)), axis),)
 
 
 _cumsum = define(
-    "cumsum", lambda x, axis, dtype: torch.cumsum(x, axis, dtype=None if dtype is None else as_dtype(dtype)),
-    params=("axis", "dtype"), shape=same_shape, check=summable, vjp=_cumsum_vjp, linear=True, batch=shifted("axis"),
+    "cumsum", accumulating(torch.cumsum), params=("axis",), shape=same_shape, vjp=_cumsum_vjp, linear=True,
+    batch=shifted("axis"),
     samples=lambda: [Sample((uniform(-2, 2, 3, 4),), {"axis": k}) for k in (0, 1)], errors=bad_axis,
     reference=numpy.cumsum, user=lambda x, **kw: cumsum(x, **kw),
 )  # fmt: skip
 
 
 def cumsum(x: Any, axis: int | None = None, dtype: Any = None) -> Array:
-    """Return the running sums along `axis` (None: of the flattened array). Integers and booleans sum in int64.
+    """Return the running sums along `axis` (None: of the flattened array), in the dtype that `sum` has.
 
     >>> import gtrace as gt
     >>> gt.cumsum(gt.array([1., 2., 3.]))
@@ -482,9 +486,8 @@ def cumsum(x: Any, axis: int | None = None, dtype: Any = None) -> Array:
     x = lift("cumsum", x)
     if axis is None:
         x, axis = ravel(x), 0
-    name = None if dtype is None else SHORT[as_dtype(dtype)]
-    out = bind(_cumsum, (x,), (normalize_axis("cumsum", axis, x.ndim), name))
-    return counted(out, x) if dtype is None else out
+    out = bind(_cumsum, (x if dtype is None else cast(x, as_dtype(dtype)),), (normalize_axis("cumsum", axis, x.ndim),))
+    return counted(out, x) if dtype is None else cast(out, as_dtype(dtype))
 
 
 def count_nonzero(x: Any, axis: Any = None, keepdims: bool = False) -> Array:

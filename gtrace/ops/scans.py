@@ -9,16 +9,16 @@ import numpy
 import torch
 
 from gtrace.errors import ArgumentError, ShapeError, message
-from gtrace.ir.aval import SHORT
 from gtrace.ir.cases import Sample
 from gtrace.ir.op import define
+from gtrace.ir.unsigned import ORDER
 from gtrace.ops.batching import shifted
 from gtrace.ops.checks import same_kind, same_shape
 from gtrace.ops.elementwise import add, exp, multiply, subtract
 from gtrace.ops.gather import gather_op, scatter_add_op
 from gtrace.ops.logic import equal, not_equal, where
 from gtrace.ops.parts import concat, flip, slice_axis
-from gtrace.ops.promote import cast, counted, promote
+from gtrace.ops.promote import accumulating, cast, counted, promote
 from gtrace.ops.reduce import bad_axis, cumsum
 from gtrace.ops.samples import uniform
 from gtrace.ops.shape import as_int, broadcast_to, constant, full_like_scalar, normalize_axis, ravel
@@ -56,16 +56,14 @@ def _before(x: Array, axis: int, first: float) -> Array:
     return concat([constant(first, start.aval), slice_axis(x, axis, 0, x.shape[axis] - 1)], axis)
 
 
-def _cumprod_vjp(ct: Array, needed: Any, x: Array, out: Array, axis: int, dtype: str | None) -> tuple[Array]:
+def _cumprod_vjp(ct: Array, needed: Any, x: Array, out: Array, axis: int) -> tuple[Array]:
     if not x.size:
         return (constant(0.0, x.aval),)
-    later = _recurrence(_ahead(cast(x, out.aval.dtype), axis, 1), ct, axis)
-    return (cast(multiply(later, _before(out, axis, 1.0)), x.aval.dtype),)
+    return (multiply(_recurrence(_ahead(x, axis, 1), ct, axis), _before(out, axis, 1.0)),)
 
 
 _cumprod = define(
-    "cumprod", lambda x, axis, dtype: torch.cumprod(x, axis, dtype=None if dtype is None else as_dtype(dtype)),
-    params=("axis", "dtype"), shape=same_shape, vjp=_cumprod_vjp, batch=shifted("axis"),
+    "cumprod", accumulating(torch.cumprod), params=("axis",), shape=same_shape, vjp=_cumprod_vjp, batch=shifted("axis"),
     samples=lambda: [*_samples(), Sample((numpy.array([2.0, 0.0, -3.0, 0.0, 4.0]),), {"axis": 0}),
                      Sample((numpy.zeros((2, 0)),), {"axis": 1})],
     errors=bad_axis, reference=numpy.cumprod, user=lambda x, **kw: cumprod(x, **kw),
@@ -84,7 +82,7 @@ def _extreme_jvp(index: Any) -> Any:
 
 
 _INDEX: dict[str, Any] = {"params": ("axis",), "shape": None, "nondiff": "the result is an index",
-                          "batch": shifted("axis"), "samples": _samples}  # fmt: skip
+                          "batch": shifted("axis"), "samples": _samples, "unsigned": ORDER}  # fmt: skip
 
 
 def _last_place(accumulate: Callable[..., numpy.ndarray]) -> Callable[..., numpy.ndarray]:
@@ -108,7 +106,7 @@ _cummin_index = define(
     user=lambda x, axis: bind(_cummin_index, (lift("cummin", x),), (axis,)), **_INDEX,
 )  # fmt: skip
 _EXTREME: dict[str, Any] = {"params": ("axis",), "shape": same_kind, "batch": shifted("axis"), "samples": _samples,
-                            "errors": bad_axis}  # fmt: skip
+                            "errors": bad_axis, "unsigned": ORDER}  # fmt: skip
 _cummax = define(
     "cummax", lambda x, axis: torch.cummax(x, axis).values, vjp=_extreme_vjp(_cummax_index),
     jvp=_extreme_jvp(_cummax_index), reference=numpy.maximum.accumulate, user=lambda x, **kw: cummax(x, **kw),
@@ -152,15 +150,15 @@ def _scan(op: Any, x: Any, axis: int | None, reverse: bool) -> Array:
 
 
 def cumprod(x: Any, axis: int | None = None, dtype: Any = None) -> Array:
-    """Return the running products along `axis` (None: of the flattened array). Integers multiply in int64.
+    """Return the running products along `axis` (None: of the flattened array), in the dtype that `prod` has.
 
     >>> import gtrace as gt
     >>> gt.cumprod(gt.array([1., 2., 3.]))
     Array([1., 2., 6.], dtype=float32)
     """
     x, place = _along("cumprod", x, axis)
-    out = bind(_cumprod, (x,), (place, None if dtype is None else SHORT[as_dtype(dtype)]))
-    return counted(out, x) if dtype is None else out
+    out = bind(_cumprod, (x if dtype is None else cast(x, as_dtype(dtype)),), (place,))
+    return counted(out, x) if dtype is None else cast(out, as_dtype(dtype))
 
 
 def cummax(x: Any, axis: int | None = None, *, reverse: bool = False) -> Array:

@@ -97,18 +97,27 @@ _reshape = define(
 )  # fmt: skip
 
 
-def reshape(x: Any, *shape: Any) -> Array:
-    """Return the elements of x in row-major order with another shape; one size may be -1.
+def reshape(x: Any, shape: Any, order: str = "C", *, copy: bool | None = None) -> Array:
+    """Return the elements of x with another shape, in which one size may be -1.
+
+    Args:
+        order: in which the elements are read and written: "C", the last axis changes fastest, or "F", the first one.
+        copy: ignored; Arrays never change.
 
     Raises:
         ShapeError: the number of elements differs.
+        ArgumentError: another order.
 
     >>> import gtrace as gt
     >>> gt.reshape(gt.arange(6), (2, -1)).shape
     (2, 3)
     """
+    if order != "C":
+        if order != "F":
+            raise ArgumentError(message("reshape", "C or F as order", repr(order), "Pass one of them."))
+        return permute_dims(reshape(permute_dims(x), as_shape("reshape", shape)[::-1]))
     x = lift("reshape", x)
-    sizes = as_shape("reshape", shape[0] if len(shape) == 1 else shape)
+    sizes = as_shape("reshape", shape)
     unknown = [k for k, n in enumerate(sizes) if n == -1]
     if len(unknown) == 1:
         rest = math.prod(n for n in sizes if n != -1)
@@ -126,14 +135,14 @@ def reshape(x: Any, *shape: Any) -> Array:
     return x if sizes == x.aval.shape else bind(_reshape, (x,), (sizes,))
 
 
-def ravel(x: Any) -> Array:
-    """Return the elements of x in row-major order as one dimension.
+def ravel(x: Any, order: str = "C") -> Array:
+    """Return the elements of x as one dimension; see `reshape`.
 
     >>> import gtrace as gt
     >>> gt.ravel(gt.array([[1, 2], [3, 4]]))
     Array([1, 2, 3, 4], dtype=int64)
     """
-    return reshape(x, (-1,)) if lift("ravel", x).size else reshape(x, (0,))
+    return reshape(x, (-1,) if lift("ravel", x).size else (0,), order)
 
 
 def squeeze(x: Any, axis: Any = None) -> Array:

@@ -78,7 +78,7 @@ def _along_an_axis_with_a_flag(draw: st.DrawFn, a: Aval) -> Params:
 
 @_attributes("cumsum", accepts=_has_axes)
 def _cumsum(draw: st.DrawFn, a: Aval) -> Params:
-    return _axis(draw, a), None
+    return (_axis(draw, a),)
 
 
 @_attributes("softmax", "log_softmax", accepts=_has_float_axes)

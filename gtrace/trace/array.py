@@ -21,7 +21,7 @@ from gtrace.ir.op import Leaf, leaf
 from gtrace.trace.record import Trace, thread
 
 if TYPE_CHECKING:
-    from gtrace.ops.methods import ArrayMethods as _Methods
+    from gtrace.tensor_methods import TensorMethods as _Methods
 else:
     _Methods = object
 

@@ -29,6 +29,7 @@ from gtrace.ir.aval import (
     FLOATS,
     INEXACT,
     LONG,
+    UNSIGNED,
     WIDE_UNSIGNED,
     Aval,
     as_device,
@@ -480,13 +481,18 @@ def promote_dtypes(a: torch.dtype, b: torch.dtype) -> torch.dtype:
     Where the setting `x64` is off, these follow JAX.
 
     Raises:
-        DtypeError: a wide unsigned dtype and another integer dtype.
+        DtypeError: uint64 and a signed integer dtype.
     """
     if a is b or (a not in WIDE_UNSIGNED and b not in WIDE_UNSIGNED):
         return torch.promote_types(a, b)
-    unsigned, other = (a, b) if a in WIDE_UNSIGNED else (b, a)
-    if other in INEXACT or other is torch.bool:
-        return unsigned if other is torch.bool else other
+    large, other = (a, b) if a in WIDE_UNSIGNED and (b not in WIDE_UNSIGNED or a.itemsize > b.itemsize) else (b, a)
+    if other in INEXACT:
+        return other
+    if other is torch.bool or other in UNSIGNED:
+        return large
+    if large is not torch.uint64:  # the next signed dtype that holds both
+        signed = max(other, torch.int32 if large is torch.uint16 else torch.int64, key=lambda dtype: dtype.itemsize)
+        return signed if wide() else narrowed(signed)
     if not wide():
         return narrowed(as_dtype(numpy.promote_types(LONG[a], LONG[b])))
     got = f"{LONG[a]} and {LONG[b]}"

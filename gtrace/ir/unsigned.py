@@ -1,0 +1,102 @@
+"""Operations on uint16, uint32 and uint64, for which torch has few kernels: the others are computed in int64.
+
+int64 holds the values of uint16 and uint32. Those of uint64 become the numbers of the same bits: sums, products and
+what moves elements are the same for both, modulo 2 ** 64. What depends on their order flips the highest bit, which
+keeps it; the rest states a function of its own (`Op.unsigned`).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from gtrace.ir.aval import WIDE_UNSIGNED, Aval
+
+if TYPE_CHECKING:
+    from gtrace.ir.op import Instr, Op
+
+ORDER = "order"
+"""The `Op.unsigned` of an operation that depends on which number is greater."""
+
+_HIGHEST = -(2**63)
+
+
+def is_wide(a: Any) -> bool:
+    """Whether a type is an array of wide unsigned integers."""
+    return a.__class__ is Aval and a.dtype in WIDE_UNSIGNED
+
+
+def kernel(instr: Instr) -> Callable[..., Any]:
+    """Return the torch function of an instruction: `Op.impl`, or what takes its place for wide unsigned operands."""
+    if not any(map(is_wide, instr.ins)) or has_kernel(instr.op, instr.params, instr.ins):
+        return instr.op.impl
+    return functools.partial(_in_int64, instr.op, instr.aval.dtype)
+
+
+@functools.lru_cache(maxsize=4096)
+def has_kernel(op: Op, params: tuple[Any, ...], avals: Sequence[Any]) -> bool:
+    """Whether torch takes wide unsigned operands of these types: meta tensors do not show it, so it runs on zeros."""
+    shapes = [(1,) * len(a.shape) if op.elementwise else a.shape for a in avals]
+    zeros = [torch.zeros(s, dtype=a.dtype, device=a.device) for s, a in zip(shapes, avals, strict=True)]
+    try:
+        op.impl(*zeros, **dict(zip(op.params, params, strict=True)))
+    except (RuntimeError, IndexError, TypeError, ValueError):
+        return False
+    return True
+
+
+def _in_int64(op: Op, dtype: torch.dtype, *operands: torch.Tensor, **attributes: Any) -> torch.Tensor:
+    long = any(t.dtype is torch.uint64 for t in operands)
+    ordered = long and op.unsigned == ORDER
+    signed = [t.to(torch.int64) if t.dtype in WIDE_UNSIGNED else t for t in operands]
+    if ordered:
+        signed = [flipped(x) if t.dtype is torch.uint64 else x for x, t in zip(signed, operands, strict=True)]
+    function = op.unsigned if long and callable(op.unsigned) else op.impl
+    out: torch.Tensor = function(*signed, **attributes)
+    if dtype not in WIDE_UNSIGNED:
+        return out
+    return (flipped(out) if ordered else out).to(dtype)
+
+
+# -- functions of the bits of uint64, as int64
+
+
+def flipped(x: torch.Tensor) -> torch.Tensor:
+    """Return numbers in the order of the unsigned ones of these bits; again, it gives them back."""
+    return x ^ _HIGHEST
+
+
+def _at_least(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return flipped(x) >= flipped(y)
+
+
+def quotient(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """Return x // y. Source: Warren, Hacker's Delight, section 9-3."""
+    large = y < 0  # 2 ** 63 and more: it goes in once, or not at all
+    divisor = torch.where(large, 1, y)
+    found = ((x >> 1 & ~_HIGHEST) // divisor) << 1
+    found = found + _at_least(x - found * divisor, divisor)
+    return torch.where(large, _at_least(x, y).to(torch.int64), found)
+
+
+def remainder(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """Return x - x // y * y."""
+    return x - quotient(x, y) * y
+
+
+def shifted_right(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """Return x >> y, filled with zeros."""
+    return torch.where(y == 0, x, (x >> 1 & ~_HIGHEST) >> (y - 1).clamp(min=0))
+
+
+def itself(x: torch.Tensor) -> torch.Tensor:
+    """Return x, the absolute value of a number without a sign."""
+    return x
+
+
+def positive(x: torch.Tensor) -> torch.Tensor:
+    """Return 1 where x is not 0, the sign of a number without one."""
+    return (x != 0).to(torch.int64)

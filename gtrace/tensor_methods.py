@@ -1,0 +1,336 @@
+"""Methods and attributes of ``torch.Tensor`` on Arrays, where NumPy has no other meaning for the name.
+
+Those that need no tracing are written out here. The others record torch's method, as torch's functions are recorded.
+What an immutable array without memory, autograd state or a sparse layout cannot have is no attribute of an Array; the
+error says what to use.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import torch
+
+from gtrace.errors import ImmutableAttributeError, ShapeError, message, user_location
+from gtrace.ir.aval import COMPLEX, FLOATS, LONG
+from gtrace.ops import activations, components, create, elementwise, floats, linalg, logic, normalize, shape
+from gtrace.ops.methods import ArrayMethods
+from gtrace.torch_functions import call_torch
+from gtrace.trace.array import Array
+from gtrace.trace.convert import as_dtype, lift
+
+
+def _listed(sizes: tuple[Any, ...]) -> Any:
+    """Return sizes or axes that were passed one by one, or as one sequence."""
+    return sizes[0] if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)) else sizes
+
+
+class TensorMethods(ArrayMethods):
+    """What Arrays have of ``torch.Tensor`` without tracing it. Type checkers see it as a base class of Array."""
+
+    __slots__ = ()
+
+    abs = absolute = elementwise.absolute
+    neg = negative = elementwise.negative
+    sign = elementwise.sign
+    floor, ceil, trunc = elementwise.floor, elementwise.ceil, elementwise.trunc
+    exp, expm1, exp2 = elementwise.exp, elementwise.expm1, floats.exp2
+    log, log2, log10, log1p = elementwise.log, elementwise.log2, elementwise.log10, elementwise.log1p
+    sqrt, rsqrt, square, reciprocal = elementwise.sqrt, elementwise.rsqrt, elementwise.square, elementwise.reciprocal
+    sin, cos, tan = elementwise.sin, elementwise.cos, elementwise.tan
+    asin = arcsin = elementwise.asin
+    acos = arccos = elementwise.acos
+    atan = arctan = elementwise.atan
+    sinh, cosh, tanh = elementwise.sinh, elementwise.cosh, elementwise.tanh
+    asinh = arcsinh = elementwise.asinh
+    acosh = arccosh = elementwise.acosh
+    atanh = arctanh = elementwise.atanh
+    sigmoid, relu, erf = activations.sigmoid, activations.relu, activations.erf
+    isnan, isinf, isfinite = logic.isnan, logic.isinf, logic.isfinite
+    matmul = linalg.matmul
+    detach = elementwise.stop_gradient
+
+    def softmax(self: Any, dim: Any, dtype: Any = None) -> Array:
+        """Return the softmax over axis `dim`."""
+        return normalize.softmax(self if dtype is None else create.astype(self, dtype), dim)
+
+    def log_softmax(self: Any, dim: Any, dtype: Any = None) -> Array:
+        """Return the logarithm of the softmax over axis `dim`."""
+        return normalize.log_softmax(self if dtype is None else create.astype(self, dtype), dim)
+
+    # shapes
+
+    def view(self: Any, *shape_or_dtype: Any, dtype: Any = None) -> Array:
+        """Return the array with another shape; or, given a dtype, its bits as elements of that dtype."""
+        if dtype is None and len(shape_or_dtype) == 1 and _names_dtype(shape_or_dtype[0]):
+            dtype = shape_or_dtype[0]
+        if dtype is None:
+            return shape.reshape(self, _listed(shape_or_dtype)) if shape_or_dtype else self
+        return call_torch("view", torch.Tensor.view, self, as_dtype(dtype))
+
+    def view_as(self: Any, other: Any) -> Array:
+        """Return the array with the shape of `other`."""
+        return shape.reshape(self, lift("view_as", other).shape)
+
+    reshape_as = view_as
+
+    def flatten(self: Any, start_dim: Any = 0, end_dim: Any = -1) -> Array:
+        """Return the array with the axes from `start_dim` to `end_dim`, all by default, as one."""
+        first, last = (shape.normalize_axis("flatten", k, max(self.ndim, 1)) for k in (start_dim, end_dim))
+        if first > last:
+            raise ShapeError(message("flatten", "start_dim before end_dim", f"{first} and {last}", "Exchange them."))
+        sizes = self.shape
+        return shape.reshape(self, (*sizes[:first], math.prod(sizes[first : last + 1]), *sizes[last + 1 :]))
+
+    def expand(self: Any, *sizes: Any) -> Array:
+        """Return the array broadcast to a shape, in which -1 keeps a size."""
+        wanted = tuple(_listed(sizes))
+        first = len(wanted) - len(self.shape)
+        kept = [self.shape[k - first] if n == -1 and k >= first else n for k, n in enumerate(wanted)]
+        return shape.broadcast_to(self, tuple(kept))
+
+    def expand_as(self: Any, other: Any) -> Array:
+        """Return the array broadcast to the shape of `other`."""
+        return shape.broadcast_to(self, lift("expand_as", other).shape)
+
+    def broadcast_to(self: Any, size: Any) -> Array:
+        """Return the array broadcast to a shape."""
+        return shape.broadcast_to(self, size)
+
+    def permute(self: Any, *dims: Any) -> Array:
+        """Return the array with its axes in another order."""
+        return shape.permute_dims(self, tuple(_listed(dims)))
+
+    def unsqueeze(self: Any, dim: Any) -> Array:
+        """Return the array with a new axis of size 1."""
+        return shape.expand_dims(self, dim)
+
+    def t(self: Any) -> Array:
+        """Return the transpose of a matrix; anything smaller is returned as it is."""
+        return self if self.ndim < 2 else call_torch("t", torch.Tensor.t, self) if self.ndim > 2 else self.T
+
+    @property
+    def H(self: Any) -> Array:  # noqa: N802 - torch's name
+        """The conjugate transpose of a matrix."""
+        return components.conj(self.t())
+
+    @property
+    def mH(self: Any) -> Array:  # noqa: N802 - torch's name
+        """The array with its last two axes exchanged, conjugated."""
+        return components.conj(self.mT)
+
+    # dtypes and devices
+
+    def to(self: Any, *args: Any, dtype: Any = None, device: Any = None, **how: Any) -> Array:
+        """Return the array with the dtype, on the device, or with both of the array, that the arguments name.
+
+        Args:
+            how: `copy`, `non_blocking` and `memory_format`, which make no difference.
+        """
+        if unknown := how.keys() - {"copy", "non_blocking", "memory_format"}:
+            raise TypeError(f"to() got an unexpected keyword argument {min(unknown)!r}")
+        for arg in args:
+            if isinstance(arg, (Array, torch.Tensor)):
+                dtype, device = arg.dtype, arg.device
+            elif isinstance(arg, bool):
+                continue  # non_blocking and copy, by place
+            elif arg is not None and _names_dtype(arg):
+                dtype = arg
+            elif arg is not None:
+                device = arg
+        out = self if dtype is None else create.astype(self, dtype)
+        return out if device is None else create.to_device(out, device)
+
+    def type_as(self: Any, other: Any) -> Array:
+        """Return the array with the dtype of `other`."""
+        return create.astype(self, lift("type_as", other).dtype)
+
+    def cpu(self: Any, memory_format: Any = None) -> Array:
+        """Return the array on the CPU."""
+        return create.to_device(self, "cpu")
+
+    def cuda(self: Any, device: Any = None, non_blocking: Any = False, memory_format: Any = None) -> Array:
+        """Return the array on a GPU."""
+        return create.to_device(self, "cuda" if device is None else torch.device("cuda", device)
+                                if _is_size(device) else device)  # fmt: skip
+
+    def clone(self: Any, *, memory_format: Any = None) -> Array:
+        """Return the array itself: Arrays never change."""
+        return self
+
+    def contiguous(self: Any, memory_format: Any = None) -> Array:
+        """Return the array itself: Arrays show no memory."""
+        return self
+
+    # what is known without values
+
+    def dim(self: Any) -> Any:
+        """Return the number of axes."""
+        return len(self.shape)
+
+    ndimension = dim
+
+    def numel(self: Any) -> Any:
+        """Return the number of elements."""
+        return self.size
+
+    nelement = numel
+
+    def element_size(self: Any) -> Any:
+        """Return the bytes of one element."""
+        return self.itemsize
+
+    def is_floating_point(self: Any) -> Any:
+        """Whether the dtype is real and floating."""
+        return self.dtype in FLOATS
+
+    def is_complex(self: Any) -> Any:
+        """Whether the dtype is complex."""
+        return self.dtype in COMPLEX
+
+    def is_signed(self: Any) -> Any:
+        """Whether the dtype has negative numbers."""
+        return self.dtype.is_signed
+
+    def get_device(self: Any) -> Any:
+        """Return the number of the GPU, -1 on the CPU."""
+        return -1 if self.device.type == "cpu" else self.device.index
+
+    def is_contiguous(self: Any, memory_format: Any = None) -> Any:
+        """True: Arrays show no memory."""
+        return True
+
+    layout = torch.strided
+    requires_grad = is_sparse = is_sparse_csr = is_quantized = is_nested = is_mkldnn = is_meta = False
+    is_leaf = True
+
+    @property
+    def is_cpu(self: Any) -> Any:
+        """Whether the array is on the CPU."""
+        return self.device.type == "cpu"
+
+    @property
+    def is_cuda(self: Any) -> Any:
+        """Whether the array is on a GPU."""
+        return self.device.type == "cuda"
+
+
+def _is_size(x: Any) -> bool:
+    return hasattr(x, "__index__") and not isinstance(x, bool)
+
+
+def _names_dtype(x: Any) -> bool:
+    return x in LONG.values() if isinstance(x, str) else not isinstance(x, (int, tuple, list, torch.device))
+
+
+def _cast(name: str, dtype: torch.dtype) -> Callable[..., Array]:
+    def cast_to(self: Array, memory_format: Any = None) -> Array:
+        return create.astype(self, dtype)
+
+    cast_to.__doc__ = f"Return the array as {LONG[dtype]}."
+    return _named(cast_to, name)
+
+
+def _recording(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+    def recording(self: Array, *args: Any, **kwargs: Any) -> Any:
+        return call_torch(name, method, self, *args, **kwargs)
+
+    recording.__doc__ = f"Record ``torch.Tensor.{name}``."
+    return _named(recording, name)
+
+
+def _with_torch_keywords(name: str, numpy_method: Callable[..., Any]) -> Callable[..., Any]:
+    torch_method = _recording(name, getattr(torch.Tensor, name))
+
+    @functools.wraps(numpy_method)
+    def method(self: Array, *args: Any, **kwargs: Any) -> Any:
+        if kwargs and not KEYWORDS.isdisjoint(kwargs):
+            return torch_method(self, *args, **kwargs)
+        return numpy_method(self, *args, **kwargs)
+
+    return method
+
+
+def _named(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+    function.__name__, function.__qualname__ = name, f"Array.{name}"
+    return function
+
+
+class Refused:
+    """In place of a method of torch that Arrays cannot have: looking at it raises an AttributeError that says why."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        self.name, self.reason = name, reason
+
+    def __get__(self, obj: Any, cls: type) -> NoReturn:
+        raise ImmutableAttributeError(f"gt.Array has no attribute {self.name!r}. {self.reason} (at {user_location()})")
+
+
+CASTS = {
+    "float": torch.float32, "double": torch.float64, "half": torch.float16, "bfloat16": torch.bfloat16,
+    "long": torch.int64, "int": torch.int32, "short": torch.int16, "char": torch.int8, "byte": torch.uint8,
+    "bool": torch.bool, "cfloat": torch.complex64, "cdouble": torch.complex128,
+}  # fmt: skip
+
+KEYWORDS = frozenset({"dim", "keepdim", "unbiased"})
+"""Keywords that only torch's methods have."""
+
+SHARED = "sum mean max min prod any all var std argmax argmin cumsum cumprod argsort sort squeeze"
+"""NumPy's methods that are torch's when they are called with one of those keywords."""
+
+REASONS = {
+    "Arrays are dense.": (
+        "ccol_indices coalesce col_indices crow_indices dense_dim dequantize indices int_repr is_coalesced "
+        "q_per_channel_axis q_per_channel_scales q_per_channel_zero_points q_scale q_zero_point qscheme "
+        "row_indices smm sparse_dim sparse_mask sspaddmm to_dense to_mkldnn to_padded_tensor to_sparse "
+        "to_sparse_bsc to_sparse_bsr to_sparse_coo to_sparse_csc to_sparse_csr values"
+    ),
+    "Arrays show no memory; x.to_torch() returns a tensor.": (
+        "as_subclass const_data_ptr data_ptr is_distributed is_inference is_pinned is_set_to is_shared "
+        "module_load pin_memory record_stream storage storage_offset storage_type stride untyped_storage"
+    ),
+    "Gradients are functions: write the loss as f(x) and use gt.grad(f)(x), or gt.stop_gradient(x) for none.": (
+        "data grad grad_dtype grad_fn output_nr register_hook register_post_accumulate_grad_hook reinforce "
+        "requires_grad_ retain_grad retains_grad"
+    ),
+    "Draw with gt.random and a key.": (
+        "bernoulli bernoulli_ cauchy_ exponential_ geometric_ log_normal_ multinomial normal_ random_ uniform_"
+    ),
+    "Use x.to(device).": "ipu mtia xpu is_ipu is_maia is_mps is_mtia is_vulkan is_xla is_xpu",
+    "Use gt.zeros_like(x).": "zero_",
+    "Use gt.full_like(x, value).": "fill_",
+    "Use the other array.": "copy_ set_",
+    "Use x.reshape(shape), or index it.": "resize resize_ resize_as resize_as_",
+    "It is no method of torch's own.": "index dims order name names volatile",
+}
+"""Methods and attributes of torch.Tensor that Arrays cannot have."""
+
+
+def install() -> None:
+    """Put the methods on Array: those written out here, then casts, then every other one that torch.Tensor has."""
+    found: dict[str, Any] = {name: value for name, value in vars(TensorMethods).items() if not name.startswith("_")}
+    found |= {name: _cast(name, dtype) for name, dtype in CASTS.items()}
+    found |= {name: _with_torch_keywords(name, getattr(ArrayMethods, name)) for name in SHARED.split()}
+    for reason, names in REASONS.items():
+        found |= {name: Refused(name, reason) for name in names.split()}
+    plain = [name for name in dir(torch.Tensor) if not name.startswith("_")]
+    for name in plain:
+        if name not in found and not hasattr(Array, name) and not name.endswith("_"):
+            found[name] = _recording(name, getattr(torch.Tensor, name))
+    for name in plain:
+        if name not in found and name.endswith("_"):
+            fix = f"Instead of x.{name}(...) use x = x.{name[:-1]}(...)."
+            found[name] = Refused(name, f"Arrays are immutable. {fix}")
+    for name, value in found.items():
+        setattr(Array, name, value)
+    setattr(Array, "__dir__", _dir)  # noqa: B010 - the type of Array states its own names
+
+
+def _dir(self: Array) -> list[str]:
+    return [name for name in object.__dir__(self) if not isinstance(vars(Array).get(name), Refused)]
+
+
+install()
