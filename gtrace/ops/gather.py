@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy
@@ -15,6 +16,7 @@ from gtrace.ir.cases import BadSample, Sample
 from gtrace.ir.op import Op, define
 from gtrace.ir.unsigned import flipped
 from gtrace.ops.batching import align, places, shifted
+from gtrace.ops.bounds import clamped, is_inside
 from gtrace.ops.checks import of_operand, reshaped, same_kind
 from gtrace.ops.elementwise import add, divide, multiply
 from gtrace.ops.logic import equal, logical_and, where
@@ -46,13 +48,21 @@ def _index_impl(x: torch.Tensor, *indices: torch.Tensor, dims: tuple[int, ...]) 
     return torch.ops.aten.index.Tensor(x, _spread(x, indices, dims))
 
 
+def indexed_shape(shape: tuple[int, ...], dims: tuple[int, ...], places: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the shape of what index arrays of the shape `places` choose on the axes `dims`."""
+    rest = [n for k, n in enumerate(shape) if k not in dims]
+    start = index_place(dims)
+    return (*rest[:start], *places, *rest[start:])
+
+
+def index_place(dims: tuple[int, ...]) -> int:
+    """Return where the axes of the index arrays stand in what is read: in their place, or first if that is no one."""
+    return dims[0] if adjacent(dims) else 0
+
+
 def _index_aval(avals: tuple[Aval, ...], dims: tuple[int, ...]) -> Aval:
-    """Return the type of the elements of avals[0] at indices: their axes come first, or where adjacent axes were."""
     x, *indices = avals
-    shape = _common_shape("index", indices)
-    place = dims[0] if adjacent(dims) else 0
-    rest = [n for k, n in enumerate(x.shape) if k not in dims]
-    return reshaped(x, (*rest[:place], *shape, *rest[place:]))
+    return reshaped(x, indexed_shape(x.shape, dims, _common_shape("index", indices)))
 
 
 def _index_put_aval(avals: tuple[Aval, ...], dims: tuple[int, ...], accumulate: bool) -> Aval:
@@ -115,7 +125,7 @@ def _batch_places(size: int, flags: Any, indices: Any, dims: tuple[int, ...]) ->
 def _index_batch(op: Op, size: int, batched: Any, operands: Any, dims: tuple[int, ...]) -> Array:
     x, *indices = operands
     ndim = indices[0].ndim - batched[1]
-    place = dims[0] if adjacent(dims) else 0  # the position of the index axes in an example's result
+    place = index_place(dims)
     if not any(batched[1:]):
         out = bind(op, operands, (tuple(d + 1 for d in dims),))
         return out if adjacent(dims) else moveaxis(out, ndim, 0)
@@ -129,17 +139,19 @@ def _index_batch(op: Op, size: int, batched: Any, operands: Any, dims: tuple[int
     return moveaxis(out, tuple(range(1, 1 + ndim)), tuple(range(1 + place, 1 + place + ndim)))
 
 
-def _index_put_batch(op: Op, size: int, batched: Any, operands: Any, dims: tuple[int, ...], accumulate: bool) -> Array:
+def _index_put_batch(op: Op, size: int, batched: Any, operands: Any, dims: tuple[int, ...], **rest: Any) -> Array:
     x, u, *indices = operands
     ndim = indices[0].ndim - batched[2]
     x, u = align(size, batched[:2], (x, u))
-    place = dims[0] if adjacent(dims) else 0
+    place = index_place(dims)
     if not any(batched[2:]):
         u = u if adjacent(dims) else moveaxis(u, 0, ndim)
-        return bind(op, (x, u, *indices), (tuple(d + 1 for d in dims), accumulate))
+        return bind(op, (x, u, *indices), (tuple(d + 1 for d in dims), *rest.values()))
     indices, axes = _batch_places(size, batched[2:], indices, dims)
+    if "loose" in rest:
+        rest["loose"] = (False, *rest["loose"])
     u = moveaxis(u, tuple(range(1 + place, 1 + place + ndim)), tuple(range(1, 1 + ndim)))
-    return bind(op, (x, u, *indices), (axes, accumulate))
+    return bind(op, (x, u, *indices), (axes, *rest.values()))
 
 
 def _index_samples() -> list[Sample]:
@@ -186,6 +198,96 @@ index_put_op = define(
                      for name in ("set", "add")],
     reference=_update_reference, user=lambda x, index, u, name: getattr(lift("at", x).at[index], name)(u),
 )  # fmt: skip
+
+
+# -- by index arrays that may hold places outside
+
+
+def _put_inside_impl(
+    x: torch.Tensor, u: torch.Tensor, *indices: torch.Tensor, dims: tuple[int, ...], loose: tuple[bool, ...],
+    accumulate: bool, put: Callable[..., torch.Tensor] = torch.ops.aten.index_put.default,
+) -> torch.Tensor:  # fmt: skip
+    """Return x with u at the places inside.
+
+    Args:
+        put: torch's index_put, or the one in place, for an array made here.
+    """
+    near, inside = list(indices), None
+    spare = loose.index(True)
+    widened = not accumulate and indices[spare].numel() > 1
+    for k, index in enumerate(indices):
+        if loose[k] and not (widened and k == spare):
+            size = x.shape[dims[k]]
+            near[k] = torch.clamp(index, -size, size - 1)
+            same = torch.eq(near[k], index)
+            inside = same if inside is None else torch.logical_and(inside, same)
+    if not widened:
+        # what is left out adds nothing, or writes what is there already; -0.0 changes no float, 0.0 would change -0.0
+        places = _spread(x, tuple(near), dims)
+        ndim = u.ndim - index_place(dims)
+        inside = inside if inside.ndim == ndim else inside.reshape([*inside.shape, *(1,) * (ndim - inside.ndim)])
+        nothing = -0.0 if x.is_floating_point() else False
+        kept = torch.where(inside, u, nothing if accumulate else torch.ops.aten.index.Tensor(x, places))
+        return torch.ops.aten.index_put.default(x, places, kept, accumulate)
+    # values for one place are written in any order, so what is there already could win: one more place, the last of an
+    # axis, takes what is left out. The shift gives -1 for negative places, and 0 for others, in a third of the time of a
+    # choice.
+    axis, index = dims[spare], indices[spare]
+    size = x.shape[axis]
+    chosen = torch.clamp(torch.add(index, torch.bitwise_and(index >> 63, size)), -1, size)
+    near[spare] = chosen if inside is None else torch.where(inside, chosen, size)
+    wide = torch.cat([x, x.narrow(axis, 0, 1)], axis)
+    return put(wide, _spread(x, tuple(near), dims), u, False).narrow(axis, 0, size)
+
+
+def _put_inside_direct(avals: tuple[Aval, ...], **params: Any) -> Callable[..., torch.Tensor]:
+    return functools.partial(_put_inside_impl, **params, put=torch.ops.aten.index_put_.default)
+
+
+def _put_inside_vjp(
+    ct: Array, needed: Any, *rest: Any, dims: tuple[int, ...], loose: tuple[bool, ...], accumulate: bool
+) -> list[Array | None]:
+    x, u, *indices, _ = rest
+    params = dims, loose, accumulate
+    into_x = ct if accumulate else bind(index_put_inside_op, (ct, constant(0.0, u.aval), *indices), params)
+    into_u = None
+    if needed[1]:
+        sizes = [x.aval.shape[dim] for dim in dims]
+        near = [clamped(i, n) if check else i for i, n, check in zip(indices, sizes, loose, strict=True)]
+        into_u = where(
+            inside(indices, sizes, loose, dims, len(u.aval.shape)), bind(index_op, (ct, *near), (dims,)), 0.0
+        )
+    return [into_x, into_u, *[None] * len(indices)]
+
+
+def inside(
+    indices: Sequence[Array], sizes: Sequence[int], loose: Sequence[bool], dims: tuple[int, ...], ndim: int
+) -> Array:
+    """Return where index arrays are inside their axes, shaped to fit what is read or written there.
+
+    Args:
+        indices: of one shape.
+        loose: which of them may be outside; at least one.
+        dims: the axes that they apply to.
+        ndim: of what is read or written.
+    """
+    tests = [is_inside(i, n) for i, n, check in zip(indices, sizes, loose, strict=True) if check]
+    found = functools.reduce(logical_and, tests)
+    return reshape(found, (*found.shape, *(1,) * (ndim - index_place(dims) - found.ndim)))
+
+
+index_put_inside_op = define(
+    "index_put_inside", _put_inside_impl,
+    direct=_put_inside_direct, params=("dims", "loose", "accumulate"), arity=None,
+    shape=lambda avals, dims, loose, accumulate: _index_put_aval(avals, dims, accumulate), vjp=_put_inside_vjp,
+    linear=(0, 1), batch=_index_put_batch,
+    samples=lambda: [Sample((uniform(-2, 2, 5, 3), numpy.array([-2, 7, 0]), uniform(-2, 2, 3, 3, seed=1), name))
+                     for name in ("set", "add")],
+    user=lambda x, index, u, name: getattr(lift("at", x).at[lift("at", index)], name)(u),
+)  # fmt: skip
+
+
+# -- reductions of values at equal places
 
 
 def _scatter_impl(x: torch.Tensor, index: torch.Tensor, u: torch.Tensor, mode: str) -> torch.Tensor:

@@ -6,7 +6,6 @@ updating are each stated once. Updates are in `gtrace.ops.updates`.
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import attrs
@@ -16,14 +15,13 @@ import torch
 from gtrace.errors import ArgumentError, BoundsError, DtypeError, ShapeError, message
 from gtrace.ops.bounds import check_mode, clamped, counted_from_front, fill_for, host_span, is_inside, is_loose
 from gtrace.ops.elementwise import clip, remainder
-from gtrace.ops.gather import adjacent, constant_array, gather_op, index_axis, index_op
-from gtrace.ops.logic import logical_and, where
+from gtrace.ops.gather import constant_array, gather_op, index_axis, index_op, inside
+from gtrace.ops.logic import where
 from gtrace.ops.parts import Bounds, flip_op, slice_bounds, slice_update
 from gtrace.ops.promote import cast
 from gtrace.ops.shape import (
     as_int,
     broadcast_arrays,
-    broadcast_shapes,
     broadcast_to,
     full_like_scalar,
     normalize_axis,
@@ -90,21 +88,10 @@ class Split:
         Args:
             ndim: of what is read or written.
         """
-        tests = [
-            is_inside(index, self.shape[axis])
-            for (axis, index), loose in zip(self.arrays, self.loose, strict=True)
-            if loose
-        ]
-        if not tests:
+        if not any(self.loose):
             return None
-        shape = broadcast_shapes(*[index.shape for _, index in self.arrays])
-        inside = broadcast_to(functools.reduce(logical_and, tests), shape)
-        return reshape(inside, (*shape, *(1,) * (ndim - index_place(self.dims) - len(shape))))
-
-
-def index_place(dims: tuple[int, ...]) -> int:
-    """Return where the axes of the index arrays stand in what is read: in their place, or first if that is no one."""
-    return dims[0] if adjacent(dims) else 0
+        sizes = [self.shape[axis] for axis in self.dims]
+        return inside(self.indices(clamp=False), sizes, self.loose, self.dims, ndim)
 
 
 def as_index(value: Any) -> Array:

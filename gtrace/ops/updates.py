@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -11,14 +10,15 @@ import torch
 
 from gtrace.errors import DtypeError, ShapeError, message
 from gtrace.ir.aval import aval
-from gtrace.ops.bounds import check_mode, clamp_op, counted_from_front, is_inside
+from gtrace.ops.batching import places
+from gtrace.ops.bounds import check_mode
 from gtrace.ops.elementwise import add, divide, maximum, minimum, multiply, neg, power, subtract
-from gtrace.ops.gather import constant_array, index_op, index_put_op, scatter_op
+from gtrace.ops.gather import index_op, index_put_inside_op, index_put_op, indexed_shape, scatter_op
 from gtrace.ops.index import Split, read, split_index
 from gtrace.ops.logic import where
 from gtrace.ops.parts import concat, slice_bounds
 from gtrace.ops.promote import cast
-from gtrace.ops.shape import broadcast_arrays, broadcast_to, constant, full_like_scalar, ravel, reshape
+from gtrace.ops.shape import broadcast_to, constant, full_like_scalar, ravel, reshape
 from gtrace.trace.array import Array
 from gtrace.trace.bind import bind
 from gtrace.trace.convert import lift, python_scalar
@@ -196,47 +196,23 @@ def _scattered(split: Split, y: Array, u: Array, kind: str, drop: bool) -> Array
         kind: "set", "add", or the reduction of `scatter_op`.
         drop: leave out places outside their axes; otherwise they are the nearest ones.
     """
-    dims = split.dims
-    indices = split.indices()
-    target = bind(index_op, (y, *indices), (dims,)).shape
-    inside = split.inside(len(target)) if drop else None
+    dims, drops = split.dims, drop and any(split.loose)
     if kind in ("set", "add"):
-        if inside is not None and kind == "add":
-            # -0.0 changes no float, and 0.0 would change -0.0
-            nothing = -0.0 if y.aval.floating else False if y.aval.dtype is torch.bool else 0
-            u = where(inside, _narrow(u, len(target)), nothing)
-        elif inside is not None and math.prod(indices[0].shape) == 1:
-            u = where(inside, _fit(u, target), bind(index_op, (y, *indices), (dims,)))
-        elif inside is not None:
-            return _set_with_spare_place(split, y, _fit(u, target))
-        return bind(index_put_op, (y, _fit(u, target), *indices), (dims, kind == "add"))
-    places = constant_array(numpy.arange(y.size).reshape(y.shape), y.aval.device)
-    chosen = bind(index_op, (places, *indices), (dims,))
-    flat = ravel(y)
+        indices = split.indices(clamp=not drops)
+        u = _fit(u, indexed_shape(y.shape, dims, indices[0].shape))
+        if drops:
+            return bind(index_put_inside_op, (y, u, *indices), (dims, split.loose, kind == "add"))
+        return bind(index_put_op, (y, u, *indices), (dims, kind == "add"))
+    numbers = reshape(places(y.size, y.aval.device), y.shape)
+    chosen = bind(index_op, (numbers, *split.indices()), (dims,))
+    inside = split.inside(chosen.ndim) if drops else None
+    flat, values = ravel(y), ravel(_fit(u, chosen.shape))
     if inside is not None:
         # one more place takes what is dropped
         flat = concat([flat, constant(1, aval((1,), y.aval.dtype, y.aval.device))])
         chosen = where(inside, chosen, y.size)
-    out = bind(scatter_op, (flat, ravel(chosen), ravel(_fit(u, target))), (kind,))
+    out = bind(scatter_op, (flat, ravel(chosen), values), (kind,))
     return reshape(out if inside is None else slice_bounds(out, ((0, y.size, 1),)), y.shape)
-
-
-def _set_with_spare_place(split: Split, y: Array, u: Array) -> Array:
-    """Return y with u in place of what the index arrays choose. One more place of an axis takes what is dropped."""
-    spare = split.loose.index(True)
-    axis, index = split.arrays[spare]
-    size = y.shape[axis]
-    # -1 is the spare place too
-    chosen = bind(clamp_op, (counted_from_front(index, size),), (-1, size))
-    for k, (dim, other) in enumerate(split.arrays):
-        if split.loose[k] and k != spare:
-            chosen = where(is_inside(other, y.shape[dim]), chosen, size)
-    indices = split.indices()
-    indices[spare] = chosen
-    edge = tuple(1 if k == axis else n for k, n in enumerate(y.shape))
-    wide = concat([y, constant(0, aval(edge, y.aval.dtype, y.aval.device))], axis)
-    out = bind(index_put_op, (wide, u, *broadcast_arrays(*indices)), (split.dims, False))
-    return slice_bounds(out, tuple((0, n, 1) for n in y.shape))
 
 
 def _whole_mask(x: Array, index: Any) -> Array | None:
