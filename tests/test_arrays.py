@@ -314,7 +314,7 @@ def test_numpy_protocol():
         x.__array__(np.dtype(np.float64), copy=False)
     both = [np.array([1.0, 2.0], np.float32) * x, x * np.array([1.0, 2.0], np.float32)]
     for out in both:
-        assert type(out) is gt.Array and out.dtype is gt.float32
+        assert type(out) is gt.Array and out.dtype == gt.float32
         np.testing.assert_array_equal(np.asarray(out), [1.5, 5.0])
     with pytest.raises(gt.DtypeError, match=r"astype\(gt\.float32\)"):
         np.asarray(x.astype(gt.bfloat16))
@@ -325,7 +325,7 @@ def test_numpy_functions_and_scalars():
     np.testing.assert_array_equal(np.sqrt(x), [1, 2])
     assert type(np.sqrt(x)) is np.ndarray
     for out in (np.float32(2) * x, x * np.float32(2), np.float64(2) * x, np.array(2.0, np.float32) * x):
-        assert type(out) is gt.Array and out.dtype is gt.float32 and out.tolist() == [2.0, 8.0]
+        assert type(out) is gt.Array and out.dtype == gt.float32 and out.tolist() == [2.0, 8.0]
     assert (x == None) is False and (x != "text") is True and None not in [x, x]  # noqa: E711
     with pytest.raises(gt.ConcretizationError, match="numpy"):
         gt.make_graph(lambda v: np.sqrt(v))(x)
@@ -334,10 +334,10 @@ def test_numpy_functions_and_scalars():
 def test_other_protocols():
     x = gt.array([[1.0, 2.0], [3.0, 4.0]])
     for twin in (pickle.loads(pickle.dumps(x)), copy.deepcopy(x), copy.copy(x), gt.from_dlpack(torch.from_dlpack(x))):
-        assert type(twin) is gt.Array and twin.dtype is x.dtype
+        assert type(twin) is gt.Array and twin.dtype == x.dtype
         np.testing.assert_array_equal(np.asarray(twin), np.asarray(x))
     b = pickle.loads(pickle.dumps(x.astype(gt.bfloat16)))
-    assert b.dtype is gt.bfloat16 and float(b.sum()) == 10.0
+    assert b.dtype == gt.bfloat16 and float(b.sum()) == 10.0
     assert [r.tolist() for r in x] == [[1.0, 2.0], [3.0, 4.0]] and len(x) == 2
     assert x.__dlpack_device__() == torch.ones(1).__dlpack_device__()
     xp = x.__array_namespace__()
@@ -442,9 +442,9 @@ def test_promotion_of_arrays_is_torchs_whatever_the_shapes(dtype):
 def test_python_and_numpy_scalars_are_weak(dtype, scalar, expected):
     x = gt.ones(2, dtype=dtype)
     for out in (x * scalar, scalar * x, gt.where(x > 0, x, scalar)):
-        assert out.dtype is expected
+        assert out.dtype == expected
     # a scalar argument of a traced function stays weak
-    assert gt.jit(lambda v, s: v * s, backend="eager")(x, scalar).dtype is expected
+    assert gt.jit(lambda v, s: v * s, backend="eager")(x, scalar).dtype == expected
 
 
 def test_default_dtypes():
@@ -455,6 +455,6 @@ def test_default_dtypes():
         gt.float32,
         gt.float32,
     ]
-    assert gt.array(np.ones(1)).dtype is gt.float64 and gt.array(torch.ones(1, dtype=torch.float16)).dtype is gt.float16
-    assert (gt.arange(3) / 2).dtype is gt.float32 and gt.exp(gt.arange(3)).dtype is gt.float32
+    assert gt.array(np.ones(1)).dtype == gt.float64 and gt.array(torch.ones(1, dtype=torch.float16)).dtype is gt.float16
+    assert (gt.arange(3) / 2).dtype == gt.float32 and gt.exp(gt.arange(3)).dtype is gt.float32
     assert gt.array([gt.ones(2), gt.zeros(2)]).shape == (2, 2)

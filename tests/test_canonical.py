@@ -163,7 +163,7 @@ def test_interpreted_equals_inductor_on_random_graphs(large):
         strides = tuple(contiguous_strides(a.shape) for a in form.graph.avals)
         compiled = compile_request(CompileRequest(form.graph, strides)).executable.run
         for a, b in zip(compiled(inputs), interpreter(form.graph)(inputs), strict=True):
-            assert a.dtype is b.dtype and a.shape == b.shape
+            assert a.dtype == b.dtype and a.shape == b.shape
             torch.testing.assert_close(
                 a, b, rtol=1e-4, atol=1e-5, equal_nan=True, msg=lambda text: f"{text}\n{form.graph}"
             )

@@ -44,7 +44,7 @@ def test_exchange_keeps_dtype_and_values(dtype):
     if dtype in COMPLEX:
         host = host + np.asarray(0.5j, host.dtype)
     x = gt.array(host)
-    assert x.dtype is dtype and x.tolist() == host.tolist() and x[0, 1].item() == host[0, 1]
+    assert x.dtype == dtype and x.tolist() == host.tolist() and x[0, 1].item() == host[0, 1]
     for back in (
         x.numpy(), np.asarray(x), x.to_torch().numpy(), np.from_dlpack(x), pickle.loads(pickle.dumps(x)).numpy(),
         gt.from_numpy(host).numpy(), gt.from_torch(torch.from_numpy(host)).numpy(), gt.from_dlpack(host).numpy(),
@@ -60,14 +60,14 @@ def test_exchange_keeps_dtype_and_values(dtype):
         gt.eye(2, dtype=dtype),
         gt.empty_like(x),
     ):
-        assert made.dtype is dtype and gt.eval(made) is not None
+        assert made.dtype == dtype and gt.eval(made) is not None
 
 
 def test_complex_numbers_from_python_numpy_and_torch():
     for value in (1j, np.complex64(1j), np.complex128(1j), gt.array(1j), torch.tensor(1j)):
         assert complex(gt.asarray(value)) == 1j
-    assert gt.array(1 + 2j).dtype is gt.array([1.0, 2j]).dtype is gt.ones(1, dtype=complex).dtype is gt.complex64
-    assert gt.array(np.complex128(1j)).dtype is gt.complex128 and str(gt.array(1 + 2j)) == "(1+2j)"
+    assert gt.array(1 + 2j).dtype == gt.array([1.0, 2j]).dtype is gt.ones(1, dtype=complex).dtype is gt.complex64
+    assert gt.array(np.complex128(1j)).dtype == gt.complex128 and str(gt.array(1 + 2j)) == "(1+2j)"
     assert gt.array([0j, 1j], dtype=bool).tolist() == [False, True]
     lazy = torch.tensor([1 + 2j, 3.0])
     for view in (lazy.conj(), lazy.conj().imag):  # torch marks these as to be conjugated or negated
@@ -147,13 +147,13 @@ def test_parts_and_updates():
     z = gt.array(Z)
     close(gt.complex(z.real, z.imag), Z)
     close(gt.complex(1, gt.ones(2)), np.array([1 + 1j] * 2, np.complex64))
-    assert gt.complex(gt.ones(2, gt.float64), 1).dtype is gt.complex128
-    assert gt.complex(gt.ones(2, gt.bfloat16), 1.0).dtype is gt.complex64
+    assert gt.complex(gt.ones(2, gt.float64), 1).dtype == gt.complex128
+    assert gt.complex(gt.ones(2, gt.bfloat16), 1.0).dtype == gt.complex64
     x = gt.ones(2)
     assert x.real is x and x.conj() is x and x.imag.tolist() == [0, 0]
     assert gt.iscomplexobj(z) and gt.isrealobj(x) and gt.iscomplexobj(1j) and gt.isrealobj([1, 2])
     for update in (lambda x: x.at[0].set(2j), lambda x: x.at[0].multiply(x[1]), lambda x: x.at[[0, 0]].add(1j)):
-        assert update(z).dtype is gt.complex128
+        assert update(z).dtype == gt.complex128
     close(z.at[[0, 0]].add(1j), Z + np.array([[2j], [0], [0]]))
     tiny = gt.array([1e-320 + 0j, 0, 3 + 4j])
     close(gt.sign(tiny.astype(gt.complex128))[1:], np.array([0, 0.6 + 0.8j], np.complex128), 1e-7)
@@ -367,13 +367,13 @@ def test_a_real_operand_has_real_derivatives():
         lambda x: gt.abs(gt.concat([x, w])).sum(), lambda x: gt.real(gt.sign(gt.complex(x, 1.0))).sum(),
     ):  # fmt: skip
         got = gt.grad(f)(x)
-        assert got.dtype is gt.float64
+        assert got.dtype == gt.float64
         testing.check_grads(f, (x,), order=2)
         steps = [(float(f(x + e)) - float(f(x - e))) / 2e-6 for e in gt.eye(4, dtype=gt.float64) * 1e-6]
         np.testing.assert_allclose(got, steps, rtol=1e-6, atol=1e-7)
     value, moved = gt.jvp(lambda x: x * w, (x,), (gt.ones(4, gt.float64),))
-    assert moved.dtype is value.dtype is gt.complex128
-    assert gt.jacfwd(lambda x: x * w)(x).dtype is gt.complex128
+    assert moved.dtype == value.dtype is gt.complex128
+    assert gt.jacfwd(lambda x: x * w)(x).dtype == gt.complex128
 
 
 def test_derivatives_at_zero_are_zero():
@@ -453,7 +453,7 @@ def test_scalars_that_change_become_inputs():
     jitted = gt.jit(lambda z, s: z * s)
     for s in (1j, 2 + 1j, 3.0, 2):
         close(jitted(z, s), W * s)
-    assert gt.eval_shape(lambda z: gt.abs(z), gt.ShapeDtypeStruct((2,), gt.complex128)).dtype is gt.float64
+    assert gt.eval_shape(lambda z: gt.abs(z), gt.ShapeDtypeStruct((2,), gt.complex128)).dtype == gt.float64
 
 
 def test_nan_search_finds_complex_nans():
@@ -465,7 +465,7 @@ def test_nan_search_finds_complex_nans():
 def test_normal_draws(dtype):
     draw = gt.random.normal(gt.random.key(3), (20000,), dtype)
     host = draw.numpy()
-    assert draw.dtype is dtype and abs(host.mean()) < 0.03
+    assert draw.dtype == dtype and abs(host.mean()) < 0.03
     np.testing.assert_allclose([host.real.var(), host.imag.var()], [0.5, 0.5], atol=0.02)
     assert abs((host.real * host.imag).mean()) < 0.02
     a, b = (k for k in gt.random.split(gt.random.key(3)))

@@ -55,7 +55,7 @@ def test_values_and_gradients_are_those_of_torch(name):
     x = torch.tensor(logits, requires_grad=True)
     want = theirs(x, *rest, **keywords)
     got = ours(logits, *rest, **keywords)
-    assert got.shape == want.shape and got.dtype is gt.float64
+    assert got.shape == want.shape and got.dtype == gt.float64
     np.testing.assert_allclose(got, want.detach(), rtol=1e-10)
     if not want.isfinite().all():
         return
@@ -102,8 +102,8 @@ def test_impossible_sequences():
 
 
 def test_dtypes():
-    assert ours(LOGITS.astype(np.float32), TARGETS, INPUTS, LENGTHS).dtype is gt.float32
-    assert ours(gt.array(LOGITS, dtype=gt.bfloat16), TARGETS, INPUTS, LENGTHS).dtype is gt.bfloat16
+    assert ours(LOGITS.astype(np.float32), TARGETS, INPUTS, LENGTHS).dtype == gt.float32
+    assert ours(gt.array(LOGITS, dtype=gt.bfloat16), TARGETS, INPUTS, LENGTHS).dtype == gt.bfloat16
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ def test_results_are_those_of_the_function_at_every_size(exported, loaded, n):
         got = function(PARAMS, x)
         assert gt.tree.structure(got) == gt.tree.structure(expected)
         for a, b in zip(gt.tree.leaves(got), gt.tree.leaves(expected), strict=True):
-            assert a.dtype is b.dtype
+            assert a.dtype == b.dtype
             np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-5, atol=1e-5)
 
 

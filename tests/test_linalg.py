@@ -233,12 +233,12 @@ def test_eigenvalues_of_other_matrices():
 
 
 def test_dtypes():
-    assert L.det(INTS).dtype is gt.float32
-    assert L.solve(A.astype(np.float32), A).dtype is gt.float64
-    assert L.matrix_rank(A).dtype is gt.int64
-    assert L.lu_factor(A)[1].dtype is gt.int32
-    assert L.matrix_norm(gt.ones((2, 2), dtype=gt.float16)).dtype is gt.float16
-    assert L.slogdet(gt.ones((2, 2))).sign.dtype is gt.float32
+    assert L.det(INTS).dtype == gt.float32
+    assert L.solve(A.astype(np.float32), A).dtype == gt.float64
+    assert L.matrix_rank(A).dtype == gt.int64
+    assert L.lu_factor(A)[1].dtype == gt.int32
+    assert L.matrix_norm(gt.ones((2, 2), dtype=gt.float16)).dtype == gt.float16
+    assert L.slogdet(gt.ones((2, 2))).sign.dtype == gt.float32
 
 
 # -- edges

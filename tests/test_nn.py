@@ -145,10 +145,10 @@ def test_activations_in_all_floating_dtypes(name):
     for dtype in (gt.float16, gt.bfloat16, gt.float32):
         x = gt.array([-600.0, -3.0, 0.0, 0.25, 600.0], dtype=dtype)
         value, grad = f(x, *extra), gt.grad(lambda x: f(x, *extra).astype("float64").sum())(x)
-        assert value.dtype is dtype and grad.dtype is dtype
+        assert value.dtype == dtype and grad.dtype is dtype
         assert bool(gt.isfinite(value).all()) and bool(gt.isfinite(grad).all())
     assert math.isnan(float(f(gt.array(math.nan), *extra)))
-    assert f(3, *extra).dtype is (torch.int64 if name == "relu" else torch.float32)
+    assert f(3, *extra).dtype == (torch.int64 if name == "relu" else torch.float32)
 
 
 def batch_norm(x, mean, var, weight=1.0, bias=0.0, eps=1e-5):
@@ -544,7 +544,7 @@ def test_16_bit_operands_keep_their_dtype_and_do_not_overflow(dtype):
         nn.cosine_similarity(x, x * 0.0),
         nn.cosine_embedding_loss(x, x * 0.0, gt.ones((2, 3), dtype=dtype)),
     ):
-        assert out.dtype is dtype and bool(gt.isfinite(out).all())
+        assert out.dtype == dtype and bool(gt.isfinite(out).all())
 
 
 SMOOTH = {

@@ -760,7 +760,7 @@ def test_sharing_and_copying():
     assert float(copied[0]) == 1.0 and gnp.from_dlpack(tensor, device="cpu").shape == (3,)
     for like in (gnp.zeros_like, gnp.ones_like, gnp.empty_like):
         assert like(gt.array(M), shape=(2, 2), device="cpu").shape == (2, 2)
-    assert gnp.astype(gt.array(M), gt.int32, copy=False, device="cpu").dtype is gt.int32
+    assert gnp.astype(gt.array(M), gt.int32, copy=False, device="cpu").dtype == gt.int32
     assert float(gnp.take(gt.array(V), 99, mode="fill", fill_value=2.5)) == 2.5
 
 

@@ -357,7 +357,7 @@ def test_the_next_float_is_one_step_away_in_bits(dtype, bits):
     x = gt.array([1.0, 2.0, -1.0, -2.0, 0.5]).astype(dtype)
     for y, steps in ((float("inf"), [1, 1, -1, -1, 1]), (float("-inf"), [-1, -1, 1, 1, -1]), (x, [0] * 5)):
         got = nextafter(x, y)
-        assert got.dtype is dtype
+        assert got.dtype == dtype
         assert (got.to_torch().view(bits) - x.to_torch().view(bits)).tolist() == steps
 
 

@@ -55,17 +55,17 @@ def test_arrays_with_arrays(a: str, b: str, out: str):
         return
     expected = DTYPES[out]
     for result in (x * y, y * x, gt.where(x == y, x, y), gt.concat([x, y])):
-        assert result.dtype is expected and gt.eval(result) is not None
-    assert gt.stack([x, y]).dtype is expected
-    assert (x == y).dtype is gt.bool
-    assert (x / y).dtype is (expected if expected in (*FLOATS, *COMPLEX) else gt.float32)
+        assert result.dtype == expected and gt.eval(result) is not None
+    assert gt.stack([x, y]).dtype == expected
+    assert (x == y).dtype == gt.bool
+    assert (x / y).dtype == (expected if expected in (*FLOATS, *COMPLEX) else gt.float32)
     if expected in WIDE_UNSIGNED:
         return
-    assert (x + scalar).dtype is expected
+    assert (x + scalar).dtype == expected
     if a != "bool" and b != "bool":
-        assert (x @ y).dtype is (x**y).dtype is gt.einsum("i,i->", x, y).dtype is expected
+        assert (x @ y).dtype == (x**y).dtype is gt.einsum("i,i->", x, y).dtype is expected
     if expected not in COMPLEX:
-        assert gt.maximum(x, y).dtype is expected and (x < y).dtype is gt.bool
+        assert gt.maximum(x, y).dtype == expected and (x < y).dtype is gt.bool
 
 
 @pytest.mark.parametrize(("a", "kind", "out"), NUMBERS)
@@ -78,11 +78,11 @@ def test_arrays_with_numbers(a: str, kind: str, out: str):
         if expected not in (*COMPLEX, *WIDE_UNSIGNED):
             results.append(gt.maximum(x, scalar))
         for result in results:
-            assert result.dtype is expected and not result.aval.weak
+            assert result.dtype == expected and not result.aval.weak
             gt.eval(result)
     # weak arrays count as the numbers they stem from
     weak = gt.jit(lambda v, s: v * s, backend="eager")
-    assert weak(x, number).dtype is expected
+    assert weak(x, number).dtype == expected
     if x.dtype not in WIDE_UNSIGNED:
         assert (x * np.array(number)).dtype == torch.promote_types(x.dtype, torch.tensor(np.array(number)).dtype)
 
@@ -90,10 +90,10 @@ def test_arrays_with_numbers(a: str, kind: str, out: str):
 def test_weak_arrays_stay_weak_until_they_meet_a_strong_one():
     half = gt.ones(2, dtype=gt.float16)
     two = gt.sqrt(4.0)
-    assert two.aval.weak and (two + 1).aval.weak and gt.grad(lambda x: x * x)(3.0).dtype is gt.float32
-    assert (half * two).dtype is gt.float16
-    assert (half * gt.array(2.0)).dtype is (half * two.astype(gt.float32)).dtype is gt.float32
-    assert (gt.ones(2, dtype=gt.int8) * two).dtype is gt.float32
+    assert two.aval.weak and (two + 1).aval.weak and gt.grad(lambda x: x * x)(3.0).dtype == gt.float32
+    assert (half * two).dtype == gt.float16
+    assert (half * gt.array(2.0)).dtype == (half * two.astype(gt.float32)).dtype is gt.float32
+    assert (gt.ones(2, dtype=gt.int8) * two).dtype == gt.float32
     assert not gt.stack([two, two]).aval.weak and not two.sum().aval.weak
     assert (gt.add(1, 2).dtype, gt.add(1, 2.0).dtype, gt.add(True, 1).dtype) == (gt.int64, gt.float32, gt.int64)
 
@@ -102,18 +102,18 @@ def test_weak_arrays_stay_weak_until_they_meet_a_strong_one():
 def test_operations_with_a_dtype_of_their_own(dtype):
     x = gt.ones((2, 2), dtype=dtype)
     for result in (gt.exp(x), gt.sin(x), gt.mean(x), gt.softmax(x), gt.var(x), gt.sqrt(x), gt.logsumexp(x), x / x):
-        assert result.dtype is gt.float32
+        assert result.dtype == gt.float32
     for result in (gt.sum(x), gt.prod(x), gt.cumsum(x, axis=0), gt.numpy.cumprod(x, axis=0)):
-        assert result.dtype is (gt.uint64 if dtype is gt.uint8 else gt.int64)
+        assert result.dtype == (gt.uint64 if dtype is gt.uint8 else gt.int64)
     for result in (gt.argmax(x), gt.argmin(x), gt.count_nonzero(x)):
-        assert result.dtype is gt.int64
+        assert result.dtype == gt.int64
     for result in (gt.sum(x, dtype=gt.float16), gt.prod(x, dtype=gt.float16), gt.cumsum(x, dtype=gt.float16)):
-        assert result.dtype is gt.float16 and float(result.astype(gt.float32).max()) >= 1
+        assert result.dtype == gt.float16 and float(result.astype(gt.float32).max()) >= 1
     for result in (x == x, gt.isnan(x), gt.isfinite(x), gt.logical_and(x, x), gt.any(x), gt.all(x)):
-        assert result.dtype is gt.bool
+        assert result.dtype == gt.bool
     for result in (gt.max(x), gt.min(x), gt.clip(x, False, True), gt.flip(x)):
-        assert result.dtype is dtype
-    assert x.at[0].set(True).dtype is dtype
+        assert result.dtype == dtype
+    assert x.at[0].set(True).dtype == dtype
     with pytest.raises(gt.DtypeError, match="update"):
         x.at[0].set(1.5)
     with pytest.raises(gt.DtypeError, match="update"):
@@ -187,9 +187,9 @@ def test_values_at_the_ends_are_taken():
     assert gt.array([True, False], dtype=gt.int8).tolist() == [1, 0]
     assert gt.array([0.0, np.nan], dtype=gt.bool).tolist() == [False, True]
     assert gt.array([], dtype=gt.int8).shape == (0,) and gt.array(np.zeros((0, 2)), dtype=gt.int8).shape == (0, 2)
-    assert gt.array([np.uint8(3), np.uint8(4)]).tolist() == [3, 4] and gt.array(np.uint8(3)).dtype is gt.uint8
+    assert gt.array([np.uint8(3), np.uint8(4)]).tolist() == [3, 4] and gt.array(np.uint8(3)).dtype == gt.uint8
     assert float(gt.ones(()) * np.longdouble(2.5)) == 2.5
-    assert gt.array([2**53, 1.5]).dtype is gt.float32
+    assert gt.array([2**53, 1.5]).dtype == gt.float32
 
 
 # bad data
@@ -264,15 +264,15 @@ def test_operands_on_two_devices_are_refused():
 
 def test_dtype_arguments():
     for dtype in (gt.float64, "float64", "f64", np.float64, np.dtype("f8"), torch.double):
-        assert gt.ones(2, dtype=dtype).dtype is gt.float64
+        assert gt.ones(2, dtype=dtype).dtype == gt.float64
     assert (gt.ones(1, dtype=float).dtype, gt.ones(1, dtype=int).dtype, gt.ones(1, dtype=bool).dtype) == (
         gt.float32, gt.int64, gt.bool,
     )  # fmt: skip
     for name in LONG.values():
-        assert gt.zeros(1, dtype=name).dtype is getattr(gt, name)
+        assert gt.zeros(1, dtype=name).dtype == getattr(gt, name)
 
 
 def test_what_returns_its_operand_keeps_its_weakness():
     half = gt.ones(3, dtype=gt.float16)
-    assert (half * gt.stop_gradient(2.0)).dtype is (half * 2.0).dtype is gt.float16
+    assert (half * gt.stop_gradient(2.0)).dtype == (half * 2.0).dtype is gt.float16
     assert gt.make_graph(lambda x: gt.stop_gradient(x) * 2)(1.0).nodes[0].instr.aval.weak

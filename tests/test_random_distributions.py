@@ -109,7 +109,7 @@ def test_how_often_outcomes_occur():
     np.testing.assert_allclose(x.mean(0), 30 * p, atol=0.15)
     np.testing.assert_allclose(np.cov(x.T), law.cov(), atol=0.4)
     batch = R.multinomial(R.key(3), gt.array([5, 0]), gt.array([[0.5, 0.5], [0.1, 0.9]]))
-    assert batch.dtype is gt.float32 and batch.sum(-1).tolist() == [5.0, 0.0]
+    assert batch.dtype == gt.float32 and batch.sum(-1).tolist() == [5.0, 0.0]
     assert R.multinomial(R.key(3), 6, gt.array([2.0])).tolist() == [6.0]
 
 
@@ -277,7 +277,7 @@ def test_compiled_gamma_and_its_gradient():
 def test_draws_of_16_bits():
     for dtype in (gt.float16, gt.bfloat16):
         for x in (R.gamma(R.key(0), 2.0, (500,), dtype), R.beta(R.key(0), 2.0, 3.0, (500,), dtype)):
-            assert x.dtype is dtype and gt.isfinite(x).all() and (x > 0).all()
+            assert x.dtype == dtype and gt.isfinite(x).all() and (x > 0).all()
 
 
 # -- keys

@@ -48,12 +48,12 @@ def test_no_covariance_gives_nan():
 
 def test_shapes_and_dtypes():
     draw = R.multivariate_normal
-    assert draw(KEY, MEAN, COV).dtype is gt.float32
+    assert draw(KEY, MEAN, COV).dtype == gt.float32
     assert draw(KEY, MEAN, COV).shape == (3,)
     assert draw(KEY, np.zeros((4, 1, 3)), np.stack([COV, COV])).shape == (4, 2, 3)
     assert draw(KEY, MEAN, np.stack([COV, COV]), (5, 2)).shape == (5, 2, 3)
     assert draw(KEY, MEAN, COV, (0,)).shape == (0, 3)
-    assert draw(KEY, MEAN, COV, (2,), gt.bfloat16).dtype is gt.bfloat16
+    assert draw(KEY, MEAN, COV, (2,), gt.bfloat16).dtype == gt.bfloat16
     assert draw(KEY, np.zeros(0), np.zeros((0, 0)), (2,)).shape == (2, 0)
     np.testing.assert_array_equal(
         gt.jit(lambda k: draw(k, MEAN, COV, (2,)), backend="eager")(KEY), draw(KEY, MEAN, COV, (2,))
@@ -79,7 +79,7 @@ def test_second_derivatives(method):
 def test_orthogonal_matrices(n, m, shape):
     q = R.orthogonal(KEY, n, shape, gt.float64, m)
     columns = n if m is None else m
-    assert q.shape == (*shape, n, columns) and q.dtype is gt.float64
+    assert q.shape == (*shape, n, columns) and q.dtype == gt.float64
     product = q.mT @ q if n >= columns else q @ q.mT
     np.testing.assert_allclose(product - gt.eye(min(n, columns), dtype=gt.float64), 0, atol=1e-12)
 
@@ -90,7 +90,7 @@ def test_orthogonal_matrices_are_evenly_distributed():
     counts = np.histogram(angles, 8, (-np.pi, np.pi))[0]
     assert abs(counts - 2500).max() < 250
     assert abs((np.linalg.det(q) > 0).mean() - 0.5) < 0.02
-    assert R.orthogonal(KEY, 2, dtype=gt.float16).dtype is gt.float16
+    assert R.orthogonal(KEY, 2, dtype=gt.float16).dtype == gt.float16
 
 
 @pytest.mark.parametrize("shape", [(4, 3), (3, 4), (2, 3, 5), (3, 2, 2, 4)])
@@ -101,7 +101,7 @@ def test_orthogonal_initializers(shape, axis):
     rows = w.reshape(-1, w.shape[-1])
     product = rows.T @ rows if rows.shape[0] >= rows.shape[1] else rows @ rows.T
     np.testing.assert_allclose(product, 4 * np.eye(len(product)), atol=1e-11)
-    assert INIT.orthogonal()(KEY, shape).dtype is gt.float32
+    assert INIT.orthogonal()(KEY, shape).dtype == gt.float32
 
 
 @pytest.mark.parametrize("window", [(3,), (3, 4), (1, 3, 5)])

@@ -74,7 +74,7 @@ CALLS = {
 def test_as_torch(name):
     function, x = CALLS[name]
     got, expected = function(gt.array(x)), function(x)
-    assert got.dtype is expected.dtype
+    assert got.dtype == expected.dtype
     np.testing.assert_allclose(got, expected.resolve_conj(), rtol=1e-12)
 
 

@@ -60,7 +60,7 @@ def test_a_sum_to_the_shape_it_has_is_not_fresh():
 def test_in_place_does_the_same(op):
     count = 0
     for _, (x, y), out in runs(op):
-        if x.shape == out.shape and x.dtype is out.dtype:
+        if x.shape == out.shape and x.dtype == out.dtype:
             target = x.clone()
             assert op.rules.in_place(target, y) is target
             assert torch.equal(target, out)

@@ -93,7 +93,7 @@ def test_values_and_gradients_are_those_of_torch(name, args, keywords):
     (want * torch.tensor(weights)).sum().backward()
     function = getattr(nn, name)
     got = function(*args, **keywords)
-    assert got.shape == want.shape and got.dtype is gt.float64
+    assert got.shape == want.shape and got.dtype == gt.float64
     np.testing.assert_allclose(got, want.detach(), rtol=1e-10, atol=1e-12)
 
     def total(*arrays):
@@ -133,7 +133,7 @@ def test_second_derivatives_batches_and_jit(name):
 def test_conv_by_its_weight():
     x, w = image(2), kernel(2, 6, 4)
     np.testing.assert_array_equal(nn.conv(x, w, stride=2), nn.conv2d(x, w, stride=2))
-    assert nn.conv(gt.ones((1, 1, 4)), np.ones((1, 1, 3))).dtype is gt.float64  # operands promote
+    assert nn.conv(gt.ones((1, 1, 4)), np.ones((1, 1, 3))).dtype == gt.float64  # operands promote
 
 
 # -- gt.lax against loops
@@ -271,14 +271,14 @@ def test_reductions_of_windows(name, k):
     x = normal(6, 7)
     got = lax.reduce_window(x, value, ours, sizes, strides, padding, base, gaps)
     want = slow_windows(x, value, theirs, sizes, strides, padding, base, gaps)
-    assert got.shape == want.shape and got.dtype is gt.float64
+    assert got.shape == want.shape and got.dtype == gt.float64
     np.testing.assert_allclose(got, want, rtol=1e-12)
 
 
 def test_reductions_of_integers_and_by_default():
     x = np.arange(6)
     got = lax.reduce_window(x, 0, lax.add, (2,))
-    assert got.dtype is gt.int64 and got.tolist() == [1, 3, 5, 7, 9]
+    assert got.dtype == gt.int64 and got.tolist() == [1, 3, 5, 7, 9]
     assert lax.reduce_window(np.zeros((0, 3)), 0.0, lax.add, (1, 2)).shape == (0, 2)
 
 
