@@ -20,14 +20,15 @@ PROGRAM = """
     import torch.nn.functional as F
 
     x = gt.array(numpy.linspace(-1.0, 2.0, 16).reshape(4, 4))
+    eye = gt.eye(4, dtype=gt.float64)
     image, kernel = gt.ones((1, 1, 5, 5)), gt.ones((1, 1, 3, 3))
 
     def loss(x):
         u, s, v = gt.linalg.svd(x)
-        factor = gt.linalg.cholesky(x @ x.T + 5 * gt.eye(4))
+        factor = gt.linalg.cholesky(x @ x.T + 5 * eye)
         return F.celu(u @ v).sum() + factor.sum() + torch.linalg.inv(s @ x + x)[0, 0]
 
-    total = [gt.linalg.svd(x)[1], F.conv2d(image, kernel), gt.grad(loss)(x + gt.eye(4)),
+    total = [gt.linalg.svd(x)[1], F.conv2d(image, kernel), gt.grad(loss)(x + eye),
              gt.vmap(gt.grad(lambda y: F.hardswish(y).sum()))(x), *torch.topk(x, 2), gt.jvp(F.celu, (x,), (x,))[1]]
     print(*[f"{float(abs(y).sum()):.9f}" for y in total])
     print("torch._dynamo" in sys.modules, "sympy" in sys.modules)
