@@ -13,9 +13,8 @@ import torch
 from gtrace.cache.ledger import LedgerEntry
 from gtrace.cache.manifest import Manifest, Verdict, VerdictKind
 from gtrace.cache.store import Store, default_folder, workspace
-from gtrace.compile.aoti import load
+from gtrace.compile.artifact import compile_artifact, load
 from gtrace.compile.executable import Compiled
-from gtrace.compile.inductor.driver import compile_artifact
 from gtrace.compile.request import CompileRequest
 from gtrace.compile.schedule import Results
 from gtrace.compile.symbolic import Shape, SymbolicProgram

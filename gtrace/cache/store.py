@@ -212,7 +212,7 @@ class Store:
                     name = entry.name.partition(".")[0]
                     if _is_manifest(entry.name):
                         used[name] = status.st_mtime
-                    elif entry.name.startswith("tmp-") or entry.name.endswith((".so", ".pt2")):
+                    elif entry.name.startswith("tmp-") or entry.name.endswith((".so", ".loop", ".pt2")):
                         if status.st_mtime < old:
                             stale.setdefault(name, []).append(entry.path)
                     sizes[name] = sizes.get(name, 0) + status.st_size

@@ -1,9 +1,10 @@
 """Partitioning: a program is divided into parts that are compiled, parts that are interpreted, and loops.
 
 A program without sub-graphs is one request, unless it is very long. Equal parts share one request. An operation with
-sub-graphs (a loop or a branch) ends a part: it runs from Python, with its bodies compiled, and its results are inputs
-of the next part. torch's own control flow operators would keep everything in one compiled program; docs/performance.md
-has the measurements against them.
+sub-graphs (a loop or a branch) ends a part, and its results are inputs of the next part. A loop with short steps is
+compiled as a whole (`gtrace.compile.native`); another one, and a branch, runs from Python, with its bodies compiled.
+torch's own control flow operators would keep everything in one compiled program; docs/performance.md has the
+measurements against them.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ from collections.abc import Sequence
 
 import attrs
 
+from gtrace.compile.native.generator import LOOPS, generate, loop_graph
+from gtrace.compile.native.values import Unsupported
 from gtrace.compile.request import CompileRequest
-from gtrace.compile.schedule import Call, Loop, Schedule
+from gtrace.compile.schedule import Call, Loop, NativeLoop, Schedule
 from gtrace.ir.aval import WIDE_UNSIGNED, Bundle, contiguous_strides
 from gtrace.ir.calls import has_calls
 from gtrace.ir.canonical import canonicalize
@@ -89,10 +92,29 @@ class Partitioner:
         outs = tuple((v, k) for k, v in enumerate(graph.outputs))
         return Schedule(graph.inputs, graph.outputs, (Call(request, graph.inputs, outs),))
 
-    def _loop(self, node: Node) -> Loop:
+    def _loop(self, node: Node) -> Loop | NativeLoop:
+        graph = self._native(node)
+        if graph is not None:
+            return NativeLoop(node, self.request(graph, [contiguous_strides(a.shape) for a in graph.avals]))
         bodies = node.op.rules.bodies
         subs = subgraphs(node.params) if bodies is None else bodies(**node.attributes)
         return Loop(node, tuple(self._body(sub) for sub in subs))
+
+    def _native(self, node: Node) -> Graph | None:
+        """Return the program of a loop that the generator of native loops can compile; None if it cannot."""
+        if self.backend != "inductor" or node.op.name not in LOOPS:
+            return None
+        graph = loop_graph(node)
+
+        def supported() -> bool:
+            try:
+                generate(graph)
+            except Unsupported:
+                return False
+            return True
+
+        key = "native", node.op.name, node.params[1:], graph.avals
+        return graph if subgraphs(node.params)[0].derive(key, supported) else None
 
     def _body(self, sub: Subgraph) -> Schedule:
         """Return the schedule of a body. It is made once, even if several operations have the same body."""

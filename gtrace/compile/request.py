@@ -1,4 +1,4 @@
-"""Compile requests: a straight-line program, with everything that its compiled code depends on."""
+"""Compile requests: a straight-line program or a loop, with everything that its compiled code depends on."""
 
 from __future__ import annotations
 
@@ -12,16 +12,18 @@ import torch
 
 from gtrace.compile.symbolic import Relation
 from gtrace.compile.toolchain import toolchain
+from gtrace.ir.calls import has_calls
 from gtrace.ir.graph import Graph, print_graph
 from gtrace.ir.text import parse_graph
 
 
 @attrs.frozen(eq=False)
 class CompileRequest:
-    """A straight-line program to compile.
+    """A straight-line program, or a loop, to compile.
 
     Attributes:
-        graph: a canonical graph without sub-graphs.
+        graph: a canonical graph without sub-graphs; or one loop, for any length of it, which
+            `gtrace.compile.native.generator.loop_graph` made.
         strides: of each input.
         backend, mode: how it is compiled.
         relations: how its integers follow from the open sizes of its inputs; None: no size is open.
@@ -67,6 +69,11 @@ class CompileRequest:
     def device(self) -> torch.device:
         """Where it runs."""
         return next((a.device for a in self.graph.avals if a.device.type != "cpu"), torch.device("cpu"))
+
+    @functools.cached_property
+    def is_loop(self) -> bool:
+        """Whether the program is a loop."""
+        return has_calls(self.graph)
 
     @functools.cached_property
     def name(self) -> str:

@@ -12,8 +12,9 @@ import attrs
 import torch
 
 from gtrace.compile.executable import Compiled, Executable
+from gtrace.compile.native.library import RefusedError
 from gtrace.compile.request import CompileRequest
-from gtrace.interp.interpreter import Owned, TensorFunction, bound_body, interpreter
+from gtrace.interp.interpreter import Owned, TensorFunction, bound_body, bound_impl, interpreter
 from gtrace.ir.graph import Graph, Node
 
 Results = Mapping[CompileRequest, Compiled]
@@ -80,7 +81,7 @@ class CallSequence:
 
 @attrs.frozen(eq=False)
 class Loop:
-    """An operation with sub-graphs. It runs from Python; each of its bodies has a schedule."""
+    """A loop or a branch that is not compiled as a whole. It runs from Python; each of its bodies has a schedule."""
 
     node: Node
     bodies: tuple[Schedule, ...]
@@ -96,6 +97,30 @@ class Loop:
 
 
 @attrs.frozen(eq=False)
+class NativeLoop:
+    """A loop that is compiled as a whole. Its request is for any length."""
+
+    node: Node
+    request: CompileRequest
+
+    def build(self, results: Results) -> TensorFunction:
+        """Return the function of the operation."""
+        run = results[self.request].executable.run
+        length = torch.tensor(self.node.attributes.get("length", 0))
+        interpreted = bound_impl(self.node)
+
+        def call(values: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+            try:
+                return run([*values, length])
+            except RefusedError:
+                # the interpreter's error names the operation and the user's line
+                results: list[torch.Tensor] = interpreted(*values)
+                return results
+
+        return call
+
+
+@attrs.frozen(eq=False)
 class Call:
     """One call of a schedule.
 
@@ -104,7 +129,7 @@ class Call:
         ins, outs: see `Step`.
     """
 
-    what: CompileRequest | Graph | Loop
+    what: CompileRequest | Graph | Loop | NativeLoop
     ins: tuple[int, ...]
     outs: tuple[tuple[int, int], ...]
 
@@ -139,6 +164,8 @@ class Schedule:
         for call in self.calls:
             if isinstance(call.what, CompileRequest):
                 found[call.what] = None
+            elif isinstance(call.what, NativeLoop):
+                found[call.what.request] = None
             elif isinstance(call.what, Loop):
                 for body in call.what.bodies:
                     found.update(dict.fromkeys(body.requests))

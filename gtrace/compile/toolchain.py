@@ -35,9 +35,14 @@ def toolchain() -> dict[str, str]:
     }
 
 
+def compiler_path() -> str | None:
+    """Return the path of the C++ compiler; None without one."""
+    return shutil.which(os.environ.get("CXX") or "g++") or shutil.which("clang++")
+
+
 def compiler() -> str:
     """Return the path of the C++ compiler with the size and date of the file; "none" without a compiler."""
-    path = shutil.which(os.environ.get("CXX") or "g++") or shutil.which("clang++")
+    path = compiler_path()
     if path is None:
         return "none"
     real = os.path.realpath(path)
@@ -51,7 +56,7 @@ def _source_digest() -> str:
     for folder, inner, files in os.walk(_PACKAGE):
         inner[:] = sorted(set(inner) - _OBSERVERS)
         for name in sorted(set(files) - _OBSERVERS):
-            if name.endswith(".py"):
+            if name.endswith((".py", ".h")):
                 with open(os.path.join(folder, name), "rb") as file:
                     hashed.update(file.read())
     return hashed.hexdigest()

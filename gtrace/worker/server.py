@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 import gtrace  # noqa: F401 - declares every operation
-from gtrace.compile.inductor.driver import compile_artifact
+from gtrace.compile.artifact import compile_artifact
 from gtrace.compile.request import CompileRequest
 from gtrace.errors import CompileError, GraphError
 

@@ -1,0 +1,38 @@
+"""Compiling ahead of time: from a request to a file of machine code, and from that file to an executable."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from gtrace.compile import aoti
+from gtrace.compile.executable import Executable
+from gtrace.compile.inductor import driver
+from gtrace.compile.native import library
+from gtrace.compile.request import CompileRequest
+
+
+def compile_artifact(request: CompileRequest, folder: Path) -> tuple[Path, tuple[Any, ...]]:
+    """Compile a request into `folder`: a loop by the generator of native loops, any other program by Inductor.
+
+    Returns:
+        The file, and the guards on the open sizes.
+
+    Raises:
+        CompileError: see `gtrace.compile.inductor.failures.compiler_errors`.
+    """
+    if request.is_loop:
+        return library.build(request.graph, folder), ()
+    return driver.compile_artifact(request, folder)
+
+
+def load(path: Path, device: torch.device, origin: str) -> Executable:
+    """Return an executable for a file that `compile_artifact` made.
+
+    Raises:
+        CacheError: it cannot be loaded.
+        UnsupportedTorchError: this version of torch has another loader.
+    """
+    return library.load(path, origin) if path.suffix == library.SUFFIX else aoti.load(path, device, origin)

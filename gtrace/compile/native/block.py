@@ -1,0 +1,219 @@
+"""Straight-line programs as C++: elementwise operations of one shape share loops, everything else has its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import attrs
+
+from gtrace.compile.native.elementwise import Elementwise, expression, lowering
+from gtrace.compile.native.values import Uniform, Unsupported, Value, View, c_type, dense, literal, spread
+from gtrace.compile.native.writer import Writer
+from gtrace.ir.aval import CPU, Aval, contiguous_strides
+from gtrace.ir.graph import Graph, Node, Operand
+
+Targets = Mapping[int, Sequence[View]]
+"""Where values are to be written, in row-major order."""
+
+Emitter = Callable[["Block", Node], None]
+"""Writes the C++ of a node that is not elementwise, and sets its value in `Block.values`."""
+
+EMITTERS: dict[str, Emitter] = {}
+"""By the name of the operation."""
+
+
+def emitter(*names: str) -> Callable[[Emitter], Emitter]:
+    """Register a function as the emitter of operations."""
+
+    def register(function: Emitter) -> Emitter:
+        EMITTERS.update(dict.fromkeys(names, function))
+        return function
+
+    return register
+
+
+@attrs.define(eq=False)
+class Block:
+    """One run of a graph, while its C++ is written.
+
+    Attributes:
+        writer: takes the lines.
+        graph: the program.
+        values: what is known of each value so far.
+        targets: where values are to be written; those written there already are taken out.
+        cost: additions that the lines so far take.
+    """
+
+    writer: Writer
+    graph: Graph
+    values: dict[int, Value]
+    targets: dict[int, list[View]] = attrs.field(factory=dict)
+    cost: int = 0
+    avals: dict[int, Aval] = attrs.field(init=False)
+    users: dict[int, list[Node]] = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.avals = self.graph.value_avals()
+        self.users = {}
+        for node in self.graph.nodes:
+            for value in set(node.values()):
+                self.users.setdefault(value, []).append(node)
+
+    # -- for emitters
+
+    def operand(self, node: Node, k: int) -> Value:
+        """Return the k-th operand of a node."""
+        return self.of(node.ins[k])
+
+    def of(self, operand: Operand) -> Value:
+        """Return an operand."""
+        return self.values[operand] if isinstance(operand, int) else Uniform(literal(operand))
+
+    def scalar(self, operand: Operand) -> str:
+        """Return the C++ of an operand of one element."""
+        value = self.of(operand)
+        return value.text if isinstance(value, Uniform) else value.at("")
+
+    def result(self, node: Node) -> View:
+        """Return memory for the result of a node: where it is wanted, if it is wanted in memory."""
+        return self.place(node.out, node.instr.aval)
+
+    def place(self, value: int, a: Aval) -> View:
+        """Return memory for a value, and make it that value."""
+        wanted = self.targets.get(value)
+        view = wanted.pop(0) if wanted else self.writer.buffer(a)
+        self.values[value] = view
+        return view
+
+    def settle(self, node: Node) -> None:
+        """Read a result of one element from memory, where an emitter put it, into a variable."""
+        value = self.values[node.out]
+        if isinstance(value, View) and node.instr.aval.size == 1:
+            self.values[node.out] = self.writer.local(node.instr.aval, value.at(""))
+
+    # -- the walk
+
+    def run(self) -> None:
+        """Write all nodes, and the targets."""
+        left = list(self.graph.nodes)
+        group = Group(self)
+        while left:
+            waiting = []
+            for node in left:
+                rule = lowering(node)
+                if rule is not None and group.takes(node):
+                    group.add(node, rule)
+                elif not self.known(node):
+                    waiting.append(node)
+                elif rule is None:
+                    self._emit(node)
+                elif self.is_uniform(node):
+                    self._emit_uniform(node, rule)
+                elif group.nodes:
+                    waiting.append(node)
+                else:
+                    group.open(node, rule)
+            if len(waiting) == len(left):
+                group.close()
+            left = waiting
+        group.close()
+        for value, wanted in self.targets.items():
+            for target in wanted:
+                self.writer.copy(self.values[value], self.avals[value], target)
+                self.cost += self.avals[value].size
+
+    def known(self, node: Node) -> bool:
+        """Whether all operands of a node are."""
+        return all(value in self.values for value in node.values())
+
+    def is_uniform(self, node: Node) -> bool:
+        """Whether all elements of an elementwise node are one number."""
+        return node.instr.aval.size == 1 or all(isinstance(self.of(x), Uniform) for x in node.ins)
+
+    def _emit(self, node: Node) -> None:
+        emit = EMITTERS.get(node.op.name)
+        if emit is None:
+            kinds = ", ".join(map(repr, node.instr.ins))
+            raise Unsupported(f"native loops have no {node.op.name} of {kinds}")
+        emit(self, node)
+
+    def _emit_uniform(self, node: Node, rule: Elementwise) -> None:
+        check(node.instr.aval)
+        text = expression(node, rule, [self.scalar(x) for x in node.ins])
+        self.values[node.out] = self.writer.local(node.instr.aval, text)
+        self.cost += rule.cost
+
+
+@attrs.define(eq=False)
+class Group:
+    """Elementwise nodes of one shape that share their loops."""
+
+    block: Block
+    nodes: dict[int, tuple[Node, Elementwise]] = attrs.field(factory=dict)
+    shape: tuple[int, ...] = ()
+
+    def takes(self, node: Node) -> bool:
+        """Whether a node can be computed in these loops."""
+        if not self.nodes or node.instr.aval.shape != self.shape:
+            return False
+        return all(value in self.nodes or value in self.block.values for value in node.values())
+
+    def open(self, node: Node, rule: Elementwise) -> None:
+        """Begin with a node."""
+        self.shape = node.instr.aval.shape
+        self.add(node, rule)
+
+    def add(self, node: Node, rule: Elementwise) -> None:
+        """Add a node."""
+        check(node.instr.aval)
+        self.nodes[node.out] = node, rule
+
+    def close(self) -> None:
+        """Write the loops."""
+        if not self.nodes:
+            return
+        block, writer = self.block, self.block.writer
+        loaded: dict[int, tuple[View, tuple[int, ...]]] = {}
+        for node, _ in self.nodes.values():
+            for value in node.values():
+                known = block.values.get(value)
+                if isinstance(known, View) and value not in self.nodes:
+                    loaded[value] = known, spread(block.avals[value], known.strides, self.shape)
+        stores: list[tuple[int, View]] = []
+        for value, (node, _) in self.nodes.items():
+            if block.targets.get(value) or any(user.out not in self.nodes for user in block.users.get(value, ())):
+                stores.append((value, block.result(node)))
+                stores += [(value, target) for target in block.targets.pop(value, ())]
+        own = contiguous_strides(self.shape)
+
+        def body(at: list[str]) -> None:
+            names: dict[int, str] = {}
+            for (value, (view, _)), place in zip(loaded.items(), at, strict=False):
+                name = writer.name("x")
+                writer.line(f"const {c_type(block.avals[value].dtype)} {name} = {view.at(place)};")
+                names[value] = name
+            for value, (node, rule) in self.nodes.items():
+                operands = [names[x] if x in names else block.scalar(x) for x in node.ins]
+                name = writer.name("x")
+                writer.line(f"const {c_type(node.instr.aval.dtype)} {name} = {expression(node, rule, operands)};")
+                names[value] = name
+            for value, target in stores:
+                writer.line(f"{target.at(at[-1])} = {names[value]};")
+
+        writer.nest(self.shape, [*(strides for _, strides in loaded.values()), own], body)
+        size = next(iter(self.nodes.values()))[0].instr.aval.size
+        block.cost += size * sum(rule.cost for _, rule in self.nodes.values())
+        self.nodes = {}
+
+
+def check(a: Aval) -> None:
+    """Refuse a type that native loops do not have.
+
+    Raises:
+        Unsupported: another device, another dtype, or no elements.
+    """
+    if a.device != CPU:
+        raise Unsupported(f"native loops run on the CPU, not on {a.device}")
+    c_type(a.dtype)
+    if not a.size:
+        raise Unsupported("a size is 0")

@@ -1,0 +1,107 @@
+"""Shared libraries of native loops: built by the C++ compiler alone, and called by pointer."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from gtrace.compile.executable import Executable
+from gtrace.compile.inductor.failures import compiler_errors
+from gtrace.compile.native.generator import DESCRIPTION, ENTRY, generate
+from gtrace.compile.toolchain import compiler_path
+from gtrace.errors import CacheError, CompileError
+from gtrace.ir.aval import CPU, DTYPES
+from gtrace.ir.graph import Graph
+
+SUFFIX = ".loop"
+"""Of the files."""
+
+FLAGS = (
+    "-std=c++17", "-O3", "-march=native", "-shared", "-fPIC", "-w",
+    "-fwrapv",  # integers wrap around, as torch's do
+    "-fno-math-errno", "-fno-trapping-math",  # these change no result, and let loops with functions vectorize
+    "-ffp-contract=off",  # each operation is rounded, as in the interpreter
+)  # fmt: skip
+
+DONE, INTERRUPTED, REFUSED = range(3)
+
+
+class RefusedError(RuntimeError):
+    """A loop met values that torch refuses, such as an integer divided by zero. The interpreter says which."""
+
+
+def build(graph: Graph, folder: Path) -> Path:
+    """Compile a loop into `folder`; returns the shared library.
+
+    Raises:
+        Unsupported: see `gtrace.compile.native.generator.generate`.
+        CompileError: there is no C++ compiler, or it failed.
+    """
+    compiler = compiler_path()
+    if compiler is None:
+        raise CompileError("native loops need a C++ compiler, and there is none: install g++, or set CXX")
+    source, path = folder / "loop.cpp", folder / f"program{SUFFIX}"
+    source.write_text(generate(graph))
+    include = f"-I{Path(__file__).parent}"
+    command = [compiler, *FLAGS, include, "-o", str(path), str(source)]
+    with compiler_errors():
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode < 0:
+            raise subprocess.CalledProcessError(done.returncode, compiler)
+        if done.returncode:
+            raise RuntimeError(f"{compiler} failed on a native loop: {done.stderr.strip()}")
+    return path
+
+
+_python = (ctypes.c_void_p * 3)(
+    *[
+        ctypes.cast(function, ctypes.c_void_p).value
+        for function in (
+            ctypes.pythonapi.PyEval_SaveThread,
+            ctypes.pythonapi.PyEval_RestoreThread,
+            ctypes.pythonapi.PyErr_CheckSignals,
+        )
+    ]
+)
+"""What a loop calls to let Python handle signals."""
+
+
+def load(path: Path, origin: str) -> Executable:
+    """Return an executable for a loop: it takes the operands and then the number of steps, as an integer tensor.
+
+    Raises:
+        CacheError: the file cannot be loaded.
+    """
+    try:
+        # as a function of Python's own: it holds the interpreter's lock, and an exception that it leaves is raised
+        library = ctypes.PyDLL(str(path))
+        function = getattr(library, ENTRY)
+        description = json.loads(ctypes.c_char_p.in_dll(library, DESCRIPTION).value or b"")
+    except (OSError, AttributeError, ValueError) as error:
+        raise CacheError(f"cannot load {path}: {error}") from error
+    function.argtypes = (ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p)
+    function.restype = ctypes.c_int64
+    outputs = [(DTYPES[dtype], tuple(shape), stacked) for dtype, shape, stacked in description["outputs"]]
+    scratch = description["scratch"]
+
+    def run(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        *operands, count = tensors
+        length = int(count)
+        given = [t if t.is_contiguous() else t.contiguous() for t in operands]
+        results = [
+            torch.empty((length, *shape) if stacked else shape, dtype=dtype) for dtype, shape, stacked in outputs
+        ]
+        memory = torch.empty(scratch, dtype=torch.uint8)
+        pointers = [t.data_ptr() for t in given]
+        pointers += [t.data_ptr() for t in results]
+        args = (ctypes.c_void_p * (len(pointers) + 1))(*pointers, memory.data_ptr())
+        if function(args, length, _python) == REFUSED:
+            raise RefusedError("a native loop met values that torch refuses")
+        return results
+
+    return Executable(run, origin, CPU, memory=path.stat().st_size)

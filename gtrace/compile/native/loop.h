@@ -1,0 +1,284 @@
+// What the C++ of every native loop includes: the polling for signals, and the scalar functions of torch's operations.
+
+#include <chrono>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <type_traits>
+#include <utility>
+
+namespace {
+
+// Lets Python handle signals during a long loop. The functions are CPython's, absent where no Python runs the loop.
+struct Signals {
+  void* (*save)();
+  void (*restore)(void*);
+  int (*check)();
+  void* thread = nullptr;  // set while another thread may hold the interpreter's lock
+  bool pending = false;
+  std::chrono::steady_clock::time_point due = std::chrono::steady_clock::now() + std::chrono::milliseconds(20);
+
+  explicit Signals(void** python)
+      : save(reinterpret_cast<void* (*)()>(python[0])),
+        restore(reinterpret_cast<void (*)(void*)>(python[1])),
+        check(reinterpret_cast<int (*)()>(python[2])) {}
+
+  // Returns whether a handler raised: then the loop must end.
+  bool poll() {
+    const auto now = std::chrono::steady_clock::now();
+    if (now < due || check == nullptr) return false;
+    due = now + std::chrono::milliseconds(20);
+    if (thread != nullptr) restore(thread);
+    thread = nullptr;
+    if (check() != 0) return true;
+    thread = save();
+    return false;
+  }
+
+  ~Signals() {
+    if (thread != nullptr) restore(thread);
+  }
+};
+
+constexpr int64_t DONE = 0, INTERRUPTED = 1, REFUSED = 2;
+
+template <class T> inline T lowest() {
+  return std::numeric_limits<T>::has_infinity ? -std::numeric_limits<T>::infinity() : std::numeric_limits<T>::lowest();
+}
+template <class T> inline T highest() {
+  return std::numeric_limits<T>::has_infinity ? std::numeric_limits<T>::infinity() : std::numeric_limits<T>::max();
+}
+
+// -- arithmetic
+
+template <class T> inline T absolute(T x) {
+  if constexpr (std::is_floating_point_v<T>) return std::fabs(x);
+  else if constexpr (std::is_unsigned_v<T>) return x;
+  else return x < 0 ? T(-x) : x;
+}
+
+template <class T> inline T floor_divide(T a, T b, bool& refused) {
+  if constexpr (std::is_floating_point_v<T>) {
+    if (b == 0) return a / b;
+    const T rest = std::fmod(a, b);
+    T quotient = (a - rest) / b;
+    if (rest != 0 && (b < 0) != (rest < 0)) quotient -= 1;
+    if (quotient == 0) return std::copysign(T(0), a / b);
+    T whole = std::floor(quotient);
+    if (quotient - whole > T(0.5)) whole += 1;
+    return whole;
+  } else {
+    if (b == 0) { refused = true; return 0; }
+    if constexpr (std::is_signed_v<T>) {
+      if (b == -1) return T(-a);
+      return T(a / b - (a % b != 0 && (a < 0) != (b < 0)));
+    } else return T(a / b);
+  }
+}
+
+template <class T> inline T remainder(T a, T b, bool& refused) {
+  if constexpr (std::is_floating_point_v<T>) {
+    const T rest = std::fmod(a, b);
+    return rest != 0 && (b < 0) != (rest < 0) ? rest + b : rest;
+  } else {
+    if (b == 0) { refused = true; return 0; }
+    if constexpr (std::is_signed_v<T>) {
+      if (b == -1) return 0;
+      const T rest = T(a % b);
+      return rest != 0 && (b < 0) != (rest < 0) ? T(rest + b) : rest;
+    } else return T(a % b);
+  }
+}
+
+template <class T> inline T fmod_(T a, T b, bool& refused) {
+  if constexpr (std::is_floating_point_v<T>) return std::fmod(a, b);
+  else {
+    if (b == 0) { refused = true; return 0; }
+    if constexpr (std::is_signed_v<T>) if (b == -1) return 0;
+    return T(a % b);
+  }
+}
+
+template <class T> inline T whole_power(T x, int64_t n) {
+  if constexpr (std::is_signed_v<T>) {
+    if (n < 0) return x == 1 ? 1 : x == T(-1) ? (n % 2 ? T(-1) : T(1)) : 0;
+  }
+  T out = 1;
+  for (uint64_t k = uint64_t(n); k; k >>= 1) {
+    if (k & 1) out = T(out * x);
+    x = T(x * x);
+  }
+  return out;
+}
+
+template <class T> inline T power(T x, T y) {
+  if constexpr (std::is_floating_point_v<T>) return std::pow(x, y);
+  else return whole_power(x, int64_t(y));
+}
+
+// 0.0 is larger than -0.0, and NaN wins
+template <class T> inline T maximum(T a, T b) {
+  if constexpr (std::is_floating_point_v<T>) return a > b ? a : b > a ? b : a == b && a != 0 ? a : a + b;
+  else return a > b ? a : b;
+}
+template <class T> inline T minimum(T a, T b) {
+  if constexpr (std::is_floating_point_v<T>) return a < b ? a : b < a ? b : a == b && a != 0 ? a : -(-a + -b);
+  else return a < b ? a : b;
+}
+
+template <class T> inline T sign(T x) {
+  if constexpr (std::is_floating_point_v<T>) return x != x ? x : T((x > 0) - (x < 0));
+  else return T((x > 0) - (x < 0));
+}
+
+template <class T> inline T left_shift(T a, T b) {
+  using U = std::make_unsigned_t<T>;
+  const bool outside = b < 0 || b >= T(8 * sizeof(T));
+  return outside ? T(0) : T(U(a) << b);
+}
+template <class T> inline T right_shift(T a, T b) {
+  constexpr T most = T(8 * sizeof(T) - std::is_signed_v<T>);
+  const bool outside = b < 0 || b >= most;
+  return outside ? T(a >> (most - (std::is_signed_v<T> ? 0 : 1))) * (std::is_signed_v<T> ? 1 : 0) : T(a >> b);
+}
+
+template <class T> inline T gcd(T a, T b) {
+  while (b != 0) {
+    const T rest = b == T(-1) ? T(0) : T(a % b);
+    a = b;
+    b = rest;
+  }
+  return absolute(a);
+}
+
+template <class To, class From> inline To cast(From x) {
+  if constexpr (std::is_same_v<To, bool>) return x != From(0);
+  else if constexpr (std::is_same_v<To, uint8_t> && std::is_floating_point_v<From>) return To(int64_t(x));
+  else return To(x);
+}
+
+// -- functions
+
+template <class T> inline T sigmoid(T x) { return T(1) / (T(1) + std::exp(-x)); }
+template <class T> inline T silu(T x) { return x / (T(1) + std::exp(-x)); }
+template <class T> inline T logaddexp(T a, T b) {
+  if (std::isinf(a) && a == b) return a;
+  const T top = a < b ? b : a;  // where one is NaN, so is the difference
+  return top + std::log1p(std::exp(-std::fabs(a - b)));
+}
+template <class T> inline T relu(T x) { return x < 0 ? T(0) : x; }
+template <class T> inline T gelu(T x) { return x * T(0.5) * (T(1) + std::erf(x * T(0.70710678118654752440))); }
+template <class T> inline T gelu_tanh(T x) {
+  const T inner = T(0.79788456080286535588) * (x + T(0.044715) * x * x * x);
+  return T(0.5) * x * (T(1) + std::tanh(inner));
+}
+template <class T> inline T gelu_slope(T x) {
+  const T cdf = T(0.5) * (T(1) + std::erf(x * T(0.70710678118654752440)));
+  return cdf + x * std::exp(x * x * T(-0.5)) * T(0.39894228040143267794);
+}
+template <class T> inline T gelu_tanh_slope(T x) {
+  const T c = T(0.79788456080286535588), k = T(0.044715);
+  const T t = std::tanh(c * (x + k * x * x * x));
+  return T(0.5) * (T(1) + t) + T(0.5) * x * (T(1) - t * t) * c * (T(1) + T(3) * k * x * x);
+}
+template <class T> inline T xlogy(T x, T y) { return y != y ? y : x == 0 ? T(0) : x * std::log(y); }
+template <class T> inline T xlog1py(T x, T y) { return y != y ? y : x == 0 ? T(0) : x * std::log1p(y); }
+template <class T> inline T entr(T x) {
+  return x != x ? x : x > 0 ? -x * std::log(x) : x == 0 ? T(0) : -std::numeric_limits<T>::infinity();
+}
+
+// -- reductions of contiguous elements: partial results in lanes, which vectorize without changing float arithmetic
+
+template <class A, class T, class F> inline A over(const T* x, int64_t count, int64_t stride, A start, F combine) {
+  constexpr int64_t LANES = 16;
+  A out = start;
+  int64_t k = 0;
+  if (stride == 1 && count >= 2 * LANES) {
+    A lanes[LANES];
+    for (int64_t j = 0; j < LANES; ++j) lanes[j] = start;
+    for (; k + LANES <= count; k += LANES)
+      for (int64_t j = 0; j < LANES; ++j) lanes[j] = combine(lanes[j], A(x[k + j]));
+    for (int64_t half = LANES / 2; half; half /= 2)
+      for (int64_t j = 0; j < half; ++j) lanes[j] = combine(lanes[j], lanes[j + half]);
+    out = lanes[0];
+  }
+  for (; k < count; ++k) out = combine(out, A(x[k * stride]));
+  return out;
+}
+
+// -- rows
+
+template <class T> inline T logsumexp(const T* x, int64_t step, int64_t count) {
+  T top = x[0];
+  for (int64_t k = 1; k < count; ++k) top = maximum(top, x[k * step]);
+  if (std::isinf(top)) return top;
+  T total = 0;
+  for (int64_t k = 0; k < count; ++k) total += std::exp(x[k * step] - top);
+  return top + std::log(total);
+}
+
+template <class T> inline void softmax(const T* x, int64_t step, T* out, int64_t to, int64_t count) {
+  T top = x[0];
+  for (int64_t k = 1; k < count; ++k) top = maximum(top, x[k * step]);
+  T total = 0;
+  for (int64_t k = 0; k < count; ++k) total += out[k * to] = std::exp(x[k * step] - top);
+  for (int64_t k = 0; k < count; ++k) out[k * to] /= total;
+}
+
+template <class T> inline void log_softmax(const T* x, int64_t step, T* out, int64_t to, int64_t count) {
+  T top = x[0];
+  for (int64_t k = 1; k < count; ++k) top = maximum(top, x[k * step]);
+  T total = 0;
+  for (int64_t k = 0; k < count; ++k) total += std::exp(x[k * step] - top);
+  const T shift = std::log(total);
+  for (int64_t k = 0; k < count; ++k) out[k * to] = x[k * step] - top - shift;
+}
+
+// -- products of matrices, of sizes and strides known to the compiler: out[i, j] = sum of x[i, k] * y[k, j]
+
+template <class T, int64_t I, int64_t K, int64_t J, int64_t XI, int64_t XK, int64_t YK, int64_t YJ, int64_t OI,
+          int64_t OJ>
+inline void product(const T* x, const T* y, T* __restrict out) {
+  constexpr int64_t WIDE = 64 / sizeof(T);
+  if constexpr (YJ == 1 && OJ == 1) {
+    // a strip of a row of the result stays in registers
+    for (int64_t i = 0; i < I; ++i) {
+      int64_t j = 0;
+      for (; j + WIDE <= J; j += WIDE) {
+        T sums[WIDE] = {};
+        for (int64_t k = 0; k < K; ++k) {
+          const T factor = x[i * XI + k * XK];
+          for (int64_t l = 0; l < WIDE; ++l) sums[l] += factor * y[k * YK + j + l];
+        }
+        for (int64_t l = 0; l < WIDE; ++l) out[i * OI + j + l] = sums[l];
+      }
+      for (; j < J; ++j) {
+        T sum = 0;
+        for (int64_t k = 0; k < K; ++k) sum += x[i * XI + k * XK] * y[k * YK + j];
+        out[i * OI + j] = sum;
+      }
+    }
+  } else if constexpr (XK == 1 && YK == 1 && K >= 2 * WIDE) {
+    for (int64_t i = 0; i < I; ++i)
+      for (int64_t j = 0; j < J; ++j) {
+        T lanes[WIDE] = {};
+        int64_t k = 0;
+        for (; k + WIDE <= K; k += WIDE)
+          for (int64_t l = 0; l < WIDE; ++l) lanes[l] += x[i * XI + k + l] * y[k + l + j * YJ];
+        T sum = 0;
+        for (; k < K; ++k) sum += x[i * XI + k] * y[k + j * YJ];
+        for (int64_t l = 0; l < WIDE; ++l) sum += lanes[l];
+        out[i * OI + j * OJ] = sum;
+      }
+  } else {
+    for (int64_t i = 0; i < I; ++i)
+      for (int64_t j = 0; j < J; ++j) {
+        T sum = 0;
+        for (int64_t k = 0; k < K; ++k) sum += x[i * XI + k * XK] * y[k * YK + j * YJ];
+        out[i * OI + j * OJ] = sum;
+      }
+  }
+}
+
+}  // namespace

@@ -1,0 +1,217 @@
+"""Operations with sub-graphs as C++: loops with their carried values in variables or two buffers, and branches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import attrs
+
+from gtrace.compile.native.block import Block, check, emitter
+from gtrace.compile.native.values import Uniform, Value, View, c_type, dense
+from gtrace.compile.native.writer import Writer
+from gtrace.ir.aval import Aval
+from gtrace.ir.graph import Graph, Node, Subgraph
+
+@attrs.define(eq=False)
+class Carry:
+    """A carried value: a variable if it has one element, otherwise two buffers that change places.
+
+    Attributes:
+        value: what a step reads.
+        following: where a step writes the next value; None for a variable, and for a value that no step changes.
+    """
+
+    a: Aval
+    value: Value
+    following: View | None
+
+    @classmethod
+    def begin(cls, writer: Writer, a: Aval, start: Value, unchanged: bool) -> Carry:
+        """Write the first value."""
+        check(a)
+        if unchanged:
+            return cls(a, start, None)
+        own, name = c_type(a.dtype), writer.name("c")
+        if a.size == 1:
+            writer.line(f"{own} {name} = {writer.read(start, '')};")
+            return cls(a, Uniform(name), None)
+        other = writer.name("n")
+        for pointer in (name, other):
+            writer.line(f"{own}* {pointer} = {writer.buffer(a).base};")
+        value, following = dense(name, a), dense(other, a)
+        writer.copy(start, a, value)
+        return cls(a, value, following)
+
+
+def begin_carries(writer: Writer, body: Graph, names: Sequence[int], starts: Sequence[Value]) -> list[Carry]:
+    """Write the first values of the carries of a body."""
+    table = dict(zip(body.inputs, body.avals, strict=True))
+    return [
+        Carry.begin(writer, table[value], start, unchanged=out == value)
+        for value, start, out in zip(names, starts, body.outputs, strict=False)
+    ]
+
+
+def run_step(writer: Writer, body: Graph, inputs: dict[int, Value], carries: Sequence[Carry], stacks: Sequence[View]) -> int:
+    """Write one step of a loop; returns what it costs.
+
+    Args:
+        inputs: constants and inputs of the step.
+        carries: of the first outputs of the body.
+        stacks: where the other outputs are written.
+    """
+    targets: dict[int, list[View]] = {}
+    for value, carry in zip(body.outputs, carries, strict=False):
+        if carry.following is not None:
+            targets.setdefault(value, []).append(carry.following)
+    for value, stack in zip(body.outputs[len(carries) :], stacks, strict=True):
+        targets.setdefault(value, []).append(stack)
+    block = Block(writer, body, inputs, targets)
+    block.run()
+    moved = []
+    for value, carry in zip(body.outputs, carries, strict=False):
+        if carry.following is not None:
+            assert isinstance(carry.value, View)
+            moved.append(("", carry.value.base, carry.following.base))
+        elif isinstance(carry.value, Uniform) and carry.value.text.startswith("c"):
+            new = block.scalar(value)
+            if new != carry.value.text:
+                moved.append((c_type(carry.a.dtype), carry.value.text, new))
+    names = [writer.name("m") for own, _, _ in moved if own]
+    fresh = iter(names)
+    for own, _, new in moved:
+        if own:
+            writer.line(f"const {own} {next(fresh)} = {new};")
+    fresh = iter(names)
+    for own, old, new in moved:
+        writer.line(f"{old} = {next(fresh)};" if own else f"std::swap({old}, {new});")
+    return block.cost
+
+
+def scan_loop(block: Block, node: Node, length: str, stacks: dict[int, View]) -> tuple[list[Carry], int]:
+    """Write a scan; returns its carries and the cost of a step."""
+    writer = block.writer
+    body, _, reverse, consts, carry = node.params
+    graph: Graph = body.graph
+    operands = [block.of(x) for x in node.ins]
+    carries = begin_carries(writer, graph, graph.inputs[consts : consts + carry], operands[consts : consts + carry])
+    t = writer.name("t")
+    count = f"{t}c"
+    with writer.braces(f"for (int64_t {count} = 0; {count} < {length}; ++{count})"):
+        writer.line(f"const int64_t {t} = {f'{length} - 1 - {count}' if reverse else count};")
+        inputs: dict[int, Value] = dict(zip(graph.inputs, operands[:consts], strict=False))
+        inputs.update(zip(graph.inputs[consts : consts + carry], [c.value for c in carries], strict=True))
+        for value, a, xs in zip(
+            graph.inputs[consts + carry :], graph.avals[consts + carry :], operands[consts + carry :], strict=True
+        ):
+            check(a)
+            if isinstance(xs, View):
+                row = View(xs.base, xs.strides[1:], xs.moved(f"{t} * {xs.strides[0]}"))
+                inputs[value] = writer.local(a, row.at("")) if a.size == 1 else row
+            else:
+                inputs[value] = xs
+        rows = []
+        for k, a in enumerate(graph.out_avals[carry:]):
+            stack = stacks[carry + k]
+            rows.append(dense(stack.base, a, stack.moved(f"{t} * {a.size}")))
+        cost = run_step(writer, graph, inputs, carries, rows) + 2
+        writer.poll(cost)
+    return carries, cost
+
+
+@emitter("scan")
+def _scan(block: Block, node: Node) -> None:
+    """A scan of fixed length within another loop."""
+    length = node.params[1]
+    carry = node.params[4]
+    taken = {user.params[0]: user.out for user in block.users.get(node.out, ())}
+    stacks = {}
+    for k, a in enumerate(node.instr.aval.avals[carry:], carry):
+        check(a)
+        stacks[k] = block.place(taken[k], a) if k in taken else block.writer.buffer(a)
+    carries, cost = scan_loop(block, node, str(length), stacks)
+    block.cost += cost * length
+    finish(block, node, [*[c.value for c in carries], *stacks.values()])
+
+
+def finish(block: Block, node: Node, results: Sequence[Value]) -> None:
+    """Give the results of an operation with several to the nodes that take them."""
+    for user in block.users.get(node.out, ()):
+        block.values[user.out] = results[user.params[0]]
+    block.values[node.out] = Uniform("bundle")
+
+
+@emitter("project")
+def _project(block: Block, node: Node) -> None:
+    """Its value is known already: the operation with several results has set it."""
+    a = node.instr.aval
+    value = block.values[node.out]
+    if a.size == 1 and isinstance(value, View):
+        block.values[node.out] = block.writer.local(a, value.at(""))
+
+
+@emitter("while_loop")
+def _while(block: Block, node: Node) -> None:
+    writer = block.writer
+    cond, body, first, second = node.params
+    operands = [block.of(x) for x in node.ins]
+    test, step = cond.graph, body.graph
+    carries = begin_carries(writer, step, step.inputs[second:], operands[first + second :])
+    state = [c.value for c in carries]
+    with writer.braces("for (;;)"):
+        check_block = Block(writer, test, dict(zip(test.inputs, [*operands[:first], *state], strict=True)))
+        check_block.run()
+        writer.line(f"if (!{check_block.scalar(test.outputs[0])}) break;")
+        inputs = dict(zip(step.inputs, [*operands[first : first + second], *state], strict=True))
+        cost = run_step(writer, step, inputs, carries, ()) + check_block.cost + 2
+        writer.poll(cost)
+    block.cost += cost
+    finish(block, node, state)
+
+
+@emitter("switch")
+def _switch(block: Block, node: Node) -> None:
+    writer = block.writer
+    (branches,) = node.params
+    index, operands = block.scalar(node.ins[0]), [block.of(x) for x in node.ins[1:]]
+    results: list[Value] = []
+    for k, a in enumerate(node.instr.aval.avals):
+        check(a)
+        if a.size == 1:
+            name = writer.name("s")
+            writer.line(f"{c_type(a.dtype)} {name};")
+            results.append(Uniform(name))
+        else:
+            results.append(writer.buffer(a))
+    costs = []
+    last = len(branches) - 1
+    for k, branch in enumerate(branches):
+        head = f"if ({index} <= {k})" if k == 0 else f"else if ({index} == {k})" if k < last else "else"
+        with writer.braces(head if last else ""):
+            costs.append(_branch(writer, branch, operands, results))
+    block.cost += max(costs)
+    finish(block, node, results)
+
+
+def _branch(writer: Writer, branch: Subgraph, operands: Sequence[Value], results: Sequence[Value]) -> int:
+    graph = branch.graph
+    targets: dict[int, list[View]] = {}
+    for value, result in zip(graph.outputs, results, strict=True):
+        if isinstance(result, View):
+            targets.setdefault(value, []).append(result)
+    inner = Block(writer, graph, dict(zip(graph.inputs, operands, strict=True)), targets)
+    inner.run()
+    for value, result in zip(graph.outputs, results, strict=True):
+        if isinstance(result, Uniform):
+            writer.line(f"{result.text} = {inner.scalar(value)};")
+    return inner.cost
+
+
+@emitter("checkpoint", "rematerialize", "custom_call")
+def _inline(block: Block, node: Node) -> None:
+    """Operations that do nothing but run their body."""
+    graph = node.params[0].graph
+    inner = Block(block.writer, graph, dict(zip(graph.inputs, [block.of(x) for x in node.ins], strict=True)))
+    inner.run()
+    block.cost += inner.cost
+    finish(block, node, [inner.values[value] for value in graph.outputs])

@@ -1,0 +1,317 @@
+"""Reductions, running sums and products of matrices as C++."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from gtrace.compile.native.arrange import as_view
+from gtrace.compile.native.block import Block, check, emitter
+from gtrace.compile.native.values import Unsupported, View, c_type, collapse, kind_of
+from gtrace.ir.aval import Aval, aval, contiguous_strides
+from gtrace.ir.graph import Node
+
+MAX_PRODUCT = 1 << 16
+"""Multiplications in a product of matrices above which torch's library is faster."""
+
+COMBINE = {
+    "sum": ("{T}(0)", "a + b"),
+    "prod": ("{T}(1)", "a * b"),
+    "max": ("lowest<{T}>()", "maximum<{T}>(a, b)"),
+    "min": ("highest<{T}>()", "minimum<{T}>(a, b)"),
+    "any": ("false", "a || b"),
+    "all": ("true", "a && b"),
+}
+"""The first value of a reduction, and how two are combined."""
+
+MAX_BOOL = {"max": "any", "min": "all"}
+
+
+def reduce(block: Block, node: Node, how: str, axes: Sequence[int], scale: str = "") -> None:
+    """Write a reduction of the first operand over some axes."""
+    x, a = node.instr.ins[0], node.instr.aval
+    check(x)
+    check(a)
+    writer, own = block.writer, c_type(a.dtype)
+    if kind_of(x.dtype) == "b":
+        how = MAX_BOOL.get(how, how)
+    start, combine = (text.format(T=own) for text in COMBINE[how])
+    view = as_view(block, block.operand(node, 0), x)
+    target = block.result(node)
+    kept = [k for k in range(len(x.shape)) if k not in axes]
+    shape, steps = [x.shape[k] for k in kept], [view.strides[k] for k in kept]
+    out = contiguous_strides(tuple(shape))
+    sizes, (strides,) = collapse([x.shape[k] for k in axes], [[view.strides[k] for k in axes]])
+    function = f"[]({own} a, {own} b) {{ return {own}({combine}); }}"
+    # along the axis on which elements are neighbours, loops become vector instructions
+    neighbours = bool(strides) and strides[-1] == 1
+    if len(sizes) <= 1 and (neighbours or not shape or math.prod(shape) == 1):
+        count, step = (sizes[0], strides[0]) if sizes else (1, 1)
+
+        def whole(at: list[str]) -> None:
+            first = f"{view.base} + {' + '.join(filter(None, (view.offset, at[0]))) or '0'}"
+            text = f"over<{own}>({first}, {count}, {step}, {start}, {function})"
+            writer.line(f"{target.at(at[1])} = {own}({text}{scale});")
+
+        writer.nest(shape, [steps, out], whole)
+    else:
+        writer.nest(shape, [out], lambda at: writer.line(f"{target.at(at[0])} = {start};"))
+
+        def outer(at: list[str]) -> None:
+            def inner(place: list[str]) -> None:
+                old = target.at(place[1])
+                source = " + ".join(filter(None, (at[0], place[0])))
+                writer.line(f"{old} = {function}({old}, {own}({view.at(source)}));")
+
+            writer.nest(shape, [steps, out], inner)
+
+        writer.nest(sizes, [strides], outer, ordered=True)
+        if scale:
+            writer.nest(shape, [out], lambda at: writer.line(f"{target.at(at[0])} = {own}({target.at(at[0])}{scale});"))
+    block.cost += 2 * x.size
+    block.settle(node)
+
+
+@emitter("sum", "max", "min", "any", "all")
+def _reduce(block: Block, node: Node) -> None:
+    reduce(block, node, node.op.name, node.params[0])
+
+
+@emitter("mean")
+def _mean(block: Block, node: Node) -> None:
+    x, axes = node.instr.ins[0], node.params[0]
+    reduce(block, node, "sum", axes, f" / {c_type(node.instr.aval.dtype)}({math.prod(x.shape[k] for k in axes)})")
+
+
+@emitter("prod")
+def _prod(block: Block, node: Node) -> None:
+    reduce(block, node, "prod", (node.params[0],))
+
+
+@emitter("sum_to")
+def _sum_to(block: Block, node: Node) -> None:
+    x, shape = node.instr.ins[0], node.params[0]
+    lead = len(x.shape) - len(shape)
+    axes = [k for k, n in enumerate(x.shape) if k < lead or (shape[k - lead] == 1 and n != 1)]
+    reduce(block, node, "sum", axes)
+
+
+@emitter("argmax", "argmin")
+def _place(block: Block, node: Node) -> None:
+    axis = node.params[0]
+    x, a = node.instr.ins[0], node.instr.aval
+    check(x)
+    writer = block.writer
+    view = as_view(block, block.operand(node, 0), x)
+    target = block.result(node)
+    kept = [k for k in range(len(x.shape)) if k != axis]
+    shape, steps = [x.shape[k] for k in kept], [view.strides[k] for k in kept]
+    beats = ">" if node.op.name == "argmax" else "<"
+
+    def one(at: list[str]) -> None:
+        best, place, k, new = (writer.name("p") for _ in range(4))
+        own = c_type(x.dtype)
+        writer.line(f"{own} {best} = {view.at(at[0])};")
+        writer.line(f"int64_t {place} = 0;")
+        with writer.braces(f"for (int64_t {k} = 1; {k} < {x.shape[axis]}; ++{k})"):
+            source = " + ".join(filter(None, (at[0], f"{k} * {view.strides[axis]}")))
+            writer.line(f"const {own} {new} = {view.at(source)};")
+            # the first NaN wins
+            wins = f"{new} {beats} {best} || ({new} != {new} && {best} == {best})"
+            if kind_of(x.dtype) == "f":
+                wins = f"{best} == {best} && ({wins})"
+            writer.line(f"if ({wins}) {{ {best} = {new}; {place} = {k}; }}")
+        writer.line(f"{target.at(at[1])} = {place};")
+
+    writer.nest(shape, [steps, contiguous_strides(tuple(shape))], one, ordered=True)
+    block.cost += 3 * x.size
+    del a
+    block.settle(node)
+
+
+@emitter("cumsum", "cumprod")
+def _running(block: Block, node: Node) -> None:
+    axis = node.params[0]
+    x, a = node.instr.ins[0], node.instr.aval
+    check(x)
+    check(a)
+    writer, own = block.writer, c_type(a.dtype)
+    view = as_view(block, block.operand(node, 0), x)
+    target = block.result(node)
+    kept = [k for k in range(len(x.shape)) if k != axis]
+    strides = contiguous_strides(a.shape)
+    sign, start = ("+", 0) if node.op.name == "cumsum" else ("*", 1)
+
+    def one(at: list[str]) -> None:
+        total, k = writer.name("p"), writer.name("p")
+        writer.line(f"{own} {total} = {start};")
+        with writer.braces(f"for (int64_t {k} = 0; {k} < {x.shape[axis]}; ++{k})"):
+            source = " + ".join(filter(None, (at[0], f"{k} * {view.strides[axis]}")))
+            to = " + ".join(filter(None, (at[1], f"{k} * {strides[axis]}")))
+            writer.line(f"{total} = {own}({total} {sign} {own}({view.at(source)}));")
+            writer.line(f"{target.at(to)} = {total};")
+
+    writer.nest([x.shape[k] for k in kept], [[view.strides[k] for k in kept], [strides[k] for k in kept]], one, ordered=True)
+    block.cost += 2 * x.size
+    block.settle(node)
+
+
+# -- products
+
+
+def product(
+    block: Block, a: Aval, target: View, x: View, y: View,
+    batch: Sequence[tuple[int, int, int, int]], rows: int, inner: int, columns: int,
+    strides: tuple[int, int, int, int, int, int],
+) -> None:  # fmt: skip
+    """Write products of matrices, out[i, j] = sum over k of x[i, k] * y[k, j].
+
+    Args:
+        a: the type of the result.
+        batch: for each batch axis its size, and its strides in `x`, in `y` and in the result.
+        strides: of x along i and k, of y along k and j, of the result along i and j.
+    """
+    writer, own = block.writer, c_type(a.dtype)
+    if math.prod([n for n, *_ in batch]) * rows * inner * columns > MAX_PRODUCT:
+        raise Unsupported(f"a product of {rows} x {inner} x {columns} takes longer than a call of torch")
+    xi, xk, yk, yj, oi, oj = strides
+
+    def one(at: list[str]) -> None:
+        text = [f"{v.base} + {' + '.join(filter(None, (v.offset, p))) or '0'}"
+                for v, p in zip((x, y, target), at, strict=True)]  # fmt: skip
+        sizes = f"{rows}, {inner}, {columns}"
+        steps = ", ".join(map(str, strides))
+        writer.line(f"product<{own}, {sizes}, {steps}>({', '.join(text)});")
+
+    writer.nest([n for n, *_ in batch], [[b[k] for b in batch] for k in (1, 2, 3)], one)
+    block.cost += 1 + math.prod([n for n, *_ in batch]) * rows * inner * columns // 2
+    del xi, xk, yk, yj, oi, oj
+
+
+@emitter("matmul")
+def _matmul(block: Block, node: Node) -> None:
+    p, q = node.instr.ins
+    a = node.instr.aval
+    for one in (p, q, a):
+        check(one)
+    x, y = (as_view(block, block.operand(node, k), one) for k, one in enumerate((p, q)))
+    # a vector is a matrix with one row, or one column
+    p_shape, p_strides = (p.shape, x.strides) if len(p.shape) > 1 else ((1, *p.shape), (0, *x.strides))
+    q_shape, q_strides = (q.shape, y.strides) if len(q.shape) > 1 else ((*q.shape, 1), (*y.strides, 0))
+    shape = list(a.shape)
+    if len(p.shape) == 1:
+        shape.insert(len(shape) - (len(q.shape) > 1), 1)
+    if len(q.shape) == 1:
+        shape.append(1)
+    out = contiguous_strides(tuple(shape))
+    target = block.result(node)
+    lead = len(shape) - 2
+    batch = []
+    for k in range(lead):
+        own = []
+        for s, t in ((p_shape, p_strides), (q_shape, q_strides)):
+            axis = k - lead + len(s) - 2
+            own.append(t[axis] if axis >= 0 and s[axis] != 1 else 0)
+        batch.append((shape[k], own[0], own[1], out[k]))
+    strides = (p_strides[-2], p_strides[-1], q_strides[-2], q_strides[-1], out[-2], out[-1])
+    product(block, a, target, x, y, batch, p_shape[-2], p_shape[-1], q_shape[-1], strides)
+    block.settle(node)
+
+
+@emitter("einsum")
+def _einsum(block: Block, node: Node) -> None:
+    """Sums of products of one or two operands, by loops over all labels."""
+    (equation,) = node.params
+    terms, _, result = equation.partition("->")
+    labels = terms.split(",")
+    if "." in equation or "->" not in equation:
+        raise Unsupported(f"native loops have no einsum {equation!r}")
+    a = node.instr.aval
+    for one in (a, *node.instr.ins):
+        check(one)
+    sizes: dict[str, int] = {}
+    for term, one in zip(labels, node.instr.ins, strict=True):
+        sizes.update(zip(term, one.shape, strict=True))
+    views = [as_view(block, block.operand(node, k), one) for k, one in enumerate(node.instr.ins)]
+
+    def steps(term: str, strides: Sequence[int], order: str) -> list[int]:
+        return [sum(s for c, s in zip(term, strides, strict=True) if c == label) for label in order]
+
+    target = block.result(node)
+    own_out = contiguous_strides(a.shape)
+    summed = "".join(label for label in sizes if label not in result)
+    total = math.prod(sizes.values())
+    if total > MAX_PRODUCT:
+        raise Unsupported("a large einsum takes longer than a call of torch")
+    writer, own = block.writer, c_type(a.dtype)
+    outs = steps(result, own_out, result)
+    shape = [sizes[c] for c in result]
+    writer.nest(shape, [outs], lambda at: writer.line(f"{target.at(at[0])} = {own}(0);"))
+    given = [steps(term, view.strides, result) for term, view in zip(labels, views, strict=True)]
+    along = [steps(term, view.strides, summed) for term, view in zip(labels, views, strict=True)]
+
+    def outer(at: list[str]) -> None:
+        def inner(place: list[str]) -> None:
+            factors = [view.at(" + ".join(filter(None, (i, j)))) for view, i, j in zip(views, at, place, strict=False)]
+            old = target.at(place[-1])
+            writer.line(f"{old} = {own}({old} + {' * '.join(factors)});")
+
+        writer.nest(shape, [*given, outs], inner)
+
+    writer.nest([sizes[c] for c in summed], along, outer, ordered=True)
+    block.cost += 2 * total
+    block.settle(node)
+
+
+# -- softmax and its kin
+
+
+def _along(block: Block, node: Node, axis: int, body: str) -> None:
+    """Write a function of each row along an axis, ``body(x, stride, out, stride, count)``."""
+    x, a = node.instr.ins[0], node.instr.aval
+    check(a)
+    view = as_view(block, block.operand(node, 0), x)
+    target = block.result(node)
+    kept = [k for k in range(len(x.shape)) if k != axis]
+    strides, writer = contiguous_strides(a.shape), block.writer
+
+    def one(at: list[str]) -> None:
+        source, to = (f"{v.base} + {' + '.join(filter(None, (v.offset, p))) or '0'}"
+                      for v, p in zip((view, target), at, strict=True))  # fmt: skip
+        writer.line(f"{body}({source}, {view.strides[axis]}, {to}, {strides[axis]}, {x.shape[axis]});")
+
+    writer.nest([x.shape[k] for k in kept], [[view.strides[k] for k in kept], [strides[k] for k in kept]], one, ordered=True)
+    block.cost += 12 * x.size
+    block.settle(node)
+
+
+@emitter("softmax", "log_softmax")
+def _softmax(block: Block, node: Node) -> None:
+    _along(block, node, node.params[0], f"{node.op.name}<{c_type(node.instr.aval.dtype)}>")
+
+
+@emitter("logsumexp")
+def _logsumexp(block: Block, node: Node) -> None:
+    axes, _ = node.params
+    x, a = node.instr.ins[0], node.instr.aval
+    check(a)
+    if kind_of(x.dtype) != "f":
+        raise Unsupported(f"native loops have no logsumexp of {x!r}")
+    # over one axis at the end: the reduced elements of each result, side by side
+    view = as_view(block, block.operand(node, 0), x)
+    order = [k for k in range(len(x.shape)) if k not in axes]
+    moved = View(view.base, tuple(view.strides[k] for k in (*order, *axes)), view.offset)
+    flat = block.writer.dense(moved, aval(tuple(x.shape[k] for k in (*order, *axes)), x.dtype))
+    count = math.prod(x.shape[k] for k in axes)
+    target = block.result(node)
+    shape = [x.shape[k] for k in order]
+    out = contiguous_strides(tuple(shape))
+    writer, own = block.writer, c_type(a.dtype)
+
+    def one(at: list[str]) -> None:
+        source = f"{flat.base} + {' + '.join(filter(None, (flat.offset, at[0]))) or '0'}"
+        writer.line(f"{target.at(at[1])} = logsumexp<{own}>({source}, 1, {count});")
+
+    writer.nest(shape, [[s * count for s in out], out], one, ordered=True)
+    block.cost += 12 * x.size
+    block.settle(node)

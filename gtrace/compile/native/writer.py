@@ -1,0 +1,130 @@
+"""The text of a function in C++: lines, fresh names, memory, loop nests."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Iterator, Sequence
+
+from gtrace.compile.native.values import Uniform, Value, View, c_type, collapse, dense, spread
+from gtrace.ir.aval import Aval, contiguous_strides
+
+ALIGNMENT = 64
+"""Bytes at which each buffer begins."""
+
+POLL_AFTER = 1 << 18
+"""Additions, about, between two looks at the clock."""
+
+
+class Writer:
+    """Collects the C++ of one function.
+
+    Attributes:
+        lines: of its body.
+        constants: lines that come before the body and run once a call.
+        scratch: bytes of memory that a call needs.
+    """
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.constants: list[str] = []
+        self.scratch = 0
+        self._depth = 1
+        self._count = 0
+
+    def name(self, prefix: str) -> str:
+        """Return a new name."""
+        self._count += 1
+        return f"{prefix}{self._count}"
+
+    def line(self, text: str) -> None:
+        """Add a line."""
+        self.lines.append("  " * self._depth + text)
+
+    @contextlib.contextmanager
+    def braces(self, head: str) -> Iterator[None]:
+        """Put the lines of the block into braces after `head`."""
+        self.line(head + " {")
+        self._depth += 1
+        yield
+        self._depth -= 1
+        self.line("}")
+
+    def local(self, a: Aval, text: str) -> Uniform:
+        """Assign an expression to a new variable."""
+        name = self.name("v")
+        self.line(f"const {c_type(a.dtype)} {name} = {text};")
+        return Uniform(name)
+
+    def buffer(self, a: Aval) -> View:
+        """Return memory of this call for an array."""
+        name, own = self.name("b"), c_type(a.dtype)
+        self.constants.append(f"  {own}* const {name} = reinterpret_cast<{own}*>(scratch + {self.scratch});")
+        self.scratch += -(-max(a.nbytes, 1) // ALIGNMENT) * ALIGNMENT
+        return dense(name, a)
+
+    def nest(
+        self, shape: Sequence[int], strides: Sequence[Sequence[int]], body: Callable[[list[str]], None], ordered: bool = False
+    ) -> None:
+        """Write loops over all elements of a shape.
+
+        Args:
+            strides: of each view that the body reads or writes.
+            body: takes the offset of the current element in each view, and writes what is done with it.
+            ordered: whether steps depend on the steps before them.
+        """
+        sizes, steps = collapse(shape, strides)
+        names = [self.name("i") for _ in sizes]
+
+        def inner(axis: int) -> None:
+            if axis == len(sizes):
+                body([offset(names, own) for own in steps])
+                return
+            if axis == len(sizes) - 1 and not ordered:
+                self.line("#pragma GCC ivdep")
+            i = names[axis]
+            with self.braces(f"for (int64_t {i} = 0; {i} < {sizes[axis]}; ++{i})"):
+                inner(axis + 1)
+
+        inner(0)
+
+    def read(self, value: Value, index: str) -> str:
+        """Return the C++ of an element of a value at an offset."""
+        return value.text if isinstance(value, Uniform) else value.at(index)
+
+    def copy(self, value: Value, a: Aval, target: View) -> None:
+        """Write a value to memory, in row-major order."""
+        own = contiguous_strides(a.shape)
+        given = spread(a, value.strides, a.shape) if isinstance(value, View) else (0,) * len(own)
+        if isinstance(value, View) and given == spread(a, own, a.shape) and a.size > 1:
+            source, to = (f"{view.base} + {view.offset or '0'}" for view in (value, target))
+            self.line(f"std::memcpy({to}, {source}, {a.nbytes});")
+            return
+        self.nest(a.shape, [given, own], lambda at: self.line(f"{target.at(at[1])} = {self.read(value, at[0])};"))
+
+    def dense(self, value: Value, a: Aval) -> View:
+        """Return a value in memory in row-major order, copied there unless it is."""
+        if isinstance(value, View) and spread(a, value.strides, a.shape) == spread(a, contiguous_strides(a.shape), a.shape):
+            return View(value.base, contiguous_strides(a.shape), value.offset)
+        target = self.buffer(a)
+        self.copy(value, a, target)
+        return target
+
+    def poll(self, cost: int) -> None:
+        """Let Python handle signals now and then in a loop whose step takes `cost` additions."""
+        self.line(f"if ((ticks += {cost}) > {POLL_AFTER}) {{")
+        self.line("  ticks = 0;")
+        self.line("  if (signals.poll()) return INTERRUPTED;")
+        self.line("  if (refused) return REFUSED;")
+        self.line("}")
+
+
+def offset(indices: Sequence[str], strides: Sequence[int]) -> str:
+    """Return the C++ of the offset of an element, in elements."""
+    terms = [i if s == 1 else f"{i} * {s}" for i, s in zip(indices, strides, strict=True) if s]
+    return " + ".join(terms)
+
+
+def cost_of(shape: Sequence[int]) -> int:
+    """Return the number of elements."""
+    return math.prod(shape)
