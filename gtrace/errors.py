@@ -91,6 +91,10 @@ class OutOfMemoryError(ExecutionError, MemoryError):
 class NonFiniteError(GtraceError, FloatingPointError):
     """With ``GT_DEBUG_NANS=1``: an operation produced a NaN or an infinity that its operands do not explain."""
 
+    def in_step(self, loop: str, step: int) -> NonFiniteError:
+        """Return the same error with the step of the loop in which it arose, counted from 0."""
+        return NonFiniteError(f"{self} In step {step} of {loop}.")
+
 
 class GraphError(GtraceError, ValueError):
     """IR text that does not parse, or a graph that breaks an SSA rule."""

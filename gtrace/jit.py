@@ -172,7 +172,7 @@ class Jitted:
         worth = route.programs
         if isinstance(route, Parts):
             # of two operations, nothing can be fused that the parts beside them could not have had
-            worth = tuple(program for program in worth if len(program.graph.nodes) >= MIN_OPS)
+            worth = tuple(program for program in worth if program.ops >= MIN_OPS)
         engine.compile_all(worth, config.current.jit_wait if self._wait is None else self._wait)
         return _Call(route, inputs[len(leaves) :], traced.graph.out_avals, traced.out_structure)
 

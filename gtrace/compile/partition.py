@@ -9,12 +9,14 @@ measurements against them.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
+from typing import Any
 
 import attrs
 
 from gtrace.compile.native.generator import LOOPS, generate, loop_graph
-from gtrace.compile.native.values import Unsupported
+from gtrace.compile.native.values import UnsupportedLoopError
 from gtrace.compile.request import CompileRequest
 from gtrace.compile.schedule import Call, Loop, NativeLoop, Schedule
 from gtrace.ir.aval import WIDE_UNSIGNED, Bundle, contiguous_strides
@@ -30,6 +32,9 @@ MAX_OPS = 1000
 """Parts of more operations are cut where the fewest bytes cross, because compile time grows faster than linearly."""
 
 Strides = Sequence[tuple[int, ...]]
+
+_native_requests: weakref.WeakValueDictionary[Any, CompileRequest] = weakref.WeakValueDictionary()
+"""Of loops that are compiled as a whole, by (instruction, mode, threads), as long as a schedule has them."""
 
 
 def uncompilable(graph: Graph) -> str:
@@ -93,28 +98,24 @@ class Partitioner:
         return Schedule(graph.inputs, graph.outputs, (Call(request, graph.inputs, outs),))
 
     def _loop(self, node: Node) -> Loop | NativeLoop:
-        graph = self._native(node)
-        if graph is not None:
-            return NativeLoop(node, self.request(graph, [contiguous_strides(a.shape) for a in graph.avals]))
+        request = self._native(node)
+        if request is not None:
+            return NativeLoop(node, request)
         bodies = node.op.rules.bodies
         subs = subgraphs(node.params) if bodies is None else bodies(**node.attributes)
         return Loop(node, tuple(self._body(sub) for sub in subs))
 
-    def _native(self, node: Node) -> Graph | None:
-        """Return the program of a loop that the generator of native loops can compile; None if it cannot."""
+    def _native(self, node: Node) -> CompileRequest | None:
+        """Return the request for a loop that can be compiled as a whole. Loops of one body share it, of any length."""
         if self.backend != "inductor" or node.op.name not in LOOPS:
             return None
         graph = loop_graph(node)
-
-        def supported() -> bool:
-            try:
-                generate(graph)
-            except Unsupported:
-                return False
-            return True
-
-        key = "native", node.op.name, node.params[1:], graph.avals
-        return graph if subgraphs(node.params)[0].derive(key, supported) else None
+        key = graph.nodes[0].instr, self.mode, self.threads
+        request = _native_requests.get(key)
+        if request is None and is_native(node, graph):
+            request = self.request(graph, [contiguous_strides(a.shape) for a in graph.avals])
+            _native_requests[key] = request
+        return request
 
     def _body(self, sub: Subgraph) -> Schedule:
         """Return the schedule of a body. It is made once, even if several operations have the same body."""
@@ -128,6 +129,22 @@ class Partitioner:
             return attrs.evolve(self.schedule(graph, strides), dense=True)
 
         return sub.derive(("schedule", self.backend, self.mode, self.threads), make)
+
+
+def is_native(node: Node, graph: Graph) -> bool:
+    """Whether a loop, whose program `loop_graph` has made, can be compiled as a whole."""
+
+    def generated() -> bool:
+        try:
+            generate(graph)
+        except UnsupportedLoopError:
+            return False
+        return True
+
+    subs = subgraphs(node.params)
+    key = "native", node.op.name, print_graph(graph) if len(subs) > 1 else graph.nodes[0].params[1:], graph.avals
+    native: bool = subs[0].derive(key, generated)
+    return native
 
 
 def cut(graph: Graph, most: int) -> list[Graph]:

@@ -12,7 +12,7 @@ import torch
 from gtrace import tree
 from gtrace.control.bodies import Closure, capture_body, check_same, lift_leaves, settle
 from gtrace.control.scan import scan
-from gtrace.errors import ArgumentError, ShapeError, message
+from gtrace.errors import ArgumentError, NonFiniteError, ShapeError, message
 from gtrace.ir.aval import Aval, Bundle, bundle
 from gtrace.ir.graph import Graph, Subgraph
 from gtrace.ir.op import Op, define
@@ -44,8 +44,13 @@ def _run(
     test, step = programs
     first, second = operands[:cond_consts], operands[cond_consts : cond_consts + body_consts]
     state = list(operands[cond_consts + body_consts :])
-    while test([*first, *state])[0].item():
-        state = step([*second, *state])
+    t = 0
+    try:
+        while test([*first, *state])[0].item():
+            state = step([*second, *state])
+            t += 1
+    except NonFiniteError as error:
+        raise error.in_step("while_loop", t) from None
     return state
 
 

@@ -10,7 +10,7 @@ import torch
 from gtrace import tree
 from gtrace.control.bodies import Closure, capture_body, check_same, lift_leaves, settle
 from gtrace.control.code_motion import Loop, finish, hoist, prune, sink
-from gtrace.errors import ArgumentError, ShapeError, message
+from gtrace.errors import ArgumentError, NonFiniteError, ShapeError, message
 from gtrace.interp.interpreter import interpreted
 from gtrace.ir.aval import Aval, Bundle, aval, bundle
 from gtrace.ir.graph import Graph, Subgraph
@@ -46,7 +46,10 @@ def _run(
     columns = [x.unbind(0) for x in operands[consts + carry :]]
     outputs: list[Any] = []
     for t in range(length - 1, -1, -1) if reverse else range(length):
-        out = step([*fixed, *state, *[column[t] for column in columns]])
+        try:
+            out = step([*fixed, *state, *[column[t] for column in columns]])
+        except NonFiniteError as error:
+            raise error.in_step("scan", t) from None
         state = out[:carry]
         if not outputs:
             outputs = [_Column(y, length) for y in out[carry:]]

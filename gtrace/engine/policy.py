@@ -20,6 +20,9 @@ SECONDS_PER_OP = 0.015
 WORKER_START_SECONDS = 2.0
 """Expected seconds until a worker has started, beside those of a first compile in this process."""
 
+LOOP_SECONDS = 0.7
+"""Expected compile time of a loop that is compiled as a whole, by the C++ compiler alone."""
+
 TRIAL = 20
 """Compiled calls, and as many interpreted ones between them, that are timed before a program is judged."""
 
@@ -31,6 +34,12 @@ UNKNOWN_SECONDS = 0.1
 
 EARLIER_SECONDS = 30.0
 """The expected seconds that the compiles of earlier processes count for, at most, beside those of this one."""
+
+CLEAR = 4.0
+"""A speedup that needs no more than `CLEAR_TRIAL` pairs of calls, if all have it."""
+
+CLEAR_TRIAL = 3
+"""See `CLEAR`. A loop may be interpreted a thousand times as slowly: twenty calls of that would be too many."""
 
 SAMPLES = 32
 """Interpreted calls whose times are kept for that comparison."""
@@ -157,10 +166,11 @@ def judge(pairs: Sequence[tuple[float, float]]) -> float | None:
 
     None while there are too few of them.
     """
-    if len(pairs) < TRIAL:
-        return None
     # the first compiled calls warm caches up
-    return statistics.median(interpreted / max(compiled, 1e-9) for interpreted, compiled in pairs[TRIAL // 4 :])
+    ratios = [interpreted / max(compiled, 1e-9) for interpreted, compiled in pairs[TRIAL // 4 :]]
+    if len(pairs) < TRIAL and not (len(ratios) >= CLEAR_TRIAL and min(ratios) >= CLEAR):
+        return None
+    return statistics.median(ratios)
 
 
 class HotPathDetector:

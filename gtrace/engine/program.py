@@ -20,6 +20,7 @@ from gtrace.compile.toolchain import toolchain
 from gtrace.config import Config
 from gtrace.engine.policy import SAMPLES, TRIAL_SHARE
 from gtrace.ir.aval import Aval
+from gtrace.ir.calls import count_operations, has_calls
 from gtrace.ir.graph import Graph
 from gtrace.ir.signature import CompileKey, Signature
 
@@ -191,6 +192,16 @@ class Program:
         """What is to be compiled of it for its own sizes, and the calls that run it then."""
         key = self.key
         return Partitioner(key.backend, key.mode, key.threads).schedule(self.graph, key.strides)
+
+    @functools.cached_property
+    def ops(self) -> int:
+        """Its operations, those in the bodies of loops and branches included."""
+        return count_operations(self.graph)
+
+    @functools.cached_property
+    def native(self) -> bool:
+        """Whether all that is to be compiled of it are loops, each as a whole: that takes no Inductor."""
+        return has_calls(self.graph) and all(request.is_loop for request in self.schedule.requests)
 
     @property
     def structure(self) -> tuple[str, str, str, int]:

@@ -87,11 +87,14 @@ class Tiering:
 
     # -- deciding
 
-    def expected(self, ops: int, settings: Config) -> float:
-        """Return what compiling a program of `ops` operations is expected to cost the running program, in seconds."""
+    def expected(self, program: Program, settings: Config) -> float:
+        """Return what compiling a program is expected to cost the running program, in seconds."""
+        if program.native:
+            start = policies.WORKER_START_SECONDS if settings.background and worker.pid is None else 0.0
+            return start + policies.LOOP_SECONDS * len(program.schedule.requests)
         if settings.background:
-            return self.worker_cost.predict(ops) * sharing.slowdown
-        return self.cost.predict(ops)
+            return self.worker_cost.predict(program.ops) * sharing.slowdown
+        return self.cost.predict(program.ops)
 
     def consider(self, program: Program) -> bool:
         """Compile a program once interpreting has cost as much as compiling should; returns whether it waits."""
@@ -106,8 +109,8 @@ class Tiering:
         ):
             return True
         policy = policies.Policy(settings.auto_compile, settings.compile, settings.hot_threshold, settings.min_seq)
-        ops = len(program.graph.nodes)
-        expected = self.expected(ops, settings)
+        ops = program.ops
+        expected = self.expected(program, settings)
         # the call about to happen counts: from the threshold-th repetition on a program is hot
         calls = program.interpreted_calls + 1
         won = 1.0 - (program.products or 0.0)
@@ -263,13 +266,15 @@ class Tiering:
         end = perf_counter() + wait
         here, missing = [], []
         for program in programs:
-            if not settings.background or not self._ahead_of_time(program):
+            # a loop takes the C++ compiler half a second, less than a worker takes to start
+            native = program.native and policies.LOOP_SECONDS * len(program.schedule.requests) <= wait
+            if not settings.background or native or not self._ahead_of_time(program):
                 here.append(program)
             elif program.tier == "interpreted" and not program.reason:
                 program.looked = True
                 if not self._find(program, refusals=not to_the_end):
                     missing.append(program)
-        sizes = [len(program.graph.nodes) for program in missing]
+        sizes = [program.ops for program in missing]
         alone = not to_the_end or worker.pending > 0
         cost = self._cost_from_now()
         split = [to_the_end] * len(sizes) if alone else policies.split_work(sizes, self.cost, cost)
@@ -393,17 +398,14 @@ class Tiering:
         if latest is not None and Recompiling in bus.wanted:
             change = difference(latest.graph, program.graph, latest.key.strides, program.key.strides)
             bus.emit(Recompiling(program.signature.exact, change))
-        bus.emit(CompileStarted(program.signature.exact, len(program.graph.nodes), background))
+        bus.emit(CompileStarted(program.signature.exact, program.ops, background))
 
     def _finish(self, way: Compilation, executable: Executable, seconds: float) -> None:
         program = way.program
         program.compile_seconds, program.origin = seconds, executable.origin
-        if executable.origin == "process":
-            self.cost.learn(len(program.graph.nodes), seconds)
-        elif executable.origin == "worker":
-            # its start is not among the seconds that it says it worked
-            start = policies.WORKER_START_SECONDS if self.worker_cost.startup else 0.0
-            self.worker_cost.learn(len(program.graph.nodes), seconds + start)
+        model = self.cost if executable.origin == "process" else self.worker_cost
+        if not program.native:
+            model.learn(program.ops, seconds)
         self.compiles += 1
         program.family.calls, program.family.seconds = 0, 0.0
         if len(self._latest) >= MAX_LATEST:

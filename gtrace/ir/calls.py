@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gtrace.ir.edit import inline, substitute, toposort
-from gtrace.ir.graph import Graph, Node, Operand, Subgraph, is_subgraphs
+from gtrace.ir.graph import Graph, Node, Operand, Subgraph, is_subgraphs, subgraphs
 from gtrace.ir.op import REGISTRY
 from gtrace.ir.subgraph import select
 
@@ -13,6 +13,11 @@ from gtrace.ir.subgraph import select
 def has_calls(graph: Graph) -> bool:
     """Whether some operation has sub-graphs."""
     return any(node.op.rules.body is not None for node in graph.nodes)
+
+
+def count_operations(graph: Graph) -> int:
+    """Return the number of operations, those in sub-graphs included."""
+    return sum(1 + sum(count_operations(sub.graph) for sub in subgraphs(node.params)) for node in graph.nodes)
 
 
 def map_subgraphs(node: Node, function: Callable[[Subgraph], Subgraph]) -> Node:

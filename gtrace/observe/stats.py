@@ -143,7 +143,7 @@ def snapshot(program: Program, source: Engine) -> ProgramStats:
         structural=program.signature.structural,
         ops=tuple(node.op.name for node in program.graph.nodes),
         **program.figures(),
-        expected_compile_seconds=source.tiering.expected(len(program.graph.nodes), settings),
+        expected_compile_seconds=source.tiering.expected(program, settings),
         compiling=program.requested,
         origin=program.origin,
         products=program.products,

@@ -9,6 +9,7 @@ from typing import Any
 import numpy
 import torch
 
+from gtrace.compile.native.elementwise import ELEMENTWISE, Elementwise
 from gtrace.errors import DtypeError, message
 from gtrace.ir.aval import FLOATS, Aval
 from gtrace.ir.cases import BadSample, Sample
@@ -77,6 +78,30 @@ def _erfinv(x: torch.Tensor) -> torch.Tensor:
     out = torch.where(x.abs() == 1.0, x * math.inf, x * factor)
     return out.to(dtype) if dtype.is_floating_point else out
 
+
+def _erfinv_source() -> str:
+    """Return the same function in C++, for native loops."""
+
+    def polynomial(w: str, coefficients: Sequence[float]) -> str:
+        out = f"{{T}}({coefficients[0]!r})"
+        for c in coefficients[1:]:
+            out = f"({out} * {w} + {{T}}({c!r}))"
+        return out
+
+    # both cases are computed, so that a loop of it can become vector instructions
+    narrow = f"w < 5 ? {polynomial('(w - T_(2.5))', _CENTER32)} : {polynomial('(m::sqrt(w) - T_(3))', _TAIL32)}"
+    tail = (
+        f"w < 16 ? {polynomial('(m::sqrt(w) - T_(3.25))', _MIDDLE64)} : {polynomial('(m::sqrt(w) - T_(5))', _TAIL64)}"
+    )
+    wide = f"w < 6.25 ? {polynomial('(w - T_(3.125))', _CENTER64)} : ({tail})"
+    return (
+        "[](auto x) {{ using T_ = {T}; const T_ w = -m::log1p(-x * x);"
+        f" const T_ factor = sizeof(T_) == 4 ? ({narrow}) : ({wide});"
+        " return m::fabs(x) == 1 ? x * highest<T_>() : x * factor; }}({0})"
+    )
+
+
+ELEMENTWISE["erfinv"] = (Elementwise(_erfinv_source(), "f", 40),)
 
 erfinv = unary(
     "erfinv", _erfinv, "Return the number whose error function is x.",

@@ -12,6 +12,7 @@ import numpy
 import torch
 
 from gtrace.compile.inductor.pointwise import POINTWISE
+from gtrace.compile.native.elementwise import ELEMENTWISE, Elementwise, integer_function
 from gtrace.errors import DtypeError, message
 from gtrace.ir.aval import Aval
 from gtrace.ir.cases import BadSample, Sample
@@ -65,6 +66,7 @@ _library.define("threefry2x32(Tensor k0, Tensor k1, Tensor x0, Tensor x1, int wo
 _library.impl("threefry2x32", _compute, "CompositeExplicitAutograd")
 _torch_op = torch.ops.gtrace.threefry2x32.default
 POINTWISE[_torch_op] = _compute
+ELEMENTWISE["threefry2x32"] = (Elementwise(integer_function(_compute, 4), "i", 120),)
 
 
 def _impl(k0: torch.Tensor, k1: torch.Tensor, x0: torch.Tensor, x1: torch.Tensor, word: int) -> torch.Tensor:

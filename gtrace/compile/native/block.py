@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import attrs
 
 from gtrace.compile.native.elementwise import Elementwise, expression, lowering
-from gtrace.compile.native.values import Uniform, Unsupported, Value, View, c_type, dense, literal, spread
+from gtrace.compile.native.values import Uniform, UnsupportedLoopError, Value, View, c_type, literal, spread
 from gtrace.compile.native.writer import Writer
 from gtrace.ir.aval import CPU, Aval, contiguous_strides
 from gtrace.ir.graph import Graph, Node, Operand
@@ -134,7 +134,7 @@ class Block:
         emit = EMITTERS.get(node.op.name)
         if emit is None:
             kinds = ", ".join(map(repr, node.instr.ins))
-            raise Unsupported(f"native loops have no {node.op.name} of {kinds}")
+            raise UnsupportedLoopError(f"native loops have no {node.op.name} of {kinds}")
         emit(self, node)
 
     def _emit_uniform(self, node: Node, rule: Elementwise) -> None:
@@ -193,7 +193,7 @@ class Group:
                 writer.line(f"const {c_type(block.avals[value].dtype)} {name} = {view.at(place)};")
                 names[value] = name
             for value, (node, rule) in self.nodes.items():
-                operands = [names[x] if x in names else block.scalar(x) for x in node.ins]
+                operands = [names.get(x) or block.scalar(x) if isinstance(x, int) else literal(x) for x in node.ins]
                 name = writer.name("x")
                 writer.line(f"const {c_type(node.instr.aval.dtype)} {name} = {expression(node, rule, operands)};")
                 names[value] = name
@@ -210,10 +210,10 @@ def check(a: Aval) -> None:
     """Refuse a type that native loops do not have.
 
     Raises:
-        Unsupported: another device, another dtype, or no elements.
+        UnsupportedLoopError: another device, another dtype, or no elements.
     """
     if a.device != CPU:
-        raise Unsupported(f"native loops run on the CPU, not on {a.device}")
+        raise UnsupportedLoopError(f"native loops run on the CPU, not on {a.device}")
     c_type(a.dtype)
     if not a.size:
-        raise Unsupported("a size is 0")
+        raise UnsupportedLoopError("a size is 0")

@@ -36,7 +36,7 @@ class Elementwise:
 
 
 def _function(name: str, cost: int = 10, precise: bool = False) -> Elementwise:
-    return Elementwise(f"std::{name}({{0}})", "f", cost, precise=precise)
+    return Elementwise(f"m::{name}({{0}})", "f", cost, precise=precise)
 
 
 def _whole_power(y: int) -> str:
@@ -44,8 +44,10 @@ def _whole_power(y: int) -> str:
 
 
 def _float_power(y: int) -> str:
-    simple = {0: "{T}(1)", 1: "{0}", 2: "{0} * {0}", 3: "{0} * {0} * {0}", -1: "{T}(1) / {0}", -2: "{T}(1) / ({0} * {0})"}
-    return simple.get(y, f"std::pow({{0}}, {{T}}({y}))")
+    power = {0: "{T}(1)", 1: "{0}", 2: "{0} * {0}", 3: "{0} * {0} * {0}"}.get(abs(y))
+    if power is None or y < -2:
+        return f"m::pow({{0}}, {{T}}({y}))"
+    return power if y >= 0 else f"{{T}}(1) / ({power})"
 
 
 ELEMENTWISE: dict[str, tuple[Elementwise, ...]] = {
@@ -63,12 +65,12 @@ ELEMENTWISE: dict[str, tuple[Elementwise, ...]] = {
     "minimum": (Elementwise("minimum<{T}>({0}, {1})", "if", 4), Elementwise("{0} & {1}", "b")),
     "abs": (Elementwise("absolute<{T}>({0})", "if"),),
     "sign": (Elementwise("sign<{T}>({0})", "if", 3),),
-    "floor": (Elementwise("std::floor({0})", "f"), Elementwise("{0}", "i")),
-    "ceil": (Elementwise("std::ceil({0})", "f"), Elementwise("{0}", "i")),
-    "trunc": (Elementwise("std::trunc({0})", "f"), Elementwise("{0}", "i")),
-    "round": (Elementwise("std::nearbyint({0})", "f"), Elementwise("{0}", "i")),
+    "floor": (Elementwise("m::floor({0})", "f"), Elementwise("{0}", "i")),
+    "ceil": (Elementwise("m::ceil({0})", "f"), Elementwise("{0}", "i")),
+    "trunc": (Elementwise("m::trunc({0})", "f"), Elementwise("{0}", "i")),
+    "round": (Elementwise("m::nearbyint({0})", "f"), Elementwise("{0}", "i")),
     "sqrt": (_function("sqrt", 4),),
-    "rsqrt": (Elementwise("{T}(1) / std::sqrt({0})", "f", 6),),
+    "rsqrt": (Elementwise("{T}(1) / m::sqrt({0})", "f", 6),),
     "reciprocal": (Elementwise("{T}(1) / {0}", "f", 4),),
     "square": (Elementwise("{0} * {0}", "if"),),
     **{
@@ -76,11 +78,11 @@ ELEMENTWISE: dict[str, tuple[Elementwise, ...]] = {
         for name in ("exp", "expm1", "log", "log1p", "log2", "log10", "exp2", "sin", "cos", "tan", "asin", "acos",
                      "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf")
     },
-    "atan2": (Elementwise("std::atan2({0}, {1})", "f", 20),),
-    "hypot": (Elementwise("std::hypot({0}, {1})", "f", 10),),
-    "copysign": (Elementwise("std::copysign({0}, {1})", "f"),),
-    "nextafter": (Elementwise("std::nextafter({0}, {1})", "f", 10),),
-    "fma": (Elementwise("std::fma({0}, {1}, {2})", "f", 2),),
+    "atan2": (Elementwise("m::atan2({0}, {1})", "f", 20),),
+    "hypot": (Elementwise("m::hypot({0}, {1})", "f", 10),),
+    "copysign": (Elementwise("m::copysign({0}, {1})", "f"),),
+    "nextafter": (Elementwise("m::nextafter({0}, {1})", "f", 10),),
+    "fma": (Elementwise("m::fma({0}, {1}, {2})", "f", 2),),
     "sigmoid": (Elementwise("sigmoid<{T}>({0})", "f", 14),),
     "silu": (Elementwise("silu<{T}>({0})", "f", 14),),
     "relu": (Elementwise("relu<{T}>({0})", "if"),),
@@ -104,9 +106,9 @@ ELEMENTWISE: dict[str, tuple[Elementwise, ...]] = {
     "gt": (Elementwise("{0} > {1}"),),
     "ge": (Elementwise("{0} >= {1}"),),
     "isnan": (Elementwise("{0} != {0}"),),
-    "isinf": (Elementwise("std::fabs({0}) == highest<{A}>()", "f"), Elementwise("false", "bi")),
-    "isfinite": (Elementwise("std::fabs({0}) < highest<{A}>()", "f"), Elementwise("true", "bi")),
-    "signbit": (Elementwise("std::signbit({0})", "f"), Elementwise("{0} < 0", "i"), Elementwise("false", "b")),
+    "isinf": (Elementwise("m::fabs({0}) == highest<{A}>()", "f"), Elementwise("false", "bi")),
+    "isfinite": (Elementwise("m::fabs({0}) < highest<{A}>()", "f"), Elementwise("true", "bi")),
+    "signbit": (Elementwise("m::signbit({0})", "f"), Elementwise("{0} < 0", "i"), Elementwise("false", "b")),
     "logical_not": (Elementwise("!{0}"),),
     "logical_and": (Elementwise("bool({0}) & bool({1})"),),
     "logical_or": (Elementwise("bool({0}) | bool({1})"),),
@@ -121,7 +123,7 @@ ELEMENTWISE: dict[str, tuple[Elementwise, ...]] = {
     "where": (Elementwise("{0} ? {1} : {2}"),),
     "astype": (Elementwise(lambda dtype: f"cast<{c_type(DTYPES[dtype])}>({{0}})"),),
     "clamp_index": (
-        Elementwise(lambda low, high: f"{{0}} < {low} ? {{T}}({low}) : {{0}} > {high} ? {{T}}({high}) : {{0}}", "i", 2),
+        Elementwise(lambda low, high: f"minimum<{{T}}>(maximum<{{T}}>({{0}}, {{T}}({low})), {{T}}({high}))", "i", 2),
     ),
     "identity": (Elementwise("{0}"),),
     "stop_gradient": (Elementwise("{0}"),),
@@ -152,3 +154,55 @@ def expression(node: Node, rule: Elementwise, operands: list[str]) -> str:
         operands = [f"double({x})" for x in operands]
     text: str = template.format(*operands, T=own, A=c_type(last.dtype))
     return f"{own}({text})"
+
+
+# -- functions of Python as templates
+
+
+class Term:
+    """A value of a function that is being turned into C++. Python's operators on it add a statement."""
+
+    def __init__(self, text: str, lines: list[str]) -> None:
+        self.text = text
+        self.lines = lines
+
+    def _apply(self, sign: str, x: Any, y: Any) -> Term:
+        texts = [v.text if isinstance(v, Term) else f"int64_t({v})" for v in (x, y)]
+        name = f"w{len(self.lines)}"
+        self.lines.append(f"const int64_t {name} = {texts[0]} {sign} {texts[1]};")
+        return Term(name, self.lines)
+
+    def __add__(self, other: Any) -> Term:
+        return self._apply("+", self, other)
+
+    def __sub__(self, other: Any) -> Term:
+        return self._apply("-", self, other)
+
+    def __mul__(self, other: Any) -> Term:
+        return self._apply("*", self, other)
+
+    def __and__(self, other: Any) -> Term:
+        return self._apply("&", self, other)
+
+    def __or__(self, other: Any) -> Term:
+        return self._apply("|", self, other)
+
+    def __xor__(self, other: Any) -> Term:
+        return self._apply("^", self, other)
+
+    def __lshift__(self, other: Any) -> Term:
+        return self._apply("<<", self, other)
+
+    def __rshift__(self, other: Any) -> Term:
+        return self._apply(">>", self, other)
+
+
+def integer_function(function: Callable[..., Any], operands: int) -> Callable[..., str]:
+    """Return a template that computes a function of 64-bit integers, written with Python's operators."""
+
+    def template(**attributes: Any) -> str:
+        lines: list[str] = []
+        result = function(*[Term(f"{{{k}}}", lines) for k in range(operands)], **attributes)
+        return f"[&] {{{{ {' '.join(lines)} return {result.text}; }}}}()"
+
+    return template

@@ -1,19 +1,19 @@
-"""One C++ function for a loop: inputs and outputs in memory, everything between in variables and buffers of the call."""
+"""One C++ function for a loop. Inputs and outputs lie in memory, all between in variables, and buffers of the call."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
-import gtrace.compile.native.arrange
-import gtrace.compile.native.reductions  # noqa: F401 - both register what they can write
+import gtrace.compile.native.places
+import gtrace.compile.native.reductions  # noqa: F401 - they register what they can write
 from gtrace.compile.native.block import Block, check
 from gtrace.compile.native.loops import scan_loop
-from gtrace.compile.native.values import Uniform, Unsupported, Value, View, c_type, dense
+from gtrace.compile.native.values import Uniform, UnsupportedLoopError, Value, c_type, dense
 from gtrace.compile.native.writer import Writer
 from gtrace.ir.aval import SHORT, Aval, aval, bundle
 from gtrace.ir.graph import Graph, Node
-from gtrace.ir.op import REGISTRY, Instr
+from gtrace.ir.op import REGISTRY
 
 LOOPS = ("scan", "while_loop")
 """The operations that become a function."""
@@ -54,10 +54,9 @@ def loop_graph(node: Node) -> Graph:
     count = len(ins)
     nodes = [Node(op.instr(params, ins), tuple(range(count)), count)]
     results = nodes[0].instr.aval.avals
-    project = REGISTRY["project"]
+    whole: Any = bundle(results)
     for k in range(len(results)):
-        instr: Instr = project.instr((k,), (bundle(results),))
-        nodes.append(Node(instr, (count,), count + 1 + k))
+        nodes.append(Node(REGISTRY["project"].instr((k,), (whole,)), (count,), count + 1 + k))
     return Graph(tuple(range(count)), ins, tuple(nodes), tuple(range(count + 1, count + 1 + len(results))))
 
 
@@ -65,13 +64,13 @@ def generate(graph: Graph) -> str:
     """Return the C++ of the program that `loop_graph` makes.
 
     Raises:
-        Unsupported: it contains something that native loops do not have, or its steps are so long that calls of their
-            compiled form are as good.
+        UnsupportedLoopError: it contains something that native loops do not have, or its steps are so long that calls
+            of their compiled form are as good.
     """
     writer = Writer()
     node = graph.nodes[0]
     if node.op.name not in LOOPS:
-        raise Unsupported(f"{node.op.name} is no loop")
+        raise UnsupportedLoopError(f"{node.op.name} is no loop")
     values: dict[int, Value] = {}
     for k, (value, a) in enumerate(zip(graph.inputs, graph.avals, strict=True)):
         check(a)
@@ -99,9 +98,11 @@ def generate(graph: Graph) -> str:
         cost = block.cost
         final = [block.values[value] for value in graph.outputs]
     if cost > MAX_STEP:
-        raise Unsupported(f"a step takes {cost} operations: calls of its compiled form cost little beside that")
-    for k, value in enumerate(final):
-        writer.copy(value, results[k], dense(f"o{k}", results[k]))
+        raise UnsupportedLoopError(
+            f"a step takes {cost} operations: calls of its compiled form cost little beside that"
+        )
+    for k, result in enumerate(final):
+        writer.copy(result, results[k], dense(f"o{k}", results[k]))
     return _SOURCE.format(
         entry=ENTRY,
         description=DESCRIPTION,

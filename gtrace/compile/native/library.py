@@ -39,7 +39,7 @@ def build(graph: Graph, folder: Path) -> Path:
     """Compile a loop into `folder`; returns the shared library.
 
     Raises:
-        Unsupported: see `gtrace.compile.native.generator.generate`.
+        UnsupportedLoopError: see `gtrace.compile.native.generator.generate`.
         CompileError: there is no C++ compiler, or it failed.
     """
     compiler = compiler_path()

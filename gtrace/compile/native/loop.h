@@ -1,14 +1,37 @@
 // What the C++ of every native loop includes: the polling for signals, and the scalar functions of torch's operations.
 
-#include <chrono>
-#include <cmath>
-#include <cstdint>
-#include <cstring>
+#include <stdint.h>
+#include <time.h>
+
 #include <limits>
 #include <type_traits>
-#include <utility>
 
 namespace {
+
+// <cmath> would take most of the time of the compiler
+#define OF_ONE(name)                                              \
+  inline float name(float x) { return __builtin_##name##f(x); }   \
+  inline double name(double x) { return __builtin_##name(x); }
+#define OF_TWO(name)                                                            \
+  inline float name(float x, float y) { return __builtin_##name##f(x, y); }     \
+  inline double name(double x, double y) { return __builtin_##name(x, y); }
+namespace m {
+OF_ONE(acos) OF_ONE(acosh) OF_ONE(asin) OF_ONE(asinh) OF_ONE(atan) OF_ONE(atanh) OF_ONE(ceil) OF_ONE(cos) OF_ONE(cosh)
+OF_ONE(erf) OF_ONE(erfc) OF_ONE(exp) OF_ONE(exp2) OF_ONE(expm1) OF_ONE(fabs) OF_ONE(floor) OF_ONE(lgamma) OF_ONE(log)
+OF_ONE(log10) OF_ONE(log1p) OF_ONE(log2) OF_ONE(nearbyint) OF_ONE(sin) OF_ONE(sinh) OF_ONE(sqrt) OF_ONE(tan)
+OF_ONE(tanh) OF_ONE(trunc)
+OF_TWO(atan2) OF_TWO(copysign) OF_TWO(fmod) OF_TWO(hypot) OF_TWO(nextafter) OF_TWO(pow)
+inline float fma(float x, float y, float z) { return __builtin_fmaf(x, y, z); }
+inline double fma(double x, double y, double z) { return __builtin_fma(x, y, z); }
+template <class T> inline bool isinf(T x) { return fabs(x) == std::numeric_limits<T>::infinity(); }
+template <class T> inline bool signbit(T x) { return copysign(T(1), x) < 0; }
+}  // namespace m
+
+template <class T> inline void exchange(T& a, T& b) {
+  const T c = a;
+  a = b;
+  b = c;
+}
 
 // Lets Python handle signals during a long loop. The functions are CPython's, absent where no Python runs the loop.
 struct Signals {
@@ -16,8 +39,13 @@ struct Signals {
   void (*restore)(void*);
   int (*check)();
   void* thread = nullptr;  // set while another thread may hold the interpreter's lock
-  bool pending = false;
-  std::chrono::steady_clock::time_point due = std::chrono::steady_clock::now() + std::chrono::milliseconds(20);
+  int64_t due = now() + 20;
+
+  static int64_t now() {
+    timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return int64_t(t.tv_sec) * 1000 + t.tv_nsec / 1000000;
+  }
 
   explicit Signals(void** python)
       : save(reinterpret_cast<void* (*)()>(python[0])),
@@ -26,9 +54,9 @@ struct Signals {
 
   // Returns whether a handler raised: then the loop must end.
   bool poll() {
-    const auto now = std::chrono::steady_clock::now();
-    if (now < due || check == nullptr) return false;
-    due = now + std::chrono::milliseconds(20);
+    const int64_t milliseconds = now();
+    if (milliseconds < due || check == nullptr) return false;
+    due = milliseconds + 20;
     if (thread != nullptr) restore(thread);
     thread = nullptr;
     if (check() != 0) return true;
@@ -53,7 +81,7 @@ template <class T> inline T highest() {
 // -- arithmetic
 
 template <class T> inline T absolute(T x) {
-  if constexpr (std::is_floating_point_v<T>) return std::fabs(x);
+  if constexpr (std::is_floating_point_v<T>) return m::fabs(x);
   else if constexpr (std::is_unsigned_v<T>) return x;
   else return x < 0 ? T(-x) : x;
 }
@@ -61,11 +89,11 @@ template <class T> inline T absolute(T x) {
 template <class T> inline T floor_divide(T a, T b, bool& refused) {
   if constexpr (std::is_floating_point_v<T>) {
     if (b == 0) return a / b;
-    const T rest = std::fmod(a, b);
+    const T rest = m::fmod(a, b);
     T quotient = (a - rest) / b;
     if (rest != 0 && (b < 0) != (rest < 0)) quotient -= 1;
-    if (quotient == 0) return std::copysign(T(0), a / b);
-    T whole = std::floor(quotient);
+    if (quotient == 0) return m::copysign(T(0), a / b);
+    T whole = m::floor(quotient);
     if (quotient - whole > T(0.5)) whole += 1;
     return whole;
   } else {
@@ -79,7 +107,7 @@ template <class T> inline T floor_divide(T a, T b, bool& refused) {
 
 template <class T> inline T remainder(T a, T b, bool& refused) {
   if constexpr (std::is_floating_point_v<T>) {
-    const T rest = std::fmod(a, b);
+    const T rest = m::fmod(a, b);
     return rest != 0 && (b < 0) != (rest < 0) ? rest + b : rest;
   } else {
     if (b == 0) { refused = true; return 0; }
@@ -92,7 +120,7 @@ template <class T> inline T remainder(T a, T b, bool& refused) {
 }
 
 template <class T> inline T fmod_(T a, T b, bool& refused) {
-  if constexpr (std::is_floating_point_v<T>) return std::fmod(a, b);
+  if constexpr (std::is_floating_point_v<T>) return m::fmod(a, b);
   else {
     if (b == 0) { refused = true; return 0; }
     if constexpr (std::is_signed_v<T>) if (b == -1) return 0;
@@ -113,7 +141,7 @@ template <class T> inline T whole_power(T x, int64_t n) {
 }
 
 template <class T> inline T power(T x, T y) {
-  if constexpr (std::is_floating_point_v<T>) return std::pow(x, y);
+  if constexpr (std::is_floating_point_v<T>) return m::pow(x, y);
   else return whole_power(x, int64_t(y));
 }
 
@@ -160,32 +188,32 @@ template <class To, class From> inline To cast(From x) {
 
 // -- functions
 
-template <class T> inline T sigmoid(T x) { return T(1) / (T(1) + std::exp(-x)); }
-template <class T> inline T silu(T x) { return x / (T(1) + std::exp(-x)); }
+template <class T> inline T sigmoid(T x) { return T(1) / (T(1) + m::exp(-x)); }
+template <class T> inline T silu(T x) { return x / (T(1) + m::exp(-x)); }
 template <class T> inline T logaddexp(T a, T b) {
-  if (std::isinf(a) && a == b) return a;
+  if (m::isinf(a) && a == b) return a;
   const T top = a < b ? b : a;  // where one is NaN, so is the difference
-  return top + std::log1p(std::exp(-std::fabs(a - b)));
+  return top + m::log1p(m::exp(-m::fabs(a - b)));
 }
 template <class T> inline T relu(T x) { return x < 0 ? T(0) : x; }
-template <class T> inline T gelu(T x) { return x * T(0.5) * (T(1) + std::erf(x * T(0.70710678118654752440))); }
+template <class T> inline T gelu(T x) { return x * T(0.5) * (T(1) + m::erf(x * T(0.70710678118654752440))); }
 template <class T> inline T gelu_tanh(T x) {
   const T inner = T(0.79788456080286535588) * (x + T(0.044715) * x * x * x);
-  return T(0.5) * x * (T(1) + std::tanh(inner));
+  return T(0.5) * x * (T(1) + m::tanh(inner));
 }
 template <class T> inline T gelu_slope(T x) {
-  const T cdf = T(0.5) * (T(1) + std::erf(x * T(0.70710678118654752440)));
-  return cdf + x * std::exp(x * x * T(-0.5)) * T(0.39894228040143267794);
+  const T cdf = T(0.5) * (T(1) + m::erf(x * T(0.70710678118654752440)));
+  return cdf + x * m::exp(x * x * T(-0.5)) * T(0.39894228040143267794);
 }
 template <class T> inline T gelu_tanh_slope(T x) {
   const T c = T(0.79788456080286535588), k = T(0.044715);
-  const T t = std::tanh(c * (x + k * x * x * x));
+  const T t = m::tanh(c * (x + k * x * x * x));
   return T(0.5) * (T(1) + t) + T(0.5) * x * (T(1) - t * t) * c * (T(1) + T(3) * k * x * x);
 }
-template <class T> inline T xlogy(T x, T y) { return y != y ? y : x == 0 ? T(0) : x * std::log(y); }
-template <class T> inline T xlog1py(T x, T y) { return y != y ? y : x == 0 ? T(0) : x * std::log1p(y); }
+template <class T> inline T xlogy(T x, T y) { return y != y ? y : x == 0 ? T(0) : x * m::log(y); }
+template <class T> inline T xlog1py(T x, T y) { return y != y ? y : x == 0 ? T(0) : x * m::log1p(y); }
 template <class T> inline T entr(T x) {
-  return x != x ? x : x > 0 ? -x * std::log(x) : x == 0 ? T(0) : -std::numeric_limits<T>::infinity();
+  return x != x ? x : x > 0 ? -x * m::log(x) : x == 0 ? T(0) : -std::numeric_limits<T>::infinity();
 }
 
 // -- reductions of contiguous elements: partial results in lanes, which vectorize without changing float arithmetic
@@ -212,17 +240,17 @@ template <class A, class T, class F> inline A over(const T* x, int64_t count, in
 template <class T> inline T logsumexp(const T* x, int64_t step, int64_t count) {
   T top = x[0];
   for (int64_t k = 1; k < count; ++k) top = maximum(top, x[k * step]);
-  if (std::isinf(top)) return top;
+  if (m::isinf(top)) return top;
   T total = 0;
-  for (int64_t k = 0; k < count; ++k) total += std::exp(x[k * step] - top);
-  return top + std::log(total);
+  for (int64_t k = 0; k < count; ++k) total += m::exp(x[k * step] - top);
+  return top + m::log(total);
 }
 
 template <class T> inline void softmax(const T* x, int64_t step, T* out, int64_t to, int64_t count) {
   T top = x[0];
   for (int64_t k = 1; k < count; ++k) top = maximum(top, x[k * step]);
   T total = 0;
-  for (int64_t k = 0; k < count; ++k) total += out[k * to] = std::exp(x[k * step] - top);
+  for (int64_t k = 0; k < count; ++k) total += out[k * to] = m::exp(x[k * step] - top);
   for (int64_t k = 0; k < count; ++k) out[k * to] /= total;
 }
 
@@ -230,8 +258,8 @@ template <class T> inline void log_softmax(const T* x, int64_t step, T* out, int
   T top = x[0];
   for (int64_t k = 1; k < count; ++k) top = maximum(top, x[k * step]);
   T total = 0;
-  for (int64_t k = 0; k < count; ++k) total += std::exp(x[k * step] - top);
-  const T shift = std::log(total);
+  for (int64_t k = 0; k < count; ++k) total += m::exp(x[k * step] - top);
+  const T shift = m::log(total);
   for (int64_t k = 0; k < count; ++k) out[k * to] = x[k * step] - top - shift;
 }
 

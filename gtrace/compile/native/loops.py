@@ -12,29 +12,32 @@ from gtrace.compile.native.writer import Writer
 from gtrace.ir.aval import Aval
 from gtrace.ir.graph import Graph, Node, Subgraph
 
+
 @attrs.define(eq=False)
 class Carry:
     """A carried value: a variable if it has one element, otherwise two buffers that change places.
 
     Attributes:
         value: what a step reads.
-        following: where a step writes the next value; None for a variable, and for a value that no step changes.
+        following: where a step writes the next value, if that is in memory.
+        unchanged: whether every step returns it as it is.
     """
 
     a: Aval
     value: Value
-    following: View | None
+    following: View | None = None
+    unchanged: bool = False
 
     @classmethod
     def begin(cls, writer: Writer, a: Aval, start: Value, unchanged: bool) -> Carry:
         """Write the first value."""
         check(a)
         if unchanged:
-            return cls(a, start, None)
+            return cls(a, start, unchanged=True)
         own, name = c_type(a.dtype), writer.name("c")
         if a.size == 1:
             writer.line(f"{own} {name} = {writer.read(start, '')};")
-            return cls(a, Uniform(name), None)
+            return cls(a, Uniform(name))
         other = writer.name("n")
         for pointer in (name, other):
             writer.line(f"{own}* {pointer} = {writer.buffer(a).base};")
@@ -52,7 +55,9 @@ def begin_carries(writer: Writer, body: Graph, names: Sequence[int], starts: Seq
     ]
 
 
-def run_step(writer: Writer, body: Graph, inputs: dict[int, Value], carries: Sequence[Carry], stacks: Sequence[View]) -> int:
+def run_step(
+    writer: Writer, body: Graph, inputs: dict[int, Value], carries: Sequence[Carry], stacks: Sequence[View]
+) -> int:
     """Write one step of a loop; returns what it costs.
 
     Args:
@@ -70,13 +75,10 @@ def run_step(writer: Writer, body: Graph, inputs: dict[int, Value], carries: Seq
     block.run()
     moved = []
     for value, carry in zip(body.outputs, carries, strict=False):
-        if carry.following is not None:
-            assert isinstance(carry.value, View)
+        if isinstance(carry.value, View) and carry.following is not None:
             moved.append(("", carry.value.base, carry.following.base))
-        elif isinstance(carry.value, Uniform) and carry.value.text.startswith("c"):
-            new = block.scalar(value)
-            if new != carry.value.text:
-                moved.append((c_type(carry.a.dtype), carry.value.text, new))
+        elif isinstance(carry.value, Uniform) and not carry.unchanged:
+            moved.append((c_type(carry.a.dtype), carry.value.text, block.scalar(value)))
     names = [writer.name("m") for own, _, _ in moved if own]
     fresh = iter(names)
     for own, _, new in moved:
@@ -84,7 +86,7 @@ def run_step(writer: Writer, body: Graph, inputs: dict[int, Value], carries: Seq
             writer.line(f"const {own} {next(fresh)} = {new};")
     fresh = iter(names)
     for own, old, new in moved:
-        writer.line(f"{old} = {next(fresh)};" if own else f"std::swap({old}, {new});")
+        writer.line(f"{old} = {next(fresh)};" if own else f"exchange({old}, {new});")
     return block.cost
 
 
@@ -175,7 +177,7 @@ def _switch(block: Block, node: Node) -> None:
     (branches,) = node.params
     index, operands = block.scalar(node.ins[0]), [block.of(x) for x in node.ins[1:]]
     results: list[Value] = []
-    for k, a in enumerate(node.instr.aval.avals):
+    for a in node.instr.aval.avals:
         check(a)
         if a.size == 1:
             name = writer.name("s")

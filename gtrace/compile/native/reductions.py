@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from gtrace.compile.native.arrange import as_view
 from gtrace.compile.native.block import Block, check, emitter
-from gtrace.compile.native.values import Unsupported, View, c_type, collapse, kind_of
+from gtrace.compile.native.values import UnsupportedLoopError, View, c_type, collapse, kind_of
 from gtrace.ir.aval import Aval, aval, contiguous_strides
 from gtrace.ir.graph import Node
 
@@ -49,7 +49,7 @@ def reduce(block: Block, node: Node, how: str, axes: Sequence[int], scale: str =
         count, step = (sizes[0], strides[0]) if sizes else (1, 1)
 
         def whole(at: list[str]) -> None:
-            first = f"{view.base} + {' + '.join(filter(None, (view.offset, at[0]))) or '0'}"
+            first = view.pointer(at[0])
             text = f"over<{own}>({first}, {count}, {step}, {start}, {function})"
             writer.line(f"{target.at(at[1])} = {own}({text}{scale});")
 
@@ -60,8 +60,8 @@ def reduce(block: Block, node: Node, how: str, axes: Sequence[int], scale: str =
         def outer(at: list[str]) -> None:
             def inner(place: list[str]) -> None:
                 old = target.at(place[1])
-                source = " + ".join(filter(None, (at[0], place[0])))
-                writer.line(f"{old} = {function}({old}, {own}({view.at(source)}));")
+                source = at[0], place[0]
+                writer.line(f"{old} = {function}({old}, {own}({view.at(*source)}));")
 
             writer.nest(shape, [steps, out], inner)
 
@@ -99,7 +99,7 @@ def _sum_to(block: Block, node: Node) -> None:
 @emitter("argmax", "argmin")
 def _place(block: Block, node: Node) -> None:
     axis = node.params[0]
-    x, a = node.instr.ins[0], node.instr.aval
+    x = node.instr.ins[0]
     check(x)
     writer = block.writer
     view = as_view(block, block.operand(node, 0), x)
@@ -114,8 +114,8 @@ def _place(block: Block, node: Node) -> None:
         writer.line(f"{own} {best} = {view.at(at[0])};")
         writer.line(f"int64_t {place} = 0;")
         with writer.braces(f"for (int64_t {k} = 1; {k} < {x.shape[axis]}; ++{k})"):
-            source = " + ".join(filter(None, (at[0], f"{k} * {view.strides[axis]}")))
-            writer.line(f"const {own} {new} = {view.at(source)};")
+            source = at[0], f"{k} * {view.strides[axis]}"
+            writer.line(f"const {own} {new} = {view.at(*source)};")
             # the first NaN wins
             wins = f"{new} {beats} {best} || ({new} != {new} && {best} == {best})"
             if kind_of(x.dtype) == "f":
@@ -125,7 +125,6 @@ def _place(block: Block, node: Node) -> None:
 
     writer.nest(shape, [steps, contiguous_strides(tuple(shape))], one, ordered=True)
     block.cost += 3 * x.size
-    del a
     block.settle(node)
 
 
@@ -146,12 +145,14 @@ def _running(block: Block, node: Node) -> None:
         total, k = writer.name("p"), writer.name("p")
         writer.line(f"{own} {total} = {start};")
         with writer.braces(f"for (int64_t {k} = 0; {k} < {x.shape[axis]}; ++{k})"):
-            source = " + ".join(filter(None, (at[0], f"{k} * {view.strides[axis]}")))
-            to = " + ".join(filter(None, (at[1], f"{k} * {strides[axis]}")))
-            writer.line(f"{total} = {own}({total} {sign} {own}({view.at(source)}));")
-            writer.line(f"{target.at(to)} = {total};")
+            source = at[0], f"{k} * {view.strides[axis]}"
+            to = at[1], f"{k} * {strides[axis]}"
+            writer.line(f"{total} = {own}({total} {sign} {own}({view.at(*source)}));")
+            writer.line(f"{target.at(*to)} = {total};")
 
-    writer.nest([x.shape[k] for k in kept], [[view.strides[k] for k in kept], [strides[k] for k in kept]], one, ordered=True)
+    writer.nest(
+        [x.shape[k] for k in kept], [[view.strides[k] for k in kept], [strides[k] for k in kept]], one, ordered=True
+    )
     block.cost += 2 * x.size
     block.settle(node)
 
@@ -173,11 +174,10 @@ def product(
     """
     writer, own = block.writer, c_type(a.dtype)
     if math.prod([n for n, *_ in batch]) * rows * inner * columns > MAX_PRODUCT:
-        raise Unsupported(f"a product of {rows} x {inner} x {columns} takes longer than a call of torch")
-    xi, xk, yk, yj, oi, oj = strides
+        raise UnsupportedLoopError(f"a product of {rows} x {inner} x {columns} takes longer than a call of torch")
 
     def one(at: list[str]) -> None:
-        text = [f"{v.base} + {' + '.join(filter(None, (v.offset, p))) or '0'}"
+        text = [v.pointer(p)
                 for v, p in zip((x, y, target), at, strict=True)]  # fmt: skip
         sizes = f"{rows}, {inner}, {columns}"
         steps = ", ".join(map(str, strides))
@@ -185,7 +185,6 @@ def product(
 
     writer.nest([n for n, *_ in batch], [[b[k] for b in batch] for k in (1, 2, 3)], one)
     block.cost += 1 + math.prod([n for n, *_ in batch]) * rows * inner * columns // 2
-    del xi, xk, yk, yj, oi, oj
 
 
 @emitter("matmul")
@@ -225,7 +224,7 @@ def _einsum(block: Block, node: Node) -> None:
     terms, _, result = equation.partition("->")
     labels = terms.split(",")
     if "." in equation or "->" not in equation:
-        raise Unsupported(f"native loops have no einsum {equation!r}")
+        raise UnsupportedLoopError(f"native loops have no einsum {equation!r}")
     a = node.instr.aval
     for one in (a, *node.instr.ins):
         check(one)
@@ -242,7 +241,7 @@ def _einsum(block: Block, node: Node) -> None:
     summed = "".join(label for label in sizes if label not in result)
     total = math.prod(sizes.values())
     if total > MAX_PRODUCT:
-        raise Unsupported("a large einsum takes longer than a call of torch")
+        raise UnsupportedLoopError("a large einsum takes longer than a call of torch")
     writer, own = block.writer, c_type(a.dtype)
     outs = steps(result, own_out, result)
     shape = [sizes[c] for c in result]
@@ -252,7 +251,7 @@ def _einsum(block: Block, node: Node) -> None:
 
     def outer(at: list[str]) -> None:
         def inner(place: list[str]) -> None:
-            factors = [view.at(" + ".join(filter(None, (i, j)))) for view, i, j in zip(views, at, place, strict=False)]
+            factors = [view.at(i, j) for view, i, j in zip(views, at, place, strict=False)]
             old = target.at(place[-1])
             writer.line(f"{old} = {own}({old} + {' * '.join(factors)});")
 
@@ -276,11 +275,13 @@ def _along(block: Block, node: Node, axis: int, body: str) -> None:
     strides, writer = contiguous_strides(a.shape), block.writer
 
     def one(at: list[str]) -> None:
-        source, to = (f"{v.base} + {' + '.join(filter(None, (v.offset, p))) or '0'}"
+        source, to = (v.pointer(p)
                       for v, p in zip((view, target), at, strict=True))  # fmt: skip
         writer.line(f"{body}({source}, {view.strides[axis]}, {to}, {strides[axis]}, {x.shape[axis]});")
 
-    writer.nest([x.shape[k] for k in kept], [[view.strides[k] for k in kept], [strides[k] for k in kept]], one, ordered=True)
+    writer.nest(
+        [x.shape[k] for k in kept], [[view.strides[k] for k in kept], [strides[k] for k in kept]], one, ordered=True
+    )
     block.cost += 12 * x.size
     block.settle(node)
 
@@ -296,7 +297,7 @@ def _logsumexp(block: Block, node: Node) -> None:
     x, a = node.instr.ins[0], node.instr.aval
     check(a)
     if kind_of(x.dtype) != "f":
-        raise Unsupported(f"native loops have no logsumexp of {x!r}")
+        raise UnsupportedLoopError(f"native loops have no logsumexp of {x!r}")
     # over one axis at the end: the reduced elements of each result, side by side
     view = as_view(block, block.operand(node, 0), x)
     order = [k for k in range(len(x.shape)) if k not in axes]
@@ -309,9 +310,35 @@ def _logsumexp(block: Block, node: Node) -> None:
     writer, own = block.writer, c_type(a.dtype)
 
     def one(at: list[str]) -> None:
-        source = f"{flat.base} + {' + '.join(filter(None, (flat.offset, at[0]))) or '0'}"
+        source = flat.pointer(at[0])
         writer.line(f"{target.at(at[1])} = logsumexp<{own}>({source}, 1, {count});")
 
     writer.nest(shape, [[s * count for s in out], out], one, ordered=True)
     block.cost += 12 * x.size
+    block.settle(node)
+
+
+@emitter("log_softmax_grad")
+def _log_softmax_grad(block: Block, node: Node) -> None:
+    (axis,) = node.params
+    a = node.instr.aval
+    check(a)
+    g, y = (as_view(block, block.operand(node, k), a) for k in (0, 1))
+    target = block.result(node)
+    kept = [k for k in range(len(a.shape)) if k != axis]
+    strides, writer = contiguous_strides(a.shape), block.writer
+
+    def one(at: list[str]) -> None:
+        total, k = writer.name("p"), writer.name("p")
+        own = c_type(a.dtype)
+        head = f"for (int64_t {k} = 0; {k} < {a.shape[axis]}; ++{k})"
+        places = [f"{place} + {k} * {s[axis]}" if place else f"{k} * {s[axis]}"
+                  for place, s in zip(at, (g.strides, y.strides, strides), strict=True)]  # fmt: skip
+        writer.line(f"{own} {total} = 0;")
+        writer.line(f"{head} {total} += {g.at(places[0])};")
+        writer.line(f"{head} {target.at(places[2])} = {g.at(places[0])} - m::exp({y.at(places[1])}) * {total};")
+
+    views = (g.strides, y.strides, strides)
+    writer.nest([a.shape[k] for k in kept], [[s[k] for k in kept] for s in views], one, ordered=True)
+    block.cost += 12 * a.size
     block.settle(node)

@@ -14,7 +14,7 @@ from gtrace.ir.aval import SHORT, Aval, contiguous_strides
 from gtrace.ir.graph import Scalar
 
 
-class Unsupported(CompileError):
+class UnsupportedLoopError(CompileError):
     """The generator cannot express a program; the text says which part."""
 
 
@@ -28,11 +28,11 @@ def c_type(dtype: torch.dtype) -> str:
     """Return the C++ type of a dtype.
 
     Raises:
-        Unsupported: it has none.
+        UnsupportedLoopError: it has none.
     """
     found = C_TYPES.get(dtype)
     if found is None:
-        raise Unsupported(f"there is no C++ type for {SHORT[dtype]}")
+        raise UnsupportedLoopError(f"there is no C++ type for {SHORT[dtype]}")
     return found
 
 
@@ -66,13 +66,22 @@ class View:
     strides: tuple[int, ...]
     offset: str = ""
 
-    def at(self, index: str) -> str:
-        """Return the C++ of the element at an offset."""
-        return f"{self.base}[{' + '.join(filter(None, (self.offset, index))) or '0'}]"
+    def at(self, *offsets: str) -> str:
+        """Return the C++ of the element at the sum of some offsets."""
+        return f"{self.base}[{self.moved(*offsets) or '0'}]"
 
-    def moved(self, offset: str) -> str:
-        """Return the offset of this view with a further one added."""
-        return " + ".join(filter(None, (self.offset, offset)))
+    def pointer(self, *offsets: str) -> str:
+        """Return the C++ of the address of that element."""
+        return f"{self.base} + {self.moved(*offsets) or '0'}"
+
+    def moved(self, *offsets: str | int) -> str:
+        """Return the offset of this view with further ones added."""
+        return plus(self.offset, *offsets)
+
+
+def plus(*terms: str | int) -> str:
+    """Return the C++ of a sum of offsets; empty ones and zeros are left out."""
+    return " + ".join(str(term) for term in terms if term)
 
 
 Value = Uniform | View

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Callable, Iterator, Sequence
 
 from gtrace.compile.native.values import Uniform, Value, View, c_type, collapse, dense, spread
@@ -64,7 +63,11 @@ class Writer:
         return dense(name, a)
 
     def nest(
-        self, shape: Sequence[int], strides: Sequence[Sequence[int]], body: Callable[[list[str]], None], ordered: bool = False
+        self,
+        shape: Sequence[int],
+        strides: Sequence[Sequence[int]],
+        body: Callable[[list[str]], None],
+        ordered: bool = False,
     ) -> None:
         """Write loops over all elements of a shape.
 
@@ -97,14 +100,15 @@ class Writer:
         own = contiguous_strides(a.shape)
         given = spread(a, value.strides, a.shape) if isinstance(value, View) else (0,) * len(own)
         if isinstance(value, View) and given == spread(a, own, a.shape) and a.size > 1:
-            source, to = (f"{view.base} + {view.offset or '0'}" for view in (value, target))
-            self.line(f"std::memcpy({to}, {source}, {a.nbytes});")
+            self.line(f"__builtin_memcpy({target.pointer()}, {value.pointer()}, {a.nbytes});")
             return
         self.nest(a.shape, [given, own], lambda at: self.line(f"{target.at(at[1])} = {self.read(value, at[0])};"))
 
     def dense(self, value: Value, a: Aval) -> View:
         """Return a value in memory in row-major order, copied there unless it is."""
-        if isinstance(value, View) and spread(a, value.strides, a.shape) == spread(a, contiguous_strides(a.shape), a.shape):
+        if isinstance(value, View) and spread(a, value.strides, a.shape) == spread(
+            a, contiguous_strides(a.shape), a.shape
+        ):
             return View(value.base, contiguous_strides(a.shape), value.offset)
         target = self.buffer(a)
         self.copy(value, a, target)
@@ -123,8 +127,3 @@ def offset(indices: Sequence[str], strides: Sequence[int]) -> str:
     """Return the C++ of the offset of an element, in elements."""
     terms = [i if s == 1 else f"{i} * {s}" for i, s in zip(indices, strides, strict=True) if s]
     return " + ".join(terms)
-
-
-def cost_of(shape: Sequence[int]) -> int:
-    """Return the number of elements."""
-    return math.prod(shape)

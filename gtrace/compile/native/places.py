@@ -1,0 +1,177 @@
+"""Operations that read or write elements at places that are values, as C++."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+
+from gtrace.compile.native.arrange import as_view, set_view
+from gtrace.compile.native.block import Block, check, emitter
+from gtrace.compile.native.values import Uniform, UnsupportedLoopError, View, c_type, plus, spread
+from gtrace.ir.aval import DTYPES, Aval, contiguous_strides
+from gtrace.ir.graph import Node
+
+
+def _bound(block: Block, text: str, size: int) -> str:
+    """Write a place along an axis into a variable, counted from the front and checked; returns its name."""
+    writer = block.writer
+    name = writer.name("k")
+    writer.line(f"int64_t {name} = {text};")
+    writer.line(f"{name} += {name} < 0 ? {size} : 0;")
+    # a place outside refuses the whole loop; meanwhile nothing outside is read
+    writer.line(f"if (uint64_t({name}) >= {size}) {{ refused = true; {name} = 0; }}")
+    return name
+
+
+def _index_layout(x: Aval, indices: Sequence[Aval], dims: Sequence[int]) -> tuple[tuple[int, ...], int]:
+    """Return the broadcast shape of index arrays, and the first of its axes in the result."""
+    ndim = max(len(i.shape) for i in indices)
+    shape = [1] * ndim
+    for i in indices:
+        for axis, n in enumerate(reversed(i.shape), 1):
+            shape[-axis] = max(shape[-axis], n) if n else 0
+    adjacent = all(b == a + 1 for a, b in pairwise(dims))
+    return tuple(shape), dims[0] if adjacent else 0
+
+
+@emitter("index")
+def _index(block: Block, node: Node) -> None:
+    (dims,) = node.params
+    x, *indices = node.instr.ins
+    a = node.instr.aval
+    for kind in (x, a, *indices):
+        check(kind)
+    value, writer = block.operand(node, 0), block.writer
+    places = [block.operand(node, k + 1) for k in range(len(indices))]
+    shape, first = _index_layout(x, indices, dims)
+    view = as_view(block, value, x)
+    if all(i.size == 1 for i in indices):
+        # one place: the result is a part of the memory that is there
+        names = [_bound(block, block.scalar(node.ins[k + 1]), x.shape[d]) for k, d in enumerate(dims)]
+        terms = [f"{k} * {view.strides[d]}" for k, d in zip(names, dims, strict=True)]
+        kept = [s for d, s in enumerate(view.strides) if d not in dims]
+        strides = (*kept[:first], *[0] * len(shape), *kept[first:])
+        set_view(block, node, View(view.base, strides, view.moved(" + ".join(terms))))
+        return
+    target = block.result(node)
+    own = contiguous_strides(a.shape)
+    outer = own[first : first + len(shape)]
+    inner_out = (*own[:first], *own[first + len(shape) :])
+    inner_in = [s for d, s in enumerate(view.strides) if d not in dims]
+    inner_shape = [n for d, n in enumerate(x.shape) if d not in dims]
+    given = [spread(i, p.strides if isinstance(p, View) else (0,) * len(i.shape), shape)
+             for i, p in zip(indices, places, strict=True)]  # fmt: skip
+
+    def row(at: list[str]) -> None:
+        names = [
+            _bound(block, writer.read(p, at[k]), x.shape[d]) for k, (p, d) in enumerate(zip(places, dims, strict=True))
+        ]
+        source = " + ".join(f"{k} * {view.strides[d]}" for k, d in zip(names, dims, strict=True))
+
+        def one(inner: list[str]) -> None:
+            to = plus(at[-1], inner[1])
+            writer.line(f"{target.at(to)} = {view.at(source, inner[0])};")
+
+        writer.nest(inner_shape, [inner_in, inner_out], one)
+
+    writer.nest(shape, [*given, outer], row, ordered=True)
+    block.cost += 2 * a.size
+    block.settle(node)
+
+
+@emitter("index_put")
+def _index_put(block: Block, node: Node) -> None:
+    dims, accumulate = node.params
+    x, u, *indices = node.instr.ins
+    for kind in (x, u, *indices):
+        check(kind)
+    if accumulate and c_type(x.dtype) == "bool":
+        raise UnsupportedLoopError("native loops have no index_put of booleans that accumulates")
+    writer = block.writer
+    places = [block.operand(node, k + 2) for k in range(len(indices))]
+    shape, first = _index_layout(x, indices, dims)
+    target = block.result(node)
+    writer.copy(block.operand(node, 0), x, target)
+    own = contiguous_strides(x.shape)
+    inner_shape = [n for d, n in enumerate(x.shape) if d not in dims]
+    inner_to = [s for d, s in enumerate(own) if d not in dims]
+    full = (*inner_shape[:first], *shape, *inner_shape[first:])
+    value = block.operand(node, 1)
+    steps = spread(u, value.strides, full) if isinstance(value, View) else (0,) * len(full)
+    outer, inner_from = steps[first : first + len(shape)], (*steps[:first], *steps[first + len(shape) :])
+    given = [spread(i, p.strides if isinstance(p, View) else (0,) * len(i.shape), shape)
+             for i, p in zip(indices, places, strict=True)]  # fmt: skip
+
+    def row(at: list[str]) -> None:
+        names = [
+            _bound(block, writer.read(p, at[k]), x.shape[d]) for k, (p, d) in enumerate(zip(places, dims, strict=True))
+        ]
+        to = " + ".join(f"{k} * {own[d]}" for k, d in zip(names, dims, strict=True))
+
+        def one(inner: list[str]) -> None:
+            new = writer.read(value, plus(at[-1], inner[0]))
+            old = target.at(to, inner[1])
+            writer.line(f"{old} = {c_type(x.dtype)}({old} + {new});" if accumulate else f"{old} = {new};")
+
+        writer.nest(inner_shape, [inner_from, inner_to], one)
+
+    writer.nest(shape, [*given, outer], row, ordered=True)
+    block.cost += x.size + 2 * math.prod(full)
+    block.settle(node)
+
+
+@emitter("gather", "scatter_add")
+def _gather(block: Block, node: Node) -> None:
+    (axis,) = node.params
+    x, index = node.instr.ins[:2]
+    a = node.instr.aval
+    for kind in (x, index, a):
+        check(kind)
+    writer = block.writer
+    adds = node.op.name == "scatter_add"
+    whole = block.result(node)
+    if adds:
+        writer.copy(block.operand(node, 0), x, whole)
+    moved = whole if adds else as_view(block, block.operand(node, 0), x)
+    other = block.operand(node, 2) if adds else whole
+    places = block.operand(node, 1)
+    given = places.strides if isinstance(places, View) else (0,) * len(index.shape)
+    along = tuple(0 if d == axis else s for d, s in enumerate(moved.strides))
+    beside = other.strides if isinstance(other, View) else (0,) * len(index.shape)
+
+    def one(at: list[str]) -> None:
+        k = _bound(block, writer.read(places, at[0]), x.shape[axis])
+        element = moved.at(at[1], f"{k} * {moved.strides[axis]}")
+        if adds:
+            writer.line(f"{element} = {c_type(x.dtype)}({element} + {writer.read(other, at[2])});")
+        else:
+            writer.line(f"{whole.at(at[2])} = {element};")
+
+    writer.nest(index.shape, [given, along, beside], one, ordered=True)
+    block.cost += 2 * index.size + x.size * adds
+    block.settle(node)
+
+
+@emitter("one_hot")
+def _one_hot(block: Block, node: Node) -> None:
+    count, axis, dtype = node.params
+    a, index = node.instr.aval, node.instr.ins[0]
+    check(a)
+    check(index)
+    value, writer, own = block.operand(node, 0), block.writer, c_type(DTYPES[dtype])
+    target = block.result(node)
+    writer.copy(Uniform(f"{own}(0)"), a, target)
+    strides = contiguous_strides(a.shape)
+    given = spread(index, value.strides, index.shape) if isinstance(value, View) else (0,) * len(index.shape)
+    rest = (*strides[:axis], *strides[axis + 1 :])
+
+    def write(at: list[str]) -> None:
+        k = writer.name("k")
+        writer.line(f"const int64_t {k} = {writer.read(value, at[0])};")
+        place = plus(at[1], f"{k} * {strides[axis]}")
+        writer.line(f"if ({k} >= 0 && {k} < {count}) {target.at(place)} = {own}(1);")
+
+    writer.nest(index.shape, [given, rest], write)
+    block.cost += a.size + index.size
+    block.settle(node)

@@ -1,0 +1,324 @@
+"""Loops compiled as a whole: random bodies against the interpreter, any length, interrupts, errors, the store."""
+
+from __future__ import annotations
+
+import signal
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import gtrace as gt
+from gtrace.compile.executable import Compiled
+from gtrace.compile.executable import interpreted as whole
+from gtrace.compile.native import library
+from gtrace.compile.partition import Partitioner
+from gtrace.engine.engine import engine
+from gtrace.ir.canonical import canonicalize
+from gtrace.testing import arguments, as_function, count_compiles, graphs
+
+
+@pytest.fixture
+def builds(monkeypatch):
+    """The loops that the C++ compiler was run for."""
+    found, original = [], library.build
+    monkeypatch.setattr(library, "build", lambda graph, folder: found.append(graph) or original(graph, folder))
+    return found
+
+
+def interpreted(f, *args):
+    with gt.config(auto_compile=False):
+        return gt.eval(f(*args))
+
+
+def natively(f, *args):
+    """Run a function with its loops compiled as a whole, and the rest interpreted: Inductor would take most of the time."""
+    traced = gt.jit(f).trace(*args)
+    form = canonicalize(traced.graph)
+    given = [x.to_torch() for x in (*gt.tree.leaves(list(args)), *traced.constants)]
+    tensors = [given[k] for k in form.inputs]
+    schedule = Partitioner("inductor", "default", 1).schedule(form.graph, [t.stride() for t in tensors])
+    with tempfile.TemporaryDirectory() as folder:
+        results = {}
+        for k, request in enumerate(schedule.requests):
+            executable = whole(request.graph)
+            if request.is_loop:
+                own = Path(folder) / str(k)
+                own.mkdir()
+                executable = library.load(library.build(request.graph, own), "process")
+            results[request] = Compiled(executable)
+        outs = schedule.build(results)(tensors)
+    return [outs[k] if k >= 0 else given[-1 - k] for k in form.outputs]
+
+
+def close(got, expected, rtol=1e-9, atol=1e-11):
+    for a, b in zip(gt.tree.leaves(got), gt.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=rtol, atol=atol)
+
+
+# -- values
+
+
+@settings(max_examples=10)
+@given(graphs(8, smooth=True, control=True), st.integers(0, 50), st.booleans(), st.data())
+def test_random_bodies_with_their_derivatives(graph, length, reverse, data):
+    """Any program as a body, with loops and branches in it: some inputs are carried, some are read step by step."""
+    body, inputs = as_function(graph), len(graph.inputs)
+    carried = data.draw(st.lists(st.booleans(), min_size=inputs, max_size=inputs))
+    values = data.draw(arguments(graph))
+    init = [x for x, flag in zip(values, carried, strict=True) if flag]
+    xs = [gt.stack([x * (0.5 + t) for t in range(length)]) if length else gt.zeros((0, *x.shape), dtype=x.dtype)
+          for x, flag in zip(values, carried, strict=True) if not flag]  # fmt: skip
+
+    def run(init, xs):
+        def step(carry, x):
+            own, given = iter(carry), iter(x)
+            outs = body(*[next(own if flag else given) for flag in carried])
+            mixed = sum((gt.tanh(y).mean() for y in outs), start=gt.array(0.0, dtype=gt.float64))
+            return [gt.sin(c + mixed) for c in carry], outs
+
+        return gt.scan(step, init, xs, length, reverse)
+
+    def loss(init, xs):
+        return sum((gt.sin(y).sum() for y in gt.tree.leaves(run(init, xs))), start=gt.array(0.0))
+
+    def everything(init, xs):
+        return run(init, xs), gt.grad(loss, (0, 1))(init, xs), gt.jvp(loss, (init, xs), (init, xs))
+
+    close(natively(everything, init, xs), interpreted(everything, init, xs), 1e-6, 1e-8)
+
+
+@settings(max_examples=8)
+@given(graphs(10, continuous=True, control=True), st.data())
+def test_random_programs_of_all_dtypes_as_a_body(graph, data):
+    values = data.draw(arguments(graph))
+    body = as_function(graph)
+
+    def run(*values):
+        def step(count, _):
+            return count + 1, body(*[x + gt.astype(count, x.dtype) if x.dtype.is_floating_point else x for x in values])
+
+        return gt.scan(step, gt.array(0), None, 2)
+
+    close(natively(run, *values), interpreted(run, *values), 2e-4, 1e-4)
+
+
+def test_one_build_serves_every_length(builds):
+    def run(x, xs):
+        return gt.scan(lambda c, y: (gt.sin(c) + y * 2.0, c * y), x, xs)
+
+    f = gt.jit(run)
+    for length in (1, 2, 7, 50, 1000):
+        xs = gt.linspace(0.0, 1.0, length)
+        close(f(gt.array(0.5), xs), interpreted(run, gt.array(0.5), xs), 1e-4, 1e-5)
+    count = gt.jit(lambda n: gt.fori_loop(0, n, lambda i, total: total + i, gt.array(0)))
+    assert [int(count(gt.array(n))) for n in (0, 1, 10, 1000)] == [0, 0, 45, 499500]
+    assert len(builds) == 2
+
+
+def test_carries_that_change_places_repeat_or_stay():
+    def run(a, b, c, d):
+        def step(carry, x):
+            a, b, c, d = carry
+            return (b, a, c, a), (d, c + x, a[0], gt.sum(b))
+
+        return gt.scan(step, (a, b, c, d), gt.arange(5, dtype=gt.float32))
+
+    args = gt.array([1.0, 2.0]), gt.array([3.0, 4.0]), gt.array(5.0), gt.array([6.0, 7.0])
+    close(gt.jit(run)(*args), interpreted(run, *args))
+    swap = gt.jit(lambda a, b: gt.while_loop(lambda s: s[2] < 5, lambda s: (s[1], s[0], s[2] + 1), (a, b, 0)))
+    assert [float(x) for x in swap(gt.array(1.0), gt.array(2.0))] == [2.0, 1.0, 5.0]
+
+
+def test_loops_and_branches_within_loops_and_batches():
+    def collatz(n):
+        def step(state):
+            n, count = state
+            n = gt.cond(n % 2 == 0, lambda n: n // 2, lambda n: 3 * n + 1, n)
+            return n, count + 1
+
+        return gt.while_loop(lambda s: s[0] != 1, step, (n, 0))[1]
+
+    def run(n):
+        return gt.scan(lambda total, k: (total + collatz(n + k), collatz(k)), 0, gt.arange(1, 20))
+
+    assert int(gt.jit(collatz)(gt.array(27))) == 111
+    close(gt.jit(run)(gt.array(7)), interpreted(run, gt.array(7)))
+    starts = gt.arange(1, 30)
+    close(gt.jit(gt.vmap(collatz))(starts), interpreted(gt.vmap(collatz), starts))
+
+
+def test_draws_within_a_loop_are_those_of_the_interpreter():
+    def walk(key):
+        def step(state, _):
+            key, x = state
+            key, own = gt.random.split(key)
+            x = x + gt.random.normal(own, (3,)) * gt.random.uniform(own)
+            return (key, x), gt.random.randint(own, (), 0, 10)
+
+        return gt.scan(step, (key, gt.zeros(3)), None, 20)
+
+    (_, x), ys = gt.jit(walk)(gt.random.key(3))
+    (_, expected), draws = interpreted(walk, gt.random.key(3))
+    close((x, ys), (expected, draws), 1e-5, 1e-5)
+
+
+def test_indexing_in_a_loop():
+    def run(x, order):
+        def step(x, k):
+            row = x[k] * 2.0
+            x = x.at[(k + 1) % 6].add(row)
+            return x.at[k, 1].set(0.5), (gt.lax.dynamic_slice(x, (k, 0), (2, 3)), x[gt.stack([k, -1 - k])], x[::-1, 1:])
+
+        return gt.scan(step, x, order)
+
+    args = gt.array(np.random.default_rng(0).normal(size=(6, 3))), gt.array([3, 0, 5, 2])
+    close(gt.jit(run)(*args), interpreted(run, *args))
+
+
+def test_a_body_that_is_not_supported_runs_all_the_same(builds):
+    def run(x):
+        return gt.scan(lambda c, _: (gt.sort(gt.sin(c) + c[::-1]), None), x, None, 5)[0]
+
+    x = gt.array([0.3, -1.0, 2.0])
+    close(gt.jit(run)(x), interpreted(run, x), 1e-5)
+    assert not builds
+
+
+# -- what happens around a loop
+
+
+@pytest.fixture(scope="module")
+def endless():
+    return lambda x: gt.while_loop(lambda s: s[0] >= 0, lambda s: ((s[0] + 1) % 7, s[1] * 0.5), (0, x))[1]
+
+
+def test_an_endless_loop_ends_by_a_signal_and_loses_nothing(endless):
+    f, x = gt.jit(endless), gt.array(3.0)
+    f.lower(x).compile()
+    raised = []
+
+    def handler(*_):
+        raised.append(time.perf_counter())
+        raise KeyboardInterrupt
+
+    old = signal.signal(signal.SIGALRM, handler)
+    try:
+        y = x * 2.0
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
+        begun = time.perf_counter()
+        with pytest.raises(KeyboardInterrupt):
+            f(y)
+        assert raised[0] - begun < 2.0, "the handler runs during the loop"
+    finally:
+        signal.signal(signal.SIGALRM, old)
+    assert float(y) == 6.0 and float(x) == 3.0
+    counted = gt.jit(lambda x: gt.while_loop(lambda s: s < 100.0, lambda s: s + 1.0, x))
+    assert float(counted(y)) == 100.0
+
+
+def test_other_threads_run_during_a_long_loop(endless):
+    f, x, ticks = gt.jit(endless), gt.array(3.0), []
+    f.lower(x).compile()
+
+    def tick():
+        while len(ticks) < 5:
+            ticks.append(time.perf_counter())
+            time.sleep(0.01)
+        signal.raise_signal(signal.SIGALRM)
+
+    def handler(*_):
+        raise KeyboardInterrupt
+
+    old = signal.signal(signal.SIGALRM, handler)
+    other = threading.Thread(target=tick)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            other.start()
+            f(x)
+    finally:
+        other.join()
+        signal.signal(signal.SIGALRM, old)
+    assert len(ticks) == 5
+
+
+def test_two_threads_run_one_loop_at_a_time_each():
+    f = gt.jit(lambda x: gt.scan(lambda c, _: (gt.sin(c) * 1.1 + gt.sum(c) * 0.01, None), x, None, 300)[0])
+    starts = [gt.array(np.full(5, k / 10)) for k in range(4)]
+    expected = [np.asarray(f(x)) for x in starts]
+    wrong = []
+
+    def run(k):
+        for _ in range(50):
+            if not np.array_equal(np.asarray(f(starts[k])), expected[k]):
+                wrong.append(k)
+
+    threads = [threading.Thread(target=run, args=(k,)) for k in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_values_that_torch_refuses_raise_the_error_of_the_interpreter():
+    def run(x):
+        return gt.fori_loop(0, 5, lambda i, c: c // (3 - i) + 1, x)
+
+    x = gt.array(100)
+    with pytest.raises(gt.ExecutionError, match=r"floor_divide.*Zero.*test_native_loops"):
+        gt.eval(gt.jit(run)(x))
+    assert int(x) == 100
+
+
+def test_debug_nans_names_the_step():
+    def run(x, loop):
+        return loop(lambda c, t: (gt.log(c), None), x, gt.arange(9))[0]
+
+    with gt.config(debug_nans=True), pytest.raises(gt.NonFiniteError, match=r"\[log\].*In step 2 of scan"):
+        gt.eval(gt.jit(lambda x: run(x, gt.scan))(gt.array(2.0)))
+    with gt.config(debug_nans=True), pytest.raises(gt.NonFiniteError, match=r"\[div\].*In step 3 of while_loop"):
+        gt.eval(gt.while_loop(lambda s: s < 10, lambda s: s + 1.0 + 0.0 / (s - 3.0), gt.array(0.0)))
+
+
+def test_a_later_process_finds_the_loop_on_disk(tmp_path, builds):
+    def run(x):
+        return gt.scan(lambda c, _: (gt.cos(c) * 0.75 + 0.125, c), x, None, 12)
+
+    with gt.config(background=True, cache_dir=str(tmp_path), jit_wait=60.0):
+        first = gt.jit(run)(gt.array(1.5))
+        assert len(builds) == 1
+        engine.programs.clear()
+        engine.forms.clear()
+        engine.recordings.clear()
+        with count_compiles() as compiles:
+            close(gt.jit(run)(gt.array(1.5)), first)
+        assert (compiles.count, compiles.loads, len(builds)) == (0, 1, 1)
+
+
+def test_a_slower_loop_would_be_demoted_like_any_program():
+    """Undecorated loops are compiled when they are hot, and are on trial against the interpreter."""
+
+    def run(x):
+        return gt.while_loop(lambda s: s[0] < 300, lambda s: (s[0] + 1, s[1] * 0.5 + 1.0), (0, x))[1]
+
+    with gt.config(hot_threshold=2):
+        for _ in range(20):
+            assert float(run(gt.array(3.0))) == pytest.approx(2.0)
+    (stats,) = [s for s in gt.stats() if "while_loop" in s.ops and s.compiled_calls]
+    assert stats.tier == "compiled" and stats.saved_seconds > 0
+
+
+def test_strided_inputs_are_read_right():
+    x = gt.from_torch(torch.arange(24.0).reshape(4, 6).T)
+
+    def run(x):
+        return gt.scan(lambda c, row: (c + row * 2.0, row[0]), gt.zeros(4), x)
+
+    close(gt.jit(run)(x), interpreted(run, x))

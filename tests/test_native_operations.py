@@ -1,0 +1,136 @@
+"""Every operation that native loops have, against the interpreter: the registry's samples in several dtypes, and with
+NaN, infinities and signed zeros."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import pytest
+import torch
+
+import gtrace as gt
+from gtrace.compile.native.block import EMITTERS
+from gtrace.compile.native.elementwise import ELEMENTWISE
+from gtrace.compile.native.generator import generate, loop_graph
+from gtrace.compile.native.library import build, load
+from gtrace.compile.native.values import UnsupportedLoopError
+from gtrace.errors import GtraceError
+from gtrace.interp.interpreter import interpreter
+from gtrace.ir.graph import Graph, Node
+from gtrace.ir.op import REGISTRY
+from gtrace.ir.simplify import dce
+from gtrace.ir.subgraph import subgraph
+
+EDGES = (0.0, -0.0, 1.0, -1.0, 0.5, -1.5, 2.5, 100.0, -100.0, np.inf, -np.inf, np.nan)
+PLAIN = (torch.float64, torch.float32, torch.int64, torch.uint8, torch.bool)
+WITH_EDGES = (torch.float32, torch.int32, torch.int8)
+PLACES = {"index", "index_put", "gather", "scatter_add", "one_hot"}
+"""Operations whose integer operands are places, and stay as they are."""
+
+UNORDERED = {"einsum": "infinities of both signs add up in another order", "gelu": "torch gives gelu(inf) = nan"}
+BODIES = {"scan", "while_loop", "switch", "checkpoint", "rematerialize", "custom_call", "project"}
+CLAIMED = sorted({*ELEMENTWISE, *EMITTERS} - BODIES)
+BATCHES = 8
+
+
+def as_scan(graph: Graph) -> Graph:
+    """One step of a scan whose constants are the inputs of a graph, and whose outputs are its outputs."""
+    body, count = subgraph(graph), len(graph.inputs)
+    instr = REGISTRY["scan"].instr((body, 1, False, count, 0), graph.avals)
+    return loop_graph(Node(instr, tuple(range(count)), count))
+
+
+def converted(x: torch.Tensor, dtype: torch.dtype, edges: bool, shift: int) -> torch.Tensor:
+    if not edges:
+        return x.to(dtype)
+    values = [v for v in EDGES if dtype.is_floating_point or np.isfinite(v)]
+    return torch.from_numpy(np.resize(np.roll(values, shift), x.shape)).to(dtype)
+
+
+def variants(name, sample, first):
+    """Yield (graph, inputs, expected) of one sample, in the dtypes that the operation takes."""
+    leaves, structure = gt.tree.flatten((list(sample.args), dict(sample.kwargs)))
+    places = [k for k, x in enumerate(leaves) if isinstance(x, np.ndarray) and x.size]
+    kinds = [(d, False) for d in (PLAIN if first else PLAIN[1:2])]
+    if first and name not in PLACES and name not in UNORDERED:
+        kinds += [(d, True) for d in WITH_EDGES]
+
+    def run(*arrays):
+        filled = list(leaves)
+        for k, x in zip(places, arrays, strict=True):
+            filled[k] = x
+        args, kwargs = structure.unflatten(filled)
+        return REGISTRY[name].cases.user(*args, **kwargs)
+
+    for dtype, edges in kinds if places else ():
+        tensors = []
+        for k in places:
+            x = torch.from_numpy(np.ascontiguousarray(leaves[k]))
+            keep = x.is_complex() or (not x.is_floating_point() and (name in PLACES or dtype.is_floating_point))
+            tensors.append(x if keep else converted(x, dtype, edges, 5 * k))
+        try:
+            graph = dce(gt.make_graph(run)(*[gt.from_torch(x) for x in tensors]))
+            expected = interpreter(graph)(tensors)
+        except (GtraceError, RuntimeError, TypeError):
+            continue  # the operation does not take this dtype
+        agrees = all(y.dtype is a.dtype for y, a in zip(expected, graph.out_avals, strict=True))
+        if agrees and any(node.op.name == name for node in graph.nodes):
+            yield graph, tensors, expected
+
+
+@functools.cache
+def cases():
+    """Return every case that the generator accepts, by the name of its operation."""
+    found = {name: [] for name in CLAIMED}
+    for name in CLAIMED:
+        for k, sample in enumerate(REGISTRY[name].cases.samples()):
+            for case in variants(name, sample, k == 0):
+                try:
+                    generate(as_scan(case[0]))
+                except UnsupportedLoopError:
+                    continue
+                found[name].append(case)
+    return found
+
+
+def joined(graphs):
+    """Return one graph that computes all of them."""
+    inputs, avals, nodes, outputs = [], [], [], []
+    fresh = 0
+    for graph in graphs:
+        names = {value: fresh + k for k, value in enumerate(graph.inputs)}
+        fresh += len(graph.inputs)
+        inputs += [names[value] for value in graph.inputs]
+        avals += graph.avals
+        for node in graph.nodes:
+            ins = tuple(names[x] if isinstance(x, int) else x for x in node.ins)
+            names[node.out] = fresh
+            nodes.append(Node(node.instr, ins, fresh))
+            fresh += 1
+        outputs += [names[value] for value in graph.outputs]
+    return Graph(tuple(inputs), tuple(avals), tuple(nodes), tuple(outputs))
+
+
+def test_every_operation_that_is_claimed_has_a_case():
+    assert not [name for name, found in cases().items() if not found and name not in {"arange", "full"}]
+
+
+@pytest.mark.parametrize("batch", range(BATCHES))
+def test_operations_agree_with_the_interpreter(batch, tmp_path):
+    mine = [(name, *case) for name in CLAIMED[batch::BATCHES] for case in cases()[name]]
+    graph = as_scan(joined([graph for _, graph, _, _ in mine]))
+    run = load(build(graph, tmp_path), "process").run
+    results = iter(run([*[x for _, _, inputs, _ in mine for x in inputs], torch.tensor(1)]))
+    for name, graph, inputs, expected in mine:
+        for y in expected:
+            out = next(results)[0]
+            what = f"{name}\n{graph}\n{inputs}\nexpected {y}\ngot {out}"
+            assert out.dtype is y.dtype and out.shape == y.shape, what
+            if not y.dtype.is_floating_point:
+                assert torch.equal(out, y), what
+                continue
+            eps = torch.finfo(y.dtype).eps
+            assert torch.allclose(out, y, rtol=16 * eps, atol=4 * eps, equal_nan=True), what
+            zero = (y == 0) & (out == 0)
+            assert torch.equal(out[zero].signbit(), y[zero].signbit()), what
