@@ -12,7 +12,7 @@ import torch
 import gtrace as gt
 from gtrace.compile.native.block import EMITTERS
 from gtrace.compile.native.elementwise import ELEMENTWISE
-from gtrace.compile.native.generator import generate, loop_graph
+from gtrace.compile.native.generator import generate, loop_graph, of_open_length
 from gtrace.compile.native.library import build, load
 from gtrace.compile.native.values import UnsupportedLoopError
 from gtrace.errors import GtraceError
@@ -38,7 +38,7 @@ def as_scan(graph: Graph) -> Graph:
     """One step of a scan whose constants are the inputs of a graph, and whose outputs are its outputs."""
     body, count = subgraph(graph), len(graph.inputs)
     instr = REGISTRY["scan"].instr((body, 1, False, count, 0), graph.avals)
-    return loop_graph(Node(instr, tuple(range(count)), count))
+    return of_open_length(loop_graph(Node(instr, tuple(range(count)), count), {}))
 
 
 def converted(x: torch.Tensor, dtype: torch.dtype, edges: bool, shift: int) -> torch.Tensor:

@@ -10,12 +10,12 @@ measurements against them.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import attrs
 
-from gtrace.compile.native.generator import LOOPS, generate, loop_graph
+from gtrace.compile.native.generator import LOOPS, generate, loop_graph, of_open_length
 from gtrace.compile.native.values import UnsupportedLoopError
 from gtrace.compile.request import CompileRequest
 from gtrace.compile.schedule import Call, Loop, NativeLoop, Schedule
@@ -68,7 +68,10 @@ class Partitioner:
         known = dict(zip(graph.inputs, strides, strict=True))
         equal: dict[tuple[str, tuple[tuple[int, ...], ...]], CompileRequest | Graph] = {}
         calls = []
-        for part in _parts(graph):
+        constants = {node.out: node for node in graph.nodes if node.op.constant and not tuple(node.values())}
+        native = {node.out: self._native(node, constants) for node in graph.nodes if node.op.name in LOOPS}
+        loops = {value: loop for value, loop in native.items() if loop is not None}
+        for part in _parts(graph, {value: loop.ins for value, loop in loops.items()}):
             if isinstance(part, Graph):
                 form = canonicalize(part)
                 ins = tuple(part.inputs[k] for k in form.inputs)
@@ -84,7 +87,11 @@ class Partitioner:
             else:
                 node, results = part
                 outs = tuple((value, k) for k, value in enumerate(results))
-                calls.append(Call(self._loop(node), tuple(node.values()), outs))
+                loop = loops.get(node.out)
+                if loop is None:
+                    calls.append(Call(self._loop(node), tuple(node.values()), outs))
+                else:
+                    calls.append(Call(loop, loop.ins, outs))
         return Schedule(graph.inputs, graph.outputs, tuple(calls))
 
     def request(self, graph: Graph, strides: Strides) -> CompileRequest:
@@ -97,25 +104,32 @@ class Partitioner:
         outs = tuple((v, k) for k, v in enumerate(graph.outputs))
         return Schedule(graph.inputs, graph.outputs, (Call(request, graph.inputs, outs),))
 
-    def _loop(self, node: Node) -> Loop | NativeLoop:
-        request = self._native(node)
-        if request is not None:
-            return NativeLoop(node, request)
+    def _loop(self, node: Node) -> Loop:
         bodies = node.op.rules.bodies
         subs = subgraphs(node.params) if bodies is None else bodies(**node.attributes)
         return Loop(node, tuple(self._body(sub) for sub in subs))
 
-    def _native(self, node: Node) -> CompileRequest | None:
-        """Return the request for a loop that can be compiled as a whole. Loops of one body share it, of any length."""
+    def _native(self, node: Node, constants: Mapping[int, Node]) -> NativeLoop | None:
+        """Return a loop that can be compiled as a whole. Loops of one body have one request, of any length.
+
+        Args:
+            constants: the values that are constants.
+        """
         if self.backend != "inductor" or node.op.name not in LOOPS:
             return None
-        graph = loop_graph(node)
-        key = graph.nodes[0].instr, self.mode, self.threads
+        fixed = sum(node.params[3:]) if node.op.name == "scan" else len(node.ins)
+        absorbed = {k: constants[x] for k, x in enumerate(node.ins[:fixed]) if isinstance(x, int) and x in constants}
+        graph = loop_graph(node, absorbed)
+        opened = of_open_length(graph)
+        key = print_graph(opened), self.mode, self.threads
         request = _native_requests.get(key)
-        if request is None and is_native(node, graph):
-            request = self.request(graph, [contiguous_strides(a.shape) for a in graph.avals])
+        if request is None:
+            if not is_native(node, opened, key[0]):
+                return None
+            request = self.request(opened, [contiguous_strides(a.shape) for a in opened.avals])
             _native_requests[key] = request
-        return request
+        ins = tuple(x for k, x in enumerate(node.values()) if k not in absorbed)
+        return NativeLoop(graph, request, ins, node.attributes.get("length", 0))
 
     def _body(self, sub: Subgraph) -> Schedule:
         """Return the schedule of a body. It is made once, even if several operations have the same body."""
@@ -131,19 +145,22 @@ class Partitioner:
         return sub.derive(("schedule", self.backend, self.mode, self.threads), make)
 
 
-def is_native(node: Node, graph: Graph) -> bool:
-    """Whether a loop, whose program `loop_graph` has made, can be compiled as a whole."""
+def is_native(node: Node, opened: Graph, text: str) -> bool:
+    """Whether a loop can be compiled as a whole.
+
+    Args:
+        opened: its program, for any length.
+        text: of that program.
+    """
 
     def generated() -> bool:
         try:
-            generate(graph)
+            generate(opened)
         except UnsupportedLoopError:
             return False
         return True
 
-    subs = subgraphs(node.params)
-    key = "native", node.op.name, print_graph(graph) if len(subs) > 1 else graph.nodes[0].params[1:], graph.avals
-    native: bool = subs[0].derive(key, generated)
+    native: bool = subgraphs(node.params)[0].derive(("native", text), generated)
     return native
 
 
@@ -164,8 +181,12 @@ def cut(graph: Graph, most: int) -> list[Graph]:
     return slices(graph, places)
 
 
-def _parts(graph: Graph) -> list[Graph | tuple[Node, tuple[int, ...]]]:
+def _parts(
+    graph: Graph, taken: Mapping[int, tuple[int, ...]]
+) -> list[Graph | tuple[Node, tuple[int, ...]]]:
     """Return the straight-line parts, and between them the operations with sub-graphs and the values they assign.
+
+    `taken` has the values that an operation with sub-graphs takes, by the value it assigns, where these are not all.
 
     The level of an operation is the largest number of operations with sub-graphs on a path to it. A part is all
     straight-line operations of one level. An operation whose result is at least as large as its operands, such as a
@@ -210,12 +231,12 @@ def _parts(graph: Graph) -> list[Graph | tuple[Node, tuple[int, ...]]]:
                 users.setdefault(value, set()).add(here)
     for nodes in calls.values():
         for node in nodes:
-            for value in node.values():
+            for value in taken.get(node.out, tuple(node.values())):
                 users.setdefault(value, set()).add(-1)
     for value in graph.outputs:
         users.setdefault(value, set()).add(-1)
     for here in range(1 + max([*straight, *calls])):
-        nodes = straight.get(here, [])
+        nodes = [node for node in straight.get(here, []) if node.out in users]
         if nodes:
             made = {node.out for node in nodes}
             ins = tuple(dict.fromkeys(v for node in nodes for v in node.values() if v not in made))

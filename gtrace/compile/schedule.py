@@ -14,7 +14,7 @@ import torch
 from gtrace.compile.executable import Compiled, Executable
 from gtrace.compile.native.library import RefusedError
 from gtrace.compile.request import CompileRequest
-from gtrace.interp.interpreter import Owned, TensorFunction, bound_body, bound_impl, interpreter
+from gtrace.interp.interpreter import Owned, TensorFunction, bound_body, interpreter
 from gtrace.ir.graph import Graph, Node
 
 Results = Mapping[CompileRequest, Compiled]
@@ -98,24 +98,32 @@ class Loop:
 
 @attrs.frozen(eq=False)
 class NativeLoop:
-    """A loop that is compiled as a whole. Its request is for any length."""
+    """A loop that is compiled as a whole.
 
-    node: Node
+    Attributes:
+        graph: the loop as a program, with the constants that it alone uses.
+        request: for any number of steps.
+        ins: the values it takes.
+        length: how many steps it has; 0 if a condition ends it.
+    """
+
+    graph: Graph
     request: CompileRequest
+    ins: tuple[int, ...]
+    length: int
 
     def build(self, results: Results) -> TensorFunction:
         """Return the function of the operation."""
         run = results[self.request].executable.run
-        length = torch.tensor(self.node.attributes.get("length", 0))
-        interpreted = bound_impl(self.node)
+        length = torch.tensor(self.length)
+        interpret = interpreter(self.graph)
 
         def call(values: Sequence[torch.Tensor]) -> list[torch.Tensor]:
             try:
                 return run([*values, length])
             except RefusedError:
                 # the interpreter's error names the operation and the user's line
-                results: list[torch.Tensor] = interpreted(*values)
-                return results
+                return interpret(values)
 
         return call
 

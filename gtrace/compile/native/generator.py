@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import gtrace.compile.native.places
@@ -11,7 +12,7 @@ from gtrace.compile.native.block import Block, check
 from gtrace.compile.native.loops import scan_loop
 from gtrace.compile.native.values import Uniform, UnsupportedLoopError, Value, c_type, dense
 from gtrace.compile.native.writer import Writer
-from gtrace.ir.aval import SHORT, Aval, aval, bundle
+from gtrace.ir.aval import SHORT, Aval, aval
 from gtrace.ir.graph import Graph, Node
 from gtrace.ir.op import REGISTRY
 
@@ -44,40 +45,62 @@ extern "C" int64_t {entry}(void** args, int64_t length, void** python) {{
 """
 
 
-def loop_graph(node: Node) -> Graph:
-    """Return a loop as a program: it takes the operands and returns all results. The length of a scan is left open."""
-    op, params, ins = REGISTRY[node.op.name], node.params, node.instr.ins
-    if op.name == "scan":
-        body, _, reverse, consts, carry = params
-        params = (body, OPEN, reverse, consts, carry)
-        ins = (*ins[: consts + carry], *[aval((OPEN, *a.shape[1:]), a.dtype, a.device) for a in ins[consts + carry :]])
-    count = len(ins)
-    nodes = [Node(op.instr(params, ins), tuple(range(count)), count)]
-    results = nodes[0].instr.aval.avals
-    whole: Any = bundle(results)
-    for k in range(len(results)):
-        nodes.append(Node(REGISTRY["project"].instr((k,), (whole,)), (count,), count + 1 + k))
-    return Graph(tuple(range(count)), ins, tuple(nodes), tuple(range(count + 1, count + 1 + len(results))))
+def loop_graph(node: Node, constants: Mapping[int, Node]) -> Graph:
+    """Return a loop as a program that takes the operands and returns all results.
+
+    Args:
+        constants: nodes that make operands without operands of their own, by the place of the operand; these become
+            part of the program.
+    """
+    op, ins = REGISTRY[node.op.name], node.instr.ins
+    taken = [k for k in range(len(ins)) if k not in constants]
+    names = {k: value for value, k in enumerate((*taken, *constants))}
+    nodes = [Node(one.instr, one.ins, names[k]) for k, one in constants.items()]
+    out = len(ins)
+    nodes.append(Node(op.instr(node.params, ins), tuple(names[k] for k in range(len(ins))), out))
+    whole = node.instr.aval
+    results = tuple(range(out + 1, out + 1 + len(whole.avals)))
+    for k, value in enumerate(results):
+        nodes.append(Node(REGISTRY["project"].instr((k,), (whole,)), (out,), value))
+    return Graph(tuple(range(len(taken))), tuple(ins[k] for k in taken), tuple(nodes), results)
+
+
+def of_open_length(graph: Graph) -> Graph:
+    """Return the program that `loop_graph` made, for any number of steps."""
+    (loop,) = (node for node in graph.nodes if node.op.name in LOOPS)
+    if loop.op.name != "scan":
+        return graph
+    body, _, reverse, consts, carry = loop.params
+    ins = loop.instr.ins[: consts + carry] + tuple(
+        aval((OPEN, *a.shape[1:]), a.dtype, a.device) for a in loop.instr.ins[consts + carry :]
+    )
+    opened = Node(loop.op.instr((body, OPEN, reverse, consts, carry), ins), loop.ins, loop.out)
+    constants = tuple(node for node in graph.nodes if not node.op.projection and node is not loop)
+    whole = opened.instr.aval
+    projections = tuple(
+        Node(node.op.instr(node.params, (whole,)), node.ins, node.out) for node in graph.nodes if node.op.projection
+    )
+    table = dict(zip(loop.ins, ins, strict=True))
+    avals = tuple(table[value] for value in graph.inputs)
+    return Graph(graph.inputs, avals, (*constants, opened, *projections), graph.outputs)
 
 
 def generate(graph: Graph) -> str:
-    """Return the C++ of the program that `loop_graph` makes.
+    """Return the C++ of a program that `of_open_length` returned.
 
     Raises:
         UnsupportedLoopError: it contains something that native loops do not have, or its steps are so long that calls
             of their compiled form are as good.
     """
     writer = Writer()
-    node = graph.nodes[0]
-    if node.op.name not in LOOPS:
-        raise UnsupportedLoopError(f"{node.op.name} is no loop")
+    (node,) = (node for node in graph.nodes if node.op.name in LOOPS)
+    columns = node.ins[node.params[3] + node.params[4] :] if node.op.name == "scan" else ()
     values: dict[int, Value] = {}
     for k, (value, a) in enumerate(zip(graph.inputs, graph.avals, strict=True)):
         check(a)
         own = c_type(a.dtype)
         writer.constants.append(f"  const {own}* const a{k} = static_cast<const {own}*>(args[{k}]);")
-        stacked = node.op.name == "scan" and k >= node.params[3] + node.params[4]
-        if a.size == 1 and not stacked:
+        if a.size == 1 and value not in columns:
             writer.constants.append(f"  const {own} a{k}v = *a{k};")
             values[value] = Uniform(f"a{k}v")
         else:
@@ -90,6 +113,8 @@ def generate(graph: Graph) -> str:
     stacked_from = node.params[4] if node.op.name == "scan" else len(results)
     block = Block(writer, graph, values)
     if node.op.name == "scan":
+        constants = Graph(graph.inputs, graph.avals, tuple(n for n in graph.nodes if n.op.constant), ())
+        Block(writer, constants, values).run()
         stacks = {k: dense(f"o{k}", a) for k, a in enumerate(results) if k >= stacked_from}
         carries, cost = scan_loop(block, node, "length", stacks)
         final: list[Value] = [carry.value for carry in carries]
