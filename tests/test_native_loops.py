@@ -182,6 +182,26 @@ def test_indexing_in_a_loop():
     close(natively(run, *args), interpreted(run, *args))
 
 
+def test_carries_of_which_elements_are_replaced():
+    """What may be done in place, and what may not: values read after the update, shifted copies, swapped carries."""
+
+    def run(x, y, z, order):
+        def step(carry, k):
+            x, y, z = carry
+            seen = x[k]
+            x = x.at[k].add(seen * 0.5 + 1.0)
+            y_new = y.at[1:].set(y[:-1])
+            z_new = z.at[k % 3].set(gt.sum(z))
+            return (x, y_new, z_new), (x[0], y[1], z * 2.0, y_new)
+
+        return gt.scan(step, (x, y, z), order)
+
+    args = gt.arange(5.0), gt.arange(4.0), gt.arange(3.0), gt.array([3, 0, 4, 3, 1])
+    close(natively(run, *args), interpreted(run, *args))
+    ranks = gt.jit(lambda n: gt.fori_loop(0, 2000, lambda i, c: c.at[i].set(c[i - 1] + n), gt.zeros(2000)))
+    np.testing.assert_array_equal(np.asarray(ranks(gt.array(1.0))), np.arange(2000) + 1.0)
+
+
 def test_a_body_that_is_not_supported_runs_all_the_same(builds):
     def run(x):
         return gt.scan(lambda c, _: (gt.sort(gt.sin(c) + c[::-1]), None), x, None, 5)[0]

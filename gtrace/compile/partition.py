@@ -181,9 +181,7 @@ def cut(graph: Graph, most: int) -> list[Graph]:
     return slices(graph, places)
 
 
-def _parts(
-    graph: Graph, taken: Mapping[int, tuple[int, ...]]
-) -> list[Graph | tuple[Node, tuple[int, ...]]]:
+def _parts(graph: Graph, taken: Mapping[int, tuple[int, ...]]) -> list[Graph | tuple[Node, tuple[int, ...]]]:
     """Return the straight-line parts, and between them the operations with sub-graphs and the values they assign.
 
     `taken` has the values that an operation with sub-graphs takes, by the value it assigns, where these are not all.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import platform
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -35,6 +36,13 @@ class RefusedError(RuntimeError):
     """A loop met values that torch refuses, such as an integer divided by zero. The interpreter says which."""
 
 
+def has_vector_math() -> bool:
+    """Whether the C library has its functions for vectors, in libmvec."""
+    name, version = platform.libc_ver()
+    numbers = [int(n) for n in version.split(".") if n.isdigit()]
+    return name == "glibc" and numbers >= [2, 35] and platform.machine() == "x86_64"
+
+
 def build(graph: Graph, folder: Path) -> Path:
     """Compile a loop into `folder`; returns the shared library.
 
@@ -48,7 +56,8 @@ def build(graph: Graph, folder: Path) -> Path:
     source, path = folder / "loop.cpp", folder / f"program{SUFFIX}"
     source.write_text(generate(graph))
     include = f"-I{Path(__file__).parent}"
-    command = [compiler, *FLAGS, include, "-o", str(path), str(source)]
+    define, link = (["-DVECTOR_MATH"], ["-lmvec"]) if has_vector_math() else ([], [])
+    command = [compiler, *FLAGS, *define, include, "-o", str(path), str(source), *link]
     with compiler_errors():
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode < 0:

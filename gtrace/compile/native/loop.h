@@ -6,21 +6,45 @@
 #include <limits>
 #include <type_traits>
 
+// <cmath> would take most of the time of the compiler
+#ifdef VECTOR_MATH
+// glibc has these for vectors too, and loops over them become vector instructions
+#define VECTORS __attribute__((simd("notinbranch"), const))
+#else
+#define VECTORS __attribute__((const))
+#endif
+#define DECLARE_ONE(name)                    \
+  extern "C" float name##f(float) VECTORS;   \
+  extern "C" double name(double) VECTORS;
+#define DECLARE_TWO(name)                            \
+  extern "C" float name##f(float, float) VECTORS;    \
+  extern "C" double name(double, double) VECTORS;
+DECLARE_ONE(acos) DECLARE_ONE(acosh) DECLARE_ONE(asin) DECLARE_ONE(asinh) DECLARE_ONE(atan) DECLARE_ONE(atanh)
+DECLARE_ONE(cos) DECLARE_ONE(cosh) DECLARE_ONE(erf) DECLARE_ONE(erfc) DECLARE_ONE(exp) DECLARE_ONE(exp2)
+DECLARE_ONE(expm1) DECLARE_ONE(log) DECLARE_ONE(log10) DECLARE_ONE(log1p) DECLARE_ONE(log2) DECLARE_ONE(sin)
+DECLARE_ONE(sinh) DECLARE_ONE(tan) DECLARE_ONE(tanh) DECLARE_TWO(atan2) DECLARE_TWO(hypot) DECLARE_TWO(pow)
+
 namespace {
 
-// <cmath> would take most of the time of the compiler
-#define OF_ONE(name)                                              \
+namespace m {
+#define LIBRARY_ONE(name)                              \
+  inline float name(float x) { return ::name##f(x); }  \
+  inline double name(double x) { return ::name(x); }
+#define LIBRARY_TWO(name)                                           \
+  inline float name(float x, float y) { return ::name##f(x, y); }   \
+  inline double name(double x, double y) { return ::name(x, y); }
+#define BUILTIN_ONE(name)                                         \
   inline float name(float x) { return __builtin_##name##f(x); }   \
   inline double name(double x) { return __builtin_##name(x); }
-#define OF_TWO(name)                                                            \
+#define BUILTIN_TWO(name)                                                       \
   inline float name(float x, float y) { return __builtin_##name##f(x, y); }     \
   inline double name(double x, double y) { return __builtin_##name(x, y); }
-namespace m {
-OF_ONE(acos) OF_ONE(acosh) OF_ONE(asin) OF_ONE(asinh) OF_ONE(atan) OF_ONE(atanh) OF_ONE(ceil) OF_ONE(cos) OF_ONE(cosh)
-OF_ONE(erf) OF_ONE(erfc) OF_ONE(exp) OF_ONE(exp2) OF_ONE(expm1) OF_ONE(fabs) OF_ONE(floor) OF_ONE(lgamma) OF_ONE(log)
-OF_ONE(log10) OF_ONE(log1p) OF_ONE(log2) OF_ONE(nearbyint) OF_ONE(sin) OF_ONE(sinh) OF_ONE(sqrt) OF_ONE(tan)
-OF_ONE(tanh) OF_ONE(trunc)
-OF_TWO(atan2) OF_TWO(copysign) OF_TWO(fmod) OF_TWO(hypot) OF_TWO(nextafter) OF_TWO(pow)
+LIBRARY_ONE(acos) LIBRARY_ONE(acosh) LIBRARY_ONE(asin) LIBRARY_ONE(asinh) LIBRARY_ONE(atan) LIBRARY_ONE(atanh)
+LIBRARY_ONE(cos) LIBRARY_ONE(cosh) LIBRARY_ONE(erf) LIBRARY_ONE(erfc) LIBRARY_ONE(exp) LIBRARY_ONE(exp2)
+LIBRARY_ONE(expm1) LIBRARY_ONE(log) LIBRARY_ONE(log10) LIBRARY_ONE(log1p) LIBRARY_ONE(log2) LIBRARY_ONE(sin)
+LIBRARY_ONE(sinh) LIBRARY_ONE(tan) LIBRARY_ONE(tanh) LIBRARY_TWO(atan2) LIBRARY_TWO(hypot) LIBRARY_TWO(pow)
+BUILTIN_ONE(ceil) BUILTIN_ONE(fabs) BUILTIN_ONE(floor) BUILTIN_ONE(lgamma) BUILTIN_ONE(nearbyint) BUILTIN_ONE(sqrt)
+BUILTIN_ONE(trunc) BUILTIN_TWO(copysign) BUILTIN_TWO(fmod) BUILTIN_TWO(nextafter)
 inline float fma(float x, float y, float z) { return __builtin_fmaf(x, y, z); }
 inline double fma(double x, double y, double z) { return __builtin_fma(x, y, z); }
 template <class T> inline bool isinf(T x) { return fabs(x) == std::numeric_limits<T>::infinity(); }

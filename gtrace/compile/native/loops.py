@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import attrs
 
 from gtrace.compile.native.block import Block, check, emitter
+from gtrace.compile.native.elementwise import ELEMENTWISE
 from gtrace.compile.native.values import Uniform, Value, View, c_type, dense
 from gtrace.compile.native.writer import Writer
 from gtrace.ir.aval import Aval
@@ -19,7 +20,7 @@ class Carry:
 
     Attributes:
         value: what a step reads.
-        following: where a step writes the next value, if that is in memory.
+        following: where a step writes the next value, if that is in memory; None if it overwrites the one before it.
         unchanged: whether every step returns it as it is.
     """
 
@@ -29,8 +30,12 @@ class Carry:
     unchanged: bool = False
 
     @classmethod
-    def begin(cls, writer: Writer, a: Aval, start: Value, unchanged: bool) -> Carry:
-        """Write the first value."""
+    def begin(cls, writer: Writer, a: Aval, start: Value, unchanged: bool, in_place: bool) -> Carry:
+        """Write the first value.
+
+        Args:
+            in_place: whether steps may overwrite the value.
+        """
         check(a)
         if unchanged:
             return cls(a, start, unchanged=True)
@@ -38,6 +43,10 @@ class Carry:
         if a.size == 1:
             writer.line(f"{own} {name} = {writer.read(start, '')};")
             return cls(a, Uniform(name))
+        if in_place:
+            own_memory = writer.buffer(a)
+            writer.copy(start, a, own_memory)
+            return cls(a, own_memory)
         other = writer.name("n")
         for pointer in (name, other):
             writer.line(f"{own}* {pointer} = {writer.buffer(a).base};")
@@ -50,9 +59,41 @@ def begin_carries(writer: Writer, body: Graph, names: Sequence[int], starts: Seq
     """Write the first values of the carries of a body."""
     table = dict(zip(body.inputs, body.avals, strict=True))
     return [
-        Carry.begin(writer, table[value], start, unchanged=out == value)
+        Carry.begin(writer, table[value], start, out == value, is_updated_in_place(body, value, out))
         for value, start, out in zip(names, starts, body.outputs, strict=False)
     ]
+
+
+UPDATES = ("index_put", "scatter_add", "slice_update")
+"""Operations that return their first operand with some elements replaced."""
+
+
+def is_updated_in_place(body: Graph, value: int, out: int) -> bool:
+    """Whether a step may overwrite the carry `value`, whose next value is `out`.
+
+    It may if `out` is `value` with some elements replaced, and all else that depends on `value` is needed to compute
+    the replacements, and so is done before. The replacements must have memory of their own.
+    """
+    made = {node.out: node for node in body.nodes}
+    update = made.get(out)
+    if update is None or update.op.name not in UPDATES or update.ins[0] != value or value in body.outputs:
+        return False
+    before: set[int] = set()
+    waiting = [x for x in update.ins[1:] if isinstance(x, int)]
+    while waiting:
+        x = waiting.pop()
+        if x not in before:
+            before.add(x)
+            waiting += made[x].values() if x in made else ()
+    dependent, views = {value}, {value}
+    for node in body.nodes:
+        if node is not update and dependent.intersection(node.values()):
+            if node.out not in before or node.out in body.outputs:
+                return False
+            dependent.add(node.out)
+            if node.op.name not in ELEMENTWISE and views.intersection(node.values()):
+                views.add(node.out)
+    return not views.intersection(x for x in update.ins[1:] if isinstance(x, int))
 
 
 def run_step(
@@ -69,6 +110,8 @@ def run_step(
     for value, carry in zip(body.outputs, carries, strict=False):
         if carry.following is not None:
             targets.setdefault(value, []).append(carry.following)
+        elif isinstance(carry.value, View) and not carry.unchanged:
+            targets.setdefault(value, []).append(carry.value)
     for value, stack in zip(body.outputs[len(carries) :], stacks, strict=True):
         targets.setdefault(value, []).append(stack)
     block = Block(writer, body, inputs, targets)

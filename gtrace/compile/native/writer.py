@@ -96,7 +96,9 @@ class Writer:
         return value.text if isinstance(value, Uniform) else value.at(index)
 
     def copy(self, value: Value, a: Aval, target: View) -> None:
-        """Write a value to memory, in row-major order."""
+        """Write a value to memory, in row-major order. It may be there already."""
+        if value == target:
+            return
         own = contiguous_strides(a.shape)
         given = spread(a, value.strides, a.shape) if isinstance(value, View) else (0,) * len(own)
         if isinstance(value, View) and given == spread(a, own, a.shape) and a.size > 1:
