@@ -138,10 +138,9 @@ def write_part(
 def _slice_update(block: Block, node: Node) -> None:
     check(node.instr.aval)
     target = block.result(node)
-    block.writer.copy(block.operand(node, 0), node.instr.aval, target)
+    block.cost += block.writer.copy(block.operand(node, 0), node.instr.aval, target)
     if node.instr.ins[1].size:
         write_part(block, target, node.instr.aval.shape, node.params[0], block.operand(node, 1), node.instr.ins[1])
-    block.cost += node.instr.aval.size
     block.settle(node)
 
 

@@ -92,7 +92,7 @@ def _index_put(block: Block, node: Node) -> None:
     places = [block.operand(node, k + 2) for k in range(len(indices))]
     shape, first = _index_layout(x, indices, dims)
     target = block.result(node)
-    writer.copy(block.operand(node, 0), x, target)
+    block.cost += writer.copy(block.operand(node, 0), x, target)
     own = contiguous_strides(x.shape)
     inner_shape = [n for d, n in enumerate(x.shape) if d not in dims]
     inner_to = [s for d, s in enumerate(own) if d not in dims]
@@ -117,7 +117,7 @@ def _index_put(block: Block, node: Node) -> None:
         writer.nest(inner_shape, [inner_from, inner_to], one)
 
     writer.nest(shape, [*given, outer], row, ordered=True)
-    block.cost += x.size + 2 * math.prod(full)
+    block.cost += 2 * math.prod(full)
     block.settle(node)
 
 
@@ -132,7 +132,7 @@ def _gather(block: Block, node: Node) -> None:
     adds = node.op.name == "scatter_add"
     whole = block.result(node)
     if adds:
-        writer.copy(block.operand(node, 0), x, whole)
+        block.cost += writer.copy(block.operand(node, 0), x, whole)
     moved = whole if adds else as_view(block, block.operand(node, 0), x)
     other = block.operand(node, 2) if adds else whole
     places = block.operand(node, 1)
@@ -149,7 +149,7 @@ def _gather(block: Block, node: Node) -> None:
             writer.line(f"{whole.at(at[2])} = {element};")
 
     writer.nest(index.shape, [given, along, beside], one, ordered=True)
-    block.cost += 2 * index.size + x.size * adds
+    block.cost += 2 * index.size
     block.settle(node)
 
 

@@ -95,16 +95,17 @@ class Writer:
         """Return the C++ of an element of a value at an offset."""
         return value.text if isinstance(value, Uniform) else value.at(index)
 
-    def copy(self, value: Value, a: Aval, target: View) -> None:
-        """Write a value to memory, in row-major order. It may be there already."""
+    def copy(self, value: Value, a: Aval, target: View) -> int:
+        """Write a value to memory, in row-major order, unless it is there already; returns how many elements."""
         if value == target:
-            return
+            return 0
         own = contiguous_strides(a.shape)
         given = spread(a, value.strides, a.shape) if isinstance(value, View) else (0,) * len(own)
         if isinstance(value, View) and given == spread(a, own, a.shape) and a.size > 1:
             self.line(f"__builtin_memcpy({target.pointer()}, {value.pointer()}, {a.nbytes});")
-            return
+            return a.size
         self.nest(a.shape, [given, own], lambda at: self.line(f"{target.at(at[1])} = {self.read(value, at[0])};"))
+        return a.size
 
     def dense(self, value: Value, a: Aval) -> View:
         """Return a value in memory in row-major order, copied there unless it is."""
