@@ -47,8 +47,8 @@ def pytest_configure(config):
 
 # the files that take longest first, so that none is left for the end when one process has nothing else to do
 LONGEST = """
-    registry worker processes docs sizes control example_digits cli cache_cli sharing export store repeats ambient random
-    planted_bugs torch_internals canonical testing interrupts torch_functions hotpath rules jit modules launcher streams
+    registry worker processes docs sizes control example_digits cli cache_cli sharing export store repeats ambient
+    random planted_bugs torch_internals canonical testing interrupts torch_functions hotpath rules jit modules launcher
 """.split()
 
 
