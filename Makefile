@@ -19,13 +19,16 @@ demo: .venv/examples
 # once more as programs run, with the worker and its store
 CORE := arrays transforms vmap jit regions
 
+# a file stays with a worker, in the order of tests/conftest.py
+SPREAD := --dist loadfile --no-loadscope-reorder --max-worker-restart 0
+
 # one thread a worker: two workers with two threads each would wait for each other's
 test: .venv/test
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check --quiet
 	$(BIN)/mypy
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --max-worker-restart 0
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --max-worker-restart 0 --background $(CORE:%=tests/test_%.py)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 $(SPREAD)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 $(SPREAD) --background $(CORE:%=tests/test_%.py)
 
 # torch's own tests of its operators, on Arrays: writes docs/conformance.md
 conformance: .venv/conformance

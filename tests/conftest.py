@@ -45,7 +45,16 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "long: takes long and is run by --large only")
 
 
+# the files that take longest first, so that none is left for the end when one process has nothing else to do
+LONGEST = """
+    registry worker processes docs sizes control example_digits cli cache_cli sharing export store repeats ambient
+    random planted_bugs torch_internals canonical testing interrupts torch_functions hotpath rules jit modules launcher
+""".split()
+
+
 def pytest_collection_modifyitems(config, items):
+    rank = {f"test_{name}.py": k for k, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: rank.get(item.path.name, len(rank)))
     if not config.getoption("--large"):
         for item in items:
             if item.get_closest_marker("long"):
@@ -54,6 +63,13 @@ def pytest_collection_modifyitems(config, items):
 
 def pytest_collection_finish():
     # a collection by a test looks at what tests made, not at torch's modules and ours
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def young_heap():
+    # nor at what earlier modules left: collecting that takes longer than most tests that collect
     gc.collect()
     gc.freeze()
 

@@ -106,7 +106,12 @@ ENDINGS = {
 }
 
 
-@pytest.mark.parametrize("ending", ENDINGS)
+LONG = {"a chained exception", "its own hook", "an exit message"}
+
+
+@pytest.mark.parametrize(
+    "ending", [pytest.param(name, marks=[pytest.mark.long] if name in LONG else []) for name in ENDINGS]
+)
 def test_however_a_script_ends_its_exit_code_and_messages_are_kept(script, ending):
     path = script(ENDINGS[ending])
     expected = run(path, launcher=())

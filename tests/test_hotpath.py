@@ -25,10 +25,17 @@ from gtrace.engine import policy as policy_module
 from gtrace.engine.engine import Engine, engine
 from gtrace.engine.policy import TRIAL, TRIAL_SHARE, CostModel, Decision, History, Policy, decide, judge
 
+EARLIER = set()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def earlier():
+    EARLIER.update(program.signature for program in gt.stats())
+
 
 def only(ops):
-    """The record of the one program with these operations."""
-    found = [program for program in gt.stats() if sorted(program.ops) == sorted(ops)]
+    """The record of the one program with these operations that a test of this module ran."""
+    found = [p for p in gt.stats() if sorted(p.ops) == sorted(ops) and p.signature not in EARLIER]
     assert len(found) == 1, f"{len(found)} programs with {ops}"
     return found[0]
 

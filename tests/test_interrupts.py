@@ -176,7 +176,7 @@ def test_a_finalizer_that_looks_at_values_disturbs_nothing():
     assert len(seen) == 150 and set(seen) == {1.5}
 
 
-def test_an_interrupt_leaves_no_lock_held(alarm):
+def test_an_interrupt_leaves_no_lock_held(alarm, large):
     """New sizes and numbers take locks that all threads share."""
     sizes = itertools.count(2)
 
@@ -184,7 +184,7 @@ def test_an_interrupt_leaves_no_lock_held(alarm):
         for n in itertools.islice(sizes, count):
             gt.sin(gt.array(np.zeros(n))) * (n + 0.25)
 
-    for _ in range(600):
+    for _ in range(600 if large else 150):
         alarm(lambda: work(10_000), interrupt, random.uniform(5e-5, 3e-4))
         other = threading.Thread(target=work, args=(2,), daemon=True)
         other.start()

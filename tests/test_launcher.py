@@ -9,6 +9,8 @@ import torch
 import gtrace as gt
 from gtrace.cache.artifacts import artifacts
 from gtrace.compile.inductor import launcher
+from gtrace.engine.engine import engine
+from gtrace.engine.policy import CostModel
 
 MODEL = b"AOTInductorModelContainerGetNumInputs"
 """An entry point of AOTInductor's model, which torch's runner does without."""
@@ -41,6 +43,7 @@ def test_what_jit_compiles_has_no_model_and_is_found_by_the_next_one(libraries):
 
 def test_a_torch_whose_headers_lack_something_gets_the_model(libraries, monkeypatch):
     monkeypatch.setattr(launcher, "_PROGRAM", "#error no such header\n")
+    monkeypatch.setattr(engine.tiering, "worker_cost", CostModel(startup=1e9))  # in this process
     _, loss = gt.jit(lambda *args: [gt.sin(x) for x in step(*args)])(*ARGS)
     np.testing.assert_allclose(loss, np.sin(np.tanh(4.0) ** 2), rtol=1e-5)
     (library,) = libraries()

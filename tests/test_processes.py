@@ -289,7 +289,7 @@ def test_ctrl_c_does_not_reach_the_worker(tmp_path):
     assert (out.splitlines(), err) == (["interrupted", "['compiled']", "done"], "")
 
 
-@pytest.mark.parametrize("after", [0.5, 5.0])
+@pytest.mark.parametrize("after", [0.5, pytest.param(5.0, marks=pytest.mark.long)])
 def test_ctrl_c_while_this_process_compiles_leaves_it_usable(tmp_path, after):
     process = start(INTERRUPTED, tmp_path, "here", GT_BACKGROUND="0", TORCHINDUCTOR_CACHE_DIR=str(tmp_path / "cold"))
     assert [process.stdout.readline() for _ in range(2)] == ["compiling\n", "in this process\n"]
