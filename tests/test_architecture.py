@@ -84,8 +84,8 @@ ROOMS = [
     },
     {"scipy"},
     {""},
-    {"jax"},
     {"commands", "worker.server", "testing"},
+    {"jax"},
     {"cli", "__main__"},
 ]
 
