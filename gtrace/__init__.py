@@ -67,6 +67,7 @@ try:
     from gtrace.ops.unique import *
     from gtrace.seeding import *
     from gtrace.shard.signals import *
+    from gtrace.suggestions import suggesting as _suggesting
     from gtrace.torch_functions import *
     from gtrace.trace.array import *
     from gtrace.trace.convert import *
@@ -84,3 +85,4 @@ finally:
         _gc.enable()
 
 tree_map = tree.map
+__getattr__ = _suggesting("gtrace")

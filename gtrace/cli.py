@@ -20,7 +20,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(argv)
     match options.command:
         case "run":
-            return run(options.script, options.args, quiet=options.quiet)
+            return run(options.script, options.args, quiet=options.quiet, jax=options.jax)
         case "warmup":
             return warmup(options.script, options.args, options.threshold)
         case "cache":
@@ -41,6 +41,9 @@ def _parser() -> argparse.ArgumentParser:
         help="run a script and end with a table of what compiling cost and saved",
         description="Run SCRIPT as `python SCRIPT ARGS` would, then print what each of its programs cost and saved.",
         epilog="Options before SCRIPT are gtrace's; everything after it goes to the script.",
+    )
+    command.add_argument(
+        "--jax", action="store_true", help="let `import jax` mean gtrace.jax, in the script and in libraries"
     )
     command.add_argument("--quiet", "-q", action="store_true", help="print no table and no progress")
     _add_script(command)

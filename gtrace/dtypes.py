@@ -72,11 +72,13 @@ class DType:
         """NumPy's dtype; with it, NumPy's functions take this object for a dtype.
 
         Raises:
-            DtypeError: NumPy has none: bfloat16.
+            DtypeError: NumPy has none: bfloat16, unless ml_dtypes has been imported.
         """
-        if self.torch is torch.bfloat16:
-            raise DtypeError(message("dtype", "a dtype that NumPy has", self.name, "Use float32 for NumPy arrays."))
-        return numpy.dtype(self.name)
+        try:
+            return numpy.dtype(self.name)
+        except TypeError:
+            fix = "Use float32 for NumPy arrays, or import ml_dtypes."
+            raise DtypeError(message("dtype", "a dtype that NumPy has", self.name, fix)) from None
 
     @property
     def type(self) -> Any:

@@ -41,6 +41,8 @@ def pytest_configure(config):
     # for the processes that tests start: never the user's own programs on disk
     os.environ["GT_BACKGROUND"] = "0"
     os.environ["GT_CACHE_DIR"] = os.path.join(tempfile.gettempdir(), f"gtrace-tests-{os.getpid()}")
+    # doctests show the default, whichever of them has imported gtrace.jax
+    gt.config.update(x64=True)
     settings.load_profile("large" if config.getoption("--large") else "small")
     config.addinivalue_line("markers", "long: takes long and is run by --large only")
 

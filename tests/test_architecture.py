@@ -13,7 +13,7 @@ MAX_LINES = 500
 
 # each room imports from rooms before it; files of one room may import one another, without a cycle
 ROOMS = [
-    {"dtypes", "errors", "locks", "version"},
+    {"dtypes", "errors", "locks", "suggestions", "version"},
     {"torch_internals"},
     {"config", "events", "ambient", "exact"},
     {"tree", "ir.interning"},
@@ -86,8 +86,8 @@ ROOMS = [
     },
     {"scipy"},
     {""},
-    {"jax"},
     {"commands", "worker.server", "testing"},
+    {"jax"},
     {"cli", "__main__"},
 ]
 

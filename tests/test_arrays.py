@@ -427,7 +427,9 @@ def test_operands_of_two_devices_are_refused():
 def test_promotion_of_arrays_is_torchs_whatever_the_shapes(dtype):
     for other in (gt.uint8, gt.int64, gt.float16, gt.float64):
         for shape in ((2,), ()):
-            assert (gt.ones(2, dtype=dtype) * gt.ones(shape, dtype=other)).dtype == torch.promote_types(dtype, other)
+            assert (gt.ones(2, dtype=dtype) * gt.ones(shape, dtype=other)).dtype == torch.promote_types(
+                dtype.torch, other.torch
+            )
 
 
 @pytest.mark.parametrize(

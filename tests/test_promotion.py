@@ -136,7 +136,7 @@ def test_floats_keep_their_dtype(dtype):
 
 @pytest.mark.parametrize("dtype", INTEGERS, ids=str)
 def test_integers_out_of_range_are_refused(dtype):
-    info = torch.iinfo(dtype)
+    info = gt.iinfo(dtype)
     x = gt.ones(2, dtype=dtype)
     assert (x * 0 + info.max).tolist() == [info.max] * 2 and (x * 0 + info.min).tolist() == [info.min] * 2
     for number in (info.max + 1, info.min - 1, 2**64, -(2**64)):
@@ -180,7 +180,7 @@ def test_floats_that_no_integer_dtype_holds_are_refused(dtype, bad):
 
 def test_values_at_the_ends_are_taken():
     for dtype in INTEGERS:
-        info = torch.iinfo(dtype)
+        info = gt.iinfo(dtype)
         for make in (np.array, torch.tensor):
             assert gt.array(make([info.min, info.max]), dtype=dtype).tolist() == [info.min, info.max]
     assert gt.array(np.array([2.0**62, -(2.0**63)]), dtype=gt.int64).tolist() == [2**62, -(2**63)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import builtins
+import importlib
 import importlib.machinery
 import os
 import sys
@@ -14,8 +15,11 @@ import gtrace
 from gtrace.observe import progress, table
 
 
-def run(script: str, args: Sequence[str], *, quiet: bool) -> int:
+def run(script: str, args: Sequence[str], *, quiet: bool, jax: bool = False) -> int:
     """Run a script as ``__main__``; unless `quiet`, print the table when the process ends.
+
+    Args:
+        jax: ``import jax`` means ``gtrace.jax``.
 
     Returns:
         The exit code: 2 if the script cannot be read, 1 if it raised, else 0. A script that exits does so itself.
@@ -23,6 +27,8 @@ def run(script: str, args: Sequence[str], *, quiet: bool) -> int:
     source = read("run", script)
     if source is None:
         return 2
+    if jax:
+        importlib.import_module("gtrace.jax").install()
     if not quiet:
         # at the end of the process: after the script's threads, exit handlers and traceback
         atexit.register(_report, os.getpid())

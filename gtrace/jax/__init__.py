@@ -25,6 +25,7 @@ from gtrace.jax import ops as ops
 from gtrace.jax import random as random
 from gtrace.jax import scipy as scipy
 from gtrace.jax import settings as _settings
+from gtrace.jax import sharding as sharding
 from gtrace.jax import tree as tree
 from gtrace.jax import tree_util as tree_util
 from gtrace.jax import typing as typing

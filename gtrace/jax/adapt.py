@@ -204,9 +204,7 @@ def namespace(module: str, *sources: Any) -> tuple[Callable[[str], Any], Callabl
 
     def find(name: str) -> Any:
         for source in sources:
-            value = (
-                vars(source).get(name, missing) if isinstance(source, types.ModuleType) else source.get(name, missing)
-            )
+            value = source.get(name, missing) if isinstance(source, dict) else getattr(source, name, missing)
             if value is not missing and not isinstance(value, types.ModuleType):
                 return adapted(f"{module}.{name}", value, table[name])
         return missing

@@ -14,3 +14,6 @@ from gtrace.lax.shapes import *
 from gtrace.lax.slicing import *
 from gtrace.lax.special import *
 from gtrace.lax.windows import *
+from gtrace.suggestions import suggesting as _suggesting
+
+__getattr__ = _suggesting("gtrace.lax")

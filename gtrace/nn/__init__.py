@@ -21,3 +21,6 @@ from gtrace.ops.normalize import log_softmax as log_softmax
 from gtrace.ops.normalize import softmax as softmax
 from gtrace.ops.one_hot import one_hot as one_hot
 from gtrace.ops.reduce import logsumexp as logsumexp
+from gtrace.suggestions import suggesting as _suggesting
+
+__getattr__ = _suggesting("gtrace.nn")

@@ -54,8 +54,11 @@ from gtrace.ops.scans import *
 from gtrace.ops.shape import *
 from gtrace.ops.sort import *
 from gtrace.ops.unique import *
+from gtrace.suggestions import suggesting as _suggesting
 from gtrace.trace.array import Array as _Array
 from gtrace.trace.convert import from_dlpack as from_dlpack
 
 ndarray = _Array
 __array_api_version__ = "2024.12"
+
+__getattr__ = _suggesting("gtrace.numpy")

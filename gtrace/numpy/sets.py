@@ -13,7 +13,7 @@ from gtrace.ops.elementwise import clip
 from gtrace.ops.gather import index_axis
 from gtrace.ops.logic import equal, isnan, logical_and, logical_not, where
 from gtrace.ops.parts import concat
-from gtrace.ops.promote import cast, promote_arrays
+from gtrace.ops.promote import cast, counting, promote_arrays
 from gtrace.ops.reduce import any as any_over
 from gtrace.ops.reduce import min as min_over
 from gtrace.ops.shape import normalize_axis, ravel
@@ -24,6 +24,7 @@ from gtrace.trace.array import Array
 __all__ = ["intersect1d", "isin", "setdiff1d", "setxor1d", "union1d", "unique"]
 
 
+@counting
 def unique(
     x: Any,
     return_index: bool = False,

@@ -153,7 +153,7 @@ def result_type(*arrays_and_dtypes: Any) -> DType:
         raise ArgumentError(message("result_type", "arrays, dtypes or numbers", "nothing", "Pass at least one."))
     avals, scalars = [], []
     for x in arrays_and_dtypes:
-        if isinstance(x, (bool, int, float)) and not isinstance(x, numpy.generic):
+        if isinstance(x, (bool, int, float, complex)) and not isinstance(x, numpy.generic):
             value = python_scalar(x)
             assert value is not None
             scalars.append(value)

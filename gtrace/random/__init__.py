@@ -8,3 +8,6 @@ from gtrace.random.integers import *
 from gtrace.random.keys import *
 from gtrace.random.matrices import *
 from gtrace.random.transformed import *
+from gtrace.suggestions import suggesting as _suggesting
+
+__getattr__ = _suggesting("gtrace.random")

@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 
 from gtrace import tree
-from gtrace.errors import ArgumentError, message, user_location
+from gtrace.errors import ArgumentError, LeakError, message, user_location
 from gtrace.ir.aval import Bundle, bundle
 from gtrace.ir.graph import Subgraph
 from gtrace.ir.op import Op, define
@@ -221,6 +221,22 @@ class _Custom:
     def _call(self, *args: Any) -> Any:
         raise NotImplementedError
 
+    def _refuse_placeholders(self, static: Sequence[Any]) -> None:
+        """Refuse arguments in nondiff_argnums that have no value: rules run when the trace of a loop's body is over.
+
+        Raises:
+            LeakError: there is one.
+        """
+        for value in static:
+            for leaf in tree.leaves(value):
+                trace = leaf._trace if type(leaf) is Array else None
+                if trace is not None and trace.capture is not None:
+                    raise LeakError(
+                        f"[{self._name}] expected Python values for nondiff_argnums, got the placeholder {leaf!r} of"
+                        f" {trace.capture}, which its rule would see only after that trace is over. Pass it as an"
+                        f" argument that is differentiated; its cotangent may be None. (at {user_location()})"
+                    )
+
     def _plain(self) -> bool:
         return thread.trace.tape is None and thread.trace.capture is None
 
@@ -268,6 +284,7 @@ class custom_vjp(_Custom):  # noqa: N801 - a decorator
             return self.__wrapped__(*args)
         call, static = self._take_apart(args)
         fwd, bwd = of_user(self._fwd), of_user(self._bwd)
+        self._refuse_placeholders(static)
         nondiff = {k % len(args) for k in self._nondiff if -len(args) <= k < len(args)}
 
         def vjp(cts: Any, needed: Any, *rest: Any, body: Subgraph) -> list[Array | None]:
@@ -363,6 +380,7 @@ class custom_jvp(_Custom):  # noqa: N801 - a decorator
             return self.__wrapped__(*args)
         call, static = self._take_apart(args)
         rule = of_user(rule)
+        self._refuse_placeholders(static)
 
         def jvp(ts: Any, *rest: Any, body: Subgraph) -> list[Array | None]:
             call.refuse_constants("custom_jvp", [t is not None for t in ts])

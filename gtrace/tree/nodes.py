@@ -143,7 +143,9 @@ def register_pytree_node(
 
     node: Any = nodetype
     if flatten_with_keys_func is None:
-        optree.register_pytree_node(node, flattened, rebuilt, namespace=NAMESPACE)
+        optree.register_pytree_node(
+            node, flattened, rebuilt, path_entry_type=optree.FlattenedEntry, namespace=NAMESPACE
+        )
     else:
         optree.register_pytree_node(node, keyed, rebuilt, path_entry_type=Keyed, namespace=NAMESPACE)
 

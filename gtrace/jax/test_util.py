@@ -1,0 +1,31 @@
+"""Of ``jax.test_util``, the check of derivatives; it needs the extra of ``gtrace.testing``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import gtrace as gt
+from gtrace.testing import checks
+
+
+def check_grads(
+    f: Callable[..., Any],
+    args: Sequence[Any],
+    order: int,
+    modes: Sequence[str] = ("fwd", "rev"),
+    atol: float | None = None,
+    rtol: float | None = None,
+    eps: float | None = None,
+) -> None:
+    """``gtrace.testing.check_grads``, which computes in float64 whatever the number rules are, and chooses its steps.
+
+    Raises:
+        AssertionError: a derivative is wrong.
+
+    >>> import gtrace.jax as jax
+    >>> check_grads(jax.numpy.sin, (1.0,), order=2)
+    """
+    given = {name: value for name, value in (("atol", atol), ("rtol", rtol)) if value is not None}
+    with gt.config(x64=True):
+        checks.check_grads(f, args, order, modes, **given)
