@@ -1,4 +1,4 @@
-"""The command line: ``gtrace run | warmup | cache | doctor``."""
+"""The command line: ``gtrace run | warmup | plan | cache | doctor``."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import argparse
 from collections.abc import Sequence
 
 from gtrace.commands import cache, doctor
+from gtrace.commands.launch import launch
+from gtrace.commands.plan import check
 from gtrace.commands.run import run
 from gtrace.commands.warmup import warmup
 from gtrace.version import __version__
@@ -20,9 +22,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(argv)
     match options.command:
         case "run":
+            if options.workers > 1:
+                return launch(options.workers, options.script, options.args, quiet=options.quiet)
             return run(options.script, options.args, quiet=options.quiet)
         case "warmup":
             return warmup(options.script, options.args, options.threshold)
+        case "plan":
+            return check(options.check)
         case "cache":
             return cache.command(options)
         case _:
@@ -43,6 +49,8 @@ def _parser() -> argparse.ArgumentParser:
         epilog="Options before SCRIPT are gtrace's; everything after it goes to the script.",
     )
     command.add_argument("--quiet", "-q", action="store_true", help="print no table and no progress")
+    command.add_argument("--workers", type=int, default=1, metavar="N",
+                         help="run it in N processes of this machine that share the work (default: 1)")  # fmt: skip
     _add_script(command)
 
     command = commands.add_parser(
@@ -55,6 +63,13 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--threshold", type=int, default=10, metavar="N",
                          help="repetitions that make a program hot (default: 10)")  # fmt: skip
     _add_script(command)
+
+    command = commands.add_parser(
+        "plan",
+        help="check a signals file without running anything",
+        description="Read FILE as GT_CONFIG would be, and print what each signal means. Nothing is run.",
+    )
+    command.add_argument("--check", metavar="FILE", required=True, help="path of a YAML signals file")
 
     cache.add_parser(commands)
     commands.add_parser(

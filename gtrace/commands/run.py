@@ -23,7 +23,7 @@ def run(script: str, args: Sequence[str], *, quiet: bool) -> int:
     source = read("run", script)
     if source is None:
         return 2
-    if not quiet:
+    if not quiet and int(os.environ.get("RANK", "0")) == 0:
         # at the end of the process: after the script's threads, exit handlers and traceback
         atexit.register(_report, os.getpid())
         if sys.stderr.isatty():
