@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from gtrace.commands import cache, doctor
 from gtrace.commands.launch import launch
-from gtrace.commands.plan import check
+from gtrace.commands.plan import check, plan
 from gtrace.commands.run import run
 from gtrace.commands.warmup import warmup
 from gtrace.version import __version__
@@ -28,7 +28,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         case "warmup":
             return warmup(options.script, options.args, options.threshold)
         case "plan":
-            return check(options.check)
+            if options.check is not None:
+                return check(options.check)
+            return plan(options.mesh, options.script, options.args)
         case "cache":
             return cache.command(options)
         case _:
@@ -66,10 +68,15 @@ def _parser() -> argparse.ArgumentParser:
 
     command = commands.add_parser(
         "plan",
-        help="check a signals file without running anything",
-        description="Read FILE as GT_CONFIG would be, and print what each signal means. Nothing is run.",
+        help="what a script would send and hold on many processes, or what a signals file means",
+        description="Run SCRIPT as the first of many processes that do not exist, and print what each of its programs"
+        " sends and holds. Values that others would send are made up. Or only check a signals file.",
     )
-    command.add_argument("--check", metavar="FILE", required=True, help="path of a YAML signals file")
+    either = command.add_mutually_exclusive_group(required=True)
+    either.add_argument("--mesh", metavar="AXES", help="sizes of the mesh, such as data=64,model=16")
+    either.add_argument("--check", metavar="FILE", help="path of a YAML signals file; nothing is run")
+    command.add_argument("script", metavar="SCRIPT", nargs="?", help="path of a Python script")
+    command.add_argument("args", metavar="ARGS", nargs=argparse.REMAINDER, help="arguments of the script")
 
     cache.add_parser(commands)
     commands.add_parser(

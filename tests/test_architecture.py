@@ -43,7 +43,7 @@ ROOMS = [
     {"worker.client"},
     {"worker.sharing"},
     {"cache.artifacts"},
-    {"shard.workers", "shard.layouts"},
+    {"shard.workers", "shard.layouts", "shard.partitioned"},
     {"shard.partition"},
     {"engine.policy", "engine.audit", "engine.clock", "engine.sharded"},
     {"engine.program"},

@@ -1,12 +1,56 @@
-"""``gtrace plan --check FILE``: what a signals file means, without running anything."""
+"""``gtrace plan``: what a script would send and hold on many processes; what a signals file means."""
 
 from __future__ import annotations
 
+import collections
 import sys
+from collections.abc import Sequence
 
+from gtrace.commands.run import execute, read
 from gtrace.errors import ConfigError
+from gtrace.events import Divided, bus
+from gtrace.ir.sharding import parse_mesh
+from gtrace.shard import workers
+from gtrace.shard.partitioned import Partitioned
+from gtrace.shard.plan import plan_of
 from gtrace.shard.signals import SignalConfig
 from gtrace.shard.signals_file import read_signals
+
+
+def plan(mesh: str, script: str | None, args: Sequence[str]) -> int:
+    """Run a script as the first of the processes of a mesh, and print what each of its programs sends and holds.
+
+    Returns:
+        2 if there is no such mesh or script, 1 if the script raised, else 0.
+    """
+    try:
+        processes = parse_mesh(mesh).size
+    except ValueError as error:
+        print(f"gtrace plan: expected a mesh such as data=64,model=16, got {mesh!r}: {error}", file=sys.stderr)
+        return 2
+    source = None if script is None else read("plan", script)
+    if script is None or source is None:
+        if script is None:
+            print("gtrace plan: expected the path of a Python script after --mesh, got none.", file=sys.stderr)
+        return 2
+    calls: collections.Counter[int] = collections.Counter()
+    programs: dict[int, Partitioned] = {}
+
+    def divided(event: Divided) -> None:
+        calls[event.digest] += 1
+        programs[event.digest] = event.made
+
+    with workers.pretend(processes):
+        unsubscribe = bus.subscribe(divided, Divided)
+        try:
+            code = execute(source, script, args)
+        finally:
+            unsubscribe()
+    for digest, made in programs.items():
+        print(f"{calls[digest]} calls: {plan_of(made)}")
+    if not programs:
+        print("No program is divided: nothing in it has a sharding.")
+    return code
 
 
 def check(path: str) -> int:

@@ -233,7 +233,7 @@ class Engine:
         made = localize(graph)
         inner = self.divide(made.graph, strides, backend, mode, ())
         run = functools.partial(self._call, inner)
-        return Parts(AgreedCalls.of(graph, run, bool(made.transfers)), (inner,), made.avals)
+        return Parts(AgreedCalls.of(graph, run, made), (inner,), made.avals)
 
     @without_modes
     def whole(self, kind: Leaf, tensor: torch.Tensor) -> torch.Tensor:

@@ -9,6 +9,7 @@ import attrs
 import torch
 
 from gtrace.errors import DivergenceError, ShardingWarning, message, user_location, warn_at
+from gtrace.events import Divided, bus
 from gtrace.ir.aval import Aval
 from gtrace.ir.canonical import CANONICAL
 from gtrace.ir.difference import difference
@@ -18,7 +19,8 @@ from gtrace.ir.op import REGISTRY
 from gtrace.ir.sharding import print_dims
 from gtrace.ir.text import parse_graph
 from gtrace.shard import workers
-from gtrace.shard.partition import Partitioned, find_mesh, partition
+from gtrace.shard.partition import find_mesh, partition
+from gtrace.shard.partitioned import Partitioned
 
 _BITS = 62
 
@@ -81,22 +83,24 @@ class AgreedCalls:
         text: the program of all processes.
         digest: of the text.
         call: runs the part of this process.
+        made: that part.
         compared: whether to compare; a program that does not communicate may run on some processes only.
     """
 
     text: str
     digest: int
     call: Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]
+    made: Partitioned
     compared: bool
 
     @classmethod
     def of(
-        cls, graph: Graph, call: Callable[[Sequence[torch.Tensor]], list[torch.Tensor]], communicates: bool
+        cls, graph: Graph, call: Callable[[Sequence[torch.Tensor]], list[torch.Tensor]], made: Partitioned
     ) -> AgreedCalls:
         """Return the calls of the program `graph` of all processes."""
         text = print_graph(renumber(CANONICAL.run(graph)))
         digest = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") >> (64 - _BITS)
-        return cls(text, digest, call, communicates and workers.count() > 1)
+        return cls(text, digest, call, made, bool(made.transfers) and workers.count() > 1)
 
     def run(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Run the program.
@@ -106,6 +110,8 @@ class AgreedCalls:
         """
         if self.compared and not workers.compare(self.digest):
             raise _divergence(workers.exchange(self.text))
+        if Divided in bus.wanted:
+            bus.emit(Divided(self.digest, self.made))
         return self.call(tensors)
 
 

@@ -15,8 +15,6 @@ import collections
 from collections.abc import Sequence
 from typing import Any
 
-import attrs
-
 from gtrace.errors import GraphError, ShardingError, message
 from gtrace.ir.aval import Aval, Bundle, aval, sharded
 from gtrace.ir.factors import WHOLE, Factors
@@ -24,55 +22,7 @@ from gtrace.ir.graph import Graph, Node, Operand, Scalar
 from gtrace.ir.op import REGISTRY, Op
 from gtrace.ir.sharding import Axes, Dims, Mesh, NamedSharding, PartitionSpec, bounds, parse_dims, parse_mesh
 from gtrace.shard.layouts import Layout, replicated, wanted_dims
-
-
-@attrs.frozen(eq=False)
-class Transfer:
-    """One collective of a partitioned program.
-
-    Attributes:
-        kind: its operation.
-        axes: the mesh axes that it goes along.
-        parts: how many processes take part.
-        nbytes: of its operand, on one process.
-        location: the user's line that needed it.
-    """
-
-    kind: str
-    axes: Axes
-    parts: int
-    nbytes: int
-    location: str | None
-
-    @property
-    def name(self) -> str:
-        """The name of the collective."""
-        return self.kind.removesuffix("_parts")
-
-    @property
-    def moved(self) -> float:
-        """The bytes that each process sends, if the collective sends no more than it has to."""
-        n = self.parts
-        share = {"all_reduce_parts": 2 * (n - 1) / n, "all_gather_parts": float(n - 1)}
-        return self.nbytes * share.get(self.kind, (n - 1) / n)
-
-
-@attrs.frozen(eq=False)
-class Partitioned:
-    """The program of one process.
-
-    Attributes:
-        graph: it takes the local parts of the inputs and returns those of the outputs.
-        avals: the types of the outputs as a whole, with their shardings.
-        transfers: the collectives, in order.
-        gathered: the operations that every process computes as a whole although an operand was divided: (name of the
-            operation, the user's line).
-    """
-
-    graph: Graph
-    avals: tuple[Aval, ...]
-    transfers: tuple[Transfer, ...]
-    gathered: tuple[tuple[str, str | None], ...]
+from gtrace.shard.partitioned import Partitioned, Transfer
 
 
 def find_mesh(graph: Graph) -> Mesh | None:
@@ -147,7 +97,7 @@ class _Partitioner:
             avals.append(self._placed_aval(value, layout.dims))
         types = tuple(self.local[value] for value in inputs)
         local = Graph(tuple(inputs), types, tuple(self.nodes), tuple(outputs))
-        return Partitioned(local, tuple(avals), tuple(self.transfers), tuple(dict.fromkeys(self.gathered)))
+        return Partitioned(self.mesh, local, tuple(avals), tuple(self.transfers), tuple(dict.fromkeys(self.gathered)))
 
     def _placed_aval(self, value: int, dims: Dims) -> Aval:
         """Return the type of an output; what has been asked for is kept, axes of one process included."""
@@ -479,6 +429,17 @@ class _Partitioner:
                     continue
             found[c] = axes
             used |= set(axes)
+        wanted = self.wanted.get(node.out, ()) if node.op.contraction else ()
+        for c, axes in zip(factors.result, wanted, strict=False):
+            # what is wanted of the result can be had for nothing, from parts of whole operands
+            if (
+                c not in found
+                and axes
+                and not used & set(axes)
+                and not any(n % self.mesh.parts(axes) for n in sizes[c])
+            ):
+                found[c] = axes
+                used |= set(axes)
         return found
 
 

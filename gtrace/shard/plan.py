@@ -16,7 +16,8 @@ from gtrace.ir.canonical import CANONICAL
 from gtrace.ir.graph import Graph
 from gtrace.ir.sharding import Mesh
 from gtrace.shard import workers
-from gtrace.shard.partition import Partitioned, Transfer, find_mesh, partition
+from gtrace.shard.partition import find_mesh, partition
+from gtrace.shard.partitioned import Partitioned, Transfer
 from gtrace.trace.record import thread
 from gtrace.tree import leaves
 
@@ -111,15 +112,15 @@ def plan(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Plan:
     if mesh is None:
         fix = "Pass gt.ShapeDtypeStruct(shape, dtype, sharding=...)."
         raise ShardingError(message("plan", "an argument with a sharding", "none", fix))
-    return plan_of(mesh, partition(CANONICAL.run(graph), mesh, mesh.ranks[0]))
+    return plan_of(partition(CANONICAL.run(graph), mesh, mesh.ranks[0]))
 
 
-def plan_of(mesh: Mesh, made: Partitioned) -> Plan:
+def plan_of(made: Partitioned) -> Plan:
     """Return the plan of a partitioned program."""
     graph = made.graph
     given = sum(a.nbytes for a in graph.avals)
     returned = sum(a.nbytes for a in graph.out_avals)
-    return Plan(mesh, made.transfers, given, returned, _peak(graph), made.gathered)
+    return Plan(made.mesh, made.transfers, given, returned, _peak(graph), made.gathered)
 
 
 def _peak(graph: Graph) -> int:

@@ -108,7 +108,7 @@ class Group:
     """Processes that differ in their places along some axes of a mesh.
 
     Attributes:
-        handle: torch's process group.
+        handle: torch's process group; None: the others are pretended.
         order: the place in `handle` of each process, in the order of the parts they hold.
         size: how many they are.
     """
@@ -126,9 +126,13 @@ class Group:
         return self.order == tuple(range(len(self.order)))
 
 
-@functools.cache
 def group(mesh: Mesh, axes: Axes) -> Group:
     """Return this process's group along `axes`. All processes ask for the same groups in the same order."""
+    return Group(None, tuple(range(mesh.parts(axes)))) if _pretended else _joined_group(mesh, axes)
+
+
+@functools.cache
+def _joined_group(mesh: Mesh, axes: Axes) -> Group:
     check_mesh(mesh)
     groups = mesh.groups(axes)
     own = next(ranks for ranks in groups if rank() in ranks)
@@ -187,7 +191,8 @@ def all_reduce(x: torch.Tensor, among: Group, kind: str) -> torch.Tensor:
         return torch.view_as_complex(all_reduce(torch.view_as_real(x), among, kind))
     narrow = x.dtype in WIDE_UNSIGNED or x.dtype is torch.int16
     out = x.to(torch.int64) if narrow else x.clone(memory_format=torch.contiguous_format)
-    distributed.all_reduce(out, group=among.handle)
+    if among.handle is not None:
+        distributed.all_reduce(out, group=among.handle)
     return out.to(x.dtype) if narrow else out
 
 
@@ -199,6 +204,8 @@ def _gathered(x: torch.Tensor, among: Group) -> torch.Tensor:
         # bytes are bytes
         own = x.contiguous().unsqueeze(-1).view(torch.uint8)
         return _gathered(own, among).view(x.dtype).squeeze(-1)
+    if among.handle is None:
+        return x.repeat(among.size, *[1] * (x.ndim - 1))
     out = x.new_empty((among.size * x.shape[0], *x.shape[1:]))
     _named("all_gather_single", "all_gather_into_tensor")(out, x.contiguous(), group=among.handle)
     if among.straight:
@@ -234,6 +241,8 @@ def reduce_scatter(x: torch.Tensor, among: Group, dim: int) -> torch.Tensor:
     """Return this process's part, along `dim`, of the sum of the tensors of a group."""
     own = _chunks(x.movedim(dim, 0), among)
     out = own.new_empty((own.shape[0] // among.size, *own.shape[1:]))
+    if among.handle is None:
+        return out.copy_(own[: out.shape[0]]).movedim(0, dim)
     _named("reduce_scatter_single", "reduce_scatter_tensor")(out, own, group=among.handle)
     return out.movedim(0, dim).contiguous()
 
@@ -242,8 +251,9 @@ def reduce_scatter(x: torch.Tensor, among: Group, dim: int) -> torch.Tensor:
 def all_to_all(x: torch.Tensor, among: Group, split: int, concat: int) -> torch.Tensor:
     """Return a tensor that was split along `concat` split along `split` instead."""
     own = _chunks(x.movedim(split, 0), among)
-    out = torch.empty_like(own)
-    distributed.all_to_all_single(out, own, group=among.handle)
+    out = torch.empty_like(own) if among.handle is not None else own
+    if among.handle is not None:
+        distributed.all_to_all_single(out, own, group=among.handle)
     pieces = out.reshape(among.size, -1, *own.shape[1:])
     return torch.cat([pieces[k].movedim(0, split) for k in among.order], dim=concat)
 
@@ -259,6 +269,8 @@ def exchange(value: Any) -> list[Any]:
 @_guarded
 def compare(number: int) -> bool:
     """Return whether all processes pass the same integer of at most 62 bits."""
+    if _pretended:
+        return True
     everyone = torch.empty(count(), dtype=torch.int64)
     _named("all_gather_single", "all_gather_into_tensor")(everyone, torch.tensor([number]))
     return bool((everyone == number).all())
