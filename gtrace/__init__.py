@@ -17,6 +17,7 @@ try:
     from gtrace import nn as nn
     from gtrace import random as random
     from gtrace import segments as segments
+    from gtrace import sharding as sharding
     from gtrace import signal as signal
     from gtrace import special as special
     from gtrace import tensor_methods as _tensor_methods
@@ -67,6 +68,9 @@ try:
     from gtrace.ops.unique import *
     from gtrace.seeding import *
     from gtrace.shard.signals import *
+    from gtrace.sharding import device_put as device_put
+    from gtrace.sharding import from_process_local as from_process_local
+    from gtrace.sharding import with_sharding as with_sharding
     from gtrace.suggestions import suggesting as _suggesting
     from gtrace.torch_functions import *
     from gtrace.trace.array import *

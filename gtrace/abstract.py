@@ -11,8 +11,9 @@ import torch
 from gtrace import tree
 from gtrace.dtypes import DType
 from gtrace.errors import ArgumentError, message, user_location
-from gtrace.ir.aval import Aval, as_device, aval
+from gtrace.ir.aval import Aval, as_device, aval, sharded
 from gtrace.ir.graph import Graph
+from gtrace.ir.sharding import NamedSharding
 from gtrace.ir.verify import verify
 from gtrace.ops.shape import as_shape
 from gtrace.trace.array import Array
@@ -32,7 +33,7 @@ def _as_sizes(shape: Any) -> tuple[Any, ...]:
 class ShapeDtypeStruct:
     """The shape, dtype and device of an array that need not exist.
 
-    A size may be a name, for `gtrace.export`, which leaves it open.
+    A size may be a name, for `gtrace.export`, which leaves it open. A sharding is for `gtrace.sharding.plan`.
 
     >>> ShapeDtypeStruct((2, 3), "float32")
     ShapeDtypeStruct(shape=(2, 3), dtype=float32)
@@ -41,6 +42,7 @@ class ShapeDtypeStruct:
     shape: tuple[Any, ...] = attrs.field(converter=_as_sizes)
     dtype: DType = attrs.field(converter=DType)
     device: torch.device = attrs.field(default=None, converter=as_device)
+    sharding: NamedSharding | None = attrs.field(default=None, kw_only=True)
 
     @property
     def ndim(self) -> int:
@@ -49,6 +51,7 @@ class ShapeDtypeStruct:
 
     def __repr__(self) -> str:
         where = "" if self.device.type == "cpu" else f", device={self.device}"
+        where += "" if self.sharding is None else f", sharding={self.sharding}"
         return f"ShapeDtypeStruct(shape={self.shape}, dtype={self.dtype}{where})"
 
 
@@ -68,7 +71,8 @@ def capture_like(name: str, f: Callable[..., Any], args: Any, kwargs: Any) -> Ca
             if any(isinstance(n, str) for n in leaf.shape):
                 fix = "Names of sizes are for gt.export."
                 raise ArgumentError(message(name, "sizes that are numbers", repr(leaf), fix))
-            avals.append(aval(leaf.shape, as_dtype(leaf.dtype), leaf.device))
+            plain = aval(leaf.shape, as_dtype(leaf.dtype), leaf.device)
+            avals.append(plain if leaf.sharding is None else sharded(plain, leaf.sharding))
         elif is_array(leaf):
             avals.append(lift(name, leaf).aval)
         else:

@@ -1,4 +1,4 @@
-"""The command line: ``gtrace run | warmup | cache | doctor``."""
+"""The command line: ``gtrace run | warmup | plan | cache | doctor``."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import argparse
 from collections.abc import Sequence
 
 from gtrace.commands import cache, doctor
+from gtrace.commands.launch import launch
+from gtrace.commands.plan import check, plan
 from gtrace.commands.run import run
 from gtrace.commands.warmup import warmup
 from gtrace.version import __version__
@@ -20,9 +22,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(argv)
     match options.command:
         case "run":
+            if options.workers > 1:
+                return launch(options.workers, options.script, options.args, quiet=options.quiet, jax=options.jax)
             return run(options.script, options.args, quiet=options.quiet, jax=options.jax)
         case "warmup":
             return warmup(options.script, options.args, options.threshold)
+        case "plan":
+            if options.check is not None:
+                return check(options.check)
+            return plan(options.mesh, options.script, options.args)
         case "cache":
             return cache.command(options)
         case _:
@@ -46,6 +54,8 @@ def _parser() -> argparse.ArgumentParser:
         "--jax", action="store_true", help="let `import jax` mean gtrace.jax, in the script and in libraries"
     )
     command.add_argument("--quiet", "-q", action="store_true", help="print no table and no progress")
+    command.add_argument("--workers", type=int, default=1, metavar="N",
+                         help="run it in N processes of this machine that share the work (default: 1)")  # fmt: skip
     _add_script(command)
 
     command = commands.add_parser(
@@ -58,6 +68,18 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--threshold", type=int, default=10, metavar="N",
                          help="repetitions that make a program hot (default: 10)")  # fmt: skip
     _add_script(command)
+
+    command = commands.add_parser(
+        "plan",
+        help="what a script would send and hold on many processes, or what a signals file means",
+        description="Run SCRIPT as the first of many processes that do not exist, and print what each of its programs"
+        " sends and holds. Values that others would send are made up. Or only check a signals file.",
+    )
+    either = command.add_mutually_exclusive_group(required=True)
+    either.add_argument("--mesh", metavar="AXES", help="sizes of the mesh, such as data=64,model=16")
+    either.add_argument("--check", metavar="FILE", help="path of a YAML signals file; nothing is run")
+    command.add_argument("script", metavar="SCRIPT", nargs="?", help="path of a Python script")
+    command.add_argument("args", metavar="ARGS", nargs=argparse.REMAINDER, help="arguments of the script")
 
     cache.add_parser(commands)
     commands.add_parser(

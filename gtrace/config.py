@@ -119,6 +119,7 @@ class Config:
             compiled; inf: as long as it takes (GT_JIT_WAIT).
         audit: the fraction of compiled calls that are interpreted too, and compared (GT_AUDIT).
         debug_key_reuse: using a random key a second time is an error (GT_DEBUG_KEY_REUSE).
+        collective_timeout: seconds after which a process that waits for others gives up (GT_COLLECTIVE_TIMEOUT).
         verify_passes: check the rules of a graph after each pass that rewrites it (GT_VERIFY_PASSES).
         x64: integers are int64 and NumPy's float64 stays; False: JAX's rules of 32 bits (GT_X64; False by default
             once ``gtrace.jax`` is imported).
@@ -144,6 +145,7 @@ class Config:
     jit_wait: float = _setting(2.0, "GT_JIT_WAIT", _seconds, (int, float))
     audit: float = _setting(0.0, "GT_AUDIT", _fraction, (int, float))
     debug_key_reuse: bool = _setting(False, "GT_DEBUG_KEY_REUSE", _flag, (bool, int))
+    collective_timeout: int = _setting(300, "GT_COLLECTIVE_TIMEOUT", _integer(1), (int,))
     verify_passes: bool = _setting(False, "GT_VERIFY_PASSES", _flag, (bool, int))
     x64: bool = _setting(True, "GT_X64", _flag, (bool, int))
 

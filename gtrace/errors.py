@@ -13,9 +13,10 @@ import warnings
 __all__ = [
     "GtraceError", "ShapeError", "BoundsError", "DtypeError", "DeviceError", "ArgumentError", "StructureError",
     "ImmutableError", "ImmutableAttributeError", "ConcretizationError", "LeakError", "KeyReuseError", "ConfigError",
-    "ExecutionError", "OutOfMemoryError", "NonFiniteError", "TransientCompileError", "UnsupportedTorchError",
-    "GraphError", "CompileError", "CacheError", "ExportError", "CompileWarning", "CacheWarning", "AuditWarning",
-    "ConfigWarning", "PromotionWarning", "UnsupportedTorchWarning",
+    "ExecutionError", "OutOfMemoryError", "NonFiniteError", "ShardingError", "DistributedError", "DivergenceError",
+    "TransientCompileError", "UnsupportedTorchError", "GraphError", "CompileError", "CacheError", "ExportError",
+    "CompileWarning", "CacheWarning", "AuditWarning", "ConfigWarning", "ShardingWarning", "PromotionWarning",
+    "UnsupportedTorchWarning",
 ]  # fmt: skip
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
@@ -96,6 +97,18 @@ class NonFiniteError(GtraceError, FloatingPointError):
         return NonFiniteError(f"{self} In step {step} of {loop}.")
 
 
+class ShardingError(GtraceError, ValueError):
+    """A mesh, a partition specification or a sharding that makes no sense, or does not fit the array or the workers."""
+
+
+class DistributedError(ExecutionError):
+    """The workers cannot communicate: one has ended, does not answer, or was never started."""
+
+
+class DivergenceError(DistributedError):
+    """The workers are about to run different programs."""
+
+
 class GraphError(GtraceError, ValueError):
     """IR text that does not parse, or a graph that breaks an SSA rule."""
 
@@ -134,6 +147,10 @@ class CacheWarning(UserWarning):
 
 class AuditWarning(UserWarning):
     """A compiled program gave another result than its interpretation; it is not used any more."""
+
+
+class ShardingWarning(UserWarning):
+    """An operation that cannot be divided among the workers: each computes all of it."""
 
 
 class PromotionWarning(UserWarning):

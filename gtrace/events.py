@@ -52,6 +52,14 @@ class Ran(Event):
 
 
 @attrs.frozen
+class Divided(Event):
+    """A program of several processes is about to run. `made` is its `gtrace.shard.partitioned.Partitioned`."""
+
+    digest: int
+    made: Any
+
+
+@attrs.frozen
 class Detected(Event):
     """A signature proved hot."""
 

@@ -40,7 +40,8 @@ from gtrace.ir.canonical import canonical_subgraph
 from gtrace.ir.graph import Graph, print_graph
 from gtrace.ir.subgraph import subgraph
 from gtrace.ir.user_passes import registered, rewritten
-from gtrace.trace.array import Array, materialize, wrap_as
+from gtrace.shard.partition import find_mesh
+from gtrace.trace.array import Array, whole, wrap_as
 from gtrace.trace.convert import lift
 
 __all__ = ["Exported", "export", "load"]
@@ -114,7 +115,7 @@ class Exported:
             got = ", ".join(f"{name}={n}" for name, n in named.items())
             fix = "Export it again with an example of such sizes, or pad."
             raise ShapeError(message(self.name, "sizes that it was compiled for", got, fix))
-        results = case.program([materialize(x, self.name).contiguous() for x in arrays])
+        results = case.program([whole(x, self.name).contiguous() for x in arrays])
         outputs = []
         for t, a in zip(results, self.out_avals, strict=True):
             outputs.append(wrap_as(t, aval(tuple(t.shape), t.dtype, a.device, a.weak)))
@@ -229,6 +230,9 @@ def _case(
         graphs.append(canonical_subgraph(subgraph(_renumbered(recorded))).graph)
     assert captured is not None
     graph = graphs[0]
+    if find_mesh(graph) is not None:
+        fix = "Export the function without gt.with_sharding, and pass it arrays of this process alone."
+        raise ExportError(message("export", "a program of one process", "one with shardings", fix))
     if has_calls(graph):
         called = sorted({node.op.name for node in graph.nodes if node.op.rules.body is not None})
         fix = "Unroll loops in Python, and use gt.where for branches."
@@ -239,7 +243,7 @@ def _case(
         raise ExportError(message("export", "real numbers, and integers that are signed or of 8 bits", reason, fix))
     relations = _relate(graphs) if free else None
     strides = tuple(contiguous_strides(a.shape) for a in graph.avals)
-    constants = [materialize(x, "export").contiguous() for x in captured.constants]
+    constants = [whole(x, "export").contiguous() for x in captured.constants]
     file = "_".join(["model", *(f"{name}_1" for name in sorted(ones))]) + ".pt2"
     with workspace() as folder:
         path = folder / file
@@ -277,7 +281,7 @@ def _check_constants(first: Sequence[Array], again: Sequence[Array]) -> None:
     """Refuse arrays from outside that change with the open sizes: the file holds one value of each."""
     for x, y in zip(first, again, strict=False):
         if x is not y:
-            a, b = materialize(x, "export"), materialize(y, "export")
+            a, b = whole(x, "export"), whole(y, "export")
             same = x.aval is y.aval and bool(((a == b) | (a != a) & (b != b)).all())  # NaNs count as equal
             if not same:
                 got = f"{x!r} for one size, {y!r} for another" if a.numel() == 1 else repr(x.aval)

@@ -17,14 +17,14 @@ from gtrace.compile.partition import MIN_OPS
 from gtrace.config import config
 from gtrace.engine.engine import engine
 from gtrace.engine.program import Parts, Program, Route
+from gtrace.engine.sharded import Placed
 from gtrace.errors import ArgumentError, message, user_location
 from gtrace.exact import exact_key
-from gtrace.interp.checked import checked
 from gtrace.ir.aval import Aval
 from gtrace.ir.op import Leaf
 from gtrace.ir.user_passes import registered
 from gtrace.stages import Lowered, Traced
-from gtrace.trace.array import Array, evaluate, layout, materialize, wrap_as
+from gtrace.trace.array import Array, evaluate, layout, materialize, run_checked, wrap_as
 from gtrace.trace.bind import check_thread
 from gtrace.trace.capture import Captured, capture, replay
 from gtrace.trace.convert import lift, python_scalar, wide
@@ -158,10 +158,9 @@ class Jitted:
         """Run the program as it was captured, refusing what no finite computation gives."""
         traced = self._trace(given, leaves)
         tensors = [materialize(x, "jit") for x in (*leaves, *traced.constants)]
-        results = checked(traced.graph)(tensors)
-        return traced.out_structure.unflatten(
-            [wrap_as(t, a) for t, a in zip(results, traced.graph.out_avals, strict=True)]
-        )
+        results = run_checked(traced.graph, tensors)
+        avals = results.avals if isinstance(results, Placed) else traced.graph.out_avals
+        return traced.out_structure.unflatten([wrap_as(t, a) for t, a in zip(results, avals, strict=True)])
 
     def _prepare(self, given: _Arguments, leaves: list[Array]) -> _Call:
         """Capture and compile the function for arguments like these."""
@@ -174,7 +173,7 @@ class Jitted:
             # of two operations, nothing can be fused that the parts beside them could not have had
             worth = tuple(program for program in worth if program.ops >= MIN_OPS)
         engine.compile_all(worth, config.current.jit_wait if self._wait is None else self._wait)
-        return _Call(route, inputs[len(leaves) :], traced.graph.out_avals, traced.out_structure)
+        return _Call(route, inputs[len(leaves) :], route.avals or traced.graph.out_avals, traced.out_structure)
 
     def trace(self, *args: Any, **kwargs: Any) -> Traced:
         """Capture the function for arguments like these; returns the first stage."""

@@ -13,7 +13,7 @@ from gtrace.ops.create import full
 from gtrace.ops.dtype_info import iinfo
 from gtrace.ops.reduce import max as max_over
 from gtrace.ops.shape import as_int
-from gtrace.trace.array import Array, materialize
+from gtrace.trace.array import Array, whole
 from gtrace.trace.convert import lift
 
 __all__ = ["segment_max", "segment_min", "segment_prod", "segment_sum"]
@@ -26,7 +26,7 @@ def _segments(name: str, update: Callable[[Any], Any], start: Callable[[Array], 
             got = f"{ids.aval!r} for {x.aval!r}"
             raise ShapeError(message(name, "a segment for each slice along axis 0", got, "Check the shapes."))
         if num_segments is None:
-            materialize(ids, "size")
+            whole(ids, "size")
             count = int(max_over(ids)) + 1 if ids.size else 0
         else:
             count = as_int(name, "num_segments", num_segments)

@@ -1,6 +1,8 @@
-"""``gt.signal``: naming regions of a program. The meaning of a name is set in YAML or with `gt.register_config`.
+"""``gt.signal``: naming regions of a program and arrays. The meaning of a name is set in YAML or with
+`gt.register_config`.
 
-Every annotation can be ignored: a name without a meaning changes nothing, and the numbers are the same with any.
+Every annotation can be ignored: a name without a meaning changes nothing, the numbers are the same with any, and on one
+process nothing is laid out.
 """
 
 from __future__ import annotations
@@ -9,23 +11,35 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from gtrace.errors import ArgumentError, message
+from gtrace import tree
+from gtrace.errors import ArgumentError, ConfigError, message, user_location
 from gtrace.ir.graph import Region
-from gtrace.shard.signals import registry
+from gtrace.ir.sharding import Mesh, NamedSharding, PartitionSpec
+from gtrace.shard import workers
+from gtrace.shard.placing import constrain, put
+from gtrace.shard.signals import ShardConfig, SignalConfig, registry
 from gtrace.trace.array import Array
 from gtrace.trace.convert import lift
-from gtrace.trace.record import thread
+from gtrace.trace.record import RegionLayout, Where, thread
+
+AXIS = "workers"
+"""The name of the one axis of the mesh that signals lay arrays out over."""
 
 
-def _region(name: str, backward: str | None) -> Region | None:
-    """Return the region that a signal begins; None if it has no meaning for compiling."""
+def _configs(name: str, backward: str | None) -> tuple[SignalConfig | None, str | None, SignalConfig | None]:
+    """Return the meaning of a signal, and the name and the meaning of the signal of its gradients."""
     signals = registry.signals()
     found = signals.get(name)
     other = backward if backward is not None else found.backward_signal if found is not None else None
     if backward is not None and backward not in signals and found is not None:
         known = ", ".join(sorted(signals)) or "none"
         raise ArgumentError(message("signal", "backward to name a signal", repr(backward), f"The signals are {known}."))
-    back = None if other is None else signals.get(other)
+    return found, other, None if other is None else signals.get(other)
+
+
+def _region(name: str, backward: str | None) -> Region | None:
+    """Return the region that a signal begins; None if it has no meaning for compiling."""
+    found, other, back = _configs(name, backward)
     modes = [_mode(config.compile) if config is not None else None for config in (found, back)]
     if modes == [None, None]:
         return None
@@ -36,14 +50,57 @@ def _mode(compiled: bool | str) -> str | None:
     return compiled if isinstance(compiled, str) else "default" if compiled else None
 
 
+def _layouts(name: str, backward: str | None) -> tuple[Mesh, Where, Where] | None:
+    """Return over which processes a signal lays arrays out, and where; None: it says nothing, or there is one process.
+
+    Raises:
+        ConfigError: its workers are not those that run.
+    """
+    found, other, back = _configs(name, backward)
+    configs = [(key, config) for key, config in ((name, found), (other, back)) if config is not None]
+    meshes = [_mesh(str(key), config) for key, config in configs if config.shard is not None and workers.launched()]
+    if not meshes:
+        return None
+    if meshes[0] != meshes[-1]:
+        got = f"{meshes[0].ranks} and {meshes[-1].ranks} for its gradients"
+        raise ConfigError(f"[{name}.shard] expected one order of workers, got {got}.{_at(found)}")
+    forward, cotangents = (_where(None if config is None else config.shard) for config in (found, back))
+    return meshes[0], forward, cotangents
+
+
+def _where(shard: ShardConfig | None) -> Where:
+    if shard is None:
+        return None
+    return () if shard.axis is None else (shard.axis,)
+
+
+def _at(config: SignalConfig | None) -> str:
+    return f" (at {user_location() if config is None or config.location is None else config.location})"
+
+
+def _mesh(name: str, config: SignalConfig) -> Mesh:
+    assert config.shard is not None
+    running = workers.count()
+    ranks = config.shard.workers
+    if ranks is not None and sorted(ranks) != list(range(running)):
+        raise ConfigError(
+            f"[{name}.shard.workers] expected all {running} workers that run, in any order, got {list(ranks)}. Write"
+            f" null for all of them, or start others with gtrace run --workers N.{_at(config)}"
+        )
+    return Mesh(range(running) if ranks is None else ranks, AXIS)
+
+
 def enter(name: str, backward: str | None = None) -> None:
     """Begin the region `name`; see `context`."""
     if not isinstance(name, str) or not name:
         raise ArgumentError(message("signal", "the name of a signal", repr(name), "Pass a string."))
-    region = _region(name, backward)
-    thread.regions.append((name, thread.region))
+    region, layouts = _region(name, backward), _layouts(name, backward)
+    thread.regions.append((name, thread.region, thread.layout))
     if thread.trace.capture is None and region is not None:
         thread.switch(region)
+    if layouts is not None:
+        mesh, forward, cotangents = layouts
+        thread.lay_out(RegionLayout(str(mesh), forward, cotangents))
 
 
 def exit(name: str) -> None:  # noqa: A001 - the name of the public surface
@@ -56,21 +113,31 @@ def exit(name: str) -> None:  # noqa: A001 - the name of the public surface
         last = repr(thread.regions[-1][0]) if thread.regions else "none"
         fix = "Regions end in the opposite order; use a with block."
         raise ArgumentError(message("signal", f"the region begun last, {last}", repr(name), fix))
-    _, outer = thread.regions.pop()
+    _, outer, layout = thread.regions.pop()
     if thread.trace.capture is None:
         thread.switch(outer)
+    thread.lay_out(layout)
 
 
 @contextlib.contextmanager
 def context(name: str, backward: str | None = None) -> Iterator[None]:
     """Name the region of the block.
 
+    On several processes a signal with ``shard`` lays out what the region computes: the results of its elementwise
+    operations and products, and new arrays, are split along the axis, or the same on each process. Arrays without that
+    axis, or with fewer elements along it than there are processes, follow from their operands. Cotangents of these
+    results are laid out as the backward signal says; without one, they follow from their operands. This holds under
+    `gt.grad`, `gt.vmap` and `gt.jit`, for regions inside the function.
+
     A signal with ``compile: true``, or a mode, makes the region a program of its own, compiled the first time it runs;
-    its gradients are a program of their own too, as set by the backward signal, or else by this one. Other signals
-    leave the region with its surroundings. Under `gt.jit` the whole function is one program.
+    its gradients are a program of their own too, as set by the backward signal, or else by this one. Under `gt.jit` the
+    whole function is one program, and so is a program of several processes.
 
     Args:
         backward: the signal of the region's gradients, instead of the one configured.
+
+    Raises:
+        ConfigError: (on several processes) the signal's workers are not those that run.
 
     >>> import gtrace as gt
     >>> gt.register_config("doc_head", gt.SignalConfig(compile=True))
@@ -86,8 +153,16 @@ def context(name: str, backward: str | None = None) -> Iterator[None]:
         exit(name)
 
 
-def tensor(x: Any, name: str) -> Array:
-    """Return x, named: the signal sets its layout over several workers. In one process it is x.
+def tensor(x: Any, name: str, backward: str | None = None) -> Any:
+    """Return the arrays of a pytree, named: the signal sets their layout, and that of their cotangents.
+
+    On one process, or without a meaning of the name, they are what they were.
+
+    Args:
+        backward: the signal of the cotangents, instead of the one configured.
+
+    Raises:
+        ConfigError: (on several processes) an array has no such axis, or the signal's workers are not those that run.
 
     >>> import gtrace as gt
     >>> gt.signal.tensor(gt.ones(2), name="batch")
@@ -95,4 +170,25 @@ def tensor(x: Any, name: str) -> Array:
     """
     if not isinstance(name, str) or not name:
         raise ArgumentError(message("signal", "the name of a signal", repr(name), "Pass a string."))
-    return lift("signal", x)
+    layouts = _layouts(name, backward)
+
+    def place(leaf: Any) -> Array:
+        array = lift("signal", leaf)
+        if layouts is None:
+            return array
+        mesh, *wheres = layouts
+        forward, cotangents = (_sharding(name, mesh, where, array) for where in wheres)
+        return constrain(array, None, cotangents) if forward is None else put(array, forward, cotangents)
+
+    return tree.map(place, x)
+
+
+def _sharding(name: str, mesh: Mesh, where: Where, x: Array) -> NamedSharding | None:
+    if where is None:
+        return None
+    if where and where[0] >= x.ndim:
+        raise ConfigError(
+            f"[{name}.shard.axis] expected an axis of the array, got {where[0]} for {x.aval!r}. Name another array, or"
+            f" change the axis.{_at(registry.signals().get(name))}"
+        )
+    return NamedSharding(mesh, PartitionSpec(*(AXIS if k in where else None for k in range(x.ndim))))

@@ -113,6 +113,5 @@ class Compiled:
             )
         tensors = [materialize(x, "jit").contiguous() for x in (*leaves, *traced.constants)]
         results = engine.call(self.lowered.route, tensors)
-        return traced.out_structure.unflatten(
-            [wrap_as(t, a) for t, a in zip(results, traced.graph.out_avals, strict=True)]
-        )
+        avals = self.lowered.route.avals or traced.graph.out_avals
+        return traced.out_structure.unflatten([wrap_as(t, a) for t, a in zip(results, avals, strict=True)])

@@ -21,7 +21,7 @@ from gtrace.exact import exact_key
 from gtrace.ir.aval import Aval
 from gtrace.locks import new_lock
 from gtrace.ops.create import array
-from gtrace.trace.array import Array, materialize, wrap
+from gtrace.trace.array import Array, whole, wrap
 from gtrace.trace.record import thread
 
 __all__ = ["lift"]
@@ -251,7 +251,7 @@ def _traced(
 
 def _run(call: Call, function: Callable[..., Any]) -> Any:
     """Run a function whose result depends on values, on values."""
-    args, kwargs = call.filled(materialize(x, call.name).clone() for x in call.arrays)
+    args, kwargs = call.filled(whole(x, call.name).clone() for x in call.arrays)
     with torch.no_grad():
         return tree.map(lambda x: wrap(x) if isinstance(x, torch.Tensor) else x, function(*args, **kwargs))
 

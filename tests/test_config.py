@@ -38,6 +38,7 @@ DEFAULTS = Config()
         ("GT_MAX_PENDING_BYTES", "4096", "max_pending_bytes", 4096),
         ("GT_DEBUG_KEY_REUSE", "1", "debug_key_reuse", True),
         ("GT_VERIFY_PASSES", "1", "verify_passes", True),
+        ("GT_COLLECTIVE_TIMEOUT", "20", "collective_timeout", 20),
     ],
 )
 def test_each_variable_sets_its_setting(variable, text, name, value):

@@ -35,6 +35,7 @@ MODULES = {
     "nn",
     "random",
     "segments",
+    "sharding",
     "signal",
     "special",
     "tree",

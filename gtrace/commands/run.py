@@ -29,7 +29,7 @@ def run(script: str, args: Sequence[str], *, quiet: bool, jax: bool = False) -> 
         return 2
     if jax:
         importlib.import_module("gtrace.jax").install()
-    if not quiet:
+    if not quiet and int(os.environ.get("RANK", "0")) == 0:
         # at the end of the process: after the script's threads, exit handlers and traceback
         atexit.register(_report, os.getpid())
         if sys.stderr.isatty():

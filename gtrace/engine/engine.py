@@ -27,6 +27,7 @@ from gtrace.config import config
 from gtrace.engine.clock import clock
 from gtrace.engine.ledger import save_ledger
 from gtrace.engine.program import Family, Parts, Program, Recording, Route
+from gtrace.engine.sharded import AgreedCalls, gathering, localize, placed
 from gtrace.engine.tiering import Tiering
 from gtrace.errors import ExecutionError
 from gtrace.events import Ran, bus
@@ -38,10 +39,12 @@ from gtrace.ir.calls import has_calls
 from gtrace.ir.canonical import CANONICAL, Canonical, canonicalize
 from gtrace.ir.edit import lift_scalars, renumber
 from gtrace.ir.graph import Graph, Marks, RecordedGraph, skeleton
+from gtrace.ir.op import Leaf
 from gtrace.ir.repeats import LEAST_NODES, cut_repeats
 from gtrace.ir.signature import CompileKey, Signature, sign
-from gtrace.ir.split import components, split_regions
+from gtrace.ir.split import components, grouped_components, split_regions
 from gtrace.ir.user_passes import Passes, registered, rewritten
+from gtrace.shard.partition import find_mesh
 from gtrace.worker.client import worker
 from gtrace.worker.sharing import sharing
 
@@ -73,6 +76,7 @@ class Engine:
         self.tiering = Tiering(self.programs)
         self.forms: dict[Hashable, Canonical] = {}
         self._families: dict[Hashable, Family] = {}
+        self._gathers: dict[Hashable, Route | Parts] = {}
         self._changing: dict[Hashable, Container[int]] = {}
         self._made = 0
 
@@ -102,7 +106,9 @@ class Engine:
         if recording.lifted:
             numbers = [torch.tensor(scalars[slot], dtype=a.dtype, device=a.device) for slot, a in recording.lifted]
             tensors = [*tensors, *numbers]
-        return self._call(recording.route, tensors)
+        route = recording.route
+        results = self._call(route, tensors)
+        return results if route.avals is None else placed(results, route.avals)
 
     def _recording(
         self,
@@ -134,13 +140,35 @@ class Engine:
             graph = lift_scalars(graph, places)
         strides = [*program.strides, *[()] * len(places)]
         made = Recording(
-            self._parts(graph, strides, marks, passes),
+            self._route_recorded(graph, strides, marks, passes),
             None if program.slots == list(range(len(program.slots))) else tuple(program.slots),
             tuple(zip((slots[k] for k in places), graph.avals[count:], strict=True)),
             tuple((slot, x) for slot, x in enumerate(scalars) if slot not in opened),
         )
         _remember(self.recordings, key, made)
         return made
+
+    def _route_recorded(
+        self, graph: Graph, strides: Sequence[tuple[int, ...]], marks: Marks, passes: Passes
+    ) -> Route | Parts:
+        """Return the route of a recorded program, of which independent parts may be of several processes."""
+        if all(a.sharding is None for a in graph.avals) and not any(node.op.placement for node in graph.nodes):
+            return self._parts(graph, strides, marks, passes)
+        groups = grouped_components(graph, find_mesh)
+
+        def route(k: int, strides: Sequence[tuple[int, ...]]) -> Route | Parts:
+            mesh, part = groups[k]
+            if mesh is None:
+                return self._parts(part, strides, marks, passes)
+            return self._sharded(part, strides, passes=passes)
+
+        if len(groups) == 1:
+            return route(0, strides)
+        parts = self._sequence(graph, strides, [part for _, part in groups], route)
+        avals = graph.value_avals()
+        for (_, part), way in zip(groups, parts.routes, strict=True):
+            avals.update(zip(part.outputs, way.avals or (), strict=False))
+        return attrs.evolve(parts, avals=tuple(avals[value] for value in graph.outputs))
 
     def _parts(self, graph: Graph, strides: Sequence[tuple[int, ...]], marks: Marks, passes: Passes) -> Route | Parts:
         """Return the route of a recorded program. Its independent parts are programs that get hot by themselves.
@@ -180,6 +208,8 @@ class Engine:
 
         Each program gets hot, is compiled and is judged by itself. For the arguments and errors see `prepare`.
         """
+        if find_mesh(graph) is not None:
+            return self._sharded(graph, strides, backend, mode, passes)
         graph = rewritten(graph, registered.passes if passes is None else passes)
         if len(graph.nodes) >= LEAST_NODES:
             simplified = CANONICAL.run(graph)
@@ -189,6 +219,34 @@ class Engine:
                     simplified, strides, parts, lambda k, strides: self._route(parts[k], strides, backend, mode)
                 )
         return self._route(graph, strides, backend, mode)
+
+    def _sharded(
+        self,
+        graph: Graph,
+        strides: Sequence[tuple[int, ...]],
+        backend: str = "inductor",
+        mode: str = "default",
+        passes: Passes | None = None,
+    ) -> Parts:
+        """Return the route of a program of several processes to the programs of this one."""
+        graph = rewritten(graph, registered.passes if passes is None else passes)
+        made = localize(graph)
+        inner = self.divide(made.graph, strides, backend, mode, ())
+        run = functools.partial(self._call, inner)
+        return Parts(AgreedCalls.of(graph, run, made), (inner,), made.avals)
+
+    @without_modes
+    def whole(self, kind: Leaf, tensor: torch.Tensor) -> torch.Tensor:
+        """Return the whole of an array, of which this process has a part.
+
+        Args:
+            kind: the type of the array, and the strides of the part.
+        """
+        route = self._gathers.get(kind)
+        if route is None:
+            route = self.divide(gathering(kind.aval), [kind.strides], passes=())
+            _remember(self._gathers, kind, route)
+        return self._call(route, [tensor])[0]
 
     def _sequence(
         self,
@@ -221,7 +279,7 @@ class Engine:
         mode: str = "default",
         passes: Passes | None = None,
     ) -> Route:
-        """Return the route of `graph`, called with inputs of these strides, to one program.
+        """Return the route of `graph`, called with inputs of these strides, to one program. Nothing in it is sharded.
 
         Args:
             passes: the user's, which rewrite the graph first; None: those registered now.
@@ -352,7 +410,10 @@ class Engine:
         if reference is not None and program.waiting is not None:
             executable, compiled = reference, False
         program.used = self._made
-        audited = compiled and config.current.audit and random.random() < config.current.audit
+        # an audit would communicate once more than the other processes do
+        audited = (
+            compiled and config.current.audit and not program.communicates and random.random() < config.current.audit
+        )
         if audited:
             tensors = list(tensors)  # still needed after the call
         stop = clock(executable, reference is not None)

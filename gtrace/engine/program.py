@@ -5,8 +5,8 @@ from __future__ import annotations
 import collections
 import functools
 import statistics
-from collections.abc import Hashable
-from typing import Any
+from collections.abc import Hashable, Sequence
+from typing import Any, ClassVar, Protocol
 
 import attrs
 import torch
@@ -14,7 +14,7 @@ import torch
 from gtrace.compile.executable import Executable
 from gtrace.compile.partition import Partitioner
 from gtrace.compile.request import digest
-from gtrace.compile.schedule import CallSequence, Schedule
+from gtrace.compile.schedule import Schedule
 from gtrace.compile.symbolic import Relation, Shape, SymbolicProgram, fit
 from gtrace.compile.toolchain import toolchain
 from gtrace.config import Config
@@ -188,6 +188,11 @@ class Program:
     used: int = 0
 
     @functools.cached_property
+    def communicates(self) -> bool:
+        """Whether it has collectives."""
+        return any(node.op.collective for node in self.graph.nodes)
+
+    @functools.cached_property
     def schedule(self) -> Schedule:
         """What is to be compiled of it for its own sizes, and the calls that run it then."""
         key = self.key
@@ -274,6 +279,7 @@ class Route:
         outputs: recorded output j is output ``outputs[j]`` of the program, or recorded input ``-1 - outputs[j]``.
         straight, direct: the inputs, the outputs, are passed on as they are.
         returns_inputs: whether a recorded output is an input.
+        avals: of the outputs, where they have shardings; None: nothing is sharded.
     """
 
     program: Program | None
@@ -282,11 +288,18 @@ class Route:
     straight: bool = False
     direct: bool = False
     returns_inputs: bool = False
+    avals: ClassVar[None] = None
 
     @property
     def programs(self) -> tuple[Program, ...]:
         """The program that runs, if any."""
         return () if self.program is None else (self.program,)
+
+
+class Calls(Protocol):
+    """Calls of programs that together take and return tensors."""
+
+    def run(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]: ...
 
 
 @attrs.frozen(eq=False)
@@ -296,10 +309,12 @@ class Parts:
     Attributes:
         calls: the calls of these, in order.
         routes: the route of each call.
+        avals: of the outputs, where they have shardings; None: nothing is sharded.
     """
 
-    calls: CallSequence
+    calls: Calls
     routes: tuple[Route | Parts, ...]
+    avals: tuple[Aval, ...] | None = None
 
     @property
     def programs(self) -> tuple[Program, ...]:

@@ -11,6 +11,7 @@ import torch
 
 from gtrace.errors import DeviceError, DtypeError
 from gtrace.ir.interning import InternTable
+from gtrace.ir.sharding import NamedSharding, parse_sharding
 
 DTYPES: dict[str, torch.dtype] = {
     "bool": torch.bool,
@@ -52,6 +53,8 @@ class Aval:
 
     Attributes:
         floating: the dtype is floating, real or complex: derivatives follow it.
+        sharding: which part of it each process holds; None: this process has all of it, whatever others have. Only
+            values and inputs have one: results of operations get theirs when their program is partitioned.
 
     >>> aval((2, 3), torch.float32)
     f32[2,3]
@@ -62,6 +65,12 @@ class Aval:
     device: torch.device
     weak: bool
     floating: bool
+    sharding: NamedSharding | None = None
+
+    @property
+    def plain(self) -> Aval:
+        """The same without a sharding."""
+        return self if self.sharding is None else aval(self.shape, self.dtype, self.device, self.weak)
 
     @property
     def complex(self) -> bool:
@@ -80,9 +89,12 @@ class Aval:
         text = f"{SHORT[self.dtype]}[{','.join(map(str, self.shape))}]"
         if self.device != CPU:
             text += f"@{self.device}"
-        return text + "~" if self.weak else text
+        text += "~" if self.weak else ""
+        return text if self.sharding is None else f"{text}{{{self.sharding.text}}}"
 
     def __reduce__(self) -> Any:
+        if self.sharding is not None:
+            return sharded, (self.plain, self.sharding)
         return aval, (self.shape, self.dtype, self.device, self.weak)
 
 
@@ -108,6 +120,23 @@ def aval(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device = CPU,
             )
         found = _interned.intern(key, lambda: Aval(shape, dtype, device, weak, dtype in INEXACT))
     return found
+
+
+_sharded: InternTable[Aval] = InternTable()
+
+
+def sharded(a: Aval, sharding: NamedSharding) -> Aval:
+    """Return the one `Aval` of an array of type `a` with this sharding.
+
+    Raises:
+        ShardingError: the sharding has more entries than `a` has dimensions.
+
+    >>> parse_aval("f32[8,4]{data,-|data=4}").sharding
+    NamedSharding(mesh=Mesh(data=4), spec=P('data', None))
+    """
+    full = sharding.padded(len(a.shape))
+    plain = a.plain
+    return _sharded.intern((plain, full), lambda: attrs.evolve(plain, sharding=full))
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -147,7 +176,10 @@ def bundle(avals: tuple[Aval, ...]) -> Bundle:
     return _bundles.intern(avals, lambda: Bundle(avals, any(a.floating for a in avals)))
 
 
-_AVAL = re.compile(r"(?P<dtype>\w+)\[(?P<shape>(?:\d+(?:,\d+)*)?)\](?:@(?P<device>[\w:]+))?(?P<weak>~?)", re.ASCII)
+_AVAL = re.compile(
+    r"(?P<dtype>\w+)\[(?P<shape>(?:\d+(?:,\d+)*)?)\](?:@(?P<device>[\w:]+))?(?P<weak>~?)(?:\{(?P<sharding>.*)\})?",
+    re.ASCII,
+)
 
 
 def parse_type(text: str) -> Aval | Bundle:
@@ -175,7 +207,8 @@ def parse_aval(text: str) -> Aval:
         device = torch.device(match["device"]) if match["device"] else CPU
     except RuntimeError as error:
         raise ValueError(f"expected a device such as cuda:0, got {match['device']!r}") from error
-    return aval(shape, DTYPES[match["dtype"]], device, bool(match["weak"]))
+    made = aval(shape, DTYPES[match["dtype"]], device, bool(match["weak"]))
+    return made if match["sharding"] is None else sharded(made, parse_sharding(match["sharding"]))
 
 
 def as_device(device: Any) -> torch.device:

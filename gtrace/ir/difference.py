@@ -36,6 +36,8 @@ def differences(old: Graph, new: Graph, old_strides: Strides = (), new_strides: 
             for dim, (m, n) in enumerate(zip(a.shape, b.shape, strict=True)):
                 if m != n:
                     yield f"input {k} dim {dim} was {m}, now {n}"
+        if a.sharding != b.sharding:
+            yield f"input {k} sharding was {a.sharding}, now {b.sharding}"
         if a.weak != b.weak:
             yield f"input {k} was {a!r}, now {b!r}"
     for k, (x, y) in enumerate(zip(_scalars(old), _scalars(new), strict=False)):
@@ -59,6 +61,8 @@ def differences(old: Graph, new: Graph, old_strides: Strides = (), new_strides: 
                 yield f"operation {k} ({p.op.name}) attribute {name} was {m!r}, now {n!r}"
         if _shape_of(p.ins) != _shape_of(q.ins):
             yield f"operation {k} ({p.op.name}) has other operands"
+    if old.outputs != new.outputs:
+        yield f"outputs were {len(old.outputs)}, now {len(new.outputs)}, or others"
     for k, (s, t) in enumerate(zip(old_strides, new_strides, strict=False)):
         if s != t:
             yield f"input {k} strides were {s}, now {t}"

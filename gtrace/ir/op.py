@@ -47,6 +47,8 @@ class Op:
         constant: it fills an array with its operand, a number; the canonicalizer makes constants with it.
         contraction: it computes sums of products, as of matrices, and is expensive to recompute.
         complex: its operand or its result is complex, whatever the other dtypes are.
+        placement: it says how its operand, which it returns, is laid out over processes.
+        collective: it communicates with other processes.
         unsigned: how uint64 is computed where torch cannot, see `ir.unsigned`: None, `ORDER` or a function of the bits.
         projection: it selects one result, by its index, of an operation with several.
         rules: its type, derivatives and batching, and how it runs.
@@ -70,6 +72,8 @@ class Op:
     constant: bool = False
     contraction: bool = False
     complex: bool = False
+    placement: bool = False
+    collective: bool = False
     projection: bool = False
     unsigned: str | Callable[..., Any] | None = None
     rules: Rules = attrs.field(factory=Rules)
@@ -81,11 +85,17 @@ class Op:
         return f"Op({self.name})"
 
     def instr(self, params: Params, avals: tuple[Aval, ...]) -> Instr:
-        """Return the interned instruction for these attributes and operand avals, inferring it the first time."""
+        """Return the interned instruction for these attributes and operand avals, inferring it the first time.
+
+        The instruction for operands with a sharding is that for operands without one.
+        """
         key = (params, *avals)
         found = self.table.get(key)
         if found is None:
-            found = _instrs.intern((self, key), lambda: Instr(self, params, avals, infer(self, params, avals)))
+            plain = tuple([a.plain if a.__class__ is Aval else a for a in avals])
+            found = _instrs.intern(
+                (self, (params, *plain)), lambda: Instr(self, params, plain, infer(self, params, plain))
+            )
             if len(self.table) >= MAX_TABLE:
                 self.table.clear()
             self.table[key] = found

@@ -8,6 +8,7 @@ from typing import Any
 import attrs
 
 from gtrace.ir.aval import Aval, Bundle
+from gtrace.ir.factors import Factors
 
 
 @attrs.frozen(eq=False, kw_only=True)
@@ -43,6 +44,8 @@ class Rules:
             not known. A span is such a pair or None. Indices that are known to be in range are not checked.
         named: (size, batched, operands, **params) -> (result, whether it is batched): how an operation over a named
             axis is batched by the vmap that has the name, its first attribute.
+        factors: (avals, **params) -> how it is divided among processes, or None: each computes all of it. An
+            elementwise operation needs none.
         inlined: (graph) -> whether the operation does nothing but run its body, which then takes its place.
     """
 
@@ -64,4 +67,5 @@ class Rules:
     narrow: Callable[..., tuple[tuple[Any, ...], Sequence[int]]] | None = None
     span: Callable[..., tuple[int, int] | None] | None = None
     named: Callable[..., tuple[Any, bool]] | None = None
+    factors: Callable[..., Factors | None] | None = None
     inlined: Callable[[Any], bool] | None = None

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import bisect
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
 
 from gtrace.ir.aval import Bundle
 from gtrace.ir.graph import Graph, Marks, Node, Region
@@ -78,6 +79,26 @@ def components(graph: Graph, least: int) -> list[Graph]:
         inputs = tuple(value for value in graph.inputs if value in used)
         found.append(Graph(inputs, tuple(avals[value] for value in inputs), tuple(nodes), outputs))
         rest = []
+    return found
+
+
+def grouped_components(graph: Graph, key: Callable[[Graph], Hashable]) -> list[tuple[Any, Graph]]:
+    """Return the parts of a program that share no computed value, those of one `key` joined, each with its key."""
+    graph = dce(graph)
+    groups: dict[Hashable, list[Graph]] = {}
+    for part in components(graph, 1):
+        groups.setdefault(key(part), []).append(part)
+    if len(groups) == 1:
+        return [(next(iter(groups)), graph)]
+    avals = dict(zip(graph.inputs, graph.avals, strict=True))
+    found = []
+    for name, parts in groups.items():
+        made = {node.out for part in parts for node in part.nodes}
+        used = {value for part in parts for value in part.inputs}
+        inputs = tuple(value for value in graph.inputs if value in used)
+        nodes = tuple(node for node in graph.nodes if node.out in made)
+        outputs = tuple(value for part in parts for value in part.outputs)
+        found.append((name, Graph(inputs, tuple(avals[value] for value in inputs), nodes, outputs)))
     return found
 
 

@@ -58,7 +58,7 @@ def broken_rule(graph: Graph) -> str | None:
             return f"expected an int and an aval for each input, got {value!r} and {a!r}"
         if value in table:
             return f"expected each input once, got %{value} twice"
-        table[value] = a
+        table[value] = a.plain
     for node in graph.nodes:
         rule = _broken_by_node(node, table)
         if rule is not None:

@@ -19,7 +19,7 @@ from gtrace.ops.reduce import sum as sum_over
 from gtrace.ops.scans import diff
 from gtrace.ops.shape import as_int, expand_dims, ravel, reshape
 from gtrace.ops.sort import searchsorted
-from gtrace.trace.array import Array, materialize
+from gtrace.trace.array import Array, whole
 from gtrace.trace.convert import lift
 
 __all__ = ["bincount", "digitize", "histogram", "histogram2d", "histogram_bin_edges", "histogramdd"]
@@ -48,7 +48,7 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0, *, length: int | N
         raise DtypeError(message("bincount", "integers of one dimension", repr(x.aval), "Use x.astype(gt.int64)."))
     x = cast(x, torch.int64)
     if length is None:
-        smallest, largest = (int(materialize(f(x), "size")) if x.size else -1 for f in (min_over, max_over))
+        smallest, largest = (int(whole(f(x), "size")) if x.size else -1 for f in (min_over, max_over))
         if x.size and smallest < 0:
             raise ArgumentError(message("bincount", "numbers >= 0", str(smallest), "Pass length= to leave them out."))
         length = max(largest + 1, as_int("bincount", "minlength", minlength))

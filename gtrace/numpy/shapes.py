@@ -26,7 +26,7 @@ from gtrace.ops.shape import (
     swapaxes,
 )
 from gtrace.ops.unique import places_where
-from gtrace.trace.array import Array, materialize
+from gtrace.trace.array import Array, whole
 from gtrace.trace.convert import lift
 
 __all__ = [
@@ -275,7 +275,7 @@ def _constant_places(op: str, size: int, obj: Any) -> numpy.ndarray:
     """
     if isinstance(obj, slice):
         return numpy.arange(size)[obj]
-    places = numpy.asarray(materialize(obj, "size").cpu().numpy() if isinstance(obj, Array) else obj)
+    places = numpy.asarray(whole(obj, "size").cpu().numpy() if isinstance(obj, Array) else obj)
     if places.dtype.kind == "b":
         return numpy.flatnonzero(places)
     places = places.astype(numpy.int64) if not places.size else places

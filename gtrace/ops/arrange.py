@@ -14,6 +14,7 @@ from gtrace.ir.op import Op, define
 from gtrace.ops.batching import align, shifted, unchanged, whole
 from gtrace.ops.checks import reshaped, same_kind
 from gtrace.ops.elementwise import minimum
+from gtrace.ops.factors import along, matrices, padded
 from gtrace.ops.gather import constant_array, index_axis
 from gtrace.ops.parts import slice_bounds, slice_update, update_impl
 from gtrace.ops.promote import cast
@@ -40,7 +41,7 @@ __all__ = ["pad", "repeat", "roll", "tile", "tril", "triu"]
 _roll = define(
     "roll", lambda x, shifts, axes: torch.roll(x, shifts, axes), params=("shifts", "axes"), shape=same_kind,
     vjp=lambda ct, needed, x, out, shifts, axes: (bind(_roll, (ct,), (tuple(-s for s in shifts), axes)),),
-    linear=True, batch=shifted("axes"),
+    linear=True, batch=shifted("axes"), factors=along("axes"),
     samples=lambda: [Sample((uniform(-2, 2, 3, 4), 1, 0)), Sample((uniform(-2, 2, 3, 4), (1, -2), (0, 1)))],
     reference=numpy.roll, user=lambda x, shift, axis: roll(x, shift, axis),
 )  # fmt: skip
@@ -98,7 +99,7 @@ def _pad_batch(op: Op, size: int, batched: Any, operands: Any, widths: Any) -> A
 
 
 _pad = define(
-    "pad", _pad_impl, params=("widths",), arity=2, vjp=_pad_vjp, linear=True, batch=_pad_batch,
+    "pad", _pad_impl, params=("widths",), arity=2, vjp=_pad_vjp, linear=True, batch=_pad_batch, factors=padded,
     shape=lambda avals, widths: reshaped(
         avals[0], tuple(n + before + after for n, (before, after) in zip(avals[0].shape, widths, strict=True))
     ),
@@ -226,14 +227,14 @@ def _triangle_samples() -> list[Sample]:
 
 _tril = define(
     "tril", lambda x, k: torch.tril(x, k), params=("k",), check=_check_matrix, shape=same_kind, linear=True,
-    batch=unchanged,
+    batch=unchanged, factors=matrices,
     vjp=lambda ct, needed, x, out, k: (bind(_tril, (ct,), (k,)),), samples=_triangle_samples,
     errors=lambda: [BadSample((numpy.ones(3),), {}, ShapeError, r"two dimensions")],
     reference=numpy.tril, user=lambda x, k=0: tril(x, k),
 )  # fmt: skip
 _triu = define(
     "triu", lambda x, k: torch.triu(x, k), params=("k",), check=_check_matrix, shape=same_kind, linear=True,
-    batch=unchanged,
+    batch=unchanged, factors=matrices,
     vjp=lambda ct, needed, x, out, k: (bind(_triu, (ct,), (k,)),), samples=_triangle_samples,
     errors=lambda: [BadSample((numpy.ones(3),), {}, ShapeError, r"two dimensions")],
     reference=numpy.triu, user=lambda x, k=0: triu(x, k),

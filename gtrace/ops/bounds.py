@@ -16,6 +16,7 @@ from gtrace.ir.op import Instr, define
 from gtrace.ops.batching import unchanged
 from gtrace.ops.checks import same_kind
 from gtrace.ops.elementwise import add
+from gtrace.ops.factors import same
 from gtrace.ops.logic import bitwise_and, bitwise_right_shift, equal
 from gtrace.ops.samples import rng
 from gtrace.trace.array import Array
@@ -31,7 +32,7 @@ MAX_DEPTH = 8
 
 clamp_op = define(
     "clamp_index", lambda i, low, high: torch.clamp(i, low, high), params=("low", "high"),
-    nondiff="the result is an index", shape=same_kind, batch=unchanged,
+    nondiff="the result is an index", shape=same_kind, batch=unchanged, factors=same,
     span=lambda avals, spans, low, high: (low, high),
     samples=lambda: [Sample((rng(1).integers(-9, 9, (4, 3)), -3, 2))], reference=numpy.clip,
     user=lambda i, low, high: bind(clamp_op, (lift("clamp_index", i),), (low, high)),

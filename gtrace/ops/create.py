@@ -28,7 +28,7 @@ from gtrace.ops.shape import (
     normalize_axis,
     reshape,
 )
-from gtrace.trace.array import Array, materialize, wrap
+from gtrace.trace.array import Array, whole, wrap
 from gtrace.trace.bind import bind
 from gtrace.trace.convert import (
     as_dtype,
@@ -74,7 +74,7 @@ def array(obj: Any, dtype: Any = None, device: Any = None) -> Array:
     elif isinstance(obj, torch.Tensor):
         obj = plain_tensor("array", obj).clone()
     elif type(obj) is not Array and hasattr(obj, "__dlpack__"):
-        obj = materialize(from_dlpack(obj), "array").clone()
+        obj = whole(from_dlpack(obj), "array").clone()
     elif hasattr(obj, "__array__") and not isinstance(obj, (Array, numpy.generic)):
         obj = numpy.array(obj)
     return asarray(obj, dtype=dtype, device=device)
@@ -153,7 +153,7 @@ def _fitting(x: Array, target: torch.dtype | None) -> Array:
     if target in FLOATS and x.aval.complex:
         check_cast(numpy.zeros(0, numpy.complex64), target)
     if target is not None and target not in INEXACT and x.aval.dtype is not torch.bool:
-        tensor = materialize(x, "cast")
+        tensor = whole(x, "cast")
         if tensor.numel():
             # the extrema show NaN too; bfloat16 has no NumPy dtype
             check_cast(numpy.array(_extrema(tensor)), target)
@@ -200,7 +200,7 @@ def astype(x: Any, dtype: Any, *, copy: bool = True, device: Any = None) -> Arra
 def to_device(x: Array, device: Any) -> Array:
     """Return x on `device`. The value is computed now and copied if it lives elsewhere."""
     place = as_device(device)
-    return x if x.aval.device == place else wrap(materialize(x, "device").to(place))
+    return x if x.aval.device == place else wrap(whole(x, "device").to(place))
 
 
 # -- constants

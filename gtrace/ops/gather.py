@@ -19,6 +19,7 @@ from gtrace.ops.batching import align, places, shifted
 from gtrace.ops.bounds import clamped, is_inside
 from gtrace.ops.checks import of_operand, reshaped, same_kind
 from gtrace.ops.elementwise import add, divide, multiply
+from gtrace.ops.factors import indexed, indexed_put, picked, scattered
 from gtrace.ops.logic import equal, logical_and, where
 from gtrace.ops.promote import cast, promote
 from gtrace.ops.samples import rng, uniform
@@ -162,7 +163,7 @@ def _index_samples() -> list[Sample]:
 
 index_op = define(
     "index", _index_impl, params=("dims",), arity=None, shape=_index_aval, vjp=_index_vjp, linear=(0,),
-    batch=_index_batch, span=of_operand, samples=_index_samples,
+    factors=indexed, batch=_index_batch, span=of_operand, samples=_index_samples,
     errors=lambda: [BadSample((numpy.ones((2, 3)), (0, 0, 0)), {}, BoundsError, r"at most 2")],
     reference=lambda x, index: x[index], user=lambda x, index: lift("index", x)[index],
 )  # fmt: skip
@@ -193,7 +194,7 @@ def _update_reference(x: numpy.ndarray, index: Any, u: numpy.ndarray, name: str)
 
 index_put_op = define(
     "index_put", _index_put_impl, params=("dims", "accumulate"), arity=None, shape=_index_put_aval, vjp=_index_put_vjp,
-    linear=(0, 1), batch=_index_put_batch,
+    linear=(0, 1), factors=indexed_put, batch=_index_put_batch,
     samples=lambda: [Sample((uniform(-2, 2, 5, 3), numpy.array([0, 3]), uniform(-2, 2, 2, 3, seed=1), name))
                      for name in ("set", "add")],
     reference=_update_reference, user=lambda x, index, u, name: getattr(lift("at", x).at[index], name)(u),
@@ -280,7 +281,7 @@ index_put_inside_op = define(
     "index_put_inside", _put_inside_impl,
     direct=_put_inside_direct, params=("dims", "loose", "accumulate"), arity=None,
     shape=lambda avals, dims, loose, accumulate: _index_put_aval(avals, dims, accumulate), vjp=_put_inside_vjp,
-    linear=(0, 1), batch=_index_put_batch,
+    linear=(0, 1), batch=_index_put_batch, factors=indexed_put,
     samples=lambda: [Sample((uniform(-2, 2, 5, 3), numpy.array([-2, 7, 0]), uniform(-2, 2, 3, 3, seed=1), name))
                      for name in ("set", "add")],
     user=lambda x, index, u, name: getattr(lift("at", x).at[lift("at", index)], name)(u),
@@ -344,7 +345,7 @@ def _gather_vjp(ct: Array, needed: Any, x: Array, index: Array, out: Array, axis
 gather_op = define(
     "gather", lambda x, index, axis: torch.gather(x, axis, index), params=("axis",), arity=2, shape=_gather_aval,
     vjp=_gather_vjp,
-    linear=(0,), batch=shifted("axis"), span=of_operand,
+    linear=(0,), factors=picked, batch=shifted("axis"), span=of_operand,
     samples=lambda: [Sample((uniform(-2, 2, 3, 4), rng(1).integers(0, 3, (2, 4)), 0)),
                      Sample((uniform(-2, 2, 3, 4), rng(1).integers(0, 4, (3, 2)), -1))],
     reference=numpy.take_along_axis, user=lambda x, index, axis: bind(
@@ -364,7 +365,7 @@ scatter_add_op = define(
     "scatter_add", lambda x, index, u, axis: torch.scatter_add(x, axis, index, u), params=("axis",), arity=3,
     shape=_scatter_add_aval,
     vjp=lambda ct, needed, x, index, u, out, axis: (ct, None, bind(gather_op, (ct, index), (axis,))),
-    linear=(0, 2), batch=shifted("axis"),
+    linear=(0, 2), batch=shifted("axis"), factors=scattered,
     samples=lambda: [Sample((uniform(-2, 2, 3, 4), rng(1).integers(0, 3, (2, 4)), uniform(-2, 2, 2, 4, seed=2), 0))],
     reference=_scatter_add_reference,
     user=lambda x, index, u, axis: bind(scatter_add_op, (*_same_dtype(x, u, index),), (axis,)),

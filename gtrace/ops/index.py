@@ -28,7 +28,7 @@ from gtrace.ops.shape import (
     ravel,
     reshape,
 )
-from gtrace.trace.array import Array, materialize
+from gtrace.trace.array import Array, whole
 from gtrace.trace.bind import bind
 from gtrace.trace.convert import lift, python_scalar
 
@@ -234,7 +234,7 @@ def _unmask(x: Array, item: Any, axis: int) -> list[Any]:
     if item.shape != x.shape[axis : axis + item.ndim] or axis < 0:
         got = f"{item.aval!r} for {x.aval!r}"
         raise ShapeError(message("index", "a mask with the shape of the axes it covers", got, "Check its shape."))
-    host = materialize(item, "mask").cpu().numpy()
+    host = whole(item, "mask").cpu().numpy()
     return [constant_array(p, x.aval.device) for p in numpy.nonzero(host)]
 
 

@@ -17,6 +17,7 @@ from gtrace.ir.op import Op, define
 from gtrace.ops.checks import no_booleans
 from gtrace.ops.components import conj
 from gtrace.ops.elementwise import multiply
+from gtrace.ops.factors import contraction, product
 from gtrace.ops.gather import constant_array
 from gtrace.ops.index import getitem
 from gtrace.ops.promote import promote_arrays
@@ -140,7 +141,7 @@ def _matmul_samples() -> list[Sample]:
 matmul_op = define(
     "matmul", torch.matmul, direct=_matmul_direct, arity=2, fresh=True, contraction=True, shape=_matmul_shape,
     check=_check_matmul, vjp=_matmul_vjp, multilinear=True,
-    batch=_matmul_batch, samples=_matmul_samples,
+    batch=_matmul_batch, factors=product, samples=_matmul_samples,
     errors=lambda: [BadSample((numpy.ones((2, 3)), numpy.ones((4, 5))), {}, ShapeError, r"last size of the first"),
                     BadSample((numpy.ones((2, 2, 3)), numpy.ones((3, 3, 5))), {}, ShapeError, r"batch sizes")],
     reference=numpy.matmul, user=lambda x, y: matmul(x, y),
@@ -299,7 +300,8 @@ def _einsum_samples() -> list[Sample]:
 
 _einsum = define(
     "einsum", _einsum_impl, params=("equation",), arity=None, contraction=True, check=no_booleans,
-    shape=_einsum_shape, vjp=_einsum_vjp, multilinear=True, batch=_einsum_batch, samples=_einsum_samples,
+    shape=_einsum_shape, vjp=_einsum_vjp, multilinear=True,
+    factors=contraction, batch=_einsum_batch, samples=_einsum_samples,
     errors=lambda: [BadSample(("ij,jk->ik", numpy.ones((2, 3)), numpy.ones((4, 5))), {}, ShapeError, r"one size"),
                     BadSample(("ij->iz", numpy.ones((2, 3))), {}, ArgumentError, r"labels of the operands")],
     reference=numpy.einsum, user=lambda *args: einsum(*args),

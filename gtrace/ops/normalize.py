@@ -14,6 +14,7 @@ from gtrace.ir.op import Op, Params, define
 from gtrace.ops.batching import shifted
 from gtrace.ops.checks import same_shape
 from gtrace.ops.elementwise import exp, multiply, neg, subtract
+from gtrace.ops.factors import along
 from gtrace.ops.logic import not_equal
 from gtrace.ops.logic import where as select
 from gtrace.ops.promote import promote_arrays
@@ -71,18 +72,19 @@ def _along_last_axis(name: str) -> Callable[..., Any]:
 
 
 _softmax = define("softmax", lambda x, axis: torch.softmax(x, axis), params=("axis",), shape=same_shape,
-                  vjp=_softmax_vjp, jvp=_softmax_jvp, batch=shifted("axis"), samples=_normal_samples, errors=bad_axis,
+                  vjp=_softmax_vjp, jvp=_softmax_jvp,
+                  factors=along("axis"), batch=shifted("axis"), samples=_normal_samples, errors=bad_axis,
                   reference=_along_last_axis("softmax"), user=lambda x, **kw: softmax(x, **kw))  # fmt: skip
 _log_softmax_grad = define(
     "log_softmax_grad", _grad_of_log_softmax, params=("axis",), arity=2, shape=same_shape, vjp=_log_softmax_grad_vjp,
-    fresh=True, batch=shifted("axis"),
+    fresh=True, batch=shifted("axis"), factors=along("axis"),
     samples=lambda: [Sample((uniform(-2, 2, 3, 4, seed=1), *s.args), {"axis": s.kwargs.get("axis", 1)})
                      for s in _normal_samples()],
     reference=lambda g, out, axis: g - numpy.exp(out) * g.sum(axis, keepdims=True),
     user=lambda g, out, axis: bind(_log_softmax_grad, (lift("log_softmax", g), lift("log_softmax", out)), (axis,)),
 )  # fmt: skip
 _log_softmax = define("log_softmax", lambda x, axis: torch.log_softmax(x, axis), params=("axis",), shape=same_shape,
-                      vjp=_log_softmax_vjp, jvp=_log_softmax_jvp, batch=shifted("axis"),
+                      vjp=_log_softmax_vjp, jvp=_log_softmax_jvp, factors=along("axis"), batch=shifted("axis"),
                       samples=_normal_samples, errors=bad_axis, reference=_along_last_axis("log_softmax"),
                       user=lambda x, **kw: log_softmax(x, **kw))  # fmt: skip
 

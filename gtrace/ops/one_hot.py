@@ -13,6 +13,7 @@ from gtrace.ir.aval import DTYPES, LONG, SHORT, Aval, aval
 from gtrace.ir.cases import Sample
 from gtrace.ir.op import Op, Params, define
 from gtrace.ops.batching import shifted
+from gtrace.ops.factors import placed_codes
 from gtrace.ops.shape import (
     as_int,
     normalize_axis,
@@ -52,7 +53,7 @@ def _one_hot_reference(x: numpy.ndarray, num_classes: int, axis: int) -> numpy.n
 
 _one_hot = define(
     "one_hot", _one_hot_impl, direct=_one_hot_direct, params=("num_classes", "axis", "dtype"),
-    shape=_one_hot_aval, batch=shifted("axis"),
+    shape=_one_hot_aval, batch=shifted("axis"), factors=placed_codes,
     nondiff="its operand is an integer",
     samples=lambda: [Sample((numpy.array([[1, 0, 5], [-1, 2, 3]]), 4), {"axis": k}) for k in (-1, 0, 1)],
     reference=_one_hot_reference, user=lambda *args, **kw: one_hot(*args, **kw),

@@ -15,6 +15,7 @@ from gtrace.ir.cases import BadSample, Sample
 from gtrace.ir.op import define
 from gtrace.ops.batching import prefixed, shifted, whole
 from gtrace.ops.checks import of_operand, reshaped, same_kind
+from gtrace.ops.factors import along, sliced, unsliced, updated
 from gtrace.ops.promote import cast, promote, promote_arrays
 from gtrace.ops.samples import uniform
 from gtrace.ops.shape import as_int, constant, expand_dims, normalize_axes, normalize_axis, ravel, squeeze
@@ -55,7 +56,7 @@ def _unslice_impl(x: torch.Tensor, shape: tuple[int, ...], bounds: Bounds) -> to
 
 _slice_op = define(
     "slice", _slice, uniform=True, params=("bounds",), vjp=_slice_vjp, linear=True, batch=prefixed(bounds=whole),
-    span=of_operand,
+    span=of_operand, factors=sliced,
     samples=lambda: [Sample((uniform(-2, 2, 5, 6), ((1, 4, 1), (0, 6, 2)))), Sample((uniform(-2, 2, 5), ((2, 2, 1),)))],
     reference=lambda x, bounds: x[tuple(slice(*b) for b in bounds)],
     user=lambda x, bounds: slice_bounds(lift("slice", x), bounds),
@@ -64,7 +65,7 @@ _unslice = define(
     "unslice", _unslice_impl, params=("shape", "bounds"),
     shape=lambda avals, shape, bounds: reshaped(avals[0], shape),
     vjp=lambda ct, needed, x, out, shape, bounds: (slice_bounds(ct, bounds),), linear=True,
-    batch=prefixed(shape=int, bounds=whole),
+    batch=prefixed(shape=int, bounds=whole), factors=unsliced,
     samples=lambda: [Sample((uniform(-2, 2, 3, 3), (5, 6), ((1, 4, 1), (0, 6, 2))))],
     reference=_unslice_reference, user=lambda x, shape, bounds: bind(_unslice, (lift("unslice", x),), (shape, bounds)),
 )  # fmt: skip
@@ -105,7 +106,7 @@ def _update_reference(x: numpy.ndarray, u: numpy.ndarray, bounds: Bounds) -> num
 
 _slice_update = define(
     "slice_update", update_impl, params=("bounds",), arity=2, vjp=_update_vjp, linear=True,
-    shape=same_kind, batch=prefixed(bounds=whole),
+    shape=same_kind, batch=prefixed(bounds=whole), factors=updated,
     samples=lambda: [Sample((uniform(-2, 2, 5, 6), uniform(-2, 2, 3, 3, seed=1), ((1, 4, 1), (0, 6, 2))))],
     reference=_update_reference,
     user=lambda x, u, bounds: bind(_slice_update, promote_arrays("slice_update", x, u), (bounds,)),
@@ -147,7 +148,7 @@ def _concat_shape(avals: tuple[Aval, ...], axis: int) -> tuple[int, ...]:
 _concat = define(
     "concat", lambda *xs, axis: torch.cat(xs, dim=axis), params=("axis",), arity=None, check=_check_concat,
     shape=_concat_shape,
-    vjp=_concat_vjp, linear=True, batch=shifted("axis"),
+    vjp=_concat_vjp, linear=True, batch=shifted("axis"), factors=along("axis"),
     samples=lambda: [Sample(([uniform(-2, 2, 2, 3), uniform(-2, 2, 1, 3, seed=1)],)),
                      Sample(([uniform(-2, 2, 2, 3), uniform(-2, 2, 2, 1, seed=1)],), {"axis": -1})],
     errors=lambda: [BadSample(([numpy.ones((2, 3)), numpy.ones((2, 4))],), {}, ShapeError, r"equal in every axis")],
@@ -246,6 +247,7 @@ def unstack(x: Any, axis: int = 0) -> tuple[Array, ...]:
 flip_op = define(
     "flip", lambda x, axes: torch.flip(x, axes), uniform=True, params=("axes",), shape=same_kind,
     vjp=lambda ct, needed, x, out, axes: (bind(flip_op, (ct,), (axes,)),), linear=True, batch=shifted("axes"),
+    factors=along("axes"),
     span=of_operand, samples=lambda: [Sample((uniform(-2, 2, 3, 4), a)) for a in [(0,), (0, 1)]],
     reference=numpy.flip, user=lambda x, axes: flip(x, axes),
 )  # fmt: skip

@@ -14,6 +14,7 @@ from gtrace.ir.op import define
 from gtrace.ir.unsigned import ORDER
 from gtrace.ops.batching import shifted
 from gtrace.ops.checks import reduced_shape
+from gtrace.ops.factors import reduction
 from gtrace.ops.promote import cast, counted
 from gtrace.ops.reduce import bad_axis
 from gtrace.ops.samples import uniform
@@ -44,7 +45,8 @@ def _place_aval(avals: tuple[Aval, ...], axis: int, keepdims: bool) -> Aval:
 _argmax = define(
     "argmax", lambda x, axis, keepdims: torch.argmax(x, axis, keepdim=keepdims), params=("axis", "keepdims"),
     unsigned=ORDER,
-    shape=_place_aval, check=_check_place, nondiff=_PLACE, batch=shifted("axis"), samples=_place_samples,
+    shape=_place_aval, check=_check_place, nondiff=_PLACE,
+    factors=reduction(), batch=shifted("axis"), samples=_place_samples,
     span=lambda avals, spans, axis, keepdims: (0, avals[0].shape[axis] - 1),
     errors=bad_axis,
     reference=numpy.argmax,
@@ -53,7 +55,8 @@ _argmax = define(
 _argmin = define(
     "argmin", lambda x, axis, keepdims: torch.argmin(x, axis, keepdim=keepdims), params=("axis", "keepdims"),
     unsigned=ORDER,
-    shape=_place_aval, check=_check_place, nondiff=_PLACE, batch=shifted("axis"), samples=_place_samples,
+    shape=_place_aval, check=_check_place, nondiff=_PLACE,
+    factors=reduction(), batch=shifted("axis"), samples=_place_samples,
     span=lambda avals, spans, axis, keepdims: (0, avals[0].shape[axis] - 1),
     errors=bad_axis,
     reference=numpy.argmin,

@@ -17,6 +17,7 @@ from gtrace.ir.graph import Scalar
 from gtrace.ir.op import Op, define
 from gtrace.ops.batching import unchanged
 from gtrace.ops.components import real
+from gtrace.ops.factors import same
 from gtrace.ops.shape import constant
 from gtrace.trace.array import Array
 from gtrace.trace.bind import bind
@@ -47,7 +48,7 @@ def _cast_samples() -> list[Sample]:
 
 
 _astype = define(
-    "astype", _cast, params=("dtype",), check=_check_cast, vjp=_cast_vjp, linear=True, batch=unchanged,
+    "astype", _cast, params=("dtype",), check=_check_cast, vjp=_cast_vjp, linear=True, factors=same, batch=unchanged,
     samples=_cast_samples, reference=lambda x, dtype: x.astype(LONG[dtype]),
     user=lambda x, dtype: cast(lift("astype", x), dtype),
 )  # fmt: skip

@@ -19,6 +19,7 @@ from gtrace.ops.batching import shifted
 from gtrace.ops.checks import reduced_shape, same_shape
 from gtrace.ops.components import imag, real
 from gtrace.ops.elementwise import add, divide, exp, maximum, minimum, multiply, sqrt, square, subtract
+from gtrace.ops.factors import along, reduction
 from gtrace.ops.logic import equal, logical_not, not_equal
 from gtrace.ops.logic import where as select
 from gtrace.ops.parts import concat, flip, slice_axis
@@ -123,25 +124,22 @@ def _mean_vjp(ct: Array, needed: Any, x: Array, out: Array, axes: tuple[int, ...
 
 sum_op = define(
     "sum", accumulating(_over(torch.sum)), direct=_direct(torch.Tensor.sum), params=_PARAMS, fresh=True,
-    shape=reduced_shape, linear=True, batch=shifted("axes"),
+    shape=reduced_shape, linear=True, factors=reduction("sum"), batch=shifted("axes"),
     vjp=lambda ct, needed, x, out, axes, keepdims: (_expand(ct, x, axes, keepdims),),
     samples=_axis_samples(), errors=bad_axis, reference=numpy.sum, user=lambda x, **kw: sum(x, **kw),
 )  # fmt: skip
 _mean = define(
     "mean", _over(torch.mean), direct=_direct(torch.Tensor.mean), params=_PARAMS,
-    shape=reduced_shape, vjp=_mean_vjp, linear=True, batch=shifted("axes"),
+    shape=reduced_shape, vjp=_mean_vjp, linear=True, batch=shifted("axes"), factors=reduction("mean"),
     samples=_axis_samples(), errors=bad_axis, reference=numpy.mean, user=lambda x, **kw: mean(x, **kw),
 )  # fmt: skip
-_max = define(
-    "max", _over(torch.amax), params=_PARAMS, unsigned=ORDER, shape=reduced_shape, vjp=_extremum_vjp, jvp=_extremum_jvp,
-    batch=shifted("axes"), check=_check_nonempty, samples=_axis_samples(), errors=_empty_axis, reference=numpy.max,
-    user=lambda x, **kw: max(x, **kw),
-)  # fmt: skip
-_min = define(
-    "min", _over(torch.amin), params=_PARAMS, unsigned=ORDER, shape=reduced_shape, vjp=_extremum_vjp, jvp=_extremum_jvp,
-    batch=shifted("axes"), check=_check_nonempty, samples=_axis_samples(), errors=_empty_axis, reference=numpy.min,
-    user=lambda x, **kw: min(x, **kw),
-)  # fmt: skip
+_EXTREMUM: dict[str, Any] = {"params": _PARAMS, "unsigned": ORDER, "shape": reduced_shape, "vjp": _extremum_vjp,
+                             "jvp": _extremum_jvp, "batch": shifted("axes"), "check": _check_nonempty,
+                             "samples": _axis_samples(), "errors": _empty_axis}  # fmt: skip
+_max = define("max", _over(torch.amax), factors=reduction("max"), reference=numpy.max,
+              user=lambda x, **kw: max(x, **kw), **_EXTREMUM)  # fmt: skip
+_min = define("min", _over(torch.amin), factors=reduction("min"), reference=numpy.min,
+              user=lambda x, **kw: min(x, **kw), **_EXTREMUM)  # fmt: skip
 
 
 def _bool_samples() -> list[Sample]:
@@ -151,8 +149,10 @@ def _bool_samples() -> list[Sample]:
 
 _LOGIC: dict[str, Any] = {"params": _PARAMS, "shape": reduced_shape, "nondiff": _TRUTH, "batch": shifted("axes"),
                           "samples": _bool_samples, "errors": bad_axis}  # fmt: skip
-_any = define("any", _over(torch.any), reference=numpy.any, user=lambda x, **kw: any(x, **kw), **_LOGIC)
-_all = define("all", _over(torch.all), reference=numpy.all, user=lambda x, **kw: all(x, **kw), **_LOGIC)
+_any = define("any", _over(torch.any), factors=reduction("max"), reference=numpy.any,
+              user=lambda x, **kw: any(x, **kw), **_LOGIC)  # fmt: skip
+_all = define("all", _over(torch.all), factors=reduction("min"), reference=numpy.all,
+              user=lambda x, **kw: all(x, **kw), **_LOGIC)  # fmt: skip
 
 
 def _logsumexp_vjp(ct: Array, needed: Any, x: Array, out: Array, axes: tuple[int, ...], keepdims: bool) -> tuple[Array]:
@@ -167,7 +167,7 @@ def _logsumexp_jvp(ts: Any, x: Array, out: Array, axes: tuple[int, ...], keepdim
 
 _logsumexp = define(
     "logsumexp", _over(torch.logsumexp), params=_PARAMS, shape=reduced_shape,
-    vjp=_logsumexp_vjp, jvp=_logsumexp_jvp, batch=shifted("axes"),
+    vjp=_logsumexp_vjp, jvp=_logsumexp_jvp, factors=reduction(), batch=shifted("axes"),
     samples=_axis_samples(), errors=bad_axis, reference=scipy_special("logsumexp"),
     user=lambda x, **kw: logsumexp(x, **kw),
 )  # fmt: skip
@@ -415,7 +415,7 @@ def _prod_samples() -> list[Sample]:
 
 
 _prod = define(
-    "prod", _prod_impl, params=("axis", "keepdims"), vjp=_prod_vjp, batch=shifted("axis"),
+    "prod", _prod_impl, params=("axis", "keepdims"), vjp=_prod_vjp, factors=reduction(), batch=shifted("axis"),
     shape=lambda avals, axis, keepdims: reduced_shape(avals, (axis,), keepdims),
     samples=_prod_samples, errors=bad_axis,
     reference=numpy.prod, user=lambda x, **kw: prod(x, **kw),
@@ -470,7 +470,7 @@ def _cumsum_vjp(ct: Array, needed: Any, x: Array, out: Array, axis: int) -> tupl
 
 _cumsum = define(
     "cumsum", accumulating(torch.cumsum), params=("axis",), shape=same_shape, vjp=_cumsum_vjp, linear=True,
-    batch=shifted("axis"),
+    factors=along("axis"), batch=shifted("axis"),
     samples=lambda: [Sample((uniform(-2, 2, 3, 4),), {"axis": k}) for k in (0, 1)], errors=bad_axis,
     reference=numpy.cumsum, user=lambda x, **kw: cumsum(x, **kw),
 )  # fmt: skip

@@ -15,6 +15,7 @@ from gtrace.ir.unsigned import ORDER
 from gtrace.ops.batching import shifted
 from gtrace.ops.checks import same_kind, same_shape
 from gtrace.ops.elementwise import add, exp, multiply, subtract
+from gtrace.ops.factors import along
 from gtrace.ops.gather import gather_op, scatter_add_op
 from gtrace.ops.logic import equal, not_equal, where
 from gtrace.ops.parts import concat, flip, slice_axis
@@ -63,7 +64,8 @@ def _cumprod_vjp(ct: Array, needed: Any, x: Array, out: Array, axis: int) -> tup
 
 
 _cumprod = define(
-    "cumprod", accumulating(torch.cumprod), params=("axis",), shape=same_shape, vjp=_cumprod_vjp, batch=shifted("axis"),
+    "cumprod", accumulating(torch.cumprod), params=("axis",), shape=same_shape, vjp=_cumprod_vjp,
+    factors=along("axis"), batch=shifted("axis"),
     samples=lambda: [*_samples(), Sample((numpy.array([2.0, 0.0, -3.0, 0.0, 4.0]),), {"axis": 0}),
                      Sample((numpy.zeros((2, 0)),), {"axis": 1})],
     errors=bad_axis, reference=numpy.cumprod, user=lambda x, **kw: cumprod(x, **kw),
@@ -82,7 +84,8 @@ def _extreme_jvp(index: Any) -> Any:
 
 
 _INDEX: dict[str, Any] = {"params": ("axis",), "shape": None, "nondiff": "the result is an index",
-                          "batch": shifted("axis"), "samples": _samples, "unsigned": ORDER}  # fmt: skip
+                          "batch": shifted("axis"), "factors": along("axis"), "samples": _samples,
+                          "unsigned": ORDER}  # fmt: skip
 
 
 def _last_place(accumulate: Callable[..., numpy.ndarray]) -> Callable[..., numpy.ndarray]:
@@ -105,7 +108,8 @@ _cummin_index = define(
     reference=_last_place(numpy.minimum.accumulate),
     user=lambda x, axis: bind(_cummin_index, (lift("cummin", x),), (axis,)), **_INDEX,
 )  # fmt: skip
-_EXTREME: dict[str, Any] = {"params": ("axis",), "shape": same_kind, "batch": shifted("axis"), "samples": _samples,
+_EXTREME: dict[str, Any] = {"params": ("axis",), "shape": same_kind, "batch": shifted("axis"),
+                            "factors": along("axis"), "samples": _samples,
                             "errors": bad_axis, "unsigned": ORDER}  # fmt: skip
 _cummax = define(
     "cummax", lambda x, axis: torch.cummax(x, axis).values, vjp=_extreme_vjp(_cummax_index),

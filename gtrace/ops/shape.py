@@ -16,6 +16,7 @@ from gtrace.ir.cases import BadSample, Sample
 from gtrace.ir.op import Op, define
 from gtrace.ops.batching import prefixed
 from gtrace.ops.checks import of_operand, reshaped
+from gtrace.ops.factors import broadcasted, filled, permuted, regrouped, summed_to
 from gtrace.ops.samples import uniform
 from gtrace.trace.array import Array
 from gtrace.trace.bind import bind
@@ -89,7 +90,7 @@ def _reshape_vjp(ct: Array, needed: Any, x: Array, out: Array, shape: tuple[int,
 
 _reshape = define(
     "reshape", lambda x, shape: x.reshape(shape), uniform=True, free=True, params=("shape",),
-    vjp=_reshape_vjp, linear=True, batch=prefixed(shape=int), span=of_operand,
+    vjp=_reshape_vjp, linear=True, batch=prefixed(shape=int), span=of_operand, factors=regrouped,
     samples=lambda: [Sample((uniform(-2, 2, 3, 4), s)) for s in [(12,), (2, -1), (4, 3)]]
     + [Sample((uniform(-2, 2, 0, 3), (0,)))],
     errors=lambda: [BadSample((numpy.ones((2, 3)), (4,)), {}, ShapeError, r"6 elements")],
@@ -196,7 +197,7 @@ def _permute_direct(avals: tuple[Aval, ...], axes: tuple[int, ...]) -> Callable[
 
 permute_op = define(
     "permute", lambda x, axes: x.permute(axes), direct=_permute_direct, uniform=True, free=True,
-    params=("axes",), vjp=_permute_vjp, linear=True, span=of_operand,
+    params=("axes",), vjp=_permute_vjp, linear=True, span=of_operand, factors=permuted,
     batch=lambda op, size, batched, operands, axes: bind(op, operands, ((0, *(a + 1 for a in axes)),)),
     samples=lambda: [Sample((uniform(-2, 2, 2, 3, 4), a)) for a in [(2, 0, 1), (0, 2, 1), (2, 1, 0)]],
     errors=lambda: [BadSample((numpy.ones((2, 3)), (0, 0)), {}, ShapeError, r"each axis once")],
@@ -304,7 +305,7 @@ def _broadcast_vjp(ct: Array, needed: Any, x: Array, out: Array, shape: tuple[in
 
 broadcast_op = define(
     "broadcast_to", lambda x, shape: x.expand(shape), uniform=True, free=True, params=("shape",),
-    vjp=_broadcast_vjp, linear=True, batch=_broadcast_batch, span=of_operand,
+    vjp=_broadcast_vjp, linear=True, batch=_broadcast_batch, span=of_operand, factors=broadcasted,
     samples=lambda: [Sample((uniform(-2, 2, 3, 1), (2, 3, 4))), Sample((uniform(-2, 2), (2,)))],
     errors=lambda: [BadSample((numpy.ones((2, 3)), (2, 4)), {}, ShapeError, r"broadcast")],
     reference=numpy.broadcast_to, user=lambda x, shape: broadcast_to(x, shape),
@@ -420,7 +421,7 @@ def _sum_to_reference(x: numpy.ndarray, shape: tuple[int, ...]) -> numpy.ndarray
 
 sum_to = define(
     "sum_to", lambda x, shape: x.sum_to_size(shape), direct=_sum_to_direct, fresh=_sum_to_fresh,
-    params=("shape",), vjp=_sum_to_vjp, linear=True,
+    params=("shape",), vjp=_sum_to_vjp, linear=True, factors=summed_to,
     shape=lambda avals, shape: reshaped(avals[0], shape), batch=_sum_to_batch,
     samples=lambda: [Sample((uniform(-2, 2, 2, 3, 4), s)) for s in [(3, 1), (4,), ()]],
     reference=_sum_to_reference, user=lambda x, shape: bind(sum_to, (lift("sum_to", x),), (tuple(shape),)),
@@ -442,7 +443,7 @@ def _full_impl(value: torch.Tensor, shape: tuple[int, ...], device: str) -> torc
 _full = define(
     "full", _full_impl, uniform=True, free=True, constant=True, params=("shape", "device"),
     shape=lambda avals, shape, device: aval(shape, avals[0].dtype, torch.device(device)),
-    vjp=lambda ct, needed, value, out, shape, device: (unbroadcast(ct, value.aval),), linear=True,
+    vjp=lambda ct, needed, value, out, shape, device: (unbroadcast(ct, value.aval),), linear=True, factors=filled,
     batch=lambda op, size, batched, operands, shape, device: broadcast_to(
         reshape(operands[0], (size, *(1,) * len(shape))), (size, *shape)
     ),

@@ -14,6 +14,7 @@ from gtrace.ir.op import define
 from gtrace.ir.unsigned import ORDER
 from gtrace.ops.batching import shifted, unchanged
 from gtrace.ops.checks import same_kind
+from gtrace.ops.factors import along, searched
 from gtrace.ops.index import take_along_axis
 from gtrace.ops.promote import counting, promote_arrays
 from gtrace.ops.samples import rng, uniform
@@ -71,14 +72,14 @@ def _reference_argsort(x: numpy.ndarray, axis: int | None = -1) -> numpy.ndarray
 
 _sort = define(
     "sort", _sort_impl, params=_PARAMS, unsigned=ORDER, shape=same_kind, vjp=_sort_vjp, jvp=_sort_jvp,
-    batch=shifted("axis"),
+    factors=along("axis"), batch=shifted("axis"),
     samples=lambda: [*_samples(), Sample((uniform(-2, 2, 3, 5),), {"descending": True})], errors=_errors,
     reference=_reference_sort,
     user=lambda x, **kw: sort(x, **kw),
 )  # fmt: skip
 _argsort = define(
     "argsort", _argsort_impl, params=_PARAMS, unsigned=ORDER, shape=lambda avals, **_: _indices(avals[0]),
-    nondiff=_PLACE, batch=shifted("axis"), samples=_samples,
+    nondiff=_PLACE, factors=along("axis"), batch=shifted("axis"), samples=_samples,
     span=lambda avals, spans, axis, **_: (0, avals[0].shape[axis] - 1),
     errors=_errors,
     reference=_reference_argsort, user=lambda x, **kw: argsort(x, **kw),
@@ -144,7 +145,8 @@ def _check_search(avals: tuple[Aval, ...], side: str) -> None:
 
 
 _searchsorted = define(
-    "searchsorted", _search_impl, params=("side",), unsigned=ORDER, arity=2, nondiff=_PLACE, batch=unchanged,
+    "searchsorted", _search_impl, params=("side",), unsigned=ORDER, arity=2, nondiff=_PLACE,
+    factors=searched, batch=unchanged,
     check=_check_search, shape=lambda avals, side: _indices(avals[1]),
     samples=lambda: [Sample((numpy.sort(uniform(-2, 2, 6)), uniform(-3, 3, 2, 4, seed=1)), {"side": side})
                      for side in ("left", "right")]

@@ -24,7 +24,7 @@ from gtrace.ops.reduce import cumsum
 from gtrace.ops.reduce import sum as sum_over
 from gtrace.ops.shape import as_int, moveaxis, ravel, reshape
 from gtrace.ops.sort import argsort
-from gtrace.trace.array import Array, materialize, wrap
+from gtrace.trace.array import Array, whole, wrap
 from gtrace.trace.convert import lift
 
 __all__ = ["nonzero", "unique_all", "unique_counts", "unique_inverse", "unique_values"]
@@ -45,7 +45,7 @@ def places_where(op: str, mask: Array, size: Any, fill: int = 0) -> Array:
         ConcretizationError: no size, while tracing.
     """
     if size is None:
-        return wrap(_places_of(materialize(mask, "size")))
+        return wrap(_places_of(whole(mask, "size")))
     count = as_int(op, "size", size)
     if count < 0:
         raise ShapeError(message(op, "size >= 0", str(count), "Pass a non-negative integer."))

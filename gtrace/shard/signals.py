@@ -162,6 +162,7 @@ class SignalConfig:
         shard: layout of the region's arrays; None: not sharded.
         backward_signal: the signal that gradients of the region run under; None: the same signal.
         compile: whether the region is compiled on its own; the name of a mode of `gt.jit` says how.
+        location: ``file:line`` of the signals file, for errors; None: it was made in Python.
 
     Raises:
         ConfigError: a value of the wrong type, or an unknown mode.
@@ -173,6 +174,7 @@ class SignalConfig:
     shard: ShardConfig | None = None
     backward_signal: str | None = None
     compile: bool | str = False
+    location: str | None = attrs.field(default=None, eq=False, repr=False, kw_only=True)
 
     def __attrs_post_init__(self) -> None:
         with _at_user_line():

@@ -97,7 +97,7 @@ class _Reader:
                 values["backward_signal" if key == "backward" else key] = found
                 if key == "backward":
                     backward = value
-        return SignalConfig(**values), backward
+        return SignalConfig(**values, location=f"{self._path}:{node.start_mark.line + 1}"), backward
 
     def _shard(self, where: str, node: yaml.Node) -> ShardConfig:
         values: dict[str, Any] = {}

@@ -172,11 +172,11 @@ def recipe_for(name: str) -> tuple[Accepts, Recipe]:
 
 
 def drawable() -> tuple[str, ...]:
-    """Return the names of the operations that can be drawn: all but those with sub-graphs or complex numbers."""
+    """Return the names of the operations that can be drawn: not those with sub-graphs, complex numbers or a mesh."""
     return tuple(
         op.name
         for op in REGISTRY.values()
-        if op.rules.result is None and op.cases.samples is not None and not op.complex
+        if op.rules.result is None and op.cases.samples is not None and not op.complex and not op.placement
     )
 
 

@@ -6,6 +6,7 @@ import weakref
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
+import attrs
 import numpy as np
 import torch
 
@@ -13,11 +14,16 @@ from gtrace.ambient import without_modes
 from gtrace.config import config
 from gtrace.dtypes import BY_TORCH, DType
 from gtrace.engine.engine import engine
+from gtrace.engine.sharded import Placed, localize, placed
 from gtrace.errors import ConcretizationError, DtypeError, ImmutableError, LeakError, user_location
 from gtrace.events import Forced, bus
 from gtrace.interp.checked import checked
 from gtrace.ir.aval import LONG, Aval, aval
+from gtrace.ir.graph import Graph
 from gtrace.ir.op import Leaf, leaf
+from gtrace.ir.sharding import NamedSharding
+from gtrace.shard import workers
+from gtrace.shard.partition import find_mesh
 from gtrace.trace.record import Trace, thread
 
 if TYPE_CHECKING:
@@ -26,6 +32,24 @@ else:
     _Methods = object
 
 __all__ = ["Array"]
+
+
+@attrs.frozen(eq=False)
+class Shard:
+    """A part of an array that this process holds.
+
+    Attributes:
+        data: the part, as an array of this process alone.
+        index: its place in the array.
+        rank: the process.
+        replica_id: which one it is of the equal parts that processes hold, counted from 0.
+    """
+
+    data: Array
+    index: tuple[slice, ...]
+    rank: int
+    replica_id: int
+
 
 _ref = weakref.ref
 
@@ -88,6 +112,26 @@ class Array(_Methods):
         return self.aval.nbytes
 
     @property
+    def sharding(self) -> NamedSharding | None:
+        """Which part each process holds; None: this process has the value, and others have nothing to do with it.
+
+        Asking for it computes the value: the layouts of results follow from the program as a whole.
+        """
+        if self._buf is None and (self._trace is None or self._trace.capture is None):
+            materialize(self, "sharding")
+        return self.aval.sharding
+
+    @property
+    def addressable_shards(self) -> list[Shard]:
+        """The parts that this process holds: one."""
+        sharding, data, rank = self.sharding, wrap(materialize(self, "sharding")), workers.rank()
+        if sharding is None:
+            return [Shard(data, tuple(slice(0, n) for n in self.shape), rank, 0)]
+        index = sharding.index(self.shape, rank)
+        equal = [other for other in sharding.mesh.ranks if sharding.index(self.shape, other) == index]
+        return [Shard(data, index, rank, equal.index(rank))]
+
+    @property
     def itemsize(self) -> int:
         """The bytes of one element."""
         return self.aval.dtype.itemsize
@@ -109,7 +153,7 @@ class Array(_Methods):
 
     def tolist(self) -> Any:
         """Return the elements as nested Python lists."""
-        return _to_list(materialize(self, "tolist"))
+        return _to_list(whole(self, "tolist"))
 
     def numpy(self) -> np.ndarray:
         """Return the value as a read-only NumPy array; on the CPU it shares memory."""
@@ -121,7 +165,7 @@ class Array(_Methods):
         With ``copy=False`` the tensor shares memory with this Array, and writing to it breaks the promise that Arrays
         never change.
         """
-        tensor = materialize(self, "to_torch")
+        tensor = whole(self, "to_torch")
         return _clone(tensor) if copy else _detach(tensor)
 
     def block_until_ready(self) -> Array:
@@ -137,10 +181,10 @@ class Array(_Methods):
                 f"[{cause}] expected an array with one element, got {self.aval!r}. Reduce or index it first."
                 f" (at {user_location()})"
             )
-        return _to_item(materialize(self, cause))
+        return _to_item(whole(self, cause))
 
     def _numpy(self, cause: str) -> np.ndarray:
-        tensor = materialize(self, cause)
+        tensor = whole(self, cause)
         if tensor.dtype is torch.bfloat16:
             raise DtypeError("[numpy] expected a dtype that NumPy has, got bfloat16. Use x.astype(gt.float32) first.")
         out = _to_numpy(tensor)
@@ -185,7 +229,7 @@ class Array(_Methods):
         return out.copy() if copy else out
 
     def __dlpack__(self, **kwargs: Any) -> Any:
-        return materialize(self, "dlpack").__dlpack__(**kwargs)
+        return whole(self, "dlpack").__dlpack__(**kwargs)
 
     def __dlpack_device__(self) -> Any:
         return torch.empty(0, device=self.aval.device).__dlpack_device__()
@@ -193,13 +237,13 @@ class Array(_Methods):
     def __repr__(self) -> str:
         if self._buf is None and self._trace is not None and self._trace.capture is not None:
             return f"Traced({LONG[self.aval.dtype]}{list(self.aval.shape)})"
-        text = np.array2string(_to_numpy(materialize(self, "print")), separator=", ", prefix="Array(", threshold=200)
+        text = np.array2string(_to_numpy(whole(self, "print")), separator=", ", prefix="Array(", threshold=200)
         return f"Array({text}, dtype={LONG[self.aval.dtype]})"
 
     def __str__(self) -> str:
         if self._buf is None and self._trace is not None and self._trace.capture is not None:
             return repr(self)
-        return str(_to_numpy(materialize(self, "print")))
+        return str(_to_numpy(whole(self, "print")))
 
     def __format__(self, spec: str) -> str:
         if not spec:
@@ -232,7 +276,7 @@ class Array(_Methods):
         return self
 
     def __reduce__(self) -> Any:
-        tensor = materialize(self, "pickle")
+        tensor = whole(self, "pickle")
         device = None if self.aval.device.type == "cpu" else str(self.aval.device)
         bfloat16 = tensor.dtype is torch.bfloat16
         return _unpickle, (_to_numpy(_bits(tensor) if bfloat16 else tensor), bfloat16, device)
@@ -326,12 +370,32 @@ def materialize(x: Array, cause: str) -> torch.Tensor:
     if Forced in bus.wanted:
         bus.emit(Forced(cause, user_location(), len(program.graph.nodes)))
     if config.current.debug_nans:
-        tensor = checked(program.graph)(trace.inputs(program))[0]
+        tensors = run_checked(program.graph, trace.inputs(program))
     else:
-        tensor = engine.call(engine.prepare(program.graph, program.strides), trace.inputs(program))[0]
+        route = engine.divide(program.graph, program.strides)
+        tensors = placed(engine.call(route, trace.inputs(program)), route.avals)
     if x._buf is None:
-        x._buf = tensor
+        if isinstance(tensors, Placed):
+            x.aval = tensors.avals[0]
+        x._buf = tensors[0]
     return x._buf
+
+
+def run_checked(graph: Graph, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Run a program as it was recorded, refusing what no finite computation gives."""
+    if find_mesh(graph) is None:
+        return checked(graph)(tensors)
+    made = localize(graph)
+    return Placed(checked(made.graph)(tensors), made.avals)
+
+
+def whole(x: Array, cause: str) -> torch.Tensor:
+    """Return the whole value of `x`, gathered if processes hold parts of it. For the errors see `materialize`."""
+    tensor = materialize(x, cause)
+    sharding = x.aval.sharding
+    if sharding is None or sharding.is_fully_replicated:
+        return tensor
+    return engine.whole(layout(x), tensor)
 
 
 def flush(cause: str) -> None:
@@ -354,7 +418,7 @@ def flush(cause: str) -> None:
     if config.current.debug_nans:
         # checked as it was recorded: a rewritten program would show other operations
         program = trace.decode(numbers)
-        results = checked(program.graph)(trace.inputs(program))
+        results = run_checked(program.graph, trace.inputs(program))
     else:
         marks = tuple(trace.marks)
         results = engine.recorded(
@@ -365,6 +429,9 @@ def flush(cause: str) -> None:
             marks,
         )
     number = -1 if trace.tape is None else thread.mark
+    if results.__class__ is Placed:
+        for x, a in zip(live, results.avals, strict=True):
+            x.aval = a
     for x, tensor in zip(live, results, strict=True):
         x._buf = tensor
         x._trace = None

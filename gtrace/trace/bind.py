@@ -13,10 +13,10 @@ from gtrace.errors import LeakError, user_location
 from gtrace.events import Recorded, bus
 from gtrace.ir.aval import Aval, contiguous_strides
 from gtrace.ir.graph import Scalar, subgraphs
-from gtrace.ir.op import Instr, Op, Params, define, leaf
+from gtrace.ir.op import REGISTRY, Instr, Op, Params, define, leaf
 from gtrace.ir.subgraph import plain_instr
 from gtrace.trace.array import Array, flush, layout, leaked, materialize
-from gtrace.trace.record import Trace, followers, thread
+from gtrace.trace.record import RegionLayout, Trace, followers, thread
 
 _ref = weakref.ref
 _new = object.__new__
@@ -180,11 +180,32 @@ def on_recorded(trace: Trace, instr: Instr, out: Array) -> None:
         bus.emit(Recorded(instr.op.name, out._number, repr(instr.aval)))
     if trace.locations is not None:
         trace.locations[out._number] = thread.origin or user_location()
+    if thread.layout is not None:
+        _lay_out(trace, thread.layout, instr, out)
     if trace.capture is None:
         if config.current.eager:
             flush("eager")
         else:
             _overflow(trace, out._number)
+
+
+def _lay_out(trace: Trace, layout: RegionLayout, instr: Instr, out: Array) -> None:
+    """Record how the result of an operation that computes something is laid out; `out` is then that result."""
+    op, a = instr.op, instr.aval
+    computes = op.elementwise or op.contraction or op.constant or not instr.ins
+    params = layout.specs(a.shape) if computes and a.__class__ is Aval else None
+    if params is None:
+        return
+    placing = REGISTRY["with_sharding"].instr(params, (a,))
+    computed = new_pending(trace, a, out._number)
+    flat = trace.flat
+    flat += (placing, out._number)
+    out._number = len(flat) - 2
+    if trace.tape is not None:
+        trace.tape[-1] = (*trace.tape[-1][:2], computed)
+        trace.tape.append((placing, (computed,), out))
+    if trace.locations is not None:
+        trace.locations[out._number] = trace.locations[computed._number]
 
 
 def _overflow(trace: Trace, number: int) -> None:

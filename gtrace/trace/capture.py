@@ -42,17 +42,17 @@ def capture(
     Raises:
         ConcretizationError: the function looked at a placeholder's value.
     """
-    outer = thread.trace
+    outer, layout = thread.trace, thread.layout
     trace = Trace(capture=name)
     # before the trace is the current one, so that a signal handler cannot record an input ahead of the placeholders
     inputs = [placeholder(trace, a) for a in avals]
-    thread.trace = trace
+    thread.trace, thread.layout = trace, None  # a region around a function is not part of it
     try:
         outputs, result = function(inputs)
         # an output may come from outside, or be an input: either way it must have a number here
         numbers = [x._number if x._trace is trace else as_input(trace, x) for x in outputs]
     finally:
-        thread.trace = outer
+        thread.trace, thread.layout = outer, layout
         trace.closed = True
     program = trace.decode(numbers)
     constants = tuple(trace.inputs(program)[len(inputs) :])

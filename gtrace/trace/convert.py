@@ -36,7 +36,7 @@ from gtrace.ir.aval import (
     aval,
 )
 from gtrace.ir.graph import Scalar
-from gtrace.trace.array import Array, materialize, wrap
+from gtrace.trace.array import Array, whole, wrap
 from gtrace.trace.record import thread
 
 __all__ = ["from_dlpack", "from_numpy", "from_torch"]
@@ -243,7 +243,7 @@ def from_dlpack(value: Any, *, device: Any = None, copy: bool | None = None) -> 
         if copy is False:
             fix = "Allow the copy."
             raise ArgumentError(message("from_dlpack", f"memory on {place}", str(out.aval.device), fix))
-        return wrap(_moved(materialize(out, "dlpack"), place))
+        return wrap(_moved(whole(out, "dlpack"), place))
     if isinstance(value, Array):
         return value
     if not hasattr(value, "__dlpack__"):

@@ -33,6 +33,7 @@ from gtrace.exact import ExactComplex
 from gtrace.ir.aval import Aval
 from gtrace.ir.graph import Graph, Node, Operand, RecordedGraph, Region, Scalar
 from gtrace.ir.op import Instr, Leaf
+from gtrace.ir.sharding import parse_mesh, print_dims
 from gtrace.trace.segmentation import LoopSegmentation
 
 if TYPE_CHECKING:
@@ -229,12 +230,46 @@ followers: dict[int, tuple[int, Callable[[Any], bool]]] = {}
 """The running gradients: the mark of the thread, and a function that says whether the gradient follows an Array."""
 
 
+Where = tuple[int, ...] | None
+"""Where a signal lays an array out: (axis,): split along it; (): the same on each process; None: wherever it is."""
+
+
+@attrs.frozen
+class RegionLayout:
+    """How the results of operations of a region are laid out over processes.
+
+    Attributes:
+        mesh: the text of a mesh with one axis.
+        forward, backward: where results, and their cotangents, are.
+    """
+
+    mesh: str
+    forward: Where
+    backward: Where
+
+    def specs(self, shape: tuple[int, ...]) -> tuple[str, str | None, str | None] | None:
+        """Return the attributes of the operation that lays an array of this shape out; None: nothing is asked for.
+
+        A dimension of fewer elements than there are processes is not split.
+        """
+        (name,), (parts,) = parse_mesh(self.mesh).axis_names, parse_mesh(self.mesh).sizes
+
+        def text(where: Where) -> str | None:
+            if where is None or (where and (where[0] >= len(shape) or shape[where[0]] < parts)):
+                return None
+            return print_dims(tuple((name,) if k in where else () for k in range(len(shape))))
+
+        forward, backward = text(self.forward), text(self.backward)
+        return None if forward is None and backward is None else (self.mesh, forward, backward)
+
+
 class _Thread(threading.local):
     """Each thread's current trace.
 
     Attributes:
         region: the region that is being recorded.
-        regions: those begun and not ended: the name, and the region around it.
+        layout: how results of the operations being recorded are laid out; None: as follows from their operands.
+        regions: those begun and not ended: the name, and the region and layout around it.
         segmentation: the loop the thread is in, if it is one that never looks at a value.
         origin: the line to note for operations recorded on behalf of another one, by a derivative or a replay; None:
             the user's line.
@@ -249,7 +284,8 @@ class _Thread(threading.local):
         self.trace = Trace()
         self.segmentation = LoopSegmentation()
         self.region: Region | None = None
-        self.regions: list[tuple[str, Region | None]] = []
+        self.layout: RegionLayout | None = None
+        self.regions: list[tuple[str, Region | None, RegionLayout | None]] = []
         self.origin: str | None = None
         self.axes: tuple[tuple[str, int], ...] = ()
         self.batched_axis: str | None = None
@@ -260,8 +296,22 @@ class _Thread(threading.local):
         trace = Trace(self.trace.tape)
         if self.region is not None:
             trace.marks.append((0, self.region))
+        if self.layout is not None:
+            trace.limit = 0
         self.trace = trace
         return trace
+
+    def set_limit(self) -> None:
+        """Set the limit of the current trace from the settings; in a region with a layout every operation is seen."""
+        self.trace.set_limit()
+        if self.layout is not None:
+            self.trace.limit = 0
+
+    def lay_out(self, layout: RegionLayout | None) -> None:
+        """Go on with another layout."""
+        if layout != self.layout:
+            self.layout = layout
+            self.set_limit()
 
     def switch(self, region: Region | None) -> None:
         """Go on in another region."""
@@ -274,8 +324,8 @@ thread = _Thread()
 
 
 def _config_changed(_: Config) -> None:
-    thread.trace.set_limit()
+    thread.set_limit()
 
 
 config.watch(_config_changed)
-bus.watch(lambda: thread.trace.set_limit())
+bus.watch(lambda: thread.set_limit())

@@ -143,7 +143,7 @@ _BACKWARD = " (its backward pass)"
 
 
 def _walk(tape: Tape, outputs: Sequence[Array], cotangents: Sequence[Array] | None) -> list[Array]:
-    before, home = thread.origin, thread.region
+    before, home, layout = thread.origin, thread.region, thread.layout
     reached, steps = _followed(tape.inputs, tape.entries)
     found: dict[int, Any] = {}
     for k, out in enumerate(outputs):
@@ -152,6 +152,7 @@ def _walk(tape: Tape, outputs: Sequence[Array], cotangents: Sequence[Array] | No
             found[id(out)] = add(found[id(out)], ct) if id(out) in found else ct
     locations = tape.trace.locations
     try:
+        thread.lay_out(None)  # gradients are laid out by the operations' own rules
         for instr, operands, out in reversed(steps):
             if tape.trace.marks:
                 region = tape.trace.region(out._number) if out._trace is tape.trace else None
@@ -173,6 +174,7 @@ def _walk(tape: Tape, outputs: Sequence[Array], cotangents: Sequence[Array] | No
         # a rule may raise, or be interrupted
         thread.origin = before
         thread.switch(home)
+        thread.lay_out(layout)
     return [found[id(x)] if id(x) in found else zeros_like(x) for x in tape.inputs]
 
 

@@ -1,0 +1,80 @@
+"""``gtrace plan``: what a script would send and hold on many processes; what a signals file means."""
+
+from __future__ import annotations
+
+import collections
+import sys
+from collections.abc import Sequence
+
+from gtrace.commands.run import execute, read
+from gtrace.errors import ConfigError
+from gtrace.events import Divided, bus
+from gtrace.ir.sharding import parse_mesh
+from gtrace.shard import workers
+from gtrace.shard.partitioned import Partitioned
+from gtrace.shard.plan import plan_of
+from gtrace.shard.signals import SignalConfig
+from gtrace.shard.signals_file import read_signals
+
+
+def plan(mesh: str, script: str | None, args: Sequence[str]) -> int:
+    """Run a script as the first of the processes of a mesh, and print what each of its programs sends and holds.
+
+    Returns:
+        2 if there is no such mesh or script, 1 if the script raised, else 0.
+    """
+    try:
+        processes = parse_mesh(mesh).size
+    except ValueError as error:
+        print(f"gtrace plan: expected a mesh such as data=64,model=16, got {mesh!r}: {error}", file=sys.stderr)
+        return 2
+    source = None if script is None else read("plan", script)
+    if script is None or source is None:
+        if script is None:
+            print("gtrace plan: expected the path of a Python script after --mesh, got none.", file=sys.stderr)
+        return 2
+    calls: collections.Counter[int] = collections.Counter()
+    programs: dict[int, Partitioned] = {}
+
+    def divided(event: Divided) -> None:
+        calls[event.digest] += 1
+        programs[event.digest] = event.made
+
+    with workers.pretend(processes):
+        unsubscribe = bus.subscribe(divided, Divided)
+        try:
+            code = execute(source, script, args)
+        finally:
+            unsubscribe()
+    for digest, made in programs.items():
+        print(f"{calls[digest]} calls: {plan_of(made)}")
+    if not programs:
+        print("No program is divided: nothing in it has a sharding.")
+    return code
+
+
+def check(path: str) -> int:
+    """Print the signals of a file; returns 0, or 2 if it has an error, which is printed with its line."""
+    try:
+        signals = read_signals(path)
+    except ConfigError as error:
+        print(f"gtrace plan: {error}", file=sys.stderr)
+        return 2
+    for name, signal in signals.items():
+        print(f"{name}: {_meaning(signal)}")
+    return 0
+
+
+def _meaning(signal: SignalConfig) -> str:
+    parts = []
+    if signal.shard is not None:
+        ranks = signal.shard.workers
+        who = "all workers" if ranks is None else f"workers {', '.join(map(str, ranks))}"
+        how = "the same on" if signal.shard.axis is None else f"split along axis {signal.shard.axis} over"
+        parts.append(f"{how} {who}")
+    if signal.backward_signal is not None:
+        parts.append(f"gradients as {signal.backward_signal!r}")
+    if signal.compile:
+        mode = "default" if signal.compile is True else signal.compile
+        parts.append(f"compiled on its own, mode {mode}")
+    return "; ".join(parts) or "nothing"

@@ -1,0 +1,130 @@
+"""Programs of several processes: the part that this process runs, and the check that all are about to run the same."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
+
+import attrs
+import torch
+
+from gtrace.errors import DivergenceError, ShardingWarning, message, user_location, warn_at
+from gtrace.events import Divided, bus
+from gtrace.ir.aval import Aval
+from gtrace.ir.canonical import CANONICAL
+from gtrace.ir.difference import difference
+from gtrace.ir.edit import renumber
+from gtrace.ir.graph import Graph, Node, print_graph
+from gtrace.ir.op import REGISTRY
+from gtrace.ir.sharding import print_dims
+from gtrace.ir.text import parse_graph
+from gtrace.shard import workers
+from gtrace.shard.partition import find_mesh, partition
+from gtrace.shard.partitioned import Partitioned
+
+_BITS = 62
+
+
+class Placed(list[torch.Tensor]):
+    """The local parts of results.
+
+    Attributes:
+        avals: the types of the whole results, with their shardings.
+    """
+
+    def __init__(self, tensors: Iterable[torch.Tensor], avals: Sequence[Aval]) -> None:
+        super().__init__(tensors)
+        self.avals = avals
+
+
+def placed(tensors: list[torch.Tensor], avals: Sequence[Aval] | None) -> list[torch.Tensor]:
+    """Return results with their types, if these have shardings."""
+    return tensors if avals is None else Placed(tensors, avals)
+
+
+_warned: set[tuple[str, str | None]] = set()
+
+
+def localize(graph: Graph) -> Partitioned:
+    """Return the program of this process, and warn of operations that are not divided.
+
+    Raises:
+        ShardingError: the mesh is not made of the processes that run.
+    """
+    mesh = find_mesh(graph)
+    assert mesh is not None
+    workers.check_mesh(mesh)
+    made = partition(CANONICAL.run(graph), mesh, workers.rank())
+    for name, location in made.gathered:
+        if (name, location) not in _warned:
+            _warned.add((name, location))
+            warn_at(
+                f"[{name}] has no rule for divided operands: they are gathered, and every worker computes all of it."
+                " Use operations that can be divided, or lay its operands out as replicated to make that explicit.",
+                location or user_location(),
+                ShardingWarning,
+            )
+    return made
+
+
+def gathering(a: Aval) -> Graph:
+    """Return the program that returns the whole of its input on each process."""
+    assert a.sharding is not None
+    params = str(a.sharding.mesh), print_dims(((),) * len(a.shape)), None
+    instr = REGISTRY["with_sharding"].instr(params, (a,))
+    return Graph((0,), (a,), (Node(instr, (0,), 1),), (1,))
+
+
+@attrs.frozen(eq=False)
+class AgreedCalls:
+    """The program of this process, which runs if all processes are about to run the same program.
+
+    Attributes:
+        text: the program of all processes.
+        digest: of the text.
+        call: runs the part of this process.
+        made: that part.
+        compared: whether to compare; a program that does not communicate may run on some processes only.
+    """
+
+    text: str
+    digest: int
+    call: Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]
+    made: Partitioned
+    compared: bool
+
+    @classmethod
+    def of(
+        cls, graph: Graph, call: Callable[[Sequence[torch.Tensor]], list[torch.Tensor]], made: Partitioned
+    ) -> AgreedCalls:
+        """Return the calls of the program `graph` of all processes."""
+        text = print_graph(renumber(CANONICAL.run(graph)))
+        digest = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") >> (64 - _BITS)
+        return cls(text, digest, call, made, bool(made.transfers) and workers.count() > 1)
+
+    def run(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Run the program.
+
+        Raises:
+            DivergenceError: another process is about to run another program.
+        """
+        if self.compared and not workers.compare(self.digest):
+            raise _divergence(workers.exchange(self.text))
+        if Divided in bus.wanted:
+            bus.emit(Divided(self.digest, self.made))
+        return self.call(tensors)
+
+
+def _divergence(texts: Sequence[str]) -> DivergenceError:
+    """Return the error that names the first process whose program is not that of process 0, and the difference."""
+    first = parse_graph(texts[0])
+    for other, text in enumerate(texts):
+        if text != texts[0]:
+            change = difference(first, parse_graph(text)) or "their operands differ"
+            got = f"another one at rank {other} than at rank 0: {change}"
+            break
+    fix = (
+        "All workers must compute the same in the same order: look for code that depends on the rank, on time or on"
+        " random numbers, and for values that only some workers look at."
+    )
+    return DivergenceError(message("workers", "all workers to run one program", got, fix))

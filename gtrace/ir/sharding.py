@@ -1,0 +1,307 @@
+"""Meshes and shardings: which part of an array each process holds. Plain data, which prints and parses."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import attrs
+import numpy
+
+from gtrace.errors import ShardingError, message
+
+Axes = tuple[str, ...]
+"""Names of mesh axes, the major one first."""
+
+Dims = tuple[Axes, ...]
+"""For each dimension of an array the mesh axes that it is split over; () for a dimension that is whole."""
+
+
+class Mesh:
+    """Processes in a grid with named axes.
+
+    Args:
+        workers: ranks, as nested lists or an array with one dimension for each axis.
+        axis_names: of each dimension.
+
+    Raises:
+        ShardingError: names that are no identifiers or come twice, a rank that comes twice, or as many names as the
+            grid has no dimensions.
+
+    >>> mesh = Mesh([[0, 1], [2, 3]], ("data", "model"))
+    >>> dict(mesh.shape), mesh
+    ({'data': 2, 'model': 2}, Mesh(data=2,model=2))
+    """
+
+    __slots__ = ("axis_names", "ranks", "sizes", "_key")
+
+    axis_names: tuple[str, ...]
+    ranks: tuple[int, ...]
+    sizes: tuple[int, ...]
+
+    def __init__(self, workers: Any, axis_names: Sequence[str] | str) -> None:
+        names = (axis_names,) if isinstance(axis_names, str) else tuple(axis_names)
+        grid = numpy.asarray(workers)
+        if not names or any(not isinstance(name, str) or not name.isidentifier() for name in names):
+            raise ShardingError(message("Mesh", "names of axes", repr(axis_names), 'Such as ("data", "model").'))
+        if len(set(names)) < len(names):
+            raise ShardingError(message("Mesh", "each axis name once", repr(names), "Rename one of them."))
+        if grid.dtype.kind not in "iu" or not grid.size or (grid < 0).any() or len(set(grid.flat)) < grid.size:
+            raise ShardingError(message("Mesh", "distinct ranks of at least 0", repr(workers), "Name each rank once."))
+        if grid.ndim != len(names):
+            got = f"{len(names)} for {grid.ndim} dimensions"
+            raise ShardingError(message("Mesh", "one axis name per dimension", got, "Name each dimension."))
+        self.axis_names = names
+        self.ranks = tuple(int(rank) for rank in grid.flat)
+        self.sizes = tuple(grid.shape)
+        self._key = names, self.ranks, self.sizes
+
+    @property
+    def shape(self) -> Mapping[str, int]:
+        """The size of each axis, by name."""
+        return MappingProxyType(dict(zip(self.axis_names, self.sizes, strict=True)))
+
+    @property
+    def size(self) -> int:
+        """The number of processes."""
+        return len(self.ranks)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Mesh) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    def __str__(self) -> str:
+        text = ",".join(f"{name}={n}" for name, n in zip(self.axis_names, self.sizes, strict=True))
+        if self.ranks != tuple(range(len(self.ranks))):
+            text += f"@{'.'.join(map(str, self.ranks))}"
+        return text
+
+    def __repr__(self) -> str:
+        return f"Mesh({self})"
+
+    def __reduce__(self) -> Any:
+        return Mesh, (numpy.reshape(self.ranks, self.sizes), self.axis_names)
+
+    def __enter__(self) -> Mesh:
+        _entered.append(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _entered.pop()
+
+    def parts(self, axes: Axes) -> int:
+        """Return into how many parts these axes split a dimension."""
+        return math.prod(self.sizes[self.axis_names.index(name)] for name in axes)
+
+    def coordinates(self, rank: int) -> dict[str, int]:
+        """Return the place of a process along each axis.
+
+        >>> Mesh([[0, 1], [2, 3]], ("data", "model")).coordinates(1)
+        {'data': 0, 'model': 1}
+        """
+        place = numpy.unravel_index(self.ranks.index(rank), self.sizes)
+        return {name: int(k) for name, k in zip(self.axis_names, place, strict=True)}
+
+    def part(self, axes: Axes, coordinates: Mapping[str, int]) -> int:
+        """Return which of the parts over `axes` the process at these coordinates has."""
+        place = 0
+        for name in axes:
+            place = place * self.parts((name,)) + coordinates[name]
+        return place
+
+    def groups(self, axes: Axes) -> tuple[tuple[int, ...], ...]:
+        """Return the groups of ranks that differ along `axes` alone, each in the order of their parts.
+
+        >>> Mesh([[0, 1], [2, 3]], ("data", "model")).groups(("data",))
+        ((0, 2), (1, 3))
+        """
+        grid = numpy.reshape(self.ranks, self.sizes)
+        moved = [self.axis_names.index(name) for name in axes]
+        rest = [k for k in range(grid.ndim) if k not in moved]
+        rows = grid.transpose(*rest, *moved).reshape(-1, self.parts(axes))
+        return tuple(tuple(int(rank) for rank in row) for row in rows)
+
+
+_entered: list[Mesh] = []
+
+
+def entered_mesh() -> Mesh | None:
+    """Return the mesh of the innermost ``with mesh:`` block; None outside of any."""
+    return _entered[-1] if _entered else None
+
+
+def parse_mesh(text: str) -> Mesh:
+    """Read a mesh from its text.
+
+    Raises:
+        ValueError: the text is no mesh.
+
+    >>> parse_mesh("data=2,model=2@3.2.1.0").ranks
+    (3, 2, 1, 0)
+    """
+    axes, _, order = text.partition("@")
+    pairs = [axis.split("=") for axis in axes.split(",")]
+    sizes = [int(n) for _, n in pairs]
+    ranks = [int(rank) for rank in order.split(".")] if order else range(math.prod(sizes))
+    return Mesh(numpy.reshape(numpy.array(ranks), sizes), [name for name, _ in pairs])
+
+
+class PartitionSpec(tuple[Any, ...]):
+    """For each dimension of an array the mesh axis that it is split over: a name, a tuple of names, or None.
+
+    Dimensions that are not mentioned are whole.
+
+    >>> PartitionSpec("data", None)
+    P('data', None)
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, *dims: str | Iterable[str] | None) -> PartitionSpec:
+        made = []
+        for dim in dims:
+            axes = (dim,) if isinstance(dim, str) else tuple(dim) if isinstance(dim, (tuple, list)) else (dim,)
+            axes = () if dim is None else axes
+            if not all(isinstance(name, str) for name in axes):
+                raise ShardingError(message("P", "names of mesh axes, or None", repr(dim), 'Such as P("data", None).'))
+            made.append(None if not axes else axes[0] if len(axes) == 1 else axes)
+        return super().__new__(cls, made)
+
+    def __repr__(self) -> str:
+        return f"P({', '.join(map(repr, self))})"
+
+    def __reduce__(self) -> Any:
+        return PartitionSpec, tuple(self)
+
+
+@attrs.frozen
+class NamedSharding:
+    """A layout of an array over the processes of a mesh.
+
+    Attributes:
+        mesh: the processes.
+        spec: the mesh axes that each dimension is split over. A dimension of n elements over k processes is split into
+            pieces of ceil(n / k), of which the last may be shorter, or empty.
+
+    Raises:
+        ShardingError: an axis that the mesh does not have, or one that comes twice.
+
+    >>> NamedSharding(Mesh([0, 1], "data"), PartitionSpec("data"))
+    NamedSharding(mesh=Mesh(data=2), spec=P('data'))
+    """
+
+    mesh: Mesh
+    spec: PartitionSpec
+
+    def __attrs_post_init__(self) -> None:
+        if not isinstance(self.mesh, Mesh) or not isinstance(self.spec, PartitionSpec):
+            got = f"{self.mesh!r} and {self.spec!r}"
+            raise ShardingError(message("NamedSharding", "a Mesh and a PartitionSpec", got, "Pass them in this order."))
+        seen: set[str] = set()
+        for name in itertools.chain(*self.dims(len(self.spec))):
+            if name not in self.mesh.axis_names:
+                got = f"{name!r} in {self.spec!r}"
+                known = ", ".join(self.mesh.axis_names)
+                raise ShardingError(message("NamedSharding", "axes of the mesh", got, f"It has {known}."))
+            if name in seen:
+                got = f"{name!r} twice in {self.spec!r}"
+                raise ShardingError(message("NamedSharding", "each axis once", got, "Split one dimension over it."))
+            seen.add(name)
+
+    def dims(self, ndim: int) -> Dims:
+        """Return the axes of each dimension of an array with `ndim` of them.
+
+        Raises:
+            ShardingError: the specification has more.
+        """
+        if len(self.spec) > ndim:
+            got = f"{self.spec!r} for an array with {ndim} dimensions"
+            raise ShardingError(message("sharding", "no more entries than dimensions", got, "Remove entries."))
+        axes = [() if dim is None else (dim,) if isinstance(dim, str) else dim for dim in self.spec]
+        return (*axes, *((),) * (ndim - len(axes)))
+
+    @property
+    def is_fully_replicated(self) -> bool:
+        """Whether each process holds the whole array."""
+        return all(self.mesh.parts(axes) == 1 for axes in self.dims(len(self.spec)))
+
+    def padded(self, ndim: int) -> NamedSharding:
+        """Return the same sharding with one entry per dimension.
+
+        Raises:
+            ShardingError: it has more than `ndim`.
+        """
+        return NamedSharding(self.mesh, PartitionSpec(*self.dims(ndim)))
+
+    def shard_shape(self, shape: tuple[int, ...], rank: int | None = None) -> tuple[int, ...]:
+        """Return the shape of the part that a process holds; of the largest part if `rank` is None.
+
+        >>> NamedSharding(Mesh([0, 1, 2, 3], "data"), PartitionSpec("data")).shard_shape((10, 3))
+        (3, 3)
+        """
+        if rank is None:
+            return tuple(-(-n // self.mesh.parts(axes)) for n, axes in zip(shape, self.dims(len(shape)), strict=True))
+        return tuple(part.stop - part.start for part in self.index(shape, rank))
+
+    def index(self, shape: tuple[int, ...], rank: int) -> tuple[slice, ...]:
+        """Return the part of an array of this shape that a process holds.
+
+        >>> NamedSharding(Mesh([0, 1, 2, 3], "data"), PartitionSpec("data")).index((10, 3), 3)
+        (slice(9, 10, None), slice(0, 3, None))
+        """
+        place = self.mesh.coordinates(rank)
+        return tuple(
+            slice(*bounds(n, self.mesh.parts(axes), self.mesh.part(axes, place)))
+            for n, axes in zip(shape, self.dims(len(shape)), strict=True)
+        )
+
+    @property
+    def text(self) -> str:
+        """What `parse_sharding` reads."""
+        return f"{print_dims(self.dims(len(self.spec)))}|{self.mesh}"
+
+
+def bounds(size: int, parts: int, part: int) -> tuple[int, int]:
+    """Return where a part of a dimension begins and ends.
+
+    >>> [bounds(10, 4, k) for k in range(4)]
+    [(0, 3), (3, 6), (6, 9), (9, 10)]
+    """
+    step = -(-size // parts)
+    return min(part * step, size), min((part + 1) * step, size)
+
+
+def print_dims(dims: Dims) -> str:
+    """Return the text of the axes of each dimension.
+
+    >>> print_dims((("data",), (), ("x", "y")))
+    'data,-,x+y'
+    """
+    return ",".join("+".join(axes) or "-" for axes in dims)
+
+
+def parse_dims(text: str) -> Dims:
+    """Read what `print_dims` prints.
+
+    >>> parse_dims("data,-,x+y")
+    (('data',), (), ('x', 'y'))
+    """
+    return tuple(() if dim == "-" else tuple(dim.split("+")) for dim in text.split(",")) if text else ()
+
+
+def parse_sharding(text: str) -> NamedSharding:
+    """Read a sharding from its text.
+
+    Raises:
+        ValueError: the text is no sharding.
+
+    >>> parse_sharding("data,-|data=4")
+    NamedSharding(mesh=Mesh(data=4), spec=P('data', None))
+    """
+    dims, _, mesh = text.partition("|")
+    return NamedSharding(parse_mesh(mesh), PartitionSpec(*parse_dims(dims)))

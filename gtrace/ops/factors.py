@@ -1,0 +1,286 @@
+"""Sharding rules that operations share: which axes of the operands and the result are divided alike.
+
+A rule is called as ``rule(avals, **params)`` and returns `Factors`; None: each process computes all of it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from string import ascii_letters
+from typing import Any
+
+import numpy
+
+from gtrace.ir.aval import Aval
+from gtrace.ir.factors import WHOLE, Factors
+
+Rule = Callable[..., Factors | None]
+Shape = tuple[int, ...]
+
+
+def letters(ndim: int) -> str:
+    """Return a letter for each of `ndim` axes.
+
+    Raises:
+        ValueError: there are more axes than letters.
+    """
+    if ndim > len(ascii_letters):
+        raise ValueError(f"expected at most {len(ascii_letters)} axes, got {ndim}")
+    return ascii_letters[:ndim]
+
+
+def _without(text: str, axes: Sequence[int]) -> str:
+    return "".join(WHOLE if k in axes else letter for k, letter in enumerate(text))
+
+
+def same(avals: Sequence[Aval], **_: Any) -> Factors:
+    """Divide an operation that treats each element by itself."""
+    axes = letters(len(avals[0].shape))
+    return Factors(f"{axes}->{axes}")
+
+
+def along(*names: str) -> Rule:
+    """Return the rule of an operation on lines along the axes that these attributes name; other axes are divided."""
+
+    def rule(avals: Sequence[Aval], **params: Any) -> Factors:
+        taken: list[int] = []
+        for name in names:
+            axes = params[name]
+            taken += axes if isinstance(axes, tuple) else (axes,)
+        term = _without(letters(len(avals[0].shape)), taken)
+        return Factors(f"{','.join([term] * len(avals))}->{term}")
+
+    return rule
+
+
+def reduction(reduce: str | None = None) -> Rule:
+    """Return the rule of a reduction with attributes `axes`, or `axis`, and `keepdims`.
+
+    Args:
+        reduce: how the results of parts are combined; None: reduced axes are whole.
+    """
+
+    def rule(
+        avals: Sequence[Aval], keepdims: bool, axes: tuple[int, ...] = (), axis: int | tuple[int, ...] | None = None
+    ) -> Factors:
+        shape = avals[0].shape
+        if axis is not None:
+            axes = axis if isinstance(axis, tuple) else (axis,)
+        term = letters(len(shape))
+        result = "".join(WHOLE if k in axes else c for k, c in enumerate(term) if keepdims or k not in axes)
+        if reduce is None:
+            return Factors(f"{_without(term, axes)}->{result}")
+        if reduce == "mean":
+            count = math.prod(shape[k] for k in axes)
+            return Factors(f"{term}->{result}", via=("sum", 1 / count)) if count else None  # type: ignore[return-value]
+        return Factors(f"{term}->{result}", reduce)
+
+    return rule
+
+
+def _result_shape(params: dict[str, Any], shapes: list[Shape], result: Shape) -> dict[str, Any]:
+    return {**params, "shape": result}
+
+
+def permuted(avals: Sequence[Aval], axes: tuple[int, ...]) -> Factors:
+    """Divide a transposition."""
+    term = letters(len(axes))
+    return Factors(f"{term}->{''.join(term[k] for k in axes)}")
+
+
+def broadcasted(avals: Sequence[Aval], shape: Shape) -> Factors:
+    """Divide a broadcast: axes that are repeated are whole."""
+    result = letters(len(shape))
+    start = len(shape) - len(avals[0].shape)
+    kept = [k >= start and avals[0].shape[k - start] == n for k, n in enumerate(shape)]
+    term = "".join(c if keep else WHOLE for c, keep in zip(result, kept, strict=True))
+    return Factors(f"{term[start:]}->{term}", local=_result_shape)
+
+
+def summed_to(avals: Sequence[Aval], shape: Shape) -> Factors:
+    """Divide a sum over the axes that a broadcast repeated."""
+    term = letters(len(avals[0].shape))
+    start = len(term) - len(shape)
+    result = "".join(term[start + k] if avals[0].shape[start + k] == n else WHOLE for k, n in enumerate(shape))
+    return Factors(f"{term}->{result}", local=_result_shape)
+
+
+def filled(avals: Sequence[Aval], shape: Shape, device: str) -> Factors:
+    """Leave an array that is filled with one value whole; what uses it takes its part."""
+    return Factors(f"->{WHOLE * len(shape)}")
+
+
+def regrouped(avals: Sequence[Aval], shape: Shape) -> Factors:
+    """Divide a reshape: of axes that are joined, or split off one axis, the outermost one, into equal parts."""
+    old = avals[0].shape
+    if 0 in old:
+        return Factors(f"{WHOLE * len(old)}->{WHOLE * len(shape)}")
+    term, result = [WHOLE] * len(old), [WHOLE] * len(shape)
+    even = ""
+    spare = iter(ascii_letters)
+    for first, second in _groups(old, shape):
+        outer = [next((k for k in group if sizes[k] > 1), None) for group, sizes in ((first, old), (second, shape))]
+        if outer[0] is None or outer[1] is None:
+            continue
+        letter = next(spare)
+        term[outer[0]] = result[outer[1]] = letter
+        if old[outer[0]] != shape[outer[1]]:
+            even += letter
+    return Factors(f"{''.join(term)}->{''.join(result)}", even=even, local=_result_shape)
+
+
+def _groups(old: Shape, new: Shape) -> list[tuple[list[int], list[int]]]:
+    """Return runs of axes, of the old and of the new shape, that hold the same elements; as short as possible."""
+    found = []
+    i = j = 0
+    while i < len(old) or j < len(new):
+        first, second = [], []
+        m = n = 1
+        if i < len(old):
+            first.append(i)
+            m, i = old[i], i + 1
+        if j < len(new):
+            second.append(j)
+            n, j = new[j], j + 1
+        while m != n:
+            if m < n:
+                first.append(i)
+                m, i = m * old[i], i + 1
+            else:
+                second.append(j)
+                n, j = n * new[j], j + 1
+        found.append((first, second))
+    return found
+
+
+def _sliced_term(shape: Shape, bounds: Sequence[tuple[int, int, int]]) -> str:
+    partial = [k for k, (b, n) in enumerate(zip(bounds, shape, strict=False)) if tuple(b) != (0, n, 1)]
+    return _without(letters(len(shape)), partial)
+
+
+def _local_bounds(term: str) -> Callable[[dict[str, Any], list[Shape], Shape], dict[str, Any]]:
+    def local(params: dict[str, Any], shapes: list[Shape], result: Shape) -> dict[str, Any]:
+        bounds = tuple(b if term[k] == WHOLE else (0, result[k], 1) for k, b in enumerate(params["bounds"]))
+        return {**params, "bounds": bounds, **({"shape": result} if "shape" in params else {})}
+
+    return local
+
+
+def sliced(avals: Sequence[Aval], bounds: Any) -> Factors:
+    """Divide a slice: axes that are cut are whole."""
+    term = _sliced_term(avals[0].shape, bounds)
+    return Factors(f"{term}->{term}", local=_local_bounds(term))
+
+
+def unsliced(avals: Sequence[Aval], shape: Shape, bounds: Any) -> Factors:
+    """Divide an embedding into zeros."""
+    term = _sliced_term(shape, bounds)
+    return Factors(f"{term}->{term}", local=_local_bounds(term))
+
+
+def updated(avals: Sequence[Aval], bounds: Any) -> Factors:
+    """Divide an update of a slice."""
+    term = _sliced_term(avals[0].shape, bounds)
+    return Factors(f"{term},{term}->{term}", local=_local_bounds(term))
+
+
+def padded(avals: Sequence[Aval], widths: Any) -> Factors:
+    """Divide a padding: axes that grow are whole."""
+    grown = [k for k, pair in enumerate(widths) if tuple(pair) != (0, 0)]
+    term = _without(letters(len(avals[0].shape)), grown)
+    return Factors(f"{term},->{term}")
+
+
+def matrices(avals: Sequence[Aval], **_: Any) -> Factors:
+    """Divide an operation on matrices, the last two axes, which are whole."""
+    ndim = len(avals[0].shape)
+    term = _without(letters(ndim), (ndim - 2, ndim - 1))
+    return Factors(f"{term}->{term}")
+
+
+def product(avals: Sequence[Aval]) -> Factors:
+    """Divide a product of matrices, vectors or batches of them."""
+    x, y = (a.shape for a in avals)
+    batch = numpy.broadcast_shapes(x[:-2], y[:-2])
+    names = letters(len(batch) + 3)
+    m, k, n = list(names[-3:])
+
+    def leading(shape: Shape) -> str:
+        start = len(batch) - len(shape)
+        return "".join(names[start + d] if size == batch[start + d] else WHOLE for d, size in enumerate(shape))
+
+    first = leading(x[:-2]) + (m + k if len(x) > 1 else k)
+    second = leading(y[:-2]) + (k + n if len(y) > 1 else k)
+    result = names[: len(batch)] + (m if len(x) > 1 else "") + (n if len(y) > 1 else "")
+    return Factors(f"{first},{second}->{result}")
+
+
+def contraction(avals: Sequence[Aval], equation: str) -> Factors:
+    """Divide a sum of products in Einstein's notation."""
+    return Factors(equation)
+
+
+def placed_codes(avals: Sequence[Aval], num_classes: int, axis: int, dtype: str) -> Factors:
+    """Divide a one-hot encoding: the axis of the classes is whole."""
+    term = letters(len(avals[0].shape))
+    return Factors(f"{term}->{term[:axis]}{WHOLE}{term[axis:]}")
+
+
+def searched(avals: Sequence[Aval], **_: Any) -> Factors:
+    """Divide the values that are searched for."""
+    term = letters(len(avals[1].shape))
+    return Factors(f"{WHOLE},{term}->{term}")
+
+
+def picked(avals: Sequence[Aval], axis: int) -> Factors:
+    """Divide a gather along an axis, which is whole in the array and divided in the indices."""
+    x, index = avals[0].shape, avals[1].shape
+    term = letters(len(x))
+    unequal = [k for k in range(len(x)) if k != axis and x[k] != index[k]]
+    places = _without(term, unequal)
+    return Factors(f"{_without(places, (axis,))},{places}->{places}")
+
+
+def scattered(avals: Sequence[Aval], axis: int) -> Factors:
+    """Divide a scatter along an axis: what is added is divided, and the sums of all parts are added up."""
+    x, index, u = (a.shape for a in avals)
+    term = letters(len(x))
+    unequal = [k for k in range(len(x)) if k != axis and not x[k] == index[k] == u[k]]
+    into = _without(term, (*unequal, axis))
+    places = _without(term, unequal if index == u else (*unequal, axis))
+    return Factors(f"{into},{places},{places}->{into}", into=0)
+
+
+def _indexed_terms(x: Shape, indices: Sequence[Shape], dims: tuple[int, ...]) -> tuple[str, list[str], str]:
+    """Return the letters of an array, of the arrays that index `dims`, and of the result."""
+    places = numpy.broadcast_shapes(*indices)
+    names = letters(len(x) + len(places))
+    own, spread = _without(names[: len(x)], dims), names[len(x) :]
+    terms = []
+    for shape in indices:
+        start = len(places) - len(shape)
+        terms.append("".join(spread[start + k] if n == places[start + k] else WHOLE for k, n in enumerate(shape)))
+    rest = "".join(c for k, c in enumerate(own) if k not in dims)
+    at = dims[0] if all(b == a + 1 for a, b in itertools.pairwise(dims)) else 0
+    return own, terms, rest[:at] + spread + rest[at:]
+
+
+def indexed(avals: Sequence[Aval], dims: tuple[int, ...]) -> Factors:
+    """Divide indexing by arrays: the indexed axes are whole, the index arrays are divided."""
+    own, terms, result = _indexed_terms(avals[0].shape, [a.shape for a in avals[1:]], dims)
+    return Factors(f"{','.join([own, *terms])}->{result}")
+
+
+def indexed_put(avals: Sequence[Aval], dims: tuple[int, ...], accumulate: bool, **_: Any) -> Factors | None:
+    """Divide writing at indices: with `accumulate` the index arrays too, and the sums of all parts are added up."""
+    own, terms, values = _indexed_terms(avals[0].shape, [a.shape for a in avals[2:]], dims)
+    u = avals[1].shape
+    if len(u) != len(values):
+        return None
+    if not accumulate:
+        kept = set(own)
+        terms = [WHOLE * len(term) for term in terms]
+        values = "".join(c if c in kept else WHOLE for c in values)
+    return Factors(f"{','.join([own, values, *terms])}->{own}", into=0 if accumulate else None)

@@ -1,0 +1,141 @@
+"""Operations of sharded programs: the constraint that users record, and what a partitioned program sends.
+
+A collective takes a part of an array from each process and returns another. It runs from Python between the compiled
+parts of a program, like a loop, and so its result is a bundle of one array. Attributes name the mesh and its axes,
+never a process group, so that equal local programs of different processes are one program. Operands after the first
+only state what has to come before: all processes must communicate in one order.
+
+A cotangent is laid out as the value it belongs to; where every process holds the whole value, each holds the whole
+cotangent. So the transpose of a sum over processes is the identity: each summand's cotangent is that of the sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy
+import torch
+
+from gtrace.ir.aval import Aval, Bundle, bundle
+from gtrace.ir.cases import Sample
+from gtrace.ir.op import Op, define
+from gtrace.ir.sharding import parse_dims, parse_mesh, print_dims
+from gtrace.ops.checks import reshaped, same_kind
+from gtrace.ops.samples import uniform
+from gtrace.shard import workers
+from gtrace.trace.array import Array
+from gtrace.trace.bind import bind, bind_all
+from gtrace.trace.convert import lift
+
+# -- what users record
+
+
+def _placed_vjp(ct: Array, needed: Any, x: Array, out: Array, mesh: str, spec: str | None, backward: str | None) -> Any:
+    return (ct if backward is None else bind(placed_op, (ct,), (mesh, backward, spec)),)
+
+
+def _placed_batch(op: Any, size: int, batched: Any, operands: Any, mesh: str, spec: Any, backward: Any) -> Array:
+    def wider(dims: str | None) -> str | None:
+        return None if dims is None else print_dims(((), *parse_dims(dims)))
+
+    return bind(placed_op, operands, (mesh, wider(spec), wider(backward)))
+
+
+placed_op: Op = define(
+    "with_sharding", lambda x, mesh, spec, backward: x, params=("mesh", "spec", "backward"), placement=True,
+    shape=same_kind, linear=True, vjp=_placed_vjp, batch=_placed_batch,
+    samples=lambda: [Sample((uniform(-2, 2, 3, 4), "data=1", "data,-", None)),
+                     Sample((uniform(-2, 2, 3), "data=1", "-", "data"))],
+    reference=lambda x, *_: numpy.array(x),
+    user=lambda x, *params: bind(placed_op, (lift("with_sharding", x),), params),
+)  # fmt: skip
+
+# -- what a partitioned program sends
+
+
+def _one(a: Aval) -> Bundle:
+    return bundle((a,))
+
+
+def _resized(a: Aval, dim: int, size: int) -> Aval:
+    return reshaped(a, (*a.shape[:dim], size, *a.shape[dim + 1 :]))
+
+
+def _after(operands: Sequence[Any], ct: Array) -> list[Array | None]:
+    """Return the cotangents of a collective's operands: those that only come before it have none."""
+    return [ct, *[None] * (len(operands) - 2)]
+
+
+def _reduce(programs: Any, x: torch.Tensor, *_: torch.Tensor, mesh: str, axes: tuple[str, ...], kind: str) -> Any:
+    return [workers.all_reduce(x, workers.group(parse_mesh(mesh), axes), kind)]
+
+
+all_reduce_op = define(
+    "all_reduce_parts", collective=True, params=("mesh", "axes", "kind"), arity=None, body=_reduce,
+    result=lambda avals, mesh, axes, kind: _one(avals[0].plain),
+    vjp=lambda cts, needed, *operands, mesh, axes, kind: _after(operands, cts[0]),
+)  # fmt: skip
+
+
+def _gather(programs: Any, x: torch.Tensor, *_: torch.Tensor, mesh: str, axes: Any, dim: int, size: int) -> Any:
+    return [workers.all_gather(x, workers.group(parse_mesh(mesh), axes), dim, size)]
+
+
+all_gather_op = define(
+    "all_gather_parts", collective=True, params=("mesh", "axes", "dim", "size"), arity=None, body=_gather,
+    result=lambda avals, mesh, axes, dim, size: _one(_resized(avals[0], dim, size)),
+    vjp=lambda cts, needed, *operands, mesh, axes, dim, size: _after(
+        operands, bind_all(slice_op, (cts[0],), (mesh, axes, dim, operands[0].shape[dim]))[0]
+    ),
+)  # fmt: skip
+
+
+def _reduce_scatter(programs: Any, x: torch.Tensor, *_: torch.Tensor, mesh: str, axes: Any, dim: int) -> Any:
+    return [workers.reduce_scatter(x, workers.group(parse_mesh(mesh), axes), dim)]
+
+
+reduce_scatter_op = define(
+    "reduce_scatter_parts", collective=True, params=("mesh", "axes", "dim"), arity=None, body=_reduce_scatter,
+    result=lambda avals, mesh, axes, dim: _one(
+        _resized(avals[0], dim, avals[0].shape[dim] // parse_mesh(mesh).parts(axes))
+    ),
+    vjp=lambda cts, needed, *operands, mesh, axes, dim: _after(
+        operands, bind_all(all_gather_op, (cts[0],), (mesh, axes, dim, operands[0].shape[dim]))[0]
+    ),
+)  # fmt: skip
+
+
+def _all_to_all(programs: Any, x: torch.Tensor, *_: torch.Tensor, mesh: str, axes: Any, split: int, concat: int) -> Any:
+    return [workers.all_to_all(x, workers.group(parse_mesh(mesh), axes), split, concat)]
+
+
+def _transposed(avals: Sequence[Aval], mesh: str, axes: tuple[str, ...], split: int, concat: int) -> Bundle:
+    parts = parse_mesh(mesh).parts(axes)
+    a = _resized(avals[0], split, avals[0].shape[split] // parts)
+    return _one(_resized(a, concat, a.shape[concat] * parts))
+
+
+all_to_all_op: Op = define(
+    "all_to_all_parts", collective=True, params=("mesh", "axes", "split", "concat"), arity=None, body=_all_to_all,
+    result=_transposed,
+    vjp=lambda cts, needed, *operands, mesh, axes, split, concat: _after(
+        operands, bind_all(all_to_all_op, (cts[0],), (mesh, axes, concat, split))[0]
+    ),
+)  # fmt: skip
+
+
+def _slice(programs: Any, x: torch.Tensor, mesh: str, axes: tuple[str, ...], dim: int, size: int) -> Any:
+    grid = parse_mesh(mesh)
+    step = -(-x.shape[dim] // grid.parts(axes))
+    # a copy: the result must not keep the whole array alive
+    return [x.narrow(dim, min(workers.part(grid, axes) * step, x.shape[dim]), size).clone()]
+
+
+slice_op: Op = define(
+    "slice_part", params=("mesh", "axes", "dim", "size"), body=_slice,
+    result=lambda avals, mesh, axes, dim, size: _one(_resized(avals[0], dim, size)),
+    vjp=lambda cts, needed, x, out, mesh, axes, dim, size: (
+        bind_all(all_gather_op, (cts[0],), (mesh, axes, dim, x.shape[dim]))[0],
+    ),
+)  # fmt: skip

@@ -1,0 +1,60 @@
+"""What partitioning returns: the program of one process, and what it sends."""
+
+from __future__ import annotations
+
+import attrs
+
+from gtrace.ir.aval import Aval
+from gtrace.ir.graph import Graph
+from gtrace.ir.sharding import Axes, Mesh
+
+
+@attrs.frozen(eq=False)
+class Transfer:
+    """One collective of a partitioned program.
+
+    Attributes:
+        kind: its operation.
+        axes: the mesh axes that it goes along.
+        parts: how many processes take part.
+        nbytes: of its operand, on one process.
+        location: the user's line that needed it.
+    """
+
+    kind: str
+    axes: Axes
+    parts: int
+    nbytes: int
+    location: str | None
+
+    @property
+    def name(self) -> str:
+        """The name of the collective."""
+        return self.kind.removesuffix("_parts")
+
+    @property
+    def moved(self) -> float:
+        """The bytes that each process sends, if the collective sends no more than it has to."""
+        n = self.parts
+        share = {"all_reduce_parts": 2 * (n - 1) / n, "all_gather_parts": float(n - 1)}
+        return self.nbytes * share.get(self.kind, (n - 1) / n)
+
+
+@attrs.frozen(eq=False)
+class Partitioned:
+    """The program of one process.
+
+    Attributes:
+        mesh: the processes.
+        graph: it takes the local parts of the inputs and returns those of the outputs.
+        avals: the types of the outputs as a whole, with their shardings.
+        transfers: the collectives, in order.
+        gathered: the operations that every process computes as a whole although an operand was divided: (name of the
+            operation, the user's line).
+    """
+
+    mesh: Mesh
+    graph: Graph
+    avals: tuple[Aval, ...]
+    transfers: tuple[Transfer, ...]
+    gathered: tuple[tuple[str, str | None], ...]

@@ -1,0 +1,42 @@
+"""Laying arrays out: at once, where an array has a value, or as an operation of the program that computes it."""
+
+from __future__ import annotations
+
+import torch
+
+from gtrace.ambient import without_modes
+from gtrace.ir.aval import sharded
+from gtrace.ir.sharding import NamedSharding, print_dims
+from gtrace.shard import workers
+from gtrace.shard.collectives import placed_op
+from gtrace.trace.array import Array, wrap_as
+from gtrace.trace.bind import bind
+from gtrace.trace.record import thread
+
+
+def put(x: Array, sharding: NamedSharding, backward: NamedSharding | None = None) -> Array:
+    """Return x laid out over processes.
+
+    A value that each process has is cut at once, unless a gradient or a capture has to see that.
+
+    Args:
+        backward: how the cotangent of the result is laid out; None: as follows from the program.
+    """
+    watched = thread.trace.tape is not None or thread.trace.capture is not None
+    if x._buf is None or x.aval.sharding is not None or watched:
+        return constrain(x, sharding, backward)
+    return wrap_as(_part(x._buf, sharding.index(x.shape, workers.rank())), sharded(x.aval, sharding))
+
+
+@without_modes
+def _part(tensor: torch.Tensor, index: tuple[slice, ...]) -> torch.Tensor:
+    part = tensor[index]
+    # a part must not keep the whole array alive
+    return part if part.shape == tensor.shape else part.clone(memory_format=torch.contiguous_format)
+
+
+def constrain(x: Array, sharding: NamedSharding | None, backward: NamedSharding | None = None) -> Array:
+    """Record how x, its cotangent, or both, are laid out."""
+    mesh = next(s.mesh for s in (sharding, backward) if s is not None)
+    dims = [None if s is None else print_dims(s.dims(x.ndim)) for s in (sharding, backward)]
+    return bind(placed_op, (x,), (str(mesh), *dims))

@@ -1,0 +1,140 @@
+"""Plans: what a program would send and hold on each of many processes, found without them."""
+
+from __future__ import annotations
+
+import collections
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import attrs
+
+from gtrace.abstract import capture_like
+from gtrace.errors import ShardingError, message
+from gtrace.ir.aval import Bundle
+from gtrace.ir.canonical import CANONICAL
+from gtrace.ir.graph import Graph
+from gtrace.ir.sharding import Mesh
+from gtrace.shard import workers
+from gtrace.shard.partition import find_mesh, partition
+from gtrace.shard.partitioned import Partitioned, Transfer
+from gtrace.trace.record import thread
+from gtrace.tree import leaves
+
+
+@attrs.frozen(eq=False)
+class Plan:
+    """What the first process of a mesh does; others have parts that are no larger.
+
+    Attributes:
+        mesh: the processes.
+        transfers: the collectives, in order.
+        input_bytes: of the parts of the inputs.
+        output_bytes: of the parts of the outputs.
+        peak_bytes: the most that is alive at once, inputs included, if operations run in the order of recording and
+            nothing is fused.
+        gathered: the operations that each process computes as a whole: (name, the user's line).
+
+    Printing it gives a table, with the bytes that each process sends at least, and the user's lines.
+    """
+
+    mesh: Mesh
+    transfers: tuple[Transfer, ...]
+    input_bytes: int
+    output_bytes: int
+    peak_bytes: int
+    gathered: tuple[tuple[str, str | None], ...]
+
+    @property
+    def moved(self) -> float:
+        """The bytes that each process sends."""
+        return sum(transfer.moved for transfer in self.transfers)
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.mesh.size} processes ({self.mesh}): inputs {size(self.input_bytes)}, outputs"
+            f" {size(self.output_bytes)}, at most {size(self.peak_bytes)} at once, {size(self.moved)} sent by each"
+        ]
+        return "\n".join([*lines, *table(self.transfers), *(f"  {name} is not divided" for name, _ in self.gathered)])
+
+
+def size(nbytes: float) -> str:
+    """Return a number of bytes with a unit.
+
+    >>> size(96), size(1536), size(3 * 2**30)
+    ('96 B', '1.5 KiB', '3.0 GiB')
+    """
+    power = max((k for k in range(1, 4) if nbytes >= 1024**k), default=0)
+    return f"{nbytes / 1024**power:.1f} {'KMG'[power - 1]}iB" if power else f"{nbytes:.0f} B"
+
+
+def table(transfers: Sequence[Transfer]) -> list[str]:
+    """Return a line for each kind of collective along the same axes from the same line of the user's."""
+    groups: dict[tuple[str, str, str], list[Transfer]] = collections.defaultdict(list)
+    for transfer in transfers:
+        path, _, line = (transfer.location or "").rpartition(":")
+        where = f"{os.path.basename(path)}:{line}" if path else ""
+        groups[transfer.name, "+".join(transfer.axes), where].append(transfer)
+    rows = [
+        (f"{len(group)} {name}", f"over {axes}", size(sum(one.moved for one in group)), where)
+        for (name, axes, where), group in groups.items()
+    ]
+    widths = [max((len(row[k]) for row in rows), default=0) for k in range(4)]
+    return ["  " + "  ".join(text.ljust(n) for text, n in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def plan(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Plan:
+    """Return what a call of `f` would send and hold on each process of a mesh, which need not exist.
+
+    Args:
+        args, kwargs: pytrees of arrays, numbers or `ShapeDtypeStruct`; shardings are those of the latter.
+
+    Raises:
+        ShardingError: nothing is sharded, or over more than one mesh.
+        ConcretizationError: `f` looks at a value.
+
+    >>> import gtrace as gt
+    >>> from gtrace.sharding import Mesh, NamedSharding, P
+    >>> x = gt.ShapeDtypeStruct((1024, 64), "float32", sharding=NamedSharding(Mesh(range(4), "data"), P("data")))
+    >>> print(plan(lambda x: x.sum(), x))
+    4 processes (data=4): inputs 64.0 KiB, outputs 4 B, at most 64.0 KiB at once, 6 B sent by each
+      1 all_reduce  over data  6 B
+    """
+    meshes = [x.sharding.mesh for x in leaves((args, kwargs)) if getattr(x, "sharding", None) is not None]
+    entered = thread.layout
+    thread.layout = None
+    try:
+        with workers.pretend(meshes[0].size if meshes else 1):
+            graph = capture_like("plan", f, args, kwargs).graph
+    finally:
+        thread.layout = entered
+    mesh = find_mesh(graph)
+    if mesh is None:
+        fix = "Pass gt.ShapeDtypeStruct(shape, dtype, sharding=...)."
+        raise ShardingError(message("plan", "an argument with a sharding", "none", fix))
+    return plan_of(partition(CANONICAL.run(graph), mesh, mesh.ranks[0]))
+
+
+def plan_of(made: Partitioned) -> Plan:
+    """Return the plan of a partitioned program."""
+    graph = made.graph
+    given = sum(a.nbytes for a in graph.avals)
+    returned = sum(a.nbytes for a in graph.out_avals)
+    return Plan(made.mesh, made.transfers, given, returned, _peak(graph), made.gathered)
+
+
+def _peak(graph: Graph) -> int:
+    """Return the most bytes that are alive at once."""
+    last = {value: k for k, node in enumerate(graph.nodes) for value in node.values()}
+    last.update(dict.fromkeys((*graph.outputs, *graph.inputs), len(graph.nodes)))
+    types = graph.value_avals()
+    alive = peak = sum(a.nbytes for a in graph.avals)
+    for k, node in enumerate(graph.nodes):
+        if isinstance(node.instr.aval, Bundle):
+            continue  # its results are taken out of it, and count then
+        alive += node.instr.aval.nbytes
+        peak = max(peak, alive)
+        for value in {*node.values(), node.out}:
+            if last.get(value, k) == k and not isinstance(types[value], Bundle):
+                alive -= types[value].nbytes
+    return peak

@@ -1,0 +1,276 @@
+"""The processes that run one program: who they are, their groups, and what they send one another.
+
+Everything goes through ``torch.distributed``: gloo for tensors on the CPU, NCCL for those on GPUs.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import datetime
+import functools
+import os
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import attrs
+import torch
+from torch import distributed
+
+from gtrace.config import config
+from gtrace.errors import DistributedError, ShardingError, message
+from gtrace.ir.aval import WIDE_UNSIGNED
+from gtrace.ir.sharding import Axes, Mesh
+
+T = TypeVar("T")
+
+
+def launched() -> bool:
+    """Whether this process is one of several that run the program, as torchrun's environment says."""
+    if _pretended:
+        return _pretended[-1] > 1
+    if distributed.is_available() and distributed.is_initialized():
+        return distributed.get_world_size() > 1
+    return int(os.environ.get("WORLD_SIZE", "1")) > 1 and "RANK" in os.environ
+
+
+_pretended: list[int] = []
+
+
+@contextlib.contextmanager
+def pretend(processes: int) -> Iterator[None]:
+    """Be the first of so many processes, of which there are no others: for plans. Nothing is sent."""
+    _pretended.append(processes)
+    try:
+        yield
+    finally:
+        _pretended.pop()
+
+
+def start() -> tuple[int, int]:
+    """Join the other processes, the first time; returns this one's rank and how many there are.
+
+    Raises:
+        DistributedError: the others cannot be reached.
+    """
+    return (0, _pretended[-1]) if _pretended else _join()
+
+
+@functools.cache
+def _join() -> tuple[int, int]:
+    if not launched():
+        return 0, 1
+    if not distributed.is_initialized():
+        seconds = datetime.timedelta(seconds=config.current.collective_timeout)
+        if torch.cuda.is_available():
+            torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
+        backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+        try:
+            distributed.init_process_group(backend, timeout=seconds)
+        except (RuntimeError, ValueError) as error:
+            got = f"an error: {_reason(error)}"
+            fix = "Start it with gtrace run --workers N, or with torchrun."
+            raise DistributedError(message("workers", "the other processes to answer", got, fix)) from error
+        atexit.register(_leave)
+    return distributed.get_rank(), distributed.get_world_size()
+
+
+def _leave() -> None:
+    if distributed.is_initialized():
+        distributed.destroy_process_group()
+
+
+def rank() -> int:
+    """Return the rank of this process; 0 if there are no others."""
+    return start()[0]
+
+
+def count() -> int:
+    """Return how many processes run the program."""
+    return start()[1]
+
+
+def check_mesh(mesh: Mesh) -> None:
+    """Refuse a mesh that is not made of exactly the processes that run.
+
+    Raises:
+        ShardingError: it names too few of them, too many or others.
+    """
+    running = count()
+    if sorted(mesh.ranks) != list(range(running)):
+        got = f"{mesh!r} and {running} process{'es' * (running > 1)}"
+        fix = f"Start {mesh.size} with gtrace run --workers {mesh.size}, or give a size of -1 to gt.sharding.make_mesh."
+        raise ShardingError(message("mesh", "a mesh of all processes that run", got, fix))
+
+
+@attrs.frozen(eq=False)
+class Group:
+    """Processes that differ in their places along some axes of a mesh.
+
+    Attributes:
+        handle: torch's process group; None: the others are pretended.
+        order: the place in `handle` of each process, in the order of the parts they hold.
+        size: how many they are.
+    """
+
+    handle: Any
+    order: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        return len(self.order)
+
+    @property
+    def straight(self) -> bool:
+        """Whether torch has them in the order of their parts."""
+        return self.order == tuple(range(len(self.order)))
+
+
+def group(mesh: Mesh, axes: Axes) -> Group:
+    """Return this process's group along `axes`. All processes ask for the same groups in the same order."""
+    return Group(None, tuple(range(mesh.parts(axes)))) if _pretended else _joined_group(mesh, axes)
+
+
+@functools.cache
+def _joined_group(mesh: Mesh, axes: Axes) -> Group:
+    check_mesh(mesh)
+    groups = mesh.groups(axes)
+    own = next(ranks for ranks in groups if rank() in ranks)
+    order = tuple(sorted(own).index(one) for one in own)
+    if len(own) == count():
+        return Group(distributed.group.WORLD, order)
+    handle, _ = distributed.new_subgroups_by_enumeration([sorted(ranks) for ranks in groups])
+    return Group(handle, order)
+
+
+def part(mesh: Mesh, axes: Axes) -> int:
+    """Return which of the parts over `axes` this process holds."""
+    return mesh.part(axes, mesh.coordinates(rank()))
+
+
+def _reason(error: BaseException) -> str:
+    return str(error).strip().split("\n")[0]
+
+
+def _named(name: str, earlier: str) -> Callable[..., Any]:
+    """Return a function of torch.distributed, which earlier versions have by another name."""
+    found: Callable[..., Any] = getattr(distributed, name, None) or getattr(distributed, earlier)
+    return found
+
+
+def _guarded(function: Callable[..., T]) -> Callable[..., T]:
+    """Turn what torch raises for a broken connection or a timeout into an error that says so."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> T:
+        try:
+            return function(*args, **kwargs)
+        except RuntimeError as error:
+            if isinstance(error, DistributedError):
+                raise
+            fix = (
+                "A worker has ended, or has waited longer than GT_COLLECTIVE_TIMEOUT; the first error in the workers'"
+                " output is the cause."
+            )
+            got = f"an error at rank {rank()}: {_reason(error)}"
+            raise DistributedError(message(function.__name__, "all workers to take part", got, fix)) from error
+
+    return call
+
+
+@_guarded
+def all_reduce(x: torch.Tensor, among: Group, kind: str) -> torch.Tensor:
+    """Return the sum, or the greatest or least, of the tensors of a group, element by element.
+
+    A NaN in any of them is in the result.
+    """
+    if kind != "sum":
+        every = _gathered(x.unsqueeze(0), among)
+        return every.amax(0) if kind == "max" else every.amin(0)
+    if x.is_complex():
+        return torch.view_as_complex(all_reduce(torch.view_as_real(x), among, kind))
+    narrow = x.dtype in WIDE_UNSIGNED or x.dtype is torch.int16
+    out = x.to(torch.int64) if narrow else x.clone(memory_format=torch.contiguous_format)
+    if among.handle is not None:
+        distributed.all_reduce(out, group=among.handle)
+    return out.to(x.dtype) if narrow else out
+
+
+def _gathered(x: torch.Tensor, among: Group) -> torch.Tensor:
+    """Return the tensors of a group, which have equal shapes, joined along axis 0 in the order of the parts."""
+    if x.is_complex():
+        return torch.view_as_complex(_gathered(torch.view_as_real(x), among))
+    if x.dtype is torch.bool or x.dtype in WIDE_UNSIGNED or x.dtype is torch.int16:
+        # bytes are bytes
+        own = x.contiguous().unsqueeze(-1).view(torch.uint8)
+        return _gathered(own, among).view(x.dtype).squeeze(-1)
+    if among.handle is None:
+        return x.repeat(among.size, *[1] * (x.ndim - 1))
+    out = x.new_empty((among.size * x.shape[0], *x.shape[1:]))
+    _named("all_gather_single", "all_gather_into_tensor")(out, x.contiguous(), group=among.handle)
+    if among.straight:
+        return out
+    pieces = out.reshape(among.size, *x.shape)
+    return torch.cat([pieces[k] for k in among.order])
+
+
+@_guarded
+def all_gather(x: torch.Tensor, among: Group, dim: int, size: int) -> torch.Tensor:
+    """Return the tensors of a group joined along `dim`, which then has `size` elements.
+
+    The tensors are the parts of such a dimension: the last ones may be shorter.
+    """
+    step = -(-size // among.size)
+    own = x.movedim(dim, 0)
+    if own.shape[0] < step:
+        own = torch.cat([own, own.new_zeros((step - own.shape[0], *own.shape[1:]))])
+    return _gathered(own, among)[:size].movedim(0, dim).contiguous()
+
+
+def _chunks(x: torch.Tensor, among: Group) -> torch.Tensor:
+    """Return x, with an axis 0 of equal parts, in the order in which torch has the group."""
+    if among.straight:
+        return x.contiguous()
+    pieces = x.reshape(among.size, -1, *x.shape[1:])
+    places = [among.order.index(k) for k in range(among.size)]
+    return torch.cat([pieces[k] for k in places])
+
+
+@_guarded
+def reduce_scatter(x: torch.Tensor, among: Group, dim: int) -> torch.Tensor:
+    """Return this process's part, along `dim`, of the sum of the tensors of a group."""
+    own = _chunks(x.movedim(dim, 0), among)
+    out = own.new_empty((own.shape[0] // among.size, *own.shape[1:]))
+    if among.handle is None:
+        return out.copy_(own[: out.shape[0]]).movedim(0, dim)
+    _named("reduce_scatter_single", "reduce_scatter_tensor")(out, own, group=among.handle)
+    return out.movedim(0, dim).contiguous()
+
+
+@_guarded
+def all_to_all(x: torch.Tensor, among: Group, split: int, concat: int) -> torch.Tensor:
+    """Return a tensor that was split along `concat` split along `split` instead."""
+    own = _chunks(x.movedim(split, 0), among)
+    out = torch.empty_like(own) if among.handle is not None else own
+    if among.handle is not None:
+        distributed.all_to_all_single(out, own, group=among.handle)
+    pieces = out.reshape(among.size, -1, *own.shape[1:])
+    return torch.cat([pieces[k].movedim(0, split) for k in among.order], dim=concat)
+
+
+@_guarded
+def exchange(value: Any) -> list[Any]:
+    """Return the values that all processes pass, by rank. They are pickled."""
+    everyone: list[Any] = [None] * count()
+    distributed.all_gather_object(everyone, value)
+    return everyone
+
+
+@_guarded
+def compare(number: int) -> bool:
+    """Return whether all processes pass the same integer of at most 62 bits."""
+    if _pretended:
+        return True
+    everyone = torch.empty(count(), dtype=torch.int64)
+    _named("all_gather_single", "all_gather_into_tensor")(everyone, torch.tensor([number]))
+    return bool((everyone == number).all())

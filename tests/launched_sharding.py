@@ -1,0 +1,212 @@
+"""What test_sharding.py runs in four processes: each check compares with what this process computes alone.
+
+    gtrace run --quiet --workers 4 tests/launched_sharding.py FOLDER
+
+Writes FOLDER/RANK.json: for each check "ok" or what went wrong.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import sys
+import traceback
+import warnings
+from pathlib import Path
+
+import numpy as np
+
+import gtrace as gt
+from gtrace.engine.engine import engine
+from gtrace.shard import workers
+from gtrace.sharding import NamedSharding, P, make_mesh
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "examples"))
+rng = np.random.default_rng(0)
+LINE, GRID = make_mesh((-1,), "data"), make_mesh((2, 2), ("data", "model"))
+RANK = gt.sharding.process_index()
+
+
+def loss(params, x, y):
+    h = gt.tanh(x @ params["w1"] + params["b1"])
+    return ((h @ params["w2"] - y) ** 2).mean()
+
+
+def step(params, momentum, x, y):
+    value, grads = gt.value_and_grad(loss)(params, x, y)
+    momentum = gt.tree_map(lambda m, g: 0.9 * m + g, momentum, grads)
+    return gt.tree_map(lambda p, m: p - 0.1 * m, params, momentum), momentum, value
+
+
+PARAMS = {
+    "w1": rng.normal(size=(6, 8)).astype(np.float32),
+    "b1": rng.normal(size=8).astype(np.float32),
+    "w2": rng.normal(size=(8, 4)).astype(np.float32),
+}
+
+REPLICATED = {"w1": P(), "b1": P(), "w2": P()}
+STRATEGIES = {
+    "data parallel": (LINE, P("data"), REPLICATED),
+    "tensor parallel": (LINE, P(), {"w1": P(None, "data"), "b1": P("data"), "w2": P("data")}),
+    "fully sharded": (LINE, P("data"), {"w1": P("data"), "b1": P("data"), "w2": P("data")}),
+    "data by model": (GRID, P("data"), {"w1": P(None, "model"), "b1": P("model"), "w2": P("model")}),
+}
+
+
+def check_strategies():
+    """Every strategy, with a batch that divides and one that does not, as recorded and jitted, is the same."""
+    for name, (mesh, data, specs) in STRATEGIES.items():
+        for batch in (16, 10):
+            x = rng.normal(size=(batch, 6)).astype(np.float32)
+            y = rng.normal(size=(batch, 4)).astype(np.float32)
+            alone = gt.tree_map(gt.array, PARAMS)
+            rest = gt.tree_map(gt.zeros_like, alone)
+            own = {k: gt.device_put(v, NamedSharding(mesh, specs[k])) for k, v in PARAMS.items()}
+            momentum = {k: gt.device_put(np.zeros_like(v), NamedSharding(mesh, specs[k])) for k, v in PARAMS.items()}
+            placed = [gt.device_put(v, NamedSharding(mesh, data)) for v in (x, y)]
+            run = step if batch == 10 else gt.jit(step, backend="eager", wait=True)
+            for _ in range(3):
+                alone, rest, expected = step(alone, rest, gt.array(x), gt.array(y))
+                own, momentum, value = run(own, momentum, *placed)
+                np.testing.assert_allclose(float(value), float(expected), rtol=1e-5)
+            for k in PARAMS:
+                np.testing.assert_allclose(own[k].numpy(), alone[k].numpy(), rtol=1e-4, atol=1e-5, err_msg=name)
+                assert (
+                    own[k].sharding.padded(2).spec[: own[k].ndim]
+                    == NamedSharding(mesh, specs[k]).padded(own[k].ndim).spec
+                ), (name, k, own[k].sharding)
+
+
+def check_arrays():
+    """Arrays of parts are looked at, pickled and made of parts."""
+    value = np.arange(30.0).reshape(10, 3)
+    x = gt.device_put(value, NamedSharding(LINE, P("data")))
+    (shard,) = x.addressable_shards
+    np.testing.assert_array_equal(shard.data.numpy(), value[shard.index])
+    assert shard.data.shape == ((3, 3) if RANK < 3 else (1, 3))
+    np.testing.assert_array_equal(x.numpy(), value)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(x)).numpy(), value)
+    assert repr(x[9]) == repr(gt.array(value[9])), repr(x[9])
+    assert float(x.max()) == 29.0
+    again = gt.from_process_local(x.sharding, shard.data, (10, 3))
+    np.testing.assert_array_equal(again.numpy(), value)
+    assert x.T.sharding.spec == P(None, "data")
+    for dtype in (gt.bool, gt.int16, gt.uint16, gt.bfloat16, gt.complex64):
+        one = gt.device_put(gt.array(value[:, 0] % 2).astype(dtype), NamedSharding(LINE, P("data")))
+        assert (one.astype(gt.complex64).numpy() == value[:, 0] % 2).all(), dtype
+        assert complex(one.astype(gt.int64 if dtype is gt.bool else dtype).sum()) == 5, dtype
+    order = NamedSharding(gt.sharding.Mesh([3, 1, 0, 2], "data"), P("data"))
+    z = gt.device_put(value, order)
+    np.testing.assert_array_equal(z.numpy(), value)
+    np.testing.assert_allclose((z[:8] @ z[:8].T).numpy(), value[:8] @ value[:8].T)
+
+
+def check_transforms():
+    """A layout asked for inside jit, grad and vmap is the one that results have."""
+    x = gt.device_put(gt.ones((8, 4)), NamedSharding(LINE, P("data")))
+    with LINE:
+        f = gt.jit(lambda x: gt.with_sharding(x * 2, P(None, "data")), backend="eager")
+        assert f(x).sharding.spec == P(None, "data")
+        g = gt.grad(lambda x: (gt.with_sharding(x, P()) ** 2).sum())(x)
+        np.testing.assert_array_equal(g.numpy(), np.full((8, 4), 2.0))
+        v = gt.vmap(lambda row: gt.with_sharding(row + 1, P("data")))(gt.zeros((3, 8)))
+        assert v.sharding.spec == P(None, "data")
+
+
+def check_randomness():
+    """Random numbers are the same on any mesh."""
+    expected = gt.random.normal(gt.random.key(7), (8, 3)).numpy()
+    draw = gt.with_sharding(gt.random.normal(gt.random.key(7), (8, 3)), NamedSharding(LINE, P("data")))
+    np.testing.assert_array_equal(draw.numpy(), expected)
+
+
+def check_equal_programs():
+    """Processes whose parts have equal shapes run programs of one signature."""
+    before = set(engine.programs)
+    x = gt.device_put(gt.ones((8, 5)), NamedSharding(LINE, P("data")))
+    float((gt.sin(x) @ gt.ones((5, 2))).sum())
+    own = sorted(key.signature for key in set(engine.programs) - before)
+    everyone = workers.exchange(own)
+    assert own and all(other == own for other in everyone), everyone
+
+
+def check_gathered():
+    """An operation that cannot be divided is right, and says so once."""
+    x = gt.device_put(np.arange(8.0), NamedSharding(LINE, P("data")))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            y, _ = gt.scan(lambda c, v: (c + v, None), 0.0, x * 2)
+            assert float(y) == 56.0
+    texts = [str(w.message) for w in caught if w.category is gt.ShardingWarning]
+    assert len(texts) == 1 and "[scan]" in texts[0], texts
+    assert caught[0].filename == __file__
+
+
+def check_divergence():
+    """Different programs raise on every process, which says where and in what; then the processes go on."""
+    x = gt.eval(gt.device_put(gt.ones(8), NamedSharding(LINE, P("data"))))
+    y = gt.sin(x) if RANK == 2 else gt.cos(x)
+    try:
+        float(y.sum())
+    except gt.DivergenceError as error:
+        assert "at rank 2 than at rank 0: operation 0 was cos, now sin" in str(error), error
+    else:
+        raise AssertionError("nothing was raised")
+    assert float(x.sum()) == 8.0
+
+
+def check_signals():
+    """Regions lay out what they compute and its cotangents, by settings alone; numbers do not change."""
+    x = rng.normal(size=(8, 6)).astype(np.float32)
+    w = gt.tree_map(gt.array, PARAMS)
+
+    def inside(params, x):
+        with gt.signal.context("launched_region"):
+            h = gt.tanh(x @ params["w1"])
+        return h
+
+    alone = inside(w, gt.array(x))
+    expected = gt.grad(lambda p: inside(p, gt.array(x)).sum())(w)["w1"]
+    gt.register_config("launched_back", gt.SignalConfig(shard=gt.ShardConfig(replicated=True)))
+    gt.register_config(
+        "launched_region", gt.SignalConfig(shard=gt.ShardConfig(axis=0), backward_signal="launched_back")
+    )
+    for wrapped in (lambda f: f, lambda f: gt.jit(f, backend="eager")):
+        h = wrapped(inside)(w, gt.array(x))
+        assert h.sharding.spec == P("workers", None), h.sharding
+        np.testing.assert_allclose(h.numpy(), alone.numpy(), rtol=1e-5)
+        grads = wrapped(gt.grad(lambda p: inside(p, gt.array(x)).sum()))(w)["w1"]
+        np.testing.assert_allclose(grads.numpy(), expected.numpy(), rtol=1e-4)
+    gt.register_config("launched_few", gt.SignalConfig(shard=gt.ShardConfig(axis=0, workers=[0, 1])))
+    try:
+        gt.signal.tensor(gt.ones(4), name="launched_few")
+    except gt.ConfigError as error:
+        assert "expected all 4 workers" in str(error)
+    else:
+        raise AssertionError("nothing was raised")
+
+
+def check_example():
+    """The example learns the same, data parallel and fully sharded by a change of YAML only."""
+    import train_sharded
+
+    expected, _ = train_sharded.train(1)
+    for name in ("signals.yaml", "signals_fully_sharded.yaml"):
+        gt.load_config(train_sharded.SIGNALS.with_name(name))
+        losses, _ = train_sharded.train(1)
+        np.testing.assert_allclose(losses, expected, rtol=1e-4)
+        layers, means = train_sharded.initial()
+        split = None if name == "signals.yaml" else "workers"
+        assert means[0]["w"].sharding.spec == layers[0]["w"].sharding.spec == P(split, None)
+
+
+results = {}
+for check in [value for key, value in list(globals().items()) if key.startswith("check_")]:
+    try:
+        check()
+        results[check.__name__] = "ok"
+    except Exception:  # noqa: BLE001 - whatever it is, the test shows it
+        results[check.__name__] = traceback.format_exc()
+        break  # the processes may not be at the same place any more
+Path(sys.argv[1], f"{RANK}.json").write_text(json.dumps(results))

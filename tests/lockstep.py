@@ -1,0 +1,156 @@
+"""All processes of a partitioned program in one: their local programs run side by side, one operation after the other.
+
+At a collective all must have arrived at the same one. So a program that would hang on processes fails here.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from gtrace.interp.interpreter import bound_impl
+from gtrace.ir.aval import sharded
+from gtrace.ir.canonical import CANONICAL, canonicalize
+from gtrace.ir.graph import Graph, Node, Scalar
+from gtrace.ir.op import REGISTRY
+from gtrace.ir.sharding import NamedSharding, PartitionSpec, bounds, parse_mesh
+from gtrace.ir.verify import verify
+from gtrace.shard.partition import partition
+
+
+def placed(graph: Graph, shardings) -> Graph:
+    """Return the graph with shardings on its inputs; None: the input is of one process."""
+    avals = tuple(a if s is None else sharded(a, s) for a, s in zip(graph.avals, shardings, strict=True))
+    return Graph(graph.inputs, avals, graph.nodes, graph.outputs)
+
+
+def local_parts(tensor, sharding, mesh):
+    if sharding is None:
+        return [tensor for _ in mesh.ranks]
+    return [tensor[sharding.index(tuple(tensor.shape), rank)] for rank in range(mesh.size)]
+
+
+def run(graph: Graph, mesh, tensors, canonical=False):
+    """Run a program on all processes of a mesh; returns its whole outputs, and the partitioned program of rank 0.
+
+    Raises:
+        AssertionError: processes disagree on what comes next, or on a value that each holds.
+    """
+    graph = CANONICAL.run(graph)
+    made = [partition(graph, mesh, rank) for rank in range(mesh.size)]
+    for one in made:
+        verify(one.graph)
+        assert one.avals == made[0].avals
+    shares = [local_parts(t, a.sharding, mesh) for t, a in zip(tensors, graph.avals, strict=True)]
+    graphs, given, outputs = [], [], []
+    for rank, one in enumerate(made):
+        local = one.graph
+        inputs = [share[rank] for share in shares]
+        order = list(range(len(local.outputs)))
+        if canonical:
+            form = canonicalize(local)
+            inputs, order = [inputs[k] for k in form.inputs], form.outputs
+            local = form.graph
+        graphs.append(local)
+        given.append(inputs)
+        outputs.append(order)
+    results = _interpret(graphs, mesh, given)
+    whole = []
+    for k, a in enumerate(made[0].avals):
+        parts = [
+            results[rank][outputs[rank][k]] if outputs[rank][k] >= 0 else shares[-1 - outputs[rank][k]][rank]
+            for rank in range(mesh.size)
+        ]
+        whole.append(_joined(parts, a, mesh))
+    return whole, made[0]
+
+
+def _joined(parts, a, mesh):
+    out = torch.zeros(a.shape, dtype=a.dtype)
+    for rank, part in enumerate(parts):
+        index = a.sharding.index(a.shape, rank)
+        assert part.shape == out[index].shape, (rank, part.shape, index)
+        out[index] = part
+    for rank, part in enumerate(parts):
+        # processes that hold one part hold the same values, up to nothing: they computed them alike
+        torch.testing.assert_close(out[a.sharding.index(a.shape, rank)], part, rtol=0, atol=0, equal_nan=True)
+    return out
+
+
+def _interpret(graphs, mesh, given):
+    envs = [dict(zip(g.inputs, inputs, strict=True)) for g, inputs in zip(graphs, given, strict=True)]
+    at = [0] * len(graphs)
+
+    def operand(rank, x):
+        return torch.tensor(x.value, dtype=x.aval.dtype) if isinstance(x, Scalar) else envs[rank][x]
+
+    while True:
+        for rank, g in enumerate(graphs):
+            while at[rank] < len(g.nodes) and not g.nodes[at[rank]].op.collective:
+                node = g.nodes[at[rank]]
+                operands = [operand(rank, x) for x in node.ins]
+                if node.op is REGISTRY["slice_part"]:
+                    envs[rank][node.out] = [_slice(node, operands[0], mesh, rank)]
+                else:
+                    envs[rank][node.out] = bound_impl(node)(*operands)
+                at[rank] += 1
+        nodes: list[Node | None] = [g.nodes[k] if k < len(g.nodes) else None for g, k in zip(graphs, at, strict=True)]
+        if nodes == [None] * len(nodes):
+            return [[env[v] for v in g.outputs] for env, g in zip(envs, graphs, strict=True)]
+        assert all(node is not None for node in nodes), "some processes are done, others communicate"
+        calls = {(node.op.name, node.params) for node in nodes}
+        assert len(calls) == 1, f"processes communicate differently: {calls}"
+        attributes = nodes[0].attributes
+        assert parse_mesh(attributes["mesh"]) == mesh
+        for ranks in mesh.groups(attributes["axes"]):
+            values = [operand(rank, nodes[rank].ins[0]) for rank in ranks]
+            for rank, value in zip(ranks, _collective(nodes[0], values), strict=True):
+                assert value.shape == nodes[rank].instr.aval.avals[0].shape
+                envs[rank][nodes[rank].out] = [value]
+        at = [k + 1 for k in at]
+
+
+def _slice(node, x, mesh, rank):
+    a = node.attributes
+    parts = mesh.parts(a["axes"])
+    start, stop = bounds(x.shape[a["dim"]], parts, mesh.part(a["axes"], mesh.coordinates(rank)))
+    assert stop - start == a["size"]
+    return x.narrow(a["dim"], start, stop - start)
+
+
+def _collective(node, values):
+    a, name = node.attributes, node.op.name
+    if name == "all_reduce_parts":
+        stacked = torch.stack(values)
+        out = stacked.sum(0, dtype=values[0].dtype) if a["kind"] == "sum" else getattr(stacked, f"a{a['kind']}")(0)
+        return [out.clone() for _ in values]
+    if name == "all_gather_parts":
+        out = torch.cat(values, a["dim"])
+        assert out.shape[a["dim"]] == a["size"]
+        return [out.clone() for _ in values]
+    if name == "reduce_scatter_parts":
+        return list(sum(values[1:], values[0]).chunk(len(values), a["dim"]))
+    pieces = [value.chunk(len(values), a["split"]) for value in values]
+    return [torch.cat([own[k] for own in pieces], a["concat"]) for k in range(len(values))]
+
+
+def sharding(mesh, *spec):
+    return NamedSharding(mesh, PartitionSpec(*spec))
+
+
+def interpret(graph, tensors):
+    """Return the outputs of the program in one process."""
+    env = dict(zip(graph.inputs, tensors, strict=True))
+    for node in graph.nodes:
+        operands = [torch.tensor(x.value, dtype=x.aval.dtype) if isinstance(x, Scalar) else env[x] for x in node.ins]
+        env[node.out] = bound_impl(node)(*operands)
+    return [env[v] for v in graph.outputs]
+
+
+def close(got, expected):
+    assert got.dtype == expected.dtype and got.shape == expected.shape
+    rtol, atol = {torch.float64: (1e-9, 1e-9), torch.float32: (2e-4, 2e-4)}.get(expected.dtype, (2e-2, 2e-2))
+    if not expected.is_floating_point() and not expected.is_complex():
+        rtol = atol = 0
+    scale = float(np.nanmax(np.abs(expected.nan_to_num(0, 0, 0).numpy()), initial=0)) if rtol else 0
+    torch.testing.assert_close(got, expected, rtol=rtol, atol=atol * max(scale, 1), equal_nan=True)

@@ -1,0 +1,233 @@
+"""Arrays over several processes: what one process can see of them, and four and two processes that run one program."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import gtrace as gt
+from gtrace.sharding import Mesh, NamedSharding, P, make_mesh, visualize
+
+TESTS = Path(__file__).resolve().parent
+ONE = make_mesh((-1,), "data")
+
+
+def environment(**more):
+    env = {name: value for name, value in os.environ.items() if not name.startswith("GT_CONFIG")}
+    return env | {"OMP_NUM_THREADS": "1", "GT_AUTO_COMPILE": "0", "GT_BACKGROUND": "0"} | more
+
+
+# -- one process
+
+
+def test_a_mesh_of_one_process_changes_no_number():
+    x = gt.device_put(np.arange(12, dtype=np.float32).reshape(4, 3), NamedSharding(ONE, P("data")))
+    assert x.sharding.spec == P("data", None) and x.sharding.mesh == ONE
+    y = gt.jit(lambda x: gt.with_sharding(gt.sin(x) @ x.T, NamedSharding(ONE, P(None, "data"))), backend="eager")(x)
+    np.testing.assert_allclose(y.numpy(), np.sin(x.numpy()) @ x.numpy().T, rtol=1e-5, atol=1e-5)
+    assert y.sharding.spec == P(None, "data")
+    (shard,) = y.addressable_shards
+    assert (shard.rank, shard.replica_id, shard.data.shape) == (0, 0, (4, 4))
+    assert gt.ones(3).sharding is None
+    assert (x + gt.ones(3)).sharding.is_fully_replicated
+    with gt.config(debug_nans=True):
+        assert float((x * 2).sum()) == 132
+        with pytest.raises(gt.NonFiniteError):
+            gt.eval(gt.log(x - 100))
+
+
+def test_sharded_values_are_inputs_of_transforms_and_loops():
+    x = gt.device_put(np.arange(12.0).reshape(4, 3), NamedSharding(ONE, P("data")))
+    total, rows = gt.scan(lambda c, row: (c + row, c), x[0], x)
+    np.testing.assert_array_equal(total.numpy(), x.numpy().sum(0) + x.numpy()[0])
+    assert rows.shape == (4, 3)
+    end = gt.while_loop(lambda c: c.sum() < 100, lambda c: c * 2, x[0])
+    np.testing.assert_array_equal(end.numpy(), [0, 64, 128])
+    np.testing.assert_array_equal(gt.cond(True, lambda v: v + 1, lambda v: v, x).numpy(), x.numpy() + 1)
+    for f in (lambda v: (v**2).sum(), gt.checkpoint(lambda v: (v**2).sum())):
+        np.testing.assert_array_equal(gt.grad(f)(x).numpy(), 2 * x.numpy())
+        np.testing.assert_array_equal(gt.jit(gt.grad(f), backend="eager")(x).numpy(), 2 * x.numpy())
+    np.testing.assert_array_equal(gt.vmap(lambda row: row.sum())(x).numpy(), x.numpy().sum(1))
+    _, tangent = gt.jvp(lambda v: gt.with_sharding(v * v, NamedSharding(ONE, P("data"))), (x,), (x,))
+    np.testing.assert_array_equal(tangent.numpy(), 2 * x.numpy() ** 2)
+
+
+MISTAKES = [
+    (lambda: Mesh([0, 0], "data"), "distinct ranks"),
+    (lambda: Mesh([[0, 1]], "data"), "one axis name per dimension"),
+    (lambda: Mesh([0, 1], ("a b",)), "names of axes"),
+    (lambda: NamedSharding(ONE, P("model")), "axes of the mesh, got 'model'"),
+    (lambda: NamedSharding(ONE, P("data", "data")), "each axis once"),
+    (lambda: P(3), "names of mesh axes"),
+    (lambda: make_mesh((4,), "data"), r"product is the number of processes, got \(4,\) for 1 process. Start as many"),
+    (lambda: gt.device_put(gt.ones(4), NamedSharding(Mesh(range(4), "data"), P("data"))), "gtrace run --workers 4"),
+    (lambda: gt.device_put(gt.ones(4), NamedSharding(ONE, P(None, "data"))), "no more entries than dimensions"),
+    (lambda: gt.with_sharding(gt.ones(4), P("data")), "`with mesh:` block"),
+    (lambda: gt.from_process_local(NamedSharding(ONE, P("data")), gt.ones(4), (3,)), r"a part of shape \(3,\)"),
+    (lambda: visualize(gt.ones(3)), "laid out over a mesh"),
+    (
+        lambda: gt.eval(
+            gt.device_put(gt.ones(2), NamedSharding(ONE, P("data")))
+            + gt.device_put(gt.ones(2), NamedSharding(make_mesh((1,), "other"), P("other")))
+        ),
+        "arrays of one mesh",
+    ),
+    (
+        lambda: gt.export(
+            lambda x: gt.with_sharding(x, NamedSharding(ONE, P("data"))), gt.ShapeDtypeStruct((3,), gt.float32)
+        ),
+        "a program of one process",
+    ),
+]
+
+
+@pytest.mark.parametrize(("call", "text"), MISTAKES, ids=[text[:30] for _, text in MISTAKES])
+def test_mistakes_say_what_to_do(call, text):
+    with pytest.raises(gt.GtraceError, match=text) as caught:
+        call()
+    assert __file__ in str(caught.value)
+
+
+def test_a_picture_of_a_sharding():
+    mesh = Mesh(np.arange(4).reshape(2, 2), ("data", "model"))
+    assert visualize(NamedSharding(mesh, P(None, "model")), (4, 4)).splitlines()[1] == "│ 0,2 │ 1,3 │"
+    assert visualize(NamedSharding(mesh, P(("model", "data"))), (8,)).splitlines()[3] == "│ 2 │"
+
+
+def test_recording_without_shardings_knows_nothing_of_them():
+    """The type of an array of one process is the object that it always was, and so are instructions."""
+    x = gt.device_put(gt.ones((4, 3)), NamedSharding(ONE, P("data")))
+    gt.eval(x)
+    assert x.aval is not gt.ones((4, 3)).aval and x.aval.plain is gt.ones((4, 3)).aval
+    assert gt.sin(x).aval is gt.sin(gt.ones((4, 3))).aval
+
+
+# -- the signals file
+
+
+def test_plan_checks_a_file(tmp_path, capsys):
+    from gtrace.cli import main
+
+    file = tmp_path / "signals.yaml"
+    file.write_text("batch: {shard: {axis: 0}, backward: weights}\nweights:\n  shard: {replicated: true}\n")
+    assert main(["plan", "--check", str(file)]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "batch: split along axis 0 over all workers; gradients as 'weights'",
+        "weights: the same on all workers",
+    ]
+    file.write_text("batch:\n  shard: {axis: -1}\n")
+    assert main(["plan", "--check", str(file)]) == 2
+    assert f"{file}:2" in capsys.readouterr().err
+
+
+SCRIPT = """
+import sys
+import gtrace as gt
+from gtrace.sharding import NamedSharding, P, make_mesh
+import numpy as np
+mesh = make_mesh((64, 16), ("data", "model"))
+x = gt.device_put(np.ones((128, 32), np.float32), NamedSharding(mesh, P("data")))
+w = gt.device_put(np.ones((32, 64), np.float32), NamedSharding(mesh, P(None, "model")))
+for _ in range(3):
+    w = gt.eval(w - 0.1 * gt.grad(lambda w: (x @ w).sum())(w))
+print(w.shape, w.addressable_shards[0].data.shape, sys.argv[1:])
+"""
+
+
+def test_plan_runs_a_script_for_processes_that_do_not_exist(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    command = [sys.executable, "-m", "gtrace", "plan", "--mesh", "data=64,model=16", str(script), "--size", "3"]
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    # the gradient of a process has 32 x 4 elements of 4 bytes
+    assert done.stdout.splitlines() == [
+        "(32, 64) (32, 4) ['--size', '3']",
+        "3 calls: 1024 processes (data=64,model=16): inputs 768 B, outputs 512 B, at most 32.8 KiB at once,"
+        f" {2 * 63 / 64 * 512:.0f} B sent by each",
+        f"  1 all_reduce  over data  {2 * 63 / 64 * 512:.0f} B",
+    ]
+
+
+def test_on_one_process_signals_lay_nothing_out():
+    gt.register_config("sharding_alone", gt.SignalConfig(shard=gt.ShardConfig(axis=7, workers=[0, 1, 2])))
+    with gt.signal.context("sharding_alone"):
+        x = gt.signal.tensor(gt.ones(3), name="sharding_alone") * 2
+    assert x.sharding is None
+
+
+def test_what_is_computed_beside_a_sharded_program_stays_with_its_process():
+    x, y = gt.device_put(gt.ones(3), NamedSharding(ONE, P("data"))), gt.ones(3)
+    gt.eval(x, y)
+    a, b, c = x * 2, y * 2, y + x
+    assert a.sharding == c.sharding == NamedSharding(ONE, P(None)) and b.sharding is None
+    other = make_mesh((1,), "other")
+    z = gt.device_put(gt.ones(3), NamedSharding(other, P("other")))
+    d, e = x * 3, z * 3
+    assert d.sharding.mesh == ONE and e.sharding.mesh == other
+
+
+# -- several processes
+
+
+def test_four_processes_compute_what_one_does(tmp_path):
+    """See launched_sharding.py."""
+    command = [sys.executable, "-m", "gtrace", "run", "--quiet", "--workers", "4"]
+    command += [str(TESTS / "launched_sharding.py"), str(tmp_path)]
+    with subprocess.Popen(
+        command, env=environment(), text=True, stdout=-1, stderr=-1, start_new_session=True
+    ) as process:
+        try:
+            out, err = process.communicate(timeout=300)
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+    assert process.returncode == 0, out + err
+    for rank in range(4):
+        for check, result in json.loads((tmp_path / f"{rank}.json").read_text()).items():
+            assert result == "ok", f"{check} at rank {rank}: {result}"
+
+
+STEPS = """
+import os, signal
+import gtrace as gt
+from gtrace.sharding import *
+x = gt.device_put(gt.ones(8), NamedSharding(make_mesh((-1,), "data"), P("data")))
+for step in range(1000):
+    print(float((x * step).sum()), flush=True)
+    if step == 3 and process_index() == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_worker_that_dies_ends_the_others():
+    """Processes started by hand, as any launcher does. The error names what was going on, and arrives soon."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", STEPS],
+            env=environment(RANK=str(k), WORLD_SIZE="2", LOCAL_RANK=str(k), MASTER_ADDR="127.0.0.1", MASTER_PORT=port),
+            text=True, stdout=-1, stderr=-1,
+        )
+        for k in range(2)
+    ]  # fmt: skip
+    try:
+        out, err = processes[0].communicate(timeout=120)
+        assert processes[0].returncode == 1
+        assert out.split()[:4] == ["0.0", "8.0", "16.0", "24.0"]
+        assert "DistributedError: [" in err and "all workers to take part" in err, err
+        assert processes[1].wait(timeout=60) == -signal.SIGKILL
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
