@@ -187,10 +187,12 @@ def test_operators_that_torch_does_not_batch_are_batched_one_by_one():
     x, update = gt.array(normal(2, 6)), gt.array(normal(2, 3))
 
     def spread(x, update):
-        return torch.as_strided_scatter(x, update, (3,), (2,))
+        return torch.as_strided_scatter(x, update, (3,), (2,), 0)
 
     rows = [spread(a, b) for a, b in zip(x, update, strict=True)]
     np.testing.assert_allclose(gt.vmap(spread)(x, update), gt.stack(rows))
+    # places are counted from the beginning of the array, not of the memory that it is a part of
+    np.testing.assert_allclose(torch.as_strided(x[1], (2,), (1,), 0), x[1, :2])
 
 
 def test_a_bag_of_embeddings_has_a_gradient():
