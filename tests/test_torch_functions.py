@@ -175,6 +175,34 @@ def test_compiled_programs():
     assert [p.tier for p in compiled.programs()] == ["compiled"]
 
 
+def test_programs_with_operators_that_inductor_cannot_call_are_interpreted():
+    x = gt.array(positive_definite(3))
+    compiled = gt.jit(lambda x: torch.linalg.eigh(x).eigenvalues * 2, wait=True)
+    with pytest.warns(gt.CompileWarning, match="no C interface for .*eigh"):
+        found = compiled(x)
+    np.testing.assert_allclose(found, torch.linalg.eigvalsh(x.to_torch()) * 2, rtol=1e-10)
+
+
+def test_operators_that_torch_does_not_batch_are_batched_one_by_one():
+    x, update = gt.array(normal(2, 6)), gt.array(normal(2, 3))
+
+    def spread(x, update):
+        return torch.as_strided_scatter(x, update, (3,), (2,), 0)
+
+    rows = [spread(a, b) for a, b in zip(x, update, strict=True)]
+    np.testing.assert_allclose(gt.vmap(spread)(x, update), gt.stack(rows))
+    # places are counted from the beginning of the array, not of the memory that it is a part of
+    np.testing.assert_allclose(torch.as_strided(x[1], (2,), (1,), 0), x[1, :2])
+
+
+def test_a_bag_of_embeddings_has_a_gradient():
+    table, places = normal(5, 3), torch.tensor([[0, 2], [2, 4]])
+    leaf = table.clone().requires_grad_()
+    (F.embedding_bag(places, leaf, mode="sum") ** 2).sum().backward()
+    got = gt.grad(lambda table: (F.embedding_bag(places, table, mode="sum") ** 2).sum())(gt.array(table))
+    np.testing.assert_allclose(got, leaf.grad, rtol=1e-10)
+
+
 def test_a_signature_is_the_same_in_another_process():
     code = """
 import torch, gtrace as gt

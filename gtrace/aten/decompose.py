@@ -124,6 +124,9 @@ DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {
 _FLASH = "aten._scaled_dot_product_flash_attention_for_cpu"
 ALTERNATIVES: dict[tuple[str, str], Callable[..., Any]] = {
     ("jvp", "aten.native_layer_norm.default"): _layer_norm,
+    # what torch calls without a gradient, which it has only of the other
+    ("vjp", "aten._embedding_bag_forward_only.default"): torch.ops.aten._embedding_bag.default,
+    ("jvp", "aten._embedding_bag_forward_only.default"): torch.ops.aten._embedding_bag.default,
     ("jvp", f"{_FLASH}.default"): _attention,
     ("vjp", f"{_FLASH}_backward.default"): _attention_backward,
     ("jvp", f"{_FLASH}_backward.default"): _attention_backward,

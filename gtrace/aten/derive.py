@@ -328,5 +328,20 @@ def batch(
     def make() -> TensorFunction:
         return lambda *tensors: _listed(torch.func.vmap(call, dims)(*tensors))
 
-    found = remembered(("batch", key, tuple(batched)), make, [x.aval for x in operands])(operands)
+    def make_one_by_one() -> TensorFunction:
+        def each(*tensors: torch.Tensor) -> list[torch.Tensor]:
+            size = next(len(t) for t, flag in zip(tensors, batched, strict=True) if flag)
+            rows = [
+                [t[k].clone() if flag else t for t, flag in zip(tensors, batched, strict=True)] for k in range(size)
+            ]
+            return [torch.stack(parts) for parts in zip(*[_listed(call(*row)) for row in rows], strict=True)]
+
+        return each
+
+    whole, avals = ("batch", key, tuple(batched)), [x.aval for x in operands]
+    try:
+        rule = remembered(whole, make, avals)
+    except RuntimeError:  # torch batches some operators by a loop, and refuses a few
+        rule = remembered(("one by one", *whole), make_one_by_one, avals)
+    found = rule(operands)
     return [(x, True) for x in found] if several else found[0]

@@ -194,11 +194,15 @@ def caller(name: str, args: tuple[Any, ...], instead: Callable[..., Any] | None 
         return decode(entry)
 
     def call(*tensors: torch.Tensor) -> Any:
-        rest = iter([t.contiguous() for t in tensors] if dense else tensors)
+        rest = iter(map(_with_own_memory, tensors) if dense else tensors)
         values = [fill(entry, rest) for entry in positional]
         return _flat(overload(*values, **{key: fill(entry, rest) for key, entry in named.items()}))
 
     return call
+
+
+def _with_own_memory(x: torch.Tensor) -> torch.Tensor:
+    return x.clone(memory_format=torch.contiguous_format) if x.storage_offset() else x.contiguous()
 
 
 _BY_STRIDES = {"aten.as_strided.default", "aten.as_strided_copy.default", "aten.as_strided_scatter.default"}

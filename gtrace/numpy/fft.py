@@ -9,7 +9,7 @@ import torch
 
 from gtrace.errors import ArgumentError, message
 from gtrace.ops.arrange import roll
-from gtrace.ops.create import arange
+from gtrace.ops.create import arange, zeros
 from gtrace.ops.elementwise import divide
 from gtrace.ops.parts import concat
 from gtrace.ops.promote import cast, promote_arrays
@@ -27,7 +27,8 @@ _NORMS = ("backward", "ortho", "forward")
 
 def _one(name: str, function: Any, doc: str) -> Any:
     def transform(x: Any, /, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
-        return call_torch(name, function, _operand(name, x), n, axis, _norm(name, norm))
+        x = _operand(name, x)
+        return _computed(name, function, x, [axis], n, axis, _norm(name, norm))
 
     return _named(transform, name, f"{doc}, of `n` elements along `axis`")
 
@@ -38,10 +39,23 @@ def _several(name: str, function: Any, doc: str, last_two: bool) -> Any:
     ) -> Array:
         sizes = None if s is None else tuple(s)
         places = None if axes is None else tuple(axes)
-        return call_torch(name, function, _operand(name, x), sizes, places, _norm(name, norm))
+        x = _operand(name, x)
+        used = range(-len(sizes), 0) if places is None and sizes is not None else places
+        return _computed(name, function, x, range(x.ndim) if used is None else used, sizes, places, _norm(name, norm))
 
     where = "the last two axes" if last_two else "`axes` (None: all)"
     return _named(transform, name, f"{doc}, over {where}, of sizes `s`")
+
+
+def _computed(name: str, function: Any, x: Array, axes: Sequence[int], *args: Any) -> Array:
+    """Record a transform over `axes`; torch computes none of no arrays."""
+    batch = [k for k, n in enumerate(x.shape) if n == 0 and k not in axes and k - x.ndim not in axes]
+    if not batch:
+        found: Array = call_torch(name, function, x, *args)
+        return found
+    one = zeros([1 if k in batch else n for k, n in enumerate(x.shape)], x.dtype, x.device)
+    out: Array = call_torch(name, function, one, *args)
+    return out[tuple(slice(0, 0) if k in batch else slice(None) for k in range(x.ndim))]
 
 
 def _named(function: Any, name: str, doc: str) -> Any:

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from gtrace.dtypes import BY_TORCH, DType, float32
+from gtrace.dtypes import BY_TORCH, DType, complex64, float32
 from gtrace.errors import ArgumentError, message
 from gtrace.ir.aval import as_device
 from gtrace.ops.dtype_info import KINDS, isdtype
@@ -37,10 +37,11 @@ class NamespaceInfo:
 
     def default_dtypes(self, *, device: Any = None) -> dict[str, DType]:
         """Return the dtypes of arrays made from Python numbers, and of indices."""
-        return {"real floating": float32, "integral": DType(default_dtype(int)), "indexing": DType(default_dtype(int))}
+        integer = DType(default_dtype(int))
+        return {"real floating": float32, "complex floating": complex64, "integral": integer, "indexing": integer}
 
     def dtypes(self, *, device: Any = None, kind: Any = None) -> dict[str, DType]:
-        """Return the dtypes by name, all of them, or those of a kind; see ``gt.isdtype``.
+        """Return the dtypes of the standard by name, all of them, or those of a kind; see ``gt.isdtype``.
 
         Raises:
             ArgumentError: another kind.
@@ -49,7 +50,8 @@ class NamespaceInfo:
         unknown = [k for k in kinds if k is not None and k not in KINDS]
         if unknown:
             raise ArgumentError(message("dtypes", f"kinds among {', '.join(KINDS)}", repr(unknown[0]), "Use those."))
-        return {dtype.name: dtype for dtype in BY_TORCH.values() if kind is None or isdtype(dtype, kinds)}
+        standard = [dtype for dtype in BY_TORCH.values() if "float16" not in dtype.name]
+        return {dtype.name: dtype for dtype in standard if kind is None or isdtype(dtype, kinds)}
 
 
 def __array_namespace_info__() -> NamespaceInfo:  # noqa: N807 - the standard's name

@@ -76,16 +76,18 @@ def dtype_of(x: Any) -> torch.dtype:
 
 
 def finfo(dtype: Any) -> FloatInfo:
-    """Return the limits of a floating dtype, or of that of an array.
+    """Return the limits of a floating dtype, or of that of an array; of a complex one, those of its components.
 
     Raises:
-        DtypeError: it is not floating.
+        DtypeError: it is neither floating nor complex.
 
     >>> import gtrace as gt
     >>> gt.finfo(gt.float32).eps
     1.1920928955078125e-07
     """
     kind = dtype_of(dtype)
+    if kind in COMPLEX:
+        kind = kind.to_real()
     if kind not in FLOATS:
         raise DtypeError(message("finfo", "a floating dtype", LONG[kind], "Use gt.iinfo for integers."))
     info = torch.finfo(kind)

@@ -16,10 +16,10 @@ from gtrace.errors import DtypeError, message
 from gtrace.ir import unsigned
 from gtrace.ir.aval import Aval
 from gtrace.ir.cases import Sample
-from gtrace.ir.op import define
+from gtrace.ir.op import REGISTRY, define
 from gtrace.ops.batching import unchanged
 from gtrace.ops.checks import broadcasts, complex_only, numbers_only
-from gtrace.ops.components import conj, real
+from gtrace.ops.components import conj, imag, real
 from gtrace.ops.logic import equal, greater, less, where
 from gtrace.ops.promote import binary, cast, promote, unary
 from gtrace.ops.samples import (
@@ -287,7 +287,8 @@ trunc = unary(
 rint = unary(
     "round", torch.round, "Return the nearest integer, halves to even.",
     "gt.round(gt.array([0.5, 1.5, 2.4])) => Array([0., 2., 2.], dtype=float32)",
-    floating=False, check=numbers_only, nondiff=_STEP, samples=unary_floats(), reference=numpy.round,
+    floating=False, of_complex=lambda x: bind(REGISTRY["complex"], (rint(real(x)), rint(imag(x)))),
+    check=numbers_only, nondiff=_STEP, samples=unary_floats(), reference=numpy.round,
 )  # fmt: skip
 
 # -- exponentials and logarithms

@@ -20,7 +20,7 @@ from gtrace.ops.elementwise import multiply
 from gtrace.ops.factors import contraction, product
 from gtrace.ops.gather import constant_array
 from gtrace.ops.index import getitem
-from gtrace.ops.promote import promote_arrays
+from gtrace.ops.promote import cast, promote_arrays
 from gtrace.ops.reduce import sum as sum_over
 from gtrace.ops.samples import uniform
 from gtrace.ops.shape import (
@@ -193,7 +193,8 @@ def vecdot(x: Any, y: Any, axis: int = -1) -> Array:
     >>> gt.vecdot(gt.ones((2, 3)), gt.arange(3))
     Array([3., 3.], dtype=float32)
     """
-    return sum_over(multiply(conj(x), y), axis)
+    products = multiply(conj(x), y)
+    return cast(sum_over(products, axis), products.dtype)
 
 
 def outer(x: Any, y: Any) -> Array:

@@ -13,6 +13,7 @@ import torch
 
 from gtrace.ambient import without_modes
 from gtrace.errors import ShapeError, message
+from gtrace.ops.components import imag, real
 from gtrace.ops.create import arange, full
 from gtrace.ops.elementwise import floor_divide, minimum, remainder, subtract
 from gtrace.ops.gather import index_axis
@@ -156,11 +157,13 @@ def distinct(
     shape = x.shape if axis is None else (x.shape[axis],)
     if axis is None:
         rows = ravel(x)
-        order = argsort(rows)
+        order = lexicographic([imag(rows), real(rows)]) if rows.aval.complex else argsort(rows)
     else:
         rows = moveaxis(x, axis, 0)
         flat = reshape(rows, (shape[0], math.prod(rows.shape[1:])))
         columns = [reshape(slice_axis(flat, 1, k, k + 1), (shape[0],)) for k in reversed(range(flat.shape[1]))]
+        if x.aval.complex:
+            columns = [part(column) for column in columns for part in (imag, real)]
         order = lexicographic(columns) if columns else arange(shape[0], device=x.device)
     ordered = index_axis(rows, order, 0)
     first = first_of_runs(ordered if axis is None else index_axis(flat, order, 0), equal_nan)

@@ -192,6 +192,10 @@ def built_by_launcher(folder: Path) -> Iterator[None]:
     def compile_(
         graph: Any, wrapper: str, kernels: str, fallbacks: str | None, *, device_type: str, additional_files: list[Any]
     ) -> Any:
+        if fallbacks and device_type == "cpu" and threading.get_ident() == thread:
+            # torch calls such an operator by its description in a file beside the library, which is not kept
+            names = sorted(set(re.findall(r'"target": "([^"]+)"', fallbacks))) or ["one of its operators"]
+            raise NotImplementedError(f"Inductor has no C interface for {', '.join(names)}")
         text = None
         ours = threading.get_ident() == thread and device_type == "cpu"
         if ours and not graph.constants and not fallbacks and not additional_files:
