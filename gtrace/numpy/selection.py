@@ -12,6 +12,7 @@ from gtrace.numpy.shapes import refuse_inplace, resize
 from gtrace.ops.create import arange, asarray, full
 from gtrace.ops.elementwise import clip, remainder
 from gtrace.ops.extracts import compress
+from gtrace.ops.gather import gather_op
 from gtrace.ops.index import take_along_axis
 from gtrace.ops.logic import where
 from gtrace.ops.parts import stack
@@ -28,6 +29,7 @@ from gtrace.ops.shape import (
 from gtrace.ops.sort import argsort, sort
 from gtrace.ops.unique import lexicographic, nonzero
 from gtrace.trace.array import Array
+from gtrace.trace.bind import bind
 from gtrace.trace.convert import lift
 
 __all__ = [
@@ -151,7 +153,8 @@ def choose(a: Any, choices: Any, mode: str = "raise") -> Array:
     if mode != "raise":
         index = remainder(index, len(items)) if mode == "wrap" else clip(index, 0, len(items) - 1)
     index, *items = broadcast_arrays(index, *items)
-    return take_along_axis(stack(items), expand_dims(index, 0), 0)[0]
+    # not take_along_axis, which counts negative places from the end, and takes the nearest place outside
+    return bind(gather_op, (stack(items), expand_dims(index, 0)), (0,))[0]
 
 
 def put(x: Any, ind: Any, v: Any, mode: str | None = None, *, inplace: bool = False) -> Array:

@@ -178,11 +178,13 @@ def _incomplete(upper: bool) -> Callable[[torch.Tensor, torch.Tensor], torch.Ten
 def _density(a: Any, x: Any, power: float) -> Array:
     """Return x ** (a - power) * exp(-x) / gamma(a)."""
     a, x = as_arrays("gammainc", a, x)
+    kind = a.aval.dtype
+    a, x = cast(a, torch.float64), cast(x, torch.float64)  # the terms are much larger than their sum
     zero = equal(x, 0.0)
     logarithm = log(where(zero, 1.0, x))
     inside = exp(subtract(subtract(multiply(subtract(a, power), logarithm), x), gammaln(a)))
-    at_zero = where(less(a, power), math.inf, cast(equal(a, power), inside.aval.dtype))
-    return where(zero, at_zero, inside)
+    at_zero = where(less(a, power), math.inf, cast(equal(a, power), torch.float64))
+    return cast(where(zero, at_zero, inside), kind)
 
 
 def _by_a(a: Any, x: Any) -> Array:
@@ -276,7 +278,9 @@ def betaln(a: Any, b: Any) -> Array:
     -2.4849
     """
     a, b = as_arrays("betaln", a, b)
-    return subtract(add(gammaln(a), gammaln(b)), gammaln(add(a, b)))
+    kind = a.aval.dtype
+    a, b = cast(a, torch.float64), cast(b, torch.float64)  # the terms are much larger than their sum
+    return cast(subtract(add(gammaln(a), gammaln(b)), gammaln(add(a, b))), kind)
 
 
 def beta(a: Any, b: Any) -> Array:

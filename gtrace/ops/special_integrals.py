@@ -52,13 +52,15 @@ def _moment(a: torch.Tensor, b: torch.Tensor, x: torch.Tensor, i: int, j: int) -
 
 def _by_x(a: Any, b: Any, x: Any, i: int, j: int) -> Array:
     a, b, x = as_arrays("betainc", a, b, x)
+    kind = x.aval.dtype
+    a, b, x = (cast(z, torch.float64) for z in (a, b, x))  # the terms are much larger than their sum
     density = exp(
         subtract(add(multiply(subtract(a, 1.0), log(x)), multiply(subtract(b, 1.0), log1p(neg(x)))), betaln(a, b))
     )
     for count, factor in ((i, log(x)), (j, log1p(neg(x)))):
         if count:
             density = multiply(density, power(factor, count))
-    return density
+    return cast(density, kind)
 
 
 def _by_shape(one: Any, a: Any, b: Any, raised: Array, out: Array) -> Array:
