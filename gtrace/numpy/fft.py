@@ -13,7 +13,6 @@ from gtrace.ops.create import arange
 from gtrace.ops.elementwise import divide
 from gtrace.ops.parts import concat
 from gtrace.ops.promote import cast, promote_arrays
-from gtrace.ops.shape import normalize_axis
 from gtrace.torch_functions import call_torch
 from gtrace.trace.array import Array
 from gtrace.trace.convert import lift
@@ -106,8 +105,7 @@ def rfftfreq(n: int, d: float = 1.0, *, dtype: Any = None, device: Any = None) -
 def _shifted(name: str, x: Any, axes: int | Sequence[int] | None, back: bool) -> Array:
     x = lift(name, x)
     places = range(x.ndim) if axes is None else axes if isinstance(axes, (tuple, list)) else [axes]
-    places = [normalize_axis(name, k, x.ndim) for k in places]
-    return roll(x, [-(x.shape[k] // 2) if back else x.shape[k] // 2 for k in places], places)
+    return roll(x, [-(x.shape[k] // 2) if back else x.shape[k] // 2 for k in places], list(places))
 
 
 def fftshift(x: Any, /, axes: int | Sequence[int] | None = None) -> Array:
