@@ -310,3 +310,16 @@ def test_what_is_refused(call, error, words):
         call()
     assert words in str(caught.value)
     assert "test_special.py:" in str(caught.value)
+
+
+def test_large_arrays_are_computed_in_blocks():
+    """The integrals and series have a hundred terms an element, for which there is no memory at once."""
+    x = np.linspace(0.1, 30.0, 3 * 3001).reshape(3, 3001)
+    for f, expected in (
+        (lambda v: S.gammainc(gt.array([[2.0], [0.5], [40.0]]), v), sp.gammainc(np.array([[2.0], [0.5], [40.0]]), x)),
+        (lambda v: S.betainc(2.0, 3.0, v / 31.0), sp.betainc(2, 3, x / 31)),
+        (S.expi, sp.expi(x)),
+        (lambda v: S.expn(2, v), sp.expn(2, x)),
+        (S.bessel_y1, sp.y1(x)),
+    ):
+        np.testing.assert_allclose(f(gt.array(x)).numpy(), expected, rtol=1e-9, atol=1e-13)

@@ -180,12 +180,15 @@ def put(x: Any, ind: Any, v: Any, mode: str | None = None, *, inplace: bool = Fa
     return reshape(ravel(x).at[places].set(cast(values, x.aval.dtype), mode=checks), x.shape)
 
 
-def put_along_axis(x: Any, indices: Any, values: Any, axis: int | None, *, inplace: bool = False) -> Array:
+def put_along_axis(
+    x: Any, indices: Any, values: Any, axis: int | None, inplace: bool = False, *, mode: str | None = None
+) -> Array:
     """Return x with the elements at `indices` along `axis` replaced, matched in the other axes as in `take_along_axis`.
 
     Args:
         axis: None: of the flattened array.
         inplace: must stay False: Arrays never change.
+        mode: for places outside, as for ``x.at[places].set``; None: they are left out.
 
     >>> import gtrace.numpy as gnp
     >>> gnp.put_along_axis(gnp.zeros((2, 2)), gnp.array([[1], [0]]), 5., 1)
@@ -195,7 +198,7 @@ def put_along_axis(x: Any, indices: Any, values: Any, axis: int | None, *, inpla
     refuse_inplace("put_along_axis", inplace)
     x, index = lift("put_along_axis", x), cast(asarray(indices), torch.int64)
     if axis is None:
-        return reshape(put_along_axis(ravel(x), index, values, 0), x.shape)
+        return reshape(put_along_axis(ravel(x), index, values, 0, mode=mode), x.shape)
     if index.ndim != x.ndim:
         got = f"{x.aval!r} and {index.aval!r}"
         raise ShapeError(message("put_along_axis", "as many axes in both", got, "Use expand_dims."))
@@ -204,7 +207,7 @@ def put_along_axis(x: Any, indices: Any, values: Any, axis: int | None, *, inpla
     places = [reshape(arange(n, device=x.device), (n, *(1,) * (x.ndim - 1 - k))) for k, n in enumerate(x.shape)]
     places[place] = index
     chosen = tuple(broadcast_to(p, shape) for p in places)
-    return x.at[chosen].set(cast(asarray(values), x.aval.dtype))
+    return x.at[chosen].set(cast(asarray(values), x.aval.dtype), mode=mode)
 
 
 @counting

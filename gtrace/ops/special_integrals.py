@@ -16,8 +16,8 @@ from gtrace.ops.elementwise import add, divide, exp, log, log1p, multiply, neg, 
 from gtrace.ops.gamma_functions import betaln, digamma
 from gtrace.ops.logic import greater, greater_equal, less_equal, logical_and, where
 from gtrace.ops.promote import as_arrays, cast, doubled, floating_like, promote, unary, widened
-from gtrace.ops.quadrature import EULER, half_line
 from gtrace.ops.samples import both, integral, scipy_special, unary_floats, uniform
+from gtrace.ops.quadrature import EULER, half_line, in_blocks
 from gtrace.ops.shape import as_int
 from gtrace.trace.array import Array
 from gtrace.trace.bind import bind
@@ -86,7 +86,7 @@ def _moment_reference(a: Any, b: Any, x: Any, i: int, j: int) -> numpy.ndarray:
 
 
 _moment_op = define(
-    "beta_moment", _moment, params=("i", "j"), arity=3, elementwise=True, check=broadcasts,
+    "beta_moment", _moment, direct=in_blocks(_moment), params=("i", "j"), arity=3, elementwise=True, check=broadcasts,
     partials=(
         lambda a, b, x, out, i, j: _by_shape(a, a, b, _moment_of(a, b, x, i + 1, j), out),
         lambda a, b, x, out, i, j: _by_shape(b, a, b, _moment_of(a, b, x, i, j + 1), out),
@@ -157,7 +157,8 @@ def _expn_errors() -> list[BadSample]:
 
 
 _expn_op = define(
-    "expn", _expn, params=("n",), elementwise=True, partials=(lambda x, out, n: neg(expn(n - 1, x)),),
+    "expn", _expn, direct=in_blocks(_expn), params=("n",), elementwise=True,
+    partials=(lambda x, out, n: neg(expn(n - 1, x)),),
     samples=lambda: [Sample((n, uniform(0.3, 6.0, 3, 4))) for n in (1, 2, 5)], errors=_expn_errors,
     reference=scipy_special("expn"), user=lambda n, x: expn(n, x),
 )  # fmt: skip
@@ -211,9 +212,11 @@ def _expi(x: torch.Tensor) -> torch.Tensor:
     return torch.where(x < 0.0, -_expn(size, 1), positive)
 
 
+_WIDE_EXPI = widened(_expi)
 expi = unary(
-    "expi", widened(_expi), "Return the exponential integral Ei, the principal value of that of exp(t) / t up to x.",
+    "expi", _WIDE_EXPI, "Return the exponential integral Ei, the principal value of that of exp(t) / t up to x.",
     "round(float(gt.special.expi(1.0)), 4) => 1.8951",
-    partials=(lambda x, out: divide(exp(x), x),), samples=both(unary_floats(0.6, 6.0), unary_floats(-4.0, -0.3)),
+    direct=in_blocks(_WIDE_EXPI), partials=(lambda x, out: divide(exp(x), x),),
+    samples=both(unary_floats(0.6, 6.0), unary_floats(-4.0, -0.3)),
     reference=scipy_special("expi"),
 )  # fmt: skip
