@@ -314,7 +314,7 @@ def logspace(
     """
     base = lift("logspace", base)
     if base.ndim:
-        start, stop, base = broadcast_arrays(asarray(start), asarray(stop), base)
+        start, stop, base = broadcast_arrays(*promote_arrays("logspace", start, stop, base))
         base = expand_dims(base, axis)
     out = power(base, linspace(start, stop, num, endpoint, axis=axis))
     return out if dtype is None else cast(out, as_dtype(dtype))

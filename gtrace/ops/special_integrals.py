@@ -16,8 +16,8 @@ from gtrace.ops.elementwise import add, divide, exp, log, log1p, multiply, neg, 
 from gtrace.ops.gamma_functions import betaln, digamma
 from gtrace.ops.logic import greater, greater_equal, less_equal, logical_and, where
 from gtrace.ops.promote import as_arrays, cast, doubled, floating_like, promote, unary, widened
-from gtrace.ops.samples import both, integral, scipy_special, unary_floats, uniform
 from gtrace.ops.quadrature import EULER, half_line, in_blocks
+from gtrace.ops.samples import both, integral, scipy_special, unary_floats, uniform
 from gtrace.ops.shape import as_int
 from gtrace.trace.array import Array
 from gtrace.trace.bind import bind
