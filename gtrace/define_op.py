@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable
 from typing import Any
 
 from gtrace.errors import ArgumentError, message
-from gtrace.torch_functions import CallTable, static_key
+from gtrace.torch_functions import MAX_CALLS, CallTable, static_key
 from gtrace.trace.convert import lift
 from gtrace.transform.custom import custom_jvp, custom_vjp
 
@@ -77,6 +77,8 @@ def define_op(
         key = tuple(sorted((k, static_key(name, v)) for k, v in attributes.items()))
         rule = ruled.get(key)
         if rule is None:
+            if len(ruled) >= MAX_CALLS:
+                ruled.clear()
             rule = ruled[key] = with_rule(attributes)
         return rule(*arrays)
 

@@ -84,7 +84,8 @@ class Apply:
         if not isinstance(given, dict) or set(given) != set(names):
             missing = sorted(set(names) - set(given if isinstance(given, dict) else ()))
             got = f"without {missing[0]!r}" if missing else "other names"
-            raise ArgumentError(message(name, f"{what} as a dict with the {len(names)} names of the module", got))
+            expected = f"{what} as a dict with the {len(names)} names of the module"
+            raise ArgumentError(message(name, expected, got, "from_module returns such a dict."))
         return {key: given[key] if type(given[key]) is Array else array(given[key]) for key in sorted(names)}
 
     def _trace(self, call: Call, params: list[str], buffers: list[str], train: bool, key: Array | None) -> Recorded:

@@ -16,7 +16,7 @@ from gtrace import tree
 from gtrace.aten.derivations import derivations
 from gtrace.aten.derive import Derived, Draw, made_of_torch, read_derived, recorded, trace_function
 from gtrace.aten.overloads import encode
-from gtrace.errors import ArgumentError, ConcretizationError, GtraceError, message, user_location
+from gtrace.errors import ArgumentError, ConcretizationError, GtraceError, message
 from gtrace.exact import exact_key
 from gtrace.ir.aval import Aval
 from gtrace.locks import new_lock
@@ -278,8 +278,7 @@ def _torch_function(cls: type, function: Any, types: Any, args: Any = (), kwargs
 
 
 def _refuse(name: str, got: str, fix: str) -> NoReturn:
-    raise ArgumentError(f"[torch.{name}] expected a function that returns new arrays, got {got}. {fix}"
-                        f" (at {user_location()})")  # fmt: skip
+    raise ArgumentError(message(f"torch.{name}", "a function that returns new arrays", got, fix))
 
 
 setattr(Array, "__torch_function__", classmethod(_torch_function))  # noqa: B010 - the type of Array states its own names

@@ -404,3 +404,12 @@ def test_only_what_may_be_outside_is_checked(index, checked):
 def test_errors_of_modes(call, error, match):
     with pytest.raises(error, match=match):
         call(gt.array(V))
+
+
+def test_an_update_is_one_operation():
+    """Whatever is known of the places."""
+    index, u = gt.array([0, 9]), gt.array(np.array([1.0, 2.0]))
+    for name in ("set", "add"):
+        for mode in (None, "promise_in_bounds"):
+            graph = gt.make_graph(lambda x, i, u: getattr(x.at[i], name)(u, mode=mode))(gt.array(V), index, u)  # noqa: B023
+            assert len(graph.nodes) == 1, graph

@@ -387,3 +387,9 @@ def test_errors_say_what_was_expected(k):
     call, error, match = ERRORS[k]
     with pytest.raises(error, match=match):
         call()
+
+
+def test_quotients_of_the_least_integer():
+    x, y = np.array([-(2**63), -(2**63), -7]), np.array([2, 3, 2])
+    assert gt.lax.div(gt.array(x), gt.array(y)).tolist() == [-(2**62), -3074457345618258602, -3]
+    assert gt.lax.rem(gt.array(x), gt.array(y)).tolist() == [0, -2, -1]

@@ -445,3 +445,22 @@ def test_wrong_arguments(k):
     call, kind, text = ERRORS[k]
     with pytest.raises(kind, match=text):
         call()
+
+
+H = np.array([[2, 1j, 0], [-1j, -3, 1], [0, 1, 1]])
+
+
+def test_complex_matrices():
+    u, s, vh = (np.asarray(x) for x in gt.linalg.svd(gt.array(H), hermitian=True))
+    np.testing.assert_allclose((u * s) @ vh, H, atol=1e-12)
+    b = np.array([[1j, 2], [1, 1 - 1j], [0, 3], [1, 1]])
+    tall = np.concatenate([H, H[:1] * 1j])
+    _, rest, *_ = gt.linalg.lstsq(gt.array(tall), gt.array(b))
+    np.testing.assert_allclose(np.asarray(rest), np.linalg.lstsq(tall, b)[1])
+    for trans in (0, 1, 2, "C"):
+        got = gt.linalg.solve_triangular(gt.array(H), gt.array(b[:3]), trans=trans)
+        np.testing.assert_allclose(np.asarray(got), scipy.linalg.solve_triangular(H, b[:3], trans=trans))
+
+
+def test_the_order_of_a_norm_may_be_a_number_of_numpy():
+    assert gt.linalg.norm(gt.array([3.0, -4.0]), np.int64(1)).item() == 7.0

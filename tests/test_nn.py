@@ -709,3 +709,10 @@ def test_what_gt_publishes_is_published_here_and_not_a_second_one():
     assert len(shared) >= 10
     for name in shared:
         assert getattr(nn, name) is getattr(gt, name)
+
+
+def test_attention_hides_no_nan():
+    query = gt.array([[[[np.nan], [1.0]]]])
+    for bias in (None, gt.zeros((1, 1, 2, 2))):
+        got = nn.scaled_dot_product_attention(query, gt.ones((1, 1, 2, 1)), gt.ones((1, 1, 2, 1)), bias)
+        np.testing.assert_array_equal(got.numpy().ravel(), [np.nan, 1.0])

@@ -721,6 +721,16 @@ WRONG = [
     (lambda x: gnp.gradient(x[:1]), gt.ShapeError, "samples"),
     (lambda x: gnp.block([[x], x]), gt.ArgumentError, "one depth"),
     (lambda x: gnp.delete(x, 7), gt.BoundsError, "below 7"),
+    (lambda x: gnp.delete(x, np.array([True, False])), gt.ShapeError, "a mask of shape"),
+    (lambda x: gnp.insert(x, np.array([True]), 0.0), gt.ShapeError, "a mask of shape"),
+    (lambda x: gnp.fabs(x * 1j), gt.DtypeError, "real numbers"),
+    (lambda x: gnp.isposinf(x * 1j), gt.DtypeError, "real numbers"),
+    (lambda x: gnp.isneginf(x * 1j), gt.DtypeError, "real numbers"),
+    (lambda x: gnp.unique(x[:0], size=2), gt.ShapeError, "fill_value"),
+    (lambda x: gnp.pad(x, 1, constant_values=(1, 2, 3)), gt.ShapeError, "one pair an axis"),
+    (lambda x: gnp.ravel_multi_index((gt.array(1),), (7,), mode="around"), gt.ArgumentError, "wrap or clip"),
+    (lambda x: gnp.choose(gt.array([0, 2]), [x[:2], x[:2]]).tolist(), gt.ExecutionError, "out of bounds"),
+    (lambda x: gnp.choose(gt.array([0, -1]), [x[:2], x[:2]]).tolist(), gt.ExecutionError, "out of bounds"),
     (lambda x: gnp.insert(x, 8, 0.0), gt.BoundsError, "places in"),
     (lambda x: gnp.diag(gt.zeros((2, 2, 2))), gt.ShapeError, "one or two"),
     (lambda x: gnp.diagonal(x), gt.ShapeError, "two dimensions"),
@@ -817,3 +827,64 @@ def test_kaiser_windows_of_large_parameters():
 def test_fits_refuse_what_they_cannot_use(call, error, text):
     with pytest.raises(error, match=text):
         call()
+
+
+C, D = V[:5] + 1j * W[:5], W[:2] - 1j * V[:2]
+ANOTHER = [  # calls of functions that are above with other kinds of arguments
+    ("vdot", C, C[::-1]),
+    ("vecmat", C[:2], np.outer(D, D)),
+    *[("correlate", *pair, mode) for pair in ((C, D), (D, C)) for mode in ("full", "same", "valid")],
+    ("cov", np.stack([C, C[::-1] ** 2])),
+    ("cov", C, None, True, False, None, np.array([1, 2, 1, 1, 3]), W[:5]),
+    ("corrcoef", np.stack([C, C[::-1] ** 2])),
+    ("nanvar", np.where(W[:5] > 1.5, C, np.nan)),
+    ("nanstd", np.stack([C, C * np.nan]), 1),
+    ("nan_to_num", np.array([complex(np.nan, np.inf), complex(-np.inf, 2)])),
+    ("nan_to_num", np.array([np.nan, np.inf]), True, np.inf, 1.0),
+    ("ldexp", E, np.array([10000, 9999, 5, 10**6, -(10**6), -2000, 2000])),
+    ("ldexp", np.array([1.5, -1.0, 5e-324, 1e308]), np.array([-1075, 1023, 2097, -2098])),
+    ("interp", np.array([0.3, 9.0, -4.0]), np.array([1.0, 2.0, 3.0]), np.array([3.0, 2.0, 0.0]), None, None, -4.0),
+    ("trapezoid", T, T[0]),
+    ("trapezoid", T, T[0], 1.0, -2),
+    ("gradient", np.array([1.0, 2.0, -np.inf, np.inf])),
+    ("gradient", np.array([1e16, 3.0, 1e16 + 4])),
+    ("logspace", 0.0, 2.0, 3, True, np.array([2.0, 3.0])),
+    ("logspace", np.array([0.0, 1.0]), 2.0, 3, False, np.array([2.0, 3.0]), None, 1),
+    ("pad", V, (2, 1), "constant"),
+    ("tri", 2, 3, -1),
+]
+
+
+@pytest.mark.parametrize("k", range(len(ANOTHER)), ids=[f"{row[0]} {k}" for k, row in enumerate(ANOTHER)])
+def test_other_arguments_give_the_values_of_numpy(k):
+    name, *args = ANOTHER[k]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        expected = getattr(np, name)(*args)
+    got = getattr(gnp, name)(*as_gt(tuple(args)))
+    np.testing.assert_allclose(np.asarray(got), expected, rtol=1e-6, atol=1e-12)
+
+
+def test_names_of_keywords_are_those_of_numpy():
+    places = gt.array([1, 5]), gt.array([0, -3])
+    hosts = tuple(map(np.asarray, places))
+    for name, args, ours, keywords in (
+        ("tri", (), (), {"N": 2, "M": 3}),
+        ("vander", (V,), (gt.array(V),), {"N": 3}),
+        ("ravel_multi_index", (hosts, (3, 4)), (places, (3, 4)), {"mode": "clip"}),
+        ("ravel_multi_index", (hosts, (3, 4)), (places, (3, 4)), {"mode": "wrap", "order": "F"}),
+        ("pad", (V, 2), (gt.array(V), 2), {"constant_values": (7, 8)}),
+        ("pad", (M, 1), (gt.array(M), 1), {"constant_values": ((1, 2), (3, 4))}),
+    ):
+        np.testing.assert_allclose(
+            np.asarray(getattr(gnp, name)(*ours, **keywords)), getattr(np, name)(*args, **keywords)
+        )
+    assert gnp.unique(gt.array(V)[:0], size=2, fill_value=7.0).tolist() == [7.0, 7.0]
+    assert gnp.take(gt.zeros(0), gt.array([1]), mode="fill", fill_value=3.0).tolist() == [3.0]
+
+
+def test_fourier_transforms_are_in_memory():
+    """torch marks the conjugate of a tensor, which NumPy cannot read."""
+    for name in ("ifft", "ihfft"):
+        np.testing.assert_allclose(np.asarray(getattr(gt.fft, name)(gt.array(M))), getattr(np.fft, name)(M), atol=1e-12)
+    np.testing.assert_array_equal(np.asarray(gt.fft.fftshift(gt.array(M), np.int64(1))), np.fft.fftshift(M, 1))

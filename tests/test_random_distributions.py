@@ -342,3 +342,10 @@ def test_an_error_does_not_use_up_a_key():
         R.gamma(key, 1.0)
         with pytest.raises(gt.KeyReuseError, match="used by gamma"):
             R.poisson(key, 1.0)
+
+
+def test_the_derivative_of_a_triangular_draw_at_its_end():
+    """One of these uniform numbers is 0, where a root has an infinite derivative."""
+    key = R.key(4)
+    assert float(R.uniform(key, (1 << 20,)).min()) == 0.0
+    assert np.isfinite(float(gt.grad(lambda m: R.triangular(key, 0.0, m, 1.0, (1 << 20,)).sum())(0.5)))

@@ -226,6 +226,18 @@ def test_derivatives_agree_with_those_of_torch():
         np.testing.assert_allclose(got.numpy(), t.grad.numpy(), rtol=1e-8, err_msg=name)
 
 
+def test_slopes_in_float32_keep_their_digits_where_terms_are_large():
+    """Logarithms of 1e5 and more have few digits after the point in float32."""
+    x = np.array([-1e4, -1e3, -30.0, -1.0, 0.0, 3.0, 12.0])
+    got = gt.grad(lambda v: S.log_ndtr(v).sum())(gt.array(x.astype(np.float32))).numpy()
+    np.testing.assert_allclose(got, np.sqrt(2 / np.pi) / sp.erfcx(-x / np.sqrt(2)), rtol=1e-5)
+    got = S.betaln(gt.array(np.array([1e6, 1e4], np.float32)), gt.array(np.array([2, 1e4], np.float32)))
+    np.testing.assert_allclose(got.numpy(), sp.betaln([1e6, 1e4], [2, 1e4]), rtol=1e-6)
+    for f, x in ((lambda v: S.gammainc(1e5, v), 1.001e5), (lambda v: S.betainc(1e5, 2e5, v), 0.3334)):
+        narrow, wide = (gt.grad(f)(gt.array(np.array(x, kind))).item() for kind in (np.float32, np.float64))
+        np.testing.assert_allclose(narrow, wide, rtol=1e-4 if x < 1 else 1e-3)
+
+
 # -- edges, dtypes, transformations
 
 
@@ -298,3 +310,16 @@ def test_what_is_refused(call, error, words):
         call()
     assert words in str(caught.value)
     assert "test_special.py:" in str(caught.value)
+
+
+def test_large_arrays_are_computed_in_blocks():
+    """The integrals and series have a hundred terms an element, for which there is no memory at once."""
+    x = np.linspace(0.1, 30.0, 3 * 3001).reshape(3, 3001)
+    for f, expected in (
+        (lambda v: S.gammainc(gt.array([[2.0], [0.5], [40.0]]), v), sp.gammainc(np.array([[2.0], [0.5], [40.0]]), x)),
+        (lambda v: S.betainc(2.0, 3.0, v / 31.0), sp.betainc(2, 3, x / 31)),
+        (S.expi, sp.expi(x)),
+        (lambda v: S.expn(2, v), sp.expn(2, x)),
+        (S.bessel_y1, sp.y1(x)),
+    ):
+        np.testing.assert_allclose(f(gt.array(x)).numpy(), expected, rtol=1e-9, atol=1e-13)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import itertools
 import math
 
@@ -308,8 +309,6 @@ ERRORS = [
     (lambda: nn.conv1d(X1, kernel(1, 6, 3)), gt.ArgumentError, r"\[conv1d\] .* f64\[6,3,3\]\. torch says"),
     (lambda: nn.conv2d(X2, kernel(2, 6, 4), padding="SAME"), gt.ArgumentError, r"\[conv2d\] .*torch says"),
     (lambda: nn.conv_transpose1d(X1, kernel(1, 3, 4)), gt.ArgumentError, r"\[conv_transpose1d\]"),
-    (lambda: nn.max_pool2d(X2, 3, width=2), gt.ArgumentError, r"\[max_pool2d\] expected keywords among .* got width"),
-    (lambda: nn.max_pool2d(X2), gt.ArgumentError, r"\[max_pool2d\]"),
     (lambda: nn.max_pool2d(X2, 2, padding=2), gt.ArgumentError, r"\[max_pool2d\] .*pad"),
     (lambda: nn.avg_pool1d(X2, 9), gt.ArgumentError, r"\[avg_pool1d\]"),
     (lambda: nn.interpolate(X2, 3, mode="cubic"), gt.ArgumentError, r"\[interpolate\]"),
@@ -340,3 +339,11 @@ def test_wrong_arguments(k):
     call, kind, text = ERRORS[k]
     with pytest.raises(kind, match=text):
         call()
+
+
+def test_pools_have_the_parameters_of_torch():
+    names = list(inspect.signature(nn.avg_pool2d).parameters)
+    assert names[1:] == ["kernel_size", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override"]
+    assert "divisor_override" not in inspect.signature(nn.avg_pool1d).parameters
+    with pytest.raises(TypeError, match="width"):
+        nn.max_pool2d(X2, 3, width=2)

@@ -214,13 +214,16 @@ def _has_operand(entry: Any) -> bool:
 
 
 def _flat(result: Any) -> Any:
-    """Return a tensor, or the tensors of a nested result, without the places where there is none."""
+    """Return a tensor, or the tensors of a nested result, without the places where there is none.
+
+    Some results, such as that of ifft, are conjugated or negated by a mark on the tensor only: here they are in memory.
+    """
     if isinstance(result, torch.Tensor):
-        return result
+        return result.resolve_conj().resolve_neg() if result.is_conj() or result.is_neg() else result
     out: list[torch.Tensor] = []
     for each in result:
         if isinstance(each, torch.Tensor):
-            out.append(each)
+            out.append(_flat(each))
         elif isinstance(each, (list, tuple)):
             out += _flat(each)
         elif each is not None:

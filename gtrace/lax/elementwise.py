@@ -14,6 +14,7 @@ from gtrace.errors import ArgumentError, DtypeError, message
 from gtrace.ops import elementwise, logic
 from gtrace.ops.activations import erf, sigmoid
 from gtrace.ops.create import astype
+from gtrace.ops.floats import exp2, fmod
 from gtrace.ops.promote import promote_arrays
 from gtrace.ops.shape import as_int
 from gtrace.ops.special import nextafter
@@ -47,6 +48,7 @@ bitwise_and, bitwise_or, bitwise_xor = logic.bitwise_and, logic.bitwise_or, logi
 bitwise_not, is_finite = logic.bitwise_invert, logic.isfinite
 shift_left, shift_right_arithmetic = logic.bitwise_left_shift, logic.bitwise_right_shift
 logistic = sigmoid
+rem = fmod
 convert_element_type = astype
 
 
@@ -55,12 +57,6 @@ class RoundingMethod(enum.IntEnum):
 
     AWAY_FROM_ZERO = 0
     TO_NEAREST_EVEN = 1
-
-
-def _magnitudes(name: str, x: Any, y: Any) -> tuple[Array, Array, Array, Array]:
-    """Return the operands in their common dtype, and their magnitudes."""
-    x, y = promote_arrays(name, x, y)
-    return x, y, elementwise.absolute(x), elementwise.absolute(y)
 
 
 def div(x: Any, y: Any) -> Array:
@@ -73,21 +69,7 @@ def div(x: Any, y: Any) -> Array:
     a, b = promote_arrays("div", x, y)
     if a.aval.floating:
         return elementwise.divide(x, y)
-    a, b, p, q = _magnitudes("div", a, b)
-    quotient = elementwise.floor_divide(p, q)
-    return logic.where((a < 0) ^ (b < 0), -quotient, quotient)
-
-
-def rem(x: Any, y: Any) -> Array:
-    """Return what is left of x after division by y, with the sign of x.
-
-    >>> import gtrace as gt
-    >>> gt.lax.rem(gt.array([7, -7]), 4)
-    Array([ 3, -3], dtype=int64)
-    """
-    a, _, p, q = _magnitudes("rem", x, y)
-    rest = elementwise.remainder(p, q)
-    return logic.where(a < 0, -rest, rest)
+    return elementwise.floor_divide(a - rem(a, b), b)
 
 
 def round(x: Any, rounding_method: RoundingMethod | int = RoundingMethod.AWAY_FROM_ZERO) -> Array:  # noqa: A001
@@ -112,16 +94,6 @@ def round(x: Any, rounding_method: RoundingMethod | int = RoundingMethod.AWAY_FR
         return elementwise.round(x)
     whole = elementwise.trunc(x)
     return logic.where(elementwise.absolute(x - whole) >= 0.5, whole + elementwise.sign(x), whole)
-
-
-def exp2(x: Any) -> Array:
-    """Return 2 ** x.
-
-    >>> import gtrace as gt
-    >>> gt.lax.exp2(gt.array([3., -1.]))
-    Array([8. , 0.5], dtype=float32)
-    """
-    return elementwise.power(2.0, promote_arrays("exp2", x, floating=True)[0])
 
 
 def integer_pow(x: Any, y: int) -> Array:

@@ -129,17 +129,45 @@ def conv_general_dilated(
     return out if preferred_element_type is None else out.astype(preferred_element_type)
 
 
-def conv(lhs: Any, rhs: Any, window_strides: Sequence[int], padding: str | Pairs, **keywords: Any) -> Array:
+def conv(
+    lhs: Any,
+    rhs: Any,
+    window_strides: Sequence[int],
+    padding: str | Pairs,
+    precision: Any = None,
+    preferred_element_type: Any = None,
+) -> Array:
     """Return `conv_general_dilated` without dilation, for operands of (batch, features, *spatial).
 
     >>> import gtrace as gt
     >>> gt.lax.conv(gt.ones((1, 1, 4)), gt.ones((1, 1, 3)), (1,), "VALID")
     Array([[[3., 3.]]], dtype=float32)
     """
-    return conv_general_dilated(lhs, rhs, window_strides, padding, **keywords)
+    return conv_general_dilated(
+        lhs, rhs, window_strides, padding, precision=precision, preferred_element_type=preferred_element_type
+    )
 
 
-conv_with_general_padding = conv_general_dilated
+def conv_with_general_padding(
+    lhs: Any,
+    rhs: Any,
+    window_strides: Sequence[int],
+    padding: str | Pairs,
+    lhs_dilation: Sequence[int] | None,
+    rhs_dilation: Sequence[int] | None,
+    precision: Any = None,
+    preferred_element_type: Any = None,
+) -> Array:
+    """Return `conv_general_dilated` for operands of (batch, features, *spatial).
+
+    >>> import gtrace as gt
+    >>> gt.lax.conv_with_general_padding(gt.ones((1, 1, 3)), gt.ones((1, 1, 2)), (1,), [(1, 0)], None, None)
+    Array([[[1., 2., 2.]]], dtype=float32)
+    """
+    return conv_general_dilated(
+        lhs, rhs, window_strides, padding, lhs_dilation, rhs_dilation, precision=precision,
+        preferred_element_type=preferred_element_type,
+    )  # fmt: skip
 
 
 def _at_least_one(name: str, what: str, numbers: Sequence[int]) -> None:

@@ -59,7 +59,7 @@ def _attend(
     scores = reshape(widened(matmul(rows * factor, matrix_transpose(key))), (*batch, heads, queries, keys))
     if bias is not None:
         scores = scores + _fit(name, "bias", bias, scores.shape)
-        mask = _both(mask, scores > -math.inf)
+        mask = _both(mask, scores != -math.inf)
     if mask is None:
         # a causal mask leaves each query a key: softmax needs no care for those without
         weights = softmax(scores if earlier is None else where(earlier, scores, -math.inf))

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch.nn.functional as F  # noqa: N812 - as everywhere
 
-from gtrace.errors import ArgumentError, ShapeError, message
+from gtrace.errors import ShapeError, message
 from gtrace.ops.promote import promote_arrays
 from gtrace.torch_functions import call_torch
 from gtrace.trace.array import Array
@@ -81,8 +81,9 @@ def _convolution(axes: int) -> Callable[..., Array]:
         x: Any, weight: Any, bias: Any = None, stride: Sizes = 1, padding: Sizes | str = 0, dilation: Sizes = 1,
         groups: int = 1,
     ) -> Array:  # fmt: skip
+        x, weight, bias = _arrays(f"conv{axes}d", x, weight, bias)
         if weight.ndim != axes + 2:
-            got = repr(weight.shape)
+            got = repr(weight.aval)
             raise ShapeError(message(f"conv{axes}d", f"a weight with {axes} spatial axes", got, "See gt.nn.conv."))
         return conv(x, weight, bias, stride=stride, padding=padding, dilation=dilation, groups=groups)
 
@@ -119,45 +120,94 @@ conv_transpose1d, conv_transpose2d, conv_transpose3d = map(_transposed, (1, 2, 3
 # -- pooling
 
 
-def _pool(name: str, doc: str, *keywords: str) -> Callable[..., Array]:
+_WINDOW = """
+    Args:
+        x: (batch, channels, *spatial), or without the batch.
+        kernel_size: the sizes of a window, one for all axes or one for each, as all that follow.
+        stride: the distance of windows; None: their size.
+"""
+_PADDING = "        padding: how much is added on both sides of each axis, at most half a window: {}\n"
+_CEIL = "        ceil_mode: let a last window go beyond the end.\n"
+_REFUSED = """
+    Raises:
+        ArgumentError: sizes that do not fit.
+    """
+
+
+def _max_pool(axes: int) -> Callable[..., Array]:
+    name, function = f"max_pool{axes}d", getattr(F, f"max_pool{axes}d")
+
+    def pool(
+        x: Any, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0, dilation: Sizes = 1,
+        ceil_mode: bool = False,
+    ) -> Array:  # fmt: skip
+        sizes = map(_sizes, (kernel_size, stride, padding, dilation))
+        return call_torch(name, function, _arrays(name, x)[0], *sizes, ceil_mode)
+
+    doc = f"Return the largest element of each window.\n{_WINDOW}{_PADDING.format('-inf.')}"
+    return _named(pool, name, f"{doc}        dilation: the distance of the elements of a window.\n{_CEIL}{_REFUSED}")
+
+
+def _avg_pool(axes: int) -> Callable[..., Array]:
+    name, function = f"avg_pool{axes}d", getattr(F, f"avg_pool{axes}d")
+
+    def pool(
+        x: Any, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0, ceil_mode: bool = False,
+        count_include_pad: bool = True, divisor_override: int | None = None,
+    ) -> Array:  # fmt: skip
+        sizes = map(_sizes, (kernel_size, stride, padding))
+        return call_torch(name, function, _arrays(name, x)[0], *sizes, ceil_mode, count_include_pad, divisor_override)
+
+    def pool_rows(
+        x: Any, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0, ceil_mode: bool = False,
+        count_include_pad: bool = True,
+    ) -> Array:  # fmt: skip
+        sizes = map(_sizes, (kernel_size, stride, padding))
+        return call_torch(name, function, _arrays(name, x)[0], *sizes, ceil_mode, count_include_pad)
+
+    doc = f"Return the mean of each window.\n{_WINDOW}{_PADDING.format('zeros.')}{_CEIL}"
+    doc += "        count_include_pad: whether what is added counts for the mean.\n"
+    if axes > 1:
+        doc += "        divisor_override: divide by it, not by the number of elements.\n"
+    return _named(pool if axes > 1 else pool_rows, name, doc + _REFUSED)
+
+
+def _lp_pool(axes: int) -> Callable[..., Array]:
+    name, function = f"lp_pool{axes}d", getattr(F, f"lp_pool{axes}d")
+
+    def pool(
+        x: Any, norm_type: float, kernel_size: Sizes, stride: Sizes | None = None, ceil_mode: bool = False
+    ) -> Array:
+        return call_torch(
+            name, function, _arrays(name, x)[0], norm_type, _sizes(kernel_size), _sizes(stride), ceil_mode
+        )
+
+    doc = f"Return (sum x ** p) ** (1 / p) of each window, for p = `norm_type`.\n{_WINDOW}{_CEIL}{_REFUSED}"
+    return _named(pool, name, doc)
+
+
+def _adaptive_pool(kind: str, axes: int) -> Callable[..., Array]:
+    name = f"adaptive_{kind}_pool{axes}d"
     function = getattr(F, name)
 
-    def pool(x: Any, *args: Any, **kwargs: Any) -> Array:
-        unknown = sorted(set(kwargs) - set(keywords))
-        if unknown:
-            expected = f"keywords among {', '.join(keywords)}"
-            raise ArgumentError(message(name, expected, unknown[0], "Check the name."))
-        rest = {key: _sizes(value) for key, value in kwargs.items()}
-        return call_torch(name, function, _arrays(name, x)[0], *map(_sizes, args), **rest)
+    def pool(x: Any, output_size: Any) -> Array:
+        return call_torch(name, function, _arrays(name, x)[0], _sizes(output_size))
 
-    return _named(pool, name, f"{doc}\n\n    Keywords: {', '.join(keywords)}; as in torch.nn.functional.\n    ")
+    what = "means" if kind == "avg" else "maxima"
+    doc = f"""Return {what} over windows of about one size, as many as `output_size` says.
+
+    Args:
+        x: (batch, channels, *spatial), or without the batch.
+        output_size: of the spatial axes of the result, one for all or one for each; None: the size of x.
+{_REFUSED}"""
+    return _named(pool, name, doc)
 
 
-_WINDOW = ("kernel_size", "stride", "padding")
-max_pool1d, max_pool2d, max_pool3d = (
-    _pool(f"max_pool{k}d", "Return the largest element of each window.", *_WINDOW, "dilation", "ceil_mode")
-    for k in (1, 2, 3)
-)
-avg_pool1d, avg_pool2d, avg_pool3d = (
-    _pool(
-        f"avg_pool{k}d", "Return the mean of each window.", *_WINDOW, "ceil_mode", "count_include_pad",
-        *(["divisor_override"] if k > 1 else []),
-    )
-    for k in (1, 2, 3)
-)  # fmt: skip
-lp_pool1d, lp_pool2d = (
-    _pool(f"lp_pool{k}d", "Return (sum x ** p) ** (1 / p) of each window.", "norm_type", "kernel_size", "stride",
-          "ceil_mode")
-    for k in (1, 2)
-)  # fmt: skip
-adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d = (
-    _pool(f"adaptive_avg_pool{k}d", "Return means over as many windows as `output_size` says.", "output_size")
-    for k in (1, 2, 3)
-)
-adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = (
-    _pool(f"adaptive_max_pool{k}d", "Return maxima over as many windows as `output_size` says.", "output_size")
-    for k in (1, 2, 3)
-)
+max_pool1d, max_pool2d, max_pool3d = map(_max_pool, (1, 2, 3))
+avg_pool1d, avg_pool2d, avg_pool3d = map(_avg_pool, (1, 2, 3))
+lp_pool1d, lp_pool2d = map(_lp_pool, (1, 2))
+adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d = (_adaptive_pool("avg", k) for k in (1, 2, 3))
+adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = (_adaptive_pool("max", k) for k in (1, 2, 3))
 
 
 # -- resampling

@@ -133,14 +133,14 @@ def variance_scaling(
     that are none of those named count as a receptive field, and multiply both.
 
     Args:
-        scale: above 0.
+        scale: at least 0.
         mode: "fan_in", "fan_out" or "fan_avg".
         distribution: "truncated_normal", "normal" or "uniform".
         in_axis, out_axis, batch_axis: an axis of the weights, or several.
         dtype: floating; the default of the initializer.
 
     Raises:
-        ArgumentError: an unknown mode or distribution, or a scale that is not above 0.
+        ArgumentError: an unknown mode or distribution, or a negative scale.
         ShapeError: when called, for a shape that lacks the axes, or has fewer than two.
 
     >>> import gtrace as gt

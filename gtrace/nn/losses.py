@@ -161,7 +161,7 @@ def gaussian_nll_loss(
     """
     x, y = like_shapes("gaussian_nll_loss", predictions, targets)
     spread = floating("gaussian_nll_loss", var)
-    if spread.shape == x.shape[:-1] and x.ndim and spread.shape != x.shape:
+    if x.ndim and spread.shape == x.shape[:-1]:
         spread = expand_dims(spread, -1)
     spread = broadcast_to(spread, x.shape)
     spread = spread + stop_gradient(maximum(spread, eps) - spread)

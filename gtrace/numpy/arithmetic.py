@@ -8,11 +8,13 @@ from typing import Any
 import torch
 
 from gtrace.errors import DtypeError, message
-from gtrace.ir.aval import FLOATS
+from gtrace.ops.complex import complex as join_parts
+from gtrace.ops.components import imag, real
 from gtrace.ops.dtype_info import finfo
 from gtrace.ops.elementwise import (
     absolute,
     add,
+    clip,
     divide,
     floor_divide,
     maximum,
@@ -67,11 +69,17 @@ def _floats(op: str, x: Any) -> Array:
 def fabs(x: Any) -> Array:
     """Return |x|, floating for any dtype.
 
+    Raises:
+        DtypeError: complex numbers.
+
     >>> import gtrace.numpy as gnp
     >>> gnp.fabs(gnp.array([-1, 2]))
     Array([1., 2.], dtype=float32)
     """
-    return absolute(_floats("fabs", x))
+    x = _floats("fabs", x)
+    if x.aval.complex:
+        raise DtypeError(message("fabs", "real numbers", repr(x.aval), "Use gtrace.numpy.abs."))
+    return absolute(x)
 
 
 def rint(x: Any) -> Array:
@@ -180,8 +188,10 @@ def ldexp(x: Any, exponent: Any) -> Array:
     x, exponent = _floats("ldexp", x), lift("ldexp", exponent)
     if exponent.aval.floating:
         raise DtypeError(message("ldexp", "integer exponents", repr(exponent.aval), "Use gtrace.numpy.exp2."))
-    # three factors, none of which is 0 or infinite if the result is not
-    third = floor_divide(cast(exponent, torch.int64), 3)
+    # three factors, none of which is 0 or infinite; with larger exponents the result would be the same
+    least = 3 * math.frexp(torch.finfo(x.aval.dtype).smallest_normal)[1]
+    exponent = clip(cast(exponent, torch.int64), least, -least)
+    third = floor_divide(exponent, 3)
     factor = exp2(cast(third, x.aval.dtype))
     rest = exp2(cast(subtract(exponent, multiply(third, 2)), x.aval.dtype))
     return multiply(multiply(multiply(x, factor), rest), factor)
@@ -233,7 +243,7 @@ radians, degrees = deg2rad, rad2deg
 
 
 def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Array:
-    """Return x with NaN and infinities replaced.
+    """Return x with NaN and infinities replaced; of complex numbers, in both parts.
 
     Args:
         copy: ignored; Arrays never change.
@@ -244,12 +254,14 @@ def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, ne
     Array([1., 0., 9.], dtype=float32)
     """
     x = lift("nan_to_num", x)
-    if x.aval.dtype not in FLOATS:
+    if x.aval.complex:
+        return join_parts(*(nan_to_num(part, copy, nan, posinf, neginf) for part in (real(x), imag(x))))
+    if not x.aval.floating:
         return x
     info = finfo(x.aval.dtype)
-    x = where(isnan(x), nan, x)
-    x = where(equal(x, math.inf), info.max if posinf is None else posinf, x)
-    return where(equal(x, -math.inf), info.min if neginf is None else neginf, x)
+    out = where(isnan(x), nan, x)
+    out = where(equal(x, math.inf), info.max if posinf is None else posinf, out)
+    return where(equal(x, -math.inf), info.min if neginf is None else neginf, out)
 
 
 def sinc(x: Any) -> Array:

@@ -118,7 +118,7 @@ def rfftfreq(n: int, d: float = 1.0, *, dtype: Any = None, device: Any = None) -
 
 def _shifted(name: str, x: Any, axes: int | Sequence[int] | None, back: bool) -> Array:
     x = lift(name, x)
-    places = range(x.ndim) if axes is None else [axes] if isinstance(axes, int) else axes
+    places = range(x.ndim) if axes is None else axes if isinstance(axes, (tuple, list)) else [axes]
     return roll(x, [-(x.shape[k] // 2) if back else x.shape[k] // 2 for k in places], list(places))
 
 

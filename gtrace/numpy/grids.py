@@ -11,11 +11,21 @@ import torch
 from gtrace.errors import ArgumentError, ShapeError, message
 from gtrace.ops.arrange import tril
 from gtrace.ops.create import arange, asarray, eye, linspace, ones
-from gtrace.ops.elementwise import add, exp, floor_divide, log, multiply, power, remainder
+from gtrace.ops.elementwise import add, clip, exp, floor_divide, log, multiply, power, remainder
 from gtrace.ops.gather import constant_array
 from gtrace.ops.parts import concat, flip, stack
 from gtrace.ops.promote import cast, counting, promote_arrays
-from gtrace.ops.shape import as_int, as_shape, broadcast_to, meshgrid, moveaxis, normalize_axis, reshape
+from gtrace.ops.shape import (
+    as_int,
+    as_shape,
+    broadcast_arrays,
+    broadcast_to,
+    expand_dims,
+    meshgrid,
+    moveaxis,
+    normalize_axis,
+    reshape,
+)
 from gtrace.ops.unique import nonzero
 from gtrace.trace.array import Array
 from gtrace.trace.convert import as_dtype, default_dtype, lift
@@ -253,8 +263,17 @@ def unravel_index(indices: Any, shape: Any) -> tuple[Array, ...]:
 
 
 @counting
-def ravel_multi_index(multi_index: Any, dims: Any) -> Array:
+def ravel_multi_index(multi_index: Any, dims: Any, mode: str | None = None, order: str = "C") -> Array:
     """Return the places in a flattened array of shape `dims` of an index along each axis.
+
+    Args:
+        mode: for an index outside its axis. ``"wrap"``: counted around; ``"clip"``: the nearest; None: there is none,
+            which nothing checks.
+        order: "C": the last axis is the fastest; "F": the first one.
+
+    Raises:
+        ShapeError: not one index for each axis.
+        ArgumentError: another mode or order.
 
     >>> import gtrace.numpy as gnp
     >>> gnp.ravel_multi_index((gnp.array([0, 1]), gnp.array([1, 2])), (2, 3))
@@ -265,6 +284,13 @@ def ravel_multi_index(multi_index: Any, dims: Any) -> Array:
     if len(axes) != len(sizes):
         got = f"{len(axes)} for {sizes}"
         raise ShapeError(message("ravel_multi_index", "an index for each axis", got, "Match them."))
+    if mode not in (None, "wrap", "clip") or order not in ("C", "F"):
+        got = f"{mode!r} and {order!r}"
+        raise ArgumentError(message("ravel_multi_index", "wrap or clip as mode, C or F as order", got, "Check both."))
+    if mode is not None:
+        axes = [remainder(x, n) if mode == "wrap" else clip(x, 0, n - 1) for x, n in zip(axes, sizes, strict=True)]
+    if order == "F":
+        sizes, axes = sizes[::-1], axes[::-1]
     out = axes[0]
     for n, index in zip(sizes[1:], axes[1:], strict=True):
         out = add(multiply(out, n), index)
@@ -279,11 +305,18 @@ def logspace(
 ) -> Array:
     """Return `num` numbers from base ** start to base ** stop, with evenly spaced logarithms.
 
+    Args:
+        base: a number or an array, which broadcasts with `start` and `stop`.
+
     >>> import gtrace.numpy as gnp
     >>> gnp.logspace(0, 2, 3)
     Array([  1.,  10., 100.], dtype=float32)
     """
-    out = power(lift("logspace", base), linspace(start, stop, num, endpoint, axis=axis))
+    base = lift("logspace", base)
+    if base.ndim:
+        start, stop, base = broadcast_arrays(*promote_arrays("logspace", start, stop, base))
+        base = expand_dims(base, axis)
+    out = power(base, linspace(start, stop, num, endpoint, axis=axis))
     return out if dtype is None else cast(out, as_dtype(dtype))
 
 
@@ -318,22 +351,22 @@ def identity(n: int, dtype: Any = None) -> Array:
     return eye(n, dtype=dtype)
 
 
-def tri(n: int, m: int | None = None, k: int = 0, dtype: Any = None) -> Array:
-    """Return an (n, m) matrix with ones on and below diagonal k, and zeros above.
+def tri(N: int, M: int | None = None, k: int = 0, dtype: Any = None) -> Array:  # noqa: N803 - NumPy's names
+    """Return an (N, M) matrix with ones on and below diagonal k, and zeros above; M is N by default.
 
     >>> import gtrace.numpy as gnp
     >>> gnp.tri(2)
     Array([[1., 0.],
            [1., 1.]], dtype=float32)
     """
-    return tril(ones((n, n if m is None else m), dtype), k)
+    return tril(ones((N, N if M is None else M), dtype), k)
 
 
-def vander(x: Any, n: int | None = None, increasing: bool = False) -> Array:
+def vander(x: Any, N: int | None = None, increasing: bool = False) -> Array:  # noqa: N803 - NumPy's name
     """Return the powers of x as rows of a matrix, in descending order unless `increasing`.
 
     Args:
-        n: how many; None: as many as x has elements.
+        N: how many; None: as many as x has elements.
 
     >>> import gtrace.numpy as gnp
     >>> gnp.vander(gnp.array([2., 3.]), 3)
@@ -343,7 +376,7 @@ def vander(x: Any, n: int | None = None, increasing: bool = False) -> Array:
     x = lift("vander", x)
     if x.ndim != 1:
         raise ShapeError(message("vander", "one dimension", repr(x.aval), "Use gt.ravel."))
-    count = x.size if n is None else as_int("vander", "n", n)
+    count = x.size if N is None else as_int("vander", "N", N)
     powers = [power(x, k) for k in range(count)]
     if not powers:
         return reshape(x[:0], (0, 0)) if not x.size else ones((x.size, 0), x.aval.dtype)

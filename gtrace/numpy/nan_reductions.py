@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from gtrace.ops.elementwise import divide, maximum, sqrt, square, subtract
-from gtrace.ops.logic import isnan, logical_and, logical_not, not_equal, where
+from gtrace.ops.components import real
+from gtrace.ops.elementwise import divide, sqrt, subtract
+from gtrace.ops.logic import greater, isnan, logical_and, logical_not, not_equal, where
 from gtrace.ops.logic import where as select
 from gtrace.ops.places import argmax, argmin
 from gtrace.ops.promote import cast, counting, promote
 from gtrace.ops.reduce import all as all_over
-from gtrace.ops.reduce import cumsum, prod
+from gtrace.ops.reduce import cumsum, prod, squared_magnitude
 from gtrace.ops.reduce import max as max_over
 from gtrace.ops.reduce import min as min_over
 from gtrace.ops.reduce import sum as sum_over
@@ -171,16 +172,12 @@ def nanvar(
     Array(1., dtype=float32)
     """
     x, mask = _moments("nanvar", x, dtype, where)
-    count = sum_over(cast(mask, x.aval.dtype), axis, None, keepdims)
+    count = sum_over(cast(mask, real(x).aval.dtype), axis, None, keepdims)
     center = nanmean(x, axis, None, True, where=mask)
     deviation = subtract(select(mask, x, center), center)  # a NaN would reach the derivative
     freedom = subtract(count, float(ddof))
-    total = sum_over(square(deviation), axis, None, keepdims, where=mask)
-    return divide(total, _positive_or_nan(freedom))
-
-
-def _positive_or_nan(count: Array) -> Array:
-    return where(not_equal(maximum(count, 0.0), 0.0), count, math.nan)
+    total = sum_over(squared_magnitude(deviation), axis, None, keepdims, where=mask)
+    return divide(total, select(greater(freedom, 0.0), freedom, math.nan))
 
 
 def nanstd(

@@ -9,7 +9,7 @@ import numpy
 import torch
 
 from gtrace.dtypes import DType
-from gtrace.errors import ArgumentError, message
+from gtrace.errors import ArgumentError, DtypeError, message
 from gtrace.ir.aval import LONG
 from gtrace.ops.create import asarray, full
 from gtrace.ops.dtype_info import result_type
@@ -22,8 +22,8 @@ from gtrace.trace.array import Array
 from gtrace.trace.convert import as_dtype, lift, python_scalar
 
 __all__ = [
-    "allclose", "array_equal", "array_equiv", "isclose", "isneginf", "isposinf", "isreal", "isscalar", "issubdtype",
-    "ndim", "promote_types", "shape", "size",
+    "allclose", "array_equal", "array_equiv", "isclose", "isneginf", "isposinf", "isscalar", "issubdtype", "ndim",
+    "promote_types", "shape", "size",
 ]  # fmt: skip
 
 
@@ -84,34 +84,34 @@ def array_equiv(x: Any, y: Any) -> Array:
 def isposinf(x: Any) -> Array:
     """Return where x is positive infinity.
 
+    Raises:
+        DtypeError: complex numbers.
+
     >>> import gtrace.numpy as gnp
     >>> gnp.isposinf(gnp.array([gnp.inf, -gnp.inf]))
     Array([ True, False], dtype=bool)
     """
-    x = lift("isposinf", x)
-    return equal(x, math.inf) if x.aval.floating else full(x.shape, False, device=x.device)
+    return _equals("isposinf", x, math.inf)
 
 
 def isneginf(x: Any) -> Array:
     """Return where x is negative infinity.
 
+    Raises:
+        DtypeError: complex numbers.
+
     >>> import gtrace.numpy as gnp
     >>> gnp.isneginf(gnp.array([gnp.inf, -gnp.inf]))
     Array([False,  True], dtype=bool)
     """
-    x = lift("isneginf", x)
-    return equal(x, -math.inf) if x.aval.floating else full(x.shape, False, device=x.device)
+    return _equals("isneginf", x, -math.inf)
 
 
-def isreal(x: Any) -> Array:
-    """Return True for each element of x, an array of real numbers.
-
-    >>> import gtrace.numpy as gnp
-    >>> gnp.isreal(gnp.ones(2))
-    Array([ True,  True], dtype=bool)
-    """
-    x = lift("isreal", x)
-    return full(x.shape, True, device=x.device)
+def _equals(op: str, x: Any, value: float) -> Array:
+    x = lift(op, x)
+    if x.aval.complex:
+        raise DtypeError(message(op, "real numbers", repr(x.aval), "Use gtrace.numpy.isinf."))
+    return equal(x, value) if x.aval.floating else full(x.shape, False, device=x.device)
 
 
 def isscalar(x: Any) -> bool:

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from gtrace.errors import ShapeError, message
+from gtrace.ops.components import conj
 from gtrace.ops.elementwise import multiply, subtract
 from gtrace.ops.linalg import dot, matmul, tensordot
 from gtrace.ops.parts import stack
@@ -28,13 +29,13 @@ def inner(x: Any, y: Any) -> Array:
 
 
 def vdot(x: Any, y: Any) -> Array:
-    """Return the sum of products of the elements of two flattened arrays.
+    """Return the sum of products of the elements of two flattened arrays, those of x conjugated.
 
     >>> import gtrace.numpy as gnp
     >>> gnp.vdot(gnp.ones((2, 2)), gnp.ones((2, 2)))
     Array(4., dtype=float32)
     """
-    return dot(ravel(x), ravel(y))
+    return dot(conj(ravel(x)), ravel(y))
 
 
 def matvec(x: Any, y: Any) -> Array:
@@ -52,7 +53,7 @@ def matvec(x: Any, y: Any) -> Array:
 
 
 def vecmat(x: Any, y: Any) -> Array:
-    """Return the products of vectors (..., n) with matrices (..., n, m); leading axes broadcast.
+    """Return the products of vectors (..., n), conjugated, with matrices (..., n, m); leading axes broadcast.
 
     >>> import gtrace.numpy as gnp
     >>> gnp.vecmat(gnp.ones(3), gnp.ones((3, 2)))
@@ -62,7 +63,7 @@ def vecmat(x: Any, y: Any) -> Array:
     if y.ndim < 2 or not x.ndim:
         got = f"{x.aval!r} and {y.aval!r}"
         raise ShapeError(message("vecmat", "a vector and a matrix", got, "Check the shapes."))
-    return matmul(expand_dims(x, -2), y)[..., 0, :]
+    return matmul(expand_dims(conj(x), -2), y)[..., 0, :]
 
 
 def kron(x: Any, y: Any) -> Array:

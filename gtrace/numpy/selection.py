@@ -12,6 +12,7 @@ from gtrace.numpy.shapes import refuse_inplace, resize
 from gtrace.ops.create import arange, asarray, full
 from gtrace.ops.elementwise import clip, remainder
 from gtrace.ops.extracts import compress
+from gtrace.ops.gather import gather_op
 from gtrace.ops.index import take_along_axis
 from gtrace.ops.logic import where
 from gtrace.ops.parts import stack
@@ -28,6 +29,7 @@ from gtrace.ops.shape import (
 from gtrace.ops.sort import argsort, sort
 from gtrace.ops.unique import lexicographic, nonzero
 from gtrace.trace.array import Array
+from gtrace.trace.bind import bind
 from gtrace.trace.convert import lift
 
 __all__ = [
@@ -151,7 +153,8 @@ def choose(a: Any, choices: Any, mode: str = "raise") -> Array:
     if mode != "raise":
         index = remainder(index, len(items)) if mode == "wrap" else clip(index, 0, len(items) - 1)
     index, *items = broadcast_arrays(index, *items)
-    return take_along_axis(stack(items), expand_dims(index, 0), 0)[0]
+    # not take_along_axis, which counts negative places from the end, and takes the nearest place outside
+    return bind(gather_op, (stack(items), expand_dims(index, 0)), (0,))[0]
 
 
 def put(x: Any, ind: Any, v: Any, mode: str | None = None, *, inplace: bool = False) -> Array:
@@ -177,12 +180,15 @@ def put(x: Any, ind: Any, v: Any, mode: str | None = None, *, inplace: bool = Fa
     return reshape(ravel(x).at[places].set(cast(values, x.aval.dtype), mode=checks), x.shape)
 
 
-def put_along_axis(x: Any, indices: Any, values: Any, axis: int | None, *, inplace: bool = False) -> Array:
+def put_along_axis(
+    x: Any, indices: Any, values: Any, axis: int | None, inplace: bool = False, *, mode: str | None = None
+) -> Array:
     """Return x with the elements at `indices` along `axis` replaced, matched in the other axes as in `take_along_axis`.
 
     Args:
         axis: None: of the flattened array.
         inplace: must stay False: Arrays never change.
+        mode: for places outside, as for ``x.at[places].set``; None: they are left out.
 
     >>> import gtrace.numpy as gnp
     >>> gnp.put_along_axis(gnp.zeros((2, 2)), gnp.array([[1], [0]]), 5., 1)
@@ -192,7 +198,7 @@ def put_along_axis(x: Any, indices: Any, values: Any, axis: int | None, *, inpla
     refuse_inplace("put_along_axis", inplace)
     x, index = lift("put_along_axis", x), cast(asarray(indices), torch.int64)
     if axis is None:
-        return reshape(put_along_axis(ravel(x), index, values, 0), x.shape)
+        return reshape(put_along_axis(ravel(x), index, values, 0, mode=mode), x.shape)
     if index.ndim != x.ndim:
         got = f"{x.aval!r} and {index.aval!r}"
         raise ShapeError(message("put_along_axis", "as many axes in both", got, "Use expand_dims."))
@@ -201,7 +207,7 @@ def put_along_axis(x: Any, indices: Any, values: Any, axis: int | None, *, inpla
     places = [reshape(arange(n, device=x.device), (n, *(1,) * (x.ndim - 1 - k))) for k, n in enumerate(x.shape)]
     places[place] = index
     chosen = tuple(broadcast_to(p, shape) for p in places)
-    return x.at[chosen].set(cast(asarray(values), x.aval.dtype))
+    return x.at[chosen].set(cast(asarray(values), x.aval.dtype), mode=mode)
 
 
 @counting

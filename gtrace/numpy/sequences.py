@@ -10,6 +10,7 @@ import torch
 
 from gtrace.errors import ArgumentError, ShapeError, message
 from gtrace.ops.bessel_functions import i0e
+from gtrace.ops.components import conj
 from gtrace.ops.create import arange, asarray, ones
 from gtrace.ops.elementwise import absolute, add, clip, cos, divide, exp, multiply, remainder, subtract
 from gtrace.ops.gather import index_axis
@@ -68,7 +69,7 @@ def convolve(x: Any, y: Any, mode: str = "full") -> Array:
 
 
 def correlate(x: Any, y: Any, mode: str = "valid") -> Array:
-    """Return the sums of products of y with x at each place: for each k the sum over j of x[j + k] * y[j].
+    """Return the sums of products at each place: for each k the sum over j of x[j + k] * y[j], with y conjugated.
 
     Args:
         mode: as in `convolve`.
@@ -78,6 +79,7 @@ def correlate(x: Any, y: Any, mode: str = "valid") -> Array:
     Array([2., 3.], dtype=float32)
     """
     x, y, pad = _sliding("correlate", x, y, mode)
+    y = conj(y)
     if x.size < y.size:
         return flip(_middle(correlate_padded(y, x, pad), mode, y.size, x.size))
     return _middle(correlate_padded(x, y, pad), mode, x.size, y.size)
@@ -103,6 +105,7 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
         got = f"{xp.aval!r} and {fp.aval!r}"
         raise ShapeError(message("interp", "points of one dimension, as many xp as fp", got, "Check the shapes."))
     if period is not None:
+        period = absolute(lift("interp", period))
         x, xp = remainder(x, period), remainder(xp, period)
         order = argsort(xp)
         xp, fp = index_axis(xp, order, 0), index_axis(fp, order, 0)
@@ -166,7 +169,7 @@ def _slopes(f: Array, axis: int, h: Array, order: int) -> Array:
         total = add(left, right)
         inner = add(multiply(forward[..., :-1], divide(right, total)), multiply(forward[..., 1:], divide(left, total)))
     else:
-        inner = multiply(add(forward[..., :-1], forward[..., 1:]), 0.5)
+        inner = divide(subtract(y[..., 2:], y[..., :-2]), multiply(d, 2.0))
     first, last = forward[..., :1], forward[..., -1:]
     if order == 2:
         # the slope of the parabola through three samples
@@ -193,7 +196,8 @@ def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Array:
     """Return the area below samples y along `axis`, by the trapezoidal rule.
 
     Args:
-        x: the coordinates of the samples, of one dimension or of the shape of y; None: their distance is dx.
+        x: the coordinates of the samples, of one dimension, or with the same `axis` and others that broadcast to those
+            of y; None: their distance is dx.
 
     >>> import gtrace.numpy as gnp
     >>> gnp.trapezoid(gnp.array([1., 2., 3.]))
@@ -205,7 +209,7 @@ def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Array:
     width: Any = dx
     if x is not None:
         x = asarray(x)
-        width = diff(x if x.ndim == 1 else moveaxis(x, place, -1))
+        width = diff(x if x.ndim == 1 else moveaxis(x, normalize_axis("trapezoid", axis, x.ndim), -1))
     pairs = add(slice_axis(y, y.ndim - 1, 1, y.shape[-1]), slice_axis(y, y.ndim - 1, 0, max(y.shape[-1] - 1, 0)))
     return multiply(sum_over(multiply(pairs, width), -1), 0.5)
 

@@ -272,11 +272,15 @@ def _constant_places(op: str, size: int, obj: Any) -> numpy.ndarray:
 
     Raises:
         BoundsError: outside the axis.
+        ShapeError: a mask of another size.
     """
     if isinstance(obj, slice):
         return numpy.arange(size)[obj]
     places = numpy.asarray(whole(obj, "size").cpu().numpy() if isinstance(obj, Array) else obj)
     if places.dtype.kind == "b":
+        if places.shape != (size,):
+            got = f"a mask of shape {places.shape}"
+            raise ShapeError(message(op, f"a mask of shape {(size,)}", got, "It says yes or no for each place."))
         return numpy.flatnonzero(places)
     places = places.astype(numpy.int64) if not places.size else places
     if places.dtype.kind not in "iu":

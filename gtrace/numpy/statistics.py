@@ -6,6 +6,8 @@ import math
 from typing import Any
 
 from gtrace.errors import ShapeError, message
+from gtrace.ops.complex import complex as join_parts
+from gtrace.ops.components import conj, imag, real
 from gtrace.ops.create import asarray
 from gtrace.ops.elementwise import clip, divide, multiply, sqrt, subtract
 from gtrace.ops.extracts import diagonal
@@ -109,14 +111,14 @@ def cov(
             weights = w if weights is None else multiply(weights, w)
     if weights is None:
         centered = subtract(variables, mean(variables, 1, True))
-        product = matmul(centered, matrix_transpose(centered))
+        product = matmul(centered, conj(matrix_transpose(centered)))
         return _squeezed(divide(product, max(float(count - freedom), 0.0)))
     total = sum_over(weights)
     centered = subtract(variables, divide(sum_over(multiply(variables, weights), 1, None, True), total))
     scale: Any = subtract(total, float(freedom))
     if aweights is not None:
         scale = subtract(total, divide(multiply(sum_over(multiply(weights, lift("cov", aweights))), freedom), total))
-    product = matmul(multiply(centered, weights), matrix_transpose(centered))
+    product = matmul(multiply(centered, weights), conj(matrix_transpose(centered)))
     return _squeezed(divide(product, scale))
 
 
@@ -143,5 +145,8 @@ def corrcoef(x: Any, y: Any = None, rowvar: bool = True) -> Array:
     c = cov(x, y, rowvar)
     if not c.ndim:
         return divide(c, c)
-    deviations = sqrt(diagonal(c))
-    return clip(divide(divide(c, expand_dims(deviations, 1)), deviations), -1.0, 1.0)
+    deviations = sqrt(real(diagonal(c)))
+    out = divide(divide(c, expand_dims(deviations, 1)), deviations)
+    if not out.aval.complex:
+        return clip(out, -1.0, 1.0)
+    return join_parts(clip(real(out), -1.0, 1.0), clip(imag(out), -1.0, 1.0))

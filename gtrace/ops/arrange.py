@@ -118,7 +118,7 @@ def pad(x: Any, pad_width: Any, mode: str = "constant", constant_values: Any = 0
     Args:
         pad_width: an int for every side, (before, after) for every axis, or such a pair for each axis.
         mode: "constant", or, as in NumPy, "edge", "reflect", "symmetric" or "wrap".
-        constant_values: a number or 0-d array.
+        constant_values: a number or 0-d array; or numbers by side and axis, as `pad_width`.
 
     Raises:
         ShapeError: negative widths, or pairs that do not match the axes.
@@ -141,6 +141,8 @@ def pad(x: Any, pad_width: Any, mode: str = "constant", constant_values: Any = 0
     if mode not in _PAD_MODES:
         raise ArgumentError(message("pad", f"a mode among {', '.join(_PAD_MODES)}", repr(mode), "Use one of them."))
     pairs = tuple((int(a), int(b)) for a, b in widths)
+    if mode == "constant" and isinstance(constant_values, (tuple, list, numpy.ndarray)) and numpy.ndim(constant_values):
+        return _pad_by_side(x, pairs, constant_values)
     if mode == "constant":
         if python_scalar(constant_values) is not None and type(constant_values) is not Array:
             value: Any = scalar_operand("pad", python_scalar(constant_values), x.aval.dtype, x.aval.device)  # type: ignore[arg-type]
@@ -154,6 +156,26 @@ def pad(x: Any, pad_width: Any, mode: str = "constant", constant_values: Any = 0
                 raise ShapeError(message("pad", f"elements to pad by {mode!r}", f"none on axis {axis}", fix))
             places = numpy.pad(numpy.arange(x.shape[axis]), (before, after), mode=mode)  # type: ignore[call-overload]
             x = take_constant(x, places, axis)
+    return x
+
+
+def _pad_by_side(x: Array, pairs: tuple[tuple[int, int], ...], values: Any) -> Array:
+    """Return x with constants around it, each side its own; later axes are padded last, corners included.
+
+    Raises:
+        ShapeError: the constants are not one for all, one pair, or a pair for each axis.
+    """
+    try:
+        sides = numpy.broadcast_to(numpy.asarray(values), (x.ndim, 2))
+    except ValueError:
+        expected, fix = "numbers, one pair an axis", "Pass ((before, after), ...)."
+        raise ShapeError(message("pad", expected, f"{values!r} for {x.aval!r}", fix)) from None
+    for axis, pair in enumerate(pairs):
+        for side, width in enumerate(pair):
+            if width:
+                widths = [(0, 0)] * x.ndim
+                widths[axis] = (width, 0) if side == 0 else (0, width)
+                x = pad(x, widths, constant_values=sides[axis, side])
     return x
 
 

@@ -14,7 +14,7 @@ import torch
 from gtrace.ops.elementwise import add, divide, multiply, neg, sign, subtract
 from gtrace.ops.logic import equal, where
 from gtrace.ops.promote import unary, widened
-from gtrace.ops.quadrature import EULER
+from gtrace.ops.quadrature import EULER, in_blocks
 from gtrace.ops.samples import both, scipy_special, unary_floats
 from gtrace.trace.array import Array
 
@@ -104,25 +104,30 @@ def _bessel(order: int, second: bool) -> Callable[[torch.Tensor], torch.Tensor]:
     return widened(function)
 
 
+_J0, _J1, _Y0, _Y1 = (_bessel(order, second) for second in (False, True) for order in (0, 1))
 bessel_j0 = unary(
-    "bessel_j0", _bessel(0, False), "Return the Bessel function of the first kind of order 0.",
+    "bessel_j0", _J0, "Return the Bessel function of the first kind of order 0.",
     "round(float(gt.special.bessel_j0(1.0)), 4) => 0.7652",
+    direct=in_blocks(_J0),
     partials=(lambda x, out: neg(bessel_j1(x)),), samples=_EVERYWHERE, reference=scipy_special("j0"),
 )  # fmt: skip
 bessel_j1 = unary(
-    "bessel_j1", _bessel(1, False), "Return the Bessel function of the first kind of order 1.",
+    "bessel_j1", _J1, "Return the Bessel function of the first kind of order 1.",
     "round(float(gt.special.bessel_j1(1.0)), 4) => 0.4401",
+    direct=in_blocks(_J1),
     partials=(lambda x, out: subtract(bessel_j0(x), _per_x(out, x)),), samples=_EVERYWHERE,
     reference=scipy_special("j1"),
 )  # fmt: skip
 bessel_y0 = unary(
-    "bessel_y0", _bessel(0, True), "Return the Bessel function of the second kind of order 0, x > 0.",
+    "bessel_y0", _Y0, "Return the Bessel function of the second kind of order 0, x > 0.",
     "round(float(gt.special.bessel_y0(1.0)), 4) => 0.0883",
+    direct=in_blocks(_Y0),
     partials=(lambda x, out: neg(bessel_y1(x)),), samples=unary_floats(0.5, 2.0), reference=scipy_special("y0"),
 )  # fmt: skip
 bessel_y1 = unary(
-    "bessel_y1", _bessel(1, True), "Return the Bessel function of the second kind of order 1, x > 0.",
+    "bessel_y1", _Y1, "Return the Bessel function of the second kind of order 1, x > 0.",
     "round(float(gt.special.bessel_y1(1.0)), 4) => -0.7812",
+    direct=in_blocks(_Y1),
     partials=(lambda x, out: subtract(bessel_y0(x), divide(out, x)),), samples=_POSITIVE, reference=scipy_special("y1"),
 )  # fmt: skip
 

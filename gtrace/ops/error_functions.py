@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 
-from gtrace.ops.elementwise import add, exp, multiply, neg, square, subtract
+from gtrace.ops.elementwise import add, divide, exp, multiply, neg, square, subtract
+from gtrace.ops.logic import less, where
 from gtrace.ops.promote import unary, widened
 from gtrace.ops.samples import scipy_special, unary_floats
+from gtrace.trace.array import Array
 
 _ROOT_2PI = math.sqrt(2.0 * math.pi)
 
@@ -43,11 +46,21 @@ ndtri = unary(
     partials=(lambda x, out: multiply(exp(multiply(square(out), 0.5)), _ROOT_2PI),), samples=unary_floats(0.05, 0.95),
     reference=scipy_special("ndtri"),
 )  # fmt: skip
+
+
+def _log_ndtr_slope(x: Any, out: Array) -> Array:
+    """Return the density over the distribution function."""
+    left = less(x, 0.0)
+    # far to the left both are 0, and their logarithms large: erfcx is their quotient
+    scaled = erfcx(multiply(where(left, x, 0.0), -math.sqrt(0.5)))
+    size = multiply(square(where(left, 0.0, x)), 0.5)
+    right = exp(neg(add(add(size, where(left, 0.0, out)), math.log(_ROOT_2PI))))
+    return where(left, divide(math.sqrt(2.0 / math.pi), scaled), right)
+
+
 log_ndtr = unary(
     "log_ndtr", widened(torch.special.log_ndtr), "Return the logarithm of ndtr(x), without underflow.",
     "round(float(gt.special.log_ndtr(-100.0)), 3) => -5005.524",
-    partials=(
-        lambda x, out: exp(neg(add(add(multiply(square(x), 0.5), out), math.log(_ROOT_2PI)))),
-    ),
+    partials=(_log_ndtr_slope,),
     samples=unary_floats(-5.0, 2.0), reference=scipy_special("log_ndtr"),
 )  # fmt: skip

@@ -17,7 +17,7 @@ from gtrace.ops.elementwise import add, exp, floor, log, maximum, multiply, neg,
 from gtrace.ops.gather import constant_array
 from gtrace.ops.logic import equal, less, logical_and, where
 from gtrace.ops.promote import as_arrays, binary, cast, doubled, floating_like, promote, promote_arrays, unary, widened
-from gtrace.ops.quadrature import half_line
+from gtrace.ops.quadrature import half_line, in_blocks
 from gtrace.ops.reduce import sum as sum_over
 from gtrace.ops.samples import binary_floats, both, integral, scipy_special, shapes_differ, unary_floats, uniform
 from gtrace.ops.shape import as_int, constant, expand_dims
@@ -109,7 +109,8 @@ def _moment_reference(a: Any, x: Any, order: int, shift: int) -> numpy.ndarray:
 
 
 _moment_op = define(
-    "gamma_moment", _moment, params=("order", "shift"), arity=2, elementwise=True, check=broadcasts,
+    "gamma_moment", _moment, direct=in_blocks(_moment), params=("order", "shift"), arity=2, elementwise=True,
+    check=broadcasts,
     partials=(
         lambda a, x, out, order, shift: neg(_moment_of(a, x, order + 1, shift)),
         lambda a, x, out, order, shift: subtract(out, _moment_of(a, x, order, shift + 1)),
@@ -178,11 +179,13 @@ def _incomplete(upper: bool) -> Callable[[torch.Tensor, torch.Tensor], torch.Ten
 def _density(a: Any, x: Any, power: float) -> Array:
     """Return x ** (a - power) * exp(-x) / gamma(a)."""
     a, x = as_arrays("gammainc", a, x)
+    kind = a.aval.dtype
+    a, x = cast(a, torch.float64), cast(x, torch.float64)  # the terms are much larger than their sum
     zero = equal(x, 0.0)
     logarithm = log(where(zero, 1.0, x))
     inside = exp(subtract(subtract(multiply(subtract(a, power), logarithm), x), gammaln(a)))
-    at_zero = where(less(a, power), math.inf, cast(equal(a, power), inside.aval.dtype))
-    return where(zero, at_zero, inside)
+    at_zero = where(less(a, power), math.inf, cast(equal(a, power), torch.float64))
+    return cast(where(zero, at_zero, inside), kind)
 
 
 def _by_a(a: Any, x: Any) -> Array:
@@ -192,17 +195,18 @@ def _by_a(a: Any, x: Any) -> Array:
     return where(equal(x, 0.0), 0.0, neg(slope))
 
 
+_LOWER, _UPPER = _incomplete(False), _incomplete(True)
 gammainc = binary(
-    "gammainc", _incomplete(False), "Return the regularized lower incomplete gamma function P(a, x).",
+    "gammainc", _LOWER, "Return the regularized lower incomplete gamma function P(a, x).",
     "round(float(gt.special.gammainc(1.0, 2.0)), 4) => 0.8647", floating=True, check=broadcasts,
-    partials=(lambda a, x, out: _by_a(a, x), lambda a, x, out: _density(a, x, 1.0)),
+    direct=in_blocks(_LOWER), partials=(lambda a, x, out: _by_a(a, x), lambda a, x, out: _density(a, x, 1.0)),
     samples=binary_floats(2.0, 5.0, 0.2, 1.8), errors=shapes_differ, reference=scipy_special("gammainc"),
 )  # fmt: skip
 gammaincc = binary(
-    "gammaincc", _incomplete(True),
+    "gammaincc", _UPPER,
     "Return the regularized upper incomplete gamma function, 1 - P(a, x).",
     "round(float(gt.special.gammaincc(1.0, 2.0)), 4) => 0.1353", floating=True, check=broadcasts,
-    partials=(lambda a, x, out: neg(_by_a(a, x)), lambda a, x, out: neg(_density(a, x, 1.0))),
+    direct=in_blocks(_UPPER), partials=(lambda a, x, out: neg(_by_a(a, x)), lambda a, x, out: neg(_density(a, x, 1.0))),
     samples=binary_floats(2.0, 5.0, 0.2, 1.8), errors=shapes_differ, reference=scipy_special("gammaincc"),
 )  # fmt: skip
 
@@ -276,7 +280,9 @@ def betaln(a: Any, b: Any) -> Array:
     -2.4849
     """
     a, b = as_arrays("betaln", a, b)
-    return subtract(add(gammaln(a), gammaln(b)), gammaln(add(a, b)))
+    kind = a.aval.dtype
+    a, b = cast(a, torch.float64), cast(b, torch.float64)  # the terms are much larger than their sum
+    return cast(subtract(add(gammaln(a), gammaln(b)), gammaln(add(a, b))), kind)
 
 
 def beta(a: Any, b: Any) -> Array:

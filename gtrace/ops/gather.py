@@ -213,7 +213,8 @@ def _put_inside_impl(
     Args:
         put: torch's index_put, or the one in place, for an array made here.
     """
-    near, inside = list(indices), None
+    near = list(indices)
+    taken: Any = None
     spare = loose.index(True)
     widened = not accumulate and indices[spare].numel() > 1
     for k, index in enumerate(indices):
@@ -221,22 +222,21 @@ def _put_inside_impl(
             size = x.shape[dims[k]]
             near[k] = torch.clamp(index, -size, size - 1)
             same = torch.eq(near[k], index)
-            inside = same if inside is None else torch.logical_and(inside, same)
+            taken = same if taken is None else torch.logical_and(taken, same)
     if not widened:
         # what is left out adds nothing, or writes what is there already; -0.0 changes no float, 0.0 would change -0.0
         places = _spread(x, tuple(near), dims)
         ndim = u.ndim - index_place(dims)
-        inside = inside if inside.ndim == ndim else inside.reshape([*inside.shape, *(1,) * (ndim - inside.ndim)])
-        nothing = -0.0 if x.is_floating_point() else False
-        kept = torch.where(inside, u, nothing if accumulate else torch.ops.aten.index.Tensor(x, places))
+        taken = taken if taken.ndim == ndim else taken.reshape([*taken.shape, *(1,) * (ndim - taken.ndim)])
+        nothing: Any = -0.0 if x.is_floating_point() else False
+        kept = torch.where(taken, u, nothing if accumulate else torch.ops.aten.index.Tensor(x, places))
         return torch.ops.aten.index_put.default(x, places, kept, accumulate)
     # values for one place are written in any order, so what is there already could win: one more place, the last of an
-    # axis, takes what is left out. The shift gives -1 for negative places, and 0 for others, in a third of the time of a
-    # choice.
+    # axis, takes what is left out. The shift gives -1 for negative places and 0 for others, faster than a choice.
     axis, index = dims[spare], indices[spare]
     size = x.shape[axis]
     chosen = torch.clamp(torch.add(index, torch.bitwise_and(index >> 63, size)), -1, size)
-    near[spare] = chosen if inside is None else torch.where(inside, chosen, size)
+    near[spare] = chosen if taken is None else torch.where(taken, chosen, size)
     wide = torch.cat([x, x.narrow(axis, 0, 1)], axis)
     return put(wide, _spread(x, tuple(near), dims), u, False).narrow(axis, 0, size)
 
@@ -255,9 +255,8 @@ def _put_inside_vjp(
     if needed[1]:
         sizes = [x.aval.shape[dim] for dim in dims]
         near = [clamped(i, n) if check else i for i, n, check in zip(indices, sizes, loose, strict=True)]
-        into_u = where(
-            inside(indices, sizes, loose, dims, len(u.aval.shape)), bind(index_op, (ct, *near), (dims,)), 0.0
-        )
+        taken = inside(indices, sizes, loose, dims, len(u.aval.shape))
+        into_u = where(taken, bind(index_op, (ct, *near), (dims,)), 0.0)
     return [into_x, into_u, *[None] * len(indices)]
 
 

@@ -310,16 +310,12 @@ def take(x: Any, indices: Any, axis: int | None = None, *, mode: str | None = No
         return index_axis(x, clamped(places, size) if is_loose(places, size, known) else places, axis)
     if mode in ("raise", "promise_in_bounds"):
         return index_axis(x, places, axis)
+    if mode == "fill":
+        return read(x, (*(slice(None),) * axis, places), "fill", fill_value)
     if not size:
         got = f"{mode!r} for an empty axis"
         raise ArgumentError(message("take", "an axis with elements", got, "Check the axis."))
-    if mode == "wrap":
-        return index_axis(x, remainder(places, size), axis)
-    if mode == "clip":
-        return index_axis(x, clip(places, 0, size - 1), axis)
-    out = index_axis(x, clamped(places, size), axis)
-    inside = reshape(is_inside(places, size), tuple(places.shape) + (1,) * (x.ndim - axis - 1))
-    return where(inside, out, fill_for(x, fill_value))
+    return index_axis(x, remainder(places, size) if mode == "wrap" else clip(places, 0, size - 1), axis)
 
 
 def take_along_axis(

@@ -1,8 +1,15 @@
-"""A rule for integrals over a half line, on tensors, and a constant."""
+"""A rule for integrals over a half line, on tensors; sums with many terms an element; and a constant."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy
 import torch
+
+from gtrace.ir.aval import Aval
 
 EULER = 0.5772156649015329
 """The constant of Euler and Mascheroni."""
@@ -22,3 +29,33 @@ def half_line(scale: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     s = torch.exp(u - torch.exp(-u))
     width = scale.unsqueeze(-1)
     return s * width, s * (1.0 + torch.exp(-u)) * step * width
+
+
+BLOCK = 1 << 13
+"""How many elements the interpreter computes at a time."""
+
+
+def in_blocks(function: Callable[..., torch.Tensor]) -> Callable[..., Callable[..., torch.Tensor] | None]:
+    """Return the `Rules.direct` of an elementwise operation that computes many terms for each element.
+
+    All of them at once may be a hundred times as large as the result, so large operands are computed in blocks. The
+    compiler needs no such help: it makes a loop of the sum.
+    """
+
+    def direct(avals: tuple[Aval, ...], **params: Any) -> Callable[..., torch.Tensor] | None:
+        shape = numpy.broadcast_shapes(*[a.shape for a in avals])
+        size = math.prod(shape)
+        if size <= BLOCK:
+            return None
+
+        def call(*operands: torch.Tensor) -> torch.Tensor:
+            flat = [x if x.ndim == 0 else x.expand(shape).reshape(size) for x in operands]
+            blocks = [
+                function(*[x if x.ndim == 0 else x[start : start + BLOCK] for x in flat], **params)
+                for start in range(0, size, BLOCK)
+            ]
+            return torch.cat(blocks).reshape(shape)
+
+        return call
+
+    return direct

@@ -318,7 +318,7 @@ def _truth(x: Any) -> Array:
     return x if x.aval.dtype is torch.bool else not_equal(x, 0)
 
 
-def _squares(x: Array) -> Array:
+def squared_magnitude(x: Array) -> Array:
     """Return the squared magnitudes."""
     return add(square(real(x)), square(imag(x))) if x.aval.complex else square(x)
 
@@ -347,9 +347,9 @@ def var(
     if where is not None:
         deviation = _kept(subtract(x, mean(x, axes, True, where=where)), where, 0)
         count = maximum(subtract(_count(x, where, axes, keepdims), float(correction)), 0.0)
-        return divide(sum(_squares(deviation), axes, keepdims=keepdims), count)
+        return divide(sum(squared_magnitude(deviation), axes, keepdims=keepdims), count)
     deviation = subtract(x, bind(_mean, (x,), (axes, True)))
-    total = bind(sum_op, (_squares(deviation),), (axes, bool(keepdims)))
+    total = bind(sum_op, (squared_magnitude(deviation),), (axes, bool(keepdims)))
     return divide(total, builtins.max(float(math.prod(x.shape[k] for k in axes) - correction), 0.0))
 
 

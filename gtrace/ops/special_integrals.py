@@ -16,7 +16,7 @@ from gtrace.ops.elementwise import add, divide, exp, log, log1p, multiply, neg, 
 from gtrace.ops.gamma_functions import betaln, digamma
 from gtrace.ops.logic import greater, greater_equal, less_equal, logical_and, where
 from gtrace.ops.promote import as_arrays, cast, doubled, floating_like, promote, unary, widened
-from gtrace.ops.quadrature import EULER, half_line
+from gtrace.ops.quadrature import EULER, half_line, in_blocks
 from gtrace.ops.samples import both, integral, scipy_special, unary_floats, uniform
 from gtrace.ops.shape import as_int
 from gtrace.trace.array import Array
@@ -52,13 +52,15 @@ def _moment(a: torch.Tensor, b: torch.Tensor, x: torch.Tensor, i: int, j: int) -
 
 def _by_x(a: Any, b: Any, x: Any, i: int, j: int) -> Array:
     a, b, x = as_arrays("betainc", a, b, x)
+    kind = x.aval.dtype
+    a, b, x = (cast(z, torch.float64) for z in (a, b, x))  # the terms are much larger than their sum
     density = exp(
         subtract(add(multiply(subtract(a, 1.0), log(x)), multiply(subtract(b, 1.0), log1p(neg(x)))), betaln(a, b))
     )
     for count, factor in ((i, log(x)), (j, log1p(neg(x)))):
         if count:
             density = multiply(density, power(factor, count))
-    return density
+    return cast(density, kind)
 
 
 def _by_shape(one: Any, a: Any, b: Any, raised: Array, out: Array) -> Array:
@@ -84,7 +86,7 @@ def _moment_reference(a: Any, b: Any, x: Any, i: int, j: int) -> numpy.ndarray:
 
 
 _moment_op = define(
-    "beta_moment", _moment, params=("i", "j"), arity=3, elementwise=True, check=broadcasts,
+    "beta_moment", _moment, direct=in_blocks(_moment), params=("i", "j"), arity=3, elementwise=True, check=broadcasts,
     partials=(
         lambda a, b, x, out, i, j: _by_shape(a, a, b, _moment_of(a, b, x, i + 1, j), out),
         lambda a, b, x, out, i, j: _by_shape(b, a, b, _moment_of(a, b, x, i, j + 1), out),
@@ -155,7 +157,8 @@ def _expn_errors() -> list[BadSample]:
 
 
 _expn_op = define(
-    "expn", _expn, params=("n",), elementwise=True, partials=(lambda x, out, n: neg(expn(n - 1, x)),),
+    "expn", _expn, direct=in_blocks(_expn), params=("n",), elementwise=True,
+    partials=(lambda x, out, n: neg(expn(n - 1, x)),),
     samples=lambda: [Sample((n, uniform(0.3, 6.0, 3, 4))) for n in (1, 2, 5)], errors=_expn_errors,
     reference=scipy_special("expn"), user=lambda n, x: expn(n, x),
 )  # fmt: skip
@@ -209,9 +212,11 @@ def _expi(x: torch.Tensor) -> torch.Tensor:
     return torch.where(x < 0.0, -_expn(size, 1), positive)
 
 
+_WIDE_EXPI = widened(_expi)
 expi = unary(
-    "expi", widened(_expi), "Return the exponential integral Ei, the principal value of that of exp(t) / t up to x.",
+    "expi", _WIDE_EXPI, "Return the exponential integral Ei, the principal value of that of exp(t) / t up to x.",
     "round(float(gt.special.expi(1.0)), 4) => 1.8951",
-    partials=(lambda x, out: divide(exp(x), x),), samples=both(unary_floats(0.6, 6.0), unary_floats(-4.0, -0.3)),
+    direct=in_blocks(_WIDE_EXPI), partials=(lambda x, out: divide(exp(x), x),),
+    samples=both(unary_floats(0.6, 6.0), unary_floats(-4.0, -0.3)),
     reference=scipy_special("expi"),
 )  # fmt: skip

@@ -153,6 +153,9 @@ def distinct(
         equal_nan: NaNs are one value.
         size: how many values to return; None: all.
         fill: for values that are missing; None: the smallest value. Their counts are 0.
+
+    Raises:
+        ShapeError: a size and no `fill`, of nothing.
     """
     shape = x.shape if axis is None else (x.shape[axis],)
     if axis is None:
@@ -169,10 +172,14 @@ def distinct(
     first = first_of_runs(ordered if axis is None else index_axis(flat, order, 0), equal_nan)
     places = places_where(op, first, size)
     total = rows.shape[0]
-    bounds = places_where(op, first, size, total)
+    bounds = places if size is None else places_where(op, first, size, total)
     counts = subtract(concat([bounds, full((1,), total, torch.int64, x.device)])[1:], bounds)
     inverse = full((total,), 0, torch.int64, x.device)
     inverse = inverse.at[order].set(subtract(cumsum(first), 1), mode="promise_in_bounds")
+    if size and not total:
+        if fill is None:
+            raise ShapeError(message(op, "elements, or a fill_value", repr(x.aval), "There is no smallest element."))
+        ordered, order = full((1, *ordered.shape[1:]), 0, x.aval.dtype, x.device), full((1,), 0, torch.int64, x.device)
     values = index_axis(ordered, places, 0)
     if size is not None and fill is not None:
         values = filled(values, first, fill)

@@ -227,8 +227,8 @@ def triangular(key: Any, left: Any, mode: Any, right: Any, shape: Any = None, dt
     u = draw_unit(found, sizes, low.aval.dtype)
     width, rise, fall = subtract(high, low), subtract(peak, low), subtract(high, peak)
     first = less(u, divide(rise, width))
-    # on either side the root of the other is not used, and must not make its derivative infinite
-    before = sqrt(where(first, multiply(multiply(u, width), rise), 1.0))
+    # on either side the root of the other is not used, and must not make its derivative infinite; nor must a u of 0
+    before = multiply(sqrt(u), sqrt(where(first, multiply(width, rise), 1.0)))
     after = sqrt(where(first, 1.0, multiply(multiply(subtract(1.0, u), width), fall)))
     return where(first, add(low, before), subtract(high, after))
 

@@ -7,13 +7,7 @@ from typing import Any
 import torch
 
 from gtrace.errors import DtypeError, ShapeError, message
-from gtrace.numpy.products import cross as cross
-from gtrace.ops.linalg import matmul as matmul
-from gtrace.ops.linalg import outer as outer
-from gtrace.ops.linalg import tensordot as tensordot
-from gtrace.ops.linalg import vecdot as vecdot
 from gtrace.ops.promote import promote_arrays
-from gtrace.ops.shape import matrix_transpose as matrix_transpose
 from gtrace.trace.array import Array
 
 
@@ -37,5 +31,10 @@ def matrices(name: str, x: Any, square: bool = False, narrow: bool = False) -> A
 
 
 def pair(name: str, a: Any, b: Any, square: bool = True) -> tuple[Array, Array]:
+    """Return matrices and a right side in one floating dtype.
+
+    Raises:
+        ShapeError, DtypeError: as `matrices`, of the first.
+    """
     x, y = promote_arrays(name, a, b, floating=True)
     return matrices(name, x, square), y

@@ -8,6 +8,7 @@ import torch
 
 from gtrace.errors import ArgumentError, message
 from gtrace.numpy.linalg.arguments import matrices
+from gtrace.ops.components import conj
 from gtrace.ops.elementwise import absolute, multiply
 from gtrace.ops.index import take_along_axis
 from gtrace.ops.logic import less, where
@@ -146,7 +147,7 @@ def _hermitian_svd(x: Array, compute_uv: bool) -> Any:
     values = take_along_axis(values, order, -1)
     u = take_along_axis(vectors, expand_dims(order, -2), -1)
     signs = where(less(values, 0), -1, 1)
-    return SVDResult(u, absolute(values), matrix_transpose(multiply(u, expand_dims(signs, -2))))
+    return SVDResult(u, absolute(values), conj(matrix_transpose(multiply(u, expand_dims(signs, -2)))))
 
 
 def svdvals(x: Any, /) -> Array:

@@ -24,6 +24,7 @@ from gtrace.ops.reduce import any, count_nonzero, max  # noqa: A004 - the array 
 from gtrace.ops.shape import as_int, broadcast_to, expand_dims, moveaxis, normalize_axes, reshape
 from gtrace.torch_functions import call_torch
 from gtrace.trace.array import Array
+from gtrace.trace.convert import real_scalar
 
 __all__ = [
     "cond",
@@ -207,11 +208,12 @@ def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any
     Array(5., dtype=float32)
     """
     x = promote_arrays("vector_norm", x, floating=True)[0]
-    if not isinstance(ord, (int, float)):
+    order = real_scalar(ord)
+    if order is None:
         raise ArgumentError(message("vector_norm", "a number as ord", repr(ord), "See gt.linalg.matrix_norm."))
     axes = None if axis is None else normalize_axes("vector_norm", axis, x.ndim)
     return call_torch(
-        "vector_norm", torch.linalg.vector_norm, x, ord, dim=None if axes is None else list(axes), keepdim=keepdims
+        "vector_norm", torch.linalg.vector_norm, x, order, dim=None if axes is None else list(axes), keepdim=keepdims
     )
 
 

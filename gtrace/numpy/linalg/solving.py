@@ -13,12 +13,13 @@ import torch
 from gtrace.errors import ArgumentError, ShapeError, message
 from gtrace.numpy.linalg.arguments import matrices, pair
 from gtrace.numpy.linalg.decompositions import svdvals
+from gtrace.ops.components import conj
 from gtrace.ops.create import asarray
-from gtrace.ops.elementwise import square, subtract
+from gtrace.ops.elementwise import subtract
 from gtrace.ops.linalg import matmul
 from gtrace.ops.logic import greater
 from gtrace.ops.promote import cast, promote_arrays
-from gtrace.ops.reduce import count_nonzero, sum  # noqa: A004 - the array API's names
+from gtrace.ops.reduce import count_nonzero, squared_magnitude, sum  # noqa: A004 - the array API's names
 from gtrace.ops.shape import as_int, expand_dims, matrix_transpose, normalize_axes, permute_dims, reshape, squeeze
 from gtrace.torch_functions import call_torch
 from gtrace.trace.array import Array
@@ -78,7 +79,8 @@ def solve_triangular(
     Args:
         a: (..., n, n).
         b: (n,) or (..., n, k).
-        trans: 0 or "N": solve with the matrices; 1, 2, "T" or "C": with the transposed ones.
+        trans: 0 or "N": solve with the matrices; 1 or "T": with the transposed ones; 2 or "C": with those,
+            conjugated.
         lower: the lower half is read, not the upper one.
         unit_diagonal: the diagonal counts as ones, and is not read.
 
@@ -96,7 +98,7 @@ def solve_triangular(
         )
     a, right, column = _system("solve_triangular", a, b)
     if trans not in (0, "N"):
-        a, lower = matrix_transpose(a), not lower
+        a, lower = matrix_transpose(a if trans in (1, "T") else conj(a)), not lower
     x = call_torch(
         "solve_triangular", torch.linalg.solve_triangular, a, right, upper=not lower, unitriangular=unit_diagonal
     )
@@ -166,7 +168,7 @@ def lstsq(a: Any, b: Any, rcond: float | None = None) -> tuple[Array, Array, Arr
     s = svdvals(a)
     # unlike those of singular vectors, the derivatives of the pseudo-inverse exist where singular values are equal
     x = matmul(pinv(a, rtol=part), right)
-    rest = sum(square(subtract(matmul(a, x), right)), axis=0)
+    rest = sum(squared_magnitude(subtract(matmul(a, x), right)), axis=0)
     rank = count_nonzero(greater(s, s[:1] * part))
     return (squeeze(x, -1), squeeze(rest, -1), rank, s) if column else (x, rest, rank, s)
 
