@@ -1,10 +1,11 @@
-"""Of ``jax.sharding``, the class that programs name in annotations and ``isinstance``."""
+"""``jax.sharding``: gtrace's own meshes and layouts, under JAX's names."""
 
 from gtrace.jax.adapt import namespace
+from gtrace.sharding import Mesh as Mesh
+from gtrace.sharding import NamedSharding as NamedSharding
+from gtrace.sharding import PartitionSpec as PartitionSpec
 
-
-class Sharding:
-    """The class of layouts of arrays over several devices. Arrays here are on one device each."""
-
+Sharding = NamedSharding
+"""The class that programs name in annotations and ``isinstance``: there is one kind of layout."""
 
 __getattr__, __dir__ = namespace("jax.sharding")
