@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -48,6 +49,16 @@ class ShapeDtypeStruct:
     def ndim(self) -> int:
         """The number of dimensions."""
         return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def sharding(self) -> None:
+        """None: the array is on one device."""
+        return None
 
     def __repr__(self) -> str:
         where = "" if self.device.type == "cpu" else f", device={self.device}"

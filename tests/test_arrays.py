@@ -457,6 +457,6 @@ def test_default_dtypes():
         gt.float32,
         gt.float32,
     ]
-    assert gt.array(np.ones(1)).dtype == gt.float64 and gt.array(torch.ones(1, dtype=torch.float16)).dtype is gt.float16
-    assert (gt.arange(3) / 2).dtype == gt.float32 and gt.exp(gt.arange(3)).dtype is gt.float32
+    assert gt.array(np.ones(1)).dtype == gt.float64 and gt.array(torch.ones(1, dtype=torch.float16)).dtype == gt.float16
+    assert (gt.arange(3) / 2).dtype == gt.float32 and gt.exp(gt.arange(3)).dtype == gt.float32
     assert gt.array([gt.ones(2), gt.zeros(2)]).shape == (2, 2)

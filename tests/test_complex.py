@@ -66,7 +66,7 @@ def test_exchange_keeps_dtype_and_values(dtype):
 def test_complex_numbers_from_python_numpy_and_torch():
     for value in (1j, np.complex64(1j), np.complex128(1j), gt.array(1j), torch.tensor(1j)):
         assert complex(gt.asarray(value)) == 1j
-    assert gt.array(1 + 2j).dtype == gt.array([1.0, 2j]).dtype is gt.ones(1, dtype=complex).dtype is gt.complex64
+    assert gt.array(1 + 2j).dtype == gt.array([1.0, 2j]).dtype == gt.ones(1, dtype=complex).dtype == gt.complex64
     assert gt.array(np.complex128(1j)).dtype == gt.complex128 and str(gt.array(1 + 2j)) == "(1+2j)"
     assert gt.array([0j, 1j], dtype=bool).tolist() == [False, True]
     lazy = torch.tensor([1 + 2j, 3.0])
@@ -372,7 +372,7 @@ def test_a_real_operand_has_real_derivatives():
         steps = [(float(f(x + e)) - float(f(x - e))) / 2e-6 for e in gt.eye(4, dtype=gt.float64) * 1e-6]
         np.testing.assert_allclose(got, steps, rtol=1e-6, atol=1e-7)
     value, moved = gt.jvp(lambda x: x * w, (x,), (gt.ones(4, gt.float64),))
-    assert moved.dtype == value.dtype is gt.complex128
+    assert moved.dtype == value.dtype == gt.complex128
     assert gt.jacfwd(lambda x: x * w)(x).dtype == gt.complex128
 
 

@@ -145,7 +145,7 @@ def test_activations_in_all_floating_dtypes(name):
     for dtype in (gt.float16, gt.bfloat16, gt.float32):
         x = gt.array([-600.0, -3.0, 0.0, 0.25, 600.0], dtype=dtype)
         value, grad = f(x, *extra), gt.grad(lambda x: f(x, *extra).astype("float64").sum())(x)
-        assert value.dtype == dtype and grad.dtype is dtype
+        assert value.dtype == dtype and grad.dtype == dtype
         assert bool(gt.isfinite(value).all()) and bool(gt.isfinite(grad).all())
     assert math.isnan(float(f(gt.array(math.nan), *extra)))
     assert f(3, *extra).dtype == (torch.int64 if name == "relu" else torch.float32)

@@ -159,6 +159,8 @@ def _abstract(x: Any) -> type:
     """Return a dtype, or a class of dtypes, as a NumPy class of scalars; bfloat16 counts as a float of its own."""
     if isinstance(x, type) and issubclass(x, numpy.generic):
         return x
+    if x is None:
+        return numpy.float64  # as NumPy reads it
     kind = DType(x).torch
     return _Bfloat16 if kind is torch.bfloat16 else numpy.dtype(LONG[kind]).type
 

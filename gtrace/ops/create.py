@@ -263,14 +263,19 @@ def empty(shape: Any, dtype: Any = None, device: Any = None) -> Array:
 def full_like(x: Any, fill_value: Any, dtype: Any = None, *, shape: Any = None, device: Any = None) -> Array:
     """Return an array of one value, unless given with the shape, dtype and device of x.
 
+    Args:
+        x: an array, a number, or what has a shape and a dtype, such as `gt.ShapeDtypeStruct`.
+
     >>> import gtrace as gt
     >>> gt.full_like(gt.zeros(2), 7)
     Array([7., 7.], dtype=float32)
     """
-    x = lift("full_like", x)
-    return full(
-        x.shape if shape is None else shape, fill_value, dtype or x.aval.dtype, x.device if device is None else device
-    )
+    if type(x) is not Array and not isinstance(x, numpy.ndarray) and hasattr(x, "shape") and hasattr(x, "dtype"):
+        kind, place = as_dtype(x.dtype), as_device(getattr(x, "device", None))
+    else:
+        x = lift("full_like", x)
+        kind, place = x.aval.dtype, x.device
+    return full(x.shape if shape is None else shape, fill_value, dtype or kind, place if device is None else device)
 
 
 def zeros_like(x: Any, dtype: Any = None, *, shape: Any = None, device: Any = None) -> Array:

@@ -186,8 +186,13 @@ class Array(_Methods):
     def _numpy(self, cause: str) -> np.ndarray:
         tensor = whole(self, cause)
         if tensor.dtype is torch.bfloat16:
-            raise DtypeError("[numpy] expected a dtype that NumPy has, got bfloat16. Use x.astype(gt.float32) first.")
-        out = _to_numpy(tensor)
+            try:
+                out = _to_numpy(_bits(tensor)).view("bfloat16")
+            except TypeError:
+                fix = "Use x.astype(gt.float32) first, or import ml_dtypes."
+                raise DtypeError(f"[numpy] expected a dtype that NumPy has, got bfloat16. {fix}") from None
+        else:
+            out = _to_numpy(tensor)
         out.flags.writeable = False
         return out
 

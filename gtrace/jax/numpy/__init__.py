@@ -10,5 +10,6 @@ from gtrace.jax.numpy._differing import frompyfunc as frompyfunc
 from gtrace.jax.numpy._differing import iterable as iterable
 from gtrace.jax.numpy._differing import printoptions as printoptions
 from gtrace.jax.numpy._differing import set_printoptions as set_printoptions
+from gtrace.jax.numpy._differing import where as where
 
 __getattr__, __dir__ = _namespace("jax.numpy", _ours)

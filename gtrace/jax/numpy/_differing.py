@@ -9,9 +9,11 @@ from typing import Any
 
 import numpy
 
+from gtrace.errors import ArgumentError, message
 from gtrace.numpy.functional import vectorize
-from gtrace.ops import create
+from gtrace.ops import create, logic
 from gtrace.ops.shape import reshape
+from gtrace.ops.unique import nonzero
 from gtrace.trace.array import Array
 
 
@@ -41,6 +43,15 @@ def asarray(
 ) -> Array:  # fmt: skip
     """``gt.asarray``, which copies what may be written to later, as JAX's does."""
     return create.asarray(a, dtype, device) if copy is False or isinstance(a, Array) else create.array(a, dtype, device)
+
+
+def where(condition: Any, x: Any = None, y: Any = None, /, *, size: int | None = None, fill_value: Any = None) -> Any:
+    """``gt.where``, or, with a condition alone, the places where it holds: one array an axis."""
+    if x is not None and y is not None:
+        return logic.where(condition, x, y)
+    if x is not None or y is not None:
+        raise ArgumentError(message("where", "both x and y, or neither", "one of them", "Pass both."))
+    return nonzero(condition, size=size, fill_value=0 if fill_value is None else fill_value)
 
 
 def frompyfunc(func: Callable[..., Any], /, nin: int, nout: int, *, identity: Any = None) -> Callable[..., Any]:
