@@ -55,11 +55,6 @@ class ShapeDtypeStruct:
         """The number of elements."""
         return math.prod(self.shape)
 
-    @property
-    def sharding(self) -> None:
-        """None: the array is on one device."""
-        return None
-
     def __repr__(self) -> str:
         where = "" if self.device.type == "cpu" else f", device={self.device}"
         where += "" if self.sharding is None else f", sharding={self.sharding}"
