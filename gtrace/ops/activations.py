@@ -19,7 +19,6 @@ from gtrace.ops.promote import cast, promote_arrays, unary
 from gtrace.ops.samples import scipy_special, unary_floats, uniform
 from gtrace.trace.array import Array
 from gtrace.trace.bind import bind
-from gtrace.trace.convert import lift
 from gtrace.trace.fast import bind_met
 
 __all__ = ["erf", "gelu", "relu", "sigmoid", "silu", "softplus"]
@@ -139,7 +138,7 @@ _gelu_grad_op = define(
     ),
     samples=lambda: [Sample((uniform(-2, 2, 3, 4, seed=1), *s.args), s.kwargs) for s in _gelu_samples()],
     reference=_gelu_grad_reference,
-    user=lambda g, x, approximate: bind(_gelu_grad_op, (lift("gelu", g), lift("gelu", x)), (approximate,)),
+    user=lambda g, x, approximate: bind(_gelu_grad_op, promote_arrays("gelu", g, x, floating=True), (approximate,)),
 )  # fmt: skip
 _gelu_op = define(
     "gelu", _gelu, direct=_gelu_direct, params=("approximate",), elementwise=True,

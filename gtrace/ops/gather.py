@@ -276,6 +276,11 @@ def inside(
     return reshape(found, (*found.shape, *(1,) * (ndim - index_place(dims) - found.ndim)))
 
 
+def _inside_reference(x: numpy.ndarray, index: numpy.ndarray, u: numpy.ndarray, name: str) -> numpy.ndarray:
+    kept = (index >= -len(x)) & (index < len(x))
+    return _update_reference(x, index[kept], u[kept], name)
+
+
 index_put_inside_op = define(
     "index_put_inside", _put_inside_impl,
     direct=_put_inside_direct, params=("dims", "loose", "accumulate"), arity=None,
@@ -283,6 +288,7 @@ index_put_inside_op = define(
     linear=(0, 1), batch=_index_put_batch, factors=indexed_put,
     samples=lambda: [Sample((uniform(-2, 2, 5, 3), numpy.array([-2, 7, 0]), uniform(-2, 2, 3, 3, seed=1), name))
                      for name in ("set", "add")],
+    reference=_inside_reference,
     user=lambda x, index, u, name: getattr(lift("at", x).at[lift("at", index)], name)(u),
 )  # fmt: skip
 
