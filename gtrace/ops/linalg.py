@@ -194,7 +194,7 @@ def vecdot(x: Any, y: Any, axis: int = -1) -> Array:
     Array([3., 3.], dtype=float32)
     """
     products = multiply(conj(x), y)
-    return cast(sum_over(products, axis), products.dtype)
+    return cast(sum_over(products, axis), products.aval.dtype)
 
 
 def outer(x: Any, y: Any) -> Array:
