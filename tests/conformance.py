@@ -5,9 +5,9 @@
 Writes docs/conformance.md unless one operation is named. Everything is float64 (or what an operation takes instead), on
 the CPU. The first N samples of each operation are used. A gradient is that of the sum of the results times fixed
 numbers, compared with torch's; the second order is the gradient of the sum of the squares of the first. A tangent is
-compared with torch's, or with the product of torch's gradient and the direction, which differ for a few operations. With
---compiled, the first samples of all operations whose values are right are also compiled by Inductor, many in one program,
-and compared with what the interpreter gives.
+compared with torch's, or with the product of torch's gradient and the direction, which differ for a few operations.
+With --compiled, the first samples of all operations whose values are right are also compiled by Inductor, many in one
+program, and compared with what the interpreter gives.
 """
 
 from __future__ import annotations
