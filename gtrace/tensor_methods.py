@@ -185,15 +185,15 @@ class TensorMethods(ArrayMethods):
 
     def is_floating_point(self: Any) -> Any:
         """Whether the dtype is real and floating."""
-        return self.dtype in FLOATS
+        return self.aval.dtype in FLOATS
 
     def is_complex(self: Any) -> Any:
         """Whether the dtype is complex."""
-        return self.dtype in COMPLEX
+        return self.aval.dtype in COMPLEX
 
     def is_signed(self: Any) -> Any:
         """Whether the dtype has negative numbers."""
-        return self.dtype.is_signed
+        return self.aval.dtype.is_signed
 
     def get_device(self: Any) -> Any:
         """Return the number of the GPU, -1 on the CPU."""
