@@ -76,3 +76,41 @@ def test_random_programs_are_the_same_on_any_mesh(data):
     assume(any(s is not None for s in shardings))
     tensors = tensors_of(data.draw(testing.arguments(graph)))
     check(graph, mesh, shardings, tensors, canonical=data.draw(st.booleans()))
+
+
+@pytest.mark.parametrize("mesh", MESHES, ids=str)
+def test_attention_with_sequence_and_batch_divided(mesh):
+    def attention(q, k, v):
+        weights = gt.softmax(q @ k.mT / 2.0, axis=-1)
+        return ((weights @ v) ** 2).sum()
+
+    q, k, v = (gt.random.normal(gt.random.key(n), (3, 10, 4)) for n in range(3))
+    graph = gt.make_graph(gt.value_and_grad(attention, argnums=(0, 1, 2)))(q, k, v)
+    sequence = NamedSharding(mesh, P(mesh.axis_names[1:] or None, mesh.axis_names[0]))
+    made = check(graph, mesh, [sequence] * 3, tensors_of([q, k, v]))
+    assert not made.gathered and made.transfers
+
+
+def test_strategies_send_what_they_have_to():
+    """Data parallel: the sum of all gradients. Fully sharded: parameters gathered once, gradients in parts."""
+    n, size = 4, 4 * (64 * 128 + 128 * 32)
+
+    def step(params, x, y):
+        grads = gt.grad(lambda p: ((gt.relu(x @ p[0]) @ p[1] - y) ** 2).mean())(params)
+        return [p - 0.1 * g for p, g in zip(params, grads, strict=True)]
+
+    def plan(data, weights):
+        def array(shape, spec):
+            return gt.ShapeDtypeStruct(shape, "float32", sharding=NamedSharding(Mesh(range(n), "a"), spec))
+
+        return gt.sharding.plan(
+            step, [array((64, 128), weights), array((128, 32), weights)], array((256, 64), data), array((256, 32), data)
+        )
+
+    replicated, split = plan(P("a"), P()), plan(P("a"), P("a"))
+    assert [one.name for one in replicated.transfers] == ["all_reduce"] * 2
+    assert replicated.moved == 2 * (n - 1) / n * size
+    assert sorted(one.name for one in split.transfers) == ["all_gather"] * 2 + ["reduce_scatter"] * 2
+    assert split.moved == 2 * (n - 1) / n * size
+    assert split.input_bytes == replicated.input_bytes - (n - 1) * size // n
+    assert all("test_partitioner.py" in one.location for one in split.transfers)
