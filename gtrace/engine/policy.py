@@ -35,7 +35,7 @@ UNKNOWN_SECONDS = 0.1
 EARLIER_SECONDS = 30.0
 """The expected seconds that the compiles of earlier processes count for, at most, beside those of this one."""
 
-CLEAR = 4.0
+CLEAR = 10.0
 """A speedup that needs no more than `CLEAR_TRIAL` pairs of calls, if all have it."""
 
 CLEAR_TRIAL = 3
