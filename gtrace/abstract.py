@@ -19,7 +19,8 @@ from gtrace.ir.verify import verify
 from gtrace.ops.shape import as_shape
 from gtrace.trace.array import Array
 from gtrace.trace.capture import Captured, capture, replay
-from gtrace.trace.convert import as_dtype, lift
+from gtrace.trace.convert import lift
+from gtrace.trace.promotion import as_dtype
 from gtrace.transform.arguments import is_array, lift_outputs
 
 __all__ = ["ShapeDtypeStruct", "eval_shape", "from_graph", "make_graph"]

@@ -15,7 +15,8 @@ from gtrace.ops.parts import concat
 from gtrace.ops.promote import cast
 from gtrace.ops.shape import ravel, reshape
 from gtrace.trace.array import Array
-from gtrace.trace.convert import lift, result_dtype
+from gtrace.trace.convert import lift
+from gtrace.trace.promotion import result_dtype
 
 __all__ = ["ravel_pytree"]
 

@@ -20,7 +20,8 @@ from gtrace.ops import activations, components, create, elementwise, floats, lin
 from gtrace.ops.methods import ArrayMethods
 from gtrace.torch_functions import call_torch
 from gtrace.trace.array import Array
-from gtrace.trace.convert import as_dtype, lift
+from gtrace.trace.convert import lift
+from gtrace.trace.promotion import as_dtype
 
 
 def _listed(sizes: tuple[Any, ...]) -> Any:

@@ -55,6 +55,7 @@ ROOMS = [
     {"engine.engine"},
     {"trace.segmentation"},
     {"trace.record"},
+    {"trace.promotion"},
     {"trace.array"},
     {"trace.bind", "trace.convert"},
     {"trace.fast"},

@@ -15,8 +15,9 @@ from gtrace.ir.subgraph import subgraph
 from gtrace.ops.promote import cast
 from gtrace.trace.array import Array
 from gtrace.trace.capture import Captured, capture
-from gtrace.trace.convert import lift, result_dtype
+from gtrace.trace.convert import lift
 from gtrace.trace.numbers import lift_numbers
+from gtrace.trace.promotion import result_dtype
 from gtrace.transform.arguments import is_array, lift_outputs
 
 

@@ -27,8 +27,8 @@ from gtrace.ops.shape import as_int, constant, normalize_axis, reshape
 from gtrace.trace.array import Array
 from gtrace.trace.bind import bind_all
 from gtrace.trace.capture import replay
-from gtrace.trace.convert import default_dtype
 from gtrace.trace.numbers import lift_derived
+from gtrace.trace.promotion import default_dtype
 from gtrace.transform.derived import batched as batched_graph
 from gtrace.transform.derived import captured_subgraph, floating, pushforward
 from gtrace.transform.vmap import vmap

@@ -9,7 +9,7 @@ import numpy
 from gtrace import dtypes
 from gtrace import numpy as names
 from gtrace.jax.adapt import namespace
-from gtrace.trace.convert import as_dtype
+from gtrace.trace.promotion import as_dtype
 
 float0 = numpy.dtype([("float0", numpy.void, 0)])
 

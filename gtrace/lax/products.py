@@ -11,7 +11,7 @@ from gtrace.ops.linalg import matmul
 from gtrace.ops.promote import cast, promote_arrays
 from gtrace.ops.shape import as_shape, normalize_axis, permute_dims, reshape
 from gtrace.trace.array import Array
-from gtrace.trace.convert import as_dtype
+from gtrace.trace.promotion import as_dtype
 
 __all__ = ["batch_matmul", "dot", "dot_general"]
 

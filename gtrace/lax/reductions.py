@@ -16,7 +16,8 @@ from gtrace.ops.promote import cast, counting
 from gtrace.ops.reduce import prod
 from gtrace.ops.shape import as_int, as_shape, normalize_axis
 from gtrace.trace.array import Array
-from gtrace.trace.convert import as_dtype, lift
+from gtrace.trace.convert import lift
+from gtrace.trace.promotion import as_dtype
 
 __all__ = [
     "argmax", "argmin", "cumlogsumexp", "cummax", "cummin", "cumprod", "cumsum", "reduce_and", "reduce_max",

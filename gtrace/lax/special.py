@@ -17,7 +17,8 @@ from gtrace.ops.logic import bitwise_and, bitwise_left_shift, bitwise_right_shif
 from gtrace.ops.promote import cast, promote_arrays
 from gtrace.torch_functions import call_torch
 from gtrace.trace.array import Array
-from gtrace.trace.convert import as_dtype, lift
+from gtrace.trace.convert import lift
+from gtrace.trace.promotion import as_dtype
 
 __all__ = [
     "bessel_i0e", "bessel_i1e", "betainc", "bitcast_convert_type", "cbrt", "complex", "conj", "digamma", "erf_inv",

@@ -28,7 +28,8 @@ from gtrace.ops.shape import (
 )
 from gtrace.ops.unique import nonzero
 from gtrace.trace.array import Array
-from gtrace.trace.convert import as_dtype, default_dtype, lift
+from gtrace.trace.convert import lift
+from gtrace.trace.promotion import as_dtype, default_dtype
 
 __all__ = [
     "c_", "diag_indices", "diag_indices_from", "fromfunction", "geomspace", "identity", "index_exp", "indices", "ix_",

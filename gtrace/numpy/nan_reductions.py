@@ -18,7 +18,8 @@ from gtrace.ops.reduce import min as min_over
 from gtrace.ops.reduce import sum as sum_over
 from gtrace.ops.scans import cumprod
 from gtrace.trace.array import Array
-from gtrace.trace.convert import as_dtype, lift
+from gtrace.trace.convert import lift
+from gtrace.trace.promotion import as_dtype
 
 __all__ = [
     "nanargmax", "nanargmin", "nancumprod", "nancumsum", "nanmax", "nanmean", "nanmin", "nanprod", "nanstd", "nansum",

@@ -19,7 +19,8 @@ from gtrace.ops.promote import promote_arrays
 from gtrace.ops.reduce import all as all_over
 from gtrace.ops.shape import broadcast_to, normalize_axes
 from gtrace.trace.array import Array
-from gtrace.trace.convert import as_dtype, lift, python_scalar
+from gtrace.trace.convert import lift, python_scalar
+from gtrace.trace.promotion import as_dtype
 
 __all__ = [
     "allclose", "array_equal", "array_equiv", "isclose", "isneginf", "isposinf", "isscalar", "issubdtype", "ndim",

@@ -19,7 +19,8 @@ from gtrace.ops.promote import promote
 from gtrace.ops.samples import complex_uniform, shapes_differ, uniform
 from gtrace.trace.array import Array
 from gtrace.trace.bind import bind
-from gtrace.trace.convert import as_dtype, lift, python_scalar
+from gtrace.trace.convert import lift, python_scalar
+from gtrace.trace.promotion import as_dtype
 
 __all__ = ["angle", "complex", "iscomplex", "iscomplexobj", "isreal", "isrealobj"]
 

@@ -31,9 +31,7 @@ from gtrace.ops.shape import (
 from gtrace.trace.array import Array, whole, wrap
 from gtrace.trace.bind import bind
 from gtrace.trace.convert import (
-    as_dtype,
     check_cast,
-    default_dtype,
     from_dlpack,
     from_numpy,
     from_torch,
@@ -43,6 +41,7 @@ from gtrace.trace.convert import (
     shared,
     to_tensor,
 )
+from gtrace.trace.promotion import as_dtype, default_dtype
 
 __all__ = [
     "arange", "array", "asarray", "astype", "empty", "empty_like", "eye", "full", "full_like", "linspace",

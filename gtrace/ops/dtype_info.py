@@ -13,7 +13,8 @@ from gtrace.dtypes import DType
 from gtrace.errors import ArgumentError, DtypeError, message
 from gtrace.ir.aval import FLOATS, LONG, SHORT, aval
 from gtrace.trace.array import Array
-from gtrace.trace.convert import as_dtype, lift, python_scalar, result_dtype
+from gtrace.trace.convert import lift, python_scalar
+from gtrace.trace.promotion import as_dtype, result_dtype
 
 __all__ = ["can_cast", "finfo", "iinfo", "isdtype", "result_type"]
 

@@ -19,11 +19,9 @@ from gtrace.ops.shape import (
     normalize_axis,
 )
 from gtrace.trace.array import Array
-from gtrace.trace.convert import (
-    as_dtype,
-    lift,
-)
+from gtrace.trace.convert import lift
 from gtrace.trace.fast import bind_met
+from gtrace.trace.promotion import as_dtype
 
 __all__ = ["one_hot"]
 

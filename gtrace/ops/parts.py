@@ -21,7 +21,8 @@ from gtrace.ops.samples import uniform
 from gtrace.ops.shape import as_int, constant, expand_dims, normalize_axes, normalize_axis, ravel, squeeze
 from gtrace.trace.array import Array
 from gtrace.trace.bind import bind
-from gtrace.trace.convert import as_dtype, lift
+from gtrace.trace.convert import lift
+from gtrace.trace.promotion import as_dtype
 
 __all__ = ["concat", "concatenate", "stack", "unstack", "split", "flip"]
 

@@ -21,8 +21,9 @@ from gtrace.ops.factors import same
 from gtrace.ops.shape import constant
 from gtrace.trace.array import Array
 from gtrace.trace.bind import bind
-from gtrace.trace.convert import NARROW, common_device, lift, mixing, python_scalar, result_dtype, scalar_operand, wide
+from gtrace.trace.convert import common_device, lift, python_scalar, scalar_operand
 from gtrace.trace.fast import binary_fast, number_fast, unary_fast
+from gtrace.trace.promotion import NARROW, mixing, result_dtype, wide
 
 # -- casts
 

@@ -38,8 +38,9 @@ from gtrace.ops.shape import (
 )
 from gtrace.trace.array import Array
 from gtrace.trace.bind import bind
-from gtrace.trace.convert import as_dtype, lift
+from gtrace.trace.convert import lift
 from gtrace.trace.fast import bind_met
+from gtrace.trace.promotion import as_dtype
 
 __all__ = [
     "sum", "mean", "max", "min", "any", "all", "prod", "var", "std", "logsumexp", "count_nonzero", "cumsum",

@@ -25,7 +25,8 @@ from gtrace.ops.samples import uniform
 from gtrace.ops.shape import as_int, broadcast_to, constant, full_like_scalar, normalize_axis, ravel
 from gtrace.trace.array import Array
 from gtrace.trace.bind import bind
-from gtrace.trace.convert import as_dtype, lift
+from gtrace.trace.convert import lift
+from gtrace.trace.promotion import as_dtype
 
 __all__ = ["cumlogsumexp", "cummax", "cummin", "cumprod", "cumulative_prod", "cumulative_sum", "diff"]
 

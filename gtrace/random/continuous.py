@@ -35,7 +35,8 @@ from gtrace.ops.special import erfinv, fma, nextafter
 from gtrace.random.keys import as_key, draw_bits, draw_shape, fill, fresh_key, two_keys
 from gtrace.random.reuse import consume
 from gtrace.trace.array import Array
-from gtrace.trace.convert import as_dtype, lift, python_scalar
+from gtrace.trace.convert import lift, python_scalar
+from gtrace.trace.promotion import as_dtype
 
 __all__ = ["uniform", "normal", "truncated_normal", "laplace", "gumbel", "exponential"]
 

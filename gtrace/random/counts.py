@@ -51,7 +51,8 @@ from gtrace.random.continuous import bound, common_shape, draw_unit, parameters
 from gtrace.random.keys import as_key, draw_shape, fresh_key, subkeys, two_keys
 from gtrace.random.reuse import consume
 from gtrace.trace.array import Array
-from gtrace.trace.convert import as_dtype, lift, real_scalar
+from gtrace.trace.convert import lift, real_scalar
+from gtrace.trace.promotion import as_dtype
 
 __all__ = ["binomial", "geometric", "multinomial", "poisson", "rademacher"]
 

@@ -14,7 +14,8 @@ from gtrace.ops.shape import as_shape, constant
 from gtrace.trace.array import Array
 from gtrace.trace.bind import project
 from gtrace.trace.capture import capture, replay
-from gtrace.trace.convert import as_dtype, lift
+from gtrace.trace.convert import lift
+from gtrace.trace.promotion import as_dtype
 from gtrace.transform.arguments import is_array, lift_outputs, like
 from gtrace.transform.tape import pull, record
 

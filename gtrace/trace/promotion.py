@@ -1,0 +1,160 @@
+"""The dtypes that values and results have: what is wide, what a name stands for, and where dtypes meet."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy
+import torch
+
+from gtrace.config import config
+from gtrace.dtypes import DType
+from gtrace.errors import DtypeError, PromotionWarning, message, user_location, warn_at
+from gtrace.ir.aval import COMPLEX, FLOATS, INEXACT, LONG, UNSIGNED, WIDE_UNSIGNED, Aval
+from gtrace.trace.record import thread
+
+_DEFAULT = {bool: torch.bool, int: torch.int64, float: torch.float32, complex: torch.complex64}
+
+NARROW = {
+    torch.int64: torch.int32, torch.uint64: torch.uint32, torch.float64: torch.float32,
+    torch.complex128: torch.complex64,
+}  # fmt: skip
+"""What the dtypes of 64 bits become where the setting `x64` is off."""
+
+
+def wide() -> bool:
+    """Whether dtypes of 64 bits are in use: the setting `x64`, and always in rules of operations."""
+    return thread.in_rule or config.current.x64
+
+
+def narrowed(dtype: torch.dtype) -> torch.dtype:
+    """Return the dtype that values from outside, and results of counting, have under the setting `x64`."""
+    return dtype if wide() else NARROW.get(dtype, dtype)
+
+
+def default_dtype(kind: type) -> torch.dtype:
+    """Return the dtype of an array made from Python scalars of a kind."""
+    return narrowed(_DEFAULT[kind])
+
+
+@contextlib.contextmanager
+def rule() -> Iterator[None]:
+    """Run a rule of an operation: its integers are int64, so that what it records does not depend on settings."""
+    before = thread.in_rule
+    thread.in_rule = True
+    try:
+        yield
+    finally:
+        thread.in_rule = before
+
+
+def of_user(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function of the user's that a rule calls; it follows the settings again."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        before = thread.in_rule
+        thread.in_rule = False
+        try:
+            return function(*args, **kwargs)
+        finally:
+            thread.in_rule = before
+
+    return call
+
+
+def as_dtype(dtype: Any) -> torch.dtype:
+    """Return the torch dtype that `dtype` names: one of gtrace, torch or NumPy, a Python type, or a name.
+
+    Where the setting `x64` is off, names of 64 bits stand for 32; only torch's own dtypes are taken at their word.
+
+    Raises:
+        DtypeError: no such dtype, or one that gtrace does not support.
+
+    >>> as_dtype("float32"), as_dtype(int), as_dtype(numpy.float64)
+    (torch.float32, torch.int64, torch.float64)
+    """
+    found = DType(dtype).torch
+    return found if isinstance(dtype, torch.dtype) else narrowed(found)
+
+
+class _Mixing:
+    """Warns once, in a process, of NumPy's float64 where it makes a float32 program float64."""
+
+    def __init__(self) -> None:
+        self._first: str | None = None
+        self._warned = False
+
+    def note(self) -> None:
+        """Note where the first float64 array came from NumPy without anybody asking for float64."""
+        if self._first is None:
+            self._first = user_location()
+
+    def check(self, avals: Sequence[Aval]) -> None:
+        """Warn if float32 arrays, and float64 ones of which NumPy may have brought one, meet."""
+        if self._first is None or self._warned:
+            return
+        if {torch.float32, torch.float64} <= {a.dtype for a in avals if not a.weak}:
+            self._warned = True
+            text = (
+                "[promotion] expected arrays of one float dtype, got float32 and float64: the result is float64, and"
+                f" slower. NumPy's float64 came in at {self._first}. Convert it there with .astype(numpy.float32), or"
+                " use gt.config.update(x64=False). This warning is given once."
+            )
+            warn_at(text, user_location(), PromotionWarning)
+
+
+mixing = _Mixing()
+
+
+def _rank(dtype: torch.dtype) -> int:
+    return 2 if dtype in FLOATS else 3 if dtype in COMPLEX else 0 if dtype is torch.bool else 1
+
+
+_RANKS = (bool, int, float, complex)
+_SCALAR_RANK = {bool: 0, int: 1, float: 2, complex: 3}
+
+
+def promote_dtypes(a: torch.dtype, b: torch.dtype) -> torch.dtype:
+    """Return the dtype in which arrays of two dtypes meet: as torch.promote_types, which lacks the wide unsigned ones.
+
+    Where the setting `x64` is off, these follow JAX.
+
+    Raises:
+        DtypeError: uint64 and a signed integer dtype.
+    """
+    if a is b or (a not in WIDE_UNSIGNED and b not in WIDE_UNSIGNED):
+        return torch.promote_types(a, b)
+    large, other = (a, b) if a in WIDE_UNSIGNED and (b not in WIDE_UNSIGNED or a.itemsize > b.itemsize) else (b, a)
+    if other in INEXACT:
+        return other
+    if other is torch.bool or other in UNSIGNED:
+        return large
+    if large is not torch.uint64:  # the next signed dtype that holds both
+        signed = max(other, torch.int32 if large is torch.uint16 else torch.int64, key=lambda dtype: dtype.itemsize)
+        return signed if wide() else narrowed(signed)
+    if not wide():
+        return narrowed(as_dtype(numpy.promote_types(LONG[a], LONG[b])))
+    got = f"{LONG[a]} and {LONG[b]}"
+    raise DtypeError(message("promotion", "dtypes with a common one", got, "Convert one with x.astype(...)."))
+
+
+def result_dtype(avals: Sequence[Aval], scalars: Sequence[bool | int | float | complex] = ()) -> torch.dtype:
+    """Return the dtype to which operands of these avals and Python scalars are promoted.
+
+    Strong operands are promoted by torch.promote_types, whatever their shapes. Weak ones (Python scalars and
+    what was computed from them alone) only count by kind: bool < integer < float < complex. A weak kind above the
+    strong dtype's gives that kind's default, int64, float32 or complex64; with float64 a complex kind gives complex128.
+    """
+    strong = [a.dtype for a in avals if not a.weak]
+    weak = max([_rank(a.dtype) for a in avals if a.weak] + [_SCALAR_RANK[type(s)] for s in scalars], default=0)
+    if not strong:
+        dtypes = [a.dtype for a in avals]
+        best = functools.reduce(promote_dtypes, dtypes) if dtypes else default_dtype(_RANKS[weak])
+    else:
+        best = functools.reduce(promote_dtypes, strong)
+    if _rank(best) >= weak:
+        return best
+    return torch.complex128 if weak == 3 and best is torch.float64 else default_dtype(_RANKS[weak])
