@@ -84,7 +84,7 @@ def test_arrays_with_numbers(a: str, kind: str, out: str):
     weak = gt.jit(lambda v, s: v * s, backend="eager")
     assert weak(x, number).dtype == expected
     if x.dtype not in WIDE_UNSIGNED:
-        assert (x * np.array(number)).dtype == torch.promote_types(x.dtype, torch.tensor(np.array(number)).dtype)
+        assert (x * np.array(number)).dtype == torch.promote_types(x.aval.dtype, torch.tensor(np.array(number)).dtype)
 
 
 def test_weak_arrays_stay_weak_until_they_meet_a_strong_one():

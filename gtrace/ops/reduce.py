@@ -70,8 +70,7 @@ def _direct(method: Callable[..., torch.Tensor]) -> Callable[..., Callable[[torc
             return method
         if len(axes) != 1 or avals[0].dtype is torch.uint8:
             return None
-        (axis,) = axes
-        return lambda x: method(x, axis, keepdims)
+        return lambda x: method(x, axes[0], keepdims)
 
     return direct
 
