@@ -27,7 +27,8 @@ from gtrace.stages import Lowered, Traced
 from gtrace.trace.array import Array, evaluate, layout, materialize, wrap_as
 from gtrace.trace.bind import check_thread
 from gtrace.trace.capture import Captured, capture, replay
-from gtrace.trace.convert import lift, python_scalar, wide
+from gtrace.trace.convert import lift, python_scalar
+from gtrace.trace.number_rules import wide
 from gtrace.trace.record import thread
 
 __all__ = ["jit", "eval"]

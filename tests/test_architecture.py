@@ -51,7 +51,7 @@ ROOMS = [
     {"engine.engine"},
     {"trace.segmentation"},
     {"trace.record"},
-    {"trace.array"},
+    {"trace.array", "trace.number_rules"},
     {"trace.bind", "trace.convert"},
     {"trace.fast"},
     {"trace.capture"},

@@ -27,7 +27,7 @@ from gtrace.ops.shape import as_int, constant, normalize_axis, reshape
 from gtrace.trace.array import Array
 from gtrace.trace.bind import bind_all
 from gtrace.trace.capture import replay
-from gtrace.trace.convert import default_dtype
+from gtrace.trace.number_rules import default_dtype
 from gtrace.trace.numbers import lift_derived
 from gtrace.transform.derived import batched as batched_graph
 from gtrace.transform.derived import captured_subgraph, floating, pushforward

@@ -15,7 +15,8 @@ from gtrace.ops.promote import cast, counting
 from gtrace.ops.shape import as_int, moveaxis, normalize_axis, reshape
 from gtrace.trace.array import Array
 from gtrace.trace.bind import bind
-from gtrace.trace.convert import default_dtype, lift, python_scalar
+from gtrace.trace.convert import lift, python_scalar
+from gtrace.trace.number_rules import default_dtype
 from gtrace.trace.record import thread
 
 __all__ = ["all_gather", "axis_index", "axis_size", "pmax", "pmean", "pmin", "ppermute", "psum"]

@@ -18,7 +18,8 @@ from gtrace.ops.promote import cast, counting, promote_arrays
 from gtrace.ops.shape import as_int, as_shape, broadcast_to, meshgrid, moveaxis, normalize_axis, reshape
 from gtrace.ops.unique import nonzero
 from gtrace.trace.array import Array
-from gtrace.trace.convert import as_dtype, default_dtype, lift
+from gtrace.trace.convert import as_dtype, lift
+from gtrace.trace.number_rules import default_dtype
 
 __all__ = [
     "c_", "diag_indices", "diag_indices_from", "fromfunction", "geomspace", "identity", "index_exp", "indices", "ix_",

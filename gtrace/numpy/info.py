@@ -10,7 +10,7 @@ from gtrace.dtypes import BY_TORCH, DType, float32
 from gtrace.errors import ArgumentError, message
 from gtrace.ir.aval import as_device
 from gtrace.ops.dtype_info import KINDS, isdtype
-from gtrace.trace.convert import default_dtype
+from gtrace.trace.number_rules import default_dtype
 
 __all__ = ["__array_namespace_info__"]
 

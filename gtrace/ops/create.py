@@ -33,7 +33,6 @@ from gtrace.trace.bind import bind
 from gtrace.trace.convert import (
     as_dtype,
     check_cast,
-    default_dtype,
     from_dlpack,
     from_numpy,
     from_torch,
@@ -43,6 +42,7 @@ from gtrace.trace.convert import (
     shared,
     to_tensor,
 )
+from gtrace.trace.number_rules import default_dtype
 
 __all__ = [
     "arange", "array", "asarray", "astype", "empty", "empty_like", "eye", "full", "full_like", "linspace",

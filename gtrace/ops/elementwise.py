@@ -34,7 +34,8 @@ from gtrace.ops.samples import (
 from gtrace.ops.shape import as_int, constant
 from gtrace.trace.array import Array
 from gtrace.trace.bind import bind, emit
-from gtrace.trace.convert import default_dtype, lift, python_scalar
+from gtrace.trace.convert import lift, python_scalar
+from gtrace.trace.number_rules import default_dtype
 
 __all__ = [
     "add", "subtract", "multiply", "divide", "floor_divide", "remainder", "negative", "reciprocal", "power", "pow",

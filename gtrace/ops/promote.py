@@ -20,8 +20,9 @@ from gtrace.ops.components import real
 from gtrace.ops.shape import constant
 from gtrace.trace.array import Array
 from gtrace.trace.bind import bind
-from gtrace.trace.convert import NARROW, common_device, lift, mixing, python_scalar, result_dtype, scalar_operand, wide
+from gtrace.trace.convert import common_device, lift, mixing, python_scalar, result_dtype, scalar_operand
 from gtrace.trace.fast import binary_fast, number_fast, unary_fast
+from gtrace.trace.number_rules import NARROW, wide
 
 # -- casts
 

@@ -30,7 +30,8 @@ from gtrace.ops.shape import as_int, full_like_scalar
 from gtrace.ops.threefry import MASK
 from gtrace.random.keys import draw_bits, draw_shape, fill, fresh_key, two_keys
 from gtrace.trace.array import Array
-from gtrace.trace.convert import as_dtype, default_dtype, lift, python_scalar
+from gtrace.trace.convert import as_dtype, lift, python_scalar
+from gtrace.trace.number_rules import default_dtype
 
 __all__ = ["randint"]
 

@@ -20,7 +20,8 @@ from gtrace.ops.shape import as_int, as_shape, broadcast_to, expand_dims, reshap
 from gtrace.ops.threefry import MASK, PAIR, XOR, threefry2x32
 from gtrace.random.reuse import consume
 from gtrace.trace.array import Array, wrap
-from gtrace.trace.convert import lift, new_tensor, python_scalar, wide
+from gtrace.trace.convert import lift, new_tensor, python_scalar
+from gtrace.trace.number_rules import wide
 
 __all__ = ["key", "PRNGKey", "key_data", "wrap_key_data", "key_impl", "split", "fold_in", "bits"]
 

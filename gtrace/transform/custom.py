@@ -20,7 +20,7 @@ from gtrace.ops.shape import constant
 from gtrace.trace.array import Array
 from gtrace.trace.bind import emit_all
 from gtrace.trace.capture import capture
-from gtrace.trace.convert import of_user
+from gtrace.trace.number_rules import of_user
 from gtrace.trace.numbers import lift_numbers
 from gtrace.trace.record import thread
 from gtrace.transform.arguments import is_array, lift_outputs, like

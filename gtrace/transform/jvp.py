@@ -20,7 +20,7 @@ from gtrace.ops.shape import broadcast_to, constant
 from gtrace.trace.array import Array
 from gtrace.trace.bind import bind, project
 from gtrace.trace.capture import capture, replay
-from gtrace.trace.convert import rule
+from gtrace.trace.number_rules import rule
 from gtrace.transform.arguments import Call, like
 from gtrace.transform.tape import Tape, pull, record, run_taped
 

@@ -22,7 +22,7 @@ from gtrace.trace.array import Array
 from gtrace.trace.bind import bind, emit_all, project
 from gtrace.trace.capture import capture, located
 from gtrace.trace.convert import lift
-from gtrace.trace.convert import rule as in_rule
+from gtrace.trace.number_rules import rule as in_rule
 from gtrace.trace.record import thread
 from gtrace.transform.arguments import is_array, lift_outputs, named
 
