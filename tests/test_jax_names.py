@@ -41,7 +41,6 @@ NOTES = {
     "jax.numpy.absolute": "the derivative at 0 is 0, not 1",
     "jax.lax.abs": "the derivative at 0 is 0, not 1",
     "jax.numpy.promote_types": "follows the setting `x64`",
-    "jax.random.bits": "int64 that holds the same bits",
     "jax.random.key": "a key is an int64 array of shape (2,), as `PRNGKey` gives",
     "jax.random.PRNGKey": "int64 of shape (2,)",
     "jax.random.split": "int64",

@@ -24,7 +24,7 @@ class prng_key(extended):  # noqa: N801 - as above
 
 def canonicalize_dtype(dtype: Any, allow_extended_dtype: bool = False) -> dtypes.DType:
     """Return the dtype that arrays of `dtype` have under the number rules in force."""
-    return dtypes.DType(as_dtype(dtype))
+    return dtypes.DType(as_dtype(float if dtype is None else dtype))
 
 
 def itemsize_bits(dtype: Any) -> int:
