@@ -197,7 +197,8 @@ index_put_op = define(
     linear=(0, 1), factors=indexed_put, batch=_index_put_batch,
     samples=lambda: [Sample((uniform(-2, 2, 5, 3), numpy.array([0, 3]), uniform(-2, 2, 2, 3, seed=1), name))
                      for name in ("set", "add")],
-    reference=_update_reference, user=lambda x, index, u, name: getattr(lift("at", x).at[index], name)(u),
+    reference=_update_reference,
+    user=lambda x, index, u, name: getattr(lift("at", x).at[index], name)(u, mode="promise_in_bounds"),
 )  # fmt: skip
 
 

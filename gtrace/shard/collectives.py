@@ -53,6 +53,8 @@ placed_op: Op = define(
 
 # -- what a partitioned program sends
 
+_ELSEWHERE = "test_partitioner: the programs of all processes, side by side, against the whole program"
+
 
 def _one(a: Aval) -> Bundle:
     return bundle((a,))
@@ -72,7 +74,8 @@ def _reduce(programs: Any, x: torch.Tensor, *_: torch.Tensor, mesh: str, axes: t
 
 
 all_reduce_op = define(
-    "all_reduce_parts", collective=True, params=("mesh", "axes", "kind"), arity=None, body=_reduce,
+    "all_reduce_parts", collective=True, elsewhere=_ELSEWHERE,
+    params=("mesh", "axes", "kind"), arity=None, body=_reduce,
     result=lambda avals, mesh, axes, kind: _one(avals[0].plain),
     vjp=lambda cts, needed, *operands, mesh, axes, kind: _after(operands, cts[0]),
 )  # fmt: skip
@@ -83,7 +86,8 @@ def _gather(programs: Any, x: torch.Tensor, *_: torch.Tensor, mesh: str, axes: A
 
 
 all_gather_op = define(
-    "all_gather_parts", collective=True, params=("mesh", "axes", "dim", "size"), arity=None, body=_gather,
+    "all_gather_parts", collective=True, elsewhere=_ELSEWHERE,
+    params=("mesh", "axes", "dim", "size"), arity=None, body=_gather,
     result=lambda avals, mesh, axes, dim, size: _one(_resized(avals[0], dim, size)),
     vjp=lambda cts, needed, *operands, mesh, axes, dim, size: _after(
         operands, bind_all(slice_op, (cts[0],), (mesh, axes, dim, operands[0].shape[dim]))[0]
@@ -96,7 +100,8 @@ def _reduce_scatter(programs: Any, x: torch.Tensor, *_: torch.Tensor, mesh: str,
 
 
 reduce_scatter_op = define(
-    "reduce_scatter_parts", collective=True, params=("mesh", "axes", "dim"), arity=None, body=_reduce_scatter,
+    "reduce_scatter_parts", collective=True, elsewhere=_ELSEWHERE,
+    params=("mesh", "axes", "dim"), arity=None, body=_reduce_scatter,
     result=lambda avals, mesh, axes, dim: _one(
         _resized(avals[0], dim, avals[0].shape[dim] // parse_mesh(mesh).parts(axes))
     ),
@@ -117,7 +122,8 @@ def _transposed(avals: Sequence[Aval], mesh: str, axes: tuple[str, ...], split: 
 
 
 all_to_all_op: Op = define(
-    "all_to_all_parts", collective=True, params=("mesh", "axes", "split", "concat"), arity=None, body=_all_to_all,
+    "all_to_all_parts", collective=True, elsewhere=_ELSEWHERE,
+    params=("mesh", "axes", "split", "concat"), arity=None, body=_all_to_all,
     result=_transposed,
     vjp=lambda cts, needed, *operands, mesh, axes, split, concat: _after(
         operands, bind_all(all_to_all_op, (cts[0],), (mesh, axes, concat, split))[0]
@@ -133,7 +139,7 @@ def _slice(programs: Any, x: torch.Tensor, mesh: str, axes: tuple[str, ...], dim
 
 
 slice_op: Op = define(
-    "slice_part", params=("mesh", "axes", "dim", "size"), body=_slice,
+    "slice_part", elsewhere=_ELSEWHERE, params=("mesh", "axes", "dim", "size"), body=_slice,
     result=lambda avals, mesh, axes, dim, size: _one(_resized(avals[0], dim, size)),
     vjp=lambda cts, needed, x, out, mesh, axes, dim, size: (
         bind_all(all_gather_op, (cts[0],), (mesh, axes, dim, x.shape[dim]))[0],

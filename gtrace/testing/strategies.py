@@ -10,6 +10,7 @@ from typing import Any
 import numpy
 import torch
 
+from gtrace.dtypes import DType
 from gtrace.ir.aval import COMPLEX, DTYPES, FLOATS, WIDE_UNSIGNED, Aval
 from gtrace.ir.graph import Graph
 from gtrace.testing.require import st, st_numpy
@@ -75,7 +76,7 @@ def mutually_broadcastable_shapes(
     return found.map(lambda both: both.input_shapes)
 
 
-def numbers(dtype: torch.dtype, *, special: bool = False) -> st.SearchStrategy[Any]:
+def numbers(dtype: Any, *, special: bool = False) -> st.SearchStrategy[Any]:
     """Draw a Python number for an array of `dtype`.
 
     Floating numbers are eighths between -2 and 2, so that a few sums and products of them are exact in every floating
@@ -88,6 +89,7 @@ def numbers(dtype: torch.dtype, *, special: bool = False) -> st.SearchStrategy[A
     ...     assert -2 <= number <= 2
     >>> test()
     """
+    dtype = DType(dtype).torch
     if dtype is torch.bool:
         return st.booleans()
     if dtype in FLOATS:
@@ -104,7 +106,7 @@ def numbers(dtype: torch.dtype, *, special: bool = False) -> st.SearchStrategy[A
 @st.composite
 def arrays(
     draw: st.DrawFn,
-    dtype: torch.dtype | st.SearchStrategy[torch.dtype] | None = None,
+    dtype: Any | st.SearchStrategy[Any] | None = None,
     shape: Shape | st.SearchStrategy[Shape] | None = None,
     *,
     elements: st.SearchStrategy[Any] | None = None,
@@ -126,7 +128,8 @@ def arrays(
     ...     assert (gt.flip(gt.flip(x)) == x).all()
     >>> test()
     """
-    kind = draw(dtypes()) if dtype is None else draw(dtype) if isinstance(dtype, st.SearchStrategy) else dtype
+    given = draw(dtypes()) if dtype is None else draw(dtype) if isinstance(dtype, st.SearchStrategy) else dtype
+    kind = DType(given).torch
     sides = draw(shapes()) if shape is None else draw(shape) if isinstance(shape, st.SearchStrategy) else shape
     values = numbers(kind, special=special) if elements is None else elements
     wide = numpy.float64 if kind in FLOATS else numpy.bool_ if kind is torch.bool else numpy.int64
