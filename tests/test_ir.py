@@ -232,3 +232,9 @@ def test_the_verifier_refuses_what_breaks_a_rule():
     for match, broken in cases.items():
         with pytest.raises(gt.GraphError, match=match):
             verify(broken)
+
+
+def test_types_take_the_dtypes_of_gtrace():
+    for shape in ((2, 3), (4, 5, 6, 7)):  # the second one is met for the first time
+        assert ir.aval(shape, gt.float32) is ir.aval(shape, torch.float32)
+        assert ir.aval(shape, gt.int16).dtype is torch.int16

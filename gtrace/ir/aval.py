@@ -9,6 +9,7 @@ from typing import Any
 import attrs
 import torch
 
+from gtrace.dtypes import DType
 from gtrace.errors import DeviceError, DtypeError
 from gtrace.ir.interning import InternTable
 from gtrace.ir.sharding import NamedSharding, parse_sharding
@@ -103,7 +104,7 @@ _recent = _interned.recent
 
 
 def aval(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device = CPU, weak: bool = False) -> Aval:
-    """Return the one `Aval` with these fields.
+    """Return the one `Aval` with these fields; `dtype` may also be one of gtrace's, such as ``gt.float32``.
 
     Raises:
         DtypeError: a dtype outside `DTYPES`.
@@ -114,6 +115,8 @@ def aval(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device = CPU,
     key = (shape, dtype, device, weak)
     found = _recent.get(key)
     if found is None:
+        if dtype.__class__ is DType:  # equal to torch's, so a type that is known was found
+            return aval(shape, dtype.torch, device, weak)
         if dtype not in SHORT:
             raise DtypeError(
                 f"[array] expected a dtype among {', '.join(LONG.values())}, got {dtype}. Convert the data first."
