@@ -137,8 +137,10 @@ def _node(draw: st.DrawFn, graph: Unfinished) -> None:
 # -- one node
 
 
-_GROUPS = ("unary",) * 2 + ("several operands",) * 4 + ("attributes",) * 5 + ("as in samples",)
+_GROUPS = ("arithmetic",) * 2 + ("unary",) * 2 + ("several operands",) * 3 + ("attributes",) * 5 + ("as in samples",)
 """How often operations are drawn by their kind: the many functions of one element are not to crowd out the others."""
+
+_ARITHMETIC = ("add", "sub", "mul", "div")
 
 
 def grow(draw: st.DrawFn, graph: Unfinished) -> None:
@@ -156,6 +158,8 @@ def grow(draw: st.DrawFn, graph: Unfinished) -> None:
 
 
 def _group(op: Op) -> str:
+    if op.name in _ARITHMETIC:
+        return "arithmetic"
     if op.elementwise and not op.params:
         return "unary" if op.arity == 1 else "several operands"
     return "attributes" if op.name in RECIPES else "as in samples"
