@@ -23,7 +23,7 @@ from gtrace.engine.engine import engine
 from gtrace.ir.op import _instrs as instructions
 from gtrace.worker.client import worker
 
-collect_ignore = ["data", "conformance.py"]  # scripts, which need jax and expecttest
+collect_ignore = ["data", "ports", "conformance.py", "launched_sharding.py"]  # scripts, and what tests run
 
 settings.register_profile("small", max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("large", max_examples=2000, deadline=None, suppress_health_check=list(HealthCheck))

@@ -31,7 +31,7 @@ def approx_max_k(operand: Any, k: int, reduction_dimension: int = -1, **hints: A
 
     >>> import gtrace as gt
     >>> gt.lax.approx_max_k(gt.array([1., 3., 2.]), 2)
-    [Array([3., 2.], dtype=float32), Array([1, 2], dtype=int64)]
+    (Array([3., 2.], dtype=float32), Array([1, 2], dtype=int64))
     """
     x = lift("approx_max_k", operand)
     axis = normalize_axis("approx_max_k", reduction_dimension, x.ndim)
@@ -92,7 +92,7 @@ def reduce(operands: Any, init_values: Any, computation: Callable[..., Any], dim
     rest = [k for k in range(arrays[0].ndim) if k not in axes]
     count = math.prod(arrays[0].shape[k] for k in axes)
     kept = tuple(arrays[0].shape[k] for k in rest)
-    flat = [reshape(moveaxis(x, axes, range(len(axes))), (count, *kept)) for x in arrays]
+    flat = [reshape(moveaxis(x, axes, tuple(range(len(axes)))), (count, *kept)) for x in arrays]
     while count > 1:
         half = count // 2
         first, second = ([getitem(x, slice(a, b)) for x in flat] for a, b in ((0, half), (half, 2 * half)))

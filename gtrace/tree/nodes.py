@@ -63,7 +63,8 @@ def register(cls: T) -> T:
     ... class Layer:
     ...     w: float
     ...     name: str = attrs.field(default="dense", metadata={"static": True})
-    >>> map(lambda leaf: leaf * 2, Layer(1.5))
+    >>> import gtrace as gt
+    >>> gt.tree.map(lambda leaf: leaf * 2, Layer(1.5))
     Layer(w=3.0, name='dense')
     """
     node: Any = cls

@@ -225,11 +225,15 @@ template <class T> inline T gelu_tanh(T x) {
   const T inner = T(0.79788456080286535588) * (x + T(0.044715) * x * x * x);
   return T(0.5) * x * (T(1) + m::tanh(inner));
 }
+// beyond 40 the slope is 0 or 1, and its terms overflow
+template <class T> inline T flattened(T x) { return x > T(40) ? T(40) : x < T(-40) ? T(-40) : x; }
 template <class T> inline T gelu_slope(T x) {
+  x = flattened(x);
   const T cdf = T(0.5) * (T(1) + m::erf(x * T(0.70710678118654752440)));
   return cdf + x * m::exp(x * x * T(-0.5)) * T(0.39894228040143267794);
 }
 template <class T> inline T gelu_tanh_slope(T x) {
+  x = flattened(x);
   const T c = T(0.79788456080286535588), k = T(0.044715);
   const T t = m::tanh(c * (x + k * x * x * x));
   return T(0.5) * (T(1) + t) + T(0.5) * x * (T(1) - t * t) * c * (T(1) + T(3) * k * x * x);
