@@ -358,7 +358,8 @@ def report(rows: list[Row], samples: int) -> str:
             result = row.results.get(c)
             if result is not None:
                 count["other" if result.startswith("(") else result] += 1
-        lines.append(f"| {c} | {count['ok']} | {count['mismatch']} | {count['fails']} | {count['other']} |")
+        if count:
+            lines.append(f"| {c} | {count['ok']} | {count['mismatch']} | {count['fails']} | {count['other']} |")
     lines += ["", "## What is not right", "", "| operation | check | outcome |", "|---|---|---|"]
     for row in rows:
         for c in CHECKS:
