@@ -188,23 +188,25 @@ def entry_of(function, *arrays):
     return own, route.program, [tensors[k] for k in route.inputs]
 
 
+def slower(executable, seconds):
+    """The same executable, which takes that much longer."""
+
+    def run(inputs):
+        time.sleep(seconds)
+        return executable.run(inputs)
+
+    return attrs.evolve(executable, run=run)
+
+
 @pytest.mark.parametrize(("interpreted", "compiled", "tier"), [(0.004, 0.001, "compiled"), (0.0, 0.004, "demoted")])
 def test_a_compiled_program_that_loses_is_demoted_and_stays_so(interpreted, compiled, tier):
     own, entry, tensors = entry_of(lambda x: (x * 2 + 1).sum(), gt.array([1.0, 2.0]))
     result = entry.executable
-
-    def slower(seconds):
-        def run(inputs):
-            time.sleep(seconds)
-            return result.run(inputs)
-
-        return attrs.evolve(result, run=run)
-
-    entry.executable = slower(interpreted)
+    entry.executable = slower(result, interpreted)
     with gt.config(auto_compile=False):
         for _ in range(3):
             own.run(entry, tensors)
-        own.tiering.judging.adopt(entry, slower(compiled))
+        own.tiering.judging.adopt(entry, slower(result, compiled))
         for _ in range(2 * TRIAL + 2):
             assert own.run(entry, tensors)[0].item() == 8.0
     assert entry.tier == tier
@@ -223,16 +225,8 @@ def test_a_program_that_was_never_interpreted_is_judged_at_little_cost(monkeypat
     monkeypatch.setattr(policy_module, "UNKNOWN_SECONDS", 0.002)
     own, entry, tensors = entry_of(lambda x: (x * 2 + 1).sum(), gt.array([1.0, 2.0]))
     result = entry.executable
-
-    def slower(seconds):
-        def run(inputs):
-            time.sleep(seconds)
-            return result.run(inputs)
-
-        return attrs.evolve(result, run=run)
-
-    entry.executable = slower(interpreted)
-    own.tiering.judging.adopt(entry, slower(compiled))
+    entry.executable = slower(result, interpreted)
+    own.tiering.judging.adopt(entry, slower(result, compiled))
     calls = 0
     with gt.config(auto_compile=False):
         while entry.reference is not None and calls < 5000:

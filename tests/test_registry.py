@@ -36,7 +36,7 @@ def each(ops):
     return pytest.mark.parametrize("op", list(ops), ids=lambda op: op.name)
 
 
-def walk(op, check, *others):
+def check_samples(op, check, *others):
     """Run a check for each sample of an operation; an error says which sample it was."""
     for k, sample in enumerate(op.cases.samples()):
         try:
@@ -75,7 +75,7 @@ def test_an_operation_without_samples_says_where_it_is_tested(op: Op):
 
 @each(OPS)
 def test_parity_with_the_reference(op: Op):
-    walk(op, testing.check_reference)
+    check_samples(op, testing.check_reference)
 
 
 ORDINARY = [0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 2.5, -2.5, 20.0, -20.0, 1e-6, 700.0]
@@ -98,24 +98,24 @@ UNUSUAL = {
 @each(op for op in OPS if op.name not in UNUSUAL)
 def test_parity_with_the_reference_at_special_values(op: Op):
     values = ORDINARY if op.name in ORDINARY_ONLY else ORDINARY + EXTREME
-    walk(op, testing.check_special_values, np.array(values))
+    check_samples(op, testing.check_special_values, np.array(values))
 
 
 @each(op for op in OPS if not op.params and op.arity in (1, 2, 3))
 def test_parity_with_the_reference_in_float64(op: Op):
     for dtype in DTYPES:
-        walk(op, testing.check_precision, dtype)
+        check_samples(op, testing.check_precision, dtype)
 
 
 @each(OPS)
 def test_stated_shapes_dtypes_and_direct_calls_are_those_of_the_implementation(op: Op):
     for dtype in DTYPES:
-        walk(op, testing.check_inference, dtype)
+        check_samples(op, testing.check_inference, dtype)
 
 
 @each(DIFFERENTIABLE)
 def test_derivatives_to_second_order_in_both_modes(op: Op):
-    walk(op, testing.check_gradients)
+    check_samples(op, testing.check_gradients)
 
 
 def test_derivatives_for_complex_operands():
@@ -128,7 +128,7 @@ def test_derivatives_for_complex_operands():
 @each(op for op in OPS if op.arity != 0)
 def test_vmap_equals_the_stacked_loop(op: Op):
     """Every operation with each choice of batched operands, the batch on different axes; and doubly batched."""
-    walk(op, testing.check_batching)
+    check_samples(op, testing.check_batching)
 
 
 @each(op for op in OPS if op.elementwise and not op.params)
@@ -144,7 +144,7 @@ def test_a_dtype_is_refused_while_recording_or_it_runs(op: Op):
 @each(DIFFERENTIABLE)
 def test_gradients_have_the_dtype_and_shape_of_the_operand(op: Op):
     for dtype in DTYPES:
-        walk(op, testing.check_gradient_types, dtype)
+        check_samples(op, testing.check_gradient_types, dtype)
 
 
 @pytest.mark.parametrize("group", range(4))
