@@ -160,7 +160,7 @@ class Engine:
             mesh, part = groups[k]
             if mesh is None:
                 return self._parts(part, strides, marks, passes)
-            return self._sharded(part, strides, passes=passes)
+            return self.divide(part, strides, passes=passes)
 
         if len(groups) == 1:
             return route(0, strides)
@@ -208,9 +208,9 @@ class Engine:
 
         Each program gets hot, is compiled and is judged by itself. For the arguments and errors see `prepare`.
         """
-        if find_mesh(graph) is not None:
-            return self._sharded(graph, strides, backend, mode, passes)
         graph = rewritten(graph, registered.passes if passes is None else passes)
+        if find_mesh(graph) is not None:
+            return self._sharded(graph, strides, backend, mode)
         if len(graph.nodes) >= LEAST_NODES:
             simplified = CANONICAL.run(graph)
             parts = cut_repeats(simplified)
@@ -220,16 +220,8 @@ class Engine:
                 )
         return self._route(graph, strides, backend, mode)
 
-    def _sharded(
-        self,
-        graph: Graph,
-        strides: Sequence[tuple[int, ...]],
-        backend: str = "inductor",
-        mode: str = "default",
-        passes: Passes | None = None,
-    ) -> Parts:
+    def _sharded(self, graph: Graph, strides: Sequence[tuple[int, ...]], backend: str, mode: str) -> Parts:
         """Return the route of a program of several processes to the programs of this one."""
-        graph = rewritten(graph, registered.passes if passes is None else passes)
         made = localize(graph)
         inner = self.divide(made.graph, strides, backend, mode, ())
         run = functools.partial(self._call, inner)

@@ -262,16 +262,8 @@ class custom_vjp(_Custom):  # noqa: N801 - a decorator
     """
 
     _name = "custom_vjp"
-
-    def __init__(
-        self,
-        f: Callable[..., Any],
-        nondiff_argnums: int | Sequence[int] = (),
-        nondiff_argnames: str | Sequence[str] = (),
-    ) -> None:
-        super().__init__(f, nondiff_argnums, nondiff_argnames)
-        self._fwd: Callable[..., Any] | None = None
-        self._bwd: Callable[..., Any] | None = None
+    _fwd: Callable[..., Any] | None = None
+    _bwd: Callable[..., Any] | None = None
 
     def defvjp(self, fwd: Callable[..., Any], bwd: Callable[..., Any]) -> None:
         """State the rule: see the class."""
@@ -344,15 +336,7 @@ class custom_jvp(_Custom):  # noqa: N801 - a decorator
     """
 
     _name = "custom_jvp"
-
-    def __init__(
-        self,
-        f: Callable[..., Any],
-        nondiff_argnums: int | Sequence[int] = (),
-        nondiff_argnames: str | Sequence[str] = (),
-    ) -> None:
-        super().__init__(f, nondiff_argnums, nondiff_argnames)
-        self._rule: Callable[..., Any] | None = None
+    _rule: Callable[..., Any] | None = None
 
     def defjvp(self, jvp: Callable[..., Any]) -> Callable[..., Any]:
         """State the rule: see the class. Returns it, so that it works as a decorator."""

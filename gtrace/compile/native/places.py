@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from gtrace.compile.native.arrange import as_view, set_view
 from gtrace.compile.native.block import Block, check, emitter
-from gtrace.compile.native.values import Uniform, UnsupportedLoopError, View, c_type, plus, spread
+from gtrace.compile.native.values import Uniform, UnsupportedLoopError, Value, View, c_type, plus, spread
 from gtrace.ir.aval import DTYPES, Aval, contiguous_strides
 from gtrace.ir.graph import Node
 
@@ -35,6 +35,20 @@ def _index_layout(x: Aval, indices: Sequence[Aval], dims: Sequence[int]) -> tupl
     return tuple(shape), dims[0] if adjacent else 0
 
 
+def _offset(
+    block: Block, texts: Sequence[str], dims: Sequence[int], shape: Sequence[int], strides: Sequence[int]
+) -> str:
+    """Write checked places along axes `dims`; returns the C++ of the offset of the element there."""
+    names = [_bound(block, text, shape[d]) for text, d in zip(texts, dims, strict=True)]
+    return " + ".join(f"{name} * {strides[d]}" for name, d in zip(names, dims, strict=True))
+
+
+def _index_strides(indices: Sequence[Aval], places: Sequence[Value], shape: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """Return the strides of index arrays broadcast to a shape."""
+    own = [p.strides if isinstance(p, View) else (0,) * len(i.shape) for i, p in zip(indices, places, strict=True)]
+    return [spread(i, strides, shape) for i, strides in zip(indices, own, strict=True)]
+
+
 @emitter("index")
 def _index(block: Block, node: Node) -> None:
     (dims,) = node.params
@@ -48,11 +62,10 @@ def _index(block: Block, node: Node) -> None:
     view = as_view(block, value, x)
     if all(i.size == 1 for i in indices):
         # one place: the result is a part of the memory that is there
-        names = [_bound(block, block.scalar(node.ins[k + 1]), x.shape[d]) for k, d in enumerate(dims)]
-        terms = [f"{k} * {view.strides[d]}" for k, d in zip(names, dims, strict=True)]
+        place = _offset(block, [block.scalar(i) for i in node.ins[1:]], dims, x.shape, view.strides)
         kept = [s for d, s in enumerate(view.strides) if d not in dims]
         strides = (*kept[:first], *[0] * len(shape), *kept[first:])
-        set_view(block, node, View(view.base, strides, view.moved(" + ".join(terms))))
+        set_view(block, node, View(view.base, strides, view.moved(place)))
         return
     target = block.result(node)
     own = contiguous_strides(a.shape)
@@ -60,14 +73,11 @@ def _index(block: Block, node: Node) -> None:
     inner_out = (*own[:first], *own[first + len(shape) :])
     inner_in = [s for d, s in enumerate(view.strides) if d not in dims]
     inner_shape = [n for d, n in enumerate(x.shape) if d not in dims]
-    given = [spread(i, p.strides if isinstance(p, View) else (0,) * len(i.shape), shape)
-             for i, p in zip(indices, places, strict=True)]  # fmt: skip
+    given = _index_strides(indices, places, shape)
 
     def row(at: list[str]) -> None:
-        names = [
-            _bound(block, writer.read(p, at[k]), x.shape[d]) for k, (p, d) in enumerate(zip(places, dims, strict=True))
-        ]
-        source = " + ".join(f"{k} * {view.strides[d]}" for k, d in zip(names, dims, strict=True))
+        texts = [writer.read(p, offset) for p, offset in zip(places, at, strict=False)]
+        source = _offset(block, texts, dims, x.shape, view.strides)
 
         def one(inner: list[str]) -> None:
             to = plus(at[-1], inner[1])
@@ -100,14 +110,11 @@ def _index_put(block: Block, node: Node) -> None:
     value = block.operand(node, 1)
     steps = spread(u, value.strides, full) if isinstance(value, View) else (0,) * len(full)
     outer, inner_from = steps[first : first + len(shape)], (*steps[:first], *steps[first + len(shape) :])
-    given = [spread(i, p.strides if isinstance(p, View) else (0,) * len(i.shape), shape)
-             for i, p in zip(indices, places, strict=True)]  # fmt: skip
+    given = _index_strides(indices, places, shape)
 
     def row(at: list[str]) -> None:
-        names = [
-            _bound(block, writer.read(p, at[k]), x.shape[d]) for k, (p, d) in enumerate(zip(places, dims, strict=True))
-        ]
-        to = " + ".join(f"{k} * {own[d]}" for k, d in zip(names, dims, strict=True))
+        texts = [writer.read(p, offset) for p, offset in zip(places, at, strict=False)]
+        to = _offset(block, texts, dims, x.shape, own)
 
         def one(inner: list[str]) -> None:
             new = writer.read(value, plus(at[-1], inner[0]))
