@@ -14,6 +14,7 @@ import signal
 import tempfile
 
 import attrs
+import launch
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -38,6 +39,7 @@ def pytest_configure(config):
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # as in a shell's background job: the processes that tests start would ignore Ctrl-C too
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    launch.install()
     # for the processes that tests start: never the user's own programs on disk
     os.environ["GT_BACKGROUND"] = "0"
     os.environ["GT_CACHE_DIR"] = os.path.join(tempfile.gettempdir(), f"gtrace-tests-{os.getpid()}")

@@ -155,7 +155,9 @@ def test_interpreted_equals_inductor_on_random_graphs(large):
     """In one test a few programs, because each takes seconds to compile."""
 
     @settings(max_examples=200 if large else 3, derandomize=True, database=None, phases=[Phase.generate])
-    @given(graphs(40, max_inputs=4, smooth=True).flatmap(lambda g: st.tuples(st.just(g), arguments(g))))
+    @given(
+        graphs(40 if large else 10, max_inputs=4, smooth=True).flatmap(lambda g: st.tuples(st.just(g), arguments(g)))
+    )
     def run(example):
         graph, args = example
         form = canonicalize(graph)

@@ -7,6 +7,7 @@ import sys
 import textwrap
 import threading
 
+import launch
 import pytest
 
 import gtrace as gt
@@ -89,9 +90,10 @@ def test_a_script_sees_the_world_as_under_python(script, tmp_path, through_link)
     if through_link:
         os.symlink(path, tmp_path / "link.py")
         path = "link.py"
-    expected = run(path, "a", "-b", launcher=(), cwd=tmp_path)
+    with launch.from_scratch():
+        expected = run(path, "a", "-b", launcher=(), cwd=tmp_path)
+        done = run("--quiet", path, "a", "-b", cwd=tmp_path)
     assert expected.returncode == 0
-    done = run("--quiet", path, "a", "-b", cwd=tmp_path)
     assert (done.stdout, done.stderr, done.returncode) == (expected.stdout, expected.stderr, 0)
 
 
@@ -114,7 +116,8 @@ LONG = {"a chained exception", "its own hook", "an exit message"}
 )
 def test_however_a_script_ends_its_exit_code_and_messages_are_kept(script, ending):
     path = script(ENDINGS[ending])
-    expected = run(path, launcher=())
+    with launch.from_scratch():
+        expected = run(path, launcher=())
     done = run(path)
     assert done.returncode == expected.returncode
     assert done.stderr == expected.stderr

@@ -8,6 +8,7 @@ import sys
 import textwrap
 from pathlib import Path
 
+import launch
 import pytest
 
 import gtrace as gt
@@ -38,9 +39,9 @@ PROGRAM = """
 def run(code, folder):
     env = {k: v for k, v in os.environ.items() if not k.startswith("GT_")}
     env |= {"GT_CACHE_DIR": str(folder), "GT_AUTO_COMPILE": "0", "PYTHONPATH": str(Path(gt.__file__).parents[1])}
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)], env=env, capture_output=True, text=True, timeout=300
-    )
+    command = [sys.executable, "-c", textwrap.dedent(code)]
+    with launch.from_scratch():
+        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines(), done.stderr
 

@@ -10,6 +10,7 @@ import textwrap
 import zipfile
 from pathlib import Path
 
+import launch
 import numpy as np
 import pytest
 import torch
@@ -81,7 +82,8 @@ def test_loading_imports_no_compiler(file):
         heavy = [m for m in ("torch._inductor.compile_fx", "torch._dynamo", "sympy") if m in sys.modules]
         assert not heavy, heavy
     """
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True)
+    with launch.from_scratch():
+        done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "[4. 4. 4.]"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import launch
 import numpy as np
 import pytest
 import torch
@@ -164,5 +165,6 @@ x = gt.ones((2, 3))
 x.view(3, 2).float().unsqueeze(0).softmax(-1).exp().expand(4, -1, -1).numpy()
 print("torch._functorch._aot_autograd.functional_utils" in sys.modules)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    with launch.from_scratch():
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
     assert done.stdout == "False\n"

@@ -23,6 +23,8 @@ from gtrace.compile.inductor import failures
 from gtrace.compile.inductor.driver import compile_request
 from gtrace.compile.request import CompileRequest
 from gtrace.engine.engine import engine
+from gtrace.interp.interpreter import interpreter
+from gtrace.ir.aval import contiguous_strides
 from gtrace.ir.text import parse_graph
 from gtrace.torch_internals import INTERNALS, SUPPORTED, Internal, known
 from gtrace.worker.client import worker
@@ -162,8 +164,9 @@ for module, name in {names}:
 UNUSED_BY_TORCH = [x for x in INTERNALS if x.module.startswith(("torch._inductor", "torch._dynamo", "torch._C"))]
 
 
-@pytest.mark.parametrize("removed", [UNUSED_BY_TORCH, [internals.COMPILE_FX]], ids=["all", "one"])
-@pytest.mark.parametrize("background", ["0", "1"])
+@pytest.mark.parametrize(
+    ("background", "removed"), [("0", UNUSED_BY_TORCH), ("1", [internals.COMPILE_FX])], ids=["all", "one"]
+)
 def test_a_process_without_the_names_imports_and_interprets(tmp_path, background, removed):
     """The process and its worker: Python runs `sitecustomize` first in each."""
     names = [(internal.module, internal.name) for internal in removed]
@@ -181,3 +184,41 @@ def test_a_process_without_the_names_imports_and_interprets(tmp_path, background
     (warning,) = said["warnings"]
     assert "gtrace does not know this torch" in warning and " has no torch." in warning
     assert (said["kept"], set(said["tiers"])) == (0, {"interpreted"})
+
+
+# -- what the compiler inlines
+
+SHARED = """
+graph(%0: f64[1,3], %1: f64[3], %2: f64[2,3]) {
+  %3: f64[2,3] = fma(%1, %2, %1)
+  %4: f64[2,3] = fma(%0, 0.0:f64[]~, %3)
+  %5: f64[1,1] = logsumexp(%4) {axes=(0, 1), keepdims=True}
+  %6: f64[1,1] = gelu(%5) {approximate=True}
+  %7: f64[1,1] = erf(%6)
+  %8: f64[2,3] = sub(%4, %3)
+  %9: f64[2,3] = fma(%2, %1, %8)
+  %10: f64[3] = cumsum(%1) {axis=0}
+  %11: f64[2,3] = fma(%4, %4, %10)
+  %12: f64[2,3] = fma(%11, %3, %2)
+  %13: f64[2,3] = flip(%12) {axes=(0, 1)}
+  %14: f64[2,3] = fma(%13, 3.0:f64[]~, %8)
+  %15: f64[1,1] = asinh(%5)
+  %16: f64[2,3] = fma(%5, %11, %3)
+  return %7, %9, %14, %15, %16
+}
+"""
+"""Inductor inlines each fma, of twenty operations, into its uses, and those into theirs."""
+
+
+def test_what_the_compiler_inlines_again_and_again_is_traced_once(monkeypatch):
+    graph = parse_graph(SHARED.strip())
+    block, lines = internals.LOOP_BODY_BLOCK.get(), []
+    generate = block.__call__
+    monkeypatch.setattr(block, "__call__", lambda self: (lines.append(len(self.graph.nodes)), generate(self))[1])
+    request = CompileRequest(graph, tuple(contiguous_strides(a.shape) for a in graph.avals))
+    run = compile_request(request).executable.run
+    assert sum(lines) < 20_000, "143,744 lines of Inductor's, several times each, of which most are the same"
+    torch.manual_seed(0)
+    inputs = [torch.randn(a.shape, dtype=a.dtype) for a in graph.avals]
+    for a, b in zip(run(inputs), interpreter(graph)(inputs), strict=True):
+        torch.testing.assert_close(a, b)

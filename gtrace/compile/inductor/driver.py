@@ -19,6 +19,7 @@ from gtrace.compile.fx import Lowered, lower
 from gtrace.compile.inductor.accuracy import decompositions
 from gtrace.compile.inductor.failures import compiler_errors
 from gtrace.compile.inductor.launcher import built_by_launcher, headers_folder
+from gtrace.compile.inductor.loop_bodies import without_common_subexpressions
 from gtrace.compile.inductor.pointwise import register_pointwise
 from gtrace.compile.request import CompileRequest
 
@@ -149,6 +150,7 @@ def _compile(
         internals.SET_AOT_COMPILATION.get()(folder is not None),
         internals.TRACING.get()(internals.TRACING_CONTEXT.get()(lowered.mode)),
         internals.SET_FAKE_MODE.get()(lowered.mode),
+        without_common_subexpressions(),
         _sums_of_any_length() if request.relations is not None else contextlib.nullcontext(),
     ):
         return lowered, compile_fx(lowered.module, lowered.fakes, **options)

@@ -1,0 +1,48 @@
+"""Common subexpressions of the bodies of Inductor's kernels.
+
+Inductor inlines a value into each of its uses, several levels deep, and finds out that it wrote the same line before
+when it generates code. It does that several times for a kernel, to choose among ways to vectorize it. A chain of
+operations that use their operands more than once becomes thousands of lines, of which a few dozen are different: 18
+operations took half a minute to compile.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from gtrace import torch_internals as internals
+from gtrace.exact import exact_key
+
+
+@contextlib.contextmanager
+def without_common_subexpressions() -> Iterator[None]:
+    """Remove, from each body as soon as Inductor has traced it, what is computed a second time."""
+    block = internals.LOOP_BODY_BLOCK.get()
+    original = block.__init__
+
+    def traced(self: Any, *args: Any) -> None:
+        original(self, *args)
+        _share(self.graph)
+
+    block.__init__ = traced
+    try:
+        yield
+    finally:
+        block.__init__ = original
+
+
+def _share(graph: Any) -> None:
+    written = {node.args[1] for node in graph.nodes if node.target in ("store", "store_reduction")}
+    first: dict[Any, Any] = {}
+    for node in graph.nodes:
+        # methods are elementwise operations, loads and reductions; other modules are masked bodies and indirect indices
+        if (node.op != "call_method" and node.target != "get_index") or not node.users:
+            continue
+        if node.target == "load" and node.args[1] in written:
+            continue
+        same = first.setdefault((node.target, exact_key((node.args, tuple(node.kwargs.items())))), node)
+        if same is not node:
+            node.replace_all_uses_with(same)
+            graph.erase_node(node)
