@@ -1,4 +1,4 @@
-"""Functions of neural networks, those of jax.nn and torch.nn.functional, composed of gtrace's operations."""
+"""Neural networks: the functions of jax.nn and torch.nn.functional, and modules with the weights of torch.nn."""
 
 from gtrace.nn import initializers as initializers
 from gtrace.nn.activations import *
@@ -6,6 +6,16 @@ from gtrace.nn.attention import *
 from gtrace.nn.classification import *
 from gtrace.nn.convolution import *
 from gtrace.nn.losses import *
+from gtrace.nn.modules.attention import *
+from gtrace.nn.modules.base import *
+from gtrace.nn.modules.containers import *
+from gtrace.nn.modules.convolution import *
+from gtrace.nn.modules.filters import *
+from gtrace.nn.modules.linear import *
+from gtrace.nn.modules.normalization import *
+from gtrace.nn.modules.recurrent import *
+from gtrace.nn.modules.summary import *
+from gtrace.nn.modules.transformer import *
 from gtrace.nn.normalization import *
 from gtrace.nn.regularization import *
 from gtrace.nn.sequence_losses import *
