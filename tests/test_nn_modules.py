@@ -218,7 +218,7 @@ def test_a_cache_gives_what_the_whole_sequence_gives(parts, rotary, added, seed)
 
 def test_a_full_cache_raises_and_every_step_is_one_program():
     attention = nn.MultiHeadAttention(4, 2, causal=True, key=KEY)
-    step = gt.jit(lambda m, x, cache: m(x, cache=cache), wait=False)
+    step = gt.jit(lambda m, x, cache: m(x, cache=cache), backend="eager")
     cache = attention.initial_cache(1, 2)
     x = gt.ones((1, 1, 4))
     for _ in range(2):
@@ -483,7 +483,7 @@ def test_modules_go_through_transforms():
         return (model(x) ** 2).mean()
 
     plain = gt.grad(loss)(model, x)
-    jitted = gt.jit(gt.grad(loss))(model, x)
+    jitted = gt.jit(gt.grad(loss), backend="eager")(model, x)
     for a, b in zip(gt.tree.leaves(plain), gt.tree.leaves(jitted), strict=True):
         np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=1e-5)
     assert type(jitted) is Scaled
@@ -531,7 +531,7 @@ class Mixed(nn.Module):
 def test_filters_leave_alone_what_is_no_array():
     model = Mixed(gt.array([1.0, -2.0]), gt.array(3), gt.relu, "mixed")
 
-    @nn.filter_jit
+    @nn.filter_jit(backend="eager")
     def step(model, x, *, power):
         (value, aux), grads = nn.filter_value_and_grad(lambda m, x: ((m(x) ** power).sum(), m.name), has_aux=True)(
             model, x

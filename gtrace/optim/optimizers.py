@@ -51,7 +51,7 @@ def adam(
     >>> import gtrace as gt
     >>> opt = gt.optim.adam(0.1)
     >>> updates, state = opt.update(gt.array([3.0, -0.01]), opt.init(gt.zeros(2)))
-    >>> updates
+    >>> gt.round(updates, 4)
     Array([-0.1,  0.1], dtype=float32)
     """
     return chain(
