@@ -11,8 +11,8 @@ import torch
 from gtrace.errors import ArgumentError, ShapeError, message
 from gtrace.nn.attention import rotary_embedding, scaled_dot_product_attention
 from gtrace.nn.common import floating
-from gtrace.nn.modules.base import Module, check_key, default_dtype, field
-from gtrace.nn.modules.linear import Linear, linear
+from gtrace.nn.layers.base import Module, check_key, default_dtype, field
+from gtrace.nn.layers.linear import Linear, linear
 from gtrace.ops.create import arange, zeros
 from gtrace.ops.index import take
 from gtrace.ops.logic import logical_and, where

@@ -10,8 +10,8 @@ from rich.table import Table
 
 from gtrace import tree
 from gtrace.ir.aval import LONG
-from gtrace.nn.modules.base import Module
-from gtrace.nn.modules.filters import is_array
+from gtrace.nn.layers.base import Module
+from gtrace.nn.layers.filters import is_array
 from gtrace.trace.convert import lift
 
 __all__ = ["summary"]

@@ -7,8 +7,8 @@ from typing import Any
 from gtrace.control.scan import scan
 from gtrace.errors import ShapeError, message
 from gtrace.nn.common import floating
-from gtrace.nn.modules.base import Module, check_key, field, within
-from gtrace.nn.modules.linear import linear
+from gtrace.nn.layers.base import Module, check_key, field, within
+from gtrace.nn.layers.linear import linear
 from gtrace.nn.regularization import dropout
 from gtrace.ops.activations import sigmoid
 from gtrace.ops.create import zeros

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from gtrace.errors import ArgumentError, message
-from gtrace.nn.modules.attention import KeyValueCache, MultiHeadAttention
-from gtrace.nn.modules.base import Module, check_key, field
-from gtrace.nn.modules.linear import Linear
-from gtrace.nn.modules.normalization import LayerNorm
+from gtrace.nn.layers.attention import KeyValueCache, MultiHeadAttention
+from gtrace.nn.layers.base import Module, check_key, field
+from gtrace.nn.layers.linear import Linear
+from gtrace.nn.layers.normalization import LayerNorm
 from gtrace.nn.regularization import dropout
 from gtrace.ops.activations import relu
 from gtrace.random.keys import split

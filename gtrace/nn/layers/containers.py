@@ -8,8 +8,8 @@ from itertools import pairwise
 from typing import Any
 
 from gtrace.errors import ArgumentError, message
-from gtrace.nn.modules.base import Module, check_key, field
-from gtrace.nn.modules.linear import Lambda, Linear
+from gtrace.nn.layers.base import Module, check_key, field
+from gtrace.nn.layers.linear import Lambda, Linear
 from gtrace.ops.activations import relu
 from gtrace.ops.elementwise import identity
 from gtrace.random.keys import split

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gtrace.nn.modules.base import Module, check_key, field, within
+from gtrace.nn.layers.base import Module, check_key, field, within
 from gtrace.nn.regularization import dropout, embedding
 from gtrace.ops.linalg import matmul
 from gtrace.ops.shape import matrix_transpose

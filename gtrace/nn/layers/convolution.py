@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from gtrace.nn import convolution as functions
-from gtrace.nn.modules.base import Module, check_key, field, within
+from gtrace.nn.layers.base import Module, check_key, field, within
 from gtrace.random.keys import split
 from gtrace.trace.array import Array
 

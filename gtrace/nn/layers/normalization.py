@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gtrace.nn import normalization as functions
-from gtrace.nn.modules.base import Module, field
+from gtrace.nn.layers.base import Module, field
 from gtrace.ops.create import ones, zeros
 from gtrace.trace.array import Array
 
