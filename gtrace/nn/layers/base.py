@@ -56,9 +56,14 @@ class Module:
 
     _written_init: ClassVar[bool] = False  # whether an __init__ was written, here or in a base class
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
+    def __init_subclass__(cls, *, init: bool = True, **kwargs: Any) -> None:
+        """Make a class of fields.
+
+        Args:
+            init: False tells type checkers that an ``__init__`` is inherited; it is without this, too.
+        """
         super().__init_subclass__(**kwargs)
-        cls._written_init = cls._written_init or "__init__" in cls.__dict__
+        cls._written_init = cls._written_init or "__init__" in cls.__dict__ or not init
         # equality of arrays is an array: modules are compared by identity
         attrs.define(
             cls, init=not cls._written_init, slots=False, eq=False, repr=False, auto_attribs=True,
@@ -116,7 +121,8 @@ def _text(value: Any, indent: int) -> str:
         head, tail = f"{cls.__name__}(", ")"
         parts = [(f"{a.name}=", getattr(value, a.name)) for a in attrs.fields(cls)]
     elif type(value) in (tuple, list):
-        (head, tail), parts = "()" if type(value) is tuple else "[]", [("", x) for x in value]
+        head, tail = "[]" if type(value) is list else ("(", ",)" if len(value) == 1 else ")")
+        parts = [("", x) for x in value]
     elif type(value) is dict:
         head, tail, parts = "{", "}", [(f"{key!r}: ", x) for key, x in value.items()]
     elif type(value) is Array:
@@ -128,7 +134,7 @@ def _text(value: Any, indent: int) -> str:
     if len(line) + indent <= WIDTH and "\n" not in line:
         return line
     space = "\n" + " " * (indent + 2)
-    return head + "".join(f"{space}{x}," for x in inner) + "\n" + " " * indent + tail
+    return head + "".join(f"{space}{x}," for x in inner) + "\n" + " " * indent + tail[-1]
 
 
 def check_key(name: str, key: Any) -> Any:

@@ -71,7 +71,7 @@ class _Conv(_Convolution):
         return out
 
 
-class Conv1d(_Conv):
+class Conv1d(_Conv, init=False):
     """`gt.nn.conv1d` with weights, as torch.nn.Conv1d.
 
     >>> import gtrace as gt
@@ -82,7 +82,7 @@ class Conv1d(_Conv):
     axes = 1
 
 
-class Conv2d(_Conv):
+class Conv2d(_Conv, init=False):
     """`gt.nn.conv2d` with weights, as torch.nn.Conv2d.
 
     >>> import gtrace as gt
@@ -93,7 +93,7 @@ class Conv2d(_Conv):
     axes = 2
 
 
-class Conv3d(_Conv):
+class Conv3d(_Conv, init=False):
     """`gt.nn.conv3d` with weights, as torch.nn.Conv3d."""
 
     axes = 3
@@ -125,13 +125,13 @@ class _ConvTranspose(_Convolution):
         return out
 
 
-class ConvTranspose1d(_ConvTranspose):
+class ConvTranspose1d(_ConvTranspose, init=False):
     """`gt.nn.conv_transpose1d` with weights, as torch.nn.ConvTranspose1d."""
 
     axes = 1
 
 
-class ConvTranspose2d(_ConvTranspose):
+class ConvTranspose2d(_ConvTranspose, init=False):
     """`gt.nn.conv_transpose2d` with weights, as torch.nn.ConvTranspose2d.
 
     >>> import gtrace as gt
@@ -142,7 +142,7 @@ class ConvTranspose2d(_ConvTranspose):
     axes = 2
 
 
-class ConvTranspose3d(_ConvTranspose):
+class ConvTranspose3d(_ConvTranspose, init=False):
     """`gt.nn.conv_transpose3d` with weights, as torch.nn.ConvTranspose3d."""
 
     axes = 3
