@@ -20,8 +20,8 @@ import numpy as np
 
 import gtrace as gt
 
-CONTEXT, BATCH, WIDTH, HEADS, LAYERS = 64, 32, 96, 4, 3
-STEPS, RATE = 600, 3e-3
+CONTEXT, BATCH, WIDTH, HEADS, LAYERS = 64, 24, 96, 4, 2
+STEPS, RATE = 600, 4e-3
 
 
 class Model(gt.nn.Module):

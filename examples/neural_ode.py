@@ -53,7 +53,6 @@ def main(quick: bool = False) -> float:
     optimizer = gt.optim.adam(gt.optim.cosine_decay_schedule(RATE, steps, 0.01))
     state = optimizer.init(model)
 
-    @gt.jit
     def step(model: gt.nn.MLP, state: Any) -> tuple[gt.nn.MLP, Any, gt.Array]:
         value, grads = gt.value_and_grad(lambda m: ((integrate(m, seen, POINTS) - truth) ** 2).mean())(model)
         updates, state = optimizer.update(grads, state)

@@ -20,22 +20,10 @@ KEY = gt.random.key(0)
 WIDE = {"dtype": gt.float64, "key": KEY}
 
 
-def torch_names(model):
-    """The names of a module's parameters in torch's form: no attribute for the layers of a Sequential."""
-    names = []
-    for path, _ in gt.tree.leaves_with_path(model):
-        names.append(gt.tree.keystr(path, simple=True, separator=".").removeprefix("layers."))
-    return names
-
-
 def filled(model, like):
-    """Return the module with torch's parameters, which must have the same names and shapes, in any order."""
-    state = {name: x.detach().numpy() for name, x in like.named_parameters()}
-    leaves, structure = gt.tree.flatten(model)
-    names = torch_names(model) if isinstance(model, nn.Sequential) else paths(model)
-    assert sorted(names) == sorted(state)
-    assert all(x.shape == state[name].shape for x, name in zip(leaves, names, strict=True))
-    return structure.unflatten([gt.array(state[name]) for name in names])
+    """Return the module with torch's parameters, which have the same names and shapes."""
+    assert sorted(nn.state_dict(model)) == sorted(name for name, _ in like.named_parameters())
+    return nn.load_state_dict(model, dict(like.named_parameters()))
 
 
 def paths(model):
@@ -46,7 +34,7 @@ def first(out):
     return out[0] if isinstance(out, tuple) else out
 
 
-def compare(ours, theirs, *inputs, names=paths, ours_call=None, theirs_call=None):
+def compare(ours, theirs, *inputs, ours_call=None, theirs_call=None):
     """Compare the value of two modules with the same parameters, and its gradients by parameters and inputs."""
     ours_call = ours_call or (lambda model, *xs: model(*xs))
     theirs_call = theirs_call or (lambda model, *xs: first(model(*xs)))
@@ -62,7 +50,7 @@ def compare(ours, theirs, *inputs, names=paths, ours_call=None, theirs_call=None
         lambda model, *xs: (ours_call(model, *xs) * weights).sum(), (0, *[k + 1 for k in places])
     )(ours, *arrays)
     wanted = {name: x.grad.numpy() for name, x in theirs.named_parameters()}
-    for name, g in zip(names(grads), gt.tree.leaves(grads), strict=True):
+    for name, g in nn.state_dict(grads).items():
         np.testing.assert_allclose(g.numpy(), wanted[name], rtol=1e-7, atol=1e-10, err_msg=name)
     for k, g in zip(places, by_input, strict=True):
         np.testing.assert_allclose(g.numpy(), tensors[k].grad.numpy(), rtol=1e-7, atol=1e-10)
@@ -243,33 +231,20 @@ def test_attention_drops_weights_only_with_a_key():
 # -- recurrent networks
 
 
-def recurrent_names(model):
-    """The names that torch gives the parameters of LSTM and GRU."""
-    directions = 1 + model.bidirectional
-    return [
-        f"{name}_l{k // directions}{'_reverse' if k % directions else ''}"
-        for k, cell in enumerate(model.cells)
-        for name in paths(cell)
-    ]
-
-
 @pytest.mark.parametrize("name", ["LSTM", "GRU"])
 @pytest.mark.parametrize("layers, both, bias", [(1, False, True), (2, True, True), (2, False, False)])
 def test_recurrent_networks_are_those_of_torch(name, layers, both, bias):
     theirs = getattr(torch.nn, name)(3, 5, layers, bias=bias, batch_first=True, bidirectional=both, dtype=torch.float64)
-    ours = getattr(nn, name)(3, 5, layers, bias, bidirectional=both, **WIDE)
-    state = {k: x.detach().numpy() for k, x in theirs.named_parameters()}
-    assert sorted(recurrent_names(ours)) == sorted(state)
-    ours = gt.tree.structure(ours).unflatten([gt.array(state[k]) for k in recurrent_names(ours)])
+    ours = filled(getattr(nn, name)(3, 5, layers, bias, bidirectional=both, **WIDE), theirs)
     x = floats(2, 4, 3)
-    compare(ours, theirs, x, names=recurrent_names, ours_call=lambda m, x: m(x)[0])
+    compare(ours, theirs, x, ours_call=lambda m, x: m(x)[0])
     start = [floats(layers * (1 + both), 2, 5, seed=k) for k in (1, 2)][: 2 if name == "LSTM" else 1]
 
     def last(model, x, *state):
         out = model(x, tuple(state) if name == "LSTM" else state[0])[1]
         return out[0] + out[1] if name == "LSTM" else out
 
-    compare(ours, theirs, x, *start, names=recurrent_names, ours_call=last, theirs_call=last)
+    compare(ours, theirs, x, *start, ours_call=last, theirs_call=last)
 
 
 @pytest.mark.parametrize("name", ["LSTMCell", "GRUCell"])
@@ -369,8 +344,10 @@ def test_a_sequential_model_with_state_is_that_of_torch():
         np.testing.assert_allclose(out.numpy(), expected.detach().numpy(), rtol=1e-9, atol=1e-11)
     for name in ("running_mean", "running_var"):
         np.testing.assert_allclose(getattr(state[1], name).numpy(), getattr(theirs[1], name).numpy(), rtol=1e-12)
+    loaded = nn.load_state_dict(ours.initial_state(), theirs.state_dict(), strict=False)
+    np.testing.assert_allclose(loaded[1].running_var.numpy(), state[1].running_var.numpy(), rtol=1e-12)
     theirs.eval()
-    compare(ours, theirs, x, names=torch_names, ours_call=lambda m, x: m(x, state=state)[0])
+    compare(ours, theirs, x, ours_call=lambda m, x: m(x, state=state)[0])
     assert ours(gt.array(x), state=state)[1][1] is state[1]
     with pytest.raises(gt.ArgumentError, match="a state for BatchNorm"):
         ours(gt.array(x))
@@ -493,6 +470,23 @@ def test_modules_go_through_transforms():
     out = gt.vmap(lambda m, x: m(x), in_axes=(0, None))(many, x)
     one = gt.tree.map(lambda leaf: leaf[1], many)
     np.testing.assert_allclose(out[1].numpy(), one(x).numpy(), rtol=1e-6)
+
+
+def test_weights_are_refused_that_do_not_fit():
+    model = nn.Sequential(nn.Linear(2, 3, key=KEY), gt.relu, nn.Linear(3, 1, key=KEY))
+    state = {name: x.numpy().astype(np.float64) for name, x in nn.state_dict(model).items()}
+    again = nn.load_state_dict(model, {**state, "more": 1}, strict=False)
+    assert again[2].weight.dtype == gt.float32 and bool((again[2].weight == model[2].weight).all())
+    with pytest.raises(gt.ArgumentError, match=r"with more\. Or pass strict=False"):
+        nn.load_state_dict(model, {**state, "more": 1})
+    with pytest.raises(gt.ShapeError, match=r"0\.weight of shape \(3, 2\)"):
+        nn.load_state_dict(model, {**state, "0.weight": state["0.weight"].T})
+    del state["2.bias"]
+    with pytest.raises(gt.ArgumentError, match=r"without 2\.bias"):
+        nn.load_state_dict(model, state)
+    mixed = {"net": [model], "name": "x", "steps": 3}
+    assert next(iter(nn.state_dict(mixed))) == "net.0.0.weight"
+    assert nn.load_state_dict(mixed, nn.state_dict(mixed))["steps"] == 3
 
 
 # -- filters

@@ -16,6 +16,7 @@ from gtrace.nn.layers.precision import *
 from gtrace.nn.layers.recurrent import *
 from gtrace.nn.layers.summary import *
 from gtrace.nn.layers.transformer import *
+from gtrace.nn.layers.weights import *
 from gtrace.nn.losses import *
 from gtrace.nn.normalization import *
 from gtrace.nn.regularization import *

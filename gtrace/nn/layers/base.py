@@ -110,6 +110,13 @@ class Module:
             setattr(new, name, value)
         return new
 
+    def torch_name(self, path: tree.KeyPath) -> tuple[str, int]:
+        """Return what torch calls the first steps of a path in this module, and how many those are: one, its field.
+
+        Classes whose torch counterparts have other names override it.
+        """
+        return path[0].name, 1
+
     def __repr__(self) -> str:
         return _text(self, 0)
 

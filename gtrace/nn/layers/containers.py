@@ -7,6 +7,7 @@ import inspect
 from itertools import pairwise
 from typing import Any
 
+from gtrace import tree
 from gtrace.errors import ArgumentError, message
 from gtrace.nn.layers.base import Module, check_key, field
 from gtrace.nn.layers.linear import Lambda, Linear
@@ -86,6 +87,10 @@ class Sequential(Module):
             else:
                 x, new[k] = layer(x, state=new[k], training=training, **options)
         return x if state is None else (x, tuple(new))
+
+    def torch_name(self, path: tree.KeyPath) -> tuple[str, int]:
+        """Return the number of a layer, for the path ``.layers[k]``."""
+        return str(path[1].idx), 2
 
     def __len__(self) -> int:
         return len(self.layers)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from gtrace import tree
 from gtrace.control.scan import scan
 from gtrace.errors import ShapeError, message
 from gtrace.nn.common import floating
@@ -159,6 +160,11 @@ class _Recurrent(Module):
                 outputs.append(out)
             steps = outputs[0] if directions == 1 else concat(outputs, -1)
         return moveaxis(steps, 0, -2), last
+
+    def torch_name(self, path: tree.KeyPath) -> tuple[str, int]:
+        """Return such as ``weight_ih_l0_reverse``, for the path ``.cells[1].weight_ih``."""
+        layer, direction = divmod(path[1].idx, 1 + self.bidirectional)
+        return f"{path[2].name}_l{layer}{'_reverse' * direction}", 3
 
     def _input(self, x: Any) -> Array:
         """Return x after a check of its size.

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import io
 from typing import Any
-
-from rich.console import Console
-from rich.table import Table
 
 from gtrace import tree
 from gtrace.ir.aval import LONG
@@ -25,29 +21,25 @@ def summary(model: Any) -> str:
 
     >>> import gtrace as gt
     >>> print(gt.nn.summary(gt.nn.Linear(3, 4, key=gt.random.key(0))))
-    ┏━━━━━━━━┳━━━━━━━━┳━━━━━━━━┳━━━━━━━━━┳━━━━━━━━━┓
-    ┃ array  ┃ module ┃ shape  ┃ dtype   ┃ numbers ┃
-    ┡━━━━━━━━╇━━━━━━━━╇━━━━━━━━╇━━━━━━━━━╇━━━━━━━━━┩
-    │ weight │ Linear │ (4, 3) │ float32 │      12 │
-    │ bias   │ Linear │ (4,)   │ float32 │       4 │
-    └────────┴────────┴────────┴─────────┴─────────┘
+    array   module  shape   dtype    numbers
+    weight  Linear  (4, 3)  float32       12
+    bias    Linear  (4,)    float32        4
     16 numbers in 2 arrays, 64 bytes
     """
-    table = Table()
-    for name in ("array", "module", "shape", "dtype"):
-        table.add_column(name, no_wrap=True)
-    table.add_column("numbers", justify="right", no_wrap=True)
-    count = total = size = 0
+    rows = [("array", "module", "shape", "dtype", "numbers")]
+    total = size = 0
     for path, leaf in tree.leaves_with_path(model):
         if is_array(leaf):
             a = lift("nn.summary", leaf).aval
             name = tree.keystr(path).removeprefix(".") or "-"
-            table.add_row(name, _holder(model, path), str(a.shape), LONG[a.dtype], f"{a.size:,}")
-            count, total, size = count + 1, total + a.size, size + a.size * a.dtype.itemsize
-    text = io.StringIO()
-    Console(file=text, width=1000).print(table)
-    lines = [line.rstrip() for line in text.getvalue().splitlines()]
-    return "\n".join([*lines, f"{total:,} numbers in {count} arrays, {_bytes(size)}"])
+            rows.append((name, _holder(model, path), str(a.shape), LONG[a.dtype], f"{a.size:,}"))
+            total, size = total + a.size, size + a.size * a.dtype.itemsize
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for *texts, number in rows:
+        left = [text.ljust(width) for text, width in zip(texts, widths, strict=False)]
+        lines.append("  ".join([*left, number.rjust(widths[-1])]))
+    return "\n".join([*lines, f"{total:,} numbers in {len(rows) - 1} arrays, {_bytes(size)}"])
 
 
 def _holder(model: Any, path: tree.KeyPath) -> str:
