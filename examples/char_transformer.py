@@ -20,7 +20,7 @@ import numpy as np
 
 import gtrace as gt
 
-CONTEXT, BATCH, WIDTH, HEADS, LAYERS = 64, 24, 96, 4, 2
+CONTEXT, BATCH, WIDTH, HEADS, LAYERS = 128, 12, 96, 4, 2
 STEPS, RATE = 600, 4e-3
 
 
@@ -51,21 +51,20 @@ def loss(model: Model, text: gt.Array) -> gt.Array:
     return gt.nn.cross_entropy(model(text[:, :-1]), text[:, 1:], axis=-1)
 
 
-def sample(model: Model, prompt: list[int], count: int, key: gt.Array, temperature: float = 0.7) -> list[int]:
-    """Return characters drawn one by one, each by one step of the model."""
+def sample(model: Model, prompts: gt.Array, count: int, key: gt.Array, temperature: float = 0.6) -> np.ndarray:
+    """Return `count` characters after each prompt, drawn one by one, each by one step of the model."""
 
-    def step(cache: Any, token: gt.Array, key: gt.Array) -> tuple[Any, gt.Array, gt.Array]:
+    def step(cache: Any, tokens: gt.Array, key: gt.Array) -> tuple[Any, gt.Array, gt.Array]:
         draw, key = gt.random.split(key)
-        logits, cache = model(token, cache)
+        logits, cache = model(tokens, cache)
         return cache, gt.random.categorical(draw, logits[:, -1] / temperature)[:, None], key
 
-    cache = model.blocks.initial_cache(1, len(prompt) + count)
-    out: list[int] = []
-    token = gt.array([prompt])
+    cache = model.blocks.initial_cache(prompts.shape[0], prompts.shape[1] + count)
+    out, tokens = [], prompts
     for _ in range(count):
-        cache, token, key = step(cache, token, key)
-        out.append(int(token[0, 0]))
-    return out
+        cache, tokens, key = step(cache, tokens, key)
+        out.append(tokens.numpy()[:, 0])
+    return np.stack(out, axis=1)
 
 
 def entropies(text: str) -> tuple[float, float]:
@@ -105,10 +104,12 @@ def main(quick: bool = False) -> float:
     rows = np.stack([held[p : p + CONTEXT + 1] for p in places])
     bits = np.mean([float(loss(model, gt.array(part))) for part in np.array_split(rows, 8)]) / math.log(2)
     prompt = "The statement"
+    prompts = gt.array([[characters.index(c) for c in prompt]] * 4)
     start = time.perf_counter()
-    drawn = sample(model, [characters.index(c) for c in prompt], 5 if quick else 300, gt.random.key(1))
-    rate = len(drawn) / (time.perf_counter() - start)
-    print(prompt + "".join(characters[c] for c in drawn))
+    drawn = sample(model, prompts, 5 if quick else CONTEXT - len(prompt), gt.random.key(1))
+    rate = drawn.size / (time.perf_counter() - start)
+    for row in drawn:
+        print("|", prompt + "".join(characters[c] for c in row).replace("\n", "\n  "))
     single, after_one = entropies(text)
     print(f"characters: {single:.2f} bits; after a known one: {after_one:.2f} bits; {rate:.0f} characters a second")
     print(f"held-out text: {bits:.3f} bits a character")

@@ -425,6 +425,29 @@ def test_modules_are_frozen_pytrees():
         assert bool((again.inner.weight == model.inner.weight).all())
 
 
+def test_static_fields_are_part_of_the_structure():
+    model = Scaled(KEY)
+    structure = gt.tree.structure(model)
+    assert gt.tree.structure(gt.tree.map(lambda x: x + 1, model)) == structure
+    assert hash(gt.tree.structure(Scaled(KEY))) == hash(structure)
+    assert gt.tree.structure(model.replace(times=3)) != structure
+    assert gt.tree.structure(model.replace(times=2.0)) != structure
+    assert gt.tree.map(lambda x: x, model.replace(times=3)).times == 3
+    with pytest.raises(gt.StructureError):
+        gt.tree.map(lambda a, b: a, model, model.replace(note="other"))
+
+    class Early(nn.Module):
+        weight: gt.Array
+        size: int = nn.field(static=True, default=0)
+
+        def __init__(self):
+            self.weight = gt.ones(2)
+            assert gt.tree.structure(self).num_leaves == 1
+            self.size = 5
+
+    assert gt.tree.map(lambda x: x, Early()).size == 5
+
+
 def test_an_init_is_inherited_and_generated_ones_take_fields():
     assert Named(KEY).name == "model" and Named(KEY).times == 2
     assert Pair(gt.ones(1)).b is None

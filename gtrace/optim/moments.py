@@ -119,7 +119,8 @@ def scale_by_adam(
         mu, nu = moment(updates, state.mu, b1, 1), moment(updates, state.nu, b2, 2)
         count = state.count + 1
         mean = ahead(updates, mu, b1, count) if nesterov else without_bias(mu, b1, count)
-        out = tree.map(lambda m, v: m / (sqrt(v + eps_root) + eps), mean, without_bias(nu, b2, count))
+        squares = without_bias(nu, b2, count)
+        out = tree.map(lambda m, v: m / (sqrt(v + eps_root if eps_root else v) + eps), mean, squares)
         return out, ScaleByAdamState(count, cast_all(mu, mu_dtype), nu)
 
     return GradientTransformation(init, update)

@@ -69,7 +69,7 @@ class Module:
             cls, init=not cls._written_init, slots=False, eq=False, repr=False, auto_attribs=True,
             on_setattr=attrs.setters.NO_OP,
         )  # fmt: skip
-        tree.register(cls)
+        tree.register_immutable(cls)
 
     def __setattr__(self, name: str, value: Any) -> None:
         cls: Any = type(self)
@@ -83,6 +83,7 @@ class Module:
             fix = f"Modules are immutable: use module.replace({name}=value), or gt.tree.map."
             raise ImmutableAttributeError(message(f"nn.{cls.__name__}", "no assignment", repr(name), fix))
         object.__setattr__(self, name, value)
+        self.__dict__.pop("_static", None)  # kept by `gt.tree`, if an __init__ has used the module already
 
     def __delattr__(self, name: str) -> None:
         fix = "Modules are immutable."
@@ -107,7 +108,8 @@ class Module:
         """
         new = object.__new__(type(self))
         for name, value in {**self.__dict__, **changes}.items():
-            setattr(new, name, value)
+            if name != "_static":  # what `gt.tree` keeps beside the fields
+                setattr(new, name, value)
         return new
 
     def torch_name(self, path: tree.KeyPath) -> tuple[str, int]:
