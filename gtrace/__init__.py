@@ -15,6 +15,7 @@ try:
     from gtrace import ir as ir
     from gtrace import lax as lax
     from gtrace import nn as nn
+    from gtrace import optim as optim
     from gtrace import random as random
     from gtrace import segments as segments
     from gtrace import sharding as sharding

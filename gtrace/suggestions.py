@@ -10,7 +10,6 @@ from typing import Any
 _ELSEWHERE = {
     "Variable": "Arrays never change: pass and return them",
     "no_grad": "gradients are computed only where gt.grad asks for them",
-    "optim": "optax runs on gtrace: see docs/coming-from-jax.md",
     "tensor": "use gt.array",
     "Tensor": "the class is gt.Array; make one with gt.array",
     "tree_util": "use gt.tree, or gtrace.jax for JAX's names",

@@ -72,7 +72,7 @@ ROOMS = [
     {"abstract", "stages"},
     {"jit", "modules", "define_op"},
     {"export_manifest"},
-    {"nn"},
+    {"nn", "optim"},
     {
         "observe",
         "shard",

@@ -23,6 +23,7 @@ NAMESPACES = {
     "names_gtrace_linalg.txt": gt.linalg,
     "names_gtrace_nn.txt": gt.nn,
     "names_gtrace_numpy.txt": gt.numpy,
+    "names_gtrace_optim.txt": gt.optim,
     "names_gtrace_random.txt": gt.random,
     "names_gtrace_special.txt": gt.special,
 }
@@ -33,6 +34,7 @@ MODULES = {
     "lax",
     "linalg",
     "nn",
+    "optim",
     "random",
     "segments",
     "sharding",
@@ -87,7 +89,7 @@ def test_families_are_all_there():
     "file",
     [
         "__init__.py", "lax/__init__.py", "nn/__init__.py", "numpy/__init__.py", "numpy/linalg/__init__.py",
-        "random/__init__.py", "special.py",
+        "optim/__init__.py", "random/__init__.py", "special.py",
     ],
 )  # fmt: skip
 def test_type_checkers_take_public_names_for_public(file):

@@ -1,10 +1,22 @@
-"""Functions of neural networks, those of jax.nn and torch.nn.functional, composed of gtrace's operations."""
+"""Neural networks: the functions of jax.nn and torch.nn.functional, and modules with the weights of torch.nn."""
 
 from gtrace.nn import initializers as initializers
 from gtrace.nn.activations import *
 from gtrace.nn.attention import *
 from gtrace.nn.classification import *
 from gtrace.nn.convolution import *
+from gtrace.nn.layers.attention import *
+from gtrace.nn.layers.base import *
+from gtrace.nn.layers.containers import *
+from gtrace.nn.layers.convolution import *
+from gtrace.nn.layers.filters import *
+from gtrace.nn.layers.linear import *
+from gtrace.nn.layers.normalization import *
+from gtrace.nn.layers.precision import *
+from gtrace.nn.layers.recurrent import *
+from gtrace.nn.layers.summary import *
+from gtrace.nn.layers.transformer import *
+from gtrace.nn.layers.weights import *
 from gtrace.nn.losses import *
 from gtrace.nn.normalization import *
 from gtrace.nn.regularization import *

@@ -8,17 +8,20 @@ from typing import Any
 import torch
 
 from gtrace.errors import ShapeError, message
-from gtrace.nn.common import widened
+from gtrace.nn.common import check_number, floating, widened
+from gtrace.nn.regularization import dropout
 from gtrace.ops.create import arange
+from gtrace.ops.elementwise import cos, exp, sin
 from gtrace.ops.linalg import matmul
 from gtrace.ops.logic import logical_and, where
 from gtrace.ops.normalize import softmax
+from gtrace.ops.parts import concat, stack
 from gtrace.ops.promote import cast, promote_arrays
 from gtrace.ops.shape import as_int, expand_dims, matrix_transpose, reshape, swapaxes
 from gtrace.trace.array import Array
 from gtrace.trace.convert import lift
 
-__all__ = ["dot_product_attention", "scaled_dot_product_attention"]
+__all__ = ["dot_product_attention", "rotary_embedding", "scaled_dot_product_attention"]
 
 
 def _truth(name: str, mask: Any) -> Array:
@@ -44,11 +47,21 @@ def _fit(name: str, what: str, x: Array, shape: tuple[int, ...]) -> Array:
 
 
 def _attend(
-    name: str, query: Array, key: Array, value: Array, bias: Array | None, mask: Array | None, causal: bool, scale: Any
+    name: str,
+    query: Array,
+    key: Array,
+    value: Array,
+    bias: Array | None,
+    mask: Array | None,
+    causal: bool,
+    scale: Any,
+    rate: float = 0.0,
+    draws: Any = None,
 ) -> Array:
     """Return the attention for heads before positions: (..., heads, queries, depth), and fewer heads for the keys.
 
     `bias` and `mask` broadcast to the scores, (..., heads, queries, keys). Without any key, a query's result is 0.
+    Weights are dropped at `rate`, by the key `draws`.
     """
     earlier = _causal(query.shape[-2], key.shape[-2], query.device) if causal else None
     *batch, heads, queries, depth = query.shape
@@ -66,7 +79,7 @@ def _attend(
     else:
         _fit(name, "mask", mask, scores.shape)
         weights = softmax(scores, where=mask if earlier is None else logical_and(mask, earlier))
-    weights = cast(weights, value.aval.dtype)
+    weights = dropout(cast(weights, value.aval.dtype), rate, draws, training=rate > 0)
     out = matmul(reshape(weights, (*batch, groups, heads // max(groups, 1) * queries, keys)), value)
     return reshape(out, (*batch, heads, queries, value.shape[-1]))
 
@@ -171,8 +184,10 @@ def scaled_dot_product_attention(
     is_causal: bool = False,
     scale: Any = None,
     enable_gqa: bool = False,
+    dropout_p: float = 0.0,
+    dropout_key: Any = None,
 ) -> Array:
-    """Return softmax(query @ key.mT * scale + attn_mask) @ value, as torch.nn.functional, without its dropout.
+    """Return softmax(query @ key.mT * scale + attn_mask) @ value, as torch.nn.functional.
 
     The result of a query for which no key is left is 0. Scores of 16-bit floats are computed in float32.
 
@@ -185,9 +200,12 @@ def scaled_dot_product_attention(
         is_causal: a query at place i takes part with the keys at places up to i.
         scale: of the scores; None: 1 / sqrt(depth).
         enable_gqa: whether key and value may have fewer heads, which divide those of the query.
+        dropout_p: the probability that a weight of the softmax is dropped, in [0, 1].
+        dropout_key: a key for that, used up.
 
     Raises:
         ShapeError: shapes that do not fit.
+        ArgumentError: a `dropout_p` outside [0, 1], or above 0 without a key.
 
     >>> import gtrace as gt
     >>> x = gt.zeros((1, 2, 3, 4))
@@ -198,11 +216,56 @@ def scaled_dot_product_attention(
     query, key, value = promote_arrays(name, query, key, value, floating=True)
     if query.ndim == key.ndim == value.ndim == 2:  # one head
         q, k, v = (expand_dims(x, 0) for x in (query, key, value))
-        out = scaled_dot_product_attention(q, k, v, attn_mask, is_causal=is_causal, scale=scale)
+        out = scaled_dot_product_attention(
+            q, k, v, attn_mask, is_causal=is_causal, scale=scale, dropout_p=dropout_p, dropout_key=dropout_key
+        )
         return reshape(out, out.shape[1:])
     _check(name, query, key, value, heads=-3, length=-2, grouped=enable_gqa)
     bias = keep = None
     if attn_mask is not None:
         given = lift(name, attn_mask)
         bias, keep = (None, given) if given.aval.dtype is torch.bool else (given, None)
-    return _attend(name, query, key, value, bias, keep, is_causal, scale)
+    rate = check_number(name, "dropout_p", dropout_p, 0.0, 1.0)
+    return _attend(name, query, key, value, bias, keep, is_causal, scale, rate, dropout_key)
+
+
+def rotary_embedding(x: Any, positions: Any = None, *, base: float = 10000.0, interleaved: bool = False) -> Array:
+    """Return x with pairs of its numbers turned by angles that grow with the position (Su et al., 2021).
+
+    Pair i of an array of depth d, at position p, is turned by p / base ** (2 i / d). So the product of a query and a
+    key depends on the distance of their positions. Angles are computed in float32, or in float64 for such x.
+
+    Args:
+        x: floating, (..., length, depth), of even depth.
+        positions: integers, (length,), or broadcasting to (..., length); None: 0, 1, 2, ...
+        base: of the angles.
+        interleaved: pairs are neighbours, as in the paper; otherwise numbers i and i + depth / 2, as in most published
+            weights.
+
+    Raises:
+        ShapeError: fewer than two axes, or an odd depth.
+
+    >>> import gtrace as gt
+    >>> gt.round(gt.nn.rotary_embedding(gt.array([[1., 0.], [1., 0.]])), 4)
+    Array([[1.    , 0.    ],
+           [0.5403, 0.8415]], dtype=float32)
+    """
+    x = floating("rotary_embedding", x)
+    if x.ndim < 2 or x.shape[-1] % 2:
+        fix = "The axes are (..., length, depth)."
+        raise ShapeError(message("rotary_embedding", "an even depth on the last of two axes", repr(x.aval), fix))
+    length, half = x.shape[-2], x.shape[-1] // 2
+    wide = widened(x)
+    kind = wide.aval.dtype
+    steps = arange(half, dtype=kind, device=x.device) * (-math.log(base) / max(half, 1))
+    places = arange(length, device=x.device) if positions is None else lift("rotary_embedding", positions)
+    angles = expand_dims(cast(places, kind), -1) * exp(steps)
+    turned_cos, turned_sin = cos(angles), sin(angles)
+    if interleaved:
+        pairs = reshape(wide, (*x.shape[:-1], half, 2))
+        a, b = pairs[..., 0], pairs[..., 1]
+        out = reshape(stack((a * turned_cos - b * turned_sin, a * turned_sin + b * turned_cos), -1), x.shape)
+    else:
+        a, b = wide[..., :half], wide[..., half:]
+        out = concat((a * turned_cos - b * turned_sin, a * turned_sin + b * turned_cos), -1)
+    return cast(out, x.aval.dtype)

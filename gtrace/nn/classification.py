@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gtrace.errors import ShapeError, message
-from gtrace.nn.common import check_number, check_reduction, floating, like_shapes, reduced
+from gtrace.nn.common import check_number, check_reduction, floating, like_shapes, reduced, widened
 from gtrace.ops.activations import softplus
 from gtrace.ops.elementwise import exp, log, log1p, maximum
 from gtrace.ops.gather import gather_op
@@ -123,7 +123,7 @@ def cross_entropy(
     name = "cross_entropy"
     smoothing = check_number(name, "label_smoothing", label_smoothing, 0.0, 1.0)
     check_reduction(name, reduction)
-    x, goal = floating(name, logits), lift(name, targets)
+    x, goal = widened(floating(name, logits)), lift(name, targets)
     axis = _class_axis(name, x, axis)
     weights = _class_weights(name, weight, x, axis)
     log_probs = log_softmax(x, axis)
@@ -167,7 +167,7 @@ def nll_loss(
     >>> gt.nn.nll_loss(gt.array([[-1., -2.], [-3., -4.]]), gt.array([0, 1]))
     Array(2.5, dtype=float32)
     """
-    x, goal = floating("nll_loss", log_probs), as_index(targets)
+    x, goal = widened(floating("nll_loss", log_probs)), as_index(targets)
     axis = _class_axis("nll_loss", x, axis)
     weights = _class_weights("nll_loss", weight, x, axis)
     return _nll("nll_loss", x, goal, weights, ignore_index, reduction, axis, 0.0)

@@ -32,7 +32,7 @@ def widened(x: Array) -> Array:
 
 
 def like_shapes(name: str, *operands: Any) -> list[Array]:
-    """Return floating operands in their common dtype, after checking that shapes are equal; 0-d ones fit any.
+    """Return a loss's floating operands in their common dtype, 16-bit ones in float32; 0-d ones fit any shape.
 
     Raises:
         ShapeError: shapes that differ. Broadcasting would hide mistakes, as of (n, 1) beside (n,).
@@ -41,7 +41,7 @@ def like_shapes(name: str, *operands: Any) -> list[Array]:
     if len({x.shape for x in arrays if x.shape}) > 1:
         got = " and ".join(repr(x.aval) for x in arrays)
         raise ShapeError(message(name, "arrays of one shape", got, "Reshape or broadcast one of them first."))
-    return arrays
+    return [widened(x) for x in arrays]
 
 
 def check_reduction(name: str, reduction: Any, allowed: tuple[str, ...] = ("none", "mean", "sum")) -> None:

@@ -1,6 +1,7 @@
 """Losses of numbers: squared and absolute errors, likelihoods, distances and margins.
 
 Each takes ``reduction="mean"``, ``"sum"`` or ``"none"``. Operands have one shape: broadcasting would hide mistakes.
+Losses of 16-bit floats are computed, and returned, in float32.
 """
 
 from __future__ import annotations
@@ -282,9 +283,8 @@ def cosine_embedding_loss(x1: Any, x2: Any, targets: Any, margin: float = 0.0, r
         got = f"{label.aval!r} for {x.aval!r}"
         raise ShapeError(message("cosine_embedding_loss", "one target for each vector", got, "Check the shapes."))
     tiny = 1e-12  # as torch: under the root, so that zeros have a cosine
-    u, v = widened(x), widened(y)
-    lengths = (sum_over(square(u), -1) + tiny) * (sum_over(square(v), -1) + tiny)
-    cosine = cast(sum_over(u * v, -1) * rsqrt(lengths), x.aval.dtype)
+    lengths = (sum_over(square(x), -1) + tiny) * (sum_over(square(y), -1) + tiny)
+    cosine = sum_over(x * y, -1) * rsqrt(lengths)
     values = where(label == 1, 1.0 - cosine, where(label == -1, relu(cosine - margin), 0.0))
     return reduced("cosine_embedding_loss", values, reduction)
 
@@ -342,7 +342,7 @@ def multi_margin_loss(
     >>> gt.nn.multi_margin_loss(gt.array([[0., 1., 3.]]), gt.array([2]), margin=4.0)
     Array(1., dtype=float32)
     """
-    x, label = floating("multi_margin_loss", predictions), as_index(targets)
+    x, label = widened(floating("multi_margin_loss", predictions)), as_index(targets)
     if not x.ndim or label.shape != x.shape[:-1]:
         got = f"{label.aval!r} for {x.aval!r}"
         raise ShapeError(message("multi_margin_loss", "one target for each row of classes", got, "Check the shapes."))

@@ -102,7 +102,6 @@ def ctc_loss(
         losses = where(equal(losses, math.inf), 0.0, losses)
     if reduction == "mean":
         losses = losses / cast(clip(counts, 1, None), losses.aval.dtype)
-    losses = cast(losses, x.aval.dtype)
     return reduced("ctc_loss", reshape(losses, ()) if single else losses, reduction)
 
 

@@ -309,8 +309,7 @@ def all(x: Any, axis: Any = None, keepdims: bool = False, *, where: Any = None) 
     >>> gt.all(gt.array([[True, False], [True, True]]), axis=1)
     Array([False,  True], dtype=bool)
     """
-    x = _truth(x) if where is None else _kept(_truth(x), where, True)
-    return bind_met(_all, x, (axis, keepdims), _resolve)
+    return bind_met(_all, _truth(x) if where is None else _kept(_truth(x), where, True), (axis, keepdims), _resolve)
 
 
 def _truth(x: Any) -> Array:
@@ -339,10 +338,11 @@ def var(
     """
     x = lift("var", x)
     (x,) = promote("var", x if dtype is None else cast(x, as_dtype(dtype)), floating=True)
-    if ddof is not None:
-        if correction:
-            raise ArgumentError(message("var", "correction or ddof", "both", "They are one number: pass one."))
-        correction = ddof
+    if ddof is not None and correction:
+        raise ArgumentError(message("var", "correction or ddof", "both", "They are one number: pass one."))
+    correction = correction if ddof is None else ddof
+    if x.aval.dtype in (torch.float16, torch.bfloat16):  # their sums of squares overflow
+        return cast(var(cast(x, torch.float32), axis, correction, keepdims, where=where), x.aval.dtype)
     axes = normalize_axes("var", axis, x.ndim)
     if where is not None:
         deviation = _kept(subtract(x, mean(x, axes, True, where=where)), where, 0)

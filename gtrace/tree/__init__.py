@@ -17,6 +17,7 @@ from gtrace.tree.keys import map_with_path as map_with_path
 from gtrace.tree.nodes import Partial as Partial
 from gtrace.tree.nodes import register as register
 from gtrace.tree.nodes import register_dataclass as register_dataclass
+from gtrace.tree.nodes import register_immutable as register_immutable
 from gtrace.tree.nodes import register_pytree_node as register_pytree_node
 from gtrace.tree.nodes import register_pytree_node_class as register_pytree_node_class
 from gtrace.tree.nodes import register_pytree_with_keys as register_pytree_with_keys

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import operator
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
@@ -45,6 +46,59 @@ def _static(value: Any) -> Any:
 
 def _value(static: Any) -> Any:
     return static.value if static.__class__ is _Static else static
+
+
+class _Fixed:
+    """The static fields of an instance that never changes, with their key; shared by all that are made from it."""
+
+    __slots__ = ("values", "key", "code")
+
+    def __init__(self, values: dict[str, Any]) -> None:
+        self.values = values
+        self.key = tuple([exact_key(value) for value in values.values()])
+        self.code: int | None = None
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (other.__class__ is _Fixed and self.key == other.key)
+
+    def __hash__(self) -> int:
+        if self.code is None:
+            self.code = hash(self.key)
+        return self.code
+
+    def __repr__(self) -> str:
+        return repr(tuple(self.values.values()))
+
+    def __reduce__(self) -> Any:
+        return _Fixed, (self.values,)
+
+
+def register_immutable(cls: type) -> None:
+    """Register an attrs class, without slots, whose instances never change: as `register`, and faster.
+
+    Static fields are taken from an instance once, and kept beside its fields as ``_static``.
+    """
+    kind: Any = cls
+    fields = attrs.fields(kind)
+    dynamic = tuple(field.name for field in fields if not field.metadata.get("static"))
+    static = [field.name for field in fields if field.metadata.get("static")]
+    take = operator.attrgetter(*dynamic) if len(dynamic) > 1 else lambda x: tuple(getattr(x, name) for name in dynamic)
+
+    def split(instance: Any) -> tuple[tuple[Any, ...], _Fixed, tuple[str, ...]]:
+        fixed = instance.__dict__.get("_static")
+        if fixed is None:
+            fixed = instance.__dict__["_static"] = _Fixed({name: getattr(instance, name) for name in static})
+        return take(instance), fixed, dynamic
+
+    def join(fixed: Any, children: Any) -> Any:
+        instance = object.__new__(kind)
+        own = instance.__dict__
+        own.update(zip(dynamic, children, strict=True))
+        own.update(fixed.values)
+        own["_static"] = fixed
+        return instance
+
+    optree.register_pytree_node(kind, split, join, path_entry_type=optree.GetAttrEntry, namespace=NAMESPACE)
 
 
 def register(cls: T) -> T:

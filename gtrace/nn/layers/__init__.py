@@ -1,0 +1,1 @@
+"""Modules: parameters and the function that uses them, as one frozen pytree."""

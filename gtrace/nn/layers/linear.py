@@ -1,0 +1,125 @@
+"""Linear maps, embeddings, dropout, and functions as modules."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gtrace.nn.layers.base import Module, check_key, field, within
+from gtrace.nn.regularization import dropout, embedding
+from gtrace.ops.linalg import matmul
+from gtrace.ops.shape import matrix_transpose
+from gtrace.random.continuous import normal
+from gtrace.random.keys import split
+from gtrace.trace.array import Array
+
+__all__ = ["Dropout", "Embedding", "Lambda", "Linear"]
+
+
+class Linear(Module):
+    """x @ weight.T + bias over the last axis, as torch.nn.Linear.
+
+    Attributes:
+        weight: (out_features, in_features).
+        bias: (out_features,), or None.
+
+    >>> import gtrace as gt
+    >>> gt.nn.Linear(3, 4, key=gt.random.key(0))(gt.ones((2, 3))).shape
+    (2, 4)
+    """
+
+    weight: Array
+    bias: Array | None
+
+    def __init__(
+        self, in_features: int, out_features: int, bias: bool = True, *, dtype: Any = None, key: Any = None
+    ) -> None:
+        """Draw weight and bias evenly from [-b, b], b = 1 / sqrt(in_features).
+
+        Raises:
+            ArgumentError: no key.
+        """
+        one, other = split(check_key("Linear", key))
+        self.weight = within(one, (out_features, in_features), in_features, dtype)
+        self.bias = within(other, (out_features,), in_features, dtype) if bias else None
+
+    def __call__(self, x: Any) -> Array:
+        """Return (..., out_features) for x of shape (..., in_features)."""
+        return linear(x, self.weight, self.bias)
+
+
+def linear(x: Any, weight: Any, bias: Any) -> Array:
+    """Return x @ weight.T + bias; the bias may be None."""
+    out = matmul(x, matrix_transpose(weight))
+    return out if bias is None else out + bias
+
+
+class Embedding(Module):
+    """Rows of a table, by their numbers, as torch.nn.Embedding.
+
+    Attributes:
+        weight: (num_embeddings, embedding_dim).
+        padding_idx: a row that gets no gradient, and is 0 at first; or None.
+
+    >>> import gtrace as gt
+    >>> gt.nn.Embedding(10, 4, key=gt.random.key(0))(gt.array([1, 2, 1])).shape
+    (3, 4)
+    """
+
+    weight: Array
+    padding_idx: int | None = field(static=True)
+
+    def __init__(
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        padding_idx: int | None = None,
+        *,
+        dtype: Any = None,
+        key: Any = None,
+    ) -> None:
+        """Draw the rows from the standard normal distribution.
+
+        Raises:
+            ArgumentError: no key.
+        """
+        rows = normal(check_key("Embedding", key), (num_embeddings, embedding_dim), dtype)
+        self.weight = rows if padding_idx is None else rows.at[padding_idx].set(0.0)
+        self.padding_idx = padding_idx
+
+    def __call__(self, indices: Any) -> Array:
+        """Return (*indices.shape, embedding_dim)."""
+        return embedding(indices, self.weight, self.padding_idx)
+
+
+class Dropout(Module):
+    """`gt.nn.dropout` with a key; without one, the identity. So a model that is given a key is in training.
+
+    Attributes:
+        p: the probability that an element is dropped.
+
+    >>> import gtrace as gt
+    >>> drop = gt.nn.Dropout(0.5)
+    >>> drop(gt.ones(4)), drop(gt.ones(4), key=gt.random.key(0))
+    (Array([1., 1., 1., 1.], dtype=float32), Array([0., 0., 2., 2.], dtype=float32))
+    """
+
+    p: float = field(static=True, default=0.5)
+
+    def __call__(self, x: Any, *, key: Any = None) -> Array:
+        """Return x, with elements dropped if there is a key."""
+        return dropout(x, self.p, key, training=key is not None)
+
+
+class Lambda(Module):
+    """A function as a module: `Sequential` makes one of each function among its layers.
+
+    >>> import gtrace as gt
+    >>> gt.nn.Lambda(gt.relu)(-1.0)
+    Array(0., dtype=float32)
+    """
+
+    function: Any = field(static=True)
+
+    def __call__(self, x: Any) -> Any:
+        """Return function(x)."""
+        return self.function(x)

@@ -1,0 +1,161 @@
+"""Mixed precision: dtypes of parameters, computation and results, and the scale of a loss."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+import torch
+
+from gtrace import tree
+from gtrace.nn.layers.base import Module, field
+from gtrace.nn.layers.filters import is_inexact_array
+from gtrace.ops.create import full
+from gtrace.ops.elementwise import maximum
+from gtrace.ops.logic import isfinite, logical_and, where
+from gtrace.ops.promote import cast
+from gtrace.ops.reduce import all as all_over
+from gtrace.trace.array import Array
+from gtrace.trace.convert import lift
+from gtrace.trace.promotion import as_dtype
+from gtrace.transform.arguments import named
+
+__all__ = ["DynamicLossScale", "Policy", "all_finite", "select_tree"]
+
+
+def _cast(values: Any, dtype: torch.dtype) -> Any:
+    """Return a pytree with its real floating arrays in a dtype, and all else as it is."""
+
+    def one(x: Any) -> Any:
+        if not is_inexact_array(x):
+            return x
+        x = lift("nn.Policy", x)
+        return x if x.aval.complex else cast(x, dtype)
+
+    return tree.map(one, values)
+
+
+@attrs.frozen
+class Policy:
+    """Dtypes of parameters, of what is computed from them, and of results.
+
+    Parameters stay in float32, and so do gradients and the state of an optimizer: small updates are not lost. What a
+    wrapped function computes has 16 bits, except normalizations, softmax, reductions and losses, which compute in
+    float32 whatever they are given (docs/nn.md has the table).
+
+    Attributes:
+        compute_dtype: bfloat16 or float16, as a rule; float16 needs a `DynamicLossScale`.
+        param_dtype: of parameters.
+        output_dtype: of results.
+
+    >>> import gtrace as gt
+    >>> policy = gt.nn.Policy(gt.bfloat16)
+    >>> model = gt.nn.Linear(2, 2, key=gt.random.key(0))
+    >>> policy(model)(gt.ones(2)).dtype
+    gtrace.float32
+    >>> gt.grad(lambda m: policy(m)(gt.ones(2)).sum())(model)
+    Linear(weight=float32[2,2], bias=float32[2])
+    """
+
+    compute_dtype: torch.dtype = attrs.field(converter=as_dtype)
+    param_dtype: torch.dtype = attrs.field(converter=as_dtype, default=torch.float32)
+    output_dtype: torch.dtype = attrs.field(converter=as_dtype, default=torch.float32)
+
+    def cast_to_param(self, values: Any) -> Any:
+        """Return a pytree with its floating arrays in the dtype of parameters; integers, keys and others stay."""
+        return _cast(values, self.param_dtype)
+
+    def cast_to_compute(self, values: Any) -> Any:
+        """Return a pytree with its floating arrays in the dtype of computation."""
+        return _cast(values, self.compute_dtype)
+
+    def cast_to_output(self, values: Any) -> Any:
+        """Return a pytree with its floating arrays in the dtype of results."""
+        return _cast(values, self.output_dtype)
+
+    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function or a module that computes by this policy; usable as a decorator.
+
+        Floating arrays in arguments are cast, as are the parameters of a module that is given here or as an argument;
+        those that a function closes over are not.
+        """
+
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            inner = self.cast_to_compute(function) if isinstance(function, Module) else function
+            args, kwargs = self.cast_to_compute((args, kwargs))
+            return self.cast_to_output(inner(*args, **kwargs))
+
+        return named(wrapped, function)
+
+
+def all_finite(values: Any) -> Array:
+    """Return whether all numbers in a pytree are finite.
+
+    >>> import gtrace as gt
+    >>> gt.nn.all_finite({"a": gt.ones(2), "b": gt.array(float("inf"))})
+    Array(False, dtype=bool)
+    """
+    out: Any = lift("nn.all_finite", True)
+    for x in tree.leaves(values):
+        if is_inexact_array(x):
+            out = logical_and(out, all_over(isfinite(x)))
+    return out
+
+
+def select_tree(condition: Any, yes: Any, no: Any) -> Any:
+    """Return one of two pytrees of one structure, by a boolean array without dimensions.
+
+    >>> import gtrace as gt
+    >>> gt.nn.select_tree(gt.array(True), {"a": gt.array(1.0)}, {"a": gt.array(2.0)})
+    {'a': Array(1., dtype=float32)}
+    """
+    return tree.map(lambda a, b: where(condition, a, b), yes, no)
+
+
+class DynamicLossScale(Module):
+    """A factor of the loss that keeps gradients of float16 in its range (Micikevicius et al., 2017).
+
+    It is halved when a gradient is not finite, and doubled after `period` steps in which all were.
+
+    Attributes:
+        factor: float32, the scale.
+        good_steps: int32, steps with finite gradients since it changed.
+        period: see above.
+        growth: what the scale is multiplied or divided by.
+        least: the smallest scale.
+
+    >>> import gtrace as gt
+    >>> scale = gt.nn.DynamicLossScale(gt.array(1024.0), period=1)
+    >>> grads = gt.grad(lambda x: scale.scale(x * 3.0))(1.0)
+    >>> scale.unscale(grads), scale.adjust(gt.nn.all_finite(grads)).factor
+    (Array(3., dtype=float32), Array(2048., dtype=float32))
+    """
+
+    factor: Array
+    good_steps: Array
+    period: int = field(static=True)
+    growth: float = field(static=True)
+    least: float = field(static=True)
+
+    def __init__(self, factor: Any = 2.0**15, *, period: int = 2000, growth: float = 2.0, least: float = 1.0) -> None:
+        self.factor = cast(lift("nn.DynamicLossScale", factor), torch.float32)
+        self.good_steps = full((), 0, torch.int32)
+        self.period, self.growth, self.least = period, growth, least
+
+    def scale(self, loss: Any) -> Any:
+        """Return a loss, or a pytree of arrays, times the scale."""
+        return tree.map(lambda x: x * cast(self.factor, lift("nn.DynamicLossScale", x).aval.dtype), loss)
+
+    def unscale(self, grads: Any) -> Any:
+        """Return gradients over the scale."""
+        return tree.map(lambda g: g * cast(1.0 / self.factor, lift("nn.DynamicLossScale", g).aval.dtype), grads)
+
+    def adjust(self, finite: Any) -> DynamicLossScale:
+        """Return the scale for the next step, by whether all gradients of this one were finite."""
+        grown = self.good_steps >= self.period - 1
+        larger = where(isfinite(self.factor * self.growth), self.factor * self.growth, self.factor)
+        return self.replace(
+            factor=where(finite, where(grown, larger, self.factor), maximum(self.factor / self.growth, self.least)),
+            good_steps=cast(where(logical_and(finite, ~grown), self.good_steps + 1, 0), torch.int32),
+        )

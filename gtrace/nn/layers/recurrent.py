@@ -1,0 +1,255 @@
+"""Recurrent networks over a sequence: LSTM and GRU, as one loop for each layer and direction."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gtrace import tree
+from gtrace.control.scan import scan
+from gtrace.errors import ShapeError, message
+from gtrace.nn.common import floating
+from gtrace.nn.layers.base import Module, check_key, field, within
+from gtrace.nn.layers.linear import linear
+from gtrace.nn.regularization import dropout
+from gtrace.ops.activations import sigmoid
+from gtrace.ops.create import zeros
+from gtrace.ops.elementwise import tanh
+from gtrace.ops.parts import concat, split, stack
+from gtrace.ops.shape import moveaxis
+from gtrace.random.keys import split as split_key
+from gtrace.trace.array import Array
+
+__all__ = ["GRU", "GRUCell", "LSTM", "LSTMCell"]
+
+
+class _Cell(Module):
+    """The parameters of a cell.
+
+    Attributes:
+        weight_ih: (gates * hidden_size, input_size).
+        weight_hh: (gates * hidden_size, hidden_size).
+        bias_ih, bias_hh: (gates * hidden_size,), or None.
+    """
+
+    weight_ih: Array
+    weight_hh: Array
+    bias_ih: Array | None
+    bias_hh: Array | None
+
+    def _draw(self, gates: int, input_size: int, hidden_size: int, bias: bool, dtype: Any, key: Any) -> None:
+        rows = gates * hidden_size
+        keys = split_key(check_key(type(self).__name__, key), 4)
+        self.weight_ih = within(keys[0], (rows, input_size), hidden_size, dtype)
+        self.weight_hh = within(keys[1], (rows, hidden_size), hidden_size, dtype)
+        self.bias_ih = within(keys[2], (rows,), hidden_size, dtype) if bias else None
+        self.bias_hh = within(keys[3], (rows,), hidden_size, dtype) if bias else None
+
+    def from_input(self, x: Any) -> Array:
+        """Return the part of the gates that comes from the input: of a whole sequence in one product."""
+        return linear(x, self.weight_ih, self.bias_ih)
+
+
+class LSTMCell(_Cell):
+    """One step of a long short-term memory (Hochreiter and Schmidhuber, 1997), as torch.nn.LSTMCell.
+
+    The gates are, in this order of rows: input, forget, cell and output.
+
+    >>> import gtrace as gt
+    >>> cell = gt.nn.LSTMCell(3, 5, key=gt.random.key(0))
+    >>> h, c = cell(gt.ones((2, 3)), (gt.zeros((2, 5)), gt.zeros((2, 5))))
+    >>> h.shape
+    (2, 5)
+    """
+
+    def __init__(
+        self, input_size: int, hidden_size: int, bias: bool = True, *, dtype: Any = None, key: Any = None
+    ) -> None:
+        """Draw the parameters evenly from [-b, b], b = 1 / sqrt(hidden_size).
+
+        Raises:
+            ArgumentError: no key.
+        """
+        self._draw(4, input_size, hidden_size, bias, dtype, key)
+
+    def __call__(self, x: Any, state: tuple[Any, Any]) -> tuple[Array, Array]:
+        """Return the new state (h, c), each (..., hidden_size), for x of shape (..., input_size)."""
+        return self.step(self.from_input(x), state)
+
+    def step(self, given: Array, state: tuple[Any, Any]) -> tuple[Array, Array]:
+        """Return the new state from the part of the gates that comes from the input."""
+        h, c = state
+        i, f, g, o = split(given + linear(h, self.weight_hh, self.bias_hh), 4, -1)
+        c = sigmoid(f) * c + sigmoid(i) * tanh(g)
+        return sigmoid(o) * tanh(c), c
+
+
+class GRUCell(_Cell):
+    """One step of a gated recurrent unit (Cho et al., 2014), as torch.nn.GRUCell.
+
+    The gates are, in this order of rows: reset, update and new.
+
+    >>> import gtrace as gt
+    >>> gt.nn.GRUCell(3, 5, key=gt.random.key(0))(gt.ones((2, 3)), gt.zeros((2, 5))).shape
+    (2, 5)
+    """
+
+    def __init__(
+        self, input_size: int, hidden_size: int, bias: bool = True, *, dtype: Any = None, key: Any = None
+    ) -> None:
+        """Draw the parameters evenly from [-b, b], b = 1 / sqrt(hidden_size).
+
+        Raises:
+            ArgumentError: no key.
+        """
+        self._draw(3, input_size, hidden_size, bias, dtype, key)
+
+    def __call__(self, x: Any, state: Any) -> Array:
+        """Return the new state (..., hidden_size) for x of shape (..., input_size)."""
+        return self.step(self.from_input(x), state)
+
+    def step(self, given: Array, state: Any) -> Array:
+        """Return the new state from the part of the gates that comes from the input."""
+        reset, update, new = split(given, 3, -1)
+        of_reset, of_update, of_new = split(linear(state, self.weight_hh, self.bias_hh), 3, -1)
+        z = sigmoid(update + of_update)
+        candidate = tanh(new + sigmoid(reset + of_reset) * of_new)
+        return candidate + z * (state - candidate)
+
+
+class _Recurrent(Module):
+    """Layers of cells over sequences.
+
+    Attributes:
+        cells: from the first layer to the last; with `bidirectional` the cell of the other direction comes after each.
+    """
+
+    cells: tuple[Any, ...]
+    hidden_size: int = field(static=True)
+    bidirectional: bool = field(static=True)
+    dropout: float = field(static=True)
+
+    def _make(
+        self, cell: type[Any], input_size: int, hidden_size: int, num_layers: int, bias: bool, rate: float,
+        bidirectional: bool, dtype: Any, key: Any,
+    ) -> None:  # fmt: skip
+        directions = 1 + bidirectional
+        keys = split_key(check_key(type(self).__name__, key), num_layers * directions)
+        sizes = [input_size] * directions + [hidden_size * directions] * (num_layers - 1) * directions
+        self.cells = tuple(cell(size, hidden_size, bias, dtype=dtype, key=keys[k]) for k, size in enumerate(sizes))
+        self.hidden_size, self.bidirectional, self.dropout = hidden_size, bidirectional, rate
+
+    def _run(self, x: Any, states: list[Any], key: Any) -> tuple[Array, list[Any]]:
+        """Return the outputs of the last layer and the last state of each cell."""
+        directions = 1 + self.bidirectional
+        keys = None if key is None or not self.dropout else split_key(key, len(self.cells) // directions)
+        steps = moveaxis(x, -2, 0)
+        last = []
+        for k in range(0, len(self.cells), directions):
+            if k and keys is not None:
+                steps = dropout(steps, self.dropout, keys[k // directions])
+            outputs = []
+            for direction in range(directions):
+                cell = self.cells[k + direction]
+
+                def step(state: Any, given: Array, cell: Any = cell) -> tuple[Any, Array]:
+                    state = cell.step(given, state)
+                    return state, state[0] if isinstance(state, tuple) else state
+
+                state, out = scan(step, states[k + direction], cell.from_input(steps), reverse=direction == 1)
+                last.append(state)
+                outputs.append(out)
+            steps = outputs[0] if directions == 1 else concat(outputs, -1)
+        return moveaxis(steps, 0, -2), last
+
+    def torch_name(self, path: tree.KeyPath) -> tuple[str, int]:
+        """Return such as ``weight_ih_l0_reverse``, for the path ``.cells[1].weight_ih``."""
+        layer, direction = divmod(path[1].idx, 1 + self.bidirectional)
+        return f"{path[2].name}_l{layer}{'_reverse' * direction}", 3
+
+    def _input(self, x: Any) -> Array:
+        """Return x after a check of its size.
+
+        Raises:
+            ShapeError: another size than the first cell's.
+        """
+        name, size = f"nn.{type(self).__name__}", self.cells[0].weight_ih.shape[1]
+        x = floating(name, x)
+        if x.ndim < 2 or x.shape[-1] != size:
+            expected = f"input_size {size} on the last of two axes"
+            raise ShapeError(message(name, expected, repr(x.aval), "The axes are (..., length, input_size)."))
+        return x
+
+    def _start(self, x: Array) -> Array:
+        """Return the state before the first step, of all cells: zeros."""
+        shape = (len(self.cells), *x.shape[:-2], self.hidden_size)
+        return zeros(shape, x.aval.dtype, device=x.device)
+
+
+class LSTM(_Recurrent):
+    """Long short-term memory over a sequence, as torch.nn.LSTM with ``batch_first=True``.
+
+    >>> import gtrace as gt
+    >>> lstm = gt.nn.LSTM(3, 5, num_layers=2, key=gt.random.key(0))
+    >>> out, (h, c) = lstm(gt.ones((4, 7, 3)))
+    >>> out.shape, h.shape, c.shape
+    ((4, 7, 5), (2, 4, 5), (2, 4, 5))
+    """
+
+    def __init__(
+        self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True, dropout: float = 0.0,
+        bidirectional: bool = False, *, dtype: Any = None, key: Any = None,
+    ) -> None:  # fmt: skip
+        """Make the cells.
+
+        Args:
+            dropout: the probability that an output between layers is dropped, where the call has a key.
+            bidirectional: a second cell in each layer runs from the end; outputs are beside one another.
+
+        Raises:
+            ArgumentError: no key.
+        """
+        self._make(LSTMCell, input_size, hidden_size, num_layers, bias, dropout, bidirectional, dtype, key)
+
+    def __call__(self, x: Any, state: Any = None, *, key: Any = None) -> tuple[Array, tuple[Array, Array]]:
+        """Return the outputs and the last state.
+
+        Args:
+            x: (..., length, input_size).
+            state: (h, c), each (cells, ..., hidden_size); None: zeros.
+            key: for dropout.
+
+        Returns:
+            (..., length, directions * hidden_size), and (h, c).
+        """
+        x = self._input(x)
+        h, c = (self._start(x),) * 2 if state is None else state
+        out, last = self._run(x, [(h[k], c[k]) for k in range(len(self.cells))], key)
+        return out, (stack([s[0] for s in last]), stack([s[1] for s in last]))
+
+
+class GRU(_Recurrent):
+    """Gated recurrent units over a sequence, as torch.nn.GRU with ``batch_first=True``.
+
+    >>> import gtrace as gt
+    >>> out, h = gt.nn.GRU(3, 5, bidirectional=True, key=gt.random.key(0))(gt.ones((4, 7, 3)))
+    >>> out.shape, h.shape
+    ((4, 7, 10), (2, 4, 5))
+    """
+
+    def __init__(
+        self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True, dropout: float = 0.0,
+        bidirectional: bool = False, *, dtype: Any = None, key: Any = None,
+    ) -> None:  # fmt: skip
+        """Make the cells; see `LSTM`.
+
+        Raises:
+            ArgumentError: no key.
+        """
+        self._make(GRUCell, input_size, hidden_size, num_layers, bias, dropout, bidirectional, dtype, key)
+
+    def __call__(self, x: Any, state: Any = None, *, key: Any = None) -> tuple[Array, Array]:
+        """Return the outputs and the last state; see `LSTM`. The state is h alone."""
+        x = self._input(x)
+        h = self._start(x) if state is None else state
+        out, last = self._run(x, [h[k] for k in range(len(self.cells))], key)
+        return out, stack(last)

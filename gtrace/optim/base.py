@@ -1,0 +1,187 @@
+"""The contract of optimizers, that of optax: two functions, and the trees that go through them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+import torch
+
+from gtrace import tree
+from gtrace.errors import ArgumentError, message
+from gtrace.ops.create import zeros, zeros_like
+from gtrace.ops.elementwise import absolute, expm1, sqrt, square
+from gtrace.ops.promote import cast
+from gtrace.ops.reduce import sum as sum_over
+from gtrace.trace.array import Array
+from gtrace.trace.convert import lift
+from gtrace.trace.promotion import as_dtype
+
+__all__ = [
+    "EmptyState", "GradientTransformation", "apply_updates", "chain", "global_norm", "identity", "set_to_zero",
+]  # fmt: skip
+
+Params = Any
+Updates = Any
+State = Any
+Schedule = Callable[[Any], Any]
+"""From the number of updates so far to a number."""
+
+
+class Update(Protocol):
+    """``update(updates, state, params=None) -> (updates, state)``."""
+
+    def __call__(self, updates: Updates, state: State, params: Params = None, /) -> tuple[Updates, State]: ...
+
+
+class GradientTransformation(NamedTuple):
+    """An optimizer, or a part of one: a pair of pure functions.
+
+    Attributes:
+        init: from parameters to the first state.
+        update: from (gradients, state, parameters) to (updates, new state); updates are what `apply_updates` adds. Some
+            do not need the parameters.
+    """
+
+    init: Callable[[Params], State]
+    update: Update
+
+
+class EmptyState(NamedTuple):
+    """The state of what needs none."""
+
+
+def empty_state(params: Params) -> EmptyState:
+    """Return the state of what needs none."""
+    return EmptyState()
+
+
+def stateless(function: Callable[[Updates, Params], Updates]) -> GradientTransformation:
+    """Return the transformation by a function of updates and parameters."""
+    return GradientTransformation(empty_state, lambda updates, state, params=None: (function(updates, params), state))
+
+
+def need_params(name: str, params: Params) -> Params:
+    """Return the parameters.
+
+    Raises:
+        ArgumentError: there are none.
+    """
+    if params is None:
+        fix = "Call update(grads, state, params)."
+        raise ArgumentError(message(f"optim.{name}", "the parameters", "None", fix))
+    return params
+
+
+def apply_updates(params: Params, updates: Updates) -> Params:
+    """Return parameters plus updates, each in the dtype of the parameter. Where an update is None, they stay.
+
+    Raises:
+        StructureError: pytrees of other structures.
+
+    >>> import gtrace as gt
+    >>> gt.optim.apply_updates({"w": gt.array(1.0), "n": 3}, {"w": gt.array(-0.25), "n": None})
+    {'w': Array(0.75, dtype=float32), 'n': 3}
+    """
+
+    def added(update: Any, param: Any) -> Any:
+        if update is None:
+            return param
+        p = lift("optim.apply_updates", param)
+        return cast(p + update, p.aval.dtype)
+
+    return tree.map(added, updates, params, is_leaf=lambda x: x is None)
+
+
+def identity() -> GradientTransformation:
+    """Return the transformation that changes nothing."""
+    return stateless(lambda updates, params: updates)
+
+
+def set_to_zero() -> GradientTransformation:
+    """Return the transformation to zeros: parameters that stay as they are, with `masked`."""
+    return stateless(lambda updates, params: zeros_of(updates))
+
+
+def chain(*transforms: GradientTransformation) -> GradientTransformation:
+    """Return transformations one after the other; the state is a tuple of theirs.
+
+    >>> import gtrace as gt
+    >>> opt = gt.optim.chain(gt.optim.clip(1.0), gt.optim.scale(-0.5))
+    >>> opt.update(gt.array([3.0, 0.5]), opt.init(gt.zeros(2)))[0]
+    Array([-0.5 , -0.25], dtype=float32)
+    """
+
+    def init(params: Params) -> State:
+        return tuple([t.init(params) for t in transforms])
+
+    def update(updates: Updates, state: State, params: Params = None, /) -> tuple[Updates, State]:
+        if len(state) != len(transforms):
+            got = f"a state of {len(state)}"
+            raise ArgumentError(message("optim.chain", f"the states of {len(transforms)}", got, "Use its own init."))
+        new = []
+        for t, s in zip(transforms, state, strict=True):
+            updates, s = t.update(updates, s, params)
+            new.append(s)
+        return updates, tuple(new)
+
+    return GradientTransformation(init, update)
+
+
+def global_norm(updates: Updates) -> Array:
+    """Return the root of the sum of squares of all numbers in a pytree.
+
+    >>> import gtrace as gt
+    >>> gt.optim.global_norm({"a": gt.array([3.0]), "b": gt.array(4.0)})
+    Array(5., dtype=float32)
+    """
+    total = lift("optim.global_norm", 0.0)
+    for x in tree.leaves(updates):
+        total = total + sum_over(squared(lift("optim.global_norm", x)))
+    return sqrt(total)
+
+
+# -- trees
+
+
+def squared(x: Array) -> Array:
+    """Return |x| ** 2."""
+    return square(absolute(x)) if x.aval.complex else square(x)
+
+
+def zeros_of(params: Params, dtype: Any = None) -> Any:
+    """Return zeros like the parameters, in another dtype if one is given."""
+    kind = None if dtype is None else as_dtype(dtype)
+    return tree.map(lambda x: zeros_like(lift("optim", x), kind), params)
+
+
+def cast_all(values: Any, dtype: Any) -> Any:
+    """Return a pytree in a dtype; None: as it is."""
+    return values if dtype is None else tree.map(lambda x: cast(x, as_dtype(dtype)), values)
+
+
+def moment(updates: Updates, moments: Any, decay: float, order: int) -> Any:
+    """Return the exponential moving average of updates (order 1) or of their squares (order 2)."""
+    return tree.map(lambda g, m: (1 - decay) * (g if order == 1 else squared(g)) + decay * m, updates, moments)
+
+
+def without_bias(moments: Any, decay: float, count: Any) -> Any:
+    """Return moving averages that began with 0, divided by the sum of their weights after `count` steps."""
+    weights: dict[torch.dtype, Array] = {}
+
+    def corrected(m: Array) -> Array:
+        dtype = m.aval.dtype
+        if dtype not in weights:
+            wide = torch.float64 if dtype in (torch.float64, torch.complex128) else torch.float32
+            # 1 - decay ** count, without the rounding of a decay near 1
+            total = -expm1(cast(count, wide) * math.log(decay)) if decay else lift("optim", 1.0)
+            weights[dtype] = total if m.aval.complex else cast(total, dtype)
+        return m / weights[dtype]
+
+    return tree.map(corrected, moments)
+
+
+def first_count() -> Array:
+    """Return the number of updates before the first: int32, as optax's."""
+    return zeros((), torch.int32)

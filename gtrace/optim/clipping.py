@@ -1,0 +1,51 @@
+"""Transformations that limit the size of updates."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gtrace import tree
+from gtrace.ops.elementwise import clip as limited
+from gtrace.ops.elementwise import maximum, sqrt
+from gtrace.ops.logic import where
+from gtrace.ops.promote import cast
+from gtrace.ops.reduce import mean
+from gtrace.optim.base import GradientTransformation, Updates, global_norm, squared, stateless
+
+__all__ = ["clip", "clip_by_block_rms", "clip_by_global_norm"]
+
+
+def clip(max_delta: Any) -> GradientTransformation:
+    """Return the limitation of each number to [-max_delta, max_delta].
+
+    >>> import gtrace as gt
+    >>> gt.optim.clip(1.0).update(gt.array([-3.0, 0.5]), gt.optim.EmptyState())[0]
+    Array([-1. ,  0.5], dtype=float32)
+    """
+    return stateless(lambda updates, params: tree.map(lambda g: limited(g, -max_delta, max_delta), updates))
+
+
+def clip_by_block_rms(threshold: Any) -> GradientTransformation:
+    """Return the limitation of the root mean square of each array of updates."""
+    return stateless(
+        lambda updates, params: tree.map(lambda g: g / maximum(1.0, sqrt(mean(squared(g))) / threshold), updates)
+    )
+
+
+def clip_by_global_norm(max_norm: Any) -> GradientTransformation:
+    """Return the limitation of the norm of all updates together (Pascanu et al., 2012).
+
+    >>> import gtrace as gt
+    >>> grads = {"a": gt.array(3.0), "b": gt.array(4.0)}
+    >>> gt.optim.clip_by_global_norm(1.0).update(grads, gt.optim.EmptyState())[0]["b"]
+    Array(0.8, dtype=float32)
+    """
+
+    def shortened(updates: Updates, params: Any) -> Updates:
+        norm = global_norm(updates)
+        inside = norm < max_norm
+        return tree.map(
+            lambda g: where(inside, g, g / (norm if g.aval.complex else cast(norm, g.aval.dtype)) * max_norm), updates
+        )
+
+    return stateless(shortened)

@@ -1,0 +1,242 @@
+"""Transformations by moving averages of gradients and of their squares."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from gtrace import tree
+from gtrace.ops.create import full_like
+from gtrace.ops.elementwise import rsqrt, sign, sqrt
+from gtrace.optim.base import (
+    GradientTransformation,
+    Params,
+    State,
+    Updates,
+    cast_all,
+    first_count,
+    moment,
+    without_bias,
+    zeros_of,
+)
+from gtrace.trace.array import Array
+
+__all__ = [
+    "EmaState", "ScaleByAdamState", "ScaleByLionState", "ScaleByRStdDevState", "ScaleByRmsState", "TraceState", "ema",
+    "scale_by_adam", "scale_by_lion", "scale_by_rms", "scale_by_stddev", "trace",
+]  # fmt: skip
+
+
+class TraceState(NamedTuple):
+    """State of `trace`.
+
+    Attributes:
+        trace: a pytree like the parameters.
+    """
+
+    trace: Any
+
+
+def trace(decay: float, nesterov: bool = False, accumulator_dtype: Any = None) -> GradientTransformation:
+    """Return momentum: the sum of updates, each step's times `decay` for every step since.
+
+    Args:
+        nesterov: look one step ahead (Nesterov, 1983).
+        accumulator_dtype: of the sum; None: that of the parameters.
+    """
+
+    def update(updates: Updates, state: State, params: Params = None, /) -> tuple[Updates, State]:
+        total = tree.map(lambda g, t: g + decay * t, updates, state.trace)
+        out = tree.map(lambda g, t: g + decay * t, updates, total) if nesterov else total
+        return out, TraceState(cast_all(total, accumulator_dtype))
+
+    return GradientTransformation(lambda params: TraceState(zeros_of(params, accumulator_dtype)), update)
+
+
+class EmaState(NamedTuple):
+    """State of `ema`.
+
+    Attributes:
+        count: int32, the number of updates so far.
+        ema: a pytree like the parameters.
+    """
+
+    count: Array  # type: ignore[assignment] # optax's name, also of a tuple's method
+    ema: Any
+
+
+def ema(decay: float, debias: bool = True, accumulator_dtype: Any = None) -> GradientTransformation:
+    """Return the exponential moving average of updates.
+
+    Args:
+        debias: divide by the sum of the weights.
+        accumulator_dtype: of the average; None: that of the parameters.
+    """
+
+    def update(updates: Updates, state: State, params: Params = None, /) -> tuple[Updates, State]:
+        mean = moment(updates, state.ema, decay, 1)
+        count = state.count + 1
+        out = without_bias(mean, decay, count) if debias else mean
+        return out, EmaState(count, cast_all(mean, accumulator_dtype))
+
+    return GradientTransformation(lambda params: EmaState(first_count(), zeros_of(params, accumulator_dtype)), update)
+
+
+class ScaleByAdamState(NamedTuple):
+    """State of `scale_by_adam`.
+
+    Attributes:
+        count: int32, the number of updates so far.
+        mu, nu: moving averages of gradients and of their squares, pytrees like the parameters.
+    """
+
+    count: Array  # type: ignore[assignment] # optax's name, also of a tuple's method
+    mu: Any
+    nu: Any
+
+
+def scale_by_adam(
+    b1: float = 0.9,
+    b2: float = 0.999,
+    eps: float = 1e-8,
+    eps_root: float = 0.0,
+    mu_dtype: Any = None,
+    *,
+    nesterov: bool = False,
+) -> GradientTransformation:
+    """Return the scaling of Adam (Kingma and Ba, 2014): mean / (sqrt(mean square + eps_root) + eps).
+
+    Args:
+        b1, b2: decays of the averages of gradients and of their squares.
+        eps, eps_root: added outside and inside of the root.
+        mu_dtype: of the average of gradients; None: that of the parameters.
+        nesterov: look one step ahead (Dozat, 2016).
+    """
+
+    def init(params: Params) -> State:
+        return ScaleByAdamState(first_count(), zeros_of(params, mu_dtype), zeros_of(params))
+
+    def update(updates: Updates, state: State, params: Params = None, /) -> tuple[Updates, State]:
+        mu, nu = moment(updates, state.mu, b1, 1), moment(updates, state.nu, b2, 2)
+        count = state.count + 1
+        mean = ahead(updates, mu, b1, count) if nesterov else without_bias(mu, b1, count)
+        squares = without_bias(nu, b2, count)
+        out = tree.map(lambda m, v: m / (sqrt(v + eps_root if eps_root else v) + eps), mean, squares)
+        return out, ScaleByAdamState(count, cast_all(mu, mu_dtype), nu)
+
+    return GradientTransformation(init, update)
+
+
+def ahead(updates: Updates, mu: Any, decay: float, count: Any) -> Any:
+    """Return the mean that the next step would have with these updates again."""
+    return tree.map(
+        lambda m, g: decay * m + (1 - decay) * g,
+        without_bias(mu, decay, count + 1),
+        without_bias(updates, decay, count),
+    )
+
+
+class ScaleByLionState(NamedTuple):
+    """State of `scale_by_lion`.
+
+    Attributes:
+        count: int32, the number of updates so far.
+        mu: a pytree like the parameters.
+    """
+
+    count: Array  # type: ignore[assignment] # optax's name, also of a tuple's method
+    mu: Any
+
+
+def scale_by_lion(b1: float = 0.9, b2: float = 0.99, mu_dtype: Any = None) -> GradientTransformation:
+    """Return the scaling of Lion (Chen et al., 2023): the sign of a mean of gradient and momentum.
+
+    Args:
+        b1: the share of the momentum in the mean.
+        b2: the decay of the momentum.
+        mu_dtype: of the momentum; None: that of the parameters.
+    """
+
+    def update(updates: Updates, state: State, params: Params = None, /) -> tuple[Updates, State]:
+        out = tree.map(lambda g, m: sign((1 - b1) * g + b1 * m), updates, state.mu)
+        mu = cast_all(moment(updates, state.mu, b2, 1), mu_dtype)
+        return out, ScaleByLionState(state.count + 1, mu)
+
+    return GradientTransformation(lambda params: ScaleByLionState(first_count(), zeros_of(params, mu_dtype)), update)
+
+
+class ScaleByRmsState(NamedTuple):
+    """State of `scale_by_rms`.
+
+    Attributes:
+        count: int32, the number of updates so far.
+        nu: the moving average of squares, a pytree like the parameters.
+    """
+
+    count: Array  # type: ignore[assignment] # optax's name, also of a tuple's method
+    nu: Any
+
+
+def _by_root(g: Any, square: Any, eps: float, eps_in_sqrt: bool) -> Any:
+    return g * rsqrt(square + eps) if eps_in_sqrt else g / (sqrt(square) + eps)
+
+
+def scale_by_rms(
+    decay: float = 0.9,
+    eps: float = 1e-8,
+    initial_scale: float = 0.0,
+    eps_in_sqrt: bool = True,
+    bias_correction: bool = False,
+) -> GradientTransformation:
+    """Return the scaling of RMSProp (Tieleman and Hinton, 2012): by the root of a moving average of squares.
+
+    Args:
+        initial_scale: the average at the start.
+        eps_in_sqrt: add `eps` inside of the root; torch adds it outside.
+        bias_correction: divide the average by the sum of its weights.
+    """
+
+    def init(params: Params) -> State:
+        return ScaleByRmsState(first_count(), tree.map(lambda p: full_like(p, initial_scale), params))
+
+    def update(updates: Updates, state: State, params: Params = None, /) -> tuple[Updates, State]:
+        nu, count = moment(updates, state.nu, decay, 2), state.count + 1
+        squares = without_bias(nu, decay, count) if bias_correction else nu
+        return tree.map(lambda g, n: _by_root(g, n, eps, eps_in_sqrt), updates, squares), ScaleByRmsState(count, nu)
+
+    return GradientTransformation(init, update)
+
+
+class ScaleByRStdDevState(NamedTuple):
+    """State of `scale_by_stddev`.
+
+    Attributes:
+        count: int32, the number of updates so far.
+        mu, nu: moving averages of gradients and of their squares, pytrees like the parameters.
+    """
+
+    count: Array  # type: ignore[assignment] # optax's name, also of a tuple's method
+    mu: Any
+    nu: Any
+
+
+def scale_by_stddev(
+    decay: float = 0.9,
+    eps: float = 1e-8,
+    initial_scale: float = 0.0,
+    eps_in_sqrt: bool = True,
+    bias_correction: bool = False,
+) -> GradientTransformation:
+    """Return the scaling of centered RMSProp (Graves, 2013): by a moving standard deviation. See `scale_by_rms`."""
+
+    def init(params: Params) -> State:
+        nu = tree.map(lambda p: full_like(p, initial_scale), params)
+        return ScaleByRStdDevState(first_count(), zeros_of(params), nu)
+
+    def update(updates: Updates, state: State, params: Params = None, /) -> tuple[Updates, State]:
+        mu, nu = moment(updates, state.mu, decay, 1), moment(updates, state.nu, decay, 2)
+        count = state.count + 1
+        means, squares = (without_bias(x, decay, count) for x in (mu, nu)) if bias_correction else (mu, nu)
+        out = tree.map(lambda g, m, n: _by_root(g, n - m * m, eps, eps_in_sqrt), updates, means, squares)
+        return out, ScaleByRStdDevState(count, mu, nu)
+
+    return GradientTransformation(init, update)

@@ -1,0 +1,119 @@
+"""Transformations by a factor, and weight decay."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from gtrace import tree
+from gtrace.ops.elementwise import maximum, sqrt
+from gtrace.ops.promote import cast
+from gtrace.ops.reduce import mean
+from gtrace.optim.base import (
+    EmptyState,
+    GradientTransformation,
+    Params,
+    Schedule,
+    State,
+    Updates,
+    first_count,
+    need_params,
+    squared,
+    stateless,
+)
+from gtrace.optim.masking import masked
+from gtrace.trace.array import Array
+from gtrace.trace.convert import lift
+
+__all__ = [
+    "ScaleByScheduleState", "add_decayed_weights", "scale", "scale_by_learning_rate", "scale_by_param_block_rms",
+    "scale_by_schedule",
+]  # fmt: skip
+
+
+def scale(step_size: Any) -> GradientTransformation:
+    """Return the multiplication of updates by a number.
+
+    >>> import gtrace as gt
+    >>> gt.optim.scale(-0.5).update(gt.array(3.0), gt.optim.EmptyState())[0]
+    Array(-1.5, dtype=float32)
+    """
+    return stateless(lambda updates, params: tree.map(lambda g: g * step_size, updates))
+
+
+class ScaleByScheduleState(NamedTuple):
+    """State of `scale_by_schedule` and of weight decay by a schedule.
+
+    Attributes:
+        count: int32, the number of updates so far.
+    """
+
+    count: Array  # type: ignore[assignment] # optax's name, also of a tuple's method
+
+
+def _times(factor: Any, x: Array) -> Array:
+    """Return factor * x in the dtype of x, where the factor is a number or an array of any dtype."""
+    return x * (cast(factor, x.aval.dtype) if type(factor) is Array else factor)
+
+
+def scale_by_schedule(step_size_fn: Schedule) -> GradientTransformation:
+    """Return the multiplication of updates by a function of the number of updates so far.
+
+    >>> import gtrace as gt
+    >>> opt = gt.optim.scale_by_schedule(lambda count: 1.0 + count)
+    >>> state = opt.init(gt.array(0.0))
+    >>> for _ in range(3):
+    ...     out, state = opt.update(gt.array(2.0), state)
+    >>> out
+    Array(6., dtype=float32)
+    """
+
+    def update(updates: Updates, state: State, params: Params = None, /) -> tuple[Updates, State]:
+        factor = step_size_fn(state.count)
+        return tree.map(lambda g: _times(factor, g), updates), ScaleByScheduleState(state.count + 1)
+
+    return GradientTransformation(lambda params: ScaleByScheduleState(first_count()), update)
+
+
+def scale_by_learning_rate(learning_rate: Any, *, flip_sign: bool = True) -> GradientTransformation:
+    """Return the multiplication by a learning rate, a number or a schedule, negative unless `flip_sign` is False."""
+    sign = -1 if flip_sign else 1
+    if callable(learning_rate):
+        return scale_by_schedule(lambda count: sign * learning_rate(count))
+    return scale(sign * learning_rate)
+
+
+def scale_by_param_block_rms(min_scale: float = 1e-3) -> GradientTransformation:
+    """Return the multiplication of each update by the root mean square of its parameter, at least `min_scale`."""
+
+    def scaled(g: Any, p: Any) -> Array:
+        return g * maximum(sqrt(mean(squared(lift("optim", p)))), min_scale)
+
+    return stateless(lambda updates, params: tree.map(scaled, updates, need_params("scale_by_param_block_rms", params)))
+
+
+def add_decayed_weights(weight_decay: Any = 0.0, mask: Any = None) -> GradientTransformation:
+    """Return the addition of the parameters, times a number or a schedule, to their updates.
+
+    Args:
+        mask: of the parameters that decay; see `masked`.
+
+    >>> import gtrace as gt
+    >>> opt = gt.optim.add_decayed_weights(0.1)
+    >>> opt.update(gt.array(1.0), opt.init(None), gt.array(5.0))[0]
+    Array(1.5, dtype=float32)
+    """
+
+    def init(params: Params) -> State:
+        return ScaleByScheduleState(first_count()) if callable(weight_decay) else EmptyState()
+
+    def update(updates: Updates, state: State, params: Params = None, /) -> tuple[Updates, State]:
+        params = need_params("add_decayed_weights", params)
+        factor = weight_decay
+        if callable(weight_decay):
+            factor, state = weight_decay(state.count), ScaleByScheduleState(state.count + 1)
+        elif type(factor) in (int, float) and factor == 0:
+            return updates, state
+        return tree.map(lambda g, p: g + _times(factor, lift("optim", p)), updates, params), state
+
+    decay = GradientTransformation(init, update)
+    return decay if mask is None else masked(decay, mask)

@@ -1,0 +1,185 @@
+"""Schedules: numbers, such as learning rates, as functions of the number of updates so far."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gtrace.errors import ArgumentError, message
+from gtrace.ops.elementwise import clip, cos, floor, maximum, minimum, power
+from gtrace.ops.logic import where
+from gtrace.optim.base import Schedule
+from gtrace.trace.convert import lift
+
+__all__ = [
+    "constant_schedule", "cosine_decay_schedule", "exponential_decay", "join_schedules", "linear_schedule",
+    "piecewise_constant_schedule", "polynomial_schedule", "warmup_cosine_decay_schedule",
+]  # fmt: skip
+
+
+def _positive(name: str, what: str, value: Any) -> None:
+    if not value > 0:
+        raise ArgumentError(message(f"optim.{name}", f"{what} above 0", repr(value), "Pass a number of steps."))
+
+
+def constant_schedule(value: Any) -> Schedule:
+    """Return the schedule that is always `value`.
+
+    >>> constant_schedule(0.1)(5)
+    0.1
+    """
+    return lambda count: value
+
+
+def polynomial_schedule(
+    init_value: Any, end_value: Any, power: Any, transition_steps: int, transition_begin: int = 0
+) -> Schedule:
+    """Return a schedule from one value to another, by a power of the steps that are left.
+
+    Args:
+        transition_steps: how many.
+        transition_begin: the first one.
+
+    Raises:
+        ArgumentError: no steps.
+    """
+    _positive("polynomial_schedule", "transition_steps", transition_steps)
+
+    def schedule(count: Any) -> Any:
+        left = 1 - clip(lift("optim", count) - transition_begin, 0, transition_steps) / transition_steps
+        return (init_value - end_value) * left**power + end_value
+
+    return schedule
+
+
+def linear_schedule(init_value: Any, end_value: Any, transition_steps: int, transition_begin: int = 0) -> Schedule:
+    """Return a straight line from one value to another: see `polynomial_schedule`.
+
+    >>> float(linear_schedule(1.0, 0.0, 10)(5))
+    0.5
+    """
+    return polynomial_schedule(init_value, end_value, 1, transition_steps, transition_begin)
+
+
+def piecewise_constant_schedule(init_value: Any, boundaries_and_scales: Mapping[int, float] | None = None) -> Schedule:
+    """Return a schedule that is multiplied by a number at each of some steps.
+
+    Raises:
+        ArgumentError: a negative scale.
+
+    >>> float(piecewise_constant_schedule(1.0, {2: 0.5, 4: 0.5})(3))
+    0.5
+    """
+    scales = sorted((boundaries_and_scales or {}).items())
+    if any(scale < 0 for _, scale in scales):
+        got = repr(boundaries_and_scales)
+        raise ArgumentError(message("optim.piecewise_constant_schedule", "scales >= 0", got, "Change them."))
+
+    def schedule(count: Any) -> Any:
+        value = init_value
+        for boundary, scale in scales:
+            value = value * where(lift("optim", count) < boundary, 1.0, scale)
+        return value
+
+    return schedule
+
+
+def exponential_decay(
+    init_value: Any,
+    transition_steps: int,
+    decay_rate: float,
+    transition_begin: int = 0,
+    staircase: bool = False,
+    end_value: Any = None,
+) -> Schedule:
+    """Return init_value * decay_rate ** (steps / transition_steps).
+
+    Args:
+        transition_begin: the first step that counts.
+        staircase: round the exponent down.
+        end_value: where the decay stops.
+
+    Raises:
+        ArgumentError: no steps, or a rate that is not above 0.
+
+    >>> float(exponential_decay(1.0, 10, 0.25)(5))
+    0.5
+    """
+    _positive("exponential_decay", "transition_steps", transition_steps)
+    _positive("exponential_decay", "decay_rate", decay_rate)
+
+    def schedule(count: Any) -> Any:
+        steps = lift("optim", count) - transition_begin
+        exponent = floor(steps / transition_steps) if staircase else steps / transition_steps
+        value = where(steps <= 0, init_value, init_value * power(decay_rate, exponent))
+        return value if end_value is None else (maximum if decay_rate < 1.0 else minimum)(value, end_value)
+
+    return schedule
+
+
+def cosine_decay_schedule(init_value: Any, decay_steps: int, alpha: Any = 0.0, exponent: Any = 1.0) -> Schedule:
+    """Return half a wave of a cosine (Loshchilov and Hutter, 2016), from `init_value` to `alpha` times it.
+
+    Args:
+        exponent: of the wave.
+
+    Raises:
+        ArgumentError: no steps.
+
+    >>> round(float(cosine_decay_schedule(1.0, 10)(5)), 6)
+    0.5
+    """
+    _positive("cosine_decay_schedule", "decay_steps", decay_steps)
+
+    def schedule(count: Any) -> Any:
+        wave = 0.5 * (1 + cos(minimum(lift("optim", count), decay_steps) * (math.pi / decay_steps)))
+        return init_value * ((1 - alpha) * wave**exponent + alpha)
+
+    return schedule
+
+
+def join_schedules(schedules: Sequence[Schedule], boundaries: Sequence[int]) -> Schedule:
+    """Return schedules one after the other; each counts from the boundary where it begins.
+
+    Raises:
+        ArgumentError: not one boundary between each two.
+    """
+    if len(boundaries) != len(schedules) - 1:
+        got = f"{len(boundaries)} for {len(schedules)} schedules"
+        raise ArgumentError(message("optim.join_schedules", "a boundary between each two schedules", got, "Add some."))
+
+    def schedule(count: Any) -> Any:
+        value = schedules[0](count)
+        for boundary, later in zip(boundaries, schedules[1:], strict=True):
+            value = where(lift("optim", count) < boundary, value, later(lift("optim", count) - boundary))
+        return value
+
+    return schedule
+
+
+def warmup_cosine_decay_schedule(
+    init_value: Any, peak_value: Any, warmup_steps: int, decay_steps: int, end_value: Any = 0.0, exponent: Any = 1.0
+) -> Schedule:
+    """Return a straight line to `peak_value`, then half a wave of a cosine.
+
+    Args:
+        warmup_steps: of the line.
+        decay_steps: of both.
+        end_value: after all steps.
+        exponent: of the wave.
+
+    Raises:
+        ArgumentError: no steps of one of them.
+
+    >>> round(float(warmup_cosine_decay_schedule(0.0, 1.0, 10, 30)(20)), 6)
+    0.5
+    """
+    alpha = 0.0 if peak_value == 0 else end_value / peak_value
+    return join_schedules(
+        [
+            linear_schedule(init_value, peak_value, warmup_steps),
+            cosine_decay_schedule(peak_value, decay_steps - warmup_steps, alpha, exponent),
+        ],
+        [warmup_steps],
+    )

@@ -1,0 +1,86 @@
+"""The examples run, a few steps of each, and state their results; what they compute for themselves is right."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import gtrace as gt
+
+EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
+LINES = {
+    "char_transformer": r"held-out text: (\d\.\d+) bits a character",
+    "cnn_digits": r"test accuracy (\d\.\d+) on 360 digits",
+    "vae": r"held-out bound: (-\d+\.\d+) nats an image",
+    "neural_ode": r"from 64 new starts: (\d\.\d+)",
+    "ppo_pole": r"mean length of 20 new episodes: (nan|[\d.]+) of 500",
+    "hmc": r"of a covariance: (\d+\.\d+)",
+    "gaussian_process": r"root mean square error (\d\.\d+)",
+}
+
+
+def loaded(name):
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_an_example_states_its_result(name, capsys):
+    module = loaded(name)
+    if name == "char_transformer":
+        module.LAYERS, module.WIDTH = 1, 16
+    with gt.config(auto_compile=False):
+        result = module.main(quick=True)
+    stated = re.search(LINES[name], capsys.readouterr().out.splitlines()[-1])
+    assert stated
+    assert math.isnan(result) if name == "ppo_pole" else math.isfinite(result)
+
+
+def test_every_example_is_in_the_table():
+    text = (EXAMPLES / "README.md").read_text(encoding="utf-8")
+    scripts = {path.name for path in EXAMPLES.glob("*.py")}
+    assert scripts == set(re.findall(r"^\| \[`(\w+\.py)`\]", text, re.MULTILINE))
+
+
+def test_the_pole_falls_as_the_equations_say():
+    cart = loaded("ppo_pole").Cart(0)
+    cart.state = [0.0, 0.0, 0.1, 0.0]
+    state, fell, over = cart.step(1)
+    # Florian (2007), equations 23 and 24, without friction
+    part = (10.0 + 0.05 * 0.0) / 1.1
+    turn = (9.8 * math.sin(0.1) - math.cos(0.1) * part) / (0.5 * (4 / 3 - 0.1 * math.cos(0.1) ** 2 / 1.1))
+    assert state == pytest.approx([0.0, 0.02 * (part - 0.05 * turn * math.cos(0.1) / 1.1), 0.1, 0.02 * turn])
+    assert not fell and not over
+    while not fell:
+        _, fell, over = cart.step(1)
+    assert over and 1 < cart.steps < 20
+
+
+def test_sampling_with_the_cache_is_sampling_from_the_whole_text():
+    module = loaded("char_transformer")
+    model = module.Model(7, gt.random.key(0))
+    tokens = gt.array([[1, 2, 3, 4, 5, 6]])
+    cache = model.blocks.initial_cache(1, 6)
+    rows = []
+    for k in range(6):
+        row, cache = model(tokens[:, k : k + 1], cache)
+        rows.append(row)
+    np.testing.assert_allclose(gt.concat(rows, axis=1).numpy(), model(tokens).numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_the_integrator_has_the_order_of_its_method():
+    """Half the steps, 16 times the error; against a solution that is known."""
+    module = loaded("neural_ode")
+    errors = []
+    for points in (11, 21):
+        module.SECONDS, module.POINTS = 2.0, points
+        out = module.integrate(lambda y: -y, gt.ones((1, 2), dtype=gt.float64), points)
+        errors.append(abs(float(out[-1, 0, 0]) - math.exp(-2.0)))
+    assert errors[0] / errors[1] == pytest.approx(16.0, rel=0.15)
