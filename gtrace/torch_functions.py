@@ -16,6 +16,7 @@ from gtrace import tree
 from gtrace.aten.derivations import derivations
 from gtrace.aten.derive import Derived, Draw, made_of_torch, read_derived, recorded, trace_function
 from gtrace.aten.overloads import encode
+from gtrace.dtypes import DType
 from gtrace.errors import ArgumentError, ConcretizationError, GtraceError, message
 from gtrace.exact import exact_key
 from gtrace.ir.aval import Aval
@@ -71,7 +72,7 @@ class Call:
     def of(cls, name: str, args: Any) -> Call:
         """Return the call with these arguments."""
         leaves, structure = tree.flatten(args)
-        return cls(name, [array(x.detach()) if isinstance(x, torch.Tensor) else x for x in leaves], structure)
+        return cls(name, list(map(_leaf, leaves)), structure)
 
     @property
     def arrays(self) -> list[Array]:
@@ -109,6 +110,13 @@ class Call:
         avals = [x.aval for x in self.arrays]
         derived = _traced(self.name, run, avals, writable, draw)
         return Recorded(derived, *result)
+
+
+def _leaf(x: Any) -> Any:
+    """Return a leaf of a call: of tensors, constant Arrays; of dtypes, torch's."""
+    if isinstance(x, torch.Tensor):
+        return array(x.detach())
+    return x.torch if isinstance(x, DType) else x
 
 
 def kept_call(call: Call, function: Callable[..., Any]) -> Recorded | None:

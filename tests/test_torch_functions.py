@@ -338,3 +338,21 @@ def test_an_operator_of_another_library_keeps_its_name():
     assert f(gt.ones(3)).tolist() == [3, 3, 3]
     with pytest.raises(DtypeError, match="a function that has a derivative"):
         gt.grad(lambda x: f(x).sum())(gt.ones(3))
+
+
+def test_integers_are_divided_without_trying_a_division_by_zero():
+    rows, columns = torch.unravel_index(gt.array([1, 5]), (2, 3))
+    assert rows.tolist() == [0, 1] and columns.tolist() == [1, 2]
+
+
+def test_batches_of_results_that_have_other_shapes_on_other_devices():
+    table, places = normal(4, 3), torch.tensor([0, 2, 3, 1])
+    sums = gt.vmap(lambda w: F.embedding_bag(places, w, torch.tensor([0, 1]), mode="sum"))
+    want = F.embedding_bag(places, table, torch.tensor([0, 1]), mode="sum")
+    np.testing.assert_allclose(sums(gt.array(torch.stack([table, -table]))), torch.stack([want, -want]), rtol=1e-12)
+
+
+def test_dtypes_of_gtrace_are_arguments_of_torch():
+    x = gt.array([1.0, 2.0])
+    assert F.softmax(x, 0, dtype=gt.float64).dtype == gt.float64
+    np.testing.assert_allclose(gt.lift(torch.masked.sum)(x, mask=x > 1), 2.0)

@@ -139,3 +139,9 @@ TRANSPOSED = {
 }  # fmt: skip
 """Overloads whose forward derivative in torch is made of results that torch does not differentiate, or is written in
 place: the transposed backward derivative takes its place."""
+
+TOGETHER = {"aten.linalg_eig.default": (1,), "aten._linalg_eigh.default": (1,), "aten._linalg_svd.default": (0, 2)}
+"""By overload: results that are known up to a factor of modulus 1. If any of them has a cotangent, the rule is given
+cotangents of all results. Where torch is given fewer, it keeps a part that is zero for a function which does not depend
+on the factors. In a derivative of a derivative, that part cancels only in the sum over all uses of the decomposition.
+"""
