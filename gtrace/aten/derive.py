@@ -19,6 +19,7 @@ from gtrace import torch_internals as internals
 from gtrace.ambient import without_modes
 from gtrace.aten.decompose import DECOMPOSITIONS
 from gtrace.aten.derivations import derivations
+from gtrace.aten.observe import observing_mode
 from gtrace.aten.overloads import fake_tensors, of_torch
 from gtrace.aten.translate import record_module
 from gtrace.errors import ArgumentError, DtypeError, message
@@ -67,12 +68,18 @@ def _writes(node: torch.fx.Node) -> bool:
 
 @without_modes
 def trace_function(
-    function: TensorFunction, avals: Sequence[Aval], writable: Sequence[int] = ()
+    function: TensorFunction,
+    avals: Sequence[Aval],
+    writable: Sequence[int] = (),
+    tensors: Sequence[torch.Tensor] | None = None,
 ) -> torch.fx.GraphModule:
     """Return the aten calls of a user's function, as torch records them. What it writes to is traced as new values.
 
+    What it computes under ``torch.no_grad`` is detached.
+
     Args:
         writable: the inputs that it may write to; it returns them.
+        tensors: the inputs, if the function may look at their values; what follows from these is constant then.
 
     Raises:
         ArgumentError: it writes to another input.
@@ -89,8 +96,19 @@ def trace_function(
         return results
 
     pure = internals.FUNCTIONALIZED.get()(run, _functional_mode()())
-    with fake_tensors(avals) as fakes, torch.no_grad(), _taken_apart():
-        module = internals.MAKE_FX.get()(pure, decomposition_table=DECOMPOSITIONS)(*fakes)
+    observing = observing_mode(tensors is not None)
+
+    def observed(*inputs: torch.Tensor) -> list[torch.Tensor]:
+        with observing:
+            found: list[torch.Tensor] = pure(*inputs)
+            return found
+
+    with (
+        fake_tensors(avals) if tensors is None else contextlib.nullcontext(tensors) as inputs,
+        torch.enable_grad(),
+        _taken_apart(),
+    ):
+        module = internals.MAKE_FX.get()(observed, decomposition_table=DECOMPOSITIONS)(*inputs)
     module.graph.eliminate_dead_code()
     return module
 
