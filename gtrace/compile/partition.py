@@ -20,7 +20,7 @@ from gtrace.compile.native.generator import LOOPS, generate, loop_graph, of_open
 from gtrace.compile.native.values import UnsupportedLoopError
 from gtrace.compile.request import CompileRequest
 from gtrace.compile.schedule import Call, Loop, NativeLoop, Schedule
-from gtrace.ir.aval import WIDE_UNSIGNED, Bundle, contiguous_strides
+from gtrace.ir.aval import FLOAT8, WIDE_UNSIGNED, Bundle, contiguous_strides
 from gtrace.ir.calls import has_calls
 from gtrace.ir.canonical import canonicalize
 from gtrace.ir.graph import Graph, Node, Subgraph, print_graph, subgraphs
@@ -53,6 +53,8 @@ def _uncompilable(node: Node) -> str:
         for one in a.avals if isinstance(a, Bundle) else (a,):
             if one.complex:
                 return "Inductor generates no code for complex numbers"
+            if one.dtype in FLOAT8:
+                return "Inductor's code for float8 is incomplete"
             if one.dtype in WIDE_UNSIGNED:
                 return "Inductor's code for uint16, uint32 and uint64 is incomplete"
     return ""

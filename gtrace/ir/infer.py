@@ -10,7 +10,7 @@ import torch
 
 from gtrace.ambient import without_modes
 from gtrace.errors import DeviceError, DtypeError, ShapeError, message
-from gtrace.ir.aval import COMPLEX, WIDE_UNSIGNED, Aval, Bundle, aval
+from gtrace.ir.aval import COMPLEX, FLOAT8, WIDE_UNSIGNED, Aval, Bundle, aval
 from gtrace.ir.unsigned import is_wide
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def infer(op: Op, params: tuple[Any, ...], avals: tuple[Aval, ...]) -> Aval | Bu
         return avals[0]
     if rules.result is not None:
         return rules.result(avals, **named)
-    if any(a.dtype in COMPLEX for a in avals if a.__class__ is Aval):
+    if any(a.dtype in COMPLEX or a.dtype in FLOAT8 for a in avals if a.__class__ is Aval):
         require_kernel(op, params, avals, named)
     known = None if rules.shape is None else rules.shape(avals, **named)
     if isinstance(known, Aval):
@@ -123,6 +123,9 @@ def require_kernel(op: Op, params: tuple[Any, ...], avals: Sequence[Any], named:
         if unsigned:
             expected = "signed or 8-bit integers"
             fix = "torch has no such kernel for wide unsigned integers. Use x.astype(gt.int64)."
+        elif any(a.dtype in FLOAT8 for a in avals):
+            expected = "dtypes to compute with"
+            fix = "float8 is for storage: convert first, with x.astype(gt.float32)."
         elif any(a.complex for a in avals):
             expected = "real operands"
             fix = "Complex numbers have no order and no sign. Use x.real, x.imag or gt.abs(x)."
