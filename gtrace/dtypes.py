@@ -15,8 +15,8 @@ from torch import dtype as TorchDtype  # noqa: N812 - a class, in spite of its n
 from gtrace.errors import DtypeError, message
 
 __all__ = [
-    "bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32",
-    "float64", "complex64", "complex128",
+    "bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64", "float8_e4m3fn", "float8_e5m2",
+    "float16", "bfloat16", "float32", "float64", "complex64", "complex128",
 ]  # fmt: skip
 
 _NAMES = (*__all__,)
@@ -32,7 +32,7 @@ class DType:
         torch: torch's dtype.
         name: such as ``"float32"``.
         itemsize: the bytes of an element.
-        kind: NumPy's letter: ``"b"``, ``"i"``, ``"u"``, ``"f"`` (also of bfloat16) or ``"c"``.
+        kind: NumPy's letter: ``"b"``, ``"i"``, ``"u"``, ``"f"`` (also of bfloat16 and float8) or ``"c"``.
         is_floating_point, is_complex, is_signed: as of torch's dtypes.
 
     >>> import gtrace as gt
@@ -72,7 +72,7 @@ class DType:
         """NumPy's dtype; with it, NumPy's functions take this object for a dtype.
 
         Raises:
-            DtypeError: NumPy has none: bfloat16, unless ml_dtypes has been imported.
+            DtypeError: NumPy has none: bfloat16 and float8, unless ml_dtypes has been imported.
         """
         try:
             return numpy.dtype(self.name)
@@ -187,6 +187,7 @@ uint8, uint16 = _BY_NAME["uint8"], _BY_NAME["uint16"]
 uint32, uint64 = _BY_NAME["uint32"], _BY_NAME["uint64"]
 int8, int16 = _BY_NAME["int8"], _BY_NAME["int16"]
 int32, int64 = _BY_NAME["int32"], _BY_NAME["int64"]
+float8_e4m3fn, float8_e5m2 = _BY_NAME["float8_e4m3fn"], _BY_NAME["float8_e5m2"]
 float16, bfloat16 = _BY_NAME["float16"], _BY_NAME["bfloat16"]
 float32, float64 = _BY_NAME["float32"], _BY_NAME["float64"]
 complex64, complex128 = _BY_NAME["complex64"], _BY_NAME["complex128"]

@@ -30,7 +30,7 @@ def _segments(name: str, update: Callable[[Any], Any], start: Callable[[Array], 
             count = int(max_over(ids)) + 1 if ids.size else 0
         else:
             count = as_int(name, "num_segments", num_segments)
-        base = full((count, *x.shape[1:]), start(x), x.aval.dtype, x.device)
+        base = full((count, *x.shape[1:]), start(x), x.aval.dtype, device=x.device)
         out: Array = update(base.at[ids])(x, mode="drop")
         return out
 

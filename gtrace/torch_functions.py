@@ -16,6 +16,7 @@ from gtrace import tree
 from gtrace.aten.derivations import derivations
 from gtrace.aten.derive import Derived, Draw, made_of_torch, read_derived, recorded, trace_function
 from gtrace.aten.overloads import encode
+from gtrace.dtypes import DType
 from gtrace.errors import ArgumentError, ConcretizationError, GtraceError, message
 from gtrace.exact import exact_key
 from gtrace.ir.aval import Aval
@@ -71,7 +72,7 @@ class Call:
     def of(cls, name: str, args: Any) -> Call:
         """Return the call with these arguments."""
         leaves, structure = tree.flatten(args)
-        return cls(name, [array(x.detach()) if isinstance(x, torch.Tensor) else x for x in leaves], structure)
+        return cls(name, list(map(_leaf, leaves)), structure)
 
     @property
     def arrays(self) -> list[Array]:
@@ -88,12 +89,17 @@ class Call:
         return self.structure.unflatten([next(rest) if type(x) is Array else x for x in self.leaves])
 
     def trace(
-        self, function: Callable[..., Any], writable: Sequence[int] = (), draw: tuple[Array, Draw] | None = None
+        self,
+        function: Callable[..., Any],
+        writable: Sequence[int] = (),
+        draw: tuple[Array, Draw] | None = None,
+        values: bool = False,
     ) -> Recorded:
         """Trace ``function(*args)``; see `trace_function` and `recorded`.
 
         Args:
             draw: a key, which is one more argument of what is returned, and what draws numbers with it.
+            values: whether it may look at values; what is returned holds for these values alone.
 
         Raises:
             ArgumentError: the function writes to its arguments, or torch refuses them.
@@ -107,8 +113,16 @@ class Call:
             return [x for x in found if isinstance(x, torch.Tensor)]
 
         avals = [x.aval for x in self.arrays]
-        derived = _traced(self.name, run, avals, writable, draw)
+        tensors = [whole(x, self.name).clone() for x in self.arrays] if values else None
+        derived = _traced(self.name, run, avals, writable, draw, tensors)
         return Recorded(derived, *result)
+
+
+def _leaf(x: Any) -> Any:
+    """Return a leaf of a call: of tensors, constant Arrays; of dtypes, torch's."""
+    if isinstance(x, torch.Tensor):
+        return array(x.detach())
+    return x.torch if isinstance(x, DType) else x
 
 
 def kept_call(call: Call, function: Callable[..., Any]) -> Recorded | None:
@@ -202,11 +216,12 @@ class CallTable:
         try:
             found = self.find((function, *call.kind()), trace)
         except ConcretizationError:
-            # a pending gradient would not see what is computed from values
-            followed = thread.trace.tape is not None and any(x.aval.floating for x in arrays)
-            if thread.trace.capture is None and not followed:
+            if thread.trace.capture is not None:
+                raise
+            if thread.trace.tape is None or not any(x.aval.floating for x in arrays):
                 return _run(call, function)
-            raise
+            # a pending gradient follows what is recorded: the calls that these values lead to
+            found = call.trace(lambda args, kwargs: function(*args, **kwargs), values=True)
         return found(arrays)
 
 
@@ -231,22 +246,29 @@ def _traced(
     avals: list[Aval],
     writable: Sequence[int],
     draw: tuple[Array, Draw] | None,
+    tensors: list[torch.Tensor] | None,
 ) -> Derived:
     try:
-        module = trace_function(function, avals, writable)
+        module = trace_function(function, avals, writable, tensors)
         return recorded(module, avals) if draw is None else recorded(module, [*avals, draw[0].aval], draw[1])
     except (internals.DATA_DEPENDENT.get(), internals.DYNAMIC_SHAPE.get()) as error:
-        tracing = thread.trace.capture or "a gradient"
-        raise ConcretizationError(
-            message(name, "a function that needs no values", f"one that looks at them while tracing {tracing}",
-                    "Call it outside, or on what gt.stop_gradient returns and outside gt.jit.")
-        ) from error  # fmt: skip
+        raise _looks_at_values(name) from error
     except GtraceError:
         raise
     except (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError) as error:
+        if "its data is not allocated" in str(error):  # of a fake tensor
+            raise _looks_at_values(name) from error
         got = ", ".join(map(repr, avals))
         reason = str(error).strip().split("\n")[0]
         raise ArgumentError(message(name, "arguments that fit", got, f"torch says: {reason}")) from error
+
+
+def _looks_at_values(name: str) -> ConcretizationError:
+    tracing = thread.trace.capture or "a gradient"
+    return ConcretizationError(
+        message(name, "a function that needs no values", f"one that looks at them while tracing {tracing}",
+                "Call it outside, or on what gt.stop_gradient returns and outside gt.jit.")
+    )  # fmt: skip
 
 
 def _run(call: Call, function: Callable[..., Any]) -> Any:

@@ -123,7 +123,8 @@ def differentiable(sample: SampleInput) -> list[tuple[int, torch.Tensor]]:
 
 def weights(shape, dtype):
     count = math.prod(shape)
-    return (torch.cos(torch.arange(count, dtype=torch.float64)).reshape(shape) + 0.5).to(dtype)
+    numbers = torch.cos(torch.arange(count, dtype=torch.float64)).reshape(shape) + 0.5
+    return numbers.to(gt.dtypes.DType(dtype).torch)
 
 
 def try_sample(row: Row, op: OpInfo, sample: SampleInput) -> None:
@@ -134,6 +135,9 @@ def try_sample(row: Row, op: OpInfo, sample: SampleInput) -> None:
             return
     if not tensors(expected) or not tensors((sample.input, sample.args, sample.kwargs)):
         row.note("forward", "(makes arrays from none)")
+        return
+    if "empty" in op.name:
+        row.note("forward", "(has no values)")
         return
     if op.name == "as_strided" and sample.input.numel() != sample.input.untyped_storage().nbytes() // 8:
         row.note("forward", "(reads memory outside its argument)")
@@ -224,7 +228,12 @@ def try_sample(row: Row, op: OpInfo, sample: SampleInput) -> None:
 
 
 def bound(function):
-    """Return a method of torch.Tensor as the method of that name of whatever it is called on."""
+    """Return a method of torch.Tensor as the method of that name of whatever it is called on.
+
+    Functions of torch.masked do not hand over to the type of their arguments: they are lifted.
+    """
+    if getattr(function, "__module__", "") == "torch.masked._ops":
+        return gt.lift(function)
     if vars(torch.Tensor.__base__).get(getattr(function, "__name__", "")) is not function:
         return function
     return lambda x, *rest, **named: getattr(x, function.__name__)(*rest, **named)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 
 import numpy as np
 import pytest
@@ -68,6 +69,20 @@ def test_rounding_of_halves():
     assert lax.round(x).tolist() == [-3.0, -2.0, -1.0, 1.0, 2.0, 3.0, 0.0]
     assert lax.round(x, lax.RoundingMethod.TO_NEAREST_EVEN).tolist() == [-2.0, -2.0, 0.0, 0.0, 2.0, 2.0, 0.0]
     assert lax.round(x, 1).tolist()[0] == -2.0
+
+
+@pytest.mark.parametrize(
+    ("low", "x", "high", "value", "slopes"),
+    [
+        (0.0, 0.5, 1.0, 0.5, (0, 1, 0)), (0.0, -1.0, 1.0, 0.0, (1, 0, 0)), (0.0, 2.0, 1.0, 1.0, (0, 0, 1)),
+        (0.0, 0.0, 1.0, 0.0, (0, 0, 0)), (0.0, 1.0, 1.0, 1.0, (0, 0, 0)), (1.0, 1.0, 1.0, 1.0, (0, 0, 0)),
+        (1.0, 0.5, 0.0, 0.0, (0, 0, 1)), (2.0, 1.0, 1.0, 1.0, (0, 0, 0)), (0.0, math.nan, 1.0, math.nan, (0, 0, 0)),
+    ],
+)  # fmt: skip
+def test_clamp_has_the_derivatives_of_jax(low, x, high, value, slopes):
+    """jax 0.10.2 gives these numbers."""
+    same(lax.clamp(gt.array(low), x, high), np.float32(value))
+    assert tuple(map(float, gt.grad(lax.clamp, (0, 1, 2))(low, x, high))) == slopes
 
 
 def test_select_n_clamps_its_integers():

@@ -355,6 +355,32 @@ def test_second_derivatives_in_both_modes(name):
     check_grads(function, args, order=2, rtol=1e-4, atol=1e-5)
 
 
+FACTORS = {
+    "eig": (A, lambda x: torch.linalg.eig(x)[1]),
+    "eigh": (A + 1j * normal(3, 3), lambda x: torch.linalg.eigh(x + x.mH)[1]),
+    "svd": (A + 1j * normal(3, 3), lambda x: torch.linalg.svd(x)[0] * 2.0),
+}
+
+
+@pytest.mark.parametrize("name", FACTORS)
+def test_second_derivatives_of_what_is_known_up_to_a_factor_are_those_of_torch(name):
+    matrix, factor = FACTORS[name]
+    weights = np.cos(np.arange(9.0)).reshape(3, 3)
+
+    def total(x, weights):
+        y = factor(x)
+        return ((y.real**2 + y.imag**2) * weights).sum()
+
+    def squares(x):
+        return (abs(x) ** 2).sum()
+
+    x = torch.tensor(matrix, requires_grad=True)
+    (first,) = torch.autograd.grad(total(x, torch.tensor(weights)), x, create_graph=True)
+    (want,) = torch.autograd.grad(squares(first), x)
+    got = gt.grad(lambda x: squares(gt.grad(total)(x, gt.array(weights))))(gt.array(matrix))
+    np.testing.assert_allclose(got, want.resolve_conj().numpy().conj(), rtol=1e-7, atol=1e-9)
+
+
 def test_the_forward_derivative_of_the_determinant_of_a_singular_matrix():
     got = gt.jvp(L.det, (SINGULAR,), (np.array([[1.0, 0.0], [0.0, 0.0]]),))[1]
     np.testing.assert_allclose(got, 4.0)

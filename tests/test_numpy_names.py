@@ -233,6 +233,9 @@ CALLS = {
     "sinc": [call(V), call(np.array([0.0, 1e-9, 0.02, 0.0318, 0.0319, 1.0]))],
     "size": [call(M), call(M, 1), call([[1, 2]])],
     "sort": [call(M, axis=None), call(M, 0, kind="stable"), call(E)],
+    "all": [call(M > 0, 1), call(B), call(M > 0, keepdims=True)],
+    "any": [call(M > 1, 0), call(B), call(M > 1, 1, keepdims=True)],
+    "argmin": [call(M), call(M, 1), call(M, 0, keepdims=True)],
     "std": [call(M, ddof=1, axis=0), call(M, where=M > 0), call(I)],
     "sum": [call(M, where=M > 0), call(M, 0, initial=2.0), call(I, where=B), call(I, dtype=np.float64),
             call(M, (0, 1)), call(M, 1, where=M[0] > 0), call(Z, 0), call(B)],
@@ -708,7 +711,7 @@ def test_methods_are_those_of_numpys_arrays():
 WRONG = [
     (lambda x: gnp.max(x, where=x > 0), gt.ArgumentError, "initial"),
     (lambda x: gnp.sum(x, where=gt.ones((9, 7)) > 0), gt.ShapeError, "mask"),
-    (lambda x: gnp.var(x, 0, 1, ddof=1), gt.ArgumentError, "ddof"),
+    (lambda x: gnp.var(x, 0, correction=1, ddof=1), gt.ArgumentError, "ddof"),
     (lambda x: gnp.sort(x, kind="bubble"), gt.ArgumentError, "kind"),
     (lambda x: gnp.take(x, gt.array([1]), mode="around"), gt.ArgumentError, "mode"),
     (lambda x: gnp.quantile(x, 0.5, method="best"), gt.ArgumentError, "method"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,8 +12,10 @@ import gtrace as gt
 from gtrace.cache import artifacts as artifact_caches
 from gtrace.compile import backend as backends
 from gtrace.compile import partition
-from gtrace.compile.partition import cut
+from gtrace.compile.executable import Compiled, Executable
+from gtrace.compile.partition import Partitioner, cut
 from gtrace.interp.interpreter import interpreter
+from gtrace.ir.canonical import canonicalize
 from gtrace.ir.edit import renumber
 from gtrace.ir.simplify import dce
 from gtrace.ir.split import is_constant
@@ -36,6 +39,52 @@ def test_a_cut_program_computes_the_same(graph, most, data):
         env.update(zip(part.outputs, interpreter(renumber(part))([env[v] for v in part.inputs]), strict=True))
     for value, expected in zip(graph.outputs, interpreter(graph)(inputs), strict=True):
         np.testing.assert_array_equal(env[value].numpy(), expected.numpy())
+
+
+@given(graphs(max_nodes=30), st.data())
+def test_parts_that_are_interpreted_compute_the_same(graph, data):
+    """Whichever operations cannot be compiled."""
+    graph = canonicalize(graph).graph
+    instrs = list({node.instr: None for node in graph.nodes if not node.op.projection})
+    refused = data.draw(st.lists(st.sampled_from(instrs), unique=True)) if instrs else []
+    inputs = [x.to_torch() for x in data.draw(arguments(graph))]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(partition, "_uncompilable", lambda node: "refused" if node.instr in refused else "")
+        schedule = Partitioner("inductor", "default", 1).schedule(graph, [x.stride() for x in inputs])
+    for request in schedule.requests:
+        verify(request.graph)
+        assert not any(node.instr in refused for node in request.graph.nodes)
+    compiled = {r: Compiled(Executable(interpreter(r.graph), "process", r.device)) for r in schedule.requests}
+    for value, expected in zip(schedule.build(compiled)(inputs), interpreter(graph)(inputs), strict=True):
+        np.testing.assert_array_equal(value.numpy(), expected.numpy())
+
+
+def waves(x):
+    return gt.sin(x) * 0.5 + gt.cos(x)
+
+
+def mixed(x):
+    """Work for the compiler, and between it what Inductor has no code for."""
+    values, vectors = torch.linalg.eigh(waves(x @ x.T))
+    spectrum = gt.fft.fft(waves(vectors))
+    count = gt.sum((abs(waves(values)) * 9).astype(gt.uint8))
+    return waves(spectrum.real) + waves(abs(vectors)) * count.astype(gt.float64)
+
+
+def test_what_the_compiler_has_no_code_for_is_interpreted_and_the_rest_compiled():
+    x = gt.array(np.random.default_rng(0).normal(size=(4, 4)))
+    compiled = gt.jit(mixed, wait=True)
+    np.testing.assert_allclose(compiled(x), mixed(x), rtol=1e-9, atol=1e-10)
+    (program,) = compiled.programs()
+    assert program.tier == "compiled" and not program.reason
+    assert {"aten._linalg_eigh.default"} <= program.left_out
+    assert len(program.schedule.requests) >= 2
+
+
+def test_a_program_without_anything_to_compile_says_why():
+    program = gt.jit(lambda x: gt.fft.fft(x) * 2, wait=True)
+    program(gt.ones(4))
+    assert [(p.tier, "complex" in p.reason) for p in program.programs()] == [("interpreted", True)]
 
 
 def test_cuts_fall_between_layers():

@@ -221,8 +221,52 @@ def test_a_function_that_looks_at_values():
     assert gt.lift(lambda x: x.item() + 1)(gt.array(2.0)) == 3.0
     with pytest.raises(ConcretizationError, match=r"needs no values, got one that looks at them while tracing jit"):
         gt.jit(lambda x: torch.nonzero(x))(x)
-    with pytest.raises(ConcretizationError, match=r"while tracing a gradient"):
-        gt.grad(lambda x: torch.masked_select(x, x > 0).sum())(x)
+    with pytest.raises(ConcretizationError, match=r"while tracing jit"):
+        gt.jit(gt.grad(lambda x: torch.masked_select(x, x > 0).sum()))(x)
+
+
+LOOKING = {
+    "masked_select": (lambda x: torch.masked_select(x, x > 0), normal(4, 3)),
+    "mask in place": (lambda x: x.clone().index_put((x > 0,), torch.tensor(2.0, dtype=x.dtype)) * x, normal(5)),
+    "lstsq": (lambda a, b: torch.linalg.lstsq(a, b).solution, normal(5, 3), normal(5, 2)),
+    "gaussian_nll_loss": (lambda m, v: F.gaussian_nll_loss(m, torch.ones_like(m), v.square()), normal(4), normal(4)),
+    "cov": (lambda x: torch.cov(x, aweights=torch.tensor([1.0, 2.0, 3.0], dtype=x.dtype)), normal(2, 3)),
+    "repeat_interleave": (lambda x: torch.repeat_interleave(x, torch.tensor([2, 0, 1]), 0), normal(3)),
+    "branch": (lambda x: x * 2 if x.sum() > 0 else x * 3, normal(3)),
+}
+
+
+@pytest.mark.parametrize("name", LOOKING)
+def test_gradients_of_functions_that_look_at_values(name):
+    function, *tensors = LOOKING[name]
+    lifted = gt.lift(function)
+    grad = gt.grad(lambda *xs: total(lifted, *xs), argnums=tuple(range(len(tensors))))
+    for sign in (1, -1):  # other values lead to other calls
+        leaves = [(sign * x).requires_grad_() for x in tensors]
+        want = torch.autograd.grad(total(function, *leaves), leaves)
+        for a, b in zip(grad(*[gt.array(sign * x) for x in tensors]), want, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-10)
+
+
+def test_what_has_no_gradient_at_known_values_says_so():
+    x = gt.array([3.0, 1.0])
+    with pytest.raises(DtypeError, match=r"whose result's size depends on values"):
+        gt.grad(lambda x: torch.unique(x).sum())(x)
+    with pytest.raises(DtypeError, match=r"gt\.nn\.ctc_loss"):
+        gt.grad(lambda x: F.ctc_loss(x, torch.tensor([[1]]), torch.tensor([3]), torch.tensor([1])))(gt.ones((3, 1, 2)))
+
+
+def test_no_grad_within_a_function_is_seen():
+    @gt.lift
+    def scaled(x):
+        with torch.no_grad():
+            scale = x.abs().max()
+            whole = torch.ones(3, dtype=torch.int64) * 2
+        return x / scale * whole
+
+    x = gt.array([1.0, -2.0, 4.0])
+    np.testing.assert_allclose(gt.grad(lambda x: scaled(x).sum())(x), [0.5, 0.5, 0.5])
+    np.testing.assert_allclose(gt.jvp(scaled, (x,), (gt.ones(3),))[1], [0.5, 0.5, 0.5])
 
 
 REFUSED = {
@@ -338,3 +382,21 @@ def test_an_operator_of_another_library_keeps_its_name():
     assert f(gt.ones(3)).tolist() == [3, 3, 3]
     with pytest.raises(DtypeError, match="a function that has a derivative"):
         gt.grad(lambda x: f(x).sum())(gt.ones(3))
+
+
+def test_integers_are_divided_without_trying_a_division_by_zero():
+    rows, columns = torch.unravel_index(gt.array([1, 5]), (2, 3))
+    assert rows.tolist() == [0, 1] and columns.tolist() == [1, 2]
+
+
+def test_batches_of_results_that_have_other_shapes_on_other_devices():
+    table, places = normal(4, 3), torch.tensor([0, 2, 3, 1])
+    sums = gt.vmap(lambda w: F.embedding_bag(places, w, torch.tensor([0, 1]), mode="sum"))
+    want = F.embedding_bag(places, table, torch.tensor([0, 1]), mode="sum")
+    np.testing.assert_allclose(sums(gt.array(torch.stack([table, -table]))), torch.stack([want, -want]), rtol=1e-12)
+
+
+def test_dtypes_of_gtrace_are_arguments_of_torch():
+    x = gt.array([1.0, 2.0])
+    assert F.softmax(x, 0, dtype=gt.float64).dtype == gt.float64
+    np.testing.assert_allclose(gt.lift(torch.masked.sum)(x, mask=x > 1), 2.0)

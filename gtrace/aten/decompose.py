@@ -122,8 +122,19 @@ DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {
 """By overload: what to trace in its place, because torch's kernel writes to operands or has no derivatives."""
 
 _FLASH = "aten._scaled_dot_product_flash_attention_for_cpu"
+
+
+def _index_fill(x: torch.Tensor, dim: int, index: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    sizes = [1] * x.dim()
+    if sizes:
+        sizes[dim] = -1
+    mask = torch.zeros(x.shape[dim] if x.dim() else 1, dtype=torch.bool, device=x.device).index_fill(0, index, True)
+    return torch.where(mask.reshape(sizes), value, x)
+
+
 ALTERNATIVES: dict[tuple[str, str], Callable[..., Any]] = {
     ("jvp", "aten.native_layer_norm.default"): _layer_norm,
+    ("vjp", "aten.index_fill.int_Tensor"): _index_fill,
     # what torch calls without a gradient, which it has only of the other
     ("vjp", "aten._embedding_bag_forward_only.default"): torch.ops.aten._embedding_bag.default,
     ("jvp", "aten._embedding_bag_forward_only.default"): torch.ops.aten._embedding_bag.default,
@@ -139,3 +150,9 @@ TRANSPOSED = {
 }  # fmt: skip
 """Overloads whose forward derivative in torch is made of results that torch does not differentiate, or is written in
 place: the transposed backward derivative takes its place."""
+
+TOGETHER = {"aten.linalg_eig.default": (1,), "aten._linalg_eigh.default": (1,), "aten._linalg_svd.default": (0, 2)}
+"""By overload: results that are known up to a factor of modulus 1. If any of them has a cotangent, the rule is given
+cotangents of all results. Where torch is given fewer, it keeps a part that is zero for a function which does not depend
+on the factors. In a derivative of a derivative, that part cancels only in the sum over all uses of the decomposition.
+"""

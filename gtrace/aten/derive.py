@@ -19,6 +19,7 @@ from gtrace import torch_internals as internals
 from gtrace.ambient import without_modes
 from gtrace.aten.decompose import DECOMPOSITIONS
 from gtrace.aten.derivations import derivations
+from gtrace.aten.observe import observing_mode
 from gtrace.aten.overloads import fake_tensors, of_torch
 from gtrace.aten.translate import record_module
 from gtrace.errors import ArgumentError, DtypeError, message
@@ -42,10 +43,16 @@ MAX_RULES = 4096
 def trace_rule(function: TensorFunction, avals: Sequence[Aval]) -> torch.fx.GraphModule:
     """Return the aten calls of a derivative or a batched form, as torch records them."""
     make_fx = internals.MAKE_FX.get()
+    unchecked = _unchecked_mode()
+
+    def rule(*tensors: torch.Tensor) -> Any:
+        with unchecked():
+            return function(*tensors)
+
     with fake_tensors(avals) as fakes, torch.enable_grad(), _taken_apart():
-        module = make_fx(function, decomposition_table=DECOMPOSITIONS)(*fakes)
+        module = make_fx(rule, decomposition_table=DECOMPOSITIONS)(*fakes)
         if any(_writes(node) for node in module.graph.nodes):  # to what it made itself
-            pure = internals.FUNCTIONALIZED.get()(function, _functional_mode()())
+            pure = internals.FUNCTIONALIZED.get()(rule, _functional_mode()())
             module = make_fx(pure, decomposition_table=DECOMPOSITIONS)(*fakes)
     for node in module.graph.nodes:
         if node.target is torch.ops.aten.detach.default:
@@ -61,12 +68,18 @@ def _writes(node: torch.fx.Node) -> bool:
 
 @without_modes
 def trace_function(
-    function: TensorFunction, avals: Sequence[Aval], writable: Sequence[int] = ()
+    function: TensorFunction,
+    avals: Sequence[Aval],
+    writable: Sequence[int] = (),
+    tensors: Sequence[torch.Tensor] | None = None,
 ) -> torch.fx.GraphModule:
     """Return the aten calls of a user's function, as torch records them. What it writes to is traced as new values.
 
+    What it computes under ``torch.no_grad`` is detached.
+
     Args:
         writable: the inputs that it may write to; it returns them.
+        tensors: the inputs, if the function may look at their values; what follows from these is constant then.
 
     Raises:
         ArgumentError: it writes to another input.
@@ -83,8 +96,19 @@ def trace_function(
         return results
 
     pure = internals.FUNCTIONALIZED.get()(run, _functional_mode()())
-    with fake_tensors(avals) as fakes, torch.no_grad(), _taken_apart():
-        module = internals.MAKE_FX.get()(pure, decomposition_table=DECOMPOSITIONS)(*fakes)
+    observing = observing_mode(tensors is not None)
+
+    def observed(*inputs: torch.Tensor) -> list[torch.Tensor]:
+        with observing:
+            found: list[torch.Tensor] = pure(*inputs)
+            return found
+
+    with (
+        fake_tensors(avals) if tensors is None else contextlib.nullcontext(tensors) as inputs,
+        torch.enable_grad(),
+        _taken_apart(),
+    ):
+        module = internals.MAKE_FX.get()(observed, decomposition_table=DECOMPOSITIONS)(*inputs)
     module.graph.eliminate_dead_code()
     return module
 
@@ -100,6 +124,17 @@ def _functional_mode() -> Any:
     class Mode(internals.FUNCTIONAL_MODE.get()):  # type: ignore[misc]
         def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             return None if function is check else super().__torch_dispatch__(function, types, args, kwargs)
+
+    return Mode
+
+
+@functools.cache
+def _unchecked_mode() -> Any:
+    """Return a mode in which torch's checks of cotangents pass, such as whether they fit a decomposition's freedom."""
+
+    class Mode(internals.DISPATCH_MODE.get()):  # type: ignore[misc]
+        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            return True if function is torch.ops.aten.allclose.default else function(*args, **(kwargs or {}))
 
     return Mode
 

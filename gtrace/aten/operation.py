@@ -14,7 +14,7 @@ import numpy
 import torch
 
 from gtrace.aten import derive
-from gtrace.aten.decompose import ALTERNATIVES, TRANSPOSED
+from gtrace.aten.decompose import ALTERNATIVES, TOGETHER, TRANSPOSED
 from gtrace.aten.derivations import derivations
 from gtrace.aten.overloads import OPERAND, caller, fake_tensors, of_torch
 from gtrace.aten.translate import call_aten
@@ -23,6 +23,7 @@ from gtrace.ir.aval import COMPLEX, WIDE_UNSIGNED, Aval, Bundle, aval, bundle, p
 from gtrace.ir.cases import Sample
 from gtrace.ir.infer import require_kernel
 from gtrace.ir.op import define
+from gtrace.ops.shape import full_like_scalar
 from gtrace.trace.array import Array
 
 
@@ -55,7 +56,7 @@ def _type_on_meta(avals: tuple[Aval, ...], overload: str, args: tuple[Any, ...])
 
     Fake tensors know more, devices above all. But the first of them imports much of torch, which takes a second.
     """
-    if not avals or "device:" in repr(args):
+    if not avals or "device:" in repr(args) or overload in BY_DEVICE:
         return None
     try:
         with torch.no_grad():
@@ -64,6 +65,10 @@ def _type_on_meta(avals: tuple[Aval, ...], overload: str, args: tuple[Any, ...])
         return None
     device = next((a.device for a in avals if a.shape), avals[0].device)
     return _type_of(found, device)
+
+
+BY_DEVICE = {"aten._embedding_bag.default", "aten._embedding_bag_forward_only.default"}
+"""Overloads whose results have other shapes on other devices."""
 
 
 def _type_of(result: Any, device: torch.device | None = None) -> Aval | Bundle:
@@ -91,9 +96,15 @@ def _type(avals: tuple[Aval, ...], overload: str, args: tuple[Any, ...]) -> Aval
 
 
 def _vjp(ct: Any, needed: Sequence[bool], *rest: Any, overload: str, args: tuple[Any, ...]) -> list[Array | None]:
+    if any(ct[k] is not None for k in TOGETHER.get(overload, ())):
+        ct = [_zeros(a) if c is None else c for c, a in zip(ct, rest[-1].aval.avals, strict=True)]
     return derive.vjp(
         caller(overload, args, ALTERNATIVES.get(("vjp", overload))), (overload, args), ct, needed, rest[:-1]
     )
+
+
+def _zeros(a: Aval) -> Array:
+    return full_like_scalar(0, a.dtype, a.shape, a.device)
 
 
 def _jvp(tangents: Sequence[Array | None], *rest: Any, overload: str, args: tuple[Any, ...]) -> Any:

@@ -1,6 +1,7 @@
 """Partitioning: a program is divided into parts that are compiled, parts that are interpreted, and loops.
 
-A program without sub-graphs is one request, unless it is very long. Equal parts share one request. An operation with
+A program without sub-graphs is one request, unless it is very long, or has operations that cannot be compiled, which
+become interpreted parts. Equal parts share one request. An operation with
 sub-graphs (a loop or a branch) ends a part, and its results are inputs of the next part. A loop with short steps is
 compiled as a whole (`gtrace.compile.native`); another one, and a branch, runs from Python, with its bodies compiled.
 torch's own control flow operators would keep everything in one compiled program; docs/performance.md has the
@@ -10,7 +11,7 @@ measurements against them.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 import attrs
@@ -19,7 +20,7 @@ from gtrace.compile.native.generator import LOOPS, generate, loop_graph, of_open
 from gtrace.compile.native.values import UnsupportedLoopError
 from gtrace.compile.request import CompileRequest
 from gtrace.compile.schedule import Call, Loop, NativeLoop, Schedule
-from gtrace.ir.aval import WIDE_UNSIGNED, Bundle, contiguous_strides
+from gtrace.ir.aval import FLOAT8, WIDE_UNSIGNED, Bundle, contiguous_strides
 from gtrace.ir.calls import has_calls
 from gtrace.ir.canonical import canonicalize
 from gtrace.ir.graph import Graph, Node, Subgraph, print_graph, subgraphs
@@ -38,32 +39,45 @@ _native_requests: weakref.WeakValueDictionary[Any, CompileRequest] = weakref.Wea
 
 
 def uncompilable(graph: Graph) -> str:
-    """Return why Inductor cannot compile a program; empty if nothing is known against it."""
+    """Return why Inductor cannot compile a program as a whole; empty if nothing is known against it."""
     for node in graph.nodes:
-        for a in (*node.instr.ins, node.instr.aval):
-            for one in a.avals if isinstance(a, Bundle) else (a,):
-                if one.complex:
-                    return "Inductor generates no code for complex numbers"
-                if one.dtype in WIDE_UNSIGNED:
-                    return "Inductor's code for uint16, uint32 and uint64 is incomplete"
-        for sub in subgraphs(node.params):
-            found = uncompilable(sub.graph)
-            if found:
-                return found
+        found = _uncompilable(node) or next(filter(None, (uncompilable(s.graph) for s in subgraphs(node.params))), "")
+        if found:
+            return found
+    return ""
+
+
+def _uncompilable(node: Node) -> str:
+    """Return why Inductor cannot compile an operation, by the dtypes of its operands and results."""
+    for a in (*node.instr.ins, node.instr.aval):
+        for one in a.avals if isinstance(a, Bundle) else (a,):
+            if one.complex:
+                return "Inductor generates no code for complex numbers"
+            if one.dtype in FLOAT8:
+                return "Inductor's code for float8 is incomplete"
+            if one.dtype in WIDE_UNSIGNED:
+                return "Inductor's code for uint16, uint32 and uint64 is incomplete"
     return ""
 
 
 @attrs.frozen(eq=False)
 class Partitioner:
-    """Makes schedules. Its fields are those of every `CompileRequest` that it makes."""
+    """Makes schedules.
+
+    Attributes:
+        backend, mode, threads: of every `CompileRequest` that it makes.
+        left_out: operators of torch, by overload, that the backend cannot compile.
+    """
 
     backend: str
     mode: str
     threads: int
+    left_out: frozenset[str] = frozenset()
 
     def schedule(self, graph: Graph, strides: Strides) -> Schedule:
         """Return the schedule of a canonical graph for inputs of exactly these strides."""
-        if not has_calls(graph) and len(graph.nodes) <= MAX_OPS:
+        apart = {node.out for node in graph.nodes if node.op.rules.body is None and self._is_interpreted(node)}
+        if not has_calls(graph) and not apart and len(graph.nodes) <= MAX_OPS:
             return self.single(self.request(graph, strides))
         known = dict(zip(graph.inputs, strides, strict=True))
         equal: dict[tuple[str, tuple[tuple[int, ...], ...]], CompileRequest | Graph] = {}
@@ -71,7 +85,7 @@ class Partitioner:
         constants = {node.out: node for node in graph.nodes if node.op.constant and not tuple(node.values())}
         native = {node.out: self._native(node, constants) for node in graph.nodes if node.op.name in LOOPS}
         loops = {value: loop for value, loop in native.items() if loop is not None}
-        for part in _parts(graph, {value: loop.ins for value, loop in loops.items()}):
+        for part in _parts(graph, {value: loop.ins for value, loop in loops.items()}, apart):
             if isinstance(part, Graph):
                 form = canonicalize(part)
                 ins = tuple(part.inputs[k] for k in form.inputs)
@@ -81,7 +95,8 @@ class Partitioner:
                 key = print_graph(form.graph), own
                 if key not in equal:
                     short = len(form.graph.nodes) < MIN_OPS
-                    equal[key] = form.graph if short else self.request(form.graph, own)
+                    interpreted = short or part.nodes[0].out in apart
+                    equal[key] = form.graph if interpreted else self.request(form.graph, own)
                 assert all(place >= 0 for place in form.outputs)  # the program is canonical: no output is an input
                 calls.append(Call(equal[key], ins, tuple(zip(part.outputs, form.outputs, strict=True))))
             else:
@@ -103,6 +118,11 @@ class Partitioner:
         graph = request.graph
         outs = tuple((v, k) for k, v in enumerate(graph.outputs))
         return Schedule(graph.inputs, graph.outputs, (Call(request, graph.inputs, outs),))
+
+    def _is_interpreted(self, node: Node) -> bool:
+        if node.attributes.get("overload") in self.left_out:
+            return True
+        return self.backend == "inductor" and bool(_uncompilable(node))
 
     def _loop(self, node: Node) -> Loop:
         bodies = node.op.rules.bodies
@@ -142,7 +162,7 @@ class Partitioner:
                 return Schedule(graph.inputs, graph.outputs, (Call(graph, graph.inputs, outs),))
             return attrs.evolve(self.schedule(graph, strides), dense=True)
 
-        return sub.derive(("schedule", self.backend, self.mode, self.threads), make)
+        return sub.derive(("schedule", self), make)
 
 
 def is_native(node: Node, opened: Graph, text: str) -> bool:
@@ -181,31 +201,39 @@ def cut(graph: Graph, most: int) -> list[Graph]:
     return slices(graph, places)
 
 
-def _parts(graph: Graph, taken: Mapping[int, tuple[int, ...]]) -> list[Graph | tuple[Node, tuple[int, ...]]]:
+def _parts(
+    graph: Graph, taken: Mapping[int, tuple[int, ...]], apart: Set[int]
+) -> list[Graph | tuple[Node, tuple[int, ...]]]:
     """Return the straight-line parts, and between them the operations with sub-graphs and the values they assign.
 
     `taken` has the values that an operation with sub-graphs takes, by the value it assigns, where these are not all.
+    `apart` has the values of straight-line operations that are not compiled: a part has only such ones, or none.
 
-    The level of an operation is the largest number of operations with sub-graphs on a path to it. A part is all
-    straight-line operations of one level. An operation whose result is at least as large as its operands, such as a
-    broadcast or a constant, moves to the level that first needs it. Several results of one straight-line operation stay
-    with it.
+    The level of an operation is the largest number, on a path to it, of operations with sub-graphs and of steps from
+    operations that are compiled to others or back. A part is all straight-line operations of one level and kind. An
+    operation whose result is at least as large as its operands, such as a broadcast or a constant, moves to the level
+    that first needs it. Several results of one straight-line operation stay with it.
     """
     level: dict[int, int] = dict.fromkeys(graph.inputs, 0)
-    straight: dict[int, list[Node]] = {}
+    kind: dict[int, bool] = {}  # of straight-line operations: whether they are apart
+    straight: dict[tuple[int, bool], list[Node]] = {}
     calls: dict[int, list[Node]] = {}
     results: dict[int, dict[int, int]] = {}
     named: set[int] = set()  # the operations with sub-graphs, and their results
     for node in graph.nodes:
-        here = max((level[value] for value in node.values()), default=0)
+        own = kind.get(node.ins[0], False) if node.op.projection else node.out in apart  # type: ignore[arg-type]
+        body = node.op.rules.body is not None
+        here = max((level[v] + (not body and kind.get(v, own) != own) for v in node.values()), default=0)
         if node.op.projection and node.ins[0] in results:
             results[node.ins[0]][node.params[0]] = node.out  # type: ignore[index]
             named.add(node.out)
-        elif node.op.rules.body is not None:
+        elif body:
             calls.setdefault(here, []).append(node)
             results[node.out] = {}
             named.add(node.out)
             here += 1
+        else:
+            kind[node.out] = own
         level[node.out] = here
     table = graph.value_avals()
     needed: dict[int, int] = dict.fromkeys(graph.outputs, 0)
@@ -215,31 +243,36 @@ def _parts(graph: Graph, taken: Mapping[int, tuple[int, ...]]) -> list[Graph | t
             if needed.get(node.out, 0) > level[node.out] and node.instr.aval.nbytes >= given:
                 level[node.out] = needed[node.out]
         here = level[node.out] - (node.op.rules.body is not None)
+        own = kind.get(node.out)  # type: ignore[assignment]
         for value in node.values():
-            needed[value] = min(needed.get(value, here), here)
+            by = here - (own is not None and kind.get(value, own) != own)
+            needed[value] = min(needed.get(value, by), by)
     for node in graph.nodes:
         if node.out not in named:
-            straight.setdefault(level[node.out], []).append(node)
+            straight.setdefault((level[node.out], kind[node.out]), []).append(node)
     fresh = 1 + max(table, default=0)
     parts: list[Graph | tuple[Node, tuple[int, ...]]] = []
-    users: dict[int, set[int]] = {}  # levels that use it; -1: operations with sub-graphs, and outputs
-    for here, nodes in straight.items():
+    users: dict[int, set[Any]] = {}  # parts that use it; None: operations with sub-graphs, and outputs
+    for part, nodes in straight.items():
         for node in nodes:
             for value in node.values():
-                users.setdefault(value, set()).add(here)
+                users.setdefault(value, set()).add(part)
     for nodes in calls.values():
         for node in nodes:
             for value in taken.get(node.out, tuple(node.values())):
-                users.setdefault(value, set()).add(-1)
+                users.setdefault(value, set()).add(None)
     for value in graph.outputs:
-        users.setdefault(value, set()).add(-1)
-    for here in range(1 + max([*straight, *calls])):
-        nodes = [node for node in straight.get(here, []) if node.out in users]
-        if nodes:
+        users.setdefault(value, set()).add(None)
+    for here in range(1 + max([*(where for where, _ in straight), *calls])):
+        for own in (False, True):
+            nodes = [node for node in straight.get((here, own), []) if node.out in users]
+            if not nodes:
+                continue
             made = {node.out for node in nodes}
             ins = tuple(dict.fromkeys(v for node in nodes for v in node.values() if v not in made))
-            outs = tuple(node.out for node in nodes if users.get(node.out, set()) - {here})
-            parts += cut(Graph(ins, tuple(table[v] for v in ins), tuple(nodes), outs), MAX_OPS)
+            outs = tuple(node.out for node in nodes if users.get(node.out, set()) - {(here, own)})
+            whole = Graph(ins, tuple(table[v] for v in ins), tuple(nodes), outs)
+            parts += [whole] if own else cut(whole, MAX_OPS)
         for node in calls.get(here, []):
             names = []
             for k in range(len(node.instr.aval.avals)):

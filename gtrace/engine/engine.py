@@ -35,7 +35,7 @@ from gtrace.interp.interpreter import Owned
 from gtrace.interp.memory import is_out_of_memory, out_of_memory
 from gtrace.interp.profile import run_profiled
 from gtrace.ir.aval import contiguous_strides
-from gtrace.ir.calls import has_calls
+from gtrace.ir.calls import called_operators, has_calls
 from gtrace.ir.canonical import CANONICAL, Canonical, canonicalize
 from gtrace.ir.edit import lift_scalars, renumber
 from gtrace.ir.graph import Graph, Marks, RecordedGraph, skeleton
@@ -324,13 +324,18 @@ class Engine:
         layouts = key.strides if None in orders else orders
         structure = skeleton_key, layouts, key.backend, key.mode, key.threads
         executable = interpreted(graph)
+        left_out = called_operators(graph) & self.tiering.left_out
         reason = uncompilable(graph) if key.backend == "inductor" else ""
+        reason = reason or ", ".join(f"the compiler has no code for {name}" for name in sorted(left_out))
+        closed = closed or (f"parts of it are interpreted: {reason}" if reason else "")
         with self.tiering.lock:
             if len(self.programs) >= MAX_PROGRAMS:
                 self._forget()
             self._made += 1
             family = self._families.setdefault(structure, Family(structure, closed))
-            made = Program(key, signature, graph, executable, shape, family, reason=reason, used=self._made)
+            made = Program(key, signature, graph, executable, shape, family, used=self._made, left_out=left_out)
+            if reason and not made.schedule.requests:
+                made.reason = reason
             program = self.programs.setdefault(key, made)
             family.add(program)
             return program

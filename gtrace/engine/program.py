@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import functools
 import statistics
 from collections.abc import Hashable, Sequence
@@ -20,7 +21,7 @@ from gtrace.compile.toolchain import toolchain
 from gtrace.config import Config
 from gtrace.engine.policy import SAMPLES, TRIAL_SHARE
 from gtrace.ir.aval import Aval
-from gtrace.ir.calls import count_operations, has_calls
+from gtrace.ir.calls import called_operators, count_operations, has_calls
 from gtrace.ir.graph import Graph
 from gtrace.ir.signature import CompileKey, Signature
 
@@ -154,6 +155,7 @@ class Program:
         measuring: whether the next interpreted call measures that.
         earlier: seconds that earlier processes spent interpreting it.
         used: the engine's count of new programs when it last ran.
+        left_out: operators of torch that are interpreted, because the compiler has no code for them.
     """
 
     key: CompileKey
@@ -186,6 +188,7 @@ class Program:
     measuring: bool = False
     earlier: float = 0.0
     used: int = 0
+    left_out: frozenset[str] = frozenset()
 
     @functools.cached_property
     def communicates(self) -> bool:
@@ -196,7 +199,19 @@ class Program:
     def schedule(self) -> Schedule:
         """What is to be compiled of it for its own sizes, and the calls that run it then."""
         key = self.key
-        return Partitioner(key.backend, key.mode, key.threads).schedule(self.graph, key.strides)
+        return Partitioner(key.backend, key.mode, key.threads, self.left_out).schedule(self.graph, key.strides)
+
+    def leave_out(self, operators: frozenset[str]) -> None:
+        """Have further operators interpreted."""
+        self.left_out |= operators
+        for name in ("schedule", "native"):
+            with contextlib.suppress(AttributeError):
+                delattr(self, name)
+
+    @functools.cached_property
+    def operators(self) -> frozenset[str]:
+        """The operators of torch that it calls by name, those in the bodies of loops and branches included."""
+        return called_operators(self.graph)
 
     @functools.cached_property
     def ops(self) -> int:

@@ -16,6 +16,7 @@ from gtrace.cache.artifacts import Refusal, artifacts
 from gtrace.compile.backend import find_backend
 from gtrace.compile.executable import Compiled, Executable
 from gtrace.compile.inductor.driver import IMPORT_SECONDS, startup_seconds
+from gtrace.compile.inductor.failures import named_operators
 from gtrace.compile.request import CompileRequest
 from gtrace.compile.schedule import Results
 from gtrace.config import Config, config
@@ -61,6 +62,7 @@ class Tiering:
         cost, worker_cost: what compiling takes, here and in the worker.
         compiles: programs compiled so far, here or in the worker.
         loaded: programs found compiled on disk.
+        left_out: operators of torch that the compiler was found to have no code for, by overload.
     """
 
     def __init__(self, programs: Mapping[CompileKey, Program]) -> None:
@@ -71,6 +73,7 @@ class Tiering:
         self._programs = programs
         self._made: weakref.WeakKeyDictionary[CompileRequest, Compiled] = weakref.WeakKeyDictionary()
         self._latest: dict[tuple[str, str, str, int], Program] = {}
+        self.left_out: frozenset[str] = frozenset()
         self._unsupported = False
         self._earlier_unknown = True
         self.lock = new_lock()
@@ -203,6 +206,8 @@ class Tiering:
                 program.symbolic = symbolic
                 family.trials[symbolic] = new_trial(program)
             elif isinstance(found, Refusal):
+                if found.tier == "failed" and self._leave_out(program, found.reason):
+                    return self._find(program, refusals)
                 if refusals:
                     program.tier, program.reason = found.tier, found.reason
                 return refusals
@@ -331,7 +336,10 @@ class Tiering:
                     executable = way.finish(results)
         except CompileError as error:
             program.compile_seconds = perf_counter() - start
-            self._fail(program, error, user_location())
+            if self._leave_out(program, str(error)):
+                self._compile(program)
+            else:
+                self._fail(program, error, user_location())
             return
         with self.lock:
             if program.tier == "interpreted":  # the worker may have been faster
@@ -387,11 +395,27 @@ class Tiering:
                 else:
                     self._finish(way, executable, seconds)
                     return
-            if way.symbolic is not None and not isinstance(outcome, UnsupportedTorchError):
+            if self._leave_out(program, str(outcome)):
+                self._request(program)
+            elif way.symbolic is not None and not isinstance(outcome, UnsupportedTorchError):
                 # a single size may still compile, when it is hot
                 self._close(program, outcome)
             else:
                 self._fail(program, outcome, location)
+
+    def _leave_out(self, program: Program, reason: str) -> bool:
+        """Have the operators interpreted that a compiler's error names; returns whether something is left to compile.
+
+        The same holds for programs that are made from now on.
+        """
+        with self.lock:
+            named = named_operators(reason) & program.operators - program.left_out
+            if not named:
+                return False
+            self.left_out |= named
+            program.leave_out(named)
+            program.family.closed = f"{', '.join(sorted(program.left_out))} cannot be compiled"
+            return bool(program.schedule.requests)
 
     def _announce(self, program: Program, background: bool) -> None:
         latest = self._latest.get(program.structure)

@@ -24,6 +24,8 @@ DTYPES: dict[str, torch.dtype] = {
     "i16": torch.int16,
     "i32": torch.int32,
     "i64": torch.int64,
+    "f8e4m3fn": torch.float8_e4m3fn,
+    "f8e5m2": torch.float8_e5m2,
     "f16": torch.float16,
     "bf16": torch.bfloat16,
     "f32": torch.float32,
@@ -36,9 +38,15 @@ DTYPES: dict[str, torch.dtype] = {
 SHORT: dict[torch.dtype, str] = {dtype: name for name, dtype in DTYPES.items()}
 LONG: dict[torch.dtype, str] = {dtype: str(dtype).removeprefix("torch.") for dtype in SHORT}
 FLOATS = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64})
+FLOAT8 = frozenset({torch.float8_e4m3fn, torch.float8_e5m2})
+"""Dtypes for storage: their elements are moved and converted, and nothing is computed with them."""
+
 COMPLEX = frozenset({torch.complex64, torch.complex128})
-INEXACT = FLOATS | COMPLEX
+INEXACT = FLOATS | FLOAT8 | COMPLEX
 """The dtypes that derivatives follow: real and complex floating ones."""
+
+BIT_DTYPES = {torch.bfloat16: torch.int16} | dict.fromkeys(FLOAT8, torch.uint8)
+"""Dtypes that NumPy lacks, and integers of their width."""
 
 WIDE_UNSIGNED = frozenset({torch.uint16, torch.uint32, torch.uint64})
 """Dtypes for which torch has few kernels."""

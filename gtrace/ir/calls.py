@@ -20,6 +20,14 @@ def count_operations(graph: Graph) -> int:
     return sum(1 + sum(count_operations(sub.graph) for sub in subgraphs(node.params)) for node in graph.nodes)
 
 
+def called_operators(graph: Graph) -> frozenset[str]:
+    """Return the operators of torch that are called by name, by overload, those in sub-graphs included."""
+    found = {str(node.attributes["overload"]) for node in graph.nodes if "overload" in node.op.params}
+    return frozenset(
+        found.union(*[called_operators(sub.graph) for node in graph.nodes for sub in subgraphs(node.params)])
+    )
+
+
 def map_subgraphs(node: Node, function: Callable[[Subgraph], Subgraph]) -> Node:
     """Return `node` with each of its sub-graphs replaced."""
     if not any(is_subgraphs(value) for value in node.params):

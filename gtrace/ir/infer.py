@@ -10,7 +10,7 @@ import torch
 
 from gtrace.ambient import without_modes
 from gtrace.errors import DeviceError, DtypeError, ShapeError, message
-from gtrace.ir.aval import COMPLEX, WIDE_UNSIGNED, Aval, Bundle, aval
+from gtrace.ir.aval import COMPLEX, FLOAT8, WIDE_UNSIGNED, Aval, Bundle, aval
 from gtrace.ir.unsigned import is_wide
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def infer(op: Op, params: tuple[Any, ...], avals: tuple[Aval, ...]) -> Aval | Bu
         return avals[0]
     if rules.result is not None:
         return rules.result(avals, **named)
-    if any(a.dtype in COMPLEX for a in avals if a.__class__ is Aval):
+    if any(a.dtype in COMPLEX or a.dtype in FLOAT8 for a in avals if a.__class__ is Aval):
         require_kernel(op, params, avals, named)
     known = None if rules.shape is None else rules.shape(avals, **named)
     if isinstance(known, Aval):
@@ -117,12 +117,15 @@ def require_kernel(op: Op, params: tuple[Any, ...], avals: Sequence[Any], named:
     try:
         op.impl(*zeros, **named)
     except (RuntimeError, IndexError, TypeError, ValueError) as error:
-        if not _takes_other_dtypes(op, named, zeros):
+        if "ZeroDivisionError" in str(error) or not _takes_other_dtypes(op, named, zeros):
             return  # not because of the dtype
         got = " and ".join(map(repr, avals)) + (f" with {named}" if named else "")
         if unsigned:
             expected = "signed or 8-bit integers"
             fix = "torch has no such kernel for wide unsigned integers. Use x.astype(gt.int64)."
+        elif any(a.dtype in FLOAT8 for a in avals):
+            expected = "dtypes to compute with"
+            fix = "float8 is for storage: convert first, with x.astype(gt.float32)."
         elif any(a.complex for a in avals):
             expected = "real operands"
             fix = "Complex numbers have no order and no sign. Use x.real, x.imag or gt.abs(x)."

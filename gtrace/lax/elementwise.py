@@ -8,17 +8,24 @@ from __future__ import annotations
 import enum
 from typing import Any
 
+import numpy
 import torch
 
 from gtrace.errors import ArgumentError, DtypeError, message
+from gtrace.ir.cases import Sample
+from gtrace.ir.op import define
+from gtrace.ir.unsigned import ORDER
 from gtrace.ops import elementwise, logic
 from gtrace.ops.activations import erf, sigmoid
+from gtrace.ops.checks import numbers_only
 from gtrace.ops.create import astype
 from gtrace.ops.floats import exp2, fmod
-from gtrace.ops.promote import promote_arrays
+from gtrace.ops.promote import promote, promote_arrays
+from gtrace.ops.samples import rng, uniform
 from gtrace.ops.shape import as_int
 from gtrace.ops.special import nextafter
 from gtrace.trace.array import Array
+from gtrace.trace.bind import bind
 from gtrace.trace.convert import lift
 
 __all__ = [
@@ -109,14 +116,43 @@ def integer_pow(x: Any, y: int) -> Array:
     return elementwise.power(lift("integer_pow", x), as_int("integer_pow", "y", y))
 
 
+# how the result varies with each operand; at a bound it varies with none, as in JAX
+
+
+def _with_low(low: Any, x: Any, high: Any, out: Array) -> Array:
+    return astype(logic.logical_and(logic.less(x, low), logic.less(low, high)), out.aval.dtype)
+
+
+def _with_operand(low: Any, x: Any, high: Any, out: Array) -> Array:
+    return astype(logic.logical_and(logic.less(low, x), logic.less(x, high)), out.aval.dtype)
+
+
+def _with_high(low: Any, x: Any, high: Any, out: Array) -> Array:
+    return astype(logic.less(high, x), out.aval.dtype)
+
+
+def _clamp_samples() -> list[Sample]:
+    x, low, high = uniform(-2, 2, 3, 4), uniform(-1.5, -0.5, 4, seed=1), uniform(0.5, 1.5, 3, 1, seed=2)
+    whole = rng().integers(-5, 6, (3, 4))
+    return [Sample((low, x, high)), Sample((-1.0, x, high)), Sample((low, x, 1.0)), Sample((-2, whole, 3))]
+
+
+_clamp = define(
+    "clamp", lambda low, x, high: torch.clamp(x, low, high), arity=3, elementwise=True, check=numbers_only,
+    partials=(_with_low, _with_operand, _with_high), samples=_clamp_samples,
+    reference=lambda low, x, high: numpy.clip(x, low, high), unsigned=ORDER,
+    user=lambda low, x, high: clamp(low, x, high),
+)  # fmt: skip
+
+
 def clamp(min: Any, x: Any, max: Any) -> Array:  # noqa: A002 - JAX's names
-    """Return x limited to [min, max].
+    """Return x limited to [min, max]; max, where min is larger. The derivative at a bound is 0, as in JAX.
 
     >>> import gtrace as gt
     >>> gt.lax.clamp(0.0, gt.array([-1., 0.5, 2.]), 1.0)
     Array([0. , 0.5, 1. ], dtype=float32)
     """
-    return elementwise.clip(x, min, max)
+    return bind(_clamp, promote("clamp", min, x, max))
 
 
 def select(pred: Any, on_true: Any, on_false: Any) -> Array:

@@ -139,7 +139,7 @@ def cumsum(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
     >>> gt.lax.cumsum(gt.array([1., 2., 3.]), reverse=True)
     Array([6., 5., 3.], dtype=float32)
     """
-    return _running(reduce.cumsum, _number("cumsum", operand), axis, reverse)
+    return _running(scans.cumsum, _number("cumsum", operand), axis, reverse)
 
 
 def cumprod(operand: Any, axis: int = 0, reverse: bool = False) -> Array:

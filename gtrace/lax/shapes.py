@@ -32,7 +32,7 @@ def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None) -> 
     Array([7., 7., 7.], dtype=float32)
     """
     x = lift("full_like", x)
-    return create.full(x.shape if shape is None else shape, fill_value, dtype or x.aval.dtype, x.device)
+    return create.full(x.shape if shape is None else shape, fill_value, dtype or x.aval.dtype, device=x.device)
 
 
 def iota(dtype: Any, size: int) -> Array:

@@ -17,7 +17,7 @@ from gtrace.ops.index import as_index, take, take_along_axis
 from gtrace.ops.logic import equal, less, logical_and, not_equal, where
 from gtrace.ops.parts import concat, stack
 from gtrace.ops.promote import cast
-from gtrace.ops.reduce import cumsum
+from gtrace.ops.scans import cumsum
 from gtrace.ops.shape import as_int, broadcast_to, expand_dims, reshape
 from gtrace.trace.array import Array
 

@@ -16,6 +16,7 @@ from gtrace.numpy.polynomials import *
 from gtrace.numpy.predicates import *
 from gtrace.numpy.products import *
 from gtrace.numpy.quantiles import *
+from gtrace.numpy.reductions import *
 from gtrace.numpy.scalars import *
 from gtrace.numpy.selection import *
 from gtrace.numpy.sequences import *
@@ -30,8 +31,6 @@ from gtrace.ops.components import *
 from gtrace.ops.create import *
 from gtrace.ops.dtype_info import *
 from gtrace.ops.elementwise import *
-from gtrace.ops.extracts import amax as amax
-from gtrace.ops.extracts import amin as amin
 from gtrace.ops.extracts import compress as compress
 from gtrace.ops.extracts import diagonal as diagonal
 from gtrace.ops.extracts import ptp as ptp
@@ -48,11 +47,8 @@ from gtrace.ops.logic import *
 from gtrace.ops.normalize import *
 from gtrace.ops.one_hot import *
 from gtrace.ops.parts import *
-from gtrace.ops.places import *
-from gtrace.ops.reduce import *
 from gtrace.ops.scans import *
 from gtrace.ops.shape import *
-from gtrace.ops.sort import *
 from gtrace.ops.unique import *
 from gtrace.suggestions import suggesting as _suggesting
 from gtrace.trace.array import Array as _Array

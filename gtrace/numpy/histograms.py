@@ -60,14 +60,16 @@ def _count(places: Array, weights: Any, count: int) -> Array:
     inside = logical_and(greater_equal(places, 0), places < count)
     places = where(inside, places, count)
     if weights is None:
-        out = full((count + 1,), 0, torch.int64, places.device).at[places].add(1, mode="promise_in_bounds")
+        out = full((count + 1,), 0, torch.int64, device=places.device).at[places].add(1, mode="promise_in_bounds")
     else:
         weights = lift("bincount", weights)
         if weights.shape != places.shape:
             got = f"{weights.aval!r} for {places.aval!r}"
             raise ShapeError(message("bincount", "a weight for each element", got, "Check the shapes."))
         (weights,) = promote("bincount", weights, floating=True)
-        out = zeros(count + 1, weights.aval.dtype, places.device).at[places].add(weights, mode="promise_in_bounds")
+        out = (
+            zeros(count + 1, weights.aval.dtype, device=places.device).at[places].add(weights, mode="promise_in_bounds")
+        )
     return slice_axis(out, 0, 0, count)
 
 
@@ -87,7 +89,7 @@ def digitize(x: Any, bins: Any, right: bool = False) -> Array:
     if bins.ndim != 1:
         raise ShapeError(message("digitize", "bins of one dimension", repr(bins.aval), "Use gt.ravel."))
     if not bins.size:
-        return full(x.shape, 0, torch.int64, x.device)
+        return full(x.shape, 0, torch.int64, device=x.device)
     side = "left" if right else "right"
     rising, falling = searchsorted(bins, x, side), subtract(bins.size, searchsorted(flip(bins), x, side))
     return where(less_equal(bins[0], bins[-1]), rising, falling)
@@ -186,7 +188,7 @@ def histogramdd(
         raise ShapeError(message("histogramdd", "bins and a range for each axis", got, "Pass one for each."))
     edges = [histogram_bin_edges(x, b, r) for x, b, r in zip(axes, chosen, ranges, strict=True)]
     sizes = [e.size - 1 for e in edges]
-    cell: Array = full((axes[0].size,), 0, torch.int64, axes[0].device)
+    cell: Array = full((axes[0].size,), 0, torch.int64, device=axes[0].device)
     inside: Array = full((axes[0].size,), True, device=axes[0].device)
     for x, e, n in zip(axes, edges, sizes, strict=True):
         place = _bins(x, e)

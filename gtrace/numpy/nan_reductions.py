@@ -6,17 +6,17 @@ import math
 from typing import Any
 
 from gtrace.ops.components import real
-from gtrace.ops.elementwise import divide, sqrt, subtract
+from gtrace.ops.elementwise import divide, sqrt, squared_magnitude, subtract
 from gtrace.ops.logic import greater, isnan, logical_and, logical_not, not_equal, where
 from gtrace.ops.logic import where as select
 from gtrace.ops.places import argmax, argmin
 from gtrace.ops.promote import cast, counting, promote
 from gtrace.ops.reduce import all as all_over
-from gtrace.ops.reduce import cumsum, prod, squared_magnitude
 from gtrace.ops.reduce import max as max_over
 from gtrace.ops.reduce import min as min_over
+from gtrace.ops.reduce import prod
 from gtrace.ops.reduce import sum as sum_over
-from gtrace.ops.scans import cumprod
+from gtrace.ops.scans import cumprod, cumsum
 from gtrace.trace.array import Array
 from gtrace.trace.convert import lift
 from gtrace.trace.promotion import as_dtype
@@ -33,7 +33,7 @@ def _without(op: str, x: Any, otherwise: float) -> Array:
 
 
 def nansum(
-    x: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False, *, initial: Any = None, where: Any = None
+    x: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = None
 ) -> Array:
     """Return the sum over `axis` of the elements that are not NaN; the arguments are those of `sum`.
 
@@ -41,11 +41,11 @@ def nansum(
     >>> gnp.nansum(gnp.array([1., gnp.nan]))
     Array(1., dtype=float32)
     """
-    return sum_over(_without("nansum", x, 0.0), axis, dtype, keepdims, where=where, initial=initial)
+    return sum_over(_without("nansum", x, 0.0), axis, dtype, keepdims=keepdims, where=where, initial=initial)
 
 
 def nanprod(
-    x: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False, *, initial: Any = None, where: Any = None
+    x: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = None
 ) -> Array:
     """Return the product over `axis` of the elements that are not NaN; the arguments are those of `prod`.
 
@@ -53,7 +53,7 @@ def nanprod(
     >>> gnp.nanprod(gnp.array([2., gnp.nan]))
     Array(2., dtype=float32)
     """
-    return prod(_without("nanprod", x, 1.0), axis, dtype, keepdims, where=where, initial=initial)
+    return prod(_without("nanprod", x, 1.0), axis, dtype, keepdims=keepdims, where=where, initial=initial)
 
 
 def nancumsum(x: Any, axis: int | None = None, dtype: Any = None) -> Array:
@@ -88,7 +88,7 @@ def _extreme(
     return where(all_over(isnan(x), axis, keepdims), math.nan, out)
 
 
-def nanmax(x: Any, axis: Any = None, keepdims: bool = False, *, initial: Any = None, where: Any = None) -> Array:
+def nanmax(x: Any, axis: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = None) -> Array:
     """Return the largest element over `axis` that is not NaN; NaN if all are. The arguments are those of `max`.
 
     >>> import gtrace.numpy as gnp
@@ -98,7 +98,7 @@ def nanmax(x: Any, axis: Any = None, keepdims: bool = False, *, initial: Any = N
     return _extreme("nanmax", max_over, -math.inf, x, axis, keepdims, initial, where)
 
 
-def nanmin(x: Any, axis: Any = None, keepdims: bool = False, *, initial: Any = None, where: Any = None) -> Array:
+def nanmin(x: Any, axis: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = None) -> Array:
     """Return the smallest element over `axis` that is not NaN; NaN if all are. The arguments are those of `min`.
 
     >>> import gtrace.numpy as gnp
@@ -115,7 +115,7 @@ def _place(op: str, of: Any, worst: float, x: Any, axis: int | None, keepdims: b
 
 
 @counting
-def nanargmax(x: Any, axis: int | None = None, keepdims: bool = False) -> Array:
+def nanargmax(x: Any, axis: int | None = None, *, keepdims: bool = False) -> Array:
     """Return the place of the largest element along `axis` that is not NaN; -1 if all are, as in JAX.
 
     >>> import gtrace.numpy as gnp
@@ -126,7 +126,7 @@ def nanargmax(x: Any, axis: int | None = None, keepdims: bool = False) -> Array:
 
 
 @counting
-def nanargmin(x: Any, axis: int | None = None, keepdims: bool = False) -> Array:
+def nanargmin(x: Any, axis: int | None = None, *, keepdims: bool = False) -> Array:
     """Return the place of the smallest element along `axis` that is not NaN; -1 if all are, as in JAX.
 
     >>> import gtrace.numpy as gnp
@@ -144,7 +144,7 @@ def _moments(op: str, x: Any, dtype: Any, kept: Any) -> tuple[Array, Array]:
     return x, mask if kept is None else logical_and(mask, not_equal(lift(op, kept), 0))
 
 
-def nanmean(x: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False, *, where: Any = None) -> Array:
+def nanmean(x: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool = False, where: Any = None) -> Array:
     """Return the mean over `axis` of the elements that are not NaN; NaN if all are.
 
     Args:
@@ -156,12 +156,13 @@ def nanmean(x: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False,
     """
     x, mask = _moments("nanmean", x, dtype, where)
     return divide(
-        sum_over(x, axis, None, keepdims, where=mask), sum_over(cast(mask, x.aval.dtype), axis, None, keepdims)
+        sum_over(x, axis, keepdims=keepdims, where=mask),
+        sum_over(cast(mask, x.aval.dtype), axis, keepdims=keepdims),
     )
 
 
 def nanvar(
-    x: Any, axis: Any = None, dtype: Any = None, ddof: float = 0, keepdims: bool = False, *, where: Any = None
+    x: Any, axis: Any = None, dtype: Any = None, *, ddof: float = 0, keepdims: bool = False, where: Any = None
 ) -> Array:
     """Return the variance over `axis` of the elements that are not NaN: squares over their count minus `ddof`.
 
@@ -173,16 +174,16 @@ def nanvar(
     Array(1., dtype=float32)
     """
     x, mask = _moments("nanvar", x, dtype, where)
-    count = sum_over(cast(mask, real(x).aval.dtype), axis, None, keepdims)
-    center = nanmean(x, axis, None, True, where=mask)
+    count = sum_over(cast(mask, real(x).aval.dtype), axis, keepdims=keepdims)
+    center = nanmean(x, axis, keepdims=True, where=mask)
     deviation = subtract(select(mask, x, center), center)  # a NaN would reach the derivative
     freedom = subtract(count, float(ddof))
-    total = sum_over(squared_magnitude(deviation), axis, None, keepdims, where=mask)
+    total = sum_over(squared_magnitude(deviation), axis, keepdims=keepdims, where=mask)
     return divide(total, select(greater(freedom, 0.0), freedom, math.nan))
 
 
 def nanstd(
-    x: Any, axis: Any = None, dtype: Any = None, ddof: float = 0, keepdims: bool = False, *, where: Any = None
+    x: Any, axis: Any = None, dtype: Any = None, *, ddof: float = 0, keepdims: bool = False, where: Any = None
 ) -> Array:
     """Return the standard deviation over `axis`, the square root of `nanvar`, whose arguments it takes.
 
@@ -190,4 +191,4 @@ def nanstd(
     >>> gnp.nanstd(gnp.array([1., gnp.nan, 3.]))
     Array(1., dtype=float32)
     """
-    return sqrt(nanvar(x, axis, dtype, ddof, keepdims, where=where))
+    return sqrt(nanvar(x, axis, dtype, ddof=ddof, keepdims=keepdims, where=where))

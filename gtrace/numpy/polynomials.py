@@ -37,7 +37,7 @@ def polyval(p: Any, x: Any) -> Array:
     Array([3., 8.], dtype=float32)
     """
     p, x = promote_arrays("polyval", _coefficients("polyval", p), asarray(x))
-    out: Array = zeros(x.shape, x.aval.dtype, x.device)
+    out: Array = zeros(x.shape, x.aval.dtype, device=x.device)
     for k in range(p.size):
         out = add(multiply(out, x), p[k]) if k else broadcast_to(p[k], x.shape)
     return out
@@ -46,7 +46,9 @@ def polyval(p: Any, x: Any) -> Array:
 def _aligned(op: str, a: Any, b: Any) -> tuple[Array, Array]:
     a, b = promote_arrays(op, _coefficients(op, a), _coefficients(op, b))
     size = max(a.size, b.size)
-    first, second = (concat([zeros(size - z.size, z.aval.dtype, z.device), z]) if z.size < size else z for z in (a, b))
+    first, second = (
+        concat([zeros(size - z.size, z.aval.dtype, device=z.device), z]) if z.size < size else z for z in (a, b)
+    )
     return first, second
 
 
@@ -93,13 +95,13 @@ def polydiv(u: Any, v: Any) -> tuple[Array, Array]:
     a, b = promote_arrays("polydiv", _coefficients("polydiv", u), _coefficients("polydiv", v), floating=True)
     steps = a.size - b.size + 1
     if steps <= 0:
-        return zeros(1, a.aval.dtype, a.device), a
+        return zeros(1, a.aval.dtype, device=a.device), a
     quotient = []
     for k in range(steps):
         factor = divide(a[k], b[0])
         quotient.append(factor)
         a = a.at[k : k + b.size].add(neg(multiply(b, factor)))
-    return stack(quotient), a[steps:] if b.size > 1 else zeros(1, a.aval.dtype, a.device)
+    return stack(quotient), a[steps:] if b.size > 1 else zeros(1, a.aval.dtype, device=a.device)
 
 
 def polyfit(
@@ -156,7 +158,7 @@ def polyfit(
             raise ShapeError(message("polyfit", f"more than {degree + 1} points", str(x.size), fix))
         factor = divide(residuals, float(spare))
     else:
-        factor = ones(y.shape[1:], x.aval.dtype, x.device)
+        factor = ones(y.shape[1:], x.aval.dtype, device=x.device)
     return found, multiply(matrix if y.ndim == 1 else expand_dims(matrix, -1), factor)
 
 
@@ -189,7 +191,9 @@ def polyint(p: Any, m: int = 1, k: Any = None) -> Array:
     p, order = _coefficients("polyint", p), as_int("polyint", "m", m)
     (p,) = promote("polyint", p, floating=True)
     constants = (
-        zeros(max(order, 0), p.aval.dtype, p.device) if k is None else cast(_coefficients("polyint", k), p.aval.dtype)
+        zeros(max(order, 0), p.aval.dtype, device=p.device)
+        if k is None
+        else cast(_coefficients("polyint", k), p.aval.dtype)
     )
     constants = broadcast_to(constants, (order,)) if constants.size == 1 and order > 0 else constants
     if order < 0 or constants.size != order:
@@ -209,7 +213,7 @@ def poly(roots: Any) -> Array:
     Array([ 1.,  0., -1.], dtype=float32)
     """
     (roots,) = promote("poly", _coefficients("poly", roots), floating=True)
-    out: Array = ones(1, roots.aval.dtype, roots.device)
+    out: Array = ones(1, roots.aval.dtype, device=roots.device)
     for k in range(roots.size):
-        out = convolve(out, stack([ones((), roots.aval.dtype, roots.device), neg(roots[k])]))
+        out = convolve(out, stack([ones((), roots.aval.dtype, device=roots.device), neg(roots[k])]))
     return out

@@ -10,7 +10,7 @@ import torch
 
 from gtrace.dtypes import DType
 from gtrace.errors import ArgumentError, DtypeError, message
-from gtrace.ir.aval import LONG
+from gtrace.ir.aval import BIT_DTYPES, LONG
 from gtrace.ops.create import asarray, full
 from gtrace.ops.dtype_info import result_type
 from gtrace.ops.elementwise import absolute, add, multiply, subtract
@@ -157,17 +157,17 @@ def size(x: Any, axis: Any = None) -> int:
 
 
 def _abstract(x: Any) -> type:
-    """Return a dtype, or a class of dtypes, as a NumPy class of scalars; bfloat16 counts as a float of its own."""
+    """Return a dtype, or a class of dtypes, as a NumPy class of scalars; bfloat16 and float8 have their own."""
     if isinstance(x, type) and issubclass(x, numpy.generic):
         return x
     if x is None:
         return numpy.float64  # as NumPy reads it
     kind = DType(x).torch
-    return _Bfloat16 if kind is torch.bfloat16 else numpy.dtype(LONG[kind]).type
+    return _CLASSES.get(kind) or numpy.dtype(LONG[kind]).type
 
 
-class _Bfloat16(numpy.floating):
-    """The place of bfloat16 among NumPy's classes of scalars."""
+_CLASSES: dict[torch.dtype, type] = {dtype: type(LONG[dtype], (numpy.floating,), {}) for dtype in BIT_DTYPES}
+"""The places of bfloat16 and float8 among NumPy's classes of scalars."""
 
 
 def issubdtype(arg1: Any, arg2: Any) -> bool:

@@ -113,7 +113,7 @@ def percentile(x: Any, q: Any, axis: Any = None, *, method: str = "linear", keep
     return _quantile("percentile", x, _hundredths(q), axis, method, keepdims, False)
 
 
-def median(x: Any, axis: Any = None, keepdims: bool = False) -> Array:
+def median(x: Any, axis: Any = None, *, keepdims: bool = False) -> Array:
     """Return the median over `axis`: the middle element, or the mean of the two in the middle; NaN if there is one.
 
     >>> import gtrace.numpy as gnp
@@ -143,7 +143,7 @@ def nanpercentile(x: Any, q: Any, axis: Any = None, *, method: str = "linear", k
     return _quantile("nanpercentile", x, _hundredths(q), axis, method, keepdims, True)
 
 
-def nanmedian(x: Any, axis: Any = None, keepdims: bool = False) -> Array:
+def nanmedian(x: Any, axis: Any = None, *, keepdims: bool = False) -> Array:
     """Return the median over `axis` of the elements that are not NaN; NaN if all are.
 
     >>> import gtrace.numpy as gnp

@@ -129,14 +129,14 @@ def piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **kw: 
         got = f"{len(funclist)} for {len(conditions)} conditions"
         raise ArgumentError(message("piecewise", "a function for each condition, or one more", got, "Match them."))
     values = [cast(asarray(f(x, *args, **kw) if callable(f) else f), x.aval.dtype) for f in funclist]
-    out = values[-1] if len(values) > len(conditions) else full((), 0, x.aval.dtype, x.device)
+    out = values[-1] if len(values) > len(conditions) else full((), 0, x.aval.dtype, device=x.device)
     out = broadcast_to(out, x.shape)
     for condition, value in zip(conditions, values, strict=False):
         out = where(condition, value, out)
     return out
 
 
-def choose(a: Any, choices: Any, mode: str = "raise") -> Array:
+def choose(a: Any, choices: Any, *, mode: str = "raise") -> Array:
     """Return at each place the element of the choice whose number is in `a`; all of them broadcast.
 
     Args:

@@ -17,9 +17,8 @@ from gtrace.ops.gather import index_axis
 from gtrace.ops.logic import equal, greater, less, logical_and, where
 from gtrace.ops.parts import concat, flip, slice_axis
 from gtrace.ops.promote import cast, promote, promote_arrays
-from gtrace.ops.reduce import cumsum
 from gtrace.ops.reduce import sum as sum_over
-from gtrace.ops.scans import diff
+from gtrace.ops.scans import cumsum, diff
 from gtrace.ops.shape import as_int, moveaxis, normalize_axes, normalize_axis, ravel
 from gtrace.ops.sliding import correlate_padded
 from gtrace.ops.sort import argsort, searchsorted

@@ -418,7 +418,7 @@ def resize(x: Any, new_shape: Any) -> Array:
         raise ShapeError(message("resize", "sizes >= 0", str(sizes), "Pass non-negative integers."))
     total = int(numpy.prod(sizes, dtype=numpy.int64))
     if not x.size:
-        return full(sizes, 0, x.aval.dtype, x.device)
+        return full(sizes, 0, x.aval.dtype, device=x.device)
     return reshape(slice_axis(tile(x, -(-total // x.size)), 0, 0, total), sizes)
 
 
@@ -439,7 +439,7 @@ def diag(v: Any, k: int = 0) -> Array:
     if v.ndim != 1:
         raise ShapeError(message("diag", "one or two dimensions", repr(v.aval), "Use gtrace.numpy.diagonal."))
     size = v.size + abs(offset)
-    zeros = full((size * size,), 0, v.aval.dtype, v.device)
+    zeros = full((size * size,), 0, v.aval.dtype, device=v.device)
     return reshape(slice_update(zeros, cast(v, v.aval.dtype), (diagonal_bounds(size, size, offset),)), (size, size))
 
 

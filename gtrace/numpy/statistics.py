@@ -57,8 +57,8 @@ def average(x: Any, axis: Any = None, weights: Any = None, returned: bool = Fals
             got = f"{w.aval!r} for {x.aval!r}"
             raise ShapeError(message("average", "weights with the shape of the array or the axes", got, "Check it."))
         w = _on_axes(w, axes, x.ndim)
-    total = sum_over(broadcast_to(w, x.shape), axis, None, keepdims)
-    out = divide(sum_over(multiply(x, w), axis, None, keepdims), total)
+    total = sum_over(broadcast_to(w, x.shape), axis, None, keepdims=keepdims)
+    out = divide(sum_over(multiply(x, w), axis, None, keepdims=keepdims), total)
     return (out, total) if returned else out
 
 
@@ -114,7 +114,7 @@ def cov(
         product = matmul(centered, conj(matrix_transpose(centered)))
         return _squeezed(divide(product, max(float(count - freedom), 0.0)))
     total = sum_over(weights)
-    centered = subtract(variables, divide(sum_over(multiply(variables, weights), 1, None, True), total))
+    centered = subtract(variables, divide(sum_over(multiply(variables, weights), 1, None, keepdims=True), total))
     scale: Any = subtract(total, float(freedom))
     if aweights is not None:
         scale = subtract(total, divide(multiply(sum_over(multiply(weights, lift("cov", aweights))), freedom), total))

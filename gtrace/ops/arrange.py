@@ -18,8 +18,8 @@ from gtrace.ops.factors import along, matrices, padded
 from gtrace.ops.gather import constant_array, index_axis
 from gtrace.ops.parts import slice_bounds, slice_update, update_impl
 from gtrace.ops.promote import cast
-from gtrace.ops.reduce import cumsum
 from gtrace.ops.samples import uniform
+from gtrace.ops.scans import cumsum
 from gtrace.ops.shape import (
     as_int,
     as_shape,

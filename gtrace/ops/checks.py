@@ -7,7 +7,7 @@ from typing import Any
 import numpy
 import torch
 
-from gtrace.errors import DtypeError, ShapeError, message
+from gtrace.errors import ArgumentError, DtypeError, ShapeError, message
 from gtrace.ir.aval import INEXACT, Aval, aval
 
 
@@ -81,6 +81,17 @@ def numbers_only(avals: tuple[Aval, ...], **_: Any) -> None:
     """
     no_booleans(avals)
     broadcasts(avals)
+
+
+def as_flag(op: str, name: str, value: Any) -> bool:
+    """Return an argument that is true or false. Others, such as a dtype in its place, are refused.
+
+    Raises:
+        ArgumentError: it is neither.
+    """
+    if value is None or isinstance(value, (int, numpy.bool_)):
+        return bool(value)
+    raise ArgumentError(message(op, f"{name} to be True or False", repr(value), "Pass it by name."))
 
 
 def reduced_shape(avals: tuple[Aval, ...], axes: tuple[int, ...], keepdims: bool) -> tuple[int, ...]:

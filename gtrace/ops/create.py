@@ -79,7 +79,7 @@ def array(obj: Any, dtype: Any = None, device: Any = None) -> Array:
     return asarray(obj, dtype=dtype, device=device)
 
 
-def asarray(obj: Any, dtype: Any = None, device: Any = None, *, copy: bool | None = None) -> Array:
+def asarray(obj: Any, dtype: Any = None, *, device: Any = None, copy: bool | None = None) -> Array:
     """Return `obj` as an array, sharing memory with NumPy arrays and torch tensors where no conversion is needed.
 
     Do not write to `obj` afterwards: the Array would change with it. ``gt.array`` copies. The arguments and errors
@@ -205,7 +205,7 @@ def to_device(x: Array, device: Any) -> Array:
 # -- constants
 
 
-def full(shape: Any, fill_value: Any, dtype: Any = None, device: Any = None) -> Array:
+def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None) -> Array:
     """Return an array of one value.
 
     Raises:
@@ -229,34 +229,34 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, device: Any = None) -> 
     return full_like_scalar(value, kind, sizes, as_device(device))
 
 
-def zeros(shape: Any, dtype: Any = None, device: Any = None) -> Array:
+def zeros(shape: Any, dtype: Any = None, *, device: Any = None) -> Array:
     """Return an array of zeros, float32 by default.
 
     >>> import gtrace as gt
     >>> gt.zeros(2)
     Array([0., 0.], dtype=float32)
     """
-    return full(shape, 0, dtype or torch.float32, device)
+    return full(shape, 0, dtype or torch.float32, device=device)
 
 
-def ones(shape: Any, dtype: Any = None, device: Any = None) -> Array:
+def ones(shape: Any, dtype: Any = None, *, device: Any = None) -> Array:
     """Return an array of ones, float32 by default.
 
     >>> import gtrace as gt
     >>> gt.ones(2, dtype=gt.int32)
     Array([1, 1], dtype=int32)
     """
-    return full(shape, 1, dtype or torch.float32, device)
+    return full(shape, 1, dtype or torch.float32, device=device)
 
 
-def empty(shape: Any, dtype: Any = None, device: Any = None) -> Array:
+def empty(shape: Any, dtype: Any = None, *, device: Any = None) -> Array:
     """Return an array whose values nobody should rely on (they are zeros: results never depend on stray memory).
 
     >>> import gtrace as gt
     >>> gt.empty((2, 3)).shape
     (2, 3)
     """
-    return zeros(shape, dtype, device)
+    return zeros(shape, dtype, device=device)
 
 
 def full_like(x: Any, fill_value: Any, dtype: Any = None, *, shape: Any = None, device: Any = None) -> Array:
@@ -274,7 +274,9 @@ def full_like(x: Any, fill_value: Any, dtype: Any = None, *, shape: Any = None, 
     else:
         x = lift("full_like", x)
         kind, place = x.aval.dtype, x.device
-    return full(x.shape if shape is None else shape, fill_value, dtype or kind, place if device is None else device)
+    return full(
+        x.shape if shape is None else shape, fill_value, dtype or kind, device=place if device is None else device
+    )
 
 
 def zeros_like(x: Any, dtype: Any = None, *, shape: Any = None, device: Any = None) -> Array:
@@ -389,11 +391,11 @@ def linspace(
     stop: Any,
     num: int = 50,
     endpoint: bool = True,
-    dtype: Any = None,
-    device: Any = None,
-    *,
     retstep: bool = False,
+    dtype: Any = None,
     axis: int = 0,
+    *,
+    device: Any = None,
 ) -> Any:
     """Return `num` evenly spaced numbers from `start` to `stop`, which is included unless `endpoint` is False.
 
@@ -415,7 +417,7 @@ def linspace(
         return (out, divide(subtract(stop, lift("linspace", start)), parts or math.nan)) if retstep else out
     if retstep:
         step = (_number("linspace", stop) - _number("linspace", start)) / (parts or math.nan)
-        return linspace(start, stop, count, endpoint, dtype, device), array(step, dtype, device)
+        return linspace(start, stop, count, endpoint, dtype=dtype, device=device), array(step, dtype, device)
     kind = torch.float32 if dtype is None else as_dtype(dtype)
     a, b = float(_number("linspace", start)), float(_number("linspace", stop))
     if kind not in INEXACT:
@@ -437,7 +439,7 @@ def _between(start: Any, stop: Any, count: int, parts: int, dtype: Any, axis: in
     return cast(out if kind in FLOATS else floor(out), kind)
 
 
-def eye(n_rows: int, n_cols: int | None = None, k: int = 0, dtype: Any = None, device: Any = None) -> Array:
+def eye(n_rows: int, n_cols: int | None = None, k: int = 0, dtype: Any = None, *, device: Any = None) -> Array:
     """Return a matrix with ones on diagonal `k` and zeros elsewhere.
 
     >>> import gtrace as gt

@@ -11,7 +11,7 @@ import torch
 
 from gtrace.dtypes import DType
 from gtrace.errors import ArgumentError, DtypeError, message
-from gtrace.ir.aval import FLOATS, LONG, SHORT, aval
+from gtrace.ir.aval import BIT_DTYPES, FLOAT8, FLOATS, LONG, aval
 from gtrace.trace.array import Array
 from gtrace.trace.convert import lift, python_scalar
 from gtrace.trace.promotion import as_dtype, result_dtype
@@ -89,7 +89,7 @@ def finfo(dtype: Any) -> FloatInfo:
     kind = dtype_of(dtype)
     if kind in COMPLEX:
         kind = kind.to_real()
-    if kind not in FLOATS:
+    if kind not in FLOATS | FLOAT8:
         raise DtypeError(message("finfo", "a floating dtype", LONG[kind], "Use gt.iinfo for integers."))
     info = torch.finfo(kind)
     small = info.smallest_normal
@@ -182,9 +182,10 @@ def can_cast(from_: Any, to: Any, casting: str = "safe") -> builtins.bool:
         raise ArgumentError(message("can_cast", "a rule of NumPy's", repr(casting), 'Such as "safe".'))
     if source is target:
         return True
-    if torch.bfloat16 not in (source, target):
+    if source not in BIT_DTYPES and target not in BIT_DTYPES:
         return numpy.can_cast(LONG[source], LONG[target], casting)  # type: ignore[arg-type]
-    safe = {torch.float32, torch.float64} if source is torch.bfloat16 else {torch.bool, torch.int8, torch.uint8}
-    if (target if source is torch.bfloat16 else source) in safe:
+    wider = {torch.float32, torch.float64} | ({torch.float16, torch.bfloat16} if source in FLOAT8 else set())
+    exact = {torch.bool, torch.int8, torch.uint8} if target is torch.bfloat16 else set()
+    if (source in BIT_DTYPES and target in wider) or source in exact:
         return casting in ("safe", "same_kind", "unsafe")
-    return casting == "unsafe" or (casting == "same_kind" and target in FLOATS and source in SHORT)
+    return casting == "unsafe" or (casting == "same_kind" and target in FLOATS | FLOAT8)

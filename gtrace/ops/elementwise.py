@@ -412,6 +412,11 @@ arctanh = unary(
 # -- limits and rounding
 
 
+def squared_magnitude(x: Array) -> Array:
+    """Return the squared magnitudes."""
+    return add(square(real(x)), square(imag(x))) if x.aval.complex else square(x)
+
+
 def clip(x: Any, min: Any = None, max: Any = None) -> Array:  # noqa: A002 - the names of the array API
     """Return x limited to [min, max]; None leaves a side open. The derivative at a bound is one half.
 

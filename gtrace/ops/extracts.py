@@ -20,8 +20,6 @@ from gtrace.ops.unique import filled, places_where
 from gtrace.trace.array import Array
 from gtrace.trace.convert import lift
 
-amax, amin = max_over, min_over
-
 
 def diagonal_bounds(rows: int, columns: int, offset: int) -> tuple[int, int, int]:
     """Return start, stop and step of a diagonal in a flattened matrix."""
@@ -65,7 +63,7 @@ def trace(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = 
     return sum_over(diagonal(x, offset, axis1, axis2), -1, dtype)
 
 
-def ptp(x: Any, axis: Any = None, keepdims: bool = False) -> Array:
+def ptp(x: Any, axis: Any = None, *, keepdims: bool = False) -> Array:
     """Return the range over `axis`, the largest element less the smallest.
 
     >>> import gtrace.numpy as gnp

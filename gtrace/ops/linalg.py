@@ -186,7 +186,7 @@ def dot(x: Any, y: Any) -> Array:
     return tensordot(x, y, ((x.ndim - 1,), (max(y.ndim - 2, 0),)))
 
 
-def vecdot(x: Any, y: Any, axis: int = -1) -> Array:
+def vecdot(x: Any, y: Any, *, axis: int = -1) -> Array:
     """Return the sums of products over `axis`, of the conjugate of x with y; the other axes broadcast.
 
     >>> import gtrace as gt

@@ -106,7 +106,7 @@ class ArrayMethods:
     std = reduce.std
     argmax = places.argmax
     argmin = places.argmin
-    cumsum = reduce.cumsum
+    cumsum = scans.cumsum
     cumprod = scans.cumprod
     argsort = sort.argsort
     searchsorted = sort.searchsorted

@@ -13,7 +13,7 @@ from gtrace.ir.cases import Sample
 from gtrace.ir.op import define
 from gtrace.ir.unsigned import ORDER
 from gtrace.ops.batching import shifted
-from gtrace.ops.checks import reduced_shape
+from gtrace.ops.checks import as_flag, reduced_shape
 from gtrace.ops.factors import reduction
 from gtrace.ops.promote import cast, counted
 from gtrace.ops.reduce import bad_axis
@@ -70,8 +70,8 @@ def _place(op: Any, x: Any, axis: int | None, keepdims: bool) -> Array:
         x = cast(x, torch.uint8)
     if axis is None:
         out = bind(op, (ravel(x),), (0, False))
-        return counted(reshape(out, (1,) * x.ndim) if keepdims else out)
-    return counted(bind(op, (x,), (normalize_axis(op.name, axis, x.ndim), bool(keepdims))))
+        return counted(reshape(out, (1,) * x.ndim) if as_flag(op.name, "keepdims", keepdims) else out)
+    return counted(bind(op, (x,), (normalize_axis(op.name, axis, x.ndim), as_flag(op.name, "keepdims", keepdims))))
 
 
 def argmax(x: Any, axis: int | None = None, keepdims: bool = False) -> Array:

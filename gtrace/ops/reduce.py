@@ -16,13 +16,22 @@ from gtrace.ir.cases import BadSample, Sample
 from gtrace.ir.op import Op, Params, define
 from gtrace.ir.unsigned import ORDER
 from gtrace.ops.batching import shifted
-from gtrace.ops.checks import reduced_shape, same_shape
-from gtrace.ops.components import imag, real
-from gtrace.ops.elementwise import add, divide, exp, maximum, minimum, multiply, sqrt, square, subtract
-from gtrace.ops.factors import along, reduction
+from gtrace.ops.checks import as_flag, reduced_shape
+from gtrace.ops.elementwise import (
+    add,
+    divide,
+    exp,
+    maximum,
+    minimum,
+    multiply,
+    sqrt,
+    squared_magnitude,
+    subtract,
+)
+from gtrace.ops.factors import reduction
 from gtrace.ops.logic import equal, logical_not, not_equal
 from gtrace.ops.logic import where as select
-from gtrace.ops.parts import concat, flip, slice_axis
+from gtrace.ops.parts import concat, slice_axis
 from gtrace.ops.promote import accumulating, cast, counted, promote, promote_arrays
 from gtrace.ops.samples import scipy_special, uniform
 from gtrace.ops.shape import (
@@ -33,7 +42,6 @@ from gtrace.ops.shape import (
     normalize_axes,
     normalize_axis,
     permute_dims,
-    ravel,
     reshape,
 )
 from gtrace.trace.array import Array
@@ -43,7 +51,7 @@ from gtrace.trace.fast import bind_met
 from gtrace.trace.promotion import as_dtype
 
 __all__ = [
-    "sum", "mean", "max", "min", "any", "all", "prod", "var", "std", "logsumexp", "count_nonzero", "cumsum",
+    "sum", "mean", "max", "min", "any", "all", "prod", "var", "std", "logsumexp", "count_nonzero",
 ]  # fmt: skip
 
 _PARAMS = ("axes", "keepdims")
@@ -175,12 +183,12 @@ _logsumexp = define(
 
 def _resolve(op: Op, x: Any, axis: Any, keepdims: bool) -> tuple[Array, Params]:
     x = lift(op.name, x)
-    return x, (normalize_axes(op.name, axis, x.ndim), bool(keepdims))
+    return x, (normalize_axes(op.name, axis, x.ndim), as_flag(op.name, "keepdims", keepdims))
 
 
 def _resolve_floating(op: Op, x: Any, axis: Any, keepdims: bool) -> tuple[Array, Params]:
     (x,) = promote_arrays(op.name, x, floating=True)
-    return x, (normalize_axes(op.name, axis, x.ndim), bool(keepdims))
+    return x, (normalize_axes(op.name, axis, x.ndim), as_flag(op.name, "keepdims", keepdims))
 
 
 def _kept(x: Array, where: Any, otherwise: Any) -> Array:
@@ -194,7 +202,7 @@ def _kept(x: Array, where: Any, otherwise: Any) -> Array:
 
 
 def sum(  # noqa: A001
-    x: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False, *, where: Any = None, initial: Any = None
+    x: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool = False, where: Any = None, initial: Any = None
 ) -> Array:
     """Return the sum over `axis` (None: all; an int or several), of integers as int64, of unsigned ones as uint64.
 
@@ -209,7 +217,7 @@ def sum(  # noqa: A001
     x = lift("sum", x)
     if dtype is not None:
         kind = as_dtype(dtype)
-        return cast(sum(cast(x, kind), axis, None, keepdims, where=where, initial=initial), kind)
+        return cast(sum(cast(x, kind), axis, keepdims=keepdims, where=where, initial=initial), kind)
     out = bind_met(sum_op, x if where is None else _kept(x, where, 0), (axis, keepdims), _resolve)
     if not out.aval.floating:
         out = counted(out, x)
@@ -252,7 +260,7 @@ def _extremum(op: Op, x: Any, axis: Any, keepdims: bool, where: Any, initial: An
     axes = normalize_axes(op.name, axis, x.ndim)
     if 0 in [x.shape[k] for k in axes]:
         return full_like_scalar(initial, x.aval.dtype, reduced_shape((x.aval,), axes, keepdims), x.device)
-    return combine(bind(op, (x,), (axes, bool(keepdims))), initial)
+    return combine(bind(op, (x,), (axes, as_flag(op.name, "keepdims", keepdims))), initial)
 
 
 def max(  # noqa: A001
@@ -317,11 +325,6 @@ def _truth(x: Any) -> Array:
     return x if x.aval.dtype is torch.bool else not_equal(x, 0)
 
 
-def squared_magnitude(x: Array) -> Array:
-    """Return the squared magnitudes."""
-    return add(square(real(x)), square(imag(x))) if x.aval.complex else square(x)
-
-
 def var(
     x: Any, axis: Any = None, correction: float = 0.0, keepdims: bool = False, *, dtype: Any = None,
     ddof: float | None = None, where: Any = None,
@@ -338,9 +341,12 @@ def var(
     """
     x = lift("var", x)
     (x,) = promote("var", x if dtype is None else cast(x, as_dtype(dtype)), floating=True)
-    if ddof is not None and correction:
-        raise ArgumentError(message("var", "correction or ddof", "both", "They are one number: pass one."))
-    correction = correction if ddof is None else ddof
+    if ddof is not None:
+        if correction:
+            raise ArgumentError(message("var", "correction or ddof", "both", "They are one number: pass one."))
+        correction = ddof
+    if not isinstance(correction, (int, float, numpy.number)):
+        raise ArgumentError(message("var", "a number as correction", repr(correction), "Pass the rest by name."))
     if x.aval.dtype in (torch.float16, torch.bfloat16):  # their sums of squares overflow
         return cast(var(cast(x, torch.float32), axis, correction, keepdims, where=where), x.aval.dtype)
     axes = normalize_axes("var", axis, x.ndim)
@@ -349,7 +355,7 @@ def var(
         count = maximum(subtract(_count(x, where, axes, keepdims), float(correction)), 0.0)
         return divide(sum(squared_magnitude(deviation), axes, keepdims=keepdims), count)
     deviation = subtract(x, bind(_mean, (x,), (axes, True)))
-    total = bind(sum_op, (squared_magnitude(deviation),), (axes, bool(keepdims)))
+    total = bind(sum_op, (squared_magnitude(deviation),), (axes, as_flag("var", "keepdims", keepdims)))
     return divide(total, builtins.max(float(math.prod(x.shape[k] for k in axes) - correction), 0.0))
 
 
@@ -433,7 +439,7 @@ def to_last(name: str, x: Array, axis: Any, keepdims: bool) -> tuple[Array, tupl
 
 
 def prod(
-    x: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False, *, where: Any = None, initial: Any = None
+    x: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool = False, where: Any = None, initial: Any = None
 ) -> Array:
     """Return the product over `axis`. Integers and booleans multiply in int64, unsigned ones in uint64.
 
@@ -448,46 +454,20 @@ def prod(
     x = lift("prod", x)
     if dtype is not None:
         kind = as_dtype(dtype)
-        return cast(prod(cast(x, kind), axis, None, keepdims, where=where, initial=initial), kind)
+        return cast(prod(cast(x, kind), axis, keepdims=keepdims, where=where, initial=initial), kind)
     if where is not None:
         x = _kept(x, where, 1)
     if isinstance(axis, (tuple, list)) or axis is None:
         x, shape = to_last("prod", x, axis, keepdims)
         out = reshape(bind(_prod, (x,), (x.ndim - 1, False)), shape)
     else:
-        out = bind(_prod, (x,), (normalize_axis("prod", axis, x.ndim), bool(keepdims)))
+        out = bind(_prod, (x,), (normalize_axis("prod", axis, x.ndim), as_flag("prod", "keepdims", keepdims)))
     if not out.aval.floating:
         out = counted(out, x)
     return out if initial is None else multiply(out, initial)
 
 
-# -- scans
-
-
-def _cumsum_vjp(ct: Array, needed: Any, x: Array, out: Array, axis: int) -> tuple[Array]:
-    return (flip(bind(_cumsum, (flip(ct, axis),), (axis,)), axis),)
-
-
-_cumsum = define(
-    "cumsum", accumulating(torch.cumsum), params=("axis",), shape=same_shape, vjp=_cumsum_vjp, linear=True,
-    factors=along("axis"), batch=shifted("axis"),
-    samples=lambda: [Sample((uniform(-2, 2, 3, 4),), {"axis": k}) for k in (0, 1)], errors=bad_axis,
-    reference=numpy.cumsum, user=lambda x, **kw: cumsum(x, **kw),
-)  # fmt: skip
-
-
-def cumsum(x: Any, axis: int | None = None, dtype: Any = None) -> Array:
-    """Return the running sums along `axis` (None: of the flattened array), in the dtype that `sum` has.
-
-    >>> import gtrace as gt
-    >>> gt.cumsum(gt.array([1., 2., 3.]))
-    Array([1., 3., 6.], dtype=float32)
-    """
-    x = lift("cumsum", x)
-    if axis is None:
-        x, axis = ravel(x), 0
-    out = bind(_cumsum, (x if dtype is None else cast(x, as_dtype(dtype)),), (normalize_axis("cumsum", axis, x.ndim),))
-    return counted(out, x) if dtype is None else cast(out, as_dtype(dtype))
+# -- counts
 
 
 def count_nonzero(x: Any, axis: Any = None, keepdims: bool = False) -> Array:

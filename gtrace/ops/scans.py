@@ -20,7 +20,7 @@ from gtrace.ops.gather import gather_op, scatter_add_op
 from gtrace.ops.logic import equal, not_equal, where
 from gtrace.ops.parts import concat, flip, slice_axis
 from gtrace.ops.promote import accumulating, cast, counted, promote
-from gtrace.ops.reduce import bad_axis, cumsum
+from gtrace.ops.reduce import bad_axis
 from gtrace.ops.samples import uniform
 from gtrace.ops.shape import as_int, broadcast_to, constant, full_like_scalar, normalize_axis, ravel
 from gtrace.trace.array import Array
@@ -28,7 +28,33 @@ from gtrace.trace.bind import bind
 from gtrace.trace.convert import lift
 from gtrace.trace.promotion import as_dtype
 
-__all__ = ["cumlogsumexp", "cummax", "cummin", "cumprod", "cumulative_prod", "cumulative_sum", "diff"]
+__all__ = ["cumlogsumexp", "cummax", "cummin", "cumprod", "cumsum", "cumulative_prod", "cumulative_sum", "diff"]
+
+
+def _cumsum_vjp(ct: Array, needed: Any, x: Array, out: Array, axis: int) -> tuple[Array]:
+    return (flip(bind(_cumsum, (flip(ct, axis),), (axis,)), axis),)
+
+
+_cumsum = define(
+    "cumsum", accumulating(torch.cumsum), params=("axis",), shape=same_shape, vjp=_cumsum_vjp, linear=True,
+    factors=along("axis"), batch=shifted("axis"),
+    samples=lambda: [Sample((uniform(-2, 2, 3, 4),), {"axis": k}) for k in (0, 1)], errors=bad_axis,
+    reference=numpy.cumsum, user=lambda x, **kw: cumsum(x, **kw),
+)  # fmt: skip
+
+
+def cumsum(x: Any, axis: int | None = None, dtype: Any = None) -> Array:
+    """Return the running sums along `axis` (None: of the flattened array), in the dtype that `sum` has.
+
+    >>> import gtrace as gt
+    >>> gt.cumsum(gt.array([1., 2., 3.]))
+    Array([1., 3., 6.], dtype=float32)
+    """
+    x = lift("cumsum", x)
+    if axis is None:
+        x, axis = ravel(x), 0
+    out = bind(_cumsum, (x if dtype is None else cast(x, as_dtype(dtype)),), (normalize_axis("cumsum", axis, x.ndim),))
+    return counted(out, x) if dtype is None else cast(out, as_dtype(dtype))
 
 
 def _samples() -> list[Sample]:

@@ -13,7 +13,7 @@ from gtrace.ir.cases import BadSample, Sample
 from gtrace.ir.op import define
 from gtrace.ir.unsigned import ORDER
 from gtrace.ops.batching import shifted, unchanged
-from gtrace.ops.checks import same_kind
+from gtrace.ops.checks import as_flag, same_kind
 from gtrace.ops.factors import along, searched
 from gtrace.ops.index import take_along_axis
 from gtrace.ops.promote import counting, promote_arrays
@@ -110,7 +110,7 @@ def sort(
     """
     _check_kind("sort", kind)
     x, place = _along("sort", x, axis)
-    return bind(_sort, (x,), (place, bool(descending)))
+    return bind(_sort, (x,), (place, as_flag("sort", "descending", descending)))
 
 
 @counting
@@ -128,7 +128,7 @@ def argsort(
     """
     _check_kind("argsort", kind)
     x, place = _along("argsort", x, axis)
-    return bind(_argsort, (x,), (place, bool(descending)))
+    return bind(_argsort, (x,), (place, as_flag("argsort", "descending", descending)))
 
 
 # -- searching

@@ -21,8 +21,8 @@ from gtrace.ops.logic import isnan, less, logical_and, logical_not, not_equal, w
 from gtrace.ops.parts import concat, slice_axis
 from gtrace.ops.promote import cast, counting
 from gtrace.ops.reduce import any as any_of
-from gtrace.ops.reduce import cumsum
 from gtrace.ops.reduce import sum as sum_over
+from gtrace.ops.scans import cumsum
 from gtrace.ops.shape import as_int, moveaxis, ravel, reshape
 from gtrace.ops.sort import argsort
 from gtrace.trace.array import Array, whole, wrap
@@ -52,7 +52,7 @@ def places_where(op: str, mask: Array, size: Any, fill: int = 0) -> Array:
         raise ShapeError(message(op, "size >= 0", str(count), "Pass a non-negative integer."))
     # each place is written to its number; those beyond the size, and where the mask is false, to one slot more
     number = where(mask, minimum(subtract(cumsum(mask), 1), count), count)
-    out = full((count + 1,), fill, torch.int64, mask.device)
+    out = full((count + 1,), fill, torch.int64, device=mask.device)
     written = out.at[number].set(arange(mask.shape[0], device=mask.device), mode="promise_in_bounds")
     return slice_axis(written, 0, 0, count)
 
@@ -135,13 +135,13 @@ def first_of_runs(rows: Array, equal_nan: bool) -> Array:
     """Return where in sorted elements, or rows of two dimensions, a new value begins."""
     after, before = slice_axis(rows, 0, 1, rows.shape[0]), slice_axis(rows, 0, 0, max(rows.shape[0] - 1, 0))
     if not rows.shape[0]:
-        return full((0,), False, torch.bool, rows.device)
+        return full((0,), False, torch.bool, device=rows.device)
     changed = not_equal(after, before)
     if equal_nan and rows.aval.floating:
         changed = logical_and(changed, logical_not(logical_and(isnan(after), isnan(before))))
     if rows.ndim > 1:
         changed = any_of(changed, 1)
-    return concat([full((1,), True, torch.bool, rows.device), changed])
+    return concat([full((1,), True, torch.bool, device=rows.device), changed])
 
 
 def distinct(
@@ -173,13 +173,16 @@ def distinct(
     places = places_where(op, first, size)
     total = rows.shape[0]
     bounds = places if size is None else places_where(op, first, size, total)
-    counts = subtract(concat([bounds, full((1,), total, torch.int64, x.device)])[1:], bounds)
-    inverse = full((total,), 0, torch.int64, x.device)
+    counts = subtract(concat([bounds, full((1,), total, torch.int64, device=x.device)])[1:], bounds)
+    inverse = full((total,), 0, torch.int64, device=x.device)
     inverse = inverse.at[order].set(subtract(cumsum(first), 1), mode="promise_in_bounds")
     if size and not total:
         if fill is None:
             raise ShapeError(message(op, "elements, or a fill_value", repr(x.aval), "There is no smallest element."))
-        ordered, order = full((1, *ordered.shape[1:]), 0, x.aval.dtype, x.device), full((1,), 0, torch.int64, x.device)
+        ordered, order = (
+            full((1, *ordered.shape[1:]), 0, x.aval.dtype, device=x.device),
+            full((1,), 0, torch.int64, device=x.device),
+        )
     values = index_axis(ordered, places, 0)
     if size is not None and fill is not None:
         values = filled(values, first, fill)

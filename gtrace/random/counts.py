@@ -45,7 +45,7 @@ from gtrace.ops.parts import concat, flip, slice_axis
 from gtrace.ops.promote import cast, counting
 from gtrace.ops.reduce import all as all_of
 from gtrace.ops.reduce import any as any_of
-from gtrace.ops.reduce import cumsum
+from gtrace.ops.scans import cumsum
 from gtrace.ops.shape import broadcast_to, expand_dims, full_like_scalar, moveaxis, reshape
 from gtrace.random.continuous import bound, common_shape, draw_unit, parameters
 from gtrace.random.keys import as_key, draw_shape, fresh_key, subkeys, two_keys

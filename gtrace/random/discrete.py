@@ -16,7 +16,7 @@ from gtrace.ops.logic import less
 from gtrace.ops.parts import slice_axis, unstack
 from gtrace.ops.places import argmax
 from gtrace.ops.promote import cast, counting, require_float
-from gtrace.ops.reduce import cumsum
+from gtrace.ops.scans import cumsum
 from gtrace.ops.shape import as_int, full_like_scalar, moveaxis, normalize_axis, reshape
 from gtrace.ops.sort import argsort, searchsorted
 from gtrace.random.continuous import check_mode, common_shape, draw_gumbel, draw_unit
@@ -210,7 +210,7 @@ def choice(
     weights = None if p is None else _weights(p, count, draws, replace)
     found = fresh_key("choice", key)
     if not draws:
-        indices = zeros(sizes, torch.int64, found.device)
+        indices = zeros(sizes, torch.int64, device=found.device)
     elif weights is None and replace:
         indices = draw_int32(found, sizes, 0, count, 0, count)
     elif weights is None:

@@ -90,7 +90,7 @@ def lu_solve(lu_and_piv: tuple[Any, Any], b: Any, trans: int = 0) -> Array:
     back = _adjoint(factors) if trans == 2 else matrix_transpose(factors)
     y = linalg.solve_triangular(back, b, lower=True)
     y = linalg.solve_triangular(back, y, unit_diagonal=True)
-    return zeros(y.shape, y.aval.dtype, y.device).at[order].set(y)
+    return zeros(y.shape, y.aval.dtype, device=y.device).at[order].set(y)
 
 
 def qr(a: Any, mode: str = "full", pivoting: bool = False) -> Any:
@@ -176,7 +176,7 @@ def block_diag(*arrs: Any) -> Array:
     rows, start = [], 0
     for x in blocks:
         sides = [(x.shape[0], start), (x.shape[0], width - start - x.shape[1])]
-        left, right = (zeros(size, x.aval.dtype, x.device) for size in sides)
+        left, right = (zeros(size, x.aval.dtype, device=x.device) for size in sides)
         rows.append(concat([left, x, right], 1))
         start += x.shape[1]
     return concat(rows, 0)

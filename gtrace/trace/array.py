@@ -18,7 +18,7 @@ from gtrace.engine.sharded import Placed, localize, placed
 from gtrace.errors import ConcretizationError, DtypeError, ImmutableError, LeakError, user_location
 from gtrace.events import Forced, bus
 from gtrace.interp.checked import checked
-from gtrace.ir.aval import LONG, Aval, aval
+from gtrace.ir.aval import BIT_DTYPES, LONG, Aval, aval
 from gtrace.ir.graph import Graph
 from gtrace.ir.op import Leaf, leaf
 from gtrace.ir.sharding import NamedSharding
@@ -185,12 +185,13 @@ class Array(_Methods):
 
     def _numpy(self, cause: str) -> np.ndarray:
         tensor = whole(self, cause)
-        if tensor.dtype is torch.bfloat16:
+        if tensor.dtype in BIT_DTYPES:
+            name = LONG[tensor.dtype]
             try:
-                out = _to_numpy(_bits(tensor)).view("bfloat16")
+                out = _to_numpy(_bits(tensor)).view(name)
             except TypeError:
                 fix = "Use x.astype(gt.float32) first, or import ml_dtypes."
-                raise DtypeError(f"[numpy] expected a dtype that NumPy has, got bfloat16. {fix}") from None
+                raise DtypeError(f"[numpy] expected a dtype that NumPy has, got {name}. {fix}") from None
         else:
             out = _to_numpy(tensor)
         out.flags.writeable = False
@@ -283,8 +284,9 @@ class Array(_Methods):
     def __reduce__(self) -> Any:
         tensor = whole(self, "pickle")
         device = None if self.aval.device.type == "cpu" else str(self.aval.device)
-        bfloat16 = tensor.dtype is torch.bfloat16
-        return _unpickle, (_to_numpy(_bits(tensor) if bfloat16 else tensor), bfloat16, device)
+        bits = tensor.dtype in BIT_DTYPES
+        name = LONG[tensor.dtype] if bits else None
+        return _unpickle, (_to_numpy(_bits(tensor) if bits else tensor), name, device)
 
 
 _new = object.__new__
@@ -292,12 +294,12 @@ _new = object.__new__
 
 @without_modes
 def _to_numpy(tensor: torch.Tensor) -> np.ndarray:
-    return (tensor.float() if tensor.dtype is torch.bfloat16 else tensor).cpu().numpy()
+    return (tensor.float() if tensor.dtype in BIT_DTYPES else tensor).cpu().numpy()
 
 
 @without_modes
 def _bits(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.view(torch.int16)
+    return tensor.view(BIT_DTYPES[tensor.dtype])
 
 
 _to_list = without_modes(torch.Tensor.tolist)
@@ -307,10 +309,10 @@ _detach = without_modes(torch.Tensor.detach)
 
 
 @without_modes
-def _unpickle(value: np.ndarray, bfloat16: bool, device: str | None) -> Array:
+def _unpickle(value: np.ndarray, dtype: str | None, device: str | None) -> Array:
     tensor = torch.from_numpy(value.copy())
-    if bfloat16:
-        tensor = tensor.view(torch.bfloat16)
+    if dtype is not None:
+        tensor = tensor.view(getattr(torch, dtype))
     return wrap(tensor if device is None else tensor.to(device))
 
 

@@ -18,8 +18,10 @@ from gtrace.errors import (
     message,
 )
 from gtrace.ir.aval import (
+    BIT_DTYPES,
     COMPLEX,
     CPU,
+    FLOAT8,
     FLOATS,
     INEXACT,
     LONG,
@@ -34,7 +36,7 @@ from gtrace.trace.promotion import NARROW, as_dtype, default_dtype, mixing, wide
 __all__ = ["from_dlpack", "from_numpy", "from_torch"]
 
 _PYTHON = (bool, int, float, complex)
-_NUMPY = {numpy.dtype(name): dtype for dtype, name in LONG.items() if dtype is not torch.bfloat16}
+_NUMPY = {numpy.dtype(name): dtype for dtype, name in LONG.items() if dtype not in BIT_DTYPES}
 
 
 def from_torch(tensor: torch.Tensor) -> Array:
@@ -263,7 +265,7 @@ def check_cast(host: numpy.ndarray, dtype: torch.dtype) -> None:
         raise DtypeError(
             message("array", f"real numbers for {LONG[dtype]}", got, "Take the real part or the magnitude.")
         )
-    if dtype in FLOATS or host.size == 0:
+    if dtype in FLOATS or dtype in FLOAT8 or host.size == 0:
         return
     if host.dtype.kind == "f" and not numpy.isfinite(host).all():
         bad = host[~numpy.isfinite(host)].flat[0]

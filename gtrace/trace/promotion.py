@@ -13,7 +13,7 @@ import torch
 from gtrace.config import config
 from gtrace.dtypes import DType
 from gtrace.errors import DtypeError, PromotionWarning, message, user_location, warn_at
-from gtrace.ir.aval import COMPLEX, FLOATS, INEXACT, LONG, UNSIGNED, WIDE_UNSIGNED, Aval
+from gtrace.ir.aval import COMPLEX, FLOAT8, FLOATS, INEXACT, LONG, UNSIGNED, WIDE_UNSIGNED, Aval
 from gtrace.trace.record import thread
 
 _DEFAULT = {bool: torch.bool, int: torch.int64, float: torch.float32, complex: torch.complex64}
@@ -110,7 +110,7 @@ mixing = _Mixing()
 
 
 def _rank(dtype: torch.dtype) -> int:
-    return 2 if dtype in FLOATS else 3 if dtype in COMPLEX else 0 if dtype is torch.bool else 1
+    return 2 if dtype in FLOATS or dtype in FLOAT8 else 3 if dtype in COMPLEX else 0 if dtype is torch.bool else 1
 
 
 _RANKS = (bool, int, float, complex)
@@ -123,8 +123,11 @@ def promote_dtypes(a: torch.dtype, b: torch.dtype) -> torch.dtype:
     Where the setting `x64` is off, these follow JAX.
 
     Raises:
-        DtypeError: uint64 and a signed integer dtype.
+        DtypeError: uint64 and a signed integer dtype, or float8 and another dtype.
     """
+    if a is not b and (a in FLOAT8 or b in FLOAT8):
+        got, fix = f"{LONG[a]} and {LONG[b]}", "float8 is for storage: convert first, with x.astype(gt.float32)."
+        raise DtypeError(message("promotion", "dtypes to compute with", got, fix))
     if a is b or (a not in WIDE_UNSIGNED and b not in WIDE_UNSIGNED):
         return torch.promote_types(a, b)
     large, other = (a, b) if a in WIDE_UNSIGNED and (b not in WIDE_UNSIGNED or a.itemsize > b.itemsize) else (b, a)

@@ -28,6 +28,23 @@ _MESSAGES = re.compile(
 """What compilers and torch say when memory or disk space ran out, or when the system killed a compiler."""
 
 
+NO_INTERFACE = "Inductor has no C interface for"
+"""How an error begins that names the operators of torch which compiled code cannot call."""
+
+_TARGET = re.compile(r"target: (\w+\.\w+\.\w+)")
+"""How Inductor names the operator that it fails on."""
+
+
+def named_operators(reason: str) -> frozenset[str]:
+    """Return the operators, by overload, that a compiler's error is about.
+
+    >>> sorted(named_operators("NotImplementedError: Inductor has no C interface for aten.a.default, aten.b.out"))
+    ['aten.a.default', 'aten.b.out']
+    """
+    _, _, listed = reason.partition(NO_INTERFACE)
+    return frozenset(re.findall(r"\w+\.\w+\.\w+", listed) if listed else _TARGET.findall(reason))
+
+
 @contextlib.contextmanager
 def compiler_errors() -> Iterator[None]:
     """Raise every exception of the compilers as the gtrace error for its cause.
@@ -49,6 +66,8 @@ def compiler_errors() -> Iterator[None]:
         reason = f"{type(error).__name__}: {(str(error).strip() or type(error).__name__).splitlines()[0]}"
         if is_transient(error):
             raise TransientCompileError(reason) from error
+        if named := _TARGET.search(str(error)):
+            reason = f"{reason} {named[0]}"
         if isinstance(error, (AttributeError, TypeError, ImportError)) and not known(torch.__version__):
             raise unsupported(f"raises {reason}") from error
         raise CompileError(reason) from error

@@ -23,6 +23,7 @@ from typing import Any
 import torch
 
 from gtrace import torch_internals as internals
+from gtrace.compile.inductor.failures import NO_INTERFACE
 from gtrace.compile.toolchain import compiler
 
 _DECLARATIONS = re.compile(r'^\}\s*// extern "C"\n(.*?)^namespace torch::aot_inductor \{', re.DOTALL | re.MULTILINE)
@@ -194,8 +195,9 @@ def built_by_launcher(folder: Path) -> Iterator[None]:
     ) -> Any:
         if fallbacks and device_type == "cpu" and threading.get_ident() == thread:
             # torch calls such an operator by its description in a file beside the library, which is not kept
-            names = sorted(set(re.findall(r'"target": "([^"]+)"', fallbacks))) or ["one of its operators"]
-            raise NotImplementedError(f"Inductor has no C interface for {', '.join(names)}")
+            found = sorted(set(re.findall(r'"target": "(\w+)::(\w+)(\.\w+)?"', fallbacks)))
+            names = [f"{library}.{name}{overload or '.default'}" for library, name, overload in found]
+            raise NotImplementedError(f"{NO_INTERFACE} {', '.join(names) or 'one of its operators'}")
         text = None
         ours = threading.get_ident() == thread and device_type == "cpu"
         if ours and not graph.constants and not fallbacks and not additional_files:

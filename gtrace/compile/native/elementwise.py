@@ -63,6 +63,7 @@ ELEMENTWISE: dict[str, tuple[Elementwise, ...]] = {
     "integer_pow": (Elementwise(_float_power, "f", 4), Elementwise(_whole_power, "i", 4)),
     "maximum": (Elementwise("maximum<{T}>({0}, {1})", "if", 4), Elementwise("{0} | {1}", "b")),
     "minimum": (Elementwise("minimum<{T}>({0}, {1})", "if", 4), Elementwise("{0} & {1}", "b")),
+    "clamp": (Elementwise("minimum<{T}>(maximum<{T}>({1}, {0}), {2})", "if", 8),),
     "abs": (Elementwise("absolute<{T}>({0})", "if"),),
     "sign": (Elementwise("sign<{T}>({0})", "if", 3),),
     "floor": (Elementwise("m::floor({0})", "f"), Elementwise("{0}", "i")),

@@ -33,7 +33,7 @@ def array(
     >>> jnp.array([1., 2.], ndmin=2).shape
     (1, 2)
     """
-    out = create.array(object, dtype, device) if copy else create.asarray(object, dtype, device)
+    out = create.array(object, dtype, device) if copy else create.asarray(object, dtype, device=device)
     return out if out.ndim >= ndmin else reshape(out, (*(1,) * (ndmin - out.ndim), *out.shape))
 
 
@@ -42,7 +42,11 @@ def asarray(
     out_sharding: Any = None,
 ) -> Array:  # fmt: skip
     """``gt.asarray``, which copies what may be written to later, as JAX's does."""
-    return create.asarray(a, dtype, device) if copy is False or isinstance(a, Array) else create.array(a, dtype, device)
+    return (
+        create.asarray(a, dtype, device=device)
+        if copy is False or isinstance(a, Array)
+        else create.array(a, dtype, device)
+    )
 
 
 def where(condition: Any, x: Any = None, y: Any = None, /, *, size: int | None = None, fill_value: Any = None) -> Any:

@@ -15,11 +15,11 @@ from gtrace.numpy.linalg.arguments import matrices, pair
 from gtrace.numpy.linalg.decompositions import svdvals
 from gtrace.ops.components import conj
 from gtrace.ops.create import asarray
-from gtrace.ops.elementwise import subtract
+from gtrace.ops.elementwise import squared_magnitude, subtract
 from gtrace.ops.linalg import matmul
 from gtrace.ops.logic import greater
 from gtrace.ops.promote import cast, promote_arrays
-from gtrace.ops.reduce import count_nonzero, squared_magnitude, sum  # noqa: A004 - the array API's names
+from gtrace.ops.reduce import count_nonzero, sum  # noqa: A004 - the array API's names
 from gtrace.ops.shape import as_int, expand_dims, matrix_transpose, normalize_axes, permute_dims, reshape, squeeze
 from gtrace.torch_functions import call_torch
 from gtrace.trace.array import Array

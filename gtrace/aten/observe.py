@@ -1,0 +1,145 @@
+"""What is noticed of a function of torch while its calls are traced: ``torch.no_grad``, and looking at values.
+
+A function that looks at values can be traced with values. Numbers that it reads, and places that it finds, are then
+constants. Results whose size depends on values are traced as what they are for these places.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from gtrace import torch_internals as internals
+from gtrace import tree
+from gtrace.errors import DtypeError, message
+
+
+def observing_mode(values: bool) -> Any:
+    """Return a mode of torch that detaches what is computed under ``torch.no_grad``.
+
+    Args:
+        values: whether the tensors have values, which a function may look at.
+    """
+    return _mode()(values)
+
+
+@functools.cache
+def _mode() -> Any:
+    class Mode(internals.DISPATCH_MODE.get()):  # type: ignore[misc]
+        def __init__(self, values: bool) -> None:
+            super().__init__()
+            self.values = values
+
+        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            kwargs = kwargs or {}
+            if self.values:
+                found = _with_values(function, args, kwargs)
+            else:
+                found = function(*args, **kwargs)
+            return found if torch.is_grad_enabled() else _detached(found)
+
+    return Mode
+
+
+def _detached(found: Any) -> Any:
+    if isinstance(found, torch.Tensor):
+        return torch.ops.aten.detach.default(found) if found.is_floating_point() or found.is_complex() else found
+    return type(found)(map(_detached, found)) if type(found) in (tuple, list) else found
+
+
+def _with_values(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """Call an operator; if what it returns depends on values, as constants or by another one.
+
+    Raises:
+        DtypeError: its floating result would have another size for other values, and torch has no derivative of it.
+    """
+    replaced = _REPLACED.get(function)
+    if replaced is not None:
+        return replaced(*args, **kwargs)
+    reads = torch.Tag.data_dependent_output in function.tags
+    if not reads and torch.Tag.dynamic_output_shape not in function.tags:
+        return function(*args, **kwargs)
+    found = _value(function, *args, **kwargs)
+    results = found if isinstance(found, (tuple, list)) else [found]
+    if any(isinstance(x, torch.Tensor) and (x.is_floating_point() or x.is_complex()) for x in results):
+        raise DtypeError(
+            message(str(function), "a function that has a derivative", "one whose result's size depends on values",
+                    "Call it outside the gradient, or on what gt.stop_gradient returns.")
+        )  # fmt: skip
+    return found
+
+
+def _value(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Return what a function gives for values, without tracing it: its tensors are constants."""
+    functional = internals.FUNCTIONAL_TENSOR.get()
+
+    def plain(x: Any) -> Any:
+        return x.from_functional() if isinstance(x, functional) else x
+
+    with internals.NO_DISPATCH_MODES.get()():
+        found = function(*tree.map(plain, args), **tree.map(plain, kwargs))
+    return tree.map(lambda x: torch.ops.aten.lift_fresh_copy.default(x) if isinstance(x, torch.Tensor) else x, found)
+
+
+def _as_places(indices: Sequence[Any]) -> list[Any]:
+    """Return the indices of an indexing operator, with the places where masks hold in the place of masks."""
+    out: list[Any] = []
+    for index in indices:
+        if isinstance(index, torch.Tensor) and index.dtype in (torch.bool, torch.uint8):
+            out += _value(_places, index)
+        else:
+            out.append(index)
+    return out
+
+
+def _index(x: torch.Tensor, indices: Sequence[Any]) -> torch.Tensor:
+    return torch.ops.aten.index.Tensor(x, _as_places(indices))
+
+
+def _index_put(x: torch.Tensor, indices: Sequence[Any], values: torch.Tensor, accumulate: bool = False) -> torch.Tensor:
+    return torch.ops.aten.index_put.default(x, _as_places(indices), values, accumulate)
+
+
+def _places(mask: torch.Tensor) -> list[torch.Tensor]:
+    return [place.clone() for place in torch.nonzero(mask).unbind(1)]
+
+
+def _masked_select(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    shape = torch.broadcast_shapes(x.shape, mask.shape) or (1,)
+    return torch.ops.aten.index.Tensor(x.expand(shape), _value(lambda m: _places(m.expand(shape)), mask))
+
+
+def _repeat_interleave(x: torch.Tensor, *, output_size: int | None = None) -> torch.Tensor:
+    found: torch.Tensor = _value(torch.ops.aten.repeat_interleave.Tensor, x, output_size=output_size)
+    return found
+
+
+def _lstsq(
+    a: torch.Tensor, b: torch.Tensor, rcond: float | None = None, *, driver: str | None = None
+) -> tuple[torch.Tensor, ...]:
+    """Return the solution by the pseudo-inverse, as torch differentiates it; the other results have no derivative."""
+    values = _value(torch.ops.aten.linalg_lstsq.default, a, b, rcond, driver=driver)
+    columns = b.dim() == a.dim() or b.shape != a.shape[:-1]
+    right = b if columns else b.unsqueeze(-1)
+    solution = torch.linalg.pinv(a, rtol=rcond) @ right
+    return solution if columns else solution.squeeze(-1), *values[1:]
+
+
+def _ctc_loss(*args: Any, **kwargs: Any) -> Any:
+    fix = "Use gt.nn.ctc_loss."
+    raise DtypeError(message("torch.ctc_loss", "a function that has a derivative", "one without a type", fix))
+
+
+_REPLACED: dict[Any, Callable[..., Any]] = {
+    torch.ops.aten.index.Tensor: _index,
+    torch.ops.aten.index_put.default: _index_put,
+    torch.ops.aten.masked_select.default: _masked_select,
+    torch.ops.aten.repeat_interleave.Tensor: _repeat_interleave,
+    torch.ops.aten.linalg_lstsq.default: _lstsq,
+    torch.ops.aten._ctc_loss.Tensor: _ctc_loss,
+    torch.ops.aten._ctc_loss.default: _ctc_loss,
+}
+"""By overload: what to trace in its place for known values."""
