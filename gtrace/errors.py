@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import types
 import warnings
 
 __all__ = [
@@ -167,13 +168,37 @@ def user_location() -> str:
     Returns:
         The location, or ``"<unknown>:0"`` when every frame belongs to the package.
     """
-    frame = sys._getframe(1)
+    frame: types.FrameType | None = sys._getframe(1)
     while frame is not None:
-        name = frame.f_code.co_filename
-        if not name.startswith(_PACKAGE) and not any(part in name for part in _LIBRARIES):
-            return f"{name}:{frame.f_lineno}"
-        frame = frame.f_back  # type: ignore[assignment]
+        code = frame.f_code
+        known = _lines.get(id(code))
+        if known is None:
+            known = _remember(code)
+        lines = known[1]
+        if lines is not None:
+            line = lines.get(frame.f_lasti)
+            if line is None:
+                line = lines[frame.f_lasti] = f"{code.co_filename}:{frame.f_lineno}"
+            return line
+        frame = frame.f_back
     return "<unknown>:0"
+
+
+_lines: dict[int, tuple[types.CodeType, dict[int, str] | None]] = {}
+"""By the identity of a code object: the object, and its lines so far by instruction; None for code that is not the
+user's. Every operation of a captured function is noted with its line, so that this must be fast."""
+
+MAX_CODES = 4096
+"""Code objects remembered; beyond it all are forgotten."""
+
+
+def _remember(code: types.CodeType) -> tuple[types.CodeType, dict[int, str] | None]:
+    if len(_lines) >= MAX_CODES:
+        _lines.clear()
+    name = code.co_filename
+    outside = not name.startswith(_PACKAGE) and not any(part in name for part in _LIBRARIES)
+    known = _lines[id(code)] = code, {} if outside else None
+    return known
 
 
 def message(op: str, expected: str, got: str, fix: str = "") -> str:

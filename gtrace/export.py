@@ -27,15 +27,15 @@ from gtrace.cache.store import workspace
 from gtrace.compile.aoti import load as load_artifact
 from gtrace.compile.guards import hold
 from gtrace.compile.inductor.driver import compile_package
+from gtrace.compile.native.values import UnsupportedLoopError
 from gtrace.compile.partition import uncompilable
 from gtrace.compile.request import CompileRequest
 from gtrace.compile.symbolic import Relation, fit, shape_of
 from gtrace.compile.toolchain import toolchain
-from gtrace.errors import ArgumentError, DtypeError, ExportError, ShapeError, message
+from gtrace.errors import ArgumentError, CompileError, DtypeError, ExportError, ShapeError, message
 from gtrace.export_manifest import CaseManifest, ExportManifest, InputSpec
 from gtrace.interp.interpreter import TensorFunction
 from gtrace.ir.aval import LONG, Aval, aval, contiguous_strides
-from gtrace.ir.calls import has_calls
 from gtrace.ir.canonical import canonical_subgraph
 from gtrace.ir.graph import Graph, print_graph
 from gtrace.ir.subgraph import subgraph
@@ -184,7 +184,7 @@ def export(f: Callable[..., Any], *specs: Any, **named_specs: Any) -> Exported:
             may be a name, such as "batch": then it is left open, and equal wherever the name stands.
 
     Raises:
-        ExportError: the program has loops or branches, or depends on an open size in a way that cannot be kept.
+        ExportError: the program has a loop that cannot be kept, or depends on an open size in a way that cannot.
         CompileError: the compiler failed.
         ConcretizationError: `f` looks at a value.
 
@@ -233,10 +233,6 @@ def _case(
     if find_mesh(graph) is not None:
         fix = "Export the function without gt.with_sharding, and pass it arrays of this process alone."
         raise ExportError(message("export", "a program of one process", "one with shardings", fix))
-    if has_calls(graph):
-        called = sorted({node.op.name for node in graph.nodes if node.op.rules.body is not None})
-        fix = "Unroll loops in Python, and use gt.where for branches."
-        raise ExportError(message("export", "a program without loops and branches", ", ".join(called), fix))
     reason = uncompilable(graph)
     if reason:
         fix = "Use float32, as the real and imaginary part, and int64."
@@ -248,7 +244,13 @@ def _case(
     with workspace() as folder:
         path = folder / file
         request = CompileRequest(graph, strides, relations=relations)
-        guards = compile_package(request, path, folder / "files", constants)
+        try:
+            guards = compile_package(request, path, folder / "files", constants)
+        except CompileError as error:
+            if not isinstance(error.__cause__, UnsupportedLoopError):
+                raise
+            fix = "Fix the sizes in the loop, unroll it in Python, or leave out the operation."
+            raise ExportError(message("export", "loops that native code can run", str(error.__cause__), fix)) from error
         content = path.read_bytes()
     program = _loaded(content, file, graph)
     return Case(ones, file, content, program, guards, print_graph(graph)), graph.out_avals, captured.result

@@ -123,6 +123,8 @@ SHAPE_ENV = Internal("torch.fx.experimental.symbolic_shapes", "ShapeEnv")
 SYMBOLIC_CONTEXT = Internal("torch.fx.experimental.symbolic_shapes", "StatelessSymbolicContext")
 DYNAMIC = Internal("torch.fx.experimental.symbolic_shapes", "DimDynamic.DYNAMIC")
 
+COND = Internal("torch._higher_order_ops.cond", "cond_op")
+
 # -- compiling; these take seconds to import
 
 COMPILE_FX = Internal("torch._inductor.compile_fx", "compile_fx_inner")

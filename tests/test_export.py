@@ -19,7 +19,7 @@ import gtrace as gt
 
 DEPLOY = Path(__file__).resolve().parent.parent / "examples" / "deploy"
 sys.path.insert(0, str(DEPLOY))
-from export_model import COLUMNS, classifier  # noqa: E402
+from export_model import COLUMNS, classifier, recurrent_filter  # noqa: E402
 
 WEIGHTS = np.random.default_rng(0).normal(size=(8, 4)).astype(np.float32)
 
@@ -113,8 +113,10 @@ def test_sizes_of_one_name_are_equal():
 
 def test_what_cannot_be_exported():
     spec = gt.ShapeDtypeStruct(("n", 3), "float32")
-    with pytest.raises(gt.ExportError, match=r"scan.*Unroll"):
-        gt.export(lambda x: gt.scan(lambda c, row: (c + row, c), gt.zeros(3), x), gt.ones((4, 3)))
+    with pytest.raises(gt.ExportError, match=r"while_loop.*no open sizes.*Fix the sizes"):
+        gt.export(lambda x: gt.while_loop(lambda s: s.sum() < 9, lambda s: s + 1, x), spec)
+    with pytest.raises(gt.ExportError, match=r"scan.*2000 steps of 2 operations unroll to none or more"):
+        gt.export(lambda x: gt.scan(lambda c, _: (gt.sin(c) * 2, None), x, None, length=2000), spec)
     with pytest.raises(gt.ExportError, match="numbers that do not depend on open sizes"):
         gt.export(lambda x: x * x.shape[0] + 1, spec)
     with pytest.raises(gt.ExportError, match=r"arrays that do not depend on open sizes, got .*23"):
@@ -179,20 +181,74 @@ def test_files_that_cannot_be_loaded(file, tmp_path):
 @pytest.mark.skipif(not (shutil.which("cmake") and shutil.which("g++")), reason="needs cmake and g++")
 @pytest.mark.long
 def test_the_package_runs_in_cpp(tmp_path):
-    exported = classifier()
-    exported.save_package(tmp_path / "classifier.pt2")
     build = tmp_path / "build"
     configure = ["cmake", "-S", DEPLOY, "-B", build, f"-DCMAKE_PREFIX_PATH={torch.utils.cmake_prefix_path}"]
     for command in (configure, ["cmake", "--build", build]):
         done = subprocess.run(command, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-    done = subprocess.run(
-        [build / "deploy", tmp_path / "classifier.pt2", "5", str(COLUMNS)], capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    got = np.array(done.stdout.split(), dtype=np.float32).reshape(5, -1)
     x = np.arange(5 * COLUMNS, dtype=np.float32).reshape(5, COLUMNS) * np.float32(0.01)
-    np.testing.assert_allclose(got, np.asarray(exported(x)), rtol=1e-5)
+    for exported in (classifier(), recurrent_filter()):
+        exported.save_package(tmp_path / "model.pt2")
+        done = subprocess.run(
+            [build / "deploy", tmp_path / "model.pt2", "5", str(COLUMNS)], capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        got = np.array(done.stdout.split(), dtype=np.float32).reshape(5, -1)
+        np.testing.assert_allclose(got, np.asarray(exported(x)), rtol=1e-5)
+
+
+def loops_and_branches(x):
+    """A scan of the rows, forward and backward, with a loop and a branch in it; a while loop; a branch outside."""
+
+    def step(state, row):
+        count, level = state
+        level = gt.cond(
+            level.sum() > 1, lambda: gt.fori_loop(0, 3, lambda i, v: v * 0.5 + i, level), lambda: level + row
+        )
+        return (count + 1, level), (level[::-1], count)
+
+    (count, level), (levels, counts) = gt.scan(step, (0, gt.zeros(3)), x)
+    slope = gt.grad(
+        lambda w: (gt.scan(lambda c, row: (gt.tanh(c * w + row), c), gt.zeros(3), x, reverse=True)[1] ** 2).sum()
+    )
+    found = gt.while_loop(lambda s: s[1] < 50, lambda s: (s[0] + 1, s[1] * 1.5 + 1), (0, abs(level.sum())))
+    choice = gt.switch(count % 3, [lambda v: v, lambda v: v * 2, lambda v: v.sum() + 0 * v], x)
+    return {"scan": [count, level, levels, counts], "slope": slope(level), "while": found, "choice": choice}
+
+
+def test_loops_and_branches():
+    x = rows(40)[:, :3]
+    exported = gt.export(loops_and_branches, gt.ShapeDtypeStruct(("steps", 3), "float32"))
+    for n in (1, 2, 40):
+        given = gt.eval(x[:n] * 1)
+        got, expected = exported(given), loops_and_branches(given)
+        for a, b in zip(gt.tree.leaves(got), gt.tree.leaves(expected), strict=True):
+            assert a.dtype == b.dtype
+            np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-4, atol=1e-5)
+        assert not np.shares_memory(np.asarray(got["choice"]), np.asarray(given))
+
+
+@pytest.mark.long
+def test_a_scan_with_open_sizes_in_its_body_is_unrolled():
+    cell = gt.eval(gt.array(WEIGHTS[:4]))
+
+    def network(x):
+        return gt.scan(
+            lambda h, row: (gt.tanh(h @ cell + row), h.sum()), gt.zeros((x.shape[0], 4)), gt.swapaxes(x, 0, 1)
+        )
+
+    exported = gt.export(network, gt.ShapeDtypeStruct(("batch", 6, 4), "float32"))
+    for n in (1, 9):
+        x = gt.eval(gt.sin(gt.arange(n * 24)).reshape(n, 6, 4).astype("float32"))
+        for a, b in zip(exported(x), network(x), strict=True):
+            np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-5, atol=1e-6)
+
+
+def test_an_exported_loop_refuses_what_the_interpreter_does():
+    exported = gt.export(lambda x: gt.scan(lambda c, d: (c // d, c), 100, x), gt.ShapeDtypeStruct((4,), "int64"))
+    np.testing.assert_array_equal(np.asarray(exported(gt.array([1, 2, 5, 1]))[1]), [100, 100, 50, 10])
+    with pytest.raises(RuntimeError):
+        exported(gt.array([1, 0, 5, 1]))
 
 
 def test_registered_passes_rewrite_what_is_exported():

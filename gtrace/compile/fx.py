@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -16,11 +16,15 @@ import torch
 
 from gtrace import torch_internals as internals
 from gtrace.compile.guards import portable
+from gtrace.compile.native.generator import LOOPS
+from gtrace.compile.native.operator import loop_operator
+from gtrace.compile.native.values import UnsupportedLoopError
 from gtrace.compile.symbolic import Relation, layout
-from gtrace.interp.interpreter import bound_impl
+from gtrace.interp.interpreter import TensorFunction
 from gtrace.ir.aval import Aval
-from gtrace.ir.graph import Graph, Node, Operand
-from gtrace.ir.sizes import fill, mask
+from gtrace.ir.calls import count_operations
+from gtrace.ir.graph import Graph, Node, Operand, Subgraph, is_subgraphs
+from gtrace.ir.unsigned import kernel
 
 
 @attrs.frozen(eq=False)
@@ -32,12 +36,14 @@ class Lowered:
         fakes: example inputs for the compiler, as fake tensors.
         mode: the `FakeTensorMode` that owns them.
         symbols: the symbol of each open size, by its place among the sizes of all inputs.
+        operators: the operators that are loops, with their code.
     """
 
     module: torch.fx.GraphModule
     fakes: list[torch.Tensor]
     mode: Any
     symbols: dict[int, Any]
+    operators: dict[Any, str]
 
     def freeze(self, constants: Sequence[torch.Tensor]) -> None:
         """Turn the last inputs into constants of the module, with these values."""
@@ -117,25 +123,16 @@ def lower(
                 for a, stride in zip(graph.avals, strides, strict=True)
             ]
 
+        builder = _Builder()
+
         def run(*tensors: torch.Tensor) -> list[torch.Tensor]:
-            env: dict[int, torch.Tensor] = dict(zip(graph.inputs, tensors, strict=True))
-
-            def read(operand: Operand) -> torch.Tensor:
-                if isinstance(operand, int):
-                    return env[operand]
-                return torch.full((), operand.value, dtype=operand.aval.dtype, device=operand.aval.device)
-
-            if relations is None:
-                impls = [bound_impl(node) for node in graph.nodes]
-            else:
-                impls = _related(graph, relations, [n for t in tensors for n in t.shape])
-            for node, impl in zip(graph.nodes, impls, strict=True):
-                env[node.out] = impl(*(read(x) for x in node.ins))
-            return [env[value] for value in graph.outputs]
+            given = [n for t in tensors for n in t.shape]
+            integers = None if relations is None else iter([relation(given) for relation in relations])
+            return builder.program(graph, integers)(tensors)
 
         with internals.PYTHON_DISPATCHER.get()():
             module = internals.MAKE_FX.get()(run, decomposition_table=dict(decompositions or {}))(*fakes)
-    return Lowered(module, fakes, mode, symbols)
+    return Lowered(module, fakes, mode, symbols, builder.operators)
 
 
 def _open_sizes(graph: Graph, relations: Sequence[Relation], mode: Any) -> tuple[list[Any], dict[int, Any]]:
@@ -164,16 +161,129 @@ def _dense(a: Aval, strides: Sequence[int], sizes: Sequence[Any]) -> torch.Tenso
     return torch.empty_strided(sizes, steps, dtype=a.dtype, device=a.device)
 
 
-def _related(graph: Graph, relations: Sequence[Relation], sizes: Sequence[Any]) -> list[Callable[..., Any]]:
-    """Return the torch function of each node, with its integers computed from the sizes of the inputs."""
-    rest = iter(relations[len(sizes) :])
+MAX_UNROLLED = 1000
+"""Operations that the steps of a loop may become."""
 
-    def bound(node: Node) -> Callable[..., Any]:
-        if not node.params:
-            return node.op.impl
-        found: list[int] = []
-        masked = mask(node.params, found)
-        params = fill(masked, iter([next(rest)(sizes) for _ in found]))
-        return functools.partial(node.op.impl, **dict(zip(node.op.params, params, strict=True)))
 
-    return [bound(node) for node in graph.nodes]
+@attrs.frozen(eq=False)
+class _Builder:
+    """Makes functions that torch can trace.
+
+    Attributes:
+        operators: those of the loops so far, with their code.
+    """
+
+    operators: dict[Any, str] = attrs.field(factory=dict)
+
+    def program(self, graph: Graph, integers: Iterator[Any] | None) -> TensorFunction:
+        """Return a program as a function of tensors.
+
+        Args:
+            integers: what stands for the integers of the program, in the order of `gtrace.ir.graph.skeleton`; None:
+                they themselves.
+        """
+        if integers is not None:
+            for _ in itertools.chain.from_iterable(a.shape for a in graph.avals):
+                next(integers)
+        impls = [self._impl(node, integers) for node in graph.nodes]
+
+        def run(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+            env: dict[int, torch.Tensor] = dict(zip(graph.inputs, tensors, strict=True))
+
+            def read(operand: Operand) -> torch.Tensor:
+                if isinstance(operand, int):
+                    return env[operand]
+                return torch.full((), operand.value, dtype=operand.aval.dtype, device=operand.aval.device)
+
+            for node, impl in zip(graph.nodes, impls, strict=True):
+                env[node.out] = impl(*(read(x) for x in node.ins))
+            return [env[value] for value in graph.outputs]
+
+        return run
+
+    def _impl(self, node: Node, integers: Iterator[Any] | None) -> Callable[..., Any]:
+        """Return the torch function of a node."""
+        programs: list[TensorFunction] = []
+        fixed = True  # whether no size in a sub-graph is open
+
+        def value_of(param: Any) -> Any:
+            nonlocal fixed
+            if isinstance(param, Subgraph):
+                own = None if integers is None else list(itertools.islice(integers, len(param.skeleton[1])))
+                fixed &= own is None or all(isinstance(n, int) for n in own)
+                programs.append(self.program(param.graph, None if own is None else iter(own)))
+                return None
+            if param.__class__ is int and integers is not None:
+                return next(integers)
+            return tuple(map(value_of, param)) if param.__class__ is tuple else param
+
+        given = dict(zip(node.op.params, map(value_of, node.params), strict=True))
+        if not programs:
+            function = kernel(node.instr)
+            return functools.partial(function, **given) if given else function
+        if node.op.name == "switch":
+            return functools.partial(_switch, programs)
+        if node.op.name in LOOPS:
+            return self._loop(node, programs[0], given, fixed)
+        assert node.op.rules.body is not None  # it runs its body
+        return functools.partial(
+            node.op.rules.body, programs, **{k: v for k, v in given.items() if not is_subgraphs(node.attributes[k])}
+        )
+
+    def _loop(self, node: Node, body: TensorFunction, given: Mapping[str, Any], fixed: bool) -> Callable[..., Any]:
+        """Return a loop as one operator; or, where native code has no such loop, its steps one after the other.
+
+        Raises:
+            UnsupportedLoopError: it can be neither.
+        """
+        reason = "native loops have no open sizes but their length"
+        if fixed:
+            try:
+                operator = loop_operator(node)
+            except UnsupportedLoopError as error:
+                reason = str(error)
+            else:
+                self.operators[operator.op] = operator.code
+                return functools.partial(_operated, operator.op, given.get("length", 0))
+        if node.op.name != "scan":
+            raise UnsupportedLoopError(f"{node.op.name}: {reason}")
+        length, count = given["length"], count_operations(node.params[0].graph)
+        if not isinstance(length, int) or not 0 < length * count <= MAX_UNROLLED:
+            steps = "an open number of" if not isinstance(length, int) else str(length)
+            raise UnsupportedLoopError(
+                f"scan: {reason}; and {steps} steps of {count} operations unroll to none or more than {MAX_UNROLLED}"
+            )
+        order = range(length - 1, -1, -1) if given["reverse"] else range(length)
+        return functools.partial(_unrolled, body, order, given["consts"], given["carry"])
+
+
+def _operated(op: Any, length: Any, *operands: torch.Tensor) -> Sequence[torch.Tensor]:
+    """Run a loop as one operator."""
+    results = op(*[x.contiguous() for x in operands], length)
+    return results if isinstance(results, tuple) else (results,)
+
+
+def _unrolled(
+    body: TensorFunction, order: Sequence[int], consts: int, carry: int, *operands: torch.Tensor
+) -> list[torch.Tensor]:
+    """Run the steps of a scan, in this order."""
+    fixed, state, xs = operands[:consts], list(operands[consts : consts + carry]), operands[consts + carry :]
+    rows: dict[int, list[torch.Tensor]] = {}
+    for t in order:
+        out = body([*fixed, *state, *[x[t] for x in xs]])
+        state, rows[t] = out[:carry], out[carry:]
+    return [*state, *[torch.stack(column) for column in zip(*[rows[t] for t in sorted(rows)], strict=True)]]
+
+
+def _switch(programs: Sequence[TensorFunction], index: torch.Tensor, *operands: torch.Tensor) -> Sequence[Any]:
+    """Run a switch as nested conditions, each between the first half of the branches and the others."""
+    if len(programs) == 1:
+        return [x.clone() for x in programs[0](operands)]  # results that are operands would share their memory
+    half = len(programs) // 2
+
+    def branch(chosen: Sequence[TensorFunction], first: int) -> Callable[..., Sequence[Any]]:
+        return lambda index, *operands: _switch(chosen, index - first, *operands)
+
+    return internals.COND.get()(
+        index < half, branch(programs[:half], 0), branch(programs[half:], half), (index, *operands)
+    )

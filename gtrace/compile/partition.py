@@ -5,7 +5,7 @@ become interpreted parts. Equal parts share one request. An operation with
 sub-graphs (a loop or a branch) ends a part, and its results are inputs of the next part. A loop with short steps is
 compiled as a whole (`gtrace.compile.native`); another one, and a branch, runs from Python, with its bodies compiled.
 torch's own control flow operators would keep everything in one compiled program; docs/performance.md has the
-measurements against them.
+measurements against them. An exported program is one piece: `gtrace.compile.fx` has what becomes of its loops.
 """
 
 from __future__ import annotations

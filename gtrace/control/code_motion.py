@@ -21,7 +21,7 @@ from gtrace.ops.reduce import sum as sum_over
 from gtrace.ops.shape import broadcast_op, matrix_transpose, permute_op, reshape
 from gtrace.trace.array import Array
 from gtrace.trace.capture import replay
-from gtrace.transform.vmap import batch
+from gtrace.transform.batch import batch
 
 MAX_BYTES = 128 * 2**20
 """Limit on the bytes of the values computed for all steps at once; beyond it the work stays in the loop."""
@@ -56,18 +56,31 @@ def _movable(nodes: Sequence[Node], length: int) -> bool:
     return all(node.op.rules.body is None for node in nodes) and _bytes(nodes, length) <= MAX_BYTES
 
 
-def hoist(loop: Loop, operands: Sequence[Array]) -> tuple[Loop, list[Array]]:
+def _divided(loop: Loop) -> tuple[Graph, Graph] | None:
+    """Return what a step computes without the carry, and the rest, which takes the results; None: all is the rest."""
+
+    def make() -> tuple[Graph, Graph, list[Node]]:
+        graph = loop.graph
+        consts, xs = graph.inputs[: loop.consts], graph.inputs[loop.consts + loop.carry :]
+        first, second = partial_eval(graph, (*consts, *xs))
+        early, _ = partial_eval(first, consts)
+        return first, second, [n for n in first.nodes if n not in early.nodes]
+
+    first, second, moved = loop.body.derive(("divided", loop.consts, loop.carry), make)
+    return (first, second) if first.nodes and _movable(moved, loop.length) else None
+
+
+def hoist(loop: Loop, operands: Sequence[Array]) -> tuple[Loop, Sequence[Array]]:
     """Compute what does not depend on the carry before the loop; returns the remaining loop and its operands."""
-    graph, operands = loop.graph, list(operands)
-    consts, xs = graph.inputs[: loop.consts], graph.inputs[loop.consts + loop.carry :]
+    divided = _divided(loop)
+    if divided is None:
+        return loop, operands
+    first, second = divided
+    graph = loop.graph
     carries = graph.inputs[loop.consts : loop.consts + loop.carry]
     init = operands[loop.consts : loop.consts + loop.carry]
-    first, second = partial_eval(graph, (*consts, *xs))
-    early, _ = partial_eval(first, consts)
-    if not first.nodes or not _movable([n for n in first.nodes if n not in early.nodes], loop.length):
-        return loop, operands
     given = [*operands[: loop.consts], *operands[loop.consts + loop.carry :]]
-    flags = [False] * len(consts) + [True] * len(xs)
+    flags = [False] * loop.consts + [True] * (len(given) - loop.consts)
     values = batch(first, loop.length, given, flags)
     residuals = second.inputs[len(carries) :]
     table = dict(zip(second.inputs, second.avals, strict=True))
@@ -98,13 +111,27 @@ def sink(loop: Loop) -> tuple[Loop, Sunk | None]:
 
     The remaining loop returns the carry, then one step of each value that the moved work needs.
     """
+    found = loop.body.derive(("sunk", loop.consts, loop.carry), lambda: _sunk(loop))
+    if found is None:
+        return loop, None
+    body, sunk, kept_bytes = found
+    if not _movable(sunk.late.nodes, loop.length) or kept_bytes * loop.length > MAX_BYTES:
+        return loop, None
+    return Loop(body, loop.consts, loop.carry, loop.length), sunk
+
+
+def _sunk(loop: Loop) -> tuple[Subgraph, Sunk, int] | None:
+    """Return the remaining body, the moved work and the bytes of one step of the values that it needs.
+
+    None: there is nothing to move.
+    """
     graph = loop.graph
     carried, stepped = graph.outputs[: loop.carry], graph.outputs[loop.carry :]
     core = dce(Graph(graph.inputs, graph.avals, graph.nodes, carried))
     staying = {node.out for node in core.nodes}
     late = [node for node in graph.nodes if node.out not in staying]
-    if not late or not _movable(late, loop.length):
-        return loop, None
+    if not late:
+        return None
     table = graph.value_avals()
     outside = set(graph.inputs[: loop.consts]) | set(graph.inputs[loop.consts + loop.carry :])
     made = {node.out for node in late}
@@ -112,9 +139,7 @@ def sink(loop: Loop) -> tuple[Loop, Sunk | None]:
     wanted.update(dict.fromkeys(v for v in stepped if v not in made))
     kept = tuple(v for v in wanted if v not in outside)
     if any(table[v].__class__ is Bundle for v in kept):
-        return loop, None
-    if sum(table[v].nbytes for v in kept) * loop.length > MAX_BYTES:
-        return loop, None
+        return None
     consts = tuple(k for k, v in enumerate(graph.inputs[: loop.consts]) if v in wanted)
     xs = tuple(k for k, v in enumerate(graph.inputs[loop.consts + loop.carry :]) if v in wanted)
     inputs = (
@@ -124,20 +149,27 @@ def sink(loop: Loop) -> tuple[Loop, Sunk | None]:
     )
     rest = Graph(inputs, tuple(table[v] for v in inputs), tuple(late), stepped)
     body = subgraph(Graph(graph.inputs, graph.avals, core.nodes, (*carried, *kept)))
-    return Loop(body, loop.consts, loop.carry, loop.length), Sunk(rest, consts, xs)
+    return body, Sunk(rest, consts, xs), sum(table[v].nbytes for v in kept)
 
 
-def prune(loop: Loop, operands: Sequence[Array]) -> tuple[Loop, list[Array]]:
+def prune(loop: Loop, operands: Sequence[Array]) -> tuple[Loop, Sequence[Array]]:
     """Drop the constants and inputs that the body does not use."""
-    graph = loop.graph
-    used = {value for node in graph.nodes for value in node.values()} | set(graph.outputs)
-    used |= set(graph.inputs[loop.consts : loop.consts + loop.carry])
-    if used.issuperset(graph.inputs):
-        return loop, list(operands)
-    chosen = [k for k, value in enumerate(graph.inputs) if value in used]
-    inputs = tuple(graph.inputs[k] for k in chosen)
-    body = subgraph(Graph(inputs, tuple(graph.avals[k] for k in chosen), graph.nodes, graph.outputs))
-    consts = sum(k < loop.consts for k in chosen)
+
+    def make() -> tuple[Subgraph, int, tuple[int, ...]] | None:
+        graph = loop.graph
+        used = {value for node in graph.nodes for value in node.values()} | set(graph.outputs)
+        used |= set(graph.inputs[loop.consts : loop.consts + loop.carry])
+        if used.issuperset(graph.inputs):
+            return None
+        chosen = tuple([k for k, value in enumerate(graph.inputs) if value in used])
+        inputs = tuple(graph.inputs[k] for k in chosen)
+        body = subgraph(Graph(inputs, tuple(graph.avals[k] for k in chosen), graph.nodes, graph.outputs))
+        return body, sum(k < loop.consts for k in chosen), chosen
+
+    found = loop.body.derive(("pruned", loop.consts, loop.carry), make)
+    if found is None:
+        return loop, operands
+    body, consts, chosen = found
     return Loop(body, consts, loop.carry, loop.length), [operands[k] for k in chosen]
 
 

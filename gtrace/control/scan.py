@@ -486,14 +486,14 @@ def _length(inputs: Sequence[Array], xs: Any, length: int | None) -> int:
     steps = None if length is None else as_int("scan", "length", length)
     if steps is not None and steps < 0:
         raise ShapeError(message("scan", "a length >= 0", str(steps), "Pass a non-negative integer."))
-    for x, path in zip(inputs, tree.paths(xs), strict=True):
+    for k, x in enumerate(inputs):
         if not x.shape:
-            got = f"{x.aval!r} at xs{path}"
+            got = f"{x.aval!r} at xs{tree.paths(xs)[k]}"
             raise ShapeError(message("scan", "inputs with an axis of steps", got, "Close over what has none."))
         if steps is None:
             steps = x.shape[0]
         elif x.shape[0] != steps:
-            got = f"{x.shape[0]} at xs{path} beside {steps}"
+            got = f"{x.shape[0]} at xs{tree.paths(xs)[k]} beside {steps}"
             raise ShapeError(message("scan", "inputs of one length", got, "Their first axes are the steps."))
     if steps is None:
         raise ShapeError(message("scan", "xs or length", "neither", "Pass length=n to loop without inputs."))

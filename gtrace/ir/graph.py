@@ -47,7 +47,7 @@ class Scalar:
 Operand = int | Scalar
 
 
-@attrs.frozen
+@attrs.frozen(cache_hash=True)
 class Node:
     """One operation: ``out = instr(ins)``.
 
@@ -83,7 +83,7 @@ class Node:
                 yield operand
 
 
-@attrs.frozen
+@attrs.frozen(cache_hash=True)
 class Graph:
     """A closed program.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable
 from typing import Any
 
@@ -28,6 +29,9 @@ SUBGRAPH = Pipeline(
 
 _interned: InternTable[Subgraph] = InternTable(keep=0)
 
+_made: weakref.WeakValueDictionary[Graph, Subgraph] = weakref.WeakValueDictionary()
+"""What graphs became, as long as somebody uses it: bodies are captured again and again."""
+
 
 def subgraph(graph: Graph) -> Subgraph:
     """Return the interned `Subgraph` of this program, without duplicates and dead code.
@@ -40,13 +44,17 @@ def subgraph(graph: Graph) -> Subgraph:
     >>> one is other
     True
     """
-    graph = SUBGRAPH.run(graph)
-    text = print_graph(graph)
-    plain = Graph(graph.inputs, graph.avals, tuple(map(without_rules, graph.nodes)), graph.outputs)
+    known = _made.get(graph)
+    if known is not None:
+        return known
+    simple = SUBGRAPH.run(graph)
+    text = print_graph(simple)
+    plain = Graph(simple.inputs, simple.avals, tuple(map(without_rules, simple.nodes)), simple.outputs)
     found = _interned.intern(text, lambda: Subgraph(plain, text))
-    if all(node.instr is bare.instr for node, bare in zip(graph.nodes, plain.nodes, strict=True)):
+    if all(node.instr is bare.instr for node, bare in zip(simple.nodes, plain.nodes, strict=True)):
+        _made[graph] = found
         return found
-    return Subgraph(graph, text, found)
+    return Subgraph(simple, text, found)
 
 
 def without_rules(node: Node) -> Node:

@@ -15,7 +15,6 @@ import gtrace as gt
 from gtrace import tree
 from gtrace.compile.partition import MIN_OPS
 from gtrace.engine.program import Program
-from gtrace.ir.calls import has_calls
 from gtrace.ir.canonical import canonicalize
 from gtrace.ir.difference import differences
 from gtrace.ir.graph import print_graph
@@ -282,8 +281,7 @@ def check_jit(
 
     Args:
         f, args: over pytrees of arrays.
-        export: also write the function to a file, load it and run that. Programs with loops or branches, which
-            `gt.export` does not take, are not exported in any case.
+        export: also write the function to a file, load it and run that.
         rtol, atol: tolerances; default: by the dtype of each output.
 
     Raises:
@@ -301,7 +299,7 @@ def check_jit(
             failed = uncompiled(jitted)
             if failed:
                 raise AssertionError(f"[check_jit] expected a compiled program, got a {failed[0].tier} one.")
-        if export and graph.nodes and not has_calls(graph):
+        if export and graph.nodes:
             with tempfile.TemporaryDirectory() as folder:
                 path = os.path.join(folder, "function.gtx")
                 gt.export(f, *args).save(path)

@@ -6,12 +6,13 @@ learning rate, each step would be another program. A flat program has the same r
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+import functools
+from collections.abc import Sequence
 
 import attrs
 import torch
 
-from gtrace.ir.graph import Graph, Node, Operand, Scalar, Subgraph, skeleton
+from gtrace.ir.graph import Graph, Node, Operand, Scalar, Skeleton, Subgraph, skeleton
 from gtrace.ir.subgraph import subgraph
 from gtrace.locks import new_lock
 from gtrace.trace.array import Array, wrap_as
@@ -23,7 +24,7 @@ VALUES = 3
 MAX_BODIES = 512
 """Bodies remembered; beyond it the older half is forgotten."""
 
-_seen: dict[Hashable, list[set[bool | int | float | complex]]] = {}
+_seen: dict[_Key, list[set[bool | int | float | complex]]] = {}
 """The values that each number of a body had, by the purpose of the body and its skeleton."""
 
 _lock = new_lock()
@@ -68,10 +69,9 @@ def lift_derived(
 
 def lift_numbers_of(graph: Graph, what: str) -> tuple[Graph, list[Array]]:
     """Return `graph` with its numbers that change as further inputs, its last, and these numbers."""
-    scalars = [x for node in graph.nodes for x in node.ins if isinstance(x, Scalar)]
+    key, scalars = _key(graph, what)
     if not scalars:
         return graph, []
-    key = what, skeleton(graph)[0]
     with _lock:
         seen = _seen.get(key)
         if seen is None:
@@ -83,14 +83,33 @@ def lift_numbers_of(graph: Graph, what: str) -> tuple[Graph, list[Array]]:
             if len(values) < VALUES:
                 values.add(scalar.value)
         lifted = {k for k, values in enumerate(seen) if len(values) == VALUES}
-    return _with_inputs(graph, lifted) if lifted else (graph, [])
+    if not lifted:
+        return graph, []
+    graph, numbers = _with_inputs(graph, frozenset(lifted))
+    return graph, [wrap_as(torch.tensor(x.value, dtype=x.aval.dtype, device=x.aval.device), x.aval) for x in numbers]
 
 
-def _with_inputs(graph: Graph, lifted: set[int]) -> tuple[Graph, list[Array]]:
-    """Return `graph` with the scalars at these places, counted in order, as inputs."""
+@attrs.frozen(cache_hash=True)
+class _Key:
+    """What the numbers of a body are known by."""
+
+    what: str
+    skeleton: Skeleton
+
+
+@functools.lru_cache(maxsize=MAX_BODIES)
+def _key(graph: Graph, what: str) -> tuple[_Key, list[Scalar]]:
+    """Return the key of a body, and its numbers."""
+    scalars = [x for node in graph.nodes for x in node.ins if isinstance(x, Scalar)]
+    return _Key(what, skeleton(graph)[0] if scalars else ()), scalars
+
+
+@functools.lru_cache(maxsize=MAX_BODIES)
+def _with_inputs(graph: Graph, lifted: frozenset[int]) -> tuple[Graph, list[Scalar]]:
+    """Return `graph` with the scalars at these places, counted in order, as inputs; and these scalars."""
     fresh = 1 + max([*graph.inputs, *(node.out for node in graph.nodes)])
     place = -1
-    numbers: list[Array] = []
+    numbers: list[Scalar] = []
     nodes = []
     for node in graph.nodes:
         ins: list[Operand] = []
@@ -98,8 +117,7 @@ def _with_inputs(graph: Graph, lifted: set[int]) -> tuple[Graph, list[Array]]:
             if isinstance(x, Scalar):
                 place += 1
                 if place in lifted:
-                    a = x.aval
-                    numbers.append(wrap_as(torch.tensor(x.value, dtype=a.dtype, device=a.device), a))
+                    numbers.append(x)
                     x = fresh + len(numbers) - 1
             ins.append(x)
         nodes.append(Node(node.instr, tuple(ins), node.out, node.location))

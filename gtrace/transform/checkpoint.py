@@ -186,7 +186,7 @@ def checkpoint(
             positional = [static.get(k, x) for k, x in enumerate(rebuilt[0])]
             return lift_outputs("checkpoint", f(*positional, **rebuilt[1]))
 
-        captured = capture(run, [x.aval for x in arrays], f"checkpoint called at {user_location()}")
+        captured = capture(run, [x.aval for x in arrays], f"checkpoint called at {user_location()}", repeated=True)
         captured = lift_numbers(captured, "checkpoint")
         body = subgraph(captured.graph)
         return captured.result.unflatten(bind_all(checkpoint_op, [*arrays, *captured.constants], (body, chosen)))

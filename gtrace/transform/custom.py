@@ -24,9 +24,10 @@ from gtrace.trace.numbers import lift_numbers
 from gtrace.trace.promotion import of_user
 from gtrace.trace.record import thread
 from gtrace.transform.arguments import is_array, lift_outputs, like
+from gtrace.transform.batch import batch
 from gtrace.transform.derived import batched as batched_graph
 from gtrace.transform.tape import pull, record
-from gtrace.transform.vmap import batch, without_batch
+from gtrace.transform.vmap import without_batch
 
 __all__ = ["custom_jvp", "custom_vjp"]
 
@@ -202,7 +203,7 @@ class _Custom:
             given = [args[k] if k in nondiff else next(values) for k in range(len(args))]
             return lift_outputs(self._name, self.__wrapped__(*given))
 
-        captured = capture(run, [x.aval for x in arrays], f"{self.__name__} called at {user_location()}")
+        captured = capture(run, [x.aval for x in arrays], f"{self.__name__} called at {user_location()}", repeated=True)
         captured = lift_numbers(captured, self._name)
         operands = [*arrays, *captured.constants]
         return _Call(subgraph(captured.graph), operands, len(arrays), structure, captured.result), static

@@ -14,17 +14,22 @@ from gtrace.ops.batching import spread
 from gtrace.trace.array import Array
 from gtrace.trace.capture import capture, replay
 from gtrace.trace.record import thread
+from gtrace.transform.batch import batch
 from gtrace.transform.jvp import push
 from gtrace.transform.tape import Tape, pull, record
-from gtrace.transform.vmap import batch
 
 Flags = tuple[bool, ...]
 
 
 def captured_subgraph(function: Callable[[Sequence[Array]], Sequence[Array]], avals: Sequence[Aval]) -> Subgraph:
     """Return the program of a function that uses nothing but its inputs."""
+    return subgraph(captured_program(function, avals))
+
+
+def captured_program(function: Callable[[Sequence[Array]], Sequence[Array]], avals: Sequence[Aval]) -> Graph:
+    """Return the same as it was recorded, with the lines of its operations."""
     captured = capture(lambda inputs: (function(inputs), None), avals, "the body of an operation")
-    return subgraph(_with_numbers(captured.graph, captured.constants))
+    return _with_numbers(captured.graph, captured.constants)
 
 
 def _with_numbers(graph: Graph, constants: Sequence[Array]) -> Graph:

@@ -13,9 +13,9 @@ from gtrace.ops.shape import moveaxis, reshape
 from gtrace.trace.array import Array
 from gtrace.trace.capture import capture
 from gtrace.transform.arguments import Call, check_holomorphic, named
+from gtrace.transform.batch import batch
 from gtrace.transform.jvp import push
 from gtrace.transform.tape import Tape, pull, run_taped
-from gtrace.transform.vmap import batch
 
 __all__ = ["jacrev", "jacfwd", "hessian"]
 

@@ -1,7 +1,7 @@
 """``vmap``: a function of one example, applied to a batch at once.
 
-The function is captured for one example; its program is then recorded again, each operation by its batching rule.
-The batch is axis 0 of every batched intermediate value. Operations without a batched operand are recorded unchanged.
+The function is captured for one example; its program is then recorded again for the batch. What that gives is kept, for
+later calls that capture an equal program.
 """
 
 from __future__ import annotations
@@ -14,64 +14,19 @@ import optree
 
 from gtrace import tree
 from gtrace.errors import ArgumentError, ShapeError, message, user_location
-from gtrace.ir.aval import Aval, Bundle, aval
-from gtrace.ir.graph import Graph, Scalar, subgraphs
-from gtrace.ops.batching import elementwise, spread
+from gtrace.ir.aval import Aval, aval
+from gtrace.ir.graph import Graph
+from gtrace.ops.batching import spread
 from gtrace.ops.shape import moveaxis
 from gtrace.trace.array import Array
-from gtrace.trace.bind import bind, emit_all, project
-from gtrace.trace.capture import capture, located
+from gtrace.trace.capture import Captured, capture, replay
 from gtrace.trace.convert import lift
-from gtrace.trace.promotion import rule as in_rule
 from gtrace.trace.record import thread
 from gtrace.transform.arguments import is_array, lift_outputs, named
+from gtrace.transform.batch import batch
+from gtrace.transform.derived import Flags, captured_program
 
 __all__ = ["vmap"]
-
-
-def batch(graph: Graph, size: int, inputs: Sequence[Array], batched: Sequence[bool]) -> list[tuple[Array, bool]]:
-    """Record `graph` for a batch. Operations over the axis that `thread.batched_axis` names are replaced.
-
-    Args:
-        inputs: of the graph; those that `batched` flags have the batch of `size` as axis 0.
-
-    Returns:
-        The outputs, with the same flag.
-    """
-    env: dict[int, Any] = dict(zip(graph.inputs, zip(inputs, batched, strict=True), strict=True))
-    name = thread.batched_axis
-    for node in located(graph):
-        op, params = node.op, node.params
-        if op is project:
-            env[node.out] = env[node.ins[0]][params[0]]  # type: ignore[index]
-            continue
-        operands = [(x, False) if isinstance(x, Scalar) else env[x] for x in node.ins]
-        flags = tuple([flag for _, flag in operands])
-        values: list[Any] = [x for x, _ in operands]
-        several = node.instr.aval.__class__ is Bundle
-        if name is not None and op.rules.named is not None and params[0] == name:
-            env[node.out] = op.rules.named(size, flags, values, **dict(zip(op.params, params, strict=True)))
-            continue
-        if not any(flags) and (name is None or not _mentions(params, name)):
-            env[node.out] = (
-                [(x, False) for x in emit_all(node.instr, values)] if several else (bind(op, values, params), False)
-            )
-            continue
-        rule = elementwise if op.elementwise else op.rules.batch
-        assert rule is not None  # the registry walk in the tests checks this
-        with in_rule():
-            result = rule(op, size, flags, values, **dict(zip(op.params, params, strict=True)))
-        env[node.out] = result if several else (result, True)
-    return [env[value] for value in graph.outputs]
-
-
-def _mentions(params: Any, name: str) -> bool:
-    """Return whether a sub-graph among the attributes has an operation over the axis `name`."""
-    return any(
-        (node.op.rules.named is not None and node.params[0] == name) or _mentions(node.params, name)
-        for sub in subgraphs(params)
-        for node in sub.graph.nodes
-    )
 
 
 @contextlib.contextmanager
@@ -158,9 +113,9 @@ def vmap(
         axes = _axes("in_axes", ins if isinstance(ins, tuple) else (ins,) * len(args), args)
         axes += [0] * (len(leaves) - len(axes))
         arrays = [lift("vmap", leaf) for leaf in leaves]
-        size = _size(arrays, axes, tree.paths((args, kwargs)), axis_size)
+        size = _size(arrays, axes, lambda: tree.paths((args, kwargs)), axis_size)
         flags = [axis is not None for axis in axes]
-        fronted = [x if axis is None else moveaxis(x, axis, 0) for x, axis in zip(arrays, axes, strict=True)]
+        fronted = [moveaxis(x, axis, 0) if axis else x for x, axis in zip(arrays, axes, strict=True)]
         examples = [without_batch(x.aval) if flag else x.aval for x, flag in zip(fronted, flags, strict=True)]
 
         def run(inputs: Sequence[Array]) -> Any:
@@ -169,14 +124,16 @@ def vmap(
             return lift_outputs("vmap", f(*positional, **keywords))
 
         with _capturing(axis_name, size):
-            captured = capture(run, examples, f"vmap({getattr(f, '__name__', 'f')}) called at {user_location()}")
+            name = f"vmap({getattr(f, '__name__', 'f')}) called at {user_location()}"
+            captured = capture(run, examples, name, repeated=True)
+        operands = (*fronted, *captured.constants)
+        batched_operands = (*flags, *[False] * len(captured.constants))
         with _batching(axis_name):
-            outputs = batch(
-                captured.graph,
-                size,
-                (*fronted, *captured.constants),
-                (*flags, *[False] * len(captured.constants)),
-            )
+            known = _batched(captured, size, batched_operands) if axis_name is None and not thread.axes else None
+            if known is None:
+                outputs = batch(captured.graph, size, operands, batched_operands)
+            else:
+                outputs = list(zip(replay(known[0], operands), known[1], strict=True))
         result = captured.result.unflatten([x for x, _ in outputs])
         placed = []
         for (x, flag), axis in zip(outputs, _axes("out_axes", outs, result), strict=True):
@@ -184,6 +141,37 @@ def vmap(
         return captured.result.unflatten(placed)
 
     return named(wrapped, f)
+
+
+def _batched(captured: Captured, size: int, flags: Flags) -> tuple[Graph, Flags] | None:
+    """Return the program of a function for a batch, and which outputs are batched.
+
+    None: the function is captured for the first time, or has rules of the user's, which are called each time.
+    """
+    if captured.derived is None:
+        return None
+    key = size, flags
+    if key not in captured.derived:
+        captured.derived[key] = _batched_program(captured.graph, size, flags)
+    known: tuple[Graph, Flags] | None = captured.derived[key]
+    return known
+
+
+def _batched_program(graph: Graph, size: int, flags: Flags) -> tuple[Graph, Flags] | None:
+    if any(node.instr.plain is not None for node in graph.nodes):
+        return None
+    avals = [
+        aval((size, *a.shape), a.dtype, a.device, a.weak) if flag else a
+        for a, flag in zip(graph.avals, flags, strict=True)
+    ]
+    reached: list[bool] = []
+
+    def run(inputs: Sequence[Array]) -> list[Array]:
+        outputs = batch(graph, size, inputs, flags)
+        reached.extend(flag for _, flag in outputs)
+        return [x for x, _ in outputs]
+
+    return captured_program(run, avals), tuple(reached)
 
 
 def _axes(name: str, spec: Any, value: Any) -> list[int | None]:
@@ -208,19 +196,25 @@ def _axes(name: str, spec: Any, value: Any) -> list[int | None]:
     return axes
 
 
-def _size(arrays: Sequence[Array], axes: Sequence[int | None], paths: Sequence[str], given: int | None) -> int:
-    size, first = given, "axis_size"
-    for x, axis, path in zip(arrays, axes, paths, strict=True):
+def _size(
+    arrays: Sequence[Array], axes: Sequence[int | None], paths: Callable[[], Sequence[str]], given: int | None
+) -> int:
+    def where(k: int) -> str:
+        path = paths()[k]
+        return f"args{path[3:]}" if path.startswith("[0]") else f"kwargs{path[3:]}"
+
+    size, first = given, -1
+    for k, (x, axis) in enumerate(zip(arrays, axes, strict=True)):
         if axis is None:
             continue
-        where = f"args{path[3:]}" if path.startswith("[0]") else f"kwargs{path[3:]}"
         if not -x.ndim <= axis < x.ndim:
-            got = f"axis {axis} for {x.aval!r} at {where}"
+            got = f"axis {axis} for {x.aval!r} at {where(k)}"
             raise ShapeError(message("vmap", "an axis that the argument has", got, "Use None to share it."))
         if size is None:
-            size, first = x.shape[axis], where
+            size, first = x.shape[axis], k
         elif x.shape[axis] != size:
-            got = f"{size} at {first} and {x.shape[axis]} at {where}"
+            known = where(first) if first >= 0 else "axis_size"
+            got = f"{size} at {known} and {x.shape[axis]} at {where(k)}"
             raise ShapeError(message("vmap", "batches of one size", got, "Check in_axes and the shapes."))
     if size is None:
         raise ArgumentError(

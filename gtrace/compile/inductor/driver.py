@@ -144,6 +144,7 @@ def _compile(
     options: dict[str, Any] = {}
     if folder is not None:
         patches |= {"aot_inductor.output_path": str(folder), "aot_inductor.package": True, "triton.cudagraphs": False}
+        patches["aot_inductor.custom_ops_to_c_shims"] = {op: [code] for op, code in lowered.operators.items()}
         options = {"aot_mode": True, "cpp_wrapper": True}
     with (
         internals.PATCH_CONFIG.get()(patches),

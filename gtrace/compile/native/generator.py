@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+
+import attrs
 
 import gtrace.compile.native.places
 import gtrace.compile.native.reductions  # noqa: F401 - they register what they can write
@@ -12,7 +13,7 @@ from gtrace.compile.native.block import Block, check
 from gtrace.compile.native.loops import scan_loop
 from gtrace.compile.native.values import Uniform, UnsupportedLoopError, Value, c_type, dense
 from gtrace.compile.native.writer import Writer
-from gtrace.ir.aval import SHORT, Aval, aval
+from gtrace.ir.aval import SHORT, aval
 from gtrace.ir.graph import Graph, Node
 from gtrace.ir.op import REGISTRY
 
@@ -85,8 +86,26 @@ def of_open_length(graph: Graph) -> Graph:
     return Graph(graph.inputs, avals, (*constants, opened, *projections), graph.outputs)
 
 
-def generate(graph: Graph) -> str:
+@attrs.frozen
+class LoopCode:
+    """The C++ of a loop.
+
+    Attributes:
+        text: includes `loop.h`.
+        outputs: of each result the dtype in short, the shape without the axis of steps, and whether it has that axis.
+        scratch: bytes of memory that a call needs.
+    """
+
+    text: str
+    outputs: tuple[tuple[str, tuple[int, ...], bool], ...]
+    scratch: int
+
+
+def generate(graph: Graph, most: float = MAX_STEP) -> LoopCode:
     """Return the C++ of a program that `of_open_length` returned.
+
+    Args:
+        most: additions that a step may take.
 
     Raises:
         UnsupportedLoopError: it contains something that native loops do not have, or its steps are so long that calls
@@ -122,26 +141,22 @@ def generate(graph: Graph) -> str:
         block.run()
         cost = block.cost
         final = [block.values[value] for value in graph.outputs]
-    if cost > MAX_STEP:
+    if cost > most:
         raise UnsupportedLoopError(
             f"a step takes {cost} operations: calls of its compiled form cost little beside that"
         )
     for k, result in enumerate(final):
         writer.copy(result, results[k], dense(f"o{k}", results[k]))
-    return _SOURCE.format(
+    outputs = tuple(
+        (SHORT[a.dtype], a.shape[1:] if k >= stacked_from else a.shape, k >= stacked_from)
+        for k, a in enumerate(results)
+    )
+    text = _SOURCE.format(
         entry=ENTRY,
         description=DESCRIPTION,
-        spec=json.dumps(_description(results, stacked_from, writer.scratch)),
+        spec=json.dumps({"outputs": outputs, "scratch": writer.scratch}),
         last=len(graph.inputs) + len(results),
         constants="\n".join(writer.constants),
         body="\n".join(writer.lines),
     )
-
-
-def _description(results: tuple[Aval, ...], stacked_from: int, scratch: int) -> dict[str, Any]:
-    """Return what a caller needs to know: the results without the axis of steps, whether they have it, the memory."""
-    outputs = [
-        [SHORT[a.dtype], list(a.shape[1:] if k >= stacked_from else a.shape), k >= stacked_from]
-        for k, a in enumerate(results)
-    ]
-    return {"outputs": outputs, "scratch": scratch}
+    return LoopCode(text, outputs, writer.scratch)

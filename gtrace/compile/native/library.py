@@ -54,7 +54,7 @@ def build(graph: Graph, folder: Path) -> Path:
     if compiler is None:
         raise CompileError("native loops need a C++ compiler, and there is none: install g++, or set CXX")
     source, path = folder / "loop.cpp", folder / f"program{SUFFIX}"
-    source.write_text(generate(graph))
+    source.write_text(generate(graph).text)
     include = f"-I{Path(__file__).parent}"
     define, link = (["-DVECTOR_MATH"], ["-lmvec"]) if has_vector_math() else ([], [])
     command = [compiler, *FLAGS, *define, include, "-o", str(path), str(source), *link]
