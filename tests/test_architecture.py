@@ -71,6 +71,7 @@ ROOMS = [
     {"seeding"},
     {"abstract", "stages"},
     {"jit", "modules", "define_op"},
+    {"torch_autograd"},
     {"export_manifest"},
     {"nn"},
     {
@@ -88,6 +89,7 @@ ROOMS = [
         "flattening",
         "callbacks",
     },
+    {"saving"},
     {"scipy"},
     {""},
     {"commands", "worker.server", "testing"},
@@ -116,6 +118,7 @@ PACKAGES = (
     "aten",
     "transform",
     "control",
+    "saving",
     "commands",
 )
 

@@ -83,7 +83,7 @@ def trace_function(
         return results
 
     pure = internals.FUNCTIONALIZED.get()(run, _functional_mode()())
-    with fake_tensors(avals) as fakes, torch.no_grad(), _taken_apart():
+    with fake_tensors(avals) as fakes, torch.no_grad(), _taken_apart(), internals.compiling():
         module = internals.MAKE_FX.get()(pure, decomposition_table=DECOMPOSITIONS)(*fakes)
     module.graph.eliminate_dead_code()
     return module
