@@ -1,6 +1,6 @@
 """Train the digits model on several processes. What is split, and how, is in a YAML file; the script does not change.
 
-    gtrace run --workers 4 examples/train_sharded.py [--signals FILE] [--epochs 12] [--losses FILE] [--checkpoint FOLDER]
+    gtrace run --workers 4 examples/train_sharded.py [--signals FILE] [--epochs 12] [--losses FILE]
 
 FILE is examples/signals.yaml (data parallel), or signals_fully_sharded.yaml beside it. On one process, without
 ``--workers``, the signals are ignored, and the numbers are the same up to rounding. With ``--checkpoint`` the state is

@@ -45,6 +45,7 @@ try:
     from gtrace.observe import progress as _progress
     from gtrace.observe.explain import *
     from gtrace.observe.stats import *
+    from gtrace.observe.training import *
     from gtrace.ops import methods as _methods
     from gtrace.ops.activations import *
     from gtrace.ops.arrange import *

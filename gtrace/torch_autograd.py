@@ -16,7 +16,7 @@ import torch
 
 from gtrace import tree
 from gtrace.errors import ArgumentError, message, user_location
-from gtrace.ir.aval import Aval
+from gtrace.ir.aval import Aval, as_device, aval
 from gtrace.ir.graph import Graph
 from gtrace.ir.partial_eval import partial_eval
 from gtrace.ir.simplify import dce
@@ -27,7 +27,7 @@ from gtrace.torch_functions import static_key
 from gtrace.trace.array import Array, whole, wrap
 from gtrace.trace.capture import capture, replay
 from gtrace.trace.convert import plain_tensor
-from gtrace.trace.promotion import wide
+from gtrace.trace.promotion import as_dtype, wide
 from gtrace.transform.arguments import lift_outputs
 from gtrace.transform.vjp import vjp
 
@@ -178,7 +178,7 @@ class _Node(torch.autograd.Function):
     """A call in torch's autograd graph. Its outputs are those of the function, and the residuals."""
 
     @staticmethod
-    def forward(plan: _Plan, wanted: tuple[int, ...], *tensors: torch.Tensor) -> Any:  # type: ignore[override]
+    def forward(plan: _Plan, wanted: tuple[int, ...], *tensors: torch.Tensor) -> Any:
         return tuple(plan.split(wanted).forward(tensors))
 
     @staticmethod
@@ -187,21 +187,24 @@ class _Node(torch.autograd.Function):
         count = len(plan.out_avals)
         ctx.plan, ctx.wanted = plan, wanted
         ctx.mark_non_differentiable(*[x for k, x in enumerate(output) if k not in plan.inexact])
-        ctx.save_for_backward(*tensors, *output)
-        ctx.count = count
+        # an output that the gradient does not need may be written to
+        both = (*tensors, *output)
+        later = [k for k in plan.split(wanted).kept if k >= len(tensors)]
+        ctx.save_for_backward(*tensors, *[both[k] for k in later], *output[count:])
+        ctx.places = {k: len(tensors) + n for n, k in enumerate(later)}
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> Any:
         plan, wanted = ctx.plan, ctx.wanted
         saved = ctx.saved_tensors
-        inputs, outputs = saved[: len(plan.avals)], saved[len(plan.avals) :]
+        inputs = saved[: len(plan.avals)]
         cts = [grads[k] for k in plan.inexact]
         if torch.is_grad_enabled():  # this will be differentiated again
             found = plan.gradient(wanted).apply([*inputs, *cts])
         else:
             split = plan.split(wanted)
-            both = (*inputs, *outputs[: ctx.count])
-            found = split.backward([*cts, *[both[k] for k in split.kept], *outputs[ctx.count :]])
+            kept = [saved[ctx.places.get(k, k)] for k in split.kept]
+            found = split.backward([*cts, *kept, *saved[len(inputs) + len(ctx.places) :]])
         out: list[Any] = [None] * len(plan.avals)
         for k, grad in zip(wanted, found, strict=True):
             out[k] = grad
@@ -234,8 +237,7 @@ class TorchFunction:
         leaves, structure = tree.flatten((args, kwargs))
         leaves = [x.to_torch(copy=False) if type(x) is Array else x for x in leaves]
         tensors = [x for x in leaves if isinstance(x, torch.Tensor)]
-        # a view of its memory, which has the type and shares the values
-        avals = [wrap(plain_tensor(self.__name__, x)).aval for x in tensors]
+        avals = [aval(tuple(x.shape), as_dtype(x.dtype), as_device(x.device)) for x in tensors]
         rest = iter(avals)
         own = [next(rest) if isinstance(x, torch.Tensor) else static_key(self.__name__, x) for x in leaves]
         key = structure, wide(), *own
@@ -254,8 +256,8 @@ class TorchFunction:
 
         def flat(arrays: Arrays) -> list[Array]:
             rest = iter(arrays)
-            args, kwargs = structure.unflatten([next(rest) if isinstance(x, torch.Tensor) else x for x in leaves])
-            outputs, out_structure = lift_outputs(self.__name__, self._function(*args, **kwargs))
+            rebuilt: Any = structure.unflatten([next(rest) if isinstance(x, torch.Tensor) else x for x in leaves])
+            outputs, out_structure = lift_outputs(self.__name__, self._function(*rebuilt[0], **rebuilt[1]))
             result[:] = [out_structure]
             return outputs
 

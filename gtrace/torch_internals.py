@@ -165,7 +165,6 @@ PUSH_FUNCTION_MODE = Internal("torch.overrides", "_push_mode")
 NO_DISPATCH_MODES = Internal("torch.utils._python_dispatch", "_disable_current_modes")
 
 
-
 @contextlib.contextmanager
 def compiling() -> Iterator[None]:
     """Let ``torch.compiler.is_compiling()`` be true, as while torch traces: modules then do not branch on values."""

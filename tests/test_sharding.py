@@ -234,7 +234,8 @@ def test_a_run_resumes_after_a_worker_has_died(tmp_path):
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=1"]
     done = subprocess.run(
         [*command, str(script), str(tmp_path / "run")],
-        env=environment(PYTHONPATH=str(TESTS.parent)), capture_output=True, text=True, timeout=180,
+        env=environment(PYTHONPATH=str(TESTS.parent), TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1"),
+        capture_output=True, text=True, timeout=180,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     first, _, values = done.stdout.partition(" ")

@@ -79,7 +79,8 @@ def test_third_derivatives_and_torch_func():
 
 def test_a_layer_of_a_torch_model_learns_as_torch_s_own_does():
     losses = []
-    for layer in (gt.to_torch_function(lambda x, w, b: gt.gelu(x @ w + b)), lambda x, w, b: torch.nn.functional.gelu(x @ w + b)):
+    ours = gt.to_torch_function(lambda x, w, b: gt.gelu(x @ w + b))
+    for layer in (ours, lambda x, w, b: torch.nn.functional.gelu(x @ w + b)):
         torch.manual_seed(0)
         w, b = torch.nn.Parameter(torch.randn(4, 16) / 2), torch.nn.Parameter(torch.zeros(16))
         head = torch.nn.Linear(16, 1)
@@ -111,7 +112,7 @@ def test_inputs_are_not_copied(monkeypatch):
     x = torch.ones(4)
     function(x)
     seen = []
-    (plan, _), = function._plans.values()
+    ((plan, _),) = function._plans.values()
     run = plan.run.jitted
     object.__setattr__(plan.run, "jitted", lambda *arrays: seen.extend(arrays) or run(*arrays))
     function(x)
@@ -144,6 +145,7 @@ def test_modes_of_torch_around_a_call():
     torch.testing.assert_close(x.grad, w.sum(1).expand(4, 4))
 
 
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # torch's tracer looks at it
 def test_inside_torch_compile():
     function = gt.to_torch_function(lambda x: gt.sin(x) * 2)
     x = torch.randn(5, requires_grad=True)
@@ -151,7 +153,7 @@ def test_inside_torch_compile():
     out = compiled(x)
     out.sum().backward()
     y = x.detach().requires_grad_()
-    expected = (((y + 1).sin() * 2).cos() + 1)
+    expected = ((y + 1).sin() * 2).cos() + 1
     expected.sum().backward()
     torch.testing.assert_close(out, expected)
     torch.testing.assert_close(x.grad, y.grad)

@@ -166,5 +166,3 @@ def _open(path: PathLike) -> Any:
     except library.SafetensorError as error:
         fix = "It is damaged, or of another format: load it with the library that wrote it."
         raise CheckpointError(message("load_arrays", "a safetensors file", f"{path}: {error}", fix)) from error
-
-

@@ -69,7 +69,9 @@ class _Snapshot:
         Raises:
             ArgumentError: a leaf is neither an array nor a Python number or text.
         """
-        whole, parts, leaves = {}, {}, {}
+        whole: dict[str, torch.Tensor] = {}
+        parts: dict[str, Part] = {}
+        leaves: dict[str, dict[str, Any]] = {}
         named, _ = named_leaves("save_checkpoint", tree)
         arrays = {}
         for name, leaf in named.items():
@@ -84,7 +86,8 @@ class _Snapshot:
         evaluate(list(arrays.values()), "save_checkpoint")
         for name, x in arrays.items():
             tensor = materialize(x, "save_checkpoint")
-            leaves[name] = entry = {"type": repr(x.aval)}
+            entry: dict[str, Any] = {"type": repr(x.aval)}
+            leaves[name] = entry
             if tensor.stride() != contiguous_strides(tuple(tensor.shape)) and _is_dense(tensor):
                 entry["strides"] = list(tensor.stride())
             if x.aval.sharding is None:
@@ -92,7 +95,7 @@ class _Snapshot:
                 continue
             (shard,) = x.addressable_shards
             offsets = tuple(piece.start for piece in shard.index)
-            parts[name] = Part(tensor if shard.replica_id == 0 else None, offsets, x.shape)
+            parts[name] = Part(tensor, offsets, x.shape, written=shard.replica_id == 0)
         return cls(step, whole, parts, leaves)
 
 
@@ -139,9 +142,7 @@ class _Saver:
 _saver = _Saver()
 
 
-def save_checkpoint(
-    folder: PathLike, tree: Any, *, step: int, keep: int | None = 3, wait: bool = True
-) -> Future[Path]:
+def save_checkpoint(folder: PathLike, tree: Any, *, step: int, keep: int | None = 3, wait: bool = True) -> Future[Path]:
     """Save a pytree as the checkpoint of a step.
 
     A process that is killed meanwhile leaves the earlier checkpoints as they were. On several processes all call it;
@@ -278,8 +279,8 @@ def load_checkpoint(folder: PathLike, like: Any = None, *, step: int | None = No
     number = max(found, default=None) if step is None else step
     if number is None or number not in found:
         got = f"steps {sorted(found)}" if found else "none"
-        expected = f"a checkpoint{'' if step is None else f' of step {step}'} in {os.fspath(folder)}"
-        raise CheckpointError(message("load_checkpoint", expected, got, "See gt.latest_step."))
+        what = f"a checkpoint{'' if step is None else f' of step {step}'} in {os.fspath(folder)}"
+        raise CheckpointError(message("load_checkpoint", what, got, "See gt.latest_step."))
     path = found[number]
     leaves = _manifest(path)["leaves"]
     if like is None:
@@ -338,6 +339,6 @@ def _empty(a: Aval, weak: bool, strides: list[int] | None) -> tuple[Array, Part]
 
 @without_modes
 def _copy(part: Part, source: torch.Tensor | None) -> None:
-    assert part.tensor is not None and source is not None
+    assert source is not None
     index = tuple(slice(k, k + n) for k, n in zip(part.offsets, part.tensor.shape, strict=True))
     part.tensor.copy_(source[index])

@@ -6,9 +6,11 @@ a DTensor, which cuts a dimension that is split over two mesh axes in other plac
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +25,16 @@ class Part:
     """A part of an array.
 
     Attributes:
-        tensor: the part; None: this process writes nothing, because another one holds the same part.
+        tensor: the part.
         offsets: where it begins.
         shape: of the array.
+        written: whether this process writes it, and not another one that holds the same part.
     """
 
-    tensor: torch.Tensor | None
+    tensor: torch.Tensor
     offsets: tuple[int, ...]
     shape: tuple[int, ...]
+    written: bool = True
 
 
 @functools.cache
@@ -42,12 +46,11 @@ def _classes() -> tuple[Any, Any]:
     helpers = importlib.import_module("torch.distributed.checkpoint.planner_helpers")
 
     def chunk(part: Part) -> Any:
-        assert part.tensor is not None
         return metadata.ChunkStorageMetadata(torch.Size(part.offsets), part.tensor.shape)
 
     # the parts come to the planners by themselves: torch would look for tensors in a state_dict of them
 
-    class SavePlanner(library.DefaultSavePlanner):  # type: ignore[misc, name-defined]
+    class SavePlanner(library.DefaultSavePlanner):  # type: ignore[name-defined]
         def __init__(self, parts: Mapping[str, Part]) -> None:
             super().__init__(flatten_state_dict=False, flatten_sharded_tensors=False)
             self.parts = parts
@@ -55,7 +58,7 @@ def _classes() -> tuple[Any, Any]:
         def create_local_plan(self) -> Any:
             items = []
             for name, part in self.parts.items():
-                if part.tensor is None or not part.tensor.numel():
+                if not part.written or not part.tensor.numel():
                     continue
                 properties = metadata.TensorProperties.create_from_tensor(part.tensor)
                 data = planner.TensorWriteData(chunk(part), properties, torch.Size(part.shape))
@@ -65,10 +68,9 @@ def _classes() -> tuple[Any, Any]:
             return self.plan
 
         def resolve_data(self, write_item: Any) -> torch.Tensor:
-            tensor: torch.Tensor = self.parts[write_item.index.fqn].tensor
-            return tensor.detach()
+            return self.parts[write_item.index.fqn].tensor.detach()
 
-    class LoadPlanner(library.DefaultLoadPlanner):  # type: ignore[misc, name-defined]
+    class LoadPlanner(library.DefaultLoadPlanner):  # type: ignore[name-defined]
         def __init__(self, parts: Mapping[str, Part]) -> None:
             super().__init__(flatten_state_dict=False, flatten_sharded_tensors=False)
             self.parts = parts
@@ -82,7 +84,7 @@ def _classes() -> tuple[Any, Any]:
             return planner.LoadPlan(items)
 
         def resolve_tensor(self, read_item: Any) -> torch.Tensor:
-            out: torch.Tensor = self.parts[read_item.dest_index.fqn].tensor
+            out = self.parts[read_item.dest_index.fqn].tensor
             for dim, (start, length) in enumerate(zip(read_item.dest_offsets, read_item.lengths, strict=True)):
                 out = out.narrow(dim, start, length)
             return out
@@ -95,6 +97,14 @@ def prepare() -> None:
     _classes()
 
 
+@contextlib.contextmanager
+def _alone() -> Iterator[None]:
+    """Let torch not warn that there are no other processes, or that they are not asked."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "torch.distributed is disabled", UserWarning)
+        yield
+
+
 def write_parts(folder: Path, parts: Mapping[str, Part], group: Any) -> None:
     """Write the parts of all processes. All call it.
 
@@ -102,8 +112,9 @@ def write_parts(folder: Path, parts: Mapping[str, Part], group: Any) -> None:
         group: a process group of all of them, in which nothing else is sent meanwhile.
     """
     library = importlib.import_module("torch.distributed.checkpoint")
-    writer = library.FileSystemWriter(folder)
-    library.save({}, storage_writer=writer, planner=_classes()[0](parts), process_group=group, no_dist=group is None)
+    writer, planner = library.FileSystemWriter(folder), _classes()[0](parts)
+    with _alone():
+        library.save({}, storage_writer=writer, planner=planner, process_group=group, no_dist=group is None)
 
 
 def read_parts(folder: Path, parts: Mapping[str, Part]) -> None:
@@ -115,7 +126,8 @@ def read_parts(folder: Path, parts: Mapping[str, Part]) -> None:
     library = importlib.import_module("torch.distributed.checkpoint")
     reader = library.FileSystemReader(folder)
     try:
-        library.load({}, storage_reader=reader, planner=_classes()[1](parts), no_dist=True)
+        with _alone():
+            library.load({}, storage_reader=reader, planner=_classes()[1](parts), no_dist=True)
     except (library.CheckpointException, OSError, KeyError, RuntimeError) as error:
         reason = str(error).strip().split("\n")[-1]
         fix = "Load an earlier step."
