@@ -3,7 +3,10 @@
     gtrace run --workers 4 examples/train_sharded.py [--signals FILE] [--epochs 12] [--losses FILE]
 
 FILE is examples/signals.yaml (data parallel), or signals_fully_sharded.yaml beside it. On one process, without
-``--workers``, the signals are ignored, and the numbers are the same up to rounding.
+``--workers``, the signals are ignored, and the numbers are the same up to rounding. With ``--checkpoint`` the state is
+saved after each epoch, and a run goes on after the last one saved, also on another number of processes:
+
+    torchrun --nproc-per-node 4 --max-restarts 3 examples/train_sharded.py --checkpoint FOLDER
 """
 
 from __future__ import annotations
@@ -39,18 +42,22 @@ def step(state: State, x: Any, y: Any) -> tuple[State, gt.Array]:
     return (gt.tree_map(lambda p, m: p - RATE * m, layers, means), means), loss
 
 
-def train(epochs: int) -> tuple[list[float], float]:
+def train(epochs: int, checkpoint: str | None = None) -> tuple[list[float], float]:
     """Return the mean loss of each epoch, and the accuracy on the test images at the end."""
     digits.BATCH = BATCH
     train_x, test_x, train_y, test_y = digits.digits()
-    state = initial()
-    losses = []
-    for epoch in range(1, epochs + 1):
+    state, losses, done = initial(), [], 0
+    if checkpoint is not None and gt.latest_step(checkpoint) is not None:
+        (state, text), done = gt.load_checkpoint(checkpoint, like=(state, ""))
+        losses = json.loads(text)
+    for epoch in range(done + 1, epochs + 1):
         total = []
         for x, y in digits.batches(train_x, train_y, epoch):
             state, loss = step(state, *gt.signal.tensor((gt.array(x), gt.array(y)), name="batch"))
             total.append(float(loss))
         losses.append(sum(total) / len(total))
+        if checkpoint is not None:
+            gt.save_checkpoint(checkpoint, (state, json.dumps(losses)), step=epoch, wait=False)
     held = gt.signal.tensor((gt.array(test_x), gt.array(test_y)), name="batch")
     return losses, float(digits.accuracy(state[0], *held))
 
@@ -60,10 +67,11 @@ def main() -> None:
     parser.add_argument("--signals", metavar="FILE", default=str(SIGNALS), help="the YAML file (default: %(default)s)")
     parser.add_argument("--epochs", type=int, default=EPOCHS)
     parser.add_argument("--losses", metavar="FILE", help="write the mean loss of each epoch to FILE, as JSON")
+    parser.add_argument("--checkpoint", metavar="FOLDER", help="save the state to FOLDER, and go on from there")
     options = parser.parse_args()
 
     gt.load_config(options.signals)
-    losses, accuracy = train(options.epochs)
+    losses, accuracy = train(options.epochs, options.checkpoint)
     if gt.sharding.process_index() == 0:
         print(f"{gt.sharding.process_count()} processes  loss {losses[-1]:.6f}  test accuracy {accuracy:.4f}")
         if options.losses:

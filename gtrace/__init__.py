@@ -46,6 +46,7 @@ try:
     from gtrace.observe import progress as _progress
     from gtrace.observe.explain import *
     from gtrace.observe.stats import *
+    from gtrace.observe.training import *
     from gtrace.ops import methods as _methods
     from gtrace.ops.activations import *
     from gtrace.ops.arrange import *
@@ -67,12 +68,15 @@ try:
     from gtrace.ops.shape import *
     from gtrace.ops.sort import *
     from gtrace.ops.unique import *
+    from gtrace.saving.arrays import *
+    from gtrace.saving.checkpoint import *
     from gtrace.seeding import *
     from gtrace.shard.signals import *
     from gtrace.sharding import device_put as device_put
     from gtrace.sharding import from_process_local as from_process_local
     from gtrace.sharding import with_sharding as with_sharding
     from gtrace.suggestions import suggesting as _suggesting
+    from gtrace.torch_autograd import *
     from gtrace.torch_functions import *
     from gtrace.trace.array import *
     from gtrace.trace.convert import *

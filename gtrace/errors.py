@@ -16,6 +16,7 @@ __all__ = [
     "ImmutableError", "ImmutableAttributeError", "ConcretizationError", "LeakError", "KeyReuseError", "ConfigError",
     "ExecutionError", "OutOfMemoryError", "NonFiniteError", "ShardingError", "DistributedError", "DivergenceError",
     "TransientCompileError", "UnsupportedTorchError", "GraphError", "CompileError", "CacheError", "ExportError",
+    "CheckpointError",
     "CompileWarning", "CacheWarning", "AuditWarning", "ConfigWarning", "ShardingWarning", "PromotionWarning",
     "UnsupportedTorchWarning",
 ]  # fmt: skip
@@ -140,6 +141,10 @@ class CacheError(GtraceError, OSError):
 
 class ExportError(GtraceError, ValueError):
     """A function that cannot be exported, or a file that cannot be loaded."""
+
+
+class CheckpointError(GtraceError, OSError):
+    """A checkpoint, or a file of arrays, that is not there, is damaged or of another format."""
 
 
 class CacheWarning(UserWarning):

@@ -22,7 +22,7 @@ from gtrace.trace.array import Array, wrap
 from gtrace.trace.convert import new_tensor
 from gtrace.trace.record import thread
 
-__all__ = ["seed", "rand", "randn"]
+__all__ = ["get_rng_state", "rand", "randn", "seed", "set_rng_state"]
 
 
 class _Stream:
@@ -37,15 +37,30 @@ class _Stream:
         with self._lock:
             self._root, self._count = root, 0
 
+    def _started(self) -> tuple[int, int]:
+        """Return the root key; the lock is held."""
+        if self._root is None:
+            self._root = key_words(int.from_bytes(os.urandom(8), "little", signed=True))
+        return self._root
+
     def key(self) -> Array:
         """Return the next key."""
         with self._lock:
-            if self._root is None:
-                self._root = key_words(int.from_bytes(os.urandom(8), "little", signed=True))
-            count = self._count
+            root, count = self._started(), self._count
             self._count += 1
-            words = block(*self._root, count >> 32, count & MASK)
+            words = block(*root, count >> 32, count & MASK)
         return wrap(new_tensor(words, torch.int64))
+
+    @property
+    def state(self) -> tuple[int, int, int]:
+        """The root key and the counter."""
+        with self._lock:
+            return (*self._started(), self._count)
+
+    @state.setter
+    def state(self, state: tuple[int, int, int]) -> None:
+        with self._lock:
+            self._root, self._count = (state[0], state[1]), state[2]
 
 
 _stream = _Stream()
@@ -85,6 +100,39 @@ def seed(n: int) -> None:
     if not -(1 << 63) <= number < 1 << 63:
         raise ArgumentError(message("seed", "a seed of at most 64 bits", str(number), "Use a smaller one."))
     _stream.restart(key_words(number))
+
+
+def get_rng_state() -> Array:
+    """Return where the stream of ``gt.randn`` and ``gt.rand`` is, as an int64 array, to save it.
+
+    >>> import gtrace as gt
+    >>> gt.seed(0)
+    >>> gt.get_rng_state()
+    Array([0, 0, 0], dtype=int64)
+    """
+    _refuse_capture("get_rng_state")
+    return wrap(new_tensor(_stream.state, torch.int64))
+
+
+def set_rng_state(state: Array) -> None:
+    """Let the stream of ``gt.randn`` and ``gt.rand`` go on from where `get_rng_state` found it, for all threads.
+
+    Raises:
+        ArgumentError: it is no such state, or a call inside a traced function.
+
+    >>> import gtrace as gt
+    >>> state = gt.get_rng_state()
+    >>> first = gt.randn(3)
+    >>> gt.set_rng_state(state)
+    >>> bool((gt.randn(3) == first).all())
+    True
+    """
+    _refuse_capture("set_rng_state")
+    if type(state) is not Array or state.aval.dtype is not torch.int64 or state.shape != (3,):
+        got = repr(state.aval) if type(state) is Array else type(state).__name__
+        fix = "Pass what gt.get_rng_state() returned."
+        raise ArgumentError(message("set_rng_state", "an int64 array of shape (3,)", got, fix))
+    _stream.state = tuple(state.tolist())
 
 
 def _draw(name: str, draw: Callable[..., Array], shape: tuple[Any, ...], dtype: Any) -> Array:

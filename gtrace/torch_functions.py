@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import os
 import sys
+import traceback
 import types
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, NoReturn
@@ -252,23 +254,39 @@ def _traced(
         module = trace_function(function, avals, writable, tensors)
         return recorded(module, avals) if draw is None else recorded(module, [*avals, draw[0].aval], draw[1])
     except (internals.DATA_DEPENDENT.get(), internals.DYNAMIC_SHAPE.get()) as error:
-        raise _looks_at_values(name) from error
+        raise _looks_at_values(name, error) from error
     except GtraceError:
         raise
     except (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError) as error:
         if "its data is not allocated" in str(error):  # of a fake tensor
-            raise _looks_at_values(name) from error
+            raise _looks_at_values(name, error) from error
         got = ", ".join(map(repr, avals))
         reason = str(error).strip().split("\n")[0]
         raise ArgumentError(message(name, "arguments that fit", got, f"torch says: {reason}")) from error
 
 
-def _looks_at_values(name: str) -> ConcretizationError:
-    tracing = thread.trace.capture or "a gradient"
-    return ConcretizationError(
-        message(name, "a function that needs no values", f"one that looks at them while tracing {tracing}",
-                "Call it outside, or on what gt.stop_gradient returns and outside gt.jit.")
-    )  # fmt: skip
+def _looks_at_values(name: str, error: BaseException) -> ConcretizationError:
+    tracing = thread.trace.capture or ("a gradient" if thread.trace.tape is not None else None)
+    got, fix = "one that looks at them", "Call it outside, or on what gt.stop_gradient returns and outside gt.jit."
+    line = _line_inside(error)
+    if line is not None:
+        got = f"one that looks at them at {line}"
+    if tracing is None:
+        fix = "Choose with torch.where, or leave the branch out where torch.compiler.is_compiling() is true."
+    else:
+        got += f" while tracing {tracing}"
+    return ConcretizationError(message(name, "a function that needs no values", got, fix))
+
+
+def _line_inside(error: BaseException) -> str | None:
+    """Return the innermost line, below the call that is traced, of neither torch nor gtrace; None if there is none."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [f for f in frames if not any(part in f.filename for part in _TRACERS)]
+    return f"{own[-1].filename}:{own[-1].lineno}" if own else None
+
+
+_TRACERS = (os.path.dirname(torch.__file__) + os.sep, os.path.dirname(__file__) + os.sep, "<")
+"""Where frames are of torch, of gtrace, or of code without a file."""
 
 
 def _run(call: Call, function: Callable[..., Any]) -> Any:

@@ -110,6 +110,7 @@ DISPATCH_MODE = Internal("torch.utils._python_dispatch", "TorchDispatchMode")
 FUNCTIONAL_MODE = Internal("torch._subclasses.functional_tensor", "FunctionalTensorMode")
 FUNCTIONAL_TENSOR = Internal("torch._subclasses.functional_tensor", "FunctionalTensor")
 FUNCTIONALIZED = Internal("torch._subclasses.functional_tensor", "dispatch_functionalize")
+COMPILING = Internal("torch", "compiler._is_compiling_flag")
 WRITTEN = Internal("torch._functorch._aot_autograd.functional_utils", "has_data_mutation")
 DATA_DEPENDENT = Internal("torch._subclasses.fake_tensor", "DataDependentOutputException")
 DYNAMIC_SHAPE = Internal("torch._subclasses.fake_tensor", "DynamicOutputShapeException")
@@ -167,6 +168,18 @@ AUTOCAST = Internal("torch", "_C._is_any_autocast_enabled")
 POP_FUNCTION_MODE = Internal("torch.overrides", "_pop_mode")
 PUSH_FUNCTION_MODE = Internal("torch.overrides", "_push_mode")
 NO_DISPATCH_MODES = Internal("torch.utils._python_dispatch", "_disable_current_modes")
+
+
+@contextlib.contextmanager
+def compiling() -> Iterator[None]:
+    """Let ``torch.compiler.is_compiling()`` be true, as while torch traces: modules then do not branch on values."""
+    before = COMPILING.get()
+    torch.compiler._is_compiling_flag = True
+    try:
+        yield
+    finally:
+        torch.compiler._is_compiling_flag = before
+
 
 INTERNALS: tuple[Internal, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Internal))
 """Every private name of torch that gtrace uses."""

@@ -201,6 +201,36 @@ def check_example():
         assert means[0]["w"].sharding.spec == layers[0]["w"].sharding.spec == P(split, None)
 
 
+def check_saving():
+    """Checkpoints and files of arrays over processes are read on other meshes, and while the program runs on."""
+    folder = Path(sys.argv[1], "run")
+    value = np.arange(70.0).reshape(10, 7)
+    state = {
+        "rows": gt.device_put(value, NamedSharding(LINE, P("data"))),
+        "grid": gt.device_put(value, NamedSharding(GRID, P("model", "data"))),
+        "both": gt.device_put(value, NamedSharding(GRID, P(None, ("data", "model")))),
+        "few": gt.device_put(value[:2, 0], NamedSharding(LINE, P("data"))),
+        "whole": gt.array(value), "rate": 0.1,
+    }  # fmt: skip
+    gt.save_checkpoint(folder, state, step=0)
+    saving = gt.save_checkpoint(folder, gt.tree_map(lambda x: x * 2, state), step=1, wait=False)
+    for _ in range(20):
+        float((state["rows"] * state["rows"]).sum())  # collectives of the program, beside those of saving
+    assert saving.result().name == "step_000000001"
+    other = {**state, "rows": state["grid"], "grid": gt.array(value), "both": state["rows"], "whole": state["both"]}
+    loaded, step = gt.load_checkpoint(folder, like=other)
+    assert step == 1 and loaded["rate"] == 0.2
+    for name, x in other.items():
+        if name != "rate":
+            assert loaded[name].sharding == x.sharding, name
+            np.testing.assert_array_equal(loaded[name].numpy(), x.numpy() * 2, err_msg=name)
+    arrays = {name: x for name, x in state.items() if name != "rate"}
+    gt.save_arrays(folder / "arrays", arrays)
+    again = gt.load_arrays(folder / "arrays", like=arrays)
+    assert all(again[name].sharding == x.sharding for name, x in arrays.items())
+    np.testing.assert_array_equal(again["grid"].numpy(), value)
+
+
 results = {}
 for check in [value for key, value in list(globals().items()) if key.startswith("check_")]:
     try:

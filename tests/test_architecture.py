@@ -72,6 +72,7 @@ ROOMS = [
     {"seeding"},
     {"abstract", "stages"},
     {"jit", "modules", "define_op"},
+    {"torch_autograd"},
     {"export_manifest"},
     {"nn", "optim"},
     {
@@ -89,6 +90,7 @@ ROOMS = [
         "flattening",
         "callbacks",
     },
+    {"saving"},
     {"scipy"},
     {""},
     {"commands", "worker.server", "testing"},
@@ -117,6 +119,7 @@ PACKAGES = (
     "aten",
     "transform",
     "control",
+    "saving",
     "commands",
 )
 

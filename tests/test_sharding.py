@@ -194,6 +194,56 @@ def test_four_processes_compute_what_one_does(tmp_path):
     for rank in range(4):
         for check, result in json.loads((tmp_path / f"{rank}.json").read_text()).items():
             assert result == "ok", f"{check} at rank {rank}: {result}"
+    # what four processes have saved, one reads
+    state, step = gt.load_checkpoint(tmp_path / "run")
+    value = np.arange(70.0).reshape(10, 7) * 2
+    assert step == 1 and state.pop("rate") == 0.2
+    np.testing.assert_array_equal(state.pop("few").numpy(), value[:2, 0])
+    for name, x in state.items():
+        np.testing.assert_array_equal(x.numpy(), value, err_msg=name)
+    row = {"rows": NamedSharding(ONE, P("data"))}
+    like = {k: gt.ShapeDtypeStruct(x.shape, x.dtype, sharding=row.get(k)) for k, x in state.items()}
+    like |= {"few": gt.ShapeDtypeStruct((2,), "float64"), "rate": 0.0}
+    assert gt.load_checkpoint(tmp_path / "run", like=like)[0]["rows"].sharding == NamedSharding(ONE, P("data", None))
+
+
+RESUMES = """
+import os, signal, sys
+import gtrace as gt
+from gtrace.sharding import *
+folder, rows = sys.argv[1], NamedSharding(make_mesh((-1,), "data"), P("data"))
+x, done = gt.device_put(gt.ones(10), rows), 0
+if gt.latest_step(folder) is not None:
+    x, done = gt.load_checkpoint(folder, like=x)
+for step in range(done + 1, 31):
+    x = gt.sin(x * 1.5) + x.sum() / 20
+    gt.save_checkpoint(folder, x, step=step, wait=False)
+    if step == 17 and process_index() == 1 and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+        os.kill(os.getpid(), signal.SIGKILL)
+if process_index() == 0:
+    print(done, repr(x.tolist()))
+else:
+    x.tolist()
+"""
+
+
+def test_a_run_resumes_after_a_worker_has_died(tmp_path):
+    """torchrun starts the processes again, and they go on from the last checkpoint."""
+    script = tmp_path / "script.py"
+    script.write_text(RESUMES)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=1"]
+    done = subprocess.run(
+        [*command, str(script), str(tmp_path / "run")],
+        env=environment(PYTHONPATH=str(TESTS.parent), TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1"),
+        capture_output=True, text=True, timeout=180,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    first, _, values = done.stdout.partition(" ")
+    assert 15 <= int(first) <= 17, first
+    x = gt.ones(10)
+    for _ in range(30):
+        x = gt.sin(x * 1.5) + x.sum() / 20
+    np.testing.assert_allclose(json.loads(values), x.tolist(), rtol=1e-5)
 
 
 STEPS = """

@@ -107,6 +107,7 @@ def trace_function(
         fake_tensors(avals) if tensors is None else contextlib.nullcontext(tensors) as inputs,
         torch.enable_grad(),
         _taken_apart(),
+        internals.compiling(),
     ):
         module = internals.MAKE_FX.get()(observed, decomposition_table=DECOMPOSITIONS)(*inputs)
     module.graph.eliminate_dead_code()

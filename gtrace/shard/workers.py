@@ -274,3 +274,44 @@ def compare(number: int) -> bool:
     everyone = torch.empty(count(), dtype=torch.int64)
     _named("all_gather_single", "all_gather_into_tensor")(everyone, torch.tensor([number]))
     return bool((everyone == number).all())
+
+
+@functools.cache
+def group_for_saving() -> Any:
+    """Return a group of all processes for what is sent while the program runs on. All ask for it at the same place.
+
+    In the program's own group it could take the place of what the program sends.
+    """
+    start()
+    seconds = datetime.timedelta(seconds=config.current.collective_timeout)
+    return distributed.new_group(backend="gloo", timeout=seconds)
+
+
+@_guarded
+def barrier(handle: Any) -> None:
+    """Wait for all processes of a group."""
+    distributed.barrier(group=handle)
+
+
+def from_first(function: Callable[[], T], handle: Any) -> T:
+    """Return what `function` returns in the first process, in all processes of a group.
+
+    Raises:
+        Whatever it raises there, in all of them.
+    """
+    sent: list[Any] = [None, None]
+    if rank() == 0:
+        try:
+            sent[0] = function()
+        except Exception as error:  # noqa: BLE001 - the others have to hear of it, whatever it is
+            sent[1] = error
+    _broadcast(sent, handle)
+    if sent[1] is not None:
+        raise sent[1]
+    found: T = sent[0]
+    return found
+
+
+@_guarded
+def _broadcast(values: list[Any], handle: Any) -> None:
+    distributed.broadcast_object_list(values, src=0, group=handle)

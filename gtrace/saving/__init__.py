@@ -1,0 +1,1 @@
+"""Arrays and training states as files."""

@@ -1,0 +1,168 @@
+"""``save_arrays`` and ``load_arrays``: pytrees of arrays as safetensors files, which other libraries read and write."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from gtrace.ambient import without_modes
+from gtrace.errors import ArgumentError, CheckpointError, DtypeError, message
+from gtrace.saving.files import write_aside
+from gtrace.saving.names import check_names, check_type, expected_type, named_leaves
+from gtrace.shard import workers
+from gtrace.shard.placing import put
+from gtrace.trace.array import Array, whole, wrap
+from gtrace.trace.convert import lift, plain_tensor, received
+from gtrace.transform.arguments import is_array
+
+__all__ = ["load_arrays", "load_metadata", "save_arrays"]
+
+PathLike = str | os.PathLike[str]
+
+
+def save_arrays(path: PathLike, arrays: Any, metadata: Mapping[str, str] | None = None) -> None:
+    """Write a pytree of arrays to a safetensors file.
+
+    A leaf has its key path as its name, with dots: ``{"layers": [{"w": x}]}`` has ``layers.0.w``. So the names of
+    torch's ``state_dict`` stay as they are. The file is written aside and then put in place: whoever reads `path` finds
+    the old file or the new one. Arrays over several processes are gathered, all processes must call, and the first
+    one writes.
+
+    Args:
+        arrays: of any dtype but complex128; numbers are saved as arrays.
+        metadata: texts by name.
+
+    Raises:
+        ArgumentError: a leaf is no array, two leaves have one name, or metadata that is not text.
+        DtypeError: an array is complex128.
+        OSError: the file cannot be written.
+
+    >>> import gtrace as gt, os, tempfile
+    >>> file = os.path.join(tempfile.mkdtemp(), "weights.safetensors")
+    >>> gt.save_arrays(file, {"layers": [{"w": gt.ones(2)}]}, metadata={"made by": "an example"})
+    >>> gt.load_arrays(file)
+    {'layers.0.w': Array([1., 1.], dtype=float32)}
+    """
+    named, _ = named_leaves("save_arrays", arrays)
+    lifted: dict[str, Array] = {}
+    for name, leaf in named.items():
+        if not is_array(leaf):
+            got = f"{type(leaf).__name__} at {name!r}"
+            raise ArgumentError(message("save_arrays", "arrays", got, "Text belongs into metadata."))
+        lifted[name] = lift("save_arrays", leaf)
+    texts = dict(metadata or {})
+    if not all(isinstance(x, str) for pair in texts.items() for x in pair):
+        raise ArgumentError(message("save_arrays", "metadata of texts by name", repr(texts), "Use str or json.dumps."))
+    tensors = {name: whole(x, "save_arrays") for name, x in lifted.items()}
+    divided = any(x.aval.sharding is not None for x in lifted.values())
+    if not divided or workers.rank() == 0:
+        write_tensors(Path(path), tensors, texts)
+    if divided:
+        workers.exchange(None)  # whoever goes on finds the file
+
+
+def write_tensors(path: Path, tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str]) -> None:
+    """Write tensors to a safetensors file.
+
+    Raises:
+        DtypeError: one of them is complex128.
+    """
+    for name, tensor in tensors.items():
+        if tensor.dtype is torch.complex128:
+            fix = "Save x.real and x.imag, or x.astype(gt.complex64)."
+            raise DtypeError(message("save_arrays", "a dtype that the format has", f"complex128 at {name!r}", fix))
+    save_file = importlib.import_module("safetensors.torch").save_file
+    write_aside(path, lambda aside: save_file(_separate(tensors), aside, dict(metadata) or None))
+
+
+@without_modes
+def _separate(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return tensors on the CPU, dense, of which no two share memory, as the format demands."""
+    seen: set[int] = set()
+    out = {}
+    for name, tensor in tensors.items():
+        host = tensor.detach().cpu().contiguous()
+        if host.numel():
+            place = host.untyped_storage().data_ptr()
+            if place in seen:
+                host = host.clone()
+            seen.add(place)
+        out[name] = host
+    return out
+
+
+def load_arrays(path: PathLike, like: Any = None) -> Any:
+    """Return the arrays of a safetensors file.
+
+    The file is mapped into memory: what is not looked at is not read. It must not be overwritten in place as long as
+    the Arrays live; `save_arrays` puts a new file in its place, which does no harm.
+
+    Args:
+        like: a pytree of arrays or `ShapeDtypeStruct`, which says what to expect, where, and with which sharding.
+
+    Returns:
+        Without `like` a dict of all arrays by name, with it such a tree.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        CheckpointError: it is no safetensors file, or damaged.
+        StructureError, ShapeError, DtypeError: names, a shape or a dtype are not those of `like`.
+
+    >>> import gtrace as gt, os, tempfile
+    >>> file = os.path.join(tempfile.mkdtemp(), "weights.safetensors")
+    >>> gt.save_arrays(file, {"w": gt.zeros((2, 3)), "b": gt.ones(3)})
+    >>> gt.load_arrays(file, like={"w": gt.ShapeDtypeStruct((2, 3), "float32"), "b": gt.zeros(3)})["b"]
+    Array([1., 1., 1.], dtype=float32)
+    """
+    file = _open(path)
+    names = list(file.keys())
+    if like is None:
+        return {name: received(wrap(plain_tensor("load_arrays", file.get_tensor(name)))) for name in sorted(names)}
+    named, structure = named_leaves("load_arrays", like)
+    check_names("load_arrays", named, dict.fromkeys(names))
+    tensors = {name: plain_tensor("load_arrays", file.get_tensor(name)) for name in named}
+    return structure.unflatten([_fitted(name, leaf, tensors[name]) for name, leaf in named.items()])
+
+
+def _fitted(name: str, leaf: Any, tensor: torch.Tensor) -> Array:
+    """Return a tensor of a file as the Array that a leaf of `like` describes."""
+    expected = expected_type("load_arrays", name, leaf)
+    out = wrap(tensor)
+    check_type("load_arrays", name, expected, out.aval)
+    if expected.device != tensor.device:
+        out = wrap(_moved(tensor, expected.device))
+    return out if expected.sharding is None else put(out, expected.sharding)
+
+
+@without_modes
+def _moved(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+    return tensor.to(device)
+
+
+def load_metadata(path: PathLike) -> dict[str, str]:
+    """Return the texts that `save_arrays` wrote beside the arrays; nothing else is read.
+
+    Raises:
+        FileNotFoundError, CheckpointError: as for `load_arrays`.
+
+    >>> import gtrace as gt, os, tempfile
+    >>> file = os.path.join(tempfile.mkdtemp(), "weights.safetensors")
+    >>> gt.save_arrays(file, {"w": gt.ones(2)}, metadata={"epoch": "3"})
+    >>> gt.load_metadata(file)
+    {'epoch': '3'}
+    """
+    return dict(_open(path).metadata() or {})
+
+
+def _open(path: PathLike) -> Any:
+    library = importlib.import_module("safetensors")
+    try:
+        return library.safe_open(os.fspath(path), framework="pt", device="cpu")
+    except library.SafetensorError as error:
+        fix = "It is damaged, or of another format: load it with the library that wrote it."
+        raise CheckpointError(message("load_arrays", "a safetensors file", f"{path}: {error}", fix)) from error

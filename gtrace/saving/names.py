@@ -1,0 +1,90 @@
+"""Leaves of pytrees by dotted names, like those of torch's ``state_dict``; and a tree filled from names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gtrace import tree
+from gtrace.abstract import ShapeDtypeStruct
+from gtrace.errors import ArgumentError, DtypeError, ShapeError, StructureError, message
+from gtrace.ir.aval import LONG, Aval, aval, sharded
+from gtrace.trace.array import evaluate
+from gtrace.trace.convert import lift
+from gtrace.trace.promotion import as_dtype
+from gtrace.transform.arguments import is_array
+
+ALONE = "value"
+"""The name of a tree that is one leaf."""
+
+SHOWN = 4
+"""Names that an error lists."""
+
+
+def named_leaves(op: str, value: Any) -> tuple[dict[str, Any], tree.TreeDef]:
+    """Return the leaves of a pytree by name, and its structure.
+
+    Raises:
+        ArgumentError: two leaves have one name, such as those of ``{"a": {"b": x}, "a.b": y}``.
+
+    >>> named_leaves("save_arrays", {"layers": [1, 2]})[0]
+    {'layers.0': 1, 'layers.1': 2}
+    """
+    pairs, structure = tree.flatten_with_path(value)
+    named: dict[str, Any] = {}
+    for path, leaf in pairs:
+        name = tree.keystr(path, simple=True, separator=".") or ALONE
+        if name in named:
+            raise ArgumentError(message(op, "leaves with different names", f"two named {name!r}", "Rename a key."))
+        named[name] = leaf
+    return named, structure
+
+
+def expected_type(op: str, name: str, leaf: Any) -> Aval:
+    """Return the type, with the sharding, of the array that an example stands for.
+
+    Raises:
+        ArgumentError: the example is no array, number or `ShapeDtypeStruct`.
+    """
+    if isinstance(leaf, ShapeDtypeStruct):
+        plain = aval(tuple(leaf.shape), as_dtype(leaf.dtype), leaf.device)
+        return plain if leaf.sharding is None else sharded(plain, leaf.sharding)
+    if not is_array(leaf):
+        got = f"{type(leaf).__name__} at {name!r}"
+        raise ArgumentError(message(op, "arrays in like", got, "Pass arrays or gt.ShapeDtypeStructs."))
+    x = lift(op, leaf)
+    evaluate([x], op)  # layouts of results follow from the program as a whole
+    return x.aval
+
+
+def check_names(op: str, expected: Mapping[str, Any], found: Mapping[str, Any]) -> None:
+    """Refuse names that are missing, and names that nobody asked for.
+
+    Raises:
+        StructureError: there are such names.
+    """
+    missing = [name for name in expected if name not in found]
+    unexpected = [name for name in found if name not in expected]
+    if missing or unexpected:
+        parts = [f"{what} {_listed(names)}" for what, names in (("no", missing), ("also", unexpected)) if names]
+        fix = "Load it without like=, as a dict by name, and choose from that."
+        raise StructureError(message(op, f"the {len(expected)} names of like", " and ".join(parts), fix))
+
+
+def check_type(op: str, name: str, expected: Aval, found: Aval) -> None:
+    """Refuse an array of another shape or dtype.
+
+    Raises:
+        ShapeError, DtypeError: it differs.
+    """
+    if found.shape != expected.shape:
+        fix = "Load it without like=, and change it as the program now needs it."
+        raise ShapeError(message(op, f"shape {expected.shape} for {name!r}", str(found.shape), fix))
+    if found.dtype is not expected.dtype:
+        fix = f"Ask for {LONG[found.dtype]} in like, and convert what is loaded with .astype."
+        raise DtypeError(message(op, f"{LONG[expected.dtype]} for {name!r}", LONG[found.dtype], fix))
+
+
+def _listed(names: list[str]) -> str:
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(map(repr, names[:SHOWN])) + more

@@ -1,0 +1,301 @@
+"""``to_torch_function``: a gtrace function as a function of torch tensors that torch's autograd differentiates.
+
+A call is one node of torch's autograd graph. Its forward pass and its gradient are two compiled programs, split from
+one recording: what the gradient needs is what the forward pass hands over.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+import attrs
+import torch
+
+from gtrace import tree
+from gtrace.errors import ArgumentError, message, user_location
+from gtrace.ir.aval import Aval, as_device, aval
+from gtrace.ir.graph import Graph
+from gtrace.ir.partial_eval import partial_eval
+from gtrace.ir.simplify import dce
+from gtrace.jit import Jitted, jit
+from gtrace.locks import new_lock
+from gtrace.ops.complex import conj
+from gtrace.torch_functions import static_key
+from gtrace.trace.array import Array, whole, wrap
+from gtrace.trace.capture import capture, replay
+from gtrace.trace.convert import plain_tensor
+from gtrace.trace.promotion import as_dtype, wide
+from gtrace.transform.arguments import lift_outputs
+from gtrace.transform.vjp import vjp
+
+__all__ = ["to_torch_function"]
+
+Arrays = Sequence[Array]
+Tensors = Sequence[torch.Tensor]
+Flat = Callable[[Arrays], list[Array]]
+
+MAX_PLANS = 1024
+"""Kinds of arguments that a function remembers; beyond it all are forgotten and traced anew."""
+
+
+@attrs.frozen(eq=False)
+class _Compiled:
+    """A graph that runs on tensors.
+
+    Attributes:
+        jitted: takes the inputs and the constants.
+        constants: Arrays from outside.
+    """
+
+    name: str
+    jitted: Jitted
+    constants: Arrays
+
+    @classmethod
+    def of(cls, name: str, graph: Graph, constants: Arrays) -> _Compiled:
+        return cls(name, jit(lambda *arrays: replay(graph, arrays)), constants)
+
+    def __call__(self, tensors: Tensors) -> list[torch.Tensor]:
+        """Return the results: with memory of their own, because torch's programs write to tensors."""
+        arrays = [wrap(plain_tensor(self.name, x)) for x in tensors]
+        results = [whole(x, self.name) for x in self.jitted(*arrays, *self.constants)]
+        others = [whole(x, self.name) for x in (*arrays, *self.constants)]
+        seen = {x.untyped_storage().data_ptr() for x in others if x.numel()}
+        out = []
+        for x in results:
+            if x.numel() and x.untyped_storage().data_ptr() in seen:
+                x = x.clone()
+            seen.add(x.untyped_storage().data_ptr())
+            out.append(x)
+        return out
+
+
+@attrs.frozen(eq=False)
+class _Split:
+    """A function and its gradient by some of its inputs.
+
+    Attributes:
+        forward: from the inputs to the outputs and the residuals.
+        backward: from the cotangents, the `kept` values and the residuals to the gradients.
+        kept: the inputs and outputs that the gradient needs, numbered one after the other.
+    """
+
+    forward: _Compiled
+    backward: _Compiled
+    kept: tuple[int, ...]
+
+
+class _Plan:
+    """A function of tensors of certain types, flat."""
+
+    def __init__(self, name: str, flat: Flat, avals: Sequence[Aval]) -> None:
+        self.name, self.flat, self.avals = name, flat, tuple(avals)
+        captured = capture(lambda xs: (flat(xs), None), avals, f"{name} called at {user_location()}")
+        self.out_avals: Sequence[Aval] = captured.graph.out_avals
+        self.run = _Compiled.of(name, captured.graph, captured.constants)
+        self.inexact = [k for k, a in enumerate(self.out_avals) if a.floating or a.complex]
+        self._splits: dict[tuple[int, ...], _Split] = {}
+        self._gradients: dict[tuple[int, ...], _Plan] = {}
+
+    def _gradient(self, wanted: tuple[int, ...], arrays: Arrays) -> tuple[list[Array], list[Array]]:
+        """Return the outputs and the gradients by the `wanted` inputs, for the inputs and then the cotangents.
+
+        For complex numbers torch's gradient is the conjugate of ours, and so are its cotangents.
+        """
+        inputs, cts = list(arrays[: len(self.avals)]), arrays[len(self.avals) :]
+
+        def chosen(*values: Array) -> tuple[list[Array], list[Array]]:
+            given = list(inputs)
+            for k, x in zip(wanted, values, strict=True):
+                given[k] = x
+            outputs = self.flat(given)
+            return [outputs[k] for k in self.inexact], outputs
+
+        _, pullback, outputs = vjp(chosen, *[inputs[k] for k in wanted], has_aux=True)
+        return outputs, [conj(g) for g in pullback([conj(ct) for ct in cts])]
+
+    @property
+    def _cotangents(self) -> list[Aval]:
+        return [self.out_avals[k] for k in self.inexact]
+
+    def split(self, wanted: tuple[int, ...]) -> _Split:
+        """Return the two programs for a gradient by the `wanted` inputs."""
+        found = self._splits.get(wanted)
+        if found is None:
+            self._splits[wanted] = found = self._make_split(wanted)
+        return found
+
+    def _make_split(self, wanted: tuple[int, ...]) -> _Split:
+        def joint(arrays: Arrays) -> tuple[list[Array], None]:
+            outputs, grads = self._gradient(wanted, arrays)
+            return [*outputs, *grads], None
+
+        captured = capture(joint, [*self.avals, *self._cotangents], f"the gradient of {self.name}")
+        graph, count = captured.graph, len(self.out_avals)
+        inputs, outputs = graph.inputs[: len(self.avals)], graph.outputs[:count]
+        constants = graph.inputs[len(self.avals) + len(self.inexact) :]
+        known = (*inputs, *constants)
+        early, late = partial_eval(attrs.evolve(graph, outputs=graph.outputs[count:]), known, again=True)
+        places = {value: k for k, value in reversed(list(enumerate((*inputs, *outputs))))}
+        kept = [value for value in early.outputs if value in places]
+        fixed = [value for value in early.outputs if value in constants and value not in places]
+        new = [value for value in early.outputs if value not in places and value not in constants]
+        table = graph.value_avals()
+        forward = dce(Graph(known, tuple(table[v] for v in known), graph.nodes, (*outputs, *new)))
+        cts = graph.inputs[len(self.avals) : len(self.avals) + len(self.inexact)]
+        order = (*cts, *kept, *new, *fixed)
+        backward = Graph(order, tuple(table[v] for v in order), late.nodes, late.outputs)
+        values = dict(zip(constants, captured.constants, strict=True))
+        return _Split(
+            _Compiled.of(self.name, forward, captured.constants),
+            _Compiled.of(self.name, backward, [values[v] for v in fixed]),
+            tuple(places[v] for v in kept),
+        )
+
+    def gradient(self, wanted: tuple[int, ...]) -> _Plan:
+        """Return the gradient, from inputs and cotangents, as a function to be differentiated again."""
+        found = self._gradients.get(wanted)
+        if found is None:
+            avals = [*self.avals, *self._cotangents]
+            found = _Plan(f"the gradient of {self.name}", lambda arrays: self._gradient(wanted, arrays)[1], avals)
+            self._gradients[wanted] = found
+        return found
+
+    def apply(self, tensors: Tensors) -> list[torch.Tensor]:
+        """Return the outputs; torch's autograd gets a node if it follows an input."""
+        wanted: tuple[int, ...] = ()
+        if torch.is_grad_enabled():
+            wanted = tuple(k for k, x in enumerate(tensors) if x.requires_grad)
+        if not wanted or not self.inexact:
+            return self.run(tensors)
+        return list(_Node.apply(self, wanted, *tensors)[: len(self.out_avals)])
+
+
+class _Node(torch.autograd.Function):
+    """A call in torch's autograd graph. Its outputs are those of the function, and the residuals."""
+
+    @staticmethod
+    def forward(plan: _Plan, wanted: tuple[int, ...], *tensors: torch.Tensor) -> Any:
+        return tuple(plan.split(wanted).forward(tensors))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        plan, wanted, *tensors = inputs
+        count = len(plan.out_avals)
+        ctx.plan, ctx.wanted = plan, wanted
+        ctx.mark_non_differentiable(*[x for k, x in enumerate(output) if k not in plan.inexact])
+        # an output that the gradient does not need may be written to
+        both = (*tensors, *output)
+        later = [k for k in plan.split(wanted).kept if k >= len(tensors)]
+        ctx.save_for_backward(*tensors, *[both[k] for k in later], *output[count:])
+        ctx.places = {k: len(tensors) + n for n, k in enumerate(later)}
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> Any:
+        plan, wanted = ctx.plan, ctx.wanted
+        saved = ctx.saved_tensors
+        inputs = saved[: len(plan.avals)]
+        cts = [grads[k] for k in plan.inexact]
+        if torch.is_grad_enabled():  # this will be differentiated again
+            found = plan.gradient(wanted).apply([*inputs, *cts])
+        else:
+            split = plan.split(wanted)
+            kept = [saved[ctx.places.get(k, k)] for k in split.kept]
+            found = split.backward([*cts, *kept, *saved[len(inputs) + len(ctx.places) :]])
+        out: list[Any] = [None] * len(plan.avals)
+        for k, grad in zip(wanted, found, strict=True):
+            out[k] = grad
+        return (None, None, *out)
+
+
+class TorchFunction:
+    """A gtrace function as a function of torch tensors; made by `to_torch_function`."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        functools.update_wrapper(self, function, updated=())
+        self.__name__: str = getattr(function, "__name__", type(function).__name__)
+        self._function = function
+        self._plans: dict[Hashable, tuple[_Plan, tree.TreeDef]] = {}
+        self._lock = new_lock()
+        self._disabled: Any = None
+
+    def __repr__(self) -> str:
+        return f"<torch function {self.__name__}>"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if "torch._dynamo" in sys.modules:
+            # torch.compile breaks its graph here, and does not look into gtrace
+            if self._disabled is None:
+                self._disabled = torch.compiler.disable(self._call)
+            return self._disabled(args, kwargs)
+        return self._call(args, kwargs)
+
+    def _call(self, args: Any, kwargs: Any) -> Any:
+        leaves, structure = tree.flatten((args, kwargs))
+        leaves = [x.to_torch(copy=False) if type(x) is Array else x for x in leaves]
+        tensors = [x for x in leaves if isinstance(x, torch.Tensor)]
+        avals = [aval(tuple(x.shape), as_dtype(x.dtype), as_device(x.device)) for x in tensors]
+        rest = iter(avals)
+        own = [next(rest) if isinstance(x, torch.Tensor) else static_key(self.__name__, x) for x in leaves]
+        key = structure, wide(), *own
+        found = self._plans.get(key)
+        if found is None:
+            found = self._plan(leaves, structure, avals)
+            with self._lock:
+                if len(self._plans) >= MAX_PLANS:
+                    self._plans.clear()
+                self._plans[key] = found
+        plan, out_structure = found
+        return out_structure.unflatten(plan.apply(tensors))
+
+    def _plan(self, leaves: list[Any], structure: tree.TreeDef, avals: list[Aval]) -> tuple[_Plan, tree.TreeDef]:
+        result: list[tree.TreeDef] = []
+
+        def flat(arrays: Arrays) -> list[Array]:
+            rest = iter(arrays)
+            rebuilt: Any = structure.unflatten([next(rest) if isinstance(x, torch.Tensor) else x for x in leaves])
+            outputs, out_structure = lift_outputs(self.__name__, self._function(*rebuilt[0], **rebuilt[1]))
+            result[:] = [out_structure]
+            return outputs
+
+        plan = _Plan(self.__name__, flat, avals)
+        # the leaves that are tensors are only told apart from others: this must not keep their memory alive
+        leaves[:] = [_PLACE if isinstance(x, torch.Tensor) else x for x in leaves]
+        return plan, result[0]
+
+
+_PLACE = torch.empty(0)
+
+
+def to_torch_function(f: Callable[..., Any]) -> TorchFunction:
+    """Return a function of Arrays as one of torch tensors, for torch's training loops.
+
+    torch's autograd differentiates through it, to any order. `f` is traced once for each kind of arguments and
+    compiled, as with `gt.jit`. Tensors are not copied on their way in, and results have memory of their own. A call
+    inside ``torch.compile`` breaks its graph. Autocast does not apply inside: `f` computes in the dtypes of its inputs.
+
+    Args:
+        f: a pure function of pytrees.
+
+    Returns:
+        A function of pytrees of tensors, nn.Parameters and hashable values, which are constants of the trace. It
+        returns tensors in the place of Arrays.
+
+    Raises:
+        ArgumentError: `f` is no function; (when called) an argument that is not hashable, or a tensor without values,
+            such as those of torch's own tracers.
+        ConcretizationError: (when called) `f` looks at values.
+
+    >>> import torch, gtrace as gt
+    >>> norm = gt.to_torch_function(lambda x: gt.sqrt((x * x).sum()))
+    >>> x = torch.tensor([3.0, 4.0], requires_grad=True)
+    >>> norm(x).backward()
+    >>> x.grad
+    tensor([0.6000, 0.8000])
+    """
+    if not callable(f):
+        raise ArgumentError(message("to_torch_function", "a function", type(f).__name__, "Pass a callable."))
+    return TorchFunction(f)

@@ -1,0 +1,286 @@
+"""``gt.save_arrays``, ``gt.save_checkpoint`` and their inverses: not a bit is lost, and no old checkpoint."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+
+import attrs
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import gtrace as gt
+from gtrace import testing
+
+
+@gt.tree.register
+@attrs.frozen
+class Layer:
+    w: object
+    b: object
+    name: str = attrs.field(default="dense", metadata={"static": True})
+
+
+TREE = {
+    "layers": [Layer(gt.ones((2, 3)), gt.zeros(3)), Layer(gt.ones((3, 1), dtype=gt.bfloat16), None)],
+    "counts": (gt.array([1, 2]), gt.array(True)),
+    "key": gt.random.key(7),
+    "unsigned": gt.array(np.array([2**64 - 1], np.uint64)),
+    "complex": gt.array([1 + 2j]),
+    "empty": gt.zeros((0, 3)),
+    "weak": gt.sin(1.5),
+}
+
+
+def assert_same(a, b):
+    assert gt.tree.structure(a) == gt.tree.structure(b)
+    for name, x, y in zip(gt.tree.paths(a), gt.tree.leaves(a), gt.tree.leaves(b), strict=True):
+        if not isinstance(x, gt.Array):
+            assert type(x) is type(y) and (x == y or x != x), name
+            continue
+        assert x.aval is y.aval, (name, x.aval, y.aval)
+        bits = (gt.eval(v).to_torch().contiguous().reshape(-1).view(torch.uint8) for v in (x, y))
+        assert torch.equal(*bits), name
+
+
+# -- arrays
+
+
+def test_arrays_come_back_by_name_and_as_a_tree(tmp_path):
+    path = tmp_path / "tree.safetensors"
+    gt.save_arrays(path, TREE, metadata={"made": "here"})
+    flat = gt.load_arrays(path)
+    assert {"layers.0.w", "layers.1.w", "counts.0", "key"} < set(flat)
+    assert flat["layers.1.w"].dtype == "bfloat16"
+    tree = gt.load_arrays(path, like=TREE)
+    assert isinstance(tree["layers"][0], Layer) and tree["layers"][1].b is None
+    assert_same({k: v for k, v in tree.items() if k != "weak"}, {k: v for k, v in TREE.items() if k != "weak"})
+    assert gt.load_metadata(path) == {"made": "here"}
+    specs = gt.tree_map(lambda x: gt.ShapeDtypeStruct(x.shape, x.dtype), TREE)
+    assert_same(gt.load_arrays(path, like=specs)["layers"], tree["layers"])
+
+
+def test_files_are_those_of_other_libraries(tmp_path):
+    """A module's state_dict goes out by torch's own reader, and in from torch's own writer."""
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4))
+    params, apply = gt.from_module(module)
+    ours, theirs = tmp_path / "ours.safetensors", tmp_path / "theirs.safetensors"
+    gt.save_arrays(ours, params | apply.state)
+    read = safetensors.torch.load_file(ours)
+    assert read.keys() == module.state_dict().keys()
+    other = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4))
+    other.load_state_dict(read)
+    expected = module.state_dict()
+    assert all(torch.equal(value, expected[name]) for name, value in other.state_dict().items())
+    safetensors.torch.save_file(module.state_dict(), theirs)
+    assert_same(gt.load_arrays(theirs, like=params | apply.state), params | apply.state)
+    module.load_state_dict({name: x.to_torch() for name, x in (params | apply.state).items()})
+
+
+def test_views_of_one_array_and_layouts_are_saved_as_values(tmp_path):
+    x = gt.eval(gt.arange(12).reshape(3, 4))
+    tree = gt.eval({"x": x, "again": x, "turned": x.T, "row": x[1], "broadcast": gt.broadcast_to(gt.ones(1), (5,))})
+    gt.save_arrays(tmp_path / "a", tree)
+    for name, y in gt.load_arrays(tmp_path / "a").items():
+        np.testing.assert_array_equal(y.numpy(), tree[name].numpy())
+
+
+def test_a_file_is_mapped_and_may_be_replaced(tmp_path):
+    path = tmp_path / "a.safetensors"
+    gt.save_arrays(path, {"x": gt.full((1000,), 1.0)})
+    first = gt.load_arrays(path)["x"]
+    place = first.to_torch(copy=False).data_ptr()
+    with open("/proc/self/maps") as maps:
+        spans = [line.split() for line in maps if str(path) in line]
+    assert any(int(a, 16) <= place < int(b, 16) for a, b in (span[0].split("-") for span in spans))
+    gt.save_arrays(path, {"x": gt.full((1000,), 2.0)})
+    assert float(first.sum()) == 1000 and float(gt.load_arrays(path)["x"].sum()) == 2000
+    assert os.listdir(tmp_path) == ["a.safetensors"]
+
+
+def test_a_write_that_fails_leaves_the_old_file(tmp_path, monkeypatch):
+    path = tmp_path / "a.safetensors"
+    gt.save_arrays(path, {"x": gt.ones(3)})
+
+    def fail(tensors, file, metadata):
+        with open(file, "wb") as out:
+            out.write(b"half")
+        raise OSError("no space left")
+
+    monkeypatch.setattr(safetensors.torch, "save_file", fail)
+    with pytest.raises(OSError, match="no space left"):
+        gt.save_arrays(path, {"x": gt.zeros(3)})
+    assert os.listdir(tmp_path) == ["a.safetensors"] and float(gt.load_arrays(path)["x"].sum()) == 3
+
+
+def test_numbers_of_32_bits_when_they_are_asked_for(tmp_path):
+    gt.save_arrays(tmp_path / "a", {"x": gt.array([1, 2]), "y": gt.ones(2, dtype=gt.float64)})
+    with gt.config(x64=False):
+        assert [x.dtype for x in gt.load_arrays(tmp_path / "a").values()] == ["int32", "float32"]
+
+
+MISTAKES = [
+    (lambda p: gt.save_arrays(p / "b", {"a": {"b": 1.0}, "a.b": 2.0}), gt.ArgumentError, "two named 'a.b'"),
+    (lambda p: gt.save_arrays(p / "b", {"a": "text"}), gt.ArgumentError, "str at 'a'"),
+    (lambda p: gt.save_arrays(p / "b", {"a": gt.ones(1)}, {"n": 1}), gt.ArgumentError, "metadata of texts"),
+    (lambda p: gt.save_arrays(p / "b", {"z": gt.ones(1, dtype=gt.complex128)}), gt.DtypeError, "x.real and x.imag"),
+    (lambda p: gt.load_arrays(p / "a", like={"x": gt.ones(3), "z": 1.0}), gt.StructureError, "no 'z' and also 'y'"),
+    (lambda p: gt.load_arrays(p / "a", like={"x": gt.ones(4), "y": gt.ones(1)}), gt.ShapeError, r"\(4,\) for 'x'"),
+    (lambda p: gt.load_arrays(p / "a", like={"x": gt.arange(3), "y": gt.ones(1)}), gt.DtypeError, "int64 for 'x'"),
+    (lambda p: gt.load_arrays(p / "a", like={"x": gt.ones(3), "y": "t"}), gt.ArgumentError, "arrays in like"),
+    (lambda p: gt.load_arrays(p / "damaged"), gt.CheckpointError, "a safetensors file"),
+    (lambda p: gt.load_checkpoint(p), gt.CheckpointError, "got none. See gt.latest_step"),
+    (lambda p: gt.save_checkpoint(p, {"f": print}, step=1), gt.ArgumentError, "at 'f'"),
+    (lambda p: gt.save_checkpoint(p, {}, step=-1), gt.ArgumentError, "step >= 0"),
+    (lambda p: gt.save_checkpoint(p, {}, step=1, keep=0), gt.ArgumentError, "keep >= 1"),
+    (lambda p: gt.set_rng_state(gt.ones(3)), gt.ArgumentError, "gt.get_rng_state"),
+]
+
+
+@pytest.mark.parametrize(("call", "error", "text"), MISTAKES, ids=[text[:25] for _, _, text in MISTAKES])
+def test_mistakes_say_what_to_do(call, error, text, tmp_path):
+    gt.save_arrays(tmp_path / "a", {"x": gt.ones(3), "y": gt.ones(1)})
+    (tmp_path / "damaged").write_bytes(b"\x08\0\0\0\0\0\0\0{")
+    with pytest.raises(error, match=text) as caught:
+        call(tmp_path)
+    assert __file__ in str(caught.value)
+
+
+# -- checkpoints
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(testing.arrays(special=True), max_size=4), st.lists(st.floats() | st.integers() | st.text(), max_size=3)
+)
+def test_a_checkpoint_is_what_was_saved_to_the_bit(tmp_path_factory, arrays, values):
+    folder = tmp_path_factory.mktemp("run")
+    tree = {"arrays": arrays, "values": values}
+    gt.save_checkpoint(folder, tree, step=1)
+    loaded, step = gt.load_checkpoint(folder, like=tree)
+    assert step == 1
+    assert_same(loaded, tree)
+
+
+def test_types_weakness_and_layout_are_kept(tmp_path):
+    tree = gt.eval({**TREE, "turned": gt.arange(6).reshape(2, 3).T, "some": gt.arange(9).reshape(3, 3)[:, ::2]})
+    gt.save_checkpoint(tmp_path, tree, step=3)
+    loaded, _ = gt.load_checkpoint(tmp_path, like=tree)
+    assert_same(loaded, tree)
+    strides = [{k: t[k].to_torch(copy=False).stride() for k in ("turned", "some")} for t in (loaded, tree)]
+    assert strides[0]["turned"] == strides[1]["turned"] == (1, 3)
+    flat, _ = gt.load_checkpoint(tmp_path)
+    assert flat["weak"].aval.weak and set(gt.tree.leaves(flat["key"].tolist())) == {0, 7}
+
+
+def test_only_the_newest_are_kept_and_a_step_can_be_saved_again(tmp_path):
+    for step in (1, 2, 3, 12):
+        gt.save_checkpoint(tmp_path, {"x": gt.full((2,), step)}, step=step, keep=2)
+    assert sorted(os.listdir(tmp_path)) == ["step_000000003", "step_000000012"] and gt.latest_step(tmp_path) == 12
+    path = gt.save_checkpoint(tmp_path, {"x": gt.full((2,), 5)}, step=12, keep=None).result()
+    assert path.name == "step_000000012" and gt.load_checkpoint(tmp_path, step=12)[0]["x"].tolist() == [5, 5]
+    assert gt.load_checkpoint(tmp_path, step=3)[0]["x"].tolist() == [3, 3]
+    with pytest.raises(gt.CheckpointError, match=r"of step 4 .*got steps \[3, 12\]"):
+        gt.load_checkpoint(tmp_path, step=4)
+
+
+def test_saving_goes_on_beside_the_program(tmp_path):
+    state = {"x": gt.zeros(1000)}
+    for step in range(6):
+        state = {"x": state["x"] + 1}
+        saving = gt.save_checkpoint(tmp_path, state, step=step, wait=False)
+    assert saving.result().name == "step_000000005"
+    for step in (3, 4, 5):
+        assert float(gt.load_checkpoint(tmp_path, step=step)[0]["x"][0]) == step + 1
+
+
+def test_a_failure_beside_the_program_is_raised_by_the_next_call(tmp_path, monkeypatch):
+    gt.save_checkpoint(tmp_path, {"x": gt.ones(1)}, step=1)
+    with monkeypatch.context() as patch:
+        patch.setattr(json, "dumps", lambda *_: 1 / 0)
+        saving = gt.save_checkpoint(tmp_path, {"x": gt.ones(1)}, step=2, wait=False)
+        assert isinstance(saving.exception(), ZeroDivisionError)
+    with pytest.raises(ZeroDivisionError):
+        gt.save_checkpoint(tmp_path, {"x": gt.ones(1)}, step=3)
+    assert gt.latest_step(tmp_path) == 1
+    gt.save_checkpoint(tmp_path, {"x": gt.ones(1)}, step=4)
+    assert sorted(os.listdir(tmp_path)) == ["step_000000001", "step_000000004"]
+
+
+def test_a_checkpoint_that_was_being_replaced_counts(tmp_path):
+    gt.save_checkpoint(tmp_path, {"x": gt.ones(1)}, step=1)
+    os.rename(tmp_path / "step_000000001", tmp_path / ".step_000000001.replaced")
+    (tmp_path / ".step_000000002.writing").mkdir()
+    assert gt.latest_step(tmp_path) == 1 and float(gt.load_checkpoint(tmp_path)[0]["x"][0]) == 1
+    gt.save_checkpoint(tmp_path, {"x": gt.ones(1)}, step=1)
+    gt.save_checkpoint(tmp_path, {"x": gt.ones(1)}, step=2)
+    assert sorted(os.listdir(tmp_path)) == ["step_000000001", "step_000000002"]
+
+
+def test_a_damaged_checkpoint_is_refused(tmp_path):
+    path = gt.save_checkpoint(tmp_path, {"x": gt.ones(1)}, step=1).result()
+    (path / "checkpoint.json").write_text('{"format": 99}')
+    with pytest.raises(gt.CheckpointError, match="format 99"):
+        gt.load_checkpoint(tmp_path)
+
+
+def step(state):
+    """A step that draws from a key, and from the global stream, and counts."""
+    key, own = gt.random.split(state["key"])
+    noise = gt.random.normal(own, (4,)) + gt.randn(4)
+    grad = gt.grad(lambda w: ((w @ state["m"] - noise) ** 2).sum())(state["w"])
+    momentum = 0.9 * state["momentum"] + grad
+    rate = 0.01 / (1 + state["count"])
+    return {**state, "w": state["w"] - rate * momentum, "momentum": momentum, "key": key, "count": state["count"] + 1}
+
+
+def test_a_run_goes_on_to_the_bit(tmp_path):
+    gt.seed(5)
+    matrix = gt.eval(gt.random.normal(gt.random.key(2), (4, 4)).T)
+    state = {"w": gt.ones(4), "m": matrix, "momentum": gt.zeros(4), "key": gt.random.key(1), "count": 0}
+    with gt.config(auto_compile=False):
+        for k in range(12):
+            if k == 5:
+                gt.save_checkpoint(tmp_path, (state, gt.get_rng_state()), step=k, wait=False)
+            state = step(state)
+        gt.seed(99)
+        (again, stream), done = gt.load_checkpoint(tmp_path, like=(state, gt.get_rng_state()))
+        gt.set_rng_state(stream)
+        for _ in range(done, 12):
+            again = step(again)
+    assert_same(again, state)
+
+
+SAVES = """
+import sys
+import gtrace as gt
+folder = sys.argv[1]
+first = gt.latest_step(folder)
+x = gt.zeros(200_000) if first is None else gt.load_checkpoint(folder, like=gt.zeros(200_000))[0]
+for step in range(0 if first is None else first + 1, 10**9):
+    x = x + 1
+    gt.save_checkpoint(folder, x, step=step, keep=2, wait=step % 2 == 0)
+    print(step, flush=True)
+"""
+
+
+def test_a_killed_save_loses_nothing(tmp_path):
+    """kill -9 at any moment: the newest checkpoint is whole, and at most the one being written is missing."""
+    for _ in range(2):
+        with subprocess.Popen([sys.executable, "-c", SAVES, str(tmp_path)], stdout=-1, text=True) as process:
+            lines = [process.stdout.readline() for _ in range(3)]
+            time.sleep(random.random() / 20)
+            process.kill()
+            lines += process.stdout.read().splitlines()
+        x, found = gt.load_checkpoint(tmp_path, like=gt.zeros(200_000))
+        assert found >= int(lines[-1]) - 1, "the last one may still have been written beside the program"
+        assert bool((x == found + 1).all())
