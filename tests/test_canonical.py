@@ -8,7 +8,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 import gtrace as gt
-from gtrace.compile.inductor.driver import compile_request
+from gtrace.compile.artifact import compile_artifact, load
 from gtrace.compile.request import CompileRequest
 from gtrace.interp.interpreter import interpreter
 from gtrace.ir.aval import contiguous_strides
@@ -151,7 +151,7 @@ def test_two_programs_share_a_signature_only_if_they_are_one(graph, data):
     assert (signature(graph) == signature(other)) == isomorphic(graph, other)
 
 
-def test_interpreted_equals_inductor_on_random_graphs(large):
+def test_interpreted_equals_inductor_on_random_graphs(large, tmp_path_factory):
     """In one test a few programs, because each takes seconds to compile."""
 
     @settings(max_examples=200 if large else 3, derandomize=True, database=None, phases=[Phase.generate])
@@ -163,7 +163,8 @@ def test_interpreted_equals_inductor_on_random_graphs(large):
         form = canonicalize(graph)
         inputs = [args[k].to_torch() for k in form.inputs]
         strides = tuple(contiguous_strides(a.shape) for a in form.graph.avals)
-        compiled = compile_request(CompileRequest(form.graph, strides)).executable.run
+        path, _ = compile_artifact(CompileRequest(form.graph, strides), tmp_path_factory.mktemp("code"))
+        compiled = load(path, torch.device("cpu"), "process").run
         for a, b in zip(compiled(inputs), interpreter(form.graph)(inputs), strict=True):
             assert a.dtype == b.dtype and a.shape == b.shape
             torch.testing.assert_close(

@@ -19,6 +19,7 @@ import torch
 import gtrace as gt
 from gtrace import torch_internals as internals
 from gtrace.cache.artifacts import artifacts
+from gtrace.compile.artifact import compile_artifact, load
 from gtrace.compile.inductor import failures
 from gtrace.compile.inductor.driver import compile_request
 from gtrace.compile.request import CompileRequest
@@ -210,15 +211,15 @@ graph(%0: f64[1,3], %1: f64[3], %2: f64[2,3]) {
 """Inductor inlines each fma, of twenty operations, into its uses, and those into theirs."""
 
 
-def test_what_the_compiler_inlines_again_and_again_is_traced_once(monkeypatch):
+def test_what_the_compiler_inlines_again_and_again_is_traced_once(monkeypatch, tmp_path):
     graph = parse_graph(SHARED.strip())
     block, lines = internals.LOOP_BODY_BLOCK.get(), []
     generate = block.__call__
     monkeypatch.setattr(block, "__call__", lambda self: (lines.append(len(self.graph.nodes)), generate(self))[1])
     request = CompileRequest(graph, tuple(contiguous_strides(a.shape) for a in graph.avals))
-    run = compile_request(request).executable.run
+    path, _ = compile_artifact(request, tmp_path)
     assert sum(lines) < 20_000, "143,744 lines of Inductor's, several times each, of which most are the same"
     torch.manual_seed(0)
     inputs = [torch.randn(a.shape, dtype=a.dtype) for a in graph.avals]
-    for a, b in zip(run(inputs), interpreter(graph)(inputs), strict=True):
+    for a, b in zip(load(path, inputs[0].device, "process").run(inputs), interpreter(graph)(inputs), strict=True):
         torch.testing.assert_close(a, b)

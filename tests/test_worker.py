@@ -26,8 +26,8 @@ from gtrace.cache import artifacts as artifact_caches
 from gtrace.cache.artifacts import artifacts
 from gtrace.cache.manifest import VerdictKind
 from gtrace.compile.aoti import load
+from gtrace.compile.artifact import compile_artifact
 from gtrace.compile.guards import evaluate, hold, portable
-from gtrace.compile.inductor.driver import compile_request
 from gtrace.compile.inductor.failures import compiler_errors
 from gtrace.compile.request import CompileRequest
 from gtrace.compile.symbolic import Relation
@@ -508,7 +508,7 @@ def test_conditions_say_what_sympy_does():
         portable(sympy.sin(a) > 0, {a: 0})
 
 
-def test_a_unit_of_the_worker_gives_what_one_of_this_process_does(worker):
+def test_a_unit_of_the_worker_gives_what_one_of_this_process_does(worker, tmp_path):
     x, y = torch.randn(4, 8), torch.randn(8)
     got = []
     cpu = torch.device("cpu")
@@ -516,7 +516,8 @@ def test_a_unit_of_the_worker_gives_what_one_of_this_process_does(worker):
     assert worker.wait(WAIT)
     ((outcome, result),) = got
     assert outcome.seconds > 0 and not outcome.path.exists(), "what is not kept is removed"
-    torch.testing.assert_close(result[0], compile_request(UNIT).executable.run([x, y])[0])
+    here, _ = compile_artifact(UNIT, tmp_path)
+    torch.testing.assert_close(result[0], load(here, cpu, "process").run([x, y])[0])
 
 
 # -- failures that say nothing of the program
@@ -543,7 +544,7 @@ def test_a_killed_compiler_is_not_remembered(worker, tmp_path, monkeypatch, how)
     # in this process, which read CXX when it imported Inductor: a program that no earlier run left in Inductor's cache
     unit = changed(str(UNIT.graph), "add(%0, %1)", f"add(%0, {random.random()}:f32[]~)")
     with inductor_config.patch({"cpp.cxx": os.environ["CXX"]}), pytest.raises(gt.TransientCompileError):
-        compile_request(unit)
+        compile_artifact(unit, tmp_path)
     failed(KILLED[how], 500, lambda: None, "compiling .* failed", worker)
     assert artifacts.store.all() == []
     worker._end_worker()
