@@ -66,7 +66,7 @@ def test_optimizers_are_those_of_optax(text):
 @pytest.mark.parametrize("text", ["adamw(0.1)", "adafactor(0.1)", "contrib.muon(0.1)", "MultiSteps(adam(0.1), 2)"])
 def test_parameters_keep_their_dtype(text):
     wanted = STORED["cases"][text][-1]
-    for dtype, tolerance in ((gt.float32, 2e-4), (gt.bfloat16, 0.1)):
+    for dtype, tolerance in ((gt.float32, 2e-4 if "muon" in text else 1e-5), (gt.bfloat16, 0.1)):
         params = gt.tree.map(lambda x, dtype=dtype: gt.array(x).astype(dtype), parameters())
         opt = made(text)
         state = opt.init(params)
