@@ -18,6 +18,7 @@ from gtrace.compile.executable import Compiled, Executable
 from gtrace.compile.fx import Lowered, lower
 from gtrace.compile.inductor.accuracy import decompositions
 from gtrace.compile.inductor.failures import compiler_errors
+from gtrace.compile.inductor.instructions import vector_instructions_known
 from gtrace.compile.inductor.launcher import built_by_launcher, headers_folder
 from gtrace.compile.inductor.loop_bodies import without_common_subexpressions
 from gtrace.compile.inductor.pointwise import register_pointwise
@@ -139,6 +140,7 @@ def _compile(
     # the engine passes only inputs of the right sizes and strides, so the code need not assert them on every call
     patches: dict[str, Any] = {"compile_threads": 1, "size_asserts": False, "alignment_asserts": False}
     patches["cpp.threads"] = request.threads
+    patches["cpp.vec_isa_ok"] = vector_instructions_known()
     if request.mode != "default":
         patches.update(internals.MODE_OPTIONS.get()(request.mode))
     options: dict[str, Any] = {}
