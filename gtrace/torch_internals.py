@@ -143,6 +143,7 @@ PRECOMPILE_HEADER = Internal("torch._inductor.codecache", "_precompile_header")
 CPP_COMPILE_ERROR = Internal("torch._inductor.exc", "CppCompileError")
 CPP_BUILDER = Internal("torch._inductor.cpp_builder", "CppBuilder")
 CPP_OPTIONS = Internal("torch._inductor.cpp_builder", "CppTorchDeviceOptions")
+VEC_ISA = Internal("torch._inductor.cpu_vec_isa", "VecISA")
 PICK_VEC_ISA = Internal("torch._inductor.cpu_vec_isa", "pick_vec_isa")
 LOOKUP_BACKEND = Internal("torch._dynamo", "lookup_backend")
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import types
+
 import numpy as np
 import pytest
 import torch
 
 import gtrace as gt
 from gtrace.cache.artifacts import artifacts
-from gtrace.compile.inductor import launcher
+from gtrace.compile.inductor import isa, launcher
 from gtrace.engine.engine import engine
 from gtrace.engine.policy import CostModel
 
@@ -54,6 +56,26 @@ def test_errors_of_torch_arrive_from_compiled_code(capfd):
     with gt.config(compile=True), pytest.raises(gt.ExecutionError, match=r"program \w+"):
         gt.eval(gt.take(gt.sin(gt.arange(5.0)), gt.array([7, 1]), mode="raise") * 2)
     capfd.readouterr()
+
+
+def test_instructions_are_checked_once_on_a_machine(monkeypatch, tmp_path):
+    built = []
+
+    class Instructions:
+        def build_arch_flags(self):
+            return "-mvector"
+
+        def check_build(self, code):
+            built.append(code)
+            return code != "broken"
+
+    names = types.SimpleNamespace(VEC_ISA=types.SimpleNamespace(get=lambda: Instructions))
+    monkeypatch.setattr(isa, "internals", names)
+    monkeypatch.setattr(isa, "headers_folder", lambda: tmp_path / "headers")
+    isa.remember_isa_checks.__wrapped__()
+    for code, works in (("a", True), ("a", True), ("broken", False), ("broken", False), ("b", True)):
+        assert Instructions().check_build(code) is works
+    assert built == ["a", "broken", "broken", "b"]
 
 
 def test_compiled_code_leaves_the_mode_of_gradients_as_it_was():

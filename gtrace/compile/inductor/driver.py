@@ -18,6 +18,7 @@ from gtrace.compile.executable import Compiled, Executable
 from gtrace.compile.fx import Lowered, lower
 from gtrace.compile.inductor.accuracy import decompositions
 from gtrace.compile.inductor.failures import compiler_errors
+from gtrace.compile.inductor.isa import remember_isa_checks
 from gtrace.compile.inductor.launcher import built_by_launcher, headers_folder
 from gtrace.compile.inductor.loop_bodies import without_common_subexpressions
 from gtrace.compile.inductor.pointwise import register_pointwise
@@ -130,6 +131,7 @@ def _compile(
     """
     compile_fx = internals.COMPILE_FX.get()
     register_pointwise()
+    remember_isa_checks()
     table = decompositions(internals.DECOMPOSITIONS.get()())
     lowered = lower(request.graph, request.strides, table, request.relations)
     if constants:

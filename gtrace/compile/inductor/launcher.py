@@ -137,7 +137,7 @@ def _precompiled_header(command: str, options: dict[str, Any]) -> str:
         if Path(path + ".gch").exists():
             return path
     path = internals.PRECOMPILE_HEADER.get()(str(HEADER), command, **options)
-    _put(note, lambda file: file.write_text(path))
+    put(note, lambda file: file.write_text(path))
     return path
 
 
@@ -150,11 +150,11 @@ def _stand_in(cpp: str) -> Path:
     library = headers_folder() / "libtorch_cpu.so"
     if not library.exists():
         empty = [cpp, "-shared", "-x", "c++", os.devnull, f"-Wl,-soname,{library.name}", "-o"]
-        _put(library, lambda file: subprocess.run([*empty, str(file)], check=True, capture_output=True))
+        put(library, lambda file: subprocess.run([*empty, str(file)], check=True, capture_output=True))
     return library
 
 
-def _put(path: Path, write: Callable[[Path], Any]) -> None:
+def put(path: Path, write: Callable[[Path], Any]) -> None:
     """Make a file in one step, so that no other process finds half of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     own = path.with_name(f"{path.name}.{os.getpid()}.{threading.get_ident()}")
