@@ -281,7 +281,7 @@ def ppo(lib: Any) -> tuple[Program, tuple[Any, ...]]:
             fresh = random.uniform(restart, (environments, 4), minval=-0.05, maxval=0.05)
             return np.where(done[:, None], fresh, new), (state, action, pick(logs, action), value, done * 1.0)
 
-        return lax.scan(step, state, random.split(key, steps))  # type: ignore[no-any-return]
+        return lax.scan(step, state, random.split(key, steps))
 
     def advantages(values: Any, done: Any) -> Any:
         def back(carry: Any, given: Any) -> Any:
