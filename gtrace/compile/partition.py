@@ -195,7 +195,7 @@ def native_cost(node: Node, opened: Graph, text: str) -> int | None:
 
 def _interpreted_work(nodes: Sequence[Node]) -> int:
     """Return how many additions straight-line operations without a compiled form are worth."""
-    return sum(CALL + sum(a.size for a in (*node.instr.ins, node.instr.aval)) for node in nodes)
+    return sum(CALL + sum(a.nbytes for a in (*node.instr.ins, node.instr.aval)) // 4 for node in nodes)
 
 
 def cut(graph: Graph, most: int) -> list[Graph]:
