@@ -29,8 +29,26 @@ import gtrace.lax
 import gtrace.numpy
 import gtrace.random
 
-OURS = SimpleNamespace(np=gtrace.numpy, lax=gtrace.lax, random=gtrace.random, grad=gt.grad, vmap=gt.vmap, jit=gt.jit)
-JAX = SimpleNamespace(np=jax.numpy, lax=jax.lax, random=jax.random, grad=jax.grad, vmap=jax.vmap, jit=jax.jit)
+OURS = SimpleNamespace(
+    np=gtrace.numpy,
+    lax=gtrace.lax,
+    random=gtrace.random,
+    nn=gt.nn,
+    tree=gt.tree,
+    grad=gt.grad,
+    vmap=gt.vmap,
+    jit=gt.jit,
+)
+JAX = SimpleNamespace(
+    np=jax.numpy,
+    lax=jax.lax,
+    random=jax.random,
+    nn=jax.nn,
+    tree=jax.tree,
+    grad=jax.grad,
+    vmap=jax.vmap,
+    jit=jax.jit,
+)
 
 Program = Callable[..., Any]
 
@@ -230,6 +248,84 @@ def lstm_gradient(lib: Any) -> tuple[Program, tuple[Any, ...]]:
     return lib.grad(loss, (0, 1)), (*weights, floats(200, 128, 256))
 
 
+def ppo(lib: Any) -> tuple[Program, tuple[Any, ...]]:
+    """Training by proximal policy optimization on a pole to balance, as one program.
+
+    10 updates of 4 epochs of 4 minibatches, on rollouts of 64 steps in 16 environments.
+    """
+    np, lax, random = lib.np, lib.lax, lib.random
+    steps, environments, parts = 64, 16, 4
+
+    def move(state: Any, action: Any) -> tuple[Any, Any]:
+        v, angle, spin = (state[:, k] for k in (1, 2, 3))
+        cos, sin = np.cos(angle), np.sin(angle)
+        push = (np.where(action == 1, 10.0, -10.0) + 0.05 * spin**2 * sin) / 1.1
+        turn = (9.8 * sin - cos * push) / (0.5 * (4 / 3 - 0.1 * cos**2 / 1.1))
+        change = np.stack([v, push - 0.05 * turn * cos / 1.1, spin, turn], axis=1)
+        new = state + 0.02 * change
+        return new, (np.abs(new[:, 0]) > 2.4) | (np.abs(new[:, 2]) > 0.2)
+
+    def apply(params: Any, state: Any) -> tuple[Any, Any]:
+        h = np.tanh(state @ params["hidden"])
+        return lib.nn.log_softmax(h @ params["policy"]), (h @ params["value"])[..., 0]
+
+    def pick(logs: Any, action: Any) -> Any:
+        return np.take_along_axis(logs, action[:, None], axis=1)[:, 0]
+
+    def play(params: Any, state: Any, key: Any) -> tuple[Any, Any]:
+        def step(state: Any, key: Any) -> tuple[Any, Any]:
+            choose, restart = random.split(key)
+            logs, value = apply(params, state)
+            action = random.categorical(choose, logs)
+            new, done = move(state, action)
+            fresh = random.uniform(restart, (environments, 4), minval=-0.05, maxval=0.05)
+            return np.where(done[:, None], fresh, new), (state, action, pick(logs, action), value, done * 1.0)
+
+        return lax.scan(step, state, random.split(key, steps))
+
+    def advantages(values: Any, done: Any) -> Any:
+        def back(carry: Any, given: Any) -> Any:
+            following, total = carry
+            value, ended = given
+            total = 1.0 + 0.99 * following * (1.0 - ended) - value + 0.94 * (1.0 - ended) * total
+            return (value, total), total
+
+        zero = np.zeros(environments)
+        return lax.scan(back, (zero, zero), (values, done), reverse=True)[1]
+
+    def loss(params: Any, batch: Any) -> Any:
+        state, action, known, value, advantage = batch
+        logs, values = apply(params, state)
+        ratio = np.exp(pick(logs, action) - known)
+        normal = (advantage - np.mean(advantage)) / (np.std(advantage) + 1e-8)
+        gain = np.mean(np.minimum(ratio * normal, np.clip(ratio, 0.8, 1.2) * normal))
+        entropy = -np.mean(np.sum(np.exp(logs) * logs, axis=-1))
+        return 0.5 * np.mean((values - value - advantage) ** 2) - gain - 0.01 * entropy
+
+    def update(carry: Any, key: Any) -> tuple[Any, Any]:
+        params, state = carry
+        playing, shuffling = random.split(key)
+        state, (states, actions, logs, values, done) = play(params, state, playing)
+        batch = (states, actions, logs, values, advantages(values, done))
+        flat = [x.reshape((steps * environments, *x.shape[2:])) for x in batch]
+
+        def epoch(params: Any, key: Any) -> tuple[Any, None]:
+            order = random.permutation(key, steps * environments)
+            chosen = [x[order].reshape((parts, -1, *x.shape[1:])) for x in flat]
+            learn = lambda p, b: (lib.tree.map(lambda x, g: x - 0.05 * g, p, lib.grad(loss)(p, b)), None)  # noqa: E731
+            return lax.scan(learn, params, chosen)[0], None
+
+        params, _ = lax.scan(epoch, params, random.split(shuffling, 4))
+        return (params, state), np.mean(done)
+
+    def run(hidden: Any, policy: Any, value: Any, state: Any) -> Any:
+        params = {"hidden": hidden, "policy": policy, "value": value}
+        return lax.scan(update, (params, state), random.split(random.PRNGKey(0), 10))[1]
+
+    weights = floats(4, 32, scale=0.5), floats(32, 2, seed=1, scale=0.1), floats(32, 1, seed=2, scale=0.1)
+    return run, (*weights, floats(environments, 4, seed=3, scale=0.02))
+
+
 PROGRAMS: dict[str, Callable[[Any], tuple[Program, tuple[Any, ...]]]] = {
     "scan, 10,000 Euler steps of the Lorenz system": lorenz,
     "gradient of 2,000 such steps": lorenz_gradient,
@@ -242,6 +338,7 @@ PROGRAMS: dict[str, Callable[[Any], tuple[Program, tuple[Any, ...]]]] = {
     "Kalman filter, 1,000 steps, 4 x 4": kalman,
     "64 particles, 1,000 steps": particles,
     "gradient of an RNN over 1,000 steps, 32 x 64": rnn_gradient,
+    "PPO, 10 updates of 16 environments": ppo,
     "gradient of an LSTM over 200 steps, 128 x 256": lstm_gradient,
 }
 

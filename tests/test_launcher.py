@@ -7,8 +7,9 @@ import pytest
 import torch
 
 import gtrace as gt
+from gtrace import torch_internals as internals
 from gtrace.cache.artifacts import artifacts
-from gtrace.compile.inductor import launcher
+from gtrace.compile.inductor import instructions, launcher
 from gtrace.engine.engine import engine
 from gtrace.engine.policy import CostModel
 
@@ -54,6 +55,17 @@ def test_errors_of_torch_arrive_from_compiled_code(capfd):
     with gt.config(compile=True), pytest.raises(gt.ExecutionError, match=r"program \w+"):
         gt.eval(gt.take(gt.sin(gt.arange(5.0)), gt.array([7, 1]), mode="raise") * 2)
     capfd.readouterr()
+
+
+@pytest.mark.parametrize(("accepts", "known"), [(True, True), (False, None)])
+def test_torch_tries_vector_instructions_only_where_the_compiler_refuses_them(monkeypatch, tmp_path, accepts, known):
+    compiler = tmp_path / "g++"
+    compiler.write_text(f'#!/bin/sh\ncase "$*" in *-fsyntax-only*) exit {0 if accepts else 1};; esac\nexec g++ "$@"\n')
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
+    assert instructions.vector_instructions_known.__wrapped__() is known
+    with internals.PATCH_CONFIG.get()({"cpp.vec_isa_ok": False}):
+        assert instructions.vector_instructions_known.__wrapped__() is False, "the user's setting is kept"
 
 
 def test_compiled_code_leaves_the_mode_of_gradients_as_it_was():

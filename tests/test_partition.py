@@ -123,3 +123,17 @@ def test_a_huge_program_is_compiled_in_pieces_and_equal_ones_once(backend, monke
     np.testing.assert_allclose(np.asarray(gt.jit(f, backend=backend)(x)), expected, rtol=1e-4)
     assert max(compiled) <= 60
     assert len(compiled) <= 4, "of the ten pieces or more, most are equal"
+
+
+def test_what_takes_little_beside_native_loops_is_interpreted():
+    """So that only loops are compiled, without Inductor, whose import takes seconds."""
+
+    def run(x, ends):
+        start = gt.log(x * x + 1) * 0.5 - 0.25
+        return gt.scan(lambda c, r: (gt.tanh(gt.sin(c) * r), None), start, gt.exp(-gt.abs(ends)))[0]
+
+    for steps, rows, short in ((2000, 20, True), (3, 2000, False)):
+        form = canonicalize(gt.make_graph(run)(gt.ones(rows), gt.ones(steps))).graph
+        schedule = Partitioner("inductor", "default", 1).schedule(form, [(1,), (1,)])
+        assert all(request.is_loop for request in schedule.requests) is short
+        assert any(request.is_loop for request in schedule.requests)

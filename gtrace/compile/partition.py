@@ -29,6 +29,13 @@ from gtrace.ir.split import crossing, slices
 MIN_OPS = 3
 """Parts of fewer operations are interpreted: there is nothing to fuse."""
 
+MIN_SHARE = 0.05
+"""Parts that take less than this share of the work of native loops beside them are interpreted as well: compiling them
+takes ten times as long as compiling the loops."""
+
+CALL = 2000
+"""Additions that an interpreted operation takes however small it is."""
+
 MAX_OPS = 1000
 """Parts of more operations are cut where the fewest bytes cross, because compile time grows faster than linearly."""
 
@@ -85,6 +92,7 @@ class Partitioner:
         constants = {node.out: node for node in graph.nodes if node.op.constant and not tuple(node.values())}
         native = {node.out: self._native(node, constants) for node in graph.nodes if node.op.name in LOOPS}
         loops = {value: loop for value, loop in native.items() if loop is not None}
+        work = sum(loop.cost * max(loop.length, 1) for loop in loops.values())
         for part in _parts(graph, {value: loop.ins for value, loop in loops.items()}, apart):
             if isinstance(part, Graph):
                 form = canonicalize(part)
@@ -94,7 +102,8 @@ class Partitioner:
                 )
                 key = print_graph(form.graph), own
                 if key not in equal:
-                    short = len(form.graph.nodes) < MIN_OPS
+                    nodes = form.graph.nodes
+                    short = len(nodes) < MIN_OPS or _interpreted_work(nodes) < MIN_SHARE * work
                     interpreted = short or part.nodes[0].out in apart
                     equal[key] = form.graph if interpreted else self.request(form.graph, own)
                 assert all(place >= 0 for place in form.outputs)  # the program is canonical: no output is an input
@@ -142,14 +151,15 @@ class Partitioner:
         graph = loop_graph(node, absorbed)
         opened = of_open_length(graph)
         key = print_graph(opened), self.mode, self.threads
+        cost = native_cost(node, opened, key[0])
+        if cost is None:
+            return None
         request = _native_requests.get(key)
         if request is None:
-            if not is_native(node, opened, key[0]):
-                return None
             request = self.request(opened, [contiguous_strides(a.shape) for a in opened.avals])
             _native_requests[key] = request
         ins = tuple(x for k, x in enumerate(node.values()) if k not in absorbed)
-        return NativeLoop(graph, request, ins, node.attributes.get("length", 0))
+        return NativeLoop(graph, request, ins, node.attributes.get("length", 0), cost)
 
     def _body(self, sub: Subgraph) -> Schedule:
         """Return the schedule of a body. It is made once, even if several operations have the same body."""
@@ -165,23 +175,27 @@ class Partitioner:
         return sub.derive(("schedule", self), make)
 
 
-def is_native(node: Node, opened: Graph, text: str) -> bool:
-    """Whether a loop can be compiled as a whole.
+def native_cost(node: Node, opened: Graph, text: str) -> int | None:
+    """Return what a step of a loop costs that can be compiled as a whole; None if it cannot.
 
     Args:
         opened: its program, for any length.
         text: of that program.
     """
 
-    def generated() -> bool:
+    def generated() -> int | None:
         try:
-            generate(opened)
+            return generate(opened).cost
         except UnsupportedLoopError:
-            return False
-        return True
+            return None
 
-    native: bool = subgraphs(node.params)[0].derive(("native", text), generated)
-    return native
+    cost: int | None = subgraphs(node.params)[0].derive(("native", text), generated)
+    return cost
+
+
+def _interpreted_work(nodes: Sequence[Node]) -> int:
+    """Return how many additions straight-line operations without a compiled form are worth."""
+    return sum(CALL + sum(a.nbytes for a in (*node.instr.ins, node.instr.aval)) // 4 for node in nodes)
 
 
 def cut(graph: Graph, most: int) -> list[Graph]:

@@ -105,12 +105,14 @@ class NativeLoop:
         request: for any number of steps.
         ins: the values it takes.
         length: how many steps it has; 0 if a condition ends it.
+        cost: additions that a step takes, about.
     """
 
     graph: Graph
     request: CompileRequest
     ins: tuple[int, ...]
     length: int
+    cost: int
 
     def build(self, results: Results) -> TensorFunction:
         """Return the function of the operation."""

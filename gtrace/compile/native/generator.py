@@ -94,11 +94,13 @@ class LoopCode:
         text: includes `loop.h`.
         outputs: of each result the dtype in short, the shape without the axis of steps, and whether it has that axis.
         scratch: bytes of memory that a call needs.
+        cost: additions that a step takes, about.
     """
 
     text: str
     outputs: tuple[tuple[str, tuple[int, ...], bool], ...]
     scratch: int
+    cost: int
 
 
 def generate(graph: Graph, most: float = MAX_STEP) -> LoopCode:
@@ -159,4 +161,4 @@ def generate(graph: Graph, most: float = MAX_STEP) -> LoopCode:
         constants="\n".join(writer.constants),
         body="\n".join(writer.lines),
     )
-    return LoopCode(text, outputs, writer.scratch)
+    return LoopCode(text, outputs, writer.scratch, cost)
