@@ -122,10 +122,10 @@ METHODS_APART = {
     "argpartition", "base", "byteswap", "choose", "ctypes", "data", "dump", "dumps", "fill", "flags", "flat",
     "getfield", "partition", "resize", "setfield", "setflags", "strides", "tobytes", "tofile",
 }  # fmt: skip
-"""Methods and attributes of numpy.ndarray that Arrays lack: those that write or show memory, and what JAX lacks too."""
+"""What Arrays lack of numpy.ndarray: what writes or shows memory, and `argpartition` and `choose`, which gt.numpy has."""
 
 
-def test_arrays_have_the_methods_of_numpy_that_jax_has():
+def test_arrays_have_the_methods_of_numpy():
     missing = {name for name in dir(numpy.ndarray) if not name.startswith("_") and not hasattr(gt.Array, name)}
     assert missing == METHODS_APART
 
