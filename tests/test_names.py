@@ -122,7 +122,7 @@ METHODS_APART = {
     "argpartition", "base", "byteswap", "choose", "ctypes", "data", "dump", "dumps", "fill", "flags", "flat",
     "getfield", "partition", "resize", "setfield", "setflags", "strides", "tobytes", "tofile",
 }  # fmt: skip
-"""What Arrays lack of numpy.ndarray: what writes or shows memory, and `argpartition` and `choose`, which gt.numpy has."""
+"""What Arrays lack of numpy.ndarray: what writes or shows memory; `argpartition` and `choose` are in gt.numpy."""
 
 
 def test_arrays_have_the_methods_of_numpy():
