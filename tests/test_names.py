@@ -11,6 +11,7 @@ import inspect
 import types
 from pathlib import Path
 
+import numpy
 import pytest
 
 import gtrace as gt
@@ -72,16 +73,61 @@ NUMPY_ORDER = [name for name in reductions.__all__ if getattr(reductions, name).
                and hasattr(gt, name)]  # fmt: skip
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_what_a_family_publishes_is_in_both_namespaces(family):
+PACKAGES = {
+    "numpy": "numpy",
+    "numpy.linalg": "linalg",
+    "numpy.fft": "fft",
+    "nn": "nn",
+    "lax": "lax",
+    "random": "random",
+}
+"""Folders of families, and the namespace of gt that has what they publish."""
+
+SPECIAL = {"bessel_functions", "entropies", "error_functions", "gamma_functions", "special_integrals"}
+"""The families of gtrace.ops that gt.special publishes; gt and gt.numpy publish the others."""
+
+APART = {"gtrace.nn.initializers": gt.nn.initializers, "gtrace.lax.linalg": gt.lax.linalg}
+"""Families that are a namespace of their own."""
+
+INNER = {"gtrace.numpy.linalg.arguments", "gtrace.nn.common", "gtrace.random.reuse"}
+"""Modules in those folders that publish nothing."""
+
+
+def published() -> list[tuple[str, list[types.ModuleType]]]:
+    """Each family with the namespaces that have what it publishes."""
+    found: list[tuple[str, list[types.ModuleType]]] = []
+    for family in FAMILIES:
+        special = family.rpartition(".")[2] in SPECIAL
+        found.append((family, [gt.special] if special else [gt, gtrace.numpy]))
+    for folder, name in PACKAGES.items():
+        for path in sorted((Path(gt.__file__).parent / folder.replace(".", "/")).glob("[!_]*.py")):
+            family = f"gtrace.{folder}.{path.stem}"
+            if family not in INNER:
+                found.append((family, [APART.get(family, getattr(gt, name))]))
+    return found
+
+
+@pytest.mark.parametrize(("family", "namespaces"), published())
+def test_what_a_family_publishes_is_in_its_namespaces(family, namespaces):
     module = importlib.import_module(family)
     assert len(set(module.__all__)) == len(module.__all__)
     for name in module.__all__:
-        for namespace in (gt, gt.numpy):
-            if namespace is gt or name not in NUMPY_ORDER:
-                assert getattr(namespace, name) is getattr(module, name), (
-                    f"{namespace.__name__}.{name} is of another family"
-                )
+        for namespace in namespaces:
+            if namespace is not gtrace.numpy or name not in NUMPY_ORDER or family == reductions.__name__:
+                found = getattr(namespace, name, "missing")
+                assert found is getattr(module, name), f"{namespace.__name__}.{name} is {found}"
+
+
+METHODS_APART = {
+    "argpartition", "base", "byteswap", "choose", "ctypes", "data", "dump", "dumps", "fill", "flags", "flat",
+    "getfield", "partition", "resize", "setfield", "setflags", "strides", "tobytes", "tofile",
+}  # fmt: skip
+"""What Arrays lack of numpy.ndarray: what writes or shows memory; `argpartition` and `choose` are in gt.numpy."""
+
+
+def test_arrays_have_the_methods_of_numpy():
+    missing = {name for name in dir(numpy.ndarray) if not name.startswith("_") and not hasattr(gt.Array, name)}
+    assert missing == METHODS_APART
 
 
 def test_families_are_all_there():

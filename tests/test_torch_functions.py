@@ -229,6 +229,7 @@ LOOKING = {
     "masked_select": (lambda x: torch.masked_select(x, x > 0), normal(4, 3)),
     "mask in place": (lambda x: x.clone().index_put((x > 0,), torch.tensor(2.0, dtype=x.dtype)) * x, normal(5)),
     "lstsq": (lambda a, b: torch.linalg.lstsq(a, b).solution, normal(5, 3), normal(5, 2)),
+    "residuals": (lambda a, b: torch.linalg.lstsq(a, b, driver="gels").residuals, normal(5, 3), normal(5, 2)),
     "gaussian_nll_loss": (lambda m, v: F.gaussian_nll_loss(m, torch.ones_like(m), v.square()), normal(4), normal(4)),
     "cov": (lambda x: torch.cov(x, aweights=torch.tensor([1.0, 2.0, 3.0], dtype=x.dtype)), normal(2, 3)),
     "repeat_interleave": (lambda x: torch.repeat_interleave(x, torch.tensor([2, 0, 1]), 0), normal(3)),

@@ -120,12 +120,16 @@ def _repeat_interleave(x: torch.Tensor, *, output_size: int | None = None) -> to
 def _lstsq(
     a: torch.Tensor, b: torch.Tensor, rcond: float | None = None, *, driver: str | None = None
 ) -> tuple[torch.Tensor, ...]:
-    """Return the solution by the pseudo-inverse, as torch differentiates it; the other results have no derivative."""
+    """Return the solution by the pseudo-inverse, as torch differentiates it, and the residuals it leaves."""
     values = _value(torch.ops.aten.linalg_lstsq.default, a, b, rcond, driver=driver)
     columns = b.dim() == a.dim() or b.shape != a.shape[:-1]
     right = b if columns else b.unsqueeze(-1)
     solution = torch.linalg.pinv(a, rtol=rcond) @ right
-    return solution if columns else solution.squeeze(-1), *values[1:]
+    residuals = values[1]
+    if residuals.numel():
+        gap = a @ solution - right
+        residuals = (gap * gap.conj()).real.sum(-2) if gap.is_complex() else (gap * gap).sum(-2)
+    return solution if columns else solution.squeeze(-1), residuals, *values[2:]
 
 
 def _ctc_loss(*args: Any, **kwargs: Any) -> Any:

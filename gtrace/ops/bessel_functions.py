@@ -18,6 +18,11 @@ from gtrace.ops.quadrature import EULER, in_blocks
 from gtrace.ops.samples import both, scipy_special, unary_floats
 from gtrace.trace.array import Array
 
+__all__ = [
+    "bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1", "i0", "i0e", "i1", "i1e", "modified_bessel_k0",
+    "modified_bessel_k1", "scaled_modified_bessel_k0", "scaled_modified_bessel_k1",
+]  # fmt: skip
+
 
 def _per_x(y: Array, x: Array) -> Array:
     """Return y / x for a function y that goes like x / 2 at 0."""

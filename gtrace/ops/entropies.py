@@ -14,6 +14,8 @@ from gtrace.ops.promote import as_arrays, binary, unary, widened
 from gtrace.ops.samples import binary_floats, scipy_special, shapes_differ, unary_floats
 from gtrace.trace.array import Array
 
+__all__ = ["entr", "kl_div", "logit", "rel_entr", "xlog1py", "xlogy"]
+
 xlogy = binary(
     "xlogy", widened(torch.special.xlogy), "Return x * log(y), 0 where x is 0.",
     "float(gt.special.xlogy(0.0, 0.0)) => 0.0", floating=True, check=broadcasts,

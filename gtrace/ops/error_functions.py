@@ -13,6 +13,8 @@ from gtrace.ops.promote import unary, widened
 from gtrace.ops.samples import scipy_special, unary_floats
 from gtrace.trace.array import Array
 
+__all__ = ["erfc", "erfcx", "log_ndtr", "ndtr", "ndtri"]
+
 _ROOT_2PI = math.sqrt(2.0 * math.pi)
 
 erfc = unary(

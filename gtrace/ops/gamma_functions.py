@@ -24,6 +24,11 @@ from gtrace.ops.shape import as_int, constant, expand_dims
 from gtrace.trace.array import Array
 from gtrace.trace.bind import bind
 
+__all__ = [
+    "beta", "betaln", "digamma", "factorial", "gamma", "gammainc", "gammaincc", "gammaln", "multigammaln",
+    "polygamma", "zeta",
+]  # fmt: skip
+
 # -- derivatives of the logarithm
 
 

@@ -22,6 +22,8 @@ from gtrace.ops.shape import as_int
 from gtrace.trace.array import Array
 from gtrace.trace.bind import bind
 
+__all__ = ["betainc", "exp1", "expi", "expn"]
+
 # -- incomplete beta function
 
 

@@ -1,0 +1,3 @@
+"""Discrete Fourier transforms, as in ``numpy.fft``."""
+
+from gtrace.numpy.fft.transforms import *
