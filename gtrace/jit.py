@@ -132,7 +132,8 @@ class Jitted:
         if call is None:
             # what runs now need not copy the tensors and NumPy arrays that it is given
             leaves = self._lift(given, share=True)
-            outside = [x._buf for x, leaf in zip(leaves, given.leaves, strict=True) if isinstance(leaf, _SHARED)]
+            pairs = zip(leaves, given.leaves, strict=True)
+            outside = [materialize(x, "jit") for x, leaf in pairs if isinstance(leaf, _SHARED)]
             for x in leaves:
                 if x._buf is None:
                     check_thread(x)
