@@ -17,6 +17,7 @@ import importlib
 import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,10 @@ def encoder(rounds: int) -> list[Row]:
     compiled = torch.compile(bert)
     params = example.load()
     ours = gt.jit(example.encode, wait=True)
+
+    def numbers(*own: gt.Array) -> np.ndarray:
+        return ours(params, *own).numpy()
+
     rows: list[Row] = []
     for texts, length in SHAPES:
         rng = np.random.default_rng(0)
@@ -67,8 +72,8 @@ def encoder(rounds: int) -> list[Row]:
         start = time.perf_counter()
         agree(f"encoder {texts}x{length}", ours(params, *own), embedded(bert, *tensors))
         print(f"  first call {time.perf_counter() - start:.1f} s")
-        peers = {
-            "gtrace": lambda own=own: ours(params, *own).numpy(),
+        peers: dict[str, Callable[[], Any]] = {
+            "gtrace": functools.partial(numbers, *own),
             "transformers": functools.partial(embedded, bert, *tensors),
             "transformers, torch.compile": functools.partial(embedded, compiled, *tensors),
         }
@@ -90,7 +95,7 @@ def recording() -> np.ndarray:
 def detector(rounds: int) -> list[Row]:
     silero = importlib.import_module("silero_vad")
     script = silero.load_silero_vad()
-    folder = os.path.join(os.path.dirname(silero.__file__), "data")
+    folder = os.path.join(os.path.dirname(str(silero.__file__)), "data")
     onnx = importlib.import_module("silero_vad.sequence_vad").SileroVADSequence(
         os.path.join(folder, "silero_vad_16k_sequence.onnx")
     )

@@ -22,9 +22,9 @@ import sentence_encoder as model
 import gtrace as gt
 
 MODULES = (
-    "base64 bisect calendar codecs collections contextlib copy csv datetime difflib functools glob gzip hashlib heapq html"
-    " inspect itertools json math operator os os.path pathlib pickle pprint random re secrets shlex shutil socket sqlite3"
-    " statistics string subprocess tempfile textwrap threading time timeit traceback unicodedata urllib.parse uuid zlib"
+    "base64 bisect calendar collections contextlib copy csv datetime difflib functools glob gzip hashlib heapq html"
+    " inspect itertools json math operator os os.path pathlib pickle pprint random re secrets shlex shutil sqlite3"
+    " statistics string subprocess tempfile textwrap threading time traceback unicodedata urllib.parse uuid zlib"
 ).split()
 BATCH, STEP = 32, 16
 

@@ -106,7 +106,7 @@ class Exported:
             expected = json.dumps(self._in_tree)
             fix = "Pass what it was exported with."
             raise ArgumentError(message(self.name, f"arguments of structure {expected}", json.dumps(given), fix))
-        arrays = [lift(self.name, x) for x in tree.leaves((args, kwargs))]
+        arrays = [lift(self.name, x, share=True) for x in tree.leaves((args, kwargs))]
         named = self._check(arrays)
         ones = frozenset(name for name, n in named.items() if n == 1)
         sizes = [n for x in arrays for n in x.shape]

@@ -8,6 +8,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import attrs
+import numpy
 import torch
 
 from gtrace import tree
@@ -27,7 +28,7 @@ from gtrace.stages import Lowered, Traced
 from gtrace.trace.array import Array, evaluate, layout, materialize, run_checked, wrap_as
 from gtrace.trace.bind import check_thread
 from gtrace.trace.capture import Captured, capture, replay
-from gtrace.trace.convert import lift, python_scalar
+from gtrace.trace.convert import lift, python_scalar, with_own_memory
 from gtrace.trace.promotion import wide
 from gtrace.trace.record import thread
 
@@ -76,6 +77,9 @@ class _Arguments:
         return (self.args, self.kwargs) if self.kwargs else self.args
 
 
+_SHARED = (torch.Tensor, numpy.ndarray)
+"""Arguments whose memory a call reads, and their owner may write to afterwards."""
+
 MAX_CALLS = 1024
 """Kinds of arguments that a jitted function remembers; beyond it the older half is forgotten and captured anew."""
 
@@ -120,12 +124,16 @@ class Jitted:
             traced = self._trace(given, arrays)
             return traced.out_structure.unflatten(replay(traced.graph, (*arrays, *traced.constants)))
         leaves: list[Any] = given.leaves
+        outside: list[torch.Tensor] = []
         try:
             call = self._calls.get((self._key(given), *[x._leaf for x in leaves]))
         except AttributeError:  # a Python scalar, or an array of another library
             call = None
         if call is None:
-            leaves = self._lift(given)
+            # what runs now need not copy the tensors and NumPy arrays that it is given
+            leaves = self._lift(given, share=True)
+            pairs = zip(leaves, given.leaves, strict=True)
+            outside = [materialize(x, "jit") for x, leaf in pairs if isinstance(leaf, _SHARED)]
             for x in leaves:
                 if x._buf is None:
                     check_thread(x)
@@ -140,11 +148,13 @@ class Jitted:
                 check_thread(x)
         tensors = [x._buf for x in leaves]
         if config.current.debug_nans:
-            return self._checked(given, leaves)
+            return self._checked(given, leaves, outside)
         program = call.route.program if isinstance(call.route, Route) else None
         # a program on trial takes turns with the interpreter, whose results may be laid out differently
         executable = program.executable if program is not None and program.reference is None else None
         results = engine.call(call.route, tensors + call.constants if call.constants else tensors)
+        if outside:
+            results = with_own_memory(results, outside)
         stays = program is not None and program.executable is executable
         if stays and executable is call.laid_out:
             outputs = list(map(wrap_as, results, call.out_avals, call.kinds))
@@ -155,12 +165,13 @@ class Jitted:
                 call.kinds, call.laid_out = [layout(x) for x in outputs], executable
         return call.out_structure.unflatten(outputs)
 
-    def _checked(self, given: _Arguments, leaves: Sequence[Array]) -> Any:
+    def _checked(self, given: _Arguments, leaves: Sequence[Array], outside: Sequence[torch.Tensor]) -> Any:
         """Run the program as it was captured, refusing what no finite computation gives."""
         traced = self._trace(given, leaves)
         tensors = [materialize(x, "jit") for x in (*leaves, *traced.constants)]
         results = run_checked(traced.graph, tensors)
         avals = results.avals if isinstance(results, Placed) else traced.graph.out_avals
+        results = with_own_memory(results, outside)
         return traced.out_structure.unflatten([wrap_as(t, a) for t, a in zip(results, avals, strict=True)])
 
     def _prepare(self, given: _Arguments, leaves: list[Array]) -> _Call:
@@ -212,8 +223,11 @@ class Jitted:
         static += [(name, kwargs[name]) for name in names]
         return tuple(rest), {**kwargs, **dict.fromkeys(names)}, static
 
-    def _lift(self, given: _Arguments) -> list[Array]:
+    def _lift(self, given: _Arguments, share: bool = False) -> list[Array]:
         """Return the leaves as Arrays.
+
+        Args:
+            share: as for `lift`.
 
         Raises:
             ArgumentError: a leaf that is no array and no number; with its key path.
@@ -225,7 +239,7 @@ class Jitted:
                     message("jit", "arrays or numbers as arguments", f"{type(leaf).__name__} at args{path}",
                             "Name it in static_argnums or static_argnames, or close over it.")
                 )  # fmt: skip
-        return [lift("jit", leaf) for leaf in given.leaves]
+        return [lift("jit", leaf, share) for leaf in given.leaves]
 
     def _key(self, given: _Arguments) -> Hashable:
         """Return the key of these arguments, apart from their leaves."""

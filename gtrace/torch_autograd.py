@@ -7,13 +7,13 @@ one recording: what the gradient needs is what the forward pass hands over.
 from __future__ import annotations
 
 import functools
-import sys
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import attrs
 import torch
 
+from gtrace import torch_internals as internals
 from gtrace import tree
 from gtrace.errors import ArgumentError, message, user_location
 from gtrace.ir.aval import Aval, as_device, aval
@@ -26,7 +26,7 @@ from gtrace.ops.complex import conj
 from gtrace.torch_functions import static_key
 from gtrace.trace.array import Array, whole, wrap
 from gtrace.trace.capture import capture, replay
-from gtrace.trace.convert import plain_tensor
+from gtrace.trace.convert import plain_tensor, with_own_memory
 from gtrace.trace.promotion import as_dtype, wide
 from gtrace.transform.arguments import lift_outputs
 from gtrace.transform.vjp import vjp
@@ -55,22 +55,17 @@ class _Compiled:
     constants: Arrays
 
     @classmethod
-    def of(cls, name: str, graph: Graph, constants: Arrays) -> _Compiled:
-        return cls(name, jit(lambda *arrays: replay(graph, arrays)), constants)
+    def of(cls, name: str, graph: Graph, constants: Arrays, options: dict[str, Any]) -> _Compiled:
+        return cls(name, jit(lambda *arrays: replay(graph, arrays), **options), constants)
 
     def __call__(self, tensors: Tensors) -> list[torch.Tensor]:
         """Return the results: with memory of their own, because torch's programs write to tensors."""
         arrays = [wrap(plain_tensor(self.name, x)) for x in tensors]
         results = [whole(x, self.name) for x in self.jitted(*arrays, *self.constants)]
         others = [whole(x, self.name) for x in (*arrays, *self.constants)]
-        seen = {x.untyped_storage().data_ptr() for x in others if x.numel()}
-        out = []
-        for x in results:
-            if x.numel() and x.untyped_storage().data_ptr() in seen:
-                x = x.clone()
-            seen.add(x.untyped_storage().data_ptr())
-            out.append(x)
-        return out
+        for k, x in enumerate(results):
+            (results[k],) = with_own_memory([x], [*others, *results[:k]])
+        return results
 
 
 @attrs.frozen(eq=False)
@@ -91,11 +86,11 @@ class _Split:
 class _Plan:
     """A function of tensors of certain types, flat."""
 
-    def __init__(self, name: str, flat: Flat, avals: Sequence[Aval]) -> None:
-        self.name, self.flat, self.avals = name, flat, tuple(avals)
+    def __init__(self, name: str, flat: Flat, avals: Sequence[Aval], options: dict[str, Any]) -> None:
+        self.name, self.flat, self.avals, self.options = name, flat, tuple(avals), options
         captured = capture(lambda xs: (flat(xs), None), avals, f"{name} called at {user_location()}")
         self.out_avals: Sequence[Aval] = captured.graph.out_avals
-        self.run = _Compiled.of(name, captured.graph, captured.constants)
+        self.run = _Compiled.of(name, captured.graph, captured.constants, options)
         self.inexact = [k for k, a in enumerate(self.out_avals) if a.floating or a.complex]
         self._splits: dict[tuple[int, ...], _Split] = {}
         self._gradients: dict[tuple[int, ...], _Plan] = {}
@@ -150,8 +145,8 @@ class _Plan:
         backward = Graph(order, tuple(table[v] for v in order), late.nodes, late.outputs)
         values = dict(zip(constants, captured.constants, strict=True))
         return _Split(
-            _Compiled.of(self.name, forward, captured.constants),
-            _Compiled.of(self.name, backward, [values[v] for v in fixed]),
+            _Compiled.of(self.name, forward, captured.constants, self.options),
+            _Compiled.of(self.name, backward, [values[v] for v in fixed], self.options),
             tuple(places[v] for v in kept),
         )
 
@@ -160,7 +155,8 @@ class _Plan:
         found = self._gradients.get(wanted)
         if found is None:
             avals = [*self.avals, *self._cotangents]
-            found = _Plan(f"the gradient of {self.name}", lambda arrays: self._gradient(wanted, arrays)[1], avals)
+            name = f"the gradient of {self.name}"
+            found = _Plan(name, lambda arrays: self._gradient(wanted, arrays)[1], avals, self.options)
             self._gradients[wanted] = found
         return found
 
@@ -214,10 +210,10 @@ class _Node(torch.autograd.Function):
 class TorchFunction:
     """A gtrace function as a function of torch tensors; made by `to_torch_function`."""
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., Any], options: dict[str, Any]) -> None:
         functools.update_wrapper(self, function, updated=())
         self.__name__: str = getattr(function, "__name__", type(function).__name__)
-        self._function = function
+        self._function, self._options = function, options
         self._plans: dict[Hashable, tuple[_Plan, tree.TreeDef]] = {}
         self._lock = new_lock()
         self._disabled: Any = None
@@ -226,7 +222,7 @@ class TorchFunction:
         return f"<torch function {self.__name__}>"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if "torch._dynamo" in sys.modules:
+        if internals.dynamo_imported():
             # torch.compile breaks its graph here, and does not look into gtrace
             if self._disabled is None:
                 self._disabled = torch.compiler.disable(self._call)
@@ -261,7 +257,7 @@ class TorchFunction:
             result[:] = [out_structure]
             return outputs
 
-        plan = _Plan(self.__name__, flat, avals)
+        plan = _Plan(self.__name__, flat, avals, self._options)
         # the leaves that are tensors are only told apart from others: this must not keep their memory alive
         leaves[:] = [_PLACE if isinstance(x, torch.Tensor) else x for x in leaves]
         return plan, result[0]
@@ -270,7 +266,9 @@ class TorchFunction:
 _PLACE = torch.empty(0)
 
 
-def to_torch_function(f: Callable[..., Any]) -> TorchFunction:
+def to_torch_function(
+    f: Callable[..., Any], *, backend: str = "inductor", mode: str = "default", wait: float | bool | None = None
+) -> TorchFunction:
     """Return a function of Arrays as one of torch tensors, for torch's training loops.
 
     torch's autograd differentiates through it, to any order. `f` is traced once for each kind of arguments and
@@ -279,6 +277,7 @@ def to_torch_function(f: Callable[..., Any]) -> TorchFunction:
 
     Args:
         f: a pure function of pytrees.
+        backend, mode, wait: as for `gt.jit`.
 
     Returns:
         A function of pytrees of tensors, nn.Parameters and hashable values, which are constants of the trace. It
@@ -298,4 +297,4 @@ def to_torch_function(f: Callable[..., Any]) -> TorchFunction:
     """
     if not callable(f):
         raise ArgumentError(message("to_torch_function", "a function", type(f).__name__, "Pass a callable."))
-    return TorchFunction(f)
+    return TorchFunction(f, {"backend": backend, "mode": mode, "wait": wait})

@@ -183,5 +183,10 @@ def compiling() -> Iterator[None]:
         torch.compiler._is_compiling_flag = before
 
 
+def dynamo_imported() -> bool:
+    """Whether torch.compile may have been used: its tracer takes a second to import."""
+    return "torch._dynamo" in sys.modules
+
+
 INTERNALS: tuple[Internal, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Internal))
 """Every private name of torch that gtrace uses."""

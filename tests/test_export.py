@@ -27,7 +27,14 @@ WEIGHTS = np.random.default_rng(0).normal(size=(8, 4)).astype(np.float32)
 def model(params, x):
     head = gt.array(WEIGHTS)
     h = gt.tanh(x @ params["w"] + params["b"])
-    return {"rows": h.sum(1), "same": x, "both": [h, h], "view": x.T, "head": (x @ head).mean(), "none": None}
+    out = {"rows": h.sum(1), "same": x, "both": [h, h], "view": x.T, "head": (x @ head).mean(), "none": None}
+    return {**out, "numbered": numbered(x)}
+
+
+@gt.lift
+def numbered(x):
+    """An operator of torch whose constant is an open size."""
+    return torch.arange(x.shape[0]) * x[:, 0]
 
 
 PARAMS = {"w": gt.eval(gt.array(WEIGHTS) * 2), "b": gt.eval(gt.linspace(0, 1, 4))}

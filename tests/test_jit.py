@@ -338,3 +338,31 @@ def test_threads_share_one_compile():
         t.join()
     assert len(set(out)) == 1 and len(out) == 6
     assert engine.tiering.compiles == before + 1
+
+
+# -- tensors of torch as arguments
+
+
+def test_batches_of_a_loader_are_not_copied(monkeypatch):
+    data = torch.utils.data.TensorDataset(torch.randn(64, 8), torch.arange(64))
+    step = gt.jit(lambda w, x, y: ((x @ w).sum() + y.sum(), x), backend="eager")
+    seen, places, run = [], [], engine.call
+    monkeypatch.setattr(engine, "call", lambda route, tensors: seen.extend(tensors) or run(route, tensors))
+    for x, y in torch.utils.data.DataLoader(data, batch_size=16):
+        places += [x.data_ptr(), y.data_ptr()]
+        step(gt.ones((8, 2)), x, y)
+    assert set(places) < {tensor.data_ptr() for tensor in seen}
+
+
+@pytest.mark.parametrize("checked", [False, True])
+@pytest.mark.parametrize("make", [torch.ones, lambda n: np.ones(n, np.float32)], ids=["torch", "numpy"])
+def test_writing_to_an_argument_afterwards_changes_no_result(make, checked):
+    function = gt.jit(lambda x, y: (x, x[1:], x * y, x.reshape(3, 1), y), backend="eager")
+    with gt.config(debug_nans=checked):
+        for _ in range(3):
+            x, y = make(3), make(3)
+            results = [*function(x, y), gt.ones(3) * x, gt.sin(gt.array(x))]
+            before = [r.tolist() for r in results[:5]]
+            x[:], y[:] = 7, 8
+            assert [r.tolist() for r in results[:5]] == before
+            assert results[5].tolist() == [1, 1, 1] and float(results[6][0]) == pytest.approx(math.sin(1))

@@ -155,3 +155,36 @@ def test_training_an_undecorated_loop_lowers_the_loss():
         params = gt.tree_map(lambda p, g: p - 0.2 * g, params, grads)
         losses.append(float(loss))
     assert losses[-1] < losses[0] / 2
+
+
+class Branching(nn.Module):
+    """Looks at its mask where it is not being compiled, as models of transformers do."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x, mask):
+        if not torch.compiler.is_compiling() and bool(mask.all()):
+            return self.layer(x)
+        return self.layer(x).masked_fill(~mask[..., None], 0)
+
+
+class Looking(nn.Module):
+    def forward(self, x):
+        return x if x.sum() > 0 else -x
+
+
+def test_branches_on_values_are_left_out_or_named():
+    torch.manual_seed(0)
+    module = Branching()
+    params, apply = gt.from_module(module)
+    x, mask = torch.randn(3, 4), torch.tensor([True, False, True])
+    for given in (mask, torch.ones(3, dtype=torch.bool)):
+        found = apply(params, gt.array(x), gt.array(given))
+        np.testing.assert_allclose(found, module(x, given).detach(), rtol=1e-6, atol=1e-7)
+    assert not torch.compiler.is_compiling()
+    params, apply = gt.from_module(Looking())
+    line = Looking.forward.__code__.co_firstlineno + 1
+    with pytest.raises(gt.ConcretizationError, match=rf"looks at them at {__file__}:{line}\. Choose with torch.where"):
+        apply(params, gt.ones(3))

@@ -35,6 +35,7 @@ TREE = {
     "key": gt.random.key(7),
     "unsigned": gt.array(np.array([2**64 - 1], np.uint64)),
     "complex": gt.array([1 + 2j]),
+    "eight": gt.array([1.0, -2.5]).astype("float8_e4m3fn"),
     "empty": gt.zeros((0, 3)),
     "weak": gt.sin(1.5),
 }

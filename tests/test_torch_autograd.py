@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 import torch
 
 import gtrace as gt
+
+ours = functools.partial(gt.to_torch_function, backend="eager")
 
 
 def attention(params, x, *, heads):
@@ -30,9 +34,8 @@ def made(dtype=torch.float64):
 
 def test_values_and_gradients_are_those_of_torch():
     params, x = made()
-    ours = gt.to_torch_function(attention)
     results = []
-    for function in (ours, attention_torch):
+    for function in (ours(attention), attention_torch):
         out = function(params, x, heads=2)
         grads = torch.autograd.grad((out["out"] ** 2).sum(), [x, *params.values()])
         results.append((out, grads))
@@ -40,7 +43,7 @@ def test_values_and_gradients_are_those_of_torch():
     torch.testing.assert_close(out, expected)
     torch.testing.assert_close(grads, theirs)
     assert not out["top"].requires_grad and out["top"].dtype is torch.int64
-    assert repr(ours) == "<torch function attention>"
+    assert repr(ours(attention)) == "<torch function attention>"
 
 
 FUNCTIONS = {
@@ -54,21 +57,21 @@ FUNCTIONS = {
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_gradients_of_both_orders(name):
     torch.manual_seed(0)
-    function = gt.to_torch_function(FUNCTIONS[name])
+    function = ours(FUNCTIONS[name])
     x, y = (torch.randn(3, 4, dtype=torch.float64, requires_grad=True) for _ in range(2))
     assert torch.autograd.gradcheck(function, (x, y))
     assert torch.autograd.gradgradcheck(function, (x, y))
 
 
 def test_complex_numbers_have_torch_s_convention():
-    function = gt.to_torch_function(lambda z: gt.real(z * z * (1 + 2j)) + gt.abs(z))
+    function = ours(lambda z: gt.real(z * z * (1 + 2j)) + gt.abs(z))
     z = torch.tensor([1 + 2j, -0.5 + 1j], dtype=torch.complex128, requires_grad=True)
     assert torch.autograd.gradcheck(function, (z,))
     assert torch.autograd.gradgradcheck(function, (z,))
 
 
 def test_third_derivatives_and_torch_func():
-    function = gt.to_torch_function(lambda x: gt.sin(x).sum())
+    function = ours(lambda x: gt.sin(x).sum())
     x = torch.tensor([0.5], dtype=torch.float64, requires_grad=True)
     value = function(x)
     for expected in (x.cos(), -x.sin(), -x.cos()):
@@ -79,8 +82,8 @@ def test_third_derivatives_and_torch_func():
 
 def test_a_layer_of_a_torch_model_learns_as_torch_s_own_does():
     losses = []
-    ours = gt.to_torch_function(lambda x, w, b: gt.gelu(x @ w + b))
-    for layer in (ours, lambda x, w, b: torch.nn.functional.gelu(x @ w + b)):
+    gtrace = ours(lambda x, w, b: gt.gelu(x @ w + b))
+    for layer in (gtrace, lambda x, w, b: torch.nn.functional.gelu(x @ w + b)):
         torch.manual_seed(0)
         w, b = torch.nn.Parameter(torch.randn(4, 16) / 2), torch.nn.Parameter(torch.zeros(16))
         head = torch.nn.Linear(16, 1)
@@ -97,7 +100,7 @@ def test_a_layer_of_a_torch_model_learns_as_torch_s_own_does():
 
 def test_results_have_memory_of_their_own():
     held = gt.eval(gt.ones(3))
-    function = gt.to_torch_function(lambda x: (x, x.reshape(3, 1), held, x * 2))
+    function = ours(lambda x: (x, x.reshape(3, 1), held, x * 2))
     x = torch.zeros(3)
     for result in function(x):
         result.fill_(7)
@@ -108,7 +111,7 @@ def test_results_have_memory_of_their_own():
 
 
 def test_inputs_are_not_copied(monkeypatch):
-    function = gt.to_torch_function(lambda x: x * 2)
+    function = ours(lambda x: x * 2)
     x = torch.ones(4)
     function(x)
     seen = []
@@ -120,7 +123,7 @@ def test_inputs_are_not_copied(monkeypatch):
 
 
 def test_writing_to_an_input_before_the_backward_pass_is_an_error():
-    function = gt.to_torch_function(lambda x: gt.sin(x))
+    function = ours(lambda x: gt.sin(x))
     x = torch.ones(3, requires_grad=True)
     y = x * 1
     out = function(y)
@@ -130,7 +133,7 @@ def test_writing_to_an_input_before_the_backward_pass_is_an_error():
 
 
 def test_modes_of_torch_around_a_call():
-    function = gt.to_torch_function(lambda x, w: x @ w)
+    function = ours(lambda x, w: x @ w)
     x, w = torch.randn(4, 4, requires_grad=True), torch.randn(4, 4)
     plain = function(x, w)
     with torch.no_grad():
@@ -147,7 +150,7 @@ def test_modes_of_torch_around_a_call():
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # torch's tracer looks at it
 def test_inside_torch_compile():
-    function = gt.to_torch_function(lambda x: gt.sin(x) * 2)
+    function = ours(lambda x: gt.sin(x) * 2)
     x = torch.randn(5, requires_grad=True)
     compiled = torch.compile(lambda x: function(x + 1).cos() + 1, backend="eager")
     out = compiled(x)
@@ -160,7 +163,7 @@ def test_inside_torch_compile():
 
 
 def test_other_arguments():
-    function = gt.to_torch_function(lambda x, power, options: {"y": x**power, "n": options["scale"] * x.sum()})
+    function = ours(lambda x, power, options: {"y": x**power, "n": options["scale"] * x.sum()})
     x = torch.tensor([2.0], requires_grad=True)
     for power in (2, 3, 2):
         out = function(x, power, {"scale": 0.5, "mode": None})
@@ -169,8 +172,8 @@ def test_other_arguments():
     with pytest.raises(gt.ArgumentError, match="hashable"):
         function(x, bytearray(2), {"scale": 1})
     with pytest.raises(gt.ArgumentError, match="a function, got int"):
-        gt.to_torch_function(3)
+        ours(3)
     with pytest.raises(gt.ConcretizationError):
-        gt.to_torch_function(lambda x: x if x.sum() > 0 else -x)(x)
+        ours(lambda x: x if x.sum() > 0 else -x)(x)
     with pytest.raises(gt.DeviceError, match="meta"):
-        gt.to_torch_function(gt.sin)(torch.empty(2, device="meta"))
+        ours(gt.sin)(torch.empty(2, device="meta"))

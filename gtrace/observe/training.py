@@ -162,12 +162,12 @@ def progress(
         ArgumentError: `items` is not iterable, or `interval` negative.
         NonFiniteError: (while iterating) a value given to ``.log`` is not finite.
 
-    >>> import gtrace as gt, sys
+    >>> import gtrace as gt, io
     >>> def step(w, x):
     ...     loss, slope = gt.value_and_grad(lambda w: ((w * x - 1) ** 2).sum())(w)
     ...     return w - 0.1 * slope, loss
     >>> w = gt.array(0.0)
-    >>> bar = gt.progress([gt.ones(2), gt.ones(2)], file=open("/dev/null", "w"))
+    >>> bar = gt.progress([gt.ones(2), gt.ones(2)], file=io.StringIO())
     >>> for number, x in bar:
     ...     w, loss = bar.step(step, w, x)
     ...     bar.log(loss=loss)

@@ -11,7 +11,7 @@ import numpy
 import torch
 
 from gtrace.dtypes import DType
-from gtrace.ir.aval import COMPLEX, DTYPES, FLOATS, WIDE_UNSIGNED, Aval
+from gtrace.ir.aval import COMPLEX, DTYPES, FLOAT8, FLOATS, WIDE_UNSIGNED, Aval
 from gtrace.ir.graph import Graph
 from gtrace.testing.require import st, st_numpy
 from gtrace.trace.array import Array
@@ -40,7 +40,7 @@ def dtypes(*, floating: bool | None = None) -> st.SearchStrategy[torch.dtype]:
     >>> test()
     """
     order = [torch.float32, torch.float64, torch.int64, torch.bool]
-    order += [d for d in DTYPES.values() if d not in order and d not in COMPLEX and d not in WIDE_UNSIGNED]
+    order += [d for d in DTYPES.values() if d not in order and d not in COMPLEX | WIDE_UNSIGNED | FLOAT8]
     return st.sampled_from([d for d in order if floating is None or d.is_floating_point == floating])
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy
@@ -303,8 +303,11 @@ def real_scalar(x: Any) -> bool | int | float | None:
     return None if isinstance(value, complex) else value
 
 
-def lift(op: str, x: Any) -> Array:
+def lift(op: str, x: Any, share: bool = False) -> Array:
     """Return operand `x` as an Array; Python scalars become weak 0-d ones.
+
+    Args:
+        share: share the memory of tensors and NumPy arrays, which are used before anybody can write to them.
 
     Raises:
         ArgumentError: lists and other objects, which are not converted by themselves.
@@ -317,9 +320,10 @@ def lift(op: str, x: Any) -> Array:
         return wrap(new_tensor(scalar.value, scalar.aval.dtype), weak=True)
     if isinstance(x, numpy.ndarray):
         # the buffer may be written to before the pending operation runs
-        return from_numpy(x.copy())
+        return from_numpy(x if share else x.copy())
     if isinstance(x, torch.Tensor):
-        return received(wrap(_cloned(plain_tensor(op, x))))
+        tensor = plain_tensor(op, x)
+        return received(wrap(tensor if share else _cloned(tensor)))
     raise ArgumentError(
         message(op, "arrays or numbers", type(x).__name__, "Convert lists and other data with gt.array first.")
     )
@@ -334,6 +338,17 @@ def new_tensor(values: Any, dtype: torch.dtype) -> torch.Tensor:
 @without_modes
 def _cloned(x: torch.Tensor) -> torch.Tensor:
     return x.clone()
+
+
+def memory(x: torch.Tensor) -> int | None:
+    """Return what is equal for tensors that share memory; None for one without elements."""
+    return x.untyped_storage().data_ptr() if x.numel() else None
+
+
+def with_own_memory(tensors: Sequence[torch.Tensor], others: Iterable[torch.Tensor]) -> list[torch.Tensor]:
+    """Return tensors that share no memory with `others`, which somebody may write to: copies where need be."""
+    taken = {memory(x) for x in others} - {None}
+    return [_cloned(x) if memory(x) in taken else x for x in tensors]
 
 
 @functools.cache
