@@ -190,7 +190,7 @@ def dtypes(call: Call) -> str:
 
 def row(prefix: str, name: str, function: Callable[..., Any], others: list[str]) -> str:
     call = first_call(prefix, name, function)
-    operations = [op for op in dict.fromkeys(call.operations) if op not in ("project", "identity")]
+    operations = [op for op in dict.fromkeys(call.operations) if op not in ("project", "identity", "stop_gradient")]
     own = [op for op in operations if op != "aten"]
     if not operations:
         rules = ""
