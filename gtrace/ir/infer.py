@@ -102,7 +102,7 @@ def _kept(dtype: torch.dtype) -> torch.dtype:
 def require_kernel(op: Op, params: tuple[Any, ...], avals: Sequence[Any], named: dict[str, Any]) -> None:
     """Refuse operands of dtypes for which torch has no kernel. Meta and fake tensors do not show that.
 
-    The operation runs once on zeros: for wide unsigned operands each time, because attributes decide which kernels
+    The operation runs once on zeros: for wide unsigned and float8 operands each time, as attributes decide which kernels
     torch calls; for others once for each combination of dtypes.
 
     Raises:
@@ -110,7 +110,7 @@ def require_kernel(op: Op, params: tuple[Any, ...], avals: Sequence[Any], named:
     """
     unsigned = any(a.dtype in WIDE_UNSIGNED for a in avals)
     kinds = "kernel", *[p for p in params if isinstance(p, str)], *[(a.dtype, len(a.shape)) for a in avals]
-    if kinds in op.dtypes and not unsigned:
+    if kinds in op.dtypes and not unsigned and not any(a.dtype in FLOAT8 for a in avals):
         return
     shapes = [(1,) * len(a.shape) if op.elementwise else a.shape for a in avals]
     zeros = [torch.zeros(s, dtype=a.dtype, device=a.device) for s, a in zip(shapes, avals, strict=True)]
