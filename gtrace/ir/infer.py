@@ -102,8 +102,8 @@ def _kept(dtype: torch.dtype) -> torch.dtype:
 def require_kernel(op: Op, params: tuple[Any, ...], avals: Sequence[Any], named: dict[str, Any]) -> None:
     """Refuse operands of dtypes for which torch has no kernel. Meta and fake tensors do not show that.
 
-    The operation runs once on zeros: for wide unsigned and float8 operands each time, as attributes decide which kernels
-    torch calls; for others once for each combination of dtypes.
+    The operation runs once on zeros: for wide unsigned and float8 operands each time, as attributes decide which
+    kernels torch calls; for others once for each combination of dtypes.
 
     Raises:
         DtypeError: with the operands and what to use instead.
