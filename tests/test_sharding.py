@@ -227,6 +227,7 @@ else:
 """
 
 
+@pytest.mark.long
 def test_a_run_resumes_after_a_worker_has_died(tmp_path):
     """torchrun starts the processes again, and they go on from the last checkpoint."""
     script = tmp_path / "script.py"
