@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import torch
@@ -50,7 +51,7 @@ class NamespaceInfo:
         unknown = [k for k in kinds if k is not None and k not in KINDS]
         if unknown:
             raise ArgumentError(message("dtypes", f"kinds among {', '.join(KINDS)}", repr(unknown[0]), "Use those."))
-        standard = [dtype for dtype in BY_TORCH.values() if "float16" not in dtype.name]
+        standard = [dtype for dtype in BY_TORCH.values() if not re.search("float(8|16)", dtype.name)]
         return {dtype.name: dtype for dtype in standard if kind is None or isdtype(dtype, kinds)}
 
 
