@@ -1,10 +1,10 @@
 """Processes for tests that need not import torch again: a process that has imported it is forked for each.
 
-`Popen` is `subprocess.Popen`, but that commands of this Python (``-c CODE``, ``-m MODULE`` or a script, after ``-P``
-and ``-W``) are answered by a fork. It has the arguments, environment, folder, streams and process group of the command,
-runs the code as ``__main__`` and ends as Python does. When its code begins, torch and its compiler are imported, and
-gtrace is not. It is not a child of the process that asked for it, and its strings have the hashes of the process that
-forked.
+`Popen` is `subprocess.Popen`, but that commands of this Python (``-c CODE``, ``-m MODULE`` or a script, after ``-P``,
+``-W`` and ``-u``) are answered by a fork. It has the arguments, environment, folder, streams and process group of the
+command, runs the code as ``__main__`` and ends as Python does. When its code begins, torch and its compiler are
+imported, and gtrace is not. It is not a child of the process that asked for it, and its strings have the hashes of the
+process that forked.
 
 A command whose environment differs in what is read while Python starts or torch is imported gets a process from
 scratch, and so does every command inside `from_scratch`, for tests of what is imported.
@@ -35,9 +35,19 @@ PRELOADED = (
     "torch._inductor.compile_fx", "torch._inductor.codegen.cpp", "torch._inductor.codegen.cpp_wrapper_cpu",
 )  # fmt: skip
 READ_WHEN_IMPORTED = ("CC", "CXX", "HOME", "KMP_", "LD_", "MKL_", "OMP_", "PYTHON", "TORCH", "USER", "XDG_")
-READ_LATER = ("PYTHONPATH", "PYTHONWARNINGS", "TORCHINDUCTOR_CACHE_DIR")
-ENVIRONMENT = {k: v for k, v in os.environ.items() if k.startswith(READ_WHEN_IMPORTED) and k not in READ_LATER}
+READ_LATER = (
+    "PYTHONPATH", "PYTHONWARNINGS", "TORCHELASTIC_", "TORCHINDUCTOR_CACHE_DIR", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE",
+    "TORCH_NCCL_",
+)  # fmt: skip
 ORIGINAL = subprocess.Popen
+
+
+def read_when_imported(environment):
+    names = [name for name in environment if name.startswith(READ_WHEN_IMPORTED) and not name.startswith(READ_LATER)]
+    return {name: environment[name] for name in names}
+
+
+ENVIRONMENT = read_when_imported(os.environ)
 
 
 def install() -> None:
@@ -64,18 +74,17 @@ class Popen(ORIGINAL):
         p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite, *rest,
     ):  # fmt: skip
         *_, session, group = rest
-        command = None if shell or executable or preexec_fn or pass_fds or session else parse(args)
+        command = None if shell or executable or preexec_fn or pass_fds else parse(args)
         environment = dict(os.environ if env is None else env)
-        read = {k: v for k, v in environment.items() if k.startswith(READ_WHEN_IMPORTED) and k not in READ_LATER}
         folders = environment.get("PYTHONPATH", "").split(os.pathsep)
         customized = any(os.path.exists(os.path.join(folder, "sitecustomize.py")) for folder in folders if folder)
-        if command is None or read != ENVIRONMENT or customized:
+        if command is None or read_when_imported(environment) != ENVIRONMENT or customized:
             super()._execute_child(
                 args, executable, preexec_fn, close_fds, pass_fds, cwd, env, startupinfo, creationflags, shell,
                 p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite, *rest,
             )  # fmt: skip
             return
-        command |= {"cwd": os.path.abspath(cwd or "."), "environment": environment, "group": group}
+        command |= {"cwd": os.path.abspath(cwd or "."), "environment": environment, "session": session, "group": group}
         streams = [own if given == -1 else given for own, given in enumerate((p2cread, c2pwrite, errwrite))]
         self._status = socket.socket(socket.AF_UNIX)
         self._status.connect(server())
@@ -115,17 +124,20 @@ def parse(args):
     """Return what a command of this Python runs, or None if it is of another kind."""
     if isinstance(args, (str, bytes, os.PathLike)) or not args or args[0] != sys.executable:
         return None
-    rest, options, safe = [os.fspath(arg) for arg in args[1:]], [], False
+    rest, options, safe, unbuffered = [os.fspath(arg) for arg in args[1:]], [], False, False
     while rest:
         option = rest.pop(0)
         if option == "-P":
             safe = True
+        elif option == "-u":
+            unbuffered = True
         elif option == "-W":
             options.append(rest.pop(0))
         elif option in ("-c", "-m") or not option.startswith("-"):
             what = rest.pop(0) if option.startswith("-") else option
             kind = option if option.startswith("-") else "script"
-            return {"kind": kind, "what": what, "arguments": rest, "safe": safe, "warnings": options}
+            run = {"kind": kind, "what": what, "arguments": rest}
+            return run | {"safe": safe, "unbuffered": unbuffered, "warnings": options}
         else:
             return None
     return None
@@ -212,13 +224,16 @@ def report(running):
 
 def become(request, streams):
     """Take the properties of the process that was asked for."""
-    if request["group"] is not None and request["group"] >= 0:
+    if request["session"]:
+        os.setsid()
+    elif request["group"] is not None and request["group"] >= 0:
         os.setpgid(0, request["group"])
     for own, given in enumerate(streams):
         os.dup2(given, own)
         os.close(given)
     sys.stdin = sys.__stdin__ = open(0, closefd=False)
     sys.stdout = sys.__stdout__ = open(1, "w", closefd=False)
+    sys.stdout.reconfigure(write_through=request["unbuffered"])
     sys.stderr = sys.__stderr__ = open(2, "w", buffering=1, errors="backslashreplace", closefd=False)
     os.chdir(request["cwd"])
     environment = request["environment"] | {"TESTS_FORK_SERVER": os.environ["TESTS_FORK_SERVER"]}
