@@ -39,7 +39,6 @@ def pytest_configure(config):
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # as in a shell's background job: the processes that tests start would ignore Ctrl-C too
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    launch.install()
     # for the processes that tests start: never the user's own programs on disk
     os.environ["GT_BACKGROUND"] = "0"
     os.environ["GT_CACHE_DIR"] = os.path.join(tempfile.gettempdir(), f"gtrace-tests-{os.getpid()}")
@@ -69,6 +68,12 @@ def pytest_collection_finish():
     # a collection by a test looks at what tests made, not at torch's modules and ours
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def forked_processes():
+    # where tests run: the process that hands them out starts others as it does
+    launch.install()
 
 
 @pytest.fixture(autouse=True, scope="module")
