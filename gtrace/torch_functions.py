@@ -143,13 +143,13 @@ def _read_call(text: str) -> Recorded:
 
 
 def keep_call(call: Call, function: Callable[..., Any], recorded: Recorded) -> None:
-    """Keep a traced call of a function of torch or gtrace that returns a tensor or several, for later processes."""
+    """Keep a traced call of a function of torch or gtrace for later processes, if it returns tensors side by side."""
     key = _lasting_key(call, function)
     result = recorded.structure.unflatten(recorded.others)
     kind = "tensor" if result is TENSOR else type(result).__name__
     plain = kind in _KINDS or type(result).__module__ == "torch.return_types"
     derived = recorded.derived
-    if key is None or not plain or any(x is not TENSOR for x in recorded.others):
+    if key is None or not plain or (result is not TENSOR and any(x is not TENSOR for x in result)):
         return
     if not derived.constants and made_of_torch(derived.graph):
         derivations.keep(key, f"{kind}\n{derived.graph}")

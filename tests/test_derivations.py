@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -36,11 +37,11 @@ PROGRAM = """
 """
 
 
-def run(code, folder):
+def run(code, folder, process=launch.from_scratch):
     env = {k: v for k, v in os.environ.items() if not k.startswith("GT_")}
     env |= {"GT_CACHE_DIR": str(folder), "GT_AUTO_COMPILE": "0", "PYTHONPATH": str(Path(gt.__file__).parents[1])}
     command = [sys.executable, "-c", textwrap.dedent(code)]
-    with launch.from_scratch():
+    with process():
         done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines(), done.stderr
@@ -57,6 +58,16 @@ def test_a_second_process_derives_nothing(tmp_path):
     kept.write_text(kept.read_text().replace("graph(", "grahp("))
     (third, tracer), errors = run(PROGRAM, tmp_path)
     assert (third, tracer, errors) == (first, "True True", "")
+
+
+def test_a_result_inside_another_is_the_same_in_a_second_process(tmp_path):
+    code = """
+        import torch, gtrace as gt
+        count, edges = torch.histogramdd(gt.array([[0.0, 1.0], [1.0, 0.0], [2.0, 0.5]]), [3, 2])
+        print(count.tolist(), [e.tolist() for e in edges])
+    """
+    first, second = (run(code, tmp_path, contextlib.nullcontext) for _ in range(2))
+    assert first == second
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"derived": {"a": 1}}', "{}"])
