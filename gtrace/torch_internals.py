@@ -144,8 +144,9 @@ CPP_COMPILE_ERROR = Internal("torch._inductor.exc", "CppCompileError")
 CPP_BUILDER = Internal("torch._inductor.cpp_builder", "CppBuilder")
 CPP_OPTIONS = Internal("torch._inductor.cpp_builder", "CppTorchDeviceOptions")
 PICK_VEC_ISA = Internal("torch._inductor.cpu_vec_isa", "pick_vec_isa")
-VEC_ISAS = Internal("torch._inductor.cpu_vec_isa", "valid_vec_isa_list")
-VEC_ISA_OK = Internal("torch._inductor.config", "cpp.vec_isa_ok")
+VEC_ISAS = Internal("torch._inductor.cpu_vec_isa", "supported_vec_isa_list")
+X86_ISAS = Internal("torch._inductor.cpu_vec_isa", "x86_isa_checker")
+INDUCTOR_CPP = Internal("torch._inductor.config", "cpp")
 LOOKUP_BACKEND = Internal("torch._dynamo", "lookup_backend")
 
 # -- changing how Inductor lowers

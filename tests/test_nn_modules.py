@@ -34,7 +34,7 @@ def first(out):
     return out[0] if isinstance(out, tuple) else out
 
 
-def compare(ours, theirs, *inputs, ours_call=None, theirs_call=None):
+def check_equal(ours, theirs, *inputs, ours_call=None, theirs_call=None):
     """Compare the value of two modules with the same parameters, and its gradients by parameters and inputs."""
     ours_call = ours_call or (lambda model, *xs: model(*xs))
     theirs_call = theirs_call or (lambda model, *xs: first(model(*xs)))
@@ -85,7 +85,7 @@ def test_layers_are_those_of_torch(case):
     keyed = {"dtype": gt.float64} if "Norm" in name else WIDE
     for p in theirs.parameters():  # norms start with 1 and 0
         torch.nn.init.uniform_(p)
-    compare(filled(getattr(nn, name)(*args, **options, **keyed), theirs), theirs, floats(*shape))
+    check_equal(filled(getattr(nn, name)(*args, **options, **keyed), theirs), theirs, floats(*shape))
 
 
 def test_embedding_is_that_of_torch():
@@ -93,7 +93,7 @@ def test_embedding_is_that_of_torch():
     ours = nn.Embedding(7, 3, 2, **WIDE)
     assert float(abs(ours.weight[2]).sum()) == 0.0
     indices = np.array([[0, 2, 6], [2, 1, 1]])
-    compare(filled(ours, theirs), theirs, indices)
+    check_equal(filled(ours, theirs), theirs, indices)
 
 
 @pytest.mark.parametrize("name", ["Linear", "Conv2d", "Embedding", "LSTMCell", "MultiHeadAttention"])
@@ -142,7 +142,7 @@ def test_attention_is_that_of_torch(kind, mask, bias):
         xs = (xs * 3)[:3] if len(xs) != 2 else (xs[0], xs[1], xs[1])
         return model(*xs, attn_mask=theirs_mask, need_weights=False)[0]
 
-    compare(ours, theirs, *inputs, ours_call=lambda m, *xs: m(*xs, mask=ours_mask), theirs_call=torch_call)
+    check_equal(ours, theirs, *inputs, ours_call=lambda m, *xs: m(*xs, mask=ours_mask), theirs_call=torch_call)
 
 
 @given(st.integers(0, 2**31), st.sampled_from([(1, 1), (4, 2), (6, 1), (4, 4)]), st.integers(1, 6))
@@ -237,14 +237,14 @@ def test_recurrent_networks_are_those_of_torch(name, layers, both, bias):
     theirs = getattr(torch.nn, name)(3, 5, layers, bias=bias, batch_first=True, bidirectional=both, dtype=torch.float64)
     ours = filled(getattr(nn, name)(3, 5, layers, bias, bidirectional=both, **WIDE), theirs)
     x = floats(2, 4, 3)
-    compare(ours, theirs, x, ours_call=lambda m, x: m(x)[0])
+    check_equal(ours, theirs, x, ours_call=lambda m, x: m(x)[0])
     start = [floats(layers * (1 + both), 2, 5, seed=k) for k in (1, 2)][: 2 if name == "LSTM" else 1]
 
     def last(model, x, *state):
         out = model(x, tuple(state) if name == "LSTM" else state[0])[1]
         return out[0] + out[1] if name == "LSTM" else out
 
-    compare(ours, theirs, x, *start, ours_call=last, theirs_call=last)
+    check_equal(ours, theirs, x, *start, ours_call=last, theirs_call=last)
 
 
 @pytest.mark.parametrize("name", ["LSTMCell", "GRUCell"])
@@ -258,7 +258,7 @@ def test_cells_are_those_of_torch(name):
         out = model(x, tuple(state) if count == 2 else state[0])
         return out[0] + out[1] if count == 2 else out
 
-    compare(ours, theirs, floats(2, 3), *states, ours_call=call, theirs_call=call)
+    check_equal(ours, theirs, floats(2, 3), *states, ours_call=call, theirs_call=call)
 
 
 # -- transformers
@@ -280,7 +280,7 @@ def test_encoders_are_those_of_torch(norm_first, activation):
         2, 8, 2, 16, dropout=0.0, activation=function, norm_first=norm_first, norm=True, causal=True, **WIDE
     )
     mask = torch.nn.Transformer.generate_square_subsequent_mask(5, dtype=torch.float64)
-    compare(filled(ours, theirs), theirs, floats(2, 5, 8), theirs_call=lambda m, x: m(x, mask=mask))
+    check_equal(filled(ours, theirs), theirs, floats(2, 5, 8), theirs_call=lambda m, x: m(x, mask=mask))
 
 
 def EXACT_GELU(x):  # noqa: N802 - a constant: modules are told apart by their functions
@@ -298,7 +298,7 @@ def test_decoders_are_those_of_torch(norm_first):
     ours = filled(nn.TransformerDecoder(2, 8, 2, 16, dropout=0.0, norm_first=norm_first, **WIDE), theirs)
     mask = torch.nn.Transformer.generate_square_subsequent_mask(4, dtype=torch.float64)
     x, memory = floats(2, 4, 8), floats(2, 6, 8, seed=1)
-    compare(ours, theirs, x, memory, theirs_call=lambda m, x, memory: m(x, memory, tgt_mask=mask))
+    check_equal(ours, theirs, x, memory, theirs_call=lambda m, x, memory: m(x, memory, tgt_mask=mask))
     cache = ours.initial_cache(2, 4)
     rows = []
     for k in range(4):
@@ -347,7 +347,7 @@ def test_a_sequential_model_with_state_is_that_of_torch():
     loaded = nn.load_state_dict(ours.initial_state(), theirs.state_dict(), strict=False)
     np.testing.assert_allclose(loaded[1].running_var.numpy(), state[1].running_var.numpy(), rtol=1e-12)
     theirs.eval()
-    compare(ours, theirs, x, ours_call=lambda m, x: m(x, state=state)[0])
+    check_equal(ours, theirs, x, ours_call=lambda m, x: m(x, state=state)[0])
     assert ours(gt.array(x), state=state)[1][1] is state[1]
     with pytest.raises(gt.ArgumentError, match="a state for BatchNorm"):
         ours(gt.array(x))

@@ -36,7 +36,7 @@ ROOT = Path(__file__).parents[1]
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch in torch
 @pytest.mark.parametrize("internal", INTERNALS, ids=str)
 def test_this_torch_has_the_name(internal):
-    internal.get()  # raises UnsupportedTorchError otherwise
+    assert internal.get() is not None
 
 
 def test_the_releases_are_the_same_everywhere():

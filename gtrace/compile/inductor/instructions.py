@@ -19,15 +19,12 @@ def vector_instructions_known() -> bool | None:
     before, and 1.4 in each process after that. torch's own kernels use the processor's instructions without such a
     trial, so what is left to ask is whether the compiler takes their flags.
     """
-    given = internals.VEC_ISA_OK.get()
+    given = internals.INDUCTOR_CPP.get().vec_isa_ok
     if given is not None:
         return bool(given)
-    with internals.PATCH_CONFIG.get()({"cpp.vec_isa_ok": True}):
-        best = internals.PICK_VEC_ISA.get()()
-    path = compiler_path()
-    if best and path is not None:
-        command = [path, *best.build_arch_flags().split(), "-fsyntax-only", "-x", "c++", os.devnull]
-        if subprocess.run(command, capture_output=True).returncode == 0:
-            return True
-    internals.VEC_ISAS.get().cache_clear()
-    return None
+    names, path = internals.X86_ISAS.get()(), compiler_path()
+    flags = [isa.build_arch_flags() for isa in internals.VEC_ISAS.get() if set(str(isa).split()) <= set(names)]
+    if not flags or path is None:
+        return None
+    command = [path, *" ".join(flags).split(), "-fsyntax-only", "-x", "c++", os.devnull]
+    return True if subprocess.run(command, capture_output=True).returncode == 0 else None

@@ -61,6 +61,18 @@ class _Layer(Module):
         """Return x + change(x), normalized before the change or after the sum."""
         return x + change(norm(x)) if self.norm_first else norm(x + change(x))
 
+    def _attend(self, x: Any, mask: Any, cache: KeyValueCache | None, keys: Any) -> tuple[Any, KeyValueCache | None]:
+        """Return x with its self-attention added, and the cache with the keys and values of x; without one, None."""
+        new = None
+
+        def attention(y: Any) -> Any:
+            nonlocal new
+            out = self.self_attn(y, mask=mask, cache=cache, key=keys[0])
+            out, new = out if cache is not None else (out, None)
+            return self._drop(out, keys[1])
+
+        return self._add(x, self.norm1, attention), new
+
     def _feed_forward(self, x: Any, keys: Any) -> Any:
         hidden = self._drop(self.activation(self.linear1(x)), keys[0])
         return self._drop(self.linear2(hidden), keys[1])
@@ -97,18 +109,9 @@ class TransformerEncoderLayer(_Layer):
             key: for dropout.
         """
         keys = [None] * 4 if key is None else split(key, 4)
-        new: list[Any] = []
-
-        def attend(y: Any) -> Any:
-            out = self.self_attn(y, mask=mask, cache=cache, key=keys[0])
-            if cache is not None:
-                out, extended = out
-                new.append(extended)
-            return self._drop(out, keys[1])
-
-        x = self._add(x, self.norm1, attend)
+        x, new = self._attend(x, mask, cache, keys)
         x = self._add(x, self.norm2, lambda y: self._feed_forward(y, keys[2:]))
-        return x if cache is None else (x, new[0])
+        return x if cache is None else (x, new)
 
 
 class TransformerDecoderLayer(_Layer):
@@ -151,22 +154,14 @@ class TransformerDecoderLayer(_Layer):
             key: for dropout.
         """
         keys = [None] * 6 if key is None else split(key, 6)
-        new: list[Any] = []
-
-        def attend(y: Any) -> Any:
-            out = self.self_attn(y, mask=mask, cache=cache, key=keys[0])
-            if cache is not None:
-                out, extended = out
-                new.append(extended)
-            return self._drop(out, keys[1])
 
         def attend_to_memory(y: Any) -> Any:
             return self._drop(self.multihead_attn(y, memory, mask=memory_mask, key=keys[2]), keys[3])
 
-        x = self._add(x, self.norm1, attend)
+        x, new = self._attend(x, mask, cache, keys)
         x = self._add(x, self.norm2, attend_to_memory)
         x = self._add(x, self.norm3, lambda y: self._feed_forward(y, keys[4:]))
-        return x if cache is None else (x, new[0])
+        return x if cache is None else (x, new)
 
 
 class _Stack(Module):
