@@ -158,6 +158,15 @@ MAKE_POINTWISE = Internal("torch._inductor.lowering", "make_pointwise")
 CPP_KERNEL = Internal("torch._inductor.codegen.cpp", "CppKernel")
 USE_ACC_HELPER = Internal("torch._inductor.codegen.cpp", "CppKernel.need_use_acc_helper")
 
+LINEAR_KERNEL = Internal("torch._inductor.mkldnn_ir", "LinearUnary")
+OUTPUT_NODE = Internal("torch._inductor.mkldnn_ir", "_create_output_node")
+FIXED_LAYOUT = Internal("torch._inductor.ir", "FixedLayout")
+TENSOR_BOX = Internal("torch._inductor.ir", "TensorBox")
+
+# -- products by oneDNN
+
+LINEAR = Internal("torch", "ops.mkldnn._linear_pointwise.default")
+
 # -- running compiled code
 
 PACKAGE_LOADER = Internal("torch._C._aoti", "AOTIModelPackageLoader")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import string
 from collections.abc import Callable, Sequence
@@ -11,6 +12,7 @@ import numpy
 import torch
 
 from gtrace.errors import ArgumentError, ShapeError, message
+from gtrace.interp.products import is_large, large_matmul, preferred
 from gtrace.ir.aval import Aval, aval
 from gtrace.ir.cases import BadSample, Sample
 from gtrace.ir.op import Op, define
@@ -66,7 +68,17 @@ def _check_matmul(avals: tuple[Aval, ...]) -> None:
 
 
 def _matmul_direct(avals: tuple[Aval, ...]) -> Callable[..., torch.Tensor] | None:
-    return torch.mm if len(avals[0].shape) == len(avals[1].shape) == 2 else None
+    x, y = avals
+    if len(y.shape) != 2 or len(x.shape) < 2:
+        return None
+    if (
+        x.dtype is y.dtype is torch.float32
+        and x.device.type == y.device.type == "cpu"
+        and is_large(math.prod(x.shape[:-1]), *y.shape)
+        and preferred()
+    ):
+        return functools.partial(large_matmul, y.shape[1])
+    return torch.mm if len(x.shape) == 2 else None
 
 
 def _matmul_shape(avals: tuple[Aval, ...]) -> tuple[int, ...]:

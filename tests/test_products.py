@@ -1,0 +1,109 @@
+"""Products of large matrices: either library gives NumPy's results, interpreted, compiled and exported."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+
+import numpy as np
+import pytest
+import torch
+
+import gtrace as gt
+from gtrace.compile.request import CompileRequest
+from gtrace.engine.engine import engine
+from gtrace.testing import check_jit
+
+LIBRARIES = [
+    "torch",
+    pytest.param("oneDNN", marks=pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="needs oneDNN")),
+]
+
+
+@pytest.fixture(params=LIBRARIES)
+def library(request, monkeypatch):
+    for module in ("gtrace.ops.linalg", "gtrace.compile.inductor.products"):
+        monkeypatch.setattr(f"{module}.preferred", lambda: request.param == "oneDNN")
+    # compiled code is named by what this processor prefers
+    named = CompileRequest.named
+    monkeypatch.setattr(CompileRequest, "name", property(lambda r: named(r, {"products": request.param})))
+    forget()
+    yield request.param
+    forget()
+
+
+def forget():
+    """Drop programs, which are made for one library."""
+    for table in (engine.recordings, engine.forms, engine.programs):
+        table.clear()
+
+
+def normal(*shape, seed=0):
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+
+
+LAYOUTS = {
+    "rows": lambda *shape: gt.array(normal(*shape)),
+    "columns": lambda *shape: gt.array(normal(*shape[:-2], shape[-1], shape[-2])).mT,
+    "with gaps": lambda *shape: gt.array(normal(*shape[:-1], 2 * shape[-1]))[..., ::2],
+    "equal rows": lambda *shape: gt.broadcast_to(gt.array(normal(shape[-1])), shape),
+    "equal columns": lambda *shape: gt.broadcast_to(gt.array(normal(shape[-2], 1)), shape),
+}
+
+
+@pytest.mark.parametrize("right", LAYOUTS)
+@pytest.mark.parametrize("left", LAYOUTS)
+@pytest.mark.parametrize("shapes", [((160, 300), (300, 260)), ((3, 65, 520), (520, 40))], ids=str)
+def test_products_of_any_layout(shapes, left, right, library):
+    x, y = gt.eval((LAYOUTS[left](*shapes[0]), LAYOUTS[right](*shapes[1])))
+    want = np.asarray(x).astype(np.float64) @ np.asarray(y)
+    got = x @ y
+    assert got.to_torch().is_contiguous()
+    np.testing.assert_allclose(got.numpy(), want, rtol=1e-5, atol=1e-5 * np.sqrt(shapes[0][-1]) * np.abs(want).max())
+
+
+def test_infinities_and_nans_stay_where_they_are(library):
+    x, y = normal(128, 160), normal(160, 128, seed=1)
+    x[3, 5], x[7, 9], y[11, 13] = np.inf, np.nan, -np.inf
+    with np.errstate(invalid="ignore"):
+        want = x.astype(np.float64) @ y
+    got = (gt.array(x) @ gt.array(y)).numpy()
+    np.testing.assert_array_equal(np.isnan(got), np.isnan(want))
+    np.testing.assert_array_equal(got[np.isinf(want)], want[np.isinf(want)])
+
+
+def test_a_step_of_large_products_compiled_and_exported(library):
+    def step(x, w, v):
+        return gt.value_and_grad(lambda p: (gt.tanh(x @ p[0] + 1.0) @ p[1]).mean())((w, v))
+
+    args = (gt.array(normal(3, 100, 80)), gt.array(normal(80, 320)), gt.array(normal(320, 272)))
+    check_jit(step, args, rtol=1e-4, atol=1e-6)
+
+
+def test_the_library_is_the_one_that_the_processor_prefers(library, tmp_path):
+    x = gt.eval(gt.array(normal(160, 160)))
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        gt.eval(gt.tanh(x @ x))
+    called = {event.key for event in profile.key_averages()}
+    assert ("mkldnn::_linear_pointwise" in called) == (library == "oneDNN")
+
+    gt.export(lambda x: gt.tanh(x @ x), x).save(tmp_path / "product.gtx")
+    unpacked = b"".join(unzipped((tmp_path / "product.gtx").read_bytes()))
+    assert (b"aoti_torch_cpu__linear_pointwise" in unpacked) == (library == "oneDNN")
+
+
+def unzipped(data):
+    """Yield the files in an archive, and in the archives in it."""
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        for name in archive.namelist():
+            inner = archive.read(name)
+            yield from unzipped(inner) if zipfile.is_zipfile(io.BytesIO(inner)) else [inner]
+
+
+def test_one_program_for_any_number_of_rows(library):
+    f = gt.jit(lambda x, w: gt.tanh(x @ w) * 2.0 + 1.0)
+    w = gt.array(normal(256, 130))
+    for rows in (70, 90, 200, 3):
+        x = normal(rows, 256, seed=rows)
+        want = np.tanh(x.astype(np.float64) @ np.asarray(w)) * 2 + 1
+        np.testing.assert_allclose(f(gt.array(x), w).numpy(), want, rtol=1e-4, atol=1e-4)
