@@ -342,3 +342,34 @@ def test_strided_inputs_are_read_right():
         return gt.scan(lambda c, row: (c + row * 2.0, row[0]), gt.zeros(4), x)
 
     close(gt.jit(run)(x), interpreted(run, x))
+
+
+SIZES = [(4, 4, 4), (1, 300, 70), (37, 9, 130), (70, 300, 1), (13, 40, 21), (16, 600, 10), (300, 33, 17), (3, 100, 5)]
+TURNED = [(False, False), (True, False), (False, True), (True, True)]
+
+
+@pytest.mark.parametrize("dtype", [gt.float32, gt.float64, gt.int32], ids=str)
+def test_products_of_any_size_and_layout(dtype, builds):
+    def run(matrices):
+        def step(carry, _):
+            products = [
+                ((x + carry).T if turn_x else x + carry) @ ((y + carry).T if turn_y else y + carry)
+                for (x, y), (turn_x, turn_y) in zip(matrices, TURNED * len(SIZES), strict=True)
+            ]
+            # the next step needs all of them, so that none moves out of the loop
+            return gt.clip(sum(p[0, 0] for p in products), -2, 2), products
+
+        return gt.scan(step, gt.ones((), dtype=dtype), None, length=2)[1]
+
+    def whole_numbers(*shape):
+        return gt.array(np.random.default_rng(shape).integers(-9, 9, shape)).astype(dtype)
+
+    matrices = [
+        (whole_numbers(*(k, i) if turn_x else (i, k)), whole_numbers(*(j, k) if turn_y else (k, j)))
+        for i, k, j in SIZES
+        for turn_x, turn_y in TURNED
+    ]
+    # their sums are exact in any order
+    for got, want in zip(natively(run, matrices), interpreted(run, matrices), strict=True):
+        np.testing.assert_array_equal(got.numpy(), want.numpy())
+    assert len(builds) == 1

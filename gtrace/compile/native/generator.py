@@ -20,7 +20,7 @@ from gtrace.ir.op import REGISTRY
 LOOPS = ("scan", "while_loop")
 """The operations that become a function."""
 
-MAX_STEP = 200_000
+MAX_STEP = 1_000_000
 """Additions in a step above which calls of the compiled body cost little beside it."""
 
 OPEN = 2

@@ -11,8 +11,11 @@ from gtrace.compile.native.values import UnsupportedLoopError, View, c_type, col
 from gtrace.ir.aval import Aval, aval, contiguous_strides
 from gtrace.ir.graph import Node
 
-MAX_PRODUCT = 1 << 16
-"""Multiplications in a product of matrices above which torch's library is faster."""
+MAX_EINSUM = 1 << 16
+"""Multiplications in an einsum, which is written as plain loops, above which torch is faster."""
+
+PRODUCTS = 16
+"""Multiplications of a product of matrices that take as long as one addition of elements."""
 
 COMBINE = {
     "sum": ("{T}(0)", "a + b"),
@@ -173,8 +176,6 @@ def product(
         strides: of x along i and k, of y along k and j, of the result along i and j.
     """
     writer, own = block.writer, c_type(a.dtype)
-    if math.prod([n for n, *_ in batch]) * rows * inner * columns > MAX_PRODUCT:
-        raise UnsupportedLoopError(f"a product of {rows} x {inner} x {columns} takes longer than a call of torch")
 
     def one(at: list[str]) -> None:
         text = [v.pointer(p)
@@ -184,7 +185,7 @@ def product(
         writer.line(f"product<{own}, {sizes}, {steps}>({', '.join(text)});")
 
     writer.nest([n for n, *_ in batch], [[b[k] for b in batch] for k in (1, 2, 3)], one)
-    block.cost += 1 + math.prod([n for n, *_ in batch]) * rows * inner * columns // 2
+    block.cost += 1 + math.prod([n for n, *_ in batch]) * rows * inner * columns // PRODUCTS
 
 
 @emitter("matmul")
@@ -240,7 +241,7 @@ def _einsum(block: Block, node: Node) -> None:
     own_out = contiguous_strides(a.shape)
     summed = "".join(label for label in sizes if label not in result)
     total = math.prod(sizes.values())
-    if total > MAX_PRODUCT:
+    if total > MAX_EINSUM:
         raise UnsupportedLoopError("a large einsum takes longer than a call of torch")
     writer, own = block.writer, c_type(a.dtype)
     outs = steps(result, own_out, result)
