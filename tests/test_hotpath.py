@@ -239,6 +239,39 @@ def test_a_program_that_was_never_interpreted_is_judged_at_little_cost(monkeypat
         assert entry.saved_seconds > 0
 
 
+def test_a_verdict_is_reviewed_when_the_load_changes():
+    """As when another program takes the second core: what was faster becomes the slower form, and back."""
+    own, entry, tensors = entry_of(lambda x: (x * 2 + 1).sum(), gt.array([1.0, 2.0]))
+    result, load = entry.executable, {"compiled": 0.0, "interpreted": 0.001}
+
+    def under_load(form):
+        def run(inputs):
+            time.sleep(load[form])
+            return result.run(inputs)
+
+        return attrs.evolve(result, run=run)
+
+    def until(tier):
+        for calls in range(2000):
+            if entry.tier == tier and entry.reference is None:
+                return calls
+            assert own.run(entry, tensors)[0].item() == 8.0
+        raise AssertionError(f"it is not {tier}")
+
+    entry.executable = under_load("interpreted")
+    with gt.config(auto_compile=False):
+        own.run(entry, tensors)
+        own.tiering.judging.adopt(entry, under_load("compiled"))
+        until("compiled")
+        load["compiled"] = 0.004
+        # the trials after the first take a tenth of the program's time
+        assert until("demoted") > 2 * TRIAL
+        assert entry.reason.startswith("compiled ")
+        load["interpreted"] = 0.009
+        until("compiled")
+        assert not entry.reason
+
+
 def test_under_gt_compile_nothing_is_on_trial():
     own, entry, tensors = entry_of(lambda x: (x * 2 + 1).sum(), gt.array([1.0, 2.0]))
     with gt.config(compile=True):

@@ -226,8 +226,8 @@ class ArtifactCache:
 
     # -- verdicts
 
-    def set_verdict(self, names: Iterable[str], verdict: Verdict) -> None:
-        """Note why artifacts are not to be used."""
+    def set_verdict(self, names: Iterable[str], verdict: Verdict | None) -> None:
+        """Note why artifacts are not to be used, or, with None, that they are."""
         if self.store is not None:
             for name in names:
                 self.store.set_verdict(name, verdict)

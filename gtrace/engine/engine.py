@@ -454,6 +454,8 @@ class Engine:
                     program.trial.pairs.append((seconds, program.waiting))
                     program.waiting = None
                     self.tiering.judging.judge(program.trial)
+            if program.review_due:
+                self.tiering.judging.review(program)
         if audited:
             results = self.tiering.judging.audit(program, tensors, results)
         if Ran in bus.wanted:

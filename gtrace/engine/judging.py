@@ -16,7 +16,7 @@ from gtrace.config import config
 from gtrace.engine import policy as policies
 from gtrace.engine.audit import disagreement
 from gtrace.engine.compilation import for_own_sizes
-from gtrace.engine.program import Program, Trial
+from gtrace.engine.program import Program, Rival, Trial
 from gtrace.errors import AuditWarning, user_location, warn_at
 from gtrace.events import Judged, bus
 from gtrace.ir.signature import CompileKey
@@ -64,30 +64,58 @@ class Judging:
         if speedup is None:
             return
         before = statistics.median(interpreted for interpreted, _ in trial.pairs)
+        after = before / speedup
         first = trial.programs[0]
         for program in trial.programs:
             reference, program.reference, program.trial, program.waiting = program.reference, None, None, None
+            assert reference is not None
+            loser, seconds = (reference, before) if speedup >= 1.0 else (program.executable, after)
+            program.rival = Rival(loser, seconds, sum(map(sum, trial.pairs)), program.seconds)
+            program.usual = 0.0
             if speedup < 1.0:
-                assert reference is not None
                 program.executable, program.tier = reference, "demoted"
-                program.reason = f"compiled {before / speedup * 1e3:.2f} ms, interpreted {before * 1e3:.2f} ms"
+                program.reason = f"compiled {after * 1e3:.2f} ms, interpreted {before * 1e3:.2f} ms"
+            else:
+                program.reason = ""
         if first.symbolic is not None:
-            first.family.trials.pop(first.symbolic)
-        if speedup < 1.0:
+            first.family.trials.pop(first.symbolic, None)
+        if trial.review:
+            # the load of this machine today says nothing of later processes; that the code can be faster, does
+            if speedup >= 1.0:
+                artifacts.set_verdict(self._names(first), None)
+        elif speedup < 1.0:
             self._abandon(first, Verdict(VerdictKind.DEMOTED, first.reason))
-        bus.emit(Judged(first.signature.exact, before, before / speedup, speedup < 1.0))
+        bus.emit(Judged(first.signature.exact, before, after, speedup < 1.0))
+
+    def review(self, program: Program) -> None:
+        """Compare the forms of a program again: its calls have become slower than those of the form that lost.
+
+        Another load of the machine makes another form the faster one. Compiled loops that are divided among threads
+        wait for the last thread, for example, which may have no core.
+        """
+        rival, program.rival = program.rival, None
+        assert rival is not None
+        program.trial = Trial([program], review=True)
+        if program.tier == "compiled":
+            program.reference = rival.executable
+        else:
+            program.reference, program.executable, program.tier = program.executable, rival.executable, "compiled"
+
+    def _names(self, program: Program) -> list[str]:
+        """Return the names of a program's compiled code on disk."""
+        symbolic = program.symbolic
+        if symbolic is None:
+            return list(for_own_sizes(program).names())
+        return artifacts.symbolic_names(program.family.name, symbolic.relations, symbolic.constants)
 
     def _abandon(self, program: Program, verdict: Verdict) -> None:
-        """Do not run a program's compiled code again, in this process and in later ones."""
+        """Do not run a program's compiled code again, in this process unless it is reviewed, nor in later ones."""
         family, symbolic = program.family, program.symbolic
-        if symbolic is None:
-            names = list(for_own_sizes(program).names())
-        else:
+        if symbolic is not None:
             if symbolic in family.symbolic:
                 family.symbolic.remove(symbolic)
             family.closed = f"for open sizes it was {verdict}"
-            names = artifacts.symbolic_names(family.name, symbolic.relations, symbolic.constants)
-        artifacts.set_verdict(names, verdict)
+        artifacts.set_verdict(self._names(program), verdict)
 
     @without_modes
     def audit(
@@ -105,7 +133,7 @@ class Judging:
             for other in list(self._programs.values()):
                 if other is program or (program.symbolic is not None and other.symbolic is program.symbolic):
                     other.executable, other.tier, other.reason = interpreted(other.graph), "demoted", reason
-                    other.reference = other.trial = other.waiting = None
+                    other.reference = other.trial = other.waiting = other.rival = None
             self._abandon(program, Verdict(VerdictKind.QUARANTINED, reason))
         warn_at(
             f"compiled program {program.signature} is wrong and is interpreted from now on, in later runs too:"

@@ -45,6 +45,10 @@ SAMPLES = 32
 """Interpreted calls whose times are kept for that comparison."""
 
 
+REVIEW_SHARE = 0.1
+"""Of the time of a program, the fraction that all its trials after the first may take."""
+
+
 class Decision(enum.Enum):
     WAIT = "wait"
     COMPILE = "compile"
@@ -171,6 +175,23 @@ def judge(pairs: Sequence[tuple[float, float]]) -> float | None:
     if len(pairs) < TRIAL and not (len(ratios) >= CLEAR_TRIAL and min(ratios) >= CLEAR):
         return None
     return statistics.median(ratios)
+
+
+def review_due(usual: float, rival: float, spent: float, trial: float) -> bool:
+    """Whether the verdict on a program is out of date, because the load of the machine is another one.
+
+    Args:
+        usual: seconds of a call in its present form, as of late.
+        rival: seconds of a call in the form that lost, when it did.
+        spent: seconds that the program has run since then.
+        trial: seconds that the trial took.
+
+    >>> review_due(usual=0.003, rival=0.002, spent=1.0, trial=0.06)
+    True
+    >>> review_due(usual=0.001, rival=0.002, spent=1.0, trial=0.06)
+    False
+    """
+    return usual > rival and trial <= REVIEW_SHARE * spent
 
 
 class HotPathDetector:

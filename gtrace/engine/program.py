@@ -19,7 +19,7 @@ from gtrace.compile.schedule import Schedule
 from gtrace.compile.symbolic import Relation, Shape, SymbolicProgram, fit
 from gtrace.compile.toolchain import toolchain
 from gtrace.config import Config
-from gtrace.engine.policy import SAMPLES, TRIAL_SHARE
+from gtrace.engine.policy import SAMPLES, TRIAL_SHARE, review_due
 from gtrace.ir.aval import Aval
 from gtrace.ir.calls import called_operators, count_operations, has_calls
 from gtrace.ir.graph import Graph
@@ -38,11 +38,13 @@ class Trial:
         pairs: (interpreted, compiled) seconds of two calls with the same sizes.
         expected: for programs that were not interpreted before: the seconds that an interpreted call should take.
             These calls are spread out, so that they cost little. None: every other call is interpreted.
+        review: whether the program was judged before.
     """
 
     programs: list[Program] = attrs.field(factory=list)
     pairs: list[tuple[float, float]] = attrs.field(factory=list)
     expected: float | None = None
+    review: bool = False
 
     def due(self, compiled_seconds: float) -> bool:
         """Whether the next call is to be interpreted.
@@ -54,6 +56,22 @@ class Trial:
             return True
         interpreted = self.pairs[-1][0] if self.pairs else self.expected
         return interpreted * (len(self.pairs) + 1) <= TRIAL_SHARE * compiled_seconds
+
+
+@attrs.frozen(eq=False)
+class Rival:
+    """The form of a program that lost the last trial, and what that trial found.
+
+    Attributes:
+        seconds: of its calls then, the median.
+        trial: seconds that the trial took.
+        spent: seconds that the program had run when it ended.
+    """
+
+    executable: Executable
+    seconds: float
+    trial: float
+    spent: float
 
 
 @attrs.define(eq=False)
@@ -145,6 +163,7 @@ class Program:
         reference: while a compiled program is on trial, its interpreted form, which takes turns with it.
         trial: that trial.
         waiting: the seconds of the last compiled call, until an interpreted one is timed for comparison.
+        rival: what lost the last trial, and may win the next one.
         requested: whether the worker is compiling it.
         looked: whether the store was searched for it.
         origin: of the compiled program: "process", "worker" or "cache"; empty: it was never compiled.
@@ -177,6 +196,7 @@ class Program:
     reference: Executable | None = None
     trial: Trial | None = None
     waiting: float | None = None
+    rival: Rival | None = None
     requested: bool = False
     looked: bool = False
     origin: str = ""
@@ -234,6 +254,17 @@ class Program:
         if self.products is not None or self.device.type != "cpu" or self.trial is not None:
             return False
         return any(node.op.contraction for node in self.graph.nodes)
+
+    @property
+    def seconds(self) -> float:
+        """What it has run, in all its forms."""
+        return self.interpreted_seconds + self.compiled_seconds
+
+    @property
+    def review_due(self) -> bool:
+        """Whether the form that lost the last trial may be the faster one by now."""
+        rival = self.rival
+        return rival is not None and review_due(self.usual, rival.seconds, self.seconds - rival.spent, rival.trial)
 
     @property
     def device(self) -> torch.device:
