@@ -301,9 +301,10 @@ constexpr int64_t VECTOR = 32, TALL = 4, BROAD = 3;
 // sums of products may be rounded once, as in every library of products
 #ifdef __clang__
 #define CONTRACTED
-#pragma clang fp contract(fast)
+#define CONTRACT _Pragma("clang fp contract(fast)")
 #else
-#define CONTRACTED optimize("fp-contract=fast")
+#define CONTRACTED , optimize("fp-contract=fast")
+#define CONTRACT
 #endif
 
 template <class T> struct Vector {
@@ -315,12 +316,21 @@ template <class T> struct Vector {
   static constexpr int64_t LANES = VECTOR / sizeof(T);
   static type load(const T* p) { return *reinterpret_cast<const apart*>(p); }
   static void store(T* p, type v) { *reinterpret_cast<apart*>(p) = v; }
-  static type shuffle(type a, type b, places from) { return __builtin_shuffle(a, b, from); }
+  static type shuffle(type a, type b, places from) {
+#ifdef __clang__
+    type out;
+    for (int64_t l = 0; l < LANES; ++l) out[l] = from[l] < LANES ? a[from[l]] : b[from[l] - LANES];
+    return out;
+#else
+    return __builtin_shuffle(a, b, from);
+#endif
+  }
 };
 
 // A tile of the result, R rows of C vectors, stays in registers. MORE: it is added to what is there.
 template <class T, int64_t R, int64_t C, int64_t XI, int64_t XK, int64_t YK, int64_t OI, bool MORE>
-__attribute__((noinline, CONTRACTED)) void tile(const T* x, const T* y, T* __restrict out, int64_t count) {
+__attribute__((noinline CONTRACTED)) void tile(const T* x, const T* y, T* __restrict out, int64_t count) {
+  CONTRACT
   using V = Vector<T>;
   typename V::type sums[R][C] = {};
   if constexpr (MORE)
@@ -402,7 +412,8 @@ inline void packed(const T* x, const T* y, T* __restrict out) {
 
 // The dot products of R rows of x with S columns of y, both contiguous
 template <class T, int64_t R, int64_t S, int64_t XI, int64_t YJ, int64_t OI, int64_t OJ>
-__attribute__((noinline, CONTRACTED)) void dots(const T* x, const T* y, T* __restrict out, int64_t count) {
+__attribute__((noinline CONTRACTED)) void dots(const T* x, const T* y, T* __restrict out, int64_t count) {
+  CONTRACT
   using V = Vector<T>;
   typename V::type lanes[R][S] = {};
   int64_t k = 0;
