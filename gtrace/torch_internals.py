@@ -147,6 +147,7 @@ PICK_VEC_ISA = Internal("torch._inductor.cpu_vec_isa", "pick_vec_isa")
 VEC_ISAS = Internal("torch._inductor.cpu_vec_isa", "supported_vec_isa_list")
 X86_ISAS = Internal("torch._inductor.cpu_vec_isa", "x86_isa_checker")
 INDUCTOR_CPP = Internal("torch._inductor.config", "cpp")
+INDUCTOR_AOT = Internal("torch._inductor.config", "aot_inductor")
 LOOKUP_BACKEND = Internal("torch._dynamo", "lookup_backend")
 
 # -- changing how Inductor lowers
@@ -161,6 +162,7 @@ USE_ACC_HELPER = Internal("torch._inductor.codegen.cpp", "CppKernel.need_use_acc
 LINEAR_KERNEL = Internal("torch._inductor.mkldnn_ir", "LinearUnary")
 OUTPUT_NODE = Internal("torch._inductor.mkldnn_ir", "_create_output_node")
 FIXED_LAYOUT = Internal("torch._inductor.ir", "FixedLayout")
+STORAGE_AND_LAYOUT = Internal("torch._inductor.ir", "as_storage_and_layout")
 TENSOR_BOX = Internal("torch._inductor.ir", "TensorBox")
 
 # -- products by oneDNN

@@ -107,3 +107,33 @@ def test_one_program_for_any_number_of_rows(library):
         x = normal(rows, 256, seed=rows)
         want = np.tanh(x.astype(np.float64) @ np.asarray(w)) * 2 + 1
         np.testing.assert_allclose(f(gt.array(x), w).numpy(), want, rtol=1e-4, atol=1e-4)
+
+
+SIZES = [(1, 1, 1), (4, 4, 4), (1, 300, 70), (37, 9, 130), (70, 300, 1), (13, 40, 21), (16, 600, 10), (300, 33, 17)]
+TURNED = [(False, False), (True, False), (False, True), (True, True)]
+
+
+@pytest.mark.parametrize("dtype", [gt.float32, gt.float64], ids=str)
+def test_small_products_within_a_compiled_program(dtype, library):
+    """Of arguments and of values between, in any layout. Sums of whole numbers are exact in any order."""
+
+    def products(matrices):
+        return [
+            (x.T if turn_x else x) @ (gt.abs(y).T if turn_y else gt.abs(y))
+            for (x, y), (turn_x, turn_y) in zip(matrices, TURNED * len(SIZES), strict=True)
+        ]
+
+    def whole_numbers(*shape):
+        return gt.array(np.random.default_rng(shape).integers(-9, 9, shape)).astype(dtype)
+
+    matrices = [
+        (whole_numbers(*(k, i) if turn_x else (i, k)), whole_numbers(*(j, k) if turn_y else (k, j)))
+        for i, k, j in SIZES
+        for turn_x, turn_y in TURNED
+    ]
+    f = gt.jit(products, wait=True)
+    got = f(matrices)
+    assert {p.tier for p in f.programs()} == {"compiled"}
+    with gt.config(auto_compile=False):
+        for a, b in zip(got, products(matrices), strict=True):
+            np.testing.assert_array_equal(a.numpy(), b.numpy())

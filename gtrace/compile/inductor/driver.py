@@ -134,7 +134,7 @@ def _compile(
     register_pointwise()
     table = decompositions(internals.DECOMPOSITIONS.get()())
     lowered = lower(request.graph, request.strides, table, request.relations)
-    choose_libraries(lowered.module)
+    choose_libraries(lowered.module, own=folder is not None)
     if constants:
         lowered.freeze(constants)
     if own:
@@ -146,9 +146,10 @@ def _compile(
     if request.mode != "default":
         patches.update(internals.MODE_OPTIONS.get()(request.mode))
     options: dict[str, Any] = {}
+    shims: dict[Any, list[str]] = {op: [code] for op, code in lowered.operators.items()}
     if folder is not None:
         patches |= {"aot_inductor.output_path": str(folder), "aot_inductor.package": True, "triton.cudagraphs": False}
-        patches["aot_inductor.custom_ops_to_c_shims"] = {op: [code] for op, code in lowered.operators.items()}
+        patches["aot_inductor.custom_ops_to_c_shims"] = shims
         options = {"aot_mode": True, "cpp_wrapper": True}
     with (
         internals.PATCH_CONFIG.get()(patches),
@@ -156,7 +157,7 @@ def _compile(
         internals.TRACING.get()(internals.TRACING_CONTEXT.get()(lowered.mode)),
         internals.SET_FAKE_MODE.get()(lowered.mode),
         without_common_subexpressions(),
-        products_of_any_matrices(),
+        products_of_any_matrices(shims),
         _sums_of_any_length() if request.relations is not None else contextlib.nullcontext(),
     ):
         return lowered, compile_fx(lowered.module, lowered.fakes, **options)

@@ -11,12 +11,13 @@ from __future__ import annotations
 import contextlib
 import getpass
 import hashlib
+import itertools
 import os
 import re
 import subprocess
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -105,12 +106,13 @@ int32_t AOTInductorModelContainerRun(
 """
 
 
-def launcher(wrapper: str, outputs: int) -> str | None:
+def launcher(wrapper: str, outputs: int, operators: Iterable[str]) -> str | None:
     """Return the C++ of a program without its model; None if it needs that.
 
     Args:
         wrapper: the C++ that Inductor generated beside the kernels.
         outputs: how many tensors it returns.
+        operators: the C functions of operators that it calls.
     """
     declarations, function = _DECLARATIONS.search(wrapper), _FUNCTION.search(wrapper)
     if declarations is None or function is None:
@@ -119,7 +121,9 @@ def launcher(wrapper: str, outputs: int) -> str | None:
     if _OWNED.search(body):
         return None
     unused = "\n".join(f"int32_t AOTInductorModel{name}() {{ return 1; }}" for name in _UNUSED)
-    return "".join((declarations.group(1), _PROGRAM, body, _ENTRIES % (outputs, unused)))
+    own = "\n".join(f"extern {code}" for code in operators)
+    called = f'extern "C" {{\n{own}\n}}\n' if own else ""
+    return "".join((declarations.group(1), called, _PROGRAM, body, _ENTRIES % (outputs, unused)))
 
 
 def _precompiled_header(command: str, options: dict[str, Any]) -> str:
@@ -186,6 +190,7 @@ def build(kernels: str, launcher: str, folder: Path) -> Path:
 @contextlib.contextmanager
 def built_by_launcher(folder: Path) -> Iterator[None]:
     """Within the block, let Inductor build programs for the CPU as `launcher` describes where that can be done."""
+    config = internals.INDUCTOR_AOT.get()
     compiler = internals.AOT_COMPILER.get()
     original, error = compiler.compile, internals.CPP_COMPILE_ERROR.get()
     thread = threading.get_ident()  # others may use Inductor meanwhile
@@ -201,7 +206,8 @@ def built_by_launcher(folder: Path) -> Iterator[None]:
         text = None
         ours = threading.get_ident() == thread and device_type == "cpu"
         if ours and not graph.constants and not fallbacks and not additional_files:
-            text = launcher(wrapper, len(graph.graph_outputs))
+            operators = itertools.chain.from_iterable(config.custom_ops_to_c_shims.values())
+            text = launcher(wrapper, len(graph.graph_outputs), operators)
         if text is not None:
             # another torch may declare in its model what the function needs
             with contextlib.suppress(error):

@@ -1,4 +1,8 @@
-"""Large products in compiled code, by the library that the interpreter calls for them."""
+"""Products of matrices in compiled code.
+
+Large ones go to the library that the interpreter calls for them. Small ones of known sizes become C++ of our own, where
+torch's library takes longer: for its call, and on processors that it is slow on.
+"""
 
 from __future__ import annotations
 
@@ -9,28 +13,75 @@ from typing import Any
 import torch
 
 from gtrace import torch_internals as internals
-from gtrace.interp.products import is_copied, is_large, preferred
+from gtrace.compile.native.operator import PRODUCTS, system_headers
+from gtrace.interp.products import LEAST_WORK, is_copied, is_large, preferred
+
+LEAST_CALL = 1 << 14
+"""Multiplications from which on torch's library is as fast as C++ of our own on the processors that it is made for."""
+
+_LIBRARY = torch.library.Library("gtrace", "FRAGMENT")
+_LIBRARY.define("product(Tensor x, Tensor y) -> Tensor")
+_LIBRARY.impl("product", torch.mm, "CompositeExplicitAutograd")
+
+PRODUCT = torch.ops.gtrace.product.default
+"""A product whose C++ is part of the program."""
+
+# what stands between the braces of extern "C": a linkage of its own, for templates
+_TEMPLATES = """"C++" {{
+{includes}
+#pragma GCC push_options
+#pragma GCC optimize ("O3")
+namespace gtrace_products {{
+{source}
+}}
+#pragma GCC pop_options
+}}"""
+
+_FUNCTION = """AOTITorchError aoti_torch_cpu_{name}(AtenTensorHandle x, AtenTensorHandle y, AtenTensorHandle* out) {{
+  const int64_t sizes[] = {{{rows}, {columns}}}, strides[] = {{{columns}, 1}};
+  if (aoti_torch_empty_strided(
+        2, sizes, strides, aoti_torch_dtype_{dtype}(), aoti_torch_device_type_cpu(), 0, out))
+    return AOTI_TORCH_FAILURE;
+  void *a, *b, *c;
+  if (aoti_torch_get_data_ptr(x, &a) || aoti_torch_get_data_ptr(y, &b) || aoti_torch_get_data_ptr(*out, &c))
+    return AOTI_TORCH_FAILURE;
+  using T = {type};
+  gtrace_products::product<T, {template}>(static_cast<T*>(a), static_cast<T*>(b), static_cast<T*>(c));
+  return AOTI_TORCH_SUCCESS;
+}}"""
+
+_TYPES = {torch.float32: "float", torch.float64: "double"}
 
 
-def choose_libraries(module: torch.fx.GraphModule) -> None:
-    """Replace the large products of float32 matrices by calls of oneDNN, where this processor prefers it."""
-    if not preferred():
-        return
+def choose_libraries(module: torch.fx.GraphModule, own: bool) -> None:
+    """Choose for each product of two matrices on a CPU what computes it.
+
+    Args:
+        own: whether C++ of our own may.
+    """
     graph = module.graph
     for node in graph.find_nodes(op="call_function", target=torch.ops.aten.mm.default):
         x, y = node.args
-        value = node.meta["val"]
-        if value.dtype is not torch.float32 or value.device.type != "cpu":
+        value, left = node.meta["val"], x.meta["val"]
+        if value.dtype not in _TYPES or value.device.type != "cpu":
             continue
-        (rows, terms), columns = map(_hint, x.meta["val"].shape), _hint(value.shape[1])
-        if is_large(rows, terms, columns) and not is_copied(x.meta["val"], columns):
-            with graph.inserting_before(node):
+        sizes = (*left.shape, value.shape[1])
+        rows, terms, columns = map(_hint, sizes)
+        work = rows * terms * columns
+        with graph.inserting_before(node):
+            if preferred() and value.dtype is torch.float32 and is_large(rows, terms, columns):
+                if is_copied(left, columns):
+                    continue
                 transposed = graph.call_function(torch.ops.aten.permute.default, (y, [1, 0]))
                 transposed.meta["val"] = y.meta["val"].t()
                 call = graph.call_function(internals.LINEAR.get(), (x, transposed, None, "none", [], ""))
-            call.meta = dict(node.meta)
-            node.replace_all_uses_with(call)
-            graph.erase_node(node)
+            elif own and 0 < work < (LEAST_WORK if preferred() else LEAST_CALL) and all(type(n) is int for n in sizes):
+                call = graph.call_function(PRODUCT, (x, y))
+            else:
+                continue
+        call.meta = dict(node.meta)
+        node.replace_all_uses_with(call)
+        graph.erase_node(node)
     module.recompile()
 
 
@@ -40,26 +91,71 @@ def _hint(size: Any) -> int:
 
 
 @contextlib.contextmanager
-def products_of_any_matrices() -> Iterator[None]:
-    """Let Inductor take the product of any two matrices to oneDNN.
+def products_of_any_matrices(shims: dict[Any, list[str]]) -> Iterator[None]:
+    """Let Inductor compute products as `choose_libraries` chose.
 
-    Its own lowering is for weights that are constants, and copies a matrix that is not contiguous.
+    Its own lowering of oneDNN's is for weights that are constants, and copies a matrix that is not contiguous.
+
+    Args:
+        shims: the C++ of operators, to which that of products is added.
     """
-    lowerings, op = internals.LOWERINGS.get(), internals.LINEAR.get()
-    original = lowerings[op]
-    lowerings[op] = _lowering
+    lowerings, linear = internals.LOWERINGS.get(), internals.LINEAR.get()
+    header = PRODUCTS.read_text()
+    templates = _TEMPLATES.format(includes=system_headers(header), source=header)
+
+    def product(x: Any, y: Any) -> Any:
+        call, code = _product(x, y)
+        known = shims.setdefault(PRODUCT, [templates])
+        if code not in known:
+            known.append(code)
+        return call
+
+    original = {op: lowerings.get(op) for op in (linear, PRODUCT)}
+    lowerings |= {linear: _linear, PRODUCT: product}
     try:
         yield
     finally:
-        lowerings[op] = original
+        for op, lowering in original.items():
+            if lowering is None:
+                del lowerings[op]
+            else:
+                lowerings[op] = lowering
 
 
-def _lowering(x: Any, transposed: Any, *unused: Any) -> Any:
+def _linear(x: Any, transposed: Any, *unused: Any) -> Any:
     kernel = internals.LINEAR_KERNEL.get()
-    x, transposed = kernel.realize_input(x), kernel.realize_input(transposed)
-    layout = internals.FIXED_LAYOUT.get()(
-        device=x.get_device(), dtype=x.get_dtype(), size=[*x.get_size()[:-1], transposed.get_size()[0]]
-    )
     # what the kernel does besides, which is nothing: no bias, no function of the result
-    call = kernel(layout=layout, inputs=[x, transposed], constant_args=[None, "none", [-1], ""])
+    return _called(kernel, [kernel.realize_input(v) for v in (x, transposed)], 0, (None, "none", [-1], ""))
+
+
+def _product(x: Any, y: Any) -> tuple[Any, str]:
+    """Return the call of a product in Inductor's IR, and the C++ of the function."""
+    kernel, frozen = internals.LINEAR_KERNEL.get(), internals.STORAGE_AND_LAYOUT.get()
+    x, y = (kernel.realize_input(v) for v in (x, y))
+    layouts = [frozen(v, freeze=True)[1] for v in (x, y)]
+    (rows, terms), (_, columns) = ([int(n) for n in layout.size] for layout in layouts)
+    strides = [int(s) for layout in layouts for s in layout.stride]
+    template = ", ".join(map(str, (rows, terms, columns, *strides, columns, 1)))
+    dtype = x.get_dtype()
+    name = f"product_{_TYPES[dtype]}_{template.replace(', ', '_')}"
+    code = _FUNCTION.format(
+        name=name, rows=rows, columns=columns, type=_TYPES[dtype], dtype=str(dtype).removeprefix("torch."),
+        template=template,
+    )  # fmt: skip
+
+    def make(**given: Any) -> Any:
+        call = kernel(**given)
+        call.cpp_kernel_name, call.op_overload = f"aoti_torch_cpu_{name}", PRODUCT
+        call.collect_arg_kwarg_properties()
+        return call
+
+    return _called(make, [x, y], 1, ()), code
+
+
+def _called(kernel: Any, inputs: list[Any], columns: int, constants: tuple[Any, ...]) -> Any:
+    x, y = inputs
+    layout = internals.FIXED_LAYOUT.get()(
+        device=x.get_device(), dtype=x.get_dtype(), size=[*x.get_size()[:-1], y.get_size()[columns]]
+    )
+    call = kernel(layout=layout, inputs=inputs, constant_args=list(constants))
     return internals.TENSOR_BOX.get().create(internals.OUTPUT_NODE.get()(call))

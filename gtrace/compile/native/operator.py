@@ -17,6 +17,7 @@ from gtrace.ir.aval import DTYPES, contiguous_strides
 from gtrace.ir.graph import Node
 
 _HEADER = Path(__file__).with_name("loop.h")
+PRODUCTS = Path(__file__).with_name("product.h")
 
 _LIBRARY = torch.library.Library("gtrace", "FRAGMENT")
 
@@ -92,11 +93,11 @@ def _operator(code: LoopCode, inputs: int) -> LoopOperator:
         return tuple(made) if len(made) > 1 else made[0]
 
     torch.library.register_fake(f"gtrace::{name}", outputs, lib=_LIBRARY)
-    header = _HEADER.read_text()
+    header = _HEADER.read_text().replace(f'#include "{PRODUCTS.name}"', PRODUCTS.read_text())
     text = _FUNCTION.format(
         name=name,
         entry=ENTRY,
-        includes="\n".join(re.findall("^#include <.*>$", header, re.MULTILINE)),
+        includes=system_headers(header),
         # in the namespace, the functions of several loops differ
         source=code.text.replace('extern "C" ', "").replace(f'#include "{_HEADER.name}"', header),
         parameters=", ".join(
@@ -108,6 +109,11 @@ def _operator(code: LoopCode, inputs: int) -> LoopOperator:
         count=len(given) + len(made) + 1,
     )
     return LoopOperator(getattr(torch.ops.gtrace, name).default, text)
+
+
+def system_headers(text: str) -> str:
+    """Return the lines that include the headers of the compiler, which cannot stand in a namespace."""
+    return "\n".join(re.findall("^#include <.*>$", text, re.MULTILINE))
 
 
 def _result(k: int, dtype: str, shape: tuple[int, ...], stacked: bool) -> str:
