@@ -1,0 +1,90 @@
+"""Build the site: ``python docs/site/build.py`` leaves it in build/site. Warnings are errors.
+
+The sources are gathered in build/docs: the pages of docs/, the notebook as a page, the reference, the examples with
+their code, and the list of changes. The finished pages must load nothing from outside.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import shutil
+import sys
+from pathlib import Path
+
+import reference
+from notebook import page as notebook_page
+from reference import write_changed
+from sphinx.cmd.build import main as sphinx
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS, EXAMPLES = ROOT / "docs", ROOT / "examples"
+SOURCE, OUTPUT = ROOT / "build" / "docs", ROOT / "build" / "site"
+
+LOADED = re.compile(
+    r"""<(?:script|img|iframe|source|video|audio|embed|object|input)\b[^>]*?\b(?:src|srcset|data)\s*=\s*["']?\s*(?:https?:)?//[^"'\s>]+
+    |<link\b[^>]*?\bhref\s*=\s*["']?\s*(?:https?:)?//[^"'\s>]+
+    |<(?:use|image)\b[^>]*?\bhref\s*=\s*["']?\s*(?:https?:)?//[^"'\s>]+
+    |url\(\s*["']?\s*(?:https?:)?//[^)]+
+    |@import\s+["'](?:https?:)?//[^"']+
+    |\b(?:fetch|import|importScripts)\(\s*["'](?:https?:)?//[^"']+""",
+    re.VERBOSE | re.IGNORECASE,
+)
+"""What makes a browser ask another machine: elements that load, styles and scripts. A link to click on does not."""
+
+
+def outside(text: str) -> list[str]:
+    """Return what a page, a style or a script would load from outside."""
+    return [match[0] for match in LOADED.finditer(text)]
+
+
+def inside(text: str) -> str:
+    """Return a page with its links to examples leading to their pages on the site."""
+    return re.sub(r"\]\(\.\./examples/(\w+)\.py\)", r"](examples/\1.md)", text)
+
+
+def example_page(path: Path) -> str:
+    """Return an example as a page: what it says of itself, and its code."""
+    code = path.read_text(encoding="utf-8")
+    doc = ast.get_docstring(ast.parse(code)) or ""
+    start = code.index('"""', code.index('"""') + 3) + 3
+    return f"# {path.stem}.py\n\n{doc}\n\n```python\n{code[start:].strip()}\n```\n"
+
+
+def gather() -> None:
+    """Write the sources of the site, those that changed."""
+    for path in sorted(DOCS.glob("*.md")):
+        write_changed(SOURCE / path.name, inside(path.read_text(encoding="utf-8")))
+    for path in sorted((DOCS / "figures").glob("*.svg")):
+        write_changed(SOURCE / "figures" / path.name, path.read_text(encoding="utf-8"))
+    write_changed(SOURCE / "playground.md", notebook_page(DOCS / "playground.ipynb"))
+    shutil.copyfile(DOCS / "playground.ipynb", SOURCE / "playground.ipynb")
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    changes = changes.replace("](docs/", "](").replace("](examples/README.md)", "](examples/index.md)")
+    write_changed(SOURCE / "changes.md", changes)
+    scripts = sorted(EXAMPLES.glob("*.py"))
+    index = (EXAMPLES / "README.md").read_text(encoding="utf-8").replace("[`deploy`](deploy)", "`examples/deploy`")
+    tree = "\n".join(path.stem for path in scripts)
+    index = re.sub(r"\]\((\w+)\.py\)", r"](\1.md)", index) + f"\n:::{{toctree}}\n:hidden:\n\n{tree}\n:::\n"
+    write_changed(SOURCE / "examples" / "index.md", index)
+    for path in scripts:
+        write_changed(SOURCE / "examples" / f"{path.stem}.md", example_page(path))
+    reference.write(SOURCE / "reference")
+
+
+def main() -> int:
+    """Build the site; returns the exit status."""
+    gather()
+    status = sphinx(["-W", "--keep-going", "-q", "-c", str(DOCS / "site"), "-b", "html", str(SOURCE), str(OUTPUT)])
+    for path in sorted(OUTPUT.rglob("*")):
+        if path.suffix in (".html", ".css", ".js"):
+            for found in outside(path.read_text(encoding="utf-8")):
+                print(f"{path}: loads {found} from outside", file=sys.stderr)
+                status = 1
+    if status == 0:
+        print(f"the site is in {OUTPUT.relative_to(ROOT)}: open index.html")
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())
