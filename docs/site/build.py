@@ -14,7 +14,6 @@ from pathlib import Path
 
 import reference
 from notebook import page as notebook_page
-from reference import write_changed
 from sphinx.cmd.build import main as sphinx
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -39,7 +38,8 @@ def outside(text: str) -> list[str]:
 
 
 def inside(text: str) -> str:
-    """Return a page with its links to examples leading to their pages on the site."""
+    """Return a page with its links to examples and to the notebook leading to their pages on the site."""
+    text = text.replace("](../examples/README.md)", "](examples/index.md)").replace("](playground.ipynb)", "](playground.md)")
     return re.sub(r"\]\(\.\./examples/(\w+)\.py\)", r"](examples/\1.md)", text)
 
 
@@ -52,29 +52,36 @@ def example_page(path: Path) -> str:
 
 
 def gather() -> None:
-    """Write the sources of the site, those that changed."""
+    """Write the sources of the site, all anew."""
+    shutil.rmtree(SOURCE, ignore_errors=True)
+    shutil.copytree(DOCS / "figures", SOURCE / "figures")
     for path in sorted(DOCS.glob("*.md")):
-        write_changed(SOURCE / path.name, inside(path.read_text(encoding="utf-8")))
-    for path in sorted((DOCS / "figures").glob("*.svg")):
-        write_changed(SOURCE / "figures" / path.name, path.read_text(encoding="utf-8"))
-    write_changed(SOURCE / "playground.md", notebook_page(DOCS / "playground.ipynb"))
-    shutil.copyfile(DOCS / "playground.ipynb", SOURCE / "playground.ipynb")
+        put(path.name, inside(path.read_text(encoding="utf-8")))
+    put("playground.md", notebook_page(DOCS / "playground.ipynb"))
+    shutil.copy(DOCS / "playground.ipynb", SOURCE)
     changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-    changes = changes.replace("](docs/", "](").replace("](examples/README.md)", "](examples/index.md)")
-    write_changed(SOURCE / "changes.md", changes)
+    put("changes.md", changes.replace("](docs/", "](").replace("](examples/README.md)", "](examples/index.md)"))
+    (SOURCE / "examples").mkdir()
     scripts = sorted(EXAMPLES.glob("*.py"))
     index = (EXAMPLES / "README.md").read_text(encoding="utf-8").replace("[`deploy`](deploy)", "`examples/deploy`")
+    index = re.sub(r"\]\((\w+)\.py\)", r"](\1.md)", index)
     tree = "\n".join(path.stem for path in scripts)
-    index = re.sub(r"\]\((\w+)\.py\)", r"](\1.md)", index) + f"\n:::{{toctree}}\n:hidden:\n\n{tree}\n:::\n"
-    write_changed(SOURCE / "examples" / "index.md", index)
+    put("examples/index.md", f"{index}\n:::{{toctree}}\n:hidden:\n\n{tree}\n:::\n")
     for path in scripts:
-        write_changed(SOURCE / "examples" / f"{path.stem}.md", example_page(path))
+        put(f"examples/{path.stem}.md", example_page(path))
     reference.write(SOURCE / "reference")
+
+
+def put(name: str, text: str) -> None:
+    """Write one source of the site."""
+    (SOURCE / name).write_text(text, encoding="utf-8")
 
 
 def main() -> int:
     """Build the site; returns the exit status."""
     gather()
+    # no page of an earlier build stays, and no warning of one that failed is forgotten
+    shutil.rmtree(OUTPUT, ignore_errors=True)
     status = sphinx(["-W", "--keep-going", "-q", "-c", str(DOCS / "site"), "-b", "html", str(SOURCE), str(OUTPUT)])
     for path in sorted(OUTPUT.rglob("*")):
         if path.suffix in (".html", ".css", ".js"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import re
 from pathlib import Path
 from typing import Any
@@ -65,14 +64,15 @@ class CodeLinks(SphinxPostTransform):
                 )  # fmt: skip
 
 
-class Builtins(SphinxTransform):
-    """Takes types such as bool in signatures for Python's own, not for those of gtrace with the same name."""
+class TypeNames(SphinxTransform):
+    """Links the types in signatures to classes only: ``bool`` is Python's type, not gtrace's dtype of that name."""
 
     default_priority = 400
 
     def apply(self, **kwargs: Any) -> None:
         for node in list(self.document.findall(pending_xref)):
-            if node.get("reftype") in ("class", "obj", "data") and hasattr(builtins, node["reftarget"]):
+            short = "." not in node["reftarget"] and node["reftarget"][:1].islower()
+            if short and node["reftype"] in ("class", "obj"):
                 node.replace_self(node.children)
 
 
@@ -103,7 +103,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.connect("autodoc-process-docstring", docstring, priority=100)
     app.connect("autodoc-process-signature", signature)
     app.connect("autodoc-skip-member", skipped)
-    app.add_transform(Builtins)
+    app.add_transform(TypeNames)
     app.add_post_transform(CodeLinks)
     app.add_post_transform(InlineFigures)
     return {"parallel_read_safe": False, "parallel_write_safe": True}

@@ -404,18 +404,12 @@ def index_text(pages: list[Content]) -> str:
 
 
 def write(folder: Path) -> None:
-    """Write all pages of the reference, those that changed."""
+    """Write all pages of the reference to a new folder."""
     pages = contents()
-    write_changed(folder / "index.rst", index_text(pages))
+    folder.mkdir()
+    (folder / "index.rst").write_text(index_text(pages), encoding="utf-8")
     for content in pages:
-        write_changed(folder / f"{content.page.file}.rst", page_text(content))
-
-
-def write_changed(path: Path, text: str) -> None:
-    """Write a file unless it has this text already: Sphinx reads again what has a new date."""
-    if not path.exists() or path.read_text(encoding="utf-8") != text:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+        (folder / f"{content.page.file}.rst").write_text(page_text(content), encoding="utf-8")
 
 
 def descriptions(pages: list[Content]) -> dict[str, str]:
