@@ -30,8 +30,8 @@ the files in `benchmarks/results`.
 def seconds(value: float) -> str:
     """Return a time with a unit that suits it, to three digits."""
     for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
-        if abs(value) >= size:
-            return f"{value / size:.3g} {unit}" if abs(value) < 1000 * size else f"{value / size:.0f} {unit}"
+        if abs(value) >= 0.9995 * size:  # 999.6 us would be written as 1000
+            return f"{value / size:.3g} {unit}" if abs(value) < 999.5 * size else f"{value / size:.0f} {unit}"
     return f"{value / 1e-9:.3g} ns"
 
 
@@ -78,7 +78,7 @@ def facts(record: dict[str, Any]) -> str:
 def table(rows: list[dict[str, Any]]) -> str:
     """Return rows as a Markdown table, with a column for each further field that one of them has."""
     columns = list(FIELDS[:-1]) + sorted({key for row in rows for key in row} - set(FIELDS))
-    lines = ["| " + " | ".join(heading(c) for c in columns) + " |", "|---" * len(columns) + "|"]
+    lines = ["| " + " | ".join(heading(c) for c in columns) + " |", "|---|---" + "|---:" * (len(columns) - 2) + "|"]
     lines += ["| " + " | ".join(written(c, row.get(c)) for c in columns) + " |" for row in rows]
     return "\n".join(lines)
 

@@ -14,32 +14,19 @@ from pathlib import Path
 
 import reference
 from notebook import page as notebook_page
+from offline import outside
 from sphinx.cmd.build import main as sphinx
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS, EXAMPLES = ROOT / "docs", ROOT / "examples"
 SOURCE, OUTPUT = ROOT / "build" / "docs", ROOT / "build" / "site"
 
-LOADED = re.compile(
-    r"""<(?:script|img|iframe|source|video|audio|embed|object|input)\b[^>]*?\b(?:src|srcset|data)\s*=\s*["']?\s*(?:https?:)?//[^"'\s>]+
-    |<link\b[^>]*?\bhref\s*=\s*["']?\s*(?:https?:)?//[^"'\s>]+
-    |<(?:use|image)\b[^>]*?\bhref\s*=\s*["']?\s*(?:https?:)?//[^"'\s>]+
-    |url\(\s*["']?\s*(?:https?:)?//[^)]+
-    |@import\s+["'](?:https?:)?//[^"']+
-    |\b(?:fetch|import|importScripts)\(\s*["'](?:https?:)?//[^"']+""",
-    re.VERBOSE | re.IGNORECASE,
-)
-"""What makes a browser ask another machine: elements that load, styles and scripts. A link to click on does not."""
-
-
-def outside(text: str) -> list[str]:
-    """Return what a page, a style or a script would load from outside."""
-    return [match[0] for match in LOADED.finditer(text)]
-
 
 def inside(text: str) -> str:
     """Return a page with its links to examples and to the notebook leading to their pages on the site."""
-    text = text.replace("](../examples/README.md)", "](examples/index.md)").replace("](playground.ipynb)", "](playground.md)")
+    text = text.replace("](../examples/README.md)", "](examples/index.md)").replace(
+        "](playground.ipynb)", "](playground.md)"
+    )
     return re.sub(r"\]\(\.\./examples/(\w+)\.py\)", r"](examples/\1.md)", text)
 
 

@@ -10,20 +10,28 @@ from docutils import nodes
 from reference import contents, descriptions, escape
 from sphinx.addnodes import pending_xref
 from sphinx.application import Sphinx
+from sphinx.domains.python import PyObject
 from sphinx.transforms import SphinxTransform
 from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util.nodes import make_refnode
 
 NAME = re.compile(r"(?:gt|gtrace)(\.[A-Za-z_][\w.]*)(?:\(\))?")
+ANY = r"(?:~?typing\.)?Any"
 
 
 def docstring(app: Sphinx, what: str, name: str, obj: object, options: Any, lines: list[str]) -> None:
     """Escape what reStructuredText would take for markup; only backticks and examples mean anything in a docstring."""
-    example = False
-    for k, line in enumerate(lines):
+    done: list[str] = []
+    text, example = "", False
+    for line in [*lines, ">>>"]:
         example = line.lstrip().startswith(">>>") or (example and bool(line.strip()))
-        if not example:
-            lines[k] = escape(line)
+        if example:
+            done.extend(escape(text).splitlines())
+            done.append(line)
+            text = ""
+        else:
+            text += line + "\n"
+    lines[:] = done[:-1]
 
 
 def signature(
@@ -31,9 +39,11 @@ def signature(
 ) -> tuple[str | None, str | None]:
     """Leave out the type Any, which says nothing."""
     if arguments:
-        arguments = re.sub(r": (?:~typing\.|typing\.)?Any(?= = )", "", arguments)
-        arguments = re.sub(r"(?<=\w)=(?=\S)", "=", re.sub(r": (?:~typing\.|typing\.)?Any(?=[,)])", "", arguments))
-    return arguments, None if result and re.fullmatch(r"(?:~typing\.|typing\.)?Any", result) else result
+        arguments = re.sub(rf"Callable\[\[\.\.\.\], {ANY}\]", "Callable", arguments)
+        arguments = re.sub(rf": {ANY}(?: = |(?=[,)]))", lambda found: "=" if "=" in found[0] else "", arguments)
+    if result:
+        result = re.sub(rf"Callable\[\[\.\.\.\], {ANY}\]", "Callable", result)
+    return arguments, None if result and re.fullmatch(ANY, result) else result
 
 
 def skipped(app: Sphinx, what: str, name: str, obj: object, skip: bool, options: Any) -> bool | None:
@@ -48,10 +58,11 @@ class CodeLinks(SphinxPostTransform):
 
     def run(self, **kwargs: Any) -> None:
         described = self.app.config.described_names
-        known = self.env.get_domain("py").objects  # type: ignore[attr-defined]
+        known = self.env.get_domain("py").objects
         for node in list(self.document.findall(nodes.literal)):
             match = NAME.fullmatch(node.astext())
-            if match is None or isinstance(node.parent, nodes.reference | nodes.title):
+            inert = isinstance(node.parent, nodes.reference | nodes.title) or "aliases" in node.parent["classes"]
+            if match is None or inert:
                 continue
             name = described.get("gtrace" + match[1], "gtrace" + match[1])
             if name in known:
@@ -98,6 +109,9 @@ def find_names(app: Sphinx) -> None:
 
 def setup(app: Sphinx) -> dict[str, bool]:
     """Register the parts with Sphinx."""
+    for field in PyObject.doc_field_types:
+        if field.name == "variable":
+            field.label = "Attributes"
     app.add_config_value("described_names", {}, "")
     app.connect("builder-inited", find_names)
     app.connect("autodoc-process-docstring", docstring, priority=100)

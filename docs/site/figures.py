@@ -6,6 +6,7 @@ static/site.css follows the switch of the theme.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from html import escape
 from pathlib import Path
@@ -80,7 +81,9 @@ class Figure:
         self.lines.append(f'<rect class="frame" x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="9"/>')
         self.text(x + 4, y - 7, text, "small left")
 
-    def arrow(self, start: Box, end: Box, sides: str = "right left", label: str = "", dx: float = 0, dy: float = -6) -> None:
+    def arrow(
+        self, start: Box, end: Box, sides: str = "right left", label: str = "", dx: float = 0, dy: float = -6
+    ) -> None:
         """Draw an arrow between the named sides of two boxes, with a label near its middle."""
         first, last = sides.split()
         (x0, y0), (x1, y1) = start.side(first), end.side(last)
@@ -192,7 +195,7 @@ def parts() -> Figure:
     names = ["embed", "layer", "layer", "layer", "layer", "loss"]
     kinds = ["plain", "blue", "blue", "blue", "blue", "plain"]
     above = [f.box(10 + 127 * k, 34, 100, name, kind) for k, (name, kind) in enumerate(zip(names, kinds, strict=True))]
-    for one, two in zip(above, above[1:], strict=False):
+    for one, two in itertools.pairwise(above):
         f.arrow(one, two)
     embed = f.box(10, 125, 160, "embed\n1 call a step")
     layer = f.box(290, 125, 180, "layer\n4 calls a step, 1 compile", "green")

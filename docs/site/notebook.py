@@ -42,12 +42,14 @@ def varies(cell: dict[str, Any]) -> bool:
 def execute(code: str, name: str, namespace: dict[str, Any]) -> Output:
     """Run a cell as Jupyter does: the value of a last expression is its result."""
     tree = ast.parse(code, name)
-    last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+    last = tree.body[-1] if tree.body else None
+    if isinstance(last, ast.Expr):
+        del tree.body[-1]
     printed = io.StringIO()
     value = None
     with contextlib.redirect_stdout(printed):
         exec(compile(tree, name, "exec"), namespace)
-        if last is not None:
+        if isinstance(last, ast.Expr):
             value = eval(compile(ast.Expression(last.value), name, "eval"), namespace)
     if value is None:
         return Output(printed.getvalue())

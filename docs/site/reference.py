@@ -53,11 +53,14 @@ def _page(file: str, title: str, namespace: str, intro: str, *sections: tuple[st
 
 PAGES = (
     _page(
-        "arrays", "Arrays", "gtrace", "Making arrays, looking at them, and moving them to other libraries.",
+        "arrays", "Arrays", "gtrace", "Making arrays, and their dtypes.",
         ("Making arrays", "ops.create seeding"),
         ("From other libraries", "trace.convert"),
         ("Dtypes", "dtypes ops.dtype_info"),
-        ("The class", "trace.array"),
+    ),
+    _page(
+        "array", "The class Array", "gtrace", "Its methods are those of NumPy's and of torch's arrays.",
+        ("Array", "trace.array"),
     ),
     _page(
         "elementwise", "Elementwise functions", "gtrace", "Functions of each element, and comparisons.",
@@ -212,7 +215,7 @@ PAGES = (
     ),
 )  # fmt: skip
 GROUPS = {
-    "Arrays and transforms": "arrays elementwise shapes reductions transforms control observing files",
+    "Arrays and transforms": "arrays array elementwise shapes reductions transforms control observing files",
     "Namespaces of functions": "numpy linalg fft special lax lax_linalg random tree image segments",
     "Models": "nn layers initializers optim",
     "Several processes": "sharding signal signals",
@@ -220,6 +223,9 @@ GROUPS = {
     "Names of JAX and SciPy": "jax scipy_linalg scipy_optimize scipy_signal scipy_stats scipy_cluster",
 }
 """The pages under the headings of the first page of the reference."""
+
+APART = ("gtrace.jax", "gtrace.scipy", "gtrace.testing")
+"""Packages that programs import by themselves."""
 
 NAMESPACES = tuple(dict.fromkeys(page.namespace for page in PAGES))
 
@@ -254,6 +260,13 @@ def of_gtrace(value: object) -> bool:
     return describable(value) or type(value).__module__.startswith("gtrace")
 
 
+def own_name(module: types.ModuleType, name: str) -> str:
+    """Return the name that a function gives itself, if the namespace has it under that name too, or the name."""
+    value = getattr(module, name)
+    own = getattr(value, "__name__", name) if describable(value) else name
+    return own if getattr(module, own, None) is value else name
+
+
 @attrs.frozen
 class Entry:
     """A described name.
@@ -282,7 +295,8 @@ class Entry:
         # a name that comes from elsewhere is described under the name that people use
         text = f".. auto{kind}:: {self.name}\n{options}"
         if self.aliases:
-            text += f"\n   Also {', '.join(f'``{shown(alias)}``' for alias in self.aliases)}.\n"
+            names = ", ".join(f"``{shown(alias)}``" for alias in self.aliases)
+            text += f"\n   .. rst-class:: aliases\n\n   Also {names}.\n"
         return text
 
 
@@ -296,8 +310,8 @@ class Content:
 
 
 def shown(name: str) -> str:
-    """Return a name as programs write it: ``gt.sum``."""
-    return "gt" + name.removeprefix("gtrace")
+    """Return a name as programs write it: ``gt.sum``, and in full what ``import gtrace`` does not import."""
+    return name if name.startswith(APART) else "gt" + name.removeprefix("gtrace")
 
 
 def first_line(value: object) -> str:
@@ -353,7 +367,8 @@ def contents() -> list[Content]:
         for title, listed in _sections(page):
             entries = []
             for name in listed:
-                value, full = getattr(module, name), f"{page.namespace}.{name}"
+                value = getattr(module, name)
+                full = f"{page.namespace}.{own_name(module, name)}"
                 if (id(value) in homes) if of_gtrace(value) else (full in done):
                     continue
                 done.add(full)
@@ -418,16 +433,17 @@ def descriptions(pages: list[Content]) -> dict[str, str]:
     for content in pages:
         for _, entries in content.sections:
             for entry in entries:
-                found.update({name: entry.name for name in (entry.name, *entry.aliases)})
+                found.update(dict.fromkeys((entry.name, *entry.aliases), entry.name))
     return found
 
 
 def escape(text: str) -> str:
-    """Return a line of a docstring as reStructuredText: only backticks mean anything in ours."""
-    parts = text.split("`")
-    return "`".join(part if k % 2 else _MARKS.sub(r"\\\g<0>", part) for k, part in enumerate(parts))
+    """Return text of a docstring as reStructuredText: only backticks mean anything in ours."""
+    parts = _CODE.split(text)
+    return "".join(part if k % 2 else _MARKS.sub(r"\\\g<0>", part) for k, part in enumerate(parts))
 
 
+_CODE = re.compile(r"(``.+?``|`[^`]+`)", re.DOTALL)
 _MARKS = re.compile(r"\*|\||(?<=\w)_(?!\w)")
 
 
