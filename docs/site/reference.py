@@ -182,7 +182,13 @@ PAGES = (
         ("Discrete distributions", "random.discrete random.integers random.counts"),
         ("Matrices", "random.matrices"),
     ),
-    _page("tree", "gtrace.tree", "gtrace.tree", "Pytrees: nested containers with arrays as leaves."),
+    _page(
+        "tree", "gtrace.tree", "gtrace.tree", "Pytrees: nested containers with arrays as leaves.",
+        ("Leaves and structures", "tree.structure"),
+        ("Classes as nodes", "tree.nodes"),
+        ("Key paths", "tree.keys"),
+        rest=True,
+    ),
     _page("image", "gtrace.image", "gtrace.image", "Images of other sizes."),
     _page("segments", "gtrace.segments", "gtrace.segments", "Reductions over segments."),
     _page(
@@ -196,7 +202,15 @@ PAGES = (
     _page("signals", "The signals file", "gtrace", "Meanings of names, from a file or from Python.",
           ("Meanings", "shard.signals")),
     _page("hotpath", "gtrace.hotpath", "gtrace.hotpath", "Hot paths by a fixed count.", rest=True),
-    _page("ir", "gtrace.ir", "gtrace.ir", "Graphs, their text, and passes over them. The guide: :doc:`/ir`."),
+    _page(
+        "ir", "gtrace.ir", "gtrace.ir", "Graphs, their text, and passes over them. The guide: :doc:`/ir`.",
+        ("Graphs", "ir.graph ir.subgraph ir.build ir.text"),
+        ("Types and operations", "ir.aval ir.op"),
+        ("Checking and running", "ir.verify ir.evaluate"),
+        ("Passes", "ir.simplify ir.edit ir.partial_eval ir.passes ir.user_passes"),
+        ("Comparing", "ir.canonical ir.signature ir.difference"),
+        rest=True,
+    ),
     _page(
         "testing", "gtrace.testing", "gtrace.testing",
         "Checks, and strategies for property-based tests. The guide: :doc:`/testing`.",
@@ -250,6 +264,11 @@ def public(name: str) -> list[str]:
     return [n for n in names if getattr(getattr(module, n), "__module__", None) == module.__name__]
 
 
+def made_by(module: types.ModuleType, value: object) -> bool:
+    """Return whether a module made a value, rather than imported it, as far as the value says."""
+    return getattr(value, "__module__", module.__name__) == module.__name__
+
+
 def describable(value: object) -> bool:
     """Return whether a value is a function or a class, which have a docstring of their own."""
     return isinstance(value, types.FunctionType | types.BuiltinFunctionType | type)
@@ -288,7 +307,7 @@ class Entry:
     def text(self) -> str:
         """Return its description as reStructuredText."""
         if not describable(self.value):
-            return f".. py:data:: {self.name}\n\n{_indented(data_text(self.value))}\n"
+            return f".. py:data:: {self.name}\n\n{_indented(escape(self.first_line()))}\n"
         kind, options = "function", ""
         if isinstance(self.value, type):
             kind, options = "class", "   :members:\n"
@@ -315,18 +334,12 @@ def shown(name: str) -> str:
 
 
 def first_line(value: object) -> str:
-    """Return the first paragraph of a docstring on one line."""
+    """Return what an object is in a line: of functions, classes and values of gtrace the docstring's first paragraph."""
+    if not of_gtrace(value):
+        written = repr(value)
+        return f"``{written}``" if len(written) < 100 and " at 0x" not in written else f"A {type(value).__name__}."
     doc = value.__doc__ if describable(value) else type(value).__doc__
     return " ".join((doc or "").strip().split("\n\n")[0].split())
-
-
-def data_text(value: object) -> str:
-    """Return the description of a value that is neither function nor class."""
-    own = type(value).__module__.startswith("gtrace") and type(value).__doc__
-    written = repr(value)
-    if own:
-        return first_line(value)
-    return f"``{written}``" if len(written) < 100 and " at 0x" not in written else f"A {type(value).__name__}."
 
 
 def _indented(text: str) -> str:
@@ -344,7 +357,9 @@ def _sections(page: Page) -> Iterator[tuple[str, list[str]]]:
         found = []
         for name in section.modules:
             family = importlib.import_module(name)
-            listed = getattr(family, "__all__", None) or vars(family)
+            listed = getattr(family, "__all__", None) or [
+                n for n, value in vars(family).items() if made_by(family, value)
+            ]
             found += [n for n in listed if n in names and getattr(module, n) is getattr(family, n)]
         yield section.title, found
     if page.rest:
