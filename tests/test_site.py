@@ -135,39 +135,86 @@ def test_the_page_of_benchmarks_is_that_of_the_results():
     assert benchmarks.PAGE.read_text(encoding="utf-8") == benchmarks.page()
 
 
-def run_of(**row):
-    rows = [{"what": "a|b", "peer": "p", "ours_s": 2e-6, "peer_s": 4e-6, "ratio": 0.5, "command": "make it"} | row]
-    return {"machine": {"cpu_cores": 2}, "versions": {"torch": "2.13.0"}, "settings": {}, "rows": rows}
+def results(**changes):
+    figures = [
+        {
+            "workload": "a|b",
+            "side": "gt.jit",
+            "samples": [1e-6, 2e-6, 3e-6],
+            "unit": "s",
+            "details": {"peak, bytes": 2**20},
+        },
+        {"workload": "a|b", "side": "jax.jit", "samples": [4e-6], "unit": "s", "details": {"first call, s": 1.5}},
+    ]
+    run = {
+        "program": "dispatch", "settings": {"quick": True, "rounds": 3, "json": None, "sizes": [1, 2]},
+        "machine": {"cores": 2, "gpu": "none"}, "versions": {"torch": "2.13.0"}, "left_out": ["no torch.compile"],
+        "load": {"before": 0.0, "during": 0.0, "cores": 2}, "busy": False, "figures": figures,
+    }  # fmt: skip
+    return {"format": 1, "runs": [run | changes]}
 
 
 def test_results_become_a_table_below_their_command(tmp_path):
-    path = tmp_path / "small_things.json"
-    path.write_text(json.dumps(run_of(first_call_s=1.5, peak_bytes=3 * 2**20)), encoding="utf-8")
+    (tmp_path / "two_cores.json").write_text(json.dumps(results()), encoding="utf-8")
     section = benchmarks.page(tmp_path).removeprefix(benchmarks.HEAD).strip()
-    assert section == (
-        "## Small things\n\n- Machine: cpu cores 2\n- Versions: torch 2.13.0\n\n```sh\nmake it\n```\n\n"
-        "| what | peer | gtrace | peer's time | ratio | first call | peak |\n|---|---|---:|---:|---:|---:|---:|\n"
-        "| a\\|b | p | 2 us | 4 us | 0.50 | 1.5 s | 3.0 MiB |"
+    assert (
+        section
+        == """## Two cores
+
+- Machine: cores 2
+- Versions: torch 2.13.0
+
+### Dispatch
+
+```sh
+python benchmarks/dispatch.py --quick --rounds 3 --sizes 1 2
+```
+
+- no torch.compile
+
+| workload | side | median | noise | gt.jit / this | peak | first call |
+|---|---|---:|---:|---:|---:|---:|
+| a\\|b | gt.jit | 2 us | 25% |  | 1.0 MiB |  |
+|  | jax.jit | 4 us |  | 0.50 |  | 1.5 s |"""
     )
 
 
-@pytest.mark.parametrize("row", [{"ratio": 2.0}, {"ratio": 0.6}])
-def test_results_with_a_ratio_of_other_times_are_refused(row):
-    with pytest.raises(ValueError, match="row 0"):
-        benchmarks.section(run_of(**row), "run")
+def test_results_of_a_busy_machine_say_so():
+    assert "Other programs ran beside this run" in benchmarks.section(results(busy=True), "run")
 
 
-@pytest.mark.parametrize("part", ["machine", "versions", "settings", "rows"])
-def test_results_without_a_part_are_refused(part):
-    run = run_of()
-    del run[part]
-    with pytest.raises(ValueError, match=f"{part} missing"):
-        benchmarks.section(run, "run")
+def test_results_without_peers_have_no_ratios():
+    figures = results()["runs"][0]["figures"][:1]
+    assert "| workload | side | median | noise | peak |" in benchmarks.section(results(figures=figures), "run")
 
 
 @pytest.mark.parametrize(
-    ("seconds", "shown"),
-    [(12.3456, "12.3 s"), (0.0123456, "12.3 ms"), (0.9999e-6, "1 us"), (8.4e-7, "840 ns"), (1500.0, "1500 s")],
+    ("changes", "message"),
+    [
+        ({"program": "nothing"}, "no benchmarks/nothing.py"),
+        ({"figures": []}, "dispatch has no figures"),
+        ({"figures": [{"workload": "w", "side": "gtrace", "samples": [], "unit": "s", "details": {}}]}, "figures of w"),
+    ],
 )
-def test_times_have_three_digits_and_a_unit(seconds, shown):
-    assert benchmarks.seconds(seconds) == shown
+def test_results_that_nobody_can_read_or_repeat_are_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        benchmarks.section(results(**changes), "run")
+
+
+def test_results_of_another_format_or_of_two_machines_are_refused():
+    with pytest.raises(ValueError, match="format 2"):
+        benchmarks.section(results() | {"format": 2}, "run")
+    two = {"format": 1, "runs": results()["runs"] + results(machine={"cores": 64})["runs"]}
+    with pytest.raises(ValueError, match="one machine"):
+        benchmarks.section(two, "run")
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "shown"),
+    [
+        (12.3456, "s", "12.3 s"), (0.0123456, "s", "12.3 ms"), (0.9999e-6, "s", "1 us"), (8.4e-7, "s", "840 ns"),
+        (1500.0, "s", "1500 s"), (3 * 2**20, "bytes", "3.0 MiB"), (12345.0, "count", "12,345"), (0.51234, "", "0.512"),
+    ],
+)  # fmt: skip
+def test_quantities_have_a_unit_of_their_size(value, unit, shown):
+    assert benchmarks.quantity(value, unit) == shown

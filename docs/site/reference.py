@@ -334,7 +334,7 @@ def shown(name: str) -> str:
 
 
 def first_line(value: object) -> str:
-    """Return what an object is in a line: of functions, classes and values of gtrace the docstring's first paragraph."""
+    """Return what an object is in a line: the docstring's first paragraph, or the value itself."""
     if not of_gtrace(value):
         written = repr(value)
         return f"``{written}``" if len(written) < 100 and " at 0x" not in written else f"A {type(value).__name__}."
@@ -357,9 +357,8 @@ def _sections(page: Page) -> Iterator[tuple[str, list[str]]]:
         found = []
         for name in section.modules:
             family = importlib.import_module(name)
-            listed = getattr(family, "__all__", None) or [
-                n for n, value in vars(family).items() if made_by(family, value)
-            ]
+            made = (n for n, value in vars(family).items() if made_by(family, value))
+            listed = getattr(family, "__all__", None) or list(made)
             found += [n for n in listed if n in names and getattr(module, n) is getattr(family, n)]
         yield section.title, found
     if page.rest:
