@@ -66,8 +66,9 @@ def words(name: str) -> str:
 
 
 def facts(record: dict[str, Any]) -> str:
-    """Return what a record says, without what was left at its default."""
-    return ", ".join(f"{key} {value}" for key, value in record.items() if value not in (None, False, [], "none"))
+    """Return what a record says; the name "memory, MiB" has the unit of its value."""
+    said = [(key.partition(", "), value) for key, value in record.items() if value not in (None, False, [], "none")]
+    return ", ".join(f"{name} {value} {unit}".strip() for (name, _, unit), value in said)
 
 
 def command(run: dict[str, Any]) -> str:

@@ -148,7 +148,8 @@ def results(**changes):
     ]
     run = {
         "program": "dispatch", "settings": {"quick": True, "rounds": 3, "json": None, "sizes": [1, 2]},
-        "machine": {"cores": 2, "gpu": "none"}, "versions": {"torch": "2.13.0"}, "left_out": ["no torch.compile"],
+        "machine": {"cores": 2, "memory, MiB": 4096, "gpu": "none"},
+        "versions": {"torch": "2.13.0"}, "left_out": ["no torch.compile"],
         "load": {"before": 0.0, "during": 0.0, "cores": 2}, "busy": False, "figures": figures,
     }  # fmt: skip
     return {"format": 1, "runs": [run | changes]}
@@ -161,7 +162,7 @@ def test_results_become_a_table_below_their_command(tmp_path):
         section
         == """## Two cores
 
-- Machine: cores 2
+- Machine: cores 2, memory 4096 MiB
 - Versions: torch 2.13.0
 
 ### Dispatch
