@@ -1,6 +1,7 @@
 # make demo   compile what is hot in training on the digits; train, undecorated; show what compiling saved
 # make test   lint, types and every test
 # make bench  the tables of speeds
+# make docs   the site, in build/site
 # make conformance  torch's own tests of its operators, on Arrays
 # Each sets up .venv first, again only when what it is made from has changed.
 
@@ -10,7 +11,7 @@ BIN := .venv/bin
 INSTALL := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := demo
-.PHONY: demo test conformance bench clean
+.PHONY: demo test conformance bench docs clean
 
 demo: .venv/examples
 	$(BIN)/gtrace warmup examples/train_digits.py --epochs 3
@@ -42,8 +43,12 @@ bench: .venv/bench
 	$(BIN)/python benchmarks/warmstart.py
 	$(BIN)/python benchmarks/models.py --steps 20
 
+# warnings are errors; the pages load nothing from a network
+docs: .venv/docs
+	$(BIN)/python docs/site/build.py
+
 # one stamp for each set of extras
-.venv/examples .venv/test .venv/bench .venv/conformance: .venv/%: pyproject.toml constraints.txt
+.venv/examples .venv/test .venv/bench .venv/conformance .venv/docs: .venv/%: pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "gtrace needs Python 3.11 or later: make PYTHON=/path/to/python" >&2; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(INSTALL) -e '.[$*]'
