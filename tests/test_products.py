@@ -22,7 +22,7 @@ LIBRARIES = [
 
 @pytest.fixture(params=LIBRARIES)
 def library(request, monkeypatch):
-    for module in ("gtrace.ops.linalg", "gtrace.compile.inductor.products"):
+    for module in ("gtrace.interp.products", "gtrace.ops.linalg", "gtrace.compile.inductor.products"):
         monkeypatch.setattr(f"{module}.preferred", lambda: request.param == "oneDNN")
     # compiled code is named by what this processor prefers
     named = CompileRequest.named

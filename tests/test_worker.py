@@ -163,7 +163,7 @@ def test_every_part_of_the_key_changes_it():
     tools = toolchain()
     assert set(tools) == {"gtrace", "torch", "compiler", "machine", "isa", "products", "gpu"}
     names += [UNIT.named({**tools, field: "another"}) for field in tools]
-    assert len(set(names)) == len(names) == 10 + 6
+    assert len(set(names)) == len(names) == 10 + 7
     assert CompileRequest.from_json(json.loads(json.dumps(UNIT.to_json()))).name == UNIT.name
 
 

@@ -20,6 +20,7 @@ from gtrace.compile.symbolic import Relation, Shape, SymbolicProgram, fit
 from gtrace.compile.toolchain import toolchain
 from gtrace.config import Config
 from gtrace.engine.policy import SAMPLES, TRIAL_SHARE, review_due
+from gtrace.interp.products import takes_library
 from gtrace.ir.aval import Aval
 from gtrace.ir.calls import called_operators, count_operations, has_calls
 from gtrace.ir.graph import Graph
@@ -250,10 +251,10 @@ class Program:
 
     @property
     def unmeasured(self) -> bool:
-        """Whether it has contractions, which compiling cannot make faster, and nobody knows what they take."""
+        """Whether it has products that compiling cannot make faster, and nobody knows what they take."""
         if self.products is not None or self.device.type != "cpu" or self.trial is not None:
             return False
-        return any(node.op.contraction for node in self.graph.nodes)
+        return any(takes_library(node.instr) for node in self.graph.nodes)
 
     @property
     def seconds(self) -> float:

@@ -1,4 +1,4 @@
-"""Large products of float32 matrices, by the faster of the two libraries that torch has for them.
+"""What computes products of matrices: large ones of float32 the faster of the two libraries that torch has for them.
 
 torch calls MKL for such products, and oneDNN for convolutions. MKL uses its best code on Intel's processors alone: on
 an AMD processor with AVX-512, oneDNN takes half its time. The choice depends on the processor and on the sizes, never
@@ -8,15 +8,20 @@ on a measurement, so that a program gives the same bits in every process.
 from __future__ import annotations
 
 import functools
+import math
 import platform
 from pathlib import Path
 
 import torch
 
 from gtrace import torch_internals as internals
+from gtrace.ir.op import Instr
 
 LEAST_WORK = 1 << 21
 """Multiplications from which on oneDNN is faster: it takes 10 us to find its code for the sizes."""
+
+LEAST_CALL = 1 << 14
+"""Multiplications from which on torch's library is as fast as C++ of our own, on the processors that it is made for."""
 
 LEAST_SIZE = 4
 """Rows, columns and terms of a sum from which on it is faster: MKL has code of its own for vectors."""
@@ -48,6 +53,21 @@ def _vendor() -> str:
 def is_large(rows: int, terms: int, columns: int) -> bool:
     """Whether a product of matrices of these sizes has enough work for oneDNN."""
     return min(rows, terms, columns) >= LEAST_SIZE and rows * terms * columns >= LEAST_WORK
+
+
+def is_small(rows: int, terms: int, columns: int) -> bool:
+    """Whether compiled programs have C++ of their own for a product of matrices of these sizes."""
+    return 0 < rows * terms * columns < (LEAST_WORK if preferred() else LEAST_CALL)
+
+
+def takes_library(instr: Instr) -> bool:
+    """Whether an operation takes as long in compiled programs, because they call the library that is called for it."""
+    if not instr.op.contraction:
+        return False
+    x, y = instr.ins if instr.op.name == "matmul" else (None, None)
+    if x is None or y is None or len(x.shape) < 2 or len(y.shape) != 2 or x.dtype not in (torch.float32, torch.float64):
+        return True
+    return not is_small(math.prod(x.shape[:-1]), *y.shape)
 
 
 def is_copied(x: torch.Tensor, columns: int) -> bool:

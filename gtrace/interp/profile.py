@@ -9,18 +9,19 @@ from typing import Any
 import torch
 
 from gtrace.interp.interpreter import interpreter
+from gtrace.interp.products import takes_library
 from gtrace.ir.graph import Graph, Node
 
 
 def run_profiled(graph: Graph, tensors: Sequence[torch.Tensor]) -> tuple[list[torch.Tensor], float]:
-    """Interpret a program once, on the CPU; returns its results, and the fraction of its time spent in contractions.
+    """Interpret a program once, on the CPU; returns its results, and the fraction of its time that stays when compiled.
 
-    These are matrix products and the like. Compiled code calls the same library for them.
+    Compiled code calls the same library for large matrix products and the like.
     """
     inside = 0.0
 
     def around(node: Node, function: Callable[..., Any]) -> Callable[..., Any]:
-        if not node.op.contraction:
+        if not takes_library(node.instr):
             return function
 
         def timed(*operands: torch.Tensor) -> Any:

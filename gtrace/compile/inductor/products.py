@@ -14,10 +14,7 @@ import torch
 
 from gtrace import torch_internals as internals
 from gtrace.compile.native.operator import PRODUCTS, system_headers
-from gtrace.interp.products import LEAST_WORK, is_copied, is_large, preferred
-
-LEAST_CALL = 1 << 14
-"""Multiplications from which on torch's library is as fast as C++ of our own on the processors that it is made for."""
+from gtrace.interp.products import is_copied, is_large, is_small, preferred
 
 _LIBRARY = torch.library.Library("gtrace", "FRAGMENT")
 _LIBRARY.define("product(Tensor x, Tensor y) -> Tensor")
@@ -67,7 +64,6 @@ def choose_libraries(module: torch.fx.GraphModule, own: bool) -> None:
             continue
         sizes = (*left.shape, value.shape[1])
         rows, terms, columns = map(_hint, sizes)
-        work = rows * terms * columns
         with graph.inserting_before(node):
             if preferred() and value.dtype is torch.float32 and is_large(rows, terms, columns):
                 if is_copied(left, columns):
@@ -75,7 +71,7 @@ def choose_libraries(module: torch.fx.GraphModule, own: bool) -> None:
                 transposed = graph.call_function(torch.ops.aten.permute.default, (y, [1, 0]))
                 transposed.meta["val"] = y.meta["val"].t()
                 call = graph.call_function(internals.LINEAR.get(), (x, transposed, None, "none", [], ""))
-            elif own and 0 < work < (LEAST_WORK if preferred() else LEAST_CALL) and all(type(n) is int for n in sizes):
+            elif own and is_small(rows, terms, columns) and all(type(n) is int for n in sizes):
                 call = graph.call_function(PRODUCT, (x, y))
             else:
                 continue
