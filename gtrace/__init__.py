@@ -44,7 +44,11 @@ try:
     from gtrace.observe import compile_log as _compile_log
     from gtrace.observe import instruction_log as _instruction_log
     from gtrace.observe import progress as _progress
+    from gtrace.observe import status as _status
+    from gtrace.observe import trace_log as _trace_log
     from gtrace.observe.explain import *
+    from gtrace.observe.memory import *
+    from gtrace.observe.profile import *
     from gtrace.observe.stats import *
     from gtrace.observe.training import *
     from gtrace.ops import methods as _methods

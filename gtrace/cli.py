@@ -1,4 +1,4 @@
-"""The command line: ``gtrace run | warmup | plan | cache | doctor``."""
+"""The command line: ``gtrace run | trace | visualize | top | warmup | plan | cache | doctor``."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from gtrace.commands import cache, doctor
 from gtrace.commands.launch import launch
 from gtrace.commands.plan import check, plan
 from gtrace.commands.run import run
+from gtrace.commands.top import top
+from gtrace.commands.trace import trace
+from gtrace.commands.visualize import visualize
 from gtrace.commands.warmup import warmup
 from gtrace.version import __version__
 
@@ -25,6 +28,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             if options.workers > 1:
                 return launch(options.workers, options.script, options.args, quiet=options.quiet, jax=options.jax)
             return run(options.script, options.args, quiet=options.quiet, jax=options.jax)
+        case "trace":
+            return trace(options.script, options.args, seconds=options.seconds, folder=options.dir,
+                         workers=options.workers)  # fmt: skip
+        case "visualize":
+            return visualize(options.logs, options.output)
+        case "top":
+            return top(options.pid, interval=options.interval, once=options.once)
         case "warmup":
             return warmup(options.script, options.args, options.threshold)
         case "plan":
@@ -59,6 +69,42 @@ def _parser() -> argparse.ArgumentParser:
     _add_script(command)
 
     command = commands.add_parser(
+        "trace",
+        help="run a script and write a timeline of what it did",
+        description="Run SCRIPT as `python SCRIPT ARGS` would, and write what it recorded, ran and compiled: an"
+        " instruction log for each process, and all of them as a trace for ui.perfetto.dev or chrome://tracing.",
+        epilog="Options before SCRIPT are gtrace's; everything after it goes to the script.",
+    )
+    command.add_argument("-s", "--seconds", type=_positive, metavar="SECONDS",
+                         help="trace this long only, and write the files then; the script runs on")  # fmt: skip
+    command.add_argument("--dir", default=".", metavar="DIR", help="folder of the files (default: the current one)")
+    command.add_argument("--workers", type=int, default=1, metavar="N",
+                         help="run it in N processes of this machine that share the work (default: 1)")  # fmt: skip
+    _add_script(command)
+
+    command = commands.add_parser(
+        "visualize",
+        help="draw the logs of gtrace trace: a picture or a page",
+        description="Draw a timeline from instruction logs. Logs of one run are put together; several runs stand below"
+        " one another, with one time axis.",
+    )
+    command.add_argument("logs", metavar="LOG", nargs="+", help="a log of gtrace trace or of GT_INSTRUCTION_LOG")
+    command.add_argument("--output", "-o", required=True, metavar="FILE",
+                         help="its suffix says what is drawn: .png, .svg or .pdf (by matplotlib, of the extra"
+                         " gtrace[plot]), .html (a page) or .json (a Chrome trace)")  # fmt: skip
+
+    command = commands.add_parser(
+        "top",
+        help="watch a running program",
+        description="Show what a program of yours is doing that was started by gtrace run or gtrace trace, or with"
+        " GT_STATUS=1: its programs by time, their tiers, calls a second, compiles, the store, memory, the worker.",
+    )
+    command.add_argument("--pid", type=int, metavar="PID", help="the process (default: the one started last)")
+    command.add_argument("--interval", type=_positive, default=0.5, metavar="SECONDS",
+                         help="between two looks (default: 0.5)")  # fmt: skip
+    command.add_argument("--once", action="store_true", help="print what it is doing now, and end")
+
+    command = commands.add_parser(
         "warmup",
         help="run a script until everything hot in it is compiled and kept on disk",
         description="Run SCRIPT as `python SCRIPT ARGS` would, then wait until each of its hot programs is compiled and"
@@ -88,6 +134,13 @@ def _parser() -> argparse.ArgumentParser:
         description="Check torch, the C++ compiler, the store, the processor, the GPU, and that a program compiles.",
     )
     return parser
+
+
+def _positive(text: str) -> float:
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"expected a number of seconds above 0, got {text}")
+    return value
 
 
 def _add_script(command: argparse.ArgumentParser) -> None:

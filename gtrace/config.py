@@ -101,6 +101,10 @@ class Config:
         signals: path of the YAML signals file, or None (GT_CONFIG).
         debug_compile: 0, 1 or 2: how much of the compile log goes to stderr (GT_DEBUG_COMPILE).
         instruction_log: path of the instruction stream log, or None (GT_INSTRUCTION_LOG).
+        trace: path, without suffix, of the detailed logs that ``gtrace trace`` has this process and those it starts
+            write; or None (GT_TRACE).
+        trace_seconds: seconds after which such a log ends (GT_TRACE_SECONDS).
+        status: ``gtrace top`` may ask this process what it is doing (GT_STATUS).
         eager: run each op as it is recorded, for debugging (GT_EAGER).
         debug_nans: raise at the operation that first produced a NaN or an infinity (GT_DEBUG_NANS).
         window: operations watched for a repeating period in a stream that is never forced (GT_HOTPATH_WINDOW).
@@ -132,6 +136,9 @@ class Config:
     signals: str | None = _setting(None, "GT_CONFIG", _path, (str, type(None)))
     debug_compile: int = _setting(0, "GT_DEBUG_COMPILE", _level, (int,))
     instruction_log: str | None = _setting(None, "GT_INSTRUCTION_LOG", _path, (str, type(None)))
+    trace: str | None = _setting(None, "GT_TRACE", _path, (str, type(None)))
+    trace_seconds: float = _setting(math.inf, "GT_TRACE_SECONDS", _seconds, (int, float))
+    status: bool = _setting(False, "GT_STATUS", _flag, (bool, int))
     eager: bool = _setting(False, "GT_EAGER", _flag, (bool, int))
     debug_nans: bool = _setting(False, "GT_DEBUG_NANS", _flag, (bool, int))
     window: int = _setting(20000, "GT_HOTPATH_WINDOW", _integer(1), (int,))

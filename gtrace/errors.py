@@ -200,10 +200,13 @@ MAX_CODES = 4096
 def _remember(code: types.CodeType) -> tuple[types.CodeType, dict[int, str] | None]:
     if len(_lines) >= MAX_CODES:
         _lines.clear()
-    name = code.co_filename
-    outside = not name.startswith(_PACKAGE) and not any(part in name for part in _LIBRARIES)
-    known = _lines[id(code)] = code, {} if outside else None
+    known = _lines[id(code)] = code, {} if is_users(code.co_filename) else None
     return known
+
+
+def is_users(name: str) -> bool:
+    """Whether a file of code is outside gtrace and the libraries it calls through."""
+    return not name.startswith(_PACKAGE) and not any(part in name for part in _LIBRARIES)
 
 
 def message(op: str, expected: str, got: str, fix: str = "") -> str:

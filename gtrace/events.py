@@ -52,6 +52,24 @@ class Ran(Event):
 
 
 @attrs.frozen
+class Canonicalized(Event):
+    """A recorded program was brought to its canonical form; `signatures`: of the programs that it is divided into."""
+
+    ops: int
+    signatures: tuple[str, ...]
+    seconds: float
+
+
+@attrs.frozen
+class Communicated(Event):
+    """This process took part in a collective. `nbytes`: of the tensor that it brought; 0: it brought none."""
+
+    kind: str
+    nbytes: int
+    seconds: float
+
+
+@attrs.frozen
 class Divided(Event):
     """A program of several processes is about to run. `made` is its `gtrace.shard.partitioned.Partitioned`."""
 

@@ -195,6 +195,14 @@ def compiling() -> Iterator[None]:
         torch.compiler._is_compiling_flag = before
 
 
+PROFILER_ENABLED = Internal("torch.autograd.profiler", "_is_profiler_enabled")
+
+
+def profiler_enabled(state: object = torch.autograd.profiler) -> bool:
+    """Whether a profiler of torch is on, `torch.profiler.profile` or `emit_nvtx`. It is asked at every run."""
+    return getattr(state, "_is_profiler_enabled", False)
+
+
 def dynamo_imported() -> bool:
     """Whether torch.compile may have been used: its tracer takes a second to import."""
     return "torch._dynamo" in sys.modules

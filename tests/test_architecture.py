@@ -50,7 +50,7 @@ ROOMS = [
     {"shard.partition"},
     {"engine.policy", "engine.audit", "engine.clock", "engine.sharded"},
     {"engine.program"},
-    {"engine.compilation", "engine.ledger"},
+    {"engine.compilation", "engine.ledger", "engine.instruments"},
     {"engine.judging"},
     {"engine.tiering"},
     {"engine.engine"},

@@ -100,7 +100,7 @@ PAGES = (
         "observing", "Settings and observing", "gtrace",
         "The guides: :doc:`/configuration` and :doc:`/observing`.",
         ("Settings", "config"),
-        ("Observing", "observe.stats observe.explain observe.training"),
+        ("Observing", "observe.stats observe.explain observe.profile observe.memory observe.training"),
         ("Errors and warnings", "errors"),
     ),
     _page(

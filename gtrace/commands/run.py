@@ -12,6 +12,7 @@ import types
 from collections.abc import Sequence
 
 import gtrace
+from gtrace.config import config
 from gtrace.observe import progress, table
 
 
@@ -29,6 +30,7 @@ def run(script: str, args: Sequence[str], *, quiet: bool, jax: bool = False) -> 
         return 2
     if jax:
         importlib.import_module("gtrace.jax").install()
+    config.default(status=True)
     if not quiet and int(os.environ.get("RANK", "0")) == 0:
         # at the end of the process: after the script's threads, exit handlers and traceback
         atexit.register(_report, os.getpid())

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 import attrs
 import torch
 
 from gtrace.interp.interpreter import TensorFunction, interpreter
 from gtrace.ir.graph import Graph
+
+
+class Calls(Protocol):
+    """Calls that an executable makes one after the other; see `gtrace.compile.schedule.CallSequence`."""
+
+    def timed(self, report: Callable[[str, str | None, float], None]) -> TensorFunction: ...
 
 
 @attrs.frozen(eq=False)
@@ -23,6 +29,7 @@ class Executable:
         memory: bytes that it keeps between calls.
         stream: the CUDA stream that it runs on; None: the current one.
         overwrites: whether a call may write over the outputs of the call before.
+        calls: the calls that it makes; None: it is one call.
     """
 
     run: TensorFunction
@@ -31,6 +38,7 @@ class Executable:
     memory: int = 0
     stream: Any = None
     overwrites: bool = False
+    calls: Calls | None = None
 
     def owning(self) -> Executable:
         """Return an executable whose outputs no later call overwrites: this one, or one that copies its outputs."""

@@ -7,6 +7,7 @@ the executable all use the requests of that one schedule.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from time import perf_counter
 
 import attrs
 import torch
@@ -29,11 +30,15 @@ class Step:
         run: takes and returns tensors.
         ins: the values it takes.
         outs: the values it assigns: (value, index of the result).
+        name: what it is, in words.
+        location: the user's line of its first operation, if that is known.
     """
 
     run: TensorFunction
     ins: tuple[int, ...]
     outs: tuple[tuple[int, int], ...]
+    name: str = ""
+    location: str | None = None
 
 
 @attrs.frozen(eq=False)
@@ -77,6 +82,22 @@ class CallSequence:
                 env[value] = results[place]
             del results, taken
         return [env[v] for v in self.outputs]
+
+    def timed(self, report: Callable[[str, str | None, float], None]) -> TensorFunction:
+        """Return `run`, but that each call is reported: its name, its line and its seconds. A GPU is waited for."""
+
+        def timed(step: Step) -> Step:
+            def run(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+                start = perf_counter()
+                results = step.run(tensors)
+                if any(x.is_cuda for x in results):
+                    torch.cuda.synchronize()
+                report(step.name, step.location, perf_counter() - start)
+                return results
+
+            return attrs.evolve(step, run=run)
+
+        return CallSequence(tuple(map(timed, self.steps)), self.inputs, self.outputs).run
 
 
 @attrs.frozen(eq=False)
@@ -149,7 +170,29 @@ class Call:
             run = results[what].executable.owning().run
         else:
             run = interpreter(what) if isinstance(what, Graph) else what.build(results)
-        return Step(run, self.ins, self.outs)
+        return Step(run, self.ins, self.outs, self.name, self.location)
+
+    @property
+    def name(self) -> str:
+        """What it is, in words."""
+        match self.what:
+            case CompileRequest(graph=graph):
+                return f"compiled, {len(graph.nodes)} operations"
+            case Graph(nodes=nodes):
+                return f"interpreted {' '.join(node.op.name for node in nodes)}"
+            case Loop(node=node):
+                return f"{node.op.name} from Python"
+            case NativeLoop(graph=graph):
+                return f"native {graph.nodes[-1].op.name}"
+
+    @property
+    def location(self) -> str | None:
+        """The user's line of its first operation, if that is known."""
+        match self.what:
+            case Graph(nodes=nodes) | CompileRequest(graph=Graph(nodes=nodes)) | NativeLoop(graph=Graph(nodes=nodes)):
+                return next((node.location for node in nodes if node.location), None)
+            case Loop(node=node):
+                return node.location
 
 
 @attrs.frozen(eq=False)
@@ -183,15 +226,20 @@ class Schedule:
 
     def build(self, results: Results) -> TensorFunction:
         """Return the function that makes the calls."""
+        return self._build(results)[0]
+
+    def _build(self, results: Results) -> tuple[TensorFunction, CallSequence | None]:
+        """Return the function that makes the calls; and these, if there are several."""
         steps = tuple(call.build(results) for call in self.calls)
         inputs, outputs = self.inputs, self.outputs
         single = (
             len(steps) == 1 and steps[0].ins == inputs and steps[0].outs == tuple((v, k) for k, v in enumerate(outputs))
         )
-        run = steps[0].run if single else CallSequence(steps, inputs, outputs).run
+        sequence = None if single else CallSequence(steps, inputs, outputs)
+        run = steps[0].run if sequence is None else sequence.run
         if not self.dense:
-            return run
-        return lambda tensors: run([t.contiguous() for t in tensors])
+            return run, sequence
+        return lambda tensors: run([t.contiguous() for t in tensors]), None
 
     def executable(self, results: Results) -> Executable:
         """Return the executable of the program, given the compiled code of every request."""
@@ -201,4 +249,5 @@ class Schedule:
         parts = [results[request].executable for request in requests]
         device = next((part.device for part in parts if part.device.type != "cpu"), torch.device("cpu"))
         origin = parts[0].origin if parts else "process"
-        return Executable(self.build(results), origin, device, memory=sum(part.memory for part in parts))
+        run, calls = self._build(results)
+        return Executable(run, origin, device, memory=sum(part.memory for part in parts), calls=calls)

@@ -1,4 +1,4 @@
-"""How long a call took: on a GPU until its work is done, where that decides something."""
+"""How long a call took: on a GPU until its work is done. For calls that are compared."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ import torch
 from gtrace.compile.executable import Executable
 
 
-def clock(executable: Executable, exact: bool) -> Callable[[], float]:
+def clock(executable: Executable) -> Callable[[], float]:
     """Start timing a call; returns the function that ends it and returns the seconds.
 
-    Args:
-        exact: wait for the work of a GPU, by events on its stream. Else only the launch is timed.
+    It waits for the work of a GPU, by events on its stream.
     """
-    if exact and executable.device.type == "cuda":
+    if executable.device.type == "cuda":
         with torch.cuda.device(executable.device):
             begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
             begin.record(executable.stream)

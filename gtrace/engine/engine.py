@@ -12,6 +12,7 @@ import functools
 import os
 import random
 from collections.abc import Callable, Container, Hashable, Sequence
+from time import perf_counter
 from typing import TypeVar
 
 import attrs
@@ -25,15 +26,15 @@ from gtrace.compile.schedule import CallSequence, Step
 from gtrace.compile.symbolic import Shape, layout, shape_of
 from gtrace.config import config
 from gtrace.engine.clock import clock
+from gtrace.engine.instruments import instrumented
 from gtrace.engine.ledger import save_ledger
-from gtrace.engine.program import Family, Parts, Program, Recording, Route
+from gtrace.engine.program import Family, Instrument, Parts, Program, Recording, Route
 from gtrace.engine.sharded import AgreedCalls, gathering, localize, placed
 from gtrace.engine.tiering import Tiering
 from gtrace.errors import ExecutionError
-from gtrace.events import Ran, bus
+from gtrace.events import Canonicalized, Ran, bus
 from gtrace.interp.interpreter import Owned
 from gtrace.interp.memory import is_out_of_memory, out_of_memory
-from gtrace.interp.profile import run_profiled
 from gtrace.ir.aval import contiguous_strides
 from gtrace.ir.calls import called_operators, has_calls
 from gtrace.ir.canonical import CANONICAL, Canonical, canonicalize
@@ -45,6 +46,7 @@ from gtrace.ir.signature import CompileKey, Signature, sign
 from gtrace.ir.split import components, grouped_components, split_regions
 from gtrace.ir.user_passes import Passes, registered, rewritten
 from gtrace.shard.partition import find_mesh
+from gtrace.torch_internals import profiler_enabled
 from gtrace.worker.client import worker
 from gtrace.worker.sharing import sharing
 
@@ -68,12 +70,14 @@ class Engine:
         programs: by what their compiled form depends on.
         forms: canonical forms, by graphs whose values are numbered in order.
         tiering: moves programs between tiers.
+        instrument: that of programs made from now on.
     """
 
     def __init__(self) -> None:
         self.recordings: dict[Hashable, Recording] = {}
         self.programs: dict[CompileKey, Program] = {}
         self.tiering = Tiering(self.programs)
+        self.instrument: Instrument | None = None
         self.forms: dict[Hashable, Canonical] = {}
         self._families: dict[Hashable, Family] = {}
         self._gathers: dict[Hashable, Route | Parts] = {}
@@ -208,7 +212,14 @@ class Engine:
 
         Each program gets hot, is compiled and is judged by itself. For the arguments and errors see `prepare`.
         """
-        graph = rewritten(graph, registered.passes if passes is None else passes)
+        start = perf_counter()
+        route = self._divide(rewritten(graph, registered.passes if passes is None else passes), strides, backend, mode)
+        if Canonicalized in bus.wanted:
+            signatures = tuple(program.signature.exact for program in route.programs)
+            bus.emit(Canonicalized(len(graph.nodes), signatures, perf_counter() - start))
+        return route
+
+    def _divide(self, graph: Graph, strides: Sequence[tuple[int, ...]], backend: str, mode: str) -> Route | Parts:
         if find_mesh(graph) is not None:
             return self._sharded(graph, strides, backend, mode)
         if len(graph.nodes) >= LEAST_NODES:
@@ -292,6 +303,8 @@ class Engine:
         program = self.programs.get(key)
         if program is None:
             program = self._add(key, signature, canonical.graph, skeleton_key, shape)
+        elif canonical.graph.has_lines and not program.graph.has_lines:
+            program.graph = canonical.graph
         straight = canonical.inputs == tuple(range(len(graph.inputs)))
         direct = canonical.outputs == tuple(range(len(canonical.graph.outputs)))
         returns_inputs = min(canonical.outputs, default=0) < 0
@@ -302,7 +315,7 @@ class Engine:
         plain = renumber(graph)
         key = plain.avals, tuple([(node.instr, node.ins) for node in plain.nodes]), plain.outputs
         found = self.forms.get(key)
-        if found is None:
+        if found is None or (plain.has_lines and not found.graph.has_lines):
             found = canonicalize(plain)
             _remember(self.forms, key, found)
         return found
@@ -334,6 +347,7 @@ class Engine:
             self._made += 1
             family = self._families.setdefault(structure, Family(structure, closed))
             made = Program(key, signature, graph, executable, shape, family, used=self._made, left_out=left_out)
+            made.instrument = self.instrument
             if reason and not made.schedule.requests:
                 made.reason = reason
             program = self.programs.setdefault(key, made)
@@ -413,10 +427,11 @@ class Engine:
         )
         if audited:
             tensors = list(tensors)  # still needed after the call
-        stop = clock(executable, reference is not None)
         pending = worker.pending
-        if program.measuring and executable is program.executable and not compiled:
-            executable = attrs.evolve(executable, run=functools.partial(_measure, program))
+        if program.instrument is not None or profiler_enabled():
+            executable = instrumented(program, executable)
+        stop = None if reference is None else clock(executable)
+        start = perf_counter()
         try:
             if pending:
                 results = sharing.run(executable.run, tensors, program.usual)
@@ -432,7 +447,7 @@ class Engine:
                 f"[program {program.signature}] expected values that its operations take, got a refusal from torch:"
                 f" {reason}. GT_EAGER=1 shows the operation and the line."
             ) from error
-        seconds = stop()
+        seconds = perf_counter() - start if stop is None else stop()
         if reference is None and (not pending or worker.paused):
             # fast calls count more: slow ones may have been disturbed by something else
             usual = program.usual
@@ -465,13 +480,6 @@ class Engine:
     def save_ledger(self) -> None:
         """Add what this process has measured to the ledger of the store."""
         save_ledger(list(self.programs.values()))
-
-
-def _measure(program: Program, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Interpret a program, and note what of its time compiling cannot win."""
-    results, program.products = run_profiled(program.graph, tensors)
-    program.measuring = False
-    return results
 
 
 def _remember(table: dict[Hashable, T], key: Hashable, value: T) -> None:

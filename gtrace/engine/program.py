@@ -6,7 +6,7 @@ import collections
 import contextlib
 import functools
 import statistics
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, ClassVar, Protocol
 
 import attrs
@@ -148,6 +148,9 @@ class Family:
         return (relations, chosen) if isinstance(relations, tuple) else None
 
 
+Instrument = Callable[["Program", Executable], Executable]
+
+
 @attrs.define(eq=False)
 class Program:
     """One program: its canonical graph, what runs it today, and what that has cost.
@@ -172,7 +175,7 @@ class Program:
         patience: under `settings`, it is not considered again before this many seconds of interpreting.
         usual: seconds of a call in its tier when the worker is idle; 0: unknown.
         products: the fraction of an interpreted call that compiling cannot shorten; None: not measured.
-        measuring: whether the next interpreted call measures that.
+        instrument: returns what to run in place of an executable, to measure something; None: nothing is measured.
         earlier: seconds that earlier processes spent interpreting it.
         used: the engine's count of new programs when it last ran.
         left_out: operators of torch that are interpreted, because the compiler has no code for them.
@@ -206,7 +209,7 @@ class Program:
     patience: float = 0.0
     usual: float = 0.0
     products: float | None = None
-    measuring: bool = False
+    instrument: Instrument | None = None
     earlier: float = 0.0
     used: int = 0
     left_out: frozenset[str] = frozenset()

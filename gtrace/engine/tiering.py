@@ -22,6 +22,7 @@ from gtrace.compile.schedule import Results
 from gtrace.config import Config, config
 from gtrace.engine import policy as policies
 from gtrace.engine.compilation import Compilation, compilation, for_own_sizes
+from gtrace.engine.instruments import measure_products
 from gtrace.engine.judging import Judging, new_trial
 from gtrace.engine.program import Program
 from gtrace.errors import CompileError, CompileWarning, UnsupportedTorchError, user_location, warn_at
@@ -145,7 +146,8 @@ class Tiering:
                 family.tried = family.count
                 return True
         if policy.hot_threshold is None and not policy.compile and program.unmeasured:
-            program.measuring = True
+            if program.instrument is None:  # a profile measures it too
+                program.instrument = measure_products
             return True
         if Detected in bus.wanted and not settings.compile:
             names = tuple(node.op.name for node in program.graph.nodes)

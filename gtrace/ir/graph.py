@@ -111,6 +111,11 @@ class Graph:
         table = self.value_avals()
         return tuple(table[value] for value in self.outputs)
 
+    @property
+    def has_lines(self) -> bool:
+        """Whether the user's line of an operation is known."""
+        return any(node.location for node in self.nodes)
+
     def __str__(self) -> str:
         return print_graph(self)
 
@@ -227,6 +232,11 @@ def print_graph(graph: Graph, *, locations: bool = False, indent: str = "") -> s
     lines.append(f"{indent}  return" + "".join(f"{',' * (k > 0)} %{value}" for k, value in enumerate(graph.outputs)))
     lines.append(indent + "}")
     return "\n".join(lines)
+
+
+def print_node(node: Node) -> str:
+    """Return the text of one operation, without its sub-graphs."""
+    return _print_node(node, False, "")[0].strip().removesuffix(" where")
 
 
 def _print_node(node: Node, locations: bool, indent: str) -> list[str]:

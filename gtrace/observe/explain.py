@@ -7,18 +7,37 @@ from typing import Any
 
 import attrs
 
+from gtrace.compile.schedule import Call
 from gtrace.engine.engine import Engine, engine
 from gtrace.engine.program import Program
 from gtrace.errors import ArgumentError, message
 from gtrace.ir.difference import differences
+from gtrace.ir.graph import Graph
 from gtrace.ir.signature import matching, short
 from gtrace.jit import Jitted
+from gtrace.observe import explained
+from gtrace.observe.profile import Profile
 from gtrace.observe.stats import ProgramStats, duration, snapshot
 
 __all__ = ["explain"]
 
 MAX_DIFFERENCES = 8
 """Fields listed."""
+
+
+@attrs.frozen(eq=False)
+class Part:
+    """A program that runs.
+
+    Attributes:
+        program: its ledger.
+        graph: its canonical graph.
+        regions: the calls that run its compiled form; none for a program that is interpreted.
+    """
+
+    program: ProgramStats
+    graph: Graph
+    regions: tuple[Call, ...]
 
 
 @attrs.frozen
@@ -30,12 +49,14 @@ class Explanation:
         nearest: the ledger of the program that differs in the fewest fields; None if there is no other.
         differences: these fields, from the nearest program to this one.
         text: the program, printed.
+        parts: the programs that run, with their graphs: one, or all those of a jitted function.
     """
 
     program: ProgramStats
     nearest: ProgramStats | None
     differences: tuple[str, ...]
     text: str
+    parts: tuple[Part, ...] = ()
 
     def __str__(self) -> str:
         p = self.program
@@ -58,6 +79,19 @@ class Explanation:
             if len(self.differences) > MAX_DIFFERENCES:
                 lines.append(f"  and {len(self.differences) - MAX_DIFFERENCES} more")
         return "\n".join(lines)
+
+    def to_html(self, profile: Profile | None = None) -> str:
+        """Return a page of the programs: their graphs by regions, tiers, times, and the line of each operation.
+
+        It needs nothing beside it, no network either.
+
+        Args:
+            profile: what `gt.profile` measured; its times stand beside operations and regions.
+        """
+        return explained.page_of(self, profile)
+
+    def _repr_html_(self) -> str:
+        return explained.fragment_of(self)
 
 
 def _calls(program: ProgramStats) -> str:
@@ -93,7 +127,7 @@ def explain_in(source: Engine, what: str | Callable[..., Any]) -> Explanation:
         if not made:
             fix = "Call it first, or ask for a signature of gt.stats()."
             raise ArgumentError(message("explain", "a jitted function that has run", what.__name__, fix))
-        program = made[-1]
+        program, shown = made[-1], made
     elif isinstance(what, str) and what:
         found = matching(what, (p.signature.exact for p in programs))
         if not found:
@@ -102,6 +136,7 @@ def explain_in(source: Engine, what: str | Callable[..., Any]) -> Explanation:
             got = f"{what!r}, with which {len(found)} of them begin"
             raise ArgumentError(message("explain", "the beginning of one signature", got, "Give more of its digits."))
         program = max((p for p in programs if p.signature.exact == found[0]), key=lambda p: p.calls)
+        shown = [program]
     else:
         fix = "Undecorated functions have no program of their own: pass a signature of gt.stats()."
         got = getattr(what, "__name__", type(what).__name__)
@@ -113,7 +148,13 @@ def explain_in(source: Engine, what: str | Callable[..., Any]) -> Explanation:
         None if nearest is None else snapshot(nearest, source),
         fields,
         str(program.graph),
+        tuple(_part(p, source) for p in shown),
     )
+
+
+def _part(program: Program, source: Engine) -> Part:
+    regions = program.schedule.calls if program.tier == "compiled" and program.symbolic is None else ()
+    return Part(snapshot(program, source), program.graph, regions)
 
 
 def _nearest(program: Program, others: list[Program]) -> tuple[Program | None, tuple[str, ...]]:

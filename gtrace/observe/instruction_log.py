@@ -19,6 +19,9 @@ from gtrace.events import CompileFailed, CompileFinished, CompileStarted, Event,
 from gtrace.ir.signature import short
 from gtrace.locks import new_lock
 
+RANK = int(os.environ.get("RANK", "0"))
+"""Which of the processes this one is that share the work; the launcher says so."""
+
 
 def columns(event: Event) -> tuple[str, str, str, str]:
     """Return event, component, command and details of one line.
@@ -38,7 +41,7 @@ def columns(event: Event) -> tuple[str, str, str, str]:
         case CompileFailed(signature=signature, reason=reason):
             return "COMPILE", "WORKER", "Failed", f"sequence={short(signature)} {' '.join(reason.split())}"
         case Ran(signature=signature, tier=tier):
-            return "RUN", "SHARD 0", "graph", f"sequence={short(signature)} ({tier.upper()})"
+            return "RUN", f"SHARD {RANK}", "graph", f"sequence={short(signature)} ({tier.upper()})"
     raise TypeError(f"the instruction log does not know {event!r}")
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+from typing import Any
+
 import attrs
 
 from gtrace.config import config
@@ -92,12 +95,27 @@ class Totals:
 
 
 class Stats(list[ProgramStats]):
-    """A list of `ProgramStats`, the costliest first, with their `totals`."""
+    """A list of `ProgramStats`, the costliest first, with their `totals`. It prints as a table, also in notebooks."""
 
     def __init__(self, programs: list[ProgramStats], compiles: int, loaded: int = 0) -> None:
         super().__init__(programs)
         self._compiles = compiles
         self._loaded = loaded
+
+    def __str__(self) -> str:
+        # rich is imported by those who see something
+        text: str = importlib.import_module("gtrace.observe.table").as_text(self)
+        return text
+
+    def __repr__(self) -> str:
+        return f"<Stats of {len(self)} program{'s' * (len(self) != 1)}; print it for the table>"
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(str(self))
+
+    def _repr_html_(self) -> str:
+        text: str = importlib.import_module("gtrace.observe.table").as_html(self)
+        return text
 
     @property
     def totals(self) -> Totals:

@@ -1,55 +1,89 @@
-"""The table that ends ``gtrace run``: ``gt.stats()`` through rich, which only the command line imports."""
+"""``gt.stats()`` as a table: in a terminal by rich, which is imported when there is something to print; as HTML."""
 
 from __future__ import annotations
 
-from typing import TextIO
+import io
+import shutil
+import sys
+from typing import Any, TextIO
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from gtrace.ir.signature import short
+from gtrace.observe import html
 from gtrace.observe.stats import ProgramStats, Stats, duration
 
 MAX_ROWS = 20
 """Programs shown; the line below the table counts the others."""
 
-_TIERS = {"compiled": "green", "failed": "red", "demoted": "yellow"}
+COLUMNS = ("signature", "ops", "calls", "tier", "interpreted", "compiled", "compiling", "saved", "verdict")
+NUMBERS = ("ops", "calls", "interpreted", "compiled", "compiling", "saved")
+"""Columns that are aligned to the right."""
+
+TIERS = {"compiled": "green", "failed": "red", "demoted": "yellow", "compiling": "cyan"}
+"""The colours of tiers."""
 
 
 def render(stats: Stats) -> Table:
     """Return the table of `stats`: a row for each program that ran or was compiled, up to `MAX_ROWS`."""
     table = Table()
-    table.add_column("signature", no_wrap=True)
-    for name in ("ops", "calls"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("tier", no_wrap=True)
-    for name in ("interpreted", "compiled", "compiling", "saved"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("verdict", overflow="fold")
+    for name in COLUMNS[:-1]:
+        table.add_column(name, justify="right" if name in NUMBERS else "left", no_wrap=True)
+    table.add_column(COLUMNS[-1], overflow="fold")
     for program in _shown(stats)[:MAX_ROWS]:
-        saved = "" if program.saved_seconds is None or not program.compiled_calls else duration(program.saved_seconds)
+        *plain, verdict = _cells(program)
         # text, not markup: a compiler's message may hold square brackets
-        table.add_row(
-            short(program.signature),
-            str(len(program.ops)),
-            str(program.calls),
-            Text(program.tier, style=_TIERS.get(program.tier, "")),
-            duration(program.interpreted_seconds) if program.interpreted_calls else "",
-            duration(program.compiled_seconds) if program.compiled_calls else "",
-            duration(program.compile_seconds) if program.compile_seconds else "",
-            saved,
-            Text(program.verdict, overflow="fold"),
-        )
+        plain[COLUMNS.index("tier")] = Text(program.tier, style=TIERS.get(program.tier, ""))
+        table.add_row(*plain, Text(verdict, overflow="fold"))
     return table
+
+
+def _cells(program: ProgramStats) -> list[Any]:
+    """Return the texts of a row."""
+    return [
+        short(program.signature),
+        str(len(program.ops)),
+        str(program.calls),
+        program.tier,
+        duration(program.interpreted_seconds) if program.interpreted_calls else "",
+        duration(program.compiled_seconds) if program.compiled_calls else "",
+        duration(program.compile_seconds) if program.compile_seconds else "",
+        "" if program.saved_seconds is None or not program.compiled_calls else duration(program.saved_seconds),
+        program.verdict,
+    ]
+
+
+def as_text(stats: Stats) -> str:
+    """Return the table as plain text, as wide as the terminal if there is one."""
+    file = io.StringIO()
+    terminal = sys.stdout is not None and sys.stdout.isatty()
+    _write(stats, Console(file=file, width=shutil.get_terminal_size().columns if terminal else 200))
+    return file.getvalue().rstrip("\n")
+
+
+def as_html(stats: Stats) -> str:
+    """Return the table as a notebook shows it."""
+    rows = []
+    for program in _shown(stats)[:MAX_ROWS]:
+        cells = _cells(program)
+        cells[0] = html.tag("code", cells[0])
+        cells[COLUMNS.index("tier")] = html.tag("span", program.tier, class_=program.tier)
+        rows.append(cells)
+    if not rows:
+        return html.fragment("gtrace: no program ran")
+    return html.fragment(html.table(COLUMNS, rows, NUMBERS), html.tag("div", _summary(stats)))
 
 
 def write(stats: Stats, file: TextIO) -> None:
     """Write the table to `file`: in colour on a terminal, else as plain text of whatever width it needs."""
     terminal = file.isatty()
-    console = Console(
-        file=file, force_terminal=terminal, color_system="auto" if terminal else None, width=None if terminal else 200
-    )
+    plain = {} if terminal else {"color_system": None, "width": 200}
+    _write(stats, Console(file=file, force_terminal=terminal, **plain))  # type: ignore[arg-type]
+
+
+def _write(stats: Stats, console: Console) -> None:
     if _shown(stats):
         console.print(render(stats))
         console.print(_summary(stats), highlight=False)

@@ -11,6 +11,7 @@ import datetime
 import functools
 import os
 from collections.abc import Callable, Iterator
+from time import perf_counter
 from typing import Any, TypeVar
 
 import attrs
@@ -19,6 +20,7 @@ from torch import distributed
 
 from gtrace.config import config
 from gtrace.errors import DistributedError, ShardingError, message
+from gtrace.events import Communicated, bus
 from gtrace.ir.aval import WIDE_UNSIGNED
 from gtrace.ir.sharding import Axes, Mesh
 
@@ -159,12 +161,17 @@ def _named(name: str, earlier: str) -> Callable[..., Any]:
 
 
 def _guarded(function: Callable[..., T]) -> Callable[..., T]:
-    """Turn what torch raises for a broken connection or a timeout into an error that says so."""
+    """Turn what torch raises for a broken connection or a timeout into an error that says so. A call is an event."""
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> T:
+        start = perf_counter()
         try:
-            return function(*args, **kwargs)
+            result = function(*args, **kwargs)
+            if Communicated in bus.wanted:
+                nbytes = sum(x.nbytes for x in args if isinstance(x, torch.Tensor))
+                bus.emit(Communicated(function.__name__.strip("_"), nbytes, perf_counter() - start))
+            return result
         except RuntimeError as error:
             if isinstance(error, DistributedError):
                 raise

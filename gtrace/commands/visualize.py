@@ -1,0 +1,40 @@
+"""``gtrace visualize LOG... --output FILE``: instruction logs as a picture, a page or a Chrome trace."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from gtrace.errors import ArgumentError
+from gtrace.observe.chrome import chrome_trace
+from gtrace.observe.page import timeline_page
+from gtrace.observe.picture import draw
+from gtrace.observe.timeline import read_timelines
+
+
+def visualize(logs: Sequence[str], output: str) -> int:
+    """Write the timelines of logs to a file of the type that its suffix says; returns the exit code."""
+    try:
+        timelines = read_timelines(logs)
+        match Path(output).suffix:
+            case ".html":
+                Path(output).write_text(timeline_page(timelines), encoding="utf-8")
+            case ".json":
+                if len(timelines) > 1:
+                    print("gtrace visualize: expected the logs of one run for .json, got more.", file=sys.stderr)
+                    return 2
+                Path(output).write_text(json.dumps(chrome_trace(timelines[0])), encoding="utf-8")
+            case _:
+                draw(timelines, output)
+    except OSError as error:
+        got = f"{error.filename!r}: {error.strerror}" if error.filename else str(error)
+        print(f"gtrace visualize: expected files to read and to write, got {got}.", file=sys.stderr)
+        return 2
+    except ArgumentError as error:
+        print(f"gtrace visualize: {error}", file=sys.stderr)
+        return 2
+    print(f"{output}: {sum(len(timeline.spans) for timeline in timelines)} spans of {len(timelines)} "
+          f"run{'s' * (len(timelines) != 1)}")  # fmt: skip
+    return 0

@@ -1,0 +1,82 @@
+"""What runs in place of an executable while somebody measures: products, a profile, the ranges of torch's profilers."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import attrs
+import torch
+from torch.autograd.profiler import record_function
+
+from gtrace.compile.executable import Executable
+from gtrace.engine.program import Program
+from gtrace.errors import user_location
+from gtrace.interp.interpreter import TensorFunction, interpreter
+from gtrace.interp.profile import run_profiled
+from gtrace.ir.graph import Node
+from gtrace.ir.signature import short
+from gtrace.torch_internals import profiler_enabled
+
+INTERPRETED = "interpreter"
+"""The origin of an executable that interprets."""
+
+
+def instrumented(program: Program, executable: Executable) -> Executable:
+    """Return what to run in place of `executable`."""
+    ranges = profiler_enabled()
+    if program.instrument is not None:
+        executable = program.instrument(program, executable)
+    elif ranges and executable.origin == INTERPRETED:
+        executable = attrs.evolve(executable, run=_ranged_interpreter(program))
+    return _with_range(program, executable) if ranges else executable
+
+
+def measure_products(program: Program, executable: Executable) -> Executable:
+    """Interpret a program, once, and note what of its time compiling cannot win."""
+    if executable.origin != INTERPRETED:
+        return executable
+
+    def run(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        results, program.products = run_profiled(program.graph, tensors)
+        program.instrument = None
+        return results
+
+    return attrs.evolve(executable, run=run)
+
+
+def _with_range(program: Program, executable: Executable) -> Executable:
+    """Return an executable whose calls are ranges for torch's profilers, with the signature and the user's line."""
+    run = executable.run
+    tier = "interpreted" if executable.origin == INTERPRETED else "compiled"
+    name = f"gtrace {short(program.signature.exact)} {tier} at {user_location()}"
+
+    def ranged(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        with record_function(name):
+            return run(tensors)
+
+    return attrs.evolve(executable, run=ranged)
+
+
+_ranged: weakref.WeakKeyDictionary[Program, tuple[Any, TensorFunction]] = weakref.WeakKeyDictionary()
+"""The interpreters with ranges, with the graphs they were made from."""
+
+
+def _ranged_interpreter(program: Program) -> TensorFunction:
+    """Return an interpreter each of whose operations is a range, with the user's line where it is known."""
+    graph, run = _ranged.get(program, (None, None))
+    if run is None or graph is not program.graph:
+        run = interpreter(program.graph, _node_range)
+        _ranged[program] = program.graph, run
+    return run
+
+
+def _node_range(node: Node, function: Callable[..., Any]) -> Callable[..., Any]:
+    name = f"gtrace {node.op.name}" + (f" at {node.location}" if node.location else "")
+
+    def ranged(*operands: torch.Tensor) -> Any:
+        with record_function(name):
+            return function(*operands)
+
+    return ranged

@@ -1,0 +1,185 @@
+"""What this process is doing, for ``gtrace top``: a socket that its owner alone can open, in a folder of his own.
+
+A thread waits at the socket and works only when somebody asks. The folder has a socket for each program, PID.sock.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import heapq
+import importlib
+import json
+import os
+import socket
+import sys
+import threading
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from gtrace.cache.artifacts import artifacts
+from gtrace.config import Config, config
+from gtrace.engine.engine import engine
+from gtrace.engine.program import Program
+from gtrace.errors import ConfigWarning
+from gtrace.locks import new_lock
+from gtrace.observe.stats import snapshot
+from gtrace.worker.client import worker
+
+SHOWN = 20
+"""Programs that are told of."""
+
+PAUSE = 0.05
+"""Seconds after an answer before the next one, at least: whoever asks without end costs the program little."""
+
+
+LONGEST = 80
+"""Letters of the folder: the path of a socket has 107 at most."""
+
+
+def folder() -> Path:
+    """Return the folder of the sockets, which belongs to the user alone.
+
+    Raises:
+        OSError: it cannot be made, or somebody else has it.
+    """
+    if not hasattr(socket, "AF_UNIX"):
+        raise OSError("this system has no Unix sockets")
+    given = os.environ.get("XDG_RUNTIME_DIR")
+    path = Path(given, "gtrace") if given else Path(os.environ.get("TMPDIR") or "/tmp", f"gtrace-{os.getuid()}")
+    if len(str(path)) > LONGEST:
+        path = Path("/tmp", f"gtrace-{os.getuid()}")
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = path.lstat()
+    if found.st_uid != os.getuid() or found.st_mode & 0o077 or path.is_symlink():
+        raise PermissionError(f"{path} is not a folder of this user's alone")
+    return path
+
+
+def status() -> dict[str, Any]:
+    """Return what this process is doing. Times are in seconds; `programs` has the `SHOWN` that took most."""
+    programs = list(engine.programs.values())
+    most = heapq.nlargest(SHOWN, programs, key=_seconds)
+    return {
+        "pid": os.getpid(),
+        "command": sys.argv,
+        "rank": int(os.environ.get("RANK", "0")),
+        "at": time.monotonic(),
+        "programs": [_row(program) for program in most if program.calls or program.compile_seconds],
+        "count": len(programs),
+        "calls": sum(program.calls for program in programs),
+        "compiles": engine.tiering.compiles,
+        "loaded": engine.tiering.loaded,
+        "pending": worker.pending,
+        "worker": _worker(),
+        "memory": _memory(),
+        "gpu": torch.cuda.memory_allocated() if torch.cuda.is_initialized() else None,
+        "store": None if artifacts.store is None else str(artifacts.store.folder),
+    }
+
+
+def _seconds(program: Program) -> float:
+    return program.interpreted_seconds + program.compiled_seconds
+
+
+def _row(program: Program) -> dict[str, Any]:
+    ledger = snapshot(program, engine)
+    names = list(dict.fromkeys(ledger.ops))
+    return {
+        "signature": ledger.signature, "ops": len(ledger.ops), "names": names[:8], "tier": ledger.tier,
+        "calls": ledger.calls, "seconds": _seconds(program), "compiling": ledger.compiling, "verdict": ledger.verdict,
+    }  # fmt: skip
+
+
+def _worker() -> str:
+    if worker.pid is None:
+        return "starting" if worker.pending else "none"
+    return f"{'paused' if worker.paused else 'compiling' if worker.pending else 'idle'}, process {worker.pid}"
+
+
+def _memory() -> int:
+    """Return the bytes of memory of this process; where the system does not say, the most that it had."""
+    try:
+        with open("/proc/self/statm", "rb") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        resource = importlib.import_module("resource")  # not on every system
+        most: int = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return most if sys.platform == "darwin" else most * 1024
+
+
+class StatusServer:
+    """Answers while the settings say so."""
+
+    def __init__(self) -> None:
+        self._lock = new_lock()
+        self._socket: socket.socket | None = None
+        self._path: Path | None = None
+
+    def configure(self, settings: Config) -> None:
+        """Start or stop, as `settings` say. A program that cannot be watched runs all the same, after a warning."""
+        with self._lock:
+            if settings.status and self._socket is None:
+                try:
+                    self._open()
+                except OSError as error:
+                    text = f"gtrace top cannot watch this program: {error}. Set GT_STATUS=0, or TMPDIR."
+                    warnings.warn(text, ConfigWarning, stacklevel=2)
+            elif not settings.status:
+                self.close()
+
+    def _open(self) -> None:
+        path = folder() / f"{os.getpid()}.sock"
+        path.unlink(missing_ok=True)  # of a process that had this number
+        made = socket.socket(socket.AF_UNIX)
+        try:
+            made.bind(str(path))
+            path.chmod(0o600)
+            made.listen(4)
+        except OSError:
+            made.close()
+            raise
+        self._socket, self._path = made, path
+        threading.Thread(target=self._serve, args=(made,), name="gtrace status", daemon=True).start()
+
+    def close(self) -> None:
+        """Stop, and remove the socket."""
+        with self._lock:
+            made, self._socket = self._socket, None
+            path, self._path = self._path, None
+        if made is not None:
+            with contextlib.suppress(OSError):
+                made.shutdown(socket.SHUT_RDWR)  # wakes the thread
+            made.close()
+        if path is not None:
+            path.unlink(missing_ok=True)
+
+    def forked(self) -> None:
+        """Leave the socket to the parent, as in a process that was forked: that is the program that people watch."""
+        made, self._socket, self._path = self._socket, None, None
+        if made is not None:
+            made.close()
+
+    def _serve(self, listening: socket.socket) -> None:
+        while True:
+            try:
+                connection, _ = listening.accept()
+            except OSError:  # it was closed
+                return
+            with connection, contextlib.suppress(OSError):  # who asked may be gone
+                connection.settimeout(2.0)
+                connection.sendall(json.dumps(status()).encode())
+            time.sleep(PAUSE)
+
+
+server = StatusServer()
+"""The one of this process."""
+
+config.watch(server.configure)
+atexit.register(server.close)
+if hasattr(os, "register_at_fork"):  # not on every system
+    os.register_at_fork(after_in_child=server.forked)

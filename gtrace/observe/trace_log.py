@@ -1,0 +1,179 @@
+"""The log of ``gtrace trace``: the instruction log with microseconds, durations, threads and lines, a file a process.
+
+  0.104731s | #0012 | RUN      | SHARD 0  | graph    | sequence=abc12 (COMPILED) took=0.000412s thread=1 at a.py:3
+
+The first process of a run writes to PREFIX.log, any other one to PREFIX.PID.log. The first line says whose a log is.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable
+from io import FileIO
+
+from gtrace.config import Config, config
+from gtrace.errors import ConfigError, ConfigWarning, user_location
+from gtrace.events import (
+    START,
+    Canonicalized,
+    Communicated,
+    CompileFailed,
+    CompileFinished,
+    CompileStarted,
+    Event,
+    Forced,
+    Judged,
+    Loaded,
+    Ran,
+    Recorded,
+    bus,
+)
+from gtrace.ir.signature import short
+from gtrace.locks import new_lock
+from gtrace.observe.instruction_log import RANK, columns
+
+KINDS = (
+    Recorded, Forced, Canonicalized, CompileStarted, CompileFinished, CompileFailed, Loaded, Ran, Communicated, Judged,
+)  # fmt: skip
+
+
+def detailed_columns(event: Event) -> tuple[str, str, str, str]:
+    """Return event, component, command and details of one line, without what all lines have in common.
+
+    >>> detailed_columns(Loaded("abc123def456", 0.5))
+    ('LOAD', 'CLIENT', 'artifact', 'sequence=abc123def456')
+    """
+    match event:
+        case Canonicalized(ops=ops, signatures=signatures):
+            return "CANON", "CLIENT", "graph", f"ops={ops} sequences={','.join(map(short, signatures)) or '-'}"
+        case CompileStarted(signature=signature, ops=ops, background=background):
+            where = "worker" if background else "thread"
+            return "COMPILE", "WORKER", "Starting", f"sequence={short(signature)} ops={ops} in={where}"
+        case Loaded(signature=signature):
+            return "LOAD", "CLIENT", "artifact", f"sequence={short(signature)}"
+        case Communicated(kind=kind, nbytes=nbytes):
+            return "SEND", f"SHARD {RANK}", kind, f"bytes={nbytes}"
+        case Judged(signature=signature, demoted=demoted):
+            return "JUDGE", "CLIENT", "demoted" if demoted else "kept", f"sequence={short(signature)}"
+    return columns(event)
+
+
+class TraceLog:
+    """Subscribes to the bus while the settings name a trace."""
+
+    def __init__(self) -> None:
+        self._lock = new_lock()
+        self._prefix: str | None = None
+        self._stop: Callable[[], None] | None = None
+        self._seconds = 0.0
+        self._begin(None)
+
+    def _begin(self, prefix: str | None) -> None:
+        self._prefix = prefix
+        self._file: FileIO | None = None
+        self._count = 0
+        self._end = 0.0
+        self._threads: dict[int, int] = {}
+        self._others = 0
+
+    def configure(self, settings: Config) -> None:
+        """Start, stop or move to other files, as `settings` say.
+
+        Raises:
+            ConfigError: the folder is not there, or cannot be written to.
+        """
+        prefix = None if settings.trace is None else os.path.abspath(settings.trace)
+        self._seconds = settings.trace_seconds
+        if prefix == self._prefix:
+            return
+        if prefix is not None and not os.access(os.path.dirname(prefix), os.W_OK):
+            fix = "Make the folder, or name another one."
+            raise ConfigError(f"[GT_TRACE] expected a path in a folder that can be written to, got {prefix!r}. {fix}")
+        with self._lock:
+            self.close()
+            self._begin(prefix)
+            if prefix is not None:
+                self._stop = bus.subscribe(self._write, *KINDS)
+
+    def close(self) -> None:
+        """Stop listening and close the file."""
+        with self._lock:
+            if self._stop is not None:
+                self._stop()
+                self._stop = None
+            if self._file is not None:
+                file, self._file = self._file, None
+                file.close()
+
+    def forked(self) -> None:
+        """Write to a file of its own from now on, as in a process that was forked."""
+        self._begin(self._prefix)  # nothing is buffered that two processes could write
+
+    def _write(self, event: Event) -> None:
+        location = "" if isinstance(event, (CompileFinished, CompileFailed)) else user_location()
+        with self._lock:
+            if self._stop is None or self._prefix is None:
+                return
+            try:
+                if self._file is None:
+                    self._open(self._prefix, event.at)
+                if event.at > self._end:
+                    self.close()
+                    return
+                kind, component, command, details = detailed_columns(event)
+                if isinstance(event, (Ran, Canonicalized, Loaded, CompileFinished, Communicated)):
+                    details += f" took={event.seconds:.6f}s"
+                details += f" thread={self._thread(event.at)}"
+                if location and not isinstance(event, Forced):
+                    details += f" at {location}"
+                self._line(event.at, kind, component, command, details)
+            except OSError as error:
+                # the program's results matter more than the log of them
+                path = self._prefix
+                self.close()
+                warnings.warn(f"the trace {path} ended early: {error}", ConfigWarning, stacklevel=2)
+
+    def _line(self, at: float, kind: str, component: str, command: str, details: str) -> None:
+        assert self._file is not None
+        self._count += 1
+        details = " ".join(details.split())
+        head = f"{at:10.6f}s | #{self._count:04d} | {kind:<8} | {component:<8} | {command:<8}"
+        self._file.write(f"{head} | {details}\n".encode(errors="replace"))
+
+    def _thread(self, at: float) -> int:
+        """Return the number of the thread that runs, and write its name when it is first met."""
+        ident = threading.get_ident()
+        number = self._threads.get(ident)
+        if number is None:
+            main = ident == threading.main_thread().ident
+            self._others += not main
+            number = self._threads[ident] = 1 if main else 1 + self._others
+            self._line(at, "THREAD", "CLIENT", "started", f"name={threading.current_thread().name} thread={number}")
+        return number
+
+    def _open(self, prefix: str, at: float) -> None:
+        # not buffered: what is written when the process is killed is complete
+        try:
+            self._file = FileIO(f"{prefix}.log", "x")
+        except FileExistsError:  # another process of the run has it
+            self._file = FileIO(f"{prefix}.{os.getpid()}.log", "a")
+        self._end = at + self._seconds
+        wall = time.time() - (time.perf_counter() - START)
+        script = " ".join(sys.argv) or "python"
+        run = os.path.basename(prefix)
+        details = f"pid={os.getpid()} rank={RANK} wall={wall:.6f} run={run} argv={script}"
+        self._line(at, "START", "CLIENT", "process", details)
+
+
+log = TraceLog()
+"""The log of this process."""
+
+config.watch(log.configure)
+atexit.register(log.close)
+if hasattr(os, "register_at_fork"):  # not on every system
+    os.register_at_fork(after_in_child=log.forked)

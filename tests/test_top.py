@@ -1,0 +1,205 @@
+"""``gtrace top``: a program's socket, who may open it, and the screen."""
+
+import contextlib
+import io
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+from rich.console import Console
+
+import gtrace as gt
+from gtrace.cli import main
+from gtrace.commands.top import ask, screen
+from gtrace.observe import status
+
+
+@pytest.fixture
+def runtime(tmp_path_factory, monkeypatch):
+    """The folder that has the user's sockets."""
+    # a change of XDG_RUNTIME_DIR would keep the processes of these tests from being forks
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    folder = tmp_path_factory.mktemp("r")
+    monkeypatch.setenv("TMPDIR", str(folder))
+    return folder / f"gtrace-{os.getuid()}"
+
+
+@pytest.fixture
+def watched(runtime):
+    with gt.config(status=True):
+        yield runtime / f"{os.getpid()}.sock"
+
+
+SCRIPT = """
+import sys, gtrace as gt
+x = gt.ones((8, 8))
+float((gt.exp(x @ x) * 3).sum())
+print("ready", flush=True)
+sys.stdin.readline()
+"""
+
+
+@contextlib.contextmanager
+def program(launcher=("-c", SCRIPT), **environment):
+    env = os.environ | {"GT_STATUS": "1", "GT_AUTO_COMPILE": "0"} | environment
+    process = subprocess.Popen(
+        [sys.executable, *launcher], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True,
+    )  # fmt: skip
+    with process:
+        assert process.stdout.readline() == "ready\n"
+        yield process
+        if process.poll() is None:
+            process.stdin.write("\n")
+            process.stdin.close()
+
+
+def test_a_program_tells_what_it_does(watched):
+    float((gt.arctan(gt.ones(31)) * 2).sum())
+    told = ask(watched)
+    assert told["pid"] == os.getpid()
+    assert told["calls"] >= 1 and told["count"] >= len(told["programs"])
+    assert told["memory"] > 2**20
+    seconds = [row["seconds"] for row in told["programs"]]
+    assert seconds == sorted(seconds, reverse=True)
+    assert len(seconds) <= status.SHOWN
+
+
+def test_only_its_owner_can_open_it(watched):
+    assert stat.S_IMODE(watched.stat().st_mode) == 0o600
+    assert stat.S_ISSOCK(watched.stat().st_mode)
+    assert stat.S_IMODE(watched.parent.stat().st_mode) == 0o700
+
+
+def test_a_folder_that_others_can_enter_is_refused(runtime):
+    runtime.mkdir(mode=0o755)
+    runtime.chmod(0o755)
+    with pytest.warns(gt.ConfigWarning, match="cannot watch this program: .* not a folder of this user's alone"):
+        with gt.config(status=True):
+            pass
+    assert list(runtime.iterdir()) == []
+
+
+def waiting():
+    return [thread for thread in threading.enumerate() if thread.name == "gtrace status"]
+
+
+def test_nothing_is_there_when_it_is_off(runtime):
+    wanted = gt.events.bus.wanted
+    with gt.config(status=True):
+        assert list(runtime.iterdir())
+        assert waiting()
+        assert gt.events.bus.wanted == wanted, "no event is looked at, on or off"
+    assert list(runtime.iterdir()) == []
+    for _ in range(100):
+        if not waiting():
+            break
+        time.sleep(0.01)
+    assert not waiting()
+
+
+def test_top_shows_a_program_once_where_there_is_no_terminal(runtime, capsys):
+    with program() as process:
+        assert main(["top"]) == 0
+        shown = capsys.readouterr().out
+        assert f"(process {process.pid})" in shown
+        assert "1 programs" in shown or "programs, " in shown
+        row = next(line for line in shown.splitlines() if "matmul" in line)
+        assert row.split()[1] == "interpreted"
+        assert "matmul exp mul sum" in " ".join(row.split())
+        assert main(["top", "--pid", str(process.pid)]) == 0
+    assert list(runtime.iterdir()) == [], "the socket is removed at the end"
+
+
+def test_the_newest_of_several_programs_is_shown(runtime, capsys):
+    with program():
+        time.sleep(0.05)
+        with program() as newest:
+            assert main(["top", "--once"]) == 0
+            assert f"(process {newest.pid})" in capsys.readouterr().out
+
+
+def test_gtrace_run_can_be_watched(runtime, tmp_path, capsys):
+    (tmp_path / "train.py").write_text(SCRIPT)
+    script = str(tmp_path / "train.py")
+    environment = {"GT_STATUS": ""}
+    with program(("-m", "gtrace", "run", "--quiet", script, "--lr", "1"), **environment):
+        assert main(["top"]) == 0
+        assert f"{script} --lr 1  (process " in capsys.readouterr().out
+    with program(("-m", "gtrace", "run", "--quiet", script), GT_STATUS="0"):
+        assert main(["top"]) == 2
+
+
+def test_a_killed_program_is_recognised_and_its_socket_removed(runtime, capsys):
+    with program() as process:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert (runtime / f"{process.pid}.sock").exists()
+    assert main(["top"]) == 2
+    assert "expected a running program, got none" in capsys.readouterr().err
+    assert list(runtime.iterdir()) == []
+
+
+def test_without_a_program_top_says_how_to_start_one(runtime, capsys):
+    assert main(["top", "--pid", "1"]) == 2
+    assert "expected a running program with process 1, got none. Start it with gtrace run" in capsys.readouterr().err
+
+
+def test_a_forked_process_leaves_the_socket_to_its_parent(runtime):
+    script = """
+import os, sys, gtrace as gt
+float(gt.ones(3).sum())
+child = os.fork()
+if not child:
+    float(gt.ones(3).sum())
+    sys.exit(0)  # with the exit handlers
+os.waitpid(child, 0)
+print("ready", flush=True)
+sys.stdin.readline()
+"""
+    with program(("-c", script)) as process:
+        assert [path.stem for path in runtime.iterdir()] == [str(process.pid)]
+        assert ask(runtime / f"{process.pid}.sock")["pid"] == process.pid
+
+
+def test_whoever_asks_without_end_is_answered_slowly(watched, monkeypatch):
+    asked = []
+    monkeypatch.setattr(status, "status", lambda: asked.append(1) or {"pid": 1})
+    monkeypatch.setattr(status.time, "sleep", lambda seconds: asked.append(seconds))
+    for _ in range(3):
+        assert ask(watched) == {"pid": 1}
+    for _ in range(100):
+        if len(asked) == 6:
+            break
+        threading.Event().wait(0.01)
+    assert asked == [1, status.PAUSE] * 3
+
+
+def test_someone_who_leaves_early_does_no_harm(watched):
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(str(watched))
+    assert ask(watched)["pid"] == os.getpid()
+
+
+ROW = {"signature": "ab" * 16, "ops": 4, "names": ["exp"], "tier": "compiled", "calls": 30, "seconds": 0.06,
+       "compiling": False, "verdict": ""}  # fmt: skip
+TOLD = {"pid": 7, "command": ["train.py", "[x]"], "rank": 0, "at": 10.0, "programs": [ROW], "count": 1, "calls": 30,
+        "compiles": 2, "loaded": 1, "pending": 3, "worker": "paused, process 9", "memory": 5 * 2**30, "gpu": None,
+        "store": "/cache"}  # fmt: skip
+
+
+def test_the_screen():
+    console = Console(file=io.StringIO(), width=100, color_system=None)
+    console.print(screen({**TOLD, "at": 12.0, "calls": 50, "programs": [{**ROW, "calls": 50}]}, TOLD))
+    text = console.file.getvalue()
+    assert "train.py [x]  (process 7)" in text
+    assert "1 programs, 50 calls, 10 calls/s, memory 5.0 GiB" in text
+    assert "worker: paused, process 9, 3 to compile;  store: 1 found;  2 compiled" in text
+    row = " ".join(text.splitlines()[-1].split())
+    assert row == "abababababab compiled 4 50 10 0.06 s 1.20 ms exp"
