@@ -1,17 +1,21 @@
-"""All processes of a partitioned program in one: their local programs run side by side, one operation after the other.
+"""All processes of a partitioned program in one: their local programs run side by side, on threads.
 
 At a collective all must have arrived at the same one. So a program that would hang on processes fails here.
 """
 
 from __future__ import annotations
 
+import functools
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import torch
 
-from gtrace.interp.interpreter import bound_impl
+from gtrace.interp.interpreter import bound_body, bound_impl
 from gtrace.ir.aval import sharded
 from gtrace.ir.canonical import CANONICAL, canonicalize
-from gtrace.ir.graph import Graph, Node, Scalar
+from gtrace.ir.graph import Graph, Scalar, subgraphs
 from gtrace.ir.op import REGISTRY
 from gtrace.ir.sharding import NamedSharding, PartitionSpec, bounds, parse_mesh
 from gtrace.ir.verify import verify
@@ -78,36 +82,88 @@ def _joined(parts, a, mesh):
 
 
 def _interpret(graphs, mesh, given):
-    envs = [dict(zip(g.inputs, inputs, strict=True)) for g, inputs in zip(graphs, given, strict=True)]
-    at = [0] * len(graphs)
+    """Run the program of each process on a thread."""
+    meeting = _Meeting(mesh)
+    with ThreadPoolExecutor(mesh.size) as pool:
+        calls = [pool.submit(meeting.run, rank, g, given[rank]) for rank, g in enumerate(graphs)]
+    for call in calls:
+        if call.exception() is not None and not isinstance(call.exception(), _AnotherFailedError):
+            raise call.exception()
+    return [call.result() for call in calls]
 
-    def operand(rank, x):
-        return torch.tensor(x.value, dtype=x.aval.dtype) if isinstance(x, Scalar) else envs[rank][x]
 
-    while True:
-        for rank, g in enumerate(graphs):
-            while at[rank] < len(g.nodes) and not g.nodes[at[rank]].op.collective:
-                node = g.nodes[at[rank]]
-                operands = [operand(rank, x) for x in node.ins]
-                if node.op is REGISTRY["slice_part"]:
-                    envs[rank][node.out] = [_slice(node, operands[0], mesh, rank)]
-                else:
-                    envs[rank][node.out] = bound_impl(node)(*operands)
-                at[rank] += 1
-        nodes: list[Node | None] = [g.nodes[k] if k < len(g.nodes) else None for g, k in zip(graphs, at, strict=True)]
-        if nodes == [None] * len(nodes):
-            return [[env[v] for v in g.outputs] for env, g in zip(envs, graphs, strict=True)]
-        assert all(node is not None for node in nodes), "some processes are done, others communicate"
-        calls = {(node.op.name, node.params) for node in nodes}
+class _AnotherFailedError(Exception):
+    pass
+
+
+class _Meeting:
+    """Where the threads of all processes wait for one another: each collective, in loops too, is one of all of them."""
+
+    def __init__(self, mesh):
+        self.mesh = mesh
+        self.arrived = {}
+        self.results = {}
+        self.round = 0
+        self.running = mesh.size
+        self.failed = False
+        self.changed = threading.Condition()
+
+    def run(self, rank, graph, inputs):
+        try:
+            return self.interpret(rank, graph, inputs)
+        except BaseException:
+            with self.changed:
+                self.failed = True
+            raise
+        finally:
+            with self.changed:
+                self.running -= 1
+                self.failed |= bool(self.arrived)  # the others communicate, and this one is done
+                self.changed.notify_all()
+
+    def interpret(self, rank, graph, inputs):
+        env = dict(zip(graph.inputs, inputs, strict=True))
+        for node in graph.nodes:
+            operands = [
+                torch.tensor(x.value, dtype=x.aval.dtype) if isinstance(x, Scalar) else env[x] for x in node.ins
+            ]
+            if node.op.collective:
+                env[node.out] = [self.send(rank, node, operands[0])]
+                assert env[node.out][0].shape == node.instr.aval.avals[0].shape
+            elif node.op is REGISTRY["slice_part"]:
+                env[node.out] = [_slice(node, operands[0], self.mesh, rank)]
+            elif node.op.rules.body is not None:
+                programs = [functools.partial(self.interpret, rank, sub.graph) for sub in subgraphs(node.params)]
+                env[node.out] = bound_body(node, programs)(*operands)
+            else:
+                env[node.out] = bound_impl(node)(*operands)
+        return [env[v] for v in graph.outputs]
+
+    def send(self, rank, node, value):
+        with self.changed:
+            assert self.running == self.mesh.size, "some processes are done, others communicate"
+            self.arrived[rank] = node, value
+            here = self.round
+            if len(self.arrived) == self.mesh.size:
+                self.results = self._all(self.arrived)
+                self.arrived = {}
+                self.round += 1
+                self.changed.notify_all()
+            else:
+                self.changed.wait_for(lambda: self.round > here or self.failed)
+                if self.round == here:
+                    raise _AnotherFailedError
+            return self.results[rank]
+
+    def _all(self, arrived):
+        calls = {(node.op.name, node.params) for node, _ in arrived.values()}
         assert len(calls) == 1, f"processes communicate differently: {calls}"
-        attributes = nodes[0].attributes
-        assert parse_mesh(attributes["mesh"]) == mesh
-        for ranks in mesh.groups(attributes["axes"]):
-            values = [operand(rank, nodes[rank].ins[0]) for rank in ranks]
-            for rank, value in zip(ranks, _collective(nodes[0], values), strict=True):
-                assert value.shape == nodes[rank].instr.aval.avals[0].shape
-                envs[rank][nodes[rank].out] = [value]
-        at = [k + 1 for k in at]
+        node = arrived[0][0]
+        assert parse_mesh(node.attributes["mesh"]) == self.mesh
+        found = {}
+        for ranks in self.mesh.groups(node.attributes["axes"]):
+            found.update(zip(ranks, _collective(node, [arrived[rank][1] for rank in ranks]), strict=True))
+        return found
 
 
 def _slice(node, x, mesh, rank):

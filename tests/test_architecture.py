@@ -47,6 +47,8 @@ ROOMS = [
     {"worker.sharing"},
     {"cache.artifacts"},
     {"shard.workers", "shard.layouts", "shard.partitioned"},
+    {"shard.local_program"},
+    {"shard.conversion", "shard.bodies"},
     {"shard.partition"},
     {"engine.policy", "engine.audit", "engine.clock", "engine.sharded"},
     {"engine.program"},

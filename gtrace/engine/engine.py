@@ -44,7 +44,7 @@ from gtrace.ir.repeats import LEAST_NODES, cut_repeats
 from gtrace.ir.signature import CompileKey, Signature, sign
 from gtrace.ir.split import components, grouped_components, split_regions
 from gtrace.ir.user_passes import Passes, registered, rewritten
-from gtrace.shard.partition import find_mesh
+from gtrace.shard.partition import find_mesh, has_placements
 from gtrace.worker.client import worker
 from gtrace.worker.sharing import sharing
 
@@ -152,7 +152,7 @@ class Engine:
         self, graph: Graph, strides: Sequence[tuple[int, ...]], marks: Marks, passes: Passes
     ) -> Route | Parts:
         """Return the route of a recorded program, of which independent parts may be of several processes."""
-        if all(a.sharding is None for a in graph.avals) and not any(node.op.placement for node in graph.nodes):
+        if all(a.sharding is None for a in graph.avals) and not has_placements(graph):
             return self._parts(graph, strides, marks, passes)
         groups = grouped_components(graph, find_mesh)
 

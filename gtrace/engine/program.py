@@ -21,7 +21,7 @@ from gtrace.compile.toolchain import toolchain
 from gtrace.config import Config
 from gtrace.engine.policy import SAMPLES, TRIAL_SHARE, review_due
 from gtrace.ir.aval import Aval
-from gtrace.ir.calls import called_operators, count_operations, has_calls
+from gtrace.ir.calls import called_operators, communicates, count_operations, has_calls
 from gtrace.ir.graph import Graph
 from gtrace.ir.signature import CompileKey, Signature
 
@@ -213,7 +213,7 @@ class Program:
     @functools.cached_property
     def communicates(self) -> bool:
         """Whether it has collectives."""
-        return any(node.op.collective for node in self.graph.nodes)
+        return communicates(self.graph)
 
     @functools.cached_property
     def schedule(self) -> Schedule:

@@ -18,7 +18,9 @@ class Transfer:
         axes: the mesh axes that it goes along.
         parts: how many processes take part.
         nbytes: of its operand, on one process.
-        location: the user's line that needed it.
+        location: the user's line that needed it; the first one, if several arrays are sent together.
+        arrays: how many are sent together.
+        times: how often it happens in a call of the program: once a step, in a loop whose length is known.
     """
 
     kind: str
@@ -26,6 +28,8 @@ class Transfer:
     parts: int
     nbytes: int
     location: str | None
+    arrays: int = 1
+    times: int = 1
 
     @property
     def name(self) -> str:
@@ -37,7 +41,7 @@ class Transfer:
         """The bytes that each process sends, if the collective sends no more than it has to."""
         n = self.parts
         share = {"all_reduce_parts": 2 * (n - 1) / n, "all_gather_parts": float(n - 1)}
-        return self.nbytes * share.get(self.kind, (n - 1) / n)
+        return self.times * self.nbytes * share.get(self.kind, (n - 1) / n)
 
 
 @attrs.frozen(eq=False)
