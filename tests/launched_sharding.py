@@ -15,6 +15,7 @@ import warnings
 from pathlib import Path
 
 import numpy as np
+import torch
 
 import gtrace as gt
 from gtrace.engine.engine import engine
@@ -136,11 +137,54 @@ def check_gathered():
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for _ in range(2):
-            y, _ = gt.scan(lambda c, v: (c + v, None), 0.0, x * 2)
-            assert float(y) == 56.0
+            y = gt.lift(torch.cumprod)(x + 1, 0)
+            assert float(y[7]) == 40320.0
     texts = [str(w.message) for w in caught if w.category is gt.ShardingWarning]
-    assert len(texts) == 1 and "[scan]" in texts[0], texts
+    assert len(texts) == 1 and "[aten]" in texts[0], texts
     assert caught[0].filename == __file__
+
+
+def check_loops():
+    """Loops and branches run in parts, and send within their bodies, interpreted and compiled."""
+
+    def train(w, xs):
+        def step(w, x):
+            value, grad = gt.value_and_grad(lambda w: ((gt.tanh(x @ w) - 0.1) ** 2).mean())(w)
+            return w - 0.1 * grad, value
+
+        return gt.scan(step, w, xs)
+
+    def shrink(x):
+        small = gt.while_loop(lambda x: (x**2).sum() > 1.0, lambda x: x * 0.7, x)
+        return gt.cond(small.max() > 0.0, lambda x: x - x.mean(0), lambda x: x, small)
+
+    w, xs = rng.normal(size=(4, 6)).astype(np.float32), rng.normal(size=(3, 10, 4)).astype(np.float32)
+    expected, values = train(gt.array(w), gt.array(xs))
+    smaller = shrink(gt.array(xs[0])).numpy()
+    for spec in (P(), P("data")):
+        own = gt.device_put(w, NamedSharding(LINE, spec))
+        placed = gt.device_put(xs, NamedSharding(LINE, P(None, "data")))
+        for wrapped in (lambda f: f, lambda f: gt.jit(f, wait=True)):
+            with warnings.catch_warnings():
+                warnings.simplefilter("error", gt.ShardingWarning)
+                got, losses = wrapped(train)(own, placed)
+                np.testing.assert_allclose(got.numpy(), expected.numpy(), rtol=1e-5, atol=1e-6)
+                np.testing.assert_allclose(losses.numpy(), values.numpy(), rtol=1e-5)
+                np.testing.assert_allclose(wrapped(shrink)(placed[0]).numpy(), smaller, rtol=1e-5, atol=1e-6)
+
+
+def check_deterministic():
+    """Sums over processes are added in the order of the parts, and nothing is compiled."""
+    value = rng.normal(size=(4, 1000)).astype(np.float32)
+    expected = ((value[0] + value[1]) + value[2]) + value[3]
+    order = NamedSharding(gt.sharding.Mesh([3, 1, 0, 2], "data"), P("data"))
+    with gt.config(deterministic=True):
+        for sharding in (NamedSharding(LINE, P("data")), order):
+            x = gt.device_put(value, sharding)
+            np.testing.assert_array_equal(x.sum(0).numpy(), expected)
+            f = gt.jit(lambda x, to=sharding: gt.with_sharding(x.sum(0), to), wait=True)
+            np.testing.assert_array_equal(f(x).numpy(), expected)
+            assert all(program.tier == "interpreted" for program in f.programs())
 
 
 def check_divergence():

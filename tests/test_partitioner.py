@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 import gtrace as gt
 from gtrace import testing
+from gtrace.ir.calls import communicates
+from gtrace.ir.graph import subgraphs
 from gtrace.ir.op import REGISTRY
 from gtrace.sharding import Mesh, NamedSharding, P
 from gtrace.testing.samples import caller
@@ -173,7 +175,8 @@ LOOPS = {
     "parameters of a loop that trains": (trained, (draw(5, 4, 6), draw(6, 3, 8, 4)), {0: at(0), 1: at(None, 0)}),
     "the state of while_loop": (shrunk, (draw(7, 9, 6) * 4, draw(8, 6, 6) * 0.3), {0: at(0)}),
     "its columns": (shrunk, (draw(7, 9, 6) * 4, draw(8, 6, 6) * 0.3), {0: at(None, 0), 1: at(0)}),
-    "operands of branches": (gt.vmap(chosen, in_axes=(None, 0, None)), (1, draw(9, 2, 4, 4), draw(1, 4, 4)), {1: at(None, 0)}),
+    "operands of branches": (
+        gt.vmap(chosen, in_axes=(None, 0, None)), (1, draw(9, 2, 4, 4), draw(1, 4, 4)), {1: at(None, 0)}),
     "a branch that sends": (gt.value_and_grad(lambda k, x, w: chosen(k, x, w).sum(), argnums=(1, 2)),
                             (0, draw(9, 5, 4), draw(1, 4, 4)), {1: at(None, 0), 2: at(0)}),
     "loops in loops": (nested, (draw(1, 6, 6), draw(2, 4, 5, 6)), {0: at(0), 1: at(None, 0)}),
@@ -191,14 +194,18 @@ def test_loops_and_branches_are_divided(case, mesh):
     assert not made.gathered
 
 
-def test_a_recurrent_net_with_its_batch_divided_sends_only_gradients():
+def test_a_recurrent_net_with_its_batch_divided_sends_nothing_in_its_loops():
     """The state is carried in parts, although it begins as zeros that each process has."""
     mesh = MESHES[2]
-    f = gt.grad(rnn)
     args = WEIGHTS, gt.zeros((8, 6)), draw(4, 5, 8, 4)
-    graph = lockstep.placed(gt.make_graph(f)(*args), [None, None, None, at(None, 0)(mesh)])
+    graph = lockstep.placed(gt.make_graph(gt.grad(rnn))(*args), [None, None, None, at(None, 0)(mesh)])
     _, made = lockstep.run(graph, mesh, tensors_of(gt.tree.leaves(args)))
-    assert [(one.name, one.arrays, one.times) for one in made.transfers] == [("all_reduce", 2, 1)]
+    loops = [node for node in made.graph.nodes if node.op.name == "scan"]
+    assert len(loops) == 2
+    for node in loops:
+        (body,) = subgraphs(node.params)
+        assert not communicates(body.graph)
+        assert {a.shape[0] for a in body.graph.out_avals} == {2}
 
 
 def test_a_loop_that_sends_counts_each_step():

@@ -17,7 +17,7 @@ from typing import TypeVar
 import attrs
 import torch
 
-from gtrace.ambient import without_modes
+from gtrace.ambient import deterministic_algorithms, without_modes
 from gtrace.compile.backend import find_backend
 from gtrace.compile.executable import interpreted
 from gtrace.compile.partition import MAX_OPS, uncompilable
@@ -352,12 +352,14 @@ class Engine:
                 self._families.pop(structure, None)
 
     def compile(self, program: Program) -> None:
-        """Compile a program now, in this thread; see `Tiering.compile`."""
-        self.tiering.compile(program)
+        """Compile a program now, in this thread; see `Tiering.compile`. In deterministic mode none is."""
+        if not config.current.deterministic:
+            self.tiering.compile(program)
 
     def compile_all(self, programs: Sequence[Program], wait: float) -> None:
-        """Have programs compiled, and wait for it; see `Tiering.compile_all`."""
-        self.tiering.compile_all(programs, wait)
+        """Have programs compiled, and wait for it; see `Tiering.compile_all`. In deterministic mode none is."""
+        if not config.current.deterministic:
+            self.tiering.compile_all(programs, wait)
 
     @without_modes
     def call(self, route: Route | Parts, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
@@ -401,9 +403,12 @@ class Engine:
 
     def run(self, program: Program, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Run a program on its inputs, in its current tier, and add its time to the ledger."""
-        waits = program.tier == "interpreted" and self.tiering.consider(program)
+        deterministic = config.current.deterministic
+        waits = program.tier == "interpreted" and not deterministic and self.tiering.consider(program)
         executable, compiled = program.executable, program.tier == "compiled"
-        reference = program.reference
+        reference = None if deterministic else program.reference
+        if deterministic and compiled:
+            executable, compiled = program.reinterpreted, False
         if reference is not None and program.waiting is not None:
             executable, compiled = reference, False
         program.used = self._made
@@ -418,7 +423,10 @@ class Engine:
         if program.measuring and executable is program.executable and not compiled:
             executable = attrs.evolve(executable, run=functools.partial(_measure, program))
         try:
-            if pending:
+            if deterministic:
+                with deterministic_algorithms():
+                    results = executable.run(tensors)
+            elif pending:
                 results = sharing.run(executable.run, tensors, program.usual)
             else:
                 results = executable.run(tensors)

@@ -189,11 +189,22 @@ def all_reduce(x: torch.Tensor, among: Group, kind: str) -> torch.Tensor:
         return every.amax(0) if kind == "max" else every.amin(0)
     if x.is_complex():
         return torch.view_as_complex(all_reduce(torch.view_as_real(x), among, kind))
+    if config.current.deterministic:
+        return _added(list(_gathered(x.unsqueeze(0), among)))
     narrow = x.dtype in WIDE_UNSIGNED or x.dtype is torch.int16
     out = x.to(torch.int64) if narrow else x.clone(memory_format=torch.contiguous_format)
     if among.handle is not None:
         distributed.all_reduce(out, group=among.handle)
     return out.to(x.dtype) if narrow else out
+
+
+def _added(parts: list[torch.Tensor]) -> torch.Tensor:
+    """Return the sum of the tensors of a group, added one after the other in the order of the parts."""
+    first, *others = parts
+    out = first.clone(memory_format=torch.contiguous_format)
+    for part in others:
+        out += part
+    return out
 
 
 def _gathered(x: torch.Tensor, among: Group) -> torch.Tensor:
@@ -240,6 +251,8 @@ def _chunks(x: torch.Tensor, among: Group) -> torch.Tensor:
 def reduce_scatter(x: torch.Tensor, among: Group, dim: int) -> torch.Tensor:
     """Return this process's part, along `dim`, of the sum of the tensors of a group."""
     own = _chunks(x.movedim(dim, 0), among)
+    if config.current.deterministic:
+        return _added(_exchanged(own, among)).movedim(0, dim).contiguous()
     out = own.new_empty((own.shape[0] // among.size, *own.shape[1:]))
     if among.handle is None:
         return out.copy_(own[: out.shape[0]]).movedim(0, dim)
@@ -250,12 +263,21 @@ def reduce_scatter(x: torch.Tensor, among: Group, dim: int) -> torch.Tensor:
 @_guarded
 def all_to_all(x: torch.Tensor, among: Group, split: int, concat: int) -> torch.Tensor:
     """Return a tensor that was split along `concat` split along `split` instead."""
-    own = _chunks(x.movedim(split, 0), among)
-    out = torch.empty_like(own) if among.handle is not None else own
+    pieces = _exchanged(_chunks(x.movedim(split, 0), among), among)
+    return torch.cat([piece.movedim(0, split) for piece in pieces], dim=concat)
+
+
+def _exchanged(own: torch.Tensor, among: Group) -> list[torch.Tensor]:
+    """Return this process's piece of the tensor of each process of a group, in the order of the parts.
+
+    Args:
+        own: its pieces are equal parts of axis 0, in the order in which torch has the group.
+    """
+    out = own if among.handle is None else torch.empty_like(own)
     if among.handle is not None:
         distributed.all_to_all_single(out, own, group=among.handle)
-    pieces = out.reshape(among.size, -1, *own.shape[1:])
-    return torch.cat([pieces[k].movedim(0, split) for k in among.order], dim=concat)
+    pieces = out.reshape(among.size, own.shape[0] // among.size, *own.shape[1:])
+    return [pieces[k] for k in among.order]
 
 
 @_guarded
