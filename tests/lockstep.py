@@ -12,14 +12,16 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import torch
 
+from gtrace.cache.divided import DividedRecord
 from gtrace.interp.interpreter import bound_body, bound_impl
 from gtrace.ir.aval import sharded
 from gtrace.ir.canonical import CANONICAL, canonicalize
-from gtrace.ir.graph import Graph, Scalar, subgraphs
+from gtrace.ir.graph import Graph, Scalar, print_graph, subgraphs
 from gtrace.ir.op import REGISTRY
 from gtrace.ir.sharding import NamedSharding, PartitionSpec, bounds, parse_mesh
 from gtrace.ir.verify import verify
 from gtrace.shard.partition import partition
+from gtrace.shard.partitioned import Partitioned
 
 
 def placed(graph: Graph, shardings) -> Graph:
@@ -66,6 +68,9 @@ def run(graph: Graph, mesh, tensors, canonical=False):
             for rank in range(mesh.size)
         ]
         whole.append(_joined(parts, a, mesh))
+    again = Partitioned.from_record(DividedRecord.from_json(made[0].to_record("name").to_json()))
+    assert print_graph(again.graph) == print_graph(made[0].graph)
+    assert (again.mesh, again.avals, again.transfers) == (made[0].mesh, made[0].avals, made[0].transfers)
     return whole, made[0]
 
 

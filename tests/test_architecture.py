@@ -41,7 +41,7 @@ ROOMS = [
     {"compile.schedule", "compile.artifact"},
     {"compile.backend", "compile.partition"},
     {"cache.fields"},
-    {"cache.manifest", "cache.ledger"},
+    {"cache.manifest", "cache.ledger", "cache.divided"},
     {"cache.store"},
     {"worker.client"},
     {"worker.sharing"},

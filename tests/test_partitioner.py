@@ -13,6 +13,7 @@ from gtrace import testing
 from gtrace.ir.calls import communicates
 from gtrace.ir.graph import subgraphs
 from gtrace.ir.op import REGISTRY
+from gtrace.shard import workers
 from gtrace.sharding import Mesh, NamedSharding, P
 from gtrace.testing.samples import caller
 
@@ -206,6 +207,20 @@ def test_a_recurrent_net_with_its_batch_divided_sends_nothing_in_its_loops():
         (body,) = subgraphs(node.params)
         assert not communicates(body.graph)
         assert {a.shape[0] for a in body.graph.out_avals} == {2}
+
+
+def test_a_layout_asked_for_in_a_loop_holds_there():
+    """Although all that the loop is given is whole."""
+    mesh = MESHES[2]
+    layout = NamedSharding(mesh, P("a"))
+
+    def f(x):
+        with workers.pretend(4):
+            return gt.scan(lambda c, _: (gt.sin(gt.with_sharding(c @ c.T, layout)) @ c, None), x, None, length=3)[0]
+
+    made = check(gt.make_graph(f)(draw(1, 8, 4)), mesh, [NamedSharding(mesh, P())], tensors_of([draw(1, 8, 4)]))
+    (loop,) = (node for node in made.graph.nodes if node.op.name == "scan")
+    assert (2, 8) in {node.instr.aval.shape for node in loop.params[0].graph.nodes if node.op.name == "matmul"}
 
 
 def test_a_loop_that_sends_counts_each_step():

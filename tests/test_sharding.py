@@ -10,10 +10,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import lockstep
 import numpy as np
 import pytest
 
 import gtrace as gt
+from gtrace.engine import sharded
+from gtrace.ir.graph import print_graph
+from gtrace.shard import workers
 from gtrace.sharding import Mesh, NamedSharding, P, make_mesh, visualize
 
 TESTS = Path(__file__).resolve().parent
@@ -173,6 +177,37 @@ def test_what_is_computed_beside_a_sharded_program_stays_with_its_process():
     z = gt.device_put(gt.ones(3), NamedSharding(other, P("other")))
     d, e = x * 3, z * 3
     assert d.sharding.mesh == ONE and e.sharding.mesh == other
+
+
+def test_a_second_run_divides_nothing(tmp_path, monkeypatch):
+    """What was divided is kept on disk, under the program, its layouts and the rank; damaged files are made again."""
+
+    def step(w, xs):
+        def one(w, x):
+            return w - 0.1 * gt.grad(lambda w: ((gt.tanh(x @ w) - 0.1) ** 2).mean())(w), None
+
+        return gt.scan(one, gt.sin(w) * 0.5 + 1, gt.cos(xs) * 2 - xs)[0].sum()
+
+    mesh = Mesh(range(4), "data")
+    graph = gt.make_graph(step)(gt.ones((3, 2)), gt.ones((5, 8, 3)))
+    shardings = [NamedSharding(mesh, P()), NamedSharding(mesh, P(None, "data"))]
+    graph = lockstep.placed(graph, shardings)
+    divided = []
+    original = sharded.partition
+    monkeypatch.setattr(sharded, "partition", lambda *args: divided.append(args) or original(*args))
+    monkeypatch.setattr(sharded, "LEAST_KEPT", 1)
+    with gt.config(background=True, cache_dir=str(tmp_path)), workers.pretend(4):
+        first = sharded.localize(graph)
+        again = sharded.localize(graph)
+        assert len(divided) == 1 and first is not again
+        assert print_graph(again.graph) == print_graph(first.graph) and again.transfers == first.transfers
+        sharded.localize(lockstep.placed(graph, [NamedSharding(mesh, P("data")), shardings[1]]))
+        assert len(divided) == 2
+        for file in tmp_path.glob("*.divided"):
+            file.write_text(file.read_text().replace("all_reduce", "all_gather"))
+        with pytest.warns(gt.CacheWarning, match="checksum"):
+            assert sharded.localize(graph).transfers == first.transfers
+        assert len(divided) == 3
 
 
 # -- several processes

@@ -8,21 +8,27 @@ from collections.abc import Callable, Iterable, Sequence
 import attrs
 import torch
 
-from gtrace.errors import DivergenceError, ShardingWarning, message, user_location, warn_at
+from gtrace.cache.artifacts import artifacts
+from gtrace.compile.toolchain import toolchain
+from gtrace.errors import DivergenceError, GraphError, ShardingWarning, message, user_location, warn_at
 from gtrace.events import Divided, bus
 from gtrace.ir.aval import Aval
+from gtrace.ir.calls import count_operations
 from gtrace.ir.canonical import CANONICAL
 from gtrace.ir.difference import difference
 from gtrace.ir.edit import renumber
 from gtrace.ir.graph import Graph, Node, print_graph
 from gtrace.ir.op import REGISTRY
-from gtrace.ir.sharding import print_dims
+from gtrace.ir.sharding import Mesh, print_dims
 from gtrace.ir.text import parse_graph
 from gtrace.shard import workers
 from gtrace.shard.partition import find_mesh, partition
 from gtrace.shard.partitioned import Partitioned
 
 _BITS = 62
+
+LEAST_KEPT = 20
+"""Operations from which on dividing a program takes longer than reading what an earlier process has kept of it."""
 
 
 class Placed(list[torch.Tensor]):
@@ -54,7 +60,7 @@ def localize(graph: Graph) -> Partitioned:
     mesh = find_mesh(graph)
     assert mesh is not None
     workers.check_mesh(mesh)
-    made = partition(CANONICAL.run(graph), mesh, workers.rank())
+    made = _divided(CANONICAL.run(graph), mesh)
     for name, location in made.gathered:
         if (name, location) not in _warned:
             _warned.add((name, location))
@@ -64,6 +70,24 @@ def localize(graph: Graph) -> Partitioned:
                 location or user_location(),
                 ShardingWarning,
             )
+    return made
+
+
+def _divided(graph: Graph, mesh: Mesh) -> Partitioned:
+    """Return the program of this process, which an earlier run may have kept."""
+    store = artifacts.store
+    if store is None or count_operations(graph) < LEAST_KEPT:
+        return partition(graph, mesh, workers.rank())
+    text = f"{print_graph(renumber(graph), locations=True)}\n{mesh} {workers.rank()} {toolchain()['gtrace']}"
+    name = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+    record = store.find_divided(name)
+    if record is not None:
+        try:
+            return Partitioned.from_record(record)
+        except (GraphError, ValueError) as error:
+            store.refuse_divided(name, error)
+    made = partition(graph, mesh, workers.rank())
+    store.keep_divided(made.to_record(name))
     return made
 
 

@@ -75,8 +75,8 @@ class _Body:
         if latest is not None:
             order = list(range(len(graph.inputs) - 1))
             order.insert(self.chain, len(order))
-            inputs, avals = ([given[k] for k in order] for given in (graph.inputs, graph.avals))
-            graph = Graph(tuple(inputs), tuple(avals), graph.nodes, graph.outputs)
+            inputs, avals = tuple(graph.inputs[k] for k in order), tuple(graph.avals[k] for k in order)
+            graph = Graph(inputs, avals, graph.nodes, graph.outputs)
         return subgraph(graph), made.program
 
 

@@ -235,15 +235,16 @@ class _Partitioner:
     def _node(self, node: Node) -> None:
         op = node.op
         if op.projection:
-            local, layouts = self.bundles[node.ins[0]]  # type: ignore[index]
-            self._assign(node.out, layouts[node.params[0]], self.program.emit(op, (local,), node.params))
+            local, results = self.bundles[node.ins[0]]  # type: ignore[index]
+            self._assign(node.out, results[node.params[0]], self.program.emit(op, (local,), node.params))
             self.computed.add(node.out)
             return
         if op.placement:
             self._place(node)
             return
         layouts = [None if isinstance(x, Scalar) else self.home[x] for x in node.ins]
-        if all(layout is None or layout.whole for layout in layouts):
+        asked = op.name in RULES and any(map(_named, subgraphs(node.params)))
+        if not asked and all(layout is None or layout.whole for layout in layouts):
             self._compute_whole(node)
             return
         if op.name in RULES:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import attrs
 
-from gtrace.ir.aval import Aval
-from gtrace.ir.graph import Graph
-from gtrace.ir.sharding import Axes, Mesh
+from gtrace.cache.divided import DividedRecord, SentRecord
+from gtrace.ir.aval import Aval, parse_aval
+from gtrace.ir.graph import Graph, print_graph
+from gtrace.ir.sharding import Axes, Mesh, parse_mesh
+from gtrace.ir.text import parse_graph
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen
 class Transfer:
     """One collective of a partitioned program.
 
@@ -62,3 +64,21 @@ class Partitioned:
     avals: tuple[Aval, ...]
     transfers: tuple[Transfer, ...]
     gathered: tuple[tuple[str, str | None], ...]
+
+    def to_record(self, name: str) -> DividedRecord:
+        """Return what the store keeps of it."""
+        return DividedRecord(
+            name, str(self.mesh), print_graph(self.graph), tuple(map(repr, self.avals)),
+            tuple(SentRecord(**attrs.asdict(one)) for one in self.transfers), self.gathered,
+        )  # fmt: skip
+
+    @classmethod
+    def from_record(cls, record: DividedRecord) -> Partitioned:
+        """Return what `to_record` was made of, without the lines of its operations.
+
+        Raises:
+            GraphError, ValueError: the record is of none.
+        """
+        transfers = tuple(Transfer(**attrs.asdict(one)) for one in record.transfers)
+        avals = tuple(map(parse_aval, record.avals))
+        return cls(parse_mesh(record.mesh), parse_graph(record.graph), avals, transfers, record.gathered)
