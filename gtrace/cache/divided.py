@@ -36,12 +36,13 @@ class DividedRecord:
     Attributes:
         name: under which the store keeps it: a digest of the program of all processes, the mesh, the rank and gtrace.
         graph: as the IR's text.
-        avals: of the outputs, as text.
+        inputs, avals: the types of the inputs and outputs, as text.
     """
 
     name: str
     mesh: str
     graph: str
+    inputs: tuple[str, ...]
     avals: tuple[str, ...]
     transfers: tuple[SentRecord, ...]
     gathered: tuple[tuple[str, str | None], ...]
@@ -69,6 +70,7 @@ class DividedRecord:
             name=fields.text(data, "name"),
             mesh=fields.text(data, "mesh"),
             graph=fields.text(data, "graph"),
+            inputs=tuple(map(fields.exactly(str), fields.items(data, "inputs"))),
             avals=tuple(map(fields.exactly(str), fields.items(data, "avals"))),
             transfers=tuple(map(_sent, fields.items(data, "transfers"))),
             gathered=fields.field(data, "gathered", "a list of [name, line]", _gathered),

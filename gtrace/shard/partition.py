@@ -82,7 +82,9 @@ def partition(graph: Graph, mesh: Mesh, rank: int) -> Partitioned:
         avals.append(made.placed_aval(value, layout.dims))
     program = made.program
     local = program.finish(outputs)
-    return Partitioned(mesh, local, tuple(avals), program.transfers, tuple(dict.fromkeys(program.gathered)))
+    return Partitioned(
+        mesh, local, graph.avals, tuple(avals), program.transfers, tuple(dict.fromkeys(program.gathered))
+    )
 
 
 class _Partitioner:
@@ -188,7 +190,7 @@ class _Partitioner:
         operand = node.ins[0]
         if not isinstance(operand, int) or not node.op.free or layout.partial:
             return None
-        factors = self._factors(node)
+        factors = factors_of(node)
         if factors is None:
             return None
         split = list(zip(factors.result, layout.dims, strict=True))
@@ -250,18 +252,12 @@ class _Partitioner:
         if op.name in RULES:
             self.bundles[node.out] = RULES[op.name](self, node)
             return
-        factors = self._factors(node)
+        factors = factors_of(node)
         if factors is None:
             self.program.gathered.append((op.name, node.location))
             self._compute_whole(node)
         else:
             self._compute(node, factors)
-
-    def _factors(self, node: Node) -> Factors | None:
-        if node.op.elementwise:
-            return _elementwise(node.instr.ins, node.instr.aval)
-        rule = node.op.rules.factors
-        return None if rule is None else rule(node.instr.ins, **node.attributes)
 
     def _place(self, node: Node) -> None:
         (value,) = node.ins
@@ -402,6 +398,14 @@ class _Partitioner:
                 found[c] = axes
                 used |= set(axes)
         return found
+
+
+def factors_of(node: Node) -> Factors | None:
+    """Return the sharding rule of an operation; None if it has none."""
+    if node.op.elementwise:
+        return _elementwise(node.instr.ins, node.instr.aval)
+    rule = node.op.rules.factors
+    return None if rule is None else rule(node.instr.ins, **node.attributes)
 
 
 def _elementwise(avals: Sequence[Aval], result: Aval) -> Factors:

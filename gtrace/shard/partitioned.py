@@ -53,6 +53,7 @@ class Partitioned:
     Attributes:
         mesh: the processes.
         graph: it takes the local parts of the inputs and returns those of the outputs.
+        inputs: the types of the inputs as a whole, with their shardings, if they have any.
         avals: the types of the outputs as a whole, with their shardings.
         transfers: the collectives, in order.
         gathered: the operations that every process computes as a whole although an operand was divided: (name of the
@@ -61,6 +62,7 @@ class Partitioned:
 
     mesh: Mesh
     graph: Graph
+    inputs: tuple[Aval, ...]
     avals: tuple[Aval, ...]
     transfers: tuple[Transfer, ...]
     gathered: tuple[tuple[str, str | None], ...]
@@ -68,7 +70,7 @@ class Partitioned:
     def to_record(self, name: str) -> DividedRecord:
         """Return what the store keeps of it."""
         return DividedRecord(
-            name, str(self.mesh), print_graph(self.graph), tuple(map(repr, self.avals)),
+            name, str(self.mesh), print_graph(self.graph), tuple(map(repr, self.inputs)), tuple(map(repr, self.avals)),
             tuple(SentRecord(**attrs.asdict(one)) for one in self.transfers), self.gathered,
         )  # fmt: skip
 
@@ -80,5 +82,5 @@ class Partitioned:
             GraphError, ValueError: the record is of none.
         """
         transfers = tuple(Transfer(**attrs.asdict(one)) for one in record.transfers)
-        avals = tuple(map(parse_aval, record.avals))
-        return cls(parse_mesh(record.mesh), parse_graph(record.graph), avals, transfers, record.gathered)
+        inputs, avals = (tuple(map(parse_aval, texts)) for texts in (record.inputs, record.avals))
+        return cls(parse_mesh(record.mesh), parse_graph(record.graph), inputs, avals, transfers, record.gathered)

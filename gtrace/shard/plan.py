@@ -11,11 +11,12 @@ import attrs
 
 from gtrace.abstract import capture_like
 from gtrace.errors import ShardingError, message
-from gtrace.ir.aval import Bundle
+from gtrace.ir.aval import Aval, Bundle
 from gtrace.ir.canonical import CANONICAL
 from gtrace.ir.graph import Graph
 from gtrace.ir.sharding import Mesh
 from gtrace.shard import workers
+from gtrace.shard.estimate import Estimate, Speeds, Work, estimate, work
 from gtrace.shard.partition import find_mesh, partition
 from gtrace.shard.partitioned import Partitioned, Transfer
 from gtrace.trace.record import thread
@@ -34,6 +35,8 @@ class Plan:
         peak_bytes: the most that is alive at once, inputs included, if operations run in the order of recording and
             nothing is fused.
         gathered: the operations that each process computes as a whole: (name, the user's line).
+        inputs, outputs: the types of the whole arrays, with their shardings.
+        work: what each process computes.
 
     Printing it gives a table, with the bytes that each process sends at least, and the user's lines.
     """
@@ -44,6 +47,13 @@ class Plan:
     output_bytes: int
     peak_bytes: int
     gathered: tuple[tuple[str, str | None], ...]
+    inputs: tuple[Aval, ...]
+    outputs: tuple[Aval, ...]
+    work: Work
+
+    def estimate(self, speeds: Speeds | None = None) -> Estimate:
+        """Return how long a call takes on hardware of these speeds, roughly: nothing is measured."""
+        return estimate(self.work, self.transfers, speeds or Speeds())
 
     @property
     def moved(self) -> float:
@@ -68,19 +78,36 @@ def size(nbytes: float) -> str:
     return f"{nbytes / 1024**power:.1f} {'KMG'[power - 1]}iB" if power else f"{nbytes:.0f} B"
 
 
-def table(transfers: Sequence[Transfer]) -> list[str]:
-    """Return a line for each kind of collective along the same axes from the same line of the user's."""
+def seconds(value: float) -> str:
+    """Return a time with a unit.
+
+    >>> seconds(0.0123), seconds(2)
+    ('12.3 ms', '2.00 s')
+    """
+    for limit, factor, unit in ((1e-3, 1e6, "us"), (1.0, 1e3, "ms")):
+        if value < limit:
+            return f"{value * factor:.3g} {unit}"
+    return f"{value:.2f} s"
+
+
+def rows(transfers: Sequence[Transfer]) -> list[tuple[str, str, str, str]]:
+    """Return how many of a collective there are, along which axes, their bytes and the user's line, for each line."""
     groups: dict[tuple[str, str, str], list[Transfer]] = collections.defaultdict(list)
     for transfer in transfers:
         path, _, line = (transfer.location or "").rpartition(":")
         where = f"{os.path.basename(path)}:{line}" if path else ""
         groups[transfer.name, "+".join(transfer.axes), where].append(transfer)
-    rows = [
-        (f"{len(group)} {name}", f"over {axes}", size(sum(one.moved for one in group)), where)
+    return [
+        (f"{sum(one.times for one in group)} {name}", f"over {axes}", size(sum(one.moved for one in group)), where)
         for (name, axes, where), group in groups.items()
     ]
-    widths = [max((len(row[k]) for row in rows), default=0) for k in range(4)]
-    return ["  " + "  ".join(text.ljust(n) for text, n in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def table(transfers: Sequence[Transfer]) -> list[str]:
+    """Return `rows` as aligned lines."""
+    found = rows(transfers)
+    widths = [max((len(row[k]) for row in found), default=0) for k in range(4)]
+    return ["  " + "  ".join(text.ljust(n) for text, n in zip(row, widths, strict=True)).rstrip() for row in found]
 
 
 def plan(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Plan:
@@ -120,7 +147,9 @@ def plan_of(made: Partitioned) -> Plan:
     graph = made.graph
     given = sum(a.nbytes for a in graph.avals)
     returned = sum(a.nbytes for a in graph.out_avals)
-    return Plan(made.mesh, made.transfers, given, returned, _peak(graph), made.gathered)
+    return Plan(
+        made.mesh, made.transfers, given, returned, _peak(graph), made.gathered, made.inputs, made.avals, work(graph)
+    )
 
 
 def _peak(graph: Graph) -> int:
