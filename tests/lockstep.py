@@ -18,10 +18,10 @@ from gtrace.ir.aval import sharded
 from gtrace.ir.canonical import CANONICAL, canonicalize
 from gtrace.ir.graph import Graph, Scalar, print_graph, subgraphs
 from gtrace.ir.op import REGISTRY
-from gtrace.ir.sharding import NamedSharding, PartitionSpec, bounds, parse_mesh
+from gtrace.ir.sharding import ABSENT, NamedSharding, PartitionSpec, bounds, pairs, parse_mesh
 from gtrace.ir.verify import verify
-from gtrace.shard.partition import partition
 from gtrace.shard.partitioned import Partitioned
+from gtrace.shard.stages import divide
 
 
 def placed(graph: Graph, shardings) -> Graph:
@@ -33,7 +33,10 @@ def placed(graph: Graph, shardings) -> Graph:
 def local_parts(tensor, sharding, mesh):
     if sharding is None:
         return [tensor for _ in mesh.ranks]
-    return [tensor[sharding.index(tuple(tensor.shape), rank)] for rank in range(mesh.size)]
+    return [
+        tensor[sharding.index(tuple(tensor.shape), rank)] if rank in sharding.mesh.ranks else tensor.new_zeros(ABSENT)
+        for rank in range(mesh.size)
+    ]
 
 
 def run(graph: Graph, mesh, tensors, canonical=False):
@@ -43,10 +46,10 @@ def run(graph: Graph, mesh, tensors, canonical=False):
         AssertionError: processes disagree on what comes next, or on a value that each holds.
     """
     graph = CANONICAL.run(graph)
-    made = [partition(graph, mesh, rank) for rank in range(mesh.size)]
+    made = [divide(graph, mesh.size, rank) for rank in range(mesh.size)]
     for one in made:
         verify(one.graph)
-        assert one.avals == made[0].avals
+        assert one.avals == made[0].avals and one.transfers == made[0].transfers
     shares = [local_parts(t, a.sharding, mesh) for t, a in zip(tensors, graph.avals, strict=True)]
     graphs, given, outputs = [], [], []
     for rank, one in enumerate(made):
@@ -75,13 +78,21 @@ def run(graph: Graph, mesh, tensors, canonical=False):
 
 
 def _joined(parts, a, mesh):
+    if a.sharding is None:
+        for part in parts:
+            torch.testing.assert_close(part, parts[0], rtol=0, atol=0, equal_nan=True)
+        return parts[0]
     out = torch.zeros(a.shape, dtype=a.dtype)
+    assert all(parts[rank].shape == ABSENT for rank in set(mesh.ranks) - set(a.sharding.mesh.ranks))
     for rank, part in enumerate(parts):
+        if rank not in a.sharding.mesh.ranks:
+            continue
         index = a.sharding.index(a.shape, rank)
         assert part.shape == out[index].shape, (rank, part.shape, index)
         out[index] = part
-    for rank, part in enumerate(parts):
+    for rank in a.sharding.mesh.ranks:
         # processes that hold one part hold the same values, up to nothing: they computed them alike
+        part = parts[rank]
         torch.testing.assert_close(out[a.sharding.index(a.shape, rank)], part, rtol=0, atol=0, equal_nan=True)
     return out
 
@@ -108,7 +119,6 @@ class _Meeting:
         self.mesh = mesh
         self.arrived = {}
         self.results = {}
-        self.round = 0
         self.running = mesh.size
         self.failed = False
         self.changed = threading.Condition()
@@ -123,7 +133,8 @@ class _Meeting:
         finally:
             with self.changed:
                 self.running -= 1
-                self.failed |= bool(self.arrived)  # the others communicate, and this one is done
+                # the others wait, and this one is done
+                self.failed |= bool(self.arrived) and len(self.arrived) == self.running and not self.results
                 self.changed.notify_all()
 
     def interpret(self, rank, graph, inputs):
@@ -136,7 +147,7 @@ class _Meeting:
                 env[node.out] = [self.send(rank, node, operands[0])]
                 assert env[node.out][0].shape == node.instr.aval.avals[0].shape
             elif node.op is REGISTRY["slice_part"]:
-                env[node.out] = [_slice(node, operands[0], self.mesh, rank)]
+                env[node.out] = [_slice(node, operands[0], parse_mesh(node.attributes["mesh"]), rank)]
             elif node.op.rules.body is not None:
                 programs = [functools.partial(self.interpret, rank, sub.graph) for sub in subgraphs(node.params)]
                 env[node.out] = bound_body(node, programs)(*operands)
@@ -146,29 +157,42 @@ class _Meeting:
 
     def send(self, rank, node, value):
         with self.changed:
-            assert self.running == self.mesh.size, "some processes are done, others communicate"
             self.arrived[rank] = node, value
-            here = self.round
-            if len(self.arrived) == self.mesh.size:
-                self.results = self._all(self.arrived)
-                self.arrived = {}
-                self.round += 1
-                self.changed.notify_all()
-            else:
-                self.changed.wait_for(lambda: self.round > here or self.failed)
-                if self.round == here:
-                    raise _AnotherFailedError
-            return self.results[rank]
+            self._deliver()
+            self.changed.wait_for(lambda: rank in self.results or self.failed)
+            if rank not in self.results:
+                raise _AnotherFailedError
+            return self.results.pop(rank)
 
-    def _all(self, arrived):
-        calls = {(node.op.name, node.params) for node, _ in arrived.values()}
-        assert len(calls) == 1, f"processes communicate differently: {calls}"
-        node = arrived[0][0]
-        assert parse_mesh(node.attributes["mesh"]) == self.mesh
-        found = {}
-        for ranks in self.mesh.groups(node.attributes["axes"]):
-            found.update(zip(ranks, _collective(node, [arrived[rank][1] for rank in ranks]), strict=True))
-        return found
+    def _deliver(self):
+        """Give results to those that have arrived with all whom they wait for."""
+        for rank, (node, _) in list(self.arrived.items()):
+            if rank not in self.arrived:
+                continue
+            group = _members(node, rank)
+            if set(group) <= self.arrived.keys() and all(_members(self.arrived[k][0], k) == group for k in group):
+                values = [self.arrived.pop(k) for k in group]
+                calls = {_meant(one) for one, _ in values}
+                assert len(calls) == 1, f"processes communicate differently: {calls}"
+                self.results.update(zip(group, _collective(node, group, [x for _, x in values]), strict=True))
+                self.changed.notify_all()
+        if len(self.arrived) == self.running and not self.results:
+            self.failed = True
+            self.changed.notify_all()
+            raise AssertionError(f"processes wait for one another: {[one.op.name for one, _ in self.arrived.values()]}")
+
+
+def _members(node, rank):
+    """Return the processes that take part in a collective."""
+    a = node.attributes
+    if node.op is REGISTRY["send_parts"]:
+        return tuple(sorted({k for pair in pairs(parse_mesh(a["source"]), parse_mesh(a["target"])) for k in pair}))
+    return next(ranks for ranks in parse_mesh(a["mesh"]).groups(a["axes"]) if rank in ranks)
+
+
+def _meant(node):
+    """Return in what processes have to agree: shapes differ."""
+    return node.op.name, node.params[:2] if node.op is REGISTRY["send_parts"] else node.params
 
 
 def _slice(node, x, mesh, rank):
@@ -179,8 +203,13 @@ def _slice(node, x, mesh, rank):
     return x.narrow(a["dim"], start, stop - start)
 
 
-def _collective(node, values):
+def _collective(node, group, values):
     a, name = node.attributes, node.op.name
+    if name == "send_parts":
+        found = {
+            b: values[group.index(sender)] for sender, b in pairs(parse_mesh(a["source"]), parse_mesh(a["target"]))
+        }
+        return [found.get(rank, torch.zeros(ABSENT, dtype=values[0].dtype)) for rank in group]
     if name == "all_reduce_parts":
         stacked = torch.stack(values)
         out = stacked.sum(0, dtype=values[0].dtype) if a["kind"] == "sum" else getattr(stacked, f"a{a['kind']}")(0)

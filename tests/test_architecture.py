@@ -50,6 +50,7 @@ ROOMS = [
     {"shard.local_program"},
     {"shard.conversion", "shard.bodies"},
     {"shard.partition"},
+    {"shard.stages"},
     {"engine.policy", "engine.audit", "engine.clock", "engine.sharded"},
     {"engine.program"},
     {"engine.compilation", "engine.ledger"},

@@ -13,9 +13,12 @@ from gtrace import testing
 from gtrace.ir.calls import communicates
 from gtrace.ir.graph import subgraphs
 from gtrace.ir.op import REGISTRY
+from gtrace.ir.sharding import print_dims
 from gtrace.shard import workers
+from gtrace.shard.collectives import placed_op
 from gtrace.sharding import Mesh, NamedSharding, P
 from gtrace.testing.samples import caller
+from gtrace.trace.bind import bind
 
 MESHES = [
     Mesh([0, 1], "a"),
@@ -79,6 +82,51 @@ def test_random_programs_are_the_same_on_any_mesh(data):
     assume(any(s is not None for s in shardings))
     tensors = tensors_of(data.draw(testing.arguments(graph)))
     check(graph, mesh, shardings, tensors, canonical=data.draw(st.booleans()))
+
+
+SEVERAL = [
+    Mesh([0, 1], "a"), Mesh([3, 2], "a"), Mesh([0], "a"), Mesh([3], "b"), Mesh([1, 2, 3], "a"), MESHES[3],
+]  # fmt: skip
+EVERYONE = Mesh(range(4), "everyone")
+
+
+@given(st.data())
+def test_random_programs_are_the_same_on_several_meshes(data):
+    """Of some of the processes, which have some, all or none in common."""
+    graph = data.draw(testing.graphs(continuous=True, control=True, max_nodes=10))
+    meshes = data.draw(st.lists(st.sampled_from(SEVERAL), min_size=1, max_size=3, unique=True))
+    shardings = []
+    for a in graph.avals:
+        mesh = data.draw(st.sampled_from([None, *meshes]))
+        shardings.append(None if mesh is None else NamedSharding(mesh, data.draw(specs(mesh, len(a.shape)))))
+    used = {*graph.outputs, *(value for node in graph.nodes for value in node.values())}
+    assume(any(s is not None and v in used for s, v in zip(shardings, graph.inputs, strict=True)))
+    tensors = tensors_of(data.draw(testing.arguments(graph)))
+    check(graph, EVERYONE, shardings, tensors, canonical=data.draw(st.booleans()))
+
+
+@pytest.mark.parametrize("meshes", [SEVERAL[2:4], SEVERAL[:2], SEVERAL[2:5:2], [MESHES[3], SEVERAL[1]]], ids=str)
+def test_a_pipeline_of_two_stages_learns_the_same(meshes):
+    first, second = meshes
+
+    def step(w1, w2, x, y):
+        def loss(w1, w2):
+            with workers.pretend(4):
+                h = gt.tanh(x @ w1)
+                h = bind(placed_op, (h,), (str(first), *[print_dims(((first.axis_names[0],), ()))] * 2))
+                h = bind(placed_op, (h,), (str(second), *[print_dims(((second.axis_names[0],), ()))] * 2))
+                return ((h @ w2 - y) ** 2).mean()
+
+        value, grads = gt.value_and_grad(loss, argnums=(0, 1))(w1, w2)
+        return [w1 - 0.1 * grads[0], w2 - 0.1 * grads[1], value]
+
+    arrays = [draw(1, 6, 8), draw(2, 8, 3), draw(3, 10, 6), draw(4, 10, 3)]
+    where = [NamedSharding(first, P()), NamedSharding(second, P()), NamedSharding(first, P(first.axis_names[0]))]
+    made = check(gt.make_graph(step)(*arrays), EVERYONE, [*where, NamedSharding(second, P())], tensors_of(arrays))
+    assert [a.sharding.mesh for a in made.avals] == [first, second, second]
+    if not set(first.ranks) & set(second.ranks):
+        # the activations, and back their cotangents
+        assert [one.name for one in made.transfers].count("send") == 2
 
 
 @pytest.mark.parametrize("mesh", MESHES, ids=str)

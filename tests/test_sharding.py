@@ -221,8 +221,8 @@ def test_a_second_run_divides_nothing(tmp_path, monkeypatch):
     shardings = [NamedSharding(mesh, P()), NamedSharding(mesh, P(None, "data"))]
     graph = lockstep.placed(graph, shardings)
     divided = []
-    original = sharded.partition
-    monkeypatch.setattr(sharded, "partition", lambda *args: divided.append(args) or original(*args))
+    original = sharded.divide
+    monkeypatch.setattr(sharded, "divide", lambda *args: divided.append(args) or original(*args))
     monkeypatch.setattr(sharded, "LEAST_KEPT", 1)
     with gt.config(background=True, cache_dir=str(tmp_path)), workers.pretend(4):
         first = sharded.localize(graph)

@@ -44,7 +44,7 @@ from gtrace.ir.repeats import LEAST_NODES, cut_repeats
 from gtrace.ir.signature import CompileKey, Signature, sign
 from gtrace.ir.split import components, grouped_components, split_regions
 from gtrace.ir.user_passes import Passes, registered, rewritten
-from gtrace.shard.partition import find_mesh, has_placements
+from gtrace.shard.partition import find_meshes, has_placements
 from gtrace.worker.client import worker
 from gtrace.worker.sharing import sharing
 
@@ -154,11 +154,11 @@ class Engine:
         """Return the route of a recorded program, of which independent parts may be of several processes."""
         if all(a.sharding is None for a in graph.avals) and not has_placements(graph):
             return self._parts(graph, strides, marks, passes)
-        groups = grouped_components(graph, find_mesh)
+        groups = grouped_components(graph, find_meshes)
 
         def route(k: int, strides: Sequence[tuple[int, ...]]) -> Route | Parts:
-            mesh, part = groups[k]
-            if mesh is None:
+            meshes, part = groups[k]
+            if not meshes:
                 return self._parts(part, strides, marks, passes)
             return self.divide(part, strides, passes=passes)
 
@@ -209,7 +209,7 @@ class Engine:
         Each program gets hot, is compiled and is judged by itself. For the arguments and errors see `prepare`.
         """
         graph = rewritten(graph, registered.passes if passes is None else passes)
-        if find_mesh(graph) is not None:
+        if find_meshes(graph):
             return self._sharded(graph, strides, backend, mode)
         if len(graph.nodes) >= LEAST_NODES:
             simplified = CANONICAL.run(graph)

@@ -22,8 +22,9 @@ from gtrace.ir.op import REGISTRY
 from gtrace.ir.sharding import Mesh, print_dims
 from gtrace.ir.text import parse_graph
 from gtrace.shard import workers
-from gtrace.shard.partition import find_mesh, partition
+from gtrace.shard.partition import find_meshes
 from gtrace.shard.partitioned import Partitioned
+from gtrace.shard.stages import divide
 
 _BITS = 62
 
@@ -55,12 +56,11 @@ def localize(graph: Graph) -> Partitioned:
     """Return the program of this process, and warn of operations that are not divided.
 
     Raises:
-        ShardingError: the mesh is not made of the processes that run.
+        ShardingError: a mesh has processes that do not run.
     """
-    mesh = find_mesh(graph)
-    assert mesh is not None
-    workers.check_mesh(mesh)
-    made = _divided(CANONICAL.run(graph), mesh)
+    for mesh in find_meshes(graph):
+        workers.check_mesh(mesh)
+    made = _divided(CANONICAL.run(graph))
     for name, location in made.gathered:
         if (name, location) not in _warned:
             _warned.add((name, location))
@@ -73,12 +73,12 @@ def localize(graph: Graph) -> Partitioned:
     return made
 
 
-def _divided(graph: Graph, mesh: Mesh) -> Partitioned:
+def _divided(graph: Graph) -> Partitioned:
     """Return the program of this process, which an earlier run may have kept."""
     store = artifacts.store
     if store is None or count_operations(graph) < LEAST_KEPT:
-        return partition(graph, mesh, workers.rank())
-    text = f"{print_graph(renumber(graph), locations=True)}\n{mesh} {workers.rank()} {toolchain()['gtrace']}"
+        return divide(graph, workers.count(), workers.rank())
+    text = f"{print_graph(renumber(graph), locations=True)}\n{workers.count()} {workers.rank()} {toolchain()['gtrace']}"
     name = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
     record = store.find_divided(name)
     if record is not None:
@@ -86,7 +86,7 @@ def _divided(graph: Graph, mesh: Mesh) -> Partitioned:
             return Partitioned.from_record(record)
         except (GraphError, ValueError) as error:
             store.refuse_divided(name, error)
-    made = partition(graph, mesh, workers.rank())
+    made = divide(graph, workers.count(), workers.rank())
     store.keep_divided(made.to_record(name))
     return made
 
@@ -94,7 +94,10 @@ def _divided(graph: Graph, mesh: Mesh) -> Partitioned:
 def gathering(a: Aval) -> Graph:
     """Return the program that returns the whole of its input on each process."""
     assert a.sharding is not None
-    params = str(a.sharding.mesh), print_dims(((),) * len(a.shape)), None
+    mesh = a.sharding.mesh
+    if mesh.size < workers.count():
+        mesh = Mesh(range(workers.count()), "all")
+    params = str(mesh), print_dims(((),) * len(a.shape)), None
     instr = REGISTRY["with_sharding"].instr(params, (a,))
     return Graph((0,), (a,), (Node(instr, (0,), 1),), (1,))
 
@@ -136,7 +139,7 @@ class AgreedCalls:
             raise _divergence(workers.exchange(self.text))
         if Divided in bus.wanted:
             bus.emit(Divided(self.digest, self.made))
-        return self.call(tensors)
+        return self.call(tensors)[: len(self.made.avals)]
 
 
 def _divergence(texts: Sequence[str]) -> DivergenceError:

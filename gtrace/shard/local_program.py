@@ -89,7 +89,7 @@ class LocalProgram:
             self._bucket[key].append(_Waiting(out, local, transfer, self.location))
             self._waiting.add(out)
             return out
-        return self._send(name, str(mesh), local, axes, (transfer,), *params)
+        return self.after(name, local, (str(mesh), axes, *params), (transfer,))
 
     def calls(self, op: Op, operands: Sequence[Operand], params: tuple[Any, ...], sent: Sequence[Transfer]) -> int:
         """Add an operation with sub-graphs that sends; returns its bundle. Its sub-graphs follow `latest`."""
@@ -97,6 +97,14 @@ class LocalProgram:
         self._sent[out] = tuple(sent)
         self.latest = self.emit(REGISTRY["project"], (out,), (0,))
         return out
+
+    def after(self, name: str, local: int, params: tuple[Any, ...], sent: Sequence[Transfer] = ()) -> int:
+        """Add an operation that communicates, as it is, after all others before it; returns its one result."""
+        operands = (local,) if self.latest is None else (local, self.latest)
+        bundle = self.emit(REGISTRY[name], operands, params)
+        self._sent[bundle] = tuple(sent)
+        self.latest = self.emit(REGISTRY["project"], (bundle,), (0,))
+        return self.latest
 
     def flush(self) -> None:
         """Send the sums that wait."""
@@ -134,24 +142,17 @@ class LocalProgram:
         else:
             self._nodes.append(node)
 
-    def _send(self, name: str, mesh: str, local: int, axes: Axes, sent: tuple[Transfer, ...], *params: Any) -> int:
-        operands = (local,) if self.latest is None else (local, self.latest)
-        bundle = self.emit(REGISTRY[name], operands, (mesh, axes, *params))
-        self._sent[bundle] = sent
-        self.latest = self.emit(REGISTRY["project"], (bundle,), (0,))
-        return self.latest
-
     def _send_joined(self, mesh: str, axes: Axes, group: Sequence[_Waiting]) -> None:
         """Send sums as one, and assign their values."""
         first = group[0].transfer
         if len(group) == 1:
             (one,) = group
-            self._assign(one.out, self._send(first.kind, mesh, one.operand, axes, (first,), "sum"))
+            self._assign(one.out, self.after(first.kind, one.operand, (mesh, axes, "sum"), (first,)))
             return
         flat = [self.emit(REGISTRY["reshape"], (one.operand,), ((_size(self.types[one.out]),),)) for one in group]
         whole = self.emit(REGISTRY["concat"], flat, (0,))
         sent = attrs.evolve(first, nbytes=sum(one.transfer.nbytes for one in group), arrays=len(group))
-        total = self._send(first.kind, mesh, whole, axes, (sent,), "sum")
+        total = self.after(first.kind, whole, (mesh, axes, "sum"), (sent,))
         start = 0
         for one in group:
             a = self.types[one.out]

@@ -28,11 +28,11 @@ from gtrace.shard.local_program import LocalProgram
 from gtrace.shard.partitioned import Partitioned
 
 
-def find_mesh(graph: Graph) -> Mesh | None:
-    """Return the mesh that a program runs on; None if nothing in it is sharded.
+def find_meshes(graph: Graph) -> tuple[Mesh, ...]:
+    """Return the meshes that a program runs on; none if nothing in it is sharded.
 
     Raises:
-        ShardingError: there is more than one.
+        ShardingError: two of them are of the same processes.
     """
     found: dict[Mesh, None] = {}
     placed = {value: a.sharding for value, a in zip(graph.inputs, graph.avals, strict=True) if a.sharding is not None}
@@ -40,16 +40,23 @@ def find_mesh(graph: Graph) -> Mesh | None:
         used = {*graph.outputs, *(value for node in graph.nodes for value in node.values())}
         found = {sharding.mesh: None for value, sharding in placed.items() if value in used}
     found.update(dict.fromkeys(_placements(graph)))
-    if len(found) > 1:
+    if len({frozenset(mesh.ranks) for mesh in found}) < len(found):
         got = " and ".join(map(repr, found))
         fix = "Lay everything that is computed together out over one mesh, with gt.device_put(x, sharding)."
-        raise ShardingError(message("sharding", "arrays of one mesh", got, fix))
-    return next(iter(found), None)
+        raise ShardingError(message("sharding", "arrays of one mesh, or of meshes of other processes", got, fix))
+    return tuple(found)
 
 
 def has_placements(graph: Graph) -> bool:
     """Whether something in a program, its loops and branches included, is laid out."""
     return next(_placements(graph), None) is not None
+
+
+def named_meshes(node: Node) -> tuple[Mesh, ...]:
+    """Return the meshes that an operation, or what it runs, is laid out over."""
+    if node.op.placement:
+        return (parse_mesh(node.attributes["mesh"]),) if node.attributes["spec"] is not None else ()
+    return tuple(dict.fromkeys(mesh for sub in subgraphs(node.params) for mesh in _named(sub)))
 
 
 def _placements(graph: Graph) -> Iterator[Mesh]:
@@ -73,7 +80,7 @@ def partition(graph: Graph, mesh: Mesh, rank: int) -> Partitioned:
         graph: the program of all processes. Inputs without a sharding are whole, and the same, on each process.
     """
     dims = [((),) * len(a.shape) if a.sharding is None else a.sharding.dims(len(a.shape)) for a in graph.avals]
-    made = _Partitioner(graph, mesh, mesh.coordinates(rank), dims)
+    made = Partitioner(graph, mesh, mesh.coordinates(rank), dims)
     made.divide()
     outputs, avals = [], []
     for value in graph.outputs:
@@ -87,7 +94,7 @@ def partition(graph: Graph, mesh: Mesh, rank: int) -> Partitioned:
     )
 
 
-class _Partitioner:
+class Partitioner:
     """Divides one graph: a program, or the body of a loop or branch.
 
     Args:
@@ -131,7 +138,7 @@ class _Partitioner:
 
     def body(
         self, sub: Subgraph, layouts: Sequence[Layout], computed: Sequence[bool], wanted: Mapping[int, Dims]
-    ) -> _Partitioner:
+    ) -> Partitioner:
         """Return the partitioner of a sub-graph of this one.
 
         Args:
@@ -139,7 +146,7 @@ class _Partitioner:
         """
         graph = sub.graph
         wishes = {graph.outputs[k]: dims for k, dims in wanted.items()}
-        return _Partitioner(graph, self.mesh, self.place, [own.dims for own in layouts], computed, wishes)
+        return Partitioner(graph, self.mesh, self.place, [own.dims for own in layouts], computed, wishes)
 
     def layouts(self) -> list[Layout]:
         """Return the layouts that the outputs have."""
@@ -220,6 +227,8 @@ class _Partitioner:
         home = self.home[value]
         if home.partial:
             layout = Layout(self._refined(home.dims, self.wanted.get(value, home.dims)))
+            if self.program.location is None:
+                self.program.location = self.maker[value].location
             self.demand(value, layout)
             self.home[value] = home = layout
         return home

@@ -18,7 +18,7 @@ class Transfer:
     Attributes:
         kind: its operation.
         axes: the mesh axes that it goes along.
-        parts: how many processes take part.
+        parts: how many processes take part; 2 for what each process of one mesh sends to one of another.
         nbytes: of its operand, on one process.
         location: the user's line that needed it; the first one, if several arrays are sent together.
         arrays: how many are sent together.
@@ -42,7 +42,7 @@ class Transfer:
     def moved(self) -> float:
         """The bytes that each process sends, if the collective sends no more than it has to."""
         n = self.parts
-        share = {"all_reduce_parts": 2 * (n - 1) / n, "all_gather_parts": float(n - 1)}
+        share = {"all_reduce_parts": 2 * (n - 1) / n, "all_gather_parts": float(n - 1), "send_parts": 1.0}
         return self.times * self.nbytes * share.get(self.kind, (n - 1) / n)
 
 
@@ -52,7 +52,8 @@ class Partitioned:
 
     Attributes:
         mesh: the processes.
-        graph: it takes the local parts of the inputs and returns those of the outputs.
+        graph: it takes the local parts of the inputs and returns those of the outputs. Further outputs only keep what
+            sends them in the program.
         inputs: the types of the inputs as a whole, with their shardings, if they have any.
         avals: the types of the outputs as a whole, with their shardings.
         transfers: the collectives, in order.

@@ -17,8 +17,9 @@ from gtrace.ir.graph import Graph
 from gtrace.ir.sharding import Mesh
 from gtrace.shard import workers
 from gtrace.shard.estimate import Estimate, Speeds, Work, estimate, work
-from gtrace.shard.partition import find_mesh, partition
+from gtrace.shard.partition import find_meshes
 from gtrace.shard.partitioned import Partitioned, Transfer
+from gtrace.shard.stages import divide
 from gtrace.trace.record import thread
 from gtrace.tree import leaves
 
@@ -117,7 +118,7 @@ def plan(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Plan:
         args, kwargs: pytrees of arrays, numbers or `ShapeDtypeStruct`; shardings are those of the latter.
 
     Raises:
-        ShardingError: nothing is sharded, or over more than one mesh.
+        ShardingError: nothing is sharded, or over two meshes of the same processes.
         ConcretizationError: `f` looks at a value.
 
     >>> import gtrace as gt
@@ -127,26 +128,27 @@ def plan(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Plan:
     4 processes (data=4): inputs 64.0 KiB, outputs 4 B, at most 64.0 KiB at once, 6 B sent by each
       1 all_reduce  over data  6 B
     """
-    meshes = [x.sharding.mesh for x in leaves((args, kwargs)) if getattr(x, "sharding", None) is not None]
+    given = [x.sharding.mesh for x in leaves((args, kwargs)) if getattr(x, "sharding", None) is not None]
     entered = thread.layout
     thread.layout = None
     try:
-        with workers.pretend(meshes[0].size if meshes else 1):
+        with workers.pretend(max([1, *(1 + max(mesh.ranks) for mesh in given)])):
             graph = capture_like("plan", f, args, kwargs).graph
     finally:
         thread.layout = entered
-    mesh = find_mesh(graph)
-    if mesh is None:
+    meshes = find_meshes(graph)
+    if not meshes:
         fix = "Pass gt.ShapeDtypeStruct(shape, dtype, sharding=...)."
         raise ShardingError(message("plan", "an argument with a sharding", "none", fix))
-    return plan_of(partition(CANONICAL.run(graph), mesh, mesh.ranks[0]))
+    count = 1 + max(max(mesh.ranks) for mesh in meshes)
+    return plan_of(divide(CANONICAL.run(graph), count, meshes[0].ranks[0]))
 
 
 def plan_of(made: Partitioned) -> Plan:
     """Return the plan of a partitioned program."""
     graph = made.graph
     given = sum(a.nbytes for a in graph.avals)
-    returned = sum(a.nbytes for a in graph.out_avals)
+    returned = sum(a.nbytes for a in graph.out_avals[: len(made.avals)])
     return Plan(
         made.mesh, made.transfers, given, returned, _peak(graph), made.gathered, made.inputs, made.avals, work(graph)
     )

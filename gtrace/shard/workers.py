@@ -10,7 +10,7 @@ import contextlib
 import datetime
 import functools
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 import attrs
@@ -91,16 +91,17 @@ def count() -> int:
 
 
 def check_mesh(mesh: Mesh) -> None:
-    """Refuse a mesh that is not made of exactly the processes that run.
+    """Refuse a mesh of processes that do not run.
 
     Raises:
-        ShardingError: it names too few of them, too many or others.
+        ShardingError: it names such a process.
     """
     running = count()
-    if sorted(mesh.ranks) != list(range(running)):
+    needed = 1 + max(mesh.ranks)
+    if needed > running:
         got = f"{mesh!r} and {running} process{'es' * (running > 1)}"
-        fix = f"Start {mesh.size} with gtrace run --workers {mesh.size}, or give a size of -1 to gt.sharding.make_mesh."
-        raise ShardingError(message("mesh", "a mesh of all processes that run", got, fix))
+        fix = f"Start {needed} with gtrace run --workers {needed}, or give a size of -1 to gt.sharding.make_mesh."
+        raise ShardingError(message("mesh", "a mesh of processes that run", got, fix))
 
 
 @attrs.frozen(eq=False)
@@ -139,6 +140,9 @@ def _joined_group(mesh: Mesh, axes: Axes) -> Group:
     order = tuple(sorted(own).index(one) for one in own)
     if len(own) == count():
         return Group(distributed.group.WORLD, order)
+    if mesh.size < count():
+        # the others do not know of it
+        return Group(distributed.new_group(sorted(own), use_local_synchronization=True), order)
     handle, _ = distributed.new_subgroups_by_enumeration([sorted(ranks) for ranks in groups])
     return Group(handle, order)
 
@@ -278,6 +282,28 @@ def _exchanged(own: torch.Tensor, among: Group) -> list[torch.Tensor]:
         distributed.all_to_all_single(out, own, group=among.handle)
     pieces = out.reshape(among.size, own.shape[0] // among.size, *own.shape[1:])
     return [pieces[k] for k in among.order]
+
+
+@_guarded
+def send(x: torch.Tensor, pairs: Iterable[tuple[int, int]], shape: tuple[int, ...]) -> torch.Tensor:
+    """Send tensors between processes, one pair after the other; returns what this process receives.
+
+    Args:
+        pairs: (sender, receiver), by rank; a process may send to itself.
+        shape: of what this process receives; of an absent array if it receives nothing.
+    """
+    out = x.new_zeros(shape)
+    for sender, receiver in () if _pretended else pairs:
+        if sender == receiver == rank():
+            out = x.clone()
+        elif sender == rank() and x.numel():
+            # bytes are bytes
+            distributed.send(x.contiguous().reshape(-1).view(torch.uint8), receiver)
+        elif receiver == rank() and out.numel():
+            received = out.reshape(-1).view(torch.uint8)
+            distributed.recv(received, sender)
+            out = received.view(x.dtype).reshape(shape)
+    return out
 
 
 @_guarded
