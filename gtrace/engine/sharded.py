@@ -19,7 +19,7 @@ from gtrace.ir.difference import difference
 from gtrace.ir.edit import renumber
 from gtrace.ir.graph import Graph, Node, print_graph
 from gtrace.ir.op import REGISTRY
-from gtrace.ir.sharding import Mesh, print_dims
+from gtrace.ir.sharding import ABSENT, Mesh, print_dims
 from gtrace.ir.text import parse_graph
 from gtrace.shard import workers
 from gtrace.shard.partition import find_meshes
@@ -139,7 +139,20 @@ class AgreedCalls:
             raise _divergence(workers.exchange(self.text))
         if Divided in bus.wanted:
             bus.emit(Divided(self.digest, self.made))
-        return self.call(tensors)[: len(self.made.avals)]
+        return results(self.made, self.call(tensors))
+
+
+def results(made: Partitioned, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Return the results of a divided program, of all that its local program returns.
+
+    What stands for an absent array is a tensor of its own, because recording tells inputs apart by their tensors.
+    """
+    found = list(tensors[: len(made.avals)])
+    for k, a in enumerate(made.avals):
+        if a.sharding is not None and a.sharding.mesh.size < workers.count():
+            if workers.rank() not in a.sharding.mesh.ranks:
+                found[k] = found[k].new_empty(ABSENT)
+    return found
 
 
 def _divergence(texts: Sequence[str]) -> DivergenceError:

@@ -14,7 +14,7 @@ from gtrace.ambient import without_modes
 from gtrace.config import config
 from gtrace.dtypes import BY_TORCH, DType
 from gtrace.engine.engine import engine
-from gtrace.engine.sharded import Placed, localize, placed
+from gtrace.engine.sharded import Placed, localize, placed, results
 from gtrace.errors import ConcretizationError, DtypeError, ImmutableError, LeakError, user_location
 from gtrace.events import Forced, bus
 from gtrace.interp.checked import checked
@@ -395,7 +395,7 @@ def run_checked(graph: Graph, tensors: Sequence[torch.Tensor]) -> list[torch.Ten
     if not find_meshes(graph):
         return checked(graph)(tensors)
     made = localize(graph)
-    return Placed(checked(made.graph)(tensors)[: len(made.avals)], made.avals)
+    return Placed(results(made, checked(made.graph)(tensors)), made.avals)
 
 
 def whole(x: Array, cause: str) -> torch.Tensor:
