@@ -201,6 +201,8 @@ def test_what_is_computed_beside_a_sharded_program_stays_with_its_process():
     gt.eval(x, y)
     a, b, c = x * 2, y * 2, y + x
     assert a.sharding == c.sharding == NamedSharding(ONE, P(None)) and b.sharding is None
+    a, b, c = gt.jit(lambda x, y: (x * 2, y * 2, y + x), backend="eager")(x, y)
+    assert a.sharding == c.sharding == NamedSharding(ONE, P(None)) and b.sharding is None
     other = make_mesh((1,), "other")
     z = gt.device_put(gt.ones(3), NamedSharding(other, P("other")))
     d, e = x * 3, z * 3

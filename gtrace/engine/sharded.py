@@ -28,7 +28,7 @@ from gtrace.shard.stages import divide
 
 _BITS = 62
 
-LEAST_KEPT = 20
+LEAST_KEPT = 100
 """Operations from which on dividing a program takes longer than reading what an earlier process has kept of it."""
 
 

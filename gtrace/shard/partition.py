@@ -82,16 +82,26 @@ def partition(graph: Graph, mesh: Mesh, rank: int) -> Partitioned:
     dims = [((),) * len(a.shape) if a.sharding is None else a.sharding.dims(len(a.shape)) for a in graph.avals]
     made = Partitioner(graph, mesh, mesh.coordinates(rank), dims)
     made.divide()
+    shared = _shared(graph)
     outputs, avals = [], []
     for value in graph.outputs:
         layout = made.settled(value)
         outputs.append(made.demand(value, layout))
-        avals.append(made.placed_aval(value, layout.dims))
+        avals.append(made.placed_aval(value, layout.dims) if value in shared else made.types[value])
     program = made.program
     local = program.finish(outputs)
     return Partitioned(
         mesh, local, graph.avals, tuple(avals), program.transfers, tuple(dict.fromkeys(program.gathered))
     )
+
+
+def _shared(graph: Graph) -> set[int]:
+    """Return the values that depend on something that is laid out. Others belong to each process alone."""
+    found = {value for value, a in zip(graph.inputs, graph.avals, strict=True) if a.sharding is not None}
+    for node in graph.nodes:
+        if named_meshes(node) or any(value in found for value in node.values()):
+            found.add(node.out)
+    return found
 
 
 class Partitioner:
