@@ -248,7 +248,7 @@ def test_four_processes_compute_what_one_does(tmp_path):
     command = [sys.executable, "-m", "gtrace", "run", "--quiet", "--workers", "4"]
     command += [str(TESTS / "launched_sharding.py"), str(tmp_path)]
     with subprocess.Popen(
-        command, env=environment(), text=True, stdout=-1, stderr=-1, start_new_session=True
+        command, env=environment(GT_COLLECTIVE_TIMEOUT="60"), text=True, stdout=-1, stderr=-1, start_new_session=True
     ) as process:
         try:
             out, err = process.communicate(timeout=300)
