@@ -17,8 +17,15 @@ from itertools import pairwise
 from typing import Any
 
 import gtrace as gt
+from gtrace.abstract import capture_like
+from gtrace.cache.divided import DividedRecord
+from gtrace.ir.canonical import CANONICAL
+from gtrace.shard import workers
+from gtrace.shard.partitioned import Partitioned
+from gtrace.shard.stages import divide
 from gtrace.sharding import Mesh, NamedSharding, P
 
+WHOLE = P()
 BATCH, SIZES = 256, (64, 1024, 1024, 10)
 
 
@@ -45,13 +52,87 @@ def arguments(mesh: Mesh, data: P, weights: P, biases: P) -> tuple[Any, ...]:
     return layers, layers, array((BATCH, SIZES[0]), data), array((BATCH,), data, "int64")
 
 
+def digits_arguments(mesh: Mesh) -> tuple[Any, ...]:
+    """Return the arguments of a training step of the digits model, data parallel."""
+
+    def array(shape: tuple[int, ...], spec: P = WHOLE, dtype: str = "float32") -> gt.ShapeDtypeStruct:
+        return gt.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(mesh, spec))
+
+    layers = [{"w": array((m, n)), "b": array((n,))} for m, n in pairwise((64, 1024, 10))]
+    return layers, layers, array((64, 64), P("data")), array((64,), P("data"), "int64")
+
+
+HEADS, WIDTH, LAYERS, CLASSES = 4, 64, 6, 100
+
+
+def block(p: Any, x: gt.Array) -> gt.Array:
+    """One layer of a transformer."""
+    batch, length, _ = x.shape
+
+    def normalized(x: gt.Array, scale: gt.Array) -> gt.Array:
+        return (x - x.mean(-1, keepdims=True)) / gt.sqrt(x.var(-1, keepdims=True) + 1e-5) * scale
+
+    h = normalized(x, p["scale_1"])
+    q, k, v = (
+        gt.permute_dims((h @ p[name]).reshape(batch, length, HEADS, WIDTH // HEADS), (0, 2, 1, 3)) for name in "qkv"
+    )
+    mixed = gt.softmax(q @ k.mT / (WIDTH // HEADS) ** 0.5, axis=-1) @ v
+    x = x + gt.permute_dims(mixed, (0, 2, 1, 3)).reshape(batch, length, WIDTH) @ p["o"]
+    return x + gt.gelu(normalized(x, p["scale_2"]) @ p["up"]) @ p["down"]
+
+
+def transformer_step(params: Any, means: Any, x: gt.Array, y: gt.Array) -> Any:
+    def loss(params: Any) -> gt.Array:
+        h = x
+        for layer in params["layers"]:
+            h = block(layer, h)
+        scores = gt.log_softmax(h @ params["head"], axis=-1)
+        return -(gt.one_hot(y, CLASSES) * scores).sum(-1).mean()
+
+    value, grads = gt.value_and_grad(loss)(params)
+    means = gt.tree_map(lambda m, g: 0.9 * m + g, means, grads)
+    return gt.tree_map(lambda p, m: p - 0.02 * m, params, means), means, value
+
+
+def transformer_arguments(mesh: Mesh) -> tuple[Any, ...]:
+    """Return the arguments of a step of a transformer of 6 layers, its batch and its products divided."""
+
+    def array(shape: tuple[int, ...], spec: P = WHOLE, dtype: str = "float32") -> gt.ShapeDtypeStruct:
+        return gt.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(mesh, spec))
+
+    layer = {
+        "scale_1": array((WIDTH,)), "scale_2": array((WIDTH,)), "o": array((WIDTH, WIDTH), P("model")),
+        "up": array((WIDTH, 4 * WIDTH), P(None, "model")), "down": array((4 * WIDTH, WIDTH), P("model")),
+        **{name: array((WIDTH, WIDTH), P(None, "model")) for name in "qkv"},
+    }  # fmt: skip
+    params = {"layers": [layer] * LAYERS, "head": array((WIDTH, CLASSES))}
+    return params, params, array((16, 32, WIDTH), P("data")), array((16, 32), P("data"), "int64")
+
+
+def divided(function: Any, args: tuple[Any, ...], rounds: int) -> tuple[float, float]:
+    """Return the processor seconds of dividing a captured step, and of reading what an earlier run has kept of it."""
+    mesh = args[2].sharding.mesh
+    with workers.pretend(mesh.size):
+        graph = CANONICAL.run(capture_like("plan", function, args, {}).graph)
+    first, again = [], []
+    for _ in range(rounds):
+        start = time.process_time()
+        made = divide(graph, mesh.size, 0)
+        first.append(time.process_time() - start)
+        text = made.to_record("name").to_json()
+        start = time.process_time()
+        Partitioned.from_record(DividedRecord.from_json(text))
+        again.append(time.process_time() - start)
+    return statistics.median(first), statistics.median(again)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--json", metavar="FILE")
     options = parser.parse_args()
     size = sum(4 * (m * n + n) for m, n in pairwise(SIZES))
-    rows = {}
+    rows: dict[str, dict[str, float]] = {}
     for n in (4, 64, 1024):
         mesh = Mesh(range(n), "data")
         strategies = {
@@ -74,6 +155,16 @@ def main() -> None:
             print(
                 f"{name:14} on {n:5}: {row['ratio']:.3f} of the least bytes; traced and divided in {row['ms']:.1f} ms"
             )
+    steps = {
+        "digits": (step, digits_arguments(Mesh(range(4), "data"))),
+        "transformer, 6 layers": (transformer_step, transformer_arguments(Mesh([[0, 1], [2, 3]], ("data", "model")))),
+    }
+    for name, (function, args) in steps.items():
+        first, again = divided(function, args, options.rounds)
+        rows[f"dividing, {name}"] = {"first": first * 1e3, "again": again * 1e3}
+        print(
+            f"{name}: divided in {first * 1e3:.1f} ms of processor time; read in a second run in {again * 1e3:.1f} ms"
+        )
     if options.json:
         with open(options.json, "w", encoding="utf-8") as file:
             json.dump(rows, file, indent=1)

@@ -49,29 +49,53 @@ class _ProcessSettings:
 
     def __init__(self) -> None:
         self.users = 0
+        self._strict = 0
         self._lock = new_lock()
         self._saved: tuple[torch.dtype, bool, bool] = torch.float32, False, False
 
     @contextlib.contextmanager
     def defaults(self) -> Iterator[None]:
         with self._lock:
-            if not self.users:
-                self._saved = _default_dtype(), _deterministic(), torch.is_deterministic_algorithms_warn_only_enabled()
-                torch.set_default_dtype(torch.float32)
-                torch.use_deterministic_algorithms(False)
-            self.users += 1
+            self._begin()
         try:
             yield
         finally:
             with self._lock:
-                self.users -= 1
-                if not self.users:
-                    dtype, deterministic, warn_only = self._saved
-                    torch.set_default_dtype(dtype)
-                    torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
+                self._end()
+
+    @contextlib.contextmanager
+    def deterministic(self) -> Iterator[None]:
+        """The defaults, with deterministic algorithms; other threads get these too."""
+        with self._lock:
+            self._begin()
+            self._strict += 1
+            torch.use_deterministic_algorithms(True)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._strict -= 1
+                torch.use_deterministic_algorithms(self._strict > 0)
+                self._end()
+
+    def _begin(self) -> None:
+        if not self.users:
+            self._saved = _default_dtype(), _deterministic(), torch.is_deterministic_algorithms_warn_only_enabled()
+            torch.set_default_dtype(torch.float32)
+            torch.use_deterministic_algorithms(False)
+        self.users += 1
+
+    def _end(self) -> None:
+        self.users -= 1
+        if not self.users:
+            dtype, deterministic, warn_only = self._saved
+            torch.set_default_dtype(dtype)
+            torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
 
 
 _process = _ProcessSettings()
+
+deterministic_algorithms = _process.deterministic
 
 
 def quiet() -> bool:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Sequence
+
+import attrs
 
 from gtrace.commands import cache, doctor
 from gtrace.commands.launch import launch
@@ -13,6 +16,7 @@ from gtrace.commands.top import top
 from gtrace.commands.trace import trace
 from gtrace.commands.visualize import visualize
 from gtrace.commands.warmup import warmup
+from gtrace.shard.estimate import Speeds
 from gtrace.version import __version__
 
 
@@ -25,8 +29,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(argv)
     match options.command:
         case "run":
-            if options.workers > 1:
-                return launch(options.workers, options.script, options.args, quiet=options.quiet, jax=options.jax)
+            if options.workers > 1 or options.restarts:
+                count, restarts = options.workers, options.restarts
+                return launch(
+                    count, options.script, options.args, quiet=options.quiet, jax=options.jax, restarts=restarts
+                )
             return run(options.script, options.args, quiet=options.quiet, jax=options.jax)
         case "trace":
             return trace(options.script, options.args, seconds=options.seconds, folder=options.dir,
@@ -40,7 +47,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         case "plan":
             if options.check is not None:
                 return check(options.check)
-            return plan(options.mesh, options.script, options.args)
+            speeds = Speeds(**{name: getattr(options, name) for name in _SPEEDS})
+            return plan(options.mesh, options.script, options.args, speeds, options.html)
         case "cache":
             return cache.command(options)
         case _:
@@ -66,6 +74,9 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--quiet", "-q", action="store_true", help="print no table and no progress")
     command.add_argument("--workers", type=int, default=1, metavar="N",
                          help="run it in N processes of this machine that share the work (default: 1)")  # fmt: skip
+    command.add_argument("--restarts", type=int, default=0, metavar="K",
+                         help="start the processes again when one fails, up to K times (default: 0); the script goes on"
+                         " from its last checkpoint")  # fmt: skip
     _add_script(command)
 
     command = commands.add_parser(
@@ -124,6 +135,12 @@ def _parser() -> argparse.ArgumentParser:
     either = command.add_mutually_exclusive_group(required=True)
     either.add_argument("--mesh", metavar="AXES", help="sizes of the mesh, such as data=64,model=16")
     either.add_argument("--check", metavar="FILE", help="path of a YAML signals file; nothing is run")
+    command.add_argument("--html", metavar="FILE", help="also write the plans as a page with a picture of each layout")
+    for field in attrs.fields(Speeds):
+        command.add_argument(
+            f"--{field.name}", type=_positive, default=field.default, metavar="N",
+            help=f"for estimates: {_SPEEDS[field.name]} (default: {field.default:g})",
+        )  # fmt: skip
     command.add_argument("script", metavar="SCRIPT", nargs="?", help="path of a Python script")
     command.add_argument("args", metavar="ARGS", nargs=argparse.REMAINDER, help="arguments of the script")
 
@@ -138,9 +155,17 @@ def _parser() -> argparse.ArgumentParser:
 
 def _positive(text: str) -> float:
     value = float(text)
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"expected a number of seconds above 0, got {text}")
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"expected a positive number, got {text!r}")
     return value
+
+
+_SPEEDS = {
+    "flops": "multiplications and additions of products in a second, of one process",
+    "memory": "bytes that a process reads or writes in a second",
+    "network": "bytes that a process sends in a second",
+    "latency": "seconds that a collective takes at least",
+}
 
 
 def _add_script(command: argparse.ArgumentParser) -> None:

@@ -124,6 +124,8 @@ class Config:
         audit: the fraction of compiled calls that are interpreted too, and compared (GT_AUDIT).
         debug_key_reuse: using a random key a second time is an error (GT_DEBUG_KEY_REUSE).
         collective_timeout: seconds after which a process that waits for others gives up (GT_COLLECTIVE_TIMEOUT).
+        deterministic: equal runs on the same mesh are equal bit by bit: every program is interpreted, sums over
+            processes are added in the order of their parts, and torch uses deterministic algorithms (GT_DETERMINISTIC).
         verify_passes: check the rules of a graph after each pass that rewrites it (GT_VERIFY_PASSES).
         x64: integers are int64 and NumPy's float64 stays; False: JAX's rules of 32 bits (GT_X64; False by default
             once ``gtrace.jax`` is imported).
@@ -153,6 +155,7 @@ class Config:
     audit: float = _setting(0.0, "GT_AUDIT", _fraction, (int, float))
     debug_key_reuse: bool = _setting(False, "GT_DEBUG_KEY_REUSE", _flag, (bool, int))
     collective_timeout: int = _setting(300, "GT_COLLECTIVE_TIMEOUT", _integer(1), (int,))
+    deterministic: bool = _setting(False, "GT_DETERMINISTIC", _flag, (bool, int))
     verify_passes: bool = _setting(False, "GT_VERIFY_PASSES", _flag, (bool, int))
     x64: bool = _setting(True, "GT_X64", _flag, (bool, int))
 

@@ -40,7 +40,7 @@ from gtrace.ir.canonical import canonical_subgraph
 from gtrace.ir.graph import Graph, print_graph
 from gtrace.ir.subgraph import subgraph
 from gtrace.ir.user_passes import registered, rewritten
-from gtrace.shard.partition import find_mesh
+from gtrace.shard.partition import find_meshes
 from gtrace.trace.array import Array, whole, wrap_as
 from gtrace.trace.convert import lift
 
@@ -230,7 +230,7 @@ def _case(
         graphs.append(canonical_subgraph(subgraph(_renumbered(recorded))).graph)
     assert captured is not None
     graph = graphs[0]
-    if find_mesh(graph) is not None:
+    if find_meshes(graph):
         fix = "Export the function without gt.with_sharding, and pass it arrays of this process alone."
         raise ExportError(message("export", "a program of one process", "one with shardings", fix))
     reason = uncompilable(graph)

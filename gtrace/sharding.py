@@ -15,7 +15,7 @@ import numpy
 
 from gtrace.errors import ShapeError, ShardingError, message
 from gtrace.ir.aval import aval, sharded
-from gtrace.ir.sharding import Mesh, NamedSharding, PartitionSpec, entered_mesh
+from gtrace.ir.sharding import ABSENT, Mesh, NamedSharding, PartitionSpec, entered_mesh
 from gtrace.shard import workers
 from gtrace.shard.placing import constrain, put
 from gtrace.shard.plan import Plan, plan
@@ -144,7 +144,7 @@ def from_process_local(sharding: NamedSharding, data: Any, shape: Sequence[int] 
     """Return an array of which each process passes its own part.
 
     Args:
-        data: the part of this process.
+        data: the part of this process; of a process outside of the mesh only its dtype and shape count.
         shape: of the whole array; None: each dimension that is split is as many times as large as that of `data`.
 
     Raises:
@@ -160,6 +160,9 @@ def from_process_local(sharding: NamedSharding, data: Any, shape: Sequence[int] 
     target = _sharding("from_process_local", sharding, array.ndim)
     parts = [target.mesh.parts(axes) for axes in target.dims(array.ndim)]
     full = tuple(n * k for n, k in zip(array.shape, parts, strict=True)) if shape is None else tuple(shape)
+    if workers.rank() not in target.mesh.ranks:
+        absent = sharded(aval(full, array.aval.dtype, array.aval.device), target)
+        return wrap_as(whole(array, "from_process_local").new_empty(ABSENT), absent)
     expected = target.shard_shape(full, workers.rank()) if len(full) == array.ndim else None
     if array.shape != expected:
         got = f"{array.shape} at rank {workers.rank()}"

@@ -65,6 +65,8 @@ def _layouts(name: str, backward: str | None) -> tuple[Mesh, Where, Where] | Non
         got = f"{meshes[0].ranks} and {meshes[-1].ranks} for its gradients"
         raise ConfigError(f"[{name}.shard] expected one order of workers, got {got}.{_at(found)}")
     forward, cotangents = (_where(None if config is None else config.shard) for config in (found, back))
+    if back is None and meshes[0].size < workers.count():
+        cotangents = forward  # gradients of a stage are computed where the stage is
     return meshes[0], forward, cotangents
 
 
@@ -82,10 +84,10 @@ def _mesh(name: str, config: SignalConfig) -> Mesh:
     assert config.shard is not None
     running = workers.count()
     ranks = config.shard.workers
-    if ranks is not None and sorted(ranks) != list(range(running)):
+    if ranks is not None and max(ranks) >= running:
         raise ConfigError(
-            f"[{name}.shard.workers] expected all {running} workers that run, in any order, got {list(ranks)}. Write"
-            f" null for all of them, or start others with gtrace run --workers N.{_at(config)}"
+            f"[{name}.shard.workers] expected some of the {running} workers that run, got {list(ranks)}. Write null for"
+            f" all of them, or start more with gtrace run --workers N.{_at(config)}"
         )
     return Mesh(range(running) if ranks is None else ranks, AXIS)
 

@@ -1,21 +1,27 @@
-"""All processes of a partitioned program in one: their local programs run side by side, one operation after the other.
+"""All processes of a partitioned program in one: their local programs run side by side, on threads.
 
 At a collective all must have arrived at the same one. So a program that would hang on processes fails here.
 """
 
 from __future__ import annotations
 
+import functools
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import torch
 
-from gtrace.interp.interpreter import bound_impl
+from gtrace.cache.divided import DividedRecord
+from gtrace.interp.interpreter import bound_body, bound_impl
 from gtrace.ir.aval import sharded
 from gtrace.ir.canonical import CANONICAL, canonicalize
-from gtrace.ir.graph import Graph, Node, Scalar
+from gtrace.ir.graph import Graph, Scalar, print_graph, subgraphs
 from gtrace.ir.op import REGISTRY
-from gtrace.ir.sharding import NamedSharding, PartitionSpec, bounds, parse_mesh
+from gtrace.ir.sharding import ABSENT, NamedSharding, PartitionSpec, bounds, pairs, parse_mesh
 from gtrace.ir.verify import verify
-from gtrace.shard.partition import partition
+from gtrace.shard.partitioned import Partitioned
+from gtrace.shard.stages import divide
 
 
 def placed(graph: Graph, shardings) -> Graph:
@@ -27,7 +33,10 @@ def placed(graph: Graph, shardings) -> Graph:
 def local_parts(tensor, sharding, mesh):
     if sharding is None:
         return [tensor for _ in mesh.ranks]
-    return [tensor[sharding.index(tuple(tensor.shape), rank)] for rank in range(mesh.size)]
+    return [
+        tensor[sharding.index(tuple(tensor.shape), rank)] if rank in sharding.mesh.ranks else tensor.new_zeros(ABSENT)
+        for rank in range(mesh.size)
+    ]
 
 
 def run(graph: Graph, mesh, tensors, canonical=False):
@@ -37,10 +46,10 @@ def run(graph: Graph, mesh, tensors, canonical=False):
         AssertionError: processes disagree on what comes next, or on a value that each holds.
     """
     graph = CANONICAL.run(graph)
-    made = [partition(graph, mesh, rank) for rank in range(mesh.size)]
+    made = [divide(graph, mesh.size, rank) for rank in range(mesh.size)]
     for one in made:
         verify(one.graph)
-        assert one.avals == made[0].avals
+        assert one.avals == made[0].avals and one.transfers == made[0].transfers
     shares = [local_parts(t, a.sharding, mesh) for t, a in zip(tensors, graph.avals, strict=True)]
     graphs, given, outputs = [], [], []
     for rank, one in enumerate(made):
@@ -62,52 +71,128 @@ def run(graph: Graph, mesh, tensors, canonical=False):
             for rank in range(mesh.size)
         ]
         whole.append(_joined(parts, a, mesh))
+    again = Partitioned.from_record(DividedRecord.from_json(made[0].to_record("name").to_json()))
+    assert print_graph(again.graph) == print_graph(made[0].graph)
+    assert (again.mesh, again.avals, again.transfers) == (made[0].mesh, made[0].avals, made[0].transfers)
     return whole, made[0]
 
 
 def _joined(parts, a, mesh):
+    if a.sharding is None:
+        for part in parts:
+            torch.testing.assert_close(part, parts[0], rtol=0, atol=0, equal_nan=True)
+        return parts[0]
     out = torch.zeros(a.shape, dtype=a.dtype)
+    assert all(parts[rank].shape == ABSENT for rank in set(mesh.ranks) - set(a.sharding.mesh.ranks))
     for rank, part in enumerate(parts):
+        if rank not in a.sharding.mesh.ranks:
+            continue
         index = a.sharding.index(a.shape, rank)
         assert part.shape == out[index].shape, (rank, part.shape, index)
         out[index] = part
-    for rank, part in enumerate(parts):
+    for rank in a.sharding.mesh.ranks:
         # processes that hold one part hold the same values, up to nothing: they computed them alike
+        part = parts[rank]
         torch.testing.assert_close(out[a.sharding.index(a.shape, rank)], part, rtol=0, atol=0, equal_nan=True)
     return out
 
 
 def _interpret(graphs, mesh, given):
-    envs = [dict(zip(g.inputs, inputs, strict=True)) for g, inputs in zip(graphs, given, strict=True)]
-    at = [0] * len(graphs)
+    """Run the program of each process on a thread."""
+    meeting = _Meeting(mesh)
+    with ThreadPoolExecutor(mesh.size) as pool:
+        calls = [pool.submit(meeting.run, rank, g, given[rank]) for rank, g in enumerate(graphs)]
+    for call in calls:
+        if call.exception() is not None and not isinstance(call.exception(), _AnotherFailedError):
+            raise call.exception()
+    return [call.result() for call in calls]
 
-    def operand(rank, x):
-        return torch.tensor(x.value, dtype=x.aval.dtype) if isinstance(x, Scalar) else envs[rank][x]
 
-    while True:
-        for rank, g in enumerate(graphs):
-            while at[rank] < len(g.nodes) and not g.nodes[at[rank]].op.collective:
-                node = g.nodes[at[rank]]
-                operands = [operand(rank, x) for x in node.ins]
-                if node.op is REGISTRY["slice_part"]:
-                    envs[rank][node.out] = [_slice(node, operands[0], mesh, rank)]
-                else:
-                    envs[rank][node.out] = bound_impl(node)(*operands)
-                at[rank] += 1
-        nodes: list[Node | None] = [g.nodes[k] if k < len(g.nodes) else None for g, k in zip(graphs, at, strict=True)]
-        if nodes == [None] * len(nodes):
-            return [[env[v] for v in g.outputs] for env, g in zip(envs, graphs, strict=True)]
-        assert all(node is not None for node in nodes), "some processes are done, others communicate"
-        calls = {(node.op.name, node.params) for node in nodes}
-        assert len(calls) == 1, f"processes communicate differently: {calls}"
-        attributes = nodes[0].attributes
-        assert parse_mesh(attributes["mesh"]) == mesh
-        for ranks in mesh.groups(attributes["axes"]):
-            values = [operand(rank, nodes[rank].ins[0]) for rank in ranks]
-            for rank, value in zip(ranks, _collective(nodes[0], values), strict=True):
-                assert value.shape == nodes[rank].instr.aval.avals[0].shape
-                envs[rank][nodes[rank].out] = [value]
-        at = [k + 1 for k in at]
+class _AnotherFailedError(Exception):
+    pass
+
+
+class _Meeting:
+    """Where the threads of all processes wait for one another: each collective, in loops too, is one of all of them."""
+
+    def __init__(self, mesh):
+        self.mesh = mesh
+        self.arrived = {}
+        self.results = {}
+        self.running = mesh.size
+        self.failed = False
+        self.changed = threading.Condition()
+
+    def run(self, rank, graph, inputs):
+        try:
+            return self.interpret(rank, graph, inputs)
+        except BaseException:
+            with self.changed:
+                self.failed = True
+            raise
+        finally:
+            with self.changed:
+                self.running -= 1
+                # the others wait, and this one is done
+                self.failed |= bool(self.arrived) and len(self.arrived) == self.running and not self.results
+                self.changed.notify_all()
+
+    def interpret(self, rank, graph, inputs):
+        env = dict(zip(graph.inputs, inputs, strict=True))
+        for node in graph.nodes:
+            operands = [
+                torch.tensor(x.value, dtype=x.aval.dtype) if isinstance(x, Scalar) else env[x] for x in node.ins
+            ]
+            if node.op.collective:
+                env[node.out] = [self.send(rank, node, operands[0])]
+                assert env[node.out][0].shape == node.instr.aval.avals[0].shape
+            elif node.op is REGISTRY["slice_part"]:
+                env[node.out] = [_slice(node, operands[0], parse_mesh(node.attributes["mesh"]), rank)]
+            elif node.op.rules.body is not None:
+                programs = [functools.partial(self.interpret, rank, sub.graph) for sub in subgraphs(node.params)]
+                env[node.out] = bound_body(node, programs)(*operands)
+            else:
+                env[node.out] = bound_impl(node)(*operands)
+        return [env[v] for v in graph.outputs]
+
+    def send(self, rank, node, value):
+        with self.changed:
+            self.arrived[rank] = node, value
+            self._deliver()
+            self.changed.wait_for(lambda: rank in self.results or self.failed)
+            if rank not in self.results:
+                raise _AnotherFailedError
+            return self.results.pop(rank)
+
+    def _deliver(self):
+        """Give results to those that have arrived with all whom they wait for."""
+        for rank, (node, _) in list(self.arrived.items()):
+            if rank not in self.arrived:
+                continue
+            group = _members(node, rank)
+            if set(group) <= self.arrived.keys() and all(_members(self.arrived[k][0], k) == group for k in group):
+                values = [self.arrived.pop(k) for k in group]
+                calls = {_meant(one) for one, _ in values}
+                assert len(calls) == 1, f"processes communicate differently: {calls}"
+                self.results.update(zip(group, _collective(node, group, [x for _, x in values]), strict=True))
+                self.changed.notify_all()
+        if len(self.arrived) == self.running and not self.results:
+            self.failed = True
+            self.changed.notify_all()
+            raise AssertionError(f"processes wait for one another: {[one.op.name for one, _ in self.arrived.values()]}")
+
+
+def _members(node, rank):
+    """Return the processes that take part in a collective."""
+    a = node.attributes
+    if node.op is REGISTRY["send_parts"]:
+        return tuple(sorted({k for pair in pairs(parse_mesh(a["source"]), parse_mesh(a["target"])) for k in pair}))
+    return next(ranks for ranks in parse_mesh(a["mesh"]).groups(a["axes"]) if rank in ranks)
+
+
+def _meant(node):
+    """Return in what processes have to agree: shapes differ."""
+    return node.op.name, node.params[:2] if node.op is REGISTRY["send_parts"] else node.params
 
 
 def _slice(node, x, mesh, rank):
@@ -118,8 +203,13 @@ def _slice(node, x, mesh, rank):
     return x.narrow(a["dim"], start, stop - start)
 
 
-def _collective(node, values):
+def _collective(node, group, values):
     a, name = node.attributes, node.op.name
+    if name == "send_parts":
+        found = {
+            b: values[group.index(sender)] for sender, b in pairs(parse_mesh(a["source"]), parse_mesh(a["target"]))
+        }
+        return [found.get(rank, torch.zeros(ABSENT, dtype=values[0].dtype)) for rank in group]
     if name == "all_reduce_parts":
         stacked = torch.stack(values)
         out = stacked.sum(0, dtype=values[0].dtype) if a["kind"] == "sum" else getattr(stacked, f"a{a['kind']}")(0)

@@ -37,6 +37,7 @@ DEFAULTS = Config()
         ("GT_AUDIT", "0.01", "audit", 0.01),
         ("GT_MAX_PENDING_BYTES", "4096", "max_pending_bytes", 4096),
         ("GT_DEBUG_KEY_REUSE", "1", "debug_key_reuse", True),
+        ("GT_DETERMINISTIC", "1", "deterministic", True),
         ("GT_VERIFY_PASSES", "1", "verify_passes", True),
         ("GT_COLLECTIVE_TIMEOUT", "20", "collective_timeout", 20),
     ],

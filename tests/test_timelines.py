@@ -274,7 +274,7 @@ def test_a_trace_that_cannot_begin_says_why(argv, words, capsys):
 def test_no_seconds_are_refused(capsys):
     with pytest.raises(SystemExit):
         main(["trace", "-s", "0", __file__])
-    assert "expected a number of seconds above 0, got 0" in capsys.readouterr().err
+    assert "expected a positive number, got '0'" in capsys.readouterr().err
 
 
 def test_a_trace_in_a_folder_that_is_not_there_is_refused(tmp_path):

@@ -1,11 +1,11 @@
 """The store: compiled programs and the ledger on disk, for every process of the user.
 
 One folder, flat. An artifact is its manifest, ``NAME.json``, and the file that this names, ``NAME.DIGEST.so``; the name
-is a digest of all that the compiled code depends on. Files are written aside, then renamed, the code before its
-manifest, and code is never replaced by other code. So a manifest names the code it was written with, even if a process
-is killed while it writes. Those who write or remove take a lock; readers need none. Nothing here is unpickled. A
-manifest is trusted only if it has the checksum that it states, and code is loaded only if it has the one that its
-manifest states.
+is a digest of all that the compiled code depends on. A program that was divided among processes is one file,
+``NAME.divided``. Files are written aside, then renamed, the code before its manifest, and code is never replaced by
+other code. So a manifest names the code it was written with, even if a process is killed while it writes. Those who
+write or remove take a lock; readers need none. Nothing here is unpickled. A manifest is trusted only if it has the
+checksum that it states, and code is loaded only if it has the one that its manifest states.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ import filelock
 import platformdirs
 
 from gtrace.cache import ledger as ledgers
+from gtrace.cache.divided import SUFFIX, DividedRecord
 from gtrace.cache.fields import texts
 from gtrace.cache.ledger import LedgerEntry
 from gtrace.cache.manifest import Code, Manifest, Verdict
@@ -210,7 +211,7 @@ class Store:
                 with contextlib.suppress(OSError):
                     status = entry.stat(follow_symlinks=False)
                     name = entry.name.partition(".")[0]
-                    if _is_manifest(entry.name):
+                    if _is_manifest(entry.name) or entry.name.endswith(SUFFIX):
                         used[name] = status.st_mtime
                     elif entry.name.startswith("tmp-") or entry.name.endswith((".so", ".loop", ".pt2")):
                         if status.st_mtime < old:
@@ -308,6 +309,39 @@ class Store:
                 self._write(self.folder / DERIVED, json.dumps({"derived": kept}).encode())
         except OSError as error:
             self._once("write", f"what was derived from torch is not kept: {error}.")
+
+    # -- divided programs
+
+    def find_divided(self, name: str) -> DividedRecord | None:
+        """Return a program that an earlier process divided; None if there is none."""
+        if not self._trusted():
+            return None
+        path = self.folder / f"{name}{SUFFIX}"
+        try:
+            record = DividedRecord.from_json(_read_own(path))
+            if record.name != name:
+                raise ValueError(f"it is that of {record.name}")
+            with contextlib.suppress(OSError):  # in a read-only folder only the order of use is lost
+                os.utime(path)
+            return record
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            self._damaged(path, error)
+            return None
+
+    def keep_divided(self, record: DividedRecord) -> None:
+        """Keep a divided program."""
+        try:
+            with self._writing():
+                self._write(self.folder / f"{record.name}{SUFFIX}", record.to_json().encode())
+            self.prune()
+        except OSError as error:
+            self._once("write", f"divided programs are not kept: {error}.")
+
+    def refuse_divided(self, name: str, error: Exception) -> None:
+        """Remove a divided program that could not be used."""
+        self._damaged(self.folder / f"{name}{SUFFIX}", error)
 
     # -- files
 

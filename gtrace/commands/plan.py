@@ -6,19 +6,25 @@ import collections
 import sys
 from collections.abc import Sequence
 
+from gtrace.commands import plan_page
 from gtrace.commands.run import execute, read
 from gtrace.errors import ConfigError
 from gtrace.events import Divided, bus
 from gtrace.ir.sharding import parse_mesh
 from gtrace.shard import workers
+from gtrace.shard.estimate import Speeds
 from gtrace.shard.partitioned import Partitioned
-from gtrace.shard.plan import plan_of
+from gtrace.shard.plan import plan_of, seconds
 from gtrace.shard.signals import SignalConfig
 from gtrace.shard.signals_file import read_signals
 
 
-def plan(mesh: str, script: str | None, args: Sequence[str]) -> int:
+def plan(mesh: str, script: str | None, args: Sequence[str], speeds: Speeds, page: str | None = None) -> int:
     """Run a script as the first of the processes of a mesh, and print what each of its programs sends and holds.
+
+    Args:
+        speeds: of the hardware, for estimates.
+        page: a file to write the plans to, as HTML.
 
     Returns:
         2 if there is no such mesh or script, 1 if the script raised, else 0.
@@ -46,8 +52,17 @@ def plan(mesh: str, script: str | None, args: Sequence[str]) -> int:
             code = execute(source, script, args)
         finally:
             unsubscribe()
-    for digest, made in programs.items():
-        print(f"{calls[digest]} calls: {plan_of(made)}")
+    plans = [(plan_of(made), calls[digest]) for digest, made in programs.items()]
+    for found, count in plans:
+        took = found.estimate(speeds)
+        print(f"{count} calls: {found}")
+        print(
+            f"  a call takes about {seconds(took.total)}: computing {seconds(took.computing)}, sending"
+            f" {seconds(took.sending)}"
+        )
+    if page is not None:
+        with open(page, "w", encoding="utf-8") as file:
+            file.write(plan_page.page(f"{script} on {mesh}", plans, speeds))
     if not programs:
         print("No program is divided: nothing in it has a sharding.")
     return code

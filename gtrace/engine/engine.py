@@ -18,7 +18,7 @@ from typing import TypeVar
 import attrs
 import torch
 
-from gtrace.ambient import without_modes
+from gtrace.ambient import deterministic_algorithms, without_modes
 from gtrace.compile.backend import find_backend
 from gtrace.compile.executable import interpreted
 from gtrace.compile.partition import MAX_OPS, uncompilable
@@ -45,7 +45,7 @@ from gtrace.ir.repeats import LEAST_NODES, cut_repeats
 from gtrace.ir.signature import CompileKey, Signature, sign
 from gtrace.ir.split import components, grouped_components, split_regions
 from gtrace.ir.user_passes import Passes, registered, rewritten
-from gtrace.shard.partition import find_mesh
+from gtrace.shard.partition import find_meshes, has_placements
 from gtrace.torch_internals import profiler_enabled
 from gtrace.worker.client import worker
 from gtrace.worker.sharing import sharing
@@ -156,13 +156,13 @@ class Engine:
         self, graph: Graph, strides: Sequence[tuple[int, ...]], marks: Marks, passes: Passes
     ) -> Route | Parts:
         """Return the route of a recorded program, of which independent parts may be of several processes."""
-        if all(a.sharding is None for a in graph.avals) and not any(node.op.placement for node in graph.nodes):
+        if all(a.sharding is None for a in graph.avals) and not has_placements(graph):
             return self._parts(graph, strides, marks, passes)
-        groups = grouped_components(graph, find_mesh)
+        groups = grouped_components(graph, find_meshes)
 
         def route(k: int, strides: Sequence[tuple[int, ...]]) -> Route | Parts:
-            mesh, part = groups[k]
-            if mesh is None:
+            meshes, part = groups[k]
+            if not meshes:
                 return self._parts(part, strides, marks, passes)
             return self.divide(part, strides, passes=passes)
 
@@ -220,7 +220,7 @@ class Engine:
         return route
 
     def _divide(self, graph: Graph, strides: Sequence[tuple[int, ...]], backend: str, mode: str) -> Route | Parts:
-        if find_mesh(graph) is not None:
+        if find_meshes(graph):
             return self._sharded(graph, strides, backend, mode)
         if len(graph.nodes) >= LEAST_NODES:
             simplified = CANONICAL.run(graph)
@@ -366,12 +366,14 @@ class Engine:
                 self._families.pop(structure, None)
 
     def compile(self, program: Program) -> None:
-        """Compile a program now, in this thread; see `Tiering.compile`."""
-        self.tiering.compile(program)
+        """Compile a program now, in this thread; see `Tiering.compile`. In deterministic mode none is."""
+        if not config.current.deterministic:
+            self.tiering.compile(program)
 
     def compile_all(self, programs: Sequence[Program], wait: float) -> None:
-        """Have programs compiled, and wait for it; see `Tiering.compile_all`."""
-        self.tiering.compile_all(programs, wait)
+        """Have programs compiled, and wait for it; see `Tiering.compile_all`. In deterministic mode none is."""
+        if not config.current.deterministic:
+            self.tiering.compile_all(programs, wait)
 
     @without_modes
     def call(self, route: Route | Parts, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
@@ -415,9 +417,12 @@ class Engine:
 
     def run(self, program: Program, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Run a program on its inputs, in its current tier, and add its time to the ledger."""
-        waits = program.tier == "interpreted" and self.tiering.consider(program)
+        deterministic = config.current.deterministic
+        waits = program.tier == "interpreted" and not deterministic and self.tiering.consider(program)
         executable, compiled = program.executable, program.tier == "compiled"
-        reference = program.reference
+        reference = None if deterministic else program.reference
+        if deterministic and compiled:
+            executable, compiled = program.reinterpreted, False
         if reference is not None and program.waiting is not None:
             executable, compiled = reference, False
         program.used = self._made
@@ -433,7 +438,10 @@ class Engine:
         stop = None if reference is None else clock(executable)
         start = perf_counter()
         try:
-            if pending:
+            if deterministic:
+                with deterministic_algorithms():
+                    results = executable.run(tensors)
+            elif pending:
                 results = sharing.run(executable.run, tensors, program.usual)
             else:
                 results = executable.run(tensors)

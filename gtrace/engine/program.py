@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Protocol
 import attrs
 import torch
 
-from gtrace.compile.executable import Executable
+from gtrace.compile.executable import Executable, interpreted
 from gtrace.compile.partition import Partitioner
 from gtrace.compile.request import digest
 from gtrace.compile.schedule import Schedule
@@ -22,7 +22,7 @@ from gtrace.config import Config
 from gtrace.engine.policy import SAMPLES, TRIAL_SHARE, review_due
 from gtrace.interp.products import takes_library
 from gtrace.ir.aval import Aval
-from gtrace.ir.calls import called_operators, count_operations, has_calls
+from gtrace.ir.calls import called_operators, communicates, count_operations, has_calls
 from gtrace.ir.graph import Graph
 from gtrace.ir.signature import CompileKey, Signature
 
@@ -171,7 +171,6 @@ class Program:
         requested: whether the worker is compiling it.
         looked: whether the store was searched for it.
         origin: of the compiled program: "process", "worker" or "cache"; empty: it was never compiled.
-        audited: its interpreted form, for audits.
         patience: under `settings`, it is not considered again before this many seconds of interpreting.
         usual: seconds of a call in its tier when the worker is idle; 0: unknown.
         products: the fraction of an interpreted call that compiling cannot shorten; None: not measured.
@@ -204,7 +203,6 @@ class Program:
     requested: bool = False
     looked: bool = False
     origin: str = ""
-    audited: Executable | None = None
     settings: Config | None = None
     patience: float = 0.0
     usual: float = 0.0
@@ -217,7 +215,12 @@ class Program:
     @functools.cached_property
     def communicates(self) -> bool:
         """Whether it has collectives."""
-        return any(node.op.collective for node in self.graph.nodes)
+        return communicates(self.graph)
+
+    @functools.cached_property
+    def reinterpreted(self) -> Executable:
+        """Its interpreted form, also when it is compiled: for audits and the deterministic mode."""
+        return interpreted(self.graph)
 
     @functools.cached_property
     def schedule(self) -> Schedule:

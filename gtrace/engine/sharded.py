@@ -8,21 +8,28 @@ from collections.abc import Callable, Iterable, Sequence
 import attrs
 import torch
 
-from gtrace.errors import DivergenceError, ShardingWarning, message, user_location, warn_at
+from gtrace.cache.artifacts import artifacts
+from gtrace.compile.toolchain import toolchain
+from gtrace.errors import DivergenceError, GraphError, ShardingWarning, message, user_location, warn_at
 from gtrace.events import Divided, bus
 from gtrace.ir.aval import Aval
+from gtrace.ir.calls import count_operations
 from gtrace.ir.canonical import CANONICAL
 from gtrace.ir.difference import difference
 from gtrace.ir.edit import renumber
 from gtrace.ir.graph import Graph, Node, print_graph
 from gtrace.ir.op import REGISTRY
-from gtrace.ir.sharding import print_dims
+from gtrace.ir.sharding import ABSENT, Mesh, print_dims
 from gtrace.ir.text import parse_graph
 from gtrace.shard import workers
-from gtrace.shard.partition import find_mesh, partition
+from gtrace.shard.partition import find_meshes
 from gtrace.shard.partitioned import Partitioned
+from gtrace.shard.stages import divide
 
 _BITS = 62
+
+LEAST_KEPT = 100
+"""Operations from which on dividing a program takes longer than reading what an earlier process has kept of it."""
 
 
 class Placed(list[torch.Tensor]):
@@ -49,12 +56,11 @@ def localize(graph: Graph) -> Partitioned:
     """Return the program of this process, and warn of operations that are not divided.
 
     Raises:
-        ShardingError: the mesh is not made of the processes that run.
+        ShardingError: a mesh has processes that do not run.
     """
-    mesh = find_mesh(graph)
-    assert mesh is not None
-    workers.check_mesh(mesh)
-    made = partition(CANONICAL.run(graph), mesh, workers.rank())
+    for mesh in find_meshes(graph):
+        workers.check_mesh(mesh)
+    made = _divided(CANONICAL.run(graph))
     for name, location in made.gathered:
         if (name, location) not in _warned:
             _warned.add((name, location))
@@ -67,10 +73,31 @@ def localize(graph: Graph) -> Partitioned:
     return made
 
 
+def _divided(graph: Graph) -> Partitioned:
+    """Return the program of this process, which an earlier run may have kept."""
+    store = artifacts.store
+    if store is None or count_operations(graph) < LEAST_KEPT:
+        return divide(graph, workers.count(), workers.rank())
+    text = f"{print_graph(renumber(graph), locations=True)}\n{workers.count()} {workers.rank()} {toolchain()['gtrace']}"
+    name = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+    record = store.find_divided(name)
+    if record is not None:
+        try:
+            return Partitioned.from_record(record)
+        except (GraphError, ValueError) as error:
+            store.refuse_divided(name, error)
+    made = divide(graph, workers.count(), workers.rank())
+    store.keep_divided(made.to_record(name))
+    return made
+
+
 def gathering(a: Aval) -> Graph:
     """Return the program that returns the whole of its input on each process."""
     assert a.sharding is not None
-    params = str(a.sharding.mesh), print_dims(((),) * len(a.shape)), None
+    mesh = a.sharding.mesh
+    if mesh.size < workers.count():
+        mesh = Mesh(range(workers.count()), "all")
+    params = str(mesh), print_dims(((),) * len(a.shape)), None
     instr = REGISTRY["with_sharding"].instr(params, (a,))
     return Graph((0,), (a,), (Node(instr, (0,), 1),), (1,))
 
@@ -112,7 +139,20 @@ class AgreedCalls:
             raise _divergence(workers.exchange(self.text))
         if Divided in bus.wanted:
             bus.emit(Divided(self.digest, self.made))
-        return self.call(tensors)
+        return results(self.made, self.call(tensors))
+
+
+def results(made: Partitioned, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Return the results of a divided program, of all that its local program returns.
+
+    What stands for an absent array is a tensor of its own, because recording tells inputs apart by their tensors.
+    """
+    found = list(tensors[: len(made.avals)])
+    for k, a in enumerate(made.avals):
+        if a.sharding is not None and a.sharding.mesh.size < workers.count():
+            if workers.rank() not in a.sharding.mesh.ranks:
+                found[k] = found[k].new_empty(ABSENT)
+    return found
 
 
 def _divergence(texts: Sequence[str]) -> DivergenceError:

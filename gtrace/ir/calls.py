@@ -15,6 +15,13 @@ def has_calls(graph: Graph) -> bool:
     return any(node.op.rules.body is not None for node in graph.nodes)
 
 
+def communicates(graph: Graph) -> bool:
+    """Whether the program has collectives, in its sub-graphs or outside of them."""
+    return any(
+        node.op.collective or any(communicates(sub.graph) for sub in subgraphs(node.params)) for node in graph.nodes
+    )
+
+
 def count_operations(graph: Graph) -> int:
     """Return the number of operations, those in sub-graphs included."""
     return sum(1 + sum(count_operations(sub.graph) for sub in subgraphs(node.params)) for node in graph.nodes)

@@ -20,6 +20,10 @@ Dims = tuple[Axes, ...]
 """For each dimension of an array the mesh axes that it is split over; () for a dimension that is whole."""
 
 
+ABSENT = (0,)
+"""The shape of what a process holds of an array over a mesh that it is not in."""
+
+
 class Mesh:
     """Processes in a grid with named axes.
 
@@ -264,6 +268,24 @@ class NamedSharding:
     def text(self) -> str:
         """What `parse_sharding` reads."""
         return f"{print_dims(self.dims(len(self.spec)))}|{self.mesh}"
+
+
+def pairs(source: Mesh, target: Mesh) -> list[tuple[int, int]]:
+    """Return which process sends an array over one mesh to which process of another one: (sender, receiver).
+
+    Over meshes of one form, each process sends its part. Otherwise senders hold the whole array.
+
+    >>> pairs(Mesh([0, 1], "x"), Mesh([2, 3], "x")), pairs(Mesh([0, 1], "x"), Mesh([1, 2, 3], "x"))
+    ([(0, 2), (1, 3)], [(1, 1), (0, 2), (0, 3)])
+    """
+    if alike(source, target):
+        return list(zip(source.ranks, target.ranks, strict=True))
+    return [(rank if rank in source.ranks else source.ranks[0], rank) for rank in target.ranks]
+
+
+def alike(source: Mesh, target: Mesh) -> bool:
+    """Whether meshes have the same axes of the same sizes."""
+    return source.shape == target.shape and source.axis_names == target.axis_names
 
 
 def bounds(size: int, parts: int, part: int) -> tuple[int, int]:

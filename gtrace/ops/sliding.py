@@ -10,6 +10,7 @@ import torch
 from gtrace.errors import ShapeError, message
 from gtrace.ir.aval import Aval, aval
 from gtrace.ir.cases import BadSample, Sample
+from gtrace.ir.factors import Factors
 from gtrace.ir.op import define
 from gtrace.ops.batching import align
 from gtrace.ops.checks import no_booleans
@@ -56,7 +57,7 @@ def _batch(op: Any, size: int, batched: Any, operands: Any, pad: int) -> Array:
 
 _op = define(
     "correlate", _impl, params=("pad",), arity=2, contraction=True, shape=_shape, check=_check, vjp=_vjp,
-    multilinear=True, batch=_batch,
+    multilinear=True, batch=_batch, factors=lambda avals, pad: Factors("a.,a.->a."),
     samples=lambda: [Sample((uniform(-2, 2, 7), uniform(-2, 2, 3, seed=1)), {"pad": pad}) for pad in (0, 2, 1)]
     + [Sample((numpy.arange(5), numpy.array([1, -1])), {"pad": 1})],
     errors=lambda: [BadSample((numpy.ones(2), numpy.ones(3)), {"pad": 0}, ShapeError, r"shorter")],

@@ -23,7 +23,7 @@ import torch
 
 from gtrace.ambient import without_modes
 from gtrace.config import config
-from gtrace.errors import ArgumentError, CheckpointError, message
+from gtrace.errors import ArgumentError, CheckpointError, ShardingError, message
 from gtrace.ir.aval import Aval, aval, contiguous_strides, parse_aval
 from gtrace.ops.shape import as_int
 from gtrace.saving.arrays import PathLike, load_arrays, write_tensors
@@ -90,6 +90,7 @@ class _Snapshot:
             leaves[name] = entry
             if tensor.stride() != contiguous_strides(tuple(tensor.shape)) and _is_dense(tensor):
                 entry["strides"] = list(tensor.stride())
+            _check_present("save_checkpoint", x.aval)
             if x.aval.sharding is None:
                 whole[name] = tensor
                 continue
@@ -324,10 +325,23 @@ def _manifest(path: Path) -> Any:
     return manifest
 
 
+def _check_present(op: str, a: Aval) -> None:
+    """Refuse an array over some of the processes, of which others have no part.
+
+    Raises:
+        ShardingError: the array is one.
+    """
+    if a.sharding is not None and a.sharding.mesh.size < workers.count():
+        got = f"{a!r} over {a.sharding.mesh.size} of {workers.count()} processes"
+        fix = "Lay it out over a mesh of all of them, with gt.device_put(x, sharding)."
+        raise ShardingError(message(op, "arrays over all processes", got, fix))
+
+
 @without_modes
 def _empty(a: Aval, weak: bool, strides: list[int] | None) -> tuple[Array, Part]:
     """Return an array to be filled, and the part of it that this process holds."""
     index = tuple(slice(0, n) for n in a.shape)
+    _check_present("load_checkpoint", a)
     if a.sharding is not None:
         index = a.sharding.index(a.shape, workers.rank())
     size = tuple(piece.stop - piece.start for piece in index)

@@ -20,7 +20,7 @@ import torch
 from gtrace.ir.aval import Aval, Bundle, bundle
 from gtrace.ir.cases import Sample
 from gtrace.ir.op import Op, define
-from gtrace.ir.sharding import parse_dims, parse_mesh, print_dims
+from gtrace.ir.sharding import pairs, parse_dims, parse_mesh, print_dims
 from gtrace.ops.checks import reshaped, same_kind
 from gtrace.ops.samples import uniform
 from gtrace.shard import workers
@@ -128,6 +128,18 @@ all_to_all_op: Op = define(
     vjp=lambda cts, needed, *operands, mesh, axes, split, concat: _after(
         operands, bind_all(all_to_all_op, (cts[0],), (mesh, axes, concat, split))[0]
     ),
+)  # fmt: skip
+
+
+def _send(programs: Any, x: torch.Tensor, *_: torch.Tensor, source: str, target: str, shape: tuple[int, ...]) -> Any:
+    return [workers.send(x, pairs(parse_mesh(source), parse_mesh(target)), shape)]
+
+
+send_op = define(
+    "send_parts", collective=True, elsewhere=_ELSEWHERE,
+    params=("source", "target", "shape"), arity=None, body=_send,
+    result=lambda avals, source, target, shape: _one(reshaped(avals[0], shape)),
+    nondiff="programs are divided after their derivatives were taken",
 )  # fmt: skip
 
 

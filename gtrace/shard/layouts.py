@@ -37,7 +37,7 @@ def replicated(ndim: int) -> Layout:
     return Layout(((),) * ndim)
 
 
-def wanted_dims(graph: Graph, inputs: Mapping[int, Dims]) -> dict[int, Dims]:
+def wanted_dims(graph: Graph, inputs: Mapping[int, Dims], outputs: Mapping[int, Dims]) -> dict[int, Dims]:
     """Return for values the layout that what is computed from them has, as far as it is plain.
 
     A gradient is wanted as the parameter that it updates is laid out: then a sum over processes that is pending can be
@@ -45,6 +45,7 @@ def wanted_dims(graph: Graph, inputs: Mapping[int, Dims]) -> dict[int, Dims]:
 
     Args:
         inputs: the layouts of the inputs.
+        outputs: the layouts that outputs should have.
     """
     shapes = {v: a.shape for v, a in graph.value_avals().items() if hasattr(a, "shape")}
     expected = dict(inputs)
@@ -55,7 +56,7 @@ def wanted_dims(graph: Graph, inputs: Mapping[int, Dims]) -> dict[int, Dims]:
                 expected[node.out] = expected[alike[0]]
         elif node.op.placement and node.attributes["spec"] is not None:
             expected[node.out] = parse_dims(node.attributes["spec"])
-    wanted: dict[int, Dims] = {}
+    wanted = dict(outputs)
     for node in reversed(graph.nodes):
         if node.op.placement and node.attributes["spec"] is not None:
             wanted.setdefault(node.ins[0], parse_dims(node.attributes["spec"]))  # type: ignore[arg-type]

@@ -12,38 +12,65 @@ is wanted in parts, each process gets only its part of the sum.
 from __future__ import annotations
 
 import collections
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from gtrace.errors import GraphError, ShardingError, message
 from gtrace.ir.aval import Aval, Bundle, aval, sharded
 from gtrace.ir.factors import WHOLE, Factors
-from gtrace.ir.graph import Graph, Node, Operand, Scalar
-from gtrace.ir.op import REGISTRY, Op
+from gtrace.ir.graph import Graph, Node, Operand, Scalar, Subgraph, subgraphs
+from gtrace.ir.op import REGISTRY
 from gtrace.ir.sharding import Axes, Dims, Mesh, NamedSharding, PartitionSpec, bounds, parse_dims, parse_mesh
+from gtrace.shard.bodies import RULES
+from gtrace.shard.conversion import Converter
 from gtrace.shard.layouts import Layout, replicated, wanted_dims
-from gtrace.shard.partitioned import Partitioned, Transfer
+from gtrace.shard.local_program import LocalProgram
+from gtrace.shard.partitioned import Partitioned
 
 
-def find_mesh(graph: Graph) -> Mesh | None:
-    """Return the mesh that a program runs on; None if nothing in it is sharded.
+def find_meshes(graph: Graph) -> tuple[Mesh, ...]:
+    """Return the meshes that a program runs on; none if nothing in it is sharded.
 
     Raises:
-        ShardingError: there is more than one.
+        ShardingError: two of them are of the same processes.
     """
     found: dict[Mesh, None] = {}
     placed = {value: a.sharding for value, a in zip(graph.inputs, graph.avals, strict=True) if a.sharding is not None}
     if placed:
         used = {*graph.outputs, *(value for node in graph.nodes for value in node.values())}
         found = {sharding.mesh: None for value, sharding in placed.items() if value in used}
-    for node in graph.nodes:
-        if node.op.placement:
-            found[parse_mesh(node.attributes["mesh"])] = None
-    if len(found) > 1:
+    found.update(dict.fromkeys(_placements(graph)))
+    if len({frozenset(mesh.ranks) for mesh in found}) < len(found):
         got = " and ".join(map(repr, found))
         fix = "Lay everything that is computed together out over one mesh, with gt.device_put(x, sharding)."
-        raise ShardingError(message("sharding", "arrays of one mesh", got, fix))
-    return next(iter(found), None)
+        raise ShardingError(message("sharding", "arrays of one mesh, or of meshes of other processes", got, fix))
+    return tuple(found)
+
+
+def has_placements(graph: Graph) -> bool:
+    """Whether something in a program, its loops and branches included, is laid out."""
+    return next(_placements(graph), None) is not None
+
+
+def named_meshes(node: Node) -> tuple[Mesh, ...]:
+    """Return the meshes that an operation, or what it runs, is laid out over."""
+    if node.op.placement:
+        return (parse_mesh(node.attributes["mesh"]),) if node.attributes["spec"] is not None else ()
+    return tuple(dict.fromkeys(mesh for sub in subgraphs(node.params) for mesh in _named(sub)))
+
+
+def _placements(graph: Graph) -> Iterator[Mesh]:
+    """Yield the meshes that are named in a program, its loops and branches included."""
+    for node in graph.nodes:
+        if node.op.placement:
+            yield parse_mesh(node.attributes["mesh"])
+        for sub in subgraphs(node.params) if node.op.rules.body is not None else ():
+            yield from _named(sub)
+
+
+def _named(sub: Subgraph) -> tuple[Mesh, ...]:
+    found: tuple[Mesh, ...] = sub.derive("meshes", lambda: tuple(_placements(sub.graph)))
+    return found
 
 
 def partition(graph: Graph, mesh: Mesh, rank: int) -> Partitioned:
@@ -52,54 +79,95 @@ def partition(graph: Graph, mesh: Mesh, rank: int) -> Partitioned:
     Args:
         graph: the program of all processes. Inputs without a sharding are whole, and the same, on each process.
     """
-    return _Partitioner(graph, mesh, rank).run()
+    dims = [((),) * len(a.shape) if a.sharding is None else a.sharding.dims(len(a.shape)) for a in graph.avals]
+    made = Partitioner(graph, mesh, mesh.coordinates(rank), dims)
+    made.divide()
+    shared = _shared(graph)
+    outputs, avals = [], []
+    for value in graph.outputs:
+        layout = made.settled(value)
+        outputs.append(made.demand(value, layout))
+        avals.append(made.placed_aval(value, layout.dims) if value in shared else made.types[value])
+    program = made.program
+    local = program.finish(outputs)
+    return Partitioned(
+        mesh, local, graph.avals, tuple(avals), program.transfers, tuple(dict.fromkeys(program.gathered))
+    )
 
 
-class _Partitioner:
-    def __init__(self, graph: Graph, mesh: Mesh, rank: int) -> None:
-        self.graph, self.mesh = graph, mesh
-        self.name = str(mesh)
-        self.place = mesh.coordinates(rank)
+def _shared(graph: Graph) -> set[int]:
+    """Return the values that depend on something that is laid out. Others belong to each process alone."""
+    found = {value for value, a in zip(graph.inputs, graph.avals, strict=True) if a.sharding is not None}
+    for node in graph.nodes:
+        if named_meshes(node) or any(value in found for value in node.values()):
+            found.add(node.out)
+    return found
+
+
+class Partitioner:
+    """Divides one graph: a program, or the body of a loop or branch.
+
+    Args:
+        dims: the layouts of the inputs.
+        computed: which inputs are more than rearranged inputs of the program.
+        wanted: layouts that outputs should have.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        mesh: Mesh,
+        place: Mapping[str, int],
+        dims: Sequence[Dims],
+        computed: Sequence[bool] = (),
+        wanted: Mapping[int, Dims] | None = None,
+    ) -> None:
+        self.graph, self.mesh, self.place = graph, mesh, place
+        self.program = LocalProgram()
+        self.converter = Converter(self.program, mesh, place)
         self.types: dict[int, Any] = graph.value_avals()
         self.maker = {node.out: node for node in graph.nodes}
         self.uses = collections.Counter(graph.outputs)
         for node in graph.nodes:
             self.uses.update(node.values())
-        self.nodes: list[Node] = []
-        self.local: dict[int, Any] = {}  # types of the values of the local program
-        self.fresh = 0
         self.home: dict[int, Layout] = {}  # of each value, the layout that it was computed in
         self.placed: dict[int, dict[Layout, int]] = {}  # the local values of each value, by layout
-        self.computed: set[int] = set()  # values that are more than rearranged inputs
-        self.latest: int | None = None  # the result of the last collective
-        self.location: str | None = None
-        self.transfers: list[Transfer] = []
-        self.gathered: list[tuple[str, str | None]] = []
-        self.wanted: dict[int, Dims] = {}
+        self.bundles: dict[int, tuple[int, Sequence[Layout]]] = {}  # the local bundle, and the layouts of its results
+        self.computed = {value for value, flag in zip(graph.inputs, computed, strict=False) if flag}
+        for value, a, own in zip(graph.inputs, graph.avals, dims, strict=True):
+            layout = Layout(self.converter.real(own))
+            self._assign(value, layout, self.program.input(self._local_aval(a.plain, layout)))
+        self.wanted = wanted_dims(graph, {value: self.home[value].dims for value in graph.inputs}, wanted or {})
 
-    def run(self) -> Partitioned:
-        graph = self.graph
-        inputs = []
-        for value, a in zip(graph.inputs, graph.avals, strict=True):
-            dims = ((),) * len(a.shape) if a.sharding is None else a.sharding.dims(len(a.shape))
-            layout = Layout(self._real(dims))
-            inputs.append(self._value(self._local_aval(a.plain, layout)))
-            self._assign(value, layout, inputs[-1])
-        self.wanted = wanted_dims(graph, {value: self.home[value].dims for value in graph.inputs})
-        for node in graph.nodes:
-            self.location = node.location
+    def divide(self) -> None:
+        """Divide the operations."""
+        for node in self.graph.nodes:
+            self.program.location = node.location
             self._node(node)
-        self.location = None
-        outputs, avals = [], []
-        for value in graph.outputs:
-            layout = self._settled(value)
-            outputs.append(self.placed[value][layout])
-            avals.append(self._placed_aval(value, layout.dims))
-        types = tuple(self.local[value] for value in inputs)
-        local = Graph(tuple(inputs), types, tuple(self.nodes), tuple(outputs))
-        return Partitioned(self.mesh, local, tuple(avals), tuple(self.transfers), tuple(dict.fromkeys(self.gathered)))
+        self.program.location = None
 
-    def _placed_aval(self, value: int, dims: Dims) -> Aval:
+    def body(
+        self, sub: Subgraph, layouts: Sequence[Layout], computed: Sequence[bool], wanted: Mapping[int, Dims]
+    ) -> Partitioner:
+        """Return the partitioner of a sub-graph of this one.
+
+        Args:
+            wanted: the layouts that outputs should have, by their places.
+        """
+        graph = sub.graph
+        wishes = {graph.outputs[k]: dims for k, dims in wanted.items()}
+        return Partitioner(graph, self.mesh, self.place, [own.dims for own in layouts], computed, wishes)
+
+    def layouts(self) -> list[Layout]:
+        """Return the layouts that the outputs have."""
+        return [self.settled(value) for value in self.graph.outputs]
+
+    def finish(self, layouts: Sequence[Layout]) -> Graph:
+        """Return the local program with its outputs in these layouts."""
+        found = [self.demand(value, layout) for value, layout in zip(self.graph.outputs, layouts, strict=True)]
+        return self.program.finish(found)
+
+    def placed_aval(self, value: int, dims: Dims) -> Aval:
         """Return the type of an output; what has been asked for is kept, axes of one process included."""
         a: Aval = self.types[value]
         if a.sharding is not None:
@@ -109,41 +177,16 @@ class _Partitioner:
             dims = parse_dims(node.attributes["spec"])
         return sharded(a, NamedSharding(self.mesh, PartitionSpec(*dims)))
 
-    # -- the local program
-
-    def _value(self, a: Any) -> int:
-        self.local[self.fresh] = a
-        self.fresh += 1
-        return self.fresh - 1
-
-    def _emit(self, op: Op, operands: Sequence[Operand], params: tuple[Any, ...] = ()) -> int:
-        avals = tuple([x.aval if isinstance(x, Scalar) else self.local[x] for x in operands])
-        instr = op.instr(params, avals)
-        out = self._value(instr.aval)
-        self.nodes.append(Node(instr, tuple(operands), out, self.location))
-        return out
-
     def _assign(self, value: int, layout: Layout, local: int) -> None:
         self.home[value] = layout
         self.placed[value] = {layout: local}
 
-    def _real(self, dims: Dims) -> Dims:
-        """Return layout `dims` without axes of one process."""
-        return tuple(tuple(name for name in axes if self.mesh.parts((name,)) > 1) for axes in dims)
-
-    def _local_shape(self, shape: tuple[int, ...], dims: Dims) -> tuple[int, ...]:
-        found = []
-        for n, axes in zip(shape, dims, strict=True):
-            start, stop = bounds(n, self.mesh.parts(axes), self.mesh.part(axes, self.place))
-            found.append(stop - start)
-        return tuple(found)
-
     def _local_aval(self, a: Aval, layout: Layout) -> Aval:
-        return aval(self._local_shape(a.shape, layout.dims), a.dtype, a.device, a.weak)
+        return aval(self.converter.part_shape(a.shape, layout.dims), a.dtype, a.device, a.weak)
 
     # -- changing layouts
 
-    def _demand(self, value: int, layout: Layout) -> int:
+    def demand(self, value: int, layout: Layout) -> int:
         """Return the local value of `value` in a layout."""
         known = self.placed[value]
         if layout not in known:
@@ -151,12 +194,12 @@ class _Partitioner:
             node = self.maker.get(value)
             if self._is_constant(node):
                 assert node is not None
-                params = {**node.attributes, "shape": self._local_shape(shape, layout.dims)}
-                known[layout] = self._emit(node.op, node.ins, tuple(params.values()))
+                params = {**node.attributes, "shape": self.converter.part_shape(shape, layout.dims)}
+                known[layout] = self.program.emit(node.op, node.ins, tuple(params.values()))
             else:
                 moved = None if node is None else self._from_operand(node, layout)
                 home = self.home[value]
-                known[layout] = self._convert(known[home], shape, home, layout) if moved is None else moved
+                known[layout] = self.converter.convert(known[home], shape, home, layout) if moved is None else moved
         return known[layout]
 
     def _from_operand(self, node: Node, layout: Layout) -> int | None:
@@ -164,7 +207,7 @@ class _Partitioner:
         operand = node.ins[0]
         if not isinstance(operand, int) or not node.op.free or layout.partial:
             return None
-        factors = self._factors(node)
+        factors = factors_of(node)
         if factors is None:
             return None
         split = list(zip(factors.result, layout.dims, strict=True))
@@ -175,10 +218,10 @@ class _Partitioner:
         local = self.placed[operand].get(source)
         if local is None:
             return None
-        params, shape = node.attributes, self._local_shape(node.instr.aval.shape, layout.dims)
+        params, shape = node.attributes, self.converter.part_shape(node.instr.aval.shape, layout.dims)
         if factors.local is not None:
-            params = factors.local(params, [self.local[local].shape], shape)
-        return self._emit(node.op, (local,), tuple(params.values()))
+            params = factors.local(params, [self.program.types[local].shape], shape)
+        return self.program.emit(node.op, (local,), tuple(params.values()))
 
     def _is_constant(self, node: Node | None) -> bool:
         return node is not None and node.op.constant and isinstance(node.ins[0], Scalar)
@@ -189,12 +232,14 @@ class _Partitioner:
         node = self.maker.get(value)
         return self._is_constant(node) and node.ins[0].value == 0  # type: ignore[union-attr]
 
-    def _settled(self, value: int) -> Layout:
+    def settled(self, value: int) -> Layout:
         """Return the layout of a value that is not, or no longer, partial."""
         home = self.home[value]
         if home.partial:
             layout = Layout(self._refined(home.dims, self.wanted.get(value, home.dims)))
-            self._demand(value, layout)
+            if self.program.location is None:
+                self.program.location = self.maker[value].location
+            self.demand(value, layout)
             self.home[value] = home = layout
         return home
 
@@ -206,127 +251,58 @@ class _Partitioner:
                 return dims
         return wanted
 
-    def _convert(self, local: int, shape: tuple[int, ...], source: Layout, target: Layout) -> int:
-        """Return a local value in another layout."""
-        dims, partial = list(source.dims), [name for name in source.partial if name not in target.partial]
-        parts = self.mesh.parts
-        if partial:
-            for d, want in enumerate(target.dims):
-                more = want[len(dims[d]) :]
-                if (
-                    more
-                    and want[: len(dims[d])] == dims[d]
-                    and set(more) <= set(partial)
-                    and not shape[d] % parts(want)
-                ):
-                    local = self._collective("reduce_scatter_parts", local, more, d)
-                    dims[d] = want
-                    partial = [name for name in partial if name not in more]
-            if partial:
-                local = self._collective("all_reduce_parts", local, tuple(partial), "sum")
-        local = self._slices(local, shape, dims, target.dims)
-        local = self._exchanges(local, shape, dims, target.dims)
-        for d, (have, want) in enumerate(zip(dims, target.dims, strict=True)):
-            kept = 0
-            while kept < min(len(have), len(want)) and have[kept] == want[kept]:
-                kept += 1
-            if kept < len(have):
-                if shape[d] % parts(have):
-                    kept = 0  # parts of unequal sizes are joined all at once
-                size = shape[d] // parts(have[:kept])
-                local = self._collective("all_gather_parts", local, have[kept:], d, size)
-                dims[d] = have[:kept]
-        return self._slices(local, shape, dims, target.dims)
-
-    def _slices(self, local: int, shape: tuple[int, ...], dims: list[Axes], target: Dims) -> int:
-        """Take parts of dimensions that are to be divided more, along axes that are free."""
-        for d, want in enumerate(target):
-            more = want[len(dims[d]) :]
-            busy = {name for axes in dims for name in axes}
-            if not more or want[: len(dims[d])] != dims[d] or set(more) & busy:
-                continue
-            if dims[d] and shape[d] % self.mesh.parts(want):
-                continue  # it has to be whole first
-            size = self._local_shape((shape[d],), (want,))[0]
-            whole = self._emit(REGISTRY["slice_part"], (local,), (self.name, more, d, size))
-            local = self._emit(REGISTRY["project"], (whole,), (0,))
-            dims[d] = want
-        return local
-
-    def _exchanges(self, local: int, shape: tuple[int, ...], dims: list[Axes], target: Dims) -> int:
-        """Move axes from one dimension to another one."""
-        for d, want in enumerate(target):
-            more = want[len(dims[d]) :]
-            if not more or want[: len(dims[d])] != dims[d] or shape[d] % self.mesh.parts(want):
-                continue
-            for k, have in enumerate(dims):
-                rest = have[: len(have) - len(more)]
-                if k != d and have[len(rest) :] == more and rest == target[k] and not shape[k] % self.mesh.parts(have):
-                    local = self._collective("all_to_all_parts", local, more, d, k)
-                    dims[d], dims[k] = want, rest
-                    break
-        return local
-
-    def _collective(self, name: str, local: int, axes: Axes, *params: Any) -> int:
-        """Add a collective, which comes after all others before it."""
-        operands = (local,) if self.latest is None else (local, self.latest)
-        self.transfers.append(Transfer(name, axes, self.mesh.parts(axes), self.local[local].nbytes, self.location))
-        whole = self._emit(REGISTRY[name], operands, (self.name, axes, *params))
-        self.latest = self._emit(REGISTRY["project"], (whole,), (0,))
-        return self.latest
-
     # -- operations
 
     def _node(self, node: Node) -> None:
         op = node.op
         if op.projection:
-            (bundle,) = node.values()
-            whole = replicated(len(node.instr.aval.shape))
-            self._assign(node.out, whole, self._emit(op, (self.placed[bundle][Layout(())],), node.params))
+            local, results = self.bundles[node.ins[0]]  # type: ignore[index]
+            self._assign(node.out, results[node.params[0]], self.program.emit(op, (local,), node.params))
             self.computed.add(node.out)
             return
         if op.placement:
             self._place(node)
             return
         layouts = [None if isinstance(x, Scalar) else self.home[x] for x in node.ins]
-        if all(layout is None or layout.whole for layout in layouts):
+        asked = op.name in RULES and any(map(_named, subgraphs(node.params)))
+        if not asked and all(layout is None or layout.whole for layout in layouts):
             self._compute_whole(node)
             return
-        factors = self._factors(node)
+        if op.name in RULES:
+            self.bundles[node.out] = RULES[op.name](self, node)
+            return
+        factors = factors_of(node)
         if factors is None:
-            self.gathered.append((op.name, node.location))
+            self.program.gathered.append((op.name, node.location))
             self._compute_whole(node)
         else:
             self._compute(node, factors)
-
-    def _factors(self, node: Node) -> Factors | None:
-        if node.op.elementwise:
-            return _elementwise(node.instr.ins, node.instr.aval)
-        rule = node.op.rules.factors
-        return None if rule is None else rule(node.instr.ins, **node.attributes)
 
     def _place(self, node: Node) -> None:
         (value,) = node.ins
         spec = node.attributes["spec"]
         if isinstance(value, Scalar):
-            self._assign(node.out, replicated(0), self._emit(REGISTRY["full"], (value,), ((), "cpu")))
+            self._assign(node.out, replicated(0), self.program.emit(REGISTRY["full"], (value,), ((), "cpu")))
             return
-        layout = self.home[value] if spec is None else Layout(self._real(parse_dims(spec)))
-        self._assign(node.out, layout, self._demand(value, layout))
+        layout = self.home[value] if spec is None else Layout(self.converter.real(parse_dims(spec)))
+        self._assign(node.out, layout, self.demand(value, layout))
         if value in self.computed:
             self.computed.add(node.out)
 
     def _compute_whole(self, node: Node) -> None:
         """Have each process compute all of an operation."""
         operands = [
-            x if isinstance(x, Scalar) else self._demand(x, replicated(len(self.types[x].shape))) for x in node.ins
+            x if isinstance(x, Scalar) else self.demand(x, replicated(len(self.types[x].shape))) for x in node.ins
         ]
-        out = self._emit(node.op, operands, node.params)
+        out = self.program.emit(node.op, operands, node.params)
         a = node.instr.aval
-        self._assign(node.out, Layout(()) if isinstance(a, Bundle) else replicated(len(a.shape)), out)
-        self._note(node, Factors("->"))
+        if isinstance(a, Bundle):
+            self.bundles[node.out] = out, [replicated(len(one.shape)) for one in a.avals]
+        else:
+            self._assign(node.out, replicated(len(a.shape)), out)
+            self._note(node)
 
-    def _note(self, node: Node, factors: Factors) -> None:
+    def _note(self, node: Node) -> None:
         """Remember whether a value is more than rearranged inputs."""
         op = node.op
         moved = op.uniform or op.free or op.placement
@@ -338,7 +314,7 @@ class _Partitioner:
         terms = factors.operands
         for x in node.ins:
             if isinstance(x, int) and self.home[x].partial and not kept:
-                self._settled(x)
+                self.settled(x)
         if factors.into is not None and not self._is_zero(node.ins[factors.into]):
             result = set(factors.result)
             terms = tuple("".join(c if c in result else WHOLE for c in term) for term in terms)
@@ -349,31 +325,31 @@ class _Partitioner:
                 operands.append(x)
                 continue
             layout = Layout(tuple(split.get(c, ()) for c in term), kept if self.home[x].partial else ())
-            operands.append(self._demand(x, layout))
+            operands.append(self.demand(x, layout))
         reduced = {c for term in terms for c in term} - {*factors.result, WHOLE}
         partial = tuple(name for c in sorted(reduced) for name in split.get(c, ()))
         dims = tuple(split.get(c, ()) for c in factors.result)
-        shape = self._local_shape(node.instr.aval.shape, dims)
+        shape = self.converter.part_shape(node.instr.aval.shape, dims)
         params = node.attributes
         if factors.local is not None:
-            params = factors.local(params, [self.local[x].shape for x in operands if isinstance(x, int)], shape)
+            params = factors.local(params, [self.program.types[x].shape for x in operands if isinstance(x, int)], shape)
         op, factor = node.op, 1.0
         if partial and factors.via is not None:
             op, factor = REGISTRY[factors.via[0]], factors.via[1]
-        out = self._emit(op, operands, tuple(params.values()))
-        if self.local[out].shape != shape:
+        out = self.program.emit(op, operands, tuple(params.values()))
+        if self.program.types[out].shape != shape:
             raise GraphError(
                 f"[{node.op.name}] expected a sharding rule for {node.instr.ins} that gives a local result of shape"
-                f" {shape}, got {self.local[out].shape}. Correct {factors.equation!r}."
+                f" {shape}, got {self.program.types[out].shape}. Correct {factors.equation!r}."
             )
         if partial and factors.reduce != "sum":
-            out = self._collective("all_reduce_parts", out, partial, factors.reduce)
+            out = self.converter.all_reduce(out, node.instr.aval.shape, dims, partial, factors.reduce)
             partial = ()
         if factor != 1.0:
-            a = self.local[out]
-            out = self._emit(REGISTRY["mul"], (out, Scalar(factor, aval((), a.dtype, a.device, True))))
+            a = self.program.types[out]
+            out = self.program.emit(REGISTRY["mul"], (out, Scalar(factor, aval((), a.dtype, a.device, True))))
         self._assign(node.out, Layout(dims, tuple(dict.fromkeys((*kept, *partial)))), out)
-        self._note(node, factors)
+        self._note(node)
 
     def _kept(self, node: Node) -> Axes:
         """Return the axes along which operands are partial and the result may be, too."""
@@ -441,6 +417,14 @@ class _Partitioner:
                 found[c] = axes
                 used |= set(axes)
         return found
+
+
+def factors_of(node: Node) -> Factors | None:
+    """Return the sharding rule of an operation; None if it has none."""
+    if node.op.elementwise:
+        return _elementwise(node.instr.ins, node.instr.aval)
+    rule = node.op.rules.factors
+    return None if rule is None else rule(node.instr.ins, **node.attributes)
 
 
 def _elementwise(avals: Sequence[Aval], result: Aval) -> Factors:

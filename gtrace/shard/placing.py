@@ -6,7 +6,7 @@ import torch
 
 from gtrace.ambient import without_modes
 from gtrace.ir.aval import sharded
-from gtrace.ir.sharding import NamedSharding, print_dims
+from gtrace.ir.sharding import ABSENT, NamedSharding, print_dims
 from gtrace.shard import workers
 from gtrace.shard.collectives import placed_op
 from gtrace.trace.array import Array, wrap_as
@@ -25,12 +25,14 @@ def put(x: Array, sharding: NamedSharding, backward: NamedSharding | None = None
     watched = thread.trace.tape is not None or thread.trace.capture is not None
     if x._buf is None or x.aval.sharding is not None or watched:
         return constrain(x, sharding, backward)
-    return wrap_as(_part(x._buf, sharding.index(x.shape, workers.rank())), sharded(x.aval, sharding))
+    return wrap_as(_part(x._buf, sharding), sharded(x.aval, sharding))
 
 
 @without_modes
-def _part(tensor: torch.Tensor, index: tuple[slice, ...]) -> torch.Tensor:
-    part = tensor[index]
+def _part(tensor: torch.Tensor, sharding: NamedSharding) -> torch.Tensor:
+    if workers.rank() not in sharding.mesh.ranks:
+        return tensor.new_empty(ABSENT)
+    part = tensor[sharding.index(tuple(tensor.shape), workers.rank())]
     # a part must not keep the whole array alive
     return part if part.shape == tensor.shape else part.clone(memory_format=torch.contiguous_format)
 

@@ -11,13 +11,15 @@ import attrs
 
 from gtrace.abstract import capture_like
 from gtrace.errors import ShardingError, message
-from gtrace.ir.aval import Bundle
+from gtrace.ir.aval import Aval, Bundle
 from gtrace.ir.canonical import CANONICAL
 from gtrace.ir.graph import Graph
 from gtrace.ir.sharding import Mesh
 from gtrace.shard import workers
-from gtrace.shard.partition import find_mesh, partition
+from gtrace.shard.estimate import Estimate, Speeds, Work, estimate, work
+from gtrace.shard.partition import find_meshes
 from gtrace.shard.partitioned import Partitioned, Transfer
+from gtrace.shard.stages import divide
 from gtrace.trace.record import thread
 from gtrace.tree import leaves
 
@@ -34,6 +36,8 @@ class Plan:
         peak_bytes: the most that is alive at once, inputs included, if operations run in the order of recording and
             nothing is fused.
         gathered: the operations that each process computes as a whole: (name, the user's line).
+        inputs, outputs: the types of the whole arrays, with their shardings.
+        work: what each process computes.
 
     Printing it gives a table, with the bytes that each process sends at least, and the user's lines.
     """
@@ -44,6 +48,13 @@ class Plan:
     output_bytes: int
     peak_bytes: int
     gathered: tuple[tuple[str, str | None], ...]
+    inputs: tuple[Aval, ...]
+    outputs: tuple[Aval, ...]
+    work: Work
+
+    def estimate(self, speeds: Speeds | None = None) -> Estimate:
+        """Return how long a call takes on hardware of these speeds, roughly: nothing is measured."""
+        return estimate(self.work, self.transfers, speeds or Speeds())
 
     @property
     def moved(self) -> float:
@@ -68,19 +79,36 @@ def size(nbytes: float) -> str:
     return f"{nbytes / 1024**power:.1f} {'KMG'[power - 1]}iB" if power else f"{nbytes:.0f} B"
 
 
-def table(transfers: Sequence[Transfer]) -> list[str]:
-    """Return a line for each kind of collective along the same axes from the same line of the user's."""
+def seconds(value: float) -> str:
+    """Return a time with a unit.
+
+    >>> seconds(0.0123), seconds(2)
+    ('12.3 ms', '2.00 s')
+    """
+    for limit, factor, unit in ((1e-3, 1e6, "us"), (1.0, 1e3, "ms")):
+        if value < limit:
+            return f"{value * factor:.3g} {unit}"
+    return f"{value:.2f} s"
+
+
+def rows(transfers: Sequence[Transfer]) -> list[tuple[str, str, str, str]]:
+    """Return how many of a collective there are, along which axes, their bytes and the user's line, for each line."""
     groups: dict[tuple[str, str, str], list[Transfer]] = collections.defaultdict(list)
     for transfer in transfers:
         path, _, line = (transfer.location or "").rpartition(":")
         where = f"{os.path.basename(path)}:{line}" if path else ""
         groups[transfer.name, "+".join(transfer.axes), where].append(transfer)
-    rows = [
-        (f"{len(group)} {name}", f"over {axes}", size(sum(one.moved for one in group)), where)
+    return [
+        (f"{sum(one.times for one in group)} {name}", f"over {axes}", size(sum(one.moved for one in group)), where)
         for (name, axes, where), group in groups.items()
     ]
-    widths = [max((len(row[k]) for row in rows), default=0) for k in range(4)]
-    return ["  " + "  ".join(text.ljust(n) for text, n in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def table(transfers: Sequence[Transfer]) -> list[str]:
+    """Return `rows` as aligned lines."""
+    found = rows(transfers)
+    widths = [max((len(row[k]) for row in found), default=0) for k in range(4)]
+    return ["  " + "  ".join(text.ljust(n) for text, n in zip(row, widths, strict=True)).rstrip() for row in found]
 
 
 def plan(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Plan:
@@ -90,37 +118,40 @@ def plan(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Plan:
         args, kwargs: pytrees of arrays, numbers or `ShapeDtypeStruct`; shardings are those of the latter.
 
     Raises:
-        ShardingError: nothing is sharded, or over more than one mesh.
+        ShardingError: nothing is sharded, or over two meshes of the same processes.
         ConcretizationError: `f` looks at a value.
 
     >>> import gtrace as gt
     >>> from gtrace.sharding import Mesh, NamedSharding, P
     >>> x = gt.ShapeDtypeStruct((1024, 64), "float32", sharding=NamedSharding(Mesh(range(4), "data"), P("data")))
-    >>> print(plan(lambda x: x.sum(), x))
-    4 processes (data=4): inputs 64.0 KiB, outputs 4 B, at most 64.0 KiB at once, 6 B sent by each
-      1 all_reduce  over data  6 B
+    >>> found = plan(lambda x: x.sum(), x)
+    >>> found.moved, [one.name for one in found.transfers]
+    (6.0, ['all_reduce'])
     """
-    meshes = [x.sharding.mesh for x in leaves((args, kwargs)) if getattr(x, "sharding", None) is not None]
+    given = [x.sharding.mesh for x in leaves((args, kwargs)) if getattr(x, "sharding", None) is not None]
     entered = thread.layout
     thread.layout = None
     try:
-        with workers.pretend(meshes[0].size if meshes else 1):
+        with workers.pretend(max([1, *(1 + max(mesh.ranks) for mesh in given)])):
             graph = capture_like("plan", f, args, kwargs).graph
     finally:
         thread.layout = entered
-    mesh = find_mesh(graph)
-    if mesh is None:
+    meshes = find_meshes(graph)
+    if not meshes:
         fix = "Pass gt.ShapeDtypeStruct(shape, dtype, sharding=...)."
         raise ShardingError(message("plan", "an argument with a sharding", "none", fix))
-    return plan_of(partition(CANONICAL.run(graph), mesh, mesh.ranks[0]))
+    count = 1 + max(max(mesh.ranks) for mesh in meshes)
+    return plan_of(divide(CANONICAL.run(graph), count, meshes[0].ranks[0]))
 
 
 def plan_of(made: Partitioned) -> Plan:
     """Return the plan of a partitioned program."""
     graph = made.graph
     given = sum(a.nbytes for a in graph.avals)
-    returned = sum(a.nbytes for a in graph.out_avals)
-    return Plan(made.mesh, made.transfers, given, returned, _peak(graph), made.gathered)
+    returned = sum(a.nbytes for a in graph.out_avals[: len(made.avals)])
+    return Plan(
+        made.mesh, made.transfers, given, returned, _peak(graph), made.gathered, made.inputs, made.avals, work(graph)
+    )
 
 
 def _peak(graph: Graph) -> int:

@@ -10,7 +10,7 @@ import contextlib
 import datetime
 import functools
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from time import perf_counter
 from typing import Any, TypeVar
 
@@ -93,16 +93,17 @@ def count() -> int:
 
 
 def check_mesh(mesh: Mesh) -> None:
-    """Refuse a mesh that is not made of exactly the processes that run.
+    """Refuse a mesh of processes that do not run.
 
     Raises:
-        ShardingError: it names too few of them, too many or others.
+        ShardingError: it names such a process.
     """
     running = count()
-    if sorted(mesh.ranks) != list(range(running)):
+    needed = 1 + max(mesh.ranks)
+    if needed > running:
         got = f"{mesh!r} and {running} process{'es' * (running > 1)}"
-        fix = f"Start {mesh.size} with gtrace run --workers {mesh.size}, or give a size of -1 to gt.sharding.make_mesh."
-        raise ShardingError(message("mesh", "a mesh of all processes that run", got, fix))
+        fix = f"Start {needed} with gtrace run --workers {needed}, or give a size of -1 to gt.sharding.make_mesh."
+        raise ShardingError(message("mesh", "a mesh of processes that run", got, fix))
 
 
 @attrs.frozen(eq=False)
@@ -141,6 +142,9 @@ def _joined_group(mesh: Mesh, axes: Axes) -> Group:
     order = tuple(sorted(own).index(one) for one in own)
     if len(own) == count():
         return Group(distributed.group.WORLD, order)
+    if mesh.size < count():
+        # the others do not know of it
+        return Group(distributed.new_group(sorted(own), use_local_synchronization=True), order)
     handle, _ = distributed.new_subgroups_by_enumeration([sorted(ranks) for ranks in groups])
     return Group(handle, order)
 
@@ -196,11 +200,22 @@ def all_reduce(x: torch.Tensor, among: Group, kind: str) -> torch.Tensor:
         return every.amax(0) if kind == "max" else every.amin(0)
     if x.is_complex():
         return torch.view_as_complex(all_reduce(torch.view_as_real(x), among, kind))
+    if config.current.deterministic:
+        return _added(list(_gathered(x.unsqueeze(0), among)))
     narrow = x.dtype in WIDE_UNSIGNED or x.dtype is torch.int16
     out = x.to(torch.int64) if narrow else x.clone(memory_format=torch.contiguous_format)
     if among.handle is not None:
         distributed.all_reduce(out, group=among.handle)
     return out.to(x.dtype) if narrow else out
+
+
+def _added(parts: list[torch.Tensor]) -> torch.Tensor:
+    """Return the sum of the tensors of a group, added one after the other in the order of the parts."""
+    first, *others = parts
+    out = first.clone(memory_format=torch.contiguous_format)
+    for part in others:
+        out += part
+    return out
 
 
 def _gathered(x: torch.Tensor, among: Group) -> torch.Tensor:
@@ -247,6 +262,8 @@ def _chunks(x: torch.Tensor, among: Group) -> torch.Tensor:
 def reduce_scatter(x: torch.Tensor, among: Group, dim: int) -> torch.Tensor:
     """Return this process's part, along `dim`, of the sum of the tensors of a group."""
     own = _chunks(x.movedim(dim, 0), among)
+    if config.current.deterministic:
+        return _added(_exchanged(own, among)).movedim(0, dim).contiguous()
     out = own.new_empty((own.shape[0] // among.size, *own.shape[1:]))
     if among.handle is None:
         return out.copy_(own[: out.shape[0]]).movedim(0, dim)
@@ -257,12 +274,43 @@ def reduce_scatter(x: torch.Tensor, among: Group, dim: int) -> torch.Tensor:
 @_guarded
 def all_to_all(x: torch.Tensor, among: Group, split: int, concat: int) -> torch.Tensor:
     """Return a tensor that was split along `concat` split along `split` instead."""
-    own = _chunks(x.movedim(split, 0), among)
-    out = torch.empty_like(own) if among.handle is not None else own
+    pieces = _exchanged(_chunks(x.movedim(split, 0), among), among)
+    return torch.cat([piece.movedim(0, split) for piece in pieces], dim=concat)
+
+
+def _exchanged(own: torch.Tensor, among: Group) -> list[torch.Tensor]:
+    """Return this process's piece of the tensor of each process of a group, in the order of the parts.
+
+    Args:
+        own: its pieces are equal parts of axis 0, in the order in which torch has the group.
+    """
+    out = own if among.handle is None else torch.empty_like(own)
     if among.handle is not None:
         distributed.all_to_all_single(out, own, group=among.handle)
-    pieces = out.reshape(among.size, -1, *own.shape[1:])
-    return torch.cat([pieces[k].movedim(0, split) for k in among.order], dim=concat)
+    pieces = out.reshape(among.size, own.shape[0] // among.size, *own.shape[1:])
+    return [pieces[k] for k in among.order]
+
+
+@_guarded
+def send(x: torch.Tensor, pairs: Iterable[tuple[int, int]], shape: tuple[int, ...]) -> torch.Tensor:
+    """Send tensors between processes, one pair after the other; returns what this process receives.
+
+    Args:
+        pairs: (sender, receiver), by rank; a process may send to itself.
+        shape: of what this process receives; of an absent array if it receives nothing.
+    """
+    out = x.new_zeros(shape)
+    for sender, receiver in () if _pretended else pairs:
+        if sender == receiver == rank():
+            out = x.clone()
+        elif sender == rank() and x.numel():
+            # bytes are bytes
+            distributed.send(x.contiguous().reshape(-1).view(torch.uint8), receiver)
+        elif receiver == rank() and out.numel():
+            received = out.reshape(-1).view(torch.uint8)
+            distributed.recv(received, sender)
+            out = received.view(x.dtype).reshape(shape)
+    return out
 
 
 @_guarded

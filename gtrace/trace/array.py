@@ -14,7 +14,7 @@ from gtrace.ambient import without_modes
 from gtrace.config import config
 from gtrace.dtypes import BY_TORCH, DType
 from gtrace.engine.engine import engine
-from gtrace.engine.sharded import Placed, localize, placed
+from gtrace.engine.sharded import Placed, localize, placed, results
 from gtrace.errors import ConcretizationError, DtypeError, ImmutableError, LeakError, user_location
 from gtrace.events import Forced, bus
 from gtrace.interp.checked import checked
@@ -23,7 +23,7 @@ from gtrace.ir.graph import Graph
 from gtrace.ir.op import Leaf, leaf
 from gtrace.ir.sharding import NamedSharding
 from gtrace.shard import workers
-from gtrace.shard.partition import find_mesh
+from gtrace.shard.partition import find_meshes
 from gtrace.trace.record import Trace, thread
 
 if TYPE_CHECKING:
@@ -123,10 +123,12 @@ class Array(_Methods):
 
     @property
     def addressable_shards(self) -> list[Shard]:
-        """The parts that this process holds: one."""
+        """The parts that this process holds: one, or none if it is not in the mesh."""
         sharding, data, rank = self.sharding, wrap(materialize(self, "sharding")), workers.rank()
         if sharding is None:
             return [Shard(data, tuple(slice(0, n) for n in self.shape), rank, 0)]
+        if rank not in sharding.mesh.ranks:
+            return []
         index = sharding.index(self.shape, rank)
         equal = [other for other in sharding.mesh.ranks if sharding.index(self.shape, other) == index]
         return [Shard(data, index, rank, equal.index(rank))]
@@ -390,17 +392,17 @@ def materialize(x: Array, cause: str) -> torch.Tensor:
 
 def run_checked(graph: Graph, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """Run a program as it was recorded, refusing what no finite computation gives."""
-    if find_mesh(graph) is None:
+    if not find_meshes(graph):
         return checked(graph)(tensors)
     made = localize(graph)
-    return Placed(checked(made.graph)(tensors), made.avals)
+    return Placed(results(made, checked(made.graph)(tensors)), made.avals)
 
 
 def whole(x: Array, cause: str) -> torch.Tensor:
     """Return the whole value of `x`, gathered if processes hold parts of it. For the errors see `materialize`."""
     tensor = materialize(x, cause)
     sharding = x.aval.sharding
-    if sharding is None or sharding.is_fully_replicated:
+    if sharding is None or (sharding.is_fully_replicated and sharding.mesh.size == workers.count()):
         return tensor
     return engine.whole(layout(x), tensor)
 

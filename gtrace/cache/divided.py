@@ -1,0 +1,101 @@
+"""What the store keeps of a program that was divided among processes: the program of one of them, and what it sends."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+import attrs
+
+from gtrace.cache import fields
+
+FORMAT = 1
+"""Of the JSON; files of another format are not read."""
+
+SUFFIX = ".divided"
+
+
+@attrs.frozen
+class SentRecord:
+    """A collective; see `gtrace.shard.partitioned.Transfer`."""
+
+    kind: str
+    axes: tuple[str, ...]
+    parts: int
+    nbytes: int
+    location: str | None
+    arrays: int
+    times: int
+
+
+@attrs.frozen
+class DividedRecord:
+    """A program of one process; see `gtrace.shard.partitioned.Partitioned`.
+
+    Attributes:
+        name: under which the store keeps it: a digest of the program of all processes, the mesh, the rank and gtrace.
+        graph: as the IR's text.
+        inputs, avals: the types of the inputs and outputs, as text.
+    """
+
+    name: str
+    mesh: str
+    graph: str
+    inputs: tuple[str, ...]
+    avals: tuple[str, ...]
+    transfers: tuple[SentRecord, ...]
+    gathered: tuple[tuple[str, str | None], ...]
+
+    def to_json(self) -> str:
+        """Return the text of the file; it states its own checksum."""
+        data = {"format": FORMAT, **attrs.asdict(self)}
+        return json.dumps({**data, "checksum": _checksum(data)})
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> DividedRecord:
+        """Return the record in the text of a file.
+
+        Raises:
+            ValueError: it is none, of another format, or not what was written; says what was expected.
+        """
+        data = json.loads(text)
+        if not isinstance(data, dict):
+            raise ValueError(f"expected a JSON object, got {type(data).__name__}")
+        if data.get("format") != FORMAT:
+            raise ValueError(f"expected format {FORMAT}, got {data.get('format')!r}")
+        if data.get("checksum") != _checksum({k: v for k, v in data.items() if k != "checksum"}):
+            raise ValueError("its checksum is not that of its content")
+        return cls(
+            name=fields.text(data, "name"),
+            mesh=fields.text(data, "mesh"),
+            graph=fields.text(data, "graph"),
+            inputs=tuple(map(fields.exactly(str), fields.items(data, "inputs"))),
+            avals=tuple(map(fields.exactly(str), fields.items(data, "avals"))),
+            transfers=tuple(map(_sent, fields.items(data, "transfers"))),
+            gathered=fields.field(data, "gathered", "a list of [name, line]", _gathered),
+        )
+
+
+def _checksum(data: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
+
+
+def _sent(data: Any) -> SentRecord:
+    return SentRecord(
+        fields.text(data, "kind"),
+        tuple(map(fields.exactly(str), fields.items(data, "axes"))),
+        fields.integer(data, "parts"),
+        fields.integer(data, "nbytes"),
+        fields.field(data, "location", "null or a text", _line),
+        fields.integer(data, "arrays"),
+        fields.integer(data, "times"),
+    )
+
+
+def _line(value: Any) -> str | None:
+    return None if value is None else fields.exactly(str)(value)
+
+
+def _gathered(value: Any) -> tuple[tuple[str, str | None], ...]:
+    return tuple((fields.exactly(str)(name), _line(line)) for name, line in value)

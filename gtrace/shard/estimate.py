@@ -1,0 +1,124 @@
+"""How long a program of one process would take on hardware of stated speeds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import attrs
+
+from gtrace.ir.aval import Aval
+from gtrace.ir.factors import WHOLE
+from gtrace.ir.graph import Graph, Node, subgraphs
+from gtrace.shard.partition import factors_of
+from gtrace.shard.partitioned import Transfer
+
+
+@attrs.frozen
+class Speeds:
+    """What one process has. The defaults are round numbers for an accelerator of 2023 with a network beside it.
+
+    Attributes:
+        flops: multiplications and additions of products, in a second.
+        memory: bytes that it reads or writes in a second.
+        network: bytes that it sends in a second.
+        latency: seconds that a collective takes, however little it sends.
+    """
+
+    flops: float = 100e12
+    memory: float = 1.5e12
+    network: float = 25e9
+    latency: float = 20e-6
+
+
+@attrs.frozen
+class Estimate:
+    """Seconds of a call. Nothing is sent while something is computed.
+
+    Attributes:
+        computing: products at full speed, or reading and writing memory, if that takes longer.
+        sending: what collectives have to send at least.
+    """
+
+    computing: float
+    sending: float
+
+    @property
+    def total(self) -> float:
+        """All of it."""
+        return self.computing + self.sending
+
+
+@attrs.frozen
+class Work:
+    """What a program computes.
+
+    Attributes:
+        flops: multiplications and additions of its products.
+        nbytes: read and written, if elementwise operations are computed together with what is beside them.
+    """
+
+    flops: float = 0.0
+    nbytes: float = 0.0
+
+    def times(self, n: float) -> Work:
+        """Return the work of n runs."""
+        return Work(self.flops * n, self.nbytes * n)
+
+    def plus(self, other: Work) -> Work:
+        """Return the work of both."""
+        return Work(self.flops + other.flops, self.nbytes + other.nbytes)
+
+
+def work(graph: Graph) -> Work:
+    """Return the work of a program. A loop whose length is not known counts once; of branches, the largest counts.
+
+    >>> import gtrace as gt
+    >>> work(gt.make_graph(lambda x, y: gt.tanh(x @ y))(gt.ones((2, 3)), gt.ones((3, 5)))).flops
+    60.0
+    """
+    total = Work(0.0, float(sum(a.nbytes for a in (*graph.avals, *graph.out_avals))))
+    for node in graph.nodes:
+        total = total.plus(_work(node))
+    return total
+
+
+def _work(node: Node) -> Work:
+    op = node.op
+    subs = subgraphs(node.params)
+    if subs:
+        inner = [work(sub.graph) for sub in subs]
+        if op.name == "switch":
+            return max(inner, key=lambda one: (one.nbytes, one.flops))
+        whole = Work()
+        for one in inner:
+            whole = whole.plus(one)
+        return whole.times(float(node.attributes.get("length", 1)))
+    if op.elementwise or op.free or op.projection or op.constant or op.rules.body is not None:
+        return Work()
+    nbytes = float(sum(a.nbytes for a in (*node.instr.ins, node.instr.aval)))
+    return Work(_flops(node) if op.contraction else 0.0, nbytes)
+
+
+def _flops(node: Node) -> float:
+    """Return the multiplications and additions of a contraction: two for each element of the result and each term."""
+    factors, avals = factors_of(node), node.instr.ins
+    assert factors is not None
+    reduced: dict[str, int] = {}
+    for term, a in zip(factors.operands, avals, strict=True):
+        reduced.update((c, n) for c, n in zip(term, a.shape, strict=True) if c not in factors.result and c != WHOLE)
+    # of a convolution, the window is whole
+    window = [n for c, n in zip(factors.operands[-1], avals[-1].shape, strict=True) if c == WHOLE]
+    out: Aval = node.instr.aval
+    return 2.0 * math.prod(out.shape) * math.prod(reduced.values()) * math.prod(window)
+
+
+def estimate(given: Work, transfers: Sequence[Transfer], speeds: Speeds) -> Estimate:
+    """Return how long a call takes.
+
+    >>> estimate(Work(flops=1e12, nbytes=1e9), [], Speeds(flops=1e12, memory=1e12))
+    Estimate(computing=1.0, sending=0.0)
+    """
+    computing = max(given.flops / speeds.flops, given.nbytes / speeds.memory)
+    sending = sum(one.moved / speeds.network + one.times * speeds.latency for one in transfers)
+    return Estimate(computing, float(sending))
