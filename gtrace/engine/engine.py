@@ -457,19 +457,13 @@ class Engine:
             ) from error
         seconds = perf_counter() - start if stop is None else stop()
         if reference is None and (not pending or worker.paused):
-            # fast calls count more: slow ones may have been disturbed by something else
-            usual = program.usual
-            program.usual = usual + (seconds - usual) * (0.5 if seconds < usual else 0.1) if usual else seconds
+            program.took(seconds)
         with self.tiering.lock:
+            program.count(seconds, compiled)
             if compiled:
-                program.compiled_calls += 1
-                program.compiled_seconds += seconds
                 if program.trial is not None and program.trial.due(program.compiled_seconds):
                     program.waiting = seconds
             else:
-                program.interpreted_calls += 1
-                program.interpreted_seconds += seconds
-                program.interpreted_samples.append(seconds)
                 if waits:
                     program.family.calls += 1
                     program.family.seconds += seconds

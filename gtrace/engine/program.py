@@ -262,6 +262,22 @@ class Program:
             return False
         return any(takes_library(node.instr) for node in self.graph.nodes)
 
+    def count(self, seconds: float, compiled: bool) -> None:
+        """Add a call to the ledger."""
+        if compiled:
+            self.compiled_calls += 1
+            self.compiled_seconds += seconds
+        else:
+            self.interpreted_calls += 1
+            self.interpreted_seconds += seconds
+            self.interpreted_samples.append(seconds)
+
+    def took(self, seconds: float) -> None:
+        """Note what an undisturbed call took."""
+        # fast calls count more: slow ones may have been disturbed by something else
+        usual = self.usual
+        self.usual = usual + (seconds - usual) * (0.5 if seconds < usual else 0.1) if usual else seconds
+
     @property
     def seconds(self) -> float:
         """What it has run, in all its forms."""
