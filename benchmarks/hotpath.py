@@ -1,10 +1,10 @@
 """Whole loops, undecorated: what automatic compilation costs and gives, compiles included.
 
-    python benchmarks/hotpath.py [--steps 2000] [--json FILE]
+    python benchmarks/hotpath.py [--quick] [--steps 2000] [--loop NAME] [--rounds 1] [--json FILE]
 
 For each loop: compiles, total seconds, seconds with GT_AUTO_COMPILE=0, and seconds of the same loop in torch with its
-step under torch.compile's defaults. Each runs in a process of its own, so that none finds another's programs; on disk,
-Inductor's cache is empty for each as well.
+step under torch.compile's defaults. Each runs in a process of its own with empty caches, on one thread, so that none
+finds another's programs.
 """
 
 from __future__ import annotations
@@ -12,21 +12,22 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import os
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
 import gtrace as gt
+from gtrace.bench.processes import child
+from gtrace.bench.results import BenchmarkError, Figure, parser, report, rounds
 from gtrace.engine.engine import engine
 
 WIDTH = 64
+AGREEMENT = 1e-2
+"""Last losses differ by less, as a part of the first."""
 
 
 def data(batch: int = 128) -> tuple[np.ndarray, np.ndarray]:
@@ -100,52 +101,50 @@ def theirs(loop: str, steps: int) -> dict[str, float]:
     return {"seconds": time.perf_counter() - start, "compiles": 0, "loss": loss.item()}
 
 
-def alone(which: str, loop: str, steps: int, **environment: str) -> dict[str, float]:
-    """Run one loop in a process of its own."""
-    with tempfile.TemporaryDirectory() as cache:
-        done = subprocess.run(
-            [sys.executable, __file__, "--child", which, loop, str(steps)],
-            env=os.environ | {"TORCHINDUCTOR_CACHE_DIR": cache, "GT_CACHE_DIR": cache} | environment,
-            capture_output=True, text=True,
-        )  # fmt: skip
-    if done.returncode:
-        raise SystemExit(done.stderr)
-    return json.loads(done.stdout.splitlines()[-1])
+SIDES: dict[str, tuple[str, dict[str, str]]] = {
+    "gtrace": ("ours", {}),
+    "gtrace, not compiling": ("ours", {"GT_AUTO_COMPILE": "0"}),
+    "torch.compile": ("theirs", {}),
+}
+"""What the process of a side runs, and its settings."""
 
 
-def rows(loops: list[str], steps: int) -> Iterator[dict[str, Any]]:
-    for loop in loops:
-        automatic = alone("ours", loop, steps)
-        interpreted = alone("ours", loop, steps, GT_AUTO_COMPILE="0")
-        torch_compile = alone("theirs", loop, steps)
-        np.testing.assert_allclose(automatic["loss"], interpreted["loss"], rtol=1e-2, atol=1e-5)
-        np.testing.assert_allclose(automatic["loss"], torch_compile["loss"], rtol=1e-2, atol=1e-5)
-        yield {"loop": LOOPS[loop][0], "automatic": automatic, "interpreted": interpreted, "torch": torch_compile}
+def measure(options: argparse.Namespace) -> tuple[list[Figure], list[str]]:
+    steps = 20 if options.quick else options.steps
+    figures = []
+    for loop in options.loop or LOOPS:
+        found: dict[str, list[dict[str, float]]] = {side: [] for side in options.sides}
+        for _ in range(rounds(options)):
+            for side, runs in found.items():
+                which, environment = SIDES[side]
+                with tempfile.TemporaryDirectory() as folder:
+                    runs.append(child(__file__, (which, loop, steps), folder, **environment))
+        losses = {side: runs[0]["loss"] for side, runs in found.items()}
+        first = next(iter(losses.values()))
+        for side, loss in losses.items():
+            if not abs(loss - first) <= AGREEMENT * max(abs(first), 1e-3):
+                raise BenchmarkError(f"{LOOPS[loop][0]}: {side} ends with loss {loss}, the first side with {first}.")
+        for side, runs in found.items():
+            details = {"compiles, count": max(run["compiles"] for run in runs)} if side == "gtrace" else {}
+            samples = tuple(run["seconds"] for run in runs)
+            figures.append(Figure(f"{steps:,} steps: {LOOPS[loop][0]}", side, samples, details=details))
+    return figures, []
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--steps", type=int, default=2000)
-    parser.add_argument("--loop", choices=LOOPS, action="append", help="only this one; may be given again")
-    parser.add_argument("--json", help="also write the figures to this file")
-    parser.add_argument("--child", nargs=3, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    torch.set_num_threads(1)
-    if options.child:
-        which, loop, steps = options.child
+def main(argv: Sequence[str] | None = None) -> None:
+    options = parser(__doc__, 1)
+    options.add_argument("--steps", type=int, default=2000)
+    options.add_argument("--loop", choices=LOOPS, action="append", help="only this one; may be given again")
+    options.add_argument("--sides", metavar="SIDE", nargs="+", choices=SIDES, default=list(SIDES),
+                         help=f"some of: {', '.join(SIDES)}")  # fmt: skip
+    options.add_argument("--child", nargs=3, help=argparse.SUPPRESS)
+    given = options.parse_args(argv)
+    if given.child:
+        torch.set_num_threads(1)
+        which, loop, steps = given.child
         print(json.dumps({"ours": ours, "theirs": theirs}[which](loop, int(steps))))
         return
-    found = []
-    print(f"| {options.steps} steps of | compiles | total | without compiling | torch.compile |")
-    print("|---|---|---|---|---|")
-    for row in rows(options.loop or list(LOOPS), options.steps):
-        found.append(row)
-        seconds = [row[name]["seconds"] for name in ("automatic", "interpreted", "torch")]
-        times = " | ".join(f"{value:.2f} s" for value in seconds)
-        print(f"| {row['loop']} | {row['automatic']['compiles']} | {times} |", flush=True)
-    if options.json:
-        with open(options.json, "w", encoding="utf-8") as file:
-            json.dump(found, file, indent=2)
+    report("hotpath", given, measure)
 
 
 if __name__ == "__main__":

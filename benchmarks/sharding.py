@@ -1,6 +1,6 @@
 """What programs of several processes send, against the least that each strategy has to, and what dividing them costs.
 
-    python benchmarks/sharding.py [--rounds 20] [--json FILE]
+    python benchmarks/sharding.py [--quick] [--rounds 20] [--json FILE]
 
 Nothing is sent: programs are divided for processes that do not exist. The least: a sum over n processes takes
 2 (n - 1) / n of its bytes; parameters that are split are gathered, for the forward and for the backward pass, and their
@@ -10,14 +10,14 @@ gradients arrive in parts: 3 (n - 1) / n.
 from __future__ import annotations
 
 import argparse
-import json
-import statistics
 import time
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
 import gtrace as gt
 from gtrace.abstract import capture_like
+from gtrace.bench.results import Figure, parser, report, rounds
 from gtrace.cache.divided import DividedRecord
 from gtrace.ir.canonical import CANONICAL
 from gtrace.shard import workers
@@ -27,6 +27,7 @@ from gtrace.sharding import Mesh, NamedSharding, P
 
 WHOLE = P()
 BATCH, SIZES = 256, (64, 1024, 1024, 10)
+PROCESSES = (4, 64, 1024)
 
 
 def loss(layers: Any, x: gt.Array, y: gt.Array) -> gt.Array:
@@ -109,13 +110,13 @@ def transformer_arguments(mesh: Mesh) -> tuple[Any, ...]:
     return params, params, array((16, 32, WIDTH), P("data")), array((16, 32), P("data"), "int64")
 
 
-def divided(function: Any, args: tuple[Any, ...], rounds: int) -> tuple[float, float]:
+def divided(function: Any, args: tuple[Any, ...], count: int) -> tuple[list[float], list[float]]:
     """Return the processor seconds of dividing a captured step, and of reading what an earlier run has kept of it."""
     mesh = args[2].sharding.mesh
     with workers.pretend(mesh.size):
         graph = CANONICAL.run(capture_like("plan", function, args, {}).graph)
     first, again = [], []
-    for _ in range(rounds):
+    for _ in range(count):
         start = time.process_time()
         made = divide(graph, mesh.size, 0)
         first.append(time.process_time() - start)
@@ -123,51 +124,40 @@ def divided(function: Any, args: tuple[Any, ...], rounds: int) -> tuple[float, f
         start = time.process_time()
         Partitioned.from_record(DividedRecord.from_json(text))
         again.append(time.process_time() - start)
-    return statistics.median(first), statistics.median(again)
+    return first, again
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--json", metavar="FILE")
-    options = parser.parse_args()
+def measure(options: argparse.Namespace) -> tuple[list[Figure], list[str]]:
     size = sum(4 * (m * n + n) for m, n in pairwise(SIZES))
-    rows: dict[str, dict[str, float]] = {}
-    for n in (4, 64, 1024):
+    figures = []
+    for n in PROCESSES[:1] if options.quick else PROCESSES:
         mesh = Mesh(range(n), "data")
         strategies = {
             "data parallel": (arguments(mesh, P("data"), P(), P()), 2 * (n - 1) / n * size),
             "fully sharded": (arguments(mesh, P("data"), P("data"), P("data")), 3 * (n - 1) / n * size),
         }
         for name, (args, least) in strategies.items():
-            times = []
-            for _ in range(options.rounds):
+            seconds, plan = [], None
+            for _ in range(rounds(options)):
                 start = time.perf_counter()
                 plan = gt.sharding.plan(step, *args)
-                times.append(time.perf_counter() - start)
-            row = {
-                "sent": plan.moved,
-                "least": least,
-                "ratio": plan.moved / least,
-                "ms": statistics.median(times) * 1e3,
-            }
-            rows[f"{name}, {n}"] = row
-            print(
-                f"{name:14} on {n:5}: {row['ratio']:.3f} of the least bytes; traced and divided in {row['ms']:.1f} ms"
-            )
+                seconds.append(time.perf_counter() - start)
+            assert plan is not None
+            details = {"sent, bytes": float(plan.moved), "of the least, x": plan.moved / least}
+            figures.append(Figure(f"plan a step, {name}, {n:,} processes", "gtrace", seconds, details=details))
     steps = {
         "digits": (step, digits_arguments(Mesh(range(4), "data"))),
         "transformer, 6 layers": (transformer_step, transformer_arguments(Mesh([[0, 1], [2, 3]], ("data", "model")))),
     }
     for name, (function, args) in steps.items():
-        first, again = divided(function, args, options.rounds)
-        rows[f"dividing, {name}"] = {"first": first * 1e3, "again": again * 1e3}
-        print(
-            f"{name}: divided in {first * 1e3:.1f} ms of processor time; read in a second run in {again * 1e3:.1f} ms"
-        )
-    if options.json:
-        with open(options.json, "w", encoding="utf-8") as file:
-            json.dump(rows, file, indent=1)
+        first, again = divided(function, args, rounds(options))
+        figures.append(Figure(f"divide a step of {name}, processor time", "gtrace", first))
+        figures.append(Figure(f"the same, read in a second run: {name}", "gtrace", again))
+    return figures, []
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    report("sharding", parser(__doc__, 20).parse_args(argv), measure)
 
 
 if __name__ == "__main__":

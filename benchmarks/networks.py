@@ -1,0 +1,241 @@
+"""Networks, their losses and Adam, written once for gtrace and JAX and once as torch's users write them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from gtrace import tree
+from gtrace.bench.harness import Arrays, Work, Workload
+from gtrace.bench.libraries import COMPILED, EAGER, Function, Names
+
+RATE, BETA1, BETA2, EPSILON = 1e-3, 0.9, 0.999, 1e-8
+
+
+# -- Adam
+
+
+def adam(lib: Names, p: Any, m: Any, v: Any, g: Any, t: Any) -> Any:
+    """Return the parameters and both moments after step `t`, which counts from 1."""
+    m = lib.tree.map(lambda m, g: BETA1 * m + (1 - BETA1) * g, m, g)
+    v = lib.tree.map(lambda v, g: BETA2 * v + (1 - BETA2) * g * g, v, g)
+    rate, scale = RATE / (1 - BETA1**t), 1 / (1 - BETA2**t)
+    return lib.tree.map(lambda p, m, v: p - rate * m / (lib.np.sqrt(v * scale) + EPSILON), p, m, v), m, v
+
+
+def fused_adam(parameters: list[torch.Tensor]) -> torch.optim.Optimizer:
+    return torch.optim.Adam(parameters, lr=RATE, betas=(BETA1, BETA2), eps=EPSILON, fused=True)
+
+
+Loss = Callable[..., Any]
+"""From a library's names, the parameters and the data to a number."""
+
+
+def training_arrays(params: Any, data: tuple[Any, ...]) -> Arrays:
+    """Return the arguments of a training step: parameters, moments, the number of the step, data."""
+    zeros = tree.map(np.zeros_like, params)
+    return params, zeros, zeros, np.float32(1.0), *data
+
+
+def training_step(lib: Names, loss: Loss) -> Function:
+    """Return a step that takes and returns all of its state: parameters, moments, and the loss."""
+
+    def step(p: Any, m: Any, v: Any, t: Any, *data: Any) -> Any:
+        value, g = lib.value_and_grad(lambda p: loss(lib, p, *data))(p)
+        return *adam(lib, p, m, v, g, t), value
+
+    return step
+
+
+def torch_trainer(loss: Function, compiled: bool) -> Function:
+    """Return a step as torch's users write it: leaves with gradients, and a fused optimizer that writes in place.
+
+    It returns None for the parameters and for the second moment, which change in place, then the loss.
+    """
+    state: dict[str, Any] = {}
+    apply = torch.compile(loss) if compiled else loss
+
+    def step(p: Any, m: Any, v: Any, t: Any, *data: Any) -> Any:
+        if not state:
+            state["p"] = tree.map(lambda leaf: torch.nn.Parameter(leaf.clone()), p)
+            state["leaves"], structure = tree.flatten(state["p"])
+            state["optimizer"] = fused_adam(state["leaves"])
+        value = apply(state["p"], *data)
+        state["optimizer"].zero_grad()
+        value.backward()
+        state["optimizer"].step()
+        if "m" not in state:
+            moments = [state["optimizer"].state[leaf]["exp_avg"] for leaf in state["leaves"]]
+            state["m"] = tree.unflatten(structure, moments)
+        return None, state["m"], None, value
+
+    return step
+
+
+def training(name: str, arrays: Callable[[], Arrays], loss: Loss, work: Work, torch_loss: Loss | None = None) -> Workload:
+    """Return a training step with Adam as a workload; the loss and the first moment, a tenth of the gradient, are checked.
+
+    Args:
+        torch_loss: as torch's users write it; None: the same.
+    """
+
+    def trainer(compiled: bool) -> Callable[[], Function]:
+        own = torch_loss or loss
+        return lambda: torch_trainer(lambda p, *data: own(EAGER.names(), p, *data), compiled)
+
+    return Workload(
+        name, arrays, lambda lib: training_step(lib, loss), transforms=True, work=work, tolerance=2e-3,
+        trainers={EAGER.name: trainer(False), COMPILED.name: trainer(True)},
+        checked=lambda result: (result[1], result[3]),
+    )  # fmt: skip
+
+
+# -- layers
+
+
+def norm(lib: Names, h: Any, scale: Any, shift: Any) -> Any:
+    """Layer norm, written out."""
+    centred = h - h.mean(-1, keepdims=True)
+    return centred / lib.np.sqrt((centred * centred).mean(-1, keepdims=True) + 1e-5) * scale + shift
+
+
+# -- a transformer
+
+
+class Transformer:
+    """A language model: pre-norm blocks, tied embeddings, and one batch of tokens."""
+
+    def __init__(self, layers: int = 6, width: int = 256, heads: int = 4, batch: int = 8, length: int = 128,
+                 vocabulary: int = 1024) -> None:  # fmt: skip
+        self.layers, self.width, self.heads = layers, width, heads
+        self.batch, self.length, self.vocabulary = batch, length, vocabulary
+
+    def parameters(self) -> dict[str, Any]:
+        rng = np.random.default_rng(0)
+        width = self.width
+
+        def normal(*shape: int) -> np.ndarray:
+            return (rng.normal(size=shape) * 0.02).astype(np.float32)
+
+        def zeros(n: int) -> np.ndarray:
+            return np.zeros(n, np.float32)
+
+        def layer() -> dict[str, np.ndarray]:
+            return {
+                "scale1": 1 + zeros(width), "shift1": zeros(width), "qkv": normal(width, 3 * width),
+                "qkv_bias": zeros(3 * width), "out": normal(width, width), "out_bias": zeros(width),
+                "scale2": 1 + zeros(width), "shift2": zeros(width), "up": normal(width, 4 * width),
+                "up_bias": zeros(4 * width), "down": normal(4 * width, width), "down_bias": zeros(width),
+            }  # fmt: skip
+
+        return {
+            "tokens": normal(self.vocabulary, width), "places": normal(self.length, width),
+            "layers": [layer() for _ in range(self.layers)], "scale": 1 + zeros(width), "shift": zeros(width),
+        }  # fmt: skip
+
+    def data(self) -> tuple[np.ndarray, np.ndarray]:
+        rng = np.random.default_rng(1)
+        shape = (self.batch, self.length)
+        return rng.integers(0, self.vocabulary, shape), rng.integers(0, self.vocabulary, shape)
+
+    def loss(self, lib: Names, p: Any, x: Any, y: Any) -> Any:
+        width, heads, length = self.width, self.heads, self.length
+
+        def split(h: Any) -> Any:
+            return lib.np.permute_dims(h.reshape((self.batch, length, heads, width // heads)), (0, 2, 1, 3))
+
+        places = lib.np.arange(length)
+        mask = lib.np.where(places[:, None] >= places[None, :], 0.0, -1e9)
+        h = p["tokens"][x] + p["places"]
+        for layer in p["layers"]:
+            qkv = norm(lib, h, layer["scale1"], layer["shift1"]) @ layer["qkv"] + layer["qkv_bias"]
+            q, k, v = (split(qkv[..., j * width : (j + 1) * width]) for j in range(3))
+            scores = q @ lib.np.permute_dims(k, (0, 1, 3, 2)) * ((width // heads) ** -0.5) + mask
+            mixed = lib.np.permute_dims(lib.nn.softmax(scores, axis=-1) @ v, (0, 2, 1, 3))
+            h = h + mixed.reshape((self.batch, length, width)) @ layer["out"] + layer["out_bias"]
+            inner = norm(lib, h, layer["scale2"], layer["shift2"]) @ layer["up"] + layer["up_bias"]
+            h = h + lib.nn.gelu(inner, approximate=False) @ layer["down"] + layer["down_bias"]
+        scores = norm(lib, h, p["scale"], p["shift"]) @ p["tokens"].T
+        return -(lib.nn.log_softmax(scores, axis=-1) * lib.nn.one_hot(y, self.vocabulary)).sum(-1).mean()
+
+    def torch_loss(self, lib: Names, p: Any, x: Any, y: Any) -> Any:
+        """With torch's own layers."""
+        f = torch.nn.functional
+        shape = (self.batch, self.length, self.heads, self.width // self.heads)
+        size = (self.width,)
+        h = p["tokens"][x] + p["places"]
+        for d in p["layers"]:
+            qkv = f.layer_norm(h, size, d["scale1"], d["shift1"]) @ d["qkv"] + d["qkv_bias"]
+            q, k, v = (a.view(shape).transpose(1, 2) for a in qkv.chunk(3, -1))
+            mixed = f.scaled_dot_product_attention(q, k, v, is_causal=True)
+            h = h + mixed.transpose(1, 2).reshape(h.shape) @ d["out"] + d["out_bias"]
+            inner = f.gelu(f.layer_norm(h, size, d["scale2"], d["shift2"]) @ d["up"] + d["up_bias"])
+            h = h + inner @ d["down"] + d["down_bias"]
+        scores = f.layer_norm(h, size, p["scale"], p["shift"]) @ p["tokens"].T
+        return f.cross_entropy(scores.view(-1, self.vocabulary), y.view(-1))
+
+    def workload(self) -> Workload:
+        """A training step with Adam."""
+        width, tokens = self.width, self.batch * self.length
+        weights = 12 * width**2 * self.layers + self.vocabulary * width
+        attention = 12 * tokens * self.length * width * self.layers
+        return training(
+            f"transformer training step, {self.layers} layers, width {width}",
+            lambda: training_arrays(self.parameters(), self.data()), self.loss,
+            Work(7 * 4 * weights, 6 * tokens * weights + attention), self.torch_loss,
+        )  # fmt: skip
+
+
+# -- an LSTM
+
+
+class Lstm:
+    """An LSTM over sequences, of whose last state a number is asked."""
+
+    def __init__(self, width: int = 128, batch: int = 32, steps: int = 64) -> None:
+        self.width, self.batch, self.steps = width, batch, steps
+
+    def parameters(self) -> dict[str, np.ndarray]:
+        rng, width = np.random.default_rng(0), self.width
+
+        def uniform(*shape: int) -> np.ndarray:
+            return (rng.uniform(-1, 1, size=shape) / math.sqrt(width)).astype(np.float32)
+
+        return {
+            "inputs": uniform(width, 4 * width), "state": uniform(width, 4 * width), "bias": uniform(4 * width),
+            "out": uniform(width, 1),
+        }  # fmt: skip
+
+    def data(self) -> tuple[np.ndarray, np.ndarray]:
+        xs = np.random.default_rng(1).normal(size=(self.steps, self.batch, self.width)).astype(np.float32)
+        return xs, np.sin(xs.sum((0, 2)))[:, None].astype(np.float32)
+
+    def loss(self, lib: Names, p: Any, xs: Any, y: Any) -> Any:
+        width = self.width
+
+        def step(state: Any, x: Any) -> Any:
+            h, c = state
+            gates = x @ p["inputs"] + h @ p["state"] + p["bias"]
+            i, f, g, o = (gates[:, k * width : (k + 1) * width] for k in range(4))
+            c = lib.nn.sigmoid(f) * c + lib.nn.sigmoid(i) * lib.np.tanh(g)
+            return (lib.nn.sigmoid(o) * lib.np.tanh(c), c), None
+
+        start = lib.np.zeros((self.batch, width))
+        (h, _), _ = lib.lax.scan(step, (start, start), xs)
+        return ((h @ p["out"] - y) ** 2).mean()
+
+    def torch_layer(self, p: dict[str, torch.Tensor]) -> torch.nn.LSTM:
+        """Return torch's own LSTM with parameters of ours; its second bias, which the others lack, is not trained."""
+        lstm = torch.nn.LSTM(self.width, self.width)
+        with torch.no_grad():
+            for target, source in (
+                (lstm.weight_ih_l0, p["inputs"].T), (lstm.weight_hh_l0, p["state"].T),
+                (lstm.bias_ih_l0, p["bias"]), (lstm.bias_hh_l0, 0 * p["bias"]),
+            ):  # fmt: skip
+                target.copy_(source)
+        lstm.bias_hh_l0.requires_grad_(False)
+        return lstm

@@ -1,0 +1,63 @@
+"""Runs in processes of their own, with caches of compiled code in a folder that is given."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import gtrace
+from gtrace.bench.results import BenchmarkError
+
+
+def child(file: str, arguments: Sequence[object], folder: str | Path, **environment: str) -> Any:
+    """Run ``file --child ARGUMENTS`` in a process of its own; returns what its last line of JSON says.
+
+    Args:
+        folder: where gtrace, Inductor and JAX keep what they compile.
+        environment: further variables.
+
+    Raises:
+        BenchmarkError: it failed.
+    """
+    root = str(Path(gtrace.__file__).resolve().parent.parent)
+    caches = {
+        "GT_CACHE_DIR": f"{folder}/gtrace", "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor",
+        "JAX_COMPILATION_CACHE_DIR": f"{folder}/jax", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "0",
+        "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH", "")])),
+    }  # fmt: skip
+    command = [sys.executable, "-W", "ignore", file, "--child", *map(str, arguments)]
+    done = subprocess.run(command, env=os.environ | caches | environment, capture_output=True, text=True)
+    if done.returncode:
+        raise BenchmarkError(f"{Path(file).name} --child {' '.join(command[5:])} failed:\n{done.stderr}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def held(name: str = "VmRSS") -> int:
+    """Return the bytes of memory that this process holds, or held at most (``VmHWM``)."""
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:"))
+
+
+class PeakMemory:
+    """The most memory that this process held since a moment, beyond what it held then: of the GPU, if torch has one."""
+
+    def __init__(self) -> None:
+        if torch.cuda.is_available():
+            torch.cuda.reset_peak_memory_stats()
+            self._start = torch.cuda.memory_allocated()
+        else:
+            Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the peak becomes what is held now
+            self._start = held("VmHWM")
+
+    def bytes(self) -> int:
+        """Return the bytes so far."""
+        peak = torch.cuda.max_memory_allocated() if torch.cuda.is_available() else held("VmHWM")
+        return peak - self._start
