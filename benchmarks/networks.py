@@ -76,8 +76,10 @@ def torch_trainer(loss: Function, compiled: bool) -> Function:
     return step
 
 
-def training(name: str, arrays: Callable[[], Arrays], loss: Loss, work: Work, torch_loss: Loss | None = None) -> Workload:
-    """Return a training step with Adam as a workload; the loss and the first moment, a tenth of the gradient, are checked.
+def training(
+    name: str, arrays: Callable[[], Arrays], loss: Loss, work: Work, torch_loss: Loss | None = None
+) -> Workload:
+    """Return a training step with Adam as a workload. Its loss and first moment, a tenth of the gradient, are checked.
 
     Args:
         torch_loss: as torch's users write it; None: the same.
@@ -232,10 +234,9 @@ class Lstm:
         """Return torch's own LSTM with parameters of ours; its second bias, which the others lack, is not trained."""
         lstm = torch.nn.LSTM(self.width, self.width)
         with torch.no_grad():
-            for target, source in (
-                (lstm.weight_ih_l0, p["inputs"].T), (lstm.weight_hh_l0, p["state"].T),
-                (lstm.bias_ih_l0, p["bias"]), (lstm.bias_hh_l0, 0 * p["bias"]),
-            ):  # fmt: skip
-                target.copy_(source)
-        lstm.bias_hh_l0.requires_grad_(False)
+            lstm.load_state_dict({
+                "weight_ih_l0": p["inputs"].T, "weight_hh_l0": p["state"].T, "bias_ih_l0": p["bias"],
+                "bias_hh_l0": 0 * p["bias"],
+            })  # fmt: skip
+        lstm.get_parameter("bias_hh_l0").requires_grad_(False)
         return lstm

@@ -1,4 +1,4 @@
-"""The same programs in gtrace, torch and JAX: times a call, compile times, memory, and how far from the machine's limits.
+"""The same programs in gtrace, torch and JAX: calls, compile times, memory, and how far from the machine's limits.
 
     python benchmarks/peers.py [--quick] [--only WORD] [--sides SIDE ...] [--times-only] [--rounds 15] [--json FILE]
 
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -124,15 +125,18 @@ def measure_all(options: argparse.Namespace) -> tuple[list[Figure], list[str]]:
         f"measured: copies {bounds.bytes_per_second / 1e9:.1f} GB a second, products"
         f" {bounds.operations_per_second / 1e9:.0f} GFLOP a second"
     )
+    measured = []
+    for workload in workloads:
+        measured.append((workload, measure(workload, sides, rounds(options))))
+        console(sys.stderr).print(f"measured: {workload.name}", markup=False)
     apart = {} if options.times_only else compiled_apart(sides, [one.name for one in workloads], options.quick)
     figures = []
-    for workload in workloads:
-        for figure in measure(workload, sides, rounds(options)):
+    for workload, found in measured:
+        for figure in found:
             details = dict(apart.get((figure.side, workload.name), {}))
             if workload.work is not None:
                 details["of bound, x"] = figure.median / bounds.seconds(workload.work)
             figures.append(attrs.evolve(figure, details=details))
-        console().print(f"[dim]measured: {workload.name}[/]")
     return figures, left_out
 
 

@@ -1,6 +1,6 @@
 """What compiling costs across processes: first runs, second runs, and steps while the worker compiles.
 
-    python benchmarks/warmstart.py [--rounds 5] [--long] [--json FILE]
+    python benchmarks/warmstart.py [--quick] [--rounds 5] [--long] [--json FILE]
 
 The program is a training step of examples/train_digits.py, undecorated, against the same step in plain torch, under
 torch.compile (its caches on disk warm) and under jax.jit (its persistent cache warm). Each figure comes from processes
@@ -13,25 +13,27 @@ import argparse
 import importlib
 import itertools
 import json
-import os
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from peers import Row, print_table
 
-ROOT = Path(__file__).resolve().parent.parent
+from gtrace import tree
+from gtrace.bench.libraries import available, functional
+from gtrace.bench.machine import installed
+from gtrace.bench.processes import child
+from gtrace.bench.results import Figure, parser, report, rounds
+
 SIZES, BATCH, RATE, DECAY = (64, 1024, 10), 16, 0.02, 1e-3
 TINY = (8, 8, 1)
-DISTURBANCES = 5
+DISTURBANCES, DISTURBANCE_SECONDS = 5, 5
 LENGTHS = (50, 200, 2000)
 LONG = (20_000, 60_000, 150_000)
+CALLS = 2000
 
 
 def arrays(sizes: tuple[int, ...] = SIZES) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
@@ -107,9 +109,6 @@ def compiled_step() -> Callable[[], float]:
 
 def jax_step() -> Callable[[], float]:
     jax = importlib.import_module("jax")
-    jax.config.update("jax_compilation_cache_dir", os.environ["JAX_CACHE"])
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
-    jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
     ws, x, y = arrays()
     state = [jax.numpy.asarray(w) for w in ws]
 
@@ -175,135 +174,135 @@ def disturbance(which: str, seconds: int) -> dict[str, Any]:
         start = time.perf_counter()
         step()
         times["after"].append(time.perf_counter() - start)
-    return {k: [statistics.median(v), max(v[5:]), len(v)] for k, v in times.items()}
+    return {k: [statistics.median(v), max(v[5:] or v), len(v)] for k, v in times.items()}
+
+
+def tiny_step(lib: Any, value_and_grad: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a training step of a tiny MLP, the same text for every library."""
+
+    def loss(ws: Any, x: Any, y: Any) -> Any:
+        return ((lib.tanh(x @ ws[0] + ws[1]) @ ws[2] + ws[3] - y) ** 2).mean()
+
+    def step(ws: Any, x: Any, y: Any) -> Any:
+        value, grads = value_and_grad(loss)(ws, x, y)
+        return [w - 0.01 * g for w, g in zip(ws, grads, strict=True)], value
+
+    return step
 
 
 def calls(which: str, count: int) -> dict[str, Any]:
-    """Microseconds of a call of a jitted training step of a tiny MLP, result not looked at."""
+    """Seconds of calls of a tiny MLP's jitted training step: as users call it, and without what jit does around it."""
+    side = next(one for one in available([{"gtrace": "gt.jit"}.get(which, which)])[0])
+    lib = side.names()
+    gradients = functional if which == "torch.compile" else lib.value_and_grad
     ws, x, _ = arrays(TINY)
-    y = x[:, :1] * 0.5
+    args = tree.map(side.convert, [ws, x, x[:, :1] * 0.5])
+    update = side.wrap(tiny_step(lib.np, gradients))
+    update(*args)
+    raw = lambda: side.wait(update(*args))  # noqa: E731
     if which == "gtrace":
-        gt = importlib.import_module("gtrace")
-
-        def step(ws: Any, x: Any, y: Any) -> Any:
-            loss = lambda ws: ((gt.tanh(x @ ws[0] + ws[1]) @ ws[2] + ws[3] - y) ** 2).mean()  # noqa: E731
-            value, grads = gt.value_and_grad(loss)(ws)
-            return [w - 0.01 * g for w, g in zip(ws, grads, strict=True)], value
-
-        update, args = gt.jit(step, wait=True), [[gt.array(w) for w in ws], gt.array(x), gt.array(y)]
-        update(*args)
         route = update.lower(*args).route
         executable = route.program.executable
-        given = [a.to_torch() for a in (*args[0], *args[1:])]
+        given = [a.to_torch() for a in tree.leaves(args)]
         raw_inputs = [given[k] for k in route.inputs]
         raw = lambda: executable.run(raw_inputs)  # noqa: E731
-    elif which == "torch.compile":
-        torch = importlib.import_module("torch")
-
-        def step(ws: Any, x: Any, y: Any) -> Any:
-            loss = lambda ws: ((torch.tanh(x @ ws[0] + ws[1]) @ ws[2] + ws[3] - y) ** 2).mean()  # noqa: E731
-            grads, value = torch.func.grad_and_value(loss)(ws)
-            return [w - 0.01 * g for w, g in zip(ws, grads, strict=True)], value
-
-        update, args = torch.compile(step), [[torch.tensor(w) for w in ws], torch.tensor(x), torch.tensor(y)]
-        raw = lambda: update(*args)  # noqa: E731
-    else:
-        jax = importlib.import_module("jax")
-
-        def step(ws: Any, x: Any, y: Any) -> Any:
-            loss = lambda ws: ((jax.numpy.tanh(x @ ws[0] + ws[1]) @ ws[2] + ws[3] - y) ** 2).mean()  # noqa: E731
-            value, grads = jax.value_and_grad(loss)(ws)
-            return [w - 0.01 * g for w, g in zip(ws, grads, strict=True)], value
-
-        update, args = jax.jit(step), [[jax.numpy.asarray(w) for w in ws], jax.numpy.asarray(x), jax.numpy.asarray(y)]
-        raw = lambda: jax.block_until_ready(update(*args))  # noqa: E731
     found = {}
     for name, function in (("call", lambda: update(*args)), ("raw", raw)):
         for _ in range(count):
             function()
-        rounds = []
+        samples = []
         for _ in range(7):
             start = time.perf_counter()
             for _ in range(count):
                 function()
-            rounds.append((time.perf_counter() - start) / count * 1e6)
-        found[name] = statistics.median(rounds)
+            samples.append((time.perf_counter() - start) / count)
+        found[name] = samples
     return found
 
 
 TASKS: dict[str, Callable[[str, int], dict[str, Any]]] = {"steps": steps, "disturbance": disturbance, "calls": calls}
 
 
-def child(task: str, which: str, count: int, folder: str) -> dict[str, Any]:
+def run(task: str, which: str, count: int, folder: str | Path) -> dict[str, Any]:
     """Run a task in a process of its own, with its caches in `folder`."""
-    environment = os.environ | {
-        "GT_CACHE_DIR": f"{folder}/gtrace", "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor",
-        "JAX_CACHE": f"{folder}/jax",
-        "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
-    }  # fmt: skip
-    command = [sys.executable, "-W", "ignore", __file__, "--child", task, which, str(count)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    if done.returncode:
-        raise SystemExit(done.stderr)
-    return json.loads(done.stdout.splitlines()[-1])
+    return child(__file__, (task, which, count), folder)
 
 
-def warm(folder: str) -> None:
-    """Fill the caches: gtrace's worker, torch's and jax's persistent ones."""
-    child("disturbance", "gtrace", 1, folder)
-    for which in ("torch.compile", "jax.jit"):
-        child("steps", which, 3, folder)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--long", action="store_true", help="first processes long enough to compile, too: 5 minutes")
-    parser.add_argument("--json", help="also write the figures to this file")
-    parser.add_argument("--child", nargs=3, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.child:
-        task, which, count = options.child
-        print(json.dumps(TASKS[task](which, int(count))))
-        return
-    rows: list[Row] = []
-    found: Any
+def second_processes(options: argparse.Namespace) -> list[Figure]:
+    """Processes that find what others compiled."""
     with tempfile.TemporaryDirectory() as folder:
-        warm(folder)
-        firsts: dict[str, list[float]] = {name: [] for name in ("gtrace", "torch.compile", "jax.jit")}
-        for _ in range(options.rounds):
+        run("disturbance", "gtrace", 1, folder)
+        names = [name for name in ("gtrace", "torch.compile", "jax.jit") if installed(LIBRARY[name])]
+        for name in names[1:]:
+            run("steps", name, 3, folder)
+        firsts: dict[str, list[float]] = {name: [] for name in names}
+        for _ in range(rounds(options)):
             for name, times in firsts.items():
-                times.append(child("steps", name, 1, folder)["first"] * 1e3)
-        medians = {name: statistics.median(found) for name, found in firsts.items()}
-        what = "second process: import done to first compiled step"
-        rows += [(what, medians["gtrace"], "ms", peer, medians[peer]) for peer in ("torch.compile", "jax.jit")]
-        tiny = {name: child("calls", name, 2000, folder) for name in firsts}
-        for kind, what in (("raw", "raw call of a tiny jitted step"), ("call", "the same through gt.jit")):
-            rows += [
-                (what, tiny["gtrace"][kind], "us", peer, tiny[peer][kind]) for peer in ("torch.compile", "jax.jit")
-            ]
-    for count in LENGTHS + LONG * options.long:
+                times.append(run("steps", name, 1, folder)["first"])
+        tiny = {name: run("calls", name, 20 if options.quick else CALLS, folder) for name in names}
+    what = "second process: import done to first compiled step"
+    return [
+        *(Figure(what, name, tuple(times)) for name, times in firsts.items()),
+        *(Figure("raw call of a tiny jitted step", name, tuple(tiny[name]["raw"])) for name in names),
+        *(Figure("the same through gt.jit", name, tuple(tiny[name]["call"])) for name in names),
+    ]
+
+
+def first_processes(options: argparse.Namespace) -> list[Figure]:
+    """Processes that begin with empty caches."""
+    figures = []
+    for count in LENGTHS[:1] if options.quick else LENGTHS + LONG * options.long:
         totals: dict[str, list[float]] = {"gtrace": [], "torch": []}
-        for _ in range(options.rounds if count in LENGTHS else 1):
+        for _ in range(rounds(options) if count in LENGTHS else 1):
             for name, times in totals.items():
                 with tempfile.TemporaryDirectory() as folder:
-                    times.append(child("steps", name, count, folder)["total"] * 1e3)
-        ours, theirs = (statistics.median(totals[name]) for name in totals)
-        rows.append((f"first process: {count} steps, caches empty", ours, "ms", "torch eager", theirs))
-    print_table(rows)
+                    times.append(run("steps", name, count, folder)["total"])
+        figures += [
+            Figure(
+                f"first process: {count:,} steps, caches empty", {"torch": "torch eager"}.get(name, name), tuple(times)
+            )
+            for name, times in totals.items()
+        ]
+    return figures
+
+
+def disturbances(options: argparse.Namespace) -> list[Figure]:
+    """Steps before, while and after the worker compiles; medians over several runs, because machines stall."""
     runs = []
-    for _ in range(DISTURBANCES):
+    for _ in range(1 if options.quick else DISTURBANCES):
         with tempfile.TemporaryDirectory() as folder:
-            runs.append(child("disturbance", "gtrace", 5, folder))
-    # of each figure the median over the runs: a machine that others use stops for longer than that now and then
-    found = {k: [statistics.median(run[k][j] for run in runs) for j in range(3)] for k in runs[0]}
-    before, during = found["before"], found["while"]
-    print(f"\nsteps while the worker compiles: median {during[0] * 1e3:.2f} ms, {during[0] / before[0]:.2f} of the"
-          f" undisturbed {before[0] * 1e3:.2f} ms; longest {during[1] * 1e3:.1f} ms (undisturbed"
-          f" {before[1] * 1e3:.1f} ms); {during[2]:.0f} steps; compiled {found['after'][0] * 1e3:.2f} ms")  # fmt: skip
-    if options.json:
-        with open(options.json, "w", encoding="utf-8") as file:
-            json.dump({"rows": rows, "disturbance": found}, file, indent=2)
+            runs.append(run("disturbance", "gtrace", 1 if options.quick else DISTURBANCE_SECONDS, folder))
+    labels = {"before": "undisturbed step", "while": "step while the worker compiles", "after": "compiled step"}
+    return [
+        Figure(label, "gtrace", tuple(one[key][0] for one in runs), details={
+            "longest, s": statistics.median(one[key][1] for one in runs),
+            "steps, count": statistics.median(one[key][2] for one in runs),
+        })
+        for key, label in labels.items()
+    ]  # fmt: skip
+
+
+PARTS: dict[str, Callable[[argparse.Namespace], list[Figure]]] = {
+    "second": second_processes, "first": first_processes, "disturbance": disturbances,
+}  # fmt: skip
+
+
+def measure(options: argparse.Namespace) -> tuple[list[Figure], list[str]]:
+    _, left_out = available(["jax.jit"])
+    return [figure for part in options.part or PARTS for figure in PARTS[part](options)], left_out
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    options = parser(__doc__, 5)
+    options.add_argument("--long", action="store_true", help="first processes long enough to compile, too: 5 minutes")
+    options.add_argument("--part", choices=PARTS, action="append", help="only this; may be given again")
+    options.add_argument("--child", nargs=3, help=argparse.SUPPRESS)
+    given = options.parse_args(argv)
+    if given.child:
+        task, which, count = given.child
+        print(json.dumps(TASKS[task](which, int(count))))
+        return
+    report("warmstart", given, measure)
 
 
 if __name__ == "__main__":

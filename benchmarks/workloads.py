@@ -79,9 +79,7 @@ def mlp_training(batch: int = 128, width: int = 256) -> Workload:
         return ((h @ p["w3"] - y) ** 2).mean()
 
     weights = 2 * width**2 + 3 * width
-    return networks.training(
-        "MLP Training Step", arrays, loss, Work(7 * FLOAT * weights, 6 * batch * weights)
-    )
+    return networks.training("MLP Training Step", arrays, loss, Work(7 * FLOAT * weights, 6 * batch * weights))
 
 
 def attention_block(batch: int = 4, length: int = 16, width: int = 64, heads: int = 4) -> Workload:
@@ -143,7 +141,7 @@ def tiny_operations(count: int) -> Workload:
     def program(lib: Names) -> Function:
         def run(x: Any) -> Any:
             for _ in range(count):
-                x = x * 0.5 + 1.0 if count > 1 else x * 0.5
+                x = x * 0.99 + 0.1 if count > 1 else x * 0.5
             return x
 
         return run
@@ -341,7 +339,8 @@ def hessian(width: int = 64) -> Workload:
         return run
 
     return Workload(
-        f"Hessian of a function of {width} parameters", lambda: (floats(width, width, scale=0.2), floats(width, seed=1)),
+        f"Hessian of a function of {width} parameters",
+        lambda: (floats(width, width, scale=0.2), floats(width, seed=1)),
         program, transforms=True, tolerance=1e-3, excluded=(COMPILED.name,),
     )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""The command line: ``gtrace run | trace | visualize | top | warmup | plan | cache | doctor``."""
+"""The command line: ``gtrace run | trace | visualize | top | warmup | plan | cache | bench | doctor``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import attrs
 
-from gtrace.commands import cache, doctor
+from gtrace.commands import bench, cache, doctor
 from gtrace.commands.launch import launch
 from gtrace.commands.plan import check, plan
 from gtrace.commands.run import run
@@ -51,6 +51,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             return plan(options.mesh, options.script, options.args, speeds, options.html)
         case "cache":
             return cache.command(options)
+        case "bench":
+            if options.compare is not None:
+                return bench.compare(*options.compare, everything=options.everything)
+            return bench.bench(options.names, quick=options.quick, rounds=options.rounds, file=options.json)
         case _:
             return doctor.doctor()
 
@@ -145,6 +149,17 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("args", metavar="ARGS", nargs=argparse.REMAINDER, help="arguments of the script")
 
     cache.add_parser(commands)
+    command = commands.add_parser(
+        "bench",
+        help="measure gtrace beside torch and JAX, or compare two files of figures",
+        description="Run the benchmarks of a checkout, or print what moved by more than its noise between two runs.",
+    )
+    command.add_argument("names", metavar="NAME", nargs="*", help=f"some of: {', '.join((*bench.PROGRAMS, 'all'))}")
+    command.add_argument("--quick", action="store_true", help="small sizes and few rounds, to see that it works")
+    command.add_argument("--rounds", type=int, metavar="N", help="rounds of each measurement")
+    command.add_argument("--json", metavar="FILE", help="write the figures of all of them to this file")
+    command.add_argument("--compare", nargs=2, metavar=("BEFORE", "AFTER"), help="two files that --json wrote")
+    command.add_argument("--everything", action="store_true", help="with --compare: what did not move, too")
     commands.add_parser(
         "doctor",
         help="check what compiling needs, with a fix for whatever fails",

@@ -96,6 +96,7 @@ ROOMS = [
     {"saving"},
     {"scipy"},
     {""},
+    {"bench"},
     {"commands", "worker.server", "testing"},
     {"jax"},
     {"cli", "__main__"},
@@ -123,6 +124,7 @@ PACKAGES = (
     "transform",
     "control",
     "saving",
+    "bench",
     "commands",
 )
 

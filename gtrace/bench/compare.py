@@ -21,7 +21,7 @@ class Change:
     """A figure that both files have.
 
     Attributes:
-        against: the peer whose figure it was divided by; "" if the file has none, and figures were compared as they are.
+        against: the peer whose figure it was divided by; "" where there is none, and figures are compared as they are.
         before, after: the ratios to the peer, or the figures.
         noise: by which the quotient of the two may differ from 1 without meaning anything.
     """
@@ -48,7 +48,7 @@ class Change:
 def changes(before: Sequence[Run], after: Sequence[Run]) -> list[Change]:
     """Return the changes of gtrace's figures; ratios to peers where both runs have the same ones."""
     old = {(run.program, figure.workload, figure.side): figure for run in before for figure in run.figures}
-    found = []
+    found: list[Change] = []
     for run in after:
         by_workload: dict[str, list[Figure]] = {}
         for figure in run.figures:

@@ -169,6 +169,24 @@ def _equal(a: numpy.ndarray, b: numpy.ndarray) -> bool:
 
 
 @attrs.frozen
+class Case:
+    """A workload with its arguments, others, and the right results of both."""
+
+    workload: Workload
+    arrays: Arrays
+    right: Any
+    changed: Arrays
+    right_changed: Any
+
+
+def case(workload: Workload) -> Case:
+    """Make the arguments and the references of a workload."""
+    arrays = workload.arrays()
+    changed = other(arrays)
+    return Case(workload, arrays, expected(workload, arrays), changed, expected(workload, changed))
+
+
+@attrs.frozen
 class Prepared:
     """A side of a workload, ready to be timed: its call, and the seconds of the first one."""
 
@@ -176,14 +194,14 @@ class Prepared:
     first: float
 
 
-def prepare(workload: Workload, side: Side) -> Prepared:
+def prepare(given: Case, side: Side) -> Prepared:
     """Build a side, run it, and check its results.
 
     Raises:
         BenchmarkError: the results are wrong, or need not be computed.
     """
-    arrays = workload.arrays()
-    args = tree.map(side.convert, arrays)
+    workload = given.workload
+    args = tree.map(side.convert, given.arrays)
     function = workload.function(side)
 
     def call() -> Any:
@@ -192,12 +210,11 @@ def prepare(workload: Workload, side: Side) -> Prepared:
     start = time.perf_counter()
     result = call()
     first = time.perf_counter() - start
-    compare(workload, side.name, result, expected(workload, arrays))
+    compare(workload, side.name, result, given.right)
     if side.name not in workload.trainers:  # which would go on from their own state
-        changed = other(arrays)
-        second = side.wait(function(*tree.map(side.convert, changed)))
-        refuse_empty(workload, side.name, arrays, result, second)
-        compare(workload, side.name, second, expected(workload, changed))
+        second = side.wait(function(*tree.map(side.convert, given.changed)))
+        refuse_empty(workload, side.name, given.arrays, result, second)
+        compare(workload, side.name, second, given.right_changed)
     return Prepared(call, first)
 
 
@@ -239,7 +256,8 @@ def measure(workload: Workload, sides: list[Side], rounds: int) -> list[Figure]:
     Raises:
         BenchmarkError: a side's results are wrong, or the workload is empty.
     """
-    ready = {side.name: prepare(workload, side) for side in sides if workload.takes_part(side)}
+    given = case(workload)
+    ready = {side.name: prepare(given, side) for side in sides if workload.takes_part(side)}
     times = interleave({name: side.call for name, side in ready.items()}, rounds)
     return [
         Figure(workload.name, name, samples, details={"first call, s": ready[name].first})

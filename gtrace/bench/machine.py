@@ -72,7 +72,9 @@ class Load:
     def __str__(self) -> str:
         if self.before is None or self.during is None:
             return "this system does not tell how busy it was"
-        return f"other programs kept {self.before:.2f} cores busy before, {self.during:.2f} of {self.cores} during the run"
+        return (
+            f"other programs kept {self.before:.2f} cores busy before, {self.during:.2f} of {self.cores} during the run"
+        )
 
 
 def clock() -> Clock | None:

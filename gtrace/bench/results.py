@@ -28,6 +28,10 @@ class BenchmarkError(Exception):
     """A benchmark that must not be reported, or a file that is none."""
 
 
+def _numbers(values: Iterable[float]) -> tuple[float, ...]:
+    return tuple(values)
+
+
 @attrs.frozen
 class Figure:
     """What was measured of one side in one workload.
@@ -42,7 +46,7 @@ class Figure:
 
     workload: str
     side: str
-    samples: tuple[float, ...] = attrs.field(converter=tuple)
+    samples: tuple[float, ...] = attrs.field(converter=_numbers)
     unit: str = "s"
     details: dict[str, float] = attrs.field(factory=dict)
 
@@ -79,8 +83,8 @@ class Run:
 
     program: str
     settings: dict[str, Any]
-    figures: tuple[Figure, ...] = attrs.field(converter=tuple)
-    left_out: tuple[str, ...] = attrs.field(converter=tuple)
+    figures: Sequence[Figure]
+    left_out: Sequence[str]
     load: Load
     machine: dict[str, Any] = attrs.field(factory=describe)
     versions: dict[str, str] = attrs.field(factory=versions)
@@ -153,9 +157,8 @@ def show(run: Run, file: TextIO | None = None) -> None:
     workloads: dict[str, list[Figure]] = {}
     for figure in run.figures:
         workloads.setdefault(figure.workload, []).append(figure)
-    known = {name for figure in run.figures for name in figure.details}
-    extras = [name for name in dict.fromkeys(n for figure in run.figures for n in figure.details) if name in known]
-    sides = [side for side in dict.fromkeys(f.side for f in run.figures if f.ours)]
+    extras = list(dict.fromkeys(name for figure in run.figures for name in figure.details))
+    sides = list(dict.fromkeys(figure.side for figure in run.figures if figure.ours))
     compared = any(not figure.ours for figure in run.figures)
     rows = []
     for workload, figures in workloads.items():
@@ -170,9 +173,7 @@ def show(run: Run, file: TextIO | None = None) -> None:
             ]
             value = quantity(figure.median, figure.unit)
             noise = f"{figure.noise:.0%}" if len(figure.samples) > 1 else ""
-            rows.append(
-                ["" if k else workload, figure.side, value, noise, *(ratios if compared else []), *details]
-            )
+            rows.append(["" if k else workload, figure.side, value, noise, *(ratios if compared else []), *details])
     heads = [f"{side} / this" for side in sides] if compared else []
     out = console(file)
     out.print(table(["workload", "side", "median", "noise", *heads, *(name.rpartition(", ")[0] for name in extras)],
@@ -225,9 +226,15 @@ def report(
     Args:
         measure: returns the figures and the lines about peers that are left out.
         show: prints the run.
+
+    Raises:
+        SystemExit: a result was wrong, or a workload empty; nothing is reported.
     """
     watch = Watch()
-    figures, left_out = measure(options)
+    try:
+        figures, left_out = measure(options)
+    except BenchmarkError as error:
+        raise SystemExit(f"benchmark {program}: {error}") from error
     hidden = {"json", "usual_rounds", "child"}
     settings: Mapping[str, Any] = {k: v for k, v in vars(options).items() if k not in hidden}
     run = Run(program, dict(settings), figures, left_out, watch.load())
