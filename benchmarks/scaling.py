@@ -105,7 +105,7 @@ def graph_sizes(sizes: Sizes, count: int) -> list[Figure]:
 def live_signatures(sizes: Sizes, count: int) -> list[Figure]:
     """A call of each of many known programs in turn: they differ in the number of rows."""
     figures = []
-    with gt.config(auto_compile=False, symbolic_sizes=False):
+    with gt.config(auto_compile=False):
         for known in sizes.signatures:
             arrays = [gt.ones(k + 1) for k in range(known)]
             calls = max(1, 1000 // known)

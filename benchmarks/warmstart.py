@@ -258,9 +258,7 @@ def first_processes(options: argparse.Namespace) -> list[Figure]:
                 with tempfile.TemporaryDirectory() as folder:
                     times.append(run("steps", name, count, folder)["total"])
         figures += [
-            Figure(
-                f"first process: {count:,} steps, caches empty", {"torch": "torch eager"}.get(name, name), tuple(times)
-            )
+            Figure(f"first process: {count:,} steps, caches empty", "torch eager" if name == "torch" else name, times)
             for name, times in totals.items()
         ]
     return figures

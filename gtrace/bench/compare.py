@@ -12,6 +12,9 @@ from gtrace.bench.results import Figure, Run
 LEAST = 0.03
 """A change below this is never reported: two runs of the same code differ by as much."""
 
+SINGLE = 0.25
+"""The noise of a figure of a single round, of which nothing is known."""
+
 FACTOR = 2.0
 """A change is reported if it is larger than so many times the noise of both runs."""
 
@@ -69,13 +72,14 @@ def _change(
     program: str, before: Figure, after: Figure, peer_before: Figure | None, peer_after: Figure | None
 ) -> Iterator[Change]:
     old, new = before.median, after.median
-    squares = before.noise**2 + after.noise**2
+    figures = [before, after]
     against = ""
     if peer_before is not None and peer_after is not None:
         against, old, new = peer_after.side, old / peer_before.median, new / peer_after.median
-        squares += peer_before.noise**2 + peer_after.noise**2
+        figures += [peer_before, peer_after]
     if old > 0 and new > 0:
-        noise = max(LEAST, FACTOR * math.sqrt(squares))
+        noises = (figure.noise if len(figure.samples) > 1 else SINGLE for figure in figures)
+        noise = max(LEAST, FACTOR * math.sqrt(sum(value**2 for value in noises)))
         yield Change(program, after.workload, after.side, against, old, new, noise)
 
 

@@ -47,10 +47,12 @@ def bench(names: Sequence[str], *, quick: bool = False, rounds: int | None = Non
         print(f"gtrace bench: expected some of {', '.join((*PROGRAMS, 'all'))}, got {got}.", file=sys.stderr)
         return 2
     if folder is None:
-        place = Path(gtrace.__file__).parent
-        print(f"gtrace bench: expected the folder benchmarks/ beside the package ({place}), found none: it is not part of"
-              " the wheel. Install a checkout with `pip install -e '.[bench]'`; --compare works without.",
-              file=sys.stderr)  # fmt: skip
+        print(
+            f"gtrace bench: expected the folder benchmarks/ beside the package ({Path(gtrace.__file__).parent}), found"
+            " none: it is not part of the wheel. Install a checkout with `pip install -e '.[bench]'`; --compare works"
+            " without.",
+            file=sys.stderr,
+        )
         return 2
     runs: list[Run] = []
     failed = []
