@@ -222,9 +222,9 @@ def prepare(given: Case, side: Side) -> Prepared:
 
 
 def settle(call: Callable[[], Any]) -> None:
-    """Call until what is hot is compiled and has been compared with what it replaces."""
+    """Call until what is hot is compiled and has been compared with what it replaces; once, if nothing compiles."""
     start = time.perf_counter()
-    for _ in range(SETTLE_CALLS):
+    for _ in range(SETTLE_CALLS if gtrace.config.auto_compile else 1):
         call()
         if time.perf_counter() - start > SETTLE_SECONDS:
             break

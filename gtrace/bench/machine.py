@@ -16,7 +16,7 @@ import torch
 BUSY_SHARE = 0.1
 """A machine is busy if other programs take more than this share of its cores."""
 
-SAMPLE_SECONDS = 0.5
+SAMPLE_SECONDS, QUICK_SAMPLE_SECONDS = 0.5, 0.05
 """For so long the machine is looked at before a run."""
 
 LIBRARIES = ("torch", "numpy", "jax", "jaxlib", "transformers", "onnxruntime")
@@ -133,9 +133,9 @@ def others(start: Clock | None, end: Clock | None) -> float | None:
 class Watch:
     """Looks at the machine's load: for a moment now, and from now to `load()`."""
 
-    def __init__(self) -> None:
+    def __init__(self, quick: bool = False) -> None:
         first = clock()
-        time.sleep(SAMPLE_SECONDS)
+        time.sleep(QUICK_SAMPLE_SECONDS if quick else SAMPLE_SECONDS)
         self._start = clock()
         self._before = others(first, self._start)
 

@@ -230,7 +230,7 @@ def report(
     Raises:
         SystemExit: a result was wrong, or a workload empty; nothing is reported.
     """
-    watch = Watch()
+    watch = Watch(options.quick)
     try:
         figures, left_out = measure(options)
     except BenchmarkError as error:
