@@ -27,6 +27,8 @@ CASES: dict[str, tuple[Callable[..., Workload], tuple[int, ...]]] = {
 
 
 def measure_all(options: argparse.Namespace) -> tuple[list[Figure], list[str]]:
+    torch.set_num_threads(1)
+    os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     sides, left_out = available(options.sides)
     figures = []
     for name in options.case or CASES:
@@ -40,8 +42,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     add_sides(options, ["gt.jit", "torch eager", "torch.compile", "torch.compile of torch.func", "jax.jit"])
     options.add_argument("--case", choices=CASES, action="append", help="only this one; may be given again")
     given = options.parse_args(argv)
-    torch.set_num_threads(1)
-    os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     with gt.config(background=False):  # nothing compiles beside what is timed
         report("transforms", given, measure_all)
 

@@ -134,6 +134,7 @@ class Watch:
     """Looks at the machine's load: for a moment now, and from now to `load()`."""
 
     def __init__(self, quick: bool = False) -> None:
+        self.machine = describe()  # before a program limits itself to some cores
         first = clock()
         time.sleep(QUICK_SAMPLE_SECONDS if quick else SAMPLE_SECONDS)
         self._start = clock()
@@ -141,5 +142,4 @@ class Watch:
 
     def load(self) -> Load:
         """Return the load so far."""
-        cores = int(describe()["cores"])
-        return Load(self._before, others(self._start, clock()), cores)
+        return Load(self._before, others(self._start, clock()), int(self.machine["cores"]))

@@ -237,7 +237,7 @@ def report(
         raise SystemExit(f"benchmark {program}: {error}") from error
     hidden = {"json", "usual_rounds", "child"}
     settings: Mapping[str, Any] = {k: v for k, v in vars(options).items() if k not in hidden}
-    run = Run(program, dict(settings), figures, left_out, watch.load())
+    run = Run(program, dict(settings), figures, left_out, watch.load(), watch.machine)
     show(run)
     if options.json:
         save([run], options.json)
