@@ -11,8 +11,9 @@ import pytest
 import torch
 
 import gtrace as gt
+from gtrace.ops import threefry
 from gtrace.ops.special import fma
-from gtrace.ops.threefry import block
+from gtrace.ops.threefry import CHUNK, SMALL, block
 
 R = gt.random
 STORED = json.loads(Path(__file__).with_name("data").joinpath("jax_random.json").read_text(encoding="utf-8"))
@@ -493,3 +494,32 @@ def test_threads_never_share_a_draw():
 def test_wrong_seeds(n):
     with pytest.raises(gt.ArgumentError, match="seed"):
         gt.seed(n)
+
+
+@pytest.mark.parametrize("word", [threefry.FIRST, threefry.SECOND, threefry.XOR, threefry.PAIR])
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        ((1,), (1,), (), (SMALL,)),
+        ((1,), (), (CHUNK,), (CHUNK,)),
+        ((1,), (1,), (), (2 * CHUNK + 1,)),
+        ((3, 1), (3, 1), (), (SMALL,)),
+        ((1, SMALL), (2, 1), (1,), ()),
+        ((SMALL // 2, 2), (1,), (), (1, 2)),
+    ],
+    ids=str,
+)
+def test_chunks_of_32_bit_words_have_the_bits_of_unsigned_words(shapes, word):
+    rng = np.random.default_rng(sum(map(len, shapes)))
+    words = [rng.integers(0, 1 << 32, shape) for shape in shapes]
+    words[0].flat[0], words[3].flat[-1] = 0xFFFFFFFF, 1 << 31
+    got = torch.ops.gtrace.threefry2x32(*map(torch.as_tensor, words), word)
+    want = threefry._reference(*words, word)
+    assert got.shape == want.shape and np.array_equal(got.numpy(), want)
+
+
+def test_counters_that_are_not_side_by_side_are_encrypted_in_their_order():
+    words = [torch.randint(0, 1 << 32, shape) for shape in ((1,), (1,), (60, 80), (80, 60))]
+    got = torch.ops.gtrace.threefry2x32(*words[:2], words[2].T, words[3], threefry.XOR)
+    want = threefry._reference(*(w.numpy() for w in (*words[:2], words[2].T, words[3])), threefry.XOR)
+    assert np.array_equal(got.numpy(), want)

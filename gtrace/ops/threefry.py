@@ -60,10 +60,61 @@ def _compute(k0: Any, k1: Any, x0: Any, x1: Any, word: int) -> Any:
     return first if word == FIRST else second
 
 
+SMALL, CHUNK = 1 << 12, 1 << 16
+"""Counters from which on the CPU encrypts in chunks, and those of a chunk: the 150 passes over it stay in its cache."""
+
+
+def _signed(word: int) -> int:
+    """Return the int32 with the low 32 bits of a number."""
+    return ((word & MASK) ^ (1 << 31)) - (1 << 31)
+
+
+def _part(word: int | torch.Tensor, start: int, stop: int) -> int | torch.Tensor:
+    return _signed(word) if isinstance(word, int) else word[start:stop].to(torch.int32)
+
+
+def _on_cpu(k0: torch.Tensor, k1: torch.Tensor, x0: torch.Tensor, x1: torch.Tensor, word: int) -> torch.Tensor:
+    """Encrypt as `_compute` does, a chunk at a time, in place, on int32 words, which wrap around.
+
+    Of a million counters this takes a fifth of the time or less: 64-bit words in new arrays are bound by memory.
+    """
+    shape = torch.broadcast_shapes(k0.shape, k1.shape, x0.shape, x1.shape)
+    if shape.numel() < SMALL:
+        return _compute(k0, k1, x0, x1, word)
+    words = [int(w) if w.numel() == 1 else w.expand(shape).reshape(-1) for w in (k0, k1, x0, x1)]
+    out = torch.empty(shape, dtype=torch.int64)
+    flat = out.view(-1)
+    scratch = torch.empty((3, min(CHUNK, flat.numel())), dtype=torch.int32)
+    for start in range(0, flat.numel(), CHUNK):
+        stop = min(start + CHUNK, flat.numel())
+        first, second, bits = scratch[:, : stop - start]
+        key0, key1, c0, c1 = (_part(w, start, stop) for w in words)
+        keys = (key0, key1, key0 ^ key1 ^ _PARITY)
+        first.copy_(torch.as_tensor(c0)).add_(key0)
+        second.copy_(torch.as_tensor(c1)).add_(key1)
+        for group in range(5):
+            for distance in _ROTATIONS[group % 2]:
+                first.add_(second)
+                # a shift to the right brings in copies of the sign, which are cut off
+                torch.bitwise_right_shift(second, 32 - distance, out=bits)
+                bits.bitwise_and_((1 << distance) - 1)
+                second.bitwise_left_shift_(distance).bitwise_or_(bits).bitwise_xor_(first)
+            first.add_(keys[(group + 1) % 3])
+            second.add_(keys[(group + 2) % 3]).add_(group + 1)
+        target = flat[start:stop]
+        if word == PAIR:
+            target.copy_(first).bitwise_left_shift_(32).add_(second.to(torch.int64).bitwise_and_(MASK))
+        else:
+            target.copy_(first.bitwise_xor_(second) if word == XOR else first if word == FIRST else second)
+            target.bitwise_and_(MASK)
+    return out
+
+
 # one operation for torch too: a compiler should not see 150
 _library = torch.library.Library("gtrace", "FRAGMENT")
 _library.define("threefry2x32(Tensor k0, Tensor k1, Tensor x0, Tensor x1, int word) -> Tensor")
 _library.impl("threefry2x32", _compute, "CompositeExplicitAutograd")
+_library.impl("threefry2x32", _on_cpu, "CPU")
 _torch_op = torch.ops.gtrace.threefry2x32.default
 POINTWISE[_torch_op] = _compute
 ELEMENTWISE["threefry2x32"] = (Elementwise(integer_function(_compute, 4), "i", 120),)
