@@ -30,12 +30,16 @@ from gtrace.bench.libraries import Side, add_sides, available
 from gtrace.bench.processes import PeakMemory, child
 from gtrace.bench.results import Figure, Run, console, parser, report, rounds
 from gtrace.bench.results import show as show_table
+from gtrace.worker.client import worker
 
 GOALS = {"gt.jit": 0.95, "gtrace": 1.0}
 """Of the best torch's time, that each of gtrace's sides should take at most."""
 
 JAX_GOAL = 1.0
 """Of jax.jit's time, that gt.jit should take at most."""
+
+WORKER_SECONDS = 600.0
+"""After so long a compile that nobody waits for is left alone."""
 
 MEMORY_CALLS = 3
 """Calls of a program whose memory is measured."""
@@ -85,6 +89,7 @@ def run_child(side: Side, names: Sequence[str], quick: bool) -> dict[str, dict[s
     """Return the seconds of the first call, and the most memory that a call takes, of each program."""
     one = side.convert(np.ones(2, np.float32))
     side.wait(side.wrap(lambda x: x * 2 + 1)(one))  # the compiler is imported, and its headers compiled
+    worker.wait(WORKER_SECONDS)
     found = {}
     for workload in programs(quick):
         if workload.name in names and workload.takes_part(side):
@@ -97,6 +102,7 @@ def run_child(side: Side, names: Sequence[str], quick: bool) -> dict[str, dict[s
             for _ in range(MEMORY_CALLS):
                 side.wait(function(*args))
             found[workload.name] = {"first": first, "peak": memory.bytes()}
+            worker.wait(WORKER_SECONDS)  # or it would compile this program beside the next
     return found
 
 

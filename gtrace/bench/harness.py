@@ -85,6 +85,8 @@ def to_numpy(value: Any) -> numpy.ndarray:
     """Return a leaf of a result as a NumPy array."""
     if isinstance(value, torch.Tensor):
         return value.detach().cpu().numpy()
+    if isinstance(value, gtrace.Array):
+        return value.to_torch().detach().cpu().numpy()
     return numpy.asarray(value)
 
 

@@ -70,6 +70,14 @@ def jax_names() -> Names:
     )  # fmt: skip
 
 
+def _array(value: Any) -> Any:
+    return gtrace.array(value, device=device())
+
+
+def _wait(result: Any) -> Any:
+    return _torch_wait(gtrace.eval(result))
+
+
 def _jax_jit(function: Function) -> Function:
     return importlib.import_module("jax").jit(function)
 
@@ -207,8 +215,8 @@ def _compiled_side(name: str, mode: str | None) -> Side:
 
 EAGER = Side("torch eager", "torch", lambda: torch_names(autograd), _as_it_is, _torch_array, _torch_wait)
 COMPILED = _compiled_side("torch.compile", None)
-JITTED = Side("gt.jit", "gtrace", gtrace_names, lambda f: gtrace.jit(f, wait=True), gtrace.array, gtrace.eval)
-UNDECORATED = Side("gtrace", "gtrace", gtrace_names, _as_it_is, gtrace.array, gtrace.eval)
+JITTED = Side("gt.jit", "gtrace", gtrace_names, lambda f: gtrace.jit(f, wait=True), _array, _wait)
+UNDECORATED = Side("gtrace", "gtrace", gtrace_names, _as_it_is, _array, _wait)
 SIDES = (
     JITTED,
     UNDECORATED,
