@@ -342,6 +342,13 @@ def test_from_the_break_even_on_compiling_is_ahead(compilation, first, second):
         assert not ahead[-1]
 
 
+@pytest.mark.parametrize("name", ["matmul", "mlp", "attention", "mixed"])
+def test_each_workload_of_the_compilation_benchmark_runs_uncompiled(compilation, name):
+    with gt.config(auto_compile=False):
+        assert len(compilation.run_child(name, "No Compile", 7, True)) == 7
+
+
+@pytest.mark.long
 def test_the_compilation_benchmark_runs(tmp_path):
     file = tmp_path / "figures.json"
     arguments = ["--quick", "--rounds", "1", "--iterations", "20", "--workload", "matmul", "--json", str(file)]
