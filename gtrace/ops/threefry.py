@@ -82,16 +82,16 @@ def _on_cpu(k0: torch.Tensor, k1: torch.Tensor, x0: torch.Tensor, x1: torch.Tens
     if shape.numel() < SMALL:
         return _compute(k0, k1, x0, x1, word)
     words = [int(w) if w.numel() == 1 else w.expand(shape).reshape(-1) for w in (k0, k1, x0, x1)]
-    out = torch.empty(shape, dtype=torch.int64)
+    out = torch.empty(shape, dtype=torch.int64, device=x1.device)
     flat = out.view(-1)
-    scratch = torch.empty((3, min(CHUNK, flat.numel())), dtype=torch.int32)
+    scratch = torch.empty((3, min(CHUNK, flat.numel())), dtype=torch.int32, device=x1.device)
     for start in range(0, flat.numel(), CHUNK):
         stop = min(start + CHUNK, flat.numel())
         first, second, bits = scratch[:, : stop - start]
         key0, key1, c0, c1 = (_part(w, start, stop) for w in words)
         keys = (key0, key1, key0 ^ key1 ^ _PARITY)
-        first.copy_(torch.as_tensor(c0)).add_(key0)
-        second.copy_(torch.as_tensor(c1)).add_(key1)
+        first.copy_(torch.as_tensor(c0, device=x1.device)).add_(key0)
+        second.copy_(torch.as_tensor(c1, device=x1.device)).add_(key1)
         for group in range(5):
             for distance in _ROTATIONS[group % 2]:
                 first.add_(second)
