@@ -189,7 +189,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         name, column, iterations, quick = given.child
         print(json.dumps(run_child(name, column, int(iterations), bool(int(quick)))))
         return
-    report("compilation", given, measure, show)
+    report("compilation_benchmark", given, measure, show)
 
 
 if __name__ == "__main__":

@@ -74,7 +74,7 @@ class Run:
     """One run of a program.
 
     Attributes:
-        program: its name, such as "dispatch".
+        program: the name of its file in benchmarks/, such as "dispatch".
         settings: what it was told to do.
         figures: what it found.
         left_out: peers that are not installed.
