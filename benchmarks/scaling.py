@@ -80,6 +80,10 @@ def graph_sizes(sizes: Sizes, count: int) -> list[Figure]:
     x, y = gt.ones(LENGTH), gt.full(LENGTH, 0.5)
     seeds = itertools.count()
     figures = []
+    # what is paid once in a process: first uses of operations, and the imports of the compiler
+    gt.eval(program(100, next(seeds))(x, y))
+    if sizes.compiled:
+        gt.eval(gt.jit(program(10, next(seeds)), wait=True)(x, y))
     for operations in sizes.graph:
         samples: dict[str, list[float]] = {"record": [], "canonicalize": [], "first run": []}
         with gt.config(auto_compile=False, max_pending=10**9):
