@@ -6,9 +6,9 @@ from gtrace.ops.bessel_functions import *
 from gtrace.ops.entropies import *
 from gtrace.ops.error_functions import *
 from gtrace.ops.gamma_functions import *
+from gtrace.ops.log_sums import logsumexp as logsumexp
 from gtrace.ops.normalize import log_softmax as log_softmax
 from gtrace.ops.normalize import softmax as softmax
-from gtrace.ops.reduce import logsumexp as logsumexp
 from gtrace.ops.special import erfinv as erfinv
 from gtrace.ops.special_integrals import *
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
+import importlib.util
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
@@ -33,6 +35,10 @@ _WITHOUT_EFFECT: dict[str, Any] = {
 
 # the number rules of a process that uses JAX's names are JAX's, unless it says otherwise
 ours.default(x64=False)
+
+# as with JAX, NumPy knows bfloat16 and float8 afterwards
+if importlib.util.find_spec("ml_dtypes") is not None:
+    importlib.import_module("ml_dtypes")
 
 
 class Settings:
