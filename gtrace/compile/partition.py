@@ -129,7 +129,7 @@ class Partitioner:
         return Schedule(graph.inputs, graph.outputs, (Call(request, graph.inputs, outs),))
 
     def _is_interpreted(self, node: Node) -> bool:
-        if node.attributes.get("overload") in self.left_out:
+        if node.op.effect or node.attributes.get("overload") in self.left_out:
             return True
         return self.backend == "inductor" and bool(_uncompilable(node))
 

@@ -22,9 +22,10 @@ class prng_key(extended):  # noqa: N801 - as above
     """The class of dtypes of keys: here keys are arrays of integers."""
 
 
-def canonicalize_dtype(dtype: Any, allow_extended_dtype: bool = False) -> dtypes.DType:
+def canonicalize_dtype(dtype: Any, allow_extended_dtype: bool = False) -> Any:
     """Return the dtype that arrays of `dtype` have under the number rules in force."""
-    return dtypes.DType(as_dtype(float if dtype is None else dtype))
+    found = dtypes.DType(as_dtype(float if dtype is None else dtype))
+    return dtype if isinstance(dtype, numpy.dtype) and found == dtype else found
 
 
 def itemsize_bits(dtype: Any) -> int:
