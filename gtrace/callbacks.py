@@ -21,7 +21,11 @@ from gtrace.trace.record import thread
 
 __all__ = ["io_callback", "pure_callback"]
 
-_METHODS = {None: "sequential", "legacy_vectorized": "expand_dims", **{name: name for name in METHODS}}
+_METHODS: dict[str | None, str] = {
+    None: "sequential",
+    "legacy_vectorized": "expand_dims",
+    **{name: name for name in METHODS},
+}
 """JAX's names of ways to compute a batch, by ours."""
 
 _known: dict[Hashable, str] = {}

@@ -48,7 +48,7 @@ class _Call:
     route: Route | Parts
     constants: list[torch.Tensor]
     out_avals: tuple[Aval, ...]
-    out_structure: tree.TreeDef
+    out_structure: tree.TreeDef | NoOutputs
     kinds: list[Leaf] = attrs.field(factory=list)
     laid_out: Executable | None = None
 

@@ -56,6 +56,8 @@ def uncompilable(graph: Graph) -> str:
 
 def _uncompilable(node: Node) -> str:
     """Return why Inductor cannot compile an operation, by the dtypes of its operands and results."""
+    if node.op.effect:
+        return "Python functions are called by the interpreter"
     for a in (*node.instr.ins, node.instr.aval):
         for one in a.avals if isinstance(a, Bundle) else (a,):
             if one.complex:

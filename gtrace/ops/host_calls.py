@@ -145,7 +145,7 @@ def _sample_call() -> str:
 
 
 def _samples() -> list[Sample]:
-    return [Sample((numpy.arange(6.0).reshape(2, 3),))]
+    return [Sample((numpy.arange(6).reshape(2, 3),))]
 
 
 host_call_op = define(

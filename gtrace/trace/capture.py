@@ -57,8 +57,8 @@ def capture(
         function: takes the placeholders; returns the Arrays that are the outputs, and anything to keep as `result`.
         name: what errors call the traced function.
         repeated: whether it is likely to be captured again, so that its program is remembered.
-        tokens: what becomes of a function with effects, such as printing, and without outputs: it is "refused", or, with
-            "if any", a token is its output; with "always" also that of a function without effects.
+        tokens: what becomes of a function with effects, such as printing, and without outputs: it is "refused", or,
+            with "if any", a token is its output; with "always" also that of a function without effects.
 
     Raises:
         ConcretizationError: the function looked at a placeholder's value.

@@ -135,7 +135,9 @@ def get_printoptions() -> dict[str, Any]:
 
 def einsum_path(subscripts: Any, /, *operands: Any, optimize: Any = "auto") -> Any:
     """Return the order in which NumPy would contract the operands, and a text about it."""
-    shapes = [x if isinstance(x, (str, list)) else numpy.broadcast_to(numpy.float32(0), x.shape) for x in operands]
+    shapes: list[Any] = [
+        x if isinstance(x, (str, list)) else numpy.broadcast_to(numpy.float32(0), x.shape) for x in operands
+    ]
     return numpy.einsum_path(subscripts, *shapes, optimize="greedy" if optimize in ("auto", True) else optimize)
 
 
