@@ -11,8 +11,8 @@ from gtrace.numpy import linalg
 from gtrace.numpy.functional import apply_along_axis
 from gtrace.ops.bessel_functions import i0e
 from gtrace.ops.create import asarray
-from gtrace.ops.index import take_along_axis
 from gtrace.ops.elementwise import absolute, cos, divide, exp, log, log1p, multiply, neg, power, sign, subtract
+from gtrace.ops.index import take_along_axis
 from gtrace.ops.log_sums import logsumexp
 from gtrace.ops.logic import equal, less, less_equal, not_equal
 from gtrace.ops.parts import concat
@@ -22,8 +22,8 @@ from gtrace.ops.reduce import sum as sum_over
 from gtrace.ops.scans import cumsum
 from gtrace.ops.shape import expand_dims, ravel
 from gtrace.random.continuous import normal
-from gtrace.random.keys import split
 from gtrace.random.discrete import choice
+from gtrace.random.keys import split
 from gtrace.scipy.stats import Distribution
 from gtrace.trace.array import Array
 

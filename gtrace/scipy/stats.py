@@ -106,7 +106,9 @@ class Distribution:
         twice = [name for name in names[: len(args)] if name in named]
         if len(args) > len(names) or twice or set(given) - set(names) or set(self.shapes) - set(given):
             got = f"{len(args)} parameters" + (f" and {', '.join(named)}" if named else "")
-            raise ArgumentError(message(f"{self.name}.{method}", ", ".join(names), got, "loc and scale may be left out."))
+            raise ArgumentError(
+                message(f"{self.name}.{method}", ", ".join(names), got, "loc and scale may be left out.")
+            )
         return [given[name] for name in self.shapes], given.get("loc", 0.0), given.get("scale", 1.0)
 
     def _call(self, method: str, function: Function | None, x: Any, args: Any, named: Any, low: Any, high: Any) -> Any:
