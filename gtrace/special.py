@@ -3,6 +3,7 @@
 from gtrace.ops.activations import erf as erf
 from gtrace.ops.activations import sigmoid as _sigmoid
 from gtrace.ops.bessel_functions import *
+from gtrace.ops.combinatorics import *
 from gtrace.ops.entropies import *
 from gtrace.ops.error_functions import *
 from gtrace.ops.gamma_functions import *

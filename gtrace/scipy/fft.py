@@ -87,7 +87,7 @@ def _all_axes(
 
 def dctn(
     x: Any,
-    type: int = 2,
+    type: int = 2,  # noqa: A002 - SciPy's name
     s: Sequence[int] | None = None,
     axes: Any = None,
     norm: str | None = None,
@@ -104,7 +104,7 @@ def dctn(
 
 def idctn(
     x: Any,
-    type: int = 2,
+    type: int = 2,  # noqa: A002 - SciPy's name
     s: Sequence[int] | None = None,
     axes: Any = None,
     norm: str | None = None,

@@ -177,7 +177,7 @@ def _solve(
 
 
 def cg(
-    A: Any,
+    A: Any,  # noqa: N803 - SciPy's name
     b: Any,
     x0: Any = None,
     *,
@@ -204,7 +204,7 @@ def cg(
 
 
 def bicgstab(
-    A: Any,
+    A: Any,  # noqa: N803 - SciPy's name
     b: Any,
     x0: Any = None,
     *,
