@@ -8,6 +8,7 @@ import numpy
 
 from gtrace import dtypes
 from gtrace import numpy as names
+from gtrace.errors import DtypeError
 from gtrace.jax.adapt import namespace
 from gtrace.trace.promotion import as_dtype
 
@@ -16,6 +17,15 @@ float0 = numpy.dtype([("float0", numpy.void, 0)])
 
 class extended(numpy.generic):  # noqa: N801 - JAX's name of a class of dtypes
     """The class of dtypes that NumPy has not: there are none here."""
+
+
+TypePromotionError = DtypeError
+
+
+def scalar_type_of(x: Any) -> type:
+    """Return the Python type of the numbers of an array: bool, int, float or complex."""
+    kinds = {"b": bool, "i": int, "u": int, "f": float, "c": complex}
+    return kinds[dtypes.DType(names.result_type(x)).kind]
 
 
 class prng_key(extended):  # noqa: N801 - as above

@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy
 
+from gtrace import numpy as ours
 from gtrace.errors import ArgumentError, message
+from gtrace.jax.adapt import JAX_NAMES, adapted
 from gtrace.numpy.functional import vectorize
 from gtrace.ops import create, elementwise, logic, scans
 from gtrace.ops.complex import iscomplexobj
@@ -173,3 +175,76 @@ def load(file: Any, *args: Any, **options: Any) -> Any:
     """Return what ``numpy.load`` returns, an array as an Array."""
     found = numpy.load(file, *args, **options)
     return create.array(found) if isinstance(found, numpy.ndarray) else found
+
+
+def _with_dtype(name: str) -> Callable[..., Any]:
+    function = adapted(f"jax.numpy.{name}", getattr(ours, name), JAX_NAMES["jax.numpy"][name])
+
+    @functools.wraps(function)
+    def call(*args: Any, dtype: Any = None, **options: Any) -> Any:
+        out = function(*args, **options)
+        return out if dtype is None else out.astype(dtype)
+
+    del call.__wrapped__  # its parameters are not those of this one
+    call.__doc__ = f"``gt.numpy.{name}``, with the result as a dtype."
+    return call
+
+
+argsort, corrcoef, cov = _with_dtype("argsort"), _with_dtype("corrcoef"), _with_dtype("cov")
+ravel_multi_index = _with_dtype("ravel_multi_index")
+
+
+def _deviation(name: str) -> Callable[..., Any]:
+    function = adapted(f"jax.numpy.{name}", getattr(ours, name), JAX_NAMES["jax.numpy"][name])
+
+    @functools.wraps(function)
+    def call(a: Any, axis: Any = None, *args: Any, mean: Any = None, **options: Any) -> Any:
+        out = function(a, axis, *args, **options)
+        if mean is None:
+            return out
+        # about another center, the mean square grows by the square of what the centers are apart
+        keep = {key: value for key, value in options.items() if key == "where"}
+        own = ours.nanmean if name.startswith("nan") else ours.mean
+        x = lift(name, a)
+        apart = subtract(own(x, axis, keepdims=True, **keep), mean)
+        shift = elementwise.square(elementwise.absolute(apart))
+        if not (options.get("keepdims") or (len(args) > 3 and args[3])):
+            shift = reshape(shift, out.shape)
+        if options.get("ddof") or options.get("correction") or (len(args) > 2 and args[2]):
+            fix = "Leave ddof and correction at 0."
+            raise ArgumentError(message(name, "mean= without ddof", "both", fix))
+        return elementwise.sqrt(elementwise.square(out) + shift) if name.endswith("std") else out + shift
+
+    del call.__wrapped__  # its parameters are not those of this one
+    call.__doc__ = f"``gt.numpy.{name}``, or about the center `mean`."
+    return call
+
+
+var, std, nanvar, nanstd = _deviation("var"), _deviation("std"), _deviation("nanvar"), _deviation("nanstd")
+
+
+def _unique_part(name: str) -> Callable[..., Any]:
+    flags = {"return_inverse": name in ("unique_all", "unique_inverse"), "return_index": name == "unique_all",
+             "return_counts": name in ("unique_all", "unique_counts")}  # fmt: skip
+    plain = getattr(ours, name)
+
+    @functools.wraps(plain)
+    def call(x: Any, /, *, size: int | None = None, fill_value: Any = None) -> Any:
+        if size is None:
+            return plain(x)
+        fill = {} if fill_value is None else {"fill_value": fill_value}
+        found = ours.unique(x, size=size, **flags, **fill)
+        if name == "unique_values":
+            return found
+        values, *rest = found
+        if flags["return_inverse"]:
+            rest[int(flags["return_index"])] = reshape(rest[int(flags["return_index"])], lift(name, x).shape)
+        kind = type(plain(create.zeros(1)))
+        return kind(values, *rest)
+
+    del call.__wrapped__  # its parameters are not those of this one
+    return call
+
+
+unique_all, unique_counts = _unique_part("unique_all"), _unique_part("unique_counts")
+unique_inverse, unique_values = _unique_part("unique_inverse"), _unique_part("unique_values")

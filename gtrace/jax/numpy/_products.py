@@ -35,6 +35,7 @@ def typed(name: str, module: str = "jax.numpy", source: Any = ours) -> Callable[
             args = (*computed_in(name, preferred_element_type, args[:count]), *args[count:])
         return function(*args, **options)
 
+    del call.__wrapped__  # its parameters are not those of this one
     call.__doc__ = f"``gt.numpy.{name}``, computed in `preferred_element_type`."
     return call
 
