@@ -101,6 +101,9 @@ def compare(function: Any, text: str) -> Difference | None:
     several = inspect.Parameter.VAR_POSITIONAL in kinds
     places = [p.name for p in ours.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     renamed = {}
+    if places == ["x", "y"] and len(theirs.positional) == 2:  # names that say nothing but the order
+        renamed = {name: own for name, own in zip(theirs.positional, places, strict=True) if name != own}
+        return Difference((), renamed)
     for k, name in enumerate(theirs.positional):
         if name not in ours and k < len(places) and places[k] not in {*theirs.positional, *theirs.named}:
             renamed[name] = places[k]

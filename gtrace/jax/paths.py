@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -25,7 +27,7 @@ def _by_value(pytree: Any, is_leaf: Leaf, takes_path: bool) -> Leaf:
         if is_leaf(path, node):
             found.append(node)
         elif is_tree_node(node):
-            inner = tree.flatten_with_path(node, is_leaf=lambda x, node=node: x is not node)[0]
+            inner = tree.flatten_with_path(node, is_leaf=functools.partial(operator.is_not, node))[0]
             stack += [((*path, *below), child) for below, child in inner]
     return lambda node: any(node is x for x in found)
 

@@ -52,7 +52,7 @@ class ModeResult(NamedTuple):
     """What `mode` returns."""
 
     mode: Array
-    count: Array
+    count: Array  # type: ignore[assignment] # SciPy's name, which hides the tuple's method
 
 
 def mode(a: Any, axis: int | None = 0, nan_policy: str = "propagate", keepdims: bool = False) -> ModeResult:

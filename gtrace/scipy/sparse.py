@@ -101,7 +101,7 @@ def _gmres(restart: int) -> Callable[..., Array]:
             basis, columns = [divide(r, where(equal(beta, 0), 1.0, beta))], []
             for j in range(size):
                 w = M(product(basis[j]))
-                column = []
+                column: list[Array] = []
                 # twice, so that the basis stays orthogonal
                 for _ in range(2):
                     parts = [_dot(v, w) for v in basis]
@@ -131,7 +131,6 @@ def _solve(
     M: Any, symmetric: bool,  # noqa: N803
 ) -> tuple[Any, None]:  # fmt: skip
     flat, unravel = ravel_pytree(tree.map(lambda leaf: promote_arrays(name, leaf, floating=True)[0], b))
-    start = flat * 0 if x0 is None else ravel_pytree(x0)[0].astype(flat.dtype)
 
     def as_product(given: Any) -> Product:
         if given is None:
@@ -140,6 +139,8 @@ def _solve(
             return lambda x: ravel_pytree(given(unravel(x)))[0]
         return lambda x: matmul(asarray(given), x)
 
+    flat = promote_arrays(name, flat, as_product(A)(flat))[0]
+    start = flat * 0 if x0 is None else ravel_pytree(x0)[0].astype(flat.dtype)
     most = 10 * flat.size if maxiter is None else maxiter
     product, constants = closure_convert(as_product(A), flat)
     better = as_product(M)
