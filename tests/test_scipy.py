@@ -76,7 +76,8 @@ def test_iterative_solutions_and_their_derivatives(solve):
     theirs = gt.grad(lambda a, b: (gt.linalg.solve(a, b) ** 2).sum(), (0, 1))(a, b)
     for first, second in zip(ours, theirs, strict=True):
         close(first, second.numpy(), 1e-5)
-    assert np.abs(solve(a, b, maxiter=1)[0].numpy() - x.numpy()).max() > 1e-3, "it stops when it is told to"
+    few = {"restart": 1} if solve is sparse.gmres else {}
+    assert np.abs(solve(a, b, maxiter=1, **few)[0].numpy() - x.numpy()).max() > 1e-3, "it stops when it is told to"
 
 
 def test_general_systems_and_restarts():
