@@ -1,6 +1,6 @@
 """The figures of this folder's README, from the examples' own functions.
 
-    python examples/figures.py [--quick] [--out FOLDER]
+    python examples/draw_figures.py [--quick] [--out FOLDER]
 
 It needs `pip install gtrace[plot]`, for matplotlib.
 """
