@@ -98,7 +98,7 @@ def test_arguments_of_vmap_that_are_no_arrays(jax):
 def test_methods_of_arrays(jax):
     x = jax.numpy.arange(3.0)
     assert next(iter(x.devices())).platform == "cpu" and x.platform() == "cpu" and x.is_fully_addressable
-    assert np.sum(x) == 3.0 and np.max(x) == 2.0 and x.tobytes() == x.numpy().tobytes()
+    assert np.sum(x) == 3.0 and np.max(x) == 2.0
     assert jax.numpy.where(True, 1.0, 2.0).weak_type and not x.weak_type
     assert (jax.numpy.ones(2, jax.numpy.bfloat16) * jax.numpy.where(True, 1.0, 2.0)).dtype == "bfloat16"
     y = x + 1

@@ -36,13 +36,8 @@ def is_ready(self: Array) -> bool:
     return self._buf is not None
 
 
-def tobytes(self: Array, order: str = "C") -> bytes:
-    """Return the elements' bytes, as numpy.ndarray.tobytes."""
-    return bytes(self.numpy().tobytes(order="F" if order == "F" else "C"))
-
-
 METHODS: dict[str, Any] = {
-    "devices": devices, "dot": dot, "is_ready": is_ready, "tobytes": tobytes,
+    "devices": devices, "dot": dot, "is_ready": is_ready,
     "copy_to_host_async": lambda self: None, "is_deleted": lambda self: False,
     "on_device_size_in_bytes": lambda self: self.nbytes,
     "weak_type": property(lambda self: self.aval.weak),
