@@ -56,12 +56,12 @@ class Process(gt.nn.Module):
         return mean, gt.sqrt(gt.maximum(gt.exp(2 * self.amplitude) - (cross**2).sum(0), 1e-12))
 
 
-def main(quick: bool = False) -> float:
-    keys = gt.random.split(gt.random.key(0), 3)
-    rows = 20 if quick else ROWS
-    x = gt.random.uniform(keys[0], (rows, 2), gt.float64, minval=-2.0, maxval=2.0)
-    y = function(x) + NOISE * gt.random.normal(keys[1], (rows,), gt.float64)
-    places = gt.random.uniform(keys[2], (PLACES, 2), gt.float64, minval=-2.0, maxval=2.0)
+def data(first: gt.Array, second: gt.Array, rows: int) -> tuple[gt.Array, gt.Array]:
+    x = gt.random.uniform(first, (rows, 2), gt.float64, minval=-2.0, maxval=2.0)
+    return x, function(x) + NOISE * gt.random.normal(second, (rows,), gt.float64)
+
+
+def fit(x: gt.Array, y: gt.Array, steps: int) -> Process:
     model = Process(*(gt.zeros(shape, gt.float64) for shape in ((), (), 2)))
     optimizer = gt.optim.adam(RATE)
     state = optimizer.init(model)
@@ -71,11 +71,19 @@ def main(quick: bool = False) -> float:
         updates, state = optimizer.update(grads, state)
         return gt.optim.apply_updates(model, updates), state, value
 
-    steps, start = 5 if quick else STEPS, time.perf_counter()
+    start = time.perf_counter()
     for number in range(steps):
         model, state, value = step(model, state)
         if number % 50 == 0 or number == steps - 1:
             print(f"step {number:3}  loss {float(value):.4f} nats a value  {time.perf_counter() - start:.0f} s")
+    return model
+
+
+def main(quick: bool = False) -> float:
+    keys = gt.random.split(gt.random.key(0), 3)
+    x, y = data(keys[0], keys[1], 20 if quick else ROWS)
+    places = gt.random.uniform(keys[2], (PLACES, 2), gt.float64, minval=-2.0, maxval=2.0)
+    model = fit(x, y, 5 if quick else STEPS)
     mean, spread = model.predict(x, y, places)
     truth = function(places)
     error = float(((mean - truth) ** 2).mean() ** 0.5)

@@ -63,6 +63,13 @@ def sample(key: gt.Array, x: gt.Array, y: gt.Array, count: int) -> tuple[gt.Arra
     return draws, accepted.astype(gt.float32).mean()
 
 
+def posterior(x: gt.Array, y: gt.Array) -> tuple[np.ndarray, np.ndarray]:
+    """Return the exact mean and covariance of the weights."""
+    precision = (x.T @ x).numpy() / NOISE**2 + np.eye(FEATURES) / PRIOR**2
+    cov = np.linalg.inv(precision)
+    return cov @ (x.T @ y).numpy() / NOISE**2, cov
+
+
 def main(quick: bool = False) -> float:
     x, y = data(gt.random.key(3))
     count = 20 if quick else DRAWS
@@ -72,9 +79,7 @@ def main(quick: bool = False) -> float:
     chains = draws.numpy()[:, count // 4 :].astype(np.float64)  # without the first quarter
     seconds = time.perf_counter() - start
 
-    precision = (x.T @ x).numpy() / NOISE**2 + np.eye(FEATURES) / PRIOR**2
-    cov = np.linalg.inv(precision)
-    mean = cov @ (x.T @ y).numpy() / NOISE**2
+    mean, cov = posterior(x, y)
     flat = chains.reshape(-1, FEATURES)
     spread = np.sqrt(np.diag(cov))
     off_mean = np.abs(flat.mean(0) - mean) / spread

@@ -44,12 +44,10 @@ def starts(key: gt.Array, count: int) -> gt.Array:
     return gt.random.uniform(key, (count, 2), minval=-2.0, maxval=2.0)
 
 
-def main(quick: bool = False) -> float:
-    keys = gt.random.split(gt.random.key(0), 3)
-    seen = starts(keys[0], 32)
+def fit(key: gt.Array, seen: gt.Array, steps: int) -> gt.nn.MLP:
+    """Return a network that is the field of the trajectories from `seen`."""
     truth = integrate(pendulum, seen, POINTS)
-    model = gt.nn.MLP(2, 2, 48, 2, gt.tanh, key=keys[1])
-    steps = 5 if quick else STEPS
+    model = gt.nn.MLP(2, 2, 48, 2, gt.tanh, key=key)
     optimizer = gt.optim.adam(gt.optim.cosine_decay_schedule(RATE, steps, 0.01))
     state = optimizer.init(model)
 
@@ -63,6 +61,12 @@ def main(quick: bool = False) -> float:
         model, state, value = step(model, state)
         if number % 250 == 0 or number == steps - 1:
             print(f"step {number:4}  error {float(value) ** 0.5:.4f}  {time.perf_counter() - begin:.0f} s")
+    return model
+
+
+def main(quick: bool = False) -> float:
+    keys = gt.random.split(gt.random.key(0), 3)
+    model = fit(keys[1], starts(keys[0], 32), 5 if quick else STEPS)
     new = starts(keys[2], 64)
     points = 3 * (POINTS - 1) + 1
     error = float(((integrate(model, new, points) - integrate(pendulum, new, points)) ** 2).mean() ** 0.5)

@@ -62,6 +62,7 @@ try:
     from gtrace.ops.floats import *
     from gtrace.ops.index import *
     from gtrace.ops.linalg import *
+    from gtrace.ops.log_sums import *
     from gtrace.ops.logic import *
     from gtrace.ops.normalize import *
     from gtrace.ops.one_hot import *

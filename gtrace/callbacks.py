@@ -1,20 +1,34 @@
-"""Calls of Python functions with values of arrays: outside of traced functions, where there are values."""
+"""Calls of Python functions with values of arrays: at once where there are values, else as operations of the program.
+
+In a function that is being traced a call is recorded (`ops.host_calls`); the interpreter makes it, between the compiled
+parts of the program.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import numpy
 
 from gtrace import tree
 from gtrace.abstract import ShapeDtypeStruct
-from gtrace.errors import ConcretizationError, ShapeError, message
+from gtrace.errors import ArgumentError, ConcretizationError, ShapeError, message
 from gtrace.ops.create import asarray
+from gtrace.ops.host_calls import METHODS, TOKEN, host_call, note_effect, register
 from gtrace.trace.array import Array
 from gtrace.trace.record import thread
 
-__all__ = ["pure_callback"]
+__all__ = ["io_callback", "pure_callback"]
+
+_METHODS: dict[str | None, str] = {
+    None: "sequential",
+    "legacy_vectorized": "expand_dims",
+    **{name: name for name in METHODS},
+}
+"""JAX's names of ways to compute a batch, by ours."""
+
+_known: dict[Hashable, str] = {}
 
 
 def check_values(name: str) -> None:
@@ -28,37 +42,157 @@ def check_values(name: str) -> None:
         raise ConcretizationError(message(name, "arrays with values", f"placeholders of {thread.trace.capture}", fix))
 
 
+def _number(name: str, function: Callable[..., Any], key: Hashable) -> str:
+    """Return the number of a call; equal calls of one function have one, so that programs are found again."""
+    try:
+        hash(key)
+    except TypeError:
+        return register(name, function)
+    if key not in _known:
+        _known[key] = register(name, function)
+    return _known[key]
+
+
+class _Call:
+    """The arguments of a call: its arrays, and how to put them, as NumPy arrays, back in place."""
+
+    def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        leaves, self.structure = tree.flatten((args, kwargs))
+        self.arrays = [x for x in leaves if isinstance(x, Array)]
+        self.rest = [None if isinstance(x, Array) else x for x in leaves]
+        self.places = tuple([k for k, x in enumerate(leaves) if isinstance(x, Array)])
+
+    def key(self) -> Hashable:
+        """What tells calls apart, beside their arrays. Numbers count with their types."""
+        return self.structure, self.places, tuple([(type(x), x) for x in self.rest])
+
+    def arguments(self, arrays: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return the arguments with these values of the arrays."""
+        leaves = list(self.rest)
+        for k, x in zip(self.places, arrays, strict=False):
+            leaves[k] = x
+        rebuilt: Any = self.structure.unflatten(leaves)
+        return rebuilt
+
+    def values(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return the arguments with the arrays' values."""
+        return self.arguments([x.numpy() for x in self.arrays])
+
+
+def call_for_effect(
+    name: str, callback: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], *, ordered: bool = False,
+    key: Hashable = None,
+) -> None:  # fmt: skip
+    """Call a Python function for what it does. In a function that is traced, the program calls it each time it runs.
+
+    Args:
+        ordered: it happens after the ordered calls before it.
+        key: what tells functions apart; None: the function itself.
+    """
+    given = _Call(args, kwargs)
+    if thread.trace.capture is None:
+        positional, keywords = given.values()
+        callback(*positional, **keywords)
+        return
+    # the call keeps no placeholder: only what stands beside the arrays
+    structure = _Call.__new__(_Call)
+    structure.structure, structure.rest, structure.places = given.structure, given.rest, given.places
+
+    def run(arrays: list[Any]) -> Sequence[Any]:
+        positional, keywords = structure.arguments(arrays)
+        callback(*positional, **keywords)
+        return [TOKEN]
+
+    number = _number(name, run, _key(name, callback if key is None else key, given))
+    note_effect(number, given.arrays, ordered)
+
+
+def _key(name: str, function: Any, given: _Call, *rest: Any) -> Hashable:
+    return name, function, given.key(), *rest
+
+
 def pure_callback(
     callback: Callable[..., Any], result_shape_dtypes: Any, *args: Any, vmap_method: str | None = None, **kwargs: Any
 ) -> Any:
-    """Return what a Python function of NumPy arrays returns, as Arrays.
+    """Return what a Python function of NumPy arrays returns, as Arrays. It has no derivative.
 
-    It is not recorded: functions that are being traced refuse it, and it has no derivative.
+    In functions that are traced the call is an operation of the program, which may be left out if its result is not
+    used, or made again. Where the function is called with values, it is called at once.
 
     Args:
+        callback: a function without effects.
         result_shape_dtypes: pytree of what has a shape and a dtype, such as ``gt.ShapeDtypeStruct``.
-        args, kwargs: of `callback`: pytrees of arrays.
-        vmap_method: of no effect.
+        args, kwargs: of `callback`: pytrees of arrays, and constants.
+        vmap_method: under `vmap`, ``"sequential"`` (or None) calls it for one example after the other; with
+            ``"expand_dims"`` and ``"broadcast_all"`` it takes all of them on a first axis, which arrays that are not
+            batched have with size 1, or repeated.
 
     Raises:
-        ConcretizationError: a function is being traced.
+        ArgumentError: no such method.
         ShapeError: the results have other shapes.
 
     >>> import gtrace as gt
     >>> gt.pure_callback(numpy.sort, gt.ShapeDtypeStruct(3, "float32"), gt.array([3., 1., 2.]))
     Array([1., 2., 3.], dtype=float32)
     """
-    check_values("pure_callback")
-    args, kwargs = tree.map(lambda x: x.numpy() if isinstance(x, Array) else x, (args, kwargs))
-    results = callback(*args, **kwargs)
+    return _called("pure_callback", callback, result_shape_dtypes, args, kwargs, vmap_method)
 
-    def fitted(spec: Any, value: Any) -> Array:
-        wanted = ShapeDtypeStruct(spec.shape, spec.dtype)
-        out = asarray(numpy.array(value), wanted.dtype)
-        if out.shape != wanted.shape:
-            raise ShapeError(
-                message("pure_callback", f"a result of shape {wanted.shape}", str(out.shape), "Reshape it.")
-            )
-        return out
 
-    return tree.map(fitted, result_shape_dtypes, results)
+def io_callback(
+    callback: Callable[..., Any], result_shape_dtypes: Any, *args: Any, ordered: bool = False, **kwargs: Any
+) -> Any:
+    """Return what a Python function of NumPy arrays returns, as `pure_callback`; the function may have effects.
+
+    In a function that is traced, the program calls it each time it runs, as long as a result of the traced function is
+    used.
+
+    Args:
+        ordered: it is called after the ordered calls that were traced before it.
+
+    >>> import gtrace as gt
+    >>> gt.io_callback(lambda x: x + 1, gt.ShapeDtypeStruct((), "float32"), gt.array(1.0), ordered=True)
+    Array(2., dtype=float32)
+    """
+    if result_shape_dtypes is None:
+        call_for_effect("io_callback", callback, args, kwargs, ordered=ordered)
+        return None
+    return _called("io_callback", callback, result_shape_dtypes, args, kwargs, None, effect=True, ordered=ordered)
+
+
+def _called(
+    name: str, callback: Callable[..., Any], results: Any, args: tuple[Any, ...], kwargs: dict[str, Any],
+    vmap_method: str | None, *, effect: bool = False, ordered: bool = False,
+) -> Any:  # fmt: skip
+    if vmap_method not in _METHODS:
+        known = ", ".join(repr(method) for method in _METHODS if method)
+        raise ArgumentError(message(name, f"{known} as vmap_method", repr(vmap_method), "Pass one of them."))
+    given = _Call(args, kwargs)
+    specs, structure = tree.flatten(tree.map(lambda spec: ShapeDtypeStruct(spec.shape, spec.dtype), results))
+
+    def checked(found: Any) -> list[Any]:
+        leaves, got = tree.flatten(found)
+        if got != structure:
+            raise ShapeError(message(name, f"results of the structure {structure}", str(got), "Return that."))
+        return leaves
+
+    if thread.trace.capture is None:
+        positional, keywords = given.values()
+        outs = []
+        for spec, value in zip(specs, checked(callback(*positional, **keywords)), strict=True):
+            out = asarray(value if isinstance(value, Array) else numpy.array(value), spec.dtype)
+            if out.shape != spec.shape:
+                raise ShapeError(message(name, f"a result of shape {spec.shape}", str(out.shape), "Reshape it."))
+            outs.append(out)
+        return structure.unflatten(outs)
+    without = _Call.__new__(_Call)
+    without.structure, without.rest, without.places = given.structure, given.rest, given.places
+
+    def run(arrays: list[Any]) -> Sequence[Any]:
+        positional, keywords = without.arguments(arrays)
+        return [*checked(callback(*positional, **keywords)), *([TOKEN] if effect else [])]
+
+    kinds = [(tuple(spec.shape), spec.dtype.torch) for spec in specs]
+    number = _number(name, run, _key(name, callback, given, tuple(kinds), structure))
+    if effect:
+        return structure.unflatten(note_effect(number, given.arrays, ordered, kinds))
+    return structure.unflatten(host_call(number, given.arrays, kinds, _METHODS[vmap_method]))

@@ -36,6 +36,7 @@ from gtrace.errors import ArgumentError, CompileError, DtypeError, ExportError, 
 from gtrace.export_manifest import CaseManifest, ExportManifest, InputSpec
 from gtrace.interp.interpreter import TensorFunction
 from gtrace.ir.aval import LONG, Aval, aval, contiguous_strides
+from gtrace.ir.calls import has_effects
 from gtrace.ir.canonical import canonical_subgraph
 from gtrace.ir.graph import Graph, print_graph
 from gtrace.ir.subgraph import subgraph
@@ -233,6 +234,9 @@ def _case(
     if find_meshes(graph):
         fix = "Export the function without gt.with_sharding, and pass it arrays of this process alone."
         raise ExportError(message("export", "a program of one process", "one with shardings", fix))
+    if has_effects(graph):
+        fix = "Leave out gt.pure_callback, gt.io_callback and jax.debug.print."
+        raise ExportError(message("export", "a program that needs no Python", "one that calls Python functions", fix))
     reason = uncompilable(graph)
     if reason:
         fix = "Use float32, as the real and imaginary part, and int64."

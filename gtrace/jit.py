@@ -27,7 +27,7 @@ from gtrace.ir.user_passes import registered
 from gtrace.stages import Lowered, Traced
 from gtrace.trace.array import Array, evaluate, layout, materialize, run_checked, wrap_as
 from gtrace.trace.bind import check_thread
-from gtrace.trace.capture import Captured, capture, replay
+from gtrace.trace.capture import Captured, NoOutputs, capture, replay
 from gtrace.trace.convert import lift, python_scalar, with_own_memory
 from gtrace.trace.promotion import wide
 from gtrace.trace.record import thread
@@ -48,7 +48,7 @@ class _Call:
     route: Route | Parts
     constants: list[torch.Tensor]
     out_avals: tuple[Aval, ...]
-    out_structure: tree.TreeDef
+    out_structure: tree.TreeDef | NoOutputs
     kinds: list[Leaf] = attrs.field(factory=list)
     laid_out: Executable | None = None
 
@@ -274,8 +274,9 @@ class Jitted:
             return [_output(x) for x in outputs], out_structure
 
         name = f"jit({self.__name__}) called at {user_location()}"
-        captured: Captured = capture(run, avals, name)
-        traced = Traced(captured.graph, captured.constants, captured.result, self._backend, self._mode)
+        captured: Captured = capture(run, avals, name, tokens="if any")
+        structure = NoOutputs(captured.result) if captured.token else captured.result
+        traced = Traced(captured.graph, captured.constants, structure, self._backend, self._mode)
         _remember(self._traced, (self._key(given), *avals), traced)
         return traced
 

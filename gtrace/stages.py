@@ -19,6 +19,7 @@ from gtrace.ir.graph import Graph, print_graph
 from gtrace.ir.signature import sign
 from gtrace.ir.user_passes import Passes, registered, rewritten
 from gtrace.trace.array import Array, materialize, wrap_as
+from gtrace.trace.capture import NoOutputs
 from gtrace.trace.convert import lift
 
 
@@ -34,7 +35,7 @@ class Traced:
 
     graph: Graph
     constants: tuple[Array, ...]
-    out_structure: tree.TreeDef
+    out_structure: tree.TreeDef | NoOutputs
     backend: str
     mode: str
 

@@ -248,6 +248,8 @@ def _with_torch_keywords(name: str, numpy_method: Callable[..., Any]) -> Callabl
 
     @functools.wraps(numpy_method)
     def method(self: Array, *args: Any, **kwargs: Any) -> Any:
+        if kwargs and kwargs.get("out", False) is None:  # as numpy.sum(x) passes it
+            del kwargs["out"]
         if kwargs and not KEYWORDS.isdisjoint(kwargs):
             return torch_method(self, *args, **kwargs)
         return numpy_method(self, *args, **kwargs)

@@ -29,11 +29,14 @@ NOTES = {
     "jax.make_jaxpr": "returns a graph, which prints as gtrace's IR",
     "jax.named_call": "without effect",
     "jax.named_scope": "without effect",
-    "jax.pure_callback": "outside of traced functions only",
+    "jax.pmap": "a jitted `vmap`, on one device",
     "jax.typeof": "a `ShapeDtypeStruct`",
-    "jax.debug.callback": "while a function is traced, called once, with placeholders",
-    "jax.debug.print": "while a function is traced, prints once, what the arrays are like",
+    "jax.debug.callback": "in traced functions: if a result of theirs is computed",
+    "jax.debug.print": "in traced functions: if a result of theirs is computed",
     "jax.lax.approx_max_k": "exact",
+    "jax.lax.custom_linear_solve": "without a rule for `jvp`",
+    "jax.lax.custom_root": "without a rule for `jvp`",
+    "jax.scipy.linalg.sqrtm": "of matrices with a basis of eigenvectors",
     "jax.lax.reduce_precision": "only to the bits of float16, bfloat16, float32 and float64",
     "jax.lax.optimization_barrier": "the identity",
     "jax.lax.Precision": "products are computed in the dtype of the operands whatever it says",
@@ -149,8 +152,9 @@ def test_parameters_have_jaxs_names_and_order():
     assert jnp.linspace(0.0, 1.0, 3, True, True)[1].item() == 0.5
     assert jnp.dot(x, b=x, precision="highest").shape == (2, 2)
     assert jnp.histogram(x, 2, (1.0, 5.0), jnp.ones(4).reshape(2, 2))[0].tolist() == [2.0, 2.0]
-    with pytest.raises(ArgumentError, match=r"preferred_element_type left to its default"):
-        jnp.dot(x, x, preferred_element_type=jnp.float64)
+    assert jnp.dot(x, x, preferred_element_type=jnp.float16).dtype == "float16"
+    with pytest.raises(ArgumentError, match=r"weights left to its default"):
+        jnp.quantile(x, 0.5, weights=x)
     with pytest.raises(TypeError, match="unexpected keyword argument 'axes'"):
         jnp.sum(x, axes=0)
     with pytest.raises(TypeError, match="takes 8 positional arguments but 9"):

@@ -56,6 +56,8 @@ def uncompilable(graph: Graph) -> str:
 
 def _uncompilable(node: Node) -> str:
     """Return why Inductor cannot compile an operation, by the dtypes of its operands and results."""
+    if node.op.effect:
+        return "Python functions are called by the interpreter"
     for a in (*node.instr.ins, node.instr.aval):
         for one in a.avals if isinstance(a, Bundle) else (a,):
             if one.complex:
@@ -129,7 +131,7 @@ class Partitioner:
         return Schedule(graph.inputs, graph.outputs, (Call(request, graph.inputs, outs),))
 
     def _is_interpreted(self, node: Node) -> bool:
-        if node.attributes.get("overload") in self.left_out:
+        if node.op.effect or node.attributes.get("overload") in self.left_out:
             return True
         return self.backend == "inductor" and bool(_uncompilable(node))
 

@@ -44,6 +44,7 @@ def capture_body(
     structure: tree.TreeDef,
     avals: Sequence[Aval],
     dtypes: Sequence[Any] | None = None,
+    tokens: str = "refused",
 ) -> Captured:
     """Capture a user's function on placeholders.
 
@@ -51,6 +52,7 @@ def capture_body(
         name, what: the operation, and which of its arguments the function is, for errors.
         structure: of the tuple of its arguments.
         dtypes: strong dtypes to cast the outputs to; None leaves them as they are.
+        tokens: as of `capture`.
 
     Returns:
         The capture; its result is the structure of the outputs.
@@ -65,7 +67,7 @@ def capture_body(
             outputs = [cast(x, dtype) for x, dtype in zip(outputs, dtypes, strict=True)]
         return outputs, out_structure
 
-    captured = capture(run, avals, f"{what} of {name} called at {user_location()}", repeated=True)
+    captured = capture(run, avals, f"{what} of {name} called at {user_location()}", repeated=True, tokens=tokens)
     return lift_numbers(captured, f"{what} of {name}")
 
 

@@ -21,6 +21,7 @@ from gtrace.ops.parts import stack
 from gtrace.ops.promote import cast
 from gtrace.trace.array import Array
 from gtrace.trace.bind import bind, bind_all
+from gtrace.trace.capture import NoOutputs
 from gtrace.trace.convert import lift
 from gtrace.trace.numbers import lift_derived
 from gtrace.transform.derived import batched as batched_graph
@@ -169,12 +170,20 @@ def _switch(name: str, index: Any, functions: list[Any], names: list[str], opera
     place = cast(place, torch.int64)
     leaves, structure = lift_leaves(name, "operands", operands)
     avals = [x.aval for x in leaves]
-    captures = [capture_body(name, n, f, structure, avals) for n, f in zip(names, functions, strict=True)]
+
+    def captured(dtypes: Sequence[Any] | None = None, tokens: str = "if any") -> list[Any]:
+        pairs = zip(names, functions, strict=True)
+        return [capture_body(name, n, f, structure, avals, dtypes, tokens) for n, f in pairs]
+
+    captures = captured()
+    token = any(c.token for c in captures)
+    if token and not all(c.token for c in captures):
+        captures = captured(tokens="always")
     first = captures[-1]
     dtypes = None
     if any(c.graph.out_avals != first.graph.out_avals for c in captures):
         dtypes = _common(captures)
-        captures = [capture_body(name, n, f, structure, avals, dtypes) for n, f in zip(names, functions, strict=True)]
+        captures = captured(dtypes)
         first = captures[-1]
     for n, c in zip(names, captures, strict=True):
         check_same(
@@ -187,7 +196,7 @@ def _switch(name: str, index: Any, functions: list[Any], names: list[str], opera
     for c in captures:
         closure.join(c)
     branches = tuple(closure.close(c, constants_first=False) for c in captures)
-    out: tree.TreeDef = first.result
+    out: tree.TreeDef | NoOutputs = NoOutputs(first.result) if token else first.result
     return out.unflatten(bind_all(switch_op, (place, *leaves, *closure.constants), (branches,)))
 
 

@@ -53,7 +53,9 @@ def _bytes(nodes: Sequence[Node], length: int) -> int:
 
 def _movable(nodes: Sequence[Node], length: int) -> bool:
     """Whether nodes may be computed for all steps at once. Batched branches and inner loops would do more work."""
-    return all(node.op.rules.body is None for node in nodes) and _bytes(nodes, length) <= MAX_BYTES
+    if any(node.op.rules.body is not None or node.op.effect for node in nodes):
+        return False
+    return _bytes(nodes, length) <= MAX_BYTES
 
 
 def _divided(loop: Loop) -> tuple[Graph, Graph] | None:

@@ -22,6 +22,11 @@ def communicates(graph: Graph) -> bool:
     )
 
 
+def has_effects(graph: Graph) -> bool:
+    """Whether the program calls Python functions."""
+    return any(node.op.effect or any(has_effects(sub.graph) for sub in subgraphs(node.params)) for node in graph.nodes)
+
+
 def count_operations(graph: Graph) -> int:
     """Return the number of operations, those in sub-graphs included."""
     return sum(1 + sum(count_operations(sub.graph) for sub in subgraphs(node.params)) for node in graph.nodes)

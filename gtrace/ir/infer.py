@@ -88,7 +88,9 @@ def infer(op: Op, params: tuple[Any, ...], avals: tuple[Aval, ...]) -> Aval | Bu
         elif known is None:
             known = tuple(out.shape)
     assert known is not None
-    return aval(tuple(known), dtype, device, op.elementwise and bool(avals) and all(a.weak for a in avals))
+    # a choice is as weak as what it chooses from
+    values = avals[1:] if op.name == "where" else avals
+    return aval(tuple(known), dtype, device, op.elementwise and bool(values) and all(a.weak for a in values))
 
 
 _STAND_IN = torch.uint8

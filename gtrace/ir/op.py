@@ -49,6 +49,7 @@ class Op:
         complex: its operand or its result is complex, whatever the other dtypes are.
         placement: it says how its operand, which it returns, is laid out over processes.
         collective: it communicates with other processes.
+        effect: it calls Python, or depends on such a call: it is interpreted, and stays in its step of a loop.
         unsigned: how uint64 is computed where torch cannot, see `ir.unsigned`: None, `ORDER` or a function of the bits.
         projection: it selects one result, by its index, of an operation with several.
         rules: its type, derivatives and batching, and how it runs.
@@ -74,6 +75,7 @@ class Op:
     complex: bool = False
     placement: bool = False
     collective: bool = False
+    effect: bool = False
     projection: bool = False
     unsigned: str | Callable[..., Any] | None = None
     rules: Rules = attrs.field(factory=Rules)

@@ -10,6 +10,7 @@ from gtrace import custom_jvp as custom_jvp
 from gtrace import custom_vjp as custom_vjp
 from gtrace.jax import ad_checkpoint as ad_checkpoint
 from gtrace.jax import api as _api
+from gtrace.jax import array_methods as _array_methods
 from gtrace.jax import core as core
 from gtrace.jax import custom_derivatives as custom_derivatives
 from gtrace.jax import debug as debug
@@ -22,6 +23,7 @@ from gtrace.jax import lax as lax
 from gtrace.jax import nn as nn
 from gtrace.jax import numpy as numpy
 from gtrace.jax import ops as ops
+from gtrace.jax import profiler as profiler
 from gtrace.jax import random as random
 from gtrace.jax import scipy as scipy
 from gtrace.jax import settings as _settings
@@ -37,4 +39,5 @@ from gtrace.jax.importing import install as install
 from gtrace.jax.importing import uninstall as uninstall
 from gtrace.jax.settings import config as config
 
+_array_methods.add()
 __getattr__, __dir__ = _namespace("jax", vars(_api), vars(_devices), vars(_settings))

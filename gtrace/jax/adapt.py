@@ -34,17 +34,18 @@ JAX_NAMES: dict[str, dict[str, str | None]] = json.loads(
 
 HINTS = frozenset(
     """
-    accuracy algorithm allow_negative_indices assume_unique_indices check_finite concrete debug implementation
-    indices_are_sorted lapack_driver manual_axis_type mode_hint optimize out_sharding overwrite_a overwrite_b
+    accuracy algorithm allow_negative_indices assume_unique_indices bucket_size check_finite concrete debug
+    implementation indices_are_sorted jitted lapack_driver lwork manual_axis_type max_iterations max_squarings method
+    mode_hint optimize out_sharding overwrite_a overwrite_b
     overwrite_input precision prevent_cse reduce_axes series_order sharding split_transpose spmd_axis_name sum_match
-    symmetrize_input turbo unique_indices unroll wrap_negative_indices
+    symmetrize_input turbo unique_indices unroll upper_triangular wrap_negative_indices
     """.split()
 )
 """Parameters that only say how to compute or where: any value of theirs is accepted and ignored."""
 
 DEFAULTS: dict[str, tuple[Any, ...]] = {
     "copy": (True,),
-    "method": ("auto", "default", "scan", "scan_unrolled", "compare_all", "sort"),
+    "nan_policy": ("propagate",),
     "ndmin": (0,),
     "order": ("K", "C", "A"),
     "promote_integers": (True,),
@@ -100,6 +101,9 @@ def compare(function: Any, text: str) -> Difference | None:
     several = inspect.Parameter.VAR_POSITIONAL in kinds
     places = [p.name for p in ours.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     renamed = {}
+    if places == ["x", "y"] and len(theirs.positional) == 2:  # names that say nothing but the order
+        renamed = {name: own for name, own in zip(theirs.positional, places, strict=True) if name != own}
+        return Difference((), renamed)
     for k, name in enumerate(theirs.positional):
         if name not in ours and k < len(places) and places[k] not in {*theirs.positional, *theirs.named}:
             renamed[name] = places[k]

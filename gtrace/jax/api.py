@@ -6,16 +6,21 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy
+
 import gtrace as gt
-from gtrace import tree
+from gtrace import sharding, tree
 from gtrace.errors import ArgumentError, message
-from gtrace.jax.adapt import HINTS
+from gtrace.jax import dtypes
+from gtrace.jax.adapt import HINTS, __version__
 
 checkpoint, checkpoint_policies = gt.checkpoint, gt.checkpoint_policies
 closure_convert, custom_gradient = gt.closure_convert, gt.custom_gradient
 eval_shape, grad, hessian, value_and_grad = gt.eval_shape, gt.grad, gt.hessian, gt.value_and_grad
 jacfwd, jacrev, jvp, linear_transpose = gt.jacfwd, gt.jacrev, gt.jvp, gt.linear_transpose
 linearize, pure_callback, vjp, vmap = gt.linearize, gt.pure_callback, gt.vjp, gt.vmap
+NamedSharding, P = sharding.NamedSharding, sharding.PartitionSpec
+float0 = dtypes.float0
 jacobian = jacrev
 remat = checkpoint
 
@@ -108,3 +113,61 @@ def ensure_compile_time_eval() -> Iterator[None]:
 def checking_leaks() -> Iterator[None]:
     """Do nothing: leaks are always errors."""
     yield
+
+
+def fwd_and_bwd(fun: Callable[..., Any], argnums: int | tuple[int, ...], has_aux: bool = False) -> Any:
+    """Return a function for the value with what its derivative needs, and one for the derivatives of `argnums`.
+
+    >>> import gtrace.jax as jax
+    >>> forward, backward = jax.fwd_and_bwd(lambda x, y: x * y, argnums=(0, 1))
+    >>> value, kept = forward(2.0, 3.0)
+    >>> [g.item() for g in backward(kept, 1.0)]
+    [3.0, 2.0]
+    """
+    numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+
+    def forward(*args: Any) -> Any:
+        def varied(*chosen: Any) -> Any:
+            given = list(args)
+            for k, x in zip(numbers, chosen, strict=True):
+                given[k] = x
+            return fun(*given)
+
+        out = gt.vjp(varied, *[args[k] for k in numbers], has_aux=has_aux)
+        return (out[0], out[1]) if not has_aux else (out[0], out[1], out[2])
+
+    def backward(pull: Any, cotangent: Any) -> Any:
+        found = pull(cotangent)
+        return found[0] if isinstance(argnums, int) else found
+
+    return forward, backward
+
+
+def pmap(fun: Callable[..., Any], axis_name: str | None = None, *, in_axes: Any = 0, out_axes: Any = 0,
+         static_broadcasted_argnums: int | tuple[int, ...] = (), **options: Any) -> Callable[..., Any]:  # fmt: skip
+    """``vmap``, jitted: on one device, the examples of a `pmap` are a batch. `gt.sharding` divides arrays over devices.
+
+    >>> import gtrace.jax as jax
+    >>> mean = jax.pmap(lambda x: jax.lax.pmean(x, "i"), axis_name="i")
+    >>> mean(jax.numpy.array([1., 3.]))
+    Array([2., 2.], dtype=float32)
+    """
+    static = static_broadcasted_argnums
+    numbers = (static,) if isinstance(static, int) else tuple(static)
+
+    def mapped(*args: Any) -> Any:
+        axes = list(in_axes) if isinstance(in_axes, (tuple, list)) else [in_axes] * len(args)
+        for k in numbers:
+            axes[k] = None
+        return gt.vmap(fun, tuple(axes), out_axes, axis_name=axis_name)(*args)
+
+    return gt.jit(mapped, static_argnums=numbers)
+
+
+def print_environment_info(return_string: bool = False) -> str | None:
+    """Print, or return, the versions that are in use."""
+    text = f"jax:    {__version__} (names of gtrace {gt.__version__})\nnumpy:  {numpy.__version__}\n"
+    if return_string:
+        return text
+    print(text)
+    return None

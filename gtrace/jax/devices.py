@@ -66,12 +66,12 @@ def device_count(backend: str | None = None) -> int:
     return len(devices(backend))
 
 
-def process_index() -> int:
+def process_index(backend: str | None = None) -> int:
     """Return the number of this process, 0."""
     return 0
 
 
-def process_count() -> int:
+def process_count(backend: str | None = None) -> int:
     """Return the number of processes, 1."""
     return 1
 
@@ -84,6 +84,15 @@ def local_devices(
 
 
 local_device_count = device_count
+host_id, host_count = process_index, process_count
+
+
+def process_indices(backend: str | None = None) -> list[int]:
+    """Return the numbers of all processes: this one's."""
+    return [0]
+
+
+host_ids = process_indices
 
 
 def device_put(x: Any, device: Any = None, **options: Any) -> Any:

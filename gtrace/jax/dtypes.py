@@ -8,6 +8,7 @@ import numpy
 
 from gtrace import dtypes
 from gtrace import numpy as names
+from gtrace.errors import DtypeError
 from gtrace.jax.adapt import namespace
 from gtrace.trace.promotion import as_dtype
 
@@ -18,13 +19,23 @@ class extended(numpy.generic):  # noqa: N801 - JAX's name of a class of dtypes
     """The class of dtypes that NumPy has not: there are none here."""
 
 
+TypePromotionError = DtypeError
+
+
+def scalar_type_of(x: Any) -> type:
+    """Return the Python type of the numbers of an array: bool, int, float or complex."""
+    kinds = {"b": bool, "i": int, "u": int, "f": float, "c": complex}
+    return kinds[dtypes.DType(names.result_type(x)).kind]
+
+
 class prng_key(extended):  # noqa: N801 - as above
     """The class of dtypes of keys: here keys are arrays of integers."""
 
 
-def canonicalize_dtype(dtype: Any, allow_extended_dtype: bool = False) -> dtypes.DType:
+def canonicalize_dtype(dtype: Any, allow_extended_dtype: bool = False) -> Any:
     """Return the dtype that arrays of `dtype` have under the number rules in force."""
-    return dtypes.DType(as_dtype(float if dtype is None else dtype))
+    found = dtypes.DType(as_dtype(float if dtype is None else dtype))
+    return dtype if isinstance(dtype, numpy.dtype) and found == dtype else found
 
 
 def itemsize_bits(dtype: Any) -> int:

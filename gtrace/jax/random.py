@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from gtrace import random
+from gtrace.errors import ArgumentError, message
 from gtrace.jax.adapt import namespace
 from gtrace.ops.promote import cast
 from gtrace.trace.array import Array
@@ -22,6 +23,43 @@ def bits(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = No
     """
     kind = torch.uint32 if dtype is None else as_dtype(dtype)
     return cast(random.bits(key, shape, 8 * kind.itemsize), kind)
+
+
+def _checked(name: str, impl: Any) -> None:
+    if impl not in (None, "threefry2x32", "threefry", random.key_impl(random.key(0))):
+        raise ArgumentError(message(name, "threefry2x32 or None as impl", repr(impl), "There is one cipher."))
+
+
+def key(seed: Any, *, impl: Any = None, dtype: Any = None) -> Array:
+    """``gt.random.key``; the cipher is threefry2x32.
+
+    Raises:
+        ArgumentError: another cipher.
+    """
+    _checked("key", impl)
+    return random.key(seed)
+
+
+def PRNGKey(seed: Any, *, impl: Any = None) -> Array:  # noqa: N802 - JAX's name
+    """``gt.random.PRNGKey``, as `key`."""
+    _checked("PRNGKey", impl)
+    return random.PRNGKey(seed)
+
+
+def wrap_key_data(key_bits_array: Any, *, impl: Any = None, dtype: Any = None) -> Array:
+    """``gt.random.wrap_key_data``, as `key`."""
+    _checked("wrap_key_data", impl)
+    return random.wrap_key_data(key_bits_array)
+
+
+def clone(key: Any) -> Array:
+    """Return a copy of a key, which may be used again though the key was.
+
+    >>> import gtrace.jax as jax
+    >>> jax.random.clone(jax.random.key(1)).tolist()
+    [0, 1]
+    """
+    return random.wrap_key_data(random.key_data(key))
 
 
 __getattr__, __dir__ = namespace("jax.random", random)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
+import importlib.util
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
@@ -33,6 +35,10 @@ _WITHOUT_EFFECT: dict[str, Any] = {
 
 # the number rules of a process that uses JAX's names are JAX's, unless it says otherwise
 ours.default(x64=False)
+
+# as with JAX, NumPy knows bfloat16 and float8 afterwards
+if importlib.util.find_spec("ml_dtypes") is not None:
+    importlib.import_module("ml_dtypes")
 
 
 class Settings:
@@ -94,6 +100,8 @@ debug_nans = debug_infs = _block("debug_nans")
 debug_key_reuse = _block("debug_key_reuse")
 default_matmul_precision = numpy_dtype_promotion = numpy_rank_promotion = log_compiles = _idle
 check_tracer_leaks = default_prng_impl = threefry_partitionable = transfer_guard = enable_checks = _idle
+transfer_guard_device_to_device = transfer_guard_device_to_host = transfer_guard_host_to_device = _idle
+thread_guard = array_garbage_collection_guard = no_execution = allow_f16_reductions = _idle
 softmax_custom_jvp = legacy_prng_key = enable_custom_prng = explain_cache_misses = default_device = _idle
 
 

@@ -1,6 +1,7 @@
 """The names of ``jax.tree``."""
 
 from gtrace import tree
+from gtrace.jax import paths
 from gtrace.jax.adapt import namespace
 
-__getattr__, __dir__ = namespace("jax.tree", tree)
+__getattr__, __dir__ = namespace("jax.tree", paths, tree)

@@ -13,6 +13,7 @@ from gtrace.lax.reductions import *
 from gtrace.lax.shapes import *
 from gtrace.lax.slicing import *
 from gtrace.lax.special import *
+from gtrace.lax.window_shapes import *
 from gtrace.lax.windows import *
 from gtrace.suggestions import suggesting as _suggesting
 

@@ -117,7 +117,7 @@ def conv_general_dilated(
     x, w = permute_dims(x, numbers.lhs_spec), permute_dims(w, numbers.rhs_spec)
     sizes = [(n - 1) * d + 1 if n else 0 for n, d in zip(x.shape[2:], spread, strict=True)]
     windows = [(n - 1) * d + 1 for n, d in zip(w.shape[2:], gaps, strict=True)]
-    around = _padding("conv", padding, sizes, windows, strides)
+    around = padding_pairs("conv", padding, sizes, windows, strides)
     if any(d != 1 for d in spread) or any(low != high or low < 0 for low, high in around):
         x = pad(x, 0.0, [(0, 0, 0)] * 2 + [(low, high, d - 1) for (low, high), d in zip(around, spread, strict=True)])
         around = [(0, 0)] * axes
@@ -175,7 +175,7 @@ def _at_least_one(name: str, what: str, numbers: Sequence[int]) -> None:
         raise ArgumentError(message(name, f"{what} of at least 1", repr(tuple(numbers)), "Fix those below."))
 
 
-def _padding(
+def padding_pairs(
     name: str, padding: str | Pairs, sizes: Sequence[int], windows: Sequence[int], strides: Sequence[int]
 ) -> list[tuple[int, int]]:
     if not isinstance(padding, str):
@@ -232,7 +232,7 @@ def reduce_window(
     _at_least_one("reduce_window", "sizes, strides and dilations", (*sizes, *strides, *spread, *gaps))
     wide = [(n - 1) * d + 1 if n else 0 for n, d in zip(x.shape, spread, strict=True)]
     windows = [(n - 1) * d + 1 for n, d in zip(sizes, gaps, strict=True)]
-    around = _padding("reduce_window", padding, wide, windows, strides)
+    around = padding_pairs("reduce_window", padding, wide, windows, strides)
     x = pad(x, init_value, [(low, high, d - 1) for (low, high), d in zip(around, spread, strict=True)])
     counts = [max((n - window) // stride + 1, 0) for n, window, stride in zip(x.shape, windows, strides, strict=True)]
     total: Any = None

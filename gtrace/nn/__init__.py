@@ -29,10 +29,12 @@ from gtrace.ops.activations import silu as silu
 from gtrace.ops.activations import softplus as softplus
 from gtrace.ops.elementwise import identity as identity
 from gtrace.ops.elementwise import tanh as tanh
+from gtrace.ops.log_sums import log1mexp as log1mexp
+from gtrace.ops.log_sums import logmeanexp as logmeanexp
+from gtrace.ops.log_sums import logsumexp as logsumexp
 from gtrace.ops.normalize import log_softmax as log_softmax
 from gtrace.ops.normalize import softmax as softmax
 from gtrace.ops.one_hot import one_hot as one_hot
-from gtrace.ops.reduce import logsumexp as logsumexp
 from gtrace.suggestions import suggesting as _suggesting
 
 __getattr__ = _suggesting("gtrace.nn")

@@ -7,6 +7,7 @@ from gtrace.dtypes import *
 from gtrace.numpy import fft as fft
 from gtrace.numpy import linalg as linalg
 from gtrace.numpy.arithmetic import *
+from gtrace.numpy.bits import *
 from gtrace.numpy.functional import *
 from gtrace.numpy.grids import *
 from gtrace.numpy.histograms import *

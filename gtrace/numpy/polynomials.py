@@ -8,18 +8,19 @@ import torch
 
 from gtrace.errors import ArgumentError, ShapeError, message
 from gtrace.numpy.grids import vander
+from gtrace.numpy.linalg.decompositions import eigvals
 from gtrace.numpy.linalg.solving import inv, lstsq
 from gtrace.numpy.sequences import convolve
-from gtrace.ops.create import arange, asarray, ones, zeros
+from gtrace.ops.create import arange, asarray, eye, ones, zeros
 from gtrace.ops.elementwise import add, divide, multiply, neg, sqrt, square, subtract
 from gtrace.ops.linalg import matmul, outer
 from gtrace.ops.parts import concat, stack
 from gtrace.ops.promote import cast, promote, promote_arrays
 from gtrace.ops.reduce import sum as sum_over
-from gtrace.ops.shape import as_int, broadcast_to, expand_dims, matrix_transpose, reshape
+from gtrace.ops.shape import as_int, broadcast_shapes, broadcast_to, expand_dims, matrix_transpose, reshape
 from gtrace.trace.array import Array
 
-__all__ = ["poly", "polyadd", "polyder", "polydiv", "polyfit", "polyint", "polymul", "polysub", "polyval"]
+__all__ = ["poly", "polyadd", "polyder", "polydiv", "polyfit", "polyint", "polymul", "polysub", "polyval", "roots"]
 
 
 def _coefficients(op: str, p: Any) -> Array:
@@ -32,14 +33,17 @@ def _coefficients(op: str, p: Any) -> Array:
 def polyval(p: Any, x: Any) -> Array:
     """Return the values at x of the polynomial with coefficients p, by Horner's rule.
 
+    Further axes of p are those of polynomials whose values are computed beside each other; they broadcast with x.
+
     >>> import gtrace.numpy as gnp
     >>> gnp.polyval([1., 0., -1.], gnp.array([2., 3.]))
     Array([3., 8.], dtype=float32)
     """
-    p, x = promote_arrays("polyval", _coefficients("polyval", p), asarray(x))
-    out: Array = zeros(x.shape, x.aval.dtype, device=x.device)
-    for k in range(p.size):
-        out = add(multiply(out, x), p[k]) if k else broadcast_to(p[k], x.shape)
+    p, x = promote_arrays("polyval", p if getattr(p, "ndim", 1) > 1 else _coefficients("polyval", p), asarray(x))
+    shape = broadcast_shapes(p.shape[1:], x.shape)
+    out: Array = zeros(shape, x.aval.dtype, device=x.device)
+    for k in range(p.shape[0]):
+        out = add(multiply(out, x), p[k]) if k else broadcast_to(p[k], shape)
     return out
 
 
@@ -217,3 +221,31 @@ def poly(roots: Any) -> Array:
     for k in range(roots.size):
         out = convolve(out, stack([ones((), roots.aval.dtype, device=roots.device), neg(roots[k])]))
     return out
+
+
+def roots(p: Any, *, strip_zeros: bool = True) -> Array:
+    """Return the roots of a polynomial, complex: the eigenvalues of its companion matrix.
+
+    Args:
+        p: coefficients, the highest power first.
+        strip_zeros: leave out leading zeros, which needs their values; without, the first coefficient must not be 0.
+
+    >>> import gtrace.numpy as gnp
+    >>> sorted(gnp.roots([1., -3., 2.]).real.tolist())
+    [1.0, 2.0]
+    """
+    (p,) = promote("roots", _coefficients("roots", p), floating=True)
+    ends = 0
+    if strip_zeros:
+        found = p.numpy().nonzero()[0]
+        if not len(found):
+            return zeros((0,), complex)
+        ends = p.size - 1 - int(found[-1])
+        p = p[int(found[0]) : p.size - ends]
+    size = p.size - 1
+    if size < 1:
+        return zeros((ends,), complex)
+    first = divide(neg(p[1:]), p[0])
+    companion = concat([expand_dims(first, 0), eye(size, dtype=p.aval.dtype)[: size - 1]])
+    found_roots = eigvals(companion)
+    return concat([found_roots, zeros((ends,), found_roots.aval.dtype)]) if ends else found_roots

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gtrace.ops import places, reduce
+from gtrace.ops import log_sums, places, reduce
 from gtrace.ops import sort as sorting
 from gtrace.trace.array import Array
 
@@ -17,7 +17,7 @@ __all__ = [
     "min", "prod", "searchsorted", "sort", "std", "sum", "var",
 ]  # fmt: skip
 
-count_nonzero, logsumexp = reduce.count_nonzero, reduce.logsumexp
+count_nonzero, logsumexp = reduce.count_nonzero, log_sums.logsumexp
 prod, sum = reduce.prod, reduce.sum  # noqa: A001 - the standard's names
 searchsorted = sorting.searchsorted
 

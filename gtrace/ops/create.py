@@ -9,6 +9,7 @@ import numpy
 import torch
 
 from gtrace.ambient import without_modes
+from gtrace.dtypes import DType
 from gtrace.errors import ArgumentError, DtypeError, ShapeError, message
 from gtrace.ir.aval import COMPLEX, CPU, DTYPES, FLOATS, INEXACT, LONG, SHORT, WIDE_UNSIGNED, Aval, as_device, aval
 from gtrace.ir.cases import Sample
@@ -192,7 +193,10 @@ def astype(x: Any, dtype: Any, *, copy: bool = True, device: Any = None) -> Arra
     >>> gt.astype(gt.array([1.5, -1.5]), gt.int32)
     Array([ 1, -1], dtype=int32)
     """
-    out = cast(lift("astype", x), as_dtype(dtype))
+    x = lift("astype", x)
+    # to the dtype that it has, whatever the setting `x64` makes of such names
+    same = dtype is not None and DType(dtype).torch is x.aval.dtype
+    out = cast(x, x.aval.dtype if same else as_dtype(dtype))
     return out if device is None else to_device(out, device)
 
 

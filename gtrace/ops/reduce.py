@@ -51,7 +51,7 @@ from gtrace.trace.fast import bind_met
 from gtrace.trace.promotion import as_dtype
 
 __all__ = [
-    "sum", "mean", "max", "min", "any", "all", "prod", "var", "std", "logsumexp", "count_nonzero",
+    "sum", "mean", "max", "min", "any", "all", "prod", "var", "std", "count_nonzero",
 ]  # fmt: skip
 
 _PARAMS = ("axes", "keepdims")
@@ -173,11 +173,11 @@ def _logsumexp_jvp(ts: Any, x: Array, out: Array, axes: tuple[int, ...], keepdim
     return bind(sum_op, (multiply(ts[0], weights),), (axes, keepdims))
 
 
-_logsumexp = define(
+logsumexp_op = define(
     "logsumexp", _over(torch.logsumexp), params=_PARAMS, shape=reduced_shape,
     vjp=_logsumexp_vjp, jvp=_logsumexp_jvp, factors=reduction(), batch=shifted("axes"),
     samples=_axis_samples(), errors=bad_axis, reference=scipy_special("logsumexp"),
-    user=lambda x, **kw: logsumexp(x, **kw),
+    user=lambda x, axis=None, keepdims=False: bind_met(logsumexp_op, x, (axis, keepdims), resolve_floating),
 )  # fmt: skip
 
 
@@ -186,7 +186,7 @@ def _resolve(op: Op, x: Any, axis: Any, keepdims: bool) -> tuple[Array, Params]:
     return x, (normalize_axes(op.name, axis, x.ndim), as_flag(op.name, "keepdims", keepdims))
 
 
-def _resolve_floating(op: Op, x: Any, axis: Any, keepdims: bool) -> tuple[Array, Params]:
+def resolve_floating(op: Op, x: Any, axis: Any, keepdims: bool) -> tuple[Array, Params]:
     (x,) = promote_arrays(op.name, x, floating=True)
     return x, (normalize_axes(op.name, axis, x.ndim), as_flag(op.name, "keepdims", keepdims))
 
@@ -235,7 +235,7 @@ def mean(x: Any, axis: Any = None, keepdims: bool = False, *, dtype: Any = None,
     Array(2., dtype=float32)
     """
     if dtype is None and where is None:
-        return bind_met(_mean, x, (axis, keepdims), _resolve_floating)
+        return bind_met(_mean, x, (axis, keepdims), resolve_floating)
     x = lift("mean", x)
     (x,) = promote("mean", x if dtype is None else cast(x, as_dtype(dtype)), floating=True)
     if where is None:
@@ -370,16 +370,6 @@ def std(
     Array(1., dtype=float32)
     """
     return sqrt(var(x, axis, correction, keepdims, dtype=dtype, ddof=ddof, where=where))
-
-
-def logsumexp(x: Any, axis: Any = None, keepdims: bool = False) -> Array:
-    """Return log(sum(exp(x))) over `axis`, without overflow.
-
-    >>> import gtrace as gt
-    >>> gt.logsumexp(gt.array([1000., -1000.]))
-    Array(1000., dtype=float32)
-    """
-    return bind_met(_logsumexp, x, (axis, keepdims), _resolve_floating)
 
 
 # -- products

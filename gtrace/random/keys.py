@@ -42,6 +42,8 @@ def as_key(name: str, key: Any) -> Array:
         if python_scalar(key) is not None:
             raise ArgumentError(message(name, "a key", repr(key), f"Make one with gt.random.key({key!r})."))
         key = lift(name, key)
+    if key.aval.dtype in (torch.uint32, torch.int32):  # words as JAX stores them
+        key = bitwise_and(cast(key, torch.int64), MASK)
     a = key.aval
     if a.dtype is not torch.int64:
         raise DtypeError(message(name, "a key, int64 of shape (2,)", repr(a), "Make one with gt.random.key(seed)."))

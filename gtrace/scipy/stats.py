@@ -64,7 +64,7 @@ class Distribution:
         logcdf, logsf: their logarithms.
         ppf: the inverse of `cdf`.
         support: from shape parameters to the ends of the range outside which the density is 0.
-        shapes: the number of shape parameters.
+        shapes: the names of the shape parameters.
         discrete: the numbers are integers, there is a `loc` and no `scale`.
 
     >>> import gtrace as gt
@@ -86,10 +86,10 @@ class Distribution:
         logsf: Function | None = None,
         ppf: Function | None = None,
         support: Function | None = None,
-        shapes: int = 0,
+        shapes: str = "",
         discrete: bool = False,
     ) -> None:
-        self.name, self.shapes, self.discrete = name, shapes, discrete
+        self.name, self.shapes, self.discrete = name, tuple(shapes.split()), discrete
         self._logpdf, self._support, self._ppf = logpdf, support, ppf
         self._cdf = _first(cdf, _after(exp, logcdf), _after(_rest, sf), _after(_rest, _after(exp, logsf)))
         self._sf = _first(sf, _after(exp, logsf), _after(_rest, cdf), _after(_rest, _after(exp, logcdf)))
@@ -101,17 +101,15 @@ class Distribution:
 
     def _arguments(self, method: str, args: tuple[Any, ...], named: dict[str, Any]) -> tuple[list[Array], Array, Array]:
         """Return the shape parameters, the location and the scale."""
-        most = self.shapes + (1 if self.discrete else 2)
-        rest = list(args[self.shapes :])
-        for name in ("loc", "scale")[: most - self.shapes]:
-            if name in named and len(rest) <= ("loc", "scale").index(name):
-                rest += [0.0] * (("loc", "scale").index(name) - len(rest)) + [named.pop(name)]
-        if len(args) < self.shapes or len(rest) + self.shapes > most or named:
+        names = (*self.shapes, "loc") if self.discrete else (*self.shapes, "loc", "scale")
+        given = {**dict(zip(names, args, strict=False)), **named}
+        twice = [name for name in names[: len(args)] if name in named]
+        if len(args) > len(names) or twice or set(given) - set(names) or set(self.shapes) - set(given):
             got = f"{len(args)} parameters" + (f" and {', '.join(named)}" if named else "")
-            expected = f"{self.shapes} shape parameters, then loc{'' if self.discrete else ' and scale'}"
-            raise ArgumentError(message(f"{self.name}.{method}", expected, got, "Pass those."))
-        rest += (0.0, 1.0)[len(rest) :]
-        return list(args[: self.shapes]), rest[0], rest[1]
+            raise ArgumentError(
+                message(f"{self.name}.{method}", ", ".join(names), got, "loc and scale may be left out.")
+            )
+        return [given[name] for name in self.shapes], given.get("loc", 0.0), given.get("scale", 1.0)
 
     def _call(self, method: str, function: Function | None, x: Any, args: Any, named: Any, low: Any, high: Any) -> Any:
         if function is None:
@@ -223,57 +221,57 @@ gumbel_l = Distribution(
 )  # fmt: skip
 gamma = Distribution(
     "gamma", lambda z, a: special.xlogy(a - 1, z) - z - special.gammaln(a), cdf=lambda z, a: special.gammainc(a, z),
-    sf=lambda z, a: special.gammaincc(a, z), support=lambda a: _POSITIVE, shapes=1,
+    sf=lambda z, a: special.gammaincc(a, z), support=lambda a: _POSITIVE, shapes="a",
 )  # fmt: skip
 chi2 = Distribution(
     "chi2",
     lambda z, df: special.xlogy(df / 2 - 1, z / 2) - z / 2 - special.gammaln(df / 2) - math.log(2.0),
     cdf=lambda z, df: special.gammainc(df / 2, z / 2), sf=lambda z, df: special.gammaincc(df / 2, z / 2),
-    support=lambda df: _POSITIVE, shapes=1,
+    support=lambda df: _POSITIVE, shapes="df",
 )  # fmt: skip
 beta = Distribution(
     "beta",
     lambda z, a, b: special.xlogy(a - 1, z) + special.xlog1py(b - 1, neg(z)) - special.betaln(a, b),
-    cdf=lambda z, a, b: special.betainc(a, b, z), support=lambda a, b: (0.0, 1.0), shapes=2,
+    cdf=lambda z, a, b: special.betainc(a, b, z), support=lambda a, b: (0.0, 1.0), shapes="a b",
 )  # fmt: skip
 t = Distribution(
     "t",
     lambda z, df: special.gammaln((df + 1) / 2) - special.gammaln(df / 2) - log(df * math.pi) / 2
     - (df + 1) / 2 * log1p(square(z) / df),
-    shapes=1,
+    shapes="df",
 )  # fmt: skip
 pareto = Distribution(
     "pareto", lambda z, b: log(b) - (b + 1) * log(z), logsf=lambda z, b: neg(b * log(z)),
-    ppf=lambda q, b: exp(neg(log1p(neg(q))) / b), support=lambda b: (1.0, math.inf), shapes=1,
+    ppf=lambda q, b: exp(neg(log1p(neg(q))) / b), support=lambda b: (1.0, math.inf), shapes="b",
 )  # fmt: skip
 truncnorm = Distribution(
     "truncnorm", lambda z, a, b: neg(square(z)) / 2 - HALF_LOG_2PI - log(special.ndtr(b) - special.ndtr(a)),
     cdf=lambda z, a, b: (special.ndtr(z) - special.ndtr(a)) / (special.ndtr(b) - special.ndtr(a)),
-    support=lambda a, b: (a, b), shapes=2,
+    support=lambda a, b: (a, b), shapes="a b",
 )  # fmt: skip
 bernoulli = Distribution(
     "bernoulli", lambda k, p: special.xlogy(k, p) + special.xlog1py(1 - k, neg(p)),
-    cdf=lambda k, p: where(k < 1, 1 - p, 1.0), support=lambda p: (0.0, 1.0), shapes=1, discrete=True,
+    cdf=lambda k, p: where(k < 1, 1 - p, 1.0), support=lambda p: (0.0, 1.0), shapes="p", discrete=True,
 )  # fmt: skip
 poisson = Distribution(
     "poisson", lambda k, mu: special.xlogy(k, mu) - mu - special.gammaln(k + 1),
-    cdf=lambda k, mu: special.gammaincc(k + 1, mu), support=lambda mu: _POSITIVE, shapes=1, discrete=True,
+    cdf=lambda k, mu: special.gammaincc(k + 1, mu), support=lambda mu: _POSITIVE, shapes="mu", discrete=True,
 )  # fmt: skip
 geom = Distribution(
     "geom", lambda k, p: special.xlog1py(k - 1, neg(p)) + log(p), sf=lambda k, p: exp(k * log1p(neg(p))),
-    support=lambda p: (1.0, math.inf), shapes=1, discrete=True,
+    support=lambda p: (1.0, math.inf), shapes="p", discrete=True,
 )  # fmt: skip
 binom = Distribution(
     "binom",
     lambda k, n, p: special.gammaln(n + 1) - special.gammaln(k + 1) - special.gammaln(n - k + 1) + special.xlogy(k, p)
     + special.xlog1py(n - k, neg(p)),
-    support=lambda n, p: (0.0, n), shapes=2, discrete=True,
+    support=lambda n, p: (0.0, n), shapes="n p", discrete=True,
 )  # fmt: skip
 nbinom = Distribution(
     "nbinom",
     lambda k, n, p: special.gammaln(k + n) - special.gammaln(k + 1) - special.gammaln(n) + special.xlogy(n, p)
     + special.xlog1py(k, neg(p)),
-    support=lambda n, p: _POSITIVE, shapes=2, discrete=True,
+    support=lambda n, p: _POSITIVE, shapes="n p", discrete=True,
 )  # fmt: skip
 
 

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import attrs
+import torch
 
+from gtrace.errors import ArgumentError, message
 from gtrace.ir.aval import Aval, Bundle
 from gtrace.ir.edit import renumber
 from gtrace.ir.graph import Graph, Node, Scalar
-from gtrace.trace.array import Array
+from gtrace.ir.op import REGISTRY
+from gtrace.trace.array import Array, materialize, wrap
 from gtrace.trace.bind import as_input, bind, emit_all, placeholder, project
+from gtrace.trace.convert import new_tensor
 from gtrace.trace.record import Trace, decode, thread
 
 
@@ -25,12 +29,14 @@ class Captured:
         constants: Arrays from outside that the function used.
         result: what the function returned beside its outputs.
         derived: what was made of the program, kept for the next capture of an equal one; None where this is the first.
+        token: the only output is that of calls that the function makes for their effect; it has none of its own.
     """
 
     graph: Graph
     constants: tuple[Array, ...]
     result: Any
     derived: dict[Any, Any] | None = None
+    token: bool = False
 
 
 MAX_STRETCHES = 512
@@ -43,6 +49,7 @@ def capture(
     name: str,
     *,
     repeated: bool = False,
+    tokens: str = "refused",
 ) -> Captured:
     """Run `function` on placeholders of `avals`, in a trace of its own.
 
@@ -50,6 +57,8 @@ def capture(
         function: takes the placeholders; returns the Arrays that are the outputs, and anything to keep as `result`.
         name: what errors call the traced function.
         repeated: whether it is likely to be captured again, so that its program is remembered.
+        tokens: what becomes of a function with effects, such as printing, and without outputs: it is "refused", or,
+            with "if any", a token is its output; with "always" also that of a function without effects.
 
     Raises:
         ConcretizationError: the function looked at a placeholder's value.
@@ -61,6 +70,9 @@ def capture(
     thread.trace, thread.layout = trace, None  # a region around a function is not part of it
     try:
         outputs, result = function(inputs)
+        token = not outputs and (bool(trace.effects) or tokens == "always")
+        if token or trace.effects:
+            outputs = _with_effects(outputs, trace, tokens)
         # an output may come from outside, or be an input: either way it must have a number here
         numbers = [x._number if x._trace is trace else as_input(trace, x) for x in outputs]
     finally:
@@ -78,7 +90,45 @@ def capture(
     leaves.clear()  # break the cycle: placeholders refer to their trace
     derived = stretch.derived if stretch.captured else None
     stretch.captured = True
-    return Captured(stretch.graph, constants, result, derived)
+    return Captured(stretch.graph, constants, result, derived, token)
+
+
+def _with_effects(outputs: Sequence[Array], trace: Trace, tokens: str) -> list[Array]:
+    """Return outputs that need the effects of the function being traced; of a function without outputs, a token.
+
+    Raises:
+        ArgumentError: the function has no outputs, and its caller knows of no tokens.
+    """
+    noted = [token for token, _ in trace.effects]
+    after = REGISTRY["after"]
+    if outputs:
+        return [bind(after, (x, *noted)) for x in outputs]
+    if tokens == "refused":
+        expected = "a function that returns arrays, where it prints or calls back"
+        raise ArgumentError(message("callback", expected, f"nothing from {trace.capture}", "Return a value."))
+    if not noted:
+        return [wrap(new_tensor([], torch.uint8))]
+    return [bind(after, tuple(noted))]
+
+
+@attrs.frozen
+class NoOutputs:
+    """In place of the structure of the outputs, of a function with effects and without outputs."""
+
+    structure: Any
+
+    def unflatten(self, leaves: Iterable[Array]) -> Any:
+        """Return what the function returned; its effects are those of the function that it is called in."""
+        note_token(*leaves)
+        return self.structure.unflatten([])
+
+
+def note_token(token: Array) -> None:
+    """Make the effects of a call those of the function that is being traced; outside of any, have them now."""
+    if thread.trace.capture is None:
+        materialize(token, "callback")
+    else:
+        thread.trace.effects.append((token, False))
 
 
 @attrs.define(eq=False)

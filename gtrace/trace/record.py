@@ -60,6 +60,7 @@ class Trace:
         held: bytes of the input tensors.
         allowed: how large `held` may become before it is checked again, see `check_held_bytes`.
         full: it must run before more is recorded.
+        effects: the results of calls that are made for their effect, and whether their order counts.
         special: the instructions that carry a derivative rule of the user's, by the number of their result.
     """
 
@@ -78,6 +79,7 @@ class Trace:
         "full",
         "marks",
         "special",
+        "effects",
         "locations",
         "__weakref__",
     )
@@ -95,6 +97,7 @@ class Trace:
         self.full = False
         self.marks: list[tuple[int, Region | None]] = []
         self.special: dict[int, Instr] = {}
+        self.effects: list[tuple[Array, bool]] = []
         self.locations: dict[int, str] | None = None if capture is None else {}
         self.set_limit()
 

@@ -102,24 +102,34 @@ def vmap(
 
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         leaves, structure = tree.flatten((args, kwargs))
-        for k, leaf in enumerate(leaves):
-            if not is_array(leaf):
-                path = tree.paths((args, kwargs))[k]
-                got = f"{type(leaf).__name__} at {path}"
-                raise ArgumentError(message("vmap", "arrays or numbers as arguments", got, "Close over it instead."))
         if isinstance(ins, tuple) and len(ins) != len(args):
             got = f"{len(ins)} for {len(args)} positional arguments"
             raise ArgumentError(message("vmap", "one entry of in_axes an argument", got, "Match them."))
         axes = _axes("in_axes", ins if isinstance(ins, tuple) else (ins,) * len(args), args)
         axes += [0] * (len(leaves) - len(axes))
-        arrays = [lift("vmap", leaf) for leaf in leaves]
-        size = _size(arrays, axes, lambda: tree.paths((args, kwargs)), axis_size)
+        dynamic = [axis is not None or is_array(leaf) for leaf, axis in zip(leaves, axes, strict=True)]
+        for k, leaf in enumerate(leaves):
+            if dynamic[k] and not is_array(leaf):
+                path = tree.paths((args, kwargs))[k]
+                got = f"{type(leaf).__name__} at {path}"
+                fix = "Give it None in in_axes, or close over it."
+                raise ArgumentError(message("vmap", "arrays or numbers along a batch axis", got, fix))
+        axes = [axis for axis, flag in zip(axes, dynamic, strict=True) if flag]
+        arrays = [lift("vmap", leaf) for leaf, flag in zip(leaves, dynamic, strict=True) if flag]
+
+        def paths() -> list[str]:
+            return [p for p, flag in zip(tree.paths((args, kwargs)), dynamic, strict=True) if flag]
+
+        size = _size(arrays, axes, paths, axis_size)
         flags = [axis is not None for axis in axes]
         fronted = [moveaxis(x, axis, 0) if axis else x for x, axis in zip(arrays, axes, strict=True)]
         examples = [without_batch(x.aval) if flag else x.aval for x, flag in zip(fronted, flags, strict=True)]
 
         def run(inputs: Sequence[Array]) -> Any:
-            rebuilt: Any = structure.unflatten(inputs)
+            given = iter(inputs)
+            rebuilt: Any = structure.unflatten(
+                [next(given) if flag else leaf for leaf, flag in zip(leaves, dynamic, strict=True)]
+            )
             positional, keywords = rebuilt
             return lift_outputs("vmap", f(*positional, **keywords))
 

@@ -3,5 +3,15 @@
 from gtrace import lax as _ours
 from gtrace.jax.adapt import namespace as _namespace
 from gtrace.jax.lax import linalg as linalg
+from gtrace.jax.lax._differing import FftType as FftType
+from gtrace.jax.lax._differing import approx_min_k as approx_min_k
+from gtrace.jax.lax._differing import broadcast_like as broadcast_like
+from gtrace.jax.lax._differing import custom_linear_solve as custom_linear_solve
+from gtrace.jax.lax._differing import custom_root as custom_root
+from gtrace.jax.lax._differing import dtype as dtype
+from gtrace.jax.lax._differing import fft as fft
+from gtrace.jax.lax._differing import index_take as index_take
+from gtrace.jax.lax._differing import top_k as top_k
+from gtrace.jax.lax._differing import with_sharding_constraint as with_sharding_constraint
 
 __getattr__, __dir__ = _namespace("jax.lax", _ours)

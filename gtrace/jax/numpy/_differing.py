@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy
 
+from gtrace import numpy as ours
 from gtrace.errors import ArgumentError, message
+from gtrace.jax.adapt import JAX_NAMES, adapted
 from gtrace.numpy.functional import vectorize
-from gtrace.ops import create, logic
-from gtrace.ops.shape import reshape
+from gtrace.ops import create, elementwise, logic, scans
+from gtrace.ops.complex import iscomplexobj
+from gtrace.ops.components import imag, real
+from gtrace.ops.elementwise import subtract
+from gtrace.ops.promote import promote_arrays
+from gtrace.ops.shape import permute_dims, reshape
 from gtrace.ops.unique import nonzero
 from gtrace.trace.array import Array
+from gtrace.trace.convert import lift
 
 
 def array(
@@ -76,3 +84,167 @@ def printoptions(**options: Any) -> AbstractContextManager[Any]:
 def set_printoptions(**options: Any) -> None:
     """Set NumPy's options of printing, which Arrays print with."""
     numpy.set_printoptions(**options)
+
+
+def transpose(a: Any, axes: Any = None) -> Array:
+    """``gt.transpose`` with the axes as one argument."""
+    return permute_dims(lift("transpose", a), axes)
+
+
+def _by_parts(name: str, x: Any, y: Any, wins: Callable[[Any, Any], Any]) -> Array:
+    """Return of two complex numbers the one whose real part, and then imaginary part, wins; NaN wins always."""
+    x, y = promote_arrays(name, x, y)
+    first = logic.logical_or(
+        wins(real(x), real(y)), logic.logical_and(logic.equal(real(x), real(y)), wins(imag(x), imag(y)))
+    )
+    return logic.where(logic.logical_or(first, logic.isnan(x)), x, y)
+
+
+def _is_complex(*operands: Any) -> bool:
+    return any(iscomplexobj(x) for x in operands)
+
+
+def maximum(x: Any, y: Any, /) -> Array:
+    """``gt.maximum``; complex numbers are ordered by their real, then their imaginary parts, as in NumPy."""
+    return _by_parts("maximum", x, y, logic.greater) if _is_complex(x, y) else elementwise.maximum(x, y)
+
+
+def minimum(x: Any, y: Any, /) -> Array:
+    """``gt.minimum``; complex numbers are ordered by their real, then their imaginary parts, as in NumPy."""
+    return _by_parts("minimum", x, y, logic.less) if _is_complex(x, y) else elementwise.minimum(x, y)
+
+
+def array_repr(
+    arr: Any, max_line_width: int | None = None, precision: int | None = None, suppress_small: bool | None = None
+) -> str:
+    """Return the array as text with its dtype, under the options of printing that are given."""
+    given = {"linewidth": max_line_width, "precision": precision, "suppress": suppress_small}
+    with numpy.printoptions(**{key: value for key, value in given.items() if value is not None}):  # type: ignore[arg-type]
+        return repr(arr)
+
+
+def array_str(
+    a: Any, max_line_width: int | None = None, precision: int | None = None, suppress_small: bool | None = None
+) -> str:
+    """Return the elements as text, as numpy.array_str."""
+    return numpy.array_str(numpy.asarray(a), max_line_width, precision, suppress_small)
+
+
+def get_printoptions() -> dict[str, Any]:
+    """Return NumPy's options of printing, which Arrays print with."""
+    return dict(numpy.get_printoptions())
+
+
+def einsum_path(subscripts: Any, /, *operands: Any, optimize: Any = "auto") -> Any:
+    """Return the order in which NumPy would contract the operands, and a text about it."""
+    shapes: list[Any] = [
+        x if isinstance(x, (str, list)) else numpy.broadcast_to(numpy.float32(0), x.shape) for x in operands
+    ]
+    return numpy.einsum_path(subscripts, *shapes, optimize="greedy" if optimize in ("auto", True) else optimize)
+
+
+def place(arr: Any, mask: Any, vals: Any, *, inplace: bool = False) -> Array:
+    """Return `arr` with its elements where `mask` holds replaced, in order, by `vals` and again from their start."""
+    if inplace:
+        fix = "Pass inplace=False, and use the result."
+        raise ArgumentError(message("place", "inplace=False", "True: Arrays never change", fix))
+    x, values = lift("place", arr), reshape(lift("place", vals), (-1,))
+    kept = reshape(lift("place", mask), (-1,))
+    order = subtract(scans.cumsum(kept.astype("int32")), 1)
+    chosen = values[elementwise.remainder(order, values.size)].astype(x.dtype)
+    return reshape(logic.where(kept, chosen, reshape(x, (-1,))), x.shape)
+
+
+def _from_numpy(name: str) -> Callable[..., Array]:
+    function = getattr(numpy, name)
+
+    @functools.wraps(function)
+    def made(*args: Any, **kwargs: Any) -> Array:
+        return create.array(function(*args, **kwargs))
+
+    made.__doc__ = f"Return what ``numpy.{name}`` returns, as an Array."
+    return made
+
+
+frombuffer, fromfile, fromiter, fromstring = map(_from_numpy, ("frombuffer", "fromfile", "fromiter", "fromstring"))
+save, savez = numpy.save, numpy.savez
+ComplexWarning = numpy.exceptions.ComplexWarning
+
+
+def load(file: Any, *args: Any, **options: Any) -> Any:
+    """Return what ``numpy.load`` returns, an array as an Array."""
+    found = numpy.load(file, *args, **options)
+    return create.array(found) if isinstance(found, numpy.ndarray) else found
+
+
+def _with_dtype(name: str) -> Callable[..., Any]:
+    function = adapted(f"jax.numpy.{name}", getattr(ours, name), JAX_NAMES["jax.numpy"][name])
+
+    @functools.wraps(function)
+    def call(*args: Any, dtype: Any = None, **options: Any) -> Any:
+        out = function(*args, **options)
+        return out if dtype is None else out.astype(dtype)
+
+    del call.__wrapped__  # its parameters are not those of this one
+    call.__doc__ = f"``gt.numpy.{name}``, with the result as a dtype."
+    return call
+
+
+argsort, corrcoef, cov = _with_dtype("argsort"), _with_dtype("corrcoef"), _with_dtype("cov")
+ravel_multi_index = _with_dtype("ravel_multi_index")
+
+
+def _deviation(name: str) -> Callable[..., Any]:
+    function = adapted(f"jax.numpy.{name}", getattr(ours, name), JAX_NAMES["jax.numpy"][name])
+
+    @functools.wraps(function)
+    def call(a: Any, axis: Any = None, *args: Any, mean: Any = None, **options: Any) -> Any:
+        out = function(a, axis, *args, **options)
+        if mean is None:
+            return out
+        # about another center, the mean square grows by the square of what the centers are apart
+        keep = {key: value for key, value in options.items() if key == "where"}
+        own = ours.nanmean if name.startswith("nan") else ours.mean
+        x = lift(name, a)
+        apart = subtract(own(x, axis, keepdims=True, **keep), mean)
+        shift = elementwise.square(elementwise.absolute(apart))
+        if not (options.get("keepdims") or (len(args) > 3 and args[3])):
+            shift = reshape(shift, out.shape)
+        if options.get("ddof") or options.get("correction") or (len(args) > 2 and args[2]):
+            fix = "Leave ddof and correction at 0."
+            raise ArgumentError(message(name, "mean= without ddof", "both", fix))
+        return elementwise.sqrt(elementwise.square(out) + shift) if name.endswith("std") else out + shift
+
+    del call.__wrapped__  # its parameters are not those of this one
+    call.__doc__ = f"``gt.numpy.{name}``, or about the center `mean`."
+    return call
+
+
+var, std, nanvar, nanstd = _deviation("var"), _deviation("std"), _deviation("nanvar"), _deviation("nanstd")
+
+
+def _unique_part(name: str) -> Callable[..., Any]:
+    flags = {"return_inverse": name in ("unique_all", "unique_inverse"), "return_index": name == "unique_all",
+             "return_counts": name in ("unique_all", "unique_counts")}  # fmt: skip
+    plain = getattr(ours, name)
+
+    @functools.wraps(plain)
+    def call(x: Any, /, *, size: int | None = None, fill_value: Any = None) -> Any:
+        if size is None:
+            return plain(x)
+        fill = {} if fill_value is None else {"fill_value": fill_value}
+        found = ours.unique(x, size=size, **flags, **fill)
+        if name == "unique_values":
+            return found
+        values, *rest = found
+        if flags["return_inverse"]:
+            rest[int(flags["return_index"])] = reshape(rest[int(flags["return_index"])], lift(name, x).shape)
+        kind = type(plain(create.zeros(1)))
+        return kind(values, *rest)
+
+    del call.__wrapped__  # its parameters are not those of this one
+    return call
+
+
+unique_all, unique_counts = _unique_part("unique_all"), _unique_part("unique_counts")
+unique_inverse, unique_values = _unique_part("unique_inverse"), _unique_part("unique_values")

@@ -1,6 +1,9 @@
 """The names of ``jax.numpy.linalg``."""
 
 from gtrace.jax.adapt import namespace
+from gtrace.jax.numpy import _products
 from gtrace.numpy import linalg
 
-__getattr__, __dir__ = namespace("jax.numpy.linalg", linalg)
+_typed = {name: _products.typed(name, "jax.numpy.linalg", linalg) for name in ("matmul", "tensordot", "vecdot")}
+
+__getattr__, __dir__ = namespace("jax.numpy.linalg", _typed, linalg)

@@ -1,6 +1,6 @@
-"""The names of ``jax.scipy.linalg``: those of ``gtrace.scipy.linalg``."""
+"""The names of ``jax.scipy.linalg``: those of ``gtrace.scipy.linalg`` and ``matrices``."""
 
 from gtrace.jax.adapt import namespace
-from gtrace.scipy import linalg
+from gtrace.scipy import linalg, matrices
 
-__getattr__, __dir__ = namespace("jax.scipy.linalg", linalg)
+__getattr__, __dir__ = namespace("jax.scipy.linalg", linalg, matrices)

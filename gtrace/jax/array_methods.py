@@ -1,0 +1,53 @@
+"""Methods and attributes of JAX's arrays that Arrays get when ``gtrace.jax`` is imported."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gtrace.jax.devices import Device
+from gtrace.ops.linalg import dot as product
+from gtrace.ops.promote import cast
+from gtrace.trace.array import Array
+from gtrace.trace.convert import lift
+from gtrace.trace.promotion import as_dtype
+
+
+def device_of(x: Array) -> Device:
+    """Return the device of an Array, under JAX's names of its properties."""
+    place = x.aval.device
+    return Device("cpu", 0, "cpu") if place.type == "cpu" else Device("gpu", place.index or 0, str(place))
+
+
+def devices(self: Array) -> set[Device]:
+    """Return the devices that hold the array: one."""
+    return {device_of(self)}
+
+
+def dot(self: Array, b: Any, *, precision: Any = None, preferred_element_type: Any = None) -> Array:
+    """Return ``jnp.dot(self, b)``."""
+    if preferred_element_type is None:
+        return product(self, b)
+    kind = as_dtype(preferred_element_type)
+    return product(cast(self, kind), cast(lift("dot", b), kind))
+
+
+def is_ready(self: Array) -> bool:
+    """Return whether the value has been computed."""
+    return self._buf is not None
+
+
+METHODS: dict[str, Any] = {
+    "devices": devices, "dot": dot, "is_ready": is_ready,
+    "copy_to_host_async": lambda self: None, "is_deleted": lambda self: False,
+    "on_device_size_in_bytes": lambda self: self.nbytes,
+    "weak_type": property(lambda self: self.aval.weak),
+    "platform": lambda self: device_of(self).platform,
+    "is_fully_addressable": property(lambda self: True), "is_fully_replicated": property(lambda self: True),
+    "committed": property(lambda self: False),
+}  # fmt: skip
+
+
+def add() -> None:
+    """Put these names on Array."""
+    for name, value in METHODS.items():
+        setattr(Array, name, value)

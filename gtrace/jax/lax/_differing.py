@@ -1,0 +1,180 @@
+"""Functions of ``jax.lax`` that are made of others of gtrace's."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import gtrace as gt
+from gtrace import lax as ours
+from gtrace import tree
+from gtrace.dtypes import DType
+from gtrace.errors import ArgumentError, message
+from gtrace.numpy import fft as transforms
+from gtrace.ops.shape import moveaxis
+from gtrace.sharding import with_sharding
+from gtrace.trace.array import Array
+from gtrace.trace.convert import lift
+
+
+def dtype(x: Any) -> DType:
+    """Return the dtype of an array or number."""
+    return gt.asarray(x).dtype
+
+
+class FftType(enum.IntEnum):
+    """The kinds of Fourier transforms of `fft`."""
+
+    FFT = 0
+    IFFT = 1
+    RFFT = 2
+    IRFFT = 3
+
+
+def fft(x: Any, fft_type: Any, fft_lengths: Sequence[int]) -> Array:
+    """Return the Fourier transform over the last axes, of the kind that `fft_type` names.
+
+    >>> import gtrace.jax as jax
+    >>> jax.lax.fft(jax.numpy.ones(2), "RFFT", (2,))
+    Array([2.+0.j, 0.+0.j], dtype=complex64)
+    """
+    kind = FftType[fft_type.upper()] if isinstance(fft_type, str) else FftType(fft_type)
+    axes = tuple(range(-len(fft_lengths), 0))
+    names = {FftType.FFT: "fftn", FftType.IFFT: "ifftn", FftType.RFFT: "rfftn", FftType.IRFFT: "irfftn"}
+    out: Array = getattr(transforms, names[kind])(x, tuple(fft_lengths), axes)
+    return out
+
+
+def index_take(src: Any, idxs: Sequence[Any], axes: Sequence[int]) -> Array:
+    """Return the slices of `src` at indices along axes, one array of indices an axis; the slices are on axis 0.
+
+    >>> import gtrace.jax as jax
+    >>> jax.lax.index_take(jax.numpy.eye(2), [jax.numpy.array([1])], (0,))
+    Array([[0., 1.]], dtype=float32)
+    """
+    x = moveaxis(lift("index_take", src), tuple(axes), tuple(range(len(axes))))
+    return x[tuple(idxs)]
+
+
+def top_k(operand: Any, k: int, *, axis: int = -1) -> tuple[Array, Array]:
+    """``gt.lax.top_k`` along any axis."""
+    x = lift("top_k", operand)
+    if axis in (-1, x.ndim - 1):
+        return ours.top_k(x, k)
+    values, places = ours.top_k(moveaxis(x, axis, -1), k)
+    return moveaxis(values, -1, axis), moveaxis(places, -1, axis)
+
+
+def approx_min_k(
+    operand: Any, k: int, reduction_dimension: int = -1, recall_target: float = 0.95,
+    reduction_input_size_override: int = -1, aggregate_to_topk: bool = True,
+) -> tuple[Array, Array]:  # fmt: skip
+    """Return the k smallest elements along an axis, exactly, and their places."""
+    values, places = top_k(-lift("approx_min_k", operand), k, axis=reduction_dimension)
+    return -values, places
+
+
+def broadcast_like(x: Any, reference: Any) -> Array:
+    """Return x in the shape of another array."""
+    return gt.broadcast_to(x, reference.shape)
+
+
+def with_sharding_constraint(x: Any, shardings: Any) -> Any:
+    """``gt.with_sharding`` for each array of a pytree."""
+    return tree.map(lambda leaf: with_sharding(leaf, shardings), x)
+
+
+def custom_linear_solve(
+    matvec: Callable[..., Any], b: Any, solve: Callable[..., Any], transpose_solve: Callable[..., Any] | None = None,
+    symmetric: bool = False, has_aux: bool = False,
+) -> Any:  # fmt: skip
+    """Return ``solve(matvec, b)`` with the derivative of the system's solution, and not of the steps to it.
+
+    Args:
+        matvec: a linear function.
+        solve: from a linear function and the right-hand side to the solution.
+        transpose_solve: the same for the transposed function; `solve` does if it is `symmetric`.
+
+    Raises:
+        ArgumentError: `has_aux`; or a derivative is taken and nothing solves the transposed system.
+
+    >>> import gtrace.jax as jax
+    >>> divide = lambda f, y: y / f(1.0)
+    >>> jax.grad(lambda a: jax.lax.custom_linear_solve(lambda x: a * x, 6.0, divide, divide))(2.0)
+    Array(-1.5, dtype=float32)
+    """
+    if has_aux:
+        raise ArgumentError(message("custom_linear_solve", "no has_aux", "has_aux=True", "Return the solution alone."))
+    b = tree.map(lambda leaf: lift("custom_linear_solve", leaf), b)
+    function, constants = gt.closure_convert(matvec, b)
+    back = solve if symmetric and transpose_solve is None else transpose_solve
+
+    @gt.custom_vjp
+    def solution(right: Any, *given: Array) -> Any:
+        return solve(lambda x: function(x, *given), right)
+
+    def forward(right: Any, *given: Array) -> Any:
+        x = solution(right, *given)
+        return x, (x, given)
+
+    def backward(kept: Any, ct: Any) -> Any:
+        x, given = kept
+        if back is None:
+            fix = "Pass transpose_solve, or symmetric=True."
+            raise ArgumentError(message("custom_linear_solve", "a solution of the transposed system", "none", fix))
+
+        def transposed(y: Any) -> Any:
+            return function(y, *given) if symmetric else gt.linear_transpose(lambda z: function(z, *given), x)(y)[0]
+
+        right = back(transposed, ct)
+        pulled = gt.vjp(lambda *c: function(x, *c), *given)[1](right) if given else ()
+        return (right, *[-c for c in pulled])
+
+    solution.defvjp(forward, backward)
+    return solution(b, *constants)
+
+
+def custom_root(
+    f: Callable[..., Any], initial_guess: Any, solve: Callable[..., Any], tangent_solve: Callable[..., Any],
+    has_aux: bool = False,
+) -> Any:  # fmt: skip
+    """Return ``solve(f, initial_guess)``, a root of f, with the derivative by what f closes over.
+
+    Args:
+        solve: from f and a guess to x with f(x) == 0.
+        tangent_solve: from a linear function g and y to x with g(x) == y.
+
+    Raises:
+        ArgumentError: `has_aux`.
+
+    >>> import gtrace.jax as jax
+    >>> def newton(f, x):
+    ...     return jax.lax.fori_loop(0, 20, lambda _, x: x - f(x) / jax.grad(f)(x), x)
+    >>> def root(a):
+    ...     return jax.lax.custom_root(lambda x: x**2 - a, 1.0, newton, lambda g, y: y / g(1.0))
+    >>> round(float(jax.grad(root)(4.0)), 4)
+    0.25
+    """
+    if has_aux:
+        raise ArgumentError(message("custom_root", "no has_aux", "has_aux=True", "Return the root alone."))
+    guess = tree.map(lambda leaf: lift("custom_root", leaf), initial_guess)
+    function, constants = gt.closure_convert(f, guess)
+
+    @gt.custom_vjp
+    def root(*given: Array) -> Any:
+        return solve(lambda x: function(x, *given), gt.stop_gradient(guess))
+
+    def forward(*given: Array) -> Any:
+        x = root(*given)
+        return x, (x, given)
+
+    def backward(kept: Any, ct: Any) -> Any:
+        x, given = kept
+        pull_x = gt.vjp(lambda z: function(z, *given), x)[1]
+        weights = tangent_solve(lambda y: pull_x(y)[0], ct)
+        pulled = gt.vjp(lambda *c: function(x, *c), *given)[1](weights) if given else ()
+        return tuple(-c for c in pulled)
+
+    root.defvjp(forward, backward)
+    return root(*constants) if constants else solve(f, guess)

@@ -1,0 +1,62 @@
+"""Products with JAX's `preferred_element_type`: the dtype in which they are computed, and that of the result."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from gtrace import numpy as ours
+from gtrace.jax.adapt import JAX_NAMES, adapted
+from gtrace.ops.promote import cast
+from gtrace.trace.convert import lift
+from gtrace.trace.promotion import as_dtype
+
+_OPERANDS = {
+    "convolve": 2, "correlate": 2, "dot": 2, "inner": 2, "matmul": 2, "tensordot": 2, "vdot": 2, "vecdot": 2,
+}  # fmt: skip
+"""The functions that take it, with the number of their operands."""
+
+
+def computed_in(name: str, dtype: Any, operands: Any) -> list[Any]:
+    """Return operands in a dtype."""
+    kind = as_dtype(dtype)
+    return [cast(lift(name, x), kind) for x in operands]
+
+
+def typed(name: str, module: str = "jax.numpy", source: Any = ours) -> Callable[..., Any]:
+    """Return a product of gtrace's, with JAX's parameters and `preferred_element_type`."""
+    count = _OPERANDS[name]
+    function = adapted(f"{module}.{name}", getattr(source, name), JAX_NAMES[module][name])
+
+    @functools.wraps(function)
+    def call(*args: Any, preferred_element_type: Any = None, **options: Any) -> Any:
+        if preferred_element_type is not None:
+            args = (*computed_in(name, preferred_element_type, args[:count]), *args[count:])
+        return function(*args, **options)
+
+    del call.__wrapped__  # its parameters are not those of this one
+    call.__doc__ = f"``gt.numpy.{name}``, computed in `preferred_element_type`."
+    return call
+
+
+convolve, correlate, dot, inner = typed("convolve"), typed("correlate"), typed("dot"), typed("inner")
+matmul, tensordot, vdot, vecdot = typed("matmul"), typed("tensordot"), typed("vdot"), typed("vecdot")
+
+
+def einsum(subscripts: Any, /, *operands: Any, preferred_element_type: Any = None, **options: Any) -> Any:
+    """``gt.einsum``, computed in `preferred_element_type`; operands may alternate with lists of axes.
+
+    >>> import gtrace.jax.numpy as jnp
+    >>> jnp.einsum(jnp.ones((2, 3)), [0, 1], jnp.ones(3), [1], [0])
+    Array([3., 3.], dtype=float32)
+    """
+    if not isinstance(subscripts, str):
+        given = [subscripts, *operands]
+        operands, terms = tuple(given[0 : len(given) - len(given) % 2 : 2]), given[1::2]
+        letters = ["".join(chr(ord("a") + axis) for axis in term) for term in terms]
+        out = "".join(chr(ord("a") + axis) for axis in given[-1]) if len(given) % 2 else None
+        subscripts = ",".join(letters) + ("" if out is None else f"->{out}")
+    if preferred_element_type is not None:
+        operands = tuple(computed_in("einsum", preferred_element_type, operands))
+    return ours.einsum(subscripts, *operands)

@@ -1,0 +1,116 @@
+"""Bits packed into bytes, and places and order that NumPy has names for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy
+
+from gtrace.errors import ArgumentError, DtypeError, ShapeError, message
+from gtrace.numpy.selection import lexsort
+from gtrace.ops.components import imag, real
+from gtrace.ops.create import asarray, ones, zeros
+from gtrace.ops.elementwise import subtract
+from gtrace.ops.index import take
+from gtrace.ops.logic import bitwise_and, bitwise_right_shift, not_equal
+from gtrace.ops.parts import concat, slice_axis
+from gtrace.ops.promote import cast, promote
+from gtrace.ops.reduce import sum as sum_over
+from gtrace.ops.shape import moveaxis, normalize_axis, ravel, reshape
+from gtrace.ops.special import nextafter
+from gtrace.ops.unique import nonzero
+from gtrace.trace.array import Array
+from gtrace.trace.convert import lift
+from gtrace.trace.promotion import as_dtype
+
+__all__ = ["mask_indices", "packbits", "sort_complex", "spacing", "unpackbits"]
+
+
+def _order(bitorder: str) -> numpy.ndarray[Any, Any]:
+    if bitorder not in ("big", "little"):
+        raise ArgumentError(message("packbits", "big or little as bitorder", repr(bitorder), "Pass one of them."))
+    places = numpy.arange(8)
+    return places[::-1].copy() if bitorder == "big" else places
+
+
+def packbits(a: Any, axis: int | None = None, bitorder: str = "big") -> Array:
+    """Return bytes that hold the truth of eight elements each, along `axis` or of all; the last is filled with zeros.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.packbits(gnp.array([1, 0, 0, 0, 0, 0, 1, 1, 1]))
+    Array([131, 128], dtype=uint8)
+    """
+    x = lift("packbits", a)
+    if x.aval.floating:
+        raise DtypeError(message("packbits", "integers or booleans", repr(x.aval), "Compare first."))
+    weights = asarray(1 << _order(bitorder), as_dtype("int32"))
+    x = ravel(x) if axis is None else x
+    place = normalize_axis("packbits", 0 if axis is None else axis, x.ndim)
+    bits = moveaxis(cast(not_equal(x, 0), as_dtype("int32")), place, -1)
+    missing = -bits.shape[-1] % 8
+    if missing:
+        bits = concat([bits, zeros((*bits.shape[:-1], missing), bits.aval.dtype)], -1)
+    eights = reshape(bits, (*bits.shape[:-1], bits.shape[-1] // 8, 8))
+    return moveaxis(cast(sum_over(eights * weights, -1), as_dtype("uint8")), -1, place)
+
+
+def unpackbits(a: Any, axis: int | None = None, count: int | None = None, bitorder: str = "big") -> Array:
+    """Return the bits of bytes, along `axis` or of all; `count` of them, or all but that many if it is negative.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.unpackbits(gnp.array([131], dtype="uint8"))
+    Array([1, 0, 0, 0, 0, 0, 1, 1], dtype=uint8)
+    """
+    x = lift("unpackbits", a)
+    if x.aval.dtype is not as_dtype("uint8"):
+        raise DtypeError(message("unpackbits", "uint8", repr(x.aval), "Convert it."))
+    x = ravel(x) if axis is None else x
+    place = normalize_axis("unpackbits", 0 if axis is None else axis, x.ndim)
+    wide = cast(moveaxis(x, place, -1), as_dtype("int32"))
+    bits = bitwise_and(bitwise_right_shift(wide[..., None], asarray(_order(bitorder), as_dtype("int32"))), 1)
+    flat = reshape(bits, (*wide.shape[:-1], wide.shape[-1] * 8))
+    size = flat.shape[-1]
+    if count is not None:
+        kept = count if count >= 0 else max(size + count, 0)
+        if kept > size:
+            flat = concat([flat, zeros((*flat.shape[:-1], kept - size), flat.aval.dtype)], -1)
+        else:
+            flat = slice_axis(flat, flat.ndim - 1, 0, kept)
+    return moveaxis(cast(flat, as_dtype("uint8")), -1, place)
+
+
+def spacing(x: Any) -> Array:
+    """Return the distance to the next number of larger magnitude, with the sign of x.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.spacing(gnp.array(1.))
+    Array(1.1920929e-07, dtype=float32)
+    """
+    (x,) = promote("spacing", lift("spacing", x), floating=True)
+    return subtract(nextafter(x, x + numpy.inf * (2 * (x >= 0) - 1)), x)
+
+
+def sort_complex(a: Any) -> Array:
+    """Return the elements along the last axis as complex numbers, ordered by their real, then their imaginary parts.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.sort_complex(gnp.array([2., 1.]))
+    Array([1.+0.j, 2.+0.j], dtype=complex64)
+    """
+    x = lift("sort_complex", a)
+    if not x.aval.complex:
+        x = cast(x, as_dtype("complex128" if x.aval.dtype is as_dtype("float64") else "complex64"))
+    if x.ndim != 1:
+        raise ShapeError(message("sort_complex", "one dimension", repr(x.aval), "Use gt.vmap."))
+    return take(x, lexsort((imag(x), real(x))), 0)
+
+
+def mask_indices(n: int, mask_func: Callable[..., Any], k: Any = 0, *, size: int | None = None) -> tuple[Array, ...]:
+    """Return the places of an (n, n) matrix that `mask_func`, such as ``gnp.triu``, keeps.
+
+    >>> import gtrace.numpy as gnp
+    >>> gnp.mask_indices(2, gnp.triu)[1]
+    Array([0, 1, 1], dtype=int64)
+    """
+    return nonzero(mask_func(ones((n, n)), k), size=size)

@@ -1,0 +1,109 @@
+"""Special functions made of the gamma function and of powers: binomials, Pochhammer's symbol, Box and Cox's powers."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import numpy
+
+from gtrace.ops.create import asarray
+from gtrace.ops.elementwise import divide, exp, expm1, floor, log, log1p, multiply, remainder, subtract
+from gtrace.ops.elementwise import round as rounded
+from gtrace.ops.gamma_functions import gammaln
+from gtrace.ops.logic import equal, greater, less, logical_and, logical_or, where
+from gtrace.ops.promote import as_arrays
+from gtrace.trace.array import Array
+
+__all__ = ["bernoulli", "boxcox", "boxcox1p", "comb", "gammasgn", "loggamma", "poch"]
+
+loggamma = gammaln
+
+
+def gammasgn(x: Any) -> Array:
+    """Return the sign of the gamma function; NaN at its poles below 0.
+
+    >>> import gtrace as gt
+    >>> gt.special.gammasgn(gt.array([1.5, -0.5])).tolist()
+    [1.0, -1.0]
+    """
+    (x,) = as_arrays("gammasgn", x)
+    whole = floor(x)
+    odd = equal(remainder(whole, 2.0), 1.0)
+    below = less(x, 0.0)
+    pole = logical_and(below, equal(whole, x))
+    return where(pole, numpy.nan, where(logical_and(below, odd), -1.0, 1.0 + 0.0 * whole))
+
+
+def poch(z: Any, m: Any) -> Array:
+    """Return gamma(z + m) / gamma(z), the product z (z + 1) ... (z + m - 1) for whole m.
+
+    >>> import gtrace as gt
+    >>> gt.round(gt.special.poch(2.0, 3.0), 3)
+    Array(24., dtype=float32)
+    """
+    z, m = as_arrays("poch", z, m)
+    value = multiply(gammasgn(z) * gammasgn(z + m), exp(subtract(gammaln(z + m), gammaln(z))))
+    return where(equal(m, 0.0), 1.0, value)
+
+
+def comb(N: Any, k: Any, *, repetition: bool = False) -> Array:  # noqa: N803 - SciPy's name
+    """Return the number of ways to choose k of N; with `repetition`, each may be chosen again.
+
+    >>> import gtrace as gt
+    >>> gt.special.comb(5, 2)
+    Array(10., dtype=float32)
+    """
+    n, k = as_arrays("comb", N, k)
+    if repetition:
+        return comb(n + k - 1, k)
+    none = logical_or(logical_or(less(k, 0), less(n, 0)), greater(k, n))
+    k, n = where(none, 0.0, k), where(none, 0.0, n)
+    value = exp(gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1))
+    whole = logical_and(equal(floor(n), n), equal(floor(k), k))
+    return where(none, 0.0, where(whole, rounded(value), value))
+
+
+def boxcox(x: Any, lmbda: Any) -> Array:
+    """Return (x ** lmbda - 1) / lmbda, or log(x) where lmbda is 0.
+
+    >>> import gtrace as gt
+    >>> gt.round(gt.special.boxcox(3.0, 2.0), 4)
+    Array(4., dtype=float32)
+    """
+    x, power = as_arrays("boxcox", x, lmbda)
+    return _boxcox(log(x), power)
+
+
+def boxcox1p(x: Any, lmbda: Any) -> Array:
+    """Return ``boxcox(1 + x, lmbda)``, exact for small x.
+
+    >>> import gtrace as gt
+    >>> gt.round(gt.special.boxcox1p(2.0, 1.0), 4)
+    Array(2., dtype=float32)
+    """
+    x, power = as_arrays("boxcox1p", x, lmbda)
+    return _boxcox(log1p(x), power)
+
+
+def _boxcox(logarithm: Array, power: Array) -> Array:
+    none = equal(power, 0.0)
+    safe = where(none, 1.0, power)
+    return where(none, logarithm, divide(expm1(multiply(safe, logarithm)), safe))
+
+
+def bernoulli(n: int) -> Array:
+    """Return the Bernoulli numbers B0 to Bn, at least two.
+
+    >>> import gtrace as gt
+    >>> gt.round(gt.special.bernoulli(2), 4).tolist()
+    [1.0, -0.5, 0.16670000553131104]
+    """
+    row: list[Fraction] = []
+    out = []
+    for m in range(max(int(n), 1) + 1):  # the triangle of Akiyama and Tanigawa
+        row.append(Fraction(1, m + 1))
+        for j in range(m, 0, -1):
+            row[j - 1] = j * (row[j - 1] - row[j])
+        out.append(-0.5 if m == 1 else float(row[0]))
+    return asarray(numpy.array(out, numpy.float32))

@@ -1,0 +1,205 @@
+"""Calls of Python functions as operations of a program: the interpreter runs them, between compiled parts.
+
+A call of which only the effect is wanted gives a token, an empty array. `after` makes other values depend on tokens, so
+that the call is part of the program wherever these values are. The programs of one process are not those of another:
+each call is named by the process and a number.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import attrs
+import numpy
+import torch
+
+from gtrace.errors import ArgumentError, ShapeError, message
+from gtrace.ir.aval import DTYPES, INEXACT, SHORT, Aval, Bundle, aval, bundle
+from gtrace.ir.cases import Sample
+from gtrace.ir.op import define
+from gtrace.ops.batching import spread
+from gtrace.trace.array import Array, wrap
+from gtrace.trace.bind import bind, bind_all
+from gtrace.trace.convert import lift
+from gtrace.trace.record import Trace, thread
+
+PROCESS = uuid.uuid4().hex[:12]
+METHODS = ("sequential", "expand_dims", "broadcast_all")
+"""How a batch is computed: call for call, or at once, with axes of size 1 or of the batch's where there is none."""
+
+TOKEN = numpy.zeros(0, numpy.uint8)
+"""What a call returns whose effect alone is wanted."""
+
+Function = Callable[[list[Any]], Sequence[Any]]
+
+
+@attrs.frozen(eq=False)
+class HostCall:
+    """A Python function that programs call.
+
+    Attributes:
+        name: what errors call it.
+        function: from a list of NumPy arrays to a sequence of arrays.
+    """
+
+    name: str
+    function: Function
+
+
+_calls: dict[str, HostCall] = {}
+
+
+def register(name: str, function: Function) -> str:
+    """Return the name under which programs call a function. It is kept for the life of the process."""
+    number = f"{PROCESS}.{len(_calls)}"
+    _calls[number] = HostCall(name, function)
+    return number
+
+
+def _type(avals: tuple[Aval, ...], call: str, results: Any, levels: Any, order: int) -> Bundle:
+    device = next((a.device for a in avals if a.shape), avals[0].device if avals else torch.device("cpu"))
+    sizes = tuple([size for size, _, _ in levels])
+    return bundle(tuple([aval((*sizes, *shape), DTYPES[dtype], device) for shape, dtype in results]))
+
+
+def _run(*tensors: torch.Tensor, call: str, results: Any, levels: Any, order: int) -> tuple[torch.Tensor, ...]:
+    host = _calls[call.partition(":")[0]]
+    arrays = [wrap(x.detach().clone()).numpy() for x in tensors]
+    # the function may record operations: not into the program that is being run
+    before = thread.trace, thread.layout, thread.in_rule
+    thread.trace, thread.layout, thread.in_rule = Trace(), None, False
+    try:
+        found = _mapped(host, levels, arrays, len(results), 0)
+    finally:
+        thread.trace, thread.layout, thread.in_rule = before
+    device = next((x.device for x in tensors if x.dim()), tensors[0].device if tensors else torch.device("cpu"))
+    sizes = tuple([size for size, _, _ in levels])
+    return tuple([
+        _fitted(host.name, value, (*sizes, *shape), dtype).to(device)
+        for value, (shape, dtype) in zip(found, results, strict=True)
+    ])  # fmt: skip
+
+
+def _mapped(host: HostCall, levels: Any, arrays: list[Any], count: int, depth: int) -> Sequence[Any]:
+    """Call a function for each example of the outermost batch, or once for all of them, as its method says.
+
+    Args:
+        depth: the axes of batches that the arrays have in front already.
+    """
+    if not levels:
+        return host.function(arrays)
+    (size, flags, method), rest = levels[0], levels[1:]
+    if method == "sequential":
+        rows = [
+            _mapped(host, rest, [x[k] if flag else x for x, flag in zip(arrays, flags, strict=True)], count, depth)
+            for k in range(size)
+        ]
+        return [numpy.stack([numpy.asarray(row[j]) for row in rows]) for j in range(count)]
+    arrays = [x if flag else numpy.expand_dims(x, depth) for x, flag in zip(arrays, flags, strict=True)]
+    if method == "broadcast_all":
+        arrays = [numpy.broadcast_to(x, (*x.shape[:depth], size, *x.shape[depth + 1 :])) for x in arrays]
+    return _mapped(host, rest, arrays, count, depth + 1)
+
+
+def _fitted(name: str, value: Any, shape: tuple[int, ...], dtype: str) -> torch.Tensor:
+    out = value.to_torch() if isinstance(value, Array) else torch.from_numpy(numpy.array(value))
+    if tuple(out.shape) != tuple(shape):
+        raise ShapeError(message(name, f"a result of shape {tuple(shape)}", str(tuple(out.shape)), "Reshape it."))
+    return out.to(DTYPES[dtype])
+
+
+def _batch(
+    op: Any, size: int, batched: Sequence[bool], operands: Sequence[Any], call: str, results: Any, levels: Any,
+    order: int,
+) -> list[tuple[Array, bool]]:  # fmt: skip
+    # further batches of what is called at once come before: the outermost level is the newest
+    level = size, tuple(batched), call.partition(":")[2]
+    outs = bind_all(host_call_op, operands, (call, results, (level, *levels), order))
+    return [(x, True) for x in outs]
+
+
+def _refuse(call: str) -> None:
+    name = _calls[call.partition(":")[0]].name
+    fix = "State one by gt.custom_vjp or gt.custom_jvp, or pass gt.stop_gradient(x)."
+    raise ArgumentError(message(name, "no derivative of a Python function", "one", fix))
+
+
+def _vjp(
+    ct: Any, needed: Sequence[bool], *rest: Any, call: str, results: Any, levels: Any, order: int
+) -> list[Array | None]:  # fmt: skip
+    _refuse(call)
+    return [None for _ in needed]
+
+
+def _jvp(tangents: Any, *rest: Any, call: str, results: Any, levels: Any, order: int) -> list[Array | None]:
+    if any(DTYPES[dtype] in INEXACT for _, dtype in results):
+        _refuse(call)
+    return [None for _ in results]
+
+
+def _sample_call() -> str:
+    found = next((number for number, host in _calls.items() if host.name == "sample"), None)
+    return found or register("sample", lambda arrays: [numpy.cumsum(arrays[0], -1)])
+
+
+def _samples() -> list[Sample]:
+    return [Sample((numpy.arange(6).reshape(2, 3),))]
+
+
+host_call_op = define(
+    "host_call", _run, params=("call", "results", "levels", "order"), arity=None, effect=True, result=_type,
+    vjp=_vjp, jvp=_jvp, batch=_batch, samples=_samples,
+    reference=lambda x: numpy.cumsum(x, -1),
+    user=lambda x: host_call(_sample_call(), [lift("host_call", x)], [(tuple(x.shape), x.dtype.torch)])[0],
+)  # fmt: skip
+
+
+def host_call(
+    call: str,
+    operands: Sequence[Array],
+    results: Sequence[tuple[tuple[int, ...], torch.dtype]],
+    method: str = "sequential",
+    order: int = -1,
+) -> list[Array]:
+    """Record a call of a registered function; returns its results.
+
+    Args:
+        results: their shapes and dtypes.
+        method: one of `METHODS`.
+        order: tells calls apart that are to happen both, though their operands are equal.
+    """
+    kinds = tuple([(tuple(shape), SHORT[dtype]) for shape, dtype in results])
+    return bind_all(host_call_op, operands, (f"{call}:{method}", kinds, (), order))
+
+
+def note_effect(
+    call: str, operands: Sequence[Array], ordered: bool, results: Sequence[tuple[tuple[int, ...], torch.dtype]] = ()
+) -> list[Array]:
+    """Record a call for its effect in the function that is being traced; returns its results.
+
+    Args:
+        call: a registered function, which returns a token after its results.
+        ordered: it happens after the ordered calls before it.
+    """
+    effects = thread.trace.effects
+    before = [token for token, chained in effects if chained][-1:] if ordered else []
+    *values, token = host_call(call, [*operands, *before], [*results, ((0,), torch.uint8)], order=len(effects))
+    effects.append((token, ordered))
+    return values
+
+
+def _after_batch(
+    op: Any, size: int, batched: Sequence[bool], operands: Sequence[Any]
+) -> Array:  # fmt: skip
+    x, *tokens = operands
+    return bind(after_op, (x if batched[0] else spread(x, size), *tokens))
+
+
+after_op = define(
+    "after", lambda x, *tokens: x.clone(), arity=None, fresh=True, linear=(0,), effect=True,
+    result=lambda avals: avals[0], vjp=lambda ct, needed, x, *rest: (ct, *[None] * (len(rest) - 1)),
+    batch=_after_batch, samples=lambda: [Sample((numpy.arange(3.0), numpy.zeros(0)))], reference=lambda x, token: x,
+    user=lambda x, token: bind(after_op, (lift("after", x), lift("after", token))),
+)  # fmt: skip

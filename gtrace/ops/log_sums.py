@@ -1,0 +1,86 @@
+"""Sums and means of exponentials, as logarithms."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from gtrace.ops.elementwise import absolute, add, exp, expm1, log, log1p, multiply, neg, sign, stop_gradient, subtract
+from gtrace.ops.logic import isfinite, less, not_equal
+from gtrace.ops.logic import where as select
+from gtrace.ops.promote import promote
+from gtrace.ops.reduce import count_nonzero, logsumexp_op, resolve_floating
+from gtrace.ops.reduce import max as max_over
+from gtrace.ops.reduce import sum as sum_over
+from gtrace.ops.shape import broadcast_to, normalize_axes, squeeze
+from gtrace.trace.array import Array
+from gtrace.trace.convert import lift
+from gtrace.trace.fast import bind_met
+
+__all__ = ["logsumexp"]
+
+
+def logsumexp(
+    x: Any, axis: Any = None, keepdims: bool = False, *, b: Any = None, return_sign: bool = False, where: Any = None
+) -> Any:
+    """Return log(sum(b * exp(x))) over `axis`, without overflow.
+
+    Args:
+        x: floating array; integers become float32.
+        axis: an axis, several, or None for all.
+        b: factors, an array that broadcasts to x. Where it is 0, x does not count, even if infinite.
+        return_sign: return the logarithm of the sum's magnitude, and the sum's sign. Without, a negative sum gives NaN.
+        where: which elements count, a boolean array that broadcasts to x.
+
+    Raises:
+        ShapeError: no such axis, or shapes that do not broadcast.
+
+    >>> import gtrace as gt
+    >>> gt.logsumexp(gt.array([1000., -1000.]))
+    Array(1000., dtype=float32)
+    """
+    if b is None and where is None and not return_sign:
+        return bind_met(logsumexp_op, x, (axis, keepdims), resolve_floating)
+    x, factors = promote("logsumexp", lift("logsumexp", x), 1.0 if b is None else b, floating=True)
+    if b is not None:
+        x = select(not_equal(factors, 0), x, -math.inf)
+    if where is not None:
+        x = select(where, x, -math.inf)
+    axes = normalize_axes("logsumexp", axis, x.ndim)
+    most = max_over(x, axes, True)
+    most = stop_gradient(select(isfinite(most), most, 0.0))
+    terms = exp(subtract(x, most))
+    total = sum_over(terms if b is None else multiply(factors, terms), axes, keepdims=True)
+    out = add(log(absolute(total) if return_sign else total), most)
+    results = [out, sign(total)] if return_sign else [out]
+    if not keepdims:
+        results = [squeeze(y, axes) for y in results]
+    return tuple(results) if return_sign else results[0]
+
+
+def logmeanexp(x: Any, axis: Any = None, where: Any = None, keepdims: bool = False) -> Array:
+    """Return log(mean(exp(x))) over `axis`, without overflow; `where` says which elements count.
+
+    >>> import gtrace as gt
+    >>> gt.nn.logmeanexp(gt.array([1000., 1000.]))
+    Array(1000., dtype=float32)
+    """
+    x = lift("logmeanexp", x)
+    axes = normalize_axes("logmeanexp", axis, x.ndim)
+    total = logsumexp(x, axes, keepdims, where=where)
+    if where is None:
+        return subtract(total, math.log(math.prod(x.shape[k] for k in axes)))
+    return subtract(total, log(count_nonzero(broadcast_to(where, x.shape), axes, keepdims=keepdims)))
+
+
+def log1mexp(x: Any) -> Array:
+    """Return log(1 - exp(-x)) for x > 0, without cancellation.
+
+    >>> import gtrace as gt
+    >>> gt.nn.log1mexp(1e-10) < -23
+    Array(True)
+    """
+    (x,) = promote("log1mexp", lift("log1mexp", x), floating=True)
+    near = less(x, math.log(2))
+    # each side of the choice gets only values that it is made for, so that derivatives are finite
+    return select(near, log(neg(expm1(neg(select(near, x, 1.0))))), log1p(neg(exp(neg(select(near, 1.0, x))))))

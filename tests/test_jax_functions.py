@@ -1,0 +1,211 @@
+"""Functions that ``gtrace.jax`` adds or adapts: windows, trees, keys, arrays' methods, roots, batches on one device."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import gtrace as gt
+from gtrace.errors import ArgumentError, DtypeError, ShapeError
+
+
+@pytest.fixture
+def jax():
+    import gtrace.jax
+
+    with gt.config(x64=False):
+        yield gtrace.jax
+
+
+# shapes, sums, and sums weighted by cosines, of JAX 0.10
+TRANSPOSED = [
+    ([2, 5, 6, 4], -7.19575, -0.0234603),
+    ([2, 5, 6, 4], -7.62906, -29.8409),
+    ([2, 7, 7, 4], -1.26081, -0.0828603),
+    ([2, 7, 7, 4], -1.26081, 0.164493),
+    ([2, 6, 6, 4], 4.29376, -0.969463),
+    ([2, 6, 6, 4], 7.04529, -2.21913),
+    ([2, 10, 18, 4], 0.51504, 1.14982),
+    ([2, 10, 18, 4], -1.71082, -4.70795),
+    ([2, 11, 18, 4], -1.26081, 1.75906),
+    ([2, 11, 18, 4], -1.2608, -3.24005),
+    ([2, 10, 16, 4], 4.29376, 1.42531),
+    ([2, 10, 16, 4], 7.0453, -0.479014),
+    ([2, 3, 6, 18], 2.46363, 5.85663),
+]
+
+
+def summary(y):
+    weights = np.cos(np.arange(y.size)).reshape(y.shape)
+    return [list(y.shape), float(y.sum()), float((y.numpy() * weights).sum())]
+
+
+def test_transposed_convolutions_and_patches_are_jaxs(jax):
+    lax, jnp = jax.lax, jax.numpy
+    x = jnp.array(np.sin(np.arange(180)).reshape(2, 5, 6, 3))
+    w = jnp.array(np.cos(np.arange(72)).reshape(3, 2, 3, 4))
+    found = []
+    for strides in ((1, 1), (2, 3)):
+        for padding in ("SAME", "VALID", ((1, 2), (0, 1))):
+            for flipped in (False, True):
+                kernel = jnp.swapaxes(w, 2, 3) if flipped else w
+                y = lax.conv_transpose(x, kernel, strides, padding, transpose_kernel=flipped)
+                found.append(summary(y))
+                if not flipped:
+                    layout = ("NHWC", "HWIO", "NHWC")
+                    assert lax.conv_transpose_shape_tuple(x.shape, w.shape, strides, padding, layout) == y.shape
+    layout = ("NHWC", "HWIO", "NHWC")
+    found.append(summary(lax.conv_general_dilated_patches(x, (2, 3), (2, 1), "SAME", dimension_numbers=layout)))
+    for ours, theirs in zip(found, TRANSPOSED, strict=True):
+        assert ours[0] == theirs[0]
+        np.testing.assert_allclose(ours[1:], theirs[1:], rtol=1e-3, atol=1e-2)
+
+
+def test_shapes_of_windows_are_those_of_the_results(jax):
+    lax = jax.lax
+    x, w = gt.ones((2, 8, 7, 3)), gt.ones((3, 2, 3, 4))
+    layout = ("NHWC", "HWIO", "NHWC")
+    for strides, padding in (((1, 1), "SAME"), ((2, 3), "VALID"), ((2, 1), [(1, 0), (2, 2)])):
+        y = lax.conv_general_dilated(x, w, strides, padding, dimension_numbers=layout)
+        assert lax.conv_general_shape_tuple(x.shape, w.shape, strides, padding, layout) == y.shape
+        z = lax.reduce_window(x[0, :, :, 0], 0.0, lax.add, (3, 2), strides, padding)
+        assert lax.reduce_window_shape_tuple((8, 7), (3, 2), strides, padding) == z.shape
+    with pytest.raises(ShapeError, match="SAME, VALID or pairs"):
+        lax.conv_transpose(x, w, (1, 1), "FULL")
+
+
+def test_products_are_computed_in_the_preferred_dtype(jax):
+    jnp = jax.numpy
+    x = jnp.full((2, 64), 1.001, dtype=jnp.bfloat16)
+    for y in (
+        jnp.einsum("ij,kj->ik", x, x, preferred_element_type=jnp.float32),
+        jnp.matmul(x, x.T, preferred_element_type=jnp.float32),
+        jnp.linalg.matmul(x, x.T, preferred_element_type=jnp.float32),
+        x.dot(x.T, preferred_element_type=jnp.float32),
+    ):
+        assert y.dtype == "float32" and y.shape == (2, 2)
+    assert jnp.einsum(x, [0, 1], x, [0, 1], [0]).dtype == "bfloat16" and x.dot(x.T, precision="highest").ndim == 2
+
+
+def test_arguments_of_vmap_that_are_no_arrays(jax):
+    apply = jax.vmap(lambda f, x, options: f(x) * options["scale"], in_axes=(None, 0, None))
+    assert apply(jax.numpy.square, gt.array([1.0, 2.0]), {"scale": 3, "name": "text"}).tolist() == [3.0, 12.0]
+    with pytest.raises(ArgumentError, match=r"arrays or numbers along a batch axis, got str at \[0\]\[1\]"):
+        jax.vmap(lambda x, y: x)(gt.ones(2), "text")
+
+
+def test_methods_of_arrays(jax):
+    x = jax.numpy.arange(3.0)
+    assert next(iter(x.devices())).platform == "cpu" and x.platform() == "cpu" and x.is_fully_addressable
+    assert np.sum(x) == 3.0 and np.max(x) == 2.0
+    assert jax.numpy.where(True, 1.0, 2.0).weak_type and not x.weak_type
+    assert (jax.numpy.ones(2, jax.numpy.bfloat16) * jax.numpy.where(True, 1.0, 2.0)).dtype == "bfloat16"
+    y = x + 1
+    assert not y.is_ready() and y.block_until_ready().is_ready() and not y.is_deleted()
+
+
+def test_keys_from_words_and_with_ciphers(jax):
+    random = jax.random
+    first = random.normal(random.key(42, impl="threefry2x32"), (2,)).tolist()
+    assert random.normal(jax.numpy.array([0, 42], jax.numpy.uint32), (2,)).tolist() == first
+    assert random.normal(gt.from_torch(torch.tensor([0, 42], dtype=torch.int32)), (2,)).tolist() == first
+    assert random.normal(random.clone(random.PRNGKey(42)), (2,)).tolist() == first
+    with pytest.raises(ArgumentError, match="threefry2x32 or None as impl"):
+        random.key(0, impl="rbg")
+    kept = random.key(1).astype(random.key(1).dtype)
+    assert kept.dtype == "int64", "a conversion to the dtype that it has leaves an array as it is"
+
+
+def test_trees_with_paths_and_by_levels(jax):
+    value = {"a": [1, (2, 3)], "b": None}
+    found = jax.tree.leaves_with_path(value, is_leaf=lambda path, x: len(path) == 2, is_leaf_takes_path=True)
+    assert [x for _, x in found] == [1, (2, 3)]
+    assert jax.tree.map_with_path(lambda path, x: len(path), value) == {"a": [2, (3, 3)], "b": None}
+    assert jax.tree.reduce_associative(lambda a, b: f"({a}{b})", [1, 2, 3, 4, 5]) == "(((12)(34))5)"
+    assert jax.tree.reduce_associative(max, [], identity=7) == 7
+    with pytest.raises(TypeError, match="identity="):
+        jax.tree.reduce_associative(max, [])
+    tree_util = jax.tree_util
+    assert tree_util.is_tree_node([]) and tree_util.is_tree_node(None) and not tree_util.is_tree_node(1)
+    assert tree_util.flatten_one_level((5, [6]))[0] == [5, [6]]
+    keyed = tree_util.flatten_one_level_with_keys({"b": 1, "a": [2]})[0]
+    assert [(tree_util.keystr((key,)), x) for key, x in keyed] == [("['a']", [2]), ("['b']", 1)]
+
+
+def test_names_of_numpys(jax):
+    jnp = jax.numpy
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(3, 4)).astype(np.float32)
+    np.testing.assert_allclose(jnp.var(x, axis=1, mean=np.ones((3, 1))), np.mean((x - 1) ** 2, 1), rtol=1e-5)
+    np.testing.assert_allclose(jnp.std(x, mean=1.0), np.sqrt(np.mean((x - 1) ** 2)), rtol=1e-5)
+    assert jnp.argsort(x, dtype=jnp.int8).dtype == "int8" and jnp.cov(x, dtype=jnp.float16).dtype == "float16"
+    parts = jnp.unique_all(np.array([3, 1, 3]), size=3)
+    assert parts.values.tolist() == [1, 3, 1] and parts.counts.tolist() == [1, 2, 0]
+    assert jnp.unique_values(np.array([3, 1]), size=3, fill_value=9).tolist() == [1, 3, 9]
+    for coefficients in ([0.0, 1, -3, 2, 0], [2.0], [0.0, 0.0]):
+        ours, theirs = jnp.roots(np.array(coefficients)).numpy(), np.roots(coefficients)
+        np.testing.assert_allclose(np.sort_complex(ours), np.sort_complex(theirs.astype(complex)), atol=1e-5)
+    numbers = np.array([1, -1, 0, 2], np.float32)
+    assert np.array_equal(jnp.spacing(numbers), np.spacing(numbers))
+    bits = rng.integers(0, 2, (3, 11))
+    for axis in (None, 0, 1):
+        for order in ("big", "little"):
+            packed = np.packbits(bits, axis, order)
+            assert np.array_equal(jnp.packbits(bits, axis, order), packed)
+            for count in (None, 9, -2, 40):
+                theirs = np.unpackbits(packed, axis, count, order)
+                assert np.array_equal(jnp.unpackbits(packed, axis, count, order), theirs)
+    z = np.array([1 + 2j, 1 - 1j, -3, 0], np.complex64)
+    assert np.array_equal(jnp.sort_complex(z), np.sort_complex(z))
+    for name in ("maximum", "minimum"):
+        assert np.array_equal(getattr(jnp, name)(z, z[::-1].copy()), getattr(np, name)(z, z[::-1]))
+    assert np.array_equal(jnp.mask_indices(3, jnp.triu, 1), np.mask_indices(3, np.triu, 1))
+    assert jnp.place(np.arange(4.0), np.arange(4) > 1, np.array([7.0]), inplace=False).tolist() == [0, 1, 7, 7]
+    polynomials = rng.normal(size=(3, 2)).astype(np.float32)
+    expected = [np.polyval(polynomials[:, k], 1.5) for k in range(2)]
+    np.testing.assert_allclose(jnp.polyval(polynomials, 1.5), expected, rtol=1e-5)
+    with pytest.raises(DtypeError, match="integers or booleans"):
+        jnp.packbits(np.ones(3))
+
+
+def test_roots_and_linear_systems_have_the_derivative_of_the_solution(jax):
+    lax = jax.lax
+
+    def root(a):
+        def newton(f, x):
+            return lax.fori_loop(0, 20, lambda _, x: x - f(x) / jax.grad(f)(x), x)
+
+        return lax.custom_root(lambda x: x**2 - a, 1.0, newton, lambda g, y: y / g(1.0))
+
+    assert abs(root(gt.array(4.0)).item() - 2) < 1e-6 and abs(jax.grad(root)(4.0).item() - 0.25) < 1e-5
+    matrix, right = gt.array([[3.0, 1.0], [0.0, 2.0]]), gt.array([1.0, 2.0])
+
+    def solved(matrix, right):
+        def by_inverse(product, y):
+            columns = jax.vmap(product, out_axes=1)(jax.numpy.eye(2))
+            return gt.linalg.inv(columns) @ y
+
+        return lax.custom_linear_solve(lambda x: matrix @ x, right, by_inverse, by_inverse).sum()
+
+    ours = jax.jit(jax.grad(solved, (0, 1)), backend="eager")(matrix, right)
+    theirs = jax.grad(lambda m, b: gt.linalg.solve(m, b).sum(), (0, 1))(matrix, right)
+    for a, b in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(a, b.numpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_names_of_jax_itself(jax, capsys):
+    forward, backward = jax.fwd_and_bwd(lambda x, y: x * y, argnums=1)
+    value, kept = forward(2.0, 3.0)
+    assert value == 6.0 and backward(kept, 1.0) == 2.0
+    shared = jax.pmap(lambda x, n: x / jax.lax.psum(x, "i") * n, axis_name="i", static_broadcasted_argnums=1)
+    assert shared(gt.array([1.0, 3.0]), 2).tolist() == [0.5, 1.5]
+    assert jax.process_indices() == [0] and jax.P is jax.sharding.PartitionSpec
+    jax.print_environment_info()
+    assert "gtrace" in capsys.readouterr().out
+    with jax.profiler.trace("unused"), jax.profiler.StepTraceAnnotation("train", step_num=1):
+        assert jax.profiler.annotate_function(abs) is abs
+    x = gt.array([3.0, 1.0, 2.0])
+    assert jax.lax.approx_min_k(x, 2)[0].tolist() == [1.0, 2.0] and jax.lax.dtype(x) == "float32"
+    assert jax.lax.top_k(gt.stack([x, -x]), 1, axis=0)[0].tolist() == [[3.0, 1.0, 2.0]]
+    assert jax.scipy.special.gammainc(a=2.0, x=1.0).item() == jax.scipy.special.gammainc(2.0, 1.0).item()

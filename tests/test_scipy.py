@@ -1,0 +1,185 @@
+"""Functions under SciPy's names: matrices, transforms, iterative solvers, grids, distributions, against SciPy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.fft
+import scipy.interpolate
+import scipy.linalg
+import scipy.ndimage
+import scipy.special
+import scipy.stats
+
+import gtrace as gt
+from gtrace.errors import ArgumentError, ShapeError
+from gtrace.scipy import fft, grids, matrices, more_stats, sparse, stats
+
+RNG = np.random.default_rng(0)
+V, W = RNG.normal(size=4), RNG.normal(size=(4, 4))
+POSITIVE = W @ W.T + np.eye(4)
+
+
+def close(ours, theirs, tolerance=1e-5):
+    np.testing.assert_allclose(np.asarray(ours), theirs, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize(
+    ("name", "args"),
+    [
+        ("companion", (V,)), ("dft", (5,)), ("dft", (4, "sqrtn")), ("fiedler", (V,)), ("hadamard", (8,)),
+        ("helmert", (4,)), ("helmert", (4, True)), ("invhilbert", (4,)), ("leslie", (V, V[1:])), ("sqrtm", (POSITIVE,)),
+        ("sqrtm", (W,)), ("solve_sylvester", (POSITIVE, POSITIVE[:2, :2], W[:, :2])), ("expm_frechet", (W, POSITIVE)),
+        ("eigh_tridiagonal", (V, V[1:], True)),
+        *[("convolution_matrix", (V, n, mode)) for n in (3, 6) for mode in ("full", "same", "valid")],
+        *[(name, (4, kind)) for name in ("pascal", "invpascal") for kind in ("symmetric", "lower", "upper")],
+    ],
+)  # fmt: skip
+def test_matrices_are_scipys(name, args):
+    function = getattr(matrices, name)
+    given = [gt.array(x) if isinstance(x, np.ndarray) else x for x in args]
+    ours = function(*given[:2], eigvals_only=True) if name == "eigh_tridiagonal" else function(*given)
+    theirs = getattr(scipy.linalg, name)(*args)
+    for a, b in zip(ours, theirs, strict=True) if isinstance(ours, tuple) else [(ours, theirs)]:
+        close(a, b)
+
+
+def test_matrices_refuse_what_does_not_fit():
+    with pytest.raises(ArgumentError, match="a power of 2"):
+        matrices.hadamard(6)
+    with pytest.raises(ShapeError, match="3 rates of survival"):
+        matrices.leslie(V, V)
+    with pytest.raises(ArgumentError, match="symmetric, lower or upper"):
+        matrices.pascal(3, "full")
+
+
+@pytest.mark.parametrize("name", ["dct", "idct"])
+@pytest.mark.parametrize("norm", [None, "ortho"])
+def test_cosine_transforms(name, norm):
+    x = RNG.normal(size=(3, 5))
+    for n in (None, 4, 7):
+        close(getattr(fft, name)(gt.array(x), n=n, norm=norm), getattr(scipy.fft, name)(x, n=n, norm=norm))
+    close(getattr(fft, f"{name}n")(gt.array(x), norm=norm), getattr(scipy.fft, f"{name}n")(x, norm=norm))
+    close(getattr(fft, name)(gt.array(x), axis=0, norm=norm), getattr(scipy.fft, name)(x, axis=0, norm=norm))
+    with pytest.raises(ArgumentError, match="type 2"):
+        fft.dct(x, type=3)
+
+
+@pytest.mark.parametrize("solve", [sparse.cg, sparse.bicgstab, sparse.gmres])
+def test_iterative_solutions_and_their_derivatives(solve):
+    a, b = gt.array(POSITIVE), gt.array(V)
+    x, info = solve(a, b, tol=1e-10)
+    assert info is None
+    close(x, np.linalg.solve(POSITIVE, V), 1e-6)
+    close(solve(lambda y: {"x": a @ y["x"]}, {"x": b}, tol=1e-10, M=lambda y: y)[0]["x"], x, 1e-6)
+    ours = gt.grad(lambda a, b: (solve(lambda y: a @ y, b, tol=1e-10)[0] ** 2).sum(), (0, 1))(a, b)
+    theirs = gt.grad(lambda a, b: (gt.linalg.solve(a, b) ** 2).sum(), (0, 1))(a, b)
+    for first, second in zip(ours, theirs, strict=True):
+        close(first, second.numpy(), 1e-5)
+    few = {"restart": 1} if solve is sparse.gmres else {}
+    assert np.abs(solve(a, b, maxiter=1, **few)[0].numpy() - x.numpy()).max() > 1e-3, "it stops when it is told to"
+
+
+def test_general_systems_and_restarts():
+    a = W + 3 * np.eye(4)
+    close(sparse.gmres(gt.array(a), gt.array(V), tol=1e-10, restart=2)[0], np.linalg.solve(a, V), 1e-6)
+    close(sparse.bicgstab(gt.array(a), gt.array(V), tol=1e-10)[0], np.linalg.solve(a, V), 1e-6)
+    assert sparse.cg(gt.array(POSITIVE), gt.zeros(4))[0].tolist() == [0.0] * 4
+
+
+@pytest.mark.parametrize("order", [0, 1])
+def test_places_between_elements(order):
+    x = RNG.normal(size=(5, 6))
+    outside = [RNG.uniform(-2, 6, 9), RNG.uniform(-2, 8, 9)]
+    for mode in ("nearest", "mirror", "reflect"):
+        ours = grids.map_coordinates(gt.array(x), outside, order, mode)
+        close(ours, scipy.ndimage.map_coordinates(x, outside, order=order, mode=mode))
+    inside = [RNG.uniform(0, 4, 9), RNG.uniform(0, 5, 9)]
+    close(grids.map_coordinates(gt.array(x), inside, order), scipy.ndimage.map_coordinates(x, inside, order=order))
+    far = grids.map_coordinates(gt.array(x), [gt.array([9.0]), gt.array([0.0])], order, cval=7.0)
+    assert far.tolist() == [7.0]
+    with pytest.raises(ArgumentError, match="order 0 or 1"):
+        grids.map_coordinates(x, inside, 3)
+
+
+@pytest.mark.parametrize("method", ["linear", "nearest"])
+def test_grids_of_any_spacing(method):
+    axes = (np.array([0.0, 1, 3, 4, 7]), np.array([0.0, 0.5, 1, 2]))
+    values = RNG.normal(size=(5, 4, 2))
+    points = np.stack([RNG.uniform(0, 7, (3, 3)), RNG.uniform(0, 2, (3, 3))], -1)
+    ours = grids.RegularGridInterpolator(axes, values, method)
+    close(ours(points), scipy.interpolate.RegularGridInterpolator(axes, values, method)(points))
+    assert np.isnan(ours(np.array([[-1.0, 0.0]])).numpy()).all()
+    filled = grids.RegularGridInterpolator(axes, values, method, fill_value=None)(np.array([[9.0, 1.0]]))
+    theirs = scipy.interpolate.RegularGridInterpolator(axes, values, method, False, None)(np.array([[9.0, 1.0]]))
+    close(filled, theirs)
+
+
+@pytest.mark.parametrize(
+    ("name", "k", "shapes"),
+    [
+        ("vonmises", 0.3, (2.0,)),
+        ("wrapcauchy", 0.3, (0.4,)),
+        ("gennorm", -0.3, (1.3,)),
+        ("betabinom", 3, (10, 2.0, 3.0)),
+    ],
+)
+def test_further_distributions(name, k, shapes):
+    ours, theirs = getattr(more_stats, name), getattr(scipy.stats, name)
+    logs = ("logpmf", "pmf") if name == "betabinom" else ("logpdf", "pdf")
+    for method in logs if name != "gennorm" else (*logs, "cdf"):
+        close(getattr(ours, method)(float(k), *shapes), getattr(theirs, method)(k, *shapes))
+
+
+def test_shape_parameters_have_names():
+    close(stats.gamma.logpdf(1.5, a=2.0, scale=0.5), scipy.stats.gamma.logpdf(1.5, a=2.0, scale=0.5))
+    close(stats.beta.logpdf(0.3, b=2.0, a=1.0), scipy.stats.beta.logpdf(0.3, a=1.0, b=2.0))
+    close(stats.poisson.logpmf(3.0, mu=2.0, loc=1), scipy.stats.poisson.logpmf(3, mu=2.0, loc=1))
+    for wrong in ({"b": 2.0}, {"a": 1.0, "k": 2.0}):
+        with pytest.raises(ArgumentError, match="expected a, loc, scale"):
+            stats.gamma.logpdf(1.0, **wrong)
+    with pytest.raises(ArgumentError, match="expected a, loc, scale"):
+        stats.gamma.logpdf(1.0, 2.0, a=2.0)
+
+
+def test_ranks_modes_and_densities():
+    x = np.array([[3.0, 1, 3, 1], [2, 2, 5, 1]])
+    for method in ("average", "min", "max", "dense", "ordinal"):
+        close(more_stats.rankdata(x, method, axis=1), scipy.stats.rankdata(x, method, axis=1))
+    for options in ({"axis": 1}, {"axis": None}, {"axis": 0, "keepdims": True}):
+        ours, theirs = more_stats.mode(gt.array(x), **options), scipy.stats.mode(x, **options)
+        close(ours.mode, theirs.mode), close(ours.count, theirs.count)
+    data, weights = RNG.normal(size=(2, 20)), np.arange(1.0, 21)
+    for bandwidth in (None, "silverman", 0.5):
+        ours = more_stats.gaussian_kde(gt.array(data), bandwidth, gt.array(weights))
+        close(ours(gt.array(data[:, :3])), scipy.stats.gaussian_kde(data, bandwidth, weights)(data[:, :3]))
+    assert ours.resample(gt.random.key(0), (3, 4)).shape == (2, 3, 4)
+
+
+def test_special_functions_of_counts_and_powers():
+    x = np.array([-2.5, -1.5, 0.5, 3.0])
+    close(gt.special.gammasgn(x), scipy.special.gammasgn(x))
+    close(gt.special.poch(2.5, 3.0), scipy.special.poch(2.5, 3.0)), close(gt.special.poch(-2.5, 2.0), 3.75)
+    close(gt.special.comb(10, np.arange(12)), scipy.special.comb(10, np.arange(12)))
+    close(gt.special.comb(4, 2, repetition=True), 10.0), close(gt.special.bernoulli(8), scipy.special.bernoulli(8))
+    for power in (0.0, 0.5):
+        close(gt.special.boxcox(2.0, power), scipy.special.boxcox(2.0, power))
+        close(gt.special.boxcox1p(1e-3, power), scipy.special.boxcox1p(1e-3, power))
+
+
+def test_sums_of_exponentials_with_factors():
+    x, b = RNG.normal(size=(2, 3)), RNG.normal(size=(2, 3))
+    b[0, 0], where = 0, x > -1
+    for axis, keepdims in ((None, False), (1, False), (0, True)):
+        ours = gt.logsumexp(gt.array(x), axis, keepdims, b=gt.array(b), return_sign=True)
+        theirs = scipy.special.logsumexp(x, axis, b, keepdims, return_sign=True)
+        close(ours[0], theirs[0]), close(ours[1], theirs[1])
+    close(gt.logsumexp(gt.array(x), where=where), np.log(np.exp(x)[where].sum()))
+    close(gt.nn.logmeanexp(gt.array(x), where=where), np.log(np.exp(x)[where].mean()))
+    close(gt.nn.logmeanexp(gt.array(x), 0), np.log(np.exp(x).mean(0)))
+    close(gt.nn.log1mexp(np.array([1e-9, 0.5, 40.0])), np.log(-np.expm1(-np.array([1e-9, 0.5, 40.0]))))
+    infinite = gt.array([-np.inf, -np.inf])
+    assert gt.logsumexp(infinite, b=gt.ones(2)).item() == -np.inf
+    assert gt.grad(lambda y: gt.logsumexp(y, b=gt.array([1.0, 0.0])))(gt.array([0.0, np.inf])).tolist() == [1.0, 0.0]
+    slopes = gt.grad(lambda y: gt.logsumexp(y, b=gt.array([2.0, 1.0])))(gt.array([0.0, 0.0]))
+    close(slopes, [2 / 3, 1 / 3])
