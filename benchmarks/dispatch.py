@@ -19,6 +19,7 @@ from workloads import tiny_value_and_grad
 import gtrace as gt
 from gtrace.bench.harness import interleave, measure
 from gtrace.bench.libraries import add_sides, available
+from gtrace.bench.processes import environment
 from gtrace.bench.results import Figure, parser, report, rounds
 
 CHAIN = 500
@@ -61,7 +62,7 @@ def importing(count: int) -> list[Figure]:
     for _ in range(count):
         for statement, values in times.items():
             start = time.perf_counter()
-            subprocess.run([sys.executable, "-c", statement], check=True)
+            subprocess.run([sys.executable, "-c", statement], check=True, env=environment())
             values.append(time.perf_counter() - start)
     bare, both = times.values()
     added = tuple(b - a for a, b in zip(bare, both, strict=True))

@@ -82,10 +82,14 @@ def test_a_second_warmup_finds_everything(cache, script):
 
 
 def test_the_next_run_says_where_its_programs_come_from(cache, script):
-    done = gtrace(cache, "run", script)
-    assert done.returncode == 0, done.stderr
-    assert "compiled by an earlier run" in done.stdout
-    assert "1 found compiled" in done.stdout and "0 compiles" in done.stdout
+    for _ in range(3):
+        done = gtrace(cache, "run", script)
+        assert done.returncode == 0, done.stderr
+        assert "1 found compiled" in done.stdout and "0 compiles" in done.stdout
+        if "compiled by an earlier run" in done.stdout:
+            return
+        # a call that the machine held up for long is followed by an interpreted one, for comparison
+    raise AssertionError(done.stdout)
 
 
 def test_warmup_of_a_script_that_fails_or_is_missing(cache, tmp_path):

@@ -16,12 +16,17 @@ import gtrace
 from gtrace.bench.results import BenchmarkError
 
 
-def child(file: str, arguments: Sequence[object], folder: str | Path, **environment: str) -> Any:
+def environment() -> dict[str, str]:
+    """Return the variables for a process that is timed: Python keeps bytecode, as for what is installed."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+
+
+def child(file: str, arguments: Sequence[object], folder: str | Path, **variables: str) -> Any:
     """Run ``file --child ARGUMENTS`` in a process of its own; returns what its last line of JSON says.
 
     Args:
         folder: where gtrace, Inductor and JAX keep what they compile.
-        environment: further variables.
+        variables: further ones of the environment.
 
     Raises:
         BenchmarkError: it failed.
@@ -34,7 +39,7 @@ def child(file: str, arguments: Sequence[object], folder: str | Path, **environm
         "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH", "")])),
     }  # fmt: skip
     command = [sys.executable, "-W", "ignore", file, "--child", *map(str, arguments)]
-    done = subprocess.run(command, env=os.environ | caches | environment, capture_output=True, text=True)
+    done = subprocess.run(command, env=environment() | caches | variables, capture_output=True, text=True)
     if done.returncode:
         raise BenchmarkError(f"{Path(file).name} --child {' '.join(command[5:])} failed:\n{done.stderr}")
     return json.loads(done.stdout.splitlines()[-1])
