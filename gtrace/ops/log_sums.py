@@ -78,7 +78,7 @@ def log1mexp(x: Any) -> Array:
 
     >>> import gtrace as gt
     >>> gt.nn.log1mexp(1e-10) < -23
-    Array(True)
+    Array(True, dtype=bool)
     """
     (x,) = promote("log1mexp", lift("log1mexp", x), floating=True)
     near = less(x, math.log(2))

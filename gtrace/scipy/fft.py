@@ -56,8 +56,8 @@ def dct(x: Any, type: int = 2, n: int | None = None, axis: int = -1, norm: str |
 
     >>> import gtrace as gt
     >>> from gtrace.scipy.fft import dct
-    >>> gt.round(dct(gt.array([1., 2.])), 4).tolist()
-    [6.0, -1.4142]
+    >>> dct(gt.array([1., 2.]))
+    Array([ 6.       , -1.4142135], dtype=float32)
     """
     return _along("dct", x, type, n, axis, norm, False)
 

@@ -24,7 +24,7 @@ from gtrace.ops.shape import expand_dims, ravel
 from gtrace.random.continuous import normal
 from gtrace.random.discrete import choice
 from gtrace.random.keys import split
-from gtrace.scipy.stats import Distribution
+from gtrace.scipy.distribution import Distribution
 from gtrace.trace.array import Array
 
 __all__ = ["ModeResult", "betabinom", "gaussian_kde", "gennorm", "mode", "rankdata", "vonmises", "wrapcauchy"]
