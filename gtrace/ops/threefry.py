@@ -6,6 +6,7 @@ values in [0, 2**32): torch has no arithmetic on unsigned 32-bit integers, and 6
 
 from __future__ import annotations
 
+import math
 from typing import Any, TypeVar
 
 import numpy
@@ -79,7 +80,7 @@ def _on_cpu(k0: torch.Tensor, k1: torch.Tensor, x0: torch.Tensor, x1: torch.Tens
     Of a million counters this takes a fifth of the time or less: 64-bit words in new arrays are bound by memory.
     """
     shape = numpy.broadcast_shapes(k0.shape, k1.shape, x0.shape, x1.shape)
-    if shape.numel() < SMALL:
+    if math.prod(shape) < SMALL:
         return _compute(k0, k1, x0, x1, word)
     words = [int(w) if w.numel() == 1 else w.expand(shape).reshape(-1) for w in (k0, k1, x0, x1)]
     out = torch.empty(shape, dtype=torch.int64, device=x1.device)
