@@ -22,7 +22,7 @@ from gtrace.compile.inductor.instructions import vector_instructions_known
 from gtrace.compile.inductor.launcher import built_by_launcher, headers_folder
 from gtrace.compile.inductor.loop_bodies import without_common_subexpressions
 from gtrace.compile.inductor.pointwise import register_pointwise
-from gtrace.compile.inductor.products import choose_libraries, products_of_any_matrices
+from gtrace.compile.inductor.products import choose_libraries, products_lowered
 from gtrace.compile.request import CompileRequest
 
 IMPORT_SECONDS = 4.0
@@ -157,7 +157,7 @@ def _compile(
         internals.TRACING.get()(internals.TRACING_CONTEXT.get()(lowered.mode)),
         internals.SET_FAKE_MODE.get()(lowered.mode),
         without_common_subexpressions(),
-        products_of_any_matrices(shims),
+        products_lowered(shims),
         _sums_of_any_length() if request.relations is not None else contextlib.nullcontext(),
     ):
         return lowered, compile_fx(lowered.module, lowered.fakes, **options)

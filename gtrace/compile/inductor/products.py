@@ -17,8 +17,12 @@ from gtrace.compile.native.operator import PRODUCTS, system_headers
 from gtrace.interp.products import is_copied, is_large, is_small, preferred
 
 _LIBRARY = torch.library.Library("gtrace", "FRAGMENT")
-_LIBRARY.define("product(Tensor x, Tensor y) -> Tensor")
-_LIBRARY.impl("product", torch.mm, "CompositeExplicitAutograd")
+for _name in ("large_product", "product"):
+    _LIBRARY.define(f"{_name}(Tensor x, Tensor y) -> Tensor")
+    _LIBRARY.impl(_name, torch.mm, "CompositeExplicitAutograd")
+
+LARGE = torch.ops.gtrace.large_product.default
+"""A product by oneDNN. Inductor would fuse oneDNN's own operator with others, for weights that are constants alone."""
 
 PRODUCT = torch.ops.gtrace.product.default
 """A product whose C++ is part of the program."""
@@ -68,9 +72,7 @@ def choose_libraries(module: torch.fx.GraphModule, own: bool) -> None:
             if preferred() and value.dtype is torch.float32 and is_large(rows, terms, columns):
                 if is_copied(left, columns):
                     continue
-                transposed = graph.call_function(torch.ops.aten.permute.default, (y, [1, 0]))
-                transposed.meta["val"] = y.meta["val"].t()
-                call = graph.call_function(internals.LINEAR.get(), (x, transposed, None, "none", [], ""))
+                call = graph.call_function(LARGE, (x, y))
             elif own and is_small(rows, terms, columns) and all(type(n) is int for n in sizes):
                 call = graph.call_function(PRODUCT, (x, y))
             else:
@@ -87,15 +89,13 @@ def _hint(size: Any) -> int:
 
 
 @contextlib.contextmanager
-def products_of_any_matrices(shims: dict[Any, list[str]]) -> Iterator[None]:
+def products_lowered(shims: dict[Any, list[str]]) -> Iterator[None]:
     """Let Inductor compute products as `choose_libraries` chose.
-
-    Its own lowering of oneDNN's is for weights that are constants, and copies a matrix that is not contiguous.
 
     Args:
         shims: the C++ of operators, to which that of products is added.
     """
-    lowerings, linear = internals.LOWERINGS.get(), internals.LINEAR.get()
+    lowerings = internals.LOWERINGS.get()
     header = PRODUCTS.read_text()
     templates = _TEMPLATES.format(includes=system_headers(header), source=header)
 
@@ -106,20 +106,17 @@ def products_of_any_matrices(shims: dict[Any, list[str]]) -> Iterator[None]:
             known.append(code)
         return call
 
-    original = {op: lowerings.get(op) for op in (linear, PRODUCT)}
-    lowerings |= {linear: _linear, PRODUCT: product}
+    lowerings |= {LARGE: _linear, PRODUCT: product}
     try:
         yield
     finally:
-        for op, lowering in original.items():
-            if lowering is None:
-                del lowerings[op]
-            else:
-                lowerings[op] = lowering
+        for op in (LARGE, PRODUCT):
+            del lowerings[op]
 
 
-def _linear(x: Any, transposed: Any, *unused: Any) -> Any:
+def _linear(x: Any, y: Any) -> Any:
     kernel = internals.LINEAR_KERNEL.get()
+    transposed = internals.LOWERINGS.get()[torch.ops.aten.permute.default](y, [1, 0])
     # what the kernel does besides, which is nothing: no bias, no function of the result
     return _called(kernel, [kernel.realize_input(v) for v in (x, transposed)], 0, (None, "none", [-1], ""))
 
