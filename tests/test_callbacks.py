@@ -39,6 +39,19 @@ def test_prints_happen_each_time_a_traced_function_runs(jax, capsys, backend):
     assert lines == [f"x = {k}.0, text" for k in range(3) for _ in range(2)]
 
 
+def test_an_audit_does_not_call_a_function_again():
+    seen = []
+
+    def f(x):
+        return gt.tanh(gt.pure_callback(lambda a: seen.append(float(a)) or a, SCALAR, x) * 2.0 + 1.0) * 3.0
+
+    g = gt.jit(f, backend="eager", wait=True)
+    with gt.config(audit=1.0):
+        for k in range(4):
+            gt.eval(g(gt.array(float(k))))
+    assert seen == [0.0, 1.0, 2.0, 3.0]
+
+
 def test_a_function_that_returns_nothing_prints(jax, capsys):
     g = gt.jit(lambda x: jax.debug.print("{}", x), backend="eager")
     assert g(1) is None and g(2) is None

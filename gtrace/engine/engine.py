@@ -426,10 +426,7 @@ class Engine:
         if reference is not None and program.waiting is not None:
             executable, compiled = reference, False
         program.used = self._made
-        # an audit would communicate once more than the other processes do
-        audited = (
-            compiled and config.current.audit and not program.communicates and random.random() < config.current.audit
-        )
+        audited = compiled and config.current.audit and program.repeatable and random.random() < config.current.audit
         if audited:
             tensors = list(tensors)  # still needed after the call
         pending = worker.pending

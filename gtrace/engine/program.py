@@ -22,7 +22,7 @@ from gtrace.config import Config
 from gtrace.engine.policy import SAMPLES, TRIAL_SHARE, review_due
 from gtrace.interp.products import takes_library
 from gtrace.ir.aval import Aval
-from gtrace.ir.calls import called_operators, communicates, count_operations, has_calls
+from gtrace.ir.calls import called_operators, communicates, count_operations, has_calls, has_effects
 from gtrace.ir.graph import Graph
 from gtrace.ir.signature import CompileKey, Signature
 
@@ -216,6 +216,11 @@ class Program:
     def communicates(self) -> bool:
         """Whether it has collectives."""
         return communicates(self.graph)
+
+    @functools.cached_property
+    def repeatable(self) -> bool:
+        """Whether it may run once more, for an audit: other processes and Python functions would notice."""
+        return not self.communicates and not has_effects(self.graph)
 
     @functools.cached_property
     def reinterpreted(self) -> Executable:
