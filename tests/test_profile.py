@@ -219,8 +219,13 @@ def test_without_a_profiler_there_are_no_ranges(monkeypatch):
 
 
 def test_nothing_that_runs_is_replaced_when_nothing_is_measured(monkeypatch):
-    monkeypatch.setattr("gtrace.engine.engine.instrumented", None)  # a call would raise
-    float(gt.ones(3).sum())
+    replaced = []
+    monkeypatch.setattr("gtrace.engine.engine.instrumented", lambda program, run: replaced.append(program) or run)
+    assert float(gt.ones(3).sum()) == 3.0
+    assert replaced == []
+    with gt.profile():
+        float(gt.ones(3).sum())
+    assert replaced  # by this, the test would notice
 
 
 # memory

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from typing import Any
 
@@ -50,7 +49,7 @@ class DividedRecord:
     def to_json(self) -> str:
         """Return the text of the file; it states its own checksum."""
         data = {"format": FORMAT, **attrs.asdict(self)}
-        return json.dumps({**data, "checksum": _checksum(data)})
+        return json.dumps(fields.with_checksum(data))
 
     @classmethod
     def from_json(cls, text: str | bytes) -> DividedRecord:
@@ -59,13 +58,7 @@ class DividedRecord:
         Raises:
             ValueError: it is none, of another format, or not what was written; says what was expected.
         """
-        data = json.loads(text)
-        if not isinstance(data, dict):
-            raise ValueError(f"expected a JSON object, got {type(data).__name__}")
-        if data.get("format") != FORMAT:
-            raise ValueError(f"expected format {FORMAT}, got {data.get('format')!r}")
-        if data.get("checksum") != _checksum({k: v for k, v in data.items() if k != "checksum"}):
-            raise ValueError("its checksum is not that of its content")
+        data = fields.checked(text, FORMAT)
         return cls(
             name=fields.text(data, "name"),
             mesh=fields.text(data, "mesh"),
@@ -75,10 +68,6 @@ class DividedRecord:
             transfers=tuple(map(_sent, fields.items(data, "transfers"))),
             gathered=fields.field(data, "gathered", "a list of [name, line]", _gathered),
         )
-
-
-def _checksum(data: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
 
 
 def _sent(data: Any) -> SentRecord:

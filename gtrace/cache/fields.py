@@ -2,11 +2,44 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+
+
+def with_checksum(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a file states, and the checksum of that."""
+    return {**data, "checksum": _checksum(data)}
+
+
+def checked(text: str | bytes, form: int) -> dict[str, Any]:
+    """Return the JSON object in the text of a file that `with_checksum` made.
+
+    Args:
+        form: the "format" that it must state.
+
+    Raises:
+        ValueError: it is none, of another format, or not what was written; says what was expected.
+
+    >>> checked(json.dumps(with_checksum({"format": 2, "size": 3})), 2)["size"]
+    3
+    """
+    data = json.loads(text)
+    if not isinstance(data, dict):
+        raise ValueError(f"expected a JSON object, got {type(data).__name__}")
+    if data.get("format") != form:
+        raise ValueError(f"expected format {form}, got {data.get('format')!r}")
+    if data.get("checksum") != _checksum({k: v for k, v in data.items() if k != "checksum"}):
+        raise ValueError("its checksum is not that of its content")
+    return data
+
+
+def _checksum(data: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
 
 
 def field(data: Any, name: str, expected: str, convert: Callable[[Any], T]) -> T:

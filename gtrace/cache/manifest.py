@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -173,7 +172,7 @@ class Manifest:
         data["toolchain"] = dict(self.toolchain)
         data["code"] = None if self.code is None else self.code.to_json()
         data["verdict"] = None if self.verdict is None else self.verdict.to_json()
-        return json.dumps({**data, "checksum": _checksum(data)}, indent=1)
+        return json.dumps(fields.with_checksum(data), indent=1)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Manifest:
@@ -182,13 +181,7 @@ class Manifest:
         Raises:
             ValueError: it is none, of another format, or not what was written; says what was expected.
         """
-        data = json.loads(text)
-        if not isinstance(data, dict):
-            raise ValueError(f"expected a JSON object, got {type(data).__name__}")
-        if data.get("format") != FORMAT:
-            raise ValueError(f"expected format {FORMAT}, got {data.get('format')!r}")
-        if data.get("checksum") != _checksum({k: v for k, v in data.items() if k != "checksum"}):
-            raise ValueError("its checksum is not that of its content")
+        data = fields.checked(text, FORMAT)
         code, verdict = (fields.field(data, name, "null or an object", _object) for name in ("code", "verdict"))
         return cls(
             name=fields.text(data, "name"),
@@ -209,10 +202,6 @@ class Manifest:
             code=None if code is None else Code.from_json(code),
             verdict=None if verdict is None else Verdict.from_json(verdict),
         )
-
-
-def _checksum(data: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
 
 
 _list = fields.exactly(list)
