@@ -1,13 +1,14 @@
 """Whole training runs of real models, first steps included: gtrace against torch and JAX.
 
-    python benchmarks/models.py [--quick] [--model transformer lstm] [--steps 20] [--rounds 1] [--json FILE]
+    python benchmarks/models.py [--quick] [--model transformer lstm cnn] [--steps 20] [--rounds 1] [--json FILE]
 
 Each run is a process of its own that reads back the loss of every step, sides taking turns; imports are not counted.
 "cold" runs begin with empty caches of compiled code, "warm" ones with those of the run before. Losses are compared.
 
 The transformer has width 256, 4 heads, batch 8, sequence 128 and vocabulary 1024; the LSTM has width 128, batch 32 and
-sequence 64. Both are trained by Adam. torch's models use its own layers (layer_norm, scaled_dot_product_attention,
-nn.LSTM, cross_entropy) and its fused optimizer.
+sequence 64; the CNN has six convolutions, 32 to 128 wide, of 64 images of 32 by 32. All are trained by Adam. torch's
+models use its own layers (layer_norm, scaled_dot_product_attention, nn.LSTM, conv2d, cross_entropy) and its fused
+optimizer. The arrays that a run begins with are made before it is timed.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from networks import Lstm, Transformer, adam, fused_adam
+from networks import Cnn, Lstm, Transformer, adam, fused_adam
 
 from gtrace import eval as wait
 from gtrace import jit, tree
@@ -31,17 +32,20 @@ from gtrace.bench.processes import child
 from gtrace.bench.results import BenchmarkError, Figure, parser, report, rounds
 
 CONTESTANTS = ("gtrace", "gtrace, not compiling", "gt.jit", "gt.jit, wait=True", "torch", "torch.compile", "jax.jit")
+MODELS = ("transformer", "lstm", "cnn")
 AGREEMENT = 1e-2
 """Losses of all runs differ by less, as a part of the largest."""
 
 Step = Callable[[], float]
-Model = Transformer | Lstm
+Model = Transformer | Lstm | Cnn
 
 
 def model(name: str, layers: int, quick: bool) -> Model:
     """Return a model, small if `quick`."""
     if name == "transformer":
         return Transformer(1, 32, 2, 2, 16, 64) if quick else Transformer(layers)
+    if name == "cnn":
+        return Cnn((4, 8), 4, 8) if quick else Cnn()
     return Lstm(8, 4, 5) if quick else Lstm()
 
 
@@ -52,7 +56,7 @@ def side_of(which: str) -> Side:
     return JITTED if "jit" in which else UNDECORATED
 
 
-def functional(which: str, made: Model) -> Step:
+def functional(which: str, made: Model, parameters: Any, data: Sequence[np.ndarray]) -> Step:
     """Return a step of gtrace or JAX, with its state."""
     side = side_of(which)
     lib = side.names()
@@ -66,15 +70,15 @@ def functional(which: str, made: Model) -> Step:
         step = jit(update)
     elif side is not UNDECORATED:
         step = side.wrap(update)
-    data = [side.convert(a) for a in made.data()]
-    p = tree.map(side.convert, made.parameters())
+    given = [side.convert(a) for a in data]
+    p = tree.map(side.convert, parameters)
     zeros = tree.map(lib.np.zeros_like, p)
     state, count = [p, zeros, zeros], 0
 
     def run() -> float:
         nonlocal state, count
         count += 1
-        *state, value = step(*state, float(count) if side is UNDECORATED else number(side, count), *data)
+        *state, value = step(*state, float(count) if side is UNDECORATED else number(side, count), *given)
         if side is UNDECORATED:
             wait(state, value)
         return float(value)
@@ -87,11 +91,11 @@ def number(side: Side, value: int) -> Any:
     return side.convert(np.float32(value))
 
 
-def torch_step(which: str, made: Model) -> Step:
+def torch_step(which: str, made: Model, arrays: Any, data: Sequence[np.ndarray]) -> Step:
     """Return a step of torch, with its state."""
-    p = tree.map(lambda a: torch.nn.Parameter(torch.from_numpy(a.copy())), made.parameters())
-    x, y = (torch.from_numpy(a) for a in made.data())
-    if isinstance(made, Transformer):
+    p = tree.map(lambda a: torch.nn.Parameter(torch.from_numpy(a.copy())), arrays)
+    x, y = (torch.from_numpy(a) for a in data)
+    if not isinstance(made, Lstm):
         parameters = tree.leaves(p)
         loss = lambda x, y: made.torch_loss(EAGER.names(), p, x, y)  # noqa: E731
     else:
@@ -116,11 +120,13 @@ def torch_step(which: str, made: Model) -> Step:
 
 
 def train(which: str, name: str, layers: int, steps: int, quick: bool) -> dict[str, Any]:
-    """Train for some steps; returns the losses and the seconds of the steps, preparation counted with the first."""
+    """Train for some steps; returns the losses and the seconds of the steps, the first with the arrays' conversion."""
     if which == "jax.jit":  # as torch and gtrace are: imported, and the backend started
         side_of(which).convert(np.zeros(1))
+    made = model(name, layers, quick)
+    arrays = made.parameters(), made.data()
     start = time.perf_counter()
-    step = (torch_step if which.startswith("torch") else functional)(which, model(name, layers, quick))
+    step = (torch_step if which.startswith("torch") else functional)(which, made, *arrays)
     losses, seconds = [], []
     for _ in range(steps):
         losses.append(step())
@@ -177,7 +183,7 @@ def agree(what: str, found: dict[tuple[str, str], list[dict[str, Any]]]) -> None
 
 def main(argv: Sequence[str] | None = None) -> None:
     options = parser(__doc__, 1)
-    options.add_argument("--model", nargs="+", default=["transformer", "lstm"], choices=["transformer", "lstm"])
+    options.add_argument("--model", nargs="+", default=MODELS, choices=MODELS)
     options.add_argument("--steps", nargs="+", type=int, default=[20])
     options.add_argument("--layers", type=int, default=6)
     options.add_argument("--caches", nargs="+", default=["cold", "warm"], choices=["cold", "warm"])

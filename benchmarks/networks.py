@@ -240,3 +240,52 @@ class Lstm:
             })  # fmt: skip
         lstm.get_parameter("bias_hh_l0").requires_grad_(False)
         return lstm
+
+
+# -- a CNN
+
+
+class Cnn:
+    """A classifier of images: stages of two convolutions of 3 by 3 and a halving by maxima, and a mean over places."""
+
+    def __init__(self, widths: tuple[int, ...] = (32, 64, 128), batch: int = 64, size: int = 32) -> None:
+        self.widths, self.batch, self.size = widths, batch, size
+        self.classes = 10
+
+    def parameters(self) -> dict[str, Any]:
+        rng = np.random.default_rng(0)
+
+        def kernel(*shape: int) -> np.ndarray:
+            return (rng.normal(size=shape) * math.sqrt(2 / math.prod(shape[1:]))).astype(np.float32)
+
+        sizes = [(wide, below) for below, wide in zip((3, *self.widths), self.widths, strict=False)]
+        convolutions = [
+            {"kernel": kernel(wide, count, 3, 3), "bias": np.zeros(wide, np.float32)}
+            for wide, below in sizes
+            for count in (below, wide)
+        ]
+        return {"convolutions": convolutions, "out": kernel(self.classes, self.widths[-1]).T.copy()}
+
+    def data(self) -> tuple[np.ndarray, np.ndarray]:
+        rng = np.random.default_rng(1)
+        images = rng.normal(size=(self.batch, 3, self.size, self.size)).astype(np.float32)
+        return images, rng.integers(0, self.classes, self.batch)
+
+    def loss(self, lib: Names, p: Any, x: Any, y: Any) -> Any:
+        h = x
+        for k, layer in enumerate(p["convolutions"]):
+            h = lib.nn.relu(lib.lax.conv(h, layer["kernel"], (1, 1), "SAME") + layer["bias"][:, None, None])
+            if k % 2:
+                h = lib.lax.reduce_window(h, -math.inf, lib.lax.max, (1, 1, 2, 2), (1, 1, 2, 2), "VALID")
+        scores = h.mean((2, 3)) @ p["out"]
+        return -(lib.nn.log_softmax(scores, axis=-1) * lib.nn.one_hot(y, self.classes)).sum(-1).mean()
+
+    def torch_loss(self, lib: Names, p: Any, x: Any, y: Any) -> Any:
+        """With torch's own layers."""
+        f = torch.nn.functional
+        h = x
+        for k, layer in enumerate(p["convolutions"]):
+            h = f.relu(f.conv2d(h, layer["kernel"], layer["bias"], padding="same"))
+            if k % 2:
+                h = f.max_pool2d(h, 2)
+        return f.cross_entropy(h.mean((2, 3)) @ p["out"], y)

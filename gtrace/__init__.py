@@ -96,6 +96,10 @@ try:
     from gtrace.version import __version__ as __version__
 finally:
     if _collects:
+        if not _gc.get_freeze_count():
+            # what was made goes to the oldest generation, or the next collection of a young one looks through all of it
+            _gc.freeze()
+            _gc.unfreeze()
         _gc.enable()
 
 tree_map = tree.map

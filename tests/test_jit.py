@@ -58,6 +58,26 @@ def test_inputs_of_other_strides_get_programs_of_their_own():
         np.testing.assert_allclose(np.asarray(f(gt.from_torch(tensor))), ((tensor * 2 + 1) @ torch.ones(3, 2)).numpy())
 
 
+def test_results_of_convolutions_are_arguments_of_the_same_program():
+    def loss(kernels, x):
+        for kernel in kernels:
+            x = gt.nn.relu(gt.lax.conv(x, kernel, (1, 1), "SAME"))
+        return (x**2).mean()
+
+    @gt.jit(wait=True)
+    def step(kernels, x):
+        g = gt.grad(loss)(kernels, x)
+        return gt.tree_map(lambda k, g: k - 0.1 * g, kernels, g)
+
+    x = gt.randn(2, 3, 8, 8)
+    kernels = expected = [gt.randn(4, 3, 3, 3)]
+    for _ in range(3):
+        kernels, expected = step(kernels, x), gt.eval(step.__wrapped__(expected, x))
+    assert len(step.programs()) == 1, "the channels of results came last, which is another program"
+    for found, right in zip(kernels, expected, strict=True):
+        np.testing.assert_allclose(np.asarray(found), np.asarray(right), rtol=1e-4, atol=1e-6)
+
+
 def test_static_arguments():
     @gt.jit(static_argnames="power", backend="eager")
     def f(x, power, names=("a",)):

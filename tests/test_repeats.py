@@ -12,14 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gtrace as gt
-from gtrace import ir
+from gtrace import ir, testing
 from gtrace.compile.schedule import CallSequence, Step
 from gtrace.engine import tiering
 from gtrace.engine.program import Parts
 from gtrace.interp.interpreter import interpreter
 from gtrace.ir import repeats
 from gtrace.ir.canonical import CANONICAL, canonicalize
-from gtrace.ir.repeats import cut_repeats, find_runs
+from gtrace.ir.repeats import cut_repeats, find_runs, updates_beside_gradients
 from gtrace.ir.verify import verify
 from gtrace.testing import count_compiles
 
@@ -205,6 +205,44 @@ def test_runs_and_constants_of_the_parts():
     parts = cut_repeats(graph)
     assert len({ir.print_graph(canonicalize(part).graph) for part in parts}) <= 3
     assert all(len(part.inputs) <= 1 for part in parts), "constants are made where they are used"
+
+
+@given(testing.graphs(max_nodes=30))
+def test_moved_ends_change_no_result(graph):
+    moved = updates_beside_gradients(graph)
+    verify(moved)
+    assert sorted(node.out for node in moved.nodes) == sorted(node.out for node in graph.nodes)
+    assert canonicalize(moved).graph == canonicalize(graph).graph
+
+
+@pytest.mark.parametrize("clipped", [False, True])
+def test_passes_of_an_optimizer_are_one_with_the_layers(clipped):
+    """The moments and the new parameters are made one tree after the other, and compiled once for all layers."""
+    layers = [{"w": gt.ones((8, 8)), "v": gt.ones((8, 8)), "b": gt.ones(8)} for _ in range(8)]
+    optimizer = gt.optim.adam(0.1)
+    if clipped:
+        optimizer = gt.optim.chain(gt.optim.clip_by_global_norm(1.0), optimizer)
+
+    def loss(layers, x):
+        for p in layers:
+            x = x + gt.tanh(gt.sin(x @ p["w"]) @ p["v"] * 0.1 + p["b"])
+        return (x * x).mean()
+
+    def step(layers, state, x):
+        g = gt.grad(loss)(layers, x)
+        updates, state = optimizer.update(g, state, layers)
+        return gt.optim.apply_updates(layers, updates), state
+
+    args = layers, optimizer.init(layers), gt.linspace(-1, 1, 32).reshape(4, 8)
+    graph = CANONICAL.run(gt.make_graph(step)(*args))
+    parts = cut_repeats(graph)
+    tensors = [torch.rand(a.shape).to(a.dtype) for a in graph.avals]
+    distinct = {ir.print_graph(canonicalize(part).graph): len(part.nodes) for part in parts}
+    # undivided, until the passes over the parameters were one
+    assert len(parts) > len(distinct) == 3
+    assert sum(distinct.values()) < 0.75 * len(graph.nodes)
+    for got, expected in zip(run_parts(parts, graph, tensors), interpreter(graph)(tensors), strict=True):
+        np.testing.assert_array_equal(got.numpy(), expected.numpy())
 
 
 def test_a_program_without_repetitions_is_one_part():

@@ -79,6 +79,15 @@ class Lowered:
         output.args = (results,)
         self.module.recompile()
 
+    def keep_layouts(self) -> None:
+        """Have Inductor return every output in the strides that torch's own kernels give it.
+
+        Otherwise it returns what is near convolutions with the channels last. Such results, taken as inputs, would make
+        another program of the next step, and another of the one after it.
+        """
+        (output,) = self.module.graph.find_nodes(op="output")
+        output.meta["user_visible_output_idxs"] = list(range(len(output.args[0])))
+
     def guards(self) -> tuple[Any, ...]:
         """Return what torch has assumed of the open sizes so far; see `gtrace.compile.guards`.
 

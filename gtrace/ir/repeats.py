@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 import attrs
 import numpy as np
 
-from gtrace.ir.graph import Graph, Scalar
-from gtrace.ir.split import crossing, slices
+from gtrace.ir.aval import Aval
+from gtrace.ir.graph import Graph, Node, Scalar
+from gtrace.ir.split import crossing, is_constant, slices
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -62,12 +63,80 @@ def cut_repeats(graph: Graph) -> list[Graph]:
     """
     if len(graph.nodes) < LEAST_NODES:
         return [graph]
+    graph = updates_beside_gradients(graph)
     bytes_at = crossing(graph)
     written = np.cumsum([0, *(node.instr.aval.nbytes for node in graph.nodes)])
     places: set[int] = set()
     for run in find_runs(graph, LEAST_SAVED):
         places.update(_places(run, bytes_at, written))
     return slices(graph, sorted(places - {0, len(graph.nodes)}))
+
+
+def updates_beside_gradients(graph: Graph) -> Graph:
+    """Move the elementwise ends of a program, such as updates of parameters, to where their last operand is made.
+
+    Optimizers go over all parameters several times: for each moment, then for the new parameters. Ordered by parameter,
+    these passes are one stretch that repeats with the layers, in which the passes over one parameter fuse.
+
+    >>> import gtrace as gt
+    >>> from gtrace import ir
+    >>> from gtrace.ir.repeats import updates_beside_gradients
+    >>> def update(xs):
+    ...     gradients = [x.sum() for x in xs]
+    ...     moments = [g * 0.9 for g in gradients]
+    ...     return moments, [x - m for x, m in zip(xs, moments)]
+    >>> graph = gt.make_graph(update)([gt.ones(2), gt.ones(3)])
+    >>> [node.op.name for node in graph.nodes]
+    ['sum', 'sum', 'mul', 'mul', 'sub', 'sub']
+    >>> [node.op.name for node in updates_beside_gradients(graph).nodes]
+    ['sum', 'mul', 'sub', 'sum', 'mul', 'sub']
+    """
+    nodes = graph.nodes
+    place = {node.out: k for k, node in enumerate(nodes)}
+    used = [False] * len(nodes)
+    moves = [_moves(node) for node in nodes]
+    for k in range(len(nodes) - 1, -1, -1):
+        for value in nodes[k].values():
+            if value in place:
+                used[place[value]] = True
+                moves[place[value]] &= moves[k]
+    after: dict[int, list[int]] = {}  # by the last fixed operand of an end: the ends
+    last = list(range(len(nodes)))
+    for k, node in enumerate(nodes):
+        if moves[k]:
+            last[k] = max((last[place[value]] for value in node.values() if value in place), default=-1)
+            if not used[k]:
+                after.setdefault(last[k], []).append(k)
+    order: list[int] = []
+    done = [False] * len(nodes)
+
+    def add(end: int) -> None:
+        cone, rest = {end}, [end]
+        while rest:
+            for value in nodes[rest.pop()].values():
+                k = place.get(value, -1)
+                if k >= 0 and moves[k] and not done[k] and k not in cone:
+                    cone.add(k)
+                    rest.append(k)
+        for k in sorted(cone):
+            done[k] = True
+            order.append(k)
+
+    for k in range(len(nodes)):
+        if not moves[k]:
+            order.append(k)
+            for end in after.get(k, ()):
+                add(end)
+    for end in after.get(-1, ()):
+        add(end)
+    return attrs.evolve(graph, nodes=tuple(nodes[k] for k in order))
+
+
+def _moves(node: Node) -> bool:
+    """Whether an operation costs the same elsewhere: it works by element, returns a view, or computes one number."""
+    op, avals = node.op, (*node.instr.ins, node.instr.aval)
+    number = all(isinstance(a, Aval) and a.size == 1 for a in avals) and not (op.effect or op.collective)
+    return op.elementwise or op.free or is_constant(node) or number
 
 
 def _places(run: Run, bytes_at: list[int], written: npt.NDArray[np.int64]) -> range:

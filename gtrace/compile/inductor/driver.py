@@ -139,6 +139,7 @@ def _compile(
         lowered.freeze(constants)
     if own:
         lowered.own_outputs()
+    lowered.keep_layouts()
     # the engine passes only inputs of the right sizes and strides, so the code need not assert them on every call
     patches: dict[str, Any] = {"compile_threads": 1, "size_asserts": False, "alignment_asserts": False}
     patches["cpp.threads"] = request.threads
