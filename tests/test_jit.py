@@ -13,9 +13,15 @@ import attrs
 import numpy as np
 import pytest
 import torch
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 import gtrace as gt
+from gtrace import testing
+from gtrace.compile.fx import lower
 from gtrace.engine.engine import engine
+from gtrace.interp.interpreter import interpreter
+from gtrace.interp.layouts import carried_strides, with_strides
 from gtrace.worker.client import worker
 
 
@@ -76,6 +82,48 @@ def test_results_of_convolutions_are_arguments_of_the_same_program():
     assert len(step.programs()) == 1, "the channels of results came last, which is another program"
     for found, right in zip(kernels, expected, strict=True):
         np.testing.assert_allclose(np.asarray(found), np.asarray(right), rtol=1e-4, atol=1e-6)
+
+
+def test_moments_keep_their_layout_beside_permuted_gradients():
+    """Gradients of kernels with the channels last are views; moments made of them stay as they were."""
+
+    def loss(kernel, x):
+        return (
+            gt.lax.conv_general_dilated(x, kernel, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")) ** 2
+        ).sum()
+
+    def step(kernel, moment, x):
+        moment = 0.1 * gt.grad(loss)(kernel, x) + 0.9 * moment
+        return kernel - 0.01 * moment, moment
+
+    kernel, moment, x = gt.eval(gt.ones((3, 3, 2, 4)), gt.zeros((3, 3, 2, 4)), gt.ones((1, 5, 5, 2)))
+    for f in (step, gt.jit(step, backend="eager")):
+        state = kernel, moment
+        for _ in range(3):
+            state = f(*state, x)
+            assert all(np.asarray(a).flags.c_contiguous for a in state)
+    assert len(f.programs()) == 1
+
+
+@given(st.data(), testing.graphs(max_nodes=6))
+def test_programs_are_lowered_to_the_layouts_of_the_interpreter(data, graph):
+    tensors = []
+    for a in graph.avals:
+        order = data.draw(st.permutations(range(len(a.shape))))
+        inverse = sorted(range(len(order)), key=lambda k: order[k])
+        made = torch.zeros([a.shape[k] for k in order], dtype=a.dtype).permute(inverse)
+        tensors.append(made)
+    strides = [t.stride() for t in tensors]
+    carried = carried_strides(graph, strides)
+    assume(carried)
+    lowered = lower(graph, strides).module(*tensors)
+    interpreted = with_strides(interpreter(graph), graph, strides)(tensors)
+    for results in (lowered, interpreted):
+        for place, source in carried:
+            pairs = zip(graph.avals[source].shape, results[place].stride(), strides[source], strict=True)
+            assert all(got == expected for size, got, expected in pairs if size > 1)
+    for got, expected in zip(interpreted, lowered, strict=True):
+        torch.testing.assert_close(got, expected, equal_nan=True)
 
 
 def test_static_arguments():

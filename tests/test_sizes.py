@@ -13,10 +13,11 @@ import gtrace as gt
 from gtrace.cache.artifacts import artifacts
 from gtrace.compile.executable import Compiled, Executable, interpreted
 from gtrace.compile.fx import lower
-from gtrace.compile.symbolic import Relation, fit, layout
+from gtrace.compile.symbolic import Relation, fit
 from gtrace.engine.engine import engine
 from gtrace.engine.tiering import MAX_VERSIONS
 from gtrace.errors import CompileError, CompileWarning
+from gtrace.ir.aval import layout
 
 
 def rows(n: int, *rest: int) -> gt.Array:
@@ -248,7 +249,7 @@ def symbols(monkeypatch):
 
     def compile_(name, unit, *args):
         if unit.relations is None:
-            return Compiled(interpreted(unit.graph))
+            return Compiled(interpreted(unit.graph, unit.strides))
         lowered = lower(unit.graph, unit.strides, None, unit.relations)
         found.append(lowered)
         executable = Executable(lambda tensors: lowered.module(*tensors), "process", unit.device)

@@ -9,6 +9,7 @@ import attrs
 import torch
 
 from gtrace.interp.interpreter import TensorFunction, interpreter
+from gtrace.interp.layouts import with_strides
 from gtrace.ir.graph import Graph
 
 
@@ -52,10 +53,10 @@ class Executable:
         return attrs.evolve(self, run=copied, overwrites=False)
 
 
-def interpreted(graph: Graph) -> Executable:
-    """Return an executable that interprets a program."""
+def interpreted(graph: Graph, strides: Sequence[tuple[int, ...]]) -> Executable:
+    """Return an executable that interprets a program for inputs of these strides."""
     device = next((a.device for a in graph.avals if a.device.type != "cpu"), torch.device("cpu"))
-    return Executable(interpreter(graph), "interpreter", device)
+    return Executable(with_strides(interpreter(graph), graph, strides), "interpreter", device)
 
 
 @attrs.frozen(eq=False)

@@ -19,9 +19,10 @@ from gtrace.compile.guards import portable
 from gtrace.compile.native.generator import LOOPS
 from gtrace.compile.native.operator import loop_operator
 from gtrace.compile.native.values import UnsupportedLoopError
-from gtrace.compile.symbolic import Relation, layout
+from gtrace.compile.symbolic import Relation
 from gtrace.interp.interpreter import TensorFunction
-from gtrace.ir.aval import Aval
+from gtrace.interp.layouts import carried_strides, in_order
+from gtrace.ir.aval import Aval, layout
 from gtrace.ir.calls import count_operations
 from gtrace.ir.graph import Graph, Node, Operand, Subgraph, is_subgraphs
 from gtrace.ir.unsigned import kernel
@@ -80,7 +81,7 @@ class Lowered:
         self.module.recompile()
 
     def keep_layouts(self) -> None:
-        """Have Inductor return every output in the strides that torch's own kernels give it.
+        """Have Inductor return every output in the strides that it has here.
 
         Otherwise it returns what is near convolutions with the channels last. Such results, taken as inputs, would make
         another program of the next step, and another of the one after it.
@@ -133,11 +134,16 @@ def lower(
             ]
 
         builder = _Builder()
+        carried = [(place, layout(graph.avals[k].shape, strides[k])) for place, k in carried_strides(graph, strides)]
 
         def run(*tensors: torch.Tensor) -> list[torch.Tensor]:
             given = [n for t in tensors for n in t.shape]
             integers = None if relations is None else iter([relation(given) for relation in relations])
-            return builder.program(graph, integers)(tensors)
+            results = builder.program(graph, integers)(tensors)
+            for place, order in carried:
+                assert order is not None
+                results[place] = in_order(results[place], order)
+            return results
 
         with internals.PYTHON_DISPATCHER.get()():
             module = internals.MAKE_FX.get()(run, decomposition_table=dict(decompositions or {}))(*fakes)

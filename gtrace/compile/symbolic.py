@@ -147,23 +147,6 @@ def _solve(column: tuple[int, ...], base: Relation, values: tuple[int, ...]) -> 
     return attrs.evolve(base, factor=factor, offset=offset)
 
 
-def layout(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...] | None:
-    """Return the axes of a dense tensor from the outermost to the innermost; None if it is not dense.
-
-    >>> layout((2, 3), (3, 1)), layout((2, 3), (1, 2)), layout((2, 3), (6, 1))
-    ((0, 1), (1, 0), None)
-    """
-    if 0 in shape:
-        return tuple(range(len(shape)))
-    order = sorted(range(len(shape)), key=lambda k: (-strides[k], k))
-    step = 1
-    for k in reversed(order):
-        if shape[k] > 1 and strides[k] != step:
-            return None
-        step *= max(shape[k], 1)
-    return tuple(order)
-
-
 @attrs.frozen(eq=False)
 class Shape:
     """The numbers in which programs with the same skeleton differ.

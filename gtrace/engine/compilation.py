@@ -13,6 +13,7 @@ from gtrace.compile.schedule import Results, Schedule
 from gtrace.compile.symbolic import SymbolicProgram
 from gtrace.engine.program import Program
 from gtrace.errors import CompileError
+from gtrace.interp.layouts import with_strides
 from gtrace.ir.edit import lift_scalars
 from gtrace.ir.graph import Scalar
 
@@ -48,7 +49,10 @@ class Compilation:
         program = self.program
         if self.symbolic is None:
             program.family.exact.add(program.dims)
-            return self.schedule.executable(results)
+            own = self.schedule.executable(results)
+            if own.calls is None:
+                return own
+            return attrs.evolve(own, run=with_strides(own.run, program.graph, program.key.strides))
         assert self.symbolic.relations is not None
         symbolic = SymbolicProgram(results[self.symbolic], self.symbolic.relations, self.constants)
         executable = symbolic.executable_for(program.shape)

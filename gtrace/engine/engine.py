@@ -23,7 +23,7 @@ from gtrace.compile.backend import find_backend
 from gtrace.compile.executable import interpreted
 from gtrace.compile.partition import MAX_OPS, uncompilable
 from gtrace.compile.schedule import CallSequence, Step
-from gtrace.compile.symbolic import Shape, layout, shape_of
+from gtrace.compile.symbolic import Shape, shape_of
 from gtrace.config import config
 from gtrace.engine.clock import clock
 from gtrace.engine.instruments import instrumented
@@ -35,7 +35,7 @@ from gtrace.errors import ExecutionError
 from gtrace.events import Canonicalized, Ran, bus
 from gtrace.interp.interpreter import Owned
 from gtrace.interp.memory import is_out_of_memory, out_of_memory
-from gtrace.ir.aval import contiguous_strides
+from gtrace.ir.aval import contiguous_strides, layout
 from gtrace.ir.calls import called_operators, has_calls
 from gtrace.ir.canonical import CANONICAL, Canonical, canonicalize
 from gtrace.ir.edit import lift_scalars, renumber
@@ -336,7 +336,7 @@ class Engine:
             closed = f"backend {key.backend} is given one size at a time"
         layouts = key.strides if None in orders else orders
         structure = skeleton_key, layouts, key.backend, key.mode, key.threads
-        executable = interpreted(graph)
+        executable = interpreted(graph, key.strides)
         left_out = called_operators(graph) & self.tiering.left_out
         reason = uncompilable(graph) if key.backend == "inductor" else ""
         reason = reason or ", ".join(f"the compiler has no code for {name}" for name in sorted(left_out))

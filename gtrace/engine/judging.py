@@ -11,7 +11,7 @@ import torch
 from gtrace.ambient import without_modes
 from gtrace.cache.artifacts import artifacts
 from gtrace.cache.manifest import Verdict, VerdictKind
-from gtrace.compile.executable import Executable, interpreted
+from gtrace.compile.executable import Executable
 from gtrace.config import config
 from gtrace.engine import policy as policies
 from gtrace.engine.audit import disagreement
@@ -130,7 +130,7 @@ class Judging:
         with self._lock:
             for other in list(self._programs.values()):
                 if other is program or (program.symbolic is not None and other.symbolic is program.symbolic):
-                    other.executable, other.tier, other.reason = interpreted(other.graph), "demoted", reason
+                    other.executable, other.tier, other.reason = other.reinterpreted, "demoted", reason
                     other.reference = other.trial = other.waiting = other.rival = None
             self._abandon(program, Verdict(VerdictKind.QUARANTINED, reason))
         warn_at(

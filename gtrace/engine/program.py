@@ -225,7 +225,7 @@ class Program:
     @functools.cached_property
     def reinterpreted(self) -> Executable:
         """Its interpreted form, also when it is compiled: for audits and the deterministic mode."""
-        return interpreted(self.graph)
+        return interpreted(self.graph, self.key.strides)
 
     @functools.cached_property
     def schedule(self) -> Schedule:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import attrs
@@ -246,6 +247,24 @@ def as_device(device: Any) -> torch.device:
     else:
         result = CPU
     return result
+
+
+def layout(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...] | None:
+    """Return the axes of a dense tensor from the outermost to the innermost; None if it is not dense.
+
+    >>> from gtrace.ir.aval import layout
+    >>> layout((2, 3), (3, 1)), layout((2, 3), (1, 2)), layout((2, 3), (6, 1))
+    ((0, 1), (1, 0), None)
+    """
+    if 0 in shape:
+        return tuple(range(len(shape)))
+    order = sorted(range(len(shape)), key=lambda k: (-strides[k], k))
+    step = 1
+    for k in reversed(order):
+        if shape[k] > 1 and strides[k] != step:
+            return None
+        step *= max(shape[k], 1)
+    return tuple(order)
 
 
 def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:

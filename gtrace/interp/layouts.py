@@ -1,0 +1,86 @@
+"""The strides in which a program returns its results: those of its arguments, so that the next call runs it again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from gtrace.interp.interpreter import TensorFunction
+from gtrace.ir.aval import layout
+from gtrace.ir.graph import Graph
+
+Strides = tuple[int, ...]
+
+
+def carried_strides(graph: Graph, strides: Sequence[Strides]) -> tuple[tuple[int, int], ...]:
+    """Return which results have the strides of which input: (place of the result, place of the input).
+
+    Those are results computed element by element from an input of their type, as new parameters are from parameters and
+    moments from moments: from the nearest such input. torch would choose by all operands: moments that begin row by row
+    take on the order of gradients that are views, and the next step would be another program.
+
+    Args:
+        graph: a program.
+        strides: of each input.
+
+    >>> import gtrace as gt
+    >>> graph = gt.make_graph(lambda m, g: (0.9 * m + g.T, g.T, m.sum()))(gt.ones((2, 3)), gt.ones((3, 2)))
+    >>> carried_strides(graph, [(3, 1), (2, 1)])
+    ((0, 0),)
+    """
+    nearest: dict[int, tuple[int, int]] = {}  # by value: how far the input is, and its place
+    kinds = graph.value_avals()
+    for place, (value, kind, stride) in enumerate(zip(graph.inputs, graph.avals, strides, strict=True)):
+        if len(kind.shape) > 1 and layout(kind.shape, stride) is not None:
+            nearest[value] = (0, place)
+    if not nearest:
+        return ()
+    inputs = set(nearest)
+    for node in graph.nodes:
+        if node.op.elementwise:
+            kind = node.instr.aval
+            found = [
+                (nearest[value][0] + 1, nearest[value][1])
+                for value in node.values()
+                if value in nearest and (kinds[value].shape, kinds[value].dtype) == (kind.shape, kind.dtype)
+            ]
+            if found:
+                nearest[node.out] = min(found, key=lambda way: way[0])
+    return tuple(
+        (place, nearest[value][1])
+        for place, value in enumerate(graph.outputs)
+        if value in nearest and value not in inputs
+    )
+
+
+def in_order(x: torch.Tensor, order: Sequence[int]) -> torch.Tensor:
+    """Return a tensor with its axes, from the outermost to the innermost, in this order: itself, or a copy."""
+    if list(order) == list(range(len(order))):
+        return x.contiguous()
+    inverse = sorted(range(len(order)), key=lambda k: order[k])
+    return x.permute(*order).contiguous().permute(inverse)
+
+
+def with_strides(run: TensorFunction, graph: Graph, strides: Sequence[Strides]) -> TensorFunction:
+    """Return what runs a program, with its results in the strides that `carried_strides` says.
+
+    Args:
+        run: runs `graph` for inputs of these strides.
+    """
+    wanted = []
+    for place, source in carried_strides(graph, strides):
+        order = layout(graph.avals[source].shape, strides[source])
+        assert order is not None
+        wanted.append((place, tuple(strides[source]), order))
+    if not wanted:
+        return run
+
+    def laid_out(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        results = run(tensors)
+        for place, stride, order in wanted:
+            if results[place].stride() != stride:
+                results[place] = in_order(results[place], order)
+        return results
+
+    return laid_out
