@@ -264,6 +264,22 @@ WINDOWS = [
 ]
 
 
+def test_gradients_of_maxima_go_to_the_first_of_equal_elements():
+    """As in JAX, which gave these numbers."""
+    weights = np.arange(1.0, 7.0)
+
+    def overlapping(x):
+        return (lax.reduce_window(x, -math.inf, lax.max, (3,), (1,), "SAME") * weights).sum()
+
+    def apart(x):
+        maxima = lax.reduce_window(x, -math.inf, lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "SAME")
+        return (maxima[0, :, :, 0] * weights.reshape(2, 3)).sum()
+
+    assert gt.grad(overlapping)(gt.ones(6)).tolist() == [3, 3, 4, 5, 6, 0]
+    expected = [[1, 0, 2, 0, 3], [0, 0, 0, 0, 0], [4, 0, 5, 0, 6], [0, 0, 0, 0, 0]]
+    assert gt.grad(apart)(gt.zeros((1, 4, 5, 1)))[0, :, :, 0].tolist() == expected
+
+
 @pytest.mark.parametrize("name", REDUCTIONS)
 @pytest.mark.parametrize("k", range(len(WINDOWS)))
 def test_reductions_of_windows(name, k):

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from gtrace.errors import ArgumentError, ShapeError, message
 from gtrace.lax.shapes import pad
 from gtrace.nn import convolution
+from gtrace.nn.convolution import avg_pool2d, max_pool2d
+from gtrace.ops.elementwise import add, maximum
 from gtrace.ops.index import getitem
 from gtrace.ops.promote import promote_arrays
-from gtrace.ops.shape import permute_dims
+from gtrace.ops.shape import permute_dims, reshape
 from gtrace.trace.array import Array
 from gtrace.trace.convert import lift
 
@@ -208,7 +211,9 @@ def reduce_window(
 ) -> Array:
     """Return the reduction of each window of an array by `computation`, such as ``gt.lax.max`` or ``gt.lax.add``.
 
-    The elements of all windows at one offset are one strided part of the array; `computation` combines the parts.
+    Maxima and sums of floating-point numbers over windows of one or two axes are torch's pooling; the gradient goes to
+    the first of equal maxima, as JAX's does. Otherwise the elements of all windows at one offset are one strided part
+    of the array, and `computation` combines the parts.
 
     Args:
         init_value: a value that `computation` leaves others unchanged with; also what is padded with.
@@ -235,6 +240,9 @@ def reduce_window(
     around = padding_pairs("reduce_window", padding, wide, windows, strides)
     x = pad(x, init_value, [(low, high, d - 1) for (low, high), d in zip(around, spread, strict=True)])
     counts = [max((n - window) // stride + 1, 0) for n, window, stride in zip(x.shape, windows, strides, strict=True)]
+    pooled = _pooled(x, init_value, computation, sizes, strides, gaps) if all(counts) else None
+    if pooled is not None:
+        return pooled
     total: Any = None
     for offsets in itertools.product(*map(range, sizes)):
         starts = [k * gap for k, gap in zip(offsets, gaps, strict=True)]
@@ -247,3 +255,29 @@ def reduce_window(
         )
         total = part if total is None else computation(total, part)
     return computation(total, init_value)
+
+
+def _pooled(
+    x: Array, init: Any, computation: Any, sizes: Sequence[int], strides: Sequence[int], gaps: Sequence[int]
+) -> Array | None:
+    """Return the reduction of each window by torch's pooling; None if it has no such pooling."""
+    over = [k for k in range(x.ndim) if sizes[k] > 1 or strides[k] > 1]
+    if not 1 <= len(over) <= 2 or not x.aval.dtype.is_floating_point or isinstance(init, Array):
+        return None
+    if not ((computation is maximum and init == -math.inf) or (computation is add and init == 0 and set(gaps) == {1})):
+        return None
+    rest = [k for k in range(x.ndim) if k not in over]
+    order = [*rest, *over]
+    window, stride, gap = ([n[k] for k in over] for n in (sizes, strides, gaps))
+    if len(over) == 1:
+        window, stride, gap = [1, *window], [1, *stride], [1, *gap]
+    y = permute_dims(x, order)
+    shape = y.shape
+    if (len(rest), len(over)) != (2, 2):
+        y = reshape(y, (math.prod(shape[: len(rest)]), 1, *([1] if len(over) == 1 else []), *shape[len(rest) :]))
+    if computation is maximum:
+        y = max_pool2d(y, window, stride, dilation=gap)
+    else:
+        y = avg_pool2d(y, window, stride, divisor_override=1)
+    y = reshape(y, (*shape[: len(rest)], *y.shape[4 - len(over) :]))
+    return permute_dims(y, sorted(range(x.ndim), key=lambda k: order[k]))
