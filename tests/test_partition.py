@@ -13,6 +13,7 @@ from gtrace.cache import artifacts as artifact_caches
 from gtrace.compile import backend as backends
 from gtrace.compile import partition
 from gtrace.compile.executable import Compiled, Executable
+from gtrace.compile.faster import Faster
 from gtrace.compile.partition import Partitioner, cut
 from gtrace.interp.interpreter import interpreter
 from gtrace.ir.canonical import canonicalize
@@ -169,3 +170,44 @@ def test_products_are_no_reason_to_compile_what_is_beside_a_loop():
     form = canonicalize(gt.make_graph(run)(gt.ones((64, 64)), gt.ones((2000, 64)))).graph
     schedule = Partitioner("inductor", "default", 1).schedule(form, [(64, 1), (64, 1)])
     assert [request.native for request in schedule.requests] == [True]
+
+
+SECONDS = st.lists(st.integers(1, 9), min_size=3, max_size=3)
+
+
+@given(SECONDS, SECONDS)
+def test_of_two_ways_the_faster_is_kept(first, second):
+    now, timed = [0], ([], [])
+
+    def way(k, seconds):
+        def run(tensors):
+            taken = seconds[min(len(timed[k]), 2)]
+            now[0] += taken
+            timed[k].append(taken)
+            return tensors
+
+        return run
+
+    ways = [way(0, first), way(1, second)]
+    function = Faster(ways[0], ways[1], clock=lambda: now[0])
+    function([])
+    timed[0].clear()  # the first call does not count
+    while function.chosen is None:
+        function([])
+    kept = timed[0], timed[1]
+    assert max(map(len, kept)) <= 3
+    if len(kept[1]) == 3:
+        assert function.chosen is ways[int(min(kept[1]) < min(kept[0]))]
+    else:
+        assert function.chosen is ways[0] and min(kept[1]) > 2 * min(kept[0])
+    assert function(["x"]) == ["x"]
+
+
+def test_a_loop_is_contested_where_its_steps_are_few_large_calls():
+    def run(w, x):
+        return gt.scan(lambda c, _: (gt.tanh(c @ w), None), x, None, 3)[0]
+
+    for rows, contested in ((2, False), (128, True)):
+        form = canonicalize(gt.make_graph(run)(gt.ones((256, 256)), gt.ones((rows, 256)))).graph
+        schedule = Partitioner("inductor", "default", 1).schedule(form, [(256, 1), (256, 1)])
+        assert [call.what.is_contested for call in schedule.calls] == [contested]

@@ -13,10 +13,12 @@ import attrs
 import torch
 
 from gtrace.compile.executable import Compiled, Executable
+from gtrace.compile.faster import Faster
 from gtrace.compile.native.library import RefusedError
 from gtrace.compile.request import CompileRequest
+from gtrace.compile.work import TORCH_CALL, torch_calls
 from gtrace.interp.interpreter import Owned, TensorFunction, bound_body, interpreter
-from gtrace.ir.graph import Graph, Node
+from gtrace.ir.graph import Graph, Node, subgraphs
 
 Results = Mapping[CompileRequest, Compiled]
 """The compiled code of each request."""
@@ -141,7 +143,18 @@ class NativeLoop:
         """Return the function of the operation."""
         run = results[self.request].executable.run
         length = torch.tensor(self.length)
-        return _refusable(lambda values: run([*values, length]), self.graph)
+        native = _refusable(lambda values: run([*values, length]), self.graph)
+        return Faster(native, interpreter(self.graph)) if self.is_contested else native
+
+    @property
+    def is_contested(self) -> bool:
+        """Whether the calls of torch that interpret a step take less than the native step: these may use more threads.
+
+        Then both ways are timed.
+        """
+        (loop,) = (node for node in self.graph.nodes if node.op.rules.body is not None)
+        step = sum(torch_calls(sub.graph) for sub in subgraphs(loop.params))
+        return step * TORCH_CALL < self.cost
 
 
 def _refusable(run: TensorFunction, graph: Graph) -> TensorFunction:

@@ -14,6 +14,9 @@ CALL = 2000
 PRODUCTS = 16
 """Multiplications of a product of matrices that take as long as one addition of elements."""
 
+TORCH_CALL = 10_000
+"""Additions of compiled code in the time that a call of torch takes, however small it is."""
+
 LONG_STEP = 1_000_000
 """Additions in a step of a loop above which calls of the compiled body cost little beside it."""
 
@@ -26,6 +29,18 @@ def additions(graph: Graph) -> int:
     768
     """
     return sum(node_additions(node) for node in graph.nodes)
+
+
+def torch_calls(graph: Graph) -> int:
+    """Return how many calls of torch interpret a program. Of branches, the longest counts; see `additions`."""
+    total = 0
+    for node in graph.nodes:
+        inner = [torch_calls(sub.graph) for sub in subgraphs(node.params)]
+        if not inner:
+            total += not node.op.projection
+        else:
+            total += max(inner) if node.op.name == "switch" else sum(inner) * int(node.attributes.get("length", 1))
+    return total
 
 
 def savable(nodes: Iterable[Node]) -> int:
