@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import time
 
+import attrs
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import gtrace as gt
+from gtrace.interp.interpreter import interpreter
+from gtrace.ir.graph import Graph
+from gtrace.testing import arguments, graphs
+from gtrace.trace import capture
 
 X = np.arange(1, 7, dtype=np.float32).reshape(2, 3)
 
@@ -143,3 +150,37 @@ def test_a_call_costs_little_more_than_recording_the_function():
         plain = seconds(body)
         assert seconds(mapped) < 14 * plain
         assert seconds(scanned) < 14 * plain
+
+
+@settings(max_examples=25)
+@given(graphs(12, control=True), st.booleans(), st.data())
+def test_a_program_recorded_in_one_go_is_the_program(graph, pending, data):
+    """Inputs may be pending, may be outputs, and may be given twice; numbers are those of the program."""
+    values = data.draw(arguments(graph))
+    whole = Graph(graph.inputs, graph.avals, graph.nodes, (*graph.outputs, graph.inputs[0], graph.outputs[0]))
+    expected = interpreter(whole)([x.to_torch() for x in values])
+    given = [gt.where(True, x, x) if pending else x for x in values]
+    before = gt.sin(2.5)  # numbers and values that stand before
+    got = gt.eval(capture.replay(whole, given))
+    for one, other in zip(got, expected, strict=True):
+        np.testing.assert_allclose(np.asarray(one), other.numpy(), rtol=1e-5, atol=1e-6)
+    assert float(before) == pytest.approx(np.sin(2.5))
+
+
+def test_what_is_recorded_in_between_does_not_change_a_program_recorded_in_one_go(monkeypatch):
+    graph = gt.make_graph(lambda x: gt.sin(x) * 0.5 + x)(gt.ones(3))
+    template, seen = capture._template(graph), []
+
+    class Interrupted(tuple):
+        def __iter__(self):
+            for k, entry in enumerate(super().__iter__()):
+                if k == 2:
+                    seen.append(gt.exp(gt.array(1.0)) * 3.0)
+                yield entry
+
+    noisy = attrs.evolve(template, entries=Interrupted(template.entries))
+    monkeypatch.setattr(capture, "_template", lambda graph: noisy)
+    (got,) = capture.replay(graph, [gt.array([1.0, 2.0, -0.5])])
+    np.testing.assert_allclose(np.asarray(got), np.sin([1, 2, -0.5]) * 0.5 + [1, 2, -0.5], rtol=1e-5)
+    assert float(seen[0]) == pytest.approx(3 * np.e)
+    assert len(seen) == 1

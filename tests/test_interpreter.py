@@ -126,3 +126,38 @@ def test_what_torch_refuses_names_the_operation_and_a_bug_of_its_own_code_comes_
 
 def endless(x):
     return endless(x)
+
+
+def test_an_error_in_the_body_of_a_loop_names_the_operation_among_others():
+    def run(n):
+        def step(state):
+            k, total = state
+            a = total * 2
+            b = a // (3 - k)  # refused in the fourth step
+            return k + 1, b + a
+
+        return gt.while_loop(lambda s: s[0] < 9, step, (0, n))
+
+    with gt.config(auto_compile=False), pytest.raises(gt.ExecutionError, match=r"floor_divide.*Zero.*test_interpreter"):
+        gt.eval(run(gt.array(5)))
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("size", [3, 20_000])  # large outputs are copied to their place in each step
+def test_interpreted_scans_are_their_steps(reverse, size):
+    xs = np.random.default_rng(0).normal(size=(5, size)).astype(np.float32)
+    carry, ys, sums = np.ones(size, np.float32), [None] * 5, [None] * 5
+    for t in reversed(range(5)) if reverse else range(5):
+        carry = carry * np.float32(0.5) + xs[t]
+        ys[t], sums[t] = carry, xs[t] * carry[0]
+
+    def step(c, x):
+        c = c * 0.5 + x
+        return c, (c, x * c[0], x)
+
+    with gt.config(auto_compile=False):
+        end, outs = gt.scan(step, gt.ones(size), gt.array(xs), reverse=reverse)
+        for got, want in zip((end, *outs), (carry, ys, sums, xs), strict=True):
+            np.testing.assert_allclose(np.asarray(got), np.asarray(want), rtol=1e-5, atol=1e-5)
+        swapped = gt.scan(lambda c, _: ((c[1], c[0]), None), (gt.array(1.0), gt.array(2.0)), None, 3)[0]
+        assert [float(x) for x in swapped] == [2.0, 1.0]

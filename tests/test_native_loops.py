@@ -48,7 +48,7 @@ def natively(f, *args):
         results = {}
         for k, request in enumerate(schedule.requests):
             executable = whole(request.graph)
-            if request.is_loop:
+            if request.native:
                 own = Path(folder) / str(k)
                 own.mkdir()
                 executable = library.load(library.build(request.graph, own), "process")
@@ -202,9 +202,53 @@ def test_carries_of_which_elements_are_replaced():
     np.testing.assert_array_equal(np.asarray(ranks(gt.array(1.0))), np.arange(2000) + 1.0)
 
 
+def test_operations_before_a_loop_are_part_of_its_function(builds):
+    def run(a, x, xs):
+        transposed, start = gt.tanh(a).T * 0.5, gt.eye(3) + x[:, None] * x
+
+        def step(c, y):
+            c = transposed @ (c * y) + x
+            return c, gt.sum(c, 0)
+
+        return gt.scan(step, (start @ a), xs)
+
+    a, x = gt.array(np.random.default_rng(0).normal(size=(3, 3))), gt.array([0.5, -1.0, 2.0])
+    for length in (4, 3):
+        xs = gt.array(np.random.default_rng(length).normal(size=length))
+        close(natively(run, a, x, xs), interpreted(run, a, x, xs))
+        # arrays with an axis as long as the loop stay outside
+        assert len(builds) == (1 if length == 4 else 3), "that of four steps, and two for three"
+
+
+def test_what_depends_on_the_number_of_steps_is_outside_of_a_loop_for_any_number(builds):
+    def run(xs):
+        return gt.scan(lambda c, y: (gt.sin(c + y), None), xs[0] * 2.0 + gt.sum(xs), xs)[0]
+
+    for length in (2, 5, 7):
+        xs = gt.linspace(0.0, 1.0, length)
+        close(gt.jit(run)(xs), interpreted(run, xs), 1e-5)
+    assert sum(any(node.op.name == "scan" for node in graph.nodes) for graph in builds) == 1
+
+
+def test_sorting_in_a_loop():
+    def run(x, k):
+        def step(c, _):
+            return c + 1, [op(v, axis, descending=down) for op in (gt.sort, gt.argsort) for v in (x - c * x[0], k + c)
+                           for axis, down in ((0, False), (1, True), (1, False))]  # fmt: skip
+
+        return gt.scan(step, 0, None, 2)[1]
+
+    random = np.random.default_rng(0)
+    x = random.normal(size=(37, 300)).round(1)
+    x[random.random(x.shape) < 0.05] = np.nan
+    args = gt.array(x), gt.array(random.integers(-3, 3, (37, 300)))
+    for got, want in zip(natively(run, *args), interpreted(run, *args), strict=True):
+        np.testing.assert_array_equal(got.numpy(), np.asarray(want))
+
+
 def test_a_body_that_is_not_supported_runs_all_the_same(builds):
     def run(x):
-        return gt.scan(lambda c, _: (gt.sort(gt.sin(c) + c[::-1]), None), x, None, 5)[0]
+        return gt.scan(lambda c, _: (gt.special.i1(gt.sin(c)), None), x, None, 5)[0]
 
     x = gt.array([0.3, -1.0, 2.0])
     close(gt.jit(run)(x), interpreted(run, x), 1e-5)

@@ -38,7 +38,7 @@ def as_scan(graph: Graph) -> Graph:
     """One step of a scan whose constants are the inputs of a graph, and whose outputs are its outputs."""
     body, count = subgraph(graph), len(graph.inputs)
     instr = REGISTRY["scan"].instr((body, 1, False, count, 0), graph.avals)
-    return of_open_length(loop_graph(Node(instr, tuple(range(count)), count), {}))
+    return of_open_length(loop_graph(Node(instr, tuple(range(count)), count))[0])
 
 
 def converted(x: torch.Tensor, dtype: torch.dtype, edges: bool, shift: int) -> torch.Tensor:

@@ -13,6 +13,7 @@ from gtrace.cache import artifacts as artifact_caches
 from gtrace.compile import backend as backends
 from gtrace.compile import partition
 from gtrace.compile.executable import Compiled, Executable
+from gtrace.compile.faster import Faster
 from gtrace.compile.partition import Partitioner, cut
 from gtrace.interp.interpreter import interpreter
 from gtrace.ir.canonical import canonicalize
@@ -125,15 +126,88 @@ def test_a_huge_program_is_compiled_in_pieces_and_equal_ones_once(backend, monke
     assert len(compiled) <= 4, "of the ten pieces or more, most are equal"
 
 
-def test_what_takes_little_beside_native_loops_is_interpreted():
-    """So that only loops are compiled, without Inductor, whose import takes seconds."""
+@pytest.mark.parametrize(
+    ("steps", "rows", "expected"),
+    [
+        (2000, 20, ["interpreted", "loop"]),
+        (20, 20_000, ["interpreted", "loop"]),
+        (20_000, 2, ["native", "loop"]),
+        (900_000, 1, ["Inductor", "loop"]),
+    ],
+)
+def test_what_becomes_of_operations_beside_a_native_loop(steps, rows, expected):
+    """They need Inductor, whose import takes seconds, only where they take as long as the loop."""
 
     def run(x, ends):
         start = gt.log(x * x + 1) * 0.5 - 0.25
-        return gt.scan(lambda c, r: (gt.tanh(gt.sin(c) * r), None), start, gt.exp(-gt.abs(ends)))[0]
+        return gt.scan(lambda c, r: (gt.tanh(gt.sin(c) * r) if rows > 1 else c + r, None), start, gt.exp(-gt.abs(ends)))
 
-    for steps, rows, short in ((2000, 20, True), (3, 2000, False)):
-        form = canonicalize(gt.make_graph(run)(gt.ones(rows), gt.ones(steps))).graph
-        schedule = Partitioner("inductor", "default", 1).schedule(form, [(1,), (1,)])
-        assert all(request.is_loop for request in schedule.requests) is short
-        assert any(request.is_loop for request in schedule.requests)
+    def kind(what):
+        if not hasattr(what, "requests") and hasattr(what, "request"):
+            return "loop"
+        return "interpreted" if not hasattr(what, "native") else "native" if what.native else "Inductor"
+
+    form = canonicalize(gt.make_graph(run)(gt.ones(rows), gt.ones(steps))).graph
+    schedule = Partitioner("inductor", "default", 1).schedule(form, [(1,), (1,)])
+    assert sorted(kind(call.what) for call in schedule.calls) == sorted(expected)
+
+
+def test_a_loop_of_native_loops_is_native_however_long_they_take():
+    def run(x):
+        inner = lambda c, _: (gt.scan(lambda d, _: (gt.sin(d) * 0.5, None), c, None, 10_000)[0], None)  # noqa: E731
+        return gt.scan(inner, x, None, 50)[0]
+
+    form = canonicalize(gt.make_graph(run)(gt.ones(300))).graph
+    schedule = Partitioner("inductor", "default", 1).schedule(form, [(1,)])
+    assert [request.native for request in schedule.requests] == [True] and len(schedule.calls) == 1
+
+
+def test_products_are_no_reason_to_compile_what_is_beside_a_loop():
+    def run(w, xs):
+        ys = gt.scan(lambda c, x: ((y := gt.tanh(c + x)), y), gt.zeros(64), xs @ w)[1]
+        return gt.reshape(ys, (-1, 64)).T @ gt.reshape(xs, (-1, 64)) * 2.0
+
+    form = canonicalize(gt.make_graph(run)(gt.ones((64, 64)), gt.ones((2000, 64)))).graph
+    schedule = Partitioner("inductor", "default", 1).schedule(form, [(64, 1), (64, 1)])
+    assert [request.native for request in schedule.requests] == [True]
+
+
+SECONDS = st.lists(st.integers(1, 9), min_size=3, max_size=3)
+
+
+@given(SECONDS, SECONDS)
+def test_of_two_ways_the_faster_is_kept(first, second):
+    now, timed = [0], ([], [])
+
+    def way(k, seconds):
+        def run(tensors):
+            taken = seconds[min(len(timed[k]), 2)]
+            now[0] += taken
+            timed[k].append(taken)
+            return tensors
+
+        return run
+
+    ways = [way(0, first), way(1, second)]
+    function = Faster(ways[0], ways[1], clock=lambda: now[0])
+    function([])
+    timed[0].clear()  # the first call does not count
+    while function.chosen is None:
+        function([])
+    kept = timed[0], timed[1]
+    assert max(map(len, kept)) <= 3
+    if len(kept[1]) == 3:
+        assert function.chosen is ways[int(min(kept[1]) < min(kept[0]))]
+    else:
+        assert function.chosen is ways[0] and min(kept[1]) > 2 * min(kept[0])
+    assert function(["x"]) == ["x"]
+
+
+def test_a_loop_is_contested_where_its_steps_are_few_large_calls():
+    def run(w, x):
+        return gt.scan(lambda c, _: (gt.tanh(c @ w), None), x, None, 3)[0]
+
+    for rows, contested in ((2, False), (128, True)):
+        form = canonicalize(gt.make_graph(run)(gt.ones((256, 256)), gt.ones((rows, 256)))).graph
+        schedule = Partitioner("inductor", "default", 1).schedule(form, [(256, 1), (256, 1)])
+        assert [call.what.is_contested for call in schedule.calls] == [contested]

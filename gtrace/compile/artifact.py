@@ -15,7 +15,7 @@ from gtrace.compile.request import CompileRequest
 
 
 def compile_artifact(request: CompileRequest, folder: Path) -> tuple[Path, tuple[Any, ...]]:
-    """Compile a request into `folder`: a loop by the generator of native loops, any other program by Inductor.
+    """Compile a request into `folder`: a native one by the generator of native loops, any other program by Inductor.
 
     Returns:
         The file, and the guards on the open sizes.
@@ -23,7 +23,7 @@ def compile_artifact(request: CompileRequest, folder: Path) -> tuple[Path, tuple
     Raises:
         CompileError: see `gtrace.compile.inductor.failures.compiler_errors`.
     """
-    if request.is_loop:
+    if request.native:
         return library.build(request.graph, folder), ()
     return driver.compile_artifact(request, folder)
 

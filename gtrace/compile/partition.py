@@ -11,15 +11,18 @@ measurements against them. An exported program is one piece: `gtrace.compile.fx`
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 
 import attrs
 
+from gtrace.compile.native.block import EMITTERS
+from gtrace.compile.native.elementwise import lowering
 from gtrace.compile.native.generator import LOOPS, generate, loop_graph, of_open_length
 from gtrace.compile.native.values import UnsupportedLoopError
 from gtrace.compile.request import CompileRequest
 from gtrace.compile.schedule import Call, Loop, NativeLoop, Schedule
+from gtrace.compile.work import LONG_STEP, node_additions, savable
 from gtrace.ir.aval import FLOAT8, WIDE_UNSIGNED, Bundle, contiguous_strides
 from gtrace.ir.calls import has_calls
 from gtrace.ir.canonical import canonicalize
@@ -30,11 +33,15 @@ MIN_OPS = 3
 """Parts of fewer operations are interpreted: there is nothing to fuse."""
 
 MIN_SHARE = 0.05
-"""Parts that take less than this share of the work of native loops beside them are interpreted as well: compiling them
-takes ten times as long as compiling the loops."""
+"""Parts beside loops are interpreted as well if compiling them saves less than this share of all work: that takes ten
+times as long as compiling a native loop."""
 
-CALL = 2000
-"""Additions that an interpreted operation takes however small it is."""
+MAX_SHARE = 0.5
+"""Parts beside native loops that take up to this share of their work are compiled as they are, for one thread and
+without Inductor: to import it takes seconds, and each of its programs one more."""
+
+MAX_PROLOGUE = 1 << 16
+"""Additions that the operations before a loop may take that become part of its function."""
 
 MAX_OPS = 1000
 """Parts of more operations are cut where the fewest bytes cross, because compile time grows faster than linearly."""
@@ -91,10 +98,11 @@ class Partitioner:
         known = dict(zip(graph.inputs, strides, strict=True))
         equal: dict[tuple[str, tuple[tuple[int, ...], ...]], CompileRequest | Graph] = {}
         calls = []
-        constants = {node.out: node for node in graph.nodes if node.op.constant and not tuple(node.values())}
-        native = {node.out: self._native(node, constants) for node in graph.nodes if node.op.name in LOOPS}
+        native = {node.out: self._native(node, graph, apart) for node in graph.nodes if node.op.name in LOOPS}
         loops = {value: loop for value, loop in native.items() if loop is not None}
-        work = sum(loop.cost * max(loop.length, 1) for loop in loops.values())
+        beside = sum(loop.cost * max(loop.length, 1) for loop in loops.values())
+        work = beside + sum(node_additions(node) for node in graph.nodes if node.out not in loops)
+        graph = _without_prologues(graph, loops.values())
         for part in _parts(graph, {value: loop.ins for value, loop in loops.items()}, apart):
             if isinstance(part, Graph):
                 form = canonicalize(part)
@@ -105,9 +113,9 @@ class Partitioner:
                 key = print_graph(form.graph), own
                 if key not in equal:
                     nodes = form.graph.nodes
-                    short = len(nodes) < MIN_OPS or _interpreted_work(nodes) < MIN_SHARE * work
+                    short = len(nodes) < MIN_OPS or (bool(native) and savable(nodes) < MIN_SHARE * work)
                     interpreted = short or part.nodes[0].out in apart
-                    equal[key] = form.graph if interpreted else self.request(form.graph, own)
+                    equal[key] = form.graph if interpreted else self._straight(form.graph, own, beside)
                 assert all(place >= 0 for place in form.outputs)  # the program is canonical: no output is an input
                 calls.append(Call(equal[key], ins, tuple(zip(part.outputs, form.outputs, strict=True))))
             else:
@@ -123,6 +131,26 @@ class Partitioner:
     def request(self, graph: Graph, strides: Strides) -> CompileRequest:
         """Return the request for a straight-line program."""
         return CompileRequest(graph, tuple(strides), self.backend, self.mode, threads=self.threads)
+
+    def native_request(self, graph: Graph) -> CompileRequest:
+        """Return the request for what is compiled without Inductor."""
+        strides = tuple(contiguous_strides(a.shape) for a in graph.avals)
+        return CompileRequest(graph, strides, self.backend, self.mode, threads=self.threads, native=True)
+
+    def _straight(self, graph: Graph, strides: Strides, beside: int) -> CompileRequest:
+        """Return the request for a straight-line part.
+
+        Args:
+            beside: additions that the native loops of the program take.
+        """
+        if beside:
+            try:
+                cost = generate(graph).cost
+            except UnsupportedLoopError:
+                return self.request(graph, strides)
+            if cost <= max(LONG_STEP, MAX_SHARE * beside):
+                return self.native_request(graph)
+        return self.request(graph, strides)
 
     def single(self, request: CompileRequest) -> Schedule:
         """Return the schedule with this request as its only call."""
@@ -140,28 +168,24 @@ class Partitioner:
         subs = subgraphs(node.params) if bodies is None else bodies(**node.attributes)
         return Loop(node, tuple(self._body(sub) for sub in subs))
 
-    def _native(self, node: Node, constants: Mapping[int, Node]) -> NativeLoop | None:
-        """Return a loop that can be compiled as a whole. Loops of one body have one request, of any length.
-
-        Args:
-            constants: the values that are constants.
-        """
-        if self.backend != "inductor" or node.op.name not in LOOPS:
+    def _native(self, node: Node, whole: Graph, apart: Set[int]) -> NativeLoop | None:
+        """Return a loop that can be compiled as a whole. Loops of one body have one request, of any length."""
+        if self.backend != "inductor":
             return None
-        fixed = sum(node.params[3:]) if node.op.name == "scan" else len(node.ins)
-        absorbed = {k: constants[x] for k, x in enumerate(node.ins[:fixed]) if isinstance(x, int) and x in constants}
-        graph = loop_graph(node, absorbed)
-        opened = of_open_length(graph)
-        key = print_graph(opened), self.mode, self.threads
-        cost = native_cost(node, opened, key[0])
-        if cost is None:
-            return None
-        request = _native_requests.get(key)
-        if request is None:
-            request = self.request(opened, [contiguous_strides(a.shape) for a in opened.avals])
-            _native_requests[key] = request
-        ins = tuple(x for k, x in enumerate(node.values()) if k not in absorbed)
-        return NativeLoop(graph, request, ins, node.attributes.get("length", 0), cost)
+        constants = tuple(one for one in whole.nodes if one.op.constant and one.out in _fixed(node))
+        for prologue in dict.fromkeys((_prologue(node, whole, apart), constants)):
+            graph, ins = loop_graph(node, prologue)
+            opened = of_open_length(graph)
+            key = print_graph(opened), self.mode, self.threads
+            cost = native_cost(node, opened, key[0])
+            if cost is not None:
+                request = _native_requests.get(key)
+                if request is None:
+                    request = self.native_request(opened)
+                    _native_requests[key] = request
+                made = frozenset(one.out for one in prologue)
+                return NativeLoop(graph, request, ins, made, node.attributes.get("length", 0), cost)
+        return None
 
     def _body(self, sub: Subgraph) -> Schedule:
         """Return the schedule of a body. It is made once, even if several operations have the same body."""
@@ -195,9 +219,54 @@ def native_cost(node: Node, opened: Graph, text: str) -> int | None:
     return cost
 
 
-def _interpreted_work(nodes: Sequence[Node]) -> int:
-    """Return how many additions straight-line operations without a compiled form are worth."""
-    return sum(CALL + sum(a.nbytes for a in (*node.instr.ins, node.instr.aval)) // 4 for node in nodes)
+def _fixed(loop: Node) -> set[int]:
+    """Return the operands of a loop that it takes as a whole, not step by step."""
+    count = sum(loop.params[3:]) if loop.op.name == "scan" else len(loop.ins)
+    stepped = set(loop.ins[count:])
+    return {x for x in loop.ins[:count] if isinstance(x, int) and x not in stepped}
+
+
+def _prologue(loop: Node, graph: Graph, apart: Set[int]) -> tuple[Node, ...]:
+    """Return the short operations before a loop that nothing else needs, and the constants it begins with, in order.
+
+    The code of a loop is for any length, so no array with an axis of that length is among them.
+    """
+    length = loop.attributes.get("length")
+    fixed = _fixed(loop)
+    used: dict[int, set[int]] = {value: {-1} for value in graph.outputs}
+    for node in graph.nodes:
+        for value in node.values():
+            used.setdefault(value, set()).add(node.out)
+    inside = {loop.out}
+    found: list[Node] = []
+    left = MAX_PROLOGUE
+    for node in reversed(graph.nodes):
+        users = used.get(node.out, set())
+        if node is loop or not users & inside or (loop.out in users and node.out not in fixed):
+            continue
+        constant = node.op.constant and not tuple(node.values())
+        takes_more = not constant and (
+            not users <= inside
+            or node.out in apart
+            or (node.op.name not in EMITTERS and lowering(node) is None)
+            or bool(node.op.rules.body)
+            or node.op.projection
+            or any(length in a.shape for a in (*node.instr.ins, node.instr.aval))
+        )
+        size = 0 if constant else node_additions(node)
+        if takes_more or size > left:
+            continue
+        left -= size
+        inside.add(node.out)
+        found.append(node)
+    return tuple(reversed(found))
+
+
+def _without_prologues(graph: Graph, loops: Iterable[NativeLoop]) -> Graph:
+    """Return a program without the operations that are part of native loops, unless something else needs them."""
+    inside = {value for loop in loops for value in loop.prologue}
+    kept = tuple(node for node in graph.nodes if node.out not in inside or not tuple(node.values()))
+    return Graph(graph.inputs, graph.avals, kept, graph.outputs)
 
 
 def cut(graph: Graph, most: int) -> list[Graph]:
@@ -222,7 +291,8 @@ def _parts(
 ) -> list[Graph | tuple[Node, tuple[int, ...]]]:
     """Return the straight-line parts, and between them the operations with sub-graphs and the values they assign.
 
-    `taken` has the values that an operation with sub-graphs takes, by the value it assigns, where these are not all.
+    `taken` has the values that an operation with sub-graphs takes, by the value it assigns, where these are not its
+    operands.
     `apart` has the values of straight-line operations that are not compiled: a part has only such ones, or none.
 
     The level of an operation is the largest number, on a path to it, of operations with sub-graphs and of steps from
@@ -230,6 +300,7 @@ def _parts(
     operation whose result is at least as large as its operands, such as a broadcast or a constant, moves to the level
     that first needs it. Several results of one straight-line operation stay with it.
     """
+    operands = {node.out: taken.get(node.out, tuple(node.values())) for node in graph.nodes}
     level: dict[int, int] = dict.fromkeys(graph.inputs, 0)
     kind: dict[int, bool] = {}  # of straight-line operations: whether they are apart
     straight: dict[tuple[int, bool], list[Node]] = {}
@@ -239,7 +310,7 @@ def _parts(
     for node in graph.nodes:
         own = kind.get(node.ins[0], False) if node.op.projection else node.out in apart  # type: ignore[arg-type]
         body = node.op.rules.body is not None
-        here = max((level[v] + (not body and kind.get(v, own) != own) for v in node.values()), default=0)
+        here = max((level[v] + (not body and kind.get(v, own) != own) for v in operands[node.out]), default=0)
         if node.op.projection and node.ins[0] in results:
             results[node.ins[0]][node.params[0]] = node.out  # type: ignore[index]
             named.add(node.out)
@@ -260,7 +331,7 @@ def _parts(
                 level[node.out] = needed[node.out]
         here = level[node.out] - (node.op.rules.body is not None)
         own = kind.get(node.out)  # type: ignore[assignment]
-        for value in node.values():
+        for value in operands[node.out]:
             by = here - (own is not None and kind.get(value, own) != own)
             needed[value] = min(needed.get(value, by), by)
     for node in graph.nodes:
@@ -275,7 +346,7 @@ def _parts(
                 users.setdefault(value, set()).add(part)
     for nodes in calls.values():
         for node in nodes:
-            for value in taken.get(node.out, tuple(node.values())):
+            for value in operands[node.out]:
                 users.setdefault(value, set()).add(None)
     for value in graph.outputs:
         users.setdefault(value, set()).add(None)

@@ -12,7 +12,6 @@ import torch
 
 from gtrace.compile.symbolic import Relation
 from gtrace.compile.toolchain import toolchain
-from gtrace.ir.calls import has_calls
 from gtrace.ir.graph import Graph, print_graph
 from gtrace.ir.text import parse_graph
 
@@ -23,11 +22,12 @@ class CompileRequest:
 
     Attributes:
         graph: a canonical graph without sub-graphs; or one loop, for any length of it, which
-            `gtrace.compile.native.generator.loop_graph` made.
+            `gtrace.compile.native.generator.of_open_length` made.
         strides: of each input.
         backend, mode: how it is compiled.
         relations: how its integers follow from the open sizes of its inputs; None: no size is open.
         threads: the number of threads that run a large loop on a CPU; by default torch's.
+        native: whether it is compiled by the C++ compiler alone, as `gtrace.compile.native` does.
     """
 
     graph: Graph
@@ -36,6 +36,7 @@ class CompileRequest:
     mode: str = "default"
     relations: tuple[Relation, ...] | None = None
     threads: int = attrs.field(factory=torch.get_num_threads)
+    native: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """Return it in the terms of JSON."""
@@ -46,6 +47,7 @@ class CompileRequest:
             "mode": self.mode,
             "relations": None if relations is None else [r.to_json() for r in relations],
             "threads": self.threads,
+            "native": self.native,
         }
 
     @classmethod
@@ -63,17 +65,13 @@ class CompileRequest:
             data["mode"],
             None if relations is None else tuple(Relation.from_json(r) for r in relations),
             data["threads"],
+            data["native"],
         )
 
     @property
     def device(self) -> torch.device:
         """Where it runs."""
         return next((a.device for a in self.graph.avals if a.device.type != "cpu"), torch.device("cpu"))
-
-    @functools.cached_property
-    def is_loop(self) -> bool:
-        """Whether the program is a loop."""
-        return has_calls(self.graph)
 
     @functools.cached_property
     def name(self) -> str:

@@ -13,10 +13,12 @@ import attrs
 import torch
 
 from gtrace.compile.executable import Compiled, Executable
+from gtrace.compile.faster import Faster
 from gtrace.compile.native.library import RefusedError
 from gtrace.compile.request import CompileRequest
+from gtrace.compile.work import TORCH_CALL, torch_calls
 from gtrace.interp.interpreter import Owned, TensorFunction, bound_body, interpreter
-from gtrace.ir.graph import Graph, Node
+from gtrace.ir.graph import Graph, Node, subgraphs
 
 Results = Mapping[CompileRequest, Compiled]
 """The compiled code of each request."""
@@ -125,6 +127,7 @@ class NativeLoop:
         graph: the loop as a program, with the constants that it alone uses.
         request: for any number of steps.
         ins: the values it takes.
+        prologue: the values of straight-line operations before it that are part of its function.
         length: how many steps it has; 0 if a condition ends it.
         cost: additions that a step takes, about.
     """
@@ -132,6 +135,7 @@ class NativeLoop:
     graph: Graph
     request: CompileRequest
     ins: tuple[int, ...]
+    prologue: frozenset[int]
     length: int
     cost: int
 
@@ -139,16 +143,31 @@ class NativeLoop:
         """Return the function of the operation."""
         run = results[self.request].executable.run
         length = torch.tensor(self.length)
-        interpret = interpreter(self.graph)
+        native = _refusable(lambda values: run([*values, length]), self.graph)
+        return Faster(native, interpreter(self.graph)) if self.is_contested else native
 
-        def call(values: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-            try:
-                return run([*values, length])
-            except RefusedError:
-                # the interpreter's error names the operation and the user's line
-                return interpret(values)
+    @property
+    def is_contested(self) -> bool:
+        """Whether the calls of torch that interpret a step take less than the native step: these may use more threads.
 
-        return call
+        Then both ways are timed.
+        """
+        (loop,) = (node for node in self.graph.nodes if node.op.rules.body is not None)
+        step = sum(torch_calls(sub.graph) for sub in subgraphs(loop.params))
+        return step * TORCH_CALL < self.cost
+
+
+def _refusable(run: TensorFunction, graph: Graph) -> TensorFunction:
+    """Return native code that leaves values that torch refuses to the interpreter: its error names the user's line."""
+    interpret = interpreter(graph)
+
+    def call(values: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        try:
+            return run(values)
+        except RefusedError:
+            return interpret(values)
+
+    return call
 
 
 @attrs.frozen(eq=False)
@@ -168,6 +187,8 @@ class Call:
         what = self.what
         if isinstance(what, CompileRequest):
             run = results[what].executable.owning().run
+            if what.native:
+                run = _refusable(run, what.graph)
         else:
             run = interpreter(what) if isinstance(what, Graph) else what.build(results)
         return Step(run, self.ins, self.outs, self.name, self.location)
@@ -183,7 +204,7 @@ class Call:
             case Loop(node=node):
                 return f"{node.op.name} from Python"
             case NativeLoop(graph=graph):
-                return f"native {graph.nodes[-1].op.name}"
+                return f"native {next(node.op.name for node in graph.nodes if node.op.rules.body is not None)}"
 
     @property
     def location(self) -> str | None:

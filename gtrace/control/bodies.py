@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -97,10 +96,20 @@ class Closure:
         have = {id(x): k for k, x in enumerate(captured.constants)}
         places = tuple([have.get(id(x)) for x in self.constants])
         avals = tuple([x.aval for x in self.constants])
-        return subgraph(_closed(captured.graph, len(have), places, avals, constants_first))
+
+        def make() -> Subgraph:
+            return subgraph(_closed(captured.graph, len(have), places, avals, constants_first))
+
+        if captured.derived is None:
+            return make()
+        # kept as long as the capture is remembered, with all that is derived from it
+        key = captured.graph, places, avals, constants_first
+        known: Subgraph | None = captured.derived.get(key)
+        if known is None:
+            known = captured.derived[key] = make()
+        return known
 
 
-@functools.lru_cache(maxsize=512)
 def _closed(
     graph: Graph, constants: int, places: tuple[int | None, ...], avals: tuple[Aval, ...], constants_first: bool
 ) -> Graph:

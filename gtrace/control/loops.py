@@ -12,7 +12,8 @@ import torch
 from gtrace import tree
 from gtrace.control.bodies import Closure, capture_body, check_same, lift_leaves, settle
 from gtrace.control.scan import scan
-from gtrace.errors import ArgumentError, NonFiniteError, ShapeError, message
+from gtrace.control.stepping import run_while
+from gtrace.errors import ArgumentError, ShapeError, message
 from gtrace.ir.aval import Aval, Bundle, bundle
 from gtrace.ir.graph import Graph, Subgraph
 from gtrace.ir.op import Op, define
@@ -36,22 +37,6 @@ from gtrace.transform.vmap import vmap
 __all__ = ["while_loop", "fori_loop", "map", "associative_scan"]
 
 # -- while_loop
-
-
-def _run(
-    programs: Sequence[Callable[..., Any]], *operands: torch.Tensor, cond_consts: int, body_consts: int
-) -> list[torch.Tensor]:
-    test, step = programs
-    first, second = operands[:cond_consts], operands[cond_consts : cond_consts + body_consts]
-    state = list(operands[cond_consts + body_consts :])
-    t = 0
-    try:
-        while test([*first, *state])[0].item():
-            state = step([*second, *state])
-            t += 1
-    except NonFiniteError as error:
-        raise error.in_step("while_loop", t) from None
-    return state
 
 
 def _result(avals: Sequence[Aval], cond: Subgraph, body: Subgraph, cond_consts: int, body_consts: int) -> Bundle:
@@ -155,7 +140,7 @@ def _until_all_stop(test: Subgraph, step: Subgraph, cond_consts: int, body_const
 
 
 while_op = define(
-    "while_loop", params=("cond", "body", "cond_consts", "body_consts"), arity=None, body=_run, result=_result,
+    "while_loop", params=("cond", "body", "cond_consts", "body_consts"), arity=None, body=run_while, result=_result,
     vjp=_no_vjp, jvp=_jvp, batch=_batch, elsewhere="test_control: the same steps in a Python loop",
 )  # fmt: skip
 

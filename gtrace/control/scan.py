@@ -5,20 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import torch
-
 from gtrace import tree
 from gtrace.control.bodies import Closure, capture_body, check_same, lift_leaves, settle
 from gtrace.control.code_motion import Loop, finish, hoist, prune, sink
-from gtrace.errors import ArgumentError, NonFiniteError, ShapeError, message
-from gtrace.interp.interpreter import interpreted
+from gtrace.control.stepping import chunk_bodies, run_chunks, run_scan
+from gtrace.errors import ArgumentError, ShapeError, message
 from gtrace.ir.aval import Aval, Bundle, aval, bundle
 from gtrace.ir.graph import Graph, Subgraph
 from gtrace.ir.op import Op, define
 from gtrace.ir.partial_eval import partial_eval
 from gtrace.ir.subgraph import select, subgraph
 from gtrace.ops.batching import spread
-from gtrace.ops.parts import stack, unstack
 from gtrace.ops.promote import cast
 from gtrace.ops.shape import as_int, constant, moveaxis
 from gtrace.trace.array import Array
@@ -26,133 +23,11 @@ from gtrace.trace.bind import bind_all
 from gtrace.trace.capture import replay
 from gtrace.trace.numbers import lift_derived
 from gtrace.transform.derived import batched as batched_graph
-from gtrace.transform.derived import captured_subgraph, floating, pullback, pushforward
+from gtrace.transform.derived import floating, pullback, pushforward
 
 __all__ = ["scan"]
 
 # -- the operation
-
-
-def _run(
-    programs: Sequence[Callable[..., Any]],
-    *operands: torch.Tensor,
-    length: int,
-    reverse: bool,
-    consts: int,
-    carry: int,
-) -> list[torch.Tensor]:
-    step = programs[0]
-    fixed, state = operands[:consts], list(operands[consts : consts + carry])
-    columns = [x.unbind(0) for x in operands[consts + carry :]]
-    outputs: list[Any] = []
-    for t in range(length - 1, -1, -1) if reverse else range(length):
-        try:
-            out = step([*fixed, *state, *[column[t] for column in columns]])
-        except NonFiniteError as error:
-            raise error.in_step("scan", t) from None
-        state = out[:carry]
-        if not outputs:
-            outputs = [_Column(y, length) for y in out[carry:]]
-        for column, y in zip(outputs, out[carry:], strict=True):
-            column.put(t, y)
-    return [*state, *[column.stacked() for column in outputs]]
-
-
-class _Column:
-    """One output of all steps. Large ones are copied to their place at each step, while they are in cache."""
-
-    COPIED = 2**15
-    """Bytes per step above which copying at each step is faster than `torch.stack` at the end."""
-
-    def __init__(self, y: torch.Tensor, length: int) -> None:
-        self.whole = y.new_empty((length, *y.shape)) if y.nbytes >= self.COPIED else None
-        self.steps: list[Any] = [None] * length
-
-    def put(self, t: int, y: torch.Tensor) -> None:
-        if self.whole is None:
-            self.steps[t] = y
-        else:
-            self.whole[t].copy_(y)
-
-    def stacked(self) -> torch.Tensor:
-        return torch.stack(self.steps) if self.whole is None else self.whole
-
-
-MAX_UNROLLED = 96
-"""Operations in a compiled chunk of steps."""
-
-MAX_CHUNK = 20
-"""Steps in a compiled chunk."""
-
-
-def _bodies(body: Subgraph, length: int, reverse: bool, consts: int, carry: int) -> tuple[Subgraph]:
-    """Return what is compiled: several steps if the body is short, because a call costs more than such a step."""
-    chunk = _chunk_size(body, length)
-    return (body if chunk == 1 else _unrolled(body, chunk, reverse, consts, carry),)
-
-
-def _compiled(
-    programs: Sequence[Callable[..., Any]], body: Subgraph, length: int, reverse: bool, consts: int, carry: int
-) -> Callable[..., list[torch.Tensor]]:
-    """Return the compiled loop: each call runs a chunk of steps. Steps that do not fill a chunk are interpreted."""
-    chunk = _chunk_size(body, length)
-    settings: dict[str, Any] = {"reverse": reverse, "consts": consts, "carry": carry}
-    whole = length // chunk * chunk
-    program = programs[0]
-    single = interpreted(body)
-
-    def run(*operands: torch.Tensor) -> list[torch.Tensor]:
-        fixed, xs = operands[: consts + carry], operands[consts + carry :]
-        if chunk == 1:
-            return _run([program], *operands, length=length, **settings)
-        blocks = [x[:whole].unflatten(0, (whole // chunk, chunk)) for x in xs]
-        rest = [x[whole:] for x in xs]
-        pieces = []
-        order = [(program, blocks, whole // chunk), (single, rest, length - whole)]
-        for step, columns, count in reversed(order) if reverse else order:
-            if count:
-                out = _run([step], *fixed, *columns, length=count, **settings)
-                fixed = (*fixed[:consts], *out[:carry])
-                pieces.append([y.flatten(0, 1) if step is program else y for y in out[carry:]])
-        if reverse:
-            pieces.reverse()
-        stacked = pieces[0] if len(pieces) == 1 else [torch.cat(ys) for ys in zip(*pieces, strict=True)]
-        return [*fixed[consts:], *stacked]
-
-    return run
-
-
-def _chunk_size(body: Subgraph, length: int) -> int:
-    nodes = body.graph.nodes
-    if any(node.op.rules.body is not None for node in nodes):
-        return 1
-    most = max(1, min(MAX_CHUNK, length, MAX_UNROLLED // max(1, len(nodes))))
-    # prefer a size that divides the length, down to half of the largest
-    return next((k for k in range(most, most // 2, -1) if length % k == 0), most)
-
-
-def _unrolled(body: Subgraph, chunk: int, reverse: bool, consts: int, carry: int) -> Subgraph:
-    """Return the program of `chunk` steps; they are axis 0 of its per-step inputs and outputs."""
-
-    def make() -> Subgraph:
-        graph = body.graph
-        xs = [aval((chunk, *a.shape), a.dtype, a.device) for a in graph.avals[consts + carry :]]
-
-        def run(inputs: Sequence[Array]) -> list[Array]:
-            fixed, state = inputs[:consts], list(inputs[consts : consts + carry])
-            columns = [unstack(x) for x in inputs[consts + carry :]]
-            steps = []
-            for t in range(chunk - 1, -1, -1) if reverse else range(chunk):
-                out = replay(graph, [*fixed, *state, *[column[t] for column in columns]])
-                state = out[:carry]
-                steps.append(out[carry:])
-            if reverse:
-                steps.reverse()
-            return [*state, *[stack(column) for column in zip(*steps, strict=True)]]
-
-        return captured_subgraph(run, [*graph.avals[: consts + carry], *xs])
-
-    return body.derive(("unrolled", chunk, reverse, consts, carry), make)
 
 
 def _result(avals: Sequence[Aval], body: Subgraph, length: int, reverse: bool, consts: int, carry: int) -> Bundle:
@@ -395,8 +270,8 @@ def _narrow(
 
 
 scan_op = define(
-    "scan", params=("body", "length", "reverse", "consts", "carry"), arity=None, body=_run, result=_result,
-    compiled=_compiled, bodies=_bodies, vjp=_vjp, jvp=_jvp, batch=_batch, narrow=_narrow,
+    "scan", params=("body", "length", "reverse", "consts", "carry"), arity=None, body=run_scan, result=_result,
+    compiled=run_chunks, bodies=chunk_bodies, vjp=_vjp, jvp=_jvp, batch=_batch, narrow=_narrow,
     elsewhere="test_control: the same steps in a Python loop",
 )  # fmt: skip
 

@@ -252,8 +252,8 @@ class Program:
 
     @functools.cached_property
     def native(self) -> bool:
-        """Whether all that is to be compiled of it are loops, each as a whole: that takes no Inductor."""
-        return has_calls(self.graph) and all(request.is_loop for request in self.schedule.requests)
+        """Whether all that is to be compiled of it are loops, and operations beside them: that takes no Inductor."""
+        return has_calls(self.graph) and all(request.native for request in self.schedule.requests)
 
     @property
     def structure(self) -> tuple[str, str, str, int]:

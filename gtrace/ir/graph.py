@@ -6,6 +6,7 @@ Python number that is a constant of the program.
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections.abc import Callable, Iterator
@@ -106,7 +107,7 @@ class Graph:
             table[node.out] = node.instr.aval
         return table
 
-    @property
+    @functools.cached_property
     def out_avals(self) -> tuple[Aval, ...]:
         table = self.value_avals()
         return tuple(table[value] for value in self.outputs)

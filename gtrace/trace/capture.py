@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -15,9 +16,9 @@ from gtrace.ir.edit import renumber
 from gtrace.ir.graph import Graph, Node, Scalar
 from gtrace.ir.op import REGISTRY
 from gtrace.trace.array import Array, materialize, wrap
-from gtrace.trace.bind import as_input, bind, emit_all, placeholder, project
+from gtrace.trace.bind import as_input, bind, emit_all, new_pending, placeholder, project
 from gtrace.trace.convert import new_tensor
-from gtrace.trace.record import Trace, decode, thread
+from gtrace.trace.record import PADDING, Trace, decode, thread
 
 
 @attrs.frozen(eq=False)
@@ -41,6 +42,9 @@ class Captured:
 
 MAX_STRETCHES = 512
 """Recordings remembered."""
+
+PLACES = 8
+"""Places in a pending list that an operation takes on average, at most, in what is recorded in one go."""
 
 
 def capture(
@@ -177,8 +181,91 @@ def located(graph: Graph) -> Iterator[Node]:
         thread.origin = before
 
 
+@attrs.frozen(eq=False)
+class Template:
+    """The entries of a program in a pending list, but for where they stand there.
+
+    Attributes:
+        entries: (kind, what): "item": as it is; "value": the place of the first entry is added; "input": which one;
+            "scalar": its code if it were in the first slots; twice the number of slots before it is taken off.
+        scalars: the scalars, in order.
+        outputs: as entries, with the avals.
+        blank: references to nothing, one for each operation, in place of those to Arrays: budgets count them.
+    """
+
+    entries: tuple[tuple[str, Any], ...]
+    scalars: tuple[Any, ...]
+    outputs: tuple[tuple[str, Any, Aval], ...]
+    blank: tuple[weakref.ref[Array], ...]
+
+    def record(self, trace: Trace, inputs: Sequence[Array]) -> list[Array] | None:
+        """Append the entries; returns the outputs, or None if something else was recorded in between."""
+        numbers = [x._number if x._trace is trace else as_input(trace, x) for x in inputs]
+        slots, flat = trace.scalars, trace.flat
+        slots += self.scalars
+        before = 2 * (len(slots) - len(self.scalars))
+        start = len(flat)
+        entries = [
+            what if kind == "item" else start + what if kind == "value" else numbers[what] if kind == "input"
+            else what - before
+            for kind, what in self.entries
+        ]  # fmt: skip
+        flat += entries
+        end = len(flat)
+        if end - len(entries) != start:
+            # a signal handler or finalizer recorded something: the value numbers in the entries are wrong here
+            flat[end - len(entries) : end] = (PADDING,) * len(entries)
+            return None
+        trace.refs += self.blank
+        results: dict[int, Array] = {}
+        out = []
+        for kind, what, a in self.outputs:
+            if kind == "input":
+                out.append(inputs[what])
+                continue
+            x = results.get(what)
+            if x is None:
+                x = results[what] = new_pending(trace, a, start + what)
+                trace.refs.append(weakref.ref(x))
+            out.append(x)
+        return out
+
+
+@functools.lru_cache(maxsize=MAX_STRETCHES)
+def _template(graph: Graph) -> Template | None:
+    """Return the template of a program; None if it has rules of the user's, which are called each time."""
+    entries: list[tuple[str, Any]] = []
+    scalars: list[Any] = []
+    where: dict[int, tuple[str, Any]] = {value: ("input", k) for k, value in enumerate(graph.inputs)}
+    trace = Trace(capture="replay")
+    for node in graph.nodes:
+        if node.instr.plain is not None or node.op.effect:
+            return None
+        operands = [where[x] if isinstance(x, int) else ("scalar", trace.scalar(x)) for x in node.ins]
+        where[node.out] = "value", len(entries)
+        entries += [("item", node.instr), *operands]
+    scalars = trace.scalars
+    table = graph.value_avals()
+    outputs = tuple((*where[value], table[value]) for value in graph.outputs)
+    return Template(tuple(entries), tuple(scalars), outputs, (_GONE,) * len(graph.nodes))
+
+
+class _Gone:
+    """What is referred to by a reference to nothing."""
+
+
+_GONE: Any = weakref.ref(_Gone())
+
+
 def replay(graph: Graph, inputs: Sequence[Array]) -> list[Array]:
     """Record the operations of `graph` on `inputs` in the current trace; returns its outputs."""
+    trace = thread.trace
+    if trace.tape is None and len(trace.flat) + PLACES * len(graph.nodes) < trace.limit and len(graph.nodes) > 1:
+        template = _template(graph)
+        if template is not None and all(x.aval is a for x, a in zip(inputs, graph.avals, strict=True)):
+            results = template.record(trace, inputs)
+            if results is not None:
+                return results
     env: dict[int, Any] = dict(zip(graph.inputs, inputs, strict=True))
     for node in located(graph):
         if node.op is project:

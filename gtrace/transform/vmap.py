@@ -105,8 +105,11 @@ def vmap(
         if isinstance(ins, tuple) and len(ins) != len(args):
             got = f"{len(ins)} for {len(args)} positional arguments"
             raise ArgumentError(message("vmap", "one entry of in_axes an argument", got, "Match them."))
-        axes = _axes("in_axes", ins if isinstance(ins, tuple) else (ins,) * len(args), args)
-        axes += [0] * (len(leaves) - len(axes))
+        if ins.__class__ is int and not kwargs:
+            axes: list[int | None] = [ins] * len(leaves)
+        else:
+            axes = _axes("in_axes", ins if isinstance(ins, tuple) else (ins,) * len(args), args)
+            axes += [0] * (len(leaves) - len(axes))
         dynamic = [axis is not None or is_array(leaf) for leaf, axis in zip(leaves, axes, strict=True)]
         for k, leaf in enumerate(leaves):
             if dynamic[k] and not is_array(leaf):
@@ -145,9 +148,8 @@ def vmap(
             else:
                 outputs = list(zip(replay(known[0], operands), known[1], strict=True))
         result = captured.result.unflatten([x for x, _ in outputs])
-        placed = []
-        for (x, flag), axis in zip(outputs, _axes("out_axes", outs, result), strict=True):
-            placed.append(_place(x, flag, axis, size))
+        ends = [outs] * len(outputs) if outs.__class__ is int else _axes("out_axes", outs, result)
+        placed = [_place(x, flag, axis, size) for (x, flag), axis in zip(outputs, ends, strict=True)]
         return captured.result.unflatten(placed)
 
     return named(wrapped, f)

@@ -42,6 +42,7 @@ class Block:
         values: what is known of each value so far.
         targets: where values are to be written; those written there already are taken out.
         cost: additions that the lines so far take.
+        looped: those of them that loops within take.
     """
 
     writer: Writer
@@ -49,6 +50,7 @@ class Block:
     values: dict[int, Value]
     targets: dict[int, list[View]] = attrs.field(factory=dict)
     cost: int = 0
+    looped: int = 0
     avals: dict[int, Aval] = attrs.field(init=False)
     users: dict[int, list[Node]] = attrs.field(init=False)
 
@@ -95,7 +97,15 @@ class Block:
 
     def run(self) -> None:
         """Write all nodes, and the targets."""
-        left = list(self.graph.nodes)
+        self.write(self.graph.nodes)
+        for value, wanted in self.targets.items():
+            for target in wanted:
+                self.writer.copy(self.values[value], self.avals[value], target)
+                self.cost += self.avals[value].size
+
+    def write(self, nodes: Sequence[Node]) -> None:
+        """Write some of the nodes."""
+        left = list(nodes)
         group = Group(self)
         while left:
             waiting = []
@@ -117,10 +127,6 @@ class Block:
                 group.close()
             left = waiting
         group.close()
-        for value, wanted in self.targets.items():
-            for target in wanted:
-                self.writer.copy(self.values[value], self.avals[value], target)
-                self.cost += self.avals[value].size
 
     def known(self, node: Node) -> bool:
         """Whether all operands of a node are."""

@@ -1,27 +1,29 @@
-"""One C++ function for a loop. Inputs and outputs lie in memory, all between in variables, and buffers of the call."""
+"""One C++ function for a loop, or for straight-line operations beside loops.
+
+Inputs and outputs lie in memory, all between in variables, and buffers of the call.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Sequence
 
 import attrs
 
 import gtrace.compile.native.places
-import gtrace.compile.native.reductions  # noqa: F401 - they register what they can write
+import gtrace.compile.native.reductions
+import gtrace.compile.native.sorting  # noqa: F401 - they register what they can write
 from gtrace.compile.native.block import Block, check
 from gtrace.compile.native.loops import scan_loop
-from gtrace.compile.native.values import Uniform, UnsupportedLoopError, Value, c_type, dense
+from gtrace.compile.native.values import Uniform, Value, View, c_type, dense
 from gtrace.compile.native.writer import Writer
+from gtrace.compile.work import LONG_STEP
 from gtrace.ir.aval import SHORT, aval
 from gtrace.ir.graph import Graph, Node
 from gtrace.ir.op import REGISTRY
 
 LOOPS = ("scan", "while_loop")
 """The operations that become a function."""
-
-MAX_STEP = 1_000_000
-"""Additions in a step above which calls of the compiled body cost little beside it."""
 
 OPEN = 2
 """The length that stands for any in the graph of a loop."""
@@ -46,24 +48,33 @@ extern "C" int64_t {entry}(void** args, int64_t length, void** python) {{
 """
 
 
-def loop_graph(node: Node, constants: Mapping[int, Node]) -> Graph:
-    """Return a loop as a program that takes the operands and returns all results.
+def loop_graph(node: Node, prologue: Sequence[Node] = ()) -> tuple[Graph, tuple[int, ...]]:
+    """Return a loop as a program that returns all results, and the values that it takes.
+
+    An operand is an input by itself, even where another one is the same value: in the program for any number of steps,
+    their types differ.
 
     Args:
-        constants: nodes that make operands without operands of their own, by the place of the operand; these become
-            part of the program.
+        prologue: straight-line operations that make operands and become part of the program, in order.
     """
-    op, ins = REGISTRY[node.op.name], node.instr.ins
-    taken = [k for k in range(len(ins)) if k not in constants]
-    names = {k: value for value, k in enumerate((*taken, *constants))}
-    nodes = [Node(one.instr, one.ins, names[k]) for k, one in constants.items()]
-    out = len(ins)
-    nodes.append(Node(op.instr(node.params, ins), tuple(names[k] for k in range(len(ins))), out))
+    made = {one.out for one in prologue}
+    operands = [x for x in node.values() if x not in made]
+    taken = (*operands, *dict.fromkeys(x for one in prologue for x in one.values() if x not in made))
+    names = {x: k for k, x in enumerate(taken)} | {one.out: len(taken) + k for k, one in enumerate(prologue)}
+    nodes = [
+        Node(one.instr, tuple(names[x] if isinstance(x, int) else x for x in one.ins), names[one.out], one.location)
+        for one in prologue
+    ]
+    fresh = iter(range(len(operands)))
+    ins = tuple(names[x] if x in made else next(fresh) for x in node.values())
+    out = len(taken) + len(prologue)
+    nodes.append(Node(REGISTRY[node.op.name].instr(node.params, node.instr.ins), ins, out, node.location))
     whole = node.instr.aval
     results = tuple(range(out + 1, out + 1 + len(whole.avals)))
     for k, value in enumerate(results):
         nodes.append(Node(REGISTRY["project"].instr((k,), (whole,)), (out,), value))
-    return Graph(tuple(range(len(taken))), tuple(ins[k] for k in taken), tuple(nodes), results)
+    avals = {x: a for one in (*prologue, node) for x, a in zip(one.ins, one.instr.ins, strict=True)}
+    return Graph(tuple(range(len(taken))), tuple(avals[x] for x in taken), tuple(nodes), results), taken
 
 
 def of_open_length(graph: Graph) -> Graph:
@@ -76,25 +87,25 @@ def of_open_length(graph: Graph) -> Graph:
         aval((OPEN, *a.shape[1:]), a.dtype, a.device) for a in loop.instr.ins[consts + carry :]
     )
     opened = Node(loop.op.instr((body, OPEN, reverse, consts, carry), ins), loop.ins, loop.out)
-    constants = tuple(node for node in graph.nodes if not node.op.projection and node is not loop)
+    prologue = tuple(node for node in graph.nodes if not node.op.projection and node is not loop)
     whole = opened.instr.aval
     projections = tuple(
         Node(node.op.instr(node.params, (whole,)), node.ins, node.out) for node in graph.nodes if node.op.projection
     )
     table = dict(zip(loop.ins, ins, strict=True))
-    avals = tuple(table[value] for value in graph.inputs)
-    return Graph(graph.inputs, avals, (*constants, opened, *projections), graph.outputs)
+    avals = tuple(table.get(value, a) for value, a in zip(graph.inputs, graph.avals, strict=True))
+    return Graph(graph.inputs, avals, (*prologue, opened, *projections), graph.outputs)
 
 
 @attrs.frozen
 class LoopCode:
-    """The C++ of a loop.
+    """The C++ of a program.
 
     Attributes:
         text: includes `loop.h`.
         outputs: of each result the dtype in short, the shape without the axis of steps, and whether it has that axis.
         scratch: bytes of memory that a call needs.
-        cost: additions that a step takes, about.
+        cost: additions that a step takes, or all of a program without a loop, about.
     """
 
     text: str
@@ -103,19 +114,20 @@ class LoopCode:
     cost: int
 
 
-def generate(graph: Graph, most: float = MAX_STEP) -> LoopCode:
-    """Return the C++ of a program that `of_open_length` returned.
+def generate(graph: Graph, most: float = LONG_STEP) -> LoopCode:
+    """Return the C++ of a program that `of_open_length` returned, or of one without loops.
 
     Args:
-        most: additions that a step may take.
+        most: additions that the straight-line operations of a step may take, of this loop and of those within.
 
     Raises:
         UnsupportedLoopError: it contains something that native loops do not have, or its steps are so long that calls
             of their compiled form are as good.
     """
-    writer = Writer()
-    (node,) = (node for node in graph.nodes if node.op.name in LOOPS)
-    columns = node.ins[node.params[3] + node.params[4] :] if node.op.name == "scan" else ()
+    writer = Writer(most)
+    node = next((node for node in graph.nodes if node.op.name in LOOPS), None)
+    scan = node if node is not None and node.op.name == "scan" else None
+    columns = () if scan is None else scan.ins[scan.params[3] + scan.params[4] :]
     values: dict[int, Value] = {}
     for k, (value, a) in enumerate(zip(graph.inputs, graph.avals, strict=True)):
         check(a)
@@ -126,29 +138,38 @@ def generate(graph: Graph, most: float = MAX_STEP) -> LoopCode:
             values[value] = Uniform(f"a{k}v")
         else:
             values[value] = dense(f"a{k}", a)
-    results = node.instr.aval.avals
+    results = graph.out_avals
     for k, a in enumerate(results):
         check(a)
         own = c_type(a.dtype)
         writer.constants.append(f"  {own}* const o{k} = static_cast<{own}*>(args[{len(graph.inputs) + k}]);")
-    stacked_from = node.params[4] if node.op.name == "scan" else len(results)
+    stacked_from = len(results) if scan is None else scan.params[4]
+    outs = [dense(f"o{k}", a) for k, a in enumerate(results)]
     block = Block(writer, graph, values)
-    if node.op.name == "scan":
-        constants = Graph(graph.inputs, graph.avals, tuple(n for n in graph.nodes if n.op.constant), ())
-        Block(writer, constants, values).run()
-        stacks = {k: dense(f"o{k}", a) for k, a in enumerate(results) if k >= stacked_from}
-        carries, cost = scan_loop(block, node, "length", stacks)
-        final: list[Value] = [carry.value for carry in carries]
-    else:
+    final: list[Value] = []
+    if node is None:
+        for value, out in zip(graph.outputs, outs, strict=True):
+            block.targets.setdefault(value, []).append(out)
         block.run()
         cost = block.cost
-        final = [block.values[value] for value in graph.outputs]
-    if cost > most:
-        raise UnsupportedLoopError(
-            f"a step takes {cost} operations: calls of its compiled form cost little beside that"
-        )
-    for k, result in enumerate(final):
-        writer.copy(result, results[k], dense(f"o{k}", results[k]))
+    else:
+        prologue = graph.nodes[: graph.nodes.index(node)]
+        block.write(prologue)
+        for one in prologue:
+            made = values.get(one.out)
+            if one.out in node.ins and isinstance(made, View):
+                # read in every step: side by side, elements are read faster
+                values[one.out] = writer.dense(made, one.instr.aval)
+        if scan is not None:
+            stacks = {k: out for k, out in enumerate(outs) if k >= stacked_from}
+            carries, cost = scan_loop(block, scan, "length", stacks)
+            final = [carry.value for carry in carries]
+        else:
+            block.cost = 0
+            block.write(graph.nodes[len(prologue) :])
+            cost, final = block.cost, [values[value] for value in graph.outputs]
+    for result, a, out in zip(final, results, outs, strict=False):
+        writer.copy(result, a, out)
     outputs = tuple(
         (SHORT[a.dtype], a.shape[1:] if k >= stacked_from else a.shape, k >= stacked_from)
         for k, a in enumerate(results)
@@ -156,7 +177,7 @@ def generate(graph: Graph, most: float = MAX_STEP) -> LoopCode:
     text = _SOURCE.format(
         entry=ENTRY,
         description=DESCRIPTION,
-        spec=json.dumps({"outputs": outputs, "scratch": writer.scratch}),
+        spec=json.dumps({"outputs": outputs, "scratch": writer.scratch, "loop": node is not None}),
         last=len(graph.inputs) + len(results),
         constants="\n".join(writer.constants),
         body="\n".join(writer.lines),

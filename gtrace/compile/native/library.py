@@ -44,7 +44,7 @@ def has_vector_math() -> bool:
 
 
 def build(graph: Graph, folder: Path) -> Path:
-    """Compile a loop into `folder`; returns the shared library.
+    """Compile a loop, or straight-line operations beside loops, into `folder`; returns the shared library.
 
     Raises:
         UnsupportedLoopError: see `gtrace.compile.native.generator.generate`.
@@ -81,7 +81,7 @@ _python = (ctypes.c_void_p * 3)(
 
 
 def load(path: Path, origin: str) -> Executable:
-    """Return an executable for a loop: it takes the operands and then the number of steps, as an integer tensor.
+    """Return an executable: it takes the operands and, of a loop, then the number of steps, as an integer tensor.
 
     Raises:
         CacheError: the file cannot be loaded.
@@ -96,11 +96,11 @@ def load(path: Path, origin: str) -> Executable:
     function.argtypes = (ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p)
     function.restype = ctypes.c_int64
     outputs = [(DTYPES[dtype], tuple(shape), stacked) for dtype, shape, stacked in description["outputs"]]
-    scratch = description["scratch"]
+    scratch, loop = description["scratch"], description["loop"]
 
     def run(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        *operands, count = tensors
-        length = int(count)
+        operands = tensors[:-1] if loop else tensors
+        length = int(tensors[-1]) if loop else 0
         given = [t if t.is_contiguous() else t.contiguous() for t in operands]
         results = [
             torch.empty((length, *shape) if stacked else shape, dtype=dtype) for dtype, shape, stacked in outputs

@@ -265,6 +265,49 @@ template <class A, class T, class F> inline A over(const T* x, int64_t count, in
   return out;
 }
 
+// -- sorting: NaN is larger than all numbers, and equal elements keep their order
+
+template <class T> struct Placed {
+  T key;
+  int64_t place;
+};
+
+template <class T, bool DESCENDING> inline bool stands_before(T a, T b) {
+  if constexpr (DESCENDING) return a > b || (a != a && b == b);
+  else return a < b || (b != b && a == a);
+}
+
+template <class T, bool DESCENDING>
+inline const Placed<T>* sorted(const T* x, int64_t step, int64_t count, int64_t* memory) {
+  constexpr int64_t RUN = 8;
+  Placed<T>* from = reinterpret_cast<Placed<T>*>(memory);
+  Placed<T>* to = from + count;
+  for (int64_t begin = 0; begin < count; begin += RUN)
+    for (int64_t k = begin; k < count && k < begin + RUN; ++k) {
+      const T key = x[k * step];
+      int64_t at = k;
+      for (; at > begin && stands_before<T, DESCENDING>(key, from[at - 1].key); --at) from[at] = from[at - 1];
+      from[at] = {key, k};
+    }
+  for (int64_t half = RUN; half < count; half *= 2) {
+    for (int64_t begin = 0; begin < count; begin += 2 * half) {
+      const int64_t middle = begin + half < count ? begin + half : count;
+      const int64_t end = middle + half < count ? middle + half : count;
+      int64_t i = begin, j = middle, k = begin;
+      while (i < middle && j < end) {
+        const bool second = stands_before<T, DESCENDING>(from[j].key, from[i].key);
+        to[k++] = from[second ? j : i];
+        j += second;
+        i += !second;
+      }
+      for (; i < middle; ++i) to[k++] = from[i];
+      for (; j < end; ++j) to[k++] = from[j];
+    }
+    exchange(from, to);
+  }
+  return from;
+}
+
 // -- rows
 
 template <class T> inline T logsumexp(const T* x, int64_t step, int64_t count) {

@@ -8,7 +8,7 @@ import attrs
 
 from gtrace.compile.native.block import Block, check, emitter
 from gtrace.compile.native.elementwise import ELEMENTWISE
-from gtrace.compile.native.values import Uniform, Value, View, c_type, dense
+from gtrace.compile.native.values import Uniform, UnsupportedLoopError, Value, View, c_type, dense
 from gtrace.compile.native.writer import Writer
 from gtrace.ir.aval import Aval
 from gtrace.ir.graph import Graph, Node, Subgraph
@@ -116,6 +116,11 @@ def run_step(
         targets.setdefault(value, []).append(stack)
     block = Block(writer, body, inputs, targets)
     block.run()
+    straight = block.cost - block.looped
+    if straight > writer.most:
+        raise UnsupportedLoopError(
+            f"a step takes {straight} operations: calls of its compiled form cost little beside that"
+        )
     moved = []
     for value, carry in zip(body.outputs, carries, strict=False):
         if isinstance(carry.value, View) and carry.following is not None:
@@ -176,6 +181,7 @@ def _scan(block: Block, node: Node) -> None:
         stacks[k] = block.place(taken[k], a) if k in taken else block.writer.buffer(a)
     carries, cost = scan_loop(block, node, str(length), stacks)
     block.cost += cost * length
+    block.looped += cost * length
     finish(block, node, [*[c.value for c in carries], *stacks.values()])
 
 
@@ -211,6 +217,7 @@ def _while(block: Block, node: Node) -> None:
         cost = run_step(writer, step, inputs, carries, ()) + check_block.cost + 2
         writer.poll(cost)
     block.cost += cost
+    block.looped += cost
     finish(block, node, state)
 
 
@@ -234,11 +241,14 @@ def _switch(block: Block, node: Node) -> None:
         head = f"if ({index} <= {k})" if k == 0 else f"else if ({index} == {k})" if k < last else "else"
         with writer.braces(head if last else ""):
             costs.append(_branch(writer, branch, operands, results))
-    block.cost += max(costs)
+    cost, looped = max(costs)
+    block.cost += cost
+    block.looped += looped
     finish(block, node, results)
 
 
-def _branch(writer: Writer, branch: Subgraph, operands: Sequence[Value], results: Sequence[Value]) -> int:
+def _branch(writer: Writer, branch: Subgraph, operands: Sequence[Value], results: Sequence[Value]) -> tuple[int, int]:
+    """Write a branch; returns what it costs, and how much of that is in loops."""
     graph = branch.graph
     targets: dict[int, list[View]] = {}
     for value, result in zip(graph.outputs, results, strict=True):
@@ -249,7 +259,7 @@ def _branch(writer: Writer, branch: Subgraph, operands: Sequence[Value], results
     for value, result in zip(graph.outputs, results, strict=True):
         if isinstance(result, Uniform):
             writer.line(f"{result.text} = {inner.scalar(value)};")
-    return inner.cost
+    return inner.cost, inner.looped
 
 
 @emitter("checkpoint", "rematerialize", "custom_call")
@@ -259,4 +269,5 @@ def _inline(block: Block, node: Node) -> None:
     inner = Block(block.writer, graph, dict(zip(graph.inputs, [block.of(x) for x in node.ins], strict=True)))
     inner.run()
     block.cost += inner.cost
+    block.looped += inner.looped
     finish(block, node, [inner.values[value] for value in graph.outputs])

@@ -72,7 +72,7 @@ def loop_operator(node: Node) -> LoopOperator:
     Raises:
         UnsupportedLoopError: see `gtrace.compile.native.generator.generate`.
     """
-    graph = of_open_length(loop_graph(node, {}))
+    graph = of_open_length(loop_graph(node)[0])
     return _operator(generate(graph, math.inf), len(graph.inputs))
 
 

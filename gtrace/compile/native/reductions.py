@@ -8,14 +8,12 @@ from collections.abc import Sequence
 from gtrace.compile.native.arrange import as_view
 from gtrace.compile.native.block import Block, check, emitter
 from gtrace.compile.native.values import UnsupportedLoopError, View, c_type, collapse, kind_of
+from gtrace.compile.work import PRODUCTS
 from gtrace.ir.aval import Aval, aval, contiguous_strides
 from gtrace.ir.graph import Node
 
 MAX_EINSUM = 1 << 16
 """Multiplications in an einsum, which is written as plain loops, above which torch is faster."""
-
-PRODUCTS = 16
-"""Multiplications of a product of matrices that take as long as one addition of elements."""
 
 COMBINE = {
     "sum": ("{T}(0)", "a + b"),

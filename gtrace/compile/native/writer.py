@@ -22,9 +22,11 @@ class Writer:
         lines: of its body.
         constants: lines that come before the body and run once a call.
         scratch: bytes of memory that a call needs.
+        most: additions that the straight-line operations of a step may take.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, most: float) -> None:
+        self.most = most
         self.lines: list[str] = []
         self.constants: list[str] = []
         self.scratch = 0
