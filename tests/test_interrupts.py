@@ -185,7 +185,7 @@ def test_an_interrupt_leaves_no_lock_held(alarm, large):
             gt.sin(gt.array(np.zeros(n))) * (n + 0.25)
 
     for _ in range(600 if large else 150):
-        alarm(lambda: work(10_000), interrupt, random.uniform(5e-5, 3e-4))
+        alarm(lambda: work(1_000), interrupt, random.uniform(5e-5, 3e-4))
         other = threading.Thread(target=work, args=(2,), daemon=True)
         other.start()
         other.join(60)
