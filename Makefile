@@ -23,11 +23,13 @@ CORE := arrays transforms vmap jit regions
 # a file stays with a worker, in the order of tests/conftest.py
 SPREAD := --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
-# one thread a worker: two workers with two threads each would wait for each other's
+# one thread a worker: two workers with two threads each would wait for each other's. Bytecode is kept: hundreds of
+# processes import gtrace.
+test: export PYTHONDONTWRITEBYTECODE =
 test: .venv/test
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check --quiet
-	$(BIN)/mypy
+	$(BIN)/mypy --num-workers 2
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 $(SPREAD)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 $(SPREAD) --background $(CORE:%=tests/test_%.py)
 

@@ -34,9 +34,10 @@ PRELOADED = (
     "setuptools", "torch", "optree", "attrs", "yaml", "rich.progress", "torch.fx.experimental.proxy_tensor",
     "torch._inductor.compile_fx", "torch._inductor.codegen.cpp", "torch._inductor.codegen.cpp_wrapper_cpu",
 )  # fmt: skip
-READ_WHEN_IMPORTED = ("CC", "CXX", "HOME", "KMP_", "LD_", "MKL_", "OMP_", "PYTHON", "TORCH", "USER", "XDG_")
+READ_WHEN_IMPORTED = ("CC", "HOME", "KMP_", "LD_", "MKL_", "OMP_", "PYTHON", "TORCH", "USER", "XDG_")
 READ_LATER = (
-    "PYTHONPATH", "PYTHONWARNINGS", "TORCHELASTIC_", "TORCHINDUCTOR_CACHE_DIR", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE",
+    # scikit-learn sets the first two for another OpenMP than torch's
+    "KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK", "PYTHONPATH", "PYTHONWARNINGS", "TORCHELASTIC_", "TORCHINDUCTOR_CACHE_DIR", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE",
     "TORCH_NCCL_",
 )  # fmt: skip
 ORIGINAL = subprocess.Popen
@@ -240,6 +241,8 @@ def become(request, streams):
     for name in os.environ.keys() - environment.keys():
         del os.environ[name]
     os.environ.update(environment)
+    if "CXX" in environment:
+        sys.modules["torch._inductor.config"].cpp.cxx = (None, environment["CXX"])  # as when it is imported
     tempfile.tempdir = None
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for option in [*environment.get("PYTHONWARNINGS", "").split(","), *request["warnings"]]:

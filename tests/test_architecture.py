@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from pathlib import Path
 
@@ -103,6 +104,7 @@ ROOMS = [
 ]
 
 
+@functools.cache
 def modules() -> dict[str, ast.Module]:
     out = {}
     for path in sorted(PACKAGE.rglob("*.py")):
@@ -111,7 +113,6 @@ def modules() -> dict[str, ast.Module]:
     return out
 
 
-MODULES = modules()
 PACKAGES = (
     "interp",
     "compile",
@@ -147,7 +148,7 @@ def imported(tree: ast.Module) -> set[str]:
             base = (node.module or "").removeprefix("gtrace").removeprefix(".")
             for alias in node.names:
                 inner = f"{base}.{alias.name}".removeprefix(".")
-                names.add(inner if inner in MODULES else base)
+                names.add(inner if inner in modules() else base)
         elif isinstance(node, ast.Import):
             names |= {
                 a.name.removeprefix("gtrace").removeprefix(".") for a in node.names if a.name.split(".")[0] == "gtrace"
@@ -156,7 +157,7 @@ def imported(tree: ast.Module) -> set[str]:
 
 
 def test_rooms_import_only_rooms_before_them():
-    for name, tree in MODULES.items():
+    for name, tree in modules().items():
         if name in PACKAGES:
             assert not imported(tree), f"gtrace/{name}/__init__.py only marks a package"
             continue
@@ -165,14 +166,14 @@ def test_rooms_import_only_rooms_before_them():
 
 
 def test_the_public_surface_of_the_ir_is_made_of_ir_modules():
-    assert all(name.startswith("ir.") for name in imported(MODULES["ir"]))
-    for name in MODULES:
+    assert all(name.startswith("ir.") for name in imported(modules()["ir"]))
+    for name in modules():
         if name.startswith("ir."):
             assert any(name in names for names in ROOMS), f"gtrace.{name} stands in no room"
 
 
 def test_no_cycle_within_a_room():
-    graph = {name: imported(tree) - {name} for name, tree in MODULES.items()}
+    graph = {name: imported(tree) - {name} for name, tree in modules().items()}
     done: set[str] = set()
     while len(done) < len(graph):
         ready = {name for name, others in graph.items() if name not in done and others <= done}
@@ -181,7 +182,7 @@ def test_no_cycle_within_a_room():
 
 
 def test_imports_stand_at_the_top():
-    for name, tree in MODULES.items():
+    for name, tree in modules().items():
         for function in ast.walk(tree):
             if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 inner = [n for n in ast.walk(function) if isinstance(n, (ast.Import, ast.ImportFrom))]
@@ -189,7 +190,7 @@ def test_imports_stand_at_the_top():
 
 
 def test_package_files_only_re_export():
-    for name, tree in MODULES.items():
+    for name, tree in modules().items():
         if (PACKAGE / name.replace(".", "/") / "__init__.py").exists():
             statements = tree.body
             if name == "":  # it pauses the garbage collector while it imports
@@ -209,7 +210,7 @@ def test_module_size():
 
 def test_only_one_file_uses_private_names_of_torch():
     private = re.compile(r"\btorch\.(_(?!_)\w+|fx\.experimental|utils\._\w+)")
-    users = {name for name, tree in MODULES.items() if private.search(ast.unparse(tree))}
+    users = {name for name, tree in modules().items() if private.search(ast.unparse(tree))}
     assert users == {"torch_internals", "ops.normalize"}
     text = (PACKAGE.parent / "docs" / "dependencies.md").read_text(encoding="utf-8")
     for name in users:
