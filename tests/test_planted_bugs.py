@@ -1,5 +1,7 @@
 """Bugs planted on purpose: `gtrace.testing` must find each within 200 examples, and shrink it to a few nodes.
 
+`--large` looks for them in larger programs, where finding and shrinking one takes longer.
+
 Rules of derivatives are planted as operations of their own, because what is derived from a rule is kept.
 """
 
@@ -47,7 +49,12 @@ def interpret(default_settings):
         yield
 
 
-def smallest(strategy, holds):
+@pytest.fixture
+def nodes(large):
+    return 12 if large else 6
+
+
+def smallest(strategy, holds, examples=200):
     """Return the smallest example that hypothesis finds in 200 for which a property does not hold."""
 
     def broken(example):
@@ -58,7 +65,7 @@ def smallest(strategy, holds):
 
     # the same examples in every run
     thorough = settings(
-        max_examples=200, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck),
+        max_examples=examples, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck),
         phases=[Phase.generate, Phase.shrink],
     )  # fmt: skip
     return find(strategy, broken, settings=thorough)
@@ -176,7 +183,7 @@ def test_a_partial_of_the_wrong_sign(plant, impl, partials):
     assert name in [node.op.name for node in f.graph.nodes] and len(f.graph.nodes) <= MOST_NODES
 
 
-def test_a_pullback_of_the_wrong_sign(plant):
+def test_a_pullback_of_the_wrong_sign(plant, nodes):
     name = plant(
         "planted",
         lambda x: x.sum(),
@@ -184,7 +191,7 @@ def test_a_pullback_of_the_wrong_sign(plant):
         samples=lambda: [Sample((np.ones(shape),)) for shape in [(3,), (2, 3)]],
         user=lambda x: bind(REGISTRY["planted"], (x,)),
     )
-    f, _ = smallest(programs(12, ops=[*SMOOTH, name], smooth=True), derivatives_are_right)
+    f, _ = smallest(programs(nodes, ops=[*SMOOTH, name], smooth=True), derivatives_are_right)
     assert name in [node.op.name for node in f.graph.nodes] and len(f.graph.nodes) <= MOST_NODES
 
 
@@ -211,9 +218,9 @@ def signed(text_of):
         pytest.param("operations", lambda text: re.sub(r"= \w+\(", "= (", text), marks=pytest.mark.long),
     ],
 )
-def test_a_signature_that_forgets(what, forget):
+def test_a_signature_that_forgets(what, forget, nodes):
     few = ["sum", "max", "add", "mul", "sin", "reshape", "permute"]
-    graph, _ = smallest(beside(graphs(ops=few), near_twins), signed(lambda g: forget(print_graph(g))))
+    graph, _ = smallest(beside(graphs(nodes, ops=few), near_twins), signed(lambda g: forget(print_graph(g))))
     assert len(graph.nodes) <= MOST_NODES
 
 
@@ -234,9 +241,10 @@ def test_a_signature_that_forgets_the_bodies_of_loops():
     assert any(subgraphs(node.params) for node in graph.nodes) and len(graph.nodes) <= MOST_NODES
 
 
-def test_nothing_is_found_in_signatures_as_they_are():
+def test_nothing_is_found_in_signatures_as_they_are(large):
     with pytest.raises(NoSuchExample):
-        smallest(beside(graphs(control=True), near_twins), signed(lambda graph: sign(graph).exact))
+        pairs = beside(graphs(control=True), near_twins)
+        smallest(pairs, signed(lambda graph: sign(graph).exact), examples=200 if large else 60)
 
 
 @pytest.mark.long
@@ -266,7 +274,7 @@ def batches_like_a_loop(example):
 
 
 @pytest.mark.parametrize("name", ["flip", pytest.param("sum", marks=pytest.mark.long)])
-def test_a_batching_rule_off_by_one_axis(change_op, name):
+def test_a_batching_rule_off_by_one_axis(change_op, name, nodes):
     def wrong(op, size, batched, operands, **params):
         # the axes of one example, as if the batch were not in front of them
         params["axes"] = tuple(axis - 1 for axis in params["axes"])
@@ -274,7 +282,7 @@ def test_a_batching_rule_off_by_one_axis(change_op, name):
 
     right = REGISTRY[name].rules.batch
     change_op(REGISTRY[name], "batch", wrong)
-    floats = graphs(12, dtypes=[gt.float32, gt.float64], continuous=True)
+    floats = graphs(nodes, dtypes=[gt.float32, gt.float64], continuous=True)
     strategy = floats.flatmap(lambda graph: st.tuples(st.just(graph), arguments(graph), st.integers(2, 3)))
     graph, _, _ = smallest(strategy, batches_like_a_loop)
     assert name in [node.op.name for node in graph.nodes] and len(graph.nodes) <= MOST_NODES
