@@ -42,6 +42,8 @@ def pytest_configure(config):
     # for the processes that tests start: never the user's own programs on disk
     os.environ["GT_BACKGROUND"] = "0"
     os.environ["GT_CACHE_DIR"] = os.path.join(tempfile.gettempdir(), f"gtrace-tests-{os.getpid()}")
+    # what calls exported code compiles faster; its own code is as users have it
+    os.environ["AOT_INDUCTOR_COMPILE_WRAPPER_OPT_LEVEL"] = "O0"
     # doctests show the default, whichever of them has imported gtrace.jax
     gt.config.update(x64=True)
     settings.load_profile("large" if config.getoption("--large") else "small")

@@ -36,8 +36,8 @@ PRELOADED = (
 )  # fmt: skip
 READ_WHEN_IMPORTED = ("CC", "HOME", "KMP_", "LD_", "MKL_", "OMP_", "PYTHON", "TORCH", "USER", "XDG_")
 READ_LATER = (
-    # scikit-learn sets the first two for another OpenMP than torch's
-    "KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK", "PYTHONPATH", "PYTHONWARNINGS", "TORCHELASTIC_", "TORCHINDUCTOR_CACHE_DIR", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE",
+    "KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK",  # set by scikit-learn, for another OpenMP than torch's
+    "PYTHONPATH", "PYTHONWARNINGS", "TORCHELASTIC_", "TORCHINDUCTOR_CACHE_DIR", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE",
     "TORCH_NCCL_",
 )  # fmt: skip
 ORIGINAL = subprocess.Popen

@@ -22,10 +22,10 @@ from gtrace.engine.engine import engine
 from gtrace.worker import client as clients
 
 
-def start(code, cache, *args, threads=1, **settings):
+def start(code, cache, *args, **settings):
     """Start a script with a store of its own, in a process group of its own, as a terminal would."""
     env = {k: v for k, v in os.environ.items() if not k.startswith("GT_")}
-    env |= {"GT_CACHE_DIR": str(cache), "GT_HOTPATH_THRESHOLD": "2", "OMP_NUM_THREADS": str(threads), **settings}
+    env |= {"GT_CACHE_DIR": str(cache), "GT_HOTPATH_THRESHOLD": "2", "OMP_NUM_THREADS": "1", **settings}
     env.setdefault("GT_COMPILE_SHARE", "1")
     env["PYTHONPATH"] = str(Path(gt.__file__).parents[1])  # for scripts in other folders
     command = [sys.executable, "-W", "error::UserWarning", "-c", textwrap.dedent(code), *map(str, args)]
@@ -178,7 +178,7 @@ def test_a_forked_child_with_fewer_threads_does_not_wait_for_those_of_its_parent
             os._exit(0 if abs(run() / total - 1) < 1e-3 else 1)
         print(os.waitpid(child, 0)[1])
     """)
-    out, err = finish(start(code, tmp_path, 1_000_000, threads=2))
+    out, err = finish(start(code, tmp_path, 1_000_000))
     assert (out.split(), err) == (["0"], "")
 
 
