@@ -52,8 +52,9 @@ def pytest_configure(config):
 
 # the files that take longest first, so that none is left for the end when one process has nothing else to do
 LONGEST = """
-    registry worker processes docs sizes control example_digits cli cache_cli sharing export store repeats ambient
-    random planted_bugs torch_internals canonical testing interrupts torch_functions hotpath rules jit modules launcher
+    registry worker docs products processes control bench sizes timelines sharding planted_bugs export jit native_loops
+    sharing cli cache_cli partitioner example_digits random torch_internals testing derivations jax store hotpath
+    repeats native_operations regions ports ambient interrupts streams modules canonical torch_functions launcher rules
 """.split()
 
 
