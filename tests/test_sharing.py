@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -140,11 +141,11 @@ def state(pid):
         return file.read().rpartition(")")[2].split()[0]
 
 
-def start(tmp_path, end):
+def start(tmp_path, end, way=contextlib.nullcontext):
     env = {k: v for k, v in os.environ.items() if not k.startswith("GT_")}
     env |= {"GT_CACHE_DIR": str(tmp_path), "GT_HOTPATH_THRESHOLD": "2", "GT_BACKGROUND": "1"}
     script = textwrap.dedent(PAUSED).format(end=end)
-    with launch.from_scratch():  # a stopped process ends when its own parent has
+    with way():
         process = subprocess.Popen([sys.executable, "-c", script], env=env, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     return process, int(process.stdout.readline())
@@ -173,7 +174,8 @@ def test_a_paused_worker_goes_on_when_the_program_is_idle(tmp_path):
 @pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="needs /proc")
 @pytest.mark.parametrize("end", ["os.kill(os.getpid(), 9)", "sys.exit()"])
 def test_a_paused_worker_ends_with_its_program(tmp_path, end):
-    process, pid = start(tmp_path, "worker.resume = lambda: None; time.sleep(1); " + end)
+    # a stopped process ends when its own parent has, which is not so of a fork
+    process, pid = start(tmp_path, "worker.resume = lambda: None; time.sleep(1); " + end, launch.from_scratch)
     process.communicate(timeout=60)
     assert gone(pid)
 
