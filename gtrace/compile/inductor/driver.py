@@ -23,6 +23,7 @@ from gtrace.compile.inductor.launcher import built_by_launcher, headers_folder
 from gtrace.compile.inductor.loop_bodies import without_common_subexpressions
 from gtrace.compile.inductor.pointwise import register_pointwise
 from gtrace.compile.inductor.products import choose_libraries, products_lowered
+from gtrace.compile.inductor.rows import choose_rows
 from gtrace.compile.request import CompileRequest
 
 IMPORT_SECONDS = 4.0
@@ -135,6 +136,9 @@ def _compile(
     table = decompositions(internals.DECOMPOSITIONS.get()())
     lowered = lower(request.graph, request.strides, table, request.relations)
     choose_libraries(lowered.module, own=folder is not None)
+    shims: dict[Any, list[str]] = {op: [code] for op, code in lowered.operators.items()}
+    if folder is not None:
+        choose_rows(lowered.module, lowered.mode, shims)
     if constants:
         lowered.freeze(constants)
     if own:
@@ -147,7 +151,6 @@ def _compile(
     if request.mode != "default":
         patches.update(internals.MODE_OPTIONS.get()(request.mode))
     options: dict[str, Any] = {}
-    shims: dict[Any, list[str]] = {op: [code] for op, code in lowered.operators.items()}
     if folder is not None:
         patches |= {"aot_inductor.output_path": str(folder), "aot_inductor.package": True, "triton.cudagraphs": False}
         patches["aot_inductor.custom_ops_to_c_shims"] = shims
