@@ -17,6 +17,7 @@ from gtrace import torch_internals as internals
 from gtrace.compile.executable import Compiled, Executable
 from gtrace.compile.fx import Lowered, lower
 from gtrace.compile.inductor.accuracy import decompositions
+from gtrace.compile.inductor.divisions import multiply_by_reciprocals
 from gtrace.compile.inductor.failures import compiler_errors
 from gtrace.compile.inductor.instructions import vector_instructions_known
 from gtrace.compile.inductor.launcher import built_by_launcher, headers_folder
@@ -135,6 +136,7 @@ def _compile(
     register_pointwise()
     table = decompositions(internals.DECOMPOSITIONS.get()())
     lowered = lower(request.graph, request.strides, table, request.relations)
+    multiply_by_reciprocals(lowered.module)
     choose_libraries(lowered.module, own=folder is not None)
     shims: dict[Any, list[str]] = {op: [code] for op, code in lowered.operators.items()}
     if folder is not None:
