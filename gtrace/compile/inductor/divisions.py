@@ -1,7 +1,7 @@
 """Divisions of rows by one number each, as products with its reciprocal.
 
-A division takes as long as a dozen products. Results differ from the quotient by 1 unit in the last place. It applies where
-the reciprocal can neither overflow nor lose digits: to square roots, and to the sums of exponentials of a softmax.
+A division takes as long as a dozen products. Results differ from the quotient by 1 unit in the last place. It applies
+where the reciprocal can neither overflow nor lose digits: to square roots, and to the sums of a softmax.
 """
 
 from __future__ import annotations

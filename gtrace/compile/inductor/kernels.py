@@ -1,9 +1,9 @@
 """The C++ of Inductor's kernels for CPUs, made faster as text.
 
-Along a row, what is the same for all of it is computed for each vector again, because the compiler cannot know that what is
-stored is not read: square roots and divisions too. It is moved in front of the loop. A sum is one vector to which the
-elements are added, and each addition waits for the one before it, four cycles, where a processor could do eight. With
-several such vectors a sum is also more accurate. What does not have the form that is looked for stays as it is.
+Along a row, what is the same for all of it is computed for each vector again, square roots and divisions too, because
+the compiler cannot know that what is stored is not read. It is moved in front of the loop. A sum is one vector to which
+the elements are added, and each addition waits for the one before it, four cycles, where a processor could do eight.
+With several such vectors a sum is also more accurate. What does not have the form that is looked for stays as it is.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ _LOOP = re.compile(
 )
 
 _COMBINED = re.compile(
-    r"^ *(?P<name>tmp_acc\d+_vec) = (?:(?P=name) (?P<plus>\+) \w+|at::vec::(?P<extreme>maximum|minimum)\((?P=name), \w+\));$"
+    r"^ *(?P<name>tmp_acc\d+_vec) = "
+    r"(?:(?P=name) (?P<plus>\+) \w+|at::vec::(?P<extreme>maximum|minimum)\((?P=name), \w+\));$"
 )
 
 _EXP = re.compile(r"\b(tmp\d+)\.exp\(\)")

@@ -283,7 +283,9 @@ def _choose_taken(rewriter: _Rewriter) -> None:
     for node in graph.find_nodes(op="call_function", target=_aten.index.Tensor):
         x: Any = node.args[0]
         places = _first_places(node.args[1])
-        if places is None or not _dense(x) or not _dense(node) or not _in_rows(x.meta["val"], places.meta["val"].numel()):
+        if places is None or not _dense(x) or not _dense(node):
+            continue
+        if not _in_rows(x.meta["val"], places.meta["val"].numel()):
             continue
         if not all(user.op == "output" or user.target in _OPAQUE for user in node.users):
             continue  # Inductor reads the rows where it uses them
@@ -311,7 +313,7 @@ def _choose_added(rewriter: _Rewriter) -> None:
         if kept is not None:
             u, places = kept
         rows, width = value.shape[0], math.prod(value.shape[1:])
-        zeros = x.target is _aten.full.default and x.args[1] == 0 and math.copysign(1, x.args[1]) == 1
+        zeros = _is_zero(x)
         with graph.inserting_before(node):
             matrix = [] if zeros else [rewriter.flat(x, rows, width)]
             given = [*matrix, rewriter.flat(u, count, width), rewriter.flat(places, count)]
@@ -323,15 +325,27 @@ def _kept_inside(u: torch.fx.Node, places: torch.fx.Node, rows: int) -> tuple[to
     given = _unclipped(places, rows)
     if given is None or u.target is not _aten.where.self:
         return None
+    mask: Any
+    kept: Any
     mask, kept, nothing = u.args
-    while mask.target in (_aten.view.default, _aten.unsqueeze.default):  # type: ignore[union-attr]
-        mask = mask.args[0]  # type: ignore[union-attr]
-    if mask.target is not _aten.eq.Tensor or set(mask.args) != {places, given} or not _dense(kept):  # type: ignore[union-attr]
+    while mask.target in (_aten.view.default, _aten.unsqueeze.default):
+        mask = mask.args[0]
+    if mask.target is not _aten.eq.Tensor or set(mask.args) != {places, given} or not _dense(kept):
         return None
-    if kept.meta["val"].shape != u.meta["val"].shape:  # type: ignore[union-attr]
+    if kept.meta["val"].shape != u.meta["val"].shape:
         return None
     number = _scalar(nothing)
-    return (kept, given) if number == 0 and math.copysign(1, number) < 0 else None  # type: ignore[return-value]
+    return (kept, given) if number == 0 and math.copysign(1, number) < 0 else None
+
+
+def _is_zero(node: Any) -> bool:
+    """Whether all elements of a tensor are 0.0, because it was made so."""
+    while node.target in (_aten.clone.default, _aten.expand.default, _aten.view.default):
+        node = node.args[0]
+    if node.target not in (_aten.full.default, _aten.scalar_tensor.default):
+        return False
+    number = float(node.args[1] if node.target is _aten.full.default else node.args[0])
+    return number == 0 and math.copysign(1, number) > 0
 
 
 def _scalar(node: Any) -> float:
@@ -341,7 +355,12 @@ def _scalar(node: Any) -> float:
     return float(node.args[1]) if node.target is _aten.full.default and node.args[0] == [] else math.nan
 
 
-_HOW = {_aten.sum.dim_IntList: "sum", _aten.mean.dim: "sum", _aten.amax.default: "max", _aten.amin.default: "min"}
+_HOW: dict[Any, str] = {
+    _aten.sum.dim_IntList: "sum",
+    _aten.mean.dim: "sum",
+    _aten.amax.default: "max",
+    _aten.amin.default: "min",
+}
 
 
 def _reductions_of(x: torch.fx.Node) -> Iterator[tuple[torch.fx.Node, str]]:
@@ -364,9 +383,10 @@ def _choose_reductions(rewriter: _Rewriter) -> None:
         whole: list[tuple[torch.fx.Node, Reduction]] = []
         split: dict[int, list[tuple[torch.fx.Node, Reduction]]] = {}  # by the number of axes that make rows
         for node, how in _reductions_of(x):
-            if node.meta["val"].dtype is not value.dtype or node.kwargs:
+            if node.meta["val"].dtype is not value.dtype or node.kwargs or value.ndim == 0:
                 continue
-            axes = {axis % value.ndim for axis in node.args[1]}  # type: ignore[union-attr, operator]
+            given: Any = node.args[1] if len(node.args) > 1 else []
+            axes = {axis % value.ndim for axis in given}
             mean = node.target is _aten.mean.dim
             if len(axes) == value.ndim or not axes:
                 whole.append((node, Reduction(how, "one", mean)))
@@ -405,6 +425,3 @@ def _reduce_together(
         for node, reduction in found:
             rewriter.replace(node, results[kinds.index(reduction)])
     graph.erase_node(first)
-
-
-

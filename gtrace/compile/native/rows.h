@@ -20,7 +20,8 @@ constexpr int64_t SERIAL = 1 << 13;  // elements up to which one thread is faste
 inline int64_t threads_for(int64_t elements) { return elements <= SERIAL ? 1 : omp_get_max_threads(); }
 
 template <class T> inline void fetch(const T* row, int64_t width) {
-  for (int64_t b = 0; b < width * int64_t(sizeof(T)); b += LINE) __builtin_prefetch(reinterpret_cast<const char*>(row) + b);
+  const char* first = reinterpret_cast<const char*>(row);
+  for (int64_t b = 0; b < width * int64_t(sizeof(T)); b += LINE) __builtin_prefetch(first + b);
 }
 
 template <class T> inline void copy(const T* x, T* __restrict out, int64_t count) {
@@ -35,7 +36,8 @@ template <class T> inline void copy(const T* x, T* __restrict out, int64_t count
 // out[i] = x[places[i]], where places below 0 count from the end; `clipped`: those outside become the nearest inside.
 // Returns false if there is a place outside, and they are not clipped.
 template <class T>
-bool take_rows(const T* x, const int64_t* places, T* __restrict out, int64_t rows, int64_t width, int64_t count, bool clipped) {
+bool take_rows(const T* x, const int64_t* places, T* __restrict out, int64_t rows, int64_t width, int64_t count,
+               bool clipped) {
   const int64_t threads = threads_for(count * width);
   bool inside = true;
 #pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static) reduction(&& : inside)
@@ -58,8 +60,8 @@ bool take_rows(const T* x, const int64_t* places, T* __restrict out, int64_t row
 
 // -- added rows
 
-// Adds the columns from `left` to `right` of rows of u to the rows of out from `low` to `high`. Returns whether every place
-// is one of out's rows.
+// Adds the columns from `left` to `right` of rows of u to the rows of out from `low` to `high`. Returns whether every
+// place is one of out's rows.
 template <class T, bool SOME>
 bool add_part(T* __restrict out, const T* u, const int64_t* places, int64_t rows, int64_t width, int64_t count,
               int64_t low, int64_t high, int64_t left, int64_t right) {
@@ -90,10 +92,11 @@ bool add_part(T* __restrict out, const T* u, const int64_t* places, int64_t rows
   return inside;
 }
 
-// out = x, or zeros without x, and out[places[i]] += u[i], one after the other. Rows for places outside are left out; it
-// returns false if there are any. Each thread has some of the columns, and some of the rows if columns are few.
+// out = x, or zeros without x, and out[places[i]] += u[i], one after the other. Rows for places outside are left out,
+// and it returns false if there are any. Each thread has some of the columns, and some of the rows if columns are few.
 template <class T>
-bool add_rows(const T* x, const T* u, const int64_t* places, T* __restrict out, int64_t rows, int64_t width, int64_t count) {
+bool add_rows(const T* x, const T* u, const int64_t* places, T* __restrict out, int64_t rows, int64_t width,
+              int64_t count) {
   const int64_t threads = threads_for(count * width), lines = (width * int64_t(sizeof(T)) + LINE - 1) / LINE;
   const int64_t across = threads < lines ? threads : lines, down = across ? threads / across : 1;
   const int64_t each = across ? (lines + across - 1) / across * (LINE / int64_t(sizeof(T))) : 0;
@@ -122,7 +125,7 @@ enum How { SUM, SQUARES, MAX, MIN };
 enum Results { ONE, COLUMNS, ROWS };  // one result for all elements, for each column, for each row
 
 constexpr int64_t TALLEST = 8, WIDEST = 1024;  // a tile, which stays in the nearest cache for all reductions
-constexpr int64_t CHUNK = 1 << 16, CHUNKS = 32;  // elements that are reduced by themselves at least, and how many at most
+constexpr int64_t CHUNK = 1 << 16, CHUNKS = 32;  // elements of a chunk at least, and how many chunks at most
 
 template <class T, int HOW> struct Kind {
   static constexpr int64_t L = Vector<T>::LANES;
