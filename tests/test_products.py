@@ -141,3 +141,13 @@ def test_small_products_within_a_compiled_program(dtype, library):
     with gt.config(auto_compile=False):
         for a, b in zip(got, products(matrices), strict=True):
             np.testing.assert_array_equal(a.numpy(), b.numpy())
+
+
+def test_small_batches_are_part_of_the_program(library):
+    def program(x, y, u, v):
+        return x @ y, y.mT @ x.mT, u @ v, gt.permute_dims(x, (1, 0, 2)) @ gt.ones((7, 9, 3)), x[:, :1] @ y
+
+    args = normal(5, 7, 9), normal(5, 9, 17, seed=1), normal(2, 3, 4).astype(np.float64), np.full((2, 4, 2), np.inf)
+    want = program(*[gt.array(a.astype(np.float64)) for a in args])
+    for got, right in zip(gt.jit(program, wait=True)(*map(gt.array, args)), want, strict=True):
+        np.testing.assert_allclose(got.numpy(), right.numpy(), rtol=1e-5, atol=1e-5)

@@ -17,12 +17,14 @@ from gtrace import torch_internals as internals
 from gtrace.compile.executable import Compiled, Executable
 from gtrace.compile.fx import Lowered, lower
 from gtrace.compile.inductor.accuracy import decompositions
+from gtrace.compile.inductor.divisions import multiply_by_reciprocals
 from gtrace.compile.inductor.failures import compiler_errors
 from gtrace.compile.inductor.instructions import vector_instructions_known
 from gtrace.compile.inductor.launcher import built_by_launcher, headers_folder
 from gtrace.compile.inductor.loop_bodies import without_common_subexpressions
 from gtrace.compile.inductor.pointwise import register_pointwise
 from gtrace.compile.inductor.products import choose_libraries, products_lowered
+from gtrace.compile.inductor.rows import choose_rows
 from gtrace.compile.request import CompileRequest
 
 IMPORT_SECONDS = 4.0
@@ -134,7 +136,11 @@ def _compile(
     register_pointwise()
     table = decompositions(internals.DECOMPOSITIONS.get()())
     lowered = lower(request.graph, request.strides, table, request.relations)
+    multiply_by_reciprocals(lowered.module)
     choose_libraries(lowered.module, own=folder is not None)
+    shims: dict[Any, list[str]] = {op: [code] for op, code in lowered.operators.items()}
+    if folder is not None:
+        choose_rows(lowered.module, lowered.mode, shims)
     if constants:
         lowered.freeze(constants)
     if own:
@@ -147,7 +153,6 @@ def _compile(
     if request.mode != "default":
         patches.update(internals.MODE_OPTIONS.get()(request.mode))
     options: dict[str, Any] = {}
-    shims: dict[Any, list[str]] = {op: [code] for op, code in lowered.operators.items()}
     if folder is not None:
         patches |= {"aot_inductor.output_path": str(folder), "aot_inductor.package": True, "triton.cudagraphs": False}
         patches["aot_inductor.custom_ops_to_c_shims"] = shims

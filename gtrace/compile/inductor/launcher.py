@@ -25,6 +25,7 @@ import torch
 
 from gtrace import torch_internals as internals
 from gtrace.compile.inductor.failures import NO_INTERFACE
+from gtrace.compile.inductor.kernels import faster
 from gtrace.compile.toolchain import compiler
 
 _DECLARATIONS = re.compile(r'^\}\s*// extern "C"\n(.*?)^namespace torch::aot_inductor \{', re.DOTALL | re.MULTILINE)
@@ -132,9 +133,10 @@ def _precompiled_header(command: str, options: dict[str, Any]) -> str:
     torch finds it by its preprocessed text, which takes a second. So the path is noted under all that the text follows
     from, as far as a version, a size and a date tell.
     """
-    includes = re.findall("<(.*)>", HEADER.read_text())
+    header = HEADER.read_text()
+    includes = re.findall("^#include <(.*)>$", header, re.MULTILINE)
     stats = [os.stat(Path(torch.__file__).parent / "include" / name) for name in includes]
-    known = command, compiler(), torch.__version__, str(HEADER), [(s.st_size, s.st_mtime_ns) for s in stats]
+    known = command, compiler(), torch.__version__, header, [(s.st_size, s.st_mtime_ns) for s in stats]
     note = headers_folder() / f"gtrace-{hashlib.blake2b(repr(known).encode(), digest_size=12).hexdigest()}"
     with contextlib.suppress(OSError):
         path = note.read_text()
@@ -182,7 +184,7 @@ def build(kernels: str, launcher: str, folder: Path) -> Path:
         option = internals.CPP_OPTIONS.get()(**options, extra_flags=flags)
     option.precompiled_header = _precompiled_header(command, options)
     source = folder / "program.cpp"
-    source.write_text(_SOURCE.format(kernels=kernels, launcher=launcher))
+    source.write_text(_SOURCE.format(kernels=faster(kernels), launcher=launcher))
     builder(name="program", sources=str(source), BuildOption=option, output_dir=str(folder)).build()
     return folder / "program.so"
 

@@ -1,4 +1,4 @@
-"""Products of matrices in compiled code.
+"""Products of matrices, and of small batches of them, in compiled code.
 
 Large ones go to the library that the interpreter calls for them. Small ones of known sizes become C++ of our own, where
 torch's library takes longer: for its call, and on processors that it is slow on.
@@ -7,6 +7,7 @@ torch's library takes longer: for its call, and on processors that it is slow on
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,11 +16,12 @@ import torch
 from gtrace import torch_internals as internals
 from gtrace.compile.native.operator import PRODUCTS, system_headers
 from gtrace.interp.products import is_copied, is_large, is_small, preferred
+from gtrace.ir.aval import contiguous_strides
 
 _LIBRARY = torch.library.Library("gtrace", "FRAGMENT")
-for _name in ("large_product", "product"):
+for _name, _function in (("large_product", torch.mm), ("product", torch.matmul)):
     _LIBRARY.define(f"{_name}(Tensor x, Tensor y) -> Tensor")
-    _LIBRARY.impl(_name, torch.mm, "CompositeExplicitAutograd")
+    _LIBRARY.impl(_name, _function, "CompositeExplicitAutograd")
 
 LARGE = torch.ops.gtrace.large_product.default
 """A product by oneDNN. Inductor would fuse oneDNN's own operator with others, for weights that are constants alone."""
@@ -39,15 +41,17 @@ namespace gtrace_products {{
 }}"""
 
 _FUNCTION = """AOTITorchError aoti_torch_cpu_{name}(AtenTensorHandle x, AtenTensorHandle y, AtenTensorHandle* out) {{
-  const int64_t sizes[] = {{{rows}, {columns}}}, strides[] = {{{columns}, 1}};
+  const int64_t sizes[] = {{{sizes}}}, strides[] = {{{strides}}};
   if (aoti_torch_empty_strided(
-        2, sizes, strides, aoti_torch_dtype_{dtype}(), aoti_torch_device_type_cpu(), 0, out))
+        {rank}, sizes, strides, aoti_torch_dtype_{dtype}(), aoti_torch_device_type_cpu(), 0, out))
     return AOTI_TORCH_FAILURE;
   void *a, *b, *c;
   if (aoti_torch_get_data_ptr(x, &a) || aoti_torch_get_data_ptr(y, &b) || aoti_torch_get_data_ptr(*out, &c))
     return AOTI_TORCH_FAILURE;
   using T = {type};
-  gtrace_products::product<T, {template}>(static_cast<T*>(a), static_cast<T*>(b), static_cast<T*>(c));
+  for (int64_t k = 0; k < {batch}; ++k)
+    gtrace_products::product<T, {template}>(
+        static_cast<T*>(a) + k * {x_step}, static_cast<T*>(b) + k * {y_step}, static_cast<T*>(c) + k * {step});
   return AOTI_TORCH_SUCCESS;
 }}"""
 
@@ -55,7 +59,7 @@ _TYPES = {torch.float32: "float", torch.float64: "double"}
 
 
 def choose_libraries(module: torch.fx.GraphModule, own: bool) -> None:
-    """Choose for each product of two matrices on a CPU what computes it.
+    """Choose for each product of two matrices, or of two small batches, on a CPU what computes it.
 
     Args:
         own: whether C++ of our own may.
@@ -77,10 +81,23 @@ def choose_libraries(module: torch.fx.GraphModule, own: bool) -> None:
                 call = graph.call_function(PRODUCT, (x, y))
             else:
                 continue
-        call.meta = dict(node.meta)
-        node.replace_all_uses_with(call)
-        graph.erase_node(node)
+        _replace(node, call)
+    for node in graph.find_nodes(op="call_function", target=torch.ops.aten.bmm.default) if own else ():
+        x, y = node.args
+        value = node.meta["val"]
+        sizes = (*value.shape, x.meta["val"].shape[2])
+        if value.dtype in _TYPES and value.device.type == "cpu" and all(type(n) is int for n in sizes):
+            batch, rows, columns, terms = sizes
+            if is_small(batch * rows, terms, columns):
+                with graph.inserting_before(node):
+                    _replace(node, graph.call_function(PRODUCT, (x, y)))
     module.recompile()
+
+
+def _replace(node: torch.fx.Node, call: torch.fx.Node) -> None:
+    call.meta = dict(node.meta)
+    node.replace_all_uses_with(call)
+    node.graph.erase_node(node)
 
 
 def _hint(size: Any) -> int:
@@ -126,14 +143,20 @@ def _product(x: Any, y: Any) -> tuple[Any, str]:
     kernel, frozen = internals.LINEAR_KERNEL.get(), internals.STORAGE_AND_LAYOUT.get()
     x, y = (kernel.realize_input(v) for v in (x, y))
     layouts = [frozen(v, freeze=True)[1] for v in (x, y)]
-    (rows, terms), (_, columns) = ([int(n) for n in layout.size] for layout in layouts)
-    strides = [int(s) for layout in layouts for s in layout.stride]
-    template = ", ".join(map(str, (rows, terms, columns, *strides, columns, 1)))
+    (*batch, rows, terms), (*_, columns) = ([int(n) for n in layout.size] for layout in layouts)
+    (*x_step, x_row, x_term), (*y_step, y_term, y_column) = ([int(n) for n in layout.stride] for layout in layouts)
+    template = ", ".join(map(str, (rows, terms, columns, x_row, x_term, y_term, y_column, columns, 1)))
+    steps = [(*step, 0)[0] for step in (x_step, y_step)]  # from one matrix of a batch to the next
     dtype = x.get_dtype()
-    name = f"product_{_TYPES[dtype]}_{template.replace(', ', '_')}"
+    sizes = (*batch, rows, columns)
+    name = f"product_{_TYPES[dtype]}_{template.replace(', ', '_')}" + "".join(
+        f"_{n}" for n in (*batch, *x_step, *y_step)
+    )
     code = _FUNCTION.format(
-        name=name, rows=rows, columns=columns, type=_TYPES[dtype], dtype=str(dtype).removeprefix("torch."),
-        template=template,
+        name=name, rank=len(sizes), sizes=", ".join(map(str, sizes)),
+        strides=", ".join(map(str, contiguous_strides(sizes))), type=_TYPES[dtype],
+        dtype=str(dtype).removeprefix("torch."), template=template, batch=math.prod(batch),
+        x_step=steps[0], y_step=steps[1], step=rows * columns,
     )  # fmt: skip
 
     def make(**given: Any) -> Any:
@@ -142,7 +165,7 @@ def _product(x: Any, y: Any) -> tuple[Any, str]:
         call.collect_arg_kwarg_properties()
         return call
 
-    return _called(make, [x, y], 1, ()), code
+    return _called(make, [x, y], len(sizes) - 1, ()), code
 
 
 def _called(kernel: Any, inputs: list[Any], columns: int, constants: tuple[Any, ...]) -> Any:
