@@ -47,7 +47,7 @@ def natively(f, *args):
     with tempfile.TemporaryDirectory() as folder:
         results = {}
         for k, request in enumerate(schedule.requests):
-            executable = whole(request.graph)
+            executable = whole(request.graph, request.strides)
             if request.native:
                 own = Path(folder) / str(k)
                 own.mkdir()

@@ -16,7 +16,7 @@ from gtrace.ir.aval import parse_aval
 from gtrace.ir.graph import Scalar, print_graph
 from gtrace.ir.text import parse_graph
 
-FORMAT = 3
+FORMAT = 4
 """Of the JSON; manifests of another format are not read."""
 
 
@@ -105,8 +105,8 @@ class Manifest:
         program: the exact signature of the program that it is a part of.
         structural: its signature with sizes and scalars left open.
         ops: operations that were compiled.
-        graph: the compiled graph, as the IR's text. The other parts of the request are `strides`, `mode`, `relations`
-            and `threads`; see `gtrace.compile.request.CompileRequest`.
+        graph: the compiled graph, as the IR's text. The other parts of the request are `strides`, `mode`, `relations`,
+            `threads` and `native`; see `gtrace.compile.request.CompileRequest`.
         constants: with open sizes: the scalars that hold for all sizes, None for those that are inputs.
         guards: on the open sizes, under which the code is right.
         device: that it runs on.
@@ -128,6 +128,7 @@ class Manifest:
     device: str
     toolchain: Mapping[str, str]
     created: float
+    native: bool = False
     constants: tuple[Scalar | None, ...] = ()
     guards: tuple[Any, ...] = ()
     compile_seconds: float = 0.0
@@ -144,6 +145,7 @@ class Manifest:
             mode=request.mode,
             relations=request.relations,
             threads=request.threads,
+            native=request.native,
             **others,
         )
 
@@ -154,7 +156,7 @@ class Manifest:
             GraphError: the graph is none.
         """
         return CompileRequest(
-            parse_graph(self.graph), self.strides, "inductor", self.mode, self.relations, self.threads
+            parse_graph(self.graph), self.strides, "inductor", self.mode, self.relations, self.threads, self.native
         )
 
     @property
@@ -193,6 +195,7 @@ class Manifest:
             mode=fields.text(data, "mode"),
             relations=fields.field(data, "relations", "null or a list of relations", _relations),
             threads=fields.integer(data, "threads"),
+            native=fields.field(data, "native", "true or false", fields.exactly(bool)),
             device=fields.text(data, "device"),
             toolchain=fields.texts(data, "toolchain"),
             created=fields.number(data, "created"),
