@@ -81,7 +81,8 @@ def test_random_bodies_with_their_derivatives(graph, length, reverse, data):
             own, given = iter(carry), iter(x)
             outs = body(*[next(own if flag else given) for flag in carried])
             mixed = sum((gt.tanh(y).mean() for y in outs), start=gt.array(0.0, dtype=gt.float64))
-            return [gt.sin(c + mixed) for c in carry], outs
+            # steps that bring states together: otherwise differences of rounding would grow from step to step
+            return [gt.sin(0.5 * c + 0.05 * mixed) for c in carry], outs
 
         return gt.scan(step, init, xs, length, reverse)
 
