@@ -25,6 +25,7 @@ from gtrace.ir.aval import Aval
 from gtrace.ir.op import Leaf
 from gtrace.ir.user_passes import registered
 from gtrace.stages import Lowered, Traced
+from gtrace.tables import BoundedTable
 from gtrace.trace.array import Array, evaluate, layout, materialize, run_checked, wrap_as
 from gtrace.trace.bind import check_thread
 from gtrace.trace.capture import Captured, NoOutputs, capture, replay
@@ -80,8 +81,8 @@ class _Arguments:
 _SHARED = (torch.Tensor, numpy.ndarray)
 """Arguments whose memory a call reads, and their owner may write to afterwards."""
 
-MAX_CALLS = 1024
-"""Kinds of arguments that a jitted function remembers; beyond it the older half is forgotten and captured anew."""
+MAX_CALLS = 16384
+"""Kinds of arguments that a jitted function remembers; others are captured anew."""
 
 
 class Jitted:
@@ -104,8 +105,8 @@ class Jitted:
         self._backend = backend
         self._mode = mode
         self._wait = wait
-        self._traced: dict[Hashable, Traced] = {}
-        self._calls: dict[Hashable, _Call] = {}
+        self._traced: BoundedTable[Hashable, Traced] = BoundedTable(MAX_CALLS)
+        self._calls: BoundedTable[Hashable, _Call] = BoundedTable(MAX_CALLS)
         self._number_keys = False  # whether it was called with dicts whose keys are not all strings
 
     def __repr__(self) -> str:
@@ -142,7 +143,7 @@ class Jitted:
             call = self._calls.get((self._key(given), *kinds))
             if call is None:
                 call = self._prepare(given, leaves)
-                _remember(self._calls, (self._key(given), *kinds), call)
+                self._calls.remember((self._key(given), *kinds), call)
         for x in leaves:
             if x._number < -1:
                 check_thread(x)
@@ -277,7 +278,7 @@ class Jitted:
         captured: Captured = capture(run, avals, name, tokens="if any")
         structure = NoOutputs(captured.result) if captured.token else captured.result
         traced = Traced(captured.graph, captured.constants, structure, self._backend, self._mode)
-        _remember(self._traced, (self._key(given), *avals), traced)
+        self._traced.remember((self._key(given), *avals), traced)
         return traced
 
 
@@ -298,14 +299,6 @@ def _static_key(static: Sequence[tuple[int | str, Any]]) -> Hashable:
             raise ArgumentError(message("jit", "hashable static arguments", got, fix)) from None
         key.append((where, own))
     return tuple(key)
-
-
-def _remember(table: dict[Hashable, Any], key: Hashable, value: Any) -> None:
-    """Add to a table that holds at most `MAX_CALLS`."""
-    if len(table) >= MAX_CALLS:
-        for old in list(table)[: MAX_CALLS // 2]:
-            table.pop(old, None)
-    table[key] = value
 
 
 def _output(x: Any) -> Array:

@@ -280,9 +280,10 @@ def test_under_gt_compile_nothing_is_on_trial():
     assert (entry.tier, entry.trial, entry.interpreted_calls) == ("compiled", None, 0)
 
 
-def test_programs_that_ran_least_recently_are_forgotten(monkeypatch):
+def test_programs_that_ran_for_the_least_time_are_forgotten(monkeypatch):
     monkeypatch.setattr(engines, "MAX_PROGRAMS", 6)
     own, kept, tensors = entry_of(lambda x: x * 2 + 1, gt.array([1.0]))
+    kept.interpreted_seconds = 1.0
     for size in range(2, 40):
         route = own.prepare(gt.make_graph(lambda x: x * 2 + 1)(gt.ones(size)), [(1,)])
         with gt.config(auto_compile=False):

@@ -13,7 +13,6 @@ import os
 import random
 from collections.abc import Callable, Container, Hashable, Sequence
 from time import perf_counter
-from typing import TypeVar
 
 import attrs
 import torch
@@ -46,17 +45,13 @@ from gtrace.ir.signature import CompileKey, Signature, sign
 from gtrace.ir.split import components, grouped_components, split_regions
 from gtrace.ir.user_passes import Passes, registered, rewritten
 from gtrace.shard.partition import find_meshes, has_placements
+from gtrace.tables import PART, BoundedTable, spread
 from gtrace.torch_internals import profiler_enabled
 from gtrace.worker.client import worker
 from gtrace.worker.sharing import sharing
 
-T = TypeVar("T")
-
-MAX_RECORDINGS = 4096
-"""Recordings and canonical forms remembered; beyond it the older half is forgotten, and made anew when needed."""
-
-MAX_PROGRAMS = 8192
-"""Programs remembered; beyond it the half that ran least recently is forgotten."""
+MAX_PROGRAMS = 16384
+"""Programs remembered, and as many recordings and canonical forms; others are made anew when they are needed."""
 
 LEAST_PART = 8
 """Operations, at least, of an independent part of a recording that becomes a program of its own."""
@@ -74,15 +69,14 @@ class Engine:
     """
 
     def __init__(self) -> None:
-        self.recordings: dict[Hashable, Recording] = {}
+        self.recordings: BoundedTable[Hashable, Recording] = BoundedTable(MAX_PROGRAMS)
         self.programs: dict[CompileKey, Program] = {}
         self.tiering = Tiering(self.programs)
         self.instrument: Instrument | None = None
-        self.forms: dict[Hashable, Canonical] = {}
+        self.forms: BoundedTable[Hashable, Canonical] = BoundedTable(MAX_PROGRAMS)
         self._families: dict[Hashable, Family] = {}
-        self._gathers: dict[Hashable, Route | Parts] = {}
-        self._changing: dict[Hashable, Container[int]] = {}
-        self._made = 0
+        self._gathers: BoundedTable[Hashable, Route | Parts] = BoundedTable(MAX_PROGRAMS)
+        self._changing: BoundedTable[Hashable, Container[int]] = BoundedTable(MAX_PROGRAMS)
 
     @without_modes
     def recorded(
@@ -135,9 +129,7 @@ class Engine:
             opened = self._changing.get(skeleton_key, ())
             if known is not None:
                 opened = range(len(scalars)) if known.lifted else known.changed(scalars)
-                if len(self._changing) >= MAX_RECORDINGS:
-                    self._changing.clear()
-                self._changing[skeleton_key] = opened
+                self._changing.remember(skeleton_key, opened)
         places = [k for k, slot in enumerate(slots) if slot in opened]
         count = len(graph.inputs)
         if places:
@@ -149,7 +141,7 @@ class Engine:
             tuple(zip((slots[k] for k in places), graph.avals[count:], strict=True)),
             tuple((slot, x) for slot, x in enumerate(scalars) if slot not in opened),
         )
-        _remember(self.recordings, key, made)
+        self.recordings.remember(key, made)
         return made
 
     def _route_recorded(
@@ -248,7 +240,7 @@ class Engine:
         route = self._gathers.get(kind)
         if route is None:
             route = self.divide(gathering(kind.aval), [kind.strides], passes=())
-            _remember(self._gathers, kind, route)
+            self._gathers.remember(kind, route)
         return self._call(route, [tensor])[0]
 
     def _sequence(
@@ -317,7 +309,7 @@ class Engine:
         found = self.forms.get(key)
         if found is None or (plain.has_lines and not found.graph.has_lines):
             found = canonicalize(plain)
-            _remember(self.forms, key, found)
+            self.forms.remember(key, found)
         return found
 
     def _add(
@@ -344,9 +336,8 @@ class Engine:
         with self.tiering.lock:
             if len(self.programs) >= MAX_PROGRAMS:
                 self._forget()
-            self._made += 1
             family = self._families.setdefault(structure, Family(structure, closed))
-            made = Program(key, signature, graph, executable, shape, family, used=self._made, left_out=left_out)
+            made = Program(key, signature, graph, executable, shape, family, left_out=left_out)
             made.instrument = self.instrument
             if reason and not made.schedule.requests:
                 made.reason = reason
@@ -355,9 +346,9 @@ class Engine:
             return program
 
     def _forget(self) -> None:
-        """Forget the programs that ran least recently, and families without members."""
-        oldest = sorted(self.programs.values(), key=lambda program: program.used)
-        for program in oldest[: MAX_PROGRAMS // 2]:
+        """Forget an eighth of the programs, those that ran for less than others, and families without members."""
+        drawn = sorted((self.programs[key] for key in spread(self.programs, PART // 2)), key=lambda one: one.seconds)
+        for program in drawn[: -(-len(drawn) // 2)]:
             if not program.requested:
                 self.programs.pop(program.key, None)
         kept = {id(program.family) for program in self.programs.values()}
@@ -425,7 +416,6 @@ class Engine:
             executable, compiled = program.reinterpreted, False
         if reference is not None and program.waiting is not None:
             executable, compiled = reference, False
-        program.used = self._made
         audited = compiled and config.current.audit and program.repeatable and random.random() < config.current.audit
         if audited:
             tensors = list(tensors)  # still needed after the call
@@ -479,14 +469,6 @@ class Engine:
     def save_ledger(self) -> None:
         """Add what this process has measured to the ledger of the store."""
         save_ledger(list(self.programs.values()))
-
-
-def _remember(table: dict[Hashable, T], key: Hashable, value: T) -> None:
-    """Add to a table that holds at most `MAX_RECORDINGS`."""
-    if len(table) >= MAX_RECORDINGS:
-        for old in list(table)[: MAX_RECORDINGS // 2]:
-            table.pop(old, None)
-    table[key] = value
 
 
 engine = Engine()

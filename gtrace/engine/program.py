@@ -176,7 +176,6 @@ class Program:
         products: the fraction of an interpreted call that compiling cannot shorten; None: not measured.
         instrument: returns what to run in place of an executable, to measure something; None: nothing is measured.
         earlier: seconds that earlier processes spent interpreting it.
-        used: the engine's count of new programs when it last ran.
         left_out: operators of torch that are interpreted, because the compiler has no code for them.
     """
 
@@ -209,7 +208,6 @@ class Program:
     products: float | None = None
     instrument: Instrument | None = None
     earlier: float = 0.0
-    used: int = 0
     left_out: frozenset[str] = frozenset()
 
     @functools.cached_property
