@@ -43,6 +43,7 @@ class _Call:
     Attributes:
         route: to the program, or to those that it is divided into.
         constants: the tensors that it takes after the inputs.
+        single: whether the function returns one array, and not a pytree of arrays.
         kinds: the `Leaf` of each result, as long as `laid_out` runs the program.
     """
 
@@ -50,6 +51,7 @@ class _Call:
     constants: list[torch.Tensor]
     out_avals: tuple[Aval, ...]
     out_structure: tree.TreeDef | NoOutputs
+    single: bool
     kinds: list[Leaf] = attrs.field(factory=list)
     laid_out: Executable | None = None
 
@@ -117,20 +119,23 @@ class Jitted:
         return self if instance is None else lambda *args, **kwargs: self(instance, *args, **kwargs)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        given = self._take_apart(args, kwargs)
         trace = thread.trace
         if trace.tape is not None or trace.capture is not None:
-            # seen by a gradient or another capture: the operations are recorded there, not run
-            arrays = self._lift(given)
-            traced = self._trace(given, arrays)
-            return traced.out_structure.unflatten(replay(traced.graph, (*arrays, *traced.constants)))
-        leaves: list[Any] = given.leaves
-        outside: list[torch.Tensor] = []
+            return self._replayed(self._take_apart(args, kwargs))
+        given = None if self._are_leaves(args, kwargs) else self._take_apart(args, kwargs)
+        leaves: Sequence[Any] = args if given is None else given.leaves
+        outside: Sequence[torch.Tensor] = ()
+        settings = config.current
+        # the key of `_key`, written out for arguments that are leaves
+        key: Hashable = len(args), registered.passes, thread.axes, thread.in_rule or settings.x64
+        if given is not None:
+            key = self._key(given)
         try:
-            call = self._calls.get((self._key(given), *[x._leaf for x in leaves]))
+            call = self._calls.get((key, *[x._leaf for x in leaves]))
         except AttributeError:  # a Python scalar, or an array of another library
             call = None
         if call is None:
+            given = self._take_apart(args, kwargs)
             # what runs now need not copy the tensors and NumPy arrays that it is given
             leaves = self._lift(given, share=True)
             pairs = zip(leaves, given.leaves, strict=True)
@@ -140,31 +145,31 @@ class Jitted:
                     check_thread(x)
             evaluate(leaves, "jit")
             kinds = [layout(x) for x in leaves]
-            call = self._calls.get((self._key(given), *kinds))
+            call = self._calls.get((key, *kinds))
             if call is None:
                 call = self._prepare(given, leaves)
-                self._calls.remember((self._key(given), *kinds), call)
+                self._calls.remember((key, *kinds), call)
         for x in leaves:
             if x._number < -1:
                 check_thread(x)
-        tensors = [x._buf for x in leaves]
-        if config.current.debug_nans:
-            return self._checked(given, leaves, outside)
-        program = call.route.program if isinstance(call.route, Route) else None
-        # a program on trial takes turns with the interpreter, whose results may be laid out differently
-        executable = program.executable if program is not None and program.reference is None else None
-        results = engine.call(call.route, tensors + call.constants if call.constants else tensors)
-        if outside:
-            results = with_own_memory(results, outside)
-        stays = program is not None and program.executable is executable
-        if stays and executable is call.laid_out:
-            outputs = list(map(wrap_as, results, call.out_avals, call.kinds))
-        else:
-            outputs = [wrap_as(t, a) for t, a in zip(results, call.out_avals, strict=True)]
-            if stays:
-                # as long as the same program runs, its results have the same strides
-                call.kinds, call.laid_out = [layout(x) for x in outputs], executable
-        return call.out_structure.unflatten(outputs)
+        if settings.debug_nans:
+            return self._checked(given or self._take_apart(args, kwargs), leaves, outside)
+        return _run(call, [x._buf for x in leaves], outside)
+
+    def _are_leaves(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Whether the arguments are arrays and nothing else, the most frequent case: they need no flattening."""
+        if kwargs or self._static_argnums:
+            return False
+        for x in args:
+            if x.__class__ is not Array:
+                return False
+        return True
+
+    def _replayed(self, given: _Arguments) -> Any:
+        """Record the operations of the function, for a gradient or a capture around the call."""
+        arrays = self._lift(given)
+        traced = self._trace(given, arrays)
+        return traced.out_structure.unflatten(replay(traced.graph, (*arrays, *traced.constants)))
 
     def _checked(self, given: _Arguments, leaves: Sequence[Array], outside: Sequence[torch.Tensor]) -> Any:
         """Run the program as it was captured, refusing what no finite computation gives."""
@@ -186,7 +191,9 @@ class Jitted:
             # of two operations, nothing can be fused that the parts beside them could not have had
             worth = tuple(program for program in worth if program.ops >= MIN_OPS)
         engine.compile_all(worth, config.current.jit_wait if self._wait is None else self._wait)
-        return _Call(route, inputs[len(leaves) :], route.avals or traced.graph.out_avals, traced.out_structure)
+        structure = traced.out_structure
+        single = not isinstance(structure, NoOutputs) and structure.is_leaf()
+        return _Call(route, inputs[len(leaves) :], route.avals or traced.graph.out_avals, structure, single)
 
     def trace(self, *args: Any, **kwargs: Any) -> Traced:
         """Capture the function for arguments like these; returns the first stage."""
@@ -280,6 +287,32 @@ class Jitted:
         traced = Traced(captured.graph, captured.constants, structure, self._backend, self._mode)
         self._traced.remember((self._key(given), *avals), traced)
         return traced
+
+
+def _run(call: _Call, tensors: list[torch.Tensor], outside: Sequence[torch.Tensor]) -> Any:
+    """Run a prepared call; returns what the function returns.
+
+    Args:
+        outside: those of the tensors whose memory somebody else may write to afterwards.
+    """
+    route = call.route
+    program = route.program if route.__class__ is Route else None
+    # a program on trial takes turns with the interpreter, whose results may be laid out differently
+    executable = program.executable if program is not None and program.reference is None else None
+    results = engine.call(route, tensors + call.constants if call.constants else tensors)
+    if outside:
+        results = with_own_memory(results, outside)
+    stays = program is not None and program.executable is executable
+    if stays and executable is call.laid_out:
+        if call.single:
+            return wrap_as(results[0], call.out_avals[0], call.kinds[0])
+        outputs = list(map(wrap_as, results, call.out_avals, call.kinds))
+    else:
+        outputs = [wrap_as(t, a) for t, a in zip(results, call.out_avals, strict=True)]
+        if stays:
+            # as long as the same program runs, its results have the same strides
+            call.kinds, call.laid_out = [layout(x) for x in outputs], executable
+    return call.out_structure.unflatten(outputs)
 
 
 def _static_key(static: Sequence[tuple[int | str, Any]]) -> Hashable:
@@ -411,5 +444,8 @@ def eval(*trees: Any) -> Any:  # noqa: A001 - the name of the operation in the p
     >>> gt.eval(gt.ones(2) + 1)
     Array([2., 2.], dtype=float32)
     """
-    evaluate([leaf for leaf in tree.leaves(trees) if type(leaf) is Array], "eval")
+    if len(trees) == 1 and trees[0].__class__ is Array:
+        evaluate(trees, "eval")
+    else:
+        evaluate([leaf for leaf in tree.leaves(trees) if type(leaf) is Array], "eval")
     return trees[0] if len(trees) == 1 else trees

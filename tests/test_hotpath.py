@@ -222,7 +222,7 @@ def test_a_compiled_program_that_loses_is_demoted_and_stays_so(interpreted, comp
 @pytest.mark.parametrize(("interpreted", "compiled", "tier"), [(0.002, 0.0005, "compiled"), (0.0, 0.002, "demoted")])
 def test_a_program_that_was_never_interpreted_is_judged_at_little_cost(monkeypatch, interpreted, compiled, tier):
     """As those that are found on disk, or compiled ahead of their first call."""
-    monkeypatch.setattr(policy_module, "UNKNOWN_SECONDS", 0.002)
+    monkeypatch.setattr(policy_module, "OPERATION_SECONDS", 0.001)
     own, entry, tensors = entry_of(lambda x: (x * 2 + 1).sum(), gt.array([1.0, 2.0]))
     result = entry.executable
     entry.executable = slower(result, interpreted)

@@ -17,7 +17,7 @@ from time import perf_counter
 import attrs
 import torch
 
-from gtrace.ambient import deterministic_algorithms, without_modes
+from gtrace.ambient import deterministic_algorithms, no_modes, quiet, without_modes
 from gtrace.compile.backend import find_backend
 from gtrace.compile.executable import interpreted
 from gtrace.compile.partition import MAX_OPS, uncompilable
@@ -366,7 +366,6 @@ class Engine:
         if not config.current.deterministic:
             self.tiering.compile_all(programs, wait)
 
-    @without_modes
     def call(self, route: Route | Parts, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Run a route on the recorded inputs; returns the recorded outputs.
 
@@ -374,7 +373,10 @@ class Engine:
             ExecutionError: torch refused an operation because of the values.
             OutOfMemoryError: there was no memory for it.
         """
-        return self._call(route, tensors)
+        if quiet():  # `without_modes`, written out: every call of a jitted function passes here
+            return self._call(route, tensors)
+        with no_modes():
+            return self._call(route, tensors)
 
     def _call(self, route: Route | Parts, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         if isinstance(route, Parts):
@@ -408,7 +410,8 @@ class Engine:
 
     def run(self, program: Program, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Run a program on its inputs, in its current tier, and add its time to the ledger."""
-        deterministic = config.current.deterministic
+        settings = config.current
+        deterministic = settings.deterministic
         waits = program.tier == "interpreted" and not deterministic and self.tiering.consider(program)
         executable, compiled = program.executable, program.tier == "compiled"
         reference = None if deterministic else program.reference
@@ -416,7 +419,7 @@ class Engine:
             executable, compiled = program.reinterpreted, False
         if reference is not None and program.waiting is not None:
             executable, compiled = reference, False
-        audited = compiled and config.current.audit and program.repeatable and random.random() < config.current.audit
+        audited = compiled and settings.audit and program.repeatable and random.random() < settings.audit
         if audited:
             tensors = list(tensors)  # still needed after the call
         pending = worker.pending
@@ -458,7 +461,7 @@ class Engine:
                     program.trial.pairs.append((seconds, program.waiting))
                     program.waiting = None
                     self.tiering.judging.judge(program.trial)
-            if program.review_due:
+            if program.rival is not None and program.review_due:
                 self.tiering.judging.review(program)
         if audited:
             results = self.tiering.judging.audit(program, tensors, results)
