@@ -78,7 +78,6 @@ class Engine:
         self._gathers: BoundedTable[Hashable, Route | Parts] = BoundedTable(MAX_PROGRAMS)
         self._changing: BoundedTable[Hashable, Container[int]] = BoundedTable(MAX_PROGRAMS)
 
-    @without_modes
     def recorded(
         self,
         key: Hashable,
@@ -94,6 +93,19 @@ class Engine:
             tensors: its inputs, by slot.
             marks: the regions of the program.
         """
+        if quiet():  # `without_modes`, written out, as in `call`
+            return self._recorded(key, scalars, decode, tensors, marks)
+        with no_modes():
+            return self._recorded(key, scalars, decode, tensors, marks)
+
+    def _recorded(
+        self,
+        key: Hashable,
+        scalars: tuple[bool | int | float | complex, ...],
+        decode: Callable[[], RecordedGraph],
+        tensors: Sequence[torch.Tensor],
+        marks: Marks,
+    ) -> list[torch.Tensor]:
         passes = registered.passes
         key = key, passes
         recording = self.recordings.get(key)
@@ -461,7 +473,7 @@ class Engine:
                     program.trial.pairs.append((seconds, program.waiting))
                     program.waiting = None
                     self.tiering.judging.judge(program.trial)
-            if program.rival is not None and program.review_due:
+            if program.review_due:
                 self.tiering.judging.review(program)
         if audited:
             results = self.tiering.judging.audit(program, tensors, results)

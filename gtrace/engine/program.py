@@ -290,7 +290,9 @@ class Program:
     def review_due(self) -> bool:
         """Whether the form that lost the last trial may be the faster one by now."""
         rival = self.rival
-        return rival is not None and review_due(self.usual, rival.seconds, self.seconds - rival.spent, rival.trial)
+        if rival is None or self.usual <= rival.seconds:
+            return False
+        return review_due(self.usual, rival.seconds, self.seconds - rival.spent, rival.trial)
 
     @property
     def device(self) -> torch.device:

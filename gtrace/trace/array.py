@@ -335,13 +335,14 @@ def wrap_as(tensor: torch.Tensor, a: Aval, kind: Leaf | None = None) -> Array:
 
 
 def fresh(x: Array) -> Array:
-    """Return another Array of the value of `x`; gradients distinguish the two."""
+    """Return another Array of the value that `x` has; gradients distinguish the two."""
     out: Array = _new(Array)
     out.aval = x.aval
     out._trace = None
     out._number = -1
     out._buf = x._buf
-    out._leaf = x._leaf
+    # noted on `x`, of which each call of a gradient makes another copy
+    out._leaf = x._leaf or layout(x)
     return out
 
 
