@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
-import math
+import itertools
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
@@ -20,16 +19,18 @@ from gtrace.engine.engine import engine
 from gtrace.engine.program import Parts, Program, Route
 from gtrace.engine.sharded import Placed
 from gtrace.errors import ArgumentError, message, user_location
-from gtrace.exact import exact_key
 from gtrace.ir.aval import Aval
+from gtrace.ir.aval import layout as dense_layout
 from gtrace.ir.op import Leaf
 from gtrace.ir.user_passes import registered
+from gtrace.jit_options import both_ways, key_of_static, wait_seconds
 from gtrace.stages import Lowered, Traced
 from gtrace.tables import BoundedTable
 from gtrace.trace.array import Array, evaluate, layout, materialize, run_checked, wrap_as
 from gtrace.trace.bind import check_thread
 from gtrace.trace.capture import Captured, NoOutputs, capture, replay
 from gtrace.trace.convert import lift, python_scalar, with_own_memory
+from gtrace.trace.donation import give_away
 from gtrace.trace.promotion import wide
 from gtrace.trace.record import thread
 
@@ -44,6 +45,7 @@ class _Call:
         route: to the program, or to those that it is divided into.
         constants: the tensors that it takes after the inputs.
         single: whether the function returns one array, and not a pytree of arrays.
+        donated, written: the places of the inputs that are given away, and of those that may be written over.
         kinds: the `Leaf` of each result, as long as `laid_out` runs the program.
     """
 
@@ -52,6 +54,8 @@ class _Call:
     out_avals: tuple[Aval, ...]
     out_structure: tree.TreeDef | NoOutputs
     single: bool
+    donated: tuple[int, ...] = ()
+    written: tuple[int, ...] = ()
     kinds: list[Leaf] = attrs.field(factory=list)
     laid_out: Executable | None = None
 
@@ -95,6 +99,8 @@ class Jitted:
         function: Callable[..., Any],
         static_argnums: tuple[int, ...],
         static_argnames: tuple[str, ...],
+        donate_argnums: tuple[int, ...],
+        donate_argnames: tuple[str, ...],
         backend: str,
         mode: str,
         wait: float | None,
@@ -104,6 +110,8 @@ class Jitted:
         self.__doc__ = function.__doc__
         self._static_argnums = static_argnums
         self._static_argnames = static_argnames
+        self._donate_argnums = donate_argnums
+        self._donate_argnames = donate_argnames
         self._backend = backend
         self._mode = mode
         self._wait = wait
@@ -153,8 +161,17 @@ class Jitted:
             if x._number < -1:
                 check_thread(x)
         if settings.debug_nans:
-            return self._checked(given or self._take_apart(args, kwargs), leaves, outside)
+            results = self._checked(given or self._take_apart(args, kwargs), leaves, outside)
+            if call.donated:
+                give_away(leaves, call.donated, (), self._called())
+            return results
+        if call.donated:
+            return _run(call, give_away(leaves, call.donated, call.written, self._called()), outside)
         return _run(call, [x._buf for x in leaves], outside)
+
+    def _called(self) -> str:
+        """Return what errors call the call that is running."""
+        return f"jit({self.__name__}) called at {user_location()}"
 
     def _are_leaves(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Whether the arguments are arrays and nothing else, the most frequent case: they need no flattening."""
@@ -185,7 +202,9 @@ class Jitted:
         traced = self._trace(given, leaves)
         inputs = [materialize(x, "jit") for x in (*leaves, *traced.constants)]
         strides = [t.stride() for t in inputs]
-        route = engine.divide(traced.graph, strides, self._backend, self._mode)
+        donated = self._donated(given)
+        written = tuple(k for k in donated if dense_layout(inputs[k].shape, inputs[k].stride()) is not None)
+        route = engine.divide(traced.graph, strides, self._backend, self._mode, donated=written)
         worth = route.programs
         if isinstance(route, Parts):
             # of two operations, nothing can be fused that the parts beside them could not have had
@@ -193,7 +212,21 @@ class Jitted:
         engine.compile_all(worth, config.current.jit_wait if self._wait is None else self._wait)
         structure = traced.out_structure
         single = not isinstance(structure, NoOutputs) and structure.is_leaf()
-        return _Call(route, inputs[len(leaves) :], route.avals or traced.graph.out_avals, structure, single)
+        avals = route.avals or traced.graph.out_avals
+        return _Call(route, inputs[len(leaves) :], avals, structure, single, donated, written)
+
+    def _donated(self, given: _Arguments) -> tuple[int, ...]:
+        """Return the places of the leaves that are given away."""
+        numbers = {k % len(given.args) for k in self._donate_argnums if -len(given.args) <= k < len(given.args)}
+        named = [*enumerate(given.args), *sorted(given.kwargs.items())]
+        counts = [tree.structure(value).num_leaves for _, value in named]
+        starts = [0, *itertools.accumulate(counts)]
+        return tuple(
+            place
+            for (name, _), start, count in zip(named, starts, counts, strict=False)
+            if name in numbers or name in self._donate_argnames
+            for place in range(start, start + count)
+        )
 
     def trace(self, *args: Any, **kwargs: Any) -> Traced:
         """Capture the function for arguments like these; returns the first stage."""
@@ -213,7 +246,7 @@ class Jitted:
         static_key = None
         if self._static_argnums or self._static_argnames:
             args, kwargs, static = self._split(args, kwargs)
-            static_key = _static_key(static)
+            static_key = key_of_static(static)
         leaves, structure = tree.flatten((args, kwargs) if kwargs else args)
         return _Arguments(args, kwargs, static, static_key, leaves, structure)
 
@@ -281,8 +314,7 @@ class Jitted:
             outputs, out_structure = tree.flatten(self.__wrapped__(*positional, **keywords))
             return [_output(x) for x in outputs], out_structure
 
-        name = f"jit({self.__name__}) called at {user_location()}"
-        captured: Captured = capture(run, avals, name, tokens="if any")
+        captured: Captured = capture(run, avals, self._called(), tokens="if any")
         structure = NoOutputs(captured.result) if captured.token else captured.result
         traced = Traced(captured.graph, captured.constants, structure, self._backend, self._mode)
         self._traced.remember((self._key(given), *avals), traced)
@@ -299,7 +331,8 @@ def _run(call: _Call, tensors: list[torch.Tensor], outside: Sequence[torch.Tenso
     program = route.program if route.__class__ is Route else None
     # a program on trial takes turns with the interpreter, whose results may be laid out differently
     executable = program.executable if program is not None and program.reference is None else None
-    results = engine.call(route, tensors + call.constants if call.constants else tensors)
+    tensors += call.constants
+    results = engine.call(route, tensors)
     if outside:
         results = with_own_memory(results, outside)
     stays = program is not None and program.executable is executable
@@ -313,25 +346,6 @@ def _run(call: _Call, tensors: list[torch.Tensor], outside: Sequence[torch.Tenso
             # as long as the same program runs, its results have the same strides
             call.kinds, call.laid_out = [layout(x) for x in outputs], executable
     return call.out_structure.unflatten(outputs)
-
-
-def _static_key(static: Sequence[tuple[int | str, Any]]) -> Hashable:
-    """Return the key of static arguments.
-
-    Raises:
-        ArgumentError: one of them is unhashable.
-    """
-    key = []
-    for where, value in static:
-        own = exact_key(value)
-        try:
-            hash(own)
-        except TypeError:
-            got = f"{type(value).__name__} for {where!r}"
-            fix = "Make it a tuple, or dynamic."
-            raise ArgumentError(message("jit", "hashable static arguments", got, fix)) from None
-        key.append((where, own))
-    return tuple(key)
 
 
 def _output(x: Any) -> Array:
@@ -364,8 +378,10 @@ def jit(
     Args:
         static_argnums, static_argnames: arguments that are Python values, hashable; each value is traced anew, and
             so is each type: 1, 1.0 and True are three.
-        donate_argnums, donate_argnames: accepted as in JAX, and ignored: an Array that nobody refers to any more gives
-            its memory back by itself, and one that somebody does stays usable.
+        donate_argnums, donate_argnames: arguments that are given away. Results that have the types of their arrays, and
+            are computed from them element by element, are written over their memory. These Arrays cannot be used
+            any more, also if the call fails or is interrupted. Memory that somebody else has, such as a NumPy array or
+            another Array, is copied first. A call that a gradient, `vmap` or a capture records gives nothing away.
         backend: any name in ``torch.compiler.list_backends()``.
         mode: "default", "reduce-overhead" or "max-autotune".
         wait: seconds that the first call of each kind waits for the compiler, at most; what is not compiled then is
@@ -373,7 +389,8 @@ def jit(
             worker (``GT_BACKGROUND=0``) it always waits.
 
     Raises:
-        ArgumentError: options that do not exist.
+        ArgumentError: options that do not exist; an argument that is static and given away.
+        DonatedError: (where it is used) an Array was given away.
         ConcretizationError: (when called) the function looks at the value of a placeholder.
 
     >>> import gtrace as gt
@@ -383,58 +400,29 @@ def jit(
     >>> f(gt.array([1., 2.]))
     {'double': Array([2., 4.], dtype=float32), 'sum': Array(3., dtype=float32)}
     """
-    del donate_argnums, donate_argnames
     check_mode(mode)
     find_backend(backend)
-    seconds = None if wait is None else _wait_seconds(wait)
+    seconds = None if wait is None else wait_seconds(wait)
     numbers = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
     names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
+    places = (donate_argnums,) if isinstance(donate_argnums, int) else tuple(donate_argnums)
+    donors = (donate_argnames,) if isinstance(donate_argnames, str) else tuple(donate_argnames)
     if f is None:
-        return lambda g: jit(g, static_argnums=numbers, static_argnames=names, backend=backend, mode=mode, wait=wait)
+        return lambda g: jit(
+            g, static_argnums=numbers, static_argnames=names, donate_argnums=places, donate_argnames=donors,
+            backend=backend, mode=mode, wait=wait,
+        )  # fmt: skip
     if not callable(f):
         raise ArgumentError(message("jit", "a function", type(f).__name__, "Pass a callable."))
     if numbers or names:
-        numbers, names = _both_ways(f, numbers, names)
-    return Jitted(f, numbers, names, backend, mode, seconds)
-
-
-def _wait_seconds(wait: object) -> float:
-    """Return the seconds that `wait` of `jit` stands for.
-
-    Raises:
-        ArgumentError: it is no number of seconds and no bool.
-    """
-    if isinstance(wait, bool):
-        return math.inf if wait else 0.0
-    if isinstance(wait, (int, float)) and wait >= 0:
-        return float(wait)
-    raise ArgumentError(message("jit", "seconds, True or False as wait", repr(wait), "Pass wait=2.5, for example."))
-
-
-def _both_ways(
-    f: Callable[..., Any], numbers: tuple[int, ...], names: tuple[str, ...]
-) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    """Complete static positions by their names and names by their positions, as far as the function has a signature.
-
-    Raises:
-        ArgumentError: a position or name that the function does not have.
-    """
-    try:
-        parameters = list(inspect.signature(f).parameters.values())
-    except (TypeError, ValueError):
-        return numbers, names
-    positional = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    flexible = any(p.kind is p.VAR_POSITIONAL for p in parameters)
-    keywords = any(p.kind is p.VAR_KEYWORD for p in parameters)
-    for k in numbers:
-        if not flexible and not -len(positional) <= k < len(positional):
-            raise ArgumentError(message("jit", f"static_argnums below {len(positional)}", str(k), "Count from 0."))
-    for name in names:
-        if not keywords and name not in [p.name for p in parameters]:
-            raise ArgumentError(message("jit", f"static_argnames among {positional}", repr(name), "Check the name."))
-    all_numbers = {*numbers, *(positional.index(name) for name in names if name in positional)}
-    all_names = {*names, *(positional[k] for k in numbers if -len(positional) <= k < len(positional))}
-    return tuple(sorted(all_numbers)), tuple(sorted(all_names))
+        numbers, names = both_ways(f, "static", numbers, names)
+    if places or donors:
+        places, donors = both_ways(f, "donate", places, donors)
+        both = [*set(numbers) & set(places), *set(names) & set(donors)]
+        if both:
+            fix = "Take it out of one of the two."
+            raise ArgumentError(message("jit", "arguments that are static or given away", f"{both[0]!r} as both", fix))
+    return Jitted(f, numbers, names, places, donors, backend, mode, seconds)
 
 
 def eval(*trees: Any) -> Any:  # noqa: A001 - the name of the operation in the public surface

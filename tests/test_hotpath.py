@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 import gtrace as gt
 from gtrace.cache.artifacts import artifacts
 from gtrace.cache.ledger import LedgerEntry
-from gtrace.engine import engine as engines
 from gtrace.engine import policy as policy_module
+from gtrace.engine import programs
 from gtrace.engine.engine import Engine, engine
 from gtrace.engine.policy import TRIAL, TRIAL_SHARE, CostModel, Decision, History, Policy, decide, judge
 
@@ -281,7 +281,7 @@ def test_under_gt_compile_nothing_is_on_trial():
 
 
 def test_programs_that_ran_for_the_least_time_are_forgotten(monkeypatch):
-    monkeypatch.setattr(engines, "MAX_PROGRAMS", 6)
+    monkeypatch.setattr(programs, "MAX_PROGRAMS", 6)
     own, kept, tensors = entry_of(lambda x: x * 2 + 1, gt.array([1.0]))
     kept.interpreted_seconds = 1.0
     for size in range(2, 40):

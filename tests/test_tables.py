@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import gtrace as gt
 from gtrace.engine import engine as engines
+from gtrace.engine import programs
 from gtrace.engine.engine import Engine, engine
 from gtrace.events import Canonicalized, bus
 from gtrace.tables import BoundedTable
@@ -51,7 +52,8 @@ def sweep(monkeypatch):
 
     def prepare(count, limit=None):
         if limit is not None:
-            monkeypatch.setattr(engines, "MAX_PROGRAMS", limit)
+            for module in (engines, programs):
+                monkeypatch.setattr(module, "MAX_PROGRAMS", limit)
         monkeypatch.setattr(sys.modules["gtrace.trace.array"], "engine", Engine())
         arrays.extend(gt.ones(size) for size in range(1, count + 1))
         gt.eval(*arrays)

@@ -229,7 +229,9 @@ class Program:
     def schedule(self) -> Schedule:
         """What is to be compiled of it for its own sizes, and the calls that run it then."""
         key = self.key
-        return Partitioner(key.backend, key.mode, key.threads, self.left_out).schedule(self.graph, key.strides)
+        return Partitioner(key.backend, key.mode, key.threads, self.left_out).schedule(
+            self.graph, key.strides, key.donated
+        )
 
     def leave_out(self, operators: frozenset[str]) -> None:
         """Have further operators interpreted."""
