@@ -299,7 +299,11 @@ _new = object.__new__
 
 @without_modes
 def _to_numpy(tensor: torch.Tensor) -> np.ndarray:
-    return (tensor.float() if tensor.dtype in BIT_DTYPES else tensor).cpu().numpy()
+    host = (tensor.float() if tensor.dtype in BIT_DTYPES else tensor).cpu()
+    if host.untyped_storage().resizable():
+        # from here on torch says that it is not, as of memory that came from outside; see `gtrace.trace.donation`
+        host.made_by_torch = True  # type: ignore[attr-defined]
+    return host.numpy()
 
 
 @without_modes

@@ -50,7 +50,9 @@ def _alone(tensors: list[torch.Tensor], k: int) -> bool:
     """
     tensor = tensors[k]
     storage = tensor.untyped_storage()
-    if not storage.resizable() or storage.nbytes() != tensor.nbytes:
+    if storage.nbytes() != tensor.nbytes:
+        return False
+    if not (storage.resizable() or getattr(tensor, "made_by_torch", False)):
         return False
     del tensor, storage
     with contextlib.suppress(UnsupportedTorchError):
