@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import itertools
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
@@ -21,6 +22,7 @@ from gtrace.engine.sharded import Placed
 from gtrace.errors import ArgumentError, message, user_location
 from gtrace.ir.aval import Aval
 from gtrace.ir.aval import layout as dense_layout
+from gtrace.ir.graph import Graph
 from gtrace.ir.op import Leaf
 from gtrace.ir.user_passes import registered
 from gtrace.jit_options import both_ways, key_of_static, wait_seconds
@@ -202,7 +204,7 @@ class Jitted:
         traced = self._trace(given, leaves)
         inputs = [materialize(x, "jit") for x in (*leaves, *traced.constants)]
         strides = [t.stride() for t in inputs]
-        donated = self._donated(given)
+        donated = self._donated(given, traced.graph)
         written = tuple(k for k in donated if dense_layout(inputs[k].shape, inputs[k].stride()) is not None)
         route = engine.divide(traced.graph, strides, self._backend, self._mode, donated=written)
         worth = route.programs
@@ -215,18 +217,23 @@ class Jitted:
         avals = route.avals or traced.graph.out_avals
         return _Call(route, inputs[len(leaves) :], avals, structure, single, donated, written)
 
-    def _donated(self, given: _Arguments) -> tuple[int, ...]:
-        """Return the places of the leaves that are given away."""
+    def _donated(self, given: _Arguments, graph: Graph) -> tuple[int, ...]:
+        """Return the places of the leaves that are given away: as many of each type as there are results of it."""
         numbers = {k % len(given.args) for k in self._donate_argnums if -len(given.args) <= k < len(given.args)}
         named = [*enumerate(given.args), *sorted(given.kwargs.items())]
         counts = [tree.structure(value).num_leaves for _, value in named]
         starts = [0, *itertools.accumulate(counts)]
-        return tuple(
-            place
-            for (name, _), start, count in zip(named, starts, counts, strict=False)
-            if name in numbers or name in self._donate_argnames
-            for place in range(start, start + count)
-        )
+        free = collections.Counter((a.shape, a.dtype, a.device) for a in graph.out_avals)
+        places = []
+        for (name, _), start, count in zip(named, starts, counts, strict=False):
+            if name in numbers or name in self._donate_argnames:
+                for place in range(start, start + count):
+                    a = graph.avals[place]
+                    kind = a.shape, a.dtype, a.device
+                    if free[kind]:
+                        free[kind] -= 1
+                        places.append(place)
+        return tuple(places)
 
     def trace(self, *args: Any, **kwargs: Any) -> Traced:
         """Capture the function for arguments like these; returns the first stage."""
@@ -378,10 +385,11 @@ def jit(
     Args:
         static_argnums, static_argnames: arguments that are Python values, hashable; each value is traced anew, and
             so is each type: 1, 1.0 and True are three.
-        donate_argnums, donate_argnames: arguments that are given away. Results that have the types of their arrays, and
-            are computed from them element by element, are written over their memory. These Arrays cannot be used
-            any more, also if the call fails or is interrupted. Memory that somebody else has, such as a NumPy array or
-            another Array, is copied first. A call that a gradient, `vmap` or a capture records gives nothing away.
+        donate_argnums, donate_argnames: arguments that are given away: their arrays, as many of each shape and dtype as
+            there are results of it. Results that are computed from them element by element are written over their
+            memory. These Arrays cannot be used any more, also if the call fails or is interrupted. Memory that somebody
+            else has, such as a NumPy array or another Array, is copied first. A call that a gradient, `vmap` or a
+            capture records gives nothing away.
         backend: any name in ``torch.compiler.list_backends()``.
         mode: "default", "reduce-overhead" or "max-autotune".
         wait: seconds that the first call of each kind waits for the compiler, at most; what is not compiled then is

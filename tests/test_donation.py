@@ -284,6 +284,14 @@ def test_parameters_of_a_model_that_is_divided():
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
+def test_what_no_result_has_the_type_of_stays():
+    x, y = own(4), own(4, seed=1)
+    gt.jit(lambda x, y: (x * 2, (x + y).sum()), donate_argnums=(0, 1), wait=False)(x, y)
+    with pytest.raises(DonatedError):
+        gt.eval(x + 1)
+    assert y.sum().item() == y.sum().item()
+
+
 def test_arguments_by_name_and_in_trees():
     f = gt.jit(lambda a, b, c=None: (a["x"] + b, c), donate_argnames=("c", "a"), wait=False)
     a, b, c = {"x": own()}, own(seed=1), own(seed=2)
