@@ -50,8 +50,8 @@ def _alone(tensors: list[torch.Tensor], k: int) -> bool:
     """
     tensor = tensors[k]
     storage = tensor.untyped_storage()
-    if storage.nbytes() != tensor.nbytes:
-        return False
+    if storage.nbytes() != tensor.nbytes or (storage.device.type == "cpu" and storage.is_shared()):
+        return False  # a view, or memory that other processes have
     if not (storage.resizable() or getattr(tensor, "made_by_torch", False)):
         return False
     del tensor, storage
