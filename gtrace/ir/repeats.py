@@ -35,8 +35,8 @@ _PART_NODES_OF_SMALL_ARRAYS = 64
 _PART_NODES_OF_TINY_ARRAYS = 128
 _LARGE_BYTES = 1 << 20
 """What the operations of a part write, if their arrays are not small."""
-_TINY_BYTES = 1 << 8
-"""What an operation writes, at most, if its array is tiny: a compiled part takes less than its call."""
+_TINY_BYTES = 1 << 6
+"""Arrays are tiny if an operation writes less than this on average: a part of them takes less than its call."""
 
 
 @attrs.frozen
