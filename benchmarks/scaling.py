@@ -25,7 +25,7 @@ import attrs
 import gtrace as gt
 from gtrace import ir
 from gtrace.bench.processes import child, held
-from gtrace.bench.results import BenchmarkError, Figure, parser, report, rounds
+from gtrace.bench.results import BenchmarkError, Figure, add_parts, measure_parts, parser, report, rounds
 
 OPERATIONS: tuple[Callable[[Any, Any], Any], ...] = (
     lambda x, y: x + y, lambda x, y: x * 0.5 - y, lambda x, y: gt.tanh(x), lambda x, y: gt.maximum(x, y),
@@ -182,14 +182,13 @@ def measure(options: argparse.Namespace) -> tuple[list[Figure], list[str]]:
     if options.quick and options.full:
         raise BenchmarkError("expected --quick or --full, got both.")
     sizes = QUICK if options.quick else FULL if options.full else USUAL
-    parts = options.part or PARTS
-    return [figure for part in parts for figure in PARTS[part](sizes, rounds(options))], []
+    return measure_parts(options, PARTS, sizes, rounds(options)), []
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     options = parser(__doc__, 3)
     options.add_argument("--full", action="store_true", help="the largest sizes too: about an hour")
-    options.add_argument("--part", choices=PARTS, action="append", help="only this; may be given again")
+    add_parts(options, PARTS)
     options.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
     given = options.parse_args(argv)
     if given.child:

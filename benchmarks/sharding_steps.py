@@ -1,6 +1,6 @@
 """Steps of one model on several processes, beside torch's DistributedDataParallel and FSDP2, in turns in one run.
 
-    gtrace run --quiet --workers 2 benchmarks/sharding_steps.py [--steps 50] [--rounds 5] [--batch 256] [--json FILE]
+    python benchmarks/sharding_steps.py [--quick] [--workers 2] [--steps 50] [--rounds 5] [--batch 256] [--json FILE]
 
 All start from the same parameters and see the same batches; their losses must agree. A round runs each for so many
 steps. The time of a step is that of the slowest process, and the median over the rounds.
@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -24,6 +24,8 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 import gtrace as gt
+from gtrace.bench.processes import children
+from gtrace.bench.results import BenchmarkError, Figure, parser, report, rounds
 from gtrace.sharding import NamedSharding, P, make_mesh
 
 SIZES = (64, 1024, 1024, 10)
@@ -111,14 +113,13 @@ def fully_sharded() -> nn.Module:
     return net
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--steps", type=int, default=50)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--batch", type=int, default=256)
-    parser.add_argument("--json", metavar="FILE")
-    options = parser.parse_args()
-    count = gt.sharding.process_count()  # joins the others
+def run_child(steps: int, turns: int, batch: int) -> dict[str, list[float]]:
+    """Return the seconds a step, of each round, by what made it; this is one of several processes.
+
+    Raises:
+        BenchmarkError: losses differ.
+    """
+    gt.sharding.process_count()  # joins the others
     runs = {
         "gtrace, data parallel": by_gtrace(P(), P()),
         "torch DDP": by_torch(DistributedDataParallel(model())),
@@ -126,33 +127,53 @@ def main() -> None:
         "torch FSDP2": by_torch(fully_sharded()),
     }
     rng = np.random.default_rng(1)
-    x = rng.normal(size=(options.batch, SIZES[0])).astype(np.float32)
-    y = rng.integers(0, SIZES[-1], options.batch)
+    x = rng.normal(size=(batch, SIZES[0])).astype(np.float32)
+    y = rng.integers(0, SIZES[-1], batch)
     times: dict[str, list[float]] = {name: [] for name in runs}
     losses: dict[str, float] = {}
-    for turn in range(options.rounds + 1):  # the first one warms up
+    for turn in range(turns + 1):  # the first one warms up
         for name, step in runs.items():
             distributed.barrier()
             start = time.perf_counter()
-            for _ in range(options.steps):
+            for _ in range(steps):
                 losses[name] = step(x, y)
-            took = torch.tensor((time.perf_counter() - start) / options.steps)
+            took = torch.tensor((time.perf_counter() - start) / steps)
             distributed.all_reduce(took, op=distributed.ReduceOp.MAX)
             if turn:
                 times[name].append(float(took))
-        spread = max(losses.values()) - min(losses.values())
-        if spread > 1e-3 * max(losses.values()):
-            raise AssertionError(f"expected equal losses, got {losses}")
-    rows = {name: statistics.median(found) * 1e3 for name, found in times.items()}
-    if gt.sharding.process_index() == 0:
-        print(f"{count} processes, batch {options.batch}, ms a step:")
-        for name, ms in rows.items():
-            print(f"  {name:22} {ms:8.2f}")
-        for own, other in (("gtrace, data parallel", "torch DDP"), ("gtrace, fully sharded", "torch FSDP2")):
-            print(f"  {own} / {other}: {rows[own] / rows[other]:.2f}")
-        if options.json:
-            with open(options.json, "w", encoding="utf-8") as file:
-                json.dump(rows, file, indent=1)
+        if max(losses.values()) - min(losses.values()) > 1e-3 * max(losses.values()):
+            raise BenchmarkError(f"expected equal losses, got {losses}")
+    return times
+
+
+PEERS = {"gtrace, data parallel": "torch DDP", "gtrace, fully sharded": "torch FSDP2"}
+"""What is compared with what."""
+
+
+def measure(options: argparse.Namespace) -> tuple[list[Figure], list[str]]:
+    steps, batch = (3, 32) if options.quick else (options.steps, options.batch)
+    with tempfile.TemporaryDirectory() as folder:
+        times = children(__file__, (steps, rounds(options), batch), folder, options.workers)
+    figures = []
+    for own, peer in PEERS.items():
+        workload = f"a step, {own.partition(', ')[2]}, {options.workers} processes, batch {batch}"
+        figures += [Figure(workload, "gtrace", times[own]), Figure(workload, peer, times[peer])]
+    return figures, []
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    options = parser(__doc__, 5)
+    options.add_argument("--steps", type=int, default=50, help="of a round")
+    options.add_argument("--batch", type=int, default=256)
+    options.add_argument("--workers", type=int, default=2, help="processes")
+    options.add_argument("--child", nargs=3, type=int, help=argparse.SUPPRESS)
+    given = options.parse_args(argv)
+    if given.child:
+        times = run_child(*given.child)
+        if gt.sharding.process_index() == 0:
+            print(json.dumps(times))
+        return
+    report("sharding_steps", given, measure)
 
 
 if __name__ == "__main__":

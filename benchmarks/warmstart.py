@@ -26,7 +26,7 @@ from gtrace import tree
 from gtrace.bench.libraries import available, functional
 from gtrace.bench.machine import installed
 from gtrace.bench.processes import child
-from gtrace.bench.results import Figure, parser, report, rounds
+from gtrace.bench.results import Figure, add_parts, measure_parts, parser, report, rounds
 
 SIZES, BATCH, RATE, DECAY = (64, 1024, 10), 16, 0.02, 1e-3
 TINY = (8, 8, 1)
@@ -287,13 +287,13 @@ PARTS: dict[str, Callable[[argparse.Namespace], list[Figure]]] = {
 
 def measure(options: argparse.Namespace) -> tuple[list[Figure], list[str]]:
     _, left_out = available(["jax.jit"])
-    return [figure for part in options.part or PARTS for figure in PARTS[part](options)], left_out
+    return measure_parts(options, PARTS, options), left_out
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     options = parser(__doc__, 5)
     options.add_argument("--long", action="store_true", help="first processes long enough to compile, too: 5 minutes")
-    options.add_argument("--part", choices=PARTS, action="append", help="only this; may be given again")
+    add_parts(options, PARTS)
     options.add_argument("--child", nargs=3, help=argparse.SUPPRESS)
     given = options.parse_args(argv)
     if given.child:

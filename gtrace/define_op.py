@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable
 from typing import Any
 
 from gtrace.errors import ArgumentError, message
+from gtrace.tables import BoundedTable
 from gtrace.torch_functions import MAX_CALLS, CallTable, static_key
 from gtrace.trace.convert import lift
 from gtrace.transform.custom import custom_jvp, custom_vjp
@@ -46,7 +47,7 @@ def define_op(
     if vjp is not None and jvp is not None:
         raise ArgumentError(message("define_op", "a vjp or a jvp", "both", "Each is made of the other: state one."))
     table = CallTable()
-    ruled: dict[Hashable, Callable[..., Any]] = {}
+    ruled: BoundedTable[Hashable, Callable[..., Any]] = BoundedTable(MAX_CALLS)
 
     def plain(attributes: dict[str, Any]) -> Callable[..., Any]:
         return lambda *operands: table.call(name, function, operands, attributes)
@@ -77,9 +78,8 @@ def define_op(
         key = tuple(sorted((k, static_key(name, v)) for k, v in attributes.items()))
         rule = ruled.get(key)
         if rule is None:
-            if len(ruled) >= MAX_CALLS:
-                ruled.clear()
-            rule = ruled[key] = with_rule(attributes)
+            rule = with_rule(attributes)
+            ruled.remember(key, rule)
         return rule(*arrays)
 
     op.__name__ = op.__qualname__ = name

@@ -13,7 +13,8 @@ import warnings
 
 __all__ = [
     "GtraceError", "ShapeError", "BoundsError", "DtypeError", "DeviceError", "ArgumentError", "StructureError",
-    "ImmutableError", "ImmutableAttributeError", "ConcretizationError", "LeakError", "KeyReuseError", "ConfigError",
+    "ImmutableError", "ImmutableAttributeError", "ConcretizationError", "LeakError", "DonatedError", "KeyReuseError",
+    "ConfigError",
     "ExecutionError", "OutOfMemoryError", "NonFiniteError", "ShardingError", "DistributedError", "DivergenceError",
     "TransientCompileError", "UnsupportedTorchError", "GraphError", "CompileError", "CacheError", "ExportError",
     "CheckpointError",
@@ -73,6 +74,10 @@ class ConcretizationError(GtraceError, TypeError):
 
 class LeakError(GtraceError, RuntimeError):
     """A placeholder outlived the trace that made it."""
+
+
+class DonatedError(GtraceError, RuntimeError):
+    """The use of an array that was given away to a call."""
 
 
 class KeyReuseError(GtraceError, RuntimeError):

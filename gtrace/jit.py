@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
-import math
+import collections
+import itertools
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
@@ -20,15 +20,19 @@ from gtrace.engine.engine import engine
 from gtrace.engine.program import Parts, Program, Route
 from gtrace.engine.sharded import Placed
 from gtrace.errors import ArgumentError, message, user_location
-from gtrace.exact import exact_key
 from gtrace.ir.aval import Aval
+from gtrace.ir.aval import layout as dense_layout
+from gtrace.ir.graph import Graph
 from gtrace.ir.op import Leaf
 from gtrace.ir.user_passes import registered
+from gtrace.jit_options import both_ways, key_of_static, wait_seconds
 from gtrace.stages import Lowered, Traced
+from gtrace.tables import BoundedTable
 from gtrace.trace.array import Array, evaluate, layout, materialize, run_checked, wrap_as
 from gtrace.trace.bind import check_thread
 from gtrace.trace.capture import Captured, NoOutputs, capture, replay
 from gtrace.trace.convert import lift, python_scalar, with_own_memory
+from gtrace.trace.donation import give_away
 from gtrace.trace.promotion import wide
 from gtrace.trace.record import thread
 
@@ -42,6 +46,8 @@ class _Call:
     Attributes:
         route: to the program, or to those that it is divided into.
         constants: the tensors that it takes after the inputs.
+        single: whether the function returns one array, and not a pytree of arrays.
+        donated, written: the places of the inputs that are given away, and of those that may be written over.
         kinds: the `Leaf` of each result, as long as `laid_out` runs the program.
     """
 
@@ -49,6 +55,9 @@ class _Call:
     constants: list[torch.Tensor]
     out_avals: tuple[Aval, ...]
     out_structure: tree.TreeDef | NoOutputs
+    single: bool
+    donated: tuple[int, ...] = ()
+    written: tuple[int, ...] = ()
     kinds: list[Leaf] = attrs.field(factory=list)
     laid_out: Executable | None = None
 
@@ -80,8 +89,8 @@ class _Arguments:
 _SHARED = (torch.Tensor, numpy.ndarray)
 """Arguments whose memory a call reads, and their owner may write to afterwards."""
 
-MAX_CALLS = 1024
-"""Kinds of arguments that a jitted function remembers; beyond it the older half is forgotten and captured anew."""
+MAX_CALLS = 16384
+"""Kinds of arguments that a jitted function remembers; others are captured anew."""
 
 
 class Jitted:
@@ -92,6 +101,8 @@ class Jitted:
         function: Callable[..., Any],
         static_argnums: tuple[int, ...],
         static_argnames: tuple[str, ...],
+        donate_argnums: tuple[int, ...],
+        donate_argnames: tuple[str, ...],
         backend: str,
         mode: str,
         wait: float | None,
@@ -101,11 +112,13 @@ class Jitted:
         self.__doc__ = function.__doc__
         self._static_argnums = static_argnums
         self._static_argnames = static_argnames
+        self._donate_argnums = donate_argnums
+        self._donate_argnames = donate_argnames
         self._backend = backend
         self._mode = mode
         self._wait = wait
-        self._traced: dict[Hashable, Traced] = {}
-        self._calls: dict[Hashable, _Call] = {}
+        self._traced: BoundedTable[Hashable, Traced] = BoundedTable(MAX_CALLS)
+        self._calls: BoundedTable[Hashable, _Call] = BoundedTable(MAX_CALLS)
         self._number_keys = False  # whether it was called with dicts whose keys are not all strings
 
     def __repr__(self) -> str:
@@ -116,20 +129,23 @@ class Jitted:
         return self if instance is None else lambda *args, **kwargs: self(instance, *args, **kwargs)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        given = self._take_apart(args, kwargs)
         trace = thread.trace
         if trace.tape is not None or trace.capture is not None:
-            # seen by a gradient or another capture: the operations are recorded there, not run
-            arrays = self._lift(given)
-            traced = self._trace(given, arrays)
-            return traced.out_structure.unflatten(replay(traced.graph, (*arrays, *traced.constants)))
-        leaves: list[Any] = given.leaves
-        outside: list[torch.Tensor] = []
+            return self._replayed(self._take_apart(args, kwargs))
+        given = None if self._are_leaves(args, kwargs) else self._take_apart(args, kwargs)
+        leaves: Sequence[Any] = args if given is None else given.leaves
+        outside: Sequence[torch.Tensor] = ()
+        settings = config.current
+        # the key of `_key`, written out for arguments that are leaves
+        key: Hashable = len(args), registered.passes, thread.axes, thread.in_rule or settings.x64
+        if given is not None:
+            key = self._key(given)
         try:
-            call = self._calls.get((self._key(given), *[x._leaf for x in leaves]))
+            call = self._calls.get((key, *[x._leaf for x in leaves]))
         except AttributeError:  # a Python scalar, or an array of another library
             call = None
         if call is None:
+            given = self._take_apart(args, kwargs)
             # what runs now need not copy the tensors and NumPy arrays that it is given
             leaves = self._lift(given, share=True)
             pairs = zip(leaves, given.leaves, strict=True)
@@ -139,31 +155,40 @@ class Jitted:
                     check_thread(x)
             evaluate(leaves, "jit")
             kinds = [layout(x) for x in leaves]
-            call = self._calls.get((self._key(given), *kinds))
+            call = self._calls.get((key, *kinds))
             if call is None:
                 call = self._prepare(given, leaves)
-                _remember(self._calls, (self._key(given), *kinds), call)
+                self._calls.remember((key, *kinds), call)
         for x in leaves:
             if x._number < -1:
                 check_thread(x)
-        tensors = [x._buf for x in leaves]
-        if config.current.debug_nans:
-            return self._checked(given, leaves, outside)
-        program = call.route.program if isinstance(call.route, Route) else None
-        # a program on trial takes turns with the interpreter, whose results may be laid out differently
-        executable = program.executable if program is not None and program.reference is None else None
-        results = engine.call(call.route, tensors + call.constants if call.constants else tensors)
-        if outside:
-            results = with_own_memory(results, outside)
-        stays = program is not None and program.executable is executable
-        if stays and executable is call.laid_out:
-            outputs = list(map(wrap_as, results, call.out_avals, call.kinds))
-        else:
-            outputs = [wrap_as(t, a) for t, a in zip(results, call.out_avals, strict=True)]
-            if stays:
-                # as long as the same program runs, its results have the same strides
-                call.kinds, call.laid_out = [layout(x) for x in outputs], executable
-        return call.out_structure.unflatten(outputs)
+        if settings.debug_nans:
+            results = self._checked(given or self._take_apart(args, kwargs), leaves, outside)
+            if call.donated:
+                give_away(leaves, call.donated, (), self._called())
+            return results
+        if call.donated:
+            return _run(call, give_away(leaves, call.donated, call.written, self._called()), outside)
+        return _run(call, [x._buf for x in leaves], outside)
+
+    def _called(self) -> str:
+        """Return what errors call the call that is running."""
+        return f"jit({self.__name__}) called at {user_location()}"
+
+    def _are_leaves(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Whether the arguments are arrays and nothing else, the most frequent case: they need no flattening."""
+        if kwargs or self._static_argnums:
+            return False
+        for x in args:
+            if x.__class__ is not Array:
+                return False
+        return True
+
+    def _replayed(self, given: _Arguments) -> Any:
+        """Record the operations of the function, for a gradient or a capture around the call."""
+        arrays = self._lift(given)
+        traced = self._trace(given, arrays)
+        return traced.out_structure.unflatten(replay(traced.graph, (*arrays, *traced.constants)))
 
     def _checked(self, given: _Arguments, leaves: Sequence[Array], outside: Sequence[torch.Tensor]) -> Any:
         """Run the program as it was captured, refusing what no finite computation gives."""
@@ -179,13 +204,36 @@ class Jitted:
         traced = self._trace(given, leaves)
         inputs = [materialize(x, "jit") for x in (*leaves, *traced.constants)]
         strides = [t.stride() for t in inputs]
-        route = engine.divide(traced.graph, strides, self._backend, self._mode)
+        donated = self._donated(given, traced.graph)
+        written = tuple(k for k in donated if dense_layout(inputs[k].shape, inputs[k].stride()) is not None)
+        route = engine.divide(traced.graph, strides, self._backend, self._mode, donated=written)
         worth = route.programs
         if isinstance(route, Parts):
             # of two operations, nothing can be fused that the parts beside them could not have had
             worth = tuple(program for program in worth if program.ops >= MIN_OPS)
         engine.compile_all(worth, config.current.jit_wait if self._wait is None else self._wait)
-        return _Call(route, inputs[len(leaves) :], route.avals or traced.graph.out_avals, traced.out_structure)
+        structure = traced.out_structure
+        single = not isinstance(structure, NoOutputs) and structure.is_leaf()
+        avals = route.avals or traced.graph.out_avals
+        return _Call(route, inputs[len(leaves) :], avals, structure, single, donated, written)
+
+    def _donated(self, given: _Arguments, graph: Graph) -> tuple[int, ...]:
+        """Return the places of the leaves that are given away: as many of each type as there are results of it."""
+        numbers = {k % len(given.args) for k in self._donate_argnums if -len(given.args) <= k < len(given.args)}
+        named = [*enumerate(given.args), *sorted(given.kwargs.items())]
+        counts = [tree.structure(value).num_leaves for _, value in named]
+        starts = [0, *itertools.accumulate(counts)]
+        free = collections.Counter((a.shape, a.dtype, a.device) for a in graph.out_avals)
+        places = []
+        for (name, _), start, count in zip(named, starts, counts, strict=False):
+            if name in numbers or name in self._donate_argnames:
+                for place in range(start, start + count):
+                    a = graph.avals[place]
+                    kind = a.shape, a.dtype, a.device
+                    if free[kind]:
+                        free[kind] -= 1
+                        places.append(place)
+        return tuple(places)
 
     def trace(self, *args: Any, **kwargs: Any) -> Traced:
         """Capture the function for arguments like these; returns the first stage."""
@@ -205,7 +253,7 @@ class Jitted:
         static_key = None
         if self._static_argnums or self._static_argnames:
             args, kwargs, static = self._split(args, kwargs)
-            static_key = _static_key(static)
+            static_key = key_of_static(static)
         leaves, structure = tree.flatten((args, kwargs) if kwargs else args)
         return _Arguments(args, kwargs, static, static_key, leaves, structure)
 
@@ -273,39 +321,38 @@ class Jitted:
             outputs, out_structure = tree.flatten(self.__wrapped__(*positional, **keywords))
             return [_output(x) for x in outputs], out_structure
 
-        name = f"jit({self.__name__}) called at {user_location()}"
-        captured: Captured = capture(run, avals, name, tokens="if any")
+        captured: Captured = capture(run, avals, self._called(), tokens="if any")
         structure = NoOutputs(captured.result) if captured.token else captured.result
         traced = Traced(captured.graph, captured.constants, structure, self._backend, self._mode)
-        _remember(self._traced, (self._key(given), *avals), traced)
+        self._traced.remember((self._key(given), *avals), traced)
         return traced
 
 
-def _static_key(static: Sequence[tuple[int | str, Any]]) -> Hashable:
-    """Return the key of static arguments.
+def _run(call: _Call, tensors: list[torch.Tensor], outside: Sequence[torch.Tensor]) -> Any:
+    """Run a prepared call; returns what the function returns.
 
-    Raises:
-        ArgumentError: one of them is unhashable.
+    Args:
+        outside: those of the tensors whose memory somebody else may write to afterwards.
     """
-    key = []
-    for where, value in static:
-        own = exact_key(value)
-        try:
-            hash(own)
-        except TypeError:
-            got = f"{type(value).__name__} for {where!r}"
-            fix = "Make it a tuple, or dynamic."
-            raise ArgumentError(message("jit", "hashable static arguments", got, fix)) from None
-        key.append((where, own))
-    return tuple(key)
-
-
-def _remember(table: dict[Hashable, Any], key: Hashable, value: Any) -> None:
-    """Add to a table that holds at most `MAX_CALLS`."""
-    if len(table) >= MAX_CALLS:
-        for old in list(table)[: MAX_CALLS // 2]:
-            table.pop(old, None)
-    table[key] = value
+    route = call.route
+    program = route.program if route.__class__ is Route else None
+    # a program on trial takes turns with the interpreter, whose results may be laid out differently
+    executable = program.executable if program is not None and program.reference is None else None
+    tensors += call.constants
+    results = engine.call(route, tensors)
+    if outside:
+        results = with_own_memory(results, outside)
+    stays = program is not None and program.executable is executable
+    if stays and executable is call.laid_out:
+        if call.single:
+            return wrap_as(results[0], call.out_avals[0], call.kinds[0])
+        outputs = list(map(wrap_as, results, call.out_avals, call.kinds))
+    else:
+        outputs = [wrap_as(t, a) for t, a in zip(results, call.out_avals, strict=True)]
+        if stays:
+            # as long as the same program runs, its results have the same strides
+            call.kinds, call.laid_out = [layout(x) for x in outputs], executable
+    return call.out_structure.unflatten(outputs)
 
 
 def _output(x: Any) -> Array:
@@ -338,8 +385,11 @@ def jit(
     Args:
         static_argnums, static_argnames: arguments that are Python values, hashable; each value is traced anew, and
             so is each type: 1, 1.0 and True are three.
-        donate_argnums, donate_argnames: accepted as in JAX, and ignored: an Array that nobody refers to any more gives
-            its memory back by itself, and one that somebody does stays usable.
+        donate_argnums, donate_argnames: arguments that are given away: their arrays, as many of each shape and dtype as
+            there are results of it. Results that are computed from them element by element are written over their
+            memory. These Arrays cannot be used any more, also if the call fails or is interrupted. Memory that somebody
+            else has, such as a NumPy array or another Array, is copied first. A call that a gradient, `vmap` or a
+            capture records gives nothing away.
         backend: any name in ``torch.compiler.list_backends()``.
         mode: "default", "reduce-overhead" or "max-autotune".
         wait: seconds that the first call of each kind waits for the compiler, at most; what is not compiled then is
@@ -347,7 +397,8 @@ def jit(
             worker (``GT_BACKGROUND=0``) it always waits.
 
     Raises:
-        ArgumentError: options that do not exist.
+        ArgumentError: options that do not exist; an argument that is static and given away.
+        DonatedError: (where it is used) an Array was given away.
         ConcretizationError: (when called) the function looks at the value of a placeholder.
 
     >>> import gtrace as gt
@@ -357,58 +408,29 @@ def jit(
     >>> f(gt.array([1., 2.]))
     {'double': Array([2., 4.], dtype=float32), 'sum': Array(3., dtype=float32)}
     """
-    del donate_argnums, donate_argnames
     check_mode(mode)
     find_backend(backend)
-    seconds = None if wait is None else _wait_seconds(wait)
+    seconds = None if wait is None else wait_seconds(wait)
     numbers = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
     names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
+    places = (donate_argnums,) if isinstance(donate_argnums, int) else tuple(donate_argnums)
+    donors = (donate_argnames,) if isinstance(donate_argnames, str) else tuple(donate_argnames)
     if f is None:
-        return lambda g: jit(g, static_argnums=numbers, static_argnames=names, backend=backend, mode=mode, wait=wait)
+        return lambda g: jit(
+            g, static_argnums=numbers, static_argnames=names, donate_argnums=places, donate_argnames=donors,
+            backend=backend, mode=mode, wait=wait,
+        )  # fmt: skip
     if not callable(f):
         raise ArgumentError(message("jit", "a function", type(f).__name__, "Pass a callable."))
     if numbers or names:
-        numbers, names = _both_ways(f, numbers, names)
-    return Jitted(f, numbers, names, backend, mode, seconds)
-
-
-def _wait_seconds(wait: object) -> float:
-    """Return the seconds that `wait` of `jit` stands for.
-
-    Raises:
-        ArgumentError: it is no number of seconds and no bool.
-    """
-    if isinstance(wait, bool):
-        return math.inf if wait else 0.0
-    if isinstance(wait, (int, float)) and wait >= 0:
-        return float(wait)
-    raise ArgumentError(message("jit", "seconds, True or False as wait", repr(wait), "Pass wait=2.5, for example."))
-
-
-def _both_ways(
-    f: Callable[..., Any], numbers: tuple[int, ...], names: tuple[str, ...]
-) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    """Complete static positions by their names and names by their positions, as far as the function has a signature.
-
-    Raises:
-        ArgumentError: a position or name that the function does not have.
-    """
-    try:
-        parameters = list(inspect.signature(f).parameters.values())
-    except (TypeError, ValueError):
-        return numbers, names
-    positional = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    flexible = any(p.kind is p.VAR_POSITIONAL for p in parameters)
-    keywords = any(p.kind is p.VAR_KEYWORD for p in parameters)
-    for k in numbers:
-        if not flexible and not -len(positional) <= k < len(positional):
-            raise ArgumentError(message("jit", f"static_argnums below {len(positional)}", str(k), "Count from 0."))
-    for name in names:
-        if not keywords and name not in [p.name for p in parameters]:
-            raise ArgumentError(message("jit", f"static_argnames among {positional}", repr(name), "Check the name."))
-    all_numbers = {*numbers, *(positional.index(name) for name in names if name in positional)}
-    all_names = {*names, *(positional[k] for k in numbers if -len(positional) <= k < len(positional))}
-    return tuple(sorted(all_numbers)), tuple(sorted(all_names))
+        numbers, names = both_ways(f, "static", numbers, names)
+    if places or donors:
+        places, donors = both_ways(f, "donate", places, donors)
+        both = [*set(numbers) & set(places), *set(names) & set(donors)]
+        if both:
+            fix = "Take it out of one of the two."
+            raise ArgumentError(message("jit", "arguments that are static or given away", f"{both[0]!r} as both", fix))
+    return Jitted(f, numbers, names, places, donors, backend, mode, seconds)
 
 
 def eval(*trees: Any) -> Any:  # noqa: A001 - the name of the operation in the public surface
@@ -418,5 +440,8 @@ def eval(*trees: Any) -> Any:  # noqa: A001 - the name of the operation in the p
     >>> gt.eval(gt.ones(2) + 1)
     Array([2., 2.], dtype=float32)
     """
-    evaluate([leaf for leaf in tree.leaves(trees) if type(leaf) is Array], "eval")
+    if len(trees) == 1 and trees[0].__class__ is Array:
+        evaluate(trees, "eval")
+    else:
+        evaluate([leaf for leaf in tree.leaves(trees) if type(leaf) is Array], "eval")
     return trees[0] if len(trees) == 1 else trees

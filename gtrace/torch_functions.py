@@ -22,8 +22,8 @@ from gtrace.dtypes import DType
 from gtrace.errors import ArgumentError, ConcretizationError, GtraceError, message
 from gtrace.exact import exact_key
 from gtrace.ir.aval import Aval
-from gtrace.locks import new_lock
 from gtrace.ops.create import array
+from gtrace.tables import BoundedTable
 from gtrace.trace.array import Array, whole, wrap
 from gtrace.trace.record import thread
 
@@ -184,18 +184,14 @@ class CallTable:
     """The traced calls of torch functions, by function and kind of arguments."""
 
     def __init__(self) -> None:
-        self._calls: dict[Hashable, Recorded] = {}
-        self._lock = new_lock()
+        self._calls: BoundedTable[Hashable, Recorded] = BoundedTable(MAX_CALLS)
 
     def find(self, key: Hashable, trace: Callable[[], Recorded]) -> Recorded:
         """Return the call of `key`, traced the first time."""
         found = self._calls.get(key)
         if found is None:
             found = trace()
-            with self._lock:
-                if len(self._calls) >= MAX_CALLS:
-                    self._calls.clear()
-                self._calls[key] = found
+            self._calls.remember(key, found)
         return found
 
     def call(self, name: str, function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:

@@ -242,8 +242,7 @@ def test_without_a_checkout_the_command_says_what_to_do(monkeypatch, tmp_path, c
 
 
 def test_each_name_has_its_program():
-    # the last two are of several processes, and have a table of their own
-    shared = {"workloads.py", "networks.py", "page.py", "sharding_steps.py", "programs.py"}
+    shared = {"workloads.py", "networks.py", "page.py"}
     assert {path.name for path in PROGRAMS.glob("*.py")} - shared == set(bench.PROGRAMS.values())
 
 
@@ -272,6 +271,8 @@ PLAIN = ["--sides", "gtrace", "torch eager"]
         ("hotpath", ["--loop", "fixed", "--sides", "gtrace"]),
         ("inference", []),
         ("sharding", []),
+        pytest.param("steps", [], marks=pytest.mark.long),
+        pytest.param("ports", [], marks=pytest.mark.long),
     ],
 )
 def test_each_program_runs_and_writes_its_figures(name, arguments, tmp_path):

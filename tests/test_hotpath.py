@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 import gtrace as gt
 from gtrace.cache.artifacts import artifacts
 from gtrace.cache.ledger import LedgerEntry
-from gtrace.engine import engine as engines
 from gtrace.engine import policy as policy_module
+from gtrace.engine import programs
 from gtrace.engine.engine import Engine, engine
 from gtrace.engine.policy import TRIAL, TRIAL_SHARE, CostModel, Decision, History, Policy, decide, judge
 
@@ -222,7 +222,7 @@ def test_a_compiled_program_that_loses_is_demoted_and_stays_so(interpreted, comp
 @pytest.mark.parametrize(("interpreted", "compiled", "tier"), [(0.002, 0.0005, "compiled"), (0.0, 0.002, "demoted")])
 def test_a_program_that_was_never_interpreted_is_judged_at_little_cost(monkeypatch, interpreted, compiled, tier):
     """As those that are found on disk, or compiled ahead of their first call."""
-    monkeypatch.setattr(policy_module, "UNKNOWN_SECONDS", 0.002)
+    monkeypatch.setattr(policy_module, "OPERATION_SECONDS", 0.001)
     own, entry, tensors = entry_of(lambda x: (x * 2 + 1).sum(), gt.array([1.0, 2.0]))
     result = entry.executable
     entry.executable = slower(result, interpreted)
@@ -280,9 +280,10 @@ def test_under_gt_compile_nothing_is_on_trial():
     assert (entry.tier, entry.trial, entry.interpreted_calls) == ("compiled", None, 0)
 
 
-def test_programs_that_ran_least_recently_are_forgotten(monkeypatch):
-    monkeypatch.setattr(engines, "MAX_PROGRAMS", 6)
+def test_programs_that_ran_for_the_least_time_are_forgotten(monkeypatch):
+    monkeypatch.setattr(programs, "MAX_PROGRAMS", 6)
     own, kept, tensors = entry_of(lambda x: x * 2 + 1, gt.array([1.0]))
+    kept.interpreted_seconds = 1.0
     for size in range(2, 40):
         route = own.prepare(gt.make_graph(lambda x: x * 2 + 1)(gt.ones(size)), [(1,)])
         with gt.config(auto_compile=False):

@@ -123,7 +123,8 @@ def test_a_trace_has_lanes_spans_lines_and_arrows(traced):
     for event in events:
         if event["ph"] == "X":
             spans.setdefault((names[event["pid"], event["tid"]], event["cat"]), []).append(event)
-    assert len(spans["shard 0", "run compiled"]) == 2
+    # a small program is on trial, and may take turns with its interpreted form from the second call on
+    assert len(spans["shard 0", "run compiled"]) in (1, 2)
     assert len(spans["shard 0 other <thread>", "run interpreted"]) == 3
     assert len(spans["MainThread", "compile"]) == 1
     assert ("MainThread", "canonicalize") in spans

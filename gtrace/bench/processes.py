@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,16 @@ def child(file: str, arguments: Sequence[object], folder: str | Path, **variable
     Raises:
         BenchmarkError: it failed.
     """
+    return _run([file, "--child", *map(str, arguments)], folder, variables)
+
+
+def children(file: str, arguments: Sequence[object], folder: str | Path, count: int) -> Any:
+    """Do as `child` does, in so many processes that work together, of which one prints."""
+    launcher = ["-m", "gtrace", "run", "--quiet", "--workers", str(count)]
+    return _run([*launcher, file, "--child", *map(str, arguments)], folder, {})
+
+
+def _run(arguments: Sequence[str], folder: str | Path, variables: Mapping[str, str]) -> Any:
     root = str(Path(gtrace.__file__).resolve().parent.parent)
     caches = {
         "GT_CACHE_DIR": f"{folder}/gtrace", "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor",
@@ -38,10 +48,10 @@ def child(file: str, arguments: Sequence[object], folder: str | Path, **variable
         "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "0",
         "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH", "")])),
     }  # fmt: skip
-    command = [sys.executable, "-W", "ignore", file, "--child", *map(str, arguments)]
-    done = subprocess.run(command, env=environment() | caches | variables, capture_output=True, text=True)
+    command = [sys.executable, "-W", "ignore", *arguments]
+    done = subprocess.run(command, env=environment() | caches | dict(variables), capture_output=True, text=True)
     if done.returncode:
-        raise BenchmarkError(f"{Path(file).name} --child {' '.join(command[5:])} failed:\n{done.stderr}")
+        raise BenchmarkError(f"{' '.join(arguments)} failed:\n{done.stderr}")
     return json.loads(done.stdout.splitlines()[-1])
 
 

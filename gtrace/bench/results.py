@@ -210,6 +210,18 @@ def parser(doc: str | None, rounds: int) -> argparse.ArgumentParser:
     return made
 
 
+def add_parts(made: argparse.ArgumentParser, parts: Iterable[str]) -> None:
+    """Add the option of a program that consists of parts."""
+    made.add_argument("--part", choices=list(parts), action="append", help="only this; may be given again")
+
+
+def measure_parts(
+    options: argparse.Namespace, parts: Mapping[str, Callable[..., list[Figure]]], *arguments: Any
+) -> list[Figure]:
+    """Return the figures of the parts that were asked for, or of all; each part takes the arguments."""
+    return [figure for part in options.part or parts for figure in parts[part](*arguments)]
+
+
 def rounds(options: argparse.Namespace) -> int:
     """Return how many rounds were asked for."""
     return options.rounds or (2 if options.quick else options.usual_rounds)

@@ -12,6 +12,7 @@ import attrs
 from gtrace.cache import fields
 from gtrace.compile.request import CompileRequest
 from gtrace.compile.symbolic import Relation
+from gtrace.ir.aliasing import Pairs
 from gtrace.ir.aval import parse_aval
 from gtrace.ir.graph import Scalar, print_graph
 from gtrace.ir.text import parse_graph
@@ -106,7 +107,7 @@ class Manifest:
         structural: its signature with sizes and scalars left open.
         ops: operations that were compiled.
         graph: the compiled graph, as the IR's text. The other parts of the request are `strides`, `mode`, `relations`,
-            `threads` and `native`; see `gtrace.compile.request.CompileRequest`.
+            `threads`, `native` and `donated`; see `gtrace.compile.request.CompileRequest`.
         constants: with open sizes: the scalars that hold for all sizes, None for those that are inputs.
         guards: on the open sizes, under which the code is right.
         device: that it runs on.
@@ -131,6 +132,7 @@ class Manifest:
     native: bool = False
     constants: tuple[Scalar | None, ...] = ()
     guards: tuple[Any, ...] = ()
+    donated: Pairs = ()
     compile_seconds: float = 0.0
     code: Code | None = None
     verdict: Verdict | None = None
@@ -146,6 +148,7 @@ class Manifest:
             relations=request.relations,
             threads=request.threads,
             native=request.native,
+            donated=request.donated,
             **others,
         )
 
@@ -155,9 +158,8 @@ class Manifest:
         Raises:
             GraphError: the graph is none.
         """
-        return CompileRequest(
-            parse_graph(self.graph), self.strides, "inductor", self.mode, self.relations, self.threads, self.native
-        )
+        given = parse_graph(self.graph), self.strides, "inductor", self.mode, self.relations, self.threads
+        return CompileRequest(*given, native=self.native, donated=self.donated)
 
     @property
     def size(self) -> int:
@@ -171,6 +173,7 @@ class Manifest:
         data["relations"] = None if self.relations is None else [r.to_json() for r in self.relations]
         data["constants"] = [None if x is None else [x.value, repr(x.aval)] for x in self.constants]
         data["guards"] = list(self.guards)
+        data["donated"] = [list(pair) for pair in self.donated]
         data["toolchain"] = dict(self.toolchain)
         data["code"] = None if self.code is None else self.code.to_json()
         data["verdict"] = None if self.verdict is None else self.verdict.to_json()
@@ -201,6 +204,7 @@ class Manifest:
             created=fields.number(data, "created"),
             constants=fields.field(data, "constants", "a list of null or [value, type]", _constants),
             guards=tuple(fields.items(data, "guards")),
+            donated=fields.field(data, "donated", "pairs of integers", _pairs),
             compile_seconds=fields.number(data, "compile_seconds"),
             code=None if code is None else Code.from_json(code),
             verdict=None if verdict is None else Verdict.from_json(verdict),
@@ -217,6 +221,11 @@ def _object(value: Any) -> dict[str, Any] | None:
 def _strides(value: Any) -> tuple[tuple[int, ...], ...]:
     integer = fields.exactly(int)
     return tuple(tuple(integer(n) for n in _list(strides)) for strides in _list(value))
+
+
+def _pairs(value: Any) -> Pairs:
+    integer = fields.exactly(int)
+    return tuple((integer(k), integer(j)) for k, j in map(_list, _list(value)))
 
 
 def _relations(value: Any) -> tuple[Relation, ...] | None:

@@ -27,6 +27,8 @@ PROGRAMS = {
     "hotpath": "hotpath.py",
     "inference": "inference.py",
     "sharding": "sharding.py",
+    "steps": "sharding_steps.py",
+    "ports": "programs.py",
 }
 """What can be measured, and the program that does."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Protocol
 
 import attrs
@@ -53,10 +53,15 @@ class Executable:
         return attrs.evolve(self, run=copied, overwrites=False)
 
 
-def interpreted(graph: Graph, strides: Sequence[tuple[int, ...]]) -> Executable:
-    """Return an executable that interprets a program for inputs of these strides."""
+def interpreted(graph: Graph, strides: Sequence[tuple[int, ...]], donated: Collection[int] = ()) -> Executable:
+    """Return an executable that interprets a program for inputs of these strides.
+
+    Args:
+        donated: the places of the inputs that may be written over.
+    """
     device = next((a.device for a in graph.avals if a.device.type != "cpu"), torch.device("cpu"))
-    return Executable(with_strides(interpreter(graph), graph, strides), "interpreter", device)
+    run = interpreter(graph, donated=donated)
+    return Executable(with_strides(run, graph, strides), "interpreter", device)
 
 
 @attrs.frozen(eq=False)

@@ -22,6 +22,7 @@ from gtrace.compile.native.values import UnsupportedLoopError
 from gtrace.compile.symbolic import Relation
 from gtrace.interp.interpreter import TensorFunction
 from gtrace.interp.layouts import carried_strides, in_order
+from gtrace.ir.aliasing import Pairs
 from gtrace.ir.aval import Aval, layout
 from gtrace.ir.calls import count_operations
 from gtrace.ir.graph import Graph, Node, Operand, Subgraph, is_subgraphs
@@ -108,6 +109,7 @@ def lower(
     strides: Sequence[tuple[int, ...]],
     decompositions: Mapping[Any, Callable[..., Any]] | None = None,
     relations: Sequence[Relation] | None = None,
+    donated: Pairs = (),
 ) -> Lowered:
     """Trace `graph` into aten calls.
 
@@ -117,6 +119,7 @@ def lower(
         decompositions: aten overloads to expand while tracing.
         relations: how the integers of the program follow from the sizes of its inputs. The sizes that vary are left
             open, and the inputs must be dense. None: no size is open.
+        donated: the outputs that are written over inputs in place of being returned.
     """
     mode = internals.FAKE_TENSOR_MODE.get()(shape_env=None if relations is None else internals.SHAPE_ENV.get()())
     sizes, symbols = ([], {}) if relations is None else _open_sizes(graph, relations, mode)
@@ -140,10 +143,14 @@ def lower(
             given = [n for t in tensors for n in t.shape]
             integers = None if relations is None else iter([relation(given) for relation in relations])
             results = builder.program(graph, integers)(tensors)
+            written = {j for _, j in donated}
             for place, order in carried:
-                assert order is not None
-                results[place] = in_order(results[place], order)
-            return results
+                if place not in written:  # those take on the strides of the input anyway
+                    assert order is not None
+                    results[place] = in_order(results[place], order)
+            for k, j in donated:
+                tensors[k].copy_(results[j])
+            return [x for j, x in enumerate(results) if j not in written]
 
         with internals.PYTHON_DISPATCHER.get()():
             module = internals.MAKE_FX.get()(run, decomposition_table=dict(decompositions or {}))(*fakes)

@@ -11,7 +11,7 @@ measurements against them. An exported program is one piece: `gtrace.compile.fx`
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from typing import Any
 
 import attrs
@@ -23,6 +23,7 @@ from gtrace.compile.native.values import UnsupportedLoopError
 from gtrace.compile.request import CompileRequest
 from gtrace.compile.schedule import Call, Loop, NativeLoop, Schedule
 from gtrace.compile.work import LONG_STEP, node_additions, savable
+from gtrace.ir.aliasing import given_away, written_over
 from gtrace.ir.aval import FLOAT8, WIDE_UNSIGNED, Bundle, contiguous_strides
 from gtrace.ir.calls import has_calls
 from gtrace.ir.canonical import canonicalize
@@ -90,32 +91,40 @@ class Partitioner:
     threads: int
     left_out: frozenset[str] = frozenset()
 
-    def schedule(self, graph: Graph, strides: Strides) -> Schedule:
-        """Return the schedule of a canonical graph for inputs of exactly these strides."""
+    def schedule(self, graph: Graph, strides: Strides, donated: Collection[int] = ()) -> Schedule:
+        """Return the schedule of a canonical graph for inputs of exactly these strides.
+
+        Args:
+            donated: the places of the inputs that may be written over.
+        """
         apart = {node.out for node in graph.nodes if node.op.rules.body is None and self._is_interpreted(node)}
         if not has_calls(graph) and not apart and len(graph.nodes) <= MAX_OPS:
-            return self.single(self.request(graph, strides))
+            return self.single(self.request(graph, strides, donated))
         known = dict(zip(graph.inputs, strides, strict=True))
-        equal: dict[tuple[str, tuple[tuple[int, ...], ...]], CompileRequest | Graph] = {}
+        equal: dict[Any, CompileRequest | Graph] = {}
         calls = []
         native = {node.out: self._native(node, graph, apart) for node in graph.nodes if node.op.name in LOOPS}
         loops = {value: loop for value, loop in native.items() if loop is not None}
         beside = sum(loop.cost * max(loop.length, 1) for loop in loops.values())
         work = beside + sum(node_additions(node) for node in graph.nodes if node.out not in loops)
         graph = _without_prologues(graph, loops.values())
-        for part in _parts(graph, {value: loop.ins for value, loop in loops.items()}, apart):
+        parts = _parts(graph, {value: loop.ins for value, loop in loops.items()}, apart)
+        taken = [part.inputs if isinstance(part, Graph) else tuple(part[0].values()) for part in parts]
+        away = given_away(graph, taken, {graph.inputs[k] for k in donated})
+        for part, own_away in zip(parts, away, strict=True):
             if isinstance(part, Graph):
                 form = canonicalize(part)
                 ins = tuple(part.inputs[k] for k in form.inputs)
                 own = tuple(
                     known.get(v, contiguous_strides(a.shape)) for v, a in zip(ins, form.graph.avals, strict=True)
                 )
-                key = print_graph(form.graph), own
+                places = tuple(k for k, value in enumerate(ins) if value in own_away)
+                key = print_graph(form.graph), own, places
                 if key not in equal:
                     nodes = form.graph.nodes
                     short = len(nodes) < MIN_OPS or (bool(native) and savable(nodes) < MIN_SHARE * work)
                     interpreted = short or part.nodes[0].out in apart
-                    equal[key] = form.graph if interpreted else self._straight(form.graph, own, beside)
+                    equal[key] = form.graph if interpreted else self._straight(form.graph, own, beside, places)
                 assert all(place >= 0 for place in form.outputs)  # the program is canonical: no output is an input
                 calls.append(Call(equal[key], ins, tuple(zip(part.outputs, form.outputs, strict=True))))
             else:
@@ -128,29 +137,36 @@ class Partitioner:
                     calls.append(Call(loop, loop.ins, outs))
         return Schedule(graph.inputs, graph.outputs, tuple(calls))
 
-    def request(self, graph: Graph, strides: Strides) -> CompileRequest:
-        """Return the request for a straight-line program."""
-        return CompileRequest(graph, tuple(strides), self.backend, self.mode, threads=self.threads)
+    def request(self, graph: Graph, strides: Strides, donated: Collection[int] = ()) -> CompileRequest:
+        """Return the request for a straight-line program.
+
+        Args:
+            donated: the places of the inputs that may be written over.
+        """
+        on_cpu = all(a.device.type == "cpu" for a in graph.avals)
+        pairs = written_over(graph, donated) if on_cpu and self.backend == "inductor" else ()
+        return CompileRequest(graph, tuple(strides), self.backend, self.mode, threads=self.threads, donated=pairs)
 
     def native_request(self, graph: Graph) -> CompileRequest:
         """Return the request for what is compiled without Inductor."""
         strides = tuple(contiguous_strides(a.shape) for a in graph.avals)
         return CompileRequest(graph, strides, self.backend, self.mode, threads=self.threads, native=True)
 
-    def _straight(self, graph: Graph, strides: Strides, beside: int) -> CompileRequest:
+    def _straight(self, graph: Graph, strides: Strides, beside: int, donated: Collection[int]) -> CompileRequest:
         """Return the request for a straight-line part.
 
         Args:
             beside: additions that the native loops of the program take.
+            donated: see `request`; native code does not write over its inputs.
         """
         if beside:
             try:
                 cost = generate(graph).cost
             except UnsupportedLoopError:
-                return self.request(graph, strides)
+                return self.request(graph, strides, donated)
             if cost <= max(LONG_STEP, MAX_SHARE * beside):
                 return self.native_request(graph)
-        return self.request(graph, strides)
+        return self.request(graph, strides, donated)
 
     def single(self, request: CompileRequest) -> Schedule:
         """Return the schedule with this request as its only call."""

@@ -12,6 +12,7 @@ import torch
 
 from gtrace.compile.symbolic import Relation
 from gtrace.compile.toolchain import toolchain
+from gtrace.ir.aliasing import Pairs
 from gtrace.ir.graph import Graph, print_graph
 from gtrace.ir.text import parse_graph
 
@@ -28,6 +29,7 @@ class CompileRequest:
         relations: how its integers follow from the open sizes of its inputs; None: no size is open.
         threads: the number of threads that run a large loop on a CPU; by default torch's.
         native: whether it is compiled by the C++ compiler alone, as `gtrace.compile.native` does.
+        donated: the outputs that are written over inputs; the compiled code does not return them.
     """
 
     graph: Graph
@@ -37,6 +39,7 @@ class CompileRequest:
     relations: tuple[Relation, ...] | None = None
     threads: int = attrs.field(factory=torch.get_num_threads)
     native: bool = False
+    donated: Pairs = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return it in the terms of JSON."""
@@ -48,6 +51,7 @@ class CompileRequest:
             "relations": None if relations is None else [r.to_json() for r in relations],
             "threads": self.threads,
             "native": self.native,
+            "donated": [list(pair) for pair in self.donated],
         }
 
     @classmethod
@@ -66,6 +70,7 @@ class CompileRequest:
             None if relations is None else tuple(Relation.from_json(r) for r in relations),
             data["threads"],
             data["native"],
+            tuple((k, j) for k, j in data["donated"]),
         )
 
     @property

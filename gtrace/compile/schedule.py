@@ -186,7 +186,7 @@ class Call:
     def build(self, results: Results) -> Step:
         what = self.what
         if isinstance(what, CompileRequest):
-            run = results[what].executable.owning().run
+            run = _completed(results[what].executable.owning().run, what)
             if what.native:
                 run = _refusable(run, what.graph)
         else:
@@ -214,6 +214,21 @@ class Call:
                 return next((node.location for node in nodes if node.location), None)
             case Loop(node=node):
                 return node.location
+
+
+def _completed(run: TensorFunction, request: CompileRequest) -> TensorFunction:
+    """Return `run` with all results of the program: also those that are written over inputs."""
+    if not request.donated:
+        return run
+    written = {j: k for k, j in request.donated}
+    order = [written.get(j) for j in range(len(request.graph.outputs))]
+
+    def completed(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        given = [None if k is None else tensors[k] for k in order]
+        rest = iter(run(tensors))
+        return [next(rest) if x is None else x for x in given]
+
+    return completed
 
 
 @attrs.frozen(eq=False)

@@ -11,32 +11,29 @@ import atexit
 import functools
 import os
 import random
-from collections.abc import Callable, Container, Hashable, Sequence
+from collections.abc import Callable, Collection, Container, Hashable, Sequence
 from time import perf_counter
-from typing import TypeVar
 
 import attrs
 import torch
 
-from gtrace.ambient import deterministic_algorithms, without_modes
-from gtrace.compile.backend import find_backend
-from gtrace.compile.executable import interpreted
-from gtrace.compile.partition import MAX_OPS, uncompilable
+from gtrace.ambient import deterministic_algorithms, no_modes, quiet, without_modes
 from gtrace.compile.schedule import CallSequence, Step
 from gtrace.compile.symbolic import Shape, shape_of
 from gtrace.config import config
 from gtrace.engine.clock import clock
 from gtrace.engine.instruments import instrumented
 from gtrace.engine.ledger import save_ledger
-from gtrace.engine.program import Family, Instrument, Parts, Program, Recording, Route
+from gtrace.engine.program import Instrument, Parts, Program, Recording, Route
+from gtrace.engine.programs import MAX_PROGRAMS, ProgramTable, new_program
 from gtrace.engine.sharded import AgreedCalls, gathering, localize, placed
 from gtrace.engine.tiering import Tiering
 from gtrace.errors import ExecutionError
 from gtrace.events import Canonicalized, Ran, bus
 from gtrace.interp.interpreter import Owned
 from gtrace.interp.memory import is_out_of_memory, out_of_memory
-from gtrace.ir.aval import contiguous_strides, layout
-from gtrace.ir.calls import called_operators, has_calls
+from gtrace.ir.aliasing import given_away
+from gtrace.ir.aval import contiguous_strides
 from gtrace.ir.canonical import CANONICAL, Canonical, canonicalize
 from gtrace.ir.edit import lift_scalars, renumber
 from gtrace.ir.graph import Graph, Marks, RecordedGraph, skeleton
@@ -46,17 +43,10 @@ from gtrace.ir.signature import CompileKey, Signature, sign
 from gtrace.ir.split import components, grouped_components, split_regions
 from gtrace.ir.user_passes import Passes, registered, rewritten
 from gtrace.shard.partition import find_meshes, has_placements
+from gtrace.tables import BoundedTable
 from gtrace.torch_internals import profiler_enabled
 from gtrace.worker.client import worker
 from gtrace.worker.sharing import sharing
-
-T = TypeVar("T")
-
-MAX_RECORDINGS = 4096
-"""Recordings and canonical forms remembered; beyond it the older half is forgotten, and made anew when needed."""
-
-MAX_PROGRAMS = 8192
-"""Programs remembered; beyond it the half that ran least recently is forgotten."""
 
 LEAST_PART = 8
 """Operations, at least, of an independent part of a recording that becomes a program of its own."""
@@ -74,17 +64,14 @@ class Engine:
     """
 
     def __init__(self) -> None:
-        self.recordings: dict[Hashable, Recording] = {}
-        self.programs: dict[CompileKey, Program] = {}
+        self.recordings: BoundedTable[Hashable, Recording] = BoundedTable(MAX_PROGRAMS)
+        self.programs = ProgramTable()
         self.tiering = Tiering(self.programs)
         self.instrument: Instrument | None = None
-        self.forms: dict[Hashable, Canonical] = {}
-        self._families: dict[Hashable, Family] = {}
-        self._gathers: dict[Hashable, Route | Parts] = {}
-        self._changing: dict[Hashable, Container[int]] = {}
-        self._made = 0
+        self.forms: BoundedTable[Hashable, Canonical] = BoundedTable(MAX_PROGRAMS)
+        self._gathers: BoundedTable[Hashable, Route | Parts] = BoundedTable(MAX_PROGRAMS)
+        self._changing: BoundedTable[Hashable, Container[int]] = BoundedTable(MAX_PROGRAMS)
 
-    @without_modes
     def recorded(
         self,
         key: Hashable,
@@ -100,6 +87,19 @@ class Engine:
             tensors: its inputs, by slot.
             marks: the regions of the program.
         """
+        if quiet():  # `without_modes`, written out, as in `call`
+            return self._recorded(key, scalars, decode, tensors, marks)
+        with no_modes():
+            return self._recorded(key, scalars, decode, tensors, marks)
+
+    def _recorded(
+        self,
+        key: Hashable,
+        scalars: tuple[bool | int | float | complex, ...],
+        decode: Callable[[], RecordedGraph],
+        tensors: Sequence[torch.Tensor],
+        marks: Marks,
+    ) -> list[torch.Tensor]:
         passes = registered.passes
         key = key, passes
         recording = self.recordings.get(key)
@@ -135,9 +135,7 @@ class Engine:
             opened = self._changing.get(skeleton_key, ())
             if known is not None:
                 opened = range(len(scalars)) if known.lifted else known.changed(scalars)
-                if len(self._changing) >= MAX_RECORDINGS:
-                    self._changing.clear()
-                self._changing[skeleton_key] = opened
+                self._changing.remember(skeleton_key, opened)
         places = [k for k, slot in enumerate(slots) if slot in opened]
         count = len(graph.inputs)
         if places:
@@ -149,7 +147,7 @@ class Engine:
             tuple(zip((slots[k] for k in places), graph.avals[count:], strict=True)),
             tuple((slot, x) for slot, x in enumerate(scalars) if slot not in opened),
         )
-        _remember(self.recordings, key, made)
+        self.recordings.remember(key, made)
         return made
 
     def _route_recorded(
@@ -207,29 +205,40 @@ class Engine:
         backend: str = "inductor",
         mode: str = "default",
         passes: Passes | None = None,
+        donated: Collection[int] = (),
     ) -> Route | Parts:
         """Return the route of `graph` to the programs that it is divided into where structure repeats.
 
         Each program gets hot, is compiled and is judged by itself. For the arguments and errors see `prepare`.
+
+        Args:
+            donated: the places of the inputs that may be written over. Nobody else may have their memory in a call.
         """
         start = perf_counter()
-        route = self._divide(rewritten(graph, registered.passes if passes is None else passes), strides, backend, mode)
+        graph = rewritten(graph, registered.passes if passes is None else passes)
+        route = self._divide(graph, strides, backend, mode, donated)
         if Canonicalized in bus.wanted:
             signatures = tuple(program.signature.exact for program in route.programs)
             bus.emit(Canonicalized(len(graph.nodes), signatures, perf_counter() - start))
         return route
 
-    def _divide(self, graph: Graph, strides: Sequence[tuple[int, ...]], backend: str, mode: str) -> Route | Parts:
+    def _divide(
+        self, graph: Graph, strides: Sequence[tuple[int, ...]], backend: str, mode: str, donated: Collection[int]
+    ) -> Route | Parts:
         if find_meshes(graph):
             return self._sharded(graph, strides, backend, mode)
         if len(graph.nodes) >= LEAST_NODES:
             simplified = CANONICAL.run(graph)
             parts = cut_repeats(simplified)
             if len(parts) > 1:
-                return self._sequence(
-                    simplified, strides, parts, lambda k, strides: self._route(parts[k], strides, backend, mode)
-                )
-        return self._route(graph, strides, backend, mode)
+                away = given_away(simplified, [part.inputs for part in parts], {graph.inputs[k] for k in donated})
+
+                def route(k: int, strides: Sequence[tuple[int, ...]]) -> Route:
+                    places = [place for place, value in enumerate(parts[k].inputs) if value in away[k]]
+                    return self._route(parts[k], strides, backend, mode, places)
+
+                return self._sequence(simplified, strides, parts, route)
+        return self._route(graph, strides, backend, mode, donated)
 
     def _sharded(self, graph: Graph, strides: Sequence[tuple[int, ...]], backend: str, mode: str) -> Parts:
         """Return the route of a program of several processes to the programs of this one."""
@@ -248,7 +257,7 @@ class Engine:
         route = self._gathers.get(kind)
         if route is None:
             route = self.divide(gathering(kind.aval), [kind.strides], passes=())
-            _remember(self._gathers, kind, route)
+            self._gathers.remember(kind, route)
         return self._call(route, [tensor])[0]
 
     def _sequence(
@@ -292,14 +301,23 @@ class Engine:
         """
         return self._route(rewritten(graph, registered.passes if passes is None else passes), strides, backend, mode)
 
-    def _route(self, graph: Graph, strides: Sequence[tuple[int, ...]], backend: str, mode: str) -> Route:
+    def _route(
+        self,
+        graph: Graph,
+        strides: Sequence[tuple[int, ...]],
+        backend: str,
+        mode: str,
+        donated: Collection[int] = (),
+    ) -> Route:
         canonical = self._canonical(graph)
         if not canonical.graph.nodes:
             return Route(None, (), canonical.outputs)
         skeleton_key, shape = shape_of(canonical.graph)
         signature = sign(canonical.graph, skeleton_key)
         used = tuple(tuple(strides[k]) for k in canonical.inputs)
-        key = CompileKey(signature.exact, used, backend, mode, torch.get_num_threads())
+        returned = {-1 - k for k in canonical.outputs if k < 0}  # these keep their values
+        away = tuple(k for k, place in enumerate(canonical.inputs) if place in donated and place not in returned)
+        key = CompileKey(signature.exact, used, backend, mode, torch.get_num_threads(), away)
         program = self.programs.get(key)
         if program is None:
             program = self._add(key, signature, canonical.graph, skeleton_key, shape)
@@ -317,53 +335,17 @@ class Engine:
         found = self.forms.get(key)
         if found is None or (plain.has_lines and not found.graph.has_lines):
             found = canonicalize(plain)
-            _remember(self.forms, key, found)
+            self.forms.remember(key, found)
         return found
 
     def _add(
         self, key: CompileKey, signature: Signature, graph: Graph, skeleton_key: Hashable, shape: Shape
     ) -> Program:
         """Return the program of a key that has none yet; `skeleton_key` and `shape` are what `shape_of` returns."""
-        orders = tuple(layout(a.shape, stride) for a, stride in zip(graph.avals, key.strides, strict=True))
-        closed = ""
-        if None in orders:
-            closed = "its inputs are not dense"
-        elif has_calls(graph):
-            closed = "it has loops or branches"
-        elif len(graph.nodes) > MAX_OPS:
-            closed = f"it has more than {MAX_OPS} operations"
-        elif not find_backend(key.backend).open_sizes:
-            closed = f"backend {key.backend} is given one size at a time"
-        layouts = key.strides if None in orders else orders
-        structure = skeleton_key, layouts, key.backend, key.mode, key.threads
-        executable = interpreted(graph, key.strides)
-        left_out = called_operators(graph) & self.tiering.left_out
-        reason = uncompilable(graph) if key.backend == "inductor" else ""
-        reason = reason or ", ".join(f"the compiler has no code for {name}" for name in sorted(left_out))
-        closed = closed or (f"parts of it are interpreted: {reason}" if reason else "")
+        made = new_program(key, signature, graph, skeleton_key, shape, self.tiering.left_out)
+        made.instrument = self.instrument
         with self.tiering.lock:
-            if len(self.programs) >= MAX_PROGRAMS:
-                self._forget()
-            self._made += 1
-            family = self._families.setdefault(structure, Family(structure, closed))
-            made = Program(key, signature, graph, executable, shape, family, used=self._made, left_out=left_out)
-            made.instrument = self.instrument
-            if reason and not made.schedule.requests:
-                made.reason = reason
-            program = self.programs.setdefault(key, made)
-            family.add(program)
-            return program
-
-    def _forget(self) -> None:
-        """Forget the programs that ran least recently, and families without members."""
-        oldest = sorted(self.programs.values(), key=lambda program: program.used)
-        for program in oldest[: MAX_PROGRAMS // 2]:
-            if not program.requested:
-                self.programs.pop(program.key, None)
-        kept = {id(program.family) for program in self.programs.values()}
-        for structure, family in list(self._families.items()):
-            if id(family) not in kept:
-                self._families.pop(structure, None)
+            return self.programs.enter(made)
 
     def compile(self, program: Program) -> None:
         """Compile a program now, in this thread; see `Tiering.compile`. In deterministic mode none is."""
@@ -375,7 +357,6 @@ class Engine:
         if not config.current.deterministic:
             self.tiering.compile_all(programs, wait)
 
-    @without_modes
     def call(self, route: Route | Parts, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Run a route on the recorded inputs; returns the recorded outputs.
 
@@ -383,7 +364,10 @@ class Engine:
             ExecutionError: torch refused an operation because of the values.
             OutOfMemoryError: there was no memory for it.
         """
-        return self._call(route, tensors)
+        if quiet():  # `without_modes`, written out: every call of a jitted function passes here
+            return self._call(route, tensors)
+        with no_modes():
+            return self._call(route, tensors)
 
     def _call(self, route: Route | Parts, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         if isinstance(route, Parts):
@@ -417,7 +401,8 @@ class Engine:
 
     def run(self, program: Program, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Run a program on its inputs, in its current tier, and add its time to the ledger."""
-        deterministic = config.current.deterministic
+        settings = config.current
+        deterministic = settings.deterministic
         waits = program.tier == "interpreted" and not deterministic and self.tiering.consider(program)
         executable, compiled = program.executable, program.tier == "compiled"
         reference = None if deterministic else program.reference
@@ -425,10 +410,10 @@ class Engine:
             executable, compiled = program.reinterpreted, False
         if reference is not None and program.waiting is not None:
             executable, compiled = reference, False
-        program.used = self._made
-        audited = compiled and config.current.audit and program.repeatable and random.random() < config.current.audit
+        audited = compiled and settings.audit and program.repeatable and random.random() < settings.audit
+        kept: Sequence[torch.Tensor] = ()
         if audited:
-            tensors = list(tensors)  # still needed after the call
+            kept = [x.clone() if k in program.key.donated else x for k, x in enumerate(tensors)]
         pending = worker.pending
         if program.instrument is not None or profiler_enabled():
             executable = instrumented(program, executable)
@@ -471,7 +456,7 @@ class Engine:
             if program.review_due:
                 self.tiering.judging.review(program)
         if audited:
-            results = self.tiering.judging.audit(program, tensors, results)
+            results = self.tiering.judging.audit(program, kept, results)
         if Ran in bus.wanted:
             bus.emit(Ran(program.signature.exact, "compiled" if compiled else "interpreted", seconds))
         return results
@@ -479,14 +464,6 @@ class Engine:
     def save_ledger(self) -> None:
         """Add what this process has measured to the ledger of the store."""
         save_ledger(list(self.programs.values()))
-
-
-def _remember(table: dict[Hashable, T], key: Hashable, value: T) -> None:
-    """Add to a table that holds at most `MAX_RECORDINGS`."""
-    if len(table) >= MAX_RECORDINGS:
-        for old in list(table)[: MAX_RECORDINGS // 2]:
-            table.pop(old, None)
-    table[key] = value
 
 
 engine = Engine()

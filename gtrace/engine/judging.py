@@ -19,6 +19,8 @@ from gtrace.engine.compilation import for_own_sizes
 from gtrace.engine.program import Program, Rival, Trial
 from gtrace.errors import AuditWarning, user_location, warn_at
 from gtrace.events import Judged, bus
+from gtrace.ir.calls import has_calls
+from gtrace.ir.graph import Graph
 from gtrace.ir.signature import CompileKey
 
 
@@ -28,7 +30,18 @@ def new_trial(program: Program) -> Trial:
         return Trial()
     earlier = artifacts.earlier(program.signature)
     calls = earlier.interpreted_calls
-    return Trial(expected=earlier.interpreted_seconds / calls if calls else policies.UNKNOWN_SECONDS)
+    return Trial(expected=earlier.interpreted_seconds / calls if calls else _interpreted_seconds(program.graph))
+
+
+def _interpreted_seconds(graph: Graph) -> float:
+    """Return what an interpreted call may take, roughly; of a small program not much more than it does.
+
+    A program stays on trial until this time, twenty times, is a tenth of its time.
+    """
+    if has_calls(graph):
+        return policies.UNKNOWN_SECONDS
+    moved = sum(a.nbytes for node in graph.nodes for a in (*node.instr.ins, node.instr.aval))
+    return len(graph.nodes) * policies.OPERATION_SECONDS + moved * policies.BYTE_SECONDS
 
 
 class Judging:

@@ -30,7 +30,10 @@ TRIAL_SHARE = 0.1
 """Of the time of a program that was never interpreted here, the fraction that timing it interpreted may take."""
 
 UNKNOWN_SECONDS = 0.1
-"""Of an interpreted call of a program that no process has interpreted, for that purpose."""
+"""Of an interpreted call of a program with loops that no process has interpreted, for that purpose."""
+
+OPERATION_SECONDS, BYTE_SECONDS = 5e-6, 1e-9
+"""The same for one without loops: of each operation, and of each byte that it reads or writes."""
 
 EARLIER_SECONDS = 30.0
 """The expected seconds that the compiles of earlier processes count for, at most, beside those of this one."""

@@ -176,7 +176,6 @@ class Program:
         products: the fraction of an interpreted call that compiling cannot shorten; None: not measured.
         instrument: returns what to run in place of an executable, to measure something; None: nothing is measured.
         earlier: seconds that earlier processes spent interpreting it.
-        used: the engine's count of new programs when it last ran.
         left_out: operators of torch that are interpreted, because the compiler has no code for them.
     """
 
@@ -209,7 +208,6 @@ class Program:
     products: float | None = None
     instrument: Instrument | None = None
     earlier: float = 0.0
-    used: int = 0
     left_out: frozenset[str] = frozenset()
 
     @functools.cached_property
@@ -231,7 +229,9 @@ class Program:
     def schedule(self) -> Schedule:
         """What is to be compiled of it for its own sizes, and the calls that run it then."""
         key = self.key
-        return Partitioner(key.backend, key.mode, key.threads, self.left_out).schedule(self.graph, key.strides)
+        return Partitioner(key.backend, key.mode, key.threads, self.left_out).schedule(
+            self.graph, key.strides, key.donated
+        )
 
     def leave_out(self, operators: frozenset[str]) -> None:
         """Have further operators interpreted."""
@@ -292,7 +292,9 @@ class Program:
     def review_due(self) -> bool:
         """Whether the form that lost the last trial may be the faster one by now."""
         rival = self.rival
-        return rival is not None and review_due(self.usual, rival.seconds, self.seconds - rival.spent, rival.trial)
+        if rival is None or self.usual <= rival.seconds:
+            return False
+        return review_due(self.usual, rival.seconds, self.seconds - rival.spent, rival.trial)
 
     @property
     def device(self) -> torch.device:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from types import CodeType
 from typing import Any
 
@@ -73,7 +73,7 @@ class Plan:
     steps: tuple[Step, ...]
 
     @classmethod
-    def of(cls, graph: Graph, around: Around | None = None) -> Plan:
+    def of(cls, graph: Graph, around: Around | None = None, donated: Collection[int] = ()) -> Plan:
         """Return the plan of a graph; see `interpreter`."""
         slots: dict[int, int] = {value: k for k, value in enumerate(graph.inputs)}
         constants: list[torch.Tensor] = []
@@ -89,7 +89,7 @@ class Plan:
             constants.append(torch.tensor(operand.value, dtype=operand.aval.dtype))
             return base + len(constants) - 1
 
-        places = reusable(graph, steps)
+        places = reusable(graph, steps, donated)
         for index, step in enumerate(steps):
             ins = tuple(slot(x) for x in step.ins)
             dead = {slots[v] for v in step.ins if isinstance(v, int) and last_use[v] == index and v not in kept}
@@ -117,16 +117,17 @@ class Plan:
         )
 
 
-def interpreter(graph: Graph, around: Around | None = None) -> TensorFunction:
+def interpreter(graph: Graph, around: Around | None = None, donated: Collection[int] = ()) -> TensorFunction:
     """Return a function that runs `graph` on torch, one operation after the other.
 
     Args:
         around: takes a node and the function that computes it, and returns the function to call instead.
+        donated: the places of the inputs that may be written over.
 
     Raises (when run):
         ExecutionError: torch refused an operation because of the values.
     """
-    plan = Plan.of(graph, around)
+    plan = Plan.of(graph, around, donated)
     calls, constants, outputs = plan.calls, plan.constants, plan.outputs
     first = len(graph.inputs)
     blank: list[Any] = [None] * len(calls)

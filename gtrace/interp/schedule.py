@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import collections
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import attrs
 import torch
 
+from gtrace.ir.aliasing import is_fresh
 from gtrace.ir.graph import Graph, Node, Operand, Scalar
 from gtrace.ir.unsigned import is_wide
 
@@ -119,19 +120,18 @@ def _near(steps: Sequence[Step]) -> list[Step]:
     return list(order.values())
 
 
-def _fresh(node: Node) -> bool:
-    """Whether the result of a node has memory of its own."""
-    fresh = node.op.fresh
-    return fresh if isinstance(fresh, bool) else fresh(node.instr.ins, node.instr.aval)
-
-
-def reusable(graph: Graph, steps: Sequence[Step]) -> dict[int, int]:
+def reusable(graph: Graph, steps: Sequence[Step], donated: Collection[int] = ()) -> dict[int, int]:
     """Return for each step that may overwrite one of its operands the place of that operand.
 
-    The operand must be the result of an earlier step, with the shape and dtype of this step's result. This step must be
-    its last use. No other value may share its memory: it has memory of its own, and so have the results of its users.
+    The operand must be the result of an earlier step, or an input that is given away, with the shape and dtype of this
+    step's result. This step must be its last use. No other value may share its memory: it has memory of its own, and so
+    have the results of its users.
+
+    Args:
+        donated: the places of the inputs that may be written over.
     """
-    made = {step.node.out: step.node for step in steps if _fresh(step.node)}
+    made = {step.node.out: step.node.instr.aval for step in steps if is_fresh(step.node)}
+    made |= {graph.inputs[k]: graph.avals[k] for k in donated}
     users: dict[int, list[int]] = {}
     for index, step in enumerate(steps):
         for value in step.ins:
@@ -150,9 +150,9 @@ def reusable(graph: Graph, steps: Sequence[Step]) -> dict[int, int]:
                 and operand not in kept
                 and users[operand][-1] == index
                 and users[operand].count(index) == 1
-                and made[operand].instr.aval.shape == instr.aval.shape
-                and made[operand].instr.aval.dtype is instr.aval.dtype
-                and all(_fresh(steps[user].node) for user in users[operand])
+                and made[operand].shape == instr.aval.shape
+                and made[operand].dtype is instr.aval.dtype
+                and all(is_fresh(steps[user].node) for user in users[operand])
                 and (place == 0 or instr.aval.nbytes >= LEAST_REUSED)
             ):
                 found[index] = place

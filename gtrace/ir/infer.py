@@ -82,9 +82,7 @@ def infer(op: Op, params: tuple[Any, ...], avals: tuple[Aval, ...]) -> Aval | Bu
         if dtype is _STAND_IN and any(map(is_wide, avals)):
             dtype = next(a.dtype for a in avals if is_wide(a))
         if single:
-            if len(op.dtypes) >= MAX_DTYPES:
-                op.dtypes.clear()
-            op.dtypes[kinds] = dtype
+            op.dtypes.remember(kinds, dtype)
         elif known is None:
             known = tuple(out.shape)
     assert known is not None
@@ -135,9 +133,7 @@ def require_kernel(op: Op, params: tuple[Any, ...], avals: Sequence[Any], named:
             expected = "operands of another dtype"
             fix = "torch has no such kernel. Use x.astype(gt.float32)."
         raise DtypeError(message(op.name, expected, got, fix)) from error
-    if len(op.dtypes) >= MAX_DTYPES:
-        op.dtypes.clear()
-    op.dtypes[kinds] = avals[0].dtype
+    op.dtypes.remember(kinds, avals[0].dtype)
 
 
 def _broadcast(op: Op, avals: Sequence[Aval]) -> tuple[int, ...]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable
 from typing import Any, Generic, TypeVar
 
 from gtrace.locks import new_lock
+from gtrace.tables import BoundedTable
 
 T = TypeVar("T")
 
@@ -32,8 +33,7 @@ class InternTable(Generic[T]):
     """
 
     def __init__(self, keep: int = 4096) -> None:
-        self._keep = keep
-        self.recent: dict[Hashable, T] = {}
+        self.recent: BoundedTable[Hashable, T] = BoundedTable(keep)
         self._refs: dict[Hashable, _Ref] = {}
         self._dead: list[_Ref] = []
         self._lock = new_lock()
@@ -54,7 +54,10 @@ class InternTable(Generic[T]):
             return found
         known = self._refs.get(key)
         found = None if known is None else known()
-        return self._enter(key, make() if found is None else found)
+        if found is None:
+            return self._enter(key, make())
+        self._note(key, found)
+        return found
 
     def _enter(self, key: Hashable, made: T) -> T:
         # a dead reference is queued without the lock: an object may die at any time, even while this thread holds it
@@ -69,8 +72,9 @@ class InternTable(Generic[T]):
             if found is None:
                 self._refs[key] = ref
                 found = made
-            if len(self.recent) >= self._keep:
-                self.recent.clear()
-            if self._keep:
-                self.recent[key] = found
+        self._note(key, found)
         return found
+
+    def _note(self, key: Hashable, found: T) -> None:
+        if self.recent.limit:
+            self.recent.remember(key, found)

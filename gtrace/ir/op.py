@@ -16,10 +16,11 @@ import torch
 
 from gtrace.ir.aval import Aval
 from gtrace.ir.cases import Cases
-from gtrace.ir.infer import infer
+from gtrace.ir.infer import MAX_DTYPES, infer
 from gtrace.ir.interning import InternTable
 from gtrace.ir.rules import Rules
 from gtrace.ir.sizes import kind, mask
+from gtrace.tables import BoundedTable
 
 Params = tuple[Any, ...]
 """Attributes of a node in the order of ``Op.params``: ints, floats, bools, strings, None, tuples of these, and
@@ -80,8 +81,8 @@ class Op:
     unsigned: str | Callable[..., Any] | None = None
     rules: Rules = attrs.field(factory=Rules)
     cases: Cases = attrs.field(factory=Cases)
-    dtypes: dict[Any, torch.dtype] = attrs.field(factory=dict, init=False)
-    table: dict[Any, Instr] = attrs.field(factory=dict, init=False)
+    dtypes: BoundedTable[Any, torch.dtype] = attrs.field(factory=lambda: BoundedTable(MAX_DTYPES), init=False)
+    table: BoundedTable[Any, Instr] = attrs.field(factory=lambda: BoundedTable(MAX_TABLE), init=False)
 
     def __repr__(self) -> str:
         return f"Op({self.name})"
@@ -98,11 +99,9 @@ class Op:
             found = _instrs.intern(
                 (self, (params, *plain)), lambda: Instr(self, params, plain, infer(self, params, plain))
             )
-            if len(self.table) >= MAX_TABLE:
-                self.table.clear()
-            self.table[key] = found
+            self.table.remember(key, found)
             if not params:
-                self.table[avals] = found
+                self.table.remember(avals, found)
         return found
 
 
@@ -146,7 +145,7 @@ class Leaf:
 REGISTRY: dict[str, Op] = {}
 """Every operation by name."""
 
-MAX_TABLE = 2048
+MAX_TABLE = 8192
 """How many instructions of one operation are kept for fast lookups, even if no program uses them."""
 
 _instrs: InternTable[Instr] = InternTable()

@@ -32,8 +32,11 @@ MAX_PERIOD = 2000
 # a call of its own costs about 10 us, which a part must be worth
 _PART_NODES = 32
 _PART_NODES_OF_SMALL_ARRAYS = 64
+_PART_NODES_OF_TINY_ARRAYS = 128
 _LARGE_BYTES = 1 << 20
 """What the operations of a part write, if their arrays are not small."""
+_TINY_BYTES = 1 << 6
+"""Arrays are tiny if an operation writes less than this on average: a part of them takes less than its call."""
 
 
 @attrs.frozen
@@ -141,8 +144,11 @@ def _moves(node: Node) -> bool:
 
 def _places(run: Run, bytes_at: list[int], written: npt.NDArray[np.int64]) -> range:
     """Return where to cut a run: into equal parts, at the phase at which the fewest bytes cross."""
-    small = written[run.start + run.period] - written[run.start] < _LARGE_BYTES
-    least = -(-(_PART_NODES_OF_SMALL_ARRAYS if small else _PART_NODES) // run.period)
+    bytes_written = written[run.start + run.period] - written[run.start]
+    nodes = _PART_NODES if bytes_written >= _LARGE_BYTES else _PART_NODES_OF_SMALL_ARRAYS
+    if bytes_written < _TINY_BYTES * run.period:
+        nodes = _PART_NODES_OF_TINY_ARRAYS
+    least = -(-nodes // run.period)
     # of parts of up to twice the least size, those that leave the fewest operations to compile
     sizes = [run.period * count for count in range(least, 2 * least + 1) if 2 * run.period * count <= run.length]
     if not sizes:

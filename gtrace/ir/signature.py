@@ -44,6 +44,7 @@ class CompileKey:
         strides: of each input.
         backend, mode: how it is compiled.
         threads: the number of threads that its loops on a CPU use. It is fixed in the compiled code.
+        donated: the places of the inputs that it may write over.
     """
 
     signature: str
@@ -51,6 +52,7 @@ class CompileKey:
     backend: str
     mode: str
     threads: int
+    donated: tuple[int, ...] = ()
 
 
 def sign(graph: Graph, bones: Skeleton | None = None) -> Signature:

@@ -10,14 +10,13 @@ import atexit
 import contextlib
 import os
 import warnings
-from collections.abc import Callable
 from typing import TextIO
 
 from gtrace.config import Config, config
 from gtrace.errors import ConfigError, ConfigWarning
-from gtrace.events import CompileFailed, CompileFinished, CompileStarted, Event, Forced, Ran, Recorded, bus
+from gtrace.events import CompileFailed, CompileFinished, CompileStarted, Event, Forced, Ran, Recorded
 from gtrace.ir.signature import short
-from gtrace.locks import new_lock
+from gtrace.observe.event_file import EventFile
 
 RANK = int(os.environ.get("RANK", "0"))
 """Which of the processes this one is that share the work; the launcher says so."""
@@ -64,12 +63,8 @@ class InstructionLog:
     """
 
     def __init__(self) -> None:
-        # an emitter may be interrupted by a signal handler that emits
-        self._lock = new_lock()
         self._count = 0
-        self._path: str | None = None
-        self._file: TextIO | None = None
-        self._stop: Callable[[], None] | None = None
+        self._target = EventFile(self._write, Recorded, Forced, CompileStarted, CompileFinished, CompileFailed, Ran)
 
     def configure(self, settings: Config) -> None:
         """Start, stop or move to another file, as `settings` say.
@@ -81,44 +76,33 @@ class InstructionLog:
         if path is not None:
             # the program may change its directory before the first event
             path = os.path.abspath(path)
-        if path == self._path:
+        if path == self._target.path:
             return
         if path is not None:
             _check(path)
-        with self._lock:
-            self.close()
-            self._path = path
-            if path is not None:
-                self._stop = bus.subscribe(
-                    self._write, Recorded, Forced, CompileStarted, CompileFinished, CompileFailed, Ran
-                )
+        self._target.move(path)
 
     def close(self) -> None:
         """Stop listening and close the file."""
-        with self._lock:
-            if self._stop is not None:
-                self._stop()
-                self._stop = None
-            if self._file is not None:
-                self._file.close()
-                self._file = None
+        self._target.close()
 
     def _write(self, event: Event) -> None:
-        with self._lock:
-            if self._stop is None or self._path is None:
+        target = self._target
+        with target.lock:
+            if not target.open or target.path is None:
                 return
-            if self._file is None:
-                self._file = _open(self._path)
+            if target.file is None:
+                target.file = _open(target.path)
             self._count += 1
             try:
-                self._file.write(line(self._count, event) + "\n")
+                target.file.write(line(self._count, event) + "\n")
             except OSError as error:
                 # the program's results matter more than the log of them
-                file, self._file = self._file, None
+                file, target.file = target.file, None
                 with contextlib.suppress(OSError):  # closing writes again what could not be written
                     file.close()
                 self.close()
-                warnings.warn(f"the instruction log {self._path} ended early: {error}", ConfigWarning, stacklevel=2)
+                warnings.warn(f"the instruction log {target.path} ended early: {error}", ConfigWarning, stacklevel=2)
 
 
 def _open(path: str) -> TextIO:

@@ -13,7 +13,6 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable
 from io import FileIO
 
 from gtrace.config import Config, config
@@ -31,10 +30,9 @@ from gtrace.events import (
     Loaded,
     Ran,
     Recorded,
-    bus,
 )
 from gtrace.ir.signature import short
-from gtrace.locks import new_lock
+from gtrace.observe.event_file import EventFile
 from gtrace.observe.instruction_log import RANK, columns
 
 KINDS = (
@@ -67,15 +65,12 @@ class TraceLog:
     """Subscribes to the bus while the settings name a trace."""
 
     def __init__(self) -> None:
-        self._lock = new_lock()
-        self._prefix: str | None = None
-        self._stop: Callable[[], None] | None = None
+        self._target = EventFile(self._write, *KINDS)
         self._seconds = 0.0
-        self._begin(None)
+        self._begin()
 
-    def _begin(self, prefix: str | None) -> None:
-        self._prefix = prefix
-        self._file: FileIO | None = None
+    def _begin(self) -> None:
+        self._target.file = None
         self._count = 0
         self._end = 0.0
         self._threads: dict[int, int] = {}
@@ -89,39 +84,33 @@ class TraceLog:
         """
         prefix = None if settings.trace is None else os.path.abspath(settings.trace)
         self._seconds = settings.trace_seconds
-        if prefix == self._prefix:
+        if prefix == self._target.path:
             return
         if prefix is not None and not os.access(os.path.dirname(prefix), os.W_OK):
             fix = "Make the folder, or name another one."
             raise ConfigError(f"[GT_TRACE] expected a path in a folder that can be written to, got {prefix!r}. {fix}")
-        with self._lock:
-            self.close()
-            self._begin(prefix)
-            if prefix is not None:
-                self._stop = bus.subscribe(self._write, *KINDS)
+        with self._target.lock:
+            self._target.close()
+            self._begin()
+            self._target.move(prefix)
 
     def close(self) -> None:
         """Stop listening and close the file."""
-        with self._lock:
-            if self._stop is not None:
-                self._stop()
-                self._stop = None
-            if self._file is not None:
-                file, self._file = self._file, None
-                file.close()
+        self._target.close()
 
     def forked(self) -> None:
         """Write to a file of its own from now on, as in a process that was forked."""
-        self._begin(self._prefix)  # nothing is buffered that two processes could write
+        self._begin()  # nothing is buffered that two processes could write
 
     def _write(self, event: Event) -> None:
         location = "" if isinstance(event, (CompileFinished, CompileFailed)) else user_location()
-        with self._lock:
-            if self._stop is None or self._prefix is None:
+        target = self._target
+        with target.lock:
+            if not target.open or target.path is None:
                 return
             try:
-                if self._file is None:
-                    self._open(self._prefix, event.at)
+                if target.file is None:
+                    self._open(target.path, event.at)
                 if event.at > self._end:
                     self.close()
                     return
@@ -134,16 +123,16 @@ class TraceLog:
                 self._line(event.at, kind, component, command, details)
             except OSError as error:
                 # the program's results matter more than the log of them
-                path = self._prefix
                 self.close()
-                warnings.warn(f"the trace {path} ended early: {error}", ConfigWarning, stacklevel=2)
+                warnings.warn(f"the trace {target.path} ended early: {error}", ConfigWarning, stacklevel=2)
 
     def _line(self, at: float, kind: str, component: str, command: str, details: str) -> None:
-        assert self._file is not None
+        file = self._target.file
+        assert file is not None
         self._count += 1
         details = " ".join(details.split())
         head = f"{at:10.6f}s | #{self._count:04d} | {kind:<8} | {component:<8} | {command:<8}"
-        self._file.write(f"{head} | {details}\n".encode(errors="replace"))
+        file.write(f"{head} | {details}\n".encode(errors="replace"))
 
     def _thread(self, at: float) -> int:
         """Return the number of the thread that runs, and write its name when it is first met."""
@@ -159,9 +148,9 @@ class TraceLog:
     def _open(self, prefix: str, at: float) -> None:
         # not buffered: what is written when the process is killed is complete
         try:
-            self._file = FileIO(f"{prefix}.log", "x")
+            self._target.file = FileIO(f"{prefix}.log", "x")
         except FileExistsError:  # another process of the run has it
-            self._file = FileIO(f"{prefix}.{os.getpid()}.log", "a")
+            self._target.file = FileIO(f"{prefix}.{os.getpid()}.log", "a")
         self._end = at + self._seconds
         wall = time.time() - (time.perf_counter() - START)
         script = " ".join(sys.argv) or "python"

@@ -15,7 +15,7 @@ from gtrace.config import config
 from gtrace.dtypes import BY_TORCH, DType
 from gtrace.engine.engine import engine
 from gtrace.engine.sharded import Placed, localize, placed, results
-from gtrace.errors import ConcretizationError, DtypeError, ImmutableError, LeakError, user_location
+from gtrace.errors import DtypeError, ImmutableError, user_location
 from gtrace.events import Forced, bus
 from gtrace.interp.checked import checked
 from gtrace.ir.aval import BIT_DTYPES, LONG, Aval, aval
@@ -24,7 +24,8 @@ from gtrace.ir.op import Leaf, leaf
 from gtrace.ir.sharding import NamedSharding
 from gtrace.shard import workers
 from gtrace.shard.partition import find_meshes
-from gtrace.trace.record import Trace, thread
+from gtrace.trace.no_value import concretization, leaked
+from gtrace.trace.record import Donation, Trace, thread
 
 if TYPE_CHECKING:
     from gtrace.tensor_methods import TensorMethods as _Methods
@@ -243,6 +244,8 @@ class Array(_Methods):
         return torch.empty(0, device=self.aval.device).__dlpack_device__()
 
     def __repr__(self) -> str:
+        if self._buf is None and self._trace.__class__ is Donation:
+            return f"Donated({LONG[self.aval.dtype]}{list(self.aval.shape)})"
         if self._buf is None and self._trace is not None and self._trace.capture is not None:
             return f"Traced({LONG[self.aval.dtype]}{list(self.aval.shape)})"
         text = np.array2string(_to_numpy(whole(self, "print")), separator=", ", prefix="Array(", threshold=200)
@@ -296,7 +299,11 @@ _new = object.__new__
 
 @without_modes
 def _to_numpy(tensor: torch.Tensor) -> np.ndarray:
-    return (tensor.float() if tensor.dtype in BIT_DTYPES else tensor).cpu().numpy()
+    host = (tensor.float() if tensor.dtype in BIT_DTYPES else tensor).cpu()
+    if host.untyped_storage().resizable():
+        # from here on torch says that it is not, as of memory that came from outside; see `gtrace.trace.donation`
+        host.made_by_torch = True  # type: ignore[attr-defined]
+    return host.numpy()
 
 
 @without_modes
@@ -335,13 +342,14 @@ def wrap_as(tensor: torch.Tensor, a: Aval, kind: Leaf | None = None) -> Array:
 
 
 def fresh(x: Array) -> Array:
-    """Return another Array of the value of `x`; gradients distinguish the two."""
+    """Return another Array of the value that `x` has; gradients distinguish the two."""
     out: Array = _new(Array)
     out.aval = x.aval
     out._trace = None
     out._number = -1
     out._buf = x._buf
-    out._leaf = x._leaf
+    # noted on `x`, of which each call of a gradient makes another copy
+    out._leaf = x._leaf or layout(x)
     return out
 
 
@@ -360,6 +368,7 @@ def materialize(x: Array, cause: str) -> torch.Tensor:
     Raises:
         ConcretizationError: `x` is a placeholder of a function being traced.
         LeakError: `x` is a placeholder of a function whose trace is over.
+        DonatedError: `x` was given away.
         ExecutionError: torch refused an operation because of the values.
     """
     # read these before the value: another thread that computes it sets the value first and clears these afterwards
@@ -369,7 +378,7 @@ def materialize(x: Array, cause: str) -> torch.Tensor:
         return tensor
     assert trace is not None
     if trace.capture is not None:
-        raise leaked(x) if trace.closed else _concretization(x, cause)
+        raise leaked(x) if trace.closed else concretization(x, cause)
     if trace is thread.trace:
         flush(cause)
         if x._buf is not None:
@@ -458,33 +467,3 @@ def evaluate(arrays: Sequence[Array], cause: str) -> None:
     for x in arrays:
         if x._buf is None:
             materialize(x, cause)
-
-
-def _concretization(x: Array, cause: str) -> ConcretizationError:
-    fixes = {
-        "bool": "Use gt.where to choose between values, or move the branch outside the traced function",
-        "index": "Use an integer array index, or pass the number as a static argument",
-        "thread": "Compute with it in the thread that traces the function",
-        "mask": "Use gt.where(mask, x, 0) to keep the shape, or index outside the traced function",
-        "size": "Pass size=, the size of the result, where the function takes it, or call it outside",
-    }
-    fix = fixes.get(
-        cause, "Return the value and look at it outside the traced function, or pass it as a static argument"
-    )
-    trace = x._trace
-    assert trace is not None
-    return ConcretizationError(
-        f"[{cause}] expected a value, got the placeholder {x!r} while tracing {trace.capture}: it has no value yet."
-        f" {fix}. (at {user_location()})"
-    )
-
-
-def leaked(x: Array) -> LeakError:
-    trace = x._trace
-    assert trace is not None
-    made = (trace.locations or {}).get(x._number)
-    return LeakError(
-        f"[trace] expected an array of the running program, got the placeholder {x!r} of {trace.capture}, whose trace"
-        f" is over{f' (made at {made})' if made else ''}. Return it from that function instead of storing it."
-        f" (at {user_location()})"
-    )

@@ -15,7 +15,8 @@ from gtrace.ir.aval import Aval, contiguous_strides
 from gtrace.ir.graph import Scalar, subgraphs
 from gtrace.ir.op import REGISTRY, Instr, Op, Params, define, leaf
 from gtrace.ir.subgraph import plain_instr
-from gtrace.trace.array import Array, flush, layout, leaked, materialize
+from gtrace.trace.array import Array, flush, layout, materialize
+from gtrace.trace.no_value import leaked
 from gtrace.trace.record import RegionLayout, Trace, followers, thread
 
 _ref = weakref.ref

@@ -13,6 +13,7 @@ from gtrace.exact import exact_key
 from gtrace.ir.aval import Aval
 from gtrace.ir.graph import Scalar
 from gtrace.ir.op import MAX_TABLE, Instr, Op, Params
+from gtrace.tables import BoundedTable
 from gtrace.trace.array import Array
 from gtrace.trace.bind import as_input, bind, new_pending, on_recorded
 from gtrace.trace.convert import scalar_aval
@@ -97,8 +98,8 @@ def binary_fast(
 
 def number_fast(op: Op, slow: Callable[[Any, Any], Array]) -> Callable[[Any, Any], Array]:
     """Return `slow` with a fast path for a floating Array and a Python number, on either side."""
-    after: dict[Aval, tuple[Instr, Aval]] = {}
-    before: dict[Aval, tuple[Instr, Aval]] = {}
+    after: BoundedTable[Aval, tuple[Instr, Aval]] = BoundedTable(MAX_TABLE)
+    before: BoundedTable[Aval, tuple[Instr, Aval]] = BoundedTable(MAX_TABLE)
 
     def function(x: Any, y: Any) -> Array:
         if x.__class__ is Array:
@@ -117,9 +118,8 @@ def number_fast(op: Op, slow: Callable[[Any, Any], Array]) -> Callable[[Any, Any
                 return slow(x, y)
             scalar = scalar_aval(a.dtype, a.device)
             instr = op.instr((), (a, scalar) if known is after else (scalar, a))
-            if len(known) >= MAX_TABLE:
-                known.clear()
-            found = known[a] = instr, scalar
+            found = instr, scalar
+            known.remember(a, found)
         if not value or value != value:
             return slow(x, y)  # `slow` encodes the sign of a zero and records one object for every NaN
         instr, scalar = found
@@ -150,7 +150,7 @@ def number_fast(op: Op, slow: Callable[[Any, Any], Array]) -> Callable[[Any, Any
     return function
 
 
-_met: dict[Any, Instr] = {}
+_met: BoundedTable[Any, Instr] = BoundedTable(MAX_TABLE)
 
 
 def bind_met(op: Op, x: Any, given: tuple[Any, ...], resolve: Callable[..., tuple[Array, Params]]) -> Array:
@@ -175,9 +175,8 @@ def bind_met(op: Op, x: Any, given: tuple[Any, ...], resolve: Callable[..., tupl
         operand, params = resolve(op, x, *given)
         if operand is not x:
             return bind(op, (operand,), params)
-        if len(_met) >= MAX_TABLE:
-            _met.clear()
-        instr = _met[key] = op.instr(params, (x.aval,))
+        instr = op.instr(params, (x.aval,))
+        _met.remember(key, instr)
     trace = thread.trace
     i = x._number if x._trace is trace else as_input(trace, x)
     flat = trace.flat

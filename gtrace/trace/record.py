@@ -167,6 +167,20 @@ class Trace:
         return [self.leaves[slot] for slot in program.slots]
 
 
+class Donation(Trace):
+    """Stands where the trace of an Array is that was given away: like a placeholder, it has no value any more.
+
+    Args:
+        call: the call that it was given to, and where.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, call: str) -> None:
+        super().__init__(capture=call)
+        self.closed = True
+
+
 def scalar_operand_code(slot: int, value: bool | int | float | complex) -> int:
     """Return what stands for a scalar among the operands of an instruction: its slot, and the sign of a zero.
 

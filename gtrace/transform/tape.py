@@ -23,6 +23,7 @@ from gtrace.ir.op import Instr
 from gtrace.ops.create import ones_like, zeros_like
 from gtrace.ops.elementwise import add, identity, multiply, neg
 from gtrace.ops.shape import unbroadcast
+from gtrace.tables import BoundedTable
 from gtrace.trace.array import Array, fresh
 from gtrace.trace.bind import new_pending, project
 from gtrace.trace.record import PADDING, TapeEntry, Trace, followers, thread
@@ -252,7 +253,7 @@ class CachedPullback:
         return out
 
 
-_pullbacks: dict[Hashable, CachedPullback] = {}
+_pullbacks: BoundedTable[Hashable, CachedPullback] = BoundedTable(MAX_PULLBACKS)
 
 
 def _pullback_key(
@@ -299,8 +300,7 @@ def _remembered(
     grads = _walk(tape, outputs, cotangents)
     own = thread.trace is trace and len(trace.leaves) == leaves
     if own and all(x._trace is trace and x._number >= flat for x in grads):
-        if len(_pullbacks) >= MAX_PULLBACKS:
-            _pullbacks.clear()
         results = tuple((x._number, x.aval) for x in grads)
-        _pullbacks[key] = CachedPullback(flat, tuple(trace.flat[flat:]), tuple(trace.scalars[scalars:]), results)
+        appended = tuple(trace.flat[flat:]), tuple(trace.scalars[scalars:])
+        _pullbacks.remember(key, CachedPullback(flat, *appended, results))
     return grads

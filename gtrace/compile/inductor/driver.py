@@ -135,7 +135,7 @@ def _compile(
     compile_fx = internals.COMPILE_FX.get()
     register_pointwise()
     table = decompositions(internals.DECOMPOSITIONS.get()())
-    lowered = lower(request.graph, request.strides, table, request.relations)
+    lowered = lower(request.graph, request.strides, table, request.relations, request.donated)
     multiply_by_reciprocals(lowered.module)
     choose_libraries(lowered.module, own=folder is not None)
     shims: dict[Any, list[str]] = {op: [code] for op, code in lowered.operators.items()}

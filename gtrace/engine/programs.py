@@ -1,0 +1,79 @@
+"""The table of programs: one for each key, in families. When there are too many, some are forgotten."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+from gtrace.compile.backend import find_backend
+from gtrace.compile.executable import interpreted
+from gtrace.compile.partition import MAX_OPS, uncompilable
+from gtrace.compile.symbolic import Shape
+from gtrace.engine.program import Family, Program
+from gtrace.ir.aval import layout
+from gtrace.ir.calls import called_operators, has_calls
+from gtrace.ir.graph import Graph
+from gtrace.ir.signature import CompileKey, Signature
+from gtrace.tables import PART, spread
+
+MAX_PROGRAMS = 16384
+"""Programs remembered, and as many recordings and canonical forms; others are made anew when they are needed."""
+
+
+class ProgramTable(dict[CompileKey, Program]):
+    """The programs of an engine, by what their compiled form depends on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._families: dict[Hashable, Family] = {}
+
+    def enter(self, program: Program) -> Program:
+        """Add a program; returns that of its key, which another thread may have added."""
+        if len(self) >= MAX_PROGRAMS:
+            self._forget()
+        program.family = self._families.setdefault(program.family.key, program.family)
+        found = self.setdefault(program.key, program)
+        if found is program:
+            program.family.add(program)
+        return found
+
+    def _forget(self) -> None:
+        """Forget an eighth of the programs, those that ran for less than others, and families without members."""
+        drawn = sorted((self[key] for key in spread(self, PART // 2)), key=lambda program: program.seconds)
+        for program in drawn[: -(-len(drawn) // 2)]:
+            if not program.requested:
+                self.pop(program.key, None)
+        kept = {id(program.family) for program in self.values()}
+        for structure, family in list(self._families.items()):
+            if id(family) not in kept:
+                self._families.pop(structure, None)
+
+
+def new_program(
+    key: CompileKey, signature: Signature, graph: Graph, skeleton: Hashable, shape: Shape, left_out: frozenset[str]
+) -> Program:
+    """Return a program that is interpreted, in a family of its own.
+
+    Args:
+        skeleton, shape: what `shape_of` returns for the graph.
+        left_out: operators of torch that the compiler was found to have no code for.
+    """
+    orders = tuple(layout(a.shape, stride) for a, stride in zip(graph.avals, key.strides, strict=True))
+    closed = ""
+    if None in orders:
+        closed = "its inputs are not dense"
+    elif has_calls(graph):
+        closed = "it has loops or branches"
+    elif len(graph.nodes) > MAX_OPS:
+        closed = f"it has more than {MAX_OPS} operations"
+    elif not find_backend(key.backend).open_sizes:
+        closed = f"backend {key.backend} is given one size at a time"
+    layouts = key.strides if None in orders else orders
+    missing = called_operators(graph) & left_out
+    reason = uncompilable(graph) if key.backend == "inductor" else ""
+    reason = reason or ", ".join(f"the compiler has no code for {name}" for name in sorted(missing))
+    closed = closed or (f"parts of it are interpreted: {reason}" if reason else "")
+    family = Family((skeleton, layouts, key.backend, key.mode, key.threads), closed)
+    made = Program(key, signature, graph, interpreted(graph, key.strides, key.donated), shape, family, left_out=missing)
+    if reason and not made.schedule.requests:
+        made.reason = reason
+    return made

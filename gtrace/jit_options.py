@@ -1,0 +1,72 @@
+"""What the options of `jit` stand for."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+from gtrace.errors import ArgumentError, message
+from gtrace.exact import exact_key
+
+
+def key_of_static(static: Sequence[tuple[int | str, Any]]) -> Hashable:
+    """Return the key of static arguments.
+
+    Raises:
+        ArgumentError: one of them is unhashable.
+    """
+    key = []
+    for where, value in static:
+        own = exact_key(value)
+        try:
+            hash(own)
+        except TypeError:
+            got = f"{type(value).__name__} for {where!r}"
+            fix = "Make it a tuple, or dynamic."
+            raise ArgumentError(message("jit", "hashable static arguments", got, fix)) from None
+        key.append((where, own))
+    return tuple(key)
+
+
+def wait_seconds(wait: object) -> float:
+    """Return the seconds that `wait` of `jit` stands for.
+
+    Raises:
+        ArgumentError: it is no number of seconds and no bool.
+    """
+    if isinstance(wait, bool):
+        return math.inf if wait else 0.0
+    if isinstance(wait, (int, float)) and wait >= 0:
+        return float(wait)
+    raise ArgumentError(message("jit", "seconds, True or False as wait", repr(wait), "Pass wait=2.5, for example."))
+
+
+def both_ways(
+    f: Callable[..., Any], option: str, numbers: tuple[int, ...], names: tuple[str, ...]
+) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """Complete positions by their names and names by their positions, as far as the function has a signature.
+
+    Args:
+        option: "static" or "donate".
+
+    Raises:
+        ArgumentError: a position or name that the function does not have.
+    """
+    try:
+        parameters = list(inspect.signature(f).parameters.values())
+    except (TypeError, ValueError):
+        return numbers, names
+    positional = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    flexible = any(p.kind is p.VAR_POSITIONAL for p in parameters)
+    keywords = any(p.kind is p.VAR_KEYWORD for p in parameters)
+    for k in numbers:
+        if not flexible and not -len(positional) <= k < len(positional):
+            raise ArgumentError(message("jit", f"{option}_argnums below {len(positional)}", str(k), "Count from 0."))
+    for name in names:
+        if not keywords and name not in [p.name for p in parameters]:
+            raise ArgumentError(message("jit", f"{option}_argnames among {positional}", repr(name), "Check the name."))
+    all_numbers = {*numbers, *(positional.index(name) for name in names if name in positional)}
+    all_names = {*names, *(positional[k] for k in numbers if -len(positional) <= k < len(positional))}
+    return tuple(sorted(all_numbers)), tuple(sorted(all_names))

@@ -1,0 +1,54 @@
+"""Files that events are written to: listening to the bus as long as a path is set."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import IO, Any
+
+from gtrace.events import Event, bus
+from gtrace.locks import new_lock
+
+
+class EventFile:
+    """Subscribes to the bus while it has a path.
+
+    Args:
+        write: writes an event. It opens the file, so that nothing is written before the first event.
+        kinds: the events that it takes.
+
+    Attributes:
+        lock: held to write, and to begin and end. It is re-entrant: a signal handler may emit while a line is written.
+        path: where to write; None: nowhere.
+        file: the open file; None: not opened yet.
+    """
+
+    def __init__(self, write: Callable[[Any], None], *kinds: type[Event]) -> None:
+        self.lock = new_lock()
+        self.path: str | None = None
+        self.file: IO[Any] | None = None
+        self._write = write
+        self._kinds = kinds
+        self._stop: Callable[[], None] | None = None
+
+    @property
+    def open(self) -> bool:
+        """Whether it listens."""
+        return self._stop is not None
+
+    def move(self, path: str | None) -> None:
+        """Write to another file from now on, or to none."""
+        with self.lock:
+            self.close()
+            self.path = path
+            if path is not None:
+                self._stop = bus.subscribe(self._write, *self._kinds)
+
+    def close(self) -> None:
+        """Stop listening and close the file."""
+        with self.lock:
+            if self._stop is not None:
+                self._stop()
+                self._stop = None
+            if self.file is not None:
+                file, self.file = self.file, None
+                file.close()

@@ -1,0 +1,47 @@
+"""The errors that say why an Array has no value: it is a placeholder, or was given away."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gtrace.errors import ConcretizationError, DonatedError, LeakError, message, user_location
+from gtrace.trace.record import Donation
+
+if TYPE_CHECKING:
+    from gtrace.trace.array import Array
+
+
+def concretization(x: Array, cause: str) -> ConcretizationError:
+    """Return the error for an operation that needs the value of a placeholder."""
+    fixes = {
+        "bool": "Use gt.where to choose between values, or move the branch outside the traced function",
+        "index": "Use an integer array index, or pass the number as a static argument",
+        "thread": "Compute with it in the thread that traces the function",
+        "mask": "Use gt.where(mask, x, 0) to keep the shape, or index outside the traced function",
+        "size": "Pass size=, the size of the result, where the function takes it, or call it outside",
+    }
+    fix = fixes.get(
+        cause, "Return the value and look at it outside the traced function, or pass it as a static argument"
+    )
+    trace = x._trace
+    assert trace is not None
+    return ConcretizationError(
+        f"[{cause}] expected a value, got the placeholder {x!r} while tracing {trace.capture}: it has no value yet."
+        f" {fix}. (at {user_location()})"
+    )
+
+
+def leaked(x: Array) -> LeakError | DonatedError:
+    """Return the error for a placeholder whose trace is over, or an Array that was given away."""
+    trace = x._trace
+    assert trace is not None
+    if trace.__class__ is Donation:
+        fix = "Use what the call returned, or leave the argument out of donate_argnums and donate_argnames."
+        expected, got = "an array that has its value", f"{x.aval!r}, which was given away to {trace.capture}"
+        return DonatedError(message("donate", expected, got, fix))
+    made = (trace.locations or {}).get(x._number)
+    return LeakError(
+        f"[trace] expected an array of the running program, got the placeholder {x!r} of {trace.capture}, whose trace"
+        f" is over{f' (made at {made})' if made else ''}. Return it from that function instead of storing it."
+        f" (at {user_location()})"
+    )
