@@ -11,7 +11,7 @@ from typing import Any
 import numpy
 
 from gtrace import numpy as ours
-from gtrace.dtypes import DType
+from gtrace.dtypes import DType, float16, float32, float64
 from gtrace.errors import ArgumentError, message
 from gtrace.jax.adapt import JAX_NAMES, adapted
 from gtrace.numpy.functional import vectorize
@@ -24,7 +24,6 @@ from gtrace.ops.shape import permute_dims, reshape
 from gtrace.ops.unique import nonzero
 from gtrace.trace.array import Array
 from gtrace.trace.convert import lift
-
 
 _WEAK = (int, float, complex)
 """The types of numbers whose arrays have weak dtypes."""
@@ -202,7 +201,11 @@ def take_along_axis(
 
 
 def histogram(
-    a: Any, bins: Any = 10, range: Any = None, weights: Any = None, density: bool | None = None  # noqa: A002
+    a: Any,
+    bins: Any = 10,
+    range: Any = None,
+    weights: Any = None,
+    density: bool | None = None,  # noqa: A002
 ) -> tuple[Array, Array]:
     """``gt.numpy.histogram``, with the counts in the dtype of the edges."""
     counts, edges = ours.histogram(a, bins, range, density, weights)
@@ -217,7 +220,8 @@ def finfo(dtype: Any) -> Any:
     1.1920929e-07
     """
     kind = DType(dtype)
-    return numpy.finfo(kind.name) if kind.kind in "fc" and kind.name in numpy.sctypeDict else ours.finfo(kind)
+    known = kind.kind == "c" or kind in (float16, float32, float64)
+    return numpy.finfo(kind.name) if known else ours.finfo(kind)
 
 
 def iinfo(dtype: Any) -> Any:
