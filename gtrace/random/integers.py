@@ -89,6 +89,8 @@ def _drawn_as(dtype: Any, low: int | Array, high: int | Array) -> torch.dtype:
             fix = "Draw int64 and use x.astype(...)."
             raise DtypeError(message("randint", "a signed or 8-bit integer dtype", LONG[kind], fix))
         return kind
+    if default_dtype(float) is torch.float64:  # jax's default is int64 then
+        return torch.int64
     for x, most in ((low, _LARGEST >> 32), (high, 1 << 31)):
         if x.aval.dtype is torch.int64 if isinstance(x, Array) else not -(1 << 31) <= x <= most:
             return torch.int64

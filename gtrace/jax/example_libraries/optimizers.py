@@ -74,8 +74,8 @@ def optimizer(opt_maker: Callable[..., Any]) -> Callable[..., Optimizer]:
             leaves, structure = tree.flatten(grads)
             if structure != state.tree_def:
                 raise TypeError(
-                    f"optimizer update function was passed a gradient tree that did not match the parameter tree "
-                    f"structure with which it was initialized: parameter tree {state.tree_def} and grad tree {structure}."
+                    f"optimizer update function was passed a gradient tree of structure {structure}, and initialized "
+                    f"with parameters of structure {state.tree_def}."
                 )
             states = [update(step, leaf, own) for leaf, own in zip(leaves, _unpacked(state), strict=True)]
             return _packed(structure, states)

@@ -22,6 +22,8 @@ glorot_normal, normal = initializers.glorot_normal, initializers.normal
 ones, zeros = initializers.ones, initializers.zeros
 logsoftmax, randn, glorot = log_softmax, normal, glorot_normal
 
+_GLOROT, _SMALL, _TINY = glorot_normal(), normal(), normal(1e-6)
+
 Layer = tuple[Callable[..., Any], Callable[..., Any]]
 
 
@@ -36,8 +38,8 @@ def _same(shape: Any) -> Any:
 
 def Dense(  # noqa: N802 - JAX's names, here and below
     out_dim: int,
-    W_init: Any = glorot_normal(),
-    b_init: Any = normal(),  # noqa: N803
+    W_init: Any = _GLOROT,  # noqa: N803
+    b_init: Any = _SMALL,
 ) -> Layer:
     """Return a layer that multiplies by a matrix, and adds a vector.
 
@@ -84,7 +86,7 @@ def _convolution(
 
 def GeneralConv(  # noqa: N802
     dimension_numbers: Any, out_chan: int, filter_shape: Sequence[int], strides: Sequence[int] | None = None,
-    padding: Any = "VALID", W_init: Any = None, b_init: Any = normal(1e-6),  # noqa: N803
+    padding: Any = "VALID", W_init: Any = None, b_init: Any = _TINY,  # noqa: N803
 ) -> Layer:  # fmt: skip
     """Return a layer of a convolution, whose axes `dimension_numbers` names: ``("NHWC", "HWIO", "NHWC")``."""
     steps = strides or (1,) * len(filter_shape)
@@ -100,7 +102,7 @@ def GeneralConv(  # noqa: N802
 
 def GeneralConvTranspose(  # noqa: N802
     dimension_numbers: Any, out_chan: int, filter_shape: Sequence[int], strides: Sequence[int] | None = None,
-    padding: Any = "VALID", W_init: Any = None, b_init: Any = normal(1e-6),  # noqa: N803
+    padding: Any = "VALID", W_init: Any = None, b_init: Any = _TINY,  # noqa: N803
 ) -> Layer:  # fmt: skip
     """Return a layer of a transposed convolution, as `GeneralConv`."""
     steps = strides or (1,) * len(filter_shape)
@@ -221,8 +223,8 @@ def Dropout(rate: float, mode: str = "train") -> Layer:  # noqa: N802
         rng = kwargs.get("rng")
         if rng is None:
             raise ValueError(
-                "Dropout layer requires apply_fun to be called with a PRNG key argument: apply_fun(params, inputs, rng),"
-                " where `rng` is a PRNG key (e.g. from `jax.random.PRNGKey`)."
+                "Dropout layer requires apply_fun to be called with a PRNG key argument. That is, instead of"
+                " `apply_fun(params, inputs)`, call it like `apply_fun(params, inputs, rng=key)`."
             )
         if mode != "train":
             return inputs

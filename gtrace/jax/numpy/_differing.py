@@ -203,9 +203,9 @@ def take_along_axis(
 def histogram(
     a: Any,
     bins: Any = 10,
-    range: Any = None,
+    range: Any = None,  # noqa: A002
     weights: Any = None,
-    density: bool | None = None,  # noqa: A002
+    density: bool | None = None,
 ) -> tuple[Array, Array]:
     """``gt.numpy.histogram``, with the counts in the dtype of the edges."""
     counts, edges = ours.histogram(a, bins, range, density, weights)
@@ -234,7 +234,7 @@ def _running(name: str) -> Callable[..., Array]:
 
     def call(a: Any, axis: int | None = None, dtype: Any = None, out: None = None) -> Array:
         x = lift(name, a)
-        kind = dtype or ("int32" if x.dtype == "bool" else x.dtype)
+        kind = dtype or (int if x.dtype == "bool" else x.dtype)
         return function(reshape(x, (-1,)), 0, dtype=kind) if axis is None else function(x, axis, dtype=kind)
 
     call.__name__ = call.__qualname__ = name
