@@ -130,7 +130,8 @@ def split_index(x: Array, index: Any, checked: bool = True) -> Split:
             items.append(item)
         else:
             if config.current.jax_results and _is_outside(item, x, axis):
-                spans[id(place := as_index(item))] = host_span(item)
+                place = as_index(item)
+                spans[id(place)] = host_span(item)
                 item = place
             items.extend(_unmask(x, item, axis))
             axis += _axes_of(item)
@@ -170,12 +171,12 @@ def split_index(x: Array, index: Any, checked: bool = True) -> Split:
             bounds.append(bound)
             shape.append(max(0, -(-(bound[1] - bound[0]) // bound[2])))
         else:
-            place = as_int("index", "index", item)
-            if not -size <= place < size:
-                got = f"{place} for axis {len(bounds)} of {x.aval!r}"
+            number = as_int("index", "index", item)
+            if not -size <= number < size:
+                got = f"{number} for axis {len(bounds)} of {x.aval!r}"
                 raise BoundsError(message("index", f"an index in [{-size}, {size})", got, "The index is out of range."))
-            place %= size
-            bounds.append((place, place + 1, 1))
+            number %= size
+            bounds.append((number, number + 1, 1))
             if advanced:
                 # beside index arrays an integer takes part in their broadcasting, as in NumPy
                 arrays.append((len(shape), constant_array(numpy.zeros((), numpy.int64), x.aval.device)))

@@ -20,7 +20,7 @@ from gtrace.ops.scans import cumsum
 from gtrace.ops.shape import as_int, full_like_scalar, moveaxis, normalize_axis, reshape
 from gtrace.ops.sort import argsort, searchsorted
 from gtrace.random.continuous import check_mode, common_shape, draw_gumbel, draw_unit
-from gtrace.random.integers import draw_int32
+from gtrace.random.integers import draw_below
 from gtrace.random.keys import draw_bits, draw_shape, fresh_key, two_keys
 from gtrace.trace.array import Array
 from gtrace.trace.convert import lift, python_scalar
@@ -213,7 +213,7 @@ def choice(
     if not draws:
         indices = zeros(sizes, torch.int64, device=found.device)
     elif weights is None and replace:
-        indices = draw_int32(found, sizes, 0, count, 0, count)
+        indices = draw_below(found, sizes, count)
     elif weights is None:
         every = arange(count, device=found.device) if isinstance(population, int) else population
         chosen = slice_axis(_permuted(found, every, axis, False), axis, 0, draws)

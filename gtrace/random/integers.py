@@ -97,6 +97,13 @@ def _drawn_as(dtype: Any, low: int | Array, high: int | Array) -> torch.dtype:
     return torch.int32
 
 
+def draw_below(key: Array, shape: tuple[int, ...], count: int) -> Array:
+    """Return int64 numbers from 0 to count - 1, drawn as `randint` does without a dtype."""
+    kind = _drawn_as(None, 0, count)
+    info = torch.iinfo(kind)
+    return (_wide if kind is torch.int64 else draw_int32)(key, shape, 0, count, info.min, info.max)
+
+
 def draw_int32(key: Array, shape: tuple[int, ...], low: int | Array, high: int | Array, least: int, most: int) -> Array:
     """Return int64 numbers drawn as int32, from bounds in [least, most + 1]."""
     upper_key, lower_key = two_keys(key)

@@ -31,8 +31,8 @@ def _ordered_node(node: TreeDef) -> TreeDef:
         return optree.treespec_dict({k: optree.treespec_leaf() for k in node.entries()}, namespace=NAMESPACE)
     if node.type is collections.defaultdict:
         pairs = {k: optree.treespec_leaf() for k in node.entries()}
-        factory = node.unflatten([None] * len(pairs)).default_factory
-        return optree.treespec_defaultdict(factory, pairs, namespace=NAMESPACE)
+        empty: Any = node.unflatten([None] * len(pairs))
+        return optree.treespec_defaultdict(empty.default_factory, pairs, namespace=NAMESPACE)
     return node
 
 

@@ -9,12 +9,15 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import gtrace.jax.numpy as jnp
 from gtrace import tree
 
-InitFn = UpdateFn = ParamsFn = Schedule = Callable[..., Any]
+InitFn: TypeAlias = Callable[..., Any]
+UpdateFn: TypeAlias = Callable[..., Any]
+ParamsFn: TypeAlias = Callable[..., Any]
+Schedule: TypeAlias = Callable[..., Any]
 
 
 class Optimizer(NamedTuple):
@@ -278,7 +281,7 @@ def make_schedule(scalar_or_schedule: Any) -> Schedule:
         TypeError: neither.
     """
     if callable(scalar_or_schedule):
-        return scalar_or_schedule  # type: ignore[no-any-return]
+        return scalar_or_schedule
     if jnp.ndim(scalar_or_schedule) == 0:
         return constant(scalar_or_schedule)
     raise TypeError(type(scalar_or_schedule))
