@@ -129,8 +129,8 @@ class Config:
         verify_passes: check the rules of a graph after each pass that rewrites it (GT_VERIFY_PASSES).
         x64: integers are int64 and NumPy's float64 stays; False: JAX's rules of 32 bits (GT_X64; False by default
             once ``gtrace.jax`` is imported).
-        jax_results: results are as JAX's: dicts have their keys in order, the text of Arrays and dtypes is JAX's, numbers
-            outside an axis mean what they mean in index arrays, and floats follow `x64` (GT_JAX_RESULTS; True by
+        jax_results: results are as JAX's: dicts have their keys in order, the text of Arrays and dtypes is JAX's,
+            numbers outside an axis mean what they mean in index arrays, and floats follow `x64` (GT_JAX_RESULTS; True by
             default once ``gtrace.jax`` is imported).
     """
 
