@@ -129,6 +129,9 @@ class Config:
         verify_passes: check the rules of a graph after each pass that rewrites it (GT_VERIFY_PASSES).
         x64: integers are int64 and NumPy's float64 stays; False: JAX's rules of 32 bits (GT_X64; False by default
             once ``gtrace.jax`` is imported).
+        jax_results: results are as JAX's: dicts have their keys in order, the text of Arrays and dtypes is JAX's,
+            numbers outside an axis mean what they mean in index arrays, and floats follow `x64` (GT_JAX_RESULTS; True
+            by default once ``gtrace.jax`` is imported).
     """
 
     auto_compile: bool = _setting(True, "GT_AUTO_COMPILE", _flag, (bool, int))
@@ -158,6 +161,7 @@ class Config:
     deterministic: bool = _setting(False, "GT_DETERMINISTIC", _flag, (bool, int))
     verify_passes: bool = _setting(False, "GT_VERIFY_PASSES", _flag, (bool, int))
     x64: bool = _setting(True, "GT_X64", _flag, (bool, int))
+    jax_results: bool = _setting(False, "GT_JAX_RESULTS", _flag, (bool, int))
 
     @classmethod
     def from_env(cls, env: Mapping[str, str]) -> Config:

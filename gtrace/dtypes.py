@@ -12,6 +12,7 @@ import numpy
 import torch
 from torch import dtype as TorchDtype  # noqa: N812 - a class, in spite of its name
 
+from gtrace.config import config
 from gtrace.errors import DtypeError, message
 
 __all__ = [
@@ -106,7 +107,9 @@ class DType:
         return hash(self.torch)
 
     def __repr__(self) -> str:
-        return f"gtrace.{self.name}"
+        if not config.current.jax_results:
+            return f"gtrace.{self.name}"
+        return f"dtype({self.name})" if self.name.startswith(("bfloat", "float8")) else f"dtype({self.name!r})"
 
     def __str__(self) -> str:
         return self.name

@@ -33,7 +33,7 @@ from gtrace.trace.bind import check_thread
 from gtrace.trace.capture import Captured, NoOutputs, capture, replay
 from gtrace.trace.convert import lift, python_scalar, with_own_memory
 from gtrace.trace.donation import give_away
-from gtrace.trace.promotion import wide
+from gtrace.trace.promotion import default_dtype, wide
 from gtrace.trace.record import thread
 
 __all__ = ["jit", "eval"]
@@ -292,7 +292,8 @@ class Jitted:
     def _key(self, given: _Arguments) -> Hashable:
         """Return the key of these arguments, apart from their leaves."""
         # the third distinguishes f(x, k=y) from f((x,), {"k": y})
-        key = given.structure, given.static_key, bool(given.kwargs), registered.passes, thread.axes, wide()
+        rules = wide(), default_dtype(float)
+        key = given.structure, given.static_key, bool(given.kwargs), registered.passes, thread.axes, rules
         if self._number_keys:
             # structures compare the keys of dicts by ==, so that 1 is True
             numbers = tree.number_keys(given.structure)

@@ -45,7 +45,7 @@ def pytest_configure(config):
     # what calls exported code compiles faster; its own code is as users have it
     os.environ["AOT_INDUCTOR_COMPILE_WRAPPER_OPT_LEVEL"] = "O0"
     # doctests show the default, whichever of them has imported gtrace.jax
-    gt.config.update(x64=True)
+    gt.config.update(x64=True, jax_results=False)
     settings.load_profile("large" if config.getoption("--large") else "small")
     config.addinivalue_line("markers", "long: takes long and is run by --large only")
 

@@ -14,7 +14,7 @@ from gtrace.errors import ArgumentError, DtypeError, ShapeError
 def jax():
     import gtrace.jax
 
-    with gt.config(x64=False):
+    with gt.config(x64=False, jax_results=True):
         yield gtrace.jax
 
 

@@ -116,6 +116,13 @@ def test_the_table_is_that_of_the_page():
     assert parts()[1] == table()
 
 
+def test_functions_are_not_hidden_by_modules_of_their_names():
+    for name, keys in JAX_NAMES.items():
+        for key, parameters in keys.items():
+            found = getattr(module(name), key, None)
+            assert parameters is None or not inspect.ismodule(found), f"{name}.{key}"
+
+
 def test_notes_are_on_names_that_are_there():
     for name in NOTES:
         place, _, key = name.rpartition(".")

@@ -44,7 +44,7 @@ def jax():
     import gtrace as gt
     import gtrace.jax as ours
 
-    with gt.config(x64=False):
+    with gt.config(x64=False, jax_results=True):
         ours.install()
         yield ours
         ours.uninstall()

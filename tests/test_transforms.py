@@ -296,3 +296,26 @@ def test_other_threads_may_use_what_no_gradient_follows():
     assert float(elsewhere(lambda: kept[0] * 2).sum()) == 8
     value, pullback = gt.vjp(lambda x: gt.sin(x) * x, x)
     np.testing.assert_allclose(np.asarray(elsewhere(lambda: pullback(value)[0])), np.asarray(pullback(value)[0]))
+
+
+CAPTURING = {
+    "vmap": lambda f, xs: gt.vmap(f)(xs).sum(),
+    "scan": lambda f, xs: gt.scan(lambda total, x: (total + f(x), None), gt.array(0.0), xs)[0],
+    "cond": lambda f, xs: gt.cond(xs[0] > 0, f, lambda x: f(-x), xs[0]),
+    "while_loop": lambda f, xs: gt.fori_loop(0, 3, lambda k, total: total + f(xs[k]), gt.array(0.0)),
+    "checkpoint": lambda f, xs: gt.checkpoint(f)(xs[0]),
+    "jit": lambda f, xs: gt.jit(f, backend="eager")(xs[0]),
+}
+
+
+@pytest.mark.parametrize("around", CAPTURING)
+@pytest.mark.parametrize("eager", [False, True])
+def test_a_gradient_inside_a_captured_function_by_what_it_closes_over_is_seen_from_outside(around, eager):
+    xs = gt.array([1.0, -2.0, 3.0])
+
+    def loss(w):
+        return CAPTURING[around](lambda x: gt.grad(lambda v: x * v**3)(w), xs)  # 3 x w**2 for each x
+
+    expected = {"vmap": 2.0, "scan": 2.0, "while_loop": 2.0}.get(around, 1.0)
+    with gt.config(eager=eager):
+        assert gt.grad(loss)(gt.array(2.0)).item() == pytest.approx(6 * 2.0 * expected)

@@ -44,6 +44,7 @@ HINTS = frozenset(
 """Parameters that only say how to compute or where: any value of theirs is accepted and ignored."""
 
 DEFAULTS: dict[str, tuple[Any, ...]] = {
+    "allow_int": (True,),
     "copy": (True,),
     "nan_policy": ("propagate",),
     "ndmin": (0,),

@@ -13,7 +13,7 @@ from gtrace.ops.create import asarray
 from gtrace.trace.array import Array
 
 
-@attrs.frozen
+@attrs.frozen(repr=False)
 class Device:
     """A device under JAX's names of its properties.
 
@@ -35,6 +35,9 @@ class Device:
     def process_index(self) -> int:
         """The process that has the device: this one."""
         return 0
+
+    def __repr__(self) -> str:
+        return f"{'Cpu' if self.platform == 'cpu' else 'Cuda'}Device(id={self.id})"
 
     def __str__(self) -> str:
         return self.torch

@@ -12,6 +12,18 @@ from collections.abc import Sequence
 
 from gtrace.errors import ArgumentError, message
 
+INSTEAD = {
+    "jax.experimental.jax2tf": "Export programs with gtrace.export.",
+    "jax.experimental.ode": "Write the solver with lax.while_loop and lax.scan, which have derivatives here as in JAX;"
+    " tests/ports/ode.py has one with Dormand and Prince's steps and the adjoint equation as its custom_vjp.",
+    "jax.experimental.pallas": "Give a kernel to gt.define_op as a torch function.",
+    "jax.experimental.pjit": "Use jax.jit.",
+    "jax.experimental.sparse": "Use dense arrays, or segment sums: jax.ops.segment_sum.",
+    "jax.experimental.stax": "Use jax.example_libraries.stax.",
+    "jax.experimental.optimizers": "Use jax.example_libraries.optimizers.",
+}
+"""What to use for modules of JAX's that are left out."""
+
 
 class _Loader(importlib.abc.Loader):
     """Loads the module of gtrace that stands for one of JAX's."""
@@ -39,9 +51,8 @@ class _Finder(importlib.abc.MetaPathFinder):
         except ModuleNotFoundError:
             found = None
         if found is None:
-            raise ModuleNotFoundError(
-                f"gtrace has no module for {fullname}; docs/coming-from-jax.md lists what there is.", name=fullname
-            )
+            fix = INSTEAD.get(fullname, "docs/coming-from-jax.md lists what there is.")
+            raise ModuleNotFoundError(f"gtrace has no module for {fullname}. {fix}", name=fullname)
         return importlib.machinery.ModuleSpec(
             fullname, _Loader(), is_package=found.submodule_search_locations is not None
         )

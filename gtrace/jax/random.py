@@ -11,17 +11,18 @@ from gtrace.errors import ArgumentError, message
 from gtrace.jax.adapt import namespace
 from gtrace.ops.promote import cast
 from gtrace.trace.array import Array
-from gtrace.trace.convert import as_dtype
+from gtrace.trace.promotion import as_dtype, default_dtype
 
 
 def bits(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Array:
-    """``gt.random.bits`` as unsigned integers of a dtype, by default uint32.
+    """``gt.random.bits`` as unsigned integers of a dtype, by default uint32, or uint64 with `x64`.
 
     >>> import gtrace.jax as jax
     >>> jax.random.bits(jax.random.key(0), (2,)).dtype
     gtrace.uint32
     """
-    kind = torch.uint32 if dtype is None else as_dtype(dtype)
+    default = torch.uint64 if default_dtype(float) is torch.float64 else torch.uint32
+    kind = default if dtype is None else as_dtype(dtype)
     return cast(random.bits(key, shape, 8 * kind.itemsize), kind)
 
 

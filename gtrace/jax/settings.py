@@ -33,8 +33,8 @@ _WITHOUT_EFFECT: dict[str, Any] = {
 """JAX's settings that change no result here, with their values there."""
 
 
-# the number rules of a process that uses JAX's names are JAX's, unless it says otherwise
-ours.default(x64=False)
+# the number rules of a process that uses JAX's names are JAX's, and its results look so, unless it says otherwise
+ours.default(x64=False, jax_results=True)
 
 # as with JAX, NumPy knows bfloat16 and float8 afterwards
 if importlib.util.find_spec("ml_dtypes") is not None:

@@ -9,8 +9,6 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import torch
-
 from gtrace.errors import ArgumentError, ShapeError, message
 from gtrace.nn.common import check_number
 from gtrace.ops.create import full
@@ -21,6 +19,7 @@ from gtrace.random.continuous import float_dtype
 from gtrace.random.keys import draw_shape
 from gtrace.random.matrices import orthogonal as draw_orthogonal
 from gtrace.trace.array import Array
+from gtrace.trace.promotion import default_dtype
 
 __all__ = [
     "constant", "delta_orthogonal", "glorot_normal", "glorot_uniform", "he_normal", "he_uniform", "kaiming_normal",
@@ -39,7 +38,7 @@ def zeros(key: Any, shape: Any, dtype: Any = None) -> Array:
     >>> gt.nn.initializers.zeros(gt.random.key(0), (2,))
     Array([0., 0.], dtype=float32)
     """
-    return full(shape, 0, torch.float32 if dtype is None else dtype)
+    return full(shape, 0, default_dtype(float) if dtype is None else dtype)
 
 
 def ones(key: Any, shape: Any, dtype: Any = None) -> Array:
@@ -49,7 +48,7 @@ def ones(key: Any, shape: Any, dtype: Any = None) -> Array:
     >>> gt.nn.initializers.ones(gt.random.key(0), (2,))
     Array([1., 1.], dtype=float32)
     """
-    return full(shape, 1, torch.float32 if dtype is None else dtype)
+    return full(shape, 1, default_dtype(float) if dtype is None else dtype)
 
 
 def constant(value: Any, dtype: Any = None) -> Initializer:
@@ -63,7 +62,7 @@ def constant(value: Any, dtype: Any = None) -> Initializer:
 
     def init(key: Any, shape: Any, dtype: Any = None) -> Array:
         kind = own if dtype is None else dtype
-        return full(shape, value, torch.float32 if kind is None else kind)
+        return full(shape, value, default_dtype(float) if kind is None else kind)
 
     return init
 

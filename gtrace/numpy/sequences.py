@@ -24,6 +24,7 @@ from gtrace.ops.sliding import correlate_padded
 from gtrace.ops.sort import argsort, searchsorted
 from gtrace.trace.array import Array
 from gtrace.trace.convert import lift
+from gtrace.trace.promotion import default_dtype
 
 __all__ = [
     "bartlett", "blackman", "convolve", "correlate", "ediff1d", "gradient", "hamming", "hanning", "interp", "kaiser",
@@ -249,7 +250,7 @@ def _cosines(op: str, count: int, *weights: float) -> Array:
     out: Any = weights[0]
     for k, weight in enumerate(weights[1:], 1):
         out = add(out, multiply(cos(multiply(angle, float(k))), weight))
-    return cast(out, torch.float32)
+    return cast(out, default_dtype(float))
 
 
 def hanning(M: int) -> Array:  # noqa: N803 - NumPy's name

@@ -240,7 +240,7 @@ def zeros(shape: Any, dtype: Any = None, *, device: Any = None) -> Array:
     >>> gt.zeros(2)
     Array([0., 0.], dtype=float32)
     """
-    return full(shape, 0, dtype or torch.float32, device=device)
+    return full(shape, 0, dtype or default_dtype(float), device=device)
 
 
 def ones(shape: Any, dtype: Any = None, *, device: Any = None) -> Array:
@@ -250,7 +250,7 @@ def ones(shape: Any, dtype: Any = None, *, device: Any = None) -> Array:
     >>> gt.ones(2, dtype=gt.int32)
     Array([1, 1], dtype=int32)
     """
-    return full(shape, 1, dtype or torch.float32, device=device)
+    return full(shape, 1, dtype or default_dtype(float), device=device)
 
 
 def empty(shape: Any, dtype: Any = None, *, device: Any = None) -> Array:
@@ -422,7 +422,7 @@ def linspace(
     if retstep:
         step = (_number("linspace", stop) - _number("linspace", start)) / (parts or math.nan)
         return linspace(start, stop, count, endpoint, dtype=dtype, device=device), array(step, dtype, device)
-    kind = torch.float32 if dtype is None else as_dtype(dtype)
+    kind = default_dtype(float) if dtype is None else as_dtype(dtype)
     a, b = float(_number("linspace", start)), float(_number("linspace", stop))
     if kind not in INEXACT:
         exact = bind(_linspace, (), (a, b, count, bool(endpoint), "f64", str(as_device(device))))
@@ -456,6 +456,5 @@ def eye(n_rows: int, n_cols: int | None = None, k: int = 0, dtype: Any = None, *
         raise ShapeError(message("eye", "sizes >= 0", str(sizes), "Pass non-negative integers."))
     rows, columns = expand_dims(arange(sizes[0], device=device), 1), arange(sizes[1], device=device)
     offset = as_int("eye", "k", k)
-    return cast(
-        equal(add(rows, offset) if offset else rows, columns), torch.float32 if dtype is None else as_dtype(dtype)
-    )
+    kind = default_dtype(float) if dtype is None else as_dtype(dtype)
+    return cast(equal(add(rows, offset) if offset else rows, columns), kind)

@@ -163,7 +163,7 @@ def result_type(*arrays_and_dtypes: Any) -> DType:
         elif isinstance(x, Array):
             avals.append(lift("result_type", x).aval)
         else:
-            avals.append(aval((), dtype_of(x)))
+            avals.append(aval((), as_dtype(x) if isinstance(x, type) else dtype_of(x)))
     return DType(result_dtype(avals, scalars))
 
 

@@ -12,6 +12,7 @@ import attrs
 import numpy
 import torch
 
+from gtrace.config import config
 from gtrace.errors import ArgumentError, BoundsError, DtypeError, ShapeError, message
 from gtrace.ops.bounds import check_mode, clamped, counted_from_front, fill_for, host_span, is_inside, is_loose
 from gtrace.ops.elementwise import clip, remainder
@@ -128,6 +129,10 @@ def split_index(x: Array, index: Any, checked: bool = True) -> Split:
             axis = x.ndim - sum(_axes_of(rest) for rest in given[k + 1 :])
             items.append(item)
         else:
+            if config.current.jax_results and _is_outside(item, x, axis):
+                place = as_index(item)
+                spans[id(place)] = host_span(item)
+                item = place
             items.extend(_unmask(x, item, axis))
             axis += _axes_of(item)
     consumed = sum(item is not None and item is not Ellipsis for item in items)
@@ -166,18 +171,23 @@ def split_index(x: Array, index: Any, checked: bool = True) -> Split:
             bounds.append(bound)
             shape.append(max(0, -(-(bound[1] - bound[0]) // bound[2])))
         else:
-            place = as_int("index", "index", item)
-            if not -size <= place < size:
-                got = f"{place} for axis {len(bounds)} of {x.aval!r}"
+            number = as_int("index", "index", item)
+            if not -size <= number < size:
+                got = f"{number} for axis {len(bounds)} of {x.aval!r}"
                 raise BoundsError(message("index", f"an index in [{-size}, {size})", got, "The index is out of range."))
-            place %= size
-            bounds.append((place, place + 1, 1))
+            number %= size
+            bounds.append((number, number + 1, 1))
             if advanced:
                 # beside index arrays an integer takes part in their broadcasting, as in NumPy
                 arrays.append((len(shape), constant_array(numpy.zeros((), numpy.int64), x.aval.device)))
                 loose.append(False)
                 shape.append(1)
     return Split(tuple(bounds), tuple(flips), tuple(shape), tuple(arrays), tuple(loose))
+
+
+def _is_outside(item: Any, x: Array, axis: int) -> bool:
+    """Whether an item is a number outside its axis; JAX takes it as it takes such places in index arrays."""
+    return isinstance(item, int) and 0 <= axis < x.ndim and not -x.shape[axis] <= item < x.shape[axis]
 
 
 def _resolve(item: slice, size: int) -> tuple[tuple[int, int, int], bool]:

@@ -21,7 +21,7 @@ from gtrace.ops.shape import (
 from gtrace.trace.array import Array
 from gtrace.trace.convert import lift
 from gtrace.trace.fast import bind_met
-from gtrace.trace.promotion import as_dtype
+from gtrace.trace.promotion import as_dtype, default_dtype
 
 __all__ = ["one_hot"]
 
@@ -65,7 +65,7 @@ def _resolve_one_hot(op: Op, x: Any, num_classes: int, dtype: Any, axis: int) ->
     count = as_int("one_hot", "num_classes", num_classes)
     if count < 0:
         raise ShapeError(message("one_hot", "num_classes >= 0", str(count), "Pass a non-negative integer."))
-    kind = torch.float32 if dtype is None else as_dtype(dtype)
+    kind = as_dtype(dtype)
     return x, (count, normalize_axis("one_hot", axis, x.ndim + 1), SHORT[kind])
 
 
@@ -77,4 +77,5 @@ def one_hot(x: Any, num_classes: int, dtype: Any = None, axis: int = -1) -> Arra
     Array([[1., 0., 0.],
            [0., 0., 1.]], dtype=float32)
     """
-    return bind_met(_one_hot, x, (num_classes, dtype, axis), _resolve_one_hot)
+    kind = default_dtype(float) if dtype is None else dtype
+    return bind_met(_one_hot, x, (num_classes, kind, axis), _resolve_one_hot)

@@ -23,7 +23,7 @@ from gtrace.trace.array import Array
 from gtrace.trace.bind import bind
 from gtrace.trace.convert import common_device, lift, python_scalar, scalar_operand
 from gtrace.trace.fast import binary_fast, number_fast, unary_fast
-from gtrace.trace.promotion import NARROW, mixing, result_dtype, wide
+from gtrace.trace.promotion import NARROW, default_dtype, mixing, result_dtype, wide
 
 # -- casts
 
@@ -111,7 +111,7 @@ def promote(op: str, *operands: Any, floating: bool = False) -> list[Array | Sca
     if dtype is torch.float64:
         mixing.check(avals)
     if floating and dtype not in INEXACT:
-        dtype = torch.float32
+        dtype = default_dtype(float)
     device = common_device(op, present)
     weak = all(x.aval.weak for x in present)
     out: list[Array | Scalar] = []

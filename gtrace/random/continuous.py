@@ -36,7 +36,7 @@ from gtrace.random.keys import as_key, draw_bits, draw_shape, fill, fresh_key, t
 from gtrace.random.reuse import consume
 from gtrace.trace.array import Array
 from gtrace.trace.convert import lift, python_scalar
-from gtrace.trace.promotion import as_dtype
+from gtrace.trace.promotion import as_dtype, default_dtype
 
 __all__ = ["uniform", "normal", "truncated_normal", "laplace", "gumbel", "exponential"]
 
@@ -50,7 +50,7 @@ def float_dtype(name: str, dtype: Any) -> torch.dtype:
     Raises:
         DtypeError: it is not floating.
     """
-    kind = torch.float32 if dtype is None else as_dtype(dtype)
+    kind = default_dtype(float) if dtype is None else as_dtype(dtype)
     if kind not in FLOATS:
         raise DtypeError(message(name, "a floating dtype", LONG[kind], "Use gt.float32, or gt.random.randint."))
     return kind

@@ -52,7 +52,7 @@ from gtrace.random.keys import as_key, draw_shape, fresh_key, subkeys, two_keys
 from gtrace.random.reuse import consume
 from gtrace.trace.array import Array
 from gtrace.trace.convert import lift, real_scalar
-from gtrace.trace.promotion import as_dtype
+from gtrace.trace.promotion import as_dtype, default_dtype
 
 __all__ = ["binomial", "geometric", "multinomial", "poisson", "rademacher"]
 
@@ -66,7 +66,7 @@ def _count_dtype(name: str, dtype: Any, default: torch.dtype) -> torch.dtype:
 
 def draw_signs(key: Array, shape: tuple[int, ...], dtype: torch.dtype) -> Array:
     """Return `rademacher` without checking the arguments."""
-    return subtract(multiply(cast(less(draw_unit(key, shape, torch.float32), 0.5), dtype), 2), 1)
+    return subtract(multiply(cast(less(draw_unit(key, shape, default_dtype(float)), 0.5), dtype), 2), 1)
 
 
 @counting
@@ -125,8 +125,9 @@ def geometric(key: Any, p: Any, shape: Any = None, dtype: Any = None) -> Array:
 
 def _drawn_in(p: Any) -> torch.dtype:
     """Return the dtype of uniform numbers for a parameter: its own if that is float64, else float32."""
-    wide = type(p) is Array or real_scalar(p) is None
-    return torch.float64 if wide and lift("p", p).aval.dtype is torch.float64 else torch.float32
+    if type(p) is not Array and real_scalar(p) is not None:
+        return default_dtype(float)
+    return torch.float64 if lift("p", p).aval.dtype is torch.float64 else torch.float32
 
 
 def _wide_unit(key: Array, shape: tuple[int, ...]) -> Array:
@@ -253,7 +254,7 @@ def binomial(key: Any, n: Any, p: Any, shape: Any = None, dtype: Any = None) -> 
     >>> bool(((x >= 0) & (x <= 10)).all())
     True
     """
-    kind = _count_dtype("binomial", dtype, torch.float32)
+    kind = _count_dtype("binomial", dtype, default_dtype(float))
     _trials("binomial", n)
     _probability("binomial", p)
     found, (trials, chance), sizes = parameters("binomial", key, shape, torch.float64, n=n, p=p)
@@ -342,7 +343,7 @@ def multinomial(key: Any, n: Any, p: Any, *, shape: Any = None, dtype: Any = Non
     >>> x.shape, float(x.sum())
     ((3,), 10.0)
     """
-    kind = _count_dtype("multinomial", dtype, torch.float32)
+    kind = _count_dtype("multinomial", dtype, default_dtype(float))
     _trials("multinomial", n)
     found = as_key("multinomial", key)
     weights = cast(lift("multinomial", p), torch.float64)

@@ -20,10 +20,11 @@ from gtrace.ops.scans import cumsum
 from gtrace.ops.shape import as_int, full_like_scalar, moveaxis, normalize_axis, reshape
 from gtrace.ops.sort import argsort, searchsorted
 from gtrace.random.continuous import check_mode, common_shape, draw_gumbel, draw_unit
-from gtrace.random.integers import draw_int32
+from gtrace.random.integers import draw_below
 from gtrace.random.keys import draw_bits, draw_shape, fresh_key, two_keys
 from gtrace.trace.array import Array
 from gtrace.trace.convert import lift, python_scalar
+from gtrace.trace.promotion import default_dtype
 
 __all__ = ["bernoulli", "categorical", "choice", "permutation"]
 
@@ -54,7 +55,7 @@ def bernoulli(key: Any, p: Any = 0.5, shape: Any = None, mode: str = "low") -> A
     sizes = common_shape("bernoulli", shape, chance)
     found = fresh_key("bernoulli", key)
     if value is not None:
-        chance = full_like_scalar(value, torch.float32, (), found.device)
+        chance = full_like_scalar(value, default_dtype(float), (), found.device)
     if mode == "low":
         return less(draw_unit(found, sizes, chance.aval.dtype), chance)
     coarse, fine = unstack(draw_unit(found, (2, *sizes), chance.aval.dtype))
@@ -212,7 +213,7 @@ def choice(
     if not draws:
         indices = zeros(sizes, torch.int64, device=found.device)
     elif weights is None and replace:
-        indices = draw_int32(found, sizes, 0, count, 0, count)
+        indices = draw_below(found, sizes, count)
     elif weights is None:
         every = arange(count, device=found.device) if isinstance(population, int) else population
         chosen = slice_axis(_permuted(found, every, axis, False), axis, 0, draws)
@@ -237,7 +238,7 @@ def _weights(p: Any, count: int, draws: int, replace: bool) -> Array:
     if weights.shape != (count,):
         raise ShapeError(message("choice", f"p of shape ({count},)", repr(weights.aval), "One for each element."))
     if weights.aval.dtype is torch.bool or not weights.aval.floating:
-        weights = cast(weights, torch.float32)
+        weights = cast(weights, default_dtype(float))
     if isinstance(p, numpy.ndarray):
         possible = int((p > 0).sum())
         if not numpy.isfinite(p).all() or (p < 0).any() or not possible:

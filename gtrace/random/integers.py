@@ -89,10 +89,19 @@ def _drawn_as(dtype: Any, low: int | Array, high: int | Array) -> torch.dtype:
             fix = "Draw int64 and use x.astype(...)."
             raise DtypeError(message("randint", "a signed or 8-bit integer dtype", LONG[kind], fix))
         return kind
+    if default_dtype(float) is torch.float64:  # jax's default is int64 then
+        return torch.int64
     for x, most in ((low, _LARGEST >> 32), (high, 1 << 31)):
         if x.aval.dtype is torch.int64 if isinstance(x, Array) else not -(1 << 31) <= x <= most:
             return torch.int64
     return torch.int32
+
+
+def draw_below(key: Array, shape: tuple[int, ...], count: int) -> Array:
+    """Return int64 numbers from 0 to count - 1, drawn as `randint` does without a dtype."""
+    kind = _drawn_as(None, 0, count)
+    info = torch.iinfo(kind)
+    return (_wide if kind is torch.int64 else draw_int32)(key, shape, 0, count, info.min, info.max)
 
 
 def draw_int32(key: Array, shape: tuple[int, ...], low: int | Array, high: int | Array, least: int, most: int) -> Array:

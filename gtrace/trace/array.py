@@ -26,6 +26,7 @@ from gtrace.shard import workers
 from gtrace.shard.partition import find_meshes
 from gtrace.trace.no_value import concretization, leaked
 from gtrace.trace.record import Donation, Trace, thread
+from gtrace.trace.text import array_text, elements_text
 
 if TYPE_CHECKING:
     from gtrace.tensor_methods import TensorMethods as _Methods
@@ -248,13 +249,12 @@ class Array(_Methods):
             return f"Donated({LONG[self.aval.dtype]}{list(self.aval.shape)})"
         if self._buf is None and self._trace is not None and self._trace.capture is not None:
             return f"Traced({LONG[self.aval.dtype]}{list(self.aval.shape)})"
-        text = np.array2string(_to_numpy(whole(self, "print")), separator=", ", prefix="Array(", threshold=200)
-        return f"Array({text}, dtype={LONG[self.aval.dtype]})"
+        return array_text(_to_numpy(whole(self, "print")), LONG[self.aval.dtype], weak=self.aval.weak)
 
     def __str__(self) -> str:
         if self._buf is None and self._trace is not None and self._trace.capture is not None:
             return repr(self)
-        return str(_to_numpy(whole(self, "print")))
+        return elements_text(_to_numpy(whole(self, "print")), LONG[self.aval.dtype])
 
     def __format__(self, spec: str) -> str:
         if not spec:

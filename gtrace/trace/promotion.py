@@ -16,6 +16,7 @@ from gtrace.errors import DtypeError, PromotionWarning, message, user_location, 
 from gtrace.ir.aval import COMPLEX, FLOAT8, FLOATS, INEXACT, LONG, UNSIGNED, WIDE_UNSIGNED, Aval
 from gtrace.trace.record import thread
 
+_DOUBLE: dict[type, torch.dtype] = {float: torch.float64, complex: torch.complex128}
 _DEFAULT = {bool: torch.bool, int: torch.int64, float: torch.float32, complex: torch.complex64}
 
 NARROW = {
@@ -36,7 +37,12 @@ def narrowed(dtype: torch.dtype) -> torch.dtype:
 
 
 def default_dtype(kind: type) -> torch.dtype:
-    """Return the dtype of an array made from Python scalars of a kind."""
+    """Return the dtype of an array made from Python scalars of a kind.
+
+    Floats are float32, whatever `x64` says; with `jax_results` they follow it, as JAX's do.
+    """
+    if kind in _DOUBLE and not thread.in_rule and config.current.jax_results and config.current.x64:
+        return _DOUBLE[kind]
     return narrowed(_DEFAULT[kind])
 
 
@@ -76,7 +82,7 @@ def as_dtype(dtype: Any) -> torch.dtype:
     >>> as_dtype("float32"), as_dtype(int), as_dtype(numpy.float64)
     (torch.float32, torch.int64, torch.float64)
     """
-    found = DType(dtype).torch
+    found = default_dtype(dtype) if dtype is float or dtype is complex else DType(dtype).torch
     return found if isinstance(dtype, torch.dtype) else narrowed(found)
 
 

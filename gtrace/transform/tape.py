@@ -57,10 +57,10 @@ def record(inputs: Sequence[Array], function: Callable[[list[Array]], Any]) -> t
     trace = thread.trace
     outermost = trace.tape is None
     entries: list[TapeEntry] = [] if trace.tape is None else trace.tape
-    if outermost:
+    if outermost and trace.capture is None:
         copies = [fresh(x) if x._buf is not None else identity(x) for x in inputs]
     else:
-        # the copy is an operation that the enclosing gradient must see
+        # the copy is an operation that an enclosing gradient must see; one around a capture gets it with the program
         copies = [identity(x) for x in inputs]
     for x in copies:
         if x._trace is None:

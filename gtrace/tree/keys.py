@@ -8,7 +8,8 @@ from typing import Any
 import attrs
 import optree
 
-from gtrace.tree.structure import NAMESPACE, Leaf, TreeDef, flatten, up_to
+from gtrace.config import config
+from gtrace.tree.structure import NAMESPACE, Leaf, TreeDef, flatten, in_order, up_to
 
 
 @attrs.frozen
@@ -90,6 +91,8 @@ def flatten_with_path(tree: Any, is_leaf: Leaf = None) -> tuple[list[tuple[KeyPa
     ((DictKey(key='a'), SequenceKey(idx=1)), 2)
     """
     accessors, values, treedef = optree.tree_flatten_with_accessor(tree, is_leaf, namespace=NAMESPACE)
+    if config.current.jax_results:
+        treedef = in_order(treedef)
     return [(tuple([_key(entry) for entry in a]), x) for a, x in zip(accessors, values, strict=True)], treedef
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import operator
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
@@ -197,12 +198,15 @@ def register_pytree_node(
         return unflatten_func(_value(aux), tuple(children))
 
     node: Any = nodetype
-    if flatten_with_keys_func is None:
-        optree.register_pytree_node(
-            node, flattened, rebuilt, path_entry_type=optree.FlattenedEntry, namespace=NAMESPACE
-        )
-    else:
-        optree.register_pytree_node(node, keyed, rebuilt, path_entry_type=Keyed, namespace=NAMESPACE)
+    with warnings.catch_warnings():
+        # a named tuple is a node of itself; that it is another one from now on is what was asked for
+        warnings.filterwarnings("ignore", "PyTree type .* is a subclass of `collections.namedtuple`", UserWarning)
+        if flatten_with_keys_func is None:
+            optree.register_pytree_node(
+                node, flattened, rebuilt, path_entry_type=optree.FlattenedEntry, namespace=NAMESPACE
+            )
+        else:
+            optree.register_pytree_node(node, keyed, rebuilt, path_entry_type=Keyed, namespace=NAMESPACE)
 
 
 def register_pytree_with_keys(

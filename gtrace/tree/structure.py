@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import builtins
+import collections
 import functools
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import optree
 
+from gtrace.config import config
 from gtrace.errors import StructureError, user_location
 from gtrace.exact import exact_key
 
@@ -23,6 +25,55 @@ Leaf = Callable[[Any], bool] | None
 """Which nodes to take for leaves."""
 
 
+def _ordered_node(node: TreeDef) -> TreeDef:
+    """Return a structure of one level with the keys of a dict in their order."""
+    if node.type is dict:
+        return optree.treespec_dict({k: optree.treespec_leaf() for k in node.entries()}, namespace=NAMESPACE)
+    if node.type is collections.defaultdict:
+        pairs = {k: optree.treespec_leaf() for k in node.entries()}
+        empty: Any = node.unflatten([None] * len(pairs))
+        return optree.treespec_defaultdict(empty.default_factory, pairs, namespace=NAMESPACE)
+    return node
+
+
+def _nodes(treedef: TreeDef) -> Iterable[TreeDef]:
+    pending = [treedef]
+    while pending:
+        node = pending.pop()
+        yield node
+        pending += node.children()
+
+
+@functools.lru_cache(maxsize=4096)
+def _known_order(treedef: TreeDef) -> TreeDef | bool:
+    """Return a structure with its keys in order; True if it has no keys, False if it must be made each time.
+
+    Structures that are equal may differ in what classes of the user's keep beside their children, 1 or True. Such a
+    structure must not stand for another.
+    """
+    kinds = {node.kind for node in _nodes(treedef)}
+    if optree.PyTreeKind.DICT not in kinds and optree.PyTreeKind.DEFAULTDICT not in kinds:
+        return True
+    if optree.PyTreeKind.CUSTOM in kinds or number_keys(treedef):
+        return False
+    return optree.treespec_transform(treedef, _ordered_node)
+
+
+def in_order(treedef: TreeDef) -> TreeDef:
+    """Return a structure whose dicts, when it is unflattened, have their keys in the order of the leaves.
+
+    >>> in_order(structure({"b": 1, "a": 2})).unflatten([10, 20])
+    {'a': 10, 'b': 20}
+    """
+    try:
+        known = _known_order(treedef)
+    except TypeError:  # a class keeps something without a hash
+        known = False
+    if known is False:
+        return optree.treespec_transform(treedef, _ordered_node)
+    return treedef if known is True else known
+
+
 def flatten(tree: Any, is_leaf: Leaf = None) -> tuple[list[Any], TreeDef]:
     """Return the leaves of `tree`, left to right, and its structure.
 
@@ -33,7 +84,8 @@ def flatten(tree: Any, is_leaf: Leaf = None) -> tuple[list[Any], TreeDef]:
     >>> leaves
     [1, 2]
     """
-    return optree.tree_flatten(tree, is_leaf, namespace=NAMESPACE)
+    values, treedef = optree.tree_flatten(tree, is_leaf, namespace=NAMESPACE)
+    return values, in_order(treedef) if config.current.jax_results else treedef
 
 
 def leaves(tree: Any, is_leaf: Leaf = None) -> list[Any]:
@@ -43,7 +95,8 @@ def leaves(tree: Any, is_leaf: Leaf = None) -> list[Any]:
 
 def structure(tree: Any, is_leaf: Leaf = None) -> TreeDef:
     """Return the structure of `tree`."""
-    return optree.tree_structure(tree, is_leaf, namespace=NAMESPACE)
+    treedef = optree.tree_structure(tree, is_leaf, namespace=NAMESPACE)
+    return in_order(treedef) if config.current.jax_results else treedef
 
 
 def children(treedef: TreeDef) -> list[TreeDef]:

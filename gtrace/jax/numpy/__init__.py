@@ -12,13 +12,18 @@ from gtrace.jax.numpy._differing import array_str as array_str
 from gtrace.jax.numpy._differing import asarray as asarray
 from gtrace.jax.numpy._differing import corrcoef as corrcoef
 from gtrace.jax.numpy._differing import cov as cov
+from gtrace.jax.numpy._differing import cumprod as cumprod
+from gtrace.jax.numpy._differing import cumsum as cumsum
 from gtrace.jax.numpy._differing import einsum_path as einsum_path
+from gtrace.jax.numpy._differing import finfo as finfo
 from gtrace.jax.numpy._differing import frombuffer as frombuffer
 from gtrace.jax.numpy._differing import fromfile as fromfile
 from gtrace.jax.numpy._differing import fromiter as fromiter
 from gtrace.jax.numpy._differing import frompyfunc as frompyfunc
 from gtrace.jax.numpy._differing import fromstring as fromstring
 from gtrace.jax.numpy._differing import get_printoptions as get_printoptions
+from gtrace.jax.numpy._differing import histogram as histogram
+from gtrace.jax.numpy._differing import iinfo as iinfo
 from gtrace.jax.numpy._differing import iterable as iterable
 from gtrace.jax.numpy._differing import load as load
 from gtrace.jax.numpy._differing import maximum as maximum
@@ -32,6 +37,8 @@ from gtrace.jax.numpy._differing import save as save
 from gtrace.jax.numpy._differing import savez as savez
 from gtrace.jax.numpy._differing import set_printoptions as set_printoptions
 from gtrace.jax.numpy._differing import std as std
+from gtrace.jax.numpy._differing import take as take
+from gtrace.jax.numpy._differing import take_along_axis as take_along_axis
 from gtrace.jax.numpy._differing import transpose as transpose
 from gtrace.jax.numpy._differing import unique_all as unique_all
 from gtrace.jax.numpy._differing import unique_counts as unique_counts

@@ -11,10 +11,11 @@ from typing import Any
 import numpy
 
 from gtrace import numpy as ours
+from gtrace.dtypes import DType, float16, float32, float64
 from gtrace.errors import ArgumentError, message
 from gtrace.jax.adapt import JAX_NAMES, adapted
 from gtrace.numpy.functional import vectorize
-from gtrace.ops import create, elementwise, logic, scans
+from gtrace.ops import create, elementwise, index, logic, scans
 from gtrace.ops.complex import iscomplexobj
 from gtrace.ops.components import imag, real
 from gtrace.ops.elementwise import subtract
@@ -23,6 +24,9 @@ from gtrace.ops.shape import permute_dims, reshape
 from gtrace.ops.unique import nonzero
 from gtrace.trace.array import Array
 from gtrace.trace.convert import lift
+
+_WEAK = (int, float, complex)
+"""The types of numbers whose arrays have weak dtypes."""
 
 
 def array(
@@ -41,6 +45,8 @@ def array(
     >>> jnp.array([1., 2.], ndmin=2).shape
     (1, 2)
     """
+    if dtype is device is None and not ndmin and type(object) in _WEAK:
+        return lift("array", object)
     out = create.array(object, dtype, device) if copy else create.asarray(object, dtype, device=device)
     return out if out.ndim >= ndmin else reshape(out, (*(1,) * (ndmin - out.ndim), *out.shape))
 
@@ -50,6 +56,8 @@ def asarray(
     out_sharding: Any = None,
 ) -> Array:  # fmt: skip
     """``gt.asarray``, which copies what may be written to later, as JAX's does."""
+    if dtype is device is None and type(a) in _WEAK:
+        return lift("asarray", a)
     return (
         create.asarray(a, dtype, device=device)
         if copy is False or isinstance(a, Array)
@@ -175,6 +183,66 @@ def load(file: Any, *args: Any, **options: Any) -> Any:
     """Return what ``numpy.load`` returns, an array as an Array."""
     found = numpy.load(file, *args, **options)
     return create.array(found) if isinstance(found, numpy.ndarray) else found
+
+
+def take(
+    a: Any, indices: Any, axis: int | None = None, out: None = None, mode: str | None = None,
+    unique_indices: bool = False, indices_are_sorted: bool = False, fill_value: Any = None,
+) -> Array:  # fmt: skip
+    """``gt.take``; places outside the axis give `fill_value`, by default NaN, unless the mode says otherwise."""
+    return index.take(lift("take", a), indices, axis, mode=mode or "fill", fill_value=fill_value)
+
+
+def take_along_axis(
+    arr: Any, indices: Any, axis: int | None = -1, mode: str | None = None, fill_value: Any = None
+) -> Array:
+    """``gt.take_along_axis``; places outside the axis give `fill_value`, as with `take`."""
+    return index.take_along_axis(arr, indices, axis, mode=mode or "fill", fill_value=fill_value)
+
+
+def histogram(
+    a: Any,
+    bins: Any = 10,
+    range: Any = None,  # noqa: A002
+    weights: Any = None,
+    density: bool | None = None,
+) -> tuple[Array, Array]:
+    """``gt.numpy.histogram``, with the counts in the dtype of the edges."""
+    counts, edges = ours.histogram(a, bins, range, density, weights)
+    return (counts.astype(edges.dtype) if weights is None else counts), edges
+
+
+def finfo(dtype: Any) -> Any:
+    """Return what NumPy knows of a floating dtype; of those that NumPy does not have, ``gt.finfo``.
+
+    >>> import gtrace.jax.numpy as jnp
+    >>> print(jnp.finfo(jnp.float32).eps)
+    1.1920929e-07
+    """
+    kind = DType(dtype)
+    known = kind.kind == "c" or kind in (float16, float32, float64)
+    return numpy.finfo(kind.name) if known else ours.finfo(kind)
+
+
+def iinfo(dtype: Any) -> Any:
+    """Return what NumPy knows of an integer dtype."""
+    return numpy.iinfo(DType(dtype).name) if DType(dtype).kind in "iu" else ours.iinfo(dtype)
+
+
+def _running(name: str) -> Callable[..., Array]:
+    function = getattr(ours, name)
+
+    def call(a: Any, axis: int | None = None, dtype: Any = None, out: None = None) -> Array:
+        x = lift(name, a)
+        kind = dtype or (int if x.dtype == "bool" else x.dtype)
+        return function(reshape(x, (-1,)), 0, dtype=kind) if axis is None else function(x, axis, dtype=kind)
+
+    call.__name__ = call.__qualname__ = name
+    call.__doc__ = f"``gt.numpy.{name}`` in the dtype of the elements."
+    return call
+
+
+cumprod, cumsum = _running("cumprod"), _running("cumsum")
 
 
 def _with_dtype(name: str) -> Callable[..., Any]:

@@ -16,6 +16,7 @@ from gtrace.ops.promote import cast, promote_arrays
 from gtrace.torch_functions import call_torch
 from gtrace.trace.array import Array
 from gtrace.trace.convert import lift
+from gtrace.trace.promotion import default_dtype
 
 __all__ = [
     "fft", "ifft", "fft2", "ifft2", "fftn", "ifftn", "rfft", "irfft", "rfft2", "irfft2", "rfftn", "irfftn", "hfft",
@@ -103,7 +104,7 @@ def fftfreq(n: int, d: float = 1.0, *, dtype: Any = None, device: Any = None) ->
     """
     half = (n + 1) // 2
     counts = concat([arange(0, half, device=device), arange(-(n // 2), 0, device=device)])
-    return divide(cast(counts, dtype or torch.float32), n * d)
+    return divide(cast(counts, dtype or default_dtype(float)), n * d)
 
 
 def rfftfreq(n: int, d: float = 1.0, *, dtype: Any = None, device: Any = None) -> Array:
@@ -113,7 +114,7 @@ def rfftfreq(n: int, d: float = 1.0, *, dtype: Any = None, device: Any = None) -
     >>> gt.fft.rfftfreq(4)
     Array([0.  , 0.25, 0.5 ], dtype=float32)
     """
-    return divide(cast(arange(0, n // 2 + 1, device=device), dtype or torch.float32), n * d)
+    return divide(cast(arange(0, n // 2 + 1, device=device), dtype or default_dtype(float)), n * d)
 
 
 def _shifted(name: str, x: Any, axes: int | Sequence[int] | None, back: bool) -> Array:
