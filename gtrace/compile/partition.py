@@ -107,9 +107,12 @@ class Partitioner:
         loops = {value: loop for value, loop in native.items() if loop is not None}
         beside = sum(loop.cost * max(loop.length, 1) for loop in loops.values())
         work = beside + sum(node_additions(node) for node in graph.nodes if node.out not in loops)
-        graph = _without_prologues(graph, loops.values())
-        parts = _parts(graph, {value: loop.ins for value, loop in loops.items()}, apart)
-        taken = [part.inputs if isinstance(part, Graph) else tuple(part[0].values()) for part in parts]
+        taken_by = {value: loop.ins for value, loop in loops.items()}
+        parts = _parts(_without_prologues(graph, loops.values()), taken_by, apart)
+        taken = [
+            part.inputs if isinstance(part, Graph) else taken_by.get(part[0].out, tuple(part[0].values()))
+            for part in parts
+        ]
         away = given_away(graph, taken, {graph.inputs[k] for k in donated})
         for part, own_away in zip(parts, away, strict=True):
             if isinstance(part, Graph):
