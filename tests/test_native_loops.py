@@ -73,7 +73,7 @@ def test_random_bodies_with_their_derivatives(graph, length, reverse, data):
     carried = data.draw(st.lists(st.booleans(), min_size=inputs, max_size=inputs))
     values = data.draw(arguments(graph))
     init = [x for x, flag in zip(values, carried, strict=True) if flag]
-    xs = [gt.stack([x * (0.5 + t) for t in range(length)]) if length else gt.zeros((0, *x.shape), dtype=x.dtype)
+    xs = [gt.stack([x * (0.5 + t / 50) for t in range(length)]) if length else gt.zeros((0, *x.shape), dtype=x.dtype)
           for x, flag in zip(values, carried, strict=True) if not flag]  # fmt: skip
 
     def run(init, xs):
@@ -87,7 +87,8 @@ def test_random_bodies_with_their_derivatives(graph, length, reverse, data):
         return gt.scan(step, init, xs, length, reverse)
 
     def loss(init, xs):
-        return sum((gt.sin(y).sum() for y in gt.tree.leaves(run(init, xs))), start=gt.array(0.0))
+        # not a sine: that of 1e9 has a derivative of which rounding leaves six digits
+        return sum((gt.tanh(y).sum() for y in gt.tree.leaves(run(init, xs))), start=gt.array(0.0))
 
     def everything(init, xs):
         return run(init, xs), gt.grad(loss, (0, 1))(init, xs), gt.jvp(loss, (init, xs), (init, xs))

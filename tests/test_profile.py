@@ -60,8 +60,10 @@ def test_lines_are_known_of_programs_that_were_recorded_before():
     def run():
         return float((gt.cosh(x) * 3).sum())
 
+    before = {p.signature for p in gt.stats()}
     run()
-    program = next(p for p in gt.stats() if p.ops == ("cosh", "mul", "sum") and p.calls == 1)
+    (program,) = (p for p in gt.stats() if p.signature not in before)
+    assert program.ops == ("cosh", "mul", "sum")
     assert "unknown" in gt.explain(program.signature).to_html()
     with gt.profile() as p:
         run()
@@ -457,7 +459,7 @@ def test_an_explanation_of_several_programs_has_a_table_of_them():
         return x.sum()
 
     step = gt.jit(layers, backend="eager")
-    gt.eval(step(gt.ones((3, 3))))
+    gt.eval(step(gt.ones((5, 5))))
     explanation = gt.explain(step)
     assert len(explanation.parts) > 1
     page = checked(explanation.to_html())
