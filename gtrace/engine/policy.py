@@ -20,7 +20,7 @@ SECONDS_PER_OP = 0.015
 WORKER_START_SECONDS = 2.0
 """Expected seconds until a worker has started, beside those of a first compile in this process."""
 
-LOOP_SECONDS = 0.7
+LOOP_SECONDS = 0.3
 """Expected compile time of a loop that is compiled as a whole, by the C++ compiler alone."""
 
 TRIAL = 20
