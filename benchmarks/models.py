@@ -34,7 +34,7 @@ from gtrace.bench.results import BenchmarkError, Figure, parser, report, rounds
 CONTESTANTS = ("gtrace", "gtrace, not compiling", "gt.jit", "gt.jit, wait=True", "torch", "torch.compile", "jax.jit")
 MODELS = ("transformer", "lstm", "cnn")
 AGREEMENT, AGREED_STEPS = 1e-2, 10
-"""Losses of all runs differ by less, as a part of the largest, in so many steps; later, differences of rounding grow."""
+"""Losses of all runs differ by less, as a part of the largest, in so many steps; later, rounding grows."""
 
 Step = Callable[[], float]
 Model = Transformer | Lstm | Cnn
