@@ -62,10 +62,11 @@ def Dense(  # noqa: N802 - JAX's names, here and below
 
 
 def _convolution(
-    dimension_numbers: Any, out_chan: int, filter_shape: Sequence[int], W_init: Any, b_init: Any,  # noqa: N803
-    output_shape: Callable[[Any, Any], Any], convolve: Callable[[Any, Any], Any],
+    dimension_numbers: Any, out_chan: int, filter_shape: Sequence[int], strides: Sequence[int] | None, padding: Any,
+    W_init: Any, b_init: Any, shape_of: Callable[..., Any], convolve: Callable[..., Any],  # noqa: N803
 ) -> Layer:  # fmt: skip
-    """Return a layer of a convolution: by shapes of the inputs and weights, and by themselves."""
+    """Return a layer of a convolution, a function of jax.lax, with the one for the shape of its result."""
+    steps = strides or (1,) * len(filter_shape)
     inputs_spec, weights_spec, out_spec = dimension_numbers
     draw = W_init or glorot_normal(weights_spec.index("I"), weights_spec.index("O"))
 
@@ -75,11 +76,12 @@ def _convolution(
         kernel = tuple(channels[axis] if axis in channels else next(sizes) for axis in weights_spec)
         bias = tuple(out_chan if axis == "C" else 1 for axis in out_spec)
         w_key, b_key = random.split(rng)
-        return output_shape(input_shape, kernel), (draw(w_key, kernel), b_init(b_key, bias))
+        shape = shape_of(input_shape, kernel, steps, padding, dimension_numbers)
+        return shape, (draw(w_key, kernel), b_init(b_key, bias))
 
     def apply_fun(params: Any, inputs: Any, **kwargs: Any) -> Any:
         weights, bias = params
-        return convolve(inputs, weights) + bias
+        return convolve(inputs, weights, steps, padding, dimension_numbers=dimension_numbers) + bias
 
     return init_fun, apply_fun
 
@@ -89,15 +91,10 @@ def GeneralConv(  # noqa: N802
     padding: Any = "VALID", W_init: Any = None, b_init: Any = _TINY,  # noqa: N803
 ) -> Layer:  # fmt: skip
     """Return a layer of a convolution, whose axes `dimension_numbers` names: ``("NHWC", "HWIO", "NHWC")``."""
-    steps = strides or (1,) * len(filter_shape)
-
-    def output_shape(inputs: Any, kernel: Any) -> Any:
-        return lax.conv_general_shape_tuple(inputs, kernel, steps, padding, dimension_numbers)
-
-    def convolve(inputs: Any, weights: Any) -> Any:
-        return lax.conv_general_dilated(inputs, weights, steps, padding, dimension_numbers=dimension_numbers)
-
-    return _convolution(dimension_numbers, out_chan, filter_shape, W_init, b_init, output_shape, convolve)
+    return _convolution(
+        dimension_numbers, out_chan, filter_shape, strides, padding, W_init, b_init,
+        lax.conv_general_shape_tuple, lax.conv_general_dilated,
+    )  # fmt: skip
 
 
 def GeneralConvTranspose(  # noqa: N802
@@ -105,15 +102,10 @@ def GeneralConvTranspose(  # noqa: N802
     padding: Any = "VALID", W_init: Any = None, b_init: Any = _TINY,  # noqa: N803
 ) -> Layer:  # fmt: skip
     """Return a layer of a transposed convolution, as `GeneralConv`."""
-    steps = strides or (1,) * len(filter_shape)
-
-    def output_shape(inputs: Any, kernel: Any) -> Any:
-        return lax.conv_transpose_shape_tuple(inputs, kernel, steps, padding, dimension_numbers)
-
-    def convolve(inputs: Any, weights: Any) -> Any:
-        return lax.conv_transpose(inputs, weights, steps, padding, dimension_numbers=dimension_numbers)
-
-    return _convolution(dimension_numbers, out_chan, filter_shape, W_init, b_init, output_shape, convolve)
+    return _convolution(
+        dimension_numbers, out_chan, filter_shape, strides, padding, W_init, b_init,
+        lax.conv_transpose_shape_tuple, lax.conv_transpose,
+    )  # fmt: skip
 
 
 Conv = functools.partial(GeneralConv, ("NHWC", "HWIO", "NHWC"))
