@@ -45,6 +45,8 @@ ROOMS = [
     {"cache.fields"},
     {"cache.manifest", "cache.ledger", "cache.divided"},
     {"cache.store"},
+    {"worker.pauses"},
+    {"worker.lane"},
     {"worker.client"},
     {"worker.sharing"},
     {"cache.artifacts"},

@@ -20,8 +20,10 @@ from gtrace.compile.executable import interpreted as whole
 from gtrace.compile.native import library
 from gtrace.compile.partition import Partitioner
 from gtrace.engine.engine import engine
+from gtrace.engine.policy import CostModel
 from gtrace.ir.canonical import canonicalize
 from gtrace.testing import arguments, as_function, count_compiles, graphs
+from gtrace.worker.client import worker
 
 
 @pytest.fixture
@@ -419,3 +421,52 @@ def test_products_of_any_size_and_layout(dtype, builds):
     for got, want in zip(natively(run, matrices), interpreted(run, matrices), strict=True):
         np.testing.assert_array_equal(got.numpy(), want.numpy())
     assert len(builds) == 1
+
+
+# -- beside other parts of a program
+
+
+def encoded(w, xs):
+    """Return a loop over rows, and a large elementwise part beside it, which is for Inductor."""
+
+    def step(carry, x):
+        carry = gt.tanh(carry * 0.5 + x)
+        return carry, carry.sum()
+
+    last, sums = gt.scan(step, gt.zeros(4), xs)
+    large = gt.sin(w) * gt.exp(-w) + gt.cos(w) * 0.25 + gt.tanh(w) * gt.sqrt(gt.abs(w) + 1.0)
+    return last, sums, (large * last[0]).sum()
+
+
+def test_a_loop_does_not_wait_for_what_inductor_compiles(tmp_path, monkeypatch):
+    monkeypatch.setattr(CostModel, "predict", lambda self, ops: 1e6)
+    monkeypatch.setattr(type(engine.tiering), "_request", lambda self, program: None)
+    w, xs = gt.eval(gt.linspace(0, 1, 300_000), gt.ones((50, 4)))
+    expected = [np.asarray(one) for one in encoded(w, xs)]
+    with gt.config(background=True, cache_dir=str(tmp_path), jit_wait=3.0):
+        f = gt.jit(encoded)
+        results = f(w, xs)
+        tiers = [(p.tier, any(node.op.name == "scan" for node in p.graph.nodes)) for p in f.programs()]
+        assert sorted(tiers) == [("compiled", True), ("interpreted", False)]
+    for one, other in zip(results, expected, strict=True):
+        np.testing.assert_allclose(np.asarray(one), other, rtol=1e-5)
+
+
+def test_loops_that_get_hot_need_no_worker(tmp_path):
+    xs = gt.eval(gt.ones((40, 3)))
+
+    def run():
+        return gt.scan(lambda c, x: (gt.sin(c) * 0.25 + x, c.max()), gt.zeros(3), xs)
+
+    with gt.config(background=True, cache_dir=str(tmp_path), hot_threshold=3):
+        known = set(engine.programs)
+        worker.end()
+        expected = [np.asarray(one) for one in run()]
+        for _ in range(3):
+            gt.eval(run())
+        assert worker.wait(300)
+        results = [np.asarray(one) for one in run()]
+        (program,) = (engine.programs[key] for key in set(engine.programs) - known)
+        assert (program.tier, program.origin, worker.pid) == ("compiled", "worker", None)
+    for one, other in zip(results, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-6)

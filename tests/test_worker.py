@@ -35,6 +35,7 @@ from gtrace.compile.toolchain import toolchain
 from gtrace.engine.engine import engine
 from gtrace.ir.text import parse_graph
 from gtrace.worker import client as clients
+from gtrace.worker import lane as lanes
 from gtrace.worker import sharing as sharing_module
 
 WAIT = 400
@@ -284,12 +285,12 @@ def test_no_place_for_the_compilers_files(worker, monkeypatch):
 
 
 def test_a_machine_without_compiler(worker, monkeypatch):
-    worker._end_worker()  # the next one has the new environment
+    worker.end()  # the next one has the new environment
     monkeypatch.setenv("CXX", "/nonexistent/g++")
     entry = failed(lambda x: gt.cosh(gt.sinh(x) * 6.5).sum(0), 305, lambda: None, "compiling .* failed", worker)
     (manifest,) = artifacts.store.all()
     assert manifest.program == entry.signature.exact and manifest.verdict.kind is VerdictKind.FAILED
-    worker._end_worker()
+    worker.end()
     # remembered: an engine that has not seen it does not try again, until it is told to
     again, _ = fresh_engine(entry)
     (copy,) = again.programs.values()
@@ -354,11 +355,11 @@ def test_threads_are_given_back_whatever_happens(monkeypatch):
 
 
 def test_the_worker_ends_when_idle_and_comes_back(worker, monkeypatch):
-    monkeypatch.setattr(clients, "IDLE_SECONDS", 0.2)
+    monkeypatch.setattr(lanes, "IDLE_SECONDS", 0.2)
     _, entry, _ = hot(306, lambda x: (gt.sinh(x) * 7.5 + gt.tan(x)).sum(0))
     until(lambda: entry.tier == "compiled")
     pid = worker.pid
-    until(lambda: worker.pid is None and worker._thread is None)
+    until(lambda: worker.pid is None and not worker.serving)
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
     _, entry, _ = hot(307, lambda x: (gt.sinh(x) * 8.5 - gt.tan(x)).sum(0) * 2)
@@ -406,7 +407,7 @@ def test_the_worker_ends_with_its_parent(tmp_path, how):
 
 
 def test_the_worker_imports_nothing_from_its_working_directory(worker, tmp_path, monkeypatch):
-    worker._end_worker()
+    worker.end()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     for name in ("attrs", "numpy", "torch", "gtrace"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('a module of somebody else')")
@@ -539,7 +540,7 @@ KILLED = {
 
 @pytest.mark.parametrize("how", KILLED)
 def test_a_killed_compiler_is_not_remembered(worker, tmp_path, monkeypatch, how):
-    worker._end_worker()
+    worker.end()
     compiler_that_fails(tmp_path, monkeypatch, how)
     # in this process, which read CXX when it imported Inductor: a program that no earlier run left in Inductor's cache
     unit = changed(str(UNIT.graph), "add(%0, %1)", f"add(%0, {random.random()}:f32[]~)")
@@ -547,16 +548,16 @@ def test_a_killed_compiler_is_not_remembered(worker, tmp_path, monkeypatch, how)
         compile_artifact(unit, tmp_path)
     failed(KILLED[how], 500, lambda: None, "compiling .* failed", worker)
     assert artifacts.store.all() == []
-    worker._end_worker()
+    worker.end()
 
 
 def test_a_compiler_that_refuses_the_program_is_remembered(worker, tmp_path, monkeypatch):
-    worker._end_worker()
+    worker.end()
     compiler_that_fails(tmp_path, monkeypatch, "echo 'error: expected ; before }' >&2; exit 1")
     failed(lambda x: gt.arctan(gt.cosh(x) - gt.tan(x)).sum(0), 520, lambda: None, "compiling .* failed", worker)
     (manifest,) = artifacts.store.all()
     assert manifest.verdict.kind is VerdictKind.FAILED
-    worker._end_worker()
+    worker.end()
 
 
 @pytest.mark.parametrize(

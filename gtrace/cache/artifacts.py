@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -23,7 +24,8 @@ from gtrace.config import Config, config
 from gtrace.errors import CacheError, CompileError, UnsupportedTorchError
 from gtrace.ir.graph import Scalar
 from gtrace.ir.signature import Signature, short
-from gtrace.worker.client import Outcome, worker
+from gtrace.worker.client import worker
+from gtrace.worker.lane import Outcome
 
 
 @attrs.frozen
@@ -173,38 +175,51 @@ class ArtifactCache:
         """
         timeout = config.current.compile_timeout  # that of the thread that asks
         found: dict[CompileRequest, Compiled] = {}
-        missing = []
-        spent = 0.0
+        missing: dict[bool, list[tuple[str, CompileRequest]]] = {True: [], False: []}
         for name, request in names.items():
             try:
                 known = self._load(name, "cache")
             except UnsupportedTorchError as error:
-                done(error, spent)
+                done(error, 0.0)
                 return
             if isinstance(known, Compiled):
                 found[request] = known
             else:
-                missing.append((name, request))
+                missing[request.native].append((name, request))
+        lock = threading.Lock()
+        spent, failed = 0.0, False
 
-        def compile_next() -> None:
-            if not missing:
-                done(found, spent)
-                return
-            name, request = missing.pop(0)
-            worker.submit(request, lambda outcome: received(name, request, outcome), timeout)
+        # native loops and the rest have a compiler each; one request of each kind at a time, as other programs wait too
+        def compile_next(native: bool) -> None:
+            if missing[native]:
+                name, request = missing[native].pop(0)
+                worker.submit(request, lambda outcome: received(name, request, outcome), timeout)
 
         def received(name: str, request: CompileRequest, outcome: Outcome) -> None:
-            nonlocal spent
-            spent += outcome.seconds
+            nonlocal spent, failed
             manifest = _manifest(name, request, signature, constants, outcome)
             result = self._keep(manifest, request, outcome, "worker")
+            with lock:
+                if failed:
+                    return
+                spent += outcome.seconds
+                if isinstance(result, CompileError):
+                    failed = True
+                else:
+                    found[request] = result
+                complete = len(found) == len(names)
             if isinstance(result, CompileError):
                 done(result, spent)
+            elif complete:
+                done(found, spent)
             else:
-                found[request] = result
-                compile_next()
+                compile_next(request.native)
 
-        compile_next()
+        if len(found) == len(names):
+            done(found, spent)
+            return
+        compile_next(True)
+        compile_next(False)
 
     def _keep(
         self, manifest: Manifest, request: CompileRequest, outcome: Outcome, origin: str

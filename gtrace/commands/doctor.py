@@ -26,7 +26,8 @@ from gtrace.ir.graph import Graph, Node
 from gtrace.ir.op import REGISTRY
 from gtrace.torch_internals import known, supported
 from gtrace.version import __version__
-from gtrace.worker.client import Outcome, WorkerClient
+from gtrace.worker.client import WorkerClient
+from gtrace.worker.lane import Outcome
 
 
 @attrs.frozen

@@ -11,7 +11,7 @@ measurements against them. An exported program is one piece: `gtrace.compile.fx`
 from __future__ import annotations
 
 import weakref
-from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
 import attrs
@@ -97,12 +97,50 @@ class Partitioner:
         Args:
             donated: the places of the inputs that may be written over.
         """
-        apart = {node.out for node in graph.nodes if node.op.rules.body is None and self._is_interpreted(node)}
+        apart = self._apart(graph)
         if not has_calls(graph) and not apart and len(graph.nodes) <= MAX_OPS:
             return self.single(self.request(graph, strides, donated))
+        calls = tuple(call for call, _ in self._calls(graph, strides, donated, apart))
+        return Schedule(graph.inputs, graph.outputs, calls)
+
+    def cut(self, graph: Graph) -> list[Graph]:
+        """Cut a program with native loops between what Inductor compiles and the rest: that is compiled much earlier.
+
+        Returns:
+            Programs to run in this order; only one if there is nothing to cut.
+        """
+        if not has_calls(graph):
+            return [graph]
+        runs: list[tuple[bool, list[Node]]] = []
+        loops = False
+        strides = [contiguous_strides(a.shape) for a in graph.avals]
+        for call, nodes in self._calls(graph, strides, (), self._apart(graph)):
+            fast = all(request.native for request in call.requests)
+            loops = loops or isinstance(call.what, NativeLoop)
+            if not runs or runs[-1][0] != fast:
+                runs.append((fast, []))
+            runs[-1][1].extend(nodes)
+        if not loops or len(runs) == 1:
+            return [graph]
+        order: dict[int, Node] = {}
+        places = []
+        for _, own in runs:
+            places.append(len(order))
+            order.update((node.out, node) for node in own if node.out not in order)
+        parts = slices(Graph(graph.inputs, graph.avals, tuple(order.values()), graph.outputs), places[1:])
+        # what is worth Inductor depends on the loops beside it, of which a part may have fewer
+        return [one for part in parts for one in self.cut(part)] if len(parts) > 1 else parts
+
+    def _apart(self, graph: Graph) -> set[int]:
+        """Return the values of the straight-line operations that cannot be compiled."""
+        return {node.out for node in graph.nodes if node.op.rules.body is None and self._is_interpreted(node)}
+
+    def _calls(
+        self, graph: Graph, strides: Strides, donated: Collection[int], apart: Set[int]
+    ) -> Iterator[tuple[Call, tuple[Node, ...]]]:
+        """Yield the calls of a program, each with its operations."""
         known = dict(zip(graph.inputs, strides, strict=True))
         equal: dict[Any, CompileRequest | Graph] = {}
-        calls = []
         native = {node.out: self._native(node, graph, apart) for node in graph.nodes if node.op.name in LOOPS}
         loops = {value: loop for value, loop in native.items() if loop is not None}
         beside = sum(loop.cost * max(loop.length, 1) for loop in loops.values())
@@ -129,16 +167,17 @@ class Partitioner:
                     interpreted = short or part.nodes[0].out in apart
                     equal[key] = form.graph if interpreted else self._straight(form.graph, own, beside, places)
                 assert all(place >= 0 for place in form.outputs)  # the program is canonical: no output is an input
-                calls.append(Call(equal[key], ins, tuple(zip(part.outputs, form.outputs, strict=True))))
+                yield Call(equal[key], ins, tuple(zip(part.outputs, form.outputs, strict=True))), part.nodes
             else:
                 node, results = part
                 outs = tuple((value, k) for k, value in enumerate(results))
                 loop = loops.get(node.out)
+                found = tuple(one for one in graph.nodes if one.op.projection and one.ins[0] == node.out)
                 if loop is None:
-                    calls.append(Call(self._loop(node), tuple(node.values()), outs))
+                    yield Call(self._loop(node), tuple(node.values()), outs), (node, *found)
                 else:
-                    calls.append(Call(loop, loop.ins, outs))
-        return Schedule(graph.inputs, graph.outputs, tuple(calls))
+                    before = tuple(one for one in graph.nodes if one.out in loop.prologue)
+                    yield Call(loop, loop.ins, outs), (*before, node, *found)
 
     def request(self, graph: Graph, strides: Strides, donated: Collection[int] = ()) -> CompileRequest:
         """Return the request for a straight-line program.

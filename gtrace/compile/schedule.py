@@ -194,6 +194,19 @@ class Call:
         return Step(run, self.ins, self.outs, self.name, self.location)
 
     @property
+    def requests(self) -> tuple[CompileRequest, ...]:
+        """What is compiled for it."""
+        match self.what:
+            case CompileRequest() as request:
+                return (request,)
+            case NativeLoop(request=request):
+                return (request,)
+            case Loop(bodies=bodies):
+                return tuple(request for body in bodies for request in body.requests)
+            case Graph():
+                return ()
+
+    @property
     def name(self) -> str:
         """What it is, in words."""
         match self.what:
@@ -249,16 +262,7 @@ class Schedule:
     @property
     def requests(self) -> tuple[CompileRequest, ...]:
         """The distinct requests, those in the bodies of loops included."""
-        found: dict[CompileRequest, None] = {}
-        for call in self.calls:
-            if isinstance(call.what, CompileRequest):
-                found[call.what] = None
-            elif isinstance(call.what, NativeLoop):
-                found[call.what.request] = None
-            elif isinstance(call.what, Loop):
-                for body in call.what.bodies:
-                    found.update(dict.fromkeys(body.requests))
-        return tuple(found)
+        return tuple(dict.fromkeys(request for call in self.calls for request in call.requests))
 
     def build(self, results: Results) -> TensorFunction:
         """Return the function that makes the calls."""

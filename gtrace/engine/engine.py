@@ -18,6 +18,7 @@ import attrs
 import torch
 
 from gtrace.ambient import deterministic_algorithms, no_modes, quiet, without_modes
+from gtrace.compile.partition import Partitioner
 from gtrace.compile.schedule import CallSequence, Step
 from gtrace.compile.symbolic import Shape, shape_of
 from gtrace.config import config
@@ -34,6 +35,7 @@ from gtrace.interp.interpreter import Owned
 from gtrace.interp.memory import is_out_of_memory, out_of_memory
 from gtrace.ir.aliasing import given_away
 from gtrace.ir.aval import contiguous_strides
+from gtrace.ir.calls import has_calls
 from gtrace.ir.canonical import CANONICAL, Canonical, canonicalize
 from gtrace.ir.edit import lift_scalars, renumber
 from gtrace.ir.graph import Graph, Marks, RecordedGraph, skeleton
@@ -227,9 +229,10 @@ class Engine:
     ) -> Route | Parts:
         if find_meshes(graph):
             return self._sharded(graph, strides, backend, mode)
-        if len(graph.nodes) >= LEAST_NODES:
+        if len(graph.nodes) >= LEAST_NODES or has_calls(graph):
             simplified = CANONICAL.run(graph)
-            parts = cut_repeats(simplified)
+            partitioner = Partitioner(backend, mode, torch.get_num_threads(), self.tiering.left_out)
+            parts = [one for part in cut_repeats(simplified) for one in partitioner.cut(part)]
             if len(parts) > 1:
                 away = given_away(simplified, [part.inputs for part in parts], {graph.inputs[k] for k in donated})
 

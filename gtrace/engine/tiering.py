@@ -94,8 +94,7 @@ class Tiering:
     def expected(self, program: Program, settings: Config) -> float:
         """Return what compiling a program is expected to cost the running program, in seconds."""
         if program.native:
-            start = policies.WORKER_START_SECONDS if settings.background and worker.pid is None else 0.0
-            return start + policies.LOOP_SECONDS * len(program.schedule.requests)
+            return policies.LOOP_SECONDS * len(program.schedule.requests)
         if settings.background:
             return self.worker_cost.predict(program.ops) * sharing.slowdown
         return self.cost.predict(program.ops)

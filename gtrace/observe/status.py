@@ -97,7 +97,7 @@ def _row(program: Program) -> dict[str, Any]:
 
 def _worker() -> str:
     if worker.pid is None:
-        return "starting" if worker.pending else "none"
+        return "compiling" if worker.pending else "none"
     return f"{'paused' if worker.paused else 'compiling' if worker.pending else 'idle'}, process {worker.pid}"
 
 

@@ -43,12 +43,15 @@ def has_vector_math() -> bool:
     return name == "glibc" and numbers >= [2, 35] and platform.machine() == "x86_64"
 
 
-def build(graph: Graph, folder: Path) -> Path:
-    """Compile a loop, or straight-line operations beside loops, into `folder`; returns the shared library.
+def prepare(graph: Graph, folder: Path) -> tuple[list[str], Path]:
+    """Write the source of a loop, or of straight-line operations beside loops, into `folder`.
+
+    Returns:
+        The command that compiles it, and the shared library that it makes.
 
     Raises:
         UnsupportedLoopError: see `gtrace.compile.native.generator.generate`.
-        CompileError: there is no C++ compiler, or it failed.
+        CompileError: there is no C++ compiler.
     """
     compiler = compiler_path()
     if compiler is None:
@@ -57,13 +60,32 @@ def build(graph: Graph, folder: Path) -> Path:
     source.write_text(generate(graph).text)
     include = f"-I{Path(__file__).parent}"
     define, link = (["-DVECTOR_MATH"], ["-lmvec"]) if has_vector_math() else ([], [])
-    command = [compiler, *FLAGS, *define, include, "-o", str(path), str(source), *link]
+    return [compiler, *FLAGS, *define, include, "-o", str(path), str(source), *link], path
+
+
+def check(command: Sequence[str], code: int, output: str) -> None:
+    """Raise the error of a compiler that ended with this code.
+
+    Raises:
+        CompileError: it failed; a `TransientCompileError` if it was killed.
+    """
+    with compiler_errors():
+        if code < 0:
+            raise subprocess.CalledProcessError(code, command[0])
+        if code:
+            raise RuntimeError(f"{command[0]} failed on a native loop: {output.strip()}")
+
+
+def build(graph: Graph, folder: Path) -> Path:
+    """Compile a loop, or straight-line operations beside loops, into `folder`; returns the shared library.
+
+    Raises:
+        UnsupportedLoopError, CompileError: see `prepare` and `check`.
+    """
+    command, path = prepare(graph, folder)
     with compiler_errors():
         done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode < 0:
-            raise subprocess.CalledProcessError(done.returncode, compiler)
-        if done.returncode:
-            raise RuntimeError(f"{compiler} failed on a native loop: {done.stderr.strip()}")
+    check(command, done.returncode, done.stderr)
     return path
 
 

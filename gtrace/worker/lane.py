@@ -1,0 +1,171 @@
+"""Compiling beside the program: a queue of requests, the thread that serves it, and the process that does the work.
+
+A compiler may crash, hang or run out of memory. Each request ends, with code or with an error, and the program never
+waits for it.
+"""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+import os
+import queue
+import selectors
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from gtrace.cache.store import workspace
+from gtrace.compile.request import CompileRequest
+from gtrace.config import config
+from gtrace.errors import CompileError, TransientCompileError
+from gtrace.worker.pauses import RESUME_SECONDS, Pauses, end_group
+
+IDLE_SECONDS = 30.0
+"""After so long without a request the thread ends, and with it what it has started."""
+
+NICE = 10
+"""Added to the niceness of compilers, unless compiling may cost all of the program's speed."""
+
+
+@attrs.frozen
+class Outcome:
+    """What became of a request.
+
+    Attributes:
+        path: of the compiled code, which exists until the receiver returns; None if it failed.
+        guards: on the open sizes.
+        seconds: that compiling took.
+        error: why it failed; a `TransientCompileError` also if the compiler was killed or could not be started.
+    """
+
+    path: Path | None
+    guards: tuple[Any, ...] = ()
+    seconds: float = 0.0
+    error: CompileError | None = None
+
+
+Receiver = Callable[[Outcome], None]
+
+
+def niceness() -> int:
+    """Return what is added to the niceness of compilers."""
+    return 0 if config.current.compile_share >= 1 else NICE
+
+
+class Lane(abc.ABC):
+    """Compiles requests one at a time, in the order of submission.
+
+    Attributes:
+        process: what compiles, if it is running.
+        thread: what serves the queue; None while there is nothing to do.
+    """
+
+    def __init__(self, pauses: Pauses, lock: AbstractContextManager[Any], ended: Callable[[], None]) -> None:
+        """Make a lane.
+
+        Args:
+            ended: called whenever a request has ended.
+        """
+        self.process: subprocess.Popen[bytes] | None = None
+        self.thread: threading.Thread | None = None
+        self._pauses, self._lock, self._ended = pauses, lock, ended
+        self._queue: queue.SimpleQueue[tuple[CompileRequest, Receiver, float]] = queue.SimpleQueue()
+        self._stopped = False
+
+    @abc.abstractmethod
+    def compile(self, request: CompileRequest, folder: Path, timeout: float) -> Outcome:
+        """Compile a request into a folder.
+
+        Args:
+            timeout: seconds after which the compiler is ended; pauses do not count.
+        """
+
+    def submit(self, request: CompileRequest, receiver: Receiver, timeout: float) -> None:
+        """Compile something; `receiver` gets the outcome, in the lane's thread."""
+        with self._lock:
+            self._queue.put((request, receiver, timeout))
+            if self.thread is None:
+                self.thread = threading.Thread(target=self._serve, name="gtrace compiling", daemon=True)
+                self.thread.start()
+
+    def stop(self) -> None:
+        """End the compiler at once; pending requests get no outcome."""
+        self._stopped = True
+        process = self.process
+        if process is not None:
+            end_group(process)
+
+    def end(self) -> None:
+        """End the compiler, if it is running; the next request starts one again."""
+        process, self.process = self.process, None
+        if process is not None:
+            end_group(process)
+            self._pauses.remove(process)
+            self.close(process)
+
+    def close(self, process: subprocess.Popen[bytes]) -> None:
+        """Close the pipes to a process."""
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
+
+    def _serve(self) -> None:
+        while not self._stopped:
+            try:
+                request, receiver, timeout = self._queue.get(timeout=IDLE_SECONDS)
+            except queue.Empty:
+                with self._lock:
+                    if self._queue.empty():
+                        self.end()
+                        self.thread = None
+                        return
+                continue
+            try:
+                with contextlib.ExitStack() as files:
+                    try:
+                        folder = files.enter_context(workspace())
+                    except OSError as error:
+                        reason = f"there is no place for the compiler's files: {error}"
+                        outcome = Outcome(None, error=TransientCompileError(reason))
+                    else:
+                        outcome = self.compile(request, folder, timeout)
+                    if not self._stopped:
+                        receiver(outcome)
+            except Exception:  # noqa: BLE001 - an error of one receiver must not keep the others from theirs
+                threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))
+            finally:
+                self._ended()
+
+    def receive(self, process: subprocess.Popen[bytes], timeout: float, end: bytes) -> bytes | None:
+        """Return what a compiler writes, up to `end` or until it closes its output; None if that takes too long."""
+        assert process.stdout is not None
+        until = time.monotonic() + timeout - self._pauses.seconds
+        text = b""
+        with selectors.DefaultSelector() as selector:
+            selector.register(process.stdout, selectors.EVENT_READ)
+            while not (end and text.endswith(end)):
+                if not selector.select(RESUME_SECONDS):
+                    self._pauses.resume_if_idle()
+                    if time.monotonic() - self._pauses.seconds > until:
+                        return None
+                    continue
+                received = os.read(process.stdout.fileno(), 1 << 16)
+                if not received:
+                    break
+                text += received
+        return text
+
+    def late(self, timeout: float) -> Outcome:
+        """End a compiler that took too long; returns what became of its request."""
+        self.end()
+        reason = f"the compiler took more than {timeout} s (GT_COMPILE_TIMEOUT)"
+        return Outcome(None, error=TransientCompileError(reason))
