@@ -14,6 +14,7 @@ import numpy
 import torch
 
 from gtrace.aten import derive
+from gtrace.aten.channels_last import channels_last
 from gtrace.aten.decompose import ALTERNATIVES, TOGETHER, TRANSPOSED
 from gtrace.aten.derivations import derivations
 from gtrace.aten.overloads import OPERAND, caller, fake_tensors, of_torch
@@ -31,12 +32,12 @@ def _call(*tensors: torch.Tensor, overload: str, args: tuple[Any, ...]) -> Any:
     try:
         hash(args)
     except TypeError:  # sizes that are left open: symbols, which have no hash
-        return caller.__wrapped__(overload, args)(*tensors)
-    return caller(overload, args)(*tensors)
+        return channels_last(overload, caller.__wrapped__(overload, args))(*tensors)
+    return channels_last(overload, caller(overload, args))(*tensors)
 
 
 def _direct(avals: tuple[Aval, ...], overload: str, args: tuple[Any, ...]) -> Callable[..., Any]:
-    return caller(overload, args)
+    return channels_last(overload, caller(overload, args))
 
 
 def _result(avals: tuple[Aval, ...], overload: str, args: tuple[Any, ...]) -> Aval | Bundle:

@@ -23,6 +23,7 @@ from gtrace.compile.inductor.instructions import vector_instructions_known
 from gtrace.compile.inductor.launcher import built_by_launcher, headers_folder
 from gtrace.compile.inductor.loop_bodies import without_common_subexpressions
 from gtrace.compile.inductor.pointwise import register_pointwise
+from gtrace.compile.inductor.pooling import pooling
 from gtrace.compile.inductor.products import choose_libraries, products_lowered
 from gtrace.compile.inductor.rows import choose_rows
 from gtrace.compile.request import CompileRequest
@@ -135,10 +136,13 @@ def _compile(
     compile_fx = internals.COMPILE_FX.get()
     register_pointwise()
     table = decompositions(internals.DECOMPOSITIONS.get()())
+    shims: dict[Any, list[str]] = {}
+    if folder is not None:
+        table = pooling(table, shims)
     lowered = lower(request.graph, request.strides, table, request.relations, request.donated)
     multiply_by_reciprocals(lowered.module)
     choose_libraries(lowered.module, own=folder is not None)
-    shims: dict[Any, list[str]] = {op: [code] for op, code in lowered.operators.items()}
+    shims |= {op: [code] for op, code in lowered.operators.items()}
     if folder is not None:
         choose_rows(lowered.module, lowered.mode, shims)
     if constants:

@@ -9,18 +9,17 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import attrs
 import torch
 
+from gtrace.compile.inductor.operators import C_TYPES, EMPTY, POINTER, OwnOperator, code, define, dtype_name
 from gtrace.compile.inductor.products import LARGE, PRODUCT
-from gtrace.compile.native.operator import PRODUCTS, system_headers
+from gtrace.compile.native.operator import PRODUCTS
 
-_ROWS = PRODUCTS.with_name("rows.h")
-
-_LIBRARY = torch.library.Library("gtrace", "FRAGMENT")
+_SOURCE = f"{PRODUCTS.read_text()}\n{PRODUCTS.with_name('rows.h').read_text()}"
 
 LEAST_ELEMENTS = 1 << 14
 """Elements from which on a call is worth it: it is apart from what Inductor makes of the operations around it."""
@@ -34,105 +33,58 @@ LEAST_ROWS = 32
 MOST_COLUMNS = 1 << 14
 """Columns of a matrix that is reduced; each has a sum of its own in each part of the matrix."""
 
-_TYPES = {torch.float32: "float", torch.float64: "double"}
-
-# what stands between the braces of extern "C": a linkage of its own, for templates, and then the C function
-_CODE = """"C++" {{
-{includes}
-#pragma GCC push_options
-#pragma GCC optimize ("O3")
-namespace gtrace_{name} {{
-{source}
-}}
-#pragma GCC pop_options
-}}
-{function}"""
-
 _TENSORS = """
   const int64_t* x_sizes;
   if (aoti_torch_get_sizes(x, const_cast<int64_t**>(&x_sizes))) return AOTI_TORCH_FAILURE;
   const int64_t rows = x_sizes[0], width = x_sizes[1];
 """
 
-_EMPTY = """  {{
-    const int64_t sizes[] = {{{sizes}}}, strides[] = {{{strides}}};
-    if (aoti_torch_empty_strided(
-          {rank}, sizes, strides, aoti_torch_dtype_{dtype}(), aoti_torch_device_type_cpu(), 0, {out}))
-      return AOTI_TORCH_FAILURE;
-  }}
-"""
-
-_POINTER = """  void* {name}_data;
-  if (aoti_torch_get_data_ptr({tensor}, &{name}_data)) return AOTI_TORCH_FAILURE;
-"""
-
 _OUTSIDE = '{ throw std::runtime_error("index out of bounds"); }'
 
 
-def _code(name: str, parameters: str, body: str) -> str:
-    """Return the C++ of an operator."""
-    source = f"{PRODUCTS.read_text()}\n{_ROWS.read_text()}"
-    function = f"AOTITorchError aoti_torch_cpu_{name}({parameters}) {{\n{body}  return AOTI_TORCH_SUCCESS;\n}}"
-    return _CODE.format(name=name, includes=system_headers(source), source=source, function=function)
-
-
-def _define(name: str, schema: str, fake: Callable[..., Any]) -> Any:
-    _LIBRARY.define(f"{name}{schema}")
-    torch.library.register_fake(f"gtrace::{name}", fake, lib=_LIBRARY)
-    return getattr(torch.ops.gtrace, name).default
-
-
-@attrs.frozen(eq=False)
-class RowOperator:
-    """An operator of torch, and the C function that AOTInductor's code calls for it."""
-
-    op: Any
-    code: str
-
-
 @functools.cache
-def take_rows(dtype: torch.dtype) -> RowOperator:
+def take_rows(dtype: torch.dtype) -> OwnOperator:
     """Return the operator that chooses rows of a matrix: of x[r, w] and places[n], clipped to the matrix or not."""
-    own = _TYPES[dtype]
+    own = C_TYPES[dtype]
     name = f"take_rows_{own}"
     body = (
         _TENSORS
         + "  int64_t count;\n  if (aoti_torch_get_numel(places, &count)) return AOTI_TORCH_FAILURE;\n"
-        + _EMPTY.format(sizes="count, width", strides="width, 1", rank=2, dtype=_name(dtype), out="out")
-        + "".join(_POINTER.format(name=n, tensor=t) for n, t in (("x", "x"), ("places", "places"), ("out", "*out")))
+        + EMPTY.format(sizes="count, width", strides="width, 1", rank=2, dtype=dtype_name(dtype), out="out")
+        + "".join(POINTER.format(name=n, tensor=t) for n, t in (("x", "x"), ("places", "places"), ("out", "*out")))
         + f"  if (!gtrace_{name}::take_rows(static_cast<{own}*>(x_data), static_cast<int64_t*>(places_data),"
         f" static_cast<{own}*>(out_data), rows, width, count, clipped)) {_OUTSIDE}\n"
     )
-    op = _define(name, "(Tensor x, Tensor places, int clipped) -> Tensor",
+    op = define(name, "(Tensor x, Tensor places, int clipped) -> Tensor",
                  lambda x, places, clipped: x.new_empty((places.shape[0], x.shape[1])))  # fmt: skip
     parameters = "AtenTensorHandle x, AtenTensorHandle places, int64_t clipped, AtenTensorHandle* out"
-    return RowOperator(op, _code(name, parameters, body))
+    return OwnOperator(op, code(name, _SOURCE, parameters, body))
 
 
 @functools.cache
-def add_rows(dtype: torch.dtype, zeros: bool) -> RowOperator:
+def add_rows(dtype: torch.dtype, zeros: bool) -> OwnOperator:
     """Return the operator that adds rows to a matrix, or to zeros.
 
     It takes x[r, w] (or the number of rows), u[n, w], places[n] and whether places outside are left out.
     """
-    own = _TYPES[dtype]
+    own = C_TYPES[dtype]
     name = f"{'sum' if zeros else 'add'}_rows_{own}"
     given = ["u", "places"] if zeros else ["x", "u", "places"]
     x = "nullptr" if zeros else f"static_cast<{own}*>(x_data)"
     body = (
         "  int64_t* u_sizes;\n  if (aoti_torch_get_sizes(u, &u_sizes)) return AOTI_TORCH_FAILURE;\n"
         "  const int64_t count = u_sizes[0], width = u_sizes[1];\n"
-        + _EMPTY.format(sizes="rows, width", strides="width, 1", rank=2, dtype=_name(dtype), out="out")
-        + "".join(_POINTER.format(name=n, tensor=n) for n in given)
-        + _POINTER.format(name="out", tensor="*out")
+        + EMPTY.format(sizes="rows, width", strides="width, 1", rank=2, dtype=dtype_name(dtype), out="out")
+        + "".join(POINTER.format(name=n, tensor=n) for n in given)
+        + POINTER.format(name="out", tensor="*out")
         + f"  if (!gtrace_{name}::add_rows<{own}>({x}, static_cast<{own}*>(u_data), static_cast<int64_t*>(places_data),"
         f" static_cast<{own}*>(out_data), rows, width, count) && !loose) {_OUTSIDE}\n"
     )
     tensors = ", ".join(f"Tensor {n}" for n in given)
-    op = _define(name, f"({tensors}, int rows, int loose) -> Tensor",
+    op = define(name, f"({tensors}, int rows, int loose) -> Tensor",
                  lambda *args: args[0].new_empty((args[-2], args[-4].shape[1])))  # fmt: skip
     handles = ", ".join(f"AtenTensorHandle {n}" for n in given)
-    return RowOperator(op, _code(name, f"{handles}, int64_t rows, int64_t loose, AtenTensorHandle* out", body))
+    return OwnOperator(op, code(name, _SOURCE, f"{handles}, int64_t rows, int64_t loose, AtenTensorHandle* out", body))
 
 
 @attrs.frozen
@@ -154,18 +106,18 @@ class Reduction:
 
 
 @functools.cache
-def reduce_matrix(dtype: torch.dtype, reductions: tuple[Reduction, ...]) -> RowOperator:
+def reduce_matrix(dtype: torch.dtype, reductions: tuple[Reduction, ...]) -> OwnOperator:
     """Return the operator that makes several reductions of x[r, w] in one pass."""
-    own = _TYPES[dtype]
+    own = C_TYPES[dtype]
     name = "_".join(["reduce", own, *map(str, reductions)])
     made = [f"r{k}" for k in range(len(reductions))]
     sizes = {"one": "1", "columns": "width", "rows": "rows"}
     counts = {"one": "rows * width", "columns": "rows", "rows": "width"}
-    body = _TENSORS + _POINTER.format(name="x", tensor="x")
+    body = _TENSORS + POINTER.format(name="x", tensor="x")
     calls = []
     for out, reduction in zip(made, reductions, strict=True):
-        body += _EMPTY.format(sizes=sizes[reduction.results], strides="1", rank=1, dtype=_name(dtype), out=out)
-        body += _POINTER.format(name=out, tensor=f"*{out}")
+        body += EMPTY.format(sizes=sizes[reduction.results], strides="1", rank=1, dtype=dtype_name(dtype), out=out)
+        body += POINTER.format(name=out, tensor=f"*{out}")
         kind = f"Reduction<{own}, gtrace_{name}::{reduction.how.upper()}, gtrace_{name}::{reduction.results.upper()}>"
         divisor = counts[reduction.results] if reduction.mean else "1"
         calls.append(f"gtrace_{name}::{kind}{{static_cast<{own}*>({out}_data), {divisor}}}")
@@ -176,13 +128,9 @@ def reduce_matrix(dtype: torch.dtype, reductions: tuple[Reduction, ...]) -> RowO
         results = tuple(x.new_empty((lengths[reduction.results],)) for reduction in reductions)
         return results if len(results) > 1 else results[0]
 
-    op = _define(name, f"(Tensor x) -> ({', '.join(['Tensor'] * len(made))})", fake)
+    op = define(name, f"(Tensor x) -> ({', '.join(['Tensor'] * len(made))})", fake)
     parameters = ", ".join(["AtenTensorHandle x", *(f"AtenTensorHandle* {r}" for r in made)])
-    return RowOperator(op, _code(name, parameters, body))
-
-
-def _name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
+    return OwnOperator(op, code(name, _SOURCE, parameters, body))
 
 
 # -- where they stand in a program
@@ -219,7 +167,7 @@ class _Rewriter:
             node.meta["val"] = target(*[a.meta["val"] if isinstance(a, torch.fx.Node) else a for a in args])
         return node
 
-    def use(self, operator: RowOperator, *args: Any) -> torch.fx.Node:
+    def use(self, operator: OwnOperator, *args: Any) -> torch.fx.Node:
         self.shims[operator.op] = [operator.code]
         return self.call(operator.op, *args)
 
@@ -248,7 +196,7 @@ def choose_rows(module: torch.fx.GraphModule, mode: Any, shims: dict[Any, list[s
     module.recompile()
 
 
-def _dense(node: Any, dtypes: Any = _TYPES) -> bool:
+def _dense(node: Any, dtypes: Any = C_TYPES) -> bool:
     """Whether a value is a dense tensor on a CPU, of known sizes."""
     value = node.meta.get("val") if isinstance(node, torch.fx.Node) else None
     return (

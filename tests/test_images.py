@@ -1,0 +1,139 @@
+"""Convolutions and pooling of images: the layout that they compute in, and gradients of maxima in compiled code."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import gtrace as gt
+from gtrace.compile.inductor import pooling
+from gtrace.compile.native.library import FLAGS
+from gtrace.compile.native.operator import PRODUCTS
+from gtrace.compile.toolchain import compiler_path
+from gtrace.interp.interpreter import interpreter
+
+WINDOWS = [(2, 2), (3, 3), (1, 4), (2, 1)]
+
+
+def normal(*shape, seed=0):
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+
+
+def network(lib, conv, pool, p, x):
+    h = lib.relu(conv(x, p["first"]) + p["bias"][:, None, None])
+    h = pool(lib.relu(conv(h, p["second"])))
+    return (h.mean((2, 3)) * p["out"]).sum()
+
+
+def case(size=20):
+    p = {"first": normal(16, 3, 3, 3), "bias": normal(16, seed=1), "second": normal(16, 16, 3, 3, seed=2) / 8,
+         "out": normal(4, 16, seed=3)}  # fmt: skip
+    return p, normal(4, 3, size, size, seed=4)
+
+
+def ours(p, x):
+    return network(
+        gt.nn, lambda x, w: gt.nn.conv2d(x, w, padding=1), lambda h: gt.nn.max_pool2d(h, 2), p, x
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("size", [pytest.param(20, marks=pytest.mark.long), 21])
+def test_a_network_of_images_and_its_gradient(size, monkeypatch):
+    """Interpreted and compiled, with sizes that windows divide and that they do not, equal to torch."""
+    used = []
+    make = pooling.max_pool_gradient
+    monkeypatch.setattr(pooling, "max_pool_gradient", lambda *args: used.append(args) or make(*args))
+    p, x = case(size)
+    tensors = {k: torch.tensor(v, requires_grad=True) for k, v in p.items()}
+    f = torch.nn.functional
+    value = network(
+        torch, lambda x, w: f.conv2d(x, w, padding=1), lambda h: f.max_pool2d(h, 2), tensors, torch.tensor(x)
+    )  # fmt: skip
+    value.backward()
+    step = gt.value_and_grad(ours)
+    arrays = gt.tree_map(gt.array, p)
+    for run in (step, gt.jit(step)):
+        got, grads = run(arrays, gt.array(x))
+        np.testing.assert_allclose(np.asarray(got), value.detach().numpy(), rtol=1e-5)
+        for k, t in tensors.items():
+            np.testing.assert_allclose(np.asarray(grads[k]), t.grad.numpy(), rtol=2e-4, atol=2e-5)
+    assert used == [(torch.float32, (2, 2))]
+
+
+def test_the_channels_are_last_between_convolutions_of_large_images():
+    kinds = []
+
+    def around(node, function):
+        def call(*tensors):
+            result = function(*tensors)
+            if node.op.name == "aten" and node.attributes["overload"] == "aten.convolution.default":
+                kinds.append([t.is_contiguous(memory_format=torch.channels_last) for t in (tensors[0], result)])
+            return result
+
+        return call
+
+    for size, expected in ((40, [[False, True], [True, True]]), (6, [[False, False], [False, False]])):
+        kinds.clear()
+        p, x = case(size)
+        graph = gt.make_graph(lambda p, x: ours(p, x))(gt.tree_map(gt.array, p), gt.array(x))
+        interpreter(graph, around)([*(torch.tensor(v) for _, v in sorted(p.items())), torch.tensor(x)])
+        assert kinds == expected
+
+
+def test_parameters_keep_their_layout_so_that_steps_are_one_program():
+    p, x = case(40)
+    p = gt.tree_map(lambda a: gt.eval(gt.array(a)), p)
+    x = gt.eval(gt.array(x))
+    signatures = []
+    with gt.config(background=False, auto_compile=False):
+        for _ in range(3):
+            known = {s.signature for s in gt.stats()}
+            p = gt.eval(gt.tree_map(lambda a, g: a - 0.1 * g, p, gt.grad(ours)(p, x)))
+            signatures.append({s.signature for s in gt.stats()} - known)
+    assert signatures[2] == set()
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pooling")
+    arguments = "const {T}* x, const {T}* g, {T}* out, int64_t n, int64_t h, int64_t w, int64_t c"
+    functions = "".join(
+        f"void f_{own}_{a}_{b}({arguments.format(T=own)})"
+        f" {{ max_pool_gradient<{own}, {a}, {b}>(x, g, out, n, h, w, c); }}\n"
+        for own in ("float", "double")
+        for a, b in WINDOWS
+    )
+    (folder / "p.cpp").write_text(f'#include "pooling.h"\nextern "C" {{\n{functions}}}\n')
+    flags = [*FLAGS, "-O1", "-fopenmp", f"-I{PRODUCTS.parent}"]
+    subprocess.run([compiler_path(), *flags, "-o", folder / "p.so", folder / "p.cpp"], check=True)
+    return ctypes.CDLL(str(folder / "p.so"))
+
+
+@pytest.mark.skipif(compiler_path() is None, reason="needs a C++ compiler")
+@settings(max_examples=60)
+@given(st.integers(1, 3), st.integers(0, 9), st.integers(0, 9), st.integers(1, 20), st.sampled_from(WINDOWS),
+       st.sampled_from(["float", "double"]), st.integers(0, 99))  # fmt: skip
+def test_the_gradient_of_maxima_of_any_sizes(library, count, height, width, channels, window, own, seed):
+    """Equal to torch's, with equal elements, infinities and NaN in a window."""
+    a, b = window
+    height, width = height + a, width + b
+    dtype = torch.float32 if own == "float" else torch.float64
+    rng = np.random.default_rng(seed)
+    values = rng.choice([-np.inf, -1.0, 0.0, 0.0, 1.0, np.inf, np.nan], (count, channels, height, width))
+    x = torch.tensor(values, dtype=dtype).contiguous(memory_format=torch.channels_last)
+    g = torch.tensor(rng.normal(size=(count, channels, height // a, width // b)), dtype=dtype)
+    g = g.contiguous(memory_format=torch.channels_last)
+    _, places = torch.nn.functional.max_pool2d(x, window, return_indices=True)
+    expected = torch.ops.aten.max_pool2d_with_indices_backward(
+        g, x, window, window, (0, 0), (1, 1), False, places
+    )  # fmt: skip
+    out = torch.full_like(x, np.nan)
+    sizes = [ctypes.c_int64(n) for n in (count, height, width, channels)]
+    getattr(library, f"f_{own}_{a}_{b}")(*[ctypes.c_void_p(t.data_ptr()) for t in (x, g, out)], *sizes)
+    assert torch.equal(out, expected)
