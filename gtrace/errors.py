@@ -178,7 +178,11 @@ def user_location() -> str:
     Returns:
         The location, or ``"<unknown>:0"`` when every frame belongs to the package.
     """
-    frame: types.FrameType | None = sys._getframe(1)
+    return users_line(sys._getframe(1))
+
+
+def users_line(frame: types.FrameType | None) -> str:
+    """Return the same for a frame and those that called it."""
     while frame is not None:
         code = frame.f_code
         known = _lines.get(id(code))

@@ -19,7 +19,7 @@ from gtrace.trace.capture import Captured, capture
 from gtrace.trace.convert import lift
 from gtrace.trace.numbers import lift_numbers
 from gtrace.trace.promotion import result_dtype
-from gtrace.transform.arguments import is_array, lift_outputs
+from gtrace.transform.arguments import is_array, lift_outputs, only_arrays
 
 
 def lift_leaves(name: str, what: str, value: Any) -> tuple[list[Array], tree.TreeDef]:
@@ -29,6 +29,8 @@ def lift_leaves(name: str, what: str, value: Any) -> tuple[list[Array], tree.Tre
         ArgumentError: a leaf that is no array; with its key path.
     """
     leaves, structure = tree.flatten(value)
+    if only_arrays(leaves):
+        return leaves, structure
     for k, leaf in enumerate(leaves):
         if not is_array(leaf):
             got = f"{type(leaf).__name__} at {what}{tree.paths(value)[k]}"

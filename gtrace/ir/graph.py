@@ -265,6 +265,18 @@ def is_subgraphs(value: Any) -> bool:
     return isinstance(value, Subgraph) or (isinstance(value, tuple) and bool(value) and isinstance(value[0], Subgraph))
 
 
+def has_rules(params: Params) -> bool:
+    """Whether sub-graphs among attributes have derivative rules of the user's."""
+    for value in params:
+        if value.__class__ is Subgraph:
+            if value.plain is not value:
+                return True
+        elif value.__class__ is tuple and value and value[0].__class__ is Subgraph:
+            if any(sub.plain is not sub for sub in value):
+                return True
+    return False
+
+
 def subgraphs(params: Params) -> tuple[Subgraph, ...]:
     """Return the sub-graphs among attributes, in order."""
     found: list[Subgraph] = []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import sys
 import weakref
 from collections.abc import Sequence
 from typing import Any
@@ -9,11 +11,11 @@ from typing import Any
 import attrs
 
 from gtrace.config import config
-from gtrace.errors import LeakError, user_location
+from gtrace.errors import LeakError, user_location, users_line
 from gtrace.events import Recorded, bus
 from gtrace.ir.aval import Aval, contiguous_strides
-from gtrace.ir.graph import Scalar, subgraphs
-from gtrace.ir.op import REGISTRY, Instr, Op, Params, define, leaf
+from gtrace.ir.graph import Scalar, has_rules
+from gtrace.ir.op import REGISTRY, Instr, Leaf, Op, Params, define, leaf
 from gtrace.ir.subgraph import plain_instr
 from gtrace.trace.array import Array, flush, layout, materialize
 from gtrace.trace.no_value import leaked
@@ -23,13 +25,19 @@ _ref = weakref.ref
 _new = object.__new__
 
 
+@functools.lru_cache(maxsize=4096)
+def _whole_leaf(a: Aval) -> Leaf:
+    """Return the `Leaf` of an input of a captured trace, which stands for one that lies in memory without gaps."""
+    return leaf(a, contiguous_strides(a.shape))
+
+
 def placeholder(trace: Trace, a: Aval) -> Array:
     """Return a new input of a captured trace."""
     out: Array = _new(Array)
     out.aval = a
     out._buf = None
     out._trace = trace
-    out._leaf = leaf(a, contiguous_strides(a.shape))
+    out._leaf = _whole_leaf(a)
     out._number = trace.leaf(out, out._leaf)
     return out
 
@@ -46,7 +54,7 @@ def as_input(trace: Trace, x: Array) -> int:
     if trace.capture is not None:
         if tensor is None and x._trace is not None and x._trace.capture is not None and x._trace.closed:
             raise leaked(x)
-        return trace.leaf(x, leaf(x.aval, contiguous_strides(x.aval.shape)))
+        return trace.leaf(x, _whole_leaf(x.aval))
     if tensor is None:
         tensor = materialize(x, "thread")
     # Trace.leaf, written out: every operand from outside passes here
@@ -115,9 +123,12 @@ def bind_all(op: Op, operands: Sequence[Array], params: Params = ()) -> list[Arr
 
     Derivative rules of the user's in sub-graphs are left out of the list, so that they do not change the program's key.
     """
-    instr = plain_instr(op, params, tuple([x.aval for x in operands]))
-    if any(sub.plain is not sub for sub in subgraphs(params)):
-        instr = attrs.evolve(instr, params=params, plain=instr)
+    avals = tuple([x.aval for x in operands])
+    if has_rules(params):
+        plain = plain_instr(op, params, avals)
+        instr = attrs.evolve(plain, params=params, plain=plain)
+    else:
+        instr = op.instr(params, avals)
     return emit_all(instr, operands)
 
 
@@ -146,8 +157,9 @@ def emit_all(instr: Instr, operands: Sequence[Array]) -> list[Array]:
             trace.tape.append((taking, (whole,), out))
         results.append(out)
     if trace.locations is not None:
+        here = thread.origin or user_location()
         for x in (whole, *results):
-            trace.locations[x._number] = thread.origin or user_location()
+            trace.locations[x._number] = here
     if number >= trace.limit:
         on_recorded(trace, instr, whole)
     return results
@@ -180,7 +192,8 @@ def on_recorded(trace: Trace, instr: Instr, out: Array) -> None:
     if Recorded in bus.wanted:
         bus.emit(Recorded(instr.op.name, out._number, repr(instr.aval)))
     if trace.locations is not None:
-        trace.locations[out._number] = thread.origin or user_location()
+        # two frames up: the caller is the function that recorded
+        trace.locations[out._number] = thread.origin or users_line(sys._getframe(2))
     if thread.layout is not None:
         _lay_out(trace, thread.layout, instr, out)
     if trace.capture is None:

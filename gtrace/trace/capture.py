@@ -10,7 +10,8 @@ from typing import Any
 import attrs
 import torch
 
-from gtrace.errors import ArgumentError, message
+from gtrace.errors import ArgumentError, message, user_location
+from gtrace.events import Recorded, bus
 from gtrace.ir.aval import Aval, Bundle
 from gtrace.ir.edit import renumber
 from gtrace.ir.graph import Graph, Node, Scalar
@@ -87,8 +88,8 @@ def capture(
         stretch = Stretch(renumber(program.graph), tuple(program.slots))
     else:
         scalars = tuple([(x.__class__, x) for x in trace.scalars])
-        locations = tuple((trace.locations or {}).items())
-        stretch = _stretch(tuple(trace.flat), scalars, tuple(numbers), locations)
+        lines = trace.locations or {}
+        stretch = _stretch(tuple(trace.flat), scalars, tuple(numbers), tuple(lines), tuple(lines.values()))
     leaves = trace.leaves
     constants = tuple([leaves[slot] for slot in stretch.slots[len(inputs) :]])
     leaves.clear()  # break the cycle: placeholders refer to their trace
@@ -157,13 +158,14 @@ def _stretch(
     flat: tuple[Any, ...],
     scalars: tuple[tuple[type, Any], ...],
     outputs: tuple[int, ...],
-    locations: tuple[tuple[int, str], ...],
+    located: tuple[int, ...],
+    lines: tuple[str, ...],
 ) -> Stretch:
     """Return the program that a trace holds: the same object for equal recordings from the same lines.
 
     The function has run each time, so that a recording is only ever taken for one that it equals.
     """
-    program = decode(flat, [x for _, x in scalars], outputs, dict(locations))
+    program = decode(flat, [x for _, x in scalars], outputs, dict(zip(located, lines, strict=True)))
     return Stretch(renumber(program.graph), tuple(program.slots))
 
 
@@ -186,16 +188,23 @@ class Template:
     """The entries of a program in a pending list, but for where they stand there.
 
     Attributes:
-        entries: (kind, what): "item": as it is; "value": the place of the first entry is added; "input": which one;
-            "scalar": its code if it were in the first slots; twice the number of slots before it is taken off.
+        entries: as they would be at the beginning of a list, with scalars in the first slots.
+        values: the places of entries to which the place of the first is added.
+        inputs: the places of entries that are inputs, and which.
+        numbers: the places of entries that are codes of scalars, from which twice the number of slots before is taken.
         scalars: the scalars, in order.
-        outputs: as entries, with the avals.
+        outputs: ("value", its place in the entries) or ("input", which one), with the aval.
+        lines: the place of each operation in the entries, and its line.
         blank: references to nothing, one for each operation, in place of those to Arrays: budgets count them.
     """
 
-    entries: tuple[tuple[str, Any], ...]
+    entries: list[Any]
+    values: tuple[int, ...]
+    inputs: tuple[tuple[int, int], ...]
+    numbers: tuple[int, ...]
     scalars: tuple[Any, ...]
-    outputs: tuple[tuple[str, Any, Aval], ...]
+    outputs: tuple[tuple[str, int, Aval], ...]
+    lines: tuple[tuple[int, str | None], ...]
     blank: tuple[weakref.ref[Array], ...]
 
     def record(self, trace: Trace, inputs: Sequence[Array]) -> list[Array] | None:
@@ -205,11 +214,14 @@ class Template:
         slots += self.scalars
         before = 2 * (len(slots) - len(self.scalars))
         start = len(flat)
-        entries = [
-            what if kind == "item" else start + what if kind == "value" else numbers[what] if kind == "input"
-            else what - before
-            for kind, what in self.entries
-        ]  # fmt: skip
+        entries = self.entries.copy()
+        for k in self.values:
+            entries[k] += start
+        for k, which in self.inputs:
+            entries[k] = numbers[which]
+        if before:
+            for k in self.numbers:
+                entries[k] -= before
         flat += entries
         end = len(flat)
         if end - len(entries) != start:
@@ -217,6 +229,9 @@ class Template:
             flat[end - len(entries) : end] = (PADDING,) * len(entries)
             return None
         trace.refs += self.blank
+        if trace.locations is not None:
+            here = thread.origin or user_location()
+            trace.locations.update([(start + k, line or here) for k, line in self.lines])
         results: dict[int, Array] = {}
         out = []
         for kind, what, a in self.outputs:
@@ -234,20 +249,27 @@ class Template:
 @functools.lru_cache(maxsize=MAX_STRETCHES)
 def _template(graph: Graph) -> Template | None:
     """Return the template of a program; None if it has rules of the user's, which are called each time."""
-    entries: list[tuple[str, Any]] = []
-    scalars: list[Any] = []
-    where: dict[int, tuple[str, Any]] = {value: ("input", k) for k, value in enumerate(graph.inputs)}
+    entries: list[Any] = []
+    places: dict[str, list[Any]] = {"value": [], "input": [], "scalar": []}
+    lines: list[tuple[int, str | None]] = []
+    where: dict[int, tuple[str, int]] = {value: ("input", k) for k, value in enumerate(graph.inputs)}
     trace = Trace(capture="replay")
     for node in graph.nodes:
         if node.instr.plain is not None or node.op.effect:
             return None
-        operands = [where[x] if isinstance(x, int) else ("scalar", trace.scalar(x)) for x in node.ins]
-        where[node.out] = "value", len(entries)
-        entries += [("item", node.instr), *operands]
-    scalars = trace.scalars
+        start = len(entries)
+        entries.append(node.instr)
+        for x in node.ins:
+            kind, what = where[x] if isinstance(x, int) else ("scalar", trace.scalar(x))
+            places[kind].append((len(entries), what) if kind == "input" else len(entries))
+            entries.append(what)
+        where[node.out] = "value", start
+        lines.append((start, node.location))
     table = graph.value_avals()
     outputs = tuple((*where[value], table[value]) for value in graph.outputs)
-    return Template(tuple(entries), tuple(scalars), outputs, (_GONE,) * len(graph.nodes))
+    values, inputs, numbers = (tuple(places[kind]) for kind in ("value", "input", "scalar"))
+    blank = (_GONE,) * len(graph.nodes)
+    return Template(entries, values, inputs, numbers, tuple(trace.scalars), outputs, tuple(lines), blank)
 
 
 class _Gone:
@@ -257,12 +279,19 @@ class _Gone:
 _GONE: Any = weakref.ref(_Gone())
 
 
+def _room(trace: Trace, operations: int) -> bool:
+    """Whether so many operations can be recorded in one go: nothing is to be done for each but to note its line."""
+    if trace.capture is not None:
+        return thread.layout is None and Recorded not in bus.wanted
+    return len(trace.flat) + PLACES * operations < trace.limit
+
+
 def replay(graph: Graph, inputs: Sequence[Array]) -> list[Array]:
     """Record the operations of `graph` on `inputs` in the current trace; returns its outputs."""
     trace = thread.trace
-    if trace.tape is None and len(trace.flat) + PLACES * len(graph.nodes) < trace.limit and len(graph.nodes) > 1:
+    if trace.tape is None and len(graph.nodes) > 1 and _room(trace, len(graph.nodes)):
         template = _template(graph)
-        if template is not None and all(x.aval is a for x, a in zip(inputs, graph.avals, strict=True)):
+        if template is not None and all([x.aval is a for x, a in zip(inputs, graph.avals, strict=True)]):
             results = template.record(trace, inputs)
             if results is not None:
                 return results

@@ -40,6 +40,14 @@ def is_array(leaf: Any) -> bool:
     return isinstance(leaf, (Array, int, float, complex)) or hasattr(leaf, "dtype")
 
 
+def only_arrays(leaves: Sequence[Any]) -> bool:
+    """Return whether leaves are Arrays, which need no conversion."""
+    for leaf in leaves:
+        if leaf.__class__ is not Array:
+            return False
+    return True
+
+
 def differentiable(name: str, paths: Sequence[str], leaves: Sequence[Any]) -> list[Array]:
     """Return leaves as floating Arrays.
 
@@ -165,6 +173,8 @@ def lift_outputs(name: str, value: Any) -> tuple[list[Array], tree.TreeDef]:
         ArgumentError: a leaf that is no array; with its key path.
     """
     leaves, structure = tree.flatten(value)
+    if only_arrays(leaves):
+        return leaves, structure
     for k, leaf in enumerate(leaves):
         if not is_array(leaf):
             got = f"{type(leaf).__name__} at {tree.paths(value)[k] or 'the top'}"
