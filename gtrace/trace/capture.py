@@ -291,7 +291,7 @@ def replay(graph: Graph, inputs: Sequence[Array]) -> list[Array]:
     trace = thread.trace
     if trace.tape is None and len(graph.nodes) > 1 and _room(trace, len(graph.nodes)):
         template = _template(graph)
-        if template is not None and all([x.aval is a for x, a in zip(inputs, graph.avals, strict=True)]):
+        if template is not None and [x.aval for x in inputs] == list(graph.avals):
             results = template.record(trace, inputs)
             if results is not None:
                 return results

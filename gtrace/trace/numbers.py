@@ -24,8 +24,8 @@ VALUES = 3
 MAX_BODIES = 512
 """Bodies remembered; beyond it the older half is forgotten."""
 
-_seen: dict[_Key, list[set[bool | int | float | complex]]] = {}
-"""The values that each number of a body had, by the purpose of the body and its skeleton."""
+_seen: dict[_Key, _Values] = {}
+"""By the purpose of a body and its skeleton."""
 
 _lock = new_lock()
 
@@ -36,7 +36,13 @@ def lift_numbers(captured: Captured, what: str) -> Captured:
     Args:
         what: the purpose of the body; the values are kept for each purpose by itself.
     """
-    graph, numbers = lift_numbers_of(captured.graph, what)
+    # the values of an equal capture are noted already, as long as they are remembered
+    noted = None if captured.derived is None else captured.derived.get(what)
+    if noted is None or _seen.get(noted[0]) is not noted[1]:
+        noted = _note(captured.graph, what)
+        if captured.derived is not None:
+            captured.derived[what] = noted
+    graph, numbers = _lifted(captured.graph, noted[1])
     if not numbers:
         return captured
     return attrs.evolve(captured, graph=graph, constants=(*captured.constants, *numbers))
@@ -69,24 +75,44 @@ def lift_derived(
 
 def lift_numbers_of(graph: Graph, what: str) -> tuple[Graph, list[Array]]:
     """Return `graph` with its numbers that change as further inputs, its last, and these numbers."""
+    return _lifted(graph, _note(graph, what)[1])
+
+
+def _note(graph: Graph, what: str) -> tuple[_Key, _Values]:
+    """Note the values of the numbers of a body; returns what these are known by, and their values so far."""
     key, scalars = _key(graph, what)
-    if not scalars:
-        return graph, []
     with _lock:
         seen = _seen.get(key)
         if seen is None:
             if len(_seen) >= MAX_BODIES:
                 for old in list(_seen)[: MAX_BODIES // 2]:
                     del _seen[old]
-            seen = _seen[key] = [set() for _ in scalars]
-        for values, scalar in zip(seen, scalars, strict=True):
+            seen = _seen[key] = _Values([set() for _ in scalars])
+        for values, scalar in zip(seen.values, scalars, strict=True):
             if len(values) < VALUES:
                 values.add(scalar.value)
-        lifted = {k for k, values in enumerate(seen) if len(values) == VALUES}
-    if not lifted:
+        seen.changing = frozenset([k for k, values in enumerate(seen.values) if len(values) == VALUES])
+    return key, seen
+
+
+def _lifted(graph: Graph, seen: _Values) -> tuple[Graph, list[Array]]:
+    if not seen.changing:
         return graph, []
-    graph, numbers = _with_inputs(graph, frozenset(lifted))
+    graph, numbers = _with_inputs(graph, seen.changing)
     return graph, [wrap_as(torch.tensor(x.value, dtype=x.aval.dtype, device=x.aval.device), x.aval) for x in numbers]
+
+
+@attrs.define(eq=False)
+class _Values:
+    """The values that each number of a body had.
+
+    Attributes:
+        values: by the place of the number, counted in order; at most as many as make it an input.
+        changing: the places of numbers that are inputs.
+    """
+
+    values: list[set[bool | int | float | complex]]
+    changing: frozenset[int] = frozenset()
 
 
 @attrs.frozen(cache_hash=True)

@@ -7,9 +7,10 @@ later calls that capture an equal program.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
 
+import attrs
 import optree
 
 from gtrace import tree
@@ -18,11 +19,12 @@ from gtrace.ir.aval import Aval, aval
 from gtrace.ir.graph import Graph
 from gtrace.ops.batching import spread
 from gtrace.ops.shape import moveaxis
+from gtrace.tables import BoundedTable
 from gtrace.trace.array import Array
 from gtrace.trace.capture import Captured, capture, replay
 from gtrace.trace.convert import lift
 from gtrace.trace.record import thread
-from gtrace.transform.arguments import is_array, lift_outputs, named
+from gtrace.transform.arguments import is_array, lift_outputs, named, only_arrays
 from gtrace.transform.batch import batch
 from gtrace.transform.derived import Flags, captured_program
 
@@ -100,8 +102,106 @@ def vmap(
     if isinstance(ins, list):
         ins = tuple(ins)
 
+    spec = _Spec(ins, axis_size)
+    of = f"vmap({getattr(f, '__name__', 'f')}) called at"
+
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         leaves, structure = tree.flatten((args, kwargs))
+        examples = spec.examples(args, kwargs, leaves, structure)
+        size, dynamic = examples.size, examples.dynamic
+        arrays = leaves if dynamic is None else [leaf for leaf, flag in zip(leaves, dynamic, strict=True) if flag]
+        if examples.axes is not None:
+            arrays = [moveaxis(x, axis, 0) if axis else x for x, axis in zip(arrays, examples.axes, strict=True)]
+
+        def run(inputs: Sequence[Array]) -> Any:
+            if dynamic is not None:
+                rest = iter(inputs)
+                inputs = [next(rest) if flag else leaf for leaf, flag in zip(leaves, dynamic, strict=True)]
+            rebuilt: Any = structure.unflatten(inputs)
+            positional, keywords = rebuilt
+            return lift_outputs("vmap", f(*positional, **keywords))
+
+        name = f"{of} {user_location()}"
+        if axis_name is None and thread.batched_axis is None:
+            captured = capture(run, examples.avals, name, repeated=True)
+            outputs = _for_batch(captured, size, arrays, examples.flags)
+        else:
+            with _capturing(axis_name, size):
+                captured = capture(run, examples.avals, name, repeated=True)
+            with _batching(axis_name):
+                outputs = _for_batch(captured, size, arrays, examples.flags)
+        if outs == 0 and outs.__class__ is int:
+            return captured.result.unflatten([x if flag else spread(x, size) for x, flag in outputs])
+        result = captured.result.unflatten([x for x, _ in outputs])
+        ends = [outs] * len(outputs) if outs.__class__ is int else _axes("out_axes", outs, result)
+        placed = [_place(x, flag, axis, size) for (x, flag), axis in zip(outputs, ends, strict=True)]
+        return captured.result.unflatten(placed)
+
+    return named(wrapped, f)
+
+
+@attrs.frozen(eq=False)
+class _Examples:
+    """What follows from the structure and types of the arguments of a call.
+
+    Attributes:
+        size: of the batch.
+        flags: whether the arrays among the leaves are batched.
+        axes: the batch axes of the arrays; None: the first, or none, for all of them.
+        avals: of the arrays of one example.
+        dynamic: which leaves are arrays; None: all.
+    """
+
+    size: int
+    flags: Flags
+    axes: tuple[int | None, ...] | None
+    avals: list[Aval]
+    dynamic: list[bool] | None
+
+
+MAX_KINDS = 1024
+"""Kinds of arguments that are remembered."""
+
+_met: BoundedTable[Hashable, _Examples] = BoundedTable(MAX_KINDS)
+
+
+class _Spec:
+    """The batch axes of the arguments, and the size of the batch where it is given.
+
+    What follows for arguments of some structure and types is remembered, by all calls of `vmap` if axes are ints.
+    """
+
+    def __init__(self, axes: Any, size: int | None) -> None:
+        self.axes, self.size = axes, size
+        self.key: Hashable
+        self.met: BoundedTable[Hashable, _Examples]
+        several = axes if axes.__class__ is tuple else (axes,)
+        if all(x is None or x.__class__ is int for x in (*several, size)):
+            self.key, self.met = (axes, size), _met
+        else:  # pytrees of axes, perhaps without a hash; True, which equals 1 and is refused
+            self.key, self.met = None, BoundedTable(MAX_KINDS)
+
+    def examples(self, args: tuple[Any, ...], kwargs: dict[str, Any], leaves: list[Any], structure: Any) -> _Examples:
+        """Return what follows from the arguments, as it is remembered or for the first time; see `examine`."""
+        if not only_arrays(leaves):
+            return self.examine(args, kwargs, leaves)
+        key = (self.key, structure, *[x.aval for x in leaves])
+        try:
+            known = self.met.get(key)
+        except TypeError:  # a class of the user's keeps something without a hash in its structure
+            return self.examine(args, kwargs, leaves)
+        if known is None:
+            known = self.examine(args, kwargs, leaves)
+            self.met.remember(key, known)
+        return known
+
+    def examine(self, args: tuple[Any, ...], kwargs: dict[str, Any], leaves: list[Any]) -> _Examples:
+        """Return what follows from the arguments of a call; arrays and numbers among the leaves become Arrays.
+
+        Raises:
+            ArgumentError, ShapeError: the axes do not fit them.
+        """
+        ins = self.axes
         if isinstance(ins, tuple) and len(ins) != len(args):
             got = f"{len(ins)} for {len(args)} positional arguments"
             raise ArgumentError(message("vmap", "one entry of in_axes an argument", got, "Match them."))
@@ -118,41 +218,33 @@ def vmap(
                 fix = "Give it None in in_axes, or close over it."
                 raise ArgumentError(message("vmap", "arrays or numbers along a batch axis", got, fix))
         axes = [axis for axis, flag in zip(axes, dynamic, strict=True) if flag]
-        arrays = [lift("vmap", leaf) for leaf, flag in zip(leaves, dynamic, strict=True) if flag]
+        leaves[:] = [lift("vmap", leaf) if flag else leaf for leaf, flag in zip(leaves, dynamic, strict=True)]
+        avals = [leaf.aval for leaf, flag in zip(leaves, dynamic, strict=True) if flag]
 
         def paths() -> list[str]:
             return [p for p, flag in zip(tree.paths((args, kwargs)), dynamic, strict=True) if flag]
 
-        size = _size(arrays, axes, paths, axis_size)
-        flags = [axis is not None for axis in axes]
-        fronted = [moveaxis(x, axis, 0) if axis else x for x, axis in zip(arrays, axes, strict=True)]
-        examples = [without_batch(x.aval) if flag else x.aval for x, flag in zip(fronted, flags, strict=True)]
+        size = _size(avals, axes, paths, self.size)
+        examples = [a if axis is None else _example(a, axis) for a, axis in zip(avals, axes, strict=True)]
+        flags = tuple([axis is not None for axis in axes])
+        return _Examples(size, flags, tuple(axes) if any(axes) else None, examples, None if all(dynamic) else dynamic)
 
-        def run(inputs: Sequence[Array]) -> Any:
-            given = iter(inputs)
-            rebuilt: Any = structure.unflatten(
-                [next(given) if flag else leaf for leaf, flag in zip(leaves, dynamic, strict=True)]
-            )
-            positional, keywords = rebuilt
-            return lift_outputs("vmap", f(*positional, **keywords))
 
-        with _capturing(axis_name, size):
-            name = f"vmap({getattr(f, '__name__', 'f')}) called at {user_location()}"
-            captured = capture(run, examples, name, repeated=True)
-        operands = (*fronted, *captured.constants)
-        batched_operands = (*flags, *[False] * len(captured.constants))
-        with _batching(axis_name):
-            known = _batched(captured, size, batched_operands) if axis_name is None and not thread.axes else None
-            if known is None:
-                outputs = batch(captured.graph, size, operands, batched_operands)
-            else:
-                outputs = list(zip(replay(known[0], operands), known[1], strict=True))
-        result = captured.result.unflatten([x for x, _ in outputs])
-        ends = [outs] * len(outputs) if outs.__class__ is int else _axes("out_axes", outs, result)
-        placed = [_place(x, flag, axis, size) for (x, flag), axis in zip(outputs, ends, strict=True)]
-        return captured.result.unflatten(placed)
+def _example(a: Aval, axis: int) -> Aval:
+    """Return the aval of one example of a batch on `axis`."""
+    shape = list(a.shape)
+    del shape[axis]
+    return aval(tuple(shape), a.dtype, a.device, a.weak)
 
-    return named(wrapped, f)
+
+def _for_batch(captured: Captured, size: int, arrays: Sequence[Array], flags: Flags) -> list[tuple[Array, bool]]:
+    """Record a captured function for a batch; returns its outputs, and whether each is batched."""
+    operands = (*arrays, *captured.constants)
+    flags = (*flags, *[False] * len(captured.constants))
+    known = None if thread.axes or thread.batched_axis is not None else _batched(captured, size, flags)
+    if known is None:
+        return batch(captured.graph, size, operands, flags)
+    return list(zip(replay(known[0], operands), known[1], strict=True))
 
 
 def _batched(captured: Captured, size: int, flags: Flags) -> tuple[Graph, Flags] | None:
@@ -209,18 +301,18 @@ def _axes(name: str, spec: Any, value: Any) -> list[int | None]:
 
 
 def _size(
-    arrays: Sequence[Array], axes: Sequence[int | None], paths: Callable[[], Sequence[str]], given: int | None
+    avals: Sequence[Aval], axes: Sequence[int | None], paths: Callable[[], Sequence[str]], given: int | None
 ) -> int:
     def where(k: int) -> str:
         path = paths()[k]
         return f"args{path[3:]}" if path.startswith("[0]") else f"kwargs{path[3:]}"
 
     size, first = given, -1
-    for k, (x, axis) in enumerate(zip(arrays, axes, strict=True)):
+    for k, (x, axis) in enumerate(zip(avals, axes, strict=True)):
         if axis is None:
             continue
-        if not -x.ndim <= axis < x.ndim:
-            got = f"axis {axis} for {x.aval!r} at {where(k)}"
+        if not -len(x.shape) <= axis < len(x.shape):
+            got = f"axis {axis} for {x!r} at {where(k)}"
             raise ShapeError(message("vmap", "an axis that the argument has", got, "Use None to share it."))
         if size is None:
             size, first = x.shape[axis], k
