@@ -33,7 +33,6 @@ from gtrace.trace.bind import check_thread
 from gtrace.trace.capture import Captured, NoOutputs, capture, replay
 from gtrace.trace.convert import lift, python_scalar, with_own_memory
 from gtrace.trace.donation import give_away
-from gtrace.trace.promotion import default_dtype, wide
 from gtrace.trace.record import thread
 
 __all__ = ["jit", "eval"]
@@ -136,12 +135,13 @@ class Jitted:
         leaves: Sequence[Any] = args if given is None else given.leaves
         outside: Sequence[torch.Tensor] = ()
         settings = config.current
-        # the key of `_key`, written out for arguments that are leaves
-        key: Hashable = len(args), registered.passes, thread.axes, thread.in_rule or settings.x64
-        if given is not None:
+        key: tuple[Hashable, ...]
+        if given is None:  # the key of `_key`, written out for arguments that are leaves
+            key = registered.passes, thread.axes, thread.in_rule, settings.x64, settings.jax_results
+        else:
             key = self._key(given)
         try:
-            call = self._calls.get((key, *[x._leaf for x in leaves]))
+            call = self._calls.get((*key, *[x._leaf for x in leaves]))
         except AttributeError:  # a Python scalar, or an array of another library
             call = None
         if call is None:
@@ -155,10 +155,10 @@ class Jitted:
                     check_thread(x)
             evaluate(leaves, "jit")
             kinds = [layout(x) for x in leaves]
-            call = self._calls.get((key, *kinds))
+            call = self._calls.get((*key, *kinds))
             if call is None:
                 call = self._prepare(given, leaves)
-                self._calls.remember((key, *kinds), call)
+                self._calls.remember((*key, *kinds), call)
         for x in leaves:
             if x._number < -1:
                 check_thread(x)
@@ -289,10 +289,11 @@ class Jitted:
                 )  # fmt: skip
         return [lift("jit", leaf, share) for leaf in given.leaves]
 
-    def _key(self, given: _Arguments) -> Hashable:
+    def _key(self, given: _Arguments) -> tuple[Hashable, ...]:
         """Return the key of these arguments, apart from their leaves."""
         # the third distinguishes f(x, k=y) from f((x,), {"k": y})
-        rules = wide(), default_dtype(float)
+        settings = config.current
+        rules = thread.in_rule, settings.x64, settings.jax_results
         key = given.structure, given.static_key, bool(given.kwargs), registered.passes, thread.axes, rules
         if self._number_keys:
             # structures compare the keys of dicts by ==, so that 1 is True

@@ -1,10 +1,15 @@
-"""Errors for lack of memory, as distinct from values that torch refuses."""
+"""What torch raises while a program runs, as errors of gtrace: lack of memory, and values that it refuses."""
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 import torch
 
-from gtrace.errors import OutOfMemoryError, user_location
+from gtrace.errors import ExecutionError, OutOfMemoryError, user_location
+
+REFUSALS = (RuntimeError, IndexError, MemoryError)
+"""What torch raises where it cannot run an operation on values."""
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -26,3 +31,21 @@ def out_of_memory(what: str, error: BaseException) -> OutOfMemoryError:
         f"[{what}] expected memory for its results, got none: {lines[0]}. Use smaller batches, drop arrays that are"
         f" not needed any more, or recompute with gt.checkpoint. (at {user_location()})"
     )
+
+
+def refuse(what: str, error: BaseException) -> NoReturn:
+    """Raise the error of a program in which torch raised one of `REFUSALS`; an `ExecutionError` is raised again.
+
+    Raises:
+        ExecutionError: torch refused an operation because of the values.
+        OutOfMemoryError: there was no memory for it.
+    """
+    if isinstance(error, ExecutionError):
+        raise error
+    if is_out_of_memory(error):
+        raise out_of_memory(what, error) from error
+    reason = str(error).strip().split("\n")[0]
+    raise ExecutionError(
+        f"[{what}] expected values that its operations take, got a refusal from torch: {reason}."
+        " GT_EAGER=1 shows the operation and the line."
+    ) from error
