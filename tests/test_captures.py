@@ -118,6 +118,56 @@ def test_an_error_names_the_line_of_its_own_call():
             assert f":{f.__code__.co_firstlineno + 1}" in str(error.value)
 
 
+def test_an_error_in_a_function_that_is_captured_within_another_names_its_line():
+    def first(v):
+        return gt.log(v) * 2.0
+
+    def second(v):
+        return gt.log(v) * 2.0
+
+    x = gt.array([[1.0, -1.0], [2.0, 3.0]])
+    with gt.config(debug_nans=True):
+        for f in (first, second, first, second, first, second):
+            with pytest.raises(gt.NonFiniteError) as error:
+                gt.eval(gt.scan(lambda c, row, f=f: (c + gt.vmap(f)(row).sum(), None), 0.0, x)[0])
+            assert f":{f.__code__.co_firstlineno + 1}" in str(error.value)
+
+
+def test_axes_of_a_batch_that_equal_one_another_but_are_not_the_same():
+    x = gt.array(np.arange(6.0).reshape(2, 3))
+    for _ in range(3):
+        assert gt.vmap(lambda v: v.sum(), in_axes=1)(x).shape == (3,)
+        assert gt.vmap(lambda v: v.sum(), in_axes=0)(x).shape == (2,)
+        for wrong in (True, False, (True,), 1.0):
+            with pytest.raises(gt.ArgumentError):
+                gt.vmap(lambda v: v.sum(), in_axes=wrong)(x)
+        with pytest.raises(gt.ShapeError):
+            gt.vmap(lambda v: v.sum(), axis_size=5)(x)
+
+
+def test_arguments_of_a_batch_of_all_kinds_in_turn():
+    x, rows = gt.array(X), X.copy()
+
+    def f(v, scale, *, shift=0.0):
+        return (v * scale + shift).sum()
+
+    for k in range(3):
+        scale = float(k)
+        for batch in (x, rows):
+            got = gt.vmap(f, in_axes=(0, None))(batch, scale)
+            np.testing.assert_allclose(np.asarray(got), (X * scale).sum(1), rtol=1e-6)
+            got = gt.vmap(f, in_axes=(-1, None))(batch, gt.array(scale), shift=gt.ones(3))
+            np.testing.assert_allclose(np.asarray(got), (X * scale + 1).sum(0), rtol=1e-6)
+
+
+def test_a_number_that_changes_while_another_capture_stays_is_the_number_of_its_own_call():
+    x = gt.eval(gt.array(X))
+    for k in range(8):
+        for factor in (2.0, 3.0 + k):
+            got = gt.scan(lambda c, row, factor=factor: (c * factor + row, None), gt.zeros(3), x)[0]
+            np.testing.assert_allclose(np.asarray(got), X[0] * factor + X[1], rtol=1e-6)
+
+
 def test_a_placeholder_that_leaks_is_refused_each_time():
     leaked = []
     for _ in range(3):

@@ -434,3 +434,12 @@ def test_writing_to_an_argument_afterwards_changes_no_result(make, checked):
             x[:], y[:] = 7, 8
             assert [r.tolist() for r in results[:5]] == before
             assert results[5].tolist() == [1, 1, 1] and float(results[6][0]) == pytest.approx(math.sin(1))
+
+
+def test_settings_that_change_the_dtype_of_floats_are_told_apart():
+    f = gt.jit(lambda x: x * gt.array(0.5))
+    x = gt.array([1, 2])
+    for _ in range(2):
+        for results in (False, True):
+            with gt.config(jax_results=results, x64=True):
+                assert f(x).dtype == (x * gt.array(0.5)).dtype == (gt.float64 if results else gt.float32)

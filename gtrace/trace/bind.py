@@ -8,8 +8,6 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
-import attrs
-
 from gtrace.config import config
 from gtrace.errors import LeakError, user_location, users_line
 from gtrace.events import Recorded, bus
@@ -126,7 +124,7 @@ def bind_all(op: Op, operands: Sequence[Array], params: Params = ()) -> list[Arr
     avals = tuple([x.aval for x in operands])
     if has_rules(params):
         plain = plain_instr(op, params, avals)
-        instr = attrs.evolve(plain, params=params, plain=plain)
+        instr = Instr(plain.op, params, plain.ins, plain.aval, plain)
     else:
         instr = op.instr(params, avals)
     return emit_all(instr, operands)

@@ -12,7 +12,7 @@ from gtrace import tree
 from gtrace.errors import ArgumentError, LeakError, message, user_location
 from gtrace.ir.aval import Bundle, bundle
 from gtrace.ir.graph import Subgraph
-from gtrace.ir.op import Op, define
+from gtrace.ir.op import Instr, Op, define
 from gtrace.ir.subgraph import subgraph
 from gtrace.ops.batching import spread
 from gtrace.ops.reduce import sum as sum_over
@@ -65,7 +65,8 @@ def call_with_rules(body: Subgraph, operands: Sequence[Array], vjp: Rule, jvp: R
         return _batched_call(body, vjp, jvp, size, tuple(batched), given)
 
     rules = attrs.evolve(custom_call.rules, vjp=vjp, jvp=jvp, batch=batch_rule)
-    return emit_all(attrs.evolve(plain, op=attrs.evolve(custom_call, rules=rules), plain=plain), operands)
+    op = attrs.evolve(custom_call, rules=rules)
+    return emit_all(Instr(op, plain.params, plain.ins, plain.aval, plain), operands)
 
 
 def _batched_call(
