@@ -194,7 +194,7 @@ class Template:
         numbers: the places of entries that are codes of scalars, from which twice the number of slots before is taken.
         scalars: the scalars, in order.
         outputs: ("value", its place in the entries) or ("input", which one), with the aval.
-        lines: the place of each operation in the entries, and its line.
+        places: the place of each operation in the entries.
         blank: references to nothing, one for each operation, in place of those to Arrays: budgets count them.
     """
 
@@ -204,11 +204,15 @@ class Template:
     numbers: tuple[int, ...]
     scalars: tuple[Any, ...]
     outputs: tuple[tuple[str, int, Aval], ...]
-    lines: tuple[tuple[int, str | None], ...]
+    places: tuple[int, ...]
     blank: tuple[weakref.ref[Array], ...]
 
-    def record(self, trace: Trace, inputs: Sequence[Array]) -> list[Array] | None:
-        """Append the entries; returns the outputs, or None if something else was recorded in between."""
+    def record(self, trace: Trace, inputs: Sequence[Array], nodes: Sequence[Node]) -> list[Array] | None:
+        """Append the entries; returns the outputs, or None if something else was recorded in between.
+
+        Args:
+            nodes: the operations, of which the template has all but the lines: equal programs may differ in these.
+        """
         numbers = [x._number if x._trace is trace else as_input(trace, x) for x in inputs]
         slots, flat = trace.scalars, trace.flat
         slots += self.scalars
@@ -231,7 +235,9 @@ class Template:
         trace.refs += self.blank
         if trace.locations is not None:
             here = thread.origin or user_location()
-            trace.locations.update([(start + k, line or here) for k, line in self.lines])
+            trace.locations.update(
+                [(start + k, node.location or here) for k, node in zip(self.places, nodes, strict=True)]
+            )
         results: dict[int, Array] = {}
         out = []
         for kind, what, a in self.outputs:
@@ -250,8 +256,8 @@ class Template:
 def _template(graph: Graph) -> Template | None:
     """Return the template of a program; None if it has rules of the user's, which are called each time."""
     entries: list[Any] = []
-    places: dict[str, list[Any]] = {"value": [], "input": [], "scalar": []}
-    lines: list[tuple[int, str | None]] = []
+    kinds: dict[str, list[Any]] = {"value": [], "input": [], "scalar": []}
+    places = []
     where: dict[int, tuple[str, int]] = {value: ("input", k) for k, value in enumerate(graph.inputs)}
     trace = Trace(capture="replay")
     for node in graph.nodes:
@@ -261,15 +267,15 @@ def _template(graph: Graph) -> Template | None:
         entries.append(node.instr)
         for x in node.ins:
             kind, what = where[x] if isinstance(x, int) else ("scalar", trace.scalar(x))
-            places[kind].append((len(entries), what) if kind == "input" else len(entries))
+            kinds[kind].append((len(entries), what) if kind == "input" else len(entries))
             entries.append(what)
         where[node.out] = "value", start
-        lines.append((start, node.location))
+        places.append(start)
     table = graph.value_avals()
     outputs = tuple((*where[value], table[value]) for value in graph.outputs)
-    values, inputs, numbers = (tuple(places[kind]) for kind in ("value", "input", "scalar"))
+    values, inputs, numbers = (tuple(kinds[kind]) for kind in ("value", "input", "scalar"))
     blank = (_GONE,) * len(graph.nodes)
-    return Template(entries, values, inputs, numbers, tuple(trace.scalars), outputs, tuple(lines), blank)
+    return Template(entries, values, inputs, numbers, tuple(trace.scalars), outputs, tuple(places), blank)
 
 
 class _Gone:
@@ -292,7 +298,7 @@ def replay(graph: Graph, inputs: Sequence[Array]) -> list[Array]:
     if trace.tape is None and len(graph.nodes) > 1 and _room(trace, len(graph.nodes)):
         template = _template(graph)
         if template is not None and [x.aval for x in inputs] == list(graph.avals):
-            results = template.record(trace, inputs)
+            results = template.record(trace, inputs, graph.nodes)
             if results is not None:
                 return results
     env: dict[int, Any] = dict(zip(graph.inputs, inputs, strict=True))
