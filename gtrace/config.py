@@ -130,8 +130,9 @@ class Config:
         x64: integers are int64 and NumPy's float64 stays; False: JAX's rules of 32 bits (GT_X64; False by default
             once ``gtrace.jax`` is imported).
         jax_results: results are as JAX's: dicts have their keys in order, the text of Arrays and dtypes is JAX's,
-            numbers outside an axis mean what they mean in index arrays, and floats follow `x64` (GT_JAX_RESULTS; True
-            by default once ``gtrace.jax`` is imported).
+            numbers outside an axis mean what they mean in index arrays, floats follow `x64`, numbers beside integers
+            give weak results, and updates of a wider dtype are cast (GT_JAX_RESULTS; True by default once
+            ``gtrace.jax`` is imported).
     """
 
     auto_compile: bool = _setting(True, "GT_AUTO_COMPILE", _flag, (bool, int))

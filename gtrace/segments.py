@@ -11,6 +11,7 @@ from gtrace.errors import ShapeError, message
 from gtrace.ir.aval import FLOATS
 from gtrace.ops.create import full
 from gtrace.ops.dtype_info import iinfo
+from gtrace.ops.logic import less, where
 from gtrace.ops.reduce import max as max_over
 from gtrace.ops.shape import as_int
 from gtrace.trace.array import Array, whole
@@ -31,7 +32,8 @@ def _segments(name: str, update: Callable[[Any], Any], start: Callable[[Array], 
         else:
             count = as_int(name, "num_segments", num_segments)
         base = full((count, *x.shape[1:]), start(x), x.aval.dtype, device=x.device)
-        out: Array = update(base.at[ids])(x, mode="drop")
+        # a negative place would count from the end
+        out: Array = update(base.at[where(less(ids, 0), count, ids)])(x, mode="drop")
         return out
 
     reduce.__name__ = reduce.__qualname__ = name

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import gtrace as gt
-from gtrace.errors import ArgumentError, DtypeError, ShapeError
+from gtrace.errors import ArgumentError, DtypeError, ShapeError, ShardingError
 
 
 @pytest.fixture
@@ -188,6 +188,14 @@ def test_roots_and_linear_systems_have_the_derivative_of_the_solution(jax):
 
         return lax.custom_linear_solve(lambda x: matrix @ x, right, by_inverse, by_inverse).sum()
 
+    def plain(matrix, right):
+        return gt.linalg.solve(matrix, right).sum()
+
+    def along(f):
+        return lambda m, b: jax.jvp(f, (m, b), (m, b))[1]
+
+    for twice in (lambda f: jax.jacfwd(f, 1), lambda f: jax.jacfwd(jax.grad(f)), lambda f: jax.grad(along(f))):
+        np.testing.assert_allclose(twice(solved)(matrix, right), twice(plain)(matrix, right), rtol=1e-4, atol=1e-5)
     ours = jax.jit(jax.grad(solved, (0, 1)), backend="eager")(matrix, right)
     theirs = jax.grad(lambda m, b: gt.linalg.solve(m, b).sum(), (0, 1))(matrix, right)
     for a, b in zip(ours, theirs, strict=True):
@@ -209,3 +217,102 @@ def test_names_of_jax_itself(jax, capsys):
     assert jax.lax.approx_min_k(x, 2)[0].tolist() == [1.0, 2.0] and jax.lax.dtype(x) == "float32"
     assert jax.lax.top_k(gt.stack([x, -x]), 1, axis=0)[0].tolist() == [[3.0, 1.0, 2.0]]
     assert jax.scipy.special.gammainc(a=2.0, x=1.0).item() == jax.scipy.special.gammainc(2.0, 1.0).item()
+
+
+# the dtypes of JAX 0.10's results, and whether they are weak
+WEAK = {
+    "i * 0.9": ("float32", True), "half * (i[:2] * 0.9)": ("bfloat16", False), "i / 2": ("float32", False),
+    "i / 2.0": ("float32", True), "jnp.sqrt(2)": ("float32", True), "jnp.sqrt(i)": ("float32", False),
+    "jnp.divide(2, 3)": ("float32", True), "jnp.asarray([True]) * 2": ("int32", True), "i * 2j": ("complex64", True),
+    "jnp.where(i > 1, i, 0.5)": ("float32", True), "jnp.maximum(i, 1.5)": ("float32", True), "i * 2": ("int32", False),
+    "half * np.float32(2)": ("float32", False), "np.float64(2) * i": ("float32", False),
+    "half + np.int64(1)": ("bfloat16", False), "jnp.sqrt(np.float32(2))": ("float32", False),
+    "0.5 ** i": ("float32", False), "0.5 ** i[1]": ("float32", True), "i ** 0.5": ("float32", True),
+    "jax.jit(lambda k: 0.5 ** k, backend='eager')(i[1])": ("float32", False), "jnp.sum(i * 0.5)": ("float32", False),
+    "jax.vmap(lambda k: half * (0.5 * k))(i)": ("bfloat16", False),
+    "jax.lax.fori_loop(0, 2, lambda k, x: x * (0.5 ** k), half)": ("bfloat16", False),
+    "jax.lax.scan(lambda c, x: (c * 0.5 + x * 0.5, c), half, i)[0]": ("bfloat16", False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", WEAK)
+def test_numbers_among_integers_are_weak_as_in_jax(jax, text):
+    names = {"jax": jax, "jnp": jax.numpy, "np": np, "i": jax.numpy.arange(3), "half": jax.numpy.ones(2, "bfloat16")}
+    found = eval(text, names)
+    assert (str(found.dtype), found.aval.weak) == WEAK[text]
+
+
+def test_weak_results_are_for_jax_alone():
+    assert not (gt.arange(3) * 0.9).aval.weak and (gt.ones(2, gt.bfloat16) * np.float32(2)).dtype == "bfloat16"
+
+
+def test_updates_of_a_wider_dtype_are_cast(jax):
+    i = jax.numpy.arange(3)
+    with pytest.warns(FutureWarning, match="computed in float32"):
+        assert i.at[0].set(2.7).tolist() == [2, 1, 2]
+    with pytest.warns(FutureWarning):
+        assert i.at[1].add(gt.array(2.7)).tolist() == [0, 3, 2]  # JAX adds before it casts
+    with pytest.warns(FutureWarning):
+        assert i.at[i > 0].multiply(1.5).tolist() == [0, 1, 3]
+    with pytest.warns(FutureWarning):
+        assert jax.numpy.ones(2).at[0].set(2 + 1j).tolist() == [2.0, 1.0]
+    assert i.at[2].divide(4).tolist() == [0.0, 1.0, 0.5]
+    with gt.config(jax_results=False), pytest.raises(DtypeError, match="an update"):
+        i.at[0].set(2.7)
+
+
+def test_lists_where_jax_has_lists(jax):
+    x = jax.numpy.array([3.0, 1.0, 2.0])
+    values, places = found = jax.lax.top_k(x, 2)
+    assert type(found) is list and values.tolist() == [3.0, 2.0] and places.tolist() == [0, 2]
+    assert type(jax.lax.approx_max_k(x, 1)) is type(jax.lax.approx_min_k(x, 1)) is list
+    assert type(jax.numpy.atleast_1d(x, 1.0)) is list and jax.numpy.atleast_2d(x).shape == (1, 3)
+    found = jax.lax.linalg.lu(jax.numpy.eye(2))
+    assert type(found) is list and found[2].dtype == "int32"
+
+
+def test_segments_below_zero_are_left_out(jax):
+    ids = np.array([0, 1, 5, -1])
+    assert jax.ops.segment_sum(jax.numpy.ones(4), ids, 3).tolist() == [1.0, 1.0, 0.0]
+    assert jax.ops.segment_max(jax.numpy.ones(4), ids, 3).tolist() == [1.0, 1.0, -np.inf]
+
+
+def test_functions_of_the_parts_of_one_process(jax):
+    from gtrace.jax.experimental.mesh_utils import create_device_mesh
+
+    jnp, part = jax.numpy, jax.sharding.PartitionSpec
+    mesh = jax.sharding.Mesh(create_device_mesh((1, 1)), ("a", "b"))
+    assert mesh.devices.shape == (1, 1) and dict(mesh.shape) == {"a": 1, "b": 1}
+
+    def product(x, y):
+        return jax.lax.psum(x @ y, "b") + jax.lax.axis_index("a")
+
+    whole = jax.shard_map(product, mesh=mesh, in_specs=(part("a", "b"), part("b")), out_specs=part("a"))
+    assert jax.jit(whole, backend="eager")(jnp.ones((2, 3)), jnp.ones(3)).tolist() == [3.0, 3.0]
+    assert jax.grad(lambda y: whole(jnp.ones((2, 3)), y).sum())(jnp.ones(3)).tolist() == [2.0, 2.0, 2.0]
+    placed = jax.device_put(jnp.arange(4.0), jax.sharding.NamedSharding(jax.make_mesh((1,), ("d",)), part("d")))
+    assert (placed * 2).tolist() == [0.0, 2.0, 4.0, 6.0]
+    with pytest.raises(ShardingError, match="one process"):
+        jax.shard_map(product, mesh=jax.make_mesh((2,), ("a",)), in_specs=part(), out_specs=part())
+
+
+def test_differential_equations_and_their_adjoint(jax):
+    from gtrace.jax.experimental.ode import odeint
+
+    jnp = jax.numpy
+
+    def field(y, t, k):
+        return {"x": y["v"], "v": -k["w"] * y["x"] - k["d"] * y["v"] + jnp.sin(t)}
+
+    def loss(start, t, k):
+        y = odeint(field, start, t, k, rtol=1e-5, atol=1e-6)
+        return jnp.sum(y["x"] ** 2 + y["v"] ** 2)
+
+    start = {"x": jnp.array(1.0), "v": jnp.array(0.0)}
+    given = start, jnp.linspace(0, 2, 5), {"w": jnp.array(2.0), "d": jnp.array(0.1)}
+    value, (by_start, by_times, by_constants) = jax.value_and_grad(loss, (0, 1, 2))(*given)
+    # of JAX's odeint
+    np.testing.assert_allclose(value, 3.6047099, rtol=1e-3)
+    np.testing.assert_allclose([by_start["x"], by_start["v"]], [8.812, 0.014], atol=2e-3)
+    np.testing.assert_allclose(by_times, [0.027, 0.354, -1.178, -1.251, 0.226], atol=2e-3)
+    np.testing.assert_allclose([by_constants["w"], by_constants["d"]], [1.453, -2.046], atol=2e-3)

@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 import torch
 
 from gtrace import tree
+from gtrace.config import config
 from gtrace.control.bodies import Closure, capture_body, check_same, lift_leaves, settle
 from gtrace.control.scan import scan
 from gtrace.control.stepping import run_while
@@ -22,7 +23,7 @@ from gtrace.ops.batching import spread
 from gtrace.ops.create import arange
 from gtrace.ops.logic import where
 from gtrace.ops.parts import concat, flip, slice_axis
-from gtrace.ops.promote import cast
+from gtrace.ops.promote import cast, weakened
 from gtrace.ops.reduce import any as any_of
 from gtrace.ops.shape import as_int, constant, normalize_axis, reshape
 from gtrace.trace.array import Array
@@ -218,7 +219,9 @@ def fori_loop(
             raise ArgumentError(message("fori_loop", f"an integer as {name}", repr(bound), "Pass an int.")) from None
     if len(bounds) == 2:
         places = arange(bounds[0], max(bounds))
-        return scan(lambda x, i: (body_fun(i, x), None), init_val, places)[0]
+        # JAX's count is as weak as the bounds
+        weak = config.current.jax_results
+        return scan(lambda x, i: (body_fun(weakened(i, i.aval.dtype) if weak else i, x), None), init_val, places)[0]
     kind = default_dtype(int)
     last = cast(_whole("upper", upper), kind)
 

@@ -38,6 +38,8 @@ from gtrace.jax.devices import devices as devices
 from gtrace.jax.importing import install as install
 from gtrace.jax.importing import uninstall as uninstall
 from gtrace.jax.settings import config as config
+from gtrace.jax.sharding import make_mesh as make_mesh
+from gtrace.jax.sharding import shard_map as shard_map
 
 _array_methods.add()
 __getattr__, __dir__ = _namespace("jax", vars(_api), vars(_devices), vars(_settings))

@@ -10,6 +10,7 @@ import torch
 from gtrace import tree
 from gtrace.errors import ArgumentError, message
 from gtrace.ops.create import asarray
+from gtrace.sharding import NamedSharding, with_sharding
 from gtrace.trace.array import Array
 
 
@@ -99,7 +100,13 @@ host_ids = process_indices
 
 
 def device_put(x: Any, device: Any = None, **options: Any) -> Any:
-    """Return a pytree with Arrays on a device, one of `devices` or as torch names it; None leaves them in place."""
+    """Return a pytree with Arrays on a device, one of `devices` or as torch names it, or in a layout.
+
+    Args:
+        device: None leaves them in place.
+    """
+    if isinstance(device, NamedSharding):
+        return tree.map(lambda leaf: with_sharding(asarray(leaf), device), x)
     place = device.torch if isinstance(device, Device) else device
 
     def put(leaf: Any) -> Array:

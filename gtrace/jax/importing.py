@@ -14,8 +14,6 @@ from gtrace.errors import ArgumentError, message
 
 INSTEAD = {
     "jax.experimental.jax2tf": "Export programs with gtrace.export.",
-    "jax.experimental.ode": "Write the solver with lax.while_loop and lax.scan, which have derivatives here as in JAX;"
-    " tests/ports/ode.py has one with Dormand and Prince's steps and the adjoint equation as its custom_vjp.",
     "jax.experimental.pallas": "Give a kernel to gt.define_op as a torch function.",
     "jax.experimental.pjit": "Use jax.jit.",
     "jax.experimental.sparse": "Use dense arrays, or segment sums: jax.ops.segment_sum.",

@@ -7,6 +7,7 @@ from typing import Any
 from gtrace.numpy import linalg
 from gtrace.numpy.linalg.solving import permuted
 from gtrace.ops.components import conj
+from gtrace.ops.promote import counted
 from gtrace.ops.shape import matrix_transpose
 from gtrace.trace.array import Array
 from gtrace.trace.convert import lift
@@ -30,7 +31,7 @@ def lu(x: Any) -> tuple[Array, Array, Array]:
 
 def lu_pivots_to_permutation(pivots: Any, permutation_size: int) -> Array:
     """Return the order of the rows after the exchanges that `lu` returns."""
-    return permuted(lift("lu_pivots_to_permutation", pivots))
+    return counted(permuted(lift("lu_pivots_to_permutation", pivots)))
 
 
 def qr(x: Any, *, full_matrices: bool = True) -> tuple[Array, Array]:

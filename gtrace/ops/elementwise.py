@@ -36,6 +36,7 @@ from gtrace.trace.array import Array
 from gtrace.trace.bind import bind, emit
 from gtrace.trace.convert import lift, python_scalar
 from gtrace.trace.promotion import default_dtype
+from gtrace.trace.record import thread
 
 __all__ = [
     "add", "subtract", "multiply", "divide", "floor_divide", "remainder", "negative", "reciprocal", "power", "pow",
@@ -233,7 +234,11 @@ def power(x: Any, y: Any) -> Array:
             return base
         (base,) = promote("pow", cast(base, default_dtype(int)) if base.aval.dtype is torch.bool else base)  # type: ignore[assignment]
         return bind(_integer_pow, (base,), (y,))
-    return _pow(x, y)
+    out = _pow(x, y)
+    if out.aval.weak and type(y) is Array and not (y.aval.weak or y.aval.floating):
+        # as in JAX, the weakness of the base lasts for a single exponent that is known
+        return cast(out, out.aval.dtype) if y.shape or thread.trace.capture is not None else out
+    return out
 
 
 # -- rounding and signs

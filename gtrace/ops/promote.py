@@ -10,8 +10,9 @@ import numpy
 import torch
 
 from gtrace import tree
+from gtrace.config import config
 from gtrace.errors import DtypeError, message
-from gtrace.ir.aval import COMPLEX, DTYPES, FLOATS, INEXACT, LONG, SHORT, UNSIGNED, Aval
+from gtrace.ir.aval import COMPLEX, DTYPES, FLOATS, INEXACT, LONG, SHORT, UNSIGNED, Aval, aval
 from gtrace.ir.cases import Sample
 from gtrace.ir.graph import Scalar
 from gtrace.ir.op import Op, define
@@ -21,15 +22,19 @@ from gtrace.ops.factors import same
 from gtrace.ops.shape import constant
 from gtrace.trace.array import Array
 from gtrace.trace.bind import bind
-from gtrace.trace.convert import common_device, lift, python_scalar, scalar_operand
+from gtrace.trace.convert import common_device, lift, python_scalar, scalar_operand, typed_scalar
 from gtrace.trace.fast import binary_fast, number_fast, unary_fast
-from gtrace.trace.promotion import NARROW, default_dtype, mixing, result_dtype, wide
+from gtrace.trace.promotion import NARROW, default_dtype, meeting, mixing, wide
+from gtrace.trace.record import thread
 
 # -- casts
 
+WEAK = "~"
+"""Follows the name of a dtype to which `astype` converts weakly."""
+
 
 def _cast(x: torch.Tensor, dtype: str) -> torch.Tensor:
-    return x.to(DTYPES[dtype])
+    return x.to(DTYPES[dtype.removesuffix(WEAK)])
 
 
 def _cast_vjp(ct: Array, needed: Any, x: Array, out: Array, dtype: str) -> tuple[Array]:
@@ -37,10 +42,14 @@ def _cast_vjp(ct: Array, needed: Any, x: Array, out: Array, dtype: str) -> tuple
 
 
 def _check_cast(avals: tuple[Aval, ...], dtype: str) -> None:
-    kind = DTYPES[dtype]
+    kind = DTYPES[dtype.removesuffix(WEAK)]
     if avals[0].complex and kind not in COMPLEX and kind is not torch.bool:
         got = f"{LONG[kind]} for {avals[0]!r}"
         raise DtypeError(message("astype", "a complex or boolean dtype", got, "Use x.real, x.imag or gt.abs(x)."))
+
+
+def _cast_result(avals: tuple[Aval, ...], dtype: str) -> Aval:
+    return aval(avals[0].shape, DTYPES[dtype.removesuffix(WEAK)], avals[0].device, dtype.endswith(WEAK))
 
 
 def _cast_samples() -> list[Sample]:
@@ -49,7 +58,8 @@ def _cast_samples() -> list[Sample]:
 
 
 _astype = define(
-    "astype", _cast, params=("dtype",), check=_check_cast, vjp=_cast_vjp, linear=True, factors=same, batch=unchanged,
+    "astype", _cast, params=("dtype",), check=_check_cast, shape=_cast_result, vjp=_cast_vjp,
+    linear=True, factors=same, batch=unchanged,
     samples=_cast_samples, reference=lambda x, dtype: x.astype(LONG[dtype]),
     user=lambda x, dtype: cast(lift("astype", x), dtype),
 )  # fmt: skip
@@ -60,6 +70,13 @@ def cast(x: Array, dtype: torch.dtype) -> Array:
     if x.aval.dtype is dtype and not x.aval.weak:
         return x
     return bind(_astype, (x,), (SHORT[dtype],))
+
+
+def weakened(x: Array, dtype: torch.dtype) -> Array:
+    """Return `x` in `dtype`, of which only the kind counts in promotion; `x` itself if it already is."""
+    if x.aval.dtype is dtype and x.aval.weak:
+        return x
+    return bind(_astype, (x,), (SHORT[dtype] + WEAK,))
 
 
 def counted(out: Array, x: Array | None = None) -> Array:
@@ -106,14 +123,19 @@ def promote(op: str, *operands: Any, floating: bool = False) -> list[Array | Sca
     arrays = [lift(op, x) if value is None else None for x, value in zip(operands, values, strict=True)]
     present = [x for x in arrays if x is not None]
     scalars = [value for value in values if value is not None]
-    avals = [x.aval for x in present]
-    dtype = result_dtype(avals, scalars)
+    typed = [kind for x in operands if (kind := typed_scalar(x)) is not None]
+    if typed:
+        scalars = [v for x, v in zip(operands, values, strict=True) if v is not None and typed_scalar(x) is None]
+    avals = [x.aval for x in present] + typed
+    dtype, decided = meeting(avals, scalars)
     if dtype is torch.float64:
         mixing.check(avals)
     if floating and dtype not in INEXACT:
         dtype = default_dtype(float)
     device = common_device(op, present)
-    weak = all(x.aval.weak for x in present)
+    weak = all(a.weak for a in avals)
+    # numbers alone, which JAX's integers and booleans take for the weak dtypes that they stand for
+    lasting = decided and config.current.jax_results and not thread.in_rule
     out: list[Array | Scalar] = []
     for x, value in zip(arrays, values, strict=True):
         if x is None:
@@ -121,6 +143,8 @@ def promote(op: str, *operands: Any, floating: bool = False) -> list[Array | Sca
             out.append(scalar_operand(op, value, dtype, device))
         elif x.aval.dtype is dtype and (weak or not x.aval.weak):
             out.append(x)
+        elif lasting:
+            out.append(weakened(x, dtype))
         else:
             out.append(cast(x, dtype))
     return out

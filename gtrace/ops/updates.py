@@ -8,10 +8,12 @@ from typing import Any
 import numpy
 import torch
 
-from gtrace.errors import DtypeError, ShapeError, message
-from gtrace.ir.aval import aval
+from gtrace.config import config
+from gtrace.errors import DtypeError, ShapeError, message, user_location, warn_at
+from gtrace.ir.aval import LONG, aval
 from gtrace.ops.batching import places
 from gtrace.ops.bounds import check_mode
+from gtrace.ops.components import real
 from gtrace.ops.elementwise import add, divide, maximum, minimum, multiply, neg, power, subtract
 from gtrace.ops.gather import index_op, index_put_inside_op, index_put_op, indexed_shape, scatter_op
 from gtrace.ops.index import Split, read, split_index
@@ -22,6 +24,8 @@ from gtrace.ops.shape import broadcast_to, constant, full_like_scalar, ravel, re
 from gtrace.trace.array import Array
 from gtrace.trace.bind import bind
 from gtrace.trace.convert import lift, python_scalar
+from gtrace.trace.promotion import default_dtype, result_dtype
+from gtrace.trace.record import thread
 
 
 class At:
@@ -116,6 +120,8 @@ class AtIndex:
             DtypeError: x is not floating.
         """
         if not self._x.aval.floating:
+            if config.current.jax_results:
+                return cast(self._x, default_dtype(float)).at[self._index].divide(values, mode=mode)
             got = repr(self._x.aval)
             raise DtypeError(message("at", "a floating array to divide", got, "Use x.astype(gt.float32).at."))
         return self._update(values, divide, "factors", mode)
@@ -170,6 +176,10 @@ class AtIndex:
     def _update(self, values: Any, combine: Callable[[Array, Array], Array], kind: str, mode: str | None) -> Array:
         check_mode("at", mode)
         x = self._x
+        met = _meeting(x, values)
+        if met is not x.aval.dtype:
+            found = cast(x, met).at[self._index]._update(values, combine, kind, mode)
+            return cast(found if x.aval.complex else real(found), x.aval.dtype)
         mask = _whole_mask(x, self._index)
         u = _update_operand(x, values)
         if mask is not None and len(u.shape) == 0:
@@ -221,6 +231,23 @@ def _whole_mask(x: Array, index: Any) -> Array | None:
         if mask.aval.dtype is torch.bool and mask.aval.shape == x.aval.shape and mask.ndim:
             return mask
     return None
+
+
+def _meeting(x: Array, values: Any) -> torch.dtype:
+    """Return the dtype in which x is updated: its own, or, with the setting `jax_results`, the wider one of both."""
+    if not config.current.jax_results or thread.in_rule:
+        return x.aval.dtype
+    if type(values) is Array and values.aval.dtype is x.aval.dtype:
+        return x.aval.dtype
+    value = None if type(values) is Array else python_scalar(values)
+    met = result_dtype([x.aval, lift("at", values).aval]) if value is None else result_dtype([x.aval], [value])
+    if met is not x.aval.dtype:
+        text = (
+            f"[at] expected an update for {x.aval!r}, got one that is computed in {LONG[met]}: the result is cast to"
+            f" {LONG[x.aval.dtype]}. JAX will refuse this. Convert the array or the update with astype(...)."
+        )
+        warn_at(text, user_location(), FutureWarning)
+    return met
 
 
 def _update_operand(x: Array, values: Any) -> Array:

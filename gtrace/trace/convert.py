@@ -10,6 +10,7 @@ import numpy
 import torch
 
 from gtrace.ambient import without_modes
+from gtrace.config import config
 from gtrace.errors import (
     ArgumentError,
     DeviceError,
@@ -32,6 +33,7 @@ from gtrace.ir.aval import (
 from gtrace.ir.graph import Scalar
 from gtrace.trace.array import Array, whole, wrap
 from gtrace.trace.promotion import NARROW, as_dtype, default_dtype, mixing, wide
+from gtrace.trace.record import thread
 
 __all__ = ["from_dlpack", "from_numpy", "from_torch"]
 
@@ -297,6 +299,13 @@ def python_scalar(x: Any) -> bool | int | float | complex | None:
     return None
 
 
+def typed_scalar(x: Any) -> Aval | None:
+    """Return the aval of a NumPy scalar where its dtype counts in promotion: with the setting `jax_results`."""
+    if not isinstance(x, numpy.generic) or x.dtype not in _NUMPY or thread.in_rule or not config.current.jax_results:
+        return None
+    return aval((), as_dtype(x.dtype))
+
+
 def real_scalar(x: Any) -> bool | int | float | None:
     """Return `x` as a real Python number if it is one, or a NumPy number; else None."""
     value = None if type(x) is Array else python_scalar(x)
@@ -316,6 +325,9 @@ def lift(op: str, x: Any, share: bool = False) -> Array:
         return x
     value = python_scalar(x)
     if value is not None:
+        kind = typed_scalar(x)
+        if kind is not None:
+            return wrap(new_tensor(value, kind.dtype))
         scalar = scalar_operand(op, value, default_dtype(type(value)), CPU)
         return wrap(new_tensor(scalar.value, scalar.aval.dtype), weak=True)
     if isinstance(x, numpy.ndarray):

@@ -157,6 +157,15 @@ def result_dtype(avals: Sequence[Aval], scalars: Sequence[bool | int | float | c
     what was computed from them alone) only count by kind: bool < integer < float < complex. A weak kind above the
     strong dtype's gives that kind's default, int64, float32 or complex64; with float64 a complex kind gives complex128.
     """
+    return meeting(avals, scalars)[0]
+
+
+def meeting(avals: Sequence[Aval], scalars: Sequence[bool | int | float | complex] = ()) -> tuple[torch.dtype, bool]:
+    """Return the `result_dtype` of operands, and whether what they promote to counts as weak.
+
+    It does if all operands are weak; and, with the setting `jax_results`, if a weak kind decided over integers or
+    booleans, as JAX's lattice has it.
+    """
     strong = [a.dtype for a in avals if not a.weak]
     weak = max([_rank(a.dtype) for a in avals if a.weak] + [_SCALAR_RANK[type(s)] for s in scalars], default=0)
     if not strong:
@@ -165,5 +174,8 @@ def result_dtype(avals: Sequence[Aval], scalars: Sequence[bool | int | float | c
     else:
         best = functools.reduce(promote_dtypes, strong)
     if _rank(best) >= weak:
-        return best
-    return torch.complex128 if weak == 3 and best is torch.float64 else default_dtype(_RANKS[weak])
+        return best, not strong
+    if weak == 3 and best is torch.float64:
+        return torch.complex128, not strong
+    stays = not thread.in_rule and config.current.jax_results and _rank(best) < 2
+    return default_dtype(_RANKS[weak]), not strong or stays

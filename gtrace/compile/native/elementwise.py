@@ -122,7 +122,7 @@ ELEMENTWISE: dict[str, tuple[Elementwise, ...]] = {
     "bitwise_right_shift": (Elementwise("right_shift<{T}>({0}, {1})", "i", 3),),
     "gcd": (Elementwise("gcd<{T}>({0}, {1})", "i", 60),),
     "where": (Elementwise("{0} ? {1} : {2}"),),
-    "astype": (Elementwise(lambda dtype: f"cast<{c_type(DTYPES[dtype])}>({{0}})"),),
+    "astype": (Elementwise(lambda dtype: f"cast<{c_type(DTYPES[dtype.removesuffix('~')])}>({{0}})"),),
     "clamp_index": (
         Elementwise(lambda low, high: f"minimum<{{T}}>(maximum<{{T}}>({{0}}, {{T}}({low})), {{T}}({high}))", "i", 2),
     ),

@@ -4,6 +4,7 @@ from gtrace import lax as _ours
 from gtrace.jax.adapt import namespace as _namespace
 from gtrace.jax.lax import linalg as linalg
 from gtrace.jax.lax._differing import FftType as FftType
+from gtrace.jax.lax._differing import approx_max_k as approx_max_k
 from gtrace.jax.lax._differing import approx_min_k as approx_min_k
 from gtrace.jax.lax._differing import broadcast_like as broadcast_like
 from gtrace.jax.lax._differing import custom_linear_solve as custom_linear_solve

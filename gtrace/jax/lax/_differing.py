@@ -57,22 +57,30 @@ def index_take(src: Any, idxs: Sequence[Any], axes: Sequence[int]) -> Array:
     return x[tuple(idxs)]
 
 
-def top_k(operand: Any, k: int, *, axis: int = -1) -> tuple[Array, Array]:
-    """``gt.lax.top_k`` along any axis."""
+def top_k(operand: Any, k: int, *, axis: int = -1) -> list[Array]:
+    """``gt.lax.top_k`` along any axis, as a list."""
     x = lift("top_k", operand)
     if axis in (-1, x.ndim - 1):
-        return ours.top_k(x, k)
+        return list(ours.top_k(x, k))
     values, places = ours.top_k(moveaxis(x, axis, -1), k)
-    return moveaxis(values, -1, axis), moveaxis(places, -1, axis)
+    return [moveaxis(values, -1, axis), moveaxis(places, -1, axis)]
 
 
 def approx_min_k(
     operand: Any, k: int, reduction_dimension: int = -1, recall_target: float = 0.95,
     reduction_input_size_override: int = -1, aggregate_to_topk: bool = True,
-) -> tuple[Array, Array]:  # fmt: skip
+) -> list[Array]:  # fmt: skip
     """Return the k smallest elements along an axis, exactly, and their places."""
     values, places = top_k(-lift("approx_min_k", operand), k, axis=reduction_dimension)
-    return -values, places
+    return [-values, places]
+
+
+def approx_max_k(
+    operand: Any, k: int, reduction_dimension: int = -1, recall_target: float = 0.95,
+    reduction_input_size_override: int = -1, aggregate_to_topk: bool = True,
+) -> list[Array]:  # fmt: skip
+    """Return the k largest elements along an axis, exactly, and their places."""
+    return top_k(operand, k, axis=reduction_dimension)
 
 
 def broadcast_like(x: Any, reference: Any) -> Array:
@@ -111,11 +119,11 @@ def custom_linear_solve(
     back = solve if symmetric and transpose_solve is None else transpose_solve
 
     @gt.custom_vjp
-    def solution(right: Any, *given: Array) -> Any:
+    def linear(right: Any, *given: Array) -> Any:
         return solve(lambda x: function(x, *given), right)
 
     def forward(right: Any, *given: Array) -> Any:
-        x = solution(right, *given)
+        x = linear(right, *given)
         return x, (x, given)
 
     def backward(kept: Any, ct: Any) -> Any:
@@ -127,11 +135,26 @@ def custom_linear_solve(
         def transposed(y: Any) -> Any:
             return function(y, *given) if symmetric else gt.linear_transpose(lambda z: function(z, *given), x)(y)[0]
 
-        right = back(transposed, ct)
+        right = custom_linear_solve(transposed, ct, back, solve, symmetric)
         pulled = gt.vjp(lambda *c: function(x, *c), *given)[1](right) if given else ()
         return (right, *[-c for c in pulled])
 
-    solution.defvjp(forward, backward)
+    linear.defvjp(forward, backward)
+
+    @gt.custom_jvp
+    def solution(right: Any, *given: Array) -> Any:
+        return linear(right, *given)
+
+    @solution.defjvp
+    def pushed(primals: Any, tangents: Any) -> Any:
+        # from A x = b: A dx = db - dA x
+        (right, *given), (moved, *turned) = primals, tangents
+        x = solution(right, *given)
+        if given:
+            change = gt.jvp(lambda *c: function(x, *c), tuple(given), tuple(turned))[1]
+            moved = tree.map(gt.subtract, moved, change)
+        return x, linear(moved, *given)
+
     return solution(b, *constants)
 
 

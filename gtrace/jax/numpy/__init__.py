@@ -10,6 +10,9 @@ from gtrace.jax.numpy._differing import array as array
 from gtrace.jax.numpy._differing import array_repr as array_repr
 from gtrace.jax.numpy._differing import array_str as array_str
 from gtrace.jax.numpy._differing import asarray as asarray
+from gtrace.jax.numpy._differing import atleast_1d as atleast_1d
+from gtrace.jax.numpy._differing import atleast_2d as atleast_2d
+from gtrace.jax.numpy._differing import atleast_3d as atleast_3d
 from gtrace.jax.numpy._differing import corrcoef as corrcoef
 from gtrace.jax.numpy._differing import cov as cov
 from gtrace.jax.numpy._differing import cumprod as cumprod

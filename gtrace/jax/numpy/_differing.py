@@ -65,6 +65,20 @@ def asarray(
     )
 
 
+def _listed(name: str) -> Callable[..., Any]:
+    function = getattr(ours, name)
+
+    @functools.wraps(function)
+    def call(*arys: Any) -> Any:
+        found = function(*arys)
+        return list(found) if isinstance(found, tuple) else found
+
+    return call
+
+
+atleast_1d, atleast_2d, atleast_3d = _listed("atleast_1d"), _listed("atleast_2d"), _listed("atleast_3d")
+
+
 def where(condition: Any, x: Any = None, y: Any = None, /, *, size: int | None = None, fill_value: Any = None) -> Any:
     """``gt.where``, or, with a condition alone, the places where it holds: one array an axis."""
     if x is not None and y is not None:

@@ -1,0 +1,20 @@
+"""``jax.experimental.mesh_utils``: grids of devices for meshes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy
+
+from gtrace.jax.devices import devices as _all_devices
+
+
+def create_device_mesh(mesh_shape: Sequence[int], devices: Any = None, **options: Any) -> numpy.ndarray:
+    """Return devices in a grid of a shape.
+
+    >>> create_device_mesh((1, 1)).shape
+    (1, 1)
+    """
+    given = _all_devices() if devices is None else list(devices)
+    return numpy.array(given, object).reshape(tuple(mesh_shape))
