@@ -4,8 +4,8 @@
 
 graph: seconds to record, canonicalize, run for the first time (interpreted) and compile programs of 10 to 10,000
 operations (compiled: up to 500), or 50,000 with --full (compiled: 5,000). signatures: a call when 1 to 10,000 programs
-are known, each called in turn. memory: what a loop of 100,000 steps holds at its end and on the way, a million with
---full. threads: 1 to 16 threads that record at once.
+are known, each called in turn. memory: what a loop in which everything varies holds on the way and at its end, of
+100,000 steps, or a million with --full. threads: 1 to 16 threads that record at once.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ OPERATIONS: tuple[Callable[[Any, Any], Any], ...] = (
 LENGTH = 16
 """Elements of the arrays: what is measured is what happens around the kernels."""
 
+MOST_ROWS = 3000
 THREAD_CALLS, THREAD_OPERATIONS = 20, 200
 
 
@@ -126,23 +127,33 @@ def live_signatures(sizes: Sizes, count: int) -> list[Figure]:
 
 
 def memory_of_steps(steps: int) -> dict[str, int]:
-    """Return the bytes held after a tenth of the steps and after all of them."""
-    x = gt.ones((LENGTH, LENGTH))
+    """Return the bytes held on the way and after all steps of a loop in which everything varies in every step.
+
+    The number of rows, the learning rate, and a number in the body of a scan: hardly a step is a program of before.
+    """
+    draw = random.Random(0)
+    w = gt.ones((LENGTH, LENGTH)) / LENGTH
     marks = {}
     for k in range(1, steps + 1):
-        x = gt.tanh(x @ x * (1.0 / (1.0 + 0.001 * k))) + 0.1  # a number that changes, as learning rates do
-        gt.eval(x)
-        if k in (max(1, steps // 10), steps):
-            marks["all" if k == steps else "tenth"] = held()
+        x = gt.full((draw.randrange(1, MOST_ROWS + 1), LENGTH), 0.5)
+        decay = draw.random()
+
+        def body(c: Any, t: Any, decay: float = decay) -> tuple[Any, None]:
+            return c * decay + t, None
+
+        last, _ = gt.scan(body, gt.zeros(LENGTH), x[:4] @ w)
+        w = w + (1.0 / (k + 10)) * gt.tanh(x.T @ x @ w + last)
+        w = w / gt.abs(w).max()
+        gt.eval(w)
+        if k in {max(1, steps // part) for part in (1000, 100, 10, 2)} | {steps}:
+            marks[f"after {k:,}, bytes"] = held()
     return marks
 
 
 def memory(sizes: Sizes, count: int) -> list[Figure]:
     with tempfile.TemporaryDirectory() as folder:
-        marks = child(__file__, ("memory", sizes.steps), folder)
-    label = f"memory after {sizes.steps:,} steps"
-    details = {"since a tenth, bytes": marks["all"] - marks["tenth"]}
-    return [Figure(label, "gtrace", (marks["all"],), "bytes", details)]
+        *marks, (_, last) = child(__file__, ("memory", sizes.steps), folder).items()
+    return [Figure(f"memory after {sizes.steps:,} steps", "gtrace", (last,), "bytes", dict(marks))]
 
 
 def threads_recording(sizes: Sizes, count: int) -> list[Figure]:

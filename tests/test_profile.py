@@ -467,6 +467,24 @@ def test_an_explanation_of_several_programs_has_a_table_of_them():
         assert part.program.signature[:12] in "".join(page.texts)
 
 
+def test_values_that_regions_pass_on_have_the_numbers_of_the_whole_program():
+    def body(c, x):
+        return gt.sin(c) @ x, None
+
+    step = gt.jit(lambda c, xs: gt.exp(gt.scan(body, gt.sin(c) * 2 + 1, xs)[0]).sum() * 3 + 1, backend="eager")
+    gt.eval(step(gt.ones((300, 300)), gt.ones((2, 300, 300))))
+    explanation = gt.explain(step)
+    assert "pays" not in str(explanation), "it was never interpreted"
+    page = explanation.to_html()
+    regions = re.findall(r"<b>(?:compiled|interpreted).*?takes (.*?); gives (.*?)<(.*?)</details>", page)
+    assert len(regions) == 2
+    for taken, given, text in regions:
+        made = re.findall(r"<code>(%\d+):", text)
+        assert set(given.split(", ")) <= set(made)
+        assert not set(taken.split(", ")) & set(made)
+    assert regions[0][1] in re.search(r"scan\((.*?)\)", page)[1], "the loop takes what the first region gives"
+
+
 def test_rich_is_imported_when_a_table_is_printed():
     code = (
         "import sys, gtrace as gt; s = gt.stats(); repr(s); gt.memory(); gt.profile();"

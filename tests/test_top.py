@@ -203,3 +203,12 @@ def test_the_screen():
     assert "worker: paused, process 9, 3 to compile;  store: 1 found;  2 compiled" in text
     row = " ".join(text.splitlines()[-1].split())
     assert row == "abababababab compiled 4 50 10 0.06 s 1.20 ms exp"
+
+
+def test_a_narrow_screen_shortens_the_operations_and_no_number():
+    console = Console(file=io.StringIO(), width=70, color_system=None)
+    row = {**ROW, "calls": 1234567, "seconds": 123.4, "names": ["matmul", "softmax", "logsumexp", "gelu"]}
+    console.print(screen({**TOLD, "at": 12.0, "programs": [row]}, TOLD))
+    (line,) = [line for line in console.file.getvalue().splitlines() if line.startswith("abab")]
+    assert line.split()[:7] == ["abababababab", "compiled", "4", "1234567", "617268", "123.4", "s"]
+    assert line.rstrip().endswith("…")

@@ -132,13 +132,14 @@ def screen(now: dict[str, Any], before: dict[str, Any]) -> Group:
         table.add_column(name, no_wrap=True)
     for name in ("ops", "calls", "calls/s", "time", "a call"):
         table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("operations", no_wrap=True, overflow="ellipsis", ratio=1)
+    table.add_column("operations")  # the one that gives way where there is little room
     for row in now["programs"][:ROWS]:
         tier = "compiling" if row["compiling"] else row["tier"]
         table.add_row(
             short(row["signature"]), Text(tier, style=TIERS.get(tier, "")), str(row["ops"]), str(row["calls"]),
             rate(row["calls"], earlier.get(row["signature"], 0)), duration(row["seconds"]),
-            duration(row["seconds"] / row["calls"]) if row["calls"] else "", Text(" ".join(row["names"])),
+            duration(row["seconds"] / row["calls"]) if row["calls"] else "",
+            Text(" ".join(row["names"]), no_wrap=True, overflow="ellipsis"),
         )  # fmt: skip
     return Group(*head, Text(""), table)
 

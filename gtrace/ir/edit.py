@@ -34,14 +34,19 @@ def renumber(graph: Graph) -> Graph:
       return %1
     }
     """
-    names: dict[int, Operand] = {value: k for k, value in enumerate(graph.inputs)}
-    nodes = []
-    for node in graph.nodes:
-        names[node.out] = out = len(names)
-        ins = tuple(names[x] if isinstance(x, int) else x for x in node.ins)
-        nodes.append(Node(node.instr, ins, out, node.location))
-    outputs = tuple(names[value] for value in graph.outputs)
-    return Graph(tuple(range(len(graph.inputs))), graph.avals, tuple(nodes), outputs)  # type: ignore[arg-type]
+    names = {value: k for k, value in enumerate([*graph.inputs, *(node.out for node in graph.nodes)])}
+    return renamed(graph, names)
+
+
+def renamed(graph: Graph, names: Mapping[int, int]) -> Graph:
+    """Return `graph` with the numbers that `names` has for its values."""
+
+    def operand(x: Operand) -> Operand:
+        return names[x] if isinstance(x, int) else x
+
+    nodes = tuple(Node(n.instr, tuple(map(operand, n.ins)), names[n.out], n.location) for n in graph.nodes)
+    inputs, outputs = ([names[value] for value in values] for values in (graph.inputs, graph.outputs))
+    return Graph(tuple(inputs), graph.avals, nodes, tuple(outputs))
 
 
 def toposort(nodes: Iterable[Node], inputs: Iterable[int]) -> tuple[Node, ...]:

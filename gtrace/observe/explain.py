@@ -69,7 +69,9 @@ class Explanation:
             lines.append(f"  its compiled program takes any {', any '.join(p.open_sizes)}")
         if p.compile_seconds:
             even = "never" if p.break_even_calls is None else f"after {p.break_even_calls} calls"
-            lines.append(f"  compiling took {duration(p.compile_seconds)}; it pays {even}")
+            # without interpreted calls there is nothing to say: the verdict says that
+            pays = f"; it pays {even}" if p.interpreted_calls and p.compiled_calls else ""
+            lines.append(f"  compiling took {duration(p.compile_seconds)}{pays}")
         lines.append(f"  {p.verdict}")
         if self.nearest is None:
             lines.append("no other program is known")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from gtrace.compile.request import CompileRequest
-from gtrace.compile.schedule import Call, Loop, NativeLoop
+from gtrace.compile.schedule import Loop, NativeLoop
+from gtrace.ir.edit import renamed
 from gtrace.ir.graph import Graph, Node, print_graph, print_node, subgraphs
 from gtrace.ir.signature import short
 from gtrace.observe import html
@@ -70,7 +72,7 @@ def _part(part: Part, profile: Profile | None) -> html.Raw:
     times = _times(profile, program)
     known = [f"%{value}: {a!r}" for value, a in zip(part.graph.inputs, part.graph.avals, strict=True)]
     ends = "takes " + (", ".join(known) or "nothing") + "; returns " + ", ".join(f"%{v}" for v in part.graph.outputs)
-    inside = [_region(call, times, program) for call in part.regions] if len(part.regions) > 1 else []
+    inside = list(_regions(part, times)) if len(part.regions) > 1 else []
     whole = _operations(part.graph, times)
     if inside:
         whole = _folded("the whole graph", whole, False)
@@ -87,17 +89,26 @@ def _times(profile: Profile | None, program: ProgramStats) -> Times:
     return {(t.name, t.line) if t.place is None else t.place: t for t in own}
 
 
-def _region(call: Call, times: Times, program: ProgramStats) -> html.Raw:
-    """Return a call of a compiled program: what it is, what it took, and its operations."""
-    what = call.what
-    timing = times.get((call.name, call.location or ""))
-    took = f", {duration(timing.seconds / timing.calls)} a call" if timing is not None else ""
-    values = f" takes {_values(call.ins)}; gives {_values(value for value, _ in call.outs)}"
-    title = html.tag("span", html.tag("b", call.name), took, html.tag("span", values, class_="line"))
-    if isinstance(what, Loop):
-        return _folded(title, _node_table([what.node], {}), True)
-    graph = what.graph if isinstance(what, (CompileRequest, NativeLoop)) else what
-    return _folded(title, _operations(graph, {}), len(graph.nodes) <= MAX_OPEN)
+def _regions(part: Part, times: Times) -> Iterator[html.Raw]:
+    """Yield the calls of a compiled program: what each is, what it took, and its operations.
+
+    Values that are passed between calls have the numbers that they have in the whole program; others have further ones.
+    """
+    fresh = itertools.count(1 + max(part.graph.value_avals(), default=-1))
+    for call in part.regions:
+        what = call.what
+        timing = times.get((call.name, call.location or ""))
+        took = f", {duration(timing.seconds / timing.calls)} a call" if timing is not None else ""
+        values = f" takes {_values(call.ins)}; gives {_values(value for value, _ in call.outs)}"
+        title = html.tag("span", html.tag("b", call.name), took, html.tag("span", values, class_="line"))
+        if isinstance(what, Loop):
+            yield _folded(title, _node_table([what.node], {}), True)
+            continue
+        graph = what.graph if isinstance(what, (CompileRequest, NativeLoop)) else what
+        names = dict(zip(graph.inputs, call.ins, strict=True))
+        names |= {graph.outputs[place]: value for value, place in call.outs if graph.outputs[place] not in names}
+        names |= {node.out: next(fresh) for node in graph.nodes if node.out not in names}
+        yield _folded(title, _operations(renamed(graph, names), {}), len(graph.nodes) <= MAX_OPEN)
 
 
 def _values(values: Iterator[int] | tuple[int, ...]) -> str:

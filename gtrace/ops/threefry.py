@@ -111,13 +111,33 @@ def _on_cpu(k0: torch.Tensor, k1: torch.Tensor, x0: torch.Tensor, x1: torch.Tens
     return out
 
 
+def _in_kernels(k0: Any, k1: Any, x0: Any, x1: Any, word: int) -> Any:
+    """Do as `_compute`, on elements in Inductor's kernels: of 32 bits, which wrap around; half as many vectors.
+
+    A shift to the right brings in copies of the sign, which are cut off; so bits beyond the 32nd would do no harm.
+    """
+    k0, k1, first, second = (x.to(torch.int32) for x in (k0, k1, x0, x1))
+    keys = (k0, k1, k0 ^ k1 ^ _PARITY)
+    first, second = first + k0, second + k1
+    for group in range(5):
+        for distance in _ROTATIONS[group % 2]:
+            first = first + second
+            second = (second << distance | second >> 32 - distance & (1 << distance) - 1) ^ first
+        first = first + keys[(group + 1) % 3]
+        second = second + (keys[(group + 2) % 3] + (group + 1))
+    if word == PAIR:
+        return first.to(torch.int64) * (1 << 32) + (second.to(torch.int64) & MASK)
+    chosen = first ^ second if word == XOR else first if word == FIRST else second
+    return chosen.to(torch.int64) & MASK
+
+
 # one operation for torch too: a compiler should not see 150
 _library = torch.library.Library("gtrace", "FRAGMENT")
 _library.define("threefry2x32(Tensor k0, Tensor k1, Tensor x0, Tensor x1, int word) -> Tensor")
 _library.impl("threefry2x32", _compute, "CompositeExplicitAutograd")
 _library.impl("threefry2x32", _on_cpu, "CPU")
 _torch_op = torch.ops.gtrace.threefry2x32.default
-POINTWISE[_torch_op] = _compute
+POINTWISE[_torch_op] = _in_kernels
 ELEMENTWISE["threefry2x32"] = (Elementwise(integer_function(_compute, 4), "i", 120),)
 
 

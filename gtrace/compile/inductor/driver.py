@@ -34,6 +34,13 @@ IMPORT_SECONDS = 4.0
 COLD_SECONDS = 8.0
 """Extra seconds of the first compile on a machine, when Inductor precompiles the C++ header of programs."""
 
+LEAST_DIVIDED = 8192
+"""Elements of a kernel that is divided among threads, at least: to start and wait for them takes as long as a few
+thousand elements. Inductor asks for `LEAST_CHUNK` a thread, whatever their number."""
+
+LEAST_CHUNK = 512
+"""Elements of a kernel for each thread, at least."""
+
 
 def startup_seconds() -> float:
     """Return the extra seconds that the first compile of this process is expected to take."""
@@ -153,6 +160,7 @@ def _compile(
     # the engine passes only inputs of the right sizes and strides, so the code need not assert them on every call
     patches: dict[str, Any] = {"compile_threads": 1, "size_asserts": False, "alignment_asserts": False}
     patches["cpp.threads"] = request.threads
+    patches["cpp.min_chunk_size"] = max(LEAST_DIVIDED // request.threads, LEAST_CHUNK)
     patches["cpp.vec_isa_ok"] = vector_instructions_known()
     if request.mode != "default":
         patches.update(internals.MODE_OPTIONS.get()(request.mode))
@@ -167,7 +175,7 @@ def _compile(
         internals.TRACING.get()(internals.TRACING_CONTEXT.get()(lowered.mode)),
         internals.SET_FAKE_MODE.get()(lowered.mode),
         without_common_subexpressions(),
-        products_lowered(shims),
+        products_lowered(shims, request.threads),
         _sums_of_any_length() if request.relations is not None else contextlib.nullcontext(),
     ):
         return lowered, compile_fx(lowered.module, lowered.fakes, **options)

@@ -124,7 +124,8 @@ def launcher(wrapper: str, outputs: int, operators: Iterable[str]) -> str | None
     unused = "\n".join(f"int32_t AOTInductorModel{name}() {{ return 1; }}" for name in _UNUSED)
     own = "\n".join(f"extern {code}" for code in operators)
     called = f'extern "C" {{\n{own}\n}}\n' if own else ""
-    return "".join((declarations.group(1), called, _PROGRAM, body, _ENTRIES % (outputs, unused)))
+    text = "".join((declarations.group(1), called, _PROGRAM, body, _ENTRIES % (outputs, unused)))
+    return re.sub(r"\baoti_torch_empty_strided\(", "gtrace_empty_strided(", text)
 
 
 def _precompiled_header(command: str, options: dict[str, Any]) -> str:
@@ -134,7 +135,7 @@ def _precompiled_header(command: str, options: dict[str, Any]) -> str:
     from, as far as a version, a size and a date tell.
     """
     header = HEADER.read_text()
-    includes = re.findall("^#include <(.*)>$", header, re.MULTILINE)
+    includes = re.findall("^#include <(torch/.*)>$", header, re.MULTILINE)
     stats = [os.stat(Path(torch.__file__).parent / "include" / name) for name in includes]
     known = command, compiler(), torch.__version__, header, [(s.st_size, s.st_mtime_ns) for s in stats]
     note = headers_folder() / f"gtrace-{hashlib.blake2b(repr(known).encode(), digest_size=12).hexdigest()}"

@@ -25,6 +25,10 @@ class _Element:
         self.value = value
         self.dtype = dtype
 
+    def to(self, dtype: torch.dtype) -> _Element:
+        """Return it in another dtype: of fewer bits, the low ones."""
+        return _Element(internals.OPS.get().to_dtype(self.value, dtype, src_dtype=self.dtype), dtype)
+
 
 def _operator(name: str) -> Callable[[_Element, Any], _Element]:
     def apply(self: _Element, other: Any) -> _Element:

@@ -49,11 +49,19 @@ _FUNCTION = """AOTITorchError aoti_torch_cpu_{name}(AtenTensorHandle x, AtenTens
   if (aoti_torch_get_data_ptr(x, &a) || aoti_torch_get_data_ptr(y, &b) || aoti_torch_get_data_ptr(*out, &c))
     return AOTI_TORCH_FAILURE;
   using T = {type};
-  for (int64_t k = 0; k < {batch}; ++k)
+{threads}  for (int64_t k = 0; k < {batch}; ++k)
     gtrace_products::product<T, {template}>(
         static_cast<T*>(a) + k * {x_step}, static_cast<T*>(b) + k * {y_step}, static_cast<T*>(c) + k * {step});
   return AOTI_TORCH_SUCCESS;
 }}"""
+
+LEAST_DIVIDED = 1 << 19
+"""Multiplications of a product that is divided among threads, at least: they take 5 to 10 times as long as to start
+threads and to wait for them."""
+
+LEAST_ROWS = 16
+"""Rows and columns of a divided product's parts, at least: such a part is computed in the way of the whole, so that the
+bits do not depend on the number of threads."""
 
 _TYPES = {torch.float32: "float", torch.float64: "double"}
 
@@ -106,18 +114,19 @@ def _hint(size: Any) -> int:
 
 
 @contextlib.contextmanager
-def products_lowered(shims: dict[Any, list[str]]) -> Iterator[None]:
+def products_lowered(shims: dict[Any, list[str]], threads: int) -> Iterator[None]:
     """Let Inductor compute products as `choose_libraries` chose.
 
     Args:
         shims: the C++ of operators, to which that of products is added.
+        threads: those that share a product of some size.
     """
     lowerings = internals.LOWERINGS.get()
     header = PRODUCTS.read_text()
     templates = _TEMPLATES.format(includes=system_headers(header), source=header)
 
     def product(x: Any, y: Any) -> Any:
-        call, code = _product(x, y)
+        call, code = _product(x, y, threads)
         known = shims.setdefault(PRODUCT, [templates])
         if code not in known:
             known.append(code)
@@ -138,15 +147,20 @@ def _linear(x: Any, y: Any) -> Any:
     return _called(kernel, [kernel.realize_input(v) for v in (x, transposed)], 0, (None, "none", [-1], ""))
 
 
-def _product(x: Any, y: Any) -> tuple[Any, str]:
+def _product(x: Any, y: Any, threads: int) -> tuple[Any, str]:
     """Return the call of a product in Inductor's IR, and the C++ of the function."""
     kernel, frozen = internals.LINEAR_KERNEL.get(), internals.STORAGE_AND_LAYOUT.get()
     x, y = (kernel.realize_input(v) for v in (x, y))
     layouts = [frozen(v, freeze=True)[1] for v in (x, y)]
     (*batch, rows, terms), (*_, columns) = ([int(n) for n in layout.size] for layout in layouts)
     (*x_step, x_row, x_term), (*y_step, y_term, y_column) = ([int(n) for n in layout.stride] for layout in layouts)
-    template = ", ".join(map(str, (rows, terms, columns, x_row, x_term, y_term, y_column, columns, 1)))
-    steps = [(*step, 0)[0] for step in (x_step, y_step)]  # from one matrix of a batch to the next
+    # from one matrix of a batch to the next, or from one thread's rows to the next's
+    steps = [(*step, 0)[0] for step in (x_step, y_step)]
+    count, part, pragma = math.prod(batch), rows, ""
+    if not batch and _is_divided(rows, terms, columns, threads):
+        count, part, steps = threads, rows // threads, [rows // threads * x_row, 0]
+        pragma = f"#pragma omp parallel for num_threads({threads})\n"
+    template = ", ".join(map(str, (part, terms, columns, x_row, x_term, y_term, y_column, columns, 1)))
     dtype = x.get_dtype()
     sizes = (*batch, rows, columns)
     name = f"product_{_TYPES[dtype]}_{template.replace(', ', '_')}" + "".join(
@@ -155,8 +169,8 @@ def _product(x: Any, y: Any) -> tuple[Any, str]:
     code = _FUNCTION.format(
         name=name, rank=len(sizes), sizes=", ".join(map(str, sizes)),
         strides=", ".join(map(str, contiguous_strides(sizes))), type=_TYPES[dtype],
-        dtype=str(dtype).removeprefix("torch."), template=template, batch=math.prod(batch),
-        x_step=steps[0], y_step=steps[1], step=rows * columns,
+        dtype=str(dtype).removeprefix("torch."), template=template, batch=count, threads=pragma,
+        x_step=steps[0], y_step=steps[1], step=part * columns,
     )  # fmt: skip
 
     def make(**given: Any) -> Any:
@@ -166,6 +180,14 @@ def _product(x: Any, y: Any) -> tuple[Any, str]:
         return call
 
     return _called(make, [x, y], len(sizes) - 1, ()), code
+
+
+def _is_divided(rows: int, terms: int, columns: int, threads: int) -> bool:
+    """Return whether threads share the rows of a product."""
+    return (
+        threads > 1 and rows * terms * columns >= LEAST_DIVIDED
+        and rows % threads == 0 and rows // threads >= LEAST_ROWS <= columns
+    )  # fmt: skip
 
 
 def _called(kernel: Any, inputs: list[Any], columns: int, constants: tuple[Any, ...]) -> Any:

@@ -72,7 +72,7 @@ def loop_graph(node: Node, prologue: Sequence[Node] = ()) -> tuple[Graph, tuple[
     whole = node.instr.aval
     results = tuple(range(out + 1, out + 1 + len(whole.avals)))
     for k, value in enumerate(results):
-        nodes.append(Node(REGISTRY["project"].instr((k,), (whole,)), (out,), value))
+        nodes.append(Node(REGISTRY["project"].instr((k,), (whole,)), (out,), value, node.location))
     avals = {x: a for one in (*prologue, node) for x, a in zip(one.ins, one.instr.ins, strict=True)}
     return Graph(tuple(range(len(taken))), tuple(avals[x] for x in taken), tuple(nodes), results), taken
 
