@@ -69,6 +69,16 @@ class Mesh:
         return MappingProxyType(dict(zip(self.axis_names, self.sizes, strict=True)))
 
     @property
+    def axis_sizes(self) -> tuple[int, ...]:
+        """The size of each axis, in order."""
+        return self.sizes
+
+    @property
+    def empty(self) -> bool:
+        """Whether it has no processes: it always has some."""
+        return False
+
+    @property
     def size(self) -> int:
         """The number of processes."""
         return len(self.ranks)

@@ -20,6 +20,7 @@ from gtrace.jax import errors as errors
 from gtrace.jax import flatten_util as flatten_util
 from gtrace.jax import image as image
 from gtrace.jax import lax as lax
+from gtrace.jax import meshes as _meshes
 from gtrace.jax import nn as nn
 from gtrace.jax import numpy as numpy
 from gtrace.jax import ops as ops
@@ -39,7 +40,6 @@ from gtrace.jax.importing import install as install
 from gtrace.jax.importing import uninstall as uninstall
 from gtrace.jax.settings import config as config
 from gtrace.jax.sharding import make_mesh as make_mesh
-from gtrace.jax.sharding import shard_map as shard_map
 
 _array_methods.add()
-__getattr__, __dir__ = _namespace("jax", vars(_api), vars(_devices), vars(_settings))
+__getattr__, __dir__ = _namespace("jax", vars(_api), vars(_devices), vars(_meshes), vars(_settings))

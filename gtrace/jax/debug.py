@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gtrace.callbacks import call_for_effect
+from gtrace.jax import meshes
 from gtrace.jax.adapt import namespace
 
 
@@ -45,4 +46,4 @@ def callback(
     call_for_effect("debug.callback", callback, args, kwargs, ordered=ordered)
 
 
-__getattr__, __dir__ = namespace("jax.debug")
+__getattr__, __dir__ = namespace("jax.debug", meshes)

@@ -105,6 +105,7 @@ def device_put(x: Any, device: Any = None, **options: Any) -> Any:
     Args:
         device: None leaves them in place.
     """
+    device = getattr(device, "device", device)  # the device of a SingleDeviceSharding
     if isinstance(device, NamedSharding):
         return tree.map(lambda leaf: with_sharding(asarray(leaf), device), x)
     place = device.torch if isinstance(device, Device) else device

@@ -10,8 +10,15 @@ import torch
 from gtrace import tree
 from gtrace.errors import ArgumentError, ShapeError, message
 from gtrace.ir.aval import as_device
+from gtrace.ops.create import asarray
+from gtrace.ops.gather import index_axis
+from gtrace.ops.logic import equal
 from gtrace.ops.named_axes import all_gather_op, axis_index_op, pmax_op, pmin_op, ppermute_op, psum_op
+from gtrace.ops.places import argmax
 from gtrace.ops.promote import cast, counting
+from gtrace.ops.reduce import max as max_over
+from gtrace.ops.reduce import min as min_over
+from gtrace.ops.reduce import sum as sum_over
 from gtrace.ops.shape import as_int, moveaxis, normalize_axis, reshape
 from gtrace.trace.array import Array
 from gtrace.trace.bind import bind
@@ -19,9 +26,13 @@ from gtrace.trace.convert import lift, python_scalar
 from gtrace.trace.promotion import default_dtype
 from gtrace.trace.record import thread
 
-__all__ = ["all_gather", "axis_index", "axis_size", "pmax", "pmean", "pmin", "ppermute", "psum"]
+__all__ = [
+    "all_gather", "all_to_all", "axis_index", "axis_size", "pbroadcast", "pmax", "pmean", "pmin", "ppermute", "pshuffle",
+    "psum", "psum_scatter", "pswapaxes",
+]  # fmt: skip
 
 AxisName = str | tuple[str, ...]
+Groups = Sequence[Sequence[int]] | None
 
 
 def _axes(op: str, axis_name: Any) -> list[tuple[str, int]]:
@@ -78,20 +89,48 @@ def axis_index(axis_name: AxisName) -> Array:
     return out
 
 
-def psum(x: Any, axis_name: AxisName) -> Any:
+def _group(op: str, axis_name: AxisName, groups: Sequence[Sequence[int]]) -> Array:
+    """Return the places of the examples in the group of this one.
+
+    Raises:
+        ArgumentError: several axes, or groups that do not name each place once or differ in size.
+    """
+    axes = _axes(op, axis_name)
+    if len(axes) != 1:
+        raise ArgumentError(message(op, "one axis with axis_index_groups", repr(axis_name), "Name one."))
+    size = axes[0][1]
+    rows = [[as_int(op, "a place", place) for place in group] for group in groups]
+    if sorted(place for row in rows for place in row) != list(range(size)) or len({len(row) for row in rows}) != 1:
+        expected = f"groups of one size with each of {size} places once"
+        raise ArgumentError(message(op, expected, repr(groups), "Check axis_index_groups."))
+    table = [next(row for row in rows if place in row) for place in range(size)]
+    return index_axis(asarray(table), axis_index(axis_name), 0)
+
+
+def _in_group(name: str, x: Any, axis_name: AxisName, groups: Groups, reduce: Any) -> Any:
+    """Return a reduction over the group of this example, for each leaf."""
+    assert groups is not None
+    own = _group(name, axis_name, groups)
+    return tree.map(lambda leaf: reduce(index_axis(all_gather(leaf, axis_name), own, 0), 0), x)
+
+
+def psum(x: Any, axis_name: AxisName, *, axis_index_groups: Groups = None) -> Any:
     """Return the sum of x over the examples of an axis, or of several. The transpose of psum is psum.
 
     Args:
         x: a pytree of arrays; booleans count as integers. A Python number gives a Python number.
+        axis_index_groups: lists of places on one axis, each place in one of them: the sum is over its list alone.
 
     Raises:
-        ArgumentError: no enclosing vmap has the name.
+        ArgumentError: no enclosing vmap has the name, or groups that do not divide the axis.
 
     >>> import gtrace as gt
     >>> gt.vmap(lambda x: x / gt.lax.psum(x, "i"), axis_name="i")(gt.array([1., 3.]))
     Array([0.25, 0.75], dtype=float32)
     """
     axes = _axes("psum", axis_name)
+    if axis_index_groups is not None:
+        return _in_group("psum", x, axis_name, axis_index_groups, sum_over)
 
     def leaf(value: Any) -> Any:
         if type(value) is not Array and python_scalar(value) is not None:
@@ -108,11 +147,12 @@ def psum(x: Any, axis_name: AxisName) -> Any:
     return tree.map(leaf, x)
 
 
-def pmean(x: Any, axis_name: AxisName) -> Any:
+def pmean(x: Any, axis_name: AxisName, *, axis_index_groups: Groups = None) -> Any:
     """Return the mean of x over the examples of an axis, or of several.
 
     Args:
         x: a pytree of arrays.
+        axis_index_groups: as for `psum`.
 
     Raises:
         ArgumentError: no enclosing vmap has the name.
@@ -121,15 +161,16 @@ def pmean(x: Any, axis_name: AxisName) -> Any:
     >>> gt.vmap(lambda x: x - gt.lax.pmean(x, "i"), axis_name="i")(gt.array([1., 3.]))
     Array([-1.,  1.], dtype=float32)
     """
-    count = axis_size(axis_name)
-    return tree.map(lambda total: total / count, psum(x, axis_name))
+    count = axis_size(axis_name) if axis_index_groups is None else len(axis_index_groups[0])
+    return tree.map(lambda total: total / count, psum(x, axis_name, axis_index_groups=axis_index_groups))
 
 
-def pmax(x: Any, axis_name: AxisName) -> Any:
+def pmax(x: Any, axis_name: AxisName, *, axis_index_groups: Groups = None) -> Any:
     """Return the greatest x among the examples of an axis, or of several. Ties share the derivative.
 
     Args:
         x: a pytree of arrays.
+        axis_index_groups: as for `psum`.
 
     Raises:
         ArgumentError: no enclosing vmap has the name.
@@ -138,14 +179,17 @@ def pmax(x: Any, axis_name: AxisName) -> Any:
     >>> gt.vmap(lambda x: gt.lax.pmax(x, "i"), axis_name="i", out_axes=None)(gt.array([1., 3.]))
     Array(3., dtype=float32)
     """
+    if axis_index_groups is not None:
+        return _in_group("pmax", x, axis_name, axis_index_groups, max_over)
     return _over_axes("pmax", pmax_op, x, axis_name)
 
 
-def pmin(x: Any, axis_name: AxisName) -> Any:
+def pmin(x: Any, axis_name: AxisName, *, axis_index_groups: Groups = None) -> Any:
     """Return the least x among the examples of an axis, or of several. Ties share the derivative.
 
     Args:
         x: a pytree of arrays.
+        axis_index_groups: as for `psum`.
 
     Raises:
         ArgumentError: no enclosing vmap has the name.
@@ -154,6 +198,8 @@ def pmin(x: Any, axis_name: AxisName) -> Any:
     >>> gt.vmap(lambda x: gt.lax.pmin(x, "i"), axis_name="i", out_axes=None)(gt.array([1., 3.]))
     Array(1., dtype=float32)
     """
+    if axis_index_groups is not None:
+        return _in_group("pmin", x, axis_name, axis_index_groups, min_over)
     return _over_axes("pmin", pmin_op, x, axis_name)
 
 
@@ -169,12 +215,15 @@ def _over_axes(name: str, op: Any, x: Any, axis_name: AxisName) -> Any:
     return tree.map(leaf, x)
 
 
-def all_gather(x: Any, axis_name: AxisName, *, axis: int = 0, tiled: bool = False) -> Any:
+def all_gather(
+    x: Any, axis_name: AxisName, *, axis_index_groups: Groups = None, axis: int = 0, tiled: bool = False
+) -> Any:
     """Return the x of all examples of an axis, stacked, for each of them.
 
     Args:
         x: a pytree of arrays.
         axis_name: of several axes, the last one is the fastest.
+        axis_index_groups: as for `psum`: each gets the x of its list, in that order.
         axis: the place of the new axis.
         tiled: concatenate along an `axis` that x has, instead of stacking along a new one.
 
@@ -195,7 +244,10 @@ def all_gather(x: Any, axis_name: AxisName, *, axis: int = 0, tiled: bool = Fals
         for name, size in reversed(axes):
             out = bind(all_gather_op, (out,), (name, size))
             total *= size
-        out = moveaxis(reshape(out, (total, *x.shape)), 0, place)
+        out = reshape(out, (total, *x.shape))
+        if axis_index_groups is not None:
+            out, total = index_axis(out, _group("all_gather", axis_name, axis_index_groups), 0), len(axis_index_groups[0])
+        out = moveaxis(out, 0, place)
         return reshape(out, (*x.shape[:place], total * x.shape[place], *x.shape[place + 1 :])) if tiled else out
 
     return tree.map(leaf, x)
@@ -231,3 +283,126 @@ def ppermute(x: Any, axis_name: str, perm: Sequence[tuple[int, int]]) -> Any:
         if not all(0 <= place < size for place in places):
             raise ShapeError(message("ppermute", f"places in [0, {size})", repr(places), "Check perm."))
     return tree.map(lambda value: bind(ppermute_op, (lift("ppermute", value),), (name, size, pairs)), x)
+
+
+def pshuffle(x: Any, axis_name: str, perm: Sequence[int]) -> Any:
+    """Return the x of the example at ``perm[k]`` for that at k; see `ppermute`.
+
+    >>> import gtrace as gt
+    >>> gt.vmap(lambda x: gt.lax.pshuffle(x, "i", [2, 0, 1]), axis_name="i")(gt.array([1., 2., 3.]))
+    Array([3., 1., 2.], dtype=float32)
+    """
+    return ppermute(x, axis_name, [(source, to) for to, source in enumerate(perm)])
+
+
+def pbroadcast(x: Any, axis_name: AxisName, source: int) -> Any:
+    """Return the x of the example at one place, for each of them.
+
+    >>> import gtrace as gt
+    >>> gt.vmap(lambda x: gt.lax.pbroadcast(x, "i", 1), axis_name="i")(gt.array([1., 2., 3.]))
+    Array([2., 2., 2.], dtype=float32)
+    """
+    return tree.map(lambda leaf: index_axis(leaf, asarray(as_int("pbroadcast", "source", source)), 0),
+                    all_gather(x, axis_name))  # fmt: skip
+
+
+def _own_part(name: str, x: Array, place: Array, axis: int, count: int, tiled: bool) -> Array:
+    """Return the part of an axis that belongs to a place: one slice, without the axis, or a block of slices.
+
+    Raises:
+        ShapeError: the axis does not have as many parts.
+    """
+    size = x.shape[axis]
+    if size % count if tiled else size != count:
+        expected = f"a size that {count} divides" if tiled else f"the size {count}"
+        got = f"{size} for axis {axis} of {x.aval!r}"
+        raise ShapeError(message(name, expected, got, "Reshape the array, or look at tiled=."))
+    if not tiled:
+        return index_axis(x, place, axis)
+    parts = reshape(x, (*x.shape[:axis], count, size // count, *x.shape[axis + 1 :]))
+    return index_axis(parts, place, axis)
+
+
+def _places(name: str, axis_name: AxisName, groups: Groups) -> tuple[Array, int]:
+    """Return the place of this example among those it exchanges with, and their number."""
+    own = axis_index(axis_name)
+    if groups is None:
+        return own, axis_size(axis_name)
+    return argmax(equal(_group(name, axis_name, groups), own)), len(groups[0])
+
+
+def psum_scatter(
+    x: Any, axis_name: AxisName, *, scatter_dimension: int = 0, axis_index_groups: Groups = None, tiled: bool = False
+) -> Any:
+    """Return the part of `psum` that belongs to each example.
+
+    Args:
+        x: a pytree of arrays.
+        scatter_dimension: the axis that is divided among the examples. It has one slice for each, and is removed.
+        axis_index_groups: as for `psum`.
+        tiled: the axis stays, with as many slices as it has for each example.
+
+    Raises:
+        ArgumentError: no enclosing vmap has the name.
+        ShapeError: the examples do not divide the axis.
+
+    >>> import gtrace as gt
+    >>> gt.vmap(lambda x: gt.lax.psum_scatter(x, "i"), axis_name="i")(gt.array([[1., 2.], [3., 4.]]))
+    Array([4., 6.], dtype=float32)
+    """
+    place, count = _places("psum_scatter", axis_name, axis_index_groups)
+
+    def leaf(total: Array) -> Array:
+        axis = normalize_axis("psum_scatter", scatter_dimension, total.ndim)
+        return _own_part("psum_scatter", total, place, axis, count, tiled)
+
+    lifted = tree.map(lambda value: lift("psum_scatter", value), x)
+    return tree.map(leaf, psum(lifted, axis_name, axis_index_groups=axis_index_groups))
+
+
+def all_to_all(
+    x: Any, axis_name: AxisName, split_axis: int, concat_axis: int, *, axis_index_groups: Groups = None,
+    tiled: bool = False,
+) -> Any:  # fmt: skip
+    """Return the slices that all examples have for each of them.
+
+    Args:
+        x: a pytree of arrays.
+        split_axis: the axis that is divided among the examples. It has one slice for each, and is removed.
+        concat_axis: the place of the new axis, on which the slices from all examples are stacked.
+        axis_index_groups: as for `psum`.
+        tiled: the axes stay: blocks of slices are cut along `split_axis`, and concatenated along `concat_axis`.
+
+    Raises:
+        ArgumentError: no enclosing vmap has the name.
+        ShapeError: the examples do not divide the axis.
+
+    >>> import gtrace as gt
+    >>> gt.vmap(lambda x: gt.lax.all_to_all(x, "i", 0, 0), axis_name="i")(gt.array([[1., 2.], [3., 4.]]))
+    Array([[1., 3.],
+           [2., 4.]], dtype=float32)
+    """
+    place, count = _places("all_to_all", axis_name, axis_index_groups)
+
+    def leaf(value: Any) -> Array:
+        whole = lift("all_to_all", value)
+        split = normalize_axis("all_to_all", split_axis, whole.ndim)
+        concat = normalize_axis("all_to_all", concat_axis, whole.ndim)
+        found = all_gather(whole, axis_name, axis_index_groups=axis_index_groups)
+        out = moveaxis(_own_part("all_to_all", found, place, split + 1, count, tiled), 0, concat)
+        if not tiled:
+            return out
+        return reshape(out, (*out.shape[:concat], count * out.shape[concat + 1], *out.shape[concat + 2 :]))
+
+    return tree.map(leaf, x)
+
+
+def pswapaxes(x: Any, axis_name: AxisName, axis: int, *, axis_index_groups: Groups = None) -> Any:
+    """Return x with an axis exchanged for that of the examples; see `all_to_all`.
+
+    >>> import gtrace as gt
+    >>> gt.vmap(lambda x: gt.lax.pswapaxes(x, "i", 0), axis_name="i")(gt.array([[1., 2.], [3., 4.]]))
+    Array([[1., 3.],
+           [2., 4.]], dtype=float32)
+    """
+    return all_to_all(x, axis_name, axis, axis, axis_index_groups=axis_index_groups)

@@ -1,3 +1,3 @@
 """``jax.experimental.shard_map``, under its older name."""
 
-from gtrace.jax.sharding import shard_map as shard_map
+from gtrace.jax.meshes import shard_map as shard_map

@@ -1,0 +1,214 @@
+"""``jax.experimental.checkify``: checks of values in functions that are traced, as results or as errors.
+
+`check` notes a condition, and a function under `checkify` returns what was noted beside its result. The checks that JAX
+adds to every operation by itself are not there: see `checkify`.
+"""
+
+from __future__ import annotations
+
+import enum
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+import numpy
+
+import gtrace as gt
+from gtrace import tree
+from gtrace.callbacks import call_for_effect
+from gtrace.errors import ArgumentError, ExecutionError, message
+from gtrace.trace.array import Array
+from gtrace.trace.convert import lift
+from gtrace.trace.record import thread
+
+JaxRuntimeError = ExecutionError
+
+
+class ErrorCategory(enum.Enum):
+    """The kinds of checks: those of `check`, and three that JAX adds by itself."""
+
+    USER = "user"
+    NAN = "nan"
+    INDEX = "index"
+    DIV = "div"
+
+
+user_checks = frozenset({ErrorCategory.USER})
+nan_checks = frozenset({ErrorCategory.NAN})
+index_checks = frozenset({ErrorCategory.INDEX})
+div_checks = frozenset({ErrorCategory.DIV})
+float_checks = nan_checks | div_checks
+automatic_checks = float_checks | index_checks
+all_checks = automatic_checks | user_checks
+
+
+@attrs.frozen(repr=False, eq=False)
+class Error:
+    """What the checks of a call found; a pytree, whose arrays say for each check whether it failed.
+
+    Attributes:
+        failed: booleans; with axes in front, for each example of a batch.
+        values: what is put into the texts.
+        texts: to format, with where the values go: their places and names.
+    """
+
+    failed: tuple[Any, ...] = ()
+    values: tuple[tuple[tuple[Any, ...], dict[str, Any]], ...] = ()
+    texts: tuple[str, ...] = ()
+
+    def get(self) -> str | None:
+        """Return the texts of the checks that failed, or None.
+
+        Of one example it is that of the first one.
+        """
+        found = []
+        for failed, (args, named), text in zip(self.failed, self.values, self.texts, strict=True):
+            where = numpy.asarray(failed)
+            for place in zip(*numpy.nonzero(where), strict=True) if where.ndim else [()] * bool(where):
+                picked = tree.map(lambda x, k=place: _example(x, k), (args, named))
+                said = text.format(*picked[0], **picked[1]) + " (`check` failed)"
+                if not place:
+                    return said
+                found.append(f"at mapped index {', '.join(map(str, place))}: {said}")
+        return "\n".join(found) or None
+
+    def throw(self) -> None:
+        """Raise what `get` returns, if anything.
+
+        Raises:
+            ExecutionError: a check failed.
+        """
+        text = self.get()
+        if text is not None:
+            raise JaxRuntimeError(text)
+
+    def __repr__(self) -> str:
+        return f"Error({self.get()})"
+
+
+def _example(x: Any, place: tuple[Any, ...]) -> Any:
+    return numpy.asarray(x)[place] if isinstance(x, Array) and place else x
+
+
+gt.tree.register_pytree_node(Error, lambda e: ((e.failed, e.values), e.texts), lambda texts, kept: Error(*kept, texts))
+
+
+class _Checks(threading.local):
+    """The functions under `checkify` that a thread is in: where each traces, and what it has found."""
+
+    def __init__(self) -> None:
+        self.open: list[tuple[Any, list[tuple[Any, Any, str]]]] = []
+
+
+_checks = _Checks()
+
+
+def check(pred: Any, msg: str, *fmt_args: Any, debug: bool = False, **fmt_kwargs: Any) -> None:
+    """Check that a boolean is true: at once where it has a value, else in the error of the function under `checkify`.
+
+    Args:
+        msg: the text of the error, with the fields of ``str.format`` for `fmt_args` and `fmt_kwargs`.
+        debug: leave it out where nothing is under `checkify`.
+
+    Raises:
+        ExecutionError: it is false, outside of `checkify`.
+        ValueError: it has no value and nothing is under `checkify`.
+
+    >>> import gtrace.jax as jax
+    >>> from gtrace.jax.experimental import checkify
+    >>> def f(x):
+    ...     checkify.check(x > 0, "{} is not positive", x)
+    ...     return x
+    >>> err, out = jax.jit(checkify.checkify(f))(-1.0)
+    >>> err.get()
+    '-1.0 is not positive (`check` failed)'
+    """
+    failed = gt.logical_not(lift("check", pred))
+    failed = gt.any(failed) if failed.ndim else failed
+    if not _checks.open:
+        if debug:
+            return
+        if thread.trace.capture is not None:
+            raise ValueError(
+                f"check of a placeholder of {thread.trace.capture}, and nothing is under checkify."
+                " Use checkify.checkify(f)."
+            )
+        Error((failed,), ((fmt_args, fmt_kwargs),), (msg,)).throw()
+        return
+    where, found = _checks.open[-1]
+    if thread.trace is where:
+        found.append((failed, (fmt_args, fmt_kwargs), msg))
+        return
+    if where.capture is not None:
+        fix = "Use jax.jit(checkify.checkify(f)) or jax.vmap(checkify.checkify(f)) of the function that checks."
+        got = f"one in {thread.trace.capture} within it"
+        raise ArgumentError(message("checkify", "checks in the traced function itself", got, fix))
+
+    def note(failed: Any, args: Any, named: Any) -> None:
+        # the program runs while the function is under checkify, which computes its results before it ends
+        if _checks.open:
+            _checks.open[-1][1].append((failed, (args, named), msg))
+
+    call_for_effect("check", note, (failed, fmt_args, fmt_kwargs), {}, ordered=True, key=("check", msg))
+
+
+def debug_check(pred: Any, msg: str, *fmt_args: Any, **fmt_kwargs: Any) -> None:
+    """`check`, which is left out where nothing is under `checkify`."""
+    check(pred, msg, *fmt_args, debug=True, **fmt_kwargs)
+
+
+def checkify(f: Callable[..., Any], errors: frozenset[ErrorCategory] = user_checks) -> Callable[..., tuple[Error, Any]]:
+    """Return a function for the error of the checks in `f`, and its result.
+
+    Args:
+        errors: which checks count. Those for NaNs, indices and divisions that JAX adds to all operations are not there:
+            with the setting `debug_nans`, operations that make a NaN raise, and indices of Python are checked always.
+
+    Raises:
+        ArgumentError: `errors` has other checks than those of `check`.
+    """
+    unknown = frozenset(errors) - user_checks
+    if unknown:
+        got = ", ".join(sorted(category.value for category in unknown))
+        fix = "Pass checkify.user_checks; for NaNs set gt.config(debug_nans=True)."
+        raise ArgumentError(message("checkify", "checks of checkify.check alone", got, fix))
+
+    def checked(*args: Any, **kwargs: Any) -> tuple[Error, Any]:
+        found: list[tuple[Any, Any, str]] = []
+        _checks.open.append((thread.trace, found))
+        try:
+            out = f(*args, **kwargs)
+            if thread.trace.capture is None:
+                gt.eval([x for x in tree.leaves(out) if isinstance(x, Array)])
+        finally:
+            _checks.open.pop()
+        if ErrorCategory.USER not in errors or not found:
+            return Error(), out
+        failed, values, texts = zip(*found, strict=True)
+        return Error(failed, values, texts), out
+
+    return checked
+
+
+def check_error(error: Error) -> None:
+    """Check an error of `checkify`: raise it where it has a value, else hand it to the next `checkify` outside.
+
+    Raises:
+        ExecutionError: a check failed, outside of `checkify`.
+    """
+    if not _checks.open:
+        error.throw()
+        return
+    where, found = _checks.open[-1]
+    if thread.trace is not where:
+        fix = "Return the error, and check it outside."
+        got = f"one in {thread.trace.capture} within it"
+        raise ArgumentError(message("check_error", "an error of the function under checkify", got, fix))
+    found += zip(error.failed, error.values, error.texts, strict=True)
+
+
+__all__ = [
+    "Error", "ErrorCategory", "JaxRuntimeError", "all_checks", "automatic_checks", "check", "check_error", "checkify",
+    "debug_check", "div_checks", "float_checks", "index_checks", "nan_checks", "user_checks",
+]  # fmt: skip

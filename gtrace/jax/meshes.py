@@ -1,0 +1,262 @@
+"""Meshes and layouts under JAX's names, and `shard_map`, which runs a function for every part of its arrays."""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import attrs
+import numpy
+
+import gtrace as gt
+from gtrace import sharding, tree
+from gtrace.errors import ArgumentError, ShapeError, ShardingError, message
+from gtrace.ir.sharding import Mesh, NamedSharding, PartitionSpec, entered_mesh
+from gtrace.jax.devices import Device
+from gtrace.ops.shape import moveaxis, reshape
+from gtrace.trace.array import Array
+from gtrace.trace.convert import lift
+
+
+class AxisType(enum.Enum):
+    """What JAX's compiler may do with an axis of a mesh: accepted, and without effect."""
+
+    Auto = "auto"
+    Explicit = "explicit"
+    Manual = "manual"
+
+
+@attrs.frozen
+class SingleDeviceSharding:
+    """The layout of an array that lies on one device."""
+
+    device: Device
+    memory_kind: str | None = None
+
+    @property
+    def device_set(self) -> set[Device]:
+        """The devices that have a part."""
+        return {self.device}
+
+
+def make_single_device_sharding(device: Device, *, memory_kind: str | None = None) -> SingleDeviceSharding:
+    """Return a `SingleDeviceSharding`."""
+    return SingleDeviceSharding(device, memory_kind)
+
+
+def abstract_mesh(
+    axis_sizes: Sequence[int], axis_names: Sequence[str], axis_types: Any = None, *, abstract_device: Any = None
+) -> Mesh:
+    """Return a mesh of these sizes, whether there are as many processes or not."""
+    return Mesh(numpy.arange(math.prod(axis_sizes)).reshape(axis_sizes), axis_names)
+
+
+class set_mesh(contextlib.AbstractContextManager[Mesh]):  # noqa: N801 - JAX's name
+    """Enter a mesh: for the ``with`` block, or, without one, from now on.
+
+    >>> import gtrace.jax as jax
+    >>> with jax.set_mesh(jax.make_mesh((1,), ("data",))):
+    ...     jax.sharding.get_mesh()
+    Mesh(data=1)
+    """
+
+    def __init__(self, mesh: Mesh) -> None:
+        self._mesh = mesh
+        mesh.__enter__()
+
+    def __enter__(self) -> Mesh:
+        return self._mesh
+
+    def __exit__(self, *_: object) -> None:
+        self._mesh.__exit__()
+
+
+def get_mesh() -> Mesh:
+    """Return the mesh that has been entered last.
+
+    Raises:
+        ShardingError: none has.
+    """
+    mesh = entered_mesh()
+    if mesh is None:
+        raise ShardingError(message("get_mesh", "a mesh that was entered", "none", "Use `with jax.set_mesh(mesh):`."))
+    return mesh
+
+
+@contextlib.contextmanager
+def use_abstract_mesh(mesh: Mesh) -> Iterator[Mesh]:
+    """Enter a mesh for the block."""
+    with mesh:
+        yield mesh
+
+
+def reshard(xs: Any, out_shardings: Any) -> Any:
+    """``gt.with_sharding`` for each array of a pytree."""
+    return tree.map(lambda leaf: sharding.with_sharding(leaf, out_shardings), xs)
+
+
+def make_array_from_callback(
+    shape: Sequence[int], sharding_: Any, data_callback: Callable[[tuple[slice, ...]], Any], dtype: Any = None
+) -> Array:
+    """Return an array whose parts a function of their places makes.
+
+    Args:
+        data_callback: from a slice for each axis to that part.
+
+    >>> import gtrace.jax as jax
+    >>> mesh = jax.make_mesh((1,), ("data",))
+    >>> layout = jax.NamedSharding(mesh, jax.P("data"))
+    >>> jax.make_array_from_callback((3,), layout, lambda place: jax.numpy.arange(3.)[place])
+    Array([0., 1., 2.], dtype=float32)
+    """
+    if not isinstance(sharding_, NamedSharding):
+        return gt.asarray(data_callback(tuple(slice(0, n) for n in shape)), dtype)
+    own = sharding_.index(tuple(shape), sharding.process_index())
+    return sharding.from_process_local(sharding_, gt.asarray(data_callback(own), dtype), tuple(shape))
+
+
+def make_array_from_process_local_data(
+    sharding_: Any, local_data: Any, global_shape: Sequence[int] | None = None
+) -> Array:
+    """``gt.sharding.from_process_local``."""
+    return sharding.from_process_local(sharding_, local_data, global_shape)
+
+
+# -- functions of the parts of arrays
+
+
+def _names(dim: Any) -> tuple[str, ...]:
+    return () if dim is None else (dim,) if isinstance(dim, str) else tuple(dim)
+
+
+def _parts(x: Array, spec: PartitionSpec, mesh: Mesh) -> tuple[Array, frozenset[str]]:
+    """Return the parts of an array, with an axis in front for each mesh axis of `spec`, in the mesh's order."""
+    shape: list[int] = []
+    places: dict[str, int] = {}
+    dims = [_names(dim) for dim in spec]
+    for k, size in enumerate(x.shape):
+        for name in dims[k] if k < len(dims) else ():
+            places[name] = len(shape)
+            shape.append(mesh.shape[name])
+            if size % mesh.shape[name]:
+                got = f"{spec!r} for {x.aval!r} over {mesh!r}"
+                raise ShapeError(message("shard_map", "sizes that the mesh divides", got, "Pad the array."))
+            size //= mesh.shape[name]
+        shape.append(size)
+    order = [name for name in mesh.axis_names if name in places]
+    split = reshape(x, tuple(shape))
+    return moveaxis(split, tuple(places[n] for n in order), tuple(range(len(order)))), frozenset(order)
+
+
+def _whole(x: Array, spec: PartitionSpec, mesh: Mesh) -> Array:
+    """Return an array from its parts, with an axis in front for each mesh axis; along those not in `spec` the first."""
+    used = {name for dim in spec for name in _names(dim)}
+    x = x[tuple(slice(None) if name in used else 0 for name in mesh.axis_names)]
+    order = [name for name in mesh.axis_names if name in used]
+    sizes = x.shape[len(order) :]
+    if len(spec) > len(sizes):
+        got = f"{spec!r} for a part of shape {sizes}"
+        raise ShapeError(message("shard_map", "out_specs with no more entries than dimensions", got, "Remove some."))
+    places, shape, at = [], [], 0
+    for k, size in enumerate(sizes):
+        names = _names(spec[k]) if k < len(spec) else ()
+        places += [(name, at + j) for j, name in enumerate(names)]
+        at += len(names) + 1
+        shape.append(size * math.prod(mesh.shape[name] for name in names))
+    target = dict(places)
+    return reshape(moveaxis(x, tuple(range(len(order))), tuple(target[name] for name in order)), tuple(shape))
+
+
+def _is_spec(x: Any) -> bool:
+    return isinstance(x, PartitionSpec) or x is None
+
+
+def _leaf_specs(specs: Any, values: Any) -> list[PartitionSpec]:
+    """Return the specification of each leaf; `specs` is a prefix of the structure."""
+    found: list[PartitionSpec] = []
+
+    def note(spec: Any, part: Any) -> None:
+        found.extend([PartitionSpec() if spec is None else spec] * len(tree.leaves(part)))
+
+    tree.map(note, specs, values, is_leaf=_is_spec)
+    return found
+
+
+def shard_map(
+    f: Callable[..., Any] | None = None, mesh: Mesh | None = None, in_specs: Any = None, out_specs: Any = None, *,
+    axis_names: Any = frozenset(), check_vma: bool = True, check_rep: bool = True,
+) -> Any:  # fmt: skip
+    """Return a function that calls `f` with the parts of its arrays, all at once, and puts the results together.
+
+    The parts are the examples of a `vmap` for each axis of the mesh, by whose names `f` may call ``lax.psum`` and its
+    kin. On one process the parts are all here; arrays over several processes are divided as in any program.
+
+    Args:
+        in_specs, out_specs: a ``PartitionSpec`` for each argument and result, or a pytree that is a prefix of them. A
+            result that is not split over an axis is that of the first place on it.
+        mesh: by default the one that has been entered.
+        axis_names: must be all axes of the mesh, or empty.
+        check_vma, check_rep: ignored.
+
+    Raises:
+        ArgumentError: no specifications, or some axes only.
+        ShapeError: sizes that the mesh does not divide.
+
+    >>> import gtrace.jax as jax
+    >>> mesh = jax.sharding.AbstractMesh((2,), ("i",))
+    >>> total = jax.shard_map(lambda x: jax.lax.psum(x, "i"), mesh=mesh, in_specs=jax.P("i"), out_specs=jax.P())
+    >>> total(jax.numpy.arange(4.))
+    Array([2., 4.], dtype=float32)
+    """
+    if f is None:
+        return lambda g: shard_map(g, out_specs=out_specs, in_specs=in_specs, mesh=mesh, axis_names=axis_names)
+    if in_specs is None:
+        fix = "Pass a PartitionSpec for each argument."
+        raise ArgumentError(message("shard_map", "in_specs", "none", fix))
+
+    def call(*args: Any) -> Any:
+        over = get_mesh() if mesh is None else mesh
+        if axis_names and set(axis_names) != set(over.axis_names):
+            fix = "Use with_sharding_constraint for the other axes."
+            raise ArgumentError(message("shard_map", f"all axes of {over!r}", repr(set(axis_names)), fix))
+        specs = in_specs if isinstance(in_specs, tuple) and not _is_spec(in_specs) else (in_specs,) * len(args)
+        leaves, structure = tree.flatten(args)
+        split = [
+            _parts(lift("shard_map", leaf), spec, over)
+            for leaf, spec in zip(leaves, _leaf_specs(specs, args), strict=True)
+        ]
+        kept: list[Any] = []
+
+        def one(*parts: Any) -> list[Any]:
+            out, outer = tree.flatten(f(*structure.unflatten(parts)))
+            kept[:] = [outer]
+            return out
+
+        mapped: Callable[..., Any] = one
+        for name in reversed(over.axis_names):
+            axes = tuple(0 if name in names else None for _, names in split)
+            mapped = gt.vmap(mapped, axes, axis_name=name, axis_size=over.shape[name])
+        found = mapped(*[x for x, _ in split])
+        value = kept[0].unflatten(found)
+        ends = _leaf_specs(out_specs, value)
+        return kept[0].unflatten([_whole(x, spec, over) for x, spec in zip(found, ends, strict=True)])
+
+    return call
+
+
+def visualize_sharding(shape: Sequence[int], sharding_: Any, **options: Any) -> None:
+    """Print which part of an array each process holds; see ``gt.sharding.visualize``."""
+    print(sharding.visualize(sharding_, shape))
+
+
+def visualize_array_sharding(arr: Array, **options: Any) -> None:
+    """Print which part of an array each process holds; see ``gt.sharding.visualize``."""
+    print(sharding.visualize(arr))
+
+
+def inspect_array_sharding(value: Any, *, callback: Callable[[Any], Any]) -> None:
+    """Call a function with the layout of an array, or None for one that is whole on this process."""
+    callback(lift("inspect_array_sharding", value).sharding)
