@@ -6,6 +6,7 @@ Inside the package, dtypes are torch's own: `Array.aval.dtype`, and what `as_dty
 from __future__ import annotations
 
 import difflib
+import re
 from typing import Any
 
 import numpy
@@ -21,6 +22,9 @@ __all__ = [
 ]  # fmt: skip
 
 _NAMES = (*__all__,)
+
+_BITS = re.compile("(int|uint|float|complex)[1-9][0-9]{0,2}")
+"""Names of NumPy's kind, such as float128, some of which stand for no dtype here."""
 
 
 class DType:
@@ -93,6 +97,8 @@ class DType:
             return self.torch is other
         if isinstance(other, str):
             found = _find(other)
+            if found is None and _BITS.fullmatch(other):
+                return False  # no dtype of gtrace has as many bits
             if found is None:
                 near = difflib.get_close_matches(other, _NAMES, n=1)
                 fix = f"Did you mean {near[0]!r}?" if near else "Compare with a dtype or its name."

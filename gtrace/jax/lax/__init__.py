@@ -7,6 +7,7 @@ from gtrace.jax.lax._differing import FftType as FftType
 from gtrace.jax.lax._differing import approx_max_k as approx_max_k
 from gtrace.jax.lax._differing import approx_min_k as approx_min_k
 from gtrace.jax.lax._differing import broadcast_like as broadcast_like
+from gtrace.jax.lax._differing import cond as cond
 from gtrace.jax.lax._differing import custom_linear_solve as custom_linear_solve
 from gtrace.jax.lax._differing import custom_root as custom_root
 from gtrace.jax.lax._differing import dtype as dtype

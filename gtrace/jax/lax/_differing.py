@@ -23,6 +23,19 @@ def dtype(x: Any) -> DType:
     return gt.asarray(x).dtype
 
 
+def cond(pred: Any, *args: Any, **kwargs: Any) -> Any:
+    """``gt.cond``; also in JAX's older form, with an operand before each function.
+
+    >>> import gtrace.jax as jax
+    >>> jax.lax.cond(True, 2.0, lambda x: x + 1, 3.0, lambda x: x - 1)
+    Array(3., dtype=float32)
+    """
+    if len(args) == 4 and callable(args[1]) and callable(args[3]) and not (callable(args[0]) and callable(args[2])):
+        on_true, true_fun, on_false, false_fun = args
+        return ours.cond(pred, lambda a, b: true_fun(a), lambda a, b: false_fun(b), on_true, on_false, **kwargs)
+    return ours.cond(pred, *args, **kwargs)
+
+
 class FftType(enum.IntEnum):
     """The kinds of Fourier transforms of `fft`."""
 
