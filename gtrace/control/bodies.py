@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,14 +12,15 @@ import attrs
 from gtrace import tree
 from gtrace.errors import ArgumentError, message, user_location
 from gtrace.ir.aval import Aval
-from gtrace.ir.graph import Graph, Subgraph
+from gtrace.ir.graph import Graph, Subgraph, subgraphs
 from gtrace.ir.subgraph import subgraph
 from gtrace.ops.promote import cast
-from gtrace.trace.array import Array
+from gtrace.trace.array import Array, materialize
 from gtrace.trace.capture import Captured, capture
 from gtrace.trace.convert import lift
 from gtrace.trace.numbers import lift_numbers
 from gtrace.trace.promotion import result_dtype
+from gtrace.trace.record import thread
 from gtrace.transform.arguments import is_array, lift_outputs, only_arrays
 
 
@@ -70,6 +72,21 @@ def capture_body(
 
     captured = capture(run, avals, f"{what} of {name} called at {user_location()}", repeated=True, tokens=tokens)
     return lift_numbers(captured, f"{what} of {name}")
+
+
+@functools.lru_cache(maxsize=512)
+def _has_effects(graph: Graph) -> bool:
+    """Whether a program calls Python for effect, within its loops and branches also."""
+    return any(
+        node.op.effect or any(_has_effects(sub.graph) for sub in subgraphs(node.params)) for node in graph.nodes
+    )
+
+
+def with_effects(results: list[Array], *captures: Captured) -> list[Array]:
+    """Return the results of a loop or branch; outside of traced functions, what its bodies print is printed now."""
+    if thread.trace.capture is None and results and any(_has_effects(captured.graph) for captured in captures):
+        materialize(results[0], "callback")
+    return results
 
 
 def settle(start: Sequence[Array], new: Sequence[Aval]) -> list[Array] | None:

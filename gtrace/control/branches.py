@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from gtrace import tree
-from gtrace.control.bodies import Closure, capture_body, check_same, lift_leaves
+from gtrace.control.bodies import Closure, capture_body, check_same, lift_leaves, with_effects
 from gtrace.errors import ArgumentError, DtypeError, ShapeError, message
 from gtrace.ir.aval import Aval, Bundle, bundle
 from gtrace.ir.graph import Subgraph
@@ -197,7 +197,8 @@ def _switch(name: str, index: Any, functions: list[Any], names: list[str], opera
         closure.join(c)
     branches = tuple(closure.close(c, constants_first=False) for c in captures)
     out: tree.TreeDef | NoOutputs = NoOutputs(first.result) if token else first.result
-    return out.unflatten(bind_all(switch_op, (place, *leaves, *closure.constants), (branches,)))
+    results = bind_all(switch_op, (place, *leaves, *closure.constants), (branches,))
+    return out.unflatten(with_effects(results, *captures))
 
 
 def _common(captures: Sequence[Any]) -> list[Any] | None:

@@ -11,7 +11,7 @@ import torch
 
 from gtrace import tree
 from gtrace.config import config
-from gtrace.control.bodies import Closure, capture_body, check_same, lift_leaves, settle
+from gtrace.control.bodies import Closure, capture_body, check_same, lift_leaves, settle, with_effects
 from gtrace.control.scan import scan
 from gtrace.control.stepping import run_while
 from gtrace.errors import ArgumentError, ShapeError, message
@@ -193,7 +193,8 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
         len(first.constants),
         len(second.constants),
     )
-    return structure.unflatten(bind_all(while_op, [*first.constants, *second.constants, *start], params))
+    results = bind_all(while_op, [*first.constants, *second.constants, *start], params)
+    return structure.unflatten(with_effects(results, test, step))
 
 
 def fori_loop(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from gtrace import tree
-from gtrace.control.bodies import Closure, capture_body, check_same, lift_leaves, settle
+from gtrace.control.bodies import Closure, capture_body, check_same, lift_leaves, settle, with_effects
 from gtrace.control.code_motion import Loop, finish, hoist, prune, sink
 from gtrace.control.stepping import chunk_bodies, run_chunks, run_scan
 from gtrace.errors import ArgumentError, ShapeError, message
@@ -354,7 +354,7 @@ def scan(
     else:
         loop = Loop(body, len(closure.constants), len(start), steps)
         results = scan_arrays(loop, [*closure.constants, *start, *inputs], bool(reverse))
-    return captured.result.unflatten(results)
+    return captured.result.unflatten(with_effects(results, captured))
 
 
 def _length(inputs: Sequence[Array], xs: Any, length: int | None) -> int:
