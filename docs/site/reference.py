@@ -139,7 +139,7 @@ PAGES = (
         ("Shapes", "lax.shapes lax.control"),
         ("Reductions", "lax.reductions lax.windows"),
         ("Products", "lax.products"),
-        ("Slices, gathers and scatters", "lax.slicing"),
+        ("Slices, gathers and scatters", "lax.slicing lax.scattering"),
         ("Collectives", "lax.collectives"),
         ("Options", "lax.options"),
         rest=True,

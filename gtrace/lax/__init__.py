@@ -10,6 +10,7 @@ from gtrace.lax.elementwise import *
 from gtrace.lax.options import *
 from gtrace.lax.products import *
 from gtrace.lax.reductions import *
+from gtrace.lax.scattering import *
 from gtrace.lax.shapes import *
 from gtrace.lax.slicing import *
 from gtrace.lax.special import *

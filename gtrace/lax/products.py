@@ -7,13 +7,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from gtrace.errors import ShapeError, message
+from gtrace.ops.create import arange
 from gtrace.ops.linalg import matmul
+from gtrace.ops.logic import logical_and, where
 from gtrace.ops.promote import cast, promote_arrays
-from gtrace.ops.shape import as_shape, normalize_axis, permute_dims, reshape
+from gtrace.ops.scans import cumsum
+from gtrace.ops.shape import as_shape, expand_dims, normalize_axis, permute_dims, reshape
 from gtrace.trace.array import Array
+from gtrace.trace.convert import lift
 from gtrace.trace.promotion import as_dtype
 
-__all__ = ["batch_matmul", "dot", "dot_general"]
+__all__ = ["batch_matmul", "dot", "dot_general", "ragged_dot"]
 
 Axes = Sequence[int]
 
@@ -65,8 +69,11 @@ def dot_general(
     return reshape(matmul(a, b), batch + rows + columns)
 
 
-def dot(lhs: Any, rhs: Any, preferred_element_type: Any = None) -> Array:
+def dot(lhs: Any, rhs: Any, preferred_element_type: Any = None, *, dimension_numbers: Any = None) -> Array:
     """Return the product of two vectors, of a matrix and a vector, or of two matrices.
+
+    Args:
+        dimension_numbers: the axes, as for `dot_general`, of arrays of any dimensions.
 
     Raises:
         ShapeError: arrays of other dimensions, or sizes that do not agree.
@@ -76,6 +83,8 @@ def dot(lhs: Any, rhs: Any, preferred_element_type: Any = None) -> Array:
     Array(11., dtype=float32)
     """
     x, y = promote_arrays("dot", lhs, rhs)
+    if dimension_numbers is not None:
+        return dot_general(x, y, dimension_numbers, preferred_element_type)
     if not 1 <= x.ndim <= 2 or not 1 <= y.ndim <= 2:
         raise ShapeError(message("dot", "vectors or matrices", f"{x.aval!r} and {y.aval!r}", "Use dot_general."))
     return dot_general(x, y, (((x.ndim - 1,), (0,)), ((), ())), preferred_element_type)
@@ -96,3 +105,39 @@ def batch_matmul(lhs: Any, rhs: Any) -> Array:
         got = f"{x.aval!r} and {y.aval!r}"
         raise ShapeError(message("batch_matmul", "matrices with equal leading axes", got, "gt.matmul broadcasts them."))
     return matmul(x, y)
+
+
+def ragged_dot(lhs: Any, rhs: Any, group_sizes: Any, *, preferred_element_type: Any = None) -> Array:
+    """Return products of consecutive groups of rows with a matrix for each group, as mixtures of experts have them.
+
+    Rows after the last group give zeros. Each row is multiplied by every matrix, and the others by zero.
+
+    Args:
+        lhs: array (m, k).
+        rhs: array (groups, k, n).
+        group_sizes: integers (groups,): how many rows belong to each.
+        preferred_element_type: of the operands and the result.
+
+    Raises:
+        ShapeError: shapes that do not fit.
+
+    >>> import gtrace as gt
+    >>> gt.lax.ragged_dot(gt.ones((3, 1)), gt.array([[[1.]], [[5.]]]), gt.array([2, 1]))
+    Array([[1.],
+           [1.],
+           [5.]], dtype=float32)
+    """
+    x, y = promote_arrays("ragged_dot", lhs, rhs)
+    sizes = lift("ragged_dot", group_sizes)
+    if x.ndim != 2 or y.ndim != 3 or x.shape[1] != y.shape[1] or sizes.shape != y.shape[:1]:
+        got = f"{x.aval!r}, {y.aval!r} and {sizes.aval!r}"
+        raise ShapeError(message("ragged_dot", "arrays (m, k), (groups, k, n) and (groups,)", got, "Check the shapes."))
+    if preferred_element_type is not None:
+        kind = as_dtype(preferred_element_type)
+        x, y = cast(x, kind), cast(y, kind)
+    (m, k), (groups, _, n) = x.shape, y.shape
+    stops = cumsum(sizes, 0)
+    row = expand_dims(arange(m, device=x.device), 1)
+    own = logical_and(row < stops, row >= stops - sizes)
+    spread = where(expand_dims(own, 2), expand_dims(x, 1), 0)
+    return matmul(reshape(spread, (m, groups * k)), reshape(y, (groups * k, n)))

@@ -12,8 +12,8 @@ from gtrace.ir.aval import FLOATS, LONG
 from gtrace.numpy import arithmetic
 from gtrace.ops import complex as complexes
 from gtrace.ops import components, floats
-from gtrace.ops.elementwise import stop_gradient
-from gtrace.ops.logic import bitwise_and, bitwise_left_shift, bitwise_right_shift, bitwise_xor, where
+from gtrace.ops.elementwise import multiply, stop_gradient
+from gtrace.ops.logic import bitwise_and, bitwise_left_shift, bitwise_or, bitwise_right_shift, bitwise_xor, where
 from gtrace.ops.promote import cast, promote_arrays
 from gtrace.torch_functions import call_torch
 from gtrace.trace.array import Array
@@ -21,8 +21,8 @@ from gtrace.trace.convert import lift
 from gtrace.trace.promotion import as_dtype
 
 __all__ = [
-    "bessel_i0e", "bessel_i1e", "betainc", "bitcast_convert_type", "cbrt", "complex", "conj", "digamma", "erf_inv",
-    "erfc", "igamma", "igammac", "imag", "lgamma", "polygamma", "population_count", "real", "reduce_precision",
+    "bessel_i0e", "bessel_i1e", "betainc", "bitcast_convert_type", "cbrt", "clz", "complex", "conj", "digamma", "erf_inv",
+    "erfc", "igamma", "igammac", "imag", "lgamma", "mulhi", "polygamma", "population_count", "real", "reduce_precision",
     "shift_right_logical", "zeta",
 ]  # fmt: skip
 
@@ -91,3 +91,44 @@ def reduce_precision(operand: Any, exponent_bits: int, mantissa_bits: int) -> Ar
         fix = "Use those of float16, bfloat16, float32 or float64."
         raise DtypeError(message("reduce_precision", "the bits of a dtype, and floats", got, fix))
     return x if kind.itemsize > x.aval.dtype.itemsize else cast(cast(x, kind), x.aval.dtype)
+
+
+def clz(x: Any) -> Array:
+    """Return how many zeros are before the first one among the bits of integers.
+
+    Raises:
+        DtypeError: x is no array of integers.
+
+    >>> import gtrace as gt
+    >>> gt.lax.clz(gt.array([1, 255, 0, -1], dtype=gt.int32))
+    Array([31, 24, 32,  0], dtype=int32)
+    """
+    x = lift("clz", x)
+    kind = x.aval.dtype
+    if x.aval.floating or kind is torch.bool:
+        raise DtypeError(message("clz", "integers", repr(x.aval), "Use x.astype(gt.int32)."))
+    bits = 8 * kind.itemsize
+    filled, step = x, 1
+    while step < bits:  # every bit below the first one
+        filled = bitwise_or(filled, shift_right_logical(filled, cast(lift("clz", step), kind)))
+        step *= 2
+    return cast(bits - population_count(cast(filled, kind)), kind)
+
+
+def mulhi(x: Any, y: Any, /) -> Array:
+    """Return the upper half of the bits of the products of integers of up to 32 bits.
+
+    Raises:
+        DtypeError: numbers that are no integers, or have 64 bits.
+
+    >>> import gtrace as gt
+    >>> gt.lax.mulhi(gt.array([2**30], dtype=gt.int32), gt.array([8], dtype=gt.int32))
+    Array([2], dtype=int32)
+    """
+    a, b = promote_arrays("mulhi", x, y)
+    kind = a.aval.dtype
+    if a.aval.floating or kind is torch.bool or kind.itemsize > 4:
+        raise DtypeError(message("mulhi", "integers of up to 32 bits", repr(a.aval), "Use x.astype(gt.int32)."))
+    bits = 8 * kind.itemsize
+    whole = multiply(cast(a, torch.int64), cast(b, torch.int64))
+    return cast(bitwise_right_shift(whole, bits), kind)

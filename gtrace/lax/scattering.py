@@ -1,0 +1,278 @@
+"""Gathers and scatters of slices, under the names and with the dimension numbers of jax.lax."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from gtrace.errors import ArgumentError, DtypeError, ShapeError, message
+from gtrace.lax.options import GatherScatterMode
+from gtrace.ops.create import arange, full
+from gtrace.ops.elementwise import maximum, minimum
+from gtrace.ops.index import getitem
+from gtrace.ops.logic import logical_and, where
+from gtrace.ops.promote import cast
+from gtrace.ops.shape import as_shape, expand_dims, moveaxis, reshape
+from gtrace.trace.array import Array
+from gtrace.trace.convert import lift
+
+__all__ = [
+    "GatherDimensionNumbers", "ScatterDimensionNumbers", "gather", "scatter", "scatter_add", "scatter_apply",
+    "scatter_max", "scatter_min", "scatter_mul", "scatter_sub",
+]  # fmt: skip
+
+
+class GatherDimensionNumbers(NamedTuple):
+    """Which axes are which in `gather`.
+
+    Attributes:
+        offset_dims: axes of the result that run within a slice.
+        collapsed_slice_dims: axes of the operand, of which slices have one element, that the result does not have.
+        start_index_map: for each component of an index, the axis of the operand that it is on.
+        operand_batching_dims: axes of the operand that go along with axes of the indices.
+        start_indices_batching_dims: those axes of the indices.
+    """
+
+    offset_dims: tuple[int, ...]
+    collapsed_slice_dims: tuple[int, ...]
+    start_index_map: tuple[int, ...]
+    operand_batching_dims: tuple[int, ...] = ()
+    start_indices_batching_dims: tuple[int, ...] = ()
+
+
+class ScatterDimensionNumbers(NamedTuple):
+    """Which axes are which in `scatter` and its kin.
+
+    Attributes:
+        update_window_dims: axes of the updates that run within a slice.
+        inserted_window_dims: axes of the operand, of which slices have one element, that the updates do not have.
+        scatter_dims_to_operand_dims: for each component of an index, the axis of the operand that it is on.
+        operand_batching_dims: axes of the operand that go along with axes of the indices.
+        scatter_indices_batching_dims: those axes of the indices.
+    """
+
+    update_window_dims: tuple[int, ...]
+    inserted_window_dims: tuple[int, ...]
+    scatter_dims_to_operand_dims: tuple[int, ...]
+    operand_batching_dims: tuple[int, ...] = ()
+    scatter_indices_batching_dims: tuple[int, ...] = ()
+
+
+def _mode(name: str, mode: Any) -> str:
+    """Return the name of a mode, by default "fill".
+
+    Raises:
+        ArgumentError: no such mode.
+    """
+    known = {None: "fill", "fill": "fill", "drop": "fill", "clip": "clip", "promise_in_bounds": "promise_in_bounds"}
+    found = mode.value if isinstance(mode, GatherScatterMode) else mode
+    if found not in known:
+        expected = "clip, fill, drop or promise_in_bounds as mode"
+        raise ArgumentError(message(name, expected, repr(mode), "Pass one of them."))
+    return known[found]
+
+
+def _places(
+    name: str, x: Array, indices: Array, sizes: tuple[int, ...], numbers: GatherDimensionNumbers, mode: str
+) -> tuple[list[Array], Array | None]:
+    """Return the places of the elements of all slices, and which slices lie within the operand; None: that is left.
+
+    Args:
+        sizes: of the slices, an entry for each axis of x.
+        numbers: of the indices and of x; those of results are not read.
+
+    Returns:
+        For each axis of x, places that broadcast to the axes of the indices, without the last one, and then the axes of
+        slices that are neither collapsed nor batched.
+
+    Raises:
+        ShapeError: indices without components, or slices that are larger than x.
+        DtypeError: indices that are no integers.
+    """
+    if indices.aval.floating or indices.aval.dtype is torch.bool:
+        raise DtypeError(message(name, "integers as indices", repr(indices.aval), "Use x.astype(gt.int32)."))
+    if not x.ndim:
+        raise ShapeError(message(name, "an operand with axes", repr(x.aval), "There is no axis to index."))
+    if not indices.ndim or indices.shape[-1] != len(numbers.start_index_map) or len(sizes) != x.ndim:
+        got = f"indices {indices.aval!r} with {numbers.start_index_map} and slices {sizes} for {x.aval!r}"
+        raise ShapeError(message(name, "indices of as many components as are mapped to axes", got, "Check both."))
+    if any(not 0 <= n <= whole for n, whole in zip(sizes, x.shape, strict=True)):
+        got = f"{sizes} for {x.aval!r}"
+        raise ShapeError(message(name, "slices within the operand", got, "Check the sizes."))
+    batch = indices.ndim - 1
+    inner = [k for k in range(x.ndim) if k not in {*numbers.collapsed_slice_dims, *numbers.operand_batching_dims}]
+    along = dict(zip(numbers.operand_batching_dims, numbers.start_indices_batching_dims, strict=True))
+    indices = cast(indices, torch.int64)
+    places: list[Array] = []
+    inside: Array | None = None
+    for axis, (size, whole) in enumerate(zip(sizes, x.shape, strict=True)):
+        start: Array | None = None
+        if axis in numbers.start_index_map:
+            start = getitem(indices, (..., numbers.start_index_map.index(axis)))
+            if mode == "clip":
+                start = minimum(maximum(start, 0), whole - size)
+            elif mode == "fill":
+                fits = logical_and(start >= 0, start <= whole - size)
+                inside = fits if inside is None else logical_and(inside, fits)
+        elif axis in along:
+            where_ = along[axis]
+            start = reshape(arange(whole, device=x.device), (*(1,) * where_, whole, *(1,) * (batch - where_ - 1)))
+        place = arange(size, device=x.device)
+        if axis in inner:
+            place = reshape(place, (*(1 if k != axis else size for k in inner),))
+        else:
+            place = reshape(place, (1,) * len(inner))
+        if start is not None:
+            place = expand_dims(start, tuple(range(-len(inner), 0))) + place if inner else start + place[()]
+        places.append(place)
+    return places, None if inside is None else expand_dims(inside, tuple(range(-len(inner), 0))) if inner else inside
+
+
+def gather(
+    operand: Any, start_indices: Any, dimension_numbers: GatherDimensionNumbers, slice_sizes: Sequence[int], *,
+    unique_indices: bool = False, indices_are_sorted: bool = False, mode: Any = None, fill_value: Any = None,
+) -> Array:  # fmt: skip
+    """Return slices of an array whose starts are computed.
+
+    Args:
+        start_indices: integers; an index is a vector along the last axis.
+        dimension_numbers: a `GatherDimensionNumbers`.
+        slice_sizes: the size of the slices along each axis of the operand.
+        unique_indices, indices_are_sorted: ignored.
+        mode: what slices mean that leave the operand. ``"fill"``: they are `fill_value`; ``"clip"``, or None: they are
+            moved inside; ``"promise_in_bounds"``: there are none.
+        fill_value: None: NaN for floats, the least signed or the greatest unsigned integer, or True.
+
+    Raises:
+        ShapeError: sizes or indices that do not fit the operand.
+        DtypeError: indices that are no integers.
+
+    >>> import gtrace as gt
+    >>> rows = gt.lax.GatherDimensionNumbers(offset_dims=(1,), collapsed_slice_dims=(0,), start_index_map=(0,))
+    >>> gt.lax.gather(gt.array([[1., 2.], [3., 4.]]), gt.array([[1], [0]]), rows, (1, 2))
+    Array([[3., 4.],
+           [1., 2.]], dtype=float32)
+    """
+    x, indices = lift("gather", operand), lift("gather", start_indices)
+    sizes, how = as_shape("gather", slice_sizes), _mode("gather", "clip" if mode is None else mode)
+    numbers = GatherDimensionNumbers(*(tuple(dims) for dims in dimension_numbers))
+    places, inside = _places("gather", x, indices, sizes, numbers, how)
+    batch = indices.ndim - 1
+    if inside is None:
+        out = x.at[tuple(places)].get(mode="promise_in_bounds")
+    else:
+        # one place outside makes the whole slice the fill value
+        first = where(inside, places[0], x.shape[0])
+        out = x.at[(first, *places[1:])].get(mode="fill", fill_value=fill_value)
+    offsets = tuple(range(batch, out.ndim))
+    return moveaxis(out, offsets, numbers.offset_dims) if numbers.offset_dims else out
+
+
+def _scattered(
+    name: str, update: Callable[[Any, Any], Array], operand: Any, scatter_indices: Any, updates: Any, numbers: Any,
+    mode: Any,
+) -> Array:  # fmt: skip
+    x, indices, u = lift(name, operand), lift(name, scatter_indices), lift(name, updates)
+    numbers, how = ScatterDimensionNumbers(*(tuple(dims) for dims in numbers)), _mode(name, mode)
+    gone = {*numbers.inserted_window_dims, *numbers.operand_batching_dims}
+    inner = [k for k in range(x.ndim) if k not in gone]
+    if len(numbers.update_window_dims) != len(inner) or u.ndim != indices.ndim - 1 + len(inner):
+        got = f"updates {u.aval!r} with {numbers!r} for {x.aval!r} and indices {indices.aval!r}"
+        raise ShapeError(message(name, "updates with the axes of indices and slices", got, "Check the numbers."))
+    window = iter([u.shape[k] for k in numbers.update_window_dims])
+    sizes = tuple(1 if k in gone else next(window) for k in range(x.ndim))
+    like = GatherDimensionNumbers(
+        (), numbers.inserted_window_dims, numbers.scatter_dims_to_operand_dims, numbers.operand_batching_dims,
+        numbers.scatter_indices_batching_dims,
+    )  # fmt: skip
+    places, inside = _places(name, x, indices, sizes, like, how)
+    if inside is not None:
+        places[0] = where(inside, places[0], x.shape[0])
+    u = moveaxis(u, numbers.update_window_dims, tuple(range(indices.ndim - 1, u.ndim))) if inner else u
+    return update(x.at[tuple(places)], u)
+
+
+def scatter(
+    operand: Any, scatter_indices: Any, updates: Any, dimension_numbers: ScatterDimensionNumbers, *,
+    indices_are_sorted: bool = False, unique_indices: bool = False, mode: Any = None,
+) -> Array:  # fmt: skip
+    """Return an array with slices of it replaced, whose starts are computed; of overlapping ones, any.
+
+    Args:
+        scatter_indices: integers; an index is a vector along the last axis.
+        updates: the slices.
+        dimension_numbers: a `ScatterDimensionNumbers`.
+        indices_are_sorted, unique_indices: ignored.
+        mode: what slices mean that leave the operand. ``"drop"``, or None: they are left out; ``"clip"``: they are
+            moved inside; ``"promise_in_bounds"``: there are none.
+
+    Raises:
+        ShapeError: updates or indices that do not fit the operand.
+        DtypeError: indices that are no integers.
+
+    >>> import gtrace as gt
+    >>> each = gt.lax.ScatterDimensionNumbers((), inserted_window_dims=(0,), scatter_dims_to_operand_dims=(0,))
+    >>> gt.lax.scatter(gt.zeros(3), gt.array([[2], [0]]), gt.array([1., 2.]), each)
+    Array([2., 0., 1.], dtype=float32)
+    """
+    update = lambda at, u: at.set(u, mode="drop")  # noqa: E731 - as its kin below
+    return _scattered("scatter", update, operand, scatter_indices, updates, dimension_numbers, mode)
+
+
+def _scatter(name: str, what: str, update: Callable[[Any, Any], Array], example: str) -> Callable[..., Array]:
+    def function(
+        operand: Any, scatter_indices: Any, updates: Any, dimension_numbers: ScatterDimensionNumbers, *,
+        indices_are_sorted: bool = False, unique_indices: bool = False, mode: Any = None,
+    ) -> Array:  # fmt: skip
+        return _scattered(name, update, operand, scatter_indices, updates, dimension_numbers, mode)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"""Return an array {what}; see `scatter`.
+
+    >>> import gtrace as gt
+    >>> each = gt.lax.ScatterDimensionNumbers((), inserted_window_dims=(0,), scatter_dims_to_operand_dims=(0,))
+    >>> gt.lax.{name}(gt.array([5., 6.]), gt.array([[1], [1]]), gt.array([2., 3.]), each)
+    Array({example}, dtype=float32)
+    """
+    return function
+
+
+scatter_add = _scatter(
+    "scatter_add", "with slices added at computed places", lambda at, u: at.add(u, mode="drop"), "[ 5., 11.]"
+)
+scatter_sub = _scatter(
+    "scatter_sub", "with slices subtracted at computed places", lambda at, u: at.subtract(u, mode="drop"), "[5., 1.]"
+)
+scatter_mul = _scatter(
+    "scatter_mul", "multiplied by slices at computed places", lambda at, u: at.multiply(u, mode="drop"), "[ 5., 36.]"
+)
+scatter_min = _scatter(
+    "scatter_min", "lowered to slices at computed places", lambda at, u: at.min(u, mode="drop"), "[5., 2.]"
+)
+scatter_max = _scatter(
+    "scatter_max", "raised to slices at computed places", lambda at, u: at.max(u, mode="drop"), "[5., 6.]"
+)
+
+
+def scatter_apply(
+    operand: Any, scatter_indices: Any, func: Callable[[Array], Any], dimension_numbers: ScatterDimensionNumbers, *,
+    update_shape: Sequence[int] = (), indices_are_sorted: bool = False, unique_indices: bool = False, mode: Any = None,
+) -> Array:  # fmt: skip
+    """Return an array with an elementwise function applied to slices at computed places, once to each element.
+
+    Args:
+        update_shape: the shape that updates of `scatter` would have.
+
+    >>> import gtrace as gt
+    >>> each = gt.lax.ScatterDimensionNumbers((), inserted_window_dims=(0,), scatter_dims_to_operand_dims=(0,))
+    >>> gt.lax.scatter_apply(gt.array([4., 9.]), gt.array([[1]]), gt.sqrt, each, update_shape=(1,))
+    Array([4., 3.], dtype=float32)
+    """
+    x = lift("scatter_apply", operand)
+    none = full(x.shape, False, torch.bool, device=x.device)
+    marks = full(as_shape("scatter_apply", update_shape), True, torch.bool, device=x.device)
+    set_ = lambda at, u: at.set(u, mode="drop")  # noqa: E731 - as above
+    chosen = _scattered("scatter_apply", set_, none, scatter_indices, marks, dimension_numbers, mode)
+    return where(chosen, func(x), x)
