@@ -14,11 +14,11 @@ from gtrace.ops.linalg import tensordot
 from gtrace.ops.logic import logical_and, where
 from gtrace.ops.promote import as_arrays, cast
 from gtrace.ops.reduce import sum as sum_over
-from gtrace.ops.shape import as_shape, expand_dims, moveaxis
+from gtrace.ops.shape import as_shape, expand_dims, moveaxis, normalize_axis
 from gtrace.trace.array import Array
 from gtrace.trace.convert import lift
 
-__all__ = ["ResizeMethod", "resize"]
+__all__ = ["ResizeMethod", "resize", "scale_and_translate"]
 
 PI = 3.141592653589793
 
@@ -82,11 +82,17 @@ _KERNELS: dict[ResizeMethod, Callable[[Array], Array]] = {
 }
 
 
-def _weights(before: int, after: int, kernel: Callable[[Array], Array], antialias: bool, like: Array) -> Array:
-    """Return the matrix from the elements of an axis to those of the resized axis; its columns sum to 1."""
-    ratio = before / after
-    width = max(ratio, 1.0) if antialias else 1.0
-    centers = (cast(arange(after, device=like.device), like.aval.dtype) + 0.5) * ratio - 0.5
+def _weights(
+    before: int, after: int, ratio: Any, offset: Any, kernel: Callable[[Array], Array], antialias: bool, like: Array
+) -> Array:
+    """Return the matrix from the elements of an axis to those of the resized axis; its columns sum to 1.
+
+    Args:
+        ratio: elements of the axis for one of the resized axis.
+        offset: where the resized axis begins, in elements of the axis.
+    """
+    width: Any = (maximum(ratio, 1.0) if isinstance(ratio, Array) else max(ratio, 1.0)) if antialias else 1.0
+    centers = (cast(arange(after, device=like.device), like.aval.dtype) + 0.5) * ratio + (offset - 0.5)
     places = cast(arange(before, device=like.device), like.aval.dtype)
     weights = kernel((expand_dims(centers, 0) - expand_dims(places, 1)) / width)
     total = sum_over(weights, 0, keepdims=True)
@@ -130,6 +136,53 @@ def resize(
         return x
     (x,) = as_arrays("resize", x)
     for k in axes:
-        weights = _weights(x.shape[k], sizes[k], _KERNELS[chosen], bool(antialias), x)
+        weights = _weights(x.shape[k], sizes[k], x.shape[k] / sizes[k], 0.0, _KERNELS[chosen], bool(antialias), x)
         x = moveaxis(tensordot(x, weights, ((k,), (0,))), -1, k)
+    return x
+
+
+def scale_and_translate(
+    image: Any, shape: Sequence[int], spatial_dims: Sequence[int], scale: Any, translation: Any,
+    method: str | ResizeMethod, antialias: bool = True, precision: Any = None,
+) -> Array:  # fmt: skip
+    """Return an image that is scaled and then moved along some axes; scales and moves may be traced.
+
+    The element at x of the image is at ``x * scale + translation`` of the result, where elements have the size 1 and the
+    first begins at 0. Elements from outside the image are zeros.
+
+    Args:
+        image: of any number of axes.
+        shape: of the result; axes that are not in `spatial_dims` keep their size.
+        spatial_dims: the axes.
+        scale, translation: vectors with an element for each of these axes.
+        method: a kernel of `resize`, but not "nearest".
+        antialias: widen the kernel where an axis is scaled down.
+        precision: ignored.
+
+    Raises:
+        ShapeError: another number of axes, scales or moves.
+        ArgumentError: an unknown method, or "nearest".
+
+    >>> import gtrace as gt
+    >>> gt.image.scale_and_translate(gt.array([1., 2., 3.]), (3,), (0,), gt.array([1.]), gt.array([1.]), "linear")
+    Array([0., 1., 2.], dtype=float32)
+    """
+    name = "scale_and_translate"
+    sizes, dims = as_shape(name, shape), as_shape(name, spatial_dims)
+    (x,) = as_arrays(name, image)
+    scales, moves = lift(name, scale), lift(name, translation)
+    if len(sizes) != x.ndim or not scales.shape == moves.shape == (len(dims),):
+        got = f"{sizes}, {scales.aval!r} and {moves.aval!r} for {x.aval!r} along {dims}"
+        raise ShapeError(message(name, "a size for each axis, and a scale and a move for each of dims", got, "Check."))
+    chosen = method if isinstance(method, ResizeMethod) else ResizeMethod.from_string(method)
+    if chosen is ResizeMethod.NEAREST:
+        raise ArgumentError(message(name, "a kernel", "nearest", "Use linear, or resize."))
+    scales, moves = cast(scales, x.aval.dtype), cast(moves, x.aval.dtype)
+    for place, k in enumerate(dims):
+        axis = normalize_axis(name, k, x.ndim)
+        ratio = 1.0 / scales[place]
+        weights = _weights(
+            x.shape[axis], sizes[axis], ratio, -moves[place] * ratio, _KERNELS[chosen], bool(antialias), x
+        )
+        x = moveaxis(tensordot(x, weights, ((axis,), (0,))), -1, axis)
     return x

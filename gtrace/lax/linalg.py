@@ -4,23 +4,168 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
+from gtrace.control.scan import scan
+from gtrace.errors import ShapeError, message
 from gtrace.numpy import linalg
 from gtrace.numpy.linalg.solving import permuted
+from gtrace.ops.arrange import tril
 from gtrace.ops.components import conj
-from gtrace.ops.promote import counted
-from gtrace.ops.shape import matrix_transpose
+from gtrace.ops.create import zeros
+from gtrace.ops.elementwise import add, divide, multiply, subtract
+from gtrace.ops.linalg import matmul
+from gtrace.ops.parts import concat
+from gtrace.ops.promote import counted, promote_arrays
+from gtrace.ops.shape import expand_dims, matrix_transpose, moveaxis
+from gtrace.torch_functions import call_torch
 from gtrace.trace.array import Array
 from gtrace.trace.convert import lift
 
-__all__ = ["cholesky", "eigh", "lu", "lu_pivots_to_permutation", "qr", "svd", "triangular_solve"]
+__all__ = [
+    "cholesky", "cholesky_update", "eig", "eigh", "householder_product", "lu", "lu_pivots_to_permutation", "ormqr", "qr",
+    "svd", "symmetric_product", "triangular_solve", "tridiagonal_solve",
+]  # fmt: skip
 
 cholesky = linalg.cholesky
 
 
-def eigh(x: Any, *, lower: bool = True) -> tuple[Array, Array]:
-    """Return the eigenvectors of Hermitian matrices, in columns, and the eigenvalues in ascending order."""
+def eigh(x: Any, *, lower: bool = True, subset_by_index: tuple[int, int] | None = None) -> tuple[Array, Array]:
+    """Return the eigenvectors of Hermitian matrices, in columns, and the eigenvalues in ascending order.
+
+    Args:
+        subset_by_index: where the wanted eigenvalues begin and end in that order.
+    """
     values, vectors = linalg.eigh(x, "L" if lower else "U")
-    return vectors, values
+    if subset_by_index is None:
+        return vectors, values
+    wanted = slice(*subset_by_index)
+    return vectors[..., wanted], values[..., wanted]
+
+
+def eig(
+    x: Any, *, compute_left_eigenvectors: bool = True, compute_right_eigenvectors: bool = True
+) -> list[Array]:
+    """Return the eigenvalues of matrices, then the left and the right eigenvectors, in columns of length 1.
+
+    A left eigenvector u has ``conj(u) @ x == w * conj(u)``. They are computed as the inverse of the right ones.
+
+    >>> import gtrace as gt
+    >>> from gtrace.lax.linalg import eig
+    >>> eig(gt.array([[2., 0.], [0., 3.]]), compute_left_eigenvectors=False)[0]
+    Array([2.+0.j, 3.+0.j], dtype=complex64)
+    """
+    values, right = linalg.eig(x)
+    out = [values]
+    if compute_left_eigenvectors:
+        left = conj(matrix_transpose(linalg.inv(right)))
+        out.append(divide(left, linalg.vector_norm(left, axis=-2, keepdims=True)))
+    return [*out, right] if compute_right_eigenvectors else out
+
+
+def householder_product(a: Any, taus: Any) -> Array:
+    """Return the product of Householder reflections: ``I - tau * v @ conj(v.T)`` for each column v of a below its one.
+
+    Args:
+        a: array (..., m, n), as LAPACK's geqrf returns.
+        taus: array (..., k) with k <= n.
+
+    >>> import gtrace as gt
+    >>> from gtrace.lax.linalg import householder_product
+    >>> householder_product(gt.array([[1., 0.], [0., 1.]]), gt.array([2., 0.]))
+    Array([[-1.,  0.],
+           [ 0.,  1.]], dtype=float32)
+    """
+    x, factors = promote_arrays("householder_product", a, taus, floating=True)
+    return call_torch("householder_product", torch.linalg.householder_product, x, factors)
+
+
+def ormqr(a: Any, taus: Any, c: Any, *, left: bool = True, transpose: bool = False) -> Array:
+    """Return the product of c with that of Householder reflections; see `householder_product`.
+
+    Args:
+        left: multiply c from the left.
+        transpose: take the conjugate transpose of the reflections.
+    """
+    x, factors, y = promote_arrays("ormqr", a, taus, c, floating=True)
+    m = x.shape[-2]
+    square = concat([x, zeros((*x.shape[:-1], m - x.shape[-1]), x.aval.dtype, device=x.device)], -1)
+    q = householder_product(square, factors)
+    q = conj(matrix_transpose(q)) if transpose else q
+    return matmul(q, y) if left else matmul(y, q)
+
+
+def cholesky_update(r_matrix: Any, w_vector: Any) -> Array:
+    """Return the upper Cholesky factor of ``r.T @ r + outer(w, w)``.
+
+    >>> import gtrace as gt
+    >>> from gtrace.lax.linalg import cholesky_update
+    >>> cholesky_update(gt.array([[2., 0.], [0., 1.]]), gt.array([0., 0.]))
+    Array([[2., 0.],
+           [0., 1.]], dtype=float32)
+    """
+    r, w = promote_arrays("cholesky_update", r_matrix, w_vector, floating=True)
+    column = expand_dims(w, -1)
+    return linalg.cholesky(add(matmul(matrix_transpose(r), r), multiply(column, matrix_transpose(column))), upper=True)
+
+
+def symmetric_product(
+    a_matrix: Any, c_matrix: Any, *, alpha: float = 1.0, beta: float = 0.0, symmetrize_output: bool = False
+) -> Array:
+    """Return ``alpha * a @ a.T + beta * c``; with `symmetrize_output`, its lower half and the reflection of that.
+
+    >>> import gtrace as gt
+    >>> from gtrace.lax.linalg import symmetric_product
+    >>> symmetric_product(gt.array([[1.], [2.]]), gt.eye(2), beta=1.0)
+    Array([[2., 2.],
+           [2., 5.]], dtype=float32)
+    """
+    a, c = promote_arrays("symmetric_product", a_matrix, c_matrix, floating=True)
+    out = add(multiply(matmul(a, matrix_transpose(a)), alpha), multiply(c, beta))
+    return add(tril(out), matrix_transpose(tril(out, -1))) if symmetrize_output else out
+
+
+def tridiagonal_solve(dl: Any, d: Any, du: Any, b: Any) -> Array:
+    """Return x with a @ x == b, for tridiagonal matrices a, by elimination without exchanges of rows.
+
+    Args:
+        dl, d, du: arrays (..., m): what is below, on and above the diagonal; ``dl[..., 0]`` and ``du[..., -1]`` do not
+            count.
+        b: array (..., m, n).
+
+    Raises:
+        ShapeError: other shapes.
+
+    >>> import gtrace as gt
+    >>> from gtrace.lax.linalg import tridiagonal_solve
+    >>> one = gt.ones(2)
+    >>> tridiagonal_solve(one, 2 * one, one, gt.array([[3.], [3.]]))
+    Array([[1.],
+           [1.]], dtype=float32)
+    """
+    low, middle, high, right = promote_arrays("tridiagonal_solve", dl, d, du, b, floating=True)
+    if not low.shape == middle.shape == high.shape == right.shape[:-1] or not middle.ndim:
+        got = ", ".join(repr(x.aval) for x in (low, middle, high, right))
+        raise ShapeError(message("tridiagonal_solve", "diagonals (..., m) and b (..., m, n)", got, "Check the shapes."))
+    rows = [moveaxis(expand_dims(x, -1), -2, 0) for x in (low, middle, high)]
+    rows.append(moveaxis(right, -2, 0))
+    nothing = multiply(rows[1][0], 0)
+
+    def eliminate(above: tuple[Array, Array], row: Any) -> Any:
+        low, middle, high, right = row
+        pivot = subtract(middle, multiply(low, above[0]))
+        now = divide(high, pivot), divide(subtract(right, multiply(low, above[1])), pivot)
+        return now, now
+
+    def substitute(below: Array, row: Any) -> Any:
+        x = subtract(row[1], multiply(row[0], below))
+        return x, x
+
+    rows[0] = rows[0].at[0].set(0)
+    none = multiply(rows[3][0], 0)
+    _, reduced = scan(eliminate, (nothing, none), tuple(rows))
+    _, found = scan(substitute, none, reduced, reverse=True)
+    return moveaxis(found, 0, -2)
 
 
 def lu(x: Any) -> tuple[Array, Array, Array]:
@@ -40,10 +185,19 @@ def qr(x: Any, *, full_matrices: bool = True) -> tuple[Array, Array]:
     return q, r
 
 
-def svd(x: Any, *, full_matrices: bool = True, compute_uv: bool = True) -> Any:
-    """Return the singular value decomposition (U, s, Vh), or s alone."""
-    found = linalg.svd(x, full_matrices, compute_uv)
-    return tuple(found) if compute_uv else found
+def svd(
+    x: Any, *, full_matrices: bool = True, compute_uv: bool = True, subset_by_index: tuple[int, int] | None = None
+) -> Any:
+    """Return the singular value decomposition (U, s, Vh), or s alone.
+
+    Args:
+        subset_by_index: where the wanted singular values begin and end, in descending order; not with `full_matrices`.
+    """
+    wanted = slice(None) if subset_by_index is None else slice(*subset_by_index)
+    if not compute_uv:
+        return linalg.svd(x, compute_uv=False)[..., wanted]
+    u, s, vh = linalg.svd(x, full_matrices and subset_by_index is None)
+    return u[..., wanted], s[..., wanted], vh[..., wanted, :]
 
 
 def triangular_solve(

@@ -12,7 +12,7 @@ from gtrace.ir.aval import FLOATS, LONG
 from gtrace.numpy import arithmetic
 from gtrace.ops import complex as complexes
 from gtrace.ops import components, floats
-from gtrace.ops.elementwise import multiply, stop_gradient
+from gtrace.ops.elementwise import add, multiply, stop_gradient
 from gtrace.ops.logic import bitwise_and, bitwise_left_shift, bitwise_or, bitwise_right_shift, bitwise_xor, where
 from gtrace.ops.promote import cast, promote_arrays
 from gtrace.torch_functions import call_torch
@@ -30,7 +30,7 @@ bessel_i0e, bessel_i1e, betainc = special.i0e, special.i1e, special.betainc
 cbrt, complex, conj = floats.cbrt, complexes.complex, components.conj  # noqa: A001 - JAX's names
 digamma, erf_inv, erfc = special.digamma, special.erfinv, special.erfc
 igamma, igammac, imag = special.gammainc, special.gammaincc, components.imag
-lgamma, polygamma, population_count = special.gammaln, special.polygamma, arithmetic.bitwise_count
+lgamma, polygamma = special.gammaln, special.polygamma
 real, zeta = components.real, special.zeta
 
 
@@ -93,6 +93,27 @@ def reduce_precision(operand: Any, exponent_bits: int, mantissa_bits: int) -> Ar
     return x if kind.itemsize > x.aval.dtype.itemsize else cast(cast(x, kind), x.aval.dtype)
 
 
+def population_count(x: Any) -> Array:
+    """Return how many bits of integers are 1, that of the sign among them.
+
+    Raises:
+        DtypeError: x is no array of integers.
+
+    >>> import gtrace as gt
+    >>> gt.lax.population_count(gt.array([3, -1], dtype=gt.int32))
+    Array([ 2, 32], dtype=int32)
+    """
+    x = lift("population_count", x)
+    kind = x.aval.dtype
+    if x.aval.floating or kind is torch.bool:
+        raise DtypeError(message("population_count", "integers", repr(x.aval), "Use x.astype(gt.int32)."))
+    if not kind.is_signed:
+        return cast(arithmetic.bitwise_count(x), kind)
+    # NumPy counts the bits of the absolute value
+    positive = bitwise_and(x, cast(lift("population_count", torch.iinfo(kind).max), kind))
+    return add(cast(arithmetic.bitwise_count(positive), kind), cast(x < 0, kind))
+
+
 def clz(x: Any) -> Array:
     """Return how many zeros are before the first one among the bits of integers.
 
@@ -112,7 +133,7 @@ def clz(x: Any) -> Array:
     while step < bits:  # every bit below the first one
         filled = bitwise_or(filled, shift_right_logical(filled, cast(lift("clz", step), kind)))
         step *= 2
-    return cast(bits - population_count(cast(filled, kind)), kind)
+    return cast(bits - population_count(filled), kind)
 
 
 def mulhi(x: Any, y: Any, /) -> Array:
