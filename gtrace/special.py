@@ -10,6 +10,7 @@ from gtrace.ops.gamma_functions import *
 from gtrace.ops.log_sums import logsumexp as logsumexp
 from gtrace.ops.normalize import log_softmax as log_softmax
 from gtrace.ops.normalize import softmax as softmax
+from gtrace.ops.oscillating_integrals import *
 from gtrace.ops.special import erfinv as erfinv
 from gtrace.ops.special_integrals import *
 

@@ -77,9 +77,7 @@ def capture_body(
 @functools.lru_cache(maxsize=512)
 def _has_effects(graph: Graph) -> bool:
     """Whether a program calls Python for effect, within its loops and branches also."""
-    return any(
-        node.op.effect or any(_has_effects(sub.graph) for sub in subgraphs(node.params)) for node in graph.nodes
-    )
+    return any(node.op.effect or any(_has_effects(sub.graph) for sub in subgraphs(node.params)) for node in graph.nodes)
 
 
 def with_effects(results: list[Array], *captures: Captured) -> list[Array]:

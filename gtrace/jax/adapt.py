@@ -35,10 +35,10 @@ JAX_NAMES: dict[str, dict[str, str | None]] = json.loads(
 HINTS = frozenset(
     """
     accuracy algorithm allow_negative_indices assume_unique_indices bucket_size check_finite concrete debug
-    enable_eigvec_derivs implementation indices_are_sorted jitted lapack_driver lwork manual_axis_type max_iterations max_squarings method
-    mode_hint optimize out_sharding overwrite_a overwrite_b
-    overwrite_input precision prevent_cse reduce_axes series_order sharding sort_eigenvalues split_transpose spmd_axis_name sum_match
-    symmetrize_input turbo unique_indices unroll use_magma upper_triangular wrap_negative_indices
+    enable_eigvec_derivs implementation indices_are_sorted jitted lapack_driver lwork manual_axis_type max_iterations
+    max_squarings method mode_hint optimize out_sharding overwrite_a overwrite_b overwrite_input precision prevent_cse
+    reduce_axes series_order sharding sort_eigenvalues split_transpose spmd_axis_name sum_match symmetrize_input turbo
+    unique_indices unroll upper_triangular use_magma wrap_negative_indices
     """.split()
 )
 """Parameters that only say how to compute or where: any value of theirs is accepted and ignored."""

@@ -246,7 +246,10 @@ def all_gather(
             total *= size
         out = reshape(out, (total, *x.shape))
         if axis_index_groups is not None:
-            out, total = index_axis(out, _group("all_gather", axis_name, axis_index_groups), 0), len(axis_index_groups[0])
+            out, total = (
+                index_axis(out, _group("all_gather", axis_name, axis_index_groups), 0),
+                len(axis_index_groups[0]),
+            )
         out = moveaxis(out, 0, place)
         return reshape(out, (*x.shape[:place], total * x.shape[place], *x.shape[place + 1 :])) if tiled else out
 

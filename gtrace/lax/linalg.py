@@ -43,9 +43,7 @@ def eigh(x: Any, *, lower: bool = True, subset_by_index: tuple[int, int] | None 
     return vectors[..., wanted], values[..., wanted]
 
 
-def eig(
-    x: Any, *, compute_left_eigenvectors: bool = True, compute_right_eigenvectors: bool = True
-) -> list[Array]:
+def eig(x: Any, *, compute_left_eigenvectors: bool = True, compute_right_eigenvectors: bool = True) -> list[Array]:
     """Return the eigenvalues of matrices, then the left and the right eigenvectors, in columns of length 1.
 
     A left eigenvector u has ``conj(u) @ x == w * conj(u)``. They are computed as the inverse of the right ones.

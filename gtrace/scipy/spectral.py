@@ -10,8 +10,8 @@ import numpy
 from gtrace.errors import ArgumentError, ShapeError, message
 from gtrace.numpy import fft
 from gtrace.numpy.quantiles import median
-from gtrace.ops.components import conj, imag, real
 from gtrace.ops.complex import complex as complex_of
+from gtrace.ops.components import conj, imag, real
 from gtrace.ops.create import asarray, zeros
 from gtrace.ops.elementwise import divide, multiply, subtract
 from gtrace.ops.index import getitem
