@@ -27,8 +27,8 @@ from gtrace.trace.promotion import default_dtype
 from gtrace.trace.record import thread
 
 __all__ = [
-    "all_gather", "all_to_all", "axis_index", "axis_size", "pbroadcast", "pmax", "pmean", "pmin", "ppermute", "pshuffle",
-    "psum", "psum_scatter", "pswapaxes",
+    "all_gather", "all_to_all", "axis_index", "axis_size", "pbroadcast", "pmax", "pmean", "pmin", "ppermute",
+    "pshuffle", "psum", "psum_scatter", "pswapaxes",
 ]  # fmt: skip
 
 AxisName = str | tuple[str, ...]

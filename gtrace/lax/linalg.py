@@ -23,8 +23,8 @@ from gtrace.trace.array import Array
 from gtrace.trace.convert import lift
 
 __all__ = [
-    "cholesky", "cholesky_update", "eig", "eigh", "householder_product", "lu", "lu_pivots_to_permutation", "ormqr", "qr",
-    "svd", "symmetric_product", "triangular_solve", "tridiagonal_solve",
+    "cholesky", "cholesky_update", "eig", "eigh", "householder_product", "lu", "lu_pivots_to_permutation", "ormqr",
+    "qr", "svd", "symmetric_product", "triangular_solve", "tridiagonal_solve",
 ]  # fmt: skip
 
 cholesky = linalg.cholesky

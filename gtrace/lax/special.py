@@ -21,8 +21,8 @@ from gtrace.trace.convert import lift
 from gtrace.trace.promotion import as_dtype
 
 __all__ = [
-    "bessel_i0e", "bessel_i1e", "betainc", "bitcast_convert_type", "cbrt", "clz", "complex", "conj", "digamma", "erf_inv",
-    "erfc", "igamma", "igammac", "imag", "lgamma", "mulhi", "polygamma", "population_count", "real", "reduce_precision",
+    "bessel_i0e", "bessel_i1e", "betainc", "bitcast_convert_type", "cbrt", "clz", "complex", "conj", "digamma",
+    "erf_inv", "erfc", "igamma", "igammac", "imag", "lgamma", "mulhi", "polygamma", "population_count", "real", "reduce_precision",
     "shift_right_logical", "zeta",
 ]  # fmt: skip
 

@@ -107,7 +107,7 @@ _STEP = 0.1
 
 
 def _fresnel_parts(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the factors of the sine and the cosine in the Fresnel integrals (Abramowitz and Stegun, 7.3.5) at x > 1."""
+    """Return the factors of sine and cosine in the Fresnel integrals (Abramowitz and Stegun, 7.3.5) at x > 1."""
     step = (_STEP * (2.5 / x).clamp(max=1.0)).unsqueeze(-1)
     u = (torch.arange(60, dtype=torch.float64, device=x.device) + 0.5) * step
     terms = torch.exp(-0.5 * math.pi * (x.unsqueeze(-1) * u) ** 2) / (1.0 + u**4) * (step * math.sqrt(2.0) / math.pi)

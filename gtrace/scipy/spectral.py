@@ -93,7 +93,7 @@ def detrend(data: Any, axis: int = -1, type: str = "linear", bp: Any = 0, overwr
         raise ArgumentError(message("detrend", f"places from 0 to {size} as bp", repr(bp), "Check bp."))
     # the matrix that leaves what is no line within each stretch
     left = numpy.eye(size)
-    for start, stop in zip(bounds[:-1], bounds[1:], strict=True):
+    for start, stop in itertools.pairwise(bounds):
         line = numpy.stack([numpy.ones(stop - start), numpy.linspace(0, 1, stop - start)], 1)
         left[start:stop, start:stop] -= line @ numpy.linalg.pinv(line)
     return moveaxis(matmul(moveaxis(x, place, -1), asarray(left.T, x.aval.dtype)), -1, place)

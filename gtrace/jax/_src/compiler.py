@@ -8,7 +8,7 @@ from gtrace.errors import ArgumentError, message
 
 
 def __getattr__(name: str) -> Any:
-    if name.startswith("__"):
+    if not name.startswith("backend_compile"):
         raise AttributeError(f"module 'jax._src.compiler' has no attribute {name!r}")
     # no AttributeError: chex asks with hasattr, and would go on without restricting anything
     fix = "JAX's compiler is not part of gtrace; arrays stay on the device that they are on."

@@ -91,7 +91,9 @@ def _example(x: Any, place: tuple[Any, ...]) -> Any:
     return numpy.asarray(x)[place] if isinstance(x, Array) and place else x
 
 
-gt.tree.register_pytree_node(Error, lambda e: ((e.failed, e.values), e.texts), lambda texts, kept: Error(*kept, texts))
+gt.tree.register_pytree_node(
+    Error, lambda e: ((e.failed, e.values), e.texts), lambda texts, kept: Error(kept[0], kept[1], texts)
+)
 
 
 class _Checks(threading.local):
