@@ -22,8 +22,8 @@ from gtrace.trace.promotion import as_dtype
 
 __all__ = [
     "bessel_i0e", "bessel_i1e", "betainc", "bitcast_convert_type", "cbrt", "clz", "complex", "conj", "digamma",
-    "erf_inv", "erfc", "igamma", "igammac", "imag", "lgamma", "mulhi", "polygamma", "population_count", "real", "reduce_precision",
-    "shift_right_logical", "zeta",
+    "erf_inv", "erfc", "igamma", "igammac", "imag", "lgamma", "mulhi", "polygamma", "population_count", "real",
+    "reduce_precision", "shift_right_logical", "zeta",
 ]  # fmt: skip
 
 bessel_i0e, bessel_i1e, betainc = special.i0e, special.i1e, special.betainc

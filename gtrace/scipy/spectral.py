@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -223,7 +224,7 @@ def csd(
     >>> import gtrace as gt
     >>> from gtrace.scipy.spectral import csd
     >>> gt.round(csd(gt.array([1., -1., 1., -1.]), None, nperseg=4)[1], 3)
-    Array([0.   , 0.667, 1.333], dtype=float32)
+    Array([0.   , 1.333, 2.667], dtype=float32)
     """
     if scaling not in ("density", "spectrum") or average not in ("mean", "median"):
         got = f"scaling={scaling!r} and average={average!r}"
@@ -268,7 +269,7 @@ def welch(
     >>> import gtrace as gt
     >>> from gtrace.scipy.spectral import welch
     >>> gt.round(welch(gt.array([1., -1., 1., -1.]), nperseg=4)[1], 3)
-    Array([0.   , 0.667, 1.333], dtype=float32)
+    Array([0.   , 1.333, 2.667], dtype=float32)
     """
     return csd(x, None, fs, window, nperseg, noverlap, nfft, detrend, return_onesided, scaling, axis, average)
 
