@@ -14,7 +14,7 @@ import pytest
 
 import gtrace as gt
 from gtrace.errors import ArgumentError
-from gtrace.jax.adapt import JAX_NAMES, compare
+from gtrace.jax.adapt import INSTEAD, JAX_NAMES, compare
 
 PAGE = Path(__file__).parent.parent / "docs" / "coming-from-jax.md"
 START, END = "<!-- the table, by tests/test_jax_names.py -->\n", "<!-- the end of the table -->\n"
@@ -30,11 +30,12 @@ NOTES = {
     "jax.named_call": "without effect",
     "jax.named_scope": "without effect",
     "jax.pmap": "a jitted `vmap`, on one device",
-    "jax.shard_map": "over meshes of one process",
     "jax.typeof": "a `ShapeDtypeStruct`",
     "jax.debug.callback": "in traced functions: if a result of theirs is computed",
     "jax.debug.print": "in traced functions: if a result of theirs is computed",
     "jax.lax.approx_max_k": "exact",
+    "jax.set_mesh": "what `gt.sharding` lays out follows it; there are no explicit axes",
+    "jax.shard_map": "over all axes of the mesh",
     "jax.lax.custom_root": "without a rule for `jvp`",
     "jax.scipy.linalg.sqrtm": "of matrices with a basis of eigenvectors",
     "jax.lax.reduce_precision": "only to the bits of float16, bfloat16, float32 and float64",
@@ -143,11 +144,17 @@ def test_missing_names_say_what_is_near_and_where_to_look():
         AttributeError, match=r"jax\.numpy has no name 'meshgird'.*jax\.numpy\.meshgrid.*coming-from-jax"
     ):
         _ = jax.numpy.meshgird
-    with pytest.raises(AttributeError, match=r"jax\.lax\.scatter_add is not part of gtrace"):
-        _ = jax.lax.scatter_add
+    with pytest.raises(AttributeError, match=r"jax\.lax\.rng_uniform is not part of gtrace\. Use jax\.random\.uniform"):
+        _ = jax.lax.rng_uniform
     with pytest.raises(ImportError, match=r"meshgird.*meshgrid"):
         exec("from gtrace.jax.numpy import meshgird", {})
     assert not hasattr(jax.numpy, "meshgird")
+
+
+def test_advice_is_on_names_that_are_missing():
+    for name in INSTEAD:
+        place, _, key = name.rpartition(".")
+        assert key in JAX_NAMES[place] and not hasattr(module(place), key), name
 
 
 def test_parameters_have_jaxs_names_and_order():

@@ -43,6 +43,22 @@ HINTS = frozenset(
 )
 """Parameters that only say how to compute or where: any value of theirs is accepted and ignored."""
 
+INSTEAD = {
+    "jax.Ref": "Arrays never change: carry them through loops, or use x.at[...].set.",
+    "jax.new_ref": "Arrays never change: carry them through loops, or use x.at[...].set.",
+    "jax.live_arrays": "gt.memory says what arrays take.",
+    "jax.smap": "Use jax.shard_map.",
+    "jax.debug.breakpoint": "Arrays outside of traced functions have values: use breakpoint(), or jax.debug.print.",
+    "jax.lax.conv_general_dilated_local": "Use lax.conv_general_dilated_patches and lax.dot_general.",
+    "jax.lax.ragged_dot_general": "Use lax.ragged_dot.",
+    "jax.lax.rng_bit_generator": "Use jax.random.bits with a key.",
+    "jax.lax.rng_uniform": "Use jax.random.uniform with a key.",
+    "jax.lax.scaled_dot": "Multiply by the scales, and use lax.dot_general.",
+    "jax.nn.scaled_matmul": "Multiply by the scales, and use matmul.",
+    "jax.random.key_dtype": "Keys are int64 arrays.",
+}
+"""What to use for names that are left out."""
+
 DEFAULTS: dict[str, tuple[Any, ...]] = {
     "allow_int": (True,),
     "copy": (True,),
@@ -189,6 +205,8 @@ def missing(module: str, name: str, known: Iterable[str] = ()) -> Exception:
     of_jax = name in JAX_NAMES.get(module, {})
     what = f"{module}.{name} is not part of gtrace" if of_jax else f"{module} has no name {name!r}"
     hint = f" The nearest name is {module}.{near[0]}." if near else ""
+    use = INSTEAD.get(f"{module}.{name}")
+    hint = hint if use is None else f" {use}"
     text = f"{what}.{hint} {TABLE} lists what there is, what differs, and what to use instead."
     # ``from module import name`` drops the message of an AttributeError
     frame = sys._getframe(2)
