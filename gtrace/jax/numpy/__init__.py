@@ -24,6 +24,7 @@ from gtrace.jax.numpy._differing import fromfile as fromfile
 from gtrace.jax.numpy._differing import fromiter as fromiter
 from gtrace.jax.numpy._differing import frompyfunc as frompyfunc
 from gtrace.jax.numpy._differing import fromstring as fromstring
+from gtrace.jax.numpy._differing import full as full
 from gtrace.jax.numpy._differing import get_printoptions as get_printoptions
 from gtrace.jax.numpy._differing import histogram as histogram
 from gtrace.jax.numpy._differing import iinfo as iinfo

@@ -19,7 +19,7 @@ from gtrace.ops import create, elementwise, index, logic, scans
 from gtrace.ops.complex import iscomplexobj
 from gtrace.ops.components import imag, real
 from gtrace.ops.elementwise import subtract
-from gtrace.ops.promote import promote_arrays
+from gtrace.ops.promote import as_weak, promote_arrays
 from gtrace.ops.shape import permute_dims, reshape
 from gtrace.ops.unique import nonzero
 from gtrace.trace.array import Array
@@ -49,6 +49,19 @@ def array(
         return lift("array", object)
     out = create.array(object, dtype, device) if copy else create.asarray(object, dtype, device=device)
     return out if out.ndim >= ndmin else reshape(out, (*(1,) * (ndmin - out.ndim), *out.shape))
+
+
+def full(
+    shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None
+) -> Array:  # fmt: skip
+    """``gt.full``; of a Python number, without a dtype, the array is weak, as in JAX.
+
+    >>> import gtrace.jax.numpy as jnp
+    >>> (jnp.ones(2, "bfloat16") * jnp.full(2, 0.5)).dtype == "bfloat16"
+    True
+    """
+    out = create.full(shape, fill_value, dtype, device=device)
+    return as_weak(out) if dtype is None and type(fill_value) in _WEAK else out
 
 
 def asarray(
