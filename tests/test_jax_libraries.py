@@ -135,15 +135,15 @@ def test_loops_and_branches_print_at_once(jax, capsys):
 def test_arrays_that_meet_numbers_of_a_higher_kind_are_weak(jax):
     jnp = jax.numpy
     narrow, step = jnp.ones(2, "bfloat16"), jnp.arange(3, 5)
-    decay = 0.9**step
+    decay = 0.9 * step
     assert decay.dtype == "float32" and decay.weak_type
     assert (narrow * decay).dtype == "bfloat16" and (narrow / (1 - decay)).dtype == "bfloat16"
-    assert jax.jit(lambda n: narrow * 0.9**n, backend="eager")(step).dtype == "bfloat16"
+    assert jax.jit(lambda n: narrow * (0.9 * n), backend="eager")(step).dtype == "bfloat16"
     assert (jnp.array([True]) * 2).weak_type and not (step / 2).weak_type and not (step * 2).weak_type
     assert (narrow * jnp.full(2, 0.5)).dtype == "bfloat16" and not jnp.full(2, 1, "int32").weak_type
     assert jax.lax.cond(True, lambda: narrow * decay, lambda: narrow).dtype == "bfloat16"
     with gt.config(jax_results=False):
-        assert (gt.ones(2, dtype="bfloat16") * 0.9 ** gt.arange(2)).dtype == "float32"
+        assert (gt.ones(2, dtype="bfloat16") * (0.9 * gt.arange(2))).dtype == "float32"
 
 
 def test_names_of_dtypes_with_other_bits_are_no_mistake():

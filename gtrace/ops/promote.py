@@ -79,11 +79,6 @@ def weakened(x: Array, dtype: torch.dtype) -> Array:
     return bind(_astype, (x,), (SHORT[dtype] + WEAK,))
 
 
-def as_weak(x: Array) -> Array:
-    """Return `x` as what was made of numbers: other arrays decide on the dtype that both meet in."""
-    return bind(_as_weak, (x,), (SHORT[x.aval.dtype],))
-
-
 def counted(out: Array, x: Array | None = None) -> Array:
     """Return a result of counting or summing that is int64 or uint64 in 32 bits, where the setting `x64` is off.
 

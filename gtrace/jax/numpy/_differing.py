@@ -19,7 +19,7 @@ from gtrace.ops import create, elementwise, index, logic, scans
 from gtrace.ops.complex import iscomplexobj
 from gtrace.ops.components import imag, real
 from gtrace.ops.elementwise import subtract
-from gtrace.ops.promote import as_weak, promote_arrays
+from gtrace.ops.promote import promote_arrays, weakened
 from gtrace.ops.shape import permute_dims, reshape
 from gtrace.ops.unique import nonzero
 from gtrace.trace.array import Array
@@ -61,7 +61,7 @@ def full(
     True
     """
     out = create.full(shape, fill_value, dtype, device=device)
-    return as_weak(out) if dtype is None and type(fill_value) in _WEAK else out
+    return weakened(out, out.aval.dtype) if dtype is None and type(fill_value) in _WEAK else out
 
 
 def asarray(
