@@ -206,9 +206,10 @@ class Group:
             for value, target in stores:
                 writer.line(f"{target.at(at[-1])} = {names[value]};")
 
-        writer.nest(self.shape, [*(strides for _, strides in loaded.values()), own], body)
         size = next(iter(self.nodes.values()))[0].instr.aval.size
-        block.cost += size * sum(rule.cost for _, rule in self.nodes.values())
+        cost = size * sum(rule.cost for _, rule in self.nodes.values())
+        writer.nest(self.shape, [*(strides for _, strides in loaded.values()), own], body, cost=cost)
+        block.cost += cost
         self.nodes = {}
 
 

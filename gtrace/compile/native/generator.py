@@ -16,7 +16,7 @@ import gtrace.compile.native.sorting  # noqa: F401 - they register what they can
 from gtrace.compile.native.block import Block, check
 from gtrace.compile.native.loops import scan_loop
 from gtrace.compile.native.values import Uniform, Value, View, c_type, dense
-from gtrace.compile.native.writer import Writer
+from gtrace.compile.native.writer import LONG_PART, SHORT_PART, Writer
 from gtrace.compile.work import LONG_STEP
 from gtrace.ir.aval import SHORT, aval
 from gtrace.ir.graph import Graph, Node
@@ -36,8 +36,9 @@ _SOURCE = """#include "loop.h"
 
 extern "C" const char* const {description} = R"({spec})";
 
-extern "C" int64_t {entry}(void** args, int64_t length, void** python) {{
+extern "C" int64_t {entry}(void** args, int64_t length, void** python, int64_t threads) {{
   Signals signals(python);
+  Team team(threads, python);
   bool refused = false;
   int64_t ticks = 0;
   char* const scratch = static_cast<char*>(args[{last}]);
@@ -124,8 +125,8 @@ def generate(graph: Graph, most: float = LONG_STEP) -> LoopCode:
         UnsupportedLoopError: it contains something that native loops do not have, or its steps are so long that calls
             of their compiled form are as good.
     """
-    writer = Writer(most)
     node = next((node for node in graph.nodes if node.op.name in LOOPS), None)
+    writer = Writer(most, SHORT_PART if node is not None else LONG_PART)
     scan = node if node is not None and node.op.name == "scan" else None
     columns = () if scan is None else scan.ins[scan.params[3] + scan.params[4] :]
     values: dict[int, Value] = {}

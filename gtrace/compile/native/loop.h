@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "product.h"
+#include "threads.h"
 
 // <cmath> would take most of the time of the compiler
 #ifdef VECTOR_MATH
@@ -94,6 +95,12 @@ struct Signals {
     if (thread != nullptr) restore(thread);
   }
 };
+
+// A product in at most so many parts
+template <class Own, class T> inline void shared_product(Team& team, int64_t most, const T* x, const T* y, T* out) {
+  const int64_t units = Own::units(), parts = most < units ? most : units;
+  team.run(parts, [=](int64_t part) { Own::run(x, y, out, units * part / parts, units * (part + 1) / parts); });
+}
 
 constexpr int64_t DONE = 0, INTERRUPTED = 1, REFUSED = 2;
 

@@ -54,7 +54,7 @@ def reduce(block: Block, node: Node, how: str, axes: Sequence[int], scale: str =
             text = f"over<{own}>({first}, {count}, {step}, {start}, {function})"
             writer.line(f"{target.at(at[1])} = {own}({text}{scale});")
 
-        writer.nest(shape, [steps, out], whole)
+        writer.nest(shape, [steps, out], whole, cost=2 * x.size, grain=1)
     else:
         writer.nest(shape, [out], lambda at: writer.line(f"{target.at(at[0])} = {start};"))
 
@@ -176,14 +176,19 @@ def product(
     writer, own = block.writer, c_type(a.dtype)
 
     def one(at: list[str]) -> None:
-        text = [v.pointer(p)
-                for v, p in zip((x, y, target), at, strict=True)]  # fmt: skip
-        sizes = f"{rows}, {inner}, {columns}"
-        steps = ", ".join(map(str, strides))
-        writer.line(f"product<{own}, {sizes}, {steps}>({', '.join(text)});")
+        given = ", ".join(v.pointer(p) for v, p in zip((x, y, target), at, strict=True))
+        kind = ", ".join(map(str, (own, rows, inner, columns, *strides)))
+        if parts > 1:
+            writer.line(f"shared_product<Product<{kind}>>(team, {parts}, {given});")
+        else:
+            writer.line(f"product<{kind}>({given});")
 
-    writer.nest([n for n, *_ in batch], [[b[k] for b in batch] for k in (1, 2, 3)], one)
-    block.cost += 1 + math.prod([n for n, *_ in batch]) * rows * inner * columns // PRODUCTS
+    count = math.prod([n for n, *_ in batch])
+    cost = 1 + count * rows * inner * columns // PRODUCTS
+    # threads share a product, or several
+    parts = writer.parts(cost) if count == 1 else 1
+    writer.nest([n for n, *_ in batch], [[b[k] for b in batch] for k in (1, 2, 3)], one, cost=cost, grain=1)
+    block.cost += cost
 
 
 @emitter("matmul")

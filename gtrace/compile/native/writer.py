@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Iterator, Sequence
 
 from gtrace.compile.native.values import Uniform, Value, View, c_type, collapse, dense, spread
@@ -15,6 +16,17 @@ POLL_AFTER = 1 << 18
 """Additions, about, between two looks at the clock."""
 
 
+SHORT_PART, LONG_PART = 1 << 15, 1 << 17
+"""Additions in a part of a line that threads share, at least: of a loop, whose threads wait for the next line, and of
+straight-line operations, for which they have to be started."""
+
+MOST_PARTS = 64
+"""Of one line."""
+
+GRAIN = 64
+"""Elements, of which the parts of a line have a multiple: more than those of a vector."""
+
+
 class Writer:
     """Collects the C++ of one function.
 
@@ -23,14 +35,17 @@ class Writer:
         constants: lines that come before the body and run once a call.
         scratch: bytes of memory that a call needs.
         most: additions that the straight-line operations of a step may take.
+        part: additions in a part of a line, at least.
     """
 
-    def __init__(self, most: float) -> None:
+    def __init__(self, most: float, part: int) -> None:
         self.most = most
+        self.part = part
         self.lines: list[str] = []
         self.constants: list[str] = []
         self.scratch = 0
         self._depth = 1
+        self._shared = False
         self._count = 0
 
     def name(self, prefix: str) -> str:
@@ -70,16 +85,23 @@ class Writer:
         strides: Sequence[Sequence[int]],
         body: Callable[[list[str]], None],
         ordered: bool = False,
+        cost: int = 0,
+        grain: int = GRAIN,
     ) -> None:
-        """Write loops over all elements of a shape.
+        """Write loops over all elements of a shape. Threads share them if they take long.
 
         Args:
             strides: of each view that the body reads or writes.
             body: takes the offset of the current element in each view, and writes what is done with it.
-            ordered: whether steps depend on the steps before them.
+            ordered: whether the compiler must keep the order of the steps.
+            cost: additions that the loops take. 0: steps depend on the steps before them.
+            grain: elements, or rows, of which each part has a multiple.
         """
         sizes, steps = collapse(shape, strides)
         names = [self.name("i") for _ in sizes]
+        grain = grain if len(sizes) == 1 else 1
+        units = -(-sizes[0] // grain) if sizes else 1
+        parts = min(self.parts(cost), units)
 
         def inner(axis: int) -> None:
             if axis == len(sizes):
@@ -88,10 +110,39 @@ class Writer:
             if axis == len(sizes) - 1 and not ordered:
                 self.line("#pragma GCC ivdep")
             i = names[axis]
-            with self.braces(f"for (int64_t {i} = 0; {i} < {sizes[axis]}; ++{i})"):
+            first, last = (begin, end) if axis == 0 and parts > 1 else ("0", str(sizes[axis]))
+            with self.braces(f"for (int64_t {i} = {first}; {i} < {last}; ++{i})"):
                 inner(axis + 1)
 
-        inner(0)
+        if parts == 1:
+            inner(0)
+            return
+        part, begin, end = (self.name("p") for _ in range(3))
+        places = [f"{units} * {k} / {parts}{f' * {grain}' if grain > 1 else ''}" for k in (part, f"({part} + 1)")]
+        with self.shared(parts, part):
+            self.line(f"const int64_t {begin} = {places[0]}, {end}a = {places[1]};")
+            self.line(f"const int64_t {end} = {end}a < {sizes[0]} ? {end}a : {sizes[0]};")
+            inner(0)
+
+    def parts(self, cost: int) -> int:
+        """Return into how many parts a line is divided that takes so many additions."""
+        return 1 if self._shared else max(1, min(MOST_PARTS, cost // self.part))
+
+    @contextlib.contextmanager
+    def shared(self, parts: int, part: str) -> Iterator[None]:
+        """Put the lines of the block into a function of the number of a part, which threads call for all parts.
+
+        It has copies of all variables, so that none of them is in memory that the elements it writes might share.
+        """
+        self.line(f"team.run({parts}, [=, any = &refused](int64_t {part}) {{")
+        self._depth += 1
+        self._shared = True
+        self.line("bool refused = false;")
+        yield
+        self.line("if (refused) __atomic_store_n(any, true, __ATOMIC_RELAXED);")
+        self._shared = False
+        self._depth -= 1
+        self.line("});")
 
     def read(self, value: Value, index: str) -> str:
         """Return the C++ of an element of a value at an offset."""
@@ -106,7 +157,9 @@ class Writer:
         if isinstance(value, View) and given == spread(a, own, a.shape) and a.size > 1:
             self.line(f"__builtin_memcpy({target.pointer()}, {value.pointer()}, {a.nbytes});")
             return a.size
-        self.nest(a.shape, [given, own], lambda at: self.line(f"{target.at(at[1])} = {self.read(value, at[0])};"))
+        self.nest(
+            a.shape, [given, own], lambda at: self.line(f"{target.at(at[1])} = {self.read(value, at[0])};"), cost=a.size
+        )
         return a.size
 
     def dense(self, value: Value, a: Aval) -> View:
