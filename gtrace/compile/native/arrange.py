@@ -129,7 +129,7 @@ def write_part(
     writer = block.writer
     writer.nest(
         a.shape, [spread(a, given, a.shape), strides],
-        lambda at: writer.line(f"{part.at(at[1])} = {writer.read(value, at[0])};"),
+        lambda at: writer.line(f"{part.at(at[1])} = {writer.read(value, at[0])};"), cost=a.size,
     )  # fmt: skip
     block.cost += a.size
 

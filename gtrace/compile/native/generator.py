@@ -17,7 +17,7 @@ from gtrace.compile.native.block import Block, check
 from gtrace.compile.native.loops import scan_loop
 from gtrace.compile.native.values import Uniform, Value, View, c_type, dense
 from gtrace.compile.native.writer import LONG_PART, SHORT_PART, Writer
-from gtrace.compile.work import LONG_STEP
+from gtrace.compile.work import LONG_NATIVE_STEP
 from gtrace.ir.aval import SHORT, aval
 from gtrace.ir.graph import Graph, Node
 from gtrace.ir.op import REGISTRY
@@ -115,7 +115,7 @@ class LoopCode:
     cost: int
 
 
-def generate(graph: Graph, most: float = LONG_STEP) -> LoopCode:
+def generate(graph: Graph, most: float = LONG_NATIVE_STEP) -> LoopCode:
     """Return the C++ of a program that `of_open_length` returned, or of one without loops.
 
     Args:

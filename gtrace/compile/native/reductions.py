@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from gtrace.compile.native.arrange import as_view
 from gtrace.compile.native.block import Block, check, emitter
@@ -56,19 +56,26 @@ def reduce(block: Block, node: Node, how: str, axes: Sequence[int], scale: str =
 
         writer.nest(shape, [steps, out], whole, cost=2 * x.size, grain=1)
     else:
-        writer.nest(shape, [out], lambda at: writer.line(f"{target.at(at[0])} = {start};"))
+        kept_sizes, kept_steps = collapse(shape, [steps, out])
 
-        def outer(at: list[str]) -> None:
-            def inner(place: list[str]) -> None:
-                old = target.at(place[1])
-                source = at[0], place[0]
-                writer.line(f"{old} = {function}({old}, {own}({view.at(*source)}));")
+        def some(first: str, last: str) -> None:
+            def every(body: Callable[[list[str]], None]) -> None:
+                writer.loops(kept_sizes, kept_steps, body, first, last)
 
-            writer.nest(shape, [steps, out], inner)
+            def outer(at: list[str]) -> None:
+                def inner(place: list[str]) -> None:
+                    old = target.at(place[1])
+                    source = at[0], place[0]
+                    writer.line(f"{old} = {function}({old}, {own}({view.at(*source)}));")
 
-        writer.nest(sizes, [strides], outer, ordered=True)
-        if scale:
-            writer.nest(shape, [out], lambda at: writer.line(f"{target.at(at[0])} = {own}({target.at(at[0])}{scale});"))
+                every(inner)
+
+            every(lambda at: writer.line(f"{target.at(at[1])} = {start};"))
+            writer.nest(sizes, [strides], outer, ordered=True)
+            if scale:
+                every(lambda at: writer.line(f"{target.at(at[1])} = {own}({target.at(at[1])}{scale});"))
+
+        writer.divide(kept_sizes, 2 * x.size, some)
     block.cost += 2 * x.size
     block.settle(node)
 
@@ -124,8 +131,9 @@ def _place(block: Block, node: Node) -> None:
             writer.line(f"if ({wins}) {{ {best} = {new}; {place} = {k}; }}")
         writer.line(f"{target.at(at[1])} = {place};")
 
-    writer.nest(shape, [steps, contiguous_strides(tuple(shape))], one, ordered=True)
-    block.cost += 3 * x.size
+    cost = 3 * x.size
+    writer.nest(shape, [steps, contiguous_strides(tuple(shape))], one, ordered=True, cost=cost, grain=1)
+    block.cost += cost
     block.settle(node)
 
 
@@ -151,10 +159,12 @@ def _running(block: Block, node: Node) -> None:
             writer.line(f"{total} = {own}({total} {sign} {own}({view.at(*source)}));")
             writer.line(f"{target.at(*to)} = {total};")
 
+    cost = 2 * x.size
     writer.nest(
-        [x.shape[k] for k in kept], [[view.strides[k] for k in kept], [strides[k] for k in kept]], one, ordered=True
-    )
-    block.cost += 2 * x.size
+        [x.shape[k] for k in kept], [[view.strides[k] for k in kept], [strides[k] for k in kept]], one, ordered=True,
+        cost=cost, grain=1,
+    )  # fmt: skip
+    block.cost += cost
     block.settle(node)
 
 
@@ -283,10 +293,12 @@ def _along(block: Block, node: Node, axis: int, body: str) -> None:
                       for v, p in zip((view, target), at, strict=True))  # fmt: skip
         writer.line(f"{body}({source}, {view.strides[axis]}, {to}, {strides[axis]}, {x.shape[axis]});")
 
+    cost = 12 * x.size
     writer.nest(
-        [x.shape[k] for k in kept], [[view.strides[k] for k in kept], [strides[k] for k in kept]], one, ordered=True
-    )
-    block.cost += 12 * x.size
+        [x.shape[k] for k in kept], [[view.strides[k] for k in kept], [strides[k] for k in kept]], one, ordered=True,
+        cost=cost, grain=1,
+    )  # fmt: skip
+    block.cost += cost
     block.settle(node)
 
 
@@ -317,8 +329,9 @@ def _logsumexp(block: Block, node: Node) -> None:
         source = flat.pointer(at[0])
         writer.line(f"{target.at(at[1])} = logsumexp<{own}>({source}, 1, {count});")
 
-    writer.nest(shape, [[s * count for s in out], out], one, ordered=True)
-    block.cost += 12 * x.size
+    cost = 12 * x.size
+    writer.nest(shape, [[s * count for s in out], out], one, ordered=True, cost=cost, grain=1)
+    block.cost += cost
     block.settle(node)
 
 
@@ -343,6 +356,9 @@ def _log_softmax_grad(block: Block, node: Node) -> None:
         writer.line(f"{head} {target.at(places[2])} = {g.at(places[0])} - m::exp({y.at(places[1])}) * {total};")
 
     views = (g.strides, y.strides, strides)
-    writer.nest([a.shape[k] for k in kept], [[s[k] for k in kept] for s in views], one, ordered=True)
-    block.cost += 12 * a.size
+    cost = 12 * a.size
+    writer.nest(
+        [a.shape[k] for k in kept], [[s[k] for k in kept] for s in views], one, ordered=True, cost=cost, grain=1
+    )
+    block.cost += cost
     block.settle(node)

@@ -40,7 +40,7 @@ class Team {
   typedef void (*Work)(const void*, int64_t);
   static constexpr int64_t SPINS = 2000;       // looks before a thread sleeps: some tens of microseconds
   static constexpr int64_t USUAL = 200000;     // nanoseconds to wait for threads that nothing keeps from running
-  static constexpr int64_t RECOVERY = 8;       // lines are not shared for so many times as long as one was held up
+  static constexpr int64_t RECOVERY = 16;      // lines are not shared for so many times as long as one was held up
   static constexpr uint64_t LINE = 1 << 16, LEFT = LINE - 1, ENDED = ~LEFT;
 
   const Runtime runtime;

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Callable, Iterator, Sequence
 
 from gtrace.compile.native.values import Uniform, Value, View, c_type, collapse, dense, spread
@@ -98,10 +97,18 @@ class Writer:
             grain: elements, or rows, of which each part has a multiple.
         """
         sizes, steps = collapse(shape, strides)
+
+        def some(first: str, last: str) -> None:
+            self.loops(sizes, steps, body, first, last, ordered)
+
+        self.divide(sizes, cost, some, grain)
+
+    def loops(
+        self, sizes: Sequence[int], steps: Sequence[Sequence[int]], body: Callable[[list[str]], None],
+        first: str, last: str, ordered: bool = False,
+    ) -> None:  # fmt: skip
+        """Write loops, of which the outermost runs from `first` to `last`; see `nest`."""
         names = [self.name("i") for _ in sizes]
-        grain = grain if len(sizes) == 1 else 1
-        units = -(-sizes[0] // grain) if sizes else 1
-        parts = min(self.parts(cost), units)
 
         def inner(axis: int) -> None:
             if axis == len(sizes):
@@ -110,19 +117,35 @@ class Writer:
             if axis == len(sizes) - 1 and not ordered:
                 self.line("#pragma GCC ivdep")
             i = names[axis]
-            first, last = (begin, end) if axis == 0 and parts > 1 else ("0", str(sizes[axis]))
-            with self.braces(f"for (int64_t {i} = {first}; {i} < {last}; ++{i})"):
+            begin, end = (first, last) if axis == 0 else ("0", str(sizes[axis]))
+            with self.braces(f"for (int64_t {i} = {begin}; {i} < {end}; ++{i})"):
                 inner(axis + 1)
 
-        if parts == 1:
-            inner(0)
+        inner(0)
+
+    def divide(self, sizes: Sequence[int], cost: int, body: Callable[[str, str], None], grain: int = GRAIN) -> None:
+        """Write loops over `sizes`, of which the outermost is divided among threads if they take long.
+
+        Args:
+            cost: additions that the loops take.
+            body: writes the loops, given where the outermost begins and ends.
+            grain: of the only loop, each part has a multiple of so many steps.
+        """
+        if not sizes:
+            body("0", "1")
             return
-        part, begin, end = (self.name("p") for _ in range(3))
+        grain = grain if len(sizes) == 1 else 1
+        units = -(-sizes[0] // grain)
+        parts = min(self.parts(cost), units)
+        if parts == 1:
+            body("0", str(sizes[0]))
+            return
+        part, first, last = (self.name("p") for _ in range(3))
         places = [f"{units} * {k} / {parts}{f' * {grain}' if grain > 1 else ''}" for k in (part, f"({part} + 1)")]
         with self.shared(parts, part):
-            self.line(f"const int64_t {begin} = {places[0]}, {end}a = {places[1]};")
-            self.line(f"const int64_t {end} = {end}a < {sizes[0]} ? {end}a : {sizes[0]};")
-            inner(0)
+            self.line(f"const int64_t {first} = {places[0]}, {last}e = {places[1]};")
+            self.line(f"const int64_t {last} = {last}e < {sizes[0]} ? {last}e : {sizes[0]};")
+            body(first, last)
 
     def parts(self, cost: int) -> int:
         """Return into how many parts a line is divided that takes so many additions."""
