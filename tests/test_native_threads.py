@@ -11,8 +11,10 @@ import pytest
 import torch
 
 import gtrace as gt
+from gtrace.cache.artifacts import artifacts
 from gtrace.compile.native import library
 from gtrace.compile.native.generator import generate, loop_graph, of_open_length
+from gtrace.engine.engine import engine
 from gtrace.ir.graph import Node
 from gtrace.ir.op import REGISTRY
 from gtrace.ir.subgraph import subgraph
@@ -160,3 +162,31 @@ def test_loops_of_several_threads_of_python(tmp_path, threads, started):
     for one in others:
         one.join()
     assert not wrong and len(started) > 3
+
+
+def test_which_form_of_a_loop_is_faster_is_known_to_later_processes(tmp_path, threads):
+    def run(w, x):
+        return gt.scan(lambda c, _: (gt.tanh(c @ w), None), x, None, 3)[0]
+
+    threads(1)
+    with gt.config(background=True, cache_dir=str(tmp_path), jit_wait=60.0):
+        f, args = gt.jit(run), (gt.ones((256, 256)), gt.ones((128, 256)))
+        gt.eval(f(*args))
+        assert "being timed" in str(gt.explain(f))
+        (program,) = (p for p in engine.programs.values() if p.tier == "compiled" and p.loops_found)
+        (loop,) = program.schedule.contested
+        loop.verdict.first, loop.verdict.seconds = False, (2.0, 1.0)
+        assert "interpreted steps are faster: 2.00 s a call, interpreted 1.00 s" in str(gt.explain(f))
+        assert program.loops_found == "1 interpreted"
+        engine.save_ledger()
+        for again, expected in ((1, False), (2, None)):
+            artifacts._earlier = None
+            torch.set_num_threads(again)
+            engine.programs.clear()
+            engine.forms.clear()
+            engine.recordings.clear()
+            g = gt.jit(run)
+            gt.eval(g(*args))
+            (later,) = (p for p in engine.programs.values() if p.tier == "compiled")
+            (loop,) = later.schedule.contested
+            assert loop.verdict.first is expected

@@ -15,7 +15,7 @@ import gtrace.compile.native.reductions
 import gtrace.compile.native.sorting  # noqa: F401 - they register what they can write
 from gtrace.compile.native.block import Block, check
 from gtrace.compile.native.loops import scan_loop
-from gtrace.compile.native.values import Uniform, Value, View, c_type, dense
+from gtrace.compile.native.values import Uniform, Value, View, c_type, dense, memory_type
 from gtrace.compile.native.writer import LONG_PART, SHORT_PART, Writer
 from gtrace.compile.work import LONG_NATIVE_STEP
 from gtrace.ir.aval import SHORT, aval
@@ -132,17 +132,17 @@ def generate(graph: Graph, most: float = LONG_NATIVE_STEP) -> LoopCode:
     values: dict[int, Value] = {}
     for k, (value, a) in enumerate(zip(graph.inputs, graph.avals, strict=True)):
         check(a)
-        own = c_type(a.dtype)
+        own = memory_type(a.dtype)
         writer.constants.append(f"  const {own}* const a{k} = static_cast<const {own}*>(args[{k}]);")
         if a.size == 1 and value not in columns:
-            writer.constants.append(f"  const {own} a{k}v = *a{k};")
+            writer.constants.append(f"  const {c_type(a.dtype)} a{k}v = *a{k};")
             values[value] = Uniform(f"a{k}v")
         else:
             values[value] = dense(f"a{k}", a)
     results = graph.out_avals
     for k, a in enumerate(results):
         check(a)
-        own = c_type(a.dtype)
+        own = memory_type(a.dtype)
         writer.constants.append(f"  {own}* const o{k} = static_cast<{own}*>(args[{len(graph.inputs) + k}]);")
     stacked_from = len(results) if scan is None else scan.params[4]
     outs = [dense(f"o{k}", a) for k, a in enumerate(results)]

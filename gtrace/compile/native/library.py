@@ -26,6 +26,7 @@ SUFFIX = ".loop"
 
 FLAGS = (
     "-std=c++17", "-O3", "-march=native", "-shared", "-fPIC", "-pthread", "-w",
+    "-fno-tree-loop-distribution",  # takes a minute for bodies of many operations of float16
     "-fwrapv",  # integers wrap around, as torch's do
     "-fno-math-errno", "-fno-trapping-math",  # these change no result, and let loops with functions vectorize
     "-ffp-contract=off",  # each operation is rounded, as in the interpreter

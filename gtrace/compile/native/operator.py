@@ -27,6 +27,7 @@ _FUNCTION = """"C++" {{
 {includes}
 #pragma GCC push_options
 #pragma GCC optimize ("O3", "wrapv", "signed-zeros", "no-math-errno", "no-trapping-math")
+#pragma GCC optimize ("no-tree-loop-distribution")
 namespace {name} {{
 {source}
 }}

@@ -80,23 +80,23 @@ def reduce(block: Block, node: Node, how: str, axes: Sequence[int], scale: str =
     block.settle(node)
 
 
-@emitter("sum", "max", "min", "any", "all")
+@emitter("sum", "max", "min", "any", "all", widens=True)
 def _reduce(block: Block, node: Node) -> None:
     reduce(block, node, node.op.name, node.params[0])
 
 
-@emitter("mean")
+@emitter("mean", widens=True)
 def _mean(block: Block, node: Node) -> None:
     x, axes = node.instr.ins[0], node.params[0]
     reduce(block, node, "sum", axes, f" / {c_type(node.instr.aval.dtype)}({math.prod(x.shape[k] for k in axes)})")
 
 
-@emitter("prod")
+@emitter("prod", widens=True)
 def _prod(block: Block, node: Node) -> None:
     reduce(block, node, "prod", (node.params[0],))
 
 
-@emitter("sum_to")
+@emitter("sum_to", widens=True)
 def _sum_to(block: Block, node: Node) -> None:
     x, shape = node.instr.ins[0], node.params[0]
     lead = len(x.shape) - len(shape)
@@ -104,7 +104,7 @@ def _sum_to(block: Block, node: Node) -> None:
     reduce(block, node, "sum", axes)
 
 
-@emitter("argmax", "argmin")
+@emitter("argmax", "argmin", widens=True)
 def _place(block: Block, node: Node) -> None:
     axis = node.params[0]
     x = node.instr.ins[0]
@@ -137,7 +137,7 @@ def _place(block: Block, node: Node) -> None:
     block.settle(node)
 
 
-@emitter("cumsum", "cumprod")
+@emitter("cumsum", "cumprod", widens=True)
 def _running(block: Block, node: Node) -> None:
     axis = node.params[0]
     x, a = node.instr.ins[0], node.instr.aval
@@ -201,7 +201,7 @@ def product(
     block.cost += cost
 
 
-@emitter("matmul")
+@emitter("matmul", widens=True)
 def _matmul(block: Block, node: Node) -> None:
     p, q = node.instr.ins
     a = node.instr.aval
@@ -231,7 +231,7 @@ def _matmul(block: Block, node: Node) -> None:
     block.settle(node)
 
 
-@emitter("einsum")
+@emitter("einsum", widens=True)
 def _einsum(block: Block, node: Node) -> None:
     """Sums of products of one or two operands, by loops over all labels."""
     (equation,) = node.params
@@ -302,12 +302,12 @@ def _along(block: Block, node: Node, axis: int, body: str) -> None:
     block.settle(node)
 
 
-@emitter("softmax", "log_softmax")
+@emitter("softmax", "log_softmax", widens=True)
 def _softmax(block: Block, node: Node) -> None:
     _along(block, node, node.params[0], f"{node.op.name}<{c_type(node.instr.aval.dtype)}>")
 
 
-@emitter("logsumexp")
+@emitter("logsumexp", widens=True)
 def _logsumexp(block: Block, node: Node) -> None:
     axes, _ = node.params
     x, a = node.instr.ins[0], node.instr.aval
@@ -335,7 +335,7 @@ def _logsumexp(block: Block, node: Node) -> None:
     block.settle(node)
 
 
-@emitter("log_softmax_grad")
+@emitter("log_softmax_grad", widens=True)
 def _log_softmax_grad(block: Block, node: Node) -> None:
     (axis,) = node.params
     a = node.instr.aval

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 
-from gtrace.compile.native.values import Uniform, Value, View, c_type, collapse, dense, spread
+from gtrace.compile.native.values import Uniform, Value, View, c_type, collapse, dense, memory_type, spread
 from gtrace.ir.aval import Aval, contiguous_strides
 
 ALIGNMENT = 64
@@ -73,7 +73,7 @@ class Writer:
 
     def buffer(self, a: Aval) -> View:
         """Return memory of this call for an array."""
-        name, own = self.name("b"), c_type(a.dtype)
+        name, own = self.name("b"), memory_type(a.dtype)
         self.constants.append(f"  {own}* const {name} = reinterpret_cast<{own}*>(scratch + {self.scratch});")
         self.scratch += -(-max(a.nbytes, 1) // ALIGNMENT) * ALIGNMENT
         return dense(name, a)
