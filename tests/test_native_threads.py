@@ -176,7 +176,7 @@ def test_which_form_of_a_loop_is_faster_is_known_to_later_processes(tmp_path, th
         (program,) = (p for p in engine.programs.values() if p.tier == "compiled" and p.loops_found)
         (loop,) = program.schedule.contested
         loop.verdict.first, loop.verdict.seconds = False, (2.0, 1.0)
-        assert "interpreted steps are faster: 2.00 s a call, interpreted 1.00 s" in str(gt.explain(f))
+        assert "interpreted steps are faster: 2.0 s a call, interpreted 1.0 s" in str(gt.explain(f))
         assert program.loops_found == "1 interpreted"
         engine.save_ledger()
         for again, expected in ((1, False), (2, None)):

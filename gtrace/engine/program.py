@@ -244,7 +244,7 @@ class Program:
     @property
     def loops_found(self) -> str:
         """Which form of its loops was faster, as the ledger has it; empty if none was compiled."""
-        loops = self.schedule.contested if self.tier == "compiled" and "schedule" in self.__dict__ else ()
+        loops = self.schedule.contested if self.tier == "compiled" and has_calls(self.graph) else ()
         words = [
             ("native" if v.first else "interpreted") if v.lasting else "-" for v in (loop.verdict for loop in loops)
         ]
