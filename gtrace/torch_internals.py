@@ -7,6 +7,7 @@ compiled then, everything is interpreted, and no program is blamed for it. Impor
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
 import importlib
 import signal
@@ -212,3 +213,20 @@ def dynamo_imported() -> bool:
 
 INTERNALS: tuple[Internal, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Internal))
 """Every private name of torch that gtrace uses."""
+
+
+@functools.cache
+def openmp_functions() -> tuple[Any, Any]:
+    """Return the functions of torch's OpenMP runtime that start and end threads, as compilers call them.
+
+    They are those of GNU's runtime, which others have too. Two runtimes in one process would not know of each other's
+    threads.
+
+    Raises:
+        UnsupportedTorchError: torch has none that is known.
+    """
+    library = ctypes.CDLL(None)
+    try:
+        return library.GOMP_parallel_start, library.GOMP_parallel_end
+    except AttributeError as error:
+        raise unsupported("has no OpenMP runtime with GOMP_parallel_start") from error

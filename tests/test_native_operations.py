@@ -23,8 +23,8 @@ from gtrace.ir.simplify import dce
 from gtrace.ir.subgraph import subgraph
 
 EDGES = (0.0, -0.0, 1.0, -1.0, 0.5, -1.5, 2.5, 100.0, -100.0, np.inf, -np.inf, np.nan)
-PLAIN = (torch.float64, torch.float32, torch.int64, torch.uint8, torch.bool)
-WITH_EDGES = (torch.float32, torch.int32, torch.int8)
+PLAIN = (torch.float64, torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.uint8, torch.bool)
+WITH_EDGES = (torch.float32, torch.bfloat16, torch.int32, torch.int8)
 PLACES = {"index", "index_put", "gather", "scatter_add", "one_hot"}
 """Operations whose integer operands are places, and stay as they are."""
 

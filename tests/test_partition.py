@@ -13,7 +13,7 @@ from gtrace.cache import artifacts as artifact_caches
 from gtrace.compile import backend as backends
 from gtrace.compile import partition
 from gtrace.compile.executable import Compiled, Executable
-from gtrace.compile.faster import Faster
+from gtrace.compile.faster import Faster, Verdict
 from gtrace.compile.partition import Partitioner, cut
 from gtrace.interp.interpreter import interpreter
 from gtrace.ir.canonical import canonicalize
@@ -188,19 +188,26 @@ def test_of_two_ways_the_faster_is_kept(first, second):
 
         return run
 
-    ways = [way(0, first), way(1, second)]
-    function = Faster(ways[0], ways[1], clock=lambda: now[0])
+    ways, verdict = [way(0, first), way(1, second)], Verdict()
+    function = Faster(ways[0], ways[1], verdict, clock=lambda: now[0])
     function([])
     timed[0].clear()  # the first call does not count
-    while function.chosen is None:
+    while verdict.first is None:
         function([])
     kept = timed[0], timed[1]
     assert max(map(len, kept)) <= 3
+    shortest = min(kept[0]), min(kept[1])
+    assert verdict.seconds == shortest and verdict.lasting == (max(shortest) > 1.2 * min(shortest))
     if len(kept[1]) == 3:
-        assert function.chosen is ways[int(min(kept[1]) < min(kept[0]))]
+        assert verdict.first == (shortest[0] <= shortest[1])
     else:
-        assert function.chosen is ways[0] and min(kept[1]) > 2 * min(kept[0])
+        assert verdict.first and shortest[1] > 2 * shortest[0]
+    count = [len(times) for times in timed]
     assert function(["x"]) == ["x"]
+    assert len(timed[not verdict.first]) == count[not verdict.first] + 1
+    known = Faster(ways[0], ways[1], Verdict(False), clock=lambda: now[0])
+    count = len(timed[0])
+    assert known(["y"]) == ["y"] and len(timed[0]) == count, "an earlier process has timed them"
 
 
 def test_a_loop_is_contested_where_its_steps_are_few_large_calls():

@@ -446,7 +446,7 @@ def test_the_ledger_adds_numbers_and_replaces_words(store, monkeypatch):
     assert set(store.ledger()) == {"b", "c"}
     path = store.folder / "ledger.json"
     text = path.read_text()
-    for damaged in ("{", text.replace('"runs": 1', '"runs": "1"'), text.replace('"tier"', '"other"'), '{"format": 2}'):
+    for damaged in ("{", text.replace('"runs": 1', '"runs": "1"'), text.replace('"tier"', '"other"'), '{"format": 3}'):
         path.write_text(damaged)
         again = Store(store.folder, 10**9)
         with one_warning("ledger.json cannot be used"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from time import perf_counter
 
+import attrs
 import torch
 
 from gtrace.interp.interpreter import TensorFunction
@@ -15,6 +16,29 @@ CALLS = 3
 CLEAR = 2.0
 """How many times as long the second way takes in one call where it is not tried again."""
 
+CLOSE = 1.2
+"""How many times as long the slower way takes, at most, where a later process had better time them again."""
+
+
+@attrs.define(eq=False)
+class Verdict:
+    """What is known of two ways.
+
+    Attributes:
+        first: whether the first one is kept; None: not decided yet.
+        seconds: the shortest call of each, if this process has timed them.
+    """
+
+    first: bool | None = None
+    seconds: tuple[float, float] | None = None
+
+    @property
+    def lasting(self) -> bool:
+        """Whether later processes need not time the ways again."""
+        if self.first is None or self.seconds is None:
+            return self.first is not None
+        return max(self.seconds) > CLOSE * min(self.seconds)
+
 
 class Faster:
     """A function of tensors that takes the faster one of two ways.
@@ -24,23 +48,29 @@ class Faster:
 
     Args:
         first, second: give the same results.
+        verdict: what earlier processes found, and where it is kept what this one finds.
 
     Attributes:
-        chosen: the one that is kept; None: not decided yet.
+        verdict: see the argument.
     """
 
     def __init__(
-        self, first: TensorFunction, second: TensorFunction, clock: Callable[[], float] = perf_counter
+        self,
+        first: TensorFunction,
+        second: TensorFunction,
+        verdict: Verdict,
+        clock: Callable[[], float] = perf_counter,
     ) -> None:
-        self.chosen: TensorFunction | None = None
+        self.verdict = verdict
         self._ways = first, second
         self._clock = clock
         self._begun = False
         self._times: tuple[list[float], list[float]] = [], []
 
     def __call__(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        if self.chosen is not None:
-            return self.chosen(tensors)
+        kept = self.verdict.first
+        if kept is not None:
+            return self._ways[not kept](tensors)
         if not self._begun:
             results = self._ways[0](tensors)
             self._begun = True
@@ -51,5 +81,6 @@ class Faster:
         results = self._ways[turn](tensors)
         self._times[turn].append(self._clock() - begin)
         if mine and others and (min(others) > CLEAR * min(mine) or min(len(mine), len(others)) >= CALLS):
-            self.chosen = self._ways[int(min(others) < min(mine))]
+            self.verdict.seconds = min(mine), min(others)
+            self.verdict.first = min(mine) <= min(others)
         return results

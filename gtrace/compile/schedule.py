@@ -13,7 +13,7 @@ import attrs
 import torch
 
 from gtrace.compile.executable import Compiled, Executable
-from gtrace.compile.faster import Faster
+from gtrace.compile.faster import Faster, Verdict
 from gtrace.compile.native.library import RefusedError
 from gtrace.compile.request import CompileRequest
 from gtrace.compile.work import TORCH_CALL, torch_calls
@@ -130,6 +130,7 @@ class NativeLoop:
         prologue: the values of straight-line operations before it that are part of its function.
         length: how many steps it has; 0 if a condition ends it.
         cost: additions that a step takes, about.
+        verdict: whether its function is faster than its interpreted steps, where both are timed.
     """
 
     graph: Graph
@@ -138,13 +139,19 @@ class NativeLoop:
     prologue: frozenset[int]
     length: int
     cost: int
+    verdict: Verdict = attrs.field(factory=Verdict)
 
     def build(self, results: Results) -> TensorFunction:
         """Return the function of the operation."""
         run = results[self.request].executable.run
         length = torch.tensor(self.length)
         native = _refusable(lambda values: run([*values, length]), self.graph)
-        return Faster(native, interpreter(self.graph)) if self.is_contested else native
+        return Faster(native, interpreter(self.graph), self.verdict) if self.is_contested else native
+
+    @property
+    def name(self) -> str:
+        """The name of the operation."""
+        return next(node.op.name for node in self.graph.nodes if node.op.rules.body is not None)
 
     @property
     def is_contested(self) -> bool:
@@ -216,8 +223,8 @@ class Call:
                 return f"interpreted {' '.join(node.op.name for node in nodes)}"
             case Loop(node=node):
                 return f"{node.op.name} from Python"
-            case NativeLoop(graph=graph):
-                return f"native {next(node.op.name for node in graph.nodes if node.op.rules.body is not None)}"
+            case NativeLoop() as loop:
+                return f"{loop.name}, interpreted" if loop.verdict.first is False else f"native {loop.name}"
 
     @property
     def location(self) -> str | None:
@@ -263,6 +270,18 @@ class Schedule:
     def requests(self) -> tuple[CompileRequest, ...]:
         """The distinct requests, those in the bodies of loops included."""
         return tuple(dict.fromkeys(request for call in self.calls for request in call.requests))
+
+    @property
+    def contested(self) -> tuple[NativeLoop, ...]:
+        """The loops whose function and interpreted steps are timed, those in the bodies of loops included."""
+        found: dict[NativeLoop, None] = {}
+        for call in self.calls:
+            if isinstance(call.what, NativeLoop) and call.what.is_contested:
+                found[call.what] = None
+            elif isinstance(call.what, Loop):
+                for body in call.what.bodies:
+                    found.update(dict.fromkeys(body.contested))
+        return tuple(found)
 
     def build(self, results: Results) -> TensorFunction:
         """Return the function that makes the calls."""

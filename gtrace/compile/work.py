@@ -20,6 +20,9 @@ TORCH_CALL = 10_000
 LONG_STEP = 1_000_000
 """Additions in a step of a loop above which calls of the compiled body cost little beside it."""
 
+LONG_NATIVE_STEP = 8_000_000
+"""Additions in a step above which a loop is not compiled as a whole: libraries are faster for products of that size."""
+
 
 def additions(graph: Graph) -> int:
     """Return what a program is worth. A loop whose length is not known counts once; of branches, the largest counts.

@@ -22,6 +22,7 @@ def save_ledger(programs: Iterable[Program]) -> None:
             lines[program.signature.exact] = LedgerEntry(
                 ops=" ".join(node.op.name for node in program.graph.nodes[:12]),
                 nodes=len(program.graph.nodes),
+                loops=program.loops_found,
                 saved_seconds=program.saved_seconds or 0.0,
                 **program.figures(),
             )

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Protocol
 import attrs
 import torch
 
+from gtrace.cache.artifacts import artifacts
 from gtrace.compile.executable import Executable, interpreted
 from gtrace.compile.partition import Partitioner
 from gtrace.compile.request import digest
@@ -229,9 +230,25 @@ class Program:
     def schedule(self) -> Schedule:
         """What is to be compiled of it for its own sizes, and the calls that run it then."""
         key = self.key
-        return Partitioner(key.backend, key.mode, key.threads, self.left_out).schedule(
+        made = Partitioner(key.backend, key.mode, key.threads, self.left_out).schedule(
             self.graph, key.strides, key.donated
         )
+        threads, *found = artifacts.earlier(self.signature).loops.split() or [""]
+        loops = made.contested if found else ()
+        if threads == str(key.threads) and len(found) == len(loops):
+            for loop, faster in zip(loops, found, strict=True):
+                if faster != "-" and loop.verdict.first is None:
+                    loop.verdict.first = faster == "native"
+        return made
+
+    @property
+    def loops_found(self) -> str:
+        """Which form of its loops was faster, as the ledger has it; empty if none was compiled."""
+        loops = self.schedule.contested if self.tier == "compiled" and has_calls(self.graph) else ()
+        words = [
+            ("native" if v.first else "interpreted") if v.lasting else "-" for v in (loop.verdict for loop in loops)
+        ]
+        return " ".join([str(self.key.threads), *words]) if words else ""
 
     def leave_out(self, operators: frozenset[str]) -> None:
         """Have further operators interpreted."""

@@ -50,6 +50,7 @@ class Explanation:
         differences: these fields, from the nearest program to this one.
         text: the program, printed.
         parts: the programs that run, with their graphs: one, or all those of a jitted function.
+        loops: of each loop that was timed as native code and interpreted, which is faster.
     """
 
     program: ProgramStats
@@ -57,6 +58,7 @@ class Explanation:
     differences: tuple[str, ...]
     text: str
     parts: tuple[Part, ...] = ()
+    loops: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         p = self.program
@@ -73,6 +75,7 @@ class Explanation:
             pays = f"; it pays {even}" if p.interpreted_calls and p.compiled_calls else ""
             lines.append(f"  compiling took {duration(p.compile_seconds)}{pays}")
         lines.append(f"  {p.verdict}")
+        lines += [f"  {text}" for text in self.loops]
         if self.nearest is None:
             lines.append("no other program is known")
         else:
@@ -151,12 +154,31 @@ def explain_in(source: Engine, what: str | Callable[..., Any]) -> Explanation:
         fields,
         str(program.graph),
         tuple(_part(p, source) for p in shown),
+        _loops(program),
     )
 
 
 def _part(program: Program, source: Engine) -> Part:
     regions = program.schedule.calls if program.tier == "compiled" and program.symbolic is None else ()
     return Part(snapshot(program, source), program.graph, regions)
+
+
+def _loops(program: Program) -> tuple[str, ...]:
+    """Return which form of the loops of a compiled program is faster, for those that are contested."""
+    lines = []
+    for loop in program.schedule.contested if program.tier == "compiled" and program.symbolic is None else ():
+        verdict = loop.verdict
+        line = next((f" at {node.location}" for node in loop.graph.nodes if node.location), "")
+        if verdict.first is None:
+            found = "its native code and its interpreted steps are being timed"
+        else:
+            found = f"its {'native code is' if verdict.first else 'interpreted steps are'} faster"
+        if verdict.seconds is None:
+            times = "" if verdict.first is None else ", as an earlier process found"
+        else:
+            times = f": {duration(verdict.seconds[0])} a call, interpreted {duration(verdict.seconds[1])}"
+        lines.append(f"{loop.name}{line}: {found}{times}")
+    return tuple(lines)
 
 
 def _nearest(program: Program, others: list[Program]) -> tuple[Program | None, tuple[str, ...]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gtrace.compile.native.block import Block, check, emitter
-from gtrace.compile.native.values import Uniform, Value, View, c_type, collapse, spread
+from gtrace.compile.native.values import Uniform, Value, View, c_type, collapse, memory_type, spread
 from gtrace.ir.aval import Aval, aval, contiguous_strides
 from gtrace.ir.graph import Node
 
@@ -129,7 +129,7 @@ def write_part(
     writer = block.writer
     writer.nest(
         a.shape, [spread(a, given, a.shape), strides],
-        lambda at: writer.line(f"{part.at(at[1])} = {writer.read(value, at[0])};"),
+        lambda at: writer.line(f"{part.at(at[1])} = {writer.read(value, at[0])};"), cost=a.size,
     )  # fmt: skip
     block.cost += a.size
 
@@ -232,7 +232,7 @@ def _triangle(block: Block, node: Node) -> None:
                 source = at[0], f"{i} * {value.strides[-2]} + {j} * {value.strides[-1]}"
                 to = at[1], f"{i} * {columns} + {j}"
                 kept = f"{j} {sign} {i} + {k}"
-                writer.line(f"{target.at(*to)} = {kept} ? {value.at(*source)} : {c_type(a.dtype)}(0);")
+                writer.line(f"{target.at(*to)} = {kept} ? {value.at(*source)} : {memory_type(a.dtype)}(0);")
 
     writer.nest(a.shape[:-2], [value.strides[:-2], own[:-2]], matrix)
     block.cost += a.size

@@ -7,7 +7,17 @@ from collections.abc import Callable, Mapping, Sequence
 import attrs
 
 from gtrace.compile.native.elementwise import Elementwise, expression, lowering
-from gtrace.compile.native.values import Uniform, UnsupportedLoopError, Value, View, c_type, literal, spread
+from gtrace.compile.native.values import (
+    SHORT_FLOATS,
+    Uniform,
+    UnsupportedLoopError,
+    Value,
+    View,
+    c_type,
+    literal,
+    spread,
+    widened,
+)
 from gtrace.compile.native.writer import Writer
 from gtrace.ir.aval import CPU, Aval, contiguous_strides
 from gtrace.ir.graph import Graph, Node, Operand
@@ -22,11 +32,21 @@ EMITTERS: dict[str, Emitter] = {}
 """By the name of the operation."""
 
 
-def emitter(*names: str) -> Callable[[Emitter], Emitter]:
-    """Register a function as the emitter of operations."""
+WIDENED: set[str] = set()
+"""Operations that convert operands of float16 and bfloat16, compute with float32 and round their results."""
+
+
+def emitter(*names: str, widens: bool = False) -> Callable[[Emitter], Emitter]:
+    """Register a function as the emitter of operations.
+
+    Args:
+        widens: see `WIDENED`. The others move elements, or compute with each by itself.
+    """
 
     def register(function: Emitter) -> Emitter:
         EMITTERS.update(dict.fromkeys(names, function))
+        if widens:
+            WIDENED.update(names)
         return function
 
     return register
@@ -74,7 +94,10 @@ class Block:
     def scalar(self, operand: Operand) -> str:
         """Return the C++ of an operand of one element."""
         value = self.of(operand)
-        return value.text if isinstance(value, Uniform) else value.at("")
+        if isinstance(value, Uniform):
+            return value.text
+        a = self.avals[operand] if isinstance(operand, int) else operand.aval
+        return f"float({value.at('')})" if a.dtype in SHORT_FLOATS else value.at("")
 
     def result(self, node: Node) -> View:
         """Return memory for the result of a node: where it is wanted, if it is wanted in memory."""
@@ -141,7 +164,37 @@ class Block:
         if emit is None:
             kinds = ", ".join(map(repr, node.instr.ins))
             raise UnsupportedLoopError(f"native loops have no {node.op.name} of {kinds}")
-        emit(self, node)
+        if node.op.name in WIDENED and any(a.dtype in SHORT_FLOATS for a in (*node.instr.ins, node.instr.aval)):
+            self._emit_widened(node)
+        else:
+            emit(self, node)
+
+    def _emit_widened(self, node: Node) -> None:
+        """Write a node of float16 or bfloat16 as one of float32."""
+        avals = tuple(widened(a) for a in node.instr.ins)
+        out = len(avals)
+        inner_node = Node(node.op.instr(node.params, avals), tuple(range(out)), out)
+        values = {k: self._converted(self.of(x), a, wide)
+                  for k, (x, a, wide) in enumerate(zip(node.ins, node.instr.ins, avals, strict=True))}  # fmt: skip
+        inner = Block(self.writer, Graph(tuple(range(out)), avals, (inner_node,), (out,)), values)
+        inner.run()
+        result = inner.values[out]
+        self.values[node.out] = self._converted(result, inner_node.instr.aval, node.instr.aval)
+        self.cost += inner.cost + sum(a.size for a in avals)
+
+    def _converted(self, value: Value, a: Aval, to: Aval) -> Value:
+        """Return a value of type `a` as one of another dtype."""
+        short = SHORT_FLOATS.get(to.dtype)
+        if a.dtype is to.dtype:
+            return value
+        if isinstance(value, Uniform):
+            return self.writer.local(to, f"rounded<{short}>({value.text})") if short else value
+        target = self.writer.buffer(to)
+        self.writer.nest(
+            a.shape, [spread(a, value.strides, a.shape), target.strides],
+            lambda at: self.writer.line(f"{target.at(at[1])} = {value.at(at[0])};"), cost=a.size,
+        )  # fmt: skip
+        return target
 
     def _emit_uniform(self, node: Node, rule: Elementwise) -> None:
         check(node.instr.aval)
@@ -206,9 +259,10 @@ class Group:
             for value, target in stores:
                 writer.line(f"{target.at(at[-1])} = {names[value]};")
 
-        writer.nest(self.shape, [*(strides for _, strides in loaded.values()), own], body)
         size = next(iter(self.nodes.values()))[0].instr.aval.size
-        block.cost += size * sum(rule.cost for _, rule in self.nodes.values())
+        cost = size * sum(rule.cost for _, rule in self.nodes.values())
+        writer.nest(self.shape, [*(strides for _, strides in loaded.values()), own], body, cost=cost)
+        block.cost += cost
         self.nodes = {}
 
 

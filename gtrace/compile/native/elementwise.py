@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 
-from gtrace.compile.native.values import c_type, kind_of
+from gtrace.compile.native.values import SHORT_FLOATS, c_type, kind_of
 from gtrace.ir.aval import DTYPES, Aval
 from gtrace.ir.graph import Node
 
@@ -135,8 +135,8 @@ ELEMENTWISE: dict[str, tuple[Elementwise, ...]] = {
 def lowering(node: Node) -> Elementwise | None:
     """Return how the generator computes an elementwise node; None if it cannot."""
     found = ELEMENTWISE.get(node.op.name)
-    if found is None:
-        return None
+    if found is None or (node.op.name == "nextafter" and node.instr.aval.dtype in SHORT_FLOATS):
+        return None  # the next float is not the next float16
     kind = kind_of(node.instr.ins[-1].dtype)
     return next((one for one in found if kind in one.kinds), None)
 
@@ -154,7 +154,8 @@ def expression(node: Node, rule: Elementwise, operands: list[str]) -> str:
     if rule.precise:
         operands = [f"double({x})" for x in operands]
     text: str = template.format(*operands, T=own, A=c_type(last.dtype))
-    return f"{own}({text})"
+    short = SHORT_FLOATS.get(result.dtype)
+    return f"rounded<{short}>({text})" if short else f"{own}({text})"
 
 
 # -- functions of Python as templates

@@ -15,9 +15,9 @@ import gtrace.compile.native.reductions
 import gtrace.compile.native.sorting  # noqa: F401 - they register what they can write
 from gtrace.compile.native.block import Block, check
 from gtrace.compile.native.loops import scan_loop
-from gtrace.compile.native.values import Uniform, Value, View, c_type, dense
-from gtrace.compile.native.writer import Writer
-from gtrace.compile.work import LONG_STEP
+from gtrace.compile.native.values import Uniform, Value, View, c_type, dense, memory_type
+from gtrace.compile.native.writer import LONG_PART, SHORT_PART, Writer
+from gtrace.compile.work import LONG_NATIVE_STEP
 from gtrace.ir.aval import SHORT, aval
 from gtrace.ir.graph import Graph, Node
 from gtrace.ir.op import REGISTRY
@@ -36,8 +36,9 @@ _SOURCE = """#include "loop.h"
 
 extern "C" const char* const {description} = R"({spec})";
 
-extern "C" int64_t {entry}(void** args, int64_t length, void** python) {{
+extern "C" int64_t {entry}(void** args, int64_t length, void** python, int64_t threads) {{
   Signals signals(python);
+  Team team(threads, python);
   bool refused = false;
   int64_t ticks = 0;
   char* const scratch = static_cast<char*>(args[{last}]);
@@ -114,7 +115,7 @@ class LoopCode:
     cost: int
 
 
-def generate(graph: Graph, most: float = LONG_STEP) -> LoopCode:
+def generate(graph: Graph, most: float = LONG_NATIVE_STEP) -> LoopCode:
     """Return the C++ of a program that `of_open_length` returned, or of one without loops.
 
     Args:
@@ -124,24 +125,24 @@ def generate(graph: Graph, most: float = LONG_STEP) -> LoopCode:
         UnsupportedLoopError: it contains something that native loops do not have, or its steps are so long that calls
             of their compiled form are as good.
     """
-    writer = Writer(most)
     node = next((node for node in graph.nodes if node.op.name in LOOPS), None)
+    writer = Writer(most, SHORT_PART if node is not None else LONG_PART)
     scan = node if node is not None and node.op.name == "scan" else None
     columns = () if scan is None else scan.ins[scan.params[3] + scan.params[4] :]
     values: dict[int, Value] = {}
     for k, (value, a) in enumerate(zip(graph.inputs, graph.avals, strict=True)):
         check(a)
-        own = c_type(a.dtype)
+        own = memory_type(a.dtype)
         writer.constants.append(f"  const {own}* const a{k} = static_cast<const {own}*>(args[{k}]);")
         if a.size == 1 and value not in columns:
-            writer.constants.append(f"  const {own} a{k}v = *a{k};")
+            writer.constants.append(f"  const {c_type(a.dtype)} a{k}v = *a{k};")
             values[value] = Uniform(f"a{k}v")
         else:
             values[value] = dense(f"a{k}", a)
     results = graph.out_avals
     for k, a in enumerate(results):
         check(a)
-        own = c_type(a.dtype)
+        own = memory_type(a.dtype)
         writer.constants.append(f"  {own}* const o{k} = static_cast<{own}*>(args[{len(graph.inputs) + k}]);")
     stacked_from = len(results) if scan is None else scan.params[4]
     outs = [dense(f"o{k}", a) for k, a in enumerate(results)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import json
 import platform
 import subprocess
@@ -18,12 +19,14 @@ from gtrace.compile.toolchain import compiler_path
 from gtrace.errors import CacheError, CompileError
 from gtrace.ir.aval import CPU, DTYPES
 from gtrace.ir.graph import Graph
+from gtrace.torch_internals import openmp_functions
 
 SUFFIX = ".loop"
 """Of the files."""
 
 FLAGS = (
-    "-std=c++17", "-O3", "-march=native", "-shared", "-fPIC", "-w",
+    "-std=c++17", "-O3", "-march=native", "-shared", "-fPIC", "-pthread", "-w",
+    "-fno-tree-loop-distribution",  # takes a minute for bodies of many operations of float16
     "-fwrapv",  # integers wrap around, as torch's do
     "-fno-math-errno", "-fno-trapping-math",  # these change no result, and let loops with functions vectorize
     "-ffp-contract=off",  # each operation is rounded, as in the interpreter
@@ -89,17 +92,21 @@ def build(graph: Graph, folder: Path) -> Path:
     return path
 
 
-_python = (ctypes.c_void_p * 3)(
-    *[
-        ctypes.cast(function, ctypes.c_void_p).value
-        for function in (
-            ctypes.pythonapi.PyEval_SaveThread,
-            ctypes.pythonapi.PyEval_RestoreThread,
-            ctypes.pythonapi.PyErr_CheckSignals,
-        )
+_resumes = ctypes.c_int64()
+"""When loops use threads again; see `threads.h`."""
+
+
+@functools.cache
+def _services() -> ctypes.Array[ctypes.c_void_p]:
+    """Return what loops call: to let Python handle signals, and to start and end threads."""
+    functions = [
+        ctypes.pythonapi.PyEval_SaveThread,
+        ctypes.pythonapi.PyEval_RestoreThread,
+        ctypes.pythonapi.PyErr_CheckSignals,
+        *openmp_functions(),
     ]
-)
-"""What a loop calls to let Python handle signals."""
+    pointers = [ctypes.cast(function, ctypes.c_void_p).value for function in functions]
+    return (ctypes.c_void_p * 6)(*pointers, ctypes.addressof(_resumes))
 
 
 def load(path: Path, origin: str) -> Executable:
@@ -115,7 +122,7 @@ def load(path: Path, origin: str) -> Executable:
         description = json.loads(ctypes.c_char_p.in_dll(library, DESCRIPTION).value or b"")
     except (OSError, AttributeError, ValueError) as error:
         raise CacheError(f"cannot load {path}: {error}") from error
-    function.argtypes = (ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p)
+    function.argtypes = (ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64)
     function.restype = ctypes.c_int64
     outputs = [(DTYPES[dtype], tuple(shape), stacked) for dtype, shape, stacked in description["outputs"]]
     scratch, loop = description["scratch"], description["loop"]
@@ -131,7 +138,7 @@ def load(path: Path, origin: str) -> Executable:
         pointers = [t.data_ptr() for t in given]
         pointers += [t.data_ptr() for t in results]
         args = (ctypes.c_void_p * (len(pointers) + 1))(*pointers, memory.data_ptr())
-        if function(args, length, _python) == REFUSED:
+        if function(args, length, _services(), torch.get_num_threads()) == REFUSED:
             raise RefusedError("a native loop met values that torch refuses")
         return results
 

@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "product.h"
+#include "threads.h"
 
 // <cmath> would take most of the time of the compiler
 #ifdef VECTOR_MATH
@@ -94,6 +95,12 @@ struct Signals {
     if (thread != nullptr) restore(thread);
   }
 };
+
+// A product in at most so many parts
+template <class Own, class T> inline void shared_product(Team& team, int64_t most, const T* x, const T* y, T* out) {
+  const int64_t units = Own::units(), parts = most < units ? most : units;
+  team.run(parts, [=](int64_t part) { Own::run(x, y, out, units * part / parts, units * (part + 1) / parts); });
+}
 
 constexpr int64_t DONE = 0, INTERRUPTED = 1, REFUSED = 2;
 
@@ -205,6 +212,32 @@ template <class T> inline T gcd(T a, T b) {
   }
   return absolute(a);
 }
+
+// floats of 16 bits: numbers in memory, which are rounded to the nearest, and of two to the even one
+struct bfloat {
+  uint16_t bits;
+  bfloat() = default;
+  bfloat(float x) {
+    uint32_t all;
+    __builtin_memcpy(&all, &x, sizeof all);
+    bits = x != x ? 0x7fc0 : uint16_t((all + 0x7fff + (all >> 16 & 1)) >> 16);
+  }
+  operator float() const {
+    const uint32_t all = uint32_t(bits) << 16;
+    float x;
+    __builtin_memcpy(&x, &all, sizeof x);
+    return x;
+  }
+};
+#ifdef __FLT16_MAX__
+struct half {
+  _Float16 value;
+  half() = default;
+  half(float x) : value(static_cast<_Float16>(x)) {}
+  operator float() const { return static_cast<float>(value); }
+};
+#endif
+template <class Memory> inline float rounded(float x) { return float(Memory(x)); }
 
 template <class To, class From> inline To cast(From x) {
   if constexpr (std::is_same_v<To, bool>) return x != From(0);

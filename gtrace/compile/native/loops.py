@@ -8,7 +8,7 @@ import attrs
 
 from gtrace.compile.native.block import Block, check, emitter
 from gtrace.compile.native.elementwise import ELEMENTWISE
-from gtrace.compile.native.values import Uniform, UnsupportedLoopError, Value, View, c_type, dense
+from gtrace.compile.native.values import Uniform, UnsupportedLoopError, Value, View, c_type, dense, memory_type
 from gtrace.compile.native.writer import Writer
 from gtrace.ir.aval import Aval
 from gtrace.ir.graph import Graph, Node, Subgraph
@@ -39,9 +39,9 @@ class Carry:
         check(a)
         if unchanged:
             return cls(a, start, unchanged=True)
-        own, name = c_type(a.dtype), writer.name("c")
+        own, name = memory_type(a.dtype), writer.name("c")
         if a.size == 1:
-            writer.line(f"{own} {name} = {writer.read(start, '')};")
+            writer.line(f"{c_type(a.dtype)} {name} = {writer.read(start, '')};")
             return cls(a, Uniform(name))
         if in_place:
             own_memory = writer.buffer(a)

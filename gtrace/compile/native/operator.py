@@ -18,6 +18,7 @@ from gtrace.ir.graph import Node
 
 _HEADER = Path(__file__).with_name("loop.h")
 PRODUCTS = Path(__file__).with_name("product.h")
+_THREADS = Path(__file__).with_name("threads.h")
 
 _LIBRARY = torch.library.Library("gtrace", "FRAGMENT")
 
@@ -26,6 +27,7 @@ _FUNCTION = """"C++" {{
 {includes}
 #pragma GCC push_options
 #pragma GCC optimize ("O3", "wrapv", "signed-zeros", "no-math-errno", "no-trapping-math")
+#pragma GCC optimize ("no-tree-loop-distribution")
 namespace {name} {{
 {source}
 }}
@@ -41,8 +43,8 @@ AOTITorchError aoti_torch_cpu_{name}({parameters}) {{
   AtenTensorHandle const tensors[] = {{{tensors}}};
   void* pointers[{count}];
   for (int k = 0; k < {count}; ++k) aoti_torch_get_data_ptr(tensors[k], pointers + k);
-  void* python[3] = {{}};
-  const int64_t done = {name}::{entry}(pointers, length, python);
+  void* python[6] = {{}};
+  const int64_t done = {name}::{entry}(pointers, length, python, 1);
   aoti_torch_delete_tensor_object(memory);
   return done == 0 ? AOTI_TORCH_SUCCESS : AOTI_TORCH_FAILURE;
 }}"""
@@ -93,7 +95,9 @@ def _operator(code: LoopCode, inputs: int) -> LoopOperator:
         return tuple(made) if len(made) > 1 else made[0]
 
     torch.library.register_fake(f"gtrace::{name}", outputs, lib=_LIBRARY)
-    header = _HEADER.read_text().replace(f'#include "{PRODUCTS.name}"', PRODUCTS.read_text())
+    header = _HEADER.read_text()
+    for part in (PRODUCTS, _THREADS):
+        header = header.replace(f'#include "{part.name}"', part.read_text())
     text = _FUNCTION.format(
         name=name,
         entry=ENTRY,

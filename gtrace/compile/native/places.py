@@ -85,7 +85,7 @@ def _index(block: Block, node: Node) -> None:
 
         writer.nest(inner_shape, [inner_in, inner_out], one)
 
-    writer.nest(shape, [*given, outer], row, ordered=True)
+    writer.nest(shape, [*given, outer], row, ordered=True, cost=2 * a.size, grain=1)
     block.cost += 2 * a.size
     block.settle(node)
 
@@ -155,8 +155,10 @@ def _gather(block: Block, node: Node) -> None:
         else:
             writer.line(f"{whole.at(at[2])} = {element};")
 
-    writer.nest(index.shape, [given, along, beside], one, ordered=True)
-    block.cost += 2 * index.size
+    cost = 2 * index.size
+    # several may be added to one element
+    writer.nest(index.shape, [given, along, beside], one, ordered=True, cost=0 if adds else cost)
+    block.cost += cost
     block.settle(node)
 
 

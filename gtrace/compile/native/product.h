@@ -11,6 +11,7 @@ constexpr int64_t VECTOR = 64, TALL = 6, BROAD = 4;
 #else
 constexpr int64_t VECTOR = 32, TALL = 4, BROAD = 3;
 #endif
+constexpr int64_t PACKED = 252;  // rows of a copied strip whose sums are kept at a time: a multiple of TALL
 // sums of products may be rounded once, as in every library of products
 #ifdef __clang__
 #define CONTRACTED
@@ -61,12 +62,12 @@ __attribute__((noinline CONTRACTED)) void tile(const T* x, const T* y, T* __rest
     for (int64_t c = 0; c < C; ++c) V::store(out + r * OI + c * V::LANES, sums[r][c]);
 }
 
-// C vectors of every row of the result
+// C vectors of the rows of the result from i to `end`, which is I or, like i, a multiple of TALL
 template <class T, int64_t I, int64_t C, int64_t XI, int64_t XK, int64_t YK, int64_t OI, bool MORE = false>
-inline void strip(const T* x, const T* y, T* __restrict out, int64_t count) {
-  int64_t i = 0;
-  for (; i + TALL <= I; i += TALL) tile<T, TALL, C, XI, XK, YK, OI, MORE>(x + i * XI, y, out + i * OI, count);
-  if constexpr (I % TALL != 0) tile<T, I % TALL, C, XI, XK, YK, OI, MORE>(x + i * XI, y, out + i * OI, count);
+inline void strip(const T* x, const T* y, T* __restrict out, int64_t count, int64_t i, int64_t end) {
+  for (; i + TALL <= end; i += TALL) tile<T, TALL, C, XI, XK, YK, OI, MORE>(x + i * XI, y, out + i * OI, count);
+  if constexpr (I % TALL != 0)
+    if (i < end) tile<T, I % TALL, C, XI, XK, YK, OI, MORE>(x + i * XI, y, out + i * OI, count);
 }
 
 // Copies a square of LANES x LANES elements, transposed: rows of y are the columns of the copy.
@@ -90,37 +91,35 @@ template <class T, int64_t YJ, int64_t TO> inline void transpose(const T* y, T* 
   for (int64_t l = 0; l < V::LANES; ++l) V::store(out + l * TO, rows[l]);
 }
 
-// C vectors of every row of the result, of at most as many columns. They are copied to lie side by side, with zeros.
+// C vectors of the rows of the result from i to `end`, of at most as many columns; see `strip`. Columns of y are copied
+// to lie side by side, with zeros.
 template <class T, int64_t I, int64_t K, int64_t C, int64_t XI, int64_t XK, int64_t YK, int64_t YJ, int64_t OI>
-__attribute__((noinline)) void packed_strip(const T* x, const T* y, T* __restrict out, int64_t columns) {
+__attribute__((noinline)) void packed_strip(const T* x, const T* y, T* __restrict out, int64_t columns, int64_t i,
+                                            int64_t end) {
   constexpr int64_t LANES = Vector<T>::LANES, WIDTH = C * LANES, MOST = K < 256 ? K : 256;
-  T packed[MOST * WIDTH], sums[I * WIDTH];
-  for (int64_t k = 0; k < K; k += MOST) {
-    const int64_t count = K - k < MOST ? K - k : MOST;
-    int64_t j = 0;
-    if constexpr (YK == 1 && K >= LANES)
-      for (; j + LANES <= columns; j += LANES) {
-        int64_t l = 0;
-        for (; l + LANES <= count; l += LANES) transpose<T, YJ, WIDTH>(y + k + l + j * YJ, packed + l * WIDTH + j);
-        for (; l < count; ++l)
-          for (int64_t c = 0; c < LANES; ++c) packed[l * WIDTH + j + c] = y[k + l + (j + c) * YJ];
-      }
-    for (; j < WIDTH; ++j)
-      for (int64_t l = 0; l < count; ++l) packed[l * WIDTH + j] = j < columns ? y[(k + l) * YK + j * YJ] : T(0);
-    if (k == 0) strip<T, I, C, XI, XK, WIDTH, WIDTH>(x, packed, sums, count);
-    else strip<T, I, C, XI, XK, WIDTH, WIDTH, true>(x + k * XK, packed, sums, count);
+  constexpr int64_t ROWS = I < PACKED ? I : PACKED;
+  T packed[MOST * WIDTH], sums[ROWS * WIDTH];
+  for (; i < end; i += ROWS) {
+    const int64_t last = end - i < ROWS ? end : i + ROWS;
+    for (int64_t k = 0; k < K; k += MOST) {
+      const int64_t count = K - k < MOST ? K - k : MOST;
+      int64_t j = 0;
+      if constexpr (YK == 1 && K >= LANES)
+        for (; j + LANES <= columns; j += LANES) {
+          int64_t l = 0;
+          for (; l + LANES <= count; l += LANES) transpose<T, YJ, WIDTH>(y + k + l + j * YJ, packed + l * WIDTH + j);
+          for (; l < count; ++l)
+            for (int64_t c = 0; c < LANES; ++c) packed[l * WIDTH + j + c] = y[k + l + (j + c) * YJ];
+        }
+      for (; j < WIDTH; ++j)
+        for (int64_t l = 0; l < count; ++l) packed[l * WIDTH + j] = j < columns ? y[(k + l) * YK + j * YJ] : T(0);
+      const T* const rows = x + i * XI + k * XK;
+      if (k == 0) strip<T, I, C, XI, XK, WIDTH, WIDTH>(rows, packed, sums, count, 0, last - i);
+      else strip<T, I, C, XI, XK, WIDTH, WIDTH, true>(rows, packed, sums, count, 0, last - i);
+    }
+    for (int64_t r = i; r < last; ++r)
+      for (int64_t j = 0; j < columns; ++j) out[r * OI + j] = sums[(r - i) * WIDTH + j];
   }
-  for (int64_t i = 0; i < I; ++i)
-    for (int64_t j = 0; j < columns; ++j) out[i * OI + j] = sums[i * WIDTH + j];
-}
-
-template <class T, int64_t I, int64_t K, int64_t J, int64_t XI, int64_t XK, int64_t YK, int64_t YJ, int64_t OI>
-inline void packed(const T* x, const T* y, T* __restrict out) {
-  constexpr int64_t LANES = Vector<T>::LANES, STRIP = BROAD * LANES, LEFT = J % STRIP;
-  int64_t j = 0;
-  for (; j + STRIP <= J; j += STRIP) packed_strip<T, I, K, BROAD, XI, XK, YK, YJ, OI>(x, y + j * YJ, out + j, STRIP);
-  if constexpr (LEFT != 0)
-    packed_strip<T, I, K, (LEFT + LANES - 1) / LANES, XI, XK, YK, YJ, OI>(x, y + j * YJ, out + j, LEFT);
 }
 
 // The dot products of R rows of x with S columns of y, both contiguous
@@ -144,43 +143,85 @@ __attribute__((noinline CONTRACTED)) void dots(const T* x, const T* y, T* __rest
     }
 }
 
-// The dot products of R rows of x with every column of y
+// The dot products of R rows of x with the columns of y from j to `end`, which is J or, like j, a multiple of 4
 template <class T, int64_t R, int64_t K, int64_t J, int64_t XI, int64_t YJ, int64_t OI, int64_t OJ>
-inline void dots_of_rows(const T* x, const T* y, T* __restrict out) {
-  int64_t j = 0;
-  for (; j + 4 <= J; j += 4) dots<T, R, 4, XI, YJ, OI, OJ>(x, y + j * YJ, out + j * OJ, K);
-  if constexpr (J % 4 != 0) dots<T, R, J % 4, XI, YJ, OI, OJ>(x, y + j * YJ, out + j * OJ, K);
+inline void dots_of_rows(const T* x, const T* y, T* __restrict out, int64_t j, int64_t end) {
+  for (; j + 4 <= end; j += 4) dots<T, R, 4, XI, YJ, OI, OJ>(x, y + j * YJ, out + j * OJ, K);
+  if constexpr (J % 4 != 0)
+    if (j < end) dots<T, R, J % 4, XI, YJ, OI, OJ>(x, y + j * YJ, out + j * OJ, K);
 }
+
+constexpr int64_t over_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// A product in units, which threads may share: one unit is a tile of the result, or several small ones.
+template <class T, int64_t I, int64_t K, int64_t J, int64_t XI, int64_t XK, int64_t YK, int64_t YJ, int64_t OI,
+          int64_t OJ>
+struct Product {
+  static constexpr int64_t LANES = Vector<T>::LANES, STRIP = BROAD * LANES;
+  static constexpr bool TURNED = J == 1 && I >= LANES && XI == 1 && OI == 1;
+  static constexpr bool DOTS = XK == 1 && YK == 1 && K >= 2 * LANES && (J == 1 || I < 4);
+  static constexpr bool STRIPS = YJ == 1 && OJ == 1 && J >= LANES;
+  static constexpr bool COPIED = OJ == 1 && I >= 4 && J > 1 && I * K * J >= 4096;
+
+  // of units in one strip, or one row of tiles
+  static constexpr int64_t down = over_up(I, DOTS && !TURNED ? 4 : TALL);
+  static constexpr int64_t units() {
+    if constexpr (TURNED) return Product<T, 1, K, I, 0, YK, XK, 1, I, 1>::units();
+    else if constexpr (DOTS) return I < 4 ? over_up(J, 4) : down;
+    else if constexpr (STRIPS || COPIED) return down * over_up(J, STRIP);
+    else return I;
+  }
+
+  // Computes the units from `first` to `last`.
+  static void run(const T* x, const T* y, T* __restrict out, int64_t first, int64_t last) {
+    if constexpr (TURNED) {
+      Product<T, 1, K, I, 0, YK, XK, 1, I, 1>::run(y, x, out, first, last);
+    } else if constexpr (DOTS && I < 4) {
+      dots_of_rows<T, I, K, J, XI, YJ, OI, OJ>(x, y, out, first * 4, last * 4 < J ? last * 4 : J);
+    } else if constexpr (DOTS) {
+      for (int64_t i = first * 4; i < last * 4; i += 4) {
+        if (i + 4 <= I) dots_of_rows<T, 4, K, J, XI, YJ, OI, OJ>(x + i * XI, y, out + i * OI, 0, J);
+        else if constexpr (I % 4 != 0) dots_of_rows<T, I % 4, K, J, XI, YJ, OI, OJ>(x + i * XI, y, out + i * OI, 0, J);
+      }
+    } else if constexpr (STRIPS || COPIED) {
+      while (first < last) {
+        const int64_t j = first / down * STRIP, from = first % down;
+        const int64_t to = from + last - first < down ? from + last - first : down;
+        columns(x, y, out, j, from * TALL, to * TALL < I ? to * TALL : I);
+        first += to - from;
+      }
+    } else {
+      for (int64_t i = first; i < last; ++i)
+        for (int64_t j = 0; j < J; ++j) {
+          T sum = 0;
+          for (int64_t k = 0; k < K; ++k) sum += x[i * XI + k * XK] * y[k * YK + j * YJ];
+          out[i * OI + j * OJ] = sum;
+        }
+    }
+  }
+
+  // the strip at column j, of the rows from i to `end`
+  static void columns(const T* x, const T* y, T* __restrict out, int64_t j, int64_t i, int64_t end) {
+    constexpr int64_t REST = J % STRIP;
+    if constexpr (STRIPS) {
+      if (j + STRIP <= J) return strip<T, I, BROAD, XI, XK, YK, OI>(x, y + j, out + j, K, i, end);
+      if constexpr (REST >= LANES) strip<T, I, REST / LANES, XI, XK, YK, OI>(x, y + j, out + j, K, i, end);
+      // the last columns, with some of those before
+      if constexpr (J % LANES != 0) strip<T, I, 1, XI, XK, YK, OI>(x, y + J - LANES, out + J - LANES, K, i, end);
+    } else {
+      if (j + STRIP <= J)
+        return packed_strip<T, I, K, BROAD, XI, XK, YK, YJ, OI>(x, y + j * YJ, out + j, STRIP, i, end);
+      if constexpr (REST != 0)
+        packed_strip<T, I, K, over_up(REST, LANES), XI, XK, YK, YJ, OI>(x, y + j * YJ, out + j, REST, i, end);
+    }
+  }
+};
 
 template <class T, int64_t I, int64_t K, int64_t J, int64_t XI, int64_t XK, int64_t YK, int64_t YJ, int64_t OI,
           int64_t OJ>
 inline void product(const T* x, const T* y, T* __restrict out) {
-  constexpr int64_t LANES = Vector<T>::LANES, STRIP = BROAD * LANES;
-  if constexpr (J == 1 && I >= LANES && XI == 1 && OI == 1) {
-    product<T, 1, K, I, 0, YK, XK, 1, I, 1>(y, x, out);
-  } else if constexpr (XK == 1 && YK == 1 && K >= 2 * LANES && (J == 1 || I < 4)) {
-    int64_t i = 0;
-    for (; i + 4 <= I; i += 4) dots_of_rows<T, 4, K, J, XI, YJ, OI, OJ>(x + i * XI, y, out + i * OI);
-    if constexpr (I % 4 != 0) dots_of_rows<T, I % 4, K, J, XI, YJ, OI, OJ>(x + i * XI, y, out + i * OI);
-  } else if constexpr (YJ == 1 && OJ == 1 && J >= LANES) {
-    int64_t j = 0;
-    for (; j + STRIP <= J; j += STRIP) strip<T, I, BROAD, XI, XK, YK, OI>(x, y + j, out + j, K);
-    if constexpr (J % STRIP >= LANES) strip<T, I, J % STRIP / LANES, XI, XK, YK, OI>(x, y + j, out + j, K);
-    // the last columns, with some of those before
-    if constexpr (J % LANES != 0) strip<T, I, 1, XI, XK, YK, OI>(x, y + J - LANES, out + J - LANES, K);
-  } else if constexpr (OJ == 1 && I >= 4 && J > 1 && I * K * J >= 4096) {
-    constexpr int64_t ROWS = I < 256 ? I : 256;
-    int64_t i = 0;
-    for (; i + ROWS <= I; i += ROWS) packed<T, ROWS, K, J, XI, XK, YK, YJ, OI>(x + i * XI, y, out + i * OI);
-    if constexpr (I % ROWS != 0) packed<T, I % ROWS, K, J, XI, XK, YK, YJ, OI>(x + i * XI, y, out + i * OI);
-  } else {
-    for (int64_t i = 0; i < I; ++i)
-      for (int64_t j = 0; j < J; ++j) {
-        T sum = 0;
-        for (int64_t k = 0; k < K; ++k) sum += x[i * XI + k * XK] * y[k * YK + j * YJ];
-        out[i * OI + j * OJ] = sum;
-      }
-  }
+  using Own = Product<T, I, K, J, XI, XK, YK, YJ, OI, OJ>;
+  Own::run(x, y, out, 0, Own::units());
 }
 
 }  // namespace

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from gtrace.compile.native.arrange import as_view
 from gtrace.compile.native.block import Block, check, emitter
@@ -54,42 +54,49 @@ def reduce(block: Block, node: Node, how: str, axes: Sequence[int], scale: str =
             text = f"over<{own}>({first}, {count}, {step}, {start}, {function})"
             writer.line(f"{target.at(at[1])} = {own}({text}{scale});")
 
-        writer.nest(shape, [steps, out], whole)
+        writer.nest(shape, [steps, out], whole, cost=2 * x.size, grain=1)
     else:
-        writer.nest(shape, [out], lambda at: writer.line(f"{target.at(at[0])} = {start};"))
+        kept_sizes, kept_steps = collapse(shape, [steps, out])
 
-        def outer(at: list[str]) -> None:
-            def inner(place: list[str]) -> None:
-                old = target.at(place[1])
-                source = at[0], place[0]
-                writer.line(f"{old} = {function}({old}, {own}({view.at(*source)}));")
+        def some(first: str, last: str) -> None:
+            def every(body: Callable[[list[str]], None]) -> None:
+                writer.loops(kept_sizes, kept_steps, body, first, last)
 
-            writer.nest(shape, [steps, out], inner)
+            def outer(at: list[str]) -> None:
+                def inner(place: list[str]) -> None:
+                    old = target.at(place[1])
+                    source = at[0], place[0]
+                    writer.line(f"{old} = {function}({old}, {own}({view.at(*source)}));")
 
-        writer.nest(sizes, [strides], outer, ordered=True)
-        if scale:
-            writer.nest(shape, [out], lambda at: writer.line(f"{target.at(at[0])} = {own}({target.at(at[0])}{scale});"))
+                every(inner)
+
+            every(lambda at: writer.line(f"{target.at(at[1])} = {start};"))
+            writer.nest(sizes, [strides], outer, ordered=True)
+            if scale:
+                every(lambda at: writer.line(f"{target.at(at[1])} = {own}({target.at(at[1])}{scale});"))
+
+        writer.divide(kept_sizes, 2 * x.size, some)
     block.cost += 2 * x.size
     block.settle(node)
 
 
-@emitter("sum", "max", "min", "any", "all")
+@emitter("sum", "max", "min", "any", "all", widens=True)
 def _reduce(block: Block, node: Node) -> None:
     reduce(block, node, node.op.name, node.params[0])
 
 
-@emitter("mean")
+@emitter("mean", widens=True)
 def _mean(block: Block, node: Node) -> None:
     x, axes = node.instr.ins[0], node.params[0]
     reduce(block, node, "sum", axes, f" / {c_type(node.instr.aval.dtype)}({math.prod(x.shape[k] for k in axes)})")
 
 
-@emitter("prod")
+@emitter("prod", widens=True)
 def _prod(block: Block, node: Node) -> None:
     reduce(block, node, "prod", (node.params[0],))
 
 
-@emitter("sum_to")
+@emitter("sum_to", widens=True)
 def _sum_to(block: Block, node: Node) -> None:
     x, shape = node.instr.ins[0], node.params[0]
     lead = len(x.shape) - len(shape)
@@ -97,7 +104,7 @@ def _sum_to(block: Block, node: Node) -> None:
     reduce(block, node, "sum", axes)
 
 
-@emitter("argmax", "argmin")
+@emitter("argmax", "argmin", widens=True)
 def _place(block: Block, node: Node) -> None:
     axis = node.params[0]
     x = node.instr.ins[0]
@@ -124,12 +131,13 @@ def _place(block: Block, node: Node) -> None:
             writer.line(f"if ({wins}) {{ {best} = {new}; {place} = {k}; }}")
         writer.line(f"{target.at(at[1])} = {place};")
 
-    writer.nest(shape, [steps, contiguous_strides(tuple(shape))], one, ordered=True)
-    block.cost += 3 * x.size
+    cost = 3 * x.size
+    writer.nest(shape, [steps, contiguous_strides(tuple(shape))], one, ordered=True, cost=cost, grain=1)
+    block.cost += cost
     block.settle(node)
 
 
-@emitter("cumsum", "cumprod")
+@emitter("cumsum", "cumprod", widens=True)
 def _running(block: Block, node: Node) -> None:
     axis = node.params[0]
     x, a = node.instr.ins[0], node.instr.aval
@@ -151,10 +159,12 @@ def _running(block: Block, node: Node) -> None:
             writer.line(f"{total} = {own}({total} {sign} {own}({view.at(*source)}));")
             writer.line(f"{target.at(*to)} = {total};")
 
+    cost = 2 * x.size
     writer.nest(
-        [x.shape[k] for k in kept], [[view.strides[k] for k in kept], [strides[k] for k in kept]], one, ordered=True
-    )
-    block.cost += 2 * x.size
+        [x.shape[k] for k in kept], [[view.strides[k] for k in kept], [strides[k] for k in kept]], one, ordered=True,
+        cost=cost, grain=1,
+    )  # fmt: skip
+    block.cost += cost
     block.settle(node)
 
 
@@ -176,17 +186,22 @@ def product(
     writer, own = block.writer, c_type(a.dtype)
 
     def one(at: list[str]) -> None:
-        text = [v.pointer(p)
-                for v, p in zip((x, y, target), at, strict=True)]  # fmt: skip
-        sizes = f"{rows}, {inner}, {columns}"
-        steps = ", ".join(map(str, strides))
-        writer.line(f"product<{own}, {sizes}, {steps}>({', '.join(text)});")
+        given = ", ".join(v.pointer(p) for v, p in zip((x, y, target), at, strict=True))
+        kind = ", ".join(map(str, (own, rows, inner, columns, *strides)))
+        if parts > 1:
+            writer.line(f"shared_product<Product<{kind}>>(team, {parts}, {given});")
+        else:
+            writer.line(f"product<{kind}>({given});")
 
-    writer.nest([n for n, *_ in batch], [[b[k] for b in batch] for k in (1, 2, 3)], one)
-    block.cost += 1 + math.prod([n for n, *_ in batch]) * rows * inner * columns // PRODUCTS
+    count = math.prod([n for n, *_ in batch])
+    cost = 1 + count * rows * inner * columns // PRODUCTS
+    # threads share a product, or several
+    parts = writer.parts(cost) if count == 1 else 1
+    writer.nest([n for n, *_ in batch], [[b[k] for b in batch] for k in (1, 2, 3)], one, cost=cost, grain=1)
+    block.cost += cost
 
 
-@emitter("matmul")
+@emitter("matmul", widens=True)
 def _matmul(block: Block, node: Node) -> None:
     p, q = node.instr.ins
     a = node.instr.aval
@@ -216,7 +231,7 @@ def _matmul(block: Block, node: Node) -> None:
     block.settle(node)
 
 
-@emitter("einsum")
+@emitter("einsum", widens=True)
 def _einsum(block: Block, node: Node) -> None:
     """Sums of products of one or two operands, by loops over all labels."""
     (equation,) = node.params
@@ -278,19 +293,21 @@ def _along(block: Block, node: Node, axis: int, body: str) -> None:
                       for v, p in zip((view, target), at, strict=True))  # fmt: skip
         writer.line(f"{body}({source}, {view.strides[axis]}, {to}, {strides[axis]}, {x.shape[axis]});")
 
+    cost = 12 * x.size
     writer.nest(
-        [x.shape[k] for k in kept], [[view.strides[k] for k in kept], [strides[k] for k in kept]], one, ordered=True
-    )
-    block.cost += 12 * x.size
+        [x.shape[k] for k in kept], [[view.strides[k] for k in kept], [strides[k] for k in kept]], one, ordered=True,
+        cost=cost, grain=1,
+    )  # fmt: skip
+    block.cost += cost
     block.settle(node)
 
 
-@emitter("softmax", "log_softmax")
+@emitter("softmax", "log_softmax", widens=True)
 def _softmax(block: Block, node: Node) -> None:
     _along(block, node, node.params[0], f"{node.op.name}<{c_type(node.instr.aval.dtype)}>")
 
 
-@emitter("logsumexp")
+@emitter("logsumexp", widens=True)
 def _logsumexp(block: Block, node: Node) -> None:
     axes, _ = node.params
     x, a = node.instr.ins[0], node.instr.aval
@@ -312,12 +329,13 @@ def _logsumexp(block: Block, node: Node) -> None:
         source = flat.pointer(at[0])
         writer.line(f"{target.at(at[1])} = logsumexp<{own}>({source}, 1, {count});")
 
-    writer.nest(shape, [[s * count for s in out], out], one, ordered=True)
-    block.cost += 12 * x.size
+    cost = 12 * x.size
+    writer.nest(shape, [[s * count for s in out], out], one, ordered=True, cost=cost, grain=1)
+    block.cost += cost
     block.settle(node)
 
 
-@emitter("log_softmax_grad")
+@emitter("log_softmax_grad", widens=True)
 def _log_softmax_grad(block: Block, node: Node) -> None:
     (axis,) = node.params
     a = node.instr.aval
@@ -338,6 +356,9 @@ def _log_softmax_grad(block: Block, node: Node) -> None:
         writer.line(f"{head} {target.at(places[2])} = {g.at(places[0])} - m::exp({y.at(places[1])}) * {total};")
 
     views = (g.strides, y.strides, strides)
-    writer.nest([a.shape[k] for k in kept], [[s[k] for k in kept] for s in views], one, ordered=True)
-    block.cost += 12 * a.size
+    cost = 12 * a.size
+    writer.nest(
+        [a.shape[k] for k in kept], [[s[k] for k in kept] for s in views], one, ordered=True, cost=cost, grain=1
+    )
+    block.cost += cost
     block.settle(node)

@@ -11,7 +11,7 @@ from gtrace.ir.aval import aval, contiguous_strides
 from gtrace.ir.graph import Node
 
 
-@emitter("sort", "argsort")
+@emitter("sort", "argsort", widens=True)
 def _sort(block: Block, node: Node) -> None:
     axis, descending = node.params
     x, a = node.instr.ins[0], node.instr.aval

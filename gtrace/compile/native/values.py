@@ -10,7 +10,7 @@ import numpy
 import torch
 
 from gtrace.errors import CompileError
-from gtrace.ir.aval import SHORT, Aval, contiguous_strides
+from gtrace.ir.aval import SHORT, Aval, aval, contiguous_strides
 from gtrace.ir.graph import Scalar
 
 
@@ -23,17 +23,32 @@ C_TYPES: dict[torch.dtype, str] = {
     torch.int64: "int64_t", torch.float32: "float", torch.float64: "double",
 }  # fmt: skip
 
+SHORT_FLOATS: dict[torch.dtype, str] = {torch.float16: "half", torch.bfloat16: "bfloat"}
+"""Types in memory alone: all is computed in float, and rounded after each operation, as in torch."""
+
 
 def c_type(dtype: torch.dtype) -> str:
-    """Return the C++ type of a dtype.
+    """Return the C++ type in which elements of a dtype are computed.
 
     Raises:
         UnsupportedLoopError: it has none.
     """
+    if dtype in SHORT_FLOATS:
+        return "float"
     found = C_TYPES.get(dtype)
     if found is None:
         raise UnsupportedLoopError(f"there is no C++ type for {SHORT[dtype]}")
     return found
+
+
+def memory_type(dtype: torch.dtype) -> str:
+    """Return the C++ type of elements of a dtype in memory; see `c_type`."""
+    return SHORT_FLOATS.get(dtype) or c_type(dtype)
+
+
+def widened(a: Aval) -> Aval:
+    """Return the type in which operations compute that do so for float16 and bfloat16 as a whole."""
+    return aval(a.shape, torch.float32, a.device) if a.dtype in SHORT_FLOATS else a
 
 
 def kind_of(dtype: torch.dtype) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 
-from gtrace.compile.native.values import Uniform, Value, View, c_type, collapse, dense, spread
+from gtrace.compile.native.values import Uniform, Value, View, c_type, collapse, dense, memory_type, spread
 from gtrace.ir.aval import Aval, contiguous_strides
 
 ALIGNMENT = 64
@@ -13,6 +13,17 @@ ALIGNMENT = 64
 
 POLL_AFTER = 1 << 18
 """Additions, about, between two looks at the clock."""
+
+
+SHORT_PART, LONG_PART = 1 << 15, 1 << 17
+"""Additions in a part of a line that threads share, at least: of a loop, whose threads wait for the next line, and of
+straight-line operations, for which they have to be started."""
+
+MOST_PARTS = 64
+"""Of one line."""
+
+GRAIN = 64
+"""Elements, of which the parts of a line have a multiple: more than those of a vector."""
 
 
 class Writer:
@@ -23,14 +34,17 @@ class Writer:
         constants: lines that come before the body and run once a call.
         scratch: bytes of memory that a call needs.
         most: additions that the straight-line operations of a step may take.
+        part: additions in a part of a line, at least.
     """
 
-    def __init__(self, most: float) -> None:
+    def __init__(self, most: float, part: int) -> None:
         self.most = most
+        self.part = part
         self.lines: list[str] = []
         self.constants: list[str] = []
         self.scratch = 0
         self._depth = 1
+        self._shared = False
         self._count = 0
 
     def name(self, prefix: str) -> str:
@@ -59,7 +73,7 @@ class Writer:
 
     def buffer(self, a: Aval) -> View:
         """Return memory of this call for an array."""
-        name, own = self.name("b"), c_type(a.dtype)
+        name, own = self.name("b"), memory_type(a.dtype)
         self.constants.append(f"  {own}* const {name} = reinterpret_cast<{own}*>(scratch + {self.scratch});")
         self.scratch += -(-max(a.nbytes, 1) // ALIGNMENT) * ALIGNMENT
         return dense(name, a)
@@ -70,15 +84,30 @@ class Writer:
         strides: Sequence[Sequence[int]],
         body: Callable[[list[str]], None],
         ordered: bool = False,
+        cost: int = 0,
+        grain: int = GRAIN,
     ) -> None:
-        """Write loops over all elements of a shape.
+        """Write loops over all elements of a shape. Threads share them if they take long.
 
         Args:
             strides: of each view that the body reads or writes.
             body: takes the offset of the current element in each view, and writes what is done with it.
-            ordered: whether steps depend on the steps before them.
+            ordered: whether the compiler must keep the order of the steps.
+            cost: additions that the loops take. 0: steps depend on the steps before them.
+            grain: elements, or rows, of which each part has a multiple.
         """
         sizes, steps = collapse(shape, strides)
+
+        def some(first: str, last: str) -> None:
+            self.loops(sizes, steps, body, first, last, ordered)
+
+        self.divide(sizes, cost, some, grain)
+
+    def loops(
+        self, sizes: Sequence[int], steps: Sequence[Sequence[int]], body: Callable[[list[str]], None],
+        first: str, last: str, ordered: bool = False,
+    ) -> None:  # fmt: skip
+        """Write loops, of which the outermost runs from `first` to `last`; see `nest`."""
         names = [self.name("i") for _ in sizes]
 
         def inner(axis: int) -> None:
@@ -88,10 +117,55 @@ class Writer:
             if axis == len(sizes) - 1 and not ordered:
                 self.line("#pragma GCC ivdep")
             i = names[axis]
-            with self.braces(f"for (int64_t {i} = 0; {i} < {sizes[axis]}; ++{i})"):
+            begin, end = (first, last) if axis == 0 else ("0", str(sizes[axis]))
+            with self.braces(f"for (int64_t {i} = {begin}; {i} < {end}; ++{i})"):
                 inner(axis + 1)
 
         inner(0)
+
+    def divide(self, sizes: Sequence[int], cost: int, body: Callable[[str, str], None], grain: int = GRAIN) -> None:
+        """Write loops over `sizes`, of which the outermost is divided among threads if they take long.
+
+        Args:
+            cost: additions that the loops take.
+            body: writes the loops, given where the outermost begins and ends.
+            grain: of the only loop, each part has a multiple of so many steps.
+        """
+        if not sizes:
+            body("0", "1")
+            return
+        grain = grain if len(sizes) == 1 else 1
+        units = -(-sizes[0] // grain)
+        parts = min(self.parts(cost), units)
+        if parts == 1:
+            body("0", str(sizes[0]))
+            return
+        part, first, last = (self.name("p") for _ in range(3))
+        places = [f"{units} * {k} / {parts}{f' * {grain}' if grain > 1 else ''}" for k in (part, f"({part} + 1)")]
+        with self.shared(parts, part):
+            self.line(f"const int64_t {first} = {places[0]}, {last}e = {places[1]};")
+            self.line(f"const int64_t {last} = {last}e < {sizes[0]} ? {last}e : {sizes[0]};")
+            body(first, last)
+
+    def parts(self, cost: int) -> int:
+        """Return into how many parts a line is divided that takes so many additions."""
+        return 1 if self._shared else max(1, min(MOST_PARTS, cost // self.part))
+
+    @contextlib.contextmanager
+    def shared(self, parts: int, part: str) -> Iterator[None]:
+        """Put the lines of the block into a function of the number of a part, which threads call for all parts.
+
+        It has copies of all variables, so that none of them is in memory that the elements it writes might share.
+        """
+        self.line(f"team.run({parts}, [=, any = &refused](int64_t {part}) {{")
+        self._depth += 1
+        self._shared = True
+        self.line("bool refused = false;")
+        yield
+        self.line("if (refused) __atomic_store_n(any, true, __ATOMIC_RELAXED);")
+        self._shared = False
+        self._depth -= 1
+        self.line("});")
 
     def read(self, value: Value, index: str) -> str:
         """Return the C++ of an element of a value at an offset."""
@@ -106,7 +180,9 @@ class Writer:
         if isinstance(value, View) and given == spread(a, own, a.shape) and a.size > 1:
             self.line(f"__builtin_memcpy({target.pointer()}, {value.pointer()}, {a.nbytes});")
             return a.size
-        self.nest(a.shape, [given, own], lambda at: self.line(f"{target.at(at[1])} = {self.read(value, at[0])};"))
+        self.nest(
+            a.shape, [given, own], lambda at: self.line(f"{target.at(at[1])} = {self.read(value, at[0])};"), cost=a.size
+        )
         return a.size
 
     def dense(self, value: Value, a: Aval) -> View:
