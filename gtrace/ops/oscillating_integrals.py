@@ -176,7 +176,12 @@ def _dawsn(x: torch.Tensor) -> torch.Tensor:
     odd = torch.arange(-35, 36, 2, dtype=torch.float64, device=x.device)
     rest = (size - even * _GRID).unsqueeze(-1) - odd * _GRID
     total = (torch.exp(-rest * rest) / (even.unsqueeze(-1) + odd)).sum(-1) / math.sqrt(math.pi)
-    total = torch.where(x.abs() > 1e7, 0.5 / x.abs(), torch.where(x == 0.0, 0.0, total))
+    # near 0, where these cancel, the power series
+    near = size.clamp(max=_GRID)
+    series = torch.zeros_like(near)
+    for k in range(10, -1, -1):
+        series = (1.0 - 2.0 * near * near * series) / (2 * k + 1)
+    total = torch.where(x.abs() > 1e7, 0.5 / x.abs(), torch.where(size < _GRID, near * series, total))
     return torch.copysign(total, x)
 
 
