@@ -38,10 +38,10 @@ OPERATION_SECONDS, BYTE_SECONDS = 5e-6, 1e-9
 EARLIER_SECONDS = 30.0
 """The expected seconds that the compiles of earlier processes count for, at most, beside those of this one."""
 
-CLEAR = 10.0
-"""A speedup that needs no more than `CLEAR_TRIAL` pairs of calls, if all have it."""
+CLEAR = 1.5
+"""A speedup that needs no more than `CLEAR_TRIAL` pairs of calls, if all after the first but one have it."""
 
-CLEAR_TRIAL = 3
+CLEAR_TRIAL = 6
 """See `CLEAR`. A loop may be interpreted a thousand times as slowly: twenty calls of that would be too many."""
 
 SAMPLES = 32
@@ -173,11 +173,11 @@ def judge(pairs: Sequence[tuple[float, float]]) -> float | None:
 
     None while there are too few of them.
     """
-    # the first compiled calls warm caches up
-    ratios = [interpreted / max(compiled, 1e-9) for interpreted, compiled in pairs[TRIAL // 4 :]]
-    if len(pairs) < TRIAL and not (len(ratios) >= CLEAR_TRIAL and min(ratios) >= CLEAR):
-        return None
-    return statistics.median(ratios)
+    ratios = [interpreted / max(compiled, 1e-9) for interpreted, compiled in pairs]
+    if len(pairs) < TRIAL:
+        clear = len(pairs) >= CLEAR_TRIAL and sorted(ratios[1:])[1] >= CLEAR
+        return statistics.median(ratios[1:]) if clear else None
+    return statistics.median(ratios[TRIAL // 4 :])  # the first compiled calls warm caches up
 
 
 def review_due(usual: float, rival: float, spent: float, trial: float) -> bool:

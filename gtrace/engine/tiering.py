@@ -94,7 +94,8 @@ class Tiering:
     def expected(self, program: Program, settings: Config) -> float:
         """Return what compiling a program is expected to cost the running program, in seconds."""
         if program.native:
-            return policies.LOOP_SECONDS * len(program.schedule.requests)
+            seconds = policies.LOOP_SECONDS * len(program.schedule.requests)
+            return seconds * sharing.slowdown if settings.background else seconds
         if settings.background:
             return self.worker_cost.predict(program.ops) * sharing.slowdown
         return self.cost.predict(program.ops)

@@ -13,8 +13,8 @@ from gtrace.config import config
 from gtrace.interp.interpreter import TensorFunction
 from gtrace.worker.client import worker
 
-MOST_DEBT = 0.02
-"""Seconds that the program may have lost beyond its share before the worker pauses."""
+MOST_DEBT = 0.15
+"""Seconds that the program may have lost beyond its share before the worker pauses: about what native loops cost it."""
 
 DEBT_LIMIT = 0.5
 """Seconds of debt counted at most: one call that something else held up must not stop the worker for minutes."""
