@@ -233,12 +233,19 @@ def failed(function, size, fault, words, worker):
 
 
 def test_a_worker_that_is_killed(worker):
+    def long(x):  # seconds of compiling, so that the worker is killed in the middle of it
+        total = gt.zeros(1)
+        for k in range(60):
+            x = gt.sinh(gt.cosh(x * (1.0 / (k + 2))) - 1.0)
+            total = total + (gt.sort(x, axis=0) * float(k)).sum(0)
+        return total
+
     def fault():
         until(lambda: worker.pid is not None)
         time.sleep(1.0)
         os.kill(worker.pid, signal.SIGKILL)
 
-    entry = failed(lambda x: (gt.sinh(x) * 2.5 - gt.cosh(x)).sum(0), 301, fault, "SIGKILL", worker)
+    entry = failed(long, 301, fault, "SIGKILL", worker)
     assert artifacts.store.all() == [], "another process may well succeed"
     # and the next program gets a new worker
     run, other, expected = hot(302, lambda x: (gt.sinh(x) * 3.5 - gt.cosh(x) * x).sum(0))
