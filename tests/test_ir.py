@@ -145,6 +145,47 @@ REWRITES = {
         }
         """,
     ),
+    "parts of a sum side by side are joined": (
+        lambda g: ir.dce(ir.join_parts(g)),
+        """
+        graph(%0: f32[2,1], %1: f32[2,2], %2: f32[2,1]) {
+          %3: f32[2,4] = unslice(%1) {shape=(2, 4), bounds=((0, 2, 1), (1, 3, 1))}
+          %4: f32[2,4] = unslice(%0) {shape=(2, 4), bounds=((0, 2, 1), (3, 4, 1))}
+          %5: f32[2,4] = add(%3, %4)
+          %6: f32[2,4] = unslice(%2) {shape=(2, 4), bounds=((0, 2, 1), (0, 1, 1))}
+          %7: f32[2,4] = add(%6, %5)
+          return %7, %6
+        }
+        """,
+        """
+        graph(%0: f32[2,1], %1: f32[2,2], %2: f32[2,1]) {
+          %6: f32[2,4] = unslice(%2) {shape=(2, 4), bounds=((0, 2, 1), (0, 1, 1))}
+          %7: f32[2,4] = concat(%2, %1, %0) {axis=1}
+          return %7, %6
+        }
+        """,
+    ),
+    "parts that overlap, leave elements out, have gaps or are not of one axis stay": (
+        ir.join_parts,
+        """
+        graph(%0: f32[2], %1: f32[3], %2: f32[2,2], %3: f32[1,1]) {
+          %4: f32[4] = unslice(%0) {shape=(4,), bounds=((0, 2, 1),)}
+          %5: f32[4] = unslice(%1) {shape=(4,), bounds=((1, 4, 1),)}
+          %6: f32[4] = add(%4, %5)
+          %7: f32[5] = unslice(%0) {shape=(5,), bounds=((0, 2, 1),)}
+          %8: f32[5] = unslice(%0) {shape=(5,), bounds=((2, 4, 1),)}
+          %9: f32[5] = add(%7, %8)
+          %10: f32[4] = unslice(%0) {shape=(4,), bounds=((0, 4, 2),)}
+          %11: f32[4] = unslice(%0) {shape=(4,), bounds=((1, 4, 2),)}
+          %12: f32[4] = add(%10, %11)
+          %13: f32[2,3] = unslice(%2) {shape=(2, 3), bounds=((0, 2, 1), (0, 2, 1))}
+          %14: f32[2,3] = unslice(%3) {shape=(2, 3), bounds=((0, 1, 1), (2, 3, 1))}
+          %15: f32[2,3] = add(%13, %14)
+          return %6, %9, %12, %15
+        }
+        """,
+        None,
+    ),
 }
 
 
@@ -157,7 +198,7 @@ def test_rewrites(function, before, after):
 
 @given(graphs(control=True))
 def test_rewrites_keep_graphs_valid(g):
-    for function in (ir.dce, ir.cse, ir.fold, ir.remove_identities, ir.order_operands):
+    for function in (ir.dce, ir.cse, ir.fold, ir.remove_identities, ir.order_operands, ir.join_parts):
         verify(function(g))
 
 

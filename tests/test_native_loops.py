@@ -140,6 +140,37 @@ def test_carries_that_change_places_repeat_or_stay():
     assert [float(x) for x in swap(gt.array(1.0), gt.array(2.0))] == [2.0, 1.0, 5.0]
 
 
+def test_parts_of_results_and_results_in_parts():
+    """Slices of elementwise results, which are computed part by part, and concatenations, which are written so."""
+
+    def step(carry, x):
+        a, b = carry  # (4, 6) and (6,)
+        s = a + x * b
+        whole = gt.tanh(s) * 2.0  # it and a part of it are needed
+        t = gt.exp(-s * s) + b  # all of it is needed, in parts of unequal size
+        left, right = t[:, :2], t[:, 2:]
+        u = gt.sin(a - b)  # parts with elements in common, and every second one
+        shared = u[:3, 1:] * u[1:, :5]
+        pair = left * 3.0
+        new = gt.concatenate([pair, gt.full((4, 1), 0.5), right[:, :1] + whole[:, 4:5], pair * left], axis=1)
+        twice = gt.concatenate([pair, pair, left], axis=1)
+        return (new, b + u[0] + twice[1]), (new, twice, shared, whole, u[::2].sum(), pair, whole[1:2])
+
+    def run(a, b, xs):
+        return gt.scan(step, (a, b), xs)
+
+    rng = np.random.default_rng(0)
+    args = [gt.array(rng.normal(size=shape)) for shape in ((4, 6), (6,), (3, 4, 6))]
+    close(natively(run, *args), gt.tree.leaves(interpreted(run, *args)))
+
+    def loss(a, b, xs):
+        (a, b), ys = run(a, b, xs)
+        return sum(gt.sum(y * y) for y in (a, b, *ys))
+
+    gradient = gt.grad(loss, (0, 1, 2))
+    close(natively(gradient, *args), interpreted(gradient, *args))
+
+
 def test_loops_and_branches_within_loops_and_batches():
     def collatz(n):
         def step(state):

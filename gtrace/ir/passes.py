@@ -9,7 +9,7 @@ import attrs
 from gtrace.config import config
 from gtrace.errors import GraphError
 from gtrace.ir.graph import Graph
-from gtrace.ir.simplify import cse, dce, fold, order_operands, remove_identities
+from gtrace.ir.simplify import cse, dce, fold, join_parts, order_operands, remove_identities
 from gtrace.ir.verify import broken_rule
 
 
@@ -49,7 +49,7 @@ class Pipeline:
 
     >>> from gtrace import ir
     >>> print(ir.SUBGRAPH)
-    subgraph: remove_identities, dce, fold, dce, cse, dce, renumber
+    subgraph: remove_identities, dce, fold, join_parts, dce, cse, dce, renumber
     """
 
     name: str
@@ -96,5 +96,6 @@ def check_pass(name: str, before: Graph, after: Graph, fix: str = "Fix the pass.
 REMOVE_IDENTITIES = Pass("remove_identities", remove_identities)
 DCE = Pass("dce", dce)
 FOLD = Pass("fold", fold)
+JOIN_PARTS = Pass("join_parts", join_parts)
 ORDER_OPERANDS = Pass("order_operands", order_operands)
 CSE = Pass("cse", cse)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from itertools import pairwise
+
+import attrs
 import torch
 
-from gtrace.ir.aval import aval
+from gtrace.ir.aval import Aval, aval
 from gtrace.ir.edit import substitute
 from gtrace.ir.graph import Graph, Node, Operand, Scalar
 from gtrace.ir.op import REGISTRY, Instr
@@ -124,6 +128,76 @@ def _with_scalars(node: Node, known: list[Scalar | None]) -> Node:
         return node
     instr = node.op.instr(node.params, tuple(avals))
     return Node(instr, ins, node.out, node.location) if instr.aval is node.instr.aval else node
+
+
+@attrs.frozen
+class _Parts:
+    """A sum of arrays that are zero outside of a part: where the parts begin and end, and what they are."""
+
+    axis: int
+    places: tuple[tuple[int, int, int, Aval], ...]
+
+    def plus(self, other: _Parts) -> _Parts | None:
+        """Return the parts of the sum; None if some have elements in common."""
+        places = tuple(sorted((*self.places, *other.places), key=lambda place: place[:2]))
+        if self.axis != other.axis or any(one[1] > following[0] for one, following in pairwise(places)):
+            return None
+        return _Parts(self.axis, places)
+
+    def whole(self, size: int) -> bool:
+        """Whether the parts leave nothing out."""
+        ends = [0, *(end for _, end, _, _ in self.places)]
+        return ends == [*(start for start, _, _, _ in self.places), size]
+
+
+def _part(node: Node) -> _Parts | None:
+    """Return where the operand of an unslice is put, if that is along one axis and without gaps."""
+    shape, bounds = node.params
+    axes = [k for k, n in enumerate(shape) if bounds[k] != (0, n, 1)]
+    operand = node.ins[0]
+    if len(axes) != 1 or not isinstance(operand, int):
+        return None
+    start, stop, step = bounds[axes[0]]
+    return _Parts(axes[0], ((start, stop, operand, node.instr.ins[0]),)) if step == 1 and start < stop else None
+
+
+def join_parts(graph: Graph) -> Graph:
+    """Put parts side by side where they are added as arrays that are zero everywhere else, as in gradients of splits.
+
+    A part keeps the signs of its zeros.
+
+    >>> import gtrace as gt
+    >>> from gtrace import ir
+    >>> b = ir.Builder()
+    >>> x, y = b.input((2,), gt.float32), b.input((1,), gt.float32)
+    >>> first = b.op("unslice", x, shape=(3,), bounds=((0, 2, 1),))
+    >>> last = b.op("unslice", y, shape=(3,), bounds=((2, 3, 1),))
+    >>> print(ir.dce(ir.join_parts(b.graph(b.op("add", first, last)))))
+    graph(%0: f32[2], %1: f32[1]) {
+      %4: f32[3] = concat(%0, %1) {axis=0}
+      return %4
+    }
+    """
+    known: dict[int, _Parts] = {}
+    users = Counter(value for node in graph.nodes for value in node.values()) + Counter(graph.outputs)
+    nodes = []
+    for node in graph.nodes:
+        if node.op.name == "unslice":
+            part = _part(node)
+            if part is not None:
+                known[node.out] = part
+        elif node.op.name == "add" and known:
+            one, other = (known.get(x) if isinstance(x, int) else None for x in node.ins)
+            parts = one and other and one.plus(other)
+            if parts:
+                if parts.whole(node.instr.aval.shape[parts.axis]):
+                    instr = REGISTRY["concat"].instr((parts.axis,), tuple(a for _, _, _, a in parts.places))
+                    if instr.aval is node.instr.aval:
+                        node = Node(instr, tuple(value for _, _, value, _ in parts.places), node.out, node.location)
+                elif users[node.out] == 1:
+                    known[node.out] = parts
+        nodes.append(node)
+    return Graph(graph.inputs, graph.avals, tuple(nodes), graph.outputs) if known else graph
 
 
 def order_operands(graph: Graph) -> Graph:

@@ -10,7 +10,7 @@ from gtrace.ir.edit import renumber
 from gtrace.ir.graph import Graph, Node, Subgraph, is_subgraphs, print_graph, subgraphs
 from gtrace.ir.interning import InternTable
 from gtrace.ir.op import REGISTRY, Instr, Op, Params
-from gtrace.ir.passes import CSE, DCE, FOLD, Pass, Pipeline
+from gtrace.ir.passes import CSE, DCE, FOLD, JOIN_PARTS, Pass, Pipeline
 from gtrace.ir.simplify import remove_identities
 
 SUBGRAPH = Pipeline(
@@ -19,6 +19,7 @@ SUBGRAPH = Pipeline(
         Pass("remove_identities", lambda graph: remove_identities(graph, keep_stops=True)),
         DCE,
         FOLD,
+        JOIN_PARTS,
         DCE,
         CSE,
         DCE,

@@ -173,12 +173,16 @@ def _pad(block: Block, node: Node) -> None:
 def _concat(block: Block, node: Node) -> None:
     a, axis = node.instr.aval, node.params[0]
     check(a)
-    target = block.result(node)
+    if node.out in block.joined:
+        target, early = block.joined[node.out]
+        block.values[node.out] = target
+    else:
+        target, early = block.result(node), frozenset()
     start = 0
-    for k, part in enumerate(node.instr.ins):
+    for k, (x, part) in enumerate(zip(node.ins, node.instr.ins, strict=True)):
         bounds = [(0, n, 1) for n in part.shape]
         bounds[axis] = (start, start + part.shape[axis], 1)
-        if part.size:
+        if part.size and (x not in early or x in block.pieces):
             write_part(block, target, a.shape, bounds, block.operand(node, k), part)
         start += part.shape[axis]
     block.settle(node)

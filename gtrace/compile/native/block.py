@@ -19,7 +19,7 @@ from gtrace.compile.native.values import (
     widened,
 )
 from gtrace.compile.native.writer import Writer
-from gtrace.ir.aval import CPU, Aval, contiguous_strides
+from gtrace.ir.aval import CPU, Aval
 from gtrace.ir.graph import Graph, Node, Operand
 
 Targets = Mapping[int, Sequence[View]]
@@ -61,6 +61,8 @@ class Block:
         graph: the program.
         values: what is known of each value so far.
         targets: where values are to be written; those written there already are taken out.
+        joined: where concatenations are written, and their operands that are written there when they are computed.
+        pieces: where these operands belong; those written there are taken out.
         cost: additions that the lines so far take.
         looped: those of them that loops within take.
     """
@@ -71,6 +73,8 @@ class Block:
     targets: dict[int, list[View]] = attrs.field(factory=dict)
     cost: int = 0
     looped: int = 0
+    joined: dict[int, tuple[View, frozenset[int]]] = attrs.field(factory=dict)
+    pieces: dict[int, list[View]] = attrs.field(factory=dict)
     avals: dict[int, Aval] = attrs.field(init=False)
     users: dict[int, list[Node]] = attrs.field(init=False)
 
@@ -80,6 +84,21 @@ class Block:
         for node in self.graph.nodes:
             for value in set(node.values()):
                 self.users.setdefault(value, []).append(node)
+
+    def join(self, nodes: Sequence[Node]) -> None:
+        """Let elementwise operations among `nodes` write their results to where concatenations of these belong."""
+        elementwise = frozenset(node.out for node in nodes if lowering(node) is not None and node.instr.aval.size > 1)
+        for node in nodes:
+            if node.op.name != "concat" or not elementwise.intersection(node.values()):
+                continue
+            wanted = self.targets.get(node.out)
+            whole = wanted.pop(0) if wanted else self.writer.buffer(node.instr.aval)
+            self.joined[node.out] = whole, elementwise.intersection(node.values())
+            start, step = 0, whole.strides[node.params[0]]
+            for x, a in zip(node.ins, node.instr.ins, strict=True):
+                if isinstance(x, int) and x in elementwise:
+                    self.pieces.setdefault(x, []).append(View(whole.base, whole.strides, whole.moved(start * step)))
+                start += a.shape[node.params[0]]
 
     # -- for emitters
 
@@ -129,6 +148,7 @@ class Block:
     def write(self, nodes: Sequence[Node]) -> None:
         """Write some of the nodes."""
         left = list(nodes)
+        self.join(left)
         group = Group(self)
         while left:
             waiting = []
@@ -240,10 +260,13 @@ class Group:
                     loaded[value] = known, spread(block.avals[value], known.strides, self.shape)
         stores: list[tuple[int, View]] = []
         for value, (node, _) in self.nodes.items():
-            if block.targets.get(value) or any(user.out not in self.nodes for user in block.users.get(value, ())):
-                stores.append((value, block.result(node)))
-                stores += [(value, target) for target in block.targets.pop(value, ())]
-        own = contiguous_strides(self.shape)
+            places = block.pieces.pop(value, [])
+            if places:
+                block.values[value] = places[0]
+            elif block.targets.get(value) or any(user.out not in self.nodes for user in block.users.get(value, ())):
+                places.append(block.result(node))
+            stores += [(value, place) for place in (*places, *block.targets.pop(value, ()))]
+        written = [spread(block.avals[value], place.strides, self.shape) for value, place in stores]
 
         def body(at: list[str]) -> None:
             names: dict[int, str] = {}
@@ -256,12 +279,13 @@ class Group:
                 name = writer.name("x")
                 writer.line(f"const {c_type(node.instr.aval.dtype)} {name} = {expression(node, rule, operands)};")
                 names[value] = name
-            for value, target in stores:
-                writer.line(f"{target.at(at[-1])} = {names[value]};")
+            for (value, target), place in zip(stores, at[len(loaded) :], strict=True):
+                writer.line(f"{target.at(place)} = {names[value]};")
 
         size = next(iter(self.nodes.values()))[0].instr.aval.size
         cost = size * sum(rule.cost for _, rule in self.nodes.values())
-        writer.nest(self.shape, [*(strides for _, strides in loaded.values()), own], body, cost=cost)
+        moved = size * (len(loaded) + len(stores))
+        writer.nest(self.shape, [*(strides for _, strides in loaded.values()), *written], body, cost=cost + moved)
         block.cost += cost
         self.nodes = {}
 

@@ -15,6 +15,7 @@ import gtrace.compile.native.reductions
 import gtrace.compile.native.sorting  # noqa: F401 - they register what they can write
 from gtrace.compile.native.block import Block, check
 from gtrace.compile.native.loops import scan_loop
+from gtrace.compile.native.narrowing import narrowed
 from gtrace.compile.native.values import Uniform, Value, View, c_type, dense, memory_type
 from gtrace.compile.native.writer import LONG_PART, SHORT_PART, Writer
 from gtrace.compile.work import LONG_NATIVE_STEP
@@ -146,7 +147,7 @@ def generate(graph: Graph, most: float = LONG_NATIVE_STEP) -> LoopCode:
         writer.constants.append(f"  {own}* const o{k} = static_cast<{own}*>(args[{len(graph.inputs) + k}]);")
     stacked_from = len(results) if scan is None else scan.params[4]
     outs = [dense(f"o{k}", a) for k, a in enumerate(results)]
-    block = Block(writer, graph, values)
+    block = Block(writer, graph if node is not None else narrowed(graph), values)
     final: list[Value] = []
     if node is None:
         for value, out in zip(graph.outputs, outs, strict=True):

@@ -8,6 +8,7 @@ import attrs
 
 from gtrace.compile.native.block import Block, check, emitter
 from gtrace.compile.native.elementwise import ELEMENTWISE
+from gtrace.compile.native.narrowing import narrowed
 from gtrace.compile.native.values import Uniform, UnsupportedLoopError, Value, View, c_type, dense, memory_type
 from gtrace.compile.native.writer import Writer
 from gtrace.ir.aval import Aval
@@ -114,7 +115,7 @@ def run_step(
             targets.setdefault(value, []).append(carry.value)
     for value, stack in zip(body.outputs[len(carries) :], stacks, strict=True):
         targets.setdefault(value, []).append(stack)
-    block = Block(writer, body, inputs, targets)
+    block = Block(writer, narrowed(body), inputs, targets)
     block.run()
     straight = block.cost - block.looped
     if straight > writer.most:
