@@ -19,8 +19,9 @@ from gtrace.aten.decompose import ALTERNATIVES, TOGETHER, TRANSPOSED
 from gtrace.aten.derivations import derivations
 from gtrace.aten.overloads import OPERAND, caller, fake_tensors, of_torch
 from gtrace.aten.translate import call_aten
+from gtrace.aten.written import PULLBACKS, TYPES
 from gtrace.errors import DtypeError, ShapeError, message
-from gtrace.ir.aval import COMPLEX, WIDE_UNSIGNED, Aval, Bundle, aval, bundle, parse_type
+from gtrace.ir.aval import COMPLEX, FLOATS, WIDE_UNSIGNED, Aval, Bundle, aval, bundle, parse_type
 from gtrace.ir.cases import Sample
 from gtrace.ir.infer import require_kernel
 from gtrace.ir.op import define
@@ -45,7 +46,8 @@ def _result(avals: tuple[Aval, ...], overload: str, args: tuple[Any, ...]) -> Av
     kept = derivations.find(key, parse_type) if of_torch(overload) else None
     if kept is not None:
         return kept
-    found = _type_on_meta(avals, overload, args) or _type(avals, overload, args)
+    written = TYPES.get(overload)
+    found = (written and written(avals, args)) or _type_on_meta(avals, overload, args) or _type(avals, overload, args)
     dtypes = {a.dtype for a in avals}
     # on the CPU many operators have kernels for float32 and float64 only
     only_others = dtypes and dtypes.isdisjoint((torch.float32, torch.float64)) and avals[0].device.type == "cpu"
@@ -103,6 +105,9 @@ def _type(avals: tuple[Aval, ...], overload: str, args: tuple[Any, ...]) -> Aval
 def _vjp(ct: Any, needed: Sequence[bool], *rest: Any, overload: str, args: tuple[Any, ...]) -> list[Array | None]:
     if any(ct[k] is not None for k in TOGETHER.get(overload, ())):
         ct = [_zeros(a) if c is None else c for c, a in zip(ct, rest[-1].aval.avals, strict=True)]
+    written = PULLBACKS.get(overload)
+    if written is not None and all(x.dtype in FLOATS for x in rest[:-1]):
+        return written(ct, needed, rest[:-1], args)
     return derive.vjp(
         caller(overload, args, ALTERNATIVES.get(("vjp", overload))), (overload, args), ct, needed, rest[:-1]
     )

@@ -35,11 +35,17 @@ def call_aten(overload: str, args: tuple[Any, ...], operands: Sequence[Array]) -
     if not isinstance(instr.aval, Bundle):
         return bind(op, operands, (overload, args))
     results = bind_all(op, operands, (overload, args))
+    if overload in _DIFFERENTIABLE:
+        return results
     # torch keeps some results for its derivatives only, such as the mean in layer_norm, and these have none
     flags = _has_derivative(overload, args, tuple([x.aval for x in operands]))
     if not any(flags):  # a form of an operator without derivatives: asking for one must be an error
         return results
     return [x if flag or not x.aval.floating else stop_gradient(x) for x, flag in zip(results, flags, strict=True)]
+
+
+_DIFFERENTIABLE = {"aten.convolution_backward.default", "aten.max_pool2d_with_indices.default"}
+"""Overloads of which torch differentiates all floating results."""
 
 
 @functools.lru_cache(maxsize=4096)

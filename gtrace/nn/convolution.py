@@ -10,6 +10,7 @@ from typing import Any
 
 import torch.nn.functional as F  # noqa: N812 - as everywhere
 
+from gtrace.aten.written import avg_pool, convolution, max_pool
 from gtrace.errors import ShapeError, message
 from gtrace.ops.promote import promote_arrays
 from gtrace.torch_functions import call_torch
@@ -71,6 +72,9 @@ def conv(
     if axes not in _CONV:
         fix = "The weight is (features, channels, *window)."
         raise ShapeError(message("conv", "a weight with one to three spatial axes", repr(weight.aval), fix))
+    found = convolution(x, weight, bias, stride, padding, dilation, groups)
+    if found is not None:
+        return found
     return call_torch(
         f"conv{axes}d", _CONV[axes], x, weight, bias, _sizes(stride), _sizes(padding), _sizes(dilation), groups
     )
@@ -98,6 +102,11 @@ def _transposed(axes: int) -> Callable[..., Array]:
         groups: int = 1, dilation: Sizes = 1,
     ) -> Array:  # fmt: skip
         x, weight, bias = _arrays(name, x, weight, bias)
+        found = None
+        if weight.ndim == axes + 2:
+            found = convolution(x, weight, bias, stride, padding, dilation, groups, output_padding)
+        if found is not None:
+            return found
         return call_torch(
             name, _TRANSPOSED[axes], x, weight, bias, _sizes(stride), _sizes(padding), _sizes(output_padding), groups,
             _sizes(dilation),
@@ -141,8 +150,12 @@ def _max_pool(axes: int) -> Callable[..., Array]:
         x: Any, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0, dilation: Sizes = 1,
         ceil_mode: bool = False,
     ) -> Array:  # fmt: skip
+        x = _arrays(name, x)[0]
+        found = max_pool(x, kernel_size, stride, padding, dilation, ceil_mode) if axes == 2 else None
+        if found is not None:
+            return found
         sizes = map(_sizes, (kernel_size, stride, padding, dilation))
-        return call_torch(name, function, _arrays(name, x)[0], *sizes, ceil_mode)
+        return call_torch(name, function, x, *sizes, ceil_mode)
 
     doc = f"Return the largest element of each window.\n{_WINDOW}{_PADDING.format('-inf.')}"
     return _named(pool, name, f"{doc}        dilation: the distance of the elements of a window.\n{_CEIL}{_REFUSED}")
@@ -155,8 +168,12 @@ def _avg_pool(axes: int) -> Callable[..., Array]:
         x: Any, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0, ceil_mode: bool = False,
         count_include_pad: bool = True, divisor_override: int | None = None,
     ) -> Array:  # fmt: skip
-        sizes = map(_sizes, (kernel_size, stride, padding))
-        return call_torch(name, function, _arrays(name, x)[0], *sizes, ceil_mode, count_include_pad, divisor_override)
+        x = _arrays(name, x)[0]
+        whole = ceil_mode, count_include_pad, divisor_override
+        found = avg_pool(x, kernel_size, stride, padding, *whole) if axes == 2 else None
+        if found is not None:
+            return found
+        return call_torch(name, function, x, *map(_sizes, (kernel_size, stride, padding)), *whole)
 
     def pool_rows(
         x: Any, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0, ceil_mode: bool = False,

@@ -1,0 +1,221 @@
+"""Convolution and pooling without tracing: the calls of torch's operators and their derivatives, written out.
+
+They are those that torch would record. To trace, torch imports torch.compile, which takes most of a second; a training
+run of a convolutional network should not begin with that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from gtrace.aten.overloads import OPERAND
+from gtrace.aten.translate import call_aten
+from gtrace.ir.aval import FLOATS, Aval, Bundle, aval, bundle
+from gtrace.trace.array import Array
+
+CONVOLUTION = "aten.convolution.default"
+MAX_POOL = "aten.max_pool2d_with_indices.default"
+AVG_POOL = "aten.avg_pool2d.default"
+
+Pullback = Callable[[Any, Sequence[bool], Sequence[Array], tuple[Any, ...]], "list[Array | None]"]
+"""(cotangent, which operands need theirs, operands, constants of the call) -> cotangents of the operands."""
+
+
+def each(value: Any, axes: int) -> tuple[int, ...] | None:
+    """Return a size for each of some axes, given one for all or one for each; None: it is neither."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return (value,) * axes
+    if isinstance(value, (list, tuple)) and len(value) == axes and all(isinstance(n, int) for n in value):
+        return tuple(value)
+    return None
+
+
+def convolution(
+    x: Array, weight: Array, bias: Array | None, stride: Any, padding: Any, dilation: Any, groups: Any,
+    output_padding: Any = None,
+) -> Array | None:  # fmt: skip
+    """Return a convolution of a batch; None if the operands are not plainly right: torch then says what is wrong.
+
+    Args:
+        x: (batch, channels, *spatial).
+        weight: (features, channels // groups, *window), or of a transposed one (channels, features // groups, *window).
+        bias: (features,).
+        padding: "same" only where the same number of zeros is added on both sides.
+        output_padding: of a transposed convolution.
+    """
+    axes = weight.ndim - 2
+    transposed = output_padding is not None
+    steps, gaps, more = (each(value, axes) for value in (stride, dilation, output_padding or 0))
+    if padding == "valid":
+        padding = 0
+    elif padding == "same" and gaps and steps == (1,) * axes:
+        added = [gap * (n - 1) for gap, n in zip(gaps, weight.shape[2:], strict=True)]
+        padding = None if any(n % 2 for n in added) else tuple(n // 2 for n in added)
+    zeros = each(padding, axes)
+    if None in (steps, gaps, more, zeros) or not isinstance(groups, int):
+        return None
+    constants = OPERAND, OPERAND, None if bias is None else OPERAND, steps, zeros, gaps, transposed, more, groups
+    operands = [x, weight] if bias is None else [x, weight, bias]
+    if type_of_convolution([one.aval for one in operands], constants) is None:
+        return None
+    found: Array = call_aten(CONVOLUTION, constants, operands)
+    return found
+
+
+def type_of_convolution(avals: Sequence[Aval], args: tuple[Any, ...]) -> Aval | None:
+    """Return the type of a call of `CONVOLUTION`; None if its operands do not plainly fit."""
+    x, weight = avals[:2]
+    axes = len(weight.shape) - 2
+    steps, zeros, gaps, transposed, more, groups = args[3:]
+    sizes = steps, zeros, gaps, more
+    if axes < 1 or len(x.shape) != axes + 2 or any(len(one) != axes for one in sizes) or x.dtype not in FLOATS:
+        return None
+    if any(a.dtype is not x.dtype or a.device != x.device for a in avals):
+        return None
+    if min(*steps, *gaps, groups, *x.shape, *weight.shape) < 1 or min(*zeros, *more) < 0:
+        return None
+    features = weight.shape[1] * groups if transposed else weight.shape[0]
+    channels = weight.shape[0] if transposed else weight.shape[1] * groups
+    if (
+        x.shape[1] != channels
+        or channels % groups
+        or features % groups
+        or (avals[2:] and avals[2].shape != (features,))
+    ):
+        return None
+    spatial = []
+    for n, w, step, zero, gap, add in zip(x.shape[2:], weight.shape[2:], *sizes, strict=True):
+        reach = gap * (w - 1) + 1
+        if transposed and add >= max(step, gap):
+            return None
+        spatial.append((n - 1) * step - 2 * zero + reach + add if transposed else (n + 2 * zero - reach) // step + 1)
+    return aval((x.shape[0], features, *spatial), x.dtype, x.device) if min(spatial) > 0 else None
+
+
+def _type_of_convolution_backward(avals: Sequence[Aval], args: tuple[Any, ...]) -> Bundle | None:
+    _, x, weight = avals
+    features, wanted = args[3], args[-1]
+    if any(a.dtype not in FLOATS for a in avals) or (wanted[2] and features is None):
+        return None
+    shapes = x.shape, weight.shape, features
+    return bundle(tuple(aval(shape, x.dtype, x.device) for shape, want in zip(shapes, wanted, strict=True) if want))
+
+
+def _convolution_pullback(
+    ct: Array, needed: Sequence[bool], operands: Sequence[Array], args: tuple[Any, ...]
+) -> list[Array | None]:
+    x, weight = operands[:2]
+    _, _, bias, *sizes = args
+    features = None if bias is None else operands[2].shape
+    wanted = (*needed[:2], len(needed) > 2 and needed[2])
+    constants = OPERAND, OPERAND, OPERAND, features, *sizes, wanted
+    results = iter(call_aten("aten.convolution_backward.default", constants, [ct, x, weight]))
+    return [next(results) if need else None for need in needed]
+
+
+def _pooled(a: Aval, window: Any, steps: Any, zeros: Any, gaps: Any, ceil_mode: bool) -> Aval | None:
+    """Return the type of one number for each window; None where torch has to say."""
+    sizes = window, steps or window, zeros, gaps
+    if ceil_mode or a.dtype not in FLOATS or len(a.shape) not in (3, 4) or any(len(one) != 2 for one in sizes):
+        return None
+    if min(*window, *sizes[1], *gaps) < 1 or any(not 0 <= 2 * z <= w for z, w in zip(zeros, window, strict=True)):
+        return None
+    spatial = [
+        (n + 2 * zero - gap * (w - 1) - 1) // step + 1
+        for n, w, step, zero, gap in zip(a.shape[-2:], *sizes, strict=True)
+    ]
+    return aval((*a.shape[:-2], *spatial), a.dtype, a.device) if min(*spatial, *a.shape) > 0 else None
+
+
+def _sizes(x: Array, kernel_size: Any, stride: Any, padding: Any, dilation: Any) -> tuple[Any, Any, Any, Any] | None:
+    """Return the sizes for two axes; None if they do not plainly fit."""
+    window, zeros, gaps = (each(value, 2) for value in (kernel_size, padding, dilation))
+    steps = () if stride is None else each(stride, 2)
+    if None in (window, zeros, gaps, steps) or _pooled(x.aval, window, steps, zeros, gaps, False) is None:
+        return None
+    return window, steps, zeros, gaps
+
+
+def _pooling(overload: str, x: Array, window: Any, rest: tuple[Any, ...], defaults: tuple[Any, ...]) -> Any:
+    """Record a call without the last constants that are defaults."""
+    least = max((k + 1 for k, given in enumerate(rest) if given != defaults[k]), default=0)
+    return call_aten(overload, (OPERAND, window, *rest[:least]), [x])
+
+
+_MAX_DEFAULTS: tuple[Any, ...] = ((), (0, 0), (1, 1), False)
+_AVG_DEFAULTS: tuple[Any, ...] = ((), (0, 0), False, True, None)
+
+
+def max_pool(x: Array, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: Any) -> Array | None:
+    """Return the largest element of each window of two axes; None if the operands are not plainly right."""
+    sizes = _sizes(x, kernel_size, stride, padding, dilation)
+    if sizes is None or not isinstance(ceil_mode, bool):
+        return None
+    window, *rest = sizes
+    found: Array = _pooling(MAX_POOL, x, window, (*rest, ceil_mode), _MAX_DEFAULTS)[0]
+    return found
+
+
+def _max_pool_pullback(
+    cts: Any, needed: Sequence[bool], operands: Sequence[Array], args: tuple[Any, ...]
+) -> list[Array | None]:
+    places = call_aten(MAX_POOL, args, operands)[1]
+    constants = OPERAND, OPERAND, args[1], *args[2:], *_MAX_DEFAULTS[len(args) - 2 :], OPERAND
+    return [call_aten("aten.max_pool2d_with_indices_backward.default", constants, [cts[0], *operands, places])]
+
+
+def avg_pool(
+    x: Array, kernel_size: Any, stride: Any, padding: Any, ceil_mode: Any, count_include_pad: Any, divisor: Any
+) -> Array | None:
+    """Return the mean of each window of two axes; None if the operands are not plainly right."""
+    sizes = _sizes(x, kernel_size, stride, padding, 1)
+    if sizes is None or not isinstance(ceil_mode, bool) or not isinstance(count_include_pad, bool):
+        return None
+    if divisor is not None and (not isinstance(divisor, int) or divisor < 1):
+        return None
+    window, steps, zeros, _ = sizes
+    found: Array = _pooling(AVG_POOL, x, window, (steps, zeros, ceil_mode, count_include_pad, divisor), _AVG_DEFAULTS)
+    return found
+
+
+def _avg_pool_pullback(
+    ct: Array, needed: Sequence[bool], operands: Sequence[Array], args: tuple[Any, ...]
+) -> list[Array | None]:
+    constants = OPERAND, OPERAND, args[1], *args[2:], *_AVG_DEFAULTS[len(args) - 2 :]
+    return [call_aten("aten.avg_pool2d_backward.default", constants, [ct, *operands])]
+
+
+def _type_of_max_pool(avals: Sequence[Aval], args: tuple[Any, ...]) -> Bundle | None:
+    found = _pooled(avals[0], args[1], *args[2:], *_MAX_DEFAULTS[len(args) - 2 :])
+    return None if found is None else bundle((found, aval(found.shape, torch.int64, found.device)))
+
+
+def _type_of_avg_pool(avals: Sequence[Aval], args: tuple[Any, ...]) -> Aval | None:
+    steps, zeros, ceil_mode, *_ = (*args[2:], *_AVG_DEFAULTS[len(args) - 2 :])
+    return _pooled(avals[0], args[1], steps, zeros, (1, 1), ceil_mode)
+
+
+def _type_of_second(avals: Sequence[Aval], args: tuple[Any, ...]) -> Aval | None:
+    x = avals[1]
+    return aval(x.shape, x.dtype, x.device) if x.dtype in FLOATS else None
+
+
+TYPES: dict[str, Callable[[Sequence[Aval], tuple[Any, ...]], Aval | Bundle | None]] = {
+    CONVOLUTION: type_of_convolution,
+    "aten.convolution_backward.default": _type_of_convolution_backward,
+    MAX_POOL: _type_of_max_pool,
+    "aten.max_pool2d_with_indices_backward.default": _type_of_second,
+    AVG_POOL: _type_of_avg_pool,
+    "aten.avg_pool2d_backward.default": _type_of_second,
+}
+"""By overload: the types of results; None where torch has to say."""
+
+PULLBACKS: dict[str, Pullback] = {
+    CONVOLUTION: _convolution_pullback,
+    MAX_POOL: _max_pool_pullback,
+    AVG_POOL: _avg_pool_pullback,
+}
+"""By overload, for operands of float dtypes."""

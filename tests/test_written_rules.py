@@ -1,0 +1,104 @@
+"""Convolution and pooling, whose rules are written out: those that torch records, without torch.compile."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+
+import launch
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import gtrace as gt
+from gtrace import nn
+from gtrace.aten import operation
+from gtrace.ir.aval import aval
+from gtrace.ir.canonical import canonicalize
+
+X, W, B = gt.ones((2, 4, 9, 8)), gt.ones((6, 4, 3, 3)), gt.ones(6)
+CASES = {
+    "convolution": (lambda x, w, b: nn.conv2d(x, w, b, 2, 1), (X, W, B)),
+    "groups and dilation": (lambda x, w: nn.conv2d(x, w, padding=(2, 1), dilation=(2, 1), groups=2), (X, W[:, :2])),
+    "the same size": (lambda x, w: nn.conv2d(x, w, padding="same"), (X, W)),
+    "one axis": (lambda x, w: nn.conv1d(x, w, stride=2), (X[:, :, 0], W[:, :, 0])),
+    "three axes": (lambda x, w, b: nn.conv3d(x, w, b, padding=1), (X[:, :, None], W[..., None], B)),
+    "transposed": (
+        lambda x, w, b: nn.conv_transpose2d(x, w, b, 2, 1, (1, 0)), (X, gt.ones((4, 6, 3, 3)), B)
+    ),
+    "largest": (lambda x: nn.max_pool2d(x, 2), (X,)),
+    "largest, of one image": (lambda x: nn.max_pool2d(x, (3, 2), (2, 1), (1, 0), (1, 2)), (X[0],)),
+    "largest, beyond the end": (lambda x: nn.max_pool2d(x, 2, ceil_mode=True), (X,)),
+    "means": (lambda x: nn.avg_pool2d(x, 2), (X,)),
+    "means, all constants": (lambda x: nn.avg_pool2d(x, (3, 2), 1, (1, 0), True, False, 5), (X,)),
+    "sums": (lambda x: nn.avg_pool2d(x, 2, 1, divisor_override=1), (X,)),
+}  # fmt: skip
+
+
+def recorded(function, args):
+    """The text of a function's canonical graph, and of its gradient's."""
+
+    def loss(*args):
+        return gt.sum(gt.sin(function(*args)))
+
+    graphs = gt.make_graph(function)(*args), gt.make_graph(gt.grad(loss, tuple(range(len(args)))))(*args)
+    return [str(canonicalize(graph).graph) for graph in graphs]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_written_rules_are_those_that_torch_records(case, monkeypatch):
+    function, args = CASES[case]
+    found = recorded(function, args)
+    monkeypatch.setattr(operation, "PULLBACKS", {})
+    for name in ("convolution", "max_pool", "avg_pool"):
+        monkeypatch.setattr(f"gtrace.nn.convolution.{name}", lambda *args: None)
+    assert found == recorded(function, args)
+
+
+sizes = st.tuples(st.integers(0, 3), st.integers(0, 3))
+
+
+@settings(max_examples=150)
+@given(st.data())
+def test_written_types_are_those_of_torch(data):
+    overload = data.draw(st.sampled_from(sorted(operation.TYPES)))
+    x = aval((data.draw(st.integers(1, 2)), data.draw(st.sampled_from([2, 4])), *data.draw(sizes)), gt.float32)
+    window, steps, zeros, gaps, more = (data.draw(sizes) for _ in range(5))
+    if overload.startswith("aten.convolution."):
+        transposed, groups = data.draw(st.booleans()), data.draw(st.integers(1, 2))
+        weight = aval((data.draw(st.sampled_from([2, 4])), data.draw(st.integers(1, 4)), *window), gt.float32)
+        args = "x", "x", None, steps, zeros, gaps, transposed, more, groups
+        avals = x, weight
+    elif "max_pool" in overload and "backward" not in overload:
+        args = ("x", window, steps, zeros, gaps, data.draw(st.booleans()))[: data.draw(st.integers(2, 6))]
+        avals = (x,)
+    elif "avg_pool" in overload and "backward" not in overload:
+        args = ("x", window, steps, zeros, data.draw(st.booleans()), False, 3)[: data.draw(st.integers(2, 7))]
+        avals = (x,)
+    else:
+        return  # the types of operands
+    written = operation.TYPES[overload](avals, args)
+    if written is not None:
+        assert written is operation._type_on_meta(avals, overload, args)
+
+
+def test_a_convolutional_network_is_trained_without_torch_compile(tmp_path):
+    code = """
+        import sys
+        import gtrace as gt
+        from gtrace import nn
+
+        def loss(w, u, v, x):
+            h = nn.max_pool2d(nn.relu(nn.conv2d(x, w, padding=1)), 2)
+            h = nn.conv_transpose2d(nn.avg_pool2d(nn.conv2d(h, u, stride=2), 2), v, stride=2)
+            return gt.sum(h * h)
+
+        w, u, v, x = (gt.ones(shape) for shape in ((4, 3, 3, 3), (6, 4, 3, 3), (6, 2, 2, 2), (2, 3, 16, 16)))
+        gt.eval(gt.value_and_grad(loss, (0, 1, 2))(w, u, v, x))
+        assert not {"torch._dynamo", "torch.fx.experimental.symbolic_shapes"} & set(sys.modules)
+    """
+    environment = os.environ | {"GT_CACHE_DIR": str(tmp_path)}
+    with launch.from_scratch():
+        subprocess.run([sys.executable, "-c", textwrap.dedent(code)], env=environment, check=True)
