@@ -1,4 +1,4 @@
-"""Convolution and pooling, whose rules are written out: those that torch records, without torch.compile."""
+"""Convolution, pooling and norms, whose rules are written out: those that torch records, without torch.compile."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ import sys
 import textwrap
 
 import launch
+import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -74,6 +76,9 @@ def test_written_types_are_those_of_torch(data):
     elif "max_pool" in overload and "backward" not in overload:
         args = ("x", window, steps, zeros, gaps, data.draw(st.booleans()))[: data.draw(st.integers(2, 6))]
         avals = (x,)
+    elif "norm" in overload:
+        args = ("x", data.draw(st.sampled_from([2, 1, 0.5])), data.draw(st.sampled_from([None, (1,), (-1, 0)])), True)
+        args, avals = args[: data.draw(st.integers(1, 4))], (x,)
     elif "avg_pool" in overload and "backward" not in overload:
         args = ("x", window, steps, zeros, data.draw(st.booleans()), False, 3)[: data.draw(st.integers(2, 7))]
         avals = (x,)
@@ -82,6 +87,38 @@ def test_written_types_are_those_of_torch(data):
     written = operation.TYPES[overload](avals, args)
     if written is not None:
         assert written is operation._type_on_meta(avals, overload, args)
+
+
+@pytest.mark.parametrize("axis", [None, 1, (0, 2)])
+@pytest.mark.parametrize("keepdims", [True, False])
+@pytest.mark.parametrize("order", [2, 1, 3])
+def test_norms_with_their_derivatives_and_batches(axis, keepdims, order):
+    rng = np.random.default_rng(0)
+    x, t = rng.normal(size=(2, 3, 4, 5, 2))
+    x[:, 1] = 0.0
+
+    def norm(x):
+        return gt.linalg.vector_norm(x, axis=axis, keepdims=keepdims, ord=order)
+
+    def plainly(x):
+        own = axis if axis is None or isinstance(axis, tuple) else (axis,)
+        return torch.linalg.vector_norm(x, order, own, keepdims)
+
+    def close(got, expected):
+        np.testing.assert_allclose(np.asarray(got), expected.numpy(), rtol=1e-12, atol=1e-14)
+
+    given, tangent = torch.tensor(x), torch.tensor(t)
+    close(norm(x), plainly(given))
+    loss = lambda norm, sin: lambda x: sin(norm(x)).sum()  # noqa: E731
+    close(gt.grad(loss(norm, gt.sin))(x), torch.func.grad(loss(plainly, torch.sin))(given))
+    forward = gt.jvp(loss(norm, gt.sin), (x,), (t,))[1]
+    close(forward, (torch.func.grad(loss(plainly, torch.sin))(given) * tangent).sum())
+    several = np.stack([x, t])
+    close(gt.vmap(norm)(several), torch.stack([plainly(given), plainly(tangent)]))
+    away = torch.tensor(t)
+    close(gt.vmap(gt.grad(loss(norm, gt.sin)))(np.stack([t, t]))[0], torch.func.grad(loss(plainly, torch.sin))(away))
+    second = gt.grad(lambda x: gt.sum(gt.grad(loss(norm, gt.sin))(x) ** 2))(t)
+    close(second, torch.func.grad(lambda x: (torch.func.grad(loss(plainly, torch.sin))(x) ** 2).sum())(away))
 
 
 def test_a_convolutional_network_is_trained_without_torch_compile(tmp_path):
@@ -97,6 +134,7 @@ def test_a_convolutional_network_is_trained_without_torch_compile(tmp_path):
 
         w, u, v, x = (gt.ones(shape) for shape in ((4, 3, 3, 3), (6, 4, 3, 3), (6, 2, 2, 2), (2, 3, 16, 16)))
         gt.eval(gt.value_and_grad(loss, (0, 1, 2))(w, u, v, x))
+        gt.eval(gt.vmap(gt.value_and_grad(gt.linalg.norm))(x))
         assert not {"torch._dynamo", "torch.fx.experimental.symbolic_shapes"} & set(sys.modules)
     """
     environment = os.environ | {"GT_CACHE_DIR": str(tmp_path)}

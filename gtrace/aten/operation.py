@@ -19,7 +19,7 @@ from gtrace.aten.decompose import ALTERNATIVES, TOGETHER, TRANSPOSED
 from gtrace.aten.derivations import derivations
 from gtrace.aten.overloads import OPERAND, caller, fake_tensors, of_torch
 from gtrace.aten.translate import call_aten
-from gtrace.aten.written import PULLBACKS, TYPES
+from gtrace.aten.written import NORM, PULLBACKS, TYPES, norm_of_batch, norm_tangent
 from gtrace.errors import DtypeError, ShapeError, message
 from gtrace.ir.aval import COMPLEX, FLOATS, WIDE_UNSIGNED, Aval, Bundle, aval, bundle, parse_type
 from gtrace.ir.cases import Sample
@@ -107,7 +107,9 @@ def _vjp(ct: Any, needed: Sequence[bool], *rest: Any, overload: str, args: tuple
         ct = [_zeros(a) if c is None else c for c, a in zip(ct, rest[-1].aval.avals, strict=True)]
     written = PULLBACKS.get(overload)
     if written is not None and all(x.dtype in FLOATS for x in rest[:-1]):
-        return written(ct, needed, rest[:-1], args)
+        found = written(ct, needed, rest[:-1], args)
+        if found is not None:
+            return found
     return derive.vjp(
         caller(overload, args, ALTERNATIVES.get(("vjp", overload))), (overload, args), ct, needed, rest[:-1]
     )
@@ -120,6 +122,10 @@ def _zeros(a: Aval) -> Array:
 def _jvp(tangents: Sequence[Array | None], *rest: Any, overload: str, args: tuple[Any, ...]) -> Any:
     if overload in TRANSPOSED:
         return NotImplemented
+    if overload == NORM and tangents[0] is not None:
+        found = norm_tangent(tangents[0], rest[0], rest[1], args)
+        if found is not None:
+            return found
     return derive.jvp(
         caller(overload, args, ALTERNATIVES.get(("jvp", overload))),
         (overload, args),
@@ -130,6 +136,10 @@ def _jvp(tangents: Sequence[Array | None], *rest: Any, overload: str, args: tupl
 
 
 def _batch(op: Any, size: int, batched: Sequence[bool], operands: Sequence[Any], overload: str, args: Any) -> Any:
+    if overload == NORM:
+        found = norm_of_batch(operands[0], args)
+        if found is not None:
+            return found
     examples = [
         aval(x.shape[1:], x.dtype, x.device) if flag else x.aval for x, flag in zip(operands, batched, strict=True)
     ]

@@ -1,7 +1,7 @@
-"""Convolution and pooling without tracing: the calls of torch's operators and their derivatives, written out.
+"""Convolution, pooling and norms without tracing: the calls of torch's operators and their rules, written out.
 
-They are those that torch would record. To trace, torch imports torch.compile, which takes most of a second; a training
-run of a convolutional network should not begin with that.
+They are those that torch would record. To trace, torch imports torch.compile, which takes most of a second; a program
+should not begin with that for what is as common as these.
 """
 
 from __future__ import annotations
@@ -14,14 +14,21 @@ import torch
 from gtrace.aten.overloads import OPERAND
 from gtrace.aten.translate import call_aten
 from gtrace.ir.aval import FLOATS, Aval, Bundle, aval, bundle
+from gtrace.ops.logic import where
+from gtrace.ops.reduce import sum as sum_over
+from gtrace.ops.shape import reshape
 from gtrace.trace.array import Array
 
 CONVOLUTION = "aten.convolution.default"
 MAX_POOL = "aten.max_pool2d_with_indices.default"
 AVG_POOL = "aten.avg_pool2d.default"
 
-Pullback = Callable[[Any, Sequence[bool], Sequence[Array], tuple[Any, ...]], "list[Array | None]"]
-"""(cotangent, which operands need theirs, operands, constants of the call) -> cotangents of the operands."""
+NORM = "aten.linalg_vector_norm.default"
+
+Pullback = Callable[[Any, Sequence[bool], Sequence[Array], tuple[Any, ...]], "list[Array | None] | None"]
+"""(cotangent, which operands need theirs, operands, constants of the call) -> cotangents of the operands.
+
+None: the rule is traced."""
 
 
 def each(value: Any, axes: int) -> tuple[int, ...] | None:
@@ -139,10 +146,10 @@ def _sizes(x: Array, kernel_size: Any, stride: Any, padding: Any, dilation: Any)
     return window, steps, zeros, gaps
 
 
-def _pooling(overload: str, x: Array, window: Any, rest: tuple[Any, ...], defaults: tuple[Any, ...]) -> Any:
-    """Record a call without the last constants that are defaults."""
-    least = max((k + 1 for k, given in enumerate(rest) if given != defaults[k]), default=0)
-    return call_aten(overload, (OPERAND, window, *rest[:least]), [x])
+def _without_defaults(constants: tuple[Any, ...], defaults: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return constants of a call without the last ones that are defaults."""
+    least = max((k + 1 for k, given in enumerate(constants) if given != defaults[k]), default=0)
+    return constants[:least]
 
 
 _MAX_DEFAULTS: tuple[Any, ...] = ((), (0, 0), (1, 1), False)
@@ -155,7 +162,8 @@ def max_pool(x: Array, kernel_size: Any, stride: Any, padding: Any, dilation: An
     if sizes is None or not isinstance(ceil_mode, bool):
         return None
     window, *rest = sizes
-    found: Array = _pooling(MAX_POOL, x, window, (*rest, ceil_mode), _MAX_DEFAULTS)[0]
+    constants = _without_defaults((*rest, ceil_mode), _MAX_DEFAULTS)
+    found: Array = call_aten(MAX_POOL, (OPERAND, window, *constants), [x])[0]
     return found
 
 
@@ -177,7 +185,8 @@ def avg_pool(
     if divisor is not None and (not isinstance(divisor, int) or divisor < 1):
         return None
     window, steps, zeros, _ = sizes
-    found: Array = _pooling(AVG_POOL, x, window, (steps, zeros, ceil_mode, count_include_pad, divisor), _AVG_DEFAULTS)
+    constants = _without_defaults((steps, zeros, ceil_mode, count_include_pad, divisor), _AVG_DEFAULTS)
+    found: Array = call_aten(AVG_POOL, (OPERAND, window, *constants), [x])
     return found
 
 
@@ -203,12 +212,77 @@ def _type_of_second(avals: Sequence[Aval], args: tuple[Any, ...]) -> Aval | None
     return aval(x.shape, x.dtype, x.device) if x.dtype in FLOATS else None
 
 
+def vector_norm(x: Array, order: float, axes: tuple[int, ...] | None, keepdims: bool) -> Array | None:
+    """Return norms of vectors of floats; None if the operands are not plainly right."""
+    if x.dtype not in FLOATS or not x.size or isinstance(order, bool) or axes == ():
+        return None
+    constants = _without_defaults((order, axes, bool(keepdims)), _NORM_DEFAULTS)
+    found: Array = call_aten(NORM, (OPERAND, *constants), [x])
+    return found
+
+
+_NORM_DEFAULTS: tuple[Any, ...] = (2, None, False)
+
+
+def _axes_of_norm(args: tuple[Any, ...], ndim: int) -> tuple[tuple[int, ...], bool] | None:
+    """Return the axes of a 2-norm, and whether they are kept; None for other norms."""
+    if len(args) > 4:
+        return None
+    order, axes, keepdims = (*args[1:], *_NORM_DEFAULTS[len(args) - 1 :])
+    if order != 2 or isinstance(axes, int) or axes == ():
+        return None
+    return tuple(range(ndim)) if axes is None else tuple(k % ndim for k in axes), keepdims
+
+
+def _norm_pullback(
+    ct: Array, needed: Sequence[bool], operands: Sequence[Array], args: tuple[Any, ...]
+) -> list[Array | None] | None:
+    (x,) = operands
+    found = _axes_of_norm(args, x.ndim)
+    if found is None:
+        return None
+    shape = tuple(1 if k in found[0] else n for k, n in enumerate(x.shape))
+    norm = reshape(call_aten(NORM, args, operands), shape)
+    return [reshape(ct, shape) * (x / where(norm == 0, 1, norm))]
+
+
+def norm_tangent(tangent: Array, x: Array, norm: Array, args: tuple[Any, ...]) -> Array | None:
+    """Return the tangent of a 2-norm, 0 where the norm is 0; None for other norms."""
+    found = _axes_of_norm(args, x.ndim)
+    if found is None or x.dtype not in FLOATS:
+        return None
+    return sum_over(x * tangent, axis=found[0], keepdims=found[1]) / where(norm == 0, 1, norm)
+
+
+def norm_of_batch(x: Array, args: tuple[Any, ...]) -> Array | None:
+    """Return the norms of a batch on axis 0; None where torch has to say."""
+    if len(args) > 4 or x.dtype not in FLOATS or not x.size:
+        return None
+    order, axes, keepdims = (*args[1:], *_NORM_DEFAULTS[len(args) - 1 :])
+    ndim = x.ndim - 1
+    if isinstance(axes, int) or axes == () or not ndim:
+        return None
+    own = tuple(1 + k % ndim for k in (range(ndim) if axes is None else axes))
+    return vector_norm(x, order, own, keepdims)
+
+
+def _type_of_norm(avals: Sequence[Aval], args: tuple[Any, ...]) -> Aval | None:
+    (x,) = avals
+    found = _axes_of_norm((*args[:1], 2, *args[2:]), len(x.shape))
+    if found is None or x.dtype not in FLOATS or not x.size:
+        return None
+    axes, keepdims = found
+    shape = tuple(1 if k in axes else n for k, n in enumerate(x.shape) if keepdims or k not in axes)
+    return aval(shape, x.dtype, x.device)
+
+
 TYPES: dict[str, Callable[[Sequence[Aval], tuple[Any, ...]], Aval | Bundle | None]] = {
     CONVOLUTION: type_of_convolution,
     "aten.convolution_backward.default": _type_of_convolution_backward,
     MAX_POOL: _type_of_max_pool,
     "aten.max_pool2d_with_indices_backward.default": _type_of_second,
     AVG_POOL: _type_of_avg_pool,
+    NORM: _type_of_norm,
     "aten.avg_pool2d_backward.default": _type_of_second,
 }
 """By overload: the types of results; None where torch has to say."""
@@ -217,5 +291,6 @@ PULLBACKS: dict[str, Pullback] = {
     CONVOLUTION: _convolution_pullback,
     MAX_POOL: _max_pool_pullback,
     AVG_POOL: _avg_pool_pullback,
+    NORM: _norm_pullback,
 }
 """By overload, for operands of float dtypes."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from gtrace.aten import written
 from gtrace.errors import ArgumentError, ShapeError, message
 from gtrace.numpy.linalg.arguments import matrices
 from gtrace.numpy.linalg.decompositions import SlogdetResult, eigvalsh, svdvals
@@ -212,6 +213,9 @@ def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any
     if order is None:
         raise ArgumentError(message("vector_norm", "a number as ord", repr(ord), "See gt.linalg.matrix_norm."))
     axes = None if axis is None else normalize_axes("vector_norm", axis, x.ndim)
+    found = written.vector_norm(x, order, axes, keepdims)
+    if found is not None:
+        return found
     return call_torch(
         "vector_norm", torch.linalg.vector_norm, x, order, dim=None if axes is None else list(axes), keepdim=keepdims
     )
