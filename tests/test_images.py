@@ -12,10 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gtrace as gt
+from gtrace import ir
+from gtrace.compile import schedule
 from gtrace.compile.inductor import pooling
 from gtrace.compile.native.library import FLAGS
 from gtrace.compile.native.operator import PRODUCTS
 from gtrace.compile.toolchain import compiler_path
+from gtrace.interp.channels_last import predicted_strides
 from gtrace.interp.interpreter import interpreter
 
 WINDOWS = [(2, 2), (3, 3), (1, 4), (2, 1)]
@@ -137,3 +140,63 @@ def test_the_gradient_of_maxima_of_any_sizes(library, count, height, width, chan
     sizes = [ctypes.c_int64(n) for n in (count, height, width, channels)]
     getattr(library, f"f_{own}_{a}_{b}")(*[ctypes.c_void_p(t.data_ptr()) for t in (x, g, out)], *sizes)
     assert torch.equal(out, expected)
+
+
+def blocks(lib, conv, p, x):
+    """Residual blocks that normalize each channel; equal ones are programs of their own."""
+    x = conv(x, p[0])
+    for k in range(1, len(p), 2):
+        h = conv(x, p[k])
+        m = h.mean((0, 2, 3), keepdims=True)
+        h = lib.relu((h - m) / lib.sqrt(((h - m) ** 2).mean((0, 2, 3), keepdims=True) + 1e-5))
+        x = lib.relu(x + conv(h, p[k + 1]))
+    return (x * x).mean()
+
+
+class Torch:
+    relu, sqrt = torch.relu, torch.sqrt
+
+
+class Ours:
+    relu, sqrt = staticmethod(gt.nn.relu), gt.sqrt
+
+
+def test_images_keep_their_channels_last_between_the_parts_of_a_program(monkeypatch):
+    weights = [normal(8, 8, 3, 3, seed=k) / 8 for k in range(9)]
+    x = normal(4, 8, 24, 24, seed=9)
+    tensors = [torch.tensor(w, requires_grad=True) for w in weights]
+    conv = torch.nn.functional.conv2d
+    value = blocks(Torch, lambda x, w: conv(x, w, padding=1), tensors, torch.tensor(x))
+    value.backward()
+
+    copied = []
+    order = schedule.in_order
+    monkeypatch.setattr(schedule, "in_order", lambda *args: copied.append(args) or order(*args))
+    given = [gt.array(w) for w in weights]
+    with gt.config(auto_compile=False):
+        found, gradients = gt.value_and_grad(
+            lambda p, x: blocks(Ours, lambda x, w: gt.nn.conv2d(x, w, padding=1), p, x)
+        )(given, gt.array(x))
+        gt.eval((found, gradients))
+    np.testing.assert_allclose(float(found), value.item(), rtol=1e-5)
+    for got, expected in zip(gradients, tensors, strict=True):
+        np.testing.assert_allclose(np.asarray(got), expected.grad.numpy(), rtol=1e-3, atol=1e-5)
+    assert not copied, "the strides of results are those that were expected"
+
+
+def test_the_strides_of_images_are_predicted():
+    def network(x, w, v, u):
+        h = gt.nn.relu(gt.nn.conv2d(x, w, padding=1))
+        y = gt.nn.max_pool2d(h + 1.0, 2) * 2.0
+        return gt.nn.avg_pool2d(gt.nn.conv2d(y, v), 3), y.transpose((0, 2, 3, 1)) + 0.5, (x * u).sum(1, keepdims=True)
+
+    args = [gt.array(normal(*s)) for s in ((4, 8, 24, 24), (8, 8, 3, 3), (16, 8, 3, 3), (8, 24, 24))]
+    graph = gt.make_graph(network)(*args)
+    kinds = graph.value_avals()
+    images = tuple(node.out for node in graph.nodes if len(getattr(kinds[node.out], "shape", ())) == 4)
+    whole = ir.Graph(graph.inputs, graph.avals, graph.nodes, images)
+    tensors = [x.to_torch() for x in args]
+    found = dict(zip(images, interpreter(whole)(tensors), strict=True))
+    predicted = predicted_strides(graph, [t.stride() for t in tensors])
+    assert predicted == {value: t.stride() for value, t in found.items() if not t.is_contiguous()}
+    assert len(predicted) >= 6

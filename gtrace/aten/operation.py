@@ -14,13 +14,13 @@ import numpy
 import torch
 
 from gtrace.aten import derive
-from gtrace.aten.channels_last import channels_last
 from gtrace.aten.decompose import ALTERNATIVES, TOGETHER, TRANSPOSED
 from gtrace.aten.derivations import derivations
 from gtrace.aten.overloads import OPERAND, caller, fake_tensors, of_torch
 from gtrace.aten.translate import call_aten
 from gtrace.aten.written import NORM, PULLBACKS, TYPES, norm_of_batch, norm_tangent
 from gtrace.errors import DtypeError, ShapeError, message
+from gtrace.interp.channels_last import channels_last
 from gtrace.ir.aval import COMPLEX, FLOATS, WIDE_UNSIGNED, Aval, Bundle, aval, bundle, parse_type
 from gtrace.ir.cases import Sample
 from gtrace.ir.infer import require_kernel

@@ -18,6 +18,8 @@ from gtrace.compile.native.library import RefusedError
 from gtrace.compile.request import CompileRequest
 from gtrace.compile.work import TORCH_CALL, torch_calls
 from gtrace.interp.interpreter import Owned, TensorFunction, bound_body, interpreter
+from gtrace.interp.layouts import in_order
+from gtrace.ir.aval import layout
 from gtrace.ir.graph import Graph, Node, subgraphs
 
 Results = Mapping[CompileRequest, Compiled]
@@ -50,12 +52,14 @@ class CallSequence:
     Attributes:
         steps: the calls.
         inputs, outputs: the values that the whole takes and returns.
+        strides: of values that later calls take otherwise than row by row.
         dead: for each call, the values that it takes and nothing needs after it.
     """
 
     steps: tuple[Step, ...]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
+    strides: Mapping[int, tuple[int, ...]] = attrs.field(factory=dict)
     dead: tuple[tuple[int, ...], ...] = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -69,14 +73,18 @@ class CallSequence:
     def run(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Make the calls; returns the values that are outputs.
 
-        Results of earlier calls are made dense before a call takes them. Inputs are passed on as they are.
+        Results of earlier calls get the strides that later calls expect. Inputs are passed on as they are.
         """
         env: dict[int, torch.Tensor] = dict(zip(self.inputs, tensors, strict=True))
-        given = set(self.inputs)
+        settled = set(self.inputs)
         if isinstance(tensors, Owned):
             tensors.clear()
         for step, dead in zip(self.steps, self.dead, strict=True):
-            taken = Owned([env[v] if v in given else env[v].contiguous() for v in step.ins])
+            for value in step.ins:
+                if value not in settled:
+                    env[value] = self._laid_out(value, env[value])
+                    settled.add(value)
+            taken = Owned([env[value] for value in step.ins])
             for value in dead:
                 env.pop(value, None)
             results = step.run(taken)
@@ -84,6 +92,14 @@ class CallSequence:
                 env[value] = results[place]
             del results, taken
         return [env[v] for v in self.outputs]
+
+    def _laid_out(self, value: int, x: torch.Tensor) -> torch.Tensor:
+        strides = self.strides.get(value)
+        if strides is None or x.stride() == strides:
+            return x if strides else x.contiguous()
+        order = layout(tuple(x.shape), strides)
+        assert order is not None
+        return in_order(x, order)
 
     def timed(self, report: Callable[[str, str | None, float], None]) -> TensorFunction:
         """Return `run`, but that each call is reported: its name, its line and its seconds. A GPU is waited for."""
@@ -99,7 +115,7 @@ class CallSequence:
 
             return attrs.evolve(step, run=run)
 
-        return CallSequence(tuple(map(timed, self.steps)), self.inputs, self.outputs).run
+        return attrs.evolve(self, steps=tuple(map(timed, self.steps))).run
 
 
 @attrs.frozen(eq=False)

@@ -30,6 +30,7 @@ from gtrace.engine.programs import MAX_PROGRAMS, ProgramTable, new_program
 from gtrace.engine.sharded import AgreedCalls, gathering, localize, placed
 from gtrace.engine.tiering import Tiering
 from gtrace.events import Canonicalized, Ran, bus
+from gtrace.interp.channels_last import predicted_strides
 from gtrace.interp.interpreter import Owned
 from gtrace.interp.memory import REFUSALS, refuse
 from gtrace.ir.aliasing import given_away
@@ -274,7 +275,8 @@ class Engine:
         Args:
             route: gives the route of part k for inputs of these strides.
         """
-        known = dict(zip(graph.inputs, strides, strict=True))
+        predicted = predicted_strides(graph, strides)
+        known = predicted | dict(zip(graph.inputs, strides, strict=True))
         steps, routes = [], []
         for k, part in enumerate(parts):
             own = [known.get(v, contiguous_strides(a.shape)) for v, a in zip(part.inputs, part.avals, strict=True)]
@@ -282,7 +284,7 @@ class Engine:
             first = {value: place for place, value in reversed(list(enumerate(part.outputs)))}
             steps.append(Step(functools.partial(self._call, way), part.inputs, tuple(first.items())))
             routes.append(way)
-        return Parts(CallSequence(tuple(steps), graph.inputs, graph.outputs), tuple(routes))
+        return Parts(CallSequence(tuple(steps), graph.inputs, graph.outputs, predicted), tuple(routes))
 
     @without_modes
     def prepare(

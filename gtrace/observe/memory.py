@@ -282,7 +282,7 @@ class _Meter:
             calls = route.calls
             assert isinstance(calls, CallSequence)  # other calls have shardings
             steps = [attrs.evolve(step, run=self.run(way)) for step, way in zip(calls.steps, route.routes, strict=True)]
-            return CallSequence(tuple(steps), calls.inputs, calls.outputs).run
+            return attrs.evolve(calls, steps=tuple(steps)).run
         if route.program is None:
             return lambda tensors: [tensors[-1 - k] for k in route.outputs]
         interpret = self.interpreter(route.program.graph)

@@ -1,0 +1,116 @@
+"""Images with their channels last in memory, where torch's convolutions on a CPU are faster for them.
+
+torch computes such a convolution by oneDNN, which has the channels last, or in blocks, inside. Of images with the
+channels first it copies operands and results; for large ones that takes longer than the convolution. What follows,
+element by element or by pooling, keeps the layout, so that a network changes it once. The choice depends on the sizes
+alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from gtrace.ir.aval import Aval, contiguous_strides
+from gtrace.ir.graph import Graph, Node
+
+LEAST_ELEMENTS = 1 << 14
+"""Of the images: a call for fewer takes a few microseconds, which a copy would only add to."""
+
+IMAGES = {
+    "aten.convolution.default": (1, (0,)),
+    "aten.convolution_backward.default": (2, (0, 1)),
+}
+"""By overload: the place of the weights among the operands, and those of images."""
+
+POOLS = {
+    "aten.max_pool2d_with_indices.default", "aten.max_pool2d_with_indices_backward.default", "aten.avg_pool2d.default",
+    "aten.avg_pool2d_backward.default",
+}  # fmt: skip
+"""Overloads that keep the layout of their first operand."""
+
+Strides = tuple[int, ...]
+
+
+def channels_last(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a call of an overload that takes its images with the channels last."""
+    if name not in IMAGES:
+        return call
+    weights, places = IMAGES[name]
+
+    def laid_out(*tensors: torch.Tensor) -> Any:
+        if _is_faster(tensors[places[-1]], tensors[weights]):
+            given = list(tensors)
+            for k in places:
+                given[k] = tensors[k].contiguous(memory_format=torch.channels_last)
+            return call(*given)
+        return call(*tensors)
+
+    return laid_out
+
+
+def _is_faster(images: torch.Tensor | Aval, weights: torch.Tensor | Aval) -> bool:
+    if len(images.shape) != 4 or images.dtype is not torch.float32 or images.device.type != "cpu":
+        return False
+    if not torch.backends.mkldnn.is_available():
+        return False
+    count, least = (x.size if isinstance(x, Aval) else x.numel() for x in (images, weights))
+    # weights would be copied as well; sizes that are open are taken for large ones, without an assumption on them
+    return not isinstance(count, int) or count >= max(LEAST_ELEMENTS, least)
+
+
+def strides_of_images(shape: Sequence[int]) -> Strides:
+    """Return the strides of images of this shape, (batch, channels, height, width), with the channels last.
+
+    >>> strides_of_images((2, 3, 4, 5))
+    (60, 1, 15, 3)
+    """
+    _, channels, height, width = shape
+    return height * width * channels, 1, width * channels, channels
+
+
+def predicted_strides(graph: Graph, strides: Sequence[Strides]) -> dict[int, Strides]:
+    """Return the strides of the values of a program that are expected to have their channels last.
+
+    Args:
+        strides: of each input.
+    """
+    last = {
+        value
+        for value, a, own in zip(graph.inputs, graph.avals, strides, strict=True)
+        if len(a.shape) == 4 and tuple(own) == strides_of_images(a.shape)
+    }
+    images_of: dict[int, int] = {}  # by operation with several results: how many of them have their channels last
+    for node in graph.nodes:
+        if node.op.projection:
+            if node.params[0] < images_of.get(node.ins[0], 0):  # type: ignore[arg-type]
+                last.add(node.out)
+        elif not _keeps(node, last):
+            continue
+        elif isinstance(node.instr.aval, Aval):
+            last.add(node.out)
+        else:
+            images_of[node.out] = len(node.instr.aval.avals) if node.params[0] in POOLS else 1
+    kinds = graph.value_avals()
+    found = {value: strides_of_images(kinds[value].shape) for value in last}
+    return {value: own for value, own in found.items() if own != contiguous_strides(kinds[value].shape)}
+
+
+def _keeps(node: Node, last: set[int]) -> bool:
+    """Whether the result of an operation, or its first one, has its channels last, as those in `last` have."""
+    ins = node.instr.ins
+    if node.op.name == "aten":
+        overload, args = node.params
+        if overload not in IMAGES:
+            return overload in POOLS and node.ins[0] in last
+        weights, places = IMAGES[overload]
+        if not isinstance(node.instr.aval, Aval) and not args[-1][0]:
+            return False  # without the gradient of the images
+        return _is_faster(ins[places[-1]], ins[weights]) or any(node.ins[k] in last for k in places)
+    if not node.op.elementwise or len(node.instr.aval.shape) != 4:
+        return False
+    # torch takes the order of the first operand that has all elements
+    whole = [x for x, a in zip(node.ins, ins, strict=True) if a.shape == node.instr.aval.shape]
+    return bool(whole) and whole[0] in last
