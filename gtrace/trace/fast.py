@@ -6,7 +6,7 @@ The instruction is looked up by the avals of the operands. Checks and promotion 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from gtrace.exact import exact_key
@@ -189,6 +189,45 @@ def bind_met(op: Op, x: Any, given: tuple[Any, ...], resolve: Callable[..., tupl
     if number >= trace.limit:
         on_recorded(trace, instr, out)
     return out
+
+
+_chains: BoundedTable[Any, tuple[Instr, ...]] = BoundedTable(MAX_TABLE)
+
+
+def record_view(x: Array, kind: str, key: Any, steps: Callable[[Array], Sequence[tuple[Op, Params]]]) -> Array:
+    """Record the operations, of one operand each, that make a view of `x`; returns `x` itself if there are none.
+
+    Programs repeat their calls, so what `steps` returns is remembered.
+
+    Args:
+        kind: what makes the view, such as a reshape.
+        key: of what the user gave; equal keys mean the same in all respects. None: it has no key.
+        steps: takes x; returns the operations and their attributes, in order, or raises for bad arguments.
+    """
+    chain = None if key is None else _chains.get((kind, x.aval, key))
+    if chain is None:
+        made, a = [], x.aval
+        for op, params in steps(x):
+            instr = op.instr(params, (a,))
+            a = instr.aval
+            made.append(instr)
+        chain = tuple(made)
+        if key is not None:
+            _chains.remember((kind, x.aval, key), chain)
+    for instr in chain:
+        trace = thread.trace
+        i = x._number if x._trace is trace else as_input(trace, x)
+        flat = trace.flat
+        flat += (instr, i)
+        number = len(flat) - 2
+        out = new_pending(trace, instr.aval, number)
+        trace.refs.append(_ref(out))
+        if trace.tape is not None:
+            trace.tape.append((instr, (x,), out))
+        if number >= trace.limit:
+            on_recorded(trace, instr, out)
+        x = out
+    return x
 
 
 def _single(resolved: tuple[Array, Params]) -> tuple[tuple[Array], Params]:
