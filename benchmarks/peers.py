@@ -1,6 +1,7 @@
 """The same programs in gtrace, torch and JAX: calls, compile times, memory, and how far from the machine's limits.
 
-    python benchmarks/peers.py [--quick] [--only WORD] [--sides SIDE ...] [--times-only] [--rounds 15] [--json FILE]
+    python benchmarks/peers.py [--quick] [--workload WORD ...] [--sides SIDE ...] [--times-only] [--rounds 15]
+        [--json FILE [--add]]
 
 Sides take turns in one process; results are compared with float64 first. Compile times and memory come from two
 processes a side, the first with empty caches ("cold") and the second with those that it left ("warm"): the seconds of
@@ -79,7 +80,7 @@ def programs(quick: bool) -> list[Workload]:
 def chosen(options: argparse.Namespace) -> list[Workload]:
     """Return the workloads that were asked for."""
     every = programs(options.quick)
-    return [one for one in every if options.only is None or any(word in one.name for word in options.only)]
+    return [one for one in every if options.workload is None or any(word in one.name for word in options.workload)]
 
 
 # -- compile times and memory, in processes of their own
@@ -170,7 +171,8 @@ def show(run: Run) -> None:
 
 def main(argv: Sequence[str] | None = None) -> None:
     options = parser(__doc__, 15)
-    options.add_argument("--only", metavar="WORD", action="append", help="programs whose name contains this")
+    options.add_argument("--workload", metavar="WORD", nargs="+", action="extend",
+                         help="programs whose name contains one of these")  # fmt: skip
     add_sides(options)
     options.add_argument("--times-only", action="store_true", help="no compile times, and no memory")
     options.add_argument("--child", nargs=3, help=argparse.SUPPRESS)
