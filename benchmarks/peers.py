@@ -27,7 +27,7 @@ import gtrace as gt
 from gtrace import tree
 from gtrace.bench.bounds import measure_bounds
 from gtrace.bench.harness import Workload, measure
-from gtrace.bench.libraries import Side, add_sides, available
+from gtrace.bench.libraries import EAGER, Side, add_sides, available
 from gtrace.bench.processes import PeakMemory, child
 from gtrace.bench.results import Figure, Run, console, parser, report, rounds
 from gtrace.bench.results import show as show_table
@@ -35,6 +35,9 @@ from gtrace.worker.client import worker
 
 GOALS = {"gt.jit": 0.95, "gtrace": 1.0}
 """Of the best torch's time, that each of gtrace's sides should take at most."""
+
+EAGER_GOALS = {"value_and_grad, MLP 4x8": 0.5}
+"""Of torch eager's time, that undecorated gtrace should take at most: calls of torch are most of what eager does."""
 
 JAX_GOAL = 1.0
 """Of jax.jit's time, that gt.jit should take at most."""
@@ -157,6 +160,10 @@ def missed(run: Run) -> list[str]:
         for side, goal in GOALS.items():
             if side in medians and of_torch and medians[side] > goal * min(of_torch):
                 lines.append(f"{name}: {side} takes {medians[side] / min(of_torch):.2f} of the best torch, goal {goal}")
+        if name in EAGER_GOALS and {"gtrace", EAGER.name} <= medians.keys():
+            ratio = medians["gtrace"] / medians[EAGER.name]
+            if ratio > EAGER_GOALS[name]:
+                lines.append(f"{name}: gtrace takes {ratio:.2f} of torch eager, goal {EAGER_GOALS[name]}")
         if {"gt.jit", "jax.jit"} <= medians.keys() and medians["gt.jit"] > JAX_GOAL * medians["jax.jit"]:
             ratio = medians["gt.jit"] / medians["jax.jit"]
             lines.append(f"{name}: gt.jit takes {ratio:.2f} of jax.jit, goal {JAX_GOAL}")
