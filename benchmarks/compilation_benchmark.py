@@ -178,11 +178,11 @@ def show(run: Run) -> None:
 
 def main(argv: Sequence[str] | None = None) -> None:
     options = parser(__doc__, 3)
-    options.add_argument("--workload", choices=workloads.COMPILATION, action="append",
-                         help="only this one; may be given again")  # fmt: skip
+    options.add_argument("--workload", choices=workloads.COMPILATION, nargs="+", action="extend",
+                         help="only these")  # fmt: skip
     options.add_argument("--iterations", type=int, default=100)
-    options.add_argument("--without", choices=BESIDE, action="append", default=[],
-                         help="leave out this column; may be given again")  # fmt: skip
+    options.add_argument("--without", choices=BESIDE, nargs="+", action="extend", default=[],
+                         help="leave out this column")  # fmt: skip
     options.add_argument("--child", nargs=4, help=argparse.SUPPRESS)
     given = options.parse_args(argv)
     if given.child:

@@ -134,7 +134,7 @@ def measure(options: argparse.Namespace) -> tuple[list[Figure], list[str]]:
 def main(argv: Sequence[str] | None = None) -> None:
     options = parser(__doc__, 1)
     options.add_argument("--steps", type=int, default=2000)
-    options.add_argument("--loop", choices=LOOPS, action="append", help="only this one; may be given again")
+    options.add_argument("--loop", choices=LOOPS, nargs="+", action="extend", help="only these")
     options.add_argument("--sides", metavar="SIDE", nargs="+", choices=SIDES, default=list(SIDES),
                          help=f"some of: {', '.join(SIDES)}")  # fmt: skip
     options.add_argument("--child", nargs=3, help=argparse.SUPPRESS)

@@ -14,6 +14,7 @@ Sides that begin with "gt.jit" or "gtrace" are our own; all others are peers.
 from __future__ import annotations
 
 import json
+import shlex
 import statistics
 from pathlib import Path
 from typing import Any
@@ -77,9 +78,9 @@ def command(run: dict[str, Any]) -> str:
     for name, value in run["settings"].items():
         if value is True:
             parts.append(f"--{name.replace('_', '-')}")
-        elif value not in (None, False, []):
+        elif value not in (None, False, [], ""):
             listed = value if isinstance(value, list) else [value]
-            parts.append(f"--{name.replace('_', '-')} {' '.join(map(str, listed))}")
+            parts.append(f"--{name.replace('_', '-')} {shlex.join(map(str, listed))}")
     return " ".join(parts)
 
 
@@ -132,8 +133,12 @@ def section(data: dict[str, Any], name: str) -> str:
     check(data, name)
     first = data["runs"][0]
     parts = [f"## {words(name)}", f"- Machine: {facts(first['machine'])}\n- Versions: {facts(first['versions'])}"]
+    before = None
     for run in data["runs"]:
-        parts += [f"### {words(run['program'])}", f"```sh\n{command(run)}\n```"]
+        if run["program"] != before:  # a program that was measured in parts has one heading
+            parts.append(f"### {words(run['program'])}")
+        before = run["program"]
+        parts.append(f"```sh\n{command(run)}\n```")
         notes = list(run["left_out"])
         if run["busy"]:
             notes.append("Other programs ran beside this run: measure again before trusting a figure.")

@@ -103,7 +103,7 @@ def measure(options: argparse.Namespace) -> tuple[list[Figure], list[str]]:
 
 def main(argv: Sequence[str] | None = None) -> None:
     options = parser(__doc__, 3)
-    options.add_argument("--program", choices=PROGRAMS, action="append", help="only this; may be given again")
+    options.add_argument("--program", choices=PROGRAMS, nargs="+", action="extend", help="only these")
     options.add_argument("--repeats", type=int, default=10, help="calls after the first one")
     options.add_argument("--child", nargs=3, help=argparse.SUPPRESS)
     given = options.parse_args(argv)

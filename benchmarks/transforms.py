@@ -40,7 +40,7 @@ def measure_all(options: argparse.Namespace) -> tuple[list[Figure], list[str]]:
 def main(argv: Sequence[str] | None = None) -> None:
     options = parser(__doc__, 15)
     add_sides(options, ["gt.jit", "torch eager", "torch.compile", "torch.compile of torch.func", "jax.jit"])
-    options.add_argument("--case", choices=CASES, action="append", help="only this one; may be given again")
+    options.add_argument("--case", choices=CASES, nargs="+", action="extend", help="only these")
     given = options.parse_args(argv)
     with gt.config(background=False):  # nothing compiles beside what is timed
         report("transforms", given, measure_all)

@@ -146,7 +146,7 @@ def tiny_operations(count: int) -> Workload:
 
         return run
 
-    return Workload(f"call overhead, {count} tiny operations", lambda: (floats(4),), program)
+    return Workload(f"call overhead, {count} tiny operations", lambda: (floats(4),), program, work=Work(2 * FLOAT * 4))
 
 
 def elementwise_chain(size: int) -> Workload:
@@ -305,7 +305,11 @@ def tiny_value_and_grad(batch: int = 4, width: int = 8) -> Workload:
         p = {"w1": floats(width, width), "b1": floats(width, seed=1), "w2": floats(width, width, seed=2)}
         return p | {"b2": floats(width, seed=3)}, floats(batch, width, seed=4), floats(batch, width, seed=5)
 
-    return Workload(f"value_and_grad, MLP {batch}x{width}", arrays, program, transforms=True)
+    weights = 2 * width**2 + 2 * width
+    return Workload(
+        f"value_and_grad, MLP {batch}x{width}", arrays, program, transforms=True,
+        work=Work(FLOAT * (2 * weights + 2 * batch * width), 6 * batch * weights),
+    )  # fmt: skip
 
 
 def per_example_gradients(width: int = 64, examples: int = 256) -> Workload:
@@ -342,6 +346,7 @@ def hessian(width: int = 64) -> Workload:
         f"Hessian of a function of {width} parameters",
         lambda: (floats(width, width, scale=0.2), floats(width, seed=1)),
         program, transforms=True, tolerance=1e-3, excluded=(COMPILED.name,),
+        work=Work(FLOAT * (2 * width**2 + width), 2 * width**3),  # the matrix is read, and the Hessian is a product
     )  # fmt: skip
 
 

@@ -54,7 +54,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         case "bench":
             if options.compare is not None:
                 return bench.compare(*options.compare, everything=options.everything)
-            return bench.bench(options.names, quick=options.quick, rounds=options.rounds, file=options.json)
+            return bench.bench(
+                options.names, quick=options.quick, rounds=options.rounds, file=options.json,
+                workloads=options.workload, add=options.add,
+            )  # fmt: skip
         case _:
             return doctor.doctor()
 
@@ -158,6 +161,9 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--quick", action="store_true", help="small sizes and few rounds, to see that it works")
     command.add_argument("--rounds", type=int, metavar="N", help="rounds of each measurement")
     command.add_argument("--json", metavar="FILE", help="write the figures of all of them to this file")
+    command.add_argument("--add", action="store_true", help="to what the file has, in place of what is measured again")
+    command.add_argument("--workload", metavar="WORD", nargs="+", default=[],
+                         help=f"only these workloads, of {' and '.join(bench.WITH_WORKLOADS)}")  # fmt: skip
     command.add_argument("--compare", nargs=2, metavar=("BEFORE", "AFTER"), help="two files that --json wrote")
     command.add_argument("--everything", action="store_true", help="with --compare: what did not move, too")
     commands.add_parser(

@@ -12,6 +12,7 @@ from typing import Any
 import attrs
 
 _PLAIN = (int, str, bytes, type(None))
+_INTEGERS = {int}
 
 
 class ExactComplex(complex):
@@ -48,6 +49,8 @@ def exact_key(value: Any) -> Any:
     if isinstance(value, numbers.Number):
         return kind, repr(value)
     if isinstance(value, tuple):
+        if kind is tuple and set(map(type, value)) <= _INTEGERS:
+            return value  # no other key begins with an integer
         return kind, *map(exact_key, value)
     if isinstance(value, frozenset):
         return kind, frozenset(map(exact_key, value))

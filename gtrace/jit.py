@@ -443,7 +443,8 @@ def eval(*trees: Any) -> Any:  # noqa: A001 - the name of the operation in the p
     Array([2., 2.], dtype=float32)
     """
     if len(trees) == 1 and trees[0].__class__ is Array:
-        evaluate(trees, "eval")
+        if trees[0]._buf is None:
+            materialize(trees[0], "eval")
     else:
         evaluate([leaf for leaf in tree.leaves(trees) if type(leaf) is Array], "eval")
     return trees[0] if len(trees) == 1 else trees

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -22,7 +23,7 @@ from gtrace.bench import machine
 from gtrace.bench.compare import LEAST, changes, warnings
 from gtrace.bench.harness import Workload, case, measure, prepare
 from gtrace.bench.libraries import EAGER, UNDECORATED, available
-from gtrace.bench.results import BenchmarkError, Figure, Run, load, quantity, save, show
+from gtrace.bench.results import BenchmarkError, Figure, Run, added, load, quantity, save, show
 from gtrace.commands import bench
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -261,7 +262,7 @@ PLAIN = ["--sides", "gtrace", "torch eager"]
     ("name", "arguments"),
     [
         ("peers", [*PLAIN, "--times-only"]),
-        ("peers", ["--sides", "torch eager", "--only", "softmax of"]),
+        ("peers", ["--sides", "torch eager", "--workload", "softmax of"]),
         ("scaling", []),
         ("dispatch", PLAIN),
         ("transforms", ["--sides", "torch eager", "--case", "per_example"]),
@@ -292,6 +293,61 @@ def test_the_command_runs_programs_and_joins_their_files(tmp_path, monkeypatch):
     file = tmp_path / "all.json"
     assert cli.main(["bench", "sharding", "--quick", "--rounds", "1", "--json", str(file)]) == 0
     assert [run.program for run in load(file)] == ["sharding"]
+
+
+def test_figures_are_added_to_those_that_a_file_has():
+    first = run_with(Figure("a", "gtrace", (1.0,)), Figure("b", "gtrace", (2.0,)))
+    other = attrs.evolve(first, program="other")
+    again = run_with(Figure("b", "gtrace", (3.0,)), Figure("c", "gtrace", (4.0,)))
+    found = [(run.program, [(f.workload, f.median) for f in run.figures]) for run in added([first, other], again)]
+    assert found == [("p", [("a", 1.0)]), ("p", [("b", 3.0), ("c", 4.0)]), ("other", [("a", 1.0), ("b", 2.0)])]
+    assert [run.program for run in added([run_with(Figure("b", "gtrace", (2.0,)))], again)] == ["p"]
+
+
+@pytest.fixture
+def benchmark_modules(monkeypatch):
+    monkeypatch.syspath_prepend(str(PROGRAMS))
+    return importlib.import_module
+
+
+def test_a_program_is_measured_in_parts(benchmark_modules, tmp_path):
+    file = tmp_path / "parts.json"
+    peers = benchmark_modules("peers")
+    common = ["--quick", "--rounds", "1", "--sides", "gtrace", "--times-only", "--add", "--json"]
+    with gt.config(auto_compile=False):
+        for names in (["tanh", "gelu"], ["softmax of", "tanh"]):
+            peers.main([*common, str(file), "--workload", *names])
+    found = [[figure.workload.split()[0] for figure in run.figures] for run in load(file)]
+    assert found == [["gelu"], ["tanh", "softmax"]]
+    (tmp_path / "other.json").write_text("{}")
+    with pytest.raises(SystemExit, match="expected a file that `gtrace bench --json FILE` wrote"):
+        peers.main([*common, str(tmp_path / "other.json")])
+
+
+def test_single_workloads_are_of_some_programs_only(capsys):
+    assert cli.main(["bench", "loops", "--workload", "tanh"]) == 2
+    assert "expected compilation or peers, whose workloads can be chosen, got loops" in capsys.readouterr().err
+
+
+RESULTS = [run for path in sorted((PROGRAMS / "results").glob("*.json")) for run in load(path)]
+
+
+@pytest.mark.parametrize("run", RESULTS, ids=lambda run: run.program)
+def test_the_command_of_a_table_measures_it_again(run, benchmark_modules, monkeypatch):
+    page, module = benchmark_modules("page"), benchmark_modules(run.program)
+    asked = []
+    monkeypatch.setattr(module, "report", lambda name, options, *rest: asked.append(vars(options)))
+    _, program, *arguments = shlex.split(page.command(attrs.asdict(run)))
+    assert program == f"benchmarks/{run.program}.py"
+    module.main(arguments)
+    (options,) = asked
+    settings = {name: value for name, value in run.settings.items() if name in options}
+    assert settings and {name: options[name] for name in settings} == settings
+
+
+def test_each_program_beside_its_peers_has_a_bound(benchmark_modules):
+    peers = benchmark_modules("peers")
+    assert [workload.name for workload in peers.programs(False) if workload.work is None] == []
 
 
 @pytest.fixture(scope="module")

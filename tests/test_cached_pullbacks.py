@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import gtrace as gt
 from gtrace.engine.engine import engine
-from gtrace.transform import tape
+from gtrace.transform import jacobian, tape
 
 
 @pytest.fixture(autouse=True)
@@ -42,6 +42,45 @@ def test_a_repeated_gradient_walks_its_tape_once(monkeypatch):
     f(gt.ones(2))
     f(gt.ones(3)[:2])
     assert calls, "nothing counts the walks"
+
+
+def test_a_repeated_gradient_in_a_capture_walks_its_tape_once_and_keeps_its_lines(monkeypatch):
+    calls = walks(monkeypatch)
+    w, x = gt.array([1.0, 2.0]), gt.array([[3.0, 5.0], [1.0, 0.0]])
+
+    def of_rows(v):
+        return gt.grad(lambda w: gt.sin(w * v).sum() * 17.5)(w)
+
+    def lines():
+        graph = gt.make_graph(gt.vmap(of_rows))(x)
+        return [(node.op.name, node.location) for node in graph.nodes]
+
+    first, before = np.asarray(gt.vmap(of_rows)(x)), lines()
+    np.testing.assert_allclose(first, 17.5 * np.cos(np.array([1.0, 2.0]) * np.asarray(x)) * np.asarray(x), rtol=1e-5)
+    calls.clear()
+    np.testing.assert_array_equal(np.asarray(gt.vmap(of_rows)(x)), first)
+    assert lines() == before
+    assert all(location and "test_cached_pullbacks.py" in location for _, location in before)
+    assert not calls
+
+
+def test_a_repeated_hessian_is_recorded_again_without_its_rules(monkeypatch):
+    pushed = []
+    original = jacobian.push
+    monkeypatch.setattr(jacobian, "push", lambda *args: (pushed.append(1), original(*args))[1])
+    a = gt.array([[1.0, 2.0], [3.0, -1.0]])
+    f = gt.hessian(lambda x: (gt.sin(a @ x) ** 2).sum() * 0.75)
+
+    def expected(x):
+        m = np.asarray(a)
+        return 0.75 * m.T @ np.diag(2 * np.cos(2 * m @ np.array(x))) @ m
+
+    for k, x in enumerate(([0.5, 1.0], [0.5, 1.0], [-1.0, 2.0])):
+        np.testing.assert_allclose(np.asarray(f(gt.array(x))), expected(x), rtol=1e-4, atol=1e-5)
+        assert len(pushed) == 1, k
+    other = np.asarray(gt.hessian(lambda x: (gt.sin(a @ x) ** 2).sum() * 0.5)(gt.array([0.5, 1.0])))
+    np.testing.assert_allclose(other, expected([0.5, 1.0]) / 1.5, rtol=1e-4, atol=1e-5)
+    assert len(pushed) == 2
 
 
 def test_one_buffer_as_input_and_as_constant_is_told_apart():

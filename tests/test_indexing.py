@@ -8,6 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import gtrace as gt
+from gtrace.errors import ArgumentError, BoundsError, DtypeError
 
 
 @pytest.fixture(autouse=True)
@@ -413,3 +414,32 @@ def test_an_update_is_one_operation():
         for mode in (None, "promise_in_bounds"):
             graph = gt.make_graph(lambda x, i, u: getattr(x.at[i], name)(u, mode=mode))(gt.array(V), index, u)  # noqa: B023
             assert len(graph.nodes) == 1, graph
+
+
+@pytest.mark.parametrize(
+    ("usual", "other", "error"),
+    [
+        (lambda x: x[1], lambda x: x[True], ArgumentError),
+        (lambda x: x[1], lambda x: x[1.0], (ArgumentError, DtypeError)),
+        (lambda x: x[0:2], lambda x: x[0:2.0], ArgumentError),
+        (lambda x: x[:, 1], lambda x: x[:, 5], BoundsError),
+        (lambda x: x.reshape((3, 2)), lambda x: x.reshape((3.0, 2)), ArgumentError),
+        (lambda x: gt.permute_dims(x, (1, 0)), lambda x: gt.permute_dims(x, (1.0, 0)), ArgumentError),
+    ],
+)
+def test_what_equals_a_usual_index_is_checked_all_the_same(usual, other, error):
+    """Views are remembered by what was given: 1, 1.0 and True are equal and mean different things."""
+    x = gt.arange(6.0).reshape(2, 3)
+    for _ in range(2):
+        usual(x)
+    with pytest.raises(error):
+        other(x)
+
+
+def test_remembered_views_agree_with_numpy():
+    host = np.arange(24.0, dtype=np.float32).reshape(2, 3, 4)
+    x = gt.array(host)
+    for index in [1, -1, ..., None, (), (0, 1), (..., 1), (None, 1), np.s_[:, 1], np.s_[::-1, ..., 1:3], np.s_[:, 2:0],
+                  np.s_[1:, None, ::2], np.s_[..., ::-2], (slice(0, 1), 0), np.s_[0:1, 0, True:]]:  # fmt: skip
+        for _ in range(2):
+            np.testing.assert_array_equal(np.asarray(x[index]), host[index], err_msg=str(index))

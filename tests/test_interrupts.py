@@ -21,7 +21,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 
-DELAYS = [0.0001, 0.0002, 0.0003, 0.0005, 0.001]
+DELAYS = [0.00003, 0.0001, 0.0002, 0.0003, 0.0005, 0.001]
 
 
 class Interrupted(KeyboardInterrupt):

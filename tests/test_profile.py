@@ -7,8 +7,10 @@ import subprocess
 import sys
 import threading
 import tracemalloc
+from xml.etree import ElementTree
 
 import attrs
+import browser
 import launch
 import pytest
 import torch
@@ -19,6 +21,7 @@ from gtrace.engine.engine import engine
 from gtrace.engine.program import Parts
 from gtrace.interp.interpreter import interpreter
 from gtrace.ir.canonical import canonicalize
+from gtrace.observe import drawing
 from gtrace.observe.stats import ProgramStats, Stats
 
 
@@ -190,7 +193,8 @@ def ranges(profiled):
 def test_runs_are_ranges_with_signatures_and_lines():
     step = gt.jit(lambda x: gt.tanh(x) * 2 + 1, backend="eager")
     x = gt.ones(44).block_until_ready()
-    gt.eval(step(x))
+    with gt.config(compile=True):  # and not on trial, where the times of calls decide which of them are interpreted
+        gt.eval(step(x))
     with torch.profiler.profile(activities=[ProfilerActivity.CPU]) as profiled:
         float((gt.expm1(x) * 2).sum()), (line := here())
         gt.eval(step(x)), (second := here())
@@ -465,6 +469,104 @@ def test_an_explanation_of_several_programs_has_a_table_of_them():
     page = checked(explanation.to_html())
     for part in explanation.parts:
         assert part.program.signature[:12] in "".join(page.texts)
+
+
+def picture_of(page):
+    """Return the SVG elements of a page, parsed as XML."""
+    return [
+        ElementTree.fromstring(text)
+        for text in re.findall(r'<div class="graph">(<svg.*?</svg>)</div>', page, re.DOTALL)
+    ]
+
+
+def of_class(svg, name):
+    return [item for item in svg.iter("g") if name in item.get("class", "").split()]
+
+
+def words(item):
+    return [text.text for text in item.iter("text")]
+
+
+def test_a_program_is_drawn_with_its_regions_as_boxes():
+    def body(c, x):
+        return gt.tanh(c @ c + x), c.sum()
+
+    step = gt.jit(lambda c, xs: gt.exp(gt.scan(body, gt.sin(c) * 2 + 1, xs)[0]).sum() * 3 + 1, backend="eager")
+    c, xs = gt.ones((4, 4)), gt.ones((5, 4, 4))
+    gt.eval(step(c, xs))
+    with gt.profile() as p:
+        gt.eval(step(c, xs))
+    (svg,) = picture_of(gt.explain(step).to_html(p))
+    boxes, nodes, edges = (of_class(svg, name) for name in ("region", "node", "edge"))
+    assert [box.get("class") for box in boxes] == ["region compiled", "region interpreted", "region compiled"]
+    assert all(re.search(r", .* a call$", *words(box)) for box in boxes), "each region has its time"
+    drawn = [words(node)[0] for node in nodes]
+    assert drawn == ["%0", "sin", "mul", "add", "%1", "scan", "exp", "sum", "mul", "add"]
+    assert len(edges) == 9, "one for each value that an operation takes"
+    operations = [node for node in nodes if "input" not in node.get("class").split()]
+    assert all(f"{__file__}:" in node.find("title").text for node in operations), "the line of each is shown on it"
+    assert [words(node)[0] for node in of_class(svg, "returned")] == ["add"]
+    # each operation is below those whose values it takes, and inside its box
+    tops = [float(node.find("rect").get("y")) for node in nodes]
+    assert tops == sorted(tops)
+    ends = [float(box.find("rect").get("y")) + float(box.find("rect").get("height")) for box in boxes]
+    assert tops[3] < ends[0] < tops[4] < ends[1] < tops[6] < ends[2]
+
+
+def long_page():
+    def long(x, w):
+        for k in range(250):
+            x = x + gt.tanh(x @ w) * (0.1 + 0.001 * k)
+        return x
+
+    step = gt.jit(long, backend="eager")
+    gt.eval(step(gt.ones((3, 3)), gt.ones((3, 3))))
+    explanation = gt.explain(step)
+    assert sum(len(part.graph.nodes) for part in explanation.parts) == 1000
+    return explanation.to_html()
+
+
+def test_a_program_of_a_thousand_operations_is_folded():
+    page = long_page()
+    checked(page)
+    pictures = picture_of(page)
+    assert max(len(of_class(svg, "node")) for svg in pictures) <= 2 * drawing.MAX_NODES
+    whole = pictures[0]
+    assert 2 <= len(of_class(whole, "node")) <= drawing.MAX_BOXES
+    counts = [int(words(node)[0].split()[0]) for node in of_class(whole, "node")]
+    assert sum(counts) == 1000
+    links = [a.get("href").removeprefix("#") for a in whole.iter("a")]
+    assert len(links) == len(counts) and len(set(links)) == len(links)
+    assert all(page.count(f'id="{link}"') == 1 for link in links)
+
+
+@pytest.mark.skipif(browser.BROWSER is None, reason="no browser")
+def test_a_drawn_program_works_in_a_browser(tmp_path):
+    probe = """<script>
+    const svg = document.querySelector(".graph svg"), box = svg.getBoundingClientRect();
+    const seen = [...svg.querySelectorAll(".node")].map(node => node.getBoundingClientRect());
+    const apart = seen.every((a, j) => seen.every((b, k) => j <= k || a.right <= b.left || b.right <= a.left
+      || a.bottom <= b.top || b.bottom <= a.top));
+    const inside = seen.every(a => a.left >= box.left && a.right <= box.right && a.bottom <= box.bottom);
+    const fits = [...svg.querySelectorAll(".node")].every(node => [...node.querySelectorAll("text")].every(
+      text => text.getBBox().width <= node.querySelector("rect").getBBox().width));
+    const fills = new Set([...svg.querySelectorAll(".region rect")].map(rect => getComputedStyle(rect).fill));
+    location.hash = svg.querySelector("a").getAttribute("href");
+    setTimeout(() => {
+      const name = svg.querySelector("a").getAttribute("href").slice(1);
+      const opened = document.getElementById(name).closest("details").open;
+      const output = document.createElement("pre");
+      output.id = "results";
+      output.textContent = JSON.stringify({ nodes: seen.length, apart, inside, fits, fills: [...fills], opened });
+      document.body.append(output);
+    }, 200);
+    </script></body>"""
+    (tmp_path / "page.html").write_text(long_page().replace("</body>", probe))
+    results = browser.browse(tmp_path)
+    assert results["nodes"] > 1
+    assert results["apart"] and results["inside"] and results["fits"]
+    assert results["fills"] == ["rgb(234, 246, 238)"], "compiled"
+    assert results["opened"], "a link to what is folded opens it"
 
 
 def test_values_that_regions_pass_on_have_the_numbers_of_the_whole_program():

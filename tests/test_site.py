@@ -17,6 +17,7 @@ import notebook  # noqa: E402
 import offline  # noqa: E402
 import page as benchmarks  # noqa: E402
 import reference  # noqa: E402
+import sources  # noqa: E402
 
 PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "examples/README.md")),
@@ -66,6 +67,17 @@ def test_a_broken_link_and_a_missing_anchor_are_found(tmp_path):
     page = tmp_path / "a.md"
     page.write_text("# One `two`, three\n[a](#one-two-three) [b](#four) [c](a.md#one-two-three) [d](b.md)\n")
     assert broken_links(page) == ["a.md: #four", "a.md: b.md"]
+
+
+def test_pictures_of_the_gathered_pages_are_there(tmp_path):
+    sources.gather(tmp_path)
+    pictures = [
+        page.parent / target
+        for page in tmp_path.rglob("*.md")
+        for target in re.findall(r"!\[[^]]*\]\((?!\w+:)([^)\s]+)\)", page.read_text(encoding="utf-8"))
+    ]
+    assert len(pictures) >= 3
+    assert [str(path) for path in pictures if not path.exists()] == []
 
 
 def test_every_page_is_in_the_navigation_once():

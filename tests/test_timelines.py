@@ -4,13 +4,13 @@ import html
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
 import textwrap
 import xml.etree.ElementTree as ElementTree
 
+import browser
 import pytest
 
 import gtrace as gt
@@ -480,8 +480,6 @@ def test_a_page_asks_for_nothing_from_elsewhere(drawn):
     assert not re.search(r"(src|href)\s*=|url\(|@import|fetch\(|https?://", text)
 
 
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
-
 PROBE = """
 <script>
 const results = {};
@@ -520,20 +518,13 @@ document.body.append(output);
 """
 
 
-@pytest.mark.skipif(BROWSER is None, reason="no browser")
+@pytest.mark.skipif(browser.BROWSER is None, reason="no browser")
 def test_a_page_works_in_a_browser(tmp_path):
     (tmp_path / "log.log").write_text(LOG)
     (tmp_path / "other <b>.log").write_text(LOG)
     page = timeline_page(read_timelines([tmp_path / "log.log", tmp_path / "other <b>.log"]))
     (tmp_path / "page.html").write_text(page.replace("</body>", PROBE))
-    command = [
-        BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--window-size=1200,700", "--virtual-time-budget=2000",
-        f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", (tmp_path / "page.html").as_uri(),
-    ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    found = re.search(r'<pre id="results">(.*?)</pre>', done.stdout, re.DOTALL)
-    assert found, done.stdout[-2000:] + done.stderr[-2000:]
-    results = json.loads(found[1].replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&"))
+    results = browser.browse(tmp_path)
     assert results["canvases"] == 2
     assert results["titles"] == ["log: 410.000 ms", "other <b>: 410.000 ms"]
     assert "run compiled" in results["legend"]

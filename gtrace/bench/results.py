@@ -118,6 +118,19 @@ def load(path: str | Path) -> list[Run]:
     ]  # fmt: skip
 
 
+def added(runs: Sequence[Run], new: Run) -> list[Run]:
+    """Return the runs of a file with one more, beside the others of its program, without what it has measured again."""
+    measured = {figure.workload for figure in new.figures}
+    found: list[Run] = []
+    for run in runs:
+        if run.program == new.program:
+            run = attrs.evolve(run, figures=[figure for figure in run.figures if figure.workload not in measured])
+        if run.figures:
+            found.append(run)
+    place = max([k + 1 for k, run in enumerate(found) if run.program == new.program], default=len(found))
+    return [*found[:place], new, *found[place:]]
+
+
 # -- tables
 
 
@@ -206,13 +219,14 @@ def parser(doc: str | None, rounds: int) -> argparse.ArgumentParser:
     made.add_argument("--quick", action="store_true", help="small sizes and few rounds, to see that it works")
     made.add_argument("--rounds", type=int, help=f"rounds of each measurement (default: {rounds})")
     made.add_argument("--json", metavar="FILE", help="also write the figures to this file")
+    made.add_argument("--add", action="store_true", help="to what the file has, in place of what is measured again")
     made.set_defaults(usual_rounds=rounds)
     return made
 
 
 def add_parts(made: argparse.ArgumentParser, parts: Iterable[str]) -> None:
     """Add the option of a program that consists of parts."""
-    made.add_argument("--part", choices=list(parts), action="append", help="only this; may be given again")
+    made.add_argument("--part", choices=list(parts), nargs="+", action="extend", help="only these")
 
 
 def measure_parts(
@@ -244,13 +258,15 @@ def report(
     """
     watch = Watch(options.quick)
     try:
+        # before it measures: a file that is none must not cost an hour
+        known = load(options.json) if options.json and options.add and Path(options.json).exists() else []
         figures, left_out = measure(options)
     except BenchmarkError as error:
         raise SystemExit(f"benchmark {program}: {error}") from error
-    hidden = {"json", "usual_rounds", "child"}
+    hidden = {"json", "add", "usual_rounds", "child"}
     settings: Mapping[str, Any] = {k: v for k, v in vars(options).items() if k not in hidden}
     run = Run(program, dict(settings), figures, left_out, watch.load(), watch.machine)
     show(run)
     if options.json:
-        save([run], options.json)
+        save(added(known, run), options.json)
     return run

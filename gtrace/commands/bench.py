@@ -13,7 +13,7 @@ from rich.markup import escape
 
 import gtrace
 from gtrace.bench.compare import Change, changes, warnings
-from gtrace.bench.results import BenchmarkError, Run, console, load, save, table
+from gtrace.bench.results import BenchmarkError, Run, added, console, load, save, table
 
 PROGRAMS = {
     "compilation": "compilation_benchmark.py",
@@ -33,7 +33,14 @@ PROGRAMS = {
 """What can be measured, and the program that does."""
 
 
-def bench(names: Sequence[str], *, quick: bool = False, rounds: int | None = None, file: str | None = None) -> int:
+WITH_WORKLOADS = ("compilation", "peers")
+"""Programs of which single workloads can be chosen."""
+
+
+def bench(
+    names: Sequence[str], *, quick: bool = False, rounds: int | None = None, file: str | None = None,
+    workloads: Sequence[str] = (), add: bool = False,
+) -> int:  # fmt: skip
     """Run benchmarks, each in a process of its own; returns 0, 1 if one failed, or 2 if there are none to run.
 
     Args:
@@ -41,12 +48,18 @@ def bench(names: Sequence[str], *, quick: bool = False, rounds: int | None = Non
         quick: small sizes and few rounds.
         rounds: of each measurement; None: as many as each program makes.
         file: where the figures of all of them are written.
+        workloads: names, or parts of names, of what is measured; empty: everything.
+        add: to what the file has.
     """
     folder = programs()
     unknown = [name for name in names if name != "all" and name not in PROGRAMS]
     if unknown or not names:
         got = ", ".join(unknown) or "no name"
         print(f"gtrace bench: expected some of {', '.join((*PROGRAMS, 'all'))}, got {got}.", file=sys.stderr)
+        return 2
+    if workloads and not set(names) <= set(WITH_WORKLOADS):
+        expected = f"{' or '.join(WITH_WORKLOADS)}, whose workloads can be chosen"
+        print(f"gtrace bench: expected {expected}, got {', '.join(names)}.", file=sys.stderr)
         return 2
     if folder is None:
         print(
@@ -56,7 +69,11 @@ def bench(names: Sequence[str], *, quick: bool = False, rounds: int | None = Non
             file=sys.stderr,
         )
         return 2
-    runs: list[Run] = []
+    try:
+        runs: list[Run] = load(file) if add and file is not None and Path(file).exists() else []
+    except BenchmarkError as error:
+        print(f"gtrace bench: {error}", file=sys.stderr)
+        return 2
     failed = []
     root = os.pathsep.join(filter(None, [str(folder.parent), os.environ.get("PYTHONPATH", "")]))
     for name in PROGRAMS if "all" in names else dict.fromkeys(names):
@@ -65,10 +82,12 @@ def bench(names: Sequence[str], *, quick: bool = False, rounds: int | None = Non
             found = Path(own) / "figures.json"
             command = [sys.executable, str(folder / PROGRAMS[name]), "--json", str(found)]
             command += ["--quick"] * quick + ([] if rounds is None else ["--rounds", str(rounds)])
+            command += ["--workload", *workloads] if workloads else []
             if subprocess.run(command, env=os.environ | {"PYTHONPATH": root}).returncode:
                 failed.append(name)
             else:
-                runs += load(found)
+                for run in load(found):
+                    runs = added(runs, run)
         if file is not None:  # after each: what was measured is not lost if a later one fails
             save(runs, file)
     if failed:

@@ -374,6 +374,8 @@ class Engine:
             return self._call(route, tensors)
 
     def _call(self, route: Route | Parts, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        if route.plain and route.program.key.threads == torch.get_num_threads():  # type: ignore[union-attr]
+            return self.run(route.program, tensors)  # type: ignore[arg-type, union-attr]
         if isinstance(route, Parts):
             return route.calls.run(tensors)
         program = route.program
@@ -408,13 +410,13 @@ class Engine:
         settings = config.current
         deterministic = settings.deterministic
         pending = worker.pending
+        tier = program.tier
         if (
-            program.tier == "compiled"
-            and program.reference is None
+            (program.reference is None if tier == "compiled" else program.settled is settings and tier == "interpreted")
             and program.instrument is None
             and not (pending or deterministic or settings.audit or profiler_enabled() or Ran in bus.wanted)
         ):
-            return self._run_compiled(program, tensors)
+            return self._run_at_rest(program, tensors)
         waits = program.tier == "interpreted" and not deterministic and self.tiering.consider(program)
         executable, compiled = program.executable, program.tier == "compiled"
         reference = None if deterministic else program.reference
@@ -464,20 +466,27 @@ class Engine:
             bus.emit(Ran(program.signature.exact, "compiled" if compiled else "interpreted", seconds))
         return results
 
-    def _run_compiled(self, program: Program, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """Do the same for a compiled program that is not on trial, where nobody measures or watches it."""
+    def _run_at_rest(self, program: Program, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Do the same for a program that is not on trial and not to be compiled, where nobody measures or watches it.
+
+        Without the lock: another thread cannot come between the parts of an addition in place, of numbers in slots.
+        """
         start = perf_counter()
         try:
             results = program.executable.run(tensors)
         except REFUSALS as error:
             refuse(f"program {program.signature}", error)
         seconds = perf_counter() - start
-        with self.tiering.lock:
-            program.took(seconds)
+        program.took(seconds)
+        if program.tier == "compiled":
             program.compiled_calls += 1
             program.compiled_seconds += seconds
-            if program.rival is not None and program.review_due:
-                self.tiering.judging.review(program)
+        else:
+            program.count(seconds, compiled=False)
+        if program.rival is not None:
+            with self.tiering.lock:
+                if program.review_due:
+                    self.tiering.judging.review(program)
         return results
 
     def save_ledger(self) -> None:

@@ -178,6 +178,7 @@ class Program:
         instrument: returns what to run in place of an executable, to measure something; None: nothing is measured.
         earlier: seconds that earlier processes spent interpreting it.
         left_out: operators of torch that are interpreted, because the compiler has no code for them.
+        settled: the settings under which it is never compiled by itself, because it is too short or nothing is.
     """
 
     key: CompileKey
@@ -210,6 +211,7 @@ class Program:
     instrument: Instrument | None = None
     earlier: float = 0.0
     left_out: frozenset[str] = frozenset()
+    settled: Config | None = None
 
     @functools.cached_property
     def communicates(self) -> bool:
@@ -372,6 +374,7 @@ class Route:
         outputs: recorded output j is output ``outputs[j]`` of the program, or recorded input ``-1 - outputs[j]``.
         straight, direct: the inputs, the outputs, are passed on as they are.
         returns_inputs: whether a recorded output is an input.
+        plain: whether the program takes just the inputs and returns just the outputs.
         avals: of the outputs, where they have shardings; None: nothing is sharded.
     """
 
@@ -381,7 +384,12 @@ class Route:
     straight: bool = False
     direct: bool = False
     returns_inputs: bool = False
+    plain: bool = attrs.field(init=False)
     avals: ClassVar[None] = None
+
+    def __attrs_post_init__(self) -> None:
+        plain = self.program is not None and self.straight and self.direct and not self.returns_inputs
+        object.__setattr__(self, "plain", plain)
 
     @property
     def programs(self) -> tuple[Program, ...]:
@@ -408,6 +416,7 @@ class Parts:
     calls: Calls
     routes: tuple[Route | Parts, ...]
     avals: tuple[Aval, ...] | None = None
+    plain: ClassVar[bool] = False
 
     @property
     def programs(self) -> tuple[Program, ...]:

@@ -121,6 +121,7 @@ class Tiering:
         seconds = (program.interpreted_seconds + program.earlier) * won
         own = policies.decide(policies.History(ops, calls, seconds), policy, expected)
         if own is policies.Decision.NEVER:
+            program.settled = settings
             return False
         if program.seen != len(family.symbolic):
             program.seen = len(family.symbolic)

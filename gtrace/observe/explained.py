@@ -1,10 +1,13 @@
-"""The page of an explanation: programs as tables of operations, grouped by the calls that run them."""
+"""The page of an explanation: programs as pictures and tables of operations, by the calls that run them."""
 
 from __future__ import annotations
 
+import collections
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
+
+import attrs
 
 from gtrace.compile.request import CompileRequest
 from gtrace.compile.schedule import Loop, NativeLoop
@@ -12,6 +15,7 @@ from gtrace.ir.edit import renamed
 from gtrace.ir.graph import Graph, Node, print_graph, print_node, subgraphs
 from gtrace.ir.signature import short
 from gtrace.observe import html
+from gtrace.observe.drawing import MAX_NODES, Box, Shape, draw, stretches
 from gtrace.observe.profile import Profile, Timing
 from gtrace.observe.stats import ProgramStats, duration
 
@@ -20,6 +24,12 @@ if TYPE_CHECKING:
 
 MAX_OPEN = 200
 """Operations of a program that are shown at once; a longer one is folded."""
+
+MAX_LINES = 12
+"""Lines that a region shows when the pointer is on it."""
+
+MAX_LETTERS = 28
+"""Of the type of a result in a picture."""
 
 Times = Mapping[object, Timing]
 
@@ -72,13 +82,158 @@ def _part(part: Part, profile: Profile | None) -> html.Raw:
     times = _times(profile, program)
     known = [f"%{value}: {a!r}" for value, a in zip(part.graph.inputs, part.graph.avals, strict=True)]
     ends = "takes " + (", ".join(known) or "nothing") + "; returns " + ", ".join(f"%{v}" for v in part.graph.outputs)
-    inside = list(_regions(part, times)) if len(part.regions) > 1 else []
+    regions = list(_regions(part, times)) if len(part.regions) > 1 else []
+    picture, inside = _picture(part, regions, times)
     whole = _operations(part.graph, times)
     if inside:
         whole = _folded("the whole graph", whole, False)
     elif len(part.graph.nodes) > MAX_OPEN:
         whole = _folded(f"{len(part.graph.nodes)} operations", whole, False)
-    return html.tag("div", head, html.tag("p", words), html.tag("p", html.tag("code", ends)), *inside, whole)
+    ends_text = html.tag("p", html.tag("code", ends))
+    return html.tag("div", head, html.tag("p", words), ends_text, picture, *inside, whole)
+
+
+# -- pictures
+
+
+@attrs.frozen
+class _Region:
+    """A call of a compiled program, or a stretch of a long one that is a call as a whole.
+
+    Attributes:
+        name: what it is, in words.
+        kind: how it runs: "compiled", "native", "interpreted" and so on.
+        took: the seconds of a call, in words; empty: not measured.
+        nodes: its operations, with the values that they have in the whole program.
+        ins, outs: the values it takes from outside, and gives.
+        id: of its element in the page.
+        opened: whether its table is shown at once.
+    """
+
+    name: str
+    kind: str
+    took: str
+    nodes: tuple[Node, ...]
+    ins: tuple[int, ...]
+    outs: tuple[int, ...]
+    id: str
+    opened: bool = False
+
+    @property
+    def title(self) -> str:
+        return f"{self.name}, {self.took} a call" if self.took else self.name
+
+    def folded(self) -> Shape:
+        """Return it as one node."""
+        return Shape((self.title, _summary_of(self.nodes)), self.hint, self.ins, self.outs, link=self.id)
+
+    @property
+    def hint(self) -> str:
+        """What is shown when the pointer is on it: its operations by name, and their lines."""
+        lines = list(dict.fromkeys(node.location or "unknown" for node in self.nodes))
+        more = f"\nand {len(lines) - MAX_LINES} more lines" if len(lines) > MAX_LINES else ""
+        return "\n".join([self.title, _summary_of(self.nodes, len(self.nodes)), *lines[:MAX_LINES]]) + more
+
+
+def _summary_of(nodes: Sequence[Node], most: int = 2) -> str:
+    """Return the names of operations, the most frequent first, with how often they come."""
+    found = collections.Counter(node.op.name for node in nodes).most_common()
+    names = [f"{name} {count}" if count > 1 else name for name, count in found]
+    return ", ".join(names[:most]) + (" ..." if len(names) > most else "")
+
+
+def _picture(part: Part, regions: Sequence[_Region], times: Times) -> tuple[html.Raw, list[html.Raw]]:
+    """Return the picture of a program, and what stands below it: the tables of its regions, or of its stretches."""
+    graph, tier = part.graph, part.program.tier
+    texts = {value: repr(a) for value, a in graph.value_avals().items()}
+    legend = _legend(sorted({tier, *(region.kind for region in regions)}))
+    if not regions:
+        each = _each(part.program)
+        title = f"{tier}, {each} a call" if each else tier
+        if len(graph.nodes) <= MAX_NODES:
+            shapes = _shapes(graph.nodes, graph, times, graph.outputs)
+            return html.Raw(legend + draw([Box(title, title, tier, shapes)], texts)), []
+        regions = _stretches(part, times)
+        whole = Box(title, title, tier, tuple(region.folded() for region in regions))
+        return html.Raw(legend + draw([whole], texts)), [_inside(region, graph, times) for region in regions]
+    room, boxes = MAX_NODES, []
+    for region in regions:
+        opened = len(region.nodes) <= room
+        room -= len(region.nodes) if opened else 1
+        shapes = _shapes(region.nodes, graph, {}, graph.outputs, region.outs) if opened else (region.folded(),)
+        boxes.append(Box(region.title, region.hint, region.kind, shapes))
+    return html.Raw(legend + draw(boxes, texts)), [_inside(region, graph, {}) for region in regions]
+
+
+def _legend(kinds: Sequence[str]) -> html.Raw:
+    keys = [
+        html.Raw(f'<svg class="key" width="11" height="11"><g class="region {kind}">'
+                 f'<rect width="11" height="11"></rect></g></svg>{kind}')
+        for kind in kinds
+    ]  # fmt: skip
+    return html.tag("div", *keys, ". Point at a node or an edge for its line and its type.", class_="line")
+
+
+def _shapes(
+    nodes: Sequence[Node], graph: Graph, times: Times, returned: Sequence[int], given: Sequence[int] = ()
+) -> tuple[Shape, ...]:
+    """Return the nodes of operations, and of the inputs of the program that they take.
+
+    Args:
+        returned: the values that are marked.
+        given: those that a region gives.
+    """
+    kinds = dict(zip(graph.inputs, graph.avals, strict=True))
+    taken = dict.fromkeys(value for node in nodes for value in node.values() if value in kinds)
+    shapes = [Shape((f"%{v}", repr(kinds[v])), f"input %{v}: {kinds[v]!r}", (), (v,), "input") for v in taken]
+    for node in nodes:
+        timing = times.get(node.out)
+        took = f" {duration(timing.seconds / timing.calls)}" if timing is not None else ""
+        hint = f"{print_node(node)}\n{node.location or 'unknown line'}{took and chr(10) + took.strip() + ' a call'}"
+        kind = "operation returned" if node.out in returned else "operation"
+        lines = node.op.name, f"{_brief(node.instr.aval)}{took}"
+        # of a loop that runs from Python, what follows takes the results one by one
+        outs = (node.out, *given) if len(nodes) == 1 else (node.out,)
+        shapes.append(Shape(lines, hint, tuple(node.values()), outs, kind))
+    return tuple(shapes)
+
+
+def _brief(a: object) -> str:
+    text = repr(a)
+    return text if len(text) <= MAX_LETTERS else f"{text[: MAX_LETTERS - 3]}..."
+
+
+def _stretches(part: Part, times: Times) -> list[_Region]:
+    """Return the stretches that a long program is folded into."""
+    nodes = part.graph.nodes
+    used: dict[int, int] = {}  # by value: the last place where it is used
+    for place, node in enumerate(nodes):
+        used |= dict.fromkeys(node.values(), place)
+    used |= dict.fromkeys(part.graph.outputs, len(nodes))
+    found = []
+    for k, places in enumerate(stretches(node.location or "" for node in nodes)):
+        inside = nodes[places.start : places.stop]
+        own = {node.out for node in inside}
+        ins = tuple(dict.fromkeys(value for node in inside for value in node.values() if value not in own))
+        outs = tuple(value for value in own if used.get(value, -1) >= places.stop)
+        measured = [times[node.out] for node in inside if node.out in times]
+        took = duration(sum(t.seconds / t.calls for t in measured)) if measured else ""
+        name = f"{len(inside)} operation{'s' * (len(inside) != 1)}"
+        found.append(_Region(name, part.program.tier, took, inside, ins, outs, f"{part.program.signature}-{k}"))
+    return found
+
+
+def _inside(region: _Region, graph: Graph, times: Times) -> html.Raw:
+    """Return the table of a region, folded, with its picture if it is not too large."""
+    ends = f" takes {_values(region.ins)}; gives {_values(region.outs)}"
+    took = f", {region.took} a call" if region.took else ""
+    title = html.tag("span", html.tag("b", region.name), took, html.tag("span", ends, class_="line"))
+    table = _node_table(region.nodes, times)
+    if not region.opened and 1 < len(region.nodes) <= 2 * MAX_NODES:
+        texts = {node.out: repr(node.instr.aval) for node in region.nodes}
+        shapes = _shapes(region.nodes, graph, times, region.outs)
+        table = html.Raw(draw([Box(region.title, region.hint, region.kind, shapes)], texts) + table)
+    return _folded(title, table, region.opened, region.id)
 
 
 def _times(profile: Profile | None, program: ProgramStats) -> Times:
@@ -89,37 +244,41 @@ def _times(profile: Profile | None, program: ProgramStats) -> Times:
     return {(t.name, t.line) if t.place is None else t.place: t for t in own}
 
 
-def _regions(part: Part, times: Times) -> Iterator[html.Raw]:
+def _regions(part: Part, times: Times) -> Iterator[_Region]:
     """Yield the calls of a compiled program: what each is, what it took, and its operations.
 
     Values that are passed between calls have the numbers that they have in the whole program; others have further ones.
     """
     fresh = itertools.count(1 + max(part.graph.value_avals(), default=-1))
-    for call in part.regions:
+    for k, call in enumerate(part.regions):
         what = call.what
         timing = times.get((call.name, call.location or ""))
-        took = f", {duration(timing.seconds / timing.calls)} a call" if timing is not None else ""
-        values = f" takes {_values(call.ins)}; gives {_values(value for value, _ in call.outs)}"
-        title = html.tag("span", html.tag("b", call.name), took, html.tag("span", values, class_="line"))
+        took = duration(timing.seconds / timing.calls) if timing is not None else ""
+        given = tuple(value for value, _ in call.outs)
+        native = isinstance(what, NativeLoop) or (isinstance(what, CompileRequest) and what.native)
+        compiled = "native" if native else "compiled"
+        kind = "interpreted" if isinstance(what, (Loop, Graph)) else compiled
         if isinstance(what, Loop):
-            yield _folded(title, _node_table([what.node], {}), True)
-            continue
-        graph = what.graph if isinstance(what, (CompileRequest, NativeLoop)) else what
-        names = dict(zip(graph.inputs, call.ins, strict=True))
-        names |= {graph.outputs[place]: value for value, place in call.outs if graph.outputs[place] not in names}
-        names |= {node.out: next(fresh) for node in graph.nodes if node.out not in names}
-        yield _folded(title, _operations(renamed(graph, names), {}), len(graph.nodes) <= MAX_OPEN)
+            nodes: tuple[Node, ...] = (what.node,)
+        else:
+            graph = what.graph if isinstance(what, (CompileRequest, NativeLoop)) else what
+            names = dict(zip(graph.inputs, call.ins, strict=True))
+            names |= {graph.outputs[place]: value for value, place in call.outs if graph.outputs[place] not in names}
+            names |= {node.out: next(fresh) for node in graph.nodes if node.out not in names}
+            nodes = renamed(graph, names).nodes
+        opened = len(nodes) <= MAX_OPEN
+        yield _Region(call.name, kind, took, nodes, call.ins, given, f"{part.program.signature}-{k}", opened)
 
 
-def _values(values: Iterator[int] | tuple[int, ...]) -> str:
+def _values(values: Sequence[int]) -> str:
     return ", ".join(f"%{value}" for value in values) or "nothing"
 
 
 def _operations(graph: Graph, times: Times) -> html.Raw:
-    return _node_table(list(graph.nodes), times)
+    return _node_table(graph.nodes, times)
 
 
-def _node_table(nodes: list[Node], times: Times) -> html.Raw:
+def _node_table(nodes: Sequence[Node], times: Times) -> html.Raw:
     heads = ("operation", "line", "a call") if times else ("operation", "line")
     return html.table(heads, [_node(node, times)[: len(heads)] for node in nodes], ("a call",))
 
@@ -138,6 +297,8 @@ def _body_of(graph: Graph) -> html.Raw:
     return _folded(f"body of {count} operation{'s' * (count != 1)}", text, False)
 
 
-def _folded(title: object, inside: html.Raw, opened: bool) -> html.Raw:
+def _folded(title: object, inside: html.Raw, opened: bool, name: str = "") -> html.Raw:
+    # the name is inside: a browser opens what holds the target of a link
+    inside = html.tag("div", inside, id=name) if name else inside
     attributes = {"open": "open"} if opened else {}
     return html.tag("details", html.tag("summary", title), inside, **attributes)

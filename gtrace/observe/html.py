@@ -17,6 +17,19 @@ STYLE = """
 .gtrace .bar { display: inline-block; height: 9px; background: #3a9d5d; vertical-align: middle; }
 .gtrace details { margin: 4px 0 4px 12px; } .gtrace summary { cursor: pointer; }
 .gtrace .line { color: #566; }
+.gtrace .graph { overflow: auto; max-height: 85vh; border: 1px solid #e3e7ec; margin: 6px 0; }
+.gtrace svg { display: block; margin: auto; } .gtrace svg text { font: 11px ui-monospace, monospace; fill: #10151c; }
+.gtrace svg .node text { text-anchor: middle; } .gtrace svg .node .line1 { font-size: 10px; fill: #4a5563; }
+.gtrace svg rect { stroke: #8a95a3; } .gtrace svg .node rect { fill: #fff; }
+.gtrace svg .node:hover rect { stroke-width: 3; } .gtrace svg .edge:hover path { stroke: #b02a37; }
+.gtrace svg .edge path { fill: none; stroke: #8a95a3; } .gtrace svg .node.input rect { fill: #f3f5f8; rx: 15px; }
+.gtrace svg .node.returned rect { stroke-width: 2.5; }
+.gtrace svg .region.compiled > rect { fill: #eaf6ee; } .gtrace svg .compiled rect { stroke: #3a9d5d; }
+.gtrace svg .region.native > rect { fill: #f1ecfa; } .gtrace svg .native rect { stroke: #7a52c7; }
+.gtrace svg .region.interpreted > rect { fill: #eef3fb; } .gtrace svg .interpreted rect { stroke: #3f72c4; }
+.gtrace svg .region.demoted > rect { fill: #fdf5e2; } .gtrace svg .demoted rect { stroke: #9a6700; }
+.gtrace svg .region.failed > rect { fill: #fbecee; } .gtrace svg .failed rect { stroke: #b02a37; }
+.gtrace svg.key { display: inline-block; margin: 0 4px 0 12px; vertical-align: middle; }
 """
 
 

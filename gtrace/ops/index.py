@@ -14,11 +14,12 @@ import torch
 
 from gtrace.config import config
 from gtrace.errors import ArgumentError, BoundsError, DtypeError, ShapeError, message
+from gtrace.ir.op import Op, Params
 from gtrace.ops.bounds import check_mode, clamped, counted_from_front, fill_for, host_span, is_inside, is_loose
 from gtrace.ops.elementwise import clip, remainder
 from gtrace.ops.gather import constant_array, gather_op, index_axis, index_op, inside
 from gtrace.ops.logic import where
-from gtrace.ops.parts import Bounds, flip_op, slice_bounds, slice_update
+from gtrace.ops.parts import Bounds, flip_op, slice_op, slice_update
 from gtrace.ops.promote import cast
 from gtrace.ops.shape import (
     as_int,
@@ -28,10 +29,12 @@ from gtrace.ops.shape import (
     normalize_axis,
     ravel,
     reshape,
+    reshape_op,
 )
 from gtrace.trace.array import Array, whole
 from gtrace.trace.bind import bind
 from gtrace.trace.convert import lift, python_scalar
+from gtrace.trace.fast import record_view
 
 __all__ = ["take", "take_along_axis"]
 
@@ -57,8 +60,19 @@ class Split:
     loose: tuple[bool, ...]
 
     def view(self, x: Array) -> Array:
-        y = self._flip(slice_bounds(x, self.bounds))
-        return reshape(y, self.shape)
+        return record_view(x, "index", None, self.steps)
+
+    def steps(self, x: Array) -> list[tuple[Op, Params]]:
+        """Return the operations that make the view of x, with their attributes."""
+        sizes = tuple([max(0, -(-(stop - start) // step)) for start, stop, step in self.bounds])
+        steps: list[tuple[Op, Params]] = []
+        if any(b != (0, n, 1) for b, n in zip(self.bounds, x.shape, strict=True)):
+            steps.append((slice_op, (self.bounds,)))
+        if self.flips:
+            steps.append((flip_op, (self.flips,)))
+        if self.shape != sizes:
+            steps.append((reshape_op, (self.shape,)))
+        return steps
 
     def restore(self, x: Array, y: Array) -> Array:
         """Return x with its view replaced by y."""
@@ -253,9 +267,31 @@ def _unmask(x: Array, item: Any, axis: int) -> list[Any]:
 
 def getitem(x: Array, index: Any) -> Array:
     """Return x[index], as NumPy does; places in index arrays that are outside their axis give the nearest element."""
+    key = _plain_key(index)
+    if key is not None and not config.current.jax_results:  # where places outside an axis are index arrays
+        return record_view(x, "index", key, lambda x: split_index(x, index).steps(x))
     split = split_index(x, index)
     y = split.view(x)
     return bind(index_op, (y, *split.indices()), (split.dims,)) if split.arrays else y
+
+
+_BOUND = (int, type(None))
+
+
+def _plain_key(index: Any) -> tuple[Any, ...] | None:
+    """Return a key of an index of integers, slices of integers, None and ...; None if there is anything else in it."""
+    key: list[Any] = []
+    for item in index if index.__class__ is tuple else (index,):
+        if item.__class__ is slice:
+            start, stop, step = item.start, item.stop, item.step
+            if start.__class__ not in _BOUND or stop.__class__ not in _BOUND or step.__class__ not in _BOUND:
+                return None
+            key.append((start, stop, step))
+        elif item.__class__ is int or item is None or item is Ellipsis:
+            key.append(item)
+        else:
+            return None
+    return tuple(key)
 
 
 def read(x: Array, index: Any, mode: str | None, fill_value: Any) -> Array:

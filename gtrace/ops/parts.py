@@ -55,7 +55,7 @@ def _unslice_impl(x: torch.Tensor, shape: tuple[int, ...], bounds: Bounds) -> to
     return x
 
 
-_slice_op = define(
+slice_op = define(
     "slice", _slice, uniform=True, params=("bounds",), vjp=_slice_vjp, linear=True, batch=prefixed(bounds=whole),
     span=of_operand, factors=sliced,
     samples=lambda: [Sample((uniform(-2, 2, 5, 6), ((1, 4, 1), (0, 6, 2)))), Sample((uniform(-2, 2, 5), ((2, 2, 1),)))],
@@ -76,7 +76,7 @@ def slice_bounds(x: Array, bounds: Bounds) -> Array:
     """Return x[start:stop:step, ...] for bounds within the axes."""
     if all(b == (0, n, 1) for b, n in zip(bounds, x.shape, strict=True)):
         return x
-    return bind(_slice_op, (x,), (bounds,))
+    return bind(slice_op, (x,), (bounds,))
 
 
 def slice_axis(x: Array, axis: int, start: int, stop: int) -> Array:

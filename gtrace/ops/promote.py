@@ -23,7 +23,7 @@ from gtrace.ops.shape import constant
 from gtrace.trace.array import Array
 from gtrace.trace.bind import bind
 from gtrace.trace.convert import common_device, lift, python_scalar, scalar_operand, typed_scalar
-from gtrace.trace.fast import binary_fast, number_fast, unary_fast
+from gtrace.trace.fast import binary_fast, unary_fast
 from gtrace.trace.promotion import NARROW, default_dtype, meeting, mixing, wide
 from gtrace.trace.record import thread
 
@@ -249,7 +249,7 @@ def binary(
     def slow(x: Any, y: Any) -> Array:
         return bind(op, promote(name, x, y, floating=floating))
 
-    public = _published(op, binary_fast(op, slow, number_fast(op, slow)), doc, example)
+    public = _published(op, binary_fast(op, slow, numbers=True), doc, example)
     return public
 
 

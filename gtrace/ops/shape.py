@@ -13,7 +13,7 @@ import torch
 from gtrace.errors import ArgumentError, ShapeError, message
 from gtrace.ir.aval import CPU, Aval, aval
 from gtrace.ir.cases import BadSample, Sample
-from gtrace.ir.op import Op, define
+from gtrace.ir.op import Op, Params, define
 from gtrace.ops.batching import prefixed
 from gtrace.ops.checks import of_operand, reshaped
 from gtrace.ops.factors import broadcasted, filled, permuted, regrouped, summed_to
@@ -21,6 +21,7 @@ from gtrace.ops.samples import uniform
 from gtrace.trace.array import Array
 from gtrace.trace.bind import bind
 from gtrace.trace.convert import lift, scalar_operand
+from gtrace.trace.fast import record_view
 
 __all__ = [
     "reshape", "ravel", "transpose", "matrix_transpose", "permute_dims", "moveaxis", "swapaxes", "expand_dims",
@@ -85,10 +86,10 @@ def as_shape(op: str, shape: Any) -> tuple[int, ...]:
 
 
 def _reshape_vjp(ct: Array, needed: Any, x: Array, out: Array, shape: tuple[int, ...]) -> tuple[Array]:
-    return (bind(_reshape, (ct,), (x.aval.shape,)),)
+    return (bind(reshape_op, (ct,), (x.aval.shape,)),)
 
 
-_reshape = define(
+reshape_op = define(
     "reshape", lambda x, shape: x.reshape(shape), uniform=True, free=True, params=("shape",),
     vjp=_reshape_vjp, linear=True, batch=prefixed(shape=int), span=of_operand, factors=regrouped,
     samples=lambda: [Sample((uniform(-2, 2, 3, 4), s)) for s in [(12,), (2, -1), (4, 3)]]
@@ -117,7 +118,20 @@ def reshape(x: Any, shape: Any, order: str = "C", *, copy: bool | None = None) -
         if order != "F":
             raise ArgumentError(message("reshape", "C or F as order", repr(order), "Pass one of them."))
         return permute_dims(reshape(permute_dims(x), as_shape("reshape", shape)[::-1]))
-    x = lift("reshape", x)
+    return record_view(lift("reshape", x), "reshape", _integers(shape), lambda x: _reshaping(x, shape))
+
+
+def _integers(values: Any) -> tuple[int, ...] | None:
+    """Return a tuple of integers as it is, and None for anything else, which may equal one and mean something else."""
+    if values.__class__ is not tuple:
+        return None
+    for n in values:
+        if n.__class__ is not int:
+            return None
+    return values
+
+
+def _reshaping(x: Array, shape: Any) -> list[tuple[Op, Params]]:
     sizes = as_shape("reshape", shape)
     unknown = [k for k, n in enumerate(sizes) if n == -1]
     if len(unknown) == 1:
@@ -133,7 +147,7 @@ def reshape(x: Any, shape: Any, order: str = "C", *, copy: bool | None = None) -
                 "Sizes must multiply up; one may be -1.",
             )
         )
-    return x if sizes == x.aval.shape else bind(_reshape, (x,), (sizes,))
+    return [] if sizes == x.aval.shape else [(reshape_op, (sizes,))]
 
 
 def ravel(x: Any, order: str = "C") -> Array:
@@ -212,13 +226,17 @@ def permute_dims(x: Any, axes: Any = None) -> Array:
     >>> gt.permute_dims(gt.zeros((2, 3, 4)), (2, 0, 1)).shape
     (4, 2, 3)
     """
-    x = lift("permute_dims", x)
+    key = "reversed" if axes is None else _integers(axes)
+    return record_view(lift("permute_dims", x), "permute", key, lambda x: _permuting(x, axes))
+
+
+def _permuting(x: Array, axes: Any) -> list[tuple[Op, Params]]:
     order = tuple(reversed(range(x.ndim))) if axes is None else tuple(
         normalize_axis("permute_dims", a, x.ndim) for a in axes
     )  # fmt: skip
     if sorted(order) != list(range(x.ndim)):
         raise ShapeError(message("permute_dims", "each axis once", f"{order} for {x.aval!r}", "Name every axis once."))
-    return x if order == tuple(range(x.ndim)) else bind(permute_op, (x,), (order,))
+    return [] if order == tuple(range(x.ndim)) else [(permute_op, (order,))]
 
 
 def transpose(x: Any, *axes: Any) -> Array:

@@ -432,13 +432,14 @@ def flush(cause: str) -> None:
         bus.emit(Forced(cause, user_location(), len(trace.refs)))
     thread.begin()
     trace.closed = True
-    _follow(cause)
+    if thread.segmentation.period:
+        _follow(cause)
     if config.current.debug_nans:
         # checked as it was recorded: a rewritten program would show other operations
         program = trace.decode(numbers)
         results = run_checked(program.graph, trace.inputs(program))
     else:
-        marks = tuple(trace.marks)
+        marks = trace.marks
         results = engine.recorded(
             (tuple(trace.flat), tuple(numbers), marks),
             tuple(trace.scalars),

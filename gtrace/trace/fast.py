@@ -6,7 +6,7 @@ The instruction is looked up by the avals of the operands. Checks and promotion 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from gtrace.exact import exact_key
@@ -56,81 +56,70 @@ def unary_fast(op: Op, slow: Callable[[Any], Array]) -> Callable[[Any], Array]:
     return function
 
 
-def binary_fast(
-    op: Op, slow: Callable[[Any, Any], Array], other: Callable[[Any, Any], Array] | None = None
-) -> Callable[[Any, Any], Array]:
+def binary_fast(op: Op, slow: Callable[[Any, Any], Array], numbers: bool = False) -> Callable[[Any, Any], Array]:
     """Return `slow` with a fast path for Arrays whose avals the operation has met before.
 
     Args:
-        other: takes what is not two Arrays; None: `slow` does.
+        numbers: also for a floating Array and a Python number, on either side.
     """
     table = op.table
-    other = other or slow
-
-    def function(x: Any, y: Any) -> Array:
-        if x.__class__ is not Array or y.__class__ is not Array:
-            return other(x, y)
-        instr = table.get((x.aval, y.aval))
-        if instr is None:
-            return slow(x, y)
-        trace = thread.trace
-        i = x._number if x._trace is trace else as_input(trace, x)
-        j = y._number if y._trace is trace else as_input(trace, y)
-        flat = trace.flat
-        flat += (instr, i, j)
-        number = len(flat) - 3
-        out: Array = _new(Array)
-        out.aval = instr.aval
-        out._trace = trace
-        out._number = number
-        out._buf = None
-        out._leaf = None
-        trace.refs.append(_ref(out))
-        tape = trace.tape
-        if tape is not None:
-            tape.append((instr, (x, y), out))
-        if number >= trace.limit:
-            on_recorded(trace, instr, out)
-        return out
-
-    return function
-
-
-def number_fast(op: Op, slow: Callable[[Any, Any], Array]) -> Callable[[Any, Any], Array]:
-    """Return `slow` with a fast path for a floating Array and a Python number, on either side."""
     after: BoundedTable[Aval, tuple[Instr, Aval]] = BoundedTable(MAX_TABLE)
     before: BoundedTable[Aval, tuple[Instr, Aval]] = BoundedTable(MAX_TABLE)
 
+    def with_number(x: Array, number_after: bool) -> tuple[Instr, Aval] | None:
+        """Return the instruction for an Array and a number, and the aval of the number; None: `slow` finds them."""
+        a = x.aval
+        if not a.floating or a.weak or a.complex:
+            return None
+        scalar = scalar_aval(a.dtype, a.device)
+        found = op.instr((), (a, scalar) if number_after else (scalar, a)), scalar
+        (after if number_after else before).remember(a, found)
+        return found
+
     def function(x: Any, y: Any) -> Array:
+        scalar = None
         if x.__class__ is Array:
-            array, value, known = x, y, after
+            if y.__class__ is Array:
+                instr = table.get((x.aval, y.aval))
+                if instr is None:
+                    return slow(x, y)
+                trace = thread.trace
+                entry = (
+                    instr,
+                    x._number if x._trace is trace else as_input(trace, x),
+                    y._number if y._trace is trace else as_input(trace, y),
+                )
+            else:
+                kind = y.__class__
+                if not numbers or (kind is not float and (kind is not int or y.bit_length() >= 64)):
+                    return slow(x, y)
+                found = after.get(x.aval) or with_number(x, True)
+                if found is None or not y or y != y:
+                    return slow(x, y)  # it encodes the sign of a zero, and records one object for every NaN
+                instr, scalar = found
+                trace = thread.trace
+                i = x._number if x._trace is trace else as_input(trace, x)
+                scalars = trace.scalars
+                scalars += (y if kind is float else float(y),)
+                # scalar_operand_code of the last slot, for a value that is no zero
+                entry = instr, i, 1 - 2 * len(scalars)
         elif y.__class__ is Array:
-            array, value, known = y, x, before
+            kind = x.__class__
+            if not numbers or (kind is not float and (kind is not int or x.bit_length() >= 64)):
+                return slow(x, y)
+            found = before.get(y.aval) or with_number(y, False)
+            if found is None or not x or x != x:
+                return slow(x, y)
+            instr, scalar = found
+            trace = thread.trace
+            i = y._number if y._trace is trace else as_input(trace, y)
+            scalars = trace.scalars
+            scalars += (x if kind is float else float(x),)
+            entry = instr, 1 - 2 * len(scalars), i
         else:
             return slow(x, y)
-        kind = value.__class__
-        if kind is not float and (kind is not int or value.bit_length() >= 64):
-            return slow(x, y)
-        found = known.get(array.aval)
-        if found is None:
-            a = array.aval
-            if not a.floating or a.weak or a.complex:
-                return slow(x, y)
-            scalar = scalar_aval(a.dtype, a.device)
-            instr = op.instr((), (a, scalar) if known is after else (scalar, a))
-            found = instr, scalar
-            known.remember(a, found)
-        if not value or value != value:
-            return slow(x, y)  # `slow` encodes the sign of a zero and records one object for every NaN
-        instr, scalar = found
-        value = float(value)
-        trace = thread.trace
-        i = array._number if array._trace is trace else as_input(trace, array)
-        scalars, flat = trace.scalars, trace.flat
-        scalars += (value,)
-        slots = len(scalars)
-        # scalar_operand_code of the last slot, for a value that is no zero
-        flat += (instr, i, 1 - 2 * slots) if known is after else (instr, 1 - 2 * slots, i)
+        flat = trace.flat
+        flat += entry
         number = len(flat) - 3
         out: Array = _new(Array)
         out.aval = instr.aval
@@ -141,8 +130,12 @@ def number_fast(op: Op, slow: Callable[[Any, Any], Array]) -> Callable[[Any, Any
         trace.refs.append(_ref(out))
         tape = trace.tape
         if tape is not None:
-            operand = Scalar(value, scalar)
-            tape.append((instr, (array, operand) if known is after else (operand, array), out))
+            if scalar is not None:
+                if x.__class__ is Array:
+                    y = Scalar(float(y), scalar)
+                else:
+                    x = Scalar(float(x), scalar)
+            tape.append((instr, (x, y), out))
         if number >= trace.limit:
             on_recorded(trace, instr, out)
         return out
@@ -189,6 +182,45 @@ def bind_met(op: Op, x: Any, given: tuple[Any, ...], resolve: Callable[..., tupl
     if number >= trace.limit:
         on_recorded(trace, instr, out)
     return out
+
+
+_chains: BoundedTable[Any, tuple[Instr, ...]] = BoundedTable(MAX_TABLE)
+
+
+def record_view(x: Array, kind: str, key: Any, steps: Callable[[Array], Sequence[tuple[Op, Params]]]) -> Array:
+    """Record the operations, of one operand each, that make a view of `x`; returns `x` itself if there are none.
+
+    Programs repeat their calls, so what `steps` returns is remembered.
+
+    Args:
+        kind: what makes the view, such as a reshape.
+        key: of what the user gave; equal keys mean the same in all respects. None: it has no key.
+        steps: takes x; returns the operations and their attributes, in order, or raises for bad arguments.
+    """
+    chain = None if key is None else _chains.get((kind, x.aval, key))
+    if chain is None:
+        made, a = [], x.aval
+        for op, params in steps(x):
+            instr = op.instr(params, (a,))
+            a = instr.aval
+            made.append(instr)
+        chain = tuple(made)
+        if key is not None:
+            _chains.remember((kind, x.aval, key), chain)
+    for instr in chain:
+        trace = thread.trace
+        i = x._number if x._trace is trace else as_input(trace, x)
+        flat = trace.flat
+        flat += (instr, i)
+        number = len(flat) - 2
+        out = new_pending(trace, instr.aval, number)
+        trace.refs.append(_ref(out))
+        if trace.tape is not None:
+            trace.tape.append((instr, (x,), out))
+        if number >= trace.limit:
+            on_recorded(trace, instr, out)
+        x = out
+    return x
 
 
 def _single(resolved: tuple[Array, Params]) -> tuple[tuple[Array], Params]:

@@ -95,7 +95,7 @@ class Trace:
         self.closed = False
         self.held = 0
         self.full = False
-        self.marks: list[tuple[int, Region | None]] = []
+        self.marks: tuple[tuple[int, Region | None], ...] = ()
         self.special: dict[int, Instr] = {}
         self.effects: list[tuple[Array, bool]] = []
         self.locations: dict[int, str] | None = None if capture is None else {}
@@ -312,7 +312,7 @@ class _Thread(threading.local):
         """Start another pending trace, with the tape and in the region of the one before."""
         trace = Trace(self.trace.tape)
         if self.region is not None:
-            trace.marks.append((0, self.region))
+            trace.marks = ((0, self.region),)
         if self.layout is not None:
             trace.limit = 0
         self.trace = trace
@@ -334,7 +334,7 @@ class _Thread(threading.local):
         """Go on in another region."""
         if region != self.region:
             self.region = region
-            self.trace.marks.append((len(self.trace.flat), region))
+            self.trace.marks += ((len(self.trace.flat), region),)
 
 
 thread = _Thread()

@@ -12,10 +12,11 @@ from gtrace.ops.create import eye, ones_like
 from gtrace.ops.shape import moveaxis, reshape
 from gtrace.trace.array import Array
 from gtrace.trace.capture import capture
+from gtrace.trace.record import thread
 from gtrace.transform.arguments import Call, check_holomorphic, named
 from gtrace.transform.batch import batch
 from gtrace.transform.jvp import push
-from gtrace.transform.tape import Tape, pull, run_taped
+from gtrace.transform.tape import Tape, pull, recorded_once, run_taped
 
 __all__ = ["jacrev", "jacfwd", "hessian"]
 
@@ -77,7 +78,11 @@ def jacrev(
             _require_real("jacrev", outputs, "outputs")
         columns = []
         for out in outputs:
-            rows = _batched(lambda ct, out=out: pull(tape, (out,), (ct,)), out, "jacrev")  # type: ignore[misc]
+
+            def rows_of(out: Array = out) -> list[Array]:
+                return _batched(lambda ct: pull(tape, (out,), (ct,)), out, "jacrev")
+
+            rows = recorded_once(("jacrev", thread.batched_axis), tape, (out,), (), rows_of)
             columns.append(
                 call.pack([reshape(r, (*out.shape, *x.shape)) for r, x in zip(rows, call.inputs, strict=True)])
             )
@@ -112,7 +117,13 @@ def jacfwd(
                 ts[k] = t
                 return push(tape, outputs, ts)
 
-            columns = _batched(along, x, "jacfwd")
+            columns = recorded_once(
+                ("jacfwd", k, thread.batched_axis),
+                tape,
+                outputs,
+                (),
+                lambda x=x: _batched(along, x, "jacfwd"),  # type: ignore[misc]
+            )
             by_input.append(
                 [reshape(moveaxis(c, 0, -1), (*y.shape, *x.shape)) for c, y in zip(columns, outputs, strict=True)]
             )

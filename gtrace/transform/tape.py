@@ -17,6 +17,8 @@ from typing import Any
 
 import attrs
 
+from gtrace.errors import user_location
+from gtrace.events import Recorded, bus
 from gtrace.ir.aval import Aval
 from gtrace.ir.graph import Scalar
 from gtrace.ir.op import Instr
@@ -111,18 +113,31 @@ def pull(tape: Tape, outputs: Sequence[Array], cotangents: Sequence[Array] | Non
         outputs: Arrays the tape computed.
         cotangents: one for each output, with its aval; None: ones.
     """
+    return recorded_once("pull", tape, outputs, cotangents, lambda: _walk(tape, outputs, cotangents))
+
+
+def recorded_once(
+    walk: Hashable, tape: Tape, outputs: Sequence[Array], cotangents: Sequence[Array] | None,
+    make: Callable[[], list[Array]],
+) -> list[Array]:  # fmt: skip
+    """Return what `make` returns, which walks the tape; where an equal tape was walked before, its entries.
+
+    Args:
+        walk: what kind of walk it is.
+        outputs, cotangents: Arrays that it begins at.
+    """
     trace = thread.trace
-    if trace is not tape.trace or trace.limit == 0 or trace.tape is not None:
-        # a force cut the trace, or an enclosing gradient, a capture or a log has to see each operation
-        return _walk(tape, outputs, cotangents)
-    key = _pullback_key(tape, trace, outputs, cotangents)
+    if trace is not tape.trace or trace.tape is not None or not in_one_go(trace):
+        # a force cut the trace, or an enclosing gradient or a log has to see each operation
+        return make()
+    key = _pullback_key(walk, tape, trace, outputs, cotangents)
     if key is None:
-        return _walk(tape, outputs, cotangents)
+        return make()
     known = _pullbacks.get(key)
     if known is None:
-        return _remembered(key, tape, trace, outputs, cotangents)
-    grads = known.replay(trace)
-    return _walk(tape, outputs, cotangents) if grads is None else grads
+        return _remembered(key, tape, trace, make)
+    results = known.replay(trace)
+    return make() if results is None else results
 
 
 def _followed(inputs: Sequence[Array], entries: Sequence[TapeEntry]) -> tuple[set[int], list[TapeEntry]]:
@@ -140,7 +155,19 @@ def _followed(inputs: Sequence[Array], entries: Sequence[TapeEntry]) -> tuple[se
     return reached, steps
 
 
+def in_one_go(trace: Trace) -> bool:
+    """Whether operations may be appended together: nothing is to be done for each, but to note its line."""
+    if trace.capture is None:
+        return trace.limit != 0
+    return thread.layout is None and Recorded not in bus.wanted
+
+
 _BACKWARD = " (its backward pass)"
+
+
+def _backward(line: str) -> str:
+    """Return the line to note for the derivative of an operation."""
+    return f"{line.removesuffix(_BACKWARD)}{_BACKWARD}"
 
 
 def _walk(tape: Tape, outputs: Sequence[Array], cotangents: Sequence[Array] | None) -> list[Array]:
@@ -160,7 +187,7 @@ def _walk(tape: Tape, outputs: Sequence[Array], cotangents: Sequence[Array] | No
                 thread.switch(home if region is None else region.backward or region)
             if locations is not None:
                 made = locations.get(out._number) if out._trace is tape.trace else None
-                thread.origin = made and f"{made.removesuffix(_BACKWARD)}{_BACKWARD}"
+                thread.origin = made and _backward(made)
             cotangent = found.pop(id(out), None)
             if cotangent is None:
                 continue
@@ -224,12 +251,14 @@ class CachedPullback:
         start: the position in the trace's list.
         flat, scalars: what was appended to each of the trace's lists.
         results: (number, aval) of the cotangent of each input.
+        lines: in captures, the number and the line of each operation; None for the line of the gradient itself.
     """
 
     start: int
     flat: tuple[Any, ...]
     scalars: tuple[bool | int | float | complex, ...]
     results: tuple[tuple[int, Aval], ...]
+    lines: tuple[tuple[int, str | None], ...]
 
     def replay(self, trace: Trace) -> list[Array] | None:
         """Append the entries to `trace`; returns the results, or None if something else was recorded in between."""
@@ -242,6 +271,9 @@ class CachedPullback:
             # a signal handler or finalizer recorded something: the value numbers in the entries are wrong here
             flat[end - len(self.flat) : end] = (PADDING,) * len(self.flat)
             return None
+        if trace.locations is not None:
+            here = thread.origin or user_location()
+            trace.locations.update([(number, line or here) for number, line in self.lines])
         arrays: dict[int, Array] = {}
         out = []
         for number, a in self.results:
@@ -257,12 +289,13 @@ _pullbacks: BoundedTable[Hashable, CachedPullback] = BoundedTable(MAX_PULLBACKS)
 
 
 def _pullback_key(
-    tape: Tape, trace: Trace, outputs: Sequence[Array], cotangents: Sequence[Array] | None
+    walk: Hashable, tape: Tape, trace: Trace, outputs: Sequence[Array], cotangents: Sequence[Array] | None
 ) -> Hashable | None:
     """Return what the backward walk depends on; None if an output has no number in the trace.
 
     The key holds the recorded entries and scalars, the lengths of the trace's lists, the outputs and their cotangents,
     and which operands are the tape's inputs. An input shares its buffer, hence its number, with the Array it copies.
+    In captures it holds the lines of the operations too, which those of the walk follow from.
     """
     if trace.special or trace.marks:
         return None  # the list does not show user-defined rules and regions
@@ -280,7 +313,9 @@ def _pullback_key(
             x._number = -1
     a, b = tape.flat
     c, d = tape.scalars
+    locations = trace.locations
     return (
+        walk,
         tuple(trace.flat[a:b]),
         tuple(trace.scalars[c:d]),
         len(trace.flat),
@@ -289,18 +324,26 @@ def _pullback_key(
         tuple([x._number for x in ends]),
         cotangents is None,
         tuple([x.aval for x in tape.inputs]),
+        None if locations is None else tuple([locations.get(x._number) for _, _, x in tape.entries]),
     )
 
 
-def _remembered(
-    key: Hashable, tape: Tape, trace: Trace, outputs: Sequence[Array], cotangents: Sequence[Array] | None
-) -> list[Array]:
+def _remembered(key: Hashable, tape: Tape, trace: Trace, make: Callable[[], list[Array]]) -> list[Array]:
     """Walk the tape; cache what that appended, unless the trace was cut or has new inputs."""
     flat, scalars, leaves = len(trace.flat), len(trace.scalars), len(trace.leaves)
-    grads = _walk(tape, outputs, cotangents)
+    grads = make()
     own = thread.trace is trace and len(trace.leaves) == leaves
     if own and all(x._trace is trace and x._number >= flat for x in grads):
         results = tuple((x._number, x.aval) for x in grads)
         appended = tuple(trace.flat[flat:]), tuple(trace.scalars[scalars:])
-        _pullbacks.remember(key, CachedPullback(flat, *appended, results))
+        _pullbacks.remember(key, CachedPullback(flat, *appended, results, _lines(tape, trace, flat)))
     return grads
+
+
+def _lines(tape: Tape, trace: Trace, start: int) -> tuple[tuple[int, str | None], ...]:
+    """Return the `lines` of a walk that was recorded from `start` on."""
+    locations = trace.locations
+    if locations is None:
+        return ()
+    derived = {_backward(line) for _, _, x in tape.entries if (line := locations.get(x._number))}
+    return tuple((n, line if line in derived else None) for n, line in locations.items() if n >= start)

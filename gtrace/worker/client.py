@@ -140,7 +140,7 @@ class WorkerClient:
         self._pauses = Pauses()
         self._lock = threading.RLock()  # a finalizer may submit while this thread does
         self._done = threading.Condition(self._lock)
-        self._pending = 0
+        self.pending = 0  # requests that have not ended
         self._worker = WorkerLane(self._pauses, self._lock, self._ended)
         self._loops = LoopLane(self._pauses, self._lock, self._ended)
 
@@ -160,11 +160,6 @@ class WorkerClient:
         """The worker's process; None while there is none."""
         process = self._worker.process
         return None if process is None or process.poll() is not None else process.pid
-
-    @property
-    def pending(self) -> int:
-        """Requests that have not ended."""
-        return self._pending
 
     @property
     def serving(self) -> bool:
@@ -195,12 +190,12 @@ class WorkerClient:
             timeout: seconds after which the compiler is ended.
         """
         with self._lock:
-            self._pending += 1
+            self.pending += 1
             (self._loops if request.native else self._worker).submit(request, receiver, timeout)
 
     def _ended(self) -> None:
         with self._done:
-            self._pending = max(self._pending - 1, 0)
+            self.pending = max(self.pending - 1, 0)
             self._done.notify_all()
 
     def wait(self, seconds: float, condition: Callable[[], bool] | None = None) -> bool:
@@ -211,7 +206,7 @@ class WorkerClient:
         """
         self.resume()
         with self._done:
-            return self._done.wait_for(condition or (lambda: not self._pending), seconds)
+            return self._done.wait_for(condition or (lambda: not self.pending), seconds)
 
     def end(self) -> None:
         """End the worker; the next request starts another one."""
