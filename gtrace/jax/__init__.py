@@ -10,6 +10,7 @@ from gtrace import custom_jvp as custom_jvp
 from gtrace import custom_vjp as custom_vjp
 from gtrace.jax import ad_checkpoint as ad_checkpoint
 from gtrace.jax import api as _api
+from gtrace.jax import api_util as api_util
 from gtrace.jax import array_methods as _array_methods
 from gtrace.jax import core as core
 from gtrace.jax import custom_derivatives as custom_derivatives
@@ -17,8 +18,10 @@ from gtrace.jax import debug as debug
 from gtrace.jax import devices as _devices
 from gtrace.jax import dtypes as dtypes
 from gtrace.jax import errors as errors
+from gtrace.jax import extend as extend
 from gtrace.jax import flatten_util as flatten_util
 from gtrace.jax import image as image
+from gtrace.jax import interpreters as interpreters
 from gtrace.jax import lax as lax
 from gtrace.jax import meshes as _meshes
 from gtrace.jax import nn as nn

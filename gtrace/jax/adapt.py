@@ -247,3 +247,13 @@ def namespace(module: str, *sources: Any) -> tuple[Callable[[str], Any], Callabl
         return sorted(name for name in table if name in own or find(name) is not missing)
 
     return get, names
+
+
+def internal(module: str) -> Callable[[str], Any]:
+    """Return the ``__getattr__`` of a module of JAX's internals that libraries import, and of which nothing is here."""
+
+    def get(name: str) -> Any:
+        text = f"{module}.{name} is one of JAX's internals, which are not part of gtrace. gt.define_op defines operations."
+        raise AttributeError(text, name=name)
+
+    return get

@@ -56,5 +56,5 @@ def make_mesh(
 
 
 __getattr__, __dir__ = namespace(
-    "jax.sharding", meshes, {"AbstractMesh": meshes.abstract_mesh, "get_abstract_mesh": meshes.entered_mesh}
+    "jax.sharding", meshes, {"get_abstract_mesh": meshes.entered_mesh}
 )
