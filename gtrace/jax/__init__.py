@@ -6,8 +6,8 @@ there is and what differs. ``gtrace.jax.install()`` makes ``import jax`` mean th
 
 from gtrace import Array as Array
 from gtrace import ShapeDtypeStruct as ShapeDtypeStruct
-from gtrace import custom_jvp as custom_jvp
-from gtrace import custom_vjp as custom_vjp
+from gtrace.jax.custom_derivatives import custom_jvp as custom_jvp
+from gtrace.jax.custom_derivatives import custom_vjp as custom_vjp
 from gtrace.jax import ad_checkpoint as ad_checkpoint
 from gtrace.jax import api as _api
 from gtrace.jax import api_util as api_util
