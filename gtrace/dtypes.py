@@ -18,7 +18,8 @@ from gtrace.errors import DtypeError, message
 
 __all__ = [
     "bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64", "float8_e4m3fn", "float8_e5m2",
-    "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu", "float16", "bfloat16", "float32", "float64", "complex64", "complex128",
+    "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu", "float16", "bfloat16", "float32", "float64",
+    "complex64", "complex128",
 ]  # fmt: skip
 
 _NAMES = (*__all__,)

@@ -6,8 +6,6 @@ there is and what differs. ``gtrace.jax.install()`` makes ``import jax`` mean th
 
 from gtrace import Array as Array
 from gtrace import ShapeDtypeStruct as ShapeDtypeStruct
-from gtrace.jax.custom_derivatives import custom_jvp as custom_jvp
-from gtrace.jax.custom_derivatives import custom_vjp as custom_vjp
 from gtrace.jax import ad_checkpoint as ad_checkpoint
 from gtrace.jax import api as _api
 from gtrace.jax import api_util as api_util
@@ -38,6 +36,8 @@ from gtrace.jax import typing as typing
 from gtrace.jax.adapt import __version__ as __version__
 from gtrace.jax.adapt import __version_info__ as __version_info__
 from gtrace.jax.adapt import namespace as _namespace
+from gtrace.jax.custom_derivatives import custom_jvp as custom_jvp
+from gtrace.jax.custom_derivatives import custom_vjp as custom_vjp
 from gtrace.jax.devices import devices as devices
 from gtrace.jax.importing import install as install
 from gtrace.jax.importing import uninstall as uninstall

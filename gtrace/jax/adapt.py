@@ -45,8 +45,14 @@ HINTS = frozenset(
 
 INSTEAD = {
     **dict.fromkeys(
-        ["jax.numpy.float4_e2m1fn", "jax.numpy.float6_e2m3fn", "jax.numpy.float6_e3m2fn", "jax.numpy.float8_e3m4",
-         "jax.numpy.float8_e4m3", "jax.numpy.float8_e4m3b11fnuz"],
+        [
+            "jax.numpy.float4_e2m1fn",
+            "jax.numpy.float6_e2m3fn",
+            "jax.numpy.float6_e3m2fn",
+            "jax.numpy.float8_e3m4",
+            "jax.numpy.float8_e4m3",
+            "jax.numpy.float8_e4m3b11fnuz",
+        ],
         "torch has no such dtype: use jax.numpy.float8_e4m3fn, float8_e5m2 or float8_e4m3fnuz.",
     ),
     **dict.fromkeys(
@@ -262,7 +268,8 @@ def internal(module: str) -> Callable[[str], Any]:
     """Return the ``__getattr__`` of a module of JAX's internals that libraries import, and of which nothing is here."""
 
     def get(name: str) -> Any:
-        text = f"{module}.{name} is one of JAX's internals, which are not part of gtrace. gt.define_op defines operations."
+        fix = "gt.define_op defines operations."
+        text = f"{module}.{name} is one of JAX's internals, which are not part of gtrace. {fix}"
         raise AttributeError(text, name=name)
 
     return get

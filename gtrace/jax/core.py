@@ -24,13 +24,24 @@ from gtrace.jax.extend.core import (
 from gtrace.trace.array import Array
 from gtrace.trace.record import thread
 
-ShapedArray = ShapeDtypeStruct
+
+class ShapedArray(ShapeDtypeStruct):
+    """The shape and the dtype of an array, with JAX's further arguments, which say nothing here.
+
+    >>> ShapedArray((2,), "float32", weak_type=True)
+    ShapeDtypeStruct(shape=(2,), dtype=float32)
+    """
+
+    def __init__(self, shape: Any, dtype: Any, weak_type: bool = False, **options: Any) -> None:
+        super().__init__(shape, dtype)
+
+
 Atom = Var | Literal
 AbstractValue = ShapeDtypeStruct
 eval_jaxpr = absent_function("eval_jaxpr")
 
 pytype_aval_mappings: dict[type, Any] = {numpy.ndarray: None}
-"""The table that libraries put classes of arrays into. It is not read: whatever has ``__array__`` can be an argument."""
+"""The table that libraries put classes of arrays into. It is not read: what has ``__array__`` can be an argument."""
 
 
 class _PlaceholderType(type):
@@ -82,7 +93,7 @@ def concrete_or_error(force: Any, val: Any, context: str = "") -> Any:
 
 
 __all__ = [
-    "AbstractValue", "Atom", "ClosedJaxpr", "DropVar", "Jaxpr", "JaxprEqn", "Literal", "Primitive", "ShapedArray", "Trace", "Tracer",
-    "Var", "concrete_or_error", "eval_jaxpr", "get_opaque_trace_state", "is_concrete", "pytype_aval_mappings", "set_current_trace",
-    "take_current_trace", "trace_state_clean", "valid_jaxtype",
+    "AbstractValue", "Atom", "ClosedJaxpr", "DropVar", "Jaxpr", "JaxprEqn", "Literal", "Primitive", "ShapedArray",
+    "Trace", "Tracer", "Var", "concrete_or_error", "eval_jaxpr", "get_opaque_trace_state", "is_concrete",
+    "pytype_aval_mappings", "set_current_trace", "take_current_trace", "trace_state_clean", "valid_jaxtype",
 ]  # fmt: skip

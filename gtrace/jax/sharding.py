@@ -55,6 +55,4 @@ def make_mesh(
     return Mesh(ranks.reshape(sizes), axis_names)
 
 
-__getattr__, __dir__ = namespace(
-    "jax.sharding", meshes, {"get_abstract_mesh": meshes.entered_mesh}
-)
+__getattr__, __dir__ = namespace("jax.sharding", meshes, {"get_abstract_mesh": meshes.entered_mesh})

@@ -89,7 +89,7 @@ def _reshape_vjp(ct: Array, needed: Any, x: Array, out: Array, shape: tuple[int,
 
 
 _reshape = define(
-    "reshape", lambda x, shape: x.reshape(shape), uniform=True, free=True, params=("shape",),
+    "reshape", lambda x, shape: x.reshape(shape), uniform=True, free=True, moves=True, params=("shape",),
     vjp=_reshape_vjp, linear=True, batch=prefixed(shape=int), span=of_operand, factors=regrouped,
     samples=lambda: [Sample((uniform(-2, 2, 3, 4), s)) for s in [(12,), (2, -1), (4, 3)]]
     + [Sample((uniform(-2, 2, 0, 3), (0,)))],
@@ -196,7 +196,7 @@ def _permute_direct(avals: tuple[Aval, ...], axes: tuple[int, ...]) -> Callable[
 
 
 permute_op = define(
-    "permute", lambda x, axes: x.permute(axes), direct=_permute_direct, uniform=True, free=True,
+    "permute", lambda x, axes: x.permute(axes), direct=_permute_direct, uniform=True, free=True, moves=True,
     params=("axes",), vjp=_permute_vjp, linear=True, span=of_operand, factors=permuted,
     batch=lambda op, size, batched, operands, axes: bind(op, operands, ((0, *(a + 1 for a in axes)),)),
     samples=lambda: [Sample((uniform(-2, 2, 2, 3, 4), a)) for a in [(2, 0, 1), (0, 2, 1), (2, 1, 0)]],
@@ -304,7 +304,7 @@ def _broadcast_vjp(ct: Array, needed: Any, x: Array, out: Array, shape: tuple[in
 
 
 broadcast_op = define(
-    "broadcast_to", lambda x, shape: x.expand(shape), uniform=True, free=True, params=("shape",),
+    "broadcast_to", lambda x, shape: x.expand(shape), uniform=True, free=True, moves=True, params=("shape",),
     vjp=_broadcast_vjp, linear=True, batch=_broadcast_batch, span=of_operand, factors=broadcasted,
     samples=lambda: [Sample((uniform(-2, 2, 3, 1), (2, 3, 4))), Sample((uniform(-2, 2), (2,)))],
     errors=lambda: [BadSample((numpy.ones((2, 3)), (2, 4)), {}, ShapeError, r"broadcast")],

@@ -1,4 +1,4 @@
-"""The names of ``jax.interpreters``: JAX's internals, which libraries import and mostly use for primitives of their own.
+"""The names of ``jax.interpreters``: JAX's internals, which libraries import for primitives of their own.
 
 The modules can be imported. What is looked up in them raises an error that says so.
 """

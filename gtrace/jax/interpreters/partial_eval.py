@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import gtrace as gt
+from gtrace.abstract import capture_like
 from gtrace.jax.adapt import internal
-from gtrace.jax.core import Tracer
+from gtrace.jax.core import ShapedArray
 from gtrace.jax.extend.linear_util import WrappedFun
 
 
@@ -36,7 +37,7 @@ class PartialVal(NamedTuple):
 def trace_to_jaxpr_nounits(
     fun: WrappedFun, pvals: Sequence[PartialVal], instantiate: bool = False
 ) -> tuple[None, list[PartialVal], list[Any]]:
-    """Run a function with placeholders for the unknown arguments; what depends on none of them has a value.
+    """Run a function of which some arguments are known; what depends on these alone has a value.
 
     Returns:
         None in the place of JAX's program; the results; no constants.
@@ -47,16 +48,29 @@ def trace_to_jaxpr_nounits(
     >>> out[0].aval, out[1].const
     (ShapeDtypeStruct(shape=(2,), dtype=float32), 6.0)
     """
-    results: list[Any] = []
+    avals = [x.aval for x in pvals if x.aval is not None]
+    plain: list[Any] = []
 
     def run(*unknown: Any) -> list[Any]:
         rest = iter(unknown)
-        results[:] = fun.call_wrapped(*[x.const if x.aval is None else next(rest) for x in pvals])
-        return [x for x in results if isinstance(x, Tracer)]
+        results = fun.call_wrapped(*[x.const if x.aval is None else next(rest) for x in pvals])
+        plain[:] = [not isinstance(x, gt.Array) for x in results]
+        return [x for x in results if isinstance(x, gt.Array)]
 
-    avals = iter(gt.eval_shape(run, *[x.aval for x in pvals if x.aval is not None]))
-    unknown = [isinstance(x, Tracer) for x in results]
-    out = [PartialVal(next(avals), None) if u else PartialVal(None, x) for u, x in zip(unknown, results, strict=True)]
+    graph = capture_like("partial_eval", run, tuple(avals), {}).graph
+    dependent = set(graph.inputs[: len(avals)])
+    for node in graph.nodes:
+        if not dependent.isdisjoint(node.values()):
+            dependent.add(node.out)
+    unknown = iter([graph.avals[value] if value in dependent else None for value in graph.outputs])
+    # what is known does not depend on these numbers, and what does is never computed
+    zeros = iter([gt.zeros(a.shape, a.dtype) for a in avals])
+    results = fun.call_wrapped(*[x.const if x.aval is None else next(zeros) for x in pvals])
+    types = [None if direct else next(unknown) for direct in plain]
+    out = [
+        PartialVal(None, x) if a is None else PartialVal(ShapedArray(a.shape, a.dtype), None)
+        for a, x in zip(types, results, strict=True)
+    ]
     return None, out, []
 
 
