@@ -34,7 +34,7 @@ JAX_NAMES: dict[str, dict[str, str | None]] = json.loads(
 
 HINTS = frozenset(
     """
-    accuracy algorithm allow_negative_indices assume_unique_indices bucket_size check_finite concrete debug
+    _split_transpose accuracy algorithm allow_negative_indices assume_unique_indices bucket_size check_finite concrete debug
     enable_eigvec_derivs implementation indices_are_sorted jitted lapack_driver lwork manual_axis_type max_iterations
     max_squarings method mode_hint optimize out_sharding overwrite_a overwrite_b overwrite_input precision prevent_cse
     reduce_axes series_order sharding sort_eigenvalues split_transpose spmd_axis_name sum_match symmetrize_input turbo
@@ -59,9 +59,6 @@ INSTEAD = {
         [f"jax.numpy.{kind}{bits}" for kind in ("int", "uint") for bits in (1, 2, 4)],
         "torch computes with no integers of fewer than 8 bits: use jax.numpy.int8 or uint8.",
     ),
-    "jax.Ref": "Arrays never change: carry them through loops, or use x.at[...].set.",
-    "jax.new_ref": "Arrays never change: carry them through loops, or use x.at[...].set.",
-    "jax.live_arrays": "gt.memory says what arrays take.",
     "jax.smap": "Use jax.shard_map.",
     "jax.debug.breakpoint": "Arrays outside of traced functions have values: use breakpoint(), or jax.debug.print.",
     "jax.lax.conv_general_dilated_local": "Use lax.conv_general_dilated_patches and lax.dot_general.",

@@ -62,7 +62,7 @@ def normalize_axes(op: str, axis: Any, ndim: int) -> tuple[int, ...]:
     """
     if axis is None:
         return tuple(range(ndim))
-    if isinstance(axis, (tuple, list)):
+    if isinstance(axis, (tuple, list, range)):
         axes = sorted(normalize_axis(op, a, ndim) for a in axis)
         if len(set(axes)) != len(axes):
             raise ShapeError(message(op, "each axis once", str(tuple(axis)), "Remove the repeated axis."))
@@ -76,7 +76,7 @@ def as_shape(op: str, shape: Any) -> tuple[int, ...]:
     Raises:
         ArgumentError: something in it is no integer.
     """
-    if isinstance(shape, (tuple, list, torch.Size)):
+    if isinstance(shape, (tuple, list, torch.Size)) or (isinstance(shape, numpy.ndarray) and shape.ndim == 1):
         return tuple(as_int(op, "size", n) for n in shape)
     return (as_int(op, "size", shape),)
 

@@ -10,6 +10,7 @@ from gtrace.abstract import capture_like
 from gtrace.jax.adapt import internal
 from gtrace.jax.core import ShapedArray
 from gtrace.jax.extend.linear_util import WrappedFun
+from gtrace.trace.capture import replay
 
 
 class PartialVal(NamedTuple):
@@ -43,34 +44,33 @@ def trace_to_jaxpr_nounits(
         None in the place of JAX's program; the results; no constants.
 
     >>> from gtrace.jax.extend.linear_util import wrap_init
-    >>> given = [PartialVal.unknown(gt.ShapeDtypeStruct((2,), "float32")), PartialVal.known(3.0)]
+    >>> given = [PartialVal.unknown(gt.ShapeDtypeStruct((2,), "float32")), PartialVal.known(gt.ones(2))]
     >>> out = trace_to_jaxpr_nounits(wrap_init(lambda x, y: [x + y, y * 2]), given)[1]
-    >>> out[0].aval, out[1].const
-    (ShapeDtypeStruct(shape=(2,), dtype=float32), 6.0)
+    >>> out[0].aval, out[1].const.tolist()
+    (ShapeDtypeStruct(shape=(2,), dtype=float32), [2.0, 2.0])
     """
     avals = [x.aval for x in pvals if x.aval is not None]
-    plain: list[Any] = []
+    results: list[Any] = []
 
     def run(*unknown: Any) -> list[Any]:
         rest = iter(unknown)
-        results = fun.call_wrapped(*[x.const if x.aval is None else next(rest) for x in pvals])
-        plain[:] = [not isinstance(x, gt.Array) for x in results]
+        results[:] = fun.call_wrapped(*[x.const if x.aval is None else next(rest) for x in pvals])
         return [x for x in results if isinstance(x, gt.Array)]
 
-    graph = capture_like("partial_eval", run, tuple(avals), {}).graph
+    captured = capture_like("partial_eval", run, tuple(avals), {})
+    graph = captured.graph
     dependent = set(graph.inputs[: len(avals)])
     for node in graph.nodes:
         if not dependent.isdisjoint(node.values()):
             dependent.add(node.out)
-    unknown = iter([graph.avals[value] if value in dependent else None for value in graph.outputs])
     # what is known does not depend on these numbers, and what does is never computed
-    zeros = iter([gt.zeros(a.shape, a.dtype) for a in avals])
-    results = fun.call_wrapped(*[x.const if x.aval is None else next(zeros) for x in pvals])
-    types = [None if direct else next(unknown) for direct in plain]
-    out = [
-        PartialVal(None, x) if a is None else PartialVal(ShapedArray(a.shape, a.dtype), None)
-        for a, x in zip(types, results, strict=True)
-    ]
+    zeros = [gt.zeros(a.shape, a.dtype) for a in avals]
+    values = zip(graph.outputs, replay(graph, [*zeros, *captured.constants]), strict=True)
+    out = []
+    for x in results:
+        number, value = next(values) if isinstance(x, gt.Array) else (None, x)
+        unknown = number in dependent
+        out.append(PartialVal(ShapedArray(x.shape, x.dtype), None) if unknown else PartialVal(None, value))
     return None, out, []
 
 
