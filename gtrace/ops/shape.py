@@ -177,7 +177,7 @@ def expand_dims(x: Any, axis: Any) -> Array:
     (1, 3)
     """
     x = lift("expand_dims", x)
-    count = len(axis) if isinstance(axis, (tuple, list)) else 1
+    count = len(axis) if isinstance(axis, (tuple, list, range)) else 1
     axes = normalize_axes("expand_dims", axis, x.ndim + count)
     sizes = iter(x.shape)
     return reshape(x, tuple(1 if k in axes else next(sizes) for k in range(x.ndim + count)))
