@@ -34,11 +34,12 @@ JAX_NAMES: dict[str, dict[str, str | None]] = json.loads(
 
 HINTS = frozenset(
     """
-    _split_transpose accuracy algorithm allow_negative_indices assume_unique_indices bucket_size check_finite concrete debug
-    enable_eigvec_derivs implementation indices_are_sorted jitted lapack_driver lwork manual_axis_type max_iterations
-    max_squarings method mode_hint optimize out_sharding overwrite_a overwrite_b overwrite_input precision prevent_cse
-    reduce_axes series_order sharding sort_eigenvalues split_transpose spmd_axis_name sum_match symmetrize_input turbo
-    unique_indices unroll upper_triangular use_magma wrap_negative_indices
+    _split_transpose accuracy algorithm allow_negative_indices assume_unique_indices bucket_size check_finite
+    concrete debug enable_eigvec_derivs implementation indices_are_sorted jitted lapack_driver lwork
+    manual_axis_type max_iterations max_squarings method mode_hint optimize out_sharding overwrite_a overwrite_b
+    overwrite_c overwrite_input precision prevent_cse reduce_axes series_order sharding sort_eigenvalues
+    split_transpose spmd_axis_name sum_match symmetrize_input turbo unique_indices unroll upper_triangular use_magma
+    wrap_negative_indices
     """.split()
 )
 """Parameters that only say how to compute or where: any value of theirs is accepted and ignored."""
@@ -66,8 +67,21 @@ INSTEAD = {
     "jax.lax.rng_bit_generator": "Use jax.random.bits with a key.",
     "jax.lax.rng_uniform": "Use jax.random.uniform with a key.",
     "jax.lax.scaled_dot": "Multiply by the scales, and use lax.dot_general.",
-    "jax.nn.scaled_matmul": "Multiply by the scales, and use matmul.",
-    "jax.random.key_dtype": "Keys are int64 arrays.",
+    "jax.random.key_dtype": "Keys are uint32 arrays.",
+    "jax.nn.scaled_dot_general": "Multiply by the scales, and use lax.dot_general.",
+    "jax.nn.get_scaled_dot_general_config": "Multiply by the scales, and use lax.dot_general.",
+    "jax.sharding.auto_axes": "All axes are automatic: call the function.",
+    "jax.sharding.explicit_axes": "There are no explicit axes: use gt.with_sharding.",
+    "jax.sharding.ManualAxisType": "Arrays do not say along which axes they vary.",
+    "jax.ad_checkpoint.print_saved_residuals": "gt.explain and gt.memory say what a program keeps.",
+    "jax.lax.psend": "Use lax.ppermute.",
+    "jax.lax.precv": "Use lax.ppermute.",
+    "jax.lax.ragged_all_to_all": "Use lax.all_to_all with padding.",
+    "jax.lax.stage": "Use jax.jit.",
+    "jax.ds": "Use slices, or lax.dynamic_slice.",
+    "jax.ad": "Use jax.vjp and jax.jvp.",
+    "jax.memory": "Arrays lie where jax.device_put puts them.",
+    "jax.numpy.ufunc": "jnp.frompyfunc makes functions with these methods; ask callable(f).",
 }
 """What to use for names that are left out."""
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy
 
 from gtrace.abstract import ShapeDtypeStruct
-from gtrace.jax.extend.core import (
+from gtrace.jax.extend.absent import (
     ClosedJaxpr,
     DropVar,
     Jaxpr,

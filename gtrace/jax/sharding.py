@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import attrs
 import numpy
 
 from gtrace import sharding
@@ -53,6 +54,20 @@ def make_mesh(
     count = int(numpy.prod(sizes, dtype=numpy.int64))
     ranks = numpy.arange(count) if devices is None else numpy.asarray(devices).reshape(-1)[:count]
     return Mesh(ranks.reshape(sizes), axis_names)
+
+
+@attrs.frozen
+class AbstractDevice:
+    """What a kind of devices is, without any.
+
+    Attributes:
+        device_kind: its name.
+        num_cores: the cores of one.
+    """
+
+    device_kind: str
+    num_cores: int | None = None
+    platform: str | None = None
 
 
 __getattr__, __dir__ = namespace("jax.sharding", meshes, {"get_abstract_mesh": meshes.entered_mesh})

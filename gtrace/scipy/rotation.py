@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy
 
-import gtrace as gt
+from gtrace import numpy as gnp
+from gtrace import random
 from gtrace.errors import ArgumentError, ShapeError, message
 from gtrace.numpy import linalg
 from gtrace.trace.array import Array
@@ -26,7 +27,7 @@ def _parts(x: Array) -> list[Array]:
 
 
 def _float(name: str, x: Any, size: int) -> Array:
-    found = gt.asarray(x)
+    found = gnp.asarray(x)
     found = found if found.aval.floating else found.astype("float32")
     if not found.ndim or found.shape[-1] != size:
         fix = f"Pass shape ({size},) or (n, {size})."
@@ -48,14 +49,14 @@ def _product(p: Array, q: Array) -> Array:
         d * g + h * c + (a * f - b * e),
         d * h - a * e - b * f - c * g,
     ]
-    return gt.stack(parts, -1)
+    return gnp.stack(parts, -1)
 
 
 def _about(axis: int, angle: Array) -> Array:
     half, none = angle / 2, angle * 0
-    parts = [none, none, none, gt.cos(half)]
-    parts[axis] = gt.sin(half)
-    return gt.stack(parts, -1)
+    parts = [none, none, none, gnp.cos(half)]
+    parts[axis] = gnp.sin(half)
+    return gnp.stack(parts, -1)
 
 
 def _sequence(seq: str) -> tuple[list[int], bool]:
@@ -85,7 +86,7 @@ class Rotation(NamedTuple):
     @classmethod
     def concatenate(cls, rotations: Sequence[Rotation]) -> Rotation:
         """Return several rotations as one object."""
-        return cls(gt.concat([gt.reshape(r.quat, (-1, 4)) for r in rotations]))
+        return cls(gnp.concat([gnp.reshape(r.quat, (-1, 4)) for r in rotations]))
 
     @classmethod
     def from_quat(cls, quat: Any) -> Rotation:
@@ -101,9 +102,9 @@ class Rotation(NamedTuple):
             angles: one for each axis; of several rotations, along the first axis.
         """
         axes, inner = _sequence(seq)
-        given = gt.asarray(angles)
+        given = gnp.asarray(angles)
         given = given if given.aval.floating else given.astype("float32")
-        given = gt.deg2rad(given) if degrees else given
+        given = gnp.deg2rad(given) if degrees else given
         if len(axes) == 1 and (given.ndim == 0 or given.shape[-1:] != (1,)):
             given = given[..., None]
         given = _float("Rotation.from_euler", given, len(axes))
@@ -117,21 +118,21 @@ class Rotation(NamedTuple):
     def from_rotvec(cls, rotvec: Any, degrees: bool = False) -> Rotation:
         """Return the rotation about a vector by its length."""
         v = _float("Rotation.from_rotvec", rotvec, 3)
-        v = gt.deg2rad(v) if degrees else v
-        square = gt.sum(v * v, -1, keepdims=True)
+        v = gnp.deg2rad(v) if degrees else v
+        square = gnp.sum(v * v, -1, keepdims=True)
         small = square < _SMALL**2
-        angle = gt.sqrt(gt.where(small, 1.0, square))
+        angle = gnp.sqrt(gnp.where(small, 1.0, square))
         series = 0.5 - square / 48 + square * square / 3840
-        scale = gt.where(small, series, gt.sin(angle / 2) / angle)
-        rest = gt.where(small, 1 - square / 8 + square * square / 384, gt.cos(angle / 2))
-        return cls(gt.concat([scale * v, rest], -1))
+        scale = gnp.where(small, series, gnp.sin(angle / 2) / angle)
+        rest = gnp.where(small, 1 - square / 8 + square * square / 384, gnp.cos(angle / 2))
+        return cls(gnp.concat([scale * v, rest], -1))
 
     @classmethod
     def from_mrp(cls, mrp: Any) -> Rotation:
         """Return the rotation of modified Rodrigues parameters."""
         v = _float("Rotation.from_mrp", mrp, 3)
-        square = gt.sum(v * v, -1, keepdims=True)
-        return cls(gt.concat([2 * v, 1 - square], -1) / (1 + square))
+        square = gnp.sum(v * v, -1, keepdims=True)
+        return cls(gnp.concat([2 * v, 1 - square], -1) / (1 + square))
 
     @classmethod
     def from_matrix(cls, matrix: Any) -> Rotation:
@@ -149,27 +150,27 @@ class Rotation(NamedTuple):
             parts[j] = entry[j][i] + entry[i][j]
             parts[k] = entry[k][i] + entry[i][k]
             parts[3] = entry[k][j] - entry[j][k]
-            found.append(gt.stack(parts, -1))
+            found.append(gnp.stack(parts, -1))
         off = [entry[2][1] - entry[1][2], entry[0][2] - entry[2][0], entry[1][0] - entry[0][1], 1 + trace]
-        found.append(gt.stack(off, -1))
+        found.append(gnp.stack(off, -1))
         # the largest of the four is the best divisor
-        sizes = gt.stack([entry[0][0], entry[1][1], entry[2][2], trace], -1)
-        choice = gt.argmax(sizes, -1)[..., None]
+        sizes = gnp.stack([entry[0][0], entry[1][1], entry[2][2], trace], -1)
+        choice = gnp.argmax(sizes, -1)[..., None]
         quat = found[3]
         for i in range(3):
-            quat = gt.where(choice == i, found[i], quat)
+            quat = gnp.where(choice == i, found[i], quat)
         return cls(_unit(quat))
 
     @classmethod
     def identity(cls, num: int | None = None, dtype: Any = float) -> Rotation:
         """Return no rotation, or `num` of them."""
-        one = gt.array([0.0, 0.0, 0.0, 1.0], dtype)
-        return cls(one if num is None else gt.broadcast_to(one, (num, 4)))
+        one = gnp.array([0.0, 0.0, 0.0, 1.0], dtype)
+        return cls(one if num is None else gnp.broadcast_to(one, (num, 4)))
 
     @classmethod
     def random(cls, random_key: Any, num: int | None = None) -> Rotation:
         """Return a rotation, or `num` of them, all equally likely."""
-        return cls(_unit(gt.random.normal(random_key, (4,) if num is None else (num, 4))))
+        return cls(_unit(random.normal(random_key, (4,) if num is None else (num, 4))))
 
     @property
     def single(self) -> bool:
@@ -188,17 +189,17 @@ class Rotation(NamedTuple):
 
     def __mul__(self, other: Any) -> Rotation:
         """Return `other`, followed by this rotation."""
-        return Rotation(_unit(_product(*gt.numpy.broadcast_arrays(self.quat, other.quat))))
+        return Rotation(_unit(_product(*gnp.broadcast_arrays(self.quat, other.quat))))
 
     def inv(self) -> Rotation:
         """Return the rotation back."""
-        return Rotation(self.quat * gt.array([-1.0, -1.0, -1.0, 1.0], self.quat.dtype))
+        return Rotation(self.quat * gnp.array([-1.0, -1.0, -1.0, 1.0], self.quat.dtype))
 
     def apply(self, vectors: Any, inverse: bool = False) -> Array:
         """Return vectors, turned."""
         v = _float("Rotation.apply", vectors, 3)
         matrix = self.inv().as_matrix() if inverse else self.as_matrix()
-        return gt.sum(matrix * v[..., None, :], -1)
+        return gnp.sum(matrix * v[..., None, :], -1)
 
     def as_quat(self, canonical: bool = False, scalar_first: bool = False) -> Array:
         """Return the quaternion.
@@ -210,9 +211,9 @@ class Rotation(NamedTuple):
         quat = self.quat
         if canonical:
             x, y, z, w = _parts(quat)
-            lead = gt.where(w != 0, w, gt.where(x != 0, x, gt.where(y != 0, y, z)))
-            quat = gt.where((lead < 0)[..., None], -quat, quat)
-        return gt.roll(quat, 1, -1) if scalar_first else quat
+            lead = gnp.where(w != 0, w, gnp.where(x != 0, x, gnp.where(y != 0, y, z)))
+            quat = gnp.where((lead < 0)[..., None], -quat, quat)
+        return gnp.roll(quat, 1, -1) if scalar_first else quat
 
     def as_matrix(self) -> Array:
         """Return the orthogonal matrix."""
@@ -222,25 +223,25 @@ class Rotation(NamedTuple):
             [2 * (x * y + z * w), y * y - x * x - z * z + w * w, 2 * (y * z - x * w)],
             [2 * (x * z - y * w), 2 * (y * z + x * w), z * z - x * x - y * y + w * w],
         ]
-        return gt.stack([gt.stack(row, -1) for row in rows], -2)
+        return gnp.stack([gnp.stack(row, -1) for row in rows], -2)
 
     def as_mrp(self) -> Array:
         """Return modified Rodrigues parameters, of length at most 1."""
-        sign = gt.where(self.quat[..., 3:] < 0, -1.0, 1.0).astype(self.quat.dtype)
+        sign = gnp.where(self.quat[..., 3:] < 0, -1.0, 1.0).astype(self.quat.dtype)
         return sign * self.quat[..., :3] / (1 + sign * self.quat[..., 3:])
 
     def as_rotvec(self, degrees: bool = False) -> Array:
         """Return the axis, with the angle as its length."""
         quat = self.as_quat(canonical=True)
         v, w = quat[..., :3], quat[..., 3:]
-        square = gt.sum(v * v, -1, keepdims=True)
+        square = gnp.sum(v * v, -1, keepdims=True)
         small = square < _SMALL**2
-        length = gt.sqrt(gt.where(small, 1.0, square))
+        length = gnp.sqrt(gnp.where(small, 1.0, square))
         # the angle is 2 * atan2(length, w), and near 0 a series in the length
-        near = 2 / gt.where(small, w, 1.0) * (1 - square / (3 * gt.where(small, w * w, 1.0)))
-        angle = gt.where(small, near, 2 * gt.arctan2(length, w) / length)
+        near = 2 / gnp.where(small, w, 1.0) * (1 - square / (3 * gnp.where(small, w * w, 1.0)))
+        angle = gnp.where(small, near, 2 * gnp.arctan2(length, w) / length)
         out = angle * v
-        return gt.rad2deg(out) if degrees else out
+        return gnp.rad2deg(out) if degrees else out
 
     def as_euler(self, seq: str, degrees: bool = False) -> Array:
         """Return the angles of three rotations about axes; where only a sum of two counts, the third is 0.
@@ -262,33 +263,33 @@ class Rotation(NamedTuple):
         else:
             a, b = parts[3] - parts[j], parts[i] + parts[k] * sign
             c, d = parts[j] + parts[3], parts[k] * sign - parts[i]
-        second = 2 * gt.arctan2(gt.hypot(c, d), gt.hypot(a, b))
+        second = 2 * gnp.arctan2(gnp.hypot(c, d), gnp.hypot(a, b))
         tiny = 1e-7
-        at_zero, at_pi = gt.abs(second) <= tiny, gt.abs(second - numpy.pi) <= tiny
-        half_sum, half_difference = gt.arctan2(b, a), gt.arctan2(d, c)
+        at_zero, at_pi = gnp.abs(second) <= tiny, gnp.abs(second - numpy.pi) <= tiny
+        half_sum, half_difference = gnp.arctan2(b, a), gnp.arctan2(d, c)
         first, third = half_sum - half_difference, half_sum + half_difference
         locked = at_zero | at_pi
-        alone = gt.where(at_zero, 2 * half_sum, 2 * half_difference * (1 if inner else -1))
+        alone = gnp.where(at_zero, 2 * half_sum, 2 * half_difference * (1 if inner else -1))
         if inner:
-            first, third = gt.where(locked, 0.0, first), gt.where(locked, alone, third)
+            first, third = gnp.where(locked, 0.0, first), gnp.where(locked, alone, third)
         else:
-            first, third = gt.where(locked, alone, first), gt.where(locked, 0.0, third)
+            first, third = gnp.where(locked, alone, first), gnp.where(locked, 0.0, third)
         if not same:
             third, second = third * sign, second - numpy.pi / 2
         found = [third, second, first] if inner else [first, second, third]
-        out = gt.stack(found, -1)
-        out = gt.remainder(out + numpy.pi, 2 * numpy.pi) - numpy.pi
-        return gt.rad2deg(out) if degrees else out
+        out = gnp.stack(found, -1)
+        out = gnp.remainder(out + numpy.pi, 2 * numpy.pi) - numpy.pi
+        return gnp.rad2deg(out) if degrees else out
 
     def magnitude(self) -> Array:
         """Return the angle, from 0 to pi."""
         length = linalg.norm(self.quat[..., :3], axis=-1)
-        return 2 * gt.arctan2(length, gt.abs(self.quat[..., 3]))
+        return 2 * gnp.arctan2(length, gnp.abs(self.quat[..., 3]))
 
     def mean(self, weights: Any = None) -> Rotation:
         """Return the mean of several rotations, that with the least sum of squared distances."""
-        quat = gt.reshape(self.quat, (-1, 4))
-        scale = gt.ones(quat.shape[0], quat.dtype) if weights is None else gt.asarray(weights, quat.dtype)
+        quat = gnp.reshape(self.quat, (-1, 4))
+        scale = gnp.ones(quat.shape[0], quat.dtype) if weights is None else gnp.asarray(weights, quat.dtype)
         spread = (quat * scale[:, None]).mT @ quat
         return Rotation(linalg.eigh(spread)[1][:, -1])
 
@@ -322,19 +323,19 @@ class Slerp(NamedTuple):
         """
         if rotations.single or len(rotations) < 2:
             raise ArgumentError(message("Slerp", "at least two rotations", "one", "Pass a sequence of rotations."))
-        at = gt.asarray(times)
+        at = gnp.asarray(times)
         at = at if at.aval.floating else at.astype(rotations.quat.dtype)
         if at.shape != (len(rotations),):
             expected = f"{len(rotations)} times"
             raise ArgumentError(message("Slerp", expected, repr(at.aval), "One for each rotation."))
         before = Rotation(rotations.quat[:-1])
         turns = (before.inv() * Rotation(rotations.quat[1:])).as_rotvec()
-        return cls(at, gt.diff(at), before, turns)
+        return cls(at, gnp.diff(at), before, turns)
 
     def __call__(self, times: Any) -> Rotation:
         """Return the rotations at times within the path."""
-        at = gt.asarray(times, self.times.dtype)
-        place = gt.numpy.searchsorted(self.times, at, side="right") - 1
-        place = gt.clip(place, 0, self.timedelta.shape[0] - 1)
+        at = gnp.asarray(times, self.times.dtype)
+        place = gnp.searchsorted(self.times, at, side="right") - 1
+        place = gnp.clip(place, 0, self.timedelta.shape[0] - 1)
         share = (at - self.times[place]) / self.timedelta[place]
         return Rotation(self.rotations.quat[place]) * Rotation.from_rotvec(self.rotvecs[place] * share[..., None])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -30,7 +30,7 @@ from gtrace.ops.shape import expand_dims, matrix_transpose
 from gtrace.trace.array import Array
 from gtrace.transform.custom import custom_jvp
 
-__all__ = ["fiedler_companion", "funm", "hessenberg", "qr_multiply", "rsf2csf", "schur", "tridiagonal"]
+__all__ = ["fiedler_companion", "funm", "hessenberg", "qr_multiply", "reflectors", "rsf2csf", "schur", "tridiagonal"]
 
 _COMPLEX = {"float32": "complex64", "float64": "complex128"}
 
@@ -54,7 +54,7 @@ def _by_host(
     function: Callable[[Any], tuple[Any, ...]],
     a: Array,
     axes: int,
-    results: list[tuple[tuple[int, ...], Any]],
+    results: Sequence[tuple[tuple[int, ...], Any]],
 ) -> Any:
     """Call a function of NumPy arrays for each of a batch, whose elements have `axes` axes.
 
@@ -99,6 +99,20 @@ def hessenberg(a: Any, calc_q: bool = False) -> Any:
     both = [((n, n), x.dtype)] * 2
     h, q = _by_host("hessenberg", lambda m: lapack.hessenberg(m, calc_q=True), x, 2, both)
     return (h, q) if calc_q else h
+
+
+def reflectors(a: Any) -> tuple[Array, Array]:
+    """Return the Hessenberg form as LAPACK's gehrd has it: with the reflectors below it, and their factors."""
+    x = _square("hessenberg", a)
+    n, lapack = x.shape[-1], _lapack("hessenberg")
+
+    def one(m: Any) -> tuple[Any, ...]:
+        run, size = lapack.get_lapack_funcs(("gehrd", "gehrd_lwork"), (m,))
+        found, tau, _ = run(m, lo=0, hi=n - 1, lwork=int(size(n, lo=0, hi=n - 1)[0].real))
+        return found, tau
+
+    pair: tuple[Array, Array] = _by_host("hessenberg", one, x, 2, [((n, n), x.dtype), ((n - 1,), x.dtype)])
+    return pair
 
 
 def schur(a: Any, output: str = "real") -> tuple[Array, Array]:

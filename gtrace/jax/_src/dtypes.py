@@ -3,7 +3,7 @@
 from typing import Any
 
 from gtrace.jax.dtypes import extended, finfo, issubdtype
-from gtrace.jax.extend.core import absent_class
+from gtrace.jax.extend.absent import absent_class
 
 DType = Any
 ExtendedDType = absent_class("ExtendedDType")

@@ -30,9 +30,7 @@ class BCOO:
     (2, [20.0, 30.0])
     """
 
-    def __init__(
-        self, args: tuple[Any, Any], *, shape: Any, **hints: Any
-    ):
+    def __init__(self, args: tuple[Any, Any], *, shape: Any, **hints: Any):
         self.data, self.indices = args
         self.shape = tuple(shape)
         if len(self.shape) != 2:

@@ -1,10 +1,8 @@
 """The names of ``jax.lax``: those of ``gtrace.lax``, with JAX's parameters."""
 
-from typing import Any as _Any
-
 from gtrace import lax as _ours
 from gtrace.jax.adapt import namespace as _namespace
-from gtrace.jax.extend.core import primitives as _primitives
+from gtrace.jax.lax import _records
 from gtrace.jax.lax import linalg as linalg
 from gtrace.jax.lax._differing import FftType as FftType
 from gtrace.jax.lax._differing import approx_max_k as approx_max_k
@@ -19,9 +17,5 @@ from gtrace.jax.lax._differing import index_take as index_take
 from gtrace.jax.lax._differing import top_k as top_k
 from gtrace.jax.lax._differing import with_sharding_constraint as with_sharding_constraint
 
-_find, __dir__ = _namespace("jax.lax", _ours)
-
-
-def __getattr__(name: str) -> _Any:
-    # JAX's operations: libraries compare with them, or have tables by them
-    return getattr(_primitives, name) if name.endswith("_p") else _find(name)
+_find, __dir__ = _namespace("jax.lax", _ours, _records)
+__getattr__ = _records.with_primitives(_find)
