@@ -18,7 +18,8 @@ from gtrace.errors import DtypeError, message
 
 __all__ = [
     "bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64", "float8_e4m3fn", "float8_e5m2",
-    "float16", "bfloat16", "float32", "float64", "complex64", "complex128",
+    "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu", "float16", "bfloat16", "float32", "float64",
+    "complex64", "complex128",
 ]  # fmt: skip
 
 _NAMES = (*__all__,)
@@ -197,6 +198,8 @@ uint32, uint64 = _BY_NAME["uint32"], _BY_NAME["uint64"]
 int8, int16 = _BY_NAME["int8"], _BY_NAME["int16"]
 int32, int64 = _BY_NAME["int32"], _BY_NAME["int64"]
 float8_e4m3fn, float8_e5m2 = _BY_NAME["float8_e4m3fn"], _BY_NAME["float8_e5m2"]
+float8_e4m3fnuz, float8_e5m2fnuz = _BY_NAME["float8_e4m3fnuz"], _BY_NAME["float8_e5m2fnuz"]
+float8_e8m0fnu = _BY_NAME["float8_e8m0fnu"]
 float16, bfloat16 = _BY_NAME["float16"], _BY_NAME["bfloat16"]
 float32, float64 = _BY_NAME["float32"], _BY_NAME["float64"]
 complex64, complex128 = _BY_NAME["complex64"], _BY_NAME["complex128"]

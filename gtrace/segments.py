@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy
 
-from gtrace.errors import ShapeError, message
+from gtrace.errors import ArgumentError, ShapeError, message
 from gtrace.ir.aval import FLOATS
 from gtrace.ops.create import full
 from gtrace.ops.dtype_info import iinfo
+from gtrace.ops.elementwise import clip
 from gtrace.ops.logic import less, where
 from gtrace.ops.reduce import max as max_over
 from gtrace.ops.shape import as_int
@@ -21,7 +22,7 @@ __all__ = ["segment_max", "segment_min", "segment_prod", "segment_sum"]
 
 
 def _segments(name: str, update: Callable[[Any], Any], start: Callable[[Array], Any]) -> Callable[..., Array]:
-    def reduce(data: Any, segment_ids: Any, num_segments: int | None = None) -> Array:
+    def reduce(data: Any, segment_ids: Any, num_segments: int | None = None, *, mode: str | None = None) -> Array:
         x, ids = lift(name, data), lift(name, segment_ids)
         if not x.ndim or ids.shape != x.shape[:1]:
             got = f"{ids.aval!r} for {x.aval!r}"
@@ -32,6 +33,9 @@ def _segments(name: str, update: Callable[[Any], Any], start: Callable[[Array], 
         else:
             count = as_int(name, "num_segments", num_segments)
         base = full((count, *x.shape[1:]), start(x), x.aval.dtype, device=x.device)
+        if mode not in (None, "fill", "drop", "clip", "promise_in_bounds"):
+            raise ArgumentError(message(name, "drop or clip as mode", repr(mode), "Pass one of them."))
+        ids = clip(ids, 0, count - 1) if mode == "clip" else ids
         # a negative place would count from the end
         out: Array = update(base.at[where(less(ids, 0), count, ids)])(x, mode="drop")
         return out
@@ -51,7 +55,8 @@ def _most(x: Array) -> Any:
 _DOC = """Return the {what} of the slices of `data` along axis 0 that belong to each segment.
 
     Args:
-        segment_ids: the segment of each slice; those outside the range are dropped.
+        segment_ids: the segment of each slice; those outside the range are dropped, or, with the mode "clip", belong
+            to the first or last.
         num_segments: the length of the result; by default the largest segment and one. Traced functions need it.
 
     Raises:

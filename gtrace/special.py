@@ -7,6 +7,7 @@ from gtrace.ops.combinatorics import *
 from gtrace.ops.entropies import *
 from gtrace.ops.error_functions import *
 from gtrace.ops.gamma_functions import *
+from gtrace.ops.hypergeometric import *
 from gtrace.ops.log_sums import logsumexp as logsumexp
 from gtrace.ops.normalize import log_softmax as log_softmax
 from gtrace.ops.normalize import softmax as softmax

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 import torch
@@ -114,7 +116,7 @@ def test_keys_from_words_and_with_ciphers(jax):
     with pytest.raises(ArgumentError, match="threefry2x32 or None as impl"):
         random.key(0, impl="rbg")
     kept = random.key(1).astype(random.key(1).dtype)
-    assert kept.dtype == "int64", "a conversion to the dtype that it has leaves an array as it is"
+    assert kept.dtype == "uint32", "a conversion to the dtype that it has leaves an array as it is"
 
 
 def test_trees_with_paths_and_by_levels(jax):
@@ -314,3 +316,133 @@ def test_differential_equations_and_their_adjoint(jax):
     np.testing.assert_allclose([by_start["x"], by_start["v"]], [8.812, 0.014], atol=2e-3)
     np.testing.assert_allclose(by_times, [0.027, 0.354, -1.178, -1.251, 0.226], atol=2e-3)
     np.testing.assert_allclose([by_constants["w"], by_constants["d"]], [1.453, -2.046], atol=2e-3)
+
+
+def test_keys_are_jaxs_words_and_their_loops_compile_as_a_whole(jax):
+    from gtrace.compile.partition import Partitioner
+    from gtrace.ir.aval import contiguous_strides
+
+    random, jnp = jax.random, jax.numpy
+    key = random.key(3)
+    assert key.dtype == "uint32" and random.split(key).dtype == "uint32" == random.fold_in(key, 1).dtype
+    assert random.split(key)[1].tolist() == gt.random.split(gt.random.key(3))[1].tolist()
+
+    def walk(key):
+        def step(carry, _):
+            key, x = carry
+            key, own = random.split(key)
+            return (key, x + random.normal(own, (3,)).sum()), x
+
+        return jax.lax.scan(step, (key, 0.0), None, length=20)
+
+    graph = gt.make_graph(walk)(key)
+    strides = [contiguous_strides(a.shape) for a in graph.avals]
+    calls = Partitioner("inductor", "default", 1).schedule(graph, strides).calls
+    assert any(request.native for call in calls for request in call.requests)
+    assert jnp.allclose(walk(key)[0][1], jax.jit(walk, backend="eager")(key)[0][1])
+    with gt.config(debug_key_reuse=True), pytest.raises(gt.errors.KeyReuseError):
+        random.normal(key)
+        random.uniform(key)
+
+
+def test_rules_with_symbolic_zeros_and_linear_calls(jax):
+    @jax.custom_vjp
+    def f(x, y):
+        return x * y
+
+    def forward(x, y):
+        assert x.perturbed and y.perturbed
+        x, y = jax.custom_derivatives.custom_vjp_primal_tree_values((x, y))
+        return x * y, (x, y)
+
+    f.defvjp(forward, lambda kept, ct: (2 * ct * kept[1], None), symbolic_zeros=True)
+    assert jax.grad(f)(3.0, 5.0).item() == 10.0
+
+    @jax.custom_jvp
+    def g(x):
+        return x
+
+    @functools.partial(g.defjvp, symbolic_zeros=True)
+    def rule(primals, tangents):
+        zero = jax.custom_derivatives.SymbolicZero
+        assert not isinstance(tangents[0], zero)
+        return primals[0], zero(jax.typeof(primals[0]))
+
+    assert jax.grad(g)(3.0).item() == 0.0
+    call = functools.partial(jax.custom_derivatives.linear_call, lambda r, x: r * x, lambda r, ct: 10 * r * ct)
+    assert jax.grad(lambda x: call(2.0, x))(3.0).item() == 20.0
+    assert jax.jvp(lambda x: call(2.0, x), (3.0,), (1.0,))[1].item() == 2.0
+
+
+def test_roots_have_derivatives_of_both_modes_and_of_any_order(jax):
+    def newton(f, x):
+        return jax.lax.fori_loop(0, 20, lambda _, x: x - f(x) / jax.grad(f)(x), x)
+
+    def root(a):
+        return jax.lax.custom_root(lambda x: x**2 - a, 1.0, newton, lambda g, y: y / g(1.0))
+
+    assert jax.jvp(root, (4.0,), (1.0,))[1].item() == pytest.approx(0.25)
+    assert jax.grad(jax.grad(root))(4.0).item() == pytest.approx(-1 / 32)
+
+
+def test_cells_hold_arrays_where_they_were_made(jax):
+    jnp = jax.numpy
+    ref = jax.new_ref(jnp.zeros(3))
+    ref[1] = 2.0
+    ref.addupdate(0, 1.0)
+    assert ref[...].tolist() == [1.0, 2.0, 0.0] and ref.shape == (3,)
+
+    def inside(x):
+        own = jax.new_ref(x)
+        own[0] = ref[1]
+        return jax.freeze(own)
+
+    assert jax.jit(inside, backend="eager")(jnp.ones(2)).tolist() == [2.0, 1.0]
+    with pytest.raises(gt.errors.LeakError, match="Return the new value, or carry it"):
+        jax.jit(lambda x: ref.__setitem__(0, x), backend="eager")(1.0)
+    assert jax.ref.swap(ref, 2, 5.0).item() == 0.0 and jax.freeze(ref).tolist() == [1.0, 2.0, 5.0]
+    with pytest.raises(ArgumentError, match="frozen or freed"):
+        _ = ref[0]
+
+
+def test_sparse_matrices(jax):
+    jnp = jax.numpy
+    from gtrace.jax.experimental import sparse
+
+    dense = np.array([[0.0, 2.0, 0.0], [3.0, 0.0, 4.0]], np.float32)
+    m = sparse.BCOO.fromdense(jnp.array(dense))
+    v, w = np.arange(3, dtype=np.float32), np.ones((4, 2), np.float32)
+    assert m.nse == 3 and np.array_equal(m.todense().numpy(), dense) and np.array_equal(m.T.todense().numpy(), dense.T)
+    assert np.array_equal((m @ jnp.array(v)).numpy(), dense @ v)
+    assert np.array_equal(m.__rmatmul__(w).numpy(), w @ dense)
+    assert np.array_equal(m.sum(0).numpy(), dense.sum(0)) and np.array_equal((2 * m).todense().numpy(), 2 * dense)
+    grad = jax.grad(lambda data: (sparse.BCOO((data, m.indices), shape=m.shape) @ v).sum())(m.data)
+    assert grad.tolist() == [1.0, 0.0, 2.0]
+    with pytest.raises(ShapeError, match="with 3 rows"):
+        m @ jnp.ones(2)
+    traced = jax.jit(lambda x: sparse.BCOO.fromdense(x, nse=4).todense(), backend="eager")(jnp.array(dense))
+    assert np.array_equal(traced.numpy(), dense)
+
+
+# of JAX 0.10
+def test_further_functions_of_lax_and_nn(jax):
+    jnp, lax = jax.numpy, jax.lax
+    a, x = jnp.array([2.0, 0.5]), jnp.array([1.0, 3.0])
+    np.testing.assert_allclose(lax.igamma_grad_a(a[0], x[0]), -0.27619603, rtol=1e-5)
+    np.testing.assert_allclose(lax.random_gamma_grad(a[0], x[0]), 0.7507787, rtol=1e-5)
+    assert lax.reduce_xor(jnp.array([[1, 3], [4, 4]]), (0, 1)).item() == 2
+    images = jnp.arange(18.0).reshape(1, 2, 3, 3)
+    weights = jnp.cos(jnp.arange(3 * 8 * 4.0)).reshape(3, 8, 2, 2)
+    local = lax.conv_general_dilated_local(images, weights, (1, 1), "VALID", (2, 2))
+    assert local.shape == (1, 3, 2, 2)
+    want = [np.sum(np.asarray(images)[0, :, :2, :2].ravel() * np.asarray(weights)[0, :, 0, 0])]
+    np.testing.assert_allclose(local[0, 0, 0, 0], want[0], rtol=1e-5)
+    u, h, _, _ = lax.linalg.qdwh(jnp.array([[1.0, 2.0], [3.0, 5.0]]))
+    np.testing.assert_allclose(u @ h, [[1.0, 2.0], [3.0, 5.0]], rtol=1e-5)
+    assert lax.tanh_p is lax.tanh_p and repr(lax.tanh_p) == "tanh"
+    with pytest.raises(ArgumentError, match="Call the function of that name"):
+        lax.tanh_p.bind(x)
+    with pytest.raises(ArgumentError, match=r"gt\.define_op"):
+        jax.extend.core.Primitive("mine")
+    assert jax.ops.segment_sum(jnp.ones(3), jnp.array([0, 5, 1]), 2, mode="clip").tolist() == [1.0, 2.0]
+    assert jnp.polymul(jnp.array([0, 1.0]), jnp.array([2.0]), trim_leading_zeros=True).tolist() == [2.0]

@@ -84,7 +84,7 @@ PACKAGES = {
 """Folders of families, and the namespace of gt that has what they publish."""
 
 SPECIAL = {"bessel_functions", "combinatorics", "entropies", "error_functions", "gamma_functions",
-           "oscillating_integrals", "special_integrals"}  # fmt: skip
+           "hypergeometric", "oscillating_integrals", "special_integrals"}  # fmt: skip
 """The families of gtrace.ops that gt.special publishes; gt and gt.numpy publish the others."""
 
 APART = {"gtrace.nn.initializers": gt.nn.initializers, "gtrace.lax.linalg": gt.lax.linalg}

@@ -8,12 +8,13 @@ import scipy.fft
 import scipy.interpolate
 import scipy.linalg
 import scipy.ndimage
+import scipy.spatial.transform
 import scipy.special
 import scipy.stats
 
 import gtrace as gt
 from gtrace.errors import ArgumentError, ShapeError
-from gtrace.scipy import fft, grids, matrices, more_stats, sparse, stats
+from gtrace.scipy import fft, grids, matrices, more_stats, rotation, schur, sparse, stats
 
 RNG = np.random.default_rng(0)
 V, W = RNG.normal(size=4), RNG.normal(size=(4, 4))
@@ -183,3 +184,62 @@ def test_sums_of_exponentials_with_factors():
     assert gt.grad(lambda y: gt.logsumexp(y, b=gt.array([1.0, 0.0])))(gt.array([0.0, np.inf])).tolist() == [1.0, 0.0]
     slopes = gt.grad(lambda y: gt.logsumexp(y, b=gt.array([2.0, 1.0])))(gt.array([0.0, 0.0]))
     close(slopes, [2 / 3, 1 / 3])
+
+
+@pytest.mark.parametrize(
+    ("name", "args"),
+    [
+        ("schur", (W,)), ("schur", (W, "complex")), ("hessenberg", (W, True)), ("rsf2csf", scipy.linalg.schur(W)),
+        ("funm", (W, np.exp)), *[("fiedler_companion", (np.arange(1.0, n),)) for n in (3, 4, 5, 6)],
+        *[("qr_multiply", (W, x, mode)) for x in (POSITIVE, V) for mode in ("left", "right")],
+    ],
+)  # fmt: skip
+def test_triangular_forms_are_scipys(name, args):
+    given = [gt.array(x) if isinstance(x, np.ndarray) else gt.exp if x is np.exp else x for x in args]
+    ours, theirs = getattr(schur, name)(*given), getattr(scipy.linalg, name)(*args)
+    for a, b in zip(ours, theirs, strict=True) if isinstance(ours, tuple) else [(ours, theirs)]:
+        close(a, b)
+
+
+def test_triangular_forms_of_batches_within_programs_and_without_derivatives():
+    both = np.stack([W, W.T])
+    want = [scipy.linalg.schur(x)[0] for x in both]
+    close(gt.vmap(lambda x: schur.schur(x)[0])(gt.array(both)), want)
+    close(gt.jit(schur.schur, backend="eager")(gt.array(both))[0], want)
+    with pytest.raises(ArgumentError, match=r"\[schur\] expected no derivative"):
+        gt.grad(lambda x: schur.schur(x)[0].sum())(gt.array(W))
+    _, d, e, _ = schur.tridiagonal(gt.array(POSITIVE))
+    close(scipy.linalg.eigvalsh_tridiagonal(np.asarray(d), np.asarray(e)), np.linalg.eigvalsh(POSITIVE))
+    with pytest.raises(ShapeError, match="square matrices"):
+        schur.hessenberg(gt.ones((2, 3)))
+
+
+def test_rotations_are_scipys():
+    theirs_of, ours_of = scipy.spatial.transform.Rotation, rotation.Rotation
+    quat, vectors = RNG.normal(size=(9, 4)), RNG.normal(size=(9, 3))
+    ours, theirs = ours_of.from_quat(gt.array(quat)), theirs_of.from_quat(quat)
+    close(ours.as_quat(canonical=True), theirs.as_quat(canonical=True))
+    for name in ("as_matrix", "as_rotvec", "as_mrp", "magnitude"):
+        close(getattr(ours, name)(), getattr(theirs, name)())
+    for name in ("from_rotvec", "from_mrp"):
+        close(getattr(ours_of, name)(gt.array(vectors)).as_matrix(), getattr(theirs_of, name)(vectors).as_matrix())
+    close(ours_of.from_matrix(gt.array(theirs.as_matrix())).as_matrix(), theirs.as_matrix())
+    close(ours.apply(gt.array(vectors)), theirs.apply(vectors))
+    close(ours.apply(gt.array(vectors), inverse=True), theirs.apply(vectors, inverse=True))
+    turn, other = ours_of.from_rotvec(gt.array(vectors)), theirs_of.from_rotvec(vectors)
+    close((ours * turn.inv()).as_matrix(), (theirs * other.inv()).as_matrix())
+    close(ours.mean().as_matrix(), theirs.mean().as_matrix())
+    for seq in ("xyz", "ZYX", "zxz", "YXY"):
+        close(ours_of.from_euler(seq, gt.array(vectors)).as_matrix(), theirs_of.from_euler(seq, vectors).as_matrix())
+        close(np.exp(1j * np.asarray(ours.as_euler(seq))), np.exp(1j * theirs.as_euler(seq)))
+    times, at = np.arange(9.0), np.linspace(0, 8, 30)
+    found = gt.jit(lambda t: rotation.Slerp.init(gt.array(times), ours)(t).as_matrix(), backend="eager")(gt.array(at))
+    close(found, scipy.spatial.transform.Slerp(times, theirs)(at).as_matrix())
+    assert gt.grad(lambda v: ours_of.from_rotvec(v).as_rotvec()[0])(gt.zeros(3)).tolist() == [1.0, 0.0, 0.0]
+    with pytest.raises(ArgumentError, match="one to three of x, y and z"):
+        ours_of.from_euler("xq", gt.zeros(2))
+
+
+def test_entropy_of_poisson():
+    means = np.array([0.0, 0.3, 2.0, 15.0, 59.0, 61.0, 500.0])
+    close(stats.poisson.entropy(gt.array(means)), scipy.stats.poisson.entropy(means), 1e-6)

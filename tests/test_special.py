@@ -323,3 +323,71 @@ def test_large_arrays_are_computed_in_blocks():
         (S.bessel_y1, sp.y1(x)),
     ):
         np.testing.assert_allclose(f(gt.array(x)).numpy(), expected, rtol=1e-9, atol=1e-13)
+
+
+def table_of(function, *ranges, count=300):
+    """Random arguments within ranges, and a function's values."""
+    rng = np.random.default_rng(3)
+    args = [rng.uniform(low, high, count) for low, high in ranges]
+    return args, function(*args)
+
+
+@pytest.mark.parametrize("x", [(-90, 90), (101, 400), (-400, -101)])
+def test_hyp1f1_is_scipys(x):
+    args, want = table_of(sp.hyp1f1, (-5, 5), (0.2, 6), x)
+    np.testing.assert_allclose(np.asarray(S.hyp1f1(*args)), want, rtol=1e-9)
+
+
+@pytest.mark.parametrize("x", [(-0.9, 0.9), (0.9, 0.999), (-3000, -1)])
+def test_hyp2f1_is_scipys(x):
+    args, want = table_of(sp.hyp2f1, (-3, 3), (-3, 3), (0.2, 6), x)
+    np.testing.assert_allclose(np.asarray(S.hyp2f1(*args)), want, rtol=1e-7)
+    # the difference of the parameters a whole number, where two terms with poles cancel; and sums that end
+    a, b = np.repeat(np.arange(-3.0, 4.0), 7), np.tile(np.arange(-3.0, 4.0), 7)
+    z = np.linspace(x[0], x[1], 51)[1:-1]
+    np.testing.assert_allclose(np.asarray(S.hyp2f1(a, b, 2.0, z)), sp.hyp2f1(a, b, 2.0, z), rtol=1e-7, atol=1e-12)
+
+
+def test_hypergeometric_functions_at_their_edges():
+    assert S.hyp2f1(1.0, 1.0, 3.0, 1.0).item() == pytest.approx(2.0) and math.isinf(S.hyp2f1(1.0, 1.0, 2.0, 1.0).item())
+    assert math.isinf(S.hyp2f1(1.0, 1.0, -2.0, 0.5).item()) and math.isinf(S.hyp2f1(0.5, 1.0, 2.0, 1.5).item())
+    assert S.hyp2f1(-2.0, 1.0, 2.0, 3.0).item() == pytest.approx(sp.hyp2f1(-2.0, 1.0, 2.0, 3.0))
+    assert S.hyp1f1(gt.array(1.0), 2.0, 1.0).dtype == "float32" and math.isnan(S.hyp2f1(1.0, 1.0, 2.0, math.nan).item())
+
+
+@pytest.mark.parametrize(
+    ("name", "at"),
+    [("hyp1f1", (1.2, 0.7, 150.0)), ("hyp1f1", (1.2, 0.7, -20.0)), ("hyp1f1", (-2.0, 0.7, 3.0)),
+     ("hyp2f1", (0.3, 0.7, 1.0, 0.95)), ("hyp2f1", (1.0, 1.0, 2.0, 0.97)), ("hyp2f1", (-2.0, 0.7, 1.3, -50.0))],
+)  # fmt: skip
+def test_hypergeometric_functions_have_derivatives_by_all_arguments(name, at):
+    given = [gt.array(v, gt.float64) for v in at]
+    grads = gt.grad(getattr(S, name), argnums=tuple(range(len(at))))(*given)
+    for k, g in enumerate(grads):
+        step = 1e-5 * max(1.0, abs(at[k]))
+        sides = [getattr(sp, name)(*[v + s * (i == k) for i, v in enumerate(at)]) for s in (step, -step)]
+        assert g.item() == pytest.approx((sides[0] - sides[1]) / (2 * step), rel=1e-6)
+
+
+def test_wofz_is_scipys():
+    rng = np.random.default_rng(0)
+    z = np.exp(rng.uniform(-8, 3, 600)) * rng.choice([-1, 1], 600) + 1j * rng.normal(size=600)
+    z = np.concatenate([z, np.linspace(-9, 9, 90) + 0j, 1j * np.linspace(-3, 9, 90), [0]])
+    np.testing.assert_allclose(np.asarray(S.wofz(z)), sp.wofz(z), rtol=1e-11)
+    assert S.wofz(1.0).dtype == "complex64"
+    assert gt.vmap(S.wofz)(gt.array(z)).tolist() == S.wofz(gt.array(z)).tolist()
+
+
+def test_spherical_harmonics_are_scipys():
+    rng = np.random.default_rng(0)
+    n = rng.integers(0, 12, 200)
+    m = np.array([rng.integers(-k, k + 1) for k in n])
+    theta, phi = rng.uniform(0, math.pi, 200), rng.uniform(0, 2 * math.pi, 200)
+    found = gt.jit(lambda *x: S.sph_harm_y(n, m, *x, n_max=11), backend="eager")(gt.array(theta), gt.array(phi))
+    np.testing.assert_allclose(np.asarray(found), sp.sph_harm_y(n, m, theta, phi), atol=1e-13)
+    slope = gt.jvp(lambda t: S.sph_harm_y(3, -2, t, 0.4, n_max=3), (gt.array(0.7),), (gt.array(1.0),))[1]
+    step = 1e-6
+    want = (sp.sph_harm_y(3, -2, 0.7 + step, 0.4) - sp.sph_harm_y(3, -2, 0.7 - step, 0.4)) / (2 * step)
+    assert complex(slope) == pytest.approx(want, rel=1e-5)
+    with pytest.raises(gt.errors.ArgumentError, match="diff_n=None"):
+        S.sph_harm_y(1, 0, 0.0, 0.0, diff_n=1)

@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, S
 from typing import Any
 
 import attrs
+import torch
 
 from gtrace.compile.native.block import EMITTERS
 from gtrace.compile.native.elementwise import lowering
@@ -72,9 +73,17 @@ def _uncompilable(node: Node) -> str:
                 return "Inductor generates no code for complex numbers"
             if one.dtype in FLOAT8:
                 return "Inductor's code for float8 is incomplete"
-            if one.dtype in WIDE_UNSIGNED:
+            if one.dtype in WIDE_UNSIGNED and not _moves_words(node):
                 return "Inductor's code for uint16, uint32 and uint64 is incomplete"
     return ""
+
+
+def _moves_words(node: Node) -> bool:
+    """Whether a node moves and converts integers, of which uint32 are the widest unsigned: Inductor has that."""
+    return node.op.moves and all(
+        a.dtype is torch.uint32 or not (a.dtype in WIDE_UNSIGNED or a.dtype.is_floating_point)
+        for a in (*node.instr.ins, node.instr.aval)
+    )
 
 
 @attrs.frozen(eq=False)

@@ -27,6 +27,9 @@ DTYPES: dict[str, torch.dtype] = {
     "i64": torch.int64,
     "f8e4m3fn": torch.float8_e4m3fn,
     "f8e5m2": torch.float8_e5m2,
+    "f8e4m3fnuz": torch.float8_e4m3fnuz,
+    "f8e5m2fnuz": torch.float8_e5m2fnuz,
+    "f8e8m0fnu": torch.float8_e8m0fnu,
     "f16": torch.float16,
     "bf16": torch.bfloat16,
     "f32": torch.float32,
@@ -39,7 +42,7 @@ DTYPES: dict[str, torch.dtype] = {
 SHORT: dict[torch.dtype, str] = {dtype: name for name, dtype in DTYPES.items()}
 LONG: dict[torch.dtype, str] = {dtype: str(dtype).removeprefix("torch.") for dtype in SHORT}
 FLOATS = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64})
-FLOAT8 = frozenset({torch.float8_e4m3fn, torch.float8_e5m2})
+FLOAT8 = frozenset(dtype for name, dtype in DTYPES.items() if name.startswith("f8"))
 """Dtypes for storage: their elements are moved and converted, and nothing is computed with them."""
 
 COMPLEX = frozenset({torch.complex64, torch.complex128})

@@ -34,28 +34,53 @@ JAX_NAMES: dict[str, dict[str, str | None]] = json.loads(
 
 HINTS = frozenset(
     """
-    accuracy algorithm allow_negative_indices assume_unique_indices bucket_size check_finite concrete debug
-    enable_eigvec_derivs implementation indices_are_sorted jitted lapack_driver lwork manual_axis_type max_iterations
-    max_squarings method mode_hint optimize out_sharding overwrite_a overwrite_b overwrite_input precision prevent_cse
-    reduce_axes series_order sharding sort_eigenvalues split_transpose spmd_axis_name sum_match symmetrize_input turbo
-    unique_indices unroll upper_triangular use_magma wrap_negative_indices
+    _split_transpose accuracy algorithm allow_negative_indices assume_unique_indices bucket_size check_finite
+    concrete debug enable_eigvec_derivs implementation indices_are_sorted jitted lapack_driver lwork
+    manual_axis_type max_iterations max_squarings method mode_hint optimize out_sharding overwrite_a overwrite_b
+    overwrite_c overwrite_input precision prevent_cse reduce_axes series_order sharding sort_eigenvalues
+    split_transpose spmd_axis_name sum_match symmetrize_input turbo unique_indices unroll upper_triangular use_magma
+    wrap_negative_indices
     """.split()
 )
 """Parameters that only say how to compute or where: any value of theirs is accepted and ignored."""
 
 INSTEAD = {
-    "jax.Ref": "Arrays never change: carry them through loops, or use x.at[...].set.",
-    "jax.new_ref": "Arrays never change: carry them through loops, or use x.at[...].set.",
-    "jax.live_arrays": "gt.memory says what arrays take.",
+    **dict.fromkeys(
+        [
+            "jax.numpy.float4_e2m1fn",
+            "jax.numpy.float6_e2m3fn",
+            "jax.numpy.float6_e3m2fn",
+            "jax.numpy.float8_e3m4",
+            "jax.numpy.float8_e4m3",
+            "jax.numpy.float8_e4m3b11fnuz",
+        ],
+        "torch has no such dtype: use jax.numpy.float8_e4m3fn, float8_e5m2 or float8_e4m3fnuz.",
+    ),
+    **dict.fromkeys(
+        [f"jax.numpy.{kind}{bits}" for kind in ("int", "uint") for bits in (1, 2, 4)],
+        "torch computes with no integers of fewer than 8 bits: use jax.numpy.int8 or uint8.",
+    ),
     "jax.smap": "Use jax.shard_map.",
     "jax.debug.breakpoint": "Arrays outside of traced functions have values: use breakpoint(), or jax.debug.print.",
-    "jax.lax.conv_general_dilated_local": "Use lax.conv_general_dilated_patches and lax.dot_general.",
     "jax.lax.ragged_dot_general": "Use lax.ragged_dot.",
     "jax.lax.rng_bit_generator": "Use jax.random.bits with a key.",
     "jax.lax.rng_uniform": "Use jax.random.uniform with a key.",
     "jax.lax.scaled_dot": "Multiply by the scales, and use lax.dot_general.",
-    "jax.nn.scaled_matmul": "Multiply by the scales, and use matmul.",
-    "jax.random.key_dtype": "Keys are int64 arrays.",
+    "jax.random.key_dtype": "Keys are uint32 arrays.",
+    "jax.nn.scaled_dot_general": "Multiply by the scales, and use lax.dot_general.",
+    "jax.nn.get_scaled_dot_general_config": "Multiply by the scales, and use lax.dot_general.",
+    "jax.sharding.auto_axes": "All axes are automatic: call the function.",
+    "jax.sharding.explicit_axes": "There are no explicit axes: use gt.with_sharding.",
+    "jax.sharding.ManualAxisType": "Arrays do not say along which axes they vary.",
+    "jax.ad_checkpoint.print_saved_residuals": "gt.explain and gt.memory say what a program keeps.",
+    "jax.lax.psend": "Use lax.ppermute.",
+    "jax.lax.precv": "Use lax.ppermute.",
+    "jax.lax.ragged_all_to_all": "Use lax.all_to_all with padding.",
+    "jax.lax.stage": "Use jax.jit.",
+    "jax.ds": "Use slices, or lax.dynamic_slice.",
+    "jax.ad": "Use jax.vjp and jax.jvp.",
+    "jax.memory": "Arrays lie where jax.device_put puts them.",
+    "jax.numpy.ufunc": "jnp.frompyfunc makes functions with these methods; ask callable(f).",
 }
 """What to use for names that are left out."""
 
@@ -247,3 +272,14 @@ def namespace(module: str, *sources: Any) -> tuple[Callable[[str], Any], Callabl
         return sorted(name for name in table if name in own or find(name) is not missing)
 
     return get, names
+
+
+def internal(module: str) -> Callable[[str], Any]:
+    """Return the ``__getattr__`` of a module of JAX's internals that libraries import, and of which nothing is here."""
+
+    def get(name: str) -> Any:
+        fix = "gt.define_op defines operations."
+        text = f"{module}.{name} is one of JAX's internals, which are not part of gtrace. {fix}"
+        raise AttributeError(text, name=name)
+
+    return get

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+import gc
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import attrs
 import numpy
 
 import gtrace as gt
@@ -13,6 +15,7 @@ from gtrace import sharding, tree
 from gtrace.errors import ArgumentError, message
 from gtrace.jax import dtypes
 from gtrace.jax.adapt import HINTS, __version__
+from gtrace.sharding import from_process_local
 
 checkpoint, checkpoint_policies = gt.checkpoint, gt.checkpoint_policies
 closure_convert, custom_gradient = gt.closure_convert, gt.custom_gradient
@@ -162,6 +165,51 @@ def pmap(fun: Callable[..., Any], axis_name: str | None = None, *, in_axes: Any 
         return gt.vmap(fun, tuple(axes), out_axes, axis_name=axis_name)(*args)
 
     return gt.jit(mapped, static_argnums=numbers)
+
+
+def live_arrays(platform: str | None = None) -> list[gt.Array]:
+    """Return the Arrays of this process that have values.
+
+    >>> import gtrace.jax as jax
+    >>> x = jax.block_until_ready(jax.numpy.ones(2))
+    >>> any(y is x for y in jax.live_arrays())
+    True
+    """
+    return [x for x in gc.get_objects() if type(x) is gt.Array and x._buf is not None]
+
+
+@attrs.frozen
+class Shard:
+    """A part of an array.
+
+    Attributes:
+        device: where it lies.
+        sharding: the layout of the array.
+        global_shape: the shape of the array.
+        data: the part.
+    """
+
+    device: Any
+    sharding: Any
+    global_shape: tuple[int, ...]
+    data: Any = None
+
+
+def make_array_from_single_device_arrays(
+    shape: Sequence[int], sharding: Any, arrays: Sequence[gt.Array], *, dtype: Any = None
+) -> gt.Array:
+    """Return an array of parts, of which this process has one.
+
+    Raises:
+        ArgumentError: several parts.
+    """
+    if len(arrays) != 1:
+        fix = "Use jax.make_array_from_process_local_data."
+        raise ArgumentError(message("make_array_from_single_device_arrays", "one part", f"{len(arrays)}", fix))
+    part = gt.asarray(arrays[0], dtype)
+    if not isinstance(sharding, NamedSharding):
+        return part.reshape(tuple(shape))
+    return from_process_local(sharding, part, tuple(shape))
 
 
 def print_environment_info(return_string: bool = False) -> str | None:

@@ -10,6 +10,7 @@ from typing import Any
 from gtrace.callbacks import call_for_effect
 from gtrace.jax import meshes
 from gtrace.jax.adapt import namespace
+from gtrace.jax.extend.absent import absent_class
 
 
 def print(fmt: str, *args: Any, ordered: bool = False, partitioned: bool = False, **kwargs: Any) -> None:  # noqa: A001
@@ -45,5 +46,7 @@ def callback(
     """Call a Python function with arrays: at once, or, in a function that is traced, each time its program runs."""
     call_for_effect("debug.callback", callback, args, kwargs, ordered=ordered)
 
+
+DebugEffect, OrderedDebugEffect = absent_class("DebugEffect"), absent_class("OrderedDebugEffect")
 
 __getattr__, __dir__ = namespace("jax.debug", meshes)

@@ -10,5 +10,7 @@ ConcretizationTypeError = TracerArrayConversionError = errors.ConcretizationErro
 TracerBoolConversionError = TracerIntegerConversionError = NonConcreteBooleanIndexError = errors.ConcretizationError
 UnexpectedTracerError = errors.LeakError
 KeyReuseError = errors.KeyReuseError
+InconclusiveDimensionOperation = errors.ArgumentError
+JaxprTypeError = errors.GraphError
 
 __getattr__, __dir__ = namespace("jax.errors")

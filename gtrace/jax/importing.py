@@ -15,8 +15,6 @@ from gtrace.errors import ArgumentError, message
 INSTEAD = {
     "jax.experimental.jax2tf": "Export programs with gtrace.export.",
     "jax.experimental.pallas": "Give a kernel to gt.define_op as a torch function.",
-    "jax.experimental.pjit": "Use jax.jit.",
-    "jax.experimental.sparse": "Use dense arrays, or segment sums: jax.ops.segment_sum.",
     "jax.experimental.stax": "Use jax.example_libraries.stax.",
     "jax.experimental.optimizers": "Use jax.example_libraries.optimizers.",
 }

@@ -47,11 +47,24 @@ def make_single_device_sharding(device: Device, *, memory_kind: str | None = Non
     return SingleDeviceSharding(device, memory_kind)
 
 
-def abstract_mesh(
-    axis_sizes: Sequence[int], axis_names: Sequence[str], axis_types: Any = None, *, abstract_device: Any = None
-) -> Mesh:
-    """Return a mesh of these sizes, whether there are as many processes or not."""
-    return Mesh(numpy.arange(math.prod(axis_sizes)).reshape(axis_sizes), axis_names)
+class AbstractMesh(Mesh):
+    """A mesh of axes with these sizes, whether there are as many processes or not.
+
+    >>> AbstractMesh((4,), ("data",))
+    Mesh(data=4)
+    """
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        axis_sizes: Sequence[int],
+        axis_names: Sequence[str] | str,
+        axis_types: Any = None,
+        *,
+        abstract_device: Any = None,
+    ) -> None:
+        super().__init__(numpy.arange(math.prod(axis_sizes)).reshape(axis_sizes), axis_names)
 
 
 class set_mesh(contextlib.AbstractContextManager[Mesh]):  # noqa: N801 - JAX's name

@@ -31,26 +31,51 @@ def _checked(name: str, impl: Any) -> None:
         raise ArgumentError(message(name, "threefry2x32 or None as impl", repr(impl), "There is one cipher."))
 
 
+def _words(keys: Array) -> Array:
+    """Return keys as JAX stores them, as uint32."""
+    return cast(keys, torch.uint32)
+
+
 def key(seed: Any, *, impl: Any = None, dtype: Any = None) -> Array:
-    """``gt.random.key``; the cipher is threefry2x32.
+    """``gt.random.key``, as uint32 like `PRNGKey`; the cipher is threefry2x32.
 
     Raises:
         ArgumentError: another cipher.
     """
     _checked("key", impl)
-    return random.key(seed)
+    return _words(random.key(seed))
 
 
 def PRNGKey(seed: Any, *, impl: Any = None) -> Array:  # noqa: N802 - JAX's name
     """``gt.random.PRNGKey``, as `key`."""
     _checked("PRNGKey", impl)
-    return random.PRNGKey(seed)
+    return _words(random.PRNGKey(seed))
 
 
 def wrap_key_data(key_bits_array: Any, *, impl: Any = None, dtype: Any = None) -> Array:
     """``gt.random.wrap_key_data``, as `key`."""
     _checked("wrap_key_data", impl)
-    return random.wrap_key_data(key_bits_array)
+    return _words(random.wrap_key_data(key_bits_array))
+
+
+def key_data(keys: Any) -> Array:
+    """Return the words of keys: the keys themselves, as uint32."""
+    return _words(random.key_data(keys))
+
+
+def split(key: Any, num: Any = 2) -> Array:
+    """``gt.random.split``, as uint32.
+
+    >>> import gtrace.jax as jax
+    >>> jax.random.split(jax.random.key(0)).dtype == "uint32"
+    True
+    """
+    return _words(random.split(key, num))
+
+
+def fold_in(key: Any, data: Any) -> Array:
+    """``gt.random.fold_in``, as uint32."""
+    return _words(random.fold_in(key, data))
 
 
 def clone(key: Any) -> Array:
@@ -60,7 +85,7 @@ def clone(key: Any) -> Array:
     >>> jax.random.clone(jax.random.key(1)).tolist()
     [0, 1]
     """
-    return random.wrap_key_data(random.key_data(key))
+    return _words(random.wrap_key_data(random.key_data(key)))
 
 
 __getattr__, __dir__ = namespace("jax.random", random)

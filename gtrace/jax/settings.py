@@ -105,6 +105,10 @@ thread_guard = array_garbage_collection_guard = no_execution = allow_f16_reducti
 softmax_custom_jvp = legacy_prng_key = enable_custom_prng = explain_cache_misses = default_device = _idle
 
 
+auto_pcast = no_tracing = make_user_context = _idle
+jax2tf_associative_scan_reductions = remove_size_one_mesh_axis_from_type = _idle
+
+
 def disable_jit(disable: bool = True) -> AbstractContextManager[Any]:
     """Return a block in which nothing compiles, and every operation runs as it is recorded.
 

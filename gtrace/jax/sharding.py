@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import attrs
 import numpy
 
 from gtrace import sharding
@@ -55,6 +56,18 @@ def make_mesh(
     return Mesh(ranks.reshape(sizes), axis_names)
 
 
-__getattr__, __dir__ = namespace(
-    "jax.sharding", meshes, {"AbstractMesh": meshes.abstract_mesh, "get_abstract_mesh": meshes.entered_mesh}
-)
+@attrs.frozen
+class AbstractDevice:
+    """What a kind of devices is, without any.
+
+    Attributes:
+        device_kind: its name.
+        num_cores: the cores of one.
+    """
+
+    device_kind: str
+    num_cores: int | None = None
+    platform: str | None = None
+
+
+__getattr__, __dir__ = namespace("jax.sharding", meshes, {"get_abstract_mesh": meshes.entered_mesh})

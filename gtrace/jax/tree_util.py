@@ -4,6 +4,17 @@ from gtrace import tree
 from gtrace.jax import paths
 from gtrace.jax.adapt import JAX_NAMES, namespace
 
+
+class _Registry:
+    """JAX's table of inner nodes, with the functions that ask it; gtrace has one table."""
+
+    flatten = staticmethod(tree.flatten)
+    flatten_one_level = staticmethod(paths.flatten_one_level)
+    register_node = staticmethod(tree.register_pytree_node)
+
+
+default_registry = _Registry()
+
 _PREFIXED = {name: getattr(tree, name.removeprefix("tree_"), None) for name in JAX_NAMES["jax.tree_util"]}
 
 __getattr__, __dir__ = namespace(

@@ -11,6 +11,7 @@ from gtrace.numpy.grids import vander
 from gtrace.numpy.linalg.decompositions import eigvals
 from gtrace.numpy.linalg.solving import inv, lstsq
 from gtrace.numpy.sequences import convolve
+from gtrace.numpy.shapes import trim_zeros
 from gtrace.ops.create import arange, asarray, eye, ones, zeros
 from gtrace.ops.elementwise import add, divide, multiply, neg, sqrt, square, subtract
 from gtrace.ops.linalg import matmul, outer
@@ -76,21 +77,28 @@ def polysub(a: Any, b: Any) -> Array:
     return subtract(*_aligned("polysub", a, b))
 
 
-def polymul(a: Any, b: Any) -> Array:
+def polymul(a: Any, b: Any, *, trim_leading_zeros: bool = False) -> Array:
     """Return the coefficients of the product of two polynomials; zeros in front are kept.
+
+    Args:
+        trim_leading_zeros: leave out the zeros in front of both. It looks at the values.
 
     >>> import gtrace.numpy as gnp
     >>> gnp.polymul([1, 1], [1, -1])
     Array([ 1,  0, -1], dtype=int64)
     """
-    return convolve(_coefficients("polymul", a), _coefficients("polymul", b))
+    first, second = _coefficients("polymul", a), _coefficients("polymul", b)
+    if trim_leading_zeros:
+        first, second = (concat([trim_zeros(x[:-1], "f"), x[-1:]]) for x in (first, second))
+    return convolve(first, second)
 
 
-def polydiv(u: Any, v: Any) -> tuple[Array, Array]:
+def polydiv(u: Any, v: Any, *, trim_leading_zeros: bool = False) -> tuple[Array, Array]:
     """Return the coefficients of the quotient and of the remainder of two polynomials; zeros in front are kept.
 
     Args:
         v: its first coefficient is not 0.
+        trim_leading_zeros: leave out the zeros in front of the remainder. It looks at the values.
 
     >>> import gtrace.numpy as gnp
     >>> gnp.polydiv([1., 0., -1.], [1., 1.])[0]
@@ -105,7 +113,8 @@ def polydiv(u: Any, v: Any) -> tuple[Array, Array]:
         factor = divide(a[k], b[0])
         quotient.append(factor)
         a = a.at[k : k + b.size].add(neg(multiply(b, factor)))
-    return stack(quotient), a[steps:] if b.size > 1 else zeros(1, a.aval.dtype, device=a.device)
+    rest = a[steps:] if b.size > 1 else zeros(1, a.aval.dtype, device=a.device)
+    return stack(quotient), trim_zeros(rest, "f") if trim_leading_zeros else rest
 
 
 def polyfit(

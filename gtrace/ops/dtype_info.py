@@ -185,6 +185,8 @@ def can_cast(from_: Any, to: Any, casting: str = "safe") -> builtins.bool:
     if source not in BIT_DTYPES and target not in BIT_DTYPES:
         return numpy.can_cast(LONG[source], LONG[target], casting)  # type: ignore[arg-type]
     wider = {torch.float32, torch.float64} | ({torch.float16, torch.bfloat16} if source in FLOAT8 else set())
+    if source is torch.float8_e8m0fnu:
+        wider.discard(torch.float16)  # whose exponents have fewer bits
     exact = {torch.bool, torch.int8, torch.uint8} if target is torch.bfloat16 else set()
     if (source in BIT_DTYPES and target in wider) or source in exact:
         return casting in ("safe", "same_kind", "unsafe")

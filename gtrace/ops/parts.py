@@ -56,7 +56,8 @@ def _unslice_impl(x: torch.Tensor, shape: tuple[int, ...], bounds: Bounds) -> to
 
 
 slice_op = define(
-    "slice", _slice, uniform=True, params=("bounds",), vjp=_slice_vjp, linear=True, batch=prefixed(bounds=whole),
+    "slice", _slice, uniform=True, moves=True, params=("bounds",), vjp=_slice_vjp, linear=True,
+    batch=prefixed(bounds=whole),
     span=of_operand, factors=sliced,
     samples=lambda: [Sample((uniform(-2, 2, 5, 6), ((1, 4, 1), (0, 6, 2)))), Sample((uniform(-2, 2, 5), ((2, 2, 1),)))],
     reference=lambda x, bounds: x[tuple(slice(*b) for b in bounds)],
@@ -147,7 +148,7 @@ def _concat_shape(avals: tuple[Aval, ...], axis: int) -> tuple[int, ...]:
 
 
 _concat = define(
-    "concat", lambda *xs, axis: torch.cat(xs, dim=axis), params=("axis",), arity=None, check=_check_concat,
+    "concat", lambda *xs, axis: torch.cat(xs, dim=axis), moves=True, params=("axis",), arity=None, check=_check_concat,
     shape=_concat_shape,
     vjp=_concat_vjp, linear=True, batch=shifted("axis"), factors=along("axis"),
     samples=lambda: [Sample(([uniform(-2, 2, 2, 3), uniform(-2, 2, 1, 3, seed=1)],)),

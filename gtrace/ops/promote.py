@@ -58,7 +58,7 @@ def _cast_samples() -> list[Sample]:
 
 
 _astype = define(
-    "astype", _cast, params=("dtype",), check=_check_cast, shape=_cast_result, vjp=_cast_vjp,
+    "astype", _cast, moves=True, params=("dtype",), check=_check_cast, shape=_cast_result, vjp=_cast_vjp,
     linear=True, factors=same, batch=unchanged,
     samples=_cast_samples, reference=lambda x, dtype: x.astype(LONG[dtype]),
     user=lambda x, dtype: cast(lift("astype", x), dtype),

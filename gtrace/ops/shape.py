@@ -63,7 +63,7 @@ def normalize_axes(op: str, axis: Any, ndim: int) -> tuple[int, ...]:
     """
     if axis is None:
         return tuple(range(ndim))
-    if isinstance(axis, (tuple, list)):
+    if isinstance(axis, (tuple, list, range)):
         axes = sorted(normalize_axis(op, a, ndim) for a in axis)
         if len(set(axes)) != len(axes):
             raise ShapeError(message(op, "each axis once", str(tuple(axis)), "Remove the repeated axis."))
@@ -77,7 +77,7 @@ def as_shape(op: str, shape: Any) -> tuple[int, ...]:
     Raises:
         ArgumentError: something in it is no integer.
     """
-    if isinstance(shape, (tuple, list, torch.Size)):
+    if isinstance(shape, (tuple, list, torch.Size)) or (isinstance(shape, numpy.ndarray) and shape.ndim == 1):
         return tuple(as_int(op, "size", n) for n in shape)
     return (as_int(op, "size", shape),)
 
@@ -90,7 +90,7 @@ def _reshape_vjp(ct: Array, needed: Any, x: Array, out: Array, shape: tuple[int,
 
 
 reshape_op = define(
-    "reshape", lambda x, shape: x.reshape(shape), uniform=True, free=True, params=("shape",),
+    "reshape", lambda x, shape: x.reshape(shape), uniform=True, free=True, moves=True, params=("shape",),
     vjp=_reshape_vjp, linear=True, batch=prefixed(shape=int), span=of_operand, factors=regrouped,
     samples=lambda: [Sample((uniform(-2, 2, 3, 4), s)) for s in [(12,), (2, -1), (4, 3)]]
     + [Sample((uniform(-2, 2, 0, 3), (0,)))],
@@ -191,7 +191,7 @@ def expand_dims(x: Any, axis: Any) -> Array:
     (1, 3)
     """
     x = lift("expand_dims", x)
-    count = len(axis) if isinstance(axis, (tuple, list)) else 1
+    count = len(axis) if isinstance(axis, (tuple, list, range)) else 1
     axes = normalize_axes("expand_dims", axis, x.ndim + count)
     sizes = iter(x.shape)
     return reshape(x, tuple(1 if k in axes else next(sizes) for k in range(x.ndim + count)))
@@ -210,7 +210,7 @@ def _permute_direct(avals: tuple[Aval, ...], axes: tuple[int, ...]) -> Callable[
 
 
 permute_op = define(
-    "permute", lambda x, axes: x.permute(axes), direct=_permute_direct, uniform=True, free=True,
+    "permute", lambda x, axes: x.permute(axes), direct=_permute_direct, uniform=True, free=True, moves=True,
     params=("axes",), vjp=_permute_vjp, linear=True, span=of_operand, factors=permuted,
     batch=lambda op, size, batched, operands, axes: bind(op, operands, ((0, *(a + 1 for a in axes)),)),
     samples=lambda: [Sample((uniform(-2, 2, 2, 3, 4), a)) for a in [(2, 0, 1), (0, 2, 1), (2, 1, 0)]],
@@ -322,7 +322,7 @@ def _broadcast_vjp(ct: Array, needed: Any, x: Array, out: Array, shape: tuple[in
 
 
 broadcast_op = define(
-    "broadcast_to", lambda x, shape: x.expand(shape), uniform=True, free=True, params=("shape",),
+    "broadcast_to", lambda x, shape: x.expand(shape), uniform=True, free=True, moves=True, params=("shape",),
     vjp=_broadcast_vjp, linear=True, batch=_broadcast_batch, span=of_operand, factors=broadcasted,
     samples=lambda: [Sample((uniform(-2, 2, 3, 1), (2, 3, 4))), Sample((uniform(-2, 2), (2,)))],
     errors=lambda: [BadSample((numpy.ones((2, 3)), (2, 4)), {}, ShapeError, r"broadcast")],

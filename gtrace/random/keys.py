@@ -42,7 +42,9 @@ def as_key(name: str, key: Any) -> Array:
         if python_scalar(key) is not None:
             raise ArgumentError(message(name, "a key", repr(key), f"Make one with gt.random.key({key!r})."))
         key = lift(name, key)
-    if key.aval.dtype in (torch.uint32, torch.int32):  # words as JAX stores them
+    if key.aval.dtype is torch.uint32:  # words as JAX stores them
+        key = cast(key, torch.int64)
+    elif key.aval.dtype is torch.int32:
         key = bitwise_and(cast(key, torch.int64), MASK)
     a = key.aval
     if a.dtype is not torch.int64:
@@ -61,7 +63,7 @@ def fresh_key(name: str, key: Any) -> Array:
         ArgumentError, DtypeError, ShapeError: it is no key.
     """
     found = as_key(name, key)
-    consume(name, found)
+    consume(name, key if type(key) is Array else found)
     return found
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from gtrace import special
 from gtrace.numpy import linalg
 from gtrace.ops.activations import sigmoid, softplus
-from gtrace.ops.create import asarray
+from gtrace.ops.create import arange, asarray
 from gtrace.ops.elementwise import (
     absolute,
     arctan,
@@ -110,7 +110,35 @@ bernoulli = Distribution(
     "bernoulli", lambda k, p: special.xlogy(k, p) + special.xlog1py(1 - k, neg(p)),
     cdf=lambda k, p: where(k < 1, 1 - p, 1.0), support=lambda p: (0.0, 1.0), shapes="p", discrete=True,
 )  # fmt: skip
-poisson = Distribution(
+
+
+class _Poisson(Distribution):
+    """The distribution of Poisson, with its entropy."""
+
+    def entropy(self, mu: Any, loc: Any = 0) -> Array:
+        """Return the entropy.
+
+        >>> from gtrace.scipy.stats import poisson
+        >>> round(float(poisson.entropy(2.0)), 4)
+        1.7049
+        """
+        (mean,) = as_arrays("poisson.entropy", mu)
+        small = mean <= _NEAR
+        # the mean of the logarithm of the probability, term by term; beyond, Evans' asymptotic series
+        near = where(small & (mean > 0), mean, 1.0)[..., None]
+        k = arange(4 * int(_NEAR), dtype=mean.aval.dtype)
+        logs = self._logpdf(k, near)
+        near_sum = neg((exp(logs) * logs).sum(-1))
+        far = where(small, _NEAR, mean)
+        series = log(far) / 2 + 0.5 + HALF_LOG_2PI - (1 / far + (0.5 + 19 / 30 / far) / square(far)) / 12
+        found = where(small, where(mean > 0, near_sum, 0.0), series)
+        return where(mean < 0, math.nan, found)
+
+
+_NEAR = 60.0
+"""Up to this mean, the terms of the entropy are added."""
+
+poisson = _Poisson(
     "poisson", lambda k, mu: special.xlogy(k, mu) - mu - special.gammaln(k + 1),
     cdf=lambda k, mu: special.gammaincc(k + 1, mu), support=lambda mu: _POSITIVE, shapes="mu", discrete=True,
 )  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 import attrs
+import torch
 
 from gtrace.compile.native.elementwise import Elementwise, expression, lowering
 from gtrace.compile.native.values import (
@@ -181,7 +182,8 @@ class Block:
 
     def _emit(self, node: Node) -> None:
         emit = EMITTERS.get(node.op.name)
-        if emit is None:
+        whole = node.op.name in WIDENED and any(a.dtype is torch.uint32 for a in (*node.instr.ins, node.instr.aval))
+        if emit is None or whole:
             kinds = ", ".join(map(repr, node.instr.ins))
             raise UnsupportedLoopError(f"native loops have no {node.op.name} of {kinds}")
         if node.op.name in WIDENED and any(a.dtype in SHORT_FLOATS for a in (*node.instr.ins, node.instr.aval)):

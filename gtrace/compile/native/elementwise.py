@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import attrs
+import torch
 
 from gtrace.compile.native.values import SHORT_FLOATS, c_type, kind_of
 from gtrace.ir.aval import DTYPES, Aval
@@ -121,13 +122,13 @@ ELEMENTWISE: dict[str, tuple[Elementwise, ...]] = {
     "bitwise_left_shift": (Elementwise("left_shift<{T}>({0}, {1})", "i", 3),),
     "bitwise_right_shift": (Elementwise("right_shift<{T}>({0}, {1})", "i", 3),),
     "gcd": (Elementwise("gcd<{T}>({0}, {1})", "i", 60),),
-    "where": (Elementwise("{0} ? {1} : {2}"),),
-    "astype": (Elementwise(lambda dtype: f"cast<{c_type(DTYPES[dtype.removesuffix('~')])}>({{0}})"),),
+    "where": (Elementwise("{0} ? {1} : {2}", "bifu"),),
+    "astype": (Elementwise(lambda dtype: f"cast<{c_type(DTYPES[dtype.removesuffix('~')])}>({{0}})", "bifu"),),
     "clamp_index": (
         Elementwise(lambda low, high: f"minimum<{{T}}>(maximum<{{T}}>({{0}}, {{T}}({low})), {{T}}({high}))", "i", 2),
     ),
     "identity": (Elementwise("{0}"),),
-    "stop_gradient": (Elementwise("{0}"),),
+    "stop_gradient": (Elementwise("{0}", "bifu"),),
 }  # fmt: skip
 """By the name of the operation, one for each set of kinds."""
 
@@ -137,6 +138,8 @@ def lowering(node: Node) -> Elementwise | None:
     found = ELEMENTWISE.get(node.op.name)
     if found is None or (node.op.name == "nextafter" and node.instr.aval.dtype in SHORT_FLOATS):
         return None  # the next float is not the next float16
+    if node.instr.aval.dtype is torch.uint32 and any(a.dtype.is_floating_point for a in node.instr.ins):
+        return None  # what C++ makes of negative numbers is not what torch makes of them
     kind = kind_of(node.instr.ins[-1].dtype)
     return next((one for one in found if kind in one.kinds), None)
 

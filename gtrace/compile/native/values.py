@@ -20,7 +20,7 @@ class UnsupportedLoopError(CompileError):
 
 C_TYPES: dict[torch.dtype, str] = {
     torch.bool: "bool", torch.uint8: "uint8_t", torch.int8: "int8_t", torch.int16: "int16_t", torch.int32: "int32_t",
-    torch.int64: "int64_t", torch.float32: "float", torch.float64: "double",
+    torch.int64: "int64_t", torch.uint32: "uint32_t", torch.float32: "float", torch.float64: "double",
 }  # fmt: skip
 
 SHORT_FLOATS: dict[torch.dtype, str] = {torch.float16: "half", torch.bfloat16: "bfloat"}
@@ -52,8 +52,8 @@ def widened(a: Aval) -> Aval:
 
 
 def kind_of(dtype: torch.dtype) -> str:
-    """Return "b" for booleans, "i" for integers, "f" for floats."""
-    return "b" if dtype is torch.bool else "f" if dtype.is_floating_point else "i"
+    """Return "b" for booleans, "i" for integers, "f" for floats, "u" for uint32, which is only moved and converted."""
+    return "b" if dtype is torch.bool else "f" if dtype.is_floating_point else "u" if dtype is torch.uint32 else "i"
 
 
 @attrs.frozen

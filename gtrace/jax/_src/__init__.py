@@ -1,4 +1,9 @@
-"""Of JAX's internals, the two modules that libraries import which otherwise keep to public names.
+"""Of JAX's internals, the modules that libraries import which otherwise keep to public names.
 
-``jax._src.flatten_util`` is that of blackjax, and ``jax._src.compiler`` that of chex.
+Beside each stands who imports it: ``flatten_util`` blackjax, ``compiler`` chex, ``core``, ``dtypes`` and
+``traceback_util`` flax, ``core`` numpyro.
 """
+
+from gtrace.jax._src import core, dtypes, flatten_util, traceback_util
+
+__all__ = ["core", "dtypes", "flatten_util", "traceback_util"]

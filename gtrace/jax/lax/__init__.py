@@ -2,6 +2,7 @@
 
 from gtrace import lax as _ours
 from gtrace.jax.adapt import namespace as _namespace
+from gtrace.jax.lax import _records
 from gtrace.jax.lax import linalg as linalg
 from gtrace.jax.lax._differing import FftType as FftType
 from gtrace.jax.lax._differing import approx_max_k as approx_max_k
@@ -16,4 +17,5 @@ from gtrace.jax.lax._differing import index_take as index_take
 from gtrace.jax.lax._differing import top_k as top_k
 from gtrace.jax.lax._differing import with_sharding_constraint as with_sharding_constraint
 
-__getattr__, __dir__ = _namespace("jax.lax", _ours)
+_find, __dir__ = _namespace("jax.lax", _ours, _records)
+__getattr__ = _records.with_primitives(_find)

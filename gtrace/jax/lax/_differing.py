@@ -197,20 +197,20 @@ def custom_root(
     guess = tree.map(lambda leaf: lift("custom_root", leaf), initial_guess)
     function, constants = gt.closure_convert(f, guess)
 
-    @gt.custom_vjp
+    @gt.custom_jvp
     def root(*given: Array) -> Any:
         return solve(lambda x: function(x, *given), gt.stop_gradient(guess))
 
-    def forward(*given: Array) -> Any:
-        x = root(*given)
-        return x, (x, given)
+    @root.defjvp
+    def pushed(primals: Any, tangents: Any) -> Any:
+        # from f(x, c) = 0: the derivative by x, of dx, is minus the derivative by c, of dc
+        x = root(*primals)
+        change = gt.jvp(lambda *c: function(x, *c), tuple(primals), tuple(tangents))[1]
 
-    def backward(kept: Any, ct: Any) -> Any:
-        x, given = kept
-        pull_x = gt.vjp(lambda z: function(z, *given), x)[1]
-        weights = tangent_solve(lambda y: pull_x(y)[0], ct)
-        pulled = gt.vjp(lambda *c: function(x, *c), *given)[1](weights) if given else ()
-        return tuple(-c for c in pulled)
+        def slope(direction: Any) -> Any:
+            return gt.jvp(lambda z: function(z, *primals), (x,), (direction,))[1]
 
-    root.defvjp(forward, backward)
+        wanted = tree.map(gt.negative, change)
+        return x, custom_linear_solve(slope, wanted, tangent_solve, tangent_solve)
+
     return root(*constants) if constants else solve(f, guess)

@@ -10,6 +10,7 @@ from gtrace.jax.scipy import ndimage as ndimage
 from gtrace.jax.scipy import optimize as optimize
 from gtrace.jax.scipy import signal as signal
 from gtrace.jax.scipy import sparse as sparse
+from gtrace.jax.scipy import spatial as spatial
 from gtrace.jax.scipy import special as special
 from gtrace.jax.scipy import stats as stats
 

@@ -1,0 +1,18 @@
+"""``jax._src.traceback_util``, which flax imports: gtrace's errors name the user's line in any case."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+_exclude_paths: list[str] = []
+
+
+def api_boundary(fun: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+    """Return the function itself."""
+    return fun
+
+
+def register_exclusion(path: str) -> None:
+    """Note a file whose lines tracebacks leave out."""
+    _exclude_paths.append(path)

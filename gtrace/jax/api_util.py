@@ -1,0 +1,70 @@
+"""Of ``jax.api_util``, functions of flat arguments."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from gtrace import tree
+from gtrace.jax.extend.linear_util import WrappedFun
+
+__all__ = ["debug_info", "flatten_axes", "flatten_fun", "flatten_fun_nokwargs", "safe_map"]
+
+
+def safe_map(f: Callable[..., Any], *args: Iterable[Any]) -> list[Any]:
+    """Return the results of a function for elements of several sequences of one length, as a list.
+
+    >>> safe_map(lambda x, y: x + y, [1, 2], [3, 4])
+    [4, 6]
+    """
+    return [f(*given) for given in zip(*args, strict=True)]
+
+
+def debug_info(traced_for: str, fun: Any, args: Any, kwargs: Any, **options: Any) -> types.SimpleNamespace:
+    """Return a record of what is traced and why, for errors."""
+    return types.SimpleNamespace(traced_for=traced_for, func_src_info=getattr(fun, "__name__", str(fun)))
+
+
+def _flattened(f: WrappedFun, in_tree: Any, named: bool) -> tuple[WrappedFun, Callable[[], Any]]:
+    structures: list[Any] = []
+
+    def flat(*leaves: Any) -> list[Any]:
+        given = tree.unflatten(in_tree, leaves)
+        args, kwargs = given if named else (given, {})
+        out, structure = tree.flatten(f.call_wrapped(*args, **kwargs))
+        structures[:] = [structure]
+        return out
+
+    return WrappedFun(flat, {}), lambda: structures[0]
+
+
+def flatten_fun(f: WrappedFun, in_tree: Any) -> tuple[WrappedFun, Callable[[], Any]]:
+    """Return a function of leaves, and what gives the structure of its results after it was called.
+
+    Args:
+        in_tree: the structure of the arguments by position and of those by name, as a pair.
+    """
+    return _flattened(f, in_tree, True)
+
+
+def flatten_fun_nokwargs(f: WrappedFun, in_tree: Any) -> tuple[WrappedFun, Callable[[], Any]]:
+    """`flatten_fun`, for arguments by position alone."""
+    return _flattened(f, in_tree, False)
+
+
+def flatten_axes(name: str, treedef: Any, axis_tree: Any, *, kws: bool = False, tupled_args: bool = False) -> list[Any]:
+    """Return the axis of each leaf of a structure, from a tree of axes that is a prefix of it.
+
+    >>> import gtrace as gt
+    >>> flatten_axes("vmap", gt.tree.structure((1, (2, 3))), (0, None))
+    [0, None, None]
+    """
+    whole = tree.unflatten(treedef, list(range(treedef.num_leaves)))
+    out: list[Any] = []
+
+    def spread(axis: Any, part: Any) -> None:
+        out.extend([axis] * len(tree.leaves(part)))
+
+    tree.map(spread, axis_tree, whole, is_leaf=lambda x: x is None)
+    return out

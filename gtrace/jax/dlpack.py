@@ -1,0 +1,19 @@
+"""The names of ``jax.dlpack``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gtrace.numpy import from_dlpack
+from gtrace.trace.promotion import as_dtype
+
+__all__ = ["from_dlpack", "is_supported_dtype"]
+
+
+def is_supported_dtype(dtype: Any) -> bool:
+    """Return whether arrays of a dtype are exchanged by DLPack.
+
+    >>> is_supported_dtype("float32")
+    True
+    """
+    return as_dtype(dtype).itemsize > 0

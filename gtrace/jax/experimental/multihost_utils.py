@@ -1,0 +1,32 @@
+"""``jax.experimental.multihost_utils`` of one process, as which `jax.process_count` shows this one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gtrace as gt
+from gtrace import tree
+
+__all__ = ["assert_equal", "broadcast_one_to_all", "process_allgather", "sync_global_devices"]
+
+
+def sync_global_devices(name: str) -> None:
+    """Do nothing: there is no other process to wait for."""
+
+
+def broadcast_one_to_all(in_tree: Any, is_source: bool | None = None) -> Any:
+    """Return the pytree."""
+    return in_tree
+
+
+def assert_equal(in_tree: Any, fail_message: str = "") -> None:
+    """Do nothing: there is one pytree."""
+
+
+def process_allgather(in_tree: Any, tiled: bool = False) -> Any:
+    """Return the arrays of all processes as NumPy arrays: this one's, with an axis of size 1 unless `tiled`.
+
+    >>> process_allgather(gt.ones(2)).shape
+    (1, 2)
+    """
+    return tree.map(lambda x: gt.asarray(x if tiled else gt.asarray(x)[None]).numpy(), in_tree)

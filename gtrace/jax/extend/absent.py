@@ -1,0 +1,81 @@
+"""Classes of JAX's intermediate representation, which have no instances, and the state of tracing.
+
+Programs are recorded as gtrace's graphs, so there are no instances of JAX's classes of jaxprs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import attrs
+
+from gtrace.errors import ArgumentError, message
+from gtrace.trace.record import thread
+
+
+def refuse(name: str) -> NoReturn:
+    """Refuse the use of JAX's intermediate representation.
+
+    Raises:
+        ArgumentError: always.
+    """
+    fix = "Use gt.define_op for operations of your own, and gt.make_graph for graphs."
+    raise ArgumentError(message(f"jax.extend.core.{name}", "no use of JAX's primitives and jaxprs", "one", fix))
+
+
+def absent_class(name: str) -> type:
+    """Return a class of JAX's internals that has no instances; programs may ask for it with ``isinstance``."""
+
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        refuse(type(self).__name__)
+
+    return type(name, (), {"__init__": init, "__module__": __name__, "__doc__": f"JAX's {name}; there are none here."})
+
+
+def absent_function(name: str) -> Callable[..., NoReturn]:
+    """Return a function of JAX's internals that refuses to be called."""
+
+    def call(*args: Any, **kwargs: Any) -> NoReturn:
+        refuse(name)
+
+    call.__name__ = call.__qualname__ = name
+    return call
+
+
+Primitive, Jaxpr, ClosedJaxpr = absent_class("Primitive"), absent_class("Jaxpr"), absent_class("ClosedJaxpr")
+JaxprEqn, Var, Literal = absent_class("JaxprEqn"), absent_class("Var"), absent_class("Literal")
+DropVar, Token, Trace = absent_class("DropVar"), absent_class("Token"), absent_class("Trace")
+TraceTag, Effect = absent_class("TraceTag"), absent_class("Effect")
+jaxpr_as_fun, take_current_trace = absent_function("jaxpr_as_fun"), absent_function("take_current_trace")
+set_current_trace = absent_function("set_current_trace")
+
+
+@attrs.frozen(eq=False)
+class OpaqueTraceState:
+    """The function that is being traced, or none; equal to another state of the same."""
+
+    capture: Any
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, OpaqueTraceState) and self.capture is other.capture
+
+    def __hash__(self) -> int:
+        return id(self.capture)
+
+
+def get_opaque_trace_state(convention: str | None = None) -> OpaqueTraceState:
+    """Return what tells whether two places run in one traced function.
+
+    >>> import gtrace.jax as jax
+    >>> state = get_opaque_trace_state()
+    >>> state == get_opaque_trace_state(), jax.eval_shape(lambda: jax.numpy.float32(state == get_opaque_trace_state()))
+    (True, ShapeDtypeStruct(shape=(), dtype=float32))
+    """
+    return OpaqueTraceState(thread.trace.capture)
+
+
+__all__ = [
+    "ClosedJaxpr", "DropVar", "Effect", "Jaxpr", "JaxprEqn", "Literal", "OpaqueTraceState", "Primitive", "Token",
+    "Trace", "TraceTag", "Var", "get_opaque_trace_state", "jaxpr_as_fun", "set_current_trace", "take_current_trace",
+]  # fmt: skip

@@ -1,0 +1,13 @@
+"""The names of ``jax.interpreters``: JAX's internals, which libraries import for primitives of their own.
+
+The modules can be imported. What is looked up in them raises an error that says so.
+"""
+
+from gtrace.jax.interpreters import ad as ad
+from gtrace.jax.interpreters import batching as batching
+from gtrace.jax.interpreters import mlir as mlir
+from gtrace.jax.interpreters import partial_eval as partial_eval
+from gtrace.jax.interpreters import pxla as pxla
+from gtrace.jax.interpreters import xla as xla
+
+__all__ = ["ad", "batching", "mlir", "partial_eval", "pxla", "xla"]
