@@ -1,6 +1,6 @@
 """Threads of torch in a forked process.
 
-GNU's OpenMP runtime, which torch uses on Linux, keeps its threads for the next parallel section. A fork does not have them,
+GNU's OpenMP runtime, which torch uses on Linux, keeps its threads for the next parallel section. A fork lacks them,
 but its copy of the runtime does not know that, and waits for them for ever.
 """
 
