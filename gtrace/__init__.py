@@ -10,6 +10,7 @@ import gc as _gc
 _collects = _gc.isenabled()
 _gc.disable()
 try:
+    from gtrace import forks as _forks
     from gtrace import hotpath as hotpath
     from gtrace import image as image
     from gtrace import ir as ir

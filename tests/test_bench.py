@@ -265,7 +265,7 @@ PLAIN = ["--sides", "gtrace", "torch eager"]
         ("peers", ["--sides", "torch eager", "--workload", "softmax of"]),
         ("scaling", []),
         ("dispatch", PLAIN),
-        ("transforms", ["--sides", "torch eager", "--case", "per_example"]),
+        ("transforms", ["--sides", "torch eager", "--case", "per_example", "--case", "captures"]),
         ("loops", PLAIN),
         ("models", ["--model", "lstm", "--only", "gtrace", "torch", "--steps", "3", "--caches", "cold"]),
         ("warmstart", ["--part", "first"]),

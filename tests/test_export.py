@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import textwrap
+import threading
 import zipfile
 from pathlib import Path
 
@@ -22,6 +23,7 @@ DEPLOY = Path(__file__).resolve().parent.parent / "examples" / "deploy"
 sys.path.insert(0, str(DEPLOY))
 from export_model import COLUMNS, classifier, recurrent_filter  # noqa: E402
 
+TASKS = Path("/proc/self/task")
 WEIGHTS = np.random.default_rng(0).normal(size=(8, 4)).astype(np.float32)
 
 
@@ -214,8 +216,9 @@ def loops_and_branches(x, weights, divisors):
     found = gt.while_loop(lambda s: s[1] < 50, lambda s: (s[0] + 1, s[1] * 1.5 + 1), (0, abs(level.sum())))
     choice = gt.switch(count % 3, [lambda v: v, lambda v: v * 2, lambda v: v.sum() + 0 * v], x)
     quotients = gt.scan(lambda c, d: (c // d, c), 100, divisors)[1]
+    wide = gt.fori_loop(0, 2, lambda i, v: gt.sin(v) + i, gt.linspace(0, 1, 50_000))
     out = {"scan": [count, level, levels, counts], "slope": slope(level), "while": found, "choice": choice}
-    return {**out, "quotients": quotients, "double": 2 * gt.cos(weights * x[:, 0])}
+    return {**out, "wide": wide, "quotients": quotients, "double": 2 * gt.cos(weights * x[:, 0])}
 
 
 def sum_for_double(graph):
@@ -252,6 +255,30 @@ def test_loops_and_branches(exported_loops, n):
         assert a.dtype == b.dtype
         np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-4, atol=1e-5)
     assert not np.shares_memory(np.asarray(got["choice"]), np.asarray(given[0]))
+
+
+@pytest.mark.skipif(not TASKS.is_dir(), reason="the threads of the process are counted")
+def test_exported_loops_use_threads(exported_loops):
+    """A thread has OpenMP threads of its own, from its first parallel section on."""
+    given, found = arguments(3), []
+
+    def run(threads):
+        torch.set_num_threads(threads)
+        before = len(list(TASKS.iterdir()))
+        result = np.asarray(exported_loops(*given)["wide"])
+        found.append((len(list(TASKS.iterdir())) - before, result))
+
+    before = torch.get_num_threads()
+    try:
+        for threads in (1, 2):
+            one = threading.Thread(target=run, args=[threads])
+            one.start()
+            one.join()
+    finally:
+        torch.set_num_threads(before)
+    (alone, expected), (together, got) = found
+    assert alone == 0 and together >= 1
+    np.testing.assert_array_equal(got, expected)
 
 
 def test_sizes_of_one_name_are_equal(exported_loops):

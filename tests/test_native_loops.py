@@ -189,6 +189,22 @@ def test_loops_and_branches_within_loops_and_batches():
     close(gt.jit(gt.vmap(collatz))(starts), interpreted(gt.vmap(collatz), starts))
 
 
+def test_gradients_of_checkpointed_bodies(builds):
+    """What a body that is inlined returns is in memory, also where nothing else reads it."""
+    xs = gt.reshape(gt.linspace(0, 1, 15), (5, 3))
+
+    def run(x):
+        def step(carry, row):
+            return gt.checkpoint(lambda c: gt.tanh(c * row) + c)(carry), carry[0]
+
+        return gt.scan(step, x, xs)[0].sum()
+
+    for f in (gt.grad(run), gt.hessian(run)):
+        x = gt.array([1.0, 2.0, 3.0])
+        close(natively(f, x), [interpreted(f, x)], rtol=1e-5)
+    assert builds
+
+
 def test_draws_within_a_loop_are_those_of_the_interpreter():
     def walk(key):
         def step(state, _):

@@ -182,6 +182,37 @@ def test_a_forked_child_with_fewer_threads_does_not_wait_for_those_of_its_parent
     assert (out.split(), err) == (["0"], "")
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have other OpenMP runtimes")
+def test_forks_of_a_process_with_threads_of_openmp_use_one(tmp_path):
+    """In torch's operations and in native loops."""
+    code = textwrap.dedent("""
+        import multiprocessing, os, signal
+        import torch
+        import gtrace as gt
+
+        torch.set_num_threads(2)
+        context = multiprocessing.get_context("fork")
+        large, x = torch.ones(1000, 1000), gt.eval(gt.ones((128, 1024)))
+        f = gt.jit(lambda x, n: gt.fori_loop(0, n, lambda i, c: gt.sin(c), x).sum(), wait=True)
+
+        def child(_):
+            signal.alarm(60)  # ends it if it hangs
+            return torch.get_num_threads(), round(float(torch.tanh(large).sum())), round(float(f(x, gt.array(9))))
+
+        expected = child(0)
+        signal.alarm(0)
+        with context.Pool(1) as pool:
+            (got,) = pool.map_async(child, [0]).get(100)
+        print(expected[0], got[0], got[1:] == expected[1:], torch.get_num_threads())
+        pid = os.fork()
+        if pid == 0:
+            os._exit(child(0)[0])
+        print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+    """)
+    out, err = finish(start(code, tmp_path))
+    assert (out.splitlines(), err) == (["2 1 True 2", "1"], "")
+
+
 def test_a_fork_while_the_worker_compiles_asks_its_own(tmp_path):
     """And does not keep the parent's alive."""
     code = textwrap.dedent(FORK) + textwrap.dedent("""

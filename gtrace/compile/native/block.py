@@ -64,6 +64,7 @@ class Block:
         targets: where values are to be written; those written there already are taken out.
         joined: where concatenations are written, and their operands that are written there when they are computed.
         pieces: where these operands belong; those written there are taken out.
+        kept: what is read once all is written, and so is put into memory.
         cost: additions that the lines so far take.
         looped: those of them that loops within take.
     """
@@ -76,6 +77,7 @@ class Block:
     looped: int = 0
     joined: dict[int, tuple[View, frozenset[int]]] = attrs.field(factory=dict)
     pieces: dict[int, list[View]] = attrs.field(factory=dict)
+    kept: frozenset[int] = frozenset()
     avals: dict[int, Aval] = attrs.field(init=False)
     users: dict[int, list[Node]] = attrs.field(init=False)
 
@@ -265,7 +267,11 @@ class Group:
             places = block.pieces.pop(value, [])
             if places:
                 block.values[value] = places[0]
-            elif block.targets.get(value) or any(user.out not in self.nodes for user in block.users.get(value, ())):
+            elif (
+                value in block.kept
+                or block.targets.get(value)
+                or any(user.out not in self.nodes for user in block.users.get(value, ()))
+            ):
                 places.append(block.result(node))
             stores += [(value, place) for place in (*places, *block.targets.pop(value, ()))]
         written = [spread(block.avals[value], place.strides, self.shape) for value, place in stores]

@@ -267,7 +267,8 @@ def _branch(writer: Writer, branch: Subgraph, operands: Sequence[Value], results
 def _inline(block: Block, node: Node) -> None:
     """Operations that do nothing but run their body."""
     graph = node.params[0].graph
-    inner = Block(block.writer, graph, dict(zip(graph.inputs, [block.of(x) for x in node.ins], strict=True)))
+    values = dict(zip(graph.inputs, [block.of(x) for x in node.ins], strict=True))
+    inner = Block(block.writer, graph, values, kept=frozenset(graph.outputs))
     inner.run()
     block.cost += inner.cost
     block.looped += inner.looped

@@ -23,8 +23,10 @@ _THREADS = Path(__file__).with_name("threads.h")
 _LIBRARY = torch.library.Library("gtrace", "FRAGMENT")
 
 # what stands between the braces of extern "C": a linkage of its own, for templates, and then the C function
+# lines are shared among the threads of the OpenMP runtime that the package is linked to, as its other kernels are
 _FUNCTION = """"C++" {{
 {includes}
+#include <omp.h>
 #pragma GCC push_options
 #pragma GCC optimize ("O3", "wrapv", "signed-zeros", "no-math-errno", "no-trapping-math")
 #pragma GCC optimize ("no-tree-loop-distribution")
@@ -33,6 +35,8 @@ namespace {name} {{
 }}
 #pragma GCC pop_options
 }}
+void GOMP_parallel_start(void (*)(void*), void*, unsigned) __attribute__((weak));
+void GOMP_parallel_end() __attribute__((weak));
 AOTITorchError aoti_torch_cpu_{name}({parameters}) {{
 {results}
   AtenTensorHandle memory;
@@ -43,8 +47,10 @@ AOTITorchError aoti_torch_cpu_{name}({parameters}) {{
   AtenTensorHandle const tensors[] = {{{tensors}}};
   void* pointers[{count}];
   for (int k = 0; k < {count}; ++k) aoti_torch_get_data_ptr(tensors[k], pointers + k);
-  void* python[6] = {{}};
-  const int64_t done = {name}::{entry}(pointers, length, python, 1);
+  static int64_t resumes = 0;
+  void* services[] = {{nullptr, nullptr, nullptr, reinterpret_cast<void*>(GOMP_parallel_start),
+                      reinterpret_cast<void*>(GOMP_parallel_end), &resumes}};
+  const int64_t done = {name}::{entry}(pointers, length, services, omp_get_max_threads());
   aoti_torch_delete_tensor_object(memory);
   return done == 0 ? AOTI_TORCH_SUCCESS : AOTI_TORCH_FAILURE;
 }}"""

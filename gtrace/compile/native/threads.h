@@ -24,7 +24,7 @@ template <class V> inline void put(V& place, V value, int order = __ATOMIC_SEQ_C
   __atomic_store_n(&place, value, order);
 }
 
-// What a process has for the threads of its loops; null where no Python runs the loop.
+// What a process has for the threads of its loops; null where its OpenMP runtime lacks these functions.
 struct Runtime {
   void (*start)(void (*)(void*), void*, unsigned);
   void (*end)();
