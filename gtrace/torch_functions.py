@@ -265,9 +265,12 @@ def _looks_at_values(name: str, error: BaseException) -> ConcretizationError:
     tracing = thread.trace.capture or ("a gradient" if thread.trace.tape is not None else None)
     got, fix = "one that looks at them", "Call it outside, or on what gt.stop_gradient returns and outside gt.jit."
     line = _line_inside(error)
+    packed = any(f.name.endswith("_packed_sequence") for f in traceback.extract_tb(error.__traceback__))
     if line is not None:
         got = f"one that looks at them at {line}"
-    if tracing is None:
+    if packed:
+        fix = "The sizes of a packed sequence are values: pass padded sequences, and mask the outputs."
+    elif tracing is None:
         fix = "Choose with torch.where, or leave the branch out where torch.compiler.is_compiling() is true."
     else:
         got += f" while tracing {tracing}"
@@ -275,14 +278,19 @@ def _looks_at_values(name: str, error: BaseException) -> ConcretizationError:
 
 
 def _line_inside(error: BaseException) -> str | None:
-    """Return the innermost line, below the call that is traced, of neither torch nor gtrace; None if there is none."""
+    """Return the innermost line, below the call that is traced, of neither torch nor gtrace, else one of a module of torch."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [f for f in frames if not any(part in f.filename for part in _TRACERS)]
-    return f"{own[-1].filename}:{own[-1].lineno}" if own else None
+    layers = [f for f in frames if _LAYERS in f.filename and f.name not in ("_call_impl", "_wrapped_call_impl")]
+    chosen = own or layers
+    return f"{chosen[-1].filename}:{chosen[-1].lineno}" if chosen else None
 
 
 _TRACERS = (os.path.dirname(torch.__file__) + os.sep, os.path.dirname(__file__) + os.sep, "<")
 """Where frames are of torch, of gtrace, or of code without a file."""
+
+_LAYERS = os.path.join(os.path.dirname(torch.__file__), "nn", "")
+"""Where torch's layers are."""
 
 
 def _run(call: Call, function: Callable[..., Any]) -> Any:
@@ -310,6 +318,9 @@ def _torch_function(cls: type, function: Any, types: Any, args: Any = (), kwargs
         _refuse(name, "an in-place function", f"Use torch.{name.rstrip('_')}, and what it returns.")
     if name.startswith("__i") and name.endswith("__") and name not in ("__index__", "__invert__", "__int__"):
         _refuse(name, "an in-place operator", "Use the operator that returns a new array.")
+    if getattr(function, "__module__", None) == "torch.autograd":
+        fix = "Gradients are functions: write the loss as f(params) and use gt.grad(f)(params)."
+        _refuse(f"autograd.{name}", "one that follows torch's autograd", fix)
     return _table.call(f"torch.{name}", function, args, kwargs)
 
 
