@@ -303,7 +303,8 @@ REASONS = {
     "Arrays are dense.": (
         "ccol_indices coalesce col_indices crow_indices dense_dim dequantize indices int_repr is_coalesced "
         "q_per_channel_axis q_per_channel_scales q_per_channel_zero_points q_scale q_zero_point qscheme "
-        "resize_as_sparse_ row_indices smm sparse_dim sparse_mask sparse_resize_ sparse_resize_and_clear_ sspaddmm to_dense to_mkldnn to_padded_tensor to_sparse "
+        "resize_as_sparse_ row_indices smm sparse_dim sparse_mask sparse_resize_ sparse_resize_and_clear_ "
+        "sspaddmm to_dense to_mkldnn to_padded_tensor to_sparse "
         "to_sparse_bsc to_sparse_bsr to_sparse_coo to_sparse_csc to_sparse_csr values"
     ),
     "Arrays show no memory; x.to_torch() returns a tensor.": (

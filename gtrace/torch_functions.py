@@ -247,7 +247,7 @@ def _traced(
     tensors: list[torch.Tensor] | None,
 ) -> Derived:
     try:
-        module = trace_function(function, avals, writable, tensors)
+        module = trace_function(function, avals, writable, tensors, name)
         return recorded(module, avals) if draw is None else recorded(module, [*avals, draw[0].aval], draw[1])
     except (internals.DATA_DEPENDENT.get(), internals.DYNAMIC_SHAPE.get()) as error:
         raise _looks_at_values(name, error) from error
@@ -263,26 +263,26 @@ def _traced(
 
 def _looks_at_values(name: str, error: BaseException) -> ConcretizationError:
     tracing = thread.trace.capture or ("a gradient" if thread.trace.tape is not None else None)
-    got, fix = "one that looks at them", "Call it outside, or on what gt.stop_gradient returns and outside gt.jit."
-    line = _line_inside(error)
-    packed = any(f.name.endswith("_packed_sequence") for f in traceback.extract_tb(error.__traceback__))
+    frames = traceback.extract_tb(error.__traceback__)
+    got, line = "one that looks at them", _line_inside(frames)
     if line is not None:
         got = f"one that looks at them at {line}"
-    if packed:
-        fix = "The sizes of a packed sequence are values: pass padded sequences, and mask the outputs."
+    if tracing is not None:
+        got += f" while tracing {tracing}"
+    fix = "Call it outside, or on what gt.stop_gradient returns and outside gt.jit."
+    if any(f.filename.endswith(_RECURRENT) for f in frames):
+        fix = "The sizes of packed sequences are values: pass padded sequences, and ignore what is beyond their ends."
+    elif any(f.name == "_detect_is_causal_mask" for f in frames):
+        fix = "torch asks whether a mask is causal: pass is_causal=, or tgt_is_causal=, beside it."
     elif tracing is None:
         fix = "Choose with torch.where, or leave the branch out where torch.compiler.is_compiling() is true."
-    else:
-        got += f" while tracing {tracing}"
     return ConcretizationError(message(name, "a function that needs no values", got, fix))
 
 
-def _line_inside(error: BaseException) -> str | None:
-    """Return the innermost line, below the call that is traced, of neither torch nor gtrace, else one of a module of torch."""
-    frames = traceback.extract_tb(error.__traceback__)
+def _line_inside(frames: traceback.StackSummary) -> str | None:
+    """Return the innermost line below the call that is traced: of neither torch nor gtrace, else of torch's layers."""
     own = [f for f in frames if not any(part in f.filename for part in _TRACERS)]
-    layers = [f for f in frames if _LAYERS in f.filename and f.name not in ("_call_impl", "_wrapped_call_impl")]
-    chosen = own or layers
+    chosen = own or [f for f in frames if _LAYERS in f.filename]
     return f"{chosen[-1].filename}:{chosen[-1].lineno}" if chosen else None
 
 
@@ -291,6 +291,9 @@ _TRACERS = (os.path.dirname(torch.__file__) + os.sep, os.path.dirname(__file__) 
 
 _LAYERS = os.path.join(os.path.dirname(torch.__file__), "nn", "")
 """Where torch's layers are."""
+
+_RECURRENT = os.path.join("nn", "modules", "rnn.py"), os.path.join("nn", "utils", "rnn.py")
+"""Where torch looks at the lengths of sequences."""
 
 
 def _run(call: Call, function: Callable[..., Any]) -> Any:
