@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import attrs
 import torch
@@ -205,6 +205,18 @@ class _Node(torch.autograd.Function):
         for k, grad in zip(wanted, found, strict=True):
             out[k] = grad
         return (None, None, *out)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, *operands: Any) -> NoReturn:
+        _refuse("torch.vmap", "Use gt.vmap inside the function, and gt.jacrev for Jacobians.")
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> NoReturn:
+        _refuse("a forward derivative of torch's", "Use gt.jvp inside the function.")
+
+
+def _refuse(got: str, fix: str) -> NoReturn:
+    raise ArgumentError(message("to_torch_function", "a call, or a derivative by torch's autograd", got, fix))
 
 
 class TorchFunction:

@@ -625,3 +625,14 @@ def test_methods_of_torchs_modules_say_what_to_use(names, text):
 def test_torchs_names_say_what_to_use(name, text):
     with pytest.raises(AttributeError, match=text):
         getattr(gt.nn, name)
+
+
+@pytest.mark.parametrize("name", ["LSTM", "GRU"])
+def test_recurrent_networks_take_inputs_of_another_dtype(name):
+    layer = getattr(gt.nn, name)(3, 4, key=gt.random.key(0))
+    x = gt.random.normal(gt.random.key(1), (2, 5, 3)).astype(gt.bfloat16)
+    out, last = layer(x)
+    assert out.dtype == gt.float32 and all(s.dtype == gt.float32 for s in gt.tree.leaves(last))
+    np.testing.assert_allclose(out, layer(x.astype(gt.float32))[0], rtol=1e-5, atol=1e-6)
+    low = gt.tree.map(lambda p: p.astype(gt.bfloat16), layer)
+    assert low(x)[0].dtype == gt.bfloat16

@@ -78,6 +78,10 @@ def test_third_derivatives_and_torch_func():
         (value,) = torch.autograd.grad(value.sum(), x, create_graph=True)
         torch.testing.assert_close(value.detach(), expected.detach())
     torch.testing.assert_close(torch.func.grad(function)(x.detach()), x.detach().cos())
+    with pytest.raises(gt.ArgumentError, match=r"got torch\.vmap\. Use gt\.vmap inside"):
+        torch.func.vmap(function)(x[None])
+    with pytest.raises(gt.ArgumentError, match=r"forward derivative of torch's\. Use gt\.jvp inside"):
+        torch.func.jvp(function, (x.detach(),), (x.detach(),))
 
 
 def test_a_layer_of_a_torch_model_learns_as_torch_s_own_does():
