@@ -101,7 +101,7 @@ def test_a_policy_casts_floating_arrays_only():
 
 
 def test_running_statistics_are_not_rounded():
-    """Rounded to 16 bits in each step, a variance stopped at 9 % of what it comes to."""
+    """Rounded to 16 bits in each step, a variance was 6 % below what it comes to."""
     norm = nn.BatchNorm(3)
     x = gt.array((RNG.normal(size=(64, 3)) * 3 + 1).astype(np.float32))
     low = high = norm.initial_state()

@@ -79,7 +79,7 @@ def test_third_derivatives_and_torch_func():
         torch.testing.assert_close(value.detach(), expected.detach())
     torch.testing.assert_close(torch.func.grad(function)(x.detach()), x.detach().cos())
     with pytest.raises(gt.ArgumentError, match=r"got torch\.vmap\. Use gt\.vmap inside"):
-        torch.func.vmap(function)(x[None])
+        torch.func.vmap(ours(lambda x, y: (x * y).sum()), (None, 0))(x, x.detach()[None])
     with pytest.raises(gt.ArgumentError, match=r"forward derivative of torch's\. Use gt\.jvp inside"):
         torch.func.jvp(function, (x.detach(),), (x.detach(),))
 
