@@ -70,7 +70,7 @@ def test_complex_numbers_have_torch_s_convention():
     assert torch.autograd.gradgradcheck(function, (z,))
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:DeprecationWarning")  # by torch's own rules of forward mode
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch, by its own rules of forward mode
 def test_third_derivatives_and_torch_func():
     function = ours(lambda x: gt.sin(x).sum())
     x = torch.tensor([0.5], dtype=torch.float64, requires_grad=True)
