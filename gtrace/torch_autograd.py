@@ -208,15 +208,8 @@ class _Node(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *operands: Any) -> NoReturn:
-        _refuse("torch.vmap", "Use gt.vmap inside the function, and gt.jacrev for Jacobians.")
-
-    @staticmethod
-    def jvp(ctx: Any, *tangents: Any) -> NoReturn:
-        _refuse("a forward derivative of torch's", "Use gt.jvp inside the function.")
-
-
-def _refuse(got: str, fix: str) -> NoReturn:
-    raise ArgumentError(message("to_torch_function", "a call, or a derivative by torch's autograd", got, fix))
+        fix = "Use gt.vmap inside the function, and gt.jacrev for Jacobians."
+        raise ArgumentError(message("to_torch_function", "a call outside of torch's batches", "torch.vmap", fix))
 
 
 class TorchFunction:

@@ -70,7 +70,6 @@ def test_complex_numbers_have_torch_s_convention():
     assert torch.autograd.gradgradcheck(function, (z,))
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch, by its own rules of forward mode
 def test_third_derivatives_and_torch_func():
     function = ours(lambda x: gt.sin(x).sum())
     x = torch.tensor([0.5], dtype=torch.float64, requires_grad=True)
@@ -81,8 +80,6 @@ def test_third_derivatives_and_torch_func():
     torch.testing.assert_close(torch.func.grad(function)(x.detach()), x.detach().cos())
     with pytest.raises(gt.ArgumentError, match=r"got torch\.vmap\. Use gt\.vmap inside"):
         torch.func.vmap(ours(lambda x, y: (x * y).sum()), (None, 0))(x, x.detach()[None])
-    with pytest.raises(gt.ArgumentError, match=r"forward derivative of torch's\. Use gt\.jvp inside"):
-        torch.func.jvp(function, (x.detach(),), (x.detach(),))
 
 
 def test_a_layer_of_a_torch_model_learns_as_torch_s_own_does():
