@@ -69,7 +69,8 @@ class DType:
         """
         found = _find(dtype)
         if found is None:
-            fix = "Use a supported dtype."
+            number = isinstance(dtype, int)
+            fix = "A shape is one tuple: gt.ones((2, 3))." if number else "Use a supported dtype."
             raise DtypeError(message("dtype", f"one of {', '.join(_NAMES)}", _shown(dtype), fix))
         return found
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
@@ -175,7 +175,8 @@ def from_module(module: torch.nn.Module, *example: Any) -> tuple[State, Apply]:
         ``apply.state`` has its buffers. With ``state=`` it returns the output and the new state.
 
     Raises:
-        ArgumentError: `module` is no module.
+        ArgumentError: `module` is no module, one of TorchScript, has parameters without a shape yet, or hooks on
+            gradients.
 
     >>> import torch, gtrace as gt
     >>> params, apply = gt.from_module(torch.nn.Linear(3, 1, bias=False))
@@ -185,6 +186,7 @@ def from_module(module: torch.nn.Module, *example: Any) -> tuple[State, Apply]:
     """
     if not isinstance(module, torch.nn.Module):
         raise ArgumentError(message("from_module", "a torch.nn.Module", type(module).__name__, "See gt.lift."))
+    _check_traceable(module)
     with torch.no_grad():
         params = {name: array(value.detach()) for name, value in module.named_parameters()}
         state = {name: array(value.detach()) for name, value in module.named_buffers()}
@@ -194,3 +196,25 @@ def from_module(module: torch.nn.Module, *example: Any) -> tuple[State, Apply]:
     if example:
         apply(params, *example)
     return params, apply
+
+
+def _check_traceable(module: torch.nn.Module) -> None:
+    """Refuse a module of which something would be left out or cannot be traced."""
+    name = type(module).__name__
+    if isinstance(module, torch.jit.ScriptModule):
+        fix = "Pass the module that it was scripted from, or its weights: gt.tree.map(gt.array, module.state_dict())."
+        raise ArgumentError(message(name, "a module written in Python", "one of TorchScript", fix))
+    for key, x in (*module.named_parameters(), *module.named_buffers()):
+        if torch.nn.parameter.is_lazy(x):
+            fix = "Call the module once, so that it knows its shapes."
+            raise ArgumentError(message(name, "parameters that have a shape", f"{key!r} without one", fix))
+        if getattr(x, "_backward_hooks", None) or getattr(x, "_post_accumulate_grad_hooks", None):
+            _refuse_hook(name, key)
+    for key, part in module.named_modules():
+        if part._backward_hooks or part._backward_pre_hooks:
+            _refuse_hook(name, key)
+
+
+def _refuse_hook(name: str, key: str) -> NoReturn:
+    fix = "Remove it, and change what gt.grad returns, or write that part with gt.custom_vjp."
+    raise ArgumentError(message(name, "a module without hooks on gradients", f"one at {key or name!r}", fix))

@@ -1,4 +1,4 @@
-"""Errors for names that a namespace does not have, with the nearest one that it has."""
+"""Errors for names that a namespace or an object does not have: the nearest one that it has, or what to use."""
 
 from __future__ import annotations
 
@@ -7,14 +7,79 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+_NO_TAPE = "gradients are computed only where gt.grad asks for them"
+
 _ELSEWHERE = {
     "Variable": "Arrays never change: pass and return them",
-    "no_grad": "gradients are computed only where gt.grad asks for them",
+    "no_grad": _NO_TAPE,
+    "enable_grad": _NO_TAPE,
+    "set_grad_enabled": _NO_TAPE,
+    "autograd": "use gt.grad, gt.value_and_grad or gt.vjp",
     "tensor": "use gt.array",
     "Tensor": "the class is gt.Array; make one with gt.array",
+    "manual_seed": "use gt.seed, or keys of gt.random",
+    "cat": "use gt.concat",
+    "save": "use gt.save_arrays or gt.save_checkpoint",
+    "device": "write its name, as in gt.zeros(3, device='cpu')",
+    "cuda": "write its name, as in gt.zeros(3, device='cuda') or x.to('cuda')",
     "tree_util": "use gt.tree, or gtrace.jax for JAX's names",
+    "functional": "its functions are in gt.nn itself",
+    "Parameter": "a field of a gt.nn.Module is a parameter: declare it as weight: gt.Array",
+    "ModuleList": "a field of a gt.nn.Module may be a list, a tuple or a dict of modules",
+    "ModuleDict": "a field of a gt.nn.Module may be a list, a tuple or a dict of modules",
+    "Flatten": "gt.nn.Sequential takes functions as layers, such as lambda x: x.reshape(len(x), -1)",
+    "BCELoss": "use gt.nn.binary_cross_entropy",
+    "BCEWithLogitsLoss": "use gt.nn.binary_cross_entropy_with_logits",
+    "Optimizer": "an optimizer is a gt.optim.GradientTransformation",
+    "lr_scheduler": "pass a schedule, such as gt.optim.cosine_decay_schedule, as the learning rate",
 }
 """Names of JAX's and torch's that people try, and what to use."""
+
+_MODULE_METHODS = {
+    "Pass a key to calls that train, and training=True to BatchNorm; calls without them are evaluation.": "train eval",
+    "A module is a pytree: see gt.tree.leaves(model), and gt.nn.state_dict(model) for arrays by name.": (
+        "parameters named_parameters buffers named_buffers modules named_modules children named_children"
+    ),
+    "Use gt.tree.map(lambda x: x.to(...), model); gt.nn.Policy is for mixed precision.": (
+        "to cuda cpu float double half bfloat16 type"
+    ),
+    "Use gt.nn.state_dict(model), and model = gt.nn.load_state_dict(model, state).": "state_dict load_state_dict",
+    "Gradients are functions: use gt.grad(loss)(model).": "zero_grad requires_grad_",
+    "Declare a field of the class, and set it in __init__.": (
+        "register_parameter register_buffer register_module add_module"
+    ),
+    "Modules are called: write __call__.": "forward",
+}
+"""Methods of torch.nn.Module by what to use in their place."""
+
+_OPTIMIZER_METHODS = {
+    "Use updates, state = optimizer.update(grads, state, params), and gt.optim.apply_updates(params, updates).": "step",
+    "Gradients are what gt.grad returns: there is nothing to reset.": "zero_grad",
+    "The state is what optimizer.init(params) returns.": "state_dict load_state_dict state param_groups",
+}
+"""Methods of torch's optimizers by what to use in their place."""
+
+
+def _by_name(methods: dict[str, str]) -> dict[str, str]:
+    return {name: advice for advice, names in methods.items() for name in names.split()}
+
+
+MODULE_ADVICE, OPTIMIZER_ADVICE = _by_name(_MODULE_METHODS), _by_name(_OPTIMIZER_METHODS)
+
+
+def missing_attribute(obj: Any, name: str, advice: dict[str, str]) -> AttributeError:
+    """Return the error for an attribute that an object does not have; `advice` says by its name what to use.
+
+    >>> str(missing_attribute(3, "step", OPTIMIZER_ADVICE))[:54]
+    "'int' object has no attribute 'step'. Use updates, sta"
+    """
+    text = f"{type(obj).__name__!r} object has no attribute {name!r}"
+    return AttributeError(f"{text}. {advice[name]}" if name in advice else text, name=name, obj=obj)
+
+
+def _folded(name: str) -> str:
+    """Return a name as it is compared: torch's classes are CrossEntropyLoss where its functions are cross_entropy."""
+    return name.lower().replace("_", "").removesuffix("loss")
 
 
 def suggesting(module: str) -> Callable[[str], Any]:
@@ -24,7 +89,8 @@ def suggesting(module: str) -> Callable[[str], Any]:
         text = f"module {module!r} has no attribute {name!r}"
         if not name.startswith("_"):
             known = [key for key in vars(sys.modules[module]) if not key.startswith("_")]
-            near = difflib.get_close_matches(name, known, n=1)
+            same = [key for key in known if _folded(key) == _folded(name)]
+            near = same or difflib.get_close_matches(name, known, n=1)
             if name in _ELSEWHERE:
                 text += f": {_ELSEWHERE[name]}"
             elif near:

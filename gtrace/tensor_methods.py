@@ -29,6 +29,9 @@ def _listed(sizes: tuple[Any, ...]) -> Any:
     return sizes[0] if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)) else sizes
 
 
+GRADIENTS = "Gradients are functions: write the loss as f(x) and use gt.grad(f)(x), or gt.stop_gradient(x) for none."
+
+
 class TensorMethods(ArrayMethods):
     """What Arrays have of ``torch.Tensor`` without tracing it. Type checkers see it as a base class of Array."""
 
@@ -205,8 +208,17 @@ class TensorMethods(ArrayMethods):
         return True
 
     layout = torch.strided
-    requires_grad = is_sparse = is_sparse_csr = is_quantized = is_nested = is_mkldnn = is_meta = False
+    is_sparse = is_sparse_csr = is_quantized = is_nested = is_mkldnn = is_meta = False
     is_leaf = True
+
+    @property
+    def requires_grad(self: Any) -> Any:
+        """False: gradients are functions."""
+        return False
+
+    @requires_grad.setter
+    def requires_grad(self: Any, value: Any) -> NoReturn:
+        raise ImmutableAttributeError(f"gt.Array.requires_grad is False. {GRADIENTS} (at {user_location()})")
 
     @property
     def is_cpu(self: Any) -> Any:
@@ -271,6 +283,9 @@ class Refused:
     def __get__(self, obj: Any, cls: type) -> NoReturn:
         raise ImmutableAttributeError(f"gt.Array has no attribute {self.name!r}. {self.reason} (at {user_location()})")
 
+    def __set__(self, obj: Any, value: Any) -> NoReturn:
+        self.__get__(obj, type(obj))
+
 
 CASTS = {
     "float": torch.float32, "double": torch.float64, "half": torch.float16, "bfloat16": torch.bfloat16,
@@ -288,14 +303,15 @@ REASONS = {
     "Arrays are dense.": (
         "ccol_indices coalesce col_indices crow_indices dense_dim dequantize indices int_repr is_coalesced "
         "q_per_channel_axis q_per_channel_scales q_per_channel_zero_points q_scale q_zero_point qscheme "
-        "row_indices smm sparse_dim sparse_mask sspaddmm to_dense to_mkldnn to_padded_tensor to_sparse "
+        "resize_as_sparse_ row_indices smm sparse_dim sparse_mask sparse_resize_ sparse_resize_and_clear_ "
+        "sspaddmm to_dense to_mkldnn to_padded_tensor to_sparse "
         "to_sparse_bsc to_sparse_bsr to_sparse_coo to_sparse_csc to_sparse_csr values"
     ),
     "Arrays show no memory; x.to_torch() returns a tensor.": (
         "as_subclass const_data_ptr data_ptr is_distributed is_inference is_pinned is_set_to is_shared "
-        "module_load pin_memory record_stream storage storage_offset storage_type stride untyped_storage"
+        "module_load pin_memory record_stream share_memory_ storage storage_offset storage_type stride untyped_storage"
     ),
-    "Gradients are functions: write the loss as f(x) and use gt.grad(f)(x), or gt.stop_gradient(x) for none.": (
+    GRADIENTS: (
         "data grad grad_dtype grad_fn output_nr register_hook register_post_accumulate_grad_hook reinforce "
         "requires_grad_ retain_grad retains_grad"
     ),
@@ -305,6 +321,8 @@ REASONS = {
     "Use x.to(device).": "ipu mtia xpu is_ipu is_maia is_mps is_mtia is_vulkan is_xla is_xpu",
     "Use gt.zeros_like(x).": "zero_",
     "Use gt.full_like(x, value).": "fill_",
+    "Use x.at[i, i].set(value), with i = gt.arange(len(x)).": "fill_diagonal_",
+    "Use gt.vmap, or operations on whole arrays.": "apply_ map_ map2_",
     "Use the other array.": "copy_ set_",
     "Use x.reshape(shape), or index it.": "resize resize_ resize_as resize_as_",
     "It is no method of torch's own.": "index dims order name names volatile",

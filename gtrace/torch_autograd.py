@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import attrs
 import torch
@@ -205,6 +205,11 @@ class _Node(torch.autograd.Function):
         for k, grad in zip(wanted, found, strict=True):
             out[k] = grad
         return (None, None, *out)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, *operands: Any) -> NoReturn:
+        fix = "Use gt.vmap inside the function, and gt.jacrev for Jacobians."
+        raise ArgumentError(message("to_torch_function", "a call outside of torch's batches", "torch.vmap", fix))
 
 
 class TorchFunction:

@@ -247,7 +247,7 @@ def _traced(
     tensors: list[torch.Tensor] | None,
 ) -> Derived:
     try:
-        module = trace_function(function, avals, writable, tensors)
+        module = trace_function(function, avals, writable, tensors, name)
         return recorded(module, avals) if draw is None else recorded(module, [*avals, draw[0].aval], draw[1])
     except (internals.DATA_DEPENDENT.get(), internals.DYNAMIC_SHAPE.get()) as error:
         raise _looks_at_values(name, error) from error
@@ -263,26 +263,37 @@ def _traced(
 
 def _looks_at_values(name: str, error: BaseException) -> ConcretizationError:
     tracing = thread.trace.capture or ("a gradient" if thread.trace.tape is not None else None)
-    got, fix = "one that looks at them", "Call it outside, or on what gt.stop_gradient returns and outside gt.jit."
-    line = _line_inside(error)
+    frames = traceback.extract_tb(error.__traceback__)
+    got, line = "one that looks at them", _line_inside(frames)
     if line is not None:
         got = f"one that looks at them at {line}"
-    if tracing is None:
-        fix = "Choose with torch.where, or leave the branch out where torch.compiler.is_compiling() is true."
-    else:
+    if tracing is not None:
         got += f" while tracing {tracing}"
+    fix = "Call it outside, or on what gt.stop_gradient returns and outside gt.jit."
+    if any(f.filename.endswith(_RECURRENT) for f in frames):
+        fix = "The sizes of packed sequences are values: pass padded sequences, and ignore what is beyond their ends."
+    elif any(f.name == "_detect_is_causal_mask" for f in frames):
+        fix = "torch asks whether a mask is causal: pass is_causal=, or tgt_is_causal=, beside it."
+    elif tracing is None:
+        fix = "Choose with torch.where, or leave the branch out where torch.compiler.is_compiling() is true."
     return ConcretizationError(message(name, "a function that needs no values", got, fix))
 
 
-def _line_inside(error: BaseException) -> str | None:
-    """Return the innermost line, below the call that is traced, of neither torch nor gtrace; None if there is none."""
-    frames = traceback.extract_tb(error.__traceback__)
+def _line_inside(frames: traceback.StackSummary) -> str | None:
+    """Return the innermost line below the call that is traced: of neither torch nor gtrace, else of torch's layers."""
     own = [f for f in frames if not any(part in f.filename for part in _TRACERS)]
-    return f"{own[-1].filename}:{own[-1].lineno}" if own else None
+    chosen = own or [f for f in frames if _LAYERS in f.filename]
+    return f"{chosen[-1].filename}:{chosen[-1].lineno}" if chosen else None
 
 
 _TRACERS = (os.path.dirname(torch.__file__) + os.sep, os.path.dirname(__file__) + os.sep, "<")
 """Where frames are of torch, of gtrace, or of code without a file."""
+
+_LAYERS = os.path.join(os.path.dirname(torch.__file__), "nn", "")
+"""Where torch's layers are."""
+
+_RECURRENT = os.path.join("nn", "modules", "rnn.py"), os.path.join("nn", "utils", "rnn.py")
+"""Where torch looks at the lengths of sequences."""
 
 
 def _run(call: Call, function: Callable[..., Any]) -> Any:
@@ -310,6 +321,9 @@ def _torch_function(cls: type, function: Any, types: Any, args: Any = (), kwargs
         _refuse(name, "an in-place function", f"Use torch.{name.rstrip('_')}, and what it returns.")
     if name.startswith("__i") and name.endswith("__") and name not in ("__index__", "__invert__", "__int__"):
         _refuse(name, "an in-place operator", "Use the operator that returns a new array.")
+    if getattr(function, "__module__", None) == "torch.autograd":
+        fix = "Gradients are functions: write the loss as f(params) and use gt.grad(f)(params)."
+        _refuse(f"autograd.{name}", "one that follows torch's autograd", fix)
     return _table.call(f"torch.{name}", function, args, kwargs)
 
 

@@ -188,3 +188,122 @@ def test_branches_on_values_are_left_out_or_named():
     line = Looking.forward.__code__.co_firstlineno + 1
     with pytest.raises(gt.ConcretizationError, match=rf"looks at them at {__file__}:{line}\. Choose with torch.where"):
         apply(params, gt.ones(3))
+
+
+class Packed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lstm = nn.LSTM(3, 4, bidirectional=True, batch_first=True)
+
+    def forward(self, x):
+        return self.lstm(nn.utils.rnn.pack_padded_sequence(x, torch.tensor([2, 5]), True, enforce_sorted=False))[1]
+
+
+def test_what_torch_looks_at_is_named_with_what_to_pass():
+    _, apply = made_apply(Packed())
+    with pytest.raises(gt.ConcretizationError, match=r"sizes of packed sequences are values: pass padded sequences"):
+        apply(gt.ones((2, 5, 3)))
+    block = nn.Transformer(8, 2, 1, 1, 16, batch_first=True).eval()
+    _, apply = made_apply(block)
+    x, mask = torch.randn(2, 4, 8), block.generate_square_subsequent_mask(4)
+    with pytest.raises(gt.ConcretizationError, match=r"transformer.py:\d+\. torch asks .* pass is_causal="):
+        apply(x, x, tgt_mask=mask)
+    found = apply(x, x, tgt_mask=mask, tgt_is_causal=True)
+    np.testing.assert_allclose(found, block(x, x, tgt_mask=mask).detach(), rtol=1e-5, atol=1e-5)
+
+
+def made_apply(module):
+    params, apply = gt.from_module(module)
+    return params, lambda *args, **kwargs: apply(params, *args, **kwargs)
+
+
+def hooked(register):
+    module = nn.Sequential(nn.Linear(3, 2))
+    register(module[0])
+    return module
+
+
+@pytest.mark.parametrize(
+    ("module", "text"),
+    [
+        (
+            lambda: hooked(lambda m: m.weight.register_hook(lambda g: 2 * g)),
+            r"hooks on gradients, got one at '0.weight'",
+        ),
+        (
+            lambda: hooked(lambda m: m.register_full_backward_hook(lambda *_: None)),
+            r"hooks on gradients, got one at '0'",
+        ),
+        (lambda: nn.Sequential(nn.LazyLinear(3)), r"'0.weight' without one. Call the module once"),
+    ],
+)
+def test_modules_of_which_something_would_be_left_out_are_refused(module, text):
+    """Hooks on gradients were ignored, and so gradients were wrong."""
+    with pytest.raises(ArgumentError, match=text):
+        gt.from_module(module())
+
+
+def test_hooks_of_the_forward_pass_are_part_of_it():
+    module = hooked(lambda m: (m.register_forward_hook(lambda m, i, o: 2 * o), m.register_forward_pre_hook(shifted)))
+    params, apply = gt.from_module(module)
+    x = torch.randn(4, 3)
+    np.testing.assert_allclose(apply(params, x), module(x).detach(), rtol=1e-5, atol=1e-6)
+
+
+def shifted(module, args):
+    return (args[0] + 1,)
+
+
+def test_writing_to_an_argument_names_the_module_and_the_line():
+    class Doubling(nn.Module):
+        def forward(self, x):
+            return x.mul_(2)
+
+    _, apply = made_apply(Doubling())
+    with pytest.raises(ArgumentError, match=rf"\[Doubling\] .* writes to an argument, f32\[3\].*clone.*{__file__}"):
+        apply(gt.ones(3))
+
+
+class Clipped(torch.autograd.Function):
+    """The straight-through estimator."""
+
+    @staticmethod
+    def forward(ctx, x, k):
+        return x.clamp(-k, k), x.sign().long()
+
+    @staticmethod
+    def backward(ctx, ct, _):
+        return ct, None
+
+
+class Quantized(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(3, 3)
+
+    def forward(self, x):
+        y, sign = Clipped.apply(self.layer(x), 0.5)
+        return y * sign
+
+
+def test_an_autograd_function_has_values_and_no_derivative():
+    """Its derivative was zero: torch runs the forward pass of such functions without a gradient."""
+    torch.manual_seed(0)
+    module, x = Quantized(), torch.randn(2, 3)
+    params, apply = gt.from_module(module)
+    expected = module(x).detach()
+    for found in (apply(params, x), gt.jit(apply)(params, x), gt.vmap(lambda x: apply(params, x))(gt.array(x))):
+        np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-7)
+    text = r"\[Clipped\] expected no derivative of a torch.autograd.Function.*gt.custom_vjp"
+    loss = lambda params: apply(params, x).sum()  # noqa: E731
+    for derivative in (
+        lambda: gt.grad(loss)(params),
+        lambda: gt.jit(gt.grad(loss))(params),
+        lambda: gt.jvp(loss, (params,), (params,)),
+        lambda: gt.grad(lambda p: gt.scan(lambda c, _: (c + loss(p), None), gt.array(0.0), None, length=2)[0])(params),
+    ):
+        with pytest.raises(ArgumentError, match=text):
+            derivative()
+    frozen = gt.grad(lambda x: (gt.stop_gradient(apply(params, x)) * x).sum())(gt.array(x))
+    np.testing.assert_allclose(frozen, expected, rtol=1e-6, atol=1e-7)
+    assert module(x).requires_grad, "torch's own functions are as they were"

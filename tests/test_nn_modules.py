@@ -593,3 +593,46 @@ def test_wrong_sizes_are_refused():
         nn.TransformerEncoder(2, 4, 2, 8, key=KEY)(gt.ones((1, 1, 4)), cache=())
     with pytest.raises(gt.ShapeError, match="even depth"):
         nn.rotary_embedding(gt.ones((2, 3)))
+
+
+@pytest.mark.parametrize(
+    ("names", "text"),
+    [
+        ("train eval", "Pass a key to calls that train"),
+        ("parameters named_parameters", r"gt.tree.leaves\(model\)"),
+        ("to cuda half", "gt.tree.map"),
+        ("state_dict load_state_dict", "gt.nn.load_state_dict"),
+        ("zero_grad", "gt.grad"),
+        ("width", "no attribute 'width'$"),
+    ],
+)
+def test_methods_of_torchs_modules_say_what_to_use(names, text):
+    model = gt.nn.LayerNorm(3)
+    for name in names.split():
+        assert not hasattr(model, name)
+        with pytest.raises(AttributeError, match=text):
+            getattr(model, name)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("ReLU", "mean 'relu'"), ("CrossEntropyLoss", "mean 'cross_entropy'"), ("MaxPool2d", "mean 'max_pool2d'"),
+        ("MSELoss", "mean 'mse_loss'"), ("Parameter", "gt.Array"), ("Flatten", "reshape"), ("ModuleList", "a list"),
+        ("functional", "in gt.nn itself"),
+    ],
+)  # fmt: skip
+def test_torchs_names_say_what_to_use(name, text):
+    with pytest.raises(AttributeError, match=text):
+        getattr(gt.nn, name)
+
+
+@pytest.mark.parametrize("name", ["LSTM", "GRU"])
+def test_recurrent_networks_take_inputs_of_another_dtype(name):
+    layer = getattr(gt.nn, name)(3, 4, key=gt.random.key(0))
+    x = gt.random.normal(gt.random.key(1), (2, 5, 3)).astype(gt.bfloat16)
+    out, last = layer(x)
+    assert out.dtype == gt.float32 and all(s.dtype == gt.float32 for s in gt.tree.leaves(last))
+    np.testing.assert_allclose(out, layer(x.astype(gt.float32))[0], rtol=1e-5, atol=1e-6)
+    low = gt.tree.map(lambda p: p.astype(gt.bfloat16), layer)
+    assert low(x)[0].dtype == gt.bfloat16

@@ -227,5 +227,10 @@ def test_mistakes_are_named():
         gt.optim.piecewise_constant_schedule(1.0, {1: -1.0})
     with pytest.raises(gt.ArgumentError, match="a boundary between"):
         gt.optim.join_schedules([gt.optim.constant_schedule(1.0)], [1])
+    for name, text in {"step": r"optimizer.update\(grads", "zero_grad": "nothing to reset", "lr": "'lr'$"}.items():
+        with pytest.raises(AttributeError, match=text):
+            getattr(gt.optim.adam(0.1), name)
+    with pytest.raises(AttributeError, match="Did you mean 'sgd'"):
+        _ = gt.optim.SGD
     with pytest.raises(AttributeError, match="Did you mean 'rmsprop'"):
         _ = gt.optim.rms_prop

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import weakref
 
@@ -242,6 +243,26 @@ def test_passes_of_an_optimizer_are_one_with_the_layers(clipped):
     # undivided, until the passes over the parameters were one
     assert len(parts) > len(distinct) == 3
     assert sum(distinct.values()) < 0.75 * len(graph.nodes)
+    for got, expected in zip(run_parts(parts, graph, tensors), interpreter(graph)(tensors), strict=True):
+        np.testing.assert_array_equal(got.numpy(), expected.numpy())
+
+
+def test_an_operation_is_not_parted_from_its_results():
+    """The run begins and ends between a maximum with places and its two results, so its first phase cannot be cut."""
+    pool = functools.partial(torch.nn.functional.max_pool2d, kernel_size=3, stride=1, return_indices=True)
+
+    def f(x):
+        x, places = pool(x)
+        for _ in range(32):
+            x, places = pool(gt.sin(x) + places.astype(gt.float32), padding=1)
+        return pool(gt.sin(x) + places.astype(gt.float32), padding=1)[1]
+
+    graph = CANONICAL.run(gt.make_graph(f)(gt.ones((1, 1, 10, 10))))
+    (run,) = find_runs(graph, 32)
+    assert run.length == 33 * run.period and graph.nodes[run.start].op.projection
+    parts = cut_repeats(graph)
+    assert len(parts) > 2
+    tensors = [torch.rand(a.shape) for a in graph.avals]
     for got, expected in zip(run_parts(parts, graph, tensors), interpreter(graph)(tensors), strict=True):
         np.testing.assert_array_equal(got.numpy(), expected.numpy())
 

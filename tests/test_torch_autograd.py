@@ -78,6 +78,8 @@ def test_third_derivatives_and_torch_func():
         (value,) = torch.autograd.grad(value.sum(), x, create_graph=True)
         torch.testing.assert_close(value.detach(), expected.detach())
     torch.testing.assert_close(torch.func.grad(function)(x.detach()), x.detach().cos())
+    with pytest.raises(gt.ArgumentError, match=r"got torch\.vmap\. Use gt\.vmap inside"):
+        torch.func.vmap(ours(lambda x, y: (x * y).sum()), (None, 0))(x, x.detach()[None])
 
 
 def test_a_layer_of_a_torch_model_learns_as_torch_s_own_does():

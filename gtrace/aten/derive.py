@@ -17,6 +17,7 @@ import torch
 
 from gtrace import torch_internals as internals
 from gtrace.ambient import without_modes
+from gtrace.aten.custom_functions import marked
 from gtrace.aten.decompose import DECOMPOSITIONS
 from gtrace.aten.derivations import derivations
 from gtrace.aten.observe import observing_mode
@@ -72,6 +73,7 @@ def trace_function(
     avals: Sequence[Aval],
     writable: Sequence[int] = (),
     tensors: Sequence[torch.Tensor] | None = None,
+    name: str = "torch",
 ) -> torch.fx.GraphModule:
     """Return the aten calls of a user's function, as torch records them. What it writes to is traced as new values.
 
@@ -80,19 +82,17 @@ def trace_function(
     Args:
         writable: the inputs that it may write to; it returns them.
         tensors: the inputs, if the function may look at their values; what follows from these is constant then.
+        name: of the function, for errors.
 
     Raises:
         ArgumentError: it writes to another input.
     """
 
+    written: list[int] = []
+
     def run(*tensors: torch.Tensor) -> list[torch.Tensor]:
         results = function(*tensors)
-        for k, x in enumerate(tensors):
-            if k not in writable and internals.WRITTEN.get()(x):
-                raise ArgumentError(
-                    message("torch", "a function that leaves its arguments as they are",
-                            f"one that writes to an argument, {avals[k]!r}", "Return what it computes.")
-                )  # fmt: skip
+        written[:] = [k for k, x in enumerate(tensors) if k not in writable and internals.WRITTEN.get()(x)]
         return results
 
     pure = internals.FUNCTIONALIZED.get()(run, _functional_mode()())
@@ -107,9 +107,15 @@ def trace_function(
         fake_tensors(avals) if tensors is None else contextlib.nullcontext(tensors) as inputs,
         torch.enable_grad(),
         _taken_apart(),
+        marked(),
         internals.compiling(),
     ):
         module = internals.MAKE_FX.get()(observed, decomposition_table=DECOMPOSITIONS)(*inputs)
+    if written:
+        raise ArgumentError(
+            message(name, "a function that leaves its arguments as they are",
+                    f"one that writes to an argument, {avals[written[0]]!r}", "Let it write to a clone of it.")
+        )  # fmt: skip
     module.graph.eliminate_dead_code()
     return module
 

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from gtrace import torch_internals as internals
+from gtrace.aten.custom_functions import MARK, record_mark
 from gtrace.aten.derivations import derivations
 from gtrace.aten.overloads import ATTENTION, caller, check_overload, fake_tensors, of_torch, places, template
 from gtrace.errors import ArgumentError, message
@@ -366,6 +367,13 @@ def _neg_view(a: Aval, x: Array) -> Array:
 def _detach(a: Aval, x: Array) -> Array:
     x = cast(x, a.dtype)
     return stop_gradient(x) if a.floating else x
+
+
+def _custom_function(a: Aval, x: Array, inputs: Sequence[Array], function: str) -> Array:
+    return record_mark(cast(x, a.dtype), inputs, function)
+
+
+_TRANSLATIONS[MARK] = _custom_function
 
 
 @_rule("_to_copy.default")

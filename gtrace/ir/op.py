@@ -39,7 +39,7 @@ class Op:
         arity: number of array operands; None: any number.
         elementwise: shapes broadcast, and `Rules.partials` are per-element derivatives.
         commutative: the two operands may be exchanged.
-        identity: the result is the operand, unchanged; the canonicalizer removes it.
+        identity: the result is the first operand, unchanged; the canonicalizer removes it.
         uniform: if all elements of the operand have one value, so have those of the result; the canonicalizer folds it.
         free: the result costs nothing to recompute, and its operands are no larger: derivatives keep those instead.
         moves: the elements of its result are those of its operands, in another place or dtype.

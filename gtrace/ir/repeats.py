@@ -15,7 +15,7 @@ import numpy as np
 
 from gtrace.ir.aval import Aval
 from gtrace.ir.graph import Graph, Node, Scalar
-from gtrace.ir.split import crossing, is_constant, slices
+from gtrace.ir.split import NEVER, crossing, is_constant, slices
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -143,7 +143,10 @@ def _moves(node: Node) -> bool:
 
 
 def _places(run: Run, bytes_at: list[int], written: npt.NDArray[np.int64]) -> range:
-    """Return where to cut a run: into equal parts, at the phase at which the fewest bytes cross."""
+    """Return where to cut a run: into equal parts, at the phase at which the fewest bytes cross.
+
+    Nowhere, if every phase would part an operation from its several results.
+    """
     bytes_written = written[run.start + run.period] - written[run.start]
     nodes = _PART_NODES if bytes_written >= _LARGE_BYTES else _PART_NODES_OF_SMALL_ARRAYS
     if bytes_written < _TINY_BYTES * run.period:
@@ -154,9 +157,14 @@ def _places(run: Run, bytes_at: list[int], written: npt.NDArray[np.int64]) -> ra
     if not sizes:
         return range(0)
     size = min(sizes, key=lambda size: (size + run.length % size, -size))
-    count, slack = divmod(run.length, size)
-    phases = [range(run.start + k, run.start + k + count * size + 1, size) for k in range(slack + 1)]
-    return min(phases, key=lambda places: sum(bytes_at[place] for place in places))
+    whole = run.length // size
+    for count in (whole, whole - 1):  # one part fewer leaves every phase to choose from
+        starts = range(run.start, run.stop - count * size + 1)
+        phases = [range(start, start + count * size + 1, size) for start in starts]
+        best = min(phases, key=lambda places: sum(bytes_at[place] for place in places))
+        if all(bytes_at[place] < NEVER for place in best):
+            return best
+    return range(0)
 
 
 def find_runs(graph: Graph, least: int) -> list[Run]:

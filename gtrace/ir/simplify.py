@@ -19,7 +19,7 @@ from gtrace.ir.unsigned import kernel
 def remove_identities(graph: Graph, keep_stops: bool = False) -> Graph:
     """Drop nodes that return their operand (``stop_gradient``, gradient markers) and use the operand instead.
 
-    With `keep_stops`, identities that change derivatives stay, such as ``stop_gradient``.
+    With `keep_stops`, identities that change derivatives stay: ``stop_gradient``, and those of several operands.
 
     >>> import gtrace as gt
     >>> from gtrace import ir
@@ -34,7 +34,8 @@ def remove_identities(graph: Graph, keep_stops: bool = False) -> Graph:
     replacement: dict[int, Operand] = {}
     nodes = []
     for node in graph.nodes:
-        gone = node.op.identity and not (keep_stops and node.op.rules.nondiff is not None)
+        stops = node.op.rules.nondiff is not None or len(node.ins) > 1
+        gone = node.op.identity and not (keep_stops and stops)
         operand = node.ins[0] if gone else None
         if isinstance(operand, int):
             replacement[node.out] = replacement.get(operand, operand)

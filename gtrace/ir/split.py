@@ -11,7 +11,8 @@ from gtrace.ir.aval import Bundle
 from gtrace.ir.graph import Graph, Marks, Node, Region
 from gtrace.ir.simplify import dce
 
-_NEVER = 1 << 60
+NEVER = 1 << 60
+"""Bytes that cross a place where a program cannot be cut."""
 
 
 def split_regions(graph: Graph, marks: Marks) -> list[tuple[Graph, Region | None]]:
@@ -106,7 +107,7 @@ def crossing(graph: Graph) -> list[int]:
     """Return for each place before a node, and for the end, the bytes of computed values that are needed after it.
 
     Constants do not count, because `slices` makes them anew. Several results of one operation are not to be parted from
-    it: there the number is huge.
+    it: there the number is at least `NEVER`.
     """
     nodes = graph.nodes
     table = graph.value_avals()
@@ -119,7 +120,7 @@ def crossing(graph: Graph) -> list[int]:
         last[value] = len(nodes)
     change = [0] * (len(nodes) + 2)
     for value, k in made.items():
-        size = _NEVER if isinstance(table[value], Bundle) else table[value].nbytes
+        size = NEVER if isinstance(table[value], Bundle) else table[value].nbytes
         change[k + 1] += size
         change[last[value] + 1] -= size
     return list(itertools.accumulate(change))[:-1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, NoReturn, Protocol
 
 import torch
 
@@ -14,6 +14,7 @@ from gtrace.ops.create import zeros, zeros_like
 from gtrace.ops.elementwise import absolute, expm1, sqrt, square
 from gtrace.ops.promote import cast
 from gtrace.ops.reduce import sum as sum_over
+from gtrace.suggestions import OPTIMIZER_ADVICE, missing_attribute
 from gtrace.trace.array import Array
 from gtrace.trace.convert import lift
 from gtrace.trace.promotion import as_dtype
@@ -46,6 +47,9 @@ class GradientTransformation(NamedTuple):
 
     init: Callable[[Params], State]
     update: Update
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise missing_attribute(self, name, OPTIMIZER_ADVICE)
 
 
 class EmptyState(NamedTuple):

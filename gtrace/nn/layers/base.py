@@ -12,6 +12,7 @@ from gtrace import tree
 from gtrace.errors import ArgumentError, ImmutableAttributeError, message
 from gtrace.ir.aval import LONG
 from gtrace.random.continuous import uniform
+from gtrace.suggestions import MODULE_ADVICE, missing_attribute
 from gtrace.trace.array import Array
 
 __all__ = ["Module", "field"]
@@ -94,7 +95,7 @@ class Module:
         cls: Any = type(self)
         attribute = attrs.fields_dict(cls).get(name)
         if attribute is None:
-            raise AttributeError(f"{cls.__name__!r} object has no attribute {name!r}", name=name, obj=self)
+            raise missing_attribute(self, name, MODULE_ADVICE)
         if attribute.default is attrs.NOTHING or isinstance(attribute.default, attrs.Factory):  # type: ignore[arg-type]
             expected = f"the field {name!r} to be set in __init__"
             raise AttributeError(message(f"nn.{cls.__name__}", expected, "none", "Set it there, or give it a default."))

@@ -11,6 +11,7 @@ import torch
 from gtrace import tree
 from gtrace.nn.layers.base import Module, field
 from gtrace.nn.layers.filters import is_inexact_array
+from gtrace.nn.layers.normalization import BatchNormState
 from gtrace.ops.create import full
 from gtrace.ops.elementwise import maximum
 from gtrace.ops.logic import isfinite, logical_and, where
@@ -25,15 +26,18 @@ __all__ = ["DynamicLossScale", "Policy", "all_finite", "select_tree"]
 
 
 def _cast(values: Any, dtype: torch.dtype) -> Any:
-    """Return a pytree with its real floating arrays in a dtype, and all else as it is."""
+    """Return a pytree with its real floating arrays in a dtype, and all else as it is.
+
+    Running statistics are sums over many steps, which 16 bits would not move: they stay too.
+    """
 
     def one(x: Any) -> Any:
-        if not is_inexact_array(x):
+        if isinstance(x, BatchNormState) or not is_inexact_array(x):
             return x
         x = lift("nn.Policy", x)
         return x if x.aval.complex else cast(x, dtype)
 
-    return tree.map(one, values)
+    return tree.map(one, values, is_leaf=lambda x: isinstance(x, BatchNormState))
 
 
 @attrs.frozen
@@ -78,7 +82,7 @@ class Policy:
         """Return a function or a module that computes by this policy; usable as a decorator.
 
         Floating arrays in arguments are cast, as are the parameters of a module that is given here or as an argument;
-        those that a function closes over are not.
+        those that a function closes over are not, nor are the running statistics of a `BatchNorm`.
         """
 
         def wrapped(*args: Any, **kwargs: Any) -> Any:

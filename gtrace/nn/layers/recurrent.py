@@ -18,6 +18,7 @@ from gtrace.ops.parts import concat, split, stack
 from gtrace.ops.shape import moveaxis
 from gtrace.random.keys import split as split_key
 from gtrace.trace.array import Array
+from gtrace.trace.promotion import result_dtype
 
 __all__ = ["GRU", "GRUCell", "LSTM", "LSTMCell"]
 
@@ -182,7 +183,7 @@ class _Recurrent(Module):
     def _start(self, x: Array) -> Array:
         """Return the state before the first step, of all cells: zeros."""
         shape = (len(self.cells), *x.shape[:-2], self.hidden_size)
-        return zeros(shape, x.aval.dtype, device=x.device)
+        return zeros(shape, result_dtype((x.aval, self.cells[0].weight_hh.aval)), device=x.device)
 
 
 class LSTM(_Recurrent):
