@@ -13,8 +13,9 @@ import warnings
 
 __all__ = [
     "GtraceError", "ShapeError", "BoundsError", "DtypeError", "DeviceError", "ArgumentError", "StructureError",
-    "ImmutableError", "ImmutableAttributeError", "ConcretizationError", "LeakError", "DonatedError", "KeyReuseError",
-    "ConfigError",
+    "ImmutableError", "ImmutableAttributeError", "ConcretizationError", "BoolConcretizationError",
+    "IntegerConcretizationError", "ArrayConcretizationError", "MaskConcretizationError", "LeakError",
+    "DonatedError", "KeyReuseError", "ConfigError",
     "ExecutionError", "OutOfMemoryError", "NonFiniteError", "ShardingError", "DistributedError", "DivergenceError",
     "TransientCompileError", "UnsupportedTorchError", "GraphError", "CompileError", "CacheError", "ExportError",
     "CheckpointError",
@@ -36,8 +37,11 @@ class GtraceError(Exception):
     """Base class of every error that gtrace raises on purpose."""
 
 
-class ShapeError(GtraceError, ValueError):
-    """Shapes (or axes, or indices known while recording) that do not fit the operation."""
+class ShapeError(GtraceError, ValueError, TypeError):
+    """Shapes (or axes, or indices known while recording) that do not fit the operation.
+
+    NumPy raises ValueError for them, and JAX TypeError for most.
+    """
 
 
 class BoundsError(ShapeError, IndexError):
@@ -52,11 +56,11 @@ class DeviceError(GtraceError, ValueError):
     """Operands that live on different devices, or a device that does not exist."""
 
 
-class ArgumentError(GtraceError, TypeError):
+class ArgumentError(GtraceError, TypeError, ValueError):
     """An argument of the wrong kind: structure, type or value."""
 
 
-class StructureError(ArgumentError, ValueError):
+class StructureError(ArgumentError):
     """Pytrees whose structures should agree, and do not."""
 
 
@@ -72,7 +76,23 @@ class ConcretizationError(GtraceError, TypeError):
     """The value of a placeholder was asked for while a function is being traced."""
 
 
-class LeakError(GtraceError, RuntimeError):
+class BoolConcretizationError(ConcretizationError):
+    """A placeholder decided on a branch, as in ``if x > 0``."""
+
+
+class IntegerConcretizationError(ConcretizationError):
+    """A placeholder was used where Python takes an integer only, as in ``range(n)``."""
+
+
+class ArrayConcretizationError(ConcretizationError):
+    """A placeholder was converted to an array of another library."""
+
+
+class MaskConcretizationError(ConcretizationError, IndexError):
+    """A placeholder of booleans was used as an index: the size of the result depends on its values."""
+
+
+class LeakError(GtraceError, RuntimeError, TypeError):
     """A placeholder outlived the trace that made it."""
 
 

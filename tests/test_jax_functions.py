@@ -446,3 +446,57 @@ def test_further_functions_of_lax_and_nn(jax):
         jax.extend.core.Primitive("mine")
     assert jax.ops.segment_sum(jnp.ones(3), jnp.array([0, 5, 1]), 2, mode="clip").tolist() == [1.0, 2.0]
     assert jnp.polymul(jnp.array([0, 1.0]), jnp.array([2.0]), trim_leading_zeros=True).tolist() == [2.0]
+
+
+def test_errors_have_the_classes_that_programs_for_jax_catch(jax):
+    jnp, errors = jax.numpy, jax.errors
+    ones, jit = jnp.ones, jax.jit
+    table = [  # a mistake, and what JAX 0.10 raises for it
+        (lambda: ones(2) + ones(3), TypeError),
+        (lambda: ones((2, 3)) @ ones((2, 3)), TypeError),
+        (lambda: ones(6).reshape(4), TypeError),
+        (lambda: jnp.stack([ones(2), ones(3)]), ValueError),
+        (lambda: jax.grad(lambda x: x * 2)(ones(3)), TypeError),
+        (lambda: jax.vjp(jnp.sin, ones(2))[1]((ones(2), ones(2))), ValueError),
+        (lambda: jax.vmap(jnp.sin, in_axes=None)(ones(2)), ValueError),
+        (lambda: jit(lambda x, n: x, static_argnums=1)(1.0, [1]), ValueError),
+        (lambda: jit(lambda x: x if x > 0 else -x)(1.0), errors.TracerBoolConversionError),
+        (lambda: jit(lambda n: list(range(n)))(3), errors.TracerIntegerConversionError),
+        (lambda: jit(np.asarray)(ones(2)), errors.TracerArrayConversionError),
+        (lambda: jit(lambda x: x[x > 0])(ones(2)), errors.NonConcreteBooleanIndexError),
+        (lambda: jit(lambda x: x[x > 0])(ones(2)), IndexError),
+        (lambda: jit(float)(1.0), errors.ConcretizationTypeError),
+    ]
+    for mistake, kind in table:
+        with pytest.raises(kind):
+            mistake()
+    with pytest.raises(errors.ConcretizationTypeError) as found:
+        jit(float)(1.0)
+    assert not isinstance(found.value, errors.TracerBoolConversionError)
+    kept = []
+    jit(lambda x: kept.append(x) or x)(1.0)
+    with pytest.raises(errors.UnexpectedTracerError) as leak:
+        kept[0] + 1
+    assert isinstance(leak.value, TypeError)
+
+
+def test_derivatives_where_two_pieces_meet_are_jaxs(jax):
+    jnp, nn = jax.numpy, jax.nn
+    table = [  # a function, a point, its derivative there in JAX 0.10
+        (nn.leaky_relu, 0.0, 1.0),
+        (nn.hard_tanh, 1.0, 1.0),
+        (nn.hard_tanh, -1.0, 1.0),
+        (nn.sparse_sigmoid, 1.0, 0.25),
+        (nn.relu6, 6.0, 0.0),
+        (nn.relu, 0.0, 0.0),
+        (lambda x: jnp.fmax(x, 0.0), 0.0, 0.0),
+        (lambda x: jnp.fmin(0.0, x), 0.0, 1.0),
+        (lambda x: jnp.maximum(x, 0.0), 0.0, 0.5),
+        (lambda x: jnp.clip(x, -1.0, 1.0), 1.0, 0.5),
+    ]
+    for f, point, expected in table:
+        assert jax.grad(f)(point).item() == pytest.approx(expected)
+
+
+def test_mul_is_a_name_of_multiply_in_updates(jax):
+    assert jax.numpy.ones(3).at[1].mul(4.0).tolist() == [1.0, 4.0, 1.0]

@@ -4,10 +4,12 @@ from gtrace import errors
 from gtrace.jax.adapt import namespace
 
 JAXTypeError = errors.GtraceError
-JAXIndexError = errors.BoundsError
 JaxRuntimeError = errors.ExecutionError
-ConcretizationTypeError = TracerArrayConversionError = errors.ConcretizationError
-TracerBoolConversionError = TracerIntegerConversionError = NonConcreteBooleanIndexError = errors.ConcretizationError
+ConcretizationTypeError = errors.ConcretizationError
+TracerArrayConversionError = errors.ArrayConcretizationError
+TracerBoolConversionError = errors.BoolConcretizationError
+TracerIntegerConversionError = errors.IntegerConcretizationError
+JAXIndexError = NonConcreteBooleanIndexError = errors.MaskConcretizationError
 UnexpectedTracerError = errors.LeakError
 KeyReuseError = errors.KeyReuseError
 InconclusiveDimensionOperation = errors.ArgumentError

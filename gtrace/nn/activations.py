@@ -7,7 +7,7 @@ from typing import Any
 from gtrace.errors import ShapeError, message
 from gtrace.nn.common import check_number, floating, widened
 from gtrace.ops.activations import sigmoid, silu, softplus
-from gtrace.ops.elementwise import absolute, expm1, sqrt, square, tanh
+from gtrace.ops.elementwise import absolute, clip, expm1, sqrt, square, tanh
 from gtrace.ops.logic import where
 from gtrace.ops.parts import slice_axis
 from gtrace.ops.promote import cast, promote_arrays
@@ -98,13 +98,14 @@ def relu6(x: Any) -> Array:
 
 
 def hard_tanh(x: Any, min_val: float = -1.0, max_val: float = 1.0) -> Array:
-    """Return x limited to [min_val, max_val]; the derivative at a bound is 0.
+    """Return x limited to [min_val, max_val]; the derivative at a bound is 1.
 
     >>> import gtrace as gt
     >>> gt.nn.hard_tanh(gt.array([-2., 0.5, 2.]))
     Array([-1. ,  0.5,  1. ], dtype=float32)
     """
-    return _limited(floating("hard_tanh", x), min_val, max_val)
+    x = floating("hard_tanh", x)
+    return where(x > max_val, max_val, where(x < min_val, min_val, x))
 
 
 def hard_sigmoid(x: Any) -> Array:
@@ -132,14 +133,14 @@ hard_swish = hard_silu
 
 
 def leaky_relu(x: Any, negative_slope: Any = 0.01) -> Array:
-    """Return x where it is positive, and negative_slope * x elsewhere.
+    """Return x where it is at least 0, and negative_slope * x elsewhere.
 
     >>> import gtrace as gt
     >>> gt.nn.leaky_relu(gt.array([-1., 2.]), 0.25)
     Array([-0.25,  2.  ], dtype=float32)
     """
     x = floating("leaky_relu", x)
-    return where(x > 0, x, x * negative_slope)
+    return where(x >= 0, x, x * negative_slope)
 
 
 def prelu(x: Any, weight: Any) -> Array:
@@ -234,7 +235,7 @@ def sparse_sigmoid(x: Any) -> Array:
     >>> gt.nn.sparse_sigmoid(gt.array([-2., 0., 2.]))
     Array([0. , 0.5, 1. ], dtype=float32)
     """
-    return (hard_tanh(x) + 1.0) * 0.5
+    return (clip(floating("sparse_sigmoid", x), -1.0, 1.0) + 1.0) * 0.5
 
 
 def hardshrink(x: Any, lambd: float = 0.5) -> Array:

@@ -120,7 +120,7 @@ def fmax(x: Any, y: Any) -> Array:
     >>> gnp.fmax(gnp.array([1., gnp.nan]), 0.5)
     Array([1. , 0.5], dtype=float32)
     """
-    return _but_nan("fmax", x, y, maximum)
+    return _but_nan("fmax", x, y, maximum, greater)
 
 
 def fmin(x: Any, y: Any) -> Array:
@@ -130,14 +130,15 @@ def fmin(x: Any, y: Any) -> Array:
     >>> gnp.fmin(gnp.array([1., gnp.nan]), 0.5)
     Array([0.5, 0.5], dtype=float32)
     """
-    return _but_nan("fmin", x, y, minimum)
+    return _but_nan("fmin", x, y, minimum, less)
 
 
-def _but_nan(op: str, x: Any, y: Any, pick: Any) -> Array:
+def _but_nan(op: str, x: Any, y: Any, pick: Any, first: Any) -> Array:
+    """Return x where `first` says so or y is NaN, and y elsewhere, which has the derivative where they are equal."""
     x, y = promote_arrays(op, x, y)
     if not x.aval.floating:
         return pick(x, y)
-    return pick(where(isnan(x), y, x), where(isnan(y), x, y))
+    return where(first(x, y) | isnan(y), x, y)
 
 
 def divmod(x: Any, y: Any) -> tuple[Array, Array]:  # noqa: A001 - NumPy's name

@@ -111,6 +111,8 @@ class AtIndex:
         """Return x with x[index] multiplied by `values`."""
         return self._update(values, multiply, "prod", mode)
 
+    mul = multiply
+
     def divide(
         self, values: Any, *, indices_are_sorted: bool = False, unique_indices: bool = False, mode: str | None = None
     ) -> Array:

@@ -4,11 +4,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gtrace.errors import ConcretizationError, DonatedError, LeakError, message, user_location
+from gtrace.errors import (
+    ArrayConcretizationError,
+    BoolConcretizationError,
+    ConcretizationError,
+    DonatedError,
+    IntegerConcretizationError,
+    LeakError,
+    MaskConcretizationError,
+    message,
+    user_location,
+)
 from gtrace.trace.record import Donation
 
 if TYPE_CHECKING:
     from gtrace.trace.array import Array
+
+
+_KINDS = {
+    "bool": BoolConcretizationError, "index": IntegerConcretizationError, "mask": MaskConcretizationError,
+    "numpy": ArrayConcretizationError, "dlpack": ArrayConcretizationError,
+}  # fmt: skip
 
 
 def concretization(x: Array, cause: str) -> ConcretizationError:
@@ -25,7 +41,7 @@ def concretization(x: Array, cause: str) -> ConcretizationError:
     )
     trace = x._trace
     assert trace is not None
-    return ConcretizationError(
+    return _KINDS.get(cause, ConcretizationError)(
         f"[{cause}] expected a value, got the placeholder {x!r} while tracing {trace.capture}: it has no value yet."
         f" {fix}. (at {user_location()})"
     )
