@@ -478,11 +478,7 @@ class Engine:
             refuse(f"program {program.signature}", error)
         seconds = perf_counter() - start
         program.took(seconds)
-        if program.tier == "compiled":
-            program.compiled_calls += 1
-            program.compiled_seconds += seconds
-        else:
-            program.count(seconds, compiled=False)
+        program.count(seconds, compiled=program.tier == "compiled")
         if program.rival is not None:
             with self.tiering.lock:
                 if program.review_due:

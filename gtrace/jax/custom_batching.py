@@ -22,8 +22,8 @@ class custom_vmap:  # noqa: N801 - JAX's name
     >>> @f.def_vmap
     ... def rule(axis_size, in_batched, x):
     ...     return x + 1, in_batched[0]
-    >>> jax.vmap(f)(jax.numpy.arange(2))
-    Array([1, 2], dtype=int32)
+    >>> jax.vmap(f)(jax.numpy.arange(2.))
+    Array([1., 2.], dtype=float32)
     """
 
     def __init__(self, fun: Callable[..., Any]) -> None:

@@ -91,8 +91,8 @@ def hessenberg(a: Any, calc_q: bool = False) -> Any:
     >>> import gtrace as gt
     >>> from gtrace.scipy.schur import hessenberg
     >>> h, q = hessenberg(gt.array([[1., 2., 3.], [4., 5., 6.], [7., 8., 1.]]), calc_q=True)
-    >>> gt.allclose(q @ h @ q.mT, gt.array([[1., 2., 3.], [4., 5., 6.], [7., 8., 1.]]), atol=1e-4).item()
-    True
+    >>> gt.round(q @ h @ q.mT).tolist()
+    [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0], [7.0, 8.0, 1.0]]
     """
     x = _square("hessenberg", a)
     n, lapack = x.shape[-1], _lapack("hessenberg")
@@ -124,7 +124,7 @@ def schur(a: Any, output: str = "real") -> tuple[Array, Array]:
     >>> import gtrace as gt
     >>> from gtrace.scipy.schur import schur
     >>> t, z = schur(gt.array([[0., 2.], [2., 0.]]))
-    >>> sorted(round(float(v)) for v in gt.diagonal(t))
+    >>> sorted(round(float(v)) for v in gt.linalg.diagonal(t))
     [-2, 2]
     """
     if output not in ("real", "complex"):
@@ -260,7 +260,7 @@ def qr_multiply(a: Any, c: Any, mode: str = "right", pivoting: bool = False, con
     >>> import gtrace as gt
     >>> from gtrace.scipy.schur import qr_multiply
     >>> gt.round(qr_multiply(gt.eye(2) * -2, gt.array([1., 3.]))[0], 3).tolist()
-    [-1.0, -3.0]
+    [1.0, 3.0]
     """
     if pivoting:
         raise ArgumentError(message("qr_multiply", "pivoting=False", "True", "Use svd to find the rank."))

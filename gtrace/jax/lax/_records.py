@@ -127,8 +127,8 @@ def reduce_xor(operand: Any, axes: Sequence[int]) -> Array:
         DtypeError: other elements.
 
     >>> import gtrace.jax as jax
-    >>> reduce_xor(jax.numpy.array([1, 3, 4]), (0,))
-    Array(6, dtype=int32)
+    >>> reduce_xor(jax.numpy.array([1, 3, 4]), (0,)).item()
+    6
     """
     x = lift("reduce_xor", operand)
     if x.aval.dtype.is_floating_point or x.aval.complex:
