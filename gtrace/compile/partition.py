@@ -38,7 +38,7 @@ MIN_SHARE = 0.05
 """Parts beside loops are interpreted as well if compiling them saves less than this share of all work: that takes ten
 times as long as compiling a native loop."""
 
-MAX_SHARE = 0.5
+MAX_SHARE = 0.7
 """Parts beside native loops that take up to this share of their work are compiled as they are, for one thread and
 without Inductor: to import it takes seconds, and each of its programs one more."""
 
