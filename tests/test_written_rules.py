@@ -121,6 +121,40 @@ def test_norms_with_their_derivatives_and_batches(axis, keepdims, order):
     close(second, torch.func.grad(lambda x: (torch.func.grad(loss(plainly, torch.sin))(x) ** 2).sum())(away))
 
 
+def test_factors_and_triangular_systems_with_their_derivatives_and_batches():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(2, 4, 4))
+    x, b = x @ x.swapaxes(1, 2) + np.eye(4), rng.normal(size=(2, 4, 3))
+
+    def close(got, expected):
+        np.testing.assert_allclose(np.asarray(got), expected.detach().numpy(), rtol=1e-9, atol=1e-11)
+
+    def ours(x, b, lower=True):
+        half = gt.linalg.cholesky(x)
+        return gt.linalg.solve_triangular(half if lower else half.mT, b, lower=lower)
+
+    def torchs(x, b, lower=True):
+        half = torch.linalg.cholesky(x)
+        return torch.linalg.solve_triangular(half if lower else half.mT, b, upper=not lower)
+
+    given = torch.tensor(x), torch.tensor(b)
+    for lower in (True, False):
+        loss = lambda f, sin: lambda x, b: sin(f(x, b, lower)).sum()  # noqa: B023, E731
+        close(ours(x, b, lower), torchs(*given, lower))
+        mine, theirs = loss(ours, gt.sin), loss(torchs, torch.sin)
+        expected = torch.func.grad(theirs, (0, 1))(*given)
+        for got in (gt.grad(mine, (0, 1))(x, b), gt.vmap(gt.grad(mine, (0, 1)))(x, b)):
+            for one, other in zip(got, expected, strict=True):
+                close(one, other)
+        close(gt.vmap(ours, in_axes=(None, 0))(x[0], b), torchs(given[0][0].expand(2, 4, 4), given[1]))
+        second = gt.grad(lambda x: gt.sum(gt.grad(mine)(x, b) ** 2))(x)  # noqa: B023
+        close(second, torch.func.grad(lambda x: (torch.func.grad(theirs)(x, given[1]) ** 2).sum())(given[0]))  # noqa: B023
+    close(gt.vmap(lambda m: gt.linalg.eigh(m, UPLO="U").eigenvalues)(x), torch.linalg.eigh(given[0]).eigenvalues)
+    close(gt.grad(lambda m: gt.linalg.eigh(m).eigenvalues[..., 1].sum())(x),
+          torch.func.grad(lambda m: torch.linalg.eigh(m).eigenvalues[..., 1].sum())(given[0]))  # fmt: skip
+    assert bool(gt.isnan(gt.linalg.cholesky(-x)).all())
+
+
 def test_a_convolutional_network_is_trained_without_torch_compile(tmp_path):
     code = """
         import sys
@@ -135,6 +169,8 @@ def test_a_convolutional_network_is_trained_without_torch_compile(tmp_path):
         w, u, v, x = (gt.ones(shape) for shape in ((4, 3, 3, 3), (6, 4, 3, 3), (6, 2, 2, 2), (2, 3, 16, 16)))
         gt.eval(gt.value_and_grad(loss, (0, 1, 2))(w, u, v, x))
         gt.eval(gt.vmap(gt.value_and_grad(gt.linalg.norm))(x))
+        half = lambda m: gt.linalg.solve_triangular(gt.linalg.cholesky(m), m[0], lower=True).sum()
+        gt.eval((gt.vmap(gt.grad(half))(gt.stack([gt.eye(3)] * 2)), gt.vmap(gt.linalg.eigh)(gt.ones((2, 3, 3)))))
         assert not {"torch._dynamo", "torch.fx.experimental.symbolic_shapes"} & set(sys.modules)
     """
     environment = os.environ | {"GT_CACHE_DIR": str(tmp_path)}

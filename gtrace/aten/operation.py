@@ -13,7 +13,7 @@ from typing import Any
 import numpy
 import torch
 
-from gtrace.aten import derive
+from gtrace.aten import derive, factorizations
 from gtrace.aten.decompose import ALTERNATIVES, TOGETHER, TRANSPOSED
 from gtrace.aten.derivations import derivations
 from gtrace.aten.overloads import OPERAND, caller, fake_tensors, of_torch
@@ -138,8 +138,10 @@ def _jvp(tangents: Sequence[Array | None], *rest: Any, overload: str, args: tupl
 def _batch(op: Any, size: int, batched: Sequence[bool], operands: Sequence[Any], overload: str, args: Any) -> Any:
     if overload == NORM:
         found = norm_of_batch(operands[0], args)
-        if found is not None:
-            return found
+    else:
+        found = factorizations.of_batch(overload, args, batched, operands)
+    if found is not None:
+        return found
     examples = [
         aval(x.shape[1:], x.dtype, x.device) if flag else x.aval for x, flag in zip(operands, batched, strict=True)
     ]

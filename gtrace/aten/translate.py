@@ -45,7 +45,10 @@ def call_aten(overload: str, args: tuple[Any, ...], operands: Sequence[Array]) -
     return [x if flag or not x.aval.floating else stop_gradient(x) for x, flag in zip(results, flags, strict=True)]
 
 
-_DIFFERENTIABLE = {"aten.convolution_backward.default", "aten.max_pool2d_with_indices.default"}
+_DIFFERENTIABLE = {
+    "aten.convolution_backward.default", "aten.max_pool2d_with_indices.default", "aten.linalg_cholesky_ex.default",
+    "aten._linalg_eigh.default",
+}  # fmt: skip
 """Overloads of which torch differentiates all floating results."""
 
 

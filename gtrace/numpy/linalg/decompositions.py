@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import torch
 
+from gtrace.aten import factorizations
 from gtrace.errors import ArgumentError, message
 from gtrace.numpy.linalg.arguments import matrices
 from gtrace.ops.components import conj
@@ -86,7 +88,12 @@ def cholesky(x: Any, /, *, upper: bool = False) -> Array:
     Array([[2., 0.],
            [1., 2.]], dtype=float32)
     """
-    return call_torch("cholesky", _cholesky, matrices("cholesky", x, square=True), bool(upper))
+    x = matrices("cholesky", x, square=True)
+    found = None if upper else factorizations.cholesky(x)
+    if found is None:
+        return call_torch("cholesky", _cholesky, x, bool(upper))
+    factor, info = found
+    return where(info[..., None, None] == 0, factor, math.nan)
 
 
 def _cholesky(x: torch.Tensor, upper: bool) -> torch.Tensor:
@@ -172,9 +179,9 @@ def eigh(x: Any, /, UPLO: str = "L") -> EighResult:  # noqa: N803 - NumPy's name
     >>> gt.linalg.eigh(gt.array([[2., 0.], [0., 1.]])).eigenvalues
     Array([1., 2.], dtype=float32)
     """
-    return EighResult(
-        *call_torch("eigh", torch.linalg.eigh, matrices("eigh", x, square=True), UPLO=_half("eigh", UPLO))
-    )
+    x, half = matrices("eigh", x, square=True), _half("eigh", UPLO)
+    found = factorizations.eigh(x, half)
+    return EighResult(*(found or call_torch("eigh", torch.linalg.eigh, x, UPLO=half)))
 
 
 def _half(name: str, half: str) -> str:

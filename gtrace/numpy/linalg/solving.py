@@ -10,6 +10,7 @@ from typing import Any
 import numpy
 import torch
 
+from gtrace.aten import factorizations
 from gtrace.errors import ArgumentError, ShapeError, message
 from gtrace.numpy.linalg.arguments import matrices, pair
 from gtrace.numpy.linalg.decompositions import svdvals
@@ -99,9 +100,11 @@ def solve_triangular(
     a, right, column = _system("solve_triangular", a, b)
     if trans not in (0, "N"):
         a, lower = matrix_transpose(a if trans in (1, "T") else conj(a)), not lower
-    x = call_torch(
-        "solve_triangular", torch.linalg.solve_triangular, a, right, upper=not lower, unitriangular=unit_diagonal
-    )
+    x = None if unit_diagonal else factorizations.solve_triangular(a, right, not lower)
+    if x is None:
+        x = call_torch(
+            "solve_triangular", torch.linalg.solve_triangular, a, right, upper=not lower, unitriangular=unit_diagonal
+        )
     return squeeze(x, -1) if column else x
 
 
