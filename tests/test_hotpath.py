@@ -24,6 +24,7 @@ from gtrace.engine import policy as policy_module
 from gtrace.engine import programs
 from gtrace.engine.engine import Engine, engine
 from gtrace.engine.policy import CLEAR_TRIAL, TRIAL, TRIAL_SHARE, CostModel, Decision, History, Policy, decide, judge
+from gtrace.engine.program import Partial
 
 EARLIER = set()
 
@@ -196,6 +197,17 @@ def slower(executable, seconds):
         return executable.run(inputs)
 
     return attrs.evolve(executable, run=run)
+
+
+@pytest.mark.parametrize(("usual", "kept"), [(0.0, True), (0.002, False), (60.0, True)])
+def test_compiled_parts_that_make_a_program_slower_are_given_up(usual, kept):
+    own, entry, tensors = entry_of(lambda x: (x * 2 + 1).sum(), gt.array([1.0, 2.0]))
+    entry.partial = Partial(slower(attrs.evolve(entry.executable, origin="worker"), 0.004), usual)
+    with gt.config(hot_threshold=1000):
+        for _ in range(3):
+            assert own.run(entry, tensors)[0].item() == 8.0
+    assert (entry.partial is not None) == kept
+    assert (entry.compiled_calls, entry.interpreted_calls) == ((3, 0) if kept else (1, 2))
 
 
 @pytest.mark.parametrize(("interpreted", "compiled", "tier"), [(0.004, 0.001, "compiled"), (0.0, 0.004, "demoted")])

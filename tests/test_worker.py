@@ -254,6 +254,30 @@ def test_a_worker_that_is_killed(worker):
     assert entry.tier == "failed"
 
 
+def test_loops_that_are_compiled_run_before_the_rest_is(worker, tmp_path, monkeypatch):
+    compiler = tmp_path / "g++"
+    later = f"if ! mkdir {tmp_path}/first; then until [ -e {tmp_path}/go ]; do sleep 0.02; done; fi"
+    compiler.write_text(f'#!/bin/sh\ncase "$*" in *loop.cpp*) {later};; esac\nexec g++ "$@"\n')
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
+
+    def steps(x):
+        long, _ = gt.scan(lambda c, _: (gt.sin(c) * 1.01 + c * c * 0.125, None), x, None, length=400)
+        short, _ = gt.scan(lambda c, k: (gt.cos(c) * long, c + k), long, gt.arange(3.0))
+        return short
+
+    run, entry, expected = hot(5, steps)
+    try:
+        until(lambda: run() is not None and entry.compiled_calls >= 3)
+        assert (entry.tier, entry.requested) == ("interpreted", True)
+        np.testing.assert_allclose(run(), expected, rtol=1e-5)
+    finally:
+        (tmp_path / "go").touch()
+    until(lambda: run() is not None and entry.tier == "compiled")
+    assert entry.partial is None
+    np.testing.assert_allclose(run(), expected, rtol=1e-5)
+
+
 def test_a_worker_that_hangs_is_ended(worker):
     def fault():
         until(lambda: worker.pid is not None)

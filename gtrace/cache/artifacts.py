@@ -22,6 +22,7 @@ from gtrace.compile.symbolic import Shape, SymbolicProgram
 from gtrace.compile.toolchain import toolchain
 from gtrace.config import Config, config
 from gtrace.errors import CacheError, CompileError, UnsupportedTorchError
+from gtrace.ir.calls import has_calls
 from gtrace.ir.graph import Scalar
 from gtrace.ir.signature import Signature, short
 from gtrace.worker.client import worker
@@ -45,6 +46,9 @@ Names = Mapping[str, CompileRequest]
 
 Done = Callable[["Results | CompileError", float], None]
 """Gets all compiled forms, or why there are none, and the seconds that the compiler worked."""
+
+Part = Callable[[Results], None]
+"""Gets the compiled forms that there are."""
 
 
 class ArtifactCache:
@@ -165,13 +169,16 @@ class ArtifactCache:
             raise result
         return result
 
-    def request(self, names: Names, signature: Signature, constants: tuple[Scalar | None, ...], done: Done) -> None:
+    def request(
+        self, names: Names, signature: Signature, constants: tuple[Scalar | None, ...], done: Done, part: Part
+    ) -> None:
         """Have the worker compile what is not there yet.
 
         Args:
             signature: of the program that the requests are for.
             constants: with open sizes, the scalars that hold for all of them.
             done: called in another thread.
+            part: called there with what has been compiled before everything is.
         """
         timeout = config.current.compile_timeout  # that of the thread that asks
         found: dict[CompileRequest, Compiled] = {}
@@ -186,6 +193,7 @@ class ArtifactCache:
                 found[request] = known
             else:
                 missing[request.native].append((name, request))
+        missing[True].sort(key=lambda named: not has_calls(named[1].graph))  # loops gain the most
         lock = threading.Lock()
         spent, failed = 0.0, False
 
@@ -213,6 +221,7 @@ class ArtifactCache:
             elif complete:
                 done(found, spent)
             else:
+                part(found.copy())
                 compile_next(request.native)
 
         if len(found) == len(names):

@@ -159,7 +159,10 @@ class NativeLoop:
 
     def build(self, results: Results) -> TensorFunction:
         """Return the function of the operation."""
-        run = results[self.request].executable.run
+        compiled = results.get(self.request)
+        if compiled is None:
+            return interpreter(self.graph)
+        run = compiled.executable.run
         length = torch.tensor(self.length)
         native = _refusable(lambda values: run([*values, length]), self.graph)
         return Faster(native, interpreter(self.graph), self.verdict) if self.is_contested else native
@@ -208,12 +211,14 @@ class Call:
 
     def build(self, results: Results) -> Step:
         what = self.what
-        if isinstance(what, CompileRequest):
-            run = _completed(results[what].executable.owning().run, what)
+        compiled = results.get(what) if isinstance(what, CompileRequest) else None
+        if isinstance(what, CompileRequest) and compiled is not None:
+            run = _completed(compiled.executable.owning().run, what)
             if what.native:
                 run = _refusable(run, what.graph)
         else:
-            run = interpreter(what) if isinstance(what, Graph) else what.build(results)
+            graph = what.graph if isinstance(what, CompileRequest) else what
+            run = interpreter(graph) if isinstance(graph, Graph) else graph.build(results)
         return Step(run, self.ins, self.outs, self.name, self.location)
 
     @property
@@ -317,11 +322,11 @@ class Schedule:
         return lambda tensors: run([t.contiguous() for t in tensors]), None
 
     def executable(self, results: Results) -> Executable:
-        """Return the executable of the program, given the compiled code of every request."""
+        """Return the executable of the program. Requests without compiled code are interpreted."""
         requests = self.requests
         if len(requests) == 1 and len(self.calls) == 1 and self.calls[0].what is requests[0] and not self.dense:
             return attrs.evolve(results[requests[0]].executable.owning(), run=self.build(results))
-        parts = [results[request].executable for request in requests]
+        parts = [results[request].executable for request in requests if request in results]
         device = next((part.device for part in parts if part.device.type != "cpu"), torch.device("cpu"))
         origin = parts[0].origin if parts else "process"
         run, calls = self._build(results)

@@ -40,6 +40,13 @@ class Compilation:
             return {f"{self.program.family.name}-{self.symbolic.name}": self.symbolic}
         return {request.name: request for request in self.schedule.requests}
 
+    def in_part(self, results: Results) -> Executable:
+        """Return what runs the program for its own sizes; requests without a result are interpreted."""
+        own = self.schedule.executable(results)
+        if own.calls is None:
+            return own
+        return attrs.evolve(own, run=with_strides(own.run, self.program.graph, self.program.key.strides))
+
     def finish(self, results: Results) -> Executable:
         """Return what runs the program; one for open sizes joins the family.
 
@@ -49,10 +56,7 @@ class Compilation:
         program = self.program
         if self.symbolic is None:
             program.family.exact.add(program.dims)
-            own = self.schedule.executable(results)
-            if own.calls is None:
-                return own
-            return attrs.evolve(own, run=with_strides(own.run, program.graph, program.key.strides))
+            return self.in_part(results)
         assert self.symbolic.relations is not None
         symbolic = SymbolicProgram(results[self.symbolic], self.symbolic.relations, self.constants)
         executable = symbolic.executable_for(program.shape)

@@ -23,7 +23,7 @@ from gtrace.compile.schedule import CallSequence, Step
 from gtrace.compile.symbolic import Shape, shape_of
 from gtrace.config import config
 from gtrace.engine.clock import clock
-from gtrace.engine.instruments import instrumented
+from gtrace.engine.instruments import INTERPRETED, instrumented
 from gtrace.engine.ledger import save_ledger
 from gtrace.engine.program import Instrument, Parts, Program, Recording, Route
 from gtrace.engine.programs import MAX_PROGRAMS, ProgramTable, new_program
@@ -418,12 +418,8 @@ class Engine:
         ):
             return self._run_at_rest(program, tensors)
         waits = program.tier == "interpreted" and not deterministic and self.tiering.consider(program)
-        executable, compiled = program.executable, program.tier == "compiled"
+        executable, compiled = program.next_form(deterministic)
         reference = None if deterministic else program.reference
-        if deterministic and compiled:
-            executable, compiled = program.reinterpreted, False
-        if reference is not None and program.waiting is not None:
-            executable, compiled = reference, False
         audited = compiled and settings.audit and program.repeatable and random.random() < settings.audit
         kept: Sequence[torch.Tensor] = ()
         if audited:
@@ -446,7 +442,7 @@ class Engine:
         if reference is None and (not pending or worker.paused):
             program.took(seconds)
         with self.tiering.lock:
-            program.count(seconds, compiled)
+            program.count(seconds, compiled or executable.origin != INTERPRETED)
             if compiled:
                 if program.trial is not None and program.trial.due(program.compiled_seconds):
                     program.waiting = seconds

@@ -152,6 +152,19 @@ class Family:
 Instrument = Callable[["Program", Executable], Executable]
 
 
+@attrs.frozen(eq=False)
+class Partial:
+    """What runs a program while the worker compiles the rest of it.
+
+    Attributes:
+        executable: the compiled code that there is; what is missing is interpreted.
+        usual: seconds of an interpreted call when the worker is idle; 0: unknown.
+    """
+
+    executable: Executable
+    usual: float
+
+
 @attrs.define(eq=False)
 class Program:
     """One program: its canonical graph, what runs it today, and what that has cost.
@@ -170,6 +183,7 @@ class Program:
         waiting: the seconds of the last compiled call, until an interpreted one is timed for comparison.
         rival: what lost the last trial, and may win the next one.
         requested: whether the worker is compiling it.
+        partial: what runs it meanwhile, once the worker has compiled some of it.
         looked: whether the store was searched for it.
         origin: of the compiled program: "process", "worker" or "cache"; empty: it was never compiled.
         patience: under `settings`, it is not considered again before this many seconds of interpreting.
@@ -202,6 +216,7 @@ class Program:
     waiting: float | None = None
     rival: Rival | None = None
     requested: bool = False
+    partial: Partial | None = None
     looked: bool = False
     origin: str = ""
     settings: Config | None = None
@@ -286,6 +301,17 @@ class Program:
             return False
         return any(takes_library(node.instr) for node in self.graph.nodes)
 
+    def next_form(self, deterministic: bool) -> tuple[Executable, bool]:
+        """Return what runs the next call, and whether that is its compiled form."""
+        compiled = self.tier == "compiled"
+        if deterministic:
+            return (self.reinterpreted if compiled else self.executable), False
+        if self.reference is not None and self.waiting is not None:
+            return self.reference, False
+        if self.partial is not None and not compiled:
+            return self.partial.executable, False
+        return self.executable, compiled
+
     def count(self, seconds: float, compiled: bool) -> None:
         """Add a call to the ledger."""
         if compiled:
@@ -297,10 +323,13 @@ class Program:
             self.interpreted_samples.append(seconds)
 
     def took(self, seconds: float) -> None:
-        """Note what an undisturbed call took."""
+        """Note what an undisturbed call took. Code for parts of it is given up if that makes it slower."""
         # fast calls count more: slow ones may have been disturbed by something else
         usual = self.usual
         self.usual = usual + (seconds - usual) * (0.5 if seconds < usual else 0.1) if usual else seconds
+        partial = self.partial
+        if partial is not None and 0.0 < partial.usual < self.usual:
+            self.partial, self.usual = None, partial.usual
 
     @property
     def seconds(self) -> float:

@@ -24,7 +24,7 @@ from gtrace.engine import policy as policies
 from gtrace.engine.compilation import Compilation, compilation, for_own_sizes
 from gtrace.engine.instruments import measure_products
 from gtrace.engine.judging import Judging, new_trial
-from gtrace.engine.program import Program
+from gtrace.engine.program import Partial, Program
 from gtrace.errors import CompileError, CompileWarning, UnsupportedTorchError, user_location, warn_at
 from gtrace.events import (
     Awaiting,
@@ -88,6 +88,7 @@ class Tiering:
         """
         for program in list(self._programs.values()):
             program.requested = program.family.requested = False
+            program.partial = None
 
     # -- deciding
 
@@ -379,13 +380,23 @@ class Tiering:
             program.signature,
             way.constants,
             lambda outcome, seconds: self._arrived(way, outcome, seconds, location),
+            lambda found: self._arrived_in_part(way, found),
         )
+
+    def _arrived_in_part(self, way: Compilation, found: Results) -> None:
+        """Run a program by what the worker has compiled of it. Called in the thread that serves the worker."""
+        program = way.program
+        with self.lock:
+            if program.requested and program.tier == "interpreted":
+                partial = program.partial
+                usual = program.usual if partial is None else partial.usual
+                program.partial, program.usual = Partial(way.in_part(found), usual), 0.0
 
     def _arrived(self, way: Compilation, outcome: Results | CompileError, seconds: float, location: str) -> None:
         """Adopt what the worker compiled, or note why it failed. Called in the thread that serves the worker."""
         program = way.program
         with self.lock:
-            program.requested = False
+            program.requested, program.partial = False, None
             if way.symbolic is not None:
                 program.family.requested = False
             if program.tier != "interpreted":

@@ -9,6 +9,7 @@ from gtrace.ir.aval import Aval, aval
 from gtrace.ir.edit import substitute
 from gtrace.ir.graph import Graph, Node, Operand, Scalar, Subgraph
 from gtrace.ir.op import REGISTRY
+from gtrace.ir.simplify import dce
 from gtrace.ir.subgraph import subgraph
 from gtrace.ops.batching import spread
 from gtrace.trace.array import Array
@@ -29,7 +30,20 @@ def captured_subgraph(function: Callable[[Sequence[Array]], Sequence[Array]], av
 def captured_program(function: Callable[[Sequence[Array]], Sequence[Array]], avals: Sequence[Aval]) -> Graph:
     """Return the same as it was recorded, with the lines of its operations."""
     captured = capture(lambda inputs: (function(inputs), None), avals, "the body of an operation")
-    return _with_numbers(captured.graph, captured.constants)
+    graph, constants = captured.graph, captured.constants
+    if any(x.shape for x in constants):  # a signal handler or a finalizer has computed something meanwhile
+        graph, constants = _needed(graph, constants)
+    return _with_numbers(graph, constants)
+
+
+def _needed(graph: Graph, constants: Sequence[Array]) -> tuple[Graph, tuple[Array, ...]]:
+    """Return a program and its constants without what no output depends on."""
+    graph = dce(graph)
+    count = len(graph.inputs) - len(constants)
+    used = {*graph.outputs, *[value for node in graph.nodes for value in node.values()]}
+    kept = [k for k, value in enumerate(graph.inputs) if k < count or value in used]
+    inputs, avals = tuple([graph.inputs[k] for k in kept]), tuple([graph.avals[k] for k in kept])
+    return Graph(inputs, avals, graph.nodes, graph.outputs), tuple([constants[k - count] for k in kept[count:]])
 
 
 def _with_numbers(graph: Graph, constants: Sequence[Array]) -> Graph:
