@@ -326,7 +326,12 @@ class Program:
         """Note what an undisturbed call took. Code for parts of it is given up if that makes it slower."""
         # fast calls count more: slow ones may have been disturbed by something else
         usual = self.usual
-        self.usual = usual + (seconds - usual) * (0.5 if seconds < usual else 0.1) if usual else seconds
+        if not usual:
+            self.usual = seconds
+        elif seconds < usual:
+            self.usual = usual + 0.5 * (seconds - usual)
+        else:
+            self.usual = usual + 0.1 * min(seconds - usual, 0.2 * usual)
         partial = self.partial
         if partial is not None and 0.0 < partial.usual < self.usual:
             self.partial, self.usual = None, partial.usual

@@ -141,7 +141,8 @@ class WorkerClient:
         self._lock = threading.RLock()  # a finalizer may submit while this thread does
         self._done = threading.Condition(self._lock)
         self.pending = 0  # requests that have not ended
-        self._worker = WorkerLane(self._pauses, self._lock, self._ended)
+        self.long = 0  # those among them that are not native loops
+        self._worker = WorkerLane(self._pauses, self._lock, self._long_ended)
         self._loops = LoopLane(self._pauses, self._lock, self._ended)
 
     def forked(self) -> None:
@@ -191,7 +192,13 @@ class WorkerClient:
         """
         with self._lock:
             self.pending += 1
+            self.long += not request.native
             (self._loops if request.native else self._worker).submit(request, receiver, timeout)
+
+    def _long_ended(self) -> None:
+        with self._lock:
+            self.long = max(self.long - 1, 0)
+        self._ended()
 
     def _ended(self) -> None:
         with self._done:

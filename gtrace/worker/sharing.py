@@ -13,8 +13,11 @@ from gtrace.config import config
 from gtrace.interp.interpreter import TensorFunction
 from gtrace.worker.client import worker
 
-MOST_DEBT = 0.15
-"""Seconds that the program may have lost beyond its share before the worker pauses: about what native loops cost it."""
+MOST_DEBT = 0.05
+"""Seconds that the program may have lost beyond its share before the worker pauses: no step takes much longer then."""
+
+MOST_DEBT_FOR_LOOPS = 0.15
+"""The same where only native loops are compiled: about what they cost it, so that they are done without a pause."""
 
 DEBT_LIMIT = 0.5
 """Seconds of debt counted at most: one call that something else held up must not stop the worker for minutes."""
@@ -75,7 +78,7 @@ class Sharing:
             self.beside += seconds
         debt = self.debt + lost - config.current.compile_share * seconds
         self.debt = min(max(debt, 0.0), DEBT_LIMIT)
-        if self.debt > MOST_DEBT:
+        if self.debt > (MOST_DEBT if worker.long else MOST_DEBT_FOR_LOOPS):
             worker.pause()
         elif not self.debt:
             worker.resume()
