@@ -58,7 +58,7 @@ ROOMS = [
     {"engine.policy", "engine.audit", "engine.clock", "engine.sharded"},
     {"engine.program"},
     {"engine.compilation", "engine.ledger", "engine.instruments", "engine.programs"},
-    {"engine.judging"},
+    {"engine.judging", "engine.sizes"},
     {"engine.tiering"},
     {"engine.engine"},
     {"trace.segmentation"},

@@ -28,6 +28,7 @@ from gtrace.engine.ledger import save_ledger
 from gtrace.engine.program import Instrument, Parts, Program, Recording, Route
 from gtrace.engine.programs import MAX_PROGRAMS, ProgramTable, new_program
 from gtrace.engine.sharded import AgreedCalls, gathering, localize, placed
+from gtrace.engine.sizes import NewSizes
 from gtrace.engine.tiering import Tiering
 from gtrace.events import Canonicalized, Ran, bus
 from gtrace.interp.channels_last import predicted_strides
@@ -69,6 +70,7 @@ class Engine:
         self.recordings: BoundedTable[Hashable, Recording] = BoundedTable(MAX_PROGRAMS)
         self.programs = ProgramTable()
         self.tiering = Tiering(self.programs)
+        self.sizes = NewSizes()
         self.instrument: Instrument | None = None
         self.forms: BoundedTable[Hashable, Canonical] = BoundedTable(MAX_PROGRAMS)
         self._gathers: BoundedTable[Hashable, Route | Parts] = BoundedTable(MAX_PROGRAMS)
@@ -106,7 +108,11 @@ class Engine:
         key = key, passes
         recording = self.recordings.get(key)
         if recording is None or not recording.fits(scalars):
-            recording = self._recording(key, recording, scalars, decode(), marks, passes)
+            program = decode()
+            once = None if recording or marks or passes else self.sizes.run(key, program, tensors)
+            if once is not None:
+                return once
+            recording = self._recording(key, recording, scalars, program, marks, passes)
         if recording.slots is not None:
             tensors = [tensors[slot] for slot in recording.slots]
         if recording.lifted:

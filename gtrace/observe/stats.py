@@ -81,6 +81,7 @@ class Totals:
         calls: runs, interpreted or compiled.
         compiles: programs that the compiler finished, in this process or in its worker.
         loaded: programs that were found compiled on disk.
+        as_recorded: runs of programs of new sizes, which are in no program's ledger.
         saved_seconds: what the compiled calls saved, the compiles not counted, where it is known.
     """
 
@@ -88,6 +89,7 @@ class Totals:
     calls: int
     compiles: int
     loaded: int
+    as_recorded: int
     interpreted_seconds: float
     compiled_seconds: float
     compile_seconds: float
@@ -97,10 +99,11 @@ class Totals:
 class Stats(list[ProgramStats]):
     """A list of `ProgramStats`, the costliest first, with their `totals`. It prints as a table, also in notebooks."""
 
-    def __init__(self, programs: list[ProgramStats], compiles: int, loaded: int = 0) -> None:
+    def __init__(self, programs: list[ProgramStats], compiles: int, loaded: int = 0, as_recorded: int = 0) -> None:
         super().__init__(programs)
         self._compiles = compiles
         self._loaded = loaded
+        self._as_recorded = as_recorded
 
     def __str__(self) -> str:
         # rich is imported by those who see something
@@ -125,6 +128,7 @@ class Stats(list[ProgramStats]):
             calls=sum(p.calls for p in self),
             compiles=self._compiles,
             loaded=self._loaded,
+            as_recorded=self._as_recorded,
             interpreted_seconds=sum(p.interpreted_seconds for p in self),
             compiled_seconds=sum(p.compiled_seconds for p in self),
             compile_seconds=sum(p.compile_seconds for p in self),
@@ -147,9 +151,8 @@ def stats() -> Stats:
 def collect(source: Engine) -> Stats:
     """Return the ledger of one engine; see `stats`."""
     programs = [snapshot(program, source) for program in list(source.programs.values())]
-    return Stats(
-        sorted(programs, key=lambda program: -program.total_seconds), source.tiering.compiles, source.tiering.loaded
-    )
+    programs.sort(key=lambda program: -program.total_seconds)
+    return Stats(programs, source.tiering.compiles, source.tiering.loaded, source.sizes.calls)
 
 
 def snapshot(program: Program, source: Engine) -> ProgramStats:

@@ -104,6 +104,8 @@ def _summary(stats: Stats) -> str:
     ]
     if totals.loaded:
         parts.insert(2, f"{totals.loaded} found compiled")
+    if totals.as_recorded:
+        parts.insert(2, f"{_count(totals.as_recorded, 'call')} of new sizes besides")
     if totals.compile_seconds:
         parts[-1] += f" in {duration(totals.compile_seconds)}"
         parts.append(f"{duration(totals.saved_seconds)} saved by compiled calls")
