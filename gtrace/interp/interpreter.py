@@ -13,7 +13,7 @@ import torch
 from gtrace.errors import ExecutionError
 from gtrace.interp.memory import is_out_of_memory, out_of_memory
 from gtrace.interp.schedule import Step, reusable, schedule
-from gtrace.ir.graph import Graph, Node, Operand, Subgraph, is_subgraphs, subgraphs
+from gtrace.ir.graph import Graph, Node, Subgraph, is_subgraphs, subgraphs
 from gtrace.ir.unsigned import is_wide, kernel
 
 Around = Callable[[Node, Callable[..., Any]], Callable[..., Any]]
@@ -29,11 +29,11 @@ class Owned(list[torch.Tensor]):
 
 def bound_impl(node: Node) -> Callable[..., Any]:
     """Return the torch function of a node with its attributes filled in; sub-graphs are interpreted."""
-    attributes = node.attributes
-    if node.op.rules.body is not None:
-        return bound_body(node, [interpreted(sub) for sub in subgraphs(node.params)])
-    function = kernel(node.instr)
-    return functools.partial(function, **attributes) if attributes else function
+    instr = node.instr
+    if instr.op.rules.body is not None:
+        return bound_body(node, [interpreted(sub) for sub in subgraphs(instr.params)])
+    function = kernel(instr)
+    return functools.partial(function, **node.attributes) if instr.params else function
 
 
 def direct_impl(node: Node) -> Callable[..., Any]:
@@ -77,28 +77,32 @@ class Plan:
         """Return the plan of a graph; see `interpreter`."""
         slots: dict[int, int] = {value: k for k, value in enumerate(graph.inputs)}
         constants: list[torch.Tensor] = []
+        numbers: dict[tuple[str, torch.dtype], int] = {}
         calls = []
         steps = schedule(graph)
-        last_use = {value: index for index, step in enumerate(steps) for value in step.ins if isinstance(value, int)}
-        kept = set(graph.outputs)
+        last_use = {value: index for index, step in enumerate(steps) for value in step.ins if value.__class__ is int}
+        last_use.update(dict.fromkeys(graph.outputs, -1))
         base = len(graph.inputs) + len(steps)
-
-        def slot(operand: Operand) -> int:
-            if isinstance(operand, int):
-                return slots[operand]
-            constants.append(torch.tensor(operand.value, dtype=operand.aval.dtype))
-            return base + len(constants) - 1
-
         places = reusable(graph, steps, donated)
         for index, step in enumerate(steps):
-            ins = tuple(slot(x) for x in step.ins)
-            dead = {slots[v] for v in step.ins if isinstance(v, int) and last_use[v] == index and v not in kept}
-            slots[step.node.out] = len(graph.inputs) + index
+            ins, dead = [], []
+            for x in step.ins:
+                if isinstance(x, int):
+                    place = slots[x]
+                    if last_use[x] == index and place not in dead:
+                        dead.append(place)
+                else:
+                    number = repr(x.value), x.aval.dtype
+                    place = numbers.setdefault(number, base + len(constants))
+                    if place == base + len(constants):
+                        constants.append(torch.tensor(x.value, dtype=x.aval.dtype))
+                ins.append(place)
+            out = slots[step.node.out] = len(graph.inputs) + index
             function = step.function(direct_impl(step.node), places.get(index))
             if around is not None:
                 function = around(step.node, function)
-            calls.append((function, ins, slots[step.node.out], tuple(dead)))
-        return cls(tuple(calls), tuple(constants), tuple(slots[value] for value in graph.outputs), tuple(steps))
+            calls.append((function, tuple(ins), out, tuple(dead)))
+        return cls(tuple(calls), tuple(constants), tuple([slots[value] for value in graph.outputs]), tuple(steps))
 
     def refused(self, index: int, error: Exception) -> Exception:
         """Return the error to raise where a call raised one."""

@@ -63,15 +63,18 @@ def schedule(graph: Graph) -> list[Step]:
     made = {node.out: node for node in graph.nodes}
     uses = collections.Counter(graph.outputs)
     for node in graph.nodes:
-        uses.update(node.values())
+        for x in node.ins:
+            if x.__class__ is int:
+                uses[x] += 1
     numbers = {v for v, a in zip(graph.inputs, graph.avals, strict=True) if a.weak and not a.shape}
     steps: dict[int, Step] = {}
     for node in graph.nodes:
         steps[node.out] = Step(node, node.ins)
+        if not node.instr.op.scales:
+            continue
         a = node.instr.aval
         if (
-            not node.op.scales
-            or a.dtype not in (torch.float32, torch.float64)
+            a.dtype not in (torch.float32, torch.float64)
             or a.device.type != "cpu"
             or {operand.shape for operand in node.instr.ins} != {a.shape}
         ):
@@ -101,17 +104,19 @@ def _near(steps: Sequence[Step]) -> list[Step]:
     chain of steps first.
     """
     at = {step.node.out: step for step in steps}
+    operands: dict[int, list[int]] = {}
     depth: dict[int, int] = {}
     used = set()
     for step in steps:
-        values = [v for v in step.ins if isinstance(v, int) and v in at]
+        out = step.node.out
+        values = operands[out] = [v for v in step.ins if v.__class__ is int and v in at]
         used.update(values)
-        depth[step.node.out] = 1 + max([depth[v] for v in values], default=0)
+        depth[out] = 1 + max([depth[v] for v in values], default=0)
     order: dict[int, Step] = {}
     pending = [step.node.out for step in reversed(steps) if step.node.out not in used]
     while pending:
         value = pending[-1]
-        missing = [v for v in at[value].ins if isinstance(v, int) and v in at and v not in order]
+        missing = [v for v in operands[value] if v not in order]
         if missing:
             pending += sorted(missing, key=depth.__getitem__)
         else:
