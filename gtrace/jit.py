@@ -202,8 +202,10 @@ class Jitted:
     def _prepare(self, given: _Arguments, leaves: list[Array]) -> _Call:
         """Capture and compile the function for arguments like these."""
         traced = self._trace(given, leaves)
-        inputs = [materialize(x, "jit") for x in (*leaves, *traced.constants)]
-        strides = [t.stride() for t in inputs]
+        arrays = (*leaves, *traced.constants)
+        evaluate(arrays, "jit")
+        strides = [layout(x).strides for x in arrays]
+        inputs = [materialize(x, "jit") for x in arrays]
         donated = self._donated(given, traced.graph)
         written = tuple(k for k in donated if dense_layout(inputs[k].shape, inputs[k].stride()) is not None)
         route = engine.divide(traced.graph, strides, self._backend, self._mode, donated=written)

@@ -6,6 +6,7 @@ import warnings
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -282,3 +283,20 @@ def test_random_programs_under_random_schedules_of_sizes(symbols):
 
     check()
     assert symbols
+
+
+@pytest.mark.parametrize("stride", [0, 1, 7])
+def test_a_kernel_whose_axis_of_size_1_has_any_stride(stride):
+    weights = torch.linspace(-1, 1, 12 * 8).as_strided((12, 1, 8), (8, stride, 1))
+
+    @gt.jit(wait=True)
+    def energy(x, w):
+        y = gt.nn.conv1d(x[:, None], w, stride=4)
+        return y[:, :6] ** 2 + y[:, 6:] ** 2
+
+    for size in (5, 9, 7):
+        x = torch.sin(torch.arange(size * 32.0)).reshape(size, 32)
+        y = torch.nn.functional.conv1d(x[:, None], weights.contiguous(), stride=4)
+        found = energy(gt.from_torch(x), gt.from_torch(weights))
+        torch.testing.assert_close(found.to_torch(), y[:, :6] ** 2 + y[:, 6:] ** 2)
+    assert energy.programs()[-1].open_sizes

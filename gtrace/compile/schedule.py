@@ -18,7 +18,7 @@ from gtrace.compile.native.library import RefusedError
 from gtrace.compile.request import CompileRequest
 from gtrace.compile.work import TORCH_CALL, torch_calls
 from gtrace.interp.interpreter import Owned, TensorFunction, bound_body, interpreter
-from gtrace.interp.layouts import in_order
+from gtrace.interp.layouts import in_order, in_rows
 from gtrace.ir.aval import layout
 from gtrace.ir.graph import Graph, Node, subgraphs
 
@@ -96,7 +96,7 @@ class CallSequence:
     def _laid_out(self, value: int, x: torch.Tensor) -> torch.Tensor:
         strides = self.strides.get(value)
         if strides is None or x.stride() == strides:
-            return x if strides else x.contiguous()
+            return x if strides else in_rows(x)
         order = layout(tuple(x.shape), strides)
         assert order is not None
         return in_order(x, order)
@@ -319,7 +319,7 @@ class Schedule:
         run = steps[0].run if sequence is None else sequence.run
         if not self.dense:
             return run, sequence
-        return lambda tensors: run([t.contiguous() for t in tensors]), None
+        return lambda tensors: run([in_rows(t) for t in tensors]), None
 
     def executable(self, results: Results) -> Executable:
         """Return the executable of the program. Requests without compiled code are interpreted."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from gtrace.interp.interpreter import TensorFunction
-from gtrace.ir.aval import layout
+from gtrace.ir.aval import contiguous_strides, layout
 from gtrace.ir.graph import Graph
 
 Strides = tuple[int, ...]
@@ -54,10 +54,23 @@ def carried_strides(graph: Graph, strides: Sequence[Strides]) -> tuple[tuple[int
     )
 
 
+def in_rows(x: torch.Tensor) -> torch.Tensor:
+    """Return a tensor row by row, with the strides that follow from its shape: itself, a view or a copy.
+
+    Axes of size 1 may have any stride in torch. Its convolutions choose the order of their results by them, where
+    compiled code for open sizes does not foresee it.
+    """
+    x = x.contiguous()
+    if 1 not in x.shape:
+        return x
+    strides = contiguous_strides(tuple(x.shape))
+    return x if x.stride() == strides else x.as_strided(x.shape, strides)
+
+
 def in_order(x: torch.Tensor, order: Sequence[int]) -> torch.Tensor:
     """Return a tensor with its axes, from the outermost to the innermost, in this order: itself, or a copy."""
     if list(order) == list(range(len(order))):
-        return x.contiguous()
+        return in_rows(x)
     inverse = sorted(range(len(order)), key=lambda k: order[k])
     return x.permute(*order).contiguous().permute(inverse)
 

@@ -18,6 +18,7 @@ from gtrace.engine.sharded import Placed, localize, placed, results
 from gtrace.errors import DtypeError, ImmutableError, user_location
 from gtrace.events import Forced, bus
 from gtrace.interp.checked import checked
+from gtrace.interp.layouts import in_rows
 from gtrace.ir.aval import BIT_DTYPES, LONG, Aval, aval
 from gtrace.ir.graph import Graph
 from gtrace.ir.op import Leaf, leaf
@@ -358,6 +359,8 @@ def layout(x: Array) -> Leaf:
     kind = x._leaf
     if kind is None:
         assert x._buf is not None
+        if x._buf.is_contiguous():
+            x._buf = in_rows(x._buf)
         x._leaf = kind = leaf(x.aval, x._buf.stride())
     return kind
 
