@@ -165,7 +165,7 @@ class Partial:
     usual: float
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, slots=False)  # with slots, cached properties bring a `__getattr__`, which slows each read down
 class Program:
     """One program: its canonical graph, what runs it today, and what that has cost.
 
