@@ -336,6 +336,18 @@ class Program:
         if partial is not None and 0.0 < partial.usual < self.usual:
             self.partial, self.usual = None, partial.usual
 
+    def ran(self, seconds: float, compiled: bool) -> None:
+        """Do what `count` and `took` do, in one call: for programs at rest, which take a microsecond."""
+        usual = self.usual
+        self.usual = usual + (seconds - usual) * (0.5 if seconds < usual else 0.1) if usual else seconds
+        if compiled:
+            self.compiled_calls += 1
+            self.compiled_seconds += seconds
+        else:
+            self.interpreted_calls += 1
+            self.interpreted_seconds += seconds
+            self.interpreted_samples.append(seconds)
+
     @property
     def seconds(self) -> float:
         """What it has run, in all its forms."""
