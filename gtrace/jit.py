@@ -49,6 +49,7 @@ class _Call:
         single: whether the function returns one array, and not a pytree of arrays.
         donated, written: the places of the inputs that are given away, and of those that may be written over.
         kinds: the `Leaf` of each result, as long as `laid_out` runs the program.
+        program: the only one that runs; None if there are several or none.
     """
 
     route: Route | Parts
@@ -60,12 +61,17 @@ class _Call:
     written: tuple[int, ...] = ()
     kinds: list[Leaf] = attrs.field(factory=list)
     laid_out: Executable | None = None
+    program: Program | None = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.program = self.route.program if isinstance(self.route, Route) else None
 
 
 @attrs.frozen(eq=False)
 class _Known:
     """What a call with some arguments is, as long as the settings and the user's passes are the same objects."""
 
+    kinds: list[Any]
     call: _Call
     settings: Config
     passes: Passes
@@ -129,6 +135,7 @@ class Jitted:
         self._traced: BoundedTable[Hashable, Traced] = BoundedTable(MAX_CALLS)
         self._calls: BoundedTable[Hashable, _Call] = BoundedTable(MAX_CALLS)
         self._known: BoundedTable[Hashable, _Known] = BoundedTable(MAX_CALLS)
+        self._last: _Known | None = None
         self._number_keys = False  # whether it was called with dicts whose keys are not all strings
 
     def __repr__(self) -> str:
@@ -142,13 +149,16 @@ class Jitted:
         trace = thread.trace
         if trace.tape is not None or trace.capture is not None:
             return self._replayed(self._take_apart(args, kwargs))
-        if self._known and not followers and not thread.axes and not thread.in_rule:
+        if self._last is not None and not followers:
             kinds: list[Any] = []
             tensors: list[torch.Tensor] = []
             if _gather(args, kinds, tensors) and (not kwargs or _gather_named(kwargs, kinds, tensors)):
-                known = self._known.get(tuple(kinds))
-                if known is not None and known.passes is registered.passes:
+                known = self._last
+                if known.kinds != kinds:  # no key to hash where a call is like the one before
+                    known = self._known.get(tuple(kinds), known)
+                if known.kinds == kinds and known.passes is registered.passes:
                     if known.settings is (config.process if config.blocks() is None else config.current):
+                        self._last = known
                         return _run(known.call, tensors, ())
         return self._call(args, kwargs)
 
@@ -195,7 +205,8 @@ class Jitted:
         if not (self._static_argnums or self._static_argnames or thread.axes or thread.in_rule):
             shape: list[Any] = []
             if _gather(args, shape, []) and (not kwargs or _gather_named(kwargs, shape, [])):
-                self._known.remember(tuple(shape), _Known(call, settings, registered.passes))
+                self._last = _Known(shape, call, settings, registered.passes)
+                self._known.remember(tuple(shape), self._last)
         return _run(call, [x._buf for x in leaves], outside)
 
     def _called(self) -> str:
@@ -413,16 +424,15 @@ def _run(call: _Call, tensors: list[torch.Tensor], outside: Sequence[torch.Tenso
     Args:
         outside: those of the tensors whose memory somebody else may write to afterwards.
     """
-    route = call.route
-    program = route.program if route.__class__ is Route else None
+    program = call.program
     # a program on trial takes turns with the interpreter, whose results may be laid out differently
     executable = program.executable if program is not None and program.reference is None else None
     if call.constants:
         tensors += call.constants
-    results = engine.call(route, tensors)
+    results = engine.call(call.route, tensors)
     if outside:
         results = with_own_memory(results, outside)
-    stays = program is not None and program.executable is executable
+    stays = executable is not None and program.executable is executable  # type: ignore[union-attr]
     if stays and executable is call.laid_out:
         if call.single:
             return wrap_as(results[0], call.out_avals[0], call.kinds[0])

@@ -375,7 +375,9 @@ class Engine:
             ExecutionError: torch refused an operation because of the values.
             OutOfMemoryError: there was no memory for it.
         """
-        if quiet():  # `without_modes`, written out: every call of a jitted function passes here
+        if quiet():  # `without_modes` and `_call`, written out: every call of a jitted function passes here
+            if route.plain and route.program.key.threads == get_num_threads():  # type: ignore[union-attr]
+                return self.run(route.program, tensors)  # type: ignore[arg-type, union-attr]
             return self._call(route, tensors)
         with no_modes():
             return self._call(route, tensors)
@@ -425,11 +427,15 @@ class Engine:
         ):
             # at rest: not on trial and not to be compiled, and nobody measures or watches it. Without the lock: another
             # thread cannot come between the parts of an addition in place, of numbers in attributes
-            start = perf_counter()
+            untimed = program.untimed
+            start = 0.0 if untimed else perf_counter()
             try:
                 results = program.executable.run(tensors)
             except REFUSALS as error:
                 refuse(f"program {program.signature}", error)
+            if untimed:
+                program.untimed = untimed - 1
+                return results
             program.ran(perf_counter() - start, tier == "compiled")
             rival = program.rival
             if rival is not None and program.usual > rival.seconds:

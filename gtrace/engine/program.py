@@ -30,6 +30,9 @@ from gtrace.ir.signature import CompileKey, Signature
 MAX_EXAMPLES = 8
 """Members of a family that relations are fitted to."""
 
+TIMED, KNOWN_CALLS, SHORT_SECONDS = 8, 1000, 2e-5
+"""Of a program that has run so often and takes less than so long, one call in `TIMED` is timed, the others like it."""
+
 
 @attrs.define(eq=False)
 class Trial:
@@ -193,6 +196,8 @@ class Program:
         earlier: seconds that earlier processes spent interpreting it.
         left_out: operators of torch that are interpreted, because the compiler has no code for them.
         settled: the settings under which it is never compiled by itself, because it is too short or nothing is.
+        skipped: calls, after the last timed one, that are not timed; they are in the ledger after the next one.
+        untimed: those of them that are still to come.
     """
 
     key: CompileKey
@@ -227,6 +232,8 @@ class Program:
     earlier: float = 0.0
     left_out: frozenset[str] = frozenset()
     settled: Config | None = None
+    skipped: int = 0
+    untimed: int = 0
 
     @functools.cached_property
     def communicates(self) -> bool:
@@ -337,16 +344,18 @@ class Program:
             self.partial, self.usual = None, partial.usual
 
     def ran(self, seconds: float, compiled: bool) -> None:
-        """Do what `count` and `took` do, in one call: for programs at rest, which take a microsecond."""
+        """Add a call at rest to the ledger, with those before it that were not timed; see `TIMED`."""
         usual = self.usual
-        self.usual = usual + (seconds - usual) * (0.5 if seconds < usual else 0.1) if usual else seconds
+        self.usual = usual = usual + (seconds - usual) * (0.5 if seconds < usual else 0.1) if usual else seconds
+        skipped = self.skipped
         if compiled:
-            self.compiled_calls += 1
-            self.compiled_seconds += seconds
+            self.compiled_calls = calls = self.compiled_calls + skipped + 1
+            self.compiled_seconds += seconds + skipped * usual
         else:
-            self.interpreted_calls += 1
-            self.interpreted_seconds += seconds
+            self.interpreted_calls = calls = self.interpreted_calls + skipped + 1
+            self.interpreted_seconds += seconds + skipped * usual
             self.interpreted_samples.append(seconds)
+        self.skipped = self.untimed = TIMED - 1 if calls >= KNOWN_CALLS and usual < SHORT_SECONDS else 0
 
     @property
     def seconds(self) -> float:
