@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import functools
 import itertools
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
@@ -26,6 +25,7 @@ from gtrace.ir.aval import layout as dense_layout
 from gtrace.ir.graph import Graph
 from gtrace.ir.op import Leaf
 from gtrace.ir.user_passes import Passes, registered
+from gtrace.jit_arguments import Arguments, gather, gather_named
 from gtrace.jit_options import both_ways, key_of_static, wait_seconds
 from gtrace.stages import Lowered, Traced
 from gtrace.tables import BoundedTable
@@ -75,30 +75,6 @@ class _Known:
     call: _Call
     settings: Config
     passes: Passes
-
-
-@attrs.define(eq=False)
-class _Arguments:
-    """The arguments of one call, taken apart.
-
-    Attributes:
-        args, kwargs: with None in the place of static ones.
-        static: the static ones, by position or name.
-        static_key: their key, by value and type; None if there are none.
-        leaves, structure: of the rest.
-    """
-
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    static: list[tuple[int | str, Any]]
-    static_key: Hashable
-    leaves: list[Any]
-    structure: tree.TreeDef
-
-    @property
-    def dynamic(self) -> Any:
-        """The pytree whose leaves these are."""
-        return (self.args, self.kwargs) if self.kwargs else self.args
 
 
 _SHARED = (torch.Tensor, numpy.ndarray)
@@ -152,7 +128,7 @@ class Jitted:
         if self._last is not None and not followers:
             kinds: list[Any] = []
             tensors: list[torch.Tensor] = []
-            if _gather(args, kinds, tensors) and (not kwargs or _gather_named(kwargs, kinds, tensors)):
+            if gather(args, kinds, tensors) and (not kwargs or gather_named(kwargs, kinds, tensors)):
                 known = self._last
                 if known.kinds != kinds:  # no key to hash where a call is like the one before
                     known = self._known.get(tuple(kinds), known)
@@ -204,7 +180,7 @@ class Jitted:
             return _run(call, give_away(leaves, call.donated, call.written, self._called()), outside)
         if not (self._static_argnums or self._static_argnames or thread.axes or thread.in_rule):
             shape: list[Any] = []
-            if _gather(args, shape, []) and (not kwargs or _gather_named(kwargs, shape, [])):
+            if gather(args, shape, []) and (not kwargs or gather_named(kwargs, shape, [])):
                 self._last = _Known(shape, call, settings, registered.passes)
                 self._known.remember(tuple(shape), self._last)
         return _run(call, [x._buf for x in leaves], outside)
@@ -222,13 +198,13 @@ class Jitted:
                 return False
         return True
 
-    def _replayed(self, given: _Arguments) -> Any:
+    def _replayed(self, given: Arguments) -> Any:
         """Record the operations of the function, for a gradient or a capture around the call."""
         arrays = self._lift(given)
         traced = self._trace(given, arrays)
         return traced.out_structure.unflatten(replay(traced.graph, (*arrays, *traced.constants)))
 
-    def _checked(self, given: _Arguments, leaves: Sequence[Array], outside: Sequence[torch.Tensor]) -> Any:
+    def _checked(self, given: Arguments, leaves: Sequence[Array], outside: Sequence[torch.Tensor]) -> Any:
         """Run the program as it was captured, refusing what no finite computation gives."""
         traced = self._trace(given, leaves)
         tensors = [materialize(x, "jit") for x in (*leaves, *traced.constants)]
@@ -237,7 +213,7 @@ class Jitted:
         results = with_own_memory(results, outside)
         return traced.out_structure.unflatten([wrap_as(t, a) for t, a in zip(results, avals, strict=True)])
 
-    def _prepare(self, given: _Arguments, leaves: list[Array]) -> _Call:
+    def _prepare(self, given: Arguments, leaves: list[Array]) -> _Call:
         """Capture and compile the function for arguments like these."""
         traced = self._trace(given, leaves)
         inputs = [materialize(x, "jit") for x in (*leaves, *traced.constants)]
@@ -255,7 +231,7 @@ class Jitted:
         avals = route.avals or traced.graph.out_avals
         return _Call(route, inputs[len(leaves) :], avals, structure, single, donated, written)
 
-    def _donated(self, given: _Arguments, graph: Graph) -> tuple[int, ...]:
+    def _donated(self, given: Arguments, graph: Graph) -> tuple[int, ...]:
         """Return the places of the leaves that are given away: as many of each type as there are results of it."""
         numbers = {k % len(given.args) for k in self._donate_argnums if -len(given.args) <= k < len(given.args)}
         named = [*enumerate(given.args), *sorted(given.kwargs.items())]
@@ -286,14 +262,14 @@ class Jitted:
         """Return the engine's records of the programs that calls have made, in their order."""
         return list(dict.fromkeys(program for call in self._calls.values() for program in call.route.programs))
 
-    def _take_apart(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Arguments:
+    def _take_apart(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
         static: list[tuple[int | str, Any]] = []
         static_key = None
         if self._static_argnums or self._static_argnames:
             args, kwargs, static = self._split(args, kwargs)
             static_key = key_of_static(static)
         leaves, structure = tree.flatten((args, kwargs) if kwargs else args)
-        return _Arguments(args, kwargs, static, static_key, leaves, structure)
+        return Arguments(args, kwargs, static, static_key, leaves, structure)
 
     def _split(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -309,7 +285,7 @@ class Jitted:
         static += [(name, kwargs[name]) for name in names]
         return tuple(rest), {**kwargs, **dict.fromkeys(names)}, static
 
-    def _lift(self, given: _Arguments, share: bool = False) -> list[Array]:
+    def _lift(self, given: Arguments, share: bool = False) -> list[Array]:
         """Return the leaves as Arrays.
 
         Args:
@@ -327,7 +303,7 @@ class Jitted:
                 )  # fmt: skip
         return [lift("jit", leaf, share) for leaf in given.leaves]
 
-    def _key(self, given: _Arguments) -> tuple[Hashable, ...]:
+    def _key(self, given: Arguments) -> tuple[Hashable, ...]:
         """Return the key of these arguments, apart from their leaves."""
         # the third distinguishes f(x, k=y) from f((x,), {"k": y})
         settings = config.current
@@ -340,7 +316,7 @@ class Jitted:
                 return *key, numbers
         return key
 
-    def _trace(self, given: _Arguments, leaves: Sequence[Array]) -> Traced:
+    def _trace(self, given: Arguments, leaves: Sequence[Array]) -> Traced:
         """Capture the function for arguments like these, the first time."""
         avals = [x.aval for x in leaves]
         found = self._traced.get((self._key(given), *avals))
@@ -366,56 +342,6 @@ class Jitted:
         traced = Traced(captured.graph, captured.constants, structure, self._backend, self._mode)
         self._traced.remember((self._key(given), *avals), traced)
         return traced
-
-
-def _gather(value: Any, kinds: list[Any], tensors: list[torch.Tensor]) -> bool:
-    """Take arguments apart as `tree.flatten` does, in less time, if they are arrays in dicts, lists and tuples.
-
-    Args:
-        value: a dict with strings as keys, a list, a tuple or None.
-        kinds: to which what tells these arguments from others is added: types of arrays, keys and lengths.
-        tensors: to which the values are added.
-
-    Returns:
-        Whether they are, and all arrays have a value.
-    """
-    container = value.__class__
-    if container is tuple:
-        kinds.append(len(value))
-    elif container is list:
-        value = tuple(value)
-        kinds.append(-1 - len(value))
-    elif container is dict:
-        order = _text_keys(tuple(value))
-        if order is None:
-            return False
-        kinds.append(order)
-        value = [value[key] for key in order]
-    else:
-        kinds.append(value)
-        return value is None
-    for x in value:
-        if x.__class__ is Array:
-            tensor = x._buf
-            if tensor is None:
-                return False
-            tensors.append(tensor)
-            kinds.append(x._leaf or layout(x))
-        elif not _gather(x, kinds, tensors):
-            return False
-    return True
-
-
-def _gather_named(kwargs: dict[str, Any], kinds: list[Any], tensors: list[torch.Tensor]) -> bool:
-    """Do the same for keyword arguments, after the others: f(x, k=y) is not f(x, {"k": y})."""
-    kinds.append("**")
-    return _gather(kwargs, kinds, tensors)
-
-
-@functools.lru_cache(maxsize=4096)
-def _text_keys(keys: tuple[Any, ...]) -> tuple[str, ...] | None:
-    """Return keys of a dict in the order of its leaves; None if they are not all strings."""
-    return tuple(sorted(keys)) if all(key.__class__ is str for key in keys) else None
 
 
 def _run(call: _Call, tensors: list[torch.Tensor], outside: Sequence[torch.Tensor]) -> Any:

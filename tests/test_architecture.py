@@ -78,7 +78,7 @@ ROOMS = [
     {"control"},
     {"random"},
     {"seeding"},
-    {"abstract", "jit_options", "stages"},
+    {"abstract", "jit_arguments", "jit_options", "stages"},
     {"jit", "modules", "define_op"},
     {"torch_autograd"},
     {"export_manifest"},

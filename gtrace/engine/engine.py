@@ -120,6 +120,8 @@ class Engine:
             numbers = [torch.tensor(scalars[slot], dtype=a.dtype, device=a.device) for slot, a in recording.lifted]
             tensors = [*tensors, *numbers]
         route = recording.route
+        if route.plain and route.program.key.threads == get_num_threads():  # type: ignore[union-attr]
+            return self.run(route.program, tensors)  # type: ignore[arg-type, union-attr]
         results = self._call(route, tensors)
         return results if route.avals is None else placed(results, route.avals)
 
@@ -425,8 +427,7 @@ class Engine:
             and program.instrument is None
             and not (pending or deterministic or settings.audit or profiler_enabled() or Ran in bus.wanted)
         ):
-            # at rest: not on trial and not to be compiled, and nobody measures or watches it. Without the lock: another
-            # thread cannot come between the parts of an addition in place, of numbers in attributes
+            # at rest: not on trial, not to be compiled, and nobody measures or watches it; numbers need no lock
             untimed = program.untimed
             start = 0.0 if untimed else perf_counter()
             try:
