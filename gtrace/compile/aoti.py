@@ -30,7 +30,7 @@ def load(path: Path, device: torch.device, origin: str) -> Executable:
         if package:
             index = -1 if device.index is None else device.index
             boxed = loader(str(path), "model", False, 1, index).boxed_run
-            call = lambda tensors: boxed(list(tensors))  # which it empties
+            call = lambda tensors: boxed(list(tensors))  # noqa: E731 - it empties the list
         else:
             call = loader(str(path), 1).run  # which takes any sequence
     except RuntimeError as error:

@@ -140,7 +140,7 @@ def interpreter(graph: Graph, around: Around | None = None, donated: Collection[
     def run(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         env = [*tensors, *blank, *constants]
         if tensors.__class__ is Owned:
-            tensors.clear()  # type: ignore[attr-defined]
+            tensors.clear()
         try:
             for function, ins, out, dead in calls:
                 if len(ins) == 2:

@@ -457,7 +457,7 @@ def flush(cause: str) -> None:
         )
     number = -1 if trace.tape is None else thread.mark
     if results.__class__ is Placed:
-        for x, a in zip(live, results.avals, strict=True):  # type: ignore[attr-defined]
+        for x, a in zip(live, results.avals, strict=True):
             x.aval = a
     for x, tensor in zip(live, results, strict=True):
         x._buf = tensor
