@@ -17,7 +17,8 @@ from gtrace.compile.executable import Executable
 from gtrace.compile.partition import MIN_OPS
 from gtrace.config import Config, config
 from gtrace.engine.engine import engine
-from gtrace.engine.program import Parts, Program, Route
+from gtrace.engine.program import Program
+from gtrace.engine.routes import Parts, Route
 from gtrace.engine.sharded import Placed
 from gtrace.errors import ArgumentError, message, user_location
 from gtrace.ir.aval import Aval

@@ -57,6 +57,7 @@ ROOMS = [
     {"shard.stages"},
     {"engine.policy", "engine.audit", "engine.clock", "engine.sharded"},
     {"engine.program"},
+    {"engine.routes"},
     {"engine.compilation", "engine.ledger", "engine.instruments", "engine.programs"},
     {"engine.judging", "engine.sizes"},
     {"engine.tiering"},

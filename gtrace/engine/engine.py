@@ -26,8 +26,9 @@ from gtrace.config import config
 from gtrace.engine.clock import clock
 from gtrace.engine.instruments import INTERPRETED, instrumented
 from gtrace.engine.ledger import save_ledger
-from gtrace.engine.program import Instrument, Parts, Program, Recording, Route
+from gtrace.engine.program import Instrument, Program
 from gtrace.engine.programs import MAX_PROGRAMS, ProgramTable, new_program
+from gtrace.engine.routes import Parts, Recording, Route
 from gtrace.engine.sharded import AgreedCalls, gathering, localize, placed
 from gtrace.engine.sizes import NewSizes
 from gtrace.engine.tiering import Tiering
