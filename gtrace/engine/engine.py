@@ -437,6 +437,10 @@ class Engine:
                 refuse(f"program {program.signature}", error)
             if untimed:
                 program.untimed = untimed - 1
+                if tier == "compiled":
+                    program.compiled_calls += 1
+                else:
+                    program.interpreted_calls += 1
                 return results
             program.ran(perf_counter() - start, tier == "compiled")
             rival = program.rival

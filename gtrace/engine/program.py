@@ -195,7 +195,7 @@ class Program:
         earlier: seconds that earlier processes spent interpreting it.
         left_out: operators of torch that are interpreted, because the compiler has no code for them.
         settled: the settings under which it is never compiled by itself, because it is too short or nothing is.
-        skipped: calls, after the last timed one, that are not timed; they are in the ledger after the next one.
+        skipped: calls, after the last timed one, that are not timed; their time is in the ledger after the next one.
         untimed: those of them that are still to come.
     """
 
@@ -319,13 +319,13 @@ class Program:
         return self.executable, compiled
 
     def count(self, seconds: float, compiled: bool, untimed: int = 0) -> None:
-        """Add a call to the ledger, and others before it that were not timed."""
-        calls, total = 1 + untimed, seconds + untimed * self.usual
+        """Add a call to the ledger, and the time of others before it that were counted but not timed."""
+        total = seconds + untimed * self.usual
         if compiled:
-            self.compiled_calls += calls
+            self.compiled_calls += 1
             self.compiled_seconds += total
         else:
-            self.interpreted_calls += calls
+            self.interpreted_calls += 1
             self.interpreted_seconds += total
             self.interpreted_samples.append(seconds)
 
