@@ -121,8 +121,6 @@ class Engine:
             numbers = [torch.tensor(scalars[slot], dtype=a.dtype, device=a.device) for slot, a in recording.lifted]
             tensors = [*tensors, *numbers]
         route = recording.route
-        if route.plain and route.program.key.threads == get_num_threads():  # type: ignore[union-attr]
-            return self.run(route.program, tensors)  # type: ignore[arg-type, union-attr]
         results = self._call(route, tensors)
         return results if route.avals is None else placed(results, route.avals)
 
@@ -436,11 +434,7 @@ class Engine:
             except REFUSALS as error:
                 refuse(f"program {program.signature}", error)
             if untimed:
-                program.untimed = untimed - 1
-                if tier == "compiled":
-                    program.compiled_calls += 1
-                else:
-                    program.interpreted_calls += 1
+                program.count_untimed(tier == "compiled")
                 return results
             program.ran(perf_counter() - start, tier == "compiled")
             rival = program.rival

@@ -350,6 +350,14 @@ class Program:
         short = self.usual < SHORT_SECONDS and self.calls >= KNOWN_CALLS
         self.skipped = self.untimed = TIMED - 1 if short else 0
 
+    def count_untimed(self, compiled: bool) -> None:
+        """Add a call at rest that was not timed to the ledger."""
+        self.untimed -= 1
+        if compiled:
+            self.compiled_calls += 1
+        else:
+            self.interpreted_calls += 1
+
     @property
     def seconds(self) -> float:
         """What it has run, in all its forms."""
