@@ -427,13 +427,12 @@ class Engine:
             and not (pending or deterministic or settings.audit or profiler_enabled() or Ran in bus.wanted)
         ):
             # at rest: not on trial, not to be compiled, and nobody measures or watches it; numbers need no lock
-            untimed = program.untimed
-            start = 0.0 if untimed else perf_counter()
+            start = 0.0 if program.untimed else perf_counter()
             try:
                 results = program.executable.run(tensors)
             except REFUSALS as error:
                 refuse(f"program {program.signature}", error)
-            if untimed:
+            if not start:
                 program.count_untimed(tier == "compiled")
                 return results
             program.ran(perf_counter() - start, tier == "compiled")

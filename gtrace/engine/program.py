@@ -352,7 +352,8 @@ class Program:
 
     def count_untimed(self, compiled: bool) -> None:
         """Add a call at rest that was not timed to the ledger."""
-        self.untimed -= 1
+        left = self.untimed
+        self.untimed = left - 1 if left > 0 else 0  # other threads may have come first
         if compiled:
             self.compiled_calls += 1
         else:
