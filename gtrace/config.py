@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import difflib
 import math
+import operator
 import os
 import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
@@ -229,13 +230,19 @@ class ConfigHolder:
     ``update`` changes those of the process. A ``with`` block changes them for its own context: the thread, or the
     asyncio task, that runs it; there ``update`` lasts until the end of the block. A thread that is started inside the
     block begins with the settings of the process.
+
+    Attributes:
+        process: the settings of the process.
+        blocks: returns None outside of any block. Every call of a program asks for the settings, and
+            ``config.process if config.blocks() is None else config.current`` takes a third of the time of ``current``.
     """
 
     def __init__(self, config: Config, given: Iterable[str] = ()) -> None:
-        self._process = config
+        self.process = config
         self._given = set(given)  # the settings of the process that the environment or `update` has set
         self._blocks: ContextVar[tuple[dict[str, Any], ...]] = ContextVar("gtrace blocks", default=())
         self._made: ContextVar[tuple[Config, Config] | None] = ContextVar("gtrace settings", default=None)
+        self.blocks = self._made.get
         self._watchers: list[Callable[[Config], None]] = []
 
     @property
@@ -243,14 +250,13 @@ class ConfigHolder:
         """The settings of this context."""
         made = self._made.get()
         if made is None:
-            return self._process
+            return self.process
         # if the process's settings have changed since the block was entered, apply the block's changes to the new ones
-        return made[1] if made[0] is self._process else self._remake()
+        return made[1] if made[0] is self.process else self._remake()
 
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
-            raise AttributeError(name)
-        return getattr(self.current, name)
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...
 
     def watch(self, watcher: Callable[[Config], None]) -> None:
         """Call `watcher` now and after every change; a change that a watcher refuses by raising is undone.
@@ -270,11 +276,11 @@ class ConfigHolder:
         self.current.replaced(changes)  # check them before anything changes
         blocks = self._blocks.get()
         with contextlib.ExitStack() as undo:
-            undo.callback(self._restore, self._process, blocks)
+            undo.callback(self._restore, self.process, blocks)
             if blocks:
                 self._enter((*blocks[:-1], {**blocks[-1], **changes}))
             else:
-                self._process = self._process.replaced(changes)
+                self.process = self.process.replaced(changes)
                 self._notify()
                 self._given |= set(changes)
             undo.pop_all()  # every watcher took it
@@ -283,11 +289,11 @@ class ConfigHolder:
         """Change those settings of the process that neither the environment nor `update` has set."""
         changes = {name: value for name, value in changes.items() if name not in self._given}
         if changes:
-            self._process = self._process.replaced(changes)
+            self.process = self.process.replaced(changes)
             self._notify()
 
     def _restore(self, process: Config, blocks: tuple[dict[str, Any], ...]) -> None:
-        self._process = process
+        self.process = process
         self._enter(blocks)
 
     @contextlib.contextmanager
@@ -315,7 +321,7 @@ class ConfigHolder:
         self._notify()
 
     def _remake(self) -> Config:
-        process = self._process
+        process = self.process
         settings = process
         for changes in self._blocks.get():
             settings = settings.replaced(changes)
@@ -326,6 +332,10 @@ class ConfigHolder:
         for watcher in self._watchers:
             watcher(self.current)
 
+
+for _field in attrs.fields(Config):
+    # not by `__getattr__`: that would slow all attributes of the class down
+    setattr(ConfigHolder, _field.name, property(operator.attrgetter(f"current.{_field.name}")))
 
 config = ConfigHolder(
     Config.from_env(os.environ),

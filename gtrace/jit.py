@@ -15,16 +15,18 @@ from gtrace import tree
 from gtrace.compile.backend import check_mode, find_backend
 from gtrace.compile.executable import Executable
 from gtrace.compile.partition import MIN_OPS
-from gtrace.config import config
+from gtrace.config import Config, config
 from gtrace.engine.engine import engine
-from gtrace.engine.program import Parts, Program, Route
+from gtrace.engine.program import Program
+from gtrace.engine.routes import Parts, Route
 from gtrace.engine.sharded import Placed
 from gtrace.errors import ArgumentError, message, user_location
 from gtrace.ir.aval import Aval
 from gtrace.ir.aval import layout as dense_layout
 from gtrace.ir.graph import Graph
 from gtrace.ir.op import Leaf
-from gtrace.ir.user_passes import registered
+from gtrace.ir.user_passes import Passes, registered
+from gtrace.jit_arguments import Arguments, gather, gather_named
 from gtrace.jit_options import both_ways, key_of_static, wait_seconds
 from gtrace.stages import Lowered, Traced
 from gtrace.tables import BoundedTable
@@ -33,7 +35,7 @@ from gtrace.trace.bind import check_thread
 from gtrace.trace.capture import Captured, NoOutputs, capture, replay
 from gtrace.trace.convert import lift, python_scalar, with_own_memory
 from gtrace.trace.donation import give_away
-from gtrace.trace.record import thread
+from gtrace.trace.record import followers, thread
 
 __all__ = ["jit", "eval"]
 
@@ -48,6 +50,7 @@ class _Call:
         single: whether the function returns one array, and not a pytree of arrays.
         donated, written: the places of the inputs that are given away, and of those that may be written over.
         kinds: the `Leaf` of each result, as long as `laid_out` runs the program.
+        program: the only one that runs; None if there are several or none.
     """
 
     route: Route | Parts
@@ -59,30 +62,20 @@ class _Call:
     written: tuple[int, ...] = ()
     kinds: list[Leaf] = attrs.field(factory=list)
     laid_out: Executable | None = None
+    program: Program | None = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.program = self.route.program if isinstance(self.route, Route) else None
 
 
-@attrs.define(eq=False)
-class _Arguments:
-    """The arguments of one call, taken apart.
+@attrs.frozen(eq=False)
+class _Known:
+    """What a call with some arguments is, as long as the settings and the user's passes are the same objects."""
 
-    Attributes:
-        args, kwargs: with None in the place of static ones.
-        static: the static ones, by position or name.
-        static_key: their key, by value and type; None if there are none.
-        leaves, structure: of the rest.
-    """
-
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    static: list[tuple[int | str, Any]]
-    static_key: Hashable
-    leaves: list[Any]
-    structure: tree.TreeDef
-
-    @property
-    def dynamic(self) -> Any:
-        """The pytree whose leaves these are."""
-        return (self.args, self.kwargs) if self.kwargs else self.args
+    kinds: list[Any]
+    call: _Call
+    settings: Config
+    passes: Passes
 
 
 _SHARED = (torch.Tensor, numpy.ndarray)
@@ -118,6 +111,8 @@ class Jitted:
         self._wait = wait
         self._traced: BoundedTable[Hashable, Traced] = BoundedTable(MAX_CALLS)
         self._calls: BoundedTable[Hashable, _Call] = BoundedTable(MAX_CALLS)
+        self._known: BoundedTable[Hashable, _Known] = BoundedTable(MAX_CALLS)
+        self._last: _Known | None = None
         self._number_keys = False  # whether it was called with dicts whose keys are not all strings
 
     def __repr__(self) -> str:
@@ -131,6 +126,21 @@ class Jitted:
         trace = thread.trace
         if trace.tape is not None or trace.capture is not None:
             return self._replayed(self._take_apart(args, kwargs))
+        if self._last is not None and not followers:
+            kinds: list[Any] = []
+            tensors: list[torch.Tensor] = []
+            if gather(args, kinds, tensors) and (not kwargs or gather_named(kwargs, kinds, tensors)):
+                known = self._last
+                if known.kinds != kinds:  # no key to hash where a call is like the one before
+                    known = self._known.get(tuple(kinds), known)
+                if known.kinds == kinds and known.passes is registered.passes:
+                    if known.settings is (config.process if config.blocks() is None else config.current):
+                        self._last = known
+                        return _run(known.call, tensors, ())
+        return self._call(args, kwargs)
+
+    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call the function with arguments that are new, or not arrays in dicts, lists and tuples."""
         given = None if self._are_leaves(args, kwargs) else self._take_apart(args, kwargs)
         leaves: Sequence[Any] = args if given is None else given.leaves
         outside: Sequence[torch.Tensor] = ()
@@ -169,6 +179,11 @@ class Jitted:
             return results
         if call.donated:
             return _run(call, give_away(leaves, call.donated, call.written, self._called()), outside)
+        if not (self._static_argnums or self._static_argnames or thread.axes or thread.in_rule):
+            shape: list[Any] = []
+            if gather(args, shape, []) and (not kwargs or gather_named(kwargs, shape, [])):
+                self._last = _Known(shape, call, settings, registered.passes)
+                self._known.remember(tuple(shape), self._last)
         return _run(call, [x._buf for x in leaves], outside)
 
     def _called(self) -> str:
@@ -184,13 +199,13 @@ class Jitted:
                 return False
         return True
 
-    def _replayed(self, given: _Arguments) -> Any:
+    def _replayed(self, given: Arguments) -> Any:
         """Record the operations of the function, for a gradient or a capture around the call."""
         arrays = self._lift(given)
         traced = self._trace(given, arrays)
         return traced.out_structure.unflatten(replay(traced.graph, (*arrays, *traced.constants)))
 
-    def _checked(self, given: _Arguments, leaves: Sequence[Array], outside: Sequence[torch.Tensor]) -> Any:
+    def _checked(self, given: Arguments, leaves: Sequence[Array], outside: Sequence[torch.Tensor]) -> Any:
         """Run the program as it was captured, refusing what no finite computation gives."""
         traced = self._trace(given, leaves)
         tensors = [materialize(x, "jit") for x in (*leaves, *traced.constants)]
@@ -199,7 +214,7 @@ class Jitted:
         results = with_own_memory(results, outside)
         return traced.out_structure.unflatten([wrap_as(t, a) for t, a in zip(results, avals, strict=True)])
 
-    def _prepare(self, given: _Arguments, leaves: list[Array]) -> _Call:
+    def _prepare(self, given: Arguments, leaves: list[Array]) -> _Call:
         """Capture and compile the function for arguments like these."""
         traced = self._trace(given, leaves)
         arrays = (*leaves, *traced.constants)
@@ -219,7 +234,7 @@ class Jitted:
         avals = route.avals or traced.graph.out_avals
         return _Call(route, inputs[len(leaves) :], avals, structure, single, donated, written)
 
-    def _donated(self, given: _Arguments, graph: Graph) -> tuple[int, ...]:
+    def _donated(self, given: Arguments, graph: Graph) -> tuple[int, ...]:
         """Return the places of the leaves that are given away: as many of each type as there are results of it."""
         numbers = {k % len(given.args) for k in self._donate_argnums if -len(given.args) <= k < len(given.args)}
         named = [*enumerate(given.args), *sorted(given.kwargs.items())]
@@ -250,14 +265,14 @@ class Jitted:
         """Return the engine's records of the programs that calls have made, in their order."""
         return list(dict.fromkeys(program for call in self._calls.values() for program in call.route.programs))
 
-    def _take_apart(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Arguments:
+    def _take_apart(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
         static: list[tuple[int | str, Any]] = []
         static_key = None
         if self._static_argnums or self._static_argnames:
             args, kwargs, static = self._split(args, kwargs)
             static_key = key_of_static(static)
         leaves, structure = tree.flatten((args, kwargs) if kwargs else args)
-        return _Arguments(args, kwargs, static, static_key, leaves, structure)
+        return Arguments(args, kwargs, static, static_key, leaves, structure)
 
     def _split(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -273,7 +288,7 @@ class Jitted:
         static += [(name, kwargs[name]) for name in names]
         return tuple(rest), {**kwargs, **dict.fromkeys(names)}, static
 
-    def _lift(self, given: _Arguments, share: bool = False) -> list[Array]:
+    def _lift(self, given: Arguments, share: bool = False) -> list[Array]:
         """Return the leaves as Arrays.
 
         Args:
@@ -291,7 +306,7 @@ class Jitted:
                 )  # fmt: skip
         return [lift("jit", leaf, share) for leaf in given.leaves]
 
-    def _key(self, given: _Arguments) -> tuple[Hashable, ...]:
+    def _key(self, given: Arguments) -> tuple[Hashable, ...]:
         """Return the key of these arguments, apart from their leaves."""
         # the third distinguishes f(x, k=y) from f((x,), {"k": y})
         settings = config.current
@@ -304,7 +319,7 @@ class Jitted:
                 return *key, numbers
         return key
 
-    def _trace(self, given: _Arguments, leaves: Sequence[Array]) -> Traced:
+    def _trace(self, given: Arguments, leaves: Sequence[Array]) -> Traced:
         """Capture the function for arguments like these, the first time."""
         avals = [x.aval for x in leaves]
         found = self._traced.get((self._key(given), *avals))
@@ -338,15 +353,15 @@ def _run(call: _Call, tensors: list[torch.Tensor], outside: Sequence[torch.Tenso
     Args:
         outside: those of the tensors whose memory somebody else may write to afterwards.
     """
-    route = call.route
-    program = route.program if route.__class__ is Route else None
+    program = call.program
     # a program on trial takes turns with the interpreter, whose results may be laid out differently
     executable = program.executable if program is not None and program.reference is None else None
-    tensors += call.constants
-    results = engine.call(route, tensors)
+    if call.constants:
+        tensors += call.constants
+    results = engine.call(call.route, tensors)
     if outside:
         results = with_own_memory(results, outside)
-    stays = program is not None and program.executable is executable
+    stays = executable is not None and program.executable is executable  # type: ignore[union-attr]
     if stays and executable is call.laid_out:
         if call.single:
             return wrap_as(results[0], call.out_avals[0], call.kinds[0])

@@ -11,7 +11,7 @@ import torch
 from gtrace import tree
 from gtrace.compile.fx import lower
 from gtrace.engine.engine import engine
-from gtrace.engine.program import Parts, Route
+from gtrace.engine.routes import Parts, Route
 from gtrace.errors import ArgumentError, message
 from gtrace.ir.aval import contiguous_strides
 from gtrace.ir.canonical import canonicalize

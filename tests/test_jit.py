@@ -11,9 +11,10 @@ import threading
 
 import attrs
 import numpy as np
+import optree
 import pytest
 import torch
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import gtrace as gt
@@ -443,3 +444,73 @@ def test_settings_that_change_the_dtype_of_floats_are_told_apart():
         for results in (False, True):
             with gt.config(jax_results=results, x64=True):
                 assert f(x).dtype == (x * gt.array(0.5)).dtype == (gt.float64 if results else gt.float32)
+
+
+def test_calls_are_told_apart_by_containers_keys_and_their_types():
+    def values(tree):
+        leaves = gt.tree.leaves(tree)
+        return gt.tree.structure(tree), [float(x) for x in leaves]
+
+    f = gt.jit(lambda *args, **kwargs: (args, kwargs), backend="eager")
+    x, y = gt.array(1.0), gt.array(2.0)
+    calls = [
+        ((x, y), {}), (((x, y),), {}), (([x, y],), {}), (({"a": x, "b": y},), {}), ((x, {"a": y}), {}),
+        ((x,), {"a": y}),
+        (({"b": y, "a": x},), {}), (({1: x},), {}), (({True: x},), {}), (({"1": x},), {}), ((x, None), {}),
+        ((None, x), {}), (((), x), {}), (([], x), {}), (({}, x), {}), (((x,), y), {}), ((x, (y,)), {}), ((), {"a": x}),
+        ((), {"b": x}), ((x, 2.0), {}), ((collections.OrderedDict(a=x, b=y),), {}), ((x + 1,), {}),
+        ((np.float32(3),), {}),
+    ]  # fmt: skip
+    for _ in range(3):
+        for args, kwargs in calls:
+            assert values(f(*args, **kwargs)) == values((args, kwargs)), (args, kwargs)
+
+
+def test_a_known_call_follows_settings_and_placeholders():
+    f = gt.jit(lambda x: gt.log(x) * 2, backend="eager")
+    zero = gt.array([0.0])
+    for _ in range(2):
+        assert f(zero).tolist() == [-math.inf]
+        with gt.config(debug_nans=True), pytest.raises(gt.NonFiniteError):
+            f(zero)
+    kept = []
+    gt.vmap(lambda x: kept.append(x) or x)(gt.ones((2, 1)))
+    with pytest.raises(gt.LeakError):
+        f(kept[0])
+
+
+def test_every_call_of_a_short_program_is_counted_though_few_are_timed():
+    f = gt.jit(lambda x: x + 1.0, backend="eager")
+    x = gt.eval(gt.ones(2))
+    for _ in range(1500):
+        f(x)
+    (program,) = f.programs()
+    assert program.calls == 1500
+    before = program.seconds
+    with gt.config(audit=0.0):  # other settings, so that nothing of the call is known
+        for _ in range(80):
+            f(x)
+    assert program.calls == 1580 and 0 < program.seconds - before
+
+
+_trees = st.recursive(
+    st.none() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=2) | st.builds(np.zeros, st.just(2)),
+    lambda inner: st.lists(inner, max_size=3) | st.lists(inner, max_size=3).map(tuple)
+    | st.dictionaries(st.text(max_size=2) | st.booleans() | st.integers(0, 1), inner, max_size=3)
+    | st.dictionaries(st.text(max_size=2), inner, max_size=3).map(collections.OrderedDict),
+    max_leaves=8,
+)  # fmt: skip
+
+
+@settings(max_examples=40)
+@given(_trees)
+def test_trees_are_taken_apart_as_optree_does(given):
+    try:
+        leaves, structure = optree.tree_flatten(given, namespace=gt.tree.NAMESPACE)
+    except TypeError:  # keys of several types
+        assume(False)
+    for _ in range(2):
+        mine, found = gt.tree.flatten(given)
+        assert len(mine) == len(leaves) and all(a is b for a, b in zip(mine, leaves, strict=True))
+        assert found == structure and repr(found.unflatten(mine)) == repr(given), "dicts keep their order"
+        assert all(a is b for a, b in zip(gt.tree.leaves(given), leaves, strict=True))

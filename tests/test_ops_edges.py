@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -369,3 +371,23 @@ def test_derivatives_of_operations_with_a_number_are_as_exact_as_the_dtype():
     assert gt.grad(lambda x: gt.atan2(0.1, x).sum())(x).tolist() == pytest.approx([-0.1 / 1.01], rel=1e-15)
     assert gt.grad(lambda x: (x / 0.0).sum())(x).tolist() == [float("inf")]
     assert gt.grad(lambda x: (x / -0.0).sum())(x).tolist() == [-float("inf")]
+
+
+@pytest.mark.parametrize("value", [2.5, 3, -0.0, math.nan, True, 2**70, np.float32(0.5), 1j])
+@pytest.mark.parametrize("dtype", [gt.float32, gt.float64, gt.int32])
+def test_where_takes_the_same_numbers_each_time(value, dtype):
+    mask, x = gt.array([True, False]), gt.array([1, 2], dtype=dtype)
+    outcomes = []
+    for _ in range(3):
+        for operands in ((x, value), (value, x)):
+            try:
+                out = gt.where(mask, *operands)
+            except gt.DtypeError:
+                outcomes.append("refused")
+            else:
+                outcomes.append((out.dtype.name, repr(out.tolist())))
+    assert outcomes[:2] == outcomes[2:4] == outcomes[4:]
+    if isinstance(value, (float, int)) and outcomes[0] != "refused":
+        assert repr(gt.where(mask, value, x).tolist()[0]) == repr(
+            float(value) if x.aval.floating or value.__class__ is float else int(value)
+        )

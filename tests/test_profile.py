@@ -18,7 +18,7 @@ from torch.profiler import ProfilerActivity
 
 import gtrace as gt
 from gtrace.engine.engine import engine
-from gtrace.engine.program import Parts
+from gtrace.engine.routes import Parts
 from gtrace.interp.interpreter import interpreter
 from gtrace.ir.canonical import canonicalize
 from gtrace.observe import drawing

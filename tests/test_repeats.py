@@ -16,7 +16,7 @@ import gtrace as gt
 from gtrace import ir, testing
 from gtrace.compile.schedule import CallSequence, Step
 from gtrace.engine import tiering
-from gtrace.engine.program import Parts
+from gtrace.engine.routes import Parts
 from gtrace.interp.interpreter import interpreter
 from gtrace.ir import repeats
 from gtrace.ir.canonical import CANONICAL, canonicalize

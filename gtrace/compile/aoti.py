@@ -29,22 +29,24 @@ def load(path: Path, device: torch.device, origin: str) -> Executable:
     try:
         if package:
             index = -1 if device.index is None else device.index
-            call = loader(str(path), "model", False, 1, index).boxed_run
+            boxed = loader(str(path), "model", False, 1, index).boxed_run
+            call = lambda tensors: boxed(list(tensors))  # noqa: E731 - it empties the list
         else:
-            call = loader(str(path), 1).run
+            call = loader(str(path), 1).run  # which takes any sequence
     except RuntimeError as error:
         raise CacheError(f"torch cannot load {path}: {str(error).strip().splitlines()[0]}") from error
     aliases: list[int] | None = None
 
     def run(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         nonlocal aliases
-        outputs = call(list(tensors))
+        outputs = call(tensors)
         if aliases is None:
             # the program decides which results are views of inputs, so it is enough to look once
             given = {t.untyped_storage().data_ptr() for t in tensors if t.numel()}
             aliases = [k for k, t in enumerate(outputs) if t.numel() and t.untyped_storage().data_ptr() in given]
-        for k in aliases:
-            outputs[k] = outputs[k].clone()
+        if aliases:
+            for k in aliases:
+                outputs[k] = outputs[k].clone()
         return outputs
 
     return Executable(run, origin, device, memory=path.stat().st_size)

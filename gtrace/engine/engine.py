@@ -16,6 +16,7 @@ from time import perf_counter
 
 import attrs
 import torch
+from torch import get_num_threads
 
 from gtrace.ambient import deterministic_algorithms, no_modes, quiet, without_modes
 from gtrace.compile.partition import Partitioner
@@ -25,8 +26,9 @@ from gtrace.config import config
 from gtrace.engine.clock import clock
 from gtrace.engine.instruments import INTERPRETED, instrumented
 from gtrace.engine.ledger import save_ledger
-from gtrace.engine.program import Instrument, Parts, Program, Recording, Route
+from gtrace.engine.program import Instrument, Program
 from gtrace.engine.programs import MAX_PROGRAMS, ProgramTable, new_program
+from gtrace.engine.routes import Parts, Recording, Route
 from gtrace.engine.sharded import AgreedCalls, gathering, localize, placed
 from gtrace.engine.sizes import NewSizes
 from gtrace.engine.tiering import Tiering
@@ -237,7 +239,7 @@ class Engine:
             return self._sharded(graph, strides, backend, mode)
         if len(graph.nodes) >= LEAST_NODES or has_calls(graph):
             simplified = CANONICAL.run(graph)
-            partitioner = Partitioner(backend, mode, torch.get_num_threads(), self.tiering.left_out)
+            partitioner = Partitioner(backend, mode, get_num_threads(), self.tiering.left_out)
             parts = [one for part in cut_repeats(simplified) for one in partitioner.cut(part)]
             if len(parts) > 1:
                 away = given_away(simplified, [part.inputs for part in parts], {graph.inputs[k] for k in donated})
@@ -327,7 +329,7 @@ class Engine:
         used = tuple(tuple(strides[k]) for k in canonical.inputs)
         returned = {-1 - k for k in canonical.outputs if k < 0}  # these keep their values
         away = tuple(k for k, place in enumerate(canonical.inputs) if place in donated and place not in returned)
-        key = CompileKey(signature.exact, used, backend, mode, torch.get_num_threads(), away)
+        key = CompileKey(signature.exact, used, backend, mode, get_num_threads(), away)
         program = self.programs.get(key)
         if program is None:
             program = self._add(key, signature, canonical.graph, skeleton_key, shape)
@@ -374,21 +376,23 @@ class Engine:
             ExecutionError: torch refused an operation because of the values.
             OutOfMemoryError: there was no memory for it.
         """
-        if quiet():  # `without_modes`, written out: every call of a jitted function passes here
+        if quiet():  # `without_modes` and `_call`, written out: every call of a jitted function passes here
+            if route.plain and route.program.key.threads == get_num_threads():  # type: ignore[union-attr]
+                return self.run(route.program, tensors)  # type: ignore[arg-type, union-attr]
             return self._call(route, tensors)
         with no_modes():
             return self._call(route, tensors)
 
     def _call(self, route: Route | Parts, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        if route.plain and route.program.key.threads == torch.get_num_threads():  # type: ignore[union-attr]
+        if route.plain and route.program.key.threads == get_num_threads():  # type: ignore[union-attr]
             return self.run(route.program, tensors)  # type: ignore[arg-type, union-attr]
         if isinstance(route, Parts):
             return route.calls.run(tensors)
         program = route.program
         if program is None:
             return [tensors[-1 - k] for k in route.outputs]
-        if program.key.threads != torch.get_num_threads():
-            program = self._with_threads(program, torch.get_num_threads())
+        if program.key.threads != get_num_threads():
+            program = self._with_threads(program, get_num_threads())
         given = list(tensors) if route.returns_inputs else tensors
         if not route.straight:
             chosen = [tensors[k] for k in route.inputs]
@@ -413,7 +417,7 @@ class Engine:
 
     def run(self, program: Program, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Run a program on its inputs, in its current tier, and add its time to the ledger."""
-        settings = config.current
+        settings = config.process if config.blocks() is None else config.current
         deterministic = settings.deterministic
         pending = worker.pending
         tier = program.tier
@@ -422,7 +426,22 @@ class Engine:
             and program.instrument is None
             and not (pending or deterministic or settings.audit or profiler_enabled() or Ran in bus.wanted)
         ):
-            return self._run_at_rest(program, tensors)
+            # at rest: not on trial, not to be compiled, and nobody measures or watches it; numbers need no lock
+            start = 0.0 if program.untimed else perf_counter()
+            try:
+                results = program.executable.run(tensors)
+            except REFUSALS as error:
+                refuse(f"program {program.signature}", error)
+            if not start:
+                program.count_untimed(tier == "compiled")
+                return results
+            program.ran(perf_counter() - start, tier == "compiled")
+            rival = program.rival
+            if rival is not None and program.usual > rival.seconds:
+                with self.tiering.lock:
+                    if program.review_due:
+                        self.tiering.judging.review(program)
+            return results
         waits = program.tier == "interpreted" and not deterministic and self.tiering.consider(program)
         executable, compiled = program.next_form(deterministic)
         reference = None if deterministic else program.reference
@@ -466,25 +485,6 @@ class Engine:
             results = self.tiering.judging.audit(program, kept, results)
         if Ran in bus.wanted:
             bus.emit(Ran(program.signature.exact, "compiled" if compiled else "interpreted", seconds))
-        return results
-
-    def _run_at_rest(self, program: Program, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """Do the same for a program that is not on trial and not to be compiled, where nobody measures or watches it.
-
-        Without the lock: another thread cannot come between the parts of an addition in place, of numbers in slots.
-        """
-        start = perf_counter()
-        try:
-            results = program.executable.run(tensors)
-        except REFUSALS as error:
-            refuse(f"program {program.signature}", error)
-        seconds = perf_counter() - start
-        program.took(seconds)
-        program.count(seconds, compiled=program.tier == "compiled")
-        if program.rival is not None:
-            with self.tiering.lock:
-                if program.review_due:
-                    self.tiering.judging.review(program)
         return results
 
     def save_ledger(self) -> None:

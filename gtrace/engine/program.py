@@ -1,4 +1,4 @@
-"""What the engine keeps of a program: what runs it today, what that has cost, and its family; and the routes to it."""
+"""What the engine keeps of a program: what runs it today, what that has cost, and its family."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import collections
 import contextlib
 import functools
 import statistics
-from collections.abc import Callable, Hashable, Sequence
-from typing import Any, ClassVar, Protocol
+from collections.abc import Callable, Hashable
+from typing import Any
 
 import attrs
 import torch
@@ -22,13 +22,15 @@ from gtrace.compile.toolchain import toolchain
 from gtrace.config import Config
 from gtrace.engine.policy import SAMPLES, TRIAL_SHARE, review_due
 from gtrace.interp.products import takes_library
-from gtrace.ir.aval import Aval
 from gtrace.ir.calls import called_operators, communicates, count_operations, has_calls, has_effects
 from gtrace.ir.graph import Graph
 from gtrace.ir.signature import CompileKey, Signature
 
 MAX_EXAMPLES = 8
 """Members of a family that relations are fitted to."""
+
+TIMED, KNOWN_CALLS, SHORT_SECONDS = 8, 1000, 2e-5
+"""Of a program that has run so often and takes less than so long, one call in `TIMED` is timed, the others like it."""
 
 
 @attrs.define(eq=False)
@@ -165,7 +167,7 @@ class Partial:
     usual: float
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, slots=False)  # with slots, cached properties bring a `__getattr__`, which slows each read down
 class Program:
     """One program: its canonical graph, what runs it today, and what that has cost.
 
@@ -193,6 +195,8 @@ class Program:
         earlier: seconds that earlier processes spent interpreting it.
         left_out: operators of torch that are interpreted, because the compiler has no code for them.
         settled: the settings under which it is never compiled by itself, because it is too short or nothing is.
+        skipped: calls, after the last timed one, that are not timed; their time is in the ledger after the next one.
+        untimed: those of them that are still to come.
     """
 
     key: CompileKey
@@ -227,6 +231,8 @@ class Program:
     earlier: float = 0.0
     left_out: frozenset[str] = frozenset()
     settled: Config | None = None
+    skipped: int = 0
+    untimed: int = 0
 
     @functools.cached_property
     def communicates(self) -> bool:
@@ -312,14 +318,15 @@ class Program:
             return self.partial.executable, False
         return self.executable, compiled
 
-    def count(self, seconds: float, compiled: bool) -> None:
-        """Add a call to the ledger."""
+    def count(self, seconds: float, compiled: bool, untimed: int = 0) -> None:
+        """Add a call to the ledger, and the time of others before it that were counted but not timed."""
+        total = seconds + untimed * self.usual
         if compiled:
             self.compiled_calls += 1
-            self.compiled_seconds += seconds
+            self.compiled_seconds += total
         else:
             self.interpreted_calls += 1
-            self.interpreted_seconds += seconds
+            self.interpreted_seconds += total
             self.interpreted_samples.append(seconds)
 
     def took(self, seconds: float) -> None:
@@ -335,6 +342,22 @@ class Program:
         partial = self.partial
         if partial is not None and 0.0 < partial.usual < self.usual:
             self.partial, self.usual = None, partial.usual
+
+    def ran(self, seconds: float, compiled: bool) -> None:
+        """Note a call at rest, and how many after it need not be timed; see `TIMED`."""
+        self.took(seconds)
+        self.count(seconds, compiled, self.skipped)
+        short = self.usual < SHORT_SECONDS and self.calls >= KNOWN_CALLS
+        self.skipped = self.untimed = TIMED - 1 if short else 0
+
+    def count_untimed(self, compiled: bool) -> None:
+        """Add a call at rest that was not timed to the ledger."""
+        left = self.untimed
+        self.untimed = left - 1 if left > 0 else 0  # other threads may have come first
+        if compiled:
+            self.compiled_calls += 1
+        else:
+            self.interpreted_calls += 1
 
     @property
     def seconds(self) -> float:
@@ -396,96 +419,3 @@ class Program:
             return None
         gain = statistics.median(self.interpreted_samples) - self.compiled_seconds / self.compiled_calls
         return int(self.compile_seconds / gain) + 1 if gain > 0 else None
-
-
-@attrs.frozen
-class Route:
-    """The way from a program as recorded to the program that runs, and back.
-
-    Attributes:
-        program: None when nothing is left to compute.
-        inputs: input k of the program is recorded input ``inputs[k]``.
-        outputs: recorded output j is output ``outputs[j]`` of the program, or recorded input ``-1 - outputs[j]``.
-        straight, direct: the inputs, the outputs, are passed on as they are.
-        returns_inputs: whether a recorded output is an input.
-        plain: whether the program takes just the inputs and returns just the outputs.
-        avals: of the outputs, where they have shardings; None: nothing is sharded.
-    """
-
-    program: Program | None
-    inputs: tuple[int, ...]
-    outputs: tuple[int, ...]
-    straight: bool = False
-    direct: bool = False
-    returns_inputs: bool = False
-    plain: bool = attrs.field(init=False)
-    avals: ClassVar[None] = None
-
-    def __attrs_post_init__(self) -> None:
-        plain = self.program is not None and self.straight and self.direct and not self.returns_inputs
-        object.__setattr__(self, "plain", plain)
-
-    @property
-    def programs(self) -> tuple[Program, ...]:
-        """The program that runs, if any."""
-        return () if self.program is None else (self.program,)
-
-
-class Calls(Protocol):
-    """Calls of programs that together take and return tensors."""
-
-    def run(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]: ...
-
-
-@attrs.frozen(eq=False)
-class Parts:
-    """The way from a program as recorded to several programs, each of which is compiled and judged by itself.
-
-    Attributes:
-        calls: the calls of these, in order.
-        routes: the route of each call.
-        avals: of the outputs, where they have shardings; None: nothing is sharded.
-    """
-
-    calls: Calls
-    routes: tuple[Route | Parts, ...]
-    avals: tuple[Aval, ...] | None = None
-    plain: ClassVar[bool] = False
-
-    @property
-    def programs(self) -> tuple[Program, ...]:
-        """The distinct programs that run, in the order of their first calls."""
-        return tuple(dict.fromkeys(program for route in self.routes for program in route.programs))
-
-
-@attrs.frozen(eq=False)
-class Recording:
-    """What is known of a program as the recorder describes it.
-
-    Attributes:
-        route: to the program, or programs, that run.
-        slots: of the tensors that are inputs; None: all of them, in order.
-        lifted: the scalars that are further inputs, by slot, with their avals.
-        constants: the other scalars, (slot, value), as they were when the route was made.
-    """
-
-    route: Route | Parts
-    slots: tuple[int, ...] | None
-    lifted: tuple[tuple[int, Aval], ...]
-    constants: tuple[tuple[int, bool | int | float | complex], ...]
-    open_slots: frozenset[int] = attrs.field(init=False)
-    values: tuple[bool | int | float | complex, ...] = attrs.field(init=False)
-
-    def __attrs_post_init__(self) -> None:
-        object.__setattr__(self, "open_slots", frozenset(slot for slot, _ in self.lifted))
-        object.__setattr__(self, "values", tuple(x for _, x in self.constants))
-
-    def fits(self, scalars: tuple[bool | int | float | complex, ...]) -> bool:
-        """Whether the constants are still what they were."""
-        if not self.open_slots:
-            return scalars == self.values
-        return tuple([x for k, x in enumerate(scalars) if k not in self.open_slots]) == self.values
-
-    def changed(self, scalars: tuple[bool | int | float | complex, ...]) -> set[int]:
-        """Return the slots of the constants that have another value now."""
-        return {k for k, x in self.constants if scalars[k] != x}

@@ -135,10 +135,11 @@ def interpreter(graph: Graph, around: Around | None = None, donated: Collection[
     calls, constants, outputs = plan.calls, plan.constants, plan.outputs
     first = len(graph.inputs)
     blank: list[Any] = [None] * len(calls)
+    several = len(outputs) != 1
 
     def run(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         env = [*tensors, *blank, *constants]
-        if isinstance(tensors, Owned):
+        if tensors.__class__ is Owned:
             tensors.clear()
         try:
             for function, ins, out, dead in calls:
@@ -156,7 +157,7 @@ def interpreter(graph: Graph, around: Around | None = None, donated: Collection[
             if raised is error:
                 raise
             raise raised from error
-        return [env[k] for k in outputs]
+        return [env[k] for k in outputs] if several else [env[outputs[0]]]
 
     return run
 

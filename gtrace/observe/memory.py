@@ -16,7 +16,7 @@ from gtrace.abstract import capture_like
 from gtrace.ambient import without_modes
 from gtrace.compile.schedule import CallSequence
 from gtrace.engine.engine import engine
-from gtrace.engine.program import Parts, Route
+from gtrace.engine.routes import Parts, Route
 from gtrace.errors import ArgumentError, UnsupportedTorchError, is_users, message
 from gtrace.interp.interpreter import Owned, TensorFunction, interpreter
 from gtrace.ir.aval import Aval, Bundle, contiguous_strides

@@ -68,12 +68,12 @@ def _run(*tensors: torch.Tensor, call: str, results: Any, levels: Any, order: in
     host = _calls[call.partition(":")[0]]
     arrays = [wrap(x.detach().clone()).numpy() for x in tensors]
     # the function may record operations: not into the program that is being run
-    before = thread.trace, thread.layout, thread.in_rule
-    thread.trace, thread.layout, thread.in_rule = Trace(), None, False
+    before = thread.trace, thread.layout, thread.in_rule, thread.axes
+    thread.trace, thread.layout, thread.in_rule, thread.axes = Trace(), None, False, ()
     try:
         found = _mapped(host, levels, arrays, len(results), 0)
     finally:
-        thread.trace, thread.layout, thread.in_rule = before
+        thread.trace, thread.layout, thread.in_rule, thread.axes = before
     device = next((x.device for x in tensors if x.dim()), tensors[0].device if tensors else torch.device("cpu"))
     sizes = tuple([size for size, _, _ in levels])
     return tuple([

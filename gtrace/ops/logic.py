@@ -10,7 +10,8 @@ import torch
 from gtrace.ir import unsigned
 from gtrace.ir.aval import Aval
 from gtrace.ir.cases import Sample
-from gtrace.ir.op import define
+from gtrace.ir.graph import Scalar
+from gtrace.ir.op import Instr, define
 from gtrace.ir.unsigned import ORDER
 from gtrace.ops.checks import broadcasts, integers_only, numbers_only
 from gtrace.ops.promote import binary, promote, unary
@@ -26,8 +27,8 @@ from gtrace.ops.samples import (
     uniform,
 )
 from gtrace.trace.array import Array
-from gtrace.trace.bind import bind
-from gtrace.trace.convert import lift
+from gtrace.trace.bind import bind, emit
+from gtrace.trace.convert import lift, scalar_aval
 
 __all__ = [
     "equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "isfinite", "isinf", "isnan", "signbit",
@@ -193,7 +194,36 @@ def where(condition: Any, x: Any, y: Any) -> Array:
     >>> gt.where(gt.array([True, False]), 1.0, gt.array([5., 6.]))
     Array([1., 6.], dtype=float32)
     """
+    if condition.__class__ is Array:
+        found = _met(condition, x, y)
+        if found is not None:
+            return emit(*found)
     mask = lift("where", condition)
     if mask.aval.dtype is not torch.bool:
         mask = not_equal(mask, 0)
     return bind(_where, (mask, *promote("where", x, y)))
+
+
+def _met(mask: Array, x: Any, y: Any) -> tuple[Instr, tuple[Any, ...]] | None:
+    """Return the instruction for operands whose types `where` has met, and the operands; None: they need promotion."""
+    if x.__class__ is Array:
+        if y.__class__ is not Array:
+            y = _number(y, x.aval)
+    elif y.__class__ is Array:
+        x = _number(x, y.aval)
+    else:
+        return None
+    if x is None or y is None:
+        return None
+    instr = _where.table.get((mask.aval, x.aval, y.aval))
+    return None if instr is None else (instr, (mask, x, y))
+
+
+def _number(value: Any, a: Aval) -> Scalar | None:
+    """Return a number beside a floating operand of type `a`; None for other values and operands."""
+    kind = value.__class__
+    if kind is not float and (kind is not int or value.bit_length() >= 64):
+        return None
+    if not a.floating or a.weak or a.complex:
+        return None
+    return Scalar(float(value), scalar_aval(a.dtype, a.device))

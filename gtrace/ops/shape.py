@@ -118,6 +118,8 @@ def reshape(x: Any, shape: Any, order: str = "C", *, copy: bool | None = None) -
         if order != "F":
             raise ArgumentError(message("reshape", "C or F as order", repr(order), "Pass one of them."))
         return permute_dims(reshape(permute_dims(x), as_shape("reshape", shape)[::-1]))
+    if shape.__class__ is int:
+        shape = (shape,)
     return record_view(lift("reshape", x), "reshape", _integers(shape), lambda x: _reshaping(x, shape))
 
 

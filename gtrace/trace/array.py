@@ -28,6 +28,7 @@ from gtrace.shard.partition import find_meshes
 from gtrace.trace.no_value import concretization, leaked
 from gtrace.trace.record import Donation, Trace, thread
 from gtrace.trace.text import array_text, elements_text
+from gtrace.tree.structure import leaf_class
 
 if TYPE_CHECKING:
     from gtrace.tensor_methods import TensorMethods as _Methods
@@ -57,6 +58,7 @@ class Shard:
 _ref = weakref.ref
 
 
+@leaf_class
 class Array(_Methods):
     """An immutable, lazily computed array.
 
@@ -422,13 +424,19 @@ def whole(x: Array, cause: str) -> torch.Tensor:
 def flush(cause: str) -> None:
     """Run the pending program of this thread; its results go to the Arrays that are still alive."""
     trace = thread.trace
-    live = trace.live()
+    live: list[Array] = []  # what user code still holds and has no value yet
+    numbers: list[int] = []
+    for reference in trace.refs:
+        held = reference()
+        if held is not None and held._buf is None and held.aval.__class__ is Aval:
+            live.append(held)
+            numbers.append(held._number)
+    held = None  # whose value may not be needed any more
     if not live:
         if trace.tape is None:
             thread.begin()
             _follow(cause)
         return
-    numbers = [x._number for x in live]
     if thread.trace is not trace:
         return  # a signal handler has run it meanwhile
     if Forced in bus.wanted:
@@ -437,7 +445,7 @@ def flush(cause: str) -> None:
     trace.closed = True
     if thread.segmentation.period:
         _follow(cause)
-    if config.current.debug_nans:
+    if (config.process if config.blocks() is None else config.current).debug_nans:
         # checked as it was recorded: a rewritten program would show other operations
         program = trace.decode(numbers)
         results = run_checked(program.graph, trace.inputs(program))

@@ -35,8 +35,8 @@ def placeholder(trace: Trace, a: Aval) -> Array:
     out.aval = a
     out._buf = None
     out._trace = trace
-    out._leaf = _whole_leaf(a)
-    out._number = trace.leaf(out, out._leaf)
+    out._leaf = None  # only an Array with a value has one: calls of jitted functions look them up
+    out._number = trace.leaf(out, _whole_leaf(a))
     return out
 
 

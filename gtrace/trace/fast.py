@@ -157,9 +157,13 @@ def bind_met(op: Op, x: Any, given: tuple[Any, ...], resolve: Callable[..., tupl
     """
     if x.__class__ is not Array:
         return bind(op, *_single(resolve(op, x, *given)))
-    kinds = [g.__class__ for g in given]
-    # 1, 1.0 and True are equal: the types are part of the key. Inside tuples, and for the sign of a zero, `exact_key`
-    key = (op, x.aval, exact_key(given)) if tuple in kinds or float in kinds else (op, x.aval, given, *kinds)
+    key: Any
+    if len(given) == 2 and given[0] is None and given[1] is False:  # a reduction over all axes
+        key = op, x.aval
+    else:
+        kinds = [g.__class__ for g in given]
+        # 1, 1.0 and True are equal: the types are part of the key. In tuples, and for the sign of a zero, `exact_key`
+        key = (op, x.aval, exact_key(given)) if tuple in kinds or float in kinds else (op, x.aval, given, *kinds)
     try:
         instr = _met.get(key)
     except TypeError:  # a list of axes

@@ -103,7 +103,7 @@ class Trace:
 
     def set_limit(self) -> None:
         """Set `limit` and `allowed` from the settings: 0 if every operation must call `on_recorded`."""
-        settings = config.current
+        settings = config.process if config.blocks() is None else config.current
         if settings.debug_nans and self.locations is None:
             self.locations = {}
         watched = self.locations is not None or settings.eager or Recorded in bus.wanted
@@ -150,10 +150,6 @@ class Trace:
         scalars += (value,)
         slot = len(scalars) - 1
         return scalar_operand_code(slot, value)
-
-    def live(self) -> list[Array]:
-        """Return the Arrays that user code still holds and that have no value yet."""
-        return [a for r in self.refs if (a := r()) is not None and a._buf is None and a.aval.__class__ is Aval]
 
     def decode(self, outputs: Sequence[int]) -> RecordedGraph:
         """Return the program so far, with `outputs`.
@@ -311,8 +307,9 @@ class _Thread(threading.local):
     def begin(self) -> Trace:
         """Start another pending trace, with the tape and in the region of the one before."""
         trace = Trace(self.trace.tape)
-        if self.region is not None:
-            trace.marks = ((0, self.region),)
+        region = self.region
+        if region is not None:
+            trace.marks = ((0, region),)
         if self.layout is not None:
             trace.limit = 0
         self.trace = trace

@@ -5,14 +5,17 @@ from __future__ import annotations
 import builtins
 import collections
 import functools
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any, TypeVar
 
 import optree
 
 from gtrace.config import config
 from gtrace.errors import StructureError, user_location
 from gtrace.exact import exact_key
+from gtrace.tables import BoundedTable
+
+T = TypeVar("T")
 
 NAMESPACE = "gtrace"
 TreeDef = optree.PyTreeSpec
@@ -74,6 +77,67 @@ def in_order(treedef: TreeDef) -> TreeDef:
     return treedef if known is True else known
 
 
+_LEAVES: set[type] = {bool, int, float, complex, str}
+_structures: BoundedTable[Hashable, TreeDef] = BoundedTable(4096)
+
+
+def leaf_class(kind: type[T]) -> type[T]:
+    """Note that objects of a class are leaves; returns the class."""
+    _LEAVES.add(kind)
+    return kind
+
+
+@functools.lru_cache(maxsize=4096)
+def text_keys(keys: tuple[Any, ...]) -> tuple[str, ...] | None:
+    """Return the keys of a dict in the order of its leaves; None if they are not all strings.
+
+    >>> text_keys(("b", "a")), text_keys((1, 2))
+    (('a', 'b'), None)
+    """
+    return tuple(sorted(keys)) if builtins.all(key.__class__ is str for key in keys) else None
+
+
+def _take_apart(tree: Any, shape: list[Any], leaves: list[Any]) -> bool:
+    """Flatten a tree of dicts with strings as keys, lists, tuples and None whose leaves are Arrays, numbers or strings.
+
+    This takes a third of optree's time, because it need not ask what each object is.
+
+    Args:
+        shape: to which keys and lengths are added: trees with equal ones have one structure.
+        leaves: to which the leaves are added.
+
+    Returns:
+        Whether it is such a tree.
+    """
+    kind = type(tree)
+    if kind is tuple:
+        shape.append(len(tree))
+    elif kind is list:
+        tree = tuple(tree)
+        shape.append(-1 - len(tree))
+    elif kind is dict:
+        given = tuple(tree)
+        keys = text_keys(given)
+        if keys is None:
+            return False
+        shape.append(given)  # in their order, which dicts made from the structure have too
+        tree = [tree[key] for key in keys]
+    else:
+        shape.append(None)
+        if tree is None:
+            return True
+        leaves.append(tree)
+        shape.append("")
+        return kind in _LEAVES
+    for x in tree:
+        if type(x) in _LEAVES:
+            leaves.append(x)
+            shape.append("")
+        elif not _take_apart(x, shape, leaves):
+            return False
+    return True
+
+
 def flatten(tree: Any, is_leaf: Leaf = None) -> tuple[list[Any], TreeDef]:
     """Return the leaves of `tree`, left to right, and its structure.
 
@@ -84,12 +148,25 @@ def flatten(tree: Any, is_leaf: Leaf = None) -> tuple[list[Any], TreeDef]:
     >>> leaves
     [1, 2]
     """
-    values, treedef = optree.tree_flatten(tree, is_leaf, namespace=NAMESPACE)
+    values: list[Any] = []
+    shape: list[Any] = []
+    if is_leaf is None and _take_apart(tree, shape, values):
+        key = tuple(shape)
+        found = _structures.get(key)
+        if found is None:
+            found = optree.tree_structure(tree, namespace=NAMESPACE)
+            _structures.remember(key, found)
+        treedef: TreeDef = found
+    else:
+        values, treedef = optree.tree_flatten(tree, is_leaf, namespace=NAMESPACE)
     return values, in_order(treedef) if config.current.jax_results else treedef
 
 
 def leaves(tree: Any, is_leaf: Leaf = None) -> list[Any]:
     """Return the leaves of `tree`, left to right."""
+    values: list[Any] = []
+    if is_leaf is None and _take_apart(tree, [], values):
+        return values
     return optree.tree_leaves(tree, is_leaf, namespace=NAMESPACE)
 
 
