@@ -54,7 +54,12 @@ def with_loops(program, c, s):
     if kind == "cond":
         return gt.cond(s > 0, lambda c, s: with_loops(body, c, s), lambda c, s: with_loops(other, c, s), c, s)
     if kind == "fori":
-        return gt.fori_loop(0, length, lambda i, state: with_loops(body, state[0] + 0.01 * i, state[1]), (c, s))
+        # an integer times a Python number would be of float32
+
+        def counted(i, state):
+            return with_loops(body, state[0] + 0.01 * gt.astype(i, gt.float64), state[1])
+
+        return gt.fori_loop(0, length, counted, (c, s))
     if kind == "while":
         # the bound is a value of the program
         bound = length + 0.0 * s
