@@ -123,6 +123,13 @@ class NonFiniteError(GtraceError, FloatingPointError):
         """Return the same error with the step of the loop in which it arose, counted from 0."""
         return NonFiniteError(f"{self} In step {step} of {loop}.")
 
+    def called_by(self, operation: str, location: str | None) -> NonFiniteError:
+        """Return the same error with the line of the loop or branch that it arose in.
+
+        Bodies that are equal programs are one object, with the lines of the first; this line tells them apart.
+        """
+        return self if location is None else NonFiniteError(f"{self} The {operation} is at {location}.")
+
 
 class ShardingError(GtraceError, ValueError):
     """A mesh, a partition specification or a sharding that makes no sense, or does not fit the array or the workers."""

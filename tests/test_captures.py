@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 import attrs
@@ -131,6 +132,25 @@ def test_an_error_in_a_function_that_is_captured_within_another_names_its_line()
             with pytest.raises(gt.NonFiniteError) as error:
                 gt.eval(gt.vmap(lambda row, f=f: gt.vmap(f)(row).sum())(x))
             assert f":{f.__code__.co_firstlineno + 1}" in str(error.value)
+
+
+def test_an_error_in_a_body_names_the_line_of_its_loop_or_branch():
+    """Equal bodies share the lines of the first one."""
+
+    def first(x):
+        return gt.scan(lambda c, _: (gt.log(c) * 1.5, None), x, None, length=2)[0]
+
+    def second(x):
+        return gt.scan(lambda c, _: (gt.log(c) * 1.5, None), x, None, length=2)[0]
+
+    def third(x):
+        return gt.cond(x[0] > 0, lambda c: gt.log(c) * 1.5, lambda c: c, x)
+
+    with gt.config(debug_nans=True):
+        for f in (first, second, third, first, second):
+            with pytest.raises(gt.NonFiniteError) as error:
+                gt.eval(f(gt.array([1.0, -1.0])))
+            assert re.search(rf"The \w+ is at .*:{f.__code__.co_firstlineno + 1}\.$", str(error.value))
 
 
 def test_axes_of_a_batch_that_equal_one_another_but_are_not_the_same():

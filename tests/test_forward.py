@@ -121,6 +121,15 @@ def test_jvp_looks_at_values_and_returns_aux():
     assert gt.jvp(f, (2.0,), (1.0,), has_aux=True)[2] == {"seen": 2.0}
 
 
+def test_linearize_again_is_of_the_new_point_and_what_is_closed_over():
+    for factor in (2.0, 2.0, 3.0, gt.array(2.0), gt.array(5.0)):
+        for at in (0.3, 0.7):
+            y, push = gt.linearize(lambda x, k=factor: gt.sin(x * k) * k, gt.array(at))
+            np.testing.assert_allclose(float(y), np.sin(at * float(factor)) * float(factor), rtol=1e-5)
+            slope = np.cos(at * float(factor)) * float(factor) ** 2
+            np.testing.assert_allclose([float(push(1.0)), float(push(2.0))], [slope, 2 * slope], rtol=1e-5)
+
+
 def test_linearize_computes_the_rest_once():
     calls = []
 

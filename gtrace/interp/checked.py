@@ -27,7 +27,10 @@ def checked(graph: Graph) -> TensorFunction:
             else:
                 function = bound_body(node, [checked(sub.graph) for sub in subgraphs(node.params)])
             operands = [env[x] if isinstance(x, int) else torch.tensor(x.value, dtype=x.aval.dtype) for x in node.ins]
-            env[node.out] = out = function(*operands)
+            try:
+                env[node.out] = out = function(*operands)
+            except NonFiniteError as error:
+                raise error.called_by(node.op.name, node.location) from None
             if isinstance(out, torch.Tensor) and _is_inexact(out):
                 _refuse_non_finite(node, out, [x for x in operands if isinstance(x, torch.Tensor)])
         return [env[value] for value in graph.outputs]

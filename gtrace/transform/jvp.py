@@ -166,9 +166,16 @@ def linearize(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> An
     call, outputs, structure, tape, aux = _taped("linearize", f, primals, has_aux)
     count = len(call.inputs)
     captured = capture(
-        lambda ts: (push(tape, outputs, ts), None), [x.aval for x in call.inputs], "the linear part of linearize"
+        lambda ts: (push(tape, outputs, ts), None),
+        [x.aval for x in call.inputs],
+        "the linear part of linearize",
+        repeated=True,
     )
-    known, linear = partial_eval(captured.graph, captured.graph.inputs[count:])
+    derived = {} if captured.derived is None else captured.derived
+    parts = derived.get(("linearize", count))
+    if parts is None:
+        parts = derived[("linearize", count)] = partial_eval(captured.graph, captured.graph.inputs[count:])
+    known, linear = parts
     residuals = replay(known, captured.constants)
 
     def pushforward(*tangents: Any) -> Any:
