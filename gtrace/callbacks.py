@@ -15,8 +15,9 @@ from gtrace import tree
 from gtrace.abstract import ShapeDtypeStruct
 from gtrace.errors import ArgumentError, ConcretizationError, ShapeError, message
 from gtrace.ops.create import asarray
-from gtrace.ops.host_calls import METHODS, TOKEN, host_call, note_effect, register
+from gtrace.ops.host_calls import METHODS, TOKEN, called_op, host_call, note_effect, register
 from gtrace.trace.array import Array
+from gtrace.trace.bind import bind
 from gtrace.trace.record import thread
 
 __all__ = ["io_callback", "pure_callback"]
@@ -182,7 +183,9 @@ def _called(
             out = asarray(value if isinstance(value, Array) else numpy.array(value), spec.dtype)
             if out.shape != spec.shape:
                 raise ShapeError(message(name, f"a result of shape {spec.shape}", str(out.shape), "Reshape it."))
-            outs.append(out)
+            # a gradient that follows the arguments is not to take the result for a constant
+            followed = thread.trace.tape is not None and given.arrays
+            outs.append(bind(called_op, (out, *given.arrays), (name,)) if followed else out)
         return structure.unflatten(outs)
     without = _Call.__new__(_Call)
     without.structure, without.rest, without.places = given.structure, given.rest, given.places

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import sys
 from typing import Any
 
 import numpy
@@ -51,7 +52,7 @@ class DType:
     Array(2., dtype=float64)
     """
 
-    __slots__ = ("torch", "name", "itemsize", "kind", "is_floating_point", "is_complex", "is_signed")
+    __slots__ = ("torch", "name", "itemsize", "kind", "is_floating_point", "is_complex", "is_signed", "_numpy_hash")
 
     torch: TorchDtype
     name: str
@@ -60,6 +61,7 @@ class DType:
     is_floating_point: Any
     is_complex: Any
     is_signed: Any
+    _numpy_hash: int | None
 
     def __new__(cls, dtype: Any) -> DType:
         """Return the dtype that is named: by torch's, NumPy's or a Python type, or a name.
@@ -111,8 +113,12 @@ class DType:
         return NotImplemented
 
     def __hash__(self) -> int:
-        # so that tables by torch's dtypes find it
-        return hash(self.torch)
+        # so that tables by torch's dtypes find it; with JAX's results, tables by NumPy's, which arrays of JAX have
+        if not config.current.jax_results:
+            return hash(self.torch)
+        if self._numpy_hash is None:
+            self._numpy_hash = hash(self.dtype if _in_numpy(self.name) else self.torch)
+        return self._numpy_hash
 
     def __repr__(self) -> str:
         if not config.current.jax_results:
@@ -126,6 +132,11 @@ class DType:
         return DType, (self.name,)
 
 
+def _in_numpy(name: str) -> Any:
+    """Whether NumPy has a dtype of this name: of bfloat16 and float8 where ml_dtypes has been imported."""
+    return not name.startswith(("bfloat", "float8")) or "ml_dtypes" in sys.modules
+
+
 def _shown(dtype: Any) -> str:
     return dtype.__name__ if isinstance(dtype, type) else repr(dtype)
 
@@ -134,6 +145,7 @@ def _define(name: str) -> DType:
     found = object.__new__(DType)
     found.torch = getattr(torch, name)
     found.name = name
+    found._numpy_hash = None
     found.itemsize = found.torch.itemsize
     floating, complex_ = found.torch.is_floating_point, found.torch.is_complex
     found.is_floating_point, found.is_complex, found.is_signed = floating, complex_, found.torch.is_signed

@@ -151,6 +151,15 @@ def test_callbacks_have_no_derivative_but_those_that_are_stated(jax, capsys):
     loop = gt.jit(gt.grad(lambda x: gt.scan(lambda c, _: (sine(c), None), x, None, 2)[0]), backend="eager")
     with pytest.raises(ArgumentError, match=r"pure_callback\] expected no derivative of a Python function"):
         loop(1.0)
+    for call in (sine, lambda x: gt.io_callback(np.sin, SCALAR, x)):  # called at once, for the values
+        for derivative in (
+            gt.grad(call),
+            lambda x, f=call: gt.jvp(f, (x,), (x,)),
+            lambda x, f=call: gt.vjp(f, x)[1](x),
+        ):
+            with pytest.raises(ArgumentError, match="no derivative of a Python function"):
+                derivative(gt.array(1.0))
+    assert gt.grad(lambda x: x * sine(gt.stop_gradient(x)))(0.5).item() == np.sin(np.float32(0.5))
     assert gt.jit(gt.grad(printing), backend="eager")(2.0).item() == 12.0
     assert gt.jit(lambda x: gt.jvp(printing, (x,), (x,))[1], backend="eager")(2.0).item() == 24.0
     assert capsys.readouterr().out.split() == ["2.0", "2.0"]

@@ -299,3 +299,12 @@ def test_images_scaled_and_moved():
     close(slope, x.numpy()[0, 2] - x.numpy()[0, 3])
     with pytest.raises(ArgumentError, match="expected a kernel, got nearest"):
         gt.image.scale_and_translate(x, (4, 6), (1,), gt.ones(1), gt.ones(1), "nearest")
+
+
+def test_tables_by_numpys_dtypes_find_those_of_arrays(jax):
+    np_float, x = np.dtype("float32"), jax.numpy.ones(2)
+    table = {np_float: 1, jax.numpy.dtype("int32"): 2}
+    assert table[x.dtype] == table[jax.numpy.result_type(x)] == 1 and table[np.dtype("int32")] == 2
+    assert {x.dtype: 3}[np_float] == 3 and np_float in {x.dtype, jax.numpy.argmax(x).dtype}
+    with gt.config(jax_results=False):
+        assert {torch.float32: 4}[x.dtype] == 4

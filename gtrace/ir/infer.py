@@ -48,7 +48,7 @@ def infer(op: Op, params: tuple[Any, ...], avals: tuple[Aval, ...]) -> Aval | Bu
         require_kernel(op, params, avals, named)
     known = None if rules.shape is None else rules.shape(avals, **named)
     if isinstance(known, Aval):
-        return known
+        return known if known.weak or not _is_weak(op, avals) else aval(known.shape, known.dtype, known.device, True)
     if "device" in named:
         device = torch.device(named["device"])
         named["device"] = "meta"
@@ -86,9 +86,18 @@ def infer(op: Op, params: tuple[Any, ...], avals: tuple[Aval, ...]) -> Aval | Bu
         elif known is None:
             known = tuple(out.shape)
     assert known is not None
-    # a choice is as weak as what it chooses from
-    values = avals[1:] if op.name == "where" else avals
-    return aval(tuple(known), dtype, device, op.elementwise and bool(values) and all(a.weak for a in values))
+    return aval(tuple(known), dtype, device, _is_weak(op, avals))
+
+
+def _is_weak(op: Op, avals: Sequence[Aval]) -> bool:
+    """Whether the result counts as a number in promotion: if all operands that decide it do."""
+    if op.keeps is not None:
+        deciding = avals[: op.keeps] if op.keeps else avals
+    elif op.elementwise:
+        deciding = avals[1:] if op.name == "where" else avals  # a choice is as weak as what it chooses from
+    else:
+        return False
+    return bool(deciding) and all(a.weak for a in deciding)
 
 
 _STAND_IN = torch.uint8

@@ -42,6 +42,8 @@ class Op:
         uniform: if all elements of the operand have one value, so have those of the result; the canonicalizer folds it.
         free: the result costs nothing to recompute, and its operands are no larger: derivatives keep those instead.
         moves: the elements of its result are those of its operands, in another place or dtype.
+        keeps: the result is weak if so many of the first operands are, 0 for all of them; None: it is strong, unless
+            the operation is elementwise.
         fresh: whether the result has memory of its own, or a function of (operands' avals, result's aval) that says so.
         product: it is x * y, element by element.
         scales: it is x + y or x - y, and its `impl` takes a number `alpha` that multiplies y.
@@ -69,6 +71,7 @@ class Op:
     uniform: bool = False
     free: bool = False
     moves: bool = False
+    keeps: int | None = None
     fresh: bool | Callable[[tuple[Aval, ...], Aval], bool] = False
     product: bool = False
     scales: bool = False

@@ -20,6 +20,7 @@ from typing import Any
 import attrs
 
 from gtrace.errors import ArgumentError, message
+from gtrace.jax.weakness import weighed
 
 __version_info__ = (0, 10, 2)
 __version__ = "0.10.2"
@@ -255,7 +256,7 @@ def namespace(module: str, *sources: Any) -> tuple[Callable[[str], Any], Callabl
         for source in sources:
             value = source.get(name, missing) if isinstance(source, dict) else getattr(source, name, missing)
             if value is not missing and not isinstance(value, types.ModuleType):
-                return adapted(f"{module}.{name}", value, table[name])
+                return weighed(f"{module}.{name}", adapted(f"{module}.{name}", value, table[name]))
         return missing
 
     def get(name: str) -> Any:

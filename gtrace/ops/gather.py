@@ -166,6 +166,7 @@ index_op = define(
     factors=indexed, batch=_index_batch, span=of_operand, samples=_index_samples,
     errors=lambda: [BadSample((numpy.ones((2, 3)), (0, 0, 0)), {}, BoundsError, r"at most 2")],
     reference=lambda x, index: x[index], user=lambda x, index: lift("index", x)[index],
+    keeps=1,
 )  # fmt: skip
 
 
@@ -219,6 +220,7 @@ index_put_op = define(
                      for name in ("set", "add")],
     reference=_update_reference,
     user=lambda x, index, u, name: getattr(lift("at", x).at[index], name)(u, mode="promise_in_bounds"),
+    keeps=1,
 )  # fmt: skip
 
 
@@ -315,6 +317,7 @@ index_put_inside_op = define(
                      for name in ("set", "add")],
     reference=_inside_reference,
     user=lambda x, index, u, name: getattr(lift("at", x).at[lift("at", index)], name)(u),
+    keeps=1,
 )  # fmt: skip
 
 
@@ -365,6 +368,7 @@ scatter_op = define(
     samples=lambda: [Sample((uniform(0.5, 2, 5), numpy.array([0, 3, 3]), uniform(0.5, 2, 3, seed=1), name))
                      for name in ("multiply", "min", "max")],
     reference=_update_reference, user=lambda x, index, u, name: getattr(lift("at", x).at[index], name)(u),
+    keeps=1,
 )  # fmt: skip
 
 
@@ -381,6 +385,7 @@ gather_op = define(
     reference=numpy.take_along_axis, user=lambda x, index, axis: bind(
         gather_op, (lift("gather", x), cast(lift("gather", index), torch.int64)), (axis % lift("gather", x).ndim,)
     ),
+    keeps=1,
 )  # fmt: skip
 
 
@@ -399,6 +404,7 @@ scatter_add_op = define(
     samples=lambda: [Sample((uniform(-2, 2, 3, 4), rng(1).integers(0, 3, (2, 4)), uniform(-2, 2, 2, 4, seed=2), 0))],
     reference=_scatter_add_reference,
     user=lambda x, index, u, axis: bind(scatter_add_op, (*_same_dtype(x, u, index),), (axis,)),
+    keeps=1,
 )  # fmt: skip
 
 

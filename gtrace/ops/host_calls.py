@@ -120,8 +120,11 @@ def _batch(
     return [(x, True) for x in outs]
 
 
-def _refuse(call: str) -> None:
-    name = _calls[call.partition(":")[0]].name
+def _name(call: str) -> str:
+    return _calls[call.partition(":")[0]].name
+
+
+def _refuse(name: str) -> None:
     fix = "State one by gt.custom_vjp or gt.custom_jvp, or pass gt.stop_gradient(x)."
     raise ArgumentError(message(name, "no derivative of a Python function", "one", fix))
 
@@ -129,13 +132,13 @@ def _refuse(call: str) -> None:
 def _vjp(
     ct: Any, needed: Sequence[bool], *rest: Any, call: str, results: Any, levels: Any, order: int
 ) -> list[Array | None]:  # fmt: skip
-    _refuse(call)
+    _refuse(_name(call))
     return [None for _ in needed]
 
 
 def _jvp(tangents: Any, *rest: Any, call: str, results: Any, levels: Any, order: int) -> list[Array | None]:
     if any(DTYPES[dtype] in INEXACT for _, dtype in results):
-        _refuse(call)
+        _refuse(_name(call))
     return [None for _ in results]
 
 
@@ -207,3 +210,28 @@ after_op = define(
     batch=_after_batch, samples=lambda: [Sample((numpy.arange(3.0), numpy.zeros(0)))], reference=lambda x, token: x,
     user=lambda x, token: bind(after_op, (lift("after", x), lift("after", token))),
 )  # fmt: skip
+
+
+def _called_vjp(ct: Any, needed: Sequence[bool], *rest: Any, name: str) -> list[Array | None]:
+    _refuse(name)
+    return [None for _ in needed]
+
+
+def _called_jvp(tangents: Any, x: Array, *rest: Any, name: str) -> Array | None:
+    if x.aval.floating:
+        _refuse(name)
+    return None
+
+
+def _called_batch(op: Any, size: int, batched: Sequence[bool], operands: Sequence[Any], name: str) -> Array:
+    x, *inputs = operands
+    return bind(called_op, (x if batched[0] else spread(x, size), *inputs), (name,))
+
+
+called_op = define(
+    "called", lambda x, *inputs, name: x.clone(), params=("name",), arity=None, fresh=True,
+    result=lambda avals, name: avals[0], vjp=_called_vjp, jvp=_called_jvp, batch=_called_batch,
+    samples=lambda: [Sample((numpy.arange(3), numpy.zeros(0)))], reference=lambda x, given: x,
+    user=lambda x, given: bind(called_op, (lift("called", x), lift("called", given)), ("called",)),
+)  # fmt: skip
+"""What a Python function returned at once, for the values of the other operands: gradients that follow these raise."""

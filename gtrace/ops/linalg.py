@@ -22,7 +22,7 @@ from gtrace.ops.elementwise import multiply
 from gtrace.ops.factors import contraction, product
 from gtrace.ops.gather import constant_array
 from gtrace.ops.index import getitem
-from gtrace.ops.promote import cast, promote_arrays
+from gtrace.ops.promote import cast, promote_arrays, weakened
 from gtrace.ops.reduce import sum as sum_over
 from gtrace.ops.samples import uniform
 from gtrace.ops.shape import (
@@ -157,6 +157,7 @@ matmul_op = define(
     errors=lambda: [BadSample((numpy.ones((2, 3)), numpy.ones((4, 5))), {}, ShapeError, r"last size of the first"),
                     BadSample((numpy.ones((2, 2, 3)), numpy.ones((3, 3, 5))), {}, ShapeError, r"batch sizes")],
     reference=numpy.matmul, user=lambda x, y: matmul(x, y),
+    keeps=0,
 )  # fmt: skip
 
 
@@ -318,6 +319,7 @@ _einsum = define(
     errors=lambda: [BadSample(("ij,jk->ik", numpy.ones((2, 3)), numpy.ones((4, 5))), {}, ShapeError, r"one size"),
                     BadSample(("ij->iz", numpy.ones((2, 3))), {}, ArgumentError, r"labels of the operands")],
     reference=numpy.einsum, user=lambda *args: einsum(*args),
+    keeps=0,
 )  # fmt: skip
 
 
@@ -350,7 +352,9 @@ def einsum(equation: str, *operands: Any) -> Array:
                     raise ShapeError(message("einsum", "one size for each label", got, "Check the operands' shapes."))
                 sizes[label] = max(n, sizes[label])
     arrays = [broadcast_to(x, tuple(sizes[label] for label in term)) for term, x in zip(labels, arrays, strict=True)]
-    return bind(_einsum, arrays, (f"{','.join(labels)}->{result}",))
+    out, kind = bind(_einsum, arrays, (f"{','.join(labels)}->{result}",)), arrays[0].aval.dtype
+    # torch sums integers of one operand in int64
+    return out if out.aval.dtype is kind else weakened(out, kind) if out.aval.weak else cast(out, kind)
 
 
 def _labels(equation: str, arrays: Sequence[Array]) -> tuple[list[str], str]:

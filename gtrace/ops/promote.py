@@ -34,7 +34,9 @@ WEAK = "~"
 
 
 def _cast(x: torch.Tensor, dtype: str) -> torch.Tensor:
-    return x.to(DTYPES[dtype.removesuffix(WEAK)])
+    out = x.to(DTYPES[dtype.removesuffix(WEAK)])
+    # from weak to strong nothing changes but the type: two Arrays of one tensor would be one input of a program
+    return x.view(x.shape) if out is x else out
 
 
 def _cast_vjp(ct: Array, needed: Any, x: Array, out: Array, dtype: str) -> tuple[Array]:

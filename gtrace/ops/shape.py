@@ -96,6 +96,7 @@ reshape_op = define(
     + [Sample((uniform(-2, 2, 0, 3), (0,)))],
     errors=lambda: [BadSample((numpy.ones((2, 3)), (4,)), {}, ShapeError, r"6 elements")],
     reference=numpy.reshape, user=lambda x, shape: reshape(x, shape),
+    keeps=0,
 )  # fmt: skip
 
 
@@ -218,6 +219,7 @@ permute_op = define(
     samples=lambda: [Sample((uniform(-2, 2, 2, 3, 4), a)) for a in [(2, 0, 1), (0, 2, 1), (2, 1, 0)]],
     errors=lambda: [BadSample((numpy.ones((2, 3)), (0, 0)), {}, ShapeError, r"each axis once")],
     reference=numpy.transpose, user=lambda x, axes: permute_dims(x, axes),
+    keeps=0,
 )  # fmt: skip
 
 
@@ -329,6 +331,7 @@ broadcast_op = define(
     samples=lambda: [Sample((uniform(-2, 2, 3, 1), (2, 3, 4))), Sample((uniform(-2, 2), (2,)))],
     errors=lambda: [BadSample((numpy.ones((2, 3)), (2, 4)), {}, ShapeError, r"broadcast")],
     reference=numpy.broadcast_to, user=lambda x, shape: broadcast_to(x, shape),
+    keeps=0,
 )  # fmt: skip
 
 
@@ -445,6 +448,7 @@ sum_to = define(
     shape=lambda avals, shape: reshaped(avals[0], shape), batch=_sum_to_batch,
     samples=lambda: [Sample((uniform(-2, 2, 2, 3, 4), s)) for s in [(3, 1), (4,), ()]],
     reference=_sum_to_reference, user=lambda x, shape: bind(sum_to, (lift("sum_to", x),), (tuple(shape),)),
+    keeps=0,
 )  # fmt: skip
 
 

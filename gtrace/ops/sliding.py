@@ -63,6 +63,7 @@ _op = define(
     errors=lambda: [BadSample((numpy.ones(2), numpy.ones(3)), {"pad": 0}, ShapeError, r"shorter")],
     reference=lambda x, y, pad: numpy.correlate(numpy.pad(x, pad), y, "valid"),
     user=lambda x, y, pad: _user(x, y, pad),
+    keeps=0,
 )  # fmt: skip
 
 

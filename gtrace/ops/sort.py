@@ -76,6 +76,7 @@ _sort = define(
     samples=lambda: [*_samples(), Sample((uniform(-2, 2, 3, 5),), {"descending": True})], errors=_errors,
     reference=_reference_sort,
     user=lambda x, **kw: sort(x, **kw),
+    keeps=0,
 )  # fmt: skip
 _argsort = define(
     "argsort", _argsort_impl, params=_PARAMS, unsigned=ORDER, shape=lambda avals, **_: _indices(avals[0]),

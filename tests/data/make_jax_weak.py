@@ -1,0 +1,34 @@
+"""Evaluates the expressions in jax_weak.json again with JAX: the dtypes of the results, with ~ where they are weak.
+
+Run it with Python that has JAX 0.10: ``python tests/data/make_jax_weak.py 32``, then with 64.
+"""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import sys
+
+import jax
+import jax.numpy as jnp
+
+FILE = pathlib.Path(__file__).with_name("jax_weak.json")
+
+
+def main(bits: str) -> None:
+    jax.config.update("jax_enable_x64", bits == "64")
+    names = {
+        "jax": jax, "jnp": jnp, "lax": jax.lax, "f": jnp.arange(1, 5) * 0.125, "i": jnp.array([True] * 4) * 2,
+        "F": jnp.array([0.125, 0.25, 0.5, 0.75], "float32"), "I": jnp.array([1, 2, 3, 4], "int32"),
+        "b": jnp.array([True] * 4), "H": jnp.array([0.125, 0.25, 0.5, 0.75], "bfloat16"),
+    }  # fmt: skip
+    names |= {"fm": names["f"].reshape(2, 2), "im": names["i"].reshape(2, 2)}
+    table = json.loads(FILE.read_text())
+    for expression in table[bits]:
+        leaves = jax.tree.leaves(jax.eval_shape(lambda text=expression: eval(text, names)))
+        table[bits][expression] = " ".join(f"{x.dtype}{'~' if x.weak_type else ''}" for x in leaves)
+    FILE.write_text(json.dumps(table, indent=0) + "\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
