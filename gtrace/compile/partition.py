@@ -339,8 +339,8 @@ def _without_prologues(graph: Graph, loops: Iterable[NativeLoop]) -> Graph:
 def cut(graph: Graph, most: int) -> list[Graph]:
     """Cut a program into a sequence of programs of at most `most` nodes, where the fewest bytes cross.
 
-    Each program but the last has more than ``most // 2`` nodes. An operation and its several results stay together, even
-    if these are more than `most`.
+    Each program but the last has more than ``most // 2`` nodes. An operation and its several results stay together,
+    even if these are more than `most`.
     """
     count = len(graph.nodes)
     if count <= most:

@@ -127,7 +127,7 @@ def crossing(graph: Graph) -> list[int]:
 
 
 def results_beside_operations(graph: Graph) -> Graph:
-    """Move the results of an operation with several directly behind it, so that a cut can fall between any two others."""
+    """Move results of an operation with several directly behind it, so that cuts can fall between any two others."""
     results: dict[Any, list[Node]] = {}
     for node in graph.nodes:
         if node.op.projection:
