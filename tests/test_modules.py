@@ -113,6 +113,31 @@ def test_a_module_keeps_its_own_values_and_mode():
     assert all(torch.equal(before[key], value) for key, value in module.state_dict().items())
 
 
+class Tied(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding, self.norm, self.head = nn.Embedding(7, 4), nn.BatchNorm1d(4), nn.Linear(4, 7)
+        self.head.weight = self.embedding.weight
+        self.register_buffer("shift", torch.ones(4), persistent=False)
+
+    def forward(self, ids):
+        return self.head(self.norm(self.embedding(ids) + self.shift))
+
+
+def test_a_module_takes_its_weights_back_strictly():
+    torch.manual_seed(0)
+    params, apply = gt.from_module(Tied())
+    ids = torch.arange(7)
+    _, state = apply(params, ids, state=apply.state, train=True)
+    params = {name: x + 0.5 for name, x in params.items()}
+    other = Tied()
+    other.load_state_dict(apply.state_dict(params, state), strict=True)
+    assert other.head.weight is other.embedding.weight and int(other.norm.num_batches_tracked) == 1
+    np.testing.assert_allclose(other.eval()(ids).detach(), apply(params, ids, state=state)[0], rtol=1e-5, atol=1e-6)
+    with pytest.raises(ArgumentError, match="with the 4 names of the module, got without 'head.bias'"):
+        apply.state_dict({name: x for name, x in params.items() if name != "head.bias"})
+
+
 def test_dropout_takes_a_key():
     module = nn.Sequential(nn.Linear(40, 50), nn.Dropout(0.25), nn.Linear(50, 50), nn.Dropout(0.25))
     params, apply = gt.from_module(module)
