@@ -134,7 +134,7 @@ def test_a_module_takes_its_weights_back_strictly():
     other.load_state_dict(apply.state_dict(params, state), strict=True)
     assert other.head.weight is other.embedding.weight and int(other.norm.num_batches_tracked) == 1
     np.testing.assert_allclose(other.eval()(ids).detach(), apply(params, ids, state=state)[0], rtol=1e-5, atol=1e-6)
-    with pytest.raises(ArgumentError, match="with the 4 names of the module, got without 'head.bias'"):
+    with pytest.raises(ArgumentError, match=r"with the 4 names of the module, got without 'head.bias'"):
         apply.state_dict({name: x for name, x in params.items() if name != "head.bias"})
 
 
