@@ -37,9 +37,9 @@ from gtrace.export_manifest import CaseManifest, ExportManifest, InputSpec
 from gtrace.interp.interpreter import TensorFunction
 from gtrace.ir.aval import LONG, Aval, aval, contiguous_strides
 from gtrace.ir.calls import has_effects
-from gtrace.ir.canonical import canonical_subgraph
+from gtrace.ir.canonical import CANONICAL
+from gtrace.ir.edit import renumber
 from gtrace.ir.graph import Graph, print_graph
-from gtrace.ir.subgraph import subgraph
 from gtrace.ir.user_passes import registered, rewritten
 from gtrace.shard.partition import find_meshes
 from gtrace.trace.array import Array, whole, wrap_as
@@ -228,7 +228,8 @@ def _case(
         captured = captured or again
         recorded = rewritten(again.graph, registered.passes)
         _check_constants(captured.constants, again.constants)
-        graphs.append(canonical_subgraph(subgraph(_renumbered(recorded))).graph)
+        # in the order of recording, which is that of every size; the canonical order breaks ties by sizes
+        graphs.append(renumber(CANONICAL.run(recorded)))
     assert captured is not None
     graph = graphs[0]
     if find_meshes(graph):
@@ -293,18 +294,6 @@ def _check_constants(first: Sequence[Array], again: Sequence[Array]) -> None:
                 got = f"{x!r} for one size, {y!r} for another" if a.numel() == 1 else repr(x.aval)
                 fix = "Compute them from the arguments with gtrace's operations."
                 raise ExportError(message("export", "closed-over arrays that do not depend on open sizes", got, fix))
-
-
-def _renumbered(graph: Graph) -> Graph:
-    """Return the graph with inputs numbered 0, 1, ... as those of sub-graphs are."""
-    names = {value: k for k, value in enumerate(graph.inputs)}
-    for node in graph.nodes:
-        names[node.out] = len(names)
-    nodes = tuple(
-        attrs.evolve(node, ins=tuple(names[x] if isinstance(x, int) else x for x in node.ins), out=names[node.out])
-        for node in graph.nodes
-    )
-    return Graph(tuple(range(len(graph.inputs))), graph.avals, nodes, tuple(names[v] for v in graph.outputs))
 
 
 def _spec(leaf: Any, path: str) -> InputSpec:

@@ -78,6 +78,28 @@ class Apply:
         out, new_state = recorded(arrays if drawn is None else [*arrays, drawn])
         return out if state is None else (out, new_state)
 
+    def state_dict(self, params: State, state: State | None = None) -> dict[str, Any]:
+        """Return parameters and buffers as the module's own ``state_dict``, which ``load_state_dict`` takes strictly.
+
+        Tied weights are there under each of their names, and buffers that are not persistent are left out.
+
+        Args:
+            params: by name, as `from_module` returns them.
+            state: buffers by name; None: those that the module had.
+
+        Returns:
+            Tensors with memory of their own, by name.
+
+        Raises:
+            ArgumentError: names that do not fit.
+        """
+        name = type(self._module).__name__
+        arrays = self._checked(name, "params", params, self._module.named_parameters())
+        arrays |= self._checked(name, "state", self.state if state is None else state, self._module.named_buffers())
+        own = {id(x): key for key, x in (*self._module.named_parameters(), *self._module.named_buffers())}
+        known = self._module.state_dict(keep_vars=True)
+        return {key: arrays[own[id(x)]].to_torch() if id(x) in own else x for key, x in known.items()}
+
     def _checked(self, name: str, what: str, given: State, expected: Any) -> State:
         """Return the arrays in the order of their names, which is that of the leaves of a dict."""
         names = [key for key, _ in expected]
@@ -173,6 +195,7 @@ def from_module(module: torch.nn.Module, *example: Any) -> tuple[State, Apply]:
     Returns:
         ``params, apply``. ``apply(params, *args, state=None, key=None, train=False, **kwargs)`` calls the module;
         ``apply.state`` has its buffers. With ``state=`` it returns the output and the new state.
+        ``apply.state_dict(params, state)`` is the way back to the module.
 
     Raises:
         ArgumentError: `module` is no module, one of TorchScript, has parameters without a shape yet, or hooks on

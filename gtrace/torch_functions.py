@@ -18,6 +18,7 @@ from gtrace import tree
 from gtrace.aten.derivations import derivations
 from gtrace.aten.derive import Derived, Draw, made_of_torch, read_derived, recorded, trace_function
 from gtrace.aten.overloads import encode
+from gtrace.aten.packed_sequences import check_results
 from gtrace.dtypes import DType
 from gtrace.errors import ArgumentError, ConcretizationError, GtraceError, message
 from gtrace.exact import exact_key
@@ -117,6 +118,7 @@ class Call:
         avals = [x.aval for x in self.arrays]
         tensors = [whole(x, self.name).clone() for x in self.arrays] if values else None
         derived = _traced(self.name, run, avals, writable, draw, tensors)
+        check_results(result[1])
         return Recorded(derived, *result)
 
 
@@ -271,9 +273,11 @@ def _looks_at_values(name: str, error: BaseException) -> ConcretizationError:
         got += f" while tracing {tracing}"
     fix = "Call it outside, or on what gt.stop_gradient returns and outside gt.jit."
     if any(f.filename.endswith(_RECURRENT) for f in frames):
-        fix = "The sizes of packed sequences are values: pass padded sequences, and ignore what is beyond their ends."
+        fix = "Sizes of packed sequences are values: pass padded ones and their lengths, and pack inside the function."
     elif any(f.name == "_detect_is_causal_mask" for f in frames):
         fix = "torch asks whether a mask is causal: pass is_causal=, or tgt_is_causal=, beside it."
+    elif isinstance(error, internals.DYNAMIC_SHAPE.get()):
+        fix = "The size of its result is a value: keep all elements, and give those that do not count a weight of 0."
     elif tracing is None:
         fix = "Choose with torch.where, or leave the branch out where torch.compiler.is_compiling() is true."
     return ConcretizationError(message(name, "a function that needs no values", got, fix))

@@ -113,6 +113,31 @@ def test_a_module_keeps_its_own_values_and_mode():
     assert all(torch.equal(before[key], value) for key, value in module.state_dict().items())
 
 
+class Tied(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding, self.norm, self.head = nn.Embedding(7, 4), nn.BatchNorm1d(4), nn.Linear(4, 7)
+        self.head.weight = self.embedding.weight
+        self.register_buffer("shift", torch.ones(4), persistent=False)
+
+    def forward(self, ids):
+        return self.head(self.norm(self.embedding(ids) + self.shift))
+
+
+def test_a_module_takes_its_weights_back_strictly():
+    torch.manual_seed(0)
+    params, apply = gt.from_module(Tied())
+    ids = torch.arange(7)
+    _, state = apply(params, ids, state=apply.state, train=True)
+    params = {name: x + 0.5 for name, x in params.items()}
+    other = Tied()
+    other.load_state_dict(apply.state_dict(params, state), strict=True)
+    assert other.head.weight is other.embedding.weight and int(other.norm.num_batches_tracked) == 1
+    np.testing.assert_allclose(other.eval()(ids).detach(), apply(params, ids, state=state)[0], rtol=1e-5, atol=1e-6)
+    with pytest.raises(ArgumentError, match=r"with the 4 names of the module, got without 'head.bias'"):
+        apply.state_dict({name: x for name, x in params.items() if name != "head.bias"})
+
+
 def test_dropout_takes_a_key():
     module = nn.Sequential(nn.Linear(40, 50), nn.Dropout(0.25), nn.Linear(50, 50), nn.Dropout(0.25))
     params, apply = gt.from_module(module)
@@ -191,18 +216,82 @@ def test_branches_on_values_are_left_out_or_named():
 
 
 class Packed(nn.Module):
-    def __init__(self):
+    def __init__(self, network, total=True, **options):
         super().__init__()
-        self.lstm = nn.LSTM(3, 4, bidirectional=True, batch_first=True)
+        self.network, self.total = network(3, 4, **options), total
 
-    def forward(self, x):
-        return self.lstm(nn.utils.rnn.pack_padded_sequence(x, torch.tensor([2, 5]), True, enforce_sorted=False))[1]
+    def forward(self, x, lengths):
+        batch_first = self.network.batch_first
+        packed = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first, enforce_sorted=False)
+        out, last = self.network(packed)
+        total = x.shape[batch_first] if self.total else None
+        out, lengths = nn.utils.rnn.pad_packed_sequence(out, batch_first, -2.0, total)
+        return out, last, lengths
+
+
+@pytest.mark.parametrize(
+    ("network", "options"),
+    [
+        (nn.LSTM, {"num_layers": 2, "bidirectional": True, "batch_first": True}),
+        (nn.LSTM, {"proj_size": 2, "bias": False}),
+        (nn.GRU, {"bidirectional": True, "bias": False}),
+        (nn.RNN, {"nonlinearity": "relu", "batch_first": True}),
+    ],
+)
+def test_packed_sequences_are_those_of_torch(network, options):
+    """Their lengths are values: other lengths are the same program."""
+    torch.manual_seed(0)
+    module = Packed(network, **options)
+    params, apply = gt.from_module(module)
+    x = torch.randn(3, 5, 3).swapaxes(0, 0 if options.get("batch_first") else 1)
+
+    def loss(params, lengths):
+        found = apply(params, x, lengths)
+        return sum((one * one).sum() for one in gt.tree.leaves(found)[:-1]), found
+
+    for lengths in (torch.tensor([2, 5, 1]), torch.tensor([4, 3, 3])):
+        module.zero_grad()
+        expected = gt.tree.leaves(module(x, lengths))
+        sum((one * one).sum() for one in expected[:-1]).backward()
+        (_, found), grads = gt.value_and_grad(loss, has_aux=True)(params, gt.array(lengths))
+        for ours, theirs in zip(gt.tree.leaves(found), expected, strict=True):
+            np.testing.assert_allclose(ours, theirs.detach(), rtol=1e-5, atol=1e-6)
+        for name, theirs in module.named_parameters():
+            np.testing.assert_allclose(grads[name], theirs.grad, rtol=1e-4, atol=1e-5)
+
+
+class Unpacked(Packed):
+    def __init__(self, look):
+        super().__init__(nn.GRU)
+        self.look = look
+
+    def forward(self, x, lengths):
+        return self.look(self.network(nn.utils.rnn.pack_padded_sequence(x, lengths))[0])
+
+
+@pytest.mark.parametrize(
+    ("module", "text"),
+    [
+        (
+            Packed(nn.GRU, total=False),
+            r"pad_packed_sequence\] expected a total_length of at least 5, got none",
+        ),
+        (Unpacked(lambda packed: torch.relu(packed.data)), r"relu\] expected padded sequences, got the data of packed"),
+        (Unpacked(lambda packed: packed.data.sum()), r"sum\] expected padded sequences"),
+        (Unpacked(lambda packed: packed.batch_sizes.cumsum(0)), r"batch_sizes\] expected padded sequences"),
+        (Unpacked(lambda packed: packed), r"expected padded sequences as results.*test_modules.py"),
+    ],
+)
+def test_what_is_packed_cannot_be_looked_at(module, text):
+    _, apply = made_apply(module)
+    with pytest.raises(gt.ConcretizationError, match=text):
+        apply(gt.ones((5, 2, 3)), [5, 2])
 
 
 def test_what_torch_looks_at_is_named_with_what_to_pass():
-    _, apply = made_apply(Packed())
-    with pytest.raises(gt.ConcretizationError, match=r"sizes of packed sequences are values: pass padded sequences"):
-        apply(gt.ones((2, 5, 3)))
+    _, apply = made_apply(nn.LSTM(3, 4))
+    with pytest.raises(gt.ConcretizationError, match=r"Sizes of packed sequences are values: pass padded ones and"):
+        apply(nn.utils.rnn.pack_sequence([torch.ones(2, 3), torch.ones(1, 3)]))
     block = nn.Transformer(8, 2, 1, 1, 16, batch_first=True).eval()
     _, apply = made_apply(block)
     x, mask = torch.randn(2, 4, 8), block.generate_square_subsequent_mask(4)

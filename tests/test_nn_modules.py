@@ -596,6 +596,38 @@ def test_wrong_sizes_are_refused():
 
 
 @pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda: nn.Dropout(1.5), r"\[nn.Dropout\] expected a number in \[0, 1\] as p, got 1.5"),
+        (lambda: nn.GroupNorm(8, 4), "divides the channels, got 8 of 4. The first argument is the number of groups"),
+        (lambda: nn.Sequential(nn.Linear(2, 2, key=KEY), nn.Dropout), r"got the class Dropout. Make one: Dropout\("),
+        (lambda: nn.MLP(2, 2, 2, 1, activation="relu", key=KEY), "a function as activation, got 'relu'"),
+        (lambda: nn.TransformerEncoderLayer(4, 2, activation="gelu", key=KEY), "a function as activation, got 'gelu'"),
+        (lambda: nn.LSTM(3, 2, key=KEY)(gt.ones((2, 5, 3)), gt.ones((1, 2, 2))), r"expected a pair \(h, c\) as state"),
+        (
+            lambda: nn.LSTM(3, 2, key=KEY)(gt.ones((2, 5, 3)), (gt.ones((2, 1, 2)),) * 2),
+            r"shape \(1, 2, 2\), got f32\[2,1,2",
+        ),
+        (
+            lambda: nn.GRU(3, 2, key=KEY)(gt.ones((2, 5, 3)), gt.ones((2, 2))),
+            r"states of shape \(1, 2, 2\), got f32\[2,2\]",
+        ),
+        (lambda: nn.LSTMCell(3, 2, key=KEY)(gt.ones((2, 3)), gt.ones((2, 2))), r"expected a pair \(h, c\) as state"),
+        (
+            lambda: nn.MultiHeadAttention(4, 2, key=KEY)(gt.ones((1, 3, 4)), mask=gt.array([1, 1, 0])),
+            r"a boolean or a floating mask, got i64\[3\]. Pass mask != 0",
+        ),
+        (lambda: gt.optim.adam({"w": gt.ones(2)}, 1e-3), "as learning_rate, got dict. Parameters go to optimizer.init"),
+        (lambda: gt.optim.sgd("0.1"), "as learning_rate, got str"),
+    ],
+)
+def test_mistakes_that_gave_wrong_numbers_or_late_errors_are_named(make, text):
+    with pytest.raises(gt.GtraceError, match=text) as raised:
+        make()
+    assert "test_nn_modules.py" in str(raised.value)
+
+
+@pytest.mark.parametrize(
     ("names", "text"),
     [
         ("train eval", "Pass a key to calls that train"),

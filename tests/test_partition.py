@@ -18,6 +18,7 @@ from gtrace.compile.partition import Partitioner, cut
 from gtrace.interp.interpreter import interpreter
 from gtrace.ir.canonical import canonicalize
 from gtrace.ir.edit import renumber
+from gtrace.ir.graph import Graph
 from gtrace.ir.simplify import dce
 from gtrace.ir.split import is_constant
 from gtrace.ir.verify import verify
@@ -100,6 +101,32 @@ def test_cuts_fall_between_layers():
     parts = cut(graph, 12)
     assert len(parts) > 10
     assert all(len(part.outputs) == 1 for part in parts)
+
+
+@pytest.mark.parametrize("most", [2, 9])
+def test_results_that_are_read_late_do_not_keep_a_program_whole(most):
+    """Weights of a model are updated at the end, by gradients that came with those of activations."""
+
+    def layers(x):
+        late = []
+        for _ in range(20):
+            low, high = torch.aminmax(x, dim=0)
+            late.append(high)
+            x = gt.sin(x) - low
+        return x, late
+
+    x = gt.array(np.random.default_rng(0).normal(size=(4, 4)))
+    graph = gt.make_graph(layers)(x)
+    late = [node for node in graph.nodes if node.op.projection and node.params[0] == 1]
+    early = [node for node in graph.nodes if node not in late]
+    parts = cut(Graph(graph.inputs, graph.avals, (*early, *late), graph.outputs), most)
+    assert len(parts) >= len(graph.nodes) // max(most, 3)
+    env = {graph.inputs[0]: x.to_torch()}
+    for part in parts:
+        verify(part)
+        env.update(zip(part.outputs, interpreter(renumber(part))([env[v] for v in part.inputs]), strict=True))
+    expected, _ = layers(x)
+    np.testing.assert_array_equal(env[graph.outputs[0]], expected)
 
 
 @pytest.mark.parametrize("backend", ["eager", "inductor"])

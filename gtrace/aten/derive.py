@@ -22,6 +22,7 @@ from gtrace.aten.decompose import DECOMPOSITIONS
 from gtrace.aten.derivations import derivations
 from gtrace.aten.observe import observing_mode
 from gtrace.aten.overloads import fake_tensors, of_torch
+from gtrace.aten.packed_sequences import padded
 from gtrace.aten.translate import record_module
 from gtrace.errors import ArgumentError, DtypeError, message
 from gtrace.ir.aval import Aval, Bundle, aval
@@ -108,6 +109,7 @@ def trace_function(
         torch.enable_grad(),
         _taken_apart(),
         marked(),
+        padded(),
         internals.compiling(),
     ):
         module = internals.MAKE_FX.get()(observed, decomposition_table=DECOMPOSITIONS)(*inputs)

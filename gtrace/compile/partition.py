@@ -29,7 +29,7 @@ from gtrace.ir.aval import FLOAT8, WIDE_UNSIGNED, Bundle, contiguous_strides
 from gtrace.ir.calls import has_calls
 from gtrace.ir.canonical import canonicalize
 from gtrace.ir.graph import Graph, Node, Subgraph, print_graph, subgraphs
-from gtrace.ir.split import crossing, slices
+from gtrace.ir.split import NEVER, crossing, results_beside_operations, slices
 
 MIN_OPS = 3
 """Parts of fewer operations are interpreted: there is nothing to fuse."""
@@ -339,17 +339,22 @@ def _without_prologues(graph: Graph, loops: Iterable[NativeLoop]) -> Graph:
 def cut(graph: Graph, most: int) -> list[Graph]:
     """Cut a program into a sequence of programs of at most `most` nodes, where the fewest bytes cross.
 
-    Each program but the last has more than ``most // 2`` nodes.
+    Each program but the last has more than ``most // 2`` nodes. An operation and its several results stay together,
+    even if these are more than `most`.
     """
     count = len(graph.nodes)
     if count <= most:
         return [graph]
+    graph = results_beside_operations(graph)
     bytes_at = crossing(graph)
     places: list[int] = []
     start = 0
     while count - start > most:
         start = min(range(start + most // 2 + 1, start + most + 1), key=bytes_at.__getitem__)
-        places.append(start)
+        while bytes_at[start] >= NEVER:
+            start += 1
+        if start < count:
+            places.append(start)
     return slices(graph, places)
 
 

@@ -126,6 +126,17 @@ def crossing(graph: Graph) -> list[int]:
     return list(itertools.accumulate(change))[:-1]
 
 
+def results_beside_operations(graph: Graph) -> Graph:
+    """Move results of an operation with several directly behind it, so that cuts can fall between any two others."""
+    results: dict[Any, list[Node]] = {}
+    for node in graph.nodes:
+        if node.op.projection:
+            results.setdefault(node.ins[0], []).append(node)
+    others = [node for node in graph.nodes if not node.op.projection]
+    nodes = [one for node in others for one in (node, *results.get(node.out, ()))]
+    return Graph(graph.inputs, graph.avals, tuple(nodes), graph.outputs)
+
+
 def slices(graph: Graph, places: Sequence[int]) -> list[Graph]:
     """Cut a program before the nodes at `places`, in ascending order; returns the programs in between.
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from gtrace.errors import ShapeError, message
+from gtrace.errors import DtypeError, ShapeError, message
 from gtrace.nn.common import check_number, floating, widened
 from gtrace.nn.regularization import dropout
 from gtrace.ops.create import arange
@@ -27,6 +27,19 @@ __all__ = ["dot_product_attention", "rotary_embedding", "scaled_dot_product_atte
 def _truth(name: str, mask: Any) -> Array:
     x = lift(name, mask)
     return x if x.aval.dtype is torch.bool else x != 0
+
+
+def as_mask(name: str, mask: Any) -> Array:
+    """Return a mask: boolean, or floating, which is added to scores.
+
+    Raises:
+        DtypeError: integers, of which 0 would leave nothing out.
+    """
+    x = lift(name, mask)
+    if not (x.aval.floating or x.aval.dtype is torch.bool):
+        fix = "Pass mask != 0, true for the keys that take part."
+        raise DtypeError(message(name, "a boolean or a floating mask", repr(x.aval), fix))
+    return x
 
 
 def _both(a: Array | None, b: Array) -> Array:
@@ -223,7 +236,7 @@ def scaled_dot_product_attention(
     _check(name, query, key, value, heads=-3, length=-2, grouped=enable_gqa)
     bias = keep = None
     if attn_mask is not None:
-        given = lift(name, attn_mask)
+        given = as_mask(name, attn_mask)
         bias, keep = (None, given) if given.aval.dtype is torch.bool else (given, None)
     rate = check_number(name, "dropout_p", dropout_p, 0.0, 1.0)
     return _attend(name, query, key, value, bias, keep, is_causal, scale, rate, dropout_key)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from gtrace import tree
+from gtrace.errors import ArgumentError, message
 from gtrace.ops.elementwise import maximum, sqrt
 from gtrace.ops.promote import cast
 from gtrace.ops.reduce import mean
@@ -75,7 +76,16 @@ def scale_by_schedule(step_size_fn: Schedule) -> GradientTransformation:
 
 
 def scale_by_learning_rate(learning_rate: Any, *, flip_sign: bool = True) -> GradientTransformation:
-    """Return the multiplication by a learning rate, a number or a schedule, negative unless `flip_sign` is False."""
+    """Return the multiplication by a learning rate, a number or a schedule, negative unless `flip_sign` is False.
+
+    Raises:
+        ArgumentError: a learning rate that is neither, such as parameters.
+    """
+    sequence = isinstance(learning_rate, (str, list, tuple))
+    if sequence or not (callable(learning_rate) or hasattr(learning_rate, "__rmul__")):
+        fix = "Parameters go to optimizer.init(params), and to optimizer.update(grads, state, params)."
+        got = type(learning_rate).__name__
+        raise ArgumentError(message("optim", "a number or a schedule as learning_rate", got, fix))
     sign = -1 if flip_sign else 1
     if callable(learning_rate):
         return scale_by_schedule(lambda count: sign * learning_rate(count))

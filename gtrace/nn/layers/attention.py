@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from gtrace.errors import ArgumentError, ShapeError, message
-from gtrace.nn.attention import rotary_embedding, scaled_dot_product_attention
+from gtrace.nn.attention import as_mask, rotary_embedding, scaled_dot_product_attention
 from gtrace.nn.common import floating
 from gtrace.nn.layers.base import Module, check_key, default_dtype, field
 from gtrace.nn.layers.linear import Linear, linear
@@ -22,7 +22,6 @@ from gtrace.ops.shape import expand_dims, reshape, swapaxes
 from gtrace.random.continuous import uniform
 from gtrace.random.keys import split
 from gtrace.trace.array import Array
-from gtrace.trace.convert import lift
 
 __all__ = ["KeyValueCache", "MultiHeadAttention"]
 
@@ -205,5 +204,5 @@ class MultiHeadAttention(Module):
 
 def _visible(mask: Any, visible: Array) -> Array:
     """Return a mask, boolean or added to scores, that leaves out what is not visible."""
-    given = lift("nn.MultiHeadAttention", mask)
+    given = as_mask("nn.MultiHeadAttention", mask)
     return logical_and(given, visible) if given.aval.dtype is torch.bool else where(visible, given, -math.inf)

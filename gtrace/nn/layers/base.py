@@ -158,6 +158,18 @@ def check_key(name: str, key: Any) -> Any:
     return key
 
 
+def check_function(name: str, what: str, function: Any) -> Any:
+    """Return a function that a module of this name is to call.
+
+    Raises:
+        ArgumentError: it is none, such as the name of one.
+    """
+    if not callable(function):
+        fix = "Pass gt.relu or another; torch's 'gelu' is functools.partial(gt.nn.gelu, approximate=False)."
+        raise ArgumentError(message(f"nn.{name}", f"a function as {what}", repr(function), fix))
+    return function
+
+
 def default_dtype(dtype: Any) -> Any:
     """Return the dtype of parameters: the one that is given, or float32."""
     return torch.float32 if dtype is None else dtype

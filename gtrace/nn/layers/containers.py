@@ -9,7 +9,7 @@ from typing import Any
 
 from gtrace import tree
 from gtrace.errors import ArgumentError, message
-from gtrace.nn.layers.base import Module, check_key, field
+from gtrace.nn.layers.base import Module, check_function, check_key, field
 from gtrace.nn.layers.linear import Lambda, Linear
 from gtrace.ops.activations import relu
 from gtrace.ops.elementwise import identity
@@ -55,6 +55,9 @@ class Sequential(Module):
             if not callable(layer):
                 fix = "Pass the layers one by one: Sequential(*layers)."
                 raise ArgumentError(message("nn.Sequential", "modules and functions", type(layer).__name__, fix))
+            if isinstance(layer, type):
+                fix = f"Make one: {layer.__name__}(...)."
+                raise ArgumentError(message("nn.Sequential", "modules", f"the class {layer.__name__}", fix))
         self.layers = tuple(x if isinstance(x, Module) else Lambda(x) for x in layers)
 
     def initial_state(self) -> tuple[Any, ...] | None:
@@ -126,7 +129,8 @@ class MLP(Module):
         sizes = [in_size, *[width] * depth, out_size]
         keys = split(check_key("MLP", key), depth + 1)
         self.layers = tuple(Linear(m, n, bias, dtype=dtype, key=keys[k]) for k, (m, n) in enumerate(pairwise(sizes)))
-        self.activation, self.final_activation = activation, final_activation
+        self.activation = check_function("MLP", "activation", activation)
+        self.final_activation = check_function("MLP", "final_activation", final_activation)
 
     def __call__(self, x: Any) -> Array:
         """Return (..., out_size) for x of shape (..., in_size)."""

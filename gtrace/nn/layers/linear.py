@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from gtrace.nn.common import check_number
 from gtrace.nn.layers.base import Module, check_key, field, within
 from gtrace.nn.regularization import dropout, embedding
 from gtrace.ops.linalg import matmul
@@ -103,7 +104,15 @@ class Dropout(Module):
     (Array([1., 1., 1., 1.], dtype=float32), Array([0., 0., 2., 2.], dtype=float32))
     """
 
-    p: float = field(static=True, default=0.5)
+    p: float = field(static=True)
+
+    def __init__(self, p: float = 0.5) -> None:
+        """Take the probability.
+
+        Raises:
+            ArgumentError: it is not in [0, 1].
+        """
+        self.p = check_number("nn.Dropout", "p", p, 0.0, 1.0)
 
     def __call__(self, x: Any, *, key: Any = None) -> Array:
         """Return x, with elements dropped if there is a key."""

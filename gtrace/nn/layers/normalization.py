@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from gtrace.errors import ArgumentError, message
 from gtrace.nn import normalization as functions
 from gtrace.nn.layers.base import Module, field
 from gtrace.ops.create import ones, zeros
@@ -95,7 +96,14 @@ class GroupNorm(Module):
     def __init__(
         self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True, *, dtype: Any = None
     ) -> None:
-        """Make the weight 1 and the bias 0; neither without `affine`."""
+        """Make the weight 1 and the bias 0; neither without `affine`.
+
+        Raises:
+            ArgumentError: groups that do not divide the channels.
+        """
+        if num_groups < 1 or num_channels % num_groups:
+            got, fix = f"{num_groups} of {num_channels}", "The first argument is the number of groups."
+            raise ArgumentError(message("nn.GroupNorm", "a number of groups that divides the channels", got, fix))
         self.num_groups, self.eps = num_groups, eps
         self.weight = ones((num_channels,), dtype) if affine else None
         self.bias = zeros((num_channels,), dtype) if affine else None

@@ -6,7 +6,7 @@ from typing import Any
 
 from gtrace import tree
 from gtrace.control.scan import scan
-from gtrace.errors import ShapeError, message
+from gtrace.errors import ArgumentError, ShapeError, message
 from gtrace.nn.common import floating
 from gtrace.nn.layers.base import Module, check_key, field, within
 from gtrace.nn.layers.linear import linear
@@ -18,9 +18,16 @@ from gtrace.ops.parts import concat, split, stack
 from gtrace.ops.shape import moveaxis
 from gtrace.random.keys import split as split_key
 from gtrace.trace.array import Array
+from gtrace.trace.convert import lift
 from gtrace.trace.promotion import result_dtype
 
 __all__ = ["GRU", "GRUCell", "LSTM", "LSTMCell"]
+
+
+def _check_pair(name: str, state: Any) -> None:
+    if not isinstance(state, (tuple, list)) or len(state) != 2:
+        fix = "Both are arrays: gt.zeros for none."
+        raise ArgumentError(message(name, "a pair (h, c) as state", type(state).__name__, fix))
 
 
 class _Cell(Module):
@@ -73,7 +80,12 @@ class LSTMCell(_Cell):
         self._draw(4, input_size, hidden_size, bias, dtype, key)
 
     def __call__(self, x: Any, state: tuple[Any, Any]) -> tuple[Array, Array]:
-        """Return the new state (h, c), each (..., hidden_size), for x of shape (..., input_size)."""
+        """Return the new state (h, c), each (..., hidden_size), for x of shape (..., input_size).
+
+        Raises:
+            ArgumentError: a state that is no pair.
+        """
+        _check_pair("nn.LSTMCell", state)
         return self.step(self.from_input(x), state)
 
     def step(self, given: Array, state: tuple[Any, Any]) -> tuple[Array, Array]:
@@ -180,10 +192,21 @@ class _Recurrent(Module):
             raise ShapeError(message(name, expected, repr(x.aval), "The axes are (..., length, input_size)."))
         return x
 
-    def _start(self, x: Array) -> Array:
-        """Return the state before the first step, of all cells: zeros."""
+    def _start(self, x: Array, state: Any) -> Array:
+        """Return the state before the first step, of all cells: the given one, or zeros.
+
+        Raises:
+            ShapeError: a state of another shape.
+        """
         shape = (len(self.cells), *x.shape[:-2], self.hidden_size)
-        return zeros(shape, result_dtype((x.aval, self.cells[0].weight_hh.aval)), device=x.device)
+        if state is None:
+            return zeros(shape, result_dtype((x.aval, self.cells[0].weight_hh.aval)), device=x.device)
+        name = f"nn.{type(self).__name__}"
+        given = lift(name, state)
+        if given.shape != shape:
+            fix = "A state has an entry for each layer and direction, then the batch axes of x."
+            raise ShapeError(message(name, f"states of shape {shape}", repr(given.aval), fix))
+        return given
 
 
 class LSTM(_Recurrent):
@@ -221,9 +244,15 @@ class LSTM(_Recurrent):
 
         Returns:
             (..., length, directions * hidden_size), and (h, c).
+
+        Raises:
+            ArgumentError: a state that is no pair.
+            ShapeError: an x or a state of another shape.
         """
         x = self._input(x)
-        h, c = (self._start(x),) * 2 if state is None else state
+        state = (None, None) if state is None else state
+        _check_pair("nn.LSTM", state)
+        h, c = (self._start(x, one) for one in state)
         out, last = self._run(x, [(h[k], c[k]) for k in range(len(self.cells))], key)
         return out, (stack([s[0] for s in last]), stack([s[1] for s in last]))
 
@@ -251,6 +280,6 @@ class GRU(_Recurrent):
     def __call__(self, x: Any, state: Any = None, *, key: Any = None) -> tuple[Array, Array]:
         """Return the outputs and the last state; see `LSTM`. The state is h alone."""
         x = self._input(x)
-        h = self._start(x) if state is None else state
+        h = self._start(x, state)
         out, last = self._run(x, [h[k] for k in range(len(self.cells))], key)
         return out, stack(last)

@@ -6,7 +6,7 @@ from typing import Any
 
 from gtrace.errors import ArgumentError, message
 from gtrace.nn.layers.attention import KeyValueCache, MultiHeadAttention
-from gtrace.nn.layers.base import Module, check_key, field
+from gtrace.nn.layers.base import Module, check_function, check_key, field
 from gtrace.nn.layers.linear import Linear
 from gtrace.nn.layers.normalization import LayerNorm
 from gtrace.nn.regularization import dropout
@@ -52,7 +52,8 @@ class _Layer(Module):
         self.linear2 = Linear(dim_feedforward, d_model, bias, dtype=dtype, key=keys[2])
         self.norm1 = LayerNorm(d_model, layer_norm_eps, bias=bias, dtype=dtype)
         self.norm2 = LayerNorm(d_model, layer_norm_eps, bias=bias, dtype=dtype)
-        self.activation, self.norm_first, self.dropout = activation, norm_first, rate
+        self.activation = check_function(type(self).__name__, "activation", activation)
+        self.norm_first, self.dropout = norm_first, rate
 
     def _drop(self, x: Any, key: Any) -> Any:
         return dropout(x, self.dropout, key, training=key is not None)
