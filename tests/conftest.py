@@ -21,6 +21,7 @@ from hypothesis import HealthCheck, settings
 import gtrace as gt
 from gtrace.config import Config
 from gtrace.engine.engine import engine
+from gtrace.engine.sizes import NewSizes
 from gtrace.ir.op import _instrs as instructions
 from gtrace.worker.client import worker
 
@@ -128,6 +129,7 @@ def default_settings(request):
     changed = {"compile_share": 1.0, "jit_wait": math.inf, "verify_passes": True}
     settings = attrs.asdict(Config(background=background, cache_dir=kept, **changed))
     gt.config.update(**settings)
+    engine.sizes = NewSizes()  # what programs other tests ran makes no difference
     assert not background or worker.wait(300), "the worker is idle when a test begins"
     yield
     gt.config.update(**settings)

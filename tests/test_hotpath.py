@@ -26,7 +26,7 @@ from gtrace.engine import programs
 from gtrace.engine.engine import Engine, engine
 from gtrace.engine.policy import CLEAR_TRIAL, TRIAL, TRIAL_SHARE, CostModel, Decision, History, Policy, decide, judge
 from gtrace.engine.program import Partial
-from gtrace.engine.sizes import CALLS, EVERY, PREPARED, NewSizes
+from gtrace.engine.sizes import CALLS, EVERY, PREPARED
 
 EARLIER = set()
 
@@ -90,8 +90,7 @@ def test_compile_at_first_sight_and_never_at_the_second():
         (35, {"min_seq": 1}, "cold: "),
     ],
 )
-def test_what_does_not_compile(size, settings, why, monkeypatch):
-    monkeypatch.setattr(engine, "sizes", NewSizes())  # which has not met the other sizes
+def test_what_does_not_compile(size, settings, why):
     x = gt.zeros(size)
     gt.eval(x)
     before = engine.tiering.compiles
@@ -202,9 +201,8 @@ def slower(executable, seconds):
     return attrs.evolve(executable, run=run)
 
 
-def sizes_of(monkeypatch, sizes):
+def sizes_of(sizes):
     """Run a program for sizes, each as often as it is there; returns its results, and what `gt.stats` says of it."""
-    monkeypatch.setattr(engine, "sizes", NewSizes())
     data = np.linspace(-0.001, 0.001, max(sizes))
     known = {p.signature for p in gt.stats()}
     results = [np.asarray(gt.sinh(gt.cumsum(gt.array(data[:n]))) * 0.0625 - gt.array(data[:n])) for n in sizes]
@@ -213,24 +211,24 @@ def sizes_of(monkeypatch, sizes):
     return [p for p in gt.stats() if p.signature not in known], gt.stats().totals.as_recorded
 
 
-def test_programs_of_ever_new_sizes_run_as_they_were_recorded(monkeypatch):
+def test_programs_of_ever_new_sizes_run_as_they_were_recorded():
     many = 5 * EVERY
-    programs, others = sizes_of(monkeypatch, range(2, many + 2))
+    programs, others = sizes_of(range(2, many + 2))
     assert len(programs) == sum(p.calls for p in programs) == PREPARED + 5
     assert others == many - len(programs)
 
 
-def test_sizes_that_come_again_are_prepared(monkeypatch):
-    programs, others = sizes_of(monkeypatch, [*range(1002, 1012)] * 9)
+def test_sizes_that_come_again_are_prepared():
+    programs, others = sizes_of([*range(1002, 1012)] * 9)
     assert len(programs) == 10
     assert others == (10 - PREPARED) * CALLS
     assert sum(p.calls for p in programs) == 90 - others
 
 
 @pytest.mark.parametrize(("setting", "first"), [({"hot_threshold": 1000}, 2002), ({"deterministic": True}, 3002)])
-def test_each_size_is_prepared_where_that_matters(setting, first, monkeypatch):
+def test_each_size_is_prepared_where_that_matters(setting, first):
     with gt.config(**setting):
-        programs, others = sizes_of(monkeypatch, range(first, first + 20))
+        programs, others = sizes_of(range(first, first + 20))
     assert len(programs) == 20 and others == 0
 
 

@@ -36,7 +36,7 @@ WEAK = "~"
 def _cast(x: torch.Tensor, dtype: str) -> torch.Tensor:
     out = x.to(DTYPES[dtype.removesuffix(WEAK)])
     # from weak to strong nothing changes but the type: two Arrays of one tensor would be one input of a program
-    return x.view(x.shape) if out is x else out
+    return x.view(x.shape) if out is x and type(x) is torch.Tensor else out  # nothing is called while it is lowered
 
 
 def _cast_vjp(ct: Array, needed: Any, x: Array, out: Array, dtype: str) -> tuple[Array]:
