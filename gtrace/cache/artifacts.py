@@ -22,7 +22,7 @@ from gtrace.compile.symbolic import Shape, SymbolicProgram
 from gtrace.compile.toolchain import toolchain
 from gtrace.config import Config, config
 from gtrace.errors import CacheError, CompileError, UnsupportedTorchError
-from gtrace.ir.calls import has_calls
+from gtrace.ir.calls import count_operations, has_calls
 from gtrace.ir.graph import Scalar
 from gtrace.ir.signature import Signature, short
 from gtrace.worker.client import worker
@@ -193,7 +193,8 @@ class ArtifactCache:
                 found[request] = known
             else:
                 missing[request.native].append((name, request))
-        missing[True].sort(key=lambda named: not has_calls(named[1].graph))  # loops gain the most
+        # long loops gain the most
+        missing[True].sort(key=lambda named: (not has_calls(named[1].graph), -count_operations(named[1].graph)))
         lock = threading.Lock()
         spent, failed = 0.0, False
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
+from gtrace.allocator import keep_freed_memory
 from gtrace.compile.backend import find_backend
 from gtrace.compile.executable import interpreted
 from gtrace.compile.partition import MAX_OPS, uncompilable
@@ -57,6 +58,7 @@ def new_program(
         skeleton, shape: what `shape_of` returns for the graph.
         left_out: operators of torch that the compiler was found to have no code for.
     """
+    keep_freed_memory()
     orders = tuple(layout(a.shape, stride) for a, stride in zip(graph.avals, key.strides, strict=True))
     closed = ""
     if None in orders:

@@ -16,8 +16,8 @@ from gtrace.worker.client import worker
 MOST_DEBT = 0.05
 """Seconds that the program may have lost beyond its share before the worker pauses: no step takes much longer then."""
 
-MOST_DEBT_FOR_LOOPS = 0.15
-"""The same where only native loops are compiled: about what they cost it, so that they are done without a pause."""
+MOST_DEBT_FOR_LOOPS = 0.4
+"""The same where only native loops are compiled: more than a few cost it, so that they are done without a pause."""
 
 DEBT_LIMIT = 0.5
 """Seconds of debt counted at most: one call that something else held up must not stop the worker for minutes."""

@@ -1,0 +1,36 @@
+"""Memory that a program frees is kept for its next call.
+
+glibc returns large freed blocks to the kernel, and asks for them again in the next step: each page of 4 KiB then costs
+a page fault, as much as computing its values does. Whether that happens depends on what lies beside the block, so that
+one process may run at half the speed of another.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import sys
+
+KEPT = 1 << 30
+"""Bytes of freed memory that are kept, and the size from which a block is returned at once."""
+
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # parameters of mallopt, as in malloc.h
+
+_SET_BY_USER = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES")
+
+
+@functools.cache
+def keep_freed_memory() -> bool:
+    """Have the C library keep freed memory, for the whole process; returns whether it does now.
+
+    It does not where the environment sets its thresholds (``MALLOC_TRIM_THRESHOLD_``, ``MALLOC_MMAP_THRESHOLD_``,
+    ``GLIBC_TUNABLES``), and on systems without glibc.
+    """
+    if sys.platform != "linux" or any(name in os.environ for name in _SET_BY_USER):
+        return False
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError):  # another C library
+        return False
+    return bool(mallopt(_MMAP_THRESHOLD, KEPT)) and bool(mallopt(_TRIM_THRESHOLD, KEPT))
