@@ -13,7 +13,8 @@ import time
 import launch
 import numpy as np
 import pytest
-from hypothesis import given
+import torch
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import gtrace as gt
@@ -22,11 +23,12 @@ from gtrace.engine.engine import engine
 from gtrace.engine.policy import CostModel
 from gtrace.engine.program import Program
 from gtrace.events import Awaiting, bus
+from gtrace.interp.between import watched
 from gtrace.ir import repeats
 from gtrace.worker import sharing as module
 from gtrace.worker.client import WorkerClient
 from gtrace.worker.client import worker as real
-from gtrace.worker.sharing import MOST_DEBT, MOST_DEBT_FOR_LOOPS, Sharing
+from gtrace.worker.sharing import LONG_CALL, MOST_DEBT, MOST_DEBT_FOR_LOOPS, MOST_LONGER, Sharing
 
 
 class Machine:
@@ -98,6 +100,47 @@ def test_a_program_loses_no_more_than_its_share(slowdown, calls, share, long):
             assert machine.worked == pytest.approx(machine.now), "it costs less than its share: it never pauses"
         assert machine.worked > 0
         assert sharing.slowdown <= max(slowdown, module.PRIOR_SLOWDOWN) + 1e-9
+
+
+@pytest.fixture
+def two_threads(monkeypatch):
+    monkeypatch.setattr(module, "_cores", lambda: 2)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(threads)
+
+
+@given(st.floats(0.0, 0.5), st.integers(20, 200), st.lists(st.floats(LONG_CALL, 2.0), min_size=1, max_size=30))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_no_long_call_takes_half_as_long_again(two_threads, slowdown, operations, calls):
+    with pytest.MonkeyPatch.context() as patch, gt.config(compile_share=0.1):
+        machine = Machine(slowdown)
+        patch.setattr(module, "worker", machine)
+        patch.setattr(module, "time", machine)
+        sharing, disturbed = Sharing(), []
+        for seconds in calls:
+            call = machine.call(seconds / operations)
+
+            def program(tensors, call=call):
+                for _ in watched(range(operations)):
+                    assert torch.get_num_threads() == (2 if machine.paused else 1)
+                    call(tensors)
+
+            start = machine.now
+            disturbed.append(sharing.run(program, [], seconds)[1])
+            one = seconds / operations / (1 - slowdown)
+            assert machine.now - start <= (1 + MOST_LONGER) * seconds + one + 1e-9
+            assert torch.get_num_threads() == 2
+        assert disturbed[0]
+        assert sharing.slowdown <= max(slowdown, module.PRIOR_SLOWDOWN) + 1e-9
+
+
+def test_programs_that_compiling_may_cost_everything_are_not_spared(simulated, two_threads):
+    machine, sharing = simulated(0.5)
+    with gt.config(compile_share=1.0):
+        sharing.run(lambda tensors: [machine.call(0.1)([]) for _ in watched(range(10))], [], 1.0)
+    assert machine.now == pytest.approx(2.0) == machine.worked
 
 
 def test_the_slowdown_is_learned(simulated):

@@ -17,6 +17,7 @@ from gtrace.compile.faster import Faster, Verdict
 from gtrace.compile.native.library import RefusedError
 from gtrace.compile.request import CompileRequest
 from gtrace.compile.work import TORCH_CALL, torch_calls
+from gtrace.interp.between import watched
 from gtrace.interp.interpreter import Owned, TensorFunction, bound_body, interpreter
 from gtrace.interp.layouts import in_order, in_rows
 from gtrace.ir.aval import layout
@@ -79,7 +80,7 @@ class CallSequence:
         settled = set(self.inputs)
         if isinstance(tensors, Owned):
             tensors.clear()
-        for step, dead in zip(self.steps, self.dead, strict=True):
+        for step, dead in watched(zip(self.steps, self.dead, strict=True)):
             for value in step.ins:
                 if value not in settled:
                     env[value] = self._laid_out(value, env[value])

@@ -456,15 +456,15 @@ class Engine:
         try:
             if deterministic:
                 with deterministic_algorithms():
-                    results = executable.run(tensors)
-            elif pending:
-                results = sharing.run(executable.run, tensors, program.usual)
+                    results, disturbed = executable.run(tensors), bool(worker.pending)
+            elif worker.pending:  # since `consider`, perhaps
+                results, disturbed = sharing.run(executable.run, tensors, program.usual)
             else:
-                results = executable.run(tensors)
+                results, disturbed = executable.run(tensors), False
         except REFUSALS as error:
             refuse(f"program {program.signature}", error)
         seconds = perf_counter() - start if stop is None else stop()
-        if reference is None and (not pending or worker.paused):
+        if reference is None and not disturbed:
             program.took(seconds)
         with self.tiering.lock:
             program.count(seconds, compiled or executable.origin != INTERPRETED)

@@ -87,7 +87,7 @@ class NewSizes:
         given = [tensors[slot] for slot in program.slots]
         try:
             self.calls += 1
-            return sharing.run(executable.run, given, 0.0) if worker.pending else executable.run(given)
+            return sharing.run(executable.run, given, 0.0)[0] if worker.pending else executable.run(given)
         except REFUSALS as error:
             refuse("a program", error)
 

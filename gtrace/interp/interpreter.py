@@ -11,6 +11,7 @@ import attrs
 import torch
 
 from gtrace.errors import ExecutionError
+from gtrace.interp.between import watched
 from gtrace.interp.memory import is_out_of_memory, out_of_memory
 from gtrace.interp.schedule import Step, reusable, schedule
 from gtrace.ir.graph import Graph, Node, Subgraph, is_subgraphs, subgraphs
@@ -142,7 +143,7 @@ def interpreter(graph: Graph, around: Around | None = None, donated: Collection[
         if tensors.__class__ is Owned:
             tensors.clear()
         try:
-            for function, ins, out, dead in calls:
+            for function, ins, out, dead in watched(calls):
                 if len(ins) == 2:
                     a, b = ins
                     env[out] = function(env[a], env[b])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import time
@@ -10,14 +11,18 @@ from collections.abc import Sequence
 import torch
 
 from gtrace.config import config
+from gtrace.interp.between import called_between
 from gtrace.interp.interpreter import TensorFunction
 from gtrace.worker.client import worker
 
-MOST_DEBT = 0.05
+MOST_DEBT = 0.03
 """Seconds that the program may have lost beyond its share before the worker pauses: no step takes much longer then."""
 
 MOST_DEBT_FOR_LOOPS = 0.4
 """The same where only native loops are compiled: more than a few cost it, so that they are done without a pause."""
+
+LONG_CALL, MOST_LONGER = 0.02, 0.4
+"""Of calls of so many seconds, each is made longer by at most this part of what it usually takes."""
 
 DEBT_LIMIT = 0.5
 """Seconds of debt counted at most: one call that something else held up must not stop the worker for minutes."""
@@ -45,12 +50,15 @@ class Sharing:
         """The fraction of its speed that the program loses while the worker is running."""
         return (PRIOR_SLOWDOWN * PRIOR_SECONDS + self.lost) / (PRIOR_SECONDS + self.beside)
 
-    def run(self, program: TensorFunction, tensors: Sequence[torch.Tensor], usual: float) -> list[torch.Tensor]:
-        """Call a program while the worker has something to do.
+    def run(
+        self, program: TensorFunction, tensors: Sequence[torch.Tensor], usual: float
+    ) -> tuple[list[torch.Tensor], bool]:
+        """Call a program while the worker has something to do; returns its results, and whether the worker ran.
 
         Where torch would use every core, the program leaves one to the worker: the threads of a torch operation wait
         for one another. With one more process than cores, two of them come to share a core, and each operation takes as
-        long as the scheduler's time slices.
+        long as the scheduler's time slices. A long call has the core back, and the worker pauses, before it takes half
+        as long again as usual.
 
         Args:
             usual: the seconds that the program takes without the worker; 0: unknown, so the worker pauses.
@@ -60,29 +68,58 @@ class Sharing:
         threads = torch.get_num_threads()
         if worker.paused or threads == 1 or threads < _cores():
             return self._timed(program, tensors, usual)
+        bound = None
+        if usual >= LONG_CALL and worker.long and config.current.compile_share < 1:
+            # one thread fewer costs about as much of its speed
+            bound = _Bound(MOST_LONGER * usual / max(self.slowdown, 1 / threads), threads)
         torch.set_num_threads(threads - 1)
         try:
-            return self._timed(program, tensors, usual)
+            return self._timed(program, tensors, usual, bound)
         finally:
             torch.set_num_threads(threads)
 
-    def _timed(self, program: TensorFunction, tensors: Sequence[torch.Tensor], usual: float) -> list[torch.Tensor]:
+    def _timed(
+        self, program: TensorFunction, tensors: Sequence[torch.Tensor], usual: float, bound: _Bound | None = None
+    ) -> tuple[list[torch.Tensor], bool]:
         alone = worker.paused
         start = time.perf_counter()
-        with worker.beside():
+        with worker.beside(), contextlib.nullcontext() if bound is None else called_between(bound):
             results = program(tensors)
         seconds = time.perf_counter() - start
         lost = 0.0 if alone else max(seconds - usual, 0.0)
         if not alone:
             self.lost += lost
-            self.beside += seconds
+            self.beside += seconds if bound is None or bound.ended is None else bound.ended
         debt = self.debt + lost - config.current.compile_share * seconds
         self.debt = min(max(debt, 0.0), DEBT_LIMIT)
         if self.debt > (MOST_DEBT if worker.long else MOST_DEBT_FOR_LOOPS):
             worker.pause()
         elif not self.debt:
             worker.resume()
-        return results
+        return results, not alone
+
+
+class _Bound:
+    """Called between the operations of a call: after some seconds the worker pauses, and the call has all threads.
+
+    Attributes:
+        ended: after how many seconds that was; None: not yet.
+    """
+
+    def __init__(self, seconds: float, threads: int) -> None:
+        self._seconds = seconds
+        self._threads = threads
+        self._start = time.perf_counter()
+        self.ended: float | None = None
+
+    def __call__(self) -> bool:
+        seconds = time.perf_counter() - self._start
+        if seconds < self._seconds and not worker.paused:
+            return True
+        self.ended = seconds
+        worker.pause()
+        torch.set_num_threads(self._threads)
+        return False
 
 
 @functools.cache
