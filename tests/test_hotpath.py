@@ -219,10 +219,26 @@ def test_programs_of_ever_new_sizes_run_as_they_were_recorded():
 
 
 def test_sizes_that_come_again_are_prepared():
-    programs, others = sizes_of([*range(1002, 1012)] * 9)
+    rounds = CALLS + 6
+    programs, others = sizes_of([*range(1002, 1012)] * rounds)
     assert len(programs) == 10
     assert others == (10 - PREPARED) * CALLS
-    assert sum(p.calls for p in programs) == 90 - others
+    assert sum(p.calls for p in programs) == 10 * rounds - others
+
+
+def test_numbers_that_change_with_the_sizes_are_never_those_of_another_call():
+    data = np.linspace(-0.001, 0.001, 3030)
+    for k in range(4 * CALLS):
+        for n in range(3010, 3020):
+            got = np.asarray(gt.cosh(gt.cumsum(gt.array(data[:n]))) * float(k % 5) - (-1.0) ** k)
+            np.testing.assert_allclose(got, np.cosh(np.cumsum(data[:n])) * (k % 5) - (-1.0) ** k, rtol=1e-12, atol=1e-12)
+
+
+def test_few_of_many_new_sizes_are_kept(monkeypatch):
+    monkeypatch.setattr(sys.modules["gtrace.engine.sizes"], "MAX_OPERATIONS", 20)
+    programs, others = sizes_of([*range(4002, 4012)] * (2 * CALLS))
+    assert others > (10 - PREPARED) * CALLS, "what was forgotten counts anew"
+    assert len(programs) >= PREPARED
 
 
 @pytest.mark.parametrize(("setting", "first"), [({"hot_threshold": 1000}, 2002), ({"deterministic": True}, 3002)])

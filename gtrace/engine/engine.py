@@ -110,11 +110,11 @@ class Engine:
         key = key, passes
         recording = self.recordings.get(key)
         if recording is None or not recording.fits(scalars):
-            program = decode()
-            once = None if recording or marks or passes else self.sizes.run(key, program, tensors)
+            known = recording or marks or passes
+            program, once = (None, None) if known else self.sizes.run(key, scalars, decode, tensors)
             if once is not None:
                 return once
-            recording = self._recording(key, recording, scalars, program, marks, passes)
+            recording = self._recording(key, recording, scalars, program or decode(), marks, passes)
         if recording.slots is not None:
             tensors = [tensors[slot] for slot in recording.slots]
         if recording.lifted:

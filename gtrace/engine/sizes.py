@@ -1,4 +1,4 @@
-"""Programs whose sizes are new at each call: the first call of each size runs as it was recorded.
+"""Programs whose sizes are new at each call: the first calls of each size run as they were recorded.
 
 A program is prepared when it is recorded for the first time: simplified, divided, brought into its canonical form. That
 takes as long as some calls of it, and is lost if these sizes never come again.
@@ -6,7 +6,7 @@ takes as long as some calls of it, and is lost if these sizes never come again.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 
 import attrs
 import torch
@@ -15,12 +15,13 @@ from gtrace.compile.executable import interpreted
 from gtrace.config import config
 from gtrace.engine.programs import MAX_PROGRAMS
 from gtrace.events import Ran, bus
+from gtrace.interp.interpreter import TensorFunction
 from gtrace.interp.memory import REFUSALS, refuse
 from gtrace.ir.aval import Bundle
 from gtrace.ir.calls import has_calls
 from gtrace.ir.graph import Graph, RecordedGraph
 from gtrace.ir.simplify import dce
-from gtrace.tables import BoundedTable
+from gtrace.tables import PART, BoundedTable, spread
 from gtrace.torch_internals import profiler_enabled
 from gtrace.worker.client import worker
 from gtrace.worker.sharing import sharing
@@ -28,24 +29,36 @@ from gtrace.worker.sharing import sharing
 PREPARED = 4
 """Sizes of which every program is prepared at its first call."""
 
-CALLS = 3
+CALLS = 12
 """Calls of further sizes that run as they were recorded: preparing takes about what that loses in them."""
+
+MAX_OPERATIONS = 1 << 17
+"""Operations whose calls are kept, from the second call with these sizes, for the next; some 300 bytes each."""
 
 EVERY = 16
 """Of further sizes one in so many is prepared at its first call: the policy sees programs that are prepared only."""
 
 
-@attrs.define
-class Structure:
-    """What is known of programs that differ in sizes only.
+Scalars = tuple[bool | int | float | complex, ...]
+
+
+@attrs.define(eq=False)
+class _Kept:
+    """A program that runs as it was recorded.
 
     Attributes:
-        sizes: how many of them there were.
-        calls: how often those ran that run as they were recorded, by hashes of their keys.
+        run: the interpreter of the program with these scalars.
+        slots: of the tensors that it takes.
+        scalars: the numbers in it.
+        operations: how many it has.
+        calls: how often it ran.
     """
 
-    sizes: int = 0
-    calls: dict[int, int] = attrs.field(factory=dict)
+    run: TensorFunction
+    slots: list[int]
+    scalars: Scalars
+    operations: int
+    calls: int = 0
 
 
 class NewSizes:
@@ -57,47 +70,86 @@ class NewSizes:
 
     def __init__(self) -> None:
         self.calls = 0
-        self._structures: BoundedTable[Hashable, Structure] = BoundedTable(MAX_PROGRAMS)
+        self._sizes: BoundedTable[Hashable, int] = BoundedTable(MAX_PROGRAMS)  # of each structure, how many there were
+        self._seen: BoundedTable[int, None] = BoundedTable(MAX_PROGRAMS)  # hashes of keys
+        self._kept: BoundedTable[Hashable, _Kept] = BoundedTable(MAX_PROGRAMS)
+        self._operations = 0  # of those that are kept, about
 
-    def run(self, key: Hashable, program: RecordedGraph, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor] | None:
-        """Run a program of new sizes as it was recorded; None if it is to be prepared.
+    def run(
+        self,
+        key: Hashable,
+        scalars: Scalars,
+        decode: Callable[[], RecordedGraph],
+        tensors: Sequence[torch.Tensor],
+    ) -> tuple[RecordedGraph | None, list[torch.Tensor] | None]:
+        """Run a program of new sizes as it was recorded; returns the program instead if it is to be prepared.
 
         Args:
             key: that of the recording.
+            scalars: the numbers of the program.
+            decode: gives the program.
             tensors: its inputs, by slot.
         """
-        graph = program.graph
-        name = tuple([node.op.name for node in graph.nodes]), len(graph.inputs), graph.outputs
-        structure = self._structures.get(name)
-        if structure is None:
-            structure = Structure()
-            self._structures.remember(name, structure)
-        known = hash(key)
-        calls = structure.calls.pop(known, 0)
-        if not calls:
-            structure.sizes += 1
-            if structure.sizes <= PREPARED or structure.sizes % EVERY == 0:
-                return None
-        if calls == CALLS or not _simple(graph):
-            return None
-        if len(structure.calls) >= MAX_PROGRAMS:
-            structure.calls.clear()
-        structure.calls[known] = calls + 1
-        executable = interpreted(dce(graph), program.strides)
-        given = [tensors[slot] for slot in program.slots]
+        kept = self._kept.get(key)
+        if kept is None or kept.scalars != scalars:
+            program = decode()
+            kept = None if self._is_prepared(key, program.graph, kept) else self._keep(key, scalars, program)
+            if kept is None:
+                return program, None
+        elif kept.calls >= CALLS or not _is_plain():
+            self._forget(key)
+            return decode(), None
+        kept.calls += 1
+        self.calls += 1
+        given = [tensors[slot] for slot in kept.slots]
         try:
-            self.calls += 1
-            return sharing.run(executable.run, given, 0.0)[0] if worker.pending else executable.run(given)
+            return None, sharing.run(kept.run, given, 0.0)[0] if worker.pending else kept.run(given)
         except REFUSALS as error:
             refuse("a program", error)
 
+    def _is_prepared(self, key: Hashable, graph: Graph, kept: _Kept | None) -> bool:
+        """Whether a program is to be prepared; `kept`: with other numbers."""
+        if kept is None and hash(key) not in self._seen:
+            name = tuple([node.op.name for node in graph.nodes]), len(graph.inputs), graph.outputs
+            sizes = self._sizes.get(name, 0) + 1
+            self._sizes.remember(name, sizes)
+            if sizes <= PREPARED or sizes % EVERY == 0:
+                return True
+        elif kept is not None and kept.calls >= CALLS:
+            return True
+        if not _is_plain() or has_calls(graph):
+            return True
+        avals = [*graph.avals, *[node.instr.aval for node in graph.nodes]]
+        return not all(a.__class__ is Bundle or a.sharding is None for a in avals)
 
-def _simple(graph: Graph) -> bool:
-    """Whether nobody wants to know of the call, and interpreting a program is no different from preparing it."""
+    def _keep(self, key: Hashable, scalars: Scalars, program: RecordedGraph) -> _Kept:
+        graph = dce(program.graph)
+        made = _Kept(interpreted(graph, program.strides).run, list(program.slots), scalars, len(graph.nodes))
+        known = hash(key)
+        if known not in self._seen:  # most sizes never come again
+            self._seen.remember(known, None)
+            return made
+        made.calls = 1
+        before = self._kept.get(key)
+        if before is not None:
+            made.calls = before.calls + CALLS // 4  # other numbers: it was not saved anything
+            self._operations -= before.operations
+        self._operations += made.operations
+        while self._operations > MAX_OPERATIONS and len(self._kept) > 1:
+            for old in spread(self._kept, PART):
+                self._forget(old)
+        self._kept.remember(key, made)
+        return made
+
+    def _forget(self, key: Hashable) -> None:
+        gone = self._kept.pop(key, None)
+        if gone is not None:
+            self._operations -= gone.operations
+
+
+def _is_plain() -> bool:
+    """Whether nobody wants to know of a call, and interpreting a program is no different from preparing it."""
     settings = config.current
     if settings.deterministic or settings.compile or settings.hot_threshold is not None:
         return False
-    if Ran in bus.wanted or profiler_enabled() or has_calls(graph):
-        return False
-    avals = [*graph.avals, *[node.instr.aval for node in graph.nodes]]
-    return all(a.__class__ is Bundle or a.sharding is None for a in avals)
+    return Ran not in bus.wanted and not profiler_enabled()

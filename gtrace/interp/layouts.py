@@ -29,8 +29,10 @@ def carried_strides(graph: Graph, strides: Sequence[Strides]) -> tuple[tuple[int
     >>> carried_strides(graph, [(3, 1), (2, 1)])
     ((0, 0),)
     """
-    nearest: dict[int, tuple[int, int]] = {}  # by value: how far the input is, and its place
     kinds = graph.value_avals()
+    if all(len(kinds[value].shape) < 2 for value in graph.outputs):  # there is one order of one axis
+        return ()
+    nearest: dict[int, tuple[int, int]] = {}  # by value: how far the input is, and its place
     for place, (value, kind, stride) in enumerate(zip(graph.inputs, graph.avals, strides, strict=True)):
         if len(kind.shape) > 1 and layout(kind.shape, stride) is not None:
             nearest[value] = (0, place)
