@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import attrs
 
@@ -32,23 +33,24 @@ def main(argv: Sequence[str] | None = None) -> int:
             if options.workers > 1 or options.restarts:
                 count, restarts = options.workers, options.restarts
                 return launch(
-                    count, options.script, options.args, quiet=options.quiet, jax=options.jax, restarts=restarts
-                )
-            return run(options.script, options.args, quiet=options.quiet, jax=options.jax)
+                    count, options.script, options.args, quiet=options.quiet, jax=options.jax, restarts=restarts,
+                    module=options.module,
+                )  # fmt: skip
+            return run(options.script, options.args, quiet=options.quiet, jax=options.jax, module=options.module)
         case "trace":
             return trace(options.script, options.args, seconds=options.seconds, folder=options.dir,
-                         workers=options.workers)  # fmt: skip
+                         workers=options.workers, module=options.module)  # fmt: skip
         case "visualize":
             return visualize(options.logs, options.output)
         case "top":
             return top(options.pid, interval=options.interval, once=options.once)
         case "warmup":
-            return warmup(options.script, options.args, options.threshold)
+            return warmup(options.script, options.args, options.threshold, options.module)
         case "plan":
             if options.check is not None:
                 return check(options.check)
             speeds = Speeds(**{name: getattr(options, name) for name in _SPEEDS})
-            return plan(options.mesh, options.script, options.args, speeds, options.html)
+            return plan(options.mesh, options.script, options.args, speeds, options.html, options.module)
         case "cache":
             return cache.command(options)
         case "bench":
@@ -148,8 +150,7 @@ def _parser() -> argparse.ArgumentParser:
             f"--{field.name}", type=_positive, default=field.default, metavar="N",
             help=f"for estimates: {_SPEEDS[field.name]} (default: {field.default:g})",
         )  # fmt: skip
-    command.add_argument("script", metavar="SCRIPT", nargs="?", help="path of a Python script")
-    command.add_argument("args", metavar="ARGS", nargs=argparse.REMAINDER, help="arguments of the script")
+    _add_script(command, nargs="?")
 
     cache.add_parser(commands)
     command = commands.add_parser(
@@ -189,6 +190,8 @@ _SPEEDS = {
 }
 
 
-def _add_script(command: argparse.ArgumentParser) -> None:
-    command.add_argument("script", metavar="SCRIPT", help="path of a Python script")
+def _add_script(command: argparse.ArgumentParser, **options: Any) -> None:
+    command.add_argument("-m", dest="module", action="store_true",
+                         help="SCRIPT is the name of a module, run as by python -m")  # fmt: skip
+    command.add_argument("script", metavar="SCRIPT", help="path of a Python script", **options)
     command.add_argument("args", metavar="ARGS", nargs=argparse.REMAINDER, help="arguments of the script")

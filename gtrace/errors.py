@@ -6,6 +6,8 @@ frame outside this package.
 
 from __future__ import annotations
 
+import contextlib
+import importlib.util
 import os
 import sys
 import types
@@ -23,14 +25,27 @@ __all__ = [
     "UnsupportedTorchWarning",
 ]  # fmt: skip
 
-_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
-_LIBRARIES = (
-    os.sep + "optree" + os.sep,
-    os.sep + "torch" + os.sep,
+
+def _folder(package: str) -> str:
+    """Return the folder of an installed package; a folder of the user's may have its name."""
+    found = importlib.util.find_spec(package)
+    assert found is not None  # it is required
+    assert found.origin is not None
+    return os.path.dirname(found.origin) + os.sep
+
+
+_NOT_USERS = (
+    os.path.dirname(os.path.abspath(__file__)) + os.sep,
+    _folder("optree"),
+    _folder("torch"),
     "<frozen",
     "<attrs generated",
-    os.sep + "contextlib.py",
+    contextlib.__file__,
 )
+"""How the names of files begin that are no code of the user's."""
+
+_UNKNOWN = "<unknown>:0"
+"""The line where there is no frame of the user's, as in a command of gtrace."""
 
 
 class GtraceError(Exception):
@@ -222,7 +237,7 @@ def users_line(frame: types.FrameType | None) -> str:
                 line = lines[frame.f_lasti] = f"{code.co_filename}:{frame.f_lineno}"
             return line
         frame = frame.f_back
-    return "<unknown>:0"
+    return _UNKNOWN
 
 
 _lines: dict[int, tuple[types.CodeType, dict[int, str] | None]] = {}
@@ -242,7 +257,7 @@ def _remember(code: types.CodeType) -> tuple[types.CodeType, dict[int, str] | No
 
 def is_users(name: str) -> bool:
     """Whether a file of code is outside gtrace and the libraries it calls through."""
-    return not name.startswith(_PACKAGE) and not any(part in name for part in _LIBRARIES)
+    return not name.startswith(_NOT_USERS)
 
 
 def message(op: str, expected: str, got: str, fix: str = "") -> str:
@@ -251,7 +266,9 @@ def message(op: str, expected: str, got: str, fix: str = "") -> str:
     >>> message("matmul", "inner dimensions that agree", "3 and 4", "Transpose one of them.").split(" (at ")[0]
     '[matmul] expected inner dimensions that agree, got 3 and 4. Transpose one of them.'
     """
-    return f"[{op}] expected {expected}, got {got}." + (f" {fix}" if fix else "") + f" (at {user_location()})"
+    location = user_location()
+    where = "" if location == _UNKNOWN else f" (at {location})"
+    return f"[{op}] expected {expected}, got {got}." + (f" {fix}" if fix else "") + where
 
 
 def warn_at(text: str, location: str, category: type[Warning]) -> None:

@@ -401,6 +401,14 @@ def test_a_call_met_before_does_not_let_other_types_pass():
     assert math.copysign(1, gt.linspace(0.0, 1.0, 3)[0].item()) == math.copysign(1, gt.linspace(-0.0, 1, 3)[0].item())
 
 
+@pytest.mark.parametrize("folder", ["torch", "optree", "contextlib.py"])
+def test_folders_of_the_users_may_have_the_names_of_packages(folder):
+    name = f"/home/me/{folder}/train.py"
+    code = compile("import gtrace as gt\ngt.ones(2) + gt.ones(3)\n", name, "exec")
+    with pytest.raises(gt.ShapeError, match=re.escape(f"(at {name}:2)")):
+        exec(code, {})
+
+
 def test_shape_and_dtype_errors_name_the_users_line():
     with pytest.raises(gt.ShapeError, match=r"test_arrays\.py:\d+\)"):
         gt.ones((2, 3)) @ gt.ones((4, 5))

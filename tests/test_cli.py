@@ -104,6 +104,7 @@ ENDINGS = {
     "an exit message": "import sys; sys.exit('enough')",
     "a syntax error": "x = (1,\ny 2",
     "its own hook": "import sys; sys.excepthook = lambda *a: print('hook', a[0]); raise KeyError",
+    "ctrl-c": "def f():\n    raise KeyboardInterrupt\nf()",
     "a late thread": "import threading, time\nt = threading.Timer(0.2, lambda: print('late')); t.start()",
 }
 
@@ -122,6 +123,57 @@ def test_however_a_script_ends_its_exit_code_and_messages_are_kept(script, endin
     assert done.returncode == expected.returncode
     assert done.stderr == expected.stderr
     assert done.stdout == expected.stdout + "gtrace: no program ran\n"
+
+
+PACKAGE = """\
+from .helper import VALUE
+import pickle, sys
+class Point:
+    pass
+assert type(pickle.loads(pickle.dumps(Point()))) is Point
+print(VALUE, sys.argv, __name__, __package__, __spec__.name, __file__, sys.path[0] in ("", sys.argv[-1]))
+raise ValueError("end")
+"""
+
+
+@pytest.mark.parametrize("name", ["pkg.train", pytest.param("pkg", marks=pytest.mark.long)])
+def test_a_module_is_run_as_by_python_m(script, tmp_path, name):
+    script("VALUE = 42", "pkg/helper.py")
+    script("", "pkg/__init__.py")
+    script(PACKAGE, "pkg/train.py" if name == "pkg.train" else "pkg/__main__.py")
+    expected = run(name, "-m", str(tmp_path), launcher=("-m",), cwd=tmp_path)
+    done = run("--quiet", "-m", name, "-m", str(tmp_path), cwd=tmp_path)
+    assert expected.returncode == done.returncode == 1
+    assert done.stdout == expected.stdout
+    assert done.stderr.splitlines()[-2:] == expected.stderr.splitlines()[-2:]
+    assert "gtrace" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("json", "a package without a file __main__"),
+        pytest.param("absent", "the name of a Python module after -m, got 'absent'", marks=pytest.mark.long),
+    ],
+)
+def test_a_module_that_cannot_be_run_is_an_error(name, words, tmp_path):
+    done = run("--quiet", "-m", name, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert words in done.stderr
+
+
+def test_a_reader_that_leaves_and_closed_streams_are_no_errors(script):
+    path = script()
+    code = f"import sys; from gtrace.cli import main; sys.std{{}} = None; sys.exit(main(['run', {path!r}]))"
+    assert run("-c", code.format("err"), launcher=()).stdout.splitlines()[-1] == "1 program, 1 call, 0 compiles"
+    done = run("-c", code.format("out"), launcher=())
+    assert (done.returncode, done.stderr) == (0, "")
+    read, write = os.pipe()
+    os.close(read)
+    command = [sys.executable, "-m", "gtrace", "run", script("import gtrace as gt; float(gt.ones(2).sum())")]
+    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_the_table_comes_after_the_exit_handlers_and_counts_what_they_ran(script):

@@ -4,6 +4,7 @@ import html
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import pytest
 
 import gtrace as gt
 from gtrace.cli import main
+from gtrace.commands.trace import TraceFiles
 from gtrace.observe.chrome import chrome_trace
 from gtrace.observe.page import timeline_page
 from gtrace.observe.timeline import LINE, OPERATIONS, SPANS, Span, _nest, read_timelines
@@ -188,6 +190,39 @@ def test_ctrl_c_ends_the_script_and_writes_the_trace(tmp_path):
     assert len(load(tmp_path)) > 3
 
 
+def test_threads_that_follow_one_another_have_lanes_of_their_own(run):
+    script = """
+    import threading, gtrace as gt
+    for name in ("first", "second", "third"):
+        thread = threading.Thread(target=lambda: float(gt.ones(2).sum()), name=name)
+        thread.start()
+        thread.join()
+    """
+    done, folder = run(script, options=["--dir", "with space"])
+    lanes = {e["args"]["name"] for e in load(folder.parent / "with space") if e["name"] == "thread_name"}
+    assert lanes >= {"first", "second", "third"}, "though the system gives all of them one number"
+    command = shlex.split(done.stderr.splitlines()[-1])
+    assert command[:2] == ["gtrace", "visualize"]
+    assert os.path.exists(command[2]), "what is shown can be pasted"
+
+
+def test_a_trace_that_cannot_be_written_is_said_and_no_traceback(tmp_path, capsys):
+    (tmp_path / "trace_a.log").write_text("")
+    TraceFiles(tmp_path / "trace_a").write(os.getpid())
+    assert re.match(r"gtrace trace: expected to write .*trace_a\.json, got .* is empty", capsys.readouterr().err)
+
+
+@pytest.mark.long
+def test_a_module_is_traced(tmp_path):
+    (tmp_path / "pkg").mkdir()
+    (tmp_path / "pkg" / "train.py").write_text("from .helper import f\nf()\n")
+    (tmp_path / "pkg" / "helper.py").write_text("import gtrace as gt\ndef f():\n    float(gt.ones(2).sum())\n")
+    command = [sys.executable, "-m", "gtrace", "trace", "-m", "pkg.train", "--dir", "the script's"]
+    subprocess.run(command, cwd=tmp_path, env=os.environ | {"GT_AUTO_COMPILE": "0"}, check=True, capture_output=True)
+    lines = {e["args"]["line"] for e in load(tmp_path) if e["ph"] == "X"}
+    assert lines == {f"{tmp_path / 'pkg' / 'helper.py'}:3"}
+
+
 def test_a_killed_script_leaves_logs_that_can_be_drawn(tmp_path):
     (tmp_path / "train.py").write_text("import os, gtrace as gt\nfloat(gt.ones(2).sum())\nos.kill(os.getpid(), 9)\n")
     subprocess.run([sys.executable, "-m", "gtrace", "trace", "train.py"], cwd=tmp_path, capture_output=True)
@@ -348,6 +383,12 @@ def test_what_is_no_log_is_refused(tmp_path, capsys):
     assert "expected an instruction log, got" in capsys.readouterr().err
     assert main(["visualize", str(tmp_path / "absent"), "--output", output]) == 2
     assert "No such file" in capsys.readouterr().err
+    (tmp_path / "empty").write_text("")
+    assert main(["visualize", str(tmp_path / "empty"), "--output", output]) == 2
+    assert "which is empty" in capsys.readouterr().err
+    (tmp_path / "cut").write_text("  0.1s | #0001 | START    | CLIENT   | process  | pid=3 ra")
+    assert main(["visualize", str(tmp_path / "cut"), "--output", output]) == 2
+    assert "cut off in its first line" in capsys.readouterr().err
     assert not os.path.exists(output)
 
 
@@ -370,6 +411,17 @@ def test_logs_of_one_run_are_one_timeline_and_other_runs_stand_beside(traced, tm
     assert main(["visualize", str(other), str(log), "--output", str(tmp_path / "both.json")]) == 2
 
 
+def test_a_renamed_log_gives_its_name_and_one_given_twice_is_read_once(traced, tmp_path):
+    (log,) = files(traced, ".log")
+    for name in ("before", "after"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / f"{name}.log").write_text(log.read_text())
+    paths = [tmp_path / name / f"{name}.log" for name in ("before", "after", "before")]
+    runs = read_timelines(paths)
+    assert [run.name for run in runs] == ["before", "after"]
+    assert [len(run.processes) for run in runs] == [1, 1]
+
+
 def test_runs_that_were_appended_to_one_log_are_apart(tmp_path):
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()
@@ -381,11 +433,11 @@ def test_runs_that_were_appended_to_one_log_are_apart(tmp_path):
 
 
 def test_arguments_of_a_script_are_not_taken_for_what_the_log_says_of_itself(tmp_path):
-    (tmp_path / "log").write_text(
+    (tmp_path / "tr_a.log").write_text(
         "  0.1s | #0001 | START    | CLIENT   | process  | pid=7 rank=0 wall=5.0 run=tr_a argv=train.py run=x pid=y\n"
         "  0.2s | #0002 | RECORD   | CLIENT   | exp      | out=%0 f32[3] thread=1 at train.py:3\n"
     )
-    (timeline,) = read_timelines([tmp_path / "log"])
+    (timeline,) = read_timelines([tmp_path / "tr_a.log"])
     assert timeline.name == "tr_a"
     assert (timeline.processes[0].pid, timeline.processes[0].name) == (7, "train.py run=x pid=y")
 

@@ -19,12 +19,16 @@ from gtrace.shard.signals import SignalConfig
 from gtrace.shard.signals_file import read_signals
 
 
-def plan(mesh: str, script: str | None, args: Sequence[str], speeds: Speeds, page: str | None = None) -> int:
+def plan(
+    mesh: str, script: str | None, args: Sequence[str], speeds: Speeds, page: str | None = None,
+    module: bool = False,
+) -> int:  # fmt: skip
     """Run a script as the first of the processes of a mesh, and print what each of its programs sends and holds.
 
     Args:
         speeds: of the hardware, for estimates.
         page: a file to write the plans to, as HTML.
+        module: `script` is the name of a module, as after ``python -m``.
 
     Returns:
         2 if there is no such mesh or script, 1 if the script raised, else 0.
@@ -34,7 +38,7 @@ def plan(mesh: str, script: str | None, args: Sequence[str], speeds: Speeds, pag
     except ValueError as error:
         print(f"gtrace plan: expected a mesh such as data=64,model=16, got {mesh!r}: {error}", file=sys.stderr)
         return 2
-    source = None if script is None else read("plan", script)
+    source = None if script is None else read("plan", script, module)
     if script is None or source is None:
         if script is None:
             print("gtrace plan: expected the path of a Python script after --mesh, got none.", file=sys.stderr)
@@ -49,7 +53,7 @@ def plan(mesh: str, script: str | None, args: Sequence[str], speeds: Speeds, pag
     with workers.pretend(processes):
         unsubscribe = bus.subscribe(divided, Divided)
         try:
-            code = execute(source, script, args)
+            code = execute(source, args)
         finally:
             unsubscribe()
     plans = [(plan_of(made), calls[digest]) for digest, made in programs.items()]

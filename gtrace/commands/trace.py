@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import shlex
 import subprocess
 import sys
 import threading
@@ -12,26 +13,30 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from gtrace.commands.run import execute, read
+from gtrace.commands.run import execute, read, say
 from gtrace.config import config
+from gtrace.errors import ArgumentError
 from gtrace.locks import new_lock
 from gtrace.observe.chrome import chrome_trace
 from gtrace.observe.timeline import read_timelines
 
 
-def trace(script: str, args: Sequence[str], *, seconds: float | None, folder: str, workers: int = 1) -> int:
+def trace(
+    script: str, args: Sequence[str], *, seconds: float | None, folder: str, workers: int = 1, module: bool = False
+) -> int:
     """Run a script as ``__main__`` and write its log and its Chrome trace to a folder, at its end or after `seconds`.
 
     Processes that the script starts write logs of their own, and are in the same trace.
 
     Args:
         workers: so many processes that share the work.
+        module: `script` is the name of a module, as after ``python -m``.
 
     Returns:
         The exit code: 2 if the script or the folder cannot be used, 1 if the script raised, else 0. A script that exits
         does so itself.
     """
-    source = read("trace", script)
+    source = read("trace", script, module)
     if source is None:
         return 2
     try:
@@ -40,15 +45,15 @@ def trace(script: str, args: Sequence[str], *, seconds: float | None, folder: st
             raise PermissionError("permission denied")
     except OSError as error:
         reason = error.strerror or str(error)
-        print(f"gtrace trace: expected a folder to write to, got {folder!r}: {reason}.", file=sys.stderr)
+        say(f"gtrace trace: expected a folder to write to, got {folder!r}: {reason}. Name one by --dir.")
         return 2
-    files = TraceFiles(_free_prefix(Path(folder), Path(script).stem))
+    files = TraceFiles(_free_prefix(Path(folder), script if module else Path(script).stem))
     # for the processes that the script starts
     os.environ["GT_TRACE"] = str(files.prefix)
     if seconds is not None:
         os.environ["GT_TRACE_SECONDS"] = str(seconds)
     if workers > 1:
-        return _launch(files, workers, script, args)
+        return _launch(files, workers, script, args, module)
     config.update(trace=str(files.prefix), **({} if seconds is None else {"trace_seconds": seconds}))
     config.default(status=True)
     # at the end of the process: after the script's threads, exit handlers and traceback
@@ -57,7 +62,7 @@ def trace(script: str, args: Sequence[str], *, seconds: float | None, folder: st
         timer = threading.Timer(seconds, files.end, (os.getpid(),))
         timer.daemon = True
         timer.start()
-    return execute(source, script, args)
+    return execute(source, args)
 
 
 class TraceFiles:
@@ -93,17 +98,18 @@ class TraceFiles:
             self.prefix.parent.glob(f"{self.prefix.name}.*.log")
         )
         if not logs:
-            print("gtrace trace: nothing was recorded: the script made no Array.", file=sys.stderr)
+            say("gtrace trace: nothing was recorded: the script made no Array.")
             return
-        (timeline,) = read_timelines(logs)
         path = self.prefix.with_name(self.prefix.name + ".json")
-        path.write_text(json.dumps(chrome_trace(timeline)), encoding="utf-8")
-        names = " ".join(map(str, logs))
-        print(
-            f"gtrace trace: {len(timeline.spans)} spans in {timeline.end:.1f} s. Open {path} in ui.perfetto.dev, or:\n"
-            f"  gtrace visualize {names} --output {self.prefix.name}.html",
-            file=sys.stderr,
-        )
+        try:
+            (timeline,) = read_timelines(logs)
+            path.write_text(json.dumps(chrome_trace(timeline)), encoding="utf-8")
+        except (OSError, ArgumentError) as error:  # the script has removed the folder, or the disk is full
+            say(f"gtrace trace: expected to write {path}, got {error}.")
+            return
+        command = shlex.join(["gtrace", "visualize", *map(str, logs), "--output", f"{self.prefix.name}.html"])
+        say(f"gtrace trace: {len(timeline.spans)} spans in {timeline.end:.1f} s. Open {path} in ui.perfetto.dev, or:\n"
+            f"  {command}")  # fmt: skip
 
 
 def _free_prefix(folder: Path, stem: str) -> Path:
@@ -117,9 +123,10 @@ def _free_prefix(folder: Path, stem: str) -> Path:
     raise FileExistsError(str(prefix))
 
 
-def _launch(files: TraceFiles, workers: int, script: str, args: Sequence[str]) -> int:
+def _launch(files: TraceFiles, workers: int, script: str, args: Sequence[str], module: bool) -> int:
     """Run the script in several processes, each of which writes a log, and put the logs together."""
-    command = [sys.executable, "-m", "gtrace", "run", "--quiet", "--workers", str(workers), script, *args]
+    command = [sys.executable, "-m", "gtrace", "run", "--quiet", "--workers", str(workers)]
+    command += [*["-m"] * module, script, *args]
     process = subprocess.Popen(command)
     try:
         return process.wait()

@@ -17,13 +17,16 @@ from gtrace.events import CompileFailed, CompileFinished, CompileStarted, Loaded
 from gtrace.worker.client import worker
 
 
-def warmup(script: str, args: Sequence[str], threshold: int) -> int:
+def warmup(script: str, args: Sequence[str], threshold: int, module: bool = False) -> int:
     """Run a script and wait for the worker.
+
+    Args:
+        module: `script` is the name of a module, as after ``python -m``.
 
     Returns:
         The exit code: 2 if the script cannot be read or nothing can be kept, 1 if it raised or a compile failed.
     """
-    source = read("warmup", script)
+    source = read("warmup", script, module)
     if source is None:
         return 2
     changes = {} if "GT_HOTPATH_THRESHOLD" in os.environ else {"hot_threshold": threshold}
@@ -46,7 +49,7 @@ def warmup(script: str, args: Sequence[str], threshold: int) -> int:
 
         stop = bus.subscribe(seen, CompileStarted, CompileFinished, CompileFailed, Loaded)
         try:
-            code = execute(source, script, args)
+            code = execute(source, args)
         except SystemExit as ended:
             code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
         progress.update(task, description="compiling what was hot")

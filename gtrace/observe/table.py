@@ -26,6 +26,13 @@ TIERS = {"compiled": "green", "failed": "red", "demoted": "yellow", "compiling":
 """The colours of tiers."""
 
 
+class _Console(Console):
+    """A console that leaves a closed pipe to its caller, in place of ending the program."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
 def render(stats: Stats) -> Table:
     """Return the table of `stats`: a row for each program that ran or was compiled, up to `MAX_ROWS`."""
     table = Table()
@@ -80,7 +87,7 @@ def write(stats: Stats, file: TextIO) -> None:
     """Write the table to `file`: in colour on a terminal, else as plain text of whatever width it needs."""
     terminal = file.isatty()
     plain = {} if terminal else {"color_system": None, "width": 200}
-    _write(stats, Console(file=file, force_terminal=terminal, **plain))  # type: ignore[arg-type]
+    _write(stats, _Console(file=file, force_terminal=terminal, **plain))  # type: ignore[arg-type]
 
 
 def _write(stats: Stats, console: Console) -> None:

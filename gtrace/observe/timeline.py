@@ -225,27 +225,32 @@ def read_timelines(paths: Sequence[str | Path]) -> list[Timeline]:
         OSError: a file cannot be read.
     """
     runs: dict[tuple[Path, str], list[tuple[float, list[Row], Process]]] = {}
-    for path in paths:
-        text = Path(path).read_text(encoding="utf-8", errors="replace")
+    names: dict[tuple[Path, str], str] = {}
+    for path, given in {Path(path).absolute(): path for path in paths}.items():  # one that is given twice is read once
+        text = Path(given).read_text(encoding="utf-8", errors="replace")
         rows = [row for row in map(parse_row, text.splitlines()) if row is not None]
         if not rows:
+            got = f"{str(given)!r}, which is empty" if not text else f"{str(given)!r}, without a line of one"
             fix = "Pass files that gtrace trace or GT_INSTRUCTION_LOG wrote."
-            raise ArgumentError(
-                message("visualize", "an instruction log", f"{str(path)!r}, without a line of one", fix)
-            )
+            raise ArgumentError(message("visualize", "an instruction log", got, fix))
         if rows[0].event == "START":
-            about, _, script = rows[0].head.partition("argv=")
+            about, mark, script = rows[0].head.partition("argv=")
             fields = dict(_FIELD.findall(about))
+            if not mark:
+                got = f"{str(given)!r}, which was cut off in its first line"
+                raise ArgumentError(message("visualize", "an instruction log", got, "There is nothing in it to draw."))
             process = Process(int(fields["pid"]), int(fields["rank"]), script)
-            run = Path(path).absolute().parent, fields["run"]
+            run = path.parent, fields["run"]
+            # a file that was renamed, such as to before.log, gives its own name
+            names[run] = fields["run"] if path.stem.startswith(fields["run"]) else path.stem
             runs.setdefault(run, []).append((float(fields["wall"]), rows, process))
             continue
         begins = [0, *[k for k, row in enumerate(rows) if row.number == 1 and k]]
         for number, (start, end) in enumerate(itertools.pairwise([*begins, len(rows)]), 1):
-            name = Path(path).stem + (f" ({number})" if number > 1 else "")
-            process = Process(0, 0, Path(path).name)
-            runs.setdefault((Path(path).absolute(), name), []).append((0.0, rows[start:end], process))
-    return [_timeline(name, logs) for (_, name), logs in runs.items()]
+            name = path.stem + (f" ({number})" if number > 1 else "")
+            process = Process(0, 0, path.name)
+            runs.setdefault((path, name), []).append((0.0, rows[start:end], process))
+    return [_timeline(names.get(run, run[1]), logs) for run, logs in runs.items()]
 
 
 def _timeline(name: str, logs: list[tuple[float, list[Row], Process]]) -> Timeline:

@@ -73,7 +73,8 @@ class TraceLog:
         self._target.file = None
         self._count = 0
         self._end = 0.0
-        self._threads: dict[int, int] = {}
+        # the system gives the number of a thread that has ended to another one
+        self._own = threading.local()
         self._others = 0
 
     def configure(self, settings: Config) -> None:
@@ -136,12 +137,11 @@ class TraceLog:
 
     def _thread(self, at: float) -> int:
         """Return the number of the thread that runs, and write its name when it is first met."""
-        ident = threading.get_ident()
-        number = self._threads.get(ident)
+        number: int | None = getattr(self._own, "number", None)
         if number is None:
-            main = ident == threading.main_thread().ident
+            main = threading.current_thread() is threading.main_thread()
             self._others += not main
-            number = self._threads[ident] = 1 if main else 1 + self._others
+            number = self._own.number = 1 if main else 1 + self._others
             self._line(at, "THREAD", "CLIENT", "started", f"name={threading.current_thread().name} thread={number}")
         return number
 
