@@ -285,6 +285,7 @@ def test_a_terminal_shows_how_much_is_done_of_what_is_waited_for(tmp_path):
     path.write_text(textwrap.dedent(WAITS))
     code, shown = on_terminal("--quiet", str(path), env={"TERM": "xterm-256color"})
     assert code == 0
+    assert "quick" in shown
     assert "1 of 7 programs done" in shown and "of 9 programs" not in shown
     done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == ("quick\n", "")

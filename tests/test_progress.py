@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import itertools
+import re
+import sys
 
 import pytest
 
@@ -14,6 +17,12 @@ from gtrace.events import Forced, bus
 class Terminal(io.StringIO):
     def isatty(self):
         return True
+
+
+@pytest.fixture(autouse=True)
+def terminal(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "120")
 
 
 def step(state, x):
@@ -71,6 +80,133 @@ def test_without_steps_the_error_says_how_to_find_the_origin():
         for number, _ in bar:
             bar.log(loss=gt.sqrt(gt.array(2.5 - number)))
     assert __file__ in str(caught.value)
+
+
+def test_a_nan_is_traced_where_steps_give_their_state_away():
+    def step(state, x):
+        return state * x, gt.log(state - 1).sum()
+
+    step = gt.jit(step, donate_argnums=0, backend="eager")
+    bar = gt.progress(range(9), interval=1000, file=io.StringIO())
+    state = gt.full((2,), 4.0)
+    with pytest.raises(gt.NonFiniteError, match=r"^\[log\] expected finite values"):
+        for _ in bar:
+            state, loss = bar.step(step, state, gt.full((2,), 0.5))
+            bar.log(loss=loss)
+
+
+def test_what_cannot_be_run_again_is_said():
+    def step(state, x):
+        return state, given(x).sum()
+
+    given = gt.jit(lambda x: gt.log(x), donate_argnums=0, backend="eager")
+    bar = gt.progress(range(2), interval=1000, file=io.StringIO())
+    with pytest.raises(gt.NonFiniteError, match=r"finite loss, got nan .* give no argument away"):
+        for _ in bar:
+            _, loss = bar.step(step, gt.ones(2), gt.full((2,), -1.0))
+            bar.log(loss=loss)
+
+
+def test_functions_that_take_turns_and_states_that_change_are_run_again_as_they_were():
+    def generate(state, x):
+        return state * x, (state * x).sum()
+
+    def judge(state, x):
+        return state - 1.0, gt.sqrt(state).sum() + x.sum()
+
+    bar = gt.progress(range(9), interval=1000, file=io.StringIO())
+    g, j = gt.ones(3), gt.full((5,), 9.0)
+    with pytest.raises(gt.NonFiniteError, match=r"^\[sqrt\] expected finite values, got NaN in 5 of 5"):
+        for number, _ in bar:
+            g, _ = bar.step(generate, g, gt.ones(3))
+            j, loss = bar.step(judge, -j if number == 6 else j, g)
+            bar.log(loss=loss)
+
+
+def test_what_is_no_number_is_refused_at_its_line():
+    for value, got in ((gt.ones(3), r"f32\[3\]"), (None, "NoneType"), ("abc", "str"), (1j, "complex")):
+        with pytest.raises(gt.ArgumentError, match=f"one number for loss, got {got}.*{__file__}"):
+            gt.progress(range(2)).log(loss=value)
+
+
+def test_after_a_break_the_last_values_are_shown_and_nothing_is_computed():
+    file = io.StringIO()
+    bar = gt.progress(range(9), interval=1000, file=file)
+    for number, _ in bar:
+        bar.log(known=gt.array(2.5).block_until_ready(), pending=gt.array(1.5) * 2)
+        if number == 3:
+            break
+    assert file.getvalue().startswith("steps 3/9  ")
+    assert "known 2.5" in file.getvalue() and "pending" not in file.getvalue()
+
+
+def test_a_second_loop_counts_anew():
+    bar = gt.progress(range(3), file=io.StringIO())
+    assert [number for number, _ in bar] == [number for number, _ in bar] == [0, 1, 2]
+
+
+def test_without_a_standard_error_nothing_is_shown(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stderr", None)
+    assert [number for number, _ in gt.progress(range(2), interval=0)] == [0, 1]
+    assert capsys.readouterr().out == ""
+
+
+def shown(file):
+    """What a terminal shows of the last line, without colours."""
+    return re.sub(r"\x1b\[[0-9;]*m", "", file.getvalue()).rstrip("\n").split("\x1b[2K")[-1]
+
+
+@pytest.mark.parametrize(
+    ("columns", "total", "wanted"),
+    [(80, 3, r"\[a\] .*━.* 3/3 \S+ steps/s  loss 2 .*"), (30, 3, r"\[a\] 3/3 \S+ steps/s  lo.*…"),
+     (80, None, r"\[a\] 3 \S+ steps/s  loss 2 .*")],
+)  # fmt: skip
+def test_the_line_has_room_for_what_counts(columns, total, wanted, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    float(gt.ones(2).sum())
+    file = Terminal()
+    bar = gt.progress(iter(range(3)), total=total, label="[a]", interval=0, file=file)
+    for number, _ in bar:
+        bar.log(loss=number)
+    assert re.fullmatch(wanted, shown(file)), shown(file)
+    assert len(shown(file)) < columns
+
+
+def test_a_terminal_that_cannot_erase_gets_one_line(monkeypatch):
+    monkeypatch.setenv("TERM", "dumb")
+    file = Terminal()
+    for _ in gt.progress(range(3), interval=0, file=file):
+        pass
+    assert file.getvalue().count("\n") == 1 and "\x1b" not in file.getvalue()
+
+
+def test_what_a_program_prints_stays_where_it_sends_it(monkeypatch):
+    file, out = Terminal(), io.StringIO()
+    monkeypatch.setattr(sys, "stdout", out)
+    monkeypatch.setattr(sys, "stderr", file)
+    for number, _ in gt.progress(range(3), interval=0):
+        print("row", number, "x" * 200)
+    assert out.getvalue().splitlines() == [f"row {number} {'x' * 200}" for number in range(3)]
+    assert "row" not in file.getvalue()
+    assert sys.stderr is file and sys.stdout is out
+
+
+def test_above_the_line_a_terminal_shows_what_is_printed(monkeypatch):
+    file = Terminal()
+    monkeypatch.setattr(sys, "stdout", file)
+    inner = io.StringIO()
+    for number, _ in gt.progress(range(4), interval=0, file=file):
+        print("row", number, end="!")
+        print()
+        if number == 1:
+            held = contextlib.redirect_stdout(inner)
+            held.__enter__()
+        if number == 2:
+            held.__exit__(None, None, None)
+    print("end")
+    rows = [line.split("\x1b[2K")[-1] for line in file.getvalue().split("\n")]
+    assert [row for row in rows if "row" in row or row == "end"] == ["row 0!", "row 1!", "row 3!", "end"]
+    assert inner.getvalue() == "row 2!\n"
 
 
 def test_wrong_use():

@@ -18,6 +18,7 @@ import attrs
 
 import gtrace
 from gtrace.config import config
+from gtrace.errors import is_users
 from gtrace.observe import progress, table
 
 
@@ -110,7 +111,7 @@ def execute(script: Script, args: Sequence[str]) -> int:
         sys.excepthook = _without_launcher(sys.excepthook, _inside(error))
         raise
     except Exception as error:  # noqa: BLE001 - whatever the script raises
-        # what the interpreter would do, without this module's frame in the traceback
+        # what the interpreter would do, without this module's frames in the traceback
         trace = _inside(error)
         sys.excepthook(type(error), error.with_traceback(trace), trace)
         return 1
@@ -145,8 +146,11 @@ def _module_code(name: str, module: types.ModuleType) -> CodeType | None:
 
 
 def _inside(error: BaseException) -> TracebackType | None:
-    """Return the traceback of an error without the launcher's own frame."""
-    return error.__traceback__.tb_next if error.__traceback__ is not None else None
+    """Return the traceback of an error from the first frame of the user's on."""
+    trace = error.__traceback__
+    while trace is not None and not is_users(trace.tb_frame.f_code.co_filename):
+        trace = trace.tb_next
+    return trace
 
 
 def _without_launcher(hook: Any, trace: TracebackType | None) -> Any:

@@ -8,12 +8,12 @@ import threading
 from collections.abc import Sequence
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from gtrace.cache.artifacts import artifacts
 from gtrace.commands.run import execute, read
 from gtrace.config import config
 from gtrace.events import CompileFailed, CompileFinished, CompileStarted, Loaded, bus
+from gtrace.observe import progress
 from gtrace.worker.client import worker
 
 
@@ -37,25 +37,33 @@ def warmup(script: str, args: Sequence[str], threshold: int, module: bool = Fals
     counts = {"started": 0, "finished": 0, "failed": 0, "loaded": 0}
     lock = threading.Lock()
     console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task("running the script", total=None)
+    what = "running the script"
 
-        def seen(event: CompileStarted | CompileFinished | CompileFailed | Loaded) -> None:
-            kinds = {CompileStarted: "started", CompileFinished: "finished", CompileFailed: "failed", Loaded: "loaded"}
-            with lock:
-                counts[kinds[type(event)]] += 1
-            progress.update(task, total=counts["started"], completed=counts["finished"] + counts["failed"])
+    def show() -> None:
+        done = counts["finished"] + counts["failed"]
+        if console.is_terminal:
+            progress.line.tell(f"{what}: {done} of {counts['started']} programs compiled")
 
-        stop = bus.subscribe(seen, CompileStarted, CompileFinished, CompileFailed, Loaded)
+    def seen(event: CompileStarted | CompileFinished | CompileFailed | Loaded) -> None:
+        kinds = {CompileStarted: "started", CompileFinished: "finished", CompileFailed: "failed", Loaded: "loaded"}
+        with lock:
+            counts[kinds[type(event)]] += 1
+        show()
+
+    stop = bus.subscribe(seen, CompileStarted, CompileFinished, CompileFailed, Loaded)
+    try:
+        show()
         try:
             code = execute(source, args)
         except SystemExit as ended:
             code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
-        progress.update(task, description="compiling what was hot")
+        what = "compiling what was hot"
+        show()
         while not worker.wait(0.2):
             pass
+    finally:
         stop()
+        progress.line.tell("")
     failed = f", {counts['failed']} failed" if counts["failed"] else ""
     console.print(
         f"{counts['finished']} compiled, {counts['loaded']} found compiled{failed}: {artifacts.store.folder}",

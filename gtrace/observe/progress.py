@@ -6,23 +6,31 @@ import importlib
 import sys
 import threading
 from collections.abc import Callable
-from typing import Any
 
 from gtrace.events import Awaiting, CompileFailed, CompileFinished, CompileStarted, bus
 from gtrace.ir.signature import short
 from gtrace.locks import new_lock
+from gtrace.observe.last_line import STATUS, LastLine, line_of
 
 SHOW_AFTER = 1.0
 """Seconds of waiting before the line is shown."""
 
+TURN = 0.1
+"""Seconds between two pictures of the spinner."""
+
 
 class ProgressLine:
-    """The last line of the terminal: what is waited for, else what is compiled. It is shown while there is either."""
+    """The last line of the terminal: what is waited for, else what is compiled, else what a command says of itself.
+
+    It is shown while there is one of them.
+    """
 
     def __init__(self) -> None:
-        self._status: Any = None
+        self._line: LastLine | None = None
+        self._spinner: threading.Event | None = None
         self._awaited = ""
         self._compiled = ""
+        self._told = ""
         self._timer: threading.Timer | None = None
         self._lock = new_lock()
 
@@ -44,6 +52,12 @@ class ProgressLine:
 
         return stop
 
+    def tell(self, text: str) -> None:
+        """Show what a command is doing; an empty text ends that."""
+        with self._lock:
+            self._told = text
+            self._draw()
+
     def _waiting(self, event: Awaiting) -> None:
         with self._lock:
             text = "" if event.over else f"compiling: {event.done} of {event.total} programs done"
@@ -55,7 +69,7 @@ class ProgressLine:
                 self._timer.cancel()
                 self._timer = None
             self._awaited = text
-            if not text or self._status is not None:
+            if not text or self._spinner is not None:
                 self._draw()
 
     def _started(self, event: CompileStarted) -> None:
@@ -71,17 +85,26 @@ class ProgressLine:
 
     def _draw(self) -> None:
         with self._lock:
-            text = self._awaited or self._compiled
-            if text and self._status is None:
-                # rich is imported when there is something to show, which most programs never have
-                console = importlib.import_module("rich.console").Console(stderr=True)
-                self._status = importlib.import_module("rich.status").Status(text, console=console)
-                self._status.start()
-            elif text:
-                self._status.update(text)
-            elif self._status is not None:
-                self._status.stop()
-                self._status = None
+            text = self._awaited or self._compiled or self._told
+            if text and self._spinner is None and sys.stderr is not None:
+                self._line = line_of(sys.stderr)
+                self._spinner = threading.Event()
+                arguments = self._line, self._spinner
+                threading.Thread(target=self._spin, args=arguments, name="gtrace spinner", daemon=True).start()
+            elif not text and self._spinner is not None and self._line is not None:
+                self._spinner.set()
+                self._spinner = None
+                self._line.clear(STATUS)
+
+    def _spin(self, line: LastLine, stop: threading.Event) -> None:
+        spinner = importlib.import_module("rich.spinner").Spinner("dots", style="status.spinner")
+        while not stop.is_set():
+            with self._lock:
+                if not stop.is_set():
+                    text = self._awaited or self._compiled or self._told
+                    spinner.update(text=importlib.import_module("rich.text").Text(text))
+                    line.show(STATUS, spinner)
+            stop.wait(TURN)
 
 
 line = ProgressLine()
