@@ -119,7 +119,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Show what a program of yours is doing that was started by gtrace run or gtrace trace, or with"
         " GT_STATUS=1: its programs by time, their tiers, calls a second, compiles, the store, memory, the worker.",
     )
-    command.add_argument("--pid", type=int, metavar="PID", help="the process (default: the one started last)")
+    command.add_argument("--pid", type=_process, metavar="PID", help="the process (default: the one started last)")
     command.add_argument("--interval", type=_positive, default=0.5, metavar="SECONDS",
                          help="between two looks (default: 0.5)")  # fmt: skip
     command.add_argument("--once", action="store_true", help="print what it is doing now, and end")
@@ -180,6 +180,12 @@ def _positive(text: str) -> float:
     if not 0 < value < math.inf:
         raise argparse.ArgumentTypeError(f"expected a positive number, got {text!r}")
     return value
+
+
+def _process(text: str) -> int:
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"expected the number of a process, got {text!r}")
+    return int(text)
 
 
 _SPEEDS = {

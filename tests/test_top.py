@@ -3,6 +3,7 @@
 import contextlib
 import io
 import os
+import pathlib
 import signal
 import socket
 import stat
@@ -22,11 +23,13 @@ from gtrace.observe import status
 
 @pytest.fixture
 def runtime(tmp_path_factory, monkeypatch):
-    """The folder that has the user's sockets."""
+    """The folder that has the user's sockets; programs of others in /tmp are not seen."""
     # a change of XDG_RUNTIME_DIR would keep the processes of these tests from being forks
     monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
     folder = tmp_path_factory.mktemp("r")
     monkeypatch.setenv("TMPDIR", str(folder))
+    every = status.folders
+    monkeypatch.setattr("gtrace.commands.top.folders", lambda: every()[:1])
     return folder / f"gtrace-{os.getuid()}"
 
 
@@ -43,6 +46,9 @@ float((gt.exp(x @ x) * 3).sum())
 print("ready", flush=True)
 sys.stdin.readline()
 """
+
+
+QUICK = ["--interval", "0.01"]
 
 
 @contextlib.contextmanager
@@ -106,14 +112,14 @@ def test_nothing_is_there_when_it_is_off(runtime):
 
 def test_top_shows_a_program_once_where_there_is_no_terminal(runtime, capsys):
     with program() as process:
-        assert main(["top"]) == 0
+        assert main(["top", *QUICK]) == 0
         shown = capsys.readouterr().out
         assert f"(process {process.pid})" in shown
         assert "1 programs" in shown or "programs, " in shown
         row = next(line for line in shown.splitlines() if "matmul" in line)
         assert row.split()[1] == "interpreted"
         assert "matmul exp mul sum" in " ".join(row.split())
-        assert main(["top", "--pid", str(process.pid)]) == 0
+        assert main(["top", "--pid", str(process.pid), *QUICK]) == 0
     assert list(runtime.iterdir()) == [], "the socket is removed at the end"
 
 
@@ -121,7 +127,7 @@ def test_the_newest_of_several_programs_is_shown(runtime, capsys):
     with program():
         time.sleep(0.05)
         with program() as newest:
-            assert main(["top", "--once"]) == 0
+            assert main(["top", "--once", *QUICK]) == 0
             assert f"(process {newest.pid})" in capsys.readouterr().out
 
 
@@ -130,7 +136,7 @@ def test_gtrace_run_can_be_watched(runtime, tmp_path, capsys):
     script = str(tmp_path / "train.py")
     environment = {"GT_STATUS": ""}
     with program(("-m", "gtrace", "run", "--quiet", script, "--lr", "1"), **environment):
-        assert main(["top"]) == 0
+        assert main(["top", *QUICK]) == 0
         assert f"{script} --lr 1  (process " in capsys.readouterr().out
     with program(("-m", "gtrace", "run", "--quiet", script), GT_STATUS="0"):
         assert main(["top"]) == 2
@@ -147,8 +153,59 @@ def test_a_killed_program_is_recognised_and_its_socket_removed(runtime, capsys):
 
 
 def test_without_a_program_top_says_how_to_start_one(runtime, capsys):
+    assert main(["top"]) == 2
+    assert "expected a running program, got none. Start it with gtrace run" in capsys.readouterr().err
+    assert main(["top", "--pid", str(os.getpid())]) == 2
+    assert f"process {os.getpid()}, got one that cannot be watched. Start it with gtrace" in capsys.readouterr().err
+    assert main(["top", "--pid", str(2**22 + 1)]) == 2
+    assert "got none: there is no such process" in capsys.readouterr().err
+
+
+def test_a_process_of_another_user_is_named_as_such(runtime, capsys, monkeypatch):
+    def refused(pid, number):
+        raise PermissionError
+
+    monkeypatch.setattr(os, "kill", refused)
     assert main(["top", "--pid", "1"]) == 2
-    assert "expected a running program with process 1, got none. Start it with gtrace run" in capsys.readouterr().err
+    assert "process 1, got one of another user, who alone can watch it." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("pid", ["0", "-5", "x", "²"])
+def test_what_is_no_number_of_a_process_is_refused(pid, capsys):
+    with pytest.raises(SystemExit):
+        main(["top", "--pid", pid])
+    assert "expected the number of a process" in capsys.readouterr().err
+
+
+def test_other_files_in_the_folder_are_left_alone(watched, capsys):
+    (watched.parent / "other.sock").write_text("")
+    (watched.parent / "7.sock").write_text("")
+    assert main(["top", "--interval", "0.01"]) == 0
+    assert (watched.parent / "other.sock").exists() and not (watched.parent / "7.sock").exists()
+
+
+def test_a_program_that_does_not_answer_has_not_ended(runtime, capsys, monkeypatch):
+    monkeypatch.setattr("gtrace.commands.top.PATIENCE", 0.05)
+    runtime.mkdir(mode=0o700)
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(runtime / "7.sock"))
+        listening.listen()
+        assert main(["top", "--pid", "7"]) == 1
+    assert "process 7 does not answer within" in capsys.readouterr().err
+
+
+def test_a_runtime_folder_that_is_not_there_is_not_used(runtime, monkeypatch):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime.parent / "run" / "user" / "9"))
+    assert status.folder() == runtime
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime.parent))
+    assert status.folder() == runtime.parent / "gtrace"
+    assert runtime in status.folders(), "a program without that variable is found too"
+
+
+def test_arguments_of_a_program_that_are_no_text_are_shown(watched, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", [pathlib.Path("train.py"), "\udcff", "[bold]"])
+    assert main(["top", "--interval", "0.01"]) == 0
+    assert capsys.readouterr().out.startswith("train.py ? [bold]  (process ")
 
 
 def test_a_forked_process_leaves_the_socket_to_its_parent(runtime):
@@ -203,6 +260,18 @@ def test_the_screen():
     assert "worker: paused, process 9, 3 to compile;  store: 1 found;  2 compiled" in text
     row = " ".join(text.splitlines()[-1].split())
     assert row == "abababababab compiled 4 50 10 0.06 s 1.20 ms exp"
+
+
+@pytest.mark.parametrize("width", [20, 30, 40, 50, 60, 100])
+def test_a_narrow_screen_shows_whole_numbers_or_none(width):
+    console = Console(file=io.StringIO(), width=width, color_system=None)
+    row = {**ROW, "tier": "interpreted", "calls": 1234567}
+    console.print(screen({**TOLD, "at": 12.0, "programs": [row]}, TOLD))
+    line = console.file.getvalue().splitlines()[-1]
+    assert "interpreted" in line
+    assert "1234567" in line
+    assert "…" not in line
+    assert len(line) <= width
 
 
 def test_a_narrow_screen_shortens_the_operations_and_no_number():

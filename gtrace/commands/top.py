@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import socket
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console, Group
+from rich.console import Console, ConsoleOptions, Group
 from rich.live import Live
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
 from gtrace.ir.signature import short
 from gtrace.observe.stats import duration
-from gtrace.observe.status import folder
+from gtrace.observe.status import folders, is_private
 from gtrace.observe.table import TIERS
 
 PATIENCE = 5.0
@@ -24,6 +28,16 @@ PATIENCE = 5.0
 
 ROWS = 15
 """Programs shown."""
+
+COLUMNS = ("signature", "tier", "ops", "calls", "calls/s", "time", "a call", "operations")
+NUMBERS = COLUMNS[2:7]
+"""Columns that are aligned to the right."""
+
+GIVE_WAY = ("operations", "ops", "a call", "time", "signature", "calls/s")
+"""Columns that are left out, one after another, where there is little room."""
+
+SILENT = f"does not answer within {PATIENCE:.0f} s: it is stopped, or inside one long call"
+"""What is said of a program that runs."""
 
 
 def top(pid: int | None, *, interval: float, once: bool) -> int:
@@ -39,26 +53,35 @@ def top(pid: int | None, *, interval: float, once: bool) -> int:
         print(f"gtrace top: {error}", file=sys.stderr)
         return 2
     if pid is None:
-        pid = max(running, key=running.__getitem__, default=None)
+        pid = max(running, key=lambda one: running[one][0], default=None)
     if pid is None or pid not in running:
         which = "a running program" if pid is None else f"a running program with process {pid}"
         others = f" These can be watched: {', '.join(map(str, sorted(running)))}." if running else ""
-        print(f"gtrace top: expected {which}, got none. Start it with gtrace run, or with GT_STATUS=1.{others}",
-              file=sys.stderr)  # fmt: skip
+        print(f"gtrace top: expected {which}, got {_got(pid)}.{others}", file=sys.stderr)
         return 2
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
-    before = ask(_path(pid))
-    if before is None:
-        print(f"gtrace top: process {pid} has ended, or does not answer.", file=sys.stderr)
+    path = running[pid][1]
+    try:
+        before = ask(path)
+        if before is not None and (once or not console.is_terminal):
+            time.sleep(interval)
+            console.print(screen(ask(path) or before, before))
+            return 0
+    except TimeoutError:
+        print(f"gtrace top: process {pid} {SILENT}.", file=sys.stderr)
         return 1
-    if once or not console.is_terminal:
-        console.print(screen(before, before))
-        return 0
+    if before is None:
+        print(f"gtrace top: process {pid} has ended.", file=sys.stderr)
+        return 1
     with Live(screen(before, before), console=console, screen=True, auto_refresh=False) as live:
         try:
             while True:
                 time.sleep(interval)
-                now = ask(_path(pid))
+                try:
+                    now = ask(path)
+                except TimeoutError:
+                    live.update(Group(screen(before, before), Text(f"\nit {SILENT}")), refresh=True)
+                    continue
                 if now is None:
                     break
                 live.update(screen(now, before), refresh=True)
@@ -70,29 +93,45 @@ def top(pid: int | None, *, interval: float, once: bool) -> int:
     return 0
 
 
-def _path(pid: int) -> Path:
-    return folder() / f"{pid}.sock"
+def _got(pid: int | None) -> str:
+    """Return why a process cannot be watched, in words."""
+    start = "Start it with gtrace run, or with GT_STATUS=1"
+    if pid is None:
+        return f"none. {start}"
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return "none: there is no such process"
+    except PermissionError:
+        return "one of another user, who alone can watch it"
+    return f"one that cannot be watched. {start}"
 
 
-def _running() -> dict[int, float]:
-    """Return the programs that can be watched, and when each was started; sockets without a program are removed."""
+def _running() -> dict[int, tuple[float, Path]]:
+    """Return the programs that can be watched: when each was started, and its socket. Those without one are removed."""
     found = {}
-    for path in folder().glob("*.sock"):
-        with socket.socket(socket.AF_UNIX) as connection:
+    for path in (path for place in folders() if is_private(place) for path in place.glob("*.sock")):
+        if not path.stem.isdecimal():
+            continue
+        with socket.socket(socket.AF_UNIX) as connection, contextlib.suppress(FileNotFoundError):  # it has just ended
             try:
                 connection.settimeout(PATIENCE)
                 connection.connect(str(path))
-            except (ConnectionRefusedError, FileNotFoundError):
+            except ConnectionRefusedError:
                 path.unlink(missing_ok=True)  # its program was killed
                 continue
             except TimeoutError:
                 pass  # it is busy
-            found[int(path.stem)] = path.stat().st_mtime
+            found[int(path.stem)] = path.stat().st_mtime, path
     return found
 
 
 def ask(path: Path) -> dict[str, Any] | None:
-    """Return what a program says of itself; None if it has ended or does not answer."""
+    """Return what a program says of itself; None if it has ended.
+
+    Raises:
+        TimeoutError: it does not answer.
+    """
     parts = []
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(PATIENCE)
@@ -100,6 +139,8 @@ def ask(path: Path) -> dict[str, Any] | None:
             connection.connect(str(path))
             while part := connection.recv(1 << 16):
                 parts.append(part)
+        except TimeoutError:
+            raise
         except OSError:
             return None
     try:
@@ -117,7 +158,8 @@ def screen(now: dict[str, Any], before: dict[str, Any]) -> Group:
     def rate(calls: int, then: int) -> str:
         return f"{(calls - then) / seconds:.0f}" if seconds > 0 else ""
 
-    command = " ".join(now["command"]) or "python"
+    # names of files need not be text
+    command = " ".join(now["command"]).encode(errors="replace").decode() or "python"
     rank = f", rank {now['rank']}" if now["rank"] else ""
     memory = f"memory {_size(now['memory'])}" + ("" if now["gpu"] is None else f", GPU {_size(now['gpu'])}")
     calls = f"{now['calls']} calls, {rate(now['calls'], before['calls']) or '-'} calls/s"
@@ -127,21 +169,39 @@ def screen(now: dict[str, Any], before: dict[str, Any]) -> Group:
         Text(f"{now['count']} programs, {calls}, {memory}"),
         Text(f"worker: {now['worker']}, {now['pending']} to compile;  store: {store};  {now['compiles']} compiled"),
     ]
-    table = Table(box=None, pad_edge=False)
-    for name in ("signature", "tier"):
-        table.add_column(name, no_wrap=True)
-    for name in ("ops", "calls", "calls/s", "time", "a call"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("operations")  # the one that gives way where there is little room
+    rows: list[dict[str, str | Text]] = []
     for row in now["programs"][:ROWS]:
         tier = "compiling" if row["compiling"] else row["tier"]
-        table.add_row(
+        cells: tuple[str | Text, ...] = (
             short(row["signature"]), Text(tier, style=TIERS.get(tier, "")), str(row["ops"]), str(row["calls"]),
             rate(row["calls"], earlier.get(row["signature"], 0)), duration(row["seconds"]),
             duration(row["seconds"] / row["calls"]) if row["calls"] else "",
             Text(" ".join(row["names"]), no_wrap=True, overflow="ellipsis"),
         )  # fmt: skip
-    return Group(*head, Text(""), table)
+        rows.append(dict(zip(COLUMNS, cells, strict=True)))
+    return Group(*head, Text(""), _Programs(rows))
+
+
+class _Programs:
+    """The table of programs, with the columns for which there is room."""
+
+    def __init__(self, rows: list[dict[str, str | Text]]) -> None:
+        self._rows = rows
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Table]:
+        for count in range(len(GIVE_WAY) + 1):
+            table = self._table([name for name in COLUMNS if name not in GIVE_WAY[:count]])
+            if Measurement.get(console, options.update(width=1000), table).minimum <= options.max_width:
+                break
+        yield table
+
+    def _table(self, names: list[str]) -> Table:
+        table = Table(box=None, pad_edge=False)
+        for name in names:
+            table.add_column(name, justify="right" if name in NUMBERS else "left", no_wrap=name != "operations")
+        for row in self._rows:
+            table.add_row(*(row[name] for name in names))
+        return table
 
 
 def _size(count: int) -> str:

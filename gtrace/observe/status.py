@@ -12,6 +12,7 @@ import importlib
 import json
 import os
 import socket
+import stat
 import sys
 import threading
 import time
@@ -41,21 +42,41 @@ LONGEST = 80
 """Letters of the folder: the path of a socket has 107 at most."""
 
 
+def folders() -> list[Path]:
+    """Return where sockets of the user's programs may be; this process has its own in the first.
+
+    Another program may have another environment: one that cron has started has no runtime folder.
+
+    Raises:
+        OSError: there are no such sockets.
+    """
+    if not hasattr(socket, "AF_UNIX"):
+        raise OSError("this system has no Unix sockets")
+    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
+    # after `su`, it names a folder of the other user
+    paths = [Path(runtime, "gtrace")] if runtime and os.access(runtime, os.W_OK) else []
+    paths += [Path(parent, f"gtrace-{os.getuid()}") for parent in (os.environ.get("TMPDIR") or "/tmp", "/tmp")]
+    return list(dict.fromkeys(path for path in paths if len(str(path)) <= LONGEST))
+
+
+def is_private(path: Path) -> bool:
+    """Whether a folder is there and belongs to the user alone."""
+    try:
+        found = path.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077
+
+
 def folder() -> Path:
-    """Return the folder of the sockets, which belongs to the user alone.
+    """Return the folder of this process's socket.
 
     Raises:
         OSError: it cannot be made, or somebody else has it.
     """
-    if not hasattr(socket, "AF_UNIX"):
-        raise OSError("this system has no Unix sockets")
-    given = os.environ.get("XDG_RUNTIME_DIR")
-    path = Path(given, "gtrace") if given else Path(os.environ.get("TMPDIR") or "/tmp", f"gtrace-{os.getuid()}")
-    if len(str(path)) > LONGEST:
-        path = Path("/tmp", f"gtrace-{os.getuid()}")
+    path = folders()[0]
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    found = path.lstat()
-    if found.st_uid != os.getuid() or found.st_mode & 0o077 or path.is_symlink():
+    if not is_private(path):
         raise PermissionError(f"{path} is not a folder of this user's alone")
     return path
 
@@ -66,7 +87,7 @@ def status() -> dict[str, Any]:
     most = heapq.nlargest(SHOWN, programs, key=_seconds)
     return {
         "pid": os.getpid(),
-        "command": sys.argv,
+        "command": [str(argument) for argument in sys.argv],
         "rank": int(os.environ.get("RANK", "0")),
         "at": time.monotonic(),
         "programs": [_row(program) for program in most if program.calls or program.compile_seconds],

@@ -153,7 +153,7 @@ class TraceLog:
             self._target.file = FileIO(f"{prefix}.{os.getpid()}.log", "a")
         self._end = at + self._seconds
         wall = time.time() - (time.perf_counter() - START)
-        script = " ".join(sys.argv) or "python"
+        script = " ".join(map(str, sys.argv)) or "python"
         run = os.path.basename(prefix)
         details = f"pid={os.getpid()} rank={RANK} wall={wall:.6f} run={run} argv={script}"
         self._line(at, "START", "CLIENT", "process", details)
