@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import math
 import os
 import shlex
 import subprocess
@@ -147,7 +148,17 @@ def test_runs_come_back_from_their_file(tmp_path):
     assert json.loads((tmp_path / "f.json").read_text())["runs"][0]["busy"] is True
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": 0, "runs": []}'])
+def damaged(**changes):
+    figure = {"workload": "w", "side": "gt.jit", "samples": [1.0]} | changes
+    return json.dumps({"format": 1, "runs": [attrs.asdict(run_with()) | {"figures": [figure]}]})
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", "{}", '{"format": 0, "runs": []}', '{"format": 1}', '{"format": 1, "runs": [{}]}',
+     '{"format": 1, "runs": 3}', damaged(samples=[]), damaged(samples=["1"]), damaged(samples=[math.nan]),
+     damaged(color="red")],
+)  # fmt: skip
 def test_another_file_is_refused(tmp_path, text, capsys):
     (tmp_path / "f.json").write_text(text)
     with pytest.raises(BenchmarkError, match="expected a file that `gtrace bench --json FILE` wrote"):
@@ -224,6 +235,9 @@ def test_the_command_compares_two_files(tmp_path, capsys):
     assert "w [x]" in out and "worse" in out and "same" not in out and "1 of 2 figures moved" in out
     cli.main(["bench", "--compare", str(tmp_path / "a"), str(tmp_path / "b"), "--everything"])
     assert "same" in capsys.readouterr().out
+    save([run_with(Figure("other", "gt.jit", [1.0]))], tmp_path / "b")
+    assert cli.main(["bench", "--compare", str(tmp_path / "a"), str(tmp_path / "b")]) == 0
+    assert "the two files have no figure in common" in capsys.readouterr().out
 
 
 # -- the programs

@@ -11,6 +11,7 @@ import attrs
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 
 import gtrace as gt
 from gtrace import events
@@ -438,6 +439,17 @@ def test_the_table_stays_short_and_counts_the_rest():
     assert f"{19:012d}" in text
     assert f"{20:012d}" not in text
     assert text.splitlines()[-1].startswith("25 programs (5 not shown), 2750 calls, 25 compiles")
+
+
+@pytest.mark.parametrize("width", [25, 40, 80, 100])
+def test_a_narrow_table_leaves_columns_out_and_shortens_no_number(width):
+    console = Console(file=io.StringIO(), width=width)
+    program = attrs.evolve(PROGRAM, tier="interpreted", interpreted_calls=1234567, compiled_calls=0)
+    console.print(table.render(Stats([program], 1)))
+    lines = console.file.getvalue().splitlines()
+    assert "1234567" in lines[3] and "interpreted" in lines[3]
+    assert "…" not in lines[3]
+    assert max(map(len, lines)) <= width
 
 
 def test_a_program_that_never_ran_is_not_shown():

@@ -111,11 +111,22 @@ def load(path: str | Path) -> list[Run]:
         raise BenchmarkError(f"{expected}, got {str(path)!r}, which is no JSON: {error}.") from None
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise BenchmarkError(f"{expected}, of format {FORMAT}; {str(path)!r} is something else. Measure again.")
-    return [
-        Run(**{k: v for k, v in run.items() if k not in ("busy", "figures", "load")}, load=Load(**run["load"]),
-            figures=[Figure(**figure) for figure in run["figures"]])
-        for run in data["runs"]
-    ]  # fmt: skip
+    try:
+        return [
+            Run(**{k: v for k, v in run.items() if k not in ("busy", "figures", "load")}, load=Load(**run["load"]),
+                figures=[_figure(figure) for figure in run["figures"]])
+            for run in data["runs"]
+        ]  # fmt: skip
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        what = f"no {error}" if isinstance(error, KeyError) else str(error)
+        raise BenchmarkError(f"{expected}, got {str(path)!r}, which was changed or cut off: {what}.") from None
+
+
+def _figure(entry: dict[str, Any]) -> Figure:
+    figure = Figure(**entry)
+    if not figure.samples or not all(isinstance(value, (int, float)) and value == value for value in figure.samples):
+        raise ValueError(f"the samples of {figure.workload!r} are {list(figure.samples)}")
+    return figure
 
 
 def added(runs: Sequence[Run], new: Run) -> list[Run]:

@@ -120,6 +120,9 @@ def compare(before: str, after: str, *, everything: bool = False) -> int:
     if shown:
         columns = ("program", "workload", "side", "of", "before", "after", "after / before", "noise", "verdict")
         out.print(table(columns, map(_row, shown)))
+    if not found:
+        out.print("the two files have no figure in common")
+        return 0
     moved = sum(one.moved for one in found)
     out.print(f"{moved} of {len(found)} figures moved by more than their noise")
     return 0

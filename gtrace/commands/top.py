@@ -8,20 +8,17 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console, ConsoleOptions, Group
+from rich.console import Console, Group
 from rich.live import Live
-from rich.measure import Measurement
-from rich.table import Table
 from rich.text import Text
 
 from gtrace.ir.signature import short
 from gtrace.observe.stats import duration
 from gtrace.observe.status import folders, is_private
-from gtrace.observe.table import TIERS
+from gtrace.observe.table import TIERS, FittingTable
 
 PATIENCE = 5.0
 """Seconds that a program may take to answer: all its threads may be inside one long call."""
@@ -169,7 +166,7 @@ def screen(now: dict[str, Any], before: dict[str, Any]) -> Group:
         Text(f"{now['count']} programs, {calls}, {memory}"),
         Text(f"worker: {now['worker']}, {now['pending']} to compile;  store: {store};  {now['compiles']} compiled"),
     ]
-    rows: list[dict[str, str | Text]] = []
+    rows: list[tuple[str | Text, ...]] = []
     for row in now["programs"][:ROWS]:
         tier = "compiling" if row["compiling"] else row["tier"]
         cells: tuple[str | Text, ...] = (
@@ -178,30 +175,8 @@ def screen(now: dict[str, Any], before: dict[str, Any]) -> Group:
             duration(row["seconds"] / row["calls"]) if row["calls"] else "",
             Text(" ".join(row["names"]), no_wrap=True, overflow="ellipsis"),
         )  # fmt: skip
-        rows.append(dict(zip(COLUMNS, cells, strict=True)))
-    return Group(*head, Text(""), _Programs(rows))
-
-
-class _Programs:
-    """The table of programs, with the columns for which there is room."""
-
-    def __init__(self, rows: list[dict[str, str | Text]]) -> None:
-        self._rows = rows
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Table]:
-        for count in range(len(GIVE_WAY) + 1):
-            table = self._table([name for name in COLUMNS if name not in GIVE_WAY[:count]])
-            if Measurement.get(console, options.update(width=1000), table).minimum <= options.max_width:
-                break
-        yield table
-
-    def _table(self, names: list[str]) -> Table:
-        table = Table(box=None, pad_edge=False)
-        for name in names:
-            table.add_column(name, justify="right" if name in NUMBERS else "left", no_wrap=name != "operations")
-        for row in self._rows:
-            table.add_row(*(row[name] for name in names))
-        return table
+        rows.append(cells)
+    return Group(*head, Text(""), FittingTable(COLUMNS, rows, NUMBERS, GIVE_WAY, 6, box=None, pad_edge=False))
 
 
 def _size(count: int) -> str:

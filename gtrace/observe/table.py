@@ -5,9 +5,11 @@ from __future__ import annotations
 import io
 import shutil
 import sys
+from collections.abc import Iterator, Sequence
 from typing import Any, TextIO
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -22,6 +24,9 @@ COLUMNS = ("signature", "ops", "calls", "tier", "interpreted", "compiled", "comp
 NUMBERS = ("ops", "calls", "interpreted", "compiled", "compiling", "saved")
 """Columns that are aligned to the right."""
 
+GIVE_WAY = ("compiling", "interpreted", "ops", "compiled", "saved", "signature", "verdict")
+"""Columns that are left out, one after another, where there is little room."""
+
 TIERS = {"compiled": "green", "failed": "red", "demoted": "yellow", "compiling": "cyan"}
 """The colours of tiers."""
 
@@ -33,18 +38,55 @@ class _Console(Console):
         raise BrokenPipeError
 
 
-def render(stats: Stats) -> Table:
+class FittingTable:
+    """A table with the columns for which there is room. The last column gets what is left.
+
+    Args:
+        columns: their names.
+        rows: texts; those of the last column say themselves what happens where they are too long.
+        numbers: the columns that are aligned to the right.
+        give_way: the columns that are left out, one after another, where there is little room; empty ones first.
+        least: letters of the last column at least.
+        options: of rich's table.
+    """
+
+    def __init__(
+        self, columns: Sequence[str], rows: Sequence[Sequence[str | Text]], numbers: Sequence[str],
+        give_way: Sequence[str], least: int, **options: Any,
+    ) -> None:  # fmt: skip
+        self._rows = [dict(zip(columns, row, strict=True)) for row in rows]
+        self._columns, self._numbers, self._least, self._options = columns, numbers, least, options
+        self._give_way = sorted(give_way, key=lambda name: any(row[name] for row in self._rows))
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Table]:
+        endless = options.update(width=10_000)
+        for count in range(len(self._give_way) + 1):
+            names = [name for name in self._columns if name not in self._give_way[:count]]
+            fixed = self._table([name for name in names if name != self._columns[-1]])
+            needed = Measurement.get(console, endless, fixed).maximum + self._least * (self._columns[-1] in names)
+            if needed <= options.max_width:
+                break
+        yield self._table(names)
+
+    def _table(self, names: Sequence[str]) -> Table:
+        table = Table(**self._options)
+        for name in names:
+            justify: Any = "right" if name in self._numbers else "left"
+            table.add_column(name, justify=justify, no_wrap=name != self._columns[-1], overflow="fold")
+        for row in self._rows:
+            table.add_row(*(row[name] for name in names))
+        return table
+
+
+def render(stats: Stats) -> FittingTable:
     """Return the table of `stats`: a row for each program that ran or was compiled, up to `MAX_ROWS`."""
-    table = Table()
-    for name in COLUMNS[:-1]:
-        table.add_column(name, justify="right" if name in NUMBERS else "left", no_wrap=True)
-    table.add_column(COLUMNS[-1], overflow="fold")
+    rows = []
     for program in _shown(stats)[:MAX_ROWS]:
         *plain, verdict = _cells(program)
         # text, not markup: a compiler's message may hold square brackets
         plain[COLUMNS.index("tier")] = Text(program.tier, style=TIERS.get(program.tier, ""))
-        table.add_row(*plain, Text(verdict, overflow="fold"))
-    return table
+        rows.append((*plain, Text(verdict, overflow="fold")))
+    return FittingTable(COLUMNS, rows, NUMBERS, GIVE_WAY, 14)
 
 
 def _cells(program: ProgramStats) -> list[Any]:
