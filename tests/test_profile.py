@@ -264,6 +264,24 @@ def test_live_memory_by_the_line_that_made_it():
     assert not {line, other, third} & {row.line for row in gt.memory()}
 
 
+def test_memory_that_pending_operations_keep_is_said_and_what_was_given_away_is_not():
+    gc.collect()  # what other tests have left
+    before = gt.memory()
+    x = gt.ones((512, 512)).block_until_ready()
+    y = x * 2
+    assert gt.memory().kept == before.kept, "the Array has it too"
+    del x
+    held = gt.memory()
+    assert (held.nbytes - before.nbytes, held.kept - before.kept, held.pending - before.pending) == (0, 1 << 20, 1)
+    assert "what is pending keeps 1.0 MiB besides" in str(held) or before.kept
+    gt.eval(y)
+    assert gt.memory().kept == before.kept
+    f = gt.jit(lambda x: x + 1, donate_argnums=0, backend="eager")
+    z = gt.eval(f(y))
+    assert gt.memory().pending == before.pending, "what was given away has no value to come"
+    del y, z
+
+
 def test_arrays_that_share_memory_count_once():
     before = gt.memory().nbytes
     x = gt.from_torch(torch.zeros(1 << 20))

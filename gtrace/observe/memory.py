@@ -24,6 +24,7 @@ from gtrace.ir.graph import Graph, Node, subgraphs
 from gtrace.observe import html
 from gtrace.torch_internals import DISPATCH_MODE
 from gtrace.trace.array import Array
+from gtrace.trace.record import Donation, Trace
 
 __all__ = ["memory", "peak_memory"]
 
@@ -68,11 +69,12 @@ class Memory(list[LiveMemory]):
 
     Attributes:
         pending: Arrays that have no value yet, and so no memory.
+        kept: bytes of values that no Array has any more, and pending operations need.
     """
 
-    def __init__(self, lines: Sequence[LiveMemory], pending: int) -> None:
+    def __init__(self, lines: Sequence[LiveMemory], pending: int, kept: int = 0) -> None:
         super().__init__(lines)
-        self.pending = pending
+        self.pending, self.kept = pending, kept
 
     @property
     def nbytes(self) -> int:
@@ -90,6 +92,8 @@ class Memory(list[LiveMemory]):
 
     def _head(self) -> str:
         text = f"{_size(self.nbytes)} in {sum(row.arrays for row in self)} arrays; {self.pending} have no value yet"
+        if self.kept:
+            text += f", and what is pending keeps {_size(self.kept)} besides"
         if any(not row.line for row in self):
             text += "; lines are known of arrays made after tracemalloc.start(25)"
         return text
@@ -125,12 +129,15 @@ def memory() -> Memory:
     rows: dict[str, tuple[int, int, dict[str, int]]] = {}
     storages: set[int] = set()
     pending = 0
+    traces = []
     for x in gc.get_objects():
+        if type(x) is Trace and x.capture is None:
+            traces.append(x)
         if type(x) is not Array:
             continue
         tensor = getattr(x, "_buf", None)  # it may be half made, by another thread
         if tensor is None:
-            pending += 1
+            pending += type(getattr(x, "_trace", None)) is not Donation
             continue
         storage = tensor.untyped_storage()
         own = 0 if storage.data_ptr() in storages else storage.nbytes()
@@ -140,7 +147,9 @@ def memory() -> Memory:
         kinds[repr(x.aval)] = kinds.get(repr(x.aval), 0) + 1
         rows[line] = nbytes + own, arrays + 1, kinds
     found = [LiveMemory(line, *row) for line, row in rows.items()]
-    return Memory(sorted(found, key=lambda row: -row.nbytes), pending)
+    needed = [leaf.untyped_storage() for trace in traces for leaf in list(trace.leaves) if type(leaf) is torch.Tensor]
+    kept = {storage.data_ptr(): storage.nbytes() for storage in needed if storage.data_ptr() not in storages}
+    return Memory(sorted(found, key=lambda row: -row.nbytes), pending, sum(kept.values()))
 
 
 def _line(x: Array) -> str:
