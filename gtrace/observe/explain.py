@@ -130,8 +130,8 @@ def explain_in(source: Engine, what: str | Callable[..., Any]) -> Explanation:
     if isinstance(what, Jitted):
         made = what.programs()
         if not made:
-            fix = "Call it first, or ask for a signature of gt.stats()."
-            raise ArgumentError(message("explain", "a jitted function that has run", what.__name__, fix))
+            fix = "Call it first; one that only returns its arguments never has a program."
+            raise ArgumentError(message("explain", "a jitted function that has run a program", f"{what.__name__}, which has not", fix))
         program, shown = made[-1], made
     elif isinstance(what, str) and what:
         found = matching(what, (p.signature.exact for p in programs))
