@@ -131,7 +131,8 @@ def explain_in(source: Engine, what: str | Callable[..., Any]) -> Explanation:
         made = what.programs()
         if not made:
             fix = "Call it first; one that only returns its arguments never has a program."
-            raise ArgumentError(message("explain", "a jitted function that has run a program", f"{what.__name__}, which has not", fix))
+            got = f"{what.__name__}, which has not"
+            raise ArgumentError(message("explain", "a jitted function that has run a program", got, fix))
         program, shown = made[-1], made
     elif isinstance(what, str) and what:
         found = matching(what, (p.signature.exact for p in programs))
