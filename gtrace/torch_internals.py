@@ -164,6 +164,8 @@ USE_ACC_HELPER = Internal("torch._inductor.codegen.cpp", "CppKernel.need_use_acc
 
 LINEAR_KERNEL = Internal("torch._inductor.mkldnn_ir", "LinearUnary")
 OUTPUT_NODE = Internal("torch._inductor.mkldnn_ir", "_create_output_node")
+EXTERN_KERNEL = Internal("torch._inductor.ir", "ExternKernel")
+VIRTUALIZED = Internal("torch._inductor.virtualized", "V")
 FIXED_LAYOUT = Internal("torch._inductor.ir", "FixedLayout")
 STORAGE_AND_LAYOUT = Internal("torch._inductor.ir", "as_storage_and_layout")
 TENSOR_BOX = Internal("torch._inductor.ir", "TensorBox")

@@ -72,7 +72,7 @@ def _native_batch_norm(
     return _batch_norm_evaluated(x, weight, bias, running_mean, running_var, momentum, eps)
 
 
-def _attention(
+def attention(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dropout_p: float = 0.0, is_causal: bool = False, *,
     attn_mask: Optional = None, scale: float | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
@@ -91,7 +91,7 @@ def _attention_backward(
     dropout_p: float, is_causal: bool, *, attn_mask: Optional = None, scale: float | None = None,
 ) -> tuple[torch.Tensor, ...]:  # fmt: skip
     def forward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        return _attention(q, k, v, dropout_p, is_causal, attn_mask=attn_mask, scale=scale)[0]
+        return attention(q, k, v, dropout_p, is_causal, attn_mask=attn_mask, scale=scale)[0]
 
     return torch.func.vjp(forward, q, k, v)[1](grad)
 
@@ -122,6 +122,8 @@ DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {
 """By overload: what to trace in its place, because torch's kernel writes to operands or has no derivatives."""
 
 _FLASH = "aten._scaled_dot_product_flash_attention_for_cpu"
+FLASH = f"{_FLASH}.default"
+"""Attention on a CPU. torch has no derivative of it by the mask, and takes `attention` where one is asked for."""
 
 
 def _index_fill(x: torch.Tensor, dim: int, index: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
@@ -138,7 +140,7 @@ ALTERNATIVES: dict[tuple[str, str], Callable[..., Any]] = {
     # what torch calls without a gradient, which it has only of the other
     ("vjp", "aten._embedding_bag_forward_only.default"): torch.ops.aten._embedding_bag.default,
     ("jvp", "aten._embedding_bag_forward_only.default"): torch.ops.aten._embedding_bag.default,
-    ("jvp", f"{_FLASH}.default"): _attention,
+    ("jvp", FLASH): attention,
     ("vjp", f"{_FLASH}_backward.default"): _attention_backward,
     ("jvp", f"{_FLASH}_backward.default"): _attention_backward,
 }

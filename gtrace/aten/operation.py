@@ -14,7 +14,7 @@ import numpy
 import torch
 
 from gtrace.aten import derive, factorizations
-from gtrace.aten.decompose import ALTERNATIVES, TOGETHER, TRANSPOSED
+from gtrace.aten.decompose import ALTERNATIVES, FLASH, TOGETHER, TRANSPOSED, attention
 from gtrace.aten.derivations import derivations
 from gtrace.aten.overloads import OPERAND, caller, fake_tensors, of_torch
 from gtrace.aten.translate import call_aten
@@ -110,9 +110,10 @@ def _vjp(ct: Any, needed: Sequence[bool], *rest: Any, overload: str, args: tuple
         found = written(ct, needed, rest[:-1], args)
         if found is not None:
             return found
-    return derive.vjp(
-        caller(overload, args, ALTERNATIVES.get(("vjp", overload))), (overload, args), ct, needed, rest[:-1]
-    )
+    instead = ALTERNATIVES.get(("vjp", overload))
+    if overload == FLASH and any(needed[3:]):
+        instead = attention
+    return derive.vjp(caller(overload, args, instead), (overload, args), ct, needed, rest[:-1])
 
 
 def _zeros(a: Aval) -> Array:

@@ -179,10 +179,10 @@ def caller(name: str, args: tuple[Any, ...], instead: Callable[..., Any] | None 
         overload = instead
     positional = [entry for entry, argument in zip(args, arguments, strict=True) if not argument.kwarg_only]
     named = {a.name: entry for entry, a in zip(args, arguments, strict=True) if a.kwarg_only}
-    dense = name in _BY_STRIDES
-    if not named and all(entry == OPERAND for entry in positional) and not dense:
+    laid_out = _LAYOUTS.get(name) or (_rows if name.startswith(ATTENTION) else None)
+    if not named and all(entry == OPERAND for entry in positional) and laid_out is None:
         return lambda *tensors: _flat(overload(*tensors))
-    if not named and positional[0] == OPERAND and not any(map(_has_operand, positional[1:])) and not dense:
+    if not named and positional[0] == OPERAND and not any(map(_has_operand, positional[1:])) and laid_out is None:
         constants = [decode(entry) for entry in positional[1:]]
         return lambda x: _flat(overload(x, *constants))
 
@@ -194,7 +194,7 @@ def caller(name: str, args: tuple[Any, ...], instead: Callable[..., Any] | None 
         return decode(entry)
 
     def call(*tensors: torch.Tensor) -> Any:
-        rest = iter(map(_with_own_memory, tensors) if dense else tensors)
+        rest = iter(tensors if laid_out is None else map(laid_out, tensors))
         values = [fill(entry, rest) for entry in positional]
         return _flat(overload(*values, **{key: fill(entry, rest) for key, entry in named.items()}))
 
@@ -205,8 +205,28 @@ def _with_own_memory(x: torch.Tensor) -> torch.Tensor:
     return x.clone(memory_format=torch.contiguous_format) if x.storage_offset() else x.contiguous()
 
 
-_BY_STRIDES = {"aten.as_strided.default", "aten.as_strided_copy.default", "aten.as_strided_scatter.default"}
-"""Operators whose constants describe the memory of a dense operand."""
+def _rows(x: torch.Tensor) -> torch.Tensor:
+    """Return a tensor whose last axis is dense."""
+    return x if x.dim() == 0 or x.stride(-1) == 1 else x.contiguous()
+
+
+_LAYOUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    # their constants describe the memory of a dense operand
+    **dict.fromkeys(
+        ("aten.as_strided.default", "aten.as_strided_copy.default", "aten.as_strided_scatter.default"), _with_own_memory
+    ),
+    # torch's functions make these operands dense before they call the operator, whose kernel does not look at strides
+    **dict.fromkeys(
+        (
+            "aten.native_group_norm.default", "aten.native_group_norm_backward.default", "aten._embedding_bag.default",
+            "aten._embedding_bag_forward_only.default", "aten._pdist_forward.default", "aten._pdist_backward.default",
+        ),
+        torch.Tensor.contiguous,
+    ),
+}  # fmt: skip
+"""By overload: how its kernel takes operands, where it reads others as if they were laid out so. Kernels of attention
+take a dense last axis; torch chooses them by the strides, which a recording leaves open.
+"""
 
 
 def _has_operand(entry: Any) -> bool:

@@ -218,6 +218,13 @@ for _name in (
 for _name in ("add", "sub", "mul"):
     _rule(f"{_name}.Tensor", f"{_name}.Scalar")(_elementwise(_name, floating=False))
 _rule("div.Tensor", "div.Scalar")(_elementwise("div", floating=True))
+_rule("remainder.Tensor", "remainder.Scalar")(_elementwise("remainder", floating=True))
+
+
+@_rule("div.Tensor_mode", "div.Scalar_mode")
+def _rounded_quotient(a: Aval, x: Array, y: Any, *, rounding_mode: str | None) -> Array | None:
+    # Inductor rounds the quotient, which may have been rounded up to an integer before
+    return _elementwise("floor_divide", floating=True)(a, x, y) if rounding_mode == "floor" else None
 
 
 def _comparison(name: str) -> Callable[..., Array | None]:

@@ -232,7 +232,7 @@ def _axes_of_norm(args: tuple[Any, ...], ndim: int) -> tuple[tuple[int, ...], bo
     order, axes, keepdims = (*args[1:], *_NORM_DEFAULTS[len(args) - 1 :])
     if order != 2 or isinstance(axes, int) or axes == ():
         return None
-    return tuple(range(ndim)) if axes is None else tuple(k % ndim for k in axes), keepdims
+    return tuple(range(ndim)) if axes is None or not ndim else tuple(k % ndim for k in axes), keepdims
 
 
 def _norm_pullback(

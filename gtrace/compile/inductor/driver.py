@@ -26,6 +26,7 @@ from gtrace.compile.inductor.pointwise import register_pointwise
 from gtrace.compile.inductor.pooling import pooling
 from gtrace.compile.inductor.products import choose_libraries, products_lowered
 from gtrace.compile.inductor.rows import choose_rows
+from gtrace.compile.inductor.strides import strides_ensured
 from gtrace.compile.request import CompileRequest
 
 IMPORT_SECONDS = 4.0
@@ -176,6 +177,7 @@ def _compile(
         internals.SET_FAKE_MODE.get()(lowered.mode),
         without_common_subexpressions(),
         products_lowered(shims, request.threads),
+        strides_ensured(),
         _sums_of_any_length() if request.relations is not None else contextlib.nullcontext(),
     ):
         return lowered, compile_fx(lowered.module, lowered.fakes, **options)
