@@ -111,7 +111,7 @@ def check(run, name, layouts, n):
         torch.testing.assert_close(x.to_torch().double(), y, rtol=0, atol=1e-4 * scale, msg=message)
 
 
-@settings(max_examples=15)
+@settings(max_examples=6)
 @given(calls())
 @example(("attention", [("permuted", 3), ("dense", 0), ("dense", 0)], [6]))
 @example(("attention with a mask", [("dense", 0), ("dense", 0), ("dense", 0), ("expanded", 1)], [6]))
@@ -119,6 +119,14 @@ def check(run, name, layouts, n):
 @example(("bag", [("permuted", 1)], [6]))
 @example(("distances", [("permuted", 1)], [6]))
 def test_interpreted(call):
+    name, layouts, sizes = call
+    with gt.config(auto_compile=False):
+        check(program(name), name, layouts, sizes[0])
+
+
+@pytest.mark.long
+@given(calls())
+def test_interpreted_at_length(call):
     name, layouts, sizes = call
     with gt.config(auto_compile=False):
         check(program(name), name, layouts, sizes[0])
