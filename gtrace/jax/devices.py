@@ -55,9 +55,7 @@ def devices(backend: str | None = None) -> list[Device]:
         return [Device("cpu", 0, "cpu")]
     if platform in ("gpu", "cuda"):
         return [Device("gpu", k, f"cuda:{k}") for k in range(torch.cuda.device_count())]
-    raise DeviceError(
-        message("devices", "cpu or gpu", repr(backend), "torch's devices of these kinds are supported.")
-    )
+    raise DeviceError(message("devices", "cpu or gpu", repr(backend), "torch's devices of these kinds are supported."))
 
 
 def default_backend() -> str:

@@ -60,7 +60,9 @@ class Settings:
         if name in _SAME:
             ours.update(**{_SAME[name]: bool(value)})
         elif name not in _WITHOUT_EFFECT:
-            raise UnknownSettingError(f"[jax.config] expected one of {', '.join([*_SAME, *_WITHOUT_EFFECT])}, got {name!r}.")
+            raise UnknownSettingError(
+                f"[jax.config] expected one of {', '.join([*_SAME, *_WITHOUT_EFFECT])}, got {name!r}."
+            )
 
     def __getattr__(self, name: str) -> Any:
         if name in _SAME:

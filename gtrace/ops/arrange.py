@@ -8,7 +8,7 @@ import numpy
 import torch
 
 from gtrace.errors import ArgumentError, DtypeError, ShapeError, message
-from gtrace.ir.aval import Aval
+from gtrace.ir.aval import INEXACT, Aval
 from gtrace.ir.cases import BadSample, Sample
 from gtrace.ir.op import Op, define
 from gtrace.ops.batching import align, shifted, unchanged, whole
@@ -62,7 +62,7 @@ def roll(x: Any, shift: Any, axis: Any = None) -> Array:
     if axis is None:
         return reshape(roll(ravel(x), shift, 0), x.shape)
     axes = tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)
-    shifts = tuple(shift) if isinstance(shift, (tuple, list)) or getattr(shift, "ndim", 0) else (shift,)
+    shifts = tuple(shift) if isinstance(shift, (tuple, list)) or getattr(shift, "ndim", False) else (shift,)
     count = max(len(axes), len(shifts))
     axes, shifts = (axes * count if len(axes) == 1 else axes), (shifts * count if len(shifts) == 1 else shifts)
     if len(shifts) != len(axes):
