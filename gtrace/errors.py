@@ -14,10 +14,11 @@ import types
 import warnings
 
 __all__ = [
-    "GtraceError", "ShapeError", "BoundsError", "DtypeError", "DeviceError", "ArgumentError", "StructureError",
+    "GtraceError", "ShapeError", "BoundsError", "DtypeError", "RangeError", "DeviceError", "ArgumentError",
+    "AxisNameError", "StructureError",
     "ImmutableError", "ImmutableAttributeError", "ConcretizationError", "BoolConcretizationError",
     "IntegerConcretizationError", "ArrayConcretizationError", "MaskConcretizationError", "LeakError",
-    "DonatedError", "KeyReuseError", "ConfigError",
+    "DonatedError", "KeyReuseError", "ConfigError", "UnknownSettingError",
     "ExecutionError", "OutOfMemoryError", "NonFiniteError", "ShardingError", "DistributedError", "DivergenceError",
     "TransientCompileError", "UnsupportedTorchError", "GraphError", "CompileError", "CacheError", "ExportError",
     "CheckpointError",
@@ -60,19 +61,27 @@ class ShapeError(GtraceError, ValueError, TypeError):
 
 
 class BoundsError(ShapeError, IndexError):
-    """An index, known while recording, outside its axis."""
+    """An index, known while recording, outside its axis, or a mask of another shape than the axes it covers."""
 
 
-class DtypeError(GtraceError, TypeError):
+class DtypeError(GtraceError, TypeError, ValueError):
     """A dtype the operation, or gtrace, does not take."""
 
 
-class DeviceError(GtraceError, ValueError):
+class RangeError(DtypeError, OverflowError):
+    """A number that the dtype cannot hold."""
+
+
+class DeviceError(GtraceError, ValueError, RuntimeError):
     """Operands that live on different devices, or a device that does not exist."""
 
 
 class ArgumentError(GtraceError, TypeError, ValueError):
     """An argument of the wrong kind: structure, type or value."""
+
+
+class AxisNameError(ArgumentError, NameError):
+    """A named axis that no enclosing function binds."""
 
 
 class StructureError(ArgumentError):
@@ -121,6 +130,10 @@ class KeyReuseError(GtraceError, RuntimeError):
 
 class ConfigError(GtraceError, ValueError):
     """A wrong setting: environment variable, ``gt.config`` argument or signals file."""
+
+
+class UnknownSettingError(ConfigError, AttributeError):
+    """A setting of JAX's that does not exist."""
 
 
 class ExecutionError(GtraceError, RuntimeError):

@@ -668,3 +668,20 @@ def test_recurrent_networks_take_inputs_of_another_dtype(name):
     np.testing.assert_allclose(out, layer(x.astype(gt.float32))[0], rtol=1e-5, atol=1e-6)
     low = gt.tree.map(lambda p: p.astype(gt.bfloat16), layer)
     assert low(x)[0].dtype == gt.bfloat16
+
+
+@pytest.mark.parametrize(
+    "layer, args, text",
+    [
+        ("Conv2d", {"groups": 2}, "groups that divide the channels"),
+        ("Conv2d", {"groups": 0}, "groups that divide the channels"),
+        ("ConvTranspose2d", {"groups": 3}, "groups that divide the channels"),
+        ("ConvTranspose2d", {"stride": 2, "output_padding": 2}, "an output_padding below the stride"),
+    ],
+)
+def test_convolutions_refuse_what_torch_refuses(layer, args, text):
+    with pytest.raises((ValueError, RuntimeError), match=r"groups|output"):
+        found = getattr(torch.nn, layer)(3, 4, 3, **args)
+        found(torch.ones(1, 3, 5, 5))
+    with pytest.raises(gt.ArgumentError, match=text):
+        getattr(gt.nn, layer)(3, 4, 3, **args, key=gt.random.key(0))

@@ -391,3 +391,23 @@ def test_where_takes_the_same_numbers_each_time(value, dtype):
         assert repr(gt.where(mask, value, x).tolist()[0]) == repr(
             float(value) if x.aval.floating or value.__class__ is float else int(value)
         )
+
+
+@pytest.mark.parametrize(("shift", "axis"), [(1, 0), ([1, -2], (0, 1)), (5, None), (-3, 1)])
+def test_roll_by_traced_shifts(shift, axis):
+    x = gt.arange(12.0).reshape(3, 4)
+    expected = np.roll(np.asarray(x), shift, axis)
+    by = gt.array(shift)
+    np.testing.assert_array_equal(gt.roll(x, by, axis), expected)
+    np.testing.assert_array_equal(gt.jit(lambda x, by: gt.roll(x, by, axis))(x, by), expected)
+    ct = gt.grad(lambda x: (gt.roll(x, by, axis) * x.reshape(3, 4)[::-1]).sum())(x)
+    np.testing.assert_array_equal(ct, gt.grad(lambda x: (gt.roll(x, shift, axis) * x.reshape(3, 4)[::-1]).sum())(x))
+
+
+def test_roll_by_a_shift_an_example():
+    x = gt.arange(12.0).reshape(3, 4)
+    shifts = gt.array([0, 1, -1])
+    expected = np.stack([np.roll(row, k) for row, k in zip(np.asarray(x), (0, 1, -1), strict=True)])
+    np.testing.assert_array_equal(gt.vmap(gt.roll)(x, shifts), expected)
+    with pytest.raises(gt.DtypeError, match="integers as shift"):
+        gt.roll(x, gt.array(1.5), 0)

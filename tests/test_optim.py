@@ -223,6 +223,9 @@ def test_mistakes_are_named():
         gt.optim.muon(0.1, muon_weight_dimension_numbers=gt.optim.MuonDimensionNumbers(1, 1))
     with pytest.raises(gt.ArgumentError, match="decay_steps above 0"):
         gt.optim.warmup_cosine_decay_schedule(0.0, 1.0, 10, 10)
+    for rate in (-0.1, float("nan")):
+        with pytest.raises(gt.ArgumentError, match="a learning rate of at least 0"):
+            gt.optim.adam(rate)
     with pytest.raises(gt.ArgumentError, match="scales >= 0"):
         gt.optim.piecewise_constant_schedule(1.0, {1: -1.0})
     with pytest.raises(gt.ArgumentError, match="a boundary between"):

@@ -8,7 +8,7 @@ import attrs
 import torch
 
 from gtrace import tree
-from gtrace.errors import ArgumentError, message
+from gtrace.errors import DeviceError, message
 from gtrace.ops.create import asarray
 from gtrace.sharding import NamedSharding, with_sharding
 from gtrace.trace.array import Array
@@ -48,16 +48,14 @@ def devices(backend: str | None = None) -> list[Device]:
     """Return the devices of a platform: ``"cpu"``, ``"gpu"``, or by default the one that arrays are made on.
 
     Raises:
-        ArgumentError: another platform.
+        DeviceError: another platform.
     """
     platform = default_backend() if backend is None else backend
     if platform == "cpu":
         return [Device("cpu", 0, "cpu")]
     if platform in ("gpu", "cuda"):
         return [Device("gpu", k, f"cuda:{k}") for k in range(torch.cuda.device_count())]
-    raise ArgumentError(
-        message("devices", "cpu or gpu", repr(backend), "torch's devices of these kinds are supported.")
-    )
+    raise DeviceError(message("devices", "cpu or gpu", repr(backend), "torch's devices of these kinds are supported."))
 
 
 def default_backend() -> str:

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from gtrace import config as ours
-from gtrace.errors import ConfigError
+from gtrace.errors import UnknownSettingError
 
 _SAME: dict[str, str] = {
     "jax_enable_x64": "x64",
@@ -55,12 +55,14 @@ class Settings:
         """Change a setting of JAX's.
 
         Raises:
-            ConfigError: JAX, or gtrace, has no such setting.
+            UnknownSettingError: JAX, or gtrace, has no such setting.
         """
         if name in _SAME:
             ours.update(**{_SAME[name]: bool(value)})
         elif name not in _WITHOUT_EFFECT:
-            raise ConfigError(f"[jax.config] expected one of {', '.join([*_SAME, *_WITHOUT_EFFECT])}, got {name!r}.")
+            raise UnknownSettingError(
+                f"[jax.config] expected one of {', '.join([*_SAME, *_WITHOUT_EFFECT])}, got {name!r}."
+            )
 
     def __getattr__(self, name: str) -> Any:
         if name in _SAME:

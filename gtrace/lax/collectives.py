@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from gtrace import tree
-from gtrace.errors import ArgumentError, ShapeError, message
+from gtrace.errors import ArgumentError, AxisNameError, ShapeError, message
 from gtrace.ir.aval import as_device
 from gtrace.ops.create import asarray
 from gtrace.ops.gather import index_axis
@@ -39,14 +39,14 @@ def _axes(op: str, axis_name: Any) -> list[tuple[str, int]]:
     """Return the name and size of each axis.
 
     Raises:
-        ArgumentError: no enclosing vmap has the name.
+        AxisNameError: no enclosing vmap has the name.
     """
     names = axis_name if isinstance(axis_name, (tuple, list)) else (axis_name,)
     sizes = dict(thread.axes)  # of two axes of one name, the inner one comes last
     for name in names:
         if name not in sizes:
             known = f" beside {', '.join(map(repr, sizes))}" if sizes else ""
-            raise ArgumentError(
+            raise AxisNameError(
                 message(op, "the axis_name of an enclosing vmap", f"{name!r}{known}", "Use gt.vmap(f, axis_name=...).")
             )
     return [(name, sizes[name]) for name in names]

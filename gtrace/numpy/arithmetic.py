@@ -38,6 +38,7 @@ from gtrace.ops.logic import (
     equal,
     greater,
     isfinite,
+    isinf,
     isnan,
     less,
     logical_and,
@@ -160,7 +161,8 @@ def modf(x: Any) -> tuple[Array, Array]:
     """
     x = _floats("modf", x)
     whole = trunc(x)
-    return where(equal(x, whole), copysign(0.0, x), copysign(subtract(x, whole), x)), whole
+    sign = copysign(1.0, x)  # the fraction of -2 is -0, and its derivative 1
+    return where(isinf(x), copysign(0.0, x), multiply(sign, subtract(multiply(sign, x), multiply(sign, whole)))), whole
 
 
 def frexp(x: Any) -> tuple[Array, Array]:

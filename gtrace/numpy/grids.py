@@ -11,7 +11,7 @@ import torch
 from gtrace.errors import ArgumentError, ShapeError, message
 from gtrace.ops.arrange import tril
 from gtrace.ops.create import arange, asarray, eye, linspace, ones
-from gtrace.ops.elementwise import add, clip, exp, floor_divide, log, multiply, power, remainder
+from gtrace.ops.elementwise import add, clip, floor_divide, log10, multiply, power, remainder
 from gtrace.ops.gather import constant_array
 from gtrace.ops.parts import concat, flip, stack
 from gtrace.ops.promote import cast, counting, promote_arrays
@@ -331,11 +331,9 @@ def geomspace(
     Array([  1.,  10., 100.], dtype=float32)
     """
     a, b = promote_arrays("geomspace", asarray(start), asarray(stop), floating=True)
-    ratio = linspace(0.0, 1.0, num, endpoint, dtype=a.aval.dtype, device=a.device)
-    step = log(b / a)
-    shape = (ratio.size, *(1,) * max(a.ndim, b.ndim))
-    out = a * exp(reshape(ratio, shape) * step)
-    if endpoint and ratio.size > 1:
+    powers = linspace(0.0, log10(b / a), num, endpoint)
+    out = a * power(10.0, powers)  # whole powers of 10 come out whole
+    if endpoint and len(powers) > 1:
         out = concat([out[:-1], broadcast_to(b, out.shape[1:])[None]])
     out = moveaxis(out, 0, normalize_axis("geomspace", axis, out.ndim))
     return out if dtype is None else cast(out, as_dtype(dtype))

@@ -12,7 +12,7 @@ from gtrace.ops.create import asarray, full, linspace, zeros
 from gtrace.ops.elementwise import add, clip, divide, multiply, subtract
 from gtrace.ops.logic import equal, greater_equal, less_equal, logical_and, where
 from gtrace.ops.parts import flip, slice_axis, split
-from gtrace.ops.promote import cast, counting, promote, promote_arrays
+from gtrace.ops.promote import cast, counted, counting, promote, promote_arrays
 from gtrace.ops.reduce import max as max_over
 from gtrace.ops.reduce import min as min_over
 from gtrace.ops.reduce import sum as sum_over
@@ -195,6 +195,8 @@ def histogramdd(
         inside = logical_and(inside, greater_equal(place, 0))
         cell = add(multiply(cell, n), place)
     counts = reshape(_count(where(inside, cell, -1), weights, math.prod(sizes)), tuple(sizes))
+    if weights is None:
+        counts = counted(counts)
     if density:
         counts = cast(counts, edges[0].aval.dtype)
         counts = divide(counts, sum_over(counts))

@@ -7,13 +7,13 @@ from typing import Any
 import numpy
 import torch
 
-from gtrace.errors import ArgumentError, ShapeError, message
-from gtrace.ir.aval import Aval
+from gtrace.errors import ArgumentError, DtypeError, ShapeError, message
+from gtrace.ir.aval import INEXACT, Aval
 from gtrace.ir.cases import BadSample, Sample
 from gtrace.ir.op import Op, define
 from gtrace.ops.batching import align, shifted, unchanged, whole
 from gtrace.ops.checks import reshaped, same_kind
-from gtrace.ops.elementwise import minimum
+from gtrace.ops.elementwise import minimum, remainder, subtract
 from gtrace.ops.factors import along, matrices, padded
 from gtrace.ops.gather import constant_array, index_axis
 from gtrace.ops.parts import slice_bounds, slice_update, update_impl
@@ -51,6 +51,9 @@ _roll = define(
 def roll(x: Any, shift: Any, axis: Any = None) -> Array:
     """Return x shifted by `shift` places along `axis`, around the end; None shifts the flattened array.
 
+    Args:
+        shift: an integer or an array of integers, which may be traced; several, for as many axes.
+
     >>> import gtrace as gt
     >>> gt.roll(gt.arange(4), 1)
     Array([3, 0, 1, 2], dtype=int64)
@@ -59,7 +62,7 @@ def roll(x: Any, shift: Any, axis: Any = None) -> Array:
     if axis is None:
         return reshape(roll(ravel(x), shift, 0), x.shape)
     axes = tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)
-    shifts = tuple(shift) if isinstance(shift, (tuple, list)) else (shift,)
+    shifts = tuple(shift) if isinstance(shift, (tuple, list)) or getattr(shift, "ndim", False) else (shift,)
     count = max(len(axes), len(shifts))
     axes, shifts = (axes * count if len(axes) == 1 else axes), (shifts * count if len(shifts) == 1 else shifts)
     if len(shifts) != len(axes):
@@ -67,7 +70,16 @@ def roll(x: Any, shift: Any, axis: Any = None) -> Array:
             message("roll", "as many shifts as axes", f"{shifts} and {axes}", "Pass one shift for each axis.")
         )
     places = tuple(normalize_axis("roll", a, x.ndim) for a in axes)
-    return bind(_roll, (x,), (tuple(as_int("roll", "shift", s) for s in shifts), places))
+    if not any(isinstance(s, Array) for s in shifts):
+        return bind(_roll, (x,), (tuple(as_int("roll", "shift", s) for s in shifts), places))
+    for by, place in zip(shifts, places, strict=True):
+        by = lift("roll", by)
+        if by.aval.dtype in INEXACT:
+            raise DtypeError(message("roll", "integers as shift", repr(by.aval), "Use x.astype(gt.int64)."))
+        size = x.aval.shape[place]
+        start = subtract(lift("roll", numpy.arange(size)), by)
+        x = index_axis(x, cast(remainder(start, size), torch.int64), place) if size else x
+    return x
 
 
 def _pad_impl(x: torch.Tensor, value: torch.Tensor, widths: tuple[tuple[int, int], ...]) -> torch.Tensor:

@@ -11,7 +11,7 @@ from gtrace.ops.create import asarray
 from gtrace.ops.elementwise import divide, exp, expm1, floor, log, log1p, multiply, remainder, subtract
 from gtrace.ops.elementwise import round as rounded
 from gtrace.ops.gamma_functions import gammaln
-from gtrace.ops.logic import equal, greater, less, logical_and, logical_or, where
+from gtrace.ops.logic import equal, greater, less, less_equal, logical_and, logical_or, where
 from gtrace.ops.promote import as_arrays
 from gtrace.trace.array import Array
 
@@ -44,7 +44,8 @@ def poch(z: Any, m: Any) -> Array:
     """
     z, m = as_arrays("poch", z, m)
     value = multiply(gammasgn(z) * gammasgn(z + m), exp(subtract(gammaln(z + m), gammaln(z))))
-    return where(equal(m, 0.0), 1.0, value)
+    pole = logical_and(equal(m, 0.0), logical_and(less_equal(z, 0.0), equal(floor(z), z)))
+    return where(pole, 1.0, value)
 
 
 def comb(N: Any, k: Any, *, repetition: bool = False) -> Array:  # noqa: N803 - SciPy's name

@@ -129,7 +129,7 @@ def split_index(x: Array, index: Any, checked: bool = True) -> Split:
 
     Raises:
         BoundsError: an integer outside its axis, more indices than axes, or an index array for an empty axis.
-        ShapeError: a mask of another shape.
+        BoundsError: a mask of another shape.
         ConcretizationError: a mask without a value.
     """
     items: list[Any] = []
@@ -257,7 +257,7 @@ def _unmask(x: Array, item: Any, axis: int) -> list[Any]:
         raise ArgumentError(message("index", "a mask with a dimension", "a 0-d one", "Use gt.where."))
     if item.shape != x.shape[axis : axis + item.ndim] or axis < 0:
         got = f"{item.aval!r} for {x.aval!r}"
-        raise ShapeError(message("index", "a mask with the shape of the axes it covers", got, "Check its shape."))
+        raise BoundsError(message("index", "a mask with the shape of the axes it covers", got, "Check its shape."))
     host = whole(item, "mask").cpu().numpy()
     return [constant_array(p, x.aval.device) for p in numpy.nonzero(host)]
 

@@ -24,7 +24,7 @@ from gtrace.trace.array import Array
 from gtrace.trace.bind import bind
 from gtrace.trace.convert import common_device, lift, python_scalar, scalar_operand, typed_scalar
 from gtrace.trace.fast import binary_fast, unary_fast
-from gtrace.trace.promotion import NARROW, default_dtype, meeting, mixing, wide
+from gtrace.trace.promotion import NARROW, float_of, meeting, mixing, wide
 from gtrace.trace.record import thread
 
 # -- casts
@@ -133,7 +133,7 @@ def promote(op: str, *operands: Any, floating: bool = False) -> list[Array | Sca
     if dtype is torch.float64:
         mixing.check(avals)
     if floating and dtype not in INEXACT:
-        dtype = default_dtype(float)
+        dtype = float_of(dtype)
     device = common_device(op, present)
     weak = all(a.weak for a in avals)
     # numbers alone, which JAX's integers and booleans take for the weak dtypes that they stand for

@@ -79,6 +79,8 @@ def as_shape(op: str, shape: Any) -> tuple[int, ...]:
     """
     if isinstance(shape, (tuple, list, torch.Size)) or (isinstance(shape, numpy.ndarray) and shape.ndim == 1):
         return tuple(as_int(op, "size", n) for n in shape)
+    if hasattr(shape, "__iter__") and not isinstance(shape, (str, Array, numpy.ndarray)):  # a class of some library's
+        return tuple(as_int(op, "size", n) for n in shape)
     return (as_int(op, "size", shape),)
 
 

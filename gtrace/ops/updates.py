@@ -24,7 +24,7 @@ from gtrace.ops.shape import broadcast_to, constant, full_like_scalar, ravel, re
 from gtrace.trace.array import Array
 from gtrace.trace.bind import bind
 from gtrace.trace.convert import lift, python_scalar
-from gtrace.trace.promotion import default_dtype, result_dtype
+from gtrace.trace.promotion import float_of, result_dtype
 from gtrace.trace.record import thread
 
 
@@ -123,7 +123,7 @@ class AtIndex:
         """
         if not self._x.aval.floating:
             if config.current.jax_results:
-                return cast(self._x, default_dtype(float)).at[self._index].divide(values, mode=mode)
+                return cast(self._x, float_of(self._x.aval.dtype)).at[self._index].divide(values, mode=mode)
             got = repr(self._x.aval)
             raise DtypeError(message("at", "a floating array to divide", got, "Use x.astype(gt.float32).at."))
         return self._update(values, divide, "factors", mode)

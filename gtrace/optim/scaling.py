@@ -79,13 +79,16 @@ def scale_by_learning_rate(learning_rate: Any, *, flip_sign: bool = True) -> Gra
     """Return the multiplication by a learning rate, a number or a schedule, negative unless `flip_sign` is False.
 
     Raises:
-        ArgumentError: a learning rate that is neither, such as parameters.
+        ArgumentError: a learning rate that is neither, such as parameters, or a number that is negative or NaN.
     """
     sequence = isinstance(learning_rate, (str, list, tuple))
     if sequence or not (callable(learning_rate) or hasattr(learning_rate, "__rmul__")):
         fix = "Parameters go to optimizer.init(params), and to optimizer.update(grads, state, params)."
         got = type(learning_rate).__name__
         raise ArgumentError(message("optim", "a number or a schedule as learning_rate", got, fix))
+    if isinstance(learning_rate, (int, float)) and not learning_rate >= 0:
+        fix = "Updates go downhill by themselves; to go uphill, negate the loss."
+        raise ArgumentError(message("optim", "a learning rate of at least 0", repr(learning_rate), fix))
     sign = -1 if flip_sign else 1
     if callable(learning_rate):
         return scale_by_schedule(lambda count: sign * learning_rate(count))

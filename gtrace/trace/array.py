@@ -15,7 +15,7 @@ from gtrace.config import config
 from gtrace.dtypes import BY_TORCH, DType
 from gtrace.engine.engine import engine
 from gtrace.engine.sharded import Placed, localize, placed, results
-from gtrace.errors import DtypeError, ImmutableError, user_location
+from gtrace.errors import DtypeError, ImmutableError, ShapeError, user_location
 from gtrace.events import Forced, bus
 from gtrace.interp.checked import checked
 from gtrace.interp.layouts import in_rows
@@ -184,7 +184,7 @@ class Array(_Methods):
 
     def _item(self, cause: str) -> Any:
         if self.aval.size != 1:
-            raise ValueError(
+            raise ShapeError(
                 f"[{cause}] expected an array with one element, got {self.aval!r}. Reduce or index it first."
                 f" (at {user_location()})"
             )

@@ -15,6 +15,7 @@ from gtrace.errors import (
     ArgumentError,
     DeviceError,
     DtypeError,
+    RangeError,
     ShapeError,
     message,
 )
@@ -217,17 +218,17 @@ def to_tensor(value: Any, dtype: torch.dtype | None, device: torch.device) -> to
             message("array", "nested lists of equal lengths", "ragged lists", "Pad them to one length.")
         ) from error
     except OverflowError as error:
-        raise DtypeError(message("array", "integers of at most 64 bits", "a larger one", "Use floats.")) from error
+        raise RangeError(message("array", "integers of at most 64 bits", "a larger one", "Use floats.")) from error
     if host.dtype.kind not in "biufc":
         strange = [x for x in host.flat if host.dtype.kind != "O" or not isinstance(x, _PYTHON)]
         if strange:
             raise DtypeError(message("array", "numbers", repr(strange[0]), "Convert the data to numbers first."))
-        raise DtypeError(message("array", "integers of at most 64 bits", "a larger one", "Use floats."))
+        raise RangeError(message("array", "integers of at most 64 bits", "a larger one", "Use floats."))
     if host.size and (host.dtype.kind == "u" or _became_floats(host, value)):
         if dtype is torch.uint64:
             return torch.from_numpy(_as_uint64(value)).to(device)
         if int(host.max()) > torch.iinfo(torch.int64).max:
-            raise DtypeError(message("array", "integers of at most 64 bits", "a larger one", "Use floats."))
+            raise RangeError(message("array", "integers of at most 64 bits", "a larger one", "Use floats."))
         host = host.astype(numpy.int64)
     if dtype is None:
         kind = host.dtype.kind
@@ -243,7 +244,7 @@ def _as_uint64(value: Any) -> numpy.ndarray:
         return numpy.array(value, dtype=numpy.uint64)
     except OverflowError as error:
         fix = "Check the range."
-        raise DtypeError(message("array", "values from 0 to 2**64 - 1 for uint64", "another", fix)) from error
+        raise RangeError(message("array", "values from 0 to 2**64 - 1 for uint64", "another", fix)) from error
 
 
 def _became_floats(host: numpy.ndarray, value: Any) -> bool:
@@ -279,7 +280,7 @@ def check_cast(host: numpy.ndarray, dtype: torch.dtype) -> None:
     low, high = int(host.min()), int(host.max())
     if low < info.min or high > info.max:
         bad = low if low < info.min else high
-        raise DtypeError(
+        raise RangeError(
             message("array", f"values from {info.min} to {info.max} for {LONG[dtype]}", str(bad), "Use a wider dtype.")
         )
 
@@ -373,7 +374,8 @@ def scalar_operand(op: str, value: bool | int | float | complex, dtype: torch.dt
     """Return a Python scalar as an operand of `dtype`.
 
     Raises:
-        DtypeError: an integer that `dtype` cannot hold, or a complex number for a real dtype.
+        RangeError: an integer that `dtype` cannot hold.
+        DtypeError: a complex number for a real dtype.
     """
     if isinstance(value, complex):
         if dtype in COMPLEX:
@@ -385,12 +387,12 @@ def scalar_operand(op: str, value: bool | int | float | complex, dtype: torch.dt
             return Scalar(number, scalar_aval(dtype, device))
         except OverflowError:
             bits = f"an integer of {int(value).bit_length()} bits"
-            raise DtypeError(message(op, "a number that fits a float", bits, "Use a smaller number.")) from None
+            raise RangeError(message(op, "a number that fits a float", bits, "Use a smaller number.")) from None
     if dtype is torch.bool:
         return Scalar(bool(value), scalar_aval(dtype, device))
     info = torch.iinfo(dtype)
     if not info.min <= value <= info.max:
-        raise DtypeError(
+        raise RangeError(
             message(op, f"a number from {info.min} to {info.max} for {LONG[dtype]}", str(value), "Use a wider dtype.")
         )
     return Scalar(int(value), scalar_aval(dtype, device))

@@ -46,6 +46,14 @@ def default_dtype(kind: type) -> torch.dtype:
     return narrowed(_DEFAULT[kind])
 
 
+def float_of(dtype: torch.dtype) -> torch.dtype:
+    """Return the floating dtype that functions compute integers or booleans of a dtype in: float32.
+
+    With `jax_results` and `x64` it is float64 for integers of 64 bits, as in JAX.
+    """
+    return default_dtype(float) if dtype.itemsize == 8 else torch.float32
+
+
 @contextlib.contextmanager
 def rule() -> Iterator[None]:
     """Run a rule of an operation: its integers are int64, so that what it records does not depend on settings."""

@@ -16,6 +16,7 @@ from gtrace.errors import ArgumentError, message
 from gtrace.jax.adapt import JAX_NAMES, adapted
 from gtrace.numpy.functional import vectorize
 from gtrace.ops import create, elementwise, index, logic, scans
+from gtrace.ops.complex import complex as make_complex
 from gtrace.ops.complex import iscomplexobj
 from gtrace.ops.components import imag, real
 from gtrace.ops.elementwise import subtract
@@ -227,6 +228,56 @@ def take_along_axis(
     return index.take_along_axis(arr, indices, axis, mode=mode or "fill", fill_value=fill_value)
 
 
+def searchsorted(
+    a: Any, v: Any, side: str = "left", sorter: Any = None, *, method: str = "scan"
+) -> Array:  # fmt: skip
+    """``gt.searchsorted``, with the places as int32."""
+    return ours.searchsorted(a, v, side, sorter).astype("int32")
+
+
+def digitize(x: Any, bins: Any, right: bool = False, *, method: str | None = None) -> Array:
+    """``gt.numpy.digitize``, with the places as int32."""
+    return ours.digitize(x, bins, right).astype("int32")
+
+
+def _of_booleans(name: str, given: Callable[[Array], Array]) -> Callable[[Any], Array]:
+    function = getattr(ours, name)
+
+    def call(x: Any, /) -> Array:
+        x = lift(name, x)
+        return given(x) if x.dtype == "bool" else function(x)
+
+    call.__name__ = call.__qualname__ = name
+    call.__doc__ = f"``gt.numpy.{name}``, which takes booleans too."
+    return call
+
+
+absolute, positive = _of_booleans("abs", lambda x: x), _of_booleans("positive", lambda x: x)
+square = _of_booleans("square", lambda x: x.astype("int32"))
+
+
+def _extreme(name: str, far: float) -> Callable[..., Array]:
+    function = adapted(f"jax.numpy.{name}", getattr(ours, name), JAX_NAMES["jax.numpy"][name])
+
+    @functools.wraps(function)
+    def call(a: Any, axis: Any = None, *args: Any, **options: Any) -> Array:
+        x = lift(name, a)
+        if not iscomplexobj(x) or args or options.keys() - {"keepdims"}:
+            return function(a, axis, *args, **options)
+        best = function(real(x), axis, keepdims=True)
+        other = function(logic.where(logic.equal(real(x), best), imag(x), far), axis, keepdims=True)
+        out = make_complex(best, other)
+        return out if options.get("keepdims") else ours.squeeze(out, axis)
+
+    del call.__wrapped__  # its parameters are not those of this one
+    call.__doc__ = f"``gt.numpy.{name}``; complex numbers are ordered by their real, then their imaginary parts."
+    return call
+
+
+amax = max = _extreme("max", -numpy.inf)  # noqa: A001 - JAX's name
+amin = min = _extreme("min", numpy.inf)  # noqa: A001 - JAX's name
+
+
 def histogram(
     a: Any,
     bins: Any = 10,
@@ -236,6 +287,7 @@ def histogram(
 ) -> tuple[Array, Array]:
     """``gt.numpy.histogram``, with the counts in the dtype of the edges."""
     counts, edges = ours.histogram(a, bins, range, density, weights)
+    edges = promote_arrays("histogram", edges, floating=True)[0]
     return (counts.astype(edges.dtype) if weights is None else counts), edges
 
 

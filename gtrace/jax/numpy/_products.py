@@ -6,9 +6,11 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from gtrace import numpy as ours
 from gtrace.jax.adapt import JAX_NAMES, adapted
-from gtrace.ops.promote import cast
+from gtrace.ops.promote import cast, promote_arrays
 from gtrace.trace.convert import lift
 from gtrace.trace.promotion import as_dtype
 
@@ -16,6 +18,9 @@ _OPERANDS = {
     "convolve": 2, "correlate": 2, "dot": 2, "inner": 2, "matmul": 2, "tensordot": 2, "vdot": 2, "vecdot": 2,
 }  # fmt: skip
 """The functions that take it, with the number of their operands."""
+
+_OF_FLOATS = ("convolve", "correlate")
+"""Those that compute integers as floats."""
 
 
 def computed_in(name: str, dtype: Any, operands: Any) -> list[Any]:
@@ -33,6 +38,12 @@ def typed(name: str, module: str = "jax.numpy", source: Any = ours) -> Callable[
     def call(*args: Any, preferred_element_type: Any = None, **options: Any) -> Any:
         if preferred_element_type is not None:
             args = (*computed_in(name, preferred_element_type, args[:count]), *args[count:])
+        operands = [lift(name, x) for x in args[:count]]
+        if name in _OF_FLOATS:
+            return function(*promote_arrays(name, *operands, floating=True), *args[count:], **options)
+        if all(x.aval.dtype is torch.bool for x in operands):
+            out = function(*[cast(x, torch.int32) for x in operands], *args[count:], **options)
+            return cast(out, torch.bool)
         return function(*args, **options)
 
     del call.__wrapped__  # its parameters are not those of this one

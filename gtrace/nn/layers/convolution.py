@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from gtrace.errors import ArgumentError, message
 from gtrace.nn import convolution as functions
 from gtrace.nn.layers.base import Module, check_key, field, within
 from gtrace.random.keys import split
@@ -19,6 +20,14 @@ Sizes = int | Sequence[int]
 def _each(value: Any, axes: int) -> Any:
     """Return a size for each axis; "same" and "valid" stay."""
     return value if isinstance(value, str) else (value,) * axes if isinstance(value, int) else tuple(value)
+
+
+def _check_groups(name: str, in_channels: int, out_channels: int, groups: int) -> None:
+    """Refuse groups that do not divide the channels of x and those of the result."""
+    if groups < 1 or in_channels % groups or out_channels % groups:
+        got = f"groups={groups} for {in_channels} and {out_channels}"
+        fix = "Take a number that divides both in_channels and out_channels."
+        raise ArgumentError(message(name, "groups that divide the channels", got, fix))
 
 
 class _Convolution(Module):
@@ -59,8 +68,9 @@ class _Conv(_Convolution):
         """Draw weight and bias evenly from [-b, b], b = 1 / sqrt(numbers that make one result).
 
         Raises:
-            ArgumentError: no key.
+            ArgumentError: no key, or groups that do not divide the channels.
         """
+        _check_groups(type(self).__name__, in_channels, out_channels, groups)
         shape = out_channels, in_channels // groups
         self._settle(shape, out_channels, kernel_size, stride, padding, dilation, groups, bias, dtype, key)
 
@@ -110,11 +120,22 @@ class _ConvTranspose(_Convolution):
         """Draw weight and bias evenly, as those of torch.
 
         Raises:
-            ArgumentError: no key.
+            ArgumentError: no key, groups that do not divide the channels, or an output_padding that is neither less
+                than the stride nor than the dilation.
         """
+        _check_groups(type(self).__name__, in_channels, out_channels, groups)
         shape = in_channels, out_channels // groups
         self._settle(shape, out_channels, kernel_size, stride, padding, dilation, groups, bias, dtype, key)
         self.output_padding = _each(output_padding, self.axes)
+        if any(
+            not 0 <= extra < max(steps)
+            for extra, *steps in zip(self.output_padding, self.stride, self.dilation, strict=True)
+        ):
+            got = f"output_padding={output_padding}, stride={stride}, dilation={dilation}"
+            fix = "It chooses among the sizes that the stride makes possible; pad the result for more."
+            raise ArgumentError(
+                message(type(self).__name__, "an output_padding below the stride or the dilation", got, fix)
+            )
 
     def __call__(self, x: Any) -> Array:
         """Return (batch, out_channels, *spatial) for x (batch, in_channels, *spatial); the batch may be absent."""

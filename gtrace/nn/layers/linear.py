@@ -88,7 +88,11 @@ class Embedding(Module):
         self.padding_idx = padding_idx
 
     def __call__(self, indices: Any) -> Array:
-        """Return (*indices.shape, embedding_dim)."""
+        """Return (*indices.shape, embedding_dim).
+
+        Negative indices count from the end, and an index outside the table means the nearest row, as in JAX: values
+        are not checked. torch raises for both.
+        """
         return embedding(indices, self.weight, self.padding_idx)
 
 
