@@ -130,6 +130,29 @@ def test_linearize_again_is_of_the_new_point_and_what_is_closed_over():
             np.testing.assert_allclose([float(push(1.0)), float(push(2.0))], [slope, 2 * slope], rtol=1e-5)
 
 
+def test_linearize_again_tells_closed_over_values_from_arguments():
+    shared, other = gt.array(3.0), gt.array(5.0)
+    # one recorded form, with an argument and an Array that is closed over, in all ways that they can be one or two
+    for x, y, k in ((shared, shared, shared), (shared, other, other), (other, shared, other), (shared, shared, other)):
+        for _ in range(2):
+            gt.eval(x, y, k)
+            value, push = gt.linearize(lambda a, b, k=k: a * b * k + a * k, x, y)
+            moved = float(push(1.0, 10.0))
+            a, b, c = float(x), float(y), float(k)
+            assert (float(value), moved) == (a * b * c + a * c, b * c + c + 10 * a * c)
+
+
+def test_linearize_again_has_the_rule_of_its_own_call():
+    for scale in (2.0, 3.0, 2.0):
+
+        @gt.custom_jvp
+        def f(x):
+            return gt.sin(x)
+
+        f.defjvp(lambda primals, tangents, scale=scale: (gt.sin(primals[0]), tangents[0] * scale))
+        assert float(gt.linearize(f, gt.array(0.5))[1](1.0)) == scale
+
+
 def test_linearize_computes_the_rest_once():
     calls = []
 

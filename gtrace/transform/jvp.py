@@ -7,22 +7,26 @@ in the cotangent.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
-from gtrace.errors import ArgumentError, message
+import attrs
+
+from gtrace.errors import ArgumentError, message, user_location
 from gtrace.ir.aval import Bundle
-from gtrace.ir.graph import Scalar
+from gtrace.ir.graph import Graph, Scalar
 from gtrace.ir.op import Instr
 from gtrace.ir.partial_eval import partial_eval
 from gtrace.ops.elementwise import add, multiply, neg
 from gtrace.ops.shape import broadcast_to, constant
+from gtrace.tables import BoundedTable
 from gtrace.trace.array import Array
 from gtrace.trace.bind import bind, project
 from gtrace.trace.capture import capture, replay
 from gtrace.trace.promotion import rule
+from gtrace.trace.record import thread
 from gtrace.transform.arguments import Call, like
-from gtrace.transform.tape import Tape, pull, record, run_taped
+from gtrace.transform.tape import Tape, in_one_go, pull, record, run_taped, walk_key
 
 __all__ = ["jvp", "linearize"]
 
@@ -153,6 +157,62 @@ def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], 
     return (value, moved, aux) if has_aux else (value, moved)
 
 
+@attrs.frozen(eq=False)
+class _LinearParts:
+    """What `linearize` made of a tape.
+
+    Attributes:
+        known, linear: what does not depend on the tangents, and what does.
+        constants: where the inputs of `known` stand on the tape: (entry, operand), -1 for the result of the entry.
+    """
+
+    known: Graph
+    linear: Graph
+    constants: tuple[tuple[int, int], ...]
+
+
+MAX_LINEAR_PARTS = 512
+"""Tapes remembered."""
+
+_linear: BoundedTable[Hashable, _LinearParts] = BoundedTable(MAX_LINEAR_PARTS)
+
+
+def _linear_parts(call: Call, tape: Tape, outputs: Sequence[Array]) -> tuple[Graph, Graph, Sequence[Array]]:
+    """Return what does not depend on the tangents, what does, and the inputs of the first; an equal tape has both."""
+    trace = thread.trace
+    key = None
+    if trace is tape.trace and in_one_go(trace):
+        # the operations of both parts have the line of the call
+        key = walk_key(("linearize", thread.batched_axis, user_location()), tape, trace, outputs, None)
+        parts = None if key is None else _linear.get(key)
+        if parts is not None:
+            entries = tape.entries
+            found = [entries[k][2] if j < 0 else entries[k][1][j] for k, j in parts.constants]
+            return parts.known, parts.linear, found
+    count = len(call.inputs)
+    captured = capture(
+        lambda ts: (push(tape, outputs, ts), None),
+        [x.aval for x in call.inputs],
+        "the linear part of linearize",
+        repeated=True,
+    )
+    derived = {} if captured.derived is None else captured.derived
+    halves = derived.get(("linearize", count))
+    if halves is None:
+        halves = derived[("linearize", count)] = partial_eval(captured.graph, captured.graph.inputs[count:])
+    known, linear = halves
+    if key is not None:
+        places: dict[int, tuple[int, int]] = {}
+        for k, (_, operands, out) in enumerate(tape.entries):
+            for j, x in enumerate((*operands, out)):
+                places.setdefault(id(x), (k, j if j < len(operands) else -1))
+        at = [places.get(id(x)) for x in captured.constants]
+        # a rule may use an Array of its own, which the tape does not have
+        if None not in at:
+            _linear.remember(key, _LinearParts(known, linear, tuple([place for place in at if place is not None])))
+    return known, linear, captured.constants
+
+
 def linearize(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     """Return f(*primals) and the linear function from tangents of the primals to the tangent of the output.
 
@@ -164,19 +224,8 @@ def linearize(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> An
     (Array(12., dtype=float32), Array(120., dtype=float32))
     """
     call, outputs, structure, tape, aux = _taped("linearize", f, primals, has_aux)
-    count = len(call.inputs)
-    captured = capture(
-        lambda ts: (push(tape, outputs, ts), None),
-        [x.aval for x in call.inputs],
-        "the linear part of linearize",
-        repeated=True,
-    )
-    derived = {} if captured.derived is None else captured.derived
-    parts = derived.get(("linearize", count))
-    if parts is None:
-        parts = derived[("linearize", count)] = partial_eval(captured.graph, captured.graph.inputs[count:])
-    known, linear = parts
-    residuals = replay(known, captured.constants)
+    known, linear, constants = _linear_parts(call, tape, outputs)
+    residuals = replay(known, constants)
 
     def pushforward(*tangents: Any) -> Any:
         ts = like("linearize", "tangent", tangents, call.structure, call.inputs)

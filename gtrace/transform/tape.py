@@ -130,7 +130,7 @@ def recorded_once(
     if trace is not tape.trace or trace.tape is not None or not in_one_go(trace):
         # a force cut the trace, or an enclosing gradient or a log has to see each operation
         return make()
-    key = _pullback_key(walk, tape, trace, outputs, cotangents)
+    key = walk_key(walk, tape, trace, outputs, cotangents)
     if key is None:
         return make()
     known = _pullbacks.get(key)
@@ -288,7 +288,7 @@ class CachedPullback:
 _pullbacks: BoundedTable[Hashable, CachedPullback] = BoundedTable(MAX_PULLBACKS)
 
 
-def _pullback_key(
+def walk_key(
     walk: Hashable, tape: Tape, trace: Trace, outputs: Sequence[Array], cotangents: Sequence[Array] | None
 ) -> Hashable | None:
     """Return what the backward walk depends on; None if an output has no number in the trace.
