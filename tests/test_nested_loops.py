@@ -163,3 +163,9 @@ def test_nested_loops_under_jit(program, number):
         return results
 
     differences(program, number, run)
+
+
+def test_equal_loops_of_one_program_are_compiled_once():
+    """In this process; two equal requests of a program had one result between them."""
+    program = ("cond", 1, ("scan", 0, ("scan", 0, "mean", None), None), ("fori", 1, ("scan", 1, "mean", None), None))
+    differences(program, 1.0, lambda f, *args: gt.eval(gt.jit(f, wait=True)(*args)))
