@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
-from hypothesis import example, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 import gtrace as gt
@@ -56,11 +56,16 @@ def laid_out(x: torch.Tensor, layout: str, axis: int) -> torch.Tensor:
     return x
 
 
+UNEQUAL = ("layer norm", "group norm", "instance norm", "batch norm", "distances")
+"""Functions that amplify rounding where all numbers of their first operand are equal."""
+
+
 @st.composite
 def calls(draw, names=tuple(FUNCTIONS)):
     """Draw the name of a function, a layout and an axis for each of its arguments, and sizes."""
     name = draw(st.sampled_from(names))
     layouts = [draw(st.tuples(st.sampled_from(LAYOUTS), st.integers(0, 4))) for _ in FUNCTIONS[name][1:]]
+    assume(name not in UNEQUAL or layouts[0][0] != "expanded")
     return name, layouts, draw(st.lists(st.sampled_from([4, 5, 6, 7, 8, 11, 16]), min_size=3, max_size=3, unique=True))
 
 
