@@ -10,6 +10,9 @@ from hypothesis import strategies as st
 from test_native_loops import close, interpreted, natively
 
 import gtrace as gt
+from gtrace.compile import schedule as schedules
+from gtrace.compile.executable import Compiled
+from gtrace.engine.compilation import for_own_sizes
 
 MOST_STEPS = 60
 """That an example takes: they are written out, one by one."""
@@ -112,7 +115,7 @@ def everything(run, program):
     return f
 
 
-def differences(program, number, run):
+def assert_as_written_out(program, number, run):
     """Compare a way to run the program with what is written out."""
     c, s = gt.array([0.3, -0.8, 1.1], dtype=gt.float64), gt.array(number, dtype=gt.float64)
     # undecorated: the branches are those that the values take
@@ -127,27 +130,27 @@ UNHURRIED = [HealthCheck.too_slow, HealthCheck.data_too_large]
 @settings(max_examples=6, suppress_health_check=UNHURRIED)
 @given(programs(budget=16, depth=3), NUMBERS)
 def test_nested_loops_interpreted(program, number):
-    differences(program, number, interpreted)
+    assert_as_written_out(program, number, interpreted)
 
 
 @settings(max_examples=2, suppress_health_check=UNHURRIED)
 @given(programs(budget=12, depth=2).filter(lambda p: has(p, "scan") or has(p, "while")), NUMBERS)
 def test_nested_loops_as_native_code(program, number):
-    differences(program, number, natively)
+    assert_as_written_out(program, number, natively)
 
 
 @pytest.mark.long
 @settings(max_examples=400, suppress_health_check=UNHURRIED)
 @given(programs(), NUMBERS)
 def test_long_nested_loops_interpreted(program, number):
-    differences(program, number, interpreted)
+    assert_as_written_out(program, number, interpreted)
 
 
 @pytest.mark.long
 @settings(max_examples=100, suppress_health_check=UNHURRIED)
 @given(programs(), NUMBERS)
 def test_long_nested_loops_as_native_code(program, number):
-    differences(program, number, natively)
+    assert_as_written_out(program, number, natively)
 
 
 @pytest.mark.long
@@ -162,10 +165,25 @@ def test_nested_loops_under_jit(program, number):
             results = gt.eval(jitted(*args))
         return results
 
-    differences(program, number, run)
+    assert_as_written_out(program, number, run)
 
 
-def test_equal_loops_of_one_program_are_compiled_once():
-    """In this process; two equal requests of a program had one result between them."""
+def test_equal_parts_of_one_program_are_compiled_once_and_all_run_compiled(monkeypatch):
     program = ("cond", 1, ("scan", 0, ("scan", 0, "mean", None), None), ("fori", 1, ("scan", 1, "mean", None), None))
-    differences(program, 1.0, lambda f, *args: gt.eval(gt.jit(f, wait=True)(*args)))
+    jitted = []
+
+    def run(f, *args):
+        jitted.append(gt.jit(f, wait=True))
+        return gt.eval(jitted[0](*args))
+
+    assert_as_written_out(program, 1.0, run)
+    (entry,) = [entry for entry in jitted[0].programs() if entry.schedule.requests]
+    assert entry.tier == "compiled"
+    way = for_own_sizes(entry)
+    requests = entry.schedule.requests
+    assert 1 < len(way.names()) < len(requests)
+    interpreters = []
+    monkeypatch.setattr(schedules, "interpreter", lambda graph: interpreters.append(graph) or graph)
+    once = Compiled(entry.executable)
+    way.in_part(dict.fromkeys(way.names().values(), once))
+    assert not [request for request in requests if any(graph is request.graph for graph in interpreters)]

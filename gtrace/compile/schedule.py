@@ -327,7 +327,8 @@ class Schedule:
         requests = self.requests
         if len(requests) == 1 and len(self.calls) == 1 and self.calls[0].what is requests[0] and not self.dense:
             return attrs.evolve(results[requests[0]].executable.owning(), run=self.build(results))
-        parts = [results[request].executable for request in requests if request in results]
+        # equal requests have one result
+        parts = list(dict.fromkeys(results[request].executable for request in requests if request in results))
         device = next((part.device for part in parts if part.device.type != "cpu"), torch.device("cpu"))
         origin = parts[0].origin if parts else "process"
         run, calls = self._build(results)

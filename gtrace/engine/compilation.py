@@ -35,14 +35,20 @@ class Compilation:
     constants: tuple[Scalar | None, ...] = ()
 
     def names(self) -> Mapping[str, CompileRequest]:
-        """Return the requests by the names under which their compiled form is kept."""
+        """Return the requests by the names under which their compiled form is kept. Equal ones have one name."""
         if self.symbolic is not None:
             return {f"{self.program.family.name}-{self.symbolic.name}": self.symbolic}
         return {request.name: request for request in self.schedule.requests}
 
     def in_part(self, results: Results) -> Executable:
-        """Return what runs the program for its own sizes; requests without a result are interpreted."""
-        own = self.schedule.executable(results)
+        """Return what runs the program for its own sizes; requests without a result are interpreted.
+
+        Args:
+            results: of the requests in `names`, or of some of them.
+        """
+        by_name = {request.name: compiled for request, compiled in results.items()}
+        requests = self.schedule.requests
+        own = self.schedule.executable({r: by_name[r.name] for r in requests if r.name in by_name})
         if own.calls is None:
             return own
         return attrs.evolve(own, run=with_strides(own.run, self.program.graph, self.program.key.strides))

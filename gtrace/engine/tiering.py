@@ -352,7 +352,7 @@ class Tiering:
     def _results(self, way: Compilation) -> Results:
         """Compile the requests that were not compiled yet: several programs may have the body of a loop in common."""
         program, backend = way.program, find_backend(way.program.key.backend)
-        results: dict[str, Compiled] = {}
+        results: dict[CompileRequest, Compiled] = {}
         for name, request in way.names().items():
             compiled = self._made.get(request)
             if compiled is None:
@@ -361,9 +361,8 @@ class Tiering:
                 else:
                     compiled = backend.compile(request)
                 self._made[request] = compiled
-            results[request.name] = compiled
-        # equal requests, such as the same loop in both branches of a condition, are compiled once
-        return {request: results[request.name] for request in way.schedule.requests}
+            results[request] = compiled
+        return results
 
     def _request(self, program: Program) -> None:
         """Have a program compiled by the worker; it is interpreted until that is done."""
