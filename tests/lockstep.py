@@ -124,17 +124,16 @@ class _Meeting:
         self.changed = threading.Condition()
 
     def run(self, rank, graph, inputs):
+        results = None
         try:
-            return self.interpret(rank, graph, inputs)
-        except BaseException:
-            with self.changed:
-                self.failed = True
-            raise
+            results = self.interpret(rank, graph, inputs)
+            return results
         finally:
             with self.changed:
                 self.running -= 1
-                # the others wait, and this one is done
-                self.failed |= bool(self.arrived) and len(self.arrived) == self.running and not self.results
+                # it raised, or the others wait, and this one is done
+                waiting = bool(self.arrived) and len(self.arrived) == self.running and not self.results
+                self.failed |= results is None or waiting
                 self.changed.notify_all()
 
     def interpret(self, rank, graph, inputs):

@@ -14,13 +14,9 @@ TABLE = json.loads((pathlib.Path(__file__).parent / "data" / "jax_weak.json").re
 
 
 def results(jax, expressions):
-    jnp = jax.numpy
-    names = {
-        "jax": jax, "jnp": jnp, "lax": jax.lax, "f": jnp.arange(1, 5) * 0.125, "i": jnp.array([True] * 4) * 2,
-        "F": jnp.array([0.125, 0.25, 0.5, 0.75], "float32"), "I": jnp.array([1, 2, 3, 4], "int32"),
-        "b": jnp.array([True] * 4), "H": jnp.array([0.125, 0.25, 0.5, 0.75], "bfloat16"),
-    }  # fmt: skip
-    names |= {"fm": names["f"].reshape(2, 2), "im": names["i"].reshape(2, 2)}
+    names = {"jax": jax, "jnp": jax.numpy, "lax": jax.lax}
+    for name, expression in TABLE["operands"].items():
+        names[name] = eval(expression, names)
     found = {}
     for expression in expressions:
         leaves = [x for x in jax.tree.leaves(eval(expression, names)) if isinstance(x, Array)]

@@ -171,8 +171,12 @@ def test_a_convolutional_network_is_trained_without_torch_compile(tmp_path):
         gt.eval(gt.vmap(gt.value_and_grad(gt.linalg.norm))(x))
         half = lambda m: gt.linalg.solve_triangular(gt.linalg.cholesky(m), m[0], lower=True).sum()
         gt.eval((gt.vmap(gt.grad(half))(gt.stack([gt.eye(3)] * 2)), gt.vmap(gt.linalg.eigh)(gt.ones((2, 3, 3)))))
-        assert not {"torch._dynamo", "torch.fx.experimental.symbolic_shapes"} & set(sys.modules)
+        print(*sys.modules, sep="\\n")
     """
     environment = os.environ | {"GT_CACHE_DIR": str(tmp_path)}
+    command = [sys.executable, "-c", textwrap.dedent(code)]
     with launch.from_scratch():
-        subprocess.run([sys.executable, "-c", textwrap.dedent(code)], env=environment, check=True)
+        done = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True)
+    imported = set(done.stdout.split())
+    assert "gtrace.nn" in imported
+    assert not {"torch._dynamo", "torch.fx.experimental.symbolic_shapes"} & imported

@@ -110,8 +110,8 @@ class Engine:
         key = key, passes
         recording = self.recordings.get(key)
         if recording is None or not recording.fits(scalars):
-            known = recording or marks or passes
-            program, once = (None, None) if known else self.sizes.run(key, scalars, decode, tensors)
+            at_once = recording or marks or passes
+            program, once = (None, None) if at_once else self.sizes.run(key, scalars, decode, tensors)
             if once is not None:
                 return once
             recording = self._recording(key, recording, scalars, program or decode(), marks, passes)

@@ -38,7 +38,6 @@ MAX_OPERATIONS = 1 << 17
 EVERY = 16
 """Of further sizes one in so many is prepared at its first call: the policy sees programs that are prepared only."""
 
-
 Scalars = tuple[bool | int | float | complex, ...]
 
 
@@ -91,14 +90,14 @@ class NewSizes:
             tensors: its inputs, by slot.
         """
         kept = self._kept.get(key)
-        if kept is None or kept.scalars != scalars:
-            program = decode()
-            kept = None if self._is_prepared(key, program.graph, kept) else self._keep(key, scalars, program)
-            if kept is None:
-                return program, None
-        elif kept.calls >= CALLS or not _is_plain():
+        if kept is not None and (kept.calls >= CALLS or not _is_plain()):
             self._forget(key)
             return decode(), None
+        if kept is None or kept.scalars != scalars:
+            program = decode()
+            if kept is None and self._is_prepared(key, program.graph):
+                return program, None
+            kept = self._keep(key, scalars, program)
         kept.calls += 1
         self.calls += 1
         given = [tensors[slot] for slot in kept.slots]
@@ -107,16 +106,14 @@ class NewSizes:
         except REFUSALS as error:
             refuse("a program", error)
 
-    def _is_prepared(self, key: Hashable, graph: Graph, kept: _Kept | None) -> bool:
-        """Whether a program is to be prepared; `kept`: with other numbers."""
-        if kept is None and hash(key) not in self._seen:
+    def _is_prepared(self, key: Hashable, graph: Graph) -> bool:
+        """Whether a program that is not kept is to be prepared."""
+        if hash(key) not in self._seen:
             name = tuple([node.op.name for node in graph.nodes]), len(graph.inputs), graph.outputs
             sizes = self._sizes.get(name, 0) + 1
             self._sizes.remember(name, sizes)
             if sizes <= PREPARED or sizes % EVERY == 0:
                 return True
-        elif kept is not None and kept.calls >= CALLS:
-            return True
         if not _is_plain() or has_calls(graph):
             return True
         avals = [*graph.avals, *[node.instr.aval for node in graph.nodes]]
@@ -129,11 +126,10 @@ class NewSizes:
         if known not in self._seen:  # most sizes never come again
             self._seen.remember(known, None)
             return made
-        made.calls = 1
         before = self._kept.get(key)
-        if before is not None:
-            made.calls = before.calls + CALLS // 4  # other numbers: it was not saved anything
-            self._operations -= before.operations
+        # other numbers: keeping it saved nothing
+        made.calls = 1 if before is None else before.calls + CALLS // 4
+        self._forget(key)
         self._operations += made.operations
         while self._operations > MAX_OPERATIONS and len(self._kept) > 1:
             for old in spread(self._kept, PART):

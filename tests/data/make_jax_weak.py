@@ -17,13 +17,10 @@ FILE = pathlib.Path(__file__).with_name("jax_weak.json")
 
 def main(bits: str) -> None:
     jax.config.update("jax_enable_x64", bits == "64")
-    names = {
-        "jax": jax, "jnp": jnp, "lax": jax.lax, "f": jnp.arange(1, 5) * 0.125, "i": jnp.array([True] * 4) * 2,
-        "F": jnp.array([0.125, 0.25, 0.5, 0.75], "float32"), "I": jnp.array([1, 2, 3, 4], "int32"),
-        "b": jnp.array([True] * 4), "H": jnp.array([0.125, 0.25, 0.5, 0.75], "bfloat16"),
-    }  # fmt: skip
-    names |= {"fm": names["f"].reshape(2, 2), "im": names["i"].reshape(2, 2)}
     table = json.loads(FILE.read_text())
+    names = {"jax": jax, "jnp": jnp, "lax": jax.lax}
+    for name, expression in table["operands"].items():
+        names[name] = eval(expression, names)
     for expression in table[bits]:
         leaves = jax.tree.leaves(jax.eval_shape(lambda text=expression: eval(text, names)))
         table[bits][expression] = " ".join(f"{x.dtype}{'~' if x.weak_type else ''}" for x in leaves)
