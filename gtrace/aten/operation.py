@@ -106,7 +106,7 @@ def _vjp(ct: Any, needed: Sequence[bool], *rest: Any, overload: str, args: tuple
     if any(ct[k] is not None for k in TOGETHER.get(overload, ())):
         ct = [_zeros(a) if c is None else c for c, a in zip(ct, rest[-1].aval.avals, strict=True)]
     written = PULLBACKS.get(overload)
-    if written is not None and all(x.dtype in FLOATS for x in rest[:-1]):
+    if written is not None and all(x.aval.dtype in FLOATS for x in rest[:-1]):
         found = written(ct, needed, rest[:-1], args)
         if found is not None:
             return found

@@ -215,7 +215,7 @@ def _type_of_second(avals: Sequence[Aval], args: tuple[Any, ...]) -> Aval | None
 
 def vector_norm(x: Array, order: float, axes: tuple[int, ...] | None, keepdims: bool) -> Array | None:
     """Return norms of vectors of floats; None if the operands are not plainly right."""
-    if x.dtype not in FLOATS or not x.size or isinstance(order, bool) or axes == ():
+    if x.aval.dtype not in FLOATS or not x.size or isinstance(order, bool) or axes == ():
         return None
     constants = _without_defaults((order, axes, bool(keepdims)), _NORM_DEFAULTS)
     found: Array = call_aten(NORM, (OPERAND, *constants), [x])
@@ -250,14 +250,14 @@ def _norm_pullback(
 def norm_tangent(tangent: Array, x: Array, norm: Array, args: tuple[Any, ...]) -> Array | None:
     """Return the tangent of a 2-norm, 0 where the norm is 0; None for other norms."""
     found = _axes_of_norm(args, x.ndim)
-    if found is None or x.dtype not in FLOATS:
+    if found is None or x.aval.dtype not in FLOATS:
         return None
     return sum_over(x * tangent, axis=found[0], keepdims=found[1]) / where(norm == 0, 1, norm)
 
 
 def norm_of_batch(x: Array, args: tuple[Any, ...]) -> Array | None:
     """Return the norms of a batch on axis 0; None where torch has to say."""
-    if len(args) > 4 or x.dtype not in FLOATS or not x.size:
+    if len(args) > 4 or x.aval.dtype not in FLOATS or not x.size:
         return None
     order, axes, keepdims = (*args[1:], *_NORM_DEFAULTS[len(args) - 1 :])
     ndim = x.ndim - 1
