@@ -1,7 +1,8 @@
-"""Convolution, pooling and norms, whose rules are written out: those that torch records, without torch.compile."""
+"""Convolution, pooling and linear algebra, whose rules are written out: no torch.compile is imported for them."""
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
 import sys
@@ -155,10 +156,59 @@ def test_factors_and_triangular_systems_with_their_derivatives_and_batches():
     assert bool(gt.isnan(gt.linalg.cholesky(-x)).all())
 
 
-def test_a_convolutional_network_is_trained_without_torch_compile(tmp_path):
-    code = """
-        import sys
-        import gtrace as gt
+TALL = np.random.default_rng(1).normal(size=(2, 4, 3))
+SQUARE, RIGHT = np.random.default_rng(2).normal(size=(2, 3, 3)), np.random.default_rng(3).normal(size=(2, 3, 2))
+LINEAR = {
+    "solve": (lambda linalg, a, b: linalg.solve(a, b), (SQUARE, RIGHT)),
+    "inv": (lambda linalg, x: linalg.inv(x), (SQUARE,)),
+    "slogdet": (lambda linalg, x: linalg.slogdet(x)[1], (SQUARE,)),
+    "sign of slogdet": (lambda linalg, x: linalg.slogdet(x)[0] + 0 * x[..., 0, 0], (SQUARE,)),
+    "Q": (lambda linalg, x: linalg.qr(x)[0], (TALL,)),
+    "R": (lambda linalg, x: linalg.qr(x)[1], (TALL,)),
+    "Q and R": (lambda linalg, x: linalg.qr(x)[0] @ linalg.qr(x * x)[1], (TALL,)),
+    "wide R": (lambda linalg, x: linalg.qr(x)[1], (TALL.swapaxes(-1, -2),)),
+    "eigenvalues": (lambda linalg, x: linalg.eigh(x + x.mT)[0], (SQUARE,)),
+    "eigenvectors": (lambda linalg, x: linalg.eigh(x + x.mT)[1] ** 2, (SQUARE,)),
+    "both": (lambda linalg, x: linalg.eigh(x + x.mT)[1] ** 2 * linalg.eigh(x + x.mT)[0][..., None], (SQUARE,)),
+}
+
+
+@pytest.mark.parametrize("name", LINEAR)
+def test_linear_algebra_with_its_derivatives_and_batches(name):
+    function, args = LINEAR[name]
+    ours, torchs = functools.partial(function, gt.linalg), functools.partial(function, torch.linalg)
+    every = tuple(range(len(args)))
+
+    def close(got, expected):
+        for one, other in zip(got, expected, strict=True):
+            np.testing.assert_allclose(np.asarray(one), other.detach().numpy(), rtol=1e-8, atol=1e-10)
+
+    def gradient(*args):
+        return gt.grad(lambda *args: gt.sin(ours(*args)).sum(), every)(*args)
+
+    def plain_gradient(*args):
+        return torch.func.grad(lambda *args: torch.sin(torchs(*args)).sum(), every)(*args)
+
+    given = [torch.tensor(x) for x in args]
+    close([ours(*args)], [torchs(*given)])
+    close([gt.vmap(ours)(*args)], [torchs(*given)])
+    expected = plain_gradient(*given)
+    close(gradient(*args), expected)
+    close(gt.vmap(gradient)(*args), expected)
+    if name != "wide R":  # torch has no second derivative of it
+        second = torch.func.grad(lambda *args: sum((g**2).sum() for g in plain_gradient(*args)), every)(*given)
+        close(gt.grad(lambda *args: sum(gt.sum(g**2) for g in gradient(*args)), every)(*args), second)
+
+
+def test_a_system_whose_matrix_all_examples_share():
+    got = gt.vmap(gt.linalg.solve, in_axes=(None, 0))(SQUARE[0], RIGHT)
+    np.testing.assert_allclose(got, np.linalg.solve(SQUARE[:1], RIGHT), rtol=1e-9)
+    got = gt.vmap(gt.linalg.solve, in_axes=(0, None))(SQUARE, RIGHT[0])
+    np.testing.assert_allclose(got, np.linalg.solve(SQUARE, RIGHT[:1]), rtol=1e-9)
+
+
+CODE = {
+    "networks": """
         from gtrace import nn
 
         def loss(w, u, v, x):
@@ -168,15 +218,31 @@ def test_a_convolutional_network_is_trained_without_torch_compile(tmp_path):
 
         w, u, v, x = (gt.ones(shape) for shape in ((4, 3, 3, 3), (6, 4, 3, 3), (6, 2, 2, 2), (2, 3, 16, 16)))
         gt.eval(gt.value_and_grad(loss, (0, 1, 2))(w, u, v, x))
-        gt.eval(gt.vmap(gt.value_and_grad(gt.linalg.norm))(x))
-        half = lambda m: gt.linalg.solve_triangular(gt.linalg.cholesky(m), m[0], lower=True).sum()
-        gt.eval((gt.vmap(gt.grad(half))(gt.stack([gt.eye(3)] * 2)), gt.vmap(gt.linalg.eigh)(gt.ones((2, 3, 3)))))
-        print(*sys.modules, sep="\\n")
-    """
+    """,
+    "linear algebra": """
+        def loss(m, x):
+            half = gt.linalg.solve_triangular(gt.linalg.cholesky(m), x, lower=True)
+            q, r = gt.linalg.qr(gt.linalg.inv(m) + half)
+            x = gt.linalg.solve(m, q @ r) + gt.linalg.eigh(m)[1]
+            return gt.linalg.norm(x) + gt.linalg.slogdet(m)[1].sum()
+
+        m, x = gt.stack([gt.eye(3)] * 2), gt.ones((2, 3, 3))
+        gt.eval((gt.value_and_grad(loss, (0, 1))(m, x), gt.vmap(gt.value_and_grad(loss, (0, 1)))(m, x)))
+    """,
+}
+
+
+@pytest.mark.parametrize("rules", ["gtrace's", "JAX's"])
+@pytest.mark.parametrize("what", CODE)
+def test_what_is_common_is_differentiated_without_torch_compile(what, rules, tmp_path):
+    begin = ["import sys", "import gtrace as gt"] + ["import gtrace.jax"] * (rules == "JAX's")
+    code = "\n".join([*begin, textwrap.dedent(CODE[what]), 'print(*sys.modules, sep="\\n")'])
     environment = os.environ | {"GT_CACHE_DIR": str(tmp_path)}
-    command = [sys.executable, "-c", textwrap.dedent(code)]
     with launch.from_scratch():
-        done = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True)
+        done = subprocess.run(
+            [sys.executable, "-c", code], env=environment, check=True, stdout=subprocess.PIPE, text=True
+        )
     imported = set(done.stdout.split())
-    assert "gtrace.nn" in imported
+    assert "gtrace.numpy" in imported
+    assert ("gtrace.jax" in imported) == (rules == "JAX's")
     assert not {"torch._dynamo", "torch.fx.experimental.symbolic_shapes"} & imported

@@ -1,4 +1,4 @@
-"""Cholesky factors, triangular systems and eigenvalues of symmetric matrices without tracing; see `written`.
+"""Factors of matrices, linear systems and eigenvalues of symmetric matrices without tracing; see `written`.
 
 Formulas: I. Murray, Differentiation of the Cholesky decomposition, 2016; M. Giles, Collected matrix derivative results
 for forward and reverse mode algorithmic differentiation, 2008.
@@ -16,20 +16,26 @@ from gtrace.aten.overloads import OPERAND
 from gtrace.aten.translate import call_aten
 from gtrace.ir.aval import Aval, Bundle, aval, bundle
 from gtrace.ops.arrange import tril, triu
+from gtrace.ops.create import eye
 from gtrace.ops.linalg import matmul
-from gtrace.ops.shape import matrix_transpose
+from gtrace.ops.logic import where
+from gtrace.ops.shape import broadcast_to, expand_dims, matrix_transpose, reshape
 from gtrace.trace.array import Array
 
 CHOLESKY = "aten.linalg_cholesky_ex.default"
 EIGH = "aten._linalg_eigh.default"
 SOLVE = "aten.linalg_solve_triangular.default"
+GENERAL_SOLVE = "aten._linalg_solve_ex.default"
+SLOGDET = "aten._linalg_slogdet.default"
+INVERSE = "aten.linalg_inv_ex.default"
+QR = "aten.linalg_qr.default"
 
 _DTYPES = (torch.float32, torch.float64)
 
 
 def cholesky(x: Array) -> tuple[Array, Array] | None:
     """Return lower factors of matrices of floats, and whether each elimination failed; None: torch has to say."""
-    if x.dtype not in _DTYPES or not x.size:
+    if x.aval.dtype not in _DTYPES or not x.size:
         return None
     factor, failed = call_aten(CHOLESKY, (OPERAND,), [x])
     return factor, failed
@@ -49,6 +55,38 @@ def solve_triangular(a: Array, b: Array, upper: bool) -> Array | None:
         return None
     found: Array = call_aten(SOLVE, (OPERAND, OPERAND, upper), [a, b])
     return found
+
+
+def solve(a: Array, b: Array) -> Array | None:
+    """Return x with a @ x == b for matrices of floats with equal leading axes; None: torch has to say."""
+    if a.aval.dtype not in _DTYPES or b.aval.dtype is not a.aval.dtype or not a.size or not b.size:
+        return None
+    found: Array = call_aten(GENERAL_SOLVE, (OPERAND, OPERAND), [a, b])[0]
+    return found
+
+
+def slogdet(x: Array) -> tuple[Array, Array] | None:
+    """Return signs and logarithms of the determinants of matrices of floats; None: torch has to say."""
+    if x.aval.dtype not in _DTYPES or not x.size:
+        return None
+    sign, logarithm, *_ = call_aten(SLOGDET, (OPERAND,), [x])
+    return sign, logarithm
+
+
+def inverse(x: Array) -> Array | None:
+    """Return inverses of matrices of floats; None: torch has to say."""
+    if x.aval.dtype not in _DTYPES or not x.size:
+        return None
+    found: Array = call_aten(INVERSE, (OPERAND,), [x])[0]
+    return found
+
+
+def qr(x: Array, mode: str) -> tuple[Array, Array] | None:
+    """Return orthonormal and upper triangular factors of matrices of floats; None: torch has to say."""
+    if x.aval.dtype not in _DTYPES or not x.size:
+        return None
+    orthonormal, upper = call_aten(QR, (OPERAND,) if mode == "reduced" else (OPERAND, f"str:{mode}"), [x])
+    return orthonormal, upper
 
 
 def cholesky_pullback(
@@ -78,6 +116,77 @@ def solve_pullback(
     x = call_aten(SOLVE, args, operands)
     product = -matmul(right, matrix_transpose(x))
     return [triu(product) if upper else tril(product), right if needed[1] else None]
+
+
+def eigh_pullback(
+    cts: Any, needed: Sequence[bool], operands: Sequence[Array], args: tuple[Any, ...]
+) -> list[Array | None]:
+    """Return the cotangent of symmetric matrices, of which both halves count alike."""
+    of_values, of_vectors = cts
+    values, vectors = call_aten(EIGH, args, operands)
+    if of_vectors is None:
+        return [matmul(vectors * expand_dims(of_values, -2), matrix_transpose(vectors))]
+    diagonal = eye(values.shape[-1], dtype=bool, device=values.aval.device)
+    gaps = where(diagonal, 1, expand_dims(values, -2) - expand_dims(values, -1))
+    inner = where(
+        diagonal,
+        0 if of_values is None else expand_dims(of_values, -1),
+        matmul(matrix_transpose(vectors), of_vectors) / gaps,
+    )
+    return [matmul(vectors, matmul(inner, matrix_transpose(vectors)))]
+
+
+def general_solve_pullback(
+    cts: Any, needed: Sequence[bool], operands: Sequence[Array], args: tuple[Any, ...]
+) -> list[Array | None] | None:
+    """Return the cotangents of matrices and right sides."""
+    a, b = operands
+    if args != (OPERAND, OPERAND) or a.shape[:-2] != b.shape[:-2]:
+        return None
+    right = call_aten(GENERAL_SOLVE, args, [matrix_transpose(a), cts[0]])[0]
+    if not needed[0]:
+        return [None, right]
+    x = call_aten(GENERAL_SOLVE, args, operands)[0]
+    return [-matmul(right, matrix_transpose(x)), right if needed[1] else None]
+
+
+def slogdet_pullback(
+    cts: Any, needed: Sequence[bool], operands: Sequence[Array], args: tuple[Any, ...]
+) -> list[Array | None]:
+    """Return the cotangent of matrices. The sign is constant."""
+    (x,) = operands
+    if cts[1] is None:
+        return [None]
+    scale = reshape(cts[1], (*x.shape[:-2], 1, 1))
+    right = where(eye(x.shape[-1], dtype=bool, device=x.aval.device), scale, 0)
+    return [call_aten(GENERAL_SOLVE, (OPERAND, OPERAND), [matrix_transpose(x), right])[0]]
+
+
+def inverse_pullback(
+    cts: Any, needed: Sequence[bool], operands: Sequence[Array], args: tuple[Any, ...]
+) -> list[Array | None] | None:
+    """Return the cotangent of matrices that are inverted."""
+    if args != (OPERAND,):
+        return None
+    adjoint = matrix_transpose(call_aten(INVERSE, args, operands)[0])
+    return [-matmul(adjoint, matmul(cts[0], adjoint))]
+
+
+def qr_pullback(
+    cts: Any, needed: Sequence[bool], operands: Sequence[Array], args: tuple[Any, ...]
+) -> list[Array | None] | None:
+    """Return the cotangent of matrices that have at least as many rows as columns, and as many in Q."""
+    (x,) = operands
+    if args != (OPERAND,) or x.shape[-2] < x.shape[-1]:
+        return None
+    of_q, of_r = cts
+    q, r = call_aten(QR, args, operands)
+    parts = [matmul(of_r, matrix_transpose(r))] if of_r is not None else []
+    parts += [-matmul(matrix_transpose(q), of_q)] if of_q is not None else []
+    inner = parts[0] if len(parts) == 1 else parts[0] + parts[1]
+    product = matmul(q, triu(inner) + matrix_transpose(triu(inner, k=1)))
+    whole = product if of_q is None else of_q + product
+    return [call_aten(SOLVE, (OPERAND, OPERAND, False, False), [matrix_transpose(r), whole])]
 
 
 def type_of_cholesky(avals: Sequence[Aval], args: tuple[Any, ...]) -> Bundle | None:
@@ -116,12 +225,17 @@ def of_batch(overload: str, args: tuple[Any, ...], batched: Sequence[bool], oper
     """Return the results for a batch on axis 0, as rules for batches do; None: torch has to say."""
     if any(x.dtype not in _DTYPES or not x.size for x in operands):
         return None
-    if overload in (CHOLESKY, EIGH):
+    if overload in (CHOLESKY, EIGH, SLOGDET, INVERSE, QR):
         return [(x, True) for x in call_aten(overload, args, operands)]
-    if overload != SOLVE:
+    if overload not in (SOLVE, GENERAL_SOLVE):
         return None
     # torch broadcasts the axes before the matrices: an operand without the batch has to have fewer
     sizes = [x.ndim - flag for x, flag in zip(operands, batched, strict=True)]
     if len(set(sizes)) > 1:
         return None
-    return call_aten(overload, args, operands)
+    if overload == SOLVE:
+        return call_aten(overload, args, operands)
+    # a right side with one axis fewer would be a stack of vectors
+    count = operands[batched.index(True)].shape[0]
+    whole = [x if flag else broadcast_to(x, (count, *x.shape)) for x, flag in zip(operands, batched, strict=True)]
+    return [(x, True) for x in call_aten(overload, args, whole)]

@@ -36,8 +36,9 @@ def call_aten(overload: str, args: tuple[Any, ...], operands: Sequence[Array]) -
     if not isinstance(instr.aval, Bundle):
         return bind(op, operands, (overload, args))
     results = bind_all(op, operands, (overload, args))
-    if overload in _DIFFERENTIABLE:
-        return results
+    count = _DIFFERENTIABLE.get(overload)
+    if count is not None:
+        return [x if k < count or not x.aval.floating else stop_gradient(x) for k, x in enumerate(results)]
     # torch keeps some results for its derivatives only, such as the mean in layer_norm, and these have none
     flags = _has_derivative(overload, args, tuple([x.aval for x in operands]))
     if not any(flags):  # a form of an operator without derivatives: asking for one must be an error
@@ -46,10 +47,11 @@ def call_aten(overload: str, args: tuple[Any, ...], operands: Sequence[Array]) -
 
 
 _DIFFERENTIABLE = {
-    "aten.convolution_backward.default", "aten.max_pool2d_with_indices.default", "aten.linalg_cholesky_ex.default",
-    "aten._linalg_eigh.default",
+    "aten.convolution_backward.default": 3, "aten.max_pool2d_with_indices.default": 1,
+    "aten.linalg_cholesky_ex.default": 1, "aten._linalg_eigh.default": 2, "aten._linalg_solve_ex.default": 1,
+    "aten._linalg_slogdet.default": 2, "aten.linalg_inv_ex.default": 1, "aten.linalg_qr.default": 2,
 }  # fmt: skip
-"""Overloads of which torch differentiates all floating results."""
+"""Of how many results, the first ones, torch has derivatives, by overload."""
 
 
 @functools.lru_cache(maxsize=4096)

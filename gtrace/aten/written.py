@@ -297,6 +297,11 @@ PULLBACKS: dict[str, Pullback] = {
     AVG_POOL: _avg_pool_pullback,
     NORM: _norm_pullback,
     factorizations.CHOLESKY: factorizations.cholesky_pullback,
+    factorizations.EIGH: factorizations.eigh_pullback,
     factorizations.SOLVE: factorizations.solve_pullback,
+    factorizations.GENERAL_SOLVE: factorizations.general_solve_pullback,
+    factorizations.SLOGDET: factorizations.slogdet_pullback,
+    factorizations.INVERSE: factorizations.inverse_pullback,
+    factorizations.QR: factorizations.qr_pullback,
 }
 """By overload, for operands of float dtypes."""

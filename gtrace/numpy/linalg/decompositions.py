@@ -120,10 +120,10 @@ def qr(x: Any, /, mode: str = "reduced") -> Any:
     """
     if mode not in ("reduced", "complete", "r"):
         raise ArgumentError(message("qr", "reduced, complete or r as mode", repr(mode), "Pass one of them."))
-    if mode == "r":
-        # torch's own mode "r" has no derivative
-        return call_torch("qr", torch.linalg.qr, matrices("qr", x), mode="reduced")[1]
-    return QRResult(*call_torch("qr", torch.linalg.qr, matrices("qr", x), mode=mode))
+    x = matrices("qr", x)
+    kind = "reduced" if mode == "r" else mode  # torch's own mode "r" has no derivative
+    found = QRResult(*(factorizations.qr(x, kind) or call_torch("qr", torch.linalg.qr, x, mode=kind)))
+    return found.R if mode == "r" else found
 
 
 def svd(x: Any, /, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool = False) -> Any:

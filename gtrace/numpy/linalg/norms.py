@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from gtrace.aten import written
+from gtrace.aten import factorizations, written
 from gtrace.errors import ArgumentError, ShapeError, message
 from gtrace.numpy.linalg.arguments import matrices
 from gtrace.numpy.linalg.decompositions import SlogdetResult, eigvalsh, svdvals
@@ -60,7 +60,8 @@ def slogdet(x: Any, /) -> SlogdetResult:
     >>> gt.linalg.slogdet(gt.array([[-2., 0.], [0., 1.]])).sign
     Array(-1., dtype=float32)
     """
-    return SlogdetResult(*call_torch("slogdet", torch.linalg.slogdet, matrices("slogdet", x, square=True)))
+    x = matrices("slogdet", x, square=True)
+    return SlogdetResult(*(factorizations.slogdet(x) or call_torch("slogdet", torch.linalg.slogdet, x)))
 
 
 def matrix_power(x: Any, n: int, /) -> Array:

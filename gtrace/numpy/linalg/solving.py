@@ -21,7 +21,16 @@ from gtrace.ops.linalg import matmul
 from gtrace.ops.logic import greater
 from gtrace.ops.promote import cast, promote_arrays
 from gtrace.ops.reduce import count_nonzero, sum  # noqa: A004 - the array API's names
-from gtrace.ops.shape import as_int, expand_dims, matrix_transpose, normalize_axes, permute_dims, reshape, squeeze
+from gtrace.ops.shape import (
+    as_int,
+    broadcast_to,
+    expand_dims,
+    matrix_transpose,
+    normalize_axes,
+    permute_dims,
+    reshape,
+    squeeze,
+)
 from gtrace.torch_functions import call_torch
 from gtrace.trace.array import Array
 
@@ -44,7 +53,11 @@ def solve(a: Any, b: Any, /) -> Array:
     """
     a, right, column = _system("solve", a, b)
     # with equal leading axes, or torch would take a matrix on the right for a stack of vectors
-    x = call_torch("solve", _solve, a, right)
+    leading = numpy.broadcast_shapes(a.shape[:-2], right.shape[:-2])
+    a, right = (broadcast_to(one, (*leading, *one.shape[-2:])) for one in (a, right))
+    x = factorizations.solve(a, right)
+    if x is None:
+        x = call_torch("solve", torch.linalg.solve, a, right)
     return squeeze(x, -1) if column else x
 
 
@@ -65,11 +78,6 @@ def _system(name: str, a: Any, b: Any, square: bool = True) -> tuple[Array, Arra
         got = f"{x.aval!r} and {y.aval!r}"
         raise ShapeError(message(name, "leading sizes that broadcast", got, "Sizes must be equal or 1.")) from None
     return x, right, y.ndim == 1
-
-
-def _solve(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    shape = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-    return torch.linalg.solve(a.expand(*shape, *a.shape[-2:]), b.expand(*shape, *b.shape[-2:]))
 
 
 def solve_triangular(
@@ -116,7 +124,9 @@ def inv(x: Any, /) -> Array:
     Array([[0.5 , 0.  ],
            [0.  , 0.25]], dtype=float32)
     """
-    return call_torch("inv", torch.linalg.inv, matrices("inv", x, square=True))
+    x = matrices("inv", x, square=True)
+    found = factorizations.inverse(x)
+    return call_torch("inv", torch.linalg.inv, x) if found is None else found
 
 
 def pinv(x: Any, /, rcond: Any = None, hermitian: bool = False, *, rtol: Any = None) -> Array:
