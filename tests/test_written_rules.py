@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 import subprocess
 import sys
@@ -83,6 +84,13 @@ def test_written_types_are_those_of_torch(data):
     elif "avg_pool" in overload and "backward" not in overload:
         args = ("x", window, steps, zeros, data.draw(st.booleans()), False, 3)[: data.draw(st.integers(2, 7))]
         avals = (x,)
+    elif "linalg" in overload:
+        rows, columns = data.draw(sizes)
+        x = aval((*data.draw(st.sampled_from([(), (2,)])), rows + 1, columns + 1), gt.float32)
+        args, avals = ("x",), (x,)
+        if "solve" in overload:
+            args = ("x", "x") if "_ex" in overload else ("x", "x", True)
+            avals = x, aval((*x.shape[:-1], data.draw(st.integers(1, 3))), gt.float32)
     else:
         return  # the types of operands
     written = operation.TYPES[overload](avals, args)
@@ -156,6 +164,40 @@ def test_factors_and_triangular_systems_with_their_derivatives_and_batches():
     assert bool(gt.isnan(gt.linalg.cholesky(-x)).all())
 
 
+W2 = gt.ones((6, 2, 3, 3))
+BATCHED = {
+    "convolution": (lambda x, w, b: nn.conv2d(x, w, b, 2, 1), (X, W, B)),
+    "groups": (lambda x, w, b: nn.conv2d(x, w, b, padding=(2, 1), dilation=(2, 1), groups=2), (X, W2, B)),
+    "one axis": (lambda x, w: nn.conv1d(x, w, stride=2), (X[:, :, 0], W[:, :, 0])),
+    "transposed": (lambda x, w, b: nn.conv_transpose2d(x, w, b, 2, 1, (1, 0)), (X, gt.ones((4, 6, 3, 3)), B)),
+    "transposed groups": (lambda x, w: nn.conv_transpose2d(x, w, groups=2), (X, gt.ones((4, 3, 3, 3)))),
+    "largest": (lambda x: nn.max_pool2d(x, 2), (X,)),
+    "largest, of one image": (lambda x: nn.max_pool2d(x, (3, 2), (2, 1), (1, 0), (1, 2)), (X[0],)),
+    "means": (lambda x: nn.avg_pool2d(x, (3, 2), 1, (1, 0), True, False, 5), (X,)),
+}
+
+
+@pytest.mark.parametrize("case", BATCHED)
+def test_batches_of_windows_are_what_the_examples_give(case):
+    function, args = BATCHED[case]
+    rng = np.random.default_rng(0)
+    every = tuple(range(len(args)))
+
+    def gradients(*args):
+        return gt.grad(lambda *args: gt.sum(gt.sin(function(*args))), every)(*args)
+
+    for flags in itertools.product([True, False], repeat=len(args)):
+        if not any(flags):
+            continue
+        given = [rng.normal(size=(3, *x.shape) if flag else x.shape) for x, flag in zip(args, flags, strict=True)]
+        examples = [[x[k] if flag else x for x, flag in zip(given, flags, strict=True)] for k in range(3)]
+        axes = tuple(0 if flag else None for flag in flags)
+        got = gt.vmap(lambda *args: (function(*args), *gradients(*args)), in_axes=axes)(*given)
+        expected = zip(*[(function(*one), *gradients(*one)) for one in examples], strict=True)
+        for one, other in zip(got, expected, strict=True):
+            np.testing.assert_allclose(one, np.stack([np.asarray(x) for x in other]), rtol=1e-9, atol=1e-11)
+
+
 TALL = np.random.default_rng(1).normal(size=(2, 4, 3))
 SQUARE, RIGHT = np.random.default_rng(2).normal(size=(2, 3, 3)), np.random.default_rng(3).normal(size=(2, 3, 2))
 LINEAR = {
@@ -218,6 +260,7 @@ CODE = {
 
         w, u, v, x = (gt.ones(shape) for shape in ((4, 3, 3, 3), (6, 4, 3, 3), (6, 2, 2, 2), (2, 3, 16, 16)))
         gt.eval(gt.value_and_grad(loss, (0, 1, 2))(w, u, v, x))
+        gt.eval(gt.vmap(gt.grad(loss, (0, 1, 2)), (None, None, None, 0))(w, u, v, x[:, None]))
     """,
     "linear algebra": """
         def loss(m, x):

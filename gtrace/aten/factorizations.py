@@ -128,11 +128,10 @@ def eigh_pullback(
         return [matmul(vectors * expand_dims(of_values, -2), matrix_transpose(vectors))]
     diagonal = eye(values.shape[-1], dtype=bool, device=values.aval.device)
     gaps = where(diagonal, 1, expand_dims(values, -2) - expand_dims(values, -1))
-    inner = where(
-        diagonal,
-        0 if of_values is None else expand_dims(of_values, -1),
-        matmul(matrix_transpose(vectors), of_vectors) / gaps,
-    )
+    turned = matmul(matrix_transpose(vectors), of_vectors)
+    # vectors of length 1 turn, and do not grow
+    turned = (turned - matrix_transpose(turned)) * 0.5
+    inner = where(diagonal, 0 if of_values is None else expand_dims(of_values, -1), turned / gaps)
     return [matmul(vectors, matmul(inner, matrix_transpose(vectors)))]
 
 
@@ -215,6 +214,47 @@ def type_of_solution(avals: Sequence[Aval], args: tuple[Any, ...]) -> Aval | Non
     except ValueError:
         return None
     return aval((*batch, *b.shape[-2:]), b.dtype, b.device)
+
+
+def type_of_general_solution(avals: Sequence[Aval], args: tuple[Any, ...]) -> Bundle | None:
+    """Return the types of the solution of a linear system and of its elimination; None: torch has to say."""
+    a, b = avals
+    if args != (OPERAND, OPERAND) or not _square(a) or b.dtype is not a.dtype or b.shape[:-1] != a.shape[:-1]:
+        return None
+    if len(a.shape) != len(b.shape):
+        return None
+    return bundle((b, a, _pivots(a), aval(a.shape[:-2], torch.int32, a.device)))
+
+
+def type_of_slogdet(avals: Sequence[Aval], args: tuple[Any, ...]) -> Bundle | None:
+    """Return the types of signs, logarithms and eliminations; None: torch has to say."""
+    (x,) = avals
+    if not _square(x):
+        return None
+    numbers = aval(x.shape[:-2], x.dtype, x.device)
+    return bundle((numbers, numbers, x, _pivots(x)))
+
+
+def type_of_inverse(avals: Sequence[Aval], args: tuple[Any, ...]) -> Bundle | None:
+    """Return the types of inverses and failures; None: torch has to say."""
+    (x,) = avals
+    if args != (OPERAND,) or not _square(x):
+        return None
+    return bundle((x, aval(x.shape[:-2], torch.int32, x.device)))
+
+
+def type_of_qr(avals: Sequence[Aval], args: tuple[Any, ...]) -> Bundle | None:
+    """Return the types of orthonormal and upper triangular factors; None: torch has to say."""
+    (x,) = avals
+    if args != (OPERAND,) or x.dtype not in _DTYPES or len(x.shape) < 2:
+        return None
+    *batch, rows, columns = x.shape
+    inner = min(rows, columns)
+    return bundle((aval((*batch, rows, inner), x.dtype, x.device), aval((*batch, inner, columns), x.dtype, x.device)))
+
+
+def _pivots(x: Aval) -> Aval:
+    return aval(x.shape[:-1], torch.int32, x.device)
 
 
 def _square(x: Aval) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy
 import torch
 
-from gtrace.aten import derive, factorizations
+from gtrace.aten import batched_windows, derive, factorizations
 from gtrace.aten.decompose import ALTERNATIVES, FLASH, TOGETHER, TRANSPOSED, attention
 from gtrace.aten.derivations import derivations
 from gtrace.aten.overloads import OPERAND, caller, fake_tensors, of_torch
@@ -141,6 +141,8 @@ def _batch(op: Any, size: int, batched: Sequence[bool], operands: Sequence[Any],
         found = norm_of_batch(operands[0], args)
     else:
         found = factorizations.of_batch(overload, args, batched, operands)
+        if found is None:
+            found = batched_windows.of_batch(overload, args, batched, operands)
     if found is not None:
         return found
     examples = [

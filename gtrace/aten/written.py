@@ -288,6 +288,10 @@ TYPES: dict[str, Callable[[Sequence[Aval], tuple[Any, ...]], Aval | Bundle | Non
     factorizations.CHOLESKY: factorizations.type_of_cholesky,
     factorizations.EIGH: factorizations.type_of_eigh,
     factorizations.SOLVE: factorizations.type_of_solution,
+    factorizations.GENERAL_SOLVE: factorizations.type_of_general_solution,
+    factorizations.SLOGDET: factorizations.type_of_slogdet,
+    factorizations.INVERSE: factorizations.type_of_inverse,
+    factorizations.QR: factorizations.type_of_qr,
 }
 """By overload: the types of results; None where torch has to say."""
 

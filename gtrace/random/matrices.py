@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy
 import torch
 
+from gtrace.aten import factorizations
 from gtrace.errors import ArgumentError, ShapeError, message
 from gtrace.ops.elementwise import add, multiply, sign
 from gtrace.ops.extracts import diagonal
 from gtrace.ops.linalg import matmul
+from gtrace.ops.logic import equal, where
 from gtrace.ops.promote import cast
 from gtrace.ops.shape import as_int, expand_dims, matrix_transpose, squeeze
 from gtrace.random.continuous import draw_normal, float_dtype
@@ -78,14 +81,24 @@ def multivariate_normal(
         fix = "The shape must cover that of the parameters."
         raise ShapeError(message("multivariate_normal", "parameters that broadcast to the shape", got, fix))
     found = fresh_key("multivariate_normal", key)
-    factor = call_torch("multivariate_normal", _factor, matrix, method)
+    factor = _factor(matrix, method)
     noise = draw_normal(found, (*sizes, center.shape[-1]), kind)
     moved = squeeze(matmul(factor, expand_dims(cast(noise, _wide(kind)), -1)), -1)
     return cast(add(center, moved), kind)
 
 
-def _factor(cov: torch.Tensor, method: str) -> torch.Tensor:
+def _factor(cov: Array, method: str) -> Array:
     """Return a matrix whose product with its transpose is the covariance."""
+    found = None
+    if method == "cholesky":
+        found = factorizations.cholesky(multiply(add(cov, matrix_transpose(cov)), 0.5))
+    if found is None:
+        return call_torch("multivariate_normal", _torch_factor, cov, method)
+    factor, info = found
+    return where(expand_dims(expand_dims(equal(info, 0), -1), -1), factor, math.nan)
+
+
+def _torch_factor(cov: torch.Tensor, method: str) -> torch.Tensor:
     cov = (cov + cov.mT) / 2
     if method == "cholesky":
         factor, info = torch.linalg.cholesky_ex(cov)
@@ -128,7 +141,8 @@ def orthogonal(key: Any, n: int, shape: Any = (), dtype: Any = None, m: int | No
         raise ShapeError(message("orthogonal", "sizes >= 0", f"{rows} and {columns}", "Pass non-negative integers."))
     found = fresh_key("orthogonal", key)
     noise = draw_normal(found, (*sizes, max(rows, columns), min(rows, columns)), kind)
-    q, r = call_torch("orthogonal", torch.linalg.qr, cast(noise, _wide(kind)))
+    noise = cast(noise, _wide(kind))
+    q, r = factorizations.qr(noise, "reduced") or call_torch("orthogonal", torch.linalg.qr, noise)
     # which signs the factors have is up to the algorithm: those of a diagonal above 0 make the distribution even
     q = cast(multiply(q, expand_dims(sign(diagonal(r, 0, -2, -1)), -2)), kind)
     return matrix_transpose(q) if rows < columns else q
