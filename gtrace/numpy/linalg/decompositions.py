@@ -89,11 +89,13 @@ def cholesky(x: Any, /, *, upper: bool = False) -> Array:
            [1., 2.]], dtype=float32)
     """
     x = matrices("cholesky", x, square=True)
-    found = None if upper else factorizations.cholesky(x)
+    # the upper half is the lower one of the transposed matrix
+    found = factorizations.cholesky(matrix_transpose(x) if upper else x)
     if found is None:
         return call_torch("cholesky", _cholesky, x, bool(upper))
     factor, info = found
-    return where(info[..., None, None] == 0, factor, math.nan)
+    factor = where(info[..., None, None] == 0, factor, math.nan)
+    return matrix_transpose(factor) if upper else factor
 
 
 def _cholesky(x: torch.Tensor, upper: bool) -> torch.Tensor:
