@@ -249,6 +249,65 @@ def test_a_system_whose_matrix_all_examples_share():
     np.testing.assert_allclose(got, np.linalg.solve(SQUARE, RIGHT[:1]), rtol=1e-9)
 
 
+ROWS = np.random.default_rng(4).normal(size=(2, 3, 4, 6))
+TRANSFORMS = {
+    "fft": [(), (None, 1), (6, -1, "ortho"), (None, -2, "forward")],
+    "ifft": [(), (None, 1), (None, -1, "ortho")],
+    "rfft": [(), (None, 1), (None, -1, "ortho"), (None, -1, "forward"), (5,)],
+    "irfft": [(), (None, 1), (11,), (None, -1, "ortho"), (4,)],
+    "fft2": [(), (None, (0, 1), "ortho")],
+    "ifft2": [()],
+    "rfft2": [(), (None, (1, 0))],
+    "irfft2": [(), (None, (1, 0)), ((4, 11), (-2, -1), "forward")],
+    "fftn": [()],
+    "rfftn": [()],
+    "irfftn": [(), ((3, 4, 11),)],
+}
+
+
+@pytest.mark.parametrize("complex_", [False, True], ids=["real", "complex"])
+@pytest.mark.parametrize(("name", "args"), [(name, args) for name, each in TRANSFORMS.items() for args in each])
+def test_fourier_transforms_with_their_derivatives_and_batches(name, args, complex_):
+    if complex_ and name.startswith("rfft"):
+        return
+    one = name.endswith("fft")
+    keywords = dict(zip(("n", "axis", "norm") if one else ("s", "axes", "norm"), args, strict=False))
+    torchs = dict(zip(("n" if one else "s", "dim", "norm"), args, strict=False))
+    weights = np.random.default_rng(5).normal(size=64)
+
+    def ours(x, y):
+        z = getattr(gt.fft, name)(x + 1j * y if complex_ else x, **keywords)
+        return gt.concat([gt.real(z).ravel(), gt.imag(z).ravel() if z.aval.complex else gt.zeros(0, "float64")])
+
+    def plainly(x, y):
+        z = getattr(torch.fft, name)(torch.complex(x, y) if complex_ else x, **torchs)
+        return torch.cat([z.real.ravel(), z.imag.ravel()]) if z.is_complex() else z.ravel()
+
+    def loss(sin, function, weights):
+        return lambda x, y: (sin(function(x, y)) * weights(function(x, y).shape[0])).sum()
+
+    mine = loss(gt.sin, ours, lambda n: np.resize(weights, n))
+    theirs = loss(torch.sin, plainly, lambda n: torch.tensor(np.resize(weights, n)))
+    x, y = ROWS[0], ROWS[1]
+    tx, ty = torch.tensor(x), torch.tensor(y)
+
+    def close(got, expected):
+        np.testing.assert_allclose(np.asarray(got), expected.numpy(), rtol=1e-8, atol=1e-9)
+
+    close(ours(x, y), plainly(tx, ty))
+    every = (0, 1) if complex_ else 0
+    expected = torch.func.grad(theirs, every)(tx, ty)
+    got = gt.grad(mine, every)(x, y)
+    for one, other in zip(got, expected, strict=True) if complex_ else [(got, expected)]:
+        close(one, other)
+    close(gt.jvp(lambda x: mine(x, y), (x,), (y,))[1], torch.func.jvp(lambda x: theirs(x, ty), (tx,), (ty,))[1])
+    both = gt.vmap(gt.grad(mine, 0))(np.stack([x, y]), np.stack([y, x]))
+    close(both[0], expected[0] if complex_ else expected)
+    close(both[1], torch.func.grad(theirs, 0)(ty, tx))
+    second = torch.func.grad(lambda x: (torch.func.grad(theirs, 0)(x, ty) ** 2).sum())(tx)
+    close(gt.grad(lambda x: gt.sum(gt.grad(mine, 0)(x, y) ** 2))(x), second)
+
+
 CODE = {
     "networks": """
         from gtrace import nn
@@ -269,6 +328,8 @@ CODE = {
             x = gt.linalg.solve(m, q @ r) + gt.linalg.eigh(m)[1]
             return gt.linalg.norm(x) + gt.linalg.slogdet(m)[1].sum()
 
+        power = lambda x: gt.sum(abs(gt.fft.fft2(x)) * abs(gt.fft.irfft(gt.fft.rfft(x) * 1j)))
+        gt.eval((gt.grad(power)(gt.ones((4, 4))), gt.vmap(gt.grad(power))(gt.ones((3, 4, 4)))))
         m, x = gt.stack([gt.eye(3)] * 2), gt.ones((2, 3, 3))
         gt.eval((gt.value_and_grad(loss, (0, 1))(m, x), gt.vmap(gt.value_and_grad(loss, (0, 1)))(m, x)))
     """,

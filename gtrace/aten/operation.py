@@ -13,7 +13,7 @@ from typing import Any
 import numpy
 import torch
 
-from gtrace.aten import batched_windows, derive, factorizations
+from gtrace.aten import batched_windows, derive, factorizations, fourier
 from gtrace.aten.decompose import ALTERNATIVES, FLASH, TOGETHER, TRANSPOSED, attention
 from gtrace.aten.derivations import derivations
 from gtrace.aten.overloads import OPERAND, caller, fake_tensors, of_torch
@@ -106,7 +106,7 @@ def _vjp(ct: Any, needed: Sequence[bool], *rest: Any, overload: str, args: tuple
     if any(ct[k] is not None for k in TOGETHER.get(overload, ())):
         ct = [_zeros(a) if c is None else c for c, a in zip(ct, rest[-1].aval.avals, strict=True)]
     written = PULLBACKS.get(overload)
-    if written is not None and all(x.aval.dtype in FLOATS for x in rest[:-1]):
+    if written is not None and (overload in fourier.TYPES or all(x.aval.dtype in FLOATS for x in rest[:-1])):
         found = written(ct, needed, rest[:-1], args)
         if found is not None:
             return found
@@ -123,6 +123,8 @@ def _zeros(a: Aval) -> Array:
 def _jvp(tangents: Sequence[Array | None], *rest: Any, overload: str, args: tuple[Any, ...]) -> Any:
     if overload in TRANSPOSED:
         return NotImplemented
+    if overload in fourier.TYPES and tangents[0] is not None:
+        return call_aten(overload, args, [tangents[0]])
     if overload == NORM and tangents[0] is not None:
         found = norm_tangent(tangents[0], rest[0], rest[1], args)
         if found is not None:
@@ -140,7 +142,9 @@ def _batch(op: Any, size: int, batched: Sequence[bool], operands: Sequence[Any],
     if overload == NORM:
         found = norm_of_batch(operands[0], args)
     else:
-        found = factorizations.of_batch(overload, args, batched, operands)
+        found = fourier.of_batch(overload, args, operands[0])
+        if found is None:
+            found = factorizations.of_batch(overload, args, batched, operands)
         if found is None:
             found = batched_windows.of_batch(overload, args, batched, operands)
     if found is not None:

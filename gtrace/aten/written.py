@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from gtrace.aten import factorizations
+from gtrace.aten import factorizations, fourier
 from gtrace.aten.overloads import OPERAND
 from gtrace.aten.translate import call_aten
 from gtrace.ir.aval import FLOATS, Aval, Bundle, aval, bundle
@@ -285,6 +285,7 @@ TYPES: dict[str, Callable[[Sequence[Aval], tuple[Any, ...]], Aval | Bundle | Non
     AVG_POOL: _type_of_avg_pool,
     NORM: _type_of_norm,
     "aten.avg_pool2d_backward.default": _type_of_second,
+    **fourier.TYPES,
     factorizations.CHOLESKY: factorizations.type_of_cholesky,
     factorizations.EIGH: factorizations.type_of_eigh,
     factorizations.SOLVE: factorizations.type_of_solution,
@@ -300,6 +301,7 @@ PULLBACKS: dict[str, Pullback] = {
     MAX_POOL: _max_pool_pullback,
     AVG_POOL: _avg_pool_pullback,
     NORM: _norm_pullback,
+    **fourier.PULLBACKS,
     factorizations.CHOLESKY: factorizations.cholesky_pullback,
     factorizations.EIGH: factorizations.eigh_pullback,
     factorizations.SOLVE: factorizations.solve_pullback,
@@ -308,4 +310,4 @@ PULLBACKS: dict[str, Pullback] = {
     factorizations.INVERSE: factorizations.inverse_pullback,
     factorizations.QR: factorizations.qr_pullback,
 }
-"""By overload, for operands of float dtypes."""
+"""By overload; for operands of float dtypes, but for Fourier transforms."""

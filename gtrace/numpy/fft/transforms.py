@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from gtrace.aten import fourier
 from gtrace.errors import ArgumentError, message
 from gtrace.ops.arrange import roll
 from gtrace.ops.create import arange, zeros
@@ -52,8 +53,8 @@ def _computed(name: str, function: Any, x: Array, axes: Sequence[int], *args: An
     """Record a transform over `axes`; torch computes none of no arrays."""
     batch = [k for k, n in enumerate(x.shape) if n == 0 and k not in axes and k - x.ndim not in axes]
     if not batch:
-        found: Array = call_torch(name, function, x, *args)
-        return found
+        found: Array | None = fourier.transform(name, x, *args)
+        return call_torch(name, function, x, *args) if found is None else found
     one = zeros([1 if k in batch else n for k, n in enumerate(x.shape)], x.dtype, device=x.device)
     out: Array = call_torch(name, function, one, *args)
     return out[tuple(slice(0, 0) if k in batch else slice(None) for k in range(x.ndim))]
