@@ -211,6 +211,17 @@ LINEAR = {
     "wide R": (lambda linalg, x: linalg.qr(x)[1], (TALL.swapaxes(-1, -2),)),
     "eigenvalues": (lambda linalg, x: linalg.eigh(x + x.mT)[0], (SQUARE,)),
     "eigenvectors": (lambda linalg, x: linalg.eigh(x + x.mT)[1] ** 2, (SQUARE,)),
+    "singular values": (lambda linalg, x: linalg.svdvals(x), (TALL,)),
+    "left": (lambda linalg, x: linalg.svd(x, full_matrices=False)[0] ** 2, (TALL,)),
+    "right": (lambda linalg, x: linalg.svd(x, full_matrices=False)[2] ** 2, (TALL,)),
+    "left of wide ones": (lambda linalg, x: linalg.svd(x, full_matrices=False)[0] ** 2, (TALL.swapaxes(-1, -2),)),
+    "right of wide ones": (lambda linalg, x: linalg.svd(x, full_matrices=False)[2] ** 2, (TALL.swapaxes(-1, -2),)),
+    "all of square ones": (
+        lambda linalg, x: (linalg.svd(x)[0] * linalg.svd(x)[1][..., None, :]) ** 2 @ (linalg.svd(x)[2] ** 2),
+        (SQUARE,),
+    ),
+    "values of full ones": (lambda linalg, x: linalg.svd(x)[1], (TALL,)),
+    "values alone": (lambda linalg, x: linalg.eigvalsh(x + x.mT), (SQUARE,)),
     "both": (lambda linalg, x: linalg.eigh(x + x.mT)[1] ** 2 * linalg.eigh(x + x.mT)[0][..., None], (SQUARE,)),
 }
 

@@ -29,6 +29,7 @@ GENERAL_SOLVE = "aten._linalg_solve_ex.default"
 SLOGDET = "aten._linalg_slogdet.default"
 INVERSE = "aten.linalg_inv_ex.default"
 QR = "aten.linalg_qr.default"
+SVD = "aten._linalg_svd.default"
 
 _DTYPES = (torch.float32, torch.float64)
 
@@ -89,6 +90,14 @@ def qr(x: Array, mode: str) -> tuple[Array, Array] | None:
     return orthonormal, upper
 
 
+def svd(x: Array, full_matrices: bool) -> tuple[Array, Array, Array] | None:
+    """Return left singular vectors, singular values and right ones of matrices of floats; None: torch has to say."""
+    if x.aval.dtype not in _DTYPES or not x.size:
+        return None
+    left, values, right = call_aten(SVD, (OPERAND, True) if full_matrices else (OPERAND,), [x])
+    return left, values, right
+
+
 def cholesky_pullback(
     cts: Any, needed: Sequence[bool], operands: Sequence[Array], args: tuple[Any, ...]
 ) -> list[Array | None] | None:
@@ -133,6 +142,37 @@ def eigh_pullback(
     turned = (turned - matrix_transpose(turned)) * 0.5
     inner = where(diagonal, 0 if of_values is None else expand_dims(of_values, -1), turned / gaps)
     return [matmul(vectors, matmul(inner, matrix_transpose(vectors)))]
+
+
+def svd_pullback(
+    cts: Any, needed: Sequence[bool], operands: Sequence[Array], args: tuple[Any, ...]
+) -> list[Array | None] | None:
+    """Return the cotangent of matrices whose singular values differ."""
+    of_left, of_values, of_right = cts
+    (x,) = operands
+    if x.shape[-2] != x.shape[-1] and args != (OPERAND,) and not (of_left is None and of_right is None):
+        return None
+    left, values, right = call_aten(SVD, (OPERAND,), operands)
+    adjoint, columns, rows = matrix_transpose(left), expand_dims(values, -2), expand_dims(values, -1)
+    if of_left is None and of_right is None:
+        return [matmul(left * expand_dims(of_values, -2), right)]
+    diagonal = eye(values.shape[-1], dtype=bool, device=values.aval.device)
+    gaps = where(diagonal, 1, columns * columns - rows * rows)
+    inner = where(diagonal, 0 if of_values is None else expand_dims(of_values, -1), 0)
+    if of_left is not None:
+        turned = matmul(adjoint, of_left)
+        inner = inner + (turned - matrix_transpose(turned)) / gaps * columns
+    if of_right is not None:
+        turned = matmul(right, matrix_transpose(of_right))
+        inner = inner + rows * ((turned - matrix_transpose(turned)) / gaps)
+    found = matmul(left, matmul(inner, right))
+    if of_left is not None and x.shape[-2] > x.shape[-1]:  # out of the space of the vectors
+        beyond = of_left / columns
+        found = found + matmul(beyond - matmul(left, matmul(adjoint, beyond)), right)
+    if of_right is not None and x.shape[-1] > x.shape[-2]:
+        beyond = of_right / rows
+        found = found + matmul(left, beyond - matmul(matmul(beyond, matrix_transpose(right)), right))
+    return [found]
 
 
 def general_solve_pullback(
@@ -253,6 +293,19 @@ def type_of_qr(avals: Sequence[Aval], args: tuple[Any, ...]) -> Bundle | None:
     return bundle((aval((*batch, rows, inner), x.dtype, x.device), aval((*batch, inner, columns), x.dtype, x.device)))
 
 
+def type_of_svd(avals: Sequence[Aval], args: tuple[Any, ...]) -> Bundle | None:
+    """Return the types of singular vectors, values and vectors; None: torch has to say."""
+    (x,) = avals
+    if args not in ((OPERAND,), (OPERAND, True)) or x.dtype not in _DTYPES or len(x.shape) < 2:
+        return None
+    *batch, rows, columns = x.shape
+    inner = min(rows, columns)
+    shapes = (rows, inner), (inner,), (inner, columns)
+    if len(args) > 1:
+        shapes = (rows, rows), (inner,), (columns, columns)
+    return bundle(tuple(aval((*batch, *shape), x.dtype, x.device) for shape in shapes))
+
+
 def _pivots(x: Aval) -> Aval:
     return aval(x.shape[:-1], torch.int32, x.device)
 
@@ -265,7 +318,7 @@ def of_batch(overload: str, args: tuple[Any, ...], batched: Sequence[bool], oper
     """Return the results for a batch on axis 0, as rules for batches do; None: torch has to say."""
     if any(x.dtype not in _DTYPES or not x.size for x in operands):
         return None
-    if overload in (CHOLESKY, EIGH, SLOGDET, INVERSE, QR):
+    if overload in (CHOLESKY, EIGH, SLOGDET, INVERSE, QR, SVD):
         return [(x, True) for x in call_aten(overload, args, operands)]
     if overload not in (SOLVE, GENERAL_SOLVE):
         return None

@@ -50,6 +50,7 @@ _DIFFERENTIABLE = {
     "aten.convolution_backward.default": 3, "aten.max_pool2d_with_indices.default": 1,
     "aten.linalg_cholesky_ex.default": 1, "aten._linalg_eigh.default": 2, "aten._linalg_solve_ex.default": 1,
     "aten._linalg_slogdet.default": 2, "aten.linalg_inv_ex.default": 1, "aten.linalg_qr.default": 2,
+    "aten._linalg_svd.default": 3,
 }  # fmt: skip
 """Of how many results, the first ones, torch has derivatives, by overload."""
 

@@ -293,6 +293,7 @@ TYPES: dict[str, Callable[[Sequence[Aval], tuple[Any, ...]], Aval | Bundle | Non
     factorizations.SLOGDET: factorizations.type_of_slogdet,
     factorizations.INVERSE: factorizations.type_of_inverse,
     factorizations.QR: factorizations.type_of_qr,
+    factorizations.SVD: factorizations.type_of_svd,
 }
 """By overload: the types of results; None where torch has to say."""
 
@@ -309,5 +310,6 @@ PULLBACKS: dict[str, Pullback] = {
     factorizations.SLOGDET: factorizations.slogdet_pullback,
     factorizations.INVERSE: factorizations.inverse_pullback,
     factorizations.QR: factorizations.qr_pullback,
+    factorizations.SVD: factorizations.svd_pullback,
 }
 """By overload; for operands of float dtypes, but for Fourier transforms."""

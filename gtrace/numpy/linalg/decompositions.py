@@ -145,7 +145,8 @@ def svd(x: Any, /, full_matrices: bool = True, compute_uv: bool = True, hermitia
         return _hermitian_svd(matrices("svd", x, square=True), compute_uv)
     if not compute_uv:
         return svdvals(x)
-    return SVDResult(*call_torch("svd", torch.linalg.svd, matrices("svd", x), full_matrices=full_matrices))
+    x, full = matrices("svd", x), bool(full_matrices)
+    return SVDResult(*(factorizations.svd(x, full) or call_torch("svd", torch.linalg.svd, x, full_matrices=full)))
 
 
 def _hermitian_svd(x: Array, compute_uv: bool) -> Any:
@@ -166,7 +167,9 @@ def svdvals(x: Any, /) -> Array:
     >>> gt.linalg.svdvals(gt.array([[3., 0.], [0., -2.]]))
     Array([3., 2.], dtype=float32)
     """
-    return call_torch("svdvals", torch.linalg.svdvals, matrices("svdvals", x))
+    x = matrices("svdvals", x)
+    found = factorizations.svd(x, False)
+    return call_torch("svdvals", torch.linalg.svdvals, x) if found is None else found[1]
 
 
 def eigh(x: Any, /, UPLO: str = "L") -> EighResult:  # noqa: N803 - NumPy's name
@@ -199,9 +202,9 @@ def eigvalsh(x: Any, /, UPLO: str = "L") -> Array:  # noqa: N803 - NumPy's name
     >>> gt.linalg.eigvalsh(gt.array([[2., 0.], [0., 1.]]))
     Array([1., 2.], dtype=float32)
     """
-    return call_torch(
-        "eigvalsh", torch.linalg.eigvalsh, matrices("eigvalsh", x, square=True), UPLO=_half("eigvalsh", UPLO)
-    )
+    x, half = matrices("eigvalsh", x, square=True), _half("eigvalsh", UPLO)
+    found = factorizations.eigh(x, half)
+    return call_torch("eigvalsh", torch.linalg.eigvalsh, x, UPLO=half) if found is None else found[0]
 
 
 def eig(x: Any, /) -> EigResult:
