@@ -278,6 +278,31 @@ def test_loops_that_are_compiled_run_before_the_rest_is(worker, tmp_path, monkey
     np.testing.assert_allclose(run(), expected, rtol=1e-5)
 
 
+def test_loops_that_are_on_disk_run_before_the_rest_is_compiled(worker, tmp_path, monkeypatch):
+    def long(x):
+        return gt.scan(lambda c, _: (gt.sin(c) * 1.02 + c * c * 0.125, None), x, None, length=400)[0]
+
+    def both(x):
+        first = long(x)
+        return gt.scan(lambda c, k: (gt.cos(c) * first, c + k), first, gt.arange(3.0))[1]
+
+    run, entry, _ = hot(5, long)
+    until(lambda: run() is not None and entry.tier == "compiled")
+    compiler = tmp_path / "g++"
+    compiler.write_text(f'#!/bin/sh\nuntil [ -e {tmp_path}/go ]; do sleep 0.02; done\nexec g++ "$@"\n')
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
+    run, entry, expected = hot(5, both)
+    try:
+        until(lambda: run() is not None and entry.compiled_calls >= 3)
+        assert (entry.tier, entry.requested) == ("interpreted", True)
+        np.testing.assert_allclose(run(), expected, rtol=1e-5)
+    finally:
+        (tmp_path / "go").touch()
+    until(lambda: run() is not None and entry.tier == "compiled")
+    np.testing.assert_allclose(run(), expected, rtol=1e-5)
+
+
 def test_a_worker_that_hangs_is_ended(worker):
     def fault():
         until(lambda: worker.pid is not None)

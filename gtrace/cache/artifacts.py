@@ -177,8 +177,8 @@ class ArtifactCache:
         Args:
             signature: of the program that the requests are for.
             constants: with open sizes, the scalars that hold for all of them.
-            done: called in another thread.
-            part: called there with what has been compiled before everything is.
+            done: called in another thread, or at once if everything is there.
+            part: called so with what is there before everything is.
         """
         timeout = config.current.compile_timeout  # that of the thread that asks
         found: dict[CompileRequest, Compiled] = {}
@@ -228,6 +228,8 @@ class ArtifactCache:
         if len(found) == len(names):
             done(found, spent)
             return
+        if found:
+            part(found.copy())
         compile_next(True)
         compile_next(False)
 

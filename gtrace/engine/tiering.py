@@ -386,7 +386,7 @@ class Tiering:
         )
 
     def _arrived_in_part(self, way: Compilation, found: Results) -> None:
-        """Run a program by what the worker has compiled of it. Called in the thread that serves the worker."""
+        """Run a program by what is compiled of it. Called in the thread that asks, or that serves the worker."""
         program = way.program
         with self.lock:
             if program.requested and program.tier == "interpreted":
