@@ -361,13 +361,21 @@ def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None, devic
         if any(isinstance(v, float) and not v.is_integer() for v in values):
             raise DtypeError(message("arange", f"integers for {LONG[kind]}", str(values), "Use a float dtype."))
         values = [int(v) for v in values]
-        check_cast(numpy.array([values[0], values[0] + (count - 1) * values[2]], dtype=object), kind)
+        ends = values[0], values[0] + (count - 1) * values[2]
+        if not all([-(1 << 31) <= n < 1 << 31 for n in ends]) or kind not in _LARGE:
+            check_cast(numpy.array(ends, dtype=object), kind)
     # torch counts in no wide unsigned dtype
     counted = torch.int64 if kind in WIDE_UNSIGNED else kind
     return cast(bind(_arange, (), (*values, SHORT[counted], str(as_device(device)))), kind)
 
 
+_LARGE = frozenset((torch.int32, torch.int64))
+"""The integers that hold every one of 32 bits."""
+
+
 def _number(op: str, value: Any) -> int | float:
+    if value.__class__ is int:
+        return value
     number = python_scalar(value.item() if type(value) is Array else value)
     if number is None:
         raise ArgumentError(message(op, "a number", type(value).__name__, "Pass a Python number."))
