@@ -362,7 +362,7 @@ def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None, devic
             raise DtypeError(message("arange", f"integers for {LONG[kind]}", str(values), "Use a float dtype."))
         values = [int(v) for v in values]
         ends = values[0], values[0] + (count - 1) * values[2]
-        if not all([-(1 << 31) <= n < 1 << 31 for n in ends]) or kind not in _LARGE:
+        if kind not in _LARGE or not -(1 << 31) <= min(ends) <= max(ends) < 1 << 31:
             check_cast(numpy.array(ends, dtype=object), kind)
     # torch counts in no wide unsigned dtype
     counted = torch.int64 if kind in WIDE_UNSIGNED else kind
