@@ -484,7 +484,7 @@ def test_a_number_that_changes_inside_a_body_becomes_an_input(name, way):
         np.testing.assert_allclose(got, float(run(lambda y: f(y, r).sum(), x)), rtol=2e-5)
 
 
-def test_scans_of_one_body_keep_their_lengths_directions_and_structures():
+def test_loops_of_one_body_keep_their_lengths_directions_and_structures():
     x = gt.array([1.0, 2.0])
 
     def halve(c, t):
@@ -505,6 +505,8 @@ def test_scans_of_one_body_keep_their_lengths_directions_and_structures():
         state, _ = gt.scan(turn, {key: x * (3.0 if key == "b" else 1.0) for key in keys}, length=3)
         assert tuple(state) == ("a", "b")  # as the body returns it
         assert (state["a"].tolist(), state["b"].tolist()) == ([4.0, 7.0], [3.0, 4.0])
+    for least in 3 * (2.0, 9.0, 30.0):  # another condition with the same body
+        assert gt.while_loop(lambda v: v[0] < least, lambda v: v * 2.0, x)[0].item() == 2 ** np.ceil(np.log2(least))  # noqa: B023
     for value in (1.0, 2.0, 3.0, 2.0):  # what the body closes over
         w = gt.array([value, value])
         assert gt.scan(lambda c, _: (c * w, None), x, length=2)[0].tolist() == [value**2, 2 * value**2]  # noqa: B023
