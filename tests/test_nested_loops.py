@@ -27,6 +27,7 @@ STEPS = {
 }
 """What is done to a vector and a number; no step makes rounding errors grow."""
 
+SMALL = tuple(sorted(STEPS))
 ROWS, COLUMNS = 32, 48
 LARGE_STEPS = {
     "matrix product": lambda c, s: (gt.tanh(c @ gt.eye(COLUMNS, k=1, dtype=gt.float64) + s), s),
@@ -41,7 +42,7 @@ LARGE_STEPS = {
 
 
 @st.composite
-def programs(draw, budget=MOST_STEPS, depth=3, steps=tuple(sorted(STEPS))):
+def programs(draw, budget=MOST_STEPS, depth=3, steps=SMALL):
     """A tree: the name of a step, or a tuple of a kind, a length and the programs in it."""
     kinds = ["step"] if depth == 0 else ["scan", "reversed", "fori", "while", "cond", "checkpoint", "both", "step"]
     kind = draw(st.sampled_from(kinds))
