@@ -484,6 +484,36 @@ def test_a_number_that_changes_inside_a_body_becomes_an_input(name, way):
         np.testing.assert_allclose(got, float(run(lambda y: f(y, r).sum(), x)), rtol=2e-5)
 
 
+def test_loops_of_one_body_keep_their_lengths_directions_and_structures():
+    x = gt.array([1.0, 2.0])
+
+    def halve(c, t):
+        return c * 0.5 + t, c
+
+    def turn(c, _):
+        return {"a": c["b"], "b": c["a"] + 1}, None
+
+    for n, reverse in [(n, reverse) for n in (2, 3, 5, 2, 0, 3) for reverse in (False, True)]:
+        last, ys = gt.scan(halve, x, gt.arange(n, dtype=gt.float32), reverse=reverse)
+        state, stacked = np.array([1.0, 2.0]), np.zeros((n, 2))
+        for i in reversed(range(n)) if reverse else range(n):
+            stacked[i] = state
+            state = state * 0.5 + i
+        np.testing.assert_allclose(np.asarray(last), state, rtol=1e-6)
+        np.testing.assert_allclose(np.asarray(ys), stacked, rtol=1e-6)
+    for keys in 3 * (("a", "b"), ("b", "a")):
+        state, _ = gt.scan(turn, {key: x * (3.0 if key == "b" else 1.0) for key in keys}, length=3)
+        assert tuple(state) == ("a", "b")  # as the body returns it
+        assert (state["a"].tolist(), state["b"].tolist()) == ([4.0, 7.0], [3.0, 4.0])
+    for least in 3 * (2.0, 9.0, 30.0):  # another condition with the same body
+        assert gt.while_loop(lambda v: v[0] < least, lambda v: v * 2.0, x)[0].item() == 2 ** np.ceil(np.log2(least))  # noqa: B023
+    for value in (1.0, 2.0, 3.0, 2.0):  # what the body closes over
+        w = gt.array([value, value])
+        assert gt.scan(lambda c, _: (c * w, None), x, length=2)[0].tolist() == [value**2, 2 * value**2]  # noqa: B023
+        g = gt.grad(lambda w: gt.scan(lambda c, _: (c * w, None), x, length=2)[0].sum())(w)
+        assert g.tolist() == [2 * value, 4 * value]
+
+
 def test_numbers_that_do_not_change_stay_constants():
     def texts():
         return [str(gt.make_graph(lambda x, r=r: looped(lambda c, r: c * r + 0.25)(x, r))(1.0)) for r in (0.5, 0.75)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -26,16 +27,29 @@ STEPS = {
 }
 """What is done to a vector and a number; no step makes rounding errors grow."""
 
+SMALL = tuple(sorted(STEPS))
+ROWS, COLUMNS = 32, 48
+LARGE_STEPS = {
+    "matrix product": lambda c, s: (gt.tanh(c @ gt.eye(COLUMNS, k=1, dtype=gt.float64) + s), s),
+    "products": lambda c, s: (0.5 * c + (c @ c.T) @ c * 1e-4, 0.9 * s),
+    "softmax": lambda c, s: (gt.softmax(c, -1) * s + 0.3 * c, s + 0.01 * c.mean()),
+    "sort": lambda c, s: (gt.sort(c, -1) * 0.9, s),
+    "running sum": lambda c, s: (gt.cumsum(c, 0) * 0.05, s - 0.1 * c[0, 0]),
+    "turned rows": lambda c, s: (gt.concat([c[1:], c[:1]]) * gt.cos(s), s),
+    "centre": lambda c, s: (c - c.mean(0), gt.tanh(s + c.max())),
+}
+"""What is done to a matrix and a number: steps long enough for Inductor to compile them."""
+
 
 @st.composite
-def programs(draw, budget=MOST_STEPS, depth=3):
+def programs(draw, budget=MOST_STEPS, depth=3, steps=SMALL):
     """A tree: the name of a step, or a tuple of a kind, a length and the programs in it."""
     kinds = ["step"] if depth == 0 else ["scan", "reversed", "fori", "while", "cond", "checkpoint", "both", "step"]
     kind = draw(st.sampled_from(kinds))
     if kind == "step":
-        return draw(st.sampled_from(sorted(STEPS)))
+        return draw(st.sampled_from(steps))
     length = draw(st.integers(0, min(50, budget))) if kind in ("scan", "reversed", "fori", "while") else 1
-    inner = programs(budget // max(length, 1), depth - 1)
+    inner = programs(budget // max(length, 1), depth - 1, steps)
     return kind, length, draw(inner), draw(inner) if kind in ("cond", "both") else None
 
 
@@ -48,7 +62,7 @@ def has(program, kind):
 def with_loops(program, c, s):
     """Run a program with the loops and branches of gtrace."""
     if isinstance(program, str):
-        return STEPS[program](c, s)
+        return (STEPS.get(program) or LARGE_STEPS[program])(c, s)
     kind, length, body, other = program
     if kind == "both":
         return with_loops(other, *with_loops(body, c, s))
@@ -81,7 +95,7 @@ def with_loops(program, c, s):
 def written_out(program, c, s):
     """Run the same with Python's."""
     if isinstance(program, str):
-        return STEPS[program](c, s)
+        return (STEPS.get(program) or LARGE_STEPS[program])(c, s)
     kind, length, body, other = program
     if kind == "both":
         return written_out(other, *written_out(body, c, s))
@@ -115,9 +129,9 @@ def everything(run, program):
     return f
 
 
-def assert_as_written_out(program, number, run):
+def assert_as_written_out(program, number, run, c=(0.3, -0.8, 1.1)):
     """Compare a way to run the program with what is written out."""
-    c, s = gt.array([0.3, -0.8, 1.1], dtype=gt.float64), gt.array(number, dtype=gt.float64)
+    c, s = gt.array(c, dtype=gt.float64), gt.array(number, dtype=gt.float64)
     # undecorated: the branches are those that the values take
     expected = interpreted(everything(written_out, program), c, s)
     close(run(everything(with_loops, program), c, s), expected, 1e-8, 1e-10)
@@ -166,6 +180,20 @@ def test_nested_loops_under_jit(program, number):
         return results
 
     assert_as_written_out(program, number, run)
+
+
+@pytest.mark.long
+@settings(max_examples=20, suppress_health_check=UNHURRIED)
+@given(programs(budget=10, steps=tuple(sorted(LARGE_STEPS))), NUMBERS)
+def test_nested_loops_of_large_steps_compiled(program, number):
+    def run(f, *args):
+        jitted = gt.jit(f, wait=True)
+        for _ in range(3):
+            results = gt.eval(jitted(*args))
+        return results
+
+    start = np.random.default_rng(0).normal(size=(ROWS, COLUMNS))
+    assert_as_written_out(program, number, run, start)
 
 
 def test_equal_parts_of_one_program_are_compiled_once_and_all_run_compiled(monkeypatch):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+import gc
 import os
 import subprocess
 import sys
 import textwrap
+import weakref
 
 import attrs
 import numpy as np
@@ -72,6 +74,87 @@ def test_custom_vjp_in_every_composition():
     chosen = gt.grad(lambda x: gt.cond(x.sum() > -100, lambda x: f(x, y), lambda x: x, x).sum())(x)
     close(chosen, expected[0])
     close(gt.grad(gt.checkpoint(loss), (0, 1))(x, y), expected)
+
+
+@gt.tree.register
+@attrs.frozen
+class Scaled:
+    """A vector and a number that is part of the structure: 1, 1.0 and True make equal structures."""
+
+    x: object
+    by: object = attrs.field(metadata={"static": True})
+
+
+def derivatives_of(kind, rule):
+    """Return a function that doubles, with the rule in place of the derivative: of (arguments, number) -> number."""
+    f = kind(lambda tree: gt.tree.leaves(tree)[0] * 2.0)
+    if kind is gt.custom_vjp:
+        f.defvjp(
+            lambda tree: (f(tree), tree),
+            lambda tree, ct: (gt.tree.map(lambda leaf: leaf * 0.0 + ct * rule(tree), tree),),
+        )
+    else:
+        f.defjvp(lambda primals, tangents: (f(*primals), gt.tree.leaves(tangents)[0] * rule(primals[0])))
+    return f
+
+
+@pytest.mark.parametrize("kind", [gt.custom_vjp, gt.custom_jvp])
+@pytest.mark.parametrize("around", [lambda g: g, gt.jit, gt.checkpoint], ids=["plain", "jit", "checkpoint"])
+def test_a_rule_with_changing_state_runs_in_each_gradient(kind, around):
+    state = {"factor": 1.0, "runs": 0}
+
+    def rule(tree):
+        state["runs"] += 1
+        return state["factor"]
+
+    f = derivatives_of(kind, rule)
+    for k, factor in enumerate([1.0, 1.0, 3.0, -0.5, 3.0, 1.0]):
+        state["factor"] = factor
+        got = gt.grad(around(lambda x: f(x).sum()))(gt.array([1.0, 2.0]))
+        looped = gt.grad(around(lambda x: gt.scan(lambda c, _: (f(c), None), x, length=2)[0].sum()))
+        assert got.tolist() == [factor] * 2
+        assert looped(gt.array([1.0, 2.0])).tolist() == [factor**2] * 2
+        assert state["runs"] >= 2 * k + 2
+
+
+@pytest.mark.parametrize("kind", [gt.custom_vjp, gt.custom_jvp])
+def test_rules_see_the_structure_of_their_own_call(kind):
+    seen = []
+
+    def rule(tree):
+        seen.append(str(list(tree) if isinstance(tree, dict) else tree.by))
+        return 1.0
+
+    f = derivatives_of(kind, rule)
+    x = gt.array([1.0, 2.0])
+    scaled = [Scaled(x, by) for by in (1, True, 1.0, 0.0, -0.0)]
+    for tree in (*scaled, {"a": x}, {"a": x, "b": x}, {"b": x, "a": x}):
+        gt.grad(lambda tree: f(tree).sum())(tree)
+    # of a custom_vjp the cotangents of two leaves are computed, each with the rule
+    once = list(dict.fromkeys(seen))
+    assert once == ["1", "True", "1.0", "0.0", "-0.0", "['a']", "['a', 'b']", "['b', 'a']"]
+
+
+@pytest.mark.parametrize("kind", [gt.custom_vjp, gt.custom_jvp])
+def test_a_rule_that_is_stated_again_replaces_the_one_before(kind):
+    f, other = derivatives_of(kind, lambda tree: 5.0), derivatives_of(kind, lambda tree: 7.0)
+    x = gt.array([1.0, 2.0])
+    before = gt.grad(lambda x: f(x).sum())(x)
+    if kind is gt.custom_vjp:
+        f.defvjp(other._fwd, other._bwd)
+    else:
+        f.defjvp(other._rule)
+    assert (before.tolist(), gt.grad(lambda x: f(x).sum())(x).tolist()) == ([5.0] * 2, [7.0] * 2)
+
+
+def test_calls_with_rules_keep_no_array_alive():
+    f = derivatives_of(gt.custom_vjp, lambda tree: 1.0)
+    x = gt.eval(gt.ones((3,)) * 2.0)
+    gone = weakref.ref(x)
+    gt.eval(gt.grad(lambda x: f(x).sum())(x))
+    del x
+    gc.collect()
+    assert gone() is None
 
 
 def test_functions_that_compute_the_same_keep_their_own_rules():

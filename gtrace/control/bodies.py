@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,9 +14,11 @@ from gtrace import tree
 from gtrace.errors import ArgumentError, message, user_location
 from gtrace.ir.aval import Aval
 from gtrace.ir.graph import Graph, Subgraph, subgraphs
+from gtrace.ir.op import Instr
 from gtrace.ir.subgraph import subgraph
 from gtrace.ops.promote import cast
 from gtrace.trace.array import Array, materialize
+from gtrace.trace.bind import emit_all
 from gtrace.trace.capture import Captured, capture
 from gtrace.trace.convert import lift
 from gtrace.trace.numbers import lift_numbers
@@ -85,6 +88,41 @@ def with_effects(results: list[Array], *captures: Captured) -> list[Array]:
     if thread.trace.capture is None and results and any(_has_effects(captured.graph) for captured in captures):
         materialize(results[0], "callback")
     return results
+
+
+@attrs.frozen(eq=False)
+class Known:
+    """The instruction of a loop that was recorded before, which follows from its captured body.
+
+    Attributes:
+        objects: what else it follows from, by identity: equal structures may differ in the order of keys.
+        numbers: its length and the like.
+        chosen: which operands it takes, of the constants and the arguments of the loop.
+    """
+
+    objects: tuple[Any, ...]
+    numbers: tuple[int, ...]
+    instr: Instr
+    chosen: tuple[int, ...]
+
+    def record(self, operands: Sequence[Array]) -> list[Array]:
+        """Record the loop; returns its results."""
+        return emit_all(self.instr, [operands[k] for k in self.chosen])
+
+    def keep(self, body: Captured) -> None:
+        """Remember the instruction with a captured body, in place of that for another length."""
+        assert body.derived is not None, "a body with rules of the user's is its own each time"
+        body.derived["loop"] = self
+
+
+def known_loop(body: Captured, objects: tuple[Any, ...], numbers: tuple[int, ...]) -> Known | None:
+    """Return the loop that was recorded with this captured body, if it follows from the same objects and numbers."""
+    if body.derived is None:
+        return None
+    known: Known | None = body.derived.get("loop")
+    if known is None or known.numbers != numbers or not all(map(operator.is_, known.objects, objects)):
+        return None
+    return known
 
 
 def settle(start: Sequence[Array], new: Sequence[Aval]) -> list[Array] | None:

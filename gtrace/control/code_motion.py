@@ -8,6 +8,7 @@ sunk: they are computed after the loop, from stacked values. Both use the batchi
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 import attrs
 
@@ -22,6 +23,8 @@ from gtrace.ops.shape import broadcast_op, matrix_transpose, permute_op, reshape
 from gtrace.trace.array import Array
 from gtrace.trace.capture import replay
 from gtrace.transform.batch import batch
+
+T = TypeVar("T")
 
 MAX_BYTES = 128 * 2**20
 """Limit on the bytes of the values computed for all steps at once; beyond it the work stays in the loop."""
@@ -58,7 +61,7 @@ def _movable(nodes: Sequence[Node], length: int) -> bool:
     return _bytes(nodes, length) <= MAX_BYTES
 
 
-def _divided(loop: Loop) -> tuple[Graph, Graph] | None:
+def divided(loop: Loop) -> tuple[Graph, Graph] | None:
     """Return what a step computes without the carry, and the rest, which takes the results; None: all is the rest."""
 
     def make() -> tuple[Graph, Graph, list[Node]]:
@@ -74,10 +77,10 @@ def _divided(loop: Loop) -> tuple[Graph, Graph] | None:
 
 def hoist(loop: Loop, operands: Sequence[Array]) -> tuple[Loop, Sequence[Array]]:
     """Compute what does not depend on the carry before the loop; returns the remaining loop and its operands."""
-    divided = _divided(loop)
-    if divided is None:
+    parts = divided(loop)
+    if parts is None:
         return loop, operands
-    first, second = divided
+    first, second = parts
     graph = loop.graph
     carries = graph.inputs[loop.consts : loop.consts + loop.carry]
     init = operands[loop.consts : loop.consts + loop.carry]
@@ -154,8 +157,8 @@ def _sunk(loop: Loop) -> tuple[Subgraph, Sunk, int] | None:
     return body, Sunk(rest, consts, xs), sum(table[v].nbytes for v in kept)
 
 
-def prune(loop: Loop, operands: Sequence[Array]) -> tuple[Loop, Sequence[Array]]:
-    """Drop the constants and inputs that the body does not use."""
+def prune(loop: Loop, operands: Sequence[T]) -> tuple[Loop, Sequence[T]]:
+    """Drop the constants and inputs that the body does not use, and what stands for them."""
 
     def make() -> tuple[Subgraph, int, tuple[int, ...]] | None:
         graph = loop.graph

@@ -11,7 +11,16 @@ import torch
 
 from gtrace import tree
 from gtrace.config import config
-from gtrace.control.bodies import Closure, capture_body, check_same, lift_leaves, settle, with_effects
+from gtrace.control.bodies import (
+    Closure,
+    Known,
+    capture_body,
+    check_same,
+    known_loop,
+    lift_leaves,
+    settle,
+    with_effects,
+)
 from gtrace.control.scan import scan
 from gtrace.control.stepping import run_while
 from gtrace.errors import ArgumentError, ShapeError, message
@@ -180,6 +189,11 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
         avals = [x.aval for x in start]
         step = capture_body("while_loop", "body_fun", body_fun, one, avals, [a.dtype for a in avals])
     test = capture_body("while_loop", "cond_fun", cond_fun, one, avals)
+    follows = (test.graph, step.graph), ()
+    known = known_loop(step, *follows)
+    if known is not None:
+        results = known.record([*test.constants, *step.constants, *start])
+        return structure.unflatten(with_effects(results, test, step))
     outs = test.graph.out_avals
     if len(outs) != 1 or outs[0].shape or outs[0].dtype is not torch.bool:
         got = ", ".join(repr(a) for a in outs) or "nothing"
@@ -193,7 +207,11 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
         len(first.constants),
         len(second.constants),
     )
-    results = bind_all(while_op, [*first.constants, *second.constants, *start], params)
+    operands = [*first.constants, *second.constants, *start]
+    results = bind_all(while_op, operands, params)
+    if step.derived is not None and test.derived is not None:
+        instr = while_op.instr(params, tuple([x.aval for x in operands]))
+        Known(*follows, instr, tuple(range(len(operands)))).keep(step)
     return structure.unflatten(with_effects(results, test, step))
 
 

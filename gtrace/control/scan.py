@@ -6,8 +6,17 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from gtrace import tree
-from gtrace.control.bodies import Closure, capture_body, check_same, lift_leaves, settle, with_effects
-from gtrace.control.code_motion import Loop, finish, hoist, prune, sink
+from gtrace.control.bodies import (
+    Closure,
+    Known,
+    capture_body,
+    check_same,
+    known_loop,
+    lift_leaves,
+    settle,
+    with_effects,
+)
+from gtrace.control.code_motion import Loop, divided, finish, hoist, prune, sink
 from gtrace.control.stepping import chunk_bodies, run_chunks, run_scan
 from gtrace.errors import ArgumentError, ShapeError, message
 from gtrace.ir.aval import Aval, Bundle, aval, bundle
@@ -20,7 +29,7 @@ from gtrace.ops.promote import cast
 from gtrace.ops.shape import as_int, constant, moveaxis
 from gtrace.trace.array import Array
 from gtrace.trace.bind import bind_all
-from gtrace.trace.capture import replay
+from gtrace.trace.capture import Captured, replay
 from gtrace.trace.numbers import lift_derived
 from gtrace.transform.derived import batched as batched_graph
 from gtrace.transform.derived import floating, pullback, pushforward
@@ -313,11 +322,18 @@ def scan(
     steps = _length(inputs, xs, length)
     slices = [aval(x.shape[1:], x.aval.dtype, x.device) for x in inputs]
     structure = tree.structure((init, xs))
-    captured = None
+    captured, first = None, None
     for _ in range(3):
         # a Python number as the first carry takes the dtype that the body returns
         avals = [*[x.aval for x in start], *slices]
         captured = capture_body("scan", "f", f, structure, avals)
+        if first is None:
+            first = captured
+            follows = (captured.graph, carry_structure, captured.result), (steps, bool(reverse))
+            known = known_loop(captured, *follows)
+            if known is not None:
+                results = known.record([*captured.constants, *start, *inputs])
+                return captured.result.unflatten(with_effects(results, captured))
         outputs, out_structure = captured.graph.out_avals, captured.result
         pair = tree.children(out_structure)
         if len(pair) != 2 or not tree.is_tuple(out_structure):
@@ -353,8 +369,25 @@ def scan(
         results = [*start, *[constant(0, aval((0, *a.shape), a.dtype, a.device)) for a in outs]]
     else:
         loop = Loop(body, len(closure.constants), len(start), steps)
-        results = scan_arrays(loop, [*closure.constants, *start, *inputs], bool(reverse))
+        operands = [*closure.constants, *start, *inputs]
+        results = scan_arrays(loop, operands, bool(reverse))
+        if captured is first and captured.derived is not None:
+            _keep(captured, *follows, loop, operands, bool(reverse))
     return captured.result.unflatten(with_effects(results, captured))
+
+
+def _keep(
+    captured: Captured, objects: tuple[Any, ...], numbers: tuple[int, ...], loop: Loop, operands: Sequence[Array],
+    reverse: bool,
+) -> None:  # fmt: skip
+    """Remember the instruction of a scan for the next one with an equal body, if no work moves out of it."""
+    core, sunk = sink(loop)
+    if sunk is not None or divided(core) is not None:
+        return
+    lean, chosen = prune(core, range(len(operands)))
+    params = lean.body, lean.length, reverse, lean.consts, lean.carry
+    instr = scan_op.instr(params, tuple([operands[k].aval for k in chosen]))
+    Known(objects, numbers, instr, tuple(chosen)).keep(captured)
 
 
 def _length(inputs: Sequence[Array], xs: Any, length: int | None) -> int:

@@ -345,29 +345,36 @@ def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None, devic
     if stop is None:
         start, stop = 0, start
     values = [_number("arange", v) for v in (start, stop, step)]
-    if values[2] == 0 or not all(math.isfinite(v) for v in values):
+    if values[2] == 0 or not all(map(math.isfinite, values)):
         raise ArgumentError(
             message("arange", "finite bounds and a step other than 0", str(values), "Check the bounds.")
         )
-    kind = default_dtype(float if any(isinstance(v, float) for v in values) else int)
-    if dtype is not None:
-        kind = as_dtype(dtype)
+    whole = float not in map(type, values)
+    kind = default_dtype(int if whole else float) if dtype is None else as_dtype(dtype)
     count = math.ceil((values[1] - values[0]) / values[2])
     if count <= 0:
         values[1] = values[0]
     elif kind in COMPLEX:
         raise DtypeError(message("arange", "a real dtype", LONG[kind], "Use gt.arange(...).astype(gt.complex64)."))
     elif kind not in FLOATS:
-        if any(isinstance(v, float) and not v.is_integer() for v in values):
+        if not whole and any(isinstance(v, float) and not v.is_integer() for v in values):
             raise DtypeError(message("arange", f"integers for {LONG[kind]}", str(values), "Use a float dtype."))
         values = [int(v) for v in values]
-        check_cast(numpy.array([values[0], values[0] + (count - 1) * values[2]], dtype=object), kind)
+        ends = values[0], values[0] + (count - 1) * values[2]
+        if kind not in _LARGE or not -(1 << 31) <= min(ends) <= max(ends) < 1 << 31:
+            check_cast(numpy.array(ends, dtype=object), kind)
     # torch counts in no wide unsigned dtype
     counted = torch.int64 if kind in WIDE_UNSIGNED else kind
     return cast(bind(_arange, (), (*values, SHORT[counted], str(as_device(device)))), kind)
 
 
+_LARGE = frozenset((torch.int32, torch.int64))
+"""The integers that hold every one of 32 bits."""
+
+
 def _number(op: str, value: Any) -> int | float:
+    if value.__class__ is int:
+        return value
     number = python_scalar(value.item() if type(value) is Array else value)
     if number is None:
         raise ArgumentError(message(op, "a number", type(value).__name__, "Pass a Python number."))

@@ -35,7 +35,7 @@ from gtrace.ops.parts import concat, slice_axis
 from gtrace.ops.promote import accumulating, cast, counted, promote, promote_arrays
 from gtrace.ops.samples import scipy_special, uniform
 from gtrace.ops.shape import (
-    broadcast_to,
+    broadcast_op,
     constant,
     expand_dims,
     full_like_scalar,
@@ -43,6 +43,7 @@ from gtrace.ops.shape import (
     normalize_axis,
     permute_dims,
     reshape,
+    reshape_op,
 )
 from gtrace.trace.array import Array
 from gtrace.trace.bind import bind
@@ -98,9 +99,11 @@ def bad_axis() -> list[BadSample]:
 
 def _expand(ct: Array, x: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
     """Return a reduction's result or cotangent, spread over the shape of its operand."""
-    if not keepdims:
-        ct = reshape(ct, tuple(1 if k in axes else n for k, n in enumerate(x.aval.shape)))
-    return broadcast_to(ct, x.aval.shape)
+    shape = x.aval.shape
+    kept = ct.aval.shape if keepdims else tuple([1 if k in axes else n for k, n in enumerate(shape)])
+    if kept != ct.aval.shape:
+        ct = bind(reshape_op, (ct,), (kept,))
+    return ct if kept == shape else bind(broadcast_op, (ct,), (shape,))
 
 
 def _check_nonempty(avals: tuple[Aval, ...], axes: tuple[int, ...], keepdims: bool) -> None:

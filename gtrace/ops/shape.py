@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 from collections.abc import Callable
@@ -13,13 +14,14 @@ import torch
 from gtrace.errors import ArgumentError, ShapeError, message
 from gtrace.ir.aval import CPU, Aval, aval
 from gtrace.ir.cases import BadSample, Sample
-from gtrace.ir.op import Op, Params, define
+from gtrace.ir.graph import Scalar
+from gtrace.ir.op import Instr, Op, Params, define
 from gtrace.ops.batching import prefixed
 from gtrace.ops.checks import of_operand, reshaped
 from gtrace.ops.factors import broadcasted, filled, permuted, regrouped, summed_to
 from gtrace.ops.samples import uniform
 from gtrace.trace.array import Array
-from gtrace.trace.bind import bind
+from gtrace.trace.bind import bind, emit
 from gtrace.trace.convert import lift, scalar_operand
 from gtrace.trace.fast import record_view
 
@@ -77,10 +79,9 @@ def as_shape(op: str, shape: Any) -> tuple[int, ...]:
     Raises:
         ArgumentError: something in it is no integer.
     """
-    if isinstance(shape, (tuple, list, torch.Size)) or (isinstance(shape, numpy.ndarray) and shape.ndim == 1):
-        return tuple(as_int(op, "size", n) for n in shape)
-    if hasattr(shape, "__iter__") and not isinstance(shape, (str, Array, numpy.ndarray)):  # a class of some library's
-        return tuple(as_int(op, "size", n) for n in shape)
+    sized = shape.ndim == 1 if isinstance(shape, numpy.ndarray) else hasattr(shape, "__iter__")  # or of some library's
+    if shape.__class__ is tuple or (sized and not isinstance(shape, (str, Array))):
+        return tuple([n if n.__class__ is int else as_int(op, "size", n) for n in shape])
     return (as_int(op, "size", shape),)
 
 
@@ -488,4 +489,12 @@ def full_like_scalar(
 
 def constant(value: bool | int | float | complex, a: Aval) -> Array:
     """Return an array of one Python scalar with the shape, dtype and device of `a`."""
+    if value.__class__ is int:  # which has one zero
+        return emit(*_constant(value, a))
     return full_like_scalar(value, a.dtype, a.shape, a.device)
+
+
+@functools.lru_cache(maxsize=1024)
+def _constant(value: int, a: Aval) -> tuple[Instr, tuple[Scalar]]:
+    operand = scalar_operand("full", value, a.dtype, a.device)
+    return _full.instr((a.shape, str(a.device)), (operand.aval,)), (operand,)

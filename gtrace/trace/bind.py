@@ -189,9 +189,10 @@ def on_recorded(trace: Trace, instr: Instr, out: Array) -> None:
     """Do what recording an operation entails beyond recording it: log, locations, eager mode, budget."""
     if Recorded in bus.wanted:
         bus.emit(Recorded(instr.op.name, out._number, repr(instr.aval)))
-    if trace.locations is not None:
+    locations = trace.locations
+    if locations is not None:
         # two frames up: the caller is the function that recorded
-        trace.locations[out._number] = thread.origin or users_line(sys._getframe(2))
+        locations[out._number] = thread.origin or users_line(sys._getframe(2))
     if thread.layout is not None:
         _lay_out(trace, thread.layout, instr, out)
     if trace.capture is None:

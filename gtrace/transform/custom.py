@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -18,19 +18,24 @@ from gtrace.ir.subgraph import subgraph
 from gtrace.ops.batching import spread
 from gtrace.ops.reduce import sum as sum_over
 from gtrace.ops.shape import constant
+from gtrace.tables import BoundedTable
 from gtrace.trace.array import Array
 from gtrace.trace.bind import emit_all
 from gtrace.trace.capture import capture
+from gtrace.trace.convert import lift
 from gtrace.trace.numbers import lift_numbers
 from gtrace.trace.promotion import of_user
 from gtrace.trace.record import thread
-from gtrace.transform.arguments import is_array, lift_outputs, like
+from gtrace.transform.arguments import is_array, lift_outputs, like, only_arrays
 from gtrace.transform.batch import batch
 from gtrace.transform.derived import batched as batched_graph
 from gtrace.transform.tape import pull, record
 from gtrace.transform.vmap import without_batch
 
 __all__ = ["custom_jvp", "custom_vjp"]
+
+MAX_CALLS = 64
+"""Kinds of calls of a function whose operation is remembered."""
 
 Rule = Callable[..., list[Any]]
 """(cotangents, needed, *operands, out, body=...) -> cotangents, or (tangents, *operands, out, body=...) -> tangents."""
@@ -54,20 +59,25 @@ custom_call = define(
 )  # fmt: skip
 
 
-def call_with_rules(body: Subgraph, operands: Sequence[Array], vjp: Rule, jvp: Rule | None) -> list[Array]:
-    """Record a call of `body` that differentiates by these rules.
-
-    The instruction equals that of any call of the same body, so the rules do not enter the program's key or signature.
-    They stay attached to it until the program is complete.
-    """
-    plain = custom_call.instr((body,), tuple(x.aval for x in operands))
+def with_rules(vjp: Rule, jvp: Rule | None) -> Op:
+    """Return the operation that calls a body and differentiates by these rules."""
 
     def batch_rule(op: Op, size: int, batched: Sequence[bool], given: Sequence[Array], body: Subgraph) -> Any:
         return _batched_call(body, vjp, jvp, size, tuple(batched), given)
 
     # `attrs.evolve` would take as long as the operations of a short body
     rules = Rules(result=_result, vjp=vjp, jvp=jvp, batch=batch_rule, body=_run, inlined=custom_call.rules.inlined)
-    op = Op(custom_call.name, custom_call.impl, custom_call.params, None, rules=rules)
+    return Op(custom_call.name, custom_call.impl, custom_call.params, None, rules=rules)
+
+
+def call_with_rules(op: Op, body: Subgraph, operands: Sequence[Array]) -> list[Array]:
+    """Record a call of `body` by an operation that has rules of the user's.
+
+    The instruction equals that of any call of the same body, so the rules do not enter the program's key or signature.
+    They stay attached to it until the program is complete. Each call has an instruction of its own, so that no other
+    program with the rules equals this one: what a rule recorded once is not taken for what it would record now.
+    """
+    plain = custom_call.instr((body,), tuple([x.aval for x in operands]))
     return emit_all(Instr(op, plain.params, plain.ins, plain.aval, plain), operands)
 
 
@@ -131,7 +141,7 @@ def _batched_call(
             for t, flag in zip(moved, reached, strict=True)
         ]
 
-    results = call_with_rules(sub, operands, batched_vjp, None if jvp is None else batched_jvp)
+    results = call_with_rules(with_rules(batched_vjp, None if jvp is None else batched_jvp), sub, operands)
     return list(zip(results, reached, strict=True))
 
 
@@ -140,10 +150,9 @@ def _batched_call(
 
 @attrs.frozen(eq=False)
 class _Call:
-    """One captured call: the body, its operands, and the structures of arguments and outputs."""
+    """How many leaves the arguments of a call have that are differentiated, and the structures of these and of the
+    outputs."""
 
-    body: Subgraph
-    operands: list[Array]
     count: int
     in_structure: tree.TreeDef
     out_structure: tree.TreeDef
@@ -163,6 +172,8 @@ class _Custom:
     """What `custom_vjp` and `custom_jvp` share."""
 
     _name = ""
+    _states = ""
+    """The call that gives it its rule, for errors."""
 
     def __init__(
         self,
@@ -184,32 +195,49 @@ class _Custom:
             fix = "Name arguments of the function."
             raise ArgumentError(message(self._name, f"an argument called {unknown[0]}", got, fix))
         self._nondiff = (*numbers, *[places[name] for name in names])
+        self._known: BoundedTable[tuple[int, int, int], Op] = BoundedTable(MAX_CALLS)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else lambda *args, **kwargs: self(instance, *args, **kwargs)
 
-    def _take_apart(self, args: tuple[Any, ...]) -> tuple[_Call, list[Any]]:
-        """Capture the function for these arguments; returns the call and the arguments that are not differentiated."""
+    def _call(self, *args: Any) -> Any:
+        """Capture the function for these arguments, and record a call of it that has the rules."""
         nondiff = {k % len(args) for k in self._nondiff if -len(args) <= k < len(args)}
-        static = [args[k] for k in sorted(nondiff)]
-        dynamic = tuple(x for k, x in enumerate(args) if k not in nondiff)
-        leaves, structure = tree.flatten(dynamic)
-        for k, leaf in enumerate(leaves):
-            if not is_array(leaf):
-                got = f"{type(leaf).__name__} at args{tree.paths(dynamic)[k]}"
-                raise ArgumentError(message(self._name, "arrays or numbers", got, "Name it in nondiff_argnums."))
-        arrays, _ = lift_outputs(self._name, dynamic)
+        static = {k: args[k] for k in sorted(nondiff)}
+        dynamic = tuple([x for k, x in enumerate(args) if k not in nondiff]) if nondiff else args
+        arrays, structure = tree.flatten(dynamic)
+        if not only_arrays(arrays):
+            for k, leaf in enumerate(arrays):
+                if not is_array(leaf):
+                    got = f"{type(leaf).__name__} at args{tree.paths(dynamic)[k]}"
+                    raise ArgumentError(message(self._name, "arrays or numbers", got, "Name it in nondiff_argnums."))
+            arrays = [lift(self._name, x) for x in arrays]
 
         def run(inputs: Sequence[Array]) -> Any:
             rebuilt: Any = structure.unflatten(inputs)
-            values = iter(rebuilt)
-            given = [args[k] if k in nondiff else next(values) for k in range(len(args))]
-            return lift_outputs(self._name, self.__wrapped__(*given))
+            return lift_outputs(self._name, self.__wrapped__(*_merge(static, rebuilt)))
 
         captured = capture(run, [x.aval for x in arrays], f"{self.__name__} called at {user_location()}", repeated=True)
         captured = lift_numbers(captured, self._name)
-        operands = [*arrays, *captured.constants]
-        return _Call(subgraph(captured.graph), operands, len(arrays), structure, captured.result), static
+        self._refuse_placeholders(static.values())
+        call = _Call(len(arrays), structure, captured.result)
+        # rules are called each time that they are used, but their operation is the same. Structures that are equal may
+        # differ in the order of keys, and in numbers that classes have; one that is remembered stays the same object
+        key = call.count, id(structure), id(captured.result)
+        op = None if static else self._known.get(key)
+        if op is None:
+            op = self._with_rules(call, static)
+            if not static:
+                self._known.remember(key, op)
+        return captured.result.unflatten(call_with_rules(op, subgraph(captured.graph), [*arrays, *captured.constants]))
+
+    def _with_rules(self, call: _Call, static: Mapping[int, Any]) -> Op:
+        """Return the operation for calls that are taken apart like this one.
+
+        Args:
+            static: the arguments that are not differentiated, by their positions, in order.
+        """
+        raise NotImplementedError
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function. Derivatives of the call use the rule."""
@@ -220,12 +248,16 @@ class _Custom:
                 got = ", ".join(bound.kwargs)
                 raise ArgumentError(message(self._name, "arguments that have a position", got, "Make them positional."))
             args = bound.args
+        if not self._stated():
+            raise ArgumentError(message(self._name, "a rule", "none", f"Call {self.__name__}.{self._states}."))
+        if thread.trace.tape is None and thread.trace.capture is None:
+            return self.__wrapped__(*args)
         return self._call(*args)
 
-    def _call(self, *args: Any) -> Any:
+    def _stated(self) -> bool:
         raise NotImplementedError
 
-    def _refuse_placeholders(self, static: Sequence[Any]) -> None:
+    def _refuse_placeholders(self, static: Iterable[Any]) -> None:
         """Refuse arguments in nondiff_argnums that have no value: rules run when the trace of a loop's body is over.
 
         Raises:
@@ -240,9 +272,6 @@ class _Custom:
                         f" {trace.capture}, which its rule would see only after that trace is over. Pass it as an"
                         f" argument that is differentiated; its cotangent may be None. (at {user_location()})"
                     )
-
-    def _plain(self) -> bool:
-        return thread.trace.tape is None and thread.trace.capture is None
 
 
 class custom_vjp(_Custom):  # noqa: N801 - a decorator
@@ -265,39 +294,35 @@ class custom_vjp(_Custom):  # noqa: N801 - a decorator
     Array(1., dtype=float32)
     """
 
-    _name = "custom_vjp"
+    _name, _states = "custom_vjp", "defvjp(fwd, bwd)"
     _fwd: Callable[..., Any] | None = None
     _bwd: Callable[..., Any] | None = None
 
     def defvjp(self, fwd: Callable[..., Any], bwd: Callable[..., Any]) -> None:
         """State the rule: see the class."""
         self._fwd, self._bwd = fwd, bwd
+        self._known.clear()
 
-    def _call(self, *args: Any) -> Any:
-        if self._fwd is None or self._bwd is None:
-            raise ArgumentError(message("custom_vjp", "a rule", "none", f"Call {self.__name__}.defvjp(fwd, bwd)."))
-        if self._plain():
-            return self.__wrapped__(*args)
-        call, static = self._take_apart(args)
+    def _stated(self) -> bool:
+        return self._fwd is not None and self._bwd is not None
+
+    def _with_rules(self, call: _Call, static: Mapping[int, Any]) -> Op:
+        assert self._fwd is not None and self._bwd is not None
         fwd, bwd = of_user(self._fwd), of_user(self._bwd)
-        self._refuse_placeholders(static)
-        nondiff = {k % len(args) for k in self._nondiff if -len(args) <= k < len(args)}
 
         def vjp(cts: Any, needed: Any, *rest: Any, body: Subgraph) -> list[Array | None]:
             call.refuse_constants("custom_vjp", needed)
             operands = rest[: call.count]
-            dynamic = iter(call.arguments(operands))
-            given = [args[k] if k in nondiff else next(dynamic) for k in range(len(args))]
-            pair = fwd(*given)
+            pair = fwd(*_merge(static, call.arguments(operands)))
             if not isinstance(pair, tuple) or len(pair) != 2:
                 got = type(pair).__name__
                 raise ArgumentError(message("custom_vjp", "(output, residuals) from fwd", got, "Return a pair."))
             outs = body.graph.out_avals
             full = [constant(0, a) if ct is None else ct for ct, a in zip(cts, outs, strict=True)]
-            grads = bwd(*static, pair[1], call.out_structure.unflatten(full))
+            grads = bwd(*static.values(), pair[1], call.out_structure.unflatten(full))
             return [*_cotangents(grads, call, operands), *[None] * (len(rest) - 1 - call.count)]
 
-        return call.out_structure.unflatten(call_with_rules(call.body, call.operands, vjp, None))
+        return with_rules(vjp, None)
 
 
 def _cotangents(grads: Any, call: _Call, operands: Sequence[Array]) -> list[Array | None]:
@@ -339,12 +364,13 @@ class custom_jvp(_Custom):  # noqa: N801 - a decorator
     Array(1., dtype=float32)
     """
 
-    _name = "custom_jvp"
+    _name, _states = "custom_jvp", "defjvp(rule)"
     _rule: Callable[..., Any] | None = None
 
     def defjvp(self, jvp: Callable[..., Any]) -> Callable[..., Any]:
         """State the rule: see the class. Returns it, so that it works as a decorator."""
         self._rule = jvp
+        self._known.clear()
         return jvp
 
     def defjvps(self, *jvps: Callable[..., Any] | None) -> None:
@@ -352,29 +378,28 @@ class custom_jvp(_Custom):  # noqa: N801 - a decorator
 
         def rule(*everything: Any) -> Any:
             static, primals, tangents = everything[:-2], everything[-2], everything[-1]
-            out = self(*_merge(self._nondiff, static, primals))
+            total = len(static) + len(primals)
+            places = sorted({k % total for k in self._nondiff if -total <= k < total})
+            out = self(*_merge(dict(zip(places, static, strict=True)), primals))
             parts = [f(t, out, *primals) for f, t in zip(jvps, tangents, strict=True) if f is not None]
             if not parts:
                 return out, tree.map(lambda y: y * 0, out)
             return out, tree.map(lambda *ts: sum(ts[1:], start=ts[0]), *parts)
 
-        self._rule = rule
+        self.defjvp(rule)
 
-    def _call(self, *args: Any) -> Any:
-        rule = self._rule
-        if rule is None:
-            raise ArgumentError(message("custom_jvp", "a rule", "none", f"Call {self.__name__}.defjvp(rule)."))
-        if self._plain():
-            return self.__wrapped__(*args)
-        call, static = self._take_apart(args)
-        rule = of_user(rule)
-        self._refuse_placeholders(static)
+    def _stated(self) -> bool:
+        return self._rule is not None
+
+    def _with_rules(self, call: _Call, static: Mapping[int, Any]) -> Op:
+        assert self._rule is not None
+        rule = of_user(self._rule)
 
         def jvp(ts: Any, *rest: Any, body: Subgraph) -> list[Array | None]:
             call.refuse_constants("custom_jvp", [t is not None for t in ts])
             operands = rest[: call.count]
             full = [constant(0, x.aval) if t is None else t for t, x in zip(ts, operands, strict=False)]
-            pair = rule(*static, tuple(call.arguments(operands)), tuple(call.arguments(full)))
+            pair = rule(*static.values(), tuple(call.arguments(operands)), tuple(call.arguments(full)))
             if not isinstance(pair, tuple) or len(pair) != 2:
                 got = type(pair).__name__
                 raise ArgumentError(message("custom_jvp", "(output, tangent) from the rule", got, "Return a pair."))
@@ -395,18 +420,19 @@ class custom_jvp(_Custom):  # noqa: N801 - a decorator
                     ts[k] = t
                 return jvp(ts, *operands, None, body=body)
 
-            moved, tape = record([constant(0.0, operands[k].aval) for k in chosen], forward)
+            moved, tape = record([constant(0, operands[k].aval) for k in chosen], forward)
             pairs = [(t, ct) for t, ct in zip(moved, cts, strict=True) if t is not None and ct is not None]
             grads: list[Array | None] = [None] * len(operands)
             for k, g in zip(chosen, pull(tape, [t for t, _ in pairs], [ct for _, ct in pairs]), strict=True):
                 grads[k] = g
             return grads
 
-        return call.out_structure.unflatten(call_with_rules(call.body, call.operands, vjp, jvp))
+        return with_rules(vjp, jvp)
 
 
-def _merge(nondiff: Sequence[int], static: Sequence[Any], primals: Sequence[Any]) -> list[Any]:
-    total = len(static) + len(primals)
-    places = {k % total for k in nondiff}
-    fixed, moving = iter(static), iter(primals)
-    return [next(fixed) if k in places else next(moving) for k in range(total)]
+def _merge(static: Mapping[int, Any], others: Sequence[Any]) -> Sequence[Any]:
+    """Return all arguments of a call, of which some are at given positions."""
+    if not static:
+        return others
+    moving = iter(others)
+    return [static[k] if k in static else next(moving) for k in range(len(static) + len(others))]

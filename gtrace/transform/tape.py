@@ -22,9 +22,8 @@ from gtrace.events import Recorded, bus
 from gtrace.ir.aval import Aval
 from gtrace.ir.graph import Scalar
 from gtrace.ir.op import Instr
-from gtrace.ops.create import ones_like, zeros_like
 from gtrace.ops.elementwise import add, identity, multiply, neg
-from gtrace.ops.shape import unbroadcast
+from gtrace.ops.shape import constant, unbroadcast
 from gtrace.tables import BoundedTable
 from gtrace.trace.array import Array, fresh
 from gtrace.trace.bind import new_pending, project
@@ -176,7 +175,7 @@ def _walk(tape: Tape, outputs: Sequence[Array], cotangents: Sequence[Array] | No
     found: dict[int, Any] = {}
     for k, out in enumerate(outputs):
         if id(out) in reached:
-            ct = ones_like(out) if cotangents is None else cotangents[k]
+            ct = constant(1, out.aval) if cotangents is None else cotangents[k]
             found[id(out)] = add(found[id(out)], ct) if id(out) in found else ct
     locations = tape.trace.locations
     try:
@@ -203,7 +202,7 @@ def _walk(tape: Tape, outputs: Sequence[Array], cotangents: Sequence[Array] | No
         thread.origin = before
         thread.switch(home)
         thread.lay_out(layout)
-    return [found[id(x)] if id(x) in found else zeros_like(x) for x in tape.inputs]
+    return [found[id(x)] if id(x) in found else constant(0, x.aval) for x in tape.inputs]
 
 
 def _apply(
