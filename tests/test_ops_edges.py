@@ -411,3 +411,13 @@ def test_roll_by_a_shift_an_example():
     np.testing.assert_array_equal(gt.vmap(gt.roll)(x, shifts), expected)
     with pytest.raises(gt.DtypeError, match="integers as shift"):
         gt.roll(x, gt.array(1.5), 0)
+
+
+def test_the_derivative_of_logsumexp_far_from_zero_keeps_float32s_accuracy() -> None:
+    x = np.array([-3600.125, -3600.875, -3601.75], np.float32)
+    weights = np.exp(x.astype(np.float64) - x.max())
+    weights /= weights.sum()
+    np.testing.assert_allclose(gt.grad(gt.logsumexp)(gt.array(x)).numpy(), weights, rtol=1e-6)
+    np.testing.assert_allclose(gt.jacfwd(gt.logsumexp)(gt.array(x)).numpy(), weights, rtol=1e-6)
+    curvature = np.diag(weights) - np.outer(weights, weights)
+    np.testing.assert_allclose(gt.hessian(gt.logsumexp)(gt.array(x)).numpy(), curvature, rtol=3e-6)

@@ -166,13 +166,19 @@ _all = define("all", _over(torch.all), factors=reduction("min"), reference=numpy
               user=lambda x, **kw: all(x, **kw), **_LOGIC)  # fmt: skip
 
 
-def _logsumexp_vjp(ct: Array, needed: Any, x: Array, out: Array, axes: tuple[int, ...], keepdims: bool) -> tuple[Array]:
+def _softmax_weights(x: Array, out: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
+    """Return exp(x - logsumexp(x)), divided by its sum: far from 0 `out` is rounded, and the sum is not 1."""
     weights = exp(subtract(x, _expand(out, x, axes, keepdims)))
+    return divide(weights, bind(sum_op, (weights,), (axes, True)))
+
+
+def _logsumexp_vjp(ct: Array, needed: Any, x: Array, out: Array, axes: tuple[int, ...], keepdims: bool) -> tuple[Array]:
+    weights = _softmax_weights(x, out, axes, keepdims)
     return (multiply(_expand(ct, x, axes, keepdims), weights),)
 
 
 def _logsumexp_jvp(ts: Any, x: Array, out: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
-    weights = exp(subtract(x, _expand(out, x, axes, keepdims)))
+    weights = _softmax_weights(x, out, axes, keepdims)
     return bind(sum_op, (multiply(ts[0], weights),), (axes, keepdims))
 
 
