@@ -86,6 +86,12 @@ def _path(text: str) -> str:
     return text
 
 
+def process_rank() -> int:
+    """Return which of the processes this one is that share the work, as a launcher says in RANK; 0 without one."""
+    text = os.environ.get("RANK", "")
+    return int(text) if text.isdecimal() else 0
+
+
 def _setting(default: Any, variable: str, parse: Callable[[str], Any], kinds: tuple[type, ...]) -> Any:
     return attrs.field(default=default, metadata={"variable": variable, "parse": parse, "kinds": kinds})
 

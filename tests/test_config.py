@@ -9,7 +9,7 @@ import threading
 import pytest
 
 import gtrace as gt
-from gtrace.config import Config
+from gtrace.config import Config, process_rank
 
 DEFAULTS = Config()
 
@@ -242,3 +242,12 @@ def test_a_block_is_its_tasks_own():
 
     assert asyncio.run(main()) == [4, 2, 3]
     assert gt.config.min_seq == 3
+
+
+@pytest.mark.parametrize(("text", "rank"), [("3", 3), ("", 0), ("x", 0), ("-1", 0), (None, 0)])
+def test_the_rank_is_that_of_the_launcher_if_it_is_a_number(text, rank, monkeypatch):
+    if text is None:
+        monkeypatch.delenv("RANK", raising=False)
+    else:
+        monkeypatch.setenv("RANK", text)
+    assert process_rank() == rank

@@ -542,6 +542,7 @@ def test_16_bit_operands_keep_their_dtype_and_do_not_overflow(dtype):
         nn.scaled_dot_product_attention(x, x, x, scale=0.001),
         nn.dropout(x, 0.5, gt.random.key(0)),
         nn.cosine_similarity(x, x * 0.0),
+        nn.pairwise_distance(x, x * 0.5),
     ):
         assert out.dtype == dtype and bool(gt.isfinite(out).all())
 
@@ -689,6 +690,7 @@ ERRORS = [
     (lambda: nn.scaled_dot_product_attention(Q, K, V, gt.ones((4, 3))), gt.ShapeError, "a bias that broadcasts"),
     (lambda: nn.dot_product_attention(Q[0, 0], K[0, 0], V[0, 0]), gt.ShapeError, "at least 3"),
     (lambda: nn.dot_product_attention(Q, Q, Q, mask=np.ones((7, 1, 1), bool)), gt.ShapeError, "a mask that"),
+    (lambda: nn.dot_product_attention(Q, Q, Q, mask=gt.zeros((1, 1, 1))), gt.DtypeError, "are the bias"),
     (lambda: nn.dot_product_attention(Q, Q, Q, query_seq_lengths=gt.array([1])), gt.ShapeError, "lengths of shape"),
     (lambda: INIT.he_normal()(gt.random.key(0), (3,)), gt.ShapeError, "two axes"),
     (lambda: INIT.variance_scaling(1.0, "fan", "normal"), gt.ArgumentError, "a mode among"),

@@ -149,11 +149,11 @@ print(w.shape, w.addressable_shards[0].data.shape, sys.argv[1:])
 
 def test_plan_runs_a_script_for_processes_that_do_not_exist(tmp_path):
     script = tmp_path / "script.py"
-    script.write_text(SCRIPT)
+    script.write_text(f"{SCRIPT}\nsys.exit('enough')\n")
     command = [sys.executable, "-m", "gtrace", "plan", "--mesh", "data=64,model=16"]
     command += ["--html", str(tmp_path / "plan.html"), str(script), "--size", "3"]
     done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
+    assert (done.returncode, done.stderr) == (1, "enough\n"), "the plans of a script that exits"
     # the gradient of a process has 32 x 4 elements of 4 bytes
     assert done.stdout.splitlines() == [
         "(32, 64) (32, 4) ['--size', '3']",

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from gtrace.commands import plan_page
-from gtrace.commands.run import execute, read
+from gtrace.commands.run import execute_to_end, read
 from gtrace.errors import ConfigError
 from gtrace.events import Divided, bus
 from gtrace.ir.sharding import parse_mesh
@@ -53,7 +53,7 @@ def plan(
     with workers.pretend(processes):
         unsubscribe = bus.subscribe(divided, Divided)
         try:
-            code = execute(source, args)
+            code = execute_to_end(source, args)
         finally:
             unsubscribe()
     plans = [(plan_of(made), calls[digest]) for digest, made in programs.items()]

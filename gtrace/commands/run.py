@@ -17,7 +17,7 @@ from typing import Any
 import attrs
 
 import gtrace
-from gtrace.config import config
+from gtrace.config import config, process_rank
 from gtrace.errors import is_users
 from gtrace.observe import progress, table
 
@@ -51,7 +51,7 @@ def run(script: str, args: Sequence[str], *, quiet: bool, jax: bool = False, mod
     if jax:
         importlib.import_module("gtrace.jax").install()
     config.default(status=True)
-    if not quiet and int(os.environ.get("RANK", "0")) == 0:
+    if not quiet and process_rank() == 0:
         # at the end of the process: after the script's threads, exit handlers and traceback
         atexit.register(_report, os.getpid())
         if sys.stderr is not None and sys.stderr.isatty():
@@ -116,6 +116,21 @@ def execute(script: Script, args: Sequence[str]) -> int:
         sys.excepthook(type(error), error.with_traceback(trace), trace)
         return 1
     return 0
+
+
+def execute_to_end(script: Script, args: Sequence[str]) -> int:
+    """Run a script as `execute` does; one that exits ends only itself.
+
+    Returns:
+        The exit code. A message in its place is printed, as the interpreter does.
+    """
+    try:
+        return execute(script, args)
+    except SystemExit as ended:
+        if ended.code is None or isinstance(ended.code, int):
+            return ended.code or 0
+        say(str(ended.code))
+        return 1
 
 
 def _script_code(script: Script, module: types.ModuleType) -> CodeType:

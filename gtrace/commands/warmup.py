@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from rich.console import Console
 
 from gtrace.cache.artifacts import artifacts
-from gtrace.commands.run import execute, read
+from gtrace.commands.run import execute_to_end, read
 from gtrace.config import config
 from gtrace.events import CompileFailed, CompileFinished, CompileStarted, Loaded, bus
 from gtrace.observe import progress
@@ -53,10 +53,7 @@ def warmup(script: str, args: Sequence[str], threshold: int, module: bool = Fals
     stop = bus.subscribe(seen, CompileStarted, CompileFinished, CompileFailed, Loaded)
     try:
         show()
-        try:
-            code = execute(source, args)
-        except SystemExit as ended:
-            code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+        code = execute_to_end(source, args)
         what = "compiling what was hot"
         show()
         while not worker.wait(0.2):

@@ -24,11 +24,6 @@ from gtrace.trace.convert import lift
 __all__ = ["dot_product_attention", "rotary_embedding", "scaled_dot_product_attention"]
 
 
-def _truth(name: str, mask: Any) -> Array:
-    x = lift(name, mask)
-    return x if x.aval.dtype is torch.bool else x != 0
-
-
 def as_mask(name: str, mask: Any) -> Array:
     """Return a mask: boolean, or floating, which is added to scores.
 
@@ -168,7 +163,10 @@ def dot_product_attention(
         raise ShapeError(message(name, "at most 4 axes", repr(query.aval), "Use gt.vmap for more."))
     batch = query.shape[0] if query.ndim == 4 else 1
     device, queries, keys = query.device, query.shape[-3], key.shape[-3]
-    keep = None if mask is None else _truth(name, mask)
+    keep = None if mask is None else lift(name, mask)
+    if keep is not None and keep.aval.dtype is not torch.bool:
+        fix = "Pass mask != 0, true for the keys that take part; numbers that are added to scores are the bias."
+        raise DtypeError(message(name, "a boolean mask", repr(keep.aval), fix))
     if local_window_size is not None:
         pair = local_window_size if isinstance(local_window_size, (tuple, list)) else (local_window_size,) * 2
         before, after = (as_int(name, "local_window_size", n) for n in pair)

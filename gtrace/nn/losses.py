@@ -161,7 +161,7 @@ def gaussian_nll_loss(
     Array(1., dtype=float32)
     """
     x, y = like_shapes("gaussian_nll_loss", predictions, targets)
-    spread = floating("gaussian_nll_loss", var)
+    spread = widened(floating("gaussian_nll_loss", var))
     if x.ndim and spread.shape == x.shape[:-1]:
         spread = expand_dims(spread, -1)
     spread = broadcast_to(spread, x.shape)
@@ -207,9 +207,9 @@ def pairwise_distance(x1: Any, x2: Any, p: float = 2.0, eps: float = 1e-6, keepd
     Array([5.], dtype=float32)
     """
     x, y = promote_arrays("pairwise_distance", x1, x2, floating=True)
-    difference = x - y + eps
+    difference = widened(x) - widened(y) + eps
     axis = normalize_axis("pairwise_distance", -1, difference.ndim)
-    return vector_norm("pairwise_distance", difference, p, axis, keepdims)
+    return cast(vector_norm("pairwise_distance", difference, p, axis, keepdims), x.aval.dtype)
 
 
 # -- margins

@@ -92,5 +92,5 @@ def standardize(
         return sum_over(select(keep, values, 0.0), axes, keepdims=True) / count
 
     deviation = wide - (average(wide) if mean is None else mean)
-    spread = average(square(deviation)) if variance is None else floating("standardize", variance)
+    spread = average(square(deviation)) if variance is None else widened(floating("standardize", variance))
     return cast(deviation * rsqrt(spread + epsilon), x.aval.dtype)

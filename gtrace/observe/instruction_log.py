@@ -12,14 +12,13 @@ import os
 import warnings
 from typing import TextIO
 
-from gtrace.config import Config, config
+from gtrace.config import Config, config, process_rank
 from gtrace.errors import ConfigError, ConfigWarning
 from gtrace.events import CompileFailed, CompileFinished, CompileStarted, Event, Forced, Ran, Recorded
 from gtrace.ir.signature import short
 from gtrace.observe.event_file import EventFile
 
-RANK = int(os.environ.get("RANK", "0"))
-"""Which of the processes this one is that share the work; the launcher says so."""
+RANK = process_rank()
 
 
 def columns(event: Event) -> tuple[str, str, str, str]:

@@ -23,7 +23,7 @@ from typing import Any
 import torch
 
 from gtrace.cache.artifacts import artifacts
-from gtrace.config import Config, config
+from gtrace.config import Config, config, process_rank
 from gtrace.engine.engine import engine
 from gtrace.engine.program import Program
 from gtrace.errors import ConfigWarning
@@ -88,7 +88,7 @@ def status() -> dict[str, Any]:
     return {
         "pid": os.getpid(),
         "command": [str(argument) for argument in sys.argv],
-        "rank": int(os.environ.get("RANK", "0")),
+        "rank": process_rank(),
         "at": time.monotonic(),
         "programs": [_row(program) for program in most if program.calls or program.compile_seconds],
         "count": len(programs),
