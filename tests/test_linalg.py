@@ -490,3 +490,20 @@ def test_complex_matrices():
 
 def test_the_order_of_a_norm_may_be_a_number_of_numpy():
     assert gt.linalg.norm(gt.array([3.0, -4.0]), np.int64(1)).item() == 7.0
+
+
+def test_small_determinants_have_derivatives_everywhere():
+    """As in JAX."""
+    got = gt.grad(gt.linalg.det)(gt.array([[np.nan, 2.0], [3.0, 4.0]]))
+    np.testing.assert_array_equal(got, [[4.0, -3.0], [-2.0, np.nan]])
+    np.testing.assert_array_equal(
+        gt.grad(gt.linalg.det)(gt.array([[1.0, 2.0], [2.0, 4.0]])), [[4.0, -2.0], [-2.0, 1.0]]
+    )
+    x = np.arange(9.0).reshape(3, 3)  # of rank 2
+    cofactors = [[-3.0, 6.0, -3.0], [6.0, -12.0, 6.0], [-3.0, 6.0, -3.0]]
+    np.testing.assert_allclose(gt.grad(gt.linalg.det)(x), cofactors, atol=1e-12)
+    np.testing.assert_allclose(gt.vmap(gt.grad(gt.linalg.det))(x[None]), [cofactors], atol=1e-12)
+    rng = np.random.default_rng(0)
+    for n in (1, 2, 3, 4):
+        x = rng.normal(size=(5, n, n))
+        np.testing.assert_allclose(gt.linalg.det(x), np.linalg.det(x), rtol=1e-10)

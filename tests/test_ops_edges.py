@@ -238,6 +238,7 @@ SLOPES = [
     ("slope of silu far out", slope_of(gt.silu), FAR, [0.0] * 6),
     ("logsumexp of nothing", gt.logsumexp, [-np.inf, -np.inf], [np.nan, np.nan]),  # as in JAX
     ("logsumexp far out", gt.logsumexp, [-1000.0, 1000.0], [0.0, 1.0]),
+    ("logsumexp of infinity", gt.logsumexp, [np.inf, 1.0], [np.nan, 0.0]),  # as in JAX
     ("sum over no axes", lambda x: gt.sum(x, axis=()) * x, [2.0, 3.0], [4.0, 6.0]),
     ("taken twice", lambda x: gt.take_along_axis(x, gt.array([-1, 1, 0]), axis=0), [2.0, 3.0], [1.0, 2.0]),
     ("repeated", lambda x: gt.repeat(x, gt.array([2, 0])), [2.0, 3.0], [2.0, 0.0]),

@@ -169,7 +169,9 @@ _all = define("all", _over(torch.all), factors=reduction("min"), reference=numpy
 def _softmax_weights(x: Array, out: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
     """Return exp(x - logsumexp(x)), divided by its sum: far from 0 `out` is rounded, and the sum is not 1."""
     weights = exp(subtract(x, _expand(out, x, axes, keepdims)))
-    return divide(weights, bind(sum_op, (weights,), (axes, True)))
+    total = bind(sum_op, (weights,), (axes, True))
+    # beside an infinite element, whose weight is NaN, the others have none
+    return divide(weights, select(equal(total, total), total, 1.0))
 
 
 def _logsumexp_vjp(ct: Array, needed: Any, x: Array, out: Array, axes: tuple[int, ...], keepdims: bool) -> tuple[Array]:

@@ -50,7 +50,14 @@ def det(x: Any, /) -> Array:
     >>> gt.linalg.det(gt.array([[2., 1.], [0., 4.]]))
     Array(8., dtype=float32)
     """
-    return call_torch("det", torch.linalg.det, matrices("det", x, square=True))
+    x = matrices("det", x, square=True)
+    if x.shape[-1] not in (2, 3):
+        return call_torch("det", torch.linalg.det, x)
+    # also where it is 0 or NaN, the derivatives of the sum of products exist
+    if x.shape[-1] == 2:
+        return x[..., 0, 0] * x[..., 1, 1] - x[..., 0, 1] * x[..., 1, 0]
+    (a, b, c), (d, e, f), (g, h, i) = ([x[..., row, column] for column in range(3)] for row in range(3))
+    return a * e * i + b * f * g + c * d * h - c * e * g - a * f * h - b * d * i
 
 
 def slogdet(x: Any, /) -> SlogdetResult:
