@@ -25,7 +25,7 @@ from gtrace.engine import policy as policy_module
 from gtrace.engine import programs
 from gtrace.engine.engine import Engine, engine
 from gtrace.engine.policy import CLEAR_TRIAL, TRIAL, TRIAL_SHARE, CostModel, Decision, History, Policy, decide, judge
-from gtrace.engine.program import Partial
+from gtrace.engine.program import PARTIAL_CALLS, Partial
 from gtrace.engine.sizes import CALLS, EVERY, PREPARED
 
 EARLIER = set()
@@ -254,10 +254,25 @@ def test_compiled_parts_that_make_a_program_slower_are_given_up(usual, kept):
     own, entry, tensors = entry_of(lambda x: (x * 2 + 1).sum(), gt.array([1.0, 2.0]))
     entry.partial = Partial(slower(attrs.evolve(entry.executable, origin="worker"), 0.004), usual)
     with gt.config(hot_threshold=1000):
-        for _ in range(3):
+        for _ in range(8):
             assert own.run(entry, tensors)[0].item() == 8.0
     assert (entry.partial is not None) == kept
-    assert (entry.compiled_calls, entry.interpreted_calls) == ((3, 0) if kept else (1, 2))
+    assert (entry.compiled_calls, entry.interpreted_calls) == ((8, 0) if kept else (1 + PARTIAL_CALLS, 3))
+
+
+def test_one_slow_call_does_not_give_compiled_parts_up():
+    own, entry, tensors = entry_of(lambda x: (x * 3 + 1).sum(), gt.array([1.0, 2.0]))
+    delays = iter([0.02, 0.02])
+
+    def run(inputs):
+        time.sleep(next(delays, 0.0))
+        return entry.executable.run(inputs)
+
+    entry.partial = Partial(attrs.evolve(entry.executable, origin="worker", run=run), 0.01)
+    with gt.config(hot_threshold=1000):
+        for _ in range(8):
+            assert own.run(entry, tensors)[0].item() == 11.0
+    assert entry.partial is not None
 
 
 @pytest.mark.parametrize(("interpreted", "compiled", "tier"), [(0.004, 0.001, "compiled"), (0.0, 0.004, "demoted")])

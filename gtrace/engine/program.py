@@ -154,17 +154,23 @@ class Family:
 Instrument = Callable[["Program", Executable], Executable]
 
 
-@attrs.frozen(eq=False)
+PARTIAL_CALLS = 4
+"""Timed calls of code for parts of a program before it may be given up: one may have been disturbed."""
+
+
+@attrs.define(eq=False)
 class Partial:
     """What runs a program while the worker compiles the rest of it.
 
     Attributes:
         executable: the compiled code that there is; what is missing is interpreted.
         usual: seconds of an interpreted call when the worker is idle; 0: unknown.
+        calls: how many of its calls were timed, without the first, which touches code and memory for the first time.
     """
 
     executable: Executable
     usual: float
+    calls: int = -1
 
 
 @attrs.define(eq=False, slots=False)  # with slots, cached properties bring a `__getattr__`, which slows each read down
@@ -331,6 +337,11 @@ class Program:
 
     def took(self, seconds: float) -> None:
         """Note what an undisturbed call took. Code for parts of it is given up if that makes it slower."""
+        partial = self.partial
+        if partial is not None:
+            partial.calls += 1
+            if not partial.calls:
+                return
         # fast calls count more: slow ones may have been disturbed by something else
         usual = self.usual
         if not usual:
@@ -339,8 +350,7 @@ class Program:
             self.usual = usual + 0.5 * (seconds - usual)
         else:
             self.usual = usual + 0.1 * min(seconds - usual, 0.2 * usual)
-        partial = self.partial
-        if partial is not None and 0.0 < partial.usual < self.usual:
+        if partial is not None and partial.calls >= PARTIAL_CALLS and 0.0 < partial.usual < self.usual:
             self.partial, self.usual = None, partial.usual
 
     def ran(self, seconds: float, compiled: bool) -> None:
