@@ -254,28 +254,38 @@ def test_a_worker_that_is_killed(worker):
     assert entry.tier == "failed"
 
 
-def test_loops_that_are_compiled_run_before_the_rest_is(worker, tmp_path, monkeypatch):
-    compiler = tmp_path / "g++"
-    later = f"if ! mkdir {tmp_path}/first; then until [ -e {tmp_path}/go ]; do sleep 0.02; done; fi"
-    compiler.write_text(f'#!/bin/sh\ncase "$*" in *loop.cpp*) {later};; esac\nexec g++ "$@"\n')
+def compile_after(lines, folder, monkeypatch):
+    """Have the C++ compiler run these lines of a shell first."""
+    compiler = folder / "g++"
+    compiler.write_text(f'#!/bin/sh\n{lines}\nexec g++ "$@"\n')
     compiler.chmod(0o755)
     monkeypatch.setenv("CXX", str(compiler))
+
+
+def runs_in_part(function, go):
+    """Check that a function runs by the loops that are compiled, until the rest may be: when `go` is there."""
+    run, entry, expected = hot(5, function)
+    try:
+        until(lambda: run() is not None and entry.compiled_calls >= 3)
+        assert (entry.tier, entry.requested) == ("interpreted", True)
+        np.testing.assert_allclose(run(), expected, rtol=1e-5)
+    finally:
+        go.touch()
+    until(lambda: run() is not None and entry.tier == "compiled")
+    assert entry.partial is None
+    np.testing.assert_allclose(run(), expected, rtol=1e-5)
+
+
+def test_loops_that_are_compiled_run_before_the_rest_is(worker, tmp_path, monkeypatch):
+    later = f"if ! mkdir {tmp_path}/first; then until [ -e {tmp_path}/go ]; do sleep 0.02; done; fi"
+    compile_after(f'case "$*" in *loop.cpp*) {later};; esac', tmp_path, monkeypatch)
 
     def steps(x):
         long, _ = gt.scan(lambda c, _: (gt.sin(c) * 1.01 + c * c * 0.125, None), x, None, length=400)
         short, _ = gt.scan(lambda c, k: (gt.cos(c) * long, c + k), long, gt.arange(3.0))
         return short
 
-    run, entry, expected = hot(5, steps)
-    try:
-        until(lambda: run() is not None and entry.compiled_calls >= 3)
-        assert (entry.tier, entry.requested) == ("interpreted", True)
-        np.testing.assert_allclose(run(), expected, rtol=1e-5)
-    finally:
-        (tmp_path / "go").touch()
-    until(lambda: run() is not None and entry.tier == "compiled")
-    assert entry.partial is None
-    np.testing.assert_allclose(run(), expected, rtol=1e-5)
+    runs_in_part(steps, tmp_path / "go")
 
 
 def test_loops_that_are_on_disk_run_before_the_rest_is_compiled(worker, tmp_path, monkeypatch):
@@ -288,19 +298,8 @@ def test_loops_that_are_on_disk_run_before_the_rest_is_compiled(worker, tmp_path
 
     run, entry, _ = hot(5, long)
     until(lambda: run() is not None and entry.tier == "compiled")
-    compiler = tmp_path / "g++"
-    compiler.write_text(f'#!/bin/sh\nuntil [ -e {tmp_path}/go ]; do sleep 0.02; done\nexec g++ "$@"\n')
-    compiler.chmod(0o755)
-    monkeypatch.setenv("CXX", str(compiler))
-    run, entry, expected = hot(5, both)
-    try:
-        until(lambda: run() is not None and entry.compiled_calls >= 3)
-        assert (entry.tier, entry.requested) == ("interpreted", True)
-        np.testing.assert_allclose(run(), expected, rtol=1e-5)
-    finally:
-        (tmp_path / "go").touch()
-    until(lambda: run() is not None and entry.tier == "compiled")
-    np.testing.assert_allclose(run(), expected, rtol=1e-5)
+    compile_after(f"until [ -e {tmp_path}/go ]; do sleep 0.02; done", tmp_path, monkeypatch)
+    runs_in_part(both, tmp_path / "go")
 
 
 def test_a_worker_that_hangs_is_ended(worker):

@@ -12,19 +12,10 @@ from typing import Any
 from gtrace.aten.overloads import OPERAND
 from gtrace.aten.translate import call_aten
 from gtrace.aten.written import AVG_POOL, CONVOLUTION, MAX_POOL
-from gtrace.ir.aval import FLOATS
 from gtrace.ops.create import zeros
 from gtrace.ops.reduce import sum as sum_over
 from gtrace.ops.shape import broadcast_to, reshape, swapaxes
 from gtrace.trace.array import Array
-
-
-def of_batch(overload: str, args: tuple[Any, ...], batched: Sequence[bool], operands: Sequence[Array]) -> Any:
-    """Return the results for a batch on axis 0, as rules for batches do; None: torch has to say."""
-    rule = _RULES.get(overload)
-    if rule is None or operands[0].aval.dtype not in FLOATS or not all(x.size for x in operands):
-        return None
-    return rule(overload, args, batched, operands)
 
 
 def _size(batched: Sequence[bool], operands: Sequence[Array]) -> int:
@@ -117,7 +108,7 @@ def _pooling(overload: str, args: tuple[Any, ...], batched: Sequence[bool], oper
     return [(split(x), True) for x in found] if isinstance(found, list) else split(found)
 
 
-_RULES: dict[str, Callable[..., Any]] = {
+BATCHES: dict[str, Callable[..., Any]] = {
     CONVOLUTION: _convolution,
     "aten.convolution_backward.default": _convolution_backward,
     MAX_POOL: _pooling,

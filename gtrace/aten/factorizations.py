@@ -6,6 +6,7 @@ for forward and reverse mode algorithmic differentiation, 2008.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -34,71 +35,66 @@ SVD = "aten._linalg_svd.default"
 _DTYPES = (torch.float32, torch.float64)
 
 
-def cholesky(x: Array) -> tuple[Array, Array] | None:
-    """Return lower factors of matrices of floats, and whether each elimination failed; None: torch has to say."""
-    if x.aval.dtype not in _DTYPES or not x.size:
+def _called(overload: str, args: tuple[Any, ...], *operands: Array) -> Any:
+    """Record a call on matrices of floats of one dtype; returns its results, or None where torch has to say."""
+    dtype = operands[0].aval.dtype
+    if dtype not in _DTYPES or any(x.aval.dtype is not dtype or not x.size for x in operands):
         return None
-    factor, failed = call_aten(CHOLESKY, (OPERAND,), [x])
-    return factor, failed
+    return call_aten(overload, args, operands)
 
 
-def eigh(x: Array, half: str) -> tuple[Array, Array] | None:
-    """Return eigenvalues and eigenvectors of symmetric matrices of floats; None: torch has to say."""
-    if x.dtype not in _DTYPES or not x.size:
+def cholesky(x: Array) -> Array | None:
+    """Return lower factors of matrices, NaN where an elimination failed; None: torch has to say."""
+    found = _called(CHOLESKY, (OPERAND,), x)
+    if found is None:
         return None
-    values, vectors = call_aten(EIGH, (OPERAND,) if half == "L" else (OPERAND, f"str:{half}"), [x])
-    return values, vectors
+    factor, failed = found
+    return where(expand_dims(expand_dims(failed == 0, -1), -1), factor, math.nan)
+
+
+def eigh(x: Array, half: str) -> Sequence[Array] | None:
+    """Return eigenvalues and eigenvectors of symmetric matrices; None: torch has to say."""
+    found: Sequence[Array] | None = _called(EIGH, (OPERAND,) if half == "L" else (OPERAND, f"str:{half}"), x)
+    return found
 
 
 def solve_triangular(a: Array, b: Array, upper: bool) -> Array | None:
-    """Return x with a @ x == b for triangular matrices of floats; None: torch has to say."""
-    if a.dtype not in _DTYPES or a.dtype is not b.dtype or not a.size or not b.size:
-        return None
-    found: Array = call_aten(SOLVE, (OPERAND, OPERAND, upper), [a, b])
+    """Return x with a @ x == b for triangular matrices; None: torch has to say."""
+    found: Array | None = _called(SOLVE, (OPERAND, OPERAND, upper), a, b)
     return found
 
 
 def solve(a: Array, b: Array) -> Array | None:
-    """Return x with a @ x == b for matrices of floats with equal leading axes; None: torch has to say."""
-    if a.aval.dtype not in _DTYPES or b.aval.dtype is not a.aval.dtype or not a.size or not b.size:
-        return None
-    found: Array = call_aten(GENERAL_SOLVE, (OPERAND, OPERAND), [a, b])[0]
-    return found
+    """Return x with a @ x == b for matrices with equal leading axes; None: torch has to say."""
+    found = _called(GENERAL_SOLVE, (OPERAND, OPERAND), a, b)
+    return None if found is None else found[0]
 
 
-def slogdet(x: Array) -> tuple[Array, Array] | None:
-    """Return signs and logarithms of the determinants of matrices of floats; None: torch has to say."""
-    if x.aval.dtype not in _DTYPES or not x.size:
-        return None
-    sign, logarithm, *_ = call_aten(SLOGDET, (OPERAND,), [x])
-    return sign, logarithm
+def slogdet(x: Array) -> Sequence[Array] | None:
+    """Return signs and logarithms of determinants; None: torch has to say."""
+    found = _called(SLOGDET, (OPERAND,), x)
+    return None if found is None else found[:2]
 
 
 def inverse(x: Array) -> Array | None:
-    """Return inverses of matrices of floats; None: torch has to say."""
-    if x.aval.dtype not in _DTYPES or not x.size:
-        return None
-    found: Array = call_aten(INVERSE, (OPERAND,), [x])[0]
+    """Return inverses of matrices; None: torch has to say."""
+    found = _called(INVERSE, (OPERAND,), x)
+    return None if found is None else found[0]
+
+
+def qr(x: Array, mode: str) -> Sequence[Array] | None:
+    """Return orthonormal and upper triangular factors; None: torch has to say."""
+    found: Sequence[Array] | None = _called(QR, (OPERAND,) if mode == "reduced" else (OPERAND, f"str:{mode}"), x)
     return found
 
 
-def qr(x: Array, mode: str) -> tuple[Array, Array] | None:
-    """Return orthonormal and upper triangular factors of matrices of floats; None: torch has to say."""
-    if x.aval.dtype not in _DTYPES or not x.size:
-        return None
-    orthonormal, upper = call_aten(QR, (OPERAND,) if mode == "reduced" else (OPERAND, f"str:{mode}"), [x])
-    return orthonormal, upper
+def svd(x: Array, full_matrices: bool) -> Sequence[Array] | None:
+    """Return left singular vectors, singular values and right singular vectors; None: torch has to say."""
+    found: Sequence[Array] | None = _called(SVD, (OPERAND, True) if full_matrices else (OPERAND,), x)
+    return found
 
 
-def svd(x: Array, full_matrices: bool) -> tuple[Array, Array, Array] | None:
-    """Return left singular vectors, singular values and right ones of matrices of floats; None: torch has to say."""
-    if x.aval.dtype not in _DTYPES or not x.size:
-        return None
-    left, values, right = call_aten(SVD, (OPERAND, True) if full_matrices else (OPERAND,), [x])
-    return left, values, right
-
-
-def cholesky_pullback(
+def _cholesky_pullback(
     cts: Any, needed: Sequence[bool], operands: Sequence[Array], args: tuple[Any, ...]
 ) -> list[Array | None] | None:
     """Return the cotangent of positive definite matrices."""
@@ -111,7 +107,7 @@ def cholesky_pullback(
     return [call_aten(SOLVE, (OPERAND, OPERAND, False, False), [factor, left])]
 
 
-def solve_pullback(
+def _solve_pullback(
     ct: Array, needed: Sequence[bool], operands: Sequence[Array], args: tuple[Any, ...]
 ) -> list[Array | None] | None:
     """Return the cotangents of triangular matrices and right sides."""
@@ -127,7 +123,7 @@ def solve_pullback(
     return [triu(product) if upper else tril(product), right if needed[1] else None]
 
 
-def eigh_pullback(
+def _eigh_pullback(
     cts: Any, needed: Sequence[bool], operands: Sequence[Array], args: tuple[Any, ...]
 ) -> list[Array | None]:
     """Return the cotangent of symmetric matrices, of which both halves count alike."""
@@ -144,7 +140,7 @@ def eigh_pullback(
     return [matmul(vectors, matmul(inner, matrix_transpose(vectors)))]
 
 
-def svd_pullback(
+def _svd_pullback(
     cts: Any, needed: Sequence[bool], operands: Sequence[Array], args: tuple[Any, ...]
 ) -> list[Array | None] | None:
     """Return the cotangent of matrices whose singular values differ."""
@@ -175,7 +171,7 @@ def svd_pullback(
     return [found]
 
 
-def general_solve_pullback(
+def _general_solve_pullback(
     cts: Any, needed: Sequence[bool], operands: Sequence[Array], args: tuple[Any, ...]
 ) -> list[Array | None] | None:
     """Return the cotangents of matrices and right sides."""
@@ -189,7 +185,7 @@ def general_solve_pullback(
     return [-matmul(right, matrix_transpose(x)), right if needed[1] else None]
 
 
-def slogdet_pullback(
+def _slogdet_pullback(
     cts: Any, needed: Sequence[bool], operands: Sequence[Array], args: tuple[Any, ...]
 ) -> list[Array | None]:
     """Return the cotangent of matrices. The sign is constant."""
@@ -201,7 +197,7 @@ def slogdet_pullback(
     return [call_aten(GENERAL_SOLVE, (OPERAND, OPERAND), [matrix_transpose(x), right])[0]]
 
 
-def inverse_pullback(
+def _inverse_pullback(
     cts: Any, needed: Sequence[bool], operands: Sequence[Array], args: tuple[Any, ...]
 ) -> list[Array | None] | None:
     """Return the cotangent of matrices that are inverted."""
@@ -211,7 +207,7 @@ def inverse_pullback(
     return [-matmul(adjoint, matmul(cts[0], adjoint))]
 
 
-def qr_pullback(
+def _qr_pullback(
     cts: Any, needed: Sequence[bool], operands: Sequence[Array], args: tuple[Any, ...]
 ) -> list[Array | None] | None:
     """Return the cotangent of matrices that have at least as many rows as columns, and as many in Q."""
@@ -228,7 +224,7 @@ def qr_pullback(
     return [call_aten(SOLVE, (OPERAND, OPERAND, False, False), [matrix_transpose(r), whole])]
 
 
-def type_of_cholesky(avals: Sequence[Aval], args: tuple[Any, ...]) -> Bundle | None:
+def _type_of_cholesky(avals: Sequence[Aval], args: tuple[Any, ...]) -> Bundle | None:
     """Return the types of factors and failures; None: torch has to say."""
     (x,) = avals
     if args != (OPERAND,) or not _square(x):
@@ -236,7 +232,7 @@ def type_of_cholesky(avals: Sequence[Aval], args: tuple[Any, ...]) -> Bundle | N
     return bundle((x, aval(x.shape[:-2], torch.int32, x.device)))
 
 
-def type_of_eigh(avals: Sequence[Aval], args: tuple[Any, ...]) -> Bundle | None:
+def _type_of_eigh(avals: Sequence[Aval], args: tuple[Any, ...]) -> Bundle | None:
     """Return the types of eigenvalues and eigenvectors; None: torch has to say."""
     (x,) = avals
     if len(args) > 2 or not _square(x):
@@ -244,7 +240,7 @@ def type_of_eigh(avals: Sequence[Aval], args: tuple[Any, ...]) -> Bundle | None:
     return bundle((aval(x.shape[:-1], x.dtype, x.device), x))
 
 
-def type_of_solution(avals: Sequence[Aval], args: tuple[Any, ...]) -> Aval | None:
+def _type_of_solution(avals: Sequence[Aval], args: tuple[Any, ...]) -> Aval | None:
     """Return the type of the solution of a triangular system; None: torch has to say."""
     a, b = avals
     if not _square(a) or b.dtype is not a.dtype or b.shape[-2:-1] != a.shape[-1:]:
@@ -256,7 +252,7 @@ def type_of_solution(avals: Sequence[Aval], args: tuple[Any, ...]) -> Aval | Non
     return aval((*batch, *b.shape[-2:]), b.dtype, b.device)
 
 
-def type_of_general_solution(avals: Sequence[Aval], args: tuple[Any, ...]) -> Bundle | None:
+def _type_of_general_solution(avals: Sequence[Aval], args: tuple[Any, ...]) -> Bundle | None:
     """Return the types of the solution of a linear system and of its elimination; None: torch has to say."""
     a, b = avals
     if args != (OPERAND, OPERAND) or not _square(a) or b.dtype is not a.dtype or b.shape[:-1] != a.shape[:-1]:
@@ -266,7 +262,7 @@ def type_of_general_solution(avals: Sequence[Aval], args: tuple[Any, ...]) -> Bu
     return bundle((b, a, _pivots(a), aval(a.shape[:-2], torch.int32, a.device)))
 
 
-def type_of_slogdet(avals: Sequence[Aval], args: tuple[Any, ...]) -> Bundle | None:
+def _type_of_slogdet(avals: Sequence[Aval], args: tuple[Any, ...]) -> Bundle | None:
     """Return the types of signs, logarithms and eliminations; None: torch has to say."""
     (x,) = avals
     if not _square(x):
@@ -275,7 +271,7 @@ def type_of_slogdet(avals: Sequence[Aval], args: tuple[Any, ...]) -> Bundle | No
     return bundle((numbers, numbers, x, _pivots(x)))
 
 
-def type_of_inverse(avals: Sequence[Aval], args: tuple[Any, ...]) -> Bundle | None:
+def _type_of_inverse(avals: Sequence[Aval], args: tuple[Any, ...]) -> Bundle | None:
     """Return the types of inverses and failures; None: torch has to say."""
     (x,) = avals
     if args != (OPERAND,) or not _square(x):
@@ -283,7 +279,7 @@ def type_of_inverse(avals: Sequence[Aval], args: tuple[Any, ...]) -> Bundle | No
     return bundle((x, aval(x.shape[:-2], torch.int32, x.device)))
 
 
-def type_of_qr(avals: Sequence[Aval], args: tuple[Any, ...]) -> Bundle | None:
+def _type_of_qr(avals: Sequence[Aval], args: tuple[Any, ...]) -> Bundle | None:
     """Return the types of orthonormal and upper triangular factors; None: torch has to say."""
     (x,) = avals
     if args != (OPERAND,) or x.dtype not in _DTYPES or len(x.shape) < 2:
@@ -293,7 +289,7 @@ def type_of_qr(avals: Sequence[Aval], args: tuple[Any, ...]) -> Bundle | None:
     return bundle((aval((*batch, rows, inner), x.dtype, x.device), aval((*batch, inner, columns), x.dtype, x.device)))
 
 
-def type_of_svd(avals: Sequence[Aval], args: tuple[Any, ...]) -> Bundle | None:
+def _type_of_svd(avals: Sequence[Aval], args: tuple[Any, ...]) -> Bundle | None:
     """Return the types of singular vectors, values and vectors; None: torch has to say."""
     (x,) = avals
     if args not in ((OPERAND,), (OPERAND, True)) or x.dtype not in _DTYPES or len(x.shape) < 2:
@@ -314,14 +310,11 @@ def _square(x: Aval) -> bool:
     return x.dtype in _DTYPES and len(x.shape) >= 2 and x.shape[-1] == x.shape[-2]
 
 
-def of_batch(overload: str, args: tuple[Any, ...], batched: Sequence[bool], operands: Sequence[Array]) -> Any:
-    """Return the results for a batch on axis 0, as rules for batches do; None: torch has to say."""
-    if any(x.dtype not in _DTYPES or not x.size for x in operands):
+def _of_batch(overload: str, args: tuple[Any, ...], batched: Sequence[bool], operands: Sequence[Array]) -> Any:
+    if any(x.aval.dtype not in _DTYPES or not x.size for x in operands):
         return None
-    if overload in (CHOLESKY, EIGH, SLOGDET, INVERSE, QR, SVD):
+    if len(operands) == 1:
         return [(x, True) for x in call_aten(overload, args, operands)]
-    if overload not in (SOLVE, GENERAL_SOLVE):
-        return None
     # torch broadcasts the axes before the matrices: an operand without the batch has to have fewer
     sizes = [x.ndim - flag for x, flag in zip(operands, batched, strict=True)]
     if len(set(sizes)) > 1:
@@ -332,3 +325,14 @@ def of_batch(overload: str, args: tuple[Any, ...], batched: Sequence[bool], oper
     count = operands[batched.index(True)].shape[0]
     whole = [x if flag else broadcast_to(x, (count, *x.shape)) for x, flag in zip(operands, batched, strict=True)]
     return [(x, True) for x in call_aten(overload, args, whole)]
+
+
+TYPES = {
+    CHOLESKY: _type_of_cholesky, EIGH: _type_of_eigh, SOLVE: _type_of_solution, SLOGDET: _type_of_slogdet,
+    GENERAL_SOLVE: _type_of_general_solution, INVERSE: _type_of_inverse, QR: _type_of_qr, SVD: _type_of_svd,
+}  # fmt: skip
+PULLBACKS = {
+    CHOLESKY: _cholesky_pullback, EIGH: _eigh_pullback, SOLVE: _solve_pullback, GENERAL_SOLVE: _general_solve_pullback,
+    SLOGDET: _slogdet_pullback, INVERSE: _inverse_pullback, QR: _qr_pullback, SVD: _svd_pullback,
+}  # fmt: skip
+BATCHES = dict.fromkeys(TYPES, _of_batch)

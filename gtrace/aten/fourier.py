@@ -25,6 +25,9 @@ C2C, R2C, C2R = "aten._fft_c2c.default", "aten._fft_r2c.default", "aten._fft_c2r
 
 _COMPLEX = {torch.float32: torch.complex64, torch.float64: torch.complex128}
 _REAL = {wide: one for one, wide in _COMPLEX.items()}
+_NAMES = {f"{i}{r}fft{n}": (bool(i), bool(r)) for i in ("", "i") for r in ("", "r") for n in ("", "2", "n")}
+"""Which transforms are inverse, and which leave out the half that follows from the other."""
+
 _SCALES = {"backward": (0, 2), "ortho": (1, 1), "forward": (2, 0)}
 """How torch divides results, by the norm: forward and inverse transforms."""
 
@@ -37,8 +40,8 @@ def transform(name: str, x: Array, sizes: Any, axes: Any, norm: str) -> Array | 
         axes: one or several; None: all.
     """
     kind = x.aval.dtype
-    inverse, halved = name.startswith("i"), "rfft" in name
-    if name.lstrip("i").startswith("h") or (kind not in _COMPLEX and (kind not in _REAL or name.startswith("rfft"))):
+    inverse, halved = _NAMES.get(name, (None, False))
+    if inverse is None or (kind not in _COMPLEX and (kind not in _REAL or (halved and not inverse))):
         return None
     places = range(x.ndim) if axes is None else (axes,) if isinstance(axes, int) else axes
     if any(type(k) is not int or not -x.ndim <= k < x.ndim for k in places):
@@ -104,10 +107,12 @@ def _c2r_pullback(
     return [_interior_times(conj(_call(R2C, ct, dims, scale, True)), n, dims[-1], 2.0)]
 
 
-def of_batch(overload: str, args: tuple[Any, ...], x: Array) -> Array | None:
-    """Return the transforms of a batch on axis 0; None if it is not a Fourier transform."""
-    if overload not in TYPES:
-        return None
+def _tangent(tangent: Array, x: Array, out: Array, overload: str, args: tuple[Any, ...]) -> Array:
+    return call_aten(overload, args, [tangent])  # it is linear
+
+
+def _of_batch(overload: str, args: tuple[Any, ...], batched: Sequence[bool], operands: Sequence[Array]) -> Any:
+    (x,) = operands
     dims = tuple(k % (x.ndim - 1) + 1 for k in args[1])
     return call_aten(overload, (OPERAND, dims, *args[2:]), [x])
 
@@ -135,6 +140,6 @@ def _with(shape: tuple[int, ...], axis: int, size: Callable[[int], int]) -> tupl
 
 
 TYPES = {C2C: _type_of_c2c, R2C: _type_of_r2c, C2R: _type_of_c2r}
-"""By overload: the types of results; None where torch has to say."""
-
 PULLBACKS = {C2C: _c2c_pullback, R2C: _r2c_pullback, C2R: _c2r_pullback}
+TANGENTS = dict.fromkeys(TYPES, _tangent)
+BATCHES = dict.fromkeys(TYPES, _of_batch)

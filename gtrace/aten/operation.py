@@ -13,15 +13,15 @@ from typing import Any
 import numpy
 import torch
 
-from gtrace.aten import batched_windows, derive, factorizations, fourier
+from gtrace.aten import derive
 from gtrace.aten.decompose import ALTERNATIVES, FLASH, TOGETHER, TRANSPOSED, attention
 from gtrace.aten.derivations import derivations
 from gtrace.aten.overloads import OPERAND, caller, fake_tensors, of_torch
+from gtrace.aten.rules import BATCHES, PULLBACKS, TANGENTS, TYPES
 from gtrace.aten.translate import call_aten
-from gtrace.aten.written import NORM, PULLBACKS, TYPES, norm_of_batch, norm_tangent
 from gtrace.errors import DtypeError, ShapeError, message
 from gtrace.interp.channels_last import channels_last
-from gtrace.ir.aval import COMPLEX, FLOATS, WIDE_UNSIGNED, Aval, Bundle, aval, bundle, parse_type
+from gtrace.ir.aval import COMPLEX, WIDE_UNSIGNED, Aval, Bundle, aval, bundle, parse_type
 from gtrace.ir.cases import Sample
 from gtrace.ir.infer import require_kernel
 from gtrace.ir.op import define
@@ -106,7 +106,7 @@ def _vjp(ct: Any, needed: Sequence[bool], *rest: Any, overload: str, args: tuple
     if any(ct[k] is not None for k in TOGETHER.get(overload, ())):
         ct = [_zeros(a) if c is None else c for c, a in zip(ct, rest[-1].aval.avals, strict=True)]
     written = PULLBACKS.get(overload)
-    if written is not None and (overload in fourier.TYPES or all(x.aval.dtype in FLOATS for x in rest[:-1])):
+    if written is not None:
         found = written(ct, needed, rest[:-1], args)
         if found is not None:
             return found
@@ -123,10 +123,9 @@ def _zeros(a: Aval) -> Array:
 def _jvp(tangents: Sequence[Array | None], *rest: Any, overload: str, args: tuple[Any, ...]) -> Any:
     if overload in TRANSPOSED:
         return NotImplemented
-    if overload in fourier.TYPES and tangents[0] is not None:
-        return call_aten(overload, args, [tangents[0]])
-    if overload == NORM and tangents[0] is not None:
-        found = norm_tangent(tangents[0], rest[0], rest[1], args)
+    written = TANGENTS.get(overload)
+    if written is not None and tangents[0] is not None:
+        found = written(tangents[0], rest[0], rest[1], overload, args)
         if found is not None:
             return found
     return derive.jvp(
@@ -139,14 +138,8 @@ def _jvp(tangents: Sequence[Array | None], *rest: Any, overload: str, args: tupl
 
 
 def _batch(op: Any, size: int, batched: Sequence[bool], operands: Sequence[Any], overload: str, args: Any) -> Any:
-    if overload == NORM:
-        found = norm_of_batch(operands[0], args)
-    else:
-        found = fourier.of_batch(overload, args, operands[0])
-        if found is None:
-            found = factorizations.of_batch(overload, args, batched, operands)
-        if found is None:
-            found = batched_windows.of_batch(overload, args, batched, operands)
+    written = BATCHES.get(overload)
+    found = None if written is None else written(overload, args, batched, operands)
     if found is not None:
         return found
     examples = [

@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 
-from gtrace.aten import factorizations, fourier
 from gtrace.aten.overloads import OPERAND
 from gtrace.aten.translate import call_aten
 from gtrace.ir.aval import FLOATS, Aval, Bundle, aval, bundle
@@ -247,7 +246,7 @@ def _norm_pullback(
     return [reshape(ct, shape) * (x / where(norm == 0, 1, norm))]
 
 
-def norm_tangent(tangent: Array, x: Array, norm: Array, args: tuple[Any, ...]) -> Array | None:
+def _norm_tangent(tangent: Array, x: Array, norm: Array, overload: str, args: tuple[Any, ...]) -> Array | None:
     """Return the tangent of a 2-norm, 0 where the norm is 0; None for other norms."""
     found = _axes_of_norm(args, x.ndim)
     if found is None or x.aval.dtype not in FLOATS:
@@ -255,8 +254,10 @@ def norm_tangent(tangent: Array, x: Array, norm: Array, args: tuple[Any, ...]) -
     return sum_over(x * tangent, axis=found[0], keepdims=found[1]) / where(norm == 0, 1, norm)
 
 
-def norm_of_batch(x: Array, args: tuple[Any, ...]) -> Array | None:
-    """Return the norms of a batch on axis 0; None where torch has to say."""
+def _norm_of_batch(
+    overload: str, args: tuple[Any, ...], batched: Sequence[bool], operands: Sequence[Array]
+) -> Array | None:
+    (x,) = operands
     if len(args) > 4 or x.aval.dtype not in FLOATS or not x.size:
         return None
     order, axes, keepdims = (*args[1:], *_NORM_DEFAULTS[len(args) - 1 :])
@@ -283,33 +284,12 @@ TYPES: dict[str, Callable[[Sequence[Aval], tuple[Any, ...]], Aval | Bundle | Non
     MAX_POOL: _type_of_max_pool,
     "aten.max_pool2d_with_indices_backward.default": _type_of_second,
     AVG_POOL: _type_of_avg_pool,
-    NORM: _type_of_norm,
     "aten.avg_pool2d_backward.default": _type_of_second,
-    **fourier.TYPES,
-    factorizations.CHOLESKY: factorizations.type_of_cholesky,
-    factorizations.EIGH: factorizations.type_of_eigh,
-    factorizations.SOLVE: factorizations.type_of_solution,
-    factorizations.GENERAL_SOLVE: factorizations.type_of_general_solution,
-    factorizations.SLOGDET: factorizations.type_of_slogdet,
-    factorizations.INVERSE: factorizations.type_of_inverse,
-    factorizations.QR: factorizations.type_of_qr,
-    factorizations.SVD: factorizations.type_of_svd,
+    NORM: _type_of_norm,
 }
-"""By overload: the types of results; None where torch has to say."""
-
 PULLBACKS: dict[str, Pullback] = {
-    CONVOLUTION: _convolution_pullback,
-    MAX_POOL: _max_pool_pullback,
-    AVG_POOL: _avg_pool_pullback,
+    CONVOLUTION: _convolution_pullback, MAX_POOL: _max_pool_pullback, AVG_POOL: _avg_pool_pullback,
     NORM: _norm_pullback,
-    **fourier.PULLBACKS,
-    factorizations.CHOLESKY: factorizations.cholesky_pullback,
-    factorizations.EIGH: factorizations.eigh_pullback,
-    factorizations.SOLVE: factorizations.solve_pullback,
-    factorizations.GENERAL_SOLVE: factorizations.general_solve_pullback,
-    factorizations.SLOGDET: factorizations.slogdet_pullback,
-    factorizations.INVERSE: factorizations.inverse_pullback,
-    factorizations.QR: factorizations.qr_pullback,
-    factorizations.SVD: factorizations.svd_pullback,
-}
-"""By overload; for operands of float dtypes, but for Fourier transforms."""
+}  # fmt: skip
+TANGENTS = {NORM: _norm_tangent}
+BATCHES = {NORM: _norm_of_batch}

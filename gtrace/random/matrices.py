@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy
@@ -13,7 +12,6 @@ from gtrace.errors import ArgumentError, ShapeError, message
 from gtrace.ops.elementwise import add, multiply, sign
 from gtrace.ops.extracts import diagonal
 from gtrace.ops.linalg import matmul
-from gtrace.ops.logic import equal, where
 from gtrace.ops.promote import cast
 from gtrace.ops.shape import as_int, expand_dims, matrix_transpose, squeeze
 from gtrace.random.continuous import draw_normal, float_dtype
@@ -92,10 +90,7 @@ def _factor(cov: Array, method: str) -> Array:
     found = None
     if method == "cholesky":
         found = factorizations.cholesky(multiply(add(cov, matrix_transpose(cov)), 0.5))
-    if found is None:
-        return call_torch("multivariate_normal", _torch_factor, cov, method)
-    factor, info = found
-    return where(expand_dims(expand_dims(equal(info, 0), -1), -1), factor, math.nan)
+    return call_torch("multivariate_normal", _torch_factor, cov, method) if found is None else found
 
 
 def _torch_factor(cov: torch.Tensor, method: str) -> torch.Tensor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, NamedTuple
 
 import torch
@@ -90,11 +89,9 @@ def cholesky(x: Any, /, *, upper: bool = False) -> Array:
     """
     x = matrices("cholesky", x, square=True)
     # the upper half is the lower one of the transposed matrix
-    found = factorizations.cholesky(matrix_transpose(x) if upper else x)
-    if found is None:
+    factor = factorizations.cholesky(matrix_transpose(x) if upper else x)
+    if factor is None:
         return call_torch("cholesky", _cholesky, x, bool(upper))
-    factor, info = found
-    factor = where(info[..., None, None] == 0, factor, math.nan)
     return matrix_transpose(factor) if upper else factor
 
 

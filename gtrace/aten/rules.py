@@ -1,0 +1,57 @@
+"""The rules that are written out, in place of those that are traced from torch: tables by overload."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from gtrace.aten import batched_windows, factorizations, fourier, written
+from gtrace.aten.written import Pullback
+from gtrace.ir.aval import FLOATS, Aval, Bundle
+from gtrace.trace.array import Array
+
+Type = Callable[[Sequence[Aval], tuple[Any, ...]], "Aval | Bundle | None"]
+"""(types of the operands, constants of the call) -> type of the results. None, here and below: torch has to say."""
+
+Tangent = Callable[[Array, Array, Array, str, tuple[Any, ...]], "Array | None"]
+"""(tangent of the operand, operand, result, overload, constants) -> tangent of the result."""
+
+Batch = Callable[[str, tuple[Any, ...], Sequence[bool], Sequence[Array]], Any]
+"""(overload, constants, which operands have a batch on axis 0, operands) -> results, as rules for batches have them."""
+
+
+def _pullback_of_floats(rule: Pullback) -> Pullback:
+    def pullback(
+        ct: Any, needed: Sequence[bool], operands: Sequence[Array], args: tuple[Any, ...]
+    ) -> list[Array | None] | None:
+        return rule(ct, needed, operands, args) if _are_floats(operands) else None
+
+    return pullback
+
+
+def _batch_of_floats(rule: Batch) -> Batch:
+    def batch(overload: str, args: tuple[Any, ...], batched: Sequence[bool], operands: Sequence[Array]) -> Any:
+        plain = _are_floats(operands[:1]) and all(x.size for x in operands)
+        return rule(overload, args, batched, operands) if plain else None
+
+    return batch
+
+
+def _are_floats(operands: Sequence[Array]) -> bool:
+    return all(x.aval.dtype in FLOATS for x in operands)
+
+
+TYPES: dict[str, Type] = {**written.TYPES, **factorizations.TYPES, **fourier.TYPES}
+
+PULLBACKS: dict[str, Pullback] = {
+    **{name: _pullback_of_floats(rule) for name, rule in {**written.PULLBACKS, **factorizations.PULLBACKS}.items()},
+    **fourier.PULLBACKS,
+}
+
+TANGENTS: dict[str, Tangent] = {**written.TANGENTS, **fourier.TANGENTS}
+
+BATCHES: dict[str, Batch] = {
+    **{name: _batch_of_floats(rule) for name, rule in {**written.BATCHES, **batched_windows.BATCHES}.items()},
+    **factorizations.BATCHES,
+    **fourier.BATCHES,
+}
