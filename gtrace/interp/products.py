@@ -79,7 +79,11 @@ def large_matmul(columns: int, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor
     """Return the product of x[..., m, k] and y[k, columns], large matrices of float32 on a CPU."""
     if is_copied(x, columns):
         return torch.matmul(x, y)
-    return _linear()(x, y.T, None, "none", [], "")
+    transposed = y.T
+    if not (y.is_contiguous() or transposed.is_contiguous()):
+        # for a part of a larger matrix oneDNN has no fast code on its right side, and takes 1,000 times as long
+        transposed = y.contiguous().T
+    return _linear()(x, transposed, None, "none", [], "")
 
 
 _linear = functools.cache(internals.LINEAR.get)

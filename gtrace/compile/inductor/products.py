@@ -141,10 +141,15 @@ def products_lowered(shims: dict[Any, list[str]], threads: int) -> Iterator[None
 
 
 def _linear(x: Any, y: Any) -> Any:
-    kernel = internals.LINEAR_KERNEL.get()
+    kernel, frozen = internals.LINEAR_KERNEL.get(), internals.STORAGE_AND_LAYOUT.get()
     transposed = internals.LOWERINGS.get()[torch.ops.aten.permute.default](y, [1, 0])
+    x, weights = kernel.realize_input(x), kernel.realize_input(transposed)
+    layout = frozen(weights, freeze=True)[1]
+    columns, terms = layout.size
+    if tuple(layout.stride) not in ((terms, 1), (1, columns)):  # see `large_matmul`
+        weights = kernel.realize_input(kernel.copy_input(weights))
     # what the kernel does besides, which is nothing: no bias, no function of the result
-    return _called(kernel, [kernel.realize_input(v) for v in (x, transposed)], 0, (None, "none", [-1], ""))
+    return _called(kernel, [x, weights], 0, (None, "none", [-1], ""))
 
 
 def _product(x: Any, y: Any, threads: int) -> tuple[Any, str]:
