@@ -435,7 +435,7 @@ def flush(cause: str) -> None:
     if not live:
         if trace.tape is None:
             thread.begin()
-            _follow(cause)
+            _follow(cause, 0)
         return
     if thread.trace is not trace:
         return  # a signal handler has run it meanwhile
@@ -443,8 +443,8 @@ def flush(cause: str) -> None:
         bus.emit(Forced(cause, user_location(), len(trace.refs)))
     thread.begin()
     trace.closed = True
-    if thread.segmentation.period:
-        _follow(cause)
+    if thread.segmentation.watching:
+        _follow(cause, len(trace.refs))
     if (config.process if config.blocks() is None else config.current).debug_nans:
         # checked as it was recorded: a rewritten program would show other operations
         program = trace.decode(numbers)
@@ -468,9 +468,10 @@ def flush(cause: str) -> None:
         x._number = number
 
 
-def _follow(cause: str) -> None:
+def _follow(cause: str, pending: int) -> None:
     """Notify the thread's loop segmentation that a trace ended because somebody looks at a value."""
-    if thread.segmentation.period and cause not in ("period", "budget") and thread.segmentation.looked():
+    segmentation = thread.segmentation
+    if segmentation.watching and cause not in ("period", "budget") and segmentation.looked(pending):
         thread.trace.limit = 0
 
 

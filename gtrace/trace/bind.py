@@ -224,20 +224,23 @@ def _lay_out(trace: Trace, layout: RegionLayout, instr: Instr, out: Array) -> No
 def _overflow(trace: Trace, number: int) -> None:
     """Cut the pending trace at the next cut of its loop or the end of its budget; see `gtrace.trace.segmentation`."""
     segmentation, settings = thread.segmentation, config.current
+    pending = len(trace.refs)
+    full = trace.full or (pending >= settings.max_pending and not (segmentation.period and pending < settings.window))
     if segmentation.period and segmentation.due(trace.flat):
+        segmentation.passed += pending
         steady = segmentation.cut(trace.flat)
         flush("period" if steady else "budget")
         if steady:
             # look again at the last operation of the next iteration, or, if its shape is not known, at each one
             thread.trace.limit = min(thread.trace.limit, number if segmentation.shape else 0)
-    elif trace.full or (
-        len(trace.refs) >= settings.max_pending and not (segmentation.period and len(trace.refs) < settings.window)
-    ):
-        segmentation.forget_loop()
-        segmentation.watch(trace.flat, settings.window)
-        flush("budget")
-        if segmentation.period:
-            thread.trace.limit = 0
-    elif not segmentation.period and trace.limit:
+    elif full or (not segmentation.period and trace.limit and pending >= segmentation.search):
+        if full:
+            segmentation.forget_loop()
+        if segmentation.watch(trace.flat, settings.window, full):
+            segmentation.passed += pending
+            flush("budget")
+            if segmentation.period:
+                thread.trace.limit = 0
+    if not segmentation.period and trace.limit and trace is thread.trace:
         # each operation takes at least one place in the list, so the budget cannot end before this number
-        trace.limit = number + max(settings.max_pending - len(trace.refs), 1)
+        trace.limit = number + max(min(settings.max_pending, segmentation.search) - pending, 1)

@@ -34,7 +34,7 @@ from gtrace.ir.aval import Aval
 from gtrace.ir.graph import Graph, Node, Operand, RecordedGraph, Region, Scalar
 from gtrace.ir.op import Instr, Leaf
 from gtrace.ir.sharding import parse_mesh, print_dims
-from gtrace.trace.segmentation import LoopSegmentation
+from gtrace.trace.segmentation import SEARCHED, LoopSegmentation
 
 if TYPE_CHECKING:
     from gtrace.trace.array import Array
@@ -107,7 +107,7 @@ class Trace:
         if settings.debug_nans and self.locations is None:
             self.locations = {}
         watched = self.locations is not None or settings.eager or Recorded in bus.wanted
-        self.limit = 0 if watched else settings.max_pending
+        self.limit = 0 if watched else min(settings.max_pending, SEARCHED)
         self.allowed = settings.max_pending_bytes
 
     def check_held_bytes(self) -> None:

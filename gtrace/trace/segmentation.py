@@ -1,8 +1,11 @@
 """Loops that never look at a value: finding the period of the recorded stream, and cutting it there.
 
-A thread whose pending trace grows beyond its budget is watched. Once the stream of instructions repeats, the trace is
-cut at the same place of every period, where the fewest values cross, so that each iteration is one program, the same
-one every time. A stream without a period is cut by the budget. Either way a cut depends on nothing but the stream.
+The stream of instructions of a long pending trace is searched for a period. Once it repeats, the trace is cut at the
+same place of every period, where the fewest values cross, so that each iteration is one program, the same one every
+time. A stream without a period is cut by the budget. Either way a cut depends on nothing but the stream.
+
+Layers and updates of parameters repeat too, within a step of training that ends in a look at its loss. A stretch from
+look to look that was cut as a loop, and did not go on as one, is therefore not cut the next time.
 """
 
 from __future__ import annotations
@@ -16,6 +19,9 @@ from gtrace.ir.op import Instr, Leaf
 
 SHORTEST = 16
 """Operations between two cuts, at least."""
+
+SEARCHED = 2000
+"""Pending operations from which on a period is searched for; again each time that they have doubled."""
 
 
 def operations(flat: Sequence[Any], at: int = 0) -> list[tuple[int, Instr]]:
@@ -102,12 +108,16 @@ class LoopSegmentation:
     """What a thread knows of the loop it is in.
 
     Attributes:
-        recent: the instructions of the last unforced stretches, up to the window.
+        recent: the instructions that were cut off by the budget since the last look, up to the window.
         period: operations in an iteration; 0 while none is known.
         wait: operations until the next cut.
         seen, counted: in the current trace, the places examined so far and the operations in them.
         shape: the flat list of an iteration, once one was cut as a whole.
         cuts: since the last time somebody looked at a value.
+        passed: operations that were cut off since then.
+        lost: whether the loop did not go on as it was since then, or none was found.
+        search: pending operations at which the next period is searched for.
+        watching: whether the next look at a value must be noted.
     """
 
     recent: list[Instr] = attrs.field(factory=list)
@@ -117,36 +127,53 @@ class LoopSegmentation:
     counted: int = 0
     shape: list[Any] = attrs.field(factory=list)
     cuts: int = 0
+    passed: int = 0
+    lost: bool = False
+    search: int = SEARCHED
+    watching: bool = False
 
     def forget_loop(self) -> None:
         """Forget the period, and go on watching."""
         self.period = self.wait = self.seen = self.counted = self.cuts = 0
         self.shape = []
 
-    def looked(self) -> bool:
+    def looked(self, pending: int) -> bool:
         """Note that somebody looked at a value, which ended the trace; returns whether the loop is still expected.
 
         A loop that looks at its loss now and then keeps its period. The next cut is counted from the look.
+
+        Args:
+            pending: the operations of the trace.
         """
-        expected = self.cuts > 0
-        if not expected:
-            self.recent = []
-        period = self.period
+        period, total = self.period, self.passed + pending
+        expected = self.watching = self.cuts > 0 and not self.lost
         self.forget_loop()
+        self.passed, self.lost = 0, False
         if expected:
             self.period = self.wait = period
+        else:
+            self.recent = []
+            self.search = max(SEARCHED, 2 * total)
         return expected
 
-    def watch(self, flat: list[Any], window: int) -> None:
-        """Look for a period in what is about to be cut by the budget."""
+    def watch(self, flat: list[Any], window: int, full: bool) -> bool:
+        """Look for a period at the end of a trace. Returns whether it is to be cut there: it has one, or is full."""
+        self.watching = True
         own = operations(flat)
-        self.recent = (self.recent + [instr for _, instr in own])[-window:]
-        period = find_period(self.recent, 4 * SHORTEST)
+        stream = (self.recent + [instr for _, instr in own])[-window:]
+        period = find_period(stream, 4 * SHORTEST)
         if period is not None:
             # short iterations are grouped, so that a program has at least SHORTEST operations
             self.period = period = period * -(-SHORTEST // period)
             self.wait = narrowest(flat, period) if len(own) >= 2 * period else period
             self.seen = self.counted = 0
+        else:
+            self.lost = True
+        if period is None and not full:
+            self.search = 2 * len(own)
+            return False
+        self.recent, self.search = stream, SEARCHED
+        return True
 
     def due(self, flat: list[Any]) -> bool:
         """Whether the trace has come to the place of the next cut."""
@@ -161,7 +188,7 @@ class LoopSegmentation:
         """Note a cut; returns whether the loop goes on as it was, so that the next cut can be foreseen."""
         if self.shape and flat != self.shape:
             self.forget_loop()
-            self.recent = []
+            self.recent, self.lost = [], True
             return False
         if self.wait == self.period and not self.shape:
             self.shape = list(flat)
