@@ -108,6 +108,29 @@ def _layer_norm(
     return (out if bias is None else out + bias), mean, scale
 
 
+def _group_norm_backward(
+    grad: torch.Tensor, x: torch.Tensor, mean: torch.Tensor, scale: torch.Tensor, weight: Optional, batch: int,
+    channels: int, size: int, groups: int, wanted: Sequence[bool],
+) -> tuple[Optional, ...]:  # fmt: skip
+    """Return the cotangents of a group norm, with the mean and the scale as functions of x."""
+    inner, shape = (batch, groups, channels // groups, size), x.shape
+    grad, x, scale = grad.reshape(inner), x.reshape(inner), scale.reshape(batch, groups, 1, 1)
+    deviation = x - x.mean((2, 3), keepdim=True)
+    variance = deviation.square().mean((2, 3), keepdim=True)
+    # what was added to the variance is known from the scale
+    scale = torch.rsqrt(variance + (scale**-2 - variance).detach())
+    normal = deviation * scale
+    by_channel = None if weight is None else weight.reshape(1, groups, channels // groups, 1)
+    ct = grad if by_channel is None else grad * by_channel
+    along = (ct * normal).mean((2, 3), keepdim=True)
+    by_x = (ct - ct.mean((2, 3), keepdim=True) - normal * along) * scale
+    return (
+        by_x.reshape(shape) if wanted[0] else None,
+        (grad * normal).sum((0, 3)).reshape(channels) if wanted[1] else None,
+        grad.sum((0, 3)).reshape(channels) if wanted[2] else None,
+    )
+
+
 def _copy(x: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
     return source.to(x.dtype).expand(x.shape)
 
@@ -140,6 +163,8 @@ ALTERNATIVES: dict[tuple[str, str], Callable[..., Any]] = {
     # what torch calls without a gradient, which it has only of the other
     ("vjp", "aten._embedding_bag_forward_only.default"): torch.ops.aten._embedding_bag.default,
     ("jvp", "aten._embedding_bag_forward_only.default"): torch.ops.aten._embedding_bag.default,
+    ("vjp", "aten.native_group_norm_backward.default"): _group_norm_backward,
+    ("jvp", "aten.native_group_norm_backward.default"): _group_norm_backward,
     ("jvp", FLASH): attention,
     ("vjp", f"{_FLASH}_backward.default"): _attention_backward,
     ("jvp", f"{_FLASH}_backward.default"): _attention_backward,

@@ -24,6 +24,8 @@ MAX_POOL = "aten.max_pool2d_with_indices.default"
 AVG_POOL = "aten.avg_pool2d.default"
 
 NORM = "aten.linalg_vector_norm.default"
+GROUP_NORM = "aten.native_group_norm.default"
+GROUP_NORM_BACKWARD = "aten.native_group_norm_backward.default"
 
 Pullback = Callable[[Any, Sequence[bool], Sequence[Array], tuple[Any, ...]], "list[Array | None] | None"]
 """(cotangent, which operands need theirs, operands, constants of the call) -> cotangents of the operands.
@@ -278,6 +280,22 @@ def _type_of_norm(avals: Sequence[Aval], args: tuple[Any, ...]) -> Aval | None:
     return aval(shape, x.dtype, x.device)
 
 
+def _group_norm_pullback(
+    cts: Sequence[Array | None], needed: Sequence[bool], operands: Sequence[Array], args: tuple[Any, ...]
+) -> list[Array | None] | None:
+    """Return the cotangents by torch's kernel: where derivatives of them may be asked for, torch takes it apart."""
+    if cts[0] is None or any(ct is not None for ct in cts[1:]):
+        return None
+    _, weight, bias, *sizes, _ = args
+    given = iter(needed[1:])
+    wanted = (needed[0], *(place is not None and next(given) for place in (weight, bias)))
+    _, mean, scale = call_aten(GROUP_NORM, args, operands)
+    weights = () if weight is None else operands[1:2]
+    constants = (*(OPERAND,) * 4, weight, *sizes, wanted)
+    results = iter(call_aten(GROUP_NORM_BACKWARD, constants, [cts[0], operands[0], mean, scale, *weights]))
+    return [next(results) if need else None for need in needed]
+
+
 TYPES: dict[str, Callable[[Sequence[Aval], tuple[Any, ...]], Aval | Bundle | None]] = {
     CONVOLUTION: type_of_convolution,
     "aten.convolution_backward.default": _type_of_convolution_backward,
@@ -289,7 +307,7 @@ TYPES: dict[str, Callable[[Sequence[Aval], tuple[Any, ...]], Aval | Bundle | Non
 }
 PULLBACKS: dict[str, Pullback] = {
     CONVOLUTION: _convolution_pullback, MAX_POOL: _max_pool_pullback, AVG_POOL: _avg_pool_pullback,
-    NORM: _norm_pullback,
+    NORM: _norm_pullback, GROUP_NORM: _group_norm_pullback,
 }  # fmt: skip
 TANGENTS = {NORM: _norm_tangent}
 BATCHES = {NORM: _norm_of_batch}
