@@ -5,13 +5,15 @@ a depth-first walk from the outputs. So the result depends neither on names nor 
 
 Commutative operands and outputs are sorted by hashes, refined as in Weisfeiler and Leman (1968). A value is hashed by
 its operands, then by its users; then both are repeated with inputs distinguished by their users. Sizes and numbers only
-break ties, so that a program keeps its form when they change. Outputs and inputs that still tie are marked one at a
-time, and everything is hashed again. Values that tie after that are interchangeable, except in contrived graphs. There
-one program may get two signatures, which costs a compile but never gives a wrong result.
+break ties, so that a program keeps its form when they change. Values that still tie and are connected through others
+that do are a group; groups that are alike are numbered as they come. Outputs and inputs that tie within a group are
+marked one at a time, and everything is hashed again. Values that tie after that are interchangeable, except in
+contrived graphs. There one program may get two signatures, which costs a compile but never gives a wrong result.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import attrs
@@ -132,30 +134,70 @@ CANONICAL = Pipeline(
 def _order_keys(graph: Graph, results: Sequence[int]) -> dict[int, Key]:
     """Return for each value a sort key that does not depend on names or on the order of the nodes.
 
-    While outputs tie, or else inputs, one of the tied values is marked and everything is hashed again. The mark also
-    breaks ties between the values that are used with the marked one and those used with the others.
+    While outputs tie, or else inputs, within a group, one of the tied values is marked in each such group, and
+    everything is hashed again. The mark also breaks ties between the values that are used with the marked one and those
+    used with the others.
     """
     marks: dict[int, int] = {}
     used = {value for node in graph.nodes for value in node.values()}
     inputs = [value for value in graph.inputs if value in used]
     for mark in range(1, 1 + min(_MAX_MARKS, _MAX_WORK // (len(graph.nodes) + 1))):
-        keys = _refine(graph, results, marks)
-        tied = _first_tie(results, keys) or _first_tie(inputs, keys)
-        if tied is None:
+        keys, groups = _separate(graph, _refine(graph, results, marks))
+        tied = _first_ties(results, keys, groups) or _first_ties(inputs, keys, groups)
+        if not tied:
             return keys
-        marks[tied] = mark
-    return _refine(graph, results, marks)
+        marks |= dict.fromkeys(tied, mark)
+    return _separate(graph, _refine(graph, results, marks))[0]
 
 
-def _first_tie(values: Sequence[int], keys: dict[int, Key]) -> int | None:
-    """Return the first value that has the lowest shared key; None if all keys differ."""
-    seen: dict[Key, int] = {}
-    shared: dict[Key, int] = {}
+def _separate(graph: Graph, keys: dict[int, Key]) -> tuple[dict[int, Key], dict[int, int]]:
+    """Break the ties between groups: values that tie and are used together, directly or through others that tie.
+
+    What groups share does not tie. So those of equal keys can change places, such as the updates of parameters that
+    have one shape, and are numbered as they come.
+
+    Returns:
+        The keys, and by value that tied one that stands for its group.
+    """
+    count = Counter(keys.values())
+    parent = {value: value for value, key in keys.items() if count[key] > 1}
+    if not parent:
+        return keys, {}
+    for node in graph.nodes:
+        if node.out in parent:
+            for value in node.values():
+                if value in parent:
+                    parent[_root(parent, value)] = _root(parent, node.out)
+    groups = {value: _root(parent, value) for value in parent}
+    members: dict[int, list[int]] = {}
+    for value, group in groups.items():
+        members.setdefault(group, []).append(value)
+    seen: Counter[int] = Counter()
+    separate = dict(keys)
+    for group in members.values():
+        alike = _mix(*sorted(_mix(*keys[value]) for value in group))
+        for value in group:
+            separate[value] = (*keys[value], alike, seen[alike])
+        seen[alike] += 1
+    return separate, groups
+
+
+def _root(parent: dict[int, int], value: int) -> int:
+    while parent[value] != value:
+        parent[value] = value = parent[parent[value]]
+    return value
+
+
+def _first_ties(values: Sequence[int], keys: dict[int, Key], groups: dict[int, int]) -> list[int]:
+    """Return of each group the first of the values that have its lowest shared key, if any do."""
+    first: dict[Key, int] = {}
+    shared: dict[int, Key] = {}
     for value in values:
         key = keys[value]
-        if seen.setdefault(key, value) != value:
-            shared.setdefault(key, seen[key])
-    return shared[min(shared)] if shared else None
+        if first.setdefault(key, value) != value:
+            group = groups[value]
+            shared[group] = min(key, shared.get(group, key))
+    return [first[key] for key in shared.values()]
 
 
 def _refine(graph: Graph, results: Sequence[int], marks: dict[int, int]) -> dict[int, Key]:
