@@ -174,6 +174,31 @@ def test_interpreted_equals_inductor_on_random_graphs(large, tmp_path_factory):
     run()
 
 
+@given(st.permutations(range(100)), st.permutations(range(100)))
+@settings(max_examples=5)
+def test_many_equal_updates_have_one_form_in_any_order(one, other):
+    """Which of them comes first does not matter, but each parameter stays with its own momentum."""
+
+    def update(*arrays):
+        p, m, g = arrays[:100], arrays[100:200], arrays[200:]
+        m = [0.9 * m[k] + g[k] for k in range(100)]
+        p = [p[k] - 0.1 * m[k] for k in range(100)]
+        return p, m
+
+    def rearranged(*arrays):
+        p, m = update(*arrays)
+        return [p[k] for k in one], [m[k] for k in other]
+
+    def crossed(*arrays):
+        p, m, g = arrays[:100], arrays[100:200], arrays[200:]
+        return update(*p, *m, g[0] + m[1], *g[1:])
+
+    arrays = [gt.ones(3)] * 300
+    expected = recorded(update, *arrays)
+    assert recorded(rearranged, *arrays) == expected
+    assert recorded(crossed, *arrays) != expected
+
+
 def test_long_chains_need_no_recursion():
     sine = REGISTRY["sin"]
     a = x.aval

@@ -215,6 +215,41 @@ def test_branches_on_values_are_left_out_or_named():
         apply(params, gt.ones(3))
 
 
+@pytest.mark.parametrize(
+    ("network", "options", "loops"),
+    [
+        (nn.LSTM, {"num_layers": 2, "bidirectional": True}, 4),
+        (nn.LSTM, {"proj_size": 2, "bias": False, "batch_first": True}, 1),
+        (nn.GRU, {"num_layers": 3}, 3),
+        (nn.RNN, {"bidirectional": True, "bias": False}, 2),
+        (nn.RNN, {"nonlinearity": "relu", "batch_first": True}, 1),
+    ],
+)
+def test_recurrent_networks_are_loops(network, options, loops):
+    """One for each layer and direction, and not the operations of each step."""
+    torch.manual_seed(0)
+    module = network(3, 4, **options).double()
+    x = torch.randn(5, 7, 3, dtype=torch.float64)
+    params, apply = gt.from_module(module)
+    graph = gt.make_graph(apply)(params, x)
+    assert [node.op.name for node in graph.nodes].count("scan") == loops and len(graph.nodes) < 60 * loops
+
+    def loss(params, *args):
+        found = apply(params, *args)
+        return sum((one * one).sum() for one in gt.tree.leaves(found)), found
+
+    state = module(x[0])[1]  # of one sequence, without the axis of the batch
+    for args in ((x,), (x[1], gt.tree.map(lambda one: one.detach(), state))):
+        module.zero_grad()
+        expected = gt.tree.leaves(module(*args))
+        sum((one * one).sum() for one in expected).backward()
+        (_, found), grads = gt.value_and_grad(loss, has_aux=True)(params, *args)
+        for ours, theirs in zip(gt.tree.leaves(found), expected, strict=True):
+            np.testing.assert_allclose(ours, theirs.detach(), rtol=1e-10)
+        for name, theirs in module.named_parameters():
+            np.testing.assert_allclose(grads[name], theirs.grad, rtol=1e-9, atol=1e-12)
+
+
 class Packed(nn.Module):
     def __init__(self, network, total=True, **options):
         super().__init__()

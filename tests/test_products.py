@@ -13,6 +13,7 @@ import gtrace as gt
 from gtrace.compile.inductor import launcher
 from gtrace.compile.request import CompileRequest
 from gtrace.engine.engine import engine
+from gtrace.interp import products
 from gtrace.testing import check_jit
 
 LIBRARIES = [
@@ -61,6 +62,26 @@ def test_products_of_any_layout(shapes, left, right, library):
     got = x @ y
     assert got.to_torch().is_contiguous()
     np.testing.assert_allclose(got.numpy(), want, rtol=1e-5, atol=1e-5 * np.sqrt(shapes[0][-1]) * np.abs(want).max())
+
+
+@pytest.mark.parametrize("part", [lambda w: w[:, :260], lambda w: w[:, 4:264], lambda w: w[::2, :260]])
+def test_a_part_of_a_matrix_is_copied_for_onednn(part, library, monkeypatch):
+    """On its right side, oneDNN takes a thousand times as long for a matrix that is not dense."""
+    seen = []
+    linear = products._linear()
+
+    def spy(x, y, *rest):
+        seen.append(y.is_contiguous() or y.T.is_contiguous())
+        return linear(x, y, *rest)
+
+    monkeypatch.setattr(products, "_linear", lambda: spy)
+    x, w = gt.array(normal(160, 300)), gt.array(normal(600, 400))
+    y = gt.from_torch(part(w.to_torch())[:300])
+    want = x.numpy() @ y.numpy()
+    np.testing.assert_allclose((x @ y).numpy(), want, rtol=1e-4, atol=1e-4)
+    assert seen == [True] * (library == "oneDNN")
+    compiled = gt.jit(lambda x, y: gt.tanh(x) @ y, wait=True)
+    np.testing.assert_allclose(compiled(x, y).numpy(), np.tanh(x.numpy()) @ y.numpy(), rtol=1e-4, atol=1e-4)
 
 
 def test_infinities_and_nans_stay_where_they_are(library):

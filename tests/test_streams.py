@@ -359,6 +359,26 @@ def test_a_loop_that_looks_now_and_then_keeps_its_period(forces):
     assert not thread.segmentation.period
 
 
+def test_a_step_that_looks_is_one_program_however_many_layers_repeat_in_it(forces):
+    """It has 3,500 operations, whose forward and backward layers and updates repeat like a loop."""
+
+    def loss(w):
+        h = STEP_INPUT
+        for one in w:
+            h = gt.tanh(h @ one + 0.1) * 1.5
+        return (h * h).mean()
+
+    with gt.config(auto_compile=False):
+        w = [gt.eval(gt.eye(4) * 0.5) for _ in range(250)]
+        for k in range(5):
+            if k == 2:
+                forces.clear()
+            value, grads = gt.value_and_grad(loss)(w)
+            w = [p - 0.01 * g for p, g in zip(w, grads, strict=True)]
+            float(value)
+    assert [e.cause for e in forces] == ["float"] * 3 and forces[1].ops == forces[2].ops
+
+
 def test_the_pending_graph_stays_bounded():
     with gt.config(auto_compile=False, max_pending=300):
         w, longest = weights(), 0

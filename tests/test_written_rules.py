@@ -130,6 +130,40 @@ def test_norms_with_their_derivatives_and_batches(axis, keepdims, order):
     close(second, torch.func.grad(lambda x: (torch.func.grad(loss(plainly, torch.sin))(x) ** 2).sum())(away))
 
 
+@pytest.mark.parametrize(("shape", "groups"), [((3, 8, 5, 4), 4), ((2, 6), 3), ((2, 6, 7), 1), ((0, 4, 3), 2)])
+@pytest.mark.parametrize("affine", [True, False])
+def test_group_norms_with_their_derivatives_and_batches(shape, groups, affine):
+    """The gradient is one call, of torch's kernel, and has derivatives itself."""
+    torch.manual_seed(0)
+    module = torch.nn.GroupNorm(groups, shape[1], affine=affine).double()
+    x, w = torch.randn(2, *shape, dtype=torch.float64)
+    params, apply = gt.from_module(module)
+    for p in module.parameters():
+        p.data.normal_()
+    values = [x.requires_grad_(), *module.parameters()]
+    args = [gt.array(one.detach()) for one in values]
+
+    def loss(x, *p):
+        return (apply(dict(zip(("weight", "bias"), p, strict=False)), x) ** 3).sum()
+
+    every = tuple(range(len(args)))
+    gradient = gt.grad(loss, every)
+    calls = [n.attributes["overload"] for n in gt.make_graph(gradient)(*args).nodes if "overload" in n.op.params]
+    assert "aten.native_group_norm_backward.default" in calls
+    expected = torch.autograd.grad((module(x) ** 3).sum(), values, create_graph=True)
+    second = gt.grad(lambda *args: sum(gt.sin(one).sum() for one in gradient(*args)), every)
+    expected_second = torch.autograd.grad(sum(torch.sin(one).sum() for one in expected), values, retain_graph=True)
+    for ours, theirs in zip((*gradient(*args), *second(*args)), (*expected, *expected_second), strict=True):
+        np.testing.assert_allclose(ours, theirs.detach(), rtol=1e-8, atol=1e-9)
+
+    def hessian_product(w):
+        return gt.jvp(lambda x: gt.grad(loss)(x, *args[1:]), (args[0],), (w,))[1]
+
+    product = torch.autograd.grad((expected[0] * w).sum(), x) if x.numel() else (x,)
+    batch = gt.vmap(hessian_product)(gt.stack([gt.array(w), gt.array(w) * 2]))
+    np.testing.assert_allclose(batch[1], 2 * product[0].detach(), rtol=1e-8, atol=1e-9)
+
+
 def test_factors_and_triangular_systems_with_their_derivatives_and_batches():
     rng = np.random.default_rng(0)
     x = rng.normal(size=(2, 4, 4))

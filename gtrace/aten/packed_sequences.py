@@ -17,35 +17,45 @@ import attrs
 import torch
 
 from gtrace import torch_internals as internals
+from gtrace.aten.recurrent import NETWORKS, run_network
 from gtrace.errors import ConcretizationError, message
 
 Tensor = torch.Tensor
-State = tuple[Tensor, ...]
-Step = Callable[[Tensor, State, Sequence[Any]], State]
 
 
 @contextlib.contextmanager
 def padded() -> Iterator[None]:
-    """Let this thread's packed sequences be `Packed`. One thread at a time may be in this context."""
+    """Let this thread's packed sequences be `Packed`, and its recurrent networks calls of layers.
+
+    One thread at a time may be in this context.
+    """
     vf = internals.RECURRENT_FUNCTIONS.get()
     owner = threading.get_ident()
-    packs = {"_pack_padded_sequence": _pack}
-    takes: dict[str, Callable[..., Any]] = {"_pad_packed_sequence": _pad}
-    takes.update({name: functools.partial(_run, name) for name in _STEPS})
+    # by name: for this thread's tensors, and for what is packed
+    own: dict[str, tuple[Callable[..., Any] | None, Callable[..., Any]]] = {
+        "_pack_padded_sequence": (_pack, _pack),
+        "_pad_packed_sequence": (None, _pad),
+        **{name: (functools.partial(_run_padded, name), functools.partial(_run, name)) for name in NETWORKS},
+    }
 
-    def changed(original: Callable[..., Any], own: Callable[..., Any], always: bool) -> Callable[..., Any]:
+    def changed(
+        original: Callable[..., Any], for_tensors: Callable[..., Any] | None, for_packed: Callable[..., Any]
+    ) -> Callable[..., Any]:
         def call(*args: Any) -> Any:
-            ours = isinstance(args[0], Packed) or (always and threading.get_ident() == owner)
-            return (own if ours else original)(*args)
+            if isinstance(args[0], Packed):
+                return for_packed(*args)
+            if for_tensors is None or threading.get_ident() != owner:
+                return original(*args)
+            return for_tensors(*args)
 
         return call
 
-    for name, own in {**packs, **takes}.items():
-        setattr(vf, name, changed(getattr(vf, name), own, name in packs))
+    for name, functions in own.items():
+        setattr(vf, name, changed(getattr(vf, name), *functions))
     try:
         yield
     finally:
-        for name in {**packs, **takes}:
+        for name in own:
             delattr(vf, name)
 
 
@@ -75,10 +85,6 @@ class Packed:
     def size(self, axis: int) -> int:
         """Return the width, which is the last axis of packed data."""
         return self.steps.shape[-1] if axis in (-1, 1) else _refuse("size")
-
-    def running(self, step: int) -> Tensor:
-        """Return which sequences have this step, (batch, 1)."""
-        return (self.lengths > step)[:, None]
 
     @classmethod
     def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> NoReturn:
@@ -145,76 +151,14 @@ def _pad(packed: Packed, sizes: _Sizes, batch_first: bool, value: float, total: 
     return (out.swapaxes(0, 1) if batch_first else out), packed.lengths
 
 
-def _run(
-    name: str,
-    packed: Packed,
-    sizes: _Sizes,
-    initial: Any,
-    weights: Sequence[Tensor],
-    bias: bool,
-    layers: int,
-    dropout: float,
-    training: bool,
-    both: bool,
-) -> tuple[Any, ...]:
+def _run(name: str, packed: Packed, sizes: _Sizes, *rest: Any) -> tuple[Any, ...]:
     """Run a recurrent network; return its packed output, and the states at the ends of the sequences."""
-    first: State = tuple(initial) if name == "lstm" else (initial,)
-    directions = 2 if both else 1
-    own = len(weights) // (layers * directions)
-    last: list[State] = []
-    for layer in range(layers):
-        if layer and dropout and training:
-            packed = Packed(torch.nn.functional.dropout(packed.steps, dropout), packed.lengths)
-        outs = []
-        for backward in range(directions):
-            k = layer * directions + backward
-            state = tuple(x[k] for x in first)
-            used = weights[k * own : (k + 1) * own]
-            out, state = _layer(_STEPS[name], packed, state, used, bias, bool(backward))
-            outs.append(out)
-            last.append(state)
-        packed = Packed(torch.cat(outs, -1), packed.lengths)
-    return packed, *(torch.stack(states) for states in zip(*last, strict=True))
+    steps, *states = run_network(name, packed.steps, packed.lengths, *rest)
+    return Packed(steps, packed.lengths), *states
 
 
-def _layer(
-    step: Step, packed: Packed, state: State, weights: Sequence[Tensor], bias: bool, backward: bool
-) -> tuple[Tensor, State]:
-    """Run one layer in one direction; return its outputs and the states at the ends."""
-    from_input = torch.nn.functional.linear(packed.steps, weights[0], weights[2] if bias else None)
-    outs: list[Tensor] = [packed.steps] * len(from_input)
-    for k in reversed(range(len(from_input))) if backward else range(len(from_input)):
-        new = step(from_input[k], state, (*weights[1:2], weights[3] if bias else None, *weights[4 if bias else 2 :]))
-        state = tuple(torch.where(packed.running(k), x, old) for x, old in zip(new, state, strict=True))
-        outs[k] = state[0]
-    return torch.stack(outs), state
-
-
-def _lstm(x: Tensor, state: State, weights: Sequence[Any]) -> State:
-    h, c = state
-    i, f, g, o = (x + torch.nn.functional.linear(h, weights[0], weights[1])).chunk(4, -1)
-    c = f.sigmoid() * c + i.sigmoid() * g.tanh()
-    h = o.sigmoid() * c.tanh()
-    return (h if len(weights) == 2 else torch.nn.functional.linear(h, weights[2])), c
-
-
-def _gru(x: Tensor, state: State, weights: Sequence[Any]) -> State:
-    (h,) = state
-    x_reset, x_update, x_new = x.chunk(3, -1)
-    reset, update, new = torch.nn.functional.linear(h, weights[0], weights[1]).chunk(3, -1)
-    new = (x_new + (x_reset + reset).sigmoid() * new).tanh()
-    update = (x_update + update).sigmoid()
-    return (new + update * (h - new),)
-
-
-def _plain(activation: Callable[[Tensor], Tensor], x: Tensor, state: State, weights: Sequence[Any]) -> State:
-    return (activation(x + torch.nn.functional.linear(state[0], weights[0], weights[1])),)
-
-
-_STEPS: dict[str, Step] = {
-    "lstm": _lstm,
-    "gru": _gru,
-    "rnn_tanh": functools.partial(_plain, torch.tanh),
-    "rnn_relu": functools.partial(_plain, torch.relu),
-}
-"""By the names of torch's functions: (input, state, weights) -> the next state; what it has first is the output."""
+def _run_padded(name: str, x: Tensor, *settings: Any) -> tuple[Tensor, ...]:
+    """Run a recurrent network on sequences of one length."""
+    *rest, batch_first = settings
+    steps, *states = run_network(name, x.swapaxes(0, 1) if batch_first else x, None, *rest)
+    return (steps.swapaxes(0, 1) if batch_first else steps), *states

@@ -157,6 +157,8 @@ def _output(value: Any) -> Array:
 
 def _record(node: torch.fx.Node, args: list[Any], kwargs: dict[str, Any]) -> Any:
     overload: Any = node.target
+    if str(overload) in RECORDED:
+        return RECORDED[str(overload)](*args, **kwargs)
     rule = _TRANSLATIONS.get(str(overload))
     if rule is not None:
         expected = node.meta["val"]
@@ -170,6 +172,10 @@ def _record(node: torch.fx.Node, args: list[Any], kwargs: dict[str, Any]) -> Any
     check_overload(overload)
     operands, constants = template(overload, args, kwargs, lambda x: isinstance(x, Array))
     return call_aten(str(overload), constants, [cast(x, x.aval.dtype) for x in operands])
+
+
+RECORDED: dict[str, Callable[..., Sequence[Array]]] = {}
+"""By overload: what records an operator of ours, where that takes what is built on these modules, such as loops."""
 
 
 # -- the aten operators that gtrace has; each rule takes the expected type and returns None where it does not apply

@@ -174,9 +174,9 @@ def _separate(graph: Graph, keys: dict[int, Key]) -> tuple[dict[int, Key], dict[
         members.setdefault(group, []).append(value)
     seen: Counter[int] = Counter()
     separate = dict(keys)
-    for group in members.values():
-        alike = _mix(*sorted(_mix(*keys[value]) for value in group))
-        for value in group:
+    for tied in members.values():
+        alike = _mix(*sorted(_mix(*keys[value]) for value in tied))
+        for value in tied:
             separate[value] = (*keys[value], alike, seen[alike])
         seen[alike] += 1
     return separate, groups

@@ -380,6 +380,9 @@ def materialize(x: Array, cause: str) -> torch.Tensor:
     trace, number = x._trace, x._number
     tensor = x._buf
     if tensor is not None:
+        if thread.segmentation.lost:
+            # it was cut off by mistake, before somebody looks at it
+            _follow(cause, len(thread.trace.refs))
         return tensor
     assert trace is not None
     if trace.capture is not None:

@@ -5,16 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from gtrace import tree
+from gtrace.control.recurrent import gru_step, lstm_step
 from gtrace.control.scan import scan
 from gtrace.errors import ArgumentError, ShapeError, message
 from gtrace.nn.common import floating
 from gtrace.nn.layers.base import Module, check_key, field, within
 from gtrace.nn.layers.linear import linear
 from gtrace.nn.regularization import dropout
-from gtrace.ops.activations import sigmoid
 from gtrace.ops.create import zeros
-from gtrace.ops.elementwise import tanh
-from gtrace.ops.parts import concat, split, stack
+from gtrace.ops.parts import concat, stack
 from gtrace.ops.shape import moveaxis
 from gtrace.random.keys import split as split_key
 from gtrace.trace.array import Array
@@ -90,10 +89,8 @@ class LSTMCell(_Cell):
 
     def step(self, given: Array, state: tuple[Any, Any]) -> tuple[Array, Array]:
         """Return the new state from the part of the gates that comes from the input."""
-        h, c = state
-        i, f, g, o = split(given + linear(h, self.weight_hh, self.bias_hh), 4, -1)
-        c = sigmoid(f) * c + sigmoid(i) * tanh(g)
-        return sigmoid(o) * tanh(c), c
+        h, c = lstm_step(given, state, self.weight_hh, self.bias_hh)
+        return h, c
 
 
 class GRUCell(_Cell):
@@ -122,11 +119,7 @@ class GRUCell(_Cell):
 
     def step(self, given: Array, state: Any) -> Array:
         """Return the new state from the part of the gates that comes from the input."""
-        reset, update, new = split(given, 3, -1)
-        of_reset, of_update, of_new = split(linear(state, self.weight_hh, self.bias_hh), 3, -1)
-        z = sigmoid(update + of_update)
-        candidate = tanh(new + sigmoid(reset + of_reset) * of_new)
-        return candidate + z * (state - candidate)
+        return gru_step(given, state, self.weight_hh, self.bias_hh)
 
 
 class _Recurrent(Module):

@@ -1,0 +1,93 @@
+"""Layers of recurrent networks: the steps of torch's cells, and the loop that records a layer of a torch module."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from gtrace.aten.recurrent import LAYER
+from gtrace.aten.translate import RECORDED
+from gtrace.control.scan import scan
+from gtrace.ops.activations import relu, sigmoid
+from gtrace.ops.create import arange
+from gtrace.ops.elementwise import add, tanh
+from gtrace.ops.linalg import matmul
+from gtrace.ops.logic import where
+from gtrace.ops.parts import split
+from gtrace.ops.shape import expand_dims
+from gtrace.trace.array import Array
+
+State = tuple[Array, ...]
+
+
+def by_weight(x: Array, weight: Array, bias: Array | None) -> Array:
+    """Return ``x @ weight.T + bias``."""
+    product = matmul(x, weight.mT)
+    return product if bias is None else add(product, bias)
+
+
+def lstm_step(gates: Array, state: State, weight: Array, bias: Array | None, projection: Array | None = None) -> State:
+    """Return the next (h, c) of a long short-term memory (Hochreiter and Schmidhuber, 1997).
+
+    Args:
+        gates: their part that comes from the input, in this order: input, forget, cell and output.
+        weight: (4 * hidden_size, size of h).
+        bias: (4 * hidden_size,).
+        projection: (size of h, hidden_size), or None (Sak, Senior and Beaufays, 2014).
+    """
+    h, c = state
+    i, f, g, o = split(gates + by_weight(h, weight, bias), 4, -1)
+    c = sigmoid(f) * c + sigmoid(i) * tanh(g)
+    h = sigmoid(o) * tanh(c)
+    return (h if projection is None else by_weight(h, projection, None)), c
+
+
+def gru_step(gates: Array, h: Array, weight: Array, bias: Array | None) -> Array:
+    """Return the next state of a gated recurrent unit (Cho et al., 2014).
+
+    Args:
+        gates: their part that comes from the input, in this order: reset, update and new.
+        weight: (3 * hidden_size, hidden_size).
+        bias: (3 * hidden_size,).
+    """
+    reset, update, new = split(gates, 3, -1)
+    of_reset, of_update, of_new = split(by_weight(h, weight, bias), 3, -1)
+    z = sigmoid(update + of_update)
+    candidate = tanh(new + sigmoid(reset + of_reset) * of_new)
+    return candidate + z * (h - candidate)
+
+
+def _plain(activation: Callable[[Array], Array]) -> Callable[..., State]:
+    def step(gates: Array, state: State, weight: Array, bias: Array | None, projection: None) -> State:
+        return (activation(gates + by_weight(state[0], weight, bias)),)
+
+    return step
+
+
+_STEPS: dict[str, Callable[..., State]] = {
+    "lstm": lstm_step,
+    "gru": lambda gates, state, weight, bias, projection: (gru_step(gates, state[0], weight, bias),),
+    "rnn_tanh": _plain(tanh),
+    "rnn_relu": _plain(relu),
+}
+
+
+def _record_layer(
+    kind: str, x: Array, state: Sequence[Array], weight: Array, bias: Array | None, projection: Array | None,
+    lengths: Array | None, reverse: bool,
+) -> list[Array]:  # fmt: skip
+    """Record a layer of a recurrent network as a loop; see `LAYER`."""
+    step = _STEPS[kind]
+    inside = None if lengths is None else expand_dims(arange(x.shape[0]), (1, 2)) < expand_dims(lengths, (0, 2))
+
+    def body(state: State, given: tuple[Array, Array | None]) -> tuple[State, Array]:
+        gates, inside = given
+        new = step(gates, state, weight, bias, projection)
+        if inside is not None:
+            new = tuple(where(inside, one, old) for one, old in zip(new, state, strict=True))
+        return new, new[0]
+
+    last, outs = scan(body, tuple(state), (x, inside), reverse=reverse)
+    return [outs, *last]
+
+
+RECORDED[LAYER] = _record_layer
