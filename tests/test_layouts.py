@@ -9,6 +9,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 import gtrace as gt
+from gtrace.engine.engine import engine
 
 ATTENDING = F.scaled_dot_product_attention
 
@@ -162,3 +163,26 @@ def test_compiled_code_around_kernels_of_torch():
     args = x, cotangent, other, a, b
     for got, want in zip(gt.jit(gt.lift(run))(*map(gt.from_torch, args)), run(*args), strict=True):
         assert got.to_torch().tolist() == want.tolist()
+
+
+def test_a_profile_leaves_the_state_of_a_loop_in_its_strides():
+    """What measures a call computes by other means; in other strides, the next step would be another program."""
+
+    def step(w, m, x):
+        g = gt.grad(lambda w: (gt.tanh(x @ w.T) ** 2).sum())(w)
+        m = 0.9 * m + g
+        return m / (-9 - abs(m)) + w, m
+
+    with gt.config(auto_compile=False):
+        w, m, x = gt.eval((gt.ones((6, 4)) * 0.5, gt.ones((4, 6)).T * 0.1, gt.ones((5, 4))))
+        for _ in range(3):
+            w, m = gt.eval(step(w, m, x))
+        expected = [one.to_torch().stride() for one in (w, m)]
+        programs = len(engine.programs)
+        with gt.profile():
+            w, m = gt.eval(step(w, m, x))
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]):
+            w, m = gt.eval(step(w, m, x))
+        assert [one.to_torch().stride() for one in (w, m)] == expected
+        w, m = gt.eval(step(w, m, x))
+    assert len(engine.programs) == programs

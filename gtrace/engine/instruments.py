@@ -14,6 +14,7 @@ from gtrace.compile.executable import Executable
 from gtrace.engine.program import Program
 from gtrace.errors import user_location
 from gtrace.interp.interpreter import TensorFunction, interpreter
+from gtrace.interp.layouts import ordering
 from gtrace.interp.profile import run_profiled
 from gtrace.ir.graph import Node
 from gtrace.ir.signature import short
@@ -25,12 +26,27 @@ INTERPRETED = "interpreter"
 
 def instrumented(program: Program, executable: Executable) -> Executable:
     """Return what to run in place of `executable`."""
-    ranges = profiler_enabled()
+    ranges, own = profiler_enabled(), executable
     if program.instrument is not None:
         executable = program.instrument(program, executable)
     elif ranges and executable.origin == INTERPRETED:
         executable = attrs.evolve(executable, run=_ranged_interpreter(program))
+    if executable.run is not own.run:
+        executable = attrs.evolve(executable, run=_in_order(program, executable.run))
     return _with_range(program, executable) if ranges else executable
+
+
+_orderings: weakref.WeakKeyDictionary[Program, tuple[Any, Any]] = weakref.WeakKeyDictionary()
+"""What puts the results in order, with the graphs it was made from."""
+
+
+def _in_order(program: Program, run: TensorFunction) -> TensorFunction:
+    """Return an instrument whose results have the strides of those that the program gives, so that the loop goes on."""
+    graph, order = _orderings.get(program, (None, None))
+    if graph is not program.graph:
+        order = ordering(program.graph, program.key.strides)
+        _orderings[program] = program.graph, order
+    return run if order is None else lambda tensors: order(run(tensors))
 
 
 def measure_products(program: Program, executable: Executable) -> Executable:

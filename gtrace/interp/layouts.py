@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -83,19 +83,26 @@ def with_strides(run: TensorFunction, graph: Graph, strides: Sequence[Strides]) 
     Args:
         run: runs `graph` for inputs of these strides.
     """
+    order = ordering(graph, strides)
+    return run if order is None else lambda tensors: order(run(tensors))
+
+
+def ordering(graph: Graph, strides: Sequence[Strides]) -> Callable[[list[torch.Tensor]], list[torch.Tensor]] | None:
+    """Return what gives the results of a program the strides that `carried_strides` says; None if it says nothing.
+
+    Args:
+        strides: of each input.
+    """
     wanted = []
     for place, source in carried_strides(graph, strides):
-        order = layout(graph.avals[source].shape, strides[source])
-        assert order is not None
-        wanted.append((place, tuple(strides[source]), order))
-    if not wanted:
-        return run
+        axes = layout(graph.avals[source].shape, strides[source])
+        assert axes is not None
+        wanted.append((place, tuple(strides[source]), axes))
 
-    def laid_out(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        results = run(tensors)
-        for place, stride, order in wanted:
+    def ordered(results: list[torch.Tensor]) -> list[torch.Tensor]:
+        for place, stride, axes in wanted:
             if results[place].stride() != stride:
-                results[place] = in_order(results[place], order)
+                results[place] = in_order(results[place], axes)
         return results
 
-    return laid_out
+    return ordered if wanted else None
