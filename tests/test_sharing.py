@@ -99,7 +99,7 @@ def test_a_program_loses_no_more_than_its_share(slowdown, calls, share, long):
         if slowdown <= share:
             assert machine.worked == pytest.approx(machine.now), "it costs less than its share: it never pauses"
         assert machine.worked > 0
-        assert sharing.slowdown <= max(slowdown, module.PRIOR_SLOWDOWN) + 1e-9
+        assert sharing.slowdown() <= max(slowdown, module.PRIOR_SLOWDOWN) + 1e-9
 
 
 @pytest.fixture
@@ -133,7 +133,7 @@ def test_no_long_call_takes_half_as_long_again(two_threads, slowdown, operations
             assert machine.now - start <= (1 + MOST_LONGER) * seconds + one + 1e-9
             assert torch.get_num_threads() == 2
         assert disturbed[0]
-        assert sharing.slowdown <= max(slowdown, module.PRIOR_SLOWDOWN) + 1e-9
+        assert sharing.slowdown() <= max(slowdown, module.PRIOR_SLOWDOWN) + 1e-9
 
 
 def test_programs_that_compiling_may_cost_everything_are_not_spared(simulated, two_threads):
@@ -145,11 +145,11 @@ def test_programs_that_compiling_may_cost_everything_are_not_spared(simulated, t
 
 def test_the_slowdown_is_learned(simulated):
     machine, sharing = simulated(0.5)
-    assert sharing.slowdown == module.PRIOR_SLOWDOWN
+    assert sharing.slowdown() == module.PRIOR_SLOWDOWN
     with gt.config(compile_share=1.0):
         for _ in range(500):
             sharing.run(machine.call(0.1), [], 0.1)
-    assert sharing.slowdown == pytest.approx(0.5, abs=0.01)
+    assert sharing.slowdown() == pytest.approx(0.5, abs=0.01)
 
 
 def test_a_program_whose_usual_time_is_unknown_runs_alone(simulated):

@@ -96,9 +96,9 @@ class Tiering:
         """Return what compiling a program is expected to cost the running program, in seconds."""
         if program.native:
             seconds = policies.LOOP_SECONDS * len(program.schedule.requests)
-            return seconds * sharing.slowdown if settings.background else seconds
+            return seconds * sharing.slowdown() if settings.background else seconds
         if settings.background:
-            return self.worker_cost.predict(program.ops) * sharing.slowdown
+            return self.worker_cost.predict(program.ops) * sharing.slowdown(program.products or 0.0)
         return self.cost.predict(program.ops)
 
     def consider(self, program: Program) -> bool:

@@ -30,6 +30,13 @@ LEAST_COLUMNS = 256
 """Columns of the result from which on it is faster although the first matrix is transposed, which it copies."""
 
 
+LIBRARY = (
+    "aten.convolution", "aten._scaled_dot_product", "aten._fft_", "aten.linalg_", "aten._linalg_", "aten.cholesky",
+    "aten.triangular_solve",
+)  # fmt: skip
+"""What the names of torch's operators begin with that compiled programs call as they are, beside products."""
+
+
 @functools.cache
 def preferred() -> bool:
     """Whether this processor computes products faster by oneDNN than by torch's `mm`."""
@@ -62,6 +69,8 @@ def is_small(rows: int, terms: int, columns: int) -> bool:
 
 def takes_library(instr: Instr) -> bool:
     """Whether an operation takes as long in compiled programs, because they call the library that is called for it."""
+    if instr.op.name == "aten":
+        return str(instr.params[0]).startswith(LIBRARY)
     if not instr.op.contraction:
         return False
     x, y = instr.ins if instr.op.name == "matmul" else (None, None)

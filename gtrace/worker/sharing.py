@@ -28,7 +28,8 @@ DEBT_LIMIT = 0.5
 """Seconds of debt counted at most: one call that something else held up must not stop the worker for minutes."""
 
 PRIOR_SLOWDOWN, PRIOR_SECONDS = 0.1, 1.0
-"""The slowdown assumed before any was measured, and the seconds of measuring that this counts for."""
+"""The slowdown of operations of one thread that is assumed before any was measured, and the seconds of measuring that
+this counts for."""
 
 
 class Sharing:
@@ -45,10 +46,17 @@ class Sharing:
         self.beside = 0.0
         self.debt = 0.0
 
-    @property
-    def slowdown(self) -> float:
-        """The fraction of its speed that the program loses while the worker is running."""
-        return (PRIOR_SLOWDOWN * PRIOR_SECONDS + self.lost) / (PRIOR_SECONDS + self.beside)
+    def slowdown(self, products: float = 0.0) -> float:
+        """Return the fraction of its speed that a program loses while the worker is running.
+
+        Args:
+            products: the fraction of its time that it spends in libraries, which use all threads: where each has a
+                core, it leaves one to the worker.
+        """
+        threads = torch.get_num_threads()
+        shared = products / threads if 1 < threads >= _cores() else 0.0
+        prior = min(PRIOR_SLOWDOWN + shared, 1.0)
+        return (prior * PRIOR_SECONDS + self.lost) / (PRIOR_SECONDS + self.beside)
 
     def run(
         self, program: TensorFunction, tensors: Sequence[torch.Tensor], usual: float
@@ -71,7 +79,7 @@ class Sharing:
         bound = None
         if usual >= LONG_CALL and worker.long and config.current.compile_share < 1:
             # one thread fewer costs about as much of its speed
-            bound = _Bound(MOST_LONGER * usual / max(self.slowdown, 1 / threads), threads)
+            bound = _Bound(MOST_LONGER * usual / max(self.slowdown(), 1 / threads), threads)
         torch.set_num_threads(threads - 1)
         try:
             return self._timed(program, tensors, usual, bound)
