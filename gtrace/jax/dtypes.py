@@ -10,13 +10,13 @@ from gtrace import dtypes
 from gtrace import numpy as names
 from gtrace.errors import DtypeError
 from gtrace.jax.adapt import namespace
+from gtrace.random import key_arrays
 from gtrace.trace.promotion import as_dtype
 
 float0 = numpy.dtype([("float0", numpy.void, 0)])
 
 
-class extended(numpy.generic):  # noqa: N801 - JAX's name of a class of dtypes
-    """The class of dtypes that NumPy has not: there are none here."""
+extended, prng_key = key_arrays.extended, key_arrays.prng_key
 
 
 TypePromotionError = DtypeError
@@ -26,10 +26,6 @@ def scalar_type_of(x: Any) -> type:
     """Return the Python type of the numbers of an array: bool, int, float or complex."""
     kinds = {"b": bool, "i": int, "u": int, "f": float, "c": complex}
     return kinds[dtypes.DType(names.result_type(x)).kind]
-
-
-class prng_key(extended):  # noqa: N801 - as above
-    """The class of dtypes of keys: here keys are arrays of integers."""
 
 
 def canonicalize_dtype(dtype: Any, allow_extended_dtype: bool = False) -> Any:
