@@ -17,6 +17,7 @@ from gtrace.ir.graph import Graph
 from gtrace.ir.sharding import NamedSharding
 from gtrace.ir.verify import verify
 from gtrace.ops.shape import as_shape
+from gtrace.random.key_arrays import KeyType, keys_of
 from gtrace.trace.array import Array
 from gtrace.trace.capture import Captured, capture, replay
 from gtrace.trace.convert import lift
@@ -45,6 +46,10 @@ class ShapeDtypeStruct:
     dtype: DType = attrs.field(converter=DType)
     device: torch.device = attrs.field(default=None, converter=as_device)
     sharding: NamedSharding | None = attrs.field(default=None, kw_only=True)
+
+    def __new__(cls, shape: Any = None, dtype: Any = None, *_: Any, **__: Any) -> Any:
+        """Return a new object; for keys, an array of keys whose data are described."""
+        return keys_of(cls(shape, torch.int64)) if isinstance(dtype, KeyType) else object.__new__(cls)
 
     @property
     def ndim(self) -> int:

@@ -49,6 +49,8 @@ def taking_keys(name: str, function: Any) -> Any:
         taken: Callable[..., Any] = functools.partial(compared, COMPARING[name])
     elif name == "jax.numpy.array_equal":
         taken = _array_equal
+    elif name == "jax.numpy.result_type":
+        taken = _type_of_keys
     elif name == "jax.lax.select_n":
         taken = functools.partial(_selected, function)
     elif name in TAKEN:
@@ -109,3 +111,9 @@ def _selected(function: Callable[..., Any], which: Any, *cases: Any) -> Any:
 
 def _array_equal(a: Any, b: Any, equal_nan: bool = False) -> Any:
     return a.shape == b.shape and compared("equal", a, b).all()
+
+
+def _type_of_keys(*arrays: Any) -> Any:
+    for x in arrays:
+        data_of("result_type", x)
+    return KEY

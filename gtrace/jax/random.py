@@ -11,7 +11,7 @@ from gtrace.errors import ArgumentError, message
 from gtrace.jax.adapt import namespace
 from gtrace.ops.logic import bitwise_and
 from gtrace.ops.promote import cast
-from gtrace.random.key_arrays import KEY, PRNGKeyArray, data_of, keys_of, packed_seed
+from gtrace.random.key_arrays import KEY, PRNGKeyArray, keys_of, packed_seed
 from gtrace.random.keys import MASK, key_words, pack, unpack
 from gtrace.trace.array import Array, wrap
 from gtrace.trace.convert import new_tensor
@@ -150,20 +150,14 @@ def clone(key: Any) -> Array:
     return _as_uint32(random.wrap_key_data(random.key_data(key)))
 
 
-def permutation(key: Any, x: Any, axis: int = 0, independent: bool = False, *, out_sharding: Any = None) -> Array:
-    """``gt.random.permutation``; `x` may be an array of keys."""
-    if type(x) is PRNGKeyArray:
-        return keys_of(random.permutation(key, data_of("permutation", x), axis, independent))
-    return random.permutation(key, x, axis, independent)
-
-
 def choice(
     key: Any, a: Any, shape: Any = (), replace: bool = True, p: Any = None, axis: int = 0, mode: str | None = None, *,
     out_sharding: Any = None,
 ) -> Array:  # fmt: skip
     """``gt.random.choice``; `a` may be an array of keys."""
     if type(a) is PRNGKeyArray:
-        return keys_of(random.choice(key, data_of("choice", a), shape, replace, p, axis, mode or "low"))
+        places = random.choice(key, a.shape[axis], shape, replace, p, mode=mode or "low")
+        return a[(slice(None),) * (axis % a.ndim) + (places,)]
     return random.choice(key, a, shape, replace, p, axis, mode or "low")
 
 

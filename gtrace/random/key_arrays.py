@@ -15,7 +15,7 @@ from gtrace.errors import DtypeError, ImmutableAttributeError, message, user_loc
 from gtrace.ops.logic import equal, not_equal
 from gtrace.ops.threefry import MASK
 from gtrace.trace.array import Array
-from gtrace.tree import register_pytree_node
+from gtrace.tree import GetAttrKey, register_pytree_with_keys
 from gtrace.tree.structure import whole_class
 
 __all__ = ["PRNGKeyArray", "KeyType", "KEY", "keys_of"]
@@ -145,7 +145,7 @@ class PRNGKeyArray(Array, of_keys=True):
     def __repr__(self) -> str:
         data = self._data
         if type(data) is not Array:
-            return f"PRNGKeyArray({data!r})"
+            return f"ShapeDtypeStruct(shape={data.shape}, dtype={KEY})" if hasattr(data, "shape") else f"Keys({data!r})"
         if data._buf is None and data._trace is not None and data._trace.capture is not None:
             return f"Traced({KEY}{list(data.shape)})"
         return f"Array({data.shape}, dtype={KEY}) overlaying:\n{words_of(data.numpy())}"
@@ -254,8 +254,8 @@ def packed_seed(words: tuple[int, int]) -> int:
     return pair - (1 << 64) if pair >= 1 << 63 else pair
 
 
-def _one_leaf(keys: PRNGKeyArray) -> tuple[tuple[Any], None]:
-    return (keys._data,), None
+def _one_leaf(keys: PRNGKeyArray) -> tuple[list[tuple[Any, Any]], None]:
+    return [(GetAttrKey("packed_keys"), keys._data)], None
 
 
-register_pytree_node(PRNGKeyArray, _one_leaf, lambda _, children: keys_of(children[0]))
+register_pytree_with_keys(PRNGKeyArray, _one_leaf, lambda _, children: keys_of(children[0]))

@@ -220,7 +220,7 @@ def tuple_of(treedefs: Iterable[TreeDef]) -> TreeDef:
 
 def unflatten(treedef: TreeDef, values: Iterable[Any]) -> Any:
     """Rebuild a tree from its structure and leaves."""
-    return optree.tree_unflatten(treedef, values)
+    return treedef.unflatten(values)
 
 
 def up_to(treedef: TreeDef, tree: Any, name: str = "tree.map") -> list[Any]:
