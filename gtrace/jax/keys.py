@@ -1,4 +1,4 @@
-"""Functions of ``jax.numpy`` and ``jax.lax`` that take arrays of typed keys: those that move elements or compare them."""
+"""Functions of ``jax.numpy`` and ``jax.lax`` that take arrays of typed keys: those that move or compare elements."""
 
 from __future__ import annotations
 

@@ -135,10 +135,16 @@ def subkeys(key: Array, shape: tuple[int, ...]) -> Array:
     return unpack(cipher(key, shape, PAIR))
 
 
+def single_keys(key: Array, count: int) -> list[Array]:
+    """Return new keys, packed if the key is."""
+    keys = subkeys(key, (count,)) if key.aval.shape else cipher(key, (count,), PAIR)
+    return [reshape(slice_axis(keys, 0, k, k + 1), keys.aval.shape[1:]) for k in range(count)]
+
+
 def two_keys(key: Array) -> tuple[Array, Array]:
-    """Return two new keys."""
-    keys = subkeys(key, (2,))
-    return reshape(slice_axis(keys, 0, 0, 1), (2,)), reshape(slice_axis(keys, 0, 1, 2), (2,))
+    """Return two new keys, packed if the key is."""
+    first, second = single_keys(key, 2)
+    return first, second
 
 
 def key_words(seed: int) -> tuple[int, int]:

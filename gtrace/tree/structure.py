@@ -95,7 +95,7 @@ def leaf_class(kind: type[T]) -> type[T]:
 
 
 def whole_class(kind: type[T]) -> type[T]:
-    """Note that objects of a class are leaves of a tree with `whole_leaves`, though nodes otherwise; returns the class."""
+    """Note that objects of a class are nodes, and leaves with `whole_leaves`; returns the class."""
     _WHOLE.add(kind)
     _TAKEN_WHOLE.add(kind)
     return kind
