@@ -6,9 +6,10 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from gtrace.errors import ArgumentError, DtypeError, ImmutableAttributeError, message
 from gtrace.random.key_arrays import KEY, PRNGKeyArray, compared, data_of, keys_of
-from gtrace.trace.array import Array
 
 _FIRST = """
     array array_split asarray atleast_1d atleast_2d atleast_3d broadcast_to copy delete diagonal dsplit expand_dims flip
@@ -87,10 +88,16 @@ def _data(name: str, x: Any) -> Any:
 
 
 def _keys(name: str, x: Any) -> Any:
-    """Return the results of a function of data as keys."""
+    """Return the results of a function of data as keys.
+
+    Raises:
+        DtypeError: another dtype was asked for.
+    """
     if isinstance(x, (list, tuple)):
         return type(x)([_keys(name, y) for y in x])
-    return keys_of(x) if type(x) is Array else x
+    if x.aval.dtype is not torch.int64:
+        raise DtypeError(message(name, f"no dtype but {KEY} for keys", f"{x.dtype}", PRNGKeyArray.instead))
+    return keys_of(x)
 
 
 def _moved(name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -98,9 +105,8 @@ def _moved(name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -
     places = range(len(args)) if short.startswith(("atleast", "broadcast_arrays")) else TAKEN[name]
     if kwargs.get("dtype") == KEY:
         kwargs = {key: value for key, value in kwargs.items() if key != "dtype"}
-    if kwargs.get("dtype") is not None or not set(places) & set(range(len(args))):
-        expected = "keys by position, and no other dtype"
-        raise ArgumentError(message(short, expected, "other arguments", PRNGKeyArray.instead))
+    if not any(k in places for k in range(len(args))):
+        raise ArgumentError(message(short, "keys by position", "keys by name", "Leave the name out."))
     given = [_data(short, x) if k in places else x for k, x in enumerate(args)]
     return _keys(short, function(*given, **kwargs))
 

@@ -124,15 +124,17 @@ def _text(spec: tree.TreeDef) -> str:
 
 def _root(spec: tree.TreeDef) -> str:
     """Return the class of a node, and what is kept beside its children, as text."""
+    kind, level = spec.type, spec.one_level()
+    assert kind is not None and level is not None
     if spec.kind == _KIND.NAMEDTUPLE:
-        return f"namedtuple[{spec.type.__name__}]"
+        return f"namedtuple[{kind.__name__}]"
     if spec.kind == _KIND.ORDEREDDICT:
         return f"OrderedDict[{tuple(spec.entries())!r}]"
     if spec.kind == _KIND.DEFAULTDICT:
-        empty: Any = spec.one_level().unflatten([None] * spec.num_children)
+        empty: Any = level.unflatten([None] * spec.num_children)
         return f"defaultdict[{(empty.default_factory, tuple(spec.entries()))!r}]"
     if spec.kind != _KIND.CUSTOM:
-        return spec.type.__name__
+        return kind.__name__
     # optree does not tell what a class keeps, but prints it
-    whole = repr(spec.one_level()).removeprefix("PyTreeSpec(CustomTreeNode(")
+    whole = repr(level).removeprefix("PyTreeSpec(CustomTreeNode(")
     return whole[: whole.rindex(f", [{', '.join('*' * spec.num_children)}])")]

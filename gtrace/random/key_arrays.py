@@ -44,10 +44,10 @@ class KeyType:
     kind = "V"
 
     def __eq__(self, other: object) -> bool:
-        return other.__class__ is KeyType
+        return other.__class__ is KeyType or other == self.name
 
     def __hash__(self) -> int:
-        return hash(KeyType)
+        return hash(self.name)
 
     def __repr__(self) -> str:
         return self.name
@@ -109,7 +109,7 @@ class PRNGKeyArray(Array, of_keys=True):
         return KEY
 
     @property
-    def at(self) -> KeysAt:
+    def at(self) -> KeysAt:  # type: ignore[override]
         """``keys.at[index]``, which has `get` and `set`."""
         return KeysAt(self._data)
 
@@ -137,7 +137,7 @@ class PRNGKeyArray(Array, of_keys=True):
     def __ne__(self, other: Any) -> Any:
         return compared("not_equal", self, other)
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None
 
     def __reduce__(self) -> Any:
         return keys_of, (self._data,)
