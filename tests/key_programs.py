@@ -22,8 +22,8 @@ def described(jax, out):
     return [str(structure), [leaf(x) for x in leaves]]
 
 
-def programs(jax):
-    """Return the programs by name."""
+def programs(jax, jit):
+    """Return the programs by name; `jit` is that of `jax`, with options."""
     jnp, lax, random = jax.numpy, jax.lax, jax.random
     k = random.key(42)
 
@@ -68,7 +68,7 @@ def programs(jax):
         return lax.scan(lambda c, k: (c + random.normal(k), k), 0.0, random.split(k, 4))
 
     def scanned_over_jitted():
-        return jax.jit(lambda ks: lax.scan(lambda c, k: (c + random.normal(k), random.split(k)), 0.0, ks))(
+        return jit(lambda ks: lax.scan(lambda c, k: (c + random.normal(k), random.split(k)), 0.0, ks))(
             random.split(k, 4)
         )
 
@@ -84,7 +84,7 @@ def programs(jax):
         return lax.cond(True, lambda k: random.split(k)[0], lambda k: k, k)
 
     def cond_of_an_array():
-        return jax.jit(lambda p, k: lax.cond(p, lambda k: random.split(k)[0], lambda k: k, k))(jnp.array(False), k)
+        return jit(lambda p, k: lax.cond(p, lambda k: random.split(k)[0], lambda k: k, k))(jnp.array(False), k)
 
     def switch():
         return lax.switch(1, [lambda k: k, lambda k: random.fold_in(k, 7)], k)
@@ -93,13 +93,13 @@ def programs(jax):
         return lax.map(random.normal, random.split(k, 3))
 
     def jitted():
-        return jax.jit(lambda k: random.split(k, 3))(k)
+        return jit(lambda k: random.split(k, 3))(k)
 
     def donated():
-        return jax.jit(lambda k: random.split(k)[0], donate_argnums=0)(random.key(3))
+        return jit(lambda k: random.split(k)[0], donate_argnums=0)(random.key(3))
 
     def with_a_static_number():
-        return jax.jit(lambda n, k: random.split(k, n), static_argnums=0)(3, k)
+        return jit(lambda n, k: random.split(k, n), static_argnums=0)(3, k)
 
     def grad_closed():
         return jax.grad(lambda w: jnp.sum(w * random.normal(k, (3,))))(jnp.ones(3))
@@ -230,7 +230,7 @@ def programs(jax):
         )
 
     def indexed_jitted():
-        return jax.jit(lambda ks, i: ks[i])(random.split(k, 4), 2)
+        return jit(lambda ks, i: ks[i])(random.split(k, 4), 2)
 
     def updated():
         ks = random.split(k, 3)
@@ -258,7 +258,7 @@ def programs(jax):
         return jax.vmap(random.key)(jnp.arange(3))
 
     def jitted_seed():
-        return jax.jit(random.key)(5)
+        return jit(random.key)(5)
 
     def draws():
         ks = random.split(k, 14)
@@ -324,7 +324,7 @@ def programs(jax):
         return y, f(jnp.ones(2))
 
     def jitted_vmap():
-        return jax.jit(jax.vmap(lambda k, x: random.normal(k, x.shape) + x))(random.split(k, 3), jnp.ones((3, 2)))
+        return jit(jax.vmap(lambda k, x: random.normal(k, x.shape) + x))(random.split(k, 3), jnp.ones((3, 2)))
 
     def checkpointed_scan():
         return jax.grad(
@@ -334,7 +334,7 @@ def programs(jax):
         )(2.0)
 
     def state_with_none():
-        return jax.jit(lambda s: {**s, "k": random.split(s["k"])[1]})({"k": k, "n": None})
+        return jit(lambda s: {**s, "k": random.split(s["k"])[1]})({"k": k, "n": None})
 
-    own = ("jax", "jnp", "lax", "random", "k", "own")
+    own = ("jax", "jit", "jnp", "lax", "random", "k", "own")
     return {name: value for name, value in locals().items() if name not in own}
