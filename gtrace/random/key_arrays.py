@@ -18,8 +18,6 @@ from gtrace.trace.array import Array
 from gtrace.tree import GetAttrKey, register_pytree_with_keys
 from gtrace.tree.structure import whole_class
 
-__all__ = ["PRNGKeyArray", "KeyType", "KEY", "keys_of"]
-
 
 class extended(numpy.generic):  # noqa: N801 - JAX's name
     """The class of the dtypes that NumPy has not: those of keys."""
