@@ -214,3 +214,29 @@ def test_structures_are_taken_apart_and_put_together(jax):
         {"a": 2, "b": (4, 6)},
     ]
     assert util.tree_flatten_with_path({"a": (1,)})[1] == jax.tree.structure({"a": (0,)})
+
+
+@pytest.mark.parametrize("name", ["float32", "int32", "uint8", "bool_", "complex64"])
+def test_tables_by_dtypes_find_what_they_find_in_jax(jax, name):
+    jnp = jax.numpy
+    kind, scalar, theirs = getattr(jnp, name), getattr(np, name), np.dtype(getattr(np, name))
+    dtype = jnp.zeros(2, kind).dtype
+    # as JAX 0.10 has them: classes of scalars find NumPy's, dtypes find NumPy's dtypes, and neither finds the other
+    assert {scalar: 1}[kind] == {kind: 1}[scalar] == {kind: 1}[kind] == {theirs: 1}[dtype] == {dtype: 1}[theirs] == 1
+    assert {jnp.dtype(kind): 1}[dtype] == {kind.dtype: 1}[dtype] == {np.dtype(kind): 1}[dtype] == 1
+    assert kind not in {theirs: 1} and dtype not in {kind: 1} and dtype not in {scalar: 1}
+    assert dtype in (scalar, kind) and kind == scalar and scalar == kind and kind == dtype == kind and kind == theirs
+    assert kind != jnp.float16 and isinstance(kind, type) and kind.__name__ == jnp.dtype(kind).name
+    assert jax.dtypes.canonicalize_dtype(kind) is jax.dtypes.canonicalize_dtype(dtype) is theirs
+    assert (dtype.char, dtype.num, dtype.str) == (theirs.char, theirs.num, theirs.str)
+    assert np.zeros(2, kind).dtype == theirs and kind(1).dtype == theirs and not isinstance(kind(1), kind)
+    assert pickle.loads(pickle.dumps(kind)) is kind and repr(kind) == f"<class 'jax.numpy.{kind.__name__}'>"
+
+
+def test_dtypes_by_name_follow_x64(jax):
+    jnp, canonical = jax.numpy, jax.dtypes.canonicalize_dtype
+    assert canonical("float64") is canonical(jnp.float64) is np.dtype("float32")
+    assert jnp.zeros(2, jnp.int64).dtype == jnp.int32 and jnp.issubdtype(jnp.int64, jnp.integer)
+    assert jax.ShapeDtypeStruct((2,), jnp.float32).dtype == jnp.float32 == jnp.result_type(jnp.float32, jnp.bfloat16)
+    with gt.config(x64=True):
+        assert canonical(jnp.float64) is np.dtype("float64") and jnp.zeros(2, jnp.int64).dtype == jnp.int64

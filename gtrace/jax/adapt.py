@@ -19,8 +19,10 @@ from typing import Any
 
 import attrs
 
+from gtrace.dtypes import DType
 from gtrace.errors import ArgumentError, message
 from gtrace.jax.keys import taking_keys
+from gtrace.jax.scalars import scalar_type
 from gtrace.jax.weakness import weighed
 
 __version_info__ = (0, 10, 2)
@@ -256,6 +258,8 @@ def namespace(module: str, *sources: Any) -> tuple[Callable[[str], Any], Callabl
         for source in sources:
             value = source.get(name, missing) if isinstance(source, dict) else getattr(source, name, missing)
             if value is not missing and not isinstance(value, types.ModuleType):
+                if value.__class__ is DType:
+                    return scalar_type(value)
                 full = f"{module}.{name}"
                 return taking_keys(full, weighed(full, adapted(full, value, table[name])))
         return missing

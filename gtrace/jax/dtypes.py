@@ -29,9 +29,15 @@ def scalar_type_of(x: Any) -> type:
 
 
 def canonicalize_dtype(dtype: Any, allow_extended_dtype: bool = False) -> Any:
-    """Return the dtype that arrays of `dtype` have under the number rules in force."""
+    """Return the dtype that arrays of `dtype` have under the number rules in force: NumPy's, where NumPy has it.
+
+    >>> canonicalize_dtype("float32") is numpy.dtype("float32")
+    True
+    """
+    if allow_extended_dtype and dtype == key_arrays.KEY:
+        return dtype
     found = dtypes.DType(as_dtype(float if dtype is None else dtype))
-    return dtype if isinstance(dtype, numpy.dtype) and found == dtype else found
+    return found if found.numpy_type is found else found.dtype
 
 
 def itemsize_bits(dtype: Any) -> int:
