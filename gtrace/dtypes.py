@@ -207,11 +207,13 @@ def _find(dtype: Any) -> DType | None:
         if name in _BY_NAME:
             return _BY_NAME[name]
     elif isinstance(dtype, type):
+        own = getattr(dtype, "dtype", None) if dtype.__class__ is not type else None
+        if own.__class__ is DType:  # of a class of scalars, such as jax.numpy.float32
+            return own
         if dtype in _PYTHON:
             return _BY_NAME[_PYTHON[dtype]]
         if not issubclass(dtype, numpy.generic):
-            own = getattr(dtype, "dtype", None)  # of a class of scalars, such as jax.numpy.float32
-            return own if own.__class__ is DType else None
+            return None
         if dtype in _ABSTRACT:
             fix = "Use gt.numpy.issubdtype(x.dtype, ...) to ask for a class of dtypes."
             raise DtypeError(message("dtype", "one dtype", f"all of numpy.{dtype.__name__}", fix))

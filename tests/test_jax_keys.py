@@ -125,7 +125,10 @@ def test_keys_are_arrays_and_leaves_of_trees(jax):
     assert jax.tree.structure({"key": key, "x": 1}) == jax.tree.structure({"key": 0, "x": 1})
     assert jax.numpy.result_type(key) == key.dtype == jax.random.key_dtype() == pickle.loads(pickle.dumps(key.dtype))
     assert copy.deepcopy(key) is key and jax.device_get({"key": key})["key"] is key
-    assert jax.random.key_impl(key) == "threefry2x32" and key.dtype != "uint32" and key.nbytes == key.itemsize == 8
+    assert key.dtype == "key<fry>" and all(
+        key.dtype != x for x in ("uint32", jax.numpy.int32, np.int32, np.dtype(int), 1)
+    )
+    assert jax.random.key_impl(key) == "threefry2x32" and key.nbytes == key.itemsize == 8
     seen = []
     jax.jit(lambda key: seen.append(isinstance(key, jax.core.Tracer)), backend="eager")(key)
     assert seen == [True]

@@ -11,6 +11,7 @@ class ScalarMeta(type):
     """The class of the classes of scalars."""
 
     dtype: DType
+    _hash: int | None = None
 
     def __call__(cls, x: Any) -> Any:
         """Return an array of this dtype."""
@@ -21,7 +22,9 @@ class ScalarMeta(type):
 
     def __hash__(cls) -> int:
         # as NumPy's class of scalars, so that tables by one find the other
-        return hash(cls.dtype.numpy_type)
+        if cls._hash is None:
+            cls._hash = hash(cls.dtype.numpy_type)
+        return cls._hash
 
     def __repr__(cls) -> str:
         return f"<class 'jax.numpy.{cls.__name__}'>"

@@ -42,7 +42,7 @@ class KeyType:
     kind = "V"
 
     def __eq__(self, other: object) -> bool:
-        return other.__class__ is KeyType or other == self.name
+        return other.__class__ is KeyType or (isinstance(other, str) and other == self.name)
 
     def __hash__(self) -> int:
         return hash(self.name)
