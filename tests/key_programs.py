@@ -336,5 +336,16 @@ def programs(jax, jit):
     def state_with_none():
         return jit(lambda s: {**s, "k": random.split(s["k"])[1]})({"k": k, "n": None})
 
+    def filled():
+        keys = random.split(k, 2)
+        return jnp.full((2,), k), jnp.full_like(keys, k), jnp.select([jnp.array([True, False])], [keys], k)
+
+    def one_after_another():
+        key, x = k, jnp.zeros(3)
+        for _ in range(40):
+            key, own = random.split(key)
+            x = x * 0.9 + random.normal(own, (3,))
+        return key, x
+
     own = ("jax", "jit", "jnp", "lax", "random", "k", "own")
     return {name: value for name, value in locals().items() if name not in own}

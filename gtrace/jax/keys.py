@@ -21,6 +21,9 @@ _LISTS = "array asarray broadcast_arrays concat concatenate stack vstack hstack 
 TAKEN: dict[str, tuple[int, ...]] = {
     **{f"jax.numpy.{name}": (0,) for name in (_FIRST + _LISTS).split()},
     "jax.numpy.append": (0, 1),
+    "jax.numpy.full": (1,),
+    "jax.numpy.full_like": (0, 1),
+    "jax.numpy.select": (1, 2),
     "jax.numpy.where": (1, 2),
     "jax.numpy.insert": (0, 2),
     **{

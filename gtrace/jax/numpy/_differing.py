@@ -54,6 +54,7 @@ def array(
     return out if out.ndim >= ndmin else reshape(out, (*(1,) * (ndmin - out.ndim), *out.shape))
 
 
+@functools.partial(taking_keys, "jax.numpy.full")
 def full(
     shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None
 ) -> Array:  # fmt: skip
