@@ -16,5 +16,7 @@ sys.path.insert(0, str(HERE.parent))
 
 from key_programs import described, programs  # noqa: E402 - in the directory above
 
-found = {name: described(jax, program()) for name, program in programs(jax, jax.jit).items()}
-(HERE / "jax_keys.json").write_text(json.dumps(found, indent=0) + "\n")
+lines = [
+    f"{json.dumps(name)}: {json.dumps(described(jax, program()))}" for name, program in programs(jax, jax.jit).items()
+]
+(HERE / "jax_keys.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
