@@ -17,6 +17,7 @@ from gtrace.ir.graph import Graph
 from gtrace.ir.sharding import NamedSharding
 from gtrace.ir.verify import verify
 from gtrace.ops.shape import as_shape
+from gtrace.random.key_arrays import KeyType, keys_of
 from gtrace.trace.array import Array
 from gtrace.trace.capture import Captured, capture, replay
 from gtrace.trace.convert import lift
@@ -35,7 +36,8 @@ def _as_sizes(shape: Any) -> tuple[Any, ...]:
 class ShapeDtypeStruct:
     """The shape, dtype and device of an array that need not exist.
 
-    A size may be a name, for `gtrace.export`, which leaves it open. A sharding is for `gtrace.sharding.plan`.
+    A size may be a name, for `gtrace.export`, which leaves it open. A sharding is for `gtrace.sharding.plan`. A dtype
+    of torch's own is taken at its word (`exact`), whatever the setting `x64` says.
 
     >>> ShapeDtypeStruct((2, 3), "float32")
     ShapeDtypeStruct(shape=(2, 3), dtype=float32)
@@ -45,6 +47,14 @@ class ShapeDtypeStruct:
     dtype: DType = attrs.field(converter=DType)
     device: torch.device = attrs.field(default=None, converter=as_device)
     sharding: NamedSharding | None = attrs.field(default=None, kw_only=True)
+    exact: bool = attrs.field(init=False, repr=False, eq=False)
+
+    def __attrs_pre_init__(self, shape: Any, dtype: Any, *_: Any, **__: Any) -> None:
+        object.__setattr__(self, "exact", isinstance(dtype, torch.dtype))
+
+    def __new__(cls, shape: Any = None, dtype: Any = None, *_: Any, **__: Any) -> Any:
+        """Return a new object; for keys, an array of keys whose data are described."""
+        return keys_of(cls(shape, torch.int64)) if isinstance(dtype, KeyType) else object.__new__(cls)
 
     @property
     def ndim(self) -> int:
@@ -78,7 +88,7 @@ def capture_like(name: str, f: Callable[..., Any], args: Any, kwargs: Any) -> Ca
             if any(isinstance(n, str) for n in leaf.shape):
                 fix = "Names of sizes are for gt.export."
                 raise ArgumentError(message(name, "sizes that are numbers", repr(leaf), fix))
-            plain = aval(leaf.shape, as_dtype(leaf.dtype), leaf.device)
+            plain = aval(leaf.shape, leaf.dtype.torch if leaf.exact else as_dtype(leaf.dtype), leaf.device)
             avals.append(plain if leaf.sharding is None else sharded(plain, leaf.sharding))
         elif is_array(leaf):
             avals.append(lift(name, leaf).aval)

@@ -29,6 +29,10 @@ _BITS = re.compile("(int|uint|float|complex)[1-9][0-9]{0,2}")
 """Names of NumPy's kind, such as float128, some of which stand for no dtype here."""
 
 
+_OF_NUMPY = frozenset("alignment byteorder char descr fields hasobject isnative names newbyteorder num str".split())
+"""Further attributes of NumPy's dtypes."""
+
+
 class DType:
     """A dtype of arrays. Equal to the dtype of torch and of NumPy of that name, and to the name.
 
@@ -41,6 +45,7 @@ class DType:
         itemsize: the bytes of an element.
         kind: NumPy's letter: ``"b"``, ``"i"``, ``"u"``, ``"f"`` (also of bfloat16 and float8) or ``"c"``.
         is_floating_point, is_complex, is_signed: as of torch's dtypes.
+        char, num, str, byteorder, names, ...: as of NumPy's dtypes.
 
     >>> import gtrace as gt
     >>> x = gt.ones(2)
@@ -93,6 +98,16 @@ class DType:
     def type(self) -> Any:
         """NumPy's class of scalars."""
         return self.dtype.type
+
+    @property
+    def numpy_type(self) -> Any:
+        """NumPy's class of scalars, or this object where NumPy has none."""
+        return self.type if _in_numpy(self.name) else self
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _OF_NUMPY:
+            return getattr(self.dtype, name)
+        raise AttributeError(f"a dtype of gtrace has no attribute {name!r}", name=name, obj=self)
 
     def __eq__(self, other: object) -> Any:
         if other.__class__ is DType:
@@ -192,13 +207,16 @@ def _find(dtype: Any) -> DType | None:
         if name in _BY_NAME:
             return _BY_NAME[name]
     elif isinstance(dtype, type):
+        own = getattr(dtype, "dtype", None) if dtype.__class__ is not type else None
+        if own.__class__ is DType:  # of a class of scalars, such as jax.numpy.float32
+            return own
         if dtype in _PYTHON:
             return _BY_NAME[_PYTHON[dtype]]
+        if not issubclass(dtype, numpy.generic):
+            return None
         if dtype in _ABSTRACT:
             fix = "Use gt.numpy.issubdtype(x.dtype, ...) to ask for a class of dtypes."
             raise DtypeError(message("dtype", "one dtype", f"all of numpy.{dtype.__name__}", fix))
-        if not issubclass(dtype, numpy.generic):
-            return None
     try:
         return _BY_NAME.get(numpy.dtype(dtype).name)
     except TypeError:

@@ -71,7 +71,7 @@ class Apply:
         call = Call.of(name, (params, buffers, args, kwargs))
         arrays = call.arrays
         drawn = None if key is None else as_key("from_module", key)
-        kind = train, key is None, *call.kind()
+        kind = train, None if drawn is None else drawn.aval, *call.kind()
         recorded = self._calls.find(kind, lambda: self._trace(call, list(params), list(buffers), train, drawn))
         if state is None:
             self._check_pure(name, recorded, list(params), list(buffers))

@@ -115,7 +115,7 @@ def test_keys_from_words_and_with_ciphers(jax):
     assert random.normal(random.clone(random.PRNGKey(42)), (2,)).tolist() == first
     with pytest.raises(ArgumentError, match="threefry2x32 or None as impl"):
         random.key(0, impl="rbg")
-    kept = random.key(1).astype(random.key(1).dtype)
+    kept = random.PRNGKey(1).astype(random.PRNGKey(1).dtype)
     assert kept.dtype == "uint32", "a conversion to the dtype that it has leaves an array as it is"
 
 
@@ -318,14 +318,15 @@ def test_differential_equations_and_their_adjoint(jax):
     np.testing.assert_allclose([by_constants["w"], by_constants["d"]], [1.453, -2.046], atol=2e-3)
 
 
-def test_keys_are_jaxs_words_and_their_loops_compile_as_a_whole(jax):
+@pytest.mark.parametrize("typed", [False, True])
+def test_loops_with_keys_compile_as_a_whole(jax, typed):
     from gtrace.compile.partition import Partitioner
     from gtrace.ir.aval import contiguous_strides
 
     random, jnp = jax.random, jax.numpy
-    key = random.key(3)
-    assert key.dtype == "uint32" and random.split(key).dtype == "uint32" == random.fold_in(key, 1).dtype
-    assert random.split(key)[1].tolist() == gt.random.split(gt.random.key(3))[1].tolist()
+    key = random.key(3) if typed else random.PRNGKey(3)
+    assert random.split(key).dtype == random.fold_in(key, 1).dtype == key.dtype == ("key<fry>" if typed else "uint32")
+    assert random.key_data(random.split(key))[1].tolist() == gt.random.split(gt.random.key(3))[1].tolist()
 
     def walk(key):
         def step(carry, _):

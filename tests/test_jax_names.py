@@ -43,9 +43,8 @@ NOTES = {
     "jax.numpy.absolute": "the derivative at 0 is 0, not 1",
     "jax.lax.abs": "the derivative at 0 is 0, not 1",
     "jax.numpy.promote_types": "follows the setting `x64`",
-    "jax.random.key": "a key is a uint32 array of shape (2,), as `PRNGKey` gives",
     "jax.scipy.optimize.minimize": "another line search than JAX's: the minimum is the same, the steps are not",
-    "jax.tree_util.PyTreeDef": "optree's",
+    "jax.tree_util.PyTreeDef": "without serialization",
 }  # fmt: skip
 
 

@@ -90,7 +90,7 @@ SPECIAL = {"bessel_functions", "combinatorics", "entropies", "error_functions", 
 APART = {"gtrace.nn.initializers": gt.nn.initializers, "gtrace.lax.linalg": gt.lax.linalg}
 """Families that are a namespace of their own."""
 
-INNER = {"gtrace.numpy.linalg.arguments", "gtrace.nn.common", "gtrace.random.reuse"}
+INNER = {"gtrace.numpy.linalg.arguments", "gtrace.nn.common", "gtrace.random.key_arrays", "gtrace.random.reuse"}
 """Modules in those folders that publish nothing."""
 
 

@@ -19,7 +19,10 @@ from typing import Any
 
 import attrs
 
+from gtrace.dtypes import DType
 from gtrace.errors import ArgumentError, message
+from gtrace.jax.keys import taking_keys
+from gtrace.jax.scalars import scalar_type
 from gtrace.jax.weakness import weighed
 
 __version_info__ = (0, 10, 2)
@@ -67,7 +70,6 @@ INSTEAD = {
     "jax.lax.rng_bit_generator": "Use jax.random.bits with a key.",
     "jax.lax.rng_uniform": "Use jax.random.uniform with a key.",
     "jax.lax.scaled_dot": "Multiply by the scales, and use lax.dot_general.",
-    "jax.random.key_dtype": "Keys are uint32 arrays.",
     "jax.nn.scaled_dot_general": "Multiply by the scales, and use lax.dot_general.",
     "jax.nn.get_scaled_dot_general_config": "Multiply by the scales, and use lax.dot_general.",
     "jax.sharding.auto_axes": "All axes are automatic: call the function.",
@@ -256,7 +258,10 @@ def namespace(module: str, *sources: Any) -> tuple[Callable[[str], Any], Callabl
         for source in sources:
             value = source.get(name, missing) if isinstance(source, dict) else getattr(source, name, missing)
             if value is not missing and not isinstance(value, types.ModuleType):
-                return weighed(f"{module}.{name}", adapted(f"{module}.{name}", value, table[name]))
+                if value.__class__ is DType:
+                    return scalar_type(value)
+                full = f"{module}.{name}"
+                return taking_keys(full, weighed(full, adapted(full, value, table[name])))
         return missing
 
     def get(name: str) -> Any:

@@ -11,10 +11,11 @@ import attrs
 import numpy
 
 import gtrace as gt
-from gtrace import sharding, tree
+from gtrace import sharding
 from gtrace.errors import ArgumentError, message
-from gtrace.jax import dtypes
+from gtrace.jax import dtypes, paths
 from gtrace.jax.adapt import HINTS, __version__
+from gtrace.random.key_arrays import PRNGKeyArray
 from gtrace.sharding import from_process_local
 
 checkpoint, checkpoint_policies = gt.checkpoint, gt.checkpoint_policies
@@ -78,6 +79,8 @@ def named_scope(name: str) -> Iterator[None]:
 
 def typeof(x: Any) -> Any:
     """Return the shape and the dtype of an array or number."""
+    if isinstance(x, PRNGKeyArray):
+        return gt.ShapeDtypeStruct(x.shape, x.dtype)
     array = gt.asarray(x)
     return gt.ShapeDtypeStruct(array.shape, array.dtype)
 
@@ -89,8 +92,8 @@ def block_until_ready(x: Any) -> Any:
 
 
 def device_get(x: Any) -> Any:
-    """Return a pytree with NumPy arrays in the place of Arrays."""
-    return tree.map(lambda leaf: leaf.numpy() if isinstance(leaf, gt.Array) else leaf, x)
+    """Return a pytree with NumPy arrays in the place of Arrays; arrays of keys stay."""
+    return paths.map(lambda leaf: leaf.numpy() if type(leaf) is gt.Array else leaf, x)
 
 
 def copy_to_host_async(x: Any) -> Any:

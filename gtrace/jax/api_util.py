@@ -6,7 +6,7 @@ import types
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from gtrace import tree
+from gtrace.jax import paths
 from gtrace.jax.extend.linear_util import WrappedFun
 
 __all__ = ["debug_info", "flatten_axes", "flatten_fun", "flatten_fun_nokwargs", "safe_map"]
@@ -30,9 +30,9 @@ def _flattened(f: WrappedFun, in_tree: Any, named: bool) -> tuple[WrappedFun, Ca
     structures: list[Any] = []
 
     def flat(*leaves: Any) -> list[Any]:
-        given = tree.unflatten(in_tree, leaves)
+        given = in_tree.unflatten(leaves)
         args, kwargs = given if named else (given, {})
-        out, structure = tree.flatten(f.call_wrapped(*args, **kwargs))
+        out, structure = paths.flatten(f.call_wrapped(*args, **kwargs))
         structures[:] = [structure]
         return out
 
@@ -60,11 +60,11 @@ def flatten_axes(name: str, treedef: Any, axis_tree: Any, *, kws: bool = False, 
     >>> flatten_axes("vmap", gt.tree.structure((1, (2, 3))), (0, None))
     [0, None, None]
     """
-    whole = tree.unflatten(treedef, list(range(treedef.num_leaves)))
+    whole = treedef.unflatten(list(range(treedef.num_leaves)))
     out: list[Any] = []
 
     def spread(axis: Any, part: Any) -> None:
-        out.extend([axis] * len(tree.leaves(part)))
+        out.extend([axis] * len(paths.leaves(part)))
 
-    tree.map(spread, axis_tree, whole, is_leaf=lambda x: x is None)
+    paths.map(spread, axis_tree, whole, is_leaf=lambda x: x is None)
     return out

@@ -10,6 +10,7 @@ import attrs
 import gtrace as gt
 from gtrace import tree
 from gtrace.jax.adapt import namespace
+from gtrace.jax.dtypes import float0
 
 
 class SymbolicZero:
@@ -58,12 +59,21 @@ class custom_vjp(gt.custom_vjp):  # noqa: N801 - JAX's name
         self, fwd: Callable[..., Any], bwd: Callable[..., Any], symbolic_zeros: bool = False,
         optimize_remat: bool = False,
     ) -> None:  # fmt: skip
-        """State the rule; with `symbolic_zeros`, `fwd` gets each array as a `CustomVJPPrimal`."""
+        """State the rule; with `symbolic_zeros`, `fwd` gets each array as a `CustomVJPPrimal`.
+
+        The cotangent of integers and keys may be an array of ``float0``, as in JAX, or None.
+        """
 
         def marked(*args: Any) -> Any:
             return fwd(*[tree.map(lambda x: CustomVJPPrimal(x, True), arg) for arg in args])
 
-        super().defvjp(marked if symbolic_zeros else fwd, bwd)
+        def without_float0(*args: Any) -> Any:
+            found = bwd(*args)
+            if not isinstance(found, (tuple, list)):
+                return found
+            return type(found)([None if getattr(g, "dtype", None) == float0 else g for g in found])
+
+        super().defvjp(marked if symbolic_zeros else fwd, without_float0)
 
 
 class custom_jvp(gt.custom_jvp):  # noqa: N801 - JAX's name

@@ -10,13 +10,13 @@ from gtrace import dtypes
 from gtrace import numpy as names
 from gtrace.errors import DtypeError
 from gtrace.jax.adapt import namespace
+from gtrace.random import key_arrays
 from gtrace.trace.promotion import as_dtype
 
 float0 = numpy.dtype([("float0", numpy.void, 0)])
 
 
-class extended(numpy.generic):  # noqa: N801 - JAX's name of a class of dtypes
-    """The class of dtypes that NumPy has not: there are none here."""
+extended, prng_key = key_arrays.extended, key_arrays.prng_key
 
 
 TypePromotionError = DtypeError
@@ -28,14 +28,16 @@ def scalar_type_of(x: Any) -> type:
     return kinds[dtypes.DType(names.result_type(x)).kind]
 
 
-class prng_key(extended):  # noqa: N801 - as above
-    """The class of dtypes of keys: here keys are arrays of integers."""
-
-
 def canonicalize_dtype(dtype: Any, allow_extended_dtype: bool = False) -> Any:
-    """Return the dtype that arrays of `dtype` have under the number rules in force."""
+    """Return the dtype that arrays of `dtype` have under the number rules in force: NumPy's, where NumPy has it.
+
+    >>> canonicalize_dtype("float32") is numpy.dtype("float32")
+    True
+    """
+    if allow_extended_dtype and dtype == key_arrays.KEY:
+        return dtype
     found = dtypes.DType(as_dtype(float if dtype is None else dtype))
-    return dtype if isinstance(dtype, numpy.dtype) and found == dtype else found
+    return found if found.numpy_type is found else found.dtype
 
 
 def itemsize_bits(dtype: Any) -> int:

@@ -1,19 +1,95 @@
-"""Functions of ``jax.tree`` and ``jax.tree_util`` whose parameters or results differ from those of ``gtrace.tree``."""
+"""Functions of ``jax.tree`` and ``jax.tree_util``: those of ``gtrace.tree`` with arrays of typed keys as leaves, and
+structures that print as JAX's."""
 
 from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import optree
 
 from gtrace import tree
-from gtrace.tree import TreeDef
-from gtrace.tree.structure import NAMESPACE, UNSET
+from gtrace.jax.structures import PyTreeDef, spec_of
+from gtrace.tree.structure import NAMESPACE, UNSET, is_whole, whole_leaves
 
 Leaf = Callable[..., bool] | None
+
+
+def flatten(tree_: Any, is_leaf: Leaf = None) -> tuple[list[Any], PyTreeDef]:
+    """Return the leaves of a tree, left to right, and its structure.
+
+    >>> flatten({"a": (1, 2)})
+    ([1, 2], PyTreeDef({'a': (*, *)}))
+    """
+    leaves_, spec = tree.flatten(tree_, whole_leaves(is_leaf))
+    return leaves_, PyTreeDef(spec)
+
+
+def leaves(tree_: Any, is_leaf: Leaf = None) -> list[Any]:
+    """Return the leaves of a tree, left to right."""
+    return tree.leaves(tree_, whole_leaves(is_leaf))
+
+
+def structure(tree_: Any, is_leaf: Leaf = None) -> PyTreeDef:
+    """Return the structure of a tree."""
+    return PyTreeDef(tree.structure(tree_, whole_leaves(is_leaf)))
+
+
+def unflatten(treedef: Any, leaves: Iterable[Any]) -> Any:
+    """Return a tree of a structure with these leaves."""
+    return treedef.unflatten(leaves)
+
+
+def map(f: Callable[..., Any], tree_: Any, *rest: Any, is_leaf: Leaf = None) -> Any:  # noqa: A001 - JAX's name
+    """``gt.tree.map``.
+
+    >>> import gtrace.jax as jax
+    >>> jax.tree.map(lambda x: x.shape, {"key": jax.random.key(0), "w": jax.numpy.ones(2)})
+    {'key': (), 'w': (2,)}
+    """
+    return tree.map(f, tree_, *rest, is_leaf=whole_leaves(is_leaf))
+
+
+def reduce(function: Callable[[Any, Any], Any], tree_: Any, initializer: Any = UNSET, is_leaf: Leaf = None) -> Any:
+    """``gt.tree.reduce``."""
+    return tree.reduce(function, tree_, initializer, whole_leaves(is_leaf))
+
+
+def all(tree_: Any, *, is_leaf: Leaf = None) -> bool:  # noqa: A001 - JAX's name
+    """``gt.tree.all``."""
+    return tree.all(tree_, is_leaf=whole_leaves(is_leaf))
+
+
+def all_leaves(iterable: Iterable[Any], is_leaf: Leaf = None) -> bool:
+    """``gt.tree.all_leaves``."""
+    return tree.all_leaves(iterable, whole_leaves(is_leaf))
+
+
+def broadcast(prefix_tree: Any, full_tree: Any, is_leaf: Leaf = None) -> Any:
+    """``gt.tree.broadcast``."""
+    return tree.broadcast(prefix_tree, full_tree, whole_leaves(is_leaf))
+
+
+def transpose(outer_treedef: Any, inner_treedef: Any, pytree_to_transpose: Any) -> Any:
+    """``gt.tree.transpose``."""
+    return tree.transpose(spec_of(outer_treedef), spec_of(inner_treedef), pytree_to_transpose)
+
+
+def treedef_children(treedef: Any) -> list[PyTreeDef]:
+    """Return the structures right below the root of a structure."""
+    return PyTreeDef(treedef).children()
+
+
+def treedef_is_leaf(treedef: Any) -> bool:
+    """Return whether a structure is that of one leaf."""
+    return spec_of(treedef).is_leaf()
+
+
+def treedef_tuple(treedefs: Iterable[Any]) -> PyTreeDef:
+    """Return the structure of a tuple of trees of these structures."""
+    return PyTreeDef(tree.tuple_of([spec_of(treedef) for treedef in treedefs]))
 
 
 def _by_value(pytree: Any, is_leaf: Leaf, takes_path: bool) -> Leaf:
@@ -34,9 +110,10 @@ def _by_value(pytree: Any, is_leaf: Leaf, takes_path: bool) -> Leaf:
 
 def flatten_with_path(
     tree_: Any, is_leaf: Leaf = None, is_leaf_takes_path: bool = False
-) -> tuple[list[tuple[Any, Any]], TreeDef]:
+) -> tuple[list[tuple[Any, Any]], PyTreeDef]:
     """``gt.tree.flatten_with_path``; with `is_leaf_takes_path`, `is_leaf` is a function of a path and a node."""
-    return tree.flatten_with_path(tree_, _by_value(tree_, is_leaf, is_leaf_takes_path))
+    pairs, spec = tree.flatten_with_path(tree_, whole_leaves(_by_value(tree_, is_leaf, is_leaf_takes_path)))
+    return pairs, PyTreeDef(spec)
 
 
 def leaves_with_path(tree_: Any, is_leaf: Leaf = None, is_leaf_takes_path: bool = False) -> list[tuple[Any, Any]]:
@@ -48,7 +125,7 @@ def map_with_path(
     f: Callable[..., Any], tree_: Any, *rest: Any, is_leaf: Leaf = None, is_leaf_takes_path: bool = False
 ) -> Any:
     """``gt.tree.map_with_path``, as `flatten_with_path`."""
-    return tree.map_with_path(f, tree_, *rest, is_leaf=_by_value(tree_, is_leaf, is_leaf_takes_path))
+    return tree.map_with_path(f, tree_, *rest, is_leaf=whole_leaves(_by_value(tree_, is_leaf, is_leaf_takes_path)))
 
 
 def reduce_associative(
@@ -63,7 +140,7 @@ def reduce_associative(
     Raises:
         TypeError: there are no leaves, and no `identity`.
     """
-    values = tree.leaves(tree_, is_leaf)
+    values = leaves(tree_, is_leaf)
     if not values:
         if identity is UNSET:
             raise TypeError("reduce_associative() of a tree without leaves needs identity=")
@@ -76,7 +153,7 @@ def reduce_associative(
 
 def is_tree_node(x: Any) -> bool:
     """Whether something is an inner node of pytrees, such as a list or None, and no leaf."""
-    return not tree.structure(x).is_leaf() or x is None
+    return not tree.structure(x, is_whole).is_leaf() or x is None
 
 
 def flatten_one_level(x: Any) -> tuple[list[Any], Any]:

@@ -9,8 +9,12 @@ import torch
 from gtrace import random
 from gtrace.errors import ArgumentError, message
 from gtrace.jax.adapt import namespace
+from gtrace.ops.logic import bitwise_and
 from gtrace.ops.promote import cast
-from gtrace.trace.array import Array
+from gtrace.random.key_arrays import KEY, PRNGKeyArray, keys_of, packed_seed
+from gtrace.random.keys import MASK, key_words, pack, unpack
+from gtrace.trace.array import Array, wrap
+from gtrace.trace.convert import new_tensor
 from gtrace.trace.promotion import as_dtype, default_dtype
 
 
@@ -27,65 +31,134 @@ def bits(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = No
 
 
 def _checked(name: str, impl: Any) -> None:
-    if impl not in (None, "threefry2x32", "threefry", random.key_impl(random.key(0))):
+    if impl not in (None, "threefry2x32", "threefry", "fry", KEY):
         raise ArgumentError(message(name, "threefry2x32 or None as impl", repr(impl), "There is one cipher."))
 
 
-def _words(keys: Array) -> Array:
-    """Return keys as JAX stores them, as uint32."""
+def _as_uint32(keys: Array) -> Array:
+    """Return words of keys as JAX stores them."""
     return cast(keys, torch.uint32)
 
 
-def key(seed: Any, *, impl: Any = None, dtype: Any = None) -> Array:
-    """``gt.random.key``, as uint32 like `PRNGKey`; the cipher is threefry2x32.
+def _seeded(name: str, seed: Any) -> Array:
+    """Return the words of a seed.
 
     Raises:
-        ArgumentError: another cipher.
+        ArgumentError: the seed is a key.
+    """
+    if type(seed) is PRNGKeyArray:
+        raise ArgumentError(message(name, "an integer as seed", "a key", "Use the key itself, or split it."))
+    return random.key(seed)
+
+
+def key(seed: Any, *, impl: Any = None, dtype: Any = None) -> PRNGKeyArray:
+    """Return a typed key: an array of keys of shape (), whose dtype is ``key<fry>``. The cipher is threefry2x32.
+
+    Raises:
+        ArgumentError: another cipher, or no integer.
+
+    >>> import gtrace.jax as jax
+    >>> key = jax.random.key(7)
+    >>> key.shape, key.dtype, jax.random.key_data(key).tolist()
+    ((), key<fry>, [0, 7])
     """
     _checked("key", impl)
-    return _words(random.key(seed))
+    if type(seed) is int and -(1 << 63) <= seed < 1 << 63:
+        return keys_of(wrap(new_tensor(packed_seed(key_words(seed)), torch.int64)))
+    return keys_of(pack(_seeded("key", seed)))
 
 
 def PRNGKey(seed: Any, *, impl: Any = None) -> Array:  # noqa: N802 - JAX's name
-    """``gt.random.PRNGKey``, as `key`."""
+    """Return a key as its words: uint32 of shape (2,); the cipher is threefry2x32.
+
+    Raises:
+        ArgumentError: another cipher, or no integer.
+    """
     _checked("PRNGKey", impl)
-    return _words(random.PRNGKey(seed))
+    return _as_uint32(_seeded("PRNGKey", seed))
 
 
-def wrap_key_data(key_bits_array: Any, *, impl: Any = None, dtype: Any = None) -> Array:
-    """``gt.random.wrap_key_data``, as `key`."""
+def wrap_key_data(key_bits_array: Any, *, impl: Any = None, dtype: Any = None) -> PRNGKeyArray:
+    """Return typed keys made of their words.
+
+    Args:
+        key_bits_array: uint32 of shape (..., 2).
+
+    Raises:
+        ArgumentError: another cipher.
+        DtypeError, ShapeError: these are no words of keys.
+
+    >>> import gtrace.jax as jax
+    >>> jax.random.wrap_key_data(jax.random.PRNGKey(0)) == jax.random.key(0)
+    Array(True, dtype=bool)
+    """
     _checked("wrap_key_data", impl)
-    return _words(random.wrap_key_data(key_bits_array))
+    return keys_of(pack(bitwise_and(random.wrap_key_data(key_bits_array), MASK)))
 
 
 def key_data(keys: Any) -> Array:
-    """Return the words of keys: the keys themselves, as uint32."""
-    return _words(random.key_data(keys))
+    """Return the words of keys, uint32 of shape (..., 2): of typed keys, or of keys that are their words.
+
+    >>> import gtrace.jax as jax
+    >>> jax.random.key_data(jax.random.split(jax.random.key(0), 3)).shape
+    (3, 2)
+    """
+    return _as_uint32(unpack(keys._data) if type(keys) is PRNGKeyArray else random.key_data(keys))
+
+
+def key_impl(keys: Any) -> str:
+    """Return the name of the cipher of keys, which is always "threefry2x32"."""
+    return "threefry2x32" if type(keys) is PRNGKeyArray else random.key_impl(keys)
+
+
+def key_dtype(impl: Any = None) -> Any:
+    """Return the dtype of typed keys.
+
+    >>> key_dtype()
+    key<fry>
+    """
+    _checked("key_dtype", impl)
+    return KEY
 
 
 def split(key: Any, num: Any = 2) -> Array:
-    """``gt.random.split``, as uint32.
+    """``gt.random.split``: typed keys of shape (num,) from a typed one, else words, uint32 of shape (num, 2).
 
     >>> import gtrace.jax as jax
-    >>> jax.random.split(jax.random.key(0)).dtype == "uint32"
-    True
+    >>> jax.random.split(jax.random.key(0)).shape, jax.random.split(jax.random.PRNGKey(0)).shape
+    ((2,), (2, 2))
     """
-    return _words(random.split(key, num))
+    made = random.split(key, num)
+    return made if type(made) is PRNGKeyArray else _as_uint32(made)
 
 
 def fold_in(key: Any, data: Any) -> Array:
-    """``gt.random.fold_in``, as uint32."""
-    return _words(random.fold_in(key, data))
+    """``gt.random.fold_in``: a typed key from a typed one, else words, uint32 of shape (2,)."""
+    made = random.fold_in(key, data)
+    return made if type(made) is PRNGKeyArray else _as_uint32(made)
 
 
 def clone(key: Any) -> Array:
     """Return a copy of a key, which may be used again though the key was.
 
     >>> import gtrace.jax as jax
-    >>> jax.random.clone(jax.random.key(1)).tolist()
+    >>> jax.random.clone(jax.random.PRNGKey(1)).tolist()
     [0, 1]
     """
-    return _words(random.wrap_key_data(random.key_data(key)))
+    if type(key) is PRNGKeyArray:
+        return keys_of(bitwise_and(key._data, -1))
+    return _as_uint32(random.wrap_key_data(random.key_data(key)))
+
+
+def choice(
+    key: Any, a: Any, shape: Any = (), replace: bool = True, p: Any = None, axis: int = 0, mode: str | None = None, *,
+    out_sharding: Any = None,
+) -> Array:  # fmt: skip
+    """``gt.random.choice``; `a` may be an array of keys."""
+    if type(a) is PRNGKeyArray:
+        places = random.choice(key, a.shape[axis], shape, replace, p, mode=mode or "low")
+        return a[(slice(None),) * (axis % a.ndim) + (places,)]
+    return random.choice(key, a, shape, replace, p, axis, mode or "low")
 
 
 __getattr__, __dir__ = namespace("jax.random", random)

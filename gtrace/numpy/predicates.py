@@ -18,6 +18,7 @@ from gtrace.ops.logic import equal, isfinite, isnan, less_equal, logical_and, lo
 from gtrace.ops.promote import promote_arrays
 from gtrace.ops.reduce import all as all_over
 from gtrace.ops.shape import broadcast_to, normalize_axes
+from gtrace.random.key_arrays import KeyType
 from gtrace.trace.array import Array
 from gtrace.trace.convert import lift, python_scalar
 from gtrace.trace.promotion import as_dtype
@@ -162,6 +163,8 @@ def _abstract(x: Any) -> type:
         return x
     if x is None:
         return numpy.float64  # as NumPy reads it
+    if isinstance(x, KeyType):
+        return x.type
     kind = DType(x).torch
     return _CLASSES.get(kind) or numpy.dtype(LONG[kind]).type
 

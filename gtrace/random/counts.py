@@ -46,9 +46,9 @@ from gtrace.ops.promote import cast, counting
 from gtrace.ops.reduce import all as all_of
 from gtrace.ops.reduce import any as any_of
 from gtrace.ops.scans import cumsum
-from gtrace.ops.shape import broadcast_to, expand_dims, full_like_scalar, moveaxis, reshape
+from gtrace.ops.shape import broadcast_to, expand_dims, full_like_scalar, moveaxis
 from gtrace.random.continuous import bound, common_shape, draw_unit, parameters
-from gtrace.random.keys import as_key, draw_shape, fresh_key, subkeys, two_keys
+from gtrace.random.keys import as_key, draw_shape, fresh_key, single_keys, subkeys, two_keys
 from gtrace.random.reuse import consume
 from gtrace.trace.array import Array
 from gtrace.trace.convert import lift, real_scalar
@@ -146,8 +146,7 @@ def _refuse_until_all(
 
     def go_on(state: tuple[Array, ...]) -> tuple[Array, ...]:
         key, drawn, done = state
-        keys = subkeys(key, (3,))
-        key, first, second = (reshape(slice_axis(keys, 0, k, k + 1), (2,)) for k in range(3))
+        key, first, second = single_keys(key, 3)
         proposal, accepted = propose(subtract(_wide_unit(first, shape), 0.5), _wide_unit(second, shape))
         return key, where(accepted, proposal, drawn), logical_or(done, accepted)
 

@@ -57,7 +57,7 @@ from gtrace.random.continuous import (
     parameters,
 )
 from gtrace.random.counts import draw_signs
-from gtrace.random.keys import draw_shape, fresh_key, subkeys, two_keys
+from gtrace.random.keys import draw_shape, fresh_key, single_keys, subkeys, two_keys
 from gtrace.trace.array import Array
 from gtrace.trace.convert import lift
 from gtrace.transform.custom import custom_jvp
@@ -77,8 +77,7 @@ attempt takes new ones, the cube of the accepted number, and whether there is on
 
 def _attempt(alpha: Array, key: Array, normal_key: Array, uniform_key: Array, new: Array) -> State:
     """Return the state of one element after one proposal."""
-    keys = subkeys(key, (3,))
-    row = [reshape(slice_axis(keys, 0, k, k + 1), (2,)) for k in range(3)]
+    row = single_keys(key, 3)
     key, normal_key, uniform_key = (where(new, a, b) for a, b in zip(row, (key, normal_key, uniform_key), strict=True))
     normal_key, subkey = two_keys(normal_key)
     dtype = alpha.aval.dtype

@@ -13,11 +13,21 @@ import torch
 
 from gtrace.errors import ArgumentError, DtypeError, ShapeError, message
 from gtrace.ops.create import arange
-from gtrace.ops.logic import bitwise_and, bitwise_right_shift, greater_equal, less, logical_and, where
+from gtrace.ops.logic import (
+    bitwise_and,
+    bitwise_left_shift,
+    bitwise_or,
+    bitwise_right_shift,
+    greater_equal,
+    less,
+    logical_and,
+    where,
+)
 from gtrace.ops.parts import concat, slice_axis
 from gtrace.ops.promote import cast
 from gtrace.ops.shape import as_int, as_shape, broadcast_to, expand_dims, reshape
-from gtrace.ops.threefry import MASK, PAIR, XOR, threefry2x32
+from gtrace.ops.threefry import PAIR, XOR, threefry2x32
+from gtrace.random.key_arrays import MASK, PRNGKeyArray, keys_of
 from gtrace.random.reuse import consume
 from gtrace.trace.array import Array, wrap
 from gtrace.trace.convert import lift, new_tensor, python_scalar
@@ -32,12 +42,16 @@ _ONE = "Pass one key: index the batch, or map over it with gt.vmap."
 
 
 def as_key(name: str, key: Any) -> Array:
-    """Return a key argument as an Array.
+    """Return a key argument as an Array: int64 of shape (2,), or, of a typed key, its packed data of shape ().
 
     Raises:
         ArgumentError: a number, or something that is no array.
         DtypeError, ShapeError: an array that is no single key.
     """
+    if type(key) is PRNGKeyArray:
+        if key.shape != ():
+            raise ShapeError(message(name, "a single key", f"keys of shape {key.shape}", _ONE))
+        return lift(name, key._data)
     if type(key) is not Array:
         if python_scalar(key) is not None:
             raise ArgumentError(message(name, "a key", repr(key), f"Make one with gt.random.key({key!r})."))
@@ -63,7 +77,7 @@ def fresh_key(name: str, key: Any) -> Array:
         ArgumentError, DtypeError, ShapeError: it is no key.
     """
     found = as_key(name, key)
-    consume(name, key if type(key) is Array else found)
+    consume(name, key if isinstance(key, Array) else found)
     return found
 
 
@@ -85,8 +99,21 @@ def cipher(key: Array, shape: tuple[int, ...], word: int) -> Array:
     n = math.prod(shape)
     count = arange(n, dtype=torch.int64, device=key.device)
     upper: Any = 0 if n <= 1 << 32 else bitwise_right_shift(count, 32)
-    first, second = slice_axis(key, 0, 0, 1), slice_axis(key, 0, 1, 2)
-    return reshape(threefry2x32(first, second, upper, count, word), shape)
+    return reshape(threefry2x32(*_two_words(key), upper, count, word), shape)
+
+
+def _two_words(key: Array) -> tuple[Array, Array]:
+    """Return the words of a key as `as_key` returns it, each of shape (1,)."""
+    if key.aval.shape:
+        return slice_axis(key, 0, 0, 1), slice_axis(key, 0, 1, 2)
+    packed = reshape(key, (1,))
+    return bitwise_and(bitwise_right_shift(packed, 32), MASK), bitwise_and(packed, MASK)
+
+
+def pack(words: Array) -> Array:
+    """Return words, int64 of shape (..., 2), as packed keys of shape (...)."""
+    halves = [reshape(slice_axis(words, words.ndim - 1, k, k + 1), words.shape[:-1]) for k in (0, 1)]
+    return bitwise_or(bitwise_left_shift(halves[0], 32), halves[1])
 
 
 def draw_bits(key: Array, shape: tuple[int, ...], width: int) -> Array:
@@ -97,7 +124,7 @@ def draw_bits(key: Array, shape: tuple[int, ...], width: int) -> Array:
     return out if width == 32 else bitwise_and(out, (1 << width) - 1)
 
 
-def _as_words(pair: Array) -> Array:
+def unpack(pair: Array) -> Array:
     """Return 64-bit patterns as keys, along a new last axis."""
     spread = expand_dims(pair, pair.ndim)
     return concat([bitwise_and(bitwise_right_shift(spread, 32), MASK), bitwise_and(spread, MASK)], -1)
@@ -105,13 +132,19 @@ def _as_words(pair: Array) -> Array:
 
 def subkeys(key: Array, shape: tuple[int, ...]) -> Array:
     """Return `split` without checking the arguments."""
-    return _as_words(cipher(key, shape, PAIR))
+    return unpack(cipher(key, shape, PAIR))
+
+
+def single_keys(key: Array, count: int) -> list[Array]:
+    """Return new keys, packed if the key is."""
+    keys = subkeys(key, (count,)) if key.aval.shape else cipher(key, (count,), PAIR)
+    return [reshape(slice_axis(keys, 0, k, k + 1), keys.aval.shape[1:]) for k in range(count)]
 
 
 def two_keys(key: Array) -> tuple[Array, Array]:
-    """Return two new keys."""
-    keys = subkeys(key, (2,))
-    return reshape(slice_axis(keys, 0, 0, 1), (2,)), reshape(slice_axis(keys, 0, 1, 2), (2,))
+    """Return two new keys, packed if the key is."""
+    first, second = single_keys(key, 2)
+    return first, second
 
 
 def key_words(seed: int) -> tuple[int, int]:
@@ -256,7 +289,8 @@ def split(key: Any, num: Any = 2) -> Array:
     >>> gt.random.split(gt.random.key(0), 3).shape
     (3, 2)
     """
-    return subkeys(fresh_key("split", key), draw_shape("split", num))
+    found, shape = fresh_key("split", key), draw_shape("split", num)
+    return keys_of(cipher(found, shape, PAIR)) if type(key) is PRNGKeyArray else subkeys(found, shape)
 
 
 def fold_in(key: Any, data: Any) -> Array:
@@ -273,15 +307,21 @@ def fold_in(key: Any, data: Any) -> Array:
     >>> gt.random.fold_in(gt.random.key(0), 1)
     Array([ 928981903, 3453687069], dtype=int64)
     """
-    found = as_key("fold_in", key)
-    first, second = slice_axis(found, 0, 0, 1), slice_axis(found, 0, 1, 2)
+    if type(key) is PRNGKeyArray:
+        return keys_of(reshape(_folded(key, data), ()))
+    return reshape(unpack(_folded(key, data)), (2,))
+
+
+def _folded(key: Any, data: Any) -> Array:
+    """Return `fold_in` as one packed key, of shape (1,)."""
+    first, second = _two_words(as_key("fold_in", key))
     if type(data) is not Array and python_scalar(data) is not None:
         number: Any = as_int("fold_in", "data", data)
         if not 0 <= number <= MASK:
             raise ArgumentError(message("fold_in", "data in [0, 2**32)", str(number), "Fold in a smaller number."))
     else:
         number = reshape(bitwise_and(_integer("fold_in", "data", data), MASK), (1,))
-    return reshape(_as_words(threefry2x32(first, second, 0, number, PAIR)), (2,))
+    return threefry2x32(first, second, 0, number, PAIR)
 
 
 def bits(key: Any, shape: Any = (), width: int = 32) -> Array:

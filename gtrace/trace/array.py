@@ -83,8 +83,9 @@ class Array(_Methods):
     def __init__(self, *_: Any) -> None:
         raise TypeError("gt.Array is not made by calling it. Use gt.array, gt.asarray, gt.zeros, ...")
 
-    def __init_subclass__(cls) -> None:
-        raise TypeError("gt.Array cannot be subclassed. Wrap it in a pytree class instead (gt.tree.register).")
+    def __init_subclass__(cls, of_keys: bool = False) -> None:
+        if not of_keys:
+            raise TypeError("gt.Array cannot be subclassed. Wrap it in a pytree class instead (gt.tree.register).")
 
     @property
     def shape(self) -> tuple[int, ...]:

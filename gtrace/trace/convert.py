@@ -337,9 +337,8 @@ def lift(op: str, x: Any, share: bool = False) -> Array:
     if isinstance(x, torch.Tensor):
         tensor = plain_tensor(op, x)
         return received(wrap(tensor if share else _cloned(tensor)))
-    raise ArgumentError(
-        message(op, "arrays or numbers", type(x).__name__, "Convert lists and other data with gt.array first.")
-    )
+    fix = getattr(type(x), "instead", "Convert lists and other data with gt.array first.")
+    raise ArgumentError(message(op, "arrays or numbers", type(x).__name__, fix))
 
 
 @without_modes

@@ -45,7 +45,8 @@ def _static(value: Any) -> Any:
     return value if key is value else _Static(value, key)
 
 
-def _value(static: Any) -> Any:
+def static_value(static: Any) -> Any:
+    """Return the static data of a node as its class gave it."""
     return static.value if static.__class__ is _Static else static
 
 
@@ -134,7 +135,7 @@ def register(cls: T) -> T:
 
         def join(aux: Any, children: Any) -> Any:
             instance = object.__new__(cls)
-            for name, value in zip(dynamic + static, (*children, *[_value(x) for x in aux]), strict=True):
+            for name, value in zip(dynamic + static, (*children, *[static_value(x) for x in aux]), strict=True):
                 object.__setattr__(instance, name, value)
             return instance
 
@@ -148,7 +149,7 @@ def register(cls: T) -> T:
             return children, _static(aux), *entries
 
         def rebuilt(aux: Any, children: Any) -> Any:
-            return node.tree_unflatten(_value(aux), children)
+            return node.tree_unflatten(static_value(aux), children)
 
         optree.register_pytree_node(node, flattened, rebuilt, namespace=NAMESPACE)
     else:
@@ -195,7 +196,7 @@ def register_pytree_node(
         return tuple(children), _static(aux), tuple(keys)
 
     def rebuilt(aux: Any, children: Any) -> Any:
-        return unflatten_func(_value(aux), tuple(children))
+        return unflatten_func(static_value(aux), tuple(children))
 
     node: Any = nodetype
     with warnings.catch_warnings():
@@ -284,7 +285,7 @@ def register_dataclass(
 
     def join(aux: Any, children: Any) -> Any:
         values = dict(zip(data, children, strict=True))
-        return nodetype(**values, **{name: _value(x) for name, x in zip(meta, aux, strict=True)})
+        return nodetype(**values, **{name: static_value(x) for name, x in zip(meta, aux, strict=True)})
 
     optree.register_pytree_node(nodetype, split, join, path_entry_type=optree.GetAttrEntry, namespace=NAMESPACE)
     return nodetype

@@ -78,13 +78,37 @@ def in_order(treedef: TreeDef) -> TreeDef:
 
 
 _LEAVES: set[type] = {bool, int, float, complex, str}
+_TAKEN_WHOLE: set[type] = set()
+"""Classes of nodes that are leaves where the caller asks for it."""
+
+_WHOLE = set(_LEAVES)
+"""Both."""
+
 _structures: BoundedTable[Hashable, TreeDef] = BoundedTable(4096)
 
 
 def leaf_class(kind: type[T]) -> type[T]:
     """Note that objects of a class are leaves; returns the class."""
     _LEAVES.add(kind)
+    _WHOLE.add(kind)
     return kind
+
+
+def whole_class(kind: type[T]) -> type[T]:
+    """Note that objects of a class are nodes, and leaves with `whole_leaves`; returns the class."""
+    _WHOLE.add(kind)
+    _TAKEN_WHOLE.add(kind)
+    return kind
+
+
+def whole_leaves(is_leaf: Leaf = None) -> Leaf:
+    """Return `is_leaf`, or None, extended: it also holds for objects of the classes of `whole_class`."""
+    return is_whole if is_leaf is None else lambda x: type(x) in _TAKEN_WHOLE or is_leaf(x)
+
+
+def is_whole(x: Any) -> bool:
+    """Whether the class of an object is one of `whole_class`."""
+    return type(x) in _TAKEN_WHOLE
 
 
 @functools.lru_cache(maxsize=4096)
@@ -97,7 +121,7 @@ def text_keys(keys: tuple[Any, ...]) -> tuple[str, ...] | None:
     return tuple(sorted(keys)) if builtins.all(key.__class__ is str for key in keys) else None
 
 
-def _take_apart(tree: Any, shape: list[Any], leaves: list[Any]) -> bool:
+def _take_apart(tree: Any, shape: list[Any], leaves: list[Any], kinds: set[type]) -> bool:
     """Flatten a tree of dicts with strings as keys, lists, tuples and None whose leaves are Arrays, numbers or strings.
 
     This takes a third of optree's time, because it need not ask what each object is.
@@ -105,6 +129,7 @@ def _take_apart(tree: Any, shape: list[Any], leaves: list[Any]) -> bool:
     Args:
         shape: to which keys and lengths are added: trees with equal ones have one structure.
         leaves: to which the leaves are added.
+        kinds: the classes of leaves.
 
     Returns:
         Whether it is such a tree.
@@ -128,12 +153,12 @@ def _take_apart(tree: Any, shape: list[Any], leaves: list[Any]) -> bool:
             return True
         leaves.append(tree)
         shape.append("")
-        return kind in _LEAVES
+        return kind in kinds
     for x in tree:
-        if type(x) in _LEAVES:
+        if type(x) in kinds:
             leaves.append(x)
             shape.append("")
-        elif not _take_apart(x, shape, leaves):
+        elif not _take_apart(x, shape, leaves, kinds):
             return False
     return True
 
@@ -150,11 +175,12 @@ def flatten(tree: Any, is_leaf: Leaf = None) -> tuple[list[Any], TreeDef]:
     """
     values: list[Any] = []
     shape: list[Any] = []
-    if is_leaf is None and _take_apart(tree, shape, values):
+    kinds = _LEAVES if is_leaf is None else _WHOLE if is_leaf is is_whole else None
+    if kinds is not None and _take_apart(tree, shape, values, kinds):
         key = tuple(shape)
         found = _structures.get(key)
         if found is None:
-            found = optree.tree_structure(tree, namespace=NAMESPACE)
+            found = optree.tree_structure(tree, is_leaf, namespace=NAMESPACE)
             _structures.remember(key, found)
         treedef: TreeDef = found
     else:
@@ -165,7 +191,8 @@ def flatten(tree: Any, is_leaf: Leaf = None) -> tuple[list[Any], TreeDef]:
 def leaves(tree: Any, is_leaf: Leaf = None) -> list[Any]:
     """Return the leaves of `tree`, left to right."""
     values: list[Any] = []
-    if is_leaf is None and _take_apart(tree, [], values):
+    kinds = _LEAVES if is_leaf is None else _WHOLE if is_leaf is is_whole else None
+    if kinds is not None and _take_apart(tree, [], values, kinds):
         return values
     return optree.tree_leaves(tree, is_leaf, namespace=NAMESPACE)
 
@@ -193,7 +220,7 @@ def tuple_of(treedefs: Iterable[TreeDef]) -> TreeDef:
 
 def unflatten(treedef: TreeDef, values: Iterable[Any]) -> Any:
     """Rebuild a tree from its structure and leaves."""
-    return optree.tree_unflatten(treedef, values)
+    return treedef.unflatten(values)
 
 
 def up_to(treedef: TreeDef, tree: Any, name: str = "tree.map") -> list[Any]:

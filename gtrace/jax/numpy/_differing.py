@@ -14,6 +14,7 @@ from gtrace import numpy as ours
 from gtrace.dtypes import DType, float16, float32, float64
 from gtrace.errors import ArgumentError, message
 from gtrace.jax.adapt import JAX_NAMES, adapted
+from gtrace.jax.keys import taking_keys
 from gtrace.numpy.functional import vectorize
 from gtrace.ops import create, elementwise, index, logic, scans
 from gtrace.ops.complex import complex as make_complex
@@ -30,6 +31,7 @@ _WEAK = (int, float, complex)
 """The types of numbers whose arrays have weak dtypes."""
 
 
+@functools.partial(taking_keys, "jax.numpy.array")
 def array(
     object: Any,  # noqa: A002 - JAX's name
     dtype: Any = None,
@@ -52,6 +54,7 @@ def array(
     return out if out.ndim >= ndmin else reshape(out, (*(1,) * (ndmin - out.ndim), *out.shape))
 
 
+@functools.partial(taking_keys, "jax.numpy.full")
 def full(
     shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None
 ) -> Array:  # fmt: skip
@@ -65,6 +68,7 @@ def full(
     return weakened(out, out.aval.dtype) if dtype is None and type(fill_value) in _WEAK else out
 
 
+@functools.partial(taking_keys, "jax.numpy.asarray")
 def asarray(
     a: Any, dtype: Any = None, order: str | None = None, *, copy: bool | None = None, device: Any = None,
     out_sharding: Any = None,
@@ -87,12 +91,13 @@ def _listed(name: str) -> Callable[..., Any]:
         found = function(*arys)
         return list(found) if isinstance(found, tuple) else found
 
-    return call
+    return taking_keys(f"jax.numpy.{name}", call)
 
 
 atleast_1d, atleast_2d, atleast_3d = _listed("atleast_1d"), _listed("atleast_2d"), _listed("atleast_3d")
 
 
+@functools.partial(taking_keys, "jax.numpy.where")
 def where(condition: Any, x: Any = None, y: Any = None, /, *, size: int | None = None, fill_value: Any = None) -> Any:
     """``gt.where``, or, with a condition alone, the places where it holds: one array an axis."""
     if x is not None and y is not None:
@@ -122,6 +127,7 @@ def set_printoptions(**options: Any) -> None:
     numpy.set_printoptions(**options)
 
 
+@functools.partial(taking_keys, "jax.numpy.transpose")
 def transpose(a: Any, axes: Any = None) -> Array:
     """``gt.transpose`` with the axes as one argument."""
     return permute_dims(lift("transpose", a), axes)
@@ -213,6 +219,7 @@ def load(file: Any, *args: Any, **options: Any) -> Any:
     return create.array(found) if isinstance(found, numpy.ndarray) else found
 
 
+@functools.partial(taking_keys, "jax.numpy.take")
 def take(
     a: Any, indices: Any, axis: int | None = None, out: None = None, mode: str | None = None,
     unique_indices: bool = False, indices_are_sorted: bool = False, fill_value: Any = None,
@@ -221,6 +228,7 @@ def take(
     return index.take(lift("take", a), indices, axis, mode=mode or "fill", fill_value=fill_value)
 
 
+@functools.partial(taking_keys, "jax.numpy.take_along_axis")
 def take_along_axis(
     arr: Any, indices: Any, axis: int | None = -1, mode: str | None = None, fill_value: Any = None
 ) -> Array:
