@@ -292,10 +292,8 @@ def _looks_at_values(name: str, error: BaseException) -> ConcretizationError:
         got = f"one that looks at them at {line}"
     if tracing is not None:
         got += f" while tracing {tracing}"
-    fix = (
-        "Choose with torch.where, leave the branch out where torch.compiler.is_compiling() is true, or call it outside"
-    )
-    fix += " gt.jit and gt.vmap, where it may look at values."
+    fix = "Choose with torch.where, leave the branch out where torch.compiler.is_compiling() is true,"
+    fix += " or call it outside gt.jit and gt.vmap, where it may look at values."
     if any(f.filename.endswith(_RECURRENT) for f in frames):
         fix = "Sizes of packed sequences are values: pass padded ones and their lengths, and pack inside the function."
     elif any(f.name == "_detect_is_causal_mask" for f in frames):
