@@ -211,8 +211,8 @@ class CallTable:
             return trace(True)
         try:
             return self.find(key, lambda: trace(False))
-        except ConcretizationError:
-            if not concrete:
+        except ConcretizationError as error:
+            if not concrete or not _traceable_with_values(error.__cause__):
                 raise
         self._looking.remember(key, True)
         return trace(True)
@@ -294,7 +294,7 @@ def _looks_at_values(name: str, error: BaseException) -> ConcretizationError:
         got += f" while tracing {tracing}"
     fix = "Choose with torch.where, leave the branch out where torch.compiler.is_compiling() is true,"
     fix += " or call it outside gt.jit and gt.vmap, where it may look at values."
-    if any(f.filename.endswith(_RECURRENT) for f in frames):
+    if _of_recurrent(frames):
         fix = "Sizes of packed sequences are values: pass padded ones and their lengths, and pack inside the function."
     elif any(f.name == "_detect_is_causal_mask" for f in frames):
         fix = "torch asks whether a mask is causal: pass is_causal=, or tgt_is_causal=, beside it."
@@ -302,6 +302,16 @@ def _looks_at_values(name: str, error: BaseException) -> ConcretizationError:
         fix = "The size of its result is a value: keep all elements, and give those that do not count a weight of 0."
         fix += " Or call it outside gt.jit and gt.vmap, where it may look at values."
     return ConcretizationError(message(name, "a function that needs no values", got, fix))
+
+
+def _traceable_with_values(error: BaseException | None) -> bool:
+    """Whether a function that raised this can be traced with values: recurrent layers cannot, with packed sequences."""
+    looking = isinstance(error, (internals.DATA_DEPENDENT.get(), internals.DYNAMIC_SHAPE.get()))
+    return error is not None and looking and not _of_recurrent(traceback.extract_tb(error.__traceback__))
+
+
+def _of_recurrent(frames: traceback.StackSummary) -> bool:
+    return any(f.filename.endswith(_RECURRENT) for f in frames)
 
 
 def _line_inside(frames: traceback.StackSummary) -> str | None:
