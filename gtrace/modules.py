@@ -62,8 +62,9 @@ class Apply:
             What ``forward`` returns; with `state`, a pair of that and the new state.
 
         Raises:
-            ArgumentError: names that do not fit, a module that draws without a `key`, or writes to its buffers without
-                a `state`.
+            ArgumentError: names that do not fit, a module that draws without a `key`, writes to its buffers without
+                a `state`, or draws while it looks at values.
+            ConcretizationError: it looks at values within `gtrace.jit` or `gtrace.vmap`.
         """
         name = type(self._module).__name__
         params = self._checked(name, "params", params, self._module.named_parameters())
@@ -72,7 +73,9 @@ class Apply:
         arrays = call.arrays
         drawn = None if key is None else as_key("from_module", key)
         kind = train, None if drawn is None else drawn.aval, *call.kind()
-        recorded = self._calls.find(kind, lambda: self._trace(call, list(params), list(buffers), train, drawn))
+        recorded = self._calls.find_or_look(
+            kind, lambda values: self._trace(call, list(params), list(buffers), train, drawn, values)
+        )
         if state is None:
             self._check_pure(name, recorded, list(params), list(buffers))
         out, new_state = recorded(arrays if drawn is None else [*arrays, drawn])
@@ -110,7 +113,9 @@ class Apply:
             raise ArgumentError(message(name, expected, got, "from_module returns such a dict."))
         return {key: given[key] if type(given[key]) is Array else array(given[key]) for key in sorted(names)}
 
-    def _trace(self, call: Call, params: list[str], buffers: list[str], train: bool, key: Array | None) -> Recorded:
+    def _trace(
+        self, call: Call, params: list[str], buffers: list[str], train: bool, key: Array | None, values: bool
+    ) -> Recorded:
         """Trace the module as a function that returns its result and its buffers afterwards."""
 
         def run(params: Tensors, buffers: Tensors, args: Any, kwargs: Any) -> tuple[Any, Tensors]:
@@ -121,7 +126,7 @@ class Apply:
         with self._lock:
             self._module.train(train)
             try:
-                return call.trace(run, places, None if key is None else (key, _Draw()))
+                recorded = call.trace(run, places, None if key is None else (key, _Draw()), values)
             except RandomOperatorError as error:
                 if key is not None:
                     raise
@@ -129,6 +134,20 @@ class Apply:
                 raise ArgumentError(
                     message(call.name, "a key", "none, and the module draws random numbers", fix)
                 ) from error
+        if values and key is not None:
+            self._check_undrawn(call, recorded)
+        return recorded
+
+    @staticmethod
+    def _check_undrawn(call: Call, recorded: Recorded) -> None:
+        """Refuse a module that looked at values and draws: what it looked at followed from other draws."""
+        graph = recorded.derived.graph
+        key = graph.inputs[len(call.arrays)]
+        if any(key in node.ins for node in graph.nodes):
+            fix = "Pass train=False, or set the rates of its dropout to 0."
+            raise ArgumentError(
+                message(call.name, "a module that looks at values or draws random numbers", "one that does both", fix)
+            )
 
     @staticmethod
     def _check_pure(name: str, recorded: Recorded, params: list[str], buffers: list[str]) -> None:
@@ -186,7 +205,8 @@ def from_module(module: torch.nn.Module, *example: Any) -> tuple[State, Apply]:
 
     What the module computes is recorded like any other operation, so gradients, `vmap`, `jit` and hot paths work
     through it. The module is copied, and shares no memory with the Arrays; it is traced once for each kind of
-    arguments, in training and in evaluation.
+    arguments, in training and in evaluation. One that looks at values, as to route tokens to experts, is traced at each
+    call, and not within `jit` or `vmap`.
 
     Args:
         module: pure, but for its buffers and for random numbers.

@@ -187,6 +187,7 @@ class CallTable:
 
     def __init__(self) -> None:
         self._calls: BoundedTable[Hashable, Recorded] = BoundedTable(MAX_CALLS)
+        self._looking: BoundedTable[Hashable, bool] = BoundedTable(MAX_CALLS)
 
     def find(self, key: Hashable, trace: Callable[[], Recorded]) -> Recorded:
         """Return the call of `key`, traced the first time."""
@@ -195,6 +196,26 @@ class CallTable:
             found = trace()
             self._calls.remember(key, found)
         return found
+
+    def find_or_look(self, key: Hashable, trace: Callable[[bool], Recorded]) -> Recorded:
+        """Return the call of `key`; one that looks at values is traced at each call, where there are values.
+
+        Args:
+            trace: traces the call; with True, for the values that its arguments have now.
+
+        Raises:
+            ConcretizationError: it looks at values while a gtrace function is traced.
+        """
+        concrete = thread.trace.capture is None
+        if concrete and self._looking.get(key):
+            return trace(True)
+        try:
+            return self.find(key, lambda: trace(False))
+        except ConcretizationError as error:
+            if not concrete or not _traceable_with_values(error.__cause__):
+                raise
+        self._looking.remember(key, True)
+        return trace(True)
 
     def call(self, name: str, function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
         """Record a call of a torch function.
@@ -271,16 +292,26 @@ def _looks_at_values(name: str, error: BaseException) -> ConcretizationError:
         got = f"one that looks at them at {line}"
     if tracing is not None:
         got += f" while tracing {tracing}"
-    fix = "Call it outside, or on what gt.stop_gradient returns and outside gt.jit."
-    if any(f.filename.endswith(_RECURRENT) for f in frames):
+    fix = "Choose with torch.where, leave the branch out where torch.compiler.is_compiling() is true,"
+    fix += " or call it outside gt.jit and gt.vmap, where it may look at values."
+    if _of_recurrent(frames):
         fix = "Sizes of packed sequences are values: pass padded ones and their lengths, and pack inside the function."
     elif any(f.name == "_detect_is_causal_mask" for f in frames):
         fix = "torch asks whether a mask is causal: pass is_causal=, or tgt_is_causal=, beside it."
     elif isinstance(error, internals.DYNAMIC_SHAPE.get()):
         fix = "The size of its result is a value: keep all elements, and give those that do not count a weight of 0."
-    elif tracing is None:
-        fix = "Choose with torch.where, or leave the branch out where torch.compiler.is_compiling() is true."
+        fix += " Or call it outside gt.jit and gt.vmap, where it may look at values."
     return ConcretizationError(message(name, "a function that needs no values", got, fix))
+
+
+def _traceable_with_values(error: BaseException | None) -> bool:
+    """Whether a function that raised this can be traced with values: recurrent layers cannot, with packed sequences."""
+    looking = isinstance(error, (internals.DATA_DEPENDENT.get(), internals.DYNAMIC_SHAPE.get()))
+    return error is not None and looking and not _of_recurrent(traceback.extract_tb(error.__traceback__))
+
+
+def _of_recurrent(frames: traceback.StackSummary) -> bool:
+    return any(f.filename.endswith(_RECURRENT) for f in frames)
 
 
 def _line_inside(frames: traceback.StackSummary) -> str | None:

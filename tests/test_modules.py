@@ -211,8 +211,83 @@ def test_branches_on_values_are_left_out_or_named():
     assert not torch.compiler.is_compiling()
     params, apply = gt.from_module(Looking())
     line = Looking.forward.__code__.co_firstlineno + 1
-    with pytest.raises(gt.ConcretizationError, match=rf"looks at them at {__file__}:{line}\. Choose with torch.where"):
-        apply(params, gt.ones(3))
+    assert [apply(params, sign * gt.ones(3)).tolist() for sign in (1, -1)] == [[1.0] * 3] * 2
+    for transform in (gt.jit, gt.vmap):
+        with pytest.raises(
+            gt.ConcretizationError, match=rf"looks at them at {__file__}:{line} .*or call it outside gt\.jit"
+        ):
+            transform(lambda x: apply(params, x))(gt.ones((2, 3)))
+
+
+class Experts(nn.Module):
+    """Tokens of width 8 go to some of 4 experts, in the ways of published models."""
+
+    def __init__(self, way, dropout=0.0):
+        super().__init__()
+        self.gate, self.way, self.dropout = nn.Linear(8, 4, bias=False), way, nn.Dropout(dropout)
+        self.experts = nn.ModuleList(nn.Sequential(nn.Linear(8, 16), nn.SiLU(), nn.Linear(16, 8)) for _ in range(4))
+
+    def forward(self, x):
+        tokens = self.dropout(x.reshape(-1, 8))
+        weights, chosen = torch.topk(self.gate(tokens).softmax(-1), 2)
+        weights = weights / weights.sum(-1, keepdim=True)
+        return self.way(self, tokens, weights, chosen).reshape(x.shape)
+
+    def indexed(self, tokens, weights, chosen):
+        out = torch.zeros_like(tokens)
+        mask = nn.functional.one_hot(chosen, 4).permute(2, 1, 0)
+        for expert in torch.greater(mask.sum((-1, -2)), 0).nonzero():
+            rank, token = torch.where(mask[expert].squeeze(0))
+            found = self.experts[int(expert)](tokens[None, token].reshape(-1, 8))
+            out.index_add_(0, token, found * weights[token, rank, None])
+        return out
+
+    def masked(self, tokens, weights, chosen):
+        out = torch.zeros_like(tokens)
+        for k, expert in enumerate(self.experts):
+            mask = chosen[:, 0] == k
+            if mask.any():
+                out[mask] = expert(tokens[mask]) * weights[mask, :1]
+        return out
+
+    def sorted(self, tokens, weights, chosen):
+        order, out, start = chosen.reshape(-1).argsort(stable=True), torch.zeros_like(tokens), 0
+        for k, end in enumerate(torch.bincount(chosen.reshape(-1), minlength=4).cumsum(0).tolist()):
+            part = order[start:end]
+            found = self.experts[k](tokens[part // 2]) * weights.reshape(-1, 1)[part]
+            out = out.scatter_add(0, (part // 2)[:, None].expand(-1, 8), found)
+            start = end
+        return out
+
+
+@pytest.mark.parametrize("way", [Experts.indexed, Experts.masked, Experts.sorted])
+def test_tokens_routed_to_experts_train_as_in_torch(way):
+    torch.manual_seed(0)
+    module = Experts(way).double()
+    params, apply = gt.from_module(module)
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.5)
+    x, y = torch.randn(3, 2, 3, 8, dtype=torch.float64), torch.randn(2, 3, 8, dtype=torch.float64)
+    for batch in x:
+        optimizer.zero_grad()
+        want = (module(batch) - y).square().mean()
+        want.backward()
+        optimizer.step()
+        loss, grads = gt.value_and_grad(lambda p, x: ((apply(p, x) - gt.array(y)) ** 2).mean())(params, gt.array(batch))
+        params = gt.tree.map(lambda p, g: p - 0.5 * g, params, grads)
+        np.testing.assert_allclose(float(loss), want.item(), rtol=1e-9)
+    for name, value in module.named_parameters():
+        np.testing.assert_allclose(params[name], value.detach(), rtol=1e-8, atol=1e-10)
+
+
+def test_routing_says_what_it_cannot_do():
+    params, apply = gt.from_module(Experts(Experts.indexed, dropout=0.5))
+    x = gt.ones((2, 3, 8))
+    with pytest.raises(gt.ConcretizationError, match=r"keep all elements.*Or call it outside gt\.jit and gt\.vmap"):
+        gt.jit(apply)(params, x)
+    assert apply(params, x).shape == x.shape
+    with pytest.raises(ArgumentError, match=r"looks at values or draws random numbers, got one that does both"):
+        apply(params, x, key=gt.random.key(0), train=True)
+    assert gt.grad(lambda p: apply(p, x, key=gt.random.key(0)).sum())(params)["gate.weight"].shape == (4, 8)
 
 
 @pytest.mark.parametrize(
@@ -330,10 +405,11 @@ def test_what_torch_looks_at_is_named_with_what_to_pass():
     block = nn.Transformer(8, 2, 1, 1, 16, batch_first=True).eval()
     _, apply = made_apply(block)
     x, mask = torch.randn(2, 4, 8), block.generate_square_subsequent_mask(4)
-    with pytest.raises(gt.ConcretizationError, match=r"transformer.py:\d+\. torch asks .* pass is_causal="):
-        apply(x, x, tgt_mask=mask)
-    found = apply(x, x, tgt_mask=mask, tgt_is_causal=True)
-    np.testing.assert_allclose(found, block(x, x, tgt_mask=mask).detach(), rtol=1e-5, atol=1e-5)
+    with pytest.raises(gt.ConcretizationError, match=r"transformer.py:\d+ .* torch asks .* pass is_causal="):
+        gt.jit(lambda x: apply(x, x, tgt_mask=mask))(x)
+    want = block(x, x, tgt_mask=mask).detach()
+    for causal in (None, True):  # torch looks at the mask where it is not told
+        np.testing.assert_allclose(apply(x, x, tgt_mask=mask, tgt_is_causal=causal), want, rtol=1e-5, atol=1e-5)
 
 
 def made_apply(module):

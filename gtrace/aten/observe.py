@@ -107,6 +107,12 @@ def _places(mask: torch.Tensor) -> list[torch.Tensor]:
     return [place.clone() for place in torch.nonzero(mask).unbind(1)]
 
 
+def _index_put_(
+    x: torch.Tensor, indices: Sequence[Any], values: torch.Tensor, accumulate: bool = False
+) -> torch.Tensor:
+    return torch.ops.aten.index_put_.default(x, _as_places(indices), values, accumulate)
+
+
 def _masked_select(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     shape = torch.broadcast_shapes(x.shape, mask.shape) or (1,)
     return torch.ops.aten.index.Tensor(x.expand(shape), _value(lambda m: _places(m.expand(shape)), mask))
@@ -140,6 +146,7 @@ def _ctc_loss(*args: Any, **kwargs: Any) -> Any:
 _REPLACED: dict[Any, Callable[..., Any]] = {
     torch.ops.aten.index.Tensor: _index,
     torch.ops.aten.index_put.default: _index_put,
+    torch.ops.aten.index_put_.default: _index_put_,
     torch.ops.aten.masked_select.default: _masked_select,
     torch.ops.aten.repeat_interleave.Tensor: _repeat_interleave,
     torch.ops.aten.linalg_lstsq.default: _lstsq,
