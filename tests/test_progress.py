@@ -8,10 +8,13 @@ import itertools
 import re
 import sys
 
+import numpy as np
 import pytest
+import torch
 
 import gtrace as gt
 from gtrace.events import Forced, bus
+from gtrace.observe.progress import ProgressLine
 
 
 class Terminal(io.StringIO):
@@ -124,7 +127,11 @@ def test_functions_that_take_turns_and_states_that_change_are_run_again_as_they_
 
 
 def test_what_is_no_number_is_refused_at_its_line():
-    for value, got in ((gt.ones(3), r"f32\[3\]"), (None, "NoneType"), ("abc", "str"), (1j, "complex")):
+    wrong = [
+        (gt.ones(3), r"f32\[3\]"), (None, "NoneType"), ("abc", "str"), (1j, "complex"),
+        (np.ones(3), r"ndarray of shape \(3,\)"), (torch.ones(2, 2), r"Tensor of shape \(2, 2\)"),
+    ]  # fmt: skip
+    for value, got in wrong:
         with pytest.raises(gt.ArgumentError, match=f"one number for loss, got {got}.*{__file__}"):
             gt.progress(range(2)).log(loss=value)
 
@@ -138,6 +145,42 @@ def test_after_a_break_the_last_values_are_shown_and_nothing_is_computed():
             break
     assert file.getvalue().startswith("steps 3/9  ")
     assert "known 2.5" in file.getvalue() and "pending" not in file.getvalue()
+
+
+def test_steps_are_run_again_with_the_keys_that_they_used():
+    def step(state, key):
+        noise = gt.random.normal(key, (2,))
+        return state, gt.log(-gt.abs(noise)).sum()
+
+    bar = gt.progress([gt.random.key(0)], interval=1000, file=io.StringIO())
+    with gt.config(debug_key_reuse=True), pytest.raises(gt.NonFiniteError, match=r"^\[log\] expected finite values"):
+        for _, key in bar:
+            _, loss = bar.step(step, gt.ones(2), key)
+            bar.log(loss=loss)
+
+
+def test_a_loop_that_ends_before_its_first_step_leaves_no_line(monkeypatch):
+    file = Terminal()
+    for _ in gt.progress([], interval=0, file=file):
+        pass
+    before = sys.stdout
+    assert shown(file) == ""
+    assert sys.stdout is before and "0/0" in file.getvalue()
+
+
+def test_a_forked_process_draws_its_own_waits(monkeypatch):
+    file = Terminal()
+    monkeypatch.setattr(sys, "stderr", file)
+    line = ProgressLine()
+    line.tell("parent")
+    try:
+        assert line._spinner is not None
+        line.forked()
+        assert line._spinner is None
+        line.tell("child")
+        assert line._spinner is not None, "a thread of its own"
+    finally:
+        line.tell("")
 
 
 def test_a_second_loop_counts_anew():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 import threading
 from collections.abc import Callable
@@ -58,6 +59,11 @@ class ProgressLine:
             self._told = text
             self._draw()
 
+    def forked(self) -> None:
+        """Show nothing, as in a process that was forked: the threads that draw are the parent's."""
+        self._line = self._spinner = self._timer = None
+        self._awaited = self._compiled = self._told = ""
+
     def _waiting(self, event: Awaiting) -> None:
         with self._lock:
             text = "" if event.over else f"compiling: {event.done} of {event.total} programs done"
@@ -112,3 +118,5 @@ line = ProgressLine()
 
 if sys.stderr is not None and sys.stderr.isatty():
     line.show_waits()
+if hasattr(os, "register_at_fork"):  # not on every system
+    os.register_at_fork(after_in_child=line.forked)

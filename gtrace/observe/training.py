@@ -98,8 +98,10 @@ class Progress(Generic[T]):
             ArgumentError: a value is not one number.
         """
         for name, value in values.items():
-            if value.size != 1 if type(value) is Array else not hasattr(value, "__float__"):
-                got = f"{value.aval!r}" if type(value) is Array else type(value).__name__
+            shape = tuple(getattr(value, "shape", ()))
+            if math.prod(shape) != 1 or not (type(value) is Array or hasattr(value, "__float__")):
+                kind = type(value).__name__ + (f" of shape {shape}" if shape else "")
+                got = f"{value.aval!r}" if type(value) is Array else kind
                 raise ArgumentError(message("progress", f"one number for {name}", got, "Reduce it, by .mean() say."))
         self._values.update(values)
 
@@ -170,7 +172,7 @@ class Progress(Generic[T]):
 
     def _run_again(self) -> None:
         states = {chain: chain.start for chain in self._chains}
-        with config(debug_nans=True):
+        with config(debug_nans=True, debug_key_reuse=False):  # the same keys are used again
             for chain, batch in self._steps:
                 states[chain] = _next_state(evaluate(chain.function(states[chain], *batch)))
 
@@ -198,7 +200,11 @@ class Progress(Generic[T]):
         return row
 
     def _close(self) -> None:
-        if self._number == self._first or self._file is None:
+        if self._file is None:
+            return
+        if self._number == self._first:  # no step has ended
+            if self._line is not None:
+                self._line.clear(BAR)
             return
         # after a break or an error nothing is computed for the sake of a line
         values = {k: v for k, v in self._values.items() if type(v) is not Array or v._buf is not None}
