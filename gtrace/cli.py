@@ -48,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return warmup(options.script, options.args, options.threshold, options.module)
         case "plan":
             if options.check is not None:
-                return check(options.check)
+                return check(options.check, options.script)
             speeds = Speeds(**{name: getattr(options, name) for name in _SPEEDS})
             return plan(options.mesh, options.script, options.args, speeds, options.html, options.module)
         case "cache":
@@ -81,9 +81,9 @@ def _parser() -> argparse.ArgumentParser:
         "--jax", action="store_true", help="let `import jax` mean gtrace.jax, in the script and in libraries"
     )
     command.add_argument("--quiet", "-q", action="store_true", help="print no table and no progress")
-    command.add_argument("--workers", type=int, default=1, metavar="N",
+    command.add_argument("--workers", type=_at_least_one, default=1, metavar="N",
                          help="run it in N processes of this machine that share the work (default: 1)")  # fmt: skip
-    command.add_argument("--restarts", type=int, default=0, metavar="K",
+    command.add_argument("--restarts", type=_at_least_zero, default=0, metavar="K",
                          help="start the processes again when one fails, up to K times (default: 0); the script goes on"
                          " from its last checkpoint")  # fmt: skip
     _add_script(command)
@@ -98,7 +98,7 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("-s", "--seconds", type=_positive, metavar="SECONDS",
                          help="trace this long only, and write the files then; the script runs on")  # fmt: skip
     command.add_argument("--dir", default=".", metavar="DIR", help="folder of the files (default: the current one)")
-    command.add_argument("--workers", type=int, default=1, metavar="N",
+    command.add_argument("--workers", type=_at_least_one, default=1, metavar="N",
                          help="run it in N processes of this machine that share the work (default: 1)")  # fmt: skip
     _add_script(command)
 
@@ -131,8 +131,8 @@ def _parser() -> argparse.ArgumentParser:
         " kept on disk, so that the next run starts with them.",
         epilog="Options before SCRIPT are gtrace's; everything after it goes to the script.",
     )
-    command.add_argument("--threshold", type=int, default=10, metavar="N",
-                         help="repetitions that make a program hot (default: 10)")  # fmt: skip
+    command.add_argument("--threshold", type=_at_least_one, metavar="N",
+                         help="repetitions that make a program hot (default: GT_HOTPATH_THRESHOLD, or 10)")  # fmt: skip
     _add_script(command)
 
     command = commands.add_parser(
@@ -160,7 +160,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     command.add_argument("names", metavar="NAME", nargs="*", help=f"some of: {', '.join((*bench.PROGRAMS, 'all'))}")
     command.add_argument("--quick", action="store_true", help="small sizes and few rounds, to see that it works")
-    command.add_argument("--rounds", type=int, metavar="N", help="rounds of each measurement")
+    command.add_argument("--rounds", type=_at_least_one, metavar="N", help="rounds of each measurement")
     command.add_argument("--json", metavar="FILE", help="write the figures of all of them to this file")
     command.add_argument("--add", action="store_true", help="to what the file has, in place of what is measured again")
     command.add_argument("--workload", metavar="WORD", nargs="+", default=[],
@@ -176,10 +176,25 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _positive(text: str) -> float:
-    value = float(text)
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
     if not 0 < value < math.inf:
         raise argparse.ArgumentTypeError(f"expected a positive number, got {text!r}")
     return value
+
+
+def _at_least_zero(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"expected an integer of at least 0, got {text!r}")
+    return int(text)
+
+
+def _at_least_one(text: str) -> int:
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"expected an integer of at least 1, got {text!r}")
+    return int(text)
 
 
 def _process(text: str) -> int:

@@ -76,6 +76,13 @@ def signature(cache):
     return manifest.program
 
 
+def test_the_threshold_of_the_command_line_wins_over_that_of_the_environment(tmp_path):
+    path = tmp_path / "script.py"
+    path.write_text("import gtrace as gt\nprint(gt.config.current.hot_threshold)\n")
+    done = gtrace(tmp_path / "cache", "warmup", "--threshold", "3", path, GT_HOTPATH_THRESHOLD="5")
+    assert (done.returncode, done.stdout) == (0, "3\n"), done.stderr
+
+
 def test_a_second_warmup_finds_everything(cache, script):
     done = gtrace(cache, "warmup", script)
     assert (done.returncode, "0 compiled, 1 found compiled" in done.stderr) == (0, True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -25,6 +24,7 @@ from gtrace.errors import CacheError, CompileError, UnsupportedTorchError
 from gtrace.ir.calls import count_operations, has_calls
 from gtrace.ir.graph import Scalar
 from gtrace.ir.signature import Signature, short
+from gtrace.locks import new_lock
 from gtrace.worker.client import worker
 from gtrace.worker.lane import Outcome
 
@@ -195,7 +195,7 @@ class ArtifactCache:
                 missing[request.native].append((name, request))
         # long loops gain the most
         missing[True].sort(key=lambda named: (not has_calls(named[1].graph), -count_operations(named[1].graph)))
-        lock = threading.Lock()
+        lock = new_lock()
         spent, failed = 0.0, False
 
         # native loops and the rest have a compiler each; one request of each kind at a time, as other programs wait too

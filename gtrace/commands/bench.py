@@ -61,6 +61,9 @@ def bench(
         expected = f"{' or '.join(WITH_WORKLOADS)}, whose workloads can be chosen"
         print(f"gtrace bench: expected {expected}, got {', '.join(names)}.", file=sys.stderr)
         return 2
+    if add and file is None:
+        print("gtrace bench: expected --json FILE beside --add, got none. Name the file to add to.", file=sys.stderr)
+        return 2
     if folder is None:
         print(
             f"gtrace bench: expected the folder benchmarks/ beside the package ({Path(gtrace.__file__).parent}), found"

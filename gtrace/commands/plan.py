@@ -72,8 +72,15 @@ def plan(
     return code
 
 
-def check(path: str) -> int:
-    """Print the signals of a file; returns 0, or 2 if it has an error, which is printed with its line."""
+def check(path: str, script: str | None = None) -> int:
+    """Print the signals of a file; returns 0, or 2 if it has an error, which is printed with its line.
+
+    Args:
+        script: one that the user named besides, which is an error: nothing is run.
+    """
+    if script is not None:
+        print(f"gtrace plan: expected no SCRIPT beside --check, got {script!r}. Use --mesh to run it.", file=sys.stderr)
+        return 2
     try:
         signals = read_signals(path)
     except ConfigError as error:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import sys
-import threading
 from collections.abc import Sequence
 
 from rich.console import Console
@@ -13,14 +11,16 @@ from gtrace.cache.artifacts import artifacts
 from gtrace.commands.run import execute_to_end, read
 from gtrace.config import config
 from gtrace.events import CompileFailed, CompileFinished, CompileStarted, Loaded, bus
+from gtrace.locks import new_lock
 from gtrace.observe import progress
 from gtrace.worker.client import worker
 
 
-def warmup(script: str, args: Sequence[str], threshold: int, module: bool = False) -> int:
+def warmup(script: str, args: Sequence[str], threshold: int | None, module: bool = False) -> int:
     """Run a script and wait for the worker.
 
     Args:
+        threshold: repetitions that make a program hot; None: GT_HOTPATH_THRESHOLD, or 10 where it is not set.
         module: `script` is the name of a module, as after ``python -m``.
 
     Returns:
@@ -29,13 +29,14 @@ def warmup(script: str, args: Sequence[str], threshold: int, module: bool = Fals
     source = read("warmup", script, module)
     if source is None:
         return 2
-    changes = {} if "GT_HOTPATH_THRESHOLD" in os.environ else {"hot_threshold": threshold}
-    config.update(background=True, auto_compile=True, **changes)
+    if threshold is None:
+        threshold = config.current.hot_threshold or 10
+    config.update(background=True, auto_compile=True, hot_threshold=threshold)
     if artifacts.store is None:
         print("gtrace warmup: nothing is kept on disk while GT_CACHE_SIZE is 0. Unset it.", file=sys.stderr)
         return 2
     counts = {"started": 0, "finished": 0, "failed": 0, "loaded": 0}
-    lock = threading.Lock()
+    lock = new_lock()
     console = Console(stderr=True)
     what = "running the script"
 
