@@ -717,3 +717,10 @@ def test_attention_hides_no_nan():
     for bias in (None, gt.zeros((1, 1, 2, 2))):
         got = nn.scaled_dot_product_attention(query, gt.ones((1, 1, 2, 1)), gt.ones((1, 1, 2, 1)), bias)
         np.testing.assert_array_equal(got.numpy().ravel(), [np.nan, 1.0])
+
+
+def test_embedding_gives_a_padding_row_no_derivative_also_for_places_outside():
+    places = gt.array([0, 3, -1, 7, -9, 1, 2])
+    for padding, expected in ((0, [0, 1, 1, 3]), (3, [2, 1, 1, 0]), (-1, [2, 1, 1, 0]), (1, [2, 0, 1, 3])):
+        slopes = gt.grad(lambda table: gt.sum(nn.embedding(places, table, padding)))(gt.ones((4, 2)))  # noqa: B023
+        assert slopes[:, 0].tolist() == expected

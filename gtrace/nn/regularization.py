@@ -113,6 +113,11 @@ def embedding(indices: Any, table: Any, padding_idx: int | None = None) -> Array
     count, row = table.shape[0], as_int("embedding", "padding_idx", padding_idx)
     if not -count <= row < count:
         raise ShapeError(message("embedding", f"a padding_idx in [{-count}, {count})", str(row), "Name a row."))
-    padding = (places == row % count) | (places == row % count - count)
+    row %= count
+    padding = (places == row) | (places == row - count)
+    if row == 0:
+        padding |= places < -count  # such places mean the first row
+    if row == count - 1:
+        padding |= places >= count
     padding = expand_dims(padding, tuple(range(places.ndim, places.ndim + table.ndim - 1)))
     return where(padding, stop_gradient(rows), rows)
