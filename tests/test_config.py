@@ -227,7 +227,7 @@ def test_a_block_is_its_threads_own():
         look.join()
         # the block's own settings stand; others follow the process
         assert (gt.config.min_seq, gt.config.window, gt.config.max_pending) == (7, 123, 55)
-    assert (seen[0].min_seq, seen[0].window) == (3, 20000)
+    assert (seen[0].min_seq, seen[0].window) == (3, 60000)
     assert (gt.config.min_seq, gt.config.window, gt.config.max_pending) == (3, 60000, 55)
 
 
