@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,7 @@ def adam(lib: Names, p: Any, m: Any, v: Any, g: Any, t: Any) -> Any:
     return lib.tree.map(lambda p, m, v: p - rate * m / (lib.np.sqrt(v * scale) + EPSILON), p, m, v), m, v
 
 
-def fused_adam(parameters: list[torch.Tensor]) -> torch.optim.Optimizer:
+def fused_adam(parameters: Iterable[torch.Tensor]) -> torch.optim.Optimizer:
     return torch.optim.Adam(parameters, lr=RATE, betas=(BETA1, BETA2), eps=EPSILON, fused=True)
 
 

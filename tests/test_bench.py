@@ -282,6 +282,7 @@ PLAIN = ["--sides", "gtrace", "torch eager"]
         ("transforms", ["--sides", "torch eager", "--case", "per_example", "--case", "captures"]),
         ("loops", PLAIN),
         ("models", ["--model", "lstm", "--only", "gtrace", "torch", "--steps", "3", "--caches", "cold"]),
+        ("modules", ["--model", "mlp", "--steps", "3"]),
         ("warmstart", ["--part", "first"]),
         ("hotpath", ["--loop", "fixed", "--sides", "gtrace"]),
         ("inference", []),

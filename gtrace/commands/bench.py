@@ -23,6 +23,7 @@ PROGRAMS = {
     "transforms": "transforms.py",
     "loops": "loops.py",
     "models": "models.py",
+    "modules": "modules.py",
     "warmstart": "warmstart.py",
     "hotpath": "hotpath.py",
     "inference": "inference.py",

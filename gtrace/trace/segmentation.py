@@ -5,7 +5,7 @@ same place of every period, where the fewest values cross, so that each iteratio
 time. A stream without a period is cut by the budget. Either way a cut depends on nothing but the stream.
 
 Layers and updates of parameters repeat too, within a step of training that ends in a look at its loss. A stretch from
-look to look that was cut as a loop, and did not go on as one, is therefore not cut the next time.
+look to look that was cut as a loop, and did not go on as one, is therefore not cut when it begins again.
 """
 
 from __future__ import annotations
@@ -16,12 +16,16 @@ from typing import Any
 import attrs
 
 from gtrace.ir.op import Instr, Leaf
+from gtrace.tables import BoundedTable
 
 SHORTEST = 16
 """Operations between two cuts, at least."""
 
 SEARCHED = 2000
 """Pending operations from which on a period is searched for; again each time that they have doubled."""
+
+BEGINNING, MOST_SPARED = 64, 16
+"""The entries of a flat list by which a stretch is known again, and how many stretches are."""
 
 
 def operations(flat: Sequence[Any], at: int = 0) -> list[tuple[int, Instr]]:
@@ -118,6 +122,8 @@ class LoopSegmentation:
         lost: whether the loop did not go on as it was since then, or none was found.
         search: pending operations at which the next period is searched for.
         watching: whether the next look at a value must be noted.
+        beginning: of the stretch since the last look, once a period was searched for.
+        spared: by their beginnings, stretches that are no loops: for how many operations they are not cut.
     """
 
     recent: list[Instr] = attrs.field(factory=list)
@@ -131,6 +137,8 @@ class LoopSegmentation:
     lost: bool = False
     search: int = SEARCHED
     watching: bool = False
+    beginning: tuple[Any, ...] = ()
+    spared: BoundedTable[tuple[Any, ...], int] = attrs.field(factory=lambda: BoundedTable(MOST_SPARED))
 
     def forget_loop(self) -> None:
         """Forget the period, and go on watching."""
@@ -147,19 +155,26 @@ class LoopSegmentation:
         """
         period, total = self.period, self.passed + pending
         expected = self.watching = self.cuts > 0 and not self.lost
+        if self.lost:
+            self.spared.remember(self.beginning, 2 * total)
         self.forget_loop()
-        self.passed, self.lost = 0, False
+        self.passed, self.lost, self.search, self.beginning = 0, False, SEARCHED, ()
         if expected:
             self.period = self.wait = period
         else:
             self.recent = []
-            self.search = max(SEARCHED, 2 * total)
         return expected
 
     def watch(self, flat: list[Any], window: int, full: bool) -> bool:
         """Look for a period at the end of a trace. Returns whether it is to be cut there: it has one, or is full."""
         self.watching = True
         own = operations(flat)
+        if not self.beginning:
+            self.beginning = tuple(flat[:BEGINNING])
+            spared = self.spared.get(self.beginning, 0)
+            if len(own) < spared and not full:
+                self.search = spared
+                return False
         stream = (self.recent + [instr for _, instr in own])[-window:]
         period = find_period(stream, 4 * SHORTEST)
         if period is not None:
