@@ -13,12 +13,12 @@ from typing import Any, NoReturn
 import attrs
 import torch
 
-from gtrace import torch_internals as internals
 from gtrace import tree
 from gtrace.aten.derivations import derivations
 from gtrace.aten.derive import Derived, Draw, made_of_torch, read_derived, recorded, trace_function
 from gtrace.aten.overloads import encode
 from gtrace.aten.packed_sequences import check_results
+from gtrace.aten.tracer import LooksAtValues
 from gtrace.dtypes import DType
 from gtrace.errors import ArgumentError, ConcretizationError, GtraceError, message
 from gtrace.exact import exact_key
@@ -270,14 +270,14 @@ def _traced(
     tensors: list[torch.Tensor] | None,
 ) -> Derived:
     try:
-        module = trace_function(function, avals, writable, tensors, name)
-        return recorded(module, avals) if draw is None else recorded(module, [*avals, draw[0].aval], draw[1])
-    except (internals.DATA_DEPENDENT.get(), internals.DYNAMIC_SHAPE.get()) as error:
+        traced = trace_function(function, avals, writable, tensors, name)
+        return recorded(traced, avals) if draw is None else recorded(traced, [*avals, draw[0].aval], draw[1])
+    except LooksAtValues as error:
         raise _looks_at_values(name, error) from error
     except GtraceError:
         raise
     except (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError) as error:
-        if "its data is not allocated" in str(error):  # of a fake tensor
+        if any(part in str(error) for part in _WITHOUT_DATA):
             raise _looks_at_values(name, error) from error
         got = ", ".join(map(repr, avals))
         reason = str(error).strip().split("\n")[0]
@@ -298,7 +298,7 @@ def _looks_at_values(name: str, error: BaseException) -> ConcretizationError:
         fix = "Sizes of packed sequences are values: pass padded ones and their lengths, and pack inside the function."
     elif any(f.name == "_detect_is_causal_mask" for f in frames):
         fix = "torch asks whether a mask is causal: pass is_causal=, or tgt_is_causal=, beside it."
-    elif isinstance(error, internals.DYNAMIC_SHAPE.get()):
+    elif isinstance(error, LooksAtValues) and error.size:
         fix = "The size of its result is a value: keep all elements, and give those that do not count a weight of 0."
         fix += " Or call it outside gt.jit and gt.vmap, where it may look at values."
     return ConcretizationError(message(name, "a function that needs no values", got, fix))
@@ -306,8 +306,7 @@ def _looks_at_values(name: str, error: BaseException) -> ConcretizationError:
 
 def _traceable_with_values(error: BaseException | None) -> bool:
     """Whether a function that raised this can be traced with values: recurrent layers cannot, with packed sequences."""
-    looking = isinstance(error, (internals.DATA_DEPENDENT.get(), internals.DYNAMIC_SHAPE.get()))
-    return error is not None and looking and not _of_recurrent(traceback.extract_tb(error.__traceback__))
+    return isinstance(error, LooksAtValues) and not _of_recurrent(traceback.extract_tb(error.__traceback__))
 
 
 def _of_recurrent(frames: traceback.StackSummary) -> bool:
@@ -320,6 +319,9 @@ def _line_inside(frames: traceback.StackSummary) -> str | None:
     chosen = own or [f for f in frames if _LAYERS in f.filename]
     return f"{chosen[-1].filename}:{chosen[-1].lineno}" if chosen else None
 
+
+_WITHOUT_DATA = "its data is not allocated", "doesn't have storage"
+"""What torch says where a function looks at the memory of a tensor that is traced."""
 
 _TRACERS = (os.path.dirname(torch.__file__) + os.sep, os.path.dirname(__file__) + os.sep, "<")
 """Where frames are of torch, of gtrace, or of code without a file."""

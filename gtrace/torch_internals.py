@@ -14,7 +14,7 @@ import signal
 import sys
 import threading
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import attrs
@@ -129,6 +129,8 @@ TRANSFORM = Internal("torch", "_C._functorch.peek_interpreter_stack")
 
 RECURRENT_FUNCTIONS = Internal("torch.nn.utils.rnn", "_VF")
 
+RUN_BACKWARD = Internal("torch.autograd.graph", "_engine_run_backward")
+
 COND = Internal("torch._higher_order_ops.cond", "cond_op")
 
 # -- compiling; these take seconds to import
@@ -191,6 +193,16 @@ STORAGE_USERS = Internal("torch", "_C._storage_Use_Count")
 POP_FUNCTION_MODE = Internal("torch.overrides", "_pop_mode")
 PUSH_FUNCTION_MODE = Internal("torch.overrides", "_push_mode")
 NO_DISPATCH_MODES = Internal("torch.utils._python_dispatch", "_disable_current_modes")
+
+
+def dispatch_mode(dispatch: Callable[..., Any]) -> type:
+    """Return a class of modes whose ``__torch_dispatch__`` is `dispatch`.
+
+    A method within the class statement would be wrapped in what imports ``torch.compile`` when it is first called.
+    """
+    mode = type("Mode", (DISPATCH_MODE.get(),), {})
+    setattr(mode, "__torch_dispatch__", dispatch)  # noqa: B010
+    return mode
 
 
 @contextlib.contextmanager

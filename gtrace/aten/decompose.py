@@ -141,6 +141,7 @@ DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {
     torch.ops.aten._native_batch_norm_legit_no_training.default: _batch_norm_evaluated,
     torch.ops.aten.native_batch_norm.default: _native_batch_norm,
     torch.ops.aten.copy.default: _copy,
+    torch.ops.aten._efficientzerotensor.default: torch.ops.aten.zeros.default,
 }
 """By overload: what to trace in its place, because torch's kernel writes to operands or has no derivatives."""
 

@@ -23,7 +23,8 @@ from gtrace.aten.derivations import derivations
 from gtrace.aten.observe import observing_mode
 from gtrace.aten.overloads import fake_tensors, of_torch
 from gtrace.aten.packed_sequences import padded
-from gtrace.aten.translate import record_module
+from gtrace.aten.tracer import LooksAtValues, Untraceable, trace
+from gtrace.aten.translate import Traced, record_calls
 from gtrace.errors import ArgumentError, DtypeError, message
 from gtrace.ir.aval import Aval, Bundle, aval
 from gtrace.ir.edit import renumber
@@ -42,26 +43,39 @@ MAX_RULES = 4096
 
 
 @without_modes
-def trace_rule(function: TensorFunction, avals: Sequence[Aval]) -> torch.fx.GraphModule:
+def trace_rule(function: TensorFunction, avals: Sequence[Aval]) -> Traced:
     """Return the aten calls of a derivative or a batched form, as torch records them."""
-    make_fx = internals.MAKE_FX.get()
     unchecked = _unchecked_mode()
 
     def rule(*tensors: torch.Tensor) -> Any:
         with unchecked():
             return function(*tensors)
 
-    with fake_tensors(avals) as fakes, torch.enable_grad(), _taken_apart():
+    with torch.enable_grad(), _taken_apart():
+        try:
+            traced, _ = trace(rule, avals)
+        except Untraceable:
+            traced = _traced_by_torch(rule, avals)
+    for node in traced.graph.nodes:
+        if node.target is torch.ops.aten.detach.default:
+            # torch's autograd detaches what it keeps; higher derivatives follow it
+            node.replace_all_uses_with(node.args[0])
+    traced.graph.eliminate_dead_code()
+    return traced
+
+
+def _traced_by_torch(rule: TensorFunction, avals: Sequence[Aval]) -> Traced:
+    make_fx = internals.MAKE_FX.get()
+    with fake_tensors(avals) as fakes:
         module = make_fx(rule, decomposition_table=DECOMPOSITIONS)(*fakes)
         if any(_writes(node) for node in module.graph.nodes):  # to what it made itself
             pure = internals.FUNCTIONALIZED.get()(rule, _functional_mode()())
             module = make_fx(pure, decomposition_table=DECOMPOSITIONS)(*fakes)
-    for node in module.graph.nodes:
-        if node.target is torch.ops.aten.detach.default:
-            # torch's autograd detaches what it keeps; higher derivatives follow it
-            node.replace_all_uses_with(node.args[0])
-    module.graph.eliminate_dead_code()
-    return module
+    return _of_module(module)
+
+
+def _of_module(module: torch.fx.GraphModule) -> Traced:
+    return Traced(module.graph, lambda name: getattr(module, name))
 
 
 def _writes(node: torch.fx.Node) -> bool:
@@ -75,7 +89,7 @@ def trace_function(
     writable: Sequence[int] = (),
     tensors: Sequence[torch.Tensor] | None = None,
     name: str = "torch",
-) -> torch.fx.GraphModule:
+) -> Traced:
     """Return the aten calls of a user's function, as torch records them. What it writes to is traced as new values.
 
     What it computes under ``torch.no_grad`` is detached.
@@ -89,11 +103,31 @@ def trace_function(
         ArgumentError: it writes to another input.
     """
 
+    with torch.enable_grad(), _taken_apart(), marked(), padded(), internals.compiling():
+        try:
+            if tensors is not None:
+                raise Untraceable("values")
+            traced, written = trace(function, avals)
+        except Untraceable:
+            traced, written = _function_traced_by_torch(function, avals, tensors)
+    written = [k for k in written if k not in writable]
+    if written:
+        raise ArgumentError(
+            message(name, "a function that leaves its arguments as they are",
+                    f"one that writes to an argument, {avals[written[0]]!r}", "Let it write to a clone of it.")
+        )  # fmt: skip
+    return traced
+
+
+def _function_traced_by_torch(
+    function: TensorFunction, avals: Sequence[Aval], tensors: Sequence[torch.Tensor] | None
+) -> tuple[Traced, list[int]]:
+    """Return the calls of a function, and which inputs it writes to."""
     written: list[int] = []
 
     def run(*tensors: torch.Tensor) -> list[torch.Tensor]:
         results = function(*tensors)
-        written[:] = [k for k, x in enumerate(tensors) if k not in writable and internals.WRITTEN.get()(x)]
+        written[:] = [k for k, x in enumerate(tensors) if internals.WRITTEN.get()(x)]
         return results
 
     pure = internals.FUNCTIONALIZED.get()(run, _functional_mode()())
@@ -104,22 +138,14 @@ def trace_function(
             found: list[torch.Tensor] = pure(*inputs)
             return found
 
-    with (
-        fake_tensors(avals) if tensors is None else contextlib.nullcontext(tensors) as inputs,
-        torch.enable_grad(),
-        _taken_apart(),
-        marked(),
-        padded(),
-        internals.compiling(),
-    ):
-        module = internals.MAKE_FX.get()(observed, decomposition_table=DECOMPOSITIONS)(*inputs)
-    if written:
-        raise ArgumentError(
-            message(name, "a function that leaves its arguments as they are",
-                    f"one that writes to an argument, {avals[written[0]]!r}", "Let it write to a clone of it.")
-        )  # fmt: skip
+    try:
+        with fake_tensors(avals) if tensors is None else contextlib.nullcontext(tensors) as inputs:
+            module = internals.MAKE_FX.get()(observed, decomposition_table=DECOMPOSITIONS)(*inputs)
+    except (internals.DATA_DEPENDENT.get(), internals.DYNAMIC_SHAPE.get()) as error:
+        size = isinstance(error, internals.DYNAMIC_SHAPE.get())
+        raise LooksAtValues(str(error), size).with_traceback(error.__traceback__) from error
     module.graph.eliminate_dead_code()
-    return module
+    return _of_module(module), written
 
 
 @functools.cache
@@ -141,11 +167,10 @@ def _functional_mode() -> Any:
 def _unchecked_mode() -> Any:
     """Return a mode in which torch's checks of cotangents pass, such as whether they fit a decomposition's freedom."""
 
-    class Mode(internals.DISPATCH_MODE.get()):  # type: ignore[misc]
-        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            return True if function is torch.ops.aten.allclose.default else function(*args, **(kwargs or {}))
+    def dispatch(mode: Any, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return True if function is torch.ops.aten.allclose.default else function(*args, **(kwargs or {}))
 
-    return Mode
+    return internals.dispatch_mode(dispatch)
 
 
 @contextlib.contextmanager
@@ -195,7 +220,7 @@ Draw = Callable[[Array, str, Aval, list[Any]], Any]
 """(key, overload, type of the result, arguments) -> what a random operator gives; None: it cannot be drawn."""
 
 
-def recorded(module: torch.fx.GraphModule, avals: Sequence[Aval], draw: Draw | None = None) -> Derived:
+def recorded(traced: Traced, avals: Sequence[Aval], draw: Draw | None = None) -> Derived:
     """Return a traced function as a graph.
 
     Args:
@@ -204,8 +229,8 @@ def recorded(module: torch.fx.GraphModule, avals: Sequence[Aval], draw: Draw | N
 
     def run(inputs: Sequence[Array]) -> tuple[list[Array], None]:
         if draw is None:
-            return record_module(module, inputs), None
-        return record_module(module, inputs[:-1], functools.partial(draw, inputs[-1])), None
+            return record_calls(traced, inputs), None
+        return record_calls(traced, inputs[:-1], functools.partial(draw, inputs[-1])), None
 
     captured = capture(run, [_strong(a) for a in avals], "a function of torch")
     return Derived(renumber(dce(captured.graph)), captured.constants)
@@ -282,15 +307,20 @@ def vjp(
     def make() -> TensorFunction:
         def pullback(*tensors: torch.Tensor) -> list[torch.Tensor]:
             inputs = list(tensors[len(cts) :])
-
-            def part(*active: torch.Tensor) -> tuple[torch.Tensor, ...]:
-                for k, x in zip(chosen, active, strict=True):
-                    inputs[k] = x
-                results = _listed(call(*inputs))
-                return tuple(results[k] for k in given)
-
-            pull = torch.func.vjp(part, *[inputs[k] for k in chosen])[1]
-            return [_conjugate(g) for g in pull(tuple(_conjugate(t) for t in tensors[: len(cts)]))]
+            for k in chosen:
+                inputs[k] = inputs[k].detach().requires_grad_()
+            active = [inputs[k] for k in chosen]
+            results = _listed(call(*inputs))
+            pairs = [(results[k], _conjugate(ct)) for k, ct in zip(given, tensors[: len(cts)], strict=True)]
+            pairs = [(result, ct) for result, ct in pairs if result.requires_grad]
+            if not pairs:
+                return [torch.zeros_like(x) for x in active]
+            outs, grads = zip(*pairs, strict=True)
+            # neither torch.func.vjp nor torch.autograd.grad: they import torch.compile, or symbols for sizes
+            found = internals.RUN_BACKWARD.get()(
+                outs, grads, True, True, tuple(active), allow_unreachable=True, accumulate_grad=False
+            )
+            return [torch.zeros_like(x) if g is None else _conjugate(g) for x, g in zip(active, found, strict=True)]
 
         return pullback
 

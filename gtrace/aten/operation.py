@@ -16,9 +16,10 @@ import torch
 from gtrace.aten import derive
 from gtrace.aten.decompose import ALTERNATIVES, FLASH, TOGETHER, TRANSPOSED, attention
 from gtrace.aten.derivations import derivations
-from gtrace.aten.overloads import OPERAND, caller, fake_tensors, of_torch
+from gtrace.aten.overloads import BY_DEVICE, OPERAND, caller, fake_tensors, find_overload, of_torch
 from gtrace.aten.rules import BATCHES, PULLBACKS, TANGENTS, TYPES
 from gtrace.aten.translate import call_aten
+from gtrace.aten.types import call_type
 from gtrace.errors import DtypeError, ShapeError, message
 from gtrace.interp.channels_last import channels_last
 from gtrace.ir.aval import COMPLEX, WIDE_UNSIGNED, Aval, Bundle, aval, bundle, parse_type
@@ -63,19 +64,24 @@ def _type_on_meta(avals: tuple[Aval, ...], overload: str, args: tuple[Any, ...])
 
     Fake tensors know more, devices above all. But the first of them imports much of torch, which takes a second.
     """
-    if not avals or "device:" in repr(args) or overload in BY_DEVICE:
+    if overload in BY_DEVICE:
         return None
+    function, devices = find_overload(overload), [a.device for a in avals if a.shape] or [a.device for a in avals]
+
+    def on_meta(*values: Any, **named: Any) -> Any:
+        if "device" in named or not devices:
+            devices.insert(0, torch.device(named.get("device") or torch.get_default_device()))
+            named["device"] = torch.device("meta")
+        found = call_type(function, values, named)
+        return function(*values, **named) if found is None else found
+
+    operands = [torch.empty(a.shape, dtype=a.dtype, device="meta") for a in avals]
     try:
         with torch.no_grad():
-            found = caller(overload, args)(*[torch.empty(a.shape, dtype=a.dtype, device="meta") for a in avals])
+            found = caller.__wrapped__(overload, args, on_meta)(*operands)
     except (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError):
         return None
-    device = next((a.device for a in avals if a.shape), avals[0].device)
-    return _type_of(found, device)
-
-
-BY_DEVICE = {"aten._embedding_bag.default", "aten._embedding_bag_forward_only.default"}
-"""Overloads whose results have other shapes on other devices."""
+    return _type_of(found, devices[0])
 
 
 def _type_of(result: Any, device: torch.device | None = None) -> Aval | Bundle:

@@ -78,6 +78,9 @@ def check_overload(overload: Any) -> None:
         )  # fmt: skip
 
 
+BY_DEVICE = {"aten._embedding_bag.default", "aten._embedding_bag_forward_only.default"}
+"""Overloads whose results have other shapes on other devices."""
+
 ATTENTION = "aten._scaled_dot_product_"
 """How the names of attention kernels begin. They draw only if they drop values out, which none does on the CPU."""
 

@@ -9,6 +9,7 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import attrs
 import torch
 
 from gtrace import torch_internals as internals
@@ -50,7 +51,11 @@ _DIFFERENTIABLE = {
     "aten.convolution_backward.default": 3, "aten.max_pool2d_with_indices.default": 1,
     "aten.linalg_cholesky_ex.default": 1, "aten._linalg_eigh.default": 2, "aten._linalg_solve_ex.default": 1,
     "aten._linalg_slogdet.default": 2, "aten.linalg_inv_ex.default": 1, "aten.linalg_qr.default": 2,
-    "aten._linalg_svd.default": 3,
+    "aten._linalg_svd.default": 3, "aten.native_layer_norm.default": 1, "aten.native_layer_norm_backward.default": 3,
+    "aten.native_group_norm.default": 1, "aten.native_group_norm_backward.default": 3,
+    "aten.nll_loss_forward.default": 1, "aten.nll_loss2d_forward.default": 1,
+    "aten._scaled_dot_product_flash_attention_for_cpu.default": 1,
+    "aten._scaled_dot_product_flash_attention_for_cpu_backward.default": 3,
 }  # fmt: skip
 """Of how many results, the first ones, torch has derivatives, by overload."""
 
@@ -83,18 +88,37 @@ def _differentiable(overload: str, args: tuple[Any, ...], avals: tuple[Aval, ...
 
 
 def _requires_grad(call: Callable[..., Any], avals: Sequence[Aval], places: Sequence[int]) -> list[bool]:
-    with fake_tensors(avals) as fakes, torch.enable_grad():
+    def flags(operands: Sequence[torch.Tensor]) -> list[bool]:
         for k in places:
-            fakes[k].requires_grad_()
-        return [x.requires_grad for x in call(*fakes)]
+            operands[k].requires_grad_()
+        return [x.requires_grad for x in call(*operands)]
+
+    with torch.enable_grad():
+        with contextlib.suppress(NotImplementedError):
+            return flags([torch.empty(a.shape, dtype=a.dtype, device="meta") for a in avals])
+        with fake_tensors(avals) as fakes:
+            return flags(fakes)
 
 
 Draw = Callable[[str, Aval, list[Any]], Any]
 """(overload, type of the result, arguments) -> what a random operator gives; None: it cannot be drawn."""
 
 
-def record_module(module: torch.fx.GraphModule, inputs: Sequence[Array], draw: Draw | None = None) -> list[Array]:
-    """Record the calls of a traced module on `inputs`; returns its outputs, which must all be there.
+@attrs.frozen(eq=False)
+class Traced:
+    """The aten calls of a function.
+
+    Attributes:
+        graph: ``meta["val"]`` of its nodes has their types.
+        constant: the tensor of a ``get_attr`` node, by its target.
+    """
+
+    graph: torch.fx.Graph
+    constant: Callable[[str], torch.Tensor]
+
+
+def record_calls(traced: Traced, inputs: Sequence[Array], draw: Draw | None = None) -> list[Array]:
+    """Record traced calls on `inputs`; returns their outputs, which must all be there.
 
     Args:
         draw: records random operators; without it they are refused.
@@ -109,11 +133,11 @@ def record_module(module: torch.fx.GraphModule, inputs: Sequence[Array], draw: D
             return values[value]
         return [read(each) for each in value] if isinstance(value, (list, tuple)) else value
 
-    for node in module.graph.nodes:
+    for node in traced.graph.nodes:
         if node.op == "placeholder":
             values[node] = next(rest)
         elif node.op == "get_attr":
-            values[node] = lift("torch", getattr(module, node.target))
+            values[node] = lift("torch", traced.constant(str(node.target)))
         elif node.op == "output":
             outputs = [_output(read(value)) for value in node.args[0]]
         elif node.target is operator.getitem:

@@ -1,0 +1,70 @@
+"""Writing through views of tensors: what was written to a view, as a new value of the tensor that it is a view of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+
+def written_through(
+    call: Any, args: Sequence[Any], kwargs: dict[str, Any], place: int | None, value: torch.Tensor
+) -> torch.Tensor | None:
+    """Return the base of a view after a write of `value` to the view; None if there is no rule for it.
+
+    Args:
+        call, args, kwargs: what gives the view; the base is the first argument.
+        place: of the view among the results of the call; None if it has one.
+    """
+    base, *rest = args
+    name = call._schema.name.removeprefix("aten::")
+    if name in _SAME_ELEMENTS and value.numel() == base.numel() and value.dtype is base.dtype:
+        return value.reshape(base.shape)
+    inverse = _INVERSES.get(name)
+    return None if inverse is None else inverse(base, value, place, *rest, *kwargs.values())
+
+
+_SAME_ELEMENTS = {
+    "view", "_unsafe_view", "_reshape_alias", "unsqueeze", "squeeze", "detach", "alias", "view_as", "expand",
+}  # fmt: skip
+"""Views that have all elements of their base, in its order."""
+
+
+def _split(base: torch.Tensor, value: torch.Tensor, place: int | None, size: Any, dim: int = 0) -> torch.Tensor:
+    assert place is not None
+    start = place * size if isinstance(size, int) else sum(size[:place])
+    return torch.slice_scatter(base, value, dim, start, start + value.shape[dim])
+
+
+def _permuted(base: torch.Tensor, value: torch.Tensor, place: int | None, dims: Sequence[int]) -> torch.Tensor:
+    order = [k % base.dim() for k in dims]
+    return value.permute([order.index(k) for k in range(base.dim())])
+
+
+def _sliced(
+    base: torch.Tensor, value: torch.Tensor, place: int | None, dim: int = 0, start: Any = None, stop: Any = None,
+    step: int = 1,
+) -> torch.Tensor:  # fmt: skip
+    return torch.slice_scatter(base, value, dim, start, stop, step)
+
+
+def _unbound(base: torch.Tensor, value: torch.Tensor, place: int | None, dim: int = 0) -> torch.Tensor:
+    assert place is not None
+    return torch.select_scatter(base, value, dim, place)
+
+
+_INVERSES: dict[str, Callable[..., torch.Tensor]] = {
+    "slice": _sliced,
+    "select": lambda base, value, place, dim, index: torch.select_scatter(base, value, dim, index),
+    "diagonal": lambda base, value, place, offset=0, one=0, other=1: torch.diagonal_scatter(
+        base, value, offset, one, other
+    ),
+    "transpose": lambda base, value, place, one, other: value.transpose(one, other),
+    "t": lambda base, value, place: value.t(),
+    "permute": _permuted,
+    "split": _split,
+    "split_with_sizes": _split,
+    "unbind": _unbound,
+}
+"""By the name of an operator that gives a view: (base, value of the view, place, arguments) -> value of the base."""

@@ -1,0 +1,225 @@
+"""The types of torch's calls that are written out, against what its CPU kernels return: shape, dtype and strides."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from gtrace.aten.types import WRITTEN, call_type
+
+aten = torch.ops.aten
+
+
+def on_meta(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
+    return [on_meta(each) for each in value] if isinstance(value, (list, tuple)) else value
+
+
+def layouts(*shape: int) -> Iterator[Tensor]:
+    """Tensors of a shape: dense, with axes in other orders, a part of a larger one, broadcast."""
+    count = math.prod(shape)
+    x = torch.linspace(0.1, 0.9, count)
+    yield x.reshape(shape)
+    if len(shape) > 1:
+        yield x.reshape(shape[::-1]).permute(*range(len(shape))[::-1])
+        yield x.reshape(shape[1:] + shape[:1]).movedim(-1, 0)
+        yield torch.rand(*shape[:-1], 2 * shape[-1])[..., 1::2]
+        yield torch.rand(shape[0] + 1, *shape[1:])[1:]
+        yield torch.rand(*shape[:-1], 1).expand(shape)
+
+
+UNARY = (
+    "sigmoid tanh gelu silu exp expm1 log log1p log2 log10 sqrt rsqrt sin cos tan asin acos atan sinh cosh erf erfc "
+    "reciprocal hardtanh hardswish hardsigmoid elu leaky_relu softplus mish relu neg abs floor ceil round trunc sign"
+).split()
+GRADIENTS: dict[str, tuple[Any, ...]] = {
+    "sigmoid_backward": (), "tanh_backward": (), "gelu_backward": (), "silu_backward": (), "mish_backward": (),
+    "hardswish_backward": (), "hardsigmoid_backward": (), "hardtanh_backward": (-1, 1), "softplus_backward": (1, 20),
+    "leaky_relu_backward": (0.1, False), "threshold_backward": (0.0,),
+}  # fmt: skip
+"""What follows the cotangent and the operand, by operator."""
+
+BINARY = (
+    "add sub mul div maximum minimum atan2 remainder fmod lerp eq ne lt le gt ge logical_and logical_or logical_xor"
+).split()
+
+
+def cases() -> Iterator[tuple[Any, tuple[Any, ...], dict[str, Any]]]:
+    for x in layouts(2, 3, 4):
+        for name in UNARY:
+            yield getattr(aten, name).default, (x,), {}
+        yield aten.clamp.default, (x, 0.2, 0.5), {}
+        yield aten.clamp_min.default, (x, 0.2), {}
+        yield aten.clamp_max.default, (x, 0.2), {}
+        yield aten.isnan.default, (x,), {}
+        yield aten.logical_not.default, (x,), {}
+        yield aten.pow.Tensor_Scalar, (x, 3), {}
+        yield aten.threshold.default, (x, 0.1, 0.0), {}
+        for y in (*layouts(2, 3, 4), *layouts(3, 4), torch.rand(3, 1), torch.rand(()), torch.rand(2, 1, 4)):
+            for name in BINARY:
+                overload = getattr(getattr(aten, name), "Scalar" if name == "lerp" else "Tensor", None)
+                call = overload or getattr(aten, name).default
+                yield call, (x, y, 0.5) if name == "lerp" else (x, y), {}
+            yield aten.where.self, (x > 0.5, x, y), {}
+            yield aten.masked_fill.Scalar, (x, y > 0.5, 0.0), {}
+            yield aten.addcmul.default, (x, y, x), {}
+            yield aten.addcdiv.default, (x, y, x), {}
+        for name, rest in GRADIENTS.items():
+            for y in layouts(2, 3, 4):
+                yield getattr(aten, name).default, (y, x, *rest), {}
+        yield aten.elu_backward.default, (torch.rand(2, 3, 4), 1, 1, 1, False, x), {}
+        for dim in ([1], [0, 2], None):
+            for keep in (False, True):
+                yield aten.sum.dim_IntList, (x, dim, keep), {}
+                yield aten.mean.dim, (x, dim, keep), {}
+                yield aten.var.correction, (x, dim), {"keepdim": keep}
+                yield aten.std.correction, (x, dim), {"keepdim": keep}
+                yield aten.amax.default, (x, dim or [], keep), {}
+                yield aten.amin.default, (x, dim or [], keep), {}
+        yield aten.sum.default, (x,), {}
+        yield aten.mean.default, (x,), {}
+        for dim in (0, -1):
+            yield aten._softmax.default, (x, dim, False), {}
+            yield aten._log_softmax.default, (x, dim, False), {}
+            yield aten.cumsum.default, (x, dim), {}
+            yield aten.cumprod.default, (x, dim), {}
+            for name in ("_softmax_backward_data", "_log_softmax_backward_data"):
+                yield getattr(aten, name).default, (x, torch.rand(2, 3, 4), dim, torch.float32), {}
+        for name in ("zeros_like", "ones_like", "empty_like", "rand_like", "randn_like", "clone"):
+            yield getattr(aten, name).default, (x,), {}
+            yield getattr(aten, name).default, (x,), {"memory_format": torch.contiguous_format}
+        yield aten.full_like.default, (x, 2.0), {}
+        yield aten._to_copy.default, (x,), {"dtype": torch.float64}
+        for name in ("new_zeros", "new_ones", "new_empty"):
+            yield getattr(aten, name).default, (x, [2, 5]), {}
+        yield aten.new_full.default, (x, [2, 5], 3), {}
+        yield aten.fill.Scalar, (x, 1.0), {}
+        yield aten.native_layer_norm.default, (x, [4], torch.ones(4), None, 1e-5), {}
+        _, mean, scale = aten.native_layer_norm.default(x, [4], torch.ones(4), torch.ones(4), 1e-5)
+        backward = x.contiguous(), x, [4], mean, scale, torch.ones(4), torch.ones(4), [True, True, False]
+        yield aten.native_layer_norm_backward.default, backward, {}
+        yield aten.cat.default, ([x, torch.rand(2, 3, 4)], 1), {}
+        yield aten.stack.default, ([x, torch.rand(2, 3, 4)], 1), {}
+        yield aten.constant_pad_nd.default, (x, [1, 0, 2, 3]), {}
+        yield aten.index_select.default, (x, 1, torch.tensor([2, 0])), {}
+        yield aten.gather.default, (x, 2, torch.zeros(2, 3, 2, dtype=torch.int64)), {}
+        yield aten.scatter_add.default, (x, 2, torch.zeros(2, 3, 2, dtype=torch.int64), torch.rand(2, 3, 2)), {}
+        for source in (torch.rand(2, 3, 2), 1.0):
+            call = aten.scatter.src if isinstance(source, Tensor) else aten.scatter.value
+            yield call, (x, 2, torch.zeros(2, 3, 2, dtype=torch.int64), source), {}
+        yield aten.index_copy.default, (x, 1, torch.tensor([2, 0]), torch.rand(2, 2, 4)), {}
+        yield aten.index_add.default, (x, 1, torch.tensor([2, 0]), torch.rand(2, 2, 4)), {}
+        yield aten.index.Tensor, (x, [torch.tensor([1, 0, 1])]), {}
+        yield aten.index.Tensor, (x, [torch.tensor([[1], [0]]), torch.tensor([2, 0])]), {}
+        yield aten.index_put.default, (x, [torch.tensor([1])], torch.tensor(2.0)), {}
+        yield aten.binary_cross_entropy.default, (x, torch.rand(2, 3, 4)), {}
+        for loss in ("mse_loss", "smooth_l1_loss", "huber_loss"):
+            for reduction in (0, 1, 2):
+                yield getattr(aten, loss).default, (x, torch.rand(2, 3, 4), reduction), {}
+        yield aten.binary_cross_entropy_with_logits.default, (x, torch.rand(2, 3, 4)), {}
+        yield aten.mse_loss_backward.default, (torch.rand(()), x, torch.rand(2, 3, 4), 1), {}
+        yield aten.bmm.default, (x, torch.rand(2, 4, 5)), {}
+        yield aten.baddbmm.default, (torch.rand(5), x, torch.rand(2, 4, 5)), {}
+    for x in layouts(3, 4):
+        yield aten.mm.default, (x, torch.rand(4, 5)), {}
+        yield aten.addmm.default, (torch.rand(5), x, torch.rand(4, 5)), {}
+        yield aten.mv.default, (x, torch.rand(4)), {}
+        yield aten.addmv.default, (torch.rand(3), x, torch.rand(4)), {}
+        for reduction in (0, 1, 2):
+            yield aten.nll_loss_forward.default, (x, torch.tensor([1, 0, 3]), None, reduction, -100), {}
+        yield aten.nll_loss_backward.default, (
+            torch.rand(()), x, torch.tensor([1, 0, 3]), None, 1, -100, torch.tensor(3.0)
+        ), {}  # fmt: skip
+        yield aten.embedding.default, (x, torch.tensor([[0, 2], [1, 1]])), {}
+    yield aten.embedding_dense_backward.default, (torch.rand(2, 2, 4), torch.tensor([[0, 2], [1, 1]]), 3, -1, False), {}
+    yield aten.dot.default, (torch.rand(4), torch.rand(4)), {}
+    for x in layouts(2, 4, 3, 5):
+        yield aten.nll_loss2d_forward.default, (x, torch.ones(2, 3, 5, dtype=torch.int64), None, 1, -100), {}
+        yield aten.nll_loss2d_backward.default, (
+            torch.rand(()), x, torch.ones(2, 3, 5, dtype=torch.int64), None, 1, -100, torch.tensor(30.0)
+        ), {}  # fmt: skip
+        yield aten.native_group_norm.default, (x, torch.ones(4), torch.ones(4), 2, 4, 15, 2, 1e-5), {}
+        _, mean, scale = aten.native_group_norm.default(x.contiguous(), None, None, 2, 4, 15, 2, 1e-5)
+        backward = x, x.contiguous(), mean, scale, torch.ones(4), 2, 4, 15, 2, [True, True, True]
+        yield aten.native_group_norm_backward.default, backward, {}
+        yield aten.convolution.default, (x, torch.rand(6, 4, 2, 2), None, [1, 2], [1, 1], [1, 1], False, [0, 0], 1), {}
+        yield aten.max_pool2d_with_indices.default, (x, [2, 2], [1, 1], [0, 0], [1, 1], False), {}
+        for y in (torch.rand(2, 4, 6, 5), torch.rand(2, 6, 4, 5).transpose(1, 2)):
+            attention = aten._scaled_dot_product_flash_attention_for_cpu
+            if x.stride(-1) == 1:
+                yield attention.default, (x, y, y), {}
+                out, logsumexp = attention.default(x, y, y)
+                backward = aten._scaled_dot_product_flash_attention_for_cpu_backward.default
+                yield backward, (torch.rand(out.shape), x, y, y, out, logsumexp, 0.0, False), {}
+    for shape in ([2, 3], []):
+        for name in ("zeros", "ones", "rand", "randn"):
+            yield getattr(aten, name).default, (shape,), {}
+        yield aten.empty.memory_format, (shape,), {}
+        yield aten.full.default, (shape, 2.0), {"dtype": torch.float32}
+    yield aten.arange.default, (5,), {}
+    yield aten.arange.start_step, (5, -2, -3), {"dtype": torch.float32}
+    mixed = torch.tensor([1, 2, 3]), torch.rand(3), torch.tensor([True, False, True]), torch.rand(3).bfloat16()
+    for a in mixed:
+        for b in (*mixed, 2, 1.5, True):
+            for call in (aten.add, aten.mul, aten.div, aten.eq):
+                yield call.Tensor if isinstance(b, Tensor) else call.Scalar, (a, b), {}
+        yield aten.sum.default, (a,), {}
+        yield aten.neg.default, (a,), {}
+
+
+CASES = list(cases())
+
+
+def listed(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, (tuple, list)) else [value]
+
+
+@pytest.mark.parametrize("name", sorted({str(call) for call, _, _ in CASES}))
+def test_a_written_type_is_that_of_the_kernel(name: str) -> None:
+    known = 0
+    for call, args, kwargs in CASES:
+        if str(call) != name:
+            continue
+        found = call_type(call, on_meta(args), kwargs)
+        if found is None:
+            continue
+        known += 1
+        try:
+            results = listed(call(*args, **kwargs))
+        except RuntimeError as error:
+            raise AssertionError(f"{name} has a type for {args}, which torch refuses") from error
+        for x, y in zip(listed(found), results, strict=True):
+            if x is None:  # what was not wanted
+                continue
+            sizes = [n != 1 for n in y.shape]  # the stride of an axis of one element means nothing
+            strides = [[s for s, keep in zip(z.stride(), sizes, strict=True) if keep] for z in (x, y)]
+            assert (x.shape, x.dtype) == (y.shape, y.dtype), (args, x, y)
+            assert not y.numel() or strides[0] == strides[1], (name, [on_meta(a) for a in args], x.stride(), y.stride())
+    assert known, f"no case of {name} has a written type"
+
+
+def test_every_written_type_is_tried() -> None:
+    tried = {part for call, _, _ in CASES for part in (str(call)[5:], str(call)[5:].partition(".")[0])}
+    untried = {name for name in WRITTEN if name not in tried and name.partition(".")[0] not in tried}
+    assert not untried
+
+
+def refused(call: Callable[..., Any], *args: Any) -> None:
+    assert call_type(call, on_meta(args), {}) is None
+
+
+def test_what_does_not_fit_is_left_to_torch() -> None:
+    refused(aten.add.Tensor, torch.rand(2, 3), torch.rand(4))
+    refused(aten.mm.default, torch.rand(2, 3), torch.rand(4, 2))
+    refused(aten.mm.default, torch.rand(2, 3), torch.rand(3, 2).double())
+    refused(aten.sum.dim_IntList, torch.rand(2), [3])
+    refused(aten.cat.default, [torch.rand(2, 3), torch.rand(2, 4)])
+    refused(aten.embedding.default, torch.rand(2, 3), torch.rand(2))
+    refused(aten.native_layer_norm.default, torch.rand(2, 3), [4], None, None, 1e-5)
+    refused(aten.nll_loss_forward.default, torch.rand(2, 3), torch.tensor([1, 2, 0]), None, 1, -100)
