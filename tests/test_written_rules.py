@@ -17,8 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gtrace as gt
-from gtrace import nn
-from gtrace.aten import operation
+from gtrace import nn, torch_functions
+from gtrace.aten import derive, operation
+from gtrace.aten.derivations import derivations
 from gtrace.ir.aval import aval
 from gtrace.ir.canonical import canonicalize
 
@@ -230,6 +231,93 @@ def test_batches_of_windows_are_what_the_examples_give(case):
         expected = zip(*[(function(*one), *gradients(*one)) for one in examples], strict=True)
         for one, other in zip(got, expected, strict=True):
             np.testing.assert_allclose(one, np.stack([np.asarray(x) for x in other]), rtol=1e-9, atol=1e-11)
+
+
+WINDOWS = {
+    "convolution": (lambda nn, x, w, b: nn.conv2d(x, w, b, 2, 1), (X, W, B)),
+    "groups and dilation": (lambda nn, x, w: nn.conv2d(x, w, None, 1, (2, 1), (2, 1), 2), (X, W2)),
+    "one axis": (lambda nn, x, w: nn.conv1d(x, w, None, 2), (X[:, :, 0], W[:, :, 0])),
+    "one image": (lambda nn, x, w, b: nn.conv2d(x, w, b), (X[0], W, B)),
+    "transposed": (lambda nn, x, w, b: nn.conv_transpose2d(x, w, b, 2, 1, (1, 0)), (X, gt.ones((4, 6, 3, 3)), B)),
+    "largest": (lambda nn, x: nn.max_pool2d(x, (3, 2), (2, 1), (1, 0), (1, 2)), (X,)),
+    "largest of one image": (lambda nn, x: nn.max_pool2d(x, 2), (X[0],)),
+    "means": (lambda nn, x: nn.avg_pool2d(x, (3, 2), 1, (1, 0), True, False, 5), (X,)),
+}
+
+
+@pytest.fixture
+def nothing_is_traced(monkeypatch):
+    """Fail where a rule is derived from torch, or a function of torch is traced."""
+
+    def refuse(*args, **kwargs):
+        raise AssertionError(f"traced: {args}")
+
+    monkeypatch.setattr(derive, "trace_rule", refuse)
+    monkeypatch.setattr(torch_functions, "trace_function", refuse)
+    monkeypatch.setattr(derivations, "find", lambda key, read: None)
+    monkeypatch.setattr(derive, "_rules", {})
+
+
+def check_derivatives(ours, plain, args, rtol=1e-8):
+    """Hold values, both modes, all second derivatives and batches of a function against torch, in float64."""
+    rng = np.random.default_rng(9)
+    every = tuple(range(len(args)))
+    args = [np.asarray(x, dtype="float64") for x in args]
+    moves = [rng.normal(size=x.shape) for x in args]
+    given, tangents = [torch.tensor(x) for x in args], [torch.tensor(x) for x in moves]
+
+    def close(got, expected):
+        for one, other in zip(got, expected, strict=True):
+            scale = max(1.0, float(other.abs().max())) if other.numel() else 1.0
+            np.testing.assert_allclose(np.asarray(one), other.detach().numpy(), rtol=rtol, atol=rtol * scale / 100)
+
+    def loss(sin, function):
+        return lambda *args: sin(function(*args)).sum()
+
+    def gradient(*args):
+        return gt.grad(loss(gt.sin, ours), every)(*args)
+
+    def moved(*args):
+        return gt.jvp(ours, args, tuple(moves))[1]
+
+    def plain_gradient(*args):
+        return torch.func.grad(loss(torch.sin, plain), every)(*args)
+
+    def plain_moved(*args):
+        return torch.func.jvp(plain, args, tuple(tangents))[1]
+
+    close([ours(*args)], [plain(*given)])
+    expected = plain_gradient(*given)
+    close(gradient(*args), expected)
+    change = plain_moved(*given)
+    close([moved(*args)], [change])
+
+    def along(gradients, moves):
+        return sum((g * t).sum() for g, t in zip(gradients, moves, strict=True))
+
+    second = torch.func.grad(lambda *args: along(plain_gradient(*args), tangents), every)(*given)
+    close(gt.jvp(gradient, args, tuple(moves))[1], second)
+    close(gt.grad(lambda *args: along(gradient(*args), moves), every)(*args), second)
+
+    def slope(*args):
+        return gt.jvp(loss(gt.sin, ours), args, tuple(moves))[1]
+
+    close([gt.jvp(slope, args, tuple(moves))[1]], [along(second, tangents)])
+    close(gt.grad(slope, every)(*args), second)
+    stacked = [np.stack([x, x]) for x in args]
+    close(gt.vmap(ours)(*stacked), [plain(*given)] * 2)
+    close([g[1] for g in gt.vmap(gradient)(*stacked)], expected)
+    both = gt.vmap(lambda *moves: gt.jvp(ours, args, moves)[1])(*[np.stack([t, 2 * t]) for t in moves])
+    close(both, [change, 2 * change])
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # torch's forward mode
+@pytest.mark.parametrize("case", WINDOWS)
+def test_windows_in_both_modes_twice(case, nothing_is_traced):
+    function, args = WINDOWS[case]
+    rng = np.random.default_rng(3)
+    args = [rng.normal(size=x.shape) for x in args]
+    check_derivatives(functools.partial(function, nn), functools.partial(function, torch.nn.functional), args)
 
 
 TALL = np.random.default_rng(1).normal(size=(2, 4, 3))
