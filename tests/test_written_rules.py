@@ -375,6 +375,163 @@ def test_linear_algebra_with_its_derivatives_and_batches(name):
         close(gt.grad(lambda *args: sum(gt.sum(g**2) for g in gradient(*args)), every)(*args), second)
 
 
+WIDE, TRIANGLE = TALL.swapaxes(-1, -2), np.eye(3) * 2 + SQUARE / 4
+POSITIVE = SQUARE @ SQUARE.swapaxes(-1, -2) + np.eye(3)
+LARGER = np.random.default_rng(6).normal(size=(2, 5, 5))
+PLAIN = torch.linalg
+BOTH_MODES = {
+    "cholesky": (lambda x: gt.linalg.cholesky(x @ x.mT), lambda x: PLAIN.cholesky(x @ x.mT), (POSITIVE,)),
+    "inv": (gt.linalg.inv, PLAIN.inv, (TRIANGLE,)),
+    "solve": (gt.linalg.solve, PLAIN.solve, (TRIANGLE, RIGHT)),
+    "lower": (
+        lambda a, b: gt.linalg.solve_triangular(a, b, lower=True),
+        lambda a, b: PLAIN.solve_triangular(a, b, upper=False), (TRIANGLE, RIGHT),
+    ),
+    "upper, ones": (
+        lambda a, b: gt.linalg.solve_triangular(a, b, unit_diagonal=True),
+        lambda a, b: PLAIN.solve_triangular(a, b, upper=True, unitriangular=True), (TRIANGLE, RIGHT),
+    ),
+    "det": (gt.linalg.det, PLAIN.det, (LARGER,)),
+    "slogdet": (lambda x: gt.linalg.slogdet(x)[1], lambda x: PLAIN.slogdet(x)[1], (TRIANGLE,)),
+    "Q": (lambda x: gt.linalg.qr(x)[0], lambda x: PLAIN.qr(x)[0], (TALL,)),
+    "R": (lambda x: gt.linalg.qr(x)[1], lambda x: PLAIN.qr(x)[1], (TALL,)),
+    "Q of square ones": (lambda x: gt.linalg.qr(x, "complete")[0], lambda x: PLAIN.qr(x)[0], (TRIANGLE,)),
+    "singular values": (gt.linalg.svdvals, PLAIN.svdvals, (TALL,)),
+    "vectors": (lambda x: gt.linalg.svd(x, full_matrices=False)[0] ** 2 @ gt.linalg.svd(x, full_matrices=False)[2] ** 2,
+                lambda x: PLAIN.svd(x, False)[0] ** 2 @ PLAIN.svd(x, False)[2] ** 2, (TALL,)),
+    "vectors of wide ones": (lambda x: gt.linalg.svd(x, full_matrices=False)[2] ** 2,
+                             lambda x: PLAIN.svd(x, False)[2] ** 2, (WIDE,)),
+    "eigh": (lambda x: gt.linalg.eigh(x + x.mT)[1] ** 2 * gt.linalg.eigh(x + x.mT)[0][..., None],
+             lambda x: PLAIN.eigh(x + x.mT)[1] ** 2 * PLAIN.eigh(x + x.mT)[0][..., None], (SQUARE,)),
+    "eigenvalues": (lambda x: abs(gt.linalg.eigvals(x) - 0.3), lambda x: abs(PLAIN.eig(x)[0] - 0.3), (SQUARE,)),
+    "eigenvectors": (lambda x: abs(gt.linalg.eig(x)[1]), lambda x: abs(PLAIN.eig(x)[1]), (SQUARE,)),
+    "expm": (gt.linalg.expm, PLAIN.matrix_exp, (SQUARE,)),
+    "pinv": (gt.linalg.pinv, PLAIN.pinv, (TALL,)),
+    "pinv of wide ones": (lambda x: gt.linalg.pinv(x, rtol=1e-9), lambda x: PLAIN.pinv(x, rtol=1e-9), (WIDE,)),
+    "pinv of symmetric ones": (
+        lambda x: gt.linalg.pinv(x + x.mT, hermitian=True), lambda x: PLAIN.pinv(x + x.mT, hermitian=True), (TRIANGLE,)
+    ),
+    "lstsq": (lambda a, b: gt.linalg.lstsq(a, b)[0], lambda a, b: PLAIN.pinv(a) @ b, (TALL[0], TALL[1][:, :2])),
+    "cond": (gt.linalg.cond, lambda x: PLAIN.svdvals(x)[..., 0] / PLAIN.svdvals(x)[..., -1], (SQUARE,)),
+    "lu_factor": (lambda x: gt.linalg.lu_factor(x)[0], lambda x: PLAIN.lu_factor(x)[0], (LARGER,)),
+    "lu of tall ones": (lambda x: gt.linalg.lu(x)[1], lambda x: PLAIN.lu(x)[1], (TALL,)),
+    "lu of wide ones": (lambda x: gt.linalg.lu(x)[2], lambda x: PLAIN.lu(x)[2], (WIDE,)),
+    "whole lu": (lambda x: gt.linalg.lu(x)[1] * gt.linalg.lu(x)[0] @ gt.linalg.lu(x)[2],
+                 lambda x: PLAIN.lu(x)[1] * PLAIN.lu(x)[0] @ PLAIN.lu(x)[2], (SQUARE,)),
+}  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+@pytest.mark.parametrize("name", BOTH_MODES)
+def test_linear_algebra_in_both_modes_twice(name, nothing_is_traced):
+    ours, plain, args = BOTH_MODES[name]
+    check_derivatives(ours, plain, args, rtol=1e-7)
+
+
+def cofactors(x):
+    n = len(x)
+    return np.array([[np.linalg.det(np.delete(np.delete(x, i, 0), j, 1)) * (-1) ** (i + j) for j in range(n)]
+                     for i in range(n)])  # fmt: skip
+
+
+def replaced_rows(x, move, count):
+    """The derivative of det, `count` times in one direction: det is linear in each row."""
+    total = 0.0
+    for rows in itertools.permutations(range(len(x)), count):
+        y = x.copy()
+        y[list(rows)] = move[list(rows)]
+        total += np.linalg.det(y)
+    return total
+
+
+@pytest.mark.parametrize("kind", ["product", "zero rows", "zero columns"])
+@pytest.mark.parametrize("lost", [0, 1, 2, 3])
+@pytest.mark.parametrize("n", [4, 5, 8])
+def test_determinants_of_singular_matrices_have_derivatives(n, lost, kind, nothing_is_traced):
+    rng = np.random.default_rng(n)
+    x, move = rng.normal(size=(n, n)), rng.normal(size=(n, n))
+    if kind == "product":
+        x = x[:, lost:] @ rng.normal(size=(n, n))[lost:]
+    elif kind == "zero rows":
+        x[:lost] = 0
+    else:
+        x[:, :lost] = 0
+    gradient = gt.grad(gt.linalg.det)
+    scale = np.linalg.norm(x) ** (n - 1)
+    np.testing.assert_allclose(gradient(x), cofactors(x), rtol=1e-9, atol=1e-12 * scale)
+    np.testing.assert_allclose(gt.vmap(gradient)(np.stack([move, x]))[1], gradient(x), rtol=1e-9, atol=1e-12 * scale)
+
+    def slope(x):
+        return gt.jvp(gt.linalg.det, (x,), (move,))[1]
+
+    def curvature(x):
+        return gt.jvp(slope, (x,), (move,))[1]
+
+    for count, got in ((1, slope(x)), (2, curvature(x)), (3, gt.jvp(curvature, (x,), (move,))[1])):
+        np.testing.assert_allclose(got, replaced_rows(x, move, count), rtol=1e-8, atol=1e-11 * scale)
+    second = (gt.grad(lambda x: (gradient(x) * move).sum())(x) * move).sum()
+    np.testing.assert_allclose(second, replaced_rows(x, move, 2), rtol=1e-8, atol=1e-11 * scale)
+
+
+def test_determinants_of_what_is_no_number():
+    assert gt.isnan(gt.grad(gt.linalg.det)(np.full((4, 4), np.nan))).all()
+
+
+COMPLEX = {
+    "cholesky": (lambda x: gt.linalg.cholesky(x @ gt.conj(x.mT)), lambda x: PLAIN.cholesky(x @ x.mH)),
+    "inv": (gt.linalg.inv, PLAIN.inv),
+    "solve": (lambda x: gt.linalg.solve(x, x @ x + 1), lambda x: PLAIN.solve(x, x @ x + 1)),
+    "det": (gt.linalg.det, PLAIN.det),
+    "sign of slogdet": (lambda x: gt.linalg.slogdet(x)[0], lambda x: PLAIN.slogdet(x)[0]),
+    "slogdet": (lambda x: gt.linalg.slogdet(x)[1], lambda x: PLAIN.slogdet(x)[1]),
+    "Q": (lambda x: gt.linalg.qr(x[:, :3])[0], lambda x: PLAIN.qr(x[:, :3])[0]),
+    "R": (lambda x: gt.linalg.qr(x[:3])[1], lambda x: PLAIN.qr(x[:3])[1]),
+    "singular values": (lambda x: gt.linalg.svdvals(x[:3]), lambda x: PLAIN.svdvals(x[:3])),
+    "left": (lambda x: abs(gt.linalg.svd(x[:, :3], full_matrices=False)[0]) ** 2,
+             lambda x: abs(PLAIN.svd(x[:, :3], False)[0]) ** 2),
+    "polar": (lambda x: (lambda u, s, v: u @ v)(*gt.linalg.svd(x)), lambda x: (lambda u, s, v: u @ v)(*PLAIN.svd(x))),
+    "eigh": (lambda x: abs(gt.linalg.eigh(x + gt.conj(x.mT))[1]) ** 2, lambda x: abs(PLAIN.eigh(x + x.mH)[1]) ** 2),
+    "eigvalsh": (lambda x: gt.linalg.eigvalsh(x + gt.conj(x.mT)), lambda x: PLAIN.eigvalsh(x + x.mH)),
+    "eig": (lambda x: gt.linalg.eig(x)[0], lambda x: PLAIN.eig(x)[0]),
+    "eigenvectors": (lambda x: abs(gt.linalg.eig(x)[1]) ** 2, lambda x: abs(PLAIN.eig(x)[1]) ** 2),
+    "expm": (gt.linalg.expm, PLAIN.matrix_exp),
+    "pinv": (lambda x: gt.linalg.pinv(x[:, :3]), lambda x: PLAIN.pinv(x[:, :3])),
+    "lu": (lambda x: gt.linalg.lu(x)[1] * gt.linalg.lu(x)[2], lambda x: PLAIN.lu(x)[1] * PLAIN.lu(x)[2]),
+}  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+@pytest.mark.parametrize("name", COMPLEX)
+def test_linear_algebra_of_complex_matrices(name, nothing_is_traced):
+    ours, plain = COMPLEX[name]
+    x, move, weights = np.random.default_rng(11).normal(size=(3, 2, 4, 4))
+    x, move, weights = (one[0] + 1j * one[1] for one in (x, move, weights))
+
+    def loss(x):
+        y = ours(x).ravel()
+        y = y * weights.ravel()[: y.size]
+        return gt.real(y * y + y).sum()
+
+    def plain_loss(x):
+        y = plain(x).ravel()
+        y = y * torch.tensor(weights.ravel()[: y.numel()])
+        return (y * y + y).real.sum()
+
+    given = torch.tensor(x)
+    np.testing.assert_allclose(ours(x), plain(given), rtol=1e-9, atol=1e-11)
+    expected = torch.func.grad(plain_loss)(given).conj().resolve_conj()
+    for got in (gt.grad(loss)(x), gt.vmap(gt.grad(loss))(x[None])[0]):
+        np.testing.assert_allclose(got, expected, rtol=1e-8, atol=1e-9)
+    slope = torch.func.jvp(plain_loss, (given,), (torch.tensor(move),))[1]
+    np.testing.assert_allclose(gt.jvp(loss, (x,), (move,))[1], slope, rtol=1e-8)
+    step = 1e-5
+    ahead, behind = (np.asarray(gt.grad(loss)(x + way * step * move)) for way in (1, -1))
+    second = np.asarray(gt.jvp(gt.grad(loss), (x,), (move,))[1])
+    np.testing.assert_allclose(second, (ahead - behind) / (2 * step), rtol=1e-5, atol=1e-6 * abs(second).max())
+    both = gt.jvp(lambda x: gt.jvp(loss, (x,), (move,))[1], (x,), (move,))[1]
+    np.testing.assert_allclose(both, (second * move).sum().real, rtol=1e-8)
+
+
 def test_a_system_whose_matrix_all_examples_share():
     got = gt.vmap(gt.linalg.solve, in_axes=(None, 0))(SQUARE[0], RIGHT)
     np.testing.assert_allclose(got, np.linalg.solve(SQUARE[:1], RIGHT), rtol=1e-9)
@@ -453,6 +610,30 @@ CODE = {
         w, u, v, x = (gt.ones(shape) for shape in ((4, 3, 3, 3), (6, 4, 3, 3), (6, 2, 2, 2), (2, 3, 16, 16)))
         gt.eval(gt.value_and_grad(loss, (0, 1, 2))(w, u, v, x))
         gt.eval(gt.vmap(gt.grad(loss, (0, 1, 2)), (None, None, None, 0))(w, u, v, x[:, None]))
+    """,
+    "forward mode": """
+        from gtrace import nn
+
+        def network(w, u, x):
+            h = nn.max_pool2d(nn.relu(nn.conv2d(x, w, padding=1)), 2)
+            return gt.sum(nn.avg_pool2d(nn.conv_transpose2d(h, u, stride=2), 2) ** 2)
+
+        w, u, x = (gt.ones(shape) for shape in ((4, 3, 3, 3), (4, 6, 2, 2), (2, 3, 8, 8)))
+        gt.eval(gt.jvp(network, (w, u, x), (w, u, x)))
+        gt.eval(gt.jvp(gt.grad(network, (0, 1)), (w, u, x), (w, u, x)))
+        gt.eval(gt.vmap(lambda x: nn.conv2d(x, w))(x))
+
+        def algebra(m):
+            q, r = gt.linalg.qr(gt.linalg.cholesky(m @ m.mT + gt.eye(5)))
+            p, l, u = gt.linalg.lu(m)
+            parts = [q, r, l @ u, gt.linalg.lu_factor(m)[0], gt.linalg.expm(m), gt.linalg.pinv(m[:, :3]),
+                     gt.linalg.inv(m), gt.linalg.lstsq(m, p)[0], abs(gt.linalg.eig(m)[1]), gt.linalg.eigh(m)[1],
+                     gt.linalg.svd(m)[0], gt.linalg.cond(m), abs(gt.linalg.eigvals(m)), gt.linalg.det(m)]
+            return sum(gt.sum(part * part) for part in parts) + gt.linalg.matrix_rank(m)
+
+        m = gt.eye(5) + gt.arange(25.0).reshape((5, 5)) ** 0.5 % 1
+        gt.eval((algebra(m), gt.jvp(algebra, (m,), (m,)), gt.grad(algebra)(m), gt.jacfwd(gt.grad(algebra))(m)))
+        gt.eval(gt.vmap(gt.grad(algebra))(gt.stack([m, m])))
     """,
     "linear algebra": """
         def loss(m, x):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from gtrace.aten import batched_windows, factorizations, fourier, written
+from gtrace.aten import batched_windows, factorizations, fourier, linear_systems, matrix_functions, written
+from gtrace.aten.matrices import REAL
 from gtrace.aten.written import Pullback, Tangent
 from gtrace.ir.aval import FLOATS, Aval, Bundle
 from gtrace.trace.array import Array
@@ -47,10 +48,34 @@ def _are_floats(operands: Sequence[Array]) -> bool:
     return all(x.aval.dtype in FLOATS for x in operands)
 
 
-TYPES: dict[str, Type] = {**written.TYPES, **factorizations.TYPES, **fourier.TYPES}
+def _pullback_of_matrices(rule: Pullback) -> Pullback:
+    def pullback(
+        ct: Any, needed: Sequence[bool], operands: Sequence[Array], args: tuple[Any, ...]
+    ) -> list[Array | None] | None:
+        return rule(ct, needed, operands, args) if _are_matrices(operands) else None
+
+    return pullback
+
+
+def _tangent_of_matrices(rule: Tangent) -> Tangent:
+    def tangent(
+        tangents: Sequence[Array | None], operands: Sequence[Array], out: Array, overload: str, args: tuple[Any, ...]
+    ) -> Any:
+        return rule(tangents, operands, out, overload, args) if _are_matrices(operands) else None
+
+    return tangent
+
+
+def _are_matrices(operands: Sequence[Array]) -> bool:
+    return operands[0].aval.dtype in REAL and all(x.size for x in operands)
+
+
+_MATRICES = linear_systems, factorizations, matrix_functions
+
+TYPES: dict[str, Type] = {**written.TYPES, **fourier.TYPES}
 
 PULLBACKS: dict[str, Pullback] = {
-    **{name: _pullback_of_floats(rule) for name, rule in {**written.PULLBACKS, **factorizations.PULLBACKS}.items()},
+    **{name: _pullback_of_floats(rule) for name, rule in written.PULLBACKS.items()},
     **fourier.PULLBACKS,
 }
 
@@ -61,6 +86,11 @@ TANGENTS: dict[str, Tangent] = {
 
 BATCHES: dict[str, Batch] = {
     **{name: _batch_of_floats(rule) for name, rule in {**written.BATCHES, **batched_windows.BATCHES}.items()},
-    **factorizations.BATCHES,
     **fourier.BATCHES,
 }
+
+for _module in _MATRICES:
+    TYPES |= _module.TYPES
+    PULLBACKS |= {name: _pullback_of_matrices(rule) for name, rule in _module.PULLBACKS.items()}
+    TANGENTS |= {name: _tangent_of_matrices(rule) for name, rule in _module.TANGENTS.items()}
+    BATCHES |= _module.BATCHES

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from gtrace.aten import factorizations, written
+from gtrace.aten import linear_systems, matrix_functions, written
 from gtrace.errors import ArgumentError, ShapeError, message
 from gtrace.numpy.linalg.arguments import matrices
 from gtrace.numpy.linalg.decompositions import SlogdetResult, eigvalsh, svdvals
@@ -51,8 +51,11 @@ def det(x: Any, /) -> Array:
     Array(8., dtype=float32)
     """
     x = matrices("det", x, square=True)
-    if x.shape[-1] not in (2, 3):
-        return call_torch("det", torch.linalg.det, x)
+    if x.shape[-1] not in (1, 2, 3):
+        found = linear_systems.det(x)
+        return call_torch("det", torch.linalg.det, x) if found is None else found
+    if x.shape[-1] == 1:
+        return x[..., 0, 0]
     # also where it is 0 or NaN, the derivatives of the sum of products exist
     if x.shape[-1] == 2:
         return x[..., 0, 0] * x[..., 1, 1] - x[..., 0, 1] * x[..., 1, 0]
@@ -68,7 +71,7 @@ def slogdet(x: Any, /) -> SlogdetResult:
     Array(-1., dtype=float32)
     """
     x = matrices("slogdet", x, square=True)
-    return SlogdetResult(*(factorizations.slogdet(x) or call_torch("slogdet", torch.linalg.slogdet, x)))
+    return SlogdetResult(*(linear_systems.slogdet(x) or call_torch("slogdet", torch.linalg.slogdet, x)))
 
 
 def matrix_power(x: Any, n: int, /) -> Array:
@@ -116,7 +119,9 @@ def expm(x: Any, /) -> Array:
     Array([[1., 0.],
            [0., 1.]], dtype=float32)
     """
-    return call_torch("expm", torch.linalg.matrix_exp, matrices("expm", x, square=True))
+    x = matrices("expm", x, square=True)
+    found = matrix_functions.expm(x)
+    return call_torch("expm", torch.linalg.matrix_exp, x) if found is None else found
 
 
 @counting
