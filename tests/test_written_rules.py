@@ -416,6 +416,10 @@ BOTH_MODES = {
     "lu_factor": (lambda x: gt.linalg.lu_factor(x)[0], lambda x: PLAIN.lu_factor(x)[0], (LARGER,)),
     "lu of tall ones": (lambda x: gt.linalg.lu(x)[1], lambda x: PLAIN.lu(x)[1], (TALL,)),
     "lu of wide ones": (lambda x: gt.linalg.lu(x)[2], lambda x: PLAIN.lu(x)[2], (WIDE,)),
+    "multi_dot": (
+        lambda a, b, c: gt.linalg.multi_dot([a, b, c, a[0]]), lambda a, b, c: PLAIN.multi_dot([a, b, c, a[0]]),
+        (SQUARE[0], RIGHT[0], RIGHT[1].T),
+    ),
     "whole lu": (lambda x: gt.linalg.lu(x)[1] * gt.linalg.lu(x)[0] @ gt.linalg.lu(x)[2],
                  lambda x: PLAIN.lu(x)[1] * PLAIN.lu(x)[0] @ PLAIN.lu(x)[2], (SQUARE,)),
 }  # fmt: skip
@@ -629,6 +633,7 @@ CODE = {
             parts = [q, r, l @ u, gt.linalg.lu_factor(m)[0], gt.linalg.expm(m), gt.linalg.pinv(m[:, :3]),
                      gt.linalg.inv(m), gt.linalg.lstsq(m, p)[0], abs(gt.linalg.eig(m)[1]), gt.linalg.eigh(m)[1],
                      gt.linalg.svd(m)[0], gt.linalg.cond(m), abs(gt.linalg.eigvals(m)), gt.linalg.det(m)]
+            parts.append(gt.linalg.multi_dot([m, m[:, :2], m[:2]]))
             return sum(gt.sum(part * part) for part in parts) + gt.linalg.matrix_rank(m)
 
         m = gt.eye(5) + gt.arange(25.0).reshape((5, 5)) ** 0.5 % 1

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import builtins
+import itertools
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -186,7 +187,45 @@ def multi_dot(arrays: Iterable[Any]) -> Array:
     given = list(arrays)
     if len(given) < 2:
         raise ArgumentError(message("multi_dot", "two or more arrays", str(len(given)), "Pass more."))
-    return call_torch("multi_dot", torch.linalg.multi_dot, promote_arrays("multi_dot", *given))
+    parts = promote_arrays("multi_dot", *given)
+    first, *middle, last = (x.ndim for x in parts)
+    shape = parts[0].shape[: first - 1] + parts[-1].shape[1:]
+    if {first, last} <= {1, 2} and set(middle) <= {2}:
+        chain = [
+            reshape(parts[0], (-1, parts[0].shape[-1])),
+            *parts[1:-1],
+            reshape(parts[-1], (parts[-1].shape[0], -1)),
+        ]
+        if builtins.all(x.shape[1] == y.shape[0] for x, y in itertools.pairwise(chain)) and shape.count(0) == 0:
+            return reshape(_chain_product(chain), shape)
+    return call_torch("multi_dot", torch.linalg.multi_dot, parts)
+
+
+def _chain_product(parts: Sequence[Array]) -> Array:
+    """Return the product of matrices in the order of the fewest multiplications.
+
+    Source: T. Cormen et al., Introduction to algorithms, matrix-chain multiplication.
+    """
+    sizes = [*(x.shape[0] for x in parts), parts[-1].shape[1]]
+    count = len(parts)
+    costs = {(k, k + 1): 0 for k in range(count)}
+    cuts: dict[tuple[int, int], int] = {}
+    for length in range(2, count + 1):
+        for start in range(count - length + 1):
+            end = start + length
+            options = [
+                (costs[start, cut] + costs[cut, end] + sizes[start] * sizes[cut] * sizes[end], cut)
+                for cut in range(start + 1, end)
+            ]
+            costs[start, end], cuts[start, end] = builtins.min(options)
+
+    def product(start: int, end: int) -> Array:
+        if end - start == 1:
+            return parts[start]
+        cut = cuts[start, end]
+        return matmul(product(start, cut), product(cut, end))
+
+    return product(0, count)
 
 
 def diagonal(x: Any, /, *, offset: int = 0) -> Array:
