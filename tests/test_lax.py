@@ -163,6 +163,23 @@ def test_running_log_sums_of_infinities():
     same(lax.cumlogsumexp(gt.array(x)), np.logaddexp.accumulate(x))
 
 
+@pytest.mark.parametrize("shift", [0.0, 1e4, -1e7])
+def test_running_log_sums_have_derivatives_that_sum_to_1_far_from_0(shift):
+    rng = np.random.default_rng(0)
+    x, ct = (2 * rng.normal(size=50) + shift).astype(np.float32), rng.normal(size=50).astype(np.float32)
+    shares = np.exp(x.astype(float) - x.max()) * np.tri(50)
+    shares /= shares.sum(1, keepdims=True)
+    got = gt.grad(lambda x: (gt.cumlogsumexp(x) * ct).sum())(x)
+    np.testing.assert_allclose(got, ct @ shares, atol=1e-5)
+    np.testing.assert_allclose(gt.jvp(gt.cumlogsumexp, (x,), (np.ones(50, "float32"),))[1], np.ones(50), atol=1e-5)
+
+
+def test_derivatives_of_running_log_sums_of_infinities():
+    inf = np.inf
+    for x, expected in (([1, -inf, 2], [2.268941, 0, 0.731059]), ([-inf, 1, inf], [1, 1, 1]), ([1, inf, 2], [1, 2, 0])):
+        np.testing.assert_allclose(gt.grad(lambda x: gt.cumlogsumexp(x).sum())(np.array(x)), expected, atol=1e-6)
+
+
 # -- padding
 
 

@@ -17,8 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gtrace as gt
-from gtrace import nn
-from gtrace.aten import operation
+from gtrace import nn, torch_functions
+from gtrace.aten import derive, operation
+from gtrace.aten.derivations import derivations
 from gtrace.ir.aval import aval
 from gtrace.ir.canonical import canonicalize
 
@@ -232,6 +233,93 @@ def test_batches_of_windows_are_what_the_examples_give(case):
             np.testing.assert_allclose(one, np.stack([np.asarray(x) for x in other]), rtol=1e-9, atol=1e-11)
 
 
+WINDOWS = {
+    "convolution": (lambda nn, x, w, b: nn.conv2d(x, w, b, 2, 1), (X, W, B)),
+    "groups and dilation": (lambda nn, x, w: nn.conv2d(x, w, None, 1, (2, 1), (2, 1), 2), (X, W2)),
+    "one axis": (lambda nn, x, w: nn.conv1d(x, w, None, 2), (X[:, :, 0], W[:, :, 0])),
+    "one image": (lambda nn, x, w, b: nn.conv2d(x, w, b), (X[0], W, B)),
+    "transposed": (lambda nn, x, w, b: nn.conv_transpose2d(x, w, b, 2, 1, (1, 0)), (X, gt.ones((4, 6, 3, 3)), B)),
+    "largest": (lambda nn, x: nn.max_pool2d(x, (3, 2), (2, 1), (1, 0), (1, 2)), (X,)),
+    "largest of one image": (lambda nn, x: nn.max_pool2d(x, 2), (X[0],)),
+    "means": (lambda nn, x: nn.avg_pool2d(x, (3, 2), 1, (1, 0), True, False, 5), (X,)),
+}
+
+
+@pytest.fixture
+def nothing_is_traced(monkeypatch):
+    """Fail where a rule is derived from torch, or a function of torch is traced."""
+
+    def refuse(*args, **kwargs):
+        raise AssertionError(f"traced: {args}")
+
+    monkeypatch.setattr(derive, "trace_rule", refuse)
+    monkeypatch.setattr(torch_functions, "trace_function", refuse)
+    monkeypatch.setattr(derivations, "find", lambda key, read: None)
+    monkeypatch.setattr(derive, "_rules", {})
+
+
+def check_derivatives(ours, plain, args, rtol=1e-8):
+    """Hold values, both modes, all second derivatives and batches of a function against torch, in float64."""
+    rng = np.random.default_rng(9)
+    every = tuple(range(len(args)))
+    args = [np.asarray(x, dtype="float64") for x in args]
+    moves = [rng.normal(size=x.shape) for x in args]
+    given, tangents = [torch.tensor(x) for x in args], [torch.tensor(x) for x in moves]
+
+    def close(got, expected):
+        for one, other in zip(got, expected, strict=True):
+            scale = max(1.0, float(other.abs().max())) if other.numel() else 1.0
+            np.testing.assert_allclose(np.asarray(one), other.detach().numpy(), rtol=rtol, atol=rtol * scale / 100)
+
+    def loss(sin, function):
+        return lambda *args: sin(function(*args)).sum()
+
+    def gradient(*args):
+        return gt.grad(loss(gt.sin, ours), every)(*args)
+
+    def moved(*args):
+        return gt.jvp(ours, args, tuple(moves))[1]
+
+    def plain_gradient(*args):
+        return torch.func.grad(loss(torch.sin, plain), every)(*args)
+
+    def plain_moved(*args):
+        return torch.func.jvp(plain, args, tuple(tangents))[1]
+
+    close([ours(*args)], [plain(*given)])
+    expected = plain_gradient(*given)
+    close(gradient(*args), expected)
+    change = plain_moved(*given)
+    close([moved(*args)], [change])
+
+    def along(gradients, moves):
+        return sum((g * t).sum() for g, t in zip(gradients, moves, strict=True))
+
+    second = torch.func.grad(lambda *args: along(plain_gradient(*args), tangents), every)(*given)
+    close(gt.jvp(gradient, args, tuple(moves))[1], second)
+    close(gt.grad(lambda *args: along(gradient(*args), moves), every)(*args), second)
+
+    def slope(*args):
+        return gt.jvp(loss(gt.sin, ours), args, tuple(moves))[1]
+
+    close([gt.jvp(slope, args, tuple(moves))[1]], [along(second, tangents)])
+    close(gt.grad(slope, every)(*args), second)
+    stacked = [np.stack([x, x]) for x in args]
+    close(gt.vmap(ours)(*stacked), [plain(*given)] * 2)
+    close([g[1] for g in gt.vmap(gradient)(*stacked)], expected)
+    both = gt.vmap(lambda *moves: gt.jvp(ours, args, moves)[1])(*[np.stack([t, 2 * t]) for t in moves])
+    close(both, [change, 2 * change])
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # torch's forward mode
+@pytest.mark.parametrize("case", WINDOWS)
+def test_windows_in_both_modes_twice(case, nothing_is_traced):
+    function, args = WINDOWS[case]
+    rng = np.random.default_rng(3)
+    args = [rng.normal(size=x.shape) for x in args]
+    check_derivatives(functools.partial(function, nn), functools.partial(function, torch.nn.functional), args)
+
+
 TALL = np.random.default_rng(1).normal(size=(2, 4, 3))
 SQUARE, RIGHT = np.random.default_rng(2).normal(size=(2, 3, 3)), np.random.default_rng(3).normal(size=(2, 3, 2))
 LINEAR = {
@@ -285,6 +373,167 @@ def test_linear_algebra_with_its_derivatives_and_batches(name):
     if name != "wide R":  # torch has no second derivative of it
         second = torch.func.grad(lambda *args: sum((g**2).sum() for g in plain_gradient(*args)), every)(*given)
         close(gt.grad(lambda *args: sum(gt.sum(g**2) for g in gradient(*args)), every)(*args), second)
+
+
+WIDE, TRIANGLE = TALL.swapaxes(-1, -2), np.eye(3) * 2 + SQUARE / 4
+POSITIVE = SQUARE @ SQUARE.swapaxes(-1, -2) + np.eye(3)
+LARGER = np.random.default_rng(6).normal(size=(2, 5, 5))
+PLAIN = torch.linalg
+BOTH_MODES = {
+    "cholesky": (lambda x: gt.linalg.cholesky(x @ x.mT), lambda x: PLAIN.cholesky(x @ x.mT), (POSITIVE,)),
+    "inv": (gt.linalg.inv, PLAIN.inv, (TRIANGLE,)),
+    "solve": (gt.linalg.solve, PLAIN.solve, (TRIANGLE, RIGHT)),
+    "lower": (
+        lambda a, b: gt.linalg.solve_triangular(a, b, lower=True),
+        lambda a, b: PLAIN.solve_triangular(a, b, upper=False), (TRIANGLE, RIGHT),
+    ),
+    "upper, ones": (
+        lambda a, b: gt.linalg.solve_triangular(a, b, unit_diagonal=True),
+        lambda a, b: PLAIN.solve_triangular(a, b, upper=True, unitriangular=True), (TRIANGLE, RIGHT),
+    ),
+    "det": (gt.linalg.det, PLAIN.det, (LARGER,)),
+    "slogdet": (lambda x: gt.linalg.slogdet(x)[1], lambda x: PLAIN.slogdet(x)[1], (TRIANGLE,)),
+    "Q": (lambda x: gt.linalg.qr(x)[0], lambda x: PLAIN.qr(x)[0], (TALL,)),
+    "R": (lambda x: gt.linalg.qr(x)[1], lambda x: PLAIN.qr(x)[1], (TALL,)),
+    "Q of square ones": (lambda x: gt.linalg.qr(x, "complete")[0], lambda x: PLAIN.qr(x)[0], (TRIANGLE,)),
+    "singular values": (gt.linalg.svdvals, PLAIN.svdvals, (TALL,)),
+    "vectors": (lambda x: gt.linalg.svd(x, full_matrices=False)[0] ** 2 @ gt.linalg.svd(x, full_matrices=False)[2] ** 2,
+                lambda x: PLAIN.svd(x, False)[0] ** 2 @ PLAIN.svd(x, False)[2] ** 2, (TALL,)),
+    "vectors of wide ones": (lambda x: gt.linalg.svd(x, full_matrices=False)[2] ** 2,
+                             lambda x: PLAIN.svd(x, False)[2] ** 2, (WIDE,)),
+    "eigh": (lambda x: gt.linalg.eigh(x + x.mT)[1] ** 2 * gt.linalg.eigh(x + x.mT)[0][..., None],
+             lambda x: PLAIN.eigh(x + x.mT)[1] ** 2 * PLAIN.eigh(x + x.mT)[0][..., None], (SQUARE,)),
+    "eigenvalues": (lambda x: abs(gt.linalg.eigvals(x) - 0.3), lambda x: abs(PLAIN.eig(x)[0] - 0.3), (SQUARE,)),
+    "eigenvectors": (lambda x: abs(gt.linalg.eig(x)[1]), lambda x: abs(PLAIN.eig(x)[1]), (SQUARE,)),
+    "expm": (gt.linalg.expm, PLAIN.matrix_exp, (SQUARE,)),
+    "pinv": (gt.linalg.pinv, PLAIN.pinv, (TALL,)),
+    "pinv of wide ones": (lambda x: gt.linalg.pinv(x, rtol=1e-9), lambda x: PLAIN.pinv(x, rtol=1e-9), (WIDE,)),
+    "pinv of symmetric ones": (
+        lambda x: gt.linalg.pinv(x + x.mT, hermitian=True), lambda x: PLAIN.pinv(x + x.mT, hermitian=True), (TRIANGLE,)
+    ),
+    "lstsq": (lambda a, b: gt.linalg.lstsq(a, b)[0], lambda a, b: PLAIN.pinv(a) @ b, (TALL[0], TALL[1][:, :2])),
+    "cond": (gt.linalg.cond, lambda x: PLAIN.svdvals(x)[..., 0] / PLAIN.svdvals(x)[..., -1], (SQUARE,)),
+    "lu_factor": (lambda x: gt.linalg.lu_factor(x)[0], lambda x: PLAIN.lu_factor(x)[0], (LARGER,)),
+    "lu of tall ones": (lambda x: gt.linalg.lu(x)[1], lambda x: PLAIN.lu(x)[1], (TALL,)),
+    "lu of wide ones": (lambda x: gt.linalg.lu(x)[2], lambda x: PLAIN.lu(x)[2], (WIDE,)),
+    "multi_dot": (
+        lambda a, b, c: gt.linalg.multi_dot([a, b, c, a[0]]), lambda a, b, c: PLAIN.multi_dot([a, b, c, a[0]]),
+        (SQUARE[0], RIGHT[0], RIGHT[1].T),
+    ),
+    "whole lu": (lambda x: gt.linalg.lu(x)[1] * gt.linalg.lu(x)[0] @ gt.linalg.lu(x)[2],
+                 lambda x: PLAIN.lu(x)[1] * PLAIN.lu(x)[0] @ PLAIN.lu(x)[2], (SQUARE,)),
+}  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+@pytest.mark.parametrize("name", BOTH_MODES)
+def test_linear_algebra_in_both_modes_twice(name, nothing_is_traced):
+    ours, plain, args = BOTH_MODES[name]
+    check_derivatives(ours, plain, args, rtol=1e-7)
+
+
+def cofactors(x):
+    n = len(x)
+    return np.array([[np.linalg.det(np.delete(np.delete(x, i, 0), j, 1)) * (-1) ** (i + j) for j in range(n)]
+                     for i in range(n)])  # fmt: skip
+
+
+def replaced_rows(x, move, count):
+    """The derivative of det, `count` times in one direction: det is linear in each row."""
+    total = 0.0
+    for rows in itertools.permutations(range(len(x)), count):
+        y = x.copy()
+        y[list(rows)] = move[list(rows)]
+        total += np.linalg.det(y)
+    return total
+
+
+@pytest.mark.parametrize("kind", ["product", "zero rows", "zero columns"])
+@pytest.mark.parametrize("lost", [0, 1, 2, 3])
+@pytest.mark.parametrize("n", [4, 5, 8])
+def test_determinants_of_singular_matrices_have_derivatives(n, lost, kind, nothing_is_traced):
+    rng = np.random.default_rng(n)
+    x, move = rng.normal(size=(n, n)), rng.normal(size=(n, n))
+    if kind == "product":
+        x = x[:, lost:] @ rng.normal(size=(n, n))[lost:]
+    elif kind == "zero rows":
+        x[:lost] = 0
+    else:
+        x[:, :lost] = 0
+    gradient = gt.grad(gt.linalg.det)
+    scale = np.linalg.norm(x) ** (n - 1)
+    np.testing.assert_allclose(gradient(x), cofactors(x), rtol=1e-9, atol=1e-12 * scale)
+    np.testing.assert_allclose(gt.vmap(gradient)(np.stack([move, x]))[1], gradient(x), rtol=1e-9, atol=1e-12 * scale)
+
+    def slope(x):
+        return gt.jvp(gt.linalg.det, (x,), (move,))[1]
+
+    def curvature(x):
+        return gt.jvp(slope, (x,), (move,))[1]
+
+    for count, got in ((1, slope(x)), (2, curvature(x)), (3, gt.jvp(curvature, (x,), (move,))[1])):
+        np.testing.assert_allclose(got, replaced_rows(x, move, count), rtol=1e-8, atol=1e-11 * scale)
+    second = (gt.grad(lambda x: (gradient(x) * move).sum())(x) * move).sum()
+    np.testing.assert_allclose(second, replaced_rows(x, move, 2), rtol=1e-8, atol=1e-11 * scale)
+
+
+def test_determinants_of_what_is_no_number():
+    assert gt.isnan(gt.grad(gt.linalg.det)(np.full((4, 4), np.nan))).all()
+
+
+COMPLEX = {
+    "cholesky": (lambda x: gt.linalg.cholesky(x @ gt.conj(x.mT)), lambda x: PLAIN.cholesky(x @ x.mH)),
+    "inv": (gt.linalg.inv, PLAIN.inv),
+    "solve": (lambda x: gt.linalg.solve(x, x @ x + 1), lambda x: PLAIN.solve(x, x @ x + 1)),
+    "det": (gt.linalg.det, PLAIN.det),
+    "sign of slogdet": (lambda x: gt.linalg.slogdet(x)[0], lambda x: PLAIN.slogdet(x)[0]),
+    "slogdet": (lambda x: gt.linalg.slogdet(x)[1], lambda x: PLAIN.slogdet(x)[1]),
+    "Q": (lambda x: gt.linalg.qr(x[:, :3])[0], lambda x: PLAIN.qr(x[:, :3])[0]),
+    "R": (lambda x: gt.linalg.qr(x[:3])[1], lambda x: PLAIN.qr(x[:3])[1]),
+    "singular values": (lambda x: gt.linalg.svdvals(x[:3]), lambda x: PLAIN.svdvals(x[:3])),
+    "left": (lambda x: abs(gt.linalg.svd(x[:, :3], full_matrices=False)[0]) ** 2,
+             lambda x: abs(PLAIN.svd(x[:, :3], False)[0]) ** 2),
+    "polar": (lambda x: (lambda u, s, v: u @ v)(*gt.linalg.svd(x)), lambda x: (lambda u, s, v: u @ v)(*PLAIN.svd(x))),
+    "eigh": (lambda x: abs(gt.linalg.eigh(x + gt.conj(x.mT))[1]) ** 2, lambda x: abs(PLAIN.eigh(x + x.mH)[1]) ** 2),
+    "eigvalsh": (lambda x: gt.linalg.eigvalsh(x + gt.conj(x.mT)), lambda x: PLAIN.eigvalsh(x + x.mH)),
+    "eig": (lambda x: gt.linalg.eig(x)[0], lambda x: PLAIN.eig(x)[0]),
+    "eigenvectors": (lambda x: abs(gt.linalg.eig(x)[1]) ** 2, lambda x: abs(PLAIN.eig(x)[1]) ** 2),
+    "expm": (gt.linalg.expm, PLAIN.matrix_exp),
+    "pinv": (lambda x: gt.linalg.pinv(x[:, :3]), lambda x: PLAIN.pinv(x[:, :3])),
+    "lu": (lambda x: gt.linalg.lu(x)[1] * gt.linalg.lu(x)[2], lambda x: PLAIN.lu(x)[1] * PLAIN.lu(x)[2]),
+}  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+@pytest.mark.parametrize("name", COMPLEX)
+def test_linear_algebra_of_complex_matrices(name, nothing_is_traced):
+    ours, plain = COMPLEX[name]
+    x, move, weights = np.random.default_rng(11).normal(size=(3, 2, 4, 4))
+    x, move, weights = (one[0] + 1j * one[1] for one in (x, move, weights))
+
+    def loss(x):
+        y = ours(x).ravel()
+        y = y * weights.ravel()[: y.size]
+        return gt.real(y * y + y).sum()
+
+    def plain_loss(x):
+        y = plain(x).ravel()
+        y = y * torch.tensor(weights.ravel()[: y.numel()])
+        return (y * y + y).real.sum()
+
+    given = torch.tensor(x)
+    np.testing.assert_allclose(ours(x), plain(given), rtol=1e-9, atol=1e-11)
+    expected = torch.func.grad(plain_loss)(given).conj().resolve_conj()
+    for got in (gt.grad(loss)(x), gt.vmap(gt.grad(loss))(x[None])[0]):
+        np.testing.assert_allclose(got, expected, rtol=1e-8, atol=1e-9)
+    slope = torch.func.jvp(plain_loss, (given,), (torch.tensor(move),))[1]
+    np.testing.assert_allclose(gt.jvp(loss, (x,), (move,))[1], slope, rtol=1e-8)
+    step = 1e-5
+    ahead, behind = (np.asarray(gt.grad(loss)(x + way * step * move)) for way in (1, -1))
+    second = np.asarray(gt.jvp(gt.grad(loss), (x,), (move,))[1])
+    np.testing.assert_allclose(second, (ahead - behind) / (2 * step), rtol=1e-5, atol=1e-6 * abs(second).max())
+    both = gt.jvp(lambda x: gt.jvp(loss, (x,), (move,))[1], (x,), (move,))[1]
+    np.testing.assert_allclose(both, (second * move).sum().real, rtol=1e-8)
 
 
 def test_a_system_whose_matrix_all_examples_share():
@@ -365,6 +614,31 @@ CODE = {
         w, u, v, x = (gt.ones(shape) for shape in ((4, 3, 3, 3), (6, 4, 3, 3), (6, 2, 2, 2), (2, 3, 16, 16)))
         gt.eval(gt.value_and_grad(loss, (0, 1, 2))(w, u, v, x))
         gt.eval(gt.vmap(gt.grad(loss, (0, 1, 2)), (None, None, None, 0))(w, u, v, x[:, None]))
+    """,
+    "forward mode": """
+        from gtrace import nn
+
+        def network(w, u, x):
+            h = nn.max_pool2d(nn.relu(nn.conv2d(x, w, padding=1)), 2)
+            return gt.sum(nn.avg_pool2d(nn.conv_transpose2d(h, u, stride=2), 2) ** 2)
+
+        w, u, x = (gt.ones(shape) for shape in ((4, 3, 3, 3), (4, 6, 2, 2), (2, 3, 8, 8)))
+        gt.eval(gt.jvp(network, (w, u, x), (w, u, x)))
+        gt.eval(gt.jvp(gt.grad(network, (0, 1)), (w, u, x), (w, u, x)))
+        gt.eval(gt.vmap(lambda x: nn.conv2d(x, w))(x))
+
+        def algebra(m):
+            q, r = gt.linalg.qr(gt.linalg.cholesky(m @ m.mT + gt.eye(5)))
+            p, l, u = gt.linalg.lu(m)
+            parts = [q, r, l @ u, gt.linalg.lu_factor(m)[0], gt.linalg.expm(m), gt.linalg.pinv(m[:, :3]),
+                     gt.linalg.inv(m), gt.linalg.lstsq(m, p)[0], abs(gt.linalg.eig(m)[1]), gt.linalg.eigh(m)[1],
+                     gt.linalg.svd(m)[0], gt.linalg.cond(m), abs(gt.linalg.eigvals(m)), gt.linalg.det(m)]
+            parts.append(gt.linalg.multi_dot([m, m[:, :2], m[:2]]))
+            return sum(gt.sum(part * part) for part in parts) + gt.linalg.matrix_rank(m)
+
+        m = gt.eye(5) + gt.arange(25.0).reshape((5, 5)) ** 0.5 % 1
+        gt.eval((algebra(m), gt.jvp(algebra, (m,), (m,)), gt.grad(algebra)(m), gt.jacfwd(gt.grad(algebra))(m)))
+        gt.eval(gt.vmap(gt.grad(algebra))(gt.stack([m, m])))
     """,
     "linear algebra": """
         def loss(m, x):

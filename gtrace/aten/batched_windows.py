@@ -11,7 +11,14 @@ from typing import Any
 
 from gtrace.aten.overloads import OPERAND
 from gtrace.aten.translate import call_aten
-from gtrace.aten.written import AVG_POOL, CONVOLUTION, MAX_POOL
+from gtrace.aten.written import (
+    AVG_POOL,
+    AVG_POOL_BACKWARD,
+    CONVOLUTION,
+    CONVOLUTION_BACKWARD,
+    MAX_POOL,
+    MAX_POOL_BACKWARD,
+)
 from gtrace.ops.create import zeros
 from gtrace.ops.reduce import sum as sum_over
 from gtrace.ops.shape import broadcast_to, reshape, swapaxes
@@ -110,9 +117,9 @@ def _pooling(overload: str, args: tuple[Any, ...], batched: Sequence[bool], oper
 
 BATCHES: dict[str, Callable[..., Any]] = {
     CONVOLUTION: _convolution,
-    "aten.convolution_backward.default": _convolution_backward,
+    CONVOLUTION_BACKWARD: _convolution_backward,
     MAX_POOL: _pooling,
-    "aten.max_pool2d_with_indices_backward.default": _pooling,
+    MAX_POOL_BACKWARD: _pooling,
     AVG_POOL: _pooling,
-    "aten.avg_pool2d_backward.default": _pooling,
+    AVG_POOL_BACKWARD: _pooling,
 }

@@ -1,51 +1,60 @@
-"""Factors of matrices, linear systems and eigenvalues of symmetric matrices without tracing; see `written`.
+"""Factors of matrices and eigenvalues of Hermitian matrices without tracing; see `written`.
 
 Formulas: I. Murray, Differentiation of the Cholesky decomposition, 2016; M. Giles, Collected matrix derivative results
-for forward and reverse mode algorithmic differentiation, 2008.
+for forward and reverse mode algorithmic differentiation, 2008; S. Walter and L. Lehmann, Algorithmic differentiation of
+linear algebra functions with application in optimum experimental design, 2010, of QR factors. Those of complex matrices
+have the adjoint in the place of the transposed matrix, and diagonals that are real where a factor's is.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy
 import torch
 
+from gtrace.aten.linear_systems import SOLVE, SVD
+from gtrace.aten.matrices import (
+    REAL,
+    adjoint,
+    called,
+    conjugate,
+    diagonal_matrices,
+    diagonals,
+    gaps,
+    of_batch,
+    on_diagonal,
+    one,
+    real_part,
+    retyped,
+    square,
+    turning,
+)
 from gtrace.aten.overloads import OPERAND
 from gtrace.aten.translate import call_aten
+from gtrace.aten.written import Tangent
 from gtrace.ir.aval import Aval, Bundle, aval, bundle
 from gtrace.ops.arrange import tril, triu
-from gtrace.ops.create import eye
+from gtrace.ops.components import real
+from gtrace.ops.create import zeros
+from gtrace.ops.elementwise import add
 from gtrace.ops.linalg import matmul
 from gtrace.ops.logic import where
-from gtrace.ops.shape import broadcast_to, expand_dims, matrix_transpose, reshape
+from gtrace.ops.parts import concat
+from gtrace.ops.promote import cast
+from gtrace.ops.shape import expand_dims
 from gtrace.trace.array import Array
 
 CHOLESKY = "aten.linalg_cholesky_ex.default"
 EIGH = "aten._linalg_eigh.default"
-SOLVE = "aten.linalg_solve_triangular.default"
-GENERAL_SOLVE = "aten._linalg_solve_ex.default"
-SLOGDET = "aten._linalg_slogdet.default"
-INVERSE = "aten.linalg_inv_ex.default"
 QR = "aten.linalg_qr.default"
-SVD = "aten._linalg_svd.default"
-
-_DTYPES = (torch.float32, torch.float64)
-
-
-def _called(overload: str, args: tuple[Any, ...], *operands: Array) -> Any:
-    """Record a call on matrices of floats of one dtype; returns its results, or None where torch has to say."""
-    dtype = operands[0].aval.dtype
-    if dtype not in _DTYPES or any(x.aval.dtype is not dtype or not x.size for x in operands):
-        return None
-    return call_aten(overload, args, operands)
 
 
 def cholesky(x: Array) -> Array | None:
     """Return lower factors of matrices, NaN where an elimination failed; None: torch has to say."""
-    found = _called(CHOLESKY, (OPERAND,), x)
+    found = called(CHOLESKY, (OPERAND,), x)
     if found is None:
         return None
     factor, failed = found
@@ -54,43 +63,19 @@ def cholesky(x: Array) -> Array | None:
 
 def eigh(x: Array, half: str) -> Sequence[Array] | None:
     """Return eigenvalues and eigenvectors of symmetric matrices; None: torch has to say."""
-    found: Sequence[Array] | None = _called(EIGH, (OPERAND,) if half == "L" else (OPERAND, f"str:{half}"), x)
+    found: Sequence[Array] | None = called(EIGH, (OPERAND,) if half == "L" else (OPERAND, f"str:{half}"), x)
     return found
-
-
-def solve_triangular(a: Array, b: Array, upper: bool) -> Array | None:
-    """Return x with a @ x == b for triangular matrices; None: torch has to say."""
-    found: Array | None = _called(SOLVE, (OPERAND, OPERAND, upper), a, b)
-    return found
-
-
-def solve(a: Array, b: Array) -> Array | None:
-    """Return x with a @ x == b for matrices with equal leading axes; None: torch has to say."""
-    found = _called(GENERAL_SOLVE, (OPERAND, OPERAND), a, b)
-    return None if found is None else found[0]
-
-
-def slogdet(x: Array) -> Sequence[Array] | None:
-    """Return signs and logarithms of determinants; None: torch has to say."""
-    found = _called(SLOGDET, (OPERAND,), x)
-    return None if found is None else found[:2]
-
-
-def inverse(x: Array) -> Array | None:
-    """Return inverses of matrices; None: torch has to say."""
-    found = _called(INVERSE, (OPERAND,), x)
-    return None if found is None else found[0]
 
 
 def qr(x: Array, mode: str) -> Sequence[Array] | None:
     """Return orthonormal and upper triangular factors; None: torch has to say."""
-    found: Sequence[Array] | None = _called(QR, (OPERAND,) if mode == "reduced" else (OPERAND, f"str:{mode}"), x)
+    found: Sequence[Array] | None = called(QR, (OPERAND,) if mode == "reduced" else (OPERAND, f"str:{mode}"), x)
     return found
 
 
 def svd(x: Array, full_matrices: bool) -> Sequence[Array] | None:
     """Return left singular vectors, singular values and right singular vectors; None: torch has to say."""
-    found: Sequence[Array] | None = _called(SVD, (OPERAND, True) if full_matrices else (OPERAND,), x)
+    found: Sequence[Array] | None = called(SVD, (OPERAND, True) if full_matrices else (OPERAND,), x)
     return found
 
 
@@ -100,134 +85,170 @@ def _cholesky_pullback(
     """Return the cotangent of positive definite matrices."""
     if args != (OPERAND,):
         return None
-    factor = call_aten(CHOLESKY, args, operands)[0]
-    half = tril(matmul(matrix_transpose(factor), cts[0]))
-    inner = (half + matrix_transpose(tril(half, k=-1))) * 0.5
-    left = call_aten(SOLVE, (OPERAND, OPERAND, True), [matrix_transpose(factor), inner])
-    return [call_aten(SOLVE, (OPERAND, OPERAND, False, False), [factor, left])]
+    factor = one(CHOLESKY, args, *operands)
+    half = matmul(adjoint(factor), conjugate(cts[0]))
+    inner = (tril(half, k=-1) + adjoint(tril(half, k=-1)) + diagonal_matrices(_real_diagonals(half))) * 0.5
+    left = one(SOLVE, (OPERAND, OPERAND, True), adjoint(factor), inner)
+    return [conjugate(one(SOLVE, (OPERAND, OPERAND, False, False), factor, left))]
 
 
-def _solve_pullback(
-    ct: Array, needed: Sequence[bool], operands: Sequence[Array], args: tuple[Any, ...]
+def _cholesky_tangent(
+    tangents: Sequence[Array | None], operands: Sequence[Array], out: Array, overload: str, args: tuple[Any, ...]
 ) -> list[Array | None] | None:
-    """Return the cotangents of triangular matrices and right sides."""
-    a, b = operands
-    if args not in ((OPERAND, OPERAND, True), (OPERAND, OPERAND, False)) or a.shape[:-2] != b.shape[:-2]:
+    if args != (OPERAND,) or tangents[0] is None:
         return None
-    upper = args[2]
-    right = call_aten(SOLVE, (OPERAND, OPERAND, not upper), [matrix_transpose(a), ct])
-    if not needed[0]:
-        return [None, right]
-    x = call_aten(SOLVE, args, operands)
-    product = -matmul(right, matrix_transpose(x))
-    return [triu(product) if upper else tril(product), right if needed[1] else None]
+    factor = one(CHOLESKY, args, *operands)
+    inner = one(SOLVE, (OPERAND, OPERAND, False), factor, _hermitian(tangents[0]))
+    inner = one(SOLVE, (OPERAND, OPERAND, True, False), adjoint(factor), inner)
+    return [matmul(factor, tril(inner, k=-1) + diagonal_matrices(_real_diagonals(inner) * 0.5)), None]
+
+
+def _hermitian(x: Array) -> Array:
+    return (x + adjoint(x)) * 0.5
+
+
+def _real_diagonals(x: Array) -> Array:
+    """Return the real parts of diagonals, in the dtype of the matrices."""
+    found = diagonals(x)
+    return cast(real(found), x.aval.dtype) if x.aval.complex else found
 
 
 def _eigh_pullback(
     cts: Any, needed: Sequence[bool], operands: Sequence[Array], args: tuple[Any, ...]
 ) -> list[Array | None]:
-    """Return the cotangent of symmetric matrices, of which both halves count alike."""
+    """Return the cotangent of Hermitian matrices, of which both halves count alike."""
     of_values, of_vectors = cts
     values, vectors = call_aten(EIGH, args, operands)
     if of_vectors is None:
-        return [matmul(vectors * expand_dims(of_values, -2), matrix_transpose(vectors))]
-    diagonal = eye(values.shape[-1], dtype=bool, device=values.aval.device)
-    gaps = where(diagonal, 1, expand_dims(values, -2) - expand_dims(values, -1))
-    turned = matmul(matrix_transpose(vectors), of_vectors)
+        return [conjugate(matmul(vectors * expand_dims(of_values, -2), adjoint(vectors)))]
+    turned = matmul(adjoint(vectors), conjugate(of_vectors))
     # vectors of length 1 turn, and do not grow
-    turned = (turned - matrix_transpose(turned)) * 0.5
-    inner = where(diagonal, 0 if of_values is None else expand_dims(of_values, -1), turned / gaps)
-    return [matmul(vectors, matmul(inner, matrix_transpose(vectors)))]
+    turned = (turned - adjoint(turned)) * 0.5 / gaps(values)
+    diagonal = 0 if of_values is None else cast(expand_dims(of_values, -1), turned.aval.dtype)
+    inner = where(on_diagonal(turned), diagonal, turned)
+    return [conjugate(matmul(vectors, matmul(inner, adjoint(vectors))))]
+
+
+def _eigh_tangent(
+    tangents: Sequence[Array | None], operands: Sequence[Array], out: Array, overload: str, args: tuple[Any, ...]
+) -> list[Array | None] | None:
+    if tangents[0] is None:
+        return None
+    values, vectors = call_aten(EIGH, args, operands)
+    inner = matmul(adjoint(vectors), matmul(_hermitian(tangents[0]), vectors))
+    turned = where(on_diagonal(inner), 0, inner / gaps(values))
+    return [real_part(diagonals(inner)), matmul(vectors, turned)]
 
 
 def _svd_pullback(
     cts: Any, needed: Sequence[bool], operands: Sequence[Array], args: tuple[Any, ...]
 ) -> list[Array | None] | None:
     """Return the cotangent of matrices whose singular values differ."""
-    of_left, of_values, of_right = cts
+    of_left, of_values, of_right = (None if ct is None else conjugate(ct) for ct in cts)
     (x,) = operands
     if x.shape[-2] != x.shape[-1] and args != (OPERAND,) and not (of_left is None and of_right is None):
         return None
     left, values, right = call_aten(SVD, (OPERAND,), operands)
-    adjoint, columns, rows = matrix_transpose(left), expand_dims(values, -2), expand_dims(values, -1)
+    columns, rows = expand_dims(values, -2), expand_dims(values, -1)
     if of_left is None and of_right is None:
-        return [matmul(left * expand_dims(of_values, -2), right)]
-    diagonal = eye(values.shape[-1], dtype=bool, device=values.aval.device)
-    gaps = where(diagonal, 1, columns * columns - rows * rows)
-    inner = where(diagonal, 0 if of_values is None else expand_dims(of_values, -1), 0)
+        return [conjugate(matmul(left * expand_dims(of_values, -2), right))]
+    distances, diagonal = gaps(values * values), on_diagonal(expand_dims(values, -2))
+    parts = [] if of_values is None else [cast(diagonal_matrices(of_values), x.aval.dtype)]
     if of_left is not None:
-        turned = matmul(adjoint, of_left)
-        inner = inner + (turned - matrix_transpose(turned)) / gaps * columns
+        turned = matmul(adjoint(left), of_left)
+        part = (turned - adjoint(turned)) / distances * columns
+        parts.append(where(diagonal, turning(turned) / (2 * rows), part) if x.aval.complex else part)
     if of_right is not None:
-        turned = matmul(right, matrix_transpose(of_right))
-        inner = inner + rows * ((turned - matrix_transpose(turned)) / gaps)
-    found = matmul(left, matmul(inner, right))
+        turned = matmul(right, adjoint(of_right))
+        part = rows * ((turned - adjoint(turned)) / distances)
+        parts.append(where(diagonal, -turning(turned) / (2 * rows), part) if x.aval.complex else part)
+    found = matmul(left, matmul(functools.reduce(add, parts), right))
     if of_left is not None and x.shape[-2] > x.shape[-1]:  # out of the space of the vectors
         beyond = of_left / columns
-        found = found + matmul(beyond - matmul(left, matmul(adjoint, beyond)), right)
+        found = found + matmul(beyond - matmul(left, matmul(adjoint(left), beyond)), right)
     if of_right is not None and x.shape[-1] > x.shape[-2]:
         beyond = of_right / rows
-        found = found + matmul(left, beyond - matmul(matmul(beyond, matrix_transpose(right)), right))
-    return [found]
+        found = found + matmul(left, beyond - matmul(matmul(beyond, adjoint(right)), right))
+    return [conjugate(found)]
 
 
-def _general_solve_pullback(
-    cts: Any, needed: Sequence[bool], operands: Sequence[Array], args: tuple[Any, ...]
+def _svd_tangent(
+    tangents: Sequence[Array | None], operands: Sequence[Array], out: Array, overload: str, args: tuple[Any, ...]
 ) -> list[Array | None] | None:
-    """Return the cotangents of matrices and right sides."""
-    a, b = operands
-    if args != (OPERAND, OPERAND) or a.shape[:-2] != b.shape[:-2]:
+    (x,), (change,) = operands, tangents
+    if change is None or (x.shape[-2] != x.shape[-1] and args != (OPERAND,)):
         return None
-    right = call_aten(GENERAL_SOLVE, args, [matrix_transpose(a), cts[0]])[0]
-    if not needed[0]:
-        return [None, right]
-    x = call_aten(GENERAL_SOLVE, args, operands)[0]
-    return [-matmul(right, matrix_transpose(x)), right if needed[1] else None]
+    left, values, right = call_aten(SVD, (OPERAND,), operands)
+    columns, rows = expand_dims(values, -2), expand_dims(values, -1)
+    inner = matmul(adjoint(left), matmul(change, adjoint(right)))
+    back, distances = adjoint(inner), gaps(values * values)
+    diagonal = on_diagonal(inner)
+    of_left = where(diagonal, 0, (inner * columns + rows * back) / distances)
+    of_right = where(diagonal, 0, (rows * inner + back * columns) / distances)
+    if x.aval.complex:  # what turns both vectors of a value apart; what turns them alike is free
+        apart = diagonal_matrices(turning(diagonals(inner)) / (2 * values))
+        of_left, of_right = of_left + apart, of_right - apart
+    left_change, right_change = matmul(left, of_left), matmul(adjoint(right), of_right)
+    if x.shape[-2] > x.shape[-1]:
+        left_change = left_change + (matmul(change, adjoint(right)) - matmul(left, inner)) / columns
+    if x.shape[-1] > x.shape[-2]:
+        right_change = right_change + (matmul(adjoint(change), left) - matmul(adjoint(right), back)) / columns
+    return [left_change, real_part(diagonals(inner)), adjoint(right_change)]
 
 
-def _slogdet_pullback(
-    cts: Any, needed: Sequence[bool], operands: Sequence[Array], args: tuple[Any, ...]
-) -> list[Array | None]:
-    """Return the cotangent of matrices. The sign is constant."""
-    (x,) = operands
-    if cts[1] is None:
-        return [None]
-    scale = reshape(cts[1], (*x.shape[:-2], 1, 1))
-    right = where(eye(x.shape[-1], dtype=bool, device=x.aval.device), scale, 0)
-    return [call_aten(GENERAL_SOLVE, (OPERAND, OPERAND), [matrix_transpose(x), right])[0]]
+def _rotation(inner: Array) -> Array:
+    """Return the part of dA = Q @ inner @ R, for square inner, by which Q turns: it leaves R upper triangular."""
+    below = tril(inner, k=-1)
+    found = below - adjoint(below)
+    return found + diagonal_matrices(turning(diagonals(inner))) if inner.aval.complex else found
 
 
-def _inverse_pullback(
-    cts: Any, needed: Sequence[bool], operands: Sequence[Array], args: tuple[Any, ...]
+def _qr_tangent(
+    tangents: Sequence[Array | None], operands: Sequence[Array], out: Array, overload: str, args: tuple[Any, ...]
 ) -> list[Array | None] | None:
-    """Return the cotangent of matrices that are inverted."""
-    if args != (OPERAND,):
+    if args != (OPERAND,) or tangents[0] is None:
         return None
-    adjoint = matrix_transpose(call_aten(INVERSE, args, operands)[0])
-    return [-matmul(adjoint, matmul(cts[0], adjoint))]
+    change, k = tangents[0], min(operands[0].shape[-2:])
+    q, r = call_aten(QR, args, operands)
+    solved = one(SOLVE, (OPERAND, OPERAND, True, False), r[..., :, :k], change[..., :, :k])
+    inner = matmul(adjoint(q), solved)
+    turned = _rotation(inner)
+    of_q = matmul(q, turned)
+    if q.shape[-2] > k:
+        of_q = of_q + solved - matmul(q, inner)
+    return [of_q, triu(matmul(adjoint(q), change) - matmul(turned, r))]
 
 
 def _qr_pullback(
     cts: Any, needed: Sequence[bool], operands: Sequence[Array], args: tuple[Any, ...]
 ) -> list[Array | None] | None:
-    """Return the cotangent of matrices that have at least as many rows as columns, and as many in Q."""
-    (x,) = operands
-    if args != (OPERAND,) or x.shape[-2] < x.shape[-1]:
+    """Return the cotangent of matrices: the transpose of `_qr_tangent`."""
+    if args != (OPERAND,):
         return None
-    of_q, of_r = cts
+    of_q, of_r = (None if ct is None else conjugate(ct) for ct in cts)
     q, r = call_aten(QR, args, operands)
-    parts = [matmul(of_r, matrix_transpose(r))] if of_r is not None else []
-    parts += [-matmul(matrix_transpose(q), of_q)] if of_q is not None else []
-    inner = parts[0] if len(parts) == 1 else parts[0] + parts[1]
-    product = matmul(q, triu(inner) + matrix_transpose(triu(inner, k=1)))
-    whole = product if of_q is None else of_q + product
-    return [call_aten(SOLVE, (OPERAND, OPERAND, False, False), [matrix_transpose(r), whole])]
+    k = q.shape[-1]
+    parts = [] if of_q is None else [matmul(adjoint(q), of_q)]
+    of_r = None if of_r is None else triu(of_r)
+    parts += [] if of_r is None else [-matmul(of_r, adjoint(r))]
+    turned = functools.reduce(add, parts)
+    inner = tril(turned - adjoint(turned), k=-1)
+    if inner.aval.complex:
+        inner = inner + diagonal_matrices(turning(diagonals(turned)))
+    found = matmul(q, inner)
+    if of_q is not None and q.shape[-2] > k:
+        found = found + of_q - matmul(q, matmul(adjoint(q), of_q))
+    found = one(SOLVE, (OPERAND, OPERAND, False, False), adjoint(r[..., :, :k]), found)
+    if r.shape[-1] > k:
+        rest = zeros((*found.shape[:-1], r.shape[-1] - k), found.aval.dtype, device=found.aval.device)
+        found = concat([found, rest], -1)
+    return [conjugate(found if of_r is None else found + matmul(q, of_r))]
 
 
 def _type_of_cholesky(avals: Sequence[Aval], args: tuple[Any, ...]) -> Bundle | None:
     """Return the types of factors and failures; None: torch has to say."""
     (x,) = avals
-    if args != (OPERAND,) or not _square(x):
+    if args != (OPERAND,) or not square(x):
         return None
     return bundle((x, aval(x.shape[:-2], torch.int32, x.device)))
 
@@ -235,54 +256,15 @@ def _type_of_cholesky(avals: Sequence[Aval], args: tuple[Any, ...]) -> Bundle | 
 def _type_of_eigh(avals: Sequence[Aval], args: tuple[Any, ...]) -> Bundle | None:
     """Return the types of eigenvalues and eigenvectors; None: torch has to say."""
     (x,) = avals
-    if len(args) > 2 or not _square(x):
+    if len(args) > 2 or not square(x):
         return None
-    return bundle((aval(x.shape[:-1], x.dtype, x.device), x))
-
-
-def _type_of_solution(avals: Sequence[Aval], args: tuple[Any, ...]) -> Aval | None:
-    """Return the type of the solution of a triangular system; None: torch has to say."""
-    a, b = avals
-    if not _square(a) or b.dtype is not a.dtype or b.shape[-2:-1] != a.shape[-1:]:
-        return None
-    try:
-        batch = numpy.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-    except ValueError:
-        return None
-    return aval((*batch, *b.shape[-2:]), b.dtype, b.device)
-
-
-def _type_of_general_solution(avals: Sequence[Aval], args: tuple[Any, ...]) -> Bundle | None:
-    """Return the types of the solution of a linear system and of its elimination; None: torch has to say."""
-    a, b = avals
-    if args != (OPERAND, OPERAND) or not _square(a) or b.dtype is not a.dtype or b.shape[:-1] != a.shape[:-1]:
-        return None
-    if len(a.shape) != len(b.shape):
-        return None
-    return bundle((b, a, _pivots(a), aval(a.shape[:-2], torch.int32, a.device)))
-
-
-def _type_of_slogdet(avals: Sequence[Aval], args: tuple[Any, ...]) -> Bundle | None:
-    """Return the types of signs, logarithms and eliminations; None: torch has to say."""
-    (x,) = avals
-    if not _square(x):
-        return None
-    numbers = aval(x.shape[:-2], x.dtype, x.device)
-    return bundle((numbers, numbers, x, _pivots(x)))
-
-
-def _type_of_inverse(avals: Sequence[Aval], args: tuple[Any, ...]) -> Bundle | None:
-    """Return the types of inverses and failures; None: torch has to say."""
-    (x,) = avals
-    if args != (OPERAND,) or not _square(x):
-        return None
-    return bundle((x, aval(x.shape[:-2], torch.int32, x.device)))
+    return bundle((retyped(x, x.shape[:-1]), x))
 
 
 def _type_of_qr(avals: Sequence[Aval], args: tuple[Any, ...]) -> Bundle | None:
     """Return the types of orthonormal and upper triangular factors; None: torch has to say."""
     (x,) = avals
-    if args != (OPERAND,) or x.dtype not in _DTYPES or len(x.shape) < 2:
+    if args != (OPERAND,) or x.dtype not in REAL or len(x.shape) < 2:
         return None
     *batch, rows, columns = x.shape
     inner = min(rows, columns)
@@ -292,47 +274,20 @@ def _type_of_qr(avals: Sequence[Aval], args: tuple[Any, ...]) -> Bundle | None:
 def _type_of_svd(avals: Sequence[Aval], args: tuple[Any, ...]) -> Bundle | None:
     """Return the types of singular vectors, values and vectors; None: torch has to say."""
     (x,) = avals
-    if args not in ((OPERAND,), (OPERAND, True)) or x.dtype not in _DTYPES or len(x.shape) < 2:
+    if args not in ((OPERAND,), (OPERAND, True)) or x.dtype not in REAL or len(x.shape) < 2:
         return None
     *batch, rows, columns = x.shape
     inner = min(rows, columns)
     shapes = (rows, inner), (inner,), (inner, columns)
     if len(args) > 1:
         shapes = (rows, rows), (inner,), (columns, columns)
-    return bundle(tuple(aval((*batch, *shape), x.dtype, x.device) for shape in shapes))
+    left, values, right = ((*batch, *shape) for shape in shapes)
+    return bundle((aval(left, x.dtype, x.device), retyped(x, values), aval(right, x.dtype, x.device)))
 
 
-def _pivots(x: Aval) -> Aval:
-    return aval(x.shape[:-1], torch.int32, x.device)
-
-
-def _square(x: Aval) -> bool:
-    return x.dtype in _DTYPES and len(x.shape) >= 2 and x.shape[-1] == x.shape[-2]
-
-
-def _of_batch(overload: str, args: tuple[Any, ...], batched: Sequence[bool], operands: Sequence[Array]) -> Any:
-    if any(x.aval.dtype not in _DTYPES or not x.size for x in operands):
-        return None
-    if len(operands) == 1:
-        return [(x, True) for x in call_aten(overload, args, operands)]
-    # torch broadcasts the axes before the matrices: an operand without the batch has to have fewer
-    sizes = [x.ndim - flag for x, flag in zip(operands, batched, strict=True)]
-    if len(set(sizes)) > 1:
-        return None
-    if overload == SOLVE:
-        return call_aten(overload, args, operands)
-    # a right side with one axis fewer would be a stack of vectors
-    count = operands[batched.index(True)].shape[0]
-    whole = [x if flag else broadcast_to(x, (count, *x.shape)) for x, flag in zip(operands, batched, strict=True)]
-    return [(x, True) for x in call_aten(overload, args, whole)]
-
-
-TYPES = {
-    CHOLESKY: _type_of_cholesky, EIGH: _type_of_eigh, SOLVE: _type_of_solution, SLOGDET: _type_of_slogdet,
-    GENERAL_SOLVE: _type_of_general_solution, INVERSE: _type_of_inverse, QR: _type_of_qr, SVD: _type_of_svd,
+TYPES = {CHOLESKY: _type_of_cholesky, EIGH: _type_of_eigh, QR: _type_of_qr, SVD: _type_of_svd}
+PULLBACKS = {CHOLESKY: _cholesky_pullback, EIGH: _eigh_pullback, QR: _qr_pullback, SVD: _svd_pullback}
+TANGENTS: dict[str, Tangent] = {
+    CHOLESKY: _cholesky_tangent, EIGH: _eigh_tangent, QR: _qr_tangent, SVD: _svd_tangent,
 }  # fmt: skip
-PULLBACKS = {
-    CHOLESKY: _cholesky_pullback, EIGH: _eigh_pullback, SOLVE: _solve_pullback, GENERAL_SOLVE: _general_solve_pullback,
-    SLOGDET: _slogdet_pullback, INVERSE: _inverse_pullback, QR: _qr_pullback, SVD: _svd_pullback,
-}  # fmt: skip
-BATCHES = dict.fromkeys(TYPES, _of_batch)
+BATCHES = dict.fromkeys(TYPES, of_batch)

@@ -107,8 +107,11 @@ def _c2r_pullback(
     return [_interior_times(conj(_call(R2C, ct, dims, scale, True)), n, dims[-1], 2.0)]
 
 
-def _tangent(tangent: Array, x: Array, out: Array, overload: str, args: tuple[Any, ...]) -> Array:
-    return call_aten(overload, args, [tangent])  # it is linear
+def _tangent(
+    tangents: Sequence[Array | None], operands: Sequence[Array], out: Array, overload: str, args: tuple[Any, ...]
+) -> Array | None:
+    (tangent,) = tangents
+    return None if tangent is None else call_aten(overload, args, [tangent])  # it is linear
 
 
 def _of_batch(overload: str, args: tuple[Any, ...], batched: Sequence[bool], operands: Sequence[Array]) -> Any:

@@ -127,13 +127,13 @@ def _zeros(a: Aval) -> Array:
 
 
 def _jvp(tangents: Sequence[Array | None], *rest: Any, overload: str, args: tuple[Any, ...]) -> Any:
-    if overload in TRANSPOSED:
-        return NotImplemented
     written = TANGENTS.get(overload)
-    if written is not None and tangents[0] is not None:
-        found = written(tangents[0], rest[0], rest[1], overload, args)
+    if written is not None:
+        found = written(tangents, rest[:-1], rest[-1], overload, args)
         if found is not None:
             return found
+    if overload in TRANSPOSED:
+        return NotImplemented
     return derive.jvp(
         caller(overload, args, ALTERNATIVES.get(("jvp", overload))),
         (overload, args),

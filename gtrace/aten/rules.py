@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from gtrace.aten import batched_windows, factorizations, fourier, written
-from gtrace.aten.written import Pullback
+from gtrace.aten import batched_windows, factorizations, fourier, linear_systems, matrix_functions, written
+from gtrace.aten.matrices import REAL
+from gtrace.aten.written import Pullback, Tangent
 from gtrace.ir.aval import FLOATS, Aval, Bundle
 from gtrace.trace.array import Array
 
 Type = Callable[[Sequence[Aval], tuple[Any, ...]], "Aval | Bundle | None"]
 """(types of the operands, constants of the call) -> type of the results. None, here and below: torch has to say."""
-
-Tangent = Callable[[Array, Array, Array, str, tuple[Any, ...]], "Array | None"]
-"""(tangent of the operand, operand, result, overload, constants) -> tangent of the result."""
 
 Batch = Callable[[str, tuple[Any, ...], Sequence[bool], Sequence[Array]], Any]
 """(overload, constants, which operands have a batch on axis 0, operands) -> results, as rules for batches have them."""
@@ -24,9 +22,18 @@ def _pullback_of_floats(rule: Pullback) -> Pullback:
     def pullback(
         ct: Any, needed: Sequence[bool], operands: Sequence[Array], args: tuple[Any, ...]
     ) -> list[Array | None] | None:
-        return rule(ct, needed, operands, args) if _are_floats(operands) else None
+        return rule(ct, needed, operands, args) if _are_floats(operands[:1]) else None
 
     return pullback
+
+
+def _tangent_of_floats(rule: Tangent) -> Tangent:
+    def tangent(
+        tangents: Sequence[Array | None], operands: Sequence[Array], out: Array, overload: str, args: tuple[Any, ...]
+    ) -> Any:
+        return rule(tangents, operands, out, overload, args) if _are_floats(operands[:1]) else None
+
+    return tangent
 
 
 def _batch_of_floats(rule: Batch) -> Batch:
@@ -41,17 +48,49 @@ def _are_floats(operands: Sequence[Array]) -> bool:
     return all(x.aval.dtype in FLOATS for x in operands)
 
 
-TYPES: dict[str, Type] = {**written.TYPES, **factorizations.TYPES, **fourier.TYPES}
+def _pullback_of_matrices(rule: Pullback) -> Pullback:
+    def pullback(
+        ct: Any, needed: Sequence[bool], operands: Sequence[Array], args: tuple[Any, ...]
+    ) -> list[Array | None] | None:
+        return rule(ct, needed, operands, args) if _are_matrices(operands) else None
+
+    return pullback
+
+
+def _tangent_of_matrices(rule: Tangent) -> Tangent:
+    def tangent(
+        tangents: Sequence[Array | None], operands: Sequence[Array], out: Array, overload: str, args: tuple[Any, ...]
+    ) -> Any:
+        return rule(tangents, operands, out, overload, args) if _are_matrices(operands) else None
+
+    return tangent
+
+
+def _are_matrices(operands: Sequence[Array]) -> bool:
+    return operands[0].aval.dtype in REAL and all(x.size for x in operands)
+
+
+_MATRICES = linear_systems, factorizations, matrix_functions
+
+TYPES: dict[str, Type] = {**written.TYPES, **fourier.TYPES}
 
 PULLBACKS: dict[str, Pullback] = {
-    **{name: _pullback_of_floats(rule) for name, rule in {**written.PULLBACKS, **factorizations.PULLBACKS}.items()},
+    **{name: _pullback_of_floats(rule) for name, rule in written.PULLBACKS.items()},
     **fourier.PULLBACKS,
 }
 
-TANGENTS: dict[str, Tangent] = {**written.TANGENTS, **fourier.TANGENTS}
+TANGENTS: dict[str, Tangent] = {
+    **{name: _tangent_of_floats(rule) for name, rule in written.TANGENTS.items()},
+    **fourier.TANGENTS,
+}
 
 BATCHES: dict[str, Batch] = {
     **{name: _batch_of_floats(rule) for name, rule in {**written.BATCHES, **batched_windows.BATCHES}.items()},
-    **factorizations.BATCHES,
     **fourier.BATCHES,
 }
+
+for _module in _MATRICES:
+    TYPES |= _module.TYPES
+    PULLBACKS |= {name: _pullback_of_matrices(rule) for name, rule in _module.PULLBACKS.items()}
+    TANGENTS |= {name: _tangent_of_matrices(rule) for name, rule in _module.TANGENTS.items()}
+    BATCHES |= _module.BATCHES

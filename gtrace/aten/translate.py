@@ -37,9 +37,9 @@ def call_aten(overload: str, args: tuple[Any, ...], operands: Sequence[Array]) -
     if not isinstance(instr.aval, Bundle):
         return bind(op, operands, (overload, args))
     results = bind_all(op, operands, (overload, args))
-    count = _DIFFERENTIABLE.get(overload)
-    if count is not None:
-        return [x if k < count or not x.aval.floating else stop_gradient(x) for k, x in enumerate(results)]
+    places = _DIFFERENTIABLE.get(overload)
+    if places is not None:
+        return [x if k in places or not x.aval.floating else stop_gradient(x) for k, x in enumerate(results)]
     # torch keeps some results for its derivatives only, such as the mean in layer_norm, and these have none
     flags = _has_derivative(overload, args, tuple([x.aval for x in operands]))
     if not any(flags):  # a form of an operator without derivatives: asking for one must be an error
@@ -47,17 +47,20 @@ def call_aten(overload: str, args: tuple[Any, ...], operands: Sequence[Array]) -
     return [x if flag or not x.aval.floating else stop_gradient(x) for x, flag in zip(results, flags, strict=True)]
 
 
-_DIFFERENTIABLE = {
-    "aten.convolution_backward.default": 3, "aten.max_pool2d_with_indices.default": 1,
-    "aten.linalg_cholesky_ex.default": 1, "aten._linalg_eigh.default": 2, "aten._linalg_solve_ex.default": 1,
-    "aten._linalg_slogdet.default": 2, "aten.linalg_inv_ex.default": 1, "aten.linalg_qr.default": 2,
-    "aten._linalg_svd.default": 3, "aten.native_layer_norm.default": 1, "aten.native_layer_norm_backward.default": 3,
-    "aten.native_group_norm.default": 1, "aten.native_group_norm_backward.default": 3,
-    "aten.nll_loss_forward.default": 1, "aten.nll_loss2d_forward.default": 1,
-    "aten._scaled_dot_product_flash_attention_for_cpu.default": 1,
-    "aten._scaled_dot_product_flash_attention_for_cpu_backward.default": 3,
+_DIFFERENTIABLE: dict[str, Sequence[int]] = {
+    "aten.convolution_backward.default": range(3), "aten.max_pool2d_with_indices.default": range(1),
+    "aten.linalg_cholesky_ex.default": range(1), "aten._linalg_eigh.default": range(2),
+    "aten._linalg_solve_ex.default": range(1), "aten._linalg_slogdet.default": range(2),
+    "aten._linalg_det.default": range(1), "aten.linalg_inv_ex.default": range(1), "aten.linalg_qr.default": range(2),
+    "aten._linalg_svd.default": range(3), "aten.linalg_eig.default": range(2),
+    "aten.linalg_lu_factor_ex.default": range(1), "aten.lu_unpack.default": (1, 2),
+    "aten.native_layer_norm.default": range(1), "aten.native_layer_norm_backward.default": range(3),
+    "aten.native_group_norm.default": range(1), "aten.native_group_norm_backward.default": range(3),
+    "aten.nll_loss_forward.default": range(1), "aten.nll_loss2d_forward.default": range(1),
+    "aten._scaled_dot_product_flash_attention_for_cpu.default": range(1),
+    "aten._scaled_dot_product_flash_attention_for_cpu_backward.default": range(3),
 }  # fmt: skip
-"""Of how many results, the first ones, torch has derivatives, by overload."""
+"""The results of which torch has derivatives, by overload."""
 
 
 @functools.lru_cache(maxsize=4096)

@@ -6,6 +6,7 @@ should not begin with that for what is as common as these.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,14 +15,21 @@ import torch
 from gtrace.aten.overloads import OPERAND
 from gtrace.aten.translate import call_aten
 from gtrace.ir.aval import FLOATS, Aval, Bundle, aval, bundle
+from gtrace.ops.create import zeros
+from gtrace.ops.elementwise import add
+from gtrace.ops.gather import gather_op
 from gtrace.ops.logic import where
 from gtrace.ops.reduce import sum as sum_over
-from gtrace.ops.shape import reshape
+from gtrace.ops.shape import broadcast_to, expand_dims, reshape, squeeze
 from gtrace.trace.array import Array
+from gtrace.trace.bind import bind
 
 CONVOLUTION = "aten.convolution.default"
+CONVOLUTION_BACKWARD = "aten.convolution_backward.default"
 MAX_POOL = "aten.max_pool2d_with_indices.default"
+MAX_POOL_BACKWARD = "aten.max_pool2d_with_indices_backward.default"
 AVG_POOL = "aten.avg_pool2d.default"
+AVG_POOL_BACKWARD = "aten.avg_pool2d_backward.default"
 
 NORM = "aten.linalg_vector_norm.default"
 GROUP_NORM = "aten.native_group_norm.default"
@@ -29,6 +37,11 @@ GROUP_NORM_BACKWARD = "aten.native_group_norm_backward.default"
 
 Pullback = Callable[[Any, Sequence[bool], Sequence[Array], tuple[Any, ...]], "list[Array | None] | None"]
 """(cotangent, which operands need theirs, operands, constants of the call) -> cotangents of the operands.
+
+None: the rule is traced."""
+
+Tangent = Callable[["Sequence[Array | None]", Sequence[Array], Array, str, tuple[Any, ...]], Any]
+"""(tangents of the operands, operands, result, overload, constants) -> tangent of the result, or a list of tangents.
 
 None: the rule is traced."""
 
@@ -49,13 +62,16 @@ def convolution(
     """Return a convolution of a batch; None if the operands are not plainly right: torch then says what is wrong.
 
     Args:
-        x: (batch, channels, *spatial).
+        x: (batch, channels, *spatial), or without the batch.
         weight: (features, channels // groups, *window), or of a transposed one (channels, features // groups, *window).
         bias: (features,).
         padding: "same" only where the same number of zeros is added on both sides.
         output_padding: of a transposed convolution.
     """
     axes = weight.ndim - 2
+    if x.ndim == axes + 1:
+        found = convolution(expand_dims(x, 0), weight, bias, stride, padding, dilation, groups, output_padding)
+        return None if found is None else squeeze(found, 0)
     transposed = output_padding is not None
     steps, gaps, more = (each(value, axes) for value in (stride, dilation, output_padding or 0))
     if padding == "valid":
@@ -70,7 +86,12 @@ def convolution(
     operands = [x, weight] if bias is None else [x, weight, bias]
     if type_of_convolution([one.aval for one in operands], constants) is None:
         return None
-    found: Array = call_aten(CONVOLUTION, constants, operands)
+    return _one(CONVOLUTION, constants, operands)
+
+
+def _one(overload: str, constants: tuple[Any, ...], operands: Sequence[Array]) -> Array:
+    """Record a call of an operator with one result."""
+    found: Array = call_aten(overload, constants, operands)
     return found
 
 
@@ -96,11 +117,11 @@ def type_of_convolution(avals: Sequence[Aval], args: tuple[Any, ...]) -> Aval | 
     ):
         return None
     spatial = []
-    for n, w, step, zero, gap, add in zip(x.shape[2:], weight.shape[2:], *sizes, strict=True):
+    for n, w, step, zero, gap, extra in zip(x.shape[2:], weight.shape[2:], *sizes, strict=True):
         reach = gap * (w - 1) + 1
-        if transposed and add >= max(step, gap):
+        if transposed and extra >= max(step, gap):
             return None
-        spatial.append((n - 1) * step - 2 * zero + reach + add if transposed else (n + 2 * zero - reach) // step + 1)
+        spatial.append((n - 1) * step - 2 * zero + reach + extra if transposed else (n + 2 * zero - reach) // step + 1)
     return aval((x.shape[0], features, *spatial), x.dtype, x.device) if min(spatial) > 0 else None
 
 
@@ -121,8 +142,67 @@ def _convolution_pullback(
     features = None if bias is None else operands[2].shape
     wanted = (*needed[:2], len(needed) > 2 and needed[2])
     constants = OPERAND, OPERAND, OPERAND, features, *sizes, wanted
-    results = iter(call_aten("aten.convolution_backward.default", constants, [ct, x, weight]))
+    results = iter(call_aten(CONVOLUTION_BACKWARD, constants, [ct, x, weight]))
     return [next(results) if need else None for need in needed]
+
+
+def _convolution_tangent(
+    tangents: Sequence[Array | None], operands: Sequence[Array], out: Array, overload: str, args: tuple[Any, ...]
+) -> Array:
+    found = _convolved(tangents, operands[0], operands[1], out.shape, args[3:])
+    assert found is not None
+    return found
+
+
+def _convolved(
+    parts: Sequence[Array | None], x: Array, weight: Array, shape: tuple[int, ...], sizes: tuple[Any, ...]
+) -> Array | None:
+    """Return the change of a convolution of this shape by changes of its images, weights and bias."""
+    constants = OPERAND, OPERAND, None, *sizes
+    of_x, of_weight, of_bias = (*parts, None)[:3]
+    terms = [] if of_x is None else [_one(CONVOLUTION, constants, [of_x, weight])]
+    if of_weight is not None:
+        terms.append(_one(CONVOLUTION, constants, [x, of_weight]))
+    if of_bias is not None:
+        terms.append(broadcast_to(reshape(of_bias, (-1, *(1 for _ in shape[2:]))), shape))
+    return functools.reduce(add, terms) if terms else None
+
+
+def _convolution_backward_tangent(
+    tangents: Sequence[Array | None], operands: Sequence[Array], out: Array, overload: str, args: tuple[Any, ...]
+) -> list[Array | None]:
+    """Return the tangents of the gradients that are asked for: that of the images does not depend on the images."""
+    found: dict[int, Array] = {}
+    for k, reached in enumerate(((True, True, True), (False, True, False), (True, False, False))):
+        moved = tangents[k]
+        chosen = tuple(a and b for a, b in zip(args[-1], reached, strict=True))
+        if moved is None or not any(chosen):
+            continue
+        results = iter(call_aten(overload, (*args[:-1], chosen), [*operands[:k], moved, *operands[k + 1 :]]))
+        for place in range(3):
+            if chosen[place]:
+                t = next(results)
+                found[place] = add(found[place], t) if place in found else t
+    return [found.get(place) for place, want in enumerate(args[-1]) if want]
+
+
+def _convolution_backward_pullback(
+    cts: Sequence[Array | None], needed: Sequence[bool], operands: Sequence[Array], args: tuple[Any, ...]
+) -> list[Array | None]:
+    """Return the cotangents of gradients: with <g, backward(ct)> = <ct, convolution(g)>, each is linear in the rest."""
+    ct, x, weight = operands
+    given = iter(cts)
+    parts = [next(given) if want else None for want in args[-1]]
+    of_x, of_weight, _ = parts
+    constants = *args[:3], None, *args[4:-1]
+    found: list[Array | None] = [None, None, None]
+    if needed[0]:
+        found[0] = _convolved(parts, x, weight, ct.shape, args[4:-1])
+    if needed[1] and of_weight is not None:
+        found[1] = call_aten(CONVOLUTION_BACKWARD, (*constants, (True, False, False)), [ct, x, of_weight])[0]
+    if needed[2] and of_x is not None:
+        found[2] = call_aten(CONVOLUTION_BACKWARD, (*constants, (False, True, False)), [ct, of_x, weight])[0]
+    return found
 
 
 def _pooled(a: Aval, window: Any, steps: Any, zeros: Any, gaps: Any, ceil_mode: bool) -> Aval | None:
@@ -174,7 +254,35 @@ def _max_pool_pullback(
 ) -> list[Array | None]:
     places = call_aten(MAX_POOL, args, operands)[1]
     constants = OPERAND, OPERAND, args[1], *args[2:], *_MAX_DEFAULTS[len(args) - 2 :], OPERAND
-    return [call_aten("aten.max_pool2d_with_indices_backward.default", constants, [cts[0], *operands, places])]
+    return [call_aten(MAX_POOL_BACKWARD, constants, [cts[0], *operands, places])]
+
+
+def _at_places(x: Array, places: Array) -> Array:
+    """Return the elements of images at places that are counted in the flattened image, as `MAX_POOL` has them."""
+    flat, at = (reshape(one, (*one.shape[:-2], -1)) for one in (x, places))
+    return reshape(bind(gather_op, (flat, at), (at.ndim - 1,)), places.shape)
+
+
+def _max_pool_tangent(
+    tangents: Sequence[Array | None], operands: Sequence[Array], out: Array, overload: str, args: tuple[Any, ...]
+) -> list[Array | None]:
+    (moved,) = tangents
+    return [None if moved is None else _at_places(moved, call_aten(MAX_POOL, args, operands)[1]), None]
+
+
+def _max_pool_backward_pullback(
+    ct: Array, needed: Sequence[bool], operands: Sequence[Array], args: tuple[Any, ...]
+) -> list[Array | None]:
+    return [_at_places(ct, operands[2]), None, None]
+
+
+def _linear_tangent(
+    tangents: Sequence[Array | None], operands: Sequence[Array], out: Array, overload: str, args: tuple[Any, ...]
+) -> Array:
+    """Return the tangent of what is linear in its first operand, and of the others takes shapes and places."""
+    if tangents[0] is None:
+        return zeros(out.shape, out.aval.dtype, device=out.aval.device)
+    return _one(overload, args, [tangents[0], *operands[1:]])
 
 
 def avg_pool(
@@ -196,7 +304,13 @@ def _avg_pool_pullback(
     ct: Array, needed: Sequence[bool], operands: Sequence[Array], args: tuple[Any, ...]
 ) -> list[Array | None]:
     constants = OPERAND, OPERAND, args[1], *args[2:], *_AVG_DEFAULTS[len(args) - 2 :]
-    return [call_aten("aten.avg_pool2d_backward.default", constants, [ct, *operands])]
+    return [call_aten(AVG_POOL_BACKWARD, constants, [ct, *operands])]
+
+
+def _avg_pool_backward_pullback(
+    ct: Array, needed: Sequence[bool], operands: Sequence[Array], args: tuple[Any, ...]
+) -> list[Array | None]:
+    return [_one(AVG_POOL, (OPERAND, *args[2:]), [ct]), None]
 
 
 def _type_of_max_pool(avals: Sequence[Aval], args: tuple[Any, ...]) -> Bundle | None:
@@ -248,10 +362,13 @@ def _norm_pullback(
     return [reshape(ct, shape) * (x / where(norm == 0, 1, norm))]
 
 
-def _norm_tangent(tangent: Array, x: Array, norm: Array, overload: str, args: tuple[Any, ...]) -> Array | None:
+def _norm_tangent(
+    tangents: Sequence[Array | None], operands: Sequence[Array], norm: Array, overload: str, args: tuple[Any, ...]
+) -> Array | None:
     """Return the tangent of a 2-norm, 0 where the norm is 0; None for other norms."""
+    (x,), (tangent,) = operands, tangents
     found = _axes_of_norm(args, x.ndim)
-    if found is None or x.aval.dtype not in FLOATS:
+    if found is None or tangent is None:
         return None
     return sum_over(x * tangent, axis=found[0], keepdims=found[1]) / where(norm == 0, 1, norm)
 
@@ -298,16 +415,21 @@ def _group_norm_pullback(
 
 TYPES: dict[str, Callable[[Sequence[Aval], tuple[Any, ...]], Aval | Bundle | None]] = {
     CONVOLUTION: type_of_convolution,
-    "aten.convolution_backward.default": _type_of_convolution_backward,
+    CONVOLUTION_BACKWARD: _type_of_convolution_backward,
     MAX_POOL: _type_of_max_pool,
-    "aten.max_pool2d_with_indices_backward.default": _type_of_second,
+    MAX_POOL_BACKWARD: _type_of_second,
     AVG_POOL: _type_of_avg_pool,
-    "aten.avg_pool2d_backward.default": _type_of_second,
+    AVG_POOL_BACKWARD: _type_of_second,
     NORM: _type_of_norm,
 }
 PULLBACKS: dict[str, Pullback] = {
     CONVOLUTION: _convolution_pullback, MAX_POOL: _max_pool_pullback, AVG_POOL: _avg_pool_pullback,
-    NORM: _norm_pullback, GROUP_NORM: _group_norm_pullback,
+    NORM: _norm_pullback, GROUP_NORM: _group_norm_pullback, CONVOLUTION_BACKWARD: _convolution_backward_pullback,
+    MAX_POOL_BACKWARD: _max_pool_backward_pullback, AVG_POOL_BACKWARD: _avg_pool_backward_pullback,
 }  # fmt: skip
-TANGENTS = {NORM: _norm_tangent}
+TANGENTS: dict[str, Tangent] = {
+    NORM: _norm_tangent, CONVOLUTION: _convolution_tangent, CONVOLUTION_BACKWARD: _convolution_backward_tangent,
+    MAX_POOL: _max_pool_tangent, MAX_POOL_BACKWARD: _linear_tangent,
+    AVG_POOL: _linear_tangent, AVG_POOL_BACKWARD: _linear_tangent,
+}  # fmt: skip
 BATCHES = {NORM: _norm_of_batch}

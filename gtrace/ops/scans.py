@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -14,10 +15,11 @@ from gtrace.ir.op import define
 from gtrace.ir.unsigned import ORDER
 from gtrace.ops.batching import shifted
 from gtrace.ops.checks import same_kind, same_shape
-from gtrace.ops.elementwise import add, exp, multiply, subtract
+from gtrace.ops.components import real
+from gtrace.ops.elementwise import add, divide, exp, multiply, stop_gradient, subtract
 from gtrace.ops.factors import along
 from gtrace.ops.gather import gather_op, scatter_add_op
-from gtrace.ops.logic import equal, not_equal, where
+from gtrace.ops.logic import equal, isinf, not_equal, where
 from gtrace.ops.parts import concat, flip, slice_axis
 from gtrace.ops.promote import accumulating, cast, counted, promote
 from gtrace.ops.reduce import bad_axis
@@ -151,16 +153,25 @@ _cummin = define(
 
 
 def _cumlogsumexp_vjp(ct: Array, needed: Any, x: Array, out: Array, axis: int) -> tuple[Array]:
+    """Return the cotangent by the share that each element has in the sum up to it, and what was before keeps.
+
+    Far from 0 `out` is rounded, and exp(x - out) is no share: the sums are of exponentials below the running maximum.
+    """
     if not x.size:
         return (constant(0.0, x.aval),)
-    size = x.shape[axis]
-    last = slice_axis(out, axis, size - 1, size)
-    following = concat([slice_axis(out, axis, 1, size), last], axis)
-    later = _recurrence(_fraction(out, following), ct, axis)
-    return (multiply(later, _fraction(x, out)),)
+    most = stop_gradient(bind(_cummax, (real(x) if x.aval.complex else x,), (axis,)))
+    lost = _exp_of_difference(_before(most, axis, -math.inf), most)
+    infinite = isinf(most)
+    # only finite differences have derivatives
+    below = exp(where(infinite, 0.0, subtract(x, where(infinite, 0.0, most))))
+    terms = where(infinite, cast(equal(x, most), x.aval.dtype), below)
+    sums = flip(_recurrence(flip(cast(lost, x.aval.dtype), axis), flip(terms, axis), axis), axis)
+    kept = divide(multiply(_before(sums, axis, 0.0), lost), sums)
+    later = _recurrence(_ahead(kept, axis, 1), ct, axis)
+    return (multiply(later, divide(terms, sums)),)
 
 
-def _fraction(x: Array, y: Array) -> Array:
+def _exp_of_difference(x: Array, y: Array) -> Array:
     return exp(where(equal(x, y), 0.0, subtract(x, y)))  # equal infinities differ by NaN
 
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from gtrace.aten import factorizations
+from gtrace.aten import factorizations, linear_systems, matrix_functions
 from gtrace.errors import ArgumentError, message
 from gtrace.numpy.linalg.arguments import matrices
 from gtrace.ops.components import conj
@@ -120,7 +120,8 @@ def qr(x: Any, /, mode: str = "reduced") -> Any:
     if mode not in ("reduced", "complete", "r"):
         raise ArgumentError(message("qr", "reduced, complete or r as mode", repr(mode), "Pass one of them."))
     x = matrices("qr", x)
-    kind = "reduced" if mode == "r" else mode  # torch's own mode "r" has no derivative
+    # torch's own mode "r" has no derivative; a Q of as many columns as rows is complete
+    kind = "reduced" if mode == "r" or x.shape[-2] <= x.shape[-1] else mode
     found = QRResult(*(factorizations.qr(x, kind) or call_torch("qr", torch.linalg.qr, x, mode=kind)))
     return found.R if mode == "r" else found
 
@@ -211,7 +212,8 @@ def eig(x: Any, /) -> EigResult:
     >>> gt.linalg.eig(gt.array([[0., 1.], [-1., 0.]])).eigenvalues.dtype
     gtrace.complex64
     """
-    return EigResult(*call_torch("eig", torch.linalg.eig, matrices("eig", x, square=True)))
+    x = matrices("eig", x, square=True)
+    return EigResult(*(matrix_functions.eig(x) or call_torch("eig", torch.linalg.eig, x)))
 
 
 def eigvals(x: Any, /) -> Array:
@@ -221,7 +223,9 @@ def eigvals(x: Any, /) -> Array:
     >>> gt.linalg.eigvals(gt.eye(2)).shape
     (2,)
     """
-    return call_torch("eigvals", torch.linalg.eigvals, matrices("eigvals", x, square=True))
+    x = matrices("eigvals", x, square=True)
+    found = matrix_functions.eig(x)
+    return call_torch("eigvals", torch.linalg.eigvals, x) if found is None else found[0]
 
 
 def lu(x: Any, /) -> tuple[Array, Array, Array]:
@@ -233,7 +237,8 @@ def lu(x: Any, /) -> tuple[Array, Array, Array]:
     Array([[1., 2.],
            [3., 4.]], dtype=float32)
     """
-    return tuple(call_torch("lu", torch.linalg.lu, matrices("lu", x)))
+    x = matrices("lu", x)
+    return tuple(linear_systems.lu(x) or call_torch("lu", torch.linalg.lu, x))
 
 
 def lu_factor(x: Any, /) -> tuple[Array, Array]:
@@ -243,5 +248,6 @@ def lu_factor(x: Any, /) -> tuple[Array, Array]:
     >>> gt.linalg.lu_factor(gt.array([[1., 2.], [3., 4.]]))[1]
     Array([1, 1], dtype=int32)
     """
-    factors, pivots = call_torch("lu_factor", torch.linalg.lu_factor, matrices("lu_factor", x))
+    x = matrices("lu_factor", x)
+    factors, pivots = linear_systems.lu_factor(x) or call_torch("lu_factor", torch.linalg.lu_factor, x)
     return factors, pivots - 1

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import builtins
+import itertools
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
 
-from gtrace.aten import factorizations, written
+from gtrace.aten import linear_systems, matrix_functions, written
 from gtrace.errors import ArgumentError, ShapeError, message
 from gtrace.numpy.linalg.arguments import matrices
 from gtrace.numpy.linalg.decompositions import SlogdetResult, eigvalsh, svdvals
@@ -51,8 +52,11 @@ def det(x: Any, /) -> Array:
     Array(8., dtype=float32)
     """
     x = matrices("det", x, square=True)
-    if x.shape[-1] not in (2, 3):
-        return call_torch("det", torch.linalg.det, x)
+    if x.shape[-1] not in (1, 2, 3):
+        found = linear_systems.det(x)
+        return call_torch("det", torch.linalg.det, x) if found is None else found
+    if x.shape[-1] == 1:
+        return x[..., 0, 0]
     # also where it is 0 or NaN, the derivatives of the sum of products exist
     if x.shape[-1] == 2:
         return x[..., 0, 0] * x[..., 1, 1] - x[..., 0, 1] * x[..., 1, 0]
@@ -68,7 +72,7 @@ def slogdet(x: Any, /) -> SlogdetResult:
     Array(-1., dtype=float32)
     """
     x = matrices("slogdet", x, square=True)
-    return SlogdetResult(*(factorizations.slogdet(x) or call_torch("slogdet", torch.linalg.slogdet, x)))
+    return SlogdetResult(*(linear_systems.slogdet(x) or call_torch("slogdet", torch.linalg.slogdet, x)))
 
 
 def matrix_power(x: Any, n: int, /) -> Array:
@@ -116,7 +120,9 @@ def expm(x: Any, /) -> Array:
     Array([[1., 0.],
            [0., 1.]], dtype=float32)
     """
-    return call_torch("expm", torch.linalg.matrix_exp, matrices("expm", x, square=True))
+    x = matrices("expm", x, square=True)
+    found = matrix_functions.expm(x)
+    return call_torch("expm", torch.linalg.matrix_exp, x) if found is None else found
 
 
 @counting
@@ -181,7 +187,45 @@ def multi_dot(arrays: Iterable[Any]) -> Array:
     given = list(arrays)
     if len(given) < 2:
         raise ArgumentError(message("multi_dot", "two or more arrays", str(len(given)), "Pass more."))
-    return call_torch("multi_dot", torch.linalg.multi_dot, promote_arrays("multi_dot", *given))
+    parts = promote_arrays("multi_dot", *given)
+    first, *middle, last = (x.ndim for x in parts)
+    shape = parts[0].shape[: first - 1] + parts[-1].shape[1:]
+    if {first, last} <= {1, 2} and set(middle) <= {2}:
+        chain = [
+            reshape(parts[0], (-1, parts[0].shape[-1])),
+            *parts[1:-1],
+            reshape(parts[-1], (parts[-1].shape[0], -1)),
+        ]
+        if builtins.all(x.shape[1] == y.shape[0] for x, y in itertools.pairwise(chain)) and shape.count(0) == 0:
+            return reshape(_chain_product(chain), shape)
+    return call_torch("multi_dot", torch.linalg.multi_dot, parts)
+
+
+def _chain_product(parts: Sequence[Array]) -> Array:
+    """Return the product of matrices in the order of the fewest multiplications.
+
+    Source: T. Cormen et al., Introduction to algorithms, matrix-chain multiplication.
+    """
+    sizes = [*(x.shape[0] for x in parts), parts[-1].shape[1]]
+    count = len(parts)
+    costs = {(k, k + 1): 0 for k in range(count)}
+    cuts: dict[tuple[int, int], int] = {}
+    for length in range(2, count + 1):
+        for start in range(count - length + 1):
+            end = start + length
+            options = [
+                (costs[start, cut] + costs[cut, end] + sizes[start] * sizes[cut] * sizes[end], cut)
+                for cut in range(start + 1, end)
+            ]
+            costs[start, end], cuts[start, end] = builtins.min(options)
+
+    def product(start: int, end: int) -> Array:
+        if end - start == 1:
+            return parts[start]
+        cut = cuts[start, end]
+        return matmul(product(start, cut), product(cut, end))
+
+    return product(0, count)
 
 
 def diagonal(x: Any, /, *, offset: int = 0) -> Array:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy
 import torch
 
-from gtrace.aten import factorizations
+from gtrace.aten import linear_systems, matrix_functions
 from gtrace.errors import ArgumentError, ShapeError, message
 from gtrace.numpy.linalg.arguments import matrices, pair
 from gtrace.numpy.linalg.decompositions import svdvals
@@ -55,7 +55,7 @@ def solve(a: Any, b: Any, /) -> Array:
     # with equal leading axes, or torch would take a matrix on the right for a stack of vectors
     leading = numpy.broadcast_shapes(a.shape[:-2], right.shape[:-2])
     a, right = (broadcast_to(one, (*leading, *one.shape[-2:])) for one in (a, right))
-    x = factorizations.solve(a, right)
+    x = linear_systems.solve(a, right)
     if x is None:
         x = call_torch("solve", torch.linalg.solve, a, right)
     return squeeze(x, -1) if column else x
@@ -108,7 +108,7 @@ def solve_triangular(
     a, right, column = _system("solve_triangular", a, b)
     if trans not in (0, "N"):
         a, lower = matrix_transpose(a if trans in (1, "T") else conj(a)), not lower
-    x = None if unit_diagonal else factorizations.solve_triangular(a, right, not lower)
+    x = linear_systems.solve_triangular(a, right, not lower, unit_diagonal)
     if x is None:
         x = call_torch(
             "solve_triangular", torch.linalg.solve_triangular, a, right, upper=not lower, unitriangular=unit_diagonal
@@ -125,7 +125,7 @@ def inv(x: Any, /) -> Array:
            [0.  , 0.25]], dtype=float32)
     """
     x = matrices("inv", x, square=True)
-    found = factorizations.inverse(x)
+    found = linear_systems.inverse(x)
     return call_torch("inv", torch.linalg.inv, x) if found is None else found
 
 
@@ -151,6 +151,9 @@ def pinv(x: Any, /, rcond: Any = None, hermitian: bool = False, *, rtol: Any = N
     x = matrices("pinv", x, square=hermitian)
     if bound is not None and not isinstance(bound, (int, float)):
         bound = cast(asarray(bound), x.aval.dtype)
+    found = None if isinstance(bound, Array) else matrix_functions.pinv(x, bound, hermitian)
+    if found is not None:
+        return found
     return call_torch("pinv", torch.linalg.pinv, x, rtol=bound, hermitian=hermitian)
 
 
@@ -238,16 +241,4 @@ def permuted(pivots: Array) -> Array:
     >>> permuted(gt.array([1, 2, 2]))
     Array([1, 2, 0], dtype=int64)
     """
-    return call_torch("permuted", _permuted, pivots)
-
-
-def _permuted(pivots: torch.Tensor) -> torch.Tensor:
-    count = pivots.shape[-1]
-    order = torch.arange(count, device=pivots.device).expand(pivots.shape)
-    places = pivots.to(torch.int64)
-    steps = torch.arange(count, device=pivots.device)
-    for k in range(count):
-        there = places[..., k : k + 1]
-        first, second = order[..., k : k + 1], order.gather(-1, there)
-        order = torch.where(steps == k, second, torch.where(steps == there, first, order))
-    return order
+    return linear_systems.order_of_rows(pivots + 1)

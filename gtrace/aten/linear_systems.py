@@ -1,0 +1,463 @@
+"""Linear systems, inverses, determinants and triangular factors without tracing; see `written`.
+
+Formulas: M. Giles, Collected matrix derivative results for forward and reverse mode algorithmic differentiation, 2008;
+of LU factors, M. Seeger et al., Auto-differentiating linear algebra, 2017, whose rules for other factors these follow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy
+import torch
+
+from gtrace.aten.matrices import (
+    REAL,
+    adjoint,
+    called,
+    diagonal_matrices,
+    diagonals,
+    of_batch,
+    on_diagonal,
+    one,
+    real_part,
+    retyped,
+    scaled,
+    square,
+    turning,
+    unbroadcast,
+)
+from gtrace.aten.overloads import OPERAND
+from gtrace.aten.translate import call_aten
+from gtrace.aten.written import Tangent
+from gtrace.ir.aval import Aval, Bundle, aval, bundle
+from gtrace.ops.arrange import tril, triu
+from gtrace.ops.create import eye, ones
+from gtrace.ops.elementwise import stop_gradient
+from gtrace.ops.linalg import matmul
+from gtrace.ops.logic import isfinite, where
+from gtrace.ops.parts import concat
+from gtrace.ops.places import argmax
+from gtrace.ops.promote import cast
+from gtrace.ops.reduce import all as all_over
+from gtrace.ops.reduce import sum as sum_over
+from gtrace.ops.shape import broadcast_to, expand_dims, matrix_transpose
+from gtrace.trace.array import Array
+
+SOLVE = "aten.linalg_solve_triangular.default"
+GENERAL_SOLVE = "aten._linalg_solve_ex.default"
+INVERSE = "aten.linalg_inv_ex.default"
+DET = "aten._linalg_det.default"
+SLOGDET = "aten._linalg_slogdet.default"
+LU = "aten.linalg_lu_factor_ex.default"
+UNPACK = "aten.lu_unpack.default"
+SVD = "aten._linalg_svd.default"
+
+_BOTH = OPERAND, OPERAND
+
+
+def solve_triangular(a: Array, b: Array, upper: bool, unit_diagonal: bool = False) -> Array | None:
+    """Return x with a @ x == b for triangular matrices; None: torch has to say."""
+    found: Array | None = called(SOLVE, (*_BOTH, upper, *((True, True) if unit_diagonal else ())), a, b)
+    return found
+
+
+def solve(a: Array, b: Array) -> Array | None:
+    """Return x with a @ x == b for matrices with equal leading axes; None: torch has to say."""
+    found = called(GENERAL_SOLVE, _BOTH, a, b)
+    return None if found is None else found[0]
+
+
+def inverse(x: Array) -> Array | None:
+    """Return inverses of matrices; None: torch has to say."""
+    found = called(INVERSE, (OPERAND,), x)
+    return None if found is None else found[0]
+
+
+def det(x: Array) -> Array | None:
+    """Return determinants; None: torch has to say."""
+    found = called(DET, (OPERAND,), x)
+    return None if found is None else found[0]
+
+
+def slogdet(x: Array) -> Sequence[Array] | None:
+    """Return signs and logarithms of determinants; None: torch has to say."""
+    found = called(SLOGDET, (OPERAND,), x)
+    return None if found is None else found[:2]
+
+
+def lu_factor(x: Array) -> Sequence[Array] | None:
+    """Return both triangular factors in one, and the exchanges of rows, counted from 1; None: torch has to say."""
+    found = called(LU, (OPERAND,), x)
+    return None if found is None else found[:2]
+
+
+def permutations(factors: Array, pivots: Array) -> Array:
+    """Return the matrices that undo the exchanges of rows that `lu_factor` returns."""
+    return one(UNPACK, (*_BOTH, False), stop_gradient(factors), pivots)
+
+
+def lu(x: Array) -> tuple[Array, Array, Array] | None:
+    """Return permutations, lower triangular factors with a diagonal of ones, and upper ones; None: torch has to say."""
+    found = lu_factor(x)
+    if found is None:
+        return None
+    lower, upper = _factors(found[0])
+    return permutations(*found), lower, upper
+
+
+def order_of_rows(pivots: Array) -> Array:
+    """Return the order of as many rows as there are exchanges, after these; pivots count from 1."""
+    n = pivots.shape[-1]
+    shape = ones((*pivots.shape, n), torch.float32, device=pivots.aval.device)
+    return argmax(permutations(shape, pivots), axis=-2)
+
+
+def _factors(both: Array) -> tuple[Array, Array]:
+    inner = min(both.shape[-2:])
+    lower = tril(both[..., :, :inner], -1)
+    rows, columns = lower.shape[-2:]
+    diagonal = eye(rows, columns, dtype=both.aval.dtype, device=both.aval.device)
+    return lower + diagonal, triu(both[..., :inner, :])
+
+
+# -- systems
+
+
+def _options(args: tuple[Any, ...]) -> tuple[bool, bool, bool]:
+    """Return whether matrices are upper triangular, stand on the left, and have a diagonal that counts as ones."""
+    given = dict(enumerate(args[2:]))
+    return given[0], given.get(1, True), given.get(2, False)
+
+
+def _read_half(x: Array, upper: bool, unit: bool) -> Array:
+    return triu(x, int(unit)) if upper else tril(x, -int(unit))
+
+
+def _solve_pullback(
+    ct: Array, needed: Sequence[bool], operands: Sequence[Array], args: tuple[Any, ...]
+) -> list[Array | None]:
+    """Return the cotangents of triangular matrices and right sides."""
+    a, b = operands
+    upper, left, unit = _options(args)
+    of_b = one(SOLVE, (*_BOTH, not upper, left, unit), matrix_transpose(a), ct)
+    right = unbroadcast(of_b, b.shape) if needed[1] else None
+    if not needed[0]:
+        return [None, right]
+    x = matrix_transpose(one(SOLVE, args, a, b))
+    product = -(matmul(of_b, x) if left else matmul(x, of_b))
+    return [unbroadcast(_read_half(product, upper, unit), a.shape), right]
+
+
+def _solve_tangent(
+    tangents: Sequence[Array | None], operands: Sequence[Array], out: Array, overload: str, args: tuple[Any, ...]
+) -> Array:
+    upper, left, unit = _options(args)
+    of_a, of_b = tangents
+    change = of_b
+    if of_a is not None:
+        half = _read_half(of_a, upper, unit)
+        product = matmul(half, out) if left else matmul(out, half)
+        change = -product if of_b is None else of_b - product
+    assert change is not None
+    return one(overload, args, operands[0], change)
+
+
+def _general_solve_pullback(
+    cts: Any, needed: Sequence[bool], operands: Sequence[Array], args: tuple[Any, ...]
+) -> list[Array | None] | None:
+    """Return the cotangents of matrices and right sides."""
+    a, b = operands
+    if args != _BOTH or a.ndim != b.ndim or a.shape[:-2] != b.shape[:-2]:
+        return None
+    right = one(GENERAL_SOLVE, args, matrix_transpose(a), cts[0])
+    if not needed[0]:
+        return [None, right]
+    x = one(GENERAL_SOLVE, args, a, b)
+    return [-matmul(right, matrix_transpose(x)), right if needed[1] else None]
+
+
+def _general_solve_tangent(
+    tangents: Sequence[Array | None], operands: Sequence[Array], out: Array, overload: str, args: tuple[Any, ...]
+) -> list[Array | None] | None:
+    (a, b), (of_a, of_b) = operands, tangents
+    if args != _BOTH or a.ndim != b.ndim or a.shape[:-2] != b.shape[:-2]:
+        return None
+    change = of_b
+    if of_a is not None:
+        product = matmul(of_a, one(overload, args, a, b))
+        change = -product if of_b is None else of_b - product
+    assert change is not None
+    return [one(overload, args, a, change), None, None, None]
+
+
+def _inverse_pullback(
+    cts: Any, needed: Sequence[bool], operands: Sequence[Array], args: tuple[Any, ...]
+) -> list[Array | None]:
+    """Return the cotangent of matrices that are inverted."""
+    transposed = matrix_transpose(one(INVERSE, args, *operands))
+    return [-matmul(transposed, matmul(cts[0], transposed))]
+
+
+def _inverse_tangent(
+    tangents: Sequence[Array | None], operands: Sequence[Array], out: Array, overload: str, args: tuple[Any, ...]
+) -> list[Array | None]:
+    x = one(overload, args, *operands)
+    return [-matmul(x, matmul(_only(tangents), x)), None]
+
+
+def _only(tangents: Sequence[Array | None]) -> Array:
+    """Return the tangent of an operator's one differentiable operand."""
+    assert tangents[0] is not None
+    return tangents[0]
+
+
+# -- determinants
+
+
+def _adjugate(x: Array) -> Array:
+    """Return det(x) * inv(x), which exists for singular matrices too, with its derivatives.
+
+    For fixed unitary u and v, adj(x) is v @ adj(b) @ u.H times a number of modulus 1, with b = u.H @ x @ v. Those of
+    the singular value decomposition make b diagonal. Of b = [[p, q], [r, s]], with two rows in s for the least
+    singular values, and y = s - r @ inv(p) @ q, det(b) is det(p) * det(y); see R. Horn and C. Johnson, Matrix Analysis,
+    0.8.5. If p is singular as well, det(b) and the cofactors are 0, and p is given small numbers in the place of zeros.
+    """
+    n, dtype, device = x.shape[-1], x.aval.dtype, x.aval.device
+    if n == 1:
+        return ones(x.shape, dtype, device=device)
+    if n == 2:
+        return _adjugate_of_two(x)
+    # the decomposition of matrices with NaN is an error; their determinant is NaN
+    finite = all_over(isfinite(x), axis=(-2, -1), keepdims=True)
+    parts = call_aten(SVD, (OPERAND,), [where(finite, stop_gradient(x), on_diagonal(x))])
+    left, values, right = (stop_gradient(part) for part in parts)
+    back, front = adjoint(left), adjoint(right)
+    modulus = stop_gradient(one(DET, (OPERAND,), matmul(left, right)))
+    b = matmul(back, matmul(x, front))
+    # rounding would leave other numbers than the singular values
+    b = cast(diagonal_matrices(values), dtype) + (b - stop_gradient(b))
+    k = n - 2
+    p, q, r, s = b[..., :k, :k], b[..., :k, k:], b[..., k:, :k], b[..., k:, k:]
+    step = torch.finfo(values.aval.dtype).eps
+    largest = where(values[..., :1] > 0, values[..., :1], 1)
+    small = where(values[..., :k] <= largest * step**2, largest * step, 0)
+    p = p + cast(diagonal_matrices(small), dtype)
+    inverse = one(INVERSE, (OPERAND,), p)
+    column, row = matmul(inverse, q), matmul(r, inverse)
+    y = s - matmul(r, column)
+    outer = _adjugate_of_two(y)
+    of_y = y[..., 0, 0] * y[..., 1, 1] - y[..., 0, 1] * y[..., 1, 0]
+    inner = scaled(of_y, inverse) + matmul(column, matmul(outer, row))
+    whole = concat([
+        concat([inner, -matmul(column, outer)], -1),
+        concat([-matmul(outer, row), outer], -1),
+    ], -2)  # fmt: skip
+    return scaled(modulus * one(DET, (OPERAND,), p), matmul(front, matmul(whole, back)))
+
+
+def _adjugate_of_two(x: Array) -> Array:
+    """Return det(x) * inv(x) of matrices with two rows."""
+    trace = sum_over(diagonals(x), axis=-1, keepdims=True)
+    return diagonal_matrices(broadcast_to(trace, x.shape[:-1])) - x
+
+
+def _det_pullback(
+    cts: Any, needed: Sequence[bool], operands: Sequence[Array], args: tuple[Any, ...]
+) -> list[Array | None]:
+    return [None if cts[0] is None else scaled(cts[0], matrix_transpose(_adjugate(operands[0])))]
+
+
+def _det_tangent(
+    tangents: Sequence[Array | None], operands: Sequence[Array], out: Array, overload: str, args: tuple[Any, ...]
+) -> list[Array | None]:
+    """Return the tangent of determinants: Jacobi's formula."""
+    return [sum_over(matrix_transpose(_adjugate(operands[0])) * _only(tangents), axis=(-2, -1)), None, None]
+
+
+def _slogdet_pullback(
+    cts: Any, needed: Sequence[bool], operands: Sequence[Array], args: tuple[Any, ...]
+) -> list[Array | None]:
+    """Return the cotangent of matrices. The sign of real ones is constant."""
+    (x,) = operands
+    of_sign, of_logarithm, *_ = cts
+    parts = [] if of_logarithm is None else [cast(of_logarithm, x.aval.dtype)]
+    if x.aval.complex and of_sign is not None:
+        parts.append(turning(of_sign * one(SLOGDET, args, x)))
+    if not parts:
+        return [None]
+    scale = parts[0] if len(parts) == 1 else parts[0] + parts[1]
+    right = where(on_diagonal(x), expand_dims(expand_dims(scale, -1), -1), 0)
+    return [one(GENERAL_SOLVE, _BOTH, matrix_transpose(x), right)]
+
+
+def _slogdet_tangent(
+    tangents: Sequence[Array | None], operands: Sequence[Array], out: Array, overload: str, args: tuple[Any, ...]
+) -> list[Array | None]:
+    (x,) = operands
+    trace = sum_over(diagonals(one(GENERAL_SOLVE, _BOTH, x, _only(tangents))), axis=-1)
+    of_sign = turning(trace) * one(overload, args, x) if x.aval.complex else None
+    return [of_sign, real_part(trace), None, None]
+
+
+# -- triangular factors
+
+
+def _lu_tangent(
+    tangents: Sequence[Array | None], operands: Sequence[Array], out: Array, overload: str, args: tuple[Any, ...]
+) -> list[Array | None] | None:
+    """Return the tangent of both factors in one.
+
+    With F = inv(L) @ P.T @ dA @ inv(U) of the square part, dL = L @ tril(F, -1) and dU = triu(F) @ U. What is beyond it
+    follows from A = P @ L @ U.
+    """
+    if args != (OPERAND,):
+        return None
+    both, pivots, _ = call_aten(LU, args, operands)
+    change = matmul(matrix_transpose(permutations(both, pivots)), _only(tangents))
+    k = min(both.shape[-2:])
+    lower, upper = _factors(both)
+    inner = one(SOLVE, (*_BOTH, False, True, True), lower[..., :k, :], change[..., :k, :k])
+    inner = one(SOLVE, (*_BOTH, True, False), upper[..., :, :k], inner)
+    below, above = tril(inner, -1), triu(inner)
+    corner = matmul(lower[..., :k, :], below) + matmul(above, upper[..., :, :k])
+    if both.shape[-2] > k:
+        rest = one(SOLVE, (*_BOTH, True, False), upper, change[..., k:, :])
+        return [concat([corner, rest - matmul(lower[..., k:, :], above)], -2), None, None]
+    if both.shape[-1] > k:
+        rest = one(SOLVE, (*_BOTH, False, True, True), lower, change[..., :, k:])
+        return [concat([corner, rest - matmul(below, upper[..., :, k:])], -1), None, None]
+    return [corner, None, None]
+
+
+def _lu_pullback(
+    cts: Any, needed: Sequence[bool], operands: Sequence[Array], args: tuple[Any, ...]
+) -> list[Array | None] | None:
+    """Return the cotangent of matrices: the transpose of `_lu_tangent`."""
+    if args != (OPERAND,) or cts[0] is None:
+        return None if cts[0] is not None else [None]
+    both, pivots, _ = call_aten(LU, args, operands)
+    k = min(both.shape[-2:])
+    lower, upper = _factors(both)
+    low, high = (matrix_transpose(part) for part in (lower[..., :k, :], upper[..., :, :k]))
+    ct = cts[0][..., :k, :k]
+    inner = tril(matmul(low, tril(ct, -1)), -1) + triu(matmul(triu(ct), high))
+    rest = None
+    if both.shape[-2] > k:
+        beyond = cts[0][..., k:, :]
+        rest = one(SOLVE, (*_BOTH, False, False), high, beyond)
+        inner = inner - triu(matmul(matrix_transpose(lower[..., k:, :]), beyond))
+    elif both.shape[-1] > k:
+        beyond = cts[0][..., :, k:]
+        rest = one(SOLVE, (*_BOTH, True, True, True), low, beyond)
+        inner = inner - tril(matmul(beyond, matrix_transpose(upper[..., :, k:])), -1)
+    corner = one(SOLVE, (*_BOTH, False, False), high, one(SOLVE, (*_BOTH, True, True, True), low, inner))
+    if rest is not None:
+        corner = concat([corner, rest], -2 if both.shape[-2] > k else -1)
+    return [matmul(permutations(both, pivots), corner)]
+
+
+# -- types
+
+
+def _type_of_solution(avals: Sequence[Aval], args: tuple[Any, ...]) -> Aval | None:
+    """Return the type of the solution of a triangular system; None: torch has to say."""
+    a, b = avals
+    _, left, _ = _options(args)
+    if not square(a) or b.dtype is not a.dtype or len(b.shape) < 2 or b.shape[-2 if left else -1] != a.shape[-1]:
+        return None
+    try:
+        batch = numpy.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    except ValueError:
+        return None
+    return aval((*batch, *b.shape[-2:]), b.dtype, b.device)
+
+
+def _type_of_general_solution(avals: Sequence[Aval], args: tuple[Any, ...]) -> Bundle | None:
+    """Return the types of the solution of a linear system and of its elimination; None: torch has to say."""
+    a, b = avals
+    if args != _BOTH or not square(a) or b.dtype is not a.dtype or b.shape[:-1] != a.shape[:-1]:
+        return None
+    if len(a.shape) != len(b.shape):
+        return None
+    return bundle((b, a, _pivots(a), _numbers(a)))
+
+
+def _type_of_inverse(avals: Sequence[Aval], args: tuple[Any, ...]) -> Bundle | None:
+    """Return the types of inverses and failures; None: torch has to say."""
+    (x,) = avals
+    return bundle((x, _numbers(x))) if args == (OPERAND,) and square(x) else None
+
+
+def _type_of_det(avals: Sequence[Aval], args: tuple[Any, ...]) -> Bundle | None:
+    """Return the types of determinants and eliminations; None: torch has to say."""
+    (x,) = avals
+    return bundle((aval(x.shape[:-2], x.dtype, x.device), x, _pivots(x))) if square(x) else None
+
+
+def _type_of_slogdet(avals: Sequence[Aval], args: tuple[Any, ...]) -> Bundle | None:
+    """Return the types of signs, logarithms and eliminations; None: torch has to say."""
+    (x,) = avals
+    if not square(x):
+        return None
+    return bundle((aval(x.shape[:-2], x.dtype, x.device), retyped(x, x.shape[:-2]), x, _pivots(x)))
+
+
+def _type_of_lu(avals: Sequence[Aval], args: tuple[Any, ...]) -> Bundle | None:
+    """Return the types of factors, exchanges and failures; None: torch has to say."""
+    (x,) = avals
+    return bundle((x, _pivots(x), _numbers(x))) if args == (OPERAND,) and x.dtype in REAL and len(x.shape) > 1 else None
+
+
+def _type_of_permutations(avals: Sequence[Aval], args: tuple[Any, ...]) -> Bundle | None:
+    """Return the types of permutations and of factors that are not asked for; None: torch has to say."""
+    x, pivots = avals
+    if args != (*_BOTH, False) or x.dtype not in REAL or pivots.shape != _pivots(x).shape:
+        return None
+    nothing = aval((0,), x.dtype, x.device)
+    return bundle((aval((*x.shape[:-1], x.shape[-2]), x.dtype, x.device), nothing, nothing))
+
+
+def _pivots(x: Aval) -> Aval:
+    return aval((*x.shape[:-2], min(x.shape[-2:])), torch.int32, x.device)
+
+
+def _numbers(x: Aval) -> Aval:
+    return aval(x.shape[:-2], torch.int32, x.device)
+
+
+def _triangular_batch(overload: str, args: tuple[Any, ...], batched: Sequence[bool], operands: Sequence[Array]) -> Any:
+    """Record triangular systems for a batch; torch broadcasts the axes before the matrices."""
+    if any(x.aval.dtype not in REAL or not x.size for x in operands):
+        return None
+    ndim = max(x.ndim - flag for x, flag in zip(operands, batched, strict=True))
+    aligned = [
+        expand_dims(x, tuple(range(1, 1 + ndim - (x.ndim - 1)))) if flag and x.ndim - 1 < ndim else x
+        for x, flag in zip(operands, batched, strict=True)
+    ]
+    return call_aten(overload, args, aligned)
+
+
+def _unpack_batch(overload: str, args: tuple[Any, ...], batched: Sequence[bool], operands: Sequence[Array]) -> Any:
+    if any(not x.size for x in operands):
+        return None
+    count = operands[batched.index(True)].shape[0]
+    whole = [x if flag else broadcast_to(x, (count, *x.shape)) for x, flag in zip(operands, batched, strict=True)]
+    # a result that is not asked for is empty
+    return [(x, bool(x.size)) for x in call_aten(overload, args, whole)]
+
+
+TYPES = {
+    SOLVE: _type_of_solution, GENERAL_SOLVE: _type_of_general_solution, INVERSE: _type_of_inverse, DET: _type_of_det,
+    SLOGDET: _type_of_slogdet, LU: _type_of_lu, UNPACK: _type_of_permutations,
+}  # fmt: skip
+PULLBACKS = {
+    SOLVE: _solve_pullback, GENERAL_SOLVE: _general_solve_pullback, INVERSE: _inverse_pullback, DET: _det_pullback,
+    SLOGDET: _slogdet_pullback, LU: _lu_pullback,
+}  # fmt: skip
+TANGENTS: dict[str, Tangent] = {
+    SOLVE: _solve_tangent, GENERAL_SOLVE: _general_solve_tangent, INVERSE: _inverse_tangent, DET: _det_tangent,
+    SLOGDET: _slogdet_tangent, LU: _lu_tangent,
+}  # fmt: skip
+BATCHES = {**dict.fromkeys(TYPES, of_batch), SOLVE: _triangular_batch, UNPACK: _unpack_batch}

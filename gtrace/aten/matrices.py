@@ -1,0 +1,128 @@
+"""What the rules of matrices share: calls, types, batches, triangles and diagonals.
+
+Rules that are written with transposed matrices hold for complex ones too, as gtrace does not conjugate cotangents of
+holomorphic functions. The others are given the conjugates of cotangents, as torch has them, and return conjugates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from gtrace.aten.translate import call_aten
+from gtrace.ir.aval import Aval, aval
+from gtrace.ops.components import conj, imag, real
+from gtrace.ops.create import eye
+from gtrace.ops.elementwise import multiply
+from gtrace.ops.extracts import diagonal
+from gtrace.ops.logic import where
+from gtrace.ops.reduce import sum as sum_over
+from gtrace.ops.shape import broadcast_to, expand_dims, matrix_transpose, reshape
+from gtrace.trace.array import Array
+
+REAL = {
+    torch.float32: torch.float32, torch.float64: torch.float64,
+    torch.complex64: torch.float32, torch.complex128: torch.float64,
+}  # fmt: skip
+"""The dtypes of matrices, with those of their absolute values."""
+
+WIDE = {
+    torch.float32: torch.complex64, torch.float64: torch.complex128,
+    torch.complex64: torch.complex64, torch.complex128: torch.complex128,
+}  # fmt: skip
+"""The dtypes of matrices, with those of their eigenvalues."""
+
+
+def called(overload: str, args: tuple[Any, ...], *operands: Array) -> Any:
+    """Record a call on matrices of one dtype; returns its results, or None where torch has to say."""
+    dtype = operands[0].aval.dtype
+    if dtype not in REAL or any(x.aval.dtype is not dtype or not x.size for x in operands):
+        return None
+    return call_aten(overload, args, operands)
+
+
+def one(overload: str, args: tuple[Any, ...], *operands: Array) -> Array:
+    """Record a call; returns its result, or the first of its results."""
+    found = call_aten(overload, args, operands)
+    first: Array = found[0] if isinstance(found, list) else found
+    return first
+
+
+def square(x: Aval) -> bool:
+    """Whether a type is that of square matrices."""
+    return x.dtype in REAL and len(x.shape) >= 2 and x.shape[-1] == x.shape[-2]
+
+
+def retyped(x: Aval, shape: Sequence[int], dtypes: dict[torch.dtype, torch.dtype] = REAL) -> Aval:
+    """Return a type on the same device, of another shape, with the dtype that a table has."""
+    return aval(tuple(shape), dtypes[x.dtype], x.device)
+
+
+def adjoint(x: Array) -> Array:
+    """Return conjugated transposed matrices."""
+    return conjugate(matrix_transpose(x))
+
+
+def conjugate(x: Array) -> Array:
+    """Return conjugates; of real numbers, themselves."""
+    return conj(x) if x.aval.complex else x
+
+
+def real_part(x: Array) -> Array:
+    """Return real parts; of real numbers, themselves."""
+    return real(x) if x.aval.complex else x
+
+
+def turning(x: Array) -> Array:
+    """Return the imaginary parts of complex numbers as imaginary numbers."""
+    return multiply(imag(x), 1j)
+
+
+def on_diagonal(x: Array) -> Array:
+    """Return whether an element is on the diagonal of square matrices."""
+    return eye(x.shape[-1], dtype=bool, device=x.aval.device)
+
+
+def gaps(values: Array) -> Array:
+    """Return the differences of numbers, of those of columns to those of rows, and ones on the diagonal."""
+    differences = expand_dims(values, -2) - expand_dims(values, -1)
+    return where(on_diagonal(differences), 1, differences)
+
+
+def diagonals(x: Array) -> Array:
+    """Return the diagonals of matrices."""
+    return diagonal(x, 0, -2, -1)
+
+
+def diagonal_matrices(x: Array) -> Array:
+    """Return square matrices with these diagonals, else zeros."""
+    return where(on_diagonal(x), expand_dims(x, -1), 0)
+
+
+def scaled(numbers: Array, x: Array) -> Array:
+    """Return matrices times a number each."""
+    return multiply(reshape(numbers, (*numbers.shape, 1, 1)), x)
+
+
+def unbroadcast(x: Array, shape: tuple[int, ...]) -> Array:
+    """Return the sums over the axes along which an array of this shape was repeated."""
+    more = x.ndim - len(shape)
+    repeated = [k for k, n in enumerate(x.shape) if k < more or (shape[k - more] == 1 and n != 1)]
+    return reshape(sum_over(x, axis=tuple(repeated)), shape) if repeated else x
+
+
+def of_batch(overload: str, args: tuple[Any, ...], batched: Sequence[bool], operands: Sequence[Array]) -> Any:
+    """Record a call for a batch on axis 0, of an operator that takes matrices with further axes before."""
+    if operands[0].aval.dtype not in REAL or any(not x.size for x in operands):
+        return None
+    ndim = max(x.ndim - flag for x, flag in zip(operands, batched, strict=True))
+    count = operands[batched.index(True)].shape[0]
+    whole = []
+    for x, flag in zip(operands, batched, strict=True):
+        if len(operands) > 1 and x.ndim - flag != ndim:
+            return None
+        whole.append(x if flag else broadcast_to(x, (count, *x.shape)))
+    found = call_aten(overload, args, whole)
+    return [(x, True) for x in found] if isinstance(found, list) else found

@@ -1,0 +1,217 @@
+"""Exponentials, pseudo-inverses and eigenvalues of matrices without tracing; see `written`.
+
+Formulas: of exponentials, I. Najfeld and T. Havel, Derivatives of the matrix exponential and their computation, 1995;
+of pseudo-inverses, G. Golub and V. Pereyra, The differentiation of pseudo-inverses and nonlinear least squares problems
+whose variables separate, 1973; of eigenvalues, C. Boeddeker et al., On the computation of complex-valued gradients with
+application to statistically optimum beamforming, 2017.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from gtrace.aten.linear_systems import GENERAL_SOLVE
+from gtrace.aten.matrices import (
+    WIDE,
+    adjoint,
+    called,
+    conjugate,
+    diagonal_matrices,
+    diagonals,
+    gaps,
+    of_batch,
+    on_diagonal,
+    one,
+    retyped,
+    square,
+)
+from gtrace.aten.overloads import OPERAND
+from gtrace.aten.translate import call_aten
+from gtrace.aten.written import Tangent
+from gtrace.ir.aval import Aval, Bundle, bundle
+from gtrace.ops.components import real
+from gtrace.ops.create import zeros
+from gtrace.ops.linalg import matmul
+from gtrace.ops.logic import where
+from gtrace.ops.parts import concat
+from gtrace.ops.promote import cast
+from gtrace.ops.shape import broadcast_to, expand_dims, full_like_scalar, matrix_transpose, reshape
+from gtrace.trace.array import Array
+
+EXPM = "aten.linalg_matrix_exp.default"
+PINV = "aten.linalg_pinv.atol_rtol_tensor"
+EIG = "aten.linalg_eig.default"
+
+
+def expm(x: Array) -> Array | None:
+    """Return exponentials of matrices; None: torch has to say."""
+    found: Array | None = called(EXPM, (OPERAND,), x)
+    return found
+
+
+def eig(x: Array) -> Sequence[Array] | None:
+    """Return eigenvalues and eigenvectors; None: torch has to say."""
+    found: Sequence[Array] | None = called(EIG, (OPERAND,), x)
+    return found
+
+
+def pinv(x: Array, bound: float | None, hermitian: bool) -> Array | None:
+    """Return pseudo-inverses; None: torch has to say.
+
+    Args:
+        bound: singular values up to this part of the largest count as zero.
+    """
+    if not square(x.aval) and hermitian:
+        return None
+    last = (True,) if hermitian else ()
+    if bound is None:
+        found: Array | None = called(PINV, (OPERAND, None, None, *last) if hermitian else (OPERAND,), x)
+        return found
+    if x.aval.dtype not in WIDE or not x.size:
+        return None
+    bounds = [full_like_scalar(float(n), torch.float64, (), x.aval.device) for n in (0.0, bound)]
+    return one(PINV, (OPERAND, OPERAND, OPERAND, *last), x, *bounds)
+
+
+# -- exponentials
+
+
+def _direction(x: Array, change: Array) -> Array:
+    """Return the derivative of exponentials in a direction: a block of that of [[x, change], [0, x]]."""
+    n = x.shape[-1]
+    nothing = zeros(x.shape, x.aval.dtype, device=x.aval.device)
+    whole = concat([concat([x, change], -1), concat([nothing, x], -1)], -2)
+    return one(EXPM, (OPERAND,), whole)[..., :n, n:]
+
+
+def _expm_pullback(
+    ct: Array, needed: Sequence[bool], operands: Sequence[Array], args: tuple[Any, ...]
+) -> list[Array | None]:
+    return [_direction(matrix_transpose(operands[0]), ct)]
+
+
+def _expm_tangent(
+    tangents: Sequence[Array | None], operands: Sequence[Array], out: Array, overload: str, args: tuple[Any, ...]
+) -> Array | None:
+    return None if tangents[0] is None else _direction(operands[0], tangents[0])
+
+
+# -- pseudo-inverses
+
+
+def _residuals(x: Array, inverse: Array) -> tuple[Array, Array]:
+    """Return the projections on what the rows of pseudo-inverses, and those of matrices, do not reach."""
+    return _identity(x, -2) - matmul(x, inverse), _identity(x, -1) - matmul(inverse, x)
+
+
+def _identity(x: Array, axis: int) -> Array:
+    """Return the identity matrix of the size of an axis."""
+    n = x.shape[axis]
+    return diagonal_matrices(full_like_scalar(1, x.aval.dtype, (n,), x.aval.device))
+
+
+def _pinv_pullback(
+    ct: Array, needed: Sequence[bool], operands: Sequence[Array], args: tuple[Any, ...]
+) -> list[Array | None]:
+    """Return the cotangent of matrices whose rank stays as it is."""
+    x, ct = operands[0], conjugate(ct)
+    inverse = one(PINV, args, *operands)
+    left, right = _residuals(x, inverse)
+    back, turned = adjoint(inverse), adjoint(ct)
+    found = matmul(left, matmul(turned, matmul(inverse, back))) - matmul(back, matmul(ct, back))
+    found = found + matmul(back, matmul(inverse, matmul(turned, right)))
+    return [conjugate(found), *(None for _ in operands[1:])]
+
+
+def _pinv_tangent(
+    tangents: Sequence[Array | None], operands: Sequence[Array], out: Array, overload: str, args: tuple[Any, ...]
+) -> Array | None:
+    change, x = tangents[0], operands[0]
+    if change is None:
+        return None
+    left, right = _residuals(x, out)
+    back, turned = adjoint(out), adjoint(change)
+    found = matmul(out, matmul(back, matmul(turned, left))) - matmul(out, matmul(change, out))
+    return found + matmul(right, matmul(turned, matmul(back, out)))
+
+
+def _pinv_batch(overload: str, args: tuple[Any, ...], batched: Sequence[bool], operands: Sequence[Array]) -> Any:
+    x, *bounds = operands
+    if x.aval.dtype not in WIDE or not x.size:
+        return None
+    if not batched[0]:
+        x = broadcast_to(x, (operands[batched.index(True)].shape[0], *x.shape))
+    # bounds broadcast to the axes before the matrices
+    aligned = [
+        reshape(n, (n.shape[0], *(1 for _ in range(x.ndim - 2 - n.ndim)), *n.shape[1:])) if flag else n
+        for n, flag in zip(bounds, batched[1:], strict=True)
+    ]
+    return call_aten(overload, args, [x, *aligned])
+
+
+# -- eigenvalues
+
+
+def _solved(a: Array, b: Array) -> Array:
+    return one(GENERAL_SOLVE, (OPERAND, OPERAND), a, b)
+
+
+def _eig_tangent(
+    tangents: Sequence[Array | None], operands: Sequence[Array], out: Array, overload: str, args: tuple[Any, ...]
+) -> list[Array | None] | None:
+    """Return the tangents of eigenvalues that differ, and of eigenvectors of length 1."""
+    if tangents[0] is None:
+        return None
+    values, vectors = call_aten(EIG, args, operands)
+    inner = _solved(vectors, matmul(cast(tangents[0], vectors.aval.dtype), vectors))
+    moved = matmul(vectors, where(on_diagonal(inner), 0, inner / gaps(values)))
+    growth = real(diagonals(matmul(adjoint(vectors), moved)))
+    return [diagonals(inner), moved - vectors * expand_dims(cast(growth, vectors.aval.dtype), -2)]
+
+
+def _eig_pullback(
+    cts: Any, needed: Sequence[bool], operands: Sequence[Array], args: tuple[Any, ...]
+) -> list[Array | None]:
+    """Return the cotangent of matrices: the transpose of `_eig_tangent`."""
+    of_values, of_vectors = cts
+    values, vectors = call_aten(EIG, args, operands)
+    transposed = matrix_transpose(vectors)
+    inner = None if of_values is None else diagonal_matrices(of_values)
+    if of_vectors is not None:
+        turned = matmul(transposed, of_vectors)
+        growth = cast(real(diagonals(turned)), vectors.aval.dtype)
+        turned = turned - matmul(transposed, conjugate(vectors)) * expand_dims(growth, -2)
+        inner = where(on_diagonal(turned), 0 if inner is None else inner, turned / gaps(values))
+    found = _solved(transposed, matmul(inner, transposed))
+    return [found if operands[0].aval.complex else real(found)]
+
+
+# -- types
+
+
+def _type_of_expm(avals: Sequence[Aval], args: tuple[Any, ...]) -> Aval | None:
+    """Return the type of exponentials; None: torch has to say."""
+    return avals[0] if square(avals[0]) else None
+
+
+def _type_of_pinv(avals: Sequence[Aval], args: tuple[Any, ...]) -> Aval | None:
+    """Return the type of pseudo-inverses; None: torch has to say."""
+    x = avals[0]
+    if x.dtype not in WIDE or len(x.shape) < 2 or any(a.shape for a in avals[1:]):
+        return None
+    return retyped(x, (*x.shape[:-2], x.shape[-1], x.shape[-2]), {x.dtype: x.dtype})
+
+
+def _type_of_eig(avals: Sequence[Aval], args: tuple[Any, ...]) -> Bundle | None:
+    """Return the types of eigenvalues and eigenvectors; None: torch has to say."""
+    (x,) = avals
+    return bundle((retyped(x, x.shape[:-1], WIDE), retyped(x, x.shape, WIDE))) if square(x) else None
+
+
+TYPES = {EXPM: _type_of_expm, PINV: _type_of_pinv, EIG: _type_of_eig}
+PULLBACKS = {EXPM: _expm_pullback, PINV: _pinv_pullback, EIG: _eig_pullback}
+TANGENTS: dict[str, Tangent] = {EXPM: _expm_tangent, PINV: _pinv_tangent, EIG: _eig_tangent}
+BATCHES = {EXPM: of_batch, PINV: _pinv_batch, EIG: of_batch}
