@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, NoReturn, Protocol
 import torch
 
 from gtrace import tree
+from gtrace.call_errors import constructor
 from gtrace.errors import ArgumentError, message
 from gtrace.ops.create import zeros, zeros_like
 from gtrace.ops.elementwise import absolute, expm1, sqrt, square
@@ -98,16 +99,19 @@ def apply_updates(params: Params, updates: Updates) -> Params:
     return tree.map(added, updates, params, is_leaf=lambda x: x is None)
 
 
+@constructor
 def identity() -> GradientTransformation:
     """Return the transformation that changes nothing."""
     return stateless(lambda updates, params: updates)
 
 
+@constructor
 def set_to_zero() -> GradientTransformation:
     """Return the transformation to zeros: parameters that stay as they are, with `masked`."""
     return stateless(lambda updates, params: zeros_of(updates))
 
 
+@constructor
 def chain(*transforms: GradientTransformation) -> GradientTransformation:
     """Return transformations one after the other; the state is a tuple of theirs.
 

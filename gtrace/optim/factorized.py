@@ -8,6 +8,7 @@ import numpy
 import torch
 
 from gtrace import tree
+from gtrace.call_errors import constructor
 from gtrace.ops.create import zeros
 from gtrace.ops.elementwise import rsqrt
 from gtrace.ops.promote import cast
@@ -43,6 +44,7 @@ def _axes(shape: tuple[int, ...], factored: bool, least: int) -> tuple[int, int]
     return None if shape[order[-2]] < least else (int(order[-2]), int(order[-1]))
 
 
+@constructor
 def scale_by_factored_rms(
     factored: bool = True,
     decay_rate: float = 0.8,

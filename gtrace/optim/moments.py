@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from gtrace import tree
+from gtrace.call_errors import constructor
 from gtrace.ops.create import full_like
 from gtrace.ops.elementwise import rsqrt, sign, sqrt
 from gtrace.optim.base import (
@@ -36,6 +37,7 @@ class TraceState(NamedTuple):
     trace: Any
 
 
+@constructor
 def trace(decay: float, nesterov: bool = False, accumulator_dtype: Any = None) -> GradientTransformation:
     """Return momentum: the sum of updates, each step's times `decay` for every step since.
 
@@ -64,6 +66,7 @@ class EmaState(NamedTuple):
     ema: Any
 
 
+@constructor
 def ema(decay: float, debias: bool = True, accumulator_dtype: Any = None) -> GradientTransformation:
     """Return the exponential moving average of updates.
 
@@ -94,6 +97,7 @@ class ScaleByAdamState(NamedTuple):
     nu: Any
 
 
+@constructor
 def scale_by_adam(
     b1: float = 0.9,
     b2: float = 0.999,
@@ -147,6 +151,7 @@ class ScaleByLionState(NamedTuple):
     mu: Any
 
 
+@constructor
 def scale_by_lion(b1: float = 0.9, b2: float = 0.99, mu_dtype: Any = None) -> GradientTransformation:
     """Return the scaling of Lion (Chen et al., 2023): the sign of a mean of gradient and momentum.
 
@@ -180,6 +185,7 @@ def _by_root(g: Any, square: Any, eps: float, eps_in_sqrt: bool) -> Any:
     return g * rsqrt(square + eps) if eps_in_sqrt else g / (sqrt(square) + eps)
 
 
+@constructor
 def scale_by_rms(
     decay: float = 0.9,
     eps: float = 1e-8,
@@ -219,6 +225,7 @@ class ScaleByRStdDevState(NamedTuple):
     nu: Any
 
 
+@constructor
 def scale_by_stddev(
     decay: float = 0.9,
     eps: float = 1e-8,

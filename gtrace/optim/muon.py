@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from gtrace import tree
+from gtrace.call_errors import constructor
 from gtrace.errors import ArgumentError, ShapeError, message
 from gtrace.ops.elementwise import sqrt
 from gtrace.ops.linalg import matmul
@@ -71,6 +72,7 @@ def _orthogonal(x: Array, coefficients: tuple[float, float, float], steps: int, 
     return matrix_transpose(x) if tall else x
 
 
+@constructor
 def scale_by_muon(
     ns_coeffs: tuple[float, float, float] = COEFFICIENTS,
     ns_steps: int = 5,
@@ -103,6 +105,7 @@ def scale_by_muon(
     return GradientTransformation(lambda params: MuonState(first_count(), zeros_of(params, mu_dtype)), update)
 
 
+@constructor
 def muon(
     learning_rate: Any,
     ns_coeffs: tuple[float, float, float] = COEFFICIENTS,

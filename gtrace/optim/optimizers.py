@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from gtrace.call_errors import constructor
 from gtrace.optim.base import GradientTransformation, chain, identity
 from gtrace.optim.clipping import clip_by_block_rms
 from gtrace.optim.factorized import scale_by_factored_rms
@@ -13,6 +14,7 @@ from gtrace.optim.scaling import add_decayed_weights, scale, scale_by_learning_r
 __all__ = ["adafactor", "adam", "adamw", "lion", "rmsprop", "sgd"]
 
 
+@constructor
 def sgd(
     learning_rate: Any, momentum: float | None = None, nesterov: bool = False, accumulator_dtype: Any = None
 ) -> GradientTransformation:
@@ -36,6 +38,7 @@ def sgd(
     return chain(first, scale_by_learning_rate(learning_rate))
 
 
+@constructor
 def adam(
     learning_rate: Any,
     b1: float = 0.9,
@@ -59,6 +62,7 @@ def adam(
     )
 
 
+@constructor
 def adamw(
     learning_rate: Any,
     b1: float = 0.9,
@@ -84,6 +88,7 @@ def adamw(
     )
 
 
+@constructor
 def lion(
     learning_rate: Any,
     b1: float = 0.9,
@@ -100,6 +105,7 @@ def lion(
     )
 
 
+@constructor
 def rmsprop(
     learning_rate: Any,
     decay: float = 0.9,
@@ -126,6 +132,7 @@ def rmsprop(
     )
 
 
+@constructor
 def adafactor(
     learning_rate: Any = None,
     min_dim_size_to_factor: int = 128,

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gtrace.call_errors import constructor
 from gtrace.errors import ArgumentError, message
 from gtrace.ops.elementwise import clip, cos, floor, maximum, minimum, power
 from gtrace.ops.logic import where
@@ -23,6 +24,7 @@ def _positive(name: str, what: str, value: Any) -> None:
         raise ArgumentError(message(f"optim.{name}", f"{what} above 0", repr(value), "Pass a number of steps."))
 
 
+@constructor
 def constant_schedule(value: Any) -> Schedule:
     """Return the schedule that is always `value`.
 
@@ -32,6 +34,7 @@ def constant_schedule(value: Any) -> Schedule:
     return lambda count: value
 
 
+@constructor
 def polynomial_schedule(
     init_value: Any, end_value: Any, power: Any, transition_steps: int, transition_begin: int = 0
 ) -> Schedule:
@@ -53,6 +56,7 @@ def polynomial_schedule(
     return schedule
 
 
+@constructor
 def linear_schedule(init_value: Any, end_value: Any, transition_steps: int, transition_begin: int = 0) -> Schedule:
     """Return a straight line from one value to another: see `polynomial_schedule`.
 
@@ -62,6 +66,7 @@ def linear_schedule(init_value: Any, end_value: Any, transition_steps: int, tran
     return polynomial_schedule(init_value, end_value, 1, transition_steps, transition_begin)
 
 
+@constructor
 def piecewise_constant_schedule(init_value: Any, boundaries_and_scales: Mapping[int, float] | None = None) -> Schedule:
     """Return a schedule that is multiplied by a number at each of some steps.
 
@@ -85,6 +90,7 @@ def piecewise_constant_schedule(init_value: Any, boundaries_and_scales: Mapping[
     return schedule
 
 
+@constructor
 def exponential_decay(
     init_value: Any,
     transition_steps: int,
@@ -118,6 +124,7 @@ def exponential_decay(
     return schedule
 
 
+@constructor
 def cosine_decay_schedule(init_value: Any, decay_steps: int, alpha: Any = 0.0, exponent: Any = 1.0) -> Schedule:
     """Return half a wave of a cosine (Loshchilov and Hutter, 2016), from `init_value` to `alpha` times it.
 
@@ -139,6 +146,7 @@ def cosine_decay_schedule(init_value: Any, decay_steps: int, alpha: Any = 0.0, e
     return schedule
 
 
+@constructor
 def join_schedules(schedules: Sequence[Schedule], boundaries: Sequence[int]) -> Schedule:
     """Return schedules one after the other; each counts from the boundary where it begins.
 
@@ -158,6 +166,7 @@ def join_schedules(schedules: Sequence[Schedule], boundaries: Sequence[int]) -> 
     return schedule
 
 
+@constructor
 def warmup_cosine_decay_schedule(
     init_value: Any, peak_value: Any, warmup_steps: int, decay_steps: int, end_value: Any = 0.0, exponent: Any = 1.0
 ) -> Schedule:

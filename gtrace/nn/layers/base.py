@@ -9,6 +9,7 @@ import attrs
 import torch
 
 from gtrace import tree
+from gtrace.call_errors import constructor
 from gtrace.errors import ArgumentError, ImmutableAttributeError, message
 from gtrace.ir.aval import LONG
 from gtrace.random.continuous import uniform
@@ -70,6 +71,8 @@ class Module:
             cls, init=not cls._written_init, slots=False, eq=False, repr=False, auto_attribs=True,
             on_setattr=attrs.setters.NO_OP,
         )  # fmt: skip
+        if "__init__" in cls.__dict__:
+            cls.__init__ = constructor(cls.__init__)  # type: ignore[method-assign]
         tree.register_immutable(cls)
 
     def __setattr__(self, name: str, value: Any) -> None:
