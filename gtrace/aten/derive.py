@@ -75,6 +75,7 @@ def trace_function(
     writable: Sequence[int] = (),
     tensors: Sequence[torch.Tensor] | None = None,
     name: str = "torch",
+    followed: bool = True,
 ) -> torch.fx.GraphModule:
     """Return the aten calls of a user's function, as torch records them. What it writes to is traced as new values.
 
@@ -84,6 +85,7 @@ def trace_function(
         writable: the inputs that it may write to; it returns them.
         tensors: the inputs, if the function may look at their values; what follows from these is constant then.
         name: of the function, for errors.
+        followed: whether there may be a gradient by one of the inputs.
 
     Raises:
         ArgumentError: it writes to another input.
@@ -97,7 +99,7 @@ def trace_function(
         return results
 
     pure = internals.FUNCTIONALIZED.get()(run, _functional_mode()())
-    observing = observing_mode(tensors is not None)
+    observing = observing_mode(tensors is not None, followed)
 
     def observed(*inputs: torch.Tensor) -> list[torch.Tensor]:
         with observing:
