@@ -101,13 +101,23 @@ def apply_updates(params: Params, updates: Updates) -> Params:
 
 @constructor
 def identity() -> GradientTransformation:
-    """Return the transformation that changes nothing."""
+    """Return the transformation that changes nothing.
+
+    >>> import gtrace as gt
+    >>> gt.optim.identity().update(gt.array(3.0), gt.optim.EmptyState())[0]
+    Array(3., dtype=float32)
+    """
     return stateless(lambda updates, params: updates)
 
 
 @constructor
 def set_to_zero() -> GradientTransformation:
-    """Return the transformation to zeros: parameters that stay as they are, with `masked`."""
+    """Return the transformation to zeros: parameters that stay as they are, with `masked`.
+
+    >>> import gtrace as gt
+    >>> gt.optim.set_to_zero().update(gt.array(3.0), gt.optim.EmptyState())[0]
+    Array(0., dtype=float32)
+    """
     return stateless(lambda updates, params: zeros_of(updates))
 
 

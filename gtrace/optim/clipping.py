@@ -29,7 +29,12 @@ def clip(max_delta: Any) -> GradientTransformation:
 
 @constructor
 def clip_by_block_rms(threshold: Any) -> GradientTransformation:
-    """Return the limitation of the root mean square of each array of updates."""
+    """Return the limitation of the root mean square of each array of updates.
+
+    >>> import gtrace as gt
+    >>> gt.optim.clip_by_block_rms(1.0).update(gt.array([3.0, -3.0]), gt.optim.EmptyState())[0]
+    Array([ 1., -1.], dtype=float32)
+    """
     return stateless(
         lambda updates, params: tree.map(lambda g: g / maximum(1.0, sqrt(mean(squared(g))) / threshold), updates)
     )

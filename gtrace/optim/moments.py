@@ -44,6 +44,14 @@ def trace(decay: float, nesterov: bool = False, accumulator_dtype: Any = None) -
     Args:
         nesterov: look one step ahead (Nesterov, 1983).
         accumulator_dtype: of the sum; None: that of the parameters.
+
+    >>> import gtrace as gt
+    >>> opt = gt.optim.trace(0.5)
+    >>> state = opt.init(gt.array(0.0))
+    >>> for _ in range(3):
+    ...     updates, state = opt.update(gt.array(1.0), state)
+    >>> updates
+    Array(1.75, dtype=float32)
     """
 
     def update(updates: Updates, state: State, params: Params = None, /) -> tuple[Updates, State]:
@@ -73,6 +81,14 @@ def ema(decay: float, debias: bool = True, accumulator_dtype: Any = None) -> Gra
     Args:
         debias: divide by the sum of the weights.
         accumulator_dtype: of the average; None: that of the parameters.
+
+    >>> import gtrace as gt
+    >>> opt = gt.optim.ema(0.75)
+    >>> state = opt.init(gt.array(0.0))
+    >>> for grad in (1.0, 8.0):
+    ...     updates, state = opt.update(gt.array(grad), state)
+    >>> gt.round(updates, 4)
+    Array(5., dtype=float32)
     """
 
     def update(updates: Updates, state: State, params: Params = None, /) -> tuple[Updates, State]:
@@ -114,6 +130,11 @@ def scale_by_adam(
         eps, eps_root: added outside and inside of the root.
         mu_dtype: of the average of gradients; None: that of the parameters.
         nesterov: look one step ahead (Dozat, 2016).
+
+    >>> import gtrace as gt
+    >>> opt = gt.optim.scale_by_adam()
+    >>> gt.round(opt.update(gt.array([3.0, -0.01]), opt.init(gt.zeros(2)))[0], 4)
+    Array([ 1., -1.], dtype=float32)
     """
 
     def init(params: Params) -> State:
@@ -159,6 +180,11 @@ def scale_by_lion(b1: float = 0.9, b2: float = 0.99, mu_dtype: Any = None) -> Gr
         b1: the share of the momentum in the mean.
         b2: the decay of the momentum.
         mu_dtype: of the momentum; None: that of the parameters.
+
+    >>> import gtrace as gt
+    >>> opt = gt.optim.scale_by_lion()
+    >>> opt.update(gt.array([3.0, -0.01]), opt.init(gt.zeros(2)))[0]
+    Array([ 1., -1.], dtype=float32)
     """
 
     def update(updates: Updates, state: State, params: Params = None, /) -> tuple[Updates, State]:
@@ -199,6 +225,11 @@ def scale_by_rms(
         initial_scale: the average at the start.
         eps_in_sqrt: add `eps` inside of the root; torch adds it outside.
         bias_correction: divide the average by the sum of its weights.
+
+    >>> import gtrace as gt
+    >>> opt = gt.optim.scale_by_rms(decay=0.75)
+    >>> gt.round(opt.update(gt.array([3.0, -0.5]), opt.init(gt.zeros(2)))[0], 4)
+    Array([ 2., -2.], dtype=float32)
     """
 
     def init(params: Params) -> State:
@@ -233,7 +264,13 @@ def scale_by_stddev(
     eps_in_sqrt: bool = True,
     bias_correction: bool = False,
 ) -> GradientTransformation:
-    """Return the scaling of centered RMSProp (Graves, 2013): by a moving standard deviation. See `scale_by_rms`."""
+    """Return the scaling of centered RMSProp (Graves, 2013): by a moving standard deviation. See `scale_by_rms`.
+
+    >>> import gtrace as gt
+    >>> opt = gt.optim.scale_by_stddev(decay=0.5)
+    >>> gt.round(opt.update(gt.array([3.0, -0.5]), opt.init(gt.zeros(2)))[0], 4)
+    Array([ 2., -2.], dtype=float32)
+    """
 
     def init(params: Params) -> State:
         nu = tree.map(lambda p: full_like(p, initial_scale), params)

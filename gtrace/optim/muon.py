@@ -94,6 +94,13 @@ def scale_by_muon(
 
     Raises (update):
         ShapeError: an update that is no matrix.
+
+    >>> import gtrace as gt
+    >>> grads = gt.array([[3.0, 0.0], [0.0, 0.1]])
+    >>> opt = gt.optim.scale_by_muon()
+    >>> gt.round(opt.update(grads, opt.init(grads))[0])
+    Array([[1., 0.],
+           [0., 1.]], dtype=float32)
     """
 
     def update(updates: Updates, state: State, params: Params = None, /) -> tuple[Updates, State]:

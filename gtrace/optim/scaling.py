@@ -84,6 +84,11 @@ def scale_by_learning_rate(learning_rate: Any, *, flip_sign: bool = True) -> Gra
 
     Raises:
         ArgumentError: a learning rate that is neither, such as parameters, or a number that is negative or NaN.
+
+    >>> import gtrace as gt
+    >>> opt = gt.optim.scale_by_learning_rate(0.5)
+    >>> opt.update(gt.array(3.0), opt.init(gt.array(0.0)))[0]
+    Array(-1.5, dtype=float32)
     """
     sequence = isinstance(learning_rate, (str, list, tuple))
     if sequence or not (callable(learning_rate) or hasattr(learning_rate, "__rmul__")):
@@ -101,7 +106,14 @@ def scale_by_learning_rate(learning_rate: Any, *, flip_sign: bool = True) -> Gra
 
 @constructor
 def scale_by_param_block_rms(min_scale: float = 1e-3) -> GradientTransformation:
-    """Return the multiplication of each update by the root mean square of its parameter, at least `min_scale`."""
+    """Return the multiplication of each update by the root mean square of its parameter, at least `min_scale`.
+
+    >>> import gtrace as gt
+    >>> params = gt.array([3.0, 3.0])
+    >>> opt = gt.optim.scale_by_param_block_rms()
+    >>> opt.update(gt.array([1.0, -2.0]), opt.init(params), params)[0]
+    Array([ 3., -6.], dtype=float32)
+    """
 
     def scaled(g: Any, p: Any) -> Array:
         return g * maximum(sqrt(mean(squared(lift("optim", p)))), min_scale)

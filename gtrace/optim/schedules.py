@@ -46,6 +46,9 @@ def polynomial_schedule(
 
     Raises:
         ArgumentError: no steps.
+
+    >>> float(polynomial_schedule(1.0, 0.0, 2, 10)(5))
+    0.25
     """
     _positive("polynomial_schedule", "transition_steps", transition_steps)
 
@@ -152,6 +155,10 @@ def join_schedules(schedules: Sequence[Schedule], boundaries: Sequence[int]) -> 
 
     Raises:
         ArgumentError: not one boundary between each two.
+
+    >>> schedule = join_schedules([linear_schedule(0.0, 1.0, 4), constant_schedule(0.5)], [4])
+    >>> [float(schedule(count)) for count in (2, 3, 4)]
+    [0.5, 0.75, 0.5]
     """
     if len(boundaries) != len(schedules) - 1:
         got = f"{len(boundaries)} for {len(schedules)} schedules"
