@@ -205,6 +205,15 @@ Every function of arrays, tried on the example of its docstring; `python tests/t
 """
 
 
+def test_every_function_has_an_example():
+    modules = gt.nn.initializers, gt.signal, gt.image, gt.segments, gt.sharding
+    for namespace in (*NAMESPACES.values(), gt.optim, gt.tree, *modules):
+        for name, value in vars(namespace).items():
+            public = isinstance(value, types.FunctionType) and not name.startswith("_")
+            if public and (namespace not in modules or value.__module__ == namespace.__name__):
+                assert doctest.DocTestParser().get_examples(value.__doc__ or ""), f"{namespace.__name__}.{name}"
+
+
 def test_every_function_has_a_row():
     text = PAGE.read_text(encoding="utf-8")
     assert text.startswith(HEAD)

@@ -28,6 +28,14 @@ def field(*, static: bool = False, **options: Any) -> Any:
     Args:
         static: the value is part of the structure, not a leaf: a hashable setting such as a size or a function.
         options: of ``attrs.field``.
+
+    >>> import gtrace as gt
+    >>> class Power(gt.nn.Module):
+    ...     exponent: int = gt.nn.field(static=True, default=2)
+    ...     def __call__(self, x):
+    ...         return x**self.exponent
+    >>> gt.tree.leaves(Power()), float(Power(3)(2.0))
+    ([], 8.0)
     """
     return attrs.field(**{**options, "metadata": {**(options.get("metadata") or {}), "static": static}})
 
