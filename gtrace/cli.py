@@ -48,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return warmup(options.script, options.args, options.threshold, options.module)
         case "plan":
             if options.check is not None:
-                return check(options.check, options.script)
+                return check(options.check, options.script, options.html)
             speeds = Speeds(**{name: getattr(options, name) for name in _SPEEDS})
             return plan(options.mesh, options.script, options.args, speeds, options.html, options.module)
         case "cache":

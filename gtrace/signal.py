@@ -93,7 +93,13 @@ def _mesh(name: str, config: SignalConfig) -> Mesh:
 
 
 def enter(name: str, backward: str | None = None) -> None:
-    """Begin the region `name`; see `context`."""
+    """Begin the region `name`; see `context`.
+
+    >>> import gtrace as gt
+    >>> gt.signal.enter("attention")
+    >>> y = gt.exp(gt.zeros(2))
+    >>> gt.signal.exit("attention")
+    """
     if not isinstance(name, str) or not name:
         raise ArgumentError(message("signal", "the name of a signal", repr(name), "Pass a string."))
     region, layouts = _region(name, backward), _layouts(name, backward)
@@ -110,6 +116,10 @@ def exit(name: str) -> None:  # noqa: A001 - the name of the public surface
 
     Raises:
         ArgumentError: it is not that one.
+
+    >>> import gtrace as gt
+    >>> gt.signal.enter("attention")
+    >>> gt.signal.exit("attention")
     """
     if not thread.regions or thread.regions[-1][0] != name:
         last = repr(thread.regions[-1][0]) if thread.regions else "none"

@@ -26,7 +26,7 @@ from gtrace.ir.aval import Aval
 from gtrace.ops.create import array
 from gtrace.tables import BoundedTable
 from gtrace.trace.array import Array, whole, wrap
-from gtrace.trace.record import thread
+from gtrace.trace.record import followers, thread
 
 __all__ = ["lift"]
 
@@ -117,7 +117,7 @@ class Call:
 
         avals = [x.aval for x in self.arrays]
         tensors = [whole(x, self.name).clone() for x in self.arrays] if values else None
-        derived = _traced(self.name, run, avals, writable, draw, tensors)
+        derived = _traced(self.name, run, avals, writable, draw, tensors, _followed(self.arrays))
         check_results(result[1])
         return Recorded(derived, *result)
 
@@ -239,7 +239,7 @@ class CallTable:
         except ConcretizationError:
             if thread.trace.capture is not None:
                 raise
-            if thread.trace.tape is None or not any(x.aval.floating for x in arrays):
+            if not _followed(arrays):
                 return _run(call, function)
             # a pending gradient follows what is recorded: the calls that these values lead to
             found = call.trace(lambda args, kwargs: function(*args, **kwargs), values=True)
@@ -268,9 +268,10 @@ def _traced(
     writable: Sequence[int],
     draw: tuple[Array, Draw] | None,
     tensors: list[torch.Tensor] | None,
+    followed: bool,
 ) -> Derived:
     try:
-        traced = trace_function(function, avals, writable, tensors, name)
+        traced = trace_function(function, avals, writable, tensors, name, followed)
         return recorded(traced, avals) if draw is None else recorded(traced, [*avals, draw[0].aval], draw[1])
     except LooksAtValues as error:
         raise _looks_at_values(name, error) from error
@@ -331,6 +332,12 @@ _LAYERS = os.path.join(os.path.dirname(torch.__file__), "nn", "")
 
 _RECURRENT = os.path.join("nn", "modules", "rnn.py"), os.path.join("nn", "utils", "rnn.py")
 """Where torch looks at the lengths of sequences."""
+
+
+def _followed(arrays: Sequence[Array]) -> bool:
+    """Whether a gradient that this thread computes follows one of the Arrays."""
+    mine = [follows for mark, follows in followers.values() if mark == thread.mark]
+    return any(follows(x) for follows in mine for x in arrays if x.aval.floating)
 
 
 def _run(call: Call, function: Callable[..., Any]) -> Any:

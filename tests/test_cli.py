@@ -224,6 +224,7 @@ def test_a_wrong_command_line_is_explained(args, code, words, capsys):
 @pytest.mark.parametrize(
     ("args", "words"),
     [
+        (["plan", "--check", "signals.yaml", "--html", "x.html"], "expected no --html beside --check, got 'x.html'"),
         (["plan", "--check", "signals.yaml", "x.py"], "expected no SCRIPT beside --check, got 'x.py'"),
         (["bench", "peers", "--add"], "expected --json FILE beside --add, got none"),
     ],

@@ -507,3 +507,28 @@ def test_an_autograd_function_has_values_and_no_derivative():
     frozen = gt.grad(lambda x: (gt.stop_gradient(apply(params, x)) * x).sum())(gt.array(x))
     np.testing.assert_allclose(frozen, expected, rtol=1e-6, atol=1e-7)
     assert module(x).requires_grad, "torch's own functions are as they were"
+
+
+def test_results_of_sizes_that_depend_on_values_need_no_derivative_outside_a_gradient():
+    class Levels(torch.nn.Module):
+        def __init__(self, constant):
+            super().__init__()
+            self.constant = constant
+            self.scale = torch.nn.Parameter(torch.tensor(2.0))
+
+        def forward(self, x):
+            with torch.set_grad_enabled(not self.constant):
+                levels = torch.unique(x)
+            return self.scale * levels
+
+    x = gt.array([3.0, 1.0, 3.0])
+    for constant in (False, True):
+        params, apply = gt.from_module(Levels(constant))
+        for sign in (1, -1):
+            np.testing.assert_array_equal(apply(params, sign * x), sorted({sign * 2.0, sign * 6.0}))
+        grad = gt.grad(lambda params, apply=apply: apply(params, x).sum())
+        if constant:
+            np.testing.assert_array_equal(grad(params)["scale"], 4.0)
+        else:
+            with pytest.raises(gt.DtypeError, match=r"Call it under torch\.no_grad\(\)"):
+                grad(params)

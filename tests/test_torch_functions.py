@@ -251,8 +251,17 @@ def test_gradients_of_functions_that_look_at_values(name):
 
 def test_what_has_no_gradient_at_known_values_says_so():
     x = gt.array([3.0, 1.0])
-    with pytest.raises(DtypeError, match=r"whose result's size depends on values"):
+    with pytest.raises(DtypeError, match=r"whose result's size depends on values. Call it under torch.no_grad\(\)"):
         gt.grad(lambda x: torch.unique(x).sum())(x)
+    # as the message says
+    np.testing.assert_array_equal(gt.grad(lambda x: x.sum() + torch.unique(gt.stop_gradient(x)).sum())(x), [1.0, 1.0])
+
+    @gt.lift
+    def constant(x):
+        with torch.no_grad():
+            return torch.unique(x)
+
+    np.testing.assert_array_equal(gt.grad(lambda x: x.sum() * constant(x).sum())(x), [4.0, 4.0])
     with pytest.raises(DtypeError, match=r"gt\.nn\.ctc_loss"):
         gt.grad(lambda x: F.ctc_loss(x, torch.tensor([[1]]), torch.tensor([3]), torch.tensor([1])))(gt.ones((3, 1, 2)))
 

@@ -89,6 +89,7 @@ def trace_function(
     writable: Sequence[int] = (),
     tensors: Sequence[torch.Tensor] | None = None,
     name: str = "torch",
+    followed: bool = True,
 ) -> Traced:
     """Return the aten calls of a user's function, as torch records them. What it writes to is traced as new values.
 
@@ -98,6 +99,7 @@ def trace_function(
         writable: the inputs that it may write to; it returns them.
         tensors: the inputs, if the function may look at their values; what follows from these is constant then.
         name: of the function, for errors.
+        followed: whether there may be a gradient by one of the inputs.
 
     Raises:
         ArgumentError: it writes to another input.
@@ -109,7 +111,7 @@ def trace_function(
                 raise Untraceable("values")
             traced, written = trace(function, avals)
         except Untraceable:
-            traced, written = _function_traced_by_torch(function, avals, tensors)
+            traced, written = _function_traced_by_torch(function, avals, tensors, followed)
     written = [k for k in written if k not in writable]
     if written:
         raise ArgumentError(
@@ -120,7 +122,7 @@ def trace_function(
 
 
 def _function_traced_by_torch(
-    function: TensorFunction, avals: Sequence[Aval], tensors: Sequence[torch.Tensor] | None
+    function: TensorFunction, avals: Sequence[Aval], tensors: Sequence[torch.Tensor] | None, followed: bool
 ) -> tuple[Traced, list[int]]:
     """Return the calls of a function, and which inputs it writes to."""
     written: list[int] = []
@@ -131,7 +133,7 @@ def _function_traced_by_torch(
         return results
 
     pure = internals.FUNCTIONALIZED.get()(run, _functional_mode()())
-    observing = observing_mode(tensors is not None)
+    observing = observing_mode(tensors is not None, followed)
 
     def observed(*inputs: torch.Tensor) -> list[torch.Tensor]:
         with observing:

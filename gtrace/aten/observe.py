@@ -17,26 +17,27 @@ from gtrace import tree
 from gtrace.errors import DtypeError, message
 
 
-def observing_mode(values: bool) -> Any:
+def observing_mode(values: bool, followed: bool = True) -> Any:
     """Return a mode of torch that detaches what is computed under ``torch.no_grad``.
 
     Args:
         values: whether the tensors have values, which a function may look at.
+        followed: whether there may be a gradient by one of the tensors.
     """
-    return _mode()(values)
+    return _mode()(values, followed)
 
 
 @functools.cache
 def _mode() -> Any:
     class Mode(internals.DISPATCH_MODE.get()):  # type: ignore[misc]
-        def __init__(self, values: bool) -> None:
+        def __init__(self, values: bool, followed: bool) -> None:
             super().__init__()
-            self.values = values
+            self.values, self.followed = values, followed
 
         def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             kwargs = kwargs or {}
             if self.values:
-                found = _with_values(function, args, kwargs)
+                found = _with_values(function, args, kwargs, self.followed and torch.is_grad_enabled())
             else:
                 found = function(*args, **kwargs)
             return found if torch.is_grad_enabled() else _detached(found)
@@ -50,11 +51,12 @@ def _detached(found: Any) -> Any:
     return type(found)(map(_detached, found)) if type(found) in (tuple, list) else found
 
 
-def _with_values(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+def _with_values(function: Any, args: Sequence[Any], kwargs: dict[str, Any], followed: bool) -> Any:
     """Call an operator; if what it returns depends on values, as constants or by another one.
 
     Raises:
-        DtypeError: its floating result would have another size for other values, and torch has no derivative of it.
+        DtypeError: it is `followed` by a gradient, its floating result would have another size for other values, and
+            torch has no derivative of it.
     """
     replaced = _REPLACED.get(function)
     if replaced is not None:
@@ -64,10 +66,10 @@ def _with_values(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> 
         return function(*args, **kwargs)
     found = _value(function, *args, **kwargs)
     results = found if isinstance(found, (tuple, list)) else [found]
-    if any(isinstance(x, torch.Tensor) and (x.is_floating_point() or x.is_complex()) for x in results):
+    if followed and any(isinstance(x, torch.Tensor) and (x.is_floating_point() or x.is_complex()) for x in results):
         raise DtypeError(
             message(str(function), "a function that has a derivative", "one whose result's size depends on values",
-                    "Call it outside the gradient, or on what gt.stop_gradient returns.")
+                    "Call it under torch.no_grad(), or on what gt.stop_gradient returns.")
         )  # fmt: skip
     return found
 

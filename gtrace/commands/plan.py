@@ -72,15 +72,18 @@ def plan(
     return code
 
 
-def check(path: str, script: str | None = None) -> int:
+def check(path: str, script: str | None = None, page: str | None = None) -> int:
     """Print the signals of a file; returns 0, or 2 if it has an error, which is printed with its line.
 
     Args:
-        script: one that the user named besides, which is an error: nothing is run.
+        script, page: what the user named besides, which is an error: nothing is run, and so there are no plans.
     """
-    if script is not None:
-        print(f"gtrace plan: expected no SCRIPT beside --check, got {script!r}. Use --mesh to run it.", file=sys.stderr)
-        return 2
+    for what, given, fix in (("SCRIPT", script, "run it"), ("--html", page, "have plans to write")):
+        if given is not None:
+            print(
+                f"gtrace plan: expected no {what} beside --check, got {given!r}. Use --mesh to {fix}.", file=sys.stderr
+            )
+            return 2
     try:
         signals = read_signals(path)
     except ConfigError as error:

@@ -50,12 +50,22 @@ def broadcast_to_rank(x: Any, rank: int) -> Array:
 
 
 def optimization_barrier(operand: Any) -> Any:
-    """Return a pytree as it is: nothing is moved across operations in a way that shows."""
+    """Return a pytree as it is: nothing is moved across operations in a way that shows.
+
+    >>> import gtrace as gt
+    >>> gt.lax.optimization_barrier({"a": 1})
+    {'a': 1}
+    """
     return operand
 
 
 def platform_dependent(*args: Any, default: Callable[..., Any] | None = None, **per_platform: Any) -> Any:
-    """Return what the function for this platform returns: that for ``cpu`` if one is given, else the default."""
+    """Return what the function for this platform returns: that for ``cpu`` if one is given, else the default.
+
+    >>> import gtrace as gt
+    >>> gt.lax.platform_dependent(2.0, cpu=lambda x: x + 1, default=lambda x: x)
+    3.0
+    """
     chosen = per_platform.get("cpu", default)
     if chosen is None:
         raise NotImplementedError("[platform_dependent] expected a function for cpu or a default, got neither.")

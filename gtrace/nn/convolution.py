@@ -12,7 +12,7 @@ import torch.nn.functional as F  # noqa: N812 - as everywhere
 
 from gtrace.aten.written import avg_pool, convolution, max_pool
 from gtrace.errors import ShapeError, message
-from gtrace.ops.promote import promote_arrays
+from gtrace.ops.promote import promote_arrays, with_example
 from gtrace.torch_functions import call_torch
 from gtrace.trace.array import Array
 
@@ -25,6 +25,55 @@ __all__ = [
 ]  # fmt: skip
 
 Sizes = int | Sequence[int]
+
+
+_EXAMPLES = """
+>>> gt.nn.conv1d(gt.array([[[1., 2., 4.]]]), gt.array([[[1., -1.]]]))
+Array([[[-1., -2.]]], dtype=float32)
+>>> gt.nn.conv2d(gt.ones((1, 1, 3, 3)), gt.ones((1, 1, 2, 3)))
+Array([[[[6.],
+         [6.]]]], dtype=float32)
+>>> gt.nn.conv3d(gt.ones((1, 1, 2, 2, 2)), gt.ones((1, 1, 2, 2, 1)))
+Array([[[[[4., 4.]]]]], dtype=float32)
+>>> gt.nn.conv_transpose1d(gt.array([[[1., 2.]]]), gt.array([[[1., 10.]]]))
+Array([[[ 1., 12., 20.]]], dtype=float32)
+>>> gt.nn.conv_transpose2d(gt.ones((1, 1, 1, 2)), gt.ones((1, 1, 2, 2)))
+Array([[[[1., 2., 1.],
+         [1., 2., 1.]]]], dtype=float32)
+>>> gt.nn.conv_transpose3d(gt.ones((1, 1, 1, 1, 2)), gt.ones((1, 1, 1, 1, 2)))
+Array([[[[[1., 2., 1.]]]]], dtype=float32)
+>>> gt.nn.max_pool1d(gt.array([[[1., 5., 2., 3.]]]), 2)
+Array([[[5., 3.]]], dtype=float32)
+>>> gt.nn.max_pool2d(gt.arange(16.).reshape(1, 1, 4, 4), 2)
+Array([[[[ 5.,  7.],
+         [13., 15.]]]], dtype=float32)
+>>> gt.nn.max_pool3d(gt.arange(8.).reshape(1, 1, 2, 2, 2), (2, 2, 1))
+Array([[[[[6., 7.]]]]], dtype=float32)
+>>> gt.nn.avg_pool1d(gt.array([[[1., 5., 2., 3.]]]), 2)
+Array([[[3. , 2.5]]], dtype=float32)
+>>> gt.nn.avg_pool2d(gt.arange(16.).reshape(1, 1, 4, 4), 2)
+Array([[[[ 2.5,  4.5],
+         [10.5, 12.5]]]], dtype=float32)
+>>> gt.nn.avg_pool3d(gt.arange(8.).reshape(1, 1, 2, 2, 2), (2, 2, 1))
+Array([[[[[3., 4.]]]]], dtype=float32)
+>>> gt.nn.lp_pool1d(gt.array([[[3., 4., 6., 8.]]]), 2, 2)
+Array([[[ 5., 10.]]], dtype=float32)
+>>> gt.nn.lp_pool2d(gt.array([[[[1., 1.], [1., 1.]]]]), 2, 2)
+Array([[[[2.]]]], dtype=float32)
+>>> gt.nn.adaptive_avg_pool1d(gt.array([[[1., 5., 2., 3.]]]), 2)
+Array([[[3. , 2.5]]], dtype=float32)
+>>> gt.nn.adaptive_avg_pool2d(gt.arange(16.).reshape(1, 1, 4, 4), (1, 2))
+Array([[[[6.5, 8.5]]]], dtype=float32)
+>>> gt.nn.adaptive_avg_pool3d(gt.arange(8.).reshape(1, 1, 2, 2, 2), (1, 1, 2))
+Array([[[[[3., 4.]]]]], dtype=float32)
+>>> gt.nn.adaptive_max_pool1d(gt.array([[[1., 5., 2., 3.]]]), 2)
+Array([[[5., 3.]]], dtype=float32)
+>>> gt.nn.adaptive_max_pool2d(gt.arange(16.).reshape(1, 1, 4, 4), (1, 2))
+Array([[[[13., 15.]]]], dtype=float32)
+>>> gt.nn.adaptive_max_pool3d(gt.arange(8.).reshape(1, 1, 2, 2, 2), 1)
+Array([[[[[7.]]]]], dtype=float32)
+"""
+"""Of the functions that are made for several numbers of axes."""
 
 
 def _sizes(value: Any) -> Any:
@@ -118,7 +167,7 @@ def _transposed(axes: int) -> Callable[..., Array]:
 
 def _named(function: Callable[..., Any], name: str, doc: str) -> Callable[..., Any]:
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = doc
+    function.__doc__ = with_example(doc, name, _EXAMPLES)
     return function
 
 

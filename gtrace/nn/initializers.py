@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from gtrace.call_errors import constructor
 from gtrace.errors import ArgumentError, ShapeError, message
 from gtrace.nn.common import check_number
 from gtrace.ops.create import full
@@ -51,6 +52,7 @@ def ones(key: Any, shape: Any, dtype: Any = None) -> Array:
     return full(shape, 1, default_dtype(float) if dtype is None else dtype)
 
 
+@constructor
 def constant(value: Any, dtype: Any = None) -> Initializer:
     """Return an initializer that fills an array with a value, a number or an array that broadcasts.
 
@@ -67,6 +69,7 @@ def constant(value: Any, dtype: Any = None) -> Initializer:
     return init
 
 
+@constructor
 def uniform(scale: Any = 1e-2, dtype: Any = None) -> Initializer:
     """Return an initializer that draws evenly from [0, scale).
 
@@ -82,6 +85,7 @@ def uniform(scale: Any = 1e-2, dtype: Any = None) -> Initializer:
     return init
 
 
+@constructor
 def normal(stddev: Any = 1e-2, dtype: Any = None) -> Initializer:
     """Return an initializer that draws from the normal distribution with mean 0.
 
@@ -97,6 +101,7 @@ def normal(stddev: Any = 1e-2, dtype: Any = None) -> Initializer:
     return init
 
 
+@constructor
 def truncated_normal(stddev: Any = 1e-2, dtype: Any = None, lower: float = -2.0, upper: float = 2.0) -> Initializer:
     """Return an initializer that draws standard normal numbers inside (lower, upper), times stddev.
 
@@ -117,6 +122,7 @@ _DISTRIBUTIONS = ("truncated_normal", "normal", "uniform")
 _TRUNCATED_STDDEV = 0.87962566103423978  # of a standard normal number inside (-2, 2)
 
 
+@constructor
 def variance_scaling(
     scale: float,
     mode: str,
@@ -186,6 +192,7 @@ def _fans(shape: tuple[int, ...], in_axis: Any, out_axis: Any, batch_axis: Any) 
     return inputs * field, outputs * field
 
 
+@constructor
 def glorot_uniform(in_axis: Any = -2, out_axis: Any = -1, batch_axis: Any = (), dtype: Any = None) -> Initializer:
     """Return a `variance_scaling` of 1, "fan_avg", "uniform" (Glorot and Bengio, 2010), or `xavier_uniform`.
 
@@ -196,6 +203,7 @@ def glorot_uniform(in_axis: Any = -2, out_axis: Any = -1, batch_axis: Any = (), 
     return variance_scaling(1.0, "fan_avg", "uniform", in_axis, out_axis, batch_axis, dtype)
 
 
+@constructor
 def glorot_normal(in_axis: Any = -2, out_axis: Any = -1, batch_axis: Any = (), dtype: Any = None) -> Initializer:
     """Return a `variance_scaling` of 1, "fan_avg", "truncated_normal" (Glorot and Bengio, 2010), or `xavier_normal`.
 
@@ -206,6 +214,7 @@ def glorot_normal(in_axis: Any = -2, out_axis: Any = -1, batch_axis: Any = (), d
     return variance_scaling(1.0, "fan_avg", "truncated_normal", in_axis, out_axis, batch_axis, dtype)
 
 
+@constructor
 def lecun_uniform(in_axis: Any = -2, out_axis: Any = -1, batch_axis: Any = (), dtype: Any = None) -> Initializer:
     """Return a `variance_scaling` of 1, "fan_in", "uniform" (LeCun et al., 1998).
 
@@ -216,6 +225,7 @@ def lecun_uniform(in_axis: Any = -2, out_axis: Any = -1, batch_axis: Any = (), d
     return variance_scaling(1.0, "fan_in", "uniform", in_axis, out_axis, batch_axis, dtype)
 
 
+@constructor
 def lecun_normal(in_axis: Any = -2, out_axis: Any = -1, batch_axis: Any = (), dtype: Any = None) -> Initializer:
     """Return a `variance_scaling` of 1, "fan_in", "truncated_normal" (LeCun et al., 1998).
 
@@ -226,6 +236,7 @@ def lecun_normal(in_axis: Any = -2, out_axis: Any = -1, batch_axis: Any = (), dt
     return variance_scaling(1.0, "fan_in", "truncated_normal", in_axis, out_axis, batch_axis, dtype)
 
 
+@constructor
 def he_uniform(in_axis: Any = -2, out_axis: Any = -1, batch_axis: Any = (), dtype: Any = None) -> Initializer:
     """Return a `variance_scaling` of 2, "fan_in", "uniform" (He et al., 2015), or `kaiming_uniform`.
 
@@ -236,6 +247,7 @@ def he_uniform(in_axis: Any = -2, out_axis: Any = -1, batch_axis: Any = (), dtyp
     return variance_scaling(2.0, "fan_in", "uniform", in_axis, out_axis, batch_axis, dtype)
 
 
+@constructor
 def he_normal(in_axis: Any = -2, out_axis: Any = -1, batch_axis: Any = (), dtype: Any = None) -> Initializer:
     """Return a `variance_scaling` of 2, "fan_in", "truncated_normal" (He et al., 2015), or `kaiming_normal`.
 
@@ -246,6 +258,7 @@ def he_normal(in_axis: Any = -2, out_axis: Any = -1, batch_axis: Any = (), dtype
     return variance_scaling(2.0, "fan_in", "truncated_normal", in_axis, out_axis, batch_axis, dtype)
 
 
+@constructor
 def orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None) -> Initializer:
     """Return an initializer that draws orthogonal matrices, times scale (Saxe et al., 2014).
 
@@ -279,6 +292,7 @@ def orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None) -> In
     return init
 
 
+@constructor
 def delta_orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None) -> Initializer:
     """Return an initializer of convolutions, (*window, in, out), that keep norms (Xiao et al., 2018).
 

@@ -457,15 +457,9 @@ def round(x: Any, decimals: int = 0) -> Array:  # noqa: A001 - the name of the a
 # -- gradient markers
 
 _stop_gradient = define(
-    "stop_gradient",
-    lambda x: x,
-    identity=True,
-    batch=unchanged,
-    nondiff="its purpose is to have none",
-    samples=unary_floats(),
-    user=lambda x: stop_gradient(x),
-    reference=lambda x: x,
-)
+    "stop_gradient", lambda x: x, identity=True, batch=unchanged, nondiff="its purpose is to have none",
+    samples=unary_floats(), user=lambda x: stop_gradient(x), reference=lambda x: x,
+)  # fmt: skip
 
 
 def stop_gradient(x: Any) -> Any:
@@ -487,7 +481,12 @@ _marker = define(
 
 
 def identity(x: Any) -> Array:
-    """Return x, as an Array of its own."""
+    """Return x, as an Array of its own.
+
+    >>> import gtrace as gt
+    >>> gt.nn.identity(gt.array(2.0))
+    Array(2., dtype=float32)
+    """
     return bind(_marker, (lift("identity", x),))
 
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, NoReturn, Protocol
 import torch
 
 from gtrace import tree
+from gtrace.call_errors import constructor
 from gtrace.errors import ArgumentError, message
 from gtrace.ops.create import zeros, zeros_like
 from gtrace.ops.elementwise import absolute, expm1, sqrt, square
@@ -98,16 +99,29 @@ def apply_updates(params: Params, updates: Updates) -> Params:
     return tree.map(added, updates, params, is_leaf=lambda x: x is None)
 
 
+@constructor
 def identity() -> GradientTransformation:
-    """Return the transformation that changes nothing."""
+    """Return the transformation that changes nothing.
+
+    >>> import gtrace as gt
+    >>> gt.optim.identity().update(gt.array(3.0), gt.optim.EmptyState())[0]
+    Array(3., dtype=float32)
+    """
     return stateless(lambda updates, params: updates)
 
 
+@constructor
 def set_to_zero() -> GradientTransformation:
-    """Return the transformation to zeros: parameters that stay as they are, with `masked`."""
+    """Return the transformation to zeros: parameters that stay as they are, with `masked`.
+
+    >>> import gtrace as gt
+    >>> gt.optim.set_to_zero().update(gt.array(3.0), gt.optim.EmptyState())[0]
+    Array(0., dtype=float32)
+    """
     return stateless(lambda updates, params: zeros_of(updates))
 
 
+@constructor
 def chain(*transforms: GradientTransformation) -> GradientTransformation:
     """Return transformations one after the other; the state is a tuple of theirs.
 

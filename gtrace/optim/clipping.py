@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gtrace import tree
+from gtrace.call_errors import constructor
 from gtrace.ops.elementwise import clip as limited
 from gtrace.ops.elementwise import maximum, sqrt
 from gtrace.ops.logic import where
@@ -15,6 +16,7 @@ from gtrace.optim.base import GradientTransformation, Updates, global_norm, squa
 __all__ = ["clip", "clip_by_block_rms", "clip_by_global_norm"]
 
 
+@constructor
 def clip(max_delta: Any) -> GradientTransformation:
     """Return the limitation of each number to [-max_delta, max_delta].
 
@@ -25,13 +27,20 @@ def clip(max_delta: Any) -> GradientTransformation:
     return stateless(lambda updates, params: tree.map(lambda g: limited(g, -max_delta, max_delta), updates))
 
 
+@constructor
 def clip_by_block_rms(threshold: Any) -> GradientTransformation:
-    """Return the limitation of the root mean square of each array of updates."""
+    """Return the limitation of the root mean square of each array of updates.
+
+    >>> import gtrace as gt
+    >>> gt.optim.clip_by_block_rms(1.0).update(gt.array([3.0, -3.0]), gt.optim.EmptyState())[0]
+    Array([ 1., -1.], dtype=float32)
+    """
     return stateless(
         lambda updates, params: tree.map(lambda g: g / maximum(1.0, sqrt(mean(squared(g))) / threshold), updates)
     )
 
 
+@constructor
 def clip_by_global_norm(max_norm: Any) -> GradientTransformation:
     """Return the limitation of the norm of all updates together (Pascanu et al., 2012).
 

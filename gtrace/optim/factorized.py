@@ -8,6 +8,7 @@ import numpy
 import torch
 
 from gtrace import tree
+from gtrace.call_errors import constructor
 from gtrace.ops.create import zeros
 from gtrace.ops.elementwise import rsqrt
 from gtrace.ops.promote import cast
@@ -43,6 +44,7 @@ def _axes(shape: tuple[int, ...], factored: bool, least: int) -> tuple[int, int]
     return None if shape[order[-2]] < least else (int(order[-2]), int(order[-1]))
 
 
+@constructor
 def scale_by_factored_rms(
     factored: bool = True,
     decay_rate: float = 0.8,
@@ -60,6 +62,16 @@ def scale_by_factored_rms(
         step_offset: steps of an earlier training that do not count.
         min_dim_size_to_factor: of arrays with two axes at least as large.
         epsilon: added to squares.
+
+    >>> import gtrace as gt
+    >>> params = gt.ones((2, 3))
+    >>> opt = gt.optim.scale_by_factored_rms(min_dim_size_to_factor=2)
+    >>> state = opt.init(params)
+    >>> state.v_row.shape, state.v_col.shape
+    ((2,), (3,))
+    >>> gt.round(opt.update(gt.full((2, 3), -4.0), state, params)[0], 4)
+    Array([[-1., -1., -1.],
+           [-1., -1., -1.]], dtype=float32)
     """
 
     def start(param: Any) -> tuple[Array, Array, Array]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from gtrace import tree
+from gtrace.call_errors import constructor
 from gtrace.ops.create import full_like
 from gtrace.ops.elementwise import rsqrt, sign, sqrt
 from gtrace.optim.base import (
@@ -36,12 +37,21 @@ class TraceState(NamedTuple):
     trace: Any
 
 
+@constructor
 def trace(decay: float, nesterov: bool = False, accumulator_dtype: Any = None) -> GradientTransformation:
     """Return momentum: the sum of updates, each step's times `decay` for every step since.
 
     Args:
         nesterov: look one step ahead (Nesterov, 1983).
         accumulator_dtype: of the sum; None: that of the parameters.
+
+    >>> import gtrace as gt
+    >>> opt = gt.optim.trace(0.5)
+    >>> state = opt.init(gt.array(0.0))
+    >>> for _ in range(3):
+    ...     updates, state = opt.update(gt.array(1.0), state)
+    >>> updates
+    Array(1.75, dtype=float32)
     """
 
     def update(updates: Updates, state: State, params: Params = None, /) -> tuple[Updates, State]:
@@ -64,12 +74,21 @@ class EmaState(NamedTuple):
     ema: Any
 
 
+@constructor
 def ema(decay: float, debias: bool = True, accumulator_dtype: Any = None) -> GradientTransformation:
     """Return the exponential moving average of updates.
 
     Args:
         debias: divide by the sum of the weights.
         accumulator_dtype: of the average; None: that of the parameters.
+
+    >>> import gtrace as gt
+    >>> opt = gt.optim.ema(0.75)
+    >>> state = opt.init(gt.array(0.0))
+    >>> for grad in (1.0, 8.0):
+    ...     updates, state = opt.update(gt.array(grad), state)
+    >>> gt.round(updates, 4)
+    Array(5., dtype=float32)
     """
 
     def update(updates: Updates, state: State, params: Params = None, /) -> tuple[Updates, State]:
@@ -94,6 +113,7 @@ class ScaleByAdamState(NamedTuple):
     nu: Any
 
 
+@constructor
 def scale_by_adam(
     b1: float = 0.9,
     b2: float = 0.999,
@@ -110,6 +130,11 @@ def scale_by_adam(
         eps, eps_root: added outside and inside of the root.
         mu_dtype: of the average of gradients; None: that of the parameters.
         nesterov: look one step ahead (Dozat, 2016).
+
+    >>> import gtrace as gt
+    >>> opt = gt.optim.scale_by_adam()
+    >>> gt.round(opt.update(gt.array([3.0, -0.01]), opt.init(gt.zeros(2)))[0], 4)
+    Array([ 1., -1.], dtype=float32)
     """
 
     def init(params: Params) -> State:
@@ -147,6 +172,7 @@ class ScaleByLionState(NamedTuple):
     mu: Any
 
 
+@constructor
 def scale_by_lion(b1: float = 0.9, b2: float = 0.99, mu_dtype: Any = None) -> GradientTransformation:
     """Return the scaling of Lion (Chen et al., 2023): the sign of a mean of gradient and momentum.
 
@@ -154,6 +180,11 @@ def scale_by_lion(b1: float = 0.9, b2: float = 0.99, mu_dtype: Any = None) -> Gr
         b1: the share of the momentum in the mean.
         b2: the decay of the momentum.
         mu_dtype: of the momentum; None: that of the parameters.
+
+    >>> import gtrace as gt
+    >>> opt = gt.optim.scale_by_lion()
+    >>> opt.update(gt.array([3.0, -0.01]), opt.init(gt.zeros(2)))[0]
+    Array([ 1., -1.], dtype=float32)
     """
 
     def update(updates: Updates, state: State, params: Params = None, /) -> tuple[Updates, State]:
@@ -180,6 +211,7 @@ def _by_root(g: Any, square: Any, eps: float, eps_in_sqrt: bool) -> Any:
     return g * rsqrt(square + eps) if eps_in_sqrt else g / (sqrt(square) + eps)
 
 
+@constructor
 def scale_by_rms(
     decay: float = 0.9,
     eps: float = 1e-8,
@@ -193,6 +225,11 @@ def scale_by_rms(
         initial_scale: the average at the start.
         eps_in_sqrt: add `eps` inside of the root; torch adds it outside.
         bias_correction: divide the average by the sum of its weights.
+
+    >>> import gtrace as gt
+    >>> opt = gt.optim.scale_by_rms(decay=0.75)
+    >>> gt.round(opt.update(gt.array([3.0, -0.5]), opt.init(gt.zeros(2)))[0], 4)
+    Array([ 2., -2.], dtype=float32)
     """
 
     def init(params: Params) -> State:
@@ -219,6 +256,7 @@ class ScaleByRStdDevState(NamedTuple):
     nu: Any
 
 
+@constructor
 def scale_by_stddev(
     decay: float = 0.9,
     eps: float = 1e-8,
@@ -226,7 +264,13 @@ def scale_by_stddev(
     eps_in_sqrt: bool = True,
     bias_correction: bool = False,
 ) -> GradientTransformation:
-    """Return the scaling of centered RMSProp (Graves, 2013): by a moving standard deviation. See `scale_by_rms`."""
+    """Return the scaling of centered RMSProp (Graves, 2013): by a moving standard deviation. See `scale_by_rms`.
+
+    >>> import gtrace as gt
+    >>> opt = gt.optim.scale_by_stddev(decay=0.5)
+    >>> gt.round(opt.update(gt.array([3.0, -0.5]), opt.init(gt.zeros(2)))[0], 4)
+    Array([ 2., -2.], dtype=float32)
+    """
 
     def init(params: Params) -> State:
         nu = tree.map(lambda p: full_like(p, initial_scale), params)

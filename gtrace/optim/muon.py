@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from gtrace import tree
+from gtrace.call_errors import constructor
 from gtrace.errors import ArgumentError, ShapeError, message
 from gtrace.ops.elementwise import sqrt
 from gtrace.ops.linalg import matmul
@@ -71,6 +72,7 @@ def _orthogonal(x: Array, coefficients: tuple[float, float, float], steps: int, 
     return matrix_transpose(x) if tall else x
 
 
+@constructor
 def scale_by_muon(
     ns_coeffs: tuple[float, float, float] = COEFFICIENTS,
     ns_steps: int = 5,
@@ -92,6 +94,13 @@ def scale_by_muon(
 
     Raises (update):
         ShapeError: an update that is no matrix.
+
+    >>> import gtrace as gt
+    >>> grads = gt.array([[3.0, 0.0], [0.0, 0.1]])
+    >>> opt = gt.optim.scale_by_muon()
+    >>> gt.round(opt.update(grads, opt.init(grads))[0])
+    Array([[1., 0.],
+           [0., 1.]], dtype=float32)
     """
 
     def update(updates: Updates, state: State, params: Params = None, /) -> tuple[Updates, State]:
@@ -103,6 +112,7 @@ def scale_by_muon(
     return GradientTransformation(lambda params: MuonState(first_count(), zeros_of(params, mu_dtype)), update)
 
 
+@constructor
 def muon(
     learning_rate: Any,
     ns_coeffs: tuple[float, float, float] = COEFFICIENTS,

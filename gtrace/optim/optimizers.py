@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from gtrace.call_errors import constructor
 from gtrace.optim.base import GradientTransformation, chain, identity
 from gtrace.optim.clipping import clip_by_block_rms
 from gtrace.optim.factorized import scale_by_factored_rms
@@ -13,6 +14,7 @@ from gtrace.optim.scaling import add_decayed_weights, scale, scale_by_learning_r
 __all__ = ["adafactor", "adam", "adamw", "lion", "rmsprop", "sgd"]
 
 
+@constructor
 def sgd(
     learning_rate: Any, momentum: float | None = None, nesterov: bool = False, accumulator_dtype: Any = None
 ) -> GradientTransformation:
@@ -36,6 +38,7 @@ def sgd(
     return chain(first, scale_by_learning_rate(learning_rate))
 
 
+@constructor
 def adam(
     learning_rate: Any,
     b1: float = 0.9,
@@ -59,6 +62,7 @@ def adam(
     )
 
 
+@constructor
 def adamw(
     learning_rate: Any,
     b1: float = 0.9,
@@ -76,6 +80,12 @@ def adamw(
     Args:
         b1, b2, eps, eps_root, mu_dtype, nesterov: see `scale_by_adam`.
         weight_decay, mask: see `add_decayed_weights`; the decay is times the learning rate. torch's default is 1e-2.
+
+    >>> import gtrace as gt
+    >>> params = gt.array([1.0, -1.0])
+    >>> opt = gt.optim.adamw(0.1, weight_decay=0.5)
+    >>> gt.round(opt.update(gt.array([3.0, 3.0]), opt.init(params), params)[0], 4)
+    Array([-0.15, -0.05], dtype=float32)
     """
     return chain(
         scale_by_adam(b1, b2, eps, eps_root, mu_dtype, nesterov=nesterov),
@@ -84,6 +94,7 @@ def adamw(
     )
 
 
+@constructor
 def lion(
     learning_rate: Any,
     b1: float = 0.9,
@@ -92,7 +103,14 @@ def lion(
     weight_decay: Any = 1e-3,
     mask: Any = None,
 ) -> GradientTransformation:
-    """Return Lion (Chen et al., 2023); see `scale_by_lion` and `add_decayed_weights`."""
+    """Return Lion (Chen et al., 2023); see `scale_by_lion` and `add_decayed_weights`.
+
+    >>> import gtrace as gt
+    >>> params = gt.array([1.0, -1.0])
+    >>> opt = gt.optim.lion(0.1, weight_decay=0.5)
+    >>> gt.round(opt.update(gt.array([3.0, -0.1]), opt.init(params), params)[0], 4)
+    Array([-0.15,  0.15], dtype=float32)
+    """
     return chain(
         scale_by_lion(b1, b2, mu_dtype),
         add_decayed_weights(weight_decay, mask),
@@ -100,6 +118,7 @@ def lion(
     )
 
 
+@constructor
 def rmsprop(
     learning_rate: Any,
     decay: float = 0.9,
@@ -117,6 +136,11 @@ def rmsprop(
         decay, eps, initial_scale, eps_in_sqrt, bias_correction: see `scale_by_rms`.
         centered: divide by the standard deviation; see `scale_by_stddev`.
         momentum, nesterov: of the updates; see `trace`.
+
+    >>> import gtrace as gt
+    >>> opt = gt.optim.rmsprop(0.1, decay=0.75)
+    >>> gt.round(opt.update(gt.array([3.0, -0.5]), opt.init(gt.zeros(2)))[0], 4)
+    Array([-0.2,  0.2], dtype=float32)
     """
     scaling = scale_by_stddev if centered else scale_by_rms
     return chain(
@@ -126,6 +150,7 @@ def rmsprop(
     )
 
 
+@constructor
 def adafactor(
     learning_rate: Any = None,
     min_dim_size_to_factor: int = 128,
@@ -149,6 +174,12 @@ def adafactor(
         clipping_threshold: see `clip_by_block_rms`; None: no limit.
         momentum, dtype_momentum: of the updates; see `ema`.
         weight_decay_rate, weight_decay_mask: see `add_decayed_weights`; the decay is not times the learning rate.
+
+    >>> import gtrace as gt
+    >>> params = gt.array([3.0, 4.0])
+    >>> opt = gt.optim.adafactor(0.1)
+    >>> gt.round(opt.update(gt.array([0.5, -2.0]), opt.init(params), params)[0], 4)
+    Array([-0.3536,  0.3536], dtype=float32)
     """
     parts = [scale_by_factored_rms(factored, decay_rate, decay_offset, min_dim_size_to_factor, eps)]
     if clipping_threshold is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from gtrace import tree
+from gtrace.call_errors import constructor
 from gtrace.errors import ArgumentError, message
 from gtrace.ops.elementwise import maximum, sqrt
 from gtrace.ops.promote import cast
@@ -31,6 +32,7 @@ __all__ = [
 ]  # fmt: skip
 
 
+@constructor
 def scale(step_size: Any) -> GradientTransformation:
     """Return the multiplication of updates by a number.
 
@@ -56,6 +58,7 @@ def _times(factor: Any, x: Array) -> Array:
     return x * (cast(factor, x.aval.dtype) if type(factor) is Array else factor)
 
 
+@constructor
 def scale_by_schedule(step_size_fn: Schedule) -> GradientTransformation:
     """Return the multiplication of updates by a function of the number of updates so far.
 
@@ -75,11 +78,17 @@ def scale_by_schedule(step_size_fn: Schedule) -> GradientTransformation:
     return GradientTransformation(lambda params: ScaleByScheduleState(first_count()), update)
 
 
+@constructor
 def scale_by_learning_rate(learning_rate: Any, *, flip_sign: bool = True) -> GradientTransformation:
     """Return the multiplication by a learning rate, a number or a schedule, negative unless `flip_sign` is False.
 
     Raises:
         ArgumentError: a learning rate that is neither, such as parameters, or a number that is negative or NaN.
+
+    >>> import gtrace as gt
+    >>> opt = gt.optim.scale_by_learning_rate(0.5)
+    >>> opt.update(gt.array(3.0), opt.init(gt.array(0.0)))[0]
+    Array(-1.5, dtype=float32)
     """
     sequence = isinstance(learning_rate, (str, list, tuple))
     if sequence or not (callable(learning_rate) or hasattr(learning_rate, "__rmul__")):
@@ -95,8 +104,16 @@ def scale_by_learning_rate(learning_rate: Any, *, flip_sign: bool = True) -> Gra
     return scale(sign * learning_rate)
 
 
+@constructor
 def scale_by_param_block_rms(min_scale: float = 1e-3) -> GradientTransformation:
-    """Return the multiplication of each update by the root mean square of its parameter, at least `min_scale`."""
+    """Return the multiplication of each update by the root mean square of its parameter, at least `min_scale`.
+
+    >>> import gtrace as gt
+    >>> params = gt.array([3.0, 3.0])
+    >>> opt = gt.optim.scale_by_param_block_rms()
+    >>> opt.update(gt.array([1.0, -2.0]), opt.init(params), params)[0]
+    Array([ 3., -6.], dtype=float32)
+    """
 
     def scaled(g: Any, p: Any) -> Array:
         return g * maximum(sqrt(mean(squared(lift("optim", p)))), min_scale)
@@ -104,6 +121,7 @@ def scale_by_param_block_rms(min_scale: float = 1e-3) -> GradientTransformation:
     return stateless(lambda updates, params: tree.map(scaled, updates, need_params("scale_by_param_block_rms", params)))
 
 
+@constructor
 def add_decayed_weights(weight_decay: Any = 0.0, mask: Any = None) -> GradientTransformation:
     """Return the addition of the parameters, times a number or a schedule, to their updates.
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gtrace.call_errors import constructor
 from gtrace.errors import ArgumentError, message
 from gtrace.ops.elementwise import clip, cos, floor, maximum, minimum, power
 from gtrace.ops.logic import where
@@ -23,6 +24,7 @@ def _positive(name: str, what: str, value: Any) -> None:
         raise ArgumentError(message(f"optim.{name}", f"{what} above 0", repr(value), "Pass a number of steps."))
 
 
+@constructor
 def constant_schedule(value: Any) -> Schedule:
     """Return the schedule that is always `value`.
 
@@ -32,6 +34,7 @@ def constant_schedule(value: Any) -> Schedule:
     return lambda count: value
 
 
+@constructor
 def polynomial_schedule(
     init_value: Any, end_value: Any, power: Any, transition_steps: int, transition_begin: int = 0
 ) -> Schedule:
@@ -43,6 +46,9 @@ def polynomial_schedule(
 
     Raises:
         ArgumentError: no steps.
+
+    >>> float(polynomial_schedule(1.0, 0.0, 2, 10)(5))
+    0.25
     """
     _positive("polynomial_schedule", "transition_steps", transition_steps)
 
@@ -53,6 +59,7 @@ def polynomial_schedule(
     return schedule
 
 
+@constructor
 def linear_schedule(init_value: Any, end_value: Any, transition_steps: int, transition_begin: int = 0) -> Schedule:
     """Return a straight line from one value to another: see `polynomial_schedule`.
 
@@ -62,6 +69,7 @@ def linear_schedule(init_value: Any, end_value: Any, transition_steps: int, tran
     return polynomial_schedule(init_value, end_value, 1, transition_steps, transition_begin)
 
 
+@constructor
 def piecewise_constant_schedule(init_value: Any, boundaries_and_scales: Mapping[int, float] | None = None) -> Schedule:
     """Return a schedule that is multiplied by a number at each of some steps.
 
@@ -85,6 +93,7 @@ def piecewise_constant_schedule(init_value: Any, boundaries_and_scales: Mapping[
     return schedule
 
 
+@constructor
 def exponential_decay(
     init_value: Any,
     transition_steps: int,
@@ -118,6 +127,7 @@ def exponential_decay(
     return schedule
 
 
+@constructor
 def cosine_decay_schedule(init_value: Any, decay_steps: int, alpha: Any = 0.0, exponent: Any = 1.0) -> Schedule:
     """Return half a wave of a cosine (Loshchilov and Hutter, 2016), from `init_value` to `alpha` times it.
 
@@ -139,11 +149,16 @@ def cosine_decay_schedule(init_value: Any, decay_steps: int, alpha: Any = 0.0, e
     return schedule
 
 
+@constructor
 def join_schedules(schedules: Sequence[Schedule], boundaries: Sequence[int]) -> Schedule:
     """Return schedules one after the other; each counts from the boundary where it begins.
 
     Raises:
         ArgumentError: not one boundary between each two.
+
+    >>> schedule = join_schedules([linear_schedule(0.0, 1.0, 4), constant_schedule(0.5)], [4])
+    >>> [float(schedule(count)) for count in (2, 3, 4)]
+    [0.5, 0.75, 0.5]
     """
     if len(boundaries) != len(schedules) - 1:
         got = f"{len(boundaries)} for {len(schedules)} schedules"
@@ -158,6 +173,7 @@ def join_schedules(schedules: Sequence[Schedule], boundaries: Sequence[int]) -> 
     return schedule
 
 
+@constructor
 def warmup_cosine_decay_schedule(
     init_value: Any, peak_value: Any, warmup_steps: int, decay_steps: int, end_value: Any = 0.0, exponent: Any = 1.0
 ) -> Schedule:

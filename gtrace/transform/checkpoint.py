@@ -32,6 +32,11 @@ class checkpoint_policies:  # noqa: N801 - a namespace, named as in JAX
     """What `checkpoint` may keep for the backward pass: nothing, the results of matrix products, or everything.
 
     JAX's names for finer choices stand for the nearest of these. Results are the same under each.
+
+    >>> import gtrace as gt
+    >>> f = gt.checkpoint(lambda x: gt.sin(gt.cos(x)), policy=gt.checkpoint_policies.dots_saveable)
+    >>> gt.round(gt.grad(f)(gt.array(1.0)), 4)
+    Array(-0.7216, dtype=float32)
     """
 
     nothing_saveable = "nothing_saveable"

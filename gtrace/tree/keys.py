@@ -97,7 +97,12 @@ def flatten_with_path(tree: Any, is_leaf: Leaf = None) -> tuple[list[tuple[KeyPa
 
 
 def leaves_with_path(tree: Any, is_leaf: Leaf = None) -> list[tuple[KeyPath, Any]]:
-    """Return the leaves of `tree`, each in a pair with its key path."""
+    """Return the leaves of `tree`, each in a pair with its key path.
+
+    >>> import gtrace as gt
+    >>> [(gt.tree.keystr(path), x) for path, x in gt.tree.leaves_with_path({"a": [1, 2]})]
+    [("['a'][0]", 1), ("['a'][1]", 2)]
+    """
     return flatten_with_path(tree, is_leaf)[0]
 
 

@@ -79,6 +79,16 @@ def register_immutable(cls: type) -> None:
     """Register an attrs class, without slots, whose instances never change: as `register`, and faster.
 
     Static fields are taken from an instance once, and kept beside its fields as ``_static``.
+
+    >>> import attrs
+    >>> import gtrace as gt
+    >>> @attrs.frozen(slots=False)
+    ... class Point:
+    ...     x: float
+    ...     y: float
+    >>> gt.tree.register_immutable(Point)
+    >>> gt.tree.map(lambda value: 10 * value, Point(1, 2))
+    Point(x=10, y=20)
     """
     kind: Any = cls
     fields = attrs.fields(kind)
@@ -213,7 +223,18 @@ def register_pytree_node(
 def register_pytree_with_keys(
     nodetype: type, flatten_with_keys: Flatten, unflatten_func: Unflatten, flatten_func: Flatten | None = None
 ) -> None:
-    """Register a class as a pytree node whose children have keys: see `register_pytree_node`."""
+    """Register a class as a pytree node whose children have keys: see `register_pytree_node`.
+
+    >>> import gtrace as gt
+    >>> class Pair:
+    ...     def __init__(self, first, second):
+    ...         self.both = first, second
+    >>> gt.tree.register_pytree_with_keys(
+    ...     Pair, lambda pair: (list(zip("ab", pair.both)), None), lambda aux, children: Pair(*children)
+    ... )
+    >>> gt.tree.paths(Pair(1, 2))
+    ['a', 'b']
+    """
     del flatten_func  # the same without the keys
     register_pytree_node(nodetype, lambda _: ((), None), unflatten_func, flatten_with_keys)
 
@@ -223,6 +244,19 @@ def register_pytree_node_class(cls: T) -> T:
 
     Returns:
         The class, so it works as a decorator.
+
+    >>> import gtrace as gt
+    >>> @gt.tree.register_pytree_node_class
+    ... class Pair:
+    ...     def __init__(self, first, second):
+    ...         self.both = first, second
+    ...     def tree_flatten(self):
+    ...         return self.both, None
+    ...     @classmethod
+    ...     def tree_unflatten(cls, aux, children):
+    ...         return cls(*children)
+    >>> gt.tree.map(lambda value: 10 * value, Pair(1, 2)).both
+    (10, 20)
     """
     node: Any = cls
     register_pytree_node(cls, node.tree_flatten, node.tree_unflatten)
@@ -230,7 +264,21 @@ def register_pytree_node_class(cls: T) -> T:
 
 
 def register_pytree_with_keys_class(cls: T) -> T:
-    """Register a class with ``tree_flatten_with_keys(self)`` and ``tree_unflatten(aux, children)``; returns it."""
+    """Register a class with ``tree_flatten_with_keys(self)`` and ``tree_unflatten(aux, children)``; returns it.
+
+    >>> import gtrace as gt
+    >>> @gt.tree.register_pytree_with_keys_class
+    ... class Pair:
+    ...     def __init__(self, first, second):
+    ...         self.both = first, second
+    ...     def tree_flatten_with_keys(self):
+    ...         return list(zip("ab", self.both)), None
+    ...     @classmethod
+    ...     def tree_unflatten(cls, aux, children):
+    ...         return cls(*children)
+    >>> gt.tree.paths(Pair(1, 2))
+    ['a', 'b']
+    """
     node: Any = cls
     register_pytree_node(cls, lambda _: ((), None), node.tree_unflatten, node.tree_flatten_with_keys)
     return cls
@@ -292,7 +340,18 @@ def register_dataclass(
 
 
 def static(**kwargs: Any) -> Any:
-    """Return a field of a dataclass that is part of the structure; arguments as of ``dataclasses.field``."""
+    """Return a field of a dataclass that is part of the structure; arguments as of ``dataclasses.field``.
+
+    >>> import dataclasses
+    >>> import gtrace as gt
+    >>> @gt.tree.register_dataclass
+    ... @dataclasses.dataclass
+    ... class Scaled:
+    ...     value: float
+    ...     power: int = gt.tree.static(default=2)
+    >>> gt.tree.leaves(Scaled(3.0))
+    [3.0]
+    """
     return dataclasses.field(**{**kwargs, "metadata": {**(kwargs.get("metadata") or {}), "static": True}})
 
 
@@ -301,6 +360,13 @@ def register_static(cls: T) -> T:
 
     Returns:
         The class, so it works as a decorator.
+
+    >>> import gtrace as gt
+    >>> @gt.tree.register_static
+    ... class Mode(str):
+    ...     pass
+    >>> gt.tree.leaves([Mode("train"), 1])
+    [1]
     """
     register_pytree_node(cls, lambda instance: ((), instance), lambda instance, _: instance)
     return cls

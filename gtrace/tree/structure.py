@@ -189,7 +189,12 @@ def flatten(tree: Any, is_leaf: Leaf = None) -> tuple[list[Any], TreeDef]:
 
 
 def leaves(tree: Any, is_leaf: Leaf = None) -> list[Any]:
-    """Return the leaves of `tree`, left to right."""
+    """Return the leaves of `tree`, left to right.
+
+    >>> import gtrace as gt
+    >>> gt.tree.leaves({"b": 3, "a": [1, 2]})
+    [1, 2, 3]
+    """
     values: list[Any] = []
     kinds = _LEAVES if is_leaf is None else _WHOLE if is_leaf is is_whole else None
     if kinds is not None and _take_apart(tree, [], values, kinds):
@@ -198,28 +203,54 @@ def leaves(tree: Any, is_leaf: Leaf = None) -> list[Any]:
 
 
 def structure(tree: Any, is_leaf: Leaf = None) -> TreeDef:
-    """Return the structure of `tree`."""
+    """Return the structure of `tree`.
+
+    >>> import gtrace as gt
+    >>> gt.tree.structure([1, (2, 3)]) == gt.tree.structure([4, (5, 6)])
+    True
+    """
     treedef = optree.tree_structure(tree, is_leaf, namespace=NAMESPACE)
     return in_order(treedef) if config.current.jax_results else treedef
 
 
 def children(treedef: TreeDef) -> list[TreeDef]:
-    """Return the structures right below the root of a structure."""
+    """Return the structures right below the root of a structure.
+
+    >>> import gtrace as gt
+    >>> [below.num_leaves for below in gt.tree.children(gt.tree.structure([1, (2, 3)]))]
+    [1, 2]
+    """
     return treedef.children()
 
 
 def is_tuple(treedef: TreeDef) -> bool:
-    """Whether the root of a structure is a plain tuple."""
+    """Whether the root of a structure is a plain tuple.
+
+    >>> import gtrace as gt
+    >>> gt.tree.is_tuple(gt.tree.structure((1, 2))), gt.tree.is_tuple(gt.tree.structure([1, 2]))
+    (True, False)
+    """
     return treedef.type is tuple
 
 
 def tuple_of(treedefs: Iterable[TreeDef]) -> TreeDef:
-    """Return the structure of a tuple of trees of these structures."""
+    """Return the structure of a tuple of trees of these structures.
+
+    >>> import gtrace as gt
+    >>> gt.tree.tuple_of([gt.tree.structure(1), gt.tree.structure([2])]) == gt.tree.structure((1, [2]))
+    True
+    """
     return optree.treespec_tuple(treedefs, namespace=NAMESPACE)
 
 
 def unflatten(treedef: TreeDef, values: Iterable[Any]) -> Any:
-    """Rebuild a tree from its structure and leaves."""
+    """Rebuild a tree from its structure and leaves.
+
+    >>> import gtrace as gt
+    >>> leaves, structure = gt.tree.flatten({"a": 1, "b": [2, 3]})
+    >>> gt.tree.unflatten(structure, [x * 10 for x in leaves])
+    {'a': 10, 'b': [20, 30]}
+    """
     return treedef.unflatten(values)
 
 
@@ -338,7 +369,12 @@ def number_keys(treedef: TreeDef) -> tuple[Any, ...]:
 
 
 def is_leaf(treedef: TreeDef) -> bool:
-    """Whether a structure is that of one leaf."""
+    """Whether a structure is that of one leaf.
+
+    >>> import gtrace as gt
+    >>> gt.tree.is_leaf(gt.tree.structure(1)), gt.tree.is_leaf(gt.tree.structure([1]))
+    (True, False)
+    """
     return treedef.is_leaf()
 
 

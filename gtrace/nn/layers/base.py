@@ -9,6 +9,7 @@ import attrs
 import torch
 
 from gtrace import tree
+from gtrace.call_errors import constructor
 from gtrace.errors import ArgumentError, ImmutableAttributeError, message
 from gtrace.ir.aval import LONG
 from gtrace.random.continuous import uniform
@@ -27,6 +28,14 @@ def field(*, static: bool = False, **options: Any) -> Any:
     Args:
         static: the value is part of the structure, not a leaf: a hashable setting such as a size or a function.
         options: of ``attrs.field``.
+
+    >>> import gtrace as gt
+    >>> class Power(gt.nn.Module):
+    ...     exponent: int = gt.nn.field(static=True, default=2)
+    ...     def __call__(self, x):
+    ...         return x**self.exponent
+    >>> gt.tree.leaves(Power()), float(Power(3)(2.0))
+    ([], 8.0)
     """
     return attrs.field(**{**options, "metadata": {**(options.get("metadata") or {}), "static": static}})
 
@@ -70,6 +79,8 @@ class Module:
             cls, init=not cls._written_init, slots=False, eq=False, repr=False, auto_attribs=True,
             on_setattr=attrs.setters.NO_OP,
         )  # fmt: skip
+        if "__init__" in cls.__dict__:
+            cls.__init__ = constructor(cls.__init__)  # type: ignore[method-assign]
         tree.register_immutable(cls)
 
     def __setattr__(self, name: str, value: Any) -> None:

@@ -104,7 +104,12 @@ class Conv2d(_Conv, init=False):
 
 
 class Conv3d(_Conv, init=False):
-    """`gt.nn.conv3d` with weights, as torch.nn.Conv3d."""
+    """`gt.nn.conv3d` with weights, as torch.nn.Conv3d.
+
+    >>> import gtrace as gt
+    >>> gt.nn.Conv3d(3, 8, 3, padding=1, key=gt.random.key(0))(gt.ones((2, 3, 4, 4, 4))).shape
+    (2, 8, 4, 4, 4)
+    """
 
     axes = 3
 
@@ -147,7 +152,12 @@ class _ConvTranspose(_Convolution):
 
 
 class ConvTranspose1d(_ConvTranspose, init=False):
-    """`gt.nn.conv_transpose1d` with weights, as torch.nn.ConvTranspose1d."""
+    """`gt.nn.conv_transpose1d` with weights, as torch.nn.ConvTranspose1d.
+
+    >>> import gtrace as gt
+    >>> gt.nn.ConvTranspose1d(3, 8, 2, stride=2, key=gt.random.key(0))(gt.ones((2, 3, 4))).shape
+    (2, 8, 8)
+    """
 
     axes = 1
 
@@ -164,6 +174,11 @@ class ConvTranspose2d(_ConvTranspose, init=False):
 
 
 class ConvTranspose3d(_ConvTranspose, init=False):
-    """`gt.nn.conv_transpose3d` with weights, as torch.nn.ConvTranspose3d."""
+    """`gt.nn.conv_transpose3d` with weights, as torch.nn.ConvTranspose3d.
+
+    >>> import gtrace as gt
+    >>> gt.nn.ConvTranspose3d(3, 8, 2, stride=2, key=gt.random.key(0))(gt.ones((2, 3, 4, 4, 4))).shape
+    (2, 8, 8, 8, 8)
+    """
 
     axes = 3

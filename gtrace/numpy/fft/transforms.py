@@ -13,7 +13,7 @@ from gtrace.ops.arrange import roll
 from gtrace.ops.create import arange, zeros
 from gtrace.ops.elementwise import divide
 from gtrace.ops.parts import concat
-from gtrace.ops.promote import cast, promote_arrays
+from gtrace.ops.promote import cast, promote_arrays, with_example
 from gtrace.torch_functions import call_torch
 from gtrace.trace.array import Array
 from gtrace.trace.convert import lift
@@ -23,6 +23,45 @@ __all__ = [
     "fft", "ifft", "fft2", "ifft2", "fftn", "ifftn", "rfft", "irfft", "rfft2", "irfft2", "rfftn", "irfftn", "hfft",
     "ihfft", "fftfreq", "rfftfreq", "fftshift", "ifftshift",
 ]  # fmt: skip
+
+_EXAMPLES = """
+>>> gt.fft.fft(gt.array([1., 2., 3., 4.])).real
+Array([10., -2., -2., -2.], dtype=float32)
+>>> gt.fft.ifft(gt.array([10., -2. + 2j, -2., -2. - 2j])).real
+Array([1., 2., 3., 4.], dtype=float32)
+>>> gt.fft.rfft(gt.array([1., 2., 3., 4.])).real
+Array([10., -2., -2.], dtype=float32)
+>>> gt.fft.irfft(gt.array([10., -2. + 2j, -2.]))
+Array([1., 2., 3., 4.], dtype=float32)
+>>> gt.fft.hfft(gt.array([1., 2., 4.]))
+Array([ 9., -3.,  1., -3.], dtype=float32)
+>>> gt.fft.ihfft(gt.array([9., -3., 1., -3.])).real
+Array([1., 2., 4.], dtype=float32)
+>>> gt.fft.fft2(gt.array([[1., 2.], [3., 5.]])).real
+Array([[11., -3.],
+       [-5.,  1.]], dtype=float32)
+>>> gt.fft.ifft2(gt.array([[11., -3.], [-5., 1.]])).real
+Array([[1., 2.],
+       [3., 5.]], dtype=float32)
+>>> gt.fft.rfft2(gt.array([[1., 2.], [3., 5.]])).real
+Array([[11., -3.],
+       [-5.,  1.]], dtype=float32)
+>>> gt.fft.irfft2(gt.array([[11., -3.], [-5., 1.]]))
+Array([[1., 2.],
+       [3., 5.]], dtype=float32)
+>>> gt.fft.fftn(gt.array([[1., 2.], [3., 5.]]), axes=(0,)).real
+Array([[ 4.,  7.],
+       [-2., -3.]], dtype=float32)
+>>> gt.fft.ifftn(gt.array([[4., 7.], [-2., -3.]]), axes=(0,)).real
+Array([[1., 2.],
+       [3., 5.]], dtype=float32)
+>>> gt.fft.rfftn(gt.array([[1., 2.], [3., 5.]])).real
+Array([[11., -3.],
+       [-5.,  1.]], dtype=float32)
+>>> gt.fft.irfftn(gt.array([[11., -3.], [-5., 1.]]))
+Array([[1., 2.],
+       [3., 5.]], dtype=float32)
+"""
 
 _NORMS = ("backward", "ortho", "forward")
 
@@ -62,11 +101,12 @@ def _computed(name: str, function: Any, x: Array, axes: Sequence[int], *args: An
 
 def _named(function: Any, name: str, doc: str) -> Any:
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = (
+    doc = (
         f"Return the {doc}.\n\n    The axes are cut or padded with zeros to the sizes. `norm` says which direction is"
         ' divided by the number\n    of elements: "backward" (the default), "forward", or both by its root, "ortho".'
         "\n\n    Raises:\n        ArgumentError: sizes, axes or a norm that do not fit.\n    "
     )  # fmt: skip
+    function.__doc__ = with_example(doc, name, _EXAMPLES)
     return function
 
 
