@@ -135,3 +135,16 @@ def test_wrong_calls(call, error, match):
     with pytest.raises(error, match=match) as info:
         call()
     assert "test_vmap.py:" in str(info.value)
+
+
+def test_integers_that_are_not_batched_may_be_sizes_and_static_arguments():
+    def powers(x, n, flag):
+        assert flag is True
+        return gt.stack([x**k for k in range(n)]) + gt.zeros(n)
+
+    x = gt.array([1.0, 2.0])
+    expected = [[1.0, 1.0, 1.0], [1.0, 2.0, 4.0]]
+    assert gt.vmap(powers, in_axes=(0, None, None))(x, 3, True).tolist() == expected
+    jitted = gt.jit(powers, static_argnums=(1, 2), backend="eager")
+    assert gt.vmap(jitted, in_axes=(0, None, None))(x, 3, True).tolist() == expected
+    assert gt.vmap(lambda x, n: n, in_axes=(0, None))(x, 3).tolist() == [3, 3]

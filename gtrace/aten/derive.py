@@ -20,7 +20,7 @@ from gtrace.ambient import without_modes
 from gtrace.aten.custom_functions import marked
 from gtrace.aten.decompose import DECOMPOSITIONS
 from gtrace.aten.derivations import derivations
-from gtrace.aten.observe import observing_mode
+from gtrace.aten.observe import observing_mode, users_detaches
 from gtrace.aten.overloads import fake_tensors, of_torch
 from gtrace.aten.packed_sequences import padded
 from gtrace.aten.translate import record_module
@@ -109,6 +109,7 @@ def trace_function(
         torch.enable_grad(),
         _taken_apart(),
         marked(),
+        users_detaches(observing),
         padded(),
         internals.compiling(),
     ):
