@@ -23,7 +23,7 @@ __all__ = [
     "TransientCompileError", "UnsupportedTorchError", "GraphError", "CompileError", "CacheError", "ExportError",
     "CheckpointError",
     "CompileWarning", "CacheWarning", "AuditWarning", "ConfigWarning", "ShardingWarning", "PromotionWarning",
-    "UnsupportedTorchWarning",
+    "RetracingWarning", "UnsupportedTorchWarning",
 ]  # fmt: skip
 
 
@@ -221,6 +221,10 @@ class ShardingWarning(UserWarning):
 
 class PromotionWarning(UserWarning):
     """NumPy's float64 makes a float32 program float64."""
+
+
+class RetracingWarning(UserWarning):
+    """A torch module that looks at values is traced at each call."""
 
 
 class ConfigWarning(UserWarning):

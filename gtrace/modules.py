@@ -74,7 +74,7 @@ class Apply:
         drawn = None if key is None else as_key("from_module", key)
         kind = train, None if drawn is None else drawn.aval, *call.kind()
         recorded = self._calls.find_or_look(
-            kind, lambda values: self._trace(call, list(params), list(buffers), train, drawn, values)
+            name, kind, lambda values: self._trace(call, list(params), list(buffers), train, drawn, values)
         )
         if state is None:
             self._check_pure(name, recorded, list(params), list(buffers))

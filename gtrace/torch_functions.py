@@ -20,7 +20,15 @@ from gtrace.aten.overloads import encode
 from gtrace.aten.packed_sequences import check_results
 from gtrace.aten.tracer import LooksAtValues
 from gtrace.dtypes import DType
-from gtrace.errors import ArgumentError, ConcretizationError, GtraceError, message
+from gtrace.errors import (
+    ArgumentError,
+    ConcretizationError,
+    GtraceError,
+    RetracingWarning,
+    message,
+    user_location,
+    warn_at,
+)
 from gtrace.exact import exact_key
 from gtrace.ir.aval import Aval
 from gtrace.ops.create import array
@@ -188,6 +196,8 @@ class CallTable:
     def __init__(self) -> None:
         self._calls: BoundedTable[Hashable, Recorded] = BoundedTable(MAX_CALLS)
         self._looking: BoundedTable[Hashable, bool] = BoundedTable(MAX_CALLS)
+        self._line: str | None = None
+        self._looks = 0
 
     def find(self, key: Hashable, trace: Callable[[], Recorded]) -> Recorded:
         """Return the call of `key`, traced the first time."""
@@ -197,10 +207,13 @@ class CallTable:
             self._calls.remember(key, found)
         return found
 
-    def find_or_look(self, key: Hashable, trace: Callable[[bool], Recorded]) -> Recorded:
+    def find_or_look(self, name: str, key: Hashable, trace: Callable[[bool], Recorded]) -> Recorded:
         """Return the call of `key`; one that looks at values is traced at each call, where there are values.
 
+        The second such call warns, once in the life of the table.
+
         Args:
+            name: of the module, for the warning.
             trace: traces the call; with True, for the values that its arguments have now.
 
         Raises:
@@ -208,13 +221,28 @@ class CallTable:
         """
         concrete = thread.trace.capture is None
         if concrete and self._looking.get(key):
-            return trace(True)
+            return self._look(name, trace)
         try:
             return self.find(key, lambda: trace(False))
         except ConcretizationError as error:
-            if not concrete or not _traceable_with_values(error.__cause__):
+            cause = error.__cause__
+            if not concrete or cause is None or not _traceable_with_values(cause):
                 raise
+            self._line = _line_inside(traceback.extract_tb(cause.__traceback__))
         self._looking.remember(key, True)
+        return self._look(name, trace)
+
+    def _look(self, name: str, trace: Callable[[bool], Recorded]) -> Recorded:
+        self._looks += 1
+        if self._looks == 2:
+            where = f" at {self._line}" if self._line else ""
+            warn_at(
+                f"[{name}] is traced anew at each call, which takes 0.1 s or more, because it looks at values{where}."
+                " To have it traced once, let it compute the same for all values: choose with torch.where, and let"
+                " every expert take all tokens, with weights of 0 for those that are not its own.",
+                user_location(),
+                RetracingWarning,
+            )
         return trace(True)
 
     def call(self, name: str, function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
@@ -305,7 +333,7 @@ def _looks_at_values(name: str, error: BaseException) -> ConcretizationError:
     return ConcretizationError(message(name, "a function that needs no values", got, fix))
 
 
-def _traceable_with_values(error: BaseException | None) -> bool:
+def _traceable_with_values(error: BaseException) -> bool:
     """Whether a function that raised this can be traced with values: recurrent layers cannot, with packed sequences."""
     return isinstance(error, LooksAtValues) and not _of_recurrent(traceback.extract_tb(error.__traceback__))
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
+import warnings
+
 import numpy as np
 import pytest
 import torch
@@ -67,6 +70,35 @@ def test_outputs_and_gradients_are_those_of_torch(name):
     (expected**2).sum().backward()
     for key, value in module.named_parameters():
         np.testing.assert_allclose(grads[key], value.grad, rtol=1e-7, atol=1e-9, err_msg=key)
+
+
+class Residuals(nn.Module):
+    """The residuals of a differential equation, with derivatives by the inputs that torch's autograd takes inside."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 8), nn.Sigmoid(), nn.Linear(8, 1))
+
+    def forward(self, x):
+        x = x.detach().requires_grad_(True)
+        u = self.net(x)
+        (slope,) = torch.autograd.grad(u.sum(), x, create_graph=True)
+        (curve,) = torch.autograd.grad(slope[:, 0].exp().sum(), x, create_graph=True)
+        return slope[:, 1] - 0.1 * curve[:, 0] + u.tanh().detach()[:, 0] * u.exp().data[:, 0] * slope[:, 0]
+
+
+def test_gradients_go_through_gradients_that_a_module_takes():
+    torch.manual_seed(0)
+    module = Residuals().double()
+    x = torch.rand(6, 2, dtype=torch.float64)
+    params, apply = gt.from_module(module)
+    expected = module(x)
+    (expected**2).mean().backward()
+    grads = gt.grad(lambda p: (apply(p, gt.array(x)) ** 2).mean())(params)
+    np.testing.assert_allclose(apply(params, gt.array(x)), expected.detach(), rtol=1e-9, atol=1e-11)
+    for key, value in module.named_parameters():
+        wanted = torch.zeros_like(value) if value.grad is None else value.grad
+        np.testing.assert_allclose(grads[key], wanted, rtol=1e-7, atol=1e-9, err_msg=key)
 
 
 @pytest.mark.parametrize("name", ["residual", "lstm", "transformer"])
@@ -200,6 +232,7 @@ class Looking(nn.Module):
         return x if x.sum() > 0 else -x
 
 
+@pytest.mark.filterwarnings("ignore:.Looking. is traced anew:gtrace.RetracingWarning")
 def test_branches_on_values_are_left_out_or_named():
     torch.manual_seed(0)
     module = Branching()
@@ -260,6 +293,7 @@ class Experts(nn.Module):
         return out
 
 
+@pytest.mark.filterwarnings("ignore:.Experts. is traced anew:gtrace.RetracingWarning")
 @pytest.mark.parametrize("way", [Experts.indexed, Experts.masked, Experts.sorted])
 def test_tokens_routed_to_experts_train_as_in_torch(way):
     torch.manual_seed(0)
@@ -279,6 +313,24 @@ def test_tokens_routed_to_experts_train_as_in_torch(way):
         np.testing.assert_allclose(params[name], value.detach(), rtol=1e-8, atol=1e-10)
 
 
+def test_routing_that_is_traced_at_each_call_warns_once_with_its_line():
+    _, first = inspect.getsourcelines(Experts.masked)
+    params, apply = gt.from_module(Experts(Experts.masked))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        apply(params, gt.ones((2, 3, 8)))
+        assert not caught  # one call is not slow again
+        for size in (2, 2, 4):
+            apply(params, gt.ones((size, 3, 8)))
+    (warning,) = caught
+    assert warning.category is gt.RetracingWarning
+    assert warning.filename == __file__
+    text = str(warning.message)
+    assert text.startswith("[Experts] is traced anew at each call")
+    assert f"because it looks at values at {__file__}:{first + 4}. To have it traced once" in text
+
+
+@pytest.mark.filterwarnings("ignore:.Experts. is traced anew:gtrace.RetracingWarning")
 def test_routing_says_what_it_cannot_do():
     params, apply = gt.from_module(Experts(Experts.indexed, dropout=0.5))
     x = gt.ones((2, 3, 8))
@@ -509,6 +561,7 @@ def test_an_autograd_function_has_values_and_no_derivative():
     assert module(x).requires_grad, "torch's own functions are as they were"
 
 
+@pytest.mark.filterwarnings("ignore::gtrace.RetracingWarning")
 def test_results_of_sizes_that_depend_on_values_need_no_derivative_outside_a_gradient():
     class Levels(torch.nn.Module):
         def __init__(self, constant):

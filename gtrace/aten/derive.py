@@ -20,7 +20,7 @@ from gtrace.ambient import without_modes
 from gtrace.aten.custom_functions import marked
 from gtrace.aten.decompose import DECOMPOSITIONS
 from gtrace.aten.derivations import derivations
-from gtrace.aten.observe import observing_mode
+from gtrace.aten.observe import observing_mode, users_detaches
 from gtrace.aten.overloads import fake_tensors, of_torch
 from gtrace.aten.packed_sequences import padded
 from gtrace.aten.tracer import LooksAtValues, Untraceable, trace
@@ -141,7 +141,10 @@ def _function_traced_by_torch(
             return found
 
     try:
-        with fake_tensors(avals) if tensors is None else contextlib.nullcontext(tensors) as inputs:
+        with (
+            fake_tensors(avals) if tensors is None else contextlib.nullcontext(tensors) as inputs,
+            users_detaches(observing),
+        ):
             module = internals.MAKE_FX.get()(observed, decomposition_table=DECOMPOSITIONS)(*inputs)
     except (internals.DATA_DEPENDENT.get(), internals.DYNAMIC_SHAPE.get()) as error:
         size = isinstance(error, internals.DYNAMIC_SHAPE.get())

@@ -1,4 +1,4 @@
-"""What is noticed of a function of torch while its calls are traced: ``torch.no_grad``, and looking at values.
+"""What is noticed of a function of torch while its calls are traced: ``no_grad``, ``detach``, looking at values.
 
 A function that looks at values can be traced with values. Numbers that it reads, and places that it finds, are then
 constants. Results whose size depends on values are traced as what they are for these places.
@@ -6,8 +6,10 @@ constants. Results whose size depends on values are traced as what they are for 
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -18,7 +20,7 @@ from gtrace.errors import DtypeError, message
 
 
 def observing_mode(values: bool, followed: bool = True) -> Any:
-    """Return a mode of torch that detaches what is computed under ``torch.no_grad``.
+    """Return a mode of torch that detaches what is computed under ``torch.no_grad``, and what the function detaches.
 
     Args:
         values: whether the tensors have values, which a function may look at.
@@ -27,15 +29,58 @@ def observing_mode(values: bool, followed: bool = True) -> Any:
     return _mode()(values, followed)
 
 
+@contextlib.contextmanager
+def users_detaches(observing: Any) -> Iterator[None]:
+    """Tell a mode or a tracer which calls of ``aten.detach`` are the function's own, by ``x.detach()`` or ``x.data``.
+
+    torch's autograd detaches the results that it keeps for its backward pass. A derivative of that pass, as of a
+    function that calls ``torch.autograd.grad``, follows these. One thread at a time may be in this context.
+    """
+    owner = threading.get_ident()
+
+    def told(original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if threading.get_ident() != owner:
+                return original(*args, **kwargs)
+            before, observing.detaching = observing.detaching, True
+            try:
+                return original(*args, **kwargs)
+            finally:
+                observing.detaching = before
+
+        return call
+
+    data = torch.Tensor.data
+    changed: list[tuple[Any, str, Any]] = [
+        (torch.Tensor, "detach", told(torch.Tensor.detach)),
+        (torch.Tensor, "data", property(told(data.__get__), data.__set__)),  # type: ignore[attr-defined]
+        (torch, "detach", told(torch.detach)),
+    ]
+    own = [(holder, name, vars(holder).get(name)) for holder, name, _ in changed]
+    for holder, name, value in changed:
+        setattr(holder, name, value)
+    try:
+        yield
+    finally:
+        for holder, name, value in own:
+            if value is None:  # inherited
+                delattr(holder, name)
+            else:
+                setattr(holder, name, value)
+
+
 @functools.cache
 def _mode() -> Any:
     class Mode(internals.DISPATCH_MODE.get()):  # type: ignore[misc]
         def __init__(self, values: bool, followed: bool) -> None:
             super().__init__()
             self.values, self.followed = values, followed
+            self.detaching = False
 
         def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             kwargs = kwargs or {}
+            if function is torch.ops.aten.detach.default and not self.detaching and torch.is_grad_enabled():
+                function = torch.ops.aten.alias.default
             if self.values:
                 found = _with_values(function, args, kwargs, self.followed and torch.is_grad_enabled())
             else:

@@ -19,6 +19,7 @@ import torch
 
 from gtrace import torch_internals as internals
 from gtrace.aten.decompose import DECOMPOSITIONS
+from gtrace.aten.observe import users_detaches
 from gtrace.aten.overloads import BY_DEVICE, fake_tensors
 from gtrace.aten.translate import Traced
 from gtrace.aten.types import call_type
@@ -128,12 +129,17 @@ class TracedTensor(torch.Tensor):
 
 
 class Tracer:
-    """Records the calls of one function."""
+    """Records the calls of one function.
+
+    Attributes:
+        detaching: whether the function is within a call of its own that detaches a tensor.
+    """
 
     def __init__(self) -> None:
         self.graph = torch.fx.Graph()
         self.constants: dict[str, torch.Tensor] = {}
         self._constant_nodes: dict[int, torch.fx.Node] = {}
+        self.detaching = False
         self.mode = _mode()()
         self.mode.tracer = self
 
@@ -203,6 +209,8 @@ class Tracer:
             return args[0].device
         if function is torch.ops.aten._linalg_check_errors.default:
             return None  # it would record the order of checks of values, such as whether a matrix was singular
+        if function is torch.ops.aten.detach.default and not self.detaching and torch.is_grad_enabled():
+            function = torch.ops.aten.alias.default  # torch's autograd detaches what it keeps
         own = DECOMPOSITIONS.get(function)
         if own is not None or _composite(function):
             with self.mode:
@@ -299,6 +307,7 @@ class Tracer:
 
     def _in_place(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Record a call that writes to its first argument as one that returns a new value."""
+        kwargs = dict(kwargs)
         if function is torch.ops.aten._native_batch_norm_legit.default:
             *results, mean, var = torch.ops.aten._native_batch_norm_legit_functional.default(*args, **kwargs)
             self._write(args[3], mean)
@@ -309,7 +318,9 @@ class Tracer:
         if pure is None or not isinstance(target, TracedTensor):
             what = "writes to a tensor that was there before" if pure is not None else "writes"
             raise Untraceable(f"{function}, which {what}")
-        value = pure(*args, **kwargs)
+        positional = [a for a in function._schema.arguments if not a.kwarg_only]
+        rest = [kwargs.pop(a.name, a.default_value) for a in positional[len(args) :]]
+        value = pure(*args, *rest, **kwargs)
         if value.shape != target.shape or not torch.can_cast(value.dtype, target.dtype):
             raise Untraceable(f"{function} of operands that do not fit")
         if value.dtype is not target.dtype:
@@ -347,7 +358,7 @@ def trace(function: Callable[..., Any], avals: Sequence[Aval]) -> tuple[Traced, 
     """
     tracer = Tracer()
     inputs = [tracer.input(a) for a in avals]
-    with tracer.mode:
+    with users_detaches(tracer), tracer.mode:
         results = function(*inputs)
         outputs = tuple([tracer.value(x) for x in results])
     tracer.graph.output(outputs)

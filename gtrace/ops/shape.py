@@ -220,7 +220,7 @@ permute_op = define(
     params=("axes",), vjp=_permute_vjp, linear=True, span=of_operand, factors=permuted,
     batch=lambda op, size, batched, operands, axes: bind(op, operands, ((0, *(a + 1 for a in axes)),)),
     samples=lambda: [Sample((uniform(-2, 2, 2, 3, 4), a)) for a in [(2, 0, 1), (0, 2, 1), (2, 1, 0)]],
-    errors=lambda: [BadSample((numpy.ones((2, 3)), (0, 0)), {}, ShapeError, r"each axis once")],
+    errors=lambda: [BadSample((numpy.ones((2, 3, 4)), (1, 2)), {}, ShapeError, r"each axis once.*swapaxes\(1, 2\)")],
     reference=numpy.transpose, user=lambda x, axes: permute_dims(x, axes),
     keeps=0,
 )  # fmt: skip
@@ -238,11 +238,11 @@ def permute_dims(x: Any, axes: Any = None) -> Array:
 
 
 def _permuting(x: Array, axes: Any) -> list[tuple[Op, Params]]:
-    order = tuple(reversed(range(x.ndim))) if axes is None else tuple(
-        normalize_axis("permute_dims", a, x.ndim) for a in axes
-    )  # fmt: skip
+    chosen = reversed(range(x.ndim)) if axes is None else axes
+    order = tuple(normalize_axis("permute_dims", a, x.ndim) for a in chosen)
     if sorted(order) != list(range(x.ndim)):
-        raise ShapeError(message("permute_dims", "each axis once", f"{order} for {x.aval!r}", "Name every axis once."))
+        got, fix = f"{order} for {x.aval!r}", f"Name all of them; torch's x.transpose is x.swapaxes{order[:2]}."
+        raise ShapeError(message("permute_dims", "each axis once", got, fix))
     return [] if order == tuple(range(x.ndim)) else [(permute_op, (order,))]
 
 
