@@ -23,7 +23,7 @@ from gtrace.trace.bind import bind
 
 
 def _impl(x: torch.Tensor, y: torch.Tensor, pad: int) -> torch.Tensor:
-    if not x.is_floating_point():  # torch convolves floats alone
+    if not x.is_floating_point() or not x.shape[0]:  # torch convolves floats alone, and one sequence or more
         windows = torch.nn.functional.pad(x, (pad, pad)).unfold(-1, y.shape[-1], 1)
         return (windows * y.unsqueeze(-2)).sum(-1, dtype=x.dtype)
     kernels = y.unsqueeze(1)
