@@ -35,8 +35,8 @@ def _shape(avals: tuple[Aval, ...], pad: int) -> Aval:
     return aval((x.shape[0], x.shape[1] + 2 * pad - y.shape[1] + 1), x.dtype, x.device)
 
 
-def _check(avals: tuple[Aval, ...], pad: int) -> None:
-    no_booleans(avals)
+def _check(op: str, avals: tuple[Aval, ...], pad: int) -> None:
+    no_booleans(op, avals)
     x, y = avals
     if not x.shape[1] or not y.shape[1] or x.shape[1] + 2 * pad < y.shape[1]:
         got = f"{x!r} and {y!r}"
