@@ -263,6 +263,13 @@ def test_updates_of_a_wider_dtype_are_cast(jax):
         i.at[0].set(2.7)
 
 
+@pytest.mark.parametrize("name", ["cumsum", "cumprod", "nancumsum", "nancumprod"])
+def test_running_sums_and_products_keep_the_dtype_of_the_elements(jax, name):
+    f = getattr(jax.numpy, name)
+    assert [f(gt.array([1, 2], dtype=kind)).dtype for kind in ("int8", "uint8", "int16")] == ["int8", "uint8", "int16"]
+    assert f(gt.array([True, False])).dtype == "int32"
+
+
 def test_lists_where_jax_has_lists(jax):
     x = jax.numpy.array([3.0, 1.0, 2.0])
     values, places = found = jax.lax.top_k(x, 2)

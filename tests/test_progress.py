@@ -172,15 +172,15 @@ def test_a_forked_process_draws_its_own_waits(monkeypatch):
     file = Terminal()
     monkeypatch.setattr(sys, "stderr", file)
     line = ProgressLine()
-    line.tell("parent")
+    line.show_command("parent")
     try:
         assert line._spinner is not None
         line.forked()
         assert line._spinner is None
-        line.tell("child")
+        line.show_command("child")
         assert line._spinner is not None, "a thread of its own"
     finally:
-        line.tell("")
+        line.show_command("")
 
 
 def test_a_second_loop_counts_anew():

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gtrace as gt
+import gtrace.numpy as gnp
 from gtrace.testing import arguments, as_function, check_vmap, graphs
 
 
@@ -109,6 +110,21 @@ def test_random_programs_against_the_stacked_loop(graph, size, data):
     examples = [data.draw(arguments(graph)) for _ in range(size)]
     args = [gt.stack([example[k] for example in examples]) if flag else examples[0][k] for k, flag in enumerate(flags)]
     check_vmap(as_function(graph), args, tuple(0 if flag else None for flag in flags), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["fft", "ifft", "fft2", "rfft", "rfftn", "irfft", "hfft"])
+def test_transforms_of_a_batch_of_none(name):
+    x = gt.zeros((0, 3, 4), dtype=gt.float64)
+    f = getattr(gnp.fft, name)
+    got = gt.vmap(f)(x)
+    expected = getattr(np.fft, name)(np.zeros((3, 4)))
+    assert got.numpy().shape == (0, *expected.shape)
+    assert gt.grad(lambda x: gt.abs(gt.vmap(f)(x)).sum())(x).numpy().shape == x.shape
+
+
+def test_convolutions_of_a_batch_of_none():
+    x, y = gt.zeros((0, 5)), gt.zeros((0, 3))
+    assert gt.vmap(gnp.convolve)(x, y).numpy().shape == (0, 7)
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from gtrace.ops.components import conj, real
 from gtrace.ops.create import arange
 from gtrace.ops.logic import equal, logical_or, where
 from gtrace.ops.promote import cast
+from gtrace.ops.shape import constant
 from gtrace.trace.array import Array
 
 C2C, R2C, C2R = "aten._fft_c2c.default", "aten._fft_r2c.default", "aten._fft_c2r.default"
@@ -69,6 +70,10 @@ def transform(name: str, x: Array, sizes: Any, axes: Any, norm: str) -> Array | 
 
 
 def _call(overload: str, x: Array, *args: Any) -> Array:
+    if not x.size:  # torch's library refuses batches of none
+        empty = TYPES[overload]([x.aval], (OPERAND, *args))
+        assert empty is not None
+        return constant(0, empty)
     found: Array = call_aten(overload, (OPERAND, *args), [x])
     return found
 
@@ -83,7 +88,7 @@ def _c2c_pullback(
     ct: Array, needed: Sequence[bool], operands: Sequence[Array], args: tuple[Any, ...]
 ) -> list[Array | None]:
     """Return the cotangent of what is transformed: the same transform."""
-    return [call_aten(C2C, args, [ct])]
+    return [_call(C2C, ct, *args[1:])]
 
 
 def _r2c_pullback(
@@ -92,7 +97,6 @@ def _r2c_pullback(
     """Return the cotangent of real elements: the real parts of the transform of what may be a half."""
     _, dims, scale, halved = args
     (x,) = operands
-    n = x.shape[dims[-1]]
     if not halved:
         return [real(_call(C2C, ct, dims, scale, True))]
     n = x.shape[dims[-1]]
@@ -111,13 +115,13 @@ def _tangent(
     tangents: Sequence[Array | None], operands: Sequence[Array], out: Array, overload: str, args: tuple[Any, ...]
 ) -> Array | None:
     (tangent,) = tangents
-    return None if tangent is None else call_aten(overload, args, [tangent])  # it is linear
+    return None if tangent is None else _call(overload, tangent, *args[1:])  # it is linear
 
 
 def _of_batch(overload: str, args: tuple[Any, ...], batched: Sequence[bool], operands: Sequence[Array]) -> Any:
     (x,) = operands
     dims = tuple(k % (x.ndim - 1) + 1 for k in args[1])
-    return call_aten(overload, (OPERAND, dims, *args[2:]), [x])
+    return _call(overload, x, dims, *args[2:])
 
 
 def _type_of_c2c(avals: Sequence[Aval], args: tuple[Any, ...]) -> Aval:

@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from gtrace.bench.machine import Load, Watch, describe, versions
+from gtrace.units import bytes_text
 
 FORMAT = 1
 """Of the file; a file of another format is refused."""
@@ -169,10 +170,7 @@ def quantity(value: float, unit: str = "s") -> str:
                 return f"{value / scale:.2f} {name}"
         return f"{value * 1e9:.0f} ns"
     if unit == "bytes":
-        for scale, name in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
-            if abs(value) >= scale:
-                return f"{value / scale:.1f} {name}"
-        return f"{value:.0f} B"
+        return bytes_text(value)
     return f"{value:,.2f}" if value % 1 else f"{value:,.0f}"
 
 

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from gtrace.ir.aval import Aval
 from gtrace.ir.sharding import Mesh, NamedSharding
 from gtrace.shard.estimate import Speeds
-from gtrace.shard.plan import Plan, rows, seconds, size
+from gtrace.shard.plan import Plan, rows, seconds
+from gtrace.units import bytes_text
 
 LABELLED = 64
 """Parts in a picture that are labelled with ranks; smaller ones show them when the pointer is on them."""
@@ -44,10 +45,10 @@ def _program(number: int, plan: Plan, calls: int, speeds: Speeds) -> str:
     facts = [
         ("processes", f"{plan.mesh.size} ({plan.mesh})"),
         ("calls", str(calls)),
-        ("inputs, of each process", size(plan.input_bytes)),
-        ("outputs", size(plan.output_bytes)),
-        ("at once, at most", size(plan.peak_bytes)),
-        ("sent by each in a call", size(plan.moved)),
+        ("inputs, of each process", bytes_text(plan.input_bytes)),
+        ("outputs", bytes_text(plan.output_bytes)),
+        ("at once, at most", bytes_text(plan.peak_bytes)),
+        ("sent by each in a call", bytes_text(plan.moved)),
         ("a call takes about", f"{seconds(found.total)}: computing {seconds(found.computing)}, sending"
                                f" {seconds(found.sending)}"),
         *[("not divided", f"{name} {where or ''}") for name, where in plan.gathered],

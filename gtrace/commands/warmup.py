@@ -43,7 +43,7 @@ def warmup(script: str, args: Sequence[str], threshold: int | None, module: bool
     def show() -> None:
         done = counts["finished"] + counts["failed"]
         if console.is_terminal:
-            progress.line.tell(f"{what}: {done} of {counts['started']} programs compiled")
+            progress.line.show_command(f"{what}: {done} of {counts['started']} programs compiled")
 
     def seen(event: CompileStarted | CompileFinished | CompileFailed | Loaded) -> None:
         kinds = {CompileStarted: "started", CompileFinished: "finished", CompileFailed: "failed", Loaded: "loaded"}
@@ -61,7 +61,7 @@ def warmup(script: str, args: Sequence[str], threshold: int | None, module: bool
             pass
     finally:
         stop()
-        progress.line.tell("")
+        progress.line.show_command("")
     failed = f", {counts['failed']} failed" if counts["failed"] else ""
     console.print(
         f"{counts['finished']} compiled, {counts['loaded']} found compiled{failed}: {artifacts.store.folder}",

@@ -39,7 +39,7 @@ def infer(op: Op, params: tuple[Any, ...], avals: tuple[Aval, ...]) -> Aval | Bu
             message(op.name, "operands on one device", " and ".join(map(str, avals)), "Move one with .to(device).")
         )
     if rules.check is not None:
-        rules.check(avals, **named)
+        rules.check(op.name, avals, **named)
     if op.identity:
         return avals[0]
     if rules.result is not None:

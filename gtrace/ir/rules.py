@@ -19,7 +19,7 @@ class Rules:
         shape: (avals, **params) -> shape or aval of the result, for common operations. Inference then gets the dtype
             from operands of one element. It needs no meta tensors, which import torch's tracer: startup is faster.
         result: (avals, **params) -> type of the result, for operations with sub-graphs.
-        check: (avals, **params) -> None, raising the error a user should see instead of torch's.
+        check: (name of the operation, avals, **params) -> None, raising the error a user should see instead of torch's.
         partials: for an elementwise op, d out / d operand as functions of (operands..., out). Each returns an Array, or
             the numbers 1 and -1.
         vjp: (cotangent, needed, operands, out, **params) -> one cotangent or None per operand; `needed` flags the

@@ -23,7 +23,7 @@ from gtrace.dtypes import DType
 from gtrace.errors import ArgumentError, message
 from gtrace.jax.keys import taking_keys
 from gtrace.jax.scalars import scalar_type
-from gtrace.jax.weakness import weighed
+from gtrace.jax.weakness import with_weakness
 
 __version_info__ = (0, 10, 2)
 __version__ = "0.10.2"
@@ -261,7 +261,7 @@ def namespace(module: str, *sources: Any) -> tuple[Callable[[str], Any], Callabl
                 if value.__class__ is DType:
                     return scalar_type(value)
                 full = f"{module}.{name}"
-                return taking_keys(full, weighed(full, adapted(full, value, table[name])))
+                return taking_keys(full, with_weakness(full, adapted(full, value, table[name])))
         return missing
 
     def get(name: str) -> Any:

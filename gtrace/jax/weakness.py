@@ -37,7 +37,7 @@ With each, how many arguments by position come before a dtype.
 """
 
 
-def weighed(name: str, function: Any) -> Any:
+def with_weakness(name: str, function: Any) -> Any:
     """Return a function whose results are weak where those of JAX's of this name are."""
     if name in STRONG:
         return _strong(function)

@@ -25,23 +25,12 @@ from gtrace.observe import html
 from gtrace.torch_internals import DISPATCH_MODE
 from gtrace.trace.array import Array
 from gtrace.trace.record import Donation, Trace
+from gtrace.units import bytes_text
 
 __all__ = ["memory", "peak_memory"]
 
 MAX_ROWS = 20
 """Lines printed."""
-
-
-def _size(count: int) -> str:
-    """Return bytes as people say them.
-
-    >>> [_size(n) for n in (12, 2048, 3 * 2**20, 5 * 2**30)]
-    ['12 B', '2.0 KiB', '3.0 MiB', '5.0 GiB']
-    """
-    for unit, power in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
-        if count >= 1 << power:
-            return f"{count / (1 << power):.1f} {unit}"
-    return f"{count} B"
 
 
 # -- what there is now
@@ -82,7 +71,9 @@ class Memory(list[LiveMemory]):
         return sum(row.nbytes for row in self)
 
     def __repr__(self) -> str:
-        return f"<Memory: {_size(self.nbytes)} in {sum(row.arrays for row in self)} arrays; print it for the table>"
+        return (
+            f"<Memory: {bytes_text(self.nbytes)} in {sum(row.arrays for row in self)} arrays; print it for the table>"
+        )
 
     def __str__(self) -> str:
         lines = [self._head(), *[f"{a:>10} {b:>7}  {c}  {d}".rstrip() for a, b, c, d in map(_cells, self[:MAX_ROWS])]]
@@ -91,9 +82,11 @@ class Memory(list[LiveMemory]):
         return "\n".join(lines)
 
     def _head(self) -> str:
-        text = f"{_size(self.nbytes)} in {sum(row.arrays for row in self)} arrays; {self.pending} have no value yet"
+        text = (
+            f"{bytes_text(self.nbytes)} in {sum(row.arrays for row in self)} arrays; {self.pending} have no value yet"
+        )
         if self.kept:
-            text += f", and what is pending keeps {_size(self.kept)} besides"
+            text += f", and what is pending keeps {bytes_text(self.kept)} besides"
         if any(not row.line for row in self):
             text += "; lines are known of arrays made after tracemalloc.start(25)"
         return text
@@ -109,7 +102,7 @@ class Memory(list[LiveMemory]):
 def _cells(row: LiveMemory) -> tuple[str, str, str, str]:
     kinds = sorted(row.kinds.items(), key=lambda item: -item[1])
     shown = ", ".join(f"{count} x {kind}" for kind, count in kinds[:4]) + ", ..." * (len(kinds) > 4)
-    return _size(row.nbytes), str(row.arrays), row.line or "unknown line", shown
+    return bytes_text(row.nbytes), str(row.arrays), row.line or "unknown line", shown
 
 
 def memory() -> Memory:
@@ -184,8 +177,8 @@ class PeakMemory:
     def __str__(self) -> str:
         where = f" ({self.line})" if self.line else ""
         return (
-            f"peak {_size(self.peak)} at {self.operation}{where}: inputs {_size(self.inputs)}, outputs"
-            f" {_size(self.outputs)}"
+            f"peak {bytes_text(self.peak)} at {self.operation}{where}: inputs {bytes_text(self.inputs)}, outputs"
+            f" {bytes_text(self.outputs)}"
         )
 
 

@@ -31,7 +31,7 @@ class ProgressLine:
         self._spinner: threading.Event | None = None
         self._awaited = ""
         self._compiled = ""
-        self._told = ""
+        self._command = ""
         self._timer: threading.Timer | None = None
         self._lock = new_lock()
 
@@ -53,16 +53,16 @@ class ProgressLine:
 
         return stop
 
-    def tell(self, text: str) -> None:
+    def show_command(self, text: str) -> None:
         """Show what a command is doing; an empty text ends that."""
         with self._lock:
-            self._told = text
+            self._command = text
             self._draw()
 
     def forked(self) -> None:
         """Show nothing, as in a process that was forked: the threads that draw are the parent's."""
         self._line = self._spinner = self._timer = None
-        self._awaited = self._compiled = self._told = ""
+        self._awaited = self._compiled = self._command = ""
 
     def _waiting(self, event: Awaiting) -> None:
         with self._lock:
@@ -91,7 +91,7 @@ class ProgressLine:
 
     def _draw(self) -> None:
         with self._lock:
-            text = self._awaited or self._compiled or self._told
+            text = self._awaited or self._compiled or self._command
             if text and self._spinner is None and sys.stderr is not None:
                 self._line = line_of(sys.stderr)
                 self._spinner = threading.Event()
@@ -107,7 +107,7 @@ class ProgressLine:
         while not stop.is_set():
             with self._lock:
                 if not stop.is_set():
-                    text = self._awaited or self._compiled or self._told
+                    text = self._awaited or self._compiled or self._command
                     spinner.update(text=importlib.import_module("rich.text").Text(text))
                     line.show(STATUS, spinner)
             stop.wait(TURN)

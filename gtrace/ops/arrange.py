@@ -252,9 +252,9 @@ def repeat(x: Any, repeats: Any, axis: int | None = None, *, total_repeat_length
 # -- triangles
 
 
-def _check_matrix(avals: tuple[Aval, ...], k: int) -> None:
+def _check_matrix(op: str, avals: tuple[Aval, ...], k: int) -> None:
     if len(avals[0].shape) < 2:
-        raise ShapeError(message("tril/triu", "at least two dimensions", repr(avals[0]), "Use expand_dims first."))
+        raise ShapeError(message(op, "at least two dimensions", repr(avals[0]), "Use expand_dims first."))
 
 
 def _triangle_samples() -> list[Sample]:

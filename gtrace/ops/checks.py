@@ -11,7 +11,7 @@ from gtrace.errors import ArgumentError, DtypeError, ShapeError, message
 from gtrace.ir.aval import INEXACT, Aval, aval
 
 
-def broadcasts(avals: tuple[Aval, ...], **_: Any) -> None:
+def broadcasts(op: str, avals: tuple[Aval, ...], **_: Any) -> None:
     """Refuse shapes that do not broadcast.
 
     Raises:
@@ -24,11 +24,11 @@ def broadcasts(avals: tuple[Aval, ...], **_: Any) -> None:
     except ValueError:
         got = " and ".join(map(repr, avals))
         raise ShapeError(
-            message("broadcast", "shapes that broadcast", got, "Sizes must be equal or 1, counted from the right.")
+            message(op, "shapes that broadcast", got, "Sizes must be equal or 1, counted from the right.")
         ) from None
 
 
-def integers_only(avals: tuple[Aval, ...], **_: Any) -> None:
+def integers_only(op: str, avals: tuple[Aval, ...], **_: Any) -> None:
     """Refuse floating and complex operands.
 
     Raises:
@@ -36,10 +36,10 @@ def integers_only(avals: tuple[Aval, ...], **_: Any) -> None:
     """
     if any(a.dtype in INEXACT for a in avals):
         got = " and ".join(map(repr, avals))
-        raise DtypeError(message("bitwise", "integer or boolean operands", got, "Use x.astype(gt.int64)."))
+        raise DtypeError(message(op, "integer or boolean operands", got, "Use x.astype(gt.int64)."))
 
 
-def complex_only(avals: tuple[Aval, ...], **_: Any) -> None:
+def complex_only(op: str, avals: tuple[Aval, ...], **_: Any) -> None:
     """Refuse operands that are not complex.
 
     Raises:
@@ -47,10 +47,10 @@ def complex_only(avals: tuple[Aval, ...], **_: Any) -> None:
     """
     if not all(a.complex for a in avals):
         got = " and ".join(map(repr, avals))
-        raise DtypeError(message("complex", "complex operands", got, "Use x.astype(gt.complex64)."))
+        raise DtypeError(message(op, "complex operands", got, "Use x.astype(gt.complex64)."))
 
 
-def real_only(avals: tuple[Aval, ...], **_: Any) -> None:
+def real_only(op: str, avals: tuple[Aval, ...], **_: Any) -> None:
     """Refuse complex operands, and shapes that do not broadcast.
 
     Raises:
@@ -58,11 +58,11 @@ def real_only(avals: tuple[Aval, ...], **_: Any) -> None:
     """
     if any(a.complex for a in avals):
         got = " and ".join(map(repr, avals))
-        raise DtypeError(message("real functions", "real operands", got, "Use x.real, x.imag or gt.abs(x)."))
-    broadcasts(avals)
+        raise DtypeError(message(op, "real operands", got, "Use x.real, x.imag or gt.abs(x)."))
+    broadcasts(op, avals)
 
 
-def no_booleans(avals: tuple[Aval, ...], **_: Any) -> None:
+def no_booleans(op: str, avals: tuple[Aval, ...], **_: Any) -> None:
     """Refuse boolean operands.
 
     Raises:
@@ -70,17 +70,17 @@ def no_booleans(avals: tuple[Aval, ...], **_: Any) -> None:
     """
     if any(a.dtype is torch.bool for a in avals):
         got = " and ".join(map(repr, avals))
-        raise DtypeError(message("arithmetic", "numbers, not booleans", got, "Use x.astype(gt.int64), or & | ^ ~."))
+        raise DtypeError(message(op, "numbers, not booleans", got, "Use x.astype(gt.int64), or & | ^ ~."))
 
 
-def numbers_only(avals: tuple[Aval, ...], **_: Any) -> None:
+def numbers_only(op: str, avals: tuple[Aval, ...], **_: Any) -> None:
     """Refuse boolean operands, and shapes that do not broadcast.
 
     Raises:
         DtypeError, ShapeError: with the operands.
     """
-    no_booleans(avals)
-    broadcasts(avals)
+    no_booleans(op, avals)
+    broadcasts(op, avals)
 
 
 def as_flag(op: str, name: str, value: Any) -> bool:

@@ -27,8 +27,8 @@ __all__ = ["angle", "complex", "iscomplex", "iscomplexobj", "isreal", "isrealobj
 _OF_PARTS = {torch.float32: torch.complex64, torch.float64: torch.complex128}
 
 
-def _check(avals: tuple[Aval, ...]) -> None:
-    broadcasts(avals)
+def _check(op: str, avals: tuple[Aval, ...]) -> None:
+    broadcasts(op, avals)
     if avals[0].dtype not in _OF_PARTS or avals[0].dtype is not avals[1].dtype:
         got = " and ".join(map(repr, avals))
         raise DtypeError(message("complex", "real parts of float32 or float64", got, "Use x.astype(gt.float32)."))

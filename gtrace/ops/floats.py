@@ -105,9 +105,9 @@ fmod = binary(
 )  # fmt: skip
 
 
-def _check_divisors(avals: tuple[Aval, ...], **_: Any) -> None:
-    integers_only(avals)
-    numbers_only(avals)
+def _check_divisors(op: str, avals: tuple[Aval, ...], **_: Any) -> None:
+    integers_only(op, avals)
+    numbers_only(op, avals)
 
 
 _DIVISORS: dict[str, Any] = {"commutative": True, "check": _check_divisors, "nondiff": "it is defined on integers",

@@ -45,9 +45,9 @@ __all__ = ["matmul", "dot", "vecdot", "outer", "tensordot", "einsum"]
 # -- matmul
 
 
-def _check_matmul(avals: tuple[Aval, ...]) -> None:
+def _check_matmul(op: str, avals: tuple[Aval, ...]) -> None:
     x, y = avals
-    no_booleans(avals)
+    no_booleans(op, avals)
     if not x.shape or not y.shape:
         raise ShapeError(message("matmul", "arrays with a dimension", f"{x!r} and {y!r}", "Use * for scalars."))
     inner = y.shape[-2] if len(y.shape) > 1 else y.shape[0]

@@ -98,14 +98,14 @@ _BITS: dict[str, Any] = {"commutative": True, "nondiff": _TRUTH, "errors": float
 _BIT_SAMPLES = both(binary_integers(), binary_booleans)
 
 
-def _check_bits(avals: tuple[Aval, ...], **_: Any) -> None:
-    integers_only(avals)
-    broadcasts(avals)
+def _check_bits(op: str, avals: tuple[Aval, ...], **_: Any) -> None:
+    integers_only(op, avals)
+    broadcasts(op, avals)
 
 
-def _check_shift(avals: tuple[Aval, ...], **_: Any) -> None:
-    integers_only(avals)
-    numbers_only(avals)
+def _check_shift(op: str, avals: tuple[Aval, ...], **_: Any) -> None:
+    integers_only(op, avals)
+    numbers_only(op, avals)
 
 
 bitwise_and = binary(

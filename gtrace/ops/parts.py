@@ -135,7 +135,7 @@ def _concat_vjp(ct: Array, needed: Any, *rest: Any, axis: int) -> list[Array | N
     return out
 
 
-def _check_concat(avals: tuple[Aval, ...], axis: int) -> None:
+def _check_concat(op: str, avals: tuple[Aval, ...], axis: int) -> None:
     first = avals[0].shape
     for a in avals:
         if len(a.shape) != len(first) or any(

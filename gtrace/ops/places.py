@@ -33,9 +33,9 @@ def _place_samples() -> list[Sample]:
     return [Sample((x,)), Sample((x,), {"axis": 1}), Sample((x,), {"axis": 0, "keepdims": True})]
 
 
-def _check_place(avals: tuple[Aval, ...], axis: int, keepdims: bool) -> None:
+def _check_place(op: str, avals: tuple[Aval, ...], axis: int, keepdims: bool) -> None:
     if avals[0].shape[axis] == 0:
-        raise ShapeError(message("argmax/argmin", "a non-empty axis", repr(avals[0]), "There is no such place."))
+        raise ShapeError(message(op, "a non-empty axis", repr(avals[0]), "Check the size first."))
 
 
 def _place_aval(avals: tuple[Aval, ...], axis: int, keepdims: bool) -> Aval:

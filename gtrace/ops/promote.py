@@ -44,7 +44,7 @@ def _cast_vjp(ct: Array, needed: Any, x: Array, out: Array, dtype: str) -> tuple
     return (cast_cotangent(ct, x.aval.dtype),)
 
 
-def _check_cast(avals: tuple[Aval, ...], dtype: str) -> None:
+def _check_cast(op: str, avals: tuple[Aval, ...], dtype: str) -> None:
     kind = DTYPES[dtype.removesuffix(WEAK)]
     if avals[0].complex and kind not in COMPLEX and kind is not torch.bool:
         got = f"{LONG[kind]} for {avals[0]!r}"

@@ -106,10 +106,10 @@ def _expand(ct: Array, x: Array, axes: tuple[int, ...], keepdims: bool) -> Array
     return ct if kept == shape else bind(broadcast_op, (ct,), (shape,))
 
 
-def _check_nonempty(avals: tuple[Aval, ...], axes: tuple[int, ...], keepdims: bool) -> None:
+def _check_nonempty(op: str, avals: tuple[Aval, ...], axes: tuple[int, ...], keepdims: bool) -> None:
     a = avals[0]
     if 0 in [a.shape[k] for k in axes]:
-        raise ShapeError(message("reduce", "a non-empty axis", repr(a), "An extremum of nothing does not exist."))
+        raise ShapeError(message(op, "a non-empty axis", repr(a), "Pass initial=, the result over no elements."))
 
 
 def _empty_axis() -> list[BadSample]:
@@ -202,13 +202,13 @@ def resolve_floating(op: Op, x: Any, axis: Any, keepdims: bool) -> tuple[Array, 
     return x, (normalize_axes(op.name, axis, x.ndim), as_flag(op.name, "keepdims", keepdims))
 
 
-def _kept(x: Array, where: Any, otherwise: Any) -> Array:
+def _kept(op: str, x: Array, where: Any, otherwise: Any) -> Array:
     """Return x where the mask `where`, which broadcasts to it, holds, and `otherwise` elsewhere."""
-    mask = _truth(where)
-    shape = numpy.broadcast_shapes(x.shape, mask.shape) if mask.ndim <= x.ndim else ()
-    if shape != x.shape:
+    mask = _truth(op, where)
+    padded = (1,) * (x.ndim - mask.ndim) + mask.shape
+    if len(padded) != x.ndim or builtins.any(m not in (1, n) for m, n in zip(padded, x.shape, strict=True)):
         got = f"{mask.aval!r} for {x.aval!r}"
-        raise ShapeError(message("reduce", "a mask `where` that broadcasts to the array", got, "Check its shape."))
+        raise ShapeError(message(op, "a mask `where` that broadcasts to the array", got, "Check its shape."))
     return select(mask, x, otherwise)
 
 
@@ -229,7 +229,7 @@ def sum(  # noqa: A001
     if dtype is not None:
         kind = as_dtype(dtype)
         return cast(sum(cast(x, kind), axis, keepdims=keepdims, where=where, initial=initial), kind)
-    out = bind_met(sum_op, x if where is None else _kept(x, where, 0), (axis, keepdims), _resolve)
+    out = bind_met(sum_op, x if where is None else _kept("sum", x, where, 0), (axis, keepdims), _resolve)
     if not out.aval.floating:
         out = counted(out, x)
     return out if initial is None else add(out, initial)
@@ -267,7 +267,7 @@ def _extremum(op: Op, x: Any, axis: Any, keepdims: bool, where: Any, initial: An
         fix = "Pass initial=, which the result is at least or at most."
         raise ArgumentError(message(op.name, "`initial` beside a mask", "none", fix))
     if where is not None:
-        x = _kept(x, where, initial)
+        x = _kept(op.name, x, where, initial)
     axes = normalize_axes(op.name, axis, x.ndim)
     if 0 in [x.shape[k] for k in axes]:
         return full_like_scalar(initial, x.aval.dtype, reduced_shape((x.aval,), axes, keepdims), x.device)
@@ -317,7 +317,7 @@ def any(x: Any, axis: Any = None, keepdims: bool = False, *, where: Any = None) 
     >>> gt.any(gt.array([[True, False], [False, False]]), axis=1)
     Array([ True, False], dtype=bool)
     """
-    x = _truth(x) if where is None else _kept(_truth(x), where, False)
+    x = _truth("any", x) if where is None else _kept("any", _truth("any", x), where, False)
     return bind_met(_any, x, (axis, keepdims), _resolve)
 
 
@@ -328,11 +328,12 @@ def all(x: Any, axis: Any = None, keepdims: bool = False, *, where: Any = None) 
     >>> gt.all(gt.array([[True, False], [True, True]]), axis=1)
     Array([False,  True], dtype=bool)
     """
-    return bind_met(_all, _truth(x) if where is None else _kept(_truth(x), where, True), (axis, keepdims), _resolve)
+    x = _truth("all", x) if where is None else _kept("all", _truth("all", x), where, True)
+    return bind_met(_all, x, (axis, keepdims), _resolve)
 
 
-def _truth(x: Any) -> Array:
-    x = lift("any/all", x)
+def _truth(op: str, x: Any) -> Array:
+    x = lift(op, x)
     return x if x.aval.dtype is torch.bool else not_equal(x, 0)
 
 
@@ -362,7 +363,7 @@ def var(
         return cast(var(cast(x, torch.float32), axis, correction, keepdims, where=where), x.aval.dtype)
     axes = normalize_axes("var", axis, x.ndim)
     if where is not None:
-        deviation = _kept(subtract(x, mean(x, axes, True, where=where)), where, 0)
+        deviation = _kept("var", subtract(x, mean(x, axes, True, where=where)), where, 0)
         count = maximum(subtract(_count(x, where, axes, keepdims), float(correction)), 0.0)
         return divide(sum(squared_magnitude(deviation), axes, keepdims=keepdims), count)
     deviation = subtract(x, bind(_mean, (x,), (axes, True)))
@@ -457,7 +458,7 @@ def prod(
         kind = as_dtype(dtype)
         return cast(prod(cast(x, kind), axis, keepdims=keepdims, where=where, initial=initial), kind)
     if where is not None:
-        x = _kept(x, where, 1)
+        x = _kept("prod", x, where, 1)
     if isinstance(axis, (tuple, list)) or axis is None:
         x, shape = to_last("prod", x, axis, keepdims)
         out = reshape(bind(_prod, (x,), (x.ndim - 1, False)), shape)

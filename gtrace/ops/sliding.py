@@ -23,7 +23,7 @@ from gtrace.trace.bind import bind
 
 
 def _impl(x: torch.Tensor, y: torch.Tensor, pad: int) -> torch.Tensor:
-    if not x.is_floating_point():  # torch convolves floats alone
+    if not x.is_floating_point() or not x.shape[0]:  # torch convolves floats alone, and one sequence or more
         windows = torch.nn.functional.pad(x, (pad, pad)).unfold(-1, y.shape[-1], 1)
         return (windows * y.unsqueeze(-2)).sum(-1, dtype=x.dtype)
     kernels = y.unsqueeze(1)
@@ -35,8 +35,8 @@ def _shape(avals: tuple[Aval, ...], pad: int) -> Aval:
     return aval((x.shape[0], x.shape[1] + 2 * pad - y.shape[1] + 1), x.dtype, x.device)
 
 
-def _check(avals: tuple[Aval, ...], pad: int) -> None:
-    no_booleans(avals)
+def _check(op: str, avals: tuple[Aval, ...], pad: int) -> None:
+    no_booleans(op, avals)
     x, y = avals
     if not x.shape[1] or not y.shape[1] or x.shape[1] + 2 * pad < y.shape[1]:
         got = f"{x!r} and {y!r}"

@@ -139,7 +139,7 @@ def _search_impl(a: torch.Tensor, v: torch.Tensor, side: str) -> torch.Tensor:
     return torch.searchsorted(a.contiguous(), v.contiguous(), side=side)
 
 
-def _check_search(avals: tuple[Aval, ...], side: str) -> None:
+def _check_search(op: str, avals: tuple[Aval, ...], side: str) -> None:
     if any(a.dtype is torch.bool for a in avals):
         got = " and ".join(map(repr, avals))
         raise DtypeError(message("searchsorted", "numbers, not booleans", got, "Use x.astype(gt.int64)."))

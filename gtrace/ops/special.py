@@ -114,8 +114,8 @@ erfinv = unary(
 # -- neighbouring floats
 
 
-def _nextafter_check(avals: tuple[Aval, ...], **_: Any) -> None:
-    broadcasts(avals)
+def _nextafter_check(op: str, avals: tuple[Aval, ...], **_: Any) -> None:
+    broadcasts(op, avals)
     if any(a.dtype not in FLOATS for a in avals):
         got = " and ".join(map(repr, avals))
         raise DtypeError(message("nextafter", "floating operands", got, "Use x.astype(gt.float32)."))

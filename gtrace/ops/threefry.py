@@ -145,11 +145,11 @@ def _impl(k0: torch.Tensor, k1: torch.Tensor, x0: torch.Tensor, x1: torch.Tensor
     return _torch_op(k0, k1, x0, x1, word)
 
 
-def _check(avals: tuple[Aval, ...], word: int) -> None:
+def _check(op: str, avals: tuple[Aval, ...], word: int) -> None:
     if any(a.dtype is not torch.int64 for a in avals):
         got = ", ".join(map(repr, avals))
         raise DtypeError(message("threefry2x32", "words as int64", got, "Make keys with gt.random.key."))
-    broadcasts(avals)
+    broadcasts(op, avals)
 
 
 def _samples() -> list[Sample]:

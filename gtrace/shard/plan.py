@@ -22,6 +22,7 @@ from gtrace.shard.partitioned import Partitioned, Transfer
 from gtrace.shard.stages import divide
 from gtrace.trace.record import thread
 from gtrace.tree import leaves
+from gtrace.units import bytes_text
 
 
 @attrs.frozen(eq=False)
@@ -63,20 +64,11 @@ class Plan:
 
     def __str__(self) -> str:
         lines = [
-            f"{self.mesh.size} processes ({self.mesh}): inputs {size(self.input_bytes)}, outputs"
-            f" {size(self.output_bytes)}, at most {size(self.peak_bytes)} at once, {size(self.moved)} sent by each"
+            f"{self.mesh.size} processes ({self.mesh}): inputs {bytes_text(self.input_bytes)}, outputs"
+            f" {bytes_text(self.output_bytes)}, at most {bytes_text(self.peak_bytes)} at once,"
+            f" {bytes_text(self.moved)} sent by each"
         ]
         return "\n".join([*lines, *table(self.transfers), *(f"  {name} is not divided" for name, _ in self.gathered)])
-
-
-def size(nbytes: float) -> str:
-    """Return a number of bytes with a unit.
-
-    >>> size(96), size(1536), size(3 * 2**30)
-    ('96 B', '1.5 KiB', '3.0 GiB')
-    """
-    power = max((k for k in range(1, 4) if nbytes >= 1024**k), default=0)
-    return f"{nbytes / 1024**power:.1f} {'KMG'[power - 1]}iB" if power else f"{nbytes:.0f} B"
 
 
 def seconds(value: float) -> str:
@@ -99,7 +91,12 @@ def rows(transfers: Sequence[Transfer]) -> list[tuple[str, str, str, str]]:
         where = f"{os.path.basename(path)}:{line}" if path else ""
         groups[transfer.name, "+".join(transfer.axes), where].append(transfer)
     return [
-        (f"{sum(one.times for one in group)} {name}", f"over {axes}", size(sum(one.moved for one in group)), where)
+        (
+            f"{sum(one.times for one in group)} {name}",
+            f"over {axes}",
+            bytes_text(sum(one.moved for one in group)),
+            where,
+        )
         for (name, axes, where), group in groups.items()
     ]
 

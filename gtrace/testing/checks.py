@@ -132,10 +132,10 @@ def check_grads(
             raise ValueError("[check_grads] expected a floating output, got none. Return what is to be differentiated.")
         weights = [_fixed(y.shape, 3 + k) for k, y in enumerate(outputs)]
 
-        def weighed(*values: Array) -> Array:
+        def weighted_sum(*values: Array) -> Array:
             return _inner(floats(*values), weights)
 
-        _check_derivative(weighed, wide, paths, order, modes, rtol, atol, "")
+        _check_derivative(weighted_sum, wide, paths, order, modes, rtol, atol, "")
 
 
 def _lifted(x: Any) -> Array:

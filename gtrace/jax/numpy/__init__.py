@@ -39,6 +39,8 @@ from gtrace.jax.numpy._differing import max as max
 from gtrace.jax.numpy._differing import maximum as maximum
 from gtrace.jax.numpy._differing import min as min
 from gtrace.jax.numpy._differing import minimum as minimum
+from gtrace.jax.numpy._differing import nancumprod as nancumprod
+from gtrace.jax.numpy._differing import nancumsum as nancumsum
 from gtrace.jax.numpy._differing import nanstd as nanstd
 from gtrace.jax.numpy._differing import nanvar as nanvar
 from gtrace.jax.numpy._differing import place as place

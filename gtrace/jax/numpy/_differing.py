@@ -330,6 +330,7 @@ def _running(name: str) -> Callable[..., Array]:
 
 
 cumprod, cumsum = _running("cumprod"), _running("cumsum")
+nancumprod, nancumsum = _running("nancumprod"), _running("nancumsum")
 
 
 def _with_dtype(name: str) -> Callable[..., Any]:
