@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import scipy.signal
@@ -308,3 +311,12 @@ def test_tables_by_numpys_dtypes_find_those_of_arrays(jax):
     assert {x.dtype: 3}[np_float] == 3 and np_float in {x.dtype, jax.numpy.argmax(x).dtype}
     with gt.config(jax_results=False):
         assert {torch.float32: 4}[x.dtype] == 4
+
+
+def test_the_check_of_derivatives_loads_without_hypothesis():
+    # chex imports it, and does not use it
+    script = (
+        "import sys; sys.modules['hypothesis'] = None; from gtrace.jax.test_util import check_grads"
+        "; print(callable(check_grads))"
+    )
+    assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True).stdout == "True\n"
