@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 
@@ -11,7 +12,7 @@ import scipy.signal
 import torch
 
 import gtrace as gt
-from gtrace.errors import ArgumentError, DtypeError, ExecutionError, ShapeError
+from gtrace.errors import ArgumentError, DtypeError, ShapeError
 from gtrace.scipy import spectral
 
 RNG = np.random.default_rng(0)
@@ -105,13 +106,13 @@ def test_checks_of_values(jax):
         error, out = wrapped(-1.0)
         assert error.get() == text and float(out) == -2.0
         assert wrapped(1.0)[0].get() is None
-        with pytest.raises(ExecutionError, match="not positive"):
+        with pytest.raises(ValueError, match="not positive"):
             error.throw()
     batch = jax.vmap(checkify.checkify(f))(jax.numpy.array([1.0, -1.0]))[0]
     assert batch.get() == f"at mapped index 1: {text}"
     steps = checkify.checkify(lambda x: jax.lax.fori_loop(0, 3, lambda k, x: f(x) - 5, x))(2.0)
     assert steps[0].get() == text
-    with pytest.raises(ExecutionError, match="not positive"):
+    with pytest.raises(checkify.JaxRuntimeError, match="not positive"):
         f(-1.0)
     with pytest.raises(ValueError, match="nothing is under checkify"):
         jax.jit(f, backend="eager")(1.0)
@@ -311,6 +312,21 @@ def test_tables_by_numpys_dtypes_find_those_of_arrays(jax):
     assert {x.dtype: 3}[np_float] == 3 and np_float in {x.dtype, jax.numpy.argmax(x).dtype}
     with gt.config(jax_results=False):
         assert {torch.float32: 4}[x.dtype] == 4
+
+
+def test_none_is_no_static_argument(jax):
+    f = jax.jit(lambda x: x * 2, static_argnums=None, static_argnames=None, donate_argnums=None, donate_argnames=None)
+    g = jax.pmap(lambda x: x * 2, static_broadcasted_argnums=None)
+    h = jax.make_jaxpr(lambda x: x * 2, static_argnums=None)
+    assert float(f(1.5)) == 3.0 and g(jax.numpy.ones(1)).tolist() == [2.0] and "mul" in str(h(1.5))
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_platform_without_devices_is_an_error(jax):
+    for platform in ("gpu", "cuda", "tpu"):
+        with pytest.raises(RuntimeError, match="devices"):
+            jax.devices(platform)
+    assert list(importlib.import_module("gtrace.jax.extend.backend").backends()) == ["cpu"]
 
 
 def test_the_check_of_derivatives_loads_without_hypothesis():

@@ -48,13 +48,17 @@ def devices(backend: str | None = None) -> list[Device]:
     """Return the devices of a platform: ``"cpu"``, ``"gpu"``, or by default the one that arrays are made on.
 
     Raises:
-        DeviceError: another platform.
+        DeviceError: another platform, or no device of it.
     """
     platform = default_backend() if backend is None else backend
     if platform == "cpu":
         return [Device("cpu", 0, "cpu")]
     if platform in ("gpu", "cuda"):
-        return [Device("gpu", k, f"cuda:{k}") for k in range(torch.cuda.device_count())]
+        found = [Device("gpu", k, f"cuda:{k}") for k in range(torch.cuda.device_count())]
+        if not found:
+            fix = "Use jax.devices() for those that there are; `gtrace doctor` says what torch finds."
+            raise DeviceError(message("devices", "a GPU that torch can use", "none", fix))
+        return found
     raise DeviceError(message("devices", "cpu or gpu", repr(backend), "torch's devices of these kinds are supported."))
 
 
