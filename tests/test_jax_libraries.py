@@ -314,6 +314,26 @@ def test_tables_by_numpys_dtypes_find_those_of_arrays(jax):
         assert {torch.float32: 4}[x.dtype] == 4
 
 
+def test_settings_of_the_command_line(jax, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["program", "--jax_enable_x64", "--other", "--jax_debug_nans=false"])
+    with gt.config():
+        jax.config.parse_flags_with_absl()
+        assert gt.config.x64 and not gt.config.debug_nans
+    monkeypatch.setattr(sys, "argv", ["program", "--jax_enable_everything"])
+    with pytest.raises(AttributeError, match="jax_enable_everything"):
+        jax.config.config_with_absl()
+
+
+def test_outside_of_any_mesh_there_is_an_empty_one(jax):
+    mesh = jax.make_mesh((1,), ("x",))
+    for get in (jax.sharding.get_mesh, jax.sharding.get_abstract_mesh):
+        assert get().empty and get().axis_names == () and dict(get().shape) == {}
+        with jax.set_mesh(mesh):
+            assert get() is mesh
+    with pytest.raises(ValueError, match="shard_map"):
+        jax.shard_map(lambda x: x, in_specs=jax.P("x"), out_specs=jax.P("x"))(jax.numpy.ones(1))
+
+
 def test_none_is_no_static_argument(jax):
     f = jax.jit(lambda x: x * 2, static_argnums=None, static_argnames=None, donate_argnums=None, donate_argnames=None)
     g = jax.pmap(lambda x: x * 2, static_broadcasted_argnums=None)

@@ -135,3 +135,12 @@ def test_wrong_calls(call, error, match):
     with pytest.raises(error, match=match) as info:
         call()
     assert "test_vmap.py:" in str(info.value)
+
+
+def test_numbers_without_a_batch_axis_stay_numbers():
+    x = gt.arange(6.0).reshape(2, 3)
+    for n in (2, 3, 2):
+        got = gt.vmap(lambda row, n: gt.broadcast_to(row, (n, 3)) * n, in_axes=(0, None))(x, n)
+        assert got.tolist() == [[[n * v for v in row]] * n for row in x.tolist()]
+    flip = gt.vmap(lambda row, on, scale: -row * scale if on else row, in_axes=(0, None, None))
+    assert flip(x, True, 2.0).tolist() == (-x * 2).tolist() and flip(x, False, 2.0).tolist() == x.tolist()

@@ -75,6 +75,7 @@ def vmap(
         f: a function of one example, over pytrees.
         in_axes: the batch axis of the positional arguments: an int for all of them, or a tuple with one entry per
             argument. An entry is an int, None (not batched) or a pytree of these that is a prefix of the argument.
+            Numbers that are not batched reach `f` as they are.
             Negative axes count from the last. Keyword arguments are batched on axis 0.
         out_axes: the batch axis of the outputs, in the same form; None for outputs that do not depend on the batch.
         in_dims, out_dims: torch.func's names for the same.
@@ -210,7 +211,11 @@ class _Spec:
         else:
             axes = _axes("in_axes", ins if isinstance(ins, tuple) else (ins,) * len(args), args)
             axes += [0] * (len(leaves) - len(axes))
-        dynamic = [axis is not None or is_array(leaf) for leaf, axis in zip(leaves, axes, strict=True)]
+        # a number without a batch axis stays one, so that it can be a size
+        dynamic = [
+            axis is not None or (is_array(leaf) and type(leaf) not in (bool, int, float, complex))
+            for leaf, axis in zip(leaves, axes, strict=True)
+        ]
         for k, leaf in enumerate(leaves):
             if dynamic[k] and not is_array(leaf):
                 path = tree.paths((args, kwargs))[k]
