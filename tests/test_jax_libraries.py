@@ -334,6 +334,30 @@ def test_outside_of_any_mesh_there_is_an_empty_one(jax):
         jax.shard_map(lambda x: x, in_specs=jax.P("x"), out_specs=jax.P("x"))(jax.numpy.ones(1))
 
 
+def test_a_layout_for_each_array_of_a_tree(jax):
+    layout = jax.NamedSharding(jax.make_mesh((1,), ("x",)), jax.P("x"))
+    x = {"a": jax.numpy.ones(2), "b": (jax.numpy.ones(1), jax.numpy.ones(3)), "key": jax.random.key(0)}
+    layouts = {"a": layout, "b": jax.devices()[0], "key": jax.NamedSharding(layout.mesh, jax.P())}
+    put = jax.device_put(x, layouts)
+    assert put["a"].sharding == layout and put["b"][1].sharding is None and put["key"].shape == ()
+    some = {"a": layout, "b": layout}
+    for_each = jax.jit(lambda x: jax.lax.with_sharding_constraint(x, some), backend="eager")({"a": x["a"], "b": x["b"]})
+    assert for_each["b"][1].sharding == for_each["a"].sharding == layout
+    with pytest.raises(ArgumentError, match="tree"):
+        jax.device_put(x, {"a": layout})
+
+
+def test_functions_of_keys_of_which_some_are_unknown(jax):
+    partial_eval = importlib.import_module("gtrace.jax.interpreters.partial_eval")
+    linear_util = importlib.import_module("gtrace.jax.extend.linear_util")
+    key = jax.random.key(7)
+    given = [partial_eval.PartialVal.unknown(jax.typeof(key)), partial_eval.PartialVal.known(key)]
+    f = linear_util.wrap_init(lambda a, b: [jax.random.fold_in(a, 1), jax.random.fold_in(b, 1), jax.random.normal(a)])
+    unknown, known, drawn = partial_eval.trace_to_jaxpr_nounits(f, given)[1]
+    assert unknown.const is None and isinstance(unknown.aval, jax.core.AbstractValue) and drawn.aval.shape == ()
+    assert known.aval is None and bool(known.const == jax.random.fold_in(key, 1))
+
+
 def test_none_is_no_static_argument(jax):
     f = jax.jit(lambda x: x * 2, static_argnums=None, static_argnames=None, donate_argnums=None, donate_argnames=None)
     g = jax.pmap(lambda x: x * 2, static_broadcasted_argnums=None)

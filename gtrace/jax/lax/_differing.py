@@ -11,6 +11,7 @@ from gtrace import lax as ours
 from gtrace import tree
 from gtrace.dtypes import DType
 from gtrace.errors import ArgumentError, message
+from gtrace.jax.devices import each_with_layout
 from gtrace.numpy import fft as transforms
 from gtrace.ops.shape import moveaxis
 from gtrace.sharding import with_sharding
@@ -102,8 +103,8 @@ def broadcast_like(x: Any, reference: Any) -> Array:
 
 
 def with_sharding_constraint(x: Any, shardings: Any) -> Any:
-    """``gt.with_sharding`` for each array of a pytree."""
-    return tree.map(lambda leaf: with_sharding(leaf, shardings), x)
+    """``gt.with_sharding`` for each array of a pytree; `shardings` may be a pytree with one for each, or for a part."""
+    return each_with_layout(with_sharding, x, shardings)
 
 
 def custom_linear_solve(
