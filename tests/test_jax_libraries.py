@@ -380,3 +380,21 @@ def test_the_check_of_derivatives_loads_without_hypothesis():
         "; print(callable(check_grads))"
     )
     assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True).stdout == "True\n"
+
+
+def test_programs_for_arrays_that_need_not_exist(jax):
+    like = {"w": jax.ShapeDtypeStruct((2, 3), "float32"), "b": jax.numpy.ones(3)}
+    lowered = jax.jit(lambda p, k: p["w"] + p["b"] * jax.random.normal(k), backend="eager").lower(
+        like, jax.eval_shape(lambda: jax.random.key(0))
+    )
+    params = {"w": jax.numpy.ones((2, 3)), "b": like["b"]}
+    out = lowered.compile()(params, jax.random.key(1))
+    assert out.shape == (2, 3) and float(out[0, 0]) == pytest.approx(1 + float(jax.random.normal(jax.random.key(1))))
+    with pytest.raises(ArgumentError, match="expected arrays or numbers as arguments, got str"):
+        jax.jit(lambda x, y: x).lower(like["w"], "y")
+
+
+def test_limits_of_dtypes_that_numpy_has_not(jax):
+    pytest.importorskip("ml_dtypes")
+    for name, most in (("bfloat16", 3.3895314e38), ("float8_e4m3fn", 448.0), ("float32", 3.4028235e38)):
+        assert jax.numpy.finfo(name).max.astype("float32") == np.float32(most)
