@@ -394,6 +394,16 @@ def test_programs_for_arrays_that_need_not_exist(jax):
         jax.jit(lambda x, y: x).lower(like["w"], "y")
 
 
+def test_what_libraries_ask_for_by_name(jax):
+    x, partitions = jax.numpy.ones(2), jax.sharding.PartitionSpec
+    assert jax.lax.dtype(x.dtype) == jax.lax.dtype(x) == jax.lax.dtype(np.dtype("float32")) == "float32"
+    assert partitions.UNCONSTRAINED not in ("x", None)
+    with pytest.raises(ValueError, match="got UNCONSTRAINED"):
+        partitions(partitions.UNCONSTRAINED)
+    with pytest.raises(ArgumentError, match=r"of Equinox, gt\.nn"):
+        importlib.import_module("gtrace.jax.extend.core").Primitive("p")
+
+
 def test_limits_of_dtypes_that_numpy_has_not(jax):
     pytest.importorskip("ml_dtypes")
     for name, most in (("bfloat16", 3.3895314e38), ("float8_e4m3fn", 448.0), ("float32", 3.4028235e38)):

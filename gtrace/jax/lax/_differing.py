@@ -6,6 +6,8 @@ import enum
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy
+
 import gtrace as gt
 from gtrace import lax as ours
 from gtrace import tree
@@ -20,8 +22,8 @@ from gtrace.trace.convert import lift
 
 
 def dtype(x: Any) -> DType:
-    """Return the dtype of an array or number."""
-    return gt.asarray(x).dtype
+    """Return the dtype of an array or number; a dtype is its own."""
+    return DType(x) if isinstance(x, (DType, type, numpy.dtype)) else gt.asarray(x).dtype
 
 
 def cond(pred: Any, *args: Any, **kwargs: Any) -> Any:
