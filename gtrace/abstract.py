@@ -72,6 +72,19 @@ class ShapeDtypeStruct:
         return f"ShapeDtypeStruct(shape={self.shape}, dtype={self.dtype}{where})"
 
 
+def aval_of(name: str, x: ShapeDtypeStruct) -> Aval:
+    """Return the type of the arrays that `x` describes.
+
+    Raises:
+        ArgumentError: a size is a name.
+    """
+    if any(isinstance(n, str) for n in x.shape):
+        fix = "Names of sizes are for gt.export."
+        raise ArgumentError(message(name, "sizes that are numbers", repr(x), fix))
+    plain = aval(x.shape, x.dtype.torch if x.exact else as_dtype(x.dtype), x.device)
+    return plain if x.sharding is None else sharded(plain, x.sharding)
+
+
 def capture_like(name: str, f: Callable[..., Any], args: Any, kwargs: Any) -> Captured:
     """Capture `f` for pytrees of arrays, numbers or `ShapeDtypeStruct`; `name` is what errors call it.
 
@@ -85,11 +98,7 @@ def capture_like(name: str, f: Callable[..., Any], args: Any, kwargs: Any) -> Ca
     avals: list[Aval] = []
     for k, leaf in enumerate(leaves):
         if isinstance(leaf, ShapeDtypeStruct):
-            if any(isinstance(n, str) for n in leaf.shape):
-                fix = "Names of sizes are for gt.export."
-                raise ArgumentError(message(name, "sizes that are numbers", repr(leaf), fix))
-            plain = aval(leaf.shape, leaf.dtype.torch if leaf.exact else as_dtype(leaf.dtype), leaf.device)
-            avals.append(plain if leaf.sharding is None else sharded(plain, leaf.sharding))
+            avals.append(aval_of(name, leaf))
         elif is_array(leaf):
             avals.append(lift(name, leaf).aval)
         else:

@@ -19,7 +19,8 @@ __all__ = [
     "ImmutableError", "ImmutableAttributeError", "ConcretizationError", "BoolConcretizationError",
     "IntegerConcretizationError", "ArrayConcretizationError", "MaskConcretizationError", "LeakError",
     "DonatedError", "KeyReuseError", "ConfigError", "UnknownSettingError",
-    "ExecutionError", "OutOfMemoryError", "NonFiniteError", "ShardingError", "DistributedError", "DivergenceError",
+    "ExecutionError", "CheckError", "OutOfMemoryError", "NonFiniteError", "ShardingError", "DistributedError",
+    "DivergenceError",
     "TransientCompileError", "UnsupportedTorchError", "GraphError", "CompileError", "CacheError", "ExportError",
     "CheckpointError",
     "CompileWarning", "CacheWarning", "AuditWarning", "ConfigWarning", "ShardingWarning", "PromotionWarning",
@@ -138,6 +139,10 @@ class UnknownSettingError(ConfigError, AttributeError):
 
 class ExecutionError(GtraceError, RuntimeError):
     """torch refused an operation when it ran, for a reason only the values show (a matrix that is singular, say)."""
+
+
+class CheckError(ExecutionError, ValueError):
+    """A check of ``jax.experimental.checkify`` failed."""
 
 
 class OutOfMemoryError(ExecutionError, MemoryError):

@@ -12,6 +12,7 @@ import numpy
 import torch
 
 from gtrace import tree
+from gtrace.abstract import ShapeDtypeStruct, aval_of
 from gtrace.compile.backend import check_mode, find_backend
 from gtrace.compile.executable import Executable
 from gtrace.compile.partition import MIN_OPS
@@ -202,12 +203,12 @@ class Jitted:
     def _replayed(self, given: Arguments) -> Any:
         """Record the operations of the function, for a gradient or a capture around the call."""
         arrays = self._lift(given)
-        traced = self._trace(given, arrays)
+        traced = self._trace(given, [x.aval for x in arrays])
         return traced.out_structure.unflatten(replay(traced.graph, (*arrays, *traced.constants)))
 
     def _checked(self, given: Arguments, leaves: Sequence[Array], outside: Sequence[torch.Tensor]) -> Any:
         """Run the program as it was captured, refusing what no finite computation gives."""
-        traced = self._trace(given, leaves)
+        traced = self._trace(given, [x.aval for x in leaves])
         tensors = [materialize(x, "jit") for x in (*leaves, *traced.constants)]
         results = run_checked(traced.graph, tensors)
         avals = results.avals if isinstance(results, Placed) else traced.graph.out_avals
@@ -216,7 +217,7 @@ class Jitted:
 
     def _prepare(self, given: Arguments, leaves: list[Array]) -> _Call:
         """Capture and compile the function for arguments like these."""
-        traced = self._trace(given, leaves)
+        traced = self._trace(given, [x.aval for x in leaves])
         arrays = (*leaves, *traced.constants)
         evaluate(arrays, "jit")
         strides = [layout(x).strides for x in arrays]
@@ -253,12 +254,21 @@ class Jitted:
         return tuple(places)
 
     def trace(self, *args: Any, **kwargs: Any) -> Traced:
-        """Capture the function for arguments like these; returns the first stage."""
+        """Capture the function for arguments like these, or `ShapeDtypeStruct`; returns the first stage."""
         given = self._take_apart(args, kwargs)
-        return self._trace(given, self._lift(given))
+        described = {k: aval_of("jit", x) for k, x in enumerate(given.leaves) if isinstance(x, ShapeDtypeStruct)}
+        for k in described:
+            given.leaves[k] = 0  # an array in its place, for the checks of the others
+        return self._trace(given, [described.get(k, x.aval) for k, x in enumerate(self._lift(given))])
 
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
-        """Capture and canonicalize the function for arguments like these."""
+        """Capture and canonicalize the function for arguments like these, or `ShapeDtypeStruct`.
+
+        >>> import gtrace as gt
+        >>> x = gt.ShapeDtypeStruct((2,), "float32")
+        >>> gt.jit(lambda x: x * 2).lower(x).compile()(gt.ones(2))
+        Array([2., 2.], dtype=float32)
+        """
         return self.trace(*args, **kwargs).lower()
 
     def programs(self) -> list[Program]:
@@ -319,9 +329,8 @@ class Jitted:
                 return *key, numbers
         return key
 
-    def _trace(self, given: Arguments, leaves: Sequence[Array]) -> Traced:
+    def _trace(self, given: Arguments, avals: Sequence[Aval]) -> Traced:
         """Capture the function for arguments like these, the first time."""
-        avals = [x.aval for x in leaves]
         found = self._traced.get((self._key(given), *avals))
         if found is not None:
             return found

@@ -134,6 +134,16 @@ def test_keys_are_arrays_and_leaves_of_trees(jax):
     assert seen == [True]
 
 
+def test_keys_where_libraries_cast_and_compare(jax):
+    keys, np_ = jax.random.split(jax.random.key(0)), jax.numpy
+    assert np_.array_equal(np_.astype(keys, keys.dtype), keys)
+    assert np_.isclose(keys, keys[::-1]).tolist() == [False, False]
+    assert np_.allclose(keys, keys) and not np_.allclose(keys, keys[0])
+    assert isinstance(jax.typeof(keys), jax.core.AbstractValue) and not isinstance(keys, jax.core.AbstractValue)
+    with pytest.raises(DtypeError, match="key_data"):
+        np_.astype(keys, "float32")
+
+
 def test_a_key_is_used_once_with_debug_key_reuse(jax):
     key = jax.random.key(0)
     with gt.config(debug_key_reuse=True):

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import scipy.signal
 import torch
 
 import gtrace as gt
-from gtrace.errors import ArgumentError, DtypeError, ExecutionError, ShapeError
+from gtrace.errors import ArgumentError, DtypeError, ShapeError
 from gtrace.scipy import spectral
 
 RNG = np.random.default_rng(0)
@@ -102,13 +106,13 @@ def test_checks_of_values(jax):
         error, out = wrapped(-1.0)
         assert error.get() == text and float(out) == -2.0
         assert wrapped(1.0)[0].get() is None
-        with pytest.raises(ExecutionError, match="not positive"):
+        with pytest.raises(ValueError, match="not positive"):
             error.throw()
     batch = jax.vmap(checkify.checkify(f))(jax.numpy.array([1.0, -1.0]))[0]
     assert batch.get() == f"at mapped index 1: {text}"
     steps = checkify.checkify(lambda x: jax.lax.fori_loop(0, 3, lambda k, x: f(x) - 5, x))(2.0)
     assert steps[0].get() == text
-    with pytest.raises(ExecutionError, match="not positive"):
+    with pytest.raises(checkify.JaxRuntimeError, match="not positive"):
         f(-1.0)
     with pytest.raises(ValueError, match="nothing is under checkify"):
         jax.jit(f, backend="eager")(1.0)
@@ -308,3 +312,99 @@ def test_tables_by_numpys_dtypes_find_those_of_arrays(jax):
     assert {x.dtype: 3}[np_float] == 3 and np_float in {x.dtype, jax.numpy.argmax(x).dtype}
     with gt.config(jax_results=False):
         assert {torch.float32: 4}[x.dtype] == 4
+
+
+def test_settings_of_the_command_line(jax, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["program", "--jax_enable_x64", "--other", "--jax_debug_nans=false"])
+    with gt.config():
+        jax.config.parse_flags_with_absl()
+        assert gt.config.x64 and not gt.config.debug_nans
+    monkeypatch.setattr(sys, "argv", ["program", "--jax_enable_everything"])
+    with pytest.raises(AttributeError, match="jax_enable_everything"):
+        jax.config.config_with_absl()
+
+
+def test_outside_of_any_mesh_there_is_an_empty_one(jax):
+    mesh = jax.make_mesh((1,), ("x",))
+    for get in (jax.sharding.get_mesh, jax.sharding.get_abstract_mesh):
+        assert get().empty and get().axis_names == () and dict(get().shape) == {}
+        with jax.set_mesh(mesh):
+            assert get() is mesh
+    with pytest.raises(ValueError, match="shard_map"):
+        jax.shard_map(lambda x: x, in_specs=jax.P("x"), out_specs=jax.P("x"))(jax.numpy.ones(1))
+
+
+def test_a_layout_for_each_array_of_a_tree(jax):
+    layout = jax.NamedSharding(jax.make_mesh((1,), ("x",)), jax.P("x"))
+    x = {"a": jax.numpy.ones(2), "b": (jax.numpy.ones(1), jax.numpy.ones(3)), "key": jax.random.key(0)}
+    layouts = {"a": layout, "b": jax.devices()[0], "key": jax.NamedSharding(layout.mesh, jax.P())}
+    put = jax.device_put(x, layouts)
+    assert put["a"].sharding == layout and put["b"][1].sharding is None and put["key"].shape == ()
+    some = {"a": layout, "b": layout}
+    for_each = jax.jit(lambda x: jax.lax.with_sharding_constraint(x, some), backend="eager")({"a": x["a"], "b": x["b"]})
+    assert for_each["b"][1].sharding == for_each["a"].sharding == layout
+    with pytest.raises(ArgumentError, match="tree"):
+        jax.device_put(x, {"a": layout})
+
+
+def test_functions_of_keys_of_which_some_are_unknown(jax):
+    partial_eval = importlib.import_module("gtrace.jax.interpreters.partial_eval")
+    linear_util = importlib.import_module("gtrace.jax.extend.linear_util")
+    key = jax.random.key(7)
+    given = [partial_eval.PartialVal.unknown(jax.typeof(key)), partial_eval.PartialVal.known(key)]
+    f = linear_util.wrap_init(lambda a, b: [jax.random.fold_in(a, 1), jax.random.fold_in(b, 1), jax.random.normal(a)])
+    unknown, known, drawn = partial_eval.trace_to_jaxpr_nounits(f, given)[1]
+    assert unknown.const is None and isinstance(unknown.aval, jax.core.AbstractValue) and drawn.aval.shape == ()
+    assert known.aval is None and bool(known.const == jax.random.fold_in(key, 1))
+
+
+def test_none_is_no_static_argument(jax):
+    f = jax.jit(lambda x: x * 2, static_argnums=None, static_argnames=None, donate_argnums=None, donate_argnames=None)
+    g = jax.pmap(lambda x: x * 2, static_broadcasted_argnums=None)
+    h = jax.make_jaxpr(lambda x: x * 2, static_argnums=None)
+    assert float(f(1.5)) == 3.0 and g(jax.numpy.ones(1)).tolist() == [2.0] and "mul" in str(h(1.5))
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_platform_without_devices_is_an_error(jax):
+    for platform in ("gpu", "cuda", "tpu"):
+        with pytest.raises(RuntimeError, match="devices"):
+            jax.devices(platform)
+    assert list(importlib.import_module("gtrace.jax.extend.backend").backends()) == ["cpu"]
+
+
+def test_the_check_of_derivatives_loads_without_hypothesis():
+    # chex imports it, and does not use it
+    script = (
+        "import sys; sys.modules['hypothesis'] = None; from gtrace.jax.test_util import check_grads"
+        "; print(callable(check_grads))"
+    )
+    assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True).stdout == "True\n"
+
+
+def test_programs_for_arrays_that_need_not_exist(jax):
+    like = {"w": jax.ShapeDtypeStruct((2, 3), "float32"), "b": jax.numpy.ones(3)}
+    lowered = jax.jit(lambda p, k: p["w"] + p["b"] * jax.random.normal(k), backend="eager").lower(
+        like, jax.eval_shape(lambda: jax.random.key(0))
+    )
+    params = {"w": jax.numpy.ones((2, 3)), "b": like["b"]}
+    out = lowered.compile()(params, jax.random.key(1))
+    assert out.shape == (2, 3) and float(out[0, 0]) == pytest.approx(1 + float(jax.random.normal(jax.random.key(1))))
+    with pytest.raises(ArgumentError, match="expected arrays or numbers as arguments, got str"):
+        jax.jit(lambda x, y: x).lower(like["w"], "y")
+
+
+def test_what_libraries_ask_for_by_name(jax):
+    x, partitions = jax.numpy.ones(2), jax.sharding.PartitionSpec
+    assert jax.lax.dtype(x.dtype) == jax.lax.dtype(x) == jax.lax.dtype(np.dtype("float32")) == "float32"
+    assert partitions.UNCONSTRAINED not in ("x", None)
+    with pytest.raises(ValueError, match="got UNCONSTRAINED"):
+        partitions(partitions.UNCONSTRAINED)
+    with pytest.raises(ArgumentError, match=r"of Equinox, gt\.nn"):
+        importlib.import_module("gtrace.jax.extend.core").Primitive("p")
+
+
+def test_limits_of_dtypes_that_numpy_has_not(jax):
+    pytest.importorskip("ml_dtypes")
+    for name, most in (("bfloat16", 3.3895314e38), ("float8_e4m3fn", 448.0), ("float32", 3.4028235e38)):
+        assert jax.numpy.finfo(name).max.astype("float32") == np.float32(most)

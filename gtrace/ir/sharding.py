@@ -165,6 +165,13 @@ def parse_mesh(text: str) -> Mesh:
     return Mesh(numpy.reshape(numpy.array(ranks), sizes), [name for name, _ in pairs])
 
 
+class _Unconstrained:
+    """What `PartitionSpec` refuses, and libraries compare with."""
+
+    def __repr__(self) -> str:
+        return "UNCONSTRAINED"
+
+
 class PartitionSpec(tuple[Any, ...]):
     """For each dimension of an array the mesh axis that it is split over: a name, a tuple of names, or None.
 
@@ -175,6 +182,9 @@ class PartitionSpec(tuple[Any, ...]):
     """
 
     __slots__ = ()
+
+    UNCONSTRAINED = _Unconstrained()
+    """JAX's mark of a dimension that the compiler lays out; there is none here: leave the constraint out."""
 
     def __new__(cls, *dims: str | Iterable[str] | None) -> PartitionSpec:
         made = []

@@ -43,16 +43,16 @@ def jit(fun: Callable[..., Any] | None = None, **options: Any) -> Any:
         options.pop(name, None)
     if backend is not None and backend not in ("cpu", "gpu", "cuda", "tpu"):
         options["backend"] = backend
-    return gt.jit(fun, **options)
+    return gt.jit(fun, **{name: value for name, value in options.items() if value is not None})
 
 
-def make_jaxpr(fun: Callable[..., Any], static_argnums: int | tuple[int, ...] = (), **options: Any) -> Any:
+def make_jaxpr(fun: Callable[..., Any], static_argnums: int | tuple[int, ...] | None = (), **options: Any) -> Any:
     """Return a function that records `fun` and returns the graph, which prints as gtrace's IR and not as a jaxpr."""
     unknown = sorted(name for name in options if name not in HINTS and options[name])
     if unknown:
         fix = "Use gt.make_graph."
         raise ArgumentError(message("make_jaxpr", "a function and static_argnums", ", ".join(unknown), fix))
-    numbers = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
+    numbers = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums or ())
 
     def recorded(*args: Any, **kwargs: Any) -> Any:
         static = {k % len(args): args[k % len(args)] for k in numbers}
@@ -149,8 +149,15 @@ def fwd_and_bwd(fun: Callable[..., Any], argnums: int | tuple[int, ...], has_aux
     return forward, backward
 
 
-def pmap(fun: Callable[..., Any], axis_name: str | None = None, *, in_axes: Any = 0, out_axes: Any = 0,
-         static_broadcasted_argnums: int | tuple[int, ...] = (), **options: Any) -> Callable[..., Any]:  # fmt: skip
+def pmap(
+    fun: Callable[..., Any],
+    axis_name: str | None = None,
+    *,
+    in_axes: Any = 0,
+    out_axes: Any = 0,
+    static_broadcasted_argnums: int | tuple[int, ...] | None = (),
+    **options: Any,
+) -> Callable[..., Any]:
     """``vmap``, jitted: on one device, the examples of a `pmap` are a batch. `gt.sharding` divides arrays over devices.
 
     >>> import gtrace.jax as jax
@@ -159,7 +166,7 @@ def pmap(fun: Callable[..., Any], axis_name: str | None = None, *, in_axes: Any 
     Array([2., 2.], dtype=float32)
     """
     static = static_broadcasted_argnums
-    numbers = (static,) if isinstance(static, int) else tuple(static)
+    numbers = (static,) if isinstance(static, int) else tuple(static or ())
 
     def mapped(*args: Any) -> Any:
         axes = list(in_axes) if isinstance(in_axes, (tuple, list)) else [in_axes] * len(args)

@@ -21,6 +21,7 @@ from gtrace.jax.extend.absent import (
     set_current_trace,
     take_current_trace,
 )
+from gtrace.random.key_arrays import PRNGKeyArray
 from gtrace.trace.array import Array
 from gtrace.trace.record import thread
 
@@ -36,8 +37,24 @@ class ShapedArray(ShapeDtypeStruct):
         super().__init__(shape, dtype)
 
 
+class _AbstractType(type):
+    def __instancecheck__(cls, instance: Any) -> bool:
+        if cls is not AbstractValue:
+            return type.__instancecheck__(cls, instance)
+        found = instance._data if type(instance) is PRNGKeyArray else instance
+        return isinstance(found, ShapeDtypeStruct)
+
+
+class AbstractValue(metaclass=_AbstractType):
+    """The class of shapes with dtypes, those of keys included.
+
+    >>> import gtrace.jax as jax
+    >>> isinstance(jax.typeof(jax.random.key(0)), AbstractValue), isinstance(jax.numpy.ones(2), AbstractValue)
+    (True, False)
+    """
+
+
 Atom = Var | Literal
-AbstractValue = ShapeDtypeStruct
 eval_jaxpr = absent_function("eval_jaxpr")
 
 pytype_aval_mappings: dict[type, Any] = {numpy.ndarray: None}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import attrs
@@ -48,13 +49,17 @@ def devices(backend: str | None = None) -> list[Device]:
     """Return the devices of a platform: ``"cpu"``, ``"gpu"``, or by default the one that arrays are made on.
 
     Raises:
-        DeviceError: another platform.
+        DeviceError: another platform, or no device of it.
     """
     platform = default_backend() if backend is None else backend
     if platform == "cpu":
         return [Device("cpu", 0, "cpu")]
     if platform in ("gpu", "cuda"):
-        return [Device("gpu", k, f"cuda:{k}") for k in range(torch.cuda.device_count())]
+        found = [Device("gpu", k, f"cuda:{k}") for k in range(torch.cuda.device_count())]
+        if not found:
+            fix = "Use jax.devices() for those that there are; `gtrace doctor` says what torch finds."
+            raise DeviceError(message("devices", "a GPU that torch can use", "none", fix))
+        return found
     raise DeviceError(message("devices", "cpu or gpu", repr(backend), "torch's devices of these kinds are supported."))
 
 
@@ -97,12 +102,30 @@ def process_indices(backend: str | None = None) -> list[int]:
 host_ids = process_indices
 
 
+def each_with_layout(place: Callable[[Any, Any], Any], x: Any, layouts: Any) -> Any:
+    """Call a function with a pytree and its layout, or with the parts of it that a pytree of layouts has one for."""
+    given = tree.leaves(layouts)
+    if layouts is None or (len(given) == 1 and given[0] is layouts):
+        return place(x, layouts)
+    return tree.map(place, x, tree.broadcast(layouts, x))
+
+
 def device_put(x: Any, device: Any = None, **options: Any) -> Any:
     """Return a pytree with Arrays on a device, one of `devices` or as torch names it, or in a layout.
 
     Args:
-        device: None leaves them in place.
+        device: None leaves them in place. A pytree has a device or layout for each array of `x`, or for a part of it.
+
+    >>> import gtrace.jax as jax
+    >>> layout = jax.NamedSharding(jax.make_mesh((1,), "data"), jax.P("data"))
+    >>> moved = jax.device_put({"w": jax.numpy.ones(2), "b": jax.numpy.ones(1)}, {"w": layout, "b": jax.devices()[0]})
+    >>> moved["w"].sharding.spec
+    P('data')
     """
+    return each_with_layout(_put, x, device)
+
+
+def _put(x: Any, device: Any) -> Any:
     device = getattr(device, "device", device)  # the device of a SingleDeviceSharding
     if isinstance(device, NamedSharding):
         return tree.map(lambda leaf: with_sharding(asarray(leaf), device), x)

@@ -41,6 +41,7 @@ TAKEN: dict[str, tuple[int, ...]] = {
 
 COMPARING = {
     "jax.numpy.equal": "equal", "jax.numpy.not_equal": "not_equal", "jax.lax.eq": "equal", "jax.lax.ne": "not_equal",
+    "jax.numpy.isclose": "equal",
 }  # fmt: skip
 
 
@@ -53,6 +54,10 @@ def taking_keys(name: str, function: Any) -> Any:
         taken: Callable[..., Any] = functools.partial(compared, COMPARING[name])
     elif name == "jax.numpy.array_equal":
         taken = _array_equal
+    elif name == "jax.numpy.allclose":
+        taken = _all_equal
+    elif name == "jax.numpy.astype":
+        taken = _as_keys
     elif name == "jax.numpy.result_type":
         taken = _type_of_keys
     elif name == "jax.lax.select_n":
@@ -120,6 +125,16 @@ def _selected(function: Callable[..., Any], which: Any, *cases: Any) -> Any:
 
 def _array_equal(a: Any, b: Any, equal_nan: bool = False) -> Any:
     return a.shape == b.shape and compared("equal", a, b).all()
+
+
+def _all_equal(a: Any, b: Any) -> Any:
+    return compared("equal", a, b).all()
+
+
+def _as_keys(x: Any, dtype: Any, **options: Any) -> Any:
+    if dtype != KEY:
+        raise DtypeError(message("astype", f"no dtype but {KEY} for keys", str(dtype), PRNGKeyArray.instead))
+    return keys_of(data_of("astype", x))
 
 
 def _type_of_keys(*arrays: Any) -> Any:

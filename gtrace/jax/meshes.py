@@ -87,16 +87,32 @@ class set_mesh(contextlib.AbstractContextManager[Mesh]):  # noqa: N801 - JAX's n
         self._mesh.__exit__()
 
 
-def get_mesh() -> Mesh:
-    """Return the mesh that has been entered last.
+class _NoMesh(Mesh):
+    """The mesh outside of any: without axes, and empty."""
 
-    Raises:
-        ShardingError: none has.
+    __slots__ = ()
+
+    empty = True
+
+    def __init__(self) -> None:
+        self.axis_names = self.ranks = self.sizes = ()
+        self._key = (), (), ()
+
+
+_NONE = _NoMesh()
+
+
+def get_mesh() -> Mesh:
+    """Return the mesh that has been entered last; outside of any, one without axes that is ``empty``.
+
+    >>> import gtrace.jax as jax
+    >>> jax.sharding.get_mesh().empty
+    True
     """
-    mesh = entered_mesh()
-    if mesh is None:
-        raise ShardingError(message("get_mesh", "a mesh that was entered", "none", "Use `with jax.set_mesh(mesh):`."))
-    return mesh
+    return entered_mesh() or _NONE
+
+
+get_abstract_mesh = get_mesh
 
 
 @contextlib.contextmanager
@@ -232,6 +248,10 @@ def shard_map(
 
     def call(*args: Any) -> Any:
         over = get_mesh() if mesh is None else mesh
+        if over.empty:
+            raise ShardingError(
+                message("shard_map", "a mesh", "none", "Pass mesh=, or use `with jax.set_mesh(mesh):`.")
+            )
         if axis_names and set(axis_names) != set(over.axis_names):
             fix = "Use with_sharding_constraint for the other axes."
             raise ArgumentError(message("shard_map", f"all axes of {over!r}", repr(set(axis_names)), fix))

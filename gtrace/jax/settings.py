@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import importlib.util
+import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
@@ -70,6 +71,19 @@ class Settings:
         if name in _WITHOUT_EFFECT:
             return _WITHOUT_EFFECT[name]
         raise AttributeError(f"jax.config has no setting {name!r}")
+
+    def parse_flags_with_absl(self) -> None:
+        """Take settings from the command line, such as ``--jax_enable_x64`` and ``--jax_enable_x64=false``.
+
+        Raises:
+            UnknownSettingError: JAX, or gtrace, has no such setting.
+        """
+        for argument in sys.argv[1:]:
+            if argument.startswith("--jax_"):
+                name, _, value = argument.removeprefix("--").partition("=")
+                self.update(name, value.lower() not in ("0", "f", "false", "n", "no"))
+
+    config_with_absl = parse_flags_with_absl
 
     @property
     def x64_enabled(self) -> bool:

@@ -70,4 +70,4 @@ class AbstractDevice:
     platform: str | None = None
 
 
-__getattr__, __dir__ = namespace("jax.sharding", meshes, {"get_abstract_mesh": meshes.entered_mesh})
+__getattr__, __dir__ = namespace("jax.sharding", meshes)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import gtrace as gt
-from gtrace.testing import checks
 
 
 def check_grads(
@@ -22,10 +22,12 @@ def check_grads(
 
     Raises:
         AssertionError: a derivative is wrong.
+        ImportError: hypothesis is not installed, which ``gtrace.testing`` needs.
 
     >>> import gtrace.jax as jax
     >>> check_grads(jax.numpy.sin, (1.0,), order=2)
     """
+    checks = importlib.import_module("gtrace.testing.checks")  # chex imports this module, and needs no hypothesis
     given = {name: value for name, value in (("atol", atol), ("rtol", rtol)) if value is not None}
     with gt.config(x64=True):
         checks.check_grads(f, args, order, modes, **given)

@@ -17,12 +17,12 @@ import numpy
 import gtrace as gt
 from gtrace import tree
 from gtrace.callbacks import call_for_effect
-from gtrace.errors import ArgumentError, ExecutionError, message
+from gtrace.errors import ArgumentError, CheckError, message
 from gtrace.trace.array import Array
 from gtrace.trace.convert import lift
 from gtrace.trace.record import thread
 
-JaxRuntimeError = ExecutionError
+JaxRuntimeError = CheckError
 
 
 class ErrorCategory(enum.Enum):
@@ -77,7 +77,7 @@ class Error:
         """Raise what `get` returns, if anything.
 
         Raises:
-            ExecutionError: a check failed.
+            CheckError: a check failed.
         """
         text = self.get()
         if text is not None:
@@ -114,7 +114,7 @@ def check(pred: Any, msg: str, *fmt_args: Any, debug: bool = False, **fmt_kwargs
         debug: leave it out where nothing is under `checkify`.
 
     Raises:
-        ExecutionError: it is false, outside of `checkify`.
+        CheckError: it is false, outside of `checkify`.
         ValueError: it has no value and nothing is under `checkify`.
 
     >>> import gtrace.jax as jax
@@ -197,7 +197,7 @@ def check_error(error: Error) -> None:
     """Check an error of `checkify`: raise it where it has a value, else hand it to the next `checkify` outside.
 
     Raises:
-        ExecutionError: a check failed, outside of `checkify`.
+        CheckError: a check failed, outside of `checkify`.
     """
     if not _checks.open:
         error.throw()

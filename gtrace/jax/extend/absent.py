@@ -20,7 +20,10 @@ def refuse(name: str) -> NoReturn:
     Raises:
         ArgumentError: always.
     """
-    fix = "Use gt.define_op for operations of your own, and gt.make_graph for graphs."
+    fix = (
+        "Use gt.define_op for operations of your own, and gt.make_graph for graphs. docs/coming-from-jax.md lists the"
+        " libraries that need JAX's own, such as Equinox, with what to use instead: of Equinox, gt.nn."
+    )
     raise ArgumentError(message(f"jax.extend.core.{name}", "no use of JAX's primitives and jaxprs", "one", fix))
 
 

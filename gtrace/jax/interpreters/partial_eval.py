@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import gtrace as gt
+from gtrace import tree
 from gtrace.abstract import capture_like
 from gtrace.jax.adapt import internal
 from gtrace.jax.core import ShapedArray
 from gtrace.jax.extend.linear_util import WrappedFun
+from gtrace.random.key_arrays import PRNGKeyArray
 from gtrace.trace.capture import replay
 
 
@@ -55,20 +57,24 @@ def trace_to_jaxpr_nounits(
     def run(*unknown: Any) -> list[Any]:
         rest = iter(unknown)
         results[:] = fun.call_wrapped(*[x.const if x.aval is None else next(rest) for x in pvals])
-        return [x for x in results if isinstance(x, gt.Array)]
+        return [leaf for x in results for leaf in tree.leaves(x) if isinstance(leaf, gt.Array)]
 
     captured = capture_like("partial_eval", run, tuple(avals), {})
     graph = captured.graph
-    dependent = set(graph.inputs[: len(avals)])
+    given = len(tree.leaves(avals))  # keys are nodes, of their data
+    dependent = set(graph.inputs[:given])
     for node in graph.nodes:
         if not dependent.isdisjoint(node.values()):
             dependent.add(node.out)
     # what is known does not depend on these numbers, and what does is never computed
-    zeros = [gt.zeros(a.shape, a.dtype) for a in avals]
+    zeros = [gt.zeros(a.shape, a.dtype) for a in graph.avals[:given]]
     values = zip(graph.outputs, replay(graph, [*zeros, *captured.constants]), strict=True)
     out = []
     for x in results:
-        number, value = next(values) if isinstance(x, gt.Array) else (None, x)
+        number, value = None, x
+        if isinstance(x, (gt.Array, PRNGKeyArray)):
+            number, leaf = next(values)
+            value = tree.structure(x).unflatten([leaf])
         unknown = number in dependent
         out.append(PartialVal(ShapedArray(x.shape, x.dtype), None) if unknown else PartialVal(None, value))
     return None, out, []

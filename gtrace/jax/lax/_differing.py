@@ -6,11 +6,14 @@ import enum
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy
+
 import gtrace as gt
 from gtrace import lax as ours
 from gtrace import tree
 from gtrace.dtypes import DType
 from gtrace.errors import ArgumentError, message
+from gtrace.jax.devices import each_with_layout
 from gtrace.numpy import fft as transforms
 from gtrace.ops.shape import moveaxis
 from gtrace.sharding import with_sharding
@@ -19,8 +22,8 @@ from gtrace.trace.convert import lift
 
 
 def dtype(x: Any) -> DType:
-    """Return the dtype of an array or number."""
-    return gt.asarray(x).dtype
+    """Return the dtype of an array or number; a dtype is its own."""
+    return DType(x) if isinstance(x, (DType, type, numpy.dtype)) else gt.asarray(x).dtype
 
 
 def cond(pred: Any, *args: Any, **kwargs: Any) -> Any:
@@ -102,8 +105,8 @@ def broadcast_like(x: Any, reference: Any) -> Array:
 
 
 def with_sharding_constraint(x: Any, shardings: Any) -> Any:
-    """``gt.with_sharding`` for each array of a pytree."""
-    return tree.map(lambda leaf: with_sharding(leaf, shardings), x)
+    """``gt.with_sharding`` for each array of a pytree; `shardings` may be a pytree with one for each, or for a part."""
+    return each_with_layout(with_sharding, x, shardings)
 
 
 def custom_linear_solve(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
@@ -300,7 +301,7 @@ def histogram(
 
 
 def finfo(dtype: Any) -> Any:
-    """Return what NumPy knows of a floating dtype; of those that NumPy does not have, ``gt.finfo``.
+    """Return what NumPy knows of a floating dtype, or ml_dtypes where it is installed; else ``gt.finfo``.
 
     >>> import gtrace.jax.numpy as jnp
     >>> print(jnp.finfo(jnp.float32).eps)
@@ -308,7 +309,9 @@ def finfo(dtype: Any) -> Any:
     """
     kind = DType(dtype)
     known = kind.kind == "c" or kind in (float16, float32, float64)
-    return numpy.finfo(kind.name) if known else ours.finfo(kind)
+    if known or "ml_dtypes" not in sys.modules:
+        return numpy.finfo(kind.name) if known else ours.finfo(kind)
+    return sys.modules["ml_dtypes"].finfo(kind.name)
 
 
 def iinfo(dtype: Any) -> Any:
