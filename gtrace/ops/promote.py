@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy
@@ -79,6 +79,13 @@ def weakened(x: Array, dtype: torch.dtype) -> Array:
     if x.aval.dtype is dtype and x.aval.weak:
         return x
     return bind(_astype, (x,), (SHORT[dtype] + WEAK,))
+
+
+def weak_like(values: Sequence[Array], avals: Iterable[Aval]) -> Sequence[Array]:
+    """Return arrays, with the setting `jax_results` weak where `avals` are; without it as they are."""
+    if thread.in_rule or not config.current.jax_results:
+        return values
+    return [weakened(v, v.aval.dtype) if a.weak else v for v, a in zip(values, avals, strict=True)]
 
 
 def counted(out: Array, x: Array | None = None) -> Array:

@@ -14,6 +14,7 @@ from gtrace.jax.lax._differing import custom_root as custom_root
 from gtrace.jax.lax._differing import dtype as dtype
 from gtrace.jax.lax._differing import fft as fft
 from gtrace.jax.lax._differing import index_take as index_take
+from gtrace.jax.lax._differing import optimization_barrier as optimization_barrier
 from gtrace.jax.lax._differing import top_k as top_k
 from gtrace.jax.lax._differing import with_sharding_constraint as with_sharding_constraint
 

@@ -9,6 +9,7 @@ from gtrace.jax.numpy._differing import absolute as abs
 from gtrace.jax.numpy._differing import absolute as absolute
 from gtrace.jax.numpy._differing import amax as amax
 from gtrace.jax.numpy._differing import amin as amin
+from gtrace.jax.numpy._differing import arange as arange
 from gtrace.jax.numpy._differing import argsort as argsort
 from gtrace.jax.numpy._differing import array as array
 from gtrace.jax.numpy._differing import array_repr as array_repr
@@ -39,6 +40,8 @@ from gtrace.jax.numpy._differing import max as max
 from gtrace.jax.numpy._differing import maximum as maximum
 from gtrace.jax.numpy._differing import min as min
 from gtrace.jax.numpy._differing import minimum as minimum
+from gtrace.jax.numpy._differing import nancumprod as nancumprod
+from gtrace.jax.numpy._differing import nancumsum as nancumsum
 from gtrace.jax.numpy._differing import nanstd as nanstd
 from gtrace.jax.numpy._differing import nanvar as nanvar
 from gtrace.jax.numpy._differing import place as place
