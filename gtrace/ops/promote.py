@@ -19,6 +19,7 @@ from gtrace.ir.op import Op, define
 from gtrace.ops.batching import unchanged
 from gtrace.ops.components import real
 from gtrace.ops.factors import same
+from gtrace.ops.saturation import INTEGERS, saturated
 from gtrace.ops.shape import constant
 from gtrace.trace.array import Array
 from gtrace.trace.bind import bind
@@ -68,9 +69,15 @@ _astype = define(
 
 
 def cast(x: Array, dtype: torch.dtype) -> Array:
-    """Return `x` in `dtype`, strongly typed; `x` itself if it already is."""
+    """Return `x` in `dtype`, strongly typed; `x` itself if it already is.
+
+    Floats that an integer dtype does not hold become what the processor makes of them, and with the setting
+    `jax_results` the nearest integer.
+    """
     if x.aval.dtype is dtype and not x.aval.weak:
         return x
+    if dtype in INTEGERS and x.aval.dtype in FLOATS and config.current.jax_results and not thread.in_rule:
+        return saturated(x, dtype)
     return bind(_astype, (x,), (SHORT[dtype],))
 
 
