@@ -93,3 +93,31 @@ def test_floats_that_integers_do_not_hold_become_the_nearest_integer():
 def test_conversions_outside_of_the_rules_of_jax_are_one_call():
     graph = gt.make_graph(lambda x: x.astype("int32"))(gt.ones(2))
     assert "astype" in str(graph) and "saturate" not in str(graph)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_integers_divided_by_zero_have_the_values_of_jax(compiled):
+    import gtrace.jax
+
+    jax, jnp = gtrace.jax, gtrace.jax.numpy
+
+    def divided(x, y):
+        return x // y, x % y, jax.lax.div(x, y), jax.lax.rem(x, y), jnp.fmod(x, y), *divmod(x, y)
+
+    with gt.config(x64=False, jax_results=True):
+        x, y = jnp.array([5, -5, -1, 0, 7, -7]), jnp.array([0, 0, 0, 0, 2, 2])
+        run = jax.jit(divided, backend="inductor") if compiled else divided
+        down, left, down_left = [-2, -2, -2, -1, 3, -4], [0, 0, 0, 0, 1, 1], [-1, -1, -1, -1, 3, -3]
+        expected = [down, left, down_left, [5, -5, -1, 0, 1, -1], [0, 0, 0, 0, 1, -1], down, left]
+        assert [v.tolist() for v in run(x, y)] == expected
+        assert (x // 0).tolist() == [-2, -2, -2, -1, -2, -2] and (3 % y).tolist() == [0, 0, 0, 0, 1, 1]
+        assert jax.jit(lambda a, b: jax.lax.map(lambda v: v[0] // v[1], (a, b)))(x, y).tolist() == down
+        small = x.astype("int8").astype("uint8")
+        assert (small // small[3]).tolist() == [255] * 6 and jax.lax.rem(small, small[3]).tolist() == small.tolist()
+        assert (x // 2).dtype == "int32" and (x.astype("int8") // y.astype("int8")).dtype == "int8"
+        assert jnp.where(y > 0, 8 // y, 0).tolist() == [0, 0, 0, 0, 4, 4]
+
+
+def test_integers_divided_by_zero_raise_outside_of_the_rules_of_jax():
+    with pytest.raises(gt.errors.ExecutionError, match="ZeroDivisionError"):
+        (gt.array([1]) // gt.array([0])).tolist()

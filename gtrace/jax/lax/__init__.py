@@ -2,6 +2,8 @@
 
 from gtrace import lax as _ours
 from gtrace.jax.adapt import namespace as _namespace
+from gtrace.jax.division import div as div
+from gtrace.jax.division import rem as rem
 from gtrace.jax.lax import _records
 from gtrace.jax.lax import linalg as linalg
 from gtrace.jax.lax._differing import FftType as FftType

@@ -2,6 +2,11 @@
 
 from gtrace import numpy as _ours
 from gtrace.jax.adapt import namespace as _namespace
+from gtrace.jax.division import divmod as divmod
+from gtrace.jax.division import floor_divide as floor_divide
+from gtrace.jax.division import fmod as fmod
+from gtrace.jax.division import remainder as mod
+from gtrace.jax.division import remainder as remainder
 from gtrace.jax.numpy import fft as fft
 from gtrace.jax.numpy import linalg as linalg
 from gtrace.jax.numpy._differing import ComplexWarning as ComplexWarning
