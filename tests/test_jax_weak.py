@@ -59,3 +59,65 @@ def test_weak_arrays_and_their_strong_forms_are_different_inputs():
 def test_sums_by_einsum_keep_the_dtype_of_integers():
     x = gt.array([[1, 2], [3, 4]], dtype=gt.int32)
     assert gt.einsum("ij->i", x).dtype == gt.int32 and gt.einsum("ij->i", x).tolist() == [3, 7]
+
+
+def test_floats_that_integers_do_not_hold_become_the_nearest_integer():
+    import gtrace.jax
+
+    jax, jnp = gtrace.jax, gtrace.jax.numpy
+    values = [3e9, -3e9, float("nan"), float("inf"), -float("inf"), -1.0, 1.5, 300.0]
+    expected = {
+        "int8": [127, -128, 0, 127, -128, -1, 1, 127],
+        "uint8": [255, 0, 0, 255, 0, 0, 1, 255],
+        "int32": [2**31 - 1, -(2**31), 0, 2**31 - 1, -(2**31), -1, 1, 300],
+        "uint32": [3000000000, 0, 0, 2**32 - 1, 0, 0, 1, 300],
+    }
+    with gt.config(x64=False, jax_results=True):
+        x = jnp.array(values)
+        for dtype, integers in expected.items():
+            assert x.astype(dtype).tolist() == integers
+            assert jax.lax.convert_element_type(x, dtype).tolist() == integers
+            assert jax.jit(lambda v, dtype=dtype: v.astype(dtype), backend="inductor")(x).tolist() == integers
+            steps = jax.jit(lambda v, dtype=dtype: jax.lax.map(lambda e: e.astype(dtype), v))
+            assert steps(x).tolist() == integers
+        assert x.astype("bfloat16").astype("int8").tolist() == expected["int8"]
+        assert jax.vmap(lambda v: v.astype("int8"))(x).tolist() == expected["int8"]
+        assert jax.grad(lambda v: (v * v.astype("int8")).sum())(x[6:]).tolist() == [1.0, 127.0]
+    with gt.config(x64=True, jax_results=True):
+        wide = x.astype("float64") * 1e10
+        assert wide.astype("int64").tolist()[:5] == [2**63 - 1, -(2**63), 0, 2**63 - 1, -(2**63)]
+        assert wide.astype("uint64").tolist()[:6] == [2**64 - 1, 0, 0, 2**64 - 1, 0, 0]
+        assert jnp.array([1e19, 2.0**63, 7.0]).astype("uint64").tolist() == [10**19, 2**63, 7]
+
+
+def test_conversions_outside_of_the_rules_of_jax_are_one_call():
+    graph = gt.make_graph(lambda x: x.astype("int32"))(gt.ones(2))
+    assert "astype" in str(graph) and "saturate" not in str(graph)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_integers_divided_by_zero_have_the_values_of_jax(compiled):
+    import gtrace.jax
+
+    jax, jnp = gtrace.jax, gtrace.jax.numpy
+
+    def divided(x, y):
+        return x // y, x % y, jax.lax.div(x, y), jax.lax.rem(x, y), jnp.fmod(x, y), *divmod(x, y)
+
+    with gt.config(x64=False, jax_results=True):
+        x, y = jnp.array([5, -5, -1, 0, 7, -7]), jnp.array([0, 0, 0, 0, 2, 2])
+        run = jax.jit(divided, backend="inductor") if compiled else divided
+        down, left, down_left = [-2, -2, -2, -1, 3, -4], [0, 0, 0, 0, 1, 1], [-1, -1, -1, -1, 3, -3]
+        expected = [down, left, down_left, [5, -5, -1, 0, 1, -1], [0, 0, 0, 0, 1, -1], down, left]
+        assert [v.tolist() for v in run(x, y)] == expected
+        assert (x // 0).tolist() == [-2, -2, -2, -1, -2, -2] and (3 % y).tolist() == [0, 0, 0, 0, 1, 1]
+        assert jax.jit(lambda a, b: jax.lax.map(lambda v: v[0] // v[1], (a, b)))(x, y).tolist() == down
+        small = x.astype("int8").astype("uint8")
+        assert (small // small[3]).tolist() == [255] * 6 and jax.lax.rem(small, small[3]).tolist() == small.tolist()
+        assert (x // 2).dtype == "int32" and (x.astype("int8") // y.astype("int8")).dtype == "int8"
+        assert jnp.where(y > 0, 8 // y, 0).tolist() == [0, 0, 0, 0, 4, 4]
+
+
+def test_integers_divided_by_zero_raise_outside_of_the_rules_of_jax():
+    with pytest.raises(gt.errors.ExecutionError, match="ZeroDivisionError"):
+        (gt.array([1]) // gt.array([0])).tolist()

@@ -16,7 +16,7 @@ from gtrace.ir.aval import Aval
 from gtrace.ir.graph import Graph, Subgraph, subgraphs
 from gtrace.ir.op import Instr
 from gtrace.ir.subgraph import subgraph
-from gtrace.ops.promote import cast
+from gtrace.ops.promote import cast, weak_like
 from gtrace.trace.array import Array, materialize
 from gtrace.trace.bind import emit_all
 from gtrace.trace.capture import Captured, capture
@@ -51,6 +51,7 @@ def capture_body(
     avals: Sequence[Aval],
     dtypes: Sequence[Any] | None = None,
     tokens: str = "refused",
+    weak: Sequence[Aval] = (),
 ) -> Captured:
     """Capture a user's function on placeholders.
 
@@ -59,6 +60,7 @@ def capture_body(
         structure: of the tuple of its arguments.
         dtypes: strong dtypes to cast the outputs to; None leaves them as they are.
         tokens: as of `capture`.
+        weak: with the setting `jax_results`, the function gets arrays as weak as these.
 
     Returns:
         The capture; its result is the structure of the outputs.
@@ -67,7 +69,7 @@ def capture_body(
         raise ArgumentError(message(name, f"a function as {what}", type(function).__name__, "Pass a callable."))
 
     def run(inputs: Sequence[Array]) -> tuple[Sequence[Array], Any]:
-        arguments: Any = structure.unflatten(inputs)
+        arguments: Any = structure.unflatten(weak_like(inputs, weak) if weak else inputs)
         outputs, out_structure = lift_outputs(name, function(*arguments))
         if dtypes is not None and len(dtypes) == len(outputs):
             outputs = [cast(x, dtype) for x, dtype in zip(outputs, dtypes, strict=True)]

@@ -25,7 +25,7 @@ from gtrace.ir.op import Op, define
 from gtrace.ir.partial_eval import partial_eval
 from gtrace.ir.subgraph import select, subgraph
 from gtrace.ops.batching import spread
-from gtrace.ops.promote import cast
+from gtrace.ops.promote import cast, weak_like
 from gtrace.ops.shape import as_int, constant, moveaxis
 from gtrace.trace.array import Array
 from gtrace.trace.bind import bind_all
@@ -326,14 +326,14 @@ def scan(
     for _ in range(3):
         # a Python number as the first carry takes the dtype that the body returns
         avals = [*[x.aval for x in start], *slices]
-        captured = capture_body("scan", "f", f, structure, avals)
+        captured = capture_body("scan", "f", f, structure, avals, weak=[x.aval for x in (*start, *inputs)])
         if first is None:
             first = captured
             follows = (captured.graph, carry_structure, captured.result), (steps, bool(reverse))
             known = known_loop(captured, *follows)
             if known is not None:
                 results = known.record([*captured.constants, *start, *inputs])
-                return captured.result.unflatten(with_effects(results, captured))
+                return _packed(captured, results)
         outputs, out_structure = captured.graph.out_avals, captured.result
         pair = tree.children(out_structure)
         if len(pair) != 2 or not tree.is_tuple(out_structure):
@@ -359,6 +359,7 @@ def scan(
             structure,
             avals,
             [*[x.aval.dtype for x in start], *[a.dtype for a in outputs[len(start) :]]],
+            weak=[x.aval for x in (*start, *inputs)],
         )
         start = [cast(x, x.aval.dtype) for x in start]
     closure = Closure()
@@ -373,7 +374,12 @@ def scan(
         results = scan_arrays(loop, operands, bool(reverse))
         if captured is first and captured.derived is not None:
             _keep(captured, *follows, loop, operands, bool(reverse))
-    return captured.result.unflatten(with_effects(results, captured))
+    return _packed(captured, results)
+
+
+def _packed(captured: Captured, results: list[Array]) -> Any:
+    """Return the results in the structure that the body returns, as weak as its own with JAX's number rules."""
+    return captured.result.unflatten(weak_like(with_effects(results, captured), captured.graph.out_avals))
 
 
 def _keep(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gtrace.jax.devices import Device
+from gtrace.jax.division import OPERATORS
 from gtrace.ops.linalg import dot as product
 from gtrace.ops.promote import cast
 from gtrace.trace.array import Array
@@ -37,7 +38,7 @@ def is_ready(self: Array) -> bool:
 
 
 METHODS: dict[str, Any] = {
-    "devices": devices, "dot": dot, "is_ready": is_ready,
+    **OPERATORS, "devices": devices, "dot": dot, "is_ready": is_ready,
     "copy_to_host_async": lambda self: None, "is_deleted": lambda self: False,
     "on_device_size_in_bytes": lambda self: self.nbytes,
     "weak_type": property(lambda self: self.aval.weak),

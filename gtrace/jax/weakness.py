@@ -8,6 +8,8 @@ from typing import Any
 
 from gtrace.ops.promote import cast, weakened
 from gtrace.trace.array import Array
+from gtrace.trace.convert import lift
+from gtrace.trace.promotion import default_dtype, meeting
 
 STRONG = frozenset(
     [
@@ -15,33 +17,56 @@ STRONG = frozenset(
             f"jax.numpy.{name}"
             for name in """
             choose deg2rad degrees diagonal frexp gcd histogram_bin_edges hypot isclose isin isinf isneginf isposinf
-            lcm log10 log2 logaddexp2 logical_and logical_not logical_or logical_xor polyval rad2deg radians signbit
-            sinc spacing vander
+            lcm log10 log2 logaddexp2 logical_and logical_not logical_or logical_xor polyval rad2deg radians
+            signbit sinc sort_complex spacing vander
             """.split()
         ],
         *[f"jax.lax.dynamic_update_{name}" for name in ("index_in_dim", "slice", "slice_in_dim")],
-        "jax.lax.associative_scan", "jax.lax.reduce_window", "jax.nn.gelu", "jax.scipy.special.logit",
+        "jax.lax.associative_scan", "jax.lax.reduce_window", "jax.nn.gelu",
+        *[
+            f"jax.scipy.special.{name}"
+            for name in """
+            dawsn erfcx exp1 expi expn fresnel gamma gammasgn log_ndtr logit ndtr ndtri owens_t poch sici spence wofz
+            """.split()
+        ],
     ]
 )  # fmt: skip
 """Functions whose results never count as numbers."""
 
 KEPT = {
-    **dict.fromkeys(["jax.numpy.zeros_like", "jax.numpy.ones_like", "jax.numpy.empty_like"], 1),
-    **dict.fromkeys(["jax.numpy.full_like", "jax.lax.full_like"], 2),
-    **dict.fromkeys([f"jax.lax.cum{name}" for name in ("sum", "prod", "max", "min", "logsumexp")], 3),
-    **dict.fromkeys([f"jax.lax.reduce_{name}" for name in ("sum", "prod", "max", "min")], 3),
+    **dict.fromkeys([f"jax.numpy.{name}" for name in ("diag", "imag")], (1, 9)),
+    "jax.numpy.gradient": (2, 9),
+    "jax.nn.squareplus": (2, 9),
+    **dict.fromkeys(["jax.numpy.zeros_like", "jax.numpy.ones_like", "jax.numpy.empty_like"], (1, 1)),
+    **dict.fromkeys(["jax.numpy.full_like", "jax.lax.full_like"], (1, 2)),
+    **dict.fromkeys([f"jax.lax.cum{name}" for name in ("sum", "prod", "max", "min", "logsumexp")], (1, 3)),
+    **dict.fromkeys([f"jax.lax.reduce_{name}" for name in ("sum", "prod", "max", "min")], (1, 3)),
+    **dict.fromkeys([f"jax.lax.{name}" for name in ("clz", "population_count", "reduce_precision")], (1, 9)),
+    **dict.fromkeys(["jax.lax.mulhi", "jax.lax.shift_right_logical"], (2, 9)),
+    **dict.fromkeys([f"jax.scipy.special.{name}" for name in "betaln boxcox boxcox1p comb".split()], (2, 9)),
+    **dict.fromkeys(["jax.lax.betainc", "jax.scipy.special.betainc"], (3, 9)),
 }
-"""Functions whose result counts as a number if their first argument does, and no dtype is given.
+"""Functions whose result counts as a number if what their first arguments promote to does, and no dtype is given.
 
-With each, how many arguments by position come before a dtype.
+With each, how many arguments decide, and how many by position come before a dtype.
 """
+
+SCALED = frozenset(
+    f"jax.nn.{name}"
+    for name in """
+    celu elu hard_sigmoid hard_silu hard_swish leaky_relu relu6 selu sparse_plus sparse_sigmoid
+    """.split()
+)
+"""Functions that compute integers and booleans with Python floats of their own, and return weak floats."""
 
 
 def with_weakness(name: str, function: Any) -> Any:
     """Return a function whose results are weak where those of JAX's of this name are."""
     if name in STRONG:
         return _strong(function)
-    return _kept(function, KEPT[name]) if name in KEPT else function
+    if name in SCALED:
+        return _scaled(function)
+    return _kept(function, *KEPT[name]) if name in KEPT else function
 
 
 def _strong(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -57,14 +82,26 @@ def _strong(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _kept(function: Callable[..., Any], before: int) -> Callable[..., Any]:
+def _kept(function: Callable[..., Any], deciding: int, before: int) -> Callable[..., Any]:
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         out = function(*args, **kwargs)
-        if not args or not isinstance(args[0], Array) or not args[0].aval.weak:
+        if not isinstance(out, Array) or len(args) > before or kwargs.get("dtype") is not None:
             return out
-        if len(args) > before or kwargs.get("dtype") is not None or out.aval.dtype is not args[0].aval.dtype:
-            return out
-        return weakened(out, out.aval.dtype)
+        operands = [
+            lift(function.__name__, x).aval for x in args[:deciding] if isinstance(x, (Array, int, float, complex))
+        ]
+        return weakened(out, out.aval.dtype) if operands and meeting(operands)[1] else out
+
+    return call
+
+
+def _scaled(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def call(x: Any, *args: Any, **kwargs: Any) -> Any:
+        if type(x) in (bool, int) or (isinstance(x, Array) and not x.aval.floating):
+            x = lift(function.__name__, x)
+            x = weakened(x, default_dtype(float))
+        return function(x, *args, **kwargs)
 
     return call

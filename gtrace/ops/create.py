@@ -9,6 +9,7 @@ import numpy
 import torch
 
 from gtrace.ambient import without_modes
+from gtrace.config import config
 from gtrace.dtypes import DType
 from gtrace.errors import ArgumentError, DtypeError, ShapeError, message
 from gtrace.ir.aval import COMPLEX, CPU, DTYPES, FLOATS, INEXACT, LONG, SHORT, WIDE_UNSIGNED, Aval, as_device, aval
@@ -43,6 +44,7 @@ from gtrace.trace.convert import (
     to_tensor,
 )
 from gtrace.trace.promotion import as_dtype, default_dtype
+from gtrace.trace.record import thread
 
 __all__ = [
     "arange", "array", "asarray", "astype", "empty", "empty_like", "eye", "full", "full_like", "linspace",
@@ -50,6 +52,9 @@ __all__ = [
 ]  # fmt: skip
 
 _CREATES = "it has no operand"
+
+_WEAK = (int, float, complex)
+"""The types of numbers whose arrays are weak with the setting `jax_results`."""
 
 
 def array(obj: Any, dtype: Any = None, device: Any = None) -> Array:
@@ -108,6 +113,8 @@ def asarray(obj: Any, dtype: Any = None, *, device: Any = None, copy: bool | Non
         out = from_torch(obj) if target is None else _fitting(wrap(plain_tensor("asarray", obj)), target)
     elif isinstance(obj, numpy.ndarray):
         out = from_numpy(obj) if target is None else _fitting(shared(obj), target)
+    elif type(obj) in _WEAK and dtype is device is None and config.current.jax_results and not thread.in_rule:
+        return lift("asarray", obj)
     elif python_scalar(obj) is not None or (isinstance(obj, (list, tuple, range)) and not _holds_arrays(obj)):
         scalar = python_scalar(obj)
         default = None if isinstance(obj, (list, tuple, range)) else default_dtype(type(scalar))
@@ -116,6 +123,8 @@ def asarray(obj: Any, dtype: Any = None, *, device: Any = None, copy: bool | Non
         return wrap(to_tensor(obj, target or default, place or as_device(None)))
     elif isinstance(obj, (list, tuple)):
         out = stack([asarray(x, target) for x in obj])
+        if config.current.jax_results:
+            out = cast(out, out.aval.dtype)  # only a number itself is weak, as in JAX
     elif hasattr(obj, "__dlpack__"):
         out = _fitting(from_dlpack(obj), target)
     elif hasattr(obj, "__array__"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy
@@ -20,6 +20,7 @@ from gtrace.ir.op import Op, define
 from gtrace.ops.batching import unchanged
 from gtrace.ops.components import real
 from gtrace.ops.factors import same
+from gtrace.ops.saturation import INTEGERS, saturated
 from gtrace.ops.shape import constant
 from gtrace.trace.array import Array
 from gtrace.trace.bind import bind
@@ -69,9 +70,15 @@ _astype = define(
 
 
 def cast(x: Array, dtype: torch.dtype) -> Array:
-    """Return `x` in `dtype`, strongly typed; `x` itself if it already is."""
+    """Return `x` in `dtype`, strongly typed; `x` itself if it already is.
+
+    Floats that an integer dtype does not hold become what the processor makes of them, and with the setting
+    `jax_results` the nearest integer.
+    """
     if x.aval.dtype is dtype and not x.aval.weak:
         return x
+    if dtype in INTEGERS and x.aval.dtype in FLOATS and config.current.jax_results and not thread.in_rule:
+        return saturated(x, dtype)
     return bind(_astype, (x,), (SHORT[dtype],))
 
 
@@ -80,6 +87,13 @@ def weakened(x: Array, dtype: torch.dtype) -> Array:
     if x.aval.dtype is dtype and x.aval.weak:
         return x
     return bind(_astype, (x,), (SHORT[dtype] + WEAK,))
+
+
+def weak_like(values: Sequence[Array], avals: Iterable[Aval]) -> Sequence[Array]:
+    """Return arrays, with the setting `jax_results` weak where `avals` are; without it as they are."""
+    if thread.in_rule or not config.current.jax_results:
+        return values
+    return [weakened(v, v.aval.dtype) if a.weak else v for v, a in zip(values, avals, strict=True)]
 
 
 def counted(out: Array, x: Array | None = None) -> Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import numpy
 import torch
 
+from gtrace.config import config
 from gtrace.errors import ArgumentError, ShapeError, message
 from gtrace.ir.aval import Aval
 from gtrace.ir.cases import BadSample, Sample
@@ -209,7 +211,15 @@ def _kept(op: str, x: Array, where: Any, otherwise: Any) -> Array:
     if len(padded) != x.ndim or builtins.any(m not in (1, n) for m, n in zip(padded, x.shape, strict=True)):
         got = f"{mask.aval!r} for {x.aval!r}"
         raise ShapeError(message(op, "a mask `where` that broadcasts to the array", got, "Check its shape."))
-    return select(mask, x, otherwise)
+    return _joined(functools.partial(select, mask), x, otherwise)
+
+
+def _joined(combine: Callable[[Any, Any], Array], x: Array, number: Any) -> Array:
+    """Return ``combine(x, number)``; with the setting `jax_results` the number does not change the dtype."""
+    out = combine(x, number)
+    if out.aval.dtype is x.aval.dtype or not config.current.jax_results:
+        return out
+    return combine(x, cast(lift("reduce", number), x.aval.dtype))
 
 
 def sum(  # noqa: A001
@@ -232,7 +242,7 @@ def sum(  # noqa: A001
     out = bind_met(sum_op, x if where is None else _kept("sum", x, where, 0), (axis, keepdims), _resolve)
     if not out.aval.floating:
         out = counted(out, x)
-    return out if initial is None else add(out, initial)
+    return out if initial is None else _joined(add, out, initial)
 
 
 def mean(x: Any, axis: Any = None, keepdims: bool = False, *, dtype: Any = None, where: Any = None) -> Array:
@@ -271,7 +281,7 @@ def _extremum(op: Op, x: Any, axis: Any, keepdims: bool, where: Any, initial: An
     axes = normalize_axes(op.name, axis, x.ndim)
     if 0 in [x.shape[k] for k in axes]:
         return full_like_scalar(initial, x.aval.dtype, reduced_shape((x.aval,), axes, keepdims), x.device)
-    return combine(bind(op, (x,), (axes, as_flag(op.name, "keepdims", keepdims))), initial)
+    return _joined(combine, bind(op, (x,), (axes, as_flag(op.name, "keepdims", keepdims))), initial)
 
 
 def max(  # noqa: A001
@@ -466,7 +476,7 @@ def prod(
         out = bind(_prod, (x,), (normalize_axis("prod", axis, x.ndim), as_flag("prod", "keepdims", keepdims)))
     if not out.aval.floating:
         out = counted(out, x)
-    return out if initial is None else multiply(out, initial)
+    return out if initial is None else _joined(multiply, out, initial)
 
 
 # -- counts

@@ -301,10 +301,13 @@ def python_scalar(x: Any) -> bool | int | float | complex | None:
 
 
 def typed_scalar(x: Any) -> Aval | None:
-    """Return the aval of a NumPy scalar where its dtype counts in promotion: with the setting `jax_results`."""
-    if not isinstance(x, numpy.generic) or x.dtype not in _NUMPY or thread.in_rule or not config.current.jax_results:
+    """Return the aval of a scalar whose dtype counts in promotion: with the setting `jax_results` one of NumPy's or a
+    Python bool, as JAX has no weak booleans.
+    """
+    known = x.__class__ is bool or (isinstance(x, numpy.generic) and x.dtype in _NUMPY)
+    if not known or thread.in_rule or not config.current.jax_results:
         return None
-    return aval((), as_dtype(x.dtype))
+    return aval((), as_dtype(getattr(x, "dtype", bool)))
 
 
 def real_scalar(x: Any) -> bool | int | float | None:

@@ -183,7 +183,7 @@ def meeting(avals: Sequence[Aval], scalars: Sequence[bool | int | float | comple
         best = functools.reduce(promote_dtypes, strong)
     if _rank(best) >= weak:
         return best, not strong
-    if weak == 3 and best is torch.float64:
-        return torch.complex128, not strong
+    if weak == 3 and best in FLOATS and (strong or best is torch.float64):
+        return torch.complex128 if best is torch.float64 else torch.complex64, not strong
     stays = not thread.in_rule and config.current.jax_results and _rank(best) < 2
     return default_dtype(_RANKS[weak]), not strong or stays

@@ -9,7 +9,7 @@ from gtrace import tree
 from gtrace.call_errors import clarify
 from gtrace.errors import ArgumentError, DtypeError, message
 from gtrace.ir.aval import LONG
-from gtrace.ops.promote import cast
+from gtrace.ops.promote import cast, weak_like
 from gtrace.trace.array import Array
 from gtrace.trace.convert import lift
 
@@ -112,6 +112,10 @@ class Call:
     def pack(self, values: Sequence[Any]) -> Any:
         """Return one value per input in the structure of the differentiated arguments."""
         return self.structure.unflatten(values)
+
+    def gradient(self, cotangents: Sequence[Array]) -> Any:
+        """Return the cotangents of the inputs in the structure of the differentiated arguments."""
+        return self.pack(weak_like(cotangents, [x.aval for x in self.inputs]))
 
 
 def check_holomorphic(name: str, arrays: Sequence[Array], what: str) -> None:

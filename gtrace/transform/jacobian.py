@@ -9,6 +9,7 @@ from gtrace.errors import DtypeError, message
 from gtrace.ir.aval import LONG
 from gtrace.ops.batching import spread
 from gtrace.ops.create import eye, ones_like
+from gtrace.ops.promote import weak_like
 from gtrace.ops.shape import moveaxis, reshape
 from gtrace.trace.array import Array
 from gtrace.trace.capture import capture
@@ -84,7 +85,7 @@ def jacrev(
 
             rows = recorded_once(("jacrev", thread.batched_axis), tape, (out,), (), rows_of)
             columns.append(
-                call.pack([reshape(r, (*out.shape, *x.shape)) for r, x in zip(rows, call.inputs, strict=True)])
+                call.gradient([reshape(r, (*out.shape, *x.shape)) for r, x in zip(rows, call.inputs, strict=True)])
             )
         jacobian = structure.unflatten(columns)
         return (jacobian, aux) if has_aux else jacobian
@@ -124,9 +125,8 @@ def jacfwd(
                 (),
                 lambda x=x: _batched(along, x, "jacfwd"),  # type: ignore[misc]
             )
-            by_input.append(
-                [reshape(moveaxis(c, 0, -1), (*y.shape, *x.shape)) for c, y in zip(columns, outputs, strict=True)]
-            )
+            moved = [reshape(moveaxis(c, 0, -1), (*y.shape, *x.shape)) for c, y in zip(columns, outputs, strict=True)]
+            by_input.append(weak_like(moved, [y.aval for y in outputs]))
         jacobian = structure.unflatten([call.pack([column[j] for column in by_input]) for j in range(len(outputs))])
         return (jacobian, aux) if has_aux else jacobian
 

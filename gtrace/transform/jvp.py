@@ -18,6 +18,7 @@ from gtrace.ir.graph import Graph, Scalar
 from gtrace.ir.op import Instr
 from gtrace.ir.partial_eval import partial_eval
 from gtrace.ops.elementwise import add, multiply, neg
+from gtrace.ops.promote import weak_like
 from gtrace.ops.shape import broadcast_to, constant
 from gtrace.tables import BoundedTable
 from gtrace.trace.array import Array
@@ -152,7 +153,7 @@ def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], 
     """
     call, outputs, structure, tape, aux = _taped("jvp", f, primals, has_aux)
     ts = like("jvp", "tangent", tuple(tangents), call.structure, call.inputs)
-    moved = structure.unflatten(push(tape, outputs, ts))
+    moved = structure.unflatten(weak_like(push(tape, outputs, ts), [x.aval for x in outputs]))
     value = structure.unflatten(outputs)
     return (value, moved, aux) if has_aux else (value, moved)
 
@@ -225,11 +226,11 @@ def linearize(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> An
     """
     call, outputs, structure, tape, aux = _taped("linearize", f, primals, has_aux)
     known, linear, constants = _linear_parts(call, tape, outputs)
-    residuals = replay(known, constants)
+    residuals, avals = replay(known, constants), [x.aval for x in outputs]
 
     def pushforward(*tangents: Any) -> Any:
         ts = like("linearize", "tangent", tangents, call.structure, call.inputs)
-        return structure.unflatten(replay(linear, (*ts, *residuals)))
+        return structure.unflatten(weak_like(replay(linear, (*ts, *residuals)), avals))
 
     value = structure.unflatten(outputs)
     return (value, pushforward, aux) if has_aux else (value, pushforward)

@@ -51,7 +51,7 @@ def value_and_grad(
             return _scalar_output(value, holomorphic)
 
         value, tape = record(call.inputs, run)
-        grads = call.pack(pull(tape, (value,)))
+        grads = call.gradient(pull(tape, (value,)))
         return ((value, aux[0]), grads) if has_aux else (value, grads)
 
     return named(wrapped, f)
@@ -128,7 +128,7 @@ def vjp(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
 
     def pullback(cotangents: Any) -> Any:
         cts = like("vjp", "cotangent", cotangents, structure, outputs)
-        return call.pack(pull(tape, outputs, cts))
+        return call.gradient(pull(tape, outputs, cts))
 
     value = structure.unflatten(outputs)
     return (value, pullback, aux) if has_aux else (value, pullback)

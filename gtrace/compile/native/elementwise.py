@@ -124,6 +124,7 @@ ELEMENTWISE: dict[str, tuple[Elementwise, ...]] = {
     "gcd": (Elementwise("gcd<{T}>({0}, {1})", "i", 60),),
     "where": (Elementwise("{0} ? {1} : {2}", "bifu"),),
     "astype": (Elementwise(lambda dtype: f"cast<{c_type(DTYPES[dtype.removesuffix('~')])}>({{0}})", "bifu"),),
+    "saturate": (Elementwise(lambda dtype: f"saturated<{c_type(DTYPES[dtype])}>({{0}})", "f", 3),),
     "clamp_index": (
         Elementwise(lambda low, high: f"minimum<{{T}}>(maximum<{{T}}>({{0}}, {{T}}({low})), {{T}}({high}))", "i", 2),
     ),

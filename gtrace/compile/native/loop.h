@@ -239,6 +239,15 @@ struct half {
 #endif
 template <class Memory> inline float rounded(float x) { return float(Memory(x)); }
 
+// a float as an integer: the nearest one that there is, 0 for NaN
+template <class To, class From> inline To saturated(From x) {
+  constexpr From above = From(std::numeric_limits<To>::max() / 2 + 1) * 2;
+  if (x != x) return 0;
+  if (x >= above) return std::numeric_limits<To>::max();
+  if (x <= From(std::numeric_limits<To>::min())) return std::numeric_limits<To>::min();
+  return To(x);
+}
+
 template <class To, class From> inline To cast(From x) {
   if constexpr (std::is_same_v<To, bool>) return x != From(0);
   else if constexpr (std::is_same_v<To, uint8_t> && std::is_floating_point_v<From>) return To(int64_t(x));

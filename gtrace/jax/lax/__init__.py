@@ -2,6 +2,8 @@
 
 from gtrace import lax as _ours
 from gtrace.jax.adapt import namespace as _namespace
+from gtrace.jax.division import div as div
+from gtrace.jax.division import rem as rem
 from gtrace.jax.lax import _records
 from gtrace.jax.lax import linalg as linalg
 from gtrace.jax.lax._differing import FftType as FftType
@@ -14,6 +16,7 @@ from gtrace.jax.lax._differing import custom_root as custom_root
 from gtrace.jax.lax._differing import dtype as dtype
 from gtrace.jax.lax._differing import fft as fft
 from gtrace.jax.lax._differing import index_take as index_take
+from gtrace.jax.lax._differing import optimization_barrier as optimization_barrier
 from gtrace.jax.lax._differing import top_k as top_k
 from gtrace.jax.lax._differing import with_sharding_constraint as with_sharding_constraint
 

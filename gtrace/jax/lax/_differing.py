@@ -74,12 +74,13 @@ def index_take(src: Any, idxs: Sequence[Any], axes: Sequence[int]) -> Array:
 
 
 def top_k(operand: Any, k: int, *, axis: int = -1) -> list[Array]:
-    """``gt.lax.top_k`` along any axis, as a list."""
+    """``gt.lax.top_k`` along any axis, as a list, with the places as int32."""
     x = lift("top_k", operand)
     if axis in (-1, x.ndim - 1):
-        return list(ours.top_k(x, k))
+        values, places = ours.top_k(x, k)
+        return [values, places.astype("int32")]
     values, places = ours.top_k(moveaxis(x, axis, -1), k)
-    return [moveaxis(values, -1, axis), moveaxis(places, -1, axis)]
+    return [moveaxis(values, -1, axis), moveaxis(places, -1, axis).astype("int32")]
 
 
 def approx_min_k(
@@ -102,6 +103,11 @@ def approx_max_k(
 def broadcast_like(x: Any, reference: Any) -> Array:
     """Return x in the shape of another array."""
     return gt.broadcast_to(x, reference.shape)
+
+
+def optimization_barrier(operand: Any) -> Any:
+    """Return a pytree as it is, with its numbers as arrays."""
+    return tree.map(lambda leaf: lift("optimization_barrier", leaf), operand)
 
 
 def with_sharding_constraint(x: Any, shardings: Any) -> Any:

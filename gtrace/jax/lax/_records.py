@@ -14,6 +14,7 @@ from gtrace.errors import DtypeError, message
 from gtrace.jax.extend.core import primitives
 from gtrace.trace.array import Array
 from gtrace.trace.convert import lift
+from gtrace.trace.promotion import default_dtype
 
 
 def with_primitives(find: Callable[[str], Any]) -> Callable[[str], Any]:
@@ -144,7 +145,7 @@ def shape_as_value(shape: Sequence[int]) -> Array:
     >>> shape_as_value((2, 3)).tolist()
     [2, 3]
     """
-    return gt.array(list(shape), "int32")
+    return gt.array(list(shape), default_dtype(int))
 
 
 def conv_general_dilated_local(

@@ -2,6 +2,11 @@
 
 from gtrace import numpy as _ours
 from gtrace.jax.adapt import namespace as _namespace
+from gtrace.jax.division import divmod as divmod
+from gtrace.jax.division import floor_divide as floor_divide
+from gtrace.jax.division import fmod as fmod
+from gtrace.jax.division import remainder as mod
+from gtrace.jax.division import remainder as remainder
 from gtrace.jax.numpy import fft as fft
 from gtrace.jax.numpy import linalg as linalg
 from gtrace.jax.numpy._differing import ComplexWarning as ComplexWarning
@@ -9,6 +14,7 @@ from gtrace.jax.numpy._differing import absolute as abs
 from gtrace.jax.numpy._differing import absolute as absolute
 from gtrace.jax.numpy._differing import amax as amax
 from gtrace.jax.numpy._differing import amin as amin
+from gtrace.jax.numpy._differing import arange as arange
 from gtrace.jax.numpy._differing import argsort as argsort
 from gtrace.jax.numpy._differing import array as array
 from gtrace.jax.numpy._differing import array_repr as array_repr

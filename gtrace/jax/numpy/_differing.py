@@ -49,8 +49,6 @@ def array(
     >>> jnp.array([1., 2.], ndmin=2).shape
     (1, 2)
     """
-    if dtype is device is None and not ndmin and type(object) in _WEAK:
-        return lift("array", object)
     out = create.array(object, dtype, device) if copy else create.asarray(object, dtype, device=device)
     return out if out.ndim >= ndmin else reshape(out, (*(1,) * (ndmin - out.ndim), *out.shape))
 
@@ -75,8 +73,6 @@ def asarray(
     out_sharding: Any = None,
 ) -> Array:  # fmt: skip
     """``gt.asarray``, which copies what may be written to later, as JAX's does."""
-    if dtype is device is None and type(a) in _WEAK:
-        return lift("asarray", a)
     return (
         create.asarray(a, dtype, device=device)
         if copy is False or isinstance(a, Array)
@@ -111,6 +107,21 @@ def where(condition: Any, x: Any = None, y: Any = None, /, *, size: int | None =
 def frompyfunc(func: Callable[..., Any], /, nin: int, nout: int, *, identity: Any = None) -> Callable[..., Any]:
     """Return a function of scalars as one of arrays; see ``gtrace.numpy.vectorize``."""
     return vectorize(func)
+
+
+def arange(
+    start: Any, stop: Any = None, step: Any = None, dtype: Any = None, *, device: Any = None, out_sharding: Any = None
+) -> Array:
+    """``gt.arange``, in the dtype in which its arguments meet.
+
+    >>> import gtrace.jax.numpy as jnp
+    >>> jnp.arange(jnp.int8(3))
+    Array([0, 1, 2], dtype=int8)
+    """
+    given = [x for x in (start, stop, step) if x is not None]
+    if dtype is None and not all(type(x) in _WEAK for x in given):
+        dtype = ours.result_type(*given)
+    return create.arange(start, stop, 1 if step is None else step, dtype, device)
 
 
 def iterable(y: Any) -> bool:
