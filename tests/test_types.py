@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from gtrace.aten.types import WRITTEN, call_type
+from gtrace.aten.call_types import WRITTEN, call_type
 
 aten = torch.ops.aten
 
@@ -96,6 +96,18 @@ def cases() -> Iterator[tuple[Any, tuple[Any, ...], dict[str, Any]]]:
             yield getattr(aten, name).default, (x,), {"memory_format": torch.contiguous_format}
         yield aten.full_like.default, (x, 2.0), {}
         yield aten._to_copy.default, (x,), {"dtype": torch.float64}
+        yield aten.bernoulli.p, (x, 0.5), {}
+        yield aten.native_dropout.default, (x, 0.5, True), {}
+        yield aten._safe_softmax.default, (x, -1), {}
+        yield aten._adaptive_avg_pool2d.default, (x, [1, 2]), {}
+        yield aten._adaptive_avg_pool2d_backward.default, (torch.rand(2, 1, 2), x), {}
+        for name in ("tril", "triu"):
+            yield getattr(aten, name).default, (x, 1), {}
+        yield aten.flip.default, (x, [0, 2]), {}
+        yield aten.roll.default, (x, [1], [2]), {}
+        for name in ("argmax", "argmin"):
+            yield getattr(aten, name).default, (x, 1), {}
+            yield getattr(aten, name).default, (x, None, True), {}
         for name in ("new_zeros", "new_ones", "new_empty"):
             yield getattr(aten, name).default, (x, [2, 5]), {}
         yield aten.new_full.default, (x, [2, 5], 3), {}

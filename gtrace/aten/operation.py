@@ -14,12 +14,12 @@ import numpy
 import torch
 
 from gtrace.aten import derive
+from gtrace.aten.call_types import call_type
 from gtrace.aten.decompose import ALTERNATIVES, FLASH, TOGETHER, TRANSPOSED, attention
 from gtrace.aten.derivations import derivations
 from gtrace.aten.overloads import BY_DEVICE, OPERAND, caller, fake_tensors, find_overload, of_torch
 from gtrace.aten.rules import BATCHES, PULLBACKS, TANGENTS, TYPES
 from gtrace.aten.translate import call_aten
-from gtrace.aten.types import call_type
 from gtrace.errors import DtypeError, ShapeError, message
 from gtrace.interp.channels_last import channels_last
 from gtrace.ir.aval import COMPLEX, WIDE_UNSIGNED, Aval, Bundle, aval, bundle, parse_type

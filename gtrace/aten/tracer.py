@@ -18,11 +18,11 @@ import attrs
 import torch
 
 from gtrace import torch_internals as internals
+from gtrace.aten.call_types import call_type
 from gtrace.aten.decompose import DECOMPOSITIONS
 from gtrace.aten.observe import users_detaches
 from gtrace.aten.overloads import BY_DEVICE, fake_tensors
 from gtrace.aten.translate import Traced
-from gtrace.aten.types import call_type
 from gtrace.aten.views import written_through
 from gtrace.ir.aval import Aval
 

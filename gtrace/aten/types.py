@@ -1,8 +1,7 @@
-"""The types of the calls that programs make most, with the strides that torch's CPU kernels give their results.
+"""The types of elementwise calls, of calls that make tensors, of products and of reductions; see `call_types`.
 
-torch has them for its device ``meta``, mostly in Python modules that import much else: the first call takes most of a
-second. A rule here takes tensors on ``meta`` in the place of operands, and gives such tensors. It returns None where it
-does not plainly apply, and torch has to say: other dtypes, unusual strides, operands that do not fit.
+A rule takes tensors on ``meta`` in the place of operands, and gives such tensors, with the strides that torch's CPU
+kernels give their results. It returns None where it does not plainly apply: other dtypes, operands that do not fit.
 """
 
 from __future__ import annotations
@@ -12,45 +11,19 @@ from typing import Any
 
 import torch
 
-from gtrace.aten.overloads import template
-from gtrace.aten.rules import TYPES
-from gtrace.ir.aval import FLOATS, Aval, Bundle, aval
+from gtrace.ir.aval import FLOATS
 
 Tensor = torch.Tensor
 Rule = Callable[..., Any]
 
 
-def call_type(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """Return the results of a call as tensors on ``meta``, given such tensors; None where torch has to say."""
-    name = str(function).removeprefix("aten.")
-    rule = WRITTEN.get(name) or WRITTEN.get(name.partition(".")[0])
-    if rule is not None:
-        return rule(*args, **kwargs)
-    written = TYPES.get(str(function))
-    if written is None:
-        return None
-    operands, constants = template(function, args, kwargs, lambda x: isinstance(x, Tensor))
-    if not all(x.is_contiguous() for x in operands):
-        return None
-    found = written([aval(tuple(x.shape), x.dtype, x.device) for x in operands], constants)
-    if isinstance(found, Bundle):
-        results = iter([_of_aval(a) for a in found.avals])
-        wanted = args[-1] if "backward" in name and isinstance(args[-1], (list, tuple)) else [True] * len(found.avals)
-        return tuple([next(results) if want else None for want in wanted])
-    return None if found is None else _of_aval(found)
-
-
-def _of_aval(a: Aval) -> Tensor:
-    return _new(a.shape, a.dtype)
-
-
-def _new(shape: Sequence[int], dtype: torch.dtype, strides: Sequence[int] | None = None) -> Tensor:
+def new(shape: Sequence[int], dtype: torch.dtype, strides: Sequence[int] | None = None) -> Tensor:
     if strides is None:
         return torch.empty(shape, dtype=dtype, device="meta")
     return torch.empty_strided(shape, strides, dtype=dtype, device="meta")
 
 
-def _broadcast(*shapes: Sequence[int]) -> tuple[int, ...] | None:
+def broadcast(*shapes: Sequence[int]) -> tuple[int, ...] | None:
     """Return the shape of an elementwise call; None if the shapes do not fit."""
     out = [1] * max(map(len, shapes))
     for shape in shapes:
@@ -62,12 +35,12 @@ def _broadcast(*shapes: Sequence[int]) -> tuple[int, ...] | None:
     return tuple(out)
 
 
-def _elementwise(dtype: torch.dtype, *operands: Tensor) -> Tensor | None:
+def elementwise(dtype: torch.dtype, *operands: Tensor) -> Tensor | None:
     """Return the result of an elementwise call."""
-    shape = _broadcast(*[x.shape for x in operands])
+    shape = broadcast(*[x.shape for x in operands])
     if shape is None or 0 in shape:
         return None
-    return _new(shape, dtype, _iterated(shape, [x for x in operands if x.dim()]))
+    return new(shape, dtype, _iterated(shape, [x for x in operands if x.dim()]))
 
 
 def _iterated(shape: tuple[int, ...], operands: Sequence[Tensor]) -> list[int]:
@@ -104,30 +77,30 @@ def _iterated(shape: tuple[int, ...], operands: Sequence[Tensor]) -> list[int]:
     return out
 
 
-def _order(x: Tensor) -> list[int] | None:
+def dense_order(x: Tensor) -> list[int] | None:
     """Return the strides of a dense copy of a tensor that keeps the order of its axes."""
     return None if 0 in x.shape else _iterated(tuple(x.shape), [x])
 
 
-def _tensors(values: Sequence[Any]) -> list[Tensor]:
+def tensors(values: Sequence[Any]) -> list[Tensor]:
     return [x for x in values if isinstance(x, Tensor)]
 
 
-def _same_floats(operands: Sequence[Tensor]) -> bool:
+def same_floats(operands: Sequence[Tensor]) -> bool:
     return bool(operands) and operands[0].dtype in FLOATS and all(x.dtype is operands[0].dtype for x in operands)
 
 
-def _of_floats(*args: Any, **kwargs: Any) -> Tensor | None:
+def of_floats(*args: Any, **kwargs: Any) -> Tensor | None:
     """An elementwise function of floats, and of real numbers."""
-    operands = _tensors((*args, *kwargs.values()))
-    if not _same_floats(operands) or any(isinstance(x, complex) for x in args):
+    operands = tensors((*args, *kwargs.values()))
+    if not same_floats(operands) or any(isinstance(x, complex) for x in args):
         return None
-    return _elementwise(operands[0].dtype, *operands)
+    return elementwise(operands[0].dtype, *operands)
 
 
 def _of_operand_first(ct: Tensor, x: Tensor, *rest: Any) -> Tensor | None:
     """A cotangent, where the iterator takes the operand before it."""
-    return _of_floats(x, ct)
+    return of_floats(x, ct)
 
 
 def _of_numbers(*args: Any, **kwargs: Any) -> Tensor | None:
@@ -136,7 +109,7 @@ def _of_numbers(*args: Any, **kwargs: Any) -> Tensor | None:
     if any(isinstance(one, complex) for one in args):
         return None
     dtype = torch.result_type(x, y)
-    return _elementwise(dtype, *_tensors(args)) if dtype is not torch.bool else None
+    return elementwise(dtype, *tensors(args)) if dtype is not torch.bool else None
 
 
 def _quotient(x: Any, y: Any, *, rounding_mode: str | None = None) -> Tensor | None:
@@ -145,25 +118,25 @@ def _quotient(x: Any, y: Any, *, rounding_mode: str | None = None) -> Tensor | N
 
 
 def _of_truth(*args: Any) -> Tensor | None:
-    return _elementwise(torch.bool, *_tensors(args))
+    return elementwise(torch.bool, *tensors(args))
 
 
 def _chosen(condition: Tensor, x: Any, y: Any) -> Tensor | None:
-    return _elementwise(torch.result_type(x, y), *_tensors((condition, x, y)))
+    return elementwise(torch.result_type(x, y), *tensors((condition, x, y)))
 
 
-def _like_first(x: Tensor, *rest: Any, **kwargs: Any) -> Tensor | None:
+def like_first(x: Tensor, *rest: Any, **kwargs: Any) -> Tensor | None:
     """A result with the type of the first operand, which it is a changed copy of."""
-    order = _order(x)
-    return None if order is None else _new(x.shape, x.dtype, order)
+    order = dense_order(x)
+    return None if order is None else new(x.shape, x.dtype, order)
 
 
 def _dense_copy(x: Tensor, *rest: Any, **kwargs: Any) -> Tensor:
-    return _new(x.shape, x.dtype)
+    return new(x.shape, x.dtype)
 
 
 def _masked(x: Tensor, mask: Tensor, value: Any) -> Tensor | None:
-    return _new(x.shape, x.dtype) if _broadcast(x.shape, mask.shape) == tuple(x.shape) else None
+    return new(x.shape, x.dtype) if broadcast(x.shape, mask.shape) == tuple(x.shape) else None
 
 
 def _made_like(
@@ -173,18 +146,18 @@ def _made_like(
     if layout not in (None, torch.strided):
         return None
     if memory_format is torch.contiguous_format:
-        return _new(x.shape, dtype or x.dtype)
-    order = _order(x)
+        return new(x.shape, dtype or x.dtype)
+    order = dense_order(x)
     if memory_format not in (None, torch.preserve_format) or order is None:
         return None
-    return _new(x.shape, dtype or x.dtype, order)
+    return new(x.shape, dtype or x.dtype, order)
 
 
 def _made_new(
     x: Tensor, shape: Sequence[int], *values: Any, dtype: torch.dtype | None = None, layout: Any = None,
     device: Any = None, pin_memory: Any = None,
 ) -> Tensor:  # fmt: skip
-    return _new(shape, dtype or x.dtype)
+    return new(shape, dtype or x.dtype)
 
 
 def _made(
@@ -192,7 +165,7 @@ def _made(
     pin_memory: Any = None, memory_format: Any = None,
 ) -> Tensor | None:  # fmt: skip
     plain = layout in (None, torch.strided) and memory_format in (None, torch.contiguous_format)
-    return _new(shape, dtype or torch.get_default_dtype()) if plain else None
+    return new(shape, dtype or torch.get_default_dtype()) if plain else None
 
 
 def _full(shape: Sequence[int], value: Any, *, dtype: torch.dtype | None = None, **rest: Any) -> Tensor | None:
@@ -203,29 +176,29 @@ def _range(*bounds: Any, dtype: torch.dtype | None = None, **rest: Any) -> Tenso
     if not all(type(n) is int for n in bounds):
         return None
     start, stop, step = (0, *bounds, 1) if len(bounds) == 1 else (*bounds, 1)[:3]
-    return _new((len(range(start, stop, step)),), dtype or torch.int64) if step else None
+    return new((len(range(start, stop, step)),), dtype or torch.int64) if step else None
 
 
 def _product(*operands: Tensor, **kwargs: Any) -> Tensor | None:
     """The product of matrices, vectors or batches of matrices."""
     x, y = operands
-    if not _same_floats(operands):
+    if not same_floats(operands):
         return None
     batch = x.shape[:-2] if x.dim() == 3 else ()
     if x.shape[-1] != y.shape[-2 if y.dim() > 1 else 0] or (y.dim() == 3 and y.shape[0] != x.shape[0]):
         return None
     rows = x.shape[-2:-1] if x.dim() > 1 else ()
-    return _new((*batch, *rows, *(y.shape[-1:] if y.dim() > 1 else ())), x.dtype)
+    return new((*batch, *rows, *(y.shape[-1:] if y.dim() > 1 else ())), x.dtype)
 
 
 def _added_product(bias: Tensor, *operands: Tensor, beta: Any = 1, alpha: Any = 1) -> Tensor | None:
     found = _product(*operands)
-    if found is None or bias.dtype is not found.dtype or _broadcast(bias.shape, found.shape) != tuple(found.shape):
+    if found is None or bias.dtype is not found.dtype or broadcast(bias.shape, found.shape) != tuple(found.shape):
         return None
     return found
 
 
-def _axes(x: Tensor, dim: Any) -> set[int] | None:
+def axes_of(x: Tensor, dim: Any) -> set[int] | None:
     dims = range(x.dim()) if dim is None or dim == [] else [dim] if isinstance(dim, int) else dim
     if any(not -x.dim() <= k < x.dim() for k in dims):
         return None
@@ -233,11 +206,11 @@ def _axes(x: Tensor, dim: Any) -> set[int] | None:
 
 
 def _reduced(x: Tensor, dim: Any, keepdim: bool, dtype: torch.dtype) -> Tensor | None:
-    axes = _axes(x, dim)
+    axes = axes_of(x, dim)
     if axes is None or 0 in x.shape:
         return None
     shape = [1 if k in axes else n for k, n in enumerate(x.shape) if keepdim or k not in axes]
-    return _new(shape, dtype)
+    return new(shape, dtype)
 
 
 def _sum(x: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Tensor | None:
@@ -252,180 +225,7 @@ def _variance(x: Tensor, dim: Any = None, *, correction: Any = None, keepdim: bo
     return _reduced(x, dim, keepdim, x.dtype) if x.dtype in FLOATS else None
 
 
-def _along(x: Tensor, dim: int, *rest: Any, **kwargs: Any) -> Tensor | None:
-    """A function along an axis of floats."""
-    fits = x.dtype in FLOATS and _axes(x, dim) is not None and not any(rest)
-    return _new(x.shape, x.dtype) if fits and not any(value is not None for value in kwargs.values()) else None
-
-
-def _along_backward(ct: Tensor, out: Tensor, dim: int, dtype: torch.dtype) -> Tensor | None:
-    return _new(out.shape, dtype) if ct.shape == out.shape and ct.dtype is out.dtype is dtype else None
-
-
-def _layer_norm(
-    x: Tensor, sizes: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float
-) -> tuple[Tensor, ...] | None:
-    if not _same_floats(_tensors((x, weight, bias))) or x.dtype not in _WIDE:
-        return None
-    outer = x.dim() - len(sizes)
-    if tuple(x.shape[outer:]) != tuple(sizes) or any(
-        tuple(one.shape) != tuple(sizes) for one in _tensors((weight, bias))
-    ):
-        return None
-    shape = (*x.shape[:outer], *(1,) * len(sizes))
-    return _new(x.shape, x.dtype), _new(shape, x.dtype), _new(shape, x.dtype)
-
-
-def _layer_norm_backward(
-    ct: Tensor, x: Tensor, sizes: Sequence[int], mean: Tensor, scale: Tensor, weight: Tensor | None,
-    bias: Tensor | None, wanted: Sequence[bool],
-) -> tuple[Tensor | None, ...] | None:  # fmt: skip
-    if not _same_floats(_tensors((ct, x, mean, scale, weight, bias))):
-        return None
-    shapes = x.shape, tuple(sizes), tuple(sizes)
-    return tuple([_new(shape, x.dtype) if want else None for shape, want in zip(shapes, wanted, strict=True)])
-
-
-def _group_norm(
-    x: Tensor, weight: Tensor | None, bias: Tensor | None, batch: int, channels: int, size: int, groups: int,
-    eps: float,
-) -> tuple[Tensor, ...] | None:  # fmt: skip
-    if not x.is_contiguous() or not _same_floats(_tensors((x, weight, bias))) or x.dtype not in _WIDE:
-        return None
-    return _new(x.shape, x.dtype), _new((batch, groups), x.dtype), _new((batch, groups), x.dtype)
-
-
-def _group_norm_backward(
-    ct: Tensor, x: Tensor, mean: Tensor, scale: Tensor, weight: Tensor | None, batch: int, channels: int, size: int,
-    groups: int, wanted: Sequence[bool],
-) -> tuple[Tensor | None, ...] | None:  # fmt: skip
-    if not x.is_contiguous() or not _same_floats(_tensors((ct, x, mean, scale, weight))):
-        return None
-    shapes = x.shape, (channels,), (channels,)
-    return tuple([_new(shape, x.dtype) if want else None for shape, want in zip(shapes, wanted, strict=True)])
-
-
-_MEAN_OR_SUM = 1, 2
-"""How torch counts the reductions of losses; 0 is none."""
-
-
-def _loss(x: Tensor, *rest: Any) -> Tensor | None:
-    """An elementwise loss; its reduction is the integer among its arguments, by default the mean."""
-    reduction = next((r for r in rest if type(r) is int), 1)
-    found = _of_floats(x, *[r for r in rest if isinstance(r, Tensor)])
-    return found if found is None or reduction not in _MEAN_OR_SUM else _new((), x.dtype)
-
-
-def _loss_backward(ct: Tensor, x: Tensor, target: Tensor, *rest: Any) -> Tensor | None:
-    return _new(x.shape, x.dtype) if x.shape == target.shape and ct.dtype is x.dtype else None
-
-
-def _nll(x: Tensor, target: Tensor, weight: Any, reduction: int, ignored: int) -> tuple[Tensor, Tensor] | None:
-    fits = x.dtype in FLOATS and target.dtype is torch.int64 and x.dim() in (2, 4)
-    if not fits or (x.shape[0], *x.shape[2:]) != tuple(target.shape):
-        return None
-    return _new(() if reduction in _MEAN_OR_SUM else target.shape, x.dtype), _new((), x.dtype)
-
-
-def _nll_backward(ct: Tensor, x: Tensor, *rest: Any) -> Tensor | None:
-    return _new(x.shape, x.dtype) if x.dtype in FLOATS and x.is_contiguous() else None
-
-
-def _embedding(weight: Tensor, indices: Tensor, *rest: Any) -> Tensor | None:
-    return _new((*indices.shape, weight.shape[1]), weight.dtype) if weight.dim() == 2 and _integers(indices) else None
-
-
-def _embedding_backward(ct: Tensor, indices: Tensor, count: int, *rest: Any) -> Tensor:
-    return _new((count, ct.shape[-1]), ct.dtype)
-
-
-def _integers(x: Tensor) -> bool:
-    return x.dtype in (torch.int64, torch.int32)
-
-
-def _indexed(x: Tensor, indices: Sequence[Tensor | None]) -> Tensor | None:
-    given = [k for k, index in enumerate(indices) if index is not None]
-    found = [index for index in indices if index is not None]
-    if not found or not all(_integers(index) and index.is_contiguous() for index in found):
-        return None
-    if given != list(range(given[0], given[-1] + 1)) or not x.is_contiguous() or given[0]:
-        return None
-    shape = _broadcast(*[index.shape for index in found])
-    return None if shape is None else _new((*shape, *x.shape[given[-1] + 1 :]), x.dtype)
-
-
-def _index_select(x: Tensor, dim: int, index: Tensor) -> Tensor | None:
-    if not x.dim() or index.dim() != 1 or not _integers(index) or _axes(x, dim) is None:
-        return None
-    dim %= x.dim()
-    return _new((*x.shape[:dim], index.shape[0], *x.shape[dim + 1 :]), x.dtype)
-
-
-def _gathered(x: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False) -> Tensor | None:
-    fits = x.dim() == index.dim() and index.dtype is torch.int64 and _axes(x, dim) is not None
-    within = fits and all(
-        a <= b for k, (a, b) in enumerate(zip(index.shape, x.shape, strict=True)) if k != dim % x.dim()
-    )
-    return _new(index.shape, x.dtype) if within else None
-
-
-def _joined(parts: Sequence[Tensor], dim: int = 0) -> Tensor | None:
-    first = parts[0]
-    if not first.dim() or _axes(first, dim) is None:
-        return None
-    dim %= first.dim()
-    for x in parts:
-        if x.dtype is not first.dtype or x.dim() != first.dim() or not (x.dim() < 4 or x.is_contiguous()):
-            return None
-        if any(a != b for k, (a, b) in enumerate(zip(x.shape, first.shape, strict=True)) if k != dim):
-            return None
-    return _new((*first.shape[:dim], sum(x.shape[dim] for x in parts), *first.shape[dim + 1 :]), first.dtype)
-
-
-def _stacked(parts: Sequence[Tensor], dim: int = 0) -> Tensor | None:
-    first = parts[0]
-    if any(
-        x.dtype is not first.dtype or x.shape != first.shape or not (x.dim() < 3 or x.is_contiguous()) for x in parts
-    ):
-        return None
-    if not -first.dim() - 1 <= dim <= first.dim():
-        return None
-    dim %= first.dim() + 1
-    return _new((*first.shape[:dim], len(parts), *first.shape[dim:]), first.dtype)
-
-
-def _padded(x: Tensor, pads: Sequence[int], value: Any = 0) -> Tensor | None:
-    if not x.is_contiguous() or len(pads) % 2 or len(pads) > 2 * x.dim():
-        return None
-    shape = list(x.shape)
-    for k in range(len(pads) // 2):
-        shape[-1 - k] += pads[2 * k] + pads[2 * k + 1]
-    return _new(shape, x.dtype) if min(shape) > 0 else None
-
-
-def _attention(
-    q: Tensor, k: Tensor, v: Tensor, dropout: float = 0.0, causal: bool = False, *, attn_mask: Any = None,
-    scale: float | None = None,
-) -> tuple[Tensor, Tensor] | None:  # fmt: skip
-    order = _order(q)
-    if not _same_floats((q, k, v)) or order is None or q.dim() != 4:
-        return None
-    batch, heads, length, _ = q.shape
-    wide = q.dtype if q.dtype in _WIDE else torch.float32
-    return _new(q.shape, q.dtype, order), _new((batch, length, heads), wide).transpose(1, 2)
-
-
-def _attention_backward(ct: Tensor, *operands: Any, **kwargs: Any) -> tuple[Tensor, ...] | None:
-    if not _same_floats((ct, *operands[:3])) or ct.dim() != 4:
-        return None
-    return tuple([
-        _new((x.shape[0], x.shape[2], x.shape[1], x.shape[3]), x.dtype).transpose(1, 2) for x in operands[:3]
-    ])  # fmt: skip
-
-
-_WIDE = torch.float32, torch.float64
-
-WRITTEN: dict[str, Rule] = {
+RULES: dict[str, Rule] = {
     **dict.fromkeys(
         (
             "sigmoid", "tanh", "gelu", "silu", "exp", "expm1", "log", "log1p", "log2", "log10", "sqrt", "rsqrt", "sin",
@@ -437,7 +237,7 @@ WRITTEN: dict[str, Rule] = {
             "hardtanh_backward", "elu_backward", "softplus_backward",
             "hardswish_backward", "hardsigmoid_backward", "mish_backward", "remainder", "fmod",
         ),
-        _of_floats,
+        of_floats,
     ),
     **dict.fromkeys(("threshold_backward", "leaky_relu_backward"), _of_operand_first),
     **dict.fromkeys(("add", "sub", "mul"), _of_numbers),
@@ -448,8 +248,10 @@ WRITTEN: dict[str, Rule] = {
     ),
     "where.self": _chosen,
     "masked_fill": _masked,
-    **dict.fromkeys(("fill.Scalar", "index_put.default"), _like_first),
-    **dict.fromkeys(("index_add.default", "scatter.src", "scatter.value", "scatter_add", "index_copy"), _dense_copy),
+    **dict.fromkeys(("fill.Scalar", "index_put.default"), like_first),
+    **dict.fromkeys(
+        ("index_add.default", "scatter.src", "scatter.value", "scatter_add", "index_copy", "bernoulli.p"), _dense_copy
+    ),
     **dict.fromkeys(
         ("clone", "_to_copy", "zeros_like", "ones_like", "full_like", "empty_like", "rand_like", "randn_like"),
         _made_like,
@@ -464,30 +266,5 @@ WRITTEN: dict[str, Rule] = {
     **dict.fromkeys(("amax", "amin"), _largest),
     "var.correction": _variance,
     "std.correction": _variance,
-    **dict.fromkeys(("_softmax.default", "_log_softmax.default", "cumsum.default", "cumprod.default"), _along),
-    **dict.fromkeys(("_softmax_backward_data", "_log_softmax_backward_data"), _along_backward),
-    "native_layer_norm": _layer_norm,
-    "native_layer_norm_backward": _layer_norm_backward,
-    "native_group_norm": _group_norm,
-    "native_group_norm_backward": _group_norm_backward,
-    **dict.fromkeys(
-        (
-            "mse_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits",
-        ),
-        _loss,
-    ),
-    "mse_loss_backward": _loss_backward,
-    **dict.fromkeys(("nll_loss_forward", "nll_loss2d_forward"), _nll),
-    **dict.fromkeys(("nll_loss_backward", "nll_loss2d_backward"), _nll_backward),
-    "embedding.default": _embedding,
-    "embedding_dense_backward": _embedding_backward,
-    "index.Tensor": _indexed,
-    "index_select": _index_select,
-    "gather": _gathered,
-    "cat.default": _joined,
-    "stack": _stacked,
-    "constant_pad_nd": _padded,
-    "_scaled_dot_product_flash_attention_for_cpu": _attention,
-    "_scaled_dot_product_flash_attention_for_cpu_backward": _attention_backward,
 }  # fmt: skip
 """By overload, or by operator for all of its overloads."""

@@ -1,0 +1,39 @@
+"""The types of the calls that programs make most, with the strides that torch's CPU kernels give their results.
+
+torch has them for its device ``meta``, mostly in Python modules that import much else: the first call takes most of a
+second. Where no rule plainly applies, torch has to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from gtrace.aten import layer_types, types
+from gtrace.aten.overloads import template
+from gtrace.aten.rules import TYPES
+from gtrace.aten.types import Rule, Tensor, new
+from gtrace.ir.aval import Bundle, aval
+
+WRITTEN: dict[str, Rule] = {**types.RULES, **layer_types.RULES}
+"""By overload, or by operator for all of its overloads: what returns the results of a call on ``meta``."""
+
+
+def call_type(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """Return the results of a call as tensors on ``meta``, given such tensors; None where torch has to say."""
+    name = str(function).removeprefix("aten.")
+    rule = WRITTEN.get(name) or WRITTEN.get(name.partition(".")[0])
+    if rule is not None:
+        return rule(*args, **kwargs)
+    written = TYPES.get(str(function))
+    if written is None:
+        return None
+    operands, constants = template(function, args, kwargs, lambda x: isinstance(x, Tensor))
+    if not all(x.is_contiguous() for x in operands):
+        return None
+    found = written([aval(tuple(x.shape), x.dtype, x.device) for x in operands], constants)
+    if isinstance(found, Bundle):
+        results = iter([new(a.shape, a.dtype) for a in found.avals])
+        wanted = args[-1] if "backward" in name and isinstance(args[-1], (list, tuple)) else [True] * len(found.avals)
+        return tuple([next(results) if want else None for want in wanted])
+    return None if found is None else new(found.shape, found.dtype)
