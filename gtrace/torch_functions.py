@@ -16,6 +16,7 @@ import torch
 from gtrace import tree
 from gtrace.aten.derivations import derivations
 from gtrace.aten.derive import Derived, Draw, made_of_torch, read_derived, recorded, trace_function
+from gtrace.aten.observe import known_detach
 from gtrace.aten.overloads import encode
 from gtrace.aten.packed_sequences import check_results
 from gtrace.aten.tracer import LooksAtValues
@@ -258,7 +259,7 @@ class CallTable:
         def trace() -> Recorded:
             recorded = kept_call(call, function)
             if recorded is None:
-                recorded = call.trace(lambda args, kwargs: function(*args, **kwargs))
+                recorded = call.trace(lambda args, kwargs: known_detach(function)(*args, **kwargs))
                 keep_call(call, function, recorded)
             return recorded
 
@@ -270,7 +271,7 @@ class CallTable:
             if not _followed(arrays):
                 return _run(call, function)
             # a pending gradient follows what is recorded: the calls that these values lead to
-            found = call.trace(lambda args, kwargs: function(*args, **kwargs), values=True)
+            found = call.trace(lambda args, kwargs: known_detach(function)(*args, **kwargs), values=True)
         return found(arrays)
 
 

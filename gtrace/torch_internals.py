@@ -129,6 +129,9 @@ TRANSFORM = Internal("torch", "_C._functorch.peek_interpreter_stack")
 
 RECURRENT_FUNCTIONS = Internal("torch.nn.utils.rnn", "_VF")
 
+MAKE_WRAPPER = Internal("torch", "Tensor._make_wrapper_subclass")
+WITHOUT_FUNCTIONS = Internal("torch", "_C._disabled_torch_function_impl")
+HAS_KERNEL = Internal("torch", "_C._dispatch_has_kernel_for_dispatch_key")
 RUN_BACKWARD = Internal("torch.autograd.graph", "_engine_run_backward")
 
 COND = Internal("torch._higher_order_ops.cond", "cond_op")

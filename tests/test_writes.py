@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import launch
 import pytest
 import torch
 from hypothesis import given
@@ -167,6 +168,7 @@ print([name for name in ("torch._dynamo", "torch._inductor", "sympy") if name in
 
 def test_training_a_module_does_not_import_torch_compile(tmp_path: Any) -> None:
     env = {**os.environ, "GT_CACHE_DIR": str(tmp_path), "GT_BACKGROUND": "1"}
-    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, env=env, timeout=300)
+    with launch.from_scratch():
+        done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, env=env, timeout=300)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "[]"

@@ -69,6 +69,14 @@ def users_detaches(observing: Any) -> Iterator[None]:
                 setattr(holder, name, value)
 
 
+_DETACHING = torch.Tensor.detach, torch.detach
+
+
+def known_detach(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function of torch, in a form that `users_detaches` knows if it detaches its argument."""
+    return (lambda x: x.detach()) if function in _DETACHING else function
+
+
 @functools.cache
 def _mode() -> Any:
     class Mode(internals.DISPATCH_MODE.get()):  # type: ignore[misc]

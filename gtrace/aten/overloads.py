@@ -78,8 +78,11 @@ def check_overload(overload: Any) -> None:
         )  # fmt: skip
 
 
-BY_DEVICE = {"aten._embedding_bag.default", "aten._embedding_bag_forward_only.default"}
-"""Overloads whose results have other shapes on other devices."""
+BY_DEVICE = {
+    "aten._embedding_bag.default", "aten._embedding_bag_forward_only.default", "aten.convolution.default",
+    "aten.convolution_backward.default",
+}  # fmt: skip
+"""Overloads whose results have other shapes on the device ``meta``, or that take operands there which do not fit."""
 
 ATTENTION = "aten._scaled_dot_product_"
 """How the names of attention kernels begin. They draw only if they drop values out, which none does on the CPU."""

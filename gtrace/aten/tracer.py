@@ -104,7 +104,7 @@ class TracedTensor(torch.Tensor):
     def __new__(
         cls: type[TracedTensor], types: torch.Tensor, device: torch.device, tracer: Tracer, node: torch.fx.Node
     ) -> TracedTensor:
-        made: TracedTensor = torch.Tensor._make_wrapper_subclass(
+        made: TracedTensor = internals.MAKE_WRAPPER.get()(
             cls, types.shape, types.stride(), types.storage_offset(), dtype=types.dtype, device=device
         )
         made.types, made.tracer, made.node, made.version = types, tracer, node, 0
@@ -118,7 +118,9 @@ class TracedTensor(torch.Tensor):
         """Return the elements, which must be known."""
         return [x.tolist() for x in self.unbind()] if self.dim() else self.item()
 
-    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return internals.WITHOUT_FUNCTIONS.get()(function, types, args, kwargs or {})
 
     @classmethod
     def __torch_dispatch__(  # type: ignore[override]
@@ -292,11 +294,11 @@ class Tracer:
         if any(a.name == "device" for a in function._schema.arguments):
             on_meta["device"] = torch.device("meta")
         with torch.no_grad():
+            operands, options = _mapped(_type, args), _mapped(_type, on_meta)
+            found = call_type(function, operands, options)
+            if found is not None:
+                return found
             if str(function) not in BY_DEVICE:
-                operands, options = _mapped(_type, args), _mapped(_type, on_meta)
-                found = call_type(function, operands, options)
-                if found is not None:
-                    return found
                 with contextlib.suppress(NotImplementedError):
                     return _mapped(_plain, function(*operands, **options))
             with fake_tensors(()):
@@ -382,7 +384,7 @@ def _mode() -> Any:
 @functools.cache
 def _composite(function: Any) -> bool:
     """Whether torch makes an operator of others."""
-    return bool(torch._C._dispatch_has_kernel_for_dispatch_key(function.name(), "CompositeImplicitAutograd"))
+    return bool(internals.HAS_KERNEL.get()(function.name(), "CompositeImplicitAutograd"))
 
 
 @functools.cache

@@ -63,9 +63,10 @@ rem = _total("rem", our_lax.rem, lambda zero, x, found: where(zero, x, found), "
 def divmod(x: Any, y: Any, /) -> tuple[Array, Array]:  # noqa: A001 - JAX's name
     """Return the floor of x / y and the remainder.
 
-    >>> import gtrace.jax.numpy as jnp
-    >>> jnp.divmod(jnp.array([7, 0]), 0)
-    (Array([-2, -1], dtype=int32), Array([0, 0], dtype=int32))
+    >>> import gtrace as gt, gtrace.jax.numpy as jnp
+    >>> with gt.config(jax_results=True):
+    ...     [x.tolist() for x in jnp.divmod(jnp.array([7, 0]), 0)]
+    [[-2, -1], [0, 0]]
     """
     return floor_divide(x, y), remainder(x, y)
 

@@ -238,7 +238,7 @@ def permuted(pivots: Array) -> Array:
     """Return the order of the rows after the exchanges that `lu_factor` returns.
 
     >>> import gtrace as gt
-    >>> permuted(gt.array([1, 2, 2]))
+    >>> permuted(gt.array([1, 2, 2], dtype=gt.int32))
     Array([1, 2, 0], dtype=int64)
     """
     return linear_systems.order_of_rows(pivots + 1)
