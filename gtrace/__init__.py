@@ -10,7 +10,6 @@ import gc as _gc
 _collects = _gc.isenabled()
 _gc.disable()
 try:
-    from gtrace import call_errors as _call_errors
     from gtrace import forks as _forks
     from gtrace import hotpath as hotpath
     from gtrace import image as image
@@ -105,5 +104,4 @@ finally:
         _gc.enable()
 
 tree_map = tree.map
-_call_errors.watch()
 __getattr__ = _suggesting("gtrace")

@@ -282,16 +282,13 @@ def is_users(name: str) -> bool:
     return not name.startswith(_NOT_USERS)
 
 
-def message(op: str, expected: str, got: str, fix: str = "", location: str | None = None) -> str:
+def message(op: str, expected: str, got: str, fix: str = "") -> str:
     """Format one error message in the shape that all of gtrace uses.
-
-    Args:
-        location: the user's line, if it is not that of the current call.
 
     >>> message("matmul", "inner dimensions that agree", "3 and 4", "Transpose one of them.").split(" (at ")[0]
     '[matmul] expected inner dimensions that agree, got 3 and 4. Transpose one of them.'
     """
-    location = location or user_location()
+    location = user_location()
     where = "" if location == _UNKNOWN else f" (at {location})"
     return f"[{op}] expected {expected}, got {got}." + (f" {fix}" if fix else "") + where
 

@@ -10,7 +10,6 @@ from typing import Any
 import attrs
 import torch
 
-from gtrace.call_errors import clarify
 from gtrace.errors import ArgumentError, message, user_location
 from gtrace.events import Recorded, bus
 from gtrace.ir.aval import Aval, Bundle
@@ -81,9 +80,6 @@ def capture(
             outputs = _with_effects(outputs, trace, tokens)
         # an output may come from outside, or be an input: either way it must have a number here
         numbers = [x._number if x._trace is trace else as_input(trace, x) for x in outputs]
-    except TypeError as error:
-        clarify(error)
-        raise
     finally:
         thread.trace, thread.layout = outer, layout
         trace.closed = True

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from gtrace import tree
-from gtrace.call_errors import clarify
 from gtrace.errors import ArgumentError, DtypeError, message
 from gtrace.ir.aval import LONG
 from gtrace.ops.promote import cast, weak_like
@@ -103,11 +102,7 @@ class Call:
         else:
             for k, value in zip(self.places, values, strict=True):
                 given[k] = value
-        try:
-            return self.function(*given, **self.kwargs)
-        except TypeError as error:
-            clarify(error)
-            raise
+        return self.function(*given, **self.kwargs)
 
     def pack(self, values: Sequence[Any]) -> Any:
         """Return one value per input in the structure of the differentiated arguments."""
