@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 
 from gtrace.aten.call_types import WRITTEN, call_type
+from gtrace.ir.aval import Aval, aval
+from gtrace.ir.op import REGISTRY
 
 aten = torch.ops.aten
 
@@ -222,16 +224,28 @@ def test_every_written_type_is_tried() -> None:
     assert not untried
 
 
-def refused(call: Callable[..., Any], *args: Any) -> None:
+REFUSED = [
+    (aten.add.Tensor, (torch.rand(2, 3), torch.rand(4))),
+    (aten.mm.default, (torch.rand(2, 3), torch.rand(4, 2))),
+    (aten.mm.default, (torch.rand(2, 3), torch.rand(3, 2).double())),
+    (aten.sum.dim_IntList, (torch.rand(2), [3])),
+    (aten.cat.default, ([torch.rand(2, 3), torch.rand(2, 4)],)),
+    (aten.embedding.default, (torch.rand(2, 3), torch.rand(2))),
+    (aten.native_layer_norm.default, (torch.rand(2, 3), [4], None, None, 1e-5)),
+    (aten.nll_loss_forward.default, (torch.rand(2, 3), torch.tensor([1, 2, 0]), None, 1, -100)),
+]
+
+
+@pytest.mark.parametrize(("call", "args"), REFUSED)
+def test_what_does_not_fit_is_left_to_torch(call: Any, args: tuple[Any, ...]) -> None:
     assert call_type(call, on_meta(args), {}) is None
 
 
-def test_what_does_not_fit_is_left_to_torch() -> None:
-    refused(aten.add.Tensor, torch.rand(2, 3), torch.rand(4))
-    refused(aten.mm.default, torch.rand(2, 3), torch.rand(4, 2))
-    refused(aten.mm.default, torch.rand(2, 3), torch.rand(3, 2).double())
-    refused(aten.sum.dim_IntList, torch.rand(2), [3])
-    refused(aten.cat.default, [torch.rand(2, 3), torch.rand(2, 4)])
-    refused(aten.embedding.default, torch.rand(2, 3), torch.rand(2))
-    refused(aten.native_layer_norm.default, torch.rand(2, 3), [4], None, None, 1e-5)
-    refused(aten.nll_loss_forward.default, torch.rand(2, 3), torch.tensor([1, 2, 0]), None, 1, -100)
+def test_results_are_on_the_device_of_the_operands() -> None:
+    on_gpu = aval((2, 3), torch.float32, torch.device("cuda", 0))
+    for args, device in (
+        (("x", "dtype:float64", None, None, False), on_gpu.device),
+        (("x", None, None, "device:cpu"), torch.device("cpu")),
+    ):
+        found = REGISTRY["aten"].instr(("aten.zeros_like.default", args), (on_gpu,)).aval
+        assert isinstance(found, Aval) and found.shape == (2, 3) and found.device == device

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import torch
+
 from gtrace.aten import layer_types, types
-from gtrace.aten.overloads import template
+from gtrace.aten.overloads import NOT_ON_META, template
 from gtrace.aten.rules import TYPES
 from gtrace.aten.types import Rule, Tensor, new
 from gtrace.ir.aval import Bundle, aval
@@ -37,3 +39,19 @@ def call_type(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any
         wanted = args[-1] if "backward" in name and isinstance(args[-1], (list, tuple)) else [True] * len(found.avals)
         return tuple([next(results) if want else None for want in wanted])
     return None if found is None else new(found.shape, found.dtype)
+
+
+def results_on_meta(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """Return the results of a call on ``meta``, given tensors there, by a rule or as torch has them.
+
+    Raises:
+        NotImplementedError: torch does not have them there.
+    """
+    if any(a.name == "device" for a in function._schema.arguments):
+        kwargs = {**kwargs, "device": torch.device("meta")}
+    found = call_type(function, args, kwargs)
+    if found is not None:
+        return found
+    if str(function) in NOT_ON_META:
+        raise NotImplementedError(f"{function} on meta")
+    return function(*args, **kwargs)

@@ -105,13 +105,12 @@ def trace_function(
         ArgumentError: it writes to another input.
     """
 
+    by_torch = functools.partial(_function_traced_by_torch, function, avals, tensors, followed)
     with torch.enable_grad(), _taken_apart(), marked(), padded(), internals.compiling():
         try:
-            if tensors is not None:
-                raise Untraceable("values")
-            traced, written = trace(function, avals)
+            traced, written = trace(function, avals) if tensors is None else by_torch()
         except Untraceable:
-            traced, written = _function_traced_by_torch(function, avals, tensors, followed)
+            traced, written = by_torch()
     written = [k for k in written if k not in writable]
     if written:
         raise ArgumentError(

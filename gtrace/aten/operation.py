@@ -14,10 +14,10 @@ import numpy
 import torch
 
 from gtrace.aten import derive
-from gtrace.aten.call_types import call_type
+from gtrace.aten.call_types import results_on_meta
 from gtrace.aten.decompose import ALTERNATIVES, FLASH, TOGETHER, TRANSPOSED, attention
 from gtrace.aten.derivations import derivations
-from gtrace.aten.overloads import BY_DEVICE, OPERAND, caller, fake_tensors, find_overload, of_torch
+from gtrace.aten.overloads import OPERAND, caller, fake_tensors, find_overload, of_torch
 from gtrace.aten.rules import BATCHES, PULLBACKS, TANGENTS, TYPES
 from gtrace.aten.translate import call_aten
 from gtrace.errors import DtypeError, ShapeError, message
@@ -64,16 +64,11 @@ def _type_on_meta(avals: tuple[Aval, ...], overload: str, args: tuple[Any, ...])
 
     Fake tensors know more, devices above all. But the first of them imports much of torch, which takes a second.
     """
-    if overload in BY_DEVICE:
-        return None
-    function, devices = find_overload(overload), [a.device for a in avals if a.shape] or [a.device for a in avals]
+    function, asked = find_overload(overload), [None]
 
     def on_meta(*values: Any, **named: Any) -> Any:
-        if "device" in named or not devices:
-            devices.insert(0, torch.device(named.get("device") or torch.get_default_device()))
-            named["device"] = torch.device("meta")
-        found = call_type(function, values, named)
-        return function(*values, **named) if found is None else found
+        asked.append(named.get("device"))
+        return results_on_meta(function, values, named)
 
     operands = [torch.empty(a.shape, dtype=a.dtype, device="meta") for a in avals]
     try:
@@ -81,7 +76,8 @@ def _type_on_meta(avals: tuple[Aval, ...], overload: str, args: tuple[Any, ...])
             found = caller.__wrapped__(overload, args, on_meta)(*operands)
     except (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError):
         return None
-    return _type_of(found, devices[0])
+    devices = [asked[-1], *[a.device for a in avals if a.shape], *[a.device for a in avals]]
+    return _type_of(found, next((d for d in devices if d is not None), torch.get_default_device()))
 
 
 def _type_of(result: Any, device: torch.device | None = None) -> Aval | Bundle:

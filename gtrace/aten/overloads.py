@@ -78,7 +78,7 @@ def check_overload(overload: Any) -> None:
         )  # fmt: skip
 
 
-BY_DEVICE = {
+NOT_ON_META = {
     "aten._embedding_bag.default", "aten._embedding_bag_forward_only.default", "aten.convolution.default",
     "aten.convolution_backward.default",
 }  # fmt: skip

@@ -18,10 +18,10 @@ import attrs
 import torch
 
 from gtrace import torch_internals as internals
-from gtrace.aten.call_types import call_type
+from gtrace.aten.call_types import results_on_meta
 from gtrace.aten.decompose import DECOMPOSITIONS
 from gtrace.aten.observe import users_detaches
-from gtrace.aten.overloads import BY_DEVICE, fake_tensors
+from gtrace.aten.overloads import fake_tensors
 from gtrace.aten.translate import Traced
 from gtrace.aten.views import written_through
 from gtrace.ir.aval import Aval
@@ -30,8 +30,8 @@ LARGEST_CONSTANT = 1024
 """Elements of the largest tensor that is computed while tracing if it follows from constants alone, so that functions
 may look at its values."""
 
-
 UNKNOWN = object()
+"""In the place of the value of a call that does not follow from constants alone."""
 
 
 class Untraceable(Exception):  # noqa: N818 - it says what is left to torch's tracer
@@ -260,10 +260,9 @@ class Tracer:
             return made
 
         if several:
-            places = iter(range(len(types)))
             results: Any = type(types)([
                 result(each, k) if isinstance(each, torch.Tensor) else self._nested(each)
-                for each, k in zip(types, places, strict=True)
+                for k, each in enumerate(types)
             ])  # fmt: skip
         else:
             results = result(types, None)
@@ -290,17 +289,9 @@ class Tracer:
 
     def _types(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Return what a call gives on ``meta``, or what torch's fake tensors say of it."""
-        on_meta = dict(kwargs)
-        if any(a.name == "device" for a in function._schema.arguments):
-            on_meta["device"] = torch.device("meta")
         with torch.no_grad():
-            operands, options = _mapped(_type, args), _mapped(_type, on_meta)
-            found = call_type(function, operands, options)
-            if found is not None:
-                return found
-            if str(function) not in BY_DEVICE:
-                with contextlib.suppress(NotImplementedError):
-                    return _mapped(_plain, function(*operands, **options))
+            with contextlib.suppress(NotImplementedError):
+                return _mapped(_plain, results_on_meta(function, _mapped(_type, args), _mapped(_type, kwargs)))
             with fake_tensors(()):
                 found = function(*_mapped(_fake, args), **_mapped(_fake, kwargs))
             return _mapped(_on_meta, found)
@@ -315,11 +306,9 @@ class Tracer:
             self._write(args[3], mean)
             self._write(args[4], var)
             return tuple(results)
-        target = args[0] if args else None
-        pure = _without_writing(function)
-        if pure is None or not isinstance(target, TracedTensor):
-            what = "writes to a tensor that was there before" if pure is not None else "writes"
-            raise Untraceable(f"{function}, which {what}")
+        target, pure = args[0], _without_writing(function)
+        if pure is None:
+            raise Untraceable(f"{function}, which no other operator does without writing")
         positional = [a for a in function._schema.arguments if not a.kwarg_only]
         rest = [kwargs.pop(a.name, a.default_value) for a in positional[len(args) :]]
         value = pure(*args, *rest, **kwargs)
