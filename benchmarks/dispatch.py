@@ -40,7 +40,7 @@ def recording(count: int) -> list[Figure]:
 
     def drop() -> None:
         record()
-        gt.eval(x)
+        gt.eval(x + y)  # ends what is pending: the recorder would take a chain of thousands for a loop
 
     def eager() -> None:
         z = tx
