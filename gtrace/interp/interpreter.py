@@ -12,6 +12,7 @@ import torch
 
 from gtrace.errors import ExecutionError
 from gtrace.interp.between import watched
+from gtrace.interp.derivatives import fuse_derivatives
 from gtrace.interp.memory import is_out_of_memory, out_of_memory
 from gtrace.interp.schedule import Step, reusable, schedule
 from gtrace.interp.updates import fuse_updates
@@ -77,7 +78,7 @@ class Plan:
     @classmethod
     def of(cls, graph: Graph, around: Around | None = None, donated: Collection[int] = ()) -> Plan:
         """Return the plan of a graph; see `interpreter`."""
-        graph = fuse_updates(graph)
+        graph = fuse_derivatives(fuse_updates(graph))
         slots: dict[int, int] = {value: k for k, value in enumerate(graph.inputs)}
         constants: list[torch.Tensor] = []
         numbers: dict[tuple[str, torch.dtype], int] = {}
