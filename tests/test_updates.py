@@ -45,6 +45,12 @@ def not_added(np, p, m, v, g, t):
     return np.tanh(m / (np.sqrt(v) + 1e-8)), m, v
 
 
+def update_returned(np, p, m, v, g, t):
+    m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g**2
+    update = -0.01 * (m / (1 - 0.9**t)) / (np.sqrt(v / (1 - 0.999**t)) + 1e-8)
+    return p + update, m, v, update
+
+
 def used_otherwise(np, p, m, v, g, t):
     m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g**2
     ratio = m / (np.sqrt(v) + 1e-8)
@@ -62,7 +68,7 @@ def rate_of_moment(np, p, m, v, g, t):
     return p - (0.1 / (1 + np.sum(v))) * (m / (np.sqrt(v) + 1e-8)), m, v
 
 
-FORMS = [quotients, products, one_rate, not_added, used_otherwise, trust_ratio]
+FORMS = [quotients, products, one_rate, update_returned, not_added, used_otherwise, trust_ratio]
 
 
 def largest_so_far(np, p, m, v, g, t):

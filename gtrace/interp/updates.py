@@ -305,7 +305,10 @@ class _Search:
         return None
 
     def _added(self, ratio: Node) -> tuple[Powers, int | None, int]:
-        """Return the numbers by which a ratio is multiplied, the parameter that it is then added to, and the result."""
+        """Return the numbers by which a ratio is multiplied, the parameter that it is then added to, and the result.
+
+        A product that the program returns, or uses otherwise, is the result, without a parameter.
+        """
         powers: Powers = []
         value = ratio.out
         while (node := self._user(value)) is not None:
@@ -319,7 +322,7 @@ class _Search:
             if is_sum and isinstance(other, int) and other != value and self.avals[other] is ratio.instr.aval:
                 return [*powers, (_MINUS_ONE, 1)] if node.op.name == "sub" else powers, other, node.out
             break
-        return [], None, ratio.out
+        return powers, None, value
 
     def _depends(self, value: int, on: set[int]) -> bool:
         """Whether a value is computed from any of some others."""
