@@ -6,6 +6,7 @@ second derivatives are taken of them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -32,6 +33,11 @@ def _wide(dtype: torch.dtype) -> torch.dtype:
 
 def _axes(x: torch.Tensor) -> list[int]:
     return [0, *range(2, x.dim())]
+
+
+def _count(x: torch.Tensor) -> Any:
+    """Return how many values a channel has; a symbol, where sizes are open."""
+    return math.prod(x.shape[k] for k in _axes(x))
 
 
 def _by_channel(values: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
@@ -65,9 +71,11 @@ def _training(
     if not training:
         return *_evaluation(x, weight, bias, running_mean, running_var, momentum, eps), running_mean, running_var
     mean, var = _statistics(x)
-    count = x.numel() // x.shape[1]
+    count = _count(x)
     new_mean = running_mean * (1 - momentum) + mean * momentum
-    new_var = running_var * (1 - momentum) + var * (momentum * count / max(count - 1, 1))
+    # an open size is at least 2; Inductor has no constants that are computed from it, but integers
+    share = var * (momentum * count / max(count - 1, 1)) if type(count) is int else var * count / (count - 1) * momentum
+    new_var = running_var * (1 - momentum) + share
     scale, dtype = torch.rsqrt(var + eps), statistics_dtype(x, (weight, bias, running_mean))
     return (
         _normalized(x, weight, bias, mean, scale), mean.to(dtype), scale.to(dtype), new_mean.to(running_mean.dtype),
@@ -103,7 +111,7 @@ def _backward(
         assert running_mean is not None and running_var is not None
         mean, scale = running_mean, torch.rsqrt(running_var.to(_wide(x.dtype)) + eps)
     assert mean is not None and scale is not None
-    axes, count, wide = _axes(x), x.numel() // x.shape[1], ct.to(_wide(x.dtype))
+    axes, count, wide = _axes(x), _count(x), ct.to(_wide(x.dtype))
     normal = _normalized(x.to(_wide(x.dtype)), None, None, mean, scale)
     by_bias, by_weight = wide.sum(axes), (wide * normal).sum(axes)
     inner = wide
