@@ -13,6 +13,7 @@ from torch import nn
 import gtrace as gt
 from gtrace import ir
 from gtrace.compile.fx import lower
+from gtrace.engine.engine import engine
 from gtrace.interp import batch_norms
 from gtrace.interp.channels_last import predicted_strides
 from gtrace.interp.interpreter import interpreter
@@ -251,6 +252,7 @@ def test_a_resnet_trains_as_in_torch():
 
 def test_compiled_it_is_part_of_the_loops_around_it():
     """Also for sizes that vary: the third size has no code of its own."""
+    before = engine.tiering.compiles
     module = nn.Sequential(nn.Linear(5, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.BatchNorm1d(8, affine=False)).double()
     params, apply = gt.from_module(module)
 
@@ -271,6 +273,7 @@ def test_compiled_it_is_part_of_the_loops_around_it():
             plain = gt.eval(step(params, x))
         for got, expected in zip(gt.tree.leaves(compiled), gt.tree.leaves(plain), strict=True):
             np.testing.assert_allclose(got, expected, rtol=1e-9, atol=1e-10)
+    assert engine.tiering.compiles - before == 2
 
 
 def test_images_keep_their_layout_through_norms():
