@@ -24,6 +24,10 @@ FUNCTIONS = {
     "instance norm": (lambda x: F.instance_norm(x), ("n", 4, 3, 5)),
     "layer norm": (lambda x, w, b: F.layer_norm(x, (6,), w, b), ("n", 1, 6), (6,), (6,)),
     "batch norm": (lambda x, w, b: F.batch_norm(x, None, None, w, b, training=True), ("n", 4, 3), (4,), (4,)),
+    "batch norm of images": (lambda x, w, b: F.batch_norm(x, None, None, w, b, training=True), ("n", 4, 3, 5), (4,),
+                             (4,)),
+    "batch norm, evaluated": (lambda x, w, b: F.batch_norm(x, x.new_zeros(4), x.new_full((4,), 2.0), w, b),
+                              ("n", 4, 3, 5), (4,), (4,)),
     "convolution in groups": (lambda x, w: F.conv2d(x, w, padding=(2, 1), groups=2, dilation=(2, 1), stride=(1, 2)),
                               (2, 4, "n", 8), (6, 2, 3, 1)),
     "convolution of one channel": (lambda x, w: F.conv2d(x, w, stride=2, padding=1), ("n", 1, 6, 8), (5, 1, 3, 3)),
@@ -57,7 +61,7 @@ def laid_out(x: torch.Tensor, layout: str, axis: int) -> torch.Tensor:
     return x
 
 
-UNEQUAL = ("layer norm", "group norm", "instance norm", "batch norm", "distances")
+UNEQUAL = ("layer norm", "group norm", "instance norm", "batch norm", "batch norm of images", "distances")
 """Functions that amplify rounding where all numbers of their first operand are equal."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from typing import Any
@@ -50,6 +51,24 @@ GRADIENTS: dict[str, tuple[Any, ...]] = {
 BINARY = (
     "add sub mul div maximum minimum atan2 remainder fmod lerp eq ne lt le gt ge logical_and logical_or logical_xor"
 ).split()
+
+
+def batch_norms(x: Tensor) -> Iterator[tuple[Any, tuple[Any, ...], dict[str, Any]]]:
+    for dtype, own in itertools.product((torch.float32, torch.bfloat16), repeat=2):
+        if dtype is torch.float32 and own is not dtype:
+            continue
+        x = x.to(dtype)
+        w = torch.ones(4, dtype=own)
+        training, plain = aten._native_batch_norm_legit_functional.default, aten._native_batch_norm_legit.no_stats
+        yield training, (x, w, None, w, w, True, 0.1, 1e-5), {}
+        yield aten._native_batch_norm_legit_no_training.default, (x, w, w, w, w, 0.1, 1e-5), {}
+        for weight in (w, None):
+            yield plain, (x, weight, None, True, 0.1, 1e-5), {}
+            _, mean, scale = plain(x, weight, None, True, 0.1, 1e-5)
+            backward = aten.native_batch_norm_backward.default
+            ct = torch.rand(x.shape).to(dtype)
+            yield backward, (ct, x, weight, None, None, mean, scale, True, 1e-5, [True, False, False]), {}
+        yield backward, (x, x, w, w, w, None, None, False, 1e-5, [True, True, True]), {}
 
 
 def cases() -> Iterator[tuple[Any, tuple[Any, ...], dict[str, Any]]]:
@@ -162,6 +181,7 @@ def cases() -> Iterator[tuple[Any, tuple[Any, ...], dict[str, Any]]]:
         _, mean, scale = aten.native_group_norm.default(x.contiguous(), None, None, 2, 4, 15, 2, 1e-5)
         backward = x, x.contiguous(), mean, scale, torch.ones(4), 2, 4, 15, 2, [True, True, True]
         yield aten.native_group_norm_backward.default, backward, {}
+        yield from batch_norms(x)
         yield aten.convolution.default, (x, torch.rand(6, 4, 2, 2), None, [1, 2], [1, 1], [1, 1], False, [0, 0], 1), {}
         yield aten.max_pool2d_with_indices.default, (x, [2, 2], [1, 1], [0, 0], [1, 1], False), {}
         for y in (torch.rand(2, 4, 6, 5), torch.rand(2, 6, 4, 5).transpose(1, 2)):
@@ -171,6 +191,8 @@ def cases() -> Iterator[tuple[Any, tuple[Any, ...], dict[str, Any]]]:
                 out, logsumexp = attention.default(x, y, y)
                 backward = aten._scaled_dot_product_flash_attention_for_cpu_backward.default
                 yield backward, (torch.rand(out.shape), x, y, y, out, logsumexp, 0.0, False), {}
+    for x in (*layouts(6, 4), *layouts(2, 4, 3), torch.rand(2, 4, 2, 3, 2).to(memory_format=torch.channels_last_3d)):
+        yield from batch_norms(x)
     for shape in ([2, 3], []):
         for name in ("zeros", "ones", "rand", "randn"):
             yield getattr(aten, name).default, (shape,), {}
@@ -233,6 +255,7 @@ REFUSED = [
     (aten.embedding.default, (torch.rand(2, 3), torch.rand(2))),
     (aten.native_layer_norm.default, (torch.rand(2, 3), [4], None, None, 1e-5)),
     (aten.nll_loss_forward.default, (torch.rand(2, 3), torch.tensor([1, 2, 0]), None, 1, -100)),
+    (aten._native_batch_norm_legit.no_stats, (torch.rand(2, 3), torch.ones(4), None, True, 0.1, 1e-5)),
 ]
 
 

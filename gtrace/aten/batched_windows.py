@@ -25,48 +25,49 @@ from gtrace.ops.shape import broadcast_to, reshape, swapaxes
 from gtrace.trace.array import Array
 
 
-def _size(batched: Sequence[bool], operands: Sequence[Array]) -> int:
+def batch_size(batched: Sequence[bool], operands: Sequence[Array]) -> int:
+    """Return the number of examples."""
     return next(x.shape[0] for x, flag in zip(operands, batched, strict=True) if flag)
 
 
-def _whole(x: Array, flag: bool, size: int) -> Array:
+def whole(x: Array, flag: bool, size: int) -> Array:
     """Return an operand with the axis of the batch."""
     return x if flag else broadcast_to(x, (size, *x.shape))
 
 
-def _as_images(x: Array) -> Array:
+def as_images(x: Array) -> Array:
     """(batch, images, channels, *spatial) -> (batch * images, channels, *spatial)"""
     return reshape(x, (-1, *x.shape[2:]))
 
 
-def _as_channels(x: Array) -> Array:
+def as_channels(x: Array) -> Array:
     """(batch, images, channels, *spatial) -> (images, batch * channels, *spatial)"""
     return reshape(swapaxes(x, 0, 1), (x.shape[1], -1, *x.shape[3:]))
 
 
-def _of_channels(x: Array, size: int) -> Array:
+def of_channels(x: Array, size: int) -> Array:
     """(images, batch * channels, *spatial) -> (batch, images, channels, *spatial)"""
     return swapaxes(reshape(x, (x.shape[0], size, -1, *x.shape[2:])), 0, 1)
 
 
 def _convolution(overload: str, args: tuple[Any, ...], batched: Sequence[bool], operands: Sequence[Array]) -> Array:
     x, weight, *biases = operands
-    size, transposed, groups = _size(batched, operands), args[6], args[8]
+    size, transposed, groups = batch_size(batched, operands), args[6], args[8]
     own = any(batched[2:])  # a bias for each example
     if not batched[1] and batched[0]:
-        images = [_as_images(x), weight, *([] if own else biases)]
+        images = [as_images(x), weight, *([] if own else biases)]
         found = call_aten(overload, (*args[:2], None if own else args[2], *args[3:]), images)
         out = reshape(found, (size, -1, *found.shape[1:]))
         rest = biases if own else []
     else:
         constants = *args[:2], None, *args[3:8]
         if groups == 1 and not transposed and not batched[0]:
-            found = call_aten(overload, (*constants, 1), [x, _as_images(_whole(weight, batched[1], size))])
+            found = call_aten(overload, (*constants, 1), [x, as_images(whole(weight, batched[1], size))])
         else:
-            channels = _as_channels(_whole(x, batched[0], size))
-            weights = _as_images(_whole(weight, batched[1], size))
+            channels = as_channels(whole(x, batched[0], size))
+            weights = as_images(whole(weight, batched[1], size))
             found = call_aten(overload, (*constants, size * groups), [channels, weights])
-        out, rest = _of_channels(found, size), biases
+        out, rest = of_channels(found, size), biases
     for bias in rest:
         shape = (size if own else 1, 1, bias.shape[-1], *(1 for _ in out.shape[3:]))
         out = out + reshape(bias, shape)
@@ -76,9 +77,9 @@ def _convolution(overload: str, args: tuple[Any, ...], batched: Sequence[bool], 
 def _convolution_backward(
     overload: str, args: tuple[Any, ...], batched: Sequence[bool], operands: Sequence[Array]
 ) -> list[tuple[Array, bool]]:
-    size, sizes, groups, wanted = _size(batched, operands), args[4:9], args[9], args[10]
+    size, sizes, groups, wanted = batch_size(batched, operands), args[4:9], args[9], args[10]
     ct, x, weight = operands
-    ct, x = (_whole(one, flag, size) for one, flag in zip((ct, x), batched, strict=False))
+    ct, x = (whole(one, flag, size) for one, flag in zip((ct, x), batched, strict=False))
 
     def call(operands: Sequence[Array], groups: int, wanted: tuple[bool, bool, bool]) -> list[Array]:
         found: list[Array] = call_aten(overload, (OPERAND, OPERAND, OPERAND, None, *sizes, groups, wanted), operands)
@@ -91,27 +92,27 @@ def _convolution_backward(
         # of the weights only the shape matters for their own gradient
         like = (size * shape[0], *shape[1:])
         weights = reshape(weight, like) if own[0] else zeros(like, x.aval.dtype, device=x.aval.device)
-        found = iter(call([_as_channels(ct), _as_channels(x), weights], size * groups, own))
+        found = iter(call([as_channels(ct), as_channels(x), weights], size * groups, own))
         if own[0]:
-            results[0] = _of_channels(next(found), size)
+            results[0] = of_channels(next(found), size)
         if own[1]:
             results[1] = reshape(next(found), (size, *shape))
     if wanted[0] and not batched[2]:
-        results[0] = reshape(call([_as_images(ct), _as_images(x), weight], groups, (True, False, False))[0], x.shape)
+        results[0] = reshape(call([as_images(ct), as_images(x), weight], groups, (True, False, False))[0], x.shape)
     if wanted[2]:
         results[2] = sum_over(ct, axis=(1, *range(3, ct.ndim)))
     return [(results[k], True) for k in range(3) if wanted[k]]
 
 
 def _pooling(overload: str, args: tuple[Any, ...], batched: Sequence[bool], operands: Sequence[Array]) -> Any:
-    size = _size(batched, operands)
-    whole = [_whole(x, flag, size) for x, flag in zip(operands, batched, strict=True)]
-    several = whole[0].ndim == 5  # else each example is one image
+    size = batch_size(batched, operands)
+    operands = [whole(x, flag, size) for x, flag in zip(operands, batched, strict=True)]
+    several = operands[0].ndim == 5  # else each example is one image
 
     def split(x: Array) -> Array:
         return reshape(x, (size, -1, *x.shape[1:])) if several else x
 
-    found = call_aten(overload, args, [_as_images(x) for x in whole] if several else whole)
+    found = call_aten(overload, args, [as_images(x) for x in operands] if several else operands)
     return [(split(x), True) for x in found] if isinstance(found, list) else split(found)
 
 

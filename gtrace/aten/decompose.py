@@ -8,68 +8,23 @@ from typing import Any
 
 import torch
 
+from gtrace.interp.batch_norms import differentiable_backward
+
 Optional = torch.Tensor | None
-
-
-def _batch_norm(
-    x: torch.Tensor, weight: Optional, bias: Optional, running_mean: torch.Tensor, running_var: torch.Tensor,
-    training: bool, momentum: float, eps: float,
-) -> tuple[torch.Tensor, ...]:  # fmt: skip
-    """Normalize over all axes but 1; returns also the statistics used and the new running ones.
-
-    Source: Ioffe and Szegedy, 2015; the running variance is the unbiased one, as in torch.
-    """
-    if not training:
-        evaluated = _batch_norm_evaluated(x, weight, bias, running_mean, running_var, momentum, eps)
-        return *evaluated, running_mean, running_var
-    mean, var = _statistics(x)
-    count = x.numel() // x.shape[1]
-    new_mean = running_mean * (1 - momentum) + mean * momentum
-    new_var = running_var * (1 - momentum) + var * (momentum * count / max(count - 1, 1))
-    out, mean, scale = _normalized(x, weight, bias, mean, var, eps)
-    return out, mean, scale, new_mean, new_var
-
-
-def _statistics(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    axes = [0, *range(2, x.dim())]
-    mean = x.mean(axes, keepdim=True)
-    return mean.flatten(), (x - mean).square().mean(axes)
-
-
-def _normalized(
-    x: torch.Tensor, weight: Optional, bias: Optional, mean: torch.Tensor, var: torch.Tensor, eps: float
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    shape = [1, -1, *(1,) * (x.dim() - 2)]
-    scale = torch.rsqrt(var + eps)
-    out = (x - mean.reshape(shape)) * scale.reshape(shape)
-    if weight is not None:
-        out = out * weight.reshape(shape)
-    return (out if bias is None else out + bias.reshape(shape)), mean, scale
-
-
-def _batch_norm_without_statistics(
-    x: torch.Tensor, weight: Optional, bias: Optional, training: bool, momentum: float, eps: float
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    return _normalized(x, weight, bias, *_statistics(x), eps)
-
-
-def _batch_norm_evaluated(
-    x: torch.Tensor, weight: Optional, bias: Optional, running_mean: torch.Tensor, running_var: torch.Tensor,
-    momentum: float, eps: float,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
-    out = _normalized(x, weight, bias, running_mean, running_var, eps)[0]
-    return out, x.new_empty(0), x.new_empty(0)  # torch returns no statistics of an evaluation
 
 
 def _native_batch_norm(
     x: torch.Tensor, weight: Optional, bias: Optional, running_mean: Optional, running_var: Optional, training: bool,
     momentum: float, eps: float,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
+    """Call the one of torch's operators that says in its name what this one does by its operands."""
     if training and running_mean is not None:
         return NotImplemented  # it writes to them
     if running_mean is None or running_var is None:
-        return _normalized(x, weight, bias, *_statistics(x), eps)
-    return _batch_norm_evaluated(x, weight, bias, running_mean, running_var, momentum, eps)
+        return torch.ops.aten._native_batch_norm_legit.no_stats(x, weight, bias, training, momentum, eps)
+    return torch.ops.aten._native_batch_norm_legit_no_training.default(
+        x, weight, bias, running_mean, running_var, momentum, eps
+    )
 
 
 def attention(
@@ -136,9 +91,6 @@ def _copy(x: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> 
 
 
 DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {
-    torch.ops.aten._native_batch_norm_legit_functional.default: _batch_norm,
-    torch.ops.aten._native_batch_norm_legit.no_stats: _batch_norm_without_statistics,
-    torch.ops.aten._native_batch_norm_legit_no_training.default: _batch_norm_evaluated,
     torch.ops.aten.native_batch_norm.default: _native_batch_norm,
     torch.ops.aten.copy.default: _copy,
     torch.ops.aten._efficientzerotensor.default: torch.ops.aten.zeros.default,
@@ -166,6 +118,8 @@ ALTERNATIVES: dict[tuple[str, str], Callable[..., Any]] = {
     ("jvp", "aten._embedding_bag_forward_only.default"): torch.ops.aten._embedding_bag.default,
     ("vjp", "aten.native_group_norm_backward.default"): _group_norm_backward,
     ("jvp", "aten.native_group_norm_backward.default"): _group_norm_backward,
+    ("vjp", "aten.native_batch_norm_backward.default"): differentiable_backward,
+    ("jvp", "aten.native_batch_norm_backward.default"): differentiable_backward,
     ("jvp", FLASH): attention,
     ("vjp", f"{_FLASH}_backward.default"): _attention_backward,
     ("jvp", f"{_FLASH}_backward.default"): _attention_backward,

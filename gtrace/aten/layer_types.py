@@ -19,6 +19,7 @@ from gtrace.aten.types import (
     same_floats,
     tensors,
 )
+from gtrace.interp.batch_norms import statistics_dtype
 from gtrace.ir.aval import FLOATS
 
 _WIDE = torch.float32, torch.float64
@@ -75,6 +76,65 @@ def _group_norm_backward(
         return None
     shapes = x.shape, (channels,), (channels,)
     return tuple([new(shape, x.dtype) if want else None for shape, want in zip(shapes, wanted, strict=True)])
+
+
+def _images(x: Tensor) -> Tensor | None:
+    """A result with the layout of images, where they are dense; the kernel would lay others out."""
+    last = {4: torch.channels_last, 5: torch.channels_last_3d}.get(x.dim())
+    if x.dim() < 2 or 0 in x.shape:
+        return None
+    if x.is_contiguous():
+        return new(x.shape, x.dtype)
+    return new(x.shape, x.dtype, x.stride()) if last is not None and x.is_contiguous(memory_format=last) else None
+
+
+def _fits_batch_norm(x: Tensor, *parameters: Tensor | None) -> bool:
+    given = tensors(parameters)
+    dtypes = {one.dtype for one in given}
+    mixed = x.dtype not in _WIDE and dtypes == {torch.float32}
+    return (
+        x.dtype in FLOATS and (mixed or dtypes <= {x.dtype}) and all(tuple(one.shape) == (x.shape[1],) for one in given)
+    )
+
+
+def _batch_norm(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, var: Tensor, training: bool, momentum: float,
+    eps: float,
+) -> tuple[Tensor, ...] | None:  # fmt: skip
+    found = _images(x)
+    if found is None or not training or not _fits_batch_norm(x, weight, bias, mean, var):
+        return None
+    return found, *(new(mean.shape, mean.dtype) for _ in range(4))
+
+
+def _batch_norm_without_statistics(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, training: bool, momentum: float, eps: float
+) -> tuple[Tensor, ...] | None:
+    found = _images(x)
+    if found is None or not training or not _fits_batch_norm(x, weight, bias):
+        return None
+    dtype = statistics_dtype(x, (weight, bias))
+    return found, new((x.shape[1],), dtype), new((x.shape[1],), dtype)
+
+
+def _batch_norm_evaluated(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, var: Tensor, momentum: float, eps: float
+) -> tuple[Tensor, ...] | None:
+    found = _images(x)
+    if found is None or not _fits_batch_norm(x, weight, bias, mean, var):
+        return None
+    return found, new((0,), mean.dtype), new((0,), mean.dtype)
+
+
+def _batch_norm_backward(
+    ct: Tensor, x: Tensor, weight: Tensor | None, running_mean: Tensor | None, running_var: Tensor | None,
+    mean: Tensor | None, scale: Tensor | None, train: bool, eps: float, wanted: Sequence[bool],
+) -> tuple[Tensor | None, ...] | None:  # fmt: skip
+    found, parameters = _images(x), (weight, running_mean, running_var, mean, scale)
+    if found is None or ct.dtype is not x.dtype or ct.shape != x.shape or not _fits_batch_norm(x, *parameters):
+        return None
+    of_channels = new((x.shape[1],), statistics_dtype(x, parameters))
+    return found if wanted[0] else None, of_channels if wanted[1] else None, of_channels if wanted[2] else None
 
 
 _MEAN_OR_SUM = 1, 2
@@ -233,6 +293,10 @@ RULES: dict[str, Rule] = {
     "native_layer_norm_backward": _layer_norm_backward,
     "native_group_norm": _group_norm,
     "native_group_norm_backward": _group_norm_backward,
+    "_native_batch_norm_legit_functional": _batch_norm,
+    "_native_batch_norm_legit.no_stats": _batch_norm_without_statistics,
+    "_native_batch_norm_legit_no_training": _batch_norm_evaluated,
+    "native_batch_norm_backward": _batch_norm_backward,
     **dict.fromkeys(
         (
             "mse_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from gtrace.aten import batched_windows, factorizations, fourier, linear_systems, matrix_functions, written
+from gtrace.aten import batch_norms, batched_windows, factorizations, fourier, linear_systems, matrix_functions, written
 from gtrace.aten.matrices import REAL
 from gtrace.aten.written import Pullback, Tangent
 from gtrace.ir.aval import FLOATS, Aval, Bundle
@@ -72,20 +72,23 @@ def _are_matrices(operands: Sequence[Array]) -> bool:
 
 _MATRICES = linear_systems, factorizations, matrix_functions
 
-TYPES: dict[str, Type] = {**written.TYPES, **fourier.TYPES}
+TYPES: dict[str, Type] = {**written.TYPES, **batch_norms.TYPES, **fourier.TYPES}
 
 PULLBACKS: dict[str, Pullback] = {
-    **{name: _pullback_of_floats(rule) for name, rule in written.PULLBACKS.items()},
+    **{name: _pullback_of_floats(rule) for name, rule in {**written.PULLBACKS, **batch_norms.PULLBACKS}.items()},
     **fourier.PULLBACKS,
 }
 
 TANGENTS: dict[str, Tangent] = {
-    **{name: _tangent_of_floats(rule) for name, rule in written.TANGENTS.items()},
+    **{name: _tangent_of_floats(rule) for name, rule in {**written.TANGENTS, **batch_norms.TANGENTS}.items()},
     **fourier.TANGENTS,
 }
 
 BATCHES: dict[str, Batch] = {
-    **{name: _batch_of_floats(rule) for name, rule in {**written.BATCHES, **batched_windows.BATCHES}.items()},
+    **{
+        name: _batch_of_floats(rule)
+        for name, rule in {**written.BATCHES, **batched_windows.BATCHES, **batch_norms.BATCHES}.items()
+    },
     **fourier.BATCHES,
 }
 

@@ -31,11 +31,22 @@ POOLS = {
 }  # fmt: skip
 """Overloads that keep the layout of their first operand."""
 
+NORMS = {
+    "aten._native_batch_norm_legit_functional.default": (0,), "aten._native_batch_norm_legit.no_stats": (0,),
+    "aten._native_batch_norm_legit_no_training.default": (0,), "aten.native_batch_norm_backward.default": (1, 0),
+}  # fmt: skip
+"""By overload: the places of its images among the operands. The result has the layout of the first.
+
+torch's kernels are fast where all have the same layout, and either their channels first or last.
+"""
+
 Strides = tuple[int, ...]
 
 
 def channels_last(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a call of an overload that takes its images with the channels last."""
+    """Return a call of an overload that takes its images with the channels last, or all in the same layout."""
+    if name in NORMS:
+        return _in_one_layout(NORMS[name], call)
     if name not in IMAGES:
         return call
     weights, places = IMAGES[name]
@@ -47,6 +58,26 @@ def channels_last(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
                 given[k] = tensors[k].contiguous(memory_format=torch.channels_last)
             return call(*given)
         return call(*tensors)
+
+    return laid_out
+
+
+_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
+
+
+def _in_one_layout(places: Sequence[int], call: Callable[..., Any]) -> Callable[..., Any]:
+    def laid_out(*tensors: torch.Tensor) -> Any:
+        x = tensors[places[0]]
+        if not isinstance(x.numel(), int):
+            return call(*tensors)  # sizes that are open: it is taken apart, whatever its layout
+        last = _LAST.get(x.dim())
+        form = torch.contiguous_format
+        if last is not None and not x.is_contiguous() and x.is_contiguous(memory_format=last):
+            form = last
+        given = list(tensors)
+        for k in places:
+            given[k] = tensors[k].contiguous(memory_format=form)
+        return call(*given)
 
     return laid_out
 
@@ -104,7 +135,10 @@ def _keeps(node: Node, last: set[int]) -> bool:
     if node.op.name == "aten":
         overload, args = node.params
         if overload not in IMAGES:
-            return overload in POOLS and node.ins[0] in last
+            if overload not in NORMS:
+                return overload in POOLS and node.ins[0] in last
+            # of a gradient, the first result is that of the images only if it is asked for
+            return node.ins[NORMS[overload][0]] in last and (len(NORMS[overload]) == 1 or args[-1][0])
         weights, places = IMAGES[overload]
         if not isinstance(node.instr.aval, Aval) and not args[-1][0]:
             return False  # without the gradient of the images

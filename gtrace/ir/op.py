@@ -140,7 +140,9 @@ class Instr:
     @property
     def form(self) -> int:
         if not self._form:
-            text = f"{self.op.name}{mask(self.params, [])!r}{[kind(a) for a in self.ins]}{kind(self.aval)}"
+            # the index of a result is no size: else the order of results of one kind would depend on sizes
+            params = self.params if self.op.projection else mask(self.params, [])
+            text = f"{self.op.name}{params!r}{[kind(a) for a in self.ins]}{kind(self.aval)}"
             object.__setattr__(self, "_form", stable_hash(text))
         return self._form
 

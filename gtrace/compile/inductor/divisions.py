@@ -24,6 +24,8 @@ def multiply_by_reciprocals(module: torch.fx.GraphModule) -> None:
         value = node.meta["val"]
         if not isinstance(divisor, torch.fx.Node) or value.device.type != "cpu" or not value.is_floating_point():
             continue
+        if not isinstance(divisor.meta["val"], torch.Tensor):  # an open size
+            continue
         sizes = (*value.shape, *divisor.meta["val"].shape)
         if not all(type(n) is int for n in sizes) or divisor.meta["val"].numel() * LEAST_ROW > value.numel():
             continue

@@ -28,6 +28,7 @@ from gtrace.compile.inductor.products import choose_libraries, products_lowered
 from gtrace.compile.inductor.rows import choose_rows
 from gtrace.compile.inductor.strides import strides_ensured
 from gtrace.compile.request import CompileRequest
+from gtrace.interp import batch_norms
 
 IMPORT_SECONDS = 4.0
 """Extra seconds of the first compile of a process, which imports Inductor."""
@@ -143,7 +144,7 @@ def _compile(
     """
     compile_fx = internals.COMPILE_FX.get()
     register_pointwise()
-    table = decompositions(internals.DECOMPOSITIONS.get()())
+    table = decompositions(internals.DECOMPOSITIONS.get()()) | batch_norms.DECOMPOSITIONS
     shims: dict[Any, list[str]] = {}
     if folder is not None:
         table = pooling(table, shims)

@@ -1,0 +1,144 @@
+"""Batch norms without tracing: calls of torch's kernels, and their rules, written out; see `written`.
+
+The derivative of a normalized channel by the channel is a symmetric matrix. So the kernel of the gradient serves
+forward derivatives too.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from gtrace.aten.batched_windows import as_channels, as_images, batch_size, of_channels, whole
+from gtrace.aten.overloads import OPERAND
+from gtrace.aten.translate import call_aten
+from gtrace.aten.written import Pullback, Tangent
+from gtrace.errors import DtypeError, message
+from gtrace.interp.batch_norms import statistics_dtype
+from gtrace.ir.aval import FLOATS, Aval, Bundle, aval, bundle
+from gtrace.ops.elementwise import add
+from gtrace.ops.promote import cast
+from gtrace.ops.shape import broadcast_to, reshape
+from gtrace.trace.array import Array
+
+TRAINING = "aten._native_batch_norm_legit_functional.default"
+WITHOUT_STATISTICS = "aten._native_batch_norm_legit.no_stats"
+EVALUATION = "aten._native_batch_norm_legit_no_training.default"
+BACKWARD = "aten.native_batch_norm_backward.default"
+
+_CHANNELS = {TRAINING: 5, WITHOUT_STATISTICS: 3, EVALUATION: 5, BACKWARD: 7}
+"""How many arguments at the beginning are operands, or None where there is none."""
+
+
+def _filled(overload: str, args: tuple[Any, ...], values: Sequence[Any]) -> list[Any]:
+    """Return the values of the arguments that are operands; None where there is none."""
+    rest = iter(values)
+    return [None if entry is None else next(rest) for entry in args[: _CHANNELS[overload]]]
+
+
+def _call(overload: str, values: Sequence[Array | None], *constants: Any) -> list[Array]:
+    entries = tuple([None if x is None else OPERAND for x in values])
+    found: list[Array] = call_aten(overload, (*entries, *constants), [x for x in values if x is not None])
+    return found
+
+
+def _statistics(
+    overload: str, args: tuple[Any, ...], operands: Sequence[Array]
+) -> tuple[tuple[Array | None, ...], bool]:
+    """Return what the kernel of the gradient takes: running mean and variance, or those of the batch; and which."""
+    if overload == EVALUATION or not args[_CHANNELS[overload]]:
+        return (*operands[-2:], None, None), False
+    return (None, None, *call_aten(overload, args, operands)[1:3]), True
+
+
+def _pullback(
+    overload: str, cts: Sequence[Array | None], needed: Sequence[bool], operands: Sequence[Array], args: tuple[Any, ...]
+) -> list[Array | None] | None:
+    """Return the cotangents by torch's kernel. As in torch, the running statistics have none."""
+    if cts[0] is None or any(ct is not None for ct in cts[1:]):
+        return None
+    x, weight, *_ = _filled(overload, args, operands)
+    wanted = tuple([bool(need) for need in _filled(overload, args, needed)[:3]])
+    found: list[Array | None] = [None] * len(operands)
+    if not any(wanted):
+        return found
+    statistics, train = _statistics(overload, args, operands)
+    results = iter(_call(BACKWARD, [cts[0], x, weight, *statistics], train, args[-1], wanted))
+    for place, need in enumerate(needed[: sum(entry is not None for entry in args[:3])]):
+        found[place] = next(results) if need else None
+    return found
+
+
+def _tangent(
+    tangents: Sequence[Array | None], operands: Sequence[Array], out: Array, overload: str, args: tuple[Any, ...]
+) -> list[Array | None]:
+    x, weight, _, *running = _filled(overload, args, operands)
+    of_x, of_weight, of_bias, *_ = _filled(overload, args, tangents)
+    terms = []
+    if of_x is not None:
+        statistics, train = _statistics(overload, args, operands)
+        terms += _call(BACKWARD, [of_x, x, weight, *statistics], train, args[-1], (True, False, False))
+    if of_weight is not None:
+        constants = args[_CHANNELS[overload] :]
+        terms.append(_call(overload, [x, of_weight, of_bias, *running], *constants)[0])
+    elif of_bias is not None:
+        by_channel = reshape(of_bias, (-1, *(1 for _ in x.shape[2:])))
+        terms.append(cast(broadcast_to(by_channel, x.shape), x.aval.dtype))
+    # as in torch, the statistics have none
+    moved = functools.reduce(add, terms) if terms else None
+    return [moved, *[None] * (4 if overload == TRAINING else 2)]
+
+
+def _batch(overload: str, args: tuple[Any, ...], batched: Sequence[bool], operands: Sequence[Array]) -> Any:
+    """Return the results for a batch, whose examples become further channels, or further images to evaluate."""
+    size = batch_size(batched, operands)
+    if overload == EVALUATION and not any(batched[1:]):
+        out, *rest = call_aten(overload, args, [as_images(operands[0]), *operands[1:]])
+        return [(reshape(out, operands[0].shape), True), *[(x, False) for x in rest]]
+    images = 2 if overload == BACKWARD else 1
+    given = [whole(x, flag, size) for x, flag in zip(operands, batched, strict=True)]
+    given = [as_channels(x) if k < images else reshape(x, (-1,)) for k, x in enumerate(given)]
+
+    def split(x: Array) -> Array:
+        return of_channels(x, size) if x.ndim > 1 else reshape(x, (size, x.size // size))
+
+    return [(split(x), True) for x in call_aten(overload, args, given)]
+
+
+def _type(overload: str, avals: Sequence[Aval], args: tuple[Any, ...]) -> Bundle | None:
+    """Return the types on other devices than the CPU, of which `layer_types` knows; None: torch has to say.
+
+    Raises:
+        DtypeError: the parameters have another dtype than x, and are not float32 with x of 16 bits.
+    """
+    values = _filled(overload, args, avals)
+    x, parameters = (values[1], values[2:]) if overload == BACKWARD else (values[0], values[1:])
+    found = {a.dtype for a in parameters if a is not None}
+    if x.dtype not in FLOATS or (not found <= {x.dtype} and (x.dtype.itemsize > 2 or found != {torch.float32})):
+        expected = "floats of one dtype, or x of 16 bits and the rest in float32"
+        raise DtypeError(message("batch_norm", expected, ", ".join(map(str, avals)), "Cast x or the module."))
+    if x.device.type in ("cpu", "meta"):
+        return None
+    channels = x.shape[1:2]
+    if overload == BACKWARD:
+        own = parameters[0].dtype if parameters[0] is not None else x.dtype
+        shapes = (x.shape, x.dtype), (channels, own), (channels, own)
+        kept = [one for one, want in zip(shapes, args[-1], strict=True) if want]
+    else:
+        statistics = channels, statistics_dtype(x, parameters)
+        running = [(a.shape, a.dtype) for a in values[3:5]] if overload == TRAINING else []
+        kept = [(x.shape, x.dtype), statistics, statistics, *running]
+    return bundle(tuple([aval(shape, dtype, x.device) for shape, dtype in kept]))
+
+
+TYPES: dict[str, Callable[[Sequence[Aval], tuple[Any, ...]], Bundle | None]] = {
+    name: functools.partial(_type, name) for name in _CHANNELS
+}
+PULLBACKS: dict[str, Pullback] = {
+    name: functools.partial(_pullback, name) for name in (TRAINING, WITHOUT_STATISTICS, EVALUATION)
+}
+TANGENTS: dict[str, Tangent] = dict.fromkeys((TRAINING, WITHOUT_STATISTICS, EVALUATION), _tangent)
+BATCHES: dict[str, Callable[..., Any]] = dict.fromkeys(_CHANNELS, _batch)
