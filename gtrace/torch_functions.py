@@ -14,6 +14,7 @@ import attrs
 import torch
 
 from gtrace import tree
+from gtrace.ambient import callers_default_dtype
 from gtrace.aten.derivations import derivations
 from gtrace.aten.derive import Derived, Draw, made_of_torch, read_derived, recorded, trace_function
 from gtrace.aten.observe import known_detach
@@ -74,17 +75,23 @@ class Call:
         name: of the function, for errors.
         leaves: of the arguments; tensors are constants, and Arrays now.
         structure: of the arguments.
+        default: torch's default dtype for the function.
     """
 
     name: str
     leaves: list[Any]
     structure: tree.TreeDef
+    default: torch.dtype
 
     @classmethod
-    def of(cls, name: str, args: Any) -> Call:
-        """Return the call with these arguments."""
+    def of(cls, name: str, args: Any, default: torch.dtype | None = None) -> Call:
+        """Return the call with these arguments.
+
+        Args:
+            default: torch's default dtype for the function; None: that of the caller.
+        """
         leaves, structure = tree.flatten(args)
-        return cls(name, list(map(_leaf, leaves)), structure)
+        return cls(name, list(map(_leaf, leaves)), structure, default or callers_default_dtype())
 
     @property
     def arrays(self) -> list[Array]:
@@ -92,8 +99,12 @@ class Call:
         return [x for x in self.leaves if type(x) is Array]
 
     def kind(self) -> tuple[Hashable, ...]:
-        """Return what decides how the call is traced: the types of Arrays, and all other arguments."""
-        return self.structure, *[x.aval if type(x) is Array else static_key(self.name, x) for x in self.leaves]
+        """Return what decides how the call is traced: the types of Arrays, all other arguments, the default dtype."""
+        return (
+            self.structure,
+            self.default,
+            *[x.aval if type(x) is Array else static_key(self.name, x) for x in self.leaves],
+        )
 
     def filled(self, tensors: Iterable[torch.Tensor]) -> Any:
         """Return the arguments with tensors in the place of Arrays."""
@@ -126,7 +137,8 @@ class Call:
 
         avals = [x.aval for x in self.arrays]
         tensors = [whole(x, self.name).clone() for x in self.arrays] if values else None
-        derived = _traced(self.name, run, avals, writable, draw, tensors, _followed(self.arrays))
+        followed = _followed(self.arrays)
+        derived = _traced(self.name, run, avals, writable, draw, tensors, followed, self.default)
         check_results(result[1])
         return Recorded(derived, *result)
 
@@ -185,7 +197,7 @@ def _lasting_key(call: Call, function: Callable[..., Any]) -> Hashable | None:
         leaves = [x.aval if type(x) is Array else encode(x) for x in call.leaves]
     except ArgumentError:  # an argument that text cannot say
         return None
-    return "call", name, str(call.structure), *leaves
+    return "call", name, str(call.structure), str(call.default), *leaves
 
 
 _BUILTINS = types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType
@@ -246,14 +258,24 @@ class CallTable:
             )
         return trace(True)
 
-    def call(self, name: str, function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
+    def call(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        args: Any,
+        kwargs: dict[str, Any],
+        default: torch.dtype | None = None,
+    ) -> Any:
         """Record a call of a torch function.
+
+        Args:
+            default: torch's default dtype for it; None: that of the caller.
 
         Raises:
             ArgumentError: the function writes to its arguments, or draws random numbers.
             ConcretizationError: the function looks at values while a gtrace function is traced.
         """
-        call = Call.of(name, (args, kwargs))
+        call = Call.of(name, (args, kwargs), default)
         arrays = call.arrays
 
         def trace() -> Recorded:
@@ -298,9 +320,10 @@ def _traced(
     draw: tuple[Array, Draw] | None,
     tensors: list[torch.Tensor] | None,
     followed: bool,
+    default: torch.dtype,
 ) -> Derived:
     try:
-        traced = trace_function(function, avals, writable, tensors, name, followed)
+        traced = trace_function(function, avals, writable, tensors, name, followed, default)
         return recorded(traced, avals) if draw is None else recorded(traced, [*avals, draw[0].aval], draw[1])
     except LooksAtValues as error:
         raise _looks_at_values(name, error) from error
@@ -380,8 +403,12 @@ _table = CallTable()
 
 
 def call_torch(name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Record a call of a torch function on Arrays; `name` is what errors call it."""
-    return _table.call(name, function, args, kwargs)
+    """Record a call of a torch function that gtrace makes on Arrays, with float32 as torch's default dtype.
+
+    Args:
+        name: what errors call it.
+    """
+    return _table.call(name, function, args, kwargs, torch.float32)
 
 
 def _torch_function(cls: type, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -410,8 +437,8 @@ setattr(Array, "__torch_function__", classmethod(_torch_function))  # noqa: B010
 def lift(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return `function`, written with torch, as a function of Arrays that is recorded like any other.
 
-    It is traced once for each kind of arguments: what it looks at besides its arguments counts as constant.
-    Derivatives, batching and compiling follow from what it calls.
+    It is traced once for each kind of arguments: what it looks at besides its arguments counts as constant, but for
+    torch's default dtype, which is that of the caller. Derivatives, batching and compiling follow from what it calls.
 
     Args:
         function: a pure function of pytrees of tensors, and of hashable values.
