@@ -36,7 +36,7 @@ from gtrace.ir.aval import Aval
 from gtrace.ops.create import array
 from gtrace.tables import BoundedTable
 from gtrace.trace.array import Array, whole, wrap
-from gtrace.trace.record import followers, thread
+from gtrace.trace.record import followed, thread
 
 __all__ = ["lift"]
 
@@ -137,8 +137,8 @@ class Call:
 
         avals = [x.aval for x in self.arrays]
         tensors = [whole(x, self.name).clone() for x in self.arrays] if values else None
-        followed = _followed(self.arrays)
-        derived = _traced(self.name, run, avals, writable, draw, tensors, followed, self.default)
+        has_gradient = _followed(self.arrays)
+        derived = _traced(self.name, run, avals, writable, draw, tensors, has_gradient, self.default)
         check_results(result[1])
         return Recorded(derived, *result)
 
@@ -388,8 +388,7 @@ _RECURRENT = os.path.join("nn", "modules", "rnn.py"), os.path.join("nn", "utils"
 
 def _followed(arrays: Sequence[Array]) -> bool:
     """Whether a gradient that this thread computes follows one of the Arrays."""
-    mine = [follows for mark, follows in followers.values() if mark == thread.mark]
-    return any(follows(x) for follows in mine for x in arrays if x.aval.floating)
+    return any(followed(x) for x in arrays if x.aval.floating)
 
 
 def _run(call: Call, function: Callable[..., Any]) -> Any:

@@ -328,6 +328,20 @@ def test_ambient_modes_change_nothing():
         np.testing.assert_array_equal(F.conv1d(x, w), expected)
 
 
+def test_functional_call_works_within_a_lifted_function():
+    module = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1))
+    params, apply = gt.from_module(module)
+    x = gt.array(normal(5, 3)).astype(gt.float32)
+    with pytest.raises(TypeError, match=r"not an instance of torch\.Tensor"):  # as docs/coming-from-pytorch.md says
+        torch.func.functional_call(module, params, (x,))
+    call = gt.lift(lambda params, x: torch.func.functional_call(module, params, (x,)).square().sum())
+    found, expected = gt.grad(call)(params, x), gt.grad(lambda p: (apply(p, x) ** 2).sum())(params)
+    for name in params:
+        np.testing.assert_allclose(found[name], expected[name], rtol=1e-5)
+    with pytest.raises(ValueError, match="must be Tensor"):
+        torch.func.grad(lambda x: (x * x).sum())(x)
+
+
 def test_threads_trace_at_the_same_time():
     found, errors = [], []
 
