@@ -350,7 +350,8 @@ class Jitted:
                     positional[where] = value
                 else:
                     keywords[where] = value
-            outputs, out_structure = tree.flatten(self.__wrapped__(*positional, **keywords))
+            with torch.enable_grad():  # the graph is for calls within torch.no_grad() and without
+                outputs, out_structure = tree.flatten(self.__wrapped__(*positional, **keywords))
             return [_output(x) for x in outputs], out_structure
 
         captured: Captured = capture(run, avals, self._called(), tokens="if any")

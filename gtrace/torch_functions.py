@@ -32,8 +32,9 @@ from gtrace.errors import (
     warn_at,
 )
 from gtrace.exact import exact_key
-from gtrace.ir.aval import Aval
+from gtrace.ir.aval import INEXACT, Aval
 from gtrace.ops.create import array
+from gtrace.ops.elementwise import stop_gradient
 from gtrace.tables import BoundedTable
 from gtrace.trace.array import Array, whole, wrap
 from gtrace.trace.record import followed, thread
@@ -58,8 +59,15 @@ class Recorded:
     structure: tree.TreeDef
     others: list[Any]
 
-    def __call__(self, arrays: Sequence[Array]) -> Any:
+    def __call__(self, arrays: Sequence[Array], followed: bool = True) -> Any:
+        """Record the call.
+
+        Args:
+            followed: whether gradients follow it; with False it is constant for them.
+        """
         results = iter(self.derived(arrays))
+        if not followed:
+            results = (stop_gradient(x) if x.aval.dtype in INEXACT else x for x in results)
         return self.structure.unflatten([next(results) if x is TENSOR else x for x in self.others])
 
 
@@ -203,6 +211,14 @@ def _lasting_key(call: Call, function: Callable[..., Any]) -> Hashable | None:
 _BUILTINS = types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType
 
 
+def gradients_follow() -> bool:
+    """Whether gradients follow what torch's functions compute here: not under ``torch.no_grad`` within what is traced.
+
+    What is traced starts as under ``torch.enable_grad``.
+    """
+    return torch.is_grad_enabled() or (thread.trace.tape is None and thread.trace.capture is None)
+
+
 class CallTable:
     """The traced calls of torch functions, by function and kind of arguments."""
 
@@ -264,18 +280,18 @@ class CallTable:
         function: Callable[..., Any],
         args: Any,
         kwargs: dict[str, Any],
-        default: torch.dtype | None = None,
+        ambient: bool = False,
     ) -> Any:
         """Record a call of a torch function.
 
         Args:
-            default: torch's default dtype for it; None: that of the caller.
+            ambient: whether torch's default dtype and ``no_grad`` around the call hold for it.
 
         Raises:
             ArgumentError: the function writes to its arguments, or draws random numbers.
             ConcretizationError: the function looks at values while a gtrace function is traced.
         """
-        call = Call.of(name, (args, kwargs), default)
+        call = Call.of(name, (args, kwargs), None if ambient else torch.float32)
         arrays = call.arrays
 
         def trace() -> Recorded:
@@ -294,7 +310,7 @@ class CallTable:
                 return _run(call, function)
             # a pending gradient follows what is recorded: the calls that these values lead to
             found = call.trace(lambda args, kwargs: known_detach(function)(*args, **kwargs), values=True)
-        return found(arrays)
+        return found(arrays, not ambient or gradients_follow())
 
 
 def static_key(name: str, value: Any) -> Hashable:
@@ -402,12 +418,12 @@ _table = CallTable()
 
 
 def call_torch(name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Record a call of a torch function that gtrace makes on Arrays, with float32 as torch's default dtype.
+    """Record a call of a torch function that gtrace makes on Arrays, whatever torch's settings around it are.
 
     Args:
         name: what errors call it.
     """
-    return _table.call(name, function, args, kwargs, torch.float32)
+    return _table.call(name, function, args, kwargs)
 
 
 def _torch_function(cls: type, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -423,7 +439,7 @@ def _torch_function(cls: type, function: Any, types: Any, args: Any = (), kwargs
     if getattr(function, "__module__", None) == "torch.autograd":
         fix = "Gradients are functions: write the loss as f(params) and use gt.grad(f)(params)."
         _refuse(f"autograd.{name}", "one that follows torch's autograd", fix)
-    return _table.call(f"torch.{name}", function, args, kwargs)
+    return _table.call(f"torch.{name}", function, args, kwargs, ambient=True)
 
 
 def _refuse(name: str, got: str, fix: str) -> NoReturn:
@@ -437,7 +453,8 @@ def lift(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return `function`, written with torch, as a function of Arrays that is recorded like any other.
 
     It is traced once for each kind of arguments: what it looks at besides its arguments counts as constant, but for
-    torch's default dtype, which is that of the caller. Derivatives, batching and compiling follow from what it calls.
+    torch's default dtype, which is that of the caller. Derivatives, batching and compiling follow from what it calls;
+    in a function that is differentiated, gradients do not follow a call within ``torch.no_grad()``.
 
     Args:
         function: a pure function of pytrees of tensors, and of hashable values.
@@ -458,6 +475,6 @@ def lift(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        return table.call(name, function, args, kwargs)
+        return table.call(name, function, args, kwargs, ambient=True)
 
     return wrapped
