@@ -52,6 +52,7 @@ class _ProcessSettings:
         self._strict = 0
         self._lock = new_lock()
         self._saved: tuple[torch.dtype, bool, bool] = torch.float32, False, False
+        self._other_dtype = False  # whether the default dtype ever was another one than float32
 
     @contextlib.contextmanager
     def defaults(self) -> Iterator[None]:
@@ -78,9 +79,17 @@ class _ProcessSettings:
                 torch.use_deterministic_algorithms(self._strict > 0)
                 self._end()
 
+    def default_dtype(self) -> torch.dtype:
+        """Return the default dtype as the user set it, also while a thread has float32 in its place."""
+        if not self._other_dtype:
+            return _default_dtype()
+        with self._lock:
+            return self._saved[0] if self.users else _default_dtype()
+
     def _begin(self) -> None:
         if not self.users:
             self._saved = _default_dtype(), _deterministic(), torch.is_deterministic_algorithms_warn_only_enabled()
+            self._other_dtype |= self._saved[0] is not _float32
             torch.set_default_dtype(torch.float32)
             torch.use_deterministic_algorithms(False)
         self.users += 1
@@ -96,6 +105,7 @@ class _ProcessSettings:
 _process = _ProcessSettings()
 
 deterministic_algorithms = _process.deterministic
+callers_default_dtype = _process.default_dtype
 
 
 def quiet() -> bool:

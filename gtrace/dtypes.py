@@ -29,7 +29,10 @@ _BITS = re.compile("(int|uint|float|complex)[1-9][0-9]{0,2}")
 """Names of NumPy's kind, such as float128, some of which stand for no dtype here."""
 
 
-_OF_NUMPY = frozenset("alignment byteorder char descr fields hasobject isnative names newbyteorder num str".split())
+_OF_NUMPY = frozenset(
+    "alignment base byteorder char descr fields flags hasobject isalignedstruct isbuiltin isnative metadata names ndim"
+    " newbyteorder num shape str subdtype".split()
+)
 """Further attributes of NumPy's dtypes."""
 
 

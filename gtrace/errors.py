@@ -293,6 +293,21 @@ def message(op: str, expected: str, got: str, fix: str = "") -> str:
     return f"[{op}] expected {expected}, got {got}." + (f" {fix}" if fix else "") + where
 
 
+def refused(op: str, operands: str, error: BaseException, hint: str) -> str:
+    """Format the message of an operation that torch refused when it ran, because of values.
+
+    Args:
+        operands: their types.
+        error: what torch raised.
+        hint: where the operation is.
+
+    >>> refused("cholesky", "f32[2,2]", RuntimeError("not positive"), "It is %2.")
+    '[cholesky] expected values that the operation takes, got f32[2,2] that torch refused: not positive. It is %2.'
+    """
+    reason = (str(error).strip() or type(error).__name__).split("\n")[0].rstrip(".")
+    return f"[{op}] expected values that the operation takes, got {operands} that torch refused: {reason}. {hint}"
+
+
 def warn_at(text: str, location: str, category: type[Warning]) -> None:
     """Warn at a line of the user's, as `user_location` gives it."""
     name, _, line = location.rpartition(":")

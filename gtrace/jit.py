@@ -13,6 +13,7 @@ import torch
 
 from gtrace import tree
 from gtrace.abstract import ShapeDtypeStruct, aval_of
+from gtrace.ambient import callers_default_dtype
 from gtrace.compile.backend import check_mode, find_backend
 from gtrace.compile.executable import Executable
 from gtrace.compile.partition import MIN_OPS
@@ -77,6 +78,7 @@ class _Known:
     call: _Call
     settings: Config
     passes: Passes
+    default: torch.dtype
 
 
 _SHARED = (torch.Tensor, numpy.ndarray)
@@ -134,7 +136,8 @@ class Jitted:
                 known = self._last
                 if known.kinds != kinds:  # no key to hash where a call is like the one before
                     known = self._known.get(tuple(kinds), known)
-                if known.kinds == kinds and known.passes is registered.passes:
+                same = known.passes is registered.passes and known.default is callers_default_dtype()
+                if known.kinds == kinds and same:
                     if known.settings is (config.process if config.blocks() is None else config.current):
                         self._last = known
                         return _run(known.call, tensors, ())
@@ -148,7 +151,8 @@ class Jitted:
         settings = config.current
         key: tuple[Hashable, ...]
         if given is None:  # the key of `_key`, written out for arguments that are leaves
-            key = registered.passes, thread.axes, thread.in_rule, settings.x64, settings.jax_results
+            rules = thread.in_rule, settings.x64, settings.jax_results
+            key = registered.passes, callers_default_dtype(), thread.axes, *rules
         else:
             key = self._key(given)
         try:
@@ -183,7 +187,7 @@ class Jitted:
         if not (self._static_argnums or self._static_argnames or thread.axes or thread.in_rule):
             shape: list[Any] = []
             if gather(args, shape, []) and (not kwargs or gather_named(kwargs, shape, [])):
-                self._last = _Known(shape, call, settings, registered.passes)
+                self._last = _Known(shape, call, settings, registered.passes, callers_default_dtype())
                 self._known.remember(tuple(shape), self._last)
         return _run(call, [x._buf for x in leaves], outside)
 
@@ -320,7 +324,7 @@ class Jitted:
         """Return the key of these arguments, apart from their leaves."""
         # the third distinguishes f(x, k=y) from f((x,), {"k": y})
         settings = config.current
-        rules = thread.in_rule, settings.x64, settings.jax_results
+        rules = thread.in_rule, settings.x64, settings.jax_results, callers_default_dtype()
         key = given.structure, given.static_key, bool(given.kwargs), registered.passes, thread.axes, rules
         if self._number_keys:
             # structures compare the keys of dicts by ==, so that 1 is True
@@ -346,7 +350,8 @@ class Jitted:
                     positional[where] = value
                 else:
                     keywords[where] = value
-            outputs, out_structure = tree.flatten(self.__wrapped__(*positional, **keywords))
+            with torch.enable_grad():  # the graph is for calls within torch.no_grad() and without
+                outputs, out_structure = tree.flatten(self.__wrapped__(*positional, **keywords))
             return [_output(x) for x in outputs], out_structure
 
         captured: Captured = capture(run, avals, self._called(), tokens="if any")

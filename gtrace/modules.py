@@ -15,7 +15,7 @@ from gtrace.ops.create import array
 from gtrace.random.continuous import normal, uniform
 from gtrace.random.discrete import bernoulli
 from gtrace.random.keys import as_key, fold_in
-from gtrace.torch_functions import Call, CallTable, Recorded
+from gtrace.torch_functions import Call, CallTable, Recorded, gradients_follow
 from gtrace.trace.array import Array
 
 __all__ = ["from_module"]
@@ -78,7 +78,7 @@ class Apply:
         )
         if state is None:
             self._check_pure(name, recorded, list(params), list(buffers))
-        out, new_state = recorded(arrays if drawn is None else [*arrays, drawn])
+        out, new_state = recorded(arrays if drawn is None else [*arrays, drawn], gradients_follow())
         return out if state is None else (out, new_state)
 
     def state_dict(self, params: State, state: State | None = None) -> dict[str, Any]:

@@ -14,6 +14,7 @@ import attrs
 import torch
 
 from gtrace import tree
+from gtrace.ambient import callers_default_dtype
 from gtrace.aten.derivations import derivations
 from gtrace.aten.derive import Derived, Draw, made_of_torch, read_derived, recorded, trace_function
 from gtrace.aten.observe import known_detach
@@ -31,11 +32,12 @@ from gtrace.errors import (
     warn_at,
 )
 from gtrace.exact import exact_key
-from gtrace.ir.aval import Aval
+from gtrace.ir.aval import INEXACT, Aval
 from gtrace.ops.create import array
+from gtrace.ops.elementwise import stop_gradient
 from gtrace.tables import BoundedTable
 from gtrace.trace.array import Array, whole, wrap
-from gtrace.trace.record import followers, thread
+from gtrace.trace.record import followed, thread
 
 __all__ = ["lift"]
 
@@ -57,8 +59,15 @@ class Recorded:
     structure: tree.TreeDef
     others: list[Any]
 
-    def __call__(self, arrays: Sequence[Array]) -> Any:
+    def __call__(self, arrays: Sequence[Array], followed: bool = True) -> Any:
+        """Record the call.
+
+        Args:
+            followed: whether gradients follow it; with False it is constant for them.
+        """
         results = iter(self.derived(arrays))
+        if not followed:
+            results = (stop_gradient(x) if x.aval.dtype in INEXACT else x for x in results)
         return self.structure.unflatten([next(results) if x is TENSOR else x for x in self.others])
 
 
@@ -74,17 +83,23 @@ class Call:
         name: of the function, for errors.
         leaves: of the arguments; tensors are constants, and Arrays now.
         structure: of the arguments.
+        default: torch's default dtype for the function.
     """
 
     name: str
     leaves: list[Any]
     structure: tree.TreeDef
+    default: torch.dtype
 
     @classmethod
-    def of(cls, name: str, args: Any) -> Call:
-        """Return the call with these arguments."""
+    def of(cls, name: str, args: Any, default: torch.dtype | None = None) -> Call:
+        """Return the call with these arguments.
+
+        Args:
+            default: torch's default dtype for the function; None: that of the caller.
+        """
         leaves, structure = tree.flatten(args)
-        return cls(name, list(map(_leaf, leaves)), structure)
+        return cls(name, list(map(_leaf, leaves)), structure, default or callers_default_dtype())
 
     @property
     def arrays(self) -> list[Array]:
@@ -92,8 +107,12 @@ class Call:
         return [x for x in self.leaves if type(x) is Array]
 
     def kind(self) -> tuple[Hashable, ...]:
-        """Return what decides how the call is traced: the types of Arrays, and all other arguments."""
-        return self.structure, *[x.aval if type(x) is Array else static_key(self.name, x) for x in self.leaves]
+        """Return what decides how the call is traced: the types of Arrays, all other arguments, the default dtype."""
+        return (
+            self.structure,
+            self.default,
+            *[x.aval if type(x) is Array else static_key(self.name, x) for x in self.leaves],
+        )
 
     def filled(self, tensors: Iterable[torch.Tensor]) -> Any:
         """Return the arguments with tensors in the place of Arrays."""
@@ -126,7 +145,8 @@ class Call:
 
         avals = [x.aval for x in self.arrays]
         tensors = [whole(x, self.name).clone() for x in self.arrays] if values else None
-        derived = _traced(self.name, run, avals, writable, draw, tensors, _followed(self.arrays))
+        has_gradient = _followed(self.arrays)
+        derived = _traced(self.name, run, avals, writable, draw, tensors, has_gradient, self.default)
         check_results(result[1])
         return Recorded(derived, *result)
 
@@ -185,10 +205,18 @@ def _lasting_key(call: Call, function: Callable[..., Any]) -> Hashable | None:
         leaves = [x.aval if type(x) is Array else encode(x) for x in call.leaves]
     except ArgumentError:  # an argument that text cannot say
         return None
-    return "call", name, str(call.structure), *leaves
+    return "call", name, str(call.structure), str(call.default), *leaves
 
 
 _BUILTINS = types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType
+
+
+def gradients_follow() -> bool:
+    """Whether gradients follow what torch's functions compute here: not under ``torch.no_grad`` within what is traced.
+
+    What is traced starts as under ``torch.enable_grad``.
+    """
+    return torch.is_grad_enabled() or (thread.trace.tape is None and thread.trace.capture is None)
 
 
 class CallTable:
@@ -246,14 +274,24 @@ class CallTable:
             )
         return trace(True)
 
-    def call(self, name: str, function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
+    def call(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        args: Any,
+        kwargs: dict[str, Any],
+        ambient: bool = False,
+    ) -> Any:
         """Record a call of a torch function.
+
+        Args:
+            ambient: whether torch's default dtype and ``no_grad`` around the call hold for it.
 
         Raises:
             ArgumentError: the function writes to its arguments, or draws random numbers.
             ConcretizationError: the function looks at values while a gtrace function is traced.
         """
-        call = Call.of(name, (args, kwargs))
+        call = Call.of(name, (args, kwargs), None if ambient else torch.float32)
         arrays = call.arrays
 
         def trace() -> Recorded:
@@ -272,7 +310,7 @@ class CallTable:
                 return _run(call, function)
             # a pending gradient follows what is recorded: the calls that these values lead to
             found = call.trace(lambda args, kwargs: known_detach(function)(*args, **kwargs), values=True)
-        return found(arrays)
+        return found(arrays, not ambient or gradients_follow())
 
 
 def static_key(name: str, value: Any) -> Hashable:
@@ -298,9 +336,10 @@ def _traced(
     draw: tuple[Array, Draw] | None,
     tensors: list[torch.Tensor] | None,
     followed: bool,
+    default: torch.dtype,
 ) -> Derived:
     try:
-        traced = trace_function(function, avals, writable, tensors, name, followed)
+        traced = trace_function(function, avals, writable, tensors, name, followed, default)
         return recorded(traced, avals) if draw is None else recorded(traced, [*avals, draw[0].aval], draw[1])
     except LooksAtValues as error:
         raise _looks_at_values(name, error) from error
@@ -365,8 +404,7 @@ _RECURRENT = os.path.join("nn", "modules", "rnn.py"), os.path.join("nn", "utils"
 
 def _followed(arrays: Sequence[Array]) -> bool:
     """Whether a gradient that this thread computes follows one of the Arrays."""
-    mine = [follows for mark, follows in followers.values() if mark == thread.mark]
-    return any(follows(x) for follows in mine for x in arrays if x.aval.floating)
+    return any(followed(x) for x in arrays if x.aval.floating)
 
 
 def _run(call: Call, function: Callable[..., Any]) -> Any:
@@ -380,7 +418,11 @@ _table = CallTable()
 
 
 def call_torch(name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Record a call of a torch function on Arrays; `name` is what errors call it."""
+    """Record a call of a torch function that gtrace makes on Arrays, whatever torch's settings around it are.
+
+    Args:
+        name: what errors call it.
+    """
     return _table.call(name, function, args, kwargs)
 
 
@@ -397,7 +439,7 @@ def _torch_function(cls: type, function: Any, types: Any, args: Any = (), kwargs
     if getattr(function, "__module__", None) == "torch.autograd":
         fix = "Gradients are functions: write the loss as f(params) and use gt.grad(f)(params)."
         _refuse(f"autograd.{name}", "one that follows torch's autograd", fix)
-    return _table.call(f"torch.{name}", function, args, kwargs)
+    return _table.call(f"torch.{name}", function, args, kwargs, ambient=True)
 
 
 def _refuse(name: str, got: str, fix: str) -> NoReturn:
@@ -410,8 +452,9 @@ setattr(Array, "__torch_function__", classmethod(_torch_function))  # noqa: B010
 def lift(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return `function`, written with torch, as a function of Arrays that is recorded like any other.
 
-    It is traced once for each kind of arguments: what it looks at besides its arguments counts as constant.
-    Derivatives, batching and compiling follow from what it calls.
+    It is traced once for each kind of arguments: what it looks at besides its arguments counts as constant, but for
+    torch's default dtype, which is that of the caller. Derivatives, batching and compiling follow from what it calls;
+    in a function that is differentiated, gradients do not follow a call within ``torch.no_grad()``.
 
     Args:
         function: a pure function of pytrees of tensors, and of hashable values.
@@ -432,6 +475,6 @@ def lift(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        return table.call(name, function, args, kwargs)
+        return table.call(name, function, args, kwargs, ambient=True)
 
     return wrapped

@@ -13,3 +13,22 @@ def bytes_text(count: float) -> str:
         if abs(count) >= 1 << power:
             return f"{count / (1 << power):.1f} {unit}"
     return f"{count:.0f} B"
+
+
+def duration_text(seconds: float) -> str:
+    """Return seconds as people say them.
+
+    >>> [duration_text(s) for s in (83.21, 1.234, 0.213, 0.0213, 0.00052, 0.000003, 0)]
+    ['83.2 s', '1.2 s', '0.21 s', '21.3 ms', '0.52 ms', '3 us', '0 s']
+    """
+    if seconds < 0:
+        return f"-{duration_text(-seconds)}"
+    if seconds >= 1:
+        return f"{seconds:.1f} s"
+    if seconds >= 0.1:
+        return f"{seconds:.2f} s"
+    if seconds >= 0.01:
+        return f"{seconds * 1e3:.1f} ms"
+    if seconds >= 0.0001:
+        return f"{seconds * 1e3:.2f} ms"
+    return f"{seconds * 1e6:.0f} us" if seconds > 0 else "0 s"

@@ -213,3 +213,116 @@ def test_what_is_recorded_is_forgotten_again():
     grown, avals, instrs = done.stdout.split()
     assert float(grown) < 25, "MiB for 3,000 new shapes; the last 8,192 programs are remembered"
     assert int(avals) < 60_000 and int(instrs) < 60_000
+
+
+DEFAULT_DTYPE_CALLS = {
+    "zeros": lambda x, i: torch.zeros(3),
+    "full": lambda x, i: torch.full((2,), 0.1),
+    "full of complex numbers": lambda x, i: torch.full((2,), 0.1j),
+    "tensor": lambda x, i: torch.tensor([0.1, 2]),
+    "tensor of arrays": lambda x, i: torch.tensor([0.1, np.float32(2)]),
+    "as_tensor": lambda x, i: torch.as_tensor(0.1),
+    "tensor of integers": lambda x, i: torch.tensor([1, 2]),
+    "tensor of a NumPy array": lambda x, i: torch.tensor(np.ones(2, np.float32)),
+    "arange": lambda x, i: torch.arange(0, 1, 0.3),
+    "arange of integers": lambda x, i: torch.arange(3),
+    "linspace": lambda x, i: torch.linspace(0, 1, 4),
+    "window": lambda x, i: torch.hann_window(5),
+    "stated dtype": lambda x, i: torch.ones(3, dtype=torch.float32) * 0.1,
+    "like": lambda x, i: torch.zeros_like(x) + x.new_ones(3),
+    "integers divided": lambda x, i: i / 3,
+    "integers by a number": lambda x, i: i * 0.1,
+    "integers converted": lambda x, i: i.float() / 3,
+    "integers compared": lambda x, i: i + 16777216 > 16777216.5,
+    "root of integers": lambda x, i: i.sqrt(),
+    "logsumexp of integers": lambda x, i: torch.logsumexp(i, 0),
+    "where of numbers": lambda x, i: torch.where(i > 1, 0.1, 1),
+    "where of integers": lambda x, i: torch.where(i > 1, i, 0.1),
+    "where of a tensor": lambda x, i: torch.where(i > 1, x, 0.1),
+    "method where": lambda x, i: i.where(i > 1, 0.1),
+    "fft of integers": lambda x, i: torch.fft.fft(i),
+    "result_type": lambda x, i: torch.ones(2, dtype=torch.result_type(i, 0.1)),
+    "get_default_dtype": lambda x, i: torch.ones(2, dtype=torch.get_default_dtype()),
+    "layer": lambda x, i: torch.nn.functional.linear(torch.ones(3), torch.ones(2, 3) / 3),
+    "mean": lambda x, i: (torch.ones(3) * x).mean(),
+    "in place": lambda x, i: torch.zeros(3).add_(i, alpha=0.1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [
+        *((name, torch.float64) for name in DEFAULT_DTYPE_CALLS),
+        *((name, torch.bfloat16) for name in DEFAULT_DTYPE_CALLS if "fft" not in name),  # torch has none
+    ],
+)
+def test_a_lifted_function_follows_the_default_dtype_of_torch_at_its_call(name, dtype):
+    function = DEFAULT_DTYPE_CALLS[name]
+    f = gt.lift(function)
+    x, i = gt.array([1.0, 2.0, 4.0], dtype=gt.float32), gt.array([0, 1, 2])
+    before = f(x, i).to_torch()
+    try:
+        torch.set_default_dtype(dtype)
+        got = f(x, i).to_torch()
+        direct = gt.jit(f, backend="eager")(x, i).to_torch()
+        expected = function(x.to_torch(), i.to_torch())
+    finally:
+        torch.set_default_dtype(torch.float32)
+    for found, wanted in ((got, expected), (direct, expected), (f(x, i).to_torch(), before)):
+        assert found.dtype is wanted.dtype
+        torch.testing.assert_close(found, wanted)
+
+
+class _WithConstants(torch.nn.Module):
+    def __init__(self, copies):
+        super().__init__()
+        self.copies = copies
+        self.weight = torch.nn.Parameter(torch.ones(3))
+
+    def forward(self, x):
+        noise = torch.zeros(3)
+        if self.copies:  # torch's own tracer follows this, and not gtrace's
+            noise = torch.as_strided(noise, (3,), (1,))
+            noise.diagonal_scatter(noise, 0) if noise.dim() > 1 else noise.index_add_(0, torch.arange(3), torch.ones(3))
+        return x * self.weight + noise + torch.tensor(0.1)
+
+
+@pytest.mark.parametrize("copies", [False, True])
+def test_a_module_follows_the_default_dtype_of_torch_also_under_jit(copies):
+    params, apply = gt.from_module(_WithConstants(copies))
+    step = gt.jit(apply, backend="eager")
+    x = gt.ones(3)
+    first = step(params, x)
+    try:
+        torch.set_default_dtype(torch.float64)
+        inside = step(params, x), apply(params, x), gt.grad(lambda p: apply(p, x).sum())(params)["weight"]
+        expected = _WithConstants(copies)(torch.ones(3, dtype=torch.float32)).dtype
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert expected is torch.float64
+    assert [v.dtype for v in inside] == [gt.float64, gt.float64, gt.float32]
+    assert first.dtype == gt.float32 == step(params, x).dtype
+
+
+def test_a_module_that_looks_at_values_follows_the_default_dtype_of_torch():
+    class Routed(torch.nn.Module):
+        def forward(self, x):
+            return torch.zeros(3) + torch.tensor(0.1) if float(x.sum()) > 0 else x
+
+    params, apply = gt.from_module(Routed())
+    try:
+        torch.set_default_dtype(torch.float64)
+        found = apply(params, gt.ones(3, dtype=gt.float32))
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert found.dtype == gt.float64 and found.tolist() == [0.1] * 3
+
+
+def test_functions_of_torch_on_arrays_follow_its_default_dtype_and_those_of_gtrace_do_not():
+    i = gt.array([1, 2])
+    try:
+        torch.set_default_dtype(torch.float64)
+        found = torch.true_divide(i, 3), i / 3, gt.linalg.inv(gt.array([[2, 0], [0, 2]])), gt.zeros(2)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert [x.dtype for x in found] == [gt.float64, gt.float32, gt.float32, gt.float32]

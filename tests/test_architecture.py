@@ -14,7 +14,7 @@ MAX_LINES = 500
 
 # each room imports from rooms before it; files of one room may import one another, without a cycle
 ROOMS = [
-    {"allocator", "call_errors", "errors", "forks", "locks", "suggestions", "tables", "units", "version"},
+    {"allocator", "call_errors", "docstrings", "errors", "forks", "locks", "suggestions", "tables", "units", "version"},
     {"torch_internals"},
     {"config", "events", "ambient", "exact"},
     {"dtypes"},

@@ -161,3 +161,13 @@ def test_interpreted_scans_are_their_steps(reverse, size):
             np.testing.assert_allclose(np.asarray(got), np.asarray(want), rtol=1e-5, atol=1e-5)
         swapped = gt.scan(lambda c, _: ((c[1], c[0]), None), (gt.array(1.0), gt.array(2.0)), None, 3)[0]
         assert [float(x) for x in swapped] == [2.0, 1.0]
+
+
+@pytest.mark.parametrize("jitted", [False, True])
+def test_what_torch_refuses_with_debug_nans_is_an_execution_error(jitted):
+    a, b = gt.array([4, 6]), gt.array([2, 0])
+    f = gt.jit(gt.floor_divide, backend="eager") if jitted else gt.floor_divide
+    with gt.config(debug_nans=True):
+        with pytest.raises(gt.ExecutionError, match=r"\[debug_nans\] expected values.*ZeroDivisionError"):
+            f(a, b).tolist()
+        assert f(a, gt.array([2, 3])).tolist() == [2, 2]

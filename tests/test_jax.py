@@ -373,6 +373,42 @@ def test_rules_by_closures(jax):
     assert gt.grad(gradient)(scale).item() == 2.0
 
 
+def test_dtypes_of_arrays_have_what_programs_ask_of_numpy_dtypes(jax):
+    for name in ("float32", "int32", "bool", "complex64"):
+        ours, theirs = jax.numpy.ones(2, name).dtype, np.dtype(name)
+        assert ours == theirs and theirs == ours and ours == theirs.type and theirs.type == ours
+        assert np.dtype(ours) is theirs and isinstance(ours, jax.numpy.dtype)
+        assert {theirs: 1}[ours] == 1 and theirs in {ours} and str(ours) == str(theirs)
+        for attribute in set(dir(theirs)) - set(dir(object)):
+            if not attribute.startswith("_") and attribute != "newbyteorder":
+                assert getattr(ours, attribute) == getattr(theirs, attribute), attribute
+    assert np.issubdtype(ours, np.complexfloating) and np.zeros(2, ours).dtype is theirs
+
+
+def test_closure_convert_returns_what_a_gradient_may_follow(jax):
+    offset, places = gt.ones(2), gt.arange(2)
+
+    def convert(scale, x):
+        return jax.closure_convert(lambda y: (scale * y + offset) * places, x)
+
+    def value(scale, x):
+        converted, values = convert(scale, x)
+        counts.append(len(values))
+        return converted(x * 2, *values).sum()
+
+    counts = []
+    scale, x = gt.array([3.0, 4.0]), gt.ones(2)
+    converted, values = convert(scale, x)
+    assert values == [] and converted(x).tolist() == [0.0, 5.0]
+    assert gt.grad(value)(scale, x).tolist() == [0.0, 2.0]
+    assert float(gt.jit(value, backend="eager")(scale, x)) == 9.0
+    assert gt.jit(gt.grad(value), backend="eager")(scale, x).tolist() == [0.0, 2.0]
+    assert gt.vmap(value, (0, None))(gt.ones((3, 2)), x).tolist() == [3.0] * 3
+    assert gt.grad(lambda s: gt.vmap(lambda x: value(s, x))(gt.ones((3, 2))).sum())(scale).tolist() == [0.0, 6.0]
+    assert gt.jvp(lambda s: value(s, x), (scale,), (gt.ones(2),))[1].item() == 2.0
+    assert set(counts) == {1}
+
+
 def test_values_meet_python_outside_of_traces(jax, capsys):
     jax.debug.print("x = {} {y}", gt.ones(1), y=gt.array(2))
     assert capsys.readouterr().out == "x = [1.] 2\n"

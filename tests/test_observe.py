@@ -357,7 +357,7 @@ def test_the_verdict_on_a_program_that_the_compiler_saw(changes, words):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({}, "cold: 0.02 s spent interpreting, compiling would cost about 2.6 s"),
+        ({}, "cold: 20.0 ms spent interpreting, compiling would cost about 2.6 s"),
         ({"hot_threshold": 50}, "cold: 10 of 50 repetitions"),
         ({"min_seq": 4}, "too short to compile"),
         ({"auto_compile": False}, "not compiled: automatic compilation is off"),
@@ -423,7 +423,7 @@ def test_the_table_shows_the_ledger():
     text = shown([attrs.evolve(PROGRAM, verdict="paid [back]: saved it")], 1)
     row = [cell.strip() for cell in text.splitlines()[3].strip("│").split("│")]
     assert row == [
-        "abc123def456", "3", "110", "compiled", "0.02 s", "0.10 s", "2.0 s", "0.50 s", "paid [back]: saved it"
+        "abc123def456", "3", "110", "compiled", "20.0 ms", "0.10 s", "2.0 s", "0.50 s", "paid [back]: saved it"
     ]  # fmt: skip
     assert text.splitlines()[-1] == "1 program, 110 calls, 1 compile in 2.0 s, 0.50 s saved by compiled calls"
 
@@ -431,7 +431,7 @@ def test_the_table_shows_the_ledger():
 def test_the_table_leaves_blank_what_did_not_happen():
     quiet = attrs.evolve(COLD, compile_seconds=0.0, compiled_seconds=0.0, saved_seconds=0.0, verdict="cold")
     row = [cell.strip() for cell in shown([quiet]).splitlines()[3].strip("│").split("│")]
-    assert row == ["abc123def456", "3", "10", "interpreted", "0.02 s", "", "", "", "cold"]
+    assert row == ["abc123def456", "3", "10", "interpreted", "20.0 ms", "", "", "", "cold"]
 
 
 def test_the_table_stays_short_and_counts_the_rest():

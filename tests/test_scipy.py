@@ -176,6 +176,12 @@ def test_sums_of_exponentials_with_factors():
         theirs = scipy.special.logsumexp(x, axis, b, keepdims, return_sign=True)
         close(ours[0], theirs[0]), close(ours[1], theirs[1])
     close(gt.logsumexp(gt.array(x), where=where), np.log(np.exp(x)[where].sum()))
+    for a, b in ((1, 2.0), (1.0, 2), (x, 2), (x, 0.5), (1, np.ones(3)), (2, True)):
+        ours = gt.logsumexp(gt.array(a) if a is x else a, b=b)
+        close(ours, scipy.special.logsumexp(a, b=b))
+        assert ours.dtype == (gt.float64 if a is x or type(b) is np.ndarray else gt.float32)
+    assert gt.logsumexp(gt.ones(2, gt.float16), b=2.0).dtype == gt.float16
+    assert gt.logsumexp(1.0, b=-2.0, return_sign=True)[1].item() == -1.0
     close(gt.nn.logmeanexp(gt.array(x), where=where), np.log(np.exp(x)[where].mean()))
     close(gt.nn.logmeanexp(gt.array(x), 0), np.log(np.exp(x).mean(0)))
     close(gt.nn.log1mexp(np.array([1e-9, 0.5, 40.0])), np.log(-np.expm1(-np.array([1e-9, 0.5, 40.0]))))

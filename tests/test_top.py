@@ -259,7 +259,7 @@ def test_the_screen():
     assert "1 programs, 50 calls, 10 calls/s, memory 5.0 GiB" in text
     assert "worker: paused, process 9, 3 to compile;  store: 1 found;  2 compiled" in text
     row = " ".join(text.splitlines()[-1].split())
-    assert row == "abababababab compiled 4 50 10 0.06 s 1.20 ms exp"
+    assert row == "abababababab compiled 4 50 10 60.0 ms 1.20 ms exp"
 
 
 @pytest.mark.parametrize("width", [20, 30, 40, 50, 60, 100])

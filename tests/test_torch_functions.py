@@ -328,6 +328,65 @@ def test_ambient_modes_change_nothing():
         np.testing.assert_array_equal(F.conv1d(x, w), expected)
 
 
+def test_functional_call_works_within_a_lifted_function():
+    module = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1))
+    params, apply = gt.from_module(module)
+    x = gt.array(normal(5, 3)).astype(gt.float32)
+    with pytest.raises(TypeError, match=r"not an instance of torch\.Tensor"):  # as docs/coming-from-pytorch.md says
+        torch.func.functional_call(module, params, (x,))
+    call = gt.lift(lambda params, x: torch.func.functional_call(module, params, (x,)).square().sum())
+    found, expected = gt.grad(call)(params, x), gt.grad(lambda p: (apply(p, x) ** 2).sum())(params)
+    for name in params:
+        np.testing.assert_allclose(found[name], expected[name], rtol=1e-5)
+    with pytest.raises(ValueError, match="must be Tensor"):
+        torch.func.grad(lambda x: (x * x).sum())(x)
+
+
+BLOCKS = {"no_grad": torch.no_grad, "inference_mode": torch.inference_mode}
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+@pytest.mark.parametrize("way", ["module", "lifted", "torch function", "vmap", "jit"])
+def test_gradients_do_not_follow_functions_of_torch_within_no_grad(way, block):
+    block = BLOCKS[block]
+    params, apply = gt.from_module(torch.nn.Linear(3, 1, bias=False))
+    x = gt.array(normal(5, 3)).astype(gt.float32)
+    call = {
+        "module": lambda p: apply(p, x).sum(),
+        "lifted": gt.lift(lambda p: (torch.ones(5, 3) @ p["weight"].T).sum()),
+        "torch function": lambda p: torch.sum(torch.tanh(p["weight"])),
+        "vmap": lambda p: gt.vmap(lambda row: apply(p, row))(x).sum(),
+        "jit": lambda p: apply(p, x).sum(),
+    }[way]
+
+    def loss(p):
+        with block():
+            target = call(p)
+        return (call(p) - 2 * target) ** 2
+
+    def stopped(p):
+        return (call(p) - 2 * gt.stop_gradient(call(p))) ** 2
+
+    gradient = gt.grad(gt.jit(loss, backend="eager") if way == "jit" else loss)
+    expected = gt.grad(stopped)(params)["weight"]
+    assert abs(expected).sum() > 0
+    np.testing.assert_allclose(gradient(params)["weight"], expected, rtol=1e-5)
+    with block():  # around the gradient it says nothing
+        np.testing.assert_allclose(gradient(params)["weight"], expected, rtol=1e-5)
+        jitted = gt.jit(lambda p: call(p) * 1.5, backend="eager")
+        value = float(jitted(params))
+    assert value == pytest.approx(1.5 * float(call(params)), rel=1e-5)
+    np.testing.assert_allclose(gt.grad(jitted)(params)["weight"], gt.grad(lambda p: call(p) * 1.5)(params)["weight"])
+
+
+def test_gradients_follow_functions_of_gtrace_within_no_grad():
+    def f(x):
+        with torch.no_grad():
+            return gt.linalg.inv(x)[0, 0] + gt.sin(x)[0, 0]  # as docs/coming-from-pytorch.md says
+
+    assert gt.grad(f)(gt.eye(2))[0, 0].item() == pytest.approx(np.cos(1.0) - 1)
+
+
 def test_threads_trace_at_the_same_time():
     found, errors = [], []
 

@@ -19,6 +19,7 @@ from gtrace import torch_internals as internals
 from gtrace.ambient import without_modes
 from gtrace.aten.custom_functions import marked
 from gtrace.aten.decompose import DECOMPOSITIONS
+from gtrace.aten.default_dtype import default_dtype_of_caller
 from gtrace.aten.derivations import derivations
 from gtrace.aten.observe import observing_mode, users_detaches
 from gtrace.aten.overloads import fake_tensors, of_torch
@@ -90,6 +91,7 @@ def trace_function(
     tensors: Sequence[torch.Tensor] | None = None,
     name: str = "torch",
     followed: bool = True,
+    default: torch.dtype = torch.float32,
 ) -> Traced:
     """Return the aten calls of a user's function, as torch records them. What it writes to is traced as new values.
 
@@ -100,15 +102,23 @@ def trace_function(
         tensors: the inputs, if the function may look at their values; what follows from these is constant then.
         name: of the function, for errors.
         followed: whether there may be a gradient by one of the inputs.
+        default: torch's default dtype for the function.
 
     Raises:
         ArgumentError: it writes to another input.
     """
 
-    by_torch = functools.partial(_function_traced_by_torch, function, avals, tensors, followed)
-    with torch.enable_grad(), _taken_apart(), marked(), padded(), internals.compiling():
+    by_torch = functools.partial(_function_traced_by_torch, function, avals, tensors, followed, default)
+    with (
+        torch.enable_grad(),
+        _taken_apart(),
+        marked(),
+        padded(),
+        internals.compiling(),
+        default_dtype_of_caller(default),
+    ):
         try:
-            traced, written = trace(function, avals) if tensors is None else by_torch()
+            traced, written = trace(function, avals, default) if tensors is None else by_torch()
         except Untraceable:
             traced, written = by_torch()
     written = [k for k in written if k not in writable]
@@ -121,7 +131,11 @@ def trace_function(
 
 
 def _function_traced_by_torch(
-    function: TensorFunction, avals: Sequence[Aval], tensors: Sequence[torch.Tensor] | None, followed: bool
+    function: TensorFunction,
+    avals: Sequence[Aval],
+    tensors: Sequence[torch.Tensor] | None,
+    followed: bool,
+    default: torch.dtype,
 ) -> tuple[Traced, list[int]]:
     """Return the calls of a function, and which inputs it writes to."""
     written: list[int] = []
@@ -132,7 +146,7 @@ def _function_traced_by_torch(
         return results
 
     pure = internals.FUNCTIONALIZED.get()(run, _functional_mode()())
-    observing = observing_mode(tensors is not None, followed)
+    observing = observing_mode(tensors is not None, followed, default)
 
     def observed(*inputs: torch.Tensor) -> list[torch.Tensor]:
         with observing:

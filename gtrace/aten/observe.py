@@ -16,17 +16,19 @@ import torch
 
 from gtrace import torch_internals as internals
 from gtrace import tree
+from gtrace.aten.default_dtype import with_default_dtype
 from gtrace.errors import DtypeError, message
 
 
-def observing_mode(values: bool, followed: bool = True) -> Any:
+def observing_mode(values: bool, followed: bool, default: torch.dtype) -> Any:
     """Return a mode of torch that detaches what is computed under ``torch.no_grad``, and what the function detaches.
 
     Args:
         values: whether the tensors have values, which a function may look at.
         followed: whether there may be a gradient by one of the tensors.
+        default: torch's default dtype for the function.
     """
-    return _mode()(values, followed)
+    return _mode()(values, followed, default)
 
 
 @contextlib.contextmanager
@@ -80,15 +82,17 @@ def known_detach(function: Callable[..., Any]) -> Callable[..., Any]:
 @functools.cache
 def _mode() -> Any:
     class Mode(internals.DISPATCH_MODE.get()):  # type: ignore[misc]
-        def __init__(self, values: bool, followed: bool) -> None:
+        def __init__(self, values: bool, followed: bool, default: torch.dtype) -> None:
             super().__init__()
-            self.values, self.followed = values, followed
+            self.values, self.followed, self.default = values, followed, default
             self.detaching = False
 
         def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             kwargs = kwargs or {}
             if function is torch.ops.aten.detach.default and not self.detaching and torch.is_grad_enabled():
                 function = torch.ops.aten.alias.default
+            if self.default is not torch.float32:
+                args, kwargs = with_default_dtype(function, args, kwargs, self.default)
             if self.values:
                 found = _with_values(function, args, kwargs, self.followed and torch.is_grad_enabled())
             else:

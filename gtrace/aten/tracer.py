@@ -20,6 +20,7 @@ import torch
 from gtrace import torch_internals as internals
 from gtrace.aten.call_types import results_on_meta
 from gtrace.aten.decompose import DECOMPOSITIONS
+from gtrace.aten.default_dtype import with_default_dtype
 from gtrace.aten.observe import users_detaches
 from gtrace.aten.overloads import fake_tensors
 from gtrace.aten.translate import Traced
@@ -135,9 +136,11 @@ class Tracer:
 
     Attributes:
         detaching: whether the function is within a call of its own that detaches a tensor.
+        default: torch's default dtype for the function.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, default: torch.dtype) -> None:
+        self.default = default
         self.graph = torch.fx.Graph()
         self.constants: dict[str, torch.Tensor] = {}
         self._constant_nodes: dict[int, torch.fx.Node] = {}
@@ -213,6 +216,8 @@ class Tracer:
             return None  # it would record the order of checks of values, such as whether a matrix was singular
         if function is torch.ops.aten.detach.default and not self.detaching and torch.is_grad_enabled():
             function = torch.ops.aten.alias.default  # torch's autograd detaches what it keeps
+        if self.default is not torch.float32:
+            args, kwargs = with_default_dtype(function, args, kwargs, self.default)
         own = DECOMPOSITIONS.get(function)
         if own is not None or _composite(function):
             with self.mode:
@@ -340,14 +345,19 @@ class Tracer:
             one.node, one.version, one.constant = new, memory.version, None
 
 
-def trace(function: Callable[..., Any], avals: Sequence[Aval]) -> tuple[Traced, list[int]]:
+def trace(
+    function: Callable[..., Any], avals: Sequence[Aval], default: torch.dtype = torch.float32
+) -> tuple[Traced, list[int]]:
     """Trace a function of tensors that returns tensors; returns its calls, and which inputs it writes to.
+
+    Args:
+        default: torch's default dtype for the function.
 
     Raises:
         LooksAtValues: it looks at values.
         Untraceable: it does what is not followed.
     """
-    tracer = Tracer()
+    tracer = Tracer(default)
     inputs = [tracer.input(a) for a in avals]
     with users_detaches(tracer), tracer.mode:
         results = function(*inputs)

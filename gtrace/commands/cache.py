@@ -25,7 +25,7 @@ from gtrace.compile.toolchain import toolchain
 from gtrace.config import Config
 from gtrace.errors import ConfigError, GtraceError
 from gtrace.ir.signature import matching, short
-from gtrace.observe.stats import duration
+from gtrace.units import bytes_text, duration_text
 
 _NAME = re.compile(r"(?:[0-9a-f]{24}-)?[0-9a-f]{24}")
 _SUFFIXES = (".so", ".pt2")
@@ -86,12 +86,12 @@ def _list(store: Store, console: Console) -> int:
     for manifest in known:
         table.add_row(
             short(manifest.program), "exact" if manifest.relations is None else "open sizes", str(manifest.ops),
-            f"{manifest.size / 2**20:.1f} MiB", duration(manifest.compile_seconds), f"{_age(store, manifest)} ago",
+            bytes_text(manifest.size), duration_text(manifest.compile_seconds), f"{_age(store, manifest)} ago",
             _state(manifest),
         )  # fmt: skip
     if known:
         console.print(table)
-    print(f"{_count(len(known))}, {sum(m.size for m in known) / 2**20:.1f} MiB in {store.folder}")
+    print(f"{_count(len(known))}, {bytes_text(sum(m.size for m in known))} in {store.folder}")
     return 0
 
 
@@ -153,7 +153,7 @@ def _why(store: Store, known: list[Manifest], ledger: dict[str, LedgerEntry]) ->
         text = "; ".join(reasons) if reasons else "nothing: it is used by programs of this structure, sizes and strides"
         print(f"{short(manifest.program)} {manifest.name}: {text}")
     for name, line in ledger.items() if not known else ():
-        spent = duration(line.interpreted_seconds)
+        spent = duration_text(line.interpreted_seconds)
         print(f"{short(name)}: it was never compiled here; {spent} spent interpreting it in {line.runs} runs")
     return 0
 
@@ -240,7 +240,7 @@ def _age(store: Store, manifest: Manifest) -> str:
         used = (store.folder / f"{manifest.name}.json").stat().st_mtime
     except OSError:  # another process has just removed it
         used = manifest.created
-    return duration(max(time.time() - used, 0.0))
+    return duration_text(max(time.time() - used, 0.0))
 
 
 def _short(value: Any) -> str:

@@ -25,6 +25,7 @@ from gtrace.ir.aval import aval
 from gtrace.ir.graph import Graph, Node
 from gtrace.ir.op import REGISTRY
 from gtrace.torch_internals import known, supported
+from gtrace.units import bytes_text, duration_text
 from gtrace.version import __version__
 from gtrace.worker.client import WorkerClient
 from gtrace.worker.lane import Outcome
@@ -90,7 +91,7 @@ def _store() -> Iterator[Finding]:
         fix = "Set GT_CACHE_DIR to a folder of yours that nobody else can write (chmod 700)."
         yield Finding("store", str(error), fix, False)
         return
-    yield Finding("store", f"{store.folder}: {count} artifacts, {used / 2**20:.0f} of {store.limit / 2**20:.0f} MiB")
+    yield Finding("store", f"{store.folder}: {count} artifacts, {bytes_text(used)} of {bytes_text(store.limit)}")
 
 
 def _processor() -> Iterator[Finding]:
@@ -131,7 +132,7 @@ def _compile() -> Iterator[Finding]:
             results.append(Finding("compile", str(error), fix, False))
             return
         right = torch.allclose(got, interpreter(graph)([x])[0], atol=1e-6)
-        text = f"a test program compiled in {time.perf_counter() - start:.1f} s and gave "
+        text = f"a test program compiled in {duration_text(time.perf_counter() - start)} and gave "
         results.append(Finding("compile", text + ("the right result" if right else "a wrong result"), fix, right))
 
     worker.submit(CompileRequest(graph, ((1,),)), received, config.compile_timeout)

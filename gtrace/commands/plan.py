@@ -14,9 +14,10 @@ from gtrace.ir.sharding import parse_mesh
 from gtrace.shard import workers
 from gtrace.shard.estimate import Speeds
 from gtrace.shard.partitioned import Partitioned
-from gtrace.shard.plan import plan_of, seconds
+from gtrace.shard.plan import plan_of
 from gtrace.shard.signals import SignalConfig
 from gtrace.shard.signals_file import read_signals
+from gtrace.units import duration_text
 
 
 def plan(
@@ -61,8 +62,8 @@ def plan(
         took = found.estimate(speeds)
         print(f"{count} calls: {found}")
         print(
-            f"  a call takes about {seconds(took.total)}: computing {seconds(took.computing)}, sending"
-            f" {seconds(took.sending)}"
+            f"  a call takes about {duration_text(took.total)}: computing {duration_text(took.computing)}, sending"
+            f" {duration_text(took.sending)}"
         )
     if page is not None:
         with open(page, "w", encoding="utf-8") as file:

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from gtrace.ir.aval import Aval
 from gtrace.ir.sharding import Mesh, NamedSharding
 from gtrace.shard.estimate import Speeds
-from gtrace.shard.plan import Plan, rows, seconds
-from gtrace.units import bytes_text
+from gtrace.shard.plan import Plan, rows
+from gtrace.units import bytes_text, duration_text
 
 LABELLED = 64
 """Parts in a picture that are labelled with ranks; smaller ones show them when the pointer is on them."""
@@ -49,8 +49,8 @@ def _program(number: int, plan: Plan, calls: int, speeds: Speeds) -> str:
         ("outputs", bytes_text(plan.output_bytes)),
         ("at once, at most", bytes_text(plan.peak_bytes)),
         ("sent by each in a call", bytes_text(plan.moved)),
-        ("a call takes about", f"{seconds(found.total)}: computing {seconds(found.computing)}, sending"
-                               f" {seconds(found.sending)}"),
+        ("a call takes about", f"{duration_text(found.total)}: computing {duration_text(found.computing)}, sending"
+                               f" {duration_text(found.sending)}"),
         *[("not divided", f"{name} {where or ''}") for name, where in plan.gathered],
     ]  # fmt: skip
     sent = rows(plan.transfers)

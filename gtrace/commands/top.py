@@ -16,9 +16,9 @@ from rich.live import Live
 from rich.text import Text
 
 from gtrace.ir.signature import short
-from gtrace.observe.stats import duration
 from gtrace.observe.status import folders, is_private
 from gtrace.observe.table import TIERS, FittingTable
+from gtrace.units import bytes_text, duration_text
 
 PATIENCE = 5.0
 """Seconds that a program may take to answer: all its threads may be inside one long call."""
@@ -158,7 +158,7 @@ def screen(now: dict[str, Any], before: dict[str, Any]) -> Group:
     # names of files need not be text
     command = " ".join(now["command"]).encode(errors="replace").decode() or "python"
     rank = f", rank {now['rank']}" if now["rank"] else ""
-    memory = f"memory {_size(now['memory'])}" + ("" if now["gpu"] is None else f", GPU {_size(now['gpu'])}")
+    memory = f"memory {bytes_text(now['memory'])}" + ("" if now["gpu"] is None else f", GPU {bytes_text(now['gpu'])}")
     calls = f"{now['calls']} calls, {rate(now['calls'], before['calls']) or '-'} calls/s"
     store = "off" if now["store"] is None else f"{now['loaded']} found"
     head = [
@@ -171,13 +171,9 @@ def screen(now: dict[str, Any], before: dict[str, Any]) -> Group:
         tier = "compiling" if row["compiling"] else row["tier"]
         cells: tuple[str | Text, ...] = (
             short(row["signature"]), Text(tier, style=TIERS.get(tier, "")), str(row["ops"]), str(row["calls"]),
-            rate(row["calls"], earlier.get(row["signature"], 0)), duration(row["seconds"]),
-            duration(row["seconds"] / row["calls"]) if row["calls"] else "",
+            rate(row["calls"], earlier.get(row["signature"], 0)), duration_text(row["seconds"]),
+            duration_text(row["seconds"] / row["calls"]) if row["calls"] else "",
             Text(" ".join(row["names"]), no_wrap=True, overflow="ellipsis"),
         )  # fmt: skip
         rows.append(cells)
     return Group(*head, Text(""), FittingTable(COLUMNS, rows, NUMBERS, GIVE_WAY, 6, box=None, pad_edge=False))
-
-
-def _size(count: int) -> str:
-    return f"{count / 2**30:.1f} GiB" if count >= 2**30 else f"{count / 2**20:.0f} MiB"

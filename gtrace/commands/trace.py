@@ -19,6 +19,7 @@ from gtrace.errors import ArgumentError
 from gtrace.locks import new_lock
 from gtrace.observe.chrome import chrome_trace
 from gtrace.observe.timeline import read_timelines
+from gtrace.units import duration_text
 
 
 def trace(
@@ -108,7 +109,8 @@ class TraceFiles:
             say(f"gtrace trace: expected to write {path}, got {error}.")
             return
         command = shlex.join(["gtrace", "visualize", *map(str, logs), "--output", f"{self.prefix.name}.html"])
-        say(f"gtrace trace: {len(timeline.spans)} spans in {timeline.end:.1f} s. Open {path} in ui.perfetto.dev, or:\n"
+        say(f"gtrace trace: {len(timeline.spans)} spans in {duration_text(timeline.end)}."
+            f" Open {path} in ui.perfetto.dev, or:\n"
             f"  {command}")  # fmt: skip
 
 

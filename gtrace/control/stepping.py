@@ -123,16 +123,16 @@ def run_chunks(
             return run_scan([program], *operands, length=length, **settings)
         blocks = [x[:whole].unflatten(0, (whole // chunk, chunk)) for x in xs]
         rest = [x[whole:] for x in xs]
-        pieces = []
+        parts = []
         order = [(program, blocks, whole // chunk), (single, rest, length - whole)]
         for step, columns, count in reversed(order) if reverse else order:
             if count:
                 out = run_scan([step], *fixed, *columns, length=count, **settings)
                 fixed = (*fixed[:consts], *out[:carry])
-                pieces.append([y.flatten(0, 1) if step is program else y for y in out[carry:]])
+                parts.append([y.flatten(0, 1) if step is program else y for y in out[carry:]])
         if reverse:
-            pieces.reverse()
-        stacked = pieces[0] if len(pieces) == 1 else [torch.cat(ys) for ys in zip(*pieces, strict=True)]
+            parts.reverse()
+        stacked = parts[0] if len(parts) == 1 else [torch.cat(ys) for ys in zip(*parts, strict=True)]
         return [*fixed[consts:], *stacked]
 
     return run

@@ -8,7 +8,7 @@ from typing import Any
 import numpy
 import torch
 
-from gtrace.errors import ArgumentError, ExecutionError, message
+from gtrace.errors import ArgumentError, ExecutionError, message, refused
 from gtrace.ir.aval import Aval, Bundle
 from gtrace.ir.graph import Graph, Node, is_subgraphs, subgraphs
 from gtrace.ir.unsigned import kernel
@@ -48,11 +48,8 @@ def _run(graph: Graph, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         except (RuntimeError, IndexError, ValueError) as error:
             if isinstance(error, ExecutionError):
                 raise
-            reason = str(error).strip().split("\n")[0]
-            raise ExecutionError(
-                f"[{node.op.name}] expected values that the operation takes, got {', '.join(map(str, node.instr.ins))}"
-                f" that torch refused at %{node.out}: {reason}."
-            ) from error
+            kinds = ", ".join(map(str, node.instr.ins))
+            raise ExecutionError(refused(node.op.name, kinds, error, f"It is %{node.out}.")) from error
         expected = node.instr.aval
         pairs = zip(out, expected.avals, strict=True) if isinstance(expected, Bundle) else [(out, expected)]
         for tensor, a in pairs:

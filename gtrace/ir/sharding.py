@@ -210,7 +210,7 @@ class NamedSharding:
     Attributes:
         mesh: the processes.
         spec: the mesh axes that each dimension is split over. A dimension of n elements over k processes is split into
-            pieces of ceil(n / k), of which the last may be shorter, or empty.
+            parts of ceil(n / k), of which the last may be shorter, or empty.
 
     Raises:
         ShardingError: an axis that the mesh does not have, or one that comes twice.

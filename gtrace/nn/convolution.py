@@ -11,8 +11,9 @@ from typing import Any
 import torch.nn.functional as F  # noqa: N812 - as everywhere
 
 from gtrace.aten.written import avg_pool, convolution, max_pool
+from gtrace.docstrings import with_example
 from gtrace.errors import ShapeError, message
-from gtrace.ops.promote import promote_arrays, with_example
+from gtrace.ops.promote import promote_arrays
 from gtrace.torch_functions import call_torch
 from gtrace.trace.array import Array
 

@@ -40,14 +40,14 @@ __all__ = [
 # -- by indexing
 
 
-def _range(piece: Any) -> Array:
+def _range(part: Any) -> Array:
     """Return what a slice stands for: numbers by a step, or, with an imaginary step, so many with both ends."""
-    if not isinstance(piece, slice):
-        return asarray(piece)
-    start = 0 if piece.start is None else piece.start
-    if isinstance(piece.step, complex):
-        return linspace(start, piece.stop, int(abs(piece.step)))
-    return arange(start, piece.stop, 1 if piece.step is None else piece.step)
+    if not isinstance(part, slice):
+        return asarray(part)
+    start = 0 if part.start is None else part.start
+    if isinstance(part.step, complex):
+        return linspace(start, part.stop, int(abs(part.step)))
+    return arange(start, part.stop, 1 if part.step is None else part.step)
 
 
 class _Grid:
@@ -59,7 +59,7 @@ class _Grid:
     def __getitem__(self, key: Any) -> Any:
         if not isinstance(key, tuple):
             return _range(key)
-        axes = promote_arrays("grid", *[_range(piece) for piece in key])
+        axes = promote_arrays("grid", *[_range(part) for part in key])
         grid = meshgrid(*axes, indexing="ij", sparse=self._sparse)
         return tuple(grid) if self._sparse else stack(grid)
 
@@ -72,12 +72,12 @@ class _Joined:
 
     def __getitem__(self, key: Any) -> Array:
         axis, ndim, place = self._how
-        pieces = list(key) if isinstance(key, tuple) else [key]
-        if pieces and isinstance(pieces[0], str):
-            axis, ndim, place = _directive(pieces.pop(0))
+        parts = list(key) if isinstance(key, tuple) else [key]
+        if parts and isinstance(parts[0], str):
+            axis, ndim, place = _directive(parts.pop(0))
         arrays = []
-        for piece in pieces:
-            x = _range(piece)
+        for part in parts:
+            x = _range(part)
             missing = max(ndim - x.ndim, 0)
             # the axes of x come last, or from `place` on
             before = missing if place == -1 else min(place, missing) if place >= 0 else max(missing + place + 1, 0)

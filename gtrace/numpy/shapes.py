@@ -119,8 +119,8 @@ def hstack(arrays: Any, dtype: Any = None) -> Array:
     >>> gnp.hstack([gnp.zeros(1), 1.])
     Array([0., 1.], dtype=float32)
     """
-    pieces = [atleast_1d(x) for x in _arrays("hstack", arrays)]
-    return concat(pieces, 0 if pieces and pieces[0].ndim == 1 else 1, dtype=dtype)
+    parts = [atleast_1d(x) for x in _arrays("hstack", arrays)]
+    return concat(parts, 0 if parts and parts[0].ndim == 1 else 1, dtype=dtype)
 
 
 def vstack(arrays: Any, dtype: Any = None) -> Array:
@@ -152,8 +152,8 @@ def column_stack(arrays: Any) -> Array:
     Array([[0., 1.],
            [0., 1.]], dtype=float32)
     """
-    pieces = _arrays("column_stack", arrays)
-    return concat([x if x.ndim > 1 else reshape(x, (x.size, 1)) for x in pieces], 1)
+    parts = _arrays("column_stack", arrays)
+    return concat([x if x.ndim > 1 else reshape(x, (x.size, 1)) for x in parts], 1)
 
 
 def append(x: Any, values: Any, axis: int | None = None) -> Array:

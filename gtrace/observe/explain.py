@@ -17,7 +17,8 @@ from gtrace.ir.signature import matching, short
 from gtrace.jit import Jitted
 from gtrace.observe import explained
 from gtrace.observe.profile import Profile
-from gtrace.observe.stats import ProgramStats, duration, snapshot
+from gtrace.observe.stats import ProgramStats, snapshot
+from gtrace.units import duration_text
 
 __all__ = ["explain"]
 
@@ -64,16 +65,16 @@ class Explanation:
         p = self.program
         lines = [f"program {short(p.signature)}: {len(p.ops)} operations, {p.tier}, {_calls(p)}"]
         if p.interpreted_calls:
-            lines.append(f"  interpreted: {duration(p.interpreted_seconds / p.interpreted_calls)} a call")
+            lines.append(f"  interpreted: {duration_text(p.interpreted_seconds / p.interpreted_calls)} a call")
         if p.compiled_calls:
-            lines.append(f"  compiled: {duration(p.compiled_seconds / p.compiled_calls)} a call")
+            lines.append(f"  compiled: {duration_text(p.compiled_seconds / p.compiled_calls)} a call")
         if p.open_sizes:
             lines.append(f"  its compiled program takes any {', any '.join(p.open_sizes)}")
         if p.compile_seconds:
             even = "never" if p.break_even_calls is None else f"after {p.break_even_calls} calls"
             # without interpreted calls there is nothing to say: the verdict says that
             pays = f"; it pays {even}" if p.interpreted_calls and p.compiled_calls else ""
-            lines.append(f"  compiling took {duration(p.compile_seconds)}{pays}")
+            lines.append(f"  compiling took {duration_text(p.compile_seconds)}{pays}")
         lines.append(f"  {p.verdict}")
         lines += [f"  {text}" for text in self.loops]
         if self.nearest is None:
@@ -177,7 +178,7 @@ def _loops(program: Program) -> tuple[str, ...]:
         if verdict.seconds is None:
             times = "" if verdict.first is None else ", as an earlier process found"
         else:
-            times = f": {duration(verdict.seconds[0])} a call, interpreted {duration(verdict.seconds[1])}"
+            times = f": {duration_text(verdict.seconds[0])} a call, interpreted {duration_text(verdict.seconds[1])}"
         lines.append(f"{loop.name}{line}: {found}{times}")
     return tuple(lines)
 

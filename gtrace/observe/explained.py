@@ -17,7 +17,8 @@ from gtrace.ir.signature import short
 from gtrace.observe import html
 from gtrace.observe.drawing import MAX_NODES, Box, Shape, draw, stretches
 from gtrace.observe.profile import Profile, Timing
-from gtrace.observe.stats import ProgramStats, duration
+from gtrace.observe.stats import ProgramStats
+from gtrace.units import duration_text
 
 if TYPE_CHECKING:
     from gtrace.observe.explain import Explanation, Part
@@ -71,8 +72,8 @@ def _tier(program: ProgramStats) -> html.Raw:
 
 def _each(program: ProgramStats) -> str:
     if program.compiled_calls:
-        return duration(program.compiled_seconds / program.compiled_calls)
-    return duration(program.interpreted_seconds / program.interpreted_calls) if program.interpreted_calls else ""
+        return duration_text(program.compiled_seconds / program.compiled_calls)
+    return duration_text(program.interpreted_seconds / program.interpreted_calls) if program.interpreted_calls else ""
 
 
 def _part(part: Part, profile: Profile | None) -> html.Raw:
@@ -188,7 +189,7 @@ def _shapes(
     shapes = [Shape((f"%{v}", repr(kinds[v])), f"input %{v}: {kinds[v]!r}", (), (v,), "input") for v in taken]
     for node in nodes:
         timing = times.get(node.out)
-        took = f" {duration(timing.seconds / timing.calls)}" if timing is not None else ""
+        took = f" {duration_text(timing.seconds / timing.calls)}" if timing is not None else ""
         hint = f"{print_node(node)}\n{node.location or 'unknown line'}{took and chr(10) + took.strip() + ' a call'}"
         kind = "operation returned" if node.out in returned else "operation"
         lines = node.op.name, f"{_brief(node.instr.aval)}{took}"
@@ -217,7 +218,7 @@ def _stretches(part: Part, times: Times) -> list[_Region]:
         ins = tuple(dict.fromkeys(value for node in inside for value in node.values() if value not in own))
         outs = tuple(value for value in own if used.get(value, -1) >= places.stop)
         measured = [times[node.out] for node in inside if node.out in times]
-        took = duration(sum(t.seconds / t.calls for t in measured)) if measured else ""
+        took = duration_text(sum(t.seconds / t.calls for t in measured)) if measured else ""
         name = f"{len(inside)} operation{'s' * (len(inside) != 1)}"
         found.append(_Region(name, part.program.tier, took, inside, ins, outs, f"{part.program.signature}-{k}"))
     return found
@@ -253,7 +254,7 @@ def _regions(part: Part, times: Times) -> Iterator[_Region]:
     for k, call in enumerate(part.regions):
         what = call.what
         timing = times.get((call.name, call.location or ""))
-        took = duration(timing.seconds / timing.calls) if timing is not None else ""
+        took = duration_text(timing.seconds / timing.calls) if timing is not None else ""
         given = tuple(value for value, _ in call.outs)
         native = isinstance(what, NativeLoop) or (isinstance(what, CompileRequest) and what.native)
         compiled = "native" if native else "compiled"
@@ -287,7 +288,7 @@ def _node(node: Node, times: Times) -> tuple[object, ...]:
     text = html.tag("code", print_node(node))
     bodies = [_body_of(sub.graph) for sub in subgraphs(node.params)]
     timing = times.get(node.out)
-    each = duration(timing.seconds / timing.calls) if timing is not None else ""
+    each = duration_text(timing.seconds / timing.calls) if timing is not None else ""
     return html.Raw(text + "".join(bodies)), html.tag("span", node.location or "unknown", class_="line"), each
 
 

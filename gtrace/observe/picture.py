@@ -10,6 +10,7 @@ from typing import Any
 
 from gtrace.errors import ArgumentError, message
 from gtrace.observe.timeline import OPERATIONS, Lane, Span, Timeline
+from gtrace.units import duration_text
 
 SPAN_COLOURS = {
     "record": "#d5dbe3",
@@ -85,7 +86,7 @@ def draw(timelines: Sequence[Timeline], path: str | Path) -> None:
 
 
 def _panel(axes: Any, timeline: Timeline, end: float) -> None:
-    axes.set_title(f"{timeline.name}: {timeline.end:.2f} s", loc="left", fontsize=10, pad=18)
+    axes.set_title(f"{timeline.name}: {duration_text(timeline.end)}", loc="left", fontsize=10, pad=18)
     axes.set_xlim(0, end)
     axes.set_ylim(len(timeline.lanes) - 0.5, -0.5)
     names = [_shorten(timeline.title(lane), 22) for lane in timeline.lanes]

@@ -24,8 +24,8 @@ from gtrace.ir.graph import Graph, Node
 from gtrace.ir.signature import short
 from gtrace.locks import new_lock
 from gtrace.observe import html
-from gtrace.observe.stats import duration
 from gtrace.trace.record import thread
+from gtrace.units import duration_text
 
 __all__ = ["profile"]
 
@@ -240,7 +240,7 @@ class Profile:
     # -- showing
 
     def __repr__(self) -> str:
-        return f"<Profile of {duration(self.seconds)}; print it for the tables>"
+        return f"<Profile of {duration_text(self.seconds)}; print it for the tables>"
 
     def __str__(self) -> str:
         lines = [self._head()]
@@ -256,7 +256,7 @@ class Profile:
 
     def _head(self) -> str:
         shares = ", ".join(f"{name} {100 * share:.0f}%" for name, share in self.shares.items())
-        return f"{duration(self.seconds)}: {shares}; {self.recorded} operations recorded"
+        return f"{duration_text(self.seconds)}: {shares}; {self.recorded} operations recorded"
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         printer.text(str(self))
@@ -272,9 +272,9 @@ class Profile:
 
 
 def _cells(timing: Timing) -> tuple[str, ...]:
-    each = duration(timing.seconds / timing.calls)
+    each = duration_text(timing.seconds / timing.calls)
     return (
-        duration(timing.seconds), str(timing.calls), each, short(timing.signature), timing.name, timing.line
+        duration_text(timing.seconds), str(timing.calls), each, short(timing.signature), timing.name, timing.line
     )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from gtrace.config import config
 from gtrace.engine import policy as policies
 from gtrace.engine.engine import Engine, engine
 from gtrace.engine.program import Program
+from gtrace.units import duration_text
 
 __all__ = ["stats"]
 
@@ -202,8 +203,8 @@ def _cold(program: ProgramStats, policy: policies.Policy) -> str:
         return f"cold: {program.interpreted_calls} of {policy.hot_threshold} repetitions"
     products = f", {100 * program.products:.0f}% of it in products" if program.products else ""
     return (
-        f"cold: {duration(program.interpreted_seconds)} spent interpreting{products},"
-        f" compiling would cost about {duration(program.expected_compile_seconds)}"
+        f"cold: {duration_text(program.interpreted_seconds)} spent interpreting{products},"
+        f" compiling would cost about {duration_text(program.expected_compile_seconds)}"
     )
 
 
@@ -218,23 +219,6 @@ def _compiled(program: ProgramStats) -> str:
         return "compiled, but no faster so far"
     net = program.saved_seconds - program.compile_seconds
     if net >= 0:
-        return f"paid back: saved {duration(net)} net"
+        return f"paid back: saved {duration_text(net)} net"
     more = program.break_even_calls - program.compiled_calls
     return f"not paid back yet: about {more} more call{'s' if more != 1 else ''}"
-
-
-def duration(seconds: float) -> str:
-    """Return seconds as people say them.
-
-    >>> [duration(s) for s in (83.21, 1.234, 0.0213, 0.00052, 0.000003, 0)]
-    ['83.2 s', '1.2 s', '0.02 s', '0.52 ms', '3 us', '0 s']
-    """
-    if seconds < 0:
-        return f"-{duration(-seconds)}"
-    if seconds >= 1:
-        return f"{seconds:.1f} s"
-    if seconds >= 0.01:
-        return f"{seconds:.2f} s"
-    if seconds >= 0.0001:
-        return f"{seconds * 1e3:.2f} ms"
-    return f"{seconds * 1e6:.0f} us" if seconds > 0 else "0 s"

@@ -15,7 +15,8 @@ from rich.text import Text
 
 from gtrace.ir.signature import short
 from gtrace.observe import html
-from gtrace.observe.stats import ProgramStats, Stats, duration
+from gtrace.observe.stats import ProgramStats, Stats
+from gtrace.units import duration_text
 
 MAX_ROWS = 20
 """Programs shown; the line below the table counts the others."""
@@ -96,10 +97,10 @@ def _cells(program: ProgramStats) -> list[Any]:
         str(len(program.ops)),
         str(program.calls),
         program.tier,
-        duration(program.interpreted_seconds) if program.interpreted_calls else "",
-        duration(program.compiled_seconds) if program.compiled_calls else "",
-        duration(program.compile_seconds) if program.compile_seconds else "",
-        "" if program.saved_seconds is None or not program.compiled_calls else duration(program.saved_seconds),
+        duration_text(program.interpreted_seconds) if program.interpreted_calls else "",
+        duration_text(program.compiled_seconds) if program.compiled_calls else "",
+        duration_text(program.compile_seconds) if program.compile_seconds else "",
+        "" if program.saved_seconds is None or not program.compiled_calls else duration_text(program.saved_seconds),
         program.verdict,
     ]
 
@@ -156,8 +157,8 @@ def _summary(stats: Stats) -> str:
     if totals.as_recorded:
         parts.insert(2, f"{_count(totals.as_recorded, 'call')} of new sizes besides")
     if totals.compile_seconds:
-        parts[-1] += f" in {duration(totals.compile_seconds)}"
-        parts.append(f"{duration(totals.saved_seconds)} saved by compiled calls")
+        parts[-1] += f" in {duration_text(totals.compile_seconds)}"
+        parts.append(f"{duration_text(totals.saved_seconds)} saved by compiled calls")
     return ", ".join(parts)
 
 

@@ -28,7 +28,7 @@ def logsumexp(
     Args:
         x: floating array; integers become float32.
         axis: an axis, several, or None for all.
-        b: factors, an array that broadcasts to x. Where it is 0, x does not count, even if infinite.
+        b: factors, a number or an array that x broadcasts with. Where it is 0, x does not count, even if infinite.
         return_sign: return the logarithm of the sum's magnitude, and the sum's sign. Without, a negative sum gives NaN.
         where: which elements count, a boolean array that broadcasts to x.
 
@@ -41,8 +41,10 @@ def logsumexp(
     """
     if b is None and where is None and not return_sign:
         return bind_met(logsumexp_op, x, (axis, keepdims), resolve_floating)
-    x, factors = promote("logsumexp", lift("logsumexp", x), 1.0 if b is None else b, floating=True)
-    if b is not None:
+    if b is None:
+        (x,) = promote("logsumexp", lift("logsumexp", x), floating=True)
+    else:
+        x, factors = promote("logsumexp", lift("logsumexp", x), lift("logsumexp", b), floating=True)
         x = select(not_equal(factors, 0), x, -math.inf)
     if where is not None:
         x = select(where, x, -math.inf)

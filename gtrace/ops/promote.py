@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -275,10 +274,3 @@ def _published(op: Op, function: Callable[..., Array], doc: str, example: str) -
     function.__name__ = function.__qualname__ = op.name
     function.__doc__ = f"{doc}\n\n    >>> import gtrace as gt\n    >>> {call}\n    {result}\n    "
     return function
-
-
-def with_example(doc: str, name: str, examples: str) -> str:
-    """Return the docstring of a function with its example, of those of several functions."""
-    [example] = [part for part in examples.split(">>> ")[1:] if f".{name}(" in part]
-    shown = textwrap.indent(f">>> import gtrace as gt\n>>> {example}", "    ")
-    return f"{doc.rstrip()}\n\n{shown}    "

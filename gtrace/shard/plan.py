@@ -71,18 +71,6 @@ class Plan:
         return "\n".join([*lines, *table(self.transfers), *(f"  {name} is not divided" for name, _ in self.gathered)])
 
 
-def seconds(value: float) -> str:
-    """Return a time with a unit.
-
-    >>> seconds(0.0123), seconds(2)
-    ('12.3 ms', '2.00 s')
-    """
-    for limit, factor, unit in ((1e-3, 1e6, "us"), (1.0, 1e3, "ms")):
-        if value < limit:
-            return f"{value * factor:.3g} {unit}"
-    return f"{value:.2f} s"
-
-
 def rows(transfers: Sequence[Transfer]) -> list[tuple[str, str, str, str]]:
     """Return how many of a collective there are, along which axes, their bytes and the user's line, for each line."""
     groups: dict[tuple[str, str, str], list[Transfer]] = collections.defaultdict(list)

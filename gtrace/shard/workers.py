@@ -232,8 +232,8 @@ def _gathered(x: torch.Tensor, among: Group) -> torch.Tensor:
     _named("all_gather_single", "all_gather_into_tensor")(out, x.contiguous(), group=among.handle)
     if among.straight:
         return out
-    pieces = out.reshape(among.size, *x.shape)
-    return torch.cat([pieces[k] for k in among.order])
+    parts = out.reshape(among.size, *x.shape)
+    return torch.cat([parts[k] for k in among.order])
 
 
 @_guarded
@@ -253,9 +253,9 @@ def _chunks(x: torch.Tensor, among: Group) -> torch.Tensor:
     """Return x, with an axis 0 of equal parts, in the order in which torch has the group."""
     if among.straight:
         return x.contiguous()
-    pieces = x.reshape(among.size, -1, *x.shape[1:])
+    parts = x.reshape(among.size, -1, *x.shape[1:])
     places = [among.order.index(k) for k in range(among.size)]
-    return torch.cat([pieces[k] for k in places])
+    return torch.cat([parts[k] for k in places])
 
 
 @_guarded
@@ -274,21 +274,21 @@ def reduce_scatter(x: torch.Tensor, among: Group, dim: int) -> torch.Tensor:
 @_guarded
 def all_to_all(x: torch.Tensor, among: Group, split: int, concat: int) -> torch.Tensor:
     """Return a tensor that was split along `concat` split along `split` instead."""
-    pieces = _exchanged(_chunks(x.movedim(split, 0), among), among)
-    return torch.cat([piece.movedim(0, split) for piece in pieces], dim=concat)
+    parts = _exchanged(_chunks(x.movedim(split, 0), among), among)
+    return torch.cat([part.movedim(0, split) for part in parts], dim=concat)
 
 
 def _exchanged(own: torch.Tensor, among: Group) -> list[torch.Tensor]:
-    """Return this process's piece of the tensor of each process of a group, in the order of the parts.
+    """Return this process's part of the tensor of each process of a group, in the order of the parts.
 
     Args:
-        own: its pieces are equal parts of axis 0, in the order in which torch has the group.
+        own: equal parts along axis 0, in the order in which torch has the group.
     """
     out = own if among.handle is None else torch.empty_like(own)
     if among.handle is not None:
         distributed.all_to_all_single(out, own, group=among.handle)
-    pieces = out.reshape(among.size, own.shape[0] // among.size, *own.shape[1:])
-    return [pieces[k] for k in among.order]
+    parts = out.reshape(among.size, own.shape[0] // among.size, *own.shape[1:])
+    return [parts[k] for k in among.order]
 
 
 @_guarded

@@ -19,6 +19,7 @@ from gtrace.errors import DtypeError, ImmutableError, ShapeError, user_location
 from gtrace.events import Forced, bus
 from gtrace.interp.checked import checked
 from gtrace.interp.layouts import in_rows
+from gtrace.interp.memory import REFUSALS, refuse
 from gtrace.ir.aval import BIT_DTYPES, LONG, Aval, aval
 from gtrace.ir.graph import Graph
 from gtrace.ir.op import Leaf, leaf
@@ -409,11 +410,19 @@ def materialize(x: Array, cause: str) -> torch.Tensor:
 
 
 def run_checked(graph: Graph, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Run a program as it was recorded, refusing what no finite computation gives."""
-    if not find_meshes(graph):
-        return checked(graph)(tensors)
-    made = localize(graph)
-    return Placed(results(made, checked(made.graph)(tensors)), made.avals)
+    """Run a program as it was recorded, refusing what no finite computation gives.
+
+    Raises:
+        NonFiniteError: an operation made a NaN or an infinity.
+        ExecutionError: torch refused an operation because of the values.
+    """
+    try:
+        if not find_meshes(graph):
+            return checked(graph)(tensors)
+        made = localize(graph)
+        return Placed(results(made, checked(made.graph)(tensors)), made.avals)
+    except REFUSALS as error:
+        refuse("debug_nans", error)
 
 
 def whole(x: Array, cause: str) -> torch.Tensor:

@@ -74,7 +74,10 @@ def capture(
     inputs = [placeholder(trace, a) for a in avals]
     thread.trace, thread.layout = trace, None  # a region around a function is not part of it
     try:
-        outputs, result = function(inputs)
+        if torch.is_grad_enabled() or outer.tape is not None or outer.capture is not None:
+            outputs, result = function(inputs)
+        else:  # torch.no_grad() around a traced function says nothing of what is computed in it
+            outputs, result = torch.enable_grad()(function)(inputs)
         token = not outputs and (bool(trace.effects) or tokens == "always")
         if token or trace.effects:
             outputs = _with_effects(outputs, trace, tokens)

@@ -243,6 +243,11 @@ followers: dict[int, tuple[int, Callable[[Any], bool]]] = {}
 """The running gradients: the mark of the thread, and a function that says whether the gradient follows an Array."""
 
 
+def followed(x: Any) -> bool:
+    """Whether a gradient that this thread computes follows an Array."""
+    return any(follows(x) for mark, follows in list(followers.values()) if mark == thread.mark)
+
+
 Where = tuple[int, ...] | None
 """Where a signal lays an array out: (axis,): split along it; (): the same on each process; None: wherever it is."""
 

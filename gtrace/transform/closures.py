@@ -8,6 +8,7 @@ from typing import Any
 from gtrace.errors import user_location
 from gtrace.trace.array import Array
 from gtrace.trace.capture import capture, replay
+from gtrace.trace.record import followed, thread
 from gtrace.transform.arguments import lift_outputs
 from gtrace.transform.custom import custom_vjp
 
@@ -50,18 +51,24 @@ def custom_gradient(fun: Callable[..., tuple[Any, Callable[[Any], Any]]]) -> Cal
 
 
 def closure_convert(fun: Callable[..., Any], *example_args: Any) -> tuple[Callable[..., Any], list[Array]]:
-    """Return `fun` as a function that takes the arrays which it closes over as further arguments, and these arrays.
+    """Return `fun` as a function that takes further arguments for what a gradient may follow in it, and these values.
 
-    So a `custom_vjp` can differentiate by what a function argument closes over.
+    So a `custom_vjp` can differentiate by what a function argument closes over. As in JAX, the values are floating or
+    complex arrays that `fun` uses: those that a running gradient follows and, while a function is captured (by `jit` or
+    `vmap`, say), those that depend on its arguments. Other arrays stay within the function.
 
     Args:
         example_args: arguments like those that `fun` will be called with.
 
     >>> import gtrace as gt
-    >>> scale = gt.array(3.0)
-    >>> converted, arrays = gt.closure_convert(lambda x: scale * x, gt.array(1.0))
-    >>> converted(gt.array(2.0), *arrays), len(arrays)
-    (Array(6., dtype=float32), 1)
+    >>> offset = gt.array(1.0)
+    >>> def loss(scale):
+    ...     converted, values = gt.closure_convert(lambda x: scale * x + offset, gt.array(1.0))
+    ...     print(len(values))
+    ...     return converted(gt.array(2.0), *values)
+    >>> gt.grad(loss)(3.0)
+    1
+    Array(2., dtype=float32)
     """
     leaves, structure = lift_outputs("closure_convert", example_args)
 
@@ -71,10 +78,21 @@ def closure_convert(fun: Callable[..., Any], *example_args: Any) -> tuple[Callab
 
     captured = capture(run, [x.aval for x in leaves], f"closure_convert called at {user_location()}")
 
+    given = [_differentiable(x) for x in captured.constants]
+    values = [x for x, passed in zip(captured.constants, given, strict=True) if passed]
+
     def converted(*args: Any) -> Any:
-        count = len(args) - len(captured.constants)
+        count = len(args) - len(values)
         inputs, _ = lift_outputs("closure_convert", args[:count])
-        constants, _ = lift_outputs("closure_convert", args[count:])
+        passed = iter(lift_outputs("closure_convert", args[count:])[0])
+        constants = [next(passed) if taken else x for x, taken in zip(captured.constants, given, strict=True)]
         return captured.result.unflatten(replay(captured.graph, [*inputs, *constants]))
 
-    return converted, list(captured.constants)
+    return converted, values
+
+
+def _differentiable(x: Array) -> bool:
+    """Whether a gradient may follow an Array: one that runs, or one of the function that is captured."""
+    if not (x.aval.floating or x.aval.complex):
+        return False
+    return followed(x) or (thread.trace.capture is not None and x._buf is None)

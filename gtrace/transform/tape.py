@@ -16,6 +16,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import attrs
+import torch
 
 from gtrace.errors import user_location
 from gtrace.events import Recorded, bus
@@ -74,7 +75,8 @@ def record(inputs: Sequence[Array], function: Callable[[list[Array]], Any]) -> t
         if outermost:
             thread.trace.tape = entries
         followers[id(copies)] = thread.mark, lambda x: id(x) in _followed(copies, entries[start:])[0]
-        result = function(copies)
+        # a gradient under torch.no_grad() is one; within the function, no_grad means what it says
+        result = function(copies) if torch.is_grad_enabled() else torch.enable_grad()(function)(copies)
     finally:
         if outermost:
             thread.trace.tape = None

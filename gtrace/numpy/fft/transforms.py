@@ -8,12 +8,13 @@ from typing import Any
 import torch
 
 from gtrace.aten import fourier
+from gtrace.docstrings import with_example
 from gtrace.errors import ArgumentError, message
 from gtrace.ops.arrange import roll
 from gtrace.ops.create import arange, zeros
 from gtrace.ops.elementwise import divide
 from gtrace.ops.parts import concat
-from gtrace.ops.promote import cast, promote_arrays, with_example
+from gtrace.ops.promote import cast, promote_arrays
 from gtrace.torch_functions import call_torch
 from gtrace.trace.array import Array
 from gtrace.trace.convert import lift
