@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 import torch
 
-from gtrace.errors import ExecutionError
+from gtrace.errors import ExecutionError, refused
 from gtrace.interp.between import watched
 from gtrace.interp.derivatives import fuse_derivatives
 from gtrace.interp.memory import is_out_of_memory, out_of_memory
@@ -115,14 +115,10 @@ class Plan:
         node = self.steps[index].node
         if is_out_of_memory(error):
             return out_of_memory(node.op.name, error)
-        reason = str(error).strip().split("\n")[0]
         where = (
-            f" It was recorded at {node.location}." if node.location else " GT_EAGER=1 shows the line that recorded it."
+            f"It was recorded at {node.location}." if node.location else "GT_EAGER=1 shows the line that recorded it."
         )
-        return ExecutionError(
-            f"[{node.op.name}] expected values that the operation takes, got {', '.join(map(str, node.instr.ins))}"
-            f" that torch refused: {reason}.{where}"
-        )
+        return ExecutionError(refused(node.op.name, ", ".join(map(str, node.instr.ins)), error, where))
 
 
 def interpreter(graph: Graph, around: Around | None = None, donated: Collection[int] = ()) -> TensorFunction:

@@ -26,14 +26,14 @@ from gtrace.ir.simplify import dce
 ROUNDING = 1e-7
 """How far the two factors of a moving average may be from a sum of 1, as a part of the second one."""
 
-Factor = float | tuple[float, tuple[int, ...], tuple[int, ...]]
-"""A number; or a product: a constant, the places of operands to multiply it by, and of those to divide it by."""
+Product = tuple[float, tuple[int, ...], tuple[int, ...]]
+"""A constant, the places of operands to multiply it by, and of those to divide it by."""
+
+Factor = float | Product
 
 
-def _evaluated(factor: Factor, numbers: Sequence[float]) -> float:
-    if factor.__class__ is float:
-        return factor
-    value, times, by = factor  # type: ignore[misc]
+def _evaluated(factor: Product, numbers: Sequence[float]) -> float:
+    value, times, by = factor
     for k in times:
         value *= numbers[k]
     for k in by:
@@ -63,10 +63,11 @@ def _adam(
     g, m, v = operands[:3]
     p = operands[3] if parameter else None
     numbers = [x.item() for x in operands[3 + parameter :]]
-    beta1, weight1, beta2, weight2, small, step, inner = (
-        _evaluated(factor, numbers) for factor in (*first, *second, eps, rate, within)
-    )
-    new_m, new_v = (x if k in over else x.clone() for k, x in ((1, m), (2, v)))
+    beta1, weight1, beta2, weight2, small, step, inner = [
+        factor if isinstance(factor, float) else _evaluated(factor, numbers)
+        for factor in (*first, *second, eps, rate, within)
+    ]
+    new_m, new_v = m if 1 in over else m.clone(), v if 2 in over else v.clone()
     new_p = torch.zeros_like(new_m) if p is None else p if 3 in over else p.clone()
     if not (g.stride() == new_m.stride() == new_v.stride() == new_p.stride() and _is_dense(g)):
         # the kernel goes through the memory of all, in its order
