@@ -59,7 +59,7 @@ def _adam(
         operands: g, m, v, p if there is a `parameter`, and the numbers that the factors name.
         first, second: of each average the factor of the value before, and that of the new term.
         over: the places of the operands that the results may be written over.
-    """  # fmt: skip
+    """
     g, m, v = operands[:3]
     p = operands[3] if parameter else None
     numbers = [x.item() for x in operands[3 + parameter :]]
