@@ -106,7 +106,7 @@ def trace_function(
     """
 
     by_torch = functools.partial(_function_traced_by_torch, function, avals, tensors, followed)
-    with torch.enable_grad(), _taken_apart(), marked(), padded(), internals.compiling():
+    with torch.enable_grad(), _taken_apart(), marked(), padded(), internals.masks_unread(), internals.compiling():
         try:
             traced, written = trace(function, avals) if tensors is None else by_torch()
         except Untraceable:
