@@ -182,6 +182,10 @@ TENSOR_BOX = Internal("torch._inductor.ir", "TensorBox")
 
 LINEAR = Internal("torch", "ops.mkldnn._linear_pointwise.default")
 
+# -- updates of parameters
+
+FUSED_ADAM = Internal("torch", "_fused_adam_")
+
 # -- running compiled code
 
 PACKAGE_LOADER = Internal("torch._C._aoti", "AOTIModelPackageLoader")

@@ -165,6 +165,43 @@ REWRITES = {
         }
         """,
     ),
+    "a product that is transposed is that of the transposed operands, and permutations in a row are one": (
+        lambda g: ir.dce(ir.move_transposes(g)),
+        """
+        graph(%0: f32[5,2], %1: f32[5,3], %2: f32[2,3,4]) {
+          %3: f32[2,5] = permute(%0) {axes=(1, 0)}
+          %4: f32[2,3] = matmul(%3, %1)
+          %5: f32[3,2] = permute(%4) {axes=(1, 0)}
+          %6: f32[5,2] = permute(%3) {axes=(1, 0)}
+          %7: f32[3,4,2] = permute(%2) {axes=(1, 2, 0)}
+          %8: f32[4,2,3] = permute(%7) {axes=(1, 2, 0)}
+          %9: f32[2,5] = permute(%0) {axes=(1, 0)}
+          return %5, %6, %8, %9
+        }
+        """,
+        """
+        graph(%0: f32[5,2], %1: f32[5,3], %2: f32[2,3,4]) {
+          %3: f32[2,5] = permute(%0) {axes=(1, 0)}
+          %10: f32[3,5] = permute(%1) {axes=(1, 0)}
+          %5: f32[3,2] = matmul(%10, %0)
+          %8: f32[4,2,3] = permute(%2) {axes=(2, 0, 1)}
+          return %5, %0, %8, %3
+        }
+        """,
+    ),
+    "a product stays that is used as it is, or has more axes": (
+        ir.move_transposes,
+        """
+        graph(%0: f32[2,5], %1: f32[5,3], %2: f32[4,2,5]) {
+          %3: f32[2,3] = matmul(%0, %1)
+          %4: f32[3,2] = permute(%3) {axes=(1, 0)}
+          %5: f32[4,2,3] = matmul(%2, %1)
+          %6: f32[4,3,2] = permute(%5) {axes=(0, 2, 1)}
+          return %3, %4, %6
+        }
+        """,
+        None,
+    ),
     "parts that overlap, leave elements out, have gaps or are not of one axis stay": (
         ir.join_parts,
         """
@@ -198,7 +235,15 @@ def test_rewrites(function, before, after):
 
 @given(graphs(control=True))
 def test_rewrites_keep_graphs_valid(g):
-    for function in (ir.dce, ir.cse, ir.fold, ir.remove_identities, ir.order_operands, ir.join_parts):
+    for function in (
+        ir.dce,
+        ir.cse,
+        ir.fold,
+        ir.remove_identities,
+        ir.order_operands,
+        ir.join_parts,
+        ir.move_transposes,
+    ):
         verify(function(g))
 
 

@@ -236,7 +236,16 @@ def test_rewrites_that_change_nothing_change_nothing(data):
     graph = data.draw(graphs(12, continuous=True))
     inputs = data.draw(arguments(graph))
     expected = ir.evaluate(graph, *inputs)
-    passes = [ir.dce, ir.cse, ir.fold, ir.remove_identities, ir.order_operands, ir.join_parts, ir.renumber]
+    passes = [
+        ir.dce,
+        ir.cse,
+        ir.fold,
+        ir.remove_identities,
+        ir.order_operands,
+        ir.join_parts,
+        ir.move_transposes,
+        ir.renumber,
+    ]
     registrations = [ir.register_pass(one) for one in passes]
     try:
         results = gt.from_graph(graph)(*inputs)

@@ -12,8 +12,10 @@ import torch
 
 from gtrace.errors import ExecutionError
 from gtrace.interp.between import watched
+from gtrace.interp.derivatives import fuse_derivatives
 from gtrace.interp.memory import is_out_of_memory, out_of_memory
 from gtrace.interp.schedule import Step, reusable, schedule
+from gtrace.interp.updates import fuse_updates
 from gtrace.ir.graph import Graph, Node, Subgraph, is_subgraphs, subgraphs
 from gtrace.ir.unsigned import is_wide, kernel
 
@@ -76,6 +78,7 @@ class Plan:
     @classmethod
     def of(cls, graph: Graph, around: Around | None = None, donated: Collection[int] = ()) -> Plan:
         """Return the plan of a graph; see `interpreter`."""
+        graph = fuse_derivatives(fuse_updates(graph))
         slots: dict[int, int] = {value: k for k, value in enumerate(graph.inputs)}
         constants: list[torch.Tensor] = []
         numbers: dict[tuple[str, torch.dtype], int] = {}
@@ -99,7 +102,7 @@ class Plan:
                         constants.append(torch.tensor(x.value, dtype=x.aval.dtype))
                 ins.append(place)
             out = slots[step.node.out] = len(graph.inputs) + index
-            function = step.function(direct_impl(step.node), places.get(index))
+            function = step.function(direct_impl(step.node), places.get(index, ()))
             if around is not None:
                 function = around(step.node, function)
             calls.append((function, tuple(ins), out, tuple(dead)))

@@ -10,7 +10,9 @@ from typing import Any
 import attrs
 import torch
 
+from gtrace.interp.updates import ADAM, ADAM_WRITES
 from gtrace.ir.aliasing import is_fresh
+from gtrace.ir.aval import Aval
 from gtrace.ir.graph import Graph, Node, Operand, Scalar
 from gtrace.ir.unsigned import is_wide
 
@@ -33,13 +35,16 @@ class Step:
     ins: tuple[Operand, ...]
     factor: float | None = None
 
-    def function(self, call: Callable[..., Any], place: int | None) -> Callable[..., Any]:
+    def function(self, call: Callable[..., Any], places: tuple[int, ...]) -> Callable[..., Any]:
         """Return the function of this step.
 
         Args:
             call: the function of the node.
-            place: the operand that the result overwrites; None: the result has new memory.
+            places: the operands that the results overwrite; without any, these have new memory.
         """
+        if self.node.op is ADAM:
+            return functools.partial(call, over=places)
+        place = places[0] if places else None
         if place == 0:
             assert self.node.op.rules.in_place is not None
             call = self.node.op.rules.in_place
@@ -125,8 +130,8 @@ def _near(steps: Sequence[Step]) -> list[Step]:
     return list(order.values())
 
 
-def reusable(graph: Graph, steps: Sequence[Step], donated: Collection[int] = ()) -> dict[int, int]:
-    """Return for each step that may overwrite one of its operands the place of that operand.
+def reusable(graph: Graph, steps: Sequence[Step], donated: Collection[int] = ()) -> dict[int, tuple[int, ...]]:
+    """Return for each step that may overwrite operands the places of these; of most operations only one.
 
     The operand must be the result of an earlier step, or an input that is given away, with the shape and dtype of this
     step's result. This step must be its last use. No other value may share its memory: it has memory of its own, and so
@@ -143,23 +148,29 @@ def reusable(graph: Graph, steps: Sequence[Step], donated: Collection[int] = ())
             if isinstance(value, int):
                 users.setdefault(value, []).append(index)
     kept = set(graph.outputs)
-    found: dict[int, int] = {}
+
+    def is_free(operand: Operand, index: int, a: Aval) -> bool:
+        return (
+            isinstance(operand, int)
+            and operand in made
+            and operand not in kept
+            and users[operand][-1] == index
+            and users[operand].count(index) == 1
+            and made[operand].shape == a.shape
+            and made[operand].dtype is a.dtype
+            and all(is_fresh(steps[user].node) for user in users[operand])
+        )
+
+    found: dict[int, tuple[int, ...]] = {}
     for index, step in enumerate(steps):
-        instr = step.node.instr
-        if step.node.op.rules.in_place is None or is_wide(instr.aval):
-            continue
-        for place, operand in enumerate(step.ins):
-            if (
-                isinstance(operand, int)
-                and operand in made
-                and operand not in kept
-                and users[operand][-1] == index
-                and users[operand].count(index) == 1
-                and made[operand].shape == instr.aval.shape
-                and made[operand].dtype is instr.aval.dtype
-                and all(is_fresh(steps[user].node) for user in users[operand])
-                and (place == 0 or instr.aval.nbytes >= LEAST_REUSED)
-            ):
-                found[index] = place
-                break
+        a = step.node.instr.aval
+        if step.node.op is ADAM:
+            found[index] = tuple(
+                k for k in ADAM_WRITES if k < len(step.ins) and is_free(step.ins[k], index, a.avals[0])
+            )
+        elif step.node.op.rules.in_place is not None and not is_wide(a):
+            for place, operand in enumerate(step.ins):
+                if is_free(operand, index, a) and (place == 0 or a.nbytes >= LEAST_REUSED):
+                    found[index] = (place,)
+                    break
     return found

@@ -21,7 +21,17 @@ import attrs
 from gtrace.ir.calls import has_calls, inline_calls, map_subgraphs, merge_calls, narrow_calls
 from gtrace.ir.graph import Graph, Node, Operand, Scalar, Subgraph
 from gtrace.ir.op import stable_hash
-from gtrace.ir.passes import CSE, DCE, FOLD, JOIN_PARTS, ORDER_OPERANDS, REMOVE_IDENTITIES, Pass, Pipeline
+from gtrace.ir.passes import (
+    CSE,
+    DCE,
+    FOLD,
+    JOIN_PARTS,
+    MOVE_TRANSPOSES,
+    ORDER_OPERANDS,
+    REMOVE_IDENTITIES,
+    Pass,
+    Pipeline,
+)
 from gtrace.ir.sizes import kind
 from gtrace.ir.subgraph import subgraph, without_rules
 
@@ -112,6 +122,7 @@ CANONICAL = Pipeline(
         DCE,
         ORDER_OPERANDS,
         CSE,
+        MOVE_TRANSPOSES,
         DCE,
         Pipeline(
             "calls",

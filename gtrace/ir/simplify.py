@@ -201,6 +201,72 @@ def join_parts(graph: Graph) -> Graph:
     return Graph(graph.inputs, graph.avals, tuple(nodes), graph.outputs) if known else graph
 
 
+def move_transposes(graph: Graph) -> Graph:
+    """Move transpositions from products of matrices to their operands, and make one permutation of two in a row.
+
+    The gradient by a weight that is transposed in the forward pass is such a product. Without its transposition it has
+    the layout of the weight, which the update of the weight reads it with.
+
+    >>> import gtrace as gt
+    >>> from gtrace import ir
+    >>> graph = gt.make_graph(lambda x, y: (x.T @ y).T)(gt.ones((4, 2)), gt.ones((4, 3)))
+    >>> print(ir.dce(ir.move_transposes(graph)))
+    graph(%0: f32[4,2], %1: f32[4,3]) {
+      %5: f32[3,4] = permute(%1) {axes=(1, 0)}
+      %4: f32[3,2] = matmul(%5, %0)
+      return %4
+    }
+    """
+    if not any(node.op.name == "permute" for node in graph.nodes):
+        return graph
+    users = Counter(value for node in graph.nodes for value in node.values()) + Counter(graph.outputs)
+    fresh = 1 + max([*graph.inputs, *(node.out for node in graph.nodes)])
+    made: dict[int, Node] = {}
+    replacement: dict[int, Operand] = {}
+    transposed: dict[int, int] = {}
+    nodes: list[Node] = []
+
+    def transpose(x: int, a: Aval, location: str | None) -> int:
+        """Return the transposed of a matrix, which is recorded once."""
+        nonlocal fresh
+        before = made.get(x)
+        if before is not None and before.op.name == "permute":
+            return before.ins[0]  # type: ignore[return-value]  # an array, and of two axes: it was transposed
+        if x not in transposed:
+            nodes.append(Node(REGISTRY["permute"].instr(((1, 0),), (a,)), (x,), fresh, location))
+            transposed[x] = fresh
+            made[fresh] = nodes[-1]
+            fresh += 1
+        return transposed[x]
+
+    for node in graph.nodes:
+        node = substitute(node, replacement)
+        before = made.get(node.ins[0]) if node.op.name == "permute" else None  # type: ignore[arg-type]
+        if before is not None and before.op.name == "permute":
+            axes = tuple(before.params[0][k] for k in node.params[0])
+            if axes == tuple(range(len(axes))):
+                replacement[node.out] = before.ins[0]
+                continue
+            node = Node(node.op.instr((axes,), before.instr.ins), before.ins, node.out, node.location)
+        elif before is not None and before.op.name == "matmul" and users[before.out] == 1:
+            (x, y), (a, b) = before.ins, before.instr.ins
+            if len(a.shape) == len(b.shape) == 2 and isinstance(x, int) and isinstance(y, int):
+                kinds = tuple(aval(one.shape[::-1], one.dtype, one.device, one.weak) for one in (b, a))
+                instr = before.op.instr(before.params, kinds)
+                if instr.aval is node.instr.aval:
+                    ins = transpose(y, b, before.location), transpose(x, a, before.location)
+                    node = Node(instr, ins, node.out, before.location)
+        if node.op.name == "permute" and node.params[0] == (1, 0):
+            first = transposed.setdefault(node.ins[0], node.out)  # type: ignore[arg-type]
+            if first != node.out:
+                replacement[node.out] = first
+                continue
+        made[node.out] = node
+        nodes.append(node)
+    outputs = tuple(replacement.get(value, value) for value in graph.outputs)
+    return Graph(graph.inputs, graph.avals, tuple(nodes), outputs)  # type: ignore[arg-type]
+
+
 def order_operands(graph: Graph) -> Graph:
     """Sort the operands of commutative operations by their avals, where these differ; sizes are compared last.
 

@@ -14,8 +14,7 @@ from gtrace.ir.cases import Sample
 from gtrace.ir.op import Op, Params, define
 from gtrace.ops.checks import numbers_only
 from gtrace.ops.elementwise import add, clip, exp, multiply, neg, power, square, subtract, tanh
-from gtrace.ops.logic import greater
-from gtrace.ops.promote import cast, promote_arrays, unary
+from gtrace.ops.promote import promote_arrays, unary
 from gtrace.ops.samples import scipy_special, unary_floats, uniform
 from gtrace.trace.array import Array
 from gtrace.trace.bind import bind
@@ -37,8 +36,16 @@ erf = unary(
 relu = unary(
     "relu", torch.relu, "Return max(x, 0); the derivative at 0 is 0.",
     "gt.relu(gt.array([-1., 2.])) => Array([0., 2.], dtype=float32)",
-    floating=False, check=numbers_only, partials=(lambda x, out: cast(greater(x, 0), x.aval.dtype),),
+    floating=False, check=numbers_only, vjp=lambda ct, needed, x, out: (bind(_relu_grad, (ct, x)),),
+    jvp=lambda ts, x, out: bind(_relu_grad, (ts[0], x)),
     samples=unary_floats(), reference=lambda x: numpy.maximum(x, 0),
+)  # fmt: skip
+_relu_grad = define(
+    "relu_grad", lambda g, x: torch.ops.aten.threshold_backward(g, x, 0), arity=2, elementwise=True, fresh=True,
+    vjp=lambda ct, needed, g, x, out: (bind(_relu_grad, (ct, x)) if needed[0] else None, None), linear=(0,),
+    samples=lambda: [Sample((uniform(-2, 2, 3, 4, seed=1), uniform(-2, 2, 3, 4)))],
+    reference=lambda g, x: numpy.where(x <= 0, g.dtype.type(0), g),
+    user=lambda g, x: bind(_relu_grad, promote_arrays("relu", g, x, floating=True)),
 )  # fmt: skip
 silu = unary(
     "silu", torch.nn.functional.silu, "Return x * sigmoid(x) (Elfwing et al., 2017).",

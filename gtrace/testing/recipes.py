@@ -257,6 +257,11 @@ def _gelu_grad(name: str, draw: st.DrawFn, graph: Unfinished, x: int) -> int:
     return graph.add(name, [x, partner(draw, graph, x, graph.avals[x].shape, scalars=False)], (draw(st.booleans()),))
 
 
+@_recipe("relu_grad", accepts=lambda a: a.floating)
+def _relu_grad(name: str, draw: st.DrawFn, graph: Unfinished, x: int) -> int:
+    return graph.add(name, [x, partner(draw, graph, x, graph.avals[x].shape, scalars=False)])
+
+
 @_recipe("log_softmax_grad", accepts=_has_float_axes)
 def _log_softmax_grad(name: str, draw: st.DrawFn, graph: Unfinished, x: int) -> int:
     a = graph.avals[x]

@@ -58,7 +58,11 @@ def as_input(trace: Trace, x: Array) -> int:
     # Trace.leaf, written out: every operand from outside passes here
     number = trace.numbers.get(id(tensor))
     if number is None:
-        kind = x._leaf or layout(x)
+        kind = x._leaf
+        if kind is None:
+            kind = layout(x)
+            if x._buf is not None:
+                tensor = x._buf  # perhaps another view, with the strides that follow from its shape
         leaves, flat = trace.leaves, trace.flat
         leaves += (tensor,)
         slot = len(leaves) - 1

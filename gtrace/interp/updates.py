@@ -1,0 +1,355 @@
+"""Updates of parameters by Adam, as torch's fused kernel: one pass over memory in place of ten.
+
+They are found in what programs compute, whoever wrote them: `gtrace.optim`, other libraries, or formulas by hand.
+Only the interpreter runs them so. Compilers fuse the operations themselves.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import attrs
+import torch
+
+from gtrace import torch_internals as internals
+from gtrace.errors import GraphError
+from gtrace.ir.aval import Aval, Bundle, aval, bundle, layout
+from gtrace.ir.edit import toposort
+from gtrace.ir.graph import Graph, Node, Operand, Scalar
+from gtrace.ir.op import REGISTRY, Op
+from gtrace.ir.rules import Rules
+from gtrace.ir.simplify import dce
+
+ROUNDING = 1e-7
+"""How far the two factors of a moving average may be from a sum of 1, as a part of the second one."""
+
+Factor = float | tuple[float, tuple[int, ...], tuple[int, ...]]
+"""A number; or a product: a constant, the places of operands to multiply it by, and of those to divide it by."""
+
+
+def _evaluated(factor: Factor, numbers: Sequence[float]) -> float:
+    if factor.__class__ is float:
+        return factor
+    value, times, by = factor  # type: ignore[misc]
+    for k in times:
+        value *= numbers[k]
+    for k in by:
+        value = value / numbers[k] if numbers[k] else value * math.inf
+    return value
+
+
+def _adam(
+    *operands: torch.Tensor,
+    parameter: bool,
+    first: tuple[Factor, Factor],
+    second: tuple[Factor, Factor],
+    eps: Factor,
+    rate: Factor,
+    within: Factor,
+    over: Collection[int] = (),
+) -> tuple[torch.Tensor, ...]:
+    """Return a parameter after a step, or what is added to it, and both moments (Kingma and Ba, 2014).
+
+    These are p + rate m / (sqrt(within v) + eps), with m and v, the moving averages of g and of its squares.
+
+    Args:
+        operands: g, m, v, p if there is a `parameter`, and the numbers that the factors name.
+        first, second: of each average the factor of the value before, and that of the new term.
+        over: the places of the operands that the results may be written over.
+    """  # fmt: skip
+    g, m, v = operands[:3]
+    p = operands[3] if parameter else None
+    numbers = [x.item() for x in operands[3 + parameter :]]
+    beta1, weight1, beta2, weight2, small, step, inner = (
+        _evaluated(factor, numbers) for factor in (*first, *second, eps, rate, within)
+    )
+    new_m, new_v = (x if k in over else x.clone() for k, x in ((1, m), (2, v)))
+    new_p = torch.zeros_like(new_m) if p is None else p if 3 in over else p.clone()
+    if not (g.stride() == new_m.stride() == new_v.stride() == new_p.stride() and _is_dense(g)):
+        # the kernel goes through the memory of all, in its order
+        g, new_m, new_v, new_p = (x.contiguous() for x in (g, new_m, new_v, new_p))
+    averages = _averages(beta1, weight1) and _averages(beta2, weight2)
+    if not (averages and 0.0 < inner < math.inf and math.isfinite(step)):
+        new_m.mul_(beta1).add_(g, alpha=weight1)
+        new_v.mul_(beta2).addcmul_(g, g, value=weight2)
+        return new_p + step * new_m / ((inner * new_v).sqrt() + small), new_m, new_v
+    root = math.sqrt(inner)
+    _kernel()(
+        [new_p], [g], [new_m], [new_v], [], [_corrected()], lr=-step / root, beta1=beta1, beta2=beta2,
+        weight_decay=0.0, eps=small / root, amsgrad=False, maximize=False,
+    )  # fmt: skip
+    return new_p, new_m, new_v
+
+
+def _averages(beta: float, weight: float) -> bool:
+    """Whether these are the factors of a moving average."""
+    return 0.0 <= beta < 1.0 and abs(1.0 - beta - weight) <= ROUNDING * weight
+
+
+def _is_dense(x: torch.Tensor) -> bool:
+    return x.is_contiguous() or layout(tuple(x.shape), x.stride()) is not None
+
+
+_kernel = functools.cache(internals.FUSED_ADAM.get)
+
+
+@functools.cache
+def _corrected() -> torch.Tensor:
+    """Return a number of steps after which the kernel's own corrections of the moments are 1."""
+    return torch.tensor(1e30)
+
+
+def _types(avals: tuple[Aval, ...], **attributes: Any) -> Bundle:
+    return bundle((avals[1],) * 3)
+
+
+ADAM = Op(
+    "adam", _adam, params=("parameter", "first", "second", "eps", "rate", "within"), arity=None, fresh=True,
+    rules=Rules(result=_types, nondiff="it is made of operations that have derivatives"),
+)  # fmt: skip
+"""It is in no registry: nothing but the interpreter meets it."""
+
+ADAM_WRITES = 1, 2, 3
+"""The operands of `ADAM` that its results may be written over."""
+
+
+def fuse_updates(graph: Graph) -> Graph:
+    """Return a program for the interpreter, in which the updates by Adam are single operations."""
+    roots = [node for node in graph.nodes if node.op.name == "sqrt" and _fits(node.instr.aval)]
+    if not roots:
+        return graph
+    search = _Search(graph)
+    found = [update for update in map(search.update, roots) if update is not None]
+    if not found:
+        return graph
+    fresh = 1 + max([*graph.inputs, *search.made])
+    nodes = dict(search.made)
+    for k, update in enumerate(found):
+        ins = (update.g, update.m, update.v, *([] if update.p is None else [update.p]), *update.numbers)
+        avals = tuple(search.avals[value] for value in ins)
+        params = (update.p is not None, update.first, update.second, update.eps, update.rate, update.within)
+        location = nodes[update.results[0]].location
+        call = Node(ADAM.instr(params, avals), ins, fresh + k, location)
+        nodes[call.out] = call
+        for place, value in enumerate(update.results):
+            nodes[value] = Node(REGISTRY["project"].instr((place,), (call.instr.aval,)), (call.out,), value, location)
+    try:
+        ordered = toposort(nodes.values(), graph.inputs)
+    except GraphError:  # two updates each take a result of the other
+        return graph
+    return dce(Graph(graph.inputs, graph.avals, ordered, graph.outputs))
+
+
+def _fits(a: Aval) -> bool:
+    return (
+        isinstance(a, Aval) and a.dtype in (torch.float32, torch.float64) and a.device.type == "cpu" and a.shape != ()
+    )
+
+
+@attrs.frozen
+class _Update:
+    """An update; see `_adam`.
+
+    Attributes:
+        numbers: values of one element that the factors name.
+        results: the values that it assigns: the parameter or what is added to it, and both moments.
+    """
+
+    g: int
+    m: int
+    v: int
+    p: int | None
+    first: tuple[Factor, Factor]
+    second: tuple[Factor, Factor]
+    eps: Factor
+    rate: Factor
+    within: Factor
+    numbers: tuple[int, ...]
+    results: tuple[int, int, int]
+
+
+Powers = list[tuple[Operand, int]]
+"""Numbers that an array is multiplied by (1) and divided by (-1)."""
+
+
+class _Search:
+    """Looks for updates in a program."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.avals = graph.value_avals()
+        self.made = {node.out: node for node in graph.nodes}
+        self._place = {node.out: k for k, node in enumerate(graph.nodes)}
+        self._outputs = frozenset(graph.outputs)
+        self._users: dict[int, list[Node]] = {}
+        for node in graph.nodes:
+            for value in node.values():
+                self._users.setdefault(value, []).append(node)
+
+    def update(self, root: Node) -> _Update | None:
+        """Return the update with this square root in its denominator; None: there is none."""
+        below = self._user(root.out)
+        if below is None or below.op.name != "add" or not self._is_number(below.ins[1]):
+            return None
+        ratio = self._user(below.out)
+        if ratio is None or ratio.op.name != "div" or ratio.ins[1] != below.out or ratio.ins[0] == below.out:
+            return None
+        (new_v, inside), (new_m, above) = self._scaled(root.ins[0]), self._scaled(ratio.ins[0])
+        second = self._second_moment(new_v)
+        first = None if second is None else self._first_moment(new_m, second[0])
+        if first is None or second is None:
+            return None
+        (g, v, *weights2), (m, *weights1) = second, first
+        kind = ratio.instr.aval
+        if any(self.avals[x] is not kind for x in (g, m, v, new_m, new_v)):
+            return None
+        outside, p, result = self._added(ratio)
+        powers = [[(x, 1)] for x in (*weights1, *weights2, below.ins[1])] + [[*above, *outside], inside]
+        numbers = dict.fromkeys(x for each in powers for x, _ in each if isinstance(x, int))
+        if any(self._depends(x, {new_m, new_v, ratio.out}) for x in (m, v, *([] if p is None else [p]), *numbers)):
+            return None
+        places = {x: k for k, x in enumerate(numbers)}
+        beta1, weight1, beta2, weight2, eps, rate, within = (_factor(each, places) for each in powers)
+        if not all(
+            _averages(x, y)
+            for x, y in ((beta1, weight1), (beta2, weight2))
+            if isinstance(x, float) and isinstance(y, float)
+        ):
+            return None
+        return _Update(
+            g, m, v, p, (beta1, weight1), (beta2, weight2), eps, rate, within, tuple(numbers), (result, new_m, new_v)
+        )
+
+    def _user(self, value: int) -> Node | None:
+        """Return the only operation that takes a value which is no output."""
+        users = self._users.get(value, [])
+        return users[0] if len(users) == 1 and value not in self._outputs else None
+
+    def _is_number(self, x: Operand) -> bool:
+        return isinstance(x, Scalar) or (self.avals[x].shape == () and not self.avals[x].complex)
+
+    def _factors(self, node: Node) -> tuple[int, Operand, int] | None:
+        """Return the array, the number and its power of an array that is multiplied or divided by a number."""
+        if node.op.name == "neg":
+            return node.ins[0], _MINUS_ONE, 1  # type: ignore[return-value]
+        if node.op.name not in ("mul", "div"):
+            return None
+        x, y = node.ins
+        if (
+            isinstance(x, int)
+            and not self._is_number(x)
+            and self._is_number(y)
+            and not (isinstance(y, Scalar) and not y.value)
+        ):
+            return x, y, 1 if node.op.name == "mul" else -1
+        if node.op.name == "mul" and isinstance(y, int) and not self._is_number(y) and self._is_number(x):
+            return y, x, 1
+        return None
+
+    def _scaled(self, x: Operand) -> tuple[int, Powers]:
+        """Return an array without the numbers that it is multiplied by, and these."""
+        assert isinstance(x, int)
+        powers: Powers = []
+        while x in self.made:
+            found = self._factors(self.made[x])
+            if found is None:
+                break
+            x, number, power = found
+            powers.append((number, power))
+        return x, powers
+
+    def _weighted(self, x: Operand) -> tuple[int, Operand] | None:
+        """Return the array and the number whose product a value is."""
+        found = self._factors(self.made[x]) if isinstance(x, int) and x in self.made else None
+        return None if found is None or found[2] != 1 else found[:2]
+
+    def _weighted_square(self, x: Operand) -> tuple[int, Operand] | None:
+        """Return the array and the number with whose square and product a value is."""
+        found = self._weighted(x)
+        if found is not None:
+            node = self.made.get(found[0])
+            return None if node is None or not _is_square(node) else (node.ins[0], found[1])  # type: ignore[return-value]
+        node = self.made.get(x) if isinstance(x, int) else None
+        if node is not None and node.op.name == "mul":
+            for one, other in (node.ins, node.ins[::-1]):
+                inner = self._weighted(one)
+                if inner is not None and inner[0] == other:
+                    return inner
+        return None
+
+    def _terms(self, value: int) -> list[tuple[Operand, Operand]]:
+        """Return both orders of the terms of a sum."""
+        node = self.made.get(value)
+        return (
+            [(node.ins[0], node.ins[1]), (node.ins[1], node.ins[0])]
+            if node is not None and node.op.name == "add"
+            else []
+        )
+
+    def _second_moment(self, value: int) -> tuple[int, int, Operand, Operand] | None:
+        """Return of a moving average of the squares of g: g, the average before, its factor and that of the squares."""
+        for new, old in self._terms(value):
+            square, before = self._weighted_square(new), self._weighted(old)
+            if square is not None and before is not None:
+                return square[0], *before, square[1]
+        return None
+
+    def _first_moment(self, value: int, g: int) -> tuple[int, Operand, Operand] | None:
+        """Return of a moving average of g: the average before, its factor and that of g."""
+        for new, old in self._terms(value):
+            gradient, before = self._weighted(new), self._weighted(old)
+            if gradient is not None and gradient[0] == g and before is not None:
+                return *before, gradient[1]
+        return None
+
+    def _added(self, ratio: Node) -> tuple[Powers, int | None, int]:
+        """Return the numbers by which a ratio is multiplied, the parameter that it is then added to, and the result."""
+        powers: Powers = []
+        value = ratio.out
+        while (node := self._user(value)) is not None:
+            found = self._factors(node)
+            if found is not None and found[0] == value:
+                powers.append(found[1:])
+                value = node.out
+                continue
+            other = node.ins[0] if node.ins[-1] == value else node.ins[-1]
+            is_sum = node.op.name == "add" or (node.op.name == "sub" and node.ins[1] == value)
+            if is_sum and isinstance(other, int) and other != value and self.avals[other] is ratio.instr.aval:
+                return [*powers, (_MINUS_ONE, 1)] if node.op.name == "sub" else powers, other, node.out
+            break
+        return [], None, ratio.out
+
+    def _depends(self, value: int, on: set[int]) -> bool:
+        """Whether a value is computed from any of some others."""
+        first = min(self._place[x] for x in on)
+        left, seen = [value], {value}
+        while left:
+            x = left.pop()
+            if x in on:
+                return True
+            if self._place.get(x, -1) > first:  # operations before the first of them cannot be
+                fresh = [y for y in self.made[x].values() if y not in seen]
+                seen.update(fresh)
+                left += fresh
+        return False
+
+
+_MINUS_ONE = Scalar(-1.0, aval((), torch.float32, weak=True))
+
+
+def _is_square(node: Node) -> bool:
+    if node.op.name == "integer_pow":
+        return node.params == (2,)
+    return node.op.name == "square" or (node.op.name == "mul" and node.ins[0] == node.ins[1])
+
+
+def _factor(powers: Powers, places: dict[int, int]) -> Factor:
+    """Return a product of numbers, some of which are operands at these places."""
+    constant = 1.0
+    for x, power in powers:
+        if isinstance(x, Scalar):
+            constant = constant * x.value.real if power == 1 else constant / x.value.real
+    times, by = (tuple(places[x] for x, power in powers if isinstance(x, int) and power == one) for one in (1, -1))
+    return (constant, times, by) if times or by else float(constant)

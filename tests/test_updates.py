@@ -1,0 +1,225 @@
+"""Updates by Adam that the interpreter finds in programs, and runs as torch's fused kernel."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import gtrace as gt
+from gtrace.interp.interpreter import interpreter
+
+RNG = np.random.default_rng(0)
+
+
+def ran_fused(function, *args):
+    """Return the results of a call as NumPy's, and how many updates ran as one operation."""
+    with gt.config(auto_compile=False), torch.autograd.profiler.profile() as profile:
+        results = [np.asarray(x) for x in gt.tree.leaves(function(*args))]
+    return results, sum(event.name.startswith("gtrace adam") for event in profile.function_events)
+
+
+def quotients(np, p, m, v, g, t):
+    m, v = 0.9 * m + (1 - 0.9) * g, 0.999 * v + (1 - 0.999) * g**2
+    return p - 0.01 * (m / (1 - 0.9**t)) / (np.sqrt(v / (1 - 0.999**t)) + 1e-8), m, v
+
+
+def products(np, p, m, v, g, t):
+    m, v = (1 - 0.9) * g + m * 0.9, g * (1 - 0.99) * g + 0.99 * v
+    rate, scale = 0.01 / (1 - 0.9**t), 1 / (1 - 0.99**t)
+    return p - rate * m / (np.sqrt(scale * v) + 1e-6), m, v
+
+
+def one_rate(np, p, m, v, g, t):
+    m, v = 0.5 * m + 0.5 * g, 0.75 * v + 0.25 * (g * g)
+    rate = 0.1 * np.sqrt(1 - 0.75**t) / (1 - 0.5**t)
+    return p + -(rate * m / (np.sqrt(v) + 1e-3)), m, v
+
+
+def not_added(np, p, m, v, g, t):
+    m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g**2
+    return np.tanh(m / (np.sqrt(v) + 1e-8)), m, v
+
+
+def used_otherwise(np, p, m, v, g, t):
+    m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g**2
+    ratio = m / (np.sqrt(v) + 1e-8)
+    return p - 0.1 * ratio, m * 2, np.cos(v) + ratio
+
+
+def trust_ratio(np, p, m, v, g, t):
+    m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g**2
+    ratio = m / (np.sqrt(v) + 1e-8)
+    return p - 0.1 * (np.sum(np.abs(p)) / np.sum(np.abs(ratio))) * ratio, m, v
+
+
+def rate_of_moment(np, p, m, v, g, t):
+    m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g**2
+    return p - (0.1 / (1 + np.sum(v))) * (m / (np.sqrt(v) + 1e-8)), m, v
+
+
+FORMS = [quotients, products, one_rate, not_added, used_otherwise, trust_ratio]
+
+
+def largest_so_far(np, p, m, v, g, t):
+    m, v = 0.9 * m + 0.1 * g, np.maximum(v, 0.999 * v + 0.001 * g**2)
+    return p - 0.1 * m / (np.sqrt(v) + 1e-8), m, v
+
+
+def no_average(np, p, m, v, g, t):
+    m, v = 0.9 * m + g, 0.999 * v + 0.001 * g**2
+    return p - 0.1 * m / (np.sqrt(v) + 1e-8), m, v
+
+
+def of_another(np, p, m, v, g, t):
+    m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * (g - m) ** 2
+    return p - 0.1 * m / (np.sqrt(v) + 1e-8), m, v
+
+
+def of_whole_arrays(np, p, m, v, g, t):
+    m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g**2
+    return p - p * m / (np.sqrt(v * p**2) + 1e-8), m, v
+
+
+OTHERS = [largest_so_far, no_average, of_another, of_whole_arrays, rate_of_moment]
+
+
+def operands(shape, dtype=np.float64):
+    p, m, g = (RNG.normal(size=shape).astype(dtype) for _ in range(3))
+    return p, m, np.abs(RNG.normal(size=shape)).astype(dtype), g
+
+
+@pytest.mark.parametrize("form", [*FORMS, *OTHERS])
+def test_formulas_give_what_numpy_gives_and_updates_are_one_operation(form):
+    args = operands((3, 4))
+    got, count = ran_fused(functools.partial(form, gt), *map(gt.array, args), gt.array(3.0, gt.float64))
+    for x, y in zip(got, form(np, *args, 3.0), strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-12)
+    assert count == (form in FORMS)
+
+
+@given(
+    st.sampled_from(FORMS[:3]),
+    st.lists(st.integers(1, 4), min_size=1, max_size=4),
+    st.sampled_from([np.float32, np.float64]),
+    st.data(),
+)
+def test_any_layout_of_the_operands(form, shape, dtype, data):
+    def arranged(x):
+        how = data.draw(st.sampled_from(["rows", "permuted", "gaps", "repeated"]))
+        if how == "permuted":
+            axes = data.draw(st.permutations(range(x.ndim)))
+            return x.permute(*axes).contiguous().permute(*np.argsort(axes).tolist())
+        if how == "gaps":
+            return torch.stack([x, x + 1], -1)[..., 0]
+        return x[:1].expand(x.shape) if how == "repeated" else x
+
+    tensors = [arranged(torch.from_numpy(x)) for x in operands(shape, dtype)]
+    args = [x.numpy() for x in tensors]
+    before = [x.copy() for x in args]
+    arrays = [gt.from_torch(x) for x in tensors]
+    got, count = ran_fused(functools.partial(form, gt), *arrays, gt.array(2.0, dtype))
+    assert count == 1
+    for x, y in zip(got, form(np, *args, dtype(2.0)), strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-4 if dtype is np.float32 else 1e-12, atol=1e-6)
+    assert all((x == y).all() for x, y in zip(args, before, strict=True))
+
+
+@pytest.mark.filterwarnings("ignore:divide by zero|invalid value:RuntimeWarning")
+@pytest.mark.parametrize("t", [0.0, -1.0, np.inf, np.nan])
+def test_numbers_of_steps_that_make_no_sense_give_what_the_formula_gives(t):
+    args = operands((3, 4))
+    for form in (quotients, products):
+        got, count = ran_fused(functools.partial(form, gt), *map(gt.array, args), gt.array(t, gt.float64))
+        assert count == 1
+        for x, y in zip(got, form(np, *args, np.float64(t)), strict=True):
+            np.testing.assert_allclose(x, y, rtol=1e-12)
+
+
+def torch_losses(kind, steps, **options):
+    weights = [torch.nn.Parameter(torch.from_numpy(w.copy())) for w in WEIGHTS]
+    optimizer = kind(weights, **options)
+    losses = []
+    for _ in range(steps):
+        optimizer.zero_grad()
+        value = (torch.tanh(X @ weights[0]) @ weights[1]).square().mean()
+        value.backward()
+        optimizer.step()
+        losses.append(value.item())
+    return losses, [w.detach().numpy() for w in weights]
+
+
+WEIGHTS = RNG.normal(size=(5, 8)), RNG.normal(size=(8, 2))
+X = torch.from_numpy(RNG.normal(size=(16, 5)))
+
+
+def test_training_by_gt_optim_equals_torch():
+    other = {"betas": (0.5, 0.9), "eps": 1e-3}
+    cases = [
+        (gt.optim.adam(0.01), torch.optim.Adam, {"lr": 0.01}),
+        (gt.optim.adam(0.01, b1=0.5, b2=0.9, eps=1e-3), torch.optim.Adam, {"lr": 0.01, **other}),
+        (gt.optim.adamw(0.01, weight_decay=0.1), torch.optim.AdamW, {"lr": 0.01, "weight_decay": 0.1}),
+    ]  # fmt: skip
+    x = gt.from_torch(X)
+
+    def loss(weights):
+        return gt.square(gt.tanh(x @ weights[0]) @ weights[1]).mean()
+
+    for optimizer, kind, options in cases:
+
+        def step(weights, state, optimizer=optimizer):
+            value, grads = gt.value_and_grad(loss)(weights)
+            updates, state = optimizer.update(grads, state, weights)
+            return gt.optim.apply_updates(weights, updates), state, value
+
+        weights = [gt.array(w) for w in WEIGHTS]
+        state = optimizer.init(weights)
+        losses = []
+        fused = 0
+        for _ in range(20):
+            with gt.config(auto_compile=False), torch.autograd.profiler.profile() as profile:
+                weights, state, value = step(weights, state)
+                losses.append(float(value))
+            fused += sum(event.name.startswith("gtrace adam") for event in profile.function_events)
+        expected, final = torch_losses(kind, 20, **options)
+        np.testing.assert_allclose(losses, expected, rtol=1e-9)
+        for w, y in zip(weights, final, strict=True):
+            np.testing.assert_allclose(np.asarray(w), y, rtol=1e-9)
+        assert fused >= 2 * 19  # in the first step the moments are constants
+
+
+@pytest.mark.parametrize("form", FORMS[:3])
+def test_updates_are_written_over_what_is_given_away(form):
+    graph = gt.make_graph(functools.partial(form, gt))(*map(gt.array, operands((3, 4))), gt.array(3.0, gt.float64))
+    tensors = [*map(torch.from_numpy, operands((3, 4))), torch.tensor(3.0, dtype=torch.float64)]
+    expected = interpreter(graph)(tensors)
+    for donated in ([0, 1, 2], [1, 2], [0]):
+        given = [x.clone() for x in tensors]
+        results = interpreter(graph, donated=donated)(given)
+        for x, y in zip(results, expected, strict=True):
+            np.testing.assert_allclose(x, y, rtol=1e-12)
+        written = [any(x.data_ptr() == y.data_ptr() for x in results) for y in given]
+        assert written == [k in donated for k in range(5)]
+        assert all(torch.equal(x, y) for k, (x, y) in enumerate(zip(given, tensors, strict=True)) if k not in donated)
+
+
+def test_two_updates_that_each_take_a_result_of_the_other_stay_as_they_are():
+    def both(p, q, m, v, n, w, g):
+        m, v, n, w = 0.9 * m + 0.1 * g, 0.9 * v + 0.1 * g**2, 0.9 * n + 0.1 * g, 0.9 * w + 0.1 * g**2
+        one = p * m - 0.1 * w.sum() * n / (gt.sqrt(v) + 1e-8)
+        return one, q * n - 0.1 * m / (gt.sqrt(w) + 1e-8) * v.sum(), m, v, n, w
+
+    tensors = [torch.from_numpy(x) for x in (*operands((3, 4)), *operands((3, 4))[1:])]
+    graph = gt.make_graph(both)(*map(gt.from_torch, tensors))
+    for x, y in zip(interpreter(graph)(tensors), both(*map(gt.from_torch, tensors)), strict=True):
+        np.testing.assert_allclose(x, np.asarray(y), rtol=1e-12)
+
+
+def test_a_gradient_with_any_stride_of_an_axis_of_one_element_is_one_input():
+    p, m, v, g = (gt.array(x) for x in operands((1,)))
+    g = gt.from_torch(torch.stack([torch.from_dlpack(g), torch.zeros(1, dtype=torch.float64)], -1)[..., 0])
+    assert ran_fused(functools.partial(quotients, gt), p, m, v, g, gt.array(2.0, gt.float64))[1] == 1
