@@ -482,6 +482,14 @@ def test_weights_that_a_module_computed_before_are_copied():
     np.testing.assert_allclose(apply(doubled, x), 2 * module(x).detach(), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("way", [lambda f: f, lambda f: gt.jit(f, backend="eager")], ids=["undecorated", "jitted"])
+def test_normed_weights_may_be_transposed_in_memory(way):
+    v, g = torch.randn(5, 3).t(), torch.rand(3, 1)
+    want = torch._weight_norm(v, g, 0)
+    found = way(lambda v, g: torch._weight_norm(v.T, g, 0))(gt.array(v.t()), gt.array(g))
+    np.testing.assert_allclose(found, want, rtol=1e-5, atol=1e-6)
+
+
 def test_arguments_may_be_arrays_of_numpy():
     module = nn.Linear(3, 2)
     params, apply = gt.from_module(module)

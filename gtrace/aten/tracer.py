@@ -220,7 +220,9 @@ class Tracer:
             return None  # it would record the order of checks of values, such as whether a matrix was singular
         if function is torch.ops.aten.detach.default and not self.detaching and torch.is_grad_enabled():
             function = torch.ops.aten.alias.default  # torch's autograd detaches what it keeps
-        own = DECOMPOSITIONS.get(function)
+        own = (
+            _weight_norm if function is torch.ops.aten._weight_norm_interface.default else DECOMPOSITIONS.get(function)
+        )
         if own is not None or _composite(function):
             with self.mode:
                 found = (own or function.decompose)(*args, **kwargs)
@@ -348,14 +350,10 @@ class Tracer:
             one.node, one.version, one.constant = new, memory.version, None
 
     def _with_gradient_of(self, target: TracedTensor, value: torch.Tensor) -> torch.Tensor:
-        """Return what a write leaves: under ``no_grad``, the value with the gradient that the tensor had before.
-
-        torch's ``cosine_similarity`` bounds its norms that way. An input that is written to is a buffer, which torch
-        does not differentiate.
-        """
+        """Return what a write leaves: under ``no_grad``, the value with the gradient that the tensor had before."""
         old = self.value(target)
         if torch.is_grad_enabled() or old not in self._followed or old.op == "placeholder":
-            return value
+            return value  # an input that is written to is a buffer, which torch does not differentiate
         known = torch.ops.aten.alias.default(target)  # detached, as everything is under no_grad
         with torch.enable_grad():
             return value - torch.where(torch.isfinite(known), known - target, 0.0)  # exact: of zeros
@@ -386,6 +384,12 @@ def _mode() -> Any:
         return mode.tracer.dispatch(function, args, kwargs or {})
 
     return internals.dispatch_mode(dispatch)
+
+
+def _weight_norm(v: torch.Tensor, g: torch.Tensor, dim: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    """The kernel takes its operands for contiguous, and does not look; arrays may have any layout when it runs."""
+    norm = torch.norm_except_dim(v, 2, dim)
+    return v * (g / norm), norm
 
 
 # -- what torch says of operators
