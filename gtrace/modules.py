@@ -12,8 +12,13 @@ from gtrace.errors import ArgumentError, message
 from gtrace.ir.aval import Aval
 from gtrace.locks import new_lock
 from gtrace.ops.create import array
-from gtrace.random.continuous import normal, uniform
-from gtrace.random.discrete import bernoulli
+from gtrace.ops.elementwise import log, maximum
+from gtrace.ops.shape import moveaxis
+from gtrace.random.continuous import exponential, normal, uniform
+from gtrace.random.counts import poisson
+from gtrace.random.discrete import bernoulli, categorical, permutation
+from gtrace.random.gamma import dirichlet, gamma
+from gtrace.random.integers import randint
 from gtrace.random.keys import as_key, fold_in
 from gtrace.torch_functions import Call, CallTable, Recorded, gradients_follow
 from gtrace.trace.array import Array
@@ -190,9 +195,41 @@ class _Draw:
             low, high = _with_defaults(args)
             return uniform(own, a.shape, a.dtype, low, high)
         if name in ("normal", "normal_functional"):
-            mean, std = _with_defaults(args)
+            # what torch.normal(mean, std) is given comes first; normal_ has what it writes to before that
+            mean, std = _with_defaults(args if name == "normal_functional" else [None, *args])
             return normal(own, a.shape, a.dtype) * std + mean
+        if name == "exponential":
+            rate = args[1] if len(args) > 1 else 1.0
+            # never 0, as in torch: gumbel_softmax takes the logarithm
+            return maximum(exponential(own, a.shape, a.dtype), torch.finfo(a.dtype).tiny) / rate
+        if name == "multinomial":
+            weights, count = args[:2]
+            found = categorical(own, log(weights), shape=(count, *weights.shape[:-1]), replace=any(args[2:]))
+            return moveaxis(found, 0, -1)
+        if overload in _INTEGERS:
+            low, high = ([0] + args[_INTEGERS[overload]])[-2:]
+            return randint(own, a.shape, low, high, torch.int64).astype(a.dtype)
+        if name in _OF_PARAMETERS:
+            return _OF_PARAMETERS[name](own, args[0], a.shape).astype(a.dtype)
+        if name == "randperm":
+            return permutation(own, a.shape[0]).astype(a.dtype)
         return None
+
+
+_OF_PARAMETERS = {
+    "poisson": poisson,
+    "_standard_gamma": gamma,
+    "_sample_dirichlet": lambda key, weights, shape: dirichlet(key, weights, shape[:-1]),
+}
+"""Operators that draw with a tensor of parameters: (key, parameters, shape of the result) -> what they give."""
+
+_INTEGERS = {
+    "aten.randint.default": slice(0, 1),
+    "aten.randint.low": slice(0, 2),
+    "aten.randint_like.default": slice(1, 2),
+    "aten.randint_like.low_dtype": slice(1, 3),
+}
+"""Operators that draw integers: where their bounds are among their arguments."""
 
 
 def _with_defaults(args: list[Any]) -> tuple[Any, Any]:
@@ -235,6 +272,9 @@ def from_module(module: torch.nn.Module, *example: Any) -> tuple[State, Apply]:
         state = {name: array(value.detach()) for name, value in module.named_buffers()}
     # the copy has the flag of training to itself, and the tensors of the module, which it never uses
     shared: dict[int, Any] = {id(x): x for x in (*module.parameters(), *module.buffers())}
+    # what it computed and keeps, as weights of torch.nn.utils.weight_norm, can be copied without its history alone
+    kept = (x for part in module.modules() for x in vars(part).values())
+    shared |= {id(x): x.detach().clone() for x in kept if isinstance(x, torch.Tensor) and not x.is_leaf}
     apply = Apply(copy.deepcopy(module, shared), state)
     if example:
         apply(params, *example)

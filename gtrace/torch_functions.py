@@ -11,6 +11,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, NoReturn
 
 import attrs
+import numpy
 import torch
 
 from gtrace import tree
@@ -81,7 +82,7 @@ class Call:
 
     Attributes:
         name: of the function, for errors.
-        leaves: of the arguments; tensors are constants, and Arrays now.
+        leaves: of the arguments; tensors and NumPy's arrays are constants, and Arrays now.
         structure: of the arguments.
         default: torch's default dtype for the function.
     """
@@ -152,9 +153,11 @@ class Call:
 
 
 def _leaf(x: Any) -> Any:
-    """Return a leaf of a call: of tensors, constant Arrays; of dtypes, torch's."""
+    """Return a leaf of a call: of tensors and NumPy's arrays, constant Arrays; of dtypes, torch's."""
     if isinstance(x, torch.Tensor):
         return array(x.detach())
+    if isinstance(x, numpy.ndarray):
+        return array(x)
     return x.torch if isinstance(x, DType) else x
 
 
@@ -365,8 +368,6 @@ def _looks_at_values(name: str, error: BaseException) -> ConcretizationError:
     fix += " or call it outside gt.jit and gt.vmap, where it may look at values."
     if _of_recurrent(frames):
         fix = "Sizes of packed sequences are values: pass padded ones and their lengths, and pack inside the function."
-    elif any(f.name == "_detect_is_causal_mask" for f in frames):
-        fix = "torch asks whether a mask is causal: pass is_causal=, or tgt_is_causal=, beside it."
     elif isinstance(error, LooksAtValues) and error.size:
         fix = "The size of its result is a value: keep all elements, and give those that do not count a weight of 0."
         fix += " Or call it outside gt.jit and gt.vmap, where it may look at values."

@@ -112,6 +112,7 @@ FUNCTIONAL_MODE = Internal("torch._subclasses.functional_tensor", "FunctionalTen
 FUNCTIONAL_TENSOR = Internal("torch._subclasses.functional_tensor", "FunctionalTensor")
 FUNCTIONALIZED = Internal("torch._subclasses.functional_tensor", "dispatch_functionalize")
 COMPILING = Internal("torch", "compiler._is_compiling_flag")
+IS_CAUSAL = Internal("torch.nn.modules.transformer", "_detect_is_causal_mask")
 WRITTEN = Internal("torch._functorch._aot_autograd.functional_utils", "has_data_mutation")
 DATA_DEPENDENT = Internal("torch._subclasses.fake_tensor", "DataDependentOutputException")
 DYNAMIC_SHAPE = Internal("torch._subclasses.fake_tensor", "DynamicOutputShapeException")
@@ -221,6 +222,24 @@ def compiling() -> Iterator[None]:
         yield
     finally:
         torch.compiler._is_compiling_flag = before
+
+
+@contextlib.contextmanager
+def masks_unread() -> Iterator[None]:
+    """Let this thread's transformers of torch not look whether a mask is causal, which decides on kernels alone.
+
+    One thread at a time may be in this context.
+    """
+    original, owner, holder = IS_CAUSAL.get(), threading.get_ident(), sys.modules[IS_CAUSAL.module]
+
+    def told(mask: Any, is_causal: bool | None = None, size: int | None = None) -> Any:
+        return is_causal is True if threading.get_ident() == owner else original(mask, is_causal, size)
+
+    vars(holder)[IS_CAUSAL.name] = told
+    try:
+        yield
+    finally:
+        vars(holder)[IS_CAUSAL.name] = original
 
 
 PROFILER_ENABLED = Internal("torch.autograd.profiler", "_is_profiler_enabled")

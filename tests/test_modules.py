@@ -454,14 +454,102 @@ def test_what_torch_looks_at_is_named_with_what_to_pass():
     _, apply = made_apply(nn.LSTM(3, 4))
     with pytest.raises(gt.ConcretizationError, match=r"Sizes of packed sequences are values: pass padded ones and"):
         apply(nn.utils.rnn.pack_sequence([torch.ones(2, 3), torch.ones(1, 3)]))
+
+
+@pytest.mark.parametrize("kind", ["bool", "float"])
+def test_transformers_do_not_look_whether_a_mask_is_causal(kind):
     block = nn.Transformer(8, 2, 1, 1, 16, batch_first=True).eval()
     _, apply = made_apply(block)
     x, mask = torch.randn(2, 4, 8), block.generate_square_subsequent_mask(4)
-    with pytest.raises(gt.ConcretizationError, match=r"transformer.py:\d+ .* torch asks .* pass is_causal="):
-        gt.jit(lambda x: apply(x, x, tgt_mask=mask))(x)
-    want = block(x, x, tgt_mask=mask).detach()
-    for causal in (None, True):  # torch looks at the mask where it is not told
-        np.testing.assert_allclose(apply(x, x, tgt_mask=mask, tgt_is_causal=causal), want, rtol=1e-5, atol=1e-5)
+    mask = mask < 0 if kind == "bool" else mask
+    other = mask.clone()
+    other[0, 1] = False  # not causal
+    jitted = gt.jit(lambda x, mask: apply(x, x, tgt_mask=mask), backend="eager")
+    for each in (mask, other):
+        want = block(x, x, tgt_mask=each).detach()
+        np.testing.assert_allclose(jitted(x, each), want, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(apply(x, x, tgt_mask=each, tgt_is_causal=None), want, rtol=1e-5, atol=1e-5)
+
+
+def test_weights_that_a_module_computed_before_are_copied():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        module = nn.Sequential(nn.utils.weight_norm(nn.Linear(3, 2)))  # its weight has a history
+    params, apply = gt.from_module(module)
+    x = torch.randn(4, 3)
+    np.testing.assert_allclose(apply(params, x), module(x).detach(), rtol=1e-5, atol=1e-6)
+    doubled = {**params, "0.weight_g": 2 * params["0.weight_g"], "0.bias": 2 * params["0.bias"]}
+    np.testing.assert_allclose(apply(doubled, x), 2 * module(x).detach(), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("way", [lambda f: f, lambda f: gt.jit(f, backend="eager")], ids=["undecorated", "jitted"])
+def test_normed_weights_may_be_transposed_in_memory(way):
+    v, g = torch.randn(5, 3).t(), torch.rand(3, 1)
+    want = torch._weight_norm(v, g, 0)
+    found = way(lambda v, g: torch._weight_norm(v.T, g, 0))(gt.array(v.t()), gt.array(g))
+    np.testing.assert_allclose(found, want, rtol=1e-5, atol=1e-6)
+
+
+def test_arguments_may_be_arrays_of_numpy():
+    module = nn.Linear(3, 2)
+    params, apply = gt.from_module(module)
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    np.testing.assert_allclose(apply(params, x), module(torch.tensor(x)).detach(), rtol=1e-5, atol=1e-6)
+    assert gt.lift(lambda x, y: x @ y)(params["weight"], x.T).shape == (2, 2)
+
+
+class LogProbability(nn.Module):
+    """Of actions, by distributions of torch that check their arguments."""
+
+    def forward(self, x, action):
+        found = torch.distributions.Normal(x, x.exp()).log_prob(action).sum(-1)
+        return found + torch.distributions.Categorical(logits=x).log_prob(action[:, 0].abs().long())
+
+
+def test_distributions_are_traced_without_their_checks():
+    _, apply = made_apply(LogProbability())
+    x, action = torch.randn(4, 3), torch.rand(4, 3)
+    want = LogProbability()(x, action)
+    np.testing.assert_allclose(gt.jit(apply, backend="eager")(x, action), want, rtol=1e-5, atol=1e-5)
+
+
+WITH = torch.distributions
+TWOS = torch.full((4000,), 2.0)
+DRAWS = {
+    "normal_": (lambda x: torch.empty_like(x).normal_(1.0, 3.0), 1, 3),
+    "normal of tensors": (lambda x: torch.normal(x + 3, x), 5, 2),
+    "normal of a mean": (lambda x: torch.normal(x, 0.1), 2, 0.1),
+    "normal of a deviation": (lambda x: torch.normal(1.0, x), 1, 2),
+    "normal of numbers": (lambda x: torch.normal(1.0, 3.0, (4000,)), 1, 3),
+    "Normal": (lambda x: WITH.Normal(x + 3, x / 2).sample(), 5, 1),
+    "exponential_": (lambda x: torch.empty_like(x).exponential_(2.0), 0.5, 0.5),
+    "gumbel_softmax": (lambda x: nn.functional.gumbel_softmax(torch.stack([x, x], 1), hard=True)[:, 0], 0.5, 0.5),
+    "multinomial": (lambda x: torch.multinomial(torch.tensor([0.25, 0.75]), 4000, True).float(), 0.75, 0.433),
+    "multinomial of different": (lambda x: torch.multinomial(torch.ones(500, 2), 2).float().mean(1), 0.5, 0),
+    "Categorical": (lambda x: WITH.Categorical(torch.tensor([0.25, 0.75])).sample((4000,)).float(), 0.75, 0.433),
+    "randint": (lambda x: torch.randint(2, 5, (4000,)).float(), 3, 0.816),
+    "randint below": (lambda x: torch.randint(3, (4000,)).float(), 1, 0.816),
+    "randint_like": (lambda x: torch.randint_like(x, 3), 1, 0.816),
+    "randint_like from": (lambda x: torch.randint_like(x, 2, 5), 3, 0.816),
+    "randperm": (lambda x: torch.randperm(5).sort().values.float(), 2, 1.414),
+    "poisson": (lambda x: torch.poisson(x), 2, 1.414),
+    "Gamma": (lambda x: WITH.Gamma(x, 2.0).sample(), 1, 0.707),
+    "Beta": (lambda x: WITH.Beta(x, x).rsample(), 0.5, 0.2236),
+}
+
+
+@pytest.mark.parametrize("name", DRAWS)
+def test_what_a_module_draws_has_torchs_distribution(name):
+    draw, mean, deviation = DRAWS[name]
+
+    class Draws(nn.Module):
+        def forward(self, x):
+            return draw(x)
+
+    _, apply = made_apply(Draws())
+    found = np.asarray(apply(TWOS, key=gt.random.key(0)))
+    assert found.shape == tuple(draw(TWOS).shape)
+    assert abs(found.mean() - mean) < 0.06 * deviation + 1e-6 and abs(found.std() - deviation) < 0.06 * deviation + 1e-3
 
 
 def made_apply(module):

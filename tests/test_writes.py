@@ -90,6 +90,39 @@ def test_gradients_through_views_and_writes(chosen: list[tuple[bool, str, str, i
     assert_close(found, expected.numpy())
 
 
+def bounded(x: Tensor) -> Tensor:
+    y = x * 2
+    with torch.no_grad():
+        y.clamp_(-1.0, 1.0)
+        y[1:].mul_(3.0)
+        new = y + 1  # has no gradient
+        new.mul_(x)
+    return (y**2).sum() + (new * x).sum()
+
+
+def infinite(x: Tensor) -> Tensor:
+    y = x / 0
+    with torch.no_grad():
+        y.nan_to_num_(0.0, 2.0, -2.0)
+    return y.sum()
+
+
+def test_what_is_written_to_under_no_grad_keeps_its_gradient() -> None:
+    x = torch.tensor([0.25, -3.0, 2.0], dtype=torch.float64, requires_grad=True)
+    other = torch.tensor([[1.0, 0.5, 2.0]], dtype=torch.float64)
+
+    def similar(x: Tensor) -> Tensor:
+        return torch.cosine_similarity(x[None], other).sum()  # torch writes to its norms that way
+
+    for f in (bounded, similar):
+        expected = f(x)
+        (slope,) = torch.autograd.grad(expected, x)
+        value, found = gt.value_and_grad(gt.lift(f))(gt.array(x.detach()))
+        assert_close(value, expected.detach())
+        assert_close(found, slope)
+    assert float(gt.lift(infinite)(gt.array(x.detach()))) == float(infinite(x.detach())) == 2.0
+
+
 def test_a_write_to_what_was_there_before_is_refused() -> None:
     table = torch.zeros(3)
     with pytest.raises(gt.ArgumentError, match=r"one that writes|functional"):

@@ -90,12 +90,19 @@ def _copy(x: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> 
     return source.to(x.dtype).expand(x.shape)
 
 
+def _weight_norm(v: torch.Tensor, g: torch.Tensor, dim: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    """The kernel takes its operands for contiguous, and does not look; arrays may have any layout when it runs."""
+    norm = torch.norm_except_dim(v, 2, dim)
+    return v * (g / norm), norm
+
+
 DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {
     torch.ops.aten.native_batch_norm.default: _native_batch_norm,
+    torch.ops.aten._weight_norm_interface.default: _weight_norm,
     torch.ops.aten.copy.default: _copy,
     torch.ops.aten._efficientzerotensor.default: torch.ops.aten.zeros.default,
 }
-"""By overload: what to trace in its place, because torch's kernel writes to operands or has no derivatives."""
+"""By overload: what to trace in its place, as torch's kernel writes to operands, misreads them or has no derivatives."""
 
 _FLASH = "aten._scaled_dot_product_flash_attention_for_cpu"
 FLASH = f"{_FLASH}.default"

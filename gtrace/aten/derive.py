@@ -114,6 +114,7 @@ def trace_function(
         _taken_apart(),
         marked(),
         padded(),
+        internals.masks_unread(),
         internals.compiling(),
         default_dtype_of_caller(default),
     ):

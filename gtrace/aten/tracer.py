@@ -142,6 +142,7 @@ class Tracer:
     def __init__(self, default: torch.dtype) -> None:
         self.default = default
         self.graph = torch.fx.Graph()
+        self._followed: set[torch.fx.Node] = set()  # values that a gradient by an input may follow
         self.constants: dict[str, torch.Tensor] = {}
         self._constant_nodes: dict[int, torch.fx.Node] = {}
         self.detaching = False
@@ -153,6 +154,7 @@ class Tracer:
     def input(self, a: Aval) -> TracedTensor:
         """Return one more input of the function."""
         node = self.graph.placeholder(f"x{len(self.graph.nodes)}")
+        self._followed.add(node)
         return self._tensor(torch.empty(a.shape, dtype=a.dtype, device="meta"), a.device, node)
 
     def _tensor(self, types: torch.Tensor, device: torch.device, node: torch.fx.Node) -> TracedTensor:
@@ -187,10 +189,15 @@ class Tracer:
 
     def _called(self, function: Any, args: Any, kwargs: Any) -> torch.fx.Node:
         args, kwargs = _mapped(self.value, args), _mapped(self.value, kwargs)
-        return self.graph.create_node("call_function", function, tuple(args), kwargs)
+        return self._following(self.graph.create_node("call_function", function, tuple(args), kwargs))
 
     def _item(self, whole: torch.fx.Node, place: int) -> torch.fx.Node:
-        return self.graph.create_node("call_function", operator.getitem, (whole, place))
+        return self._following(self.graph.create_node("call_function", operator.getitem, (whole, place)))
+
+    def _following(self, node: torch.fx.Node) -> torch.fx.Node:
+        if node.target is not torch.ops.aten.detach.default and not self._followed.isdisjoint(node.all_input_nodes):
+            self._followed.add(node)
+        return node
 
     def _detached(self, node: torch.fx.Node, like: torch.Tensor) -> torch.fx.Node:
         if not _differentiable(like):
@@ -233,6 +240,8 @@ class Tracer:
 
     def _pure(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         known = self._known(function, args, kwargs)
+        if function is torch.ops.aten._is_all_true.default and known is UNKNOWN:
+            return torch.tensor(True)  # torch checks arguments by it, as those of its distributions
         reads = _reads_values(function, args, kwargs)
         if reads and known is UNKNOWN:
             raise LooksAtValues(str(function), reads == "size")
@@ -328,30 +337,35 @@ class Tracer:
         """Let a tensor, and what it is a view of, have a new value."""
         if not isinstance(target, TracedTensor) or target.memory.fixed:
             raise Untraceable("a write to a tensor that was there before")
-        node = self.value(value)
         chain = []
         while True:
-            chain.append((target, node))
+            chain.append((target, self.value(self._with_gradient_of(target, value))))
             view = target.origin
             if view is None:
                 break
             whole = written_through(view.call, view.args, view.kwargs, view.place, value)
             if whole is None:
                 raise Untraceable(f"a write through a view of {view.call}")
-            target, value, node = view.base, whole, self.value(whole)
+            target, value = view.base, whole
         memory = target.memory
         memory.version += 1
         for one, new in chain:
             one.node, one.version, one.constant = new, memory.version, None
 
+    def _with_gradient_of(self, target: TracedTensor, value: torch.Tensor) -> torch.Tensor:
+        """Return what a write leaves: under ``no_grad``, the value with the gradient that the tensor had before."""
+        old = self.value(target)
+        if torch.is_grad_enabled() or old not in self._followed or old.op == "placeholder":
+            return value  # an input that is written to is a buffer, which torch does not differentiate
+        known = torch.ops.aten.alias.default(target)  # detached, as everything is under no_grad
+        with torch.enable_grad():
+            return value - torch.where(torch.isfinite(known), known - target, 0.0)  # exact: of zeros
+
 
 def trace(
     function: Callable[..., Any], avals: Sequence[Aval], default: torch.dtype = torch.float32
 ) -> tuple[Traced, list[int]]:
-    """Trace a function of tensors that returns tensors; returns its calls, and which inputs it writes to.
-
-    Args:
-        default: torch's default dtype for the function.
+    """Trace a function of tensors, under a default dtype; returns its calls, and which inputs it writes to.
 
     Raises:
         LooksAtValues: it looks at values.
