@@ -102,7 +102,7 @@ DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {
     torch.ops.aten.copy.default: _copy,
     torch.ops.aten._efficientzerotensor.default: torch.ops.aten.zeros.default,
 }
-"""By overload: what to trace in its place, as torch's kernel writes to operands, misreads them or has no derivatives."""
+"""By overload: what to trace in its place, as torch's kernel writes to operands, misreads them or lacks derivatives."""
 
 _FLASH = "aten._scaled_dot_product_flash_attention_for_cpu"
 FLASH = f"{_FLASH}.default"

@@ -1,7 +1,7 @@
 """What computes products of matrices: large ones of float32 the faster of the two libraries that torch has for them.
 
 torch calls MKL for such products, and oneDNN for convolutions. MKL uses its best code on Intel's processors alone: on
-an AMD processor with AVX-512, oneDNN takes half its time. The choice depends on the processor and on the sizes, never
+an AMD processor with AVX-512, oneDNN takes half its time; on one with AVX2, as long or longer. The choice depends on the processor and on the sizes, never
 on a measurement, so that a program gives the same bits in every process.
 """
 
@@ -43,7 +43,7 @@ def preferred() -> bool:
     return (
         torch.backends.mkl.is_available()
         and torch.backends.mkldnn.is_available()
-        and torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512")
+        and torch.backends.cpu.get_cpu_capability() == "AVX512"
         and _vendor() not in ("GenuineIntel", "")
     )
 
