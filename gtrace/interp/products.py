@@ -1,8 +1,8 @@
 """What computes products of matrices: large ones of float32 the faster of the two libraries that torch has for them.
 
 torch calls MKL for such products, and oneDNN for convolutions. MKL uses its best code on Intel's processors alone: on
-an AMD processor with AVX-512, oneDNN takes half its time; on one with AVX2, as long or longer. The choice depends on the processor and on the sizes, never
-on a measurement, so that a program gives the same bits in every process.
+an AMD processor with AVX-512, oneDNN takes half its time; on one with AVX2, as long or longer. The choice depends on
+the processor and on the sizes, never on a measurement, so that a program gives the same bits in every process.
 """
 
 from __future__ import annotations
