@@ -21,7 +21,7 @@ from gtrace.aten.overloads import OPERAND, caller, fake_tensors, find_overload, 
 from gtrace.aten.rules import BATCHES, PULLBACKS, TANGENTS, TYPES
 from gtrace.aten.translate import call_aten
 from gtrace.errors import DtypeError, ShapeError, message
-from gtrace.interp.channels_last import channels_last
+from gtrace.interp.channels_last import NORMS, channels_last
 from gtrace.ir.aval import COMPLEX, WIDE_UNSIGNED, Aval, Bundle, aval, bundle, parse_type
 from gtrace.ir.cases import Sample
 from gtrace.ir.infer import require_kernel
@@ -39,7 +39,7 @@ def _call(*tensors: torch.Tensor, overload: str, args: tuple[Any, ...]) -> Any:
 
 
 def _direct(avals: tuple[Aval, ...], overload: str, args: tuple[Any, ...]) -> Callable[..., Any]:
-    return channels_last(overload, caller(overload, args))
+    return channels_last(overload, caller(overload, args, as_given=overload in NORMS))
 
 
 def _result(avals: tuple[Aval, ...], overload: str, args: tuple[Any, ...]) -> Aval | Bundle:

@@ -173,11 +173,14 @@ def template(overload: Any, args: Sequence[Any], kwargs: dict[str, Any], is_oper
 
 
 @functools.lru_cache(maxsize=4096)
-def caller(name: str, args: tuple[Any, ...], instead: Callable[..., Any] | None = None) -> Callable[..., Any]:
+def caller(
+    name: str, args: tuple[Any, ...], instead: Callable[..., Any] | None = None, as_given: bool = False
+) -> Callable[..., Any]:
     """Return a function of the operands that calls the overload and returns a tensor, or a list of tensors.
 
     Args:
         instead: a function to call in its place.
+        as_given: whether the operands have a layout already that its kernel takes.
     """
     overload = find_overload(name)
     arguments = overload._schema.arguments[: len(args)]
@@ -185,12 +188,22 @@ def caller(name: str, args: tuple[Any, ...], instead: Callable[..., Any] | None 
         overload = instead
     positional = [entry for entry, argument in zip(args, arguments, strict=True) if not argument.kwarg_only]
     named = {a.name: entry for entry, a in zip(args, arguments, strict=True) if a.kwarg_only}
-    laid_out = _LAYOUTS.get(name) or (_rows if name.startswith(ATTENTION) else None)
+    laid_out = None if as_given else _LAYOUTS.get(name) or (_rows if name.startswith(ATTENTION) else None)
     if not named and all(entry == OPERAND for entry in positional) and laid_out is None:
         return lambda *tensors: _flat(overload(*tensors))
-    if not named and positional[0] == OPERAND and not any(map(_has_operand, positional[1:])) and laid_out is None:
-        constants = [decode(entry) for entry in positional[1:]]
-        return lambda x: _flat(overload(x, *constants))
+    rest = [entry for entry in (*positional, *named.values()) if entry != OPERAND]
+    if OPERAND not in named.values() and not any(map(_has_operand, rest)):
+        places = [k for k, entry in enumerate(positional) if entry == OPERAND]
+        values = [None if entry == OPERAND else decode(entry) for entry in positional]
+        keywords = {key: decode(entry) for key, entry in named.items()}
+
+        def with_constants(*tensors: torch.Tensor) -> Any:
+            given = values.copy()
+            for place, x in zip(places, tensors, strict=True):
+                given[place] = x if laid_out is None else laid_out(x)
+            return _flat(overload(*given, **keywords))
+
+        return with_constants
 
     def fill(entry: Any, rest: Iterator[torch.Tensor]) -> Any:
         if entry == OPERAND:

@@ -34,10 +34,12 @@ POOLS = {
 NORMS = {
     "aten._native_batch_norm_legit_functional.default": (0,), "aten._native_batch_norm_legit.no_stats": (0,),
     "aten._native_batch_norm_legit_no_training.default": (0,), "aten.native_batch_norm_backward.default": (1, 0),
+    "aten.native_group_norm.default": (0,), "aten.native_group_norm_backward.default": (1, 0),
 }  # fmt: skip
 """By overload: the places of its images among the operands. The result has the layout of the first.
 
-torch's kernels are fast where all have the same layout, and either their channels first or last.
+torch's kernels are fast where all have the same layout, and either their channels first or last. That of group norms
+takes all of its operands for dense, and those of less than four dimensions for contiguous.
 """
 
 Strides = tuple[int, ...]
@@ -74,10 +76,11 @@ def _in_one_layout(places: Sequence[int], call: Callable[..., Any]) -> Callable[
         form = torch.contiguous_format
         if last is not None and not x.is_contiguous() and x.is_contiguous(memory_format=last):
             form = last
-        given = list(tensors)
-        for k in places:
-            given[k] = tensors[k].contiguous(memory_format=form)
-        return call(*given)
+        results = call(*[one.contiguous(memory_format=form if k in places else torch.contiguous_format)
+                         for k, one in enumerate(tensors)])  # fmt: skip
+        if form is last and results[0].shape == x.shape:
+            results[0] = results[0].contiguous(memory_format=form)  # what compiled code has in its place may differ
+        return results
 
     return laid_out
 

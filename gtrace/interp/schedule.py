@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 import torch
 
-from gtrace.interp.updates import ADAM, ADAM_WRITES
+from gtrace.interp.updates import ADAM, overwritable
 from gtrace.ir.aliasing import is_fresh
 from gtrace.ir.aval import Aval
 from gtrace.ir.graph import Graph, Node, Operand, Scalar
@@ -165,9 +165,8 @@ def reusable(graph: Graph, steps: Sequence[Step], donated: Collection[int] = ())
     for index, step in enumerate(steps):
         a = step.node.instr.aval
         if step.node.op is ADAM:
-            found[index] = tuple(
-                k for k in ADAM_WRITES if k < len(step.ins) and is_free(step.ins[k], index, a.avals[0])
-            )
+            kinds = step.node.instr.ins
+            found[index] = tuple(k for k in overwritable(step.node) if is_free(step.ins[k], index, kinds[k]))
         elif step.node.op.rules.in_place is not None and not is_wide(a):
             for place, operand in enumerate(step.ins):
                 if is_free(operand, index, a) and (place == 0 or a.nbytes >= LEAST_REUSED):

@@ -26,6 +26,10 @@ from gtrace.ir.simplify import dce
 ROUNDING = 1e-7
 """How far the two factors of a moving average may be from a sum of 1, as a part of the second one."""
 
+SMALL = 1 << 14
+"""Parameters of at most so many elements are updated together: calls for each would take longer than the updates. The
+gradients of larger ones are not kept until all are there."""
+
 Product = tuple[float, tuple[int, ...], tuple[int, ...]]
 """A constant, the places of operands to multiply it by, and of those to divide it by."""
 
@@ -43,6 +47,7 @@ def _evaluated(factor: Product, numbers: Sequence[float]) -> float:
 
 def _adam(
     *operands: torch.Tensor,
+    count: int,
     parameter: bool,
     first: tuple[Factor, Factor],
     second: tuple[Factor, Factor],
@@ -50,39 +55,52 @@ def _adam(
     rate: Factor,
     within: Factor,
     over: Collection[int] = (),
-) -> tuple[torch.Tensor, ...]:
-    """Return a parameter after a step, or what is added to it, and both moments (Kingma and Ba, 2014).
+) -> list[torch.Tensor]:
+    """Return parameters after a step, or what is added to them, and both moments of each (Kingma and Ba, 2014).
 
     These are p + rate m / (sqrt(within v) + eps), with m and v, the moving averages of g and of its squares.
 
     Args:
-        operands: g, m, v, p if there is a `parameter`, and the numbers that the factors name.
+        operands: each g, each m, each v, each p if there is a `parameter`, and the numbers that the factors name.
+        count: how many parameters there are.
         first, second: of each average the factor of the value before, and that of the new term.
         over: the places of the operands that the results may be written over.
-    """
-    g, m, v = operands[:3]
-    p = operands[3] if parameter else None
-    numbers = [x.item() for x in operands[3 + parameter :]]
+
+    Returns:
+        Each p, each m, each v.
+    """  # fmt: skip
+    arrays = (3 + parameter) * count
+    numbers = [x.item() for x in operands[arrays:]]
     beta1, weight1, beta2, weight2, small, step, inner = [
         factor if isinstance(factor, float) else _evaluated(factor, numbers)
         for factor in (*first, *second, eps, rate, within)
     ]
-    new_m, new_v = m if 1 in over else m.clone(), v if 2 in over else v.clone()
-    new_p = torch.zeros_like(new_m) if p is None else p if 3 in over else p.clone()
-    if not (g.stride() == new_m.stride() == new_v.stride() == new_p.stride() and _is_dense(g)):
-        # the kernel goes through the memory of all, in its order
-        g, new_m, new_v, new_p = (x.contiguous() for x in (g, new_m, new_v, new_p))
+    gs, ms, vs, ps = list(operands[:count]), [], [], []
+    for k in range(count):
+        g, m, v = gs[k], operands[count + k], operands[2 * count + k]
+        m, v = m if count + k in over else m.clone(), v if 2 * count + k in over else v.clone()
+        p = torch.zeros_like(m) if not parameter else operands[3 * count + k]
+        if parameter and 3 * count + k not in over:
+            p = p.clone()
+        if not (g.stride() == m.stride() == v.stride() == p.stride() and _is_dense(g)):
+            # the kernel goes through the memory of all, in its order
+            gs[k], m, v, p = (x.contiguous() for x in (g, m, v, p))
+        ms.append(m)
+        vs.append(v)
+        ps.append(p)
     averages = _averages(beta1, weight1) and _averages(beta2, weight2)
-    if not (averages and 0.0 < inner < math.inf and math.isfinite(step)):
-        new_m.mul_(beta1).add_(g, alpha=weight1)
-        new_v.mul_(beta2).addcmul_(g, g, value=weight2)
-        return new_p + step * new_m / ((inner * new_v).sqrt() + small), new_m, new_v
-    root = math.sqrt(inner)
-    _kernel()(
-        [new_p], [g], [new_m], [new_v], [], [_corrected()], lr=-step / root, beta1=beta1, beta2=beta2,
-        weight_decay=0.0, eps=small / root, amsgrad=False, maximize=False,
-    )  # fmt: skip
-    return new_p, new_m, new_v
+    if averages and 0.0 < inner < math.inf and math.isfinite(step):
+        root = math.sqrt(inner)
+        _kernel()(
+            ps, gs, ms, vs, [], [_corrected()] * count, lr=-step / root, beta1=beta1, beta2=beta2, weight_decay=0.0,
+            eps=small / root, amsgrad=False, maximize=False,
+        )  # fmt: skip
+        return [*ps, *ms, *vs]
+    for k, (g, m, v) in enumerate(zip(gs, ms, vs, strict=True)):
+        m.mul_(beta1).add_(g, alpha=weight1)
+        v.mul_(beta2).addcmul_(g, g, value=weight2)
+        ps[k] = ps[k] + step * m / ((inner * v).sqrt() + small)
+    return [*ps, *ms, *vs]
 
 
 def _averages(beta: float, weight: float) -> bool:
@@ -103,18 +121,21 @@ def _corrected() -> torch.Tensor:
     return torch.tensor(1e30)
 
 
-def _types(avals: tuple[Aval, ...], **attributes: Any) -> Bundle:
-    return bundle((avals[1],) * 3)
+def _types(avals: tuple[Aval, ...], count: int, **attributes: Any) -> Bundle:
+    return bundle(avals[:count] * 3)
 
 
 ADAM = Op(
-    "adam", _adam, params=("parameter", "first", "second", "eps", "rate", "within"), arity=None, fresh=True,
+    "adam", _adam, params=("count", "parameter", "first", "second", "eps", "rate", "within"), arity=None, fresh=True,
     rules=Rules(result=_types, nondiff="it is made of operations that have derivatives"),
 )  # fmt: skip
 """It is in no registry: nothing but the interpreter meets it."""
 
-ADAM_WRITES = 1, 2, 3
-"""The operands of `ADAM` that its results may be written over."""
+
+def overwritable(node: Node) -> range:
+    """Return the places of the operands of `ADAM` that its results may be written over."""
+    count, parameter = node.params[:2]
+    return range(count, (3 + parameter) * count)
 
 
 def fuse_updates(graph: Graph) -> Graph:
@@ -126,28 +147,36 @@ def fuse_updates(graph: Graph) -> Graph:
     found = [update for update in map(search.update, roots) if update is not None]
     if not found:
         return graph
+    together: dict[Any, list[_Update]] = {}
+    for k, update in enumerate(found):
+        small = search.avals[update.arrays[0]].size <= SMALL
+        together.setdefault((k if not small else -1, search.avals[update.arrays[0]].dtype, update.kind), []).append(
+            update
+        )
     fresh = 1 + max([*graph.inputs, *search.made])
     nodes = dict(search.made)
-    for k, update in enumerate(found):
-        ins = (update.g, update.m, update.v, *([] if update.p is None else [update.p]), *update.numbers)
-        avals = tuple(search.avals[value] for value in ins)
-        params = (update.p is not None, update.first, update.second, update.eps, update.rate, update.within)
-        location = nodes[update.results[0]].location
-        call = Node(ADAM.instr(params, avals), ins, fresh + k, location)
+    for updates in together.values():
+        one, count = updates[0], len(updates)
+        arrays = [[update.arrays[k] for update in updates] for k in range(len(one.arrays))]
+        ins = (*[value for each in arrays for value in each], *one.numbers)
+        params = (count, len(one.arrays) > 3, one.first, one.second, one.eps, one.rate, one.within)
+        location = nodes[one.results[0]].location
+        call = Node(ADAM.instr(params, tuple(search.avals[value] for value in ins)), ins, fresh, location)
+        fresh += 1
         nodes[call.out] = call
-        for place, value in enumerate(update.results):
-            nodes[value] = Node(REGISTRY["project"].instr((place,), (call.instr.aval,)), (call.out,), value, location)
+        for k, update in enumerate(updates):
+            for j, value in enumerate(update.results):
+                instr = REGISTRY["project"].instr((j * count + k,), (call.instr.aval,))
+                nodes[value] = Node(instr, (call.out,), value, nodes[value].location)
     try:
         ordered = toposort(nodes.values(), graph.inputs)
-    except GraphError:  # two updates each take a result of the other
+    except GraphError:  # some take results of others
         return graph
     return dce(Graph(graph.inputs, graph.avals, ordered, graph.outputs))
 
 
 def _fits(a: Aval) -> bool:
-    return (
-        isinstance(a, Aval) and a.dtype in (torch.float32, torch.float64) and a.device.type == "cpu" and a.shape != ()
-    )
+    return a.dtype in (torch.float32, torch.float64) and a.device.type == "cpu" and a.shape != ()
 
 
 @attrs.frozen
@@ -155,14 +184,12 @@ class _Update:
     """An update; see `_adam`.
 
     Attributes:
+        arrays: g, m, v, and p if there is one.
         numbers: values of one element that the factors name.
         results: the values that it assigns: the parameter or what is added to it, and both moments.
     """
 
-    g: int
-    m: int
-    v: int
-    p: int | None
+    arrays: tuple[int, ...]
     first: tuple[Factor, Factor]
     second: tuple[Factor, Factor]
     eps: Factor
@@ -170,6 +197,11 @@ class _Update:
     within: Factor
     numbers: tuple[int, ...]
     results: tuple[int, int, int]
+
+    @property
+    def kind(self) -> tuple[Any, ...]:
+        """What updates have in common that can be made together."""
+        return len(self.arrays), self.first, self.second, self.eps, self.rate, self.within, self.numbers
 
 
 Powers = list[tuple[Operand, int]]
@@ -219,9 +251,9 @@ class _Search:
             if isinstance(x, float) and isinstance(y, float)
         ):
             return None
-        return _Update(
-            g, m, v, p, (beta1, weight1), (beta2, weight2), eps, rate, within, tuple(numbers), (result, new_m, new_v)
-        )
+        arrays = (g, m, v) if p is None else (g, m, v, p)
+        results = result, new_m, new_v
+        return _Update(arrays, (beta1, weight1), (beta2, weight2), eps, rate, within, tuple(numbers), results)
 
     def _user(self, value: int) -> Node | None:
         """Return the only operation that takes a value which is no output."""
