@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import torch
@@ -39,6 +40,7 @@ class Apply:
     def __init__(self, module: torch.nn.Module, state: State) -> None:
         self._module = module
         self.state = state
+        self._names = [sorted(name for name, _ in each) for each in (module.named_parameters(), module.named_buffers())]
         self._calls = CallTable()
         self._lock = new_lock()
 
@@ -72,8 +74,8 @@ class Apply:
             ConcretizationError: it looks at values within `gtrace.jit` or `gtrace.vmap`.
         """
         name = type(self._module).__name__
-        params = self._checked(name, "params", params, self._module.named_parameters())
-        buffers = self._checked(name, "state", self.state if state is None else state, self._module.named_buffers())
+        params = self._checked(name, "params", params, self._names[0])
+        buffers = self._checked(name, "state", self.state if state is None else state, self._names[1])
         call = Call.of(name, (params, buffers, args, kwargs))
         arrays = call.arrays
         drawn = None if key is None else as_key("from_module", key)
@@ -102,21 +104,20 @@ class Apply:
             ArgumentError: names that do not fit.
         """
         name = type(self._module).__name__
-        arrays = self._checked(name, "params", params, self._module.named_parameters())
-        arrays |= self._checked(name, "state", self.state if state is None else state, self._module.named_buffers())
+        arrays = self._checked(name, "params", params, self._names[0])
+        arrays |= self._checked(name, "state", self.state if state is None else state, self._names[1])
         own = {id(x): key for key, x in (*self._module.named_parameters(), *self._module.named_buffers())}
         known = self._module.state_dict(keep_vars=True)
         return {key: arrays[own[id(x)]].to_torch() if id(x) in own else x for key, x in known.items()}
 
-    def _checked(self, name: str, what: str, given: State, expected: Any) -> State:
+    def _checked(self, name: str, what: str, given: State, names: Sequence[str]) -> State:
         """Return the arrays in the order of their names, which is that of the leaves of a dict."""
-        names = [key for key, _ in expected]
-        if not isinstance(given, dict) or set(given) != set(names):
-            missing = sorted(set(names) - set(given if isinstance(given, dict) else ()))
+        if not isinstance(given, dict) or len(given) != len(names) or not all(key in given for key in names):
+            missing = [key for key in names if not isinstance(given, dict) or key not in given]
             got = f"without {missing[0]!r}" if missing else "other names"
             expected = f"{what} as a dict with the {len(names)} names of the module"
             raise ArgumentError(message(name, expected, got, "from_module returns such a dict."))
-        return {key: given[key] if type(given[key]) is Array else array(given[key]) for key in sorted(names)}
+        return {key: given[key] if type(given[key]) is Array else array(given[key]) for key in names}
 
     def _trace(
         self, call: Call, params: list[str], buffers: list[str], train: bool, key: Array | None, values: bool

@@ -18,8 +18,8 @@ def bytes_text(count: float) -> str:
 def duration_text(seconds: float) -> str:
     """Return seconds as people say them.
 
-    >>> [duration_text(s) for s in (83.21, 1.234, 0.213, 0.0213, 0.00052, 0.000003, 0)]
-    ['83.2 s', '1.2 s', '0.21 s', '21.3 ms', '0.52 ms', '3 us', '0 s']
+    >>> [duration_text(s) for s in (83.21, 1.234, 0.213, 0.0213, 0.00052, 0.000003, 1.39e-9, 0)]
+    ['83.2 s', '1.2 s', '0.21 s', '21.3 ms', '0.52 ms', '3 us', '1.39 ns', '0 s']
     """
     if seconds < 0:
         return f"-{duration_text(-seconds)}"
@@ -31,4 +31,6 @@ def duration_text(seconds: float) -> str:
         return f"{seconds * 1e3:.1f} ms"
     if seconds >= 0.0001:
         return f"{seconds * 1e3:.2f} ms"
-    return f"{seconds * 1e6:.0f} us" if seconds > 0 else "0 s"
+    if seconds >= 1e-6:
+        return f"{seconds * 1e6:.0f} us"
+    return f"{seconds * 1e9:.3g} ns" if seconds > 0 else "0 s"

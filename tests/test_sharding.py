@@ -160,7 +160,7 @@ def test_plan_runs_a_script_for_processes_that_do_not_exist(tmp_path):
         "3 calls: 1024 processes (data=64,model=16): inputs 768 B, outputs 512 B, at most 32.8 KiB at once,"
         f" {2 * 63 / 64 * 512:.0f} B sent by each",
         f"  1 all_reduce  over data  {2 * 63 / 64 * 512:.0f} B",
-        "  a call takes about 20 us: computing 0.00139 us, sending 20 us",
+        "  a call takes about 20 us: computing 1.39 ns, sending 20 us",
     ]
     page = (tmp_path / "plan.html").read_text()
     assert "http" not in page and page.count("<figure>") == 2
