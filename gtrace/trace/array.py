@@ -358,13 +358,16 @@ def fresh(x: Array) -> Array:
     return out
 
 
+_in_rows = without_modes(in_rows)
+
+
 def layout(x: Array) -> Leaf:
     """Return the aval of an Array that has a value, with the strides of its buffer."""
     kind = x._leaf
     if kind is None:
         assert x._buf is not None
-        if x._buf.is_contiguous():
-            x._buf = in_rows(x._buf)
+        if 1 in x._buf.shape and x._buf.is_contiguous():
+            x._buf = _in_rows(x._buf)
         x._leaf = kind = leaf(x.aval, x._buf.stride())
     return kind
 
