@@ -135,8 +135,7 @@ class Engine:
     ) -> Recording:
         """Return the recording of a program that is new, or whose constants have changed.
 
-        A scalar is a constant of the program until its value changes: then it becomes an input, for other sizes of the
-        inputs too. At the second change all scalars become inputs, so that a program has at most three forms.
+        A scalar is a constant of the program until its value changes: then it is an input, for other sizes too.
         """
         graph, slots = program.graph, program.scalar_slots
         opened: Container[int] = ()
@@ -144,7 +143,7 @@ class Engine:
             skeleton_key, _ = skeleton(graph)
             opened = self._changing.get(skeleton_key, ())
             if known is not None:
-                opened = range(len(scalars)) if known.lifted else known.changed(scalars)
+                opened = known.opened(scalars)
                 self._changing.remember(skeleton_key, opened)
         places = [k for k, slot in enumerate(slots) if slot in opened]
         count = len(graph.inputs)
@@ -156,6 +155,7 @@ class Engine:
             None if program.slots == list(range(len(program.slots))) else tuple(program.slots),
             tuple(zip((slots[k] for k in places), graph.avals[count:], strict=True)),
             tuple((slot, x) for slot, x in enumerate(scalars) if slot not in opened),
+            1 if known is None else known.forms + 1,
         )
         self.recordings.remember(key, made)
         return made

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import ClassVar, Protocol
 
 import attrs
@@ -72,6 +72,10 @@ class Parts:
         return tuple(dict.fromkeys(program for route in self.routes for program in route.programs))
 
 
+MAX_FORMS = 5
+"""How often a program is prepared, each time with more of its scalars as inputs, until all are."""
+
+
 @attrs.frozen(eq=False)
 class Recording:
     """What is known of a program as the recorder describes it.
@@ -81,12 +85,14 @@ class Recording:
         slots: of the tensors that are inputs; None: all of them, in order.
         lifted: the scalars that are further inputs, by slot, with their avals.
         constants: the other scalars, (slot, value), as they were when the route was made.
+        forms: how many forms the program has had, this one included: one more after each change of a constant.
     """
 
     route: Route | Parts
     slots: tuple[int, ...] | None
     lifted: tuple[tuple[int, Aval], ...]
     constants: tuple[tuple[int, bool | int | float | complex], ...]
+    forms: int = 1
     open_slots: frozenset[int] = attrs.field(init=False)
     values: tuple[bool | int | float | complex, ...] = attrs.field(init=False)
 
@@ -100,6 +106,8 @@ class Recording:
             return scalars == self.values
         return tuple([x for k, x in enumerate(scalars) if k not in self.open_slots]) == self.values
 
-    def changed(self, scalars: tuple[bool | int | float | complex, ...]) -> set[int]:
-        """Return the slots of the constants that have another value now."""
-        return {k for k, x in self.constants if scalars[k] != x}
+    def opened(self, scalars: tuple[bool | int | float | complex, ...]) -> Container[int]:
+        """Return the slots of the scalars that become inputs, as constants have other values now."""
+        if self.forms + 1 >= MAX_FORMS:
+            return range(len(scalars))
+        return self.open_slots | {k for k, x in self.constants if scalars[k] != x}
