@@ -8,6 +8,7 @@ import torch
 from torch.nn import functional
 
 import gtrace as gt
+from gtrace.interp.interpreter import interpreter
 from gtrace.testing import assert_close
 
 RNG = np.random.default_rng(0)
@@ -92,3 +93,24 @@ def test_values_that_are_used_again_keep_their_memory():
     y, g = np.tanh(np.asarray(x)), np.sin(np.asarray(ct))
     for one, right in zip(got, (g * (1 - y * y), g, y, g * (1 - y * y) * g), strict=True):
         np.testing.assert_allclose(one, right, rtol=1e-9)
+
+
+def test_memory_of_either_operand_is_used_again():
+    x, ct = (RNG.normal(size=(300, 300)) for _ in range(2))
+
+    def of_result(x, ct):
+        return ct * (1 - gt.square(gt.tanh(x)))
+
+    def of_cotangent(x, ct):
+        y = gt.tanh(x)
+        return gt.sin(ct) * (1 - gt.square(y)), y
+
+    for function, right in (
+        (of_result, ct * (1 - np.tanh(x) ** 2)),
+        (of_cotangent, np.sin(ct) * (1 - np.tanh(x) ** 2)),
+    ):
+        graph = gt.make_graph(function)(gt.array(x), gt.array(ct))
+        given = [torch.from_numpy(x.copy()), torch.from_numpy(ct.copy())]
+        got = interpreter(graph)(given)
+        np.testing.assert_allclose(got[0], right, rtol=1e-9)
+        assert (given[0].numpy() == x).all() and (given[1].numpy() == ct).all()

@@ -22,12 +22,14 @@ _MADE = "it is made of operations that have derivatives"
 
 def _elementwise(kernel: Any) -> Op:
     """Return the operation of a kernel of torch that takes a cotangent and an array of its type."""
-    overwriting = kernel.grad_input
+
+    def call(g: torch.Tensor, x: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+        found: torch.Tensor = kernel.default(g, x) if out is None else kernel.grad_input(g, x, grad_input=out)
+        return found
+
     return Op(
-        kernel.__name__, kernel.default, arity=2, elementwise=True, fresh=True,
-        rules=Rules(
-            result=lambda avals: avals[0], nondiff=_MADE, in_place=lambda g, x: overwriting(g, x, grad_input=g)
-        ),
+        kernel.__name__, call, arity=2, elementwise=True, fresh=True,
+        rules=Rules(result=lambda avals: avals[0], nondiff=_MADE, in_place=lambda g, x: call(g, x, out=g)),
     )  # fmt: skip
 
 
