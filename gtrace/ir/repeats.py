@@ -37,6 +37,8 @@ _LARGE_BYTES = 1 << 20
 """What the operations of a part write, if their arrays are not small."""
 _TINY_BYTES = 1 << 6
 """Arrays are tiny if an operation writes less than this on average: a part of them takes less than its call."""
+_AVOIDED = 1 << 40
+"""Added to the bytes that cross a place within an update, which fuses: it is cut there only if no place is left."""
 
 
 @attrs.frozen
@@ -66,8 +68,9 @@ def cut_repeats(graph: Graph) -> list[Graph]:
     """
     if len(graph.nodes) < LEAST_NODES:
         return [graph]
-    graph = updates_beside_gradients(graph)
-    bytes_at = crossing(graph)
+    order, inside = _beside_gradients(graph)
+    graph = attrs.evolve(graph, nodes=tuple(graph.nodes[k] for k in order))
+    bytes_at = [count + (_AVOIDED if place in inside else 0) for place, count in enumerate(crossing(graph))]
     written = np.cumsum([0, *(node.instr.aval.nbytes for node in graph.nodes)])
     places: set[int] = set()
     for run in find_runs(graph, LEAST_SAVED):
@@ -94,6 +97,15 @@ def updates_beside_gradients(graph: Graph) -> Graph:
     >>> [node.op.name for node in updates_beside_gradients(graph).nodes]
     ['sum', 'mul', 'sub', 'sum', 'mul', 'sub']
     """
+    order, _ = _beside_gradients(graph)
+    return attrs.evolve(graph, nodes=tuple(graph.nodes[k] for k in order))
+
+
+def _beside_gradients(graph: Graph) -> tuple[list[int], set[int]]:
+    """Return the order of `updates_beside_gradients`, and the places in it that are within an update.
+
+    Longer ends than a part has operations, at least, are not kept whole.
+    """
     nodes = graph.nodes
     place = {node.out: k for k, node in enumerate(nodes)}
     used = [False] * len(nodes)
@@ -111,6 +123,7 @@ def updates_beside_gradients(graph: Graph) -> Graph:
             if not used[k]:
                 after.setdefault(last[k], []).append(k)
     order: list[int] = []
+    inside: set[int] = set()
     done = [False] * len(nodes)
 
     def add(end: int) -> None:
@@ -121,6 +134,8 @@ def updates_beside_gradients(graph: Graph) -> Graph:
                 if k >= 0 and moves[k] and not done[k] and k not in cone:
                     cone.add(k)
                     rest.append(k)
+        if len(cone) <= _PART_NODES:
+            inside.update(range(len(order) + 1, len(order) + len(cone)))
         for k in sorted(cone):
             done[k] = True
             order.append(k)
@@ -132,7 +147,7 @@ def updates_beside_gradients(graph: Graph) -> Graph:
                 add(end)
     for end in after.get(-1, ()):
         add(end)
-    return attrs.evolve(graph, nodes=tuple(nodes[k] for k in order))
+    return order, inside
 
 
 def _moves(node: Node) -> bool:
