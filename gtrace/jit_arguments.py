@@ -68,8 +68,13 @@ def gather(value: Any, kinds: list[Any], tensors: list[torch.Tensor]) -> bool:
             tensor = x._buf
             if tensor is None:
                 return False
+            kind = x._leaf
+            if kind is None:
+                kind = layout(x)
+                if x._buf is not None:
+                    tensor = x._buf  # perhaps another view, with the strides that follow from its shape
             tensors.append(tensor)
-            kinds.append(x._leaf or layout(x))
+            kinds.append(kind)
         elif not gather(x, kinds, tensors):
             return False
     return True

@@ -37,7 +37,7 @@ def products(np, p, m, v, g, t):
 def one_rate(np, p, m, v, g, t):
     m, v = 0.5 * m + 0.5 * g, 0.75 * v + 0.25 * (g * g)
     rate = 0.1 * np.sqrt(1 - 0.75**t) / (1 - 0.5**t)
-    return p + -(rate * m / (np.sqrt(v) + 1e-3)), m, v
+    return p + -(rate * m / (1e-3 + np.sqrt(v))), m, v
 
 
 def not_added(np, p, m, v, g, t):

@@ -120,10 +120,11 @@ class _Search:
     def _silu_argument(self, s: Operand, slope: Operand) -> Operand | None:
         """Return x if s is its sigmoid and the slope 1 + x (1 - s)."""
         sigmoid, total = self._node(s, "sigmoid"), self._node(slope, "add")
-        product = None if total is None or not _is_one(total.ins[1]) else self._node(total.ins[0], "mul")
-        for rest, x in () if product is None or sigmoid is None else _both(product):
-            if x == sigmoid.ins[0] and self._from_one(rest) == s:  # type: ignore[union-attr]
-                return x
+        for scaled, one in () if sigmoid is None or total is None else _both(total):
+            product = self._node(scaled, "mul") if _is_one(one) else None
+            for rest, x in () if product is None else _both(product):
+                if x == sigmoid.ins[0] and self._from_one(rest) == s:  # type: ignore[union-attr]
+                    return x
         return None
 
     def _softmax(self, node: Node) -> tuple[Operand, Operand, tuple[int]] | None:

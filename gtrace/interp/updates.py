@@ -224,7 +224,10 @@ class _Search:
     def update(self, root: Node) -> _Update | None:
         """Return the update with this square root in its denominator; None: there is none."""
         below = self._user(root.out)
-        if below is None or below.op.name != "add" or not self._is_number(below.ins[1]):
+        if below is None or below.op.name != "add":
+            return None
+        small = below.ins[0] if below.ins[1] == root.out else below.ins[1]
+        if not self._is_number(small):
             return None
         ratio = self._user(below.out)
         if ratio is None or ratio.op.name != "div" or ratio.ins[1] != below.out or ratio.ins[0] == below.out:
@@ -239,7 +242,7 @@ class _Search:
         if any(self.avals[x] is not kind for x in (g, m, v, new_m, new_v)):
             return None
         outside, p, result = self._added(ratio)
-        powers = [[(x, 1)] for x in (*weights1, *weights2, below.ins[1])] + [[*above, *outside], inside]
+        powers = [[(x, 1)] for x in (*weights1, *weights2, small)] + [[*above, *outside], inside]
         numbers = dict.fromkeys(x for each in powers for x, _ in each if isinstance(x, int))
         if any(self._depends(x, {new_m, new_v, ratio.out}) for x in (m, v, *([] if p is None else [p]), *numbers)):
             return None

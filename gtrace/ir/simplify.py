@@ -202,7 +202,7 @@ def join_parts(graph: Graph) -> Graph:
 
 
 def move_transposes(graph: Graph) -> Graph:
-    """Move transpositions from products of matrices to their operands, and make one permutation of two in a row.
+    """Move transpositions from products of matrices to their operands, and make permutations in a row one, or none.
 
     The gradient by a weight that is transposed in the forward pass is such a product. Without its transposition it has
     the layout of the weight, which the update of the weight reads it with.
@@ -230,8 +230,8 @@ def move_transposes(graph: Graph) -> Graph:
         """Return the transposed of a matrix, which is recorded once."""
         nonlocal fresh
         before = made.get(x)
-        if before is not None and before.op.name == "permute":
-            return before.ins[0]  # type: ignore[return-value]  # an array, and of two axes: it was transposed
+        if before is not None and before.op.name == "permute":  # by (1, 0), as identities are gone
+            return before.ins[0]  # type: ignore[return-value]  # an array
         if x not in transposed:
             nodes.append(Node(REGISTRY["permute"].instr(((1, 0),), (a,)), (x,), fresh, location))
             transposed[x] = fresh
@@ -244,11 +244,12 @@ def move_transposes(graph: Graph) -> Graph:
         before = made.get(node.ins[0]) if node.op.name == "permute" else None  # type: ignore[arg-type]
         if before is not None and before.op.name == "permute":
             axes = tuple(before.params[0][k] for k in node.params[0])
-            if axes == tuple(range(len(axes))):
-                replacement[node.out] = before.ins[0]
-                continue
             node = Node(node.op.instr((axes,), before.instr.ins), before.ins, node.out, node.location)
-        elif before is not None and before.op.name == "matmul" and users[before.out] == 1:
+            before = None
+        if node.op.name == "permute" and node.params[0] == tuple(range(len(node.params[0]))):
+            replacement[node.out] = node.ins[0]
+            continue
+        if before is not None and before.op.name == "matmul" and users[before.out] == 1:
             (x, y), (a, b) = before.ins, before.instr.ins
             if len(a.shape) == len(b.shape) == 2 and isinstance(x, int) and isinstance(y, int):
                 kinds = tuple(aval(one.shape[::-1], one.dtype, one.device, one.weak) for one in (b, a))
