@@ -5,9 +5,11 @@ from __future__ import annotations
 import textwrap
 
 import attrs
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
+from hypothesis import strategies as st
 
 import gtrace as gt
 from gtrace import ir
@@ -165,6 +167,69 @@ REWRITES = {
         }
         """,
     ),
+    "a matrix that a batch of products shares is not repeated, transposed or not": (
+        lambda g: ir.dce(ir.merge_batches(g)),
+        """
+        graph(%0: f32[5,2,3], %1: f32[3,4], %2: f32[5,2,4]) {
+          %3: f32[5,3,4] = broadcast_to(%1) {shape=(5, 3, 4)}
+          %4: f32[5,2,4] = matmul(%0, %3)
+          %5: f32[5,4,3] = permute(%3) {axes=(0, 2, 1)}
+          %6: f32[5,2,3] = matmul(%2, %5)
+          %7: f32[5,4,2] = permute(%2) {axes=(0, 2, 1)}
+          %8: f32[5,3,2] = matmul(%3, %7)
+          return %4, %6, %8
+        }
+        """,
+        """
+        graph(%0: f32[5,2,3], %1: f32[3,4], %2: f32[5,2,4]) {
+          %4: f32[5,2,4] = matmul(%0, %1)
+          %9: f32[4,3] = permute(%1) {axes=(1, 0)}
+          %6: f32[5,2,3] = matmul(%2, %9)
+          %7: f32[5,4,2] = permute(%2) {axes=(0, 2, 1)}
+          %8: f32[5,3,2] = matmul(%1, %7)
+          return %4, %6, %8
+        }
+        """,
+    ),
+    "a batch of products that are summed is one product": (
+        lambda g: ir.dce(ir.merge_batches(g)),
+        """
+        graph(%0: f32[5,6,2,3], %1: f32[5,6,3,4]) {
+          %2: f32[5,6,2,4] = matmul(%0, %1)
+          %3: f32[2,4] = sum_to(%2) {shape=(2, 4)}
+          return %3
+        }
+        """,
+        """
+        graph(%0: f32[5,6,2,3], %1: f32[5,6,3,4]) {
+          %4: f32[5,6,3,2] = permute(%0) {axes=(0, 1, 3, 2)}
+          %5: f32[90,2] = reshape(%4) {shape=(90, 2)}
+          %6: f32[2,90] = permute(%5) {axes=(1, 0)}
+          %7: f32[90,4] = reshape(%1) {shape=(90, 4)}
+          %3: f32[2,4] = matmul(%6, %7)
+          return %3
+        }
+        """,
+    ),
+    "a batch stays that is needed, summed in part or along other axes, or repeats only rows": (
+        ir.merge_batches,
+        """
+        graph(%0: f32[2,2,3], %1: f32[2,3,4], %2: f32[1,4], %3: f32[1,3,4]) {
+          %4: f32[2,2,4] = matmul(%0, %1)
+          %5: f32[2,4] = sum_to(%4) {shape=(2, 4)}
+          %6: f32[2,2,4] = matmul(%0, %1)
+          %7: f32[2,4] = sum(%6) {axes=(1,), keepdims=False}
+          %8: f32[2,2,4] = matmul(%0, %1)
+          %9: f32[1,2,4] = sum(%8) {axes=(0,), keepdims=True}
+          %10: f32[2,3,4] = broadcast_to(%2) {shape=(2, 3, 4)}
+          %11: f32[2,2,4] = matmul(%0, %10)
+          %12: f32[2,2,4] = matmul(%0, %3)
+          %13: f32[2,4] = sum_to(%12) {shape=(2, 4)}
+          return %4, %5, %7, %9, %11, %13
+        }
+        """,
+        None,
+    ),
     "a product that is transposed is that of the transposed operands, and permutations in a row are one": (
         lambda g: ir.dce(ir.move_transposes(g)),
         """
@@ -241,6 +306,30 @@ def test_rewrites(function, before, after):
 def test_rewrites_keep_graphs_valid(g):
     for step in ir.CANONICAL.passes:
         verify(step.run(g))
+
+
+@given(st.integers(0, 2), st.booleans(), st.booleans(), st.booleans(), st.data())
+def test_products_that_share_a_matrix_or_are_summed_keep_their_values(batches, left, transposed, summed, data):
+    sizes = tuple(data.draw(st.integers(1, 3)) for _ in range(batches))
+    m, k, n = (data.draw(st.integers(1, 4)) for _ in range(3))
+    x, y = gt.random.normal(gt.random.key(0), (*sizes, m, k)), gt.random.normal(gt.random.key(1), (*sizes, k, n))
+    matrix = gt.random.normal(gt.random.key(2), ((k, m) if left else (n, k)) if transposed else (m, k) if left else (k, n))
+
+    def f(x, y, matrix):
+        repeated = gt.broadcast_to(matrix, (*sizes, *matrix.shape))
+        repeated = repeated.mT if transposed else repeated
+        out = repeated @ y if left else x @ repeated
+        return gt.sum(out, tuple(range(batches))) if summed else out
+
+    args = x, y, matrix
+    numbers = [np.asarray(one, np.float64) for one in args]
+    repeated = np.broadcast_to(numbers[2], (*sizes, *matrix.shape))
+    repeated = repeated.swapaxes(-1, -2) if transposed else repeated
+    expected = repeated @ numbers[1] if left else numbers[0] @ repeated
+    expected = expected.sum(tuple(range(batches))) if summed else expected
+    np.testing.assert_allclose(f(*args), expected, rtol=1e-5, atol=1e-5)
+    rewritten = ir.canonicalize(gt.make_graph(f)(*args)).graph
+    assert not any(node.op.name == "broadcast_to" for node in rewritten.nodes)
 
 
 def test_toposort_and_inline():

@@ -15,7 +15,16 @@ from gtrace.ir.op import Instr, Op
 from gtrace.ir.partial_eval import partial_eval
 from gtrace.ir.passes import Pass, Pipeline
 from gtrace.ir.signature import Signature, short, sign
-from gtrace.ir.simplify import cse, dce, fold, join_parts, move_transposes, order_operands, remove_identities
+from gtrace.ir.simplify import (
+    cse,
+    dce,
+    fold,
+    join_parts,
+    merge_batches,
+    move_transposes,
+    order_operands,
+    remove_identities,
+)
 from gtrace.ir.subgraph import SUBGRAPH, select, subgraph
 from gtrace.ir.text import parse_graph
 from gtrace.ir.user_passes import Registration, register_pass, unregister_pass

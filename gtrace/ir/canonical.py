@@ -26,6 +26,7 @@ from gtrace.ir.passes import (
     DCE,
     FOLD,
     JOIN_PARTS,
+    MERGE_BATCHES,
     MOVE_TRANSPOSES,
     ORDER_OPERANDS,
     REMOVE_IDENTITIES,
@@ -122,6 +123,7 @@ CANONICAL = Pipeline(
         DCE,
         ORDER_OPERANDS,
         CSE,
+        MERGE_BATCHES,
         MOVE_TRANSPOSES,
         DCE,
         Pipeline(

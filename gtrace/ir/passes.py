@@ -9,7 +9,16 @@ import attrs
 from gtrace.config import config
 from gtrace.errors import GraphError
 from gtrace.ir.graph import Graph
-from gtrace.ir.simplify import cse, dce, fold, join_parts, move_transposes, order_operands, remove_identities
+from gtrace.ir.simplify import (
+    cse,
+    dce,
+    fold,
+    join_parts,
+    merge_batches,
+    move_transposes,
+    order_operands,
+    remove_identities,
+)
 from gtrace.ir.verify import broken_rule
 
 
@@ -97,6 +106,7 @@ REMOVE_IDENTITIES = Pass("remove_identities", remove_identities)
 DCE = Pass("dce", dce)
 FOLD = Pass("fold", fold)
 JOIN_PARTS = Pass("join_parts", join_parts)
+MERGE_BATCHES = Pass("merge_batches", merge_batches)
 MOVE_TRANSPOSES = Pass("move_transposes", move_transposes)
 ORDER_OPERANDS = Pass("order_operands", order_operands)
 CSE = Pass("cse", cse)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from itertools import pairwise
+from typing import Any
 
 import attrs
 import torch
@@ -199,6 +201,92 @@ def join_parts(graph: Graph) -> Graph:
                     known[node.out] = parts
         nodes.append(node)
     return Graph(graph.inputs, graph.avals, tuple(nodes), graph.outputs) if known else graph
+
+
+def merge_batches(graph: Graph) -> Graph:
+    """Make one product of a batch of products of matrices, where all share a matrix or where the results are summed.
+
+    Layers whose weight is broadcast have such products, and so have their gradients: without this the gradients of
+    the weight for all rows would be written, only to be summed.
+
+    >>> import gtrace as gt
+    >>> from gtrace import ir
+    >>> def summed(x, y):
+    ...     return (x @ y).sum(0)
+    >>> graph = gt.make_graph(summed)(gt.ones((5, 2, 3)), gt.ones((5, 3, 4)))
+    >>> print(ir.dce(ir.merge_batches(graph)))
+    graph(%0: f32[5,2,3], %1: f32[5,3,4]) {
+      %4: f32[5,3,2] = permute(%0) {axes=(0, 2, 1)}
+      %5: f32[15,2] = reshape(%4) {shape=(15, 2)}
+      %6: f32[2,15] = permute(%5) {axes=(1, 0)}
+      %7: f32[15,4] = reshape(%1) {shape=(15, 4)}
+      %3: f32[2,4] = matmul(%6, %7)
+      return %3
+    }
+    """
+    if not any(node.op.name == "matmul" and len(node.instr.aval.shape) > 2 for node in graph.nodes):
+        return graph
+    users = Counter(value for node in graph.nodes for value in node.values()) + Counter(graph.outputs)
+    fresh = 1 + max([*graph.inputs, *(node.out for node in graph.nodes)])
+    made: dict[int, Node] = {}
+    nodes: list[Node] = []
+
+    def record(name: str, params: tuple[Any, ...], x: int, a: Aval, location: str | None) -> tuple[int, Aval]:
+        nonlocal fresh
+        nodes.append(Node(REGISTRY[name].instr(params, (a,)), (x,), fresh, location))
+        fresh += 1
+        return nodes[-1].out, nodes[-1].instr.aval
+
+    for node in graph.nodes:
+        if node.op.name == "permute":
+            before = made.get(node.ins[0])  # type: ignore[arg-type]  # an array
+            matrix = before.instr.ins[0] if before is not None and before.op.name == "broadcast_to" else None
+            axes = (*range(len(node.params[0]) - 2), len(node.params[0]) - 1, len(node.params[0]) - 2)
+            if before is not None and matrix is not None and len(matrix.shape) == 2 and node.params[0] == axes:
+                w, a = record("permute", ((1, 0),), before.ins[0], matrix, node.location)  # type: ignore[arg-type]
+                node = Node(before.op.instr((node.instr.aval.shape,), (a,)), (w,), node.out, node.location)
+        elif node.op.name == "matmul":
+            for place in (0, 1):
+                node = _with_shared(node, place, made)
+        before = made.get(node.ins[0]) if _sums_batches(node) else None  # type: ignore[arg-type]  # an array
+        if before is not None and before.op.name == "matmul" and users[before.out] == 1:
+            (x, y), (a, b) = before.ins, before.instr.ins
+            n, at = len(a.shape), before.location
+            if isinstance(x, int) and isinstance(y, int) and n > 2 and a.shape[:-2] == b.shape[:-2]:
+                x, a = record("permute", ((*range(n - 2), n - 1, n - 2),), x, a, at)
+                x, a = record("reshape", ((math.prod(a.shape[:-1]), a.shape[-1]),), x, a, at)
+                x, a = record("permute", ((1, 0),), x, a, at)
+                y, b = record("reshape", ((math.prod(b.shape[:-1]), b.shape[-1]),), y, b, at)
+                instr = before.op.instr(before.params, (a, b))
+                if instr.aval is node.instr.aval:
+                    node = Node(instr, (x, y), node.out, at)
+        made[node.out] = node
+        nodes.append(node)
+    return Graph(graph.inputs, graph.avals, tuple(nodes), graph.outputs)
+
+
+def _with_shared(node: Node, place: int, made: dict[int, Node]) -> Node:
+    """Return a product with the matrix that one operand repeats, or the product itself if it repeats none."""
+    before = made.get(node.ins[place])  # type: ignore[arg-type]  # numbers have no key
+    if before is None or before.op.name != "broadcast_to":
+        return node
+    matrix, repeated = before.instr.ins[0], before.instr.aval
+    if len(matrix.shape) < 2 or matrix.shape[-2:] != repeated.shape[-2:]:
+        return node
+    ins, kinds = list(node.ins), list(node.instr.ins)
+    ins[place], kinds[place] = before.ins[0], matrix
+    instr = node.op.instr(node.params, tuple(kinds))
+    return Node(instr, tuple(ins), node.out, node.location) if instr.aval is node.instr.aval else node
+
+
+def _sums_batches(node: Node) -> bool:
+    """Whether an operation sums a batch of matrices to one."""
+    if node.op.name not in ("sum", "sum_to"):
+        return False
+    batches = len(node.instr.ins[0].shape) - 2
+    if node.op.name == "sum":
+        return batches > 0 and node.params == (tuple(range(batches)), False)
+    return batches > 0 and node.params[0] == node.instr.ins[0].shape[-2:]
 
 
 def move_transposes(graph: Graph) -> Graph:
