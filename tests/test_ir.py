@@ -313,7 +313,9 @@ def test_products_that_share_a_matrix_or_are_summed_keep_their_values(batches, l
     sizes = tuple(data.draw(st.integers(1, 3)) for _ in range(batches))
     m, k, n = (data.draw(st.integers(1, 4)) for _ in range(3))
     x, y = gt.random.normal(gt.random.key(0), (*sizes, m, k)), gt.random.normal(gt.random.key(1), (*sizes, k, n))
-    matrix = gt.random.normal(gt.random.key(2), ((k, m) if left else (n, k)) if transposed else (m, k) if left else (k, n))
+    matrix = gt.random.normal(
+        gt.random.key(2), ((k, m) if left else (n, k)) if transposed else (m, k) if left else (k, n)
+    )
 
     def f(x, y, matrix):
         repeated = gt.broadcast_to(matrix, (*sizes, *matrix.shape))

@@ -200,6 +200,10 @@ def cases() -> Iterator[tuple[Any, tuple[Any, ...], dict[str, Any]]]:
         yield aten.full.default, (shape, 2.0), {"dtype": torch.float32}
     yield aten.arange.default, (5,), {}
     yield aten.arange.start_step, (5, -2, -3), {"dtype": torch.float32}
+    for function in (aten.tril_indices.default, aten.triu_indices.default):
+        for sizes in ((9, 9, -1), (3, 5), (5, 3, 2), (4, 4, -9), (4, 4, 9), (0, 3)):
+            yield function, sizes, {}
+        yield function, (3, 4, 1), {"dtype": torch.int32}
     mixed = torch.tensor([1, 2, 3]), torch.rand(3), torch.tensor([True, False, True]), torch.rand(3).bfloat16()
     for a in mixed:
         for b in (*mixed, 2, 1.5, True):

@@ -6,6 +6,7 @@ kernels give their results. It returns None where it does not plainly apply: oth
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -179,6 +180,17 @@ def _range(*bounds: Any, dtype: torch.dtype | None = None, **rest: Any) -> Tenso
     return new((len(range(start, stop, step)),), dtype or torch.int64) if step else None
 
 
+def _lower_indices(
+    rows: int, columns: int, offset: int = 0, *, dtype: torch.dtype | None = None, upper: bool = False, **rest: Any
+) -> Tensor | None:
+    """The places of a matrix on and below a diagonal, or those on and above it."""
+    if rows < 0 or columns < 0:
+        return None
+    diagonal = offset if upper else offset + 1
+    below = sum(min(max(row + diagonal, 0), columns) for row in range(rows))
+    return new((2, rows * columns - below if upper else below), dtype or torch.int64)
+
+
 def _product(*operands: Tensor, **kwargs: Any) -> Tensor | None:
     """The product of matrices, vectors or batches of matrices."""
     x, y = operands
@@ -260,6 +272,8 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("zeros.default", "ones.default", "empty.memory_format", "rand.default", "randn.default"), _made),
     "full.default": _full,
     **dict.fromkeys(("arange.default", "arange.start", "arange.start_step"), _range),
+    "tril_indices.default": _lower_indices,
+    "triu_indices.default": functools.partial(_lower_indices, upper=True),
     **dict.fromkeys(("mm", "bmm", "mv", "dot"), _product),
     **dict.fromkeys(("addmm", "baddbmm", "addmv"), _added_product),
     **dict.fromkeys(("sum", "mean"), _sum),
