@@ -21,7 +21,7 @@ from gtrace.config import Config, config
 from gtrace.engine.engine import engine
 from gtrace.engine.program import Program
 from gtrace.engine.routes import Parts, Route
-from gtrace.engine.sharded import Placed
+from gtrace.engine.sharded import Placed, run_checked
 from gtrace.errors import ArgumentError, message, user_location
 from gtrace.ir.aval import Aval
 from gtrace.ir.aval import layout as dense_layout
@@ -32,7 +32,7 @@ from gtrace.jit_arguments import Arguments, gather, gather_named
 from gtrace.jit_options import both_ways, key_of_static, wait_seconds
 from gtrace.stages import Lowered, Traced
 from gtrace.tables import BoundedTable
-from gtrace.trace.array import Array, evaluate, layout, materialize, run_checked, wrap_as
+from gtrace.trace.array import Array, evaluate, layout, materialize, wrap_as
 from gtrace.trace.bind import check_thread
 from gtrace.trace.capture import Captured, NoOutputs, capture, replay
 from gtrace.trace.convert import lift, python_scalar, with_own_memory

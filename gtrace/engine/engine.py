@@ -24,6 +24,7 @@ from gtrace.compile.schedule import CallSequence, Step
 from gtrace.compile.symbolic import Shape, shape_of
 from gtrace.config import config
 from gtrace.engine.clock import clock
+from gtrace.engine.derived import DerivedOutputs, Partial
 from gtrace.engine.instruments import INTERPRETED, instrumented
 from gtrace.engine.ledger import save_ledger
 from gtrace.engine.program import Instrument, Program
@@ -73,6 +74,7 @@ class Engine:
         self.programs = ProgramTable()
         self.tiering = Tiering(self.programs)
         self.sizes = NewSizes()
+        self.derived = DerivedOutputs()
         self.instrument: Instrument | None = None
         self.forms: BoundedTable[Hashable, Canonical] = BoundedTable(MAX_PROGRAMS)
         self._gathers: BoundedTable[Hashable, Route | Parts] = BoundedTable(MAX_PROGRAMS)
@@ -85,6 +87,7 @@ class Engine:
         decode: Callable[[], RecordedGraph],
         tensors: Sequence[torch.Tensor],
         marks: Marks = (),
+        partial: bool = False,
     ) -> list[torch.Tensor]:
         """Run the program with exact key `key`, which contains all but the values of its `scalars`.
 
@@ -92,29 +95,20 @@ class Engine:
             decode: gives the program.
             tensors: its inputs, by slot.
             marks: the regions of the program.
+            partial: whether outputs that follow from others may be left out; the results are then `Partial`.
         """
-        if quiet():  # `without_modes`, written out, as in `call`
-            return self._recorded(key, scalars, decode, tensors, marks)
-        with no_modes():
-            return self._recorded(key, scalars, decode, tensors, marks)
-
-    def _recorded(
-        self,
-        key: Hashable,
-        scalars: tuple[bool | int | float | complex, ...],
-        decode: Callable[[], RecordedGraph],
-        tensors: Sequence[torch.Tensor],
-        marks: Marks,
-    ) -> list[torch.Tensor]:
+        if not quiet():  # `without_modes`, written out
+            with no_modes():
+                return self.recorded(key, scalars, decode, tensors, marks, partial)
         passes = registered.passes
-        key = key, passes
+        key = key, passes, partial
         recording = self.recordings.get(key)
         if recording is None or not recording.fits(scalars):
             at_once = recording or marks or passes
             program, once = (None, None) if at_once else self.sizes.run(key, scalars, decode, tensors)
             if once is not None:
                 return once
-            recording = self._recording(key, recording, scalars, program or decode(), marks, passes)
+            recording = self._recording(key, recording, scalars, program or decode(), marks, passes, partial)
         if recording.slots is not None:
             tensors = [tensors[slot] for slot in recording.slots]
         if recording.lifted:
@@ -122,6 +116,8 @@ class Engine:
             tensors = [*tensors, *numbers]
         route = recording.route
         results = self._call(route, tensors)
+        if recording.derived is not None:
+            return Partial(results, recording.derived)
         return results if route.avals is None else placed(results, route.avals)
 
     def _recording(
@@ -132,12 +128,14 @@ class Engine:
         program: RecordedGraph,
         marks: Marks,
         passes: Passes,
+        partial: bool,
     ) -> Recording:
         """Return the recording of a program that is new, or whose constants have changed.
 
         A scalar is a constant of the program until its value changes: then it is an input, for other sizes too.
         """
-        graph, slots = program.graph, program.scalar_slots
+        graph, derived = self.derived.leave_out(program) if partial and not passes else (program.graph, None)
+        slots = program.scalar_slots
         opened: Container[int] = ()
         if scalars:
             skeleton_key, _ = skeleton(graph)
@@ -156,6 +154,7 @@ class Engine:
             tuple(zip((slots[k] for k in places), graph.avals[count:], strict=True)),
             tuple((slot, x) for slot, x in enumerate(scalars) if slot not in opened),
             1 if known is None else known.forms + 1,
+            derived,
         )
         self.recordings.remember(key, made)
         return made

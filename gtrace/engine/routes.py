@@ -8,6 +8,7 @@ from typing import ClassVar, Protocol
 import attrs
 import torch
 
+from gtrace.engine.derived import Derived
 from gtrace.engine.program import Program
 from gtrace.ir.aval import Aval
 
@@ -86,6 +87,7 @@ class Recording:
         lifted: the scalars that are further inputs, by slot, with their avals.
         constants: the other scalars, (slot, value), as they were when the route was made.
         forms: how many forms the program has had, this one included: one more after each change of a constant.
+        derived: the outputs that are not computed; None: all are.
     """
 
     route: Route | Parts
@@ -93,6 +95,7 @@ class Recording:
     lifted: tuple[tuple[int, Aval], ...]
     constants: tuple[tuple[int, bool | int | float | complex], ...]
     forms: int = 1
+    derived: Derived | None = None
     open_slots: frozenset[int] = attrs.field(init=False)
     values: tuple[bool | int | float | complex, ...] = attrs.field(init=False)
 
@@ -101,7 +104,9 @@ class Recording:
         object.__setattr__(self, "values", tuple(x for _, x in self.constants))
 
     def fits(self, scalars: tuple[bool | int | float | complex, ...]) -> bool:
-        """Whether the constants are still what they were."""
+        """Whether the constants are still what they were, and nobody has asked for what is not computed."""
+        if self.derived is not None and not self.derived.holds():
+            return False
         if not self.open_slots:
             return scalars == self.values
         return tuple([x for k, x in enumerate(scalars) if k not in self.open_slots]) == self.values

@@ -12,6 +12,8 @@ from gtrace.cache.artifacts import artifacts
 from gtrace.compile.toolchain import toolchain
 from gtrace.errors import DivergenceError, GraphError, ShardingWarning, message, user_location, warn_at
 from gtrace.events import Divided, bus
+from gtrace.interp.checked import checked
+from gtrace.interp.memory import REFUSALS, refuse
 from gtrace.ir.aval import Aval
 from gtrace.ir.calls import count_operations
 from gtrace.ir.canonical import CANONICAL
@@ -168,3 +170,19 @@ def _divergence(texts: Sequence[str]) -> DivergenceError:
         " random numbers, and for values that only some workers look at."
     )
     return DivergenceError(message("workers", "all workers to run one program", got, fix))
+
+
+def run_checked(graph: Graph, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Run a program as it was recorded, refusing what no finite computation gives.
+
+    Raises:
+        NonFiniteError: an operation made a NaN or an infinity.
+        ExecutionError: torch refused an operation because of the values.
+    """
+    try:
+        if not find_meshes(graph):
+            return checked(graph)(tensors)
+        made = localize(graph)
+        return Placed(results(made, checked(made.graph)(tensors)), made.avals)
+    except REFUSALS as error:
+        refuse("debug_nans", error)

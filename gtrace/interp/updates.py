@@ -26,7 +26,7 @@ from gtrace.ir.simplify import dce
 ROUNDING = 1e-7
 """How far the two factors of a moving average may be from a sum of 1, as a part of the second one."""
 
-SMALL = 1 << 14
+SMALL = 1 << 16
 """Parameters of at most so many elements are updated together: calls for each would take longer than the updates. The
 gradients of larger ones are not kept until all are there."""
 

@@ -13,19 +13,17 @@ import torch
 from gtrace.ambient import without_modes
 from gtrace.config import config
 from gtrace.dtypes import BY_TORCH, DType
+from gtrace.engine.derived import Partial
 from gtrace.engine.engine import engine
-from gtrace.engine.sharded import Placed, localize, placed, results
+from gtrace.engine.sharded import Placed, placed, run_checked
 from gtrace.errors import DtypeError, ImmutableError, ShapeError, user_location
 from gtrace.events import Forced, bus
-from gtrace.interp.checked import checked
 from gtrace.interp.layouts import in_rows
-from gtrace.interp.memory import REFUSALS, refuse
 from gtrace.ir.aval import BIT_DTYPES, LONG, Aval, aval
-from gtrace.ir.graph import Graph
 from gtrace.ir.op import Leaf, leaf
 from gtrace.ir.sharding import NamedSharding
 from gtrace.shard import workers
-from gtrace.shard.partition import find_meshes
+from gtrace.trace.derived import DerivedTrace
 from gtrace.trace.no_value import concretization, leaked
 from gtrace.trace.record import Donation, Trace, thread
 from gtrace.trace.text import array_text, elements_text
@@ -409,23 +407,9 @@ def materialize(x: Array, cause: str) -> torch.Tensor:
         if isinstance(tensors, Placed):
             x.aval = tensors.avals[0]
         x._buf = tensors[0]
+        if trace.__class__ is DerivedTrace:
+            x._trace = None  # which has other tensors
     return x._buf
-
-
-def run_checked(graph: Graph, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Run a program as it was recorded, refusing what no finite computation gives.
-
-    Raises:
-        NonFiniteError: an operation made a NaN or an infinity.
-        ExecutionError: torch refused an operation because of the values.
-    """
-    try:
-        if not find_meshes(graph):
-            return checked(graph)(tensors)
-        made = localize(graph)
-        return Placed(results(made, checked(made.graph)(tensors)), made.avals)
-    except REFUSALS as error:
-        refuse("debug_nans", error)
 
 
 def whole(x: Array, cause: str) -> torch.Tensor:
@@ -473,12 +457,17 @@ def flush(cause: str) -> None:
             lambda: trace.decode(numbers),
             trace.leaves,
             marks,
+            partial=trace.tape is None and not marks,
         )
     number = -1 if trace.tape is None else thread.mark
     if results.__class__ is Placed:
         for x, a in zip(live, results.avals, strict=True):
             x.aval = a
+    derived = DerivedTrace(trace, numbers, results) if results.__class__ is Partial else None
     for x, tensor in zip(live, results, strict=True):
+        if tensor is None:
+            x._trace = derived
+            continue
         x._buf = tensor
         x._trace = None
         x._number = number

@@ -1,0 +1,79 @@
+"""Outputs of recorded programs that are computed only when somebody asks for them, see `gtrace.ir.derived`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import attrs
+import torch
+
+from gtrace.engine.programs import MAX_PROGRAMS
+from gtrace.ir.derived import derived_outputs
+from gtrace.ir.graph import Graph, RecordedGraph
+from gtrace.shard.partition import has_placements
+from gtrace.tables import BoundedTable
+
+
+@attrs.frozen(eq=False)
+class Derived:
+    """Outputs of a recorded program that are not computed with it, as they follow from others.
+
+    Attributes:
+        places: of these outputs.
+        computed: for each output its place among those that are computed, or -1.
+        outputs: what they follow from: the places of other outputs,
+        slots: and the slots of inputs, by the number of the value.
+        wanted: the places of outputs that somebody asked for, of this program with any sizes.
+    """
+
+    places: frozenset[int]
+    computed: tuple[int, ...]
+    outputs: tuple[int, ...]
+    slots: Mapping[int, int]
+    wanted: set[int]
+
+    def holds(self) -> bool:
+        """Whether nobody has asked for one of the outputs."""
+        return self.places.isdisjoint(self.wanted)
+
+
+class Partial(list[torch.Tensor]):
+    """Results of a recorded program, with None in place of those that were not computed.
+
+    Attributes:
+        derived: how these follow from the others.
+    """
+
+    def __init__(self, results: Sequence[torch.Tensor], derived: Derived) -> None:
+        super().__init__([results[k] if k >= 0 else None for k in derived.computed])  # type: ignore[misc]
+        self.derived = derived
+
+
+class DerivedOutputs:
+    """Tells which outputs of a program are left out. What somebody asked for once is computed from then on."""
+
+    def __init__(self) -> None:
+        self._wanted: BoundedTable[int, set[int]] = BoundedTable(MAX_PROGRAMS)  # by hashes of the structure
+
+    def leave_out(self, program: RecordedGraph) -> tuple[Graph, Derived | None]:
+        """Return the graph to run, and what is known of the outputs that it does not have."""
+        graph = program.graph
+        if any(a.sharding is not None for a in graph.avals) or has_placements(graph):
+            return graph, None
+        structure = hash((tuple([node.op.name for node in graph.nodes]), len(graph.inputs), graph.outputs))
+        wanted = self._wanted.get(structure, set())
+        found = derived_outputs(graph, wanted)
+        if not found:
+            return graph, None
+        self._wanted.remember(structure, wanted)
+        kept = [place for place in range(len(graph.outputs)) if place not in found]
+        position = {place: k for k, place in enumerate(kept)}
+        sources = frozenset[int]().union(*found.values())
+        derived = Derived(
+            frozenset(found),
+            tuple(position.get(place, -1) for place in range(len(graph.outputs))),
+            tuple(place for place in kept if graph.outputs[place] in sources),
+            {value: slot for value, slot in zip(graph.inputs, program.slots, strict=True) if value in sources},
+            wanted,
+        )
+        return attrs.evolve(graph, outputs=tuple(graph.outputs[place] for place in kept)), derived

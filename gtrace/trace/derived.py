@@ -1,0 +1,47 @@
+"""Arrays whose values were not computed with the program that they are of, as they follow from other results of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from gtrace.engine.derived import Partial
+from gtrace.ir.derived import derived_from
+from gtrace.ir.graph import RecordedGraph
+from gtrace.trace.record import Trace
+
+
+class DerivedTrace(Trace):
+    """Stands where the trace of such Arrays is: it has the few tensors that they follow from, and not the others.
+
+    Args:
+        trace: the program.
+        numbers: of its outputs.
+        results: of the outputs.
+    """
+
+    __slots__ = ("numbers_of_outputs", "values", "wanted")
+
+    def __init__(self, trace: Trace, numbers: Sequence[int], results: Partial) -> None:
+        super().__init__()
+        self.flat, self.scalars = trace.flat, trace.scalars
+        self.closed = True
+        derived = results.derived
+        self.numbers_of_outputs = numbers
+        self.wanted = derived.wanted
+        self.values = {numbers[place]: results[place] for place in derived.outputs}
+        self.values.update({number: trace.leaves[slot] for number, slot in derived.slots.items()})
+
+    def decode(self, outputs: Sequence[int]) -> RecordedGraph:
+        """Return the program that computes `outputs` from the tensors that are there.
+
+        Programs of this structure compute them themselves from now on.
+        """
+        self.wanted.update(self.numbers_of_outputs.index(number) for number in outputs)
+        graph = derived_from(super().decode(outputs).graph, self.values)
+        strides = [self.values[number].stride() for number in graph.inputs]
+        return RecordedGraph(graph, strides, list(range(len(strides))), [])
+
+    def inputs(self, program: RecordedGraph) -> list[Any]:
+        """Return the inputs of the program in the order of its graph's."""
+        return [self.values[number] for number in program.graph.inputs]
