@@ -23,6 +23,10 @@ _library.define(
     "recurrent_layer(str kind, Tensor x, Tensor[] state, Tensor weight, Tensor? bias, Tensor? projection,"
     " Tensor? lengths, bool reverse) -> Tensor[]"
 )
+_library.define(
+    "lstm_layer(Tensor x, Tensor h, Tensor c, Tensor of_input, Tensor of_state, Tensor? by_input, Tensor? by_state,"
+    " bool reverse) -> Tensor[]"
+)
 
 LAYER = "gtrace.recurrent_layer.default"
 """The operator of one layer in one direction, between torch's tracer and the recording.
@@ -31,6 +35,9 @@ Arguments: the name of torch's function; the part of the gates that comes from t
 first state; what the state is multiplied by, (gates, state), and its bias; the projection of an LSTM; the lengths of
 the sequences, if they differ. Returns the outputs of the steps, and the state at the ends of the sequences.
 """
+
+LSTM_LAYER = "gtrace.lstm_layer.default"
+"""The operator of one layer of a plain LSTM in one direction; see `gtrace.interp.lstm.FORWARD`."""
 
 
 def run_network(
@@ -68,10 +75,15 @@ def run_network(
             k = layer * directions + backward
             of_input, of_state, *rest = weights[k * own : (k + 1) * own]
             by_input, by_state = rest[:2] if bias else (None, None)
-            gates = torch.nn.functional.linear(x, of_input, by_input)
             state = [each[k] for each in first]
             projection = rest[-1] if len(rest) % 2 else None
-            out, *state = call(name, gates, state, of_state, by_state, projection, lengths, bool(backward))
+            if name == "lstm" and projection is None and lengths is None and not apart:
+                out, *state = torch.ops.gtrace.lstm_layer(
+                    x, *state, of_input, of_state, by_input, by_state, bool(backward)
+                )
+            else:
+                gates = torch.nn.functional.linear(x, of_input, by_input)
+                out, *state = call(name, gates, state, of_state, by_state, projection, lengths, bool(backward))
             outs.append(out)
             last.append(tuple(state))
         x = torch.cat(outs, -1) if both else outs[0]
@@ -100,6 +112,20 @@ def _types(kind: str, x: Tensor, state: Sequence[Tensor], *rest: Any) -> list[Te
     return [x.new_empty((x.shape[0], *state[0].shape)), *(x.new_empty(one.shape) for one in state)]
 
 
+def _run_lstm(
+    x: Tensor, h: Tensor, c: Tensor, of_input: Tensor, of_state: Tensor, by_input: Tensor | None,
+    by_state: Tensor | None, reverse: bool,
+) -> list[Tensor]:  # fmt: skip
+    gates = torch.nn.functional.linear(x, of_input, by_input)
+    return _run_layer("lstm", gates, (h, c), of_state, by_state, None, None, reverse)
+
+
+def _types_of_lstm(x: Tensor, h: Tensor, c: Tensor, *rest: Any) -> list[Tensor]:
+    return _types("lstm", x, (h, c))
+
+
+_library.impl("lstm_layer", _run_lstm, "CompositeExplicitAutograd")
+_library.impl("lstm_layer", _types_of_lstm, "Meta")
 _library.impl("recurrent_layer", _run_layer, "CompositeExplicitAutograd")
 _library.impl("recurrent_layer", _types, "Meta")
 

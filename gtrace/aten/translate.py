@@ -61,6 +61,7 @@ _DIFFERENTIABLE: dict[str, Sequence[int]] = {
     "aten.nll_loss_forward.default": range(1), "aten.nll_loss2d_forward.default": range(1),
     "aten._scaled_dot_product_flash_attention_for_cpu.default": range(1),
     "aten._scaled_dot_product_flash_attention_for_cpu_backward.default": range(3),
+    "gtrace.lstm.default": range(3), "gtrace.lstm_backward.default": range(6),
 }  # fmt: skip
 """The results of which torch has derivatives, by overload."""
 

@@ -37,7 +37,7 @@ class Derived:
         return self.places.isdisjoint(self.wanted)
 
 
-class Partial(list[torch.Tensor]):
+class PartialResults(list[torch.Tensor]):
     """Results of a recorded program, with None in place of those that were not computed.
 
     Attributes:

@@ -24,7 +24,7 @@ from gtrace.compile.schedule import CallSequence, Step
 from gtrace.compile.symbolic import Shape, shape_of
 from gtrace.config import config
 from gtrace.engine.clock import clock
-from gtrace.engine.derived import DerivedOutputs, Partial
+from gtrace.engine.derived import DerivedOutputs, PartialResults
 from gtrace.engine.instruments import INTERPRETED, instrumented
 from gtrace.engine.ledger import save_ledger
 from gtrace.engine.program import Instrument, Program
@@ -95,7 +95,7 @@ class Engine:
             decode: gives the program.
             tensors: its inputs, by slot.
             marks: the regions of the program.
-            partial: whether outputs that follow from others may be left out; the results are then `Partial`.
+            partial: whether outputs that follow from others may be left out; the results are then `PartialResults`.
         """
         if not quiet():  # `without_modes`, written out
             with no_modes():
@@ -117,7 +117,7 @@ class Engine:
         route = recording.route
         results = self._call(route, tensors)
         if recording.derived is not None:
-            return Partial(results, recording.derived)
+            return PartialResults(results, recording.derived)
         return results if route.avals is None else placed(results, route.avals)
 
     def _recording(

@@ -36,6 +36,7 @@ from gtrace.events import (
     Recompiling,
     bus,
 )
+from gtrace.interp import lstm
 from gtrace.ir.difference import difference
 from gtrace.ir.signature import CompileKey
 from gtrace.locks import ExclusiveLock, new_lock
@@ -63,7 +64,8 @@ class Tiering:
         cost, worker_cost: what compiling takes, here and in the worker.
         compiles: programs compiled so far, here or in the worker.
         loaded: programs found compiled on disk.
-        left_out: operators of torch that the compiler was found to have no code for, by overload.
+        left_out: operators of torch that are not compiled, by overload: those that the compiler was found to have no
+            code for, and layers that are calls of a library.
     """
 
     def __init__(self, programs: Mapping[CompileKey, Program]) -> None:
@@ -74,7 +76,7 @@ class Tiering:
         self._programs = programs
         self._made: weakref.WeakKeyDictionary[CompileRequest, Compiled] = weakref.WeakKeyDictionary()
         self._latest: dict[tuple[str, str, str, int], Program] = {}
-        self.left_out: frozenset[str] = frozenset()
+        self.left_out: frozenset[str] = lstm.OPERATORS
         self._unsupported = False
         self._earlier_unknown = True
         self.lock = new_lock()

@@ -32,7 +32,7 @@ LEAST_COLUMNS = 256
 
 LIBRARY = (
     "aten.convolution", "aten._scaled_dot_product", "aten._fft_", "aten.linalg_", "aten._linalg_", "aten.cholesky",
-    "aten.triangular_solve",
+    "aten.triangular_solve", "gtrace.lstm",
 )  # fmt: skip
 """What the names of torch's operators begin with that compiled programs call as they are, beside products."""
 

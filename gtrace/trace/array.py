@@ -13,7 +13,7 @@ import torch
 from gtrace.ambient import without_modes
 from gtrace.config import config
 from gtrace.dtypes import BY_TORCH, DType
-from gtrace.engine.derived import Partial
+from gtrace.engine.derived import PartialResults
 from gtrace.engine.engine import engine
 from gtrace.engine.sharded import Placed, placed, run_checked
 from gtrace.errors import DtypeError, ImmutableError, ShapeError, user_location
@@ -463,7 +463,7 @@ def flush(cause: str) -> None:
     if results.__class__ is Placed:
         for x, a in zip(live, results.avals, strict=True):
             x.aval = a
-    derived = DerivedTrace(trace, numbers, results) if results.__class__ is Partial else None
+    derived = DerivedTrace(trace, numbers, results) if results.__class__ is PartialResults else None
     for x, tensor in zip(live, results, strict=True):
         if tensor is None:
             x._trace = derived

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from gtrace.engine.derived import Partial
+from gtrace.engine.derived import PartialResults
 from gtrace.ir.derived import derived_from
 from gtrace.ir.graph import RecordedGraph
 from gtrace.trace.record import Trace
@@ -22,7 +22,7 @@ class DerivedTrace(Trace):
 
     __slots__ = ("numbers_of_outputs", "values", "wanted")
 
-    def __init__(self, trace: Trace, numbers: Sequence[int], results: Partial) -> None:
+    def __init__(self, trace: Trace, numbers: Sequence[int], results: PartialResults) -> None:
         super().__init__()
         self.flat, self.scalars = trace.flat, trace.scalars
         self.closed = True
