@@ -3,6 +3,7 @@
 from gtrace.optim.accumulation import *
 from gtrace.optim.base import *
 from gtrace.optim.clipping import *
+from gtrace.optim.combining import *
 from gtrace.optim.factorized import *
 from gtrace.optim.masking import *
 from gtrace.optim.moments import *

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple, NoReturn, Protocol
 import torch
 
 from gtrace import tree
-from gtrace.call_errors import constructor
 from gtrace.errors import ArgumentError, message
 from gtrace.ops.create import zeros, zeros_like
 from gtrace.ops.elementwise import absolute, expm1, sqrt, square
@@ -21,7 +20,7 @@ from gtrace.trace.convert import lift
 from gtrace.trace.promotion import as_dtype
 
 __all__ = [
-    "EmptyState", "GradientTransformation", "apply_updates", "chain", "global_norm", "identity", "set_to_zero",
+    "EmptyState", "GradientTransformation", "apply_updates", "global_norm",
 ]  # fmt: skip
 
 Params = Any
@@ -97,54 +96,6 @@ def apply_updates(params: Params, updates: Updates) -> Params:
         return cast(p + update, p.aval.dtype)
 
     return tree.map(added, updates, params, is_leaf=lambda x: x is None)
-
-
-@constructor
-def identity() -> GradientTransformation:
-    """Return the transformation that changes nothing.
-
-    >>> import gtrace as gt
-    >>> gt.optim.identity().update(gt.array(3.0), gt.optim.EmptyState())[0]
-    Array(3., dtype=float32)
-    """
-    return stateless(lambda updates, params: updates)
-
-
-@constructor
-def set_to_zero() -> GradientTransformation:
-    """Return the transformation to zeros: parameters that stay as they are, with `masked`.
-
-    >>> import gtrace as gt
-    >>> gt.optim.set_to_zero().update(gt.array(3.0), gt.optim.EmptyState())[0]
-    Array(0., dtype=float32)
-    """
-    return stateless(lambda updates, params: zeros_of(updates))
-
-
-@constructor
-def chain(*transforms: GradientTransformation) -> GradientTransformation:
-    """Return transformations one after the other; the state is a tuple of theirs.
-
-    >>> import gtrace as gt
-    >>> opt = gt.optim.chain(gt.optim.clip(1.0), gt.optim.scale(-0.5))
-    >>> opt.update(gt.array([3.0, 0.5]), opt.init(gt.zeros(2)))[0]
-    Array([-0.5 , -0.25], dtype=float32)
-    """
-
-    def init(params: Params) -> State:
-        return tuple([t.init(params) for t in transforms])
-
-    def update(updates: Updates, state: State, params: Params = None, /) -> tuple[Updates, State]:
-        if len(state) != len(transforms):
-            got = f"a state of {len(state)}"
-            raise ArgumentError(message("optim.chain", f"the states of {len(transforms)}", got, "Use its own init."))
-        new = []
-        for t, s in zip(transforms, state, strict=True):
-            updates, s = t.update(updates, s, params)
-            new.append(s)
-        return updates, tuple(new)
-
-    return GradientTransformation(init, update)
 
 
 def global_norm(updates: Updates) -> Array:

@@ -5,18 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from gtrace import tree
-from gtrace.call_errors import constructor
 from gtrace.ops.elementwise import clip as limited
 from gtrace.ops.elementwise import maximum, sqrt
 from gtrace.ops.logic import where
 from gtrace.ops.promote import cast
 from gtrace.ops.reduce import mean
 from gtrace.optim.base import GradientTransformation, Updates, global_norm, squared, stateless
+from gtrace.optim.replayed import transformation
 
 __all__ = ["clip", "clip_by_block_rms", "clip_by_global_norm"]
 
 
-@constructor
+@transformation
 def clip(max_delta: Any) -> GradientTransformation:
     """Return the limitation of each number to [-max_delta, max_delta].
 
@@ -27,7 +27,7 @@ def clip(max_delta: Any) -> GradientTransformation:
     return stateless(lambda updates, params: tree.map(lambda g: limited(g, -max_delta, max_delta), updates))
 
 
-@constructor
+@transformation
 def clip_by_block_rms(threshold: Any) -> GradientTransformation:
     """Return the limitation of the root mean square of each array of updates.
 
@@ -40,7 +40,7 @@ def clip_by_block_rms(threshold: Any) -> GradientTransformation:
     )
 
 
-@constructor
+@transformation
 def clip_by_global_norm(max_norm: Any) -> GradientTransformation:
     """Return the limitation of the norm of all updates together (Pascanu et al., 2012).
 

@@ -8,13 +8,13 @@ import numpy
 import torch
 
 from gtrace import tree
-from gtrace.call_errors import constructor
 from gtrace.ops.create import zeros
 from gtrace.ops.elementwise import rsqrt
 from gtrace.ops.promote import cast
 from gtrace.ops.reduce import mean
 from gtrace.ops.shape import expand_dims
 from gtrace.optim.base import GradientTransformation, Params, State, Updates, first_count, squared
+from gtrace.optim.replayed import transformation
 from gtrace.trace.array import Array
 from gtrace.trace.convert import lift
 
@@ -44,7 +44,7 @@ def _axes(shape: tuple[int, ...], factored: bool, least: int) -> tuple[int, int]
     return None if shape[order[-2]] < least else (int(order[-2]), int(order[-1]))
 
 
-@constructor
+@transformation
 def scale_by_factored_rms(
     factored: bool = True,
     decay_rate: float = 0.8,

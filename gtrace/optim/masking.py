@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from gtrace import tree
-from gtrace.call_errors import constructor
 from gtrace.optim.base import GradientTransformation, Params, State, Updates
+from gtrace.optim.replayed import transformation
 
 __all__ = ["MaskedNode", "MaskedState", "masked"]
 
@@ -25,7 +25,7 @@ class MaskedState(NamedTuple):
     inner_state: Any
 
 
-@constructor
+@transformation
 def masked(inner: GradientTransformation, mask: Any) -> GradientTransformation:
     """Return a transformation of some updates; the others pass through unchanged.
 

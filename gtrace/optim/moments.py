@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from gtrace import tree
-from gtrace.call_errors import constructor
 from gtrace.ops.create import full_like
 from gtrace.ops.elementwise import rsqrt, sign, sqrt
 from gtrace.optim.base import (
@@ -19,6 +18,7 @@ from gtrace.optim.base import (
     without_bias,
     zeros_of,
 )
+from gtrace.optim.replayed import transformation
 from gtrace.trace.array import Array
 
 __all__ = [
@@ -37,7 +37,7 @@ class TraceState(NamedTuple):
     trace: Any
 
 
-@constructor
+@transformation
 def trace(decay: float, nesterov: bool = False, accumulator_dtype: Any = None) -> GradientTransformation:
     """Return momentum: the sum of updates, each step's times `decay` for every step since.
 
@@ -74,7 +74,7 @@ class EmaState(NamedTuple):
     ema: Any
 
 
-@constructor
+@transformation
 def ema(decay: float, debias: bool = True, accumulator_dtype: Any = None) -> GradientTransformation:
     """Return the exponential moving average of updates.
 
@@ -113,7 +113,7 @@ class ScaleByAdamState(NamedTuple):
     nu: Any
 
 
-@constructor
+@transformation
 def scale_by_adam(
     b1: float = 0.9,
     b2: float = 0.999,
@@ -172,7 +172,7 @@ class ScaleByLionState(NamedTuple):
     mu: Any
 
 
-@constructor
+@transformation
 def scale_by_lion(b1: float = 0.9, b2: float = 0.99, mu_dtype: Any = None) -> GradientTransformation:
     """Return the scaling of Lion (Chen et al., 2023): the sign of a mean of gradient and momentum.
 
@@ -211,7 +211,7 @@ def _by_root(g: Any, square: Any, eps: float, eps_in_sqrt: bool) -> Any:
     return g * rsqrt(square + eps) if eps_in_sqrt else g / (sqrt(square) + eps)
 
 
-@constructor
+@transformation
 def scale_by_rms(
     decay: float = 0.9,
     eps: float = 1e-8,
@@ -256,7 +256,7 @@ class ScaleByRStdDevState(NamedTuple):
     nu: Any
 
 
-@constructor
+@transformation
 def scale_by_stddev(
     decay: float = 0.9,
     eps: float = 1e-8,

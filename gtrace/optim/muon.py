@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from gtrace import tree
-from gtrace.call_errors import constructor
 from gtrace.errors import ArgumentError, ShapeError, message
 from gtrace.ops.elementwise import sqrt
 from gtrace.ops.linalg import matmul
@@ -17,16 +16,17 @@ from gtrace.optim.base import (
     State,
     Updates,
     cast_all,
-    chain,
     first_count,
     moment,
     squared,
     without_bias,
     zeros_of,
 )
+from gtrace.optim.combining import chain
 from gtrace.optim.masking import masked
 from gtrace.optim.moments import ahead
 from gtrace.optim.optimizers import adamw
+from gtrace.optim.replayed import transformation
 from gtrace.optim.scaling import add_decayed_weights, scale_by_learning_rate
 from gtrace.trace.array import Array
 
@@ -72,7 +72,7 @@ def _orthogonal(x: Array, coefficients: tuple[float, float, float], steps: int, 
     return matrix_transpose(x) if tall else x
 
 
-@constructor
+@transformation
 def scale_by_muon(
     ns_coeffs: tuple[float, float, float] = COEFFICIENTS,
     ns_steps: int = 5,
@@ -112,7 +112,7 @@ def scale_by_muon(
     return GradientTransformation(lambda params: MuonState(first_count(), zeros_of(params, mu_dtype)), update)
 
 
-@constructor
+@transformation
 def muon(
     learning_rate: Any,
     ns_coeffs: tuple[float, float, float] = COEFFICIENTS,

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from gtrace.call_errors import constructor
-from gtrace.optim.base import GradientTransformation, chain, identity
+from gtrace.optim.base import GradientTransformation
 from gtrace.optim.clipping import clip_by_block_rms
+from gtrace.optim.combining import chain, identity
 from gtrace.optim.factorized import scale_by_factored_rms
 from gtrace.optim.moments import ema, scale_by_adam, scale_by_lion, scale_by_rms, scale_by_stddev, trace
+from gtrace.optim.replayed import transformation
 from gtrace.optim.scaling import add_decayed_weights, scale, scale_by_learning_rate, scale_by_param_block_rms
 
 __all__ = ["adafactor", "adam", "adamw", "lion", "rmsprop", "sgd"]
 
 
-@constructor
+@transformation
 def sgd(
     learning_rate: Any, momentum: float | None = None, nesterov: bool = False, accumulator_dtype: Any = None
 ) -> GradientTransformation:
@@ -38,7 +39,7 @@ def sgd(
     return chain(first, scale_by_learning_rate(learning_rate))
 
 
-@constructor
+@transformation
 def adam(
     learning_rate: Any,
     b1: float = 0.9,
@@ -62,7 +63,7 @@ def adam(
     )
 
 
-@constructor
+@transformation
 def adamw(
     learning_rate: Any,
     b1: float = 0.9,
@@ -94,7 +95,7 @@ def adamw(
     )
 
 
-@constructor
+@transformation
 def lion(
     learning_rate: Any,
     b1: float = 0.9,
@@ -118,7 +119,7 @@ def lion(
     )
 
 
-@constructor
+@transformation
 def rmsprop(
     learning_rate: Any,
     decay: float = 0.9,
@@ -150,7 +151,7 @@ def rmsprop(
     )
 
 
-@constructor
+@transformation
 def adafactor(
     learning_rate: Any = None,
     min_dim_size_to_factor: int = 128,

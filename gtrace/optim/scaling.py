@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from gtrace import tree
-from gtrace.call_errors import constructor
 from gtrace.errors import ArgumentError, message
 from gtrace.ops.elementwise import maximum, sqrt
 from gtrace.ops.promote import cast
@@ -23,6 +22,7 @@ from gtrace.optim.base import (
     stateless,
 )
 from gtrace.optim.masking import masked
+from gtrace.optim.replayed import transformation
 from gtrace.trace.array import Array
 from gtrace.trace.convert import lift
 
@@ -32,7 +32,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-@constructor
+@transformation
 def scale(step_size: Any) -> GradientTransformation:
     """Return the multiplication of updates by a number.
 
@@ -58,7 +58,7 @@ def _times(factor: Any, x: Array) -> Array:
     return x * (cast(factor, x.aval.dtype) if type(factor) is Array else factor)
 
 
-@constructor
+@transformation
 def scale_by_schedule(step_size_fn: Schedule) -> GradientTransformation:
     """Return the multiplication of updates by a function of the number of updates so far.
 
@@ -78,7 +78,7 @@ def scale_by_schedule(step_size_fn: Schedule) -> GradientTransformation:
     return GradientTransformation(lambda params: ScaleByScheduleState(first_count()), update)
 
 
-@constructor
+@transformation
 def scale_by_learning_rate(learning_rate: Any, *, flip_sign: bool = True) -> GradientTransformation:
     """Return the multiplication by a learning rate, a number or a schedule, negative unless `flip_sign` is False.
 
@@ -104,7 +104,7 @@ def scale_by_learning_rate(learning_rate: Any, *, flip_sign: bool = True) -> Gra
     return scale(sign * learning_rate)
 
 
-@constructor
+@transformation
 def scale_by_param_block_rms(min_scale: float = 1e-3) -> GradientTransformation:
     """Return the multiplication of each update by the root mean square of its parameter, at least `min_scale`.
 
@@ -121,7 +121,7 @@ def scale_by_param_block_rms(min_scale: float = 1e-3) -> GradientTransformation:
     return stateless(lambda updates, params: tree.map(scaled, updates, need_params("scale_by_param_block_rms", params)))
 
 
-@constructor
+@transformation
 def add_decayed_weights(weight_decay: Any = 0.0, mask: Any = None) -> GradientTransformation:
     """Return the addition of the parameters, times a number or a schedule, to their updates.
 

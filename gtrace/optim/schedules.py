@@ -6,11 +6,11 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gtrace.call_errors import constructor
 from gtrace.errors import ArgumentError, message
 from gtrace.ops.elementwise import clip, cos, floor, maximum, minimum, power
 from gtrace.ops.logic import where
 from gtrace.optim.base import Schedule
+from gtrace.optim.replayed import known_schedule
 from gtrace.trace.convert import lift
 
 __all__ = [
@@ -24,7 +24,7 @@ def _positive(name: str, what: str, value: Any) -> None:
         raise ArgumentError(message(f"optim.{name}", f"{what} above 0", repr(value), "Pass a number of steps."))
 
 
-@constructor
+@known_schedule
 def constant_schedule(value: Any) -> Schedule:
     """Return the schedule that is always `value`.
 
@@ -34,7 +34,7 @@ def constant_schedule(value: Any) -> Schedule:
     return lambda count: value
 
 
-@constructor
+@known_schedule
 def polynomial_schedule(
     init_value: Any, end_value: Any, power: Any, transition_steps: int, transition_begin: int = 0
 ) -> Schedule:
@@ -59,7 +59,7 @@ def polynomial_schedule(
     return schedule
 
 
-@constructor
+@known_schedule
 def linear_schedule(init_value: Any, end_value: Any, transition_steps: int, transition_begin: int = 0) -> Schedule:
     """Return a straight line from one value to another: see `polynomial_schedule`.
 
@@ -69,7 +69,7 @@ def linear_schedule(init_value: Any, end_value: Any, transition_steps: int, tran
     return polynomial_schedule(init_value, end_value, 1, transition_steps, transition_begin)
 
 
-@constructor
+@known_schedule
 def piecewise_constant_schedule(init_value: Any, boundaries_and_scales: Mapping[int, float] | None = None) -> Schedule:
     """Return a schedule that is multiplied by a number at each of some steps.
 
@@ -93,7 +93,7 @@ def piecewise_constant_schedule(init_value: Any, boundaries_and_scales: Mapping[
     return schedule
 
 
-@constructor
+@known_schedule
 def exponential_decay(
     init_value: Any,
     transition_steps: int,
@@ -127,7 +127,7 @@ def exponential_decay(
     return schedule
 
 
-@constructor
+@known_schedule
 def cosine_decay_schedule(init_value: Any, decay_steps: int, alpha: Any = 0.0, exponent: Any = 1.0) -> Schedule:
     """Return half a wave of a cosine (Loshchilov and Hutter, 2016), from `init_value` to `alpha` times it.
 
@@ -149,7 +149,7 @@ def cosine_decay_schedule(init_value: Any, decay_steps: int, alpha: Any = 0.0, e
     return schedule
 
 
-@constructor
+@known_schedule
 def join_schedules(schedules: Sequence[Schedule], boundaries: Sequence[int]) -> Schedule:
     """Return schedules one after the other; each counts from the boundary where it begins.
 
@@ -163,17 +163,19 @@ def join_schedules(schedules: Sequence[Schedule], boundaries: Sequence[int]) -> 
     if len(boundaries) != len(schedules) - 1:
         got = f"{len(boundaries)} for {len(schedules)} schedules"
         raise ArgumentError(message("optim.join_schedules", "a boundary between each two schedules", got, "Add some."))
+    first, *others = schedules
+    parts = list(zip(boundaries, others, strict=True))
 
     def schedule(count: Any) -> Any:
-        value = schedules[0](count)
-        for boundary, later in zip(boundaries, schedules[1:], strict=True):
+        value = first(count)
+        for boundary, later in parts:
             value = where(lift("optim", count) < boundary, value, later(lift("optim", count) - boundary))
         return value
 
     return schedule
 
 
-@constructor
+@known_schedule
 def warmup_cosine_decay_schedule(
     init_value: Any, peak_value: Any, warmup_steps: int, decay_steps: int, end_value: Any = 0.0, exponent: Any = 1.0
 ) -> Schedule:

@@ -10,6 +10,7 @@ from typing import Any
 import attrs
 import torch
 
+from gtrace.config import config
 from gtrace.errors import ArgumentError, message, user_location
 from gtrace.events import Recorded, bus
 from gtrace.ir.aval import Aval, Bundle
@@ -292,7 +293,13 @@ def _room(trace: Trace, operations: int) -> bool:
     """Whether so many operations can be recorded in one go: nothing is to be done for each but to note its line."""
     if trace.capture is not None:
         return thread.layout is None and Recorded not in bus.wanted
-    return len(trace.flat) + PLACES * operations < trace.limit
+    if len(trace.flat) + PLACES * operations < trace.limit:
+        return True
+    segmentation = thread.segmentation
+    # the limit is where operations are counted next; up to here nothing comes of that
+    most = min(config.current.max_pending, segmentation.search)
+    counted = trace.limit and not trace.full and not segmentation.period
+    return bool(counted) and len(trace.refs) + 2 * operations < most
 
 
 def replay(graph: Graph, inputs: Sequence[Array]) -> list[Array]:

@@ -1,0 +1,59 @@
+"""Transformations that do nothing, and several in a row."""
+
+from __future__ import annotations
+
+from gtrace.errors import ArgumentError, message
+from gtrace.optim.base import GradientTransformation, Params, State, Updates, stateless, zeros_of
+from gtrace.optim.replayed import own_update, transformation
+
+__all__ = ["chain", "identity", "set_to_zero"]
+
+
+@transformation
+def identity() -> GradientTransformation:
+    """Return the transformation that changes nothing.
+
+    >>> import gtrace as gt
+    >>> gt.optim.identity().update(gt.array(3.0), gt.optim.EmptyState())[0]
+    Array(3., dtype=float32)
+    """
+    return stateless(lambda updates, params: updates)
+
+
+@transformation
+def set_to_zero() -> GradientTransformation:
+    """Return the transformation to zeros: parameters that stay as they are, with `masked`.
+
+    >>> import gtrace as gt
+    >>> gt.optim.set_to_zero().update(gt.array(3.0), gt.optim.EmptyState())[0]
+    Array(0., dtype=float32)
+    """
+    return stateless(lambda updates, params: zeros_of(updates))
+
+
+@transformation
+def chain(*transforms: GradientTransformation) -> GradientTransformation:
+    """Return transformations one after the other; the state is a tuple of theirs.
+
+    >>> import gtrace as gt
+    >>> opt = gt.optim.chain(gt.optim.clip(1.0), gt.optim.scale(-0.5))
+    >>> opt.update(gt.array([3.0, 0.5]), opt.init(gt.zeros(2)))[0]
+    Array([-0.5 , -0.25], dtype=float32)
+    """
+
+    steps = [own_update(t) for t in transforms]
+
+    def init(params: Params) -> State:
+        return tuple([t.init(params) for t in transforms])
+
+    def update(updates: Updates, state: State, params: Params = None, /) -> tuple[Updates, State]:
+        if len(state) != len(transforms):
+            got = f"a state of {len(state)}"
+            raise ArgumentError(message("optim.chain", f"the states of {len(transforms)}", got, "Use its own init."))
+        new = []
+        for step, s in zip(steps, state, strict=True):
+            updates, s = step(updates, s, params)
+            new.append(s)
+        return updates, tuple(new)
+
+    return GradientTransformation(init, update)
