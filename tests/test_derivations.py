@@ -29,7 +29,8 @@ PROGRAM = """
     def loss(x):
         u, s, v = gt.linalg.svd(x)
         factor = gt.linalg.cholesky(x @ x.T + 5 * eye)
-        return F.celu(u @ v).sum() + factor.sum() + torch.linalg.inv(s @ x + x)[0, 0]
+        margin = F.multi_margin_loss(x, gt.arange(4))  # whose rule is torch's to say
+        return margin + F.celu(u @ v).sum() + factor.sum() + torch.linalg.inv(s @ x + x)[0, 0]
 
     total = [gt.linalg.svd(x)[1], F.conv2d(image, kernel), gt.grad(loss)(x + eye),
              gt.vmap(gt.grad(lambda y: F.hardswish(y).sum()))(x), *torch.topk(x, 2), gt.jvp(F.celu, (x,), (x,))[1]]
@@ -141,3 +142,24 @@ def test_shape_rules_refuse_what_torch_would(op, params, shapes):
     text = f"graph({inputs}) {{\n  %9: f32[1] = {op}({operands}) {{{named}}}\n  return %9\n}}"
     with pytest.raises((gt.GraphError, gt.ShapeError), match=rf"\[{op}\] expected"):
         gt.ir.parse_graph(text)
+
+
+def test_the_types_of_most_calls_are_had_without_torch_s_tracer(tmp_path):
+    code = """
+        import sys
+        import torch, gtrace as gt
+        import torch.nn.functional as F
+
+        x = gt.array([[0.5, -1.0, 2.0, 0.1], [0.2, 0.3, -0.4, 1.0]])
+
+        def loss(x):
+            best = torch.topk(x, 2)[0].sum() + torch.sort(x, 1)[0][0, 1] + torch.logsumexp(x, 1).sum()
+            wide = F.interpolate(x[None], size=7).sum() + F.pad(x[None], (1, 1), mode="reflect").prod(1).sum()
+            kept = F.smooth_l1_loss(x, x * 2) + F.logsigmoid(x).sum() + F.glu(x).sum() + x[:, [0, 2]].sum()
+            return best + wide + kept + (2.0 ** x).sum() + F.softshrink(x).sum() + F.normalize(x).amax(1).sum()
+
+        print(f"{float(abs(gt.grad(loss)(x)).sum()):.6f}")
+        print("torch._dynamo" in sys.modules, "sympy" in sys.modules)
+    """
+    (value, tracer), _ = run(code, tmp_path)
+    assert (float(value) > 0, tracer) == (True, "False False")

@@ -237,3 +237,91 @@ def test_mistakes_are_named():
         _ = gt.optim.SGD
     with pytest.raises(AttributeError, match="Did you mean 'rmsprop'"):
         _ = gt.optim.rms_prop
+
+
+def counted(update):
+    """Return an update of the user's, and how often it ran."""
+    calls = []
+
+    def counting(grads, state, params=None):
+        calls.append(1)
+        return update(grads, state, params)
+
+    return counting, calls
+
+
+REPLAYED = [
+    lambda: gt.optim.adam(0.1), lambda: gt.optim.adamw(0.1, weight_decay=0.01, nesterov=True),
+    lambda: gt.optim.sgd(0.1, momentum=0.9), lambda: gt.optim.lion(0.1),
+    lambda: gt.optim.chain(gt.optim.clip_by_global_norm(1.0), gt.optim.rmsprop(0.1)),
+    lambda: gt.optim.adam(gt.optim.warmup_cosine_decay_schedule(0.0, 0.1, 2, 10)),
+    lambda: gt.optim.adafactor(0.1),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("make", REPLAYED)
+def test_updates_are_the_same_in_every_step_and_context(make):
+    params = {"w": gt.array([[1.0, -2.0], [0.5, 0.25]]), "b": gt.array([0.1, -0.2])}
+
+    def step(params, state):
+        grads = gt.grad(lambda p: gt.square(p["w"] @ p["b"] - 1.0).sum())(params)
+        updates, state = make_once.update(grads, state, params)
+        return gt.optim.apply_updates(params, updates), state
+
+    make_once = make()
+    ours, state = params, make_once.init(params)
+    for _ in range(6):  # the first two record it one by one
+        fresh = make()  # which never saw such arguments
+        grads = gt.grad(lambda p: gt.square(p["w"] @ p["b"] - 1.0).sum())(ours)
+        expected = fresh.update(grads, state, ours)
+        jitted = gt.jit(step)(ours, state)
+        updates, after = make_once.update(grads, state, ours)
+        assert gt.tree.structure(after) == gt.tree.structure(expected[1])
+        for a, b in zip(gt.tree.leaves((updates, after)), gt.tree.leaves(expected), strict=True):
+            assert a.dtype == b.dtype and a.aval.weak == b.aval.weak
+            np.testing.assert_allclose(a, b, rtol=1e-6)
+        ours, state = gt.optim.apply_updates(ours, updates), after
+        for a, b in zip(gt.tree.leaves((ours, state)), gt.tree.leaves(jitted), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7)
+
+
+def test_gradients_go_through_updates_that_were_recorded_before():
+    opt, params = gt.optim.adam(0.1), gt.array([1.0, -2.0])
+    state = opt.init(params)
+
+    def after(params):
+        grads = gt.grad(lambda p: (p**3).sum())(params)
+        return gt.optim.apply_updates(params, opt.update(grads, state, params)[0]).sum()
+
+    found = [np.asarray(gt.grad(after)(params)) for _ in range(4)]
+    assert all((one == found[0]).all() for one in found)
+    updates = [opt.update(params, state, params)[0] for _ in range(4)]
+    assert all((np.asarray(one) == np.asarray(updates[0])).all() for one in updates)
+    batched = gt.vmap(lambda g: opt.update(g, state, params)[0])(gt.stack([params, 2 * params]))
+    np.testing.assert_allclose(batched[0], updates[0], rtol=1e-6)
+
+
+def test_functions_of_the_user_run_at_every_step():
+    rate = {"now": 0.5}
+    own, calls = counted(gt.optim.sgd(1.0).update)
+    chained = gt.optim.chain(gt.optim.GradientTransformation(gt.optim.sgd(1.0).init, own), gt.optim.scale(1.0))
+    scheduled = gt.optim.sgd(lambda count: rate["now"])
+    grads = gt.array([1.0])
+    states = chained.init(grads), scheduled.init(grads)
+    for k in range(5):
+        rate["now"] = 0.5 / (k + 1)
+        chained.update(grads, states[0])
+        updates, _ = scheduled.update(grads, states[1])
+        np.testing.assert_allclose(updates, [-rate["now"]])
+    assert len(calls) == 5
+
+
+def test_wrong_trees_are_refused_after_right_ones():
+    opt, params = gt.optim.adam(0.1), {"w": gt.ones(2)}
+    state = opt.init(params)
+    for _ in range(4):
+        opt.update(params, state, params)
+    with pytest.raises(gt.StructureError):
+        opt.update({"v": gt.ones(2)}, state, params)
+    assert opt.update(params, state, {"w": 1.0})[0]["w"].shape == (2,)  # a number is no array
+    assert opt.update({"w": gt.ones(2, dtype=gt.float64)}, state)[0]["w"].dtype == gt.float64

@@ -157,6 +157,9 @@ def cases() -> Iterator[tuple[Any, tuple[Any, ...], dict[str, Any]]]:
                 yield getattr(aten, loss).default, (x, torch.rand(2, 3, 4), reduction), {}
         yield aten.binary_cross_entropy_with_logits.default, (x, torch.rand(2, 3, 4)), {}
         yield aten.mse_loss_backward.default, (torch.rand(()), x, torch.rand(2, 3, 4), 1), {}
+        for loss in ("smooth_l1_loss_backward", "huber_loss_backward"):
+            yield getattr(aten, loss).default, (torch.rand(()), x, torch.rand(2, 3, 4), 1, 1.0), {}
+        yield aten.index.Tensor, (x, [None, torch.tensor([0, 2]), torch.tensor([[1], [3]])]), {}
         yield aten.bmm.default, (x, torch.rand(2, 4, 5)), {}
         yield aten.baddbmm.default, (torch.rand(5), x, torch.rand(2, 4, 5)), {}
     for x in layouts(3, 4):

@@ -1,19 +1,22 @@
 """The types of the calls that programs make most, with the strides that torch's CPU kernels give their results.
 
 torch has them for its device ``meta``, mostly in Python modules that import much else: the first call takes most of a
-second. Where no rule plainly applies, torch has to say.
+second. Where no rule plainly applies, torch has to say; if that is a function in Python, the call is tried on zeros.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 
+from gtrace import torch_internals as internals
 from gtrace.aten import layer_types, types
 from gtrace.aten.overloads import NOT_ON_META, template
 from gtrace.aten.rules import TYPES
+from gtrace.aten.trials import is_tried, tried
 from gtrace.aten.types import Rule, Tensor, new
 from gtrace.ir.aval import Bundle, aval
 
@@ -41,8 +44,11 @@ def call_type(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any
     return None if found is None else new(found.shape, found.dtype)
 
 
-def results_on_meta(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+def results_on_meta(function: Any, args: Sequence[Any], kwargs: dict[str, Any], device: str = "cpu") -> Any:
     """Return the results of a call on ``meta``, given tensors there, by a rule or as torch has them.
+
+    Args:
+        device: the type of that which the call is for.
 
     Raises:
         NotImplementedError: torch does not have them there.
@@ -54,4 +60,8 @@ def results_on_meta(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) 
         return found
     if str(function) in NOT_ON_META:
         raise NotImplementedError(f"{function} on meta")
-    return function(*args, **kwargs)
+    if device == "cpu" and is_tried(function, args, kwargs):
+        with contextlib.suppress(RuntimeError, TypeError, ValueError, IndexError):  # of zeros; torch says it on meta
+            return tried(function, args, kwargs)
+    with internals.checked_without_symbols():
+        return function(*args, **kwargs)

@@ -180,10 +180,10 @@ def _indexed(x: Tensor, indices: Sequence[Tensor | None]) -> Tensor | None:
     found = [index for index in indices if index is not None]
     if not found or not all(_integers(index) and index.is_contiguous() for index in found):
         return None
-    if given != list(range(given[0], given[-1] + 1)) or not x.is_contiguous() or given[0]:
+    if given != list(range(given[0], given[-1] + 1)) or not x.is_contiguous():
         return None
     shape = broadcast(*[index.shape for index in found])
-    return None if shape is None else new((*shape, *x.shape[given[-1] + 1 :]), x.dtype)
+    return None if shape is None else new((*x.shape[: given[0]], *shape, *x.shape[given[-1] + 1 :]), x.dtype)
 
 
 def _index_select(x: Tensor, dim: int, index: Tensor) -> Tensor | None:
@@ -303,7 +303,7 @@ RULES: dict[str, Rule] = {
         ),
         _loss,
     ),
-    "mse_loss_backward": _loss_backward,
+    **dict.fromkeys(("mse_loss_backward", "smooth_l1_loss_backward", "huber_loss_backward"), _loss_backward),
     **dict.fromkeys(("nll_loss_forward", "nll_loss2d_forward"), _nll),
     **dict.fromkeys(("nll_loss_backward", "nll_loss2d_backward"), _nll_backward),
     "embedding.default": _embedding,

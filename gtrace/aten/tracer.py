@@ -305,7 +305,8 @@ class Tracer:
         """Return what a call gives on ``meta``, or what torch's fake tensors say of it."""
         with torch.no_grad():
             with contextlib.suppress(NotImplementedError):
-                return _mapped(_plain, results_on_meta(function, _mapped(_type, args), _mapped(_type, kwargs)))
+                given, named = _mapped(_type, args), _mapped(_type, kwargs)
+                return _mapped(_plain, results_on_meta(function, given, named, _device(args, kwargs).type))
             with fake_tensors(()):
                 found = function(*_mapped(_fake, args), **_mapped(_fake, kwargs))
             return _mapped(_on_meta, found)

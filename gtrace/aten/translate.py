@@ -15,7 +15,17 @@ import torch
 from gtrace import torch_internals as internals
 from gtrace.aten.custom_functions import MARK, record_mark
 from gtrace.aten.derivations import derivations
-from gtrace.aten.overloads import ATTENTION, caller, check_overload, fake_tensors, of_torch, places, template
+from gtrace.aten.overloads import (
+    ATTENTION,
+    caller,
+    check_overload,
+    fake_tensors,
+    find_overload,
+    of_torch,
+    places,
+    template,
+)
+from gtrace.aten.trials import MOST_TRIED, is_tried
 from gtrace.errors import ArgumentError, message
 from gtrace.ir.aval import Aval, Bundle, aval
 from gtrace.ir.graph import Scalar
@@ -83,23 +93,27 @@ def _differentiable(overload: str, args: tuple[Any, ...], avals: tuple[Aval, ...
     call = caller(overload, args)
     floating = [k for k, a in enumerate(avals) if a.floating]
     try:
-        return _requires_grad(call, avals, floating)
+        return _requires_grad(overload, call, avals, floating)
     except RuntimeError:
         # it refuses a gradient with respect to some operand, such as the weights of classes
-        found = [False] * len(_requires_grad(call, avals, []))
+        found = [False] * len(_requires_grad(overload, call, avals, []))
         for k in floating:
             with contextlib.suppress(RuntimeError):
-                found = [a or b for a, b in zip(found, _requires_grad(call, avals, [k]), strict=True)]
+                found = [a or b for a, b in zip(found, _requires_grad(overload, call, avals, [k]), strict=True)]
         return found
 
 
-def _requires_grad(call: Callable[..., Any], avals: Sequence[Aval], places: Sequence[int]) -> list[bool]:
+def _requires_grad(overload: str, call: Callable[..., Any], avals: Sequence[Aval], places: Sequence[int]) -> list[bool]:
     def flags(operands: Sequence[torch.Tensor]) -> list[bool]:
         for k in places:
             operands[k].requires_grad_()
         return [x.requires_grad for x in call(*operands)]
 
     with torch.enable_grad():
+        operands = [torch.zeros(a.shape, dtype=a.dtype, device="cpu") for a in avals if a.size <= MOST_TRIED]
+        if len(operands) == len(avals) and is_tried(find_overload(overload), operands, {}):
+            with contextlib.suppress(RuntimeError, TypeError, ValueError, IndexError):  # zeros are no operands of it
+                return flags(operands)
         with contextlib.suppress(NotImplementedError):
             return flags([torch.empty(a.shape, dtype=a.dtype, device="meta") for a in avals])
         with fake_tensors(avals) as fakes:

@@ -181,14 +181,15 @@ def _range(*bounds: Any, dtype: torch.dtype | None = None, **rest: Any) -> Tenso
 
 
 def _lower_indices(
-    rows: int, columns: int, offset: int = 0, *, dtype: torch.dtype | None = None, upper: bool = False, **rest: Any
+    rows: int, columns: int, offset: int = 0, *, dtype: Any = None, upper: bool = False, **rest: Any
 ) -> Tensor | None:
     """The places of a matrix on and below a diagonal, or those on and above it."""
     if rows < 0 or columns < 0:
         return None
     diagonal = offset if upper else offset + 1
     below = sum(min(max(row + diagonal, 0), columns) for row in range(rows))
-    return new((2, rows * columns - below if upper else below), dtype or torch.int64)
+    kind = dtype if isinstance(dtype, torch.dtype) else torch.int64  # the schema has a number for it
+    return new((2, rows * columns - below if upper else below), kind)
 
 
 def _product(*operands: Tensor, **kwargs: Any) -> Tensor | None:
@@ -244,8 +245,8 @@ RULES: dict[str, Rule] = {
             "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "erf", "erfc", "reciprocal", "hardtanh", "hardswish",
             "hardsigmoid", "elu", "leaky_relu", "softplus", "mish", "threshold", "relu", "neg", "abs", "floor", "ceil",
             "round.default", "trunc", "sign", "clamp.default", "clamp_min.default", "clamp_max.default",
-            "pow.Tensor_Scalar", "pow.Tensor_Tensor", "atan2", "maximum", "minimum", "lerp.Scalar", "lerp.Tensor",
-            "addcmul", "addcdiv", "sigmoid_backward", "tanh_backward", "gelu_backward", "silu_backward",
+            "pow.Tensor_Scalar", "pow.Tensor_Tensor", "atan2", "maximum", "minimum", "lerp.Scalar",
+            "lerp.Tensor", "addcmul", "addcdiv", "sigmoid_backward", "tanh_backward", "gelu_backward", "silu_backward",
             "hardtanh_backward", "elu_backward", "softplus_backward",
             "hardswish_backward", "hardsigmoid_backward", "mish_backward", "remainder", "fmod",
         ),

@@ -1,0 +1,51 @@
+"""Calls on zeros, for the types of their results: torch's own functions for ``meta`` are in Python, mostly, and import
+much else, which takes a second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import optree
+import torch
+
+from gtrace import torch_internals as internals
+
+Tensor = torch.Tensor
+
+MOST_TRIED = 1 << 20
+"""Elements, in all operands, of calls that are tried on the CPU: for milliseconds, in place of a second's imports."""
+
+_REFUSED = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape, torch.Tag.nondeterministic_seeded}
+
+
+def is_tried(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
+    """Whether a call says on the CPU what it gives, sooner than by torch's functions in Python for ``meta``."""
+    if not internals.has_python_meta(function) or not _REFUSED.isdisjoint(function.tags):
+        return False
+    schema = function._schema
+    if schema.is_mutable or any(one.alias_info is not None for one in schema.returns):
+        return False
+    leaves: list[Any] = optree.tree_leaves((list(args), kwargs))  # type: ignore[arg-type]
+    return sum(x.numel() for x in leaves if isinstance(x, Tensor)) <= MOST_TRIED
+
+
+def tried(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """Return the results of a call on zeros, as tensors on ``meta``."""
+
+    def zeros(x: Any) -> Any:
+        if isinstance(x, torch.device):
+            return torch.device("cpu")
+        if not isinstance(x, Tensor):
+            return x
+        places = 1 + sum((n - 1) * step for n, step in zip(x.shape, x.stride(), strict=True)) if x.numel() else 0
+        return torch.zeros(places, dtype=x.dtype, device="cpu").as_strided(x.shape, x.stride())
+
+    def on_meta(x: Any) -> Any:
+        return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="meta") if isinstance(x, Tensor) else x
+
+    with torch.no_grad():
+        given, named = optree.tree_map(zeros, (list(args), kwargs), none_is_leaf=True)  # type: ignore[arg-type]
+        found = function(*given, **named)
+    return optree.tree_map(on_meta, found, none_is_leaf=True)
