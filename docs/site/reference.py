@@ -172,7 +172,7 @@ PAGES = (
         ("Optimizers", "optim.optimizers optim.muon"),
         ("The contract", "optim.base"),
         ("Parts of optimizers", "optim.moments optim.scaling optim.factorized optim.clipping"),
-        ("Around optimizers", "optim.accumulation optim.masking"),
+        ("Around optimizers", "optim.combining optim.accumulation optim.masking"),
         ("Schedules", "optim.schedules"),
     ),
     _page(
