@@ -31,7 +31,7 @@ from gtrace.engine.program import Instrument, Program
 from gtrace.engine.programs import MAX_PROGRAMS, ProgramTable, new_program
 from gtrace.engine.routes import Parts, Recording, Route
 from gtrace.engine.sharded import AgreedCalls, gathering, localize, placed
-from gtrace.engine.sizes import NewSizes
+from gtrace.engine.sizes import NewSizes, Scalars
 from gtrace.engine.tiering import Tiering
 from gtrace.events import Canonicalized, Ran, bus
 from gtrace.interp.channels_last import predicted_strides
@@ -83,7 +83,7 @@ class Engine:
     def recorded(
         self,
         key: Hashable,
-        scalars: tuple[bool | int | float | complex, ...],
+        scalars: Scalars,
         decode: Callable[[], RecordedGraph],
         tensors: Sequence[torch.Tensor],
         marks: Marks = (),
@@ -97,9 +97,15 @@ class Engine:
             marks: the regions of the program.
             partial: whether outputs that follow from others may be left out; the results are then `PartialResults`.
         """
-        if not quiet():  # `without_modes`, written out
-            with no_modes():
-                return self.recorded(key, scalars, decode, tensors, marks, partial)
+        if quiet():  # `without_modes`, written out, as in `call`
+            return self._recorded(key, scalars, decode, tensors, marks, partial)
+        with no_modes():
+            return self._recorded(key, scalars, decode, tensors, marks, partial)
+
+    def _recorded(
+        self, key: Hashable, scalars: Scalars, decode: Callable[[], RecordedGraph], tensors: Sequence[torch.Tensor],
+        marks: Marks, partial: bool,
+    ) -> list[torch.Tensor]:  # fmt: skip
         passes = registered.passes
         key = key, passes, partial
         recording = self.recordings.get(key)
@@ -121,15 +127,9 @@ class Engine:
         return results if route.avals is None else placed(results, route.avals)
 
     def _recording(
-        self,
-        key: Hashable,
-        known: Recording | None,
-        scalars: tuple[bool | int | float | complex, ...],
-        program: RecordedGraph,
-        marks: Marks,
-        passes: Passes,
-        partial: bool,
-    ) -> Recording:
+        self, key: Hashable, known: Recording | None, scalars: Scalars, program: RecordedGraph, marks: Marks,
+        passes: Passes, partial: bool,
+    ) -> Recording:  # fmt: skip
         """Return the recording of a program that is new, or whose constants have changed.
 
         A scalar is a constant of the program until its value changes: then it is an input, for other sizes too.
