@@ -32,6 +32,7 @@ from gtrace.compile.partition import uncompilable
 from gtrace.compile.request import CompileRequest
 from gtrace.compile.symbolic import Relation, fit, shape_of
 from gtrace.compile.toolchain import toolchain
+from gtrace.control.recurrent import layers_as_loops
 from gtrace.errors import ArgumentError, CompileError, DtypeError, ExportError, ShapeError, message
 from gtrace.export_manifest import CaseManifest, ExportManifest, InputSpec
 from gtrace.interp.interpreter import TensorFunction
@@ -226,7 +227,7 @@ def _case(
         args, kwargs = tree.map(lambda leaf, sizes=sizes: _sized(leaf, sizes), (specs, named_specs))
         again = capture_like("export", f, args, kwargs)
         captured = captured or again
-        recorded = rewritten(again.graph, registered.passes)
+        recorded = layers_as_loops(rewritten(again.graph, registered.passes))
         _check_constants(captured.constants, again.constants)
         # in the order of recording, which is that of every size; the canonical order breaks ties by sizes
         graphs.append(renumber(CANONICAL.run(recorded)))

@@ -139,3 +139,17 @@ def test_programs_of_several_processes_have_loops_which_are_divided(monkeypatch)
     params, apply = gt.from_module(torch.nn.LSTM(5, 7))
     found, loops = called(gt.grad(loss_of(apply)), params, gt.ones((4, 3, 5)))
     assert not {FORWARD, BACKWARD} & set(found) and loops >= 2
+
+
+def test_exported_files_have_loops(tmp_path):
+    torch.manual_seed(0)
+    params, apply = gt.from_module(torch.nn.LSTM(3, 4, num_layers=2))
+    x = gt.from_torch(torch.randn(5, 2, 3))
+
+    def step(w, x):
+        return gt.value_and_grad(loss_of(apply))({**params, "weight_hh_l0": w}, x)
+
+    gt.export(step, params["weight_hh_l0"], x).save(tmp_path / "step.gt")
+    found = gt.load(tmp_path / "step.gt")(params["weight_hh_l0"], x)
+    for a, b in zip(gt.tree.leaves(found), gt.tree.leaves(step(params["weight_hh_l0"], x)), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)

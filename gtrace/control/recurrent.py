@@ -14,9 +14,12 @@ from gtrace.aten.recurrent import LAYER, LSTM_LAYER
 from gtrace.aten.rules import BATCHES, PULLBACKS, TANGENTS, TYPES
 from gtrace.aten.translate import RECORDED, call_aten
 from gtrace.control.scan import scan
-from gtrace.interp.lstm import BACKWARD, FORWARD, bytes_kept, has_kernel
+from gtrace.interp.lstm import BACKWARD, FORWARD, OPERATORS, bytes_kept, has_kernel
 from gtrace.ir.aval import Aval, Bundle, aval, bundle
-from gtrace.ir.graph import Subgraph
+from gtrace.ir.calls import called_operators, map_subgraphs
+from gtrace.ir.edit import inline, substitute
+from gtrace.ir.graph import Graph, Node, Operand, Subgraph
+from gtrace.ir.subgraph import subgraph
 from gtrace.ops.activations import relu, sigmoid
 from gtrace.ops.create import arange
 from gtrace.ops.elementwise import add, tanh
@@ -252,6 +255,36 @@ def _avals(operands: Sequence[Array]) -> tuple[Aval, ...]:
 
 def _examples(batched: Sequence[bool], operands: Sequence[Array]) -> tuple[Aval, ...]:
     return tuple([without_batch(x.aval) if flag else x.aval for x, flag in zip(operands, batched, strict=True)])
+
+
+def layers_as_loops(graph: Graph) -> Graph:
+    """Return a program with loops in place of the layers that oneDNN runs, for compilers that do not call it."""
+    if not OPERATORS & called_operators(graph):
+        return graph
+    fresh = 1 + max([*graph.inputs, *(node.out for node in graph.nodes)])
+    nodes: list[Node] = []
+    names: dict[int, Operand] = {}
+    results: dict[int, tuple[Operand, ...]] = {}
+    for node in graph.nodes:
+        node = substitute(map_subgraphs(node, lambda sub: subgraph(layers_as_loops(sub.graph))), names)
+        overload = node.attributes.get("overload")
+        if overload in OPERATORS:
+            args, avals = node.attributes["args"], node.instr.ins
+            if overload == BACKWARD:
+                program, places = _program(args, avals)
+            else:
+                program, places = _layer(avals, args[-1]), list(range(len(avals)))
+            added, results[node.out] = inline(program.graph, tuple([node.ins[k] for k in places]), fresh)
+            nodes += added
+            fresh += len(added)
+        elif node.op.projection and node.ins[0] in results:
+            found = results[node.ins[0]]  # type: ignore[index]
+            if node.params[0] < len(found):  # what is kept for the gradient, the gradient of a loop does not take
+                names[node.out] = found[node.params[0]]
+        else:
+            nodes.append(node)
+    outputs = tuple([names.get(value, value) for value in graph.outputs])
+    return Graph(graph.inputs, graph.avals, tuple(nodes), outputs)  # type: ignore[arg-type]
 
 
 TYPES.update({FORWARD: _type, BACKWARD: _type_of_gradient})
