@@ -32,7 +32,7 @@ from gtrace.compile.partition import uncompilable
 from gtrace.compile.request import CompileRequest
 from gtrace.compile.symbolic import Relation, fit, shape_of
 from gtrace.compile.toolchain import toolchain
-from gtrace.control.recurrent import layers_as_loops
+from gtrace.control.lstm import layers_as_loops
 from gtrace.errors import ArgumentError, CompileError, DtypeError, ExportError, ShapeError, message
 from gtrace.export_manifest import CaseManifest, ExportManifest, InputSpec
 from gtrace.interp.interpreter import TensorFunction

@@ -242,33 +242,6 @@ def masks_unread() -> Iterator[None]:
         vars(holder)[IS_CAUSAL.name] = original
 
 
-SYMBOLS = "torch.fx.experimental.symbolic_shapes"
-CHECK = Internal("torch", "_check_with")
-
-
-def _checked(check: Callable[..., None], kind: type[Exception], condition: Any, told: Any) -> None:
-    if condition is not True:
-        check(kind, condition, told)
-
-
-@contextlib.contextmanager
-def checked_without_symbols() -> Iterator[None]:
-    """Let torch check what holds without asking its symbols, whose import takes most of a second.
-
-    What does not hold, or is a symbol, it checks as ever. So it does no harm if another thread finds it so, too.
-    """
-    if SYMBOLS in sys.modules:
-        yield
-        return
-    original = CHECK.get()
-    check = original if isinstance(original, functools.partial) else functools.partial(_checked, original)
-    torch._check_with = check
-    try:
-        yield
-    finally:
-        torch._check_with = original
-
-
 DISPATCH_KEY = Internal("torch", "_C.DispatchKey")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -314,6 +315,57 @@ def test_functions_of_the_user_run_at_every_step():
         updates, _ = scheduled.update(grads, states[1])
         np.testing.assert_allclose(updates, [-rate["now"]])
     assert len(calls) == 5
+
+
+@dataclasses.dataclass
+class Halving:
+    """A schedule that has no hash, as classes that compare by their fields."""
+
+    value: float
+
+    def __call__(self, count):
+        return self.value / 2**count
+
+
+@gt.tree.register
+class Named:
+    """A node of a tree whose data has no hash."""
+
+    def __init__(self, weight, names):
+        self.weight, self.names = weight, names
+
+    def tree_flatten(self):
+        return (self.weight,), self.names
+
+    @classmethod
+    def tree_unflatten(cls, names, parts):
+        return cls(*parts, names)
+
+
+def test_schedules_and_trees_may_have_no_hash():
+    opt = gt.optim.adam(Halving(0.5))
+    state = opt.init(gt.zeros(2))
+    found = []
+    for _ in range(4):
+        updates, state = opt.update(gt.array([1.0, -2.0]), state)
+        found.append(updates)
+    np.testing.assert_allclose(found, [[-(0.5 / 2**k), 0.5 / 2**k] for k in range(4)], rtol=1e-5)
+    plain, params = gt.optim.sgd(0.1), Named(gt.ones(2), ["w"])
+    for _ in range(4):
+        updates, _ = plain.update(params, plain.init(params), params)
+        np.testing.assert_allclose(updates.weight, [-0.1, -0.1], rtol=1e-6)
+
+
+def test_parts_of_a_chain_are_replayed_beside_the_users():
+    own = gt.optim.GradientTransformation(lambda params: (), lambda updates, state, params=None: (updates, state))
+    opt = gt.optim.chain(gt.optim.scale_by_adam(), own, gt.optim.scale(-0.1))
+    alone = gt.optim.adam(0.1)
+    params = gt.array([1.0, -2.0])
+    state, other = opt.init(params), alone.init(params)
+    for _ in range(4):
+        updates, state = opt.update(params, state, params)
+        want, other = alone.update(params, other, params)
+        np.testing.assert_allclose(updates, want, rtol=1e-6)
 
 
 def test_wrong_trees_are_refused_after_right_ones():

@@ -10,9 +10,9 @@ import contextlib
 from collections.abc import Sequence
 from typing import Any
 
+import optree
 import torch
 
-from gtrace import torch_internals as internals
 from gtrace.aten import layer_types, types
 from gtrace.aten.overloads import NOT_ON_META, template
 from gtrace.aten.rules import TYPES
@@ -60,8 +60,9 @@ def results_on_meta(function: Any, args: Sequence[Any], kwargs: dict[str, Any], 
         return found
     if str(function) in NOT_ON_META:
         raise NotImplementedError(f"{function} on meta")
-    if device == "cpu" and is_tried(function, args, kwargs):
+    leaves: list[Any] = optree.tree_leaves((list(args), kwargs))  # type: ignore[arg-type]
+    elements = sum(x.numel() for x in leaves if isinstance(x, Tensor))
+    if device == "cpu" and is_tried(function, elements):
         with contextlib.suppress(RuntimeError, TypeError, ValueError, IndexError):  # of zeros; torch says it on meta
             return tried(function, args, kwargs)
-    with internals.checked_without_symbols():
-        return function(*args, **kwargs)
+    return function(*args, **kwargs)

@@ -25,7 +25,7 @@ from gtrace.aten.overloads import (
     places,
     template,
 )
-from gtrace.aten.trials import MOST_TRIED, is_tried
+from gtrace.aten.trials import is_tried
 from gtrace.errors import ArgumentError, message
 from gtrace.ir.aval import Aval, Bundle, aval
 from gtrace.ir.graph import Scalar
@@ -110,10 +110,9 @@ def _requires_grad(overload: str, call: Callable[..., Any], avals: Sequence[Aval
         return [x.requires_grad for x in call(*operands)]
 
     with torch.enable_grad():
-        operands = [torch.zeros(a.shape, dtype=a.dtype, device="cpu") for a in avals if a.size <= MOST_TRIED]
-        if len(operands) == len(avals) and is_tried(find_overload(overload), operands, {}):
+        if is_tried(find_overload(overload), sum(a.size for a in avals)):
             with contextlib.suppress(RuntimeError, TypeError, ValueError, IndexError):  # zeros are no operands of it
-                return flags(operands)
+                return flags([torch.zeros(a.shape, dtype=a.dtype, device="cpu") for a in avals])
         with contextlib.suppress(NotImplementedError):
             return flags([torch.empty(a.shape, dtype=a.dtype, device="meta") for a in avals])
         with fake_tensors(avals) as fakes:

@@ -20,15 +20,19 @@ MOST_TRIED = 1 << 20
 _REFUSED = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape, torch.Tag.nondeterministic_seeded}
 
 
-def is_tried(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
-    """Whether a call says on the CPU what it gives, sooner than by torch's functions in Python for ``meta``."""
-    if not internals.has_python_meta(function) or not _REFUSED.isdisjoint(function.tags):
+def is_tried(function: Any, elements: int) -> bool:
+    """Whether a call says on the CPU what it gives, sooner than by torch's functions in Python for ``meta``.
+
+    Users' operators may have effects, and are not tried.
+
+    Args:
+        elements: in all operands.
+    """
+    if function.namespace != "aten" or not internals.has_python_meta(function):
         return False
     schema = function._schema
-    if schema.is_mutable or any(one.alias_info is not None for one in schema.returns):
-        return False
-    leaves: list[Any] = optree.tree_leaves((list(args), kwargs))  # type: ignore[arg-type]
-    return sum(x.numel() for x in leaves if isinstance(x, Tensor)) <= MOST_TRIED
+    aliases = schema.is_mutable or any(one.alias_info is not None for one in schema.returns)
+    return elements <= MOST_TRIED and not aliases and _REFUSED.isdisjoint(function.tags)
 
 
 def tried(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:

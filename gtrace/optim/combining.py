@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gtrace.errors import ArgumentError, message
 from gtrace.optim.base import GradientTransformation, Params, State, Updates, stateless, zeros_of
-from gtrace.optim.replayed import own_update, transformation
+from gtrace.optim.replayed import transformation, updates_of
 
 __all__ = ["chain", "identity", "set_to_zero"]
 
@@ -40,8 +40,7 @@ def chain(*transforms: GradientTransformation) -> GradientTransformation:
     >>> opt.update(gt.array([3.0, 0.5]), opt.init(gt.zeros(2)))[0]
     Array([-0.5 , -0.25], dtype=float32)
     """
-
-    steps = [own_update(t) for t in transforms]
+    steps = updates_of(transforms)
 
     def init(params: Params) -> State:
         return tuple([t.init(params) for t in transforms])

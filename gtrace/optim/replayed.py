@@ -6,8 +6,7 @@ Adam makes fourteen operations of each parameter. Recording them one by one take
 from __future__ import annotations
 
 import functools
-import weakref
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import attrs
@@ -31,8 +30,16 @@ MAX_PROGRAMS = 16
 
 _PLAIN = (type(None), bool, int, float, str, numpy.generic, numpy.dtype, torch.dtype, DType)
 
-_schedules: weakref.WeakSet[Schedule] = weakref.WeakSet()
-"""Those that are made of numbers, and so are known to be pure."""
+
+@attrs.frozen
+class KnownSchedule:
+    """A schedule that is made of numbers only, so that it is known to be pure."""
+
+    function: Schedule
+
+    def __call__(self, count: Any) -> Any:
+        """Return the value at a step."""
+        return self.function(count)
 
 
 @attrs.frozen(eq=False)
@@ -65,7 +72,7 @@ class ReplayedUpdate:
     def __call__(self, updates: Updates, state: State, params: Params = None, /) -> tuple[Updates, State]:
         """Return the updates and the new state."""
         leaves, structure = tree.flatten((updates, state, params))
-        if not _are_arrays(leaves):
+        if not _are_arrays(leaves) or not _is_hashable(structure):
             return self.function(updates, state, params)
         settings = config.current
         kinds = tuple([x.aval for x in leaves])
@@ -99,6 +106,15 @@ def _are_arrays(leaves: list[Any]) -> bool:
     return {x.__class__ for x in leaves} <= {Array}
 
 
+def _is_hashable(structure: tree.TreeDef) -> bool:
+    """Whether a structure has a hash: the data of users' own nodes may have none."""
+    try:
+        hash(structure)
+    except TypeError:
+        return False
+    return True
+
+
 def transformation(function: Callable[..., GradientTransformation]) -> Callable[..., Any]:
     """Return a function that makes transformations, whose updates are replayed if they are made of numbers only.
 
@@ -111,7 +127,7 @@ def transformation(function: Callable[..., GradientTransformation]) -> Callable[
         made = checked(*args, **kwargs)
         if not all(map(_is_known, (*args, *kwargs.values()))):
             return made
-        return GradientTransformation(made.init, ReplayedUpdate(own_update(made)))
+        return GradientTransformation(made.init, ReplayedUpdate(*updates_of([made])))
 
     return make
 
@@ -122,17 +138,17 @@ def known_schedule(function: Callable[..., Schedule]) -> Callable[..., Schedule]
 
     @functools.wraps(function)
     def make(*args: Any, **kwargs: Any) -> Schedule:
-        made = checked(*args, **kwargs)
-        if all(map(_is_known, (*args, *kwargs.values()))):
-            _schedules.add(made)
-        return made
+        made: Schedule = checked(*args, **kwargs)
+        return KnownSchedule(made) if all(map(_is_known, (*args, *kwargs.values()))) else made
 
     return make
 
 
-def own_update(made: GradientTransformation) -> Update:
-    """Return the update of a transformation, to be called by an update that is replayed itself."""
-    return made.update.function if isinstance(made.update, ReplayedUpdate) else made.update
+def updates_of(transforms: Sequence[GradientTransformation]) -> list[Update]:
+    """Return the updates for one to call that is made of them: as they are if all are replayed, with that one."""
+    found = [t.update for t in transforms]
+    known = [update.function for update in found if isinstance(update, ReplayedUpdate)]
+    return known if len(known) == len(found) else found
 
 
 def _is_known(value: Any) -> bool:
@@ -143,4 +159,4 @@ def _is_known(value: Any) -> bool:
         return all(map(_is_known, value))
     if isinstance(value, dict):
         return all(map(_is_known, value.values()))
-    return isinstance(value, _PLAIN) or (callable(value) and value in _schedules)
+    return isinstance(value, (*_PLAIN, KnownSchedule))
