@@ -72,7 +72,7 @@ class ReplayedUpdate:
     def __call__(self, updates: Updates, state: State, params: Params = None, /) -> tuple[Updates, State]:
         """Return the updates and the new state."""
         leaves, structure = tree.flatten((updates, state, params))
-        if not _are_arrays(leaves) or not _is_hashable(structure):
+        if not _are_arrays(leaves):
             return self.function(updates, state, params)
         settings = config.current
         kinds = tuple([x.aval for x in leaves])
@@ -104,15 +104,6 @@ class ReplayedUpdate:
 
 def _are_arrays(leaves: list[Any]) -> bool:
     return {x.__class__ for x in leaves} <= {Array}
-
-
-def _is_hashable(structure: tree.TreeDef) -> bool:
-    """Whether a structure has a hash: the data of users' own nodes may have none."""
-    try:
-        hash(structure)
-    except TypeError:
-        return False
-    return True
 
 
 def transformation(function: Callable[..., GradientTransformation]) -> Callable[..., Any]:
