@@ -24,7 +24,7 @@ class DerivedTrace(Trace):
 
     def __init__(self, trace: Trace, numbers: Sequence[int], results: PartialResults) -> None:
         super().__init__()
-        self.flat, self.scalars = trace.flat, trace.scalars
+        self.flat, self.scalars, self.locations = trace.flat, trace.scalars, trace.locations
         self.closed = True
         derived = results.derived
         self.numbers_of_outputs = numbers
