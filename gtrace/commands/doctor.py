@@ -20,7 +20,7 @@ from gtrace.compile.request import CompileRequest
 from gtrace.config import config
 from gtrace.errors import CacheError, UnsupportedTorchError
 from gtrace.interp.interpreter import interpreter
-from gtrace.interp.products import preferred
+from gtrace.interp.products import libraries
 from gtrace.ir.aval import aval
 from gtrace.ir.graph import Graph, Node
 from gtrace.ir.op import REGISTRY
@@ -95,8 +95,7 @@ def _store() -> Iterator[Finding]:
 
 
 def _processor() -> Iterator[Finding]:
-    products = "oneDNN" if preferred() else "torch"
-    found = f"{os.cpu_count()} cores, {torch.backends.cpu.get_cpu_capability()}, large products by {products}"
+    found = f"{os.cpu_count()} cores, {torch.backends.cpu.get_cpu_capability()}, large products by {libraries()}"
     yield Finding("processor", found)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from gtrace.interp.products import preferred
+from gtrace.interp.products import libraries
 from gtrace.version import __version__
 
 _PACKAGE = Path(__file__).resolve().parents[1]
@@ -32,7 +32,7 @@ def toolchain() -> dict[str, str]:
         "compiler": compiler(),
         "machine": f"{platform.system()} {platform.machine()}",
         "isa": torch.backends.cpu.get_cpu_capability(),
-        "products": "oneDNN" if preferred() else "torch",
+        "products": libraries(),
         "gpu": device,
     }
 
