@@ -194,6 +194,22 @@ def test_composites_are_numpys(name, f, x):
     np.testing.assert_allclose(np.asarray(got), expected, rtol=1e-6, atol=1e-7)
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "int32", "int64"])
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_one_hot_of_many_classes(axis, dtype):
+    """Large results are written otherwise than small ones."""
+    codes = np.random.default_rng(0).integers(0, 250, (40, 9)).astype(dtype)
+    if dtype != "uint8":
+        codes[3] = [-1, 300, 299, 0, -300, 2**31 - 1, -(2**31), 7, 301]
+    want = np.moveaxis(codes[..., None].astype(np.int64) == np.arange(300), -1, axis)
+    for kind in ("float32", "bool", "int8"):
+        got = gt.one_hot(gt.array(codes), 300, axis=axis, dtype=kind)
+        assert got.dtype == kind
+        np.testing.assert_array_equal(got, want.astype(kind))
+    batched = gt.vmap(lambda row: gt.one_hot(row, 300))(gt.array(codes))
+    np.testing.assert_array_equal(batched, codes[..., None].astype(np.int64) == np.arange(300))
+
+
 def test_one_hot_softplus_and_friends():
     np.testing.assert_array_equal(np.asarray(gt.one_hot(gt.array([1, -1, 5]), 3)), [[0, 1, 0], [0, 0, 0], [0, 0, 0]])
     assert gt.one_hot(gt.array([[1]]), 3, axis=0).shape == (3, 1, 1)

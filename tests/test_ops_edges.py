@@ -251,6 +251,18 @@ def test_derivatives_in_corners(name, f, point, slope):
     np.testing.assert_allclose(slope_of(f)(gt.array(point)), slope, rtol=1e-6)
 
 
+@pytest.mark.parametrize("approximate", [True, False])
+@pytest.mark.parametrize("corner", [*FAR, np.nan, 39.0, -39.0])
+def test_slopes_of_gelu_of_large_arrays_with_a_corner(approximate, corner):
+    """The slopes of large arrays are those of their elements one by one."""
+    x = np.linspace(-9, 9, 70_000, dtype=np.float32)
+    x[12_345] = corner
+    slope = slope_of(lambda x: gt.gelu(x, approximate=approximate))
+    got = slope(gt.array(x)).numpy()
+    np.testing.assert_allclose(got[12_345], slope(gt.array(x[12_345:12_346])).numpy()[0], rtol=1e-6)
+    np.testing.assert_allclose(got[:9000], slope(gt.array(x[:9000])), rtol=1e-5, atol=1e-7)
+
+
 def test_logsumexp_of_nothing_is_the_logarithm_of_zero():
     rows = gt.array([[-np.inf, -np.inf], [-np.inf, 1.0]])
     assert gt.logsumexp(rows, axis=1).tolist() == [-np.inf, 1.0]

@@ -71,6 +71,9 @@ softplus = unary(
 _FLAT = 40.0
 """Beyond it the slope of gelu is 0 or 1 in every dtype. Its formulas would multiply zero by infinity there."""
 
+_LARGE = 1 << 16
+"""Elements from which on reading an array takes longer than a call."""
+
 
 def _gelu(x: torch.Tensor, approximate: bool) -> torch.Tensor:
     return torch.nn.functional.gelu(x, approximate="tanh" if approximate else "none")
@@ -91,7 +94,18 @@ def _gelu_grad_direct(avals: tuple[Aval, ...], approximate: bool) -> Callable[..
     if avals[0].shape != avals[1].shape:
         return None
     how = "tanh" if approximate else "none"
-    return lambda g, x: torch.ops.aten.gelu_backward(g, x.clamp(-_FLAT, _FLAT), approximate=how)
+    limited = _limited if avals[1].device.type == "cpu" and avals[1].size >= _LARGE else _clamped
+    return lambda g, x: torch.ops.aten.gelu_backward(g, limited(x), approximate=how)
+
+
+def _clamped(x: torch.Tensor) -> torch.Tensor:
+    return x.clamp(-_FLAT, _FLAT)
+
+
+def _limited(x: torch.Tensor) -> torch.Tensor:
+    """Return a large array within the limits, which it mostly is: reading it costs less than a copy."""
+    least, most = torch.aminmax(x)
+    return x if -_FLAT <= least.item() and most.item() <= _FLAT else _clamped(x)
 
 
 def _gelu_slope(x: Array, approximate: bool) -> Array:
