@@ -55,13 +55,26 @@ LAYOUTS = {
 
 @pytest.mark.parametrize("right", LAYOUTS)
 @pytest.mark.parametrize("left", LAYOUTS)
-@pytest.mark.parametrize("shapes", [((160, 300), (300, 260)), ((3, 65, 520), (520, 40))], ids=str)
+@pytest.mark.parametrize(
+    "shapes", [((160, 300), (300, 260)), ((3, 65, 520), (520, 40)), ((2, 3, 33, 20), (2, 3, 20, 17))], ids=str
+)
 def test_products_of_any_layout(shapes, left, right, library):
     x, y = gt.eval((LAYOUTS[left](*shapes[0]), LAYOUTS[right](*shapes[1])))
     want = np.asarray(x).astype(np.float64) @ np.asarray(y)
     got = x @ y
     assert got.to_torch().is_contiguous()
     np.testing.assert_allclose(got.numpy(), want, rtol=1e-5, atol=1e-5 * np.sqrt(shapes[0][-1]) * np.abs(want).max())
+
+
+@pytest.mark.parametrize("empty", [None, 0, 1, 2, 3])
+def test_products_of_heads(empty):
+    """Heads that lie between the rows, as in attention; with no example, head, row or feature at all, too."""
+    sizes = [0 if k == empty else n for k, n in enumerate((3, 5, 2, 4))]
+    q, k = (gt.permute_dims(gt.array(normal(*sizes, seed=seed)), (0, 2, 1, 3)) for seed in (0, 1))
+    scores = q @ k.mT
+    for got, x, y in ((scores, q, k.mT), (scores @ k, scores, k), (q.mT @ scores, q.mT, scores)):
+        assert got.to_torch().is_contiguous()
+        np.testing.assert_allclose(got, np.asarray(x).astype(np.float64) @ np.asarray(y), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("part", [lambda w: w[:, :260], lambda w: w[:, 4:264], lambda w: w[::2, :260]])

@@ -120,4 +120,22 @@ def large_matmul(columns: int, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor
     return _linear()(x, transposed, None, "none", [], "")
 
 
+def batched_matmul(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """Return the products of matrices with equal batch axes, of which there are several.
+
+    Where the axes do not lie one within the other, as of heads of attention, torch copies the matrices. Those that are
+    transposed are copied as they lie in memory here, which takes half as long.
+    """
+    batch = x.shape[:-2]
+    count = math.prod(batch)
+    return torch.bmm(_stacked(x, count), _stacked(y, count)).view(*batch, x.shape[-2], y.shape[-1])
+
+
+def _stacked(x: torch.Tensor, count: int) -> torch.Tensor:
+    """Return matrices with a single batch axis."""
+    if x.stride(-1) != 1 and x.stride(-2) == 1:
+        return x.mT.reshape(count, x.shape[-1], x.shape[-2]).mT
+    return x.reshape(count, *x.shape[-2:])
+
+
 _linear = functools.cache(internals.LINEAR.get)

@@ -12,7 +12,7 @@ import numpy
 import torch
 
 from gtrace.errors import ArgumentError, ShapeError, message
-from gtrace.interp.products import is_large, large_matmul, preferred
+from gtrace.interp.products import batched_matmul, is_large, large_matmul, preferred
 from gtrace.ir.aval import Aval, aval
 from gtrace.ir.cases import BadSample, Sample
 from gtrace.ir.op import Op, define
@@ -69,6 +69,8 @@ def _check_matmul(op: str, avals: tuple[Aval, ...]) -> None:
 
 def _matmul_direct(avals: tuple[Aval, ...]) -> Callable[..., torch.Tensor] | None:
     x, y = avals
+    if len(x.shape) > 3 and x.shape[:-2] == y.shape[:-2] and x.device.type == "cpu":
+        return batched_matmul
     if len(y.shape) != 2 or len(x.shape) < 2:
         return None
     if (
