@@ -65,6 +65,7 @@ ROOMS = [
     {"trace.segmentation"},
     {"trace.record", "trace.text"},
     {"trace.derived", "trace.no_value"},
+    {"trace.completion"},
     {"trace.promotion"},
     {"trace.array"},
     {"trace.bind", "trace.convert", "trace.donation"},

@@ -18,6 +18,7 @@ from gtrace.compile.native.library import RefusedError
 from gtrace.compile.request import CompileRequest
 from gtrace.compile.work import TORCH_CALL, torch_calls
 from gtrace.interp.between import watched
+from gtrace.interp.deferred import settled
 from gtrace.interp.interpreter import Owned, TensorFunction, bound_body, interpreter
 from gtrace.interp.layouts import in_order, in_rows
 from gtrace.ir.aval import layout
@@ -77,15 +78,17 @@ class CallSequence:
         Results of earlier calls get the strides that later calls expect. Inputs are passed on as they are.
         """
         env: dict[int, torch.Tensor] = dict(zip(self.inputs, tensors, strict=True))
-        settled = set(self.inputs)
+        ready = set(self.inputs)
+        deferred = None
         if isinstance(tensors, Owned):
+            deferred = tensors.deferred
             tensors.clear()
         for step, dead in watched(zip(self.steps, self.dead, strict=True)):
             for value in step.ins:
-                if value not in settled:
-                    env[value] = self._laid_out(value, env[value])
-                    settled.add(value)
-            taken = Owned([env[value] for value in step.ins])
+                if value not in ready:
+                    env[value] = self._laid_out(value, settled(env[value]))
+                    ready.add(value)
+            taken = Owned([env[value] for value in step.ins], deferred)
             for value in dead:
                 env.pop(value, None)
             results = step.run(taken)

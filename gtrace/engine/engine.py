@@ -13,6 +13,7 @@ import os
 import random
 from collections.abc import Callable, Collection, Container, Hashable, Sequence
 from time import perf_counter
+from typing import Any
 
 import attrs
 import torch
@@ -28,20 +29,22 @@ from gtrace.engine.derived import DerivedOutputs, PartialResults
 from gtrace.engine.instruments import INTERPRETED, instrumented
 from gtrace.engine.ledger import save_ledger
 from gtrace.engine.program import Instrument, Program
-from gtrace.engine.programs import MAX_PROGRAMS, ProgramTable, new_program
+from gtrace.engine.programs import MAX_PROGRAMS, CanonicalForms, ProgramTable, new_program
 from gtrace.engine.routes import Parts, Recording, Route
 from gtrace.engine.sharded import AgreedCalls, gathering, localize, placed
 from gtrace.engine.sizes import NewSizes, Scalars
 from gtrace.engine.tiering import Tiering
 from gtrace.events import Canonicalized, Ran, bus
 from gtrace.interp.channels_last import predicted_strides
+from gtrace.interp.deferred import DeferredUpdate
 from gtrace.interp.interpreter import Owned
 from gtrace.interp.memory import REFUSALS, refuse
+from gtrace.interp.updates import has_updates
 from gtrace.ir.aliasing import given_away
 from gtrace.ir.aval import contiguous_strides
 from gtrace.ir.calls import has_calls
-from gtrace.ir.canonical import CANONICAL, Canonical, canonicalize
-from gtrace.ir.edit import lift_scalars, renumber
+from gtrace.ir.canonical import CANONICAL
+from gtrace.ir.edit import lift_scalars
 from gtrace.ir.graph import Graph, Marks, RecordedGraph, skeleton
 from gtrace.ir.op import Leaf
 from gtrace.ir.repeats import LEAST_NODES, cut_repeats
@@ -64,7 +67,7 @@ class Engine:
     Attributes:
         recordings: by exact key.
         programs: by what their compiled form depends on.
-        forms: canonical forms, by graphs whose values are numbered in order.
+        forms: canonical forms.
         tiering: moves programs between tiers.
         instrument: that of programs made from now on.
     """
@@ -76,7 +79,7 @@ class Engine:
         self.sizes = NewSizes()
         self.derived = DerivedOutputs()
         self.instrument: Instrument | None = None
-        self.forms: BoundedTable[Hashable, Canonical] = BoundedTable(MAX_PROGRAMS)
+        self.forms = CanonicalForms(MAX_PROGRAMS)
         self._gathers: BoundedTable[Hashable, Route | Parts] = BoundedTable(MAX_PROGRAMS)
         self._changing: BoundedTable[Hashable, Container[int]] = BoundedTable(MAX_PROGRAMS)
 
@@ -88,7 +91,8 @@ class Engine:
         tensors: Sequence[torch.Tensor],
         marks: Marks = (),
         partial: bool = False,
-    ) -> list[torch.Tensor]:
+        deferred: list[DeferredUpdate] | None = None,
+    ) -> list[Any]:
         """Run the program with exact key `key`, which contains all but the values of its `scalars`.
 
         Args:
@@ -96,22 +100,23 @@ class Engine:
             tensors: its inputs, by slot.
             marks: the regions of the program.
             partial: whether outputs that follow from others may be left out; the results are then `PartialResults`.
+            deferred: gets the updates that the caller will make, with `DeferredResult` among the results; see `Owned`.
         """
         if quiet():  # `without_modes`, written out, as in `call`
-            return self._recorded(key, scalars, decode, tensors, marks, partial)
+            return self._recorded(key, scalars, decode, tensors, marks, partial, deferred)
         with no_modes():
-            return self._recorded(key, scalars, decode, tensors, marks, partial)
+            return self._recorded(key, scalars, decode, tensors, marks, partial, deferred)
 
     def _recorded(
         self, key: Hashable, scalars: Scalars, decode: Callable[[], RecordedGraph], tensors: Sequence[torch.Tensor],
-        marks: Marks, partial: bool,
-    ) -> list[torch.Tensor]:  # fmt: skip
+        marks: Marks, partial: bool, deferred: list[DeferredUpdate] | None,
+    ) -> list[Any]:  # fmt: skip
         passes = registered.passes
         key = key, passes, partial
         recording = self.recordings.get(key)
         if recording is None or not recording.fits(scalars):
             at_once = recording or marks or passes
-            program, once = (None, None) if at_once else self.sizes.run(key, scalars, decode, tensors)
+            program, once = (None, None) if at_once else self.sizes.run(key, scalars, decode, tensors, deferred)
             if once is not None:
                 return once
             recording = self._recording(key, recording, scalars, program or decode(), marks, passes, partial)
@@ -121,7 +126,7 @@ class Engine:
             numbers = [torch.tensor(scalars[slot], dtype=a.dtype, device=a.device) for slot, a in recording.lifted]
             tensors = [*tensors, *numbers]
         route = recording.route
-        results = self._call(route, tensors)
+        results = self._call(route, Owned(tensors, deferred) if recording.updates else tensors)
         if recording.derived is not None:
             return PartialResults(results, recording.derived)
         return results if route.avals is None else placed(results, route.avals)
@@ -148,13 +153,15 @@ class Engine:
         if places:
             graph = lift_scalars(graph, places)
         strides = [*program.strides, *[()] * len(places)]
+        route = self._route_recorded(graph, strides, marks, passes)
         made = Recording(
-            self._route_recorded(graph, strides, marks, passes),
+            route,
             None if program.slots == list(range(len(program.slots))) else tuple(program.slots),
             tuple(zip((slots[k] for k in places), graph.avals[count:], strict=True)),
             tuple((slot, x) for slot, x in enumerate(scalars) if slot not in opened),
             1 if known is None else known.forms + 1,
             derived,
+            route.avals is None and has_updates(graph),
         )
         self.recordings.remember(key, made)
         return made
@@ -320,7 +327,7 @@ class Engine:
         mode: str,
         donated: Collection[int] = (),
     ) -> Route:
-        canonical = self._canonical(graph)
+        canonical = self.forms.of(graph)
         if not canonical.graph.nodes:
             return Route(None, (), canonical.outputs)
         skeleton_key, shape = shape_of(canonical.graph)
@@ -338,16 +345,6 @@ class Engine:
         direct = canonical.outputs == tuple(range(len(canonical.graph.outputs)))
         returns_inputs = min(canonical.outputs, default=0) < 0
         return Route(program, canonical.inputs, canonical.outputs, straight, direct, returns_inputs)
-
-    def _canonical(self, graph: Graph) -> Canonical:
-        """Return the canonical form of a graph, which equal stretches of a program share."""
-        plain = renumber(graph)
-        key = plain.avals, tuple([(node.instr, node.ins) for node in plain.nodes]), plain.outputs
-        found = self.forms.get(key)
-        if found is None or (plain.has_lines and not found.graph.has_lines):
-            found = canonicalize(plain)
-            self.forms.remember(key, found)
-        return found
 
     def _add(
         self, key: CompileKey, signature: Signature, graph: Graph, skeleton_key: Hashable, shape: Shape
@@ -395,9 +392,9 @@ class Engine:
         given = list(tensors) if route.returns_inputs else tensors
         if not route.straight:
             chosen = [tensors[k] for k in route.inputs]
-            if isinstance(given, Owned):
-                chosen = Owned(chosen)
-                given.clear()
+            if isinstance(tensors, Owned):
+                chosen = Owned(chosen, tensors.deferred)
+                tensors.clear()
             tensors = chosen
         results = self.run(program, tensors)
         return results if route.direct else [results[k] if k >= 0 else given[-1 - k] for k in route.outputs]
@@ -447,10 +444,12 @@ class Engine:
         audited = compiled and settings.audit and program.repeatable and random.random() < settings.audit
         kept: Sequence[torch.Tensor] = ()
         if audited:
-            kept = [x.clone() if k in program.key.donated else x for k, x in enumerate(tensors)]
-        if program.instrument is not None or profiler_enabled():
-            executable = instrumented(program, executable)
+            kept, tensors = [x.clone() if k in program.key.donated else x for k, x in enumerate(tensors)], list(tensors)
+        if program.instrument is not None or profiler_enabled():  # updates are measured, too
+            executable, tensors = instrumented(program, executable), list(tensors)
         stop = None if reference is None else clock(executable)
+        deferred = tensors.deferred if isinstance(tensors, Owned) else None
+        made = len(deferred or ())
         start = perf_counter()
         try:
             if deterministic:
@@ -463,6 +462,8 @@ class Engine:
         except REFUSALS as error:
             refuse(f"program {program.signature}", error)
         seconds = perf_counter() - start if stop is None else stop()
+        if reference is not None:  # the other form makes the updates
+            seconds += sum([update.settle() for update in (deferred or [])[made:]])
         if reference is None and not disturbed:
             program.took(seconds)
         with self.tiering.lock:

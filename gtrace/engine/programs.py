@@ -12,12 +12,28 @@ from gtrace.compile.symbolic import Shape
 from gtrace.engine.program import Family, Program
 from gtrace.ir.aval import layout
 from gtrace.ir.calls import called_operators, has_calls
+from gtrace.ir.canonical import Canonical, canonicalize
+from gtrace.ir.edit import renumber
 from gtrace.ir.graph import Graph
 from gtrace.ir.signature import CompileKey, Signature
-from gtrace.tables import PART, spread
+from gtrace.tables import PART, BoundedTable, spread
 
 MAX_PROGRAMS = 16384
 """Programs remembered, and as many recordings and canonical forms; others are made anew when they are needed."""
+
+
+class CanonicalForms(BoundedTable[Hashable, Canonical]):
+    """Canonical forms, by graphs whose values are numbered in order: equal stretches of programs share them."""
+
+    def of(self, graph: Graph) -> Canonical:
+        """Return the canonical form of a graph, with its lines if it has any."""
+        plain = renumber(graph)
+        key = plain.avals, tuple([(node.instr, node.ins) for node in plain.nodes]), plain.outputs
+        found = self.get(key)
+        if found is None or (plain.has_lines and not found.graph.has_lines):
+            found = canonicalize(plain)
+            self.remember(key, found)
+        return found
 
 
 class ProgramTable(dict[CompileKey, Program]):

@@ -88,6 +88,7 @@ class Recording:
         constants: the other scalars, (slot, value), as they were when the route was made.
         forms: how many forms the program has had, this one included: one more after each change of a constant.
         derived: the outputs that are not computed; None: all are.
+        updates: whether there may be updates that can be deferred.
     """
 
     route: Route | Parts
@@ -96,6 +97,7 @@ class Recording:
     constants: tuple[tuple[int, bool | int | float | complex], ...]
     forms: int = 1
     derived: Derived | None = None
+    updates: bool = False
     open_slots: frozenset[int] = attrs.field(init=False)
     values: tuple[bool | int | float | complex, ...] = attrs.field(init=False)
 

@@ -7,6 +7,7 @@ takes as long as some calls of it, and is lost if these sizes never come again.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from typing import Any
 
 import attrs
 import torch
@@ -15,7 +16,8 @@ from gtrace.compile.executable import interpreted
 from gtrace.config import config
 from gtrace.engine.programs import MAX_PROGRAMS
 from gtrace.events import Ran, bus
-from gtrace.interp.interpreter import TensorFunction
+from gtrace.interp.deferred import DeferredUpdate
+from gtrace.interp.interpreter import Owned, TensorFunction
 from gtrace.interp.memory import REFUSALS, refuse
 from gtrace.ir.aval import Bundle
 from gtrace.ir.calls import has_calls
@@ -80,7 +82,8 @@ class NewSizes:
         scalars: Scalars,
         decode: Callable[[], RecordedGraph],
         tensors: Sequence[torch.Tensor],
-    ) -> tuple[RecordedGraph | None, list[torch.Tensor] | None]:
+        deferred: list[DeferredUpdate] | None = None,
+    ) -> tuple[RecordedGraph | None, list[Any] | None]:
         """Run a program of new sizes as it was recorded; returns the program instead if it is to be prepared.
 
         Args:
@@ -88,6 +91,7 @@ class NewSizes:
             scalars: the numbers of the program.
             decode: gives the program.
             tensors: its inputs, by slot.
+            deferred: see `Engine.recorded`.
         """
         kept = self._kept.get(key)
         if kept is not None and (kept.calls >= CALLS or not _is_plain()):
@@ -100,7 +104,7 @@ class NewSizes:
             kept = self._keep(key, scalars, program)
         kept.calls += 1
         self.calls += 1
-        given = [tensors[slot] for slot in kept.slots]
+        given = Owned([tensors[slot] for slot in kept.slots], deferred)
         try:
             return None, sharing.run(kept.run, given, 0.0)[0] if worker.pending else kept.run(given)
         except REFUSALS as error:

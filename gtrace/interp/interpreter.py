@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from types import CodeType
 from typing import Any
 
@@ -12,10 +12,11 @@ import torch
 
 from gtrace.errors import ExecutionError, refused
 from gtrace.interp.between import watched
+from gtrace.interp.deferred import DeferredUpdate
 from gtrace.interp.derivatives import fuse_derivatives
 from gtrace.interp.memory import is_out_of_memory, out_of_memory
 from gtrace.interp.schedule import Step, reusable, schedule
-from gtrace.interp.updates import fuse_updates
+from gtrace.interp.updates import fuse_updates, is_deferrable
 from gtrace.ir.graph import Graph, Node, Subgraph, is_subgraphs, subgraphs
 from gtrace.ir.unsigned import is_wide, kernel
 
@@ -27,7 +28,18 @@ TensorFunction = Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]
 
 
 class Owned(list[torch.Tensor]):
-    """Inputs that the caller gives away: whoever takes them out of the list may free each after its last use."""
+    """Inputs that the caller gives away: whoever takes them out of the list may free each after its last use.
+
+    Attributes:
+        deferred: updates of inputs that the caller will make; the results that they have yet to write are returned as
+            `DeferredResult`. None: there is no such caller.
+    """
+
+    __slots__ = ("deferred",)
+
+    def __init__(self, tensors: Iterable[torch.Tensor], deferred: list[DeferredUpdate] | None = None) -> None:
+        super().__init__(tensors)
+        self.deferred = deferred
 
 
 def bound_impl(node: Node) -> Callable[..., Any]:
@@ -62,6 +74,8 @@ def bound_body(node: Node, programs: Sequence[TensorFunction]) -> Callable[..., 
 @attrs.frozen(eq=False)
 class Plan:
     """The calls of torch that compute a graph, in order. Values are numbered: inputs, results, numbers.
+
+    The value -1 is the list of deferred updates.
 
     Attributes:
         calls: of each the function, the values it takes, the value it assigns, and those that nothing needs after it.
@@ -101,6 +115,8 @@ class Plan:
                     if place == base + len(constants):
                         constants.append(torch.tensor(x.value, dtype=x.aval.dtype))
                 ins.append(place)
+            if is_deferrable(step.node):
+                ins.append(-1)
             out = slots[step.node.out] = len(graph.inputs) + index
             function = step.function(direct_impl(step.node), places.get(index, ()))
             if around is not None:
@@ -138,9 +154,10 @@ def interpreter(graph: Graph, around: Around | None = None, donated: Collection[
     several = len(outputs) != 1
 
     def run(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        env = [*tensors, *blank, *constants]
-        if tensors.__class__ is Owned:
-            tensors.clear()
+        owned = tensors.__class__ is Owned
+        env = [*tensors, *blank, *constants, tensors.deferred if owned else None]  # type: ignore[attr-defined]
+        if owned:
+            tensors.clear()  # type: ignore[attr-defined]
         try:
             for function, ins, out, dead in watched(calls):
                 if len(ins) == 2:
@@ -188,7 +205,7 @@ def straight_line(graph: Graph) -> TensorFunction:
     lines = []
     for k, (_, ins, out, dead) in enumerate(plan.calls):
         forget = f"; del {', '.join(f'v{v}' for v in dead)}" if dead else ""
-        lines.append(f"v{out} = f{k}({', '.join(f'v{v}' for v in ins)}){forget}")
+        lines.append(f"v{out} = f{k}({', '.join(f'v{v}' if v >= 0 else 'None' for v in ins)}){forget}")
     text = _BODY.format(
         inputs=f"({', '.join(f'v{k}' for k in range(len(graph.inputs)))},) = tensors" if graph.inputs else "pass",
         calls="\n        ".join(lines),

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
+from gtrace.interp.deferred import settled
 from gtrace.interp.interpreter import TensorFunction
 from gtrace.ir.aval import contiguous_strides, layout
 from gtrace.ir.graph import Graph
@@ -102,7 +103,7 @@ def ordering(graph: Graph, strides: Sequence[Strides]) -> Callable[[list[torch.T
     def ordered(results: list[torch.Tensor]) -> list[torch.Tensor]:
         for place, stride, axes in wanted:
             if results[place].stride() != stride:
-                results[place] = in_order(results[place], axes)
+                results[place] = in_order(settled(results[place]), axes)
         return results
 
     return ordered if wanted else None

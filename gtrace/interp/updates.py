@@ -1,5 +1,6 @@
 """Updates of parameters by Adam, as torch's fused kernel: one pass over memory in place of ten.
 
+Updates whose results nothing else of the program reads may be deferred, see `gtrace.interp.deferred`.
 They are found in what programs compute, whoever wrote them: `gtrace.optim`, other libraries, or formulas by hand.
 Only the interpreter runs them so. Compilers fuse the operations themselves.
 """
@@ -16,6 +17,7 @@ import torch
 
 from gtrace import torch_internals as internals
 from gtrace.errors import GraphError
+from gtrace.interp.deferred import DeferredResult, DeferredUpdate
 from gtrace.ir.aval import Aval, Bundle, aval, bundle, layout
 from gtrace.ir.edit import toposort
 from gtrace.ir.graph import Graph, Node, Operand, Scalar
@@ -46,7 +48,7 @@ def _evaluated(factor: Product, numbers: Sequence[float]) -> float:
 
 
 def _adam(
-    *operands: torch.Tensor,
+    *operands: Any,
     count: int,
     parameter: bool,
     first: tuple[Factor, Factor],
@@ -54,14 +56,16 @@ def _adam(
     eps: Factor,
     rate: Factor,
     within: Factor,
+    deferrable: bool,
     over: Collection[int] = (),
-) -> list[torch.Tensor]:
+) -> list[Any]:
     """Return parameters after a step, or what is added to them, and both moments of each (Kingma and Ba, 2014).
 
     These are p + rate m / (sqrt(within v) + eps), with m and v, the moving averages of g and of its squares.
 
     Args:
-        operands: each g, each m, each v, each p if there is a `parameter`, and the numbers that the factors name.
+        operands: each g, each m, each v, each p if there is a `parameter`, the numbers that the factors name, and, if
+            the update is `deferrable`, the list of deferred updates to add it to; None: it is not deferred.
         count: how many parameters there are.
         first, second: of each average the factor of the value before, and that of the new term.
         over: the places of the operands that the results may be written over.
@@ -70,31 +74,42 @@ def _adam(
         Each p, each m, each v.
     """  # fmt: skip
     arrays = (3 + parameter) * count
-    numbers = [x.item() for x in operands[arrays:]]
+    deferred: list[DeferredUpdate] | None = operands[-1] if deferrable else None
+    numbers = [x.item() for x in operands[arrays : len(operands) - deferrable]]
     beta1, weight1, beta2, weight2, small, step, inner = [
         factor if isinstance(factor, float) else _evaluated(factor, numbers)
         for factor in (*first, *second, eps, rate, within)
     ]
-    gs, ms, vs, ps = list(operands[:count]), [], [], []
-    for k in range(count):
-        g, m, v = gs[k], operands[count + k], operands[2 * count + k]
-        m, v = m if count + k in over else m.clone(), v if 2 * count + k in over else v.clone()
-        p = torch.zeros_like(m) if not parameter else operands[3 * count + k]
-        if parameter and 3 * count + k not in over:
-            p = p.clone()
-        if not (g.stride() == m.stride() == v.stride() == p.stride() and _is_dense(g)):
-            # the kernel goes through the memory of all, in its order
-            gs[k], m, v, p = (x.contiguous() for x in (g, m, v, p))
-        ms.append(m)
-        vs.append(v)
-        ps.append(p)
+    gs, ms, vs, ps = (list(operands[k * count : (k + 1) * count]) for k in range(4))
+    if not parameter:
+        ps = [torch.zeros_like(m) for m in ms]
     averages = _averages(beta1, weight1) and _averages(beta2, weight2)
-    if averages and 0.0 < inner < math.inf and math.isfinite(step):
+    fused = averages and 0.0 < inner < math.inf and math.isfinite(step)
+    aligned = [m.stride() == v.stride() == p.stride() and _is_dense(m) for m, v, p in zip(ms, vs, ps, strict=True)]
+    for k, (g, m) in enumerate(zip(gs, ms, strict=True)):
+        if aligned[k] and g.stride() != m.stride():  # the kernel goes through the memory of all, in its order
+            gs[k] = torch.empty_like(m).copy_(g)
+    if deferred is None or not fused or not all(aligned):
+        for k in range(count):
+            m, v, p = ms[k], vs[k], ps[k]
+            m, v = m if count + k in over else m.clone(), v if 2 * count + k in over else v.clone()
+            if parameter and 3 * count + k not in over:
+                p = p.clone()
+            if not aligned[k]:
+                gs[k], m, v, p = (x.contiguous() for x in (gs[k], m, v, p))
+            ms[k], vs[k], ps[k] = m, v, p
+    if fused:
         root = math.sqrt(inner)
-        _kernel()(
-            ps, gs, ms, vs, [], [_corrected()] * count, lr=-step / root, beta1=beta1, beta2=beta2, weight_decay=0.0,
-            eps=small / root, amsgrad=False, maximize=False,
+        update = DeferredUpdate(
+            _kernel(), (ps, gs, ms, vs), ([], [_corrected()] * count),
+            {"lr": -step / root, "beta1": beta1, "beta2": beta2, "weight_decay": 0.0, "eps": small / root,
+             "amsgrad": False, "maximize": False},
+            written=(0, 2, 3), owned=() if parameter else (0,),
         )  # fmt: skip
+        if deferred is not None and all(aligned):
+            deferred.append(update)
+            return [DeferredResult(update, place, k) for place in update.written for k in range(count)]
+        update.call(update.operands)()
         return [*ps, *ms, *vs]
     for k, (g, m, v) in enumerate(zip(gs, ms, vs, strict=True)):
         m.mul_(beta1).add_(g, alpha=weight1)
@@ -126,10 +141,16 @@ def _types(avals: tuple[Aval, ...], count: int, **attributes: Any) -> Bundle:
 
 
 ADAM = Op(
-    "adam", _adam, params=("count", "parameter", "first", "second", "eps", "rate", "within"), arity=None, fresh=True,
+    "adam", _adam, params=("count", "parameter", "first", "second", "eps", "rate", "within", "deferrable"), arity=None,
+    fresh=True,
     rules=Rules(result=_types, nondiff="it is made of operations that have derivatives"),
 )  # fmt: skip
 """It is in no registry: nothing but the interpreter meets it."""
+
+
+def is_deferrable(node: Node) -> bool:
+    """Whether an operation takes the list of deferred updates as its last operand."""
+    return node.op is ADAM and node.attributes["deferrable"]
 
 
 def overwritable(node: Node) -> range:
@@ -138,9 +159,18 @@ def overwritable(node: Node) -> range:
     return range(count, (3 + parameter) * count)
 
 
+def has_updates(graph: Graph) -> bool:
+    """Whether a program may have updates by Adam."""
+    return any(_is_root(node) for node in graph.nodes)
+
+
+def _is_root(node: Node) -> bool:
+    return node.op.name == "sqrt" and _fits(node.instr.aval)
+
+
 def fuse_updates(graph: Graph) -> Graph:
     """Return a program for the interpreter, in which the updates by Adam are single operations."""
-    roots = [node for node in graph.nodes if node.op.name == "sqrt" and _fits(node.instr.aval)]
+    roots = [node for node in graph.nodes if _is_root(node)]
     if not roots:
         return graph
     search = _Search(graph)
@@ -150,16 +180,15 @@ def fuse_updates(graph: Graph) -> Graph:
     together: dict[Any, list[_Update]] = {}
     for k, update in enumerate(found):
         small = search.avals[update.arrays[0]].size <= SMALL
-        together.setdefault((k if not small else -1, search.avals[update.arrays[0]].dtype, update.kind), []).append(
-            update
-        )
+        kind = search.avals[update.arrays[0]].dtype, search.is_deferrable(update), update.kind
+        together.setdefault((k if not small else -1, *kind), []).append(update)
     fresh = 1 + max([*graph.inputs, *search.made])
     nodes = dict(search.made)
-    for updates in together.values():
+    for (_, _, deferrable, _), updates in together.items():
         one, count = updates[0], len(updates)
         arrays = [[update.arrays[k] for update in updates] for k in range(len(one.arrays))]
         ins = (*[value for each in arrays for value in each], *one.numbers)
-        params = (count, len(one.arrays) > 3, one.first, one.second, one.eps, one.rate, one.within)
+        params = (count, len(one.arrays) > 3, one.first, one.second, one.eps, one.rate, one.within, deferrable)
         location = nodes[one.results[0]].location
         call = Node(ADAM.instr(params, tuple(search.avals[value] for value in ins)), ins, fresh, location)
         fresh += 1
@@ -257,6 +286,21 @@ class _Search:
         arrays = (g, m, v) if p is None else (g, m, v, p)
         results = result, new_m, new_v
         return _Update(arrays, (beta1, weight1), (beta2, weight2), eps, rate, within, tuple(numbers), results)
+
+    def is_deferrable(self, update: _Update) -> bool:
+        """Whether the program returns all results of an update, and nothing else in it reads them."""
+        made, given = set(update.results), {*update.arrays, *update.numbers}
+        left, inside = list(made), set(made)
+        while left:
+            fresh = [x for x in self.made[left.pop()].values() if x not in given and x not in inside]
+            inside.update(fresh)
+            left += fresh
+        return made <= self._outputs and not any(
+            (value in made or self._depends(value, made))
+            and ((value not in made and value in self._outputs) or any(user.out not in inside for user in users))
+            for value in inside
+            for users in [self._users.get(value, [])]
+        )
 
     def _user(self, value: int) -> Node | None:
         """Return the only operation that takes a value which is no output."""

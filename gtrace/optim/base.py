@@ -9,15 +9,17 @@ from typing import Any, NamedTuple, NoReturn, Protocol
 import torch
 
 from gtrace import tree
+from gtrace.ambient import without_modes
 from gtrace.errors import ArgumentError, message
 from gtrace.ops.create import zeros, zeros_like
 from gtrace.ops.elementwise import absolute, expm1, sqrt, square
 from gtrace.ops.promote import cast
 from gtrace.ops.reduce import sum as sum_over
 from gtrace.suggestions import OPTIMIZER_ADVICE, missing_attribute
-from gtrace.trace.array import Array
+from gtrace.trace.array import Array, wrap
 from gtrace.trace.convert import lift
 from gtrace.trace.promotion import as_dtype
+from gtrace.trace.record import thread
 
 __all__ = [
     "EmptyState", "GradientTransformation", "apply_updates", "global_norm",
@@ -120,9 +122,21 @@ def squared(x: Array) -> Array:
 
 
 def zeros_of(params: Params, dtype: Any = None) -> Any:
-    """Return zeros like the parameters, in another dtype if one is given."""
+    """Return zeros like the parameters, in another dtype if one is given.
+
+    Those of parameters that have a value have one, too, with its strides: as constants of the first step, they would
+    make it another program than the second.
+    """
     kind = None if dtype is None else as_dtype(dtype)
-    return tree.map(lambda x: zeros_like(lift("optim", x), kind), params)
+
+    def zero(x: Any) -> Array:
+        x = lift("optim", x)
+        a = x.aval
+        if x._buf is None or a.weak or a.sharding is not None or thread.trace.capture is not None:
+            return zeros_like(x, kind)
+        return wrap(_zeros_like(x._buf, dtype=kind))
+
+    return tree.map(zero, params)
 
 
 def cast_all(values: Any, dtype: Any) -> Any:
@@ -153,4 +167,7 @@ def without_bias(moments: Any, decay: float, count: Any) -> Any:
 
 def first_count() -> Array:
     """Return the number of updates before the first: int32, as optax's."""
-    return zeros((), torch.int32)
+    return zeros((), torch.int32) if thread.trace.capture is not None else wrap(_zeros((), dtype=torch.int32))
+
+
+_zeros, _zeros_like = without_modes(torch.zeros), without_modes(torch.zeros_like)

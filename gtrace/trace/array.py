@@ -13,16 +13,17 @@ import torch
 from gtrace.ambient import without_modes
 from gtrace.config import config
 from gtrace.dtypes import BY_TORCH, DType
-from gtrace.engine.derived import PartialResults
 from gtrace.engine.engine import engine
 from gtrace.engine.sharded import Placed, placed, run_checked
 from gtrace.errors import DtypeError, ImmutableError, ShapeError, user_location
 from gtrace.events import Forced, bus
+from gtrace.interp.deferred import DeferredUpdate
 from gtrace.interp.layouts import in_rows
 from gtrace.ir.aval import BIT_DTYPES, LONG, Aval, aval
 from gtrace.ir.op import Leaf, leaf
 from gtrace.ir.sharding import NamedSharding
 from gtrace.shard import workers
+from gtrace.trace.completion import WRITING, Completion, assign
 from gtrace.trace.derived import DerivedTrace
 from gtrace.trace.no_value import concretization, leaked
 from gtrace.trace.record import Donation, Trace, thread
@@ -396,13 +397,19 @@ def materialize(x: Array, cause: str) -> torch.Tensor:
             return x._buf
     # pending in another thread, or part of a program that failed: compute x alone
     program = trace.decode([number])
+    with WRITING:
+        completion = trace.completion
+        inputs = trace.inputs(program) if completion is None else []
+    if completion is not None:  # its inputs may have been written over
+        completion.finish()
+        return x._buf if x._buf is not None else materialize(x, cause)
     if Forced in bus.wanted:
         bus.emit(Forced(cause, user_location(), len(program.graph.nodes)))
     if config.current.debug_nans:
-        tensors = run_checked(program.graph, trace.inputs(program))
+        tensors = run_checked(program.graph, inputs)
     else:
         route = engine.divide(program.graph, program.strides)
-        tensors = placed(engine.call(route, trace.inputs(program)), route.avals)
+        tensors = placed(engine.call(route, inputs), route.avals)
     if x._buf is None:
         if isinstance(tensors, Placed):
             x.aval = tensors.avals[0]
@@ -445,32 +452,36 @@ def flush(cause: str) -> None:
     trace.closed = True
     if thread.segmentation.watching:
         _follow(cause, len(trace.refs))
+    deferred: list[DeferredUpdate] | None = None
     if (config.process if config.blocks() is None else config.current).debug_nans:
         # checked as it was recorded: a rewritten program would show other operations
         program = trace.decode(numbers)
         results = run_checked(program.graph, trace.inputs(program))
     else:
         marks = trace.marks
+        plain = trace.tape is None and not marks
+        if plain:
+            deferred = []
         results = engine.recorded(
             (tuple(trace.flat), tuple(numbers), marks),
             tuple(trace.scalars),
             lambda: trace.decode(numbers),
             trace.leaves,
             marks,
-            partial=trace.tape is None and not marks,
+            plain,
+            deferred,
         )
-    number = -1 if trace.tape is None else thread.mark
     if results.__class__ is Placed:
         for x, a in zip(live, results.avals, strict=True):
             x.aval = a
-    derived = DerivedTrace(trace, numbers, results) if results.__class__ is PartialResults else None
-    for x, tensor in zip(live, results, strict=True):
-        if tensor is None:
-            x._trace = derived
-            continue
-        x._buf = tensor
-        x._trace = None
-        x._number = number
+    if deferred:
+        completion = Completion(trace, live, numbers, results, deferred)
+        with WRITING:
+            trace.completion = completion
+        del results, deferred
+        completion.finish()
+        return
+    assign(trace, live, numbers, results, -1 if trace.tape is None else thread.mark)
 
 
 def _follow(cause: str, pending: int) -> None:

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import functools
-import sys
 from collections.abc import Collection, Sequence
-from typing import Any
 
 import torch
 
-from gtrace import torch_internals as internals
 from gtrace.ambient import without_modes
-from gtrace.errors import UnsupportedTorchError
 from gtrace.interp.interpreter import Owned
+from gtrace.interp.ownership import is_alone
 from gtrace.trace.array import Array
 from gtrace.trace.record import Donation
 
@@ -37,45 +32,9 @@ def give_away(arrays: Sequence[Array], places: Collection[int], written: Collect
         x._leaf = None
         x._buf = None
     for k in written:
-        if not _alone(tensors, k):
+        if not is_alone(tensors, k):
             tensors[k] = _cloned(tensors[k])
     return tensors
-
-
-def _alone(tensors: list[torch.Tensor], k: int) -> bool:
-    """Whether nobody else has tensor `k` of the list, or memory of it, and it has no memory of others.
-
-    It is not alone if an Array or a recording refers to it, or if a NumPy array or a tensor shares its memory or made
-    it. Where torch does not say who shares memory, it never is.
-    """
-    tensor = tensors[k]
-    storage = tensor.untyped_storage()
-    if storage.nbytes() != tensor.nbytes or (storage.device.type == "cpu" and storage.is_shared()):
-        return False  # a view, or memory that other processes have
-    if not (storage.resizable() or getattr(tensor, "made_by_torch", False)):
-        return False
-    del tensor, storage
-    with contextlib.suppress(UnsupportedTorchError):
-        return _holders(tensors, k) == _least_holders()
-    return False
-
-
-def _holders(tensors: list[torch.Tensor], k: int) -> tuple[int, int, int]:
-    """Return how many references there are to a tensor, from Python and from C++, and to its memory."""
-    of_tensor, of_storage = _users()
-    return sys.getrefcount(tensors[k]), of_tensor(tensors[k]), of_storage(tensors[k].untyped_storage()._cdata)
-
-
-@functools.cache
-def _users() -> tuple[Any, Any]:
-    return internals.TENSOR_USERS.get(), internals.STORAGE_USERS.get()
-
-
-@functools.cache
-@without_modes
-def _least_holders() -> tuple[int, int, int]:
-    """Return `_holders` of a tensor that only a list has."""
-    return _holders([torch.empty(1)], 0)
 
 
 @without_modes

@@ -38,6 +38,7 @@ from gtrace.trace.segmentation import SEARCHED, LoopSegmentation
 
 if TYPE_CHECKING:
     from gtrace.trace.array import Array
+    from gtrace.trace.completion import Completion
 
 TapeEntry = tuple[Instr, tuple[Any, ...], "Array"]
 
@@ -62,6 +63,7 @@ class Trace:
         full: it must run before more is recorded.
         effects: the results of calls that are made for their effect, and whether their order counts.
         special: the instructions that carry a derivative rule of the user's, by the number of their result.
+        completion: what its Arrays get their values from, once its inputs may be written over; None before.
     """
 
     __slots__ = (
@@ -81,6 +83,7 @@ class Trace:
         "special",
         "effects",
         "locations",
+        "completion",
         "__weakref__",
     )
 
@@ -99,6 +102,7 @@ class Trace:
         self.special: dict[int, Instr] = {}
         self.effects: list[tuple[Array, bool]] = []
         self.locations: dict[int, str] | None = None if capture is None else {}
+        self.completion: Completion | None = None
         self.set_limit()
 
     def set_limit(self) -> None:
