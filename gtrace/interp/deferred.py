@@ -9,7 +9,7 @@ updates in place (`gtrace.trace.completion`), or on copies.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from time import perf_counter
 from typing import Any
 
@@ -47,27 +47,27 @@ class DeferredUpdate:
         """Return the call of the kernel on these operands."""
         return functools.partial(self.kernel, *operands, *self.rest, **self.keywords)
 
-    def in_place(self, holders: int) -> Operands:
+    def in_place(self, inputs: Collection[int]) -> Operands:
         """Return the operands, with copies of what the kernel writes over and somebody else has.
 
         Args:
-            holders: how many lists have an array that nobody else has, that of the update included; 0: all is copied.
+            inputs: the identities of tensors that the caller has, each in one list.
         """
+        return self._operands(lambda arrays, k: is_alone(arrays, k, 1 + (id(arrays[k]) in inputs)))
+
+    def _operands(self, is_free: Callable[[list[torch.Tensor], int], bool]) -> Operands:
         return tuple(
-            [
-                arrays[k] if holders and is_alone(arrays, k, holders) else arrays[k].clone()
-                for k in range(len(arrays))
-            ]
+            [arrays[k] if is_free(arrays, k) else arrays[k].clone() for k in range(len(arrays))]
             if place in self.written and place not in self.owned
             else arrays
             for place, arrays in enumerate(self.operands)
-        )  # fmt: skip
+        )
 
     def settle(self) -> float:
         """Make the update on copies, if it was not; returns the seconds that it took, the copies aside."""
         if self.settled:
             return 0.0
-        operands = self.in_place(0)
+        operands = self._operands(lambda arrays, k: False)
         start = perf_counter()
         self.call(operands)()
         self.settled.append(operands)

@@ -29,9 +29,6 @@ if TYPE_CHECKING:
 WRITING = new_lock()
 """Held while inputs of programs are written over, and while somebody takes those of another thread's program."""
 
-HOLDERS = 2
-"""Lists that have an input which nobody else has: that of the trace and that of the update."""
-
 
 @attrs.frozen(eq=False)
 class _Writes:
@@ -94,7 +91,7 @@ class Completion:
             writes = self._writes.get(None)
             if writes is None:
                 # a signal handler may finish everything in the middle of this, and then what it has made counts
-                writes = self._writes.setdefault(None, self._decided())
+                writes = self._writes.setdefault(None, self._decided({*map(id, trace.leaves)}))
             try:
                 collections.deque(writes.left, 0)
             except (RuntimeError, TypeError) as error:
@@ -109,14 +106,14 @@ class Completion:
             self._arrays = self._updates = self._kept = self._results = []
             self._writes = {}
 
-    def _decided(self) -> _Writes:
-        """Decide what is written over: the arrays that nobody else has. The others are copied."""
+    def _decided(self, inputs: set[int]) -> _Writes:
+        """Decide what is written over: the arrays that nobody but the trace has. The others are copied."""
         operands, calls = {}, []
         for update in self._updates:
             if update.settled:
                 operands[update] = update.settled[0]
             else:
-                operands[update] = update.in_place(HOLDERS)
+                operands[update] = update.in_place(inputs)
                 calls.append(update.call(operands[update]))
         return _Writes(map(operator.call, calls), operands)
 
