@@ -185,6 +185,7 @@ LINEAR = Internal("torch", "ops.mkldnn._linear_pointwise.default")
 # -- updates of parameters
 
 FUSED_ADAM = Internal("torch", "_fused_adam_")
+FUSED_ADAMW = Internal("torch", "_fused_adamw_")
 
 # -- running compiled code
 

@@ -68,7 +68,59 @@ def rate_of_moment(np, p, m, v, g, t):
     return p - (0.1 / (1 + np.sum(v))) * (m / (np.sqrt(v) + 1e-8)), m, v
 
 
-FORMS = [quotients, products, one_rate, update_returned, not_added, used_otherwise, trust_ratio]
+def decayed(np, p, m, v, g, t):
+    m, v = 0.9 * m + (1 - 0.9) * g, 0.999 * v + (1 - 0.999) * g**2
+    ratio = m / (1 - 0.9**t) / (np.sqrt(v / (1 - 0.999**t)) + 1e-8)
+    return p - 0.01 * (ratio + 0.1 * p), m, v
+
+
+def decayed_by_sum(np, p, m, v, g, t):
+    m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g**2
+    return (m / (np.sqrt(v) + 1e-8) + p * 0.1) * (-0.01 / t) + p, m, v
+
+
+def decayed_first(np, p, m, v, g, t):
+    m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g**2
+    return p * (1 - 0.01 * 0.1) - 0.01 * (m / (np.sqrt(v) + 1e-8)), m, v
+
+
+def decay_subtracted(np, p, m, v, g, t):
+    m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g**2
+    return p + (-0.01 * (m / (np.sqrt(v) + 1e-8)) - 0.001 * p), m, v
+
+
+def decay_that_changes(np, p, m, v, g, t):
+    m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g**2
+    return (1 - 0.1 / t) * p - 0.01 / t * (m / (np.sqrt(v) + 1e-8)), m, v
+
+
+def decay_returned(np, p, m, v, g, t):
+    m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g**2
+    update = m / (np.sqrt(v) + 1e-8) + 0.1 * p
+    return p - 0.01 * update, m, v, update
+
+
+def decay_towards_another(np, p, m, v, g, t):
+    m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g**2
+    return p - 0.01 * (m / (np.sqrt(v) + 1e-8) + 0.1 * g), m, v
+
+
+def no_rate(np, p, m, v, g, t):
+    m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g**2
+    return p * 0.9 - (t - 3) * (m / (np.sqrt(v) + 1e-8)), m, v
+
+
+DECAYED = [
+    decayed,
+    decayed_by_sum,
+    decayed_first,
+    decay_subtracted,
+    decay_that_changes,
+    decay_returned,
+    decay_towards_another,
+    no_rate,
+]
+FORMS = [quotients, products, one_rate, update_returned, not_added, used_otherwise, trust_ratio, *DECAYED]
 
 
 def largest_so_far(np, p, m, v, g, t):
@@ -109,7 +161,7 @@ def test_formulas_give_what_numpy_gives_and_updates_are_one_operation(form):
 
 
 @given(
-    st.sampled_from(FORMS[:3]),
+    st.sampled_from([*FORMS[:3], *DECAYED[:5]]),
     st.lists(st.integers(1, 4), min_size=1, max_size=4),
     st.sampled_from([np.float32, np.float64]),
     st.data(),

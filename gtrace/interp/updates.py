@@ -32,6 +32,9 @@ SMALL = 1 << 16
 """Parameters of at most so many elements are updated together: calls for each would take longer than the updates. The
 gradients of larger ones are not kept until all are there."""
 
+LEAST_KEPT = 0.5
+"""The least factor of a parameter in its update; one that is multiplied by less is added to another one."""
+
 Product = tuple[float, tuple[int, ...], tuple[int, ...]]
 """A constant, the places of operands to multiply it by, and of those to divide it by."""
 
@@ -56,18 +59,21 @@ def _adam(
     eps: Factor,
     rate: Factor,
     within: Factor,
+    kept: tuple[float, Factor],
     deferrable: bool,
     over: Collection[int] = (),
 ) -> list[Any]:
     """Return parameters after a step, or what is added to them, and both moments of each (Kingma and Ba, 2014).
 
-    These are p + rate m / (sqrt(within v) + eps), with m and v, the moving averages of g and of its squares.
+    These are (a + b) p + rate m / (sqrt(within v) + eps), with m and v, the moving averages of g and of its squares,
+    and a + b below 1 where weights decay (Loshchilov and Hutter, 2017).
 
     Args:
         operands: each g, each m, each v, each p if there is a `parameter`, the numbers that the factors name, and, if
             the update is `deferrable`, the list of deferred updates to add it to; None: it is not deferred.
         count: how many parameters there are.
         first, second: of each average the factor of the value before, and that of the new term.
+        kept: a and b.
         over: the places of the operands that the results may be written over.
 
     Returns:
@@ -76,15 +82,16 @@ def _adam(
     arrays = (3 + parameter) * count
     deferred: list[DeferredUpdate] | None = operands[-1] if deferrable else None
     numbers = [x.item() for x in operands[arrays : len(operands) - deferrable]]
-    beta1, weight1, beta2, weight2, small, step, inner = [
+    beta1, weight1, beta2, weight2, small, step, inner, rest = [
         factor if isinstance(factor, float) else _evaluated(factor, numbers)
-        for factor in (*first, *second, eps, rate, within)
+        for factor in (*first, *second, eps, rate, within, kept[1])
     ]
+    decay = 1.0 - kept[0] - rest
     gs, ms, vs, ps = (list(operands[k * count : (k + 1) * count]) for k in range(4))
     if not parameter:
         ps = [torch.zeros_like(m) for m in ms]
     averages = _averages(beta1, weight1) and _averages(beta2, weight2)
-    fused = averages and 0.0 < inner < math.inf and math.isfinite(step)
+    fused = averages and 0.0 < inner < math.inf and math.isfinite(step) and (bool(step) or not decay)
     aligned = [m.stride() == v.stride() == p.stride() and _is_dense(m) for m, v, p in zip(ms, vs, ps, strict=True)]
     for k, (g, m) in enumerate(zip(gs, ms, strict=True)):
         if aligned[k] and g.stride() != m.stride():  # the kernel goes through the memory of all, in its order
@@ -100,10 +107,11 @@ def _adam(
             ms[k], vs[k], ps[k] = m, v, p
     if fused:
         root = math.sqrt(inner)
+        lr = -step / root
         update = DeferredUpdate(
-            _kernel(), (ps, gs, ms, vs), ([], [_corrected()] * count),
-            {"lr": -step / root, "beta1": beta1, "beta2": beta2, "weight_decay": 0.0, "eps": small / root,
-             "amsgrad": False, "maximize": False},
+            _kernel(bool(decay)), (ps, gs, ms, vs), ([], [_corrected()] * count),
+            {"lr": lr, "beta1": beta1, "beta2": beta2, "weight_decay": decay / lr if decay else 0.0,
+             "eps": small / root, "amsgrad": False, "maximize": False},
             written=(0, 2, 3), owned=() if parameter else (0,),
         )  # fmt: skip
         if deferred is not None and all(aligned):
@@ -114,7 +122,7 @@ def _adam(
     for k, (g, m, v) in enumerate(zip(gs, ms, vs, strict=True)):
         m.mul_(beta1).add_(g, alpha=weight1)
         v.mul_(beta2).addcmul_(g, g, value=weight2)
-        ps[k] = ps[k] + step * m / ((inner * v).sqrt() + small)
+        ps[k] = (1.0 - decay) * ps[k] + step * m / ((inner * v).sqrt() + small)
     return [*ps, *ms, *vs]
 
 
@@ -127,7 +135,10 @@ def _is_dense(x: torch.Tensor) -> bool:
     return x.is_contiguous() or layout(tuple(x.shape), x.stride()) is not None
 
 
-_kernel = functools.cache(internals.FUSED_ADAM.get)
+@functools.cache
+def _kernel(decays: bool) -> Any:
+    """Return torch's fused update, of which one form multiplies the parameter by 1 - lr weight_decay first."""
+    return (internals.FUSED_ADAMW if decays else internals.FUSED_ADAM).get()
 
 
 @functools.cache
@@ -141,8 +152,8 @@ def _types(avals: tuple[Aval, ...], count: int, **attributes: Any) -> Bundle:
 
 
 ADAM = Op(
-    "adam", _adam, params=("count", "parameter", "first", "second", "eps", "rate", "within", "deferrable"), arity=None,
-    fresh=True,
+    "adam", _adam, params=("count", "parameter", "first", "second", "eps", "rate", "within", "kept", "deferrable"),
+    arity=None, fresh=True,
     rules=Rules(result=_types, nondiff="it is made of operations that have derivatives"),
 )  # fmt: skip
 """It is in no registry: nothing but the interpreter meets it."""
@@ -188,7 +199,17 @@ def fuse_updates(graph: Graph) -> Graph:
         one, count = updates[0], len(updates)
         arrays = [[update.arrays[k] for update in updates] for k in range(len(one.arrays))]
         ins = (*[value for each in arrays for value in each], *one.numbers)
-        params = (count, len(one.arrays) > 3, one.first, one.second, one.eps, one.rate, one.within, deferrable)
+        params = (
+            count,
+            len(one.arrays) > 3,
+            one.first,
+            one.second,
+            one.eps,
+            one.rate,
+            one.within,
+            one.kept,
+            deferrable,
+        )
         location = nodes[one.results[0]].location
         call = Node(ADAM.instr(params, tuple(search.avals[value] for value in ins)), ins, fresh, location)
         fresh += 1
@@ -224,13 +245,15 @@ class _Update:
     eps: Factor
     rate: Factor
     within: Factor
+    kept: tuple[float, Factor]
     numbers: tuple[int, ...]
     results: tuple[int, int, int]
 
     @property
     def kind(self) -> tuple[Any, ...]:
         """What updates have in common that can be made together."""
-        return len(self.arrays), self.first, self.second, self.eps, self.rate, self.within, self.numbers
+        factors = self.first, self.second, self.eps, self.rate, self.within, self.kept
+        return len(self.arrays), factors, self.numbers
 
 
 Powers = list[tuple[Operand, int]]
@@ -270,13 +293,13 @@ class _Search:
         kind = ratio.instr.aval
         if any(self.avals[x] is not kind for x in (g, m, v, new_m, new_v)):
             return None
-        outside, p, result = self._added(ratio)
-        powers = [[(x, 1)] for x in (*weights1, *weights2, small)] + [[*above, *outside], inside]
+        outside, p, result, kept = self._added(ratio)
+        powers = [[(x, 1)] for x in (*weights1, *weights2, small)] + [[*above, *outside], inside, kept[1]]
         numbers = dict.fromkeys(x for each in powers for x, _ in each if isinstance(x, int))
         if any(self._depends(x, {new_m, new_v, ratio.out}) for x in (m, v, *([] if p is None else [p]), *numbers)):
             return None
         places = {x: k for k, x in enumerate(numbers)}
-        beta1, weight1, beta2, weight2, eps, rate, within = (_factor(each, places) for each in powers)
+        beta1, weight1, beta2, weight2, eps, rate, within, rest = (_factor(each, places) for each in powers)
         if not all(
             _averages(x, y)
             for x, y in ((beta1, weight1), (beta2, weight2))
@@ -285,7 +308,8 @@ class _Search:
             return None
         arrays = (g, m, v) if p is None else (g, m, v, p)
         results = result, new_m, new_v
-        return _Update(arrays, (beta1, weight1), (beta2, weight2), eps, rate, within, tuple(numbers), results)
+        left = kept[0], rest if kept[1] else 0.0
+        return _Update(arrays, (beta1, weight1), (beta2, weight2), eps, rate, within, left, tuple(numbers), results)
 
     def is_deferrable(self, update: _Update) -> bool:
         """Whether the program returns all results of an update, and nothing else in it reads them."""
@@ -384,25 +408,53 @@ class _Search:
                 return *before, gradient[1]
         return None
 
-    def _added(self, ratio: Node) -> tuple[Powers, int | None, int]:
+    def _added(self, ratio: Node) -> tuple[Powers, int | None, int, tuple[float, Powers]]:
         """Return the numbers by which a ratio is multiplied, the parameter that it is then added to, and the result.
 
-        A product that the program returns, or uses otherwise, is the result, without a parameter.
+        A product that the program returns, or uses otherwise, is the result, without a parameter. The last is what the
+        parameter is multiplied by: a number, and the factors of what is added to that.
         """
         powers: Powers = []
         value = ratio.out
+        decayed: int | None = None  # the parameter in the sum so far, and its factors there
+        factors: Powers = []
+        found: tuple[Powers, int | None, int, tuple[float, Powers]] | None = None
         while (node := self._user(value)) is not None:
-            found = self._factors(node)
-            if found is not None and found[0] == value:
-                powers.append(found[1:])
-                value = node.out
+            product = self._factors(node)
+            if product is not None and product[0] == value:
+                powers, factors, value = [*powers, product[1:]], [*factors, product[1:]], node.out
                 continue
-            other = node.ins[0] if node.ins[-1] == value else node.ins[-1]
-            is_sum = node.op.name == "add" or (node.op.name == "sub" and node.ins[1] == value)
-            if is_sum and isinstance(other, int) and other != value and self.avals[other] is ratio.instr.aval:
-                return [*powers, (_MINUS_ONE, 1)] if node.op.name == "sub" else powers, other, node.out
-            break
-        return powers, None, value
+            term = self._other_term(node, value)
+            if term is None:
+                break
+            other, sign, other_sign = term
+            if decayed is not None:
+                if other == decayed and not other_sign:  # p + rate (ratio + decay p)
+                    return [*powers, *sign], other, node.out, (1.0, [*factors, *sign])
+                break
+            p, scale = self._scaled(other)
+            if not [*scale, *other_sign]:
+                return [*powers, *sign], other, node.out, (1.0, [])
+            decayed, factors = p, [*scale, *other_sign]
+            powers, value = [*powers, *sign], node.out
+            constant = _factor(factors, {}) if all(isinstance(x, Scalar) for x, _ in factors) else 1.0
+            if isinstance(constant, float) and abs(constant) < LEAST_KEPT:  # a decay, of a parameter to come
+                found = (powers, other, value, (1.0, [])) if not other_sign else None
+            else:  # (1 - decay) p + rate ratio
+                found = powers, p, value, (0.0, factors)
+        return found or (powers, None, value, (1.0, []))
+
+    def _other_term(self, node: Node, value: int) -> tuple[int, Powers, Powers] | None:
+        """Return of a sum or difference the term beside `value`, the sign of `value`, and that of the term."""
+        if node.op.name not in ("add", "sub") or node.ins[0] == node.ins[1]:
+            return None
+        first = node.ins[0] == value
+        other = node.ins[1] if first else node.ins[0]
+        if not isinstance(other, int) or self.avals[other] is not self.avals[value]:
+            return None
+        minus: Powers = [(_MINUS_ONE, 1)]
+        is_sum = node.op.name == "add"
+        return other, [] if is_sum or first else minus, minus if not is_sum and first else []
 
     def _depends(self, value: int, on: set[int]) -> bool:
         """Whether a value is computed from any of some others."""
