@@ -31,6 +31,8 @@ ROOMS = [
     {"ir.subgraph"},
     {"ir.text", "ir.calls", "ir.build"},
     {"ir.canonical", "ir.user_passes", "ir.signature", "ir.difference"},
+    {"ir.layer_norms"},
+    {"ir.simplified"},
     {"ir"},
     {"interp"},
     {"compile.guards", "compile.toolchain"},

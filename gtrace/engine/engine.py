@@ -42,13 +42,12 @@ from gtrace.interp.memory import REFUSALS, refuse
 from gtrace.interp.updates import has_updates
 from gtrace.ir.aliasing import given_away
 from gtrace.ir.aval import contiguous_strides
-from gtrace.ir.calls import has_calls
-from gtrace.ir.canonical import CANONICAL
 from gtrace.ir.edit import lift_scalars
 from gtrace.ir.graph import Graph, Marks, RecordedGraph, skeleton
 from gtrace.ir.op import Leaf
-from gtrace.ir.repeats import LEAST_NODES, cut_repeats
+from gtrace.ir.repeats import cut_repeats
 from gtrace.ir.signature import CompileKey, Signature, sign
+from gtrace.ir.simplified import SIMPLIFIED, is_divided
 from gtrace.ir.split import components, grouped_components, split_regions
 from gtrace.ir.user_passes import Passes, registered, rewritten
 from gtrace.shard.partition import find_meshes, has_placements
@@ -243,18 +242,18 @@ class Engine:
     ) -> Route | Parts:
         if find_meshes(graph):
             return self._sharded(graph, strides, backend, mode)
-        if len(graph.nodes) >= LEAST_NODES or has_calls(graph):
-            simplified = CANONICAL.run(graph)
+        graph = SIMPLIFIED.run(graph)
+        if is_divided(graph):
             partitioner = Partitioner(backend, mode, get_num_threads(), self.tiering.left_out)
-            parts = [one for part in cut_repeats(simplified) for one in partitioner.cut(part)]
+            parts = [one for part in cut_repeats(graph) for one in partitioner.cut(part)]
             if len(parts) > 1:
-                away = given_away(simplified, [part.inputs for part in parts], {graph.inputs[k] for k in donated})
+                away = given_away(graph, [part.inputs for part in parts], {graph.inputs[k] for k in donated})
 
                 def route(k: int, strides: Sequence[tuple[int, ...]]) -> Route:
                     places = [place for place, value in enumerate(parts[k].inputs) if value in away[k]]
                     return self._route(parts[k], strides, backend, mode, places)
 
-                return self._sequence(simplified, strides, parts, route)
+                return self._sequence(graph, strides, parts, route)
         return self._route(graph, strides, backend, mode, donated)
 
     def _sharded(self, graph: Graph, strides: Sequence[tuple[int, ...]], backend: str, mode: str) -> Parts:

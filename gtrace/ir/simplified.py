@@ -1,0 +1,22 @@
+"""What programs are before they are divided."""
+
+from __future__ import annotations
+
+from gtrace.ir.calls import has_calls
+from gtrace.ir.canonical import CANONICAL
+from gtrace.ir.graph import Graph
+from gtrace.ir.layer_norms import fuse_layer_norms, has_roots
+from gtrace.ir.passes import Pass, Pipeline
+from gtrace.ir.repeats import LEAST_NODES
+
+
+def is_divided(graph: Graph) -> bool:
+    """Whether a program may be cut into parts: where it repeats, or where it has loops."""
+    return len(graph.nodes) >= LEAST_NODES or has_calls(graph)
+
+
+SIMPLIFIED = Pipeline(
+    "simplified",
+    (CANONICAL, Pass("fuse_layer_norms", fuse_layer_norms)),
+    when=lambda graph: is_divided(graph) or has_roots(graph),
+)
