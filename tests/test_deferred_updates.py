@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import linecache
 import os
 import sys
 import threading
@@ -211,6 +212,10 @@ def at_line(function, when, names, handler):
         nonlocal count
         if not frame.f_code.co_filename.endswith(names):
             return trace if event == "call" else None
+        # where a block begins or ends, tracing raises where no signal is handled, and a lock would not be released
+        line = linecache.getline(frame.f_code.co_filename, frame.f_lineno).lstrip()
+        if line.startswith(("with ", "try:", "return")):
+            return trace
         count += 1
         if count == when:
             handler()

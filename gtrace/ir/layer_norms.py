@@ -106,15 +106,25 @@ class _Values:
         return users[0] if len(users) == 1 and users[0].op.name == "add" and value not in self.outputs else None
 
     def replaced(self, norms: Iterable[_Norm]) -> Graph:
-        """Return the graph with layer norms as operations."""
+        """Return the graph with layer norms as operations, in the order of what they replace."""
         fresh = 1 + max([*self.graph.inputs, *self.made])
         nodes = dict(self.made)
+        before: dict[int, list[Node]] = {}
         for norm in norms:
-            for node in norm.nodes(fresh):
-                nodes[node.out] = node
-                fresh = max(fresh, node.out + 1)
+            for made in norm.nodes(fresh):
+                known = {node.out: node for node in made if node.out in self.made}
+                if known:
+                    nodes.update(known)
+                    first = min(self.place[value] for value in known)
+                    before.setdefault(first, []).extend(node for node in made if node.out not in known)
+                fresh = max([fresh, *[node.out + 1 for node in made]])
+        ordered = [
+            node
+            for value, place in self.place.items()
+            for node in (*before.get(place, ()), nodes[value])
+        ]  # fmt: skip
         inputs = self.graph.inputs
-        return dce(Graph(inputs, self.graph.avals, toposort(nodes.values(), inputs), self.graph.outputs))
+        return dce(Graph(inputs, self.graph.avals, toposort(ordered, inputs), self.graph.outputs))
 
 
 def _is_normed(a: Any) -> bool:
@@ -380,8 +390,8 @@ class _Norm:
 
     # -- the operations
 
-    def nodes(self, fresh: int) -> Iterator[Node]:
-        """Yield the operators, and what has their results; new values are numbered from `fresh`."""
+    def nodes(self, fresh: int) -> tuple[list[Node], list[Node]]:
+        """Return the operators, forward and backward, each with what has its results, numbered from `fresh`."""
         made = self.values.made
         kinds = dict(self.values.avals)
         location = next((made[value].location for value in self.results), None)
@@ -398,35 +408,33 @@ class _Norm:
         vectors = tuple(v for v in (self.weight, self.bias) if v is not None)
         named = tuple("x" if v is not None else None for v in (self.weight, self.bias))
         n = self.shape[-1:]
-        forward = node("aten", (FORWARD, ("x", n, *named, self.eps)), (self.x, *vectors))
-        yield forward
-        calls = {FORWARD: forward}
-        mask = True, True, True
-        if self.cotangent is not None:
-            mean, rstd = node("project", (1,), (forward.out,)), node("project", (2,), (forward.out,))
-            wanted = {place for overload, place in self.results.values() if overload == BACKWARD}
-            mask = self.total is not None or 0 in wanted, 1 in wanted, 2 in wanted
-            backward = node(
-                "aten", (BACKWARD, ("x", "x", n, "x", "x", *named, mask)),
-                (self.cotangent, self.x, mean.out, rstd.out, *vectors),
-            )  # fmt: skip
-            yield from (mean, rstd, backward)
-            calls[BACKWARD] = backward
-        for value, (overload, place) in self.results.items():
-            if overload in calls:
-                # the operator leaves out what it does not compute
-                index = sum(mask[:place]) if overload == BACKWARD else place
-                yield node("project", (index,), (calls[overload].out,), value)
+        norm = node("aten", (FORWARD, ("x", n, *named, self.eps)), (self.x, *vectors))
+        forward = [norm]
+        if self.cotangent is not None:  # beside the norm: parts of a program exchange arrays
+            forward += [node("project", (1,), (norm.out,)), node("project", (2,), (norm.out,))]
+        forward += [
+            node("project", (0,), (norm.out,), value) for value, (kind, _) in self.results.items() if kind == FORWARD
+        ]
+        if self.cotangent is None:
+            return forward, []
+        wanted = {place for kind, place in self.results.values() if kind == BACKWARD}
+        mask = self.total is not None or 0 in wanted, 1 in wanted, 2 in wanted
+        gradient = node(
+            "aten", (BACKWARD, ("x", "x", n, "x", "x", *named, mask)),
+            (self.cotangent, self.x, forward[1].out, forward[2].out, *vectors),
+        )  # fmt: skip
+        backward = [gradient]
+        for value, (kind, place) in self.results.items():
+            if kind == BACKWARD:  # the operator leaves out what it does not compute
+                backward.append(node("project", (sum(mask[:place]),), (gradient.out,), value))
         if self.total is not None:
-            out, others = self.total
-            gradient = node("project", (0,), (calls[BACKWARD].out,))
-            yield gradient
-            last = others[0]
-            for other in others[1:]:
-                added = node("add", (), (last, other))
-                yield added
-                last = added.out
-            yield node("add", (), (last, gradient.out), out)
+            out, (last, *others) = self.total
+            for other in others:
+                backward.append(node("add", (), (last, other)))
+                last = backward[-1].out
+            backward.append(node("project", (0,), (gradient.out,)))
+            backward.append(node("add", (), (last, backward[-1].out), out))
+        return forward, backward
 
 
 def _equal(x: torch.Tensor, y: torch.Tensor) -> bool:
