@@ -268,9 +268,9 @@ def test_code_that_runs_in_the_middle_of_the_end_of_a_step(look):
         value, weights, state = step(ADAM, weights, state)
         seen = []
         at_line(lambda: float(value), when, names, lambda: handler(weights, seen))  # noqa: B023 # at once
-        same((weights, state), expected)
+        same((weights, state), expected, rounded=True)
         for x in seen:
-            np.testing.assert_array_equal(x, expected[0]["c"])
+            np.testing.assert_allclose(x, expected[0]["c"], rtol=1e-5, atol=1e-7)
 
 
 def test_another_thread_looks_at_a_step_that_runs():
@@ -289,8 +289,9 @@ def test_another_thread_looks_at_a_step_that_runs():
         ready.wait()
         float(value)
         thread.join()
-        same(found[0], expected)
-        same((weights, state), expected)
+        # what is looked at by itself is another program, which rounds otherwise
+        same(found[0], expected, rounded=True)
+        same((weights, state), expected, rounded=True)
 
 
 def test_threads_that_train_at_once():
