@@ -18,13 +18,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import gtrace as gt
-from gtrace.engine import engine as engines
 from gtrace.engine.engine import engine
 from gtrace.engine.policy import CostModel
 from gtrace.engine.program import Program
 from gtrace.events import Awaiting, bus
 from gtrace.interp.between import watched
-from gtrace.ir import repeats
+from gtrace.ir import repeats, simplified
 from gtrace.worker import sharing as module
 from gtrace.worker.client import WorkerClient
 from gtrace.worker.client import worker as real
@@ -318,7 +317,7 @@ def test_jit_that_waits_compiles_here_and_in_the_worker(tmp_path, monkeypatch):
     # parts of twenty operations, which compile faster
     monkeypatch.setattr(repeats, "_PART_NODES_OF_SMALL_ARRAYS", 16)
     monkeypatch.setattr(repeats, "LEAST_NODES", 40)
-    monkeypatch.setattr(engines, "LEAST_NODES", 40)
+    monkeypatch.setattr(simplified, "LEAST_NODES", 40)
     monkeypatch.setattr(engine.tiering, "cost", CostModel())
     monkeypatch.setattr(engine.tiering, "worker_cost", CostModel(startup=1e-3))
     with gt.config(background=True, cache_dir=str(tmp_path)):

@@ -38,9 +38,9 @@ def fuse_layer_norms(graph: Graph) -> Graph:
     ...     return centred / gt.sqrt((centred ** 2).mean(-1, keepdims=True) + 1e-5) * scale + shift
     >>> print(fuse_layer_norms(gt.make_graph(norm)(gt.ones((2, 8)), gt.ones(8), gt.ones(8))))
     graph(%0: f32[2,8], %1: f32[8], %2: f32[8]) {
-      %11: (f32[2,8], f32[2,1], f32[2,1]) = aten(%0, %1, %2) {overload='aten.native_layer_norm.default', args=('x', (8,), 'x', 'x', 1e-05)}
-      %10: f32[2,8] = project(%11) {index=0}
-      return %10
+      %12: (f32[2,8], f32[2,1], f32[2,1]) = aten(%0, %1, %2) {overload='aten.native_layer_norm.default', args=('x', (8,), 'x', 'x', 1e-05)}
+      %11: f32[2,8] = project(%12) {index=0}
+      return %11
     }
     """  # noqa: E501
     refused: set[int] = set()
