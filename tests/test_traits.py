@@ -107,3 +107,44 @@ def test_contractions_are_sums_of_products(op):
     x, y = gt.ones((2, 3)), gt.ones((3, 4))
     args = ("ij,jk->ik", x, y) if op.params else (x, y)
     np.testing.assert_array_equal(op.cases.user(*args), np.full((2, 4), 3.0))
+
+
+def departure(node, lines):
+    """Return how far an operation is from a polynomial on lines (start, direction) of its operands; None: a pole."""
+    places = np.cos(np.pi * (2 * np.arange(24) + 1) / 48)  # Chebyshev's: interpolation converges
+
+    def at(s):
+        return bound_impl(node)(*[x + s * d for x, d in lines]).flatten().numpy()
+
+    values = np.stack([at(s) for s in (*places, 0.0, 0.123)])
+    if not values.size or not np.isfinite(values).all():
+        return None
+    fits = [np.polynomial.chebyshev.Chebyshev.fit(places, column[:24], 23, domain=[-1, 1]) for column in values.T]
+    return max(abs(fit(s) - y) for fit, column in zip(fits, values.T, strict=True) for s, y in [(0.123, column[-1])])
+
+
+@having(lambda op: op.algebraic)
+def test_algebraic_operations_have_no_cases(op):
+    near = through = 0
+    for node, operands, _ in runs(op):
+        if all(x.is_floating_point() for x in operands):
+            sizes = [x.double().abs() + 1 for x in operands]
+            found = departure(node, [(x, 0.3 * x * (-1) ** k) for k, x in enumerate(sizes)])
+            near += found is not None and found < 1e-9
+            assert found is None or found < 1e-9
+            found = departure(node, [(0 * x, x * (-1) ** k) for k, x in enumerate(sizes)])  # through zero
+            through += found is not None
+            assert found is None or found < 1e-9
+    assert op.elementwise and near
+    assert through or op.name in ("div", "reciprocal", "sqrt", "rsqrt", "pow")
+
+
+@pytest.mark.parametrize("name", ["abs", "maximum", "relu", "sign"])
+def test_operations_with_cases_are_not_algebraic(name):
+    op = REGISTRY[name]
+    found = [
+        departure(node, [(0 * x.double(), (x.double().abs() + 1) * (-1) ** k) for k, x in enumerate(operands)])
+        for node, operands, _ in runs(op)
+        if all(x.is_floating_point() for x in operands)
+    ]
+    assert not op.algebraic and max(x for x in found if x is not None) > 1e-3

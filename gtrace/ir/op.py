@@ -37,6 +37,8 @@ class Op:
         params: names of the attributes, in their canonical order.
         arity: number of array operands; None: any number.
         elementwise: shapes broadcast, and `Rules.partials` are per-element derivatives.
+        algebraic: it is elementwise, and made of sums, products, quotients and powers, without cases: formulas of such
+            operations that agree at random points agree everywhere.
         commutative: the two operands may be exchanged.
         identity: the result is the first operand, unchanged; the canonicalizer removes it.
         uniform: if all elements of the operand have one value, so have those of the result; the canonicalizer folds it.
@@ -66,6 +68,7 @@ class Op:
     params: tuple[str, ...] = ()
     arity: int | None = 1
     elementwise: bool = False
+    algebraic: bool = False
     commutative: bool = False
     identity: bool = False
     uniform: bool = False

@@ -53,30 +53,31 @@ _STEP = "piecewise constant: the derivative is zero wherever it exists"
 
 neg = unary(
     "neg", torch.neg, "Return -x.", "gt.negative(gt.array([1., -2.])) => Array([-1.,  2.], dtype=float32)",
-    floating=False, check=numbers_only, partials=(lambda x, out: -1,), samples=unary_floats(), reference=numpy.negative,
+    algebraic=True, floating=False, check=numbers_only, partials=(lambda x, out: -1,), samples=unary_floats(),
+    reference=numpy.negative,
 )  # fmt: skip
 add = binary(
     "add", torch.add, "Return x + y.", "gt.add(gt.array([1., 2.]), 1) => Array([2., 3.], dtype=float32)",
-    commutative=True, scales=True, fresh=True, in_place=torch.Tensor.add_, check=broadcasts,
+    algebraic=True, commutative=True, scales=True, fresh=True, in_place=torch.Tensor.add_, check=broadcasts,
     partials=(lambda x, y, out: 1, lambda x, y, out: 1),
     samples=both(binary_floats(), binary_integers()), errors=shapes_differ, reference=numpy.add,
 )  # fmt: skip
 subtract = binary(
     "sub", torch.sub, "Return x - y.", "gt.subtract(gt.array([1., 2.]), 1) => Array([0., 1.], dtype=float32)",
-    scales=True, fresh=True, in_place=torch.Tensor.sub_, check=numbers_only,
+    algebraic=True, scales=True, fresh=True, in_place=torch.Tensor.sub_, check=numbers_only,
     partials=(lambda x, y, out: 1, lambda x, y, out: -1),
     samples=both(binary_floats(), binary_integers()), errors=shapes_differ, reference=numpy.subtract,
 )  # fmt: skip
 multiply = binary(
     "mul", torch.mul, "Return x * y.", "gt.multiply(gt.array([1., 2.]), 3) => Array([3., 6.], dtype=float32)",
-    commutative=True, product=True, fresh=True, in_place=torch.Tensor.mul_, check=broadcasts,
+    algebraic=True, commutative=True, product=True, fresh=True, in_place=torch.Tensor.mul_, check=broadcasts,
     partials=(lambda x, y, out: y, lambda x, y, out: x),
     samples=both(binary_floats(), binary_integers()), errors=shapes_differ, reference=numpy.multiply,
 )  # fmt: skip
 divide = binary(
     "div", torch.div, "Return x / y, floating for any dtype.",
     "gt.divide(gt.array([1, 3]), 2) => Array([0.5, 1.5], dtype=float32)",
-    floating=True, fresh=True, in_place=torch.Tensor.div_, check=broadcasts,
+    algebraic=True, floating=True, fresh=True, in_place=torch.Tensor.div_, check=broadcasts,
     partials=(lambda x, y, out: _inverse(y), lambda x, y, out: neg(divide(out, y))),
     samples=both(binary_floats(low2=0.5), binary_integers(low2=1)), errors=shapes_differ, reference=numpy.divide,
 )  # fmt: skip
@@ -185,6 +186,7 @@ _integer_pow = define(
     _integer_power,
     params=("y",),
     elementwise=True,
+    algebraic=True,
     partials=(lambda x, out, y: multiply(power(x, y - 1), float(y)) if y else constant(0.0, x.aval),),
     samples=_integer_power_samples,
     reference=numpy.power,
@@ -193,7 +195,8 @@ _integer_pow = define(
 _pow = binary(
     "pow", torch.pow, "Return x ** y for arrays x and y.",
     "gt.power(gt.array([2., 3.]), gt.array([3., 2.])) => Array([8., 9.], dtype=float32)",
-    check=numbers_only, partials=(lambda x, y, out: _base_partial(x, y), lambda x, y, out: _exponent_partial(x, out)),
+    algebraic=True, check=numbers_only,
+    partials=(lambda x, y, out: _base_partial(x, y), lambda x, y, out: _exponent_partial(x, out)),
     samples=binary_floats(low=0.5), errors=shapes_differ, reference=numpy.power,
 )  # fmt: skip
 
@@ -327,21 +330,22 @@ log10 = unary(
 )  # fmt: skip
 sqrt = unary(
     "sqrt", torch.sqrt, "Return the square root.", "gt.sqrt(gt.array([4., 9.])) => Array([2., 3.], dtype=float32)",
-    partials=(lambda x, out: divide(0.5, out),), samples=unary_floats(0.5, 3.0), reference=numpy.sqrt,
+    algebraic=True, partials=(lambda x, out: divide(0.5, out),), samples=unary_floats(0.5, 3.0), reference=numpy.sqrt,
 )  # fmt: skip
 rsqrt = unary(
     "rsqrt", torch.rsqrt, "Return 1 / sqrt(x).", "gt.rsqrt(gt.array([1., 4.])) => Array([1. , 0.5], dtype=float32)",
-    partials=(lambda x, out: multiply(divide(out, x), -0.5),), samples=unary_floats(0.5, 3.0),
+    algebraic=True, partials=(lambda x, out: multiply(divide(out, x), -0.5),), samples=unary_floats(0.5, 3.0),
     reference=lambda x: 1 / numpy.sqrt(x),
 )  # fmt: skip
 reciprocal = unary(
     "reciprocal", torch.reciprocal, "Return 1 / x.",
     "gt.reciprocal(gt.array([2., 4.])) => Array([0.5 , 0.25], dtype=float32)",
-    partials=(lambda x, out: neg(multiply(out, out)),), samples=unary_floats(0.5, 3.0), reference=numpy.reciprocal,
+    algebraic=True, partials=(lambda x, out: neg(multiply(out, out)),), samples=unary_floats(0.5, 3.0),
+    reference=numpy.reciprocal,
 )  # fmt: skip
 square = unary(
     "square", torch.square, "Return x * x.", "gt.square(gt.array([2., -3.])) => Array([4., 9.], dtype=float32)",
-    floating=False, fresh=True, check=numbers_only, partials=(lambda x, out: multiply(x, 2.0),),
+    algebraic=True, floating=False, fresh=True, check=numbers_only, partials=(lambda x, out: multiply(x, 2.0),),
     samples=unary_floats(), reference=numpy.square,
 )  # fmt: skip
 
