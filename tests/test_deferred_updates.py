@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gtrace as gt
+from gtrace.interp import updates
 
 RNG = np.random.default_rng(0)
 SIZES = {"a": (5, 4), "b": (4,), "c": (4, 3), "d": (300, 300)}  # the last is updated by a call of its own
@@ -202,6 +203,32 @@ def test_a_step_that_fails_changes_nothing():
     with pytest.raises(gt.ExecutionError):
         float(value)
     same(old, before)
+
+
+def test_an_update_that_fails_in_the_middle_is_an_error_for_whoever_looks(monkeypatch):
+    weights, state = run(ADAM, 2)
+    value, weights, state = step(ADAM, weights, state)
+    calls = []
+
+    def failing(decays):
+        kernel = kernel_of(decays)
+
+        def call(*args, **keywords):
+            calls.append(args)
+            if len(calls) == 2:
+                raise RuntimeError("no more of this")
+            return kernel(*args, **keywords)
+
+        return call
+
+    kernel_of = updates._kernel
+    monkeypatch.setattr(updates, "_kernel", failing)
+    for x in (value, weights["d"], weights["a"], value):
+        with pytest.raises(gt.ExecutionError, match=r"\[update\] expected.*no more of this.*half-made.*checkpoint"):
+            np.asarray(x)
+    assert len(calls) == 2  # no update is made twice
+    monkeypatch.undo()
+    same(run(ADAM, 3), trained(ADAM, 3))
 
 
 def at_line(function, when, names, handler):

@@ -443,9 +443,12 @@ class Engine:
         audited = compiled and settings.audit and program.repeatable and random.random() < settings.audit
         kept: Sequence[torch.Tensor] = ()
         if audited:
-            kept, tensors = [x.clone() if k in program.key.donated else x for k, x in enumerate(tensors)], list(tensors)
-        if program.instrument is not None or profiler_enabled():  # updates are measured, too
-            executable, tensors = instrumented(program, executable), list(tensors)
+            kept = [x.clone() if k in program.key.donated else x for k, x in enumerate(tensors)]
+        measured = program.instrument is not None or profiler_enabled()
+        if measured:
+            executable = instrumented(program, executable)
+        if measured or audited:
+            tensors = list(tensors)  # no update is deferred
         stop = None if reference is None else clock(executable)
         deferred = tensors.deferred if isinstance(tensors, Owned) else None
         made = len(deferred or ())
@@ -466,20 +469,7 @@ class Engine:
         if reference is None and not disturbed:
             program.took(seconds)
         with self.tiering.lock:
-            program.count(seconds, compiled or executable.origin != INTERPRETED)
-            if compiled:
-                if program.trial is not None and program.trial.due(program.compiled_seconds):
-                    program.waiting = seconds
-            else:
-                if waits:
-                    program.family.calls += 1
-                    program.family.seconds += seconds
-                elif program.waiting is not None and program.trial is not None:
-                    program.trial.pairs.append((seconds, program.waiting))
-                    program.waiting = None
-                    self.tiering.judging.judge(program.trial)
-            if program.review_due:
-                self.tiering.judging.review(program)
+            self.tiering.judging.count(program, seconds, compiled, executable.origin == INTERPRETED, waits)
         if audited:
             results = self.tiering.judging.audit(program, kept, results)
         if Ran in bus.wanted:

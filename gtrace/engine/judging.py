@@ -71,6 +71,29 @@ class Judging:
         program.tier = "compiled"
         program.usual = 0.0
 
+    def count(self, program: Program, seconds: float, compiled: bool, interpreted: bool, waits: bool) -> None:
+        """Add a call to the ledger of a program, and to its trial if it is on one. The lock is held.
+
+        Args:
+            compiled: whether the program is; on trial, a call in between is not.
+            interpreted: whether the interpreter ran it, and no code for parts of it.
+            waits: whether it may be compiled once its family was interpreted for long.
+        """
+        program.count(seconds, compiled or not interpreted)
+        trial = program.trial
+        if compiled:
+            if trial is not None and trial.due(program.compiled_seconds):
+                program.waiting = seconds
+        elif waits:
+            program.family.calls += 1
+            program.family.seconds += seconds
+        elif program.waiting is not None and trial is not None:
+            trial.pairs.append((seconds, program.waiting))
+            program.waiting = None
+            self.judge(trial)
+        if program.review_due:
+            self.review(program)
+
     def judge(self, trial: Trial) -> None:
         """Compare tiers once enough calls were timed; a compiled program that is slower is interpreted again."""
         speedup = policies.judge(trial.pairs)

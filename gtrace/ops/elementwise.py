@@ -53,8 +53,8 @@ _STEP = "piecewise constant: the derivative is zero wherever it exists"
 
 neg = unary(
     "neg", torch.neg, "Return -x.", "gt.negative(gt.array([1., -2.])) => Array([-1.,  2.], dtype=float32)",
-    algebraic=True, floating=False, check=numbers_only, partials=(lambda x, out: -1,), samples=unary_floats(),
-    reference=numpy.negative,
+    algebraic=True, floating=False, check=numbers_only, partials=(lambda x, out: -1,),
+    samples=unary_floats(), reference=numpy.negative,
 )  # fmt: skip
 add = binary(
     "add", torch.add, "Return x + y.", "gt.add(gt.array([1., 2.]), 1) => Array([2., 3.], dtype=float32)",
@@ -194,8 +194,7 @@ _integer_pow = define(
 )
 _pow = binary(
     "pow", torch.pow, "Return x ** y for arrays x and y.",
-    "gt.power(gt.array([2., 3.]), gt.array([3., 2.])) => Array([8., 9.], dtype=float32)",
-    algebraic=True, check=numbers_only,
+    "gt.power(gt.array([2., 3.]), gt.array([3., 2.])) => Array([8., 9.], dtype=float32)", algebraic=True, check=numbers_only,
     partials=(lambda x, y, out: _base_partial(x, y), lambda x, y, out: _exponent_partial(x, out)),
     samples=binary_floats(low=0.5), errors=shapes_differ, reference=numpy.power,
 )  # fmt: skip
@@ -339,9 +338,8 @@ rsqrt = unary(
 )  # fmt: skip
 reciprocal = unary(
     "reciprocal", torch.reciprocal, "Return 1 / x.",
-    "gt.reciprocal(gt.array([2., 4.])) => Array([0.5 , 0.25], dtype=float32)",
-    algebraic=True, partials=(lambda x, out: neg(multiply(out, out)),), samples=unary_floats(0.5, 3.0),
-    reference=numpy.reciprocal,
+    "gt.reciprocal(gt.array([2., 4.])) => Array([0.5 , 0.25], dtype=float32)", algebraic=True,
+    partials=(lambda x, out: neg(multiply(out, out)),), samples=unary_floats(0.5, 3.0), reference=numpy.reciprocal,
 )  # fmt: skip
 square = unary(
     "square", torch.square, "Return x * x.", "gt.square(gt.array([2., -3.])) => Array([4., 9.], dtype=float32)",
