@@ -19,9 +19,10 @@ import gtrace as gt
 from gtrace.interp import updates
 
 RNG = np.random.default_rng(0)
-SIZES = {"a": (5, 4), "b": (4,), "c": (4, 3), "d": (300, 300)}  # the last is updated by a call of its own
+SIZES = {"a": (70, 60), "b": (60,), "c": (60, 70), "d": (300, 300)}
+"""Two are updated together, in place; the second is copied, as it is small; the last has a call of its own."""
 WEIGHTS = {name: RNG.normal(size=size).astype(np.float32) for name, size in SIZES.items()}
-X = RNG.normal(size=(6, 5)).astype(np.float32)
+X = RNG.normal(size=(6, 70)).astype(np.float32)
 
 
 class Interrupted(KeyboardInterrupt):
@@ -88,7 +89,11 @@ ADAM = gt.optim.adam(0.01)
 
 def test_parameters_and_moments_stay_where_they_are():
     seen = []
-    weights, state = run(ADAM, 5, lambda k, weights, state: seen.append(places((weights, state[0].mu, state[0].nu))))
+
+    def note(k, weights, state):
+        seen.append(places([one[name] for one in (weights, state[0].mu, state[0].nu) for name in "acd"]))
+
+    weights, state = run(ADAM, 5, note)
     same((weights, state), trained(ADAM, 5))
     assert seen[1] == seen[2] == seen[3]
 

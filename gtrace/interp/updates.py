@@ -35,6 +35,10 @@ gradients of larger ones are not kept until all are there."""
 LEAST_KEPT = 0.5
 """The least factor of a parameter in its update; one that is multiplied by less is added to another one."""
 
+LEAST_DEFERRED = 1 << 12
+"""Elements of a parameter from which on its update is deferred: asking who has a smaller one takes as long as a copy
+of it."""
+
 Product = tuple[float, tuple[int, ...], tuple[int, ...]]
 """A constant, the places of operands to multiply it by, and of those to divide it by."""
 
@@ -79,45 +83,49 @@ def _adam(
     Returns:
         Each p, each m, each v.
     """  # fmt: skip
-    arrays = (3 + parameter) * count
+    end = (3 + parameter) * count
     deferred: list[DeferredUpdate] | None = operands[-1] if deferrable else None
-    numbers = [x.item() for x in operands[arrays : len(operands) - deferrable]]
-    beta1, weight1, beta2, weight2, small, step, inner, rest = [
+    numbers = [x.item() for x in operands[end : len(operands) - deferrable]]
+    beta1, weight1, beta2, weight2, small, step, inner, share = [
         factor if isinstance(factor, float) else _evaluated(factor, numbers)
         for factor in (*first, *second, eps, rate, within, kept[1])
     ]
-    decay = 1.0 - kept[0] - rest
+    decay = 1.0 - kept[0] - share
     gs, ms, vs, ps = (list(operands[k * count : (k + 1) * count]) for k in range(4))
     if not parameter:
         ps = [torch.zeros_like(m) for m in ms]
     averages = _averages(beta1, weight1) and _averages(beta2, weight2)
     fused = averages and 0.0 < inner < math.inf and math.isfinite(step) and (bool(step) or not decay)
-    aligned = [m.stride() == v.stride() == p.stride() and _is_dense(m) for m, v, p in zip(ms, vs, ps, strict=True)]
-    for k, (g, m) in enumerate(zip(gs, ms, strict=True)):
-        if aligned[k] and g.stride() != m.stride():  # the kernel goes through the memory of all, in its order
-            gs[k] = torch.empty_like(m).copy_(g)
-    if deferred is None or not fused or not all(aligned):
-        for k in range(count):
-            m, v, p = ms[k], vs[k], ps[k]
-            m, v = m if count + k in over else m.clone(), v if 2 * count + k in over else v.clone()
-            if parameter and 3 * count + k not in over:
-                p = p.clone()
-            if not aligned[k]:
-                gs[k], m, v, p = (x.contiguous() for x in (gs[k], m, v, p))
-            ms[k], vs[k], ps[k] = m, v, p
+    aligned = []
+    for k, m in enumerate(ms):
+        strides = m.stride()
+        aligned.append(strides == vs[k].stride() == ps[k].stride() and _is_dense(m))
+        if aligned[k] and gs[k].stride() != strides:  # the kernel goes through the memory of all, in its order
+            gs[k] = torch.empty_like(m).copy_(gs[k])
+    late = deferred is not None and fused and all(aligned)
+    for k in () if late else range(count):
+        m, v, p = ms[k], vs[k], ps[k]
+        m, v = m if count + k in over else m.clone(), v if 2 * count + k in over else v.clone()
+        if parameter and 3 * count + k not in over:
+            p = p.clone()
+        if not aligned[k]:
+            gs[k], m, v, p = (x.contiguous() for x in (gs[k], m, v, p))
+        ms[k], vs[k], ps[k] = m, v, p
     if fused:
         root = math.sqrt(inner)
         lr = -step / root
-        update = DeferredUpdate(
-            _kernel(bool(decay)), (ps, gs, ms, vs), ([], [_corrected()] * count),
-            {"lr": lr, "beta1": beta1, "beta2": beta2, "weight_decay": decay / lr if decay else 0.0,
-             "eps": small / root, "amsgrad": False, "maximize": False},
-            written=(0, 2, 3), owned=() if parameter else (0,),
-        )  # fmt: skip
-        if deferred is not None and all(aligned):
-            deferred.append(update)
+        arrays = ps, gs, ms, vs
+        rest: tuple[Any, ...] = [], [_corrected()] * count
+        keywords = {
+            "lr": lr, "beta1": beta1, "beta2": beta2, "weight_decay": decay / lr if decay else 0.0, "eps": small / root,
+            "amsgrad": False, "maximize": False,
+        }  # fmt: skip
+        if late:
+            owned = () if parameter else (0,)
+            update = DeferredUpdate(_kernel(bool(decay)), arrays, rest, keywords, written=(0, 2, 3), owned=owned)
+            deferred.append(update)  # type: ignore[union-attr]
             return [DeferredResult(update, place, k) for place in update.written for k in range(count)]
-        update.call(update.operands)()
+        _kernel(bool(decay))(*arrays, *rest, **keywords)
         return [*ps, *ms, *vs]
     for k, (g, m, v) in enumerate(zip(gs, ms, vs, strict=True)):
         m.mul_(beta1).add_(g, alpha=weight1)
@@ -312,7 +320,9 @@ class _Search:
         return _Update(arrays, (beta1, weight1), (beta2, weight2), eps, rate, within, left, tuple(numbers), results)
 
     def is_deferrable(self, update: _Update) -> bool:
-        """Whether the program returns all results of an update, and nothing else in it reads them."""
+        """Whether the program returns all results of an update, of some size, and nothing else in it reads them."""
+        if self.avals[update.arrays[0]].size < LEAST_DEFERRED:
+            return False
         made, given = set(update.results), {*update.arrays, *update.numbers}
         left, inside = list(made), set(made)
         while left:
