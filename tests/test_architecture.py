@@ -31,6 +31,7 @@ ROOMS = [
     {"ir.subgraph"},
     {"ir.text", "ir.calls", "ir.build"},
     {"ir.canonical", "ir.user_passes", "ir.signature", "ir.difference"},
+    {"ir.rows"},
     {"ir.layer_norms"},
     {"ir.simplified"},
     {"ir"},
