@@ -78,7 +78,7 @@ def test_steps_of_parameters_are_one_call_and_are_rounded_alike_however_the_rate
     graph, given = form.graph, [w, g]
     assert {step.factor for step in schedule(graph)} == {None, 0.1, 0.2}
     numbers = [x.value for node in graph.nodes for x in node.ins if not isinstance(x, int)]
-    opened = lift_scalars(graph, range(3))
+    opened = lift_scalars(graph, [[0], [1], [2]])
     assert sorted(len(step.ins) for step in schedule(opened)) == [2, 3, 3]
     tensors = [given[k].to_torch() for k in form.inputs]
     rates = [torch.tensor(x) for x in numbers]

@@ -22,6 +22,7 @@ from gtrace.aten.rules import BATCHES, PULLBACKS, TANGENTS, TYPES
 from gtrace.aten.translate import call_aten
 from gtrace.errors import DtypeError, ShapeError, message
 from gtrace.interp.channels_last import NORMS, channels_last
+from gtrace.interp.rows import add_rows, adds_rows, choose_rows, chooses_rows
 from gtrace.ir.aval import COMPLEX, WIDE_UNSIGNED, Aval, Bundle, aval, bundle, parse_type
 from gtrace.ir.cases import Sample
 from gtrace.ir.infer import require_kernel
@@ -39,6 +40,12 @@ def _call(*tensors: torch.Tensor, overload: str, args: tuple[Any, ...]) -> Any:
 
 
 def _direct(avals: tuple[Aval, ...], overload: str, args: tuple[Any, ...]) -> Callable[..., Any]:
+    if overload == "aten.index.Tensor" and args == (OPERAND, (OPERAND,)) and chooses_rows(*avals):
+        return choose_rows
+    if overload == "aten.index_put.default" and args == (OPERAND, (OPERAND,), OPERAND, True):
+        x, index, u = avals
+        if adds_rows(x, u, index):
+            return lambda x, index, u: add_rows(x, u, index)
     return channels_last(overload, caller(overload, args, as_given=overload in NORMS))
 
 

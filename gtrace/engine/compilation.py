@@ -92,7 +92,7 @@ def compilation(program: Program) -> Compilation:
     columns = list(zip(*(shape.scalars for shape in shapes), strict=True))
     constants = tuple(column[0] if len(set(column)) == 1 else None for column in columns)
     lifted = [k for k, x in enumerate(constants) if x is None]
-    graph = lift_scalars(program.graph, lifted)
+    graph = lift_scalars(program.graph, [[k] for k in lifted])
     key = program.key
     strides = (*key.strides, *[()] * len(lifted))
     request = CompileRequest(graph, strides, key.backend, key.mode, relations, key.threads)

@@ -11,7 +11,7 @@ import atexit
 import functools
 import os
 import random
-from collections.abc import Callable, Collection, Container, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from time import perf_counter
 from typing import Any
 
@@ -31,8 +31,9 @@ from gtrace.engine.ledger import save_ledger
 from gtrace.engine.program import Instrument, Program
 from gtrace.engine.programs import MAX_PROGRAMS, CanonicalForms, ProgramTable, new_program
 from gtrace.engine.routes import Parts, Recording, Route
+from gtrace.engine.scalars import Groups, Scalars, scalar_inputs
 from gtrace.engine.sharded import AgreedCalls, gathering, localize, placed
-from gtrace.engine.sizes import NewSizes, Scalars
+from gtrace.engine.sizes import NewSizes
 from gtrace.engine.tiering import Tiering
 from gtrace.events import Canonicalized, Ran, bus
 from gtrace.interp.channels_last import predicted_strides
@@ -42,7 +43,6 @@ from gtrace.interp.memory import REFUSALS, refuse
 from gtrace.interp.updates import has_updates
 from gtrace.ir.aliasing import given_away
 from gtrace.ir.aval import contiguous_strides
-from gtrace.ir.edit import lift_scalars
 from gtrace.ir.graph import Graph, Marks, RecordedGraph, skeleton
 from gtrace.ir.op import Leaf
 from gtrace.ir.repeats import cut_repeats
@@ -80,7 +80,7 @@ class Engine:
         self.instrument: Instrument | None = None
         self.forms = CanonicalForms(MAX_PROGRAMS)
         self._gathers: BoundedTable[Hashable, Route | Parts] = BoundedTable(MAX_PROGRAMS)
-        self._changing: BoundedTable[Hashable, Container[int]] = BoundedTable(MAX_PROGRAMS)
+        self._changing: BoundedTable[Hashable, Groups] = BoundedTable(MAX_PROGRAMS)
 
     def recorded(
         self,
@@ -121,9 +121,8 @@ class Engine:
             recording = self._recording(key, recording, scalars, program or decode(), marks, passes, partial)
         if recording.slots is not None:
             tensors = [tensors[slot] for slot in recording.slots]
-        if recording.lifted:
-            numbers = [torch.tensor(scalars[slot], dtype=a.dtype, device=a.device) for slot, a in recording.lifted]
-            tensors = [*tensors, *numbers]
+        if recording.scalars.lifted:
+            tensors = [*tensors, *recording.scalars.tensors(scalars)]
         route = recording.route
         results = self._call(route, Owned(tensors, deferred) if recording.updates else tensors)
         if recording.derived is not None:
@@ -134,34 +133,22 @@ class Engine:
         self, key: Hashable, known: Recording | None, scalars: Scalars, program: RecordedGraph, marks: Marks,
         passes: Passes, partial: bool,
     ) -> Recording:  # fmt: skip
-        """Return the recording of a program that is new, or whose constants have changed.
-
-        A scalar is a constant of the program until its value changes: then it is an input, for other sizes too.
-        """
+        """Return the recording of a program that is new, or whose constants have changed, for other sizes too."""
         graph, derived = self.derived.leave_out(program) if partial and not passes else (program.graph, None)
-        slots = program.scalar_slots
-        opened: Container[int] = ()
+        groups: Groups = {}
         if scalars:
             skeleton_key, _ = skeleton(graph)
-            opened = self._changing.get(skeleton_key, ())
-            if known is not None:
-                opened = known.opened(scalars)
-                self._changing.remember(skeleton_key, opened)
-        places = [k for k, slot in enumerate(slots) if slot in opened]
-        count = len(graph.inputs)
-        if places:
-            graph = lift_scalars(graph, places)
-        strides = [*program.strides, *[()] * len(places)]
+            if known is None:
+                groups = self._changing.get(skeleton_key, groups)
+            else:
+                groups = known.scalars.changed(scalars)
+                self._changing.remember(skeleton_key, groups)
+        forms = 1 if known is None else known.scalars.forms + 1
+        graph, inputs = scalar_inputs(graph, program.scalar_slots, scalars, groups, forms)
+        strides = [*program.strides, *[()] * len(inputs.lifted)]
         route = self._route_recorded(graph, strides, marks, passes)
-        made = Recording(
-            route,
-            None if program.slots == list(range(len(program.slots))) else tuple(program.slots),
-            tuple(zip((slots[k] for k in places), graph.avals[count:], strict=True)),
-            tuple((slot, x) for slot, x in enumerate(scalars) if slot not in opened),
-            1 if known is None else known.forms + 1,
-            derived,
-            route.avals is None and has_updates(graph),
-        )
+        slots = None if program.slots == list(range(len(program.slots))) else tuple(program.slots)
+        made = Recording(route, slots, inputs, derived, route.avals is None and has_updates(graph))
         self.recordings.remember(key, made)
         return made
 

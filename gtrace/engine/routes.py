@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from typing import ClassVar, Protocol
 
 import attrs
@@ -10,6 +10,7 @@ import torch
 
 from gtrace.engine.derived import Derived
 from gtrace.engine.program import Program
+from gtrace.engine.scalars import ScalarInputs, Scalars
 from gtrace.ir.aval import Aval
 
 
@@ -73,10 +74,6 @@ class Parts:
         return tuple(dict.fromkeys(program for route in self.routes for program in route.programs))
 
 
-MAX_FORMS = 5
-"""How often a program is prepared, each time with more of its scalars as inputs, until all are."""
-
-
 @attrs.frozen(eq=False)
 class Recording:
     """What is known of a program as the recorder describes it.
@@ -84,37 +81,17 @@ class Recording:
     Attributes:
         route: to the program, or programs, that run.
         slots: of the tensors that are inputs; None: all of them, in order.
-        lifted: the scalars that are further inputs, by slot, with their avals.
-        constants: the other scalars, (slot, value), as they were when the route was made.
-        forms: how many forms the program has had, this one included: one more after each change of a constant.
+        scalars: which scalars are further inputs.
         derived: the outputs that are not computed; None: all are.
         updates: whether there may be updates that can be deferred.
     """
 
     route: Route | Parts
     slots: tuple[int, ...] | None
-    lifted: tuple[tuple[int, Aval], ...]
-    constants: tuple[tuple[int, bool | int | float | complex], ...]
-    forms: int = 1
+    scalars: ScalarInputs
     derived: Derived | None = None
     updates: bool = False
-    open_slots: frozenset[int] = attrs.field(init=False)
-    values: tuple[bool | int | float | complex, ...] = attrs.field(init=False)
 
-    def __attrs_post_init__(self) -> None:
-        object.__setattr__(self, "open_slots", frozenset(slot for slot, _ in self.lifted))
-        object.__setattr__(self, "values", tuple(x for _, x in self.constants))
-
-    def fits(self, scalars: tuple[bool | int | float | complex, ...]) -> bool:
-        """Whether the constants are still what they were, and nobody has asked for what is not computed."""
-        if self.derived is not None and not self.derived.holds():
-            return False
-        if not self.open_slots:
-            return scalars == self.values
-        return tuple([x for k, x in enumerate(scalars) if k not in self.open_slots]) == self.values
-
-    def opened(self, scalars: tuple[bool | int | float | complex, ...]) -> Container[int]:
-        """Return the slots of the scalars that become inputs, as constants have other values now."""
-        if self.forms + 1 >= MAX_FORMS:
-            return range(len(scalars))
-        return self.open_slots | {k for k, x in self.constants if scalars[k] != x}
+    def fits(self, scalars: Scalars) -> bool:
+        """Whether the scalars have values that it was made for, and nobody has asked for what is not computed."""
+        return (self.derived is None or self.derived.holds()) and self.scalars.fits(scalars)

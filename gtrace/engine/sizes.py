@@ -15,6 +15,7 @@ import torch
 from gtrace.compile.executable import interpreted
 from gtrace.config import config
 from gtrace.engine.programs import MAX_PROGRAMS
+from gtrace.engine.scalars import Scalars
 from gtrace.events import Ran, bus
 from gtrace.interp.deferred import DeferredUpdate
 from gtrace.interp.interpreter import Owned, TensorFunction
@@ -39,8 +40,6 @@ MAX_OPERATIONS = 1 << 17
 
 EVERY = 16
 """Of further sizes one in so many is prepared at its first call: the policy sees programs that are prepared only."""
-
-Scalars = tuple[bool | int | float | complex, ...]
 
 
 @attrs.define(eq=False)

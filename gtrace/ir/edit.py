@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from gtrace.errors import GraphError
+from gtrace.ir.aval import Aval
 from gtrace.ir.graph import Graph, Node, Operand, Scalar
 
 
@@ -111,12 +112,16 @@ def inline(callee: Graph, operands: tuple[Operand, ...], fresh: int) -> tuple[tu
     return tuple(nodes), tuple(names[value] for value in callee.outputs)
 
 
-def lift_scalars(graph: Graph, places: Container[int]) -> Graph:
-    """Return `graph` with the scalars at these places, in order of appearance, turned into inputs after the others.
+def lift_scalars(graph: Graph, places: Iterable[Collection[int]]) -> Graph:
+    """Return `graph` with scalars turned into inputs after the others.
+
+    Args:
+        places: of each new input the places, in order of appearance, of the scalars that it stands for. These are
+            equal, and have one aval.
 
     >>> import gtrace as gt
     >>> graph = gt.make_graph(lambda x: x * 2 + 3)(gt.ones(2))
-    >>> print(lift_scalars(graph, [1]))
+    >>> print(lift_scalars(graph, [[1]]))
     graph(%0: f32[2], %3: f32[]~) {
       %1: f32[2] = mul(%0, 2.0:f32[]~)
       %2: f32[2] = add(%1, %3)
@@ -124,17 +129,20 @@ def lift_scalars(graph: Graph, places: Container[int]) -> Graph:
     }
     """
     fresh = 1 + max([*graph.inputs, *(node.out for node in graph.nodes)], default=-1)
+    values = {place: fresh + k for k, group in enumerate(places) for place in group}
+    avals: dict[int, Aval] = {}
     count = 0
-    inputs, avals, nodes = list(graph.inputs), list(graph.avals), []
+    nodes = []
     for node in graph.nodes:
         ins = list(node.ins)
         for k, operand in enumerate(ins):
             if isinstance(operand, Scalar):
-                if count in places:
-                    ins[k] = fresh
-                    inputs.append(fresh)
-                    avals.append(operand.aval)
-                    fresh += 1
+                value = values.get(count)
+                if value is not None:
+                    ins[k] = value
+                    avals[value] = operand.aval
                 count += 1
         nodes.append(Node(node.instr, tuple(ins), node.out, node.location))
-    return Graph(tuple(inputs), tuple(avals), tuple(nodes), graph.outputs)
+    lifted = dict.fromkeys(values.values())
+    inputs = (*graph.inputs, *lifted), (*graph.avals, *[avals[value] for value in lifted])
+    return Graph(*inputs, tuple(nodes), graph.outputs)

@@ -1,0 +1,94 @@
+"""The numbers in recorded programs: which of them are constants of a program, and which are inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+
+import attrs
+import torch
+
+from gtrace.exact import exact_key
+from gtrace.ir.aval import Aval
+from gtrace.ir.edit import lift_scalars
+from gtrace.ir.graph import Graph, Scalar
+
+Scalars = tuple[bool | int | float | complex, ...]
+"""The scalars of a recording, by slot."""
+
+Groups = Mapping[int, Hashable]
+"""The slots of the scalars that are inputs, with a name for those that were equal so far."""
+
+MAX_FORMS = 5
+"""How often a program is prepared, each time with more of its scalars as inputs, until all are."""
+
+
+@attrs.frozen(eq=False)
+class ScalarInputs:
+    """Which scalars of a recorded program are inputs.
+
+    A scalar is a constant of the program until its value changes. Scalars that have been equal whenever that was
+    decided are one input, such as a rate that follows from the number of the step, which the update of every parameter
+    has: what they have in common is seen in the program, and they are made once.
+
+    Attributes:
+        groups: of those that are inputs.
+        lifted: the scalars that are further inputs, by slot, with their avals: one for all that are equal.
+        others, same: the slots of the others that are inputs, and of those that each is equal to.
+        constants: the rest, (slot, value), as they were when the program was prepared.
+        forms: how many forms the program has had, this one included: one more after each change of a constant.
+    """
+
+    groups: Groups
+    lifted: tuple[tuple[int, Aval], ...]
+    others: tuple[int, ...]
+    same: tuple[int, ...]
+    constants: tuple[tuple[int, bool | int | float | complex], ...]
+    forms: int
+    values: Scalars = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        object.__setattr__(self, "values", tuple(x for _, x in self.constants))
+
+    def fits(self, scalars: Scalars) -> bool:
+        """Whether the constants are still what they were, and those equal that are one input."""
+        if not self.groups:
+            return scalars == self.values
+        if self.others and [scalars[k] for k in self.others] != [scalars[k] for k in self.same]:
+            return False
+        return tuple([x for k, x in enumerate(scalars) if k not in self.groups]) == self.values
+
+    def changed(self, scalars: Scalars) -> Groups:
+        """Return the scalars that become inputs, as constants have other values now, or inputs differ."""
+        if self.forms + 1 >= MAX_FORMS:
+            return {slot: slot for slot in range(len(scalars))}
+        names = {slot: (exact_key(x),) for slot, x in self.constants if scalars[slot] != x} | dict(self.groups)
+        numbers: dict[Hashable, int] = {}
+        return {
+            slot: numbers.setdefault((name, exact_key(scalars[slot])), len(numbers)) for slot, name in names.items()
+        }
+
+    def tensors(self, scalars: Scalars) -> list[torch.Tensor]:
+        """Return those that are inputs."""
+        return [torch.tensor(scalars[slot], dtype=a.dtype, device=a.device) for slot, a in self.lifted]
+
+
+def scalar_inputs(
+    graph: Graph, slots: Sequence[int], scalars: Scalars, groups: Groups, forms: int
+) -> tuple[Graph, ScalarInputs]:
+    """Return a program with some of its scalars as inputs after the others, and which these are.
+
+    Args:
+        slots: of the scalars, in order of appearance.
+        groups: the scalars that are inputs.
+        forms: how many forms the program has had, this one included.
+    """
+    avals = [x.aval for node in graph.nodes for x in node.ins if isinstance(x, Scalar)]
+    places: dict[Hashable, list[int]] = {}
+    for place, (slot, a) in enumerate(zip(slots, avals, strict=True)):
+        if slot in groups:
+            places.setdefault((groups[slot], exact_key(scalars[slot]), a), []).append(place)
+    lifted = tuple((slots[group[0]], avals[group[0]]) for group in places.values())
+    same = {slots[k]: slots[group[0]] for group in places.values() for k in group[1:] if slots[k] != slots[group[0]]}
+    constants = tuple((slot, x) for slot, x in enumerate(scalars) if slot not in groups)
+    made = ScalarInputs(groups, lifted, tuple(same), tuple(same.values()), constants, forms)
+    return lift_scalars(graph, places.values()) if places else graph, made
