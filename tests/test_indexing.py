@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -381,6 +382,39 @@ def test_interpreted_and_compiled_alike():
     arguments = gt.array(V), gt.array(index), gt.array(U[:4])
     for got, expected in zip(gt.jit(f)(*arguments), f(*arguments), strict=True):
         np.testing.assert_allclose(np.asarray(got), np.asarray(expected))
+
+
+@pytest.mark.parametrize("places", [(40,), (5, 8), (2, 4, 5), ()])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64, np.bool_])
+def test_rows_chosen_and_added_at_many_places(places, dtype):
+    """Many and wide rows are read and added by other kernels than few: from either end, and in any layout."""
+    rng = np.random.default_rng(3)
+    x = rng.integers(-9, 9, (7, 300, 2)).astype(dtype)
+    index = rng.integers(-7, 7, places)
+    u = rng.integers(-9, 9, (*places, 300, 2)).astype(dtype)
+    turned = np.ascontiguousarray(x.transpose(1, 2, 0))
+    for given_ in (gt.array(x), gt.transpose(gt.array(turned), (2, 0, 1))):
+        np.testing.assert_array_equal(np.asarray(given_[gt.array(index)]), x[index])
+        np.testing.assert_array_equal(np.asarray(gt.lift(lambda a, i: a[i])(given_, gt.array(index))), x[index])
+        if dtype is np.bool_:
+            continue
+        expected = x.copy()
+        np.add.at(expected, index, u)
+        np.testing.assert_array_equal(np.asarray(given_.at[gt.array(index)].add(gt.array(u))), expected)
+        by_torch = gt.lift(lambda a, i, u: a.index_put((i,), u, accumulate=True))
+        np.testing.assert_array_equal(np.asarray(by_torch(given_, gt.array(index), gt.array(u))), expected)
+
+
+@pytest.mark.parametrize("outside", [7, -8])
+def test_rows_outside_are_errors_of_torch(outside):
+    x, index = gt.ones((7, 300)), gt.array([0] * 50 + [outside])
+    with pytest.raises(gt.ExecutionError, match=f"index {outside} is out of bounds"):
+        gt.eval(gt.lift(lambda a, i: a[i])(x, index))
+    with pytest.raises(gt.ExecutionError, match="out of"):
+        gt.eval(gt.lift(lambda a, i: a.index_put((i,), torch.ones(51, 300), accumulate=True))(x, index))
+    no_place = gt.array(np.zeros(0, np.int64))
+    added = gt.lift(lambda a, i: a.index_put((i,), torch.ones(0, 300), accumulate=True))(x, no_place)
+    np.testing.assert_array_equal(np.asarray(added), np.ones((7, 300)))
 
 
 @pytest.mark.parametrize(

@@ -105,6 +105,48 @@ def test_random_programs_with_random_scalars_equal_their_interpretation(chosen, 
             np.testing.assert_array_equal(np.signbit(got), np.signbit(expected))
 
 
+@given(
+    st.lists(st.integers(0, len(OPERATIONS) - 1), min_size=2, max_size=6),
+    st.lists(
+        st.lists(st.sampled_from([0.0, -0.0, 1, 1.0, True, float("nan")]), min_size=6, max_size=6),
+        min_size=3,
+        max_size=8,
+    ),
+)
+def test_scalars_that_are_equal_for_some_steps_and_differ_in_others(chosen, values):
+    x = gt.eval(gt.linspace(-1, 1, 4))
+    with gt.config(auto_compile=False):
+        # equal ones, another value each time, until they are one input; then any
+        for numbers in ([0.5] * 6, [0.25] * 6, [0.75] * 6, *values):
+            y, expected = x, x
+            for k, op in enumerate(chosen):
+                y = OPERATIONS[op](y, numbers[k])
+            got = np.asarray(y)
+            with gt.config(eager=True):
+                for k, op in enumerate(chosen):
+                    expected = OPERATIONS[op](expected, numbers[k])
+                expected = np.asarray(expected)
+            np.testing.assert_array_equal(got, expected)
+            np.testing.assert_array_equal(np.signbit(got), np.signbit(expected))
+
+
+def test_a_number_that_every_update_has_is_one_input():
+    """As of a schedule in Python: updates of all parameters are made together because they have the same rate."""
+    made = [gt.eval(gt.linspace(0, 1, 4 + k)) for k in range(10)]
+    with gt.config(auto_compile=False):
+        for step in range(4):
+            rate = 0.1 / (1 + step)
+            made = [w - rate * (w + 3.25) for w in made]
+            gt.eval(made)
+    host = [np.linspace(0, 1, 4 + k) for k in range(10)]
+    for step in range(4):
+        host = [w - 0.1 / (1 + step) * (w + 3.25) for w in host]
+    for w, expected in zip(made, host, strict=True):
+        np.testing.assert_allclose(np.asarray(w), expected, rtol=1e-5)
+    graphs = [e.graph for e in engine.programs.values() if "3.25:f32[]~" in str(e.graph) and "f32[13]" in str(e.graph)]
+    assert sorted(len(graph.inputs) for graph in graphs) == [10, 11]
+
+
 # -- independent parts
 
 

@@ -1,7 +1,7 @@
 """Rows of arrays on a CPU that are chosen, or added, at integer places.
 
-torch's kernels for indexing look up the place of every element, and add elements one by one. Those for rows copy and add
-memory: of 4,000 rows of 64 they take 16 us in place of 149, and 62 in place of 485.
+torch's kernels for indexing look up the place of every element, and add elements one by one. Those for rows copy and
+add memory: of 4,000 rows of 64 they take 16 us in place of 149, and 62 in place of 485.
 """
 
 from __future__ import annotations

@@ -29,8 +29,8 @@ ROUNDING = 1e-7
 """How far the two factors of a moving average may be from a sum of 1, as a part of the second one."""
 
 SMALL = 1 << 16
-"""Parameters of at most so many elements are updated together: calls for each would take longer than the updates. The
-gradients of larger ones are not kept until all are there."""
+"""Parameters of at most so many elements are updated together: calls for each would take longer than the updates. So
+are larger ones whose update is deferred; the gradients of others are not kept until all are there."""
 
 LEAST_KEPT = 0.5
 """The least factor of a parameter in its update; one that is multiplied by less is added to another one."""
@@ -198,9 +198,9 @@ def fuse_updates(graph: Graph) -> Graph:
         return graph
     together: dict[Any, list[_Update]] = {}
     for k, update in enumerate(found):
-        small = search.avals[update.arrays[0]].size <= SMALL
-        kind = search.avals[update.arrays[0]].dtype, search.is_deferrable(update), update.kind
-        together.setdefault((k if not small else -1, *kind), []).append(update)
+        a, deferrable = search.avals[update.arrays[0]], search.is_deferrable(update)
+        alone = k if a.size > SMALL and not deferrable else None
+        together.setdefault((alone, a.dtype, deferrable, update.kind), []).append(update)
     fresh = 1 + max([*graph.inputs, *search.made])
     nodes = dict(search.made)
     for (_, _, deferrable, _), updates in together.items():
