@@ -27,6 +27,7 @@ ROOMS = [
     {"ir.op"},
     {"ir.graph"},
     {"ir.aliasing", "ir.derived", "ir.edit", "ir.simplify", "ir.partial_eval", "ir.split", "ir.verify", "ir.evaluate"},
+    {"ir.views"},
     {"ir.passes", "ir.repeats"},
     {"ir.subgraph"},
     {"ir.text", "ir.calls", "ir.build"},

@@ -17,11 +17,16 @@ from gtrace import ir, testing
 from gtrace.compile.schedule import CallSequence, Step
 from gtrace.engine import tiering
 from gtrace.engine.routes import Parts
+from gtrace.interp.channels_last import predicted_strides
 from gtrace.interp.interpreter import interpreter
 from gtrace.ir import repeats
+from gtrace.ir.aval import contiguous_strides
 from gtrace.ir.canonical import CANONICAL, canonicalize
 from gtrace.ir.repeats import cut_repeats, find_runs, updates_beside_gradients
+from gtrace.ir.simplified import SIMPLIFIED
+from gtrace.ir.split import NEVER, crossing, slices
 from gtrace.ir.verify import verify
+from gtrace.ir.views import views_in_parts
 from gtrace.testing import count_compiles
 
 UNARY, BINARY = ("sin", "cos", "tanh", "abs", "neg"), ("add", "sub", "mul", "maximum")
@@ -265,6 +270,66 @@ def test_an_operation_is_not_parted_from_its_results():
     tensors = [torch.rand(a.shape) for a in graph.avals]
     for got, expected in zip(run_parts(parts, graph, tensors), interpreter(graph)(tensors), strict=True):
         np.testing.assert_array_equal(got.numpy(), expected.numpy())
+
+
+@given(testing.graphs(max_nodes=30), st.data())
+def test_views_that_parts_make_themselves_change_no_result(graph, data):
+    whole = [place for place, size in enumerate(crossing(graph)) if 0 < place < len(graph.nodes) and size < NEVER]
+    places = sorted(data.draw(st.sets(st.sampled_from(whole), max_size=4))) if whole else []
+    parts = slices(*views_in_parts(graph, places))
+    tensors = [x.to_torch() for x in data.draw(testing.arguments(graph))]
+    for got, expected in zip(run_parts(parts, graph, tensors), interpreter(graph)(tensors), strict=True):
+        np.testing.assert_array_equal(got.numpy(), expected.numpy())
+
+
+def encoder(depth):
+    """A training step of a torch module, with layer norms, attention and an optimizer, as a graph."""
+    torch.manual_seed(0)
+    options = {"dropout": 0.0, "batch_first": True, "norm_first": True}
+    layer = torch.nn.TransformerEncoderLayer(16, 2, 32, **options)
+    params, apply = gt.from_module(torch.nn.TransformerEncoder(layer, depth, enable_nested_tensor=False))
+    optimizer = gt.optim.adam(0.1)
+
+    def step(params, state, x):
+        value, grads = gt.value_and_grad(lambda p: (apply(p, x, state=apply.state, train=True)[0] ** 2).mean())(params)
+        updates, state = optimizer.update(grads, state, params)
+        return gt.optim.apply_updates(params, updates), state, value
+
+    return SIMPLIFIED.run(gt.make_graph(step)(params, optimizer.init(params), gt.ones((4, 6, 16))))
+
+
+def drawn(graph):
+    torch.manual_seed(1)
+    return [torch.rand(a.shape).to(a.dtype) for a in graph.avals]
+
+
+def test_torch_modules_are_divided_where_they_repeat_and_deeper_ones_have_the_same_parts():
+    """Means and deviations of layer norms are read by the backward pass, long after their operation."""
+    forms = []
+    for depth in (4, 6):
+        graph = encoder(depth)
+        parts = cut_repeats(graph)
+        forms.append([ir.print_graph(canonicalize(part).graph) for part in parts])
+        tensors = drawn(graph)
+        for got, expected in zip(run_parts(parts, graph, tensors), interpreter(graph)(tensors), strict=True):
+            np.testing.assert_allclose(got.numpy(), expected.numpy(), rtol=1e-4, atol=1e-6)
+    assert len(forms[1]) > len(forms[0]) > len(set(forms[0]))
+    assert set(forms[1]) == set(forms[0])
+
+
+def test_no_part_takes_what_would_be_copied_for_it():
+    """Queries, keys and values are slices of one product, and their heads are views."""
+    graph = encoder(4)
+    known = predicted_strides(graph, [contiguous_strides(a.shape) for a in graph.avals])
+    env = dict(zip(graph.inputs, drawn(graph), strict=True))
+    taken = 0
+    for part in cut_repeats(graph):
+        for value in set(part.inputs) - set(graph.inputs):
+            taken += 1
+            assert env[value].is_contiguous() or env[value].stride() == known.get(value)
+        run = interpreter(ir.renumber(part))
+        env.update(zip(part.outputs, run([env[v] for v in part.inputs]), strict=True))
+    assert taken > 50
 
 
 def test_a_program_without_repetitions_is_one_part():

@@ -8,6 +8,7 @@ alone.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ import torch
 
 from gtrace.ir.aval import Aval, contiguous_strides
 from gtrace.ir.graph import Graph, Node
+from gtrace.ir.views import find_views
 
 LEAST_ELEMENTS = 1 << 14
 """Of the images: a call for fewer takes a few microseconds, which a copy would only add to."""
@@ -41,6 +43,9 @@ NORMS = {
 torch's kernels are fast where all have the same layout, and either their channels first or last. That of group norms
 takes all of its operands for dense, and those of less than four dimensions for contiguous.
 """
+
+ATTENTION = "aten._scaled_dot_product_flash_attention_for_cpu.default"
+"""An overload whose first result lies in memory as its queries do; its second has the heads inside the lengths."""
 
 Strides = tuple[int, ...]
 
@@ -105,8 +110,25 @@ def strides_of_images(shape: Sequence[int]) -> Strides:
     return height * width * channels, 1, width * channels, channels
 
 
+def _strides_of_attention(result: Node, queries: Strides | None) -> Strides:
+    """Return the strides of a result of attention, (batch, heads, length, width) or (batch, heads, length).
+
+    Args:
+        queries: strides of the queries; None: row by row.
+    """
+    shape = result.instr.aval.shape
+    if result.params[0]:
+        _, heads, length = shape
+        return heads * length, 1, heads
+    order = range(4) if queries is None else sorted(range(4), key=lambda k: -queries[k])
+    strides = [1] * 4
+    for outer, inner in reversed(list(itertools.pairwise(order))):
+        strides[outer] = strides[inner] * shape[inner]
+    return tuple(strides)
+
+
 def predicted_strides(graph: Graph, strides: Sequence[Strides]) -> dict[int, Strides]:
-    """Return the strides of the values of a program that are expected to have their channels last.
+    """Return the strides of the values of a program that are expected to have their channels last, or their heads.
 
     Args:
         strides: of each input.
@@ -117,10 +139,16 @@ def predicted_strides(graph: Graph, strides: Sequence[Strides]) -> dict[int, Str
         if len(a.shape) == 4 and tuple(own) == strides_of_images(a.shape)
     }
     images_of: dict[int, int] = {}  # by operation with several results: how many of them have their channels last
+    queries = {node.out: node.ins[0] for node in graph.nodes if node.op.name == "aten" and node.params[0] == ATTENTION}
+    views = find_views(graph) if queries else {}
+    found: dict[int, Strides] = {}
     for node in graph.nodes:
         if node.op.projection:
             if node.params[0] < images_of.get(node.ins[0], 0):  # type: ignore[arg-type]
                 last.add(node.out)
+            elif node.ins[0] in queries:
+                view = views.get(queries[node.ins[0]])  # type: ignore[arg-type, index]  # values
+                found[node.out] = _strides_of_attention(node, None if view is None else view.strides)
         elif not _keeps(node, last):
             continue
         elif isinstance(node.instr.aval, Aval):
@@ -128,7 +156,7 @@ def predicted_strides(graph: Graph, strides: Sequence[Strides]) -> dict[int, Str
         else:
             images_of[node.out] = len(node.instr.aval.avals) if node.params[0] in POOLS else 1
     kinds = graph.value_avals()
-    found = {value: strides_of_images(kinds[value].shape) for value in last}
+    found |= {value: strides_of_images(kinds[value].shape) for value in last}
     return {value: own for value, own in found.items() if own != contiguous_strides(kinds[value].shape)}
 
 

@@ -15,7 +15,8 @@ import numpy as np
 
 from gtrace.ir.aval import Aval
 from gtrace.ir.graph import Graph, Node, Scalar
-from gtrace.ir.split import NEVER, crossing, is_constant, slices
+from gtrace.ir.split import NEVER, crossing, is_constant, results_beside_operations, slices
+from gtrace.ir.views import views_in_parts
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -68,6 +69,7 @@ def cut_repeats(graph: Graph) -> list[Graph]:
     """
     if len(graph.nodes) < LEAST_NODES:
         return [graph]
+    graph = results_beside_operations(graph)
     order, inside = _beside_gradients(graph)
     graph = attrs.evolve(graph, nodes=tuple(graph.nodes[k] for k in order))
     bytes_at = [count + (_AVOIDED if place in inside else 0) for place, count in enumerate(crossing(graph))]
@@ -75,7 +77,7 @@ def cut_repeats(graph: Graph) -> list[Graph]:
     places: set[int] = set()
     for run in find_runs(graph, LEAST_SAVED):
         places.update(_places(run, bytes_at, written))
-    return slices(graph, sorted(places - {0, len(graph.nodes)}))
+    return slices(*views_in_parts(graph, sorted(places - {0, len(graph.nodes)})))
 
 
 def updates_beside_gradients(graph: Graph) -> Graph:

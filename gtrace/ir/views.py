@@ -1,0 +1,135 @@
+"""Views of values: how they lie in memory, and that each part of a program which is cut makes its own.
+
+A part takes its inputs row by row, or as they are known to lie: a view with other strides, such as the queries, keys
+and values that are slices of one product, would be copied on its way to another part.
+"""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import attrs
+import torch
+
+from gtrace.ir.aval import Aval, contiguous_strides
+from gtrace.ir.edit import substitute
+from gtrace.ir.graph import Graph, Node, Operand
+
+OPERATIONS = {"permute", "reshape", "slice"}
+OVERLOADS = {"aten.split.Tensor", "aten.split_with_sizes.default", "aten.unbind.int", "aten.select.int"}
+"""What views are made by, if their operand lies in memory as it has to for that."""
+
+
+@attrs.frozen
+class View:
+    """A value that is a view of another one.
+
+    Attributes:
+        of: that value, whose rows lie one after the other.
+        strides: those of the view.
+    """
+
+    of: int
+    strides: tuple[int, ...]
+
+
+def find_views(graph: Graph) -> dict[int, View]:
+    """Return the views in a program of results of other operations, as those are laid out by torch's kernels.
+
+    >>> import gtrace as gt
+    >>> from gtrace.ir.views import find_views
+    >>> find_views(gt.make_graph(lambda x: gt.exp(x).T)(gt.ones((2, 3))))
+    {2: View(of=1, strides=(1, 3))}
+    """
+    avals = graph.value_avals()
+    made: set[int] = set()
+    found: dict[int, View] = {}
+    known: dict[int, tuple[int, Any]] = {}  # of each view, or several, what it is of, and a tensor without data
+    for node in graph.nodes:
+        made.add(node.out)
+        operand = node.ins[0] if node.ins else None
+        if not isinstance(operand, int) or operand not in made or not _makes_views(node):
+            continue
+        a = avals[operand]
+        if operand in known:
+            whole, x = known[operand]
+        elif isinstance(a, Aval):
+            whole, x = operand, torch.empty(a.shape, dtype=a.dtype, device="meta")
+        else:
+            continue  # several results that are no views
+        view = node.op.impl(x, **node.attributes)
+        if isinstance(view, torch.Tensor):
+            if not view._is_view() and view is not x:
+                continue  # a copy
+            found[node.out] = View(whole, view.stride())
+        known[node.out] = whole, view
+    return found
+
+
+def views_in_parts(graph: Graph, places: Sequence[int]) -> tuple[Graph, list[int]]:
+    """Have the parts of a program, which is cut before the nodes at `places`, make views of earlier values themselves.
+
+    That is for views whose rows do not lie one after the other. The views together are at least half of what they are
+    of, or that is needed later anyway: no part keeps much more memory.
+
+    Returns:
+        The program, and where to cut it.
+
+    >>> import gtrace as gt
+    >>> from gtrace.ir.views import views_in_parts
+    >>> graph = gt.make_graph(lambda x: gt.tanh(gt.exp(x).T))(gt.ones((2, 3)))
+    >>> cut, places = views_in_parts(graph, [2])
+    >>> [node.op.name for node in cut.nodes], places
+    (['exp', 'permute', 'permute', 'tanh'], [2])
+    """
+    made = {node.out: k for k, node in enumerate(graph.nodes)}
+    part = [bisect.bisect_right(places, k) for k in range(len(graph.nodes))]
+    later: dict[int, set[int]] = {}  # by value: the later parts that take it
+    for k, node in enumerate(graph.nodes):
+        for value in node.values():
+            if value in made and part[made[value]] < part[k]:
+                later.setdefault(value, set()).add(part[k])
+    avals: dict[int, Any] = graph.value_avals()
+    views = find_views(graph)
+    of: dict[int, list[int]] = {}  # by what they are views of
+    for value in later:
+        if value in views and views[value].strides != contiguous_strides(avals[value].shape):
+            of.setdefault(views[value].of, []).append(value)
+    again = [
+        value
+        for whole, values in of.items()
+        if whole in later or 2 * sum(avals[value].nbytes for value in values) >= avals[whole].nbytes
+        for value in values
+    ]
+    fresh = itertools.count(1 + max([*graph.inputs, *made], default=0))
+    nodes: list[Node] = []
+    cuts = []
+    for number, (start, stop) in enumerate(itertools.pairwise((0, *places, len(graph.nodes)))):
+        cuts.append(len(nodes))
+        own: dict[int, Operand] = {}  # of each value that is made again, the number in this part
+        for value in again:
+            if number not in later[value]:
+                continue
+            for node in _chain(graph, made, value, views[value].of):
+                if node.out not in own:
+                    out = next(fresh)
+                    nodes.append(Node(node.instr, substitute(node, own).ins, out, node.location))
+                    own[node.out] = out
+        nodes += [substitute(node, own) for node in graph.nodes[start:stop]]
+    return Graph(graph.inputs, graph.avals, tuple(nodes), graph.outputs), cuts[1:]
+
+
+def _chain(graph: Graph, made: dict[int, int], value: int, whole: int) -> list[Node]:
+    """Return the operations that make a view of a value, in order."""
+    chain: list[Node] = []
+    while value != whole:
+        chain.append(graph.nodes[made[value]])
+        (value,) = chain[-1].values()
+    return chain[::-1]
+
+
+def _makes_views(node: Node) -> bool:
+    return node.op.projection or node.op.name in OPERATIONS or (node.op.name == "aten" and node.params[0] in OVERLOADS)
