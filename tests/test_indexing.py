@@ -405,6 +405,11 @@ def test_rows_chosen_and_added_at_many_places(places, dtype):
         np.testing.assert_array_equal(np.asarray(by_torch(given_, gt.array(index), gt.array(u))), expected)
 
 
+def test_rows_without_elements_are_added():
+    x, index = gt.zeros((5, 0)), gt.array([[0, 3], [4, -1]])
+    assert x.at[index].add(gt.zeros((2, 2, 0))).numpy().shape == (5, 0)
+
+
 @pytest.mark.parametrize("outside", [7, -8])
 def test_rows_outside_are_errors_of_torch(outside):
     x, index = gt.ones((7, 300)), gt.array([0] * 50 + [outside])

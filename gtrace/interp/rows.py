@@ -55,7 +55,7 @@ def add_rows(x: torch.Tensor, u: torch.Tensor, index: torch.Tensor) -> torch.Ten
     if not index.numel():
         return x.clone()
     flat = _counted(index, index.min(), x.shape[0]).reshape(-1)
-    return torch.index_add(x, 0, flat, u.reshape(-1, *x.shape[1:]))
+    return torch.index_add(x, 0, flat, u.reshape(flat.shape[0], *x.shape[1:]))
 
 
 def _counted(index: torch.Tensor, low: torch.Tensor, size: int) -> torch.Tensor:
