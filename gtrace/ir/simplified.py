@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gtrace.ir.attention import fuse_attention, has_attention
 from gtrace.ir.calls import has_calls
 from gtrace.ir.canonical import CANONICAL
 from gtrace.ir.graph import Graph
@@ -17,6 +18,6 @@ def is_divided(graph: Graph) -> bool:
 
 SIMPLIFIED = Pipeline(
     "simplified",
-    (CANONICAL, Pass("fuse_layer_norms", fuse_layer_norms)),
-    when=lambda graph: is_divided(graph) or has_roots(graph),
+    (CANONICAL, Pass("fuse_layer_norms", fuse_layer_norms), Pass("fuse_attention", fuse_attention)),
+    when=lambda graph: is_divided(graph) or has_roots(graph) or has_attention(graph),
 )

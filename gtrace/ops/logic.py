@@ -28,7 +28,8 @@ from gtrace.ops.samples import (
 )
 from gtrace.trace.array import Array
 from gtrace.trace.bind import bind, emit
-from gtrace.trace.convert import lift, scalar_aval
+from gtrace.trace.convert import lift, scalar_aval, scalar_operand
+from gtrace.trace.promotion import meeting
 
 __all__ = [
     "equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "isfinite", "isinf", "isnan", "signbit",
@@ -201,6 +202,9 @@ def where(condition: Any, x: Any, y: Any) -> Array:
     mask = lift("where", condition)
     if mask.aval.dtype is not torch.bool:
         mask = not_equal(mask, 0)
+    if x.__class__ in (int, float) and y.__class__ in (int, float):  # both stay numbers, which programs know
+        dtype, _ = meeting((), (x, y))
+        return bind(_where, (mask, *[scalar_operand("where", value, dtype, mask.aval.device) for value in (x, y)]))
     return bind(_where, (mask, *promote("where", x, y)))
 
 

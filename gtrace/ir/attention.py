@@ -1,0 +1,463 @@
+"""Attention that is written out, and its gradient, as torch's fused kernel for CPUs.
+
+Written out, attention (Vaswani et al., 2017) is two products with a softmax between, and keeps the scores of all pairs
+of places for its gradient. The kernel computes them block by block, twice, and keeps none: it takes a third of the time
+for a thousand places and more, about as long for fewer, and memory for the queries alone.
+
+What is looked for is what products compute, not how they are written. The labels of axes are "b0" and "b1" for batch
+and heads, "l" for queries, "s" for keys, and "d" for what products sum over.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+
+from gtrace.errors import GraphError
+from gtrace.ir.aval import SHORT, Aval, aval
+from gtrace.ir.contractions import Labels, Term, peeled, product_of
+from gtrace.ir.edit import toposort
+from gtrace.ir.graph import Graph, Node, Operand, Scalar
+from gtrace.ir.masks import HIDDEN, Added, Hidden, Mask, Masks
+from gtrace.ir.op import REGISTRY
+from gtrace.ir.rows import Values
+from gtrace.ir.simplify import dce, move_transposes
+
+FORWARD = "aten._scaled_dot_product_flash_attention_for_cpu.default"
+BACKWARD = "aten._scaled_dot_product_flash_attention_for_cpu_backward.default"
+
+LEAST_SCORES = 1 << 12
+"""Scores from which on the kernel is worth its call."""
+
+LONG = 1024
+"""Keys from which on it is faster although there is a single head, whose gradient it computes by one thread."""
+
+PRECISION = 1e-6
+"""How far equal scales may be apart, as a part of them: one may be the rounded reciprocal of the other."""
+
+Powers = tuple[tuple[int, int], ...]
+"""Values of one element by which something is multiplied (1) or divided (-1)."""
+
+
+def fuse_attention(graph: Graph) -> Graph:
+    """Return a graph whose attention, and its gradient, are single operations.
+
+    >>> import gtrace as gt
+    >>> def attention(q, k, v):
+    ...     return gt.softmax(q @ gt.permute_dims(k, (0, 1, 3, 2)) * 0.25) @ v
+    >>> x = gt.ones((2, 2, 64, 16))
+    >>> print(fuse_attention(gt.make_graph(attention)(x, x, x)))
+    graph(%0: f32[2,2,64,16], %1: f32[2,2,64,16], %2: f32[2,2,64,16]) {
+      %8: (f32[2,2,64,16], f32[2,2,64]) = aten(%0, %1, %2) {overload='aten._scaled_dot_product_flash_attention_for_cpu.default', args=('x', 'x', 'x', 0.0, False, None, 0.25)}
+      %7: f32[2,2,64,16] = project(%8) {index=0}
+      return %7
+    }
+    """  # noqa: E501
+    if not has_attention(graph):
+        return graph
+    refused: set[int] = set()
+    while True:
+        values = Values(graph)
+        masks = Masks(values)
+        found = [
+            attention
+            for node in graph.nodes
+            if _is_weights(node) and node.out not in refused
+            for attention in [_Attention(values, masks, node)]
+            if attention.search()
+        ]
+        if not found:
+            return graph
+        try:
+            after = _replaced(values, masks, found)
+        except GraphError:  # products of each other's results, which are no attention
+            return graph
+        left = {node.out for node in after.nodes}
+        bad = [attention.weights for attention in found if attention.weights in left]
+        if not bad:
+            return after
+        refused.update(bad)  # something else needs the weights
+
+
+def has_attention(graph: Graph) -> bool:
+    """Whether there may be attention."""
+    return any(map(_is_weights, graph.nodes))
+
+
+def _is_weights(node: Node) -> bool:
+    a = node.instr.aval
+    if node.op.name != "softmax" or not isinstance(a, Aval) or node.params[0] != len(a.shape) - 1:
+        return False
+    if a.dtype not in (torch.float32, torch.float64) or a.device.type != "cpu" or a.sharding is not None or a.weak:
+        return False
+    several = math.prod(a.shape[:-2]) > 1 or a.shape[-1] >= LONG
+    return len(a.shape) in (3, 4) and a.size >= LEAST_SCORES and several
+
+
+def _replaced(values: Values, masks: Masks, found: Sequence[_Attention]) -> Graph:
+    nodes = dict(values.made)
+    build = _Build(values, nodes)
+    for attention in found:
+        attention.rewrite(build, masks)
+    graph = values.graph
+    ordered = toposort(nodes.values(), graph.inputs)
+    return dce(move_transposes(dce(Graph(graph.inputs, graph.avals, ordered, graph.outputs))))
+
+
+class _Build:
+    """Nodes that are added to a program, or take the place of others."""
+
+    def __init__(self, values: Values, nodes: dict[int, Node]) -> None:
+        self._nodes = nodes
+        self._avals: dict[int, Any] = dict(values.avals)
+        self._fresh = 1 + max([*values.graph.inputs, *values.made])
+        self._known: dict[Any, int] = {}
+
+    def __call__(
+        self, name: str, params: tuple[Any, ...], *ins: Operand, out: int | None = None, location: str | None = None
+    ) -> int:
+        """Return the value of an operation; an equal one that was added before has it already."""
+        instr = REGISTRY[name].instr(params, tuple([self._avals[x] if isinstance(x, int) else x.aval for x in ins]))
+        key = instr, ins
+        if out is None:
+            if key in self._known:
+                return self._known[key]
+            out = self._known[key] = self._fresh
+            self._fresh += 1
+        self._nodes[out] = Node(instr, ins, out, location)
+        self._avals[out] = instr.aval
+        return out
+
+    def aval(self, value: int) -> Aval:
+        a: Aval = self._avals[value]
+        return a
+
+    def arranged(self, value: int, axes: tuple[int, ...], location: str | None, out: int | None = None) -> int:
+        """Return an array with its axes in another order, in place of value `out`."""
+        if axes == tuple(range(len(axes))) and out is None:
+            return value
+        return self("permute", (axes,), value, out=out, location=location)
+
+
+class _Attention:
+    """The search for what is around the softmax of scores.
+
+    Attributes:
+        weights: the softmax.
+        labels: of its axes.
+        query, key, value, cotangent: the arrays that products take.
+        result: what is computed, and its axes; `gradients` are those by the query, key and value.
+        mask: what is done to the scores, in order.
+        scale, powers: what they are multiplied by before.
+    """
+
+    def __init__(self, values: Values, masks: Masks, node: Node) -> None:
+        self._values, self._masks = values, masks
+        self._node = node
+        self.weights = node.out
+        self.labels: Labels = (*("b0", "b1")[: len(node.instr.aval.shape) - 2], "l", "s")
+        self.query: Term | None = None
+        self.key: Term | None = None
+        self.value: Term | None = None
+        self.cotangent: Term | None = None
+        self.result: Term | None = None
+        self.gradients: dict[str, Term] = {}
+        self.mask: Mask = ()
+        self.scale, self.powers = 1.0, ()  # type: float, Powers
+
+    @property
+    def _batch(self) -> set[str]:
+        return {*self.labels[:-2]}
+
+    def search(self) -> bool:
+        """Find the attention, and its gradient; returns whether there is one."""
+        return self._scores() and self._results() and self._gradients()
+
+    def _scores(self) -> bool:
+        """Find queries, keys, scale and mask."""
+        scores = self._node.ins[0]
+        assert isinstance(scores, int)
+        steps: list[Hidden | Added] = []
+        while True:
+            node = self._values.made.get(scores)
+            if node is None:
+                return False
+            scaled = self._scaled(node)
+            if scaled is not None:
+                scores, factor, powers = scaled
+                self.scale, self.powers = self.scale * factor, (*self.powers, *powers)
+                continue
+            masked = None if self.scale != 1.0 or self.powers else self._masked(node)
+            if masked is None:
+                break
+            scores, step = masked
+            steps.append(step)
+        self.mask = tuple(reversed(steps))
+        numbers = [step.score for step in self.mask if isinstance(step, Hidden) and step.score != -math.inf]
+        if numbers and (max(numbers) > HIDDEN or not self._masks.keeps_scores(self.mask)):
+            return False
+        terms = self._terms(peeled(self._values, scores, self.labels))
+        if terms is None or terms[2] != "d":
+            return False
+        for term in terms[:2]:
+            if {*term.labels} == self._batch | {"l", "d"}:
+                self.query = term
+            elif {*term.labels} == self._batch | {"s", "d"}:
+                self.key = term
+        return self.query is not None and self.key is not None
+
+    def _terms(self, term: Term) -> tuple[Term, Term, str] | None:
+        """Return the factors of a product whose axes are known, and the axis that is summed over."""
+        product = product_of(self._values, self._values.made.get(term.value))
+        if product is None or len(product.result) != len(term.labels):
+            return None
+        product = product.named(dict(zip(product.result, term.labels, strict=True)))
+        return *product.terms, product.summed
+
+    def _scaled(self, node: Node) -> tuple[int, float, Powers] | None:
+        """Return the array, the number and the values of one element that an array is multiplied or divided by."""
+        if node.op.name not in ("mul", "div") or len(node.ins) != 2:
+            return None
+        for k, (x, y) in enumerate((node.ins, node.ins[::-1])):
+            if not isinstance(x, int) or self._values.avals[x] is not node.instr.aval or (k and node.op.name == "div"):
+                continue
+            power = 1 if node.op.name == "mul" else -1
+            if isinstance(y, Scalar):
+                number = y.value.real
+                return (x, number**power, ()) if number and math.isfinite(number) else None
+            a = self._values.avals[y]
+            if isinstance(a, Aval) and a.shape == () and a.dtype is node.instr.aval.dtype:
+                of = self._values.made.get(y)
+                if of is not None and of.op.name == "reciprocal":
+                    y, power = of.ins[0], -power
+                return (x, 1.0, ((y, power),)) if isinstance(y, int) else None
+        return None
+
+    def _masked(self, node: Node) -> tuple[int, Hidden | Added] | None:
+        """Return the scores before a mask, and the mask."""
+        a = node.instr.aval
+        if node.op.name == "where":
+            condition, x, y = node.ins
+            for scores, other, inverted in ((x, y, False), (y, x, True)):
+                if isinstance(scores, int) and self._values.avals[scores] is a and isinstance(other, Scalar):
+                    if isinstance(condition, int) and self._values.avals[condition].shape:
+                        return scores, Hidden(condition, inverted, float(other.value.real))
+            return None
+        if node.op.name not in ("add", "sub"):
+            return None
+        x, y = node.ins
+        orders = ((x, y), (y, x)) if node.op.name == "add" else ((x, y),)
+        for scores, mask in orders:
+            if not (isinstance(scores, int) and isinstance(mask, int) and self._values.avals[scores] is a):
+                continue
+            b = self._values.avals[mask]
+            if not isinstance(b, Aval) or b.dtype is not a.dtype or not b.shape or b.weak:
+                continue
+            if b is not a or self._is_product(scores):
+                return scores, Added(mask, node.op.name == "sub")
+        return None
+
+    def _is_product(self, scores: int) -> bool:
+        """Whether these are the scores, not a mask of their shape."""
+        node = self._values.made.get(scores)
+        while node is not None:
+            found = self._scaled(node) or self._masked(node)
+            if found is None:
+                break
+            node = self._values.made.get(found[0])
+        term = None if node is None else peeled(self._values, node.out, self.labels)
+        return term is not None and product_of(self._values, self._values.made.get(term.value)) is not None
+
+    def _uses(self, value: int) -> Iterator[Node]:
+        """Yield the operations that take a value, permuted or not."""
+        for node in self._values.users.get(value, []):
+            if node.op.name == "permute":
+                yield from self._uses(node.out)
+            else:
+                yield node
+
+    def _with(self, node: Node, value: int, labels: Labels) -> tuple[Term, Term, str] | None:
+        """Return of a product with a value the other factor, the result, and the axis that is summed over."""
+        product = product_of(self._values, node)
+        if product is None:
+            return None
+        for term, other in (product.terms, product.terms[::-1]):
+            if term.value == value and other.value != value:
+                product = product.named(dict(zip(term.labels, labels, strict=True)))
+                other = next(t for t in product.terms if t.value == other.value)
+                return other, Term(node.out, product.result), product.summed
+        return None
+
+    def _results(self) -> bool:
+        """Find the values and the result, and if there is a gradient by the values, that and the cotangent."""
+        for node in dict.fromkeys(self._uses(self.weights)):
+            found = self._with(node, self.weights, self.labels)
+            if found is None:
+                continue
+            other, result, summed = found
+            labels = {*other.labels}
+            if summed == "s" and labels == self._batch | {"s", "d"} and self.result is None:
+                self.value, self.result = other, result
+            elif summed == "l" and labels == self._batch | {"l", "d"} and "value" not in self.gradients:
+                self.cotangent, self.gradients["value"] = other, result
+            else:
+                return False
+        if self.value is None or self.query is None or self.result is None:
+            return False
+        return self._size(self.value) == self._size(self.query)
+
+    def _size(self, term: Term) -> int:
+        size: int = self._values.avals[term.value].shape[term.labels.index("d")]
+        return size
+
+    def _gradients(self) -> bool:
+        """Find the gradients by queries and keys, if there is one by the values; returns whether all fits."""
+        slope = self._slope()
+        if slope is None:  # the weights may have other uses, which show when they are not gone in the end
+            return not self.gradients
+        of, by = slope
+        terms = self._terms(peeled(self._values, by, self.labels))
+        if terms is None or terms[2] != "d":
+            return False
+        one, other, _ = terms
+        cotangent, value = (one, other) if "l" in one.labels else (other, one)
+        if value != self.value or self.cotangent not in (None, cotangent):
+            return False
+        if {*cotangent.labels} != self._batch | {"l", "d"}:
+            return False
+        self.cotangent = cotangent
+        scale, powers = 1.0, ()  # type: float, Powers
+        while True:
+            users = self._values.users.get(of, [])
+            if len(users) != 1 or of in self._values.outputs:
+                break
+            scaled = self._scaled(users[0])
+            if scaled is not None and scaled[0] == of:
+                scale, powers = scale * scaled[1], (*powers, *scaled[2])
+            elif not self._is_masked_slope(users[0], of):
+                break
+            of = users[0].out
+        if abs(scale - self.scale) > PRECISION * abs(self.scale) or sorted(powers) != sorted(self.powers):
+            return False
+        for node in dict.fromkeys(self._uses(of)):
+            found = self._with(node, of, self.labels)
+            if found is None:
+                return False
+            other, result, summed = found
+            if summed == "s" and other == self.key and "query" not in self.gradients:
+                self.gradients["query"] = result
+            elif summed == "l" and other == self.query and "key" not in self.gradients:
+                self.gradients["key"] = result
+            else:
+                return False
+        return bool(self.gradients)
+
+    def _slope(self) -> tuple[int, int] | None:
+        """Return the derivative by the scores, w - y sum(w) with w = ct y, and the cotangent ct of the weights."""
+        y, made, users = self.weights, self._values.made, self._values.users
+        axes = ((len(self.labels) - 1,), True)
+        for weighted in users.get(y, []):
+            if weighted.op.name != "mul":
+                continue
+            ct = weighted.ins[0] if weighted.ins[1] == y else weighted.ins[1]
+            for node in users.get(weighted.out, []):
+                if node.op.name != "sub" or node.ins[0] != weighted.out or not isinstance(node.ins[1], int):
+                    continue
+                share = made[node.ins[1]]
+                if share.op.name != "mul" or y not in share.ins or not isinstance(ct, int):
+                    continue
+                total = made.get(next((x for x in share.values() if x != y), -1))
+                if total is not None and total.op.name == "sum" and total.ins[0] == weighted.out:
+                    if total.params == axes:
+                        return node.out, ct
+        return None
+
+    def _is_masked_slope(self, node: Node, of: int) -> bool:
+        """Whether this is a derivative by scores, 0 where the mask hides them: it was 0 there, as their weights are."""
+        if node.op.name != "where":
+            return False
+        condition, x, y = node.ins
+        hidden = [(step.condition, step.inverted) for step in self.mask if isinstance(step, Hidden)]
+        zero, inverted = (y, False) if x == of else (x, True)
+        return isinstance(zero, Scalar) and zero.value == 0 and (condition, inverted) in hidden
+
+    # -- the operations
+
+    def rewrite(self, build: _Build, masks: Masks) -> None:
+        """Put the kernels, and what they need, in place of the products."""
+        assert self.query is not None and self.key is not None and self.value is not None and self.result is not None
+        at = self._values.made[self.result.value].location
+        query, key, value = (
+            self._taken(build, term, axis, at) for term, axis in ((self.query, "l"), (self.key, "s"), (self.value, "s"))
+        )
+        for number, power in self.powers:
+            query = build("mul" if power > 0 else "div", (), query, number, location=at)
+        *_, queries, keys = self._node.instr.aval.shape
+        causal = masks.is_causal(self.mask, queries, keys)
+        mask = None if causal or not self.mask else self._built_mask(build, at)
+        extra = () if mask is None else (mask,)
+        rest = 0.0, causal, None if mask is None else "x", self.scale
+        call = build("aten", (FORWARD, ("x", "x", "x", *rest)), query, key, value, *extra, location=at)
+        self._given(build, call, 0, self.result, "l", at)
+        if not self.gradients:
+            return
+        assert self.cotangent is not None
+        at = self._values.made[next(iter(self.gradients.values())).value].location
+        cotangent = self._taken(build, self.cotangent, "l", at)
+        out, sums = (build("project", (k,), call, location=at) for k in (0, 1))
+        call = build(
+            "aten", (BACKWARD, ("x",) * 6 + rest), cotangent, query, key, value, out, sums, *extra, location=at
+        )  # fmt: skip
+        for k, (name, axis) in enumerate((("query", "l"), ("key", "s"), ("value", "s"))):
+            if name in self.gradients:
+                self._given(build, call, k, self.gradients[name], axis, at, self.powers if name == "query" else ())
+
+    def _taken(self, build: _Build, term: Term, axis: str, location: str | None) -> int:
+        """Return an array as the kernels take it: batch, heads, length and depth."""
+        order = (*self.labels[:-2], axis, "d")
+        x = build.arranged(term.value, tuple(map(term.labels.index, order)), location)
+        if len(order) == 4:
+            return x
+        batch, length, depth = build.aval(x).shape
+        return build("reshape", ((batch, 1, length, depth),), x, location=location)
+
+    def _given(
+        self, build: _Build, call: int, place: int, term: Term, axis: str, location: str | None, powers: Powers = ()
+    ) -> None:
+        """Put a result of a kernel in the place of a product."""
+        x = build("project", (place,), call, location=location)
+        for number, power in powers:
+            x = build("mul" if power > 0 else "div", (), x, number, location=location)
+        order = (*self.labels[:-2], axis, "d")
+        if len(order) == 3:
+            batch, _, length, depth = build.aval(x).shape
+            x = build("reshape", ((batch, length, depth),), x, location=location)
+        build.arranged(x, tuple(map(order.index, term.labels)), location, out=term.value)
+
+    def _built_mask(self, build: _Build, location: str | None) -> int:
+        """Return what is added to the scores, with an axis for each of the kernel's, or with two."""
+        kind = self._node.instr.aval.dtype
+        number = aval((), kind, self._node.instr.aval.device, weak=True)
+        mask: int | None = None
+        for step in self.mask:
+            if isinstance(step, Added):
+                term = build("neg", (), step.value, location=location) if step.negative else step.value
+                mask = term if mask is None else build("add", (), mask, term, location=location)
+                continue
+            kept: Operand = Scalar(0.0, number) if mask is None else mask
+            sides = (Scalar(-math.inf, number), kept) if step.inverted else (kept, Scalar(-math.inf, number))
+            mask = build("where", (), step.condition, *sides, location=location)
+            if build.aval(mask).weak:
+                mask = build("astype", (SHORT[kind],), mask, location=location)
+        assert mask is not None
+        shape = self._node.instr.aval.shape
+        given = (1,) * (len(shape) - len(build.aval(mask).shape)) + build.aval(mask).shape
+        full = (*given[:-2], *shape[-2:])
+        if len(full) == 3:
+            given, full = (given[0], 1, *given[1:]), (full[0], 1, *full[1:])
+        if given != build.aval(mask).shape:
+            mask = build("reshape", (given,), mask, location=location)
+        return mask if given == full else build("broadcast_to", (full,), mask, location=location)

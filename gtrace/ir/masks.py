@@ -1,0 +1,98 @@
+"""Masks of attention, and what is known of them before a program runs."""
+
+from __future__ import annotations
+
+import math
+
+import attrs
+import torch
+
+from gtrace.errors import ExecutionError
+from gtrace.ir.aval import Aval
+from gtrace.ir.evaluate import evaluate
+from gtrace.ir.graph import Graph, Node
+from gtrace.ir.rows import Values
+from gtrace.ir.simplify import dce
+
+HIDDEN = -1e9
+"""A score of this, or one that this is added to, is taken for minus infinity, as those who write it mean it: it has a
+weight of 0 unless the largest score of its row is as small. A row of such numbers alone is never taken for hidden."""
+
+MOST_KNOWN = 1 << 25
+"""Elements of a mask, at most, that is computed to see what it is."""
+
+
+@attrs.frozen
+class Hidden:
+    """Scores are replaced where a condition does not hold, or, if `inverted`, where it holds."""
+
+    condition: int
+    inverted: bool
+    score: float
+
+
+@attrs.frozen
+class Added:
+    """Something is added to the scores, or subtracted."""
+
+    value: int
+    negative: bool
+
+
+Mask = tuple[Hidden | Added, ...]
+
+
+class Masks:
+    """What masks are, as far as it follows from the program alone."""
+
+    def __init__(self, values: Values) -> None:
+        constants: dict[int, Node] = {}  # what is the same in every run
+        for node in values.graph.nodes:
+            a, op = node.instr.aval, node.op
+            small = isinstance(a, Aval) and a.size <= MOST_KNOWN
+            pure = not (op.effect or op.collective or op.rules.body is not None)
+            if small and pure and all(x in constants for x in node.values()):
+                constants[node.out] = node
+        self._constants = constants
+        self._tensors: dict[int, torch.Tensor | None] = {}
+
+    def known(self, value: int) -> torch.Tensor | None:
+        """Return a value that is the same in every run; None: it depends on inputs, or is too large to look at."""
+        if value not in self._constants:
+            return None
+        if value not in self._tensors:
+            program = dce(Graph((), (), tuple(self._constants.values()), (value,)))
+            try:
+                (self._tensors[value],) = evaluate(program)
+            except ExecutionError:
+                self._tensors[value] = None  # the program must raise when it runs, not here
+        return self._tensors[value]
+
+    def keeps_scores(self, mask: Mask) -> bool:
+        """Whether it is known that no row is hidden as a whole."""
+        kept = torch.ones((), dtype=torch.bool)
+        for step in mask:
+            if isinstance(step, Hidden):
+                condition = self.known(step.condition)
+                if condition is None:
+                    return False
+                kept = kept & (condition ^ step.inverted)
+        return kept.dim() > 0 and bool(kept.any(-1).all())
+
+    def is_causal(self, mask: Mask, queries: int, keys: int) -> bool:
+        """Whether a mask is known to hide from each query the keys behind it, and to leave the others as they are."""
+        if queries != keys or not mask:
+            return False
+        total = torch.zeros((), dtype=torch.float64)
+        for step in mask:
+            known = self.known(step.condition if isinstance(step, Hidden) else step.value)
+            if known is None:
+                return False
+            if isinstance(step, Hidden):
+                total = torch.where(known ^ step.inverted, total, -math.inf)
+            else:
+                total = total - known if step.negative else total + known
+        if total.dim() < 2 or total.shape[-2:] != (queries, keys):
+            return False
+        lower = torch.ones(queries, keys, dtype=torch.bool).tril()
+        return bool(torch.where(lower, total == 0, total <= HIDDEN).all())

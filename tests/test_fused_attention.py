@@ -1,0 +1,334 @@
+"""Attention that is written out becomes torch's kernel, however it is written; what only looks like it does not."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import gtrace as gt
+import gtrace.numpy as gnp
+from gtrace.interp.interpreter import interpreter
+from gtrace.ir.attention import BACKWARD, FORWARD, LEAST_SCORES, fuse_attention
+from gtrace.ir.canonical import CANONICAL
+from gtrace.ir.verify import broken_rule
+
+BATCH, HEADS, LENGTH, DEPTH = 2, 2, 48, 4
+assert BATCH * LENGTH**2 >= LEAST_SCORES  # of a single head, too
+
+RNG = np.random.default_rng(0)
+
+
+def causal():
+    places = gt.arange(LENGTH)
+    return places[:, None] >= places[None, :]
+
+
+def split(*arrays):
+    return [gt.permute_dims(x, (0, 2, 1, 3)) for x in arrays]
+
+
+def plain(q, k, v):
+    q, k, v = split(q, k, v)
+    return gt.permute_dims(gt.softmax(q @ gt.permute_dims(k, (0, 1, 3, 2)) * 0.3) @ v, (0, 2, 1, 3))
+
+
+def added_mask(q, k, v):
+    q, k, v = split(q, k, v)
+    scores = q @ gt.permute_dims(k, (0, 1, 3, 2)) / math.sqrt(DEPTH)
+    return gt.permute_dims(gt.softmax(scores + gt.where(causal(), 0.0, -1e9)) @ v, (0, 2, 1, 3))
+
+
+def subtracted_mask(q, k, v):
+    """A scale that is an array of one element, and a product with the mask."""
+    q, k, v = split(q, k, v)
+    scores = (q @ gt.permute_dims(k, (0, 1, 3, 2))) / gnp.sqrt(DEPTH)
+    hidden = 1e9 * (1 - gnp.tril(gnp.ones((LENGTH, LENGTH))))
+    return gt.permute_dims(gt.softmax(scores - hidden) @ v, (0, 2, 1, 3))
+
+
+def einsums(q, k, v):
+    """As in flax: queries are scaled, and scores replaced."""
+    scores = gnp.einsum("bqhd,bkhd->bhqk", q / math.sqrt(DEPTH), k)
+    scores = gnp.where(causal(), scores, gnp.finfo(scores.dtype).min)
+    return gnp.einsum("bhqk,bkhd->bqhd", gt.softmax(scores), v)
+
+
+def vmapped(q, k, v):
+    """As in equinox: one head of one example, batched."""
+
+    def head(q, k, v):
+        scores = gt.where(causal(), q @ k.T * DEPTH**-0.5, -math.inf)
+        return gt.softmax(scores) @ v
+
+    return gt.vmap(gt.vmap(head, in_axes=1, out_axes=1))(q, k, v)
+
+
+def single_head(q, k, v):
+    q, k, v = (gnp.reshape(x, (BATCH, LENGTH, HEADS * DEPTH)) for x in (q, k, v))
+    scores = gnp.einsum("btd,bsd->bts", q, k) / (HEADS * DEPTH) ** 0.5
+    result = gt.softmax(scores + gt.where(causal(), 0.0, -math.inf)) @ v
+    return gnp.reshape(result, (BATCH, LENGTH, HEADS, DEPTH))
+
+
+def by_columns(q, k, v):
+    """Scores of keys by queries, transposed, and a window to both sides."""
+    places = gt.arange(LENGTH)
+    near = gt.abs(places[:, None] - places[None, :]) < 5
+    scores = gt.permute_dims(gnp.einsum("bkhd,bqhd->bhkq", k, q), (0, 1, 3, 2))
+    return gnp.einsum("bkhd,bhqk->bqhd", v, gt.softmax(gt.where(~near, -1e30, scores * 0.5)))
+
+
+FORMS = [plain, added_mask, subtracted_mask, einsums, vmapped, single_head, by_columns]
+CAUSAL = [added_mask, subtracted_mask, einsums, vmapped, single_head]
+
+
+def graph_of(function, *shapes):
+    shapes = shapes or ((BATCH, LENGTH, HEADS, DEPTH),) * 3
+    return CANONICAL.run(gt.make_graph(function)(*[gt.zeros(shape) for shape in shapes]))
+
+
+def with_gradient(attention):
+    cotangent = np.random.default_rng(1).normal(size=(BATCH, LENGTH, HEADS, DEPTH))
+
+    def function(*arrays):
+        weights = gt.array(cotangent, dtype=arrays[0].dtype)
+        return gt.value_and_grad(lambda *x: (attention(*x) * weights).sum(), argnums=tuple(range(len(arrays))))(*arrays)
+
+    return function
+
+
+def kernels(graph):
+    return [node.params[0] for node in graph.nodes if node.op.name == "aten"]
+
+
+def agree(graph, other):
+    inputs = [torch.randn(a.shape, dtype=a.dtype) if a.shape else torch.tensor(DEPTH) for a in graph.avals]
+    for x, y in zip(interpreter(graph)(inputs), interpreter(other)(inputs), strict=True):
+        torch.testing.assert_close(x, y, rtol=2e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda f: f.__name__)
+def test_forms_become_the_kernel(form):
+    graph = graph_of(form)
+    fused = fuse_attention(graph)
+    assert kernels(fused) == [FORWARD] and not any(node.op.name == "softmax" for node in fused.nodes)
+    assert broken_rule(fused) is None
+    agree(graph, fused)
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda f: f.__name__)
+def test_gradients_become_the_kernel(form):
+    graph = graph_of(with_gradient(form))
+    fused = fuse_attention(graph)
+    assert kernels(fused) == [FORWARD, BACKWARD]
+    assert not {node.op.name for node in fused.nodes} & {"softmax", "matmul", "einsum"}
+    assert broken_rule(fused) is None
+    agree(graph, fused)
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda f: f.__name__)
+def test_triangles_are_known(form):
+    call = next(node for node in fuse_attention(graph_of(form)).nodes if node.op.name == "aten")
+    assert call.params[1][4] is (form in CAUSAL)
+    assert (call.params[1][5] == "x") is (form is by_columns)
+
+
+@pytest.mark.parametrize("form", [added_mask, einsums], ids=lambda f: f.__name__)
+def test_double_precision(form):
+    arrays = [gt.zeros((BATCH, LENGTH, HEADS, DEPTH), dtype=gt.float64)] * 3
+    graph = CANONICAL.run(gt.make_graph(with_gradient(form))(*arrays))
+    fused = fuse_attention(graph)
+    assert kernels(fused) == [FORWARD, BACKWARD]
+    agree(graph, fused)
+
+
+def test_other_lengths_and_gradients_by_some():
+    def cross(q, k, v, x):
+        scores = gnp.einsum("bqhd,bkhd->bhqk", q, k) * 0.5
+        return (gnp.einsum("bhqk,bkhd->bqhd", gt.softmax(scores), v) * x).sum()
+
+    shapes = [
+        (BATCH, 3 * LENGTH, HEADS, DEPTH),
+        *[(BATCH, LENGTH, HEADS, DEPTH)] * 2,
+        (BATCH, 3 * LENGTH, HEADS, DEPTH),
+    ]
+    for argnums in [(0,), (1,), (0, 1), (0, 2), (1, 2), (0, 1, 2)]:
+        graph = graph_of(gt.value_and_grad(cross, argnums=argnums), *shapes)
+        fused = fuse_attention(graph)
+        assert kernels(fused) == [FORWARD, BACKWARD]
+        agree(graph, fused)
+
+
+def test_masks_that_are_inputs_are_added():
+    def masked(q, k, v, mask, padding):
+        scores = gnp.einsum("bqhd,bkhd->bhqk", q, k) * 0.5 + mask
+        scores = gt.where(padding[:, None, None, :] > 0, scores, -math.inf)
+        return gnp.einsum("bhqk,bkhd->bqhd", gt.softmax(scores), v)
+
+    shapes = [(BATCH, LENGTH, HEADS, DEPTH)] * 3 + [(LENGTH, LENGTH), (BATCH, LENGTH)]
+    graph = graph_of(with_gradient(lambda q, k, v, *rest: masked(q, k, v, *map(gt.stop_gradient, rest))), *shapes)
+    fused = fuse_attention(graph)
+    assert kernels(fused) == [FORWARD, BACKWARD]
+    agree(graph, fused)
+
+
+def dropped(q, k, v):
+    scores = gnp.einsum("bqhd,bkhd->bhqk", q, k)
+    return gnp.einsum("bhqk,bkhd->bqhd", gt.softmax(scores) * (scores > 0), v)
+
+
+def returned(q, k, v):
+    weights = gt.softmax(gnp.einsum("bqhd,bkhd->bhqk", q, k))
+    return gnp.einsum("bhqk,bkhd->bqhd", weights, v) + weights.sum()
+
+
+def twice(q, k, v):
+    weights = gt.softmax(gnp.einsum("bqhd,bkhd->bhqk", q, k))
+    return gnp.einsum("bhqk,bkhd->bqhd", weights, v) + gnp.einsum("bhqk,bkhd->bqhd", weights, v * v)
+
+
+def other_heads(q, k, v):
+    """The heads of the values are others than those of the weights."""
+    weights = gt.softmax(gnp.einsum("bqhd,bkhd->bhqk", q, k))
+    return gnp.einsum("bhqk,bkgd->bqgd", weights, v)
+
+
+def over_queries(q, k, v):
+    weights = gt.softmax(gnp.einsum("bqhd,bkhd->bhqk", q, k), axis=2)
+    return gnp.einsum("bhqk,bkhd->bqhd", weights, v)
+
+
+def small_numbers(q, k, v):
+    """Scores of -10 are scores."""
+    scores = gt.where(causal(), gnp.einsum("bqhd,bkhd->bhqk", q, k), -10.0)
+    return gnp.einsum("bhqk,bkhd->bqhd", gt.softmax(scores), v)
+
+
+def hidden_rows(q, k, v):
+    """A row of numbers alone has equal weights."""
+    scores = gt.where(gt.arange(LENGTH)[:, None] > 0, gnp.einsum("bqhd,bkhd->bhqk", q, k), -1e9)
+    return gnp.einsum("bhqk,bkhd->bqhd", gt.softmax(scores), v)
+
+
+def hidden_together(q, k, v):
+    """Each mask leaves something of every row, both together do not."""
+    scores = gnp.einsum("bqhd,bkhd->bhqk", q, k)
+    scores = gt.where(gt.arange(LENGTH) < 5, gt.where(gt.arange(LENGTH) > 5, scores, -1e9), -1e9)
+    return gnp.einsum("bhqk,bkhd->bqhd", gt.softmax(scores), v)
+
+
+def hidden_by_input(q, k, v):
+    """Whether rows are hidden as a whole is not known."""
+    scores = gt.where(v[:, None, None, :, 0, 0] > 0, gnp.einsum("bqhd,bkhd->bhqk", q, k), -1e9)
+    return gnp.einsum("bhqk,bkhd->bqhd", gt.softmax(scores), v)
+
+
+OTHERS = [
+    dropped, returned, twice, other_heads, over_queries, small_numbers, hidden_rows, hidden_together, hidden_by_input,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("form", OTHERS, ids=lambda f: f.__name__)
+def test_other_things_stay(form):
+    for function in (form, with_gradient(form)):
+        graph = graph_of(function)
+        assert fuse_attention(graph) is graph
+
+
+def test_learned_biases_stay():
+    """The gradient of what is added to the scores is that of the scores."""
+
+    def biased(q, k, v, bias):
+        scores = gnp.einsum("bqhd,bkhd->bhqk", q, k) + bias
+        return gnp.einsum("bhqk,bkhd->bqhd", gt.softmax(scores), v)
+
+    graph = graph_of(with_gradient(biased), *[(BATCH, LENGTH, HEADS, DEPTH)] * 3, (HEADS, LENGTH, LENGTH))
+    assert fuse_attention(graph) is graph
+
+
+def test_second_derivatives_stay():
+    def slope(q, k, v):
+        return gt.grad(lambda q: plain(q, k, v).sum())(q)
+
+    graph = graph_of(gt.grad(lambda q, k, v: (slope(q, k, v) ** 2).sum()))
+    fused = fuse_attention(graph)
+    agree(graph, fused)
+
+
+def test_small_programs_stay():
+    graph = graph_of(plain, *[(1, 4, 2, 4)] * 3)
+    assert fuse_attention(graph) is graph
+
+
+def test_products_of_each_others_results_stay():
+    """The values are what would be their gradient: the two kernels would need each other's results."""
+
+    def odd(q, k, g):
+        weights = gt.softmax(gnp.einsum("bqhd,bkhd->bhqk", q, k))
+        v = gnp.einsum("bhqk,bqhd->bkhd", weights, g)
+        return gnp.einsum("bhqk,bkhd->bqhd", weights, v)
+
+    graph = graph_of(odd)
+    assert fuse_attention(graph) is graph
+
+
+ORDERS = ["".join(order) for order in itertools.permutations("bhqd")]
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.sampled_from(ORDERS), st.sampled_from(ORDERS), st.sampled_from(ORDERS), st.sampled_from(ORDERS),
+    st.sampled_from(["bhqk", "hbqk", "bhkq", "qkbh"]), st.sampled_from([1.0, 0.25, 1.7]), st.booleans(),
+)  # fmt: skip
+def test_any_order_of_axes(of_q, of_k, of_v, of_out, of_scores, scale, masked):
+    sizes = {"b": BATCH, "h": HEADS, "q": LENGTH, "k": LENGTH, "d": DEPTH}
+    of_k, of_v = of_k.replace("q", "k"), of_v.replace("q", "k")
+
+    def attention(q, k, v):
+        scores = gnp.einsum(f"{of_q},{of_k}->{of_scores}", q, k)
+        order = tuple(of_scores.index(c) for c in "bhqk")
+        scores = gt.permute_dims(scores, order) * scale
+        if masked:
+            scores = gt.where(causal(), scores, -math.inf)
+        return gnp.einsum(f"bhqk,{of_v}->{of_out}", gt.softmax(scores), v)
+
+    def loss(q, k, v, x):
+        return (attention(q, k, v) * x).sum()
+
+    shapes = [tuple(sizes[c] for c in labels) for labels in (of_q, of_k, of_v, of_out)]
+    graph = graph_of(gt.value_and_grad(loss, argnums=(0, 1, 2)), *shapes)
+    fused = fuse_attention(graph)
+    assert kernels(fused) == [FORWARD, BACKWARD]
+    agree(graph, fused)
+
+
+@pytest.mark.parametrize("mode", ["undecorated", "jit"])
+def test_programs_run_with_it(mode):
+    """A training loop, with arrays of other strides, against torch in double precision."""
+    arrays = [RNG.normal(size=(BATCH, LENGTH, HEADS, DEPTH)).astype(np.float32) for _ in range(3)]
+    target = RNG.normal(size=arrays[0].shape).astype(np.float32)
+
+    def step(state):
+        grads = gt.grad(lambda state: ((added_mask(*state) - target) ** 2).mean())(state)
+        return [x - 3.0 * g for x, g in zip(state, grads, strict=True)]
+
+    run = gt.jit(step) if mode == "jit" else step
+    state = [gt.array(np.asfortranarray(x)) for x in arrays]
+    for _ in range(6):
+        state = run(state)
+        gt.eval(state)
+    expected = [torch.tensor(x, dtype=torch.float64, requires_grad=True) for x in arrays]
+    for _ in range(6):
+        q, k, v = (x.transpose(1, 2) for x in expected)
+        out = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2)
+        loss = ((out - torch.tensor(target)) ** 2).mean()
+        grads = torch.autograd.grad(loss, expected)
+        expected = [(x - 3.0 * g).detach().requires_grad_() for x, g in zip(expected, grads, strict=True)]
+    for x, y in zip(state, expected, strict=True):
+        np.testing.assert_allclose(np.asarray(x), y.detach().numpy(), rtol=1e-3, atol=1e-4)
