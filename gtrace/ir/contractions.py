@@ -1,15 +1,20 @@
 """Products of two arrays by what their axes are, whichever way they are written.
 
 Each axis has a label, and permutations only move labels: ``matmul`` and ``einsum`` in any order of axes are the same.
+Those that are products of two matrices become such a product.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from typing import Any
 
 import attrs
 
-from gtrace.ir.graph import Node
+from gtrace.ir.aval import Aval
+from gtrace.ir.graph import Graph, Node
+from gtrace.ir.op import REGISTRY
 from gtrace.ir.rows import Values
 
 Labels = tuple[str, ...]
@@ -73,3 +78,99 @@ def product_of(values: Values, node: Node | None) -> Product | None:
     if several or len(summed) != 1 or not summed <= set(first) & set(second):
         return None
     return Product((one, other), summed.pop(), result)
+
+
+def has_einsums(graph: Graph) -> bool:
+    """Whether there are products in Einstein's notation."""
+    return any(node.op.name == "einsum" for node in graph.nodes)
+
+
+def multiply_matrices(graph: Graph) -> Graph:
+    """Return a graph in which an ``einsum`` that is the product of two matrices is one, with axes put together.
+
+    So it is computed by whatever computes such products fastest, and equal products are equal however they are written.
+
+    >>> import gtrace as gt
+    >>> graph = gt.make_graph(lambda x, w: gt.einsum("btd,dhk->bthk", x, w))(gt.ones((2, 3, 4)), gt.ones((4, 5, 6)))
+    >>> print(multiply_matrices(graph))
+    graph(%0: f32[2,3,4], %1: f32[4,5,6]) {
+      %3: f32[6,4] = reshape(%0) {shape=(6, 4)}
+      %4: f32[4,30] = reshape(%1) {shape=(4, 30)}
+      %5: f32[6,30] = matmul(%3, %4)
+      %2: f32[2,3,5,6] = reshape(%5) {shape=(2, 3, 5, 6)}
+      return %2
+    }
+    """
+    if not has_einsums(graph):
+        return graph
+    fresh = 1 + max([*graph.inputs, *(node.out for node in graph.nodes)])
+    nodes: list[Node] = []
+
+    def record(name: str, params: tuple[Any, ...], ins: tuple[int, ...], avals: tuple[Aval, ...], of: Node) -> int:
+        nonlocal fresh
+        nodes.append(Node(REGISTRY[name].instr(params, avals), ins, fresh, of.location))
+        fresh += 1
+        return fresh - 1
+
+    def matrix(value: int, a: Aval, labels: str, rows: str, columns: str, of: Node) -> tuple[int, Aval]:
+        """Return an array with its axes put together to two."""
+        flipped = labels == columns + rows
+        order = columns + rows if flipped else rows + columns
+        sizes = dict(zip(labels, a.shape, strict=True))
+        if labels != order:
+            value = record("permute", (tuple(map(labels.index, order)),), (value,), (a,), of)
+            a = nodes[-1].instr.aval
+        shape = tuple([math.prod(map(sizes.__getitem__, group)) for group in (rows, columns)])
+        shape = shape[::-1] if flipped else shape
+        if a.shape != shape:
+            value = record("reshape", (shape,), (value,), (a,), of)
+            a = nodes[-1].instr.aval
+        if flipped:
+            value = record("permute", ((1, 0),), (value,), (a,), of)
+            a = nodes[-1].instr.aval
+        return value, a
+
+    for node in graph.nodes:
+        found = _matrices(node) if node.op.name == "einsum" else None
+        if found is None:
+            nodes.append(node)
+            continue
+        places, labels, (rows, summed, columns) = found
+        (x, y), (a, b) = ([each[k] for k in places] for each in (node.ins, node.instr.ins))
+        x, a = matrix(x, a, labels[0], rows, summed, node)  # type: ignore[arg-type]
+        y, b = matrix(y, b, labels[1], summed, columns, node)  # type: ignore[arg-type]
+        product = REGISTRY["matmul"].instr((), (a, b))
+        shape = node.instr.aval.shape
+        if product.aval is node.instr.aval:
+            nodes.append(Node(product, (x, y), node.out, node.location))
+            continue
+        whole = record("matmul", (), (x, y), (a, b), node)
+        nodes.append(Node(REGISTRY["reshape"].instr((shape,), (product.aval,)), (whole,), node.out, node.location))
+    return Graph(graph.inputs, graph.avals, tuple(nodes), graph.outputs)
+
+
+def _matrices(node: Node) -> tuple[tuple[int, int], tuple[str, str], tuple[str, str, str]] | None:
+    """Return the order of the operands, their labels, and those of rows, of what is summed over, and of columns.
+
+    None: it is no product of two matrices, or its result would have to be rearranged.
+    """
+    terms, _, result = node.params[0].partition("->")
+    labels = terms.split(",")
+    if len(labels) != 2 or not all(isinstance(x, int) for x in node.ins):
+        return None
+    if any(a.dtype is not node.instr.aval.dtype or not a.floating or a.complex for a in node.instr.ins):
+        return None
+    for places in ((0, 1), (1, 0)):
+        first, second = (labels[k] for k in places)
+        if len(set(first)) != len(first) or len(set(second)) != len(second):
+            return None
+        summed = "".join(c for c in first if c in second)
+        rows = "".join(c for c in result if c in first)
+        columns = "".join(c for c in result if c in second)
+        if not (summed and rows and columns) or set(summed) & set(result):
+            return None
+        if set(rows + summed) != set(first) or set(columns + summed) != set(second):
+            return None
+        if result == rows + columns:
+            return places, (first, second), (rows, summed, columns)
+    return None

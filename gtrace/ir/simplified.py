@@ -5,9 +5,10 @@ from __future__ import annotations
 from gtrace.ir.attention import fuse_attention, has_attention
 from gtrace.ir.calls import has_calls
 from gtrace.ir.canonical import CANONICAL
+from gtrace.ir.contractions import has_einsums, multiply_matrices
 from gtrace.ir.graph import Graph
 from gtrace.ir.layer_norms import fuse_layer_norms, has_roots
-from gtrace.ir.passes import Pass, Pipeline
+from gtrace.ir.passes import CSE, DCE, MOVE_TRANSPOSES, Pass, Pipeline
 from gtrace.ir.repeats import LEAST_NODES
 
 
@@ -18,6 +19,15 @@ def is_divided(graph: Graph) -> bool:
 
 SIMPLIFIED = Pipeline(
     "simplified",
-    (CANONICAL, Pass("fuse_layer_norms", fuse_layer_norms), Pass("fuse_attention", fuse_attention)),
-    when=lambda graph: is_divided(graph) or has_roots(graph) or has_attention(graph),
+    (
+        CANONICAL,
+        Pipeline(
+            "einsums",
+            (Pass("multiply_matrices", multiply_matrices), CSE, MOVE_TRANSPOSES, DCE),
+            when=has_einsums,
+        ),
+        Pass("fuse_layer_norms", fuse_layer_norms),
+        Pass("fuse_attention", fuse_attention),
+    ),
+    when=lambda graph: is_divided(graph) or has_roots(graph) or has_attention(graph) or has_einsums(graph),
 )

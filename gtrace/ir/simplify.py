@@ -135,39 +135,56 @@ def _with_scalars(node: Node, known: list[Scalar | None]) -> Node:
 
 @attrs.frozen
 class _Parts:
-    """A sum of arrays that are zero outside of a part: where the parts begin and end, and what they are."""
+    """A sum of arrays that are zero outside of a part.
+
+    Attributes:
+        axis: along which they are parts.
+        step: of how many elements each has one; 1: the parts are without gaps.
+        places: where each begins and ends, and what it is.
+    """
 
     axis: int
+    step: int
     places: tuple[tuple[int, int, int, Aval], ...]
 
     def plus(self, other: _Parts) -> _Parts | None:
         """Return the parts of the sum; None if some have elements in common."""
-        places = tuple(sorted((*self.places, *other.places), key=lambda place: place[:2]))
-        if self.axis != other.axis or any(one[1] > following[0] for one, following in pairwise(places)):
+        if (self.axis, self.step) != (other.axis, other.step):
             return None
-        return _Parts(self.axis, places)
+        places = tuple(sorted((*self.places, *other.places), key=lambda place: place[:2]))
+        if self.step == 1:
+            apart = all(one[1] <= following[0] for one, following in pairwise(places))
+        else:
+            apart = all(one[0] < following[0] for one, following in pairwise(places))
+        return _Parts(self.axis, self.step, places) if apart else None
 
     def whole(self, size: int) -> bool:
         """Whether the parts leave nothing out."""
+        if self.step > 1:
+            return len(self.places) == self.step
         ends = [0, *(end for _, end, _, _ in self.places)]
         return ends == [*(start for start, _, _, _ in self.places), size]
 
 
 def _part(node: Node) -> _Parts | None:
-    """Return where the operand of an unslice is put, if that is along one axis and without gaps."""
+    """Return where the operand of an unslice is put, if that is along one axis, without gaps or at equal distances."""
     shape, bounds = node.params
     axes = [k for k, n in enumerate(shape) if bounds[k] != (0, n, 1)]
     operand = node.ins[0]
     if len(axes) != 1 or not isinstance(operand, int):
         return None
     start, stop, step = bounds[axes[0]]
-    return _Parts(axes[0], ((start, stop, operand, node.instr.ins[0]),)) if step == 1 and start < stop else None
+    size, a = shape[axes[0]], node.instr.ins[0]
+    if step != 1 and not (1 < step <= size and size % step == 0 and start < step and a.shape[axes[0]] == size // step):
+        return None
+    return _Parts(axes[0], step, ((start, stop, operand, a),)) if start < stop else None
 
 
 def join_parts(graph: Graph) -> Graph:
     """Put parts side by side where they are added as arrays that are zero everywhere else, as in gradients of splits.
 
-    A part keeps the signs of its zeros.
+    A part keeps the signs of its zeros. Parts that alternate, as in gradients of ``x[::2]`` and ``x[1::2]``, are put
+    side by side along an axis of their own.
 
     >>> import gtrace as gt
     >>> from gtrace import ir
@@ -183,7 +200,8 @@ def join_parts(graph: Graph) -> Graph:
     """
     known: dict[int, _Parts] = {}
     users = Counter(value for node in graph.nodes for value in node.values()) + Counter(graph.outputs)
-    nodes = []
+    fresh = 1 + max([*graph.inputs, *(node.out for node in graph.nodes)], default=0)
+    nodes: list[Node] = []
     for node in graph.nodes:
         if node.op.name == "unslice":
             part = _part(node)
@@ -194,13 +212,38 @@ def join_parts(graph: Graph) -> Graph:
             parts = one and other and one.plus(other)
             if parts:
                 if parts.whole(node.instr.aval.shape[parts.axis]):
-                    instr = REGISTRY["concat"].instr((parts.axis,), tuple(a for _, _, _, a in parts.places))
-                    if instr.aval is node.instr.aval:
-                        node = Node(instr, tuple(value for _, _, value, _ in parts.places), node.out, node.location)
+                    joined = _joined(parts, node, fresh)
+                    if joined is not None:
+                        *before, node = joined
+                        nodes += before
+                        fresh += len(before)
                 elif users[node.out] == 1:
                     known[node.out] = parts
         nodes.append(node)
     return Graph(graph.inputs, graph.avals, tuple(nodes), graph.outputs) if known else graph
+
+
+def _joined(parts: _Parts, node: Node, fresh: int) -> list[Node] | None:
+    """Return the operations that put parts side by side, the last in place of `node`; None: of another type.
+
+    Args:
+        fresh: the number of the first of their results before that.
+    """
+    values = [value for _, _, value, _ in parts.places]
+    kinds = tuple([a for _, _, _, a in parts.places])
+    if parts.step == 1:
+        instr = REGISTRY["concat"].instr((parts.axis,), kinds)
+        whole = [Node(instr, tuple(values), node.out, node.location)]
+        return whole if instr.aval is node.instr.aval else None
+    reshape, axis, before = REGISTRY["reshape"], parts.axis + 1, []
+    for k, a in enumerate(kinds):
+        instr = reshape.instr(((*a.shape[:axis], 1, *a.shape[axis:]),), (a,))
+        before.append(Node(instr, (values[k],), fresh + k, node.location))
+    kinds = tuple([one.instr.aval for one in before])
+    instr = REGISTRY["concat"].instr((axis,), kinds)
+    before.append(Node(instr, tuple([one.out for one in before]), fresh + len(kinds), node.location))
+    last = reshape.instr((node.instr.aval.shape,), (instr.aval,))
+    return [*before, Node(last, (before[-1].out,), node.out, node.location)] if last.aval is node.instr.aval else None
 
 
 def merge_batches(graph: Graph) -> Graph:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy
 import torch
 
+from gtrace.interp.channels_last import are_images, in_layout_of
 from gtrace.ir.aval import Aval
 from gtrace.ir.cases import Sample
 from gtrace.ir.op import Op, Params, define
@@ -33,6 +34,17 @@ erf = unary(
     partials=(lambda x, out: multiply(exp(neg(square(x))), 2.0 / math.sqrt(math.pi)),), samples=unary_floats(),
     reference=numpy.vectorize(math.erf, otypes=[float]),
 )  # fmt: skip
+
+
+def _relu_slope(g: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    # g times 1 or 0, which is 0 where x is NaN; torch's own derivative of relu passes g on there
+    return torch.ops.aten.leaky_relu_backward(g, x, 0.0, False)
+
+
+def _relu_slope_direct(avals: tuple[Aval, ...]) -> Callable[..., torch.Tensor] | None:
+    return (lambda g, x: _relu_slope(in_layout_of(g, x), x)) if are_images(avals) else None
+
+
 relu = unary(
     "relu", torch.relu, "Return max(x, 0); the derivative at 0 is 0.",
     "gt.relu(gt.array([-1., 2.])) => Array([0., 2.], dtype=float32)",
@@ -41,9 +53,8 @@ relu = unary(
     samples=unary_floats(), reference=lambda x: numpy.maximum(x, 0),
 )  # fmt: skip
 _relu_grad = define(
-    # g times 1 or 0, which is 0 where x is NaN; torch's own derivative of relu passes g on there
-    "relu_grad", lambda g, x: torch.ops.aten.leaky_relu_backward(g, x, 0.0, False), arity=2, elementwise=True,
-    fresh=True, vjp=lambda ct, needed, g, x, out: (bind(_relu_grad, (ct, x)) if needed[0] else None, None), linear=(0,),
+    "relu_grad", _relu_slope, direct=_relu_slope_direct, arity=2, elementwise=True, fresh=True,
+    vjp=lambda ct, needed, g, x, out: (bind(_relu_grad, (ct, x)) if needed[0] else None, None), linear=(0,),
     samples=lambda: [Sample((uniform(-2, 2, 3, 4, seed=1), uniform(-2, 2, 3, 4)))],
     reference=lambda g, x: g * (x > 0),
     user=lambda g, x: bind(_relu_grad, promote_arrays("relu", g, x, floating=True)),
@@ -95,6 +106,8 @@ def _gelu_grad_direct(avals: tuple[Aval, ...], approximate: bool) -> Callable[..
         return None
     how = "tanh" if approximate else "none"
     limited = _limited if avals[1].device.type == "cpu" and avals[1].size >= _LARGE else _clamped
+    if are_images(avals):
+        return lambda g, x: torch.ops.aten.gelu_backward(in_layout_of(g, x), limited(x), approximate=how)
     return lambda g, x: torch.ops.aten.gelu_backward(g, limited(x), approximate=how)
 
 

@@ -16,7 +16,7 @@ from gtrace.ops.checks import reshaped, same_kind
 from gtrace.ops.elementwise import minimum, remainder, subtract
 from gtrace.ops.factors import along, matrices, padded
 from gtrace.ops.gather import constant_array, index_axis
-from gtrace.ops.parts import slice_bounds, slice_update, update_impl
+from gtrace.ops.parts import concat, slice_bounds, slice_update, update_impl
 from gtrace.ops.promote import cast
 from gtrace.ops.samples import uniform
 from gtrace.ops.scans import cumsum
@@ -35,6 +35,9 @@ from gtrace.ops.sort import searchsorted
 from gtrace.trace.array import Array
 from gtrace.trace.bind import bind
 from gtrace.trace.convert import lift, python_scalar, scalar_operand
+
+MOST_BESIDE = 4
+"""Times up to which an array is repeated by putting it beside itself: torch copies what is spread more slowly."""
 
 __all__ = ["pad", "repeat", "roll", "tile", "tril", "triu"]
 
@@ -245,7 +248,10 @@ def repeat(x: Any, repeats: Any, axis: int | None = None, *, total_repeat_length
         return take_constant(x, numpy.repeat(numpy.arange(x.shape[axis]), counts), axis)
     count = int(counts.reshape(()))
     spread = expand_dims(x, axis + 1)
-    spread = broadcast_to(spread, (*x.shape[: axis + 1], count, *x.shape[axis + 1 :]))
+    if 1 < count <= MOST_BESIDE:
+        spread = concat([spread] * count, axis + 1)
+    else:
+        spread = broadcast_to(spread, (*x.shape[: axis + 1], count, *x.shape[axis + 1 :]))
     return reshape(spread, (*x.shape[:axis], x.shape[axis] * count, *x.shape[axis + 1 :]))
 
 

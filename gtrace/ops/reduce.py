@@ -13,6 +13,7 @@ import torch
 
 from gtrace.config import config
 from gtrace.errors import ArgumentError, ShapeError, message
+from gtrace.interp.short_axes import are_short, short_sum
 from gtrace.ir.aval import Aval
 from gtrace.ir.cases import BadSample, Sample
 from gtrace.ir.op import Op, Params, define
@@ -77,6 +78,8 @@ def _direct(method: Callable[..., torch.Tensor]) -> Callable[..., Callable[[torc
     """Return the `Rules.direct` of a reduction that calls this method of a tensor."""
 
     def direct(avals: tuple[Aval, ...], axes: tuple[int, ...], keepdims: bool) -> Any:
+        if method in (torch.Tensor.sum, torch.Tensor.mean) and are_short(avals[0], axes):
+            return short_sum(avals[0], axes, keepdims, mean=method is torch.Tensor.mean)
         if len(axes) == len(avals[0].shape) and axes and not keepdims and avals[0].dtype is not torch.uint8:
             return method
         if len(axes) != 1 or avals[0].dtype is torch.uint8:

@@ -12,6 +12,7 @@ import numpy
 import torch
 
 from gtrace.errors import ArgumentError, ShapeError, message
+from gtrace.interp.short_axes import are_short, short_sum
 from gtrace.ir.aval import CPU, Aval, aval
 from gtrace.ir.cases import BadSample, Sample
 from gtrace.ir.graph import Scalar
@@ -432,7 +433,11 @@ def _sum_to_vjp(ct: Array, needed: Any, x: Array, out: Array, shape: tuple[int, 
 
 
 def _sum_to_direct(avals: tuple[Aval, ...], shape: tuple[int, ...]) -> Callable[..., torch.Tensor] | None:
-    return (lambda x: x.sum(0)) if avals[0].shape[1:] == shape else None
+    before = avals[0].shape
+    if len(before) == len(shape):
+        axes = [k for k, (n, m) in enumerate(zip(before, shape, strict=True)) if n != m]
+        return short_sum(avals[0], axes, keepdims=True) if are_short(avals[0], axes) else None
+    return (lambda x: x.sum(0)) if before[1:] == shape else None
 
 
 def _sum_to_fresh(avals: tuple[Aval, ...], out: Aval) -> bool:

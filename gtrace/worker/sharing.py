@@ -24,6 +24,12 @@ MOST_DEBT_FOR_LOOPS = 0.4
 LONG_CALL, MOST_LONGER = 0.02, 0.4
 """Of calls of so many seconds, each is made longer by at most this part of what it usually takes."""
 
+AT_ONCE = 3.0
+"""While a program has lost less than its share since it began, it may lose so many times its share."""
+
+MOST_CREDIT = 2.0
+"""Seconds that it may lose so, at most, however long it ran without the worker."""
+
 DEBT_LIMIT = 0.5
 """Seconds of debt counted at most: one call that something else held up must not stop the worker for minutes."""
 
@@ -38,13 +44,16 @@ class Sharing:
     Attributes:
         lost: seconds that calls took longer than usual while the worker was running.
         beside: seconds of these calls.
-        debt: seconds lost beyond the share.
+        debt: seconds lost beyond what is allowed at the moment.
+        credit: seconds that may still be lost until the share since the beginning is used up.
     """
 
     def __init__(self) -> None:
         self.lost = 0.0
         self.beside = 0.0
         self.debt = 0.0
+        self.credit = 0.0
+        self._credited = time.perf_counter()
 
     def slowdown(self, products: float = 0.0) -> float:
         """Return the fraction of its speed that a program loses while the worker is running.
@@ -93,12 +102,16 @@ class Sharing:
         start = time.perf_counter()
         with worker.beside(), contextlib.nullcontext() if bound is None else called_between(bound):
             results = program(tensors)
-        seconds = time.perf_counter() - start
+        end = time.perf_counter()
+        seconds = end - start
         lost = 0.0 if alone else max(seconds - usual, 0.0)
         if not alone:
             self.lost += lost
             self.beside += seconds if bound is None or bound.ended is None else bound.ended
-        debt = self.debt + lost - config.current.compile_share * seconds
+        share = config.current.compile_share
+        credit = min(self.credit + share * (end - self._credited), MOST_CREDIT) - lost
+        self.credit, self._credited = max(credit, -DEBT_LIMIT), end
+        debt = self.debt + lost - (AT_ONCE * share if self.credit > 0 else share) * seconds
         self.debt = min(max(debt, 0.0), DEBT_LIMIT)
         if self.debt > (MOST_DEBT if worker.long else MOST_DEBT_FOR_LOOPS):
             worker.pause()
