@@ -124,7 +124,7 @@ class Config:
         cache_size: bytes that may be kept there; 0: nothing is (GT_CACHE_SIZE, which takes units: 500MB, 2GiB).
         compile_timeout: seconds after which the worker is stopped and the program stays interpreted
             (GT_COMPILE_TIMEOUT).
-        compile_share: the fraction of its speed that a program may lose to the worker, which pauses when it costs more
+        compile_share: the fraction of its time that a program may lose to the worker, which pauses when it costs more
             (GT_COMPILE_SHARE).
         jit_wait: seconds that a jitted function waits for the compiler at most, before it is interpreted until it is
             compiled; inf: as long as it takes (GT_JIT_WAIT).

@@ -171,3 +171,44 @@ def test_what_torch_refuses_with_debug_nans_is_an_execution_error(jitted):
         with pytest.raises(gt.ExecutionError, match=r"\[debug_nans\] expected values.*ZeroDivisionError"):
             f(a, b).tolist()
         assert f(a, gt.array([2, 3])).tolist() == [2, 2]
+
+
+@pytest.mark.parametrize("shape", [(64, 96, 2), (3, 64, 64), (32, 2, 64, 4), (1 << 13, 3)])
+@pytest.mark.parametrize("name", ["sum", "mean"])
+@pytest.mark.parametrize("keepdims", [False, True])
+def test_sums_over_short_axes_are_torchs(shape, name, keepdims):
+    """Arrays along axes of a few elements are added; infinities and NaNs stay where they are."""
+    x = torch.randn(shape, dtype=torch.float64)
+    x.view(-1)[0], x.view(-1)[-1] = torch.inf, torch.nan
+    axes = tuple(k for k, n in enumerate(shape) if n <= 4)
+    graph = gt.make_graph(lambda x: getattr(gt, name)(x, axis=axes, keepdims=keepdims))(gt.array(x))
+    (got,) = interpreter(graph)([x])
+    expected = getattr(x, name)(axes, keepdim=keepdims)
+    assert got.shape == expected.shape and got.is_contiguous() == expected.is_contiguous()
+    torch.testing.assert_close(got, expected, equal_nan=True)
+
+
+@pytest.mark.parametrize("repeats", [2, 3, 4, 5])
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_repeats_and_their_gradients_are_numpys(repeats, axis):
+    x = np.random.default_rng(0).normal(size=(16, 24, 32)).astype(np.float32)
+    value, slope = gt.value_and_grad(lambda x: (gt.repeat(x, repeats, axis=axis) ** 2).sum())(gt.array(x))
+    np.testing.assert_allclose(float(value), (np.repeat(x, repeats, axis) ** 2).sum(), rtol=1e-4)
+    np.testing.assert_allclose(slope, 2 * repeats * x, rtol=1e-5)
+    np.testing.assert_array_equal(gt.repeat(gt.array(x), repeats, axis=axis), np.repeat(x, repeats, axis))
+
+
+LAST, FIRST = torch.channels_last, torch.contiguous_format
+
+
+@pytest.mark.parametrize("of_cotangent", [FIRST, LAST], ids=["first", "last"])
+@pytest.mark.parametrize("of_images", [FIRST, LAST], ids=["first", "last"])
+@pytest.mark.parametrize("function", [gt.relu, gt.gelu], ids=["relu", "gelu"])
+def test_derivatives_of_images_of_two_layouts(of_cotangent, of_images, function):
+    g, x = torch.randn(4, 16, 16, 32), torch.randn(4, 16, 16, 32)
+    x[0, 0, 0, 0] = torch.nan
+    graph = gt.make_graph(lambda x, g: gt.vjp(function, x)[1](g)[0])(gt.array(x), gt.array(g))
+    expected = plainly(graph, [x, g])[0]
+    (got,) = interpreter(graph)([x.contiguous(memory_format=of_images), g.contiguous(memory_format=of_cotangent)])
+    torch.testing.assert_close(got, expected, equal_nan=True)
+    assert got.is_contiguous(memory_format=of_images)

@@ -281,9 +281,9 @@ REWRITES = {
           %7: f32[5] = unslice(%0) {shape=(5,), bounds=((0, 2, 1),)}
           %8: f32[5] = unslice(%0) {shape=(5,), bounds=((2, 4, 1),)}
           %9: f32[5] = add(%7, %8)
-          %10: f32[4] = unslice(%0) {shape=(4,), bounds=((0, 4, 2),)}
-          %11: f32[4] = unslice(%0) {shape=(4,), bounds=((1, 4, 2),)}
-          %12: f32[4] = add(%10, %11)
+          %10: f32[6] = unslice(%0) {shape=(6,), bounds=((0, 6, 3),)}
+          %11: f32[6] = unslice(%0) {shape=(6,), bounds=((1, 6, 3),)}
+          %12: f32[6] = add(%10, %11)
           %13: f32[2,3] = unslice(%2) {shape=(2, 3), bounds=((0, 2, 1), (0, 2, 1))}
           %14: f32[2,3] = unslice(%3) {shape=(2, 3), bounds=((0, 1, 1), (2, 3, 1))}
           %15: f32[2,3] = add(%13, %14)

@@ -21,6 +21,7 @@ from gtrace.engine.engine import engine
 from gtrace.engine.routes import Parts
 from gtrace.interp.interpreter import interpreter
 from gtrace.ir.canonical import canonicalize
+from gtrace.ir.simplified import SIMPLIFIED
 from gtrace.observe import drawing
 from gtrace.observe.stats import ProgramStats, Stats
 
@@ -332,8 +333,8 @@ HEADS = [gt.ShapeDtypeStruct((4, 128, 64), "float32")] * 3
 PEAKS = {
     "forward": (mlp, (W, X)),
     "gradient": (gt.grad(mlp), (W, X)),
-    "attention": (attention, HEADS),
-    # inside a call, the library copies transposed operands, and sorts in memory of its own: that is not seen
+    # inside a call, kernels have blocks, copies of transposed operands and memory to sort in: that is not seen
+    "attention": (attention, HEADS, 0.3),
     "attention gradients": (gt.grad(attention, argnums=(0, 1, 2)), HEADS, 0.2),
     "views": (views, (gt.ShapeDtypeStruct((256, 256), "float32"),)),
     "sort": (lambda x: gt.sort(gt.exp(x))[::2], (gt.ShapeDtypeStruct(1 << 16, "float32"),), 0.4),
@@ -344,7 +345,7 @@ PEAKS = {
 def test_the_predicted_peak_is_the_measured_one(name):
     function, args, *tolerance = PEAKS[name]
     predicted = gt.peak_memory(function, *args)
-    graph = canonicalize(gt.make_graph(function)(*args)).graph
+    graph = canonicalize(SIMPLIFIED.run(gt.make_graph(function)(*args))).graph
     tensors = [torch.rand(a.shape) for a in graph.avals]
     measured = measured_peak(graph, tensors)
     assert predicted.inputs == sum(t.nbytes for t in tensors)

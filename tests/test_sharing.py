@@ -101,6 +101,33 @@ def test_a_program_loses_no_more_than_its_share(slowdown, calls, share, long):
         assert sharing.slowdown() <= max(slowdown, module.PRIOR_SLOWDOWN) + 1e-9
 
 
+def test_a_share_that_was_not_used_may_be_lost_later_but_not_at_once(simulated):
+    machine, sharing = simulated(0.5)
+    machine.now += 10.0  # the program runs without the worker
+    with gt.config(compile_share=0.1):
+        start, undisturbed = machine.now, 0.0
+        while machine.now < start + 2.0:
+            sharing.run(machine.call(0.01), [], 0.01)
+            undisturbed += 0.01
+        lost = machine.now - start - undisturbed
+        assert 0.2 * 2.0 < lost <= module.AT_ONCE * 0.1 * 2.0 + MOST_DEBT + 0.01
+        while machine.now < start + 100.0:
+            sharing.run(machine.call(0.01), [], 0.01)
+            undisturbed += 0.01
+    assert machine.now - start - undisturbed <= 0.1 * machine.now + MOST_DEBT + 0.01
+
+
+def test_what_may_be_lost_later_is_bounded(simulated):
+    machine, sharing = simulated(0.5)
+    machine.now += 1e6
+    with gt.config(compile_share=0.1):
+        start, undisturbed = machine.now, 0.0
+        while machine.now < start + 100.0:
+            sharing.run(machine.call(0.01), [], 0.01)
+            undisturbed += 0.01
+    assert machine.now - start - undisturbed <= module.MOST_CREDIT + 0.1 * 100.0 + MOST_DEBT + 0.01
+
+
 @pytest.fixture
 def two_threads(monkeypatch):
     monkeypatch.setattr(module, "_cores", lambda: 2)

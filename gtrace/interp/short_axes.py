@@ -48,3 +48,11 @@ def short_sum(a: Aval, axes: Sequence[int], keepdims: bool, mean: bool = False) 
         return x
 
     return call
+
+
+def short_sum_to(a: Aval, shape: tuple[int, ...]) -> Callable[..., torch.Tensor] | None:
+    """Return a function that sums an array to a shape with 1 in place of short axes; None: torch's kernel is for it."""
+    if len(shape) != len(a.shape):
+        return None
+    axes = [k for k, n in enumerate(shape) if n != a.shape[k]]
+    return short_sum(a, axes, keepdims=True) if are_short(a, axes) else None

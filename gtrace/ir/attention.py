@@ -52,8 +52,8 @@ def fuse_attention(graph: Graph) -> Graph:
     >>> print(fuse_attention(gt.make_graph(attention)(x, x, x)))
     graph(%0: f32[2,2,64,16], %1: f32[2,2,64,16], %2: f32[2,2,64,16]) {
       %8: (f32[2,2,64,16], f32[2,2,64]) = aten(%0, %1, %2) {overload='aten._scaled_dot_product_flash_attention_for_cpu.default', args=('x', 'x', 'x', 0.0, False, None, 0.25)}
-      %7: f32[2,2,64,16] = project(%8) {index=0}
-      return %7
+      %9: f32[2,2,64,16] = project(%8) {index=0}
+      return %9
     }
     """  # noqa: E501
     if not has_attention(graph):

@@ -12,7 +12,7 @@ import numpy
 import torch
 
 from gtrace.errors import ArgumentError, ShapeError, message
-from gtrace.interp.short_axes import are_short, short_sum
+from gtrace.interp.short_axes import short_sum_to
 from gtrace.ir.aval import CPU, Aval, aval
 from gtrace.ir.cases import BadSample, Sample
 from gtrace.ir.graph import Scalar
@@ -432,14 +432,6 @@ def _sum_to_vjp(ct: Array, needed: Any, x: Array, out: Array, shape: tuple[int, 
     return (broadcast_to(ct, x.aval.shape),)
 
 
-def _sum_to_direct(avals: tuple[Aval, ...], shape: tuple[int, ...]) -> Callable[..., torch.Tensor] | None:
-    before = avals[0].shape
-    if len(before) == len(shape):
-        axes = [k for k, (n, m) in enumerate(zip(before, shape, strict=True)) if n != m]
-        return short_sum(avals[0], axes, keepdims=True) if are_short(avals[0], axes) else None
-    return (lambda x: x.sum(0)) if before[1:] == shape else None
-
-
 def _sum_to_fresh(avals: tuple[Aval, ...], out: Aval) -> bool:
     return avals[0].shape != out.shape  # with an equal shape the operand itself is returned
 
@@ -451,7 +443,8 @@ def _sum_to_reference(x: numpy.ndarray, shape: tuple[int, ...]) -> numpy.ndarray
 
 
 sum_to = define(
-    "sum_to", lambda x, shape: x.sum_to_size(shape), direct=_sum_to_direct, fresh=_sum_to_fresh,
+    "sum_to", lambda x, shape: x.sum_to_size(shape), fresh=_sum_to_fresh,
+    direct=lambda avals, shape: (lambda x: x.sum(0)) if avals[0].shape[1:] == shape else short_sum_to(avals[0], shape),
     params=("shape",), vjp=_sum_to_vjp, linear=True, factors=summed_to,
     shape=lambda avals, shape: reshaped(avals[0], shape), batch=_sum_to_batch,
     samples=lambda: [Sample((uniform(-2, 2, 2, 3, 4), s)) for s in [(3, 1), (4,), ()]],
