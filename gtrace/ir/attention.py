@@ -199,6 +199,8 @@ class _Attention:
         numbers = [step.score for step in self.mask if isinstance(step, Hidden) and step.score != -math.inf]
         if numbers and (max(numbers) > HIDDEN or not self._masks.keeps_scores(self.mask)):
             return False
+        if not self._masks.is_level(self.mask):
+            return False
         terms = self._terms(peeled(self._values, scores, self.labels))
         if terms is None or terms[2] != "d":
             return False

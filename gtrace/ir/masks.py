@@ -18,6 +18,10 @@ HIDDEN = -1e9
 """A score of this, or one that this is added to, is taken for minus infinity, as those who write it mean it: it has a
 weight of 0 unless the largest score of its row is as small. A row of such numbers alone is never taken for hidden."""
 
+LEVEL = 1e3
+"""A number up to which something may be added to all scores of a row. The kernel keeps the logarithm of the sum of the
+row, in which it takes digits: after -1e9 none is left for the gradient."""
+
 MOST_KNOWN = 1 << 25
 """Elements of a mask, at most, that is computed to see what it is."""
 
@@ -81,18 +85,31 @@ class Masks:
 
     def is_causal(self, mask: Mask, queries: int, keys: int) -> bool:
         """Whether a mask is known to hide from each query the keys behind it, and to leave the others as they are."""
-        if queries != keys or not mask:
+        total = self._total(mask) if mask and queries == keys else None
+        if total is None or total.dim() < 2 or total.shape[-2:] != (queries, keys):
             return False
+        lower = torch.ones(queries, keys, dtype=torch.bool).tril()
+        return bool(torch.where(lower, total == 0, total <= HIDDEN).all())
+
+    def is_level(self, mask: Mask) -> bool:
+        """Whether it is known that no finite number is added to all scores of a row, but for small ones."""
+        if all(isinstance(step, Hidden) for step in mask):
+            return True
+        total = self._total(mask)
+        if total is None:
+            return False
+        largest = total if total.dim() == 0 else total.amax(-1)
+        return bool(((largest.abs() <= LEVEL) | (largest == -math.inf)).all())
+
+    def _total(self, mask: Mask) -> torch.Tensor | None:
+        """Return what a mask adds to the scores, if that is known."""
         total = torch.zeros((), dtype=torch.float64)
         for step in mask:
             known = self.known(step.condition if isinstance(step, Hidden) else step.value)
             if known is None:
-                return False
+                return None
             if isinstance(step, Hidden):
                 total = torch.where(known ^ step.inverted, total, -math.inf)
             else:
                 total = total - known if step.negative else total + known
-        if total.dim() < 2 or total.shape[-2:] != (queries, keys):
-            return False
-        lower = torch.ones(queries, keys, dtype=torch.bool).tril()
-        return bool(torch.where(lower, total == 0, total <= HIDDEN).all())
+        return total
