@@ -217,6 +217,11 @@ def other_heads(q, k, v):
     return gnp.einsum("bhqk,bkgd->bqgd", weights, v)
 
 
+def several_depths(q, k, v):
+    weights = gt.softmax(gnp.einsum("bqhd,bkhd->bhqk", q, k))
+    return gnp.einsum("bhqk,bkhde->bqhde", weights, gnp.reshape(v, (*v.shape[:3], 2, DEPTH // 2))).reshape(q.shape)
+
+
 def over_queries(q, k, v):
     weights = gt.softmax(gnp.einsum("bqhd,bkhd->bhqk", q, k), axis=2)
     return gnp.einsum("bhqk,bkhd->bqhd", weights, v)
@@ -255,8 +260,8 @@ def hidden_by_input(q, k, v):
 
 
 OTHERS = [
-    dropped, returned, twice, other_heads, over_queries, small_numbers, hidden_rows, hidden_together, hidden_by_input,
-    added_to_a_row,
+    dropped, returned, twice, other_heads, several_depths, over_queries, small_numbers, hidden_rows, hidden_together,
+    hidden_by_input, added_to_a_row,
 ]  # fmt: skip
 
 

@@ -216,8 +216,8 @@ class _Attention:
         product = product_of(self._values, self._values.made.get(term.value))
         if product is None or len(product.result) != len(term.labels):
             return None
-        product = product.named(dict(zip(product.result, term.labels, strict=True)))
-        return *product.terms, product.summed
+        named = product.named(dict(zip(product.result, term.labels, strict=True)))
+        return None if named is None else (*named.terms, named.summed)
 
     def _scaled(self, node: Node) -> tuple[int, float, Powers] | None:
         """Return the array, the number and the values of one element that an array is multiplied or divided by."""
@@ -288,9 +288,11 @@ class _Attention:
             return None
         for term, other in (product.terms, product.terms[::-1]):
             if term.value == value and other.value != value:
-                product = product.named(dict(zip(term.labels, labels, strict=True)))
-                other = next(t for t in product.terms if t.value == other.value)
-                return other, Term(node.out, product.result), product.summed
+                named = product.named(dict(zip(term.labels, labels, strict=True)))
+                if named is None:
+                    return None
+                other = next(t for t in named.terms if t.value == other.value)
+                return other, Term(node.out, named.result), named.summed
         return None
 
     def _results(self) -> bool:
@@ -309,7 +311,7 @@ class _Attention:
                 return False
         if self.value is None or self.query is None or self.result is None:
             return False
-        return self._size(self.value) == self._size(self.query)
+        return self._size(self.value) == self._size(self.query) > 0
 
     def _size(self, term: Term) -> int:
         size: int = self._values.avals[term.value].shape[term.labels.index("d")]

@@ -37,8 +37,10 @@ class Product:
     summed: str
     result: Labels
 
-    def named(self, names: Mapping[str, str]) -> Product:
-        """Return it with other labels; those that have no name are "d"."""
+    def named(self, names: Mapping[str, str]) -> Product | None:
+        """Return it with other labels; one that has no name is "d". None: there are several."""
+        if len({*self.result, *self.terms[0].labels, *self.terms[1].labels} - names.keys()) > 1:
+            return None
         one, other = (Term(t.value, tuple([names.get(c, "d") for c in t.labels])) for t in self.terms)
         return Product((one, other), names.get(self.summed, "d"), tuple([names.get(c, "d") for c in self.result]))
 

@@ -59,6 +59,8 @@ class Masks:
                 constants[node.out] = node
         self._constants = constants
         self._tensors: dict[int, torch.Tensor | None] = {}
+        self._totals: dict[Mask, torch.Tensor | None] = {}  # layers have the same masks
+        self._causal: dict[tuple[Mask, int, int], bool] = {}
 
     def known(self, value: int) -> torch.Tensor | None:
         """Return a value that is the same in every run; None: it depends on inputs, or is too large to look at."""
@@ -85,11 +87,15 @@ class Masks:
 
     def is_causal(self, mask: Mask, queries: int, keys: int) -> bool:
         """Whether a mask is known to hide from each query the keys behind it, and to leave the others as they are."""
-        total = self._total(mask) if mask and queries == keys else None
-        if total is None or total.dim() < 2 or total.shape[-2:] != (queries, keys):
-            return False
-        lower = torch.ones(queries, keys, dtype=torch.bool).tril()
-        return bool(torch.where(lower, total == 0, total <= HIDDEN).all())
+        key = mask, queries, keys
+        if key not in self._causal:
+            total = self._total(mask) if mask and queries == keys else None
+            if total is None or total.shape[-2:] != (queries, keys):
+                self._causal[key] = False
+            else:
+                lower = torch.ones(queries, keys, dtype=torch.bool).tril()
+                self._causal[key] = bool(torch.where(lower, total == 0, total <= HIDDEN).all())
+        return self._causal[key]
 
     def is_level(self, mask: Mask) -> bool:
         """Whether it is known that no finite number is added to all scores of a row, but for small ones."""
@@ -103,6 +109,11 @@ class Masks:
 
     def _total(self, mask: Mask) -> torch.Tensor | None:
         """Return what a mask adds to the scores, if that is known."""
+        if mask not in self._totals:
+            self._totals[mask] = self._added_up(mask)
+        return self._totals[mask]
+
+    def _added_up(self, mask: Mask) -> torch.Tensor | None:
         total = torch.zeros((), dtype=torch.float64)
         for step in mask:
             known = self.known(step.condition if isinstance(step, Hidden) else step.value)
