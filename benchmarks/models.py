@@ -6,7 +6,9 @@ Each run is a process of its own that reads back the loss of every step, sides t
 "cold" runs begin with empty caches of compiled code, "warm" ones with those of the run before. Losses are compared.
 
 The transformer has width 256, 4 heads, batch 8, sequence 128 and vocabulary 1024; the LSTM has width 128, batch 32 and
-sequence 64; the CNN has six convolutions, 32 to 128 wide, of 64 images of 32 by 32. All are trained by Adam. torch's
+sequence 64; the CNN has six convolutions, 32 to 128 wide, of 64 images of 32 by 32. Others, on demand: a Llama of four
+layers of the transformer's sizes, with 8 heads of queries and 2 of keys; a convolutional VAE of 64 images of 28 by 28;
+and a small transformer, of 4 layers, width 128 and 4 sequences of 64. All are trained by Adam. torch's
 models use its own layers (layer_norm, scaled_dot_product_attention, nn.LSTM, conv2d, cross_entropy) and its fused
 optimizer. The arrays that a run begins with are made before it is timed.
 """
@@ -23,7 +25,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from networks import Cnn, Lstm, Transformer, adam, fused_adam
+from networks import Cnn, Llama, Lstm, Transformer, Vae, adam, fused_adam
 
 from gtrace import eval as wait
 from gtrace import jit, tree
@@ -33,17 +35,24 @@ from gtrace.bench.results import BenchmarkError, Figure, parser, report, rounds
 
 CONTESTANTS = ("gtrace", "gtrace, not compiling", "gt.jit", "gt.jit, wait=True", "torch", "torch.compile", "jax.jit")
 MODELS = ("transformer", "lstm", "cnn")
+OTHERS = ("llama", "vae", "small transformer")
 AGREEMENT, AGREED_STEPS = 1e-2, 10
 """Losses of all runs differ by less, as a part of the largest, in so many steps; later, rounding grows."""
 
 Step = Callable[[], float]
-Model = Transformer | Lstm | Cnn
+Model = Transformer | Lstm | Cnn | Llama | Vae
 
 
 def model(name: str, layers: int, quick: bool) -> Model:
     """Return a model, small if `quick`."""
     if name == "transformer":
         return Transformer(1, 32, 2, 2, 16, 64) if quick else Transformer(layers)
+    if name == "small transformer":
+        return Transformer(1, 16, 2, 2, 8, 32) if quick else Transformer(4, 128, 4, 4, 64, 256)
+    if name == "llama":
+        return Llama(1, 32, 4, 2, 2, 16, 64) if quick else Llama()
+    if name == "vae":
+        return Vae(4, 4, 8) if quick else Vae()
     if name == "cnn":
         return Cnn((4, 8), 4, 8) if quick else Cnn()
     return Lstm(8, 4, 5) if quick else Lstm()
@@ -183,7 +192,7 @@ def agree(what: str, found: dict[tuple[str, str], list[dict[str, Any]]]) -> None
 
 def main(argv: Sequence[str] | None = None) -> None:
     options = parser(__doc__, 1)
-    options.add_argument("--model", nargs="+", default=MODELS, choices=MODELS)
+    options.add_argument("--model", nargs="+", default=MODELS, choices=(*MODELS, *OTHERS))
     options.add_argument("--steps", nargs="+", type=int, default=[20])
     options.add_argument("--layers", type=int, default=6)
     options.add_argument("--caches", nargs="+", default=["cold", "warm"], choices=["cold", "warm"])

@@ -289,3 +289,149 @@ class Cnn:
             if k % 2:
                 h = f.max_pool2d(h, 2)
         return f.cross_entropy(h.mean((2, 3)) @ p["out"], y)
+
+
+# -- a Llama
+
+
+class Llama:
+    """A language model with rotary embeddings, root-mean-square norms, grouped queries and gated layers."""
+
+    def __init__(self, layers: int = 4, width: int = 256, heads: int = 8, groups: int = 2, batch: int = 8,
+                 length: int = 128, vocabulary: int = 1024) -> None:  # fmt: skip
+        self.layers, self.width, self.heads, self.groups = layers, width, heads, groups
+        self.batch, self.length, self.vocabulary = batch, length, vocabulary
+        self.depth, self.inner = width // heads, 8 * width // 3
+        angles = np.arange(length)[:, None] / 10_000 ** (np.arange(0, self.depth, 2) / self.depth)
+        self.turn = np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
+
+    def parameters(self) -> dict[str, Any]:
+        rng, width, keys = np.random.default_rng(0), self.width, self.groups * self.depth
+
+        def normal(*shape: int) -> np.ndarray:
+            return (rng.normal(size=shape) * 0.02).astype(np.float32)
+
+        def layer() -> dict[str, np.ndarray]:
+            return {
+                "norm1": np.ones(width, np.float32), "queries": normal(width, width), "keys": normal(width, keys),
+                "values": normal(width, keys), "out": normal(width, width), "norm2": np.ones(width, np.float32),
+                "gate": normal(width, self.inner), "up": normal(width, self.inner), "down": normal(self.inner, width),
+            }  # fmt: skip
+
+        return {
+            "tokens": normal(self.vocabulary, width), "layers": [layer() for _ in range(self.layers)],
+            "norm": np.ones(width, np.float32), "head": normal(width, self.vocabulary),
+        }  # fmt: skip
+
+    def data(self) -> tuple[np.ndarray, np.ndarray]:
+        rng = np.random.default_rng(1)
+        shape = (self.batch, self.length)
+        return rng.integers(0, self.vocabulary, shape), rng.integers(0, self.vocabulary, shape)
+
+    def loss(self, lib: Names, p: Any, x: Any, y: Any) -> Any:
+        np_, (cos, sin) = lib.np, (lib.np.asarray(t)[:, None, :] for t in self.turn)
+        shape = (self.batch, self.length, -1, self.depth)
+
+        def norm(h: Any, scale: Any) -> Any:
+            return h / np_.sqrt((h * h).mean(-1, keepdims=True) + 1e-5) * scale
+
+        def rotated(h: Any) -> Any:
+            a, b = h[..., ::2], h[..., 1::2]
+            return np_.stack([a * cos - b * sin, a * sin + b * cos], axis=-1).reshape(h.shape)
+
+        h = p["tokens"][x]
+        seen = np_.tril(np_.ones((self.length, self.length), dtype=bool))
+        for layer in p["layers"]:
+            inner = norm(h, layer["norm1"])
+            q, k, v = (np_.reshape(inner @ layer[name], shape) for name in ("queries", "keys", "values"))
+            k, v = (np_.repeat(one, self.heads // self.groups, axis=2) for one in (rotated(k), v))
+            scores = np_.einsum("blhd,bmhd->bhlm", rotated(q), k) * self.depth**-0.5
+            weights = lib.nn.softmax(np_.where(seen, scores, -1e9), axis=-1)
+            h = h + np_.einsum("bhlm,bmhd->blhd", weights, v).reshape(h.shape) @ layer["out"]
+            inner = norm(h, layer["norm2"])
+            h = h + (lib.nn.silu(inner @ layer["gate"]) * (inner @ layer["up"])) @ layer["down"]
+        scores = lib.nn.log_softmax(norm(h, p["norm"]) @ p["head"], axis=-1)
+        return -np_.take_along_axis(scores, y[..., None], axis=-1).mean()
+
+    def torch_loss(self, lib: Names, p: Any, x: Any, y: Any) -> Any:
+        """With torch's own layers."""
+        f = torch.nn.functional
+        cos, sin = (torch.from_numpy(t)[:, None, :] for t in self.turn)
+        shape, size = (self.batch, self.length, -1, self.depth), (self.width,)
+
+        def rotated(h: Any) -> Any:
+            a, b = h[..., ::2], h[..., 1::2]
+            return torch.stack([a * cos - b * sin, a * sin + b * cos], -1).reshape(h.shape)
+
+        h = p["tokens"][x]
+        for d in p["layers"]:
+            inner = f.rms_norm(h, size, d["norm1"], 1e-5)
+            q, k, v = ((inner @ d[name]).view(shape) for name in ("queries", "keys", "values"))
+            q, k, v = (one.transpose(1, 2) for one in (rotated(q), rotated(k), v))
+            mixed = f.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+            h = h + mixed.transpose(1, 2).reshape(h.shape) @ d["out"]
+            inner = f.rms_norm(h, size, d["norm2"], 1e-5)
+            h = h + (f.silu(inner @ d["gate"]) * (inner @ d["up"])) @ d["down"]
+        scores = f.rms_norm(h, size, p["norm"], 1e-5) @ p["head"]
+        return f.cross_entropy(scores.view(-1, self.vocabulary), y.view(-1))
+
+
+# -- a variational autoencoder
+
+
+class Vae:
+    """A convolutional variational autoencoder (Kingma and Welling, 2014) of images of 28 by 28."""
+
+    def __init__(self, width: int = 16, latents: int = 16, batch: int = 64) -> None:
+        self.width, self.latents, self.batch = width, latents, batch
+
+    def parameters(self) -> dict[str, Any]:
+        rng, width, flat = np.random.default_rng(0), self.width, 2 * self.width * 49
+
+        def normal(*shape: int) -> np.ndarray:
+            return (rng.normal(size=shape) / math.sqrt(math.prod(shape[1:]))).astype(np.float32)
+
+        sizes = {"down1": (width, 1), "down2": (2 * width, width), "up1": (2 * width, 2 * width),
+                 "up2": (width, 2 * width), "image": (1, width)}  # fmt: skip
+        kernels = {name: normal(*size, 3, 3) for name, size in sizes.items()}
+        biases = {f"{name}_bias": np.zeros(size[0], np.float32) for name, size in sizes.items()}
+        return kernels | biases | {
+            "mean": normal(self.latents, flat).T.copy(), "spread": normal(self.latents, flat).T.copy() * 0.1,
+            "code": normal(flat, self.latents).T.copy(),
+        }  # fmt: skip
+
+    def data(self) -> tuple[np.ndarray, np.ndarray]:
+        rng = np.random.default_rng(1)
+        return rng.random((self.batch, 1, 28, 28), np.float32), rng.normal(size=(self.batch, self.latents)).astype("f4")
+
+    def loss(self, lib: Names, p: Any, x: Any, noise: Any) -> Any:
+        np_, relu = lib.np, lib.nn.relu
+
+        def conv(h: Any, name: str, step: int = 1) -> Any:
+            padding = ((1, 1), (1, 1))
+            return lib.lax.conv(h, p[name], (step, step), padding) + p[f"{name}_bias"][:, None, None]
+
+        def doubled(h: Any) -> Any:
+            return np_.repeat(np_.repeat(h, 2, axis=2), 2, axis=3)
+
+        h = relu(conv(relu(conv(x, "down1", 2)), "down2", 2)).reshape((self.batch, -1))
+        mean, spread = h @ p["mean"], h @ p["spread"]
+        h = relu((mean + np_.exp(0.5 * spread) * noise) @ p["code"]).reshape((self.batch, -1, 7, 7))
+        h = relu(conv(doubled(relu(conv(doubled(h), "up1"))), "up2"))
+        scores = conv(h, "image")
+        cross = np_.maximum(scores, 0) - scores * x + np_.log1p(np_.exp(-np_.abs(scores)))
+        return cross.sum((1, 2, 3)).mean() - 0.5 * (1 + spread - mean**2 - np_.exp(spread)).sum(-1).mean()
+
+    def torch_loss(self, lib: Names, p: Any, x: Any, noise: Any) -> Any:
+        """With torch's own layers."""
+        f = torch.nn.functional
+
+        def conv(h: Any, name: str, step: int = 1) -> Any:
+            return f.conv2d(h, p[name], p[f"{name}_bias"], step, 1)
+
+        h = f.relu(conv(f.relu(conv(x, "down1", 2)), "down2", 2)).flatten(1)
+        mean, spread = h @ p["mean"], h @ p["spread"]
+        h = f.relu((mean + torch.exp(0.5 * spread) * noise) @ p["code"]).view(self.batch, -1, 7, 7)
+        h = f.relu(conv(f.interpolate(f.relu(conv(f.interpolate(h, scale_factor=2), "up1")), scale_factor=2), "up2"))
+        cross = f.binary_cross_entropy_with_logits(conv(h, "image"), x, reduction="none")
+        return cross.sum((1, 2, 3)).mean() - 0.5 * (1 + spread - mean**2 - spread.exp()).sum(-1).mean()
