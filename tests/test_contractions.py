@@ -26,11 +26,12 @@ def names(graph):
     return [node.op.name for node in graph.nodes]
 
 
-def agree(graph, other):
+def same(graph, other):
+    """Whether two graphs give the same for random inputs, the second one a valid graph."""
     assert broken_rule(other) is None
     inputs = [torch.randn(a.shape, dtype=torch.float64) for a in graph.avals]
-    for x, y in zip(interpreter(graph)(inputs), interpreter(other)(inputs), strict=True):
-        torch.testing.assert_close(x, y)
+    pairs = zip(interpreter(graph)(inputs), interpreter(other)(inputs), strict=True)
+    return all(x.shape == y.shape and torch.allclose(x, y, rtol=1e-7, atol=1e-7) for x, y in pairs)
 
 
 @pytest.mark.parametrize(
@@ -42,7 +43,7 @@ def test_products_of_matrices(equation):
     graph = graph_of(lambda x, y: gt.einsum(equation, x, y), *shapes)
     after = multiply_matrices(graph)
     assert names(after).count("matmul") == 1 and "einsum" not in names(after)
-    agree(graph, after)
+    assert same(graph, after)
 
 
 @pytest.mark.parametrize("equation", ["bij,bjk->bik", "ij,ij->i", "i,j->ij", "btd,dhk->bhtk", "ij,jk->"])
@@ -62,7 +63,10 @@ def test_any_equation_gives_what_it_gave(letters, rows, summed, data):
     equation = f"{first},{second}->{''.join(kept)}"
     shapes = [tuple(SIZES[c] for c in term) for term in (first, second)]
     graph = graph_of(lambda x, y: gt.einsum(equation, x, y), *shapes)
-    agree(graph, multiply_matrices(graph))
+    after = multiply_matrices(graph)
+    apart = any(set(kept[: len(one)]) == set(one) for one in (left, right))
+    assert ("matmul" in names(after)) is (bool(right) and apart)
+    assert same(graph, after)
 
 
 def test_layers_in_this_notation_share_their_products():
@@ -76,7 +80,7 @@ def test_layers_in_this_notation_share_their_products():
     graph = gt.make_graph(gt.value_and_grad(layer, argnums=(0, 1, 2)))(*[gt.zeros(shape) for shape in shapes])
     after = SIMPLIFIED.run(graph)
     assert names(after).count("matmul") == 6 and "einsum" not in names(after)
-    agree(graph, after)
+    assert same(graph, after)
 
 
 # -- alternating parts
@@ -92,10 +96,10 @@ def test_alternating_parts_are_put_side_by_side():
     graph = gt.make_graph(gt.grad(lambda x: (rotated(x) ** 3).sum()))(gt.zeros((2, 3, 8)))
     after = CANONICAL.run(graph)
     assert "unslice" not in names(after)
-    agree(graph, after)
+    assert same(graph, after)
 
 
-@given(st.integers(1, 4), st.integers(1, 3), st.integers(0, 2), st.data())
+@given(st.integers(2, 4), st.integers(1, 3), st.integers(0, 2), st.data())
 def test_sums_of_parts_are_what_they_were(step, times, extra, data):
     """Also where parts are missing, come twice, or do not fill the axis."""
     size = step * times + extra
@@ -105,7 +109,10 @@ def test_sums_of_parts_are_what_they_were(step, times, extra, data):
         return sum((x[start::step] ** (k + 2)).sum() for k, start in enumerate(starts))
 
     graph = gt.make_graph(gt.grad(function))(gt.zeros((size, 2)))
-    agree(graph, CANONICAL.run(graph))
+    after = CANONICAL.run(graph)
+    whole = sorted(starts) == list(range(step)) and not extra
+    assert ("unslice" in names(after)) is not whole
+    assert same(graph, after)
 
 
 def test_where_of_numbers_has_them_as_numbers():

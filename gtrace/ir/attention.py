@@ -35,6 +35,9 @@ LEAST_SCORES = 1 << 12
 LONG = 1024
 """Keys from which on it is faster although there is a single head, whose gradient it computes by one thread."""
 
+MOST_STEPS = 8
+"""Operations between the product and the softmax, at most: sums have two sides, each of which may be the scores."""
+
 PRECISION = 1e-6
 """How far equal scales may be apart, as a part of them: one may be the rounded reciprocal of the other."""
 
@@ -180,28 +183,16 @@ class _Attention:
         """Find queries, keys, scale and mask."""
         scores = self._node.ins[0]
         assert isinstance(scores, int)
-        steps: list[Hidden | Added] = []
-        while True:
-            node = self._values.made.get(scores)
-            if node is None:
-                return False
-            scaled = self._scaled(node)
-            if scaled is not None:
-                scores, factor, powers = scaled
-                self.scale, self.powers = self.scale * factor, (*self.powers, *powers)
-                continue
-            masked = None if self.scale != 1.0 or self.powers else self._masked(node)
-            if masked is None:
-                break
-            scores, step = masked
-            steps.append(step)
-        self.mask = tuple(reversed(steps))
+        found = self._origin(scores, MOST_STEPS)
+        if found is None:
+            return False
+        product, self.mask, self.scale, self.powers = found
         numbers = [step.score for step in self.mask if isinstance(step, Hidden) and step.score != -math.inf]
         if numbers and (max(numbers) > HIDDEN or not self._masks.keeps_scores(self.mask)):
             return False
         if not self._masks.is_level(self.mask):
             return False
-        terms = self._terms(peeled(self._values, scores, self.labels))
+        terms = self._terms(product)
         if terms is None or terms[2] != "d":
             return False
         for term in terms[:2]:
@@ -238,40 +229,46 @@ class _Attention:
                 return (x, 1.0, ((y, power),)) if isinstance(y, int) else None
         return None
 
-    def _masked(self, node: Node) -> tuple[int, Hidden | Added] | None:
-        """Return the scores before a mask, and the mask."""
+    def _origin(self, scores: int, steps: int, masked: bool = True) -> tuple[Term, Mask, float, Powers] | None:
+        """Return the product that scores are made of, what masks them, and by what it is multiplied before that.
+
+        Args:
+            steps: how many operations may be between.
+            masked: whether masks may.
+        """
+        term = peeled(self._values, scores, self.labels)
+        if product_of(self._values, self._values.made.get(term.value)) is not None:
+            return term, (), 1.0, ()
+        node = self._values.made.get(scores)
+        if node is None or not steps:
+            return None
+        scaled = self._scaled(node)
+        if scaled is not None:
+            found = self._origin(scaled[0], steps - 1, masked=False)
+            return found and (*found[:2], found[2] * scaled[1], (*found[3], *scaled[2]))
+        for before, mask in self._masked(node) if masked else ():
+            found = self._origin(before, steps - 1)
+            if found is not None:
+                return found[0], (*found[1], mask), *found[2:]
+        return None
+
+    def _masked(self, node: Node) -> Iterator[tuple[int, Hidden | Added]]:
+        """Yield what may be the scores before a mask, and the mask."""
         a = node.instr.aval
         if node.op.name == "where":
             condition, x, y = node.ins
             for scores, other, inverted in ((x, y, False), (y, x, True)):
                 if isinstance(scores, int) and self._values.avals[scores] is a and isinstance(other, Scalar):
                     if isinstance(condition, int) and self._values.avals[condition].shape:
-                        return scores, Hidden(condition, inverted, float(other.value.real))
-            return None
-        if node.op.name not in ("add", "sub"):
-            return None
-        x, y = node.ins
-        orders = ((x, y), (y, x)) if node.op.name == "add" else ((x, y),)
-        for scores, mask in orders:
-            if not (isinstance(scores, int) and isinstance(mask, int) and self._values.avals[scores] is a):
-                continue
-            b = self._values.avals[mask]
-            if not isinstance(b, Aval) or b.dtype is not a.dtype or not b.shape or b.weak:
-                continue
-            if b is not a or self._is_product(scores):
-                return scores, Added(mask, node.op.name == "sub")
-        return None
-
-    def _is_product(self, scores: int) -> bool:
-        """Whether these are the scores, not a mask of their shape."""
-        node = self._values.made.get(scores)
-        while node is not None:
-            found = self._scaled(node) or self._masked(node)
-            if found is None:
-                break
-            node = self._values.made.get(found[0])
-        term = None if node is None else peeled(self._values, node.out, self.labels)
-        return term is not None and product_of(self._values, self._values.made.get(term.value)) is not None
+                        yield scores, Hidden(condition, inverted, float(other.value.real))
+        elif node.op.name in ("add", "sub"):
+            x, y = node.ins
+            for scores, mask in ((x, y), (y, x)) if node.op.name == "add" else ((x, y),):
+                if not (isinstance(scores, int) and isinstance(mask, int) and self._values.avals[scores] is a):
+                    continue
+                b = self._values.avals[mask]
+                if isinstance(b, Aval) and b.dtype is a.dtype and b.shape and not b.weak:
+                    yield scores, Added(mask, node.op.name == "sub")
 
     def _uses(self, value: int) -> Iterator[Node]:
         """Yield the operations that take a value, permuted or not."""
