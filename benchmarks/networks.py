@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -96,7 +97,18 @@ def training(
     )  # fmt: skip
 
 
-# -- layers
+# -- layers, and what they are given
+
+
+def small_weights(rng: np.random.Generator, *shape: int) -> np.ndarray:
+    """Return weights of a language model."""
+    return (rng.normal(size=shape) * 0.02).astype(np.float32)
+
+
+def batch_of_tokens(shape: tuple[int, int], vocabulary: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return a batch of tokens, and those to predict."""
+    rng = np.random.default_rng(1)
+    return rng.integers(0, vocabulary, shape), rng.integers(0, vocabulary, shape)
 
 
 def norm(lib: Names, h: Any, scale: Any, shift: Any) -> Any:
@@ -117,11 +129,8 @@ class Transformer:
         self.batch, self.length, self.vocabulary = batch, length, vocabulary
 
     def parameters(self) -> dict[str, Any]:
-        rng = np.random.default_rng(0)
+        normal = functools.partial(small_weights, np.random.default_rng(0))
         width = self.width
-
-        def normal(*shape: int) -> np.ndarray:
-            return (rng.normal(size=shape) * 0.02).astype(np.float32)
 
         def zeros(n: int) -> np.ndarray:
             return np.zeros(n, np.float32)
@@ -140,9 +149,7 @@ class Transformer:
         }  # fmt: skip
 
     def data(self) -> tuple[np.ndarray, np.ndarray]:
-        rng = np.random.default_rng(1)
-        shape = (self.batch, self.length)
-        return rng.integers(0, self.vocabulary, shape), rng.integers(0, self.vocabulary, shape)
+        return batch_of_tokens((self.batch, self.length), self.vocabulary)
 
     def loss(self, lib: Names, p: Any, x: Any, y: Any) -> Any:
         width, heads, length = self.width, self.heads, self.length
@@ -306,10 +313,8 @@ class Llama:
         self.turn = np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
 
     def parameters(self) -> dict[str, Any]:
-        rng, width, keys = np.random.default_rng(0), self.width, self.groups * self.depth
-
-        def normal(*shape: int) -> np.ndarray:
-            return (rng.normal(size=shape) * 0.02).astype(np.float32)
+        normal = functools.partial(small_weights, np.random.default_rng(0))
+        width, keys = self.width, self.groups * self.depth
 
         def layer() -> dict[str, np.ndarray]:
             return {
@@ -324,9 +329,7 @@ class Llama:
         }  # fmt: skip
 
     def data(self) -> tuple[np.ndarray, np.ndarray]:
-        rng = np.random.default_rng(1)
-        shape = (self.batch, self.length)
-        return rng.integers(0, self.vocabulary, shape), rng.integers(0, self.vocabulary, shape)
+        return batch_of_tokens((self.batch, self.length), self.vocabulary)
 
     def loss(self, lib: Names, p: Any, x: Any, y: Any) -> Any:
         np_, (cos, sin) = lib.np, (lib.np.asarray(t)[:, None, :] for t in self.turn)

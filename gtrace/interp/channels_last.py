@@ -72,18 +72,22 @@ def channels_last(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
 _LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 
+def _format(x: torch.Tensor) -> torch.memory_format:
+    """Return whether a tensor has its channels last, or in front."""
+    last = _LAST.get(x.dim())
+    is_last = last is not None and not x.is_contiguous() and x.is_contiguous(memory_format=last)
+    return last if is_last else torch.contiguous_format  # type: ignore[return-value]
+
+
 def _in_one_layout(places: Sequence[int], call: Callable[..., Any]) -> Callable[..., Any]:
     def laid_out(*tensors: torch.Tensor) -> Any:
         x = tensors[places[0]]
         if not isinstance(x.numel(), int):
             return call(*tensors)  # sizes that are open: it is taken apart, whatever its layout
-        last = _LAST.get(x.dim())
-        form = torch.contiguous_format
-        if last is not None and not x.is_contiguous() and x.is_contiguous(memory_format=last):
-            form = last
+        form = _format(x)
         results = call(*[one.contiguous(memory_format=form if k in places else torch.contiguous_format)
                          for k, one in enumerate(tensors)])  # fmt: skip
-        if form is last and results[0].shape == x.shape:
+        if form is not torch.contiguous_format and results[0].shape == x.shape:
             results[0] = results[0].contiguous(memory_format=form)  # what compiled code has in its place may differ
         return results
 
@@ -111,10 +115,7 @@ def in_layout_of(x: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
 
     torch's kernels for derivatives take thirty times as long for images of two layouts.
     """
-    if other.is_contiguous():
-        return x.contiguous()
-    last = other.is_contiguous(memory_format=torch.channels_last)
-    return x.contiguous(memory_format=torch.channels_last) if last else x
+    return x.contiguous(memory_format=_format(other))
 
 
 def strides_of_images(shape: Sequence[int]) -> Strides:

@@ -19,21 +19,15 @@ LEAST = 1 << 13
 """Elements of an array from which on the kernel takes longer than several calls."""
 
 
-def are_short(a: Aval, axes: Sequence[int]) -> bool:
-    """Whether to add what lies along these axes."""
-    return (
-        bool(axes)
-        and a.device.type == "cpu"
-        and a.dtype in (torch.float32, torch.float64)
-        and a.size >= LEAST
-        and all(2 <= a.shape[axis] <= LONGEST for axis in axes)
-    )
+Call = Callable[[torch.Tensor], torch.Tensor]
 
 
-def short_sum(a: Aval, axes: Sequence[int], keepdims: bool, mean: bool = False) -> Callable[..., torch.Tensor]:
-    """Return a function that sums an array over short axes, or takes the mean."""
+def short_sum(a: Aval, axes: Sequence[int], keepdims: bool) -> Call | None:
+    """Return a function that sums an array over short axes; None: torch's kernel is for it."""
+    plain = a.device.type == "cpu" and a.dtype in (torch.float32, torch.float64)
+    if not (plain and axes and a.size >= LEAST and all(2 <= a.shape[axis] <= LONGEST for axis in axes)):
+        return None
     ordered = sorted(axes)
-    count = math.prod(a.shape[axis] for axis in axes)
 
     def call(x: torch.Tensor) -> torch.Tensor:
         for axis in reversed(ordered):
@@ -41,8 +35,6 @@ def short_sum(a: Aval, axes: Sequence[int], keepdims: bool, mean: bool = False) 
             x = first + second
             for other in others:
                 x += other
-        if mean:
-            x /= count
         for axis in ordered if keepdims else ():
             x = x.unsqueeze(axis)
         return x
@@ -50,9 +42,14 @@ def short_sum(a: Aval, axes: Sequence[int], keepdims: bool, mean: bool = False) 
     return call
 
 
-def short_sum_to(a: Aval, shape: tuple[int, ...]) -> Callable[..., torch.Tensor] | None:
+def short_mean(a: Aval, axes: Sequence[int], keepdims: bool) -> Call | None:
+    """Return a function that takes the mean of an array over short axes; None: torch's kernel is for it."""
+    total, count = short_sum(a, axes, keepdims), math.prod(a.shape[axis] for axis in axes)
+    return None if total is None else lambda x: total(x).div_(count)
+
+
+def short_sum_to(a: Aval, shape: tuple[int, ...]) -> Call | None:
     """Return a function that sums an array to a shape with 1 in place of short axes; None: torch's kernel is for it."""
     if len(shape) != len(a.shape):
         return None
-    axes = [k for k, n in enumerate(shape) if n != a.shape[k]]
-    return short_sum(a, axes, keepdims=True) if are_short(a, axes) else None
+    return short_sum(a, [k for k, n in enumerate(shape) if n != a.shape[k]], keepdims=True)

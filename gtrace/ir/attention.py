@@ -19,10 +19,9 @@ import torch
 from gtrace.errors import GraphError
 from gtrace.ir.aval import SHORT, Aval, aval
 from gtrace.ir.contractions import Labels, Term, peeled, product_of
-from gtrace.ir.edit import toposort
+from gtrace.ir.edit import NewNodes, toposort
 from gtrace.ir.graph import Graph, Node, Operand, Scalar
 from gtrace.ir.masks import HIDDEN, Added, Hidden, Mask, Masks
-from gtrace.ir.op import REGISTRY
 from gtrace.ir.rows import Values
 from gtrace.ir.simplify import dce, move_transposes
 
@@ -116,22 +115,18 @@ class _Build:
     def __init__(self, values: Values, nodes: dict[int, Node]) -> None:
         self._nodes = nodes
         self._avals: dict[int, Any] = dict(values.avals)
-        self._fresh = 1 + max([*values.graph.inputs, *values.made])
+        self._new = NewNodes(values.graph)
         self._known: dict[Any, int] = {}
 
     def __call__(
         self, name: str, params: tuple[Any, ...], *ins: Operand, out: int | None = None, location: str | None = None
     ) -> int:
         """Return the value of an operation; an equal one that was added before has it already."""
-        instr = REGISTRY[name].instr(params, tuple([self._avals[x] if isinstance(x, int) else x.aval for x in ins]))
-        key = instr, ins
+        node = self._new(name, params, ins, [self._avals[x] if isinstance(x, int) else x.aval for x in ins], location)
         if out is None:
-            if key in self._known:
-                return self._known[key]
-            out = self._known[key] = self._fresh
-            self._fresh += 1
-        self._nodes[out] = Node(instr, ins, out, location)
-        self._avals[out] = instr.aval
+            out = self._known.setdefault((node.instr, ins), node.out)
+        self._nodes[out] = Node(node.instr, ins, out, location)
+        self._avals[out] = node.instr.aval
         return out
 
     def aval(self, value: int) -> Aval:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
 
 import attrs
 
 from gtrace.ir.aval import Aval
+from gtrace.ir.edit import NewNodes
 from gtrace.ir.graph import Graph, Node
-from gtrace.ir.op import REGISTRY
+from gtrace.ir.op import Params
 from gtrace.ir.rows import Values
 
 Labels = tuple[str, ...]
@@ -105,32 +105,24 @@ def multiply_matrices(graph: Graph) -> Graph:
     """
     if not has_einsums(graph):
         return graph
-    fresh = 1 + max([*graph.inputs, *(node.out for node in graph.nodes)])
+    new = NewNodes(graph)
     nodes: list[Node] = []
 
-    def record(name: str, params: tuple[Any, ...], ins: tuple[int, ...], avals: tuple[Aval, ...], of: Node) -> int:
-        nonlocal fresh
-        nodes.append(Node(REGISTRY[name].instr(params, avals), ins, fresh, of.location))
-        fresh += 1
-        return fresh - 1
+    def record(name: str, params: Params, value: int, a: Aval, of: Node) -> tuple[int, Aval]:
+        nodes.append(new(name, params, (value,), (a,), of.location))
+        return nodes[-1].out, nodes[-1].instr.aval
 
     def matrix(value: int, a: Aval, labels: str, rows: str, columns: str, of: Node) -> tuple[int, Aval]:
         """Return an array with its axes put together to two."""
         flipped = labels == columns + rows
-        order = columns + rows if flipped else rows + columns
+        groups = (columns, rows) if flipped else (rows, columns)
         sizes = dict(zip(labels, a.shape, strict=True))
-        if labels != order:
-            value = record("permute", (tuple(map(labels.index, order)),), (value,), (a,), of)
-            a = nodes[-1].instr.aval
-        shape = tuple([math.prod(map(sizes.__getitem__, group)) for group in (rows, columns)])
-        shape = shape[::-1] if flipped else shape
+        if labels != "".join(groups):
+            value, a = record("permute", (tuple(map(labels.index, "".join(groups))),), value, a, of)
+        shape = tuple([math.prod(map(sizes.__getitem__, group)) for group in groups])
         if a.shape != shape:
-            value = record("reshape", (shape,), (value,), (a,), of)
-            a = nodes[-1].instr.aval
-        if flipped:
-            value = record("permute", ((1, 0),), (value,), (a,), of)
-            a = nodes[-1].instr.aval
-        return value, a
+            value, a = record("reshape", (shape,), value, a, of)
+        return record("permute", ((1, 0),), value, a, of) if flipped else (value, a)
 
     for node in graph.nodes:
         found = _matrices(node) if node.op.name == "einsum" else None
@@ -141,13 +133,12 @@ def multiply_matrices(graph: Graph) -> Graph:
         (x, y), (a, b) = ([each[k] for k in places] for each in (node.ins, node.instr.ins))
         x, a = matrix(x, a, labels[0], rows, summed, node)  # type: ignore[arg-type]
         y, b = matrix(y, b, labels[1], summed, columns, node)  # type: ignore[arg-type]
-        product = REGISTRY["matmul"].instr((), (a, b))
-        shape = node.instr.aval.shape
-        if product.aval is node.instr.aval:
-            nodes.append(Node(product, (x, y), node.out, node.location))
+        product = new("matmul", (), (x, y), (a, b), node.location)
+        if product.instr.aval is node.instr.aval:
+            nodes.append(Node(product.instr, product.ins, node.out, node.location))
             continue
-        whole = record("matmul", (), (x, y), (a, b), node)
-        nodes.append(Node(REGISTRY["reshape"].instr((shape,), (product.aval,)), (whole,), node.out, node.location))
+        shaped = new("reshape", (node.instr.aval.shape,), (product.out,), (product.instr.aval,))
+        nodes += product, Node(shaped.instr, shaped.ins, node.out, node.location)
     return Graph(graph.inputs, graph.avals, tuple(nodes), graph.outputs)
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
 
 from gtrace.errors import GraphError
 from gtrace.ir.aval import Aval
 from gtrace.ir.graph import Graph, Node, Operand, Scalar
+from gtrace.ir.op import REGISTRY, Params
 
 
 def substitute(node: Node, replacement: Mapping[int, Operand]) -> Node:
@@ -22,6 +24,27 @@ def substitute(node: Node, replacement: Mapping[int, Operand]) -> Node:
         return node
     ins = tuple(replacement.get(x, x) if isinstance(x, int) else x for x in node.ins)
     return Node(node.instr, ins, node.out, node.location)
+
+
+class NewNodes:
+    """Makes nodes for a graph, whose results have numbers that it does not have.
+
+    >>> import gtrace as gt
+    >>> graph = gt.make_graph(lambda x: gt.sin(x))(gt.ones(2))
+    >>> node = NewNodes(graph)("cos", (), graph.inputs, graph.avals)
+    >>> node.op, node.ins, node.out
+    (Op(cos), (0,), 2)
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self._fresh = 1 + max([*graph.inputs, *(node.out for node in graph.nodes)], default=-1)
+
+    def __call__(
+        self, name: str, params: Params, ins: Sequence[Operand], avals: Sequence[Any], location: str | None = None
+    ) -> Node:
+        """Return a node of the operation of this name, for operands of these types."""
+        self._fresh += 1
+        return Node(REGISTRY[name].instr(params, tuple(avals)), tuple(ins), self._fresh - 1, location)
 
 
 def renumber(graph: Graph) -> Graph:

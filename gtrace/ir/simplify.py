@@ -11,7 +11,7 @@ import attrs
 import torch
 
 from gtrace.ir.aval import Aval, aval
-from gtrace.ir.edit import substitute
+from gtrace.ir.edit import NewNodes, substitute
 from gtrace.ir.graph import Graph, Node, Operand, Scalar
 from gtrace.ir.op import REGISTRY, Instr
 from gtrace.ir.sizes import kind
@@ -200,7 +200,7 @@ def join_parts(graph: Graph) -> Graph:
     """
     known: dict[int, _Parts] = {}
     users = Counter(value for node in graph.nodes for value in node.values()) + Counter(graph.outputs)
-    fresh = 1 + max([*graph.inputs, *(node.out for node in graph.nodes)], default=0)
+    new = NewNodes(graph)
     nodes: list[Node] = []
     for node in graph.nodes:
         if node.op.name == "unslice":
@@ -212,38 +212,30 @@ def join_parts(graph: Graph) -> Graph:
             parts = one and other and one.plus(other)
             if parts:
                 if parts.whole(node.instr.aval.shape[parts.axis]):
-                    joined = _joined(parts, node, fresh)
+                    joined = _joined(parts, node, new)
                     if joined is not None:
                         *before, node = joined
                         nodes += before
-                        fresh += len(before)
                 elif users[node.out] == 1:
                     known[node.out] = parts
         nodes.append(node)
     return Graph(graph.inputs, graph.avals, tuple(nodes), graph.outputs) if known else graph
 
 
-def _joined(parts: _Parts, node: Node, fresh: int) -> list[Node] | None:
-    """Return the operations that put parts side by side, the last in place of `node`; None: of another type.
-
-    Args:
-        fresh: the number of the first of their results before that.
-    """
-    values = [value for _, _, value, _ in parts.places]
-    kinds = tuple([a for _, _, _, a in parts.places])
-    if parts.step == 1:
-        instr = REGISTRY["concat"].instr((parts.axis,), kinds)
-        whole = [Node(instr, tuple(values), node.out, node.location)]
-        return whole if instr.aval is node.instr.aval else None
-    reshape, axis, before = REGISTRY["reshape"], parts.axis + 1, []
-    for k, a in enumerate(kinds):
-        instr = reshape.instr(((*a.shape[:axis], 1, *a.shape[axis:]),), (a,))
-        before.append(Node(instr, (values[k],), fresh + k, node.location))
-    kinds = tuple([one.instr.aval for one in before])
-    instr = REGISTRY["concat"].instr((axis,), kinds)
-    before.append(Node(instr, tuple([one.out for one in before]), fresh + len(kinds), node.location))
-    last = reshape.instr((node.instr.aval.shape,), (instr.aval,))
-    return [*before, Node(last, (before[-1].out,), node.out, node.location)] if last.aval is node.instr.aval else None
+def _joined(parts: _Parts, node: Node, new: NewNodes) -> list[Node] | None:
+    """Return the operations that put parts side by side, the last in place of `node`; None: of another type."""
+    at, axis, made = node.location, parts.axis, []
+    values, kinds = [value for _, _, value, _ in parts.places], [a for _, _, _, a in parts.places]
+    if parts.step > 1:
+        axis += 1  # one of its own
+        for value, a in zip(values, kinds, strict=True):
+            made.append(new("reshape", ((*a.shape[:axis], 1, *a.shape[axis:]),), (value,), (a,), at))
+        values, kinds = [one.out for one in made], [one.instr.aval for one in made]
+    made.append(new("concat", (axis,), values, kinds, at))
+    if parts.step > 1:
+        made.append(new("reshape", (node.instr.aval.shape,), (made[-1].out,), (made[-1].instr.aval,), at))
+    last = made.pop()
+    return [*made, Node(last.instr, last.ins, node.out, at)] if last.instr.aval is node.instr.aval else None
 
 
 def merge_batches(graph: Graph) -> Graph:
@@ -270,14 +262,12 @@ def merge_batches(graph: Graph) -> Graph:
     if not any(node.op.name == "matmul" and len(node.instr.aval.shape) > 2 for node in graph.nodes):
         return graph
     users = Counter(value for node in graph.nodes for value in node.values()) + Counter(graph.outputs)
-    fresh = 1 + max([*graph.inputs, *(node.out for node in graph.nodes)])
+    new = NewNodes(graph)
     made: dict[int, Node] = {}
     nodes: list[Node] = []
 
     def record(name: str, params: tuple[Any, ...], x: int, a: Aval, location: str | None) -> tuple[int, Aval]:
-        nonlocal fresh
-        nodes.append(Node(REGISTRY[name].instr(params, (a,)), (x,), fresh, location))
-        fresh += 1
+        nodes.append(new(name, params, (x,), (a,), location))
         return nodes[-1].out, nodes[-1].instr.aval
 
     for node in graph.nodes:
@@ -351,7 +341,7 @@ def move_transposes(graph: Graph) -> Graph:
     if not any(node.op.name == "permute" for node in graph.nodes):
         return graph
     users = Counter(value for node in graph.nodes for value in node.values()) + Counter(graph.outputs)
-    fresh = 1 + max([*graph.inputs, *(node.out for node in graph.nodes)])
+    new = NewNodes(graph)
     made: dict[int, Node] = {}
     replacement: dict[int, Operand] = {}
     transposed: dict[int, int] = {}
@@ -359,15 +349,13 @@ def move_transposes(graph: Graph) -> Graph:
 
     def transpose(x: int, a: Aval, location: str | None) -> int:
         """Return the transposed of a matrix, which is recorded once."""
-        nonlocal fresh
         before = made.get(x)
         if before is not None and before.op.name == "permute":  # by (1, 0), as identities are gone
             return before.ins[0]  # type: ignore[return-value]  # an array
         if x not in transposed:
-            nodes.append(Node(REGISTRY["permute"].instr(((1, 0),), (a,)), (x,), fresh, location))
-            transposed[x] = fresh
-            made[fresh] = nodes[-1]
-            fresh += 1
+            nodes.append(new("permute", ((1, 0),), (x,), (a,), location))
+            transposed[x] = nodes[-1].out
+            made[transposed[x]] = nodes[-1]
         return transposed[x]
 
     for node in graph.nodes:

@@ -36,10 +36,11 @@ from gtrace.trace.array import Array
 from gtrace.trace.bind import bind
 from gtrace.trace.convert import lift, python_scalar, scalar_operand
 
-MOST_BESIDE = 4
-"""Times up to which an array is repeated by putting it beside itself: torch copies what is spread more slowly."""
-
 __all__ = ["pad", "repeat", "roll", "tile", "tril", "triu"]
+
+MOST_BESIDE = 4
+"""Times up to which elements are repeated by putting arrays beside each other: torch copies what is spread one element
+at a time."""
 
 _roll = define(
     "roll", lambda x, shifts, axes: torch.roll(x, shifts, axes), params=("shifts", "axes"), shape=same_kind,

@@ -13,7 +13,7 @@ import torch
 
 from gtrace.config import config
 from gtrace.errors import ArgumentError, ShapeError, message
-from gtrace.interp.short_axes import are_short, short_sum
+from gtrace.interp.short_axes import short_mean, short_sum
 from gtrace.ir.aval import Aval
 from gtrace.ir.cases import BadSample, Sample
 from gtrace.ir.op import Op, Params, define
@@ -74,12 +74,12 @@ def _over(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     return reduce
 
 
-def _direct(method: Callable[..., torch.Tensor]) -> Callable[..., Callable[[torch.Tensor], torch.Tensor] | None]:
-    """Return the `Rules.direct` of a reduction that calls this method of a tensor."""
+def _direct(method: Callable[..., torch.Tensor], short: Callable[..., Any] | None = None) -> Callable[..., Any]:
+    """Return the `Rules.direct` of a reduction: a call of this method, or what `short` returns for short axes."""
 
     def direct(avals: tuple[Aval, ...], axes: tuple[int, ...], keepdims: bool) -> Any:
-        if method in (torch.Tensor.sum, torch.Tensor.mean) and are_short(avals[0], axes):
-            return short_sum(avals[0], axes, keepdims, mean=method is torch.Tensor.mean)
+        if short is not None and (found := short(avals[0], axes, keepdims)) is not None:
+            return found
         if len(axes) == len(avals[0].shape) and axes and not keepdims and avals[0].dtype is not torch.uint8:
             return method
         if len(axes) != 1 or avals[0].dtype is torch.uint8:
@@ -139,13 +139,13 @@ def _mean_vjp(ct: Array, needed: Any, x: Array, out: Array, axes: tuple[int, ...
 
 
 sum_op = define(
-    "sum", accumulating(_over(torch.sum)), direct=_direct(torch.Tensor.sum), params=_PARAMS, fresh=True,
+    "sum", accumulating(_over(torch.sum)), direct=_direct(torch.Tensor.sum, short_sum), params=_PARAMS, fresh=True,
     shape=reduced_shape, linear=True, factors=reduction("sum"), batch=shifted("axes"),
     vjp=lambda ct, needed, x, out, axes, keepdims: (_expand(ct, x, axes, keepdims),),
     samples=_axis_samples(), errors=bad_axis, reference=numpy.sum, user=lambda x, **kw: sum(x, **kw),
 )  # fmt: skip
 _mean = define(
-    "mean", _over(torch.mean), direct=_direct(torch.Tensor.mean), params=_PARAMS,
+    "mean", _over(torch.mean), direct=_direct(torch.Tensor.mean, short_mean), params=_PARAMS,
     shape=reduced_shape, vjp=_mean_vjp, linear=True, batch=shifted("axes"), factors=reduction("mean"),
     samples=_axis_samples(), errors=bad_axis, reference=numpy.mean, user=lambda x, **kw: mean(x, **kw),
 )  # fmt: skip
