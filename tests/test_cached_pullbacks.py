@@ -20,7 +20,8 @@ def interpret():
 
 
 def walks(monkeypatch):
-    """Count the backward walks that rules are applied for."""
+    """Count the backward walks that rules are applied for, from an empty recording on."""
+    float(gt.zeros(()) + 1)  # runs what earlier tests left pending, which would be part of the first recording
     calls = []
     original = tape._walk
     monkeypatch.setattr(tape, "_walk", lambda *args: (calls.append(1), original(*args))[1])

@@ -237,6 +237,26 @@ def test_a_program_recorded_in_one_go_is_the_program(graph, pending, data):
     assert float(before) == pytest.approx(np.sin(2.5))
 
 
+@settings(max_examples=20)
+@given(graphs(8, smooth=True, control=True), st.booleans(), st.data())
+def test_gradients_of_a_program_recorded_in_one_go_are_those_of_its_operations(graph, looked, data):
+    values = data.draw(arguments(graph))
+
+    def loss(*xs):
+        outs = capture.replay(graph, xs)
+        if looked:
+            gt.eval(outs)  # in the middle of the gradient
+        return sum(x.sum() for x in outs)
+
+    grads = gt.grad(loss, argnums=range(len(values)))
+    got = grads(*values)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(capture, "_template", lambda graph: None)
+        expected = grads(*values)
+    for one, other in zip(got, expected, strict=True):
+        np.testing.assert_allclose(np.asarray(one), np.asarray(other), rtol=1e-9, atol=1e-12)
+
+
 def test_what_is_recorded_in_between_does_not_change_a_program_recorded_in_one_go(monkeypatch):
     graph = gt.make_graph(lambda x: gt.sin(x) * 0.5 + x)(gt.ones(3))
     template, seen = capture._template(graph), []

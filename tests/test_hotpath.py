@@ -1,6 +1,7 @@
 """Hot paths: what compiles, when, how often, and what happens when the compiler fails."""
 
 import contextvars
+import itertools
 import json
 import math
 import os
@@ -318,6 +319,27 @@ def test_a_program_that_was_never_interpreted_is_judged_at_little_cost(monkeypat
         # the last comparison came when it had taken its share
         assert entry.interpreted_seconds < 1.5 * TRIAL_SHARE * entry.compiled_seconds
         assert entry.saved_seconds > 0
+
+
+def test_interpreted_calls_that_something_else_held_up_are_not_counted_as_saved():
+    """Beside other programs on the same cores, interpreted calls may take a hundred times as long."""
+    own, entry, tensors = entry_of(lambda x: (x * 2 + 1).sum(), gt.array([1.0, 2.0]))
+    result, durations = entry.executable, itertools.cycle([0.05, 0.001, 0.05])
+
+    def held_up(tensors):
+        time.sleep(next(durations))
+        return result.run(tensors)
+
+    entry.executable = attrs.evolve(result, run=held_up)
+    with gt.config(auto_compile=False):
+        for _ in range(3):
+            own.run(entry, tensors)
+        own.tiering.judging.adopt(entry, slower(result, 0.0005))
+        while entry.reference is not None:
+            own.run(entry, tensors)
+    assert entry.tier == "compiled"
+    assert 0 < entry.saved_seconds < 0.005 * entry.compiled_calls
+    assert entry.break_even_calls is not None
 
 
 def test_a_verdict_is_reviewed_when_the_load_changes():

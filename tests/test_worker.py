@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import os
 import random
 import resource
@@ -528,6 +529,10 @@ def test_a_demotion_is_remembered(worker, monkeypatch):
     again, _ = fresh_engine(entry)
     (copy,) = again.programs.values()
     assert copy.tier == "demoted" and "slower in an earlier run" in copy.reason
+    patient = type(engine)()  # as of a call of a jitted function that waits to the end
+    (other,) = patient.prepare(entry.graph, entry.key.strides).programs
+    patient.compile_all([other], math.inf)
+    assert other.tier == "demoted" and patient.tiering.compiles == 0
 
 
 def test_an_audit_finds_a_wrong_program(worker):

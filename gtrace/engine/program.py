@@ -5,7 +5,6 @@ from __future__ import annotations
 import collections
 import contextlib
 import functools
-import statistics
 from collections.abc import Callable, Hashable
 from typing import Any
 
@@ -416,16 +415,26 @@ class Program:
         return self.interpreted_calls + self.compiled_calls
 
     @property
+    def interpreted_call(self) -> float | None:
+        """Seconds of an undisturbed interpreted call; None if there was none.
+
+        A quarter of those that were timed took less. Beside other programs on the same cores the threads of a torch
+        operation wait for one another, and an interpreted call may take a hundred times as long.
+        """
+        samples = sorted(self.interpreted_samples)
+        return samples[len(samples) // 4] if samples else None
+
+    @property
     def saved_seconds(self) -> float | None:
         """Interpreted minus compiled time of the compiled calls; None if it was never interpreted."""
-        if not self.interpreted_samples:
-            return None
-        return self.compiled_calls * statistics.median(self.interpreted_samples) - self.compiled_seconds
+        call = self.interpreted_call
+        return None if call is None else self.compiled_calls * call - self.compiled_seconds
 
     @property
     def break_even_calls(self) -> int | None:
         """Compiled calls after which the compile is paid back; None if unknown, or if it never is."""
-        if not self.interpreted_samples or not self.compiled_calls:
+        call = self.interpreted_call
+        if call is None or not self.compiled_calls:
             return None
-        gain = statistics.median(self.interpreted_samples) - self.compiled_seconds / self.compiled_calls
+        gain = call - self.compiled_seconds / self.compiled_calls
         return int(self.compile_seconds / gain) + 1 if gain > 0 else None

@@ -283,7 +283,7 @@ class Tiering:
                 here.append(program)
             elif program.tier == "interpreted" and not program.reason:
                 program.looked = True
-                if not self._find(program, refusals=not to_the_end):
+                if not self._find(program, refusals=not settings.compile):
                     missing.append(program)
         sizes = [program.ops for program in missing]
         alone = not to_the_end or worker.pending > 0

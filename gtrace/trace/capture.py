@@ -199,6 +199,8 @@ class Template:
         scalars: the scalars, in order.
         outputs: ("value", its place in the entries) or ("input", which one), with the aval.
         places: the place of each operation in the entries.
+        constants: the scalars, as operands.
+        operands: of each operation, by number: first come the inputs, then the constants, then the results.
         blank: references to nothing, one for each operation, in place of those to Arrays: budgets count them.
     """
 
@@ -209,6 +211,8 @@ class Template:
     scalars: tuple[Any, ...]
     outputs: tuple[tuple[str, int, Aval], ...]
     places: tuple[int, ...]
+    constants: tuple[Scalar, ...]
+    operands: tuple[tuple[int, ...], ...]
     blank: tuple[weakref.ref[Array], ...]
 
     def record(self, trace: Trace, inputs: Sequence[Array], nodes: Sequence[Node]) -> list[Array] | None:
@@ -236,13 +240,16 @@ class Template:
             # a signal handler or finalizer recorded something: the value numbers in the entries are wrong here
             flat[end - len(entries) : end] = (PADDING,) * len(entries)
             return None
-        trace.refs += self.blank
         if trace.locations is not None:
             here = thread.origin or user_location()
             trace.locations.update(
                 [(start + k, node.location or here) for k, node in zip(self.places, nodes, strict=True)]
             )
         results: dict[int, Array] = {}
+        if trace.tape is None:
+            trace.refs += self.blank
+        else:
+            results = self._tape(trace, start, inputs, nodes)
         out = []
         for kind, what, a in self.outputs:
             if kind == "input":
@@ -255,31 +262,68 @@ class Template:
             out.append(x)
         return out
 
+    def _tape(self, trace: Trace, start: int, inputs: Sequence[Array], nodes: Sequence[Node]) -> dict[int, Array]:
+        """Note the operations on the tape of the gradient around them; returns the results, by place in the entries."""
+        values: list[Any] = [*inputs, *self.constants]
+        first = len(values)
+        entries = []
+        for place, node, operands in zip(self.places, nodes, self.operands, strict=True):
+            instr = node.instr
+            x = new_pending(trace, instr.aval, start + place)
+            entries.append((instr, tuple([values[k] for k in operands]), x))
+            values.append(x)
+        results = values[first:]
+        trace.refs += [weakref.ref(x) for x in results]
+        assert trace.tape is not None
+        trace.tape += entries
+        return dict(zip(self.places, results, strict=True))
+
 
 @functools.lru_cache(maxsize=MAX_STRETCHES)
 def _template(graph: Graph) -> Template | None:
     """Return the template of a program; None if it has rules of the user's, which are called each time."""
     entries: list[Any] = []
     kinds: dict[str, list[Any]] = {"value": [], "input": [], "scalar": []}
-    places = []
+    places: list[int] = []
+    constants: list[Scalar] = []
+    operands = []
     where: dict[int, tuple[str, int]] = {value: ("input", k) for k, value in enumerate(graph.inputs)}
+    number = {value: k for k, value in enumerate(graph.inputs)}
+    first = len(number) + sum(isinstance(x, Scalar) for node in graph.nodes for x in node.ins)
     trace = Trace(capture="replay")
     for node in graph.nodes:
         if node.instr.plain is not None or node.op.effect:
             return None
         start = len(entries)
         entries.append(node.instr)
+        given = []
         for x in node.ins:
-            kind, what = where[x] if isinstance(x, int) else ("scalar", trace.scalar(x))
+            if isinstance(x, int):
+                kind, what = where[x]
+                given.append(number[x])
+            else:
+                kind, what = "scalar", trace.scalar(x)
+                given.append(len(graph.inputs) + len(constants))
+                constants.append(x)
             kinds[kind].append((len(entries), what) if kind == "input" else len(entries))
             entries.append(what)
         where[node.out] = "value", start
+        number[node.out] = first + len(places)
         places.append(start)
+        operands.append(tuple(given))
     table = graph.value_avals()
-    outputs = tuple((*where[value], table[value]) for value in graph.outputs)
-    values, inputs, numbers = (tuple(kinds[kind]) for kind in ("value", "input", "scalar"))
-    blank = (_GONE,) * len(graph.nodes)
-    return Template(entries, values, inputs, numbers, tuple(trace.scalars), outputs, tuple(places), blank)
+    return Template(
+        entries=entries,
+        values=tuple(kinds["value"]),
+        inputs=tuple(kinds["input"]),
+        numbers=tuple(kinds["scalar"]),
+        scalars=tuple(trace.scalars),
+        outputs=tuple((*where[value], table[value]) for value in graph.outputs),
+        places=tuple(places),
+        constants=tuple(constants),
+        operands=tuple(operands),
+        blank=(_GONE,) * len(graph.nodes),
+    )
 
 
 class _Gone:
@@ -305,7 +349,7 @@ def _room(trace: Trace, operations: int) -> bool:
 def replay(graph: Graph, inputs: Sequence[Array]) -> list[Array]:
     """Record the operations of `graph` on `inputs` in the current trace; returns its outputs."""
     trace = thread.trace
-    if trace.tape is None and len(graph.nodes) > 1 and _room(trace, len(graph.nodes)):
+    if len(graph.nodes) > 1 and _room(trace, len(graph.nodes)):
         template = _template(graph)
         if template is not None and [x.aval for x in inputs] == list(graph.avals):
             results = template.record(trace, inputs, graph.nodes)

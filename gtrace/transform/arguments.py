@@ -19,7 +19,7 @@ def normalize_argnums(name: str, argnums: Any, count: int) -> tuple[int, ...]:
     Raises:
         ArgumentError: something in it is no int, or names no positional argument.
     """
-    several = argnums if isinstance(argnums, (tuple, list)) else (argnums,)
+    several = argnums if isinstance(argnums, (tuple, list, range)) else (argnums,)
     for k in several:
         if not isinstance(k, int) or isinstance(k, bool):
             raise ArgumentError(message(name, "argnums as an int or several", repr(argnums), "Such as argnums=(0, 1)."))
