@@ -202,6 +202,8 @@ CONVOLUTIONS = [
     (2, (2, 1), [(1, 1), (2, 2)], (1, 1), (2, 1), 4),
     (2, (1, 1), [(2, 1), (1, -1)], (2, 3), (1, 2), 2),
     (2, (2, 2), "SAME", (2, 1), (1, 1), 1),
+    (2, (1, 1), [(1, 2), (1, 0)], (2, 3), (1, 2), 2),
+    (3, (1, 1, 1), "SAME", (2, 1, 3), (1, 2, 1), 4),
     (3, (1, 2, 1), [(0, 1), (1, 1), (-1, 0)], (1, 2, 1), (1, 1, 1), 2),
 ]
 
@@ -223,6 +225,17 @@ def test_general_convolutions(k):
         expected = np.transpose(want, [f"NC{letters}".index(c) for c in out])
         assert got.shape == expected.shape
         np.testing.assert_allclose(got, expected, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("padding", ["SAME", "VALID"])
+def test_transposed_convolutions_make_no_zeros(padding):
+    def transposed(x, w):
+        return lax.conv_transpose(x, w, (2, 2), padding)
+
+    x, w = gt.array(np.transpose(image(2), (0, 2, 3, 1))), gt.array(np.transpose(kernel(2, 3, 4), (2, 3, 1, 0)))
+    names = [node.op.name for node in gt.make_graph(transposed)(x, w).nodes]
+    assert names.count("aten") == 1 and set(names) <= {"aten", "permute", "reshape", "flip", "slice"}
+    check_grads(transposed, (x, w))
 
 
 @settings(max_examples=40, deadline=None)

@@ -13,6 +13,7 @@ from gtrace.nn import convolution
 from gtrace.nn.convolution import avg_pool2d, max_pool2d
 from gtrace.ops.elementwise import add, maximum
 from gtrace.ops.index import getitem
+from gtrace.ops.parts import flip
 from gtrace.ops.promote import promote_arrays
 from gtrace.ops.shape import permute_dims, reshape
 from gtrace.trace.array import Array
@@ -24,6 +25,8 @@ __all__ = [
 ]  # fmt: skip
 
 Pairs = Sequence[tuple[int, int]]
+
+_TRANSPOSED = {1: convolution.conv_transpose1d, 2: convolution.conv_transpose2d, 3: convolution.conv_transpose3d}
 
 
 class ConvDimensionNumbers(NamedTuple):
@@ -121,15 +124,49 @@ def conv_general_dilated(
     sizes = [(n - 1) * d + 1 if n else 0 for n, d in zip(x.shape[2:], spread, strict=True)]
     windows = [(n - 1) * d + 1 for n, d in zip(w.shape[2:], gaps, strict=True)]
     around = padding_pairs("conv", padding, sizes, windows, strides)
-    if any(d != 1 for d in spread) or any(low != high or low < 0 for low, high in around):
-        x = pad(x, 0.0, [(0, 0, 0)] * 2 + [(low, high, d - 1) for (low, high), d in zip(around, spread, strict=True)])
-        around = [(0, 0)] * axes
-    out = convolution.conv(
-        x, w, stride=strides, padding=tuple(low for low, _ in around), dilation=gaps, groups=feature_group_count
-    )
-    back = sorted(range(x.ndim), key=numbers.out_spec.__getitem__)
-    out = permute_dims(out, back)
+    out = None
+    if set(spread) != {1}:
+        out = _transposed(x, w, strides, around, spread, gaps, feature_group_count)
+    if out is None:
+        if set(spread) != {1} or any(low != high or low < 0 for low, high in around):
+            along = [(low, high, d - 1) for (low, high), d in zip(around, spread, strict=True)]
+            x = pad(x, 0.0, [(0, 0, 0)] * 2 + along)
+            around = [(0, 0)] * axes
+        out = convolution.conv(
+            x, w, stride=strides, padding=tuple(low for low, _ in around), dilation=gaps, groups=feature_group_count
+        )
+    out = permute_dims(out, sorted(range(x.ndim), key=numbers.out_spec.__getitem__))
     return out if preferred_element_type is None else out.astype(preferred_element_type)
+
+
+def _transposed(
+    x: Array, w: Array, strides: Sequence[int], around: Pairs, spread: Sequence[int], gaps: Sequence[int], groups: int
+) -> Array | None:
+    """Return a convolution of an operand with zeros between its elements, without making these; None: torch cannot.
+
+    It is what torch calls a transposed convolution, of the flipped kernel, whose padding counts what is missing of the
+    reach of the kernel before the operand. What is more there than behind the operand is computed and cut off.
+    """
+    if len(spread) not in _TRANSPOSED or set(strides) != {1} or 0 in (*x.shape, *w.shape) or w.shape[0] % groups:
+        return None
+    paddings, more, sizes = [], [], []
+    reaches = [(n - 1) * gap for n, gap in zip(w.shape[2:], gaps, strict=True)]
+    for n, d, gap, reach, (low, high) in zip(x.shape[2:], spread, gaps, reaches, around, strict=True):
+        size = (n - 1) * d + 1 + low + high - reach
+        if low > reach or high - low >= max(d, gap) or size < 1:
+            return None
+        paddings.append(reach - low)
+        more.append(max(high - low, 0))
+        sizes.append(size)
+    channels, window = w.shape[1], w.shape[2:]
+    kernel = reshape(w, (groups, w.shape[0] // groups, channels, *window))
+    kernel = permute_dims(kernel, (0, 2, 1, *range(3, kernel.ndim)))
+    kernel = flip(reshape(kernel, (groups * channels, w.shape[0] // groups, *window)), tuple(range(2, w.ndim)))
+    out = _TRANSPOSED[len(spread)](
+        x, kernel, stride=tuple(spread), padding=tuple(paddings), output_padding=tuple(more), groups=groups,
+        dilation=tuple(gaps),
+    )  # fmt: skip
+    return getitem(out, (slice(None), slice(None), *map(slice, sizes)))
 
 
 def conv(
