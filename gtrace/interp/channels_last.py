@@ -47,6 +47,9 @@ takes all of its operands for dense, and those of less than four dimensions for 
 ATTENTION = "aten._scaled_dot_product_flash_attention_for_cpu.default"
 """An overload whose first result lies in memory as its queries do; its second has the heads inside the lengths."""
 
+FIRST_OF_LAST = (0, 3, 1, 2)
+"""The order that names the channels of images first whose axes are (batch, height, width, channels)."""
+
 Strides = tuple[int, ...]
 
 
@@ -167,6 +170,9 @@ def predicted_strides(graph: Graph, strides: Sequence[Strides]) -> dict[int, Str
             elif node.ins[0] in queries:
                 view = views.get(queries[node.ins[0]])  # type: ignore[arg-type, index]  # values
                 found[node.out] = _strides_of_attention(node, None if view is None else view.strides)
+        elif node.op.name == "permute":
+            if node.params[0] == FIRST_OF_LAST and node.ins[0] not in last:
+                last.add(node.out)
         elif not _keeps(node, last):
             continue
         elif isinstance(node.instr.aval, Aval):

@@ -1,7 +1,7 @@
 """Derivatives that torch has kernels for: of tanh, sigmoid, silu and softmax, as one call in place of three to six.
 
 Programs have them as products and sums, which are differentiated further and which compilers fuse. Only the interpreter
-runs them so.
+runs them so. Two limits, which the derivative of silu has, are one call as well.
 """
 
 from __future__ import annotations
@@ -40,11 +40,15 @@ _SOFTMAX = Op(
     "softmax_backward", lambda g, out, axis: torch.ops.aten._softmax_backward_data(g, out, axis, out.dtype),
     params=("axis",), arity=2, fresh=True, rules=Rules(result=lambda avals, axis: avals[0], nondiff=_MADE),
 )  # fmt: skip
+_CLAMP = Op(
+    "clamp", torch.clamp, params=("min", "max"), arity=1, fresh=True,
+    rules=Rules(result=lambda avals, **limits: avals[0], nondiff=_MADE),
+)  # fmt: skip
 
 
 def fuse_derivatives(graph: Graph) -> Graph:
     """Return a program for the interpreter, in which these derivatives are single operations."""
-    if not any(node.op.name == "sub" for node in graph.nodes):
+    if not any(node.op.name in ("sub", "minimum") for node in graph.nodes):
         return graph
     search = _Search(graph)
     nodes = [search.fused(node) or node for node in graph.nodes]
@@ -68,6 +72,8 @@ class _Search:
         if node.op.name == "sub":
             softmax = self._softmax(node)
             return None if softmax is None else self._call(node, _SOFTMAX, *softmax)
+        if node.op.name == "minimum":
+            return self._clamp(node)
         if node.op.name != "mul":
             return None
         for x, ct in _both(node):
@@ -81,6 +87,19 @@ class _Search:
         if not (isinstance(ct, int) and isinstance(of, int)) or not (self._avals[ct] is self._avals[of] is a):
             return None
         return Node(op.instr(params, (a, a)), (ct, of), node.out, node.location)
+
+    def _clamp(self, node: Node) -> Node | None:
+        """Return the limitation of an array to what lies between two numbers, neither of which is 0, with its sign."""
+        above, high = self._node(node.ins[0], "maximum"), node.ins[1]
+        if above is None or not isinstance(high, Scalar):
+            return None
+        x, low = above.ins
+        if not isinstance(low, Scalar) or not low.value < high.value or 0 in (low.value, high.value):  # type: ignore[operator]  # real
+            return None
+        if self._avals[x] is not node.instr.aval:  # type: ignore[index]  # a value
+            return None
+        params = float(low.value), float(high.value)  # type: ignore[arg-type]  # real
+        return Node(_CLAMP.instr(params, (node.instr.aval,)), (x,), node.out, node.location)
 
     def _node(self, x: Operand, name: str) -> Node | None:
         """Return the operation that makes a value, if it has this name."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import heapq
+import math
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import torch
@@ -16,8 +18,15 @@ SPREADS, MEANS = (0.1, 1.0, 1e-20), (1.0, 0.0, 0.0)
 TOLERANCE = 1e-9
 """How far equal values may be apart, as a part of the largest in their row."""
 
+SAMPLE = 16
+"""Elements of a row that stand for all of it, where nothing tells one from the other."""
+
 FULL, ROW, FLAT, COLUMN = "full", "row", "flat", "column"
-"""What a value is beside an array [..., n]: of its shape, [..., 1], [...], or [n]."""
+"""What a value is beside an array: of its shape; a number for each row, with axes of one element where the row has its
+axes, or without these; or a vector along the row."""
+
+CASES = ("maximum", "gt", "eq")
+"""Operations that tell variances from 0; see `Rows.cases`."""
 
 
 class Values:
@@ -39,24 +48,50 @@ class Values:
         users = self.users.get(value, [])
         return users[0] if len(users) == 1 and users[0].op.name == "add" and value not in self.outputs else None
 
+    def depends(self, value: int, on: Collection[int]) -> bool:
+        """Whether a value is one of others, or computed from any of them."""
+        first = min((self.place[x] for x in on), default=math.inf)
+        left, seen = [value], {value}
+        while left:
+            x = left.pop()
+            if x in on:
+                return True
+            if self.place.get(x, -1) > first:  # operations before the first of them cannot be
+                fresh = [y for y in self.made[x].values() if y not in seen]
+                seen.update(fresh)
+                left += fresh
+        return False
+
 
 class Rows:
-    """What is computed row by row, along the last axis, of an array, a cotangent of its shape, and vectors.
+    """What is computed row by row of an array, a cotangent of its shape, and vectors.
 
-    Only sums, products, quotients, powers, and sums and means of rows are followed.
+    A row has the elements along some axes, for one place along the others. Vectors have an element for each place of a
+    row, if it is the last axis, and otherwise a number for each row. Only sums, products, quotients, powers, and sums
+    and means of rows are followed, and comparisons of numbers of rows with 0.
+
+    Args:
+        axes: of a row.
 
     Attributes:
         kinds: the results, in order, and the kind of each.
-        plain: the arrays among these that are computed without what is the same for a row.
-        columns: the vectors.
+        plain: the arrays among these that are computed without what is computed of a row.
+        vectors: the vectors.
+        cases: the numbers that are compared with 0.
+        length: elements of a row.
     """
 
-    def __init__(self, values: Values, x: int, cotangent: int | None = None) -> None:
-        self.values, self.x, self.cotangent = values, x, cotangent
+    def __init__(self, values: Values, x: int, axes: tuple[int, ...], cotangent: int | None = None) -> None:
+        self.values, self.x, self.axes, self.cotangent = values, x, axes, cotangent
         self.shape: tuple[int, ...] = values.avals[x].shape
+        self.length = math.prod(self.shape[k] for k in axes)
+        self.along = axes == (len(self.shape) - 1,)
         self.kinds: dict[int, str] = {}
         self.plain: set[int] = set()
-        self.columns: list[int] = []
+        self.vectors: list[int] = []
+        self.cases: list[int] = []
+        self._row = _stripped([1 if k in axes else n for k, n in enumerate(self.shape)])
+        self._flat = tuple([n for k, n in enumerate(self.shape) if k not in axes])
         self._grow()
 
     def kind(self, value: int) -> str | None:
@@ -64,12 +99,25 @@ class Rows:
         shape = getattr(self.values.avals[value], "shape", None)
         if shape == self.shape:
             return FULL
-        return COLUMN if shape == self.shape[-1:] else None
+        if self.along:
+            return COLUMN if shape == self.shape[-1:] else None
+        return None if shape is None or self.values.avals[value].dtype is not self._dtype else self._of_rows(shape)
+
+    @property
+    def _dtype(self) -> torch.dtype:
+        dtype: torch.dtype = self.values.avals[self.x].dtype
+        return dtype
+
+    def _of_rows(self, shape: Sequence[int]) -> str | None:
+        """Return the kind of numbers of rows of this shape."""
+        if _stripped(shape) == self._row:
+            return ROW
+        return FLAT if tuple(shape) == self._flat else None
 
     def _grow(self) -> None:
         values, kinds = self.values, self.kinds
         given = {self.x: FULL} | ({} if self.cotangent is None else {self.cotangent: FULL})
-        columns: dict[int, None] = {}
+        vectors: dict[int, None] = {}
         pending: list[int] = []  # a heap of places, some of which come twice
         for value in given:
             self._follow(value, pending)
@@ -84,21 +132,18 @@ class Rows:
             for operand in node.ins:
                 if isinstance(operand, int):
                     kind = kinds.get(operand) or given.get(operand)
-                    operands.append(kind or (COLUMN if self.kind(operand) == COLUMN else None))
+                    other = None if kind else self.kind(operand)
+                    operands.append(kind or (None if other == FULL else other))
             out = self._kind_of(node, operands)
             if out is None:
                 continue
             kinds[node.out] = out
-            if (
-                out == FULL
-                and ROW not in operands
-                and all(kinds.get(v) != FULL or v in self.plain for v in node.values())
-            ):
+            if out == FULL and all(kinds.get(v) in (None, COLUMN) or v in self.plain for v in node.values()):
                 self.plain.add(node.out)
-            if out != COLUMN:  # vectors are results
+            if out != COLUMN:  # vectors along rows are results
                 self._follow(node.out, pending)
-            columns.update((v, None) for v in node.values() if v not in kinds and v not in given)
-        self.columns = list(columns)
+            vectors.update((v, None) for v in node.values() if v not in kinds and v not in given)
+        self.vectors = list(vectors)
 
     def _follow(self, value: int, pending: list[int]) -> None:
         for user in self.values.users.get(value, []):
@@ -109,18 +154,25 @@ class Rows:
         if not operands or None in operands:
             return None
         a, name = node.instr.aval, node.op.name
-        if not isinstance(a, Aval) or a.dtype is not self.values.avals[self.x].dtype:
+        if not isinstance(a, Aval):
             return None
+        if name in CASES and operands in ([ROW], [FLAT]) and _is_zero(node.ins[1]):
+            self.cases.append(node.ins[0])  # type: ignore[arg-type]  # a value
+            return operands[0]
+        if a.dtype is not self._dtype:
+            return None
+        if name == "astype":
+            return operands[0] if operands in ([ROW], [FLAT]) else None
         if name in ("mean", "sum") and operands == [FULL]:
-            axes, keepdims = node.params
-            return None if axes != (len(self.shape) - 1,) else ROW if keepdims else FLAT
+            return self._of_rows(a.shape) if node.params[0] == self.axes else None
         if name == "sum_to" and operands == [FULL]:
-            return ROW if a.shape == (*self.shape[:-1], 1) else COLUMN if a.shape == self.shape[-1:] else None
+            if self.along and a.shape == self.shape[-1:]:
+                return COLUMN
+            return ROW if self._of_rows(a.shape) == ROW else None
         if name in ("broadcast_to", "reshape") and operands in ([ROW], [FLAT]):
-            if a.shape == (*self.shape[:-1], 1):
-                return ROW
-            if name == "reshape" and a.shape == self.shape[:-1]:
-                return FLAT
+            kind = self._of_rows(a.shape)
+            if kind == ROW or (kind == FLAT and name == "reshape"):
+                return kind
             return FULL if name == "broadcast_to" and operands == [ROW] and a.shape == self.shape else None
         if not node.op.algebraic:
             return None
@@ -130,10 +182,26 @@ class Rows:
             return FULL
         return ROW if set(operands) == {ROW} else None
 
-    def _random(self, value: int, *sizes: int) -> torch.Tensor:
-        """Return random numbers that stand for a value: others for each."""
-        generator = torch.Generator().manual_seed(value)
-        return torch.randn((*sizes, self.shape[-1]), generator=generator, dtype=torch.float64)
+    # -- values
+
+    def _random(self, value: int, kind: str | None) -> torch.Tensor:
+        """Return random numbers that stand for a value that is given: others for each."""
+        rows, sample = len(SPREADS), self.sample
+        sizes = {FULL: (rows, sample), COLUMN: (sample,)}.get(kind or "", (rows, 1))
+        return torch.randn(sizes, generator=torch.Generator().manual_seed(value), dtype=torch.float64)
+
+    @property
+    def sample(self) -> int:
+        """How many elements of a row are evaluated: each stands for as many others, unless vectors lie along it."""
+        return self.length if self.along else SAMPLE
+
+    def total(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the sums of rows."""
+        return x.sum(-1, keepdim=True) * (self.length / self.sample)
+
+    def summed(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the sums that have the form of vectors."""
+        return x.sum(0) if self.along else self.total(x)
 
     def formula(self) -> tuple[Any, list[int]]:
         """Return what is computed, which is equal for equal layers, and its values in order."""
@@ -144,14 +212,14 @@ class Rows:
             ins = tuple([v if isinstance(v, Scalar) else place.setdefault(v, len(place)) for v in node.ins])
             place.setdefault(value, len(place))
             steps.append((node.instr, ins))
-        return tuple(steps), list(place)
+        return (self.axes, *steps), list(place)
 
     def evaluate(self) -> dict[int, torch.Tensor]:
         """Return the values of everything on the rows."""
         spreads, means = (torch.tensor(x, dtype=torch.float64)[:, None] for x in (SPREADS, MEANS))
-        env = {self.x: self._random(self.x, len(SPREADS)) * spreads + means}
+        env = {self.x: self._random(self.x, FULL) * spreads + means}
         if self.cotangent is not None:
-            env[self.cotangent] = self._random(self.cotangent, len(SPREADS))
+            env[self.cotangent] = self._random(self.cotangent, FULL)
         for value, kind in self.kinds.items():
             node = self.values.made[value]
             operands = [
@@ -159,19 +227,29 @@ class Rows:
                 if isinstance(v, Scalar)
                 else env[v]
                 if v in env
-                else env.setdefault(v, self._random(v))
+                else env.setdefault(v, self._random(v, self.kind(v)))
                 for v in node.ins
             ]  # fmt: skip
             name = node.op.name
-            if name in ("mean", "sum"):
-                env[value] = getattr(operands[0], name)(-1, keepdim=True)
-            elif name == "sum_to":
-                env[value] = operands[0].sum(-1, keepdim=True) if kind == ROW else operands[0].sum(0)
-            elif name in ("broadcast_to", "reshape"):
+            if name == "mean":
+                env[value] = operands[0].mean(-1, keepdim=True)
+            elif name in ("sum", "sum_to"):
+                env[value] = operands[0].sum(0) if kind == COLUMN else self.total(operands[0])
+            elif name in ("astype", "broadcast_to", "reshape"):
                 env[value] = operands[0]
             else:
-                env[value] = node.op.impl(*operands, **node.attributes)
+                env[value] = node.op.impl(*operands, **node.attributes).to(torch.float64)
         return env
+
+
+def _stripped(shape: Sequence[int]) -> tuple[int, ...]:
+    """Return a shape without axes of one element in front, which change nothing beside another array."""
+    first = next((k for k, n in enumerate(shape) if n != 1), len(shape))
+    return tuple(shape[first:])
+
+
+def _is_zero(x: Any) -> bool:
+    return isinstance(x, Scalar) and x.value == 0
 
 
 def equal(x: torch.Tensor, y: torch.Tensor) -> bool:

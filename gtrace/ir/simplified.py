@@ -7,7 +7,8 @@ from gtrace.ir.calls import has_calls
 from gtrace.ir.canonical import CANONICAL
 from gtrace.ir.contractions import has_einsums, multiply_matrices
 from gtrace.ir.graph import Graph
-from gtrace.ir.layer_norms import fuse_layer_norms, has_roots
+from gtrace.ir.norm_operators import turns_axes
+from gtrace.ir.norms import fuse_norms, has_roots
 from gtrace.ir.passes import CSE, DCE, MOVE_TRANSPOSES, Pass, Pipeline
 from gtrace.ir.repeats import LEAST_NODES
 
@@ -26,7 +27,8 @@ SIMPLIFIED = Pipeline(
             (Pass("multiply_matrices", multiply_matrices), CSE, MOVE_TRANSPOSES, DCE),
             when=has_einsums,
         ),
-        Pass("fuse_layer_norms", fuse_layer_norms),
+        Pass("fuse_norms", fuse_norms),
+        Pipeline("axes of norms", (MOVE_TRANSPOSES, CSE, DCE), when=turns_axes),
         Pass("fuse_attention", fuse_attention),
     ),
     when=lambda graph: is_divided(graph) or has_roots(graph) or has_attention(graph) or has_einsums(graph),

@@ -1,17 +1,18 @@
-"""Layer norms that are written out, and their gradients, as torch's operators.
+"""Layer and batch norms that are written out, and their gradients, as torch's operators.
 
-Written out, a layer norm (Ba, Kiros and Hinton, 2016) is some nine passes over its operand, and its gradient fifteen.
-There are many ways to write it, and derivatives follow the way. So they are found by what they compute: what a program
-computes of an array, its mean along the last axis, vectors along that axis and one cotangent, row by row, is evaluated
-on three rows of random numbers, in double precision, and compared with torch's operators. Only sums, products,
-quotients and powers are followed, and powers that are no integers only of the variance plus a number, which is
-positive: such formulas have no cases, so those that agree at random points agree everywhere.
+Written out, a norm (Ioffe and Szegedy, 2015; Ba, Kiros and Hinton, 2016) is some nine passes over its operand, and its
+gradient fifteen. There are many ways to write it, and derivatives follow the way. So they are found by what they
+compute: what a program computes of an array, its means along the last axis or along all but one, vectors and one
+cotangent, row by row, is evaluated on three rows of random numbers, in double precision, and compared with the formulas
+of the norm. Only sums, products, quotients and powers are followed, and powers that are no integers only of the
+variance plus a number, which is positive: such formulas have no cases, so those that agree at random points agree
+everywhere. Variances may be compared with 0, below which only rounding brings them.
 """
 
 from __future__ import annotations
 
 import functools
-import itertools
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -20,21 +21,19 @@ import torch
 from gtrace.ir.aval import Aval
 from gtrace.ir.edit import toposort
 from gtrace.ir.graph import Graph, Node, Scalar
-from gtrace.ir.op import REGISTRY
-from gtrace.ir.rows import COLUMN, FULL, Rows, Values, equal
+from gtrace.ir.norm_operators import BACKWARD, FORWARD, MEAN, SQUARES, VARIANCE, Made, Operands, operators
+from gtrace.ir.rows import FLAT, FULL, ROW, Rows, Values, equal
 from gtrace.ir.simplify import dce
 
-FORWARD, BACKWARD = "aten.native_layer_norm.default", "aten.native_layer_norm_backward.default"
 
-
-def fuse_layer_norms(graph: Graph) -> Graph:
-    """Return a graph whose layer norms over the last axis, and their gradients, are single operations.
+def fuse_norms(graph: Graph) -> Graph:
+    """Return a graph whose norms over the last axis, or over all axes but one, and their gradients, are operators.
 
     >>> import gtrace as gt
     >>> def norm(x, scale, shift):
     ...     centred = x - x.mean(-1, keepdims=True)
     ...     return centred / gt.sqrt((centred ** 2).mean(-1, keepdims=True) + 1e-5) * scale + shift
-    >>> print(fuse_layer_norms(gt.make_graph(norm)(gt.ones((2, 8)), gt.ones(8), gt.ones(8))))
+    >>> print(fuse_norms(gt.make_graph(norm)(gt.ones((2, 8)), gt.ones(8), gt.ones(8))))
     graph(%0: f32[2,8], %1: f32[8], %2: f32[8]) {
       %12: (f32[2,8], f32[2,1], f32[2,1]) = aten(%0, %1, %2) {overload='aten.native_layer_norm.default', args=('x', (8,), 'x', 'x', 1e-05)}
       %11: f32[2,8] = project(%12) {index=0}
@@ -44,30 +43,30 @@ def fuse_layer_norms(graph: Graph) -> Graph:
     if not has_roots(graph):
         return graph
     known: dict[Any, Any] = {}
-    refused: set[int] = set()
-    left_over: set[int] | None = None  # candidates; None: all
+    refused: set[tuple[int, tuple[int, ...]]] = set()
+    left_over: set[tuple[int, tuple[int, ...]]] | None = None  # candidates; None: all
     while left_over is None or left_over:
         values = Values(graph)
         norms: list[_Norm] = []
         claimed: set[int] = set()
         wanted, left_over = left_over, set()
-        for x in _candidates(values):
-            if x in refused or not (wanted is None or x in wanted):
+        for candidate in _candidates(values):
+            if candidate in refused or not (wanted is None or candidate in wanted):
                 continue
-            norm = _Norm(values, x, known)
+            norm = _Norm(values, *candidate, known)
             if not norm.search():
                 continue
             if claimed.isdisjoint(norm.claims):
                 norms.append(norm)
                 claimed.update(norm.claims)
             else:  # both are added to one sum: one after the other
-                left_over.add(x)
+                left_over.add(candidate)
         after = _replaced(values, norms)
         left = {node.out for node in after.nodes}
-        bad = [norm.x for norm in norms if not left.isdisjoint(norm.inside)]
+        bad = [norm.candidate for norm in norms if not left.isdisjoint(norm.inside)]
         if bad:  # something else needs what is between
             refused.update(bad)
-            left_over.update(norm.x for norm in norms if norm.x not in bad)
+            left_over.update(norm.candidate for norm in norms if norm.candidate not in bad)
         elif norms:
             graph = after
     return graph
@@ -82,26 +81,25 @@ def _is_root(node: Node) -> bool:
     return node.op.name in ("sqrt", "rsqrt", "pow")
 
 
-def _is_normed(a: Any) -> bool:
-    return (
-        isinstance(a, Aval) and a.dtype in (torch.float32, torch.float64) and len(a.shape) > 1 and a.shape[-1] > 1
-        and a.size > 0 and a.sharding is None
-    )  # fmt: skip
+def _is_normed(a: Any, axes: tuple[int, ...]) -> bool:
+    if not isinstance(a, Aval) or a.dtype not in (torch.float32, torch.float64) or a.sharding is not None:
+        return False
+    # rows of one element have no variance
+    return a.size > 0 and math.prod(a.shape[k] for k in axes) > 1 and operators(axes, a.shape) is not None
 
 
-def _candidates(values: Values) -> list[int]:
-    """Return the arrays that are centred along their last axis."""
-    found: dict[int, None] = {}
+def _candidates(values: Values) -> list[tuple[int, tuple[int, ...]]]:
+    """Return the arrays that may be centred along some axes, and these axes."""
+    found: dict[tuple[int, tuple[int, ...]], None] = {}
     for node in values.graph.nodes:
         if node.op.name in ("mean", "sum") and isinstance(node.ins[0], int):
-            a = values.avals[node.ins[0]]
-            if _is_normed(a) and node.params[0] == (len(a.shape) - 1,):
-                found.setdefault(node.ins[0])
-    return [x for x in found if any(user.op.name == "sub" for user in values.users[x])]
+            if _is_normed(values.avals[node.ins[0]], node.params[0]):
+                found.setdefault((node.ins[0], node.params[0]))
+    return [(x, axes) for x, axes in found if any(user.op.name == "sub" for user in values.users[x])]
 
 
 def _replaced(values: Values, norms: Iterable[_Norm]) -> Graph:
-    """Return the graph with layer norms as operations, in the order of what they replace."""
+    """Return the graph with norms as operations, in the order of what they replace."""
     fresh = 1 + max([*values.graph.inputs, *values.made])
     nodes = dict(values.made)
     before: dict[int, list[Node]] = {}
@@ -123,26 +121,36 @@ def _replaced(values: Values, norms: Iterable[_Norm]) -> Graph:
 
 
 class _Norm:
-    """The search for a layer norm of one array.
+    """The search for a norm of one array.
 
     Args:
+        axes: of its rows.
         known: what was found of equal formulas, as of the layers of a model.
 
     Attributes:
         rows: what is computed of the array row by row.
-        results: the values that the operators compute: the place in the results of the forward or backward operator.
+        results: the values that the operators compute: which operator, and what of its results.
         weight, bias, cotangent, eps: the other operands.
         total: a sum of the gradient of the array, in several terms, with others: these.
     """
 
-    def __init__(self, values: Values, x: int, known: dict[Any, Any]) -> None:
-        self.values, self.x, self._known = values, x, known
-        self.rows = Rows(values, x)
-        self.results: dict[int, tuple[str, int]] = {}
+    def __init__(self, values: Values, x: int, axes: tuple[int, ...], known: dict[Any, Any]) -> None:
+        self.values, self.x, self.axes, self._known = values, x, axes, known
+        self.rows = Rows(values, x, axes)
+        self.results: dict[int, tuple[str, Any]] = {}
         self.weight: int | None = None
         self.bias: int | None = None
         self.eps = 0.0
         self.total: tuple[int, tuple[int, ...]] | None = None
+        found = operators(axes, self.rows.shape)
+        assert found is not None
+        self._operators = found
+        self._statistics: dict[int, str] = {}
+
+    @property
+    def candidate(self) -> tuple[int, tuple[int, ...]]:
+        """The array and the axes."""
+        return self.x, self.axes
 
     @property
     def cotangent(self) -> int | None:
@@ -167,10 +175,10 @@ class _Norm:
         forward, candidates = dict(self.results), list(dict.fromkeys(self._cotangents()))
         for whole in (True, False):  # with the gradient of the array, or of the vectors alone
             for cotangent in candidates:
-                self.results, self.rows = dict(forward), Rows(self.values, self.x, cotangent)
+                self.results, self.rows = dict(forward), Rows(self.values, self.x, self.axes, cotangent)
                 if self._backward(whole):
-                    return True
-        return not candidates
+                    return self._add_statistics()
+        return not candidates and self._add_statistics()
 
     def _forward(self) -> bool:
         """Find the results of the norm, and its scale and shift."""
@@ -178,38 +186,81 @@ class _Norm:
         if formula not in self._known:
             place: dict[int | None, int] = {value: k for k, value in enumerate(values)}
             found = self._norm_of()
-            self._known[formula] = found and (found[0], *[[place.get(v) for v in part] for part in found[1:]])
+            self._known[formula] = found and (
+                found[0], *[[place.get(v) for v in part] for part in found[1:3]],
+                [(place[v], what) for v, what in found[3].items()],
+            )  # fmt: skip
         known = self._known[formula]
         if known is None:
             return False
-        self.eps, vectors, same = known
+        self.eps, vectors, same, statistics = known
         self.weight, self.bias = (None if k is None else values[k] for k in vectors)
         self.results.update((values[k], (FORWARD, 0)) for k in same)
+        self._statistics = {values[k]: what for k, what in statistics}
         return True
 
-    def _norm_of(self) -> tuple[float, list[int | None], list[int]] | None:
-        """Return what is added to the variance, the scale and the shift, and the values that are the norm."""
+    def _norm_of(self) -> tuple[float, list[int | None], list[int], dict[int, str]] | None:
+        """Return what is added to the variance, scale and shift, the values that are the norm, and its statistics."""
         env = self.rows.evaluate()
         found = self._epsilons(env)
         eps = found.pop() if len(found) == 1 else None
         if eps is None:
             return None
-        plain = torch.native_layer_norm(env[self.x], self.rows.shape[-1:], None, None, eps)[0]
-        full = {v: env[v] for v, kind in self.rows.kinds.items() if kind == FULL}
-        columns = self.rows.columns
-        pairs = [(w, b) for w in columns for b in columns if w != b]
-        for weight, bias in [*pairs, *[(w, None) for w in columns], (None, None)]:
+        plain = self._plain(env, eps)
+        kinds = self.rows.kinds
+        full = {v: env[v] for v, kind in kinds.items() if kind == FULL}
+        vectors = self.rows.vectors if self._operators.has_vectors else []
+        pairs = [(w, b) for w in vectors for b in vectors if w != b]
+        for weight, bias in [*pairs, *[(w, None) for w in vectors], (None, None)]:
             expected = plain if weight is None else plain * env[weight]
             if bias is not None:
                 expected = expected + env[bias]
             same = [v for v, y in full.items() if equal(y, expected)]
             if same:
-                return eps, [weight, bias], same
-        return None
+                break
+        else:
+            return None
+        x, length = env[self.x], self.rows.length
+        variance = _variance(x)
+        known = {MEAN: x.mean(-1, keepdim=True), VARIANCE: variance, SQUARES: variance * length}
+        statistics = {
+            v: what
+            for v, kind in kinds.items() if kind in (ROW, FLAT)
+            for what, expected in known.items() if equal(env[v], expected)
+        }  # fmt: skip
+        return eps, [weight, bias], same, statistics
+
+    def _plain(self, env: Mapping[int, torch.Tensor], eps: float) -> torch.Tensor:
+        """Return the rows with a mean of 0 and a variance of 1."""
+        return torch.native_layer_norm(env[self.x], (self.rows.sample,), None, None, eps)[0]
+
+    def _add_statistics(self) -> bool:
+        """Have the operator compute what else is needed of the rows; returns whether it can be before the vectors."""
+        if not self._operators.has_variance:
+            return True
+        kinds, values = self.rows.kinds, self.values
+        left = [
+            value
+            for value in kinds
+            if value in values.outputs or any(user.out not in kinds for user in values.users.get(value, []))
+        ]
+        seen, needed = set(left), []
+        while left:
+            value = left.pop()
+            if value in self._statistics:
+                needed.append(value)
+            elif kinds[value] in (ROW, FLAT) and value not in self.results:
+                fresh = [x for x in values.made[value].values() if x in kinds and x not in seen]
+                seen.update(fresh)
+                left += fresh
+        self.results.update((value, (FORWARD, self._statistics[value])) for value in needed)
+        return not needed or not any(values.depends(v, needed) for v in (self.weight, self.bias) if v is not None)
 
     def _epsilons(self, env: Mapping[int, torch.Tensor]) -> set[float | None]:
         """Return the numbers that are added to the variance where roots are taken; None: of something else."""
-        variance = env[self.x].var(-1, correction=0, keepdim=True)
+        variance = _variance(env[self.x])
+        if not all(equal(env[value], variance) for value in self.rows.cases):
+            return {None}
 
         def added(base: Any) -> float | None:
             if not isinstance(base, int):
@@ -265,19 +316,20 @@ class _Norm:
         env = self.rows.evaluate()
         if self._epsilons(env) != {self.eps}:
             return None
-        x, n = env[self.x], self.rows.shape[-1:]
-        weight, bias = (None if v is None else env[v] for v in (self.weight, self.bias))
-        _, mean, rstd = torch.native_layer_norm(x, n, weight, bias, self.eps)
-        found = torch.ops.aten.native_layer_norm_backward(
-            env[self.cotangent], x, n, mean, rstd, weight, bias, [True, weight is not None, bias is not None]
-        )
-        kinds = (FULL, COLUMN, COLUMN)
+        x, ct, sizes = env[self.x], env[self.cotangent], (self.rows.sample,)
+        _, mean, rstd = torch.native_layer_norm(x, sizes, None, None, self.eps)
+        inner = ct if self.weight is None else ct * env[self.weight]
+        whole = torch.ops.aten.native_layer_norm_backward(inner, x, sizes, mean, rstd, None, None, [True, False, False])
+        found = {0: whole[0]}
+        if self.weight is not None:
+            found[1] = self.rows.summed(ct * self._plain(env, self.eps))
+        if self.bias is not None:
+            found[2] = self.rows.summed(ct)
         return {
             value: place
-            for place, expected in enumerate(found)
-            if expected is not None
+            for place, expected in found.items()
             for value, kind in self.rows.kinds.items()
-            if kind == kinds[place] and equal(env[value], expected)
+            if (kind == FULL) == (not place) and equal(env[value], expected)
         }, env, found[0]  # fmt: skip
 
     def _find_total(self, env: Mapping[int, torch.Tensor], expected: torch.Tensor) -> bool:
@@ -313,46 +365,26 @@ class _Norm:
 
     def nodes(self, fresh: int) -> tuple[list[Node], list[Node]]:
         """Return the operators, forward and backward, each with what has its results, numbered from `fresh`."""
-        made = self.values.made
-        kinds: dict[int, Any] = {}  # of new values
-        location = next((made[value].location for value in self.results), None)
-        numbers = itertools.count(fresh)
-
-        def node(name: str, params: tuple[Any, ...], ins: tuple[int, ...], out: int | None = None) -> Node:
-            found = Node(
-                REGISTRY[name].instr(params, tuple(kinds.get(v) or self.values.avals[v] for v in ins)), ins,
-                next(numbers) if out is None else out, location if out is None else made[out].location,
-            )  # fmt: skip
-            kinds[found.out] = found.instr.aval
-            return found
-
-        vectors = tuple(v for v in (self.weight, self.bias) if v is not None)
-        named = tuple("x" if v is not None else None for v in (self.weight, self.bias))
-        n = self.rows.shape[-1:]
-        norm = node("aten", (FORWARD, ("x", n, *named, self.eps)), (self.x, *vectors))
-        forward = [norm]
-        if self.cotangent is not None:  # beside the norm: parts of a program exchange arrays
-            forward += [node("project", (1,), (norm.out,)), node("project", (2,), (norm.out,))]
-        forward += [
-            node("project", (0,), (norm.out,), value) for value, (kind, _) in self.results.items() if kind == FORWARD
-        ]
+        location = next((self.values.made[value].location for value in self.results), None)
+        make = Made(self.values, fresh, location)
+        given = Operands(self.x, self.weight, self.bias, self.eps)
+        of = {
+            which: {value: what for value, (kind, what) in self.results.items() if kind == which}
+            for which in (FORWARD, BACKWARD)
+        }
+        kept = self._operators.forward(make, given, of[FORWARD], self.cotangent is not None)
+        forward = make.part()
         if self.cotangent is None:
             return forward, []
-        wanted = {place for kind, place in self.results.values() if kind == BACKWARD}
-        mask = self.total is not None or 0 in wanted, 1 in wanted, 2 in wanted
-        gradient = node(
-            "aten", (BACKWARD, ("x", "x", n, "x", "x", *named, mask)),
-            (self.cotangent, self.x, forward[1].out, forward[2].out, *vectors),
-        )  # fmt: skip
-        backward = [gradient]
-        for value, (kind, place) in self.results.items():
-            if kind == BACKWARD:  # the operator leaves out what it does not compute
-                backward.append(node("project", (sum(mask[:place]),), (gradient.out,), value))
+        gradient = self._operators.backward(make, given, self.cotangent, kept, of[BACKWARD], self.total is not None)
         if self.total is not None:
+            assert gradient is not None
             out, (last, *others) = self.total
             for other in others:
-                backward.append(node("add", (), (last, other)))
-                last = backward[-1].out
-            backward.append(node("project", (0,), (gradient.out,)))
-            backward.append(node("add", (), (last, backward[-1].out), out))
-        return forward, backward
+                last = make("add", (), (last, other))
+            make("add", (), (last, gradient), out)
+        return forward, make.part()
+
+
+def _variance(x: torch.Tensor) -> torch.Tensor:
+    return x.var(-1, correction=0, keepdim=True)
