@@ -56,6 +56,13 @@ def of_nn(x, scale, shift):
     return gt.nn.layer_norm(x, x.shape[-1], scale, shift)
 
 
+def as_flax_does(x, scale, shift):
+    mean = x.mean(-1)
+    variance = gt.maximum(0.0, gt.square(x).mean(-1) - gt.square(mean))[..., None]
+    factor = gt.rsqrt(variance + 1e-6) * scale.reshape((1,) * (x.ndim - 1) + (-1,))
+    return (x - mean[..., None]) * factor + shift.reshape((1,) * (x.ndim - 1) + (-1,))
+
+
 def without_shift(x, scale, shift):
     return quotient(x, scale, 0.0)
 
@@ -64,7 +71,9 @@ def without_scale(x, scale, shift):
     return gt.nn.layer_norm(x, x.shape[-1])
 
 
-NORMS = [quotient, reciprocal, scaled_first, mean_of_squares, sums, of_nn, without_shift, without_scale]
+NORMS = [
+    quotient, reciprocal, scaled_first, mean_of_squares, sums, of_nn, as_flax_does, without_shift, without_scale,
+]  # fmt: skip
 
 
 def alone(norm, x, scale, shift, w):

@@ -92,6 +92,20 @@ class Operands:
         return None if self.weight is None else "x", None if self.bias is None else "x"
 
 
+def _flat(make: Made, vectors: Sequence[int]) -> tuple[int, ...]:
+    """Return vectors with one axis."""
+    return tuple(v if len(make.aval(v).shape) == 1 else make("reshape", ((make.aval(v).size,),), (v,)) for v in vectors)
+
+
+def _shaped(make: Made, name: str, params: tuple[Any, ...], ins: Sequence[Operand], out: int) -> None:
+    """Make a node whose result is a vector with one axis, and give it to a value of the program in its shape."""
+    shape = make.aval(out).shape
+    if len(shape) == 1:
+        make(name, params, ins, out)
+    else:
+        make("reshape", (shape,), (make(name, params, ins),), out)
+
+
 @attrs.frozen
 class LayerNorm:
     """Norms over the last axes.
@@ -112,7 +126,8 @@ class LayerNorm:
     def forward(self, make: Made, given: Operands, results: Mapping[int, Any], gradient: bool) -> tuple[int, ...]:
         """Make the norm and what has its `results`; returns its means and inverse deviations, for a `gradient`."""
         sizes = make.aval(given.x).shape[-self.axes :]
-        norm = make("aten", (LAYER, ("x", sizes, *given.named, given.eps)), (given.x, *given.vectors))
+        vectors = self._vectors(make, given)
+        norm = make("aten", (LAYER, ("x", sizes, *given.named, given.eps)), (given.x, *vectors))
         # beside the norm: parts of a program exchange arrays
         kept = (make("project", (1,), (norm,)), make("project", (2,), (norm,))) if gradient else ()
         for value in results:
@@ -131,10 +146,17 @@ class LayerNorm:
         wanted = {*results.values()}
         mask = whole or 0 in wanted, 1 in wanted, 2 in wanted
         arguments = ("x", "x", make.aval(given.x).shape[-self.axes :], "x", "x", *given.named, mask)
-        found = make("aten", (LAYER_BACKWARD, arguments), (cotangent, given.x, *kept, *given.vectors))
-        for value, place in results.items():  # the operator leaves out what it does not compute
-            make("project", (sum(mask[:place]),), (found,), value)
+        found = make("aten", (LAYER_BACKWARD, arguments), (cotangent, given.x, *kept, *self._vectors(make, given)))
+        for value, place in results.items():
+            at = (sum(mask[:place]),)  # the operator leaves out what it does not compute
+            if place:
+                _shaped(make, "project", at, (found,), value)
+            else:
+                make("project", at, (found,), value)
         return make("project", (0,), (found,)) if whole else None
+
+    def _vectors(self, make: Made, given: Operands) -> tuple[int, ...]:
+        return _flat(make, given.vectors) if self.has_vectors else ()
 
 
 @attrs.frozen
@@ -152,7 +174,7 @@ class BatchNorm:
 
     def forward(self, make: Made, given: Operands, results: Mapping[int, Any], gradient: bool) -> tuple[int, ...]:
         """Make the norm and what has its `results`; see `LayerNorm.forward`."""
-        x, vectors = self._turned(make, given.x), self._flat(make, given.vectors)
+        x, vectors = self._turned(make, given.x), _flat(make, given.vectors)
         kind = make.aval(x)
         rows = kind.shape[1]
         count = kind.size // rows
@@ -167,10 +189,10 @@ class BatchNorm:
         factors = {VARIANCE: (count - 1) / count, SQUARES: count - 1.0}
         for value, what in results.items():
             if what == MEAN:
-                self._shaped(make, "project", (1,), (norm,), value)
+                _shaped(make, "project", (1,), (norm,), value)
             elif what in factors:
                 variance = make("project", (4,), (norm,))
-                self._shaped(make, "mul", (), (variance, self._number(factors[what], kind)), value)
+                _shaped(make, "mul", (), (variance, self._number(factors[what], kind)), value)
             else:
                 self._turned_back(make, norm, 0, value)
         return kept
@@ -180,7 +202,7 @@ class BatchNorm:
     ) -> int | None:
         """Make the gradient and what has its `results`; see `LayerNorm.backward`."""
         x, ct = self._turned(make, given.x), self._turned(make, cotangent)
-        weight = () if given.weight is None else self._flat(make, (given.weight,))
+        weight = () if given.weight is None else _flat(make, (given.weight,))
         wanted = {*results.values()}
         mask = whole or 0 in wanted, 1 in wanted, 2 in wanted
         arguments = ("x", "x", given.named[0], None, None, "x", "x", True, given.eps, mask)
@@ -188,7 +210,7 @@ class BatchNorm:
         for value, place in results.items():
             at = sum(mask[:place])
             if place:
-                self._shaped(make, "project", (at,), (found,), value)
+                _shaped(make, "project", (at,), (found,), value)
             else:
                 self._turned_back(make, found, at, value)
         return self._turned_back(make, found, 0) if whole else None
@@ -212,20 +234,6 @@ class BatchNorm:
             return make("project", (place,), (operator,), out)
         back = tuple(order.index(k) for k in range(len(order)))
         return make("permute", (back,), (make("project", (place,), (operator,)),), out)
-
-    def _flat(self, make: Made, vectors: Sequence[int]) -> tuple[int, ...]:
-        """Return vectors with one axis."""
-        return tuple(
-            v if len(make.aval(v).shape) == 1 else make("reshape", ((make.aval(v).size,),), (v,)) for v in vectors
-        )
-
-    def _shaped(self, make: Made, name: str, params: tuple[Any, ...], ins: Sequence[Operand], out: int) -> None:
-        """Make a node whose result is a vector with one axis, and give it to a value of the program in its shape."""
-        shape = make.aval(out).shape
-        if len(shape) == 1:
-            make(name, params, ins, out)
-        else:
-            make("reshape", (shape,), (make(name, params, ins),), out)
 
 
 @attrs.frozen

@@ -23,7 +23,7 @@ SAMPLE = 16
 
 FULL, ROW, FLAT, COLUMN = "full", "row", "flat", "column"
 """What a value is beside an array: of its shape; a number for each row, with axes of one element where the row has its
-axes, or without these; or a vector along the row."""
+axes, or without these; or a vector along the row, perhaps with axes of one element before."""
 
 CASES = ("maximum", "gt", "eq")
 """Operations that tell variances from 0; see `Rows.cases`."""
@@ -99,9 +99,11 @@ class Rows:
         shape = getattr(self.values.avals[value], "shape", None)
         if shape == self.shape:
             return FULL
+        if shape is None or self.values.avals[value].dtype is not self._dtype:
+            return None
         if self.along:
-            return COLUMN if shape == self.shape[-1:] else None
-        return None if shape is None or self.values.avals[value].dtype is not self._dtype else self._of_rows(shape)
+            return COLUMN if _stripped(shape) == self.shape[-1:] else None
+        return self._of_rows(shape)
 
     @property
     def _dtype(self) -> torch.dtype:
@@ -166,7 +168,7 @@ class Rows:
         if name in ("mean", "sum") and operands == [FULL]:
             return self._of_rows(a.shape) if node.params[0] == self.axes else None
         if name == "sum_to" and operands == [FULL]:
-            if self.along and a.shape == self.shape[-1:]:
+            if self.along and _stripped(a.shape) == self.shape[-1:]:
                 return COLUMN
             return ROW if self._of_rows(a.shape) == ROW else None
         if name in ("broadcast_to", "reshape") and operands in ([ROW], [FLAT]):
