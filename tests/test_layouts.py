@@ -13,6 +13,13 @@ from gtrace.engine.engine import engine
 
 ATTENDING = F.scaled_dot_product_attention
 
+
+def series(x, w, v):
+    """Large ones are images of one row: convolutions of all channels and of each, padding and joining."""
+    h = torch.tanh(F.conv1d(x, w, padding=2, dilation=2))
+    return torch.cat([F.conv1d(F.pad(h, (3, 0)), v, groups=8), x], 1)
+
+
 # name: (function of tensors, the shapes of these; n is a size that varies)
 FUNCTIONS = {
     "attention": (lambda q, k, v: ATTENDING(q, k, v, is_causal=True), ("n", 2, 5, 4), ("n", 2, 5, 4), ("n", 2, 5, 4)),
@@ -33,6 +40,9 @@ FUNCTIONS = {
     "convolution of one channel": (lambda x, w: F.conv2d(x, w, stride=2, padding=1), ("n", 1, 6, 8), (5, 1, 3, 3)),
     "transposed convolution": (lambda x, w: F.conv_transpose2d(x, w, stride=2, padding=1), ("n", 4, 5, 6),
                                (4, 3, 3, 2)),
+    "series": (series, ("n", 8, 400), (8, 8, 3), (8, 1, 4)),
+    "batch norm of series": (lambda x, w, b: F.batch_norm(F.conv1d(x, w), None, None, b, training=True),
+                             ("n", 8, 400), (9, 8, 3), (9,)),
     "pooling": (lambda x: (F.max_pool2d(x, 2), F.avg_pool2d(x, 3, 2, 1)), (2, 3, "n", 9)),
     "padding": (lambda x: (F.pad(x, (1, 2, 0, 1), mode="replicate"), F.interpolate(x, scale_factor=2)), (1, 3, "n", 5)),
     "bag": (lambda w: F.embedding_bag(torch.tensor([0, 2, 1, 3]), w, torch.tensor([0, 3])), ("n", 4)),
@@ -61,7 +71,8 @@ def laid_out(x: torch.Tensor, layout: str, axis: int) -> torch.Tensor:
     return x
 
 
-UNEQUAL = ("layer norm", "group norm", "instance norm", "batch norm", "batch norm of images", "distances")
+UNEQUAL = ("layer norm", "group norm", "instance norm", "batch norm", "batch norm of images", "batch norm of series",
+           "distances")  # fmt: skip
 """Functions that amplify rounding where all numbers of their first operand are equal."""
 
 
@@ -126,6 +137,9 @@ def check(run, name, layouts, n):
 @example(("attention", [("permuted", 3), ("dense", 0), ("dense", 0)], [6]))
 @example(("attention with a mask", [("dense", 0), ("dense", 0), ("dense", 0), ("expanded", 1)], [6]))
 @example(("group norm", [("dense", 0), ("expanded", 0), ("steps", 0)], [6]))
+@example(("series", [("dense", 0), ("dense", 0), ("dense", 0)], [7]))
+@example(("series", [("permuted", 1), ("permuted", 2), ("dense", 0)], [8]))
+@example(("batch norm of series", [("dense", 0), ("dense", 0), ("dense", 0)], [8]))
 @example(("bag", [("permuted", 1)], [6]))
 @example(("distances", [("permuted", 1)], [6]))
 def test_interpreted(call):
@@ -190,3 +204,25 @@ def test_a_profile_leaves_the_state_of_a_loop_in_its_strides():
         assert [one.to_torch().stride() for one in (w, m)] == expected
         w, m = gt.eval(step(w, m, x))
     assert len(engine.programs) == programs
+
+
+def test_series_stay_in_the_layout_of_their_convolutions():
+    """So that each convolution of a network takes them as they are; compiled or not, results are torch's."""
+    x, w, v = torch.randn(8, 16, 300), torch.randn(16, 16, 3), torch.randn(16, 1, 4)
+    expected = torch.relu(F.conv1d(x, w))
+    expected = F.conv1d(F.pad(torch.cat([expected, expected * 2], 2), (3, 0)), v, groups=16)
+    last = lambda x: x.stride() == (x.shape[1] * x.shape[2], 1, x.shape[1])  # noqa: E731
+    with gt.config(auto_compile=False):
+        first = gt.eval(gt.lift(F.conv1d)(gt.from_torch(x), gt.from_torch(w)))
+        joined = gt.eval(gt.concat([gt.relu(first), gt.relu(first) * 2], axis=2))
+        padded = gt.eval(gt.pad(joined, ((0, 0), (0, 0), (3, 0))))
+        second = gt.eval(gt.lift(F.conv1d)(padded, gt.from_torch(v), groups=16))
+    assert all(last(one.to_torch()) for one in (first, joined, padded, second))
+    torch.testing.assert_close(second.to_torch(), expected, rtol=1e-4, atol=1e-4)
+
+    def whole(x, w, v):
+        h = gt.relu(gt.lift(F.conv1d)(x, w))
+        return gt.lift(F.conv1d)(gt.pad(gt.concat([h, h * 2], axis=2), ((0, 0), (0, 0), (3, 0))), v, groups=16)
+
+    got = gt.jit(whole)(*map(gt.from_torch, (x, w, v)))
+    torch.testing.assert_close(got.to_torch(), expected, rtol=1e-4, atol=1e-4)

@@ -6,6 +6,7 @@ process.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -35,8 +36,8 @@ def _call(*tensors: torch.Tensor, overload: str, args: tuple[Any, ...]) -> Any:
     try:
         hash(args)
     except TypeError:  # sizes that are left open: symbols, which have no hash
-        return channels_last(overload, caller.__wrapped__(overload, args))(*tensors)
-    return channels_last(overload, caller(overload, args))(*tensors)
+        return channels_last(overload, args, functools.partial(caller.__wrapped__, overload))(*tensors)
+    return channels_last(overload, args, functools.partial(caller, overload))(*tensors)
 
 
 def _direct(avals: tuple[Aval, ...], overload: str, args: tuple[Any, ...]) -> Callable[..., Any]:
@@ -46,7 +47,7 @@ def _direct(avals: tuple[Aval, ...], overload: str, args: tuple[Any, ...]) -> Ca
         x, index, u = avals
         if adds_rows(x, u, index):
             return lambda x, index, u: add_rows(x, u, index)
-    return channels_last(overload, caller(overload, args, as_given=overload in NORMS))
+    return channels_last(overload, args, functools.partial(caller, overload, as_given=overload in NORMS))
 
 
 def _result(avals: tuple[Aval, ...], overload: str, args: tuple[Any, ...]) -> Aval | Bundle:

@@ -3,7 +3,7 @@
 torch computes such a convolution by oneDNN, which has the channels last, or in blocks, inside. Of images with the
 channels first it copies operands and results; for large ones that takes longer than the convolution. What follows,
 element by element or by pooling, keeps the layout, so that a network changes it once. The choice depends on the sizes
-alone.
+alone. Convolutions over one axis are of images of one row: those over one axis have no fast code in torch.
 """
 
 from __future__ import annotations
@@ -27,6 +27,9 @@ IMAGES = {
 }
 """By overload: the place of the weights among the operands, and those of images."""
 
+_ARGUMENTS = {"aten.convolution.default": (3, 6), "aten.convolution_backward.default": (4, 7)}
+"""By overload: the places of strides, paddings and dilations begin here, and whether it is transposed stands there."""
+
 POOLS = {
     "aten.max_pool2d_with_indices.default", "aten.max_pool2d_with_indices_backward.default", "aten.avg_pool2d.default",
     "aten.avg_pool2d_backward.default",
@@ -47,21 +50,45 @@ takes all of its operands for dense, and those of less than four dimensions for 
 ATTENTION = "aten._scaled_dot_product_flash_attention_for_cpu.default"
 """An overload whose first result lies in memory as its queries do; its second has the heads inside the lengths."""
 
-FIRST_OF_LAST = (0, 3, 1, 2)
-"""The order that names the channels of images first whose axes are (batch, height, width, channels)."""
+PADDING = "aten.constant_pad_nd.default"
+
+KEEPING = ("pad", "concat")
+"""Operations of images whose results have the layout that all of their operands have."""
+
+FIRST_OF_LAST = {3: (0, 2, 1), 4: (0, 3, 1, 2)}
+"""By number of axes, the order that names the channels of images, or series, first that have them last."""
 
 Strides = tuple[int, ...]
 
 
-def channels_last(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a call of an overload that takes its images with the channels last, or all in the same layout."""
+def channels_last(name: str, args: tuple[Any, ...], caller: Callable[..., Callable[..., Any]]) -> Callable[..., Any]:
+    """Return a call of an overload that takes its images with the channels last, or all in the same layout.
+
+    Args:
+        args: its arguments, with places for operands.
+        caller: returns a call that takes the operands as they are, for these arguments or others.
+    """
+    call = caller(args)
     if name in NORMS:
         return _in_one_layout(NORMS[name], call)
+    if name == PADDING and len(args[1]) <= 6:
+        first, *others = (args[1][k : k + 2] for k in range(0, len(args[1]), 2))
+        of_images = caller((args[0], (*first, 0, 0, *itertools.chain(*others)), *args[2:]))
+        return lambda x: of_images(x.unsqueeze(2)).squeeze(2) if _has_channels_last(x) else call(x)
     if name not in IMAGES:
         return call
     weights, places = IMAGES[name]
+    of_rows = caller(_of_images(name, args)) if _is_of_series(name, args) else None
 
     def laid_out(*tensors: torch.Tensor) -> Any:
+        if of_rows is not None and _is_faster_in_rows(tensors[places[-1]], tensors[weights]):
+            given = [x.unsqueeze(2) if x.dim() == 3 else x for x in tensors]
+            for k in places:
+                given[k] = _images_of(given[k])
+            results = of_rows(*given)
+            if isinstance(results, torch.Tensor):
+                return results.squeeze(2)
+            return [x.squeeze(2) if x.dim() == 4 else x for x in results]
         if _is_faster(tensors[places[-1]], tensors[weights]):
             given = list(tensors)
             for k in places:
@@ -70,6 +97,34 @@ def channels_last(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
         return call(*tensors)
 
     return laid_out
+
+
+def _images_of(x: torch.Tensor) -> torch.Tensor:
+    """Return images of one row with their channels last; of a single channel, only strides tell that."""
+    x = x.contiguous(memory_format=torch.channels_last)
+    return x.as_strided(x.shape, strides_of_images(x.shape)) if x.shape[1] == 1 else x
+
+
+def _is_of_series(name: str, args: tuple[Any, ...]) -> bool:
+    first, transposed = _ARGUMENTS[name]
+    return len(args[first]) == 1 and not args[transposed]
+
+
+def _of_images(name: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the arguments of a convolution of images of one row, for those of one over one axis."""
+    first, transposed = _ARGUMENTS[name]
+    stride, padding, dilation = args[first : first + 3]
+    two = (1, *stride), (0, *padding), (1, *dilation), args[transposed], (0, *args[transposed + 1])
+    return (*args[:first], *two, *args[first + 5 :])
+
+
+def _is_faster_in_rows(series: torch.Tensor | Aval, weights: torch.Tensor | Aval) -> bool:
+    """Whether series are images of one row for a convolution: of all channels, or of each by itself."""
+    if not _is_float32(series, 3) or weights.shape[1] not in (1, series.shape[1]):
+        return False
+    batch, channels, length = series.shape
+    features = weights.shape[0]
+    return _is_large(batch * max(channels, features) * length, features * weights.shape[1] * weights.shape[2])
 
 
 _LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
@@ -87,6 +142,9 @@ def _in_one_layout(places: Sequence[int], call: Callable[..., Any]) -> Callable[
         x = tensors[places[0]]
         if not isinstance(x.numel(), int):
             return call(*tensors)  # sizes that are open: it is taken apart, whatever its layout
+        if x.dim() == 3 and x.stride(1) == 1 and not x.is_contiguous():  # series are images of one row
+            results = laid_out(*[one.unsqueeze(2) if k in places else one for k, one in enumerate(tensors)])
+            return [one.squeeze(2) if one.dim() == 4 else one for one in results]
         form = _format(x)
         results = call(*[one.contiguous(memory_format=form if k in places else torch.contiguous_format)
                          for k, one in enumerate(tensors)])  # fmt: skip
@@ -98,13 +156,21 @@ def _in_one_layout(places: Sequence[int], call: Callable[..., Any]) -> Callable[
 
 
 def _is_faster(images: torch.Tensor | Aval, weights: torch.Tensor | Aval) -> bool:
-    if len(images.shape) != 4 or images.dtype is not torch.float32 or images.device.type != "cpu":
-        return False
-    if not torch.backends.mkldnn.is_available():
-        return False
     count, least = (x.size if isinstance(x, Aval) else x.numel() for x in (images, weights))
-    # weights would be copied as well; sizes that are open are taken for large ones, without an assumption on them
-    return not isinstance(count, int) or count >= max(LEAST_ELEMENTS, least)
+    return _is_float32(images, 4) and _is_large(count, least)
+
+
+def _is_float32(images: torch.Tensor | Aval, axes: int) -> bool:
+    return (
+        len(images.shape) == axes and images.dtype is torch.float32 and images.device.type == "cpu"
+        and torch.backends.mkldnn.is_available()
+    )  # fmt: skip
+
+
+def _is_large(images: Any, weights: Any) -> bool:
+    """Whether images of so many elements are large beside the weights, which would be copied as well."""
+    # sizes that are open are taken for large ones, without an assumption on them
+    return not isinstance(images, int) or images >= max(LEAST_ELEMENTS, weights)
 
 
 def are_images(avals: Sequence[Aval]) -> bool:
@@ -121,14 +187,34 @@ def in_layout_of(x: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     return x.contiguous(memory_format=_format(other))
 
 
-def strides_of_images(shape: Sequence[int]) -> Strides:
-    """Return the strides of images of this shape, (batch, channels, height, width), with the channels last.
+def _has_channels_last(x: torch.Tensor) -> bool:
+    """Whether series have their channels last."""
+    return x.dim() == 3 and not x.is_contiguous() and x.unsqueeze(2).is_contiguous(memory_format=torch.channels_last)
 
-    >>> strides_of_images((2, 3, 4, 5))
-    (60, 1, 15, 3)
+
+def pad_in_layout(x: torch.Tensor, widths: Sequence[tuple[int, int]], value: float) -> torch.Tensor:
+    """Return an array with (before, after) elements more along each axis; images and series keep their layout."""
+    if _has_channels_last(x):
+        return pad_in_layout(x.unsqueeze(2), (*widths[:2], (0, 0), widths[2]), value).squeeze(2)
+    return torch.constant_pad_nd(x, [n for pair in reversed(widths) for n in pair], value)
+
+
+def join_in_layout(arrays: Sequence[torch.Tensor], axis: int) -> torch.Tensor:
+    """Return arrays one behind the other along an axis; images and series keep their layout."""
+    if all(map(_has_channels_last, arrays)):
+        return torch.cat([x.unsqueeze(2) for x in arrays], dim=axis + (axis == 2)).squeeze(2)
+    return torch.cat(arrays, dim=axis)  # type: ignore[arg-type]  # a list or a tuple
+
+
+def strides_of_images(shape: Sequence[int]) -> Strides:
+    """Return the strides of images or series of this shape, (batch, channels, *spatial), with the channels last.
+
+    >>> strides_of_images((2, 3, 4, 5)), strides_of_images((2, 3, 4))
+    ((60, 1, 15, 3), (12, 1, 3))
     """
-    _, channels, height, width = shape
-    return height * width * channels, 1, width * channels, channels
+    channels = shape[1]
+    batch, *others = contiguous_strides((shape[0], *shape[2:], channels))
+    return batch, 1, *others[:-1]
 
 
 def _strides_of_attention(result: Node, queries: Strides | None) -> Strides:
@@ -157,7 +243,7 @@ def predicted_strides(graph: Graph, strides: Sequence[Strides]) -> dict[int, Str
     last = {
         value
         for value, a, own in zip(graph.inputs, graph.avals, strides, strict=True)
-        if len(a.shape) == 4 and tuple(own) == strides_of_images(a.shape)
+        if len(a.shape) in FIRST_OF_LAST and tuple(own) == strides_of_images(a.shape)
     }
     images_of: dict[int, int] = {}  # by operation with several results: how many of them have their channels last
     queries = {node.out: node.ins[0] for node in graph.nodes if node.op.name == "aten" and node.params[0] == ATTENTION}
@@ -171,7 +257,7 @@ def predicted_strides(graph: Graph, strides: Sequence[Strides]) -> dict[int, Str
                 view = views.get(queries[node.ins[0]])  # type: ignore[arg-type, index]  # values
                 found[node.out] = _strides_of_attention(node, None if view is None else view.strides)
         elif node.op.name == "permute":
-            if node.params[0] == FIRST_OF_LAST and node.ins[0] not in last:
+            if node.params[0] in FIRST_OF_LAST.values() and node.ins[0] not in last:
                 last.add(node.out)
         elif not _keeps(node, last):
             continue
@@ -191,15 +277,20 @@ def _keeps(node: Node, last: set[int]) -> bool:
         overload, args = node.params
         if overload not in IMAGES:
             if overload not in NORMS:
-                return overload in POOLS and node.ins[0] in last
+                keeps = overload in POOLS or overload == PADDING
+                return keeps and node.ins[0] in last
             # of a gradient, the first result is that of the images only if it is asked for
             return node.ins[NORMS[overload][0]] in last and (len(NORMS[overload]) == 1 or args[-1][0])
         weights, places = IMAGES[overload]
         if not isinstance(node.instr.aval, Aval) and not args[-1][0]:
             return False  # without the gradient of the images
+        if len(ins[weights].shape) == 3:
+            return _is_of_series(overload, args) and _is_faster_in_rows(ins[places[-1]], ins[weights])
         return _is_faster(ins[places[-1]], ins[weights]) or any(node.ins[k] in last for k in places)
-    if not node.op.elementwise or len(node.instr.aval.shape) != 4:
+    if not (node.op.elementwise or node.op.name in KEEPING) or len(node.instr.aval.shape) not in FIRST_OF_LAST:
         return False
+    if node.op.name in KEEPING:
+        return all(x in last for x, a in zip(node.ins, ins, strict=True) if a.shape)
     # torch takes the order of the first operand that has all elements
     whole = [x for x, a in zip(node.ins, ins, strict=True) if a.shape == node.instr.aval.shape]
     return bool(whole) and whole[0] in last

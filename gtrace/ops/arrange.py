@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy
 import torch
 
 from gtrace.errors import ArgumentError, DtypeError, ShapeError, message
+from gtrace.interp.channels_last import pad_in_layout
 from gtrace.ir.aval import INEXACT, Aval
 from gtrace.ir.cases import BadSample, Sample
 from gtrace.ir.op import Op, define
@@ -92,6 +94,14 @@ def _pad_impl(x: torch.Tensor, value: torch.Tensor, widths: tuple[tuple[int, int
     return update_impl(value.to(x.device).expand(shape).clone(), x, bounds) if shape else x.clone()
 
 
+def _pad_direct(avals: tuple[Aval, ...], widths: tuple[tuple[int, int], ...]) -> Callable[..., torch.Tensor] | None:
+    """Pad with a number, in one call of torch."""
+    x, value = avals
+    if not x.shape or value.shape or value.device.type != "cpu":
+        return None
+    return lambda x, value: pad_in_layout(x, widths, value.item())
+
+
 def _pad_vjp(
     ct: Array, needed: Any, x: Array, value: Any, out: Array, widths: Any
 ) -> tuple[Array | None, Array | None]:
@@ -116,7 +126,8 @@ def _pad_batch(op: Op, size: int, batched: Any, operands: Any, widths: Any) -> A
 
 
 _pad = define(
-    "pad", _pad_impl, params=("widths",), arity=2, vjp=_pad_vjp, linear=True, batch=_pad_batch, factors=padded,
+    "pad", _pad_impl, direct=_pad_direct, params=("widths",), arity=2, vjp=_pad_vjp, linear=True, batch=_pad_batch,
+    factors=padded,
     shape=lambda avals, widths: reshaped(
         avals[0], tuple(n + before + after for n, (before, after) in zip(avals[0].shape, widths, strict=True))
     ),

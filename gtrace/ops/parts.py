@@ -10,6 +10,7 @@ import numpy
 import torch
 
 from gtrace.errors import ShapeError, message
+from gtrace.interp.channels_last import join_in_layout
 from gtrace.ir.aval import Aval
 from gtrace.ir.cases import BadSample, Sample
 from gtrace.ir.op import define
@@ -151,8 +152,9 @@ def _concat_shape(avals: tuple[Aval, ...], axis: int) -> tuple[int, ...]:
 
 
 _concat = define(
-    "concat", lambda *xs, axis: torch.cat(xs, dim=axis), moves=True, params=("axis",), arity=None, check=_check_concat,
-    shape=_concat_shape,
+    "concat", lambda *xs, axis: torch.cat(xs, dim=axis),
+    direct=lambda avals, axis: lambda *xs: join_in_layout(xs, axis), moves=True, params=("axis",), arity=None,
+    check=_check_concat, shape=_concat_shape,
     vjp=_concat_vjp, linear=True, batch=shifted("axis"), factors=along("axis"),
     samples=lambda: [Sample(([uniform(-2, 2, 2, 3), uniform(-2, 2, 1, 3, seed=1)],)),
                      Sample(([uniform(-2, 2, 2, 3), uniform(-2, 2, 2, 1, seed=1)],), {"axis": -1})],
