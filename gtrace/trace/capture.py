@@ -17,6 +17,7 @@ from gtrace.ir.aval import Aval, Bundle
 from gtrace.ir.edit import renumber
 from gtrace.ir.graph import Graph, Node, Scalar
 from gtrace.ir.op import REGISTRY
+from gtrace.tables import BoundedTable
 from gtrace.trace.array import Array, materialize, wrap
 from gtrace.trace.bind import as_input, bind, emit_all, new_pending, placeholder, project
 from gtrace.trace.convert import new_tensor
@@ -279,9 +280,21 @@ class Template:
         return dict(zip(self.places, results, strict=True))
 
 
-@functools.lru_cache(maxsize=MAX_STRETCHES)
+_templates: BoundedTable[int, tuple[Graph, Template | None]] = BoundedTable(MAX_STRETCHES)
+"""By identity of the program, which is kept: to compare equal programs takes longer than recording them."""
+
+
 def _template(graph: Graph) -> Template | None:
     """Return the template of a program; None if it has rules of the user's, which are called each time."""
+    known = _templates.get(id(graph))
+    if known is None:
+        known = graph, _made_template(graph)
+        _templates.remember(id(graph), known)
+    return known[1]
+
+
+@functools.lru_cache(maxsize=MAX_STRETCHES)
+def _made_template(graph: Graph) -> Template | None:
     entries: list[Any] = []
     kinds: dict[str, list[Any]] = {"value": [], "input": [], "scalar": []}
     places: list[int] = []
