@@ -37,6 +37,9 @@ LONG = 1024
 MOST_STEPS = 8
 """Operations between the product and the softmax, at most: sums have two sides, each of which may be the scores."""
 
+REPLACED = -1e30
+"""In place of scores that are replaced by a number such as -1e9: after others that are added, it is still as small."""
+
 PRECISION = 1e-6
 """How far equal scales may be apart, as a part of them: one may be the rounded reciprocal of the other."""
 
@@ -149,6 +152,7 @@ class _Attention:
         query, key, value, cotangent: the arrays that products take.
         result: what is computed, and its axes; `gradients` are those by the query, key and value.
         mask: what is done to the scores, in order.
+        levelled: whether the mask may hide a row as a whole, or add to all of it, so that it has to be levelled.
         scale, powers: what they are multiplied by before.
     """
 
@@ -164,6 +168,7 @@ class _Attention:
         self.result: Term | None = None
         self.gradients: dict[str, Term] = {}
         self.mask: Mask = ()
+        self.levelled = False
         self.scale, self.powers = 1.0, ()  # type: float, Powers
 
     @property
@@ -183,10 +188,10 @@ class _Attention:
             return False
         product, self.mask, self.scale, self.powers = found
         numbers = [step.score for step in self.mask if isinstance(step, Hidden) and step.score != -math.inf]
-        if numbers and (max(numbers) > HIDDEN or not self._masks.keeps_scores(self.mask)):
+        if numbers and max(numbers) > HIDDEN:
             return False
-        if not self._masks.is_level(self.mask):
-            return False
+        keeps = not numbers or self._masks.keeps_scores(self.mask)
+        self.levelled = not (keeps and self._masks.is_level(self.mask))
         terms = self._terms(product)
         if terms is None or terms[2] != "d":
             return False
@@ -393,7 +398,9 @@ class _Attention:
             query = build("mul" if power > 0 else "div", (), query, number, location=at)
         *_, queries, keys = self._node.instr.aval.shape
         causal = masks.is_causal(self.mask, queries, keys)
-        mask = None if causal or not self.mask else self._built_mask(build, at)
+        mask, alone = (None, None) if causal or not self.mask else self._built_mask(build, at)
+        if alone is not None:
+            query = build("where", (), alone, Scalar(0.0, self._number), query, location=at)
         extra = () if mask is None else (mask,)
         rest = 0.0, causal, None if mask is None else "x", self.scale
         call = build("aten", (FORWARD, ("x", "x", "x", *rest)), query, key, value, *extra, location=at)
@@ -409,7 +416,8 @@ class _Attention:
         )  # fmt: skip
         for k, (name, axis) in enumerate((("query", "l"), ("key", "s"), ("value", "s"))):
             if name in self.gradients:
-                self._given(build, call, k, self.gradients[name], axis, at, self.powers if name == "query" else ())
+                further = (self.powers, alone) if name == "query" else ()
+                self._given(build, call, k, self.gradients[name], axis, at, *further)
 
     def _taken(self, build: _Build, term: Term, axis: str, location: str | None) -> int:
         """Return an array as the kernels take it: batch, heads, length and depth."""
@@ -421,10 +429,13 @@ class _Attention:
         return build("reshape", ((batch, 1, length, depth),), x, location=location)
 
     def _given(
-        self, build: _Build, call: int, place: int, term: Term, axis: str, location: str | None, powers: Powers = ()
-    ) -> None:
-        """Put a result of a kernel in the place of a product."""
+        self, build: _Build, call: int, place: int, term: Term, axis: str, location: str | None, powers: Powers = (),
+        alone: int | None = None,
+    ) -> None:  # fmt: skip
+        """Put a result of a kernel in the place of a product, and 0 where rows are `alone`."""
         x = build("project", (place,), call, location=location)
+        if alone is not None:
+            x = build("where", (), alone, Scalar(0.0, self._number), x, location=location)
         for number, power in powers:
             x = build("mul" if power > 0 else "div", (), x, number, location=location)
         order = (*self.labels[:-2], axis, "d")
@@ -433,27 +444,58 @@ class _Attention:
             x = build("reshape", ((batch, length, depth),), x, location=location)
         build.arranged(x, tuple(map(order.index, term.labels)), location, out=term.value)
 
-    def _built_mask(self, build: _Build, location: str | None) -> int:
-        """Return what is added to the scores, with an axis for each of the kernel's, or with two."""
-        kind = self._node.instr.aval.dtype
-        number = aval((), kind, self._node.instr.aval.device, weak=True)
+    @property
+    def _number(self) -> Aval:
+        """The type of numbers beside the scores."""
+        kind = self._node.instr.aval
+        return aval((), kind.dtype, kind.device, weak=True)
+
+    def _built_mask(self, build: _Build, location: str | None) -> tuple[int, int | None]:
+        """Return what is added to the scores, and which rows are replaced by numbers as a whole; None: none are.
+
+        The kernel keeps the logarithm of the sum of each row, in which large numbers that are added to all of it take
+        the digits that its gradient needs. A levelled mask is 0 at its largest in each row, which changes no weights.
+        Rows of numbers alone have equal weights, as they would have without a query.
+        """
+        kind, number = self._node.instr.aval.dtype, self._number
         mask: int | None = None
+        shown: int | None = None  # where scores are not replaced
         for step in self.mask:
             if isinstance(step, Added):
                 term = build("neg", (), step.value, location=location) if step.negative else step.value
                 mask = term if mask is None else build("add", (), mask, term, location=location)
                 continue
             kept: Operand = Scalar(0.0, number) if mask is None else mask
-            sides = (Scalar(-math.inf, number), kept) if step.inverted else (kept, Scalar(-math.inf, number))
+            hidden = Scalar(REPLACED if self.levelled and step.score != -math.inf else -math.inf, number)
+            sides = (hidden, kept) if step.inverted else (kept, hidden)
             mask = build("where", (), step.condition, *sides, location=location)
             if build.aval(mask).weak:
                 mask = build("astype", (SHORT[kind],), mask, location=location)
+            if self.levelled and step.score != -math.inf:
+                one = build("logical_not", (), step.condition, location=location) if step.inverted else step.condition
+                shown = one if shown is None else build("bitwise_and", (), shown, one, location=location)
         assert mask is not None
-        shape = self._node.instr.aval.shape
-        given = (1,) * (len(shape) - len(build.aval(mask).shape)) + build.aval(mask).shape
-        full = (*given[:-2], *shape[-2:])
-        if len(full) == 3:
-            given, full = (given[0], 1, *given[1:]), (full[0], 1, *full[1:])
-        if given != build.aval(mask).shape:
-            mask = build("reshape", (given,), mask, location=location)
-        return mask if given == full else build("broadcast_to", (full,), mask, location=location)
+        alone = None
+        if self.levelled:
+            largest = build("max", _last_axis(build.aval(mask)), mask, location=location)
+            mask = build("sub", (), mask, largest, location=location)
+        if shown is not None:
+            alone = build("any", _last_axis(build.aval(shown)), shown, location=location)
+            alone = self._of_kernel(build, build("logical_not", (), alone, location=location), location)
+        mask = self._of_kernel(build, mask, location)
+        given = build.aval(mask).shape
+        full = (*given[:-2], *self._node.instr.aval.shape[-2:])
+        return (mask if given == full else build("broadcast_to", (full,), mask, location=location)), alone
+
+    def _of_kernel(self, build: _Build, mask: int, location: str | None) -> int:
+        """Return a mask with the axes of the kernel's scores: batch, heads, queries and keys."""
+        own = build.aval(mask).shape
+        given = (1,) * (len(self.labels) - len(own)) + own
+        if len(given) == 3:
+            given = (given[0], 1, *given[1:])
+        return mask if given == own else build("reshape", (given,), mask, location=location)
+
+
+def _last_axis(a: Aval) -> tuple[tuple[int, ...], bool]:
+    """Return the attributes of a reduction over the last axis, which stays with one element."""
+    return (len(a.shape) - 1,), True
