@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from gtrace.errors import ArgumentError, ShapeError, message
+from gtrace.ops.arrange import repeat
 from gtrace.ops.create import arange
 from gtrace.ops.elementwise import absolute, floor, maximum, minimum, sin
-from gtrace.ops.index import take
+from gtrace.ops.index import getitem, take
 from gtrace.ops.linalg import tensordot
 from gtrace.ops.logic import logical_and, where
 from gtrace.ops.promote import as_arrays, cast
@@ -131,14 +132,25 @@ def resize(
     axes = [k for k, (a, b) in enumerate(zip(x.shape, sizes, strict=True)) if a != b]
     if chosen is ResizeMethod.NEAREST:
         for k in axes:
-            half = (cast(arange(sizes[k], device=x.device), arange(1.0).aval.dtype) + 0.5) * (x.shape[k] / sizes[k])
-            x = take(x, cast(minimum(floor(half), x.shape[k] - 1), arange(1).aval.dtype), k)
+            x = _nearest(x, sizes[k], k)
         return x
     (x,) = as_arrays("resize", x)
     for k in axes:
         weights = _weights(x.shape[k], sizes[k], x.shape[k] / sizes[k], 0.0, _KERNELS[chosen], bool(antialias), x)
         x = moveaxis(tensordot(x, weights, ((k,), (0,))), -1, k)
     return x
+
+
+def _nearest(x: Array, size: int, axis: int) -> Array:
+    """Return an array whose axis has another size, each element that which is nearest to its middle."""
+    before = x.shape[axis]
+    if before and size and size % before == 0:
+        return repeat(x, size // before, axis)
+    if size and before % size == 0:
+        step = before // size
+        return getitem(x, (*[slice(None)] * axis, slice(step // 2, None, step)))
+    half = (cast(arange(size, device=x.device), arange(1.0).aval.dtype) + 0.5) * (before / size)
+    return take(x, cast(minimum(floor(half), before - 1), arange(1).aval.dtype), axis)
 
 
 def scale_and_translate(

@@ -202,3 +202,18 @@ def test_the_strides_of_images_are_predicted():
     predicted = predicted_strides(graph, [t.stride() for t in tensors])
     assert predicted == {value: t.stride() for value, t in found.items() if not t.is_contiguous()}
     assert len(predicted) >= 6
+
+
+@pytest.mark.parametrize(
+    "shape", [(12, 4, 3), (3, 4, 3), (2, 2, 3), (18, 8, 3), (1, 4, 3), (5, 7, 3), (6, 1, 3), (24, 4, 1)]
+)
+def test_the_nearest_elements_of_images_of_any_size(shape):
+    """Whole multiples and parts are repeats and slices; results, and where gradients go, are those of the places."""
+    x = np.random.default_rng(0).normal(size=(6, 4, 3))
+    ct = np.random.default_rng(1).normal(size=shape)
+    places = [np.floor((np.arange(n) + 0.5) * m / n).astype(int) for n, m in zip(shape, x.shape, strict=True)]
+    np.testing.assert_array_equal(gt.image.resize(gt.array(x), shape, "nearest"), x[np.ix_(*places)])
+    slope = gt.grad(lambda x: (gt.image.resize(x, shape, "nearest") * ct).sum())(gt.array(x))
+    expected = np.zeros_like(x)
+    np.add.at(expected, np.ix_(*places), ct)
+    np.testing.assert_allclose(slope, expected, rtol=1e-12)

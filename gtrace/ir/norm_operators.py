@@ -20,6 +20,10 @@ BATCH_WITH_VARIANCE = "aten._native_batch_norm_legit_functional.default"
 
 GROUP, GROUP_BACKWARD = "aten.native_group_norm.default", "aten.native_group_norm_backward.default"
 
+LEAST_CHANNELS = 16
+"""Of batch norms with the channels last: with fewer, torch's kernel takes longer than what is written out, as its
+kernel for groups of one channel does."""
+
 FORWARD, BACKWARD = "forward", "backward"
 """Which operator a value is a result of."""
 
@@ -305,5 +309,7 @@ def operators(axes: tuple[int, ...], shape: tuple[int, ...]) -> Operators | None
     if kept == list(range(len(kept))):
         return LayerNorm(len(axes))
     if len(kept) == 1:
-        return BatchNorm(kept[0]) if shape[kept[0]] > 1 else None
-    return GroupNorm(kept[1]) if len(kept) == 2 and kept[0] == 0 else None
+        least = LEAST_CHANNELS if kept[0] == len(shape) - 1 else 2
+        return BatchNorm(kept[0]) if shape[kept[0]] >= least else None
+    grouped = len(kept) == 2 and kept[0] == 0 and math.prod(shape[kept[1] + 1 :]) > 1
+    return GroupNorm(kept[1]) if grouped else None
