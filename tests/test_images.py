@@ -217,3 +217,26 @@ def test_the_nearest_elements_of_images_of_any_size(shape):
     expected = np.zeros_like(x)
     np.add.at(expected, np.ix_(*places), ct)
     np.testing.assert_allclose(slope, expected, rtol=1e-12)
+
+
+def test_images_of_one_channel_have_their_channels_last_too():
+    """Their own strides do not tell; without it, what follows would be pooled and differentiated row by row."""
+    x, w = torch.randn(16, 1, 40, 40), torch.randn(8, 1, 3, 3)
+
+    def pooled(x, w):
+        def one(x):  # an example, as models of single examples are written
+            h = gt.lax.conv_general_dilated(x[None], w, (1, 1), "SAME")[0]
+            return gt.lax.reduce_window(gt.relu(h), -np.inf, gt.lax.max, (1, 2, 2), (1, 2, 2), "VALID")
+
+        return gt.vmap(one)(x)
+
+    with gt.config(auto_compile=False):
+        convolved = gt.eval(gt.nn.conv(gt.from_torch(x), gt.from_torch(w), padding=1))
+        assert convolved.to_torch().stride() == (12800, 1, 320, 8)
+        got = gt.eval(pooled(gt.from_torch(x), gt.from_torch(w)))
+        slopes = gt.grad(lambda *a: (pooled(*a) ** 2).sum(), argnums=(0, 1))(gt.from_torch(x), gt.from_torch(w))
+    x, w = x.requires_grad_(), w.requires_grad_()
+    expected = torch.nn.functional.max_pool2d(torch.relu(torch.nn.functional.conv2d(x, w, padding=1)), 2)
+    torch.testing.assert_close(got.to_torch(), expected.detach(), rtol=1e-4, atol=1e-4)
+    for mine, theirs in zip(slopes, torch.autograd.grad((expected**2).sum(), (x, w)), strict=True):
+        torch.testing.assert_close(mine.to_torch(), theirs, rtol=1e-3, atol=1e-3)

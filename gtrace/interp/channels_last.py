@@ -92,7 +92,7 @@ def channels_last(name: str, args: tuple[Any, ...], caller: Callable[..., Callab
         if _is_faster(tensors[places[-1]], tensors[weights]):
             given = list(tensors)
             for k in places:
-                given[k] = tensors[k].contiguous(memory_format=torch.channels_last)
+                given[k] = _images_of(tensors[k])
             return call(*given)
         return call(*tensors)
 
@@ -100,7 +100,7 @@ def channels_last(name: str, args: tuple[Any, ...], caller: Callable[..., Callab
 
 
 def _images_of(x: torch.Tensor) -> torch.Tensor:
-    """Return images of one row with their channels last; of a single channel, only strides tell that."""
+    """Return images with their channels last; of a single channel, only strides tell that."""
     x = x.contiguous(memory_format=torch.channels_last)
     return x.as_strided(x.shape, strides_of_images(x.shape)) if x.shape[1] == 1 else x
 

@@ -311,7 +311,9 @@ def _pooled(
     y = permute_dims(x, order)
     shape = y.shape
     if (len(rest), len(over)) != (2, 2):
-        y = reshape(y, (math.prod(shape[: len(rest)]), 1, *([1] if len(over) == 1 else []), *shape[len(rest) :]))
+        # the last of the other axes are channels, also of a single example, to which a batch may add an axis
+        *batch, channels = shape[: len(rest)] or (1,)
+        y = reshape(y, (math.prod(batch), channels, *([1] if len(over) == 1 else []), *shape[len(rest) :]))
     if computation is maximum:
         y = max_pool2d(y, window, stride, dilation=gap)
     else:
