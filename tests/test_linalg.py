@@ -507,3 +507,28 @@ def test_small_determinants_have_derivatives_everywhere():
     for n in (1, 2, 3, 4):
         x = rng.normal(size=(5, n, n))
         np.testing.assert_allclose(gt.linalg.det(x), np.linalg.det(x), rtol=1e-10)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.permutations("abcde").flatmap(lambda p: st.integers(0, 3).map(lambda n: "".join(p[:n]))), min_size=1,
+             max_size=6),
+    st.permutations("abcde"), st.integers(0, 5), st.sampled_from([np.float64, np.int64, np.int32]),
+)  # fmt: skip
+def test_einsums_of_any_operands_are_numpys(terms, order, kept, dtype):
+    """More than two are multiplied two at a time; integers of any width are."""
+    used = [c for c in order if any(c in term for term in terms)]
+    equation = f"{','.join(terms)}->{''.join(used[:kept])}"
+    sizes = {"a": 2, "b": 3, "c": 1, "d": 4, "e": 2}
+    rng = np.random.default_rng(0)
+    operands = [np.asarray(rng.normal(size=[sizes[c] for c in term]) * 3).astype(dtype) for term in terms]
+    expected, got = np.einsum(equation, *operands), np.asarray(gt.einsum(equation, *operands))
+    assert got.dtype == expected.dtype
+    np.testing.assert_allclose(got, expected, rtol=1e-9, atol=1e-9)
+
+
+def test_einsums_of_three_operands_are_products_of_two():
+    graph = gt.make_graph(lambda x, a, z: gt.einsum("bi,ijk,bj->bk", x, a, z))(
+        gt.ones((8, 3)), gt.ones((3, 4, 5)), gt.ones((8, 4))
+    )
+    assert [len(node.ins) for node in graph.nodes if node.op.name == "einsum"] == [2, 2]

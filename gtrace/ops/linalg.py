@@ -22,7 +22,7 @@ from gtrace.ops.elementwise import multiply
 from gtrace.ops.factors import contraction, product
 from gtrace.ops.gather import constant_array
 from gtrace.ops.index import getitem
-from gtrace.ops.promote import cast, promote_arrays, weakened
+from gtrace.ops.promote import cast, promote_arrays
 from gtrace.ops.reduce import sum as sum_over
 from gtrace.ops.samples import uniform
 from gtrace.ops.shape import (
@@ -266,7 +266,11 @@ def tensordot(x: Any, y: Any, axes: Any = 2) -> Array:
 
 
 def _einsum_impl(*xs: torch.Tensor, equation: str) -> torch.Tensor:
-    return torch.einsum(equation, *xs)
+    dtype = xs[0].dtype
+    if dtype.is_floating_point or dtype.is_complex or dtype is torch.int64:
+        return torch.einsum(equation, *xs)
+    # torch sums the axes that one operand alone has in int64, and multiplies nothing with that but int64
+    return torch.einsum(equation, *[x.to(torch.int64) for x in xs]).to(dtype)
 
 
 def _einsum_shape(avals: tuple[Aval, ...], equation: str) -> tuple[int, ...]:
@@ -325,9 +329,13 @@ _einsum = define(
 )  # fmt: skip
 
 
+MOST_SEARCHED = 5
+"""Operands, at most, of which all orders are compared."""
+
+
 def einsum(equation: str, *operands: Any) -> Array:
     """Return a sum of products in Einstein's notation, as numpy.einsum; without "->" the labels that come once, in
-    alphabetical order, make the result.
+    alphabetical order, make the result. More than two operands are multiplied two at a time.
 
     Raises:
         ArgumentError: the equation is malformed.
@@ -354,9 +362,40 @@ def einsum(equation: str, *operands: Any) -> Array:
                     raise ShapeError(message("einsum", "one size for each label", got, "Check the operands' shapes."))
                 sizes[label] = max(n, sizes[label])
     arrays = [broadcast_to(x, tuple(sizes[label] for label in term)) for term, x in zip(labels, arrays, strict=True)]
-    out, kind = bind(_einsum, arrays, (f"{','.join(labels)}->{result}",)), arrays[0].aval.dtype
-    # torch sums integers of one operand in int64
-    return out if out.aval.dtype is kind else weakened(out, kind) if out.aval.weak else cast(out, kind)
+    for places in _contractions((*labels,), result, tuple([x.shape for x in arrays])):
+        taken, terms = [arrays[k] for k in places], [labels[k] for k in places]
+        arrays = [x for k, x in enumerate(arrays) if k not in places]
+        labels = [term for k, term in enumerate(labels) if k not in places]
+        needed = {*result, *"".join(labels)}
+        left = "".join(label for label in dict.fromkeys("".join(terms)) if label in needed) if arrays else result
+        arrays.append(bind(_einsum, taken, (f"{','.join(terms)}->{left}",)))
+        labels.append(left)
+    return arrays[0]
+
+
+@functools.lru_cache(maxsize=1024)
+def _contractions(
+    labels: tuple[str, ...], result: str, shapes: tuple[tuple[int, ...], ...]
+) -> tuple[tuple[int, ...], ...]:
+    """Return which operands to multiply, one after the other: two at a time, with the least work in all.
+
+    The product of each call takes the last place among the operands that are left.
+    """
+    if len(labels) <= 2:
+        return (tuple(range(len(labels))),)
+    operands = [numpy.broadcast_to(numpy.zeros(()), shape) for shape in shapes]
+    search = "optimal" if len(labels) <= MOST_SEARCHED else "greedy"
+    path, _ = numpy.einsum_path(f"{','.join(labels)}->{result}", *operands, optimize=search)
+    pairs: list[tuple[int, ...]] = []
+    count = len(labels)
+    for places in path[1:]:
+        first, second, *others = sorted(places)
+        pairs.append((first, second))
+        count -= 1
+        for k, place in enumerate(others):  # without those before, and with the product so far at the end
+            pairs.append((place - 2 - k, count - 1))
+            count -= 1
+    return tuple(pairs)
 
 
 def _labels(equation: str, arrays: Sequence[Array]) -> tuple[list[str], str]:
