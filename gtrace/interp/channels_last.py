@@ -71,7 +71,7 @@ def channels_last(name: str, args: tuple[Any, ...], caller: Callable[..., Callab
     call = caller(args)
     if name in NORMS:
         return _in_one_layout(NORMS[name], call)
-    if name == PADDING and len(args[1]) <= 6:
+    if name == PADDING and 2 <= len(args[1]) <= 6:
         first, *others = (args[1][k : k + 2] for k in range(0, len(args[1]), 2))
         of_images = caller((args[0], (*first, 0, 0, *itertools.chain(*others)), *args[2:]))
         return lambda x: of_images(x.unsqueeze(2)).squeeze(2) if _has_channels_last(x) else call(x)

@@ -12,16 +12,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import torch
 
 from gtrace.errors import GraphError
-from gtrace.ir.aval import SHORT, Aval, aval
+from gtrace.ir.aval import Aval
 from gtrace.ir.contractions import Labels, Term, peeled, product_of
-from gtrace.ir.edit import NewNodes, toposort
-from gtrace.ir.graph import Graph, Node, Operand, Scalar
-from gtrace.ir.masks import HIDDEN, Added, Hidden, Mask, Masks
+from gtrace.ir.edit import Replacements, toposort
+from gtrace.ir.graph import Graph, Node, Scalar
+from gtrace.ir.masks import HIDDEN, Added, Hidden, Mask, Masks, built_mask, number_of
 from gtrace.ir.rows import Values
 from gtrace.ir.simplify import dce, move_transposes
 
@@ -36,9 +35,6 @@ LONG = 1024
 
 MOST_STEPS = 8
 """Operations between the product and the softmax, at most: sums have two sides, each of which may be the scores."""
-
-REPLACED = -1e30
-"""In place of scores that are replaced by a number such as -1e9: after others that are added, it is still as small."""
 
 PRECISION = 1e-6
 """How far equal scales may be apart, as a part of them: one may be the rounded reciprocal of the other."""
@@ -103,44 +99,12 @@ def _is_weights(node: Node) -> bool:
 
 
 def _replaced(values: Values, masks: Masks, found: Sequence[_Attention]) -> Graph:
-    nodes = dict(values.made)
-    build = _Build(values, nodes)
+    graph = values.graph
+    build = Replacements(graph)
     for attention in found:
         attention.rewrite(build, masks)
-    graph = values.graph
-    ordered = toposort(nodes.values(), graph.inputs)
+    ordered = toposort(build.nodes.values(), graph.inputs)
     return dce(move_transposes(dce(Graph(graph.inputs, graph.avals, ordered, graph.outputs))))
-
-
-class _Build:
-    """Nodes that are added to a program, or take the place of others."""
-
-    def __init__(self, values: Values, nodes: dict[int, Node]) -> None:
-        self._nodes = nodes
-        self._avals: dict[int, Any] = dict(values.avals)
-        self._new = NewNodes(values.graph)
-        self._known: dict[Any, int] = {}
-
-    def __call__(
-        self, name: str, params: tuple[Any, ...], *ins: Operand, out: int | None = None, location: str | None = None
-    ) -> int:
-        """Return the value of an operation; an equal one that was added before has it already."""
-        node = self._new(name, params, ins, [self._avals[x] if isinstance(x, int) else x.aval for x in ins], location)
-        if out is None:
-            out = self._known.setdefault((node.instr, ins), node.out)
-        self._nodes[out] = Node(node.instr, ins, out, location)
-        self._avals[out] = node.instr.aval
-        return out
-
-    def aval(self, value: int) -> Aval:
-        a: Aval = self._avals[value]
-        return a
-
-    def arranged(self, value: int, axes: tuple[int, ...], location: str | None, out: int | None = None) -> int:
-        """Return an array with its axes in another order, in place of value `out`."""
-        if axes == tuple(range(len(axes))) and out is None:
-            return value
-        return self("permute", (axes,), value, out=out, location=location)
 
 
 class _Attention:
@@ -387,7 +351,7 @@ class _Attention:
 
     # -- the operations
 
-    def rewrite(self, build: _Build, masks: Masks) -> None:
+    def rewrite(self, build: Replacements, masks: Masks) -> None:
         """Put the kernels, and what they need, in place of the products."""
         assert self.query is not None and self.key is not None and self.value is not None and self.result is not None
         at = self._values.made[self.result.value].location
@@ -398,9 +362,11 @@ class _Attention:
             query = build("mul" if power > 0 else "div", (), query, number, location=at)
         *_, queries, keys = self._node.instr.aval.shape
         causal = masks.is_causal(self.mask, queries, keys)
-        mask, alone = (None, None) if causal or not self.mask else self._built_mask(build, at)
+        scores, mask, alone = self._node.instr.aval, None, None
+        if self.mask and not causal:
+            mask, alone = built_mask(build, self.mask, scores, self.levelled, at)
         if alone is not None:
-            query = build("where", (), alone, Scalar(0.0, self._number), query, location=at)
+            query = build("where", (), alone, number_of(0.0, scores), query, location=at)
         extra = () if mask is None else (mask,)
         rest = 0.0, causal, None if mask is None else "x", self.scale
         call = build("aten", (FORWARD, ("x", "x", "x", *rest)), query, key, value, *extra, location=at)
@@ -419,7 +385,7 @@ class _Attention:
                 further = (self.powers, alone) if name == "query" else ()
                 self._given(build, call, k, self.gradients[name], axis, at, *further)
 
-    def _taken(self, build: _Build, term: Term, axis: str, location: str | None) -> int:
+    def _taken(self, build: Replacements, term: Term, axis: str, location: str | None) -> int:
         """Return an array as the kernels take it: batch, heads, length and depth."""
         order = (*self.labels[:-2], axis, "d")
         x = build.arranged(term.value, tuple(map(term.labels.index, order)), location)
@@ -429,13 +395,13 @@ class _Attention:
         return build("reshape", ((batch, 1, length, depth),), x, location=location)
 
     def _given(
-        self, build: _Build, call: int, place: int, term: Term, axis: str, location: str | None, powers: Powers = (),
-        alone: int | None = None,
+        self, build: Replacements, call: int, place: int, term: Term, axis: str, location: str | None,
+        powers: Powers = (), alone: int | None = None,
     ) -> None:  # fmt: skip
         """Put a result of a kernel in the place of a product, and 0 where rows are `alone`."""
         x = build("project", (place,), call, location=location)
         if alone is not None:
-            x = build("where", (), alone, Scalar(0.0, self._number), x, location=location)
+            x = build("where", (), alone, number_of(0.0, build.aval(x)), x, location=location)
         for number, power in powers:
             x = build("mul" if power > 0 else "div", (), x, number, location=location)
         order = (*self.labels[:-2], axis, "d")
@@ -443,59 +409,3 @@ class _Attention:
             batch, _, length, depth = build.aval(x).shape
             x = build("reshape", ((batch, length, depth),), x, location=location)
         build.arranged(x, tuple(map(order.index, term.labels)), location, out=term.value)
-
-    @property
-    def _number(self) -> Aval:
-        """The type of numbers beside the scores."""
-        kind = self._node.instr.aval
-        return aval((), kind.dtype, kind.device, weak=True)
-
-    def _built_mask(self, build: _Build, location: str | None) -> tuple[int, int | None]:
-        """Return what is added to the scores, and which rows are replaced by numbers as a whole; None: none are.
-
-        The kernel keeps the logarithm of the sum of each row, in which large numbers that are added to all of it take
-        the digits that its gradient needs. A levelled mask is 0 at its largest in each row, which changes no weights.
-        Rows of numbers alone have equal weights, as they would have without a query.
-        """
-        kind, number = self._node.instr.aval.dtype, self._number
-        mask: int | None = None
-        shown: int | None = None  # where scores are not replaced
-        for step in self.mask:
-            if isinstance(step, Added):
-                term = build("neg", (), step.value, location=location) if step.negative else step.value
-                mask = term if mask is None else build("add", (), mask, term, location=location)
-                continue
-            kept: Operand = Scalar(0.0, number) if mask is None else mask
-            hidden = Scalar(REPLACED if self.levelled and step.score != -math.inf else -math.inf, number)
-            sides = (hidden, kept) if step.inverted else (kept, hidden)
-            mask = build("where", (), step.condition, *sides, location=location)
-            if build.aval(mask).weak:
-                mask = build("astype", (SHORT[kind],), mask, location=location)
-            if self.levelled and step.score != -math.inf:
-                one = build("logical_not", (), step.condition, location=location) if step.inverted else step.condition
-                shown = one if shown is None else build("bitwise_and", (), shown, one, location=location)
-        assert mask is not None
-        alone = None
-        if self.levelled:
-            largest = build("max", _last_axis(build.aval(mask)), mask, location=location)
-            mask = build("sub", (), mask, largest, location=location)
-        if shown is not None:
-            alone = build("any", _last_axis(build.aval(shown)), shown, location=location)
-            alone = self._of_kernel(build, build("logical_not", (), alone, location=location), location)
-        mask = self._of_kernel(build, mask, location)
-        given = build.aval(mask).shape
-        full = (*given[:-2], *self._node.instr.aval.shape[-2:])
-        return (mask if given == full else build("broadcast_to", (full,), mask, location=location)), alone
-
-    def _of_kernel(self, build: _Build, mask: int, location: str | None) -> int:
-        """Return a mask with the axes of the kernel's scores: batch, heads, queries and keys."""
-        own = build.aval(mask).shape
-        given = (1,) * (len(self.labels) - len(own)) + own
-        if len(given) == 3:
-            given = (given[0], 1, *given[1:])
-        return mask if given == own else build("reshape", (given,), mask, location=location)
-
-
-def _last_axis(a: Aval) -> tuple[tuple[int, ...], bool]:
-    """Return the attributes of a reduction over the last axis, which stays with one element."""
-    return (len(a.shape) - 1,), True

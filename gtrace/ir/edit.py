@@ -47,6 +47,46 @@ class NewNodes:
         return Node(REGISTRY[name].instr(params, tuple(avals)), tuple(ins), self._fresh - 1, location)
 
 
+class Replacements:
+    """Nodes that are added to a program, or take the place of others.
+
+    Attributes:
+        nodes: all nodes, by the values that they assign.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self.nodes = {node.out: node for node in graph.nodes}
+        self._avals: dict[int, Any] = graph.value_avals()
+        self._new = NewNodes(graph)
+        self._known: dict[Any, int] = {}
+
+    def __call__(
+        self, name: str, params: Params, *ins: Operand, out: int | None = None, location: str | None = None
+    ) -> int:
+        """Return the value of an operation; an equal one that was added before has it already.
+
+        Args:
+            out: the value that it assigns, in place of its node; None: a new one.
+        """
+        node = self._new(name, params, ins, [self._avals[x] if isinstance(x, int) else x.aval for x in ins], location)
+        if out is None:
+            out = self._known.setdefault((node.instr, ins), node.out)
+        self.nodes[out] = Node(node.instr, ins, out, location)
+        self._avals[out] = node.instr.aval
+        return out
+
+    def aval(self, value: int) -> Aval:
+        """Return the type of a value."""
+        a: Aval = self._avals[value]
+        return a
+
+    def arranged(self, value: int, axes: tuple[int, ...], location: str | None, out: int | None = None) -> int:
+        """Return an array with its axes in another order, in place of value `out`."""
+        if axes == tuple(range(len(axes))) and out is None:
+            return value
+        return self("permute", (axes,), value, out=out, location=location)
+
+
 def renumber(graph: Graph) -> Graph:
     """Return `graph` with its inputs numbered 0, 1, ... and its results after them, in order.
 

@@ -1,4 +1,4 @@
-"""Masks of attention, and what is known of them before a program runs."""
+"""Masks of attention: what is known of them before a program runs, and the operations that make them."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ import attrs
 import torch
 
 from gtrace.errors import ExecutionError
-from gtrace.ir.aval import Aval
+from gtrace.ir.aval import SHORT, Aval, aval
+from gtrace.ir.edit import Replacements
 from gtrace.ir.evaluate import evaluate
-from gtrace.ir.graph import Graph, Node
+from gtrace.ir.graph import Graph, Node, Operand, Scalar
 from gtrace.ir.rows import Values
 from gtrace.ir.simplify import dce
 
@@ -21,6 +22,9 @@ weight of 0 unless the largest score of its row is as small. A row of such numbe
 LEVEL = 1e3
 """A number up to which something may be added to all scores of a row. The kernel keeps the logarithm of the sum of the
 row, in which it takes digits: after -1e9 none is left for the gradient."""
+
+REPLACED = -1e30
+"""In place of scores that are replaced by a number such as -1e9: after others that are added, it is still as small."""
 
 MOST_KNOWN = 1 << 25
 """Elements of a mask, at most, that is computed to see what it is."""
@@ -124,3 +128,64 @@ class Masks:
             else:
                 total = total - known if step.negative else total + known
         return total
+
+
+# -- the operations
+
+
+def number_of(value: float, a: Aval) -> Scalar:
+    """Return a number beside arrays of a type."""
+    return Scalar(value, aval((), a.dtype, a.device, weak=True))
+
+
+def built_mask(
+    build: Replacements, mask: Mask, scores: Aval, levelled: bool, location: str | None
+) -> tuple[int, int | None]:
+    """Return what is added to scores, and which rows are replaced by numbers as a whole; None: none are.
+
+    The kernel keeps the logarithm of the sum of each row, in which large numbers that are added to all of it take the
+    digits that its gradient needs. A levelled mask is 0 at its largest in each row, which changes no weights. Rows of
+    numbers alone have equal weights, as they would have without a query.
+    """
+    built: int | None = None
+    shown: int | None = None  # where scores are not replaced
+    for step in mask:
+        if isinstance(step, Added):
+            term = build("neg", (), step.value, location=location) if step.negative else step.value
+            built = term if built is None else build("add", (), built, term, location=location)
+            continue
+        kept: Operand = number_of(0.0, scores) if built is None else built
+        hidden = number_of(REPLACED if levelled and step.score != -math.inf else -math.inf, scores)
+        sides = (hidden, kept) if step.inverted else (kept, hidden)
+        built = build("where", (), step.condition, *sides, location=location)
+        if build.aval(built).weak:
+            built = build("astype", (SHORT[scores.dtype],), built, location=location)
+        if levelled and step.score != -math.inf:
+            one = build("logical_not", (), step.condition, location=location) if step.inverted else step.condition
+            shown = one if shown is None else build("bitwise_and", (), shown, one, location=location)
+    assert built is not None
+    alone = None
+    if levelled:
+        largest = build("max", _last_axis(build.aval(built)), built, location=location)
+        built = build("sub", (), built, largest, location=location)
+    if shown is not None:
+        alone = build("any", _last_axis(build.aval(shown)), shown, location=location)
+        alone = _of_kernel(build, build("logical_not", (), alone, location=location), scores, location)
+    built = _of_kernel(build, built, scores, location)
+    given = build.aval(built).shape
+    full = (*given[:-2], *scores.shape[-2:])
+    return (built if given == full else build("broadcast_to", (full,), built, location=location)), alone
+
+
+def _of_kernel(build: Replacements, mask: int, scores: Aval, location: str | None) -> int:
+    """Return a mask with the axes of the kernel's scores: batch, heads, queries and keys."""
+    own = build.aval(mask).shape
+    given = (1,) * (len(scores.shape) - len(own)) + own
+    if len(given) == 3:
+        given = (given[0], 1, *given[1:])
+    return mask if given == own else build("reshape", (given,), mask, location=location)
+
+
+def _last_axis(a: Aval) -> tuple[tuple[int, ...], bool]:
+    """Return the attributes of a reduction over the last axis, which stays with one element."""
+    return (len(a.shape) - 1,), True

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import attrs
 
 from gtrace.ir.aval import aval
+from gtrace.ir.edit import NewNodes
 from gtrace.ir.graph import Graph, Node, Operand, Scalar
-from gtrace.ir.op import REGISTRY
 from gtrace.ir.rows import Values
 
 LAYER, LAYER_BACKWARD = "aten.native_layer_norm.default", "aten.native_layer_norm_backward.default"
@@ -35,14 +34,13 @@ class Made:
     """Nodes that are made in place of a norm.
 
     Args:
-        fresh: the first of their numbers that is free.
+        new: makes nodes of the program.
         location: the user's line.
     """
 
-    def __init__(self, values: Values, fresh: int, location: str | None) -> None:
+    def __init__(self, values: Values, new: NewNodes, location: str | None) -> None:
         self.nodes: list[Node] = []
-        self._values, self._location = values, location
-        self._numbers: Iterator[int] = itertools.count(fresh)
+        self._values, self._new, self._location = values, new, location
         self._kinds: dict[int, Any] = {}
 
     def part(self) -> list[Node]:
@@ -60,11 +58,10 @@ class Made:
         Args:
             out: the value of the program that it takes the place of; None: a new one.
         """
-        avals = tuple(x.aval if isinstance(x, Scalar) else self.aval(x) for x in ins)
-        location = self._location if out is None else self._values.made[out].location
-        node = Node(
-            REGISTRY[name].instr(params, avals), tuple(ins), next(self._numbers) if out is None else out, location
-        )
+        avals = [x.aval if isinstance(x, Scalar) else self.aval(x) for x in ins]
+        node = self._new(name, params, ins, avals, self._location)
+        if out is not None:
+            node = Node(node.instr, node.ins, out, self._values.made[out].location)
         self.nodes.append(node)
         self._kinds[node.out] = node.instr.aval
         return node.out

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from gtrace.ir.aval import Aval
-from gtrace.ir.edit import toposort
+from gtrace.ir.edit import NewNodes, toposort
 from gtrace.ir.graph import Graph, Node, Scalar
 from gtrace.ir.norm_operators import BACKWARD, FORWARD, MEAN, SQUARES, VARIANCE, Made, Operands, operators
 from gtrace.ir.rows import FLAT, FULL, ROW, Rows, Values, equal
@@ -100,17 +100,16 @@ def _candidates(values: Values) -> list[tuple[int, tuple[int, ...]]]:
 
 def _replaced(values: Values, norms: Iterable[_Norm]) -> Graph:
     """Return the graph with norms as operations, in the order of what they replace."""
-    fresh = 1 + max([*values.graph.inputs, *values.made])
+    new = NewNodes(values.graph)
     nodes = dict(values.made)
     before: dict[int, list[Node]] = {}
     for norm in norms:
-        for made in norm.nodes(fresh):
+        for made in norm.nodes(new):
             known = {node.out: node for node in made if node.out in values.made}
             if known:
                 nodes.update(known)
                 first = min(values.place[value] for value in known)
                 before.setdefault(first, []).extend(node for node in made if node.out not in known)
-            fresh = max([fresh, *[node.out + 1 for node in made]])
     ordered = [
         node
         for value, place in values.place.items()
@@ -363,10 +362,10 @@ class _Norm:
 
     # -- the operations
 
-    def nodes(self, fresh: int) -> tuple[list[Node], list[Node]]:
-        """Return the operators, forward and backward, each with what has its results, numbered from `fresh`."""
+    def nodes(self, new: NewNodes) -> tuple[list[Node], list[Node]]:
+        """Return the operators, forward and backward, each with what has its results."""
         location = next((self.values.made[value].location for value in self.results), None)
-        make = Made(self.values, fresh, location)
+        make = Made(self.values, new, location)
         given = Operands(self.x, self.weight, self.bias, self.eps)
         of = {
             which: {value: what for value, (kind, what) in self.results.items() if kind == which}
