@@ -280,3 +280,12 @@ def test_what_returns_its_operand_keeps_its_weakness():
     half = gt.ones(3, dtype=gt.float16)
     assert (half * gt.stop_gradient(2.0)).dtype == (half * 2.0).dtype == gt.float16
     assert gt.make_graph(lambda x: gt.stop_gradient(x) * 2)(1.0).nodes[0].instr.aval.weak
+
+
+@pytest.mark.parametrize("number", [0.1, 0.1 + 0.3j])
+def test_numbers_keep_their_digits_beside_float64(number):
+    x = gt.array(np.ones(2))
+    for result in (gt.einsum(",a->a", number, x), gt.numpy.outer(x, number), gt.numpy.kron(x, number),
+                   gt.numpy.dot(number, x), x * number):  # fmt: skip
+        assert np.asarray(result).ravel()[0] == number
+    assert gt.einsum(",a->a", 0.1, gt.ones(2)).dtype == gt.float32

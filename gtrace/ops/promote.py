@@ -124,6 +124,8 @@ def cast_cotangent(ct: Array, dtype: torch.dtype) -> Array:
 
 # -- promotion
 
+_DOUBLE = (torch.float64, torch.complex128)
+
 
 def promote(op: str, *operands: Any, floating: bool = False) -> list[Array | Scalar]:
     """Return the operands in their common dtype: Arrays cast, Python scalars as `Scalar`.
@@ -167,8 +169,12 @@ def promote(op: str, *operands: Any, floating: bool = False) -> list[Array | Sca
 
 
 def promote_arrays(op: str, *operands: Any, floating: bool = False) -> list[Array]:
-    """Like `promote`, with Python scalars turned into 0-d Arrays."""
-    return promote(op, *[lift(op, x) for x in operands], floating=floating)  # type: ignore[return-value]
+    """Like `promote`, with Python scalars turned into 0-d Arrays, which keep their digits beside float64."""
+    found = promote(op, *[lift(op, x) for x in operands], floating=floating)
+    for k, (x, operand) in enumerate(zip(found, operands, strict=True)):
+        if x.aval.dtype in _DOUBLE and isinstance(operand, (float, complex)):
+            found[k] = constant(operand, x.aval)
+    return found  # type: ignore[return-value]
 
 
 def as_arrays(op: str, *operands: Any) -> list[Array]:
