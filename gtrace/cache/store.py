@@ -93,19 +93,32 @@ class Store:
     def code(self, manifest: Manifest) -> Path | None:
         """Return the path of an artifact's code, verified; None, with a warning, if it is not what it should be."""
         about = self.folder / f"{manifest.name}.json"
-        try:
-            if manifest.code is None:
-                raise ValueError("it names no code")
-            path = self.folder / manifest.code.file
-            if path.parent != self.folder or hashlib.sha256(_read_own(path)).hexdigest() != manifest.code.sha256:
-                raise ValueError("its code is not what was written")
-        except (OSError, ValueError) as error:
-            # unless somebody has just removed or replaced it
-            if self.find(manifest.name) == manifest:
-                self._damaged(about, error)
-            return None
+        for last in (False, True):
+            try:
+                path = self._verified(manifest)
+                break
+            except (OSError, ValueError) as error:
+                # somebody may have just removed it, or removed it and written it again
+                if self.find(manifest.name) != manifest:
+                    return None
+                if last:
+                    self._damaged(about, error)
+                    return None
         with contextlib.suppress(OSError):  # in a read-only folder only the order of use is lost
             os.utime(about)
+        return path
+
+    def _verified(self, manifest: Manifest) -> Path:
+        """Return the path of an artifact's code.
+
+        Raises:
+            OSError, ValueError: it is not what it should be.
+        """
+        if manifest.code is None:
+            raise ValueError("it names no code")
+        path = self.folder / manifest.code.file
+        if path.parent != self.folder or hashlib.sha256(_read_own(path)).hexdigest() != manifest.code.sha256:
+            raise ValueError("its code is not what was written")
         return path
 
     def family(self, family: str) -> list[Manifest]:
