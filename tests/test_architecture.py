@@ -32,6 +32,7 @@ ROOMS = [
     {"ir.subgraph"},
     {"ir.text", "ir.calls", "ir.build"},
     {"ir.canonical", "ir.user_passes", "ir.signature", "ir.difference"},
+    {"ir.values"},
     {"ir.rows"},
     {"ir.norm_operators", "ir.contractions", "ir.masks"},
     {"ir.norms"},

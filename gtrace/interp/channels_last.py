@@ -78,13 +78,13 @@ def channels_last(name: str, args: tuple[Any, ...], caller: Callable[..., Callab
     if name not in IMAGES:
         return call
     weights, places = IMAGES[name]
-    of_rows = caller(_of_images(name, args)) if _is_of_series(name, args) else None
+    of_rows = caller(_arguments_of_images(name, args)) if _is_of_series(name, args) else None
 
     def laid_out(*tensors: torch.Tensor) -> Any:
         if of_rows is not None and _is_faster_in_rows(tensors[places[-1]], tensors[weights]):
             given = [x.unsqueeze(2) if x.dim() == 3 else x for x in tensors]
             for k in places:
-                given[k] = _images_of(given[k])
+                given[k] = _with_channels_last(given[k])
             results = of_rows(*given)
             if isinstance(results, torch.Tensor):
                 return results.squeeze(2)
@@ -92,14 +92,14 @@ def channels_last(name: str, args: tuple[Any, ...], caller: Callable[..., Callab
         if _is_faster(tensors[places[-1]], tensors[weights]):
             given = list(tensors)
             for k in places:
-                given[k] = _images_of(tensors[k])
+                given[k] = _with_channels_last(tensors[k])
             return call(*given)
         return call(*tensors)
 
     return laid_out
 
 
-def _images_of(x: torch.Tensor) -> torch.Tensor:
+def _with_channels_last(x: torch.Tensor) -> torch.Tensor:
     """Return images with their channels last; of a single channel, only strides tell that."""
     x = x.contiguous(memory_format=torch.channels_last)
     return x.as_strided(x.shape, strides_of_images(x.shape)) if x.shape[1] == 1 else x
@@ -110,7 +110,7 @@ def _is_of_series(name: str, args: tuple[Any, ...]) -> bool:
     return len(args[first]) == 1 and not args[transposed]
 
 
-def _of_images(name: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
+def _arguments_of_images(name: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return the arguments of a convolution of images of one row, for those of one over one axis."""
     first, transposed = _ARGUMENTS[name]
     stride, padding, dilation = args[first : first + 3]

@@ -24,6 +24,7 @@ from gtrace.ir.graph import Graph, Node, Operand, Scalar
 from gtrace.ir.op import REGISTRY, Op
 from gtrace.ir.rules import Rules
 from gtrace.ir.simplify import dce
+from gtrace.ir.values import Values
 
 ROUNDING = 1e-7
 """How far the two factors of a moving average may be from a sum of 1, as a part of the second one."""
@@ -272,14 +273,8 @@ class _Search:
     """Looks for updates in a program."""
 
     def __init__(self, graph: Graph) -> None:
-        self.avals = graph.value_avals()
-        self.made = {node.out: node for node in graph.nodes}
-        self._place = {node.out: k for k, node in enumerate(graph.nodes)}
-        self._outputs = frozenset(graph.outputs)
-        self._users: dict[int, list[Node]] = {}
-        for node in graph.nodes:
-            for value in node.values():
-                self._users.setdefault(value, []).append(node)
+        self._values = Values(graph)
+        self.avals, self.made = self._values.avals, self._values.made
 
     def update(self, root: Node) -> _Update | None:
         """Return the update with this square root in its denominator; None: there is none."""
@@ -304,7 +299,9 @@ class _Search:
         outside, p, result, kept = self._added(ratio)
         powers = [[(x, 1)] for x in (*weights1, *weights2, small)] + [[*above, *outside], inside, kept[1]]
         numbers = dict.fromkeys(x for each in powers for x, _ in each if isinstance(x, int))
-        if any(self._depends(x, {new_m, new_v, ratio.out}) for x in (m, v, *([] if p is None else [p]), *numbers)):
+        if any(
+            self._values.depends(x, {new_m, new_v, ratio.out}) for x in (m, v, *([] if p is None else [p]), *numbers)
+        ):
             return None
         places = {x: k for k, x in enumerate(numbers)}
         beta1, weight1, beta2, weight2, eps, rate, within, rest = (_factor(each, places) for each in powers)
@@ -329,17 +326,17 @@ class _Search:
             fresh = [x for x in self.made[left.pop()].values() if x not in given and x not in inside]
             inside.update(fresh)
             left += fresh
-        return made <= self._outputs and not any(
-            (value in made or self._depends(value, made))
-            and ((value not in made and value in self._outputs) or any(user.out not in inside for user in users))
+        return made <= self._values.outputs and not any(
+            (value in made or self._values.depends(value, made))
+            and ((value not in made and value in self._values.outputs) or any(user.out not in inside for user in users))
             for value in inside
-            for users in [self._users.get(value, [])]
+            for users in [self._values.users.get(value, [])]
         )
 
     def _user(self, value: int) -> Node | None:
         """Return the only operation that takes a value which is no output."""
-        users = self._users.get(value, [])
-        return users[0] if len(users) == 1 and value not in self._outputs else None
+        users = self._values.users.get(value, [])
+        return users[0] if len(users) == 1 and value not in self._values.outputs else None
 
     def _is_number(self, x: Operand) -> bool:
         return isinstance(x, Scalar) or (self.avals[x].shape == () and not self.avals[x].complex)
@@ -465,20 +462,6 @@ class _Search:
         minus: Powers = [(_MINUS_ONE, 1)]
         is_sum = node.op.name == "add"
         return other, [] if is_sum or first else minus, minus if not is_sum and first else []
-
-    def _depends(self, value: int, on: set[int]) -> bool:
-        """Whether a value is computed from any of some others."""
-        first = min(self._place[x] for x in on)
-        left, seen = [value], {value}
-        while left:
-            x = left.pop()
-            if x in on:
-                return True
-            if self._place.get(x, -1) > first:  # operations before the first of them cannot be
-                fresh = [y for y in self.made[x].values() if y not in seen]
-                seen.update(fresh)
-                left += fresh
-        return False
 
 
 _MINUS_ONE = Scalar(-1.0, aval((), torch.float32, weak=True))

@@ -21,8 +21,8 @@ from gtrace.ir.contractions import Labels, Term, peeled, product_of
 from gtrace.ir.edit import Replacements, toposort
 from gtrace.ir.graph import Graph, Node, Scalar
 from gtrace.ir.masks import HIDDEN, Added, Hidden, Mask, Masks, built_mask, number_of
-from gtrace.ir.rows import Values
 from gtrace.ir.simplify import dce, move_transposes
+from gtrace.ir.values import Values
 
 FORWARD = "aten._scaled_dot_product_flash_attention_for_cpu.default"
 BACKWARD = "aten._scaled_dot_product_flash_attention_for_cpu_backward.default"

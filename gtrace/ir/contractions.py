@@ -15,7 +15,7 @@ from gtrace.ir.aval import Aval
 from gtrace.ir.edit import NewNodes
 from gtrace.ir.graph import Graph, Node
 from gtrace.ir.op import Params
-from gtrace.ir.rows import Values
+from gtrace.ir.values import Values
 
 Labels = tuple[str, ...]
 """What the axes of an array are."""

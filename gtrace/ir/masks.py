@@ -12,8 +12,8 @@ from gtrace.ir.aval import SHORT, Aval, aval
 from gtrace.ir.edit import Replacements
 from gtrace.ir.evaluate import evaluate
 from gtrace.ir.graph import Graph, Node, Operand, Scalar
-from gtrace.ir.rows import Values
 from gtrace.ir.simplify import dce
+from gtrace.ir.values import Values
 
 HIDDEN = -1e9
 """A score of this, or one that this is added to, is taken for minus infinity, as those who write it mean it: it has a

@@ -11,7 +11,7 @@ import attrs
 from gtrace.ir.aval import aval
 from gtrace.ir.edit import NewNodes
 from gtrace.ir.graph import Graph, Node, Operand, Scalar
-from gtrace.ir.rows import Values
+from gtrace.ir.values import Values
 
 LAYER, LAYER_BACKWARD = "aten.native_layer_norm.default", "aten.native_layer_norm_backward.default"
 BATCH, BATCH_BACKWARD = "aten._native_batch_norm_legit.no_stats", "aten.native_batch_norm_backward.default"

@@ -22,8 +22,9 @@ from gtrace.ir.aval import Aval
 from gtrace.ir.edit import NewNodes, toposort
 from gtrace.ir.graph import Graph, Node, Scalar
 from gtrace.ir.norm_operators import BACKWARD, FORWARD, MEAN, SQUARES, VARIANCE, Made, Operands, operators
-from gtrace.ir.rows import FLAT, FULL, ROW, Rows, Values, equal
+from gtrace.ir.rows import FLAT, FULL, ROW, Rows, equal
 from gtrace.ir.simplify import dce
+from gtrace.ir.values import Values
 
 
 def fuse_norms(graph: Graph) -> Graph:

@@ -362,6 +362,8 @@ def einsum(equation: str, *operands: Any) -> Array:
                     raise ShapeError(message("einsum", "one size for each label", got, "Check the operands' shapes."))
                 sizes[label] = max(n, sizes[label])
     arrays = [broadcast_to(x, tuple(sizes[label] for label in term)) for term, x in zip(labels, arrays, strict=True)]
+    if len(arrays) <= 2:
+        return bind(_einsum, arrays, (f"{','.join(labels)}->{result}",))
     for places in _contractions((*labels,), result, tuple([x.shape for x in arrays])):
         taken, terms = [arrays[k] for k in places], [labels[k] for k in places]
         arrays = [x for k, x in enumerate(arrays) if k not in places]
@@ -377,12 +379,10 @@ def einsum(equation: str, *operands: Any) -> Array:
 def _contractions(
     labels: tuple[str, ...], result: str, shapes: tuple[tuple[int, ...], ...]
 ) -> tuple[tuple[int, ...], ...]:
-    """Return which operands to multiply, one after the other: two at a time, with the least work in all.
+    """Return which of several operands to multiply, one after the other: two at a time, with the least work in all.
 
     The product of each call takes the last place among the operands that are left.
     """
-    if len(labels) <= 2:
-        return (tuple(range(len(labels))),)
     operands = [numpy.broadcast_to(numpy.zeros(()), shape) for shape in shapes]
     search = "optimal" if len(labels) <= MOST_SEARCHED else "greedy"
     path, _ = numpy.einsum_path(f"{','.join(labels)}->{result}", *operands, optimize=search)

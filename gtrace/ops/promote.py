@@ -171,9 +171,10 @@ def promote(op: str, *operands: Any, floating: bool = False) -> list[Array | Sca
 def promote_arrays(op: str, *operands: Any, floating: bool = False) -> list[Array]:
     """Like `promote`, with Python scalars turned into 0-d Arrays, which keep their digits beside float64."""
     found = promote(op, *[lift(op, x) for x in operands], floating=floating)
-    for k, (x, operand) in enumerate(zip(found, operands, strict=True)):
-        if x.aval.dtype in _DOUBLE and isinstance(operand, (float, complex)):
-            found[k] = constant(operand, x.aval)
+    if found[0].aval.dtype in _DOUBLE:
+        for k, operand in enumerate(operands):
+            if isinstance(operand, (float, complex)):
+                found[k] = constant(operand, found[k].aval)
     return found  # type: ignore[return-value]
 
 
