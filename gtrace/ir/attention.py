@@ -354,58 +354,58 @@ class _Attention:
     def rewrite(self, build: Replacements, masks: Masks) -> None:
         """Put the kernels, and what they need, in place of the products."""
         assert self.query is not None and self.key is not None and self.value is not None and self.result is not None
-        at = self._values.made[self.result.value].location
+        build.location = self._values.made[self.result.value].location
         query, key, value = (
-            self._taken(build, term, axis, at) for term, axis in ((self.query, "l"), (self.key, "s"), (self.value, "s"))
+            self._taken(build, term, axis) for term, axis in ((self.query, "l"), (self.key, "s"), (self.value, "s"))
         )
         for number, power in self.powers:
-            query = build("mul" if power > 0 else "div", (), query, number, location=at)
+            query = build("mul" if power > 0 else "div", (), query, number)
         *_, queries, keys = self._node.instr.aval.shape
         causal = masks.is_causal(self.mask, queries, keys)
         scores, mask, alone = self._node.instr.aval, None, None
         if self.mask and not causal:
-            mask, alone = built_mask(build, self.mask, scores, self.levelled, at)
+            mask, alone = built_mask(build, self.mask, scores, self.levelled)
         if alone is not None:
-            query = build("where", (), alone, number_of(0.0, scores), query, location=at)
+            query = build("where", (), alone, number_of(0.0, scores), query)
         extra = () if mask is None else (mask,)
         rest = 0.0, causal, None if mask is None else "x", self.scale
-        call = build("aten", (FORWARD, ("x", "x", "x", *rest)), query, key, value, *extra, location=at)
-        self._given(build, call, 0, self.result, "l", at)
+        call = build("aten", (FORWARD, ("x", "x", "x", *rest)), query, key, value, *extra)
+        self._given(build, call, 0, self.result, "l")
         if not self.gradients:
             return
         assert self.cotangent is not None
-        at = self._values.made[next(iter(self.gradients.values())).value].location
-        cotangent = self._taken(build, self.cotangent, "l", at)
-        out, sums = (build("project", (k,), call, location=at) for k in (0, 1))
+        build.location = self._values.made[next(iter(self.gradients.values())).value].location
+        cotangent = self._taken(build, self.cotangent, "l")
+        out, sums = (build("project", (k,), call) for k in (0, 1))
         call = build(
-            "aten", (BACKWARD, ("x",) * 6 + rest), cotangent, query, key, value, out, sums, *extra, location=at
+            "aten", (BACKWARD, ("x",) * 6 + rest), cotangent, query, key, value, out, sums, *extra
         )  # fmt: skip
         for k, (name, axis) in enumerate((("query", "l"), ("key", "s"), ("value", "s"))):
             if name in self.gradients:
                 further = (self.powers, alone) if name == "query" else ()
-                self._given(build, call, k, self.gradients[name], axis, at, *further)
+                self._given(build, call, k, self.gradients[name], axis, *further)
 
-    def _taken(self, build: Replacements, term: Term, axis: str, location: str | None) -> int:
+    def _taken(self, build: Replacements, term: Term, axis: str) -> int:
         """Return an array as the kernels take it: batch, heads, length and depth."""
         order = (*self.labels[:-2], axis, "d")
-        x = build.arranged(term.value, tuple(map(term.labels.index, order)), location)
+        x = build.arranged(term.value, tuple(map(term.labels.index, order)))
         if len(order) == 4:
             return x
         batch, length, depth = build.aval(x).shape
-        return build("reshape", ((batch, 1, length, depth),), x, location=location)
+        return build("reshape", ((batch, 1, length, depth),), x)
 
     def _given(
-        self, build: Replacements, call: int, place: int, term: Term, axis: str, location: str | None,
-        powers: Powers = (), alone: int | None = None,
+        self, build: Replacements, call: int, place: int, term: Term, axis: str, powers: Powers = (),
+        alone: int | None = None,
     ) -> None:  # fmt: skip
         """Put a result of a kernel in the place of a product, and 0 where rows are `alone`."""
-        x = build("project", (place,), call, location=location)
+        x = build("project", (place,), call)
         if alone is not None:
-            x = build("where", (), alone, number_of(0.0, build.aval(x)), x, location=location)
+            x = build("where", (), alone, number_of(0.0, build.aval(x)), x)
         for number, power in powers:
-            x = build("mul" if power > 0 else "div", (), x, number, location=location)
+            x = build("mul" if power > 0 else "div", (), x, number)
         order = (*self.labels[:-2], axis, "d")
         if len(order) == 3:
             batch, _, length, depth = build.aval(x).shape
-            x = build("reshape", ((batch, length, depth),), x, location=location)
-        build.arranged(x, tuple(map(order.index, term.labels)), location, out=term.value)
+            x = build("reshape", ((batch, length, depth),), x)
+        build.arranged(x, tuple(map(order.index, term.labels)), out=term.value)

@@ -52,39 +52,46 @@ class Replacements:
 
     Attributes:
         nodes: all nodes, by the values that they assign.
+        made: those that were added or replaced, in order.
+        location: the user's line, for what is made next.
     """
 
     def __init__(self, graph: Graph) -> None:
         self.nodes = {node.out: node for node in graph.nodes}
+        self.made: list[Node] = []
+        self.location: str | None = None
         self._avals: dict[int, Any] = graph.value_avals()
         self._new = NewNodes(graph)
         self._known: dict[Any, int] = {}
 
-    def __call__(
-        self, name: str, params: Params, *ins: Operand, out: int | None = None, location: str | None = None
-    ) -> int:
+    def __call__(self, name: str, params: Params, *ins: Operand, out: int | None = None) -> int:
         """Return the value of an operation; an equal one that was added before has it already.
 
         Args:
             out: the value that it assigns, in place of its node; None: a new one.
         """
-        node = self._new(name, params, ins, [self._avals[x] if isinstance(x, int) else x.aval for x in ins], location)
+        avals = [self._avals[x] if isinstance(x, int) else x.aval for x in ins]
+        node = self._new(name, params, ins, avals, self.location)
         if out is None:
-            out = self._known.setdefault((node.instr, ins), node.out)
-        self.nodes[out] = Node(node.instr, ins, out, location)
-        self._avals[out] = node.instr.aval
-        return out
+            known = self._known.setdefault((node.instr, ins), node.out)
+            if known != node.out:
+                return known
+        else:
+            node = Node(node.instr, ins, out, self.location)
+        self.nodes[node.out] = node
+        self.made.append(node)
+        self._avals[node.out] = node.instr.aval
+        return node.out
 
-    def aval(self, value: int) -> Aval:
+    def aval(self, value: int) -> Any:
         """Return the type of a value."""
-        a: Aval = self._avals[value]
-        return a
+        return self._avals[value]
 
-    def arranged(self, value: int, axes: tuple[int, ...], location: str | None, out: int | None = None) -> int:
+    def arranged(self, value: int, axes: tuple[int, ...], out: int | None = None) -> int:
         """Return an array with its axes in another order, in place of value `out`."""
         if axes == tuple(range(len(axes))) and out is None:
             return value
-        return self("permute", (axes,), value, out=out, location=location)
+        return self("permute", (axes,), value, out=out)
 
 
 def renumber(graph: Graph) -> Graph:

@@ -138,9 +138,7 @@ def number_of(value: float, a: Aval) -> Scalar:
     return Scalar(value, aval((), a.dtype, a.device, weak=True))
 
 
-def built_mask(
-    build: Replacements, mask: Mask, scores: Aval, levelled: bool, location: str | None
-) -> tuple[int, int | None]:
+def built_mask(build: Replacements, mask: Mask, scores: Aval, levelled: bool) -> tuple[int, int | None]:
     """Return what is added to scores, and which rows are replaced by numbers as a whole; None: none are.
 
     The kernel keeps the logarithm of the sum of each row, in which large numbers that are added to all of it take the
@@ -151,39 +149,39 @@ def built_mask(
     shown: int | None = None  # where scores are not replaced
     for step in mask:
         if isinstance(step, Added):
-            term = build("neg", (), step.value, location=location) if step.negative else step.value
-            built = term if built is None else build("add", (), built, term, location=location)
+            term = build("neg", (), step.value) if step.negative else step.value
+            built = term if built is None else build("add", (), built, term)
             continue
         kept: Operand = number_of(0.0, scores) if built is None else built
         hidden = number_of(REPLACED if levelled and step.score != -math.inf else -math.inf, scores)
         sides = (hidden, kept) if step.inverted else (kept, hidden)
-        built = build("where", (), step.condition, *sides, location=location)
+        built = build("where", (), step.condition, *sides)
         if build.aval(built).weak:
-            built = build("astype", (SHORT[scores.dtype],), built, location=location)
+            built = build("astype", (SHORT[scores.dtype],), built)
         if levelled and step.score != -math.inf:
-            one = build("logical_not", (), step.condition, location=location) if step.inverted else step.condition
-            shown = one if shown is None else build("bitwise_and", (), shown, one, location=location)
+            one = build("logical_not", (), step.condition) if step.inverted else step.condition
+            shown = one if shown is None else build("bitwise_and", (), shown, one)
     assert built is not None
     alone = None
     if levelled:
-        largest = build("max", _last_axis(build.aval(built)), built, location=location)
-        built = build("sub", (), built, largest, location=location)
+        largest = build("max", _last_axis(build.aval(built)), built)
+        built = build("sub", (), built, largest)
     if shown is not None:
-        alone = build("any", _last_axis(build.aval(shown)), shown, location=location)
-        alone = _of_kernel(build, build("logical_not", (), alone, location=location), scores, location)
-    built = _of_kernel(build, built, scores, location)
+        alone = build("any", _last_axis(build.aval(shown)), shown)
+        alone = _of_kernel(build, build("logical_not", (), alone), scores)
+    built = _of_kernel(build, built, scores)
     given = build.aval(built).shape
     full = (*given[:-2], *scores.shape[-2:])
-    return (built if given == full else build("broadcast_to", (full,), built, location=location)), alone
+    return (built if given == full else build("broadcast_to", (full,), built)), alone
 
 
-def _of_kernel(build: Replacements, mask: int, scores: Aval, location: str | None) -> int:
+def _of_kernel(build: Replacements, mask: int, scores: Aval) -> int:
     """Return a mask with the axes of the kernel's scores: batch, heads, queries and keys."""
     own = build.aval(mask).shape
     given = (1,) * (len(scores.shape) - len(own)) + own
     if len(given) == 3:
         given = (given[0], 1, *given[1:])
-    return mask if given == own else build("reshape", (given,), mask, location=location)
+    return mask if given == own else build("reshape", (given,), mask)
 
 
 def _last_axis(a: Aval) -> tuple[tuple[int, ...], bool]:

@@ -9,9 +9,8 @@ from typing import Any
 import attrs
 
 from gtrace.ir.aval import aval
-from gtrace.ir.edit import NewNodes
-from gtrace.ir.graph import Graph, Node, Operand, Scalar
-from gtrace.ir.values import Values
+from gtrace.ir.edit import Replacements
+from gtrace.ir.graph import Graph, Operand, Scalar
 
 LAYER, LAYER_BACKWARD = "aten.native_layer_norm.default", "aten.native_layer_norm_backward.default"
 BATCH, BATCH_BACKWARD = "aten._native_batch_norm_legit.no_stats", "aten.native_batch_norm_backward.default"
@@ -28,43 +27,6 @@ FORWARD, BACKWARD = "forward", "backward"
 
 MEAN, VARIANCE, SQUARES = "mean", "variance", "squares"
 """Beside the norm: means of rows, their variances, and the sums of squares that these are means of."""
-
-
-class Made:
-    """Nodes that are made in place of a norm.
-
-    Args:
-        new: makes nodes of the program.
-        location: the user's line.
-    """
-
-    def __init__(self, values: Values, new: NewNodes, location: str | None) -> None:
-        self.nodes: list[Node] = []
-        self._values, self._new, self._location = values, new, location
-        self._kinds: dict[int, Any] = {}
-
-    def part(self) -> list[Node]:
-        """Return what was made since the last call."""
-        made, self.nodes = self.nodes, []
-        return made
-
-    def aval(self, value: int) -> Any:
-        """Return the type of a value of the program, or of a new one."""
-        return self._kinds.get(value) or self._values.avals[value]
-
-    def __call__(self, name: str, params: tuple[Any, ...], ins: Sequence[Operand], out: int | None = None) -> int:
-        """Make a node; returns its value.
-
-        Args:
-            out: the value of the program that it takes the place of; None: a new one.
-        """
-        avals = [x.aval if isinstance(x, Scalar) else self.aval(x) for x in ins]
-        node = self._new(name, params, ins, avals, self._location)
-        if out is not None:
-            node = Node(node.instr, node.ins, out, self._values.made[out].location)
-        self.nodes.append(node)
-        self._kinds[node.out] = node.instr.aval
-        return node.out
 
 
 @attrs.frozen
@@ -93,18 +55,18 @@ class Operands:
         return None if self.weight is None else "x", None if self.bias is None else "x"
 
 
-def _flat(make: Made, vectors: Sequence[int]) -> tuple[int, ...]:
+def _flat(make: Replacements, vectors: Sequence[int]) -> tuple[int, ...]:
     """Return vectors with one axis."""
-    return tuple(v if len(make.aval(v).shape) == 1 else make("reshape", ((make.aval(v).size,),), (v,)) for v in vectors)
+    return tuple(v if len(make.aval(v).shape) == 1 else make("reshape", ((make.aval(v).size,),), v) for v in vectors)
 
 
-def _shaped(make: Made, name: str, params: tuple[Any, ...], ins: Sequence[Operand], out: int) -> None:
+def _shaped(make: Replacements, name: str, params: tuple[Any, ...], ins: Sequence[Operand], out: int) -> None:
     """Make a node whose result is a vector with one axis, and give it to a value of the program in its shape."""
     shape = make.aval(out).shape
     if len(shape) == 1:
-        make(name, params, ins, out)
+        make(name, params, *ins, out=out)
     else:
-        make("reshape", (shape,), (make(name, params, ins),), out)
+        make("reshape", (shape,), make(name, params, *ins), out=out)
 
 
 @attrs.frozen
@@ -124,19 +86,27 @@ class LayerNorm:
         """Whether the operator takes a weight and a bias."""
         return self.axes == 1
 
-    def forward(self, make: Made, given: Operands, results: Mapping[int, Any], gradient: bool) -> tuple[int, ...]:
+    def forward(
+        self, make: Replacements, given: Operands, results: Mapping[int, Any], gradient: bool
+    ) -> tuple[int, ...]:
         """Make the norm and what has its `results`; returns its means and inverse deviations, for a `gradient`."""
         sizes = make.aval(given.x).shape[-self.axes :]
         vectors = self._vectors(make, given)
-        norm = make("aten", (LAYER, ("x", sizes, *given.named, given.eps)), (given.x, *vectors))
+        norm = make("aten", (LAYER, ("x", sizes, *given.named, given.eps)), given.x, *vectors)
         # beside the norm: parts of a program exchange arrays
-        kept = (make("project", (1,), (norm,)), make("project", (2,), (norm,))) if gradient else ()
+        kept = (make("project", (1,), norm), make("project", (2,), norm)) if gradient else ()
         for value in results:
-            make("project", (0,), (norm,), value)
+            make("project", (0,), norm, out=value)
         return kept
 
     def backward(
-        self, make: Made, given: Operands, cotangent: int, kept: Sequence[int], results: Mapping[int, int], whole: bool
+        self,
+        make: Replacements,
+        given: Operands,
+        cotangent: int,
+        kept: Sequence[int],
+        results: Mapping[int, int],
+        whole: bool,
     ) -> int | None:
         """Make the gradient and what has its `results`; returns that of the array if `whole`.
 
@@ -147,16 +117,16 @@ class LayerNorm:
         wanted = {*results.values()}
         mask = whole or 0 in wanted, 1 in wanted, 2 in wanted
         arguments = ("x", "x", make.aval(given.x).shape[-self.axes :], "x", "x", *given.named, mask)
-        found = make("aten", (LAYER_BACKWARD, arguments), (cotangent, given.x, *kept, *self._vectors(make, given)))
+        found = make("aten", (LAYER_BACKWARD, arguments), cotangent, given.x, *kept, *self._vectors(make, given))
         for value, place in results.items():
             at = (sum(mask[:place]),)  # the operator leaves out what it does not compute
             if place:
                 _shaped(make, "project", at, (found,), value)
             else:
-                make("project", at, (found,), value)
-        return make("project", (0,), (found,)) if whole else None
+                make("project", at, found, out=value)
+        return make("project", (0,), found) if whole else None
 
-    def _vectors(self, make: Made, given: Operands) -> tuple[int, ...]:
+    def _vectors(self, make: Replacements, given: Operands) -> tuple[int, ...]:
         return _flat(make, given.vectors) if self.has_vectors else ()
 
 
@@ -173,33 +143,41 @@ class BatchNorm:
     has_variance = True
     has_vectors = True
 
-    def forward(self, make: Made, given: Operands, results: Mapping[int, Any], gradient: bool) -> tuple[int, ...]:
+    def forward(
+        self, make: Replacements, given: Operands, results: Mapping[int, Any], gradient: bool
+    ) -> tuple[int, ...]:
         """Make the norm and what has its `results`; see `LayerNorm.forward`."""
         x, vectors = self._turned(make, given.x), _flat(make, given.vectors)
         kind = make.aval(x)
         rows = kind.shape[1]
         count = kind.size // rows
         if {VARIANCE, SQUARES} & {*results.values()}:
-            zeros = make("full", ((rows,), str(kind.device)), (self._number(0.0, kind),))
+            zeros = make("full", ((rows,), str(kind.device)), self._number(0.0, kind))
             arguments = ("x", *given.named, "x", "x", True, 1.0, given.eps)
-            norm = make("aten", (BATCH_WITH_VARIANCE, arguments), (x, *vectors, zeros, zeros))
+            norm = make("aten", (BATCH_WITH_VARIANCE, arguments), x, *vectors, zeros, zeros)
         else:
-            norm = make("aten", (BATCH, ("x", *given.named, True, 0.0, given.eps)), (x, *vectors))
-        kept = (make("project", (1,), (norm,)), make("project", (2,), (norm,))) if gradient else ()
+            norm = make("aten", (BATCH, ("x", *given.named, True, 0.0, given.eps)), x, *vectors)
+        kept = (make("project", (1,), norm), make("project", (2,), norm)) if gradient else ()
         # running variances are those of a sample
         factors = {VARIANCE: (count - 1) / count, SQUARES: count - 1.0}
         for value, what in results.items():
             if what == MEAN:
                 _shaped(make, "project", (1,), (norm,), value)
             elif what in factors:
-                variance = make("project", (4,), (norm,))
+                variance = make("project", (4,), norm)
                 _shaped(make, "mul", (), (variance, self._number(factors[what], kind)), value)
             else:
                 self._turned_back(make, norm, 0, value)
         return kept
 
     def backward(
-        self, make: Made, given: Operands, cotangent: int, kept: Sequence[int], results: Mapping[int, int], whole: bool
+        self,
+        make: Replacements,
+        given: Operands,
+        cotangent: int,
+        kept: Sequence[int],
+        results: Mapping[int, int],
+        whole: bool,
     ) -> int | None:
         """Make the gradient and what has its `results`; see `LayerNorm.backward`."""
         x, ct = self._turned(make, given.x), self._turned(make, cotangent)
@@ -207,7 +185,7 @@ class BatchNorm:
         wanted = {*results.values()}
         mask = whole or 0 in wanted, 1 in wanted, 2 in wanted
         arguments = ("x", "x", given.named[0], None, None, "x", "x", True, given.eps, mask)
-        found = make("aten", (BATCH_BACKWARD, arguments), (ct, x, *weight, *kept))
+        found = make("aten", (BATCH_BACKWARD, arguments), ct, x, *weight, *kept)
         for value, place in results.items():
             at = sum(mask[:place])
             if place:
@@ -224,17 +202,17 @@ class BatchNorm:
         first, *rest = (k for k in range(axes) if k != self.axis)
         return first, self.axis, *rest
 
-    def _turned(self, make: Made, x: int) -> int:
+    def _turned(self, make: Replacements, x: int) -> int:
         order = self._order(len(make.aval(x).shape))
-        return x if order == tuple(range(len(order))) else make("permute", (order,), (x,))
+        return x if order == tuple(range(len(order))) else make("permute", (order,), x)
 
-    def _turned_back(self, make: Made, operator: int, place: int, out: int | None = None) -> int:
+    def _turned_back(self, make: Replacements, operator: int, place: int, out: int | None = None) -> int:
         """Take an array out of the results of an operator, with its axes in their order."""
         order = self._order(len(make.aval(operator).avals[place].shape))
         if order == tuple(range(len(order))):
-            return make("project", (place,), (operator,), out)
+            return make("project", (place,), operator, out=out)
         back = tuple(order.index(k) for k in range(len(order)))
-        return make("permute", (back,), (make("project", (place,), (operator,)),), out)
+        return make("permute", (back,), make("project", (place,), operator), out=out)
 
 
 @attrs.frozen
@@ -250,43 +228,51 @@ class GroupNorm:
     has_variance = False
     has_vectors = False
 
-    def forward(self, make: Made, given: Operands, results: Mapping[int, Any], gradient: bool) -> tuple[int, ...]:
+    def forward(
+        self, make: Replacements, given: Operands, results: Mapping[int, Any], gradient: bool
+    ) -> tuple[int, ...]:
         """Make the norm and what has its `results`; see `LayerNorm.forward`."""
         x = self._images(make, given.x)
-        norm = make("aten", (GROUP, ("x", None, None, *self._sizes(make, given.x, x), given.eps)), (x,))
-        kept = (make("project", (1,), (norm,)), make("project", (2,), (norm,))) if gradient else ()
+        norm = make("aten", (GROUP, ("x", None, None, *self._sizes(make, given.x, x), given.eps)), x)
+        kept = (make("project", (1,), norm), make("project", (2,), norm)) if gradient else ()
         for value in results:
             self._back(make, norm, make.aval(given.x).shape, value)
         return kept
 
     def backward(
-        self, make: Made, given: Operands, cotangent: int, kept: Sequence[int], results: Mapping[int, int], whole: bool
+        self,
+        make: Replacements,
+        given: Operands,
+        cotangent: int,
+        kept: Sequence[int],
+        results: Mapping[int, int],
+        whole: bool,
     ) -> int | None:
         """Make the gradient and what has its `results`; see `LayerNorm.backward`."""
         x, ct = self._images(make, given.x), self._images(make, cotangent)
         sizes = self._sizes(make, given.x, x)
         arguments = ("x", "x", "x", "x", None, *sizes, (True, False, False))
-        found = make("aten", (GROUP_BACKWARD, arguments), (ct, x, *kept))
+        found = make("aten", (GROUP_BACKWARD, arguments), ct, x, *kept)
         shape = make.aval(given.x).shape
         for value in results:
             self._back(make, found, shape, value)
         return self._back(make, found, shape) if whole else None
 
-    def _images(self, make: Made, x: int) -> int:
+    def _images(self, make: Replacements, x: int) -> int:
         """Return an array as images, with their channels second."""
         shape = make.aval(x).shape
         height, width = shape[1], math.prod(shape[2 : self.groups])
-        images = make("reshape", ((shape[0], height, width, math.prod(shape[self.groups :])),), (x,))
-        return make("permute", ((0, 3, 1, 2),), (images,))
+        images = make("reshape", ((shape[0], height, width, math.prod(shape[self.groups :])),), x)
+        return make("permute", ((0, 3, 1, 2),), images)
 
-    def _sizes(self, make: Made, x: int, images: int) -> tuple[int, ...]:
+    def _sizes(self, make: Replacements, x: int, images: int) -> tuple[int, ...]:
         batch, channels, height, width = make.aval(images).shape
         return batch, channels, height * width, make.aval(x).shape[self.groups]
 
-    def _back(self, make: Made, operator: int, shape: tuple[int, ...], out: int | None = None) -> int:
+    def _back(self, make: Replacements, operator: int, shape: tuple[int, ...], out: int | None = None) -> int:
         """Take the images out of the results of an operator, in the shape of the array."""
-        images = make("permute", ((0, 2, 3, 1),), (make("project", (0,), (operator,)),))
-        return make("reshape", (shape,), (images,), out)
+        images = make("permute", ((0, 2, 3, 1),), make("project", (0,), operator))
+        return make("reshape", (shape,), images, out=out)
 
 
 Operators = LayerNorm | BatchNorm | GroupNorm

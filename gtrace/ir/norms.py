@@ -19,9 +19,9 @@ from typing import Any
 import torch
 
 from gtrace.ir.aval import Aval
-from gtrace.ir.edit import NewNodes, toposort
+from gtrace.ir.edit import Replacements, toposort
 from gtrace.ir.graph import Graph, Node, Scalar
-from gtrace.ir.norm_operators import BACKWARD, FORWARD, MEAN, SQUARES, VARIANCE, Made, Operands, operators
+from gtrace.ir.norm_operators import BACKWARD, FORWARD, MEAN, SQUARES, VARIANCE, Operands, operators
 from gtrace.ir.rows import FLAT, FULL, ROW, Rows, equal
 from gtrace.ir.simplify import dce
 from gtrace.ir.values import Values
@@ -101,20 +101,16 @@ def _candidates(values: Values) -> list[tuple[int, tuple[int, ...]]]:
 
 def _replaced(values: Values, norms: Iterable[_Norm]) -> Graph:
     """Return the graph with norms as operations, in the order of what they replace."""
-    new = NewNodes(values.graph)
-    nodes = dict(values.made)
+    build = Replacements(values.graph)
     before: dict[int, list[Node]] = {}
     for norm in norms:
-        for made in norm.nodes(new):
-            known = {node.out: node for node in made if node.out in values.made}
-            if known:
-                nodes.update(known)
-                first = min(values.place[value] for value in known)
-                before.setdefault(first, []).extend(node for node in made if node.out not in known)
+        for made in norm.nodes(build):
+            first = min(values.place[node.out] for node in made if node.out in values.place)
+            before.setdefault(first, []).extend(node for node in made if node.out not in values.place)
     ordered = [
         node
         for value, place in values.place.items()
-        for node in (*before.get(place, ()), nodes[value])
+        for node in (*before.get(place, ()), build.nodes[value])
     ]  # fmt: skip
     inputs = values.graph.inputs
     return dce(Graph(inputs, values.graph.avals, toposort(ordered, inputs), values.graph.outputs))
@@ -363,27 +359,32 @@ class _Norm:
 
     # -- the operations
 
-    def nodes(self, new: NewNodes) -> tuple[list[Node], list[Node]]:
-        """Return the operators, forward and backward, each with what has its results."""
-        location = next((self.values.made[value].location for value in self.results), None)
-        make = Made(self.values, new, location)
+    def nodes(self, build: Replacements) -> list[list[Node]]:
+        """Make the operators, forward and, if there is a gradient, backward; returns each with what has its results."""
         given = Operands(self.x, self.weight, self.bias, self.eps)
         of = {
             which: {value: what for value, (kind, what) in self.results.items() if kind == which}
             for which in (FORWARD, BACKWARD)
         }
-        kept = self._operators.forward(make, given, of[FORWARD], self.cotangent is not None)
-        forward = make.part()
+        start = len(build.made)
+        build.location = self._location(of[FORWARD])
+        kept = self._operators.forward(build, given, of[FORWARD], self.cotangent is not None)
+        middle = len(build.made)
         if self.cotangent is None:
-            return forward, []
-        gradient = self._operators.backward(make, given, self.cotangent, kept, of[BACKWARD], self.total is not None)
+            return [build.made[start:]]
+        build.location = self._location(of[BACKWARD] or ([] if self.total is None else self.total[:1]))
+        gradient = self._operators.backward(build, given, self.cotangent, kept, of[BACKWARD], self.total is not None)
         if self.total is not None:
             assert gradient is not None
             out, (last, *others) = self.total
             for other in others:
-                last = make("add", (), (last, other))
-            make("add", (), (last, gradient), out)
-        return forward, make.part()
+                last = build("add", (), last, other)
+            build("add", (), last, gradient, out=out)
+        return [build.made[start:middle], build.made[middle:]]
+
+    def _location(self, results: Iterable[int]) -> str | None:
+        """Return the user's line of the first of these values."""
+        return next((self.values.made[value].location for value in results), None)
 
 
 def _variance(x: torch.Tensor) -> torch.Tensor:
