@@ -16,8 +16,10 @@ from gtrace.random.keys import MASK, key_words, pack, unpack
 from gtrace.trace.array import Array, wrap
 from gtrace.trace.convert import new_tensor
 from gtrace.trace.promotion import as_dtype, default_dtype
+from gtrace.trace.replayable import replayable
 
 
+@replayable
 def bits(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Array:
     """``gt.random.bits`` as unsigned integers of a dtype, by default uint32, or uint64 with `x64`.
 
@@ -121,6 +123,7 @@ def key_dtype(impl: Any = None) -> Any:
     return KEY
 
 
+@replayable
 def split(key: Any, num: Any = 2) -> Array:
     """``gt.random.split``: typed keys of shape (num,) from a typed one, else words, uint32 of shape (num, 2).
 
@@ -132,6 +135,7 @@ def split(key: Any, num: Any = 2) -> Array:
     return made if type(made) is PRNGKeyArray else _as_uint32(made)
 
 
+@replayable
 def fold_in(key: Any, data: Any) -> Array:
     """``gt.random.fold_in``: a typed key from a typed one, else words, uint32 of shape (2,)."""
     made = random.fold_in(key, data)
@@ -150,6 +154,7 @@ def clone(key: Any) -> Array:
     return _as_uint32(random.wrap_key_data(random.key_data(key)))
 
 
+@replayable
 def choice(
     key: Any, a: Any, shape: Any = (), replace: bool = True, p: Any = None, axis: int = 0, mode: str | None = None, *,
     out_sharding: Any = None,

@@ -16,12 +16,14 @@ from gtrace.ops.shape import as_shape, expand_dims, normalize_axis, permute_dims
 from gtrace.trace.array import Array
 from gtrace.trace.convert import lift
 from gtrace.trace.promotion import as_dtype
+from gtrace.trace.replayable import replayable
 
 __all__ = ["batch_matmul", "dot", "dot_general", "ragged_dot"]
 
 Axes = Sequence[int]
 
 
+@replayable
 def dot_general(
     lhs: Any,
     rhs: Any,

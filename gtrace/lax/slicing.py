@@ -19,6 +19,7 @@ from gtrace.ops.promote import cast
 from gtrace.ops.shape import as_int, as_shape, expand_dims, normalize_axis, reshape, squeeze
 from gtrace.trace.array import Array
 from gtrace.trace.convert import lift, python_scalar
+from gtrace.trace.replayable import replayable_with_places
 
 __all__ = [
     "dynamic_index_in_dim", "dynamic_slice", "dynamic_slice_in_dim", "dynamic_update_index_in_dim",
@@ -125,6 +126,7 @@ def _starts(name: str, x: Array, start_indices: Any, sizes: tuple[int, ...]) -> 
     return out
 
 
+@replayable_with_places
 def dynamic_slice(operand: Any, start_indices: Any, slice_sizes: Sequence[int]) -> Array:
     """Return a slice of fixed size; its starts may be traced.
 
@@ -156,6 +158,7 @@ def dynamic_slice(operand: Any, start_indices: Any, slice_sizes: Sequence[int]) 
     return x
 
 
+@replayable_with_places
 def dynamic_slice_in_dim(operand: Any, start_index: Any, slice_size: int, axis: int = 0) -> Array:
     """Return a slice of fixed size along one axis; its start may be traced. See `dynamic_slice`.
 
@@ -170,6 +173,7 @@ def dynamic_slice_in_dim(operand: Any, start_index: Any, slice_size: int, axis: 
     return dynamic_slice(x, starts, [size if k == axis else n for k, n in enumerate(x.shape)])
 
 
+@replayable_with_places
 def dynamic_index_in_dim(operand: Any, index: Any, axis: int = 0, keepdims: bool = True) -> Array:
     """Return the slice at an index of one axis, which may be traced and is moved inside. See `dynamic_slice`.
 
@@ -181,6 +185,7 @@ def dynamic_index_in_dim(operand: Any, index: Any, axis: int = 0, keepdims: bool
     return out if keepdims else squeeze(out, axis)
 
 
+@replayable_with_places
 def dynamic_update_slice(operand: Any, update: Any, start_indices: Any) -> Array:
     """Return the array with a slice of it replaced; the starts may be traced.
 
@@ -217,6 +222,7 @@ def dynamic_update_slice(operand: Any, update: Any, start_indices: Any) -> Array
     return x.at[tuple(mesh)].set(u, mode="promise_in_bounds")
 
 
+@replayable_with_places
 def dynamic_update_slice_in_dim(operand: Any, update: Any, start_index: Any, axis: int = 0) -> Array:
     """Return the array with a slice along one axis replaced; its start may be traced. See `dynamic_update_slice`.
 
@@ -231,6 +237,7 @@ def dynamic_update_slice_in_dim(operand: Any, update: Any, start_index: Any, axi
     return dynamic_update_slice(x, update, [start_index if k == axis else 0 for k in range(x.ndim)])
 
 
+@replayable_with_places
 def dynamic_update_index_in_dim(operand: Any, update: Any, index: Any, axis: int = 0) -> Array:
     """Return the array with the slice at an index of one axis replaced. See `dynamic_update_slice`.
 

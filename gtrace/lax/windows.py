@@ -18,6 +18,7 @@ from gtrace.ops.promote import promote_arrays
 from gtrace.ops.shape import permute_dims, reshape
 from gtrace.trace.array import Array
 from gtrace.trace.convert import lift
+from gtrace.trace.replayable import replayable
 
 __all__ = [
     "ConvDimensionNumbers", "conv", "conv_dimension_numbers", "conv_general_dilated", "conv_with_general_padding",
@@ -75,6 +76,7 @@ def conv_dimension_numbers(lhs_shape: Any, rhs_shape: Any, dimension_numbers: An
     return ConvDimensionNumbers(places(lhs, "NC"), places(rhs, "OI"), places(out, "NC"))
 
 
+@replayable
 def conv_general_dilated(
     lhs: Any,
     rhs: Any,
@@ -236,6 +238,7 @@ def padding_pairs(
     return out
 
 
+@replayable
 def reduce_window(
     operand: Any,
     init_value: Any,

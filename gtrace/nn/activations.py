@@ -14,6 +14,7 @@ from gtrace.ops.promote import cast, promote_arrays
 from gtrace.ops.shape import normalize_axis, reshape
 from gtrace.trace.array import Array
 from gtrace.trace.convert import lift
+from gtrace.trace.replayable import replayable
 
 __all__ = [
     "celu", "elu", "glu", "hard_sigmoid", "hard_silu", "hard_swish", "hard_tanh", "hardshrink", "leaky_relu",
@@ -37,6 +38,7 @@ def _negative_part(x: Array) -> Array:
     return where(x > 0, 0.0, x)
 
 
+@replayable
 def elu(x: Any, alpha: Any = 1.0) -> Array:
     """Return x where it is positive, and alpha * (exp(x) - 1) elsewhere (Clevert et al., 2015).
 
@@ -48,6 +50,7 @@ def elu(x: Any, alpha: Any = 1.0) -> Array:
     return where(x > 0, x, expm1(_negative_part(x)) * alpha)
 
 
+@replayable
 def celu(x: Any, alpha: Any = 1.0) -> Array:
     """Return x where it is positive, and alpha * (exp(x / alpha) - 1) elsewhere (Barron, 2017).
 
@@ -59,6 +62,7 @@ def celu(x: Any, alpha: Any = 1.0) -> Array:
     return where(x > 0, x, expm1(_negative_part(x) / alpha) * alpha)
 
 
+@replayable
 def selu(x: Any) -> Array:
     """Return 1.0507 * elu(x, 1.6733), which keeps mean 0 and variance 1 (Klambauer et al., 2017).
 
@@ -69,6 +73,7 @@ def selu(x: Any) -> Array:
     return elu(x, _SELU_ALPHA) * _SELU_SCALE
 
 
+@replayable
 def glu(x: Any, axis: int = -1) -> Array:
     """Return a * sigmoid(b), where a and b are the halves of x along `axis` (Dauphin et al., 2016).
 
@@ -87,6 +92,7 @@ def glu(x: Any, axis: int = -1) -> Array:
     return slice_axis(x, axis, 0, size // 2) * sigmoid(slice_axis(x, axis, size // 2, size))
 
 
+@replayable
 def relu6(x: Any) -> Array:
     """Return x limited to [0, 6]; the derivative at a bound is 0.
 
@@ -97,6 +103,7 @@ def relu6(x: Any) -> Array:
     return _limited(floating("relu6", x), 0.0, 6.0)
 
 
+@replayable
 def hard_tanh(x: Any, min_val: float = -1.0, max_val: float = 1.0) -> Array:
     """Return x limited to [min_val, max_val]; the derivative at a bound is 1.
 
@@ -108,6 +115,7 @@ def hard_tanh(x: Any, min_val: float = -1.0, max_val: float = 1.0) -> Array:
     return where(x > max_val, max_val, where(x < min_val, min_val, x))
 
 
+@replayable
 def hard_sigmoid(x: Any) -> Array:
     """Return relu6(x + 3) / 6.
 
@@ -118,6 +126,7 @@ def hard_sigmoid(x: Any) -> Array:
     return relu6(floating("hard_sigmoid", x) + 3.0) / 6.0
 
 
+@replayable
 def hard_silu(x: Any) -> Array:
     """Return x * hard_sigmoid(x) (Howard et al., 2019). Another name is `hard_swish`.
 
@@ -132,6 +141,7 @@ def hard_silu(x: Any) -> Array:
 hard_swish = hard_silu
 
 
+@replayable
 def leaky_relu(x: Any, negative_slope: Any = 0.01) -> Array:
     """Return x where it is at least 0, and negative_slope * x elsewhere.
 
@@ -143,6 +153,7 @@ def leaky_relu(x: Any, negative_slope: Any = 0.01) -> Array:
     return where(x >= 0, x, x * negative_slope)
 
 
+@replayable
 def prelu(x: Any, weight: Any) -> Array:
     """Return x where it is positive, and weight * x elsewhere (He et al., 2015).
 
@@ -166,6 +177,7 @@ def prelu(x: Any, weight: Any) -> Array:
     return where(x > 0, x, x * slope)
 
 
+@replayable
 def log_sigmoid(x: Any) -> Array:
     """Return log(sigmoid(x)), without overflow.
 
@@ -176,6 +188,7 @@ def log_sigmoid(x: Any) -> Array:
     return -softplus(-floating("log_sigmoid", x))
 
 
+@replayable
 def mish(x: Any) -> Array:
     """Return x * tanh(softplus(x)) (Misra, 2019).
 
@@ -187,6 +200,7 @@ def mish(x: Any) -> Array:
     return x * tanh(softplus(x))
 
 
+@replayable
 def soft_sign(x: Any) -> Array:
     """Return x / (1 + |x|). Another name is `softsign`.
 
@@ -201,6 +215,7 @@ def soft_sign(x: Any) -> Array:
 softsign = soft_sign
 
 
+@replayable
 def squareplus(x: Any, b: Any = 4.0) -> Array:
     """Return (x + sqrt(x ** 2 + b)) / 2 (Barron, 2021), without the loss of digits where x is negative.
 
@@ -217,6 +232,7 @@ def squareplus(x: Any, b: Any = 4.0) -> Array:
     return cast(where(positive, larger, smaller), x.aval.dtype)
 
 
+@replayable
 def sparse_plus(x: Any) -> Array:
     """Return 0 up to x = -1, x from x = 1 on, and (x + 1) ** 2 / 4 between.
 
@@ -228,6 +244,7 @@ def sparse_plus(x: Any) -> Array:
     return where(x >= 1.0, x, square(_limited(x, -1.0, 1.0) + 1.0) * 0.25)
 
 
+@replayable
 def sparse_sigmoid(x: Any) -> Array:
     """Return (x + 1) / 2 limited to [0, 1], the derivative of `sparse_plus`.
 
@@ -238,6 +255,7 @@ def sparse_sigmoid(x: Any) -> Array:
     return (clip(floating("sparse_sigmoid", x), -1.0, 1.0) + 1.0) * 0.5
 
 
+@replayable
 def hardshrink(x: Any, lambd: float = 0.5) -> Array:
     """Return x where |x| > lambd, and 0 elsewhere.
 
@@ -249,6 +267,7 @@ def hardshrink(x: Any, lambd: float = 0.5) -> Array:
     return where(absolute(x) <= check_number("hardshrink", "lambd", lambd, 0.0), 0.0, x)
 
 
+@replayable
 def softshrink(x: Any, lambd: float = 0.5) -> Array:
     """Return x moved towards 0 by lambd, and 0 where |x| <= lambd.
 
@@ -261,6 +280,7 @@ def softshrink(x: Any, lambd: float = 0.5) -> Array:
     return where(absolute(x) <= bound, 0.0, where(x > 0, x - bound, x + bound))
 
 
+@replayable
 def tanhshrink(x: Any) -> Array:
     """Return x - tanh(x).
 
@@ -272,6 +292,7 @@ def tanhshrink(x: Any) -> Array:
     return x - tanh(x)
 
 
+@replayable
 def threshold(x: Any, threshold: Any, value: Any) -> Array:
     """Return x where it is above the threshold, and `value` elsewhere.
 

@@ -20,6 +20,7 @@ from gtrace.ops.promote import cast, promote_arrays
 from gtrace.ops.shape import as_int, expand_dims, matrix_transpose, reshape, swapaxes
 from gtrace.trace.array import Array
 from gtrace.trace.convert import lift
+from gtrace.trace.replayable import replayable
 
 __all__ = ["dot_product_attention", "rotary_embedding", "scaled_dot_product_attention"]
 
@@ -118,6 +119,7 @@ def _causal(queries: int, keys: int, device: torch.device) -> Array:
     return expand_dims(arange(queries, device=device), 1) >= arange(keys, device=device)
 
 
+@replayable
 def dot_product_attention(
     query: Any,
     key: Any,
@@ -186,6 +188,7 @@ def dot_product_attention(
     return swapaxes(_attend(name, q, k, v, None if bias is None else lift(name, bias), keep, is_causal, scale), -2, -3)
 
 
+@replayable
 def scaled_dot_product_attention(
     query: Any,
     key: Any,
@@ -240,6 +243,7 @@ def scaled_dot_product_attention(
     return _attend(name, query, key, value, bias, keep, is_causal, scale, rate, dropout_key)
 
 
+@replayable
 def rotary_embedding(x: Any, positions: Any = None, *, base: float = 10000.0, interleaved: bool = False) -> Array:
     """Return x with pairs of its numbers turned by angles that grow with the position (Su et al., 2021).
 

@@ -18,6 +18,7 @@ from gtrace.ops.shape import as_int, expand_dims, normalize_axis, reshape, squee
 from gtrace.trace.array import Array
 from gtrace.trace.bind import bind
 from gtrace.trace.convert import lift
+from gtrace.trace.replayable import replayable
 
 __all__ = ["binary_cross_entropy", "binary_cross_entropy_with_logits", "cross_entropy", "kl_div", "nll_loss"]
 
@@ -91,6 +92,7 @@ def _nll(
     return sum_over(values) / sum_over(counted)
 
 
+@replayable
 def cross_entropy(
     logits: Any,
     targets: Any,
@@ -139,6 +141,7 @@ def cross_entropy(
     return reduced(name, values, reduction)
 
 
+@replayable
 def nll_loss(
     log_probs: Any,
     targets: Any,
@@ -176,6 +179,7 @@ def nll_loss(
 # -- two classes
 
 
+@replayable
 def binary_cross_entropy(probs: Any, targets: Any, weight: Any = None, reduction: str = "mean") -> Array:
     """Return -targets * log(probs) - (1 - targets) * log(1 - probs).
 
@@ -203,6 +207,7 @@ def binary_cross_entropy(probs: Any, targets: Any, weight: Any = None, reduction
     return reduced("binary_cross_entropy", _weighted("binary_cross_entropy", values, weight), reduction)
 
 
+@replayable
 def binary_cross_entropy_with_logits(
     logits: Any, targets: Any, weight: Any = None, pos_weight: Any = None, reduction: str = "mean"
 ) -> Array:
@@ -248,6 +253,7 @@ def _weighted(name: str, values: Array, weight: Any) -> Array:
 # -- divergences
 
 
+@replayable
 def kl_div(log_probs: Any, targets: Any, reduction: str = "mean", log_target: bool = False) -> Array:
     """Return targets * (log(targets) - log_probs), the terms of the Kullback-Leibler divergence.
 

@@ -22,6 +22,7 @@ from gtrace.ops.promote import cast, promote_arrays
 from gtrace.ops.reduce import sum as sum_over
 from gtrace.ops.shape import broadcast_to, expand_dims, normalize_axis
 from gtrace.trace.array import Array
+from gtrace.trace.replayable import replayable
 
 __all__ = [
     "cosine_embedding_loss", "cosine_similarity", "gaussian_nll_loss", "hinge_embedding_loss", "huber_loss", "l1_loss",
@@ -32,6 +33,7 @@ __all__ = [
 # -- errors
 
 
+@replayable
 def mse_loss(predictions: Any, targets: Any, reduction: str = "mean") -> Array:
     """Return the squared differences.
 
@@ -47,6 +49,7 @@ def mse_loss(predictions: Any, targets: Any, reduction: str = "mean") -> Array:
     return reduced("mse_loss", square(x - y), reduction)
 
 
+@replayable
 def l1_loss(predictions: Any, targets: Any, reduction: str = "mean") -> Array:
     """Return the absolute differences.
 
@@ -68,6 +71,7 @@ def _huber(x: Array, y: Array, delta: float) -> Array:
     return inner * (size - inner * 0.5)
 
 
+@replayable
 def huber_loss(predictions: Any, targets: Any, reduction: str = "mean", delta: float = 1.0) -> Array:
     """Return half the squared differences up to delta, and delta * (|difference| - delta / 2) beyond.
 
@@ -86,6 +90,7 @@ def huber_loss(predictions: Any, targets: Any, reduction: str = "mean", delta: f
     return reduced("huber_loss", _huber(x, y, bound), reduction)
 
 
+@replayable
 def smooth_l1_loss(predictions: Any, targets: Any, reduction: str = "mean", beta: float = 1.0) -> Array:
     """Return the Huber loss of delta = beta, divided by beta; for beta = 0, the absolute differences.
 
@@ -106,6 +111,7 @@ def smooth_l1_loss(predictions: Any, targets: Any, reduction: str = "mean", beta
 # -- likelihoods
 
 
+@replayable
 def poisson_nll_loss(
     predictions: Any,
     targets: Any,
@@ -140,6 +146,7 @@ def poisson_nll_loss(
     return reduced("poisson_nll_loss", values, reduction)
 
 
+@replayable
 def gaussian_nll_loss(
     predictions: Any, targets: Any, var: Any, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
 ) -> Array:
@@ -173,6 +180,7 @@ def gaussian_nll_loss(
 # -- distances
 
 
+@replayable
 def cosine_similarity(x1: Any, x2: Any, axis: int = 1, eps: float = 1e-8) -> Array:
     """Return the cosines of the angles between vectors along `axis`; the arrays broadcast.
 
@@ -195,6 +203,7 @@ def cosine_similarity(x1: Any, x2: Any, axis: int = 1, eps: float = 1e-8) -> Arr
     return cast(sum_over(x * y, axis) / lengths[0] / lengths[1], product.aval.dtype)
 
 
+@replayable
 def pairwise_distance(x1: Any, x2: Any, p: float = 2.0, eps: float = 1e-6, keepdims: bool = False) -> Array:
     """Return the p-norms over the last axis of x1 - x2 + eps; the arrays broadcast.
 
@@ -215,6 +224,7 @@ def pairwise_distance(x1: Any, x2: Any, p: float = 2.0, eps: float = 1e-6, keepd
 # -- margins
 
 
+@replayable
 def soft_margin_loss(predictions: Any, targets: Any, reduction: str = "mean") -> Array:
     """Return log(1 + exp(-targets * predictions)), for targets of -1 and 1.
 
@@ -230,6 +240,7 @@ def soft_margin_loss(predictions: Any, targets: Any, reduction: str = "mean") ->
     return reduced("soft_margin_loss", softplus(-(y * x)), reduction)
 
 
+@replayable
 def hinge_embedding_loss(predictions: Any, targets: Any, margin: float = 1.0, reduction: str = "mean") -> Array:
     """Return the predictions where the target is 1, and max(0, margin - prediction) where it is -1.
 
@@ -246,6 +257,7 @@ def hinge_embedding_loss(predictions: Any, targets: Any, margin: float = 1.0, re
     return reduced("hinge_embedding_loss", values, reduction)
 
 
+@replayable
 def margin_ranking_loss(x1: Any, x2: Any, targets: Any, margin: float = 0.0, reduction: str = "mean") -> Array:
     """Return max(0, margin - targets * (x1 - x2)): a target of 1 wants x1 to be larger, -1 wants x2 to be.
 
@@ -261,6 +273,7 @@ def margin_ranking_loss(x1: Any, x2: Any, targets: Any, margin: float = 0.0, red
     return reduced("margin_ranking_loss", relu(margin - z * (x - y)), reduction)
 
 
+@replayable
 def cosine_embedding_loss(x1: Any, x2: Any, targets: Any, margin: float = 0.0, reduction: str = "mean") -> Array:
     """Return 1 - c where the target is 1 and max(0, c - margin) where it is -1; c is the cosine along the last axis.
 
@@ -289,6 +302,7 @@ def cosine_embedding_loss(x1: Any, x2: Any, targets: Any, margin: float = 0.0, r
     return reduced("cosine_embedding_loss", values, reduction)
 
 
+@replayable
 def triplet_margin_loss(
     anchor: Any,
     positive: Any,
@@ -322,6 +336,7 @@ def triplet_margin_loss(
     return reduced("triplet_margin_loss", values, reduction)
 
 
+@replayable
 def multi_margin_loss(
     predictions: Any, targets: Any, p: int = 1, margin: float = 1.0, weight: Any = None, reduction: str = "mean"
 ) -> Array:

@@ -16,6 +16,7 @@ from gtrace.ops.promote import cast
 from gtrace.ops.reduce import mean as mean_over
 from gtrace.ops.shape import as_int, as_shape, normalize_axis, reshape
 from gtrace.trace.array import Array
+from gtrace.trace.replayable import replayable
 
 __all__ = [
     "batch_norm", "batch_norm_train", "group_norm", "instance_norm", "layer_norm", "local_response_norm", "normalize",
@@ -56,6 +57,7 @@ def _trailing(name: str, x: Array, normalized_shape: Any) -> tuple[tuple[int, ..
     return shape, tuple(range(x.ndim - len(shape), x.ndim))
 
 
+@replayable
 def layer_norm(x: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Array:
     """Return x with mean 0 and variance 1 over its last axes, times weight, plus bias (Ba et al., 2016).
 
@@ -79,6 +81,7 @@ def layer_norm(x: Any, normalized_shape: Any, weight: Any = None, bias: Any = No
     return cast(_scaled("layer_norm", deviation * rsqrt(variance + eps), weight, bias, shape, shape), x.aval.dtype)
 
 
+@replayable
 def rms_norm(x: Any, normalized_shape: Any, weight: Any = None, eps: float | None = None) -> Array:
     """Return x over the root of its mean square over the last axes, times weight (Zhang and Sennrich, 2019).
 
@@ -114,6 +117,7 @@ def _channels(name: str, x: Array, least: int) -> tuple[int, ...]:
     return (x.shape[1], *(1,) * (x.ndim - 2))
 
 
+@replayable
 def group_norm(x: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Array:
     """Return x with mean 0 and variance 1 over each group of channels of an example (Wu and He, 2018).
 
@@ -142,6 +146,7 @@ def group_norm(x: Any, num_groups: int, weight: Any = None, bias: Any = None, ep
     return cast(_scaled("group_norm", out, weight, bias, (x.shape[1],), broadcast), x.aval.dtype)
 
 
+@replayable
 def instance_norm(x: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Array:
     """Return x with mean 0 and variance 1 over each channel of an example (Ulyanov et al., 2016).
 
@@ -172,6 +177,7 @@ def _along_channels(name: str, x: Array, axis: Any) -> tuple[int, tuple[int, ...
     return x.shape[place], tuple(1 if k in others else n for k, n in enumerate(x.shape)), others
 
 
+@replayable
 def batch_norm(
     x: Any, mean: Any, var: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5, axis: int = 1
 ) -> Array:
@@ -203,6 +209,7 @@ def batch_norm(
     return cast(_scaled("batch_norm", out, weight, bias, (count,), broadcast), x.aval.dtype)
 
 
+@replayable
 def batch_norm_train(
     x: Any,
     mean: Any,
@@ -251,6 +258,7 @@ def batch_norm_train(
     return cast(out, x.aval.dtype), running[0], running[1]
 
 
+@replayable
 def local_response_norm(x: Any, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> Array:
     """Return x / (k + alpha * s) ** beta, where s is the mean square of `size` neighbouring channels.
 
@@ -281,6 +289,7 @@ def local_response_norm(x: Any, size: int, alpha: float = 1e-4, beta: float = 0.
     return cast(widened(x) * power(total * (alpha / count) + k, -float(beta)), x.aval.dtype)
 
 
+@replayable
 def normalize(x: Any, p: float = 2.0, axis: int = 1, eps: float = 1e-12) -> Array:
     """Return x divided by its p-norms over `axis`, or by `eps` where those are smaller.
 

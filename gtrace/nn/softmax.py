@@ -19,10 +19,12 @@ from gtrace.ops.shape import broadcast_to, normalize_axes, normalize_axis
 from gtrace.random.continuous import gumbel
 from gtrace.trace.array import Array
 from gtrace.trace.convert import lift
+from gtrace.trace.replayable import replayable
 
 __all__ = ["gumbel_softmax", "softmin", "standardize"]
 
 
+@replayable
 def softmin(x: Any, axis: Any = -1) -> Array:
     """Return softmax(-x) over `axis`.
 
@@ -33,6 +35,7 @@ def softmin(x: Any, axis: Any = -1) -> Array:
     return softmax(-floating("softmin", x), axis)
 
 
+@replayable
 def gumbel_softmax(logits: Any, key: Any, tau: Any = 1.0, hard: bool = False, axis: int = -1) -> Array:
     """Return softmax((logits + g) / tau) for Gumbel noise g: a relaxed draw of a category (Jang et al., 2016).
 
@@ -60,6 +63,7 @@ def gumbel_softmax(logits: Any, key: Any, tau: Any = 1.0, hard: bool = False, ax
     return chosen + (soft - stop_gradient(soft))  # the difference is exactly 0
 
 
+@replayable
 def standardize(
     x: Any, axis: Any = -1, mean: Any = None, variance: Any = None, epsilon: float = 1e-5, where: Any = None
 ) -> Array:

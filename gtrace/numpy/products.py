@@ -13,10 +13,12 @@ from gtrace.ops.parts import stack
 from gtrace.ops.promote import promote_arrays
 from gtrace.ops.shape import expand_dims, moveaxis, normalize_axis, ravel, reshape
 from gtrace.trace.array import Array
+from gtrace.trace.replayable import replayable
 
 __all__ = ["cross", "inner", "kron", "matvec", "vdot", "vecmat"]
 
 
+@replayable
 def inner(x: Any, y: Any) -> Array:
     """Return the sums of products over the last axes.
 
@@ -28,6 +30,7 @@ def inner(x: Any, y: Any) -> Array:
     return multiply(x, y) if not x.ndim or not y.ndim else tensordot(x, y, ((-1,), (-1,)))
 
 
+@replayable
 def vdot(x: Any, y: Any) -> Array:
     """Return the sum of products of the elements of two flattened arrays, those of x conjugated.
 
@@ -66,6 +69,7 @@ def vecmat(x: Any, y: Any) -> Array:
     return matmul(expand_dims(conj(x), -2), y)[..., 0, :]
 
 
+@replayable
 def kron(x: Any, y: Any) -> Array:
     """Return the Kronecker product: the blocks x[i, j] * y, for any number of axes.
 
@@ -81,6 +85,7 @@ def kron(x: Any, y: Any) -> Array:
     return reshape(multiply(left, right), tuple(math.prod(pair) for pair in zip(*sizes, strict=True)))
 
 
+@replayable
 def cross(
     x: Any, y: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None
 ) -> Array:  # fmt: skip

@@ -28,6 +28,7 @@ from gtrace.ops.shape import (
 from gtrace.ops.unique import places_where
 from gtrace.trace.array import Array, whole
 from gtrace.trace.convert import lift
+from gtrace.trace.replayable import replayable
 
 __all__ = [
     "append", "array_split", "atleast_1d", "atleast_2d", "atleast_3d", "block", "column_stack", "copy", "delete",
@@ -112,6 +113,7 @@ def _arrays(op: str, arrays: Any) -> list[Array]:
     return [asarray(x) for x in arrays]
 
 
+@replayable
 def hstack(arrays: Any, dtype: Any = None) -> Array:
     """Return the arrays joined along axis 1, those of one dimension along axis 0.
 
@@ -123,6 +125,7 @@ def hstack(arrays: Any, dtype: Any = None) -> Array:
     return concat(parts, 0 if parts and parts[0].ndim == 1 else 1, dtype=dtype)
 
 
+@replayable
 def vstack(arrays: Any, dtype: Any = None) -> Array:
     """Return the arrays joined along axis 0, with those of one dimension as rows.
 
@@ -211,6 +214,7 @@ def _depth(node: Any) -> int:
 # -- cutting
 
 
+@replayable
 def array_split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Array]:
     """Return x cut along `axis` as by `split`, into parts whose sizes may differ by one.
 
@@ -425,6 +429,7 @@ def resize(x: Any, new_shape: Any) -> Array:
 # -- diagonals
 
 
+@replayable
 def diag(v: Any, k: int = 0) -> Array:
     """Return diagonal k of a matrix, or a matrix with v on its diagonal k and zeros elsewhere.
 

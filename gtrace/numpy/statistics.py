@@ -26,10 +26,12 @@ from gtrace.ops.shape import (
 )
 from gtrace.trace.array import Array
 from gtrace.trace.convert import lift
+from gtrace.trace.replayable import replayable
 
 __all__ = ["average", "corrcoef", "cov"]
 
 
+@replayable
 def average(x: Any, axis: Any = None, weights: Any = None, returned: bool = False, *, keepdims: bool = False) -> Any:
     """Return the mean over `axis`, weighted.
 
@@ -70,6 +72,7 @@ def _on_axes(w: Array, axes: list[int], ndim: int) -> Array:
     return reshape(w, tuple(next(sizes) if k in axes else 1 for k in range(ndim)))
 
 
+@replayable
 def cov(
     x: Any,
     y: Any = None,
@@ -134,6 +137,7 @@ def _squeezed(x: Array) -> Array:
     return reshape(x, ()) if x.shape == (1, 1) else x
 
 
+@replayable
 def corrcoef(x: Any, y: Any = None, rowvar: bool = True) -> Array:
     """Return the matrix of correlation coefficients of variables; the arguments are those of `cov`.
 

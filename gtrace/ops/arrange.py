@@ -37,6 +37,7 @@ from gtrace.ops.sort import searchsorted
 from gtrace.trace.array import Array
 from gtrace.trace.bind import bind
 from gtrace.trace.convert import lift, python_scalar, scalar_operand
+from gtrace.trace.replayable import replayable
 
 __all__ = ["pad", "repeat", "roll", "tile", "tril", "triu"]
 
@@ -54,6 +55,7 @@ _roll = define(
 )  # fmt: skip
 
 
+@replayable
 def roll(x: Any, shift: Any, axis: Any = None) -> Array:
     """Return x shifted by `shift` places along `axis`, around the end; None shifts the flattened array.
 
@@ -141,6 +143,7 @@ _pad = define(
 _PAD_MODES = ("constant", "edge", "reflect", "symmetric", "wrap")
 
 
+@replayable
 def pad(x: Any, pad_width: Any, mode: str = "constant", constant_values: Any = 0) -> Array:
     """Return x with elements added around it.
 
@@ -213,6 +216,7 @@ def take_constant(x: Array, places: numpy.ndarray, axis: int) -> Array:
     return index_axis(x, constant_array(numpy.ascontiguousarray(places, dtype=numpy.int64), x.aval.device), axis)
 
 
+@replayable
 def tile(x: Any, reps: Any) -> Array:
     """Return x repeated as a whole, `reps` times along each axis.
 
@@ -232,6 +236,7 @@ def tile(x: Any, reps: Any) -> Array:
     return reshape(spread, tuple(c * n for c, n in zip(counts, sizes, strict=True)))
 
 
+@replayable
 def repeat(x: Any, repeats: Any, axis: int | None = None, *, total_repeat_length: int | None = None) -> Array:
     """Return x with each element repeated along `axis` (None: of the flattened array).
 

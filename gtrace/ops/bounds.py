@@ -12,7 +12,7 @@ import torch
 
 from gtrace.errors import ArgumentError, BoundsError, message
 from gtrace.ir.cases import Sample
-from gtrace.ir.op import Instr, define
+from gtrace.ir.op import define
 from gtrace.ops.batching import unchanged
 from gtrace.ops.checks import same_kind
 from gtrace.ops.elementwise import add
@@ -22,13 +22,9 @@ from gtrace.ops.samples import rng
 from gtrace.trace.array import Array
 from gtrace.trace.bind import bind
 from gtrace.trace.convert import lift
-
-Span = tuple[int, int]
+from gtrace.trace.ranges import Span, span
 
 READ_MODES = ("fill", "drop", "clip", "promise_in_bounds")
-
-MAX_DEPTH = 8
-"""How many operations `span` follows back."""
 
 clamp_op = define(
     "clamp_index", lambda i, low, high: torch.clamp(i, low, high), params=("low", "high"),
@@ -37,22 +33,6 @@ clamp_op = define(
     samples=lambda: [Sample((rng(1).integers(-9, 9, (4, 3)), -3, 2))], reference=numpy.clip,
     user=lambda i, low, high: bind(clamp_op, (lift("clamp_index", i),), (low, high)),
 )  # fmt: skip
-
-
-def span(index: Array) -> Span | None:
-    """Return the least and greatest integer that `index` may hold, where the operation that computes it tells them."""
-    trace = index._trace
-    return None if trace is None else _span(trace.flat, index._number, MAX_DEPTH)
-
-
-def _span(flat: list[Any], number: int, depth: int) -> Span | None:
-    instr = flat[number] if 0 <= number < len(flat) else None
-    if instr.__class__ is not Instr or instr.op.rules.span is None or not depth:
-        return None
-    operands = flat[number + 1 : number + 1 + len(instr.ins)]
-    spans = [_span(flat, operand, depth - 1) for operand in operands]
-    found: Span | None = instr.op.rules.span(instr.ins, spans, **dict(zip(instr.op.params, instr.params, strict=True)))
-    return found
 
 
 def host_span(value: Any) -> Span | None:

@@ -19,6 +19,7 @@ from gtrace.ops.shape import as_int, moveaxis, normalize_axis, ravel, reshape
 from gtrace.ops.unique import filled, places_where
 from gtrace.trace.array import Array
 from gtrace.trace.convert import lift
+from gtrace.trace.replayable import replayable
 
 
 def diagonal_bounds(rows: int, columns: int, offset: int) -> tuple[int, int, int]:
@@ -53,6 +54,7 @@ def diagonal(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
     return slice_bounds(flat, (*((0, n, 1) for n in rest), diagonal_bounds(rows, columns, k)))
 
 
+@replayable
 def trace(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None) -> Array:
     """Return the sums of the diagonals over two axes; see `diagonal`.
 

@@ -35,6 +35,7 @@ from gtrace.trace.array import Array, whole
 from gtrace.trace.bind import bind
 from gtrace.trace.convert import lift, python_scalar
 from gtrace.trace.fast import record_view
+from gtrace.trace.replayable import replayable_with_places
 
 __all__ = ["take", "take_along_axis"]
 
@@ -268,8 +269,19 @@ def _unmask(x: Array, item: Any, axis: int) -> list[Any]:
 def getitem(x: Array, index: Any) -> Array:
     """Return x[index], as NumPy does; places in index arrays that are outside their axis give the nearest element."""
     key = _plain_key(index)
-    if key is not None and not config.current.jax_results:  # where places outside an axis are index arrays
-        return record_view(x, "index", key, lambda x: split_index(x, index).steps(x))
+    if key is None or (config.current.jax_results and _leaves(x, key)):  # places outside an axis are index arrays then
+        return _gathered(x, index)
+    return record_view(x, "index", key, lambda x: split_index(x, index).steps(x))
+
+
+def _leaves(x: Array, key: tuple[Any, ...]) -> bool:
+    """Whether an integer of an index may be outside its axis."""
+    return any(k.__class__ is int and not -n <= k < n for k in key for n in x.aval.shape)
+
+
+@replayable_with_places
+def _gathered(x: Array, index: Any) -> Array:
+    """Return x[index], of any index."""
     split = split_index(x, index)
     y = split.view(x)
     return bind(index_op, (y, *split.indices()), (split.dims,)) if split.arrays else y
@@ -326,6 +338,7 @@ def read(x: Array, index: Any, mode: str | None, fill_value: Any) -> Array:
 _TAKE_MODES = ("raise", "clip", "wrap", "fill", "promise_in_bounds")
 
 
+@replayable_with_places
 def take(x: Any, indices: Any, axis: int | None = None, *, mode: str | None = None, fill_value: Any = None) -> Array:
     """Return x at the places `indices` of `axis` (None: of the flattened array).
 
@@ -364,6 +377,7 @@ def take(x: Any, indices: Any, axis: int | None = None, *, mode: str | None = No
     return index_axis(x, remainder(places, size) if mode == "wrap" else clip(places, 0, size - 1), axis)
 
 
+@replayable_with_places
 def take_along_axis(
     x: Any, indices: Any, axis: int | None = -1, *, mode: str | None = None, fill_value: Any = None
 ) -> Array:

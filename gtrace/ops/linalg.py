@@ -39,6 +39,7 @@ from gtrace.ops.shape import (
 from gtrace.trace.array import Array
 from gtrace.trace.bind import bind
 from gtrace.trace.fast import binary_fast
+from gtrace.trace.replayable import replayable
 
 __all__ = ["matmul", "dot", "vecdot", "outer", "tensordot", "einsum"]
 
@@ -185,6 +186,7 @@ def matmul(x: Any, y: Any) -> Array:
     return _fast_matmul(x, y)
 
 
+@replayable
 def dot(x: Any, y: Any) -> Array:
     """Return the dot product: of vectors, a number; of matrices, their product; otherwise over the last axis of x
     and the second-to-last of y, as numpy.dot.
@@ -212,6 +214,7 @@ def vecdot(x: Any, y: Any, *, axis: int = -1) -> Array:
     return cast(sum_over(products, axis), products.aval.dtype)
 
 
+@replayable
 def outer(x: Any, y: Any) -> Array:
     """Return the products of each element of x with each of y, as a matrix.
 
@@ -224,6 +227,7 @@ def outer(x: Any, y: Any) -> Array:
     return multiply(expand_dims(ravel(x), 1), ravel(y))
 
 
+@replayable
 def tensordot(x: Any, y: Any, axes: Any = 2) -> Array:
     """Return the sum of products over pairs of axes.
 
@@ -333,6 +337,7 @@ MOST_SEARCHED = 5
 """Operands, at most, of which all orders are compared."""
 
 
+@replayable
 def einsum(equation: str, *operands: Any) -> Array:
     """Return a sum of products in Einstein's notation, as numpy.einsum; without "->" the labels that come once, in
     alphabetical order, make the result. More than two operands are multiplied two at a time.

@@ -24,6 +24,7 @@ from gtrace.trace.array import Array
 from gtrace.trace.bind import bind
 from gtrace.trace.convert import lift
 from gtrace.trace.promotion import as_dtype
+from gtrace.trace.replayable import replayable
 
 __all__ = ["concat", "concatenate", "stack", "unstack", "split", "flip"]
 
@@ -164,6 +165,7 @@ _concat = define(
 )  # fmt: skip
 
 
+@replayable
 def concat(arrays: Sequence[Any], axis: int | None = 0, *, dtype: Any = None) -> Array:
     """Return the arrays joined along an existing axis; None flattens them first.
 
@@ -194,6 +196,7 @@ def concat(arrays: Sequence[Any], axis: int | None = 0, *, dtype: Any = None) ->
 concatenate = concat
 
 
+@replayable
 def stack(arrays: Sequence[Any], axis: int = 0, *, dtype: Any = None) -> Array:
     """Return the arrays joined along a new axis.
 
@@ -211,6 +214,7 @@ def stack(arrays: Sequence[Any], axis: int = 0, *, dtype: Any = None) -> Array:
     return concat([expand_dims(x, axis) for x in lifted], axis, dtype=dtype) if lifted else concat([])
 
 
+@replayable
 def split(x: Any, indices_or_sections: int | Sequence[int], axis: int = 0) -> list[Array]:
     """Return x cut along `axis`: into that many equal parts, or before each of the given indices.
 

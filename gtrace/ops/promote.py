@@ -27,6 +27,7 @@ from gtrace.trace.convert import common_device, lift, python_scalar, scalar_oper
 from gtrace.trace.fast import binary_fast, unary_fast
 from gtrace.trace.promotion import NARROW, float_of, meeting, mixing, wide
 from gtrace.trace.record import thread
+from gtrace.trace.replayable import PURE, replayable
 
 # -- casts
 
@@ -252,11 +253,16 @@ def unary(
     """
     op = define(name, impl, elementwise=True, user=lambda x: public(x), **fields)
 
-    def slow(x: Any) -> Array:
+    def any_operand(x: Any) -> Array:
         operands = promote(name, x, floating=floating)
         if of_complex is not None and operands[0].aval.complex:
             return of_complex(operands[0])  # type: ignore[arg-type]
         return bind(op, operands)
+
+    converting = replayable(any_operand)
+
+    def slow(x: Any) -> Array:
+        return converting(x) if floating and x.__class__ is Array and not x.aval.floating else any_operand(x)
 
     # the fast path handles integer operands only for operations that do not convert them
     public = _published(op, unary_fast(op, slow), doc, example)
@@ -269,15 +275,24 @@ def binary(
     """Declare an elementwise operation of two arrays, which broadcast; returns its user function."""
     op = define(name, impl, arity=2, elementwise=True, user=lambda x, y: public(x, y), **fields)
 
-    def slow(x: Any, y: Any) -> Array:
+    def any_operands(x: Any, y: Any) -> Array:
         return bind(op, promote(name, x, y, floating=floating))
 
-    public = _published(op, binary_fast(op, slow, numbers=True), doc, example)
+    converting = replayable(any_operands)
+
+    def slow(x: Any, y: Any) -> Array:
+        if x.__class__ is Array and y.__class__ is Array and x.aval.dtype is y.aval.dtype:
+            if x.aval.weak is y.aval.weak and (x.aval.floating or not floating):
+                return any_operands(x, y)  # as they are: the fast path knows them from now on
+        return converting(x, y)
+
+    public = _published(op, binary_fast(op, slow, numbers=True, integers=not floating), doc, example)
     return public
 
 
 def _published(op: Op, function: Callable[..., Array], doc: str, example: str) -> Callable[..., Array]:
     call, _, result = example.partition(" => ")
     function.__name__ = function.__qualname__ = op.name
+    PURE.add(function)
     function.__doc__ = f"{doc}\n\n    >>> import gtrace as gt\n    >>> {call}\n    {result}\n    "
     return function

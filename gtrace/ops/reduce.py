@@ -53,6 +53,7 @@ from gtrace.trace.bind import bind
 from gtrace.trace.convert import lift
 from gtrace.trace.fast import bind_met
 from gtrace.trace.promotion import as_dtype
+from gtrace.trace.replayable import replayable
 
 __all__ = [
     "sum", "mean", "max", "min", "any", "all", "prod", "var", "std", "count_nonzero",
@@ -350,6 +351,7 @@ def _truth(op: str, x: Any) -> Array:
     return x if x.aval.dtype is torch.bool else not_equal(x, 0)
 
 
+@replayable
 def var(
     x: Any, axis: Any = None, correction: float = 0.0, keepdims: bool = False, *, dtype: Any = None,
     ddof: float | None = None, where: Any = None,
@@ -384,6 +386,7 @@ def var(
     return divide(total, builtins.max(float(math.prod(x.shape[k] for k in axes) - correction), 0.0))
 
 
+@replayable
 def std(
     x: Any, axis: Any = None, correction: float = 0.0, keepdims: bool = False, *, dtype: Any = None,
     ddof: float | None = None, where: Any = None,

@@ -26,6 +26,7 @@ from gtrace.trace.bind import bind
 from gtrace.trace.convert import lift, python_scalar
 from gtrace.trace.promotion import float_of, result_dtype
 from gtrace.trace.record import thread
+from gtrace.trace.replayable import replayable_with_places
 
 
 class At:
@@ -91,25 +92,25 @@ class AtIndex:
         self, values: Any, *, indices_are_sorted: bool = False, unique_indices: bool = False, mode: str | None = None
     ) -> Array:
         """Return x with x[index] replaced by `values`."""
-        return self._update(values, lambda old, new: new, "set", mode)
+        return self._update(values, "set", mode)
 
     def add(
         self, values: Any, *, indices_are_sorted: bool = False, unique_indices: bool = False, mode: str | None = None
     ) -> Array:
         """Return x with `values` added to x[index]."""
-        return self._update(values, add, "add", mode)
+        return self._update(values, "add", mode)
 
     def subtract(
         self, values: Any, *, indices_are_sorted: bool = False, unique_indices: bool = False, mode: str | None = None
     ) -> Array:
         """Return x with `values` subtracted from x[index]."""
-        return self._update(values, subtract, "sub", mode)
+        return self._update(values, "subtract", mode)
 
     def multiply(
         self, values: Any, *, indices_are_sorted: bool = False, unique_indices: bool = False, mode: str | None = None
     ) -> Array:
         """Return x with x[index] multiplied by `values`."""
-        return self._update(values, multiply, "prod", mode)
+        return self._update(values, "multiply", mode)
 
     mul = multiply
 
@@ -126,25 +127,25 @@ class AtIndex:
                 return cast(self._x, float_of(self._x.aval.dtype)).at[self._index].divide(values, mode=mode)
             got = repr(self._x.aval)
             raise DtypeError(message("at", "a floating array to divide", got, "Use x.astype(gt.float32).at."))
-        return self._update(values, divide, "factors", mode)
+        return self._update(values, "divide", mode)
 
     def power(
         self, values: Any, *, indices_are_sorted: bool = False, unique_indices: bool = False, mode: str | None = None
     ) -> Array:
         """Return x with x[index] raised to the power of `values`; where an index is repeated, of their product."""
-        return self._update(values, power, "factors", mode)
+        return self._update(values, "power", mode)
 
     def min(
         self, values: Any, *, indices_are_sorted: bool = False, unique_indices: bool = False, mode: str | None = None
     ) -> Array:
         """Return x with x[index] lowered to `values` where those are smaller."""
-        return self._update(values, minimum, "amin", mode)
+        return self._update(values, "min", mode)
 
     def max(
         self, values: Any, *, indices_are_sorted: bool = False, unique_indices: bool = False, mode: str | None = None
     ) -> Array:
         """Return x with x[index] raised to `values` where those are larger."""
-        return self._update(values, maximum, "amax", mode)
+        return self._update(values, "max", mode)
 
     def apply(
         self,
@@ -175,30 +176,50 @@ class AtIndex:
             raise ShapeError(message("at", "an elementwise function", got, "Use x.at[index].set."))
         return self.set(new, mode=mode)
 
-    def _update(self, values: Any, combine: Callable[[Array, Array], Array], kind: str, mode: str | None) -> Array:
+    def _update(self, values: Any, name: str, mode: str | None) -> Array:
         check_mode("at", mode)
         x = self._x
         met = _meeting(x, values)
-        if met is not x.aval.dtype:
-            found = cast(x, met).at[self._index]._update(values, combine, kind, mode)
-            return cast(found if x.aval.complex else real(found), x.aval.dtype)
-        mask = _whole_mask(x, self._index)
-        u = _update_operand(x, values)
-        if mask is not None and len(u.shape) == 0:
-            return where(mask, combine(x, u), x)
-        split = split_index(x, self._index, checked=mode != "promise_in_bounds")
-        y = split.view(x)
-        if not split.arrays:
-            target = y.shape
-            return split.restore(x, combine(y, _fit(u, target)))
-        if kind == "sub":
-            u, kind = neg(u), "add"
-        drop = mode != "clip"
-        if kind == "factors":
-            # the product of the values at each place, which is 1 where there is none
-            ones = full_like_scalar(1, y.aval.dtype, y.shape, y.aval.device)
-            return split.restore(x, combine(y, _scattered(split, ones, u, "prod", drop)))
-        return split.restore(x, _scattered(split, y, u, kind, drop))
+        if met is x.aval.dtype:
+            return _updated(x, self._index, values, name, mode)
+        found = cast(x, met).at[self._index]._update(values, name, mode)
+        return cast(found if x.aval.complex else real(found), x.aval.dtype)
+
+
+_COMBINED: dict[str, tuple[Callable[[Array, Array], Array], str]] = {
+    "set": (lambda old, new: new, "set"),
+    "add": (add, "add"),
+    "subtract": (subtract, "sub"),
+    "multiply": (multiply, "prod"),
+    "divide": (divide, "factors"),
+    "power": (power, "factors"),
+    "min": (minimum, "amin"),
+    "max": (maximum, "amax"),
+}
+"""By the name of an update: what an element and its value give, and how several values of one element are combined."""
+
+
+@replayable_with_places
+def _updated(x: Array, index: Any, values: Any, name: str, mode: str | None) -> Array:
+    """Return x with x[index] updated by values of its dtype."""
+    combine, kind = _COMBINED[name]
+    mask = _whole_mask(x, index)
+    u = _update_operand(x, values)
+    if mask is not None and len(u.shape) == 0:
+        return where(mask, combine(x, u), x)
+    split = split_index(x, index, checked=mode != "promise_in_bounds")
+    y = split.view(x)
+    if not split.arrays:
+        target = y.shape
+        return split.restore(x, combine(y, _fit(u, target)))
+    if kind == "sub":
+        u, kind = neg(u), "add"
+    drop = mode != "clip"
+    if kind == "factors":
+        # the product of the values at each place, which is 1 where there is none
+        ones = full_like_scalar(1, y.aval.dtype, y.shape, y.aval.device)
+        return split.restore(x, combine(y, _scattered(split, ones, u, "prod", drop)))
+    return split.restore(x, _scattered(split, y, u, kind, drop))
 
 
 def _scattered(split: Split, y: Array, u: Array, kind: str, drop: bool) -> Array:

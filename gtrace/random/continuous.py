@@ -37,6 +37,7 @@ from gtrace.random.reuse import consume
 from gtrace.trace.array import Array
 from gtrace.trace.convert import lift, python_scalar
 from gtrace.trace.promotion import as_dtype, default_dtype
+from gtrace.trace.replayable import replayable
 
 __all__ = ["uniform", "normal", "truncated_normal", "laplace", "gumbel", "exponential"]
 
@@ -103,6 +104,7 @@ def bound(name: str, x: Any, dtype: torch.dtype, shape: tuple[int, ...] | None) 
     return out if shape is None else fill(name, out, shape)
 
 
+@replayable
 def uniform(key: Any, shape: Any = (), dtype: Any = None, minval: Any = 0.0, maxval: Any = 1.0) -> Array:
     """Return numbers evenly distributed over [minval, maxval).
 
@@ -137,6 +139,7 @@ def draw_normal(key: Array, shape: tuple[int, ...], dtype: torch.dtype) -> Array
     return multiply(erfinv(draw_uniform(key, shape, dtype, lowest, 1.0)), math.sqrt(2.0))
 
 
+@replayable
 def normal(key: Any, shape: Any = (), dtype: Any = None) -> Array:
     """Return numbers from the standard normal distribution.
 
@@ -162,6 +165,7 @@ def normal(key: Any, shape: Any = (), dtype: Any = None) -> Array:
     return draw_normal(fresh_key("normal", key), sizes, float_dtype("normal", dtype))
 
 
+@replayable
 def truncated_normal(key: Any, lower: Any, upper: Any, shape: Any = None, dtype: Any = None) -> Array:
     """Return numbers from the standard normal distribution, restricted to the open interval (lower, upper).
 
@@ -243,6 +247,7 @@ def parameters(
     return found, arrays, sizes
 
 
+@replayable
 def exponential(key: Any, shape: Any = (), dtype: Any = None) -> Array:
     """Return numbers from the exponential distribution of rate 1.
 
@@ -267,6 +272,7 @@ def draw_exponential(key: Array, shape: tuple[int, ...], dtype: torch.dtype) -> 
     return neg(log1p(neg(draw_unit(key, shape, dtype))))
 
 
+@replayable
 def laplace(key: Any, shape: Any = (), dtype: Any = None) -> Array:
     """Return numbers from the Laplace distribution of scale 1.
 
@@ -308,6 +314,7 @@ def draw_gumbel(key: Array, shape: tuple[int, ...], dtype: torch.dtype, mode: st
     return neg(log(neg(log1p(neg(where(greater_equal(high, 0.5), high, fine))))))
 
 
+@replayable
 def gumbel(key: Any, shape: Any = (), dtype: Any = None, mode: str = "low") -> Array:
     """Return numbers from the standard Gumbel distribution.
 

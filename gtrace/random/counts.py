@@ -53,6 +53,7 @@ from gtrace.random.reuse import consume
 from gtrace.trace.array import Array
 from gtrace.trace.convert import lift, real_scalar
 from gtrace.trace.promotion import as_dtype, default_dtype
+from gtrace.trace.replayable import replayable
 
 __all__ = ["binomial", "geometric", "multinomial", "poisson", "rademacher"]
 
@@ -69,6 +70,7 @@ def draw_signs(key: Array, shape: tuple[int, ...], dtype: torch.dtype) -> Array:
     return subtract(multiply(cast(less(draw_unit(key, shape, default_dtype(float)), 0.5), dtype), 2), 1)
 
 
+@replayable
 @counting
 def rademacher(key: Any, shape: Any = (), dtype: Any = None) -> Array:
     """Return signs, 1 or -1, each with probability 1/2.
@@ -97,6 +99,7 @@ def _probability(name: str, p: Any) -> None:
         raise ArgumentError(message(name, "a probability in [0, 1]", repr(p), "Clip it."))
 
 
+@replayable
 @counting
 def geometric(key: Any, p: Any, shape: Any = None, dtype: Any = None) -> Array:
     """Return numbers of trials up to the first success, 1, 2, ..., where each one succeeds with probability p.
@@ -157,6 +160,7 @@ def _refuse_until_all(
 # -- Poisson
 
 
+@replayable
 @counting
 def poisson(key: Any, lam: Any, shape: Any = None, dtype: Any = None) -> Array:
     """Return numbers from the Poisson distribution: counts of events that happen lam times on average.
@@ -230,6 +234,7 @@ def _poisson_refusing(key: Array, rate: Array, ready: Array, shape: tuple[int, .
 # -- binomial and multinomial
 
 
+@replayable
 @counting
 def binomial(key: Any, n: Any, p: Any, shape: Any = None, dtype: Any = None) -> Array:
     """Return numbers of successes in n trials, each of which succeeds with probability p.
@@ -321,6 +326,7 @@ def _binomial_refusing(key: Array, n: Array, q: Array, ready: Array) -> Array:
     return _refuse_until_all(key, ready, n.shape, propose)
 
 
+@replayable
 def multinomial(key: Any, n: Any, p: Any, *, shape: Any = None, dtype: Any = None) -> Array:
     """Return how often each of several outcomes occurs in n trials.
 

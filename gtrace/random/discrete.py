@@ -25,10 +25,12 @@ from gtrace.random.keys import draw_bits, draw_shape, fresh_key, two_keys
 from gtrace.trace.array import Array
 from gtrace.trace.convert import lift, python_scalar
 from gtrace.trace.promotion import default_dtype
+from gtrace.trace.replayable import replayable
 
 __all__ = ["bernoulli", "categorical", "choice", "permutation"]
 
 
+@replayable
 def bernoulli(key: Any, p: Any = 0.5, shape: Any = None, mode: str = "low") -> Array:
     """Return truth values that hold with probability p.
 
@@ -62,6 +64,7 @@ def bernoulli(key: Any, p: Any = 0.5, shape: Any = None, mode: str = "low") -> A
     return less(multiply(fine, torch.finfo(chance.aval.dtype).eps), subtract(chance, coarse))
 
 
+@replayable
 @counting
 def categorical(
     key: Any, logits: Any, axis: int = -1, shape: Any = None, replace: bool = True, mode: str = "low"
@@ -134,6 +137,7 @@ def _permuted(key: Array, x: Array, axis: int, independent: bool) -> Array:
     return take(x, _shuffled(key, arange(x.shape[axis], device=key.device), 0), axis, mode="promise_in_bounds")
 
 
+@replayable
 @counting
 def permutation(key: Any, x: Any, axis: int = 0, independent: bool = False) -> Array:
     """Return x in a random order.
@@ -174,6 +178,7 @@ def _population(name: str, x: Any, axis: Any) -> tuple[int | Array, int]:
     return count, normalize_axis(name, axis, 1)
 
 
+@replayable
 @counting
 def choice(
     key: Any, a: Any, shape: Any = (), replace: bool = True, p: Any = None, axis: int = 0, mode: str = "low"

@@ -60,6 +60,7 @@ from gtrace.random.counts import draw_signs
 from gtrace.random.keys import draw_shape, fresh_key, single_keys, subkeys, two_keys
 from gtrace.trace.array import Array
 from gtrace.trace.convert import lift
+from gtrace.trace.replayable import replayable
 from gtrace.transform.custom import custom_jvp
 from gtrace.transform.vmap import vmap
 
@@ -177,6 +178,7 @@ def _gamma(key: Array, alpha: Array, shape: tuple[int, ...], logarithm: bool) ->
 # -- user functions
 
 
+@replayable
 def gamma(key: Any, a: Any, shape: Any = None, dtype: Any = None) -> Array:
     """Return numbers from the gamma distribution of shape parameter a and scale 1.
 
@@ -201,6 +203,7 @@ def gamma(key: Any, a: Any, shape: Any = None, dtype: Any = None) -> Array:
     return _gamma(found, alpha, sizes, False)
 
 
+@replayable
 def loggamma(key: Any, a: Any, shape: Any = None, dtype: Any = None) -> Array:
     """Return logarithms of numbers from the gamma distribution, which for small a would be rounded to 0.
 
@@ -222,6 +225,7 @@ def loggamma(key: Any, a: Any, shape: Any = None, dtype: Any = None) -> Array:
     return _gamma(found, alpha, sizes, True)
 
 
+@replayable
 def beta(key: Any, a: Any, b: Any, shape: Any = None, dtype: Any = None) -> Array:
     """Return numbers from the beta distribution: X / (X + Y) for draws X and Y of the gamma distribution.
 
@@ -247,6 +251,7 @@ def beta(key: Any, a: Any, b: Any, shape: Any = None, dtype: Any = None) -> Arra
     return divide(x, add(x, y))
 
 
+@replayable
 def chisquare(key: Any, df: Any, shape: Any = None, dtype: Any = None) -> Array:
     """Return numbers from the chi-square distribution with df degrees of freedom.
 
@@ -272,6 +277,7 @@ def _chisquare(key: Array, df: Array, shape: tuple[int, ...]) -> Array:
     return multiply(exp(_gamma(key, divide(df, 2.0), shape, True)), 2.0)
 
 
+@replayable
 def f(key: Any, dfnum: Any, dfden: Any, shape: Any = None, dtype: Any = None) -> Array:
     """Return numbers from the F distribution: a quotient of two chi-square numbers, each over its degrees of freedom.
 
@@ -297,6 +303,7 @@ def f(key: Any, dfnum: Any, dfden: Any, shape: Any = None, dtype: Any = None) ->
     return divide(above, divide(_chisquare(key_lower, lower, sizes), lower))
 
 
+@replayable
 def t(key: Any, df: Any, shape: Any = None, dtype: Any = None) -> Array:
     """Return numbers from Student's t distribution with df degrees of freedom.
 
@@ -321,6 +328,7 @@ def t(key: Any, df: Any, shape: Any = None, dtype: Any = None) -> Array:
     return multiply(draw_normal(key_normal, sizes, freedom.aval.dtype), scale)
 
 
+@replayable
 def dirichlet(key: Any, alpha: Any, shape: Any = None, dtype: Any = None) -> Array:
     """Return vectors from the Dirichlet distribution: positive numbers that sum to 1.
 
@@ -346,6 +354,7 @@ def dirichlet(key: Any, alpha: Any, shape: Any = None, dtype: Any = None) -> Arr
     return softmax(_gamma(fresh_key("dirichlet", key), values, sizes, True), -1)
 
 
+@replayable
 def generalized_normal(key: Any, p: Any, shape: Any = None, dtype: Any = None) -> Array:
     """Return numbers whose density is proportional to exp(-|x| ** p).
 
@@ -374,6 +383,7 @@ def _generalized_normal(key: Array, p: Array, shape: tuple[int, ...]) -> Array:
     return multiply(draw_signs(key_sign, shape, p.aval.dtype), size)
 
 
+@replayable
 def ball(key: Any, d: Any, p: Any = 2, shape: Any = (), dtype: Any = None) -> Array:
     """Return points evenly distributed over the unit ball of the p-norm, in d dimensions.
 

@@ -32,12 +32,14 @@ from gtrace.random.keys import draw_bits, draw_shape, fill, fresh_key, two_keys
 from gtrace.trace.array import Array
 from gtrace.trace.convert import lift, python_scalar
 from gtrace.trace.promotion import as_dtype, default_dtype
+from gtrace.trace.replayable import replayable
 
 __all__ = ["randint"]
 
 _LARGEST = (1 << 63) - 1
 
 
+@replayable
 def randint(key: Any, shape: Any, minval: Any, maxval: Any, dtype: Any = None) -> Array:
     """Return integers evenly distributed over [minval, maxval), up to a bias of about (maxval - minval) / 2**64.
 

@@ -15,6 +15,7 @@ from gtrace.errors import DtypeError, ImmutableAttributeError, message, user_loc
 from gtrace.ops.logic import equal, not_equal
 from gtrace.ops.threefry import MASK
 from gtrace.trace.array import Array
+from gtrace.trace.replayable import HOLDERS
 from gtrace.tree import GetAttrKey, register_pytree_with_keys
 from gtrace.tree.structure import whole_class
 
@@ -257,3 +258,4 @@ def _one_leaf(keys: PRNGKeyArray) -> tuple[list[tuple[Any, Any]], None]:
 
 
 register_pytree_with_keys(PRNGKeyArray, _one_leaf, lambda _, children: keys_of(children[0]))
+HOLDERS[PRNGKeyArray] = keys_of

@@ -32,6 +32,7 @@ from gtrace.random.reuse import consume
 from gtrace.trace.array import Array, wrap
 from gtrace.trace.convert import lift, new_tensor, python_scalar
 from gtrace.trace.promotion import wide
+from gtrace.trace.replayable import replayable
 
 __all__ = ["key", "PRNGKey", "key_data", "wrap_key_data", "key_impl", "split", "fold_in", "bits"]
 
@@ -271,6 +272,7 @@ def _integer(name: str, what: str, value: Any) -> Array:
     return cast(x, torch.int64)
 
 
+@replayable
 def split(key: Any, num: Any = 2) -> Array:
     """Return new keys made of one, which must not be used any more.
 
@@ -293,6 +295,7 @@ def split(key: Any, num: Any = 2) -> Array:
     return keys_of(cipher(found, shape, PAIR)) if type(key) is PRNGKeyArray else subkeys(found, shape)
 
 
+@replayable
 def fold_in(key: Any, data: Any) -> Array:
     """Return a new key made of a key and a number, such as the number of a step. The key may be used again.
 
@@ -324,6 +327,7 @@ def _folded(key: Any, data: Any) -> Array:
     return threefry2x32(first, second, 0, number, PAIR)
 
 
+@replayable
 def bits(key: Any, shape: Any = (), width: int = 32) -> Array:
     """Return random bits as integers.
 

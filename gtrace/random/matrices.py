@@ -19,6 +19,7 @@ from gtrace.random.keys import draw_shape, fresh_key
 from gtrace.torch_functions import call_torch
 from gtrace.trace.array import Array
 from gtrace.trace.convert import lift
+from gtrace.trace.replayable import replayable
 
 __all__ = ["multivariate_normal", "orthogonal"]
 
@@ -28,6 +29,7 @@ def _wide(dtype: torch.dtype) -> torch.dtype:
     return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
 
 
+@replayable
 def multivariate_normal(
     key: Any, mean: Any, cov: Any, shape: Any = None, dtype: Any = None, method: str = "cholesky"
 ) -> Array:
@@ -108,6 +110,7 @@ def _torch_factor(cov: torch.Tensor, method: str) -> torch.Tensor:
     return vectors * roots.unsqueeze(-2)
 
 
+@replayable
 def orthogonal(key: Any, n: int, shape: Any = (), dtype: Any = None, m: int | None = None) -> Array:
     """Return matrices evenly distributed over the orthogonal ones (Mezzadri, 2007).
 

@@ -37,6 +37,7 @@ from gtrace.random.continuous import (
 from gtrace.random.counts import draw_signs
 from gtrace.random.keys import draw_shape, fresh_key, two_keys
 from gtrace.trace.array import Array
+from gtrace.trace.replayable import replayable
 
 __all__ = [
     "cauchy", "double_sided_maxwell", "logistic", "lognormal", "maxwell", "pareto", "rayleigh", "triangular", "wald",
@@ -44,6 +45,7 @@ __all__ = [
 ]  # fmt: skip
 
 
+@replayable
 def cauchy(key: Any, shape: Any = (), dtype: Any = None) -> Array:
     """Return numbers from the standard Cauchy distribution.
 
@@ -64,6 +66,7 @@ def cauchy(key: Any, shape: Any = (), dtype: Any = None) -> Array:
     return tan(multiply(subtract(u, 0.5), math.pi))
 
 
+@replayable
 def logistic(key: Any, shape: Any = (), dtype: Any = None) -> Array:
     """Return numbers from the standard logistic distribution.
 
@@ -84,6 +87,7 @@ def logistic(key: Any, shape: Any = (), dtype: Any = None) -> Array:
     return log(divide(u, subtract(1.0, u)))
 
 
+@replayable
 def lognormal(key: Any, sigma: Any = 1.0, shape: Any = None, dtype: Any = None) -> Array:
     """Return exponentials of normal numbers of standard deviation sigma.
 
@@ -104,6 +108,7 @@ def lognormal(key: Any, sigma: Any = 1.0, shape: Any = None, dtype: Any = None) 
     return exp(multiply(draw_normal(found, sizes, scale.aval.dtype), scale))
 
 
+@replayable
 def maxwell(key: Any, shape: Any = (), dtype: Any = None) -> Array:
     """Return numbers from the Maxwell distribution: lengths of vectors of three standard normal numbers.
 
@@ -127,6 +132,7 @@ def _maxwell(key: Array, shape: tuple[int, ...], dtype: torch.dtype) -> Array:
     return sqrt(sum_over(square(draw_normal(key, (*shape, 3), dtype)), -1))
 
 
+@replayable
 def double_sided_maxwell(key: Any, loc: Any, scale: Any, shape: Any = (), dtype: Any = None) -> Array:
     """Return numbers of the Maxwell distribution with a random sign, times scale, plus loc.
 
@@ -156,6 +162,7 @@ def double_sided_maxwell(key: Any, loc: Any, scale: Any, shape: Any = (), dtype:
     return add(multiply(size, both[1]), both[0])
 
 
+@replayable
 def pareto(key: Any, b: Any, shape: Any = None, dtype: Any = None) -> Array:
     """Return numbers of at least 1 from the Pareto distribution of exponent b: density b / x ** (b + 1).
 
@@ -177,6 +184,7 @@ def pareto(key: Any, b: Any, shape: Any = None, dtype: Any = None) -> Array:
     return exp(divide(draw_exponential(found, sizes, exponent.aval.dtype), exponent))
 
 
+@replayable
 def rayleigh(key: Any, scale: Any, shape: Any = None, dtype: Any = None) -> Array:
     """Return numbers from the Rayleigh distribution: lengths of vectors of two normal numbers.
 
@@ -201,6 +209,7 @@ def rayleigh(key: Any, scale: Any, shape: Any = None, dtype: Any = None) -> Arra
     return multiply(sqrt(multiply(log(u), -2.0)), factor)
 
 
+@replayable
 def triangular(key: Any, left: Any, mode: Any, right: Any, shape: Any = None, dtype: Any = None) -> Array:
     """Return numbers over [left, right], whose density rises in a line up to the mode and falls in one after it.
 
@@ -233,6 +242,7 @@ def triangular(key: Any, left: Any, mode: Any, right: Any, shape: Any = None, dt
     return where(first, add(low, before), subtract(high, after))
 
 
+@replayable
 def wald(key: Any, mean: Any, shape: Any = None, dtype: Any = None) -> Array:
     """Return numbers from the Wald (inverse Gaussian) distribution of scale 1.
 
@@ -263,6 +273,7 @@ def wald(key: Any, mean: Any, shape: Any = None, dtype: Any = None) -> Array:
     return where(less_equal(z, divide(mu, add(mu, small))), small, divide(square(mu), small))
 
 
+@replayable
 def weibull_min(key: Any, scale: Any, concentration: Any, shape: Any = None, dtype: Any = None) -> Array:
     """Return numbers from the Weibull distribution.
 

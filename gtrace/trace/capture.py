@@ -346,7 +346,7 @@ class _Gone:
 _GONE: Any = weakref.ref(_Gone())
 
 
-def _room(trace: Trace, operations: int) -> bool:
+def room(trace: Trace, operations: int) -> bool:
     """Whether so many operations can be recorded in one go: nothing is to be done for each but to note its line."""
     if trace.capture is not None:
         return thread.layout is None and Recorded not in bus.wanted
@@ -362,7 +362,7 @@ def _room(trace: Trace, operations: int) -> bool:
 def replay(graph: Graph, inputs: Sequence[Array]) -> list[Array]:
     """Record the operations of `graph` on `inputs` in the current trace; returns its outputs."""
     trace = thread.trace
-    if len(graph.nodes) > 1 and _room(trace, len(graph.nodes)):
+    if len(graph.nodes) > 1 and room(trace, len(graph.nodes)):
         template = _template(graph)
         if template is not None and [x.aval for x in inputs] == list(graph.avals):
             results = template.record(trace, inputs, graph.nodes)

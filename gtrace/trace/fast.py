@@ -5,9 +5,12 @@ The instruction is looked up by the avals of the operands. Checks and promotion 
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
+
+import torch
 
 from gtrace.exact import exact_key
 from gtrace.ir.aval import Aval
@@ -56,11 +59,14 @@ def unary_fast(op: Op, slow: Callable[[Any], Array]) -> Callable[[Any], Array]:
     return function
 
 
-def binary_fast(op: Op, slow: Callable[[Any, Any], Array], numbers: bool = False) -> Callable[[Any, Any], Array]:
+def binary_fast(
+    op: Op, slow: Callable[[Any, Any], Array], numbers: bool = False, integers: bool = False
+) -> Callable[[Any, Any], Array]:
     """Return `slow` with a fast path for Arrays whose avals the operation has met before.
 
     Args:
         numbers: also for a floating Array and a Python number, on either side.
+        integers: also for an Array of integers and a Python integer.
     """
     table = op.table
     after: BoundedTable[Aval, tuple[Instr, Aval]] = BoundedTable(MAX_TABLE)
@@ -69,7 +75,7 @@ def binary_fast(op: Op, slow: Callable[[Any, Any], Array], numbers: bool = False
     def with_number(x: Array, number_after: bool) -> tuple[Instr, Aval] | None:
         """Return the instruction for an Array and a number, and the aval of the number; None: `slow` finds them."""
         a = x.aval
-        if not a.floating or a.weak or a.complex:
+        if a.weak or a.complex or not (a.floating or (integers and a.dtype in _INTEGERS)):
             return None
         scalar = scalar_aval(a.dtype, a.device)
         found = op.instr((), (a, scalar) if number_after else (scalar, a)), scalar
@@ -78,6 +84,7 @@ def binary_fast(op: Op, slow: Callable[[Any, Any], Array], numbers: bool = False
 
     def function(x: Any, y: Any) -> Array:
         scalar = None
+        value: Any = None
         if x.__class__ is Array:
             if y.__class__ is Array:
                 instr = table.get((x.aval, y.aval))
@@ -90,31 +97,29 @@ def binary_fast(op: Op, slow: Callable[[Any, Any], Array], numbers: bool = False
                     y._number if y._trace is trace else as_input(trace, y),
                 )
             else:
-                kind = y.__class__
-                if not numbers or (kind is not float and (kind is not int or y.bit_length() >= 64)):
+                if numbers:
+                    value = y if y.__class__ is float and x.aval.floating and y and y == y else _plain(y, x.aval)
+                found = None if value is None else after.get(x.aval) or with_number(x, True)
+                if found is None:
                     return slow(x, y)
-                found = after.get(x.aval) or with_number(x, True)
-                if found is None or not y or y != y:
-                    return slow(x, y)  # it encodes the sign of a zero, and records one object for every NaN
                 instr, scalar = found
                 trace = thread.trace
                 i = x._number if x._trace is trace else as_input(trace, x)
                 scalars = trace.scalars
-                scalars += (y if kind is float else float(y),)
-                # scalar_operand_code of the last slot, for a value that is no zero
+                scalars += (value,)
+                # scalar_operand_code of the last slot, for a value that is not -0.0
                 entry = instr, i, 1 - 2 * len(scalars)
         elif y.__class__ is Array:
-            kind = x.__class__
-            if not numbers or (kind is not float and (kind is not int or x.bit_length() >= 64)):
-                return slow(x, y)
-            found = before.get(y.aval) or with_number(y, False)
-            if found is None or not x or x != x:
+            if numbers:
+                value = x if x.__class__ is float and y.aval.floating and x and x == x else _plain(x, y.aval)
+            found = None if value is None else before.get(y.aval) or with_number(y, False)
+            if found is None:
                 return slow(x, y)
             instr, scalar = found
             trace = thread.trace
             i = y._number if y._trace is trace else as_input(trace, y)
             scalars = trace.scalars
-            scalars += (x if kind is float else float(x),)
+            scalars += (value,)
             entry = instr, 1 - 2 * len(scalars), i
         else:
             return slow(x, y)
@@ -132,15 +137,39 @@ def binary_fast(op: Op, slow: Callable[[Any, Any], Array], numbers: bool = False
         if tape is not None:
             if scalar is not None:
                 if x.__class__ is Array:
-                    y = Scalar(float(y), scalar)
+                    y = Scalar(value, scalar)
                 else:
-                    x = Scalar(float(x), scalar)
+                    x = Scalar(value, scalar)
             tape.append((instr, (x, y), out))
         if number >= trace.limit:
             on_recorded(trace, instr, out)
         return out
 
     return function
+
+
+_INTEGERS = (torch.int64, torch.int32)
+
+
+def _plain(value: Any, a: Aval) -> float | int | None:
+    """Return a Python number as the operand that it is beside an Array of type `a`; None: that needs a closer look.
+
+    So it is for -0.0, which has a code of its own, for NaN, of which one object is recorded, and for large integers.
+    """
+    kind = value.__class__
+    if kind is float:
+        if not a.floating or value != value or (not value and math.copysign(1.0, value) < 0):
+            return None
+        return value
+    if kind is not int:
+        return None
+    if a.floating:
+        return float(value) if -_LARGE < value < _LARGE else None
+    return value if -_LARGE_INT32 < value < _LARGE_INT32 else None
+
+
+_LARGE = 1 << 63
+_LARGE_INT32 = 1 << 31
 
 
 _met: BoundedTable[Any, Instr] = BoundedTable(MAX_TABLE)

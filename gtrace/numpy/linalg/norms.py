@@ -27,6 +27,7 @@ from gtrace.ops.shape import as_int, broadcast_to, expand_dims, moveaxis, normal
 from gtrace.torch_functions import call_torch
 from gtrace.trace.array import Array
 from gtrace.trace.convert import real_scalar
+from gtrace.trace.replayable import replayable
 
 __all__ = [
     "cond",
@@ -294,6 +295,7 @@ def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Array
     return call_torch("matrix_norm", torch.linalg.matrix_norm, x, ord, keepdim=keepdims)
 
 
+@replayable
 def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Array:  # noqa: A002
     """Return a norm, as ``numpy.linalg.norm``: of vectors if `axis` is one axis, of matrices if it is two.
 

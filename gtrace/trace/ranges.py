@@ -1,0 +1,29 @@
+"""Ranges of integers that the operations that compute them tell; nothing here looks at values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gtrace.ir.op import Instr
+from gtrace.trace.array import Array
+
+Span = tuple[int, int]
+
+MAX_DEPTH = 8
+"""How many operations `span` follows back."""
+
+
+def span(index: Array) -> Span | None:
+    """Return the least and greatest integer that `index` may hold, where the operation that computes it tells them."""
+    trace = index._trace
+    return None if trace is None else _span(trace.flat, index._number, MAX_DEPTH)
+
+
+def _span(flat: list[Any], number: int, depth: int) -> Span | None:
+    instr = flat[number] if 0 <= number < len(flat) else None
+    if instr.__class__ is not Instr or instr.op.rules.span is None or not depth:
+        return None
+    operands = flat[number + 1 : number + 1 + len(instr.ins)]
+    spans = [_span(flat, operand, depth - 1) for operand in operands]
+    found: Span | None = instr.op.rules.span(instr.ins, spans, **dict(zip(instr.op.params, instr.params, strict=True)))
+    return found

@@ -1,0 +1,216 @@
+"""Functions of the library whose operations follow from the types of their arguments: recorded in one go.
+
+Checking arguments, promoting and recording one by one takes 100 us for the dozen operations of a draw of random
+numbers, and 20 us for an `einsum`, at each call of each step. What a call recorded is kept as a program, which a call
+with arguments of the same types appends to the pending list.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from types import FunctionType
+from typing import Any, TypeVar
+
+import attrs
+import torch
+
+from gtrace import tree
+from gtrace.config import config
+from gtrace.dtypes import DType
+from gtrace.errors import ConcretizationError
+from gtrace.ir.aval import Aval
+from gtrace.ir.graph import Graph, Node
+from gtrace.ir.op import Instr
+from gtrace.ir.simplify import dce
+from gtrace.tables import BoundedTable
+from gtrace.trace.array import Array
+from gtrace.trace.bind import emit
+from gtrace.trace.capture import capture, replay, room
+from gtrace.trace.ranges import span
+from gtrace.trace.record import thread
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+MAX_RECORDINGS = 256
+"""Types of arguments of which a function's program is kept."""
+
+MAX_NUMBERS = 32
+"""Numbers that a function may be given beside arrays of the same types, until it is no longer captured for each."""
+
+HOLDERS: dict[type, Callable[[Array], Any]] = {}
+"""Classes whose objects hold one Array, in `_data`, and what makes an object of it."""
+
+PURE: set[Callable[..., Any]] = set()
+"""Operations as functions, such as the one that `reduce_window` combines by: arguments that are known to be pure."""
+
+_NUMBERS = (int, float)
+_NAMED = (int, bool, str, type(None), type(Ellipsis), torch.dtype, torch.device, DType)
+
+
+@attrs.frozen(eq=False)
+class Recording:
+    """What a function records for arguments of some types.
+
+    Attributes:
+        graph: its inputs are the arguments and then the constants.
+        constants: Arrays that the function makes of numbers.
+        structure: of the results; None: a single Array.
+        instr: the one instruction, of the arguments as they are; None: there is more.
+    """
+
+    graph: Graph
+    constants: tuple[Array, ...]
+    structure: tree.TreeDef | None
+    instr: Instr | None
+
+    @classmethod
+    def of(cls, function: Callable[[Sequence[Array]], Any], avals: Sequence[Aval], name: str) -> Recording:
+        """Capture a function of Arrays of `avals`, which returns a pytree of Arrays.
+
+        Args:
+            name: what errors call the function.
+
+        Raises:
+            ConcretizationError: it looks at a value.
+        """
+
+        def run(arrays: Sequence[Array]) -> tuple[list[Array], tree.TreeDef | None]:
+            result = function(arrays)
+            return ([result], None) if result.__class__ is Array else tree.flatten(result)
+
+        captured = capture(run, avals, name)
+        graph = dce(captured.graph)
+        # the lines are those of each call
+        graph = attrs.evolve(graph, nodes=tuple([Node(node.instr, node.ins, node.out) for node in graph.nodes]))
+        instr = None
+        if captured.result is None and not captured.constants and len(graph.nodes) == 1:
+            (node,) = graph.nodes
+            if node.ins == graph.inputs and graph.outputs == (node.out,) and node.instr.plain is None:
+                instr = node.instr
+        return cls(graph, captured.constants, captured.result, instr)
+
+    def replay(self, arrays: Sequence[Array]) -> Any:
+        """Record the operations for arguments of these types; returns the results."""
+        if self.instr is not None:
+            return emit(self.instr, arrays)
+        found = replay(self.graph, (*arrays, *self.constants))
+        return found[0] if self.structure is None else self.structure.unflatten(found)
+
+
+def replayable(function: F) -> F:
+    """Return a function that is recorded in one go if it was called with arguments of these types before.
+
+    It must be a pure function of its arguments, and what it records must follow from the types of Arrays, holders and
+    sequences of these, and from numbers, names, dtypes and slices. Calls with anything else run the function; so does a
+    function that looks at a value.
+    """
+    return _replayable(function, False)
+
+
+def replayable_with_places(function: F) -> F:
+    """Like `replayable`, of a function that takes integers as places: what it records depends on their known range."""
+    return _replayable(function, True)
+
+
+def _replayable(function: F, places: bool) -> F:
+    table: BoundedTable[Any, Recording | None] = BoundedTable(MAX_RECORDINGS)
+    numbers: BoundedTable[Any, int] = BoundedTable(MAX_RECORDINGS)
+    missing = object()
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        trace = thread.trace
+        if not trace.limit and trace.capture is None:  # something is to be done for each operation
+            return function(*args, **kwargs)
+        settings = config.process if config.blocks() is None else config.current
+        key: list[Any] = [settings.x64, settings.jax_results, thread.in_rule]
+        arrays: list[Array] = []
+        if not _describe(args, key, arrays, places) or settings.debug_key_reuse:
+            return function(*args, **kwargs)
+        for name, value in kwargs.items():
+            key.append(name)
+            if not _describe((value,), key, arrays, places):
+                return function(*args, **kwargs)
+        exact = tuple(key)
+        found: Any = table.get(exact, missing)
+        if found is missing:
+            found = make(exact, args, kwargs, [x.aval for x in arrays])
+        if found is None or not room(trace, len(found.graph.nodes)):
+            return function(*args, **kwargs)
+        return found.replay(arrays)
+
+    def make(key: Any, args: Any, kwargs: Any, avals: Sequence[Aval]) -> Recording | None:
+        if not avals:
+            return None
+        kinds = tuple([x.__class__ if x.__class__ in _NUMBERS else x for x in key])
+        count = numbers.get(kinds, 0)
+        if count > MAX_NUMBERS:
+            return None
+        numbers.remember(kinds, count + 1)
+
+        def run(arrays: Sequence[Array]) -> Any:
+            given = iter(arrays)
+            positional, named = _filled(args, given), _filled(tuple(kwargs.values()), given)
+            return function(*positional, **dict(zip(kwargs, named, strict=True)))
+
+        try:
+            found = Recording.of(run, avals, function.__name__)
+        except ConcretizationError:
+            found = None
+        table.remember(key, found)
+        return found
+
+    return call  # type: ignore[return-value]
+
+
+def _describe(values: Sequence[Any], key: list[Any], arrays: list[Array], places: bool) -> bool:
+    """Add the types of arguments to a key, and the Arrays among them to `arrays`; returns whether they can be told."""
+    for x in values:
+        kind = x.__class__
+        if kind is Array:
+            if places and x._trace is not None and not x.aval.floating and span(x) is not None:
+                return False
+            key.append(x.aval)
+            arrays.append(x)
+        elif kind in _NAMED:
+            key.append(kind)
+            key.append(x)
+        elif kind is float:
+            key.append(float)
+            key.append(x if x and x == x else repr(x))  # 0.0 equals -0.0, and a NaN not itself
+        elif kind is tuple or kind is list:
+            key.append(kind)
+            key.append(len(x))
+            if not _describe(x, key, arrays, places):
+                return False
+        elif kind is slice:
+            key.append(slice)
+            if not _describe((x.start, x.stop, x.step), key, arrays, places):
+                return False
+        elif kind in HOLDERS:
+            key.append(kind)
+            if not _describe((x._data,), key, arrays, places):
+                return False
+        elif kind is type or (kind is FunctionType and x in PURE):
+            key.append(kind)
+            key.append(x)
+        else:
+            return False
+    return True
+
+
+def _filled(values: Sequence[Any], arrays: Iterator[Array]) -> Any:
+    """Return arguments with other Arrays in place of theirs, in the order in which `_describe` finds them."""
+    filled: list[Any] = []
+    for x in values:
+        kind = x.__class__
+        if kind is Array:
+            filled.append(next(arrays))
+        elif kind is tuple or kind is list:
+            filled.append(_filled(x, arrays))
+        elif kind in HOLDERS:
+            filled.append(HOLDERS[kind](next(arrays)))
+        else:
+            filled.append(x)
+    return filled if values.__class__ is list else tuple(filled)
