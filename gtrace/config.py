@@ -120,6 +120,8 @@ class Config:
             by itself (GT_MAX_PENDING_BYTES).
         background: hot signatures compile in a worker process and are kept on disk; else they compile in this one,
             which waits, and are lost at its end (GT_BACKGROUND).
+        native: short programs are compiled by the C++ compiler alone, without Inductor; False: those that are met from
+            then on are not (GT_NATIVE).
         cache_dir: folder of what is kept on disk; None: the user's cache folder (GT_CACHE_DIR).
         cache_size: bytes that may be kept there; 0: nothing is (GT_CACHE_SIZE, which takes units: 500MB, 2GiB).
         compile_timeout: seconds after which the worker is stopped and the program stays interpreted
@@ -158,6 +160,7 @@ class Config:
     max_pending: int = _setting(20000, "GT_MAX_PENDING", _integer(1), (int,))
     max_pending_bytes: int = _setting(2**30, "GT_MAX_PENDING_BYTES", _integer(1), (int,))
     background: bool = _setting(True, "GT_BACKGROUND", _flag, (bool, int))
+    native: bool = _setting(True, "GT_NATIVE", _flag, (bool, int))
     cache_dir: str | None = _setting(None, "GT_CACHE_DIR", _path, (str, type(None)))
     cache_size: int = _setting(2 * 2**30, "GT_CACHE_SIZE", _bytes, (int, str))
     compile_timeout: int = _setting(600, "GT_COMPILE_TIMEOUT", _integer(1), (int,))

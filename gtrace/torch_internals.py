@@ -159,6 +159,7 @@ VEC_ISAS = Internal("torch._inductor.cpu_vec_isa", "supported_vec_isa_list")
 X86_ISAS = Internal("torch._inductor.cpu_vec_isa", "x86_isa_checker")
 INDUCTOR_CPP = Internal("torch._inductor.config", "cpp")
 INDUCTOR_AOT = Internal("torch._inductor.config", "aot_inductor")
+COMPILE_EVENTS = Internal("torch._dynamo.utils", "get_chromium_event_logger")
 LOOKUP_BACKEND = Internal("torch._dynamo", "lookup_backend")
 
 # -- changing how Inductor lowers

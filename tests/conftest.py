@@ -48,6 +48,7 @@ def pytest_configure(config):
     # doctests show the default, whichever of them has imported gtrace.jax
     gt.config.update(x64=True, jax_results=False)
     settings.load_profile("large" if config.getoption("--large") else "small")
+    config.addinivalue_line("markers", "inductor: Inductor compiles its programs, short ones too")
     config.addinivalue_line("markers", "long: takes long and is run by --large only")
 
 
@@ -127,6 +128,7 @@ def default_settings(request):
     kept = os.environ["GT_CACHE_DIR"] if background else None
     # a worker that gives way to programs would take long on a machine that runs other tests beside
     changed = {"compile_share": 1.0, "jit_wait": math.inf, "verify_passes": True}
+    changed["native"] = request.node.get_closest_marker("inductor") is None
     settings = attrs.asdict(Config(background=background, cache_dir=kept, **changed))
     gt.config.update(**settings)
     engine.sizes = NewSizes()  # what programs other tests ran makes no difference

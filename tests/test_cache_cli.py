@@ -20,6 +20,8 @@ from gtrace.cache.manifest import Manifest, Verdict, VerdictKind
 from gtrace.cache.store import Store
 from gtrace.cli import main
 
+pytestmark = pytest.mark.inductor
+
 SCRIPT = """
     import sys
     import gtrace as gt
@@ -45,6 +47,7 @@ def gtrace(cache, *args, **settings):
     env |= {
         "GT_CACHE_DIR": str(cache),
         "GT_COMPILE_SHARE": "1",
+        "GT_NATIVE": "0",
         "COLUMNS": "200",
         "OMP_NUM_THREADS": threads,
         **settings,

@@ -18,14 +18,23 @@ import torch
 
 import gtrace as gt
 from gtrace.cache.artifacts import artifacts
+from gtrace.compile.inductor.failures import compiler_errors
 from gtrace.engine.engine import engine
+from gtrace.torch_internals import COMPILE_EVENTS
 from gtrace.worker import client as clients
+
+pytestmark = pytest.mark.inductor
 
 
 def start(code, cache, *args, **settings):
     """Start a script with a store of its own, in a process group of its own, as a terminal would."""
     env = {k: v for k, v in os.environ.items() if not k.startswith("GT_")}
-    env |= {"GT_CACHE_DIR": str(cache), "GT_HOTPATH_THRESHOLD": "2", "OMP_NUM_THREADS": "1", **settings}
+    env |= {
+        "GT_CACHE_DIR": str(cache),
+        "GT_HOTPATH_THRESHOLD": "2",
+        "OMP_NUM_THREADS": "1",
+        "GT_NATIVE": "0",
+    } | settings
     env.setdefault("GT_COMPILE_SHARE", "1")
     env["PYTHONPATH"] = str(Path(gt.__file__).parents[1])  # for scripts in other folders
     command = [sys.executable, "-W", "error::UserWarning", "-c", textwrap.dedent(code), *map(str, args)]
@@ -352,3 +361,13 @@ def test_ctrl_c_that_nobody_catches_ends_the_process_and_its_worker(tmp_path):
     assert time.monotonic() - begin < 60
     assert err.splitlines()[-1] == "KeyboardInterrupt" and err.count("Traceback") == 1
     until(lambda: not alive(group), 120)
+
+
+def test_an_interrupted_event_of_torchs_compiler_is_not_said_to_overlap_the_next(caplog):
+    events = COMPILE_EVENTS.get()()
+    with pytest.raises(KeyboardInterrupt), compiler_errors():
+        events.log_event_start("interrupted", time.time_ns(), {})
+        raise KeyboardInterrupt
+    events.log_event_start("next", time.time_ns(), {})
+    events.log_event_end("next", time.time_ns(), {}, time.time_ns(), False)
+    assert "overlapping" not in caplog.text and not events.get_stack()

@@ -13,7 +13,7 @@ import torch
 import gtrace as gt
 from gtrace.ops import threefry
 from gtrace.ops.special import fma
-from gtrace.ops.threefry import CHUNK, SMALL, block
+from gtrace.ops.threefry import CHUNK, FEW, block
 
 R = gt.random
 STORED = json.loads(Path(__file__).with_name("data").joinpath("jax_random.json").read_text(encoding="utf-8"))
@@ -500,12 +500,13 @@ def test_wrong_seeds(n):
 @pytest.mark.parametrize(
     "shapes",
     [
-        ((1,), (1,), (), (SMALL,)),
+        ((1,), (1,), (), (FEW,)),
+        ((1,), (1,), (), (FEW + 1,)),
         ((1,), (), (CHUNK,), (CHUNK,)),
         ((1,), (1,), (), (2 * CHUNK + 1,)),
-        ((3, 1), (3, 1), (), (SMALL,)),
-        ((1, SMALL), (2, 1), (1,), ()),
-        ((SMALL // 2, 2), (1,), (), (1, 2)),
+        ((3, 1), (3, 1), (), (FEW,)),
+        ((1, FEW), (2, 1), (1,), ()),
+        ((FEW // 2, 2), (1,), (), (1, 2)),
     ],
     ids=str,
 )

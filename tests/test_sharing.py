@@ -27,7 +27,9 @@ from gtrace.ir import repeats, simplified
 from gtrace.worker import sharing as module
 from gtrace.worker.client import WorkerClient
 from gtrace.worker.client import worker as real
-from gtrace.worker.sharing import LONG_CALL, MOST_DEBT, MOST_DEBT_FOR_LOOPS, MOST_LONGER, Sharing
+from gtrace.worker.sharing import LONG_CALL, MOST_DEBT, MOST_DEBT_ALONE, MOST_LONGER, Sharing
+
+pytestmark = pytest.mark.inductor
 
 
 class Machine:
@@ -93,7 +95,7 @@ def test_a_program_loses_no_more_than_its_share(slowdown, calls, share, long):
                 undisturbed += seconds
         # one call may be disturbed before anybody can know
         excess = max(calls) / (1 - slowdown) - max(calls)
-        most = MOST_DEBT if long else MOST_DEBT_FOR_LOOPS
+        most = MOST_DEBT if long else MOST_DEBT_ALONE
         assert machine.now - undisturbed <= share * machine.now + most + 2 * excess + 1e-9
         if slowdown <= share:
             assert machine.worked == pytest.approx(machine.now), "it costs less than its share: it never pauses"
@@ -220,7 +222,7 @@ def state(pid):
 
 def start(tmp_path, end, way=contextlib.nullcontext):
     env = {k: v for k, v in os.environ.items() if not k.startswith("GT_")}
-    env |= {"GT_CACHE_DIR": str(tmp_path), "GT_HOTPATH_THRESHOLD": "2", "GT_BACKGROUND": "1"}
+    env |= {"GT_CACHE_DIR": str(tmp_path), "GT_HOTPATH_THRESHOLD": "2", "GT_BACKGROUND": "1", "GT_NATIVE": "0"}
     script = textwrap.dedent(PAUSED).format(end=end)
     with way():
         process = subprocess.Popen([sys.executable, "-c", script], env=env, stdout=subprocess.PIPE, text=True)

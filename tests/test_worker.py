@@ -39,13 +39,15 @@ from gtrace.worker import client as clients
 from gtrace.worker import lane as lanes
 from gtrace.worker import sharing as sharing_module
 
+pytestmark = pytest.mark.inductor
+
 WAIT = 400
 
 
 def python(code, cache, *args, **settings):
     """Run a script with a store of its own; returns the process."""
     env = {k: v for k, v in os.environ.items() if not k.startswith("GT_")}
-    env |= {"GT_CACHE_DIR": str(cache), "GT_COMPILE_SHARE": "1", "OMP_NUM_THREADS": "1", **settings}
+    env |= {"GT_CACHE_DIR": str(cache), "GT_COMPILE_SHARE": "1", "GT_NATIVE": "0", "OMP_NUM_THREADS": "1", **settings}
     command = [sys.executable, "-W", "error::UserWarning", "-c", textwrap.dedent(code), *map(str, args)]
     return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 

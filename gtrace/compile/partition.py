@@ -17,13 +17,13 @@ from typing import Any
 import attrs
 import torch
 
-from gtrace.compile.native.block import EMITTERS
+from gtrace.compile.native.block import EMITTERS, check
 from gtrace.compile.native.elementwise import lowering
 from gtrace.compile.native.generator import LOOPS, generate, loop_graph, of_open_length
 from gtrace.compile.native.values import UnsupportedLoopError
 from gtrace.compile.request import CompileRequest
 from gtrace.compile.schedule import Call, Loop, NativeLoop, Schedule
-from gtrace.compile.work import LONG_STEP, node_additions, savable
+from gtrace.compile.work import LONG_NATIVE_PROGRAM, LONG_STEP, additions, node_additions, savable
 from gtrace.ir.aliasing import given_away, written_over
 from gtrace.ir.aval import FLOAT8, WIDE_UNSIGNED, Bundle, contiguous_strides
 from gtrace.ir.calls import has_calls
@@ -93,12 +93,14 @@ class Partitioner:
     Attributes:
         backend, mode, threads: of every `CompileRequest` that it makes.
         left_out: operators of torch, by overload, that the backend cannot compile.
+        alone: whether short programs are compiled by the C++ compiler alone.
     """
 
     backend: str
     mode: str
     threads: int
     left_out: frozenset[str] = frozenset()
+    alone: bool = True
 
     def schedule(self, graph: Graph, strides: Strides, donated: Collection[int] = ()) -> Schedule:
         """Return the schedule of a canonical graph for inputs of exactly these strides.
@@ -108,7 +110,8 @@ class Partitioner:
         """
         apart = self._apart(graph)
         if not has_calls(graph) and not apart and len(graph.nodes) <= MAX_OPS:
-            return self.single(self.request(graph, strides, donated))
+            small = self._is_small(graph)
+            return self.single(self.native_request(graph) if small else self.request(graph, strides, donated))
         calls = tuple(call for call, _ in self._calls(graph, strides, donated, apart))
         return Schedule(graph.inputs, graph.outputs, calls)
 
@@ -218,6 +221,24 @@ class Partitioner:
             if cost <= max(LONG_STEP, MAX_SHARE * beside):
                 return self.native_request(graph)
         return self.request(graph, strides, donated)
+
+    def _is_small(self, graph: Graph) -> bool:
+        """Whether a straight-line program is compiled by the C++ compiler alone: it is short, and all of it can be.
+
+        That takes a second or two, where Inductor takes six, and the code is as fast: in such programs the calls and
+        the passes over memory take most of the time, and both ways have few of them. Whether all of it can be is known
+        once its code is made, which takes 50 us an operation; here only the operations are looked at.
+        """
+        if not self.alone or self.backend != "inductor" or self.mode != "default":
+            return False
+        if not all(node.op.name in EMITTERS or lowering(node) is not None for node in graph.nodes):
+            return False
+        try:
+            for a in graph.value_avals().values():
+                check(a)
+        except UnsupportedLoopError:
+            return False
+        return additions(graph) <= LONG_NATIVE_PROGRAM
 
     def single(self, request: CompileRequest) -> Schedule:
         """Return the schedule with this request as its only call."""

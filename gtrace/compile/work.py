@@ -24,6 +24,10 @@ LONG_NATIVE_STEP = 8_000_000
 """Additions in a step above which a loop is not compiled as a whole: libraries are faster for products of that size."""
 
 
+LONG_NATIVE_PROGRAM = 1 << 26
+"""The same in a program without loops: beside it, what interpreting and compiling its operations takes is little."""
+
+
 def additions(graph: Graph) -> int:
     """Return what a program is worth. A loop whose length is not known counts once; of branches, the largest counts.
 

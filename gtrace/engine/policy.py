@@ -20,8 +20,8 @@ SECONDS_PER_OP = 0.015
 WORKER_START_SECONDS = 2.0
 """Expected seconds until a worker has started, beside those of a first compile in this process."""
 
-LOOP_SECONDS = 0.3
-"""Expected compile time of a loop that is compiled as a whole, by the C++ compiler alone."""
+LOOP_SECONDS, NATIVE_OP_SECONDS = 0.3, 0.004
+"""Expected compile time of what is compiled as a whole by the C++ compiler alone, and that of each operation in it."""
 
 TRIAL = 20
 """Compiled calls, and as many interpreted ones between them, that are timed before a program is judged."""
@@ -75,6 +75,15 @@ class Policy:
     compile: bool
     hot_threshold: int | None
     min_seq: int
+
+
+def native_seconds(sizes: Iterable[int]) -> float:
+    """Return the seconds that the C++ compiler should take for programs, each of so many operations.
+
+    >>> native_seconds([100, 100])
+    1.4
+    """
+    return sum(LOOP_SECONDS + NATIVE_OP_SECONDS * size for size in sizes)
 
 
 @attrs.define

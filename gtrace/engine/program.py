@@ -18,8 +18,8 @@ from gtrace.compile.request import digest
 from gtrace.compile.schedule import Schedule
 from gtrace.compile.symbolic import Relation, Shape, SymbolicProgram, fit
 from gtrace.compile.toolchain import toolchain
-from gtrace.config import Config
-from gtrace.engine.policy import SAMPLES, TRIAL_SHARE, review_due
+from gtrace.config import Config, config
+from gtrace.engine.policy import SAMPLES, TRIAL_SHARE, native_seconds, review_due
 from gtrace.interp.products import takes_library
 from gtrace.ir.calls import called_operators, communicates, count_operations, has_calls, has_effects
 from gtrace.ir.graph import Graph
@@ -153,6 +153,10 @@ class Family:
 Instrument = Callable[["Program", Executable], Executable]
 
 
+OWN_SIZES = 3
+"""Programs of one structure that the C++ compiler alone compiles, each for its sizes, before Inductor compiles one for
+open sizes: a loop over data has its batches and the last one, which is shorter."""
+
 PARTIAL_CALLS = 4
 """Timed calls of code for parts of a program before it may be given up: one may have been disturbed."""
 
@@ -199,6 +203,7 @@ class Program:
         instrument: returns what to run in place of an executable, to measure something; None: nothing is measured.
         earlier: seconds that earlier processes spent interpreting it.
         left_out: operators of torch that are interpreted, because the compiler has no code for them.
+        alone: whether the C++ compiler alone compiles it, if it is short.
         settled: the settings under which it is never compiled by itself, because it is too short or nothing is.
         skipped: calls, after the last timed one, that are not timed; their time is in the ledger after the next one.
         untimed: those of them that are still to come.
@@ -235,6 +240,7 @@ class Program:
     instrument: Instrument | None = None
     earlier: float = 0.0
     left_out: frozenset[str] = frozenset()
+    alone: bool = attrs.field(factory=lambda: config.current.native)
     settled: Config | None = None
     skipped: int = 0
     untimed: int = 0
@@ -258,7 +264,7 @@ class Program:
     def schedule(self) -> Schedule:
         """What is to be compiled of it for its own sizes, and the calls that run it then."""
         key = self.key
-        made = Partitioner(key.backend, key.mode, key.threads, self.left_out).schedule(
+        made = Partitioner(key.backend, key.mode, key.threads, self.left_out, self.alone).schedule(
             self.graph, key.strides, key.donated
         )
         threads, *found = artifacts.earlier(self.signature).loops.split() or [""]
@@ -279,8 +285,9 @@ class Program:
         return " ".join([str(self.key.threads), *words]) if words else ""
 
     def leave_out(self, operators: frozenset[str]) -> None:
-        """Have further operators interpreted."""
+        """Have further operators interpreted; without any, have Inductor compile what the C++ compiler alone cannot."""
         self.left_out |= operators
+        self.alone = self.alone and bool(operators)
         for name in ("schedule", "native"):
             with contextlib.suppress(AttributeError):
                 delattr(self, name)
@@ -297,8 +304,22 @@ class Program:
 
     @functools.cached_property
     def native(self) -> bool:
-        """Whether all that is to be compiled of it are loops, and operations beside them: that takes no Inductor."""
-        return has_calls(self.graph) and all(request.native for request in self.schedule.requests)
+        """Whether all that is to be compiled of it is compiled by the C++ compiler alone: that takes no Inductor."""
+        requests = self.schedule.requests
+        return bool(requests) and all(request.native for request in requests)
+
+    @property
+    def natively(self) -> bool:
+        """Whether the next compile takes no Inductor: it is `native`, and each of few sizes is compiled by itself."""
+        if not self.native:
+            return False
+        own = self.family.exact
+        return has_calls(self.graph) or len(own) < OWN_SIZES or self.dims in own
+
+    @property
+    def native_seconds(self) -> float:
+        """What the C++ compiler should take for it."""
+        return native_seconds(count_operations(request.graph) for request in self.schedule.requests)
 
     @property
     def structure(self) -> tuple[str, str, str, int]:
@@ -308,7 +329,7 @@ class Program:
     @property
     def unmeasured(self) -> bool:
         """Whether it has products that compiling cannot make faster, and nobody knows what they take."""
-        if self.products is not None or self.device.type != "cpu" or self.trial is not None:
+        if self.products is not None or self.device.type != "cpu" or self.trial is not None or self.native:
             return False
         return any(takes_library(node.instr) for node in self.graph.nodes)
 

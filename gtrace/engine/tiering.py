@@ -37,6 +37,7 @@ from gtrace.events import (
     bus,
 )
 from gtrace.interp import lstm
+from gtrace.ir.calls import has_calls
 from gtrace.ir.difference import difference
 from gtrace.ir.signature import CompileKey
 from gtrace.locks import ExclusiveLock, new_lock
@@ -96,9 +97,9 @@ class Tiering:
 
     def expected(self, program: Program, settings: Config) -> float:
         """Return what compiling a program is expected to cost the running program, in seconds."""
-        if program.native:
-            seconds = policies.LOOP_SECONDS * len(program.schedule.requests)
-            return seconds * sharing.slowdown() if settings.background else seconds
+        if program.natively:
+            seconds = program.native_seconds
+            return seconds * sharing.slowdown(alone=True) if settings.background else seconds
         if settings.background:
             return self.worker_cost.predict(program.ops) * sharing.slowdown(program.products or 0.0)
         return self.cost.predict(program.ops)
@@ -278,7 +279,7 @@ class Tiering:
         here, missing = [], []
         for program in programs:
             # a loop takes the C++ compiler half a second, less than a worker takes to start
-            native = program.native and policies.LOOP_SECONDS * len(program.schedule.requests) <= wait
+            native = program.natively and program.native_seconds <= wait
             if not settings.background or native or not self._ahead_of_time(program):
                 here.append(program)
             elif program.tier == "interpreted" and not program.reason:
@@ -424,10 +425,14 @@ class Tiering:
     def _leave_out(self, program: Program, reason: str) -> bool:
         """Have the operators interpreted that a compiler's error names; returns whether something is left to compile.
 
-        The same holds for programs that are made from now on.
+        The same holds for programs that are made from now on. What the C++ compiler alone could not compile is left to
+        Inductor.
         """
         with self.lock:
             named = named_operators(reason) & program.operators - program.left_out
+            if not named and program.native and program.alone and not has_calls(program.graph):
+                program.leave_out(named)
+                return True
             if not named:
                 return False
             self.left_out |= named
@@ -446,7 +451,7 @@ class Tiering:
         program = way.program
         program.compile_seconds, program.origin = seconds, executable.origin
         model = self.cost if executable.origin == "process" else self.worker_cost
-        if not program.native:
+        if program.symbolic is not None or not program.native:
             model.learn(program.ops, seconds)
         self.compiles += 1
         program.family.calls, program.family.seconds = 0, 0.0

@@ -11,6 +11,7 @@ from gtrace.compile.schedule import Call
 from gtrace.engine.engine import Engine, engine
 from gtrace.engine.program import Program
 from gtrace.errors import ArgumentError, message
+from gtrace.ir.calls import has_calls
 from gtrace.ir.difference import differences
 from gtrace.ir.graph import Graph
 from gtrace.ir.signature import matching, short
@@ -51,7 +52,7 @@ class Explanation:
         differences: these fields, from the nearest program to this one.
         text: the program, printed.
         parts: the programs that run, with their graphs: one, or all those of a jitted function.
-        loops: of each loop that was timed as native code and interpreted, which is faster.
+        code: what compiled a short one; of each loop that was timed as native code and interpreted, which is faster.
     """
 
     program: ProgramStats
@@ -59,7 +60,7 @@ class Explanation:
     differences: tuple[str, ...]
     text: str
     parts: tuple[Part, ...] = ()
-    loops: tuple[str, ...] = ()
+    code: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         p = self.program
@@ -76,7 +77,7 @@ class Explanation:
             pays = f"; it pays {even}" if p.interpreted_calls and p.compiled_calls else ""
             lines.append(f"  compiling took {duration_text(p.compile_seconds)}{pays}")
         lines.append(f"  {p.verdict}")
-        lines += [f"  {text}" for text in self.loops]
+        lines += [f"  {text}" for text in self.code]
         if self.nearest is None:
             lines.append("no other program is known")
         else:
@@ -156,7 +157,7 @@ def explain_in(source: Engine, what: str | Callable[..., Any]) -> Explanation:
         fields,
         str(program.graph),
         tuple(_part(p, source) for p in shown),
-        _loops(program),
+        _code(program),
     )
 
 
@@ -165,10 +166,14 @@ def _part(program: Program, source: Engine) -> Part:
     return Part(snapshot(program, source), program.graph, regions)
 
 
-def _loops(program: Program) -> tuple[str, ...]:
-    """Return which form of the loops of a compiled program is faster, for those that are contested."""
+def _code(program: Program) -> tuple[str, ...]:
+    """Return what compiled a short program, and which form of loops is faster, for those that are contested."""
+    if program.tier != "compiled" or program.symbolic is not None:
+        return ()
     lines = []
-    for loop in program.schedule.contested if program.tier == "compiled" and program.symbolic is None else ():
+    if program.native and not has_calls(program.graph):
+        lines.append("short: it is one native function, which the C++ compiler alone compiled (GT_NATIVE)")
+    for loop in program.schedule.contested:
         verdict = loop.verdict
         line = next((f" at {node.location}" for node in loop.graph.nodes if node.location), "")
         if verdict.first is None:

@@ -21,6 +21,7 @@ from gtrace.errors import ExecutionError, message
 from gtrace.interp.deferred import DeferredResult, DeferredUpdate, Operands
 from gtrace.locks import new_lock
 from gtrace.trace.derived import DerivedTrace
+from gtrace.worker.sharing import beside_worker
 
 if TYPE_CHECKING:
     from gtrace.trace.array import Array
@@ -93,7 +94,8 @@ class Completion:
                 # a signal handler may finish everything in the middle of this, and then what it has made counts
                 writes = self._writes.setdefault(None, self._decided({*map(id, trace.leaves)}))
             try:
-                collections.deque(writes.left, 0)
+                with beside_worker():
+                    collections.deque(writes.left, 0)
             except (RuntimeError, TypeError) as error:
                 self._error = error
                 return self.finish()

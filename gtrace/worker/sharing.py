@@ -6,7 +6,7 @@ import contextlib
 import functools
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 
@@ -18,8 +18,9 @@ from gtrace.worker.client import worker
 MOST_DEBT = 0.03
 """Seconds that the program may have lost beyond its share before the worker pauses: no step takes much longer then."""
 
-MOST_DEBT_FOR_LOOPS = 0.4
-"""The same where only native loops are compiled: more than a few cost it, so that they are done without a pause."""
+MOST_DEBT_ALONE = 0.8
+"""The same where only the C++ compiler runs: more than it costs for a program or a few loops, so that it is done
+without a pause, which would only put off what is won."""
 
 LONG_CALL, MOST_LONGER = 0.02, 0.4
 """Of calls of so many seconds, each is made longer by at most this part of what it usually takes."""
@@ -31,11 +32,16 @@ MOST_CREDIT = 2.0
 """Seconds that it may lose so, at most, however long it ran without the worker."""
 
 DEBT_LIMIT = 0.5
-"""Seconds of debt counted at most: one call that something else held up must not stop the worker for minutes."""
+"""Seconds of debt beyond these that are counted at most: one call that something else held up must not stop the worker
+for minutes."""
 
 PRIOR_SLOWDOWN, PRIOR_SECONDS = 0.1, 1.0
 """The slowdown of operations of one thread that is assumed before any was measured, and the seconds of measuring that
 this counts for."""
+
+PRIOR_ALONE = 0.3
+"""The same of short programs, which the C++ compiler alone compiles, on two cores or fewer. On virtual machines these
+are often halves of one, and short operations wait for memory and for the interpreter more than products do."""
 
 
 class Sharing:
@@ -55,16 +61,17 @@ class Sharing:
         self.credit = 0.0
         self._credited = time.perf_counter()
 
-    def slowdown(self, products: float = 0.0) -> float:
+    def slowdown(self, products: float = 0.0, alone: bool = False) -> float:
         """Return the fraction of its speed that a program loses while the worker is running.
 
         Args:
             products: the fraction of its time that it spends in libraries, which use all threads: where each has a
                 core, it leaves one to the worker.
+            alone: whether the C++ compiler alone compiles it.
         """
         threads = torch.get_num_threads()
         shared = products / threads if 1 < threads >= _cores() else 0.0
-        prior = min(PRIOR_SLOWDOWN + shared, 1.0)
+        prior = min((PRIOR_ALONE if alone and _cores() <= 2 else PRIOR_SLOWDOWN) + shared, 1.0)
         return (prior * PRIOR_SECONDS + self.lost) / (PRIOR_SECONDS + self.beside)
 
     def run(
@@ -82,8 +89,8 @@ class Sharing:
         """
         if not usual:
             worker.pause()
-        threads = torch.get_num_threads()
-        if worker.paused or threads == 1 or threads < _cores():
+        threads = spare_thread()
+        if not threads:
             return self._timed(program, tensors, usual)
         bound = None
         if usual >= LONG_CALL and worker.long and config.current.compile_share < 1:
@@ -112,8 +119,9 @@ class Sharing:
         credit = min(self.credit + share * (end - self._credited), MOST_CREDIT) - lost
         self.credit, self._credited = max(credit, -DEBT_LIMIT), end
         debt = self.debt + lost - (AT_ONCE * share if self.credit > 0 else share) * seconds
-        self.debt = min(max(debt, 0.0), DEBT_LIMIT)
-        if self.debt > (MOST_DEBT if worker.long else MOST_DEBT_FOR_LOOPS):
+        most = MOST_DEBT if worker.long else MOST_DEBT_ALONE
+        self.debt = min(max(debt, 0.0), most + DEBT_LIMIT)
+        if self.debt > most:
             worker.pause()
         elif not self.debt:
             worker.resume()
@@ -141,6 +149,30 @@ class _Bound:
         worker.pause()
         torch.set_num_threads(self._threads)
         return False
+
+
+def spare_thread() -> int:
+    """Return the number of torch's threads if a program should leave one to the worker; otherwise 0."""
+    threads = torch.get_num_threads()
+    return 0 if worker.paused or threads == 1 or threads < _cores() else threads
+
+
+@contextlib.contextmanager
+def beside_worker() -> Iterator[None]:
+    """Use one thread of torch's fewer while the worker has something to do, as calls of programs do.
+
+    Threads that wait for their next part of a torch operation do not sleep. If short operations between these calls
+    used all threads, these would keep the worker from running nearly all the time.
+    """
+    threads = spare_thread() if worker.pending else 0
+    if not threads:
+        yield
+        return
+    try:
+        torch.set_num_threads(threads - 1)
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 @functools.cache

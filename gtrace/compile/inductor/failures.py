@@ -6,13 +6,14 @@ import contextlib
 import errno
 import re
 import subprocess
+import sys
 import warnings
 from collections.abc import Iterator
 
 import torch
 
 from gtrace.errors import CompileError, TransientCompileError, UnsupportedTorchError
-from gtrace.torch_internals import known, unsupported
+from gtrace.torch_internals import COMPILE_EVENTS, known, unsupported
 
 _ERRNOS = frozenset(
     {errno.ENOMEM, errno.ENOSPC, errno.EDQUOT, errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.EINTR, errno.EIO}
@@ -60,6 +61,13 @@ def compiler_errors() -> Iterator[None]:
             for category in (DeprecationWarning, FutureWarning):
                 warnings.simplefilter("ignore", category)
             yield
+    except KeyboardInterrupt:
+        if COMPILE_EVENTS.module in sys.modules:
+            # an interrupted event of torch's own log never ends, and the next compile would be said to overlap it
+            events = COMPILE_EVENTS.get()()
+            events.get_stack().clear()
+            events.get_pt2_compile_substack().clear()
+        raise
     except UnsupportedTorchError:
         raise
     except Exception as error:  # compilers raise whatever they like

@@ -18,7 +18,7 @@ from gtrace.compile.native.loops import scan_loop
 from gtrace.compile.native.narrowing import narrowed
 from gtrace.compile.native.values import Uniform, Value, View, c_type, dense, memory_type
 from gtrace.compile.native.writer import LONG_PART, SHORT_PART, Writer
-from gtrace.compile.work import LONG_NATIVE_STEP
+from gtrace.compile.work import LONG_NATIVE_PROGRAM, LONG_NATIVE_STEP
 from gtrace.ir.aval import SHORT, aval
 from gtrace.ir.graph import Graph, Node
 from gtrace.ir.op import REGISTRY
@@ -116,17 +116,20 @@ class LoopCode:
     cost: int
 
 
-def generate(graph: Graph, most: float = LONG_NATIVE_STEP) -> LoopCode:
+def generate(graph: Graph, most: float | None = None) -> LoopCode:
     """Return the C++ of a program that `of_open_length` returned, or of one without loops.
 
     Args:
-        most: additions that the straight-line operations of a step may take, of this loop and of those within.
+        most: additions that the straight-line operations of a step may take, of this loop and of those within; None:
+            as many as are worth this.
 
     Raises:
         UnsupportedLoopError: it contains something that native loops do not have, or its steps are so long that calls
             of their compiled form are as good.
     """
     node = next((node for node in graph.nodes if node.op.name in LOOPS), None)
+    if most is None:
+        most = LONG_NATIVE_PROGRAM if node is None else LONG_NATIVE_STEP
     writer = Writer(most, SHORT_PART if node is not None else LONG_PART)
     scan = node if node is not None and node.op.name == "scan" else None
     columns = () if scan is None else scan.ins[scan.params[3] + scan.params[4] :]
