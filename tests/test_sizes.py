@@ -20,6 +20,8 @@ from gtrace.engine.tiering import MAX_VERSIONS
 from gtrace.errors import CompileError, CompileWarning
 from gtrace.ir.aval import layout
 
+pytestmark = pytest.mark.inductor
+
 
 def rows(n: int, *rest: int) -> gt.Array:
     values = np.random.default_rng(n).normal(size=(n, *rest)).astype(np.float32)

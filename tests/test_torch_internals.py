@@ -30,6 +30,8 @@ from gtrace.ir.text import parse_graph
 from gtrace.torch_internals import INTERNALS, SUPPORTED, Internal, known
 from gtrace.worker.client import worker
 
+pytestmark = pytest.mark.inductor
+
 ROOT = Path(__file__).parents[1]
 
 

@@ -110,8 +110,9 @@ class Partitioner:
         """
         apart = self._apart(graph)
         if not has_calls(graph) and not apart and len(graph.nodes) <= MAX_OPS:
-            small = self._is_small(graph)
-            return self.single(self.native_request(graph) if small else self.request(graph, strides, donated))
+            request = self.request(graph, strides, donated)
+            small = not request.donated and self._is_small(graph)  # native code writes over no inputs
+            return self.single(self.native_request(graph) if small else request)
         calls = tuple(call for call, _ in self._calls(graph, strides, donated, apart))
         return Schedule(graph.inputs, graph.outputs, calls)
 

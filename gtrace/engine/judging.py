@@ -121,6 +121,7 @@ class Judging:
                 artifacts.set_verdict(self._names(first), None)
         elif speedup < 1.0:
             self._abandon(first, Verdict(VerdictKind.DEMOTED, first.reason))
+            first.leave_to_inductor()
         bus.emit(Judged(first.signature.exact, before, after, speedup < 1.0))
 
     def review(self, program: Program) -> None:

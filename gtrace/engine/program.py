@@ -92,6 +92,7 @@ class Family:
         count: members ever added.
         tried: `count` when relations were last looked for and not found.
         warned: whether the user was warned that further sizes are interpreted.
+        many: whether it has so many sizes that none is compiled for its own sake.
         requested: whether the worker is compiling one for open sizes.
     """
 
@@ -107,6 +108,7 @@ class Family:
     tried: int = 0
     warned: bool = False
     requested: bool = False
+    many: bool = False
     _name: str = ""
 
     @property
@@ -153,7 +155,7 @@ class Family:
 Instrument = Callable[["Program", Executable], Executable]
 
 
-OWN_SIZES = 3
+OWN_SIZES = 2
 """Programs of one structure that the C++ compiler alone compiles, each for its sizes, before Inductor compiles one for
 open sizes: a loop over data has its batches and the last one, which is shorter."""
 
@@ -285,9 +287,23 @@ class Program:
         return " ".join([str(self.key.threads), *words]) if words else ""
 
     def leave_out(self, operators: frozenset[str]) -> None:
-        """Have further operators interpreted; without any, have Inductor compile what the C++ compiler alone cannot."""
+        """Have further operators interpreted."""
         self.left_out |= operators
-        self.alone = self.alone and bool(operators)
+        self._plan_again()
+
+    def leave_to_inductor(self) -> bool:
+        """Have Inductor compile a short program, once it is hot again; returns whether it is one.
+
+        It has no native code after all, or that was slower than interpreting it.
+        """
+        if not self.alone or not self.native or has_calls(self.graph):
+            return False
+        self.alone = False
+        self.tier, self.reason, self.rival, self.settings = "interpreted", "", None, None
+        self._plan_again()
+        return True
+
+    def _plan_again(self) -> None:
         for name in ("schedule", "native"):
             with contextlib.suppress(AttributeError):
                 delattr(self, name)
@@ -313,8 +329,10 @@ class Program:
         """Whether the next compile takes no Inductor: it is `native`, and each of few sizes is compiled by itself."""
         if not self.native:
             return False
+        if has_calls(self.graph):
+            return True
         own = self.family.exact
-        return has_calls(self.graph) or len(own) < OWN_SIZES or self.dims in own
+        return not self.family.many and (len(own) < OWN_SIZES or self.dims in own)
 
     @property
     def native_seconds(self) -> float:

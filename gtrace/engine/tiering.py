@@ -17,6 +17,7 @@ from gtrace.compile.backend import find_backend
 from gtrace.compile.executable import Compiled, Executable
 from gtrace.compile.inductor.driver import IMPORT_SECONDS, startup_seconds
 from gtrace.compile.inductor.failures import named_operators
+from gtrace.compile.native.values import UnsupportedLoopError
 from gtrace.compile.request import CompileRequest
 from gtrace.compile.schedule import Results
 from gtrace.config import Config, config
@@ -95,9 +96,13 @@ class Tiering:
 
     # -- deciding
 
-    def expected(self, program: Program, settings: Config) -> float:
-        """Return what compiling a program is expected to cost the running program, in seconds."""
-        if program.natively:
+    def expected(self, program: Program, settings: Config, natively: bool = True) -> float:
+        """Return what compiling a program is expected to cost the running program, in seconds.
+
+        Args:
+            natively: whether the C++ compiler alone compiles it, if that can be.
+        """
+        if natively and program.natively:
             seconds = program.native_seconds
             return seconds * sharing.slowdown(alone=True) if settings.background else seconds
         if settings.background:
@@ -144,12 +149,15 @@ class Tiering:
             if family.closed or family.requested or family.tried == family.count or not family.others(program):
                 return True
             calls, seconds = family.calls + 1, family.seconds * won
+            if program.natively and not has_calls(program.graph):
+                expected = self.expected(program, settings, natively=False)
             together = policies.decide(policies.History(ops, calls, seconds), policy, expected)
             if together is not policies.Decision.COMPILE:
                 return True
             if family.relate(program) is None:
                 family.tried = family.count
                 return True
+            family.many = True
         if policy.hot_threshold is None and not policy.compile and program.unmeasured:
             if program.instrument is None:  # a profile measures it too
                 program.instrument = measure_products
@@ -213,7 +221,8 @@ class Tiering:
                 program.symbolic = symbolic
                 family.trials[symbolic] = new_trial(program)
             elif isinstance(found, Refusal):
-                if found.tier == "failed" and self._leave_out(program, found.reason):
+                slow = found.tier == "demoted"
+                if program.leave_to_inductor() if slow else self._leave_out(program, CompileError(found.reason)):
                     return self._find(program, refusals)
                 if refusals:
                     program.tier, program.reason = found.tier, found.reason
@@ -343,7 +352,7 @@ class Tiering:
                     executable = way.finish(results)
         except CompileError as error:
             program.compile_seconds = perf_counter() - start
-            if self._leave_out(program, str(error)):
+            if self._leave_out(program, error):
                 self._compile(program)
             else:
                 self._fail(program, error, user_location())
@@ -414,7 +423,7 @@ class Tiering:
                 else:
                     self._finish(way, executable, seconds)
                     return
-            if self._leave_out(program, str(outcome)):
+            if self._leave_out(program, outcome):
                 self._request(program)
             elif way.symbolic is not None and not isinstance(outcome, UnsupportedTorchError):
                 # a single size may still compile, when it is hot
@@ -422,17 +431,16 @@ class Tiering:
             else:
                 self._fail(program, outcome, location)
 
-    def _leave_out(self, program: Program, reason: str) -> bool:
+    def _leave_out(self, program: Program, error: CompileError) -> bool:
         """Have the operators interpreted that a compiler's error names; returns whether something is left to compile.
 
-        The same holds for programs that are made from now on. What the C++ compiler alone could not compile is left to
-        Inductor.
+        The same holds for programs that are made from now on. A short program that has no native code after all is left
+        to Inductor.
         """
         with self.lock:
-            named = named_operators(reason) & program.operators - program.left_out
-            if not named and program.native and program.alone and not has_calls(program.graph):
-                program.leave_out(named)
+            if isinstance(error, UnsupportedLoopError) and program.leave_to_inductor():
                 return True
+            named = named_operators(str(error)) & program.operators - program.left_out
             if not named:
                 return False
             self.left_out |= named

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
+from string import ascii_lowercase
 from typing import Any
 
 import attrs
@@ -333,11 +334,11 @@ def _nested(draw: st.DrawFn, leaves: Sequence[Any]) -> list[Any]:
     nested: list[Any] = []
     rest = list(leaves)
     while rest:
-        taken = draw(st.integers(1, len(rest)))
+        taken = draw(st.integers(1, min(len(rest), len(ascii_lowercase))))
         form = draw(st.sampled_from(["plain", "tuple", "dict"]))
         items, rest = rest[:taken], rest[taken:]
         if form == "plain":
             nested += items
         else:
-            nested.append(tuple(items) if form == "tuple" else dict(zip("abcdef", items, strict=False)))
+            nested.append(tuple(items) if form == "tuple" else dict(zip(ascii_lowercase, items, strict=False)))
     return nested

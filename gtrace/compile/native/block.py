@@ -19,7 +19,7 @@ from gtrace.compile.native.values import (
     spread,
     widened,
 )
-from gtrace.compile.native.writer import Writer
+from gtrace.compile.native.writer import Writer, crossed
 from gtrace.ir.aval import CPU, Aval
 from gtrace.ir.graph import Graph, Node, Operand
 
@@ -261,7 +261,11 @@ class Group:
             for value in node.values():
                 known = block.values.get(value)
                 if isinstance(known, View) and value not in self.nodes:
-                    loaded[value] = known, spread(block.avals[value], known.strides, self.shape)
+                    a = block.avals[value]
+                    if crossed(a.shape, known.strides) is not None:
+                        # loops over columns make no vectors, and read each line of the cache many times
+                        known = writer.dense(known, a)
+                    loaded[value] = known, spread(a, known.strides, self.shape)
         stores: list[tuple[int, View]] = []
         for value, (node, _) in self.nodes.items():
             places = block.pieces.pop(value, [])

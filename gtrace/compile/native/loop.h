@@ -352,29 +352,50 @@ inline const Placed<T>* sorted(const T* x, int64_t step, int64_t count, int64_t*
 
 // -- rows
 
+template <class T> inline T largest(const T* x, int64_t step, int64_t count) {
+  return over<T>(x, count, step, lowest<T>(), [](T a, T b) { return maximum(a, b); });
+}
+
+template <class T> inline T sum(const T* x, int64_t step, int64_t count) {
+  return over<T>(x, count, step, T(0), [](T a, T b) { return T(a + b); });
+}
+
+// in lanes, as reductions are: a sum in order would keep the function from being one of vectors
+template <class T> inline T sum_of_exp(const T* x, int64_t step, int64_t count, T top) {
+  constexpr int64_t LANES = 16;
+  T lanes[LANES] = {};
+  int64_t k = 0;
+  if (step == 1)
+    for (; k + LANES <= count; k += LANES)
+      for (int64_t j = 0; j < LANES; ++j) lanes[j] += m::exp(x[k + j] - top);
+  T total = sum(lanes, 1, LANES);
+  for (; k < count; ++k) total += m::exp(x[k * step] - top);
+  return total;
+}
+
 template <class T> inline T logsumexp(const T* x, int64_t step, int64_t count) {
-  T top = x[0];
-  for (int64_t k = 1; k < count; ++k) top = maximum(top, x[k * step]);
-  if (m::isinf(top)) return top;
-  T total = 0;
-  for (int64_t k = 0; k < count; ++k) total += m::exp(x[k * step] - top);
-  return top + m::log(total);
+  const T top = largest(x, step, count);
+  return m::isinf(top) ? top : top + m::log(sum_of_exp(x, step, count, top));
 }
 
 template <class T> inline void softmax(const T* x, int64_t step, T* out, int64_t to, int64_t count) {
-  T top = x[0];
-  for (int64_t k = 1; k < count; ++k) top = maximum(top, x[k * step]);
+  const T top = largest(x, step, count);
+  if (step == 1 && to == 1) {
+#pragma GCC ivdep
+    for (int64_t k = 0; k < count; ++k) out[k] = m::exp(x[k] - top);
+    const T total = sum(out, 1, count);
+#pragma GCC ivdep
+    for (int64_t k = 0; k < count; ++k) out[k] /= total;
+    return;
+  }
   T total = 0;
   for (int64_t k = 0; k < count; ++k) total += out[k * to] = m::exp(x[k * step] - top);
   for (int64_t k = 0; k < count; ++k) out[k * to] /= total;
 }
 
 template <class T> inline void log_softmax(const T* x, int64_t step, T* out, int64_t to, int64_t count) {
-  T top = x[0];
-  for (int64_t k = 1; k < count; ++k) top = maximum(top, x[k * step]);
-  T total = 0;
-  for (int64_t k = 0; k < count; ++k) total += m::exp(x[k * step] - top);
-  const T shift = m::log(total);
+  const T top = largest(x, step, count), shift = m::log(sum_of_exp(x, step, count, top));
+#pragma GCC ivdep
   for (int64_t k = 0; k < count; ++k) out[k * to] = x[k * step] - top - shift;
 }
 

@@ -351,8 +351,9 @@ def _log_softmax_grad(block: Block, node: Node) -> None:
         head = f"for (int64_t {k} = 0; {k} < {a.shape[axis]}; ++{k})"
         places = [f"{place} + {k} * {s[axis]}" if place else f"{k} * {s[axis]}"
                   for place, s in zip(at, (g.strides, y.strides, strides), strict=True)]  # fmt: skip
-        writer.line(f"{own} {total} = 0;")
-        writer.line(f"{head} {total} += {g.at(places[0])};")
+        first = g.pointer(at[0])
+        writer.line(f"const {own} {total} = sum<{own}>({first}, {g.strides[axis]}, {a.shape[axis]});")
+        writer.line("#pragma GCC ivdep")
         writer.line(f"{head} {target.at(places[2])} = {g.at(places[0])} - m::exp({y.at(places[1])}) * {total};")
 
     views = (g.strides, y.strides, strides)

@@ -26,6 +26,10 @@ GRAIN = 64
 """Elements, of which the parts of a line have a multiple: more than those of a vector."""
 
 
+BLOCK = 16
+"""Rows and columns of a block of a matrix that is transposed: elements that lie in different lines of the cache."""
+
+
 class Writer:
     """Collects the C++ of one function.
 
@@ -177,6 +181,10 @@ class Writer:
             return 0
         own = contiguous_strides(a.shape)
         given = spread(a, value.strides, a.shape) if isinstance(value, View) else (0,) * len(own)
+        beside = crossed(a.shape, given)
+        if isinstance(value, View) and beside is not None:
+            self._copy_by_blocks(value, a, target, beside)
+            return a.size
         if isinstance(value, View) and given == spread(a, own, a.shape) and a.size > 1:
             self.line(f"__builtin_memcpy({target.pointer()}, {value.pointer()}, {a.nbytes});")
             return a.size
@@ -184,6 +192,32 @@ class Writer:
             a.shape, [given, own], lambda at: self.line(f"{target.at(at[1])} = {self.read(value, at[0])};"), cost=a.size
         )
         return a.size
+
+    def _copy_by_blocks(self, value: View, a: Aval, target: View, beside: int) -> None:
+        """Write a view of which the neighbours in memory lie along the axis `beside`, and not along the last axis."""
+        own, last = contiguous_strides(a.shape), len(a.shape) - 1
+        given = spread(a, value.strides, a.shape)
+        rest = [k for k in range(last) if k != beside]
+        blocks = -(-a.shape[beside] // BLOCK)
+
+        def some(first: str, end: str) -> None:
+            block, i, j, column = (self.name("i") for _ in range(4))
+            others = [self.name("i") for _ in rest]
+            with contextlib.ExitStack() as loops:
+                for name, low, high, step in (
+                    (block, first, end, 1),
+                    *((name, "0", a.shape[k], 1) for name, k in zip(others, rest, strict=True)),
+                    (column, "0", a.shape[last], BLOCK),
+                    (j, column, _least(f"{column} + {BLOCK}", a.shape[last]), 1),
+                    (i, f"{block} * {BLOCK}", _least(f"({block} + 1) * {BLOCK}", a.shape[beside]), 1),
+                ):
+                    head = f"for (int64_t {name} = {low}; {name} < {high}; {name} += {step})"
+                    loops.enter_context(self.braces(head))
+                places = {beside: i, last: j, **dict(zip(rest, others, strict=True))}
+                to, source = (offset([places[k] for k in range(last + 1)], steps) for steps in (own, given))
+                self.line(f"{target.at(to)} = {value.at(source)};")
+
+        self.divide([blocks], 4 * a.size, some, 1)
 
     def dense(self, value: Value, a: Aval) -> View:
         """Return a value in memory in row-major order, copied there unless it is."""
@@ -202,6 +236,17 @@ class Writer:
         self.line("  if (signals.poll()) return INTERRUPTED;")
         self.line("  if (refused) return REFUSED;")
         self.line("}")
+
+
+def crossed(shape: Sequence[int], strides: Sequence[int]) -> int | None:
+    """Return the axis along which elements are neighbours, of an array that is better copied by blocks; else None."""
+    if len(shape) < 2 or shape[-1] < BLOCK or strides[-1] in (0, 1):
+        return None
+    return next((k for k in range(len(shape) - 1) if strides[k] == 1 and shape[k] >= BLOCK), None)
+
+
+def _least(text: str, most: int) -> str:
+    return f"({text} < {most} ? {text} : {most})"
 
 
 def offset(indices: Sequence[str], strides: Sequence[int]) -> str:
