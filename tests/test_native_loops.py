@@ -485,12 +485,13 @@ def encoded(w, xs):
     return last, sums, (large * last[0]).sum()
 
 
+@pytest.mark.inductor
 def test_a_loop_does_not_wait_for_what_inductor_compiles(tmp_path, monkeypatch):
     monkeypatch.setattr(CostModel, "predict", lambda self, ops: 1e6)
     monkeypatch.setattr(type(engine.tiering), "_request", lambda self, program: None)
     w, xs = gt.eval(gt.linspace(0, 1, 300_000), gt.ones((50, 4)))
     expected = [np.asarray(one) for one in encoded(w, xs)]
-    with gt.config(background=True, cache_dir=str(tmp_path), jit_wait=3.0, native=False):
+    with gt.config(background=True, cache_dir=str(tmp_path), jit_wait=3.0):
         f = gt.jit(encoded)
         results = f(w, xs)
         tiers = [(p.tier, any(node.op.name == "scan" for node in p.graph.nodes)) for p in f.programs()]

@@ -19,8 +19,10 @@ from hypothesis import Phase, given, settings
 import gtrace as gt
 import gtrace.testing as testing
 from gtrace.compile.native import library
+from gtrace.compile.native.generator import generate
 from gtrace.compile.native.values import UnsupportedLoopError
 from gtrace.engine.engine import engine
+from gtrace.ir.canonical import canonicalize
 from gtrace.worker.client import worker
 
 
@@ -220,3 +222,14 @@ def test_what_is_slower_than_interpreting_it_is_left_to_inductor(tmp_path, monke
         assert not program().native and program().tier == "compiled" and not program().reason
     host = np.linspace(0, 1, 77)
     np.testing.assert_allclose(expected, (np.sin(host) * 2 + np.cos(host) - np.exp(-host) * 0.125).sum(), rtol=1e-5)
+
+
+def test_memory_of_intermediate_results_is_used_again():
+    def layers(x, w):
+        for _ in range(20):
+            x = gt.softmax(x @ w, -1)
+        return x.sum()
+
+    x, w = gt.ones((64, 64)), gt.ones((64, 64))
+    graph = canonicalize(gt.make_graph(layers)(x, w)).graph
+    assert generate(graph).scratch <= 4 * x.nbytes

@@ -176,7 +176,12 @@ def test_a_process_without_the_names_imports_and_interprets(tmp_path, background
     (tmp_path / "sitecustomize.py").write_text(REMOVE.format(names=names))
     env = {k: v for k, v in os.environ.items() if not k.startswith("GT_")}
     env |= {"GT_CACHE_DIR": str(tmp_path / "programs"), "GT_BACKGROUND": background, "GT_HOTPATH_THRESHOLD": "2"}
-    env |= {"GT_COMPILE_SHARE": "1", "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
+    env |= {
+        "GT_COMPILE_SHARE": "1",
+        "GT_NATIVE": "0",
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)]),
+    }
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(SCRIPT)], env=env, capture_output=True, text=True, timeout=300
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import attrs
 import torch
@@ -65,6 +65,7 @@ class Block:
         joined: where concatenations are written, and their operands that are written there when they are computed.
         pieces: where these operands belong; those written there are taken out.
         kept: what is read once all is written, and so is put into memory.
+        frees: whether memory of values that are read for the last time is used again. The lines are not in a loop.
         cost: additions that the lines so far take.
         looped: those of them that loops within take.
     """
@@ -78,8 +79,11 @@ class Block:
     joined: dict[int, tuple[View, frozenset[int]]] = attrs.field(factory=dict)
     pieces: dict[int, list[View]] = attrs.field(factory=dict)
     kept: frozenset[int] = frozenset()
+    frees: bool = False
     avals: dict[int, Aval] = attrs.field(init=False)
     users: dict[int, list[Node]] = attrs.field(init=False)
+    _unread: dict[int, set[int]] = attrs.field(init=False)
+    _memory: dict[str, set[int]] = attrs.field(factory=dict)
 
     def __attrs_post_init__(self) -> None:
         self.avals = self.graph.value_avals()
@@ -87,6 +91,28 @@ class Block:
         for node in self.graph.nodes:
             for value in set(node.values()):
                 self.users.setdefault(value, []).append(node)
+        # the results of nodes that have yet to read it; an output is read at the end
+        self._unread = {value: {user.out for user in users} for value, users in self.users.items()}
+        for value in self.graph.outputs:
+            self._unread.setdefault(value, set()).add(-1)
+
+    def wrote(self, nodes: Iterable[Node]) -> None:
+        """Free the memory of what nothing but these nodes, which are written now, had yet to read."""
+        if not self.frees:
+            return
+        for node in nodes:
+            made = self.values.get(node.out)
+            if isinstance(made, View):  # perhaps a view of an operand: their memory is freed with the last of them
+                self._memory.setdefault(made.base, set()).add(node.out)
+        for node in nodes:
+            for value in (*node.values(), node.out):
+                unread = self._unread.get(value, set())
+                unread.discard(node.out)
+                known = self.values.get(value)
+                if not unread and isinstance(known, View) and value in self._memory.get(known.base, ()):
+                    self._memory[known.base].discard(value)
+                    if not self._memory[known.base]:
+                        self.writer.free(known.base)
 
     def join(self, nodes: Sequence[Node]) -> None:
         """Let elementwise operations among `nodes` write their results to where concatenations of these belong."""
@@ -163,8 +189,10 @@ class Block:
                     waiting.append(node)
                 elif rule is None:
                     self._emit(node)
+                    self.wrote((node,))
                 elif self.is_uniform(node):
                     self._emit_uniform(node, rule)
+                    self.wrote((node,))
                 elif group.nodes:
                     waiting.append(node)
                 else:
@@ -299,6 +327,7 @@ class Group:
         moved = size * (len(loaded) + len(stores))
         writer.nest(self.shape, [*(strides for _, strides in loaded.values()), *written], body, cost=cost + moved)
         block.cost += cost
+        block.wrote([node for node, _ in self.nodes.values()])
         self.nodes = {}
 
 

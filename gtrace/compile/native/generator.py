@@ -150,7 +150,7 @@ def generate(graph: Graph, most: float | None = None) -> LoopCode:
         writer.constants.append(f"  {own}* const o{k} = static_cast<{own}*>(args[{len(graph.inputs) + k}]);")
     stacked_from = len(results) if scan is None else scan.params[4]
     outs = [dense(f"o{k}", a) for k, a in enumerate(results)]
-    block = Block(writer, graph if node is not None else narrowed(graph), values)
+    block = Block(writer, graph if node is not None else narrowed(graph), values, frees=node is None)
     final: list[Value] = []
     if node is None:
         for value, out in zip(graph.outputs, outs, strict=True):

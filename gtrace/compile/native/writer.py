@@ -47,6 +47,8 @@ class Writer:
         self.lines: list[str] = []
         self.constants: list[str] = []
         self.scratch = 0
+        self._places: dict[str, tuple[int, int]] = {}  # of buffers: where they begin, and their bytes
+        self._free: list[tuple[int, int]] = []
         self._depth = 1
         self._shared = False
         self._count = 0
@@ -78,9 +80,24 @@ class Writer:
     def buffer(self, a: Aval) -> View:
         """Return memory of this call for an array."""
         name, own = self.name("b"), memory_type(a.dtype)
-        self.constants.append(f"  {own}* const {name} = reinterpret_cast<{own}*>(scratch + {self.scratch});")
-        self.scratch += -(-max(a.nbytes, 1) // ALIGNMENT) * ALIGNMENT
+        nbytes = -(-max(a.nbytes, 1) // ALIGNMENT) * ALIGNMENT
+        # the smallest free place that is large enough, and not so large that much of it would be lost
+        fits = [place for place in self._free if nbytes <= place[1] <= 2 * nbytes]
+        if fits:
+            start, nbytes = min(fits, key=lambda place: place[1])
+            self._free.remove((start, nbytes))
+        else:
+            start = self.scratch
+            self.scratch += nbytes
+        self._places[name] = start, nbytes
+        self.constants.append(f"  {own}* const {name} = reinterpret_cast<{own}*>(scratch + {start});")
         return dense(name, a)
+
+    def free(self, base: str) -> None:
+        """Let later buffers have the memory of one that the lines so far have read for the last time."""
+        place = self._places.pop(base, None)
+        if place is not None:
+            self._free.append(place)
 
     def nest(
         self,
