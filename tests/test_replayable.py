@@ -107,6 +107,19 @@ def test_draws_of_equal_keys_are_equal(name):
         np.testing.assert_array_equal(np.asarray(draw(random.key(seed))), expected[seed])
 
 
+def test_dtypes_as_classes_and_named_tuples():
+    import gtrace.jax as jax
+
+    with gt.config(x64=True, jax_results=False):
+        for _ in range(3):
+            for dtype in (jax.numpy.float32, np.float32, "float32", gt.float32):
+                assert random.normal(random.key(0), (2,), dtype).dtype == gt.float32
+        image, kernel = gt.ones((1, 5, 5, 2)), gt.ones((3, 3, 2, 4))
+        numbers = lax.conv_dimension_numbers(image.shape, kernel.shape, ("NHWC", "HWIO", "NHWC"))
+        out = [lax.conv_general_dilated(image, kernel, (1, 1), "SAME", dimension_numbers=numbers) for _ in range(3)]
+        assert [float(x[0, 2, 2, 0]) for x in out] == [18.0] * 3
+
+
 def test_typed_keys():
     import gtrace.jax as jax
 

@@ -192,9 +192,14 @@ def _describe(values: Sequence[Any], key: list[Any], arrays: list[Array], places
             key.append(kind)
             if not _describe((x._data,), key, arrays, places):
                 return False
-        elif kind is type or (kind is FunctionType and x in PURE):
+        elif isinstance(x, type) or (kind is FunctionType and x in PURE):
             key.append(kind)
             key.append(x)
+        elif isinstance(x, tuple) and hasattr(kind, "_fields"):
+            count = len(arrays)
+            key.append(kind)
+            if not _describe(tuple(x), key, arrays, places) or len(arrays) != count:  # of numbers and names alone
+                return False
         else:
             return False
     return True
