@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 import warnings
 
@@ -233,3 +234,31 @@ def test_memory_of_intermediate_results_is_used_again():
     x, w = gt.ones((64, 64)), gt.ones((64, 64))
     graph = canonicalize(gt.make_graph(layers)(x, w)).graph
     assert generate(graph).scratch <= 4 * x.nbytes
+
+
+def test_other_threads_run_meanwhile():
+    x = gt.eval(gt.linspace(0, 1, 1 << 20))
+    _, program = compiled(lambda x: (gt.sin(x) * gt.cos(x) + gt.exp(gt.tanh(x)) * gt.atan(x)).sum(), x)
+    assert program.native
+    run, tensors = program.executable.run, [x.to_torch()]
+    began, over, seen = threading.Event(), threading.Event(), []
+
+    def calls():
+        began.set()
+        for _ in range(20):
+            run(tensors)
+        over.set()
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(60.0)  # the lock is given away by those who wait for something, and never taken from them
+    thread = threading.Thread(target=calls)
+    try:
+        thread.start()
+        began.wait()
+        while not over.is_set():
+            seen.append(time.perf_counter())
+            time.sleep(0)
+    finally:
+        sys.setswitchinterval(before)
+        thread.join()
+    assert len(seen) > 1000  # a few a call, if it kept the lock

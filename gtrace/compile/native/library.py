@@ -116,11 +116,14 @@ def load(path: Path, origin: str) -> Executable:
         CacheError: the file cannot be loaded.
     """
     try:
-        # as a function of Python's own: it holds the interpreter's lock, and an exception that it leaves is raised
-        library = ctypes.PyDLL(str(path))
-        function = getattr(library, ENTRY)
+        # a loop is a function of Python's own: it begins with the interpreter's lock, and an exception that it leaves
+        # is raised. Other programs let other threads run, as torch's operations do.
+        library: ctypes.CDLL = ctypes.PyDLL(str(path))
         description = json.loads(ctypes.c_char_p.in_dll(library, DESCRIPTION).value or b"")
-    except (OSError, AttributeError, ValueError) as error:
+        if not description["loop"]:
+            library = ctypes.CDLL(str(path))
+        function = getattr(library, ENTRY)
+    except (OSError, AttributeError, ValueError, KeyError) as error:
         raise CacheError(f"cannot load {path}: {error}") from error
     function.argtypes = (ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64)
     function.restype = ctypes.c_int64
