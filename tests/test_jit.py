@@ -395,6 +395,7 @@ def test_threads_agree_and_counters_add_up():
     assert calls() - before == 8 * 20 * 8
 
 
+@pytest.mark.inductor  # whose sums of five numbers are those of the interpreter, bit by bit
 def test_threads_share_one_compile():
     f = gt.jit(lambda x: (gt.cosh(x) * 1.03125 + gt.sinh(x)).sum())
     x = gt.ones(5) + 0
@@ -405,7 +406,7 @@ def test_threads_share_one_compile():
         t.start()
     for t in threads:
         t.join()
-    assert max(out) - min(out) < 1e-5 and len(out) == 6  # some may have been interpreted
+    assert len(set(out)) == 1 and len(out) == 6
     assert engine.tiering.compiles == before + 1
 
 

@@ -14,7 +14,6 @@ from gtrace.compile.symbolic import SymbolicProgram
 from gtrace.engine.program import Program
 from gtrace.errors import CompileError
 from gtrace.interp.layouts import with_strides
-from gtrace.ir.calls import has_calls
 from gtrace.ir.edit import lift_scalars
 from gtrace.ir.graph import Scalar
 
@@ -82,7 +81,7 @@ def for_own_sizes(program: Program) -> Compilation:
 def compilation(program: Program) -> Compilation:
     """Return how to compile a program: for open sizes if others of its family have other ones and that can be done."""
     family = program.family
-    if program.natively and not has_calls(program.graph):
+    if program.short and program.natively:
         return for_own_sizes(program)
     related = None if family.closed or not family.others(program) else family.relate(program)
     if related is None:

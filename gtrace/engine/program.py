@@ -296,7 +296,7 @@ class Program:
 
         It has no native code after all, or that was slower than interpreting it.
         """
-        if not self.alone or not self.native or has_calls(self.graph):
+        if not self.alone or not self.short:
             return False
         self.alone = False
         self.tier, self.reason, self.rival, self.settings = "interpreted", "", None, None
@@ -304,7 +304,7 @@ class Program:
         return True
 
     def _plan_again(self) -> None:
-        for name in ("schedule", "native"):
+        for name in ("schedule", "native", "short"):
             with contextlib.suppress(AttributeError):
                 delattr(self, name)
 
@@ -324,13 +324,16 @@ class Program:
         requests = self.schedule.requests
         return bool(requests) and all(request.native for request in requests)
 
+    @functools.cached_property
+    def short(self) -> bool:
+        """Whether it is one native function, without loops."""
+        return self.native and not has_calls(self.graph)
+
     @property
     def natively(self) -> bool:
-        """Whether the next compile takes no Inductor: it is `native`, and each of few sizes is compiled by itself."""
-        if not self.native:
-            return False
-        if has_calls(self.graph):
-            return True
+        """Whether the next compile takes no Inductor: short programs are compiled so for few sizes."""
+        if not self.short:
+            return self.native
         own = self.family.exact
         return not self.family.many and (len(own) < OWN_SIZES or self.dims in own)
 

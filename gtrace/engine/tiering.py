@@ -38,7 +38,6 @@ from gtrace.events import (
     bus,
 )
 from gtrace.interp import lstm
-from gtrace.ir.calls import has_calls
 from gtrace.ir.difference import difference
 from gtrace.ir.signature import CompileKey
 from gtrace.locks import ExclusiveLock, new_lock
@@ -149,7 +148,7 @@ class Tiering:
             if family.closed or family.requested or family.tried == family.count or not family.others(program):
                 return True
             calls, seconds = family.calls + 1, family.seconds * won
-            if program.natively and not has_calls(program.graph):
+            if program.short:
                 expected = self.expected(program, settings, natively=False)
             together = policies.decide(policies.History(ops, calls, seconds), policy, expected)
             if together is not policies.Decision.COMPILE:

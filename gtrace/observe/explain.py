@@ -11,7 +11,6 @@ from gtrace.compile.schedule import Call
 from gtrace.engine.engine import Engine, engine
 from gtrace.engine.program import Program
 from gtrace.errors import ArgumentError, message
-from gtrace.ir.calls import has_calls
 from gtrace.ir.difference import differences
 from gtrace.ir.graph import Graph
 from gtrace.ir.signature import matching, short
@@ -171,7 +170,7 @@ def _code(program: Program) -> tuple[str, ...]:
     if program.tier != "compiled" or program.symbolic is not None:
         return ()
     lines = []
-    if program.native and not has_calls(program.graph):
+    if program.short:
         lines.append("short: it is one native function, which the C++ compiler alone compiled (GT_NATIVE)")
     for loop in program.schedule.contested:
         verdict = loop.verdict

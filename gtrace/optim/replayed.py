@@ -18,12 +18,10 @@ from gtrace.ambient import callers_default_dtype
 from gtrace.call_errors import constructor
 from gtrace.config import config
 from gtrace.dtypes import DType
-from gtrace.ir.graph import Graph, Node
-from gtrace.ir.simplify import dce
 from gtrace.optim.base import GradientTransformation, Params, Schedule, State, Update, Updates
 from gtrace.tables import BoundedTable
 from gtrace.trace.array import Array
-from gtrace.trace.capture import capture, replay
+from gtrace.trace.replayable import Recording
 
 MAX_PROGRAMS = 16
 """Types of arguments of which an update's program is kept."""
@@ -42,21 +40,6 @@ class KnownSchedule:
         return self.function(count)
 
 
-@attrs.frozen(eq=False)
-class _Program:
-    """What an update records for arguments of some types.
-
-    Attributes:
-        graph: its inputs are the arguments and then the constants.
-        constants: Arrays that the update makes of numbers.
-        structure: of the results.
-    """
-
-    graph: Graph
-    constants: tuple[Array, ...]
-    structure: tree.TreeDef
-
-
 class ReplayedUpdate:
     """An `update` of a transformation that is made of numbers only, so that it is known to be pure.
 
@@ -67,7 +50,7 @@ class ReplayedUpdate:
     def __init__(self, function: Update) -> None:
         self.function = function
         # before there is a program: whether there will be one
-        self._programs: BoundedTable[Hashable, _Program | bool] = BoundedTable(MAX_PROGRAMS)
+        self._programs: BoundedTable[Hashable, Recording | bool] = BoundedTable(MAX_PROGRAMS)
 
     def __call__(self, updates: Updates, state: State, params: Params = None, /) -> tuple[Updates, State]:
         """Return the updates and the new state."""
@@ -79,7 +62,9 @@ class ReplayedUpdate:
         key = structure, kinds, settings.x64, settings.jax_results, callers_default_dtype()
         program = self._programs.get(key)
         if program is True:
-            program = self._capture(structure, kinds)
+            program = Recording.of(
+                lambda arrays: self.function(*structure.unflatten(arrays)), kinds, "an optimizer's update"
+            )
             self._programs.remember(key, program)
         if program is None:
             results = self.function(updates, state, params)
@@ -89,17 +74,7 @@ class ReplayedUpdate:
             return results
         if program is False:
             return self.function(updates, state, params)
-        found = replay(program.graph, [*leaves, *program.constants])
-        return program.structure.unflatten(found)  # type: ignore[return-value]
-
-    def _capture(self, structure: tree.TreeDef, kinds: tuple[Any, ...]) -> _Program:
-        def run(arrays: Any) -> tuple[list[Array], tree.TreeDef]:
-            return tree.flatten(self.function(*structure.unflatten(arrays)))
-
-        captured = capture(run, kinds, "an optimizer's update")
-        graph = dce(captured.graph)
-        nodes = tuple(Node(node.instr, node.ins, node.out) for node in graph.nodes)  # the lines are those of each call
-        return _Program(attrs.evolve(graph, nodes=nodes), captured.constants, captured.result)
+        return program.replay(leaves)
 
 
 def _are_arrays(leaves: list[Any]) -> bool:

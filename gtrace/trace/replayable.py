@@ -136,7 +136,7 @@ def _replayable(function: F, places: bool) -> F:
         found: Any = table.get(exact, missing)
         if found is missing:
             found = make(exact, args, kwargs, [x.aval for x in arrays])
-        if found is None or not room(trace, len(found.graph.nodes)):
+        if found is None or (found.instr is None and not room(trace, len(found.graph.nodes))):
             return function(*args, **kwargs)
         return found.replay(arrays)
 

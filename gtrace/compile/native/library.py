@@ -1,4 +1,4 @@
-"""Shared libraries of native loops: built by the C++ compiler alone, and called by pointer."""
+"""Shared libraries of loops and short programs: built by the C++ compiler alone, and called by pointer."""
 
 from __future__ import annotations
 
