@@ -28,7 +28,7 @@ ROOMS = [
     {"ir.graph"},
     {"ir.aliasing", "ir.derived", "ir.edit", "ir.simplify", "ir.partial_eval", "ir.split", "ir.verify", "ir.evaluate"},
     {"ir.views"},
-    {"ir.passes", "ir.repeats"},
+    {"ir.passes", "ir.repeats", "ir.draws"},
     {"ir.subgraph"},
     {"ir.text", "ir.calls", "ir.build"},
     {"ir.canonical", "ir.user_passes", "ir.signature", "ir.difference"},

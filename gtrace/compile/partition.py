@@ -28,6 +28,7 @@ from gtrace.ir.aliasing import given_away, written_over
 from gtrace.ir.aval import FLOAT8, WIDE_UNSIGNED, Bundle, contiguous_strides
 from gtrace.ir.calls import has_calls
 from gtrace.ir.canonical import canonicalize
+from gtrace.ir.draws import draws_apart, has_draws
 from gtrace.ir.graph import Graph, Node, Subgraph, print_graph, subgraphs
 from gtrace.ir.split import NEVER, crossing, results_beside_operations, slices
 
@@ -144,6 +145,18 @@ class Partitioner:
         # what is worth Inductor depends on the loops beside it, of which a part may have fewer
         return [one for part in parts for one in self.cut(part)] if len(parts) > 1 else parts
 
+    def draws_apart(self, graph: Graph) -> list[Graph]:
+        """Take random draws out of a program that Inductor compiles: the C++ compiler alone is done with them earlier.
+
+        Returns:
+            Programs to run in this order, the last of which has no draws; only one if there is nothing to take out.
+        """
+        if not self._compiles_short or not has_draws(graph):
+            return [graph]
+        if len(graph.nodes) <= MAX_OPS and not has_calls(graph) and self._is_small(graph):
+            return [graph]
+        return draws_apart(graph, _is_native)
+
     def _apart(self, graph: Graph) -> set[int]:
         """Return the values of the straight-line operations that cannot be compiled."""
         return {node.out for node in graph.nodes if node.op.rules.body is None and self._is_interpreted(node)}
@@ -230,16 +243,12 @@ class Partitioner:
         the passes over memory take most of the time, and both ways have few of them. Whether all of it can be is known
         once its code is made, which takes 50 us an operation; here only the operations are looked at.
         """
-        if not self.alone or self.backend != "inductor" or self.mode != "default":
-            return False
-        if not all(node.op.name in EMITTERS or lowering(node) is not None for node in graph.nodes):
-            return False
-        try:
-            for a in graph.value_avals().values():
-                check(a)
-        except UnsupportedLoopError:
-            return False
-        return additions(graph) <= LONG_NATIVE_PROGRAM
+        return self._compiles_short and additions(graph) <= LONG_NATIVE_PROGRAM and all(map(_is_native, graph.nodes))
+
+    @property
+    def _compiles_short(self) -> bool:
+        """Whether short programs are compiled by the C++ compiler alone at all."""
+        return self.alone and self.backend == "inductor" and self.mode == "default"
 
     def single(self, request: CompileRequest) -> Schedule:
         """Return the schedule with this request as its only call."""
@@ -288,6 +297,19 @@ class Partitioner:
             return attrs.evolve(self.schedule(graph, strides), dense=True)
 
         return sub.derive(("schedule", self), make)
+
+
+def _is_native(node: Node) -> bool:
+    """Whether an operation, on operands of these types, has C++ of ours."""
+    avals = (*node.instr.ins, node.instr.aval)
+    if any(isinstance(a, Bundle) for a in avals) or (node.op.name not in EMITTERS and lowering(node) is None):
+        return False
+    try:
+        for a in avals:
+            check(a)
+    except UnsupportedLoopError:
+        return False
+    return True
 
 
 def native_cost(node: Node, opened: Graph, text: str) -> int | None:

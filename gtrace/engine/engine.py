@@ -43,6 +43,7 @@ from gtrace.interp.memory import REFUSALS, refuse
 from gtrace.interp.updates import has_updates
 from gtrace.ir.aliasing import given_away
 from gtrace.ir.aval import contiguous_strides
+from gtrace.ir.draws import has_draws
 from gtrace.ir.graph import Graph, Marks, RecordedGraph, skeleton
 from gtrace.ir.op import Leaf
 from gtrace.ir.repeats import cut_repeats
@@ -230,9 +231,13 @@ class Engine:
         if find_meshes(graph):
             return self._sharded(graph, strides, backend, mode)
         graph = SIMPLIFIED.run(graph)
-        if is_divided(graph):
-            partitioner = Partitioner(backend, mode, get_num_threads(), self.tiering.left_out)
-            parts = [one for part in cut_repeats(graph) for one in partitioner.cut(part)]
+        if is_divided(graph) or has_draws(graph):
+            partitioner = Partitioner(
+                backend, mode, get_num_threads(), self.tiering.left_out, alone=config.current.native
+            )
+            *draws, rest = partitioner.draws_apart(graph)
+            divided = cut_repeats(rest) if is_divided(rest) else [rest]
+            parts = [*draws, *[one for part in divided for one in partitioner.cut(part)]]
             if len(parts) > 1:
                 away = given_away(graph, [part.inputs for part in parts], {graph.inputs[k] for k in donated})
 

@@ -51,6 +51,7 @@ class Op:
         scales: it is x + y or x - y, and its `impl` takes a number `alpha` that multiplies y.
         constant: it fills an array with its operand, a number; the canonicalizer makes constants with it.
         contraction: it computes sums of products, as of matrices, and is expensive to recompute.
+        cipher: it makes random bits of a key and counters, element by element, in some hundred steps.
         complex: its operand or its result is complex, whatever the other dtypes are.
         placement: it says how its operand, which it returns, is laid out over processes.
         collective: it communicates with other processes.
@@ -80,6 +81,7 @@ class Op:
     scales: bool = False
     constant: bool = False
     contraction: bool = False
+    cipher: bool = False
     complex: bool = False
     placement: bool = False
     collective: bool = False

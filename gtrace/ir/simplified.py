@@ -6,6 +6,7 @@ from gtrace.ir.attention import fuse_attention, has_attention
 from gtrace.ir.calls import has_calls
 from gtrace.ir.canonical import CANONICAL
 from gtrace.ir.contractions import has_einsums, multiply_matrices
+from gtrace.ir.draws import has_draws
 from gtrace.ir.graph import Graph
 from gtrace.ir.norm_operators import turns_axes
 from gtrace.ir.norms import fuse_norms, has_roots
@@ -31,5 +32,7 @@ SIMPLIFIED = Pipeline(
         Pipeline("axes of norms", (MOVE_TRANSPOSES, CSE, DCE), when=turns_axes),
         Pass("fuse_attention", fuse_attention),
     ),
-    when=lambda graph: is_divided(graph) or has_roots(graph) or has_attention(graph) or has_einsums(graph),
+    when=lambda graph: (
+        is_divided(graph) or has_roots(graph) or has_attention(graph) or has_einsums(graph) or has_draws(graph)
+    ),
 )

@@ -184,7 +184,7 @@ def _reference(k0: Any, k1: Any, x0: Any, x1: Any, word: int) -> numpy.ndarray:
 
 
 _op = define(
-    "threefry2x32", _impl, params=("word",), arity=4, elementwise=True, check=_check,
+    "threefry2x32", _impl, params=("word",), arity=4, elementwise=True, cipher=True, check=_check,
     nondiff="random bits: a cipher has no derivative", samples=_samples,
     errors=lambda: [BadSample((numpy.ones(2), 1, 0, 0), {"word": 0}, DtypeError, r"int64")],
     reference=_reference, user=lambda k0, k1, x0, x1, word: threefry2x32(k0, k1, x0, x1, word),
