@@ -20,16 +20,16 @@ import json
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
-from networks import Cnn, Llama, Lstm, Transformer, Vae, adam, fused_adam
+from networks import Cnn, Llama, Lstm, Transformer, Vae, fused_adam, training_step
 
 from gtrace import eval as wait
 from gtrace import jit, tree
-from gtrace.bench.libraries import EAGER, JITTED, UNDECORATED, Side, available
+from gtrace.bench.libraries import EAGER, JITTED, UNDECORATED, Function, Names, Side, available
 from gtrace.bench.processes import child
 from gtrace.bench.results import BenchmarkError, Figure, parser, report, rounds
 
@@ -65,29 +65,41 @@ def side_of(which: str) -> Side:
     return JITTED if "jit" in which else UNDECORATED
 
 
-def functional(which: str, made: Model, parameters: Any, data: Sequence[np.ndarray]) -> Step:
-    """Return a step of gtrace or JAX, with its state."""
+def with_moments(lib: Names, p: Any) -> list[Any]:
+    """Return the state of a training step with Adam."""
+    zeros = lib.tree.map(lib.np.zeros_like, p)
+    return [p, zeros, zeros]
+
+
+def functional(
+    which: str, program: Callable[[Names], Function], arrays: Sequence[Any],
+    state_of: Callable[[Names, Any], list[Any]] = with_moments, batches: int = 0,
+) -> Step:  # fmt: skip
+    """Return a step of gtrace or JAX, with its state.
+
+    Args:
+        program: from a library's names to a step from its state, its number and data to its state and the loss.
+        arrays: parameters and data.
+        state_of: from the parameters to the state that training begins with.
+        batches: along the first axis of the data, taken in turn; 0: the data are one batch.
+    """
     side = side_of(which)
     lib = side.names()
-
-    def update(p: Any, m: Any, v: Any, t: Any, x: Any, y: Any) -> Any:
-        value, g = lib.value_and_grad(lambda p: made.loss(lib, p, x, y))(p)
-        return *adam(lib, p, m, v, g, t), value
-
+    update = program(lib)
     step: Any = update
     if which == "gt.jit":
         step = jit(update)
     elif side is not UNDECORATED:
         step = side.wrap(update)
+    parameters, data = arrays
     given = [side.convert(a) for a in data]
-    p = tree.map(side.convert, parameters)
-    zeros = tree.map(lib.np.zeros_like, p)
-    state, count = [p, zeros, zeros], 0
+    state, count = state_of(lib, tree.map(side.convert, parameters)), 0
 
     def run() -> float:
         nonlocal state, count
+        batch = [a[count % batches] for a in given] if batches else given
         count += 1
-        *state, value = step(*state, float(count) if side is UNDECORATED else number(side, count), *given)
+        *state, value = step(*state, float(count) if side is UNDECORATED else number(side, count), *batch)
         if side is UNDECORATED:
             wait(state, value)
         return float(value)
@@ -100,10 +112,36 @@ def number(side: Side, value: int) -> Any:
     return side.convert(np.float32(value))
 
 
-def torch_step(which: str, made: Model, arrays: Any, data: Sequence[np.ndarray]) -> Step:
+def torch_training(loss: Function, parameters: Sequence[torch.Tensor], limit: float | None = None) -> Function:
+    """Return a training step of torch from data to the loss.
+
+    Args:
+        limit: on the norm of all gradients.
+    """
+    optimizer = fused_adam(parameters)
+
+    def step(*data: Any) -> float:
+        value = loss(*data)
+        optimizer.zero_grad()
+        value.backward()
+        if limit is not None:
+            torch.nn.utils.clip_grad_norm_(parameters, limit)
+        optimizer.step()
+        return value.item()
+
+    return step
+
+
+def torch_arrays(arrays: Sequence[Any]) -> tuple[Any, list[torch.Tensor]]:
+    """Return torch's parameters and data."""
+    parameters, data = arrays
+    p = tree.map(lambda a: torch.nn.Parameter(torch.from_numpy(a.copy())), parameters)
+    return p, [torch.from_numpy(a) for a in data]
+
+
+def torch_step(which: str, made: Model, arrays: Sequence[Any]) -> Step:
     """Return a step of torch, with its state."""
-    p = tree.map(lambda a: torch.nn.Parameter(torch.from_numpy(a.copy())), arrays)
-    x, y = (torch.from_numpy(a) for a in data)
+    p, data = torch_arrays(arrays)
     if not isinstance(made, Lstm):
         parameters = tree.leaves(p)
         loss = lambda x, y: made.torch_loss(EAGER.names(), p, x, y)  # noqa: E731
@@ -115,27 +153,25 @@ def torch_step(which: str, made: Model, arrays: Any, data: Sequence[np.ndarray])
             _, (h, _) = lstm(x)
             return ((h[0] @ p["out"] - y) ** 2).mean()
 
-    optimizer = fused_adam(parameters)
-    compiled = torch.compile(loss) if which == "torch.compile" else loss
-
-    def run() -> float:
-        value = compiled(x, y)
-        optimizer.zero_grad()
-        value.backward()
-        optimizer.step()
-        return value.item()
-
-    return run
+    step = torch_training(torch.compile(loss) if which == "torch.compile" else loss, parameters)
+    return lambda: step(*data)
 
 
-def train(which: str, name: str, layers: int, steps: int, quick: bool) -> dict[str, Any]:
-    """Train for some steps; returns the losses and the seconds of the steps, the first with the arrays' conversion."""
-    if which == "jax.jit":  # as torch and gtrace are: imported, and the backend started
-        side_of(which).convert(np.zeros(1))
+def train(which: str, name: str, steps: int, quick: bool, layers: int) -> dict[str, Any]:
+    """Train for some steps; returns the losses and the seconds of the steps."""
     made = model(name, layers, quick)
     arrays = made.parameters(), made.data()
+    if which.startswith("torch"):
+        return timed(which, lambda: torch_step(which, made, arrays), steps)
+    return timed(which, lambda: functional(which, lambda lib: training_step(lib, made.loss), arrays), steps)
+
+
+def timed(which: str, step_of: Callable[[], Step], steps: int) -> dict[str, Any]:
+    """Return the losses and the seconds of some steps, the first with the arrays' conversion."""
+    if which == "jax.jit":  # as torch and gtrace are: imported, and the backend started
+        side_of(which).convert(np.zeros(1))
     start = time.perf_counter()
-    step = (torch_step if which.startswith("torch") else functional)(which, made, *arrays)
+    step = step_of()
     losses, seconds = [], []
     for _ in range(steps):
         losses.append(step())
@@ -157,6 +193,19 @@ def figures_of(what: str, which: str, caches: str, runs: Sequence[dict[str, Any]
 
 
 def measure(options: argparse.Namespace) -> tuple[list[Figure], list[str]]:
+    return whole_runs(__file__, options, (options.layers,))
+
+
+def whole_runs(
+    file: str, options: argparse.Namespace, further: Sequence[object] = (), loose: Mapping[str, float] | None = None
+) -> tuple[list[Figure], list[str]]:
+    """Return the figures of whole training runs, each a process of its own, and what was left out.
+
+    Args:
+        file: that is run, with the contestant, the model, the number of steps, and whether it is quick.
+        further: arguments.
+        loose: agreement of losses, for models of which less than `AGREEMENT` is asked.
+    """
     _, left_out = available(["jax.jit"])
     contestants = [which for which in options.only if which != "jax.jit" or not left_out]
     figures = []
@@ -166,19 +215,19 @@ def measure(options: argparse.Namespace) -> tuple[list[Figure], list[str]]:
             for _ in range(rounds(options)):
                 for which in contestants:
                     environment = {"GT_AUTO_COMPILE": "0"} if which == "gtrace, not compiling" else {}
-                    arguments = (which, name, options.layers, steps, int(options.quick))
+                    arguments = (which, name, steps, int(options.quick), *further)
                     with tempfile.TemporaryDirectory() as folder:
                         for caches in options.caches:
-                            run = child(__file__, arguments, folder, **environment)
+                            run = child(file, arguments, folder, **environment)
                             found.setdefault((caches, which), []).append(run)
             what = f"{name}, {steps} steps"
-            agree(what, found)
+            agree(what, found, (loose or {}).get(name, AGREEMENT))
             for caches in options.caches:
                 figures += [figures_of(what, which, caches, found[caches, which]) for which in contestants]
     return figures, left_out
 
 
-def agree(what: str, found: dict[tuple[str, str], list[dict[str, Any]]]) -> None:
+def agree(what: str, found: dict[tuple[str, str], list[dict[str, Any]]], agreement: float = AGREEMENT) -> None:
     """Refuse to report runs that trained something else.
 
     Raises:
@@ -186,22 +235,29 @@ def agree(what: str, found: dict[tuple[str, str], list[dict[str, Any]]]) -> None
     """
     losses = np.array([run["losses"][:AGREED_STEPS] for runs in found.values() for run in runs])
     spread = float(np.abs(losses - losses[0]).max() / np.abs(losses[0]).max())
-    if not spread <= AGREEMENT:
-        raise BenchmarkError(f"{what}: losses differ by {spread:.1e} of the largest, more than {AGREEMENT:.0e}.")
+    if not spread <= agreement:
+        raise BenchmarkError(f"{what}: losses differ by {spread:.1e} of the largest, more than {agreement:.0e}.")
+
+
+def training_parser(doc: str | None, models: Sequence[str], others: Sequence[str] = ()) -> argparse.ArgumentParser:
+    """Return a parser of options for whole training runs of models, and of others on demand."""
+    options = parser(doc, 1)
+    options.add_argument("--model", nargs="+", default=models, choices=(*models, *others))
+    options.add_argument("--steps", nargs="+", type=int, default=[20])
+    options.add_argument("--caches", nargs="+", default=["cold", "warm"], choices=["cold", "warm"])
+    options.add_argument("--only", nargs="+", default=CONTESTANTS, choices=CONTESTANTS)
+    options.add_argument("--child", nargs="+", help=argparse.SUPPRESS)
+    return options
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    options = parser(__doc__, 1)
-    options.add_argument("--model", nargs="+", default=MODELS, choices=(*MODELS, *OTHERS))
-    options.add_argument("--steps", nargs="+", type=int, default=[20])
+    options = training_parser(__doc__, MODELS, OTHERS)
     options.add_argument("--layers", type=int, default=6)
-    options.add_argument("--caches", nargs="+", default=["cold", "warm"], choices=["cold", "warm"])
-    options.add_argument("--only", nargs="+", default=CONTESTANTS, choices=CONTESTANTS)
-    options.add_argument("--child", nargs=5, help=argparse.SUPPRESS)
     given = options.parse_args(argv)
     if given.child:
-        which, name, layers, steps, quick = given.child
-        print(json.dumps(train(which, name, int(layers), int(steps), bool(int(quick)))))
+        which, name, *numbers = given.child
+        steps, quick, layers = map(int, numbers)
+        print(json.dumps(train(which, name, steps, bool(quick), layers)))
         return
     if min(given.steps) < 2:
         options.error(f"expected at least 2 steps, got {min(given.steps)}")

@@ -257,7 +257,7 @@ def test_without_a_checkout_the_command_says_what_to_do(monkeypatch, tmp_path, c
 
 
 def test_each_name_has_its_program():
-    shared = {"workloads.py", "networks.py", "page.py"}
+    shared = {"workloads.py", "networks.py", "page.py", "handwritten_networks.py", "handwritten_methods.py"}
     assert {path.name for path in PROGRAMS.glob("*.py")} - shared == set(bench.PROGRAMS.values())
 
 
@@ -283,6 +283,8 @@ PLAIN = ["--sides", "gtrace", "torch eager"]
         ("loops", PLAIN),
         ("models", ["--model", "lstm", "--only", "gtrace", "torch", "--steps", "3", "--caches", "cold"]),
         ("modules", ["--model", "mlp", "--steps", "3"]),
+        ("handwritten", ["--model", "sac", "--steps", "3", "--caches", "cold"]),
+        ("handwritten", ["--interpreted", "--model", "gcn", "mlp"]),
         ("warmstart", ["--part", "first"]),
         ("hotpath", ["--loop", "fixed", "--sides", "gtrace"]),
         ("inference", []),

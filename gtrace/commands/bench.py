@@ -24,6 +24,7 @@ PROGRAMS = {
     "loops": "loops.py",
     "models": "models.py",
     "modules": "modules.py",
+    "handwritten": "handwritten.py",
     "warmstart": "warmstart.py",
     "hotpath": "hotpath.py",
     "inference": "inference.py",

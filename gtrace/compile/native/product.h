@@ -11,7 +11,8 @@ constexpr int64_t VECTOR = 64, TALL = 6, BROAD = 4;
 #else
 constexpr int64_t VECTOR = 32, TALL = 4, BROAD = 3;
 #endif
-constexpr int64_t PACKED = 252;  // rows of a copied strip whose sums are kept at a time: a multiple of TALL
+constexpr int64_t PACKED = 252;  // rows of a strip of few columns whose sums are kept at a time: a multiple of TALL
+constexpr int64_t SHARING = 512;  // rows of the result, at least, that share a copy of columns, if there are as many
 // sums of products may be rounded once, as in every library of products
 #ifdef __clang__
 #define CONTRACTED
@@ -92,33 +93,40 @@ template <class T, int64_t YJ, int64_t TO> inline void transpose(const T* y, T* 
 }
 
 // C vectors of the rows of the result from i to `end`, of at most as many columns; see `strip`. Columns of y are copied
-// to lie side by side, with zeros.
+// to lie side by side, with zeros: once for all of these rows.
 template <class T, int64_t I, int64_t K, int64_t C, int64_t XI, int64_t XK, int64_t YK, int64_t YJ, int64_t OI>
 __attribute__((noinline)) void packed_strip(const T* x, const T* y, T* __restrict out, int64_t columns, int64_t i,
                                             int64_t end) {
   constexpr int64_t LANES = Vector<T>::LANES, WIDTH = C * LANES, MOST = K < 256 ? K : 256;
   constexpr int64_t ROWS = I < PACKED ? I : PACKED;
   T packed[MOST * WIDTH], sums[ROWS * WIDTH];
-  for (; i < end; i += ROWS) {
-    const int64_t last = end - i < ROWS ? end : i + ROWS;
-    for (int64_t k = 0; k < K; k += MOST) {
-      const int64_t count = K - k < MOST ? K - k : MOST;
-      int64_t j = 0;
-      if constexpr (YK == 1 && K >= LANES)
-        for (; j + LANES <= columns; j += LANES) {
-          int64_t l = 0;
-          for (; l + LANES <= count; l += LANES) transpose<T, YJ, WIDTH>(y + k + l + j * YJ, packed + l * WIDTH + j);
-          for (; l < count; ++l)
-            for (int64_t c = 0; c < LANES; ++c) packed[l * WIDTH + j + c] = y[k + l + (j + c) * YJ];
-        }
-      for (; j < WIDTH; ++j)
-        for (int64_t l = 0; l < count; ++l) packed[l * WIDTH + j] = j < columns ? y[(k + l) * YK + j * YJ] : T(0);
-      const T* const rows = x + i * XI + k * XK;
-      if (k == 0) strip<T, I, C, XI, XK, WIDTH, WIDTH>(rows, packed, sums, count, 0, last - i);
-      else strip<T, I, C, XI, XK, WIDTH, WIDTH, true>(rows, packed, sums, count, 0, last - i);
+  for (int64_t k = 0; k < K; k += MOST) {
+    const int64_t count = K - k < MOST ? K - k : MOST;
+    int64_t j = 0;
+    if constexpr (YK == 1 && K >= LANES)
+      for (; j + LANES <= columns; j += LANES) {
+        int64_t l = 0;
+        for (; l + LANES <= count; l += LANES) transpose<T, YJ, WIDTH>(y + k + l + j * YJ, packed + l * WIDTH + j);
+        for (; l < count; ++l)
+          for (int64_t c = 0; c < LANES; ++c) packed[l * WIDTH + j + c] = y[k + l + (j + c) * YJ];
+      }
+    for (; j < WIDTH; ++j)
+      for (int64_t l = 0; l < count; ++l) packed[l * WIDTH + j] = j < columns ? y[(k + l) * YK + j * YJ] : T(0);
+    const T* const rows = x + k * XK;
+    if (columns == WIDTH) {
+      if (k == 0) strip<T, I, C, XI, XK, WIDTH, OI>(rows, packed, out, count, i, end);
+      else strip<T, I, C, XI, XK, WIDTH, OI, true>(rows, packed, out, count, i, end);
+    } else {  // the last columns: their vectors are longer than what is left of a row of the result
+      for (int64_t from = i; from < end; from += ROWS) {
+        const int64_t to = end - from < ROWS ? end : from + ROWS;
+        strip<T, I, C, XI, XK, WIDTH, WIDTH>(rows + from * XI, packed, sums, count, 0, to - from);
+        for (int64_t r = from; r < to; ++r)
+          for (int64_t c = 0; c < columns; ++c) {
+            T& element = out[r * OI + c];
+            element = k == 0 ? sums[(r - from) * WIDTH + c] : T(element + sums[(r - from) * WIDTH + c]);
+          }
+      }
     }
-    for (int64_t r = i; r < last; ++r)
-      for (int64_t j = 0; j < columns; ++j) out[r * OI + j] = sums[(r - i) * WIDTH + j];
   }
 }
 
@@ -163,8 +171,10 @@ struct Product {
   static constexpr bool STRIPS = YJ == 1 && OJ == 1 && J >= LANES;
   static constexpr bool COPIED = OJ == 1 && I >= 4 && J > 1 && I * K * J >= 4096;
 
-  // of units in one strip, or one row of tiles
-  static constexpr int64_t down = over_up(I, DOTS && !TURNED ? 4 : TALL);
+  // tiles, one below the other, of a unit: those that copy columns of y share the copy
+  static constexpr int64_t TILES = STRIPS ? 1 : over_up(over_up(I, TALL), I < SHARING ? 1 : I / SHARING);
+  // units in one strip, or one row of tiles
+  static constexpr int64_t down = DOTS && !TURNED ? over_up(I, 4) : over_up(I, TALL * TILES);
   static constexpr int64_t units() {
     if constexpr (TURNED) return Product<T, 1, K, I, 0, YK, XK, 1, I, 1>::units();
     else if constexpr (DOTS) return I < 4 ? over_up(J, 4) : down;
@@ -187,7 +197,7 @@ struct Product {
       while (first < last) {
         const int64_t j = first / down * STRIP, from = first % down;
         const int64_t to = from + last - first < down ? from + last - first : down;
-        columns(x, y, out, j, from * TALL, to * TALL < I ? to * TALL : I);
+        columns(x, y, out, j, from * TILES * TALL, to * TILES * TALL < I ? to * TILES * TALL : I);
         first += to - from;
       }
     } else {
