@@ -46,8 +46,6 @@ without Inductor: to import it takes seconds, and each of its programs one more.
 MAX_PROLOGUE = 1 << 16
 """Additions that the operations before a loop may take that become part of its function."""
 
-LAID_OUT = ("aten.convolution",)
-
 MAX_OPS = 1000
 """Parts of more operations are cut where the fewest bytes cross, because compile time grows faster than linearly."""
 
@@ -114,13 +112,8 @@ class Partitioner:
         apart = self._apart(graph)
         if not has_calls(graph) and not apart and len(graph.nodes) <= MAX_OPS:
             request = self.request(graph, strides, donated)
-            if not request.donated:  # native code writes over no inputs
-                if self._is_small(graph):
-                    return self.single(self.native_request(graph))
-                mixed = self._mixed(graph)
-                if mixed is not None:
-                    return mixed
-            return self.single(request)
+            small = not request.donated and self._is_small(graph)  # native code writes over no inputs
+            return self.single(self.native_request(graph) if small else request)
         calls = tuple(call for call, _ in self._calls(graph, strides, donated, apart))
         return Schedule(graph.inputs, graph.outputs, calls)
 
@@ -251,27 +244,6 @@ class Partitioner:
         once its code is made, which takes 50 us an operation; here only the operations are looked at.
         """
         return self._compiles_short and additions(graph) <= LONG_NATIVE_PROGRAM and all(map(_is_native, graph.nodes))
-
-    def _mixed(self, graph: Graph) -> Schedule | None:
-        """Return the schedule of a program of native functions, and of interpreted operations between them."""
-        if not self._compiles_short or any(node.attributes.get("overload", "").startswith(LAID_OUT) for node in graph.nodes):
-            return None
-        apart = {node.out for node in graph.nodes if not _is_native(node)}
-        own = [node for node in graph.nodes if node.out not in apart and not node.op.projection]
-        if len(own) < MIN_OPS:
-            return None
-        parts = _parts(graph, {}, apart)
-        calls = []
-        for part in parts:
-            assert isinstance(part, Graph)
-            form = canonicalize(part)
-            ins = tuple(part.inputs[k] for k in form.inputs)
-            interpreted = part.nodes[0].out in apart or len(form.graph.nodes) < MIN_OPS
-            what = form.graph if interpreted else self.native_request(form.graph)
-            calls.append(Call(what, ins, tuple(zip(part.outputs, form.outputs, strict=True))))
-        if not any(isinstance(call.what, CompileRequest) for call in calls):
-            return None
-        return Schedule(graph.inputs, graph.outputs, tuple(calls))
 
     @property
     def _compiles_short(self) -> bool:

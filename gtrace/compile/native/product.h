@@ -12,7 +12,8 @@ constexpr int64_t VECTOR = 64, TALL = 6, BROAD = 4;
 constexpr int64_t VECTOR = 32, TALL = 4, BROAD = 3;
 #endif
 constexpr int64_t PACKED = 252;  // rows of a strip of few columns whose sums are kept at a time: a multiple of TALL
-constexpr int64_t SHARING = 512;  // rows of the result, at least, that share a copy of columns, if there are as many
+constexpr int64_t SHARING = 512;  // rows of the result, about, that share a copy of columns, if there are as many
+constexpr int64_t LEAST_SHARING = 128, LEAST_UNITS = 4;  // so many, where that leaves too little for threads to share
 // sums of products may be rounded once, as in every library of products
 #ifdef __clang__
 #define CONTRACTED
@@ -172,7 +173,13 @@ struct Product {
   static constexpr bool COPIED = OJ == 1 && I >= 4 && J > 1 && I * K * J >= 4096;
 
   // tiles, one below the other, of a unit: those that copy columns of y share the copy
-  static constexpr int64_t TILES = STRIPS ? 1 : over_up(over_up(I, TALL), I < SHARING ? 1 : I / SHARING);
+  static constexpr int64_t tiles() {
+    if (STRIPS) return 1;
+    const int64_t wanted = over_up(LEAST_UNITS, over_up(J, STRIP)), possible = I / LEAST_SHARING;
+    const int64_t few = wanted < possible ? wanted : possible, blocks = I / SHARING > few ? I / SHARING : few;
+    return over_up(over_up(I, TALL), blocks > 1 ? blocks : 1);
+  }
+  static constexpr int64_t TILES = tiles();
   // units in one strip, or one row of tiles
   static constexpr int64_t down = DOTS && !TURNED ? over_up(I, 4) : over_up(I, TALL * TILES);
   static constexpr int64_t units() {
