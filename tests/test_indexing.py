@@ -498,3 +498,64 @@ def test_remembered_views_agree_with_numpy():
                   np.s_[1:, None, ::2], np.s_[..., ::-2], (slice(0, 1), 0), np.s_[0:1, 0, True:]]:  # fmt: skip
         for _ in range(2):
             np.testing.assert_array_equal(np.asarray(x[index]), host[index], err_msg=str(index))
+
+
+ROWS = [
+    2, -1, np.s_[1:3], np.s_[-2:], np.s_[0:1], (2, ...), (None, 2), (2, None), np.s_[2, :, None], np.s_[1:3, None],
+    np.s_[None, 1:2], np.s_[3:, :],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("index", ROWS, ids=str)
+def test_rows_of_a_value_are_views_of_it(index):
+    x = gt.eval(gt.arange(24.0).reshape(4, 3, 2))
+    rows = x[index]
+    np.testing.assert_array_equal(np.asarray(rows), np.asarray(x)[index])
+    base = x.to_torch(copy=False)
+    assert rows.to_torch(copy=False).untyped_storage().data_ptr() == base.untyped_storage().data_ptr()
+
+
+def test_batches_that_python_chooses_are_one_program():
+    data = gt.eval(gt.linspace(-1, 1, 6 * 8 * 4).reshape(6 * 8, 4))
+    params = gt.eval(gt.ones((4, 3)) * 0.5)
+
+    def step(params, k):
+        batch = data[8 * k : 8 * (k + 1)]
+        value, gradient = gt.value_and_grad(lambda p: (gt.tanh(batch @ p) ** 2 + data[k].sum()).mean())(params)
+        return params - 0.1 * gradient, value
+
+    def run(seen):
+        now = params
+        with gt.config(auto_compile=False):
+            for k in range(6):
+                now, value = step(now, k)
+                float(value)
+                seen.append(len(list(gt.stats())))
+        return now
+
+    seen = []
+    taught = run(seen)
+    assert seen[1] == seen[-1]  # the first step begins with other parameters
+    expected = np.asarray(params).astype(np.float64)
+    for k in range(6):
+        batch = np.asarray(data)[8 * k : 8 * (k + 1)]
+        y = np.tanh(batch @ expected)
+        expected = expected - 0.1 * batch.T @ (2 * y * (1 - y**2) / y.size)
+    np.testing.assert_allclose(np.asarray(taught), expected, rtol=1e-5)
+
+
+def test_gradients_follow_rows_of_what_they_are_taken_by():
+    x = gt.eval(gt.arange(6.0).reshape(3, 2) + 1)
+
+    def looks(x):
+        y = gt.eval(x * 2)  # a value, which the gradient follows
+        return (y[0] * y[1]).sum() + (x[2] * x[1]).sum()
+
+    def does_not(x):
+        y = x * 2
+        return (y[0] * y[1]).sum() + (x[2] * x[1]).sum()
+
+    np.testing.assert_array_equal(np.asarray(gt.grad(looks)(x)), np.asarray(gt.grad(does_not)(x)))
+    w = gt.eval(gt.ones(2) * 3)
+    np.testing.assert_array_equal(np.asarray(gt.grad(lambda w: (w * x[1]).sum())(w)), [3, 4])
+    np.testing.assert_array_equal(np.asarray(gt.jit(lambda: x[1] + x[0])()), [4, 6])

@@ -12,6 +12,7 @@ import threading
 import time
 from pathlib import Path
 
+import launch
 import numpy as np
 import pytest
 import torch
@@ -371,3 +372,11 @@ def test_an_interrupted_event_of_torchs_compiler_is_not_said_to_overlap_the_next
     events.log_event_start("next", time.time_ns(), {})
     events.log_event_end("next", time.time_ns(), {}, time.time_ns(), False)
     assert "overlapping" not in caplog.text and not events.get_stack()
+
+
+@pytest.mark.parametrize("before", ["", "import torch"])
+def test_collections_leave_out_what_imports_made_unless_the_program_came_first(before):
+    code = f"{before}\nimport gc\nimport gtrace\nprint(gc.get_freeze_count() > 0, gc.isenabled())"
+    with launch.from_scratch():
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [str(not before), "True"]

@@ -12,9 +12,11 @@ import attrs
 import numpy
 import torch
 
+from gtrace.ambient import without_modes
 from gtrace.config import config
 from gtrace.errors import ArgumentError, BoundsError, DtypeError, ShapeError, message
-from gtrace.ir.op import Op, Params
+from gtrace.ir.aval import Aval, aval
+from gtrace.ir.op import MAX_TABLE, Op, Params
 from gtrace.ops.bounds import check_mode, clamped, counted_from_front, fill_for, host_span, is_inside, is_loose
 from gtrace.ops.elementwise import clip, remainder
 from gtrace.ops.gather import constant_array, gather_op, index_axis, index_op, inside
@@ -31,10 +33,12 @@ from gtrace.ops.shape import (
     reshape,
     reshape_op,
 )
-from gtrace.trace.array import Array, whole
+from gtrace.tables import BoundedTable
+from gtrace.trace.array import Array, whole, wrap_as
 from gtrace.trace.bind import bind
 from gtrace.trace.convert import lift, python_scalar
 from gtrace.trace.fast import record_view
+from gtrace.trace.record import thread
 from gtrace.trace.replayable import replayable_with_places
 
 __all__ = ["take", "take_along_axis"]
@@ -271,7 +275,55 @@ def getitem(x: Array, index: Any) -> Array:
     key = _plain_key(index)
     if key is None or (config.current.jax_results and _leaves(x, key)):  # places outside an axis are index arrays then
         return _gathered(x, index)
+    if x._buf is not None and x._number == -1:
+        part = _part(x, x._buf, key, index)
+        if part is not None:
+            return part
     return record_view(x, "index", key, lambda x: split_index(x, index).steps(x))
+
+
+_rows: BoundedTable[Any, tuple[int, int, Aval] | None] = BoundedTable(MAX_TABLE)
+
+
+def _part(x: Array, tensor: torch.Tensor, key: tuple[Any, ...], index: Any) -> Array | None:
+    """Return x[index] as a view of the value of x, if these are successive rows; None: it is to be recorded.
+
+    A batch of a data set that Python's integers choose would else be another program for each batch.
+
+    Args:
+        tensor: the value; x is followed by no gradient.
+        key: of the index.
+    """
+    trace = thread.trace
+    if not trace.limit or trace.capture is not None or thread.in_rule or x.aval.sharding is not None:
+        return None
+    found = _rows.get((x.aval, key), _rows)
+    if found is _rows:
+        found = _rows_of(x, index)
+        _rows.remember((x.aval, key), found)
+    if found is None or not tensor.is_contiguous():
+        return None
+    start, count, a = found
+    return wrap_as(_rows_at(tensor, start, count, a.shape), a)
+
+
+def _rows_of(x: Array, index: Any) -> tuple[int, int, Aval] | None:
+    """Return the first row that an index chooses, how many there are, and the type of x[index]; see `_part`."""
+    split = split_index(x, index)
+    whole_rows = all(b == (0, n, 1) for b, n in zip(split.bounds[1:], x.shape[1:], strict=True))
+    if not split.bounds or split.flips or not whole_rows or split.shape == x.shape:
+        return None
+    start, stop, step = split.bounds[0]
+    if step != 1 or stop <= start:
+        return None
+    a = x.aval
+    return start, stop - start, aval(split.shape, a.dtype, a.device, a.weak)
+
+
+@without_modes
+def _rows_at(tensor: torch.Tensor, start: int, count: int, shape: tuple[int, ...]) -> torch.Tensor:
+    rows = tensor.narrow(0, start, count)
+    return rows if rows.shape == shape else rows.view(shape)
 
 
 def _leaves(x: Array, key: tuple[Any, ...]) -> bool:
