@@ -226,3 +226,17 @@ def test_series_stay_in_the_layout_of_their_convolutions():
 
     got = gt.jit(whole)(*map(gt.from_torch, (x, w, v)))
     torch.testing.assert_close(got.to_torch(), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_strides_of_axes_of_size_1_make_no_other_program():
+    """A kernel of one place, height, width, inputs and outputs, comes back from convolutions with one or the other."""
+    kernel = torch.randn(5, 3)
+    forms = [kernel.t().as_strided((1, 1, 3, 5), strides) for strides in [(3, 3, 1, 3), (15, 15, 1, 3), (7, 1, 1, 3)]]
+    with gt.config(auto_compile=False):
+        counts = []
+        for form in forms:
+            x = gt.from_torch(form)
+            got = gt.eval(gt.tanh(x) * 2.5)
+            torch.testing.assert_close(got.to_torch(), torch.tanh(form) * 2.5)
+            counts.append((len(engine.recordings), len(engine.programs)))
+    assert len(set(counts)) == 1

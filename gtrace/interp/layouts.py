@@ -70,6 +70,17 @@ def in_rows(x: torch.Tensor) -> torch.Tensor:
     return x if x.stride() == strides else x.as_strided(x.shape, strides)
 
 
+def in_one_form(x: torch.Tensor) -> torch.Tensor:
+    """Return a tensor, or a view of it, whose strides follow from the order of its axes: those of size 1 are outermost.
+
+    Kernels give such axes one stride or another, and inputs with other strides would be another program's.
+    """
+    if x.is_contiguous():
+        return in_rows(x)
+    strides = tuple([x.numel() if n == 1 else s for n, s in zip(x.shape, x.stride(), strict=True)])
+    return x if x.stride() == strides else x.as_strided(x.shape, strides)
+
+
 def in_order(x: torch.Tensor, order: Sequence[int]) -> torch.Tensor:
     """Return a tensor with its axes, from the outermost to the innermost, in this order: itself, or a copy."""
     if list(order) == list(range(len(order))):

@@ -18,7 +18,7 @@ from gtrace.engine.sharded import Placed, placed, run_checked
 from gtrace.errors import DtypeError, ImmutableError, ShapeError, user_location
 from gtrace.events import Forced, bus
 from gtrace.interp.deferred import DeferredUpdate
-from gtrace.interp.layouts import in_rows
+from gtrace.interp.layouts import in_one_form
 from gtrace.ir.aval import BIT_DTYPES, LONG, Aval, aval
 from gtrace.ir.op import Leaf, leaf
 from gtrace.ir.sharding import NamedSharding
@@ -357,7 +357,7 @@ def fresh(x: Array) -> Array:
     return out
 
 
-_in_rows = without_modes(in_rows)
+_in_one_form = without_modes(in_one_form)
 
 
 def layout(x: Array) -> Leaf:
@@ -365,8 +365,8 @@ def layout(x: Array) -> Leaf:
     kind = x._leaf
     if kind is None:
         assert x._buf is not None
-        if 1 in x._buf.shape and x._buf.is_contiguous():
-            x._buf = _in_rows(x._buf)
+        if 1 in x._buf.shape:
+            x._buf = _in_one_form(x._buf)
         x._leaf = kind = leaf(x.aval, x._buf.stride())
     return kind
 
