@@ -18,6 +18,7 @@ from gtrace.compile.request import digest
 from gtrace.compile.schedule import Schedule
 from gtrace.compile.symbolic import Relation, Shape, SymbolicProgram, fit
 from gtrace.compile.toolchain import toolchain
+from gtrace.compile.work import saved_beside_products
 from gtrace.config import Config, config
 from gtrace.engine.policy import SAMPLES, TRIAL_SHARE, native_seconds, review_due
 from gtrace.interp.products import takes_library
@@ -346,6 +347,15 @@ class Program:
     def structure(self) -> tuple[str, str, str, int]:
         """What it has in common with the programs that differ from it in sizes and scalars only."""
         return self.signature.structural, self.key.backend, self.key.mode, self.key.threads
+
+    @property
+    def won(self) -> float:
+        """The fraction of an interpreted call that compiling is expected to save."""
+        return 1.0 if self.products is None else (1.0 - self.products) * self._beside_products
+
+    @functools.cached_property
+    def _beside_products(self) -> float:
+        return saved_beside_products(self.graph)
 
     @property
     def unmeasured(self) -> bool:

@@ -125,7 +125,7 @@ class Tiering:
         expected = self.expected(program, settings)
         # the call about to happen counts: from the threshold-th repetition on a program is hot
         calls = program.interpreted_calls + 1
-        won = 1.0 - (program.products or 0.0)
+        won = program.won
         seconds = (program.interpreted_seconds + program.earlier) * won
         own = policies.decide(policies.History(ops, calls, seconds), policy, expected)
         if own is policies.Decision.NEVER:
