@@ -19,18 +19,19 @@ from gtrace.errors import GtraceError
 from gtrace.interp.interpreter import interpreter
 from gtrace.ir.graph import Graph, Node
 from gtrace.ir.op import REGISTRY
+from gtrace.ir.simplified import SIMPLIFIED
 from gtrace.ir.simplify import dce
 from gtrace.ir.subgraph import subgraph
 
 EDGES = (0.0, -0.0, 1.0, -1.0, 0.5, -1.5, 2.5, 100.0, -100.0, np.inf, -np.inf, np.nan)
 PLAIN = (torch.float64, torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.uint8, torch.bool)
 WITH_EDGES = (torch.float32, torch.bfloat16, torch.int32, torch.int8)
-PLACES = {"index", "index_put", "gather", "scatter_add", "one_hot"}
+PLACES = {"index", "index_put", "index_put_inside", "gather", "scatter_add", "one_hot"}
 """Operations whose integer operands are places, and stay as they are."""
 
 UNORDERED = {"einsum": "infinities of both signs add up in another order", "gelu": "torch gives gelu(inf) = nan"}
 BODIES = {"scan", "while_loop", "switch", "checkpoint", "rematerialize", "custom_call", "project"}
-CLAIMED = sorted({*ELEMENTWISE, *EMITTERS} - BODIES)
+CLAIMED = sorted({*ELEMENTWISE, *EMITTERS} - BODIES - {"aten"})  # of torch's operators norms, which have a test below
 BATCHES = 8
 
 
@@ -136,3 +137,64 @@ def test_operations_agree_with_the_interpreter(batch, tmp_path):
             assert torch.allclose(out, y, rtol=16 * eps, atol=4 * eps, equal_nan=True), what
             zero = (y == 0) & (out == 0)
             assert torch.equal(out[zero].signbit(), y[zero].signbit()), what
+
+
+NORMS = {
+    "all": lambda norm, x, w, b: gt.value_and_grad(lambda *a: norm(*a), (0, 1, 2))(x, w, b),
+    "the array's": lambda norm, x, w, b: gt.grad(lambda x: norm(x, w, b))(x),
+    "the vectors'": lambda norm, x, w, b: gt.grad(lambda w, b: norm(x, w, b), (0, 1))(w, b),
+    "no vectors": lambda norm, x, w, b: gt.value_and_grad(lambda x: norm(x, None, None))(x),
+    "no bias": lambda norm, x, w, b: gt.value_and_grad(lambda x, w: norm(x, w, None), (0, 1))(x, w),
+    "forward": lambda norm, x, w, b: norm(x, w, b),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("shape", [(7, 5), (4, 3, 16), (3, 130), (40, 64)], ids=str)
+def test_layer_norms_agree_with_the_interpreter(shape, dtype, tmp_path):
+    """Those that are written out, as programs have them: torch's operator and its gradient, or of some the formulas."""
+    torch.manual_seed(0)
+    x, c = torch.randn(shape, dtype=dtype) * 3 + 1, torch.randn(shape, dtype=dtype)
+    w, b = torch.randn(shape[-1], dtype=dtype), torch.randn(shape[-1], dtype=dtype)
+    operators = 0
+    for k, (name, function) in enumerate(NORMS.items()):
+
+        def run(x, w, b, c, function=function):
+            def norm(x, w, b):
+                middle = x.mean(-1, keepdims=True)
+                y = (x - middle) / gt.sqrt(((x - middle) ** 2).mean(-1, keepdims=True) + 1e-5)
+                y = y if w is None else y * w
+                return ((y if b is None else y + b) * c).sum()
+
+            return function(norm, x, w, b)
+
+        tensors = [x, w, b, c]
+        graph = SIMPLIFIED.run(gt.make_graph(run)(*map(gt.from_torch, tensors)))
+        operators += sum(node.op.name == "aten" for node in graph.nodes)
+        folder = tmp_path / str(k)
+        folder.mkdir()
+        found = load(build(graph, folder), "process").run(tensors)
+        exact = interpreter(graph)(tensors)
+        for got, want in zip(found, exact, strict=True):
+            scale = float(want.abs().max()) + 1e-30
+            assert (got - want).abs().max() <= 64 * torch.finfo(dtype).eps * scale, name
+    assert operators >= 6
+
+
+def test_places_outside_are_left_out(tmp_path):
+    x, u = torch.randn(5, 3), torch.randn(4, 3)
+    places = torch.tensor([1, -5, 7, 1])
+
+    def run(x, u, places):
+        return x.at[places].add(u), x.at[places].set(u)
+
+    graph = dce(gt.make_graph(run)(*map(gt.from_torch, (x, u, places))))
+    assert {"index_put_inside"} <= {node.op.name for node in graph.nodes}
+    added, put = load(build(graph, tmp_path), "process").run([x, u, places])
+    expected = x.clone()
+    expected[1] += u[0] + u[3]
+    expected[0] += u[1]
+    torch.testing.assert_close(added, expected)
+    last = x.clone()
+    last[1], last[0] = u[3], u[1]
+    assert torch.equal(put, last)

@@ -20,6 +20,7 @@ import torch
 from gtrace.compile.native.block import EMITTERS, check
 from gtrace.compile.native.elementwise import lowering
 from gtrace.compile.native.generator import LOOPS, generate, loop_graph, of_open_length
+from gtrace.compile.native.norms import is_written
 from gtrace.compile.native.values import UnsupportedLoopError
 from gtrace.compile.request import CompileRequest
 from gtrace.compile.schedule import Call, Loop, NativeLoop, Schedule
@@ -301,12 +302,14 @@ class Partitioner:
 
 def _is_native(node: Node) -> bool:
     """Whether an operation, on operands of these types, has C++ of ours."""
-    avals = (*node.instr.ins, node.instr.aval)
-    if any(isinstance(a, Bundle) for a in avals) or (node.op.name not in EMITTERS and lowering(node) is None):
+    if node.op.name == "aten" and not is_written(node):
+        return False
+    if node.op.rules.body is not None or (node.op.name not in EMITTERS and lowering(node) is None):
         return False
     try:
-        for a in avals:
-            check(a)
+        for a in (*node.instr.ins, node.instr.aval):
+            for one in a.avals if isinstance(a, Bundle) else (a,):
+                check(one)
     except UnsupportedLoopError:
         return False
     return True
@@ -359,9 +362,8 @@ def _prologue(loop: Node, graph: Graph, apart: Set[int]) -> tuple[Node, ...]:
         takes_more = not constant and (
             not users <= inside
             or node.out in apart
-            or (node.op.name not in EMITTERS and lowering(node) is None)
-            or bool(node.op.rules.body)
             or node.op.projection
+            or not _is_native(node)
             or any(length in a.shape for a in (*node.instr.ins, node.instr.aval))
         )
         size = 0 if constant else node_additions(node)

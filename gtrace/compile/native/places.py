@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Sequence
 from itertools import pairwise
@@ -40,7 +41,19 @@ def _offset(
 ) -> str:
     """Write checked places along axes `dims`; returns the C++ of the offset of the element there."""
     names = [_bound(block, text, shape[d]) for text, d in zip(texts, dims, strict=True)]
+    return _at(names, dims, strides)
+
+
+def _at(names: Sequence[str], dims: Sequence[int], strides: Sequence[int]) -> str:
     return " + ".join(f"{name} * {strides[d]}" for name, d in zip(names, dims, strict=True))
+
+
+def _counted(block: Block, text: str, size: int) -> str:
+    """Write a place along an axis, which may be outside, into a variable, counted from the front; returns its name."""
+    name = block.writer.name("k")
+    block.writer.line(f"int64_t {name} = {text};")
+    block.writer.line(f"{name} += {name} < 0 ? {size} : 0;")
+    return name
 
 
 def _index_strides(indices: Sequence[Aval], places: Sequence[Value], shape: tuple[int, ...]) -> list[tuple[int, ...]]:
@@ -90,9 +103,10 @@ def _index(block: Block, node: Node) -> None:
     block.settle(node)
 
 
-@emitter("index_put")
+@emitter("index_put", "index_put_inside")
 def _index_put(block: Block, node: Node) -> None:
-    dims, accumulate = node.params
+    dims, accumulate = node.params[0], node.params[-1]
+    loose = node.params[1] if node.op.name == "index_put_inside" else (False,) * len(dims)
     x, u, *indices = node.instr.ins
     for kind in (x, u, *indices):
         check(kind)
@@ -113,15 +127,21 @@ def _index_put(block: Block, node: Node) -> None:
     given = _index_strides(indices, places, shape)
 
     def row(at: list[str]) -> None:
-        texts = [writer.read(p, offset) for p, offset in zip(places, at, strict=False)]
-        to = _offset(block, texts, dims, x.shape, own)
+        names, inside = [], []
+        for place, offset, d, check_place in zip(places, at, dims, loose, strict=False):
+            text, size = writer.read(place, offset), x.shape[d]
+            names.append(_counted(block, text, size) if check_place else _bound(block, text, size))
+            if check_place:
+                inside.append(f"uint64_t({names[-1]}) < {size}")
+        to = _at(names, dims, own)
 
         def one(inner: list[str]) -> None:
             new = writer.read(value, plus(at[-1], inner[0]))
             old = target.at(to, inner[1])
             writer.line(f"{old} = {c_type(x.dtype)}({old} + {new});" if accumulate else f"{old} = {new};")
 
-        writer.nest(inner_shape, [inner_from, inner_to], one)
+        with writer.braces(f"if ({' && '.join(inside)})") if inside else contextlib.nullcontext():
+            writer.nest(inner_shape, [inner_from, inner_to], one)
 
     writer.nest(shape, [*given, outer], row, ordered=True)
     block.cost += 2 * math.prod(full)
