@@ -31,7 +31,7 @@ from typing import Any
 
 from handwritten_methods import Flow, Maml, Pinn, Ppo, Sac
 from handwritten_networks import Diffusion, DropoutMlp, DropoutTransformer, Gcn, Mixer, Program
-from models import AGREEMENT, Step, agree, functional, timed, torch_arrays, training_parser, whole_runs
+from models import AGREEMENT, CONTESTANTS, Step, agree, functional, timed, torch_arrays, training_parser, whole_runs
 
 from gtrace import tree
 from gtrace.bench.processes import child
@@ -122,7 +122,8 @@ def whole(options: argparse.Namespace) -> tuple[list[Figure], list[str]]:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    options = training_parser(__doc__, tuple(PROGRAMS))
+    contestants = [which for which in CONTESTANTS if which != "torch.compile"]
+    options = training_parser(__doc__, tuple(PROGRAMS), contestants=contestants)
     options.set_defaults(only=SIDES)
     options.add_argument("--interpreted", action="store_true", help="single steps, nothing compiled, in one process")
     given = options.parse_args(argv)

@@ -239,13 +239,15 @@ def agree(what: str, found: dict[tuple[str, str], list[dict[str, Any]]], agreeme
         raise BenchmarkError(f"{what}: losses differ by {spread:.1e} of the largest, more than {agreement:.0e}.")
 
 
-def training_parser(doc: str | None, models: Sequence[str], others: Sequence[str] = ()) -> argparse.ArgumentParser:
+def training_parser(
+    doc: str | None, models: Sequence[str], others: Sequence[str] = (), contestants: Sequence[str] = CONTESTANTS
+) -> argparse.ArgumentParser:
     """Return a parser of options for whole training runs of models, and of others on demand."""
     options = parser(doc, 1)
     options.add_argument("--model", nargs="+", default=models, choices=(*models, *others))
     options.add_argument("--steps", nargs="+", type=int, default=[20])
     options.add_argument("--caches", nargs="+", default=["cold", "warm"], choices=["cold", "warm"])
-    options.add_argument("--only", nargs="+", default=CONTESTANTS, choices=CONTESTANTS)
+    options.add_argument("--only", nargs="+", default=contestants, choices=contestants)
     options.add_argument("--child", nargs="+", help=argparse.SUPPRESS)
     return options
 

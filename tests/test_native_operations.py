@@ -198,3 +198,50 @@ def test_places_outside_are_left_out(tmp_path):
     last = x.clone()
     last[1], last[0] = u[3], u[1]
     assert torch.equal(put, last)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(
+    ("sizes", "heads"),
+    [((2, 64, 64, 32), 2), ((3, 70, 70, 24), 3), ((2, 64, 80, 16), 1), ((1, 65, 65, 33), 3)],
+    ids=str,
+)
+def test_attention_agrees_with_the_interpreter(sizes, heads, causal, dtype, tmp_path):
+    """That is written out by axes in any order, as it is in programs: torch's operator and its gradient."""
+    batch, long, many, wide = sizes
+    if causal and long != many:
+        pytest.skip("queries and keys are the same places")
+    torch.manual_seed(0)
+    q, c = (torch.randn(batch, long, wide, dtype=dtype) for _ in range(2))
+    k, v = (torch.randn(batch, many, wide, dtype=dtype) for _ in range(2))
+
+    def attention(q, k, v):
+        q, k, v = (x.reshape(*x.shape[:2], heads, wide // heads).transpose(0, 2, 1, 3) for x in (q, k, v))
+        scores = gt.einsum("bhid,bhjd->bhij", q, k) * 0.3
+        if causal:
+            scores = gt.where(gt.tril(gt.ones((long, long), dtype=bool)), scores, -float("inf"))
+        return (gt.softmax(scores, -1) @ v).transpose(0, 2, 1, 3).reshape(batch, long, wide)
+
+    def run(q, k, v, c):
+        out, pullback = gt.vjp(attention, q, k, v)
+        return out, pullback(c)
+
+    tensors = [q, k, v, c]
+    graph = SIMPLIFIED.run(gt.make_graph(run)(*map(gt.from_torch, tensors)))
+    if dtype is torch.float32:
+        assert sum(node.op.name == "aten" for node in graph.nodes) == 2
+    found = load(build(graph, tmp_path), "process").run(tensors)
+    for got, want in zip(found, interpreter(graph)(tensors), strict=True):
+        assert (got - want).abs().max() <= 256 * torch.finfo(dtype).eps * float(want.abs().max())
+
+
+@pytest.mark.parametrize("settings", [{"attn_mask": True}, {"long": 200}, {"dtype": torch.bfloat16}], ids=str)
+def test_other_attention_is_torchs(settings, tmp_path):
+    long, dtype = settings.pop("long", 64), settings.pop("dtype", torch.float32)
+    q = torch.randn(1, 2, long, 16, dtype=dtype)
+    mask = torch.randn(long, long) if settings.pop("attn_mask", False) else None
+    call = gt.lift(torch.nn.functional.scaled_dot_product_attention)
+    graph = gt.make_graph(lambda q: call(q, q, q, attn_mask=mask, **settings))(gt.from_torch(q))
+    with pytest.raises(UnsupportedLoopError):
+        build(SIMPLIFIED.run(graph), tmp_path)

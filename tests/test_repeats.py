@@ -129,6 +129,7 @@ def test_a_model_compiles_its_layers_once_and_a_deeper_one_finds_them():
     assert len(set(programs) & set(jitted.programs())) >= 2
 
 
+@pytest.mark.inductor
 def test_parts_are_shared_by_jitted_code_and_judged_one_by_one(monkeypatch):
     monkeypatch.setattr(tiering.policies, "judge", lambda pairs: None)
     step, ws, x = layers(12, width=12, activations=False)

@@ -155,7 +155,7 @@ def compiled(tmp_path_factory):
         use, faster = rows._Rewriter.use, launcher.faster
         patch.setattr(rows._Rewriter, "use", lambda self, op, *a: (used.append(op.op), use(self, op, *a))[1])
         patch.setattr(launcher, "faster", lambda text: (texts.append((text, faster(text))), texts[-1][1])[1])
-        with gt.config(background=False, cache_dir=str(tmp_path_factory.mktemp("programs"))):
+        with gt.config(background=False, native=False, cache_dir=str(tmp_path_factory.mktemp("programs"))):
             f = gt.jit(program, wait=True)
             results = gt.tree.map(lambda y: y.numpy(), f(*gt.tree.map(gt.array, args)))
     return args, results, [str(op).split(".")[1] for op in used], texts

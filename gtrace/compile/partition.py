@@ -20,7 +20,7 @@ import torch
 from gtrace.compile.native.block import EMITTERS, check
 from gtrace.compile.native.elementwise import lowering
 from gtrace.compile.native.generator import LOOPS, generate, loop_graph, of_open_length
-from gtrace.compile.native.norms import is_written
+from gtrace.compile.native.layers import is_written
 from gtrace.compile.native.values import UnsupportedLoopError
 from gtrace.compile.request import CompileRequest
 from gtrace.compile.schedule import Call, Loop, NativeLoop, Schedule

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import attrs
 
-import gtrace.compile.native.norms
+import gtrace.compile.native.layers
 import gtrace.compile.native.places
 import gtrace.compile.native.reductions
 import gtrace.compile.native.sorting  # noqa: F401 - they register what they can write

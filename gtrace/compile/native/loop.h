@@ -399,61 +399,6 @@ template <class T> inline void log_softmax(const T* x, int64_t step, T* out, int
   for (int64_t k = 0; k < count; ++k) out[k * to] = x[k * step] - top - shift;
 }
 
-// the sum of f(0) to f(COUNT - 1), in lanes
-template <int64_t COUNT, class T, class F> inline T added(const F& f) {
-  constexpr int64_t LANES = 16;
-  T lanes[LANES] = {};
-  int64_t k = 0;
-  for (; k + LANES <= COUNT; k += LANES)
-    for (int64_t j = 0; j < LANES; ++j) lanes[j] += f(k + j);
-  T total = sum(lanes, 1, LANES);
-  for (; k < COUNT; ++k) total += f(k);
-  return total;
-}
-
-template <class T, int64_t COUNT>
-inline void layer_norm(const T* x, const T* weight, const T* bias, T eps, T* __restrict out, T* __restrict mean,
-                       T* __restrict scale) {
-  const T middle = added<COUNT, T>([=](int64_t k) { return x[k]; }) / T(COUNT);
-  const T squares = added<COUNT, T>([=](int64_t k) { return (x[k] - middle) * (x[k] - middle); });
-  const T own = T(1) / m::sqrt(squares / T(COUNT) + eps);
-  for (int64_t k = 0; k < COUNT; ++k) {
-    const T y = (x[k] - middle) * own;
-    out[k] = (weight ? y * weight[k] : y) + (bias ? bias[k] : T(0));
-  }
-  *mean = middle;
-  *scale = own;
-}
-
-template <class T, int64_t COUNT>
-inline void layer_norm_grad(const T* g, const T* x, T mean, T scale, const T* weight, T* __restrict out) {
-  const auto scaled = [=](int64_t k) { return weight ? g[k] * weight[k] : g[k]; };
-  const T sum = added<COUNT, T>(scaled) / T(COUNT);
-  const T along = added<COUNT, T>([=](int64_t k) { return scaled(k) * ((x[k] - mean) * scale); }) / T(COUNT);
-  for (int64_t k = 0; k < COUNT; ++k) out[k] = scale * (scaled(k) - (sum + (x[k] - mean) * scale * along));
-}
-
-constexpr int64_t SUMMED = 64;  // columns that are summed together
-
-// the gradients of weight and bias, of the columns from j on; nullptr: not wanted
-template <class T, int64_t ROWS, int64_t COUNT>
-inline void layer_norm_sums(const T* g, const T* x, const T* mean, const T* scale, int64_t j, T* __restrict weight,
-                            T* __restrict bias) {
-  T of_weight[SUMMED] = {}, of_bias[SUMMED] = {};
-  const int64_t width = COUNT - j < SUMMED ? COUNT - j : SUMMED;
-  for (int64_t i = 0; i < ROWS; ++i) {
-    const T middle = mean[i], own = scale[i];
-    const T* const gs = g + i * COUNT + j;
-    const T* const xs = x + i * COUNT + j;
-    if (width == SUMMED)
-      for (int64_t c = 0; c < SUMMED; ++c) of_weight[c] += gs[c] * ((xs[c] - middle) * own), of_bias[c] += gs[c];
-    else
-      for (int64_t c = 0; c < width; ++c) of_weight[c] += gs[c] * ((xs[c] - middle) * own), of_bias[c] += gs[c];
-  }
-  for (int64_t c = 0; c < width; ++c) {
-    if (weight) weight[j + c] = of_weight[c];
-    if (bias) bias[j + c] = of_bias[c];
-  }
-}
-
 }  // namespace
+
+#include "layers.h"

@@ -19,6 +19,7 @@ from gtrace.ir.graph import Node
 _HEADER = Path(__file__).with_name("loop.h")
 PRODUCTS = Path(__file__).with_name("product.h")
 _THREADS = Path(__file__).with_name("threads.h")
+_LAYERS = Path(__file__).with_name("layers.h")
 
 _LIBRARY = torch.library.Library("gtrace", "FRAGMENT")
 
@@ -102,7 +103,7 @@ def _operator(code: LoopCode, inputs: int) -> LoopOperator:
 
     torch.library.register_fake(f"gtrace::{name}", outputs, lib=_LIBRARY)
     header = _HEADER.read_text()
-    for part in (PRODUCTS, _THREADS):
+    for part in (PRODUCTS, _THREADS, _LAYERS):
         header = header.replace(f'#include "{part.name}"', part.read_text())
     text = _FUNCTION.format(
         name=name,
