@@ -166,3 +166,17 @@ def test_draws_take_nothing_but_words_of_keys():
     before, *draws, rest = draws_apart(graph, lambda node: not node.op.projection)
     assert len(draws) == 16 and not has_draws(before) and not has_draws(rest)
     assert all(a.dtype is torch.int64 and a.size == 1 for part in draws for a in part.avals)
+
+
+def test_a_key_that_comes_from_a_loop_stays():
+    def looped(x, key):
+        last, _ = gt.scan(lambda key, _: (gt.random.split(key)[0], None), key, None, length=3)
+        return gt.nn.conv2d(x, gt.ones((8, 3, 3, 3))) * gt.random.normal(last, (2, 8, 30, 30))
+
+    x, key = gt.ones((2, 3, 32, 32)), gt.random.key(3)
+    with gt.config(auto_compile=False):
+        expected = looped(x, key)
+        for _ in range(3):
+            key = gt.random.split(key)[0]
+        again = gt.nn.conv2d(x, gt.ones((8, 3, 3, 3))) * gt.random.normal(key, (2, 8, 30, 30))
+    np.testing.assert_array_equal(np.asarray(expected), np.asarray(again))

@@ -559,3 +559,23 @@ def test_gradients_follow_rows_of_what_they_are_taken_by():
     w = gt.eval(gt.ones(2) * 3)
     np.testing.assert_array_equal(np.asarray(gt.grad(lambda w: (w * x[1]).sum())(w)), [3, 4])
     np.testing.assert_array_equal(np.asarray(gt.jit(lambda: x[1] + x[0])()), [4, 6])
+
+
+def test_rows_keep_their_values_when_the_array_is_given_away_or_updated_in_place():
+    x = gt.eval(gt.ones((64, 256)) * 2)
+    rows = x[1:3]
+    with gt.config(auto_compile=False):
+        gt.eval(gt.jit(lambda x: x * 0 - 1, donate_argnums=0)(x))
+    assert np.all(np.asarray(rows) == 2)
+    params = gt.eval(gt.linspace(-1, 1, 128 * 256).reshape(128, 256))
+    optimizer = gt.optim.adam(0.1)
+    state = optimizer.init(params)
+    with gt.config(auto_compile=False):
+        for _ in range(3):
+            before, rows = np.array(params[:5]), params[0:5]
+            value, gradient = gt.value_and_grad(lambda p: (p * p).sum())(params)
+            updates, state = optimizer.update(gradient, state, params)
+            params = gt.optim.apply_updates(params, updates)
+            gt.eval(params, state, value)
+            np.testing.assert_array_equal(np.asarray(rows), before)
+            assert not np.array_equal(np.asarray(params[:5]), before)

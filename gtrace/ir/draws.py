@@ -101,7 +101,7 @@ def _key_operations(
         if value in found:
             continue
         node = makers[value]
-        if value in drawn or not compiles(node) or any(a.dtype.is_floating_point for a in node.instr.ins):
+        if value in drawn or not compiles(node) or any(a.floating for a in node.instr.ins):
             return None
         found.add(value)
         todo += [one for one in node.values() if one in makers]
