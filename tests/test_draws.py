@@ -6,13 +6,12 @@ import numpy as np
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from parts import run_parts
 
 import gtrace as gt
-from gtrace import ir
 from gtrace.interp.interpreter import interpreter
 from gtrace.ir.canonical import CANONICAL
 from gtrace.ir.draws import LEAST_DRAWN, draws_apart, has_draws
-from gtrace.ir.verify import verify
 from gtrace.testing import count_compiles
 
 SHAPE = (24, 16)
@@ -53,14 +52,6 @@ def programs(draw):
         return x, sum(drawn) if together else drawn
 
     return run
-
-
-def run_parts(parts, graph, tensors):
-    env = dict(zip(graph.inputs, tensors, strict=True))
-    for part in parts:
-        verify(part)
-        env.update(zip(part.outputs, interpreter(ir.renumber(part))([env[v] for v in part.inputs]), strict=True))
-    return [env[v] for v in graph.outputs]
 
 
 @given(programs(), st.integers(0, 2**32 - 1), st.booleans())

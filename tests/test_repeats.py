@@ -11,6 +11,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from parts import run_parts
 
 import gtrace as gt
 from gtrace import ir, testing
@@ -57,14 +58,6 @@ def planted(draw):
     for _ in range(count):
         x = repeat(builder, x, builder.input((8, 4), gt.float64), body)
     return builder.graph(repeat(builder, x, x, after)), len(body), count
-
-
-def run_parts(parts, graph, tensors):
-    env = dict(zip(graph.inputs, tensors, strict=True))
-    for part in parts:
-        verify(part)
-        env.update(zip(part.outputs, interpreter(ir.renumber(part))([env[v] for v in part.inputs]), strict=True))
-    return [env[v] for v in graph.outputs]
 
 
 @given(planted(), st.integers(0, 2**32 - 1))

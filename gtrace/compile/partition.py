@@ -152,9 +152,7 @@ class Partitioner:
         Returns:
             Programs to run in this order, the last of which has no draws; only one if there is nothing to take out.
         """
-        if not self._compiles_short or not has_draws(graph):
-            return [graph]
-        if len(graph.nodes) <= MAX_OPS and not has_calls(graph) and self._is_small(graph):
+        if not self._compiles_short or not has_draws(graph) or self._is_small(graph):
             return [graph]
         return draws_apart(graph, _is_native)
 
@@ -244,7 +242,8 @@ class Partitioner:
         the passes over memory take most of the time, and both ways have few of them. Whether all of it can be is known
         once its code is made, which takes 50 us an operation; here only the operations are looked at.
         """
-        return self._compiles_short and additions(graph) <= LONG_NATIVE_PROGRAM and all(map(_is_native, graph.nodes))
+        short = len(graph.nodes) <= MAX_OPS and additions(graph) <= LONG_NATIVE_PROGRAM
+        return self._compiles_short and short and all(map(_is_native, graph.nodes))
 
     @property
     def _compiles_short(self) -> bool:

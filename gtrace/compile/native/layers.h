@@ -38,10 +38,8 @@ inline void layer_norm_grad(const T* g, const T* x, T mean, T scale, const T* we
   for (int64_t k = 0; k < COUNT; ++k) out[k] = scale * (scaled(k) - (sum + (x[k] - mean) * scale * along));
 }
 
-constexpr int64_t SUMMED = 64;  // columns that are summed together
-
-// the gradients of weight and bias, of the columns from j on; nullptr: not wanted
-template <class T, int64_t ROWS, int64_t COUNT>
+// the gradients of weight and bias, of at most SUMMED columns from j on; nullptr: not wanted
+template <class T, int64_t ROWS, int64_t COUNT, int64_t SUMMED>
 inline void layer_norm_sums(const T* g, const T* x, const T* mean, const T* scale, int64_t j, T* __restrict weight,
                             T* __restrict bias) {
   T of_weight[SUMMED] = {}, of_bias[SUMMED] = {};

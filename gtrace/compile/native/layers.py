@@ -20,7 +20,7 @@ NORM_COST, NORM_GRADIENT_COST, EXPONENTIAL_COST = 8, 24, 12
 """Additions for each element; of attention, for each score."""
 
 COLUMNS = 64
-"""Columns that are summed together: `SUMMED` in `layers.h`."""
+"""Columns that are summed together."""
 
 MOST_SCORES = 1 << 14
 """Scores of one head: they are written, and read again. With more of them torch's kernel, which does not, is faster."""
@@ -120,7 +120,7 @@ def _norm_gradient(
     def columns(at: list[str]) -> None:
         sums = [f"static_cast<{own}*>(nullptr)" if to is None else to.pointer("0") for to in (of_weight, of_bias)]
         operands = ", ".join([*pointers[:4], at[0] or "0", *sums])
-        writer.line(f"layer_norm_sums<{own}, {rows}, {count}>({operands});")
+        writer.line(f"layer_norm_sums<{own}, {rows}, {count}, {COLUMNS}>({operands});")
 
     cost = NORM_GRADIENT_COST * a.size
     if gradient is not None:
