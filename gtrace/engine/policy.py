@@ -20,7 +20,7 @@ SECONDS_PER_OP = 0.015
 WORKER_START_SECONDS = 2.0
 """Expected seconds until a worker has started, beside those of a first compile in this process."""
 
-LOOP_SECONDS, NATIVE_OP_SECONDS = 0.3, 0.004
+LOOP_SECONDS, NATIVE_OP_SECONDS = 0.4, 0.002
 """Expected compile time of what is compiled as a whole by the C++ compiler alone, and that of each operation in it."""
 
 TRIAL = 20

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 
 import attrs
 import torch
@@ -15,6 +15,7 @@ from gtrace.compile.native.values import (
     Value,
     View,
     c_type,
+    is_dense,
     literal,
     spread,
     widened,
@@ -255,12 +256,16 @@ class Block:
         self.cost += rule.cost
 
 
+_Lowered = dict[int, tuple[Node, Elementwise]]
+"""Elementwise nodes by their results, and how they are computed."""
+
+
 @attrs.define(eq=False)
 class Group:
     """Elementwise nodes of one shape that share their loops."""
 
     block: Block
-    nodes: dict[int, tuple[Node, Elementwise]] = attrs.field(factory=dict)
+    nodes: _Lowered = attrs.field(factory=dict)
     shape: tuple[int, ...] = ()
 
     def takes(self, node: Node) -> bool:
@@ -280,32 +285,48 @@ class Group:
         self.nodes[node.out] = node, rule
 
     def close(self) -> None:
-        """Write the loops."""
-        if not self.nodes:
-            return
+        """Write the loops: one for operations that share operands or results, so that equal ones look alike."""
+        nodes, self.nodes = self.nodes, {}
+        for part in self._apart(nodes):
+            self._write(part)
+
+    def _apart(self, nodes: _Lowered) -> Iterator[_Lowered]:
+        """Yield nodes that share no memory, nor need one another, apart."""
+        sets: dict[int, set[int]] = {}
+        for out, (node, _) in nodes.items():
+            shared = {out, *(x for x in node.values() if x in nodes or isinstance(self.block.values[x], View))}
+            joined = shared.union(*(sets[x] for x in shared if x in sets))
+            sets.update(dict.fromkeys(joined, joined))
+        done: set[int] = set()
+        for out in nodes:
+            if out not in done:
+                done |= sets[out]
+                yield {value: lowered for value, lowered in nodes.items() if value in sets[out]}
+
+    def _write(self, nodes: _Lowered) -> None:
         block, writer = self.block, self.block.writer
-        loaded: dict[int, tuple[View, tuple[int, ...]]] = {}
-        for node, _ in self.nodes.values():
-            for value in node.values():
-                known = block.values.get(value)
-                if isinstance(known, View) and value not in self.nodes:
-                    a = block.avals[value]
-                    if crossed(a.shape, known.strides) is not None:
-                        # loops over columns make no vectors, and read each line of the cache many times
-                        known = writer.dense(known, a)
-                    loaded[value] = known, spread(a, known.strides, self.shape)
         stores: list[tuple[int, View]] = []
-        for value, (node, _) in self.nodes.items():
+        for value, (node, _) in nodes.items():
             places = block.pieces.pop(value, [])
             if places:
                 block.values[value] = places[0]
             elif (
                 value in block.kept
                 or block.targets.get(value)
-                or any(user.out not in self.nodes for user in block.users.get(value, ()))
+                or any(user.out not in nodes for user in block.users.get(value, ()))
             ):
                 places.append(block.result(node))
             stores += [(value, place) for place in (*places, *block.targets.pop(value, ()))]
+        order = self._order(nodes, stores)
+        loaded: dict[int, tuple[View, tuple[int, ...]]] = {}
+        for value in order:
+            known = block.values.get(value)
+            if value not in nodes and isinstance(known, View):
+                a = block.avals[value]
+                if crossed(a.shape, known.strides) is not None:
+                    # loops over columns make no vectors, and read each line of the cache many times
+                    known = writer.dense(known, a)
+                loaded[value] = known, spread(a, known.strides, self.shape)
         written = [spread(block.avals[value], place.strides, self.shape) for value, place in stores]
 
         def body(at: list[str]) -> None:
@@ -314,21 +335,64 @@ class Group:
                 name = writer.name("x")
                 writer.line(f"const {c_type(block.avals[value].dtype)} {name} = {view.at(place)};")
                 names[value] = name
-            for value, (node, rule) in self.nodes.items():
-                operands = [names.get(x) or block.scalar(x) if isinstance(x, int) else literal(x) for x in node.ins]
+            for value, operands in order.items():
+                if value not in nodes:
+                    continue
+                node, rule = nodes[value]
+                texts = [names.get(x) or block.scalar(x) if isinstance(x, int) else literal(x) for x in operands]
                 name = writer.name("x")
-                writer.line(f"const {c_type(node.instr.aval.dtype)} {name} = {expression(node, rule, operands)};")
+                writer.line(f"const {c_type(node.instr.aval.dtype)} {name} = {expression(node, rule, texts)};")
                 names[value] = name
             for (value, target), place in zip(stores, at[len(loaded) :], strict=True):
                 writer.line(f"{target.at(place)} = {names[value]};")
 
-        size = next(iter(self.nodes.values()))[0].instr.aval.size
-        cost = size * sum(rule.cost for _, rule in self.nodes.values())
+        size = next(iter(nodes.values()))[0].instr.aval.size
+        cost = size * sum(rule.cost for _, rule in nodes.values())
         moved = size * (len(loaded) + len(stores))
         writer.nest(self.shape, [*(strides for _, strides in loaded.values()), *written], body, cost=cost + moved)
         block.cost += cost
-        block.wrote([node for node, _ in self.nodes.values()])
-        self.nodes = {}
+        block.wrote([node for node, _ in nodes.values()])
+
+    def _order(self, nodes: _Lowered, stores: list[tuple[int, View]]) -> dict[int, tuple[Operand, ...]]:
+        """Return values and their operands in an order that follows from what is computed; sort the stores by it."""
+        block, known = self.block, self.block.writer.computed
+        ranks: dict[Operand, int] = {}
+
+        def rank(x: Operand) -> int:
+            if x not in ranks:
+                kind: Hashable
+                if not isinstance(x, int):
+                    kind = literal(x)
+                elif x in nodes:
+                    node = nodes[x][0]
+                    kind = node.op.name, node.params, node.instr.aval.dtype, tuple(map(rank, operands(node)))
+                else:
+                    view, a = block.values[x], block.avals[x]
+                    strides = spread(a, view.strides, self.shape) if isinstance(view, View) else None
+                    # of any shape: the loops are the same
+                    kind = a.dtype, () if strides is not None and is_dense(self.shape, strides) else strides
+                ranks[x] = known.setdefault(kind, len(known))
+            return ranks[x]
+
+        def operands(node: Node) -> tuple[Operand, ...]:
+            return tuple(sorted(node.ins, key=rank)) if node.op.commutative else node.ins
+
+        for value in nodes:
+            rank(value)
+        stores.sort(key=lambda store: ranks[store[0]])
+        order: dict[int, tuple[Operand, ...]] = {}
+
+        def visit(x: Operand) -> None:
+            if not isinstance(x, int) or x in order:
+                return
+            given = operands(nodes[x][0]) if x in nodes else ()
+            for operand in given:
+                visit(operand)
+            order[x] = given
+
+        for value, _ in stores:
+            visit(value)
+        return order
 
 
 def check(a: Aval) -> None:

@@ -15,6 +15,7 @@ import gtrace.compile.native.places
 import gtrace.compile.native.reductions
 import gtrace.compile.native.sorting  # noqa: F401 - they register what they can write
 from gtrace.compile.native.block import Block, check
+from gtrace.compile.native.functions import separated
 from gtrace.compile.native.loops import scan_loop
 from gtrace.compile.native.narrowing import narrowed
 from gtrace.compile.native.values import Uniform, Value, View, c_type, dense, memory_type
@@ -36,7 +37,7 @@ DESCRIPTION = "gtrace_loop_description"
 
 _SOURCE = """#include "loop.h"
 
-extern "C" const char* const {description} = R"({spec})";
+{functions}extern "C" const char* const {description} = R"({spec})";
 
 extern "C" int64_t {entry}(void** args, int64_t length, void** python, int64_t threads) {{
   Signals signals(python);
@@ -138,9 +139,9 @@ def generate(graph: Graph, most: float | None = None) -> LoopCode:
     for k, (value, a) in enumerate(zip(graph.inputs, graph.avals, strict=True)):
         check(a)
         own = memory_type(a.dtype)
-        writer.constants.append(f"  const {own}* const a{k} = static_cast<const {own}*>(args[{k}]);")
+        writer.constant(f"{own}* const", f"a{k}", f"static_cast<{own}*>(args[{k}])")
         if a.size == 1 and value not in columns:
-            writer.constants.append(f"  const {c_type(a.dtype)} a{k}v = *a{k};")
+            writer.constant(f"const {c_type(a.dtype)}", f"a{k}v", f"*a{k}")
             values[value] = Uniform(f"a{k}v")
         else:
             values[value] = dense(f"a{k}", a)
@@ -148,7 +149,7 @@ def generate(graph: Graph, most: float | None = None) -> LoopCode:
     for k, a in enumerate(results):
         check(a)
         own = memory_type(a.dtype)
-        writer.constants.append(f"  {own}* const o{k} = static_cast<{own}*>(args[{len(graph.inputs) + k}]);")
+        writer.constant(f"{own}* const", f"o{k}", f"static_cast<{own}*>(args[{len(graph.inputs) + k}])")
     stacked_from = len(results) if scan is None else scan.params[4]
     outs = [dense(f"o{k}", a) for k, a in enumerate(results)]
     block = Block(writer, graph if node is not None else narrowed(graph), values, frees=node is None)
@@ -180,12 +181,14 @@ def generate(graph: Graph, most: float | None = None) -> LoopCode:
         (SHORT[a.dtype], a.shape[1:] if k >= stacked_from else a.shape, k >= stacked_from)
         for k, a in enumerate(results)
     )
+    functions, lines = ([], writer.lines) if node is not None else separated(writer)
     text = _SOURCE.format(
+        functions="".join(functions),
         entry=ENTRY,
         description=DESCRIPTION,
         spec=json.dumps({"outputs": outputs, "scratch": writer.scratch, "loop": node is not None}),
         last=len(graph.inputs) + len(results),
         constants="\n".join(writer.constants),
-        body="\n".join(writer.lines),
+        body="\n".join(lines),
     )
     return LoopCode(text, outputs, writer.scratch, cost)

@@ -1,4 +1,4 @@
-// Products of matrices, of sizes and strides known to the compiler: out[i, j] = sum of x[i, k] * y[k, j].
+// Products of matrices: out[i, j] = sum of x[i, k] * y[k, j].
 
 #include <stdint.h>
 
@@ -16,9 +16,13 @@ constexpr int64_t SHARING = 512;  // rows of the result, about, that share a cop
 constexpr int64_t LEAST_SHARING = 128, LEAST_UNITS = 4;  // so many, where that leaves too little for threads to share
 // sums of products may be rounded once, as in every library of products
 #ifdef __clang__
+#define ROLLED
+#define SEPARATE noinline
 #define CONTRACTED
 #define CONTRACT _Pragma("clang fp contract(fast)")
 #else
+#define ROLLED _Pragma("GCC unroll 1")
+#define SEPARATE noipa  // one function, and none for sizes that are constant where it is called
 #define CONTRACTED , optimize("fp-contract=fast")
 #define CONTRACT
 #endif
@@ -43,40 +47,50 @@ template <class T> struct Vector {
   }
 };
 
-// A tile of the result, R rows of C vectors, stays in registers. MORE: it is added to what is there.
-template <class T, int64_t R, int64_t C, int64_t XI, int64_t XK, int64_t YK, int64_t OI, bool MORE>
-__attribute__((noinline CONTRACTED)) void tile(const T* x, const T* y, T* __restrict out, int64_t count) {
+// What follows takes sizes and strides when it runs, so that all products of a program share it: only the shapes of
+// tiles, and what is left over of them, are known to the compiler.
+
+// Tiles of the result, one below the other. Each, R rows of C vectors, stays in registers. `more`: they are added to what
+// is there.
+template <class T, int64_t R, int64_t C>
+__attribute__((SEPARATE CONTRACTED)) void tiles(const T* x, int64_t xi, int64_t xk, const T* y, int64_t yk,
+                                                T* __restrict out, int64_t oi, int64_t count, int64_t many, bool more) {
   CONTRACT
   using V = Vector<T>;
-  typename V::type sums[R][C] = {};
-  if constexpr (MORE)
-    for (int64_t r = 0; r < R; ++r)
-      for (int64_t c = 0; c < C; ++c) sums[r][c] = V::load(out + r * OI + c * V::LANES);
-  for (int64_t k = 0; k < count; ++k) {
-    typename V::type row[C];
-    for (int64_t c = 0; c < C; ++c) row[c] = V::load(y + k * YK + c * V::LANES);
-    for (int64_t r = 0; r < R; ++r) {
-      const T factor = x[r * XI + k * XK];
-      for (int64_t c = 0; c < C; ++c) sums[r][c] += factor * row[c];
+  for (; many; --many, x += R * xi, out += R * oi) {
+    typename V::type sums[R][C] = {};
+    if (more)
+      for (int64_t r = 0; r < R; ++r)
+        for (int64_t c = 0; c < C; ++c) sums[r][c] = V::load(out + r * oi + c * V::LANES);
+    for (int64_t k = 0; k < count; ++k) {
+      typename V::type row[C];
+      for (int64_t c = 0; c < C; ++c) row[c] = V::load(y + k * yk + c * V::LANES);
+      for (int64_t r = 0; r < R; ++r) {
+        const T factor = x[r * xi + k * xk];
+        for (int64_t c = 0; c < C; ++c) sums[r][c] += factor * row[c];
+      }
     }
+    for (int64_t r = 0; r < R; ++r)
+      for (int64_t c = 0; c < C; ++c) V::store(out + r * oi + c * V::LANES, sums[r][c]);
   }
-  for (int64_t r = 0; r < R; ++r)
-    for (int64_t c = 0; c < C; ++c) V::store(out + r * OI + c * V::LANES, sums[r][c]);
 }
 
-// C vectors of the rows of the result from i to `end`, which is I or, like i, a multiple of TALL
-template <class T, int64_t I, int64_t C, int64_t XI, int64_t XK, int64_t YK, int64_t OI, bool MORE = false>
-inline void strip(const T* x, const T* y, T* __restrict out, int64_t count, int64_t i, int64_t end) {
-  for (; i + TALL <= end; i += TALL) tile<T, TALL, C, XI, XK, YK, OI, MORE>(x + i * XI, y, out + i * OI, count);
-  if constexpr (I % TALL != 0)
-    if (i < end) tile<T, I % TALL, C, XI, XK, YK, OI, MORE>(x + i * XI, y, out + i * OI, count);
+// C vectors of the rows of the result from i to `end`: REST more than a multiple of TALL rows, or none
+template <class T, int64_t REST, int64_t C>
+inline void strip(const T* x, int64_t xi, int64_t xk, const T* y, int64_t yk, T* __restrict out, int64_t oi,
+                  int64_t count, int64_t i, int64_t end, bool more = false) {
+  const int64_t many = (end - i) / TALL, last = i + many * TALL;
+  if (many) tiles<T, TALL, C>(x + i * xi, xi, xk, y, yk, out + i * oi, oi, count, many, more);
+  if constexpr (REST != 0)
+    if (last < end) tiles<T, REST, C>(x + last * xi, xi, xk, y, yk, out + last * oi, oi, count, 1, more);
 }
 
-// Copies a square of LANES x LANES elements, transposed: rows of y are the columns of the copy.
-template <class T, int64_t YJ, int64_t TO> inline void transpose(const T* y, T* __restrict out) {
+// Copies a square of LANES x LANES elements, transposed: rows of y, `yj` apart, are the columns of the copy.
+template <class T>
+__attribute__((SEPARATE)) void transpose(const T* y, int64_t yj, T* __restrict out, int64_t width) {
   using V = Vector<T>;
   typename V::type rows[V::LANES];
-  for (int64_t j = 0; j < V::LANES; ++j) rows[j] = V::load(y + j * YJ);
+  for (int64_t j = 0; j < V::LANES; ++j) rows[j] = V::load(y + j * yj);
   for (int64_t half = 1; half < V::LANES; half *= 2) {
     typename V::places even, odd;
     for (int64_t l = 0; l < V::LANES; ++l) {
@@ -90,74 +104,93 @@ template <class T, int64_t YJ, int64_t TO> inline void transpose(const T* y, T* 
         rows[j + half] = V::shuffle(a, b, odd);
       }
   }
-  for (int64_t l = 0; l < V::LANES; ++l) V::store(out + l * TO, rows[l]);
+  for (int64_t l = 0; l < V::LANES; ++l) V::store(out + l * width, rows[l]);
+}
+
+// Copies `count` rows of y, of `columns` columns, to lie side by side, `width` apart, with zeros after them. SQUARES:
+// columns of y are contiguous and long.
+template <class T, bool SQUARES>
+__attribute__((SEPARATE)) void pack(const T* y, int64_t yk, int64_t yj, T* __restrict out, int64_t width, int64_t count,
+                                    int64_t columns) {
+  constexpr int64_t LANES = Vector<T>::LANES;
+  int64_t j = 0;
+  if constexpr (SQUARES)
+    for (; j + LANES <= columns; j += LANES) {
+      int64_t l = 0;
+      for (; l + LANES <= count; l += LANES) transpose(y + l + j * yj, yj, out + l * width + j, width);
+      for (; l < count; ++l)
+        ROLLED for (int64_t c = 0; c < LANES; ++c) out[l * width + j + c] = y[l + (j + c) * yj];
+    }
+  for (; j < columns; ++j)
+    ROLLED for (int64_t l = 0; l < count; ++l) out[l * width + j] = y[l * yk + j * yj];
+  for (; j < width; ++j)
+    ROLLED for (int64_t l = 0; l < count; ++l) out[l * width + j] = T(0);
+}
+
+// Copies rows of sums to the result. `more`: they are added to what is there.
+template <class T>
+__attribute__((SEPARATE)) void keep(const T* sums, int64_t width, T* __restrict out, int64_t oi, int64_t rows,
+                                    int64_t columns, bool more) {
+  for (int64_t r = 0; r < rows; ++r)
+    ROLLED for (int64_t c = 0; c < columns; ++c) {
+      const T sum = sums[r * width + c];
+      out[r * oi + c] = more ? T(out[r * oi + c] + sum) : sum;
+    }
 }
 
 // C vectors of the rows of the result from i to `end`, of at most as many columns; see `strip`. Columns of y are copied
 // to lie side by side, with zeros: once for all of these rows.
-template <class T, int64_t I, int64_t K, int64_t C, int64_t XI, int64_t XK, int64_t YK, int64_t YJ, int64_t OI>
-__attribute__((noinline)) void packed_strip(const T* x, const T* y, T* __restrict out, int64_t columns, int64_t i,
+template <class T, int64_t REST, int64_t C, bool SQUARES>
+__attribute__((SEPARATE)) void packed_strip(const T* x, int64_t xi, int64_t xk, const T* y, int64_t yk, int64_t yj,
+                                            T* __restrict out, int64_t oi, int64_t total, int64_t columns, int64_t i,
                                             int64_t end) {
-  constexpr int64_t LANES = Vector<T>::LANES, WIDTH = C * LANES, MOST = K < 256 ? K : 256;
-  constexpr int64_t ROWS = I < PACKED ? I : PACKED;
-  T packed[MOST * WIDTH], sums[ROWS * WIDTH];
-  for (int64_t k = 0; k < K; k += MOST) {
-    const int64_t count = K - k < MOST ? K - k : MOST;
-    int64_t j = 0;
-    if constexpr (YK == 1 && K >= LANES)
-      for (; j + LANES <= columns; j += LANES) {
-        int64_t l = 0;
-        for (; l + LANES <= count; l += LANES) transpose<T, YJ, WIDTH>(y + k + l + j * YJ, packed + l * WIDTH + j);
-        for (; l < count; ++l)
-          for (int64_t c = 0; c < LANES; ++c) packed[l * WIDTH + j + c] = y[k + l + (j + c) * YJ];
-      }
-    for (; j < WIDTH; ++j)
-      for (int64_t l = 0; l < count; ++l) packed[l * WIDTH + j] = j < columns ? y[(k + l) * YK + j * YJ] : T(0);
-    const T* const rows = x + k * XK;
+  constexpr int64_t WIDTH = C * Vector<T>::LANES, MOST = 256;
+  T packed[MOST * WIDTH], sums[PACKED * WIDTH];
+  for (int64_t k = 0; k < total; k += MOST) {
+    const int64_t count = total - k < MOST ? total - k : MOST;
+    pack<T, SQUARES>(y + k * yk, yk, yj, packed, WIDTH, count, columns);
+    const T* const rows = x + k * xk;
     if (columns == WIDTH) {
-      if (k == 0) strip<T, I, C, XI, XK, WIDTH, OI>(rows, packed, out, count, i, end);
-      else strip<T, I, C, XI, XK, WIDTH, OI, true>(rows, packed, out, count, i, end);
+      strip<T, REST, C>(rows, xi, xk, packed, WIDTH, out, oi, count, i, end, k != 0);
     } else {  // the last columns: their vectors are longer than what is left of a row of the result
-      for (int64_t from = i; from < end; from += ROWS) {
-        const int64_t to = end - from < ROWS ? end : from + ROWS;
-        strip<T, I, C, XI, XK, WIDTH, WIDTH>(rows + from * XI, packed, sums, count, 0, to - from);
-        for (int64_t r = from; r < to; ++r)
-          for (int64_t c = 0; c < columns; ++c) {
-            T& element = out[r * OI + c];
-            element = k == 0 ? sums[(r - from) * WIDTH + c] : T(element + sums[(r - from) * WIDTH + c]);
-          }
+      for (int64_t from = i; from < end; from += PACKED) {
+        const int64_t to = end - from < PACKED ? end : from + PACKED;
+        strip<T, REST, C>(rows + from * xi, xi, xk, packed, WIDTH, sums, WIDTH, count, 0, to - from);
+        keep(sums, WIDTH, out + from * oi, oi, to - from, columns, k != 0);
       }
     }
   }
 }
 
 // The dot products of R rows of x with S columns of y, both contiguous
-template <class T, int64_t R, int64_t S, int64_t XI, int64_t YJ, int64_t OI, int64_t OJ>
-__attribute__((noinline CONTRACTED)) void dots(const T* x, const T* y, T* __restrict out, int64_t count) {
+template <class T, int64_t R, int64_t S>
+__attribute__((SEPARATE CONTRACTED)) void dots(const T* x, int64_t xi, const T* y, int64_t yj, T* __restrict out,
+                                               int64_t oi, int64_t oj, int64_t count) {
   CONTRACT
   using V = Vector<T>;
   typename V::type lanes[R][S] = {};
   int64_t k = 0;
   for (; k + V::LANES <= count; k += V::LANES)
     for (int64_t r = 0; r < R; ++r)
-      for (int64_t s = 0; s < S; ++s) lanes[r][s] += V::load(x + r * XI + k) * V::load(y + s * YJ + k);
+      for (int64_t s = 0; s < S; ++s) lanes[r][s] += V::load(x + r * xi + k) * V::load(y + s * yj + k);
   for (int64_t r = 0; r < R; ++r)
     for (int64_t s = 0; s < S; ++s) {
       T sums[V::LANES];
       V::store(sums, lanes[r][s]);
       for (int64_t half = V::LANES / 2; half; half /= 2)
         for (int64_t l = 0; l < half; ++l) sums[l] += sums[l + half];
-      for (int64_t l = k; l < count; ++l) sums[0] += x[r * XI + l] * y[s * YJ + l];
-      out[r * OI + s * OJ] = sums[0];
+      for (int64_t l = k; l < count; ++l) sums[0] += x[r * xi + l] * y[s * yj + l];
+      out[r * oi + s * oj] = sums[0];
     }
 }
 
-// The dot products of R rows of x with the columns of y from j to `end`, which is J or, like j, a multiple of 4
-template <class T, int64_t R, int64_t K, int64_t J, int64_t XI, int64_t YJ, int64_t OI, int64_t OJ>
-inline void dots_of_rows(const T* x, const T* y, T* __restrict out, int64_t j, int64_t end) {
-  for (; j + 4 <= end; j += 4) dots<T, R, 4, XI, YJ, OI, OJ>(x, y + j * YJ, out + j * OJ, K);
-  if constexpr (J % 4 != 0)
-    if (j < end) dots<T, R, J % 4, XI, YJ, OI, OJ>(x, y + j * YJ, out + j * OJ, K);
+// The dot products of R rows of x with the columns of y from j to `end`: REST more than a multiple of 4, or none
+template <class T, int64_t R, int64_t REST>
+__attribute__((SEPARATE)) void dots_of_rows(const T* x, int64_t xi, const T* y, int64_t yj, T* __restrict out,
+                                            int64_t oi, int64_t oj, int64_t count, int64_t j, int64_t end) {
+  for (; j + 4 <= end; j += 4) dots<T, R, 4>(x, xi, y + j * yj, yj, out + j * oj, oi, oj, count);
+  if constexpr (REST != 0)
+    if (j < end) dots<T, R, REST>(x, xi, y + j * yj, yj, out + j * oj, oi, oj, count);
 }
 
 constexpr int64_t over_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -194,11 +227,12 @@ struct Product {
     if constexpr (TURNED) {
       Product<T, 1, K, I, 0, YK, XK, 1, I, 1>::run(y, x, out, first, last);
     } else if constexpr (DOTS && I < 4) {
-      dots_of_rows<T, I, K, J, XI, YJ, OI, OJ>(x, y, out, first * 4, last * 4 < J ? last * 4 : J);
+      dots_of_rows<T, I, J % 4>(x, XI, y, YJ, out, OI, OJ, K, first * 4, last * 4 < J ? last * 4 : J);
     } else if constexpr (DOTS) {
       for (int64_t i = first * 4; i < last * 4; i += 4) {
-        if (i + 4 <= I) dots_of_rows<T, 4, K, J, XI, YJ, OI, OJ>(x + i * XI, y, out + i * OI, 0, J);
-        else if constexpr (I % 4 != 0) dots_of_rows<T, I % 4, K, J, XI, YJ, OI, OJ>(x + i * XI, y, out + i * OI, 0, J);
+        if (i + 4 <= I) dots_of_rows<T, 4, J % 4>(x + i * XI, XI, y, YJ, out + i * OI, OI, OJ, K, 0, J);
+        else if constexpr (I % 4 != 0)
+          dots_of_rows<T, I % 4, J % 4>(x + i * XI, XI, y, YJ, out + i * OI, OI, OJ, K, 0, J);
       }
     } else if constexpr (STRIPS || COPIED) {
       while (first < last) {
@@ -219,17 +253,19 @@ struct Product {
 
   // the strip at column j, of the rows from i to `end`
   static void columns(const T* x, const T* y, T* __restrict out, int64_t j, int64_t i, int64_t end) {
-    constexpr int64_t REST = J % STRIP;
+    constexpr int64_t LOW = I % TALL, REST = J % STRIP;
+    constexpr bool SQUARES = YK == 1 && K >= LANES;
     if constexpr (STRIPS) {
-      if (j + STRIP <= J) return strip<T, I, BROAD, XI, XK, YK, OI>(x, y + j, out + j, K, i, end);
-      if constexpr (REST >= LANES) strip<T, I, REST / LANES, XI, XK, YK, OI>(x, y + j, out + j, K, i, end);
+      if (j + STRIP <= J) return strip<T, LOW, BROAD>(x, XI, XK, y + j, YK, out + j, OI, K, i, end);
+      if constexpr (REST >= LANES) strip<T, LOW, REST / LANES>(x, XI, XK, y + j, YK, out + j, OI, K, i, end);
       // the last columns, with some of those before
-      if constexpr (J % LANES != 0) strip<T, I, 1, XI, XK, YK, OI>(x, y + J - LANES, out + J - LANES, K, i, end);
+      if constexpr (J % LANES != 0)
+        strip<T, LOW, 1>(x, XI, XK, y + J - LANES, YK, out + J - LANES, OI, K, i, end);
     } else {
       if (j + STRIP <= J)
-        return packed_strip<T, I, K, BROAD, XI, XK, YK, YJ, OI>(x, y + j * YJ, out + j, STRIP, i, end);
+        return packed_strip<T, LOW, BROAD, SQUARES>(x, XI, XK, y + j * YJ, YK, YJ, out + j, OI, K, STRIP, i, end);
       if constexpr (REST != 0)
-        packed_strip<T, I, K, over_up(REST, LANES), XI, XK, YK, YJ, OI>(x, y + j * YJ, out + j, REST, i, end);
+        packed_strip<T, LOW, over_up(REST, LANES), SQUARES>(x, XI, XK, y + j * YJ, YK, YJ, out + j, OI, K, REST, i, end);
     }
   }
 };

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 
 from gtrace.compile.native.values import Uniform, Value, View, c_type, collapse, dense, memory_type, spread
 from gtrace.ir.aval import Aval, contiguous_strides
@@ -36,9 +36,14 @@ class Writer:
     Attributes:
         lines: of its body.
         constants: lines that come before the body and run once a call.
+        computed: a number for each thing that loops compute of their operands, equal ones having the same.
         scratch: bytes of memory that a call needs.
         most: additions that the straight-line operations of a step may take.
         part: additions in a part of a line, at least.
+        names: all that were made.
+        types: of the names that mean the same everywhere in the body.
+        sizes: those of them that are sizes.
+        nests: where loops begin and end in the body, and the names that are theirs alone.
     """
 
     def __init__(self, most: float, part: int) -> None:
@@ -46,17 +51,27 @@ class Writer:
         self.part = part
         self.lines: list[str] = []
         self.constants: list[str] = []
+        self.names: set[str] = set()
+        self.types: dict[str, str] = {}
+        self.sizes: dict[str, int] = {}
+        self.nests: list[tuple[int, int, frozenset[str]]] = []
+        self.computed: dict[Hashable, int] = {}
         self.scratch = 0
         self._places: dict[str, tuple[int, int]] = {}  # of buffers: where they begin, and their bytes
         self._free: list[tuple[int, int]] = []
         self._depth = 1
         self._shared = False
+        self._nested: list[str] | None = None  # names of the loops that are being written
         self._count = 0
 
     def name(self, prefix: str) -> str:
         """Return a new name."""
         self._count += 1
-        return f"{prefix}{self._count}"
+        name = f"{prefix}{self._count}"
+        self.names.add(name)
+        if self._nested is not None:
+            self._nested.append(name)
+        return name
 
     def line(self, text: str) -> None:
         """Add a line."""
@@ -71,10 +86,17 @@ class Writer:
         self._depth -= 1
         self.line("}")
 
+    def constant(self, kind: str, name: str, text: str) -> None:
+        """Declare a name before the body."""
+        self.types[name] = kind
+        self.constants.append(f"  {kind} {name} = {text};")
+
     def local(self, a: Aval, text: str) -> Uniform:
         """Assign an expression to a new variable."""
-        name = self.name("v")
-        self.line(f"const {c_type(a.dtype)} {name} = {text};")
+        name, kind = self.name("v"), f"const {c_type(a.dtype)}"
+        if self._depth == 1:
+            self.types[name] = kind
+        self.line(f"{kind} {name} = {text};")
         return Uniform(name)
 
     def buffer(self, a: Aval) -> View:
@@ -90,7 +112,7 @@ class Writer:
             start = self.scratch
             self.scratch += nbytes
         self._places[name] = start, nbytes
-        self.constants.append(f"  {own}* const {name} = reinterpret_cast<{own}*>(scratch + {start});")
+        self.constant(f"{own}* const", name, f"reinterpret_cast<{own}*>(scratch + {start})")
         return dense(name, a)
 
     def free(self, base: str) -> None:
@@ -152,20 +174,39 @@ class Writer:
             body: writes the loops, given where the outermost begins and ends.
             grain: of the only loop, each part has a multiple of so many steps.
         """
-        if not sizes:
-            body("0", "1")
-            return
         grain = grain if len(sizes) == 1 else 1
-        units = -(-sizes[0] // grain)
+        units = -(-sizes[0] // grain) if sizes else 1
         parts = min(self.parts(cost), units)
-        if parts == 1:
-            body("0", str(sizes[0]))
+        length, among = str(sizes[0] if sizes else 1), str(parts)
+        if self._depth > 1 or self._nested is not None:
+            self._divide(length, among, grain, body)
             return
-        part, first, last = (self.name("p") for _ in range(3))
+        if sizes:
+            length = self._size(sizes[0])
+        if parts > 1:
+            among = self._size(parts)
+        start, self._nested = len(self.lines), []
+        self._divide(length, among, grain, body)
+        self.nests.append((start, len(self.lines), frozenset(self._nested)))
+        self._nested = None
+
+    def _size(self, n: int) -> str:
+        name = self.name("n")
+        self.sizes[name] = n
+        self.constant("const int64_t", name, str(n))
+        return name
+
+    def _divide(self, length: str, parts: str, grain: int, body: Callable[[str, str], None]) -> None:
+        """Write the loops of `divide`, of which the outermost ends at `length`, in parts."""
+        if parts == "1":
+            body("0", length)
+            return
+        units = f"({length} + {grain - 1}) / {grain}" if grain > 1 else length
+        part, first, end, last = (self.name("p") for _ in range(4))
         places = [f"{units} * {k} / {parts}{f' * {grain}' if grain > 1 else ''}" for k in (part, f"({part} + 1)")]
         with self.shared(parts, part):
-            self.line(f"const int64_t {first} = {places[0]}, {last}e = {places[1]};")
-            self.line(f"const int64_t {last} = {last}e < {sizes[0]} ? {last}e : {sizes[0]};")
+            self.line(f"const int64_t {first} = {places[0]}, {end} = {places[1]};")
+            self.line(f"const int64_t {last} = {end} < {length} ? {end} : {length};")
             body(first, last)
 
     def parts(self, cost: int) -> int:
@@ -173,7 +214,7 @@ class Writer:
         return 1 if self._shared else max(1, min(MOST_PARTS, cost // self.part))
 
     @contextlib.contextmanager
-    def shared(self, parts: int, part: str) -> Iterator[None]:
+    def shared(self, parts: str, part: str) -> Iterator[None]:
         """Put the lines of the block into a function of the number of a part, which threads call for all parts.
 
         It has copies of all variables, so that none of them is in memory that the elements it writes might share.
