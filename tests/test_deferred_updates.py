@@ -355,7 +355,7 @@ def test_a_forked_process_goes_on():
         try:
             float(value)
             value, weights, state = step(ADAM, weights, state)
-            same((weights, state), expected)
+            same((weights, state), expected, rounded=True)  # one thread adds in another order
             code = 0
         finally:
             os._exit(code)

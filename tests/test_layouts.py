@@ -240,3 +240,22 @@ def test_strides_of_axes_of_size_1_make_no_other_program():
             torch.testing.assert_close(got.to_torch(), torch.tanh(form) * 2.5)
             counts.append((len(engine.recordings), len(engine.programs)))
     assert len(set(counts)) == 1
+
+
+def test_moments_that_begin_with_zeros_lie_as_their_parameters():
+    """Gradients of kernels lie in another order. Moments that took it on would be copied in each step."""
+
+    def loss(w, x):
+        return (gt.lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")) ** 2).sum()
+
+    x, w = torch.randn(2, 5, 5, 3), torch.randn(3, 3, 3, 4)
+    for run in (gt.eval, gt.jit(lambda state: state)):
+        with gt.config(auto_compile=False):
+            weights = gt.from_torch(w)
+            m, v = gt.zeros_like(weights), gt.zeros_like(weights)
+            for _ in range(2):
+                g = gt.grad(loss)(weights, gt.from_torch(x))
+                m, v = 0.9 * m + 0.1 * g, 0.99 * v + 0.01 * g * g
+                weights, m, v = run((weights - 1e-3 * m / (gt.sqrt(v) + 1e-8), m, v))
+                assert {one.to_torch().stride() for one in (weights, m, v)} == {w.stride()}
+    assert g.to_torch().stride() != w.stride()

@@ -19,7 +19,8 @@ def carried_strides(graph: Graph, strides: Sequence[Strides]) -> tuple[tuple[int
 
     Those are results computed element by element from an input of their type, as new parameters are from parameters and
     moments from moments: from the nearest such input. torch would choose by all operands: moments that begin row by row
-    take on the order of gradients that are views, and the next step would be another program.
+    take on the order of gradients that are views, and the next step would be another program. What no such input goes
+    into may go into such a result, as moments that begin with zeros go into new parameters: it has the same strides.
 
     Args:
         graph: a program.
@@ -50,6 +51,15 @@ def carried_strides(graph: Graph, strides: Sequence[Strides]) -> tuple[tuple[int
             ]
             if found:
                 nearest[node.out] = min(found, key=lambda way: way[0])
+    forward = set(nearest)
+    made = {node.out for node in graph.nodes if node.op.elementwise}
+    for node in reversed(graph.nodes):
+        if node.op.elementwise and node.out in nearest:
+            distance, place = nearest[node.out]
+            for value in made.intersection(node.values()) - forward:
+                alike = (kinds[value].shape, kinds[value].dtype) == (graph.avals[place].shape, graph.avals[place].dtype)
+                if alike and (value not in nearest or distance + 1 < nearest[value][0]):
+                    nearest[value] = (distance + 1, place)
     return tuple(
         (place, nearest[value][1])
         for place, value in enumerate(graph.outputs)
