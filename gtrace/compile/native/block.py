@@ -367,10 +367,12 @@ class Group:
                     node = nodes[x][0]
                     kind = node.op.name, node.params, node.instr.aval.dtype, tuple(map(rank, operands(node)))
                 else:
-                    view, a = block.values[x], block.avals[x]
-                    strides = spread(a, view.strides, self.shape) if isinstance(view, View) else None
-                    # of any shape: the loops are the same
-                    kind = a.dtype, () if strides is not None and is_dense(self.shape, strides) else strides
+                    value, a = block.values[x], block.avals[x]
+                    kind = a.dtype, value
+                    if isinstance(value, View):
+                        strides = spread(a, value.strides, self.shape)
+                        # of any shape: the loops are the same
+                        kind = a.dtype, () if is_dense(self.shape, strides) else strides
                 ranks[x] = known.setdefault(kind, len(known))
             return ranks[x]
 

@@ -6,7 +6,7 @@ The compiler takes less time for many short functions, too, than for a long one.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 
 import attrs
 
@@ -15,7 +15,7 @@ from gtrace.compile.native.writer import Writer
 _WORD = re.compile(r"[A-Za-z_]\w*")
 
 _AROUND = {"team": "Team&", "refused": "bool&"}
-"""What loops may use of the function around them."""
+"""What loops may use of the function around them, under the same names."""
 
 
 @attrs.frozen
@@ -23,64 +23,76 @@ class Part:
     """Loops as a function.
 
     Attributes:
-        kinds: the types of its parameters, `p0`, `p1`, ...
+        parameters: names and types.
         text: its body.
     """
 
-    kinds: tuple[str, ...]
+    parameters: tuple[tuple[str, str], ...]
     text: str
 
     def written(self, name: str, known: Mapping[int, str]) -> str:
         """Return the C++ of the function.
 
         Args:
-            known: parameters that are the same at all calls, which leave them out.
+            known: by place, parameters that are the same in all calls, which leave them out.
         """
-        named = {f"p{k}": text for k, text in known.items()}
+        named = {self.parameters[k][0]: text for k, text in known.items()}
         body = _WORD.sub(lambda word: named.get(word[0], word[0]), self.text)
-        taken = ", ".join(
-            f"{kind} {next((own for own, around in _AROUND.items() if around == kind), f'p{k}')}"
-            for k, kind in enumerate(self.kinds) if k not in known
-        )  # fmt: skip
+        taken = ", ".join(f"{kind} {own}" for k, (own, kind) in enumerate(self.parameters) if k not in known)
         return f"static __attribute__((SEPARATE)) void {name}({taken}) {{\n{body}\n}}\n\n"
 
 
+@attrs.frozen
+class Call:
+    """A call in place of lines of the body.
+
+    Attributes:
+        start, stop: these lines.
+        operands: the names that it takes.
+    """
+
+    start: int
+    stop: int
+    part: Part
+    operands: tuple[str, ...]
+
+
 def separated(writer: Writer) -> tuple[list[str], list[str]]:
-    """Return the functions of the loops of a program, and the body that calls them."""
-    calls: dict[Part, list[list[str]]] = {}
-    found: list[tuple[int, int, Part, list[str]]] = []
-    for start, stop, own in writer.nests:
-        made = _part(writer, writer.lines[start:stop], own)
-        if made is not None:
-            calls.setdefault(made[0], []).append(made[1])
-            found.append((start, stop, *made))
+    """Return the functions of the loops of a program, and the lines of the body that calls them."""
+    calls = [call for nest in writer.nests if (call := _call(writer, *nest)) is not None]
+    uses: dict[Part, list[Call]] = {}
+    for call in calls:
+        uses.setdefault(call.part, []).append(call)
     functions: list[str] = []
     names: dict[Part, tuple[str, Collection[int]]] = {}
-    for part, given in calls.items():
-        columns = [{str(writer.sizes.get(name, name)) for name in column} for column in zip(*given, strict=True)]
-        known = {k: column.pop() for k, column in enumerate(columns) if len(column) == 1 and given[0][k] in writer.sizes}
+    for part, own in uses.items():
+        known = {}
+        for k, column in enumerate(zip(*[call.operands for call in own], strict=True)):
+            sizes = {writer.sizes.get(name) for name in column}
+            if len(sizes) == 1 and None not in sizes:
+                known[k] = str(sizes.pop())
         names[part] = f"part{len(names)}", known
         functions.append(part.written(names[part][0], known))
-    body: list[str] = []
+    lines: list[str] = []
     end = 0
-    for start, stop, part, operands in found:
-        name, known = names[part]
-        body += writer.lines[end:start]
-        body.append(f"  {name}({', '.join(operand for k, operand in enumerate(operands) if k not in known)});")
-        end = stop
-    return functions, [*body, *writer.lines[end:]]
+    for call in calls:
+        name, left_out = names[call.part]
+        given = ", ".join(operand for k, operand in enumerate(call.operands) if k not in left_out)
+        lines += [*writer.lines[end : call.start], f"  {name}({given});"]
+        end = call.stop
+    return functions, [*lines, *writer.lines[end:]]
 
 
-def _part(writer: Writer, lines: Sequence[str], own: Collection[str]) -> tuple[Part, list[str]] | None:
-    """Return loops with names in order of appearance, and the operands; None: they use other variables of the body.
+def _call(writer: Writer, start: int, stop: int, own: Collection[str]) -> Call | None:
+    """Return the call of loops, whose names become those of their order; None: they use other variables of the body.
 
     Args:
         own: names that are theirs alone.
     """
-    foreign = False
     names: dict[str, str] = {}
     operands: list[str] = []
-    kinds: list[str] = []
+    parameters: list[tuple[str, str]] = []
+    foreign = False
 
     def renamed(word: re.Match[str]) -> str:
         nonlocal foreign
@@ -90,12 +102,12 @@ def _part(writer: Writer, lines: Sequence[str], own: Collection[str]) -> tuple[P
             if kind is not None:
                 names[name] = name if name in _AROUND else f"p{len(operands)}"
                 operands.append(name)
-                kinds.append(kind)
+                parameters.append((names[name], kind))
             elif name in own:
                 names[name] = f"l{len(names)}"
             elif name in writer.names:
                 foreign = True
         return names.get(name, name)
 
-    text = _WORD.sub(renamed, "\n".join(lines))
-    return None if foreign else (Part(tuple(kinds), text), operands)
+    text = _WORD.sub(renamed, "\n".join(writer.lines[start:stop]))
+    return None if foreign else Call(start, stop, Part(tuple(parameters), text), tuple(operands))
