@@ -374,9 +374,9 @@ def test_time_spent_interpreting_in_earlier_runs_counts(tmp_path):
     script = """
         import json, sys, time
         import gtrace as gt
-        from gtrace.engine.policy import CostModel
+        from gtrace.engine.program import Program
         from gtrace.worker.client import worker
-        CostModel.predict = lambda self, ops: float(sys.argv[1])
+        Program.native_seconds = float(sys.argv[1])
         x = gt.eval(gt.ones((2000, 300)))
         for _ in range(int(sys.argv[2])):
             gt.eval(gt.sinh(x) * 1.5 + gt.cosh(x) - gt.tan(x))
@@ -393,6 +393,5 @@ def test_time_spent_interpreting_in_earlier_runs_counts(tmp_path):
 
     seconds, tier = run(1e9, 60)
     assert tier == "interpreted"
-    # by itself the second run, a third as long, would not be worth a compile; the expected cost is a tenth of what is
-    # given
-    assert run(10 * 1.1 * seconds, 20, "wait")[1] == "compiled"
+    # by itself the second run, a third as long, would not be worth a compile; the expected cost is 0.15 of what is given
+    assert run(1.1 * seconds / 0.15, 20, "wait")[1] == "compiled"

@@ -80,8 +80,8 @@ class Policy:
 def native_seconds(sizes: Iterable[int]) -> float:
     """Return the seconds that the C++ compiler should take for programs, each of so many operations.
 
-    >>> native_seconds([100, 100])
-    1.4
+    >>> native_seconds([50, 50])
+    1.0
     """
     return sum(LOOP_SECONDS + NATIVE_OP_SECONDS * size for size in sizes)
 
