@@ -31,7 +31,7 @@ from gtrace.engine.ledger import save_ledger
 from gtrace.engine.program import Instrument, Program
 from gtrace.engine.programs import MAX_PROGRAMS, CanonicalForms, ProgramTable, new_program
 from gtrace.engine.routes import Parts, Recording, Route
-from gtrace.engine.scalars import Groups, Scalars, scalar_inputs
+from gtrace.engine.scalars import Groups, Scalars, changed_since, scalar_inputs
 from gtrace.engine.sharded import AgreedCalls, gathering, localize, placed
 from gtrace.engine.sizes import NewSizes
 from gtrace.engine.tiering import Tiering
@@ -139,10 +139,12 @@ class Engine:
         groups: Groups = {}
         if scalars:
             skeleton_key, _ = skeleton(graph)
-            if known is None:
-                groups = self._changing.get(skeleton_key, groups)
-            else:
+            groups = self._changing.get(skeleton_key, groups)
+            if known is not None:
                 groups = known.scalars.changed(scalars)
+            elif (before := self.sizes.numbers_before(key)) not in (None, scalars):
+                groups = changed_since(before, scalars, groups)
+            if groups:
                 self._changing.remember(skeleton_key, groups)
         forms = 1 if known is None else known.scalars.forms + 1
         graph, inputs = scalar_inputs(graph, program.scalar_slots, scalars, groups, forms)

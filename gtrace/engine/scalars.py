@@ -72,6 +72,16 @@ class ScalarInputs:
         return [torch.tensor(scalars[slot], dtype=a.dtype, device=a.device) for slot, a in self.lifted]
 
 
+def changed_since(before: Scalars, scalars: Scalars, groups: Groups) -> Groups:
+    """Return the scalars that become inputs of a program that ran once, as it was recorded, with other ones.
+
+    Args:
+        groups: those that are inputs of a program like it.
+    """
+    constants = tuple((slot, x) for slot, x in enumerate(before) if slot not in groups)
+    return ScalarInputs(groups, (), (), (), constants, 0).changed(scalars)
+
+
 def scalar_inputs(
     graph: Graph, slots: Sequence[int], scalars: Scalars, groups: Groups, forms: int
 ) -> tuple[Graph, ScalarInputs]:

@@ -1,7 +1,9 @@
-"""Programs whose sizes are new at each call: the first calls of each size run as they were recorded.
+"""Programs that run as they were recorded: the first calls of each size where sizes are new at each call, and the first
+call of a long program.
 
 A program is prepared when it is recorded for the first time: simplified, divided, brought into its canonical form. That
-takes as long as some calls of it, and is lost if these sizes never come again.
+takes as long as some calls of it, of a long program of small arrays as long as dozens, and is lost if it never comes
+again: these sizes do not, nor does the first step of a training loop, whose moments are zeros.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import attrs
 import torch
 
 from gtrace.compile.executable import interpreted
+from gtrace.compile.work import additions
 from gtrace.config import config
 from gtrace.engine.programs import MAX_PROGRAMS
 from gtrace.engine.scalars import Scalars
@@ -40,6 +43,17 @@ MAX_OPERATIONS = 1 << 17
 
 EVERY = 16
 """Of further sizes one in so many is prepared at its first call: the policy sees programs that are prepared only."""
+
+
+LONG = 100
+"""Operations of a program that is not prepared at its first call, at least."""
+
+MOST_ADDITIONS, MOST_WORK = 1_000_000, 1 << 31
+"""Additions for each operation in it, and in all: with more, what preparing saves in one call may be worth it, in time
+or in memory, which attention and norms take more of where they are computed as they are written."""
+
+FIRST_CALLS = 64
+"""Of these programs whose numbers are remembered until the second call."""
 
 
 @attrs.define(eq=False)
@@ -74,6 +88,8 @@ class NewSizes:
         self._seen: BoundedTable[int, None] = BoundedTable(MAX_PROGRAMS)  # hashes of keys
         self._kept: BoundedTable[Hashable, _Kept] = BoundedTable(MAX_PROGRAMS)
         self._operations = 0  # of those that are kept, about
+        self._called: BoundedTable[int, None] = BoundedTable(MAX_PROGRAMS)  # hashes of keys of long programs
+        self._numbers: BoundedTable[int, Scalars] = BoundedTable(FIRST_CALLS)  # of these, in that call
 
     def run(
         self,
@@ -83,7 +99,7 @@ class NewSizes:
         tensors: Sequence[torch.Tensor],
         deferred: list[DeferredUpdate] | None = None,
     ) -> tuple[RecordedGraph | None, list[Any] | None]:
-        """Run a program of new sizes as it was recorded; returns the program instead if it is to be prepared.
+        """Run a program as it was recorded; returns the program instead if it is to be prepared.
 
         Args:
             key: that of the recording.
@@ -98,7 +114,7 @@ class NewSizes:
             return decode(), None
         if kept is None or kept.scalars != scalars:
             program = decode()
-            if kept is None and self._is_prepared(key, program.graph):
+            if kept is None and self._is_prepared(key, scalars, program.graph):
                 return program, None
             kept = self._keep(key, scalars, program)
         kept.calls += 1
@@ -109,18 +125,31 @@ class NewSizes:
         except REFUSALS as error:
             refuse("a program", error)
 
-    def _is_prepared(self, key: Hashable, graph: Graph) -> bool:
+    def numbers_before(self, key: Hashable) -> Scalars | None:
+        """Return the numbers of the first call of a program whose second one is due, if that ran as recorded."""
+        return self._numbers.pop(hash(key), None)
+
+    def _is_prepared(self, key: Hashable, scalars: Scalars, graph: Graph) -> bool:
         """Whether a program that is not kept is to be prepared."""
-        if hash(key) not in self._seen:
+        known = hash(key)
+        prepared = first = False
+        if known not in self._seen:
             name = tuple([node.op.name for node in graph.nodes]), len(graph.inputs), graph.outputs
             sizes = self._sizes.get(name, 0) + 1
             self._sizes.remember(name, sizes)
-            if sizes <= PREPARED or sizes % EVERY == 0:
-                return True
-        if not _is_plain() or has_calls(graph):
+            prepared = sizes <= PREPARED or sizes % EVERY == 0
+            first = prepared and _is_long(graph)
+        elif known in self._called:
+            return True
+        if (prepared and not first) or not _is_plain() or has_calls(graph):
             return True
         avals = [*graph.avals, *[node.instr.aval for node in graph.nodes]]
-        return not all(a.__class__ is Bundle or a.sharding is None for a in avals)
+        if not all(a.__class__ is Bundle or a.sharding is None for a in avals):
+            return True
+        if first:
+            self._called.remember(known, None)
+            self._numbers.remember(known, scalars)
+        return False
 
     def _keep(self, key: Hashable, scalars: Scalars, program: RecordedGraph) -> _Kept:
         graph = dce(program.graph)
@@ -144,6 +173,12 @@ class NewSizes:
         gone = self._kept.pop(key, None)
         if gone is not None:
             self._operations -= gone.operations
+
+
+def _is_long(graph: Graph) -> bool:
+    """Whether preparing a program takes longer than what it saves in one call."""
+    nodes = graph.nodes
+    return len(nodes) >= LONG and additions(graph) <= min(MOST_ADDITIONS * len(nodes), MOST_WORK)
 
 
 def _is_plain() -> bool:
