@@ -1,5 +1,6 @@
 """Hot paths: what compiles, when, how often, and what happens when the compiler fails."""
 
+import contextlib
 import contextvars
 import itertools
 import json
@@ -234,6 +235,47 @@ def test_numbers_that_change_with_the_sizes_are_never_those_of_another_call():
             got = np.asarray(gt.cosh(gt.cumsum(gt.array(data[:n]))) * float(k % 5) - (-1.0) ** k)
             expected = np.cosh(np.cumsum(data[:n])) * (k % 5) - (-1.0) ** k
             np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-12)
+
+
+def steps_of(steps, length, width, numbers):
+    """Train for some steps whose update has `numbers`; returns programs, and how many calls ran as recorded."""
+    known, before = {p.signature for p in gt.stats()}, gt.stats().totals.as_recorded
+    x = np.linspace(0.1, 0.9, width)
+    w, m = gt.array(x), gt.zeros(width, dtype="float64")
+    expected, moment = x.copy(), np.zeros(width)
+    for k in range(steps):
+        h, g = w, expected
+        for j in range(length):
+            h, g = gt.sin(h * 0.5 + j) + 0.25, np.sin(g * 0.5 + j) + 0.25
+        m, moment = 0.5 * m + h, 0.5 * moment + g
+        w, expected = w - numbers(k) * m, expected - numbers(k) * moment
+        np.testing.assert_allclose(np.asarray(w), expected, rtol=1e-9)
+    return [p for p in gt.stats() if p.signature not in known], gt.stats().totals.as_recorded - before
+
+
+def test_the_first_call_of_a_long_program_runs_as_it_was_recorded():
+    """The first step, with zeros, is a program by itself; the second and third differ in numbers alone."""
+    programs, others = steps_of(6, 40, 7, lambda k: 0.1 + 0.01 * k)
+    assert others == 2 and [p.calls for p in programs] == [4]
+    programs, others = steps_of(6, 50, 7, lambda k: 0.1)
+    assert others == 2 and [p.calls for p in programs] == [4]
+
+
+@pytest.mark.parametrize("case", ["short", "large", "scan", "watched", "hot"])
+def test_other_programs_are_prepared_at_their_first_call(case):
+    length, width = {"short": (20, 7), "large": (40, 2_000_000), "watched": (41, 9)}.get(case, (41, 11))
+    settings = {"hot_threshold": 1000} if case == "hot" else {}
+    with gt.config(**settings), gt.profile() if case == "watched" else contextlib.nullcontext():
+        if case == "scan":
+            x = gt.arange(3.0)
+            for _ in range(50):
+                x = gt.sin(x) + 0.5
+            programs = len(gt.stats())
+            gt.eval(gt.lax.scan(lambda c, _: (gt.cos(c), None), x, None, length=3)[0])
+            assert len(gt.stats()) > programs
+            return
+        programs, others = steps_of(2, length, width, lambda k: 0.1)
+    assert others == 0 and len(programs) == 2
 
 
 def test_few_of_many_new_sizes_are_kept(monkeypatch):
