@@ -393,5 +393,5 @@ def test_time_spent_interpreting_in_earlier_runs_counts(tmp_path):
 
     seconds, tier = run(1e9, 60)
     assert tier == "interpreted"
-    # by itself the second run, a third as long, would not be worth a compile; the expected cost is 0.15 of what is given
+    # by itself the second run, a third as long, would not be worth a compile, which costs the program 0.15 of its time
     assert run(1.1 * seconds / 0.15, 20, "wait")[1] == "compiled"
