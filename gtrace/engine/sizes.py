@@ -3,7 +3,8 @@ call of a long program.
 
 A program is prepared when it is recorded for the first time: simplified, divided, brought into its canonical form. That
 takes as long as some calls of it, of a long program of small arrays as long as dozens, and is lost if it never comes
-again: these sizes do not, nor does the first step of a training loop, whose moments are zeros.
+again: these sizes do not, nor does the first step of a training loop, whose moments are zeros. Where nothing is compiled
+long programs are prepared at their first call, so that all calls have the same bits.
 """
 
 from __future__ import annotations
@@ -138,7 +139,7 @@ class NewSizes:
             sizes = self._sizes.get(name, 0) + 1
             self._sizes.remember(name, sizes)
             prepared = sizes <= PREPARED or sizes % EVERY == 0
-            first = prepared and _is_long(graph)
+            first = prepared and config.current.auto_compile and _is_long(graph)
         elif known in self._called:
             return True
         if (prepared and not first) or not _is_plain() or has_calls(graph):

@@ -17,11 +17,13 @@ constexpr int64_t LEAST_SHARING = 128, LEAST_UNITS = 4;  // so many, where that 
 // sums of products may be rounded once, as in every library of products
 #ifdef __clang__
 #define ROLLED
+#define UNROLLED _Pragma("clang loop unroll(full)")
 #define SEPARATE noinline
 #define CONTRACTED
 #define CONTRACT _Pragma("clang fp contract(fast)")
 #else
 #define ROLLED _Pragma("GCC unroll 1")
+#define UNROLLED _Pragma("GCC unroll 8")
 #define SEPARATE noipa  // one function, and none for sizes that are constant where it is called
 #define CONTRACTED , optimize("fp-contract=fast")
 #define CONTRACT
@@ -60,18 +62,18 @@ __attribute__((SEPARATE CONTRACTED)) void tiles(const T* x, int64_t xi, int64_t 
   for (; many; --many, x += R * xi, out += R * oi) {
     typename V::type sums[R][C] = {};
     if (more)
-      for (int64_t r = 0; r < R; ++r)
-        for (int64_t c = 0; c < C; ++c) sums[r][c] = V::load(out + r * oi + c * V::LANES);
+      UNROLLED for (int64_t r = 0; r < R; ++r)
+        UNROLLED for (int64_t c = 0; c < C; ++c) sums[r][c] = V::load(out + r * oi + c * V::LANES);
     for (int64_t k = 0; k < count; ++k) {
       typename V::type row[C];
-      for (int64_t c = 0; c < C; ++c) row[c] = V::load(y + k * yk + c * V::LANES);
-      for (int64_t r = 0; r < R; ++r) {
+      UNROLLED for (int64_t c = 0; c < C; ++c) row[c] = V::load(y + k * yk + c * V::LANES);
+      UNROLLED for (int64_t r = 0; r < R; ++r) {
         const T factor = x[r * xi + k * xk];
-        for (int64_t c = 0; c < C; ++c) sums[r][c] += factor * row[c];
+        UNROLLED for (int64_t c = 0; c < C; ++c) sums[r][c] += factor * row[c];
       }
     }
-    for (int64_t r = 0; r < R; ++r)
-      for (int64_t c = 0; c < C; ++c) V::store(out + r * oi + c * V::LANES, sums[r][c]);
+    UNROLLED for (int64_t r = 0; r < R; ++r)
+      UNROLLED for (int64_t c = 0; c < C; ++c) V::store(out + r * oi + c * V::LANES, sums[r][c]);
   }
 }
 
@@ -171,10 +173,10 @@ __attribute__((SEPARATE CONTRACTED)) void dots(const T* x, int64_t xi, const T* 
   typename V::type lanes[R][S] = {};
   int64_t k = 0;
   for (; k + V::LANES <= count; k += V::LANES)
-    for (int64_t r = 0; r < R; ++r)
-      for (int64_t s = 0; s < S; ++s) lanes[r][s] += V::load(x + r * xi + k) * V::load(y + s * yj + k);
-  for (int64_t r = 0; r < R; ++r)
-    for (int64_t s = 0; s < S; ++s) {
+    UNROLLED for (int64_t r = 0; r < R; ++r)
+      UNROLLED for (int64_t s = 0; s < S; ++s) lanes[r][s] += V::load(x + r * xi + k) * V::load(y + s * yj + k);
+  UNROLLED for (int64_t r = 0; r < R; ++r)
+    UNROLLED for (int64_t s = 0; s < S; ++s) {
       T sums[V::LANES];
       V::store(sums, lanes[r][s]);
       for (int64_t half = V::LANES / 2; half; half /= 2)
