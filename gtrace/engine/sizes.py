@@ -3,8 +3,8 @@ call of a long program.
 
 A program is prepared when it is recorded for the first time: simplified, divided, brought into its canonical form. That
 takes as long as some calls of it, of a long program of small arrays as long as dozens, and is lost if it never comes
-again: these sizes do not, nor does the first step of a training loop, whose moments are zeros. Where nothing is compiled
-long programs are prepared at their first call, so that all calls have the same bits.
+again: these sizes do not, nor does the first step of a training loop, whose moments are zeros. Where nothing is
+compiled, long programs are prepared at their first call, so that all calls have the same bits.
 """
 
 from __future__ import annotations

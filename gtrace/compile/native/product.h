@@ -17,16 +17,19 @@ constexpr int64_t LEAST_SHARING = 128, LEAST_UNITS = 4;  // so many, where that 
 // sums of products may be rounded once, as in every library of products
 #ifdef __clang__
 #define ROLLED
-#define UNROLLED _Pragma("clang loop unroll(full)")
 #define SEPARATE noinline
 #define CONTRACTED
 #define CONTRACT _Pragma("clang fp contract(fast)")
 #else
 #define ROLLED _Pragma("GCC unroll 1")
-#define UNROLLED _Pragma("GCC unroll 8")
 #define SEPARATE noipa  // one function, and none for sizes that are constant where it is called
 #define CONTRACTED , optimize("fp-contract=fast")
 #define CONTRACT
+#endif
+
+// Under `#pragma GCC optimize` g++ unrolls short loops only where it is told to, by whoever includes this.
+#ifndef UNROLLED
+#define UNROLLED
 #endif
 
 template <class T> struct Vector {
