@@ -78,6 +78,19 @@ def test_layers_are_compiled_once():
     assert many[0] == few[0] and many[1] >= few[1] + 8 * 3
 
 
+def test_long_chains(tmp_path):
+    """Of more operations than Python's calls may be deep."""
+
+    def run(x, y):
+        for k in range(600):
+            x, y = 0.5 * x + y * (k % 7), y - 0.25 * x if k % 3 else y * 0.5
+        return x, y
+
+    graph, inputs = program_of(run, [torch.rand(9), torch.rand(9)])
+    assert len(graph.nodes) > 1500
+    agree(graph, inputs, tmp_path, 1e-5)
+
+
 def test_refusals_come_out_of_functions(tmp_path):
     def run(i, j):
         return i // j, i[:2] % j[:2]

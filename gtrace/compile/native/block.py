@@ -383,17 +383,18 @@ class Group:
             rank(value)
         stores.sort(key=lambda store: ranks[store[0]])
         order: dict[int, tuple[Operand, ...]] = {}
-
-        def visit(x: Operand) -> None:
+        left: list[Operand] = [value for value, _ in reversed(stores)]
+        while left:
+            x = left[-1]
             if not isinstance(x, int) or x in order:
-                return
+                left.pop()
+                continue
             given = operands(nodes[x][0]) if x in nodes else ()
-            for operand in given:
-                visit(operand)
-            order[x] = given
-
-        for value, _ in stores:
-            visit(value)
+            waiting = [operand for operand in given if isinstance(operand, int) and operand not in order]
+            if waiting:
+                left += reversed(waiting)
+            else:
+                order[x] = given
         return order
 
 
