@@ -177,13 +177,13 @@ class Writer:
         grain = grain if len(sizes) == 1 else 1
         units = -(-sizes[0] // grain) if sizes else 1
         parts = min(self.parts(cost), units)
-        length, among = str(sizes[0] if sizes else 1), str(parts)
+        length, among = str(sizes[0] if sizes else 1), str(parts) if parts > 1 else None
         if self._depth > 1 or self._nested is not None:
             self._divide(length, among, grain, body)
             return
         if sizes:
             length = self._size(sizes[0])
-        if parts > 1:
+        if among is not None:
             among = self._size(parts)
         start, self._nested = len(self.lines), []
         self._divide(length, among, grain, body)
@@ -191,14 +191,15 @@ class Writer:
         self._nested = None
 
     def _size(self, n: int) -> str:
+        """Return the name of a size, so that loops of other sizes are the same function."""
         name = self.name("n")
         self.sizes[name] = n
         self.constant("const int64_t", name, str(n))
         return name
 
-    def _divide(self, length: str, parts: str, grain: int, body: Callable[[str, str], None]) -> None:
-        """Write the loops of `divide`, of which the outermost ends at `length`, in parts."""
-        if parts == "1":
+    def _divide(self, length: str, parts: str | None, grain: int, body: Callable[[str, str], None]) -> None:
+        """Write the loops of `divide`, of which the outermost ends at `length`; parts: in how many, None: in one."""
+        if parts is None:
             body("0", length)
             return
         units = f"({length} + {grain - 1}) / {grain}" if grain > 1 else length
