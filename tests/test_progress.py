@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import io
 import itertools
+import os
 import re
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -174,9 +176,11 @@ def test_a_forked_process_draws_its_own_waits(monkeypatch):
     line = ProgressLine()
     line.show_command("parent")
     try:
-        assert line._spinner is not None
+        parents = line._spinner
+        assert parents is not None
         line.forked()
         assert line._spinner is None
+        parents.set()  # the thread of the parent is in this process, too
         line.show_command("child")
         assert line._spinner is not None, "a thread of its own"
     finally:
@@ -250,6 +254,49 @@ def test_above_the_line_a_terminal_shows_what_is_printed(monkeypatch):
     rows = [line.split("\x1b[2K")[-1] for line in file.getvalue().split("\n")]
     assert [row for row in rows if "row" in row or row == "end"] == ["row 0!", "row 1!", "row 3!", "end"]
     assert inner.getvalue() == "row 2!\n"
+
+
+def test_each_terminal_has_a_line_of_its_own(monkeypatch):
+    out, err = Terminal(), Terminal()
+    monkeypatch.setattr(sys, "stdout", out)
+    monkeypatch.setattr(sys, "stderr", err)
+    waits = ProgressLine()
+    waits.show_command("waiting")
+    try:
+        while "waiting" not in err.getvalue():
+            time.sleep(0.01)
+        for number, _ in gt.progress(range(3), interval=0, file=out):
+            print("row", number)
+    finally:
+        waits.show_command("")
+    rows = [line.split("\x1b[2K")[-1] for line in out.getvalue().split("\n")]
+    assert [row for row in rows if "row" in row] == ["row 0", "row 1", "row 2"]
+    assert "row" not in err.getvalue() and sys.stdout is out and sys.stderr is err
+
+
+@pytest.mark.skipif(not hasattr(os, "openpty"), reason="this system has no pseudo-terminals")
+def test_two_streams_of_one_terminal_share_its_line(monkeypatch):
+    master, slave = os.openpty()
+    with open(slave, "w") as out, open(os.dup(slave), "w") as err, open(master, "rb", buffering=0) as screen:
+        monkeypatch.setattr(sys, "stdout", out)
+        monkeypatch.setattr(sys, "stderr", err)
+        waits = ProgressLine()
+        waits.show_command("waiting")
+        written = ""
+        try:
+            while "waiting" not in written:
+                written += screen.read(4096).decode()
+            for number, _ in gt.progress(range(3), interval=0, file=out):
+                print("row", number)
+        finally:
+            waits.show_command("")
+        print("end", flush=True)
+        monkeypatch.undo()
+        while "end" not in written:
+            written += screen.read(4096).decode()
+    shown = re.split(r"\x1b\[2K|\r\n", written)
+    assert [text for text in shown if "row" in text or text == "end"] == ["row 0", "row 1", "row 2", "end"]
+    assert not [text for text in shown if "waiting" in text and "steps" in text]
 
 
 def test_wrong_use():

@@ -10,6 +10,7 @@ import importlib
 import os
 import sys
 import weakref
+from collections.abc import Hashable
 from typing import Any, TextIO
 
 from gtrace.locks import new_lock
@@ -23,12 +24,18 @@ class LastLine:
 
     def __init__(self, file: TextIO) -> None:
         self._file = file
+        self._terminal = _terminal(file)
         self._lock = new_lock()
         self._shown: dict[int, Any] = {}
         self._console: Any = None
         self._drawn = False
         self._at_start = True  # what comes next begins a line, as far as is known
         self._proxies: list[tuple[str, _Above]] = []
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing can be written any more."""
+        return self._file.closed
 
     @property
     def usable(self) -> bool:
@@ -97,11 +104,11 @@ class LastLine:
         return self._console
 
     def _intercept(self) -> None:
-        """Stand between the program and its streams that end on a terminal."""
+        """Stand between the program and its streams that end on this terminal."""
         if not self._proxies:
             for name in ("stdout", "stderr"):
                 stream = getattr(sys, name)
-                if stream is not None and not isinstance(stream, _Above) and stream.isatty():
+                if stream is not None and not isinstance(stream, _Above) and _terminal(stream) == self._terminal:
                     proxy = _Above(stream, self)
                     setattr(sys, name, proxy)
                     self._proxies.append((name, proxy))
@@ -154,16 +161,27 @@ def _inner(file: Any) -> Any:
     return file.stream if isinstance(file, _Above) else file
 
 
-_lines: weakref.WeakValueDictionary[int, LastLine] = weakref.WeakValueDictionary()
-"""By the identity of the file: several that show something on one terminal share its line."""
+def _terminal(file: TextIO) -> Hashable:
+    """Return what two files have in common if they end on one terminal, and otherwise no two."""
+    if file.isatty():
+        try:
+            return "terminal", os.fstat(file.fileno()).st_rdev
+        except OSError:  # a terminal of the program's own, without a file descriptor
+            pass
+    return id(file)
+
+
+_lines: weakref.WeakValueDictionary[Hashable, LastLine] = weakref.WeakValueDictionary()
+"""By the terminal: several that show something on one share its line."""
 
 
 def line_of(file: TextIO) -> LastLine:
-    """Return the line of a file."""
+    """Return the line of the terminal on which a file ends."""
     own = _inner(file)
-    line = _lines.get(id(own))
-    if line is None:
-        line = _lines[id(own)] = LastLine(own)
+    terminal = _terminal(own)
+    line = _lines.get(terminal)
+    if line is None or line.closed:
+        line = _lines[terminal] = LastLine(own)
     return line
 
 
