@@ -17,19 +17,16 @@ constexpr int64_t LEAST_SHARING = 128, LEAST_UNITS = 4;  // so many, where that 
 // sums of products may be rounded once, as in every library of products
 #ifdef __clang__
 #define ROLLED
+#define UNROLLED _Pragma("unroll")
 #define SEPARATE noinline
 #define CONTRACTED
 #define CONTRACT _Pragma("clang fp contract(fast)")
 #else
 #define ROLLED _Pragma("GCC unroll 1")
+#define UNROLLED _Pragma("GCC unroll 16")  // before sums are put in registers, which with -O2 happens nowhere else
 #define SEPARATE noipa  // one function, and none for sizes that are constant where it is called
 #define CONTRACTED , optimize("fp-contract=fast")
 #define CONTRACT
-#endif
-
-// Under `#pragma GCC optimize` g++ unrolls short loops only where it is told to, by whoever includes this.
-#ifndef UNROLLED
-#define UNROLLED
 #endif
 
 template <class T> struct Vector {
@@ -80,14 +77,22 @@ __attribute__((SEPARATE CONTRACTED)) void tiles(const T* x, int64_t xi, int64_t 
   }
 }
 
-// C vectors of the rows of the result from i to `end`: REST more than a multiple of TALL rows, or none
-template <class T, int64_t REST, int64_t C>
-inline void strip(const T* x, int64_t xi, int64_t xk, const T* y, int64_t yk, T* __restrict out, int64_t oi,
-                  int64_t count, int64_t i, int64_t end, bool more = false) {
+template <class T>
+using Tiles = void (*)(const T*, int64_t, int64_t, const T*, int64_t, T* __restrict, int64_t, int64_t, int64_t, bool);
+
+// The tiles of C vectors with REST rows, which is fewer than TALL; null without any.
+template <class T, int64_t REST, int64_t C> constexpr Tiles<T> rest_of() {
+  if constexpr (REST != 0) return tiles<T, REST, C>;
+  else return nullptr;
+}
+
+// Some vectors of the rows of the result from i to `end`, in tiles of TALL rows and one of the rest.
+template <class T>
+inline void strip(Tiles<T> tall, Tiles<T> rest, const T* x, int64_t xi, int64_t xk, const T* y, int64_t yk,
+                  T* __restrict out, int64_t oi, int64_t count, int64_t i, int64_t end, bool more = false) {
   const int64_t many = (end - i) / TALL, last = i + many * TALL;
-  if (many) tiles<T, TALL, C>(x + i * xi, xi, xk, y, yk, out + i * oi, oi, count, many, more);
-  if constexpr (REST != 0)
-    if (last < end) tiles<T, REST, C>(x + last * xi, xi, xk, y, yk, out + last * oi, oi, count, 1, more);
+  if (many) tall(x + i * xi, xi, xk, y, yk, out + i * oi, oi, count, many, more);
+  if (last < end) rest(x + last * xi, xi, xk, y, yk, out + last * oi, oi, count, 1, more);
 }
 
 // Copies a square of LANES x LANES elements, transposed: rows of y, `yj` apart, are the columns of the copy.
@@ -95,21 +100,21 @@ template <class T>
 __attribute__((SEPARATE)) void transpose(const T* y, int64_t yj, T* __restrict out, int64_t width) {
   using V = Vector<T>;
   typename V::type rows[V::LANES];
-  for (int64_t j = 0; j < V::LANES; ++j) rows[j] = V::load(y + j * yj);
-  for (int64_t half = 1; half < V::LANES; half *= 2) {
-    typename V::places even, odd;
-    for (int64_t l = 0; l < V::LANES; ++l) {
-      even[l] = l & half ? V::LANES + l - half : l;
-      odd[l] = l & half ? V::LANES + l : l + half;
-    }
-    for (int64_t j = 0; j < V::LANES; ++j)
+  typename V::places own;
+  UNROLLED for (int64_t l = 0; l < V::LANES; ++l) own[l] = l;
+  UNROLLED for (int64_t j = 0; j < V::LANES; ++j) rows[j] = V::load(y + j * yj);
+  UNROLLED for (int64_t half = 1; half < V::LANES; half *= 2) {
+    const typename V::places later = (own & typename V::place(half)) != 0;
+    const typename V::places even = own + (later & typename V::place(V::LANES - half));
+    const typename V::places odd = own + typename V::place(half) + (later & typename V::place(V::LANES - half));
+    UNROLLED for (int64_t j = 0; j < V::LANES; ++j)
       if (!(j & half)) {
         const typename V::type a = rows[j], b = rows[j + half];
         rows[j] = V::shuffle(a, b, even);
         rows[j + half] = V::shuffle(a, b, odd);
       }
   }
-  for (int64_t l = 0; l < V::LANES; ++l) V::store(out + l * width, rows[l]);
+  UNROLLED for (int64_t l = 0; l < V::LANES; ++l) V::store(out + l * width, rows[l]);
 }
 
 // Copies `count` rows of y, of `columns` columns, to lie side by side, `width` apart, with zeros after them. SQUARES:
@@ -143,25 +148,28 @@ __attribute__((SEPARATE)) void keep(const T* sums, int64_t width, T* __restrict 
     }
 }
 
-// C vectors of the rows of the result from i to `end`, of at most as many columns; see `strip`. Columns of y are copied
-// to lie side by side, with zeros: once for all of these rows.
-template <class T, int64_t REST, int64_t C, bool SQUARES>
-__attribute__((SEPARATE)) void packed_strip(const T* x, int64_t xi, int64_t xk, const T* y, int64_t yk, int64_t yj,
+template <class T> using Pack = void (*)(const T*, int64_t, int64_t, T* __restrict, int64_t, int64_t, int64_t);
+
+// A strip of at most `width` columns, the sums of which fill vectors. Columns of y are copied to lie side by side, with
+// zeros: once for all of these rows.
+template <class T>
+__attribute__((SEPARATE)) void packed_strip(Tiles<T> tall, Tiles<T> rest, Pack<T> copy, int64_t width, const T* x,
+                                            int64_t xi, int64_t xk, const T* y, int64_t yk, int64_t yj,
                                             T* __restrict out, int64_t oi, int64_t total, int64_t columns, int64_t i,
                                             int64_t end) {
-  constexpr int64_t WIDTH = C * Vector<T>::LANES, MOST = 256;
-  T packed[MOST * WIDTH], sums[PACKED * WIDTH];
+  constexpr int64_t WIDEST = BROAD * Vector<T>::LANES, MOST = 256;
+  T packed[MOST * WIDEST], sums[PACKED * WIDEST];
   for (int64_t k = 0; k < total; k += MOST) {
     const int64_t count = total - k < MOST ? total - k : MOST;
-    pack<T, SQUARES>(y + k * yk, yk, yj, packed, WIDTH, count, columns);
+    copy(y + k * yk, yk, yj, packed, width, count, columns);
     const T* const rows = x + k * xk;
-    if (columns == WIDTH) {
-      strip<T, REST, C>(rows, xi, xk, packed, WIDTH, out, oi, count, i, end, k != 0);
+    if (columns == width) {
+      strip(tall, rest, rows, xi, xk, packed, width, out, oi, count, i, end, k != 0);
     } else {  // the last columns: their vectors are longer than what is left of a row of the result
       for (int64_t from = i; from < end; from += PACKED) {
         const int64_t to = end - from < PACKED ? end : from + PACKED;
-        strip<T, REST, C>(rows + from * xi, xi, xk, packed, WIDTH, sums, WIDTH, count, 0, to - from);
-        keep(sums, WIDTH, out + from * oi, oi, to - from, columns, k != 0);
+        strip(tall, rest, rows + from * xi, xi, xk, packed, width, sums, width, count, 0, to - from);
+        keep(sums, width, out + from * oi, oi, to - from, columns, k != 0);
       }
     }
   }
@@ -178,14 +186,16 @@ __attribute__((SEPARATE CONTRACTED)) void dots(const T* x, int64_t xi, const T* 
   for (; k + V::LANES <= count; k += V::LANES)
     UNROLLED for (int64_t r = 0; r < R; ++r)
       UNROLLED for (int64_t s = 0; s < S; ++s) lanes[r][s] += V::load(x + r * xi + k) * V::load(y + s * yj + k);
+  T sums[R][S][V::LANES];
   UNROLLED for (int64_t r = 0; r < R; ++r)
-    UNROLLED for (int64_t s = 0; s < S; ++s) {
-      T sums[V::LANES];
-      V::store(sums, lanes[r][s]);
+    UNROLLED for (int64_t s = 0; s < S; ++s) V::store(sums[r][s], lanes[r][s]);
+  for (int64_t r = 0; r < R; ++r)
+    ROLLED for (int64_t s = 0; s < S; ++s) {
+      T* const own = sums[r][s];
       for (int64_t half = V::LANES / 2; half; half /= 2)
-        for (int64_t l = 0; l < half; ++l) sums[l] += sums[l + half];
-      for (int64_t l = k; l < count; ++l) sums[0] += x[r * xi + l] * y[s * yj + l];
-      out[r * oi + s * oj] = sums[0];
+        ROLLED for (int64_t l = 0; l < half; ++l) own[l] += own[l + half];
+      for (int64_t l = k; l < count; ++l) own[0] += x[r * xi + l] * y[s * yj + l];
+      out[r * oi + s * oj] = own[0];
     }
 }
 
@@ -211,13 +221,13 @@ struct Product {
   static constexpr bool COPIED = OJ == 1 && I >= 4 && J > 1 && I * K * J >= 4096;
 
   // tiles, one below the other, of a unit: those that copy columns of y share the copy
-  static constexpr int64_t tiles() {
+  static constexpr int64_t shared() {
     if (STRIPS) return 1;
     const int64_t wanted = over_up(LEAST_UNITS, over_up(J, STRIP)), possible = I / LEAST_SHARING;
     const int64_t few = wanted < possible ? wanted : possible, blocks = I / SHARING > few ? I / SHARING : few;
     return over_up(over_up(I, TALL), blocks > 1 ? blocks : 1);
   }
-  static constexpr int64_t TILES = tiles();
+  static constexpr int64_t TILES = shared();
   // units in one strip, or one row of tiles
   static constexpr int64_t down = DOTS && !TURNED ? over_up(I, 4) : over_up(I, TALL * TILES);
   static constexpr int64_t units() {
@@ -258,19 +268,28 @@ struct Product {
 
   // the strip at column j, of the rows from i to `end`
   static void columns(const T* x, const T* y, T* __restrict out, int64_t j, int64_t i, int64_t end) {
-    constexpr int64_t LOW = I % TALL, REST = J % STRIP;
-    constexpr bool SQUARES = YK == 1 && K >= LANES;
-    if constexpr (STRIPS) {
-      if (j + STRIP <= J) return strip<T, LOW, BROAD>(x, XI, XK, y + j, YK, out + j, OI, K, i, end);
-      if constexpr (REST >= LANES) strip<T, LOW, REST / LANES>(x, XI, XK, y + j, YK, out + j, OI, K, i, end);
+    constexpr int64_t REST = J % STRIP;
+    if (j + STRIP <= J) {
+      of_vectors<BROAD>(x, y, out, j, STRIP, i, end);
+    } else if constexpr (STRIPS) {
+      if constexpr (REST >= LANES) of_vectors<REST / LANES>(x, y, out, j, REST / LANES * LANES, i, end);
       // the last columns, with some of those before
-      if constexpr (J % LANES != 0)
-        strip<T, LOW, 1>(x, XI, XK, y + J - LANES, YK, out + J - LANES, OI, K, i, end);
+      if constexpr (J % LANES != 0) of_vectors<1>(x, y, out, J - LANES, LANES, i, end);
+    } else if constexpr (REST != 0) {
+      of_vectors<over_up(REST, LANES)>(x, y, out, j, REST, i, end);
+    }
+  }
+
+  // columns that fill C vectors, or less where they are copied
+  template <int64_t C>
+  static void of_vectors(const T* x, const T* y, T* __restrict out, int64_t j, int64_t columns, int64_t i, int64_t end) {
+    constexpr Tiles<T> rest = rest_of<T, I % TALL, C>();
+    if constexpr (STRIPS) {
+      strip<T>(tiles<T, TALL, C>, rest, x, XI, XK, y + j, YK, out + j, OI, K, i, end);
     } else {
-      if (j + STRIP <= J)
-        return packed_strip<T, LOW, BROAD, SQUARES>(x, XI, XK, y + j * YJ, YK, YJ, out + j, OI, K, STRIP, i, end);
-      if constexpr (REST != 0)
-        packed_strip<T, LOW, over_up(REST, LANES), SQUARES>(x, XI, XK, y + j * YJ, YK, YJ, out + j, OI, K, REST, i, end);
+      constexpr bool SQUARES = YK == 1 && K >= LANES;
+      packed_strip<T>(tiles<T, TALL, C>, rest, pack<T, SQUARES>, C * LANES, x, XI, XK, y + j * YJ, YK, YJ, out + j,
+                      OI, K, columns, i, end);
     }
   }
 };

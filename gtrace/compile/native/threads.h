@@ -125,6 +125,12 @@ class Team {
     return resumes == 0 || now() >= resumes;
   }
 
+  // one function for all lines of a program, as part_of is one for each
+  __attribute__((noinline, noclone)) void take(Work given, const void* with, int64_t count) {
+    if (count > 1 && shares()) share(given, with, count);
+    else for (int64_t k = 0; k < count; ++k) given(with, k);
+  }
+
   void share(Work given, const void* with, int64_t count) {
     put(work, given, __ATOMIC_RELAXED);
     put(context, with, __ATOMIC_RELAXED);
@@ -150,10 +156,7 @@ class Team {
   Team(int64_t threads, void** python) : runtime(python), threads(threads) {}
 
   // Runs f(0) to f(count - 1), which are independent of one another.
-  template <class F> void run(int64_t count, const F& f) {
-    if (count > 1 && shares()) share(part_of<F>, &f, count);
-    else for (int64_t k = 0; k < count; ++k) part_of<F>(&f, k);
-  }
+  template <class F> void run(int64_t count, const F& f) { take(part_of<F>, &f, count); }
 
   ~Team() {
     if (!started) return;
