@@ -20,7 +20,7 @@ SECONDS_PER_OP = 0.015
 WORKER_START_SECONDS = 2.0
 """Expected seconds until a worker has started, beside those of a first compile in this process."""
 
-LOOP_SECONDS, NATIVE_OP_SECONDS = 0.4, 0.002
+LOOP_SECONDS, NATIVE_OP_SECONDS = 0.3, 0.0013
 """Expected compile time of what is compiled as a whole by the C++ compiler alone, and that of each operation in it."""
 
 TRIAL = 20
@@ -80,8 +80,8 @@ class Policy:
 def native_seconds(sizes: Iterable[int]) -> float:
     """Return the seconds that the C++ compiler should take for programs, each of so many operations.
 
-    >>> native_seconds([50, 50])
-    1.0
+    >>> native_seconds([100, 100])
+    0.86
     """
     return sum(LOOP_SECONDS + NATIVE_OP_SECONDS * size for size in sizes)
 

@@ -51,6 +51,7 @@ class Sharing:
         lost: seconds that calls took longer than usual while the worker was running.
         beside: seconds of these calls.
         debt: seconds lost beyond what is allowed at the moment.
+        in_debt: whether that became too much, and is not zero again.
         credit: seconds that may still be lost until the share since the beginning is used up.
     """
 
@@ -58,6 +59,7 @@ class Sharing:
         self.lost = 0.0
         self.beside = 0.0
         self.debt = 0.0
+        self.in_debt = False
         self.credit = 0.0
         self._credited = time.perf_counter()
 
@@ -121,9 +123,10 @@ class Sharing:
         self.credit, self._credited = max(credit, -(most + DEBT_LIMIT)), end
         debt = self.debt + lost - (AT_ONCE * share if self.credit > 0 else share) * seconds
         self.debt = min(max(debt, 0.0), most + DEBT_LIMIT)
-        if self.debt > most:
+        self.in_debt = self.debt > most or (self.in_debt and self.debt > 0)
+        if self.in_debt:
             worker.pause()
-        elif not self.debt:
+        elif usual:
             worker.resume()
         return results, not alone
 
