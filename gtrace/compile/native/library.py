@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import ctypes
 import functools
 import json
@@ -17,7 +18,7 @@ from gtrace.compile.inductor.failures import compiler_errors
 from gtrace.compile.native.generator import DESCRIPTION, ENTRY, generate
 from gtrace.compile.toolchain import compiler_path
 from gtrace.errors import CacheError, CompileError
-from gtrace.ir.aval import CPU, DTYPES
+from gtrace.ir.aval import CPU, DTYPES, contiguous_strides
 from gtrace.ir.graph import Graph
 from gtrace.torch_internals import openmp_functions
 
@@ -127,21 +128,23 @@ def load(path: Path, origin: str) -> Executable:
         raise CacheError(f"cannot load {path}: {error}") from error
     function.argtypes = (ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64)
     function.restype = ctypes.c_int64
-    outputs = [(DTYPES[dtype], tuple(shape), stacked) for dtype, shape, stacked in description["outputs"]]
+    outputs = [
+        (DTYPES[dtype], tuple(shape), contiguous_strides((1, *shape) if stacked else shape), stacked)
+        for dtype, shape, stacked in description["outputs"]
+    ]
     scratch, loop = description["scratch"], description["loop"]
 
     def run(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         operands = tensors[:-1] if loop else tensors
         length = int(tensors[-1]) if loop else 0
         given = [t if t.is_contiguous() else t.contiguous() for t in operands]
-        results = [
-            torch.empty((length, *shape) if stacked else shape, dtype=dtype) for dtype, shape, stacked in outputs
+        results = [  # `torch.empty` takes longer
+            torch.empty_strided((length, *shape) if stacked else shape, strides, dtype=dtype)
+            for dtype, shape, strides, stacked in outputs
         ]
         memory = torch.empty(scratch, dtype=torch.uint8)
-        pointers = [t.data_ptr() for t in given]
-        pointers += [t.data_ptr() for t in results]
-        args = (ctypes.c_void_p * (len(pointers) + 1))(*pointers, memory.data_ptr())
-        if function(args, length, _services(), torch.get_num_threads()) == REFUSED:
+        pointers = array.array("Q", [t.data_ptr() for t in (*given, *results, memory)])
+        if function(pointers.buffer_info()[0], length, _services(), torch.get_num_threads()) == REFUSED:
             raise RefusedError("a native loop met values that torch refuses")
         return results
 
