@@ -130,6 +130,35 @@ def test_what_may_be_lost_later_is_bounded(simulated):
     assert machine.now - start - undisturbed <= module.MOST_CREDIT + 0.1 * 100.0 + MOST_DEBT + 0.01
 
 
+def test_after_a_call_of_unknown_time_the_worker_goes_on_though_something_is_owed(simulated):
+    machine, sharing = simulated(0.5)
+    machine.long = 0  # the C++ compiler alone
+    with gt.config(compile_share=0.1):
+        for _ in range(10):
+            sharing.run(machine.call(0.01), [], 0.01)
+        assert 0 < sharing.debt < MOST_DEBT_ALONE and not machine.paused
+        worked = machine.worked
+        for _ in range(3):
+            results, beside = sharing.run(machine.call(0.02), [], 0.0)
+            assert not beside, "it is measured alone"
+            assert not machine.paused
+        assert machine.worked == worked and sharing.debt > 0
+        assert sharing.run(machine.call(0.01), [], 0.01)[1]
+
+
+def test_a_debt_that_became_too_large_is_paid_back_before_the_worker_goes_on(simulated):
+    machine, sharing = simulated(0.5)
+    with gt.config(compile_share=0.1):
+        while not machine.paused:
+            sharing.run(machine.call(0.01), [], 0.01)
+        calls = 0
+        while machine.paused:
+            assert sharing.debt > 0
+            sharing.run(machine.call(0.01), [], 0.01)
+            calls += 1
+    assert calls >= MOST_DEBT / (module.AT_ONCE * 0.1 * 0.01)
+
+
 @pytest.fixture
 def two_threads(monkeypatch):
     monkeypatch.setattr(module, "_cores", lambda: 2)

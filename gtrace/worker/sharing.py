@@ -126,7 +126,7 @@ class Sharing:
         self.in_debt = self.debt > most or (self.in_debt and self.debt > 0)
         if self.in_debt:
             worker.pause()
-        elif usual:
+        else:
             worker.resume()
         return results, not alone
 
