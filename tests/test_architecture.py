@@ -43,7 +43,7 @@ ROOMS = [
     {"compile.guards", "compile.toolchain"},
     {"compile.executable"},
     {"compile.symbolic"},
-    {"compile.request", "compile.aoti", "compile.work", "compile.faster", "compile.inductor.failures"},
+    {"compile.request", "compile.aoti", "compile.work", "compile.parts", "compile.faster", "compile.inductor.failures"},
     {"compile.native"},
     {"compile.fx"},
     {"compile.inductor"},

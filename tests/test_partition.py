@@ -9,13 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gtrace as gt
+import gtrace.scipy.linalg
 from gtrace.cache import artifacts as artifact_caches
 from gtrace.compile import backend as backends
 from gtrace.compile import partition
 from gtrace.compile.executable import Compiled, Executable
 from gtrace.compile.faster import Faster, Verdict
-from gtrace.compile.partition import Partitioner, cut
+from gtrace.compile.partition import Partitioner
+from gtrace.compile.parts import cut
 from gtrace.interp.interpreter import interpreter
+from gtrace.ir.aval import contiguous_strides
 from gtrace.ir.canonical import canonicalize
 from gtrace.ir.edit import renumber
 from gtrace.ir.graph import Graph
@@ -73,6 +76,7 @@ def mixed(x):
     return waves(spectrum.real) + waves(abs(vectors)) * count.astype(gt.float64)
 
 
+@pytest.mark.inductor
 def test_what_the_compiler_has_no_code_for_is_interpreted_and_the_rest_compiled():
     x = gt.array(np.random.default_rng(0).normal(size=(4, 4)))
     compiled = gt.jit(mixed, wait=True)
@@ -245,3 +249,74 @@ def test_a_loop_is_contested_where_its_steps_are_few_large_calls():
         form = canonicalize(gt.make_graph(run)(gt.ones((256, 256)), gt.ones((rows, 256)))).graph
         schedule = Partitioner("inductor", "default", 1).schedule(form, [(256, 1), (256, 1)])
         assert [call.what.is_contested for call in schedule.calls] == [contested]
+
+
+def marginal_likelihood(scale, noise, x, y):
+    """Of a Gaussian process, negative, without the constant."""
+    a = x / gt.exp(scale)
+    squares = ((a[:, None] - a[None]) ** 2).sum(-1)
+    factor = gt.numpy.linalg.cholesky(gt.exp(-0.5 * squares) + (gt.exp(noise) + 1e-3) * gt.numpy.eye(len(x)))
+    weights = gt.scipy.linalg.cho_solve((factor, True), y)
+    return 0.5 * y @ weights + gt.log(gt.numpy.diag(factor)).sum()
+
+
+def spectrum(x):
+    """Of which the logarithm is smoothed, and compared with what it is without that."""
+    power = gt.log1p(gt.abs(gt.fft.rfft(gt.tanh(x) * gt.exp(-(x**2)) + 0.5 * x, axis=-1)) ** 2)
+    smooth = (power[:, :-2] + 2 * power[:, 1:-1] + power[:, 2:]) / 4
+    return ((smooth - power[:, 1:-1]) ** 2 / (1 + smooth**2)).mean()
+
+
+def schedule_of(function, *args):
+    graph = canonicalize(gt.make_graph(function)(*args)).graph
+    return Partitioner("inductor", "default", 1).schedule(graph, [contiguous_strides(a.shape) for a in graph.avals])
+
+
+def gaussian_process():
+    rng = np.random.default_rng(0)
+    x, y = (rng.standard_normal(shape).astype(np.float32) for shape in ((40, 3), (40,)))
+    return gt.grad(marginal_likelihood, argnums=(0, 1)), (gt.zeros(3), gt.array(-1.0), gt.array(x), gt.array(y))
+
+
+def test_libraries_are_called_between_native_functions():
+    step, args = gaussian_process()
+    schedule = schedule_of(step, *args)
+    assert len(schedule.requests) >= 2 and all(request.native for request in schedule.requests)
+    called = {
+        node.attributes["overload"] for call in schedule.calls if isinstance(call.what, Graph)
+        for node in call.what.nodes if node.op.name == "aten"
+    }  # fmt: skip
+    assert "aten.linalg_cholesky_ex.default" in called and "aten.linalg_solve_triangular.default" in called
+    compiled = {node.op.name for request in schedule.requests for node in request.graph.nodes}
+    assert "aten" not in compiled
+    schedule = schedule_of(gt.grad(spectrum), gt.ones((8, 64)))
+    assert schedule.requests and all(request.native for request in schedule.requests)
+
+
+def test_a_program_of_factorizations_alone_is_not_divided():
+    schedule = schedule_of(lambda a: gt.numpy.linalg.inv(gt.numpy.linalg.cholesky(a)), gt.numpy.eye(4))
+    assert not any(request.native for request in schedule.requests)
+
+
+def test_native_functions_between_libraries_compute_the_same():
+    step, args = gaussian_process()
+    with gt.config(auto_compile=False):
+        wanted = [np.asarray(g) for g in step(*args)]
+    got = gt.jit(step, wait=True)(*args)
+    for one, other in zip(got, wanted, strict=True):
+        np.testing.assert_allclose(np.asarray(one), other, rtol=2e-4, atol=2e-5)
+    x = gt.array(np.random.default_rng(1).standard_normal((8, 64)).astype(np.float32))
+    with gt.config(auto_compile=False):
+        want = np.asarray(gt.grad(spectrum)(x))
+    np.testing.assert_allclose(np.asarray(gt.jit(gt.grad(spectrum), wait=True)(x)), want, rtol=1e-4, atol=1e-6)
+
+
+def test_a_gaussian_process_is_compiled_without_inductor(tmp_path):
+    step, args = gaussian_process()
+    with gt.config(cache_dir=str(tmp_path), auto_compile=True):
+        jitted = gt.jit(step, wait=True)
+        gt.eval(jitted(*args))
+        gt.eval(jitted(*args))
+        assert "native functions between calls of libraries" in str(gt.explain(jitted))
+    (program,) = jitted.programs()
+    assert program.tier == "compiled" and program.native and not program.left_out

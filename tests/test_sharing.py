@@ -139,7 +139,7 @@ def test_after_a_call_of_unknown_time_the_worker_goes_on_though_something_is_owe
         assert 0 < sharing.debt < MOST_DEBT_ALONE and not machine.paused
         worked = machine.worked
         for _ in range(3):
-            results, beside = sharing.run(machine.call(0.02), [], 0.0)
+            _, beside = sharing.run(machine.call(0.02), [], 0.0)
             assert not beside, "it is measured alone"
             assert not machine.paused
         assert machine.worked == worked and sharing.debt > 0

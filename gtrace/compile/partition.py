@@ -11,7 +11,7 @@ measurements against them. An exported program is one piece: `gtrace.compile.fx`
 from __future__ import annotations
 
 import weakref
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Sequence, Set
 from typing import Any
 
 import attrs
@@ -22,19 +22,24 @@ from gtrace.compile.native.elementwise import lowering
 from gtrace.compile.native.generator import LOOPS, generate, loop_graph, of_open_length
 from gtrace.compile.native.layers import is_written
 from gtrace.compile.native.values import UnsupportedLoopError
+from gtrace.compile.parts import split
 from gtrace.compile.request import CompileRequest
 from gtrace.compile.schedule import Call, Loop, NativeLoop, Schedule
 from gtrace.compile.work import LONG_NATIVE_PROGRAM, LONG_STEP, additions, node_additions, savable
+from gtrace.interp.products import LINEAR_ALGEBRA
 from gtrace.ir.aliasing import given_away, written_over
 from gtrace.ir.aval import FLOAT8, WIDE_UNSIGNED, Bundle, contiguous_strides
 from gtrace.ir.calls import has_calls
 from gtrace.ir.canonical import canonicalize
 from gtrace.ir.draws import draws_apart, has_draws
 from gtrace.ir.graph import Graph, Node, Subgraph, print_graph, subgraphs
-from gtrace.ir.split import NEVER, crossing, results_beside_operations, slices
+from gtrace.ir.split import slices
 
 MIN_OPS = 3
 """Parts of fewer operations are interpreted: there is nothing to fuse."""
+
+MIN_NATIVE_OPS = 8
+"""The same of parts that the C++ compiler alone compiles, whose calls from Python take longer."""
 
 MIN_SHARE = 0.05
 """Parts beside loops are interpreted as well if compiling them saves less than this share of all work: that takes ten
@@ -113,8 +118,13 @@ class Partitioner:
         apart = self._apart(graph)
         if not has_calls(graph) and not apart and len(graph.nodes) <= MAX_OPS:
             request = self.request(graph, strides, donated)
-            small = not request.donated and self._is_small(graph)  # native code writes over no inputs
-            return self.single(self.native_request(graph) if small else request)
+            if request.donated:  # native code writes over no inputs
+                return self.single(request)
+            if self._is_small(graph):
+                return self.single(self.native_request(graph))
+            apart = self._beside_short(graph)
+            if not apart:
+                return self.single(request)
         calls = tuple(call for call, _ in self._calls(graph, strides, donated, apart))
         return Schedule(graph.inputs, graph.outputs, calls)
 
@@ -170,8 +180,9 @@ class Partitioner:
         loops = {value: loop for value, loop in native.items() if loop is not None}
         beside = sum(loop.cost * max(loop.length, 1) for loop in loops.values())
         work = beside + sum(node_additions(node) for node in graph.nodes if node.out not in loops)
+        little = not native and additions(graph) <= LONG_NATIVE_PROGRAM
         taken_by = {value: loop.ins for value, loop in loops.items()}
-        parts = _parts(_without_prologues(graph, loops.values()), taken_by, apart)
+        parts = split(_without_prologues(graph, loops.values()), taken_by, apart, MAX_OPS)
         taken = [
             part.inputs if isinstance(part, Graph) else taken_by.get(part[0].out, tuple(part[0].values()))
             for part in parts
@@ -188,9 +199,16 @@ class Partitioner:
                 key = print_graph(form.graph), own, places
                 if key not in equal:
                     nodes = form.graph.nodes
-                    short = len(nodes) < MIN_OPS or (bool(native) and savable(nodes) < MIN_SHARE * work)
+                    small = little and not places and self._is_small(form.graph)
+                    short = len(nodes) < (MIN_NATIVE_OPS if small else MIN_OPS)
+                    short = short or (bool(native) and savable(nodes) < MIN_SHARE * work)
                     interpreted = short or part.nodes[0].out in apart
-                    equal[key] = form.graph if interpreted else self._straight(form.graph, own, beside, places)
+                    if interpreted:
+                        equal[key] = form.graph
+                    elif small:
+                        equal[key] = self.native_request(form.graph)
+                    else:
+                        equal[key] = self._straight(form.graph, own, beside, places)
                 assert all(place >= 0 for place in form.outputs)  # the program is canonical: no output is an input
                 yield Call(equal[key], ins, tuple(zip(part.outputs, form.outputs, strict=True))), part.nodes
             else:
@@ -244,6 +262,18 @@ class Partitioner:
         """
         short = len(graph.nodes) <= MAX_OPS and additions(graph) <= LONG_NATIVE_PROGRAM
         return self._compiles_short and short and all(map(_is_native, graph.nodes))
+
+    def _beside_short(self, graph: Graph) -> set[int]:
+        """Return the values of LAPACK's operations and of Fourier transforms, if the rest of a program is short.
+
+        Inductor would call the same functions for them, and take its seconds for each of the parts between them.
+        """
+        others = [node for node in graph.nodes if not _is_native(node)]
+        called = all(
+            node.op.projection or str(node.attributes.get("overload")).startswith(LINEAR_ALGEBRA) for node in others
+        )
+        enough = len(graph.nodes) - len(others) >= MIN_NATIVE_OPS and additions(graph) <= LONG_NATIVE_PROGRAM
+        return {node.out for node in others} if self._compiles_short and called and enough else set()
 
     @property
     def _compiles_short(self) -> bool:
@@ -379,108 +409,3 @@ def _without_prologues(graph: Graph, loops: Iterable[NativeLoop]) -> Graph:
     inside = {value for loop in loops for value in loop.prologue}
     kept = tuple(node for node in graph.nodes if node.out not in inside or not tuple(node.values()))
     return Graph(graph.inputs, graph.avals, kept, graph.outputs)
-
-
-def cut(graph: Graph, most: int) -> list[Graph]:
-    """Cut a program into a sequence of programs of at most `most` nodes, where the fewest bytes cross.
-
-    Each program but the last has more than ``most // 2`` nodes. An operation and its several results stay together,
-    even if these are more than `most`.
-    """
-    count = len(graph.nodes)
-    if count <= most:
-        return [graph]
-    graph = results_beside_operations(graph)
-    bytes_at = crossing(graph)
-    places: list[int] = []
-    start = 0
-    while count - start > most:
-        start = min(range(start + most // 2 + 1, start + most + 1), key=bytes_at.__getitem__)
-        while bytes_at[start] >= NEVER:
-            start += 1
-        if start < count:
-            places.append(start)
-    return slices(graph, places)
-
-
-def _parts(
-    graph: Graph, taken: Mapping[int, tuple[int, ...]], apart: Set[int]
-) -> list[Graph | tuple[Node, tuple[int, ...]]]:
-    """Return the straight-line parts, and between them the operations with sub-graphs and the values they assign.
-
-    `taken` has the values that an operation with sub-graphs takes, by the value it assigns, where these are not its
-    operands.
-    `apart` has the values of straight-line operations that are not compiled: a part has only such ones, or none.
-
-    The level of an operation is the largest number, on a path to it, of operations with sub-graphs and of steps from
-    operations that are compiled to others or back. A part is all straight-line operations of one level and kind. An
-    operation whose result is at least as large as its operands, such as a broadcast or a constant, moves to the level
-    that first needs it. Several results of one straight-line operation stay with it.
-    """
-    operands = {node.out: taken.get(node.out, tuple(node.values())) for node in graph.nodes}
-    level: dict[int, int] = dict.fromkeys(graph.inputs, 0)
-    kind: dict[int, bool] = {}  # of straight-line operations: whether they are apart
-    straight: dict[tuple[int, bool], list[Node]] = {}
-    calls: dict[int, list[Node]] = {}
-    results: dict[int, dict[int, int]] = {}
-    named: set[int] = set()  # the operations with sub-graphs, and their results
-    for node in graph.nodes:
-        own = kind.get(node.ins[0], False) if node.op.projection else node.out in apart  # type: ignore[arg-type]
-        body = node.op.rules.body is not None
-        here = max((level[v] + (not body and kind.get(v, own) != own) for v in operands[node.out]), default=0)
-        if node.op.projection and node.ins[0] in results:
-            results[node.ins[0]][node.params[0]] = node.out  # type: ignore[index]
-            named.add(node.out)
-        elif body:
-            calls.setdefault(here, []).append(node)
-            results[node.out] = {}
-            named.add(node.out)
-            here += 1
-        else:
-            kind[node.out] = own
-        level[node.out] = here
-    table = graph.value_avals()
-    needed: dict[int, int] = dict.fromkeys(graph.outputs, 0)
-    for node in reversed(graph.nodes):
-        if not node.op.projection and not isinstance(node.instr.aval, Bundle):
-            given = sum(table[value].nbytes for value in set(node.values()))
-            if needed.get(node.out, 0) > level[node.out] and node.instr.aval.nbytes >= given:
-                level[node.out] = needed[node.out]
-        here = level[node.out] - (node.op.rules.body is not None)
-        own = kind.get(node.out)  # type: ignore[assignment]
-        for value in operands[node.out]:
-            by = here - (own is not None and kind.get(value, own) != own)
-            needed[value] = min(needed.get(value, by), by)
-    for node in graph.nodes:
-        if node.out not in named:
-            straight.setdefault((level[node.out], kind[node.out]), []).append(node)
-    fresh = 1 + max(table, default=0)
-    parts: list[Graph | tuple[Node, tuple[int, ...]]] = []
-    users: dict[int, set[Any]] = {}  # parts that use it; None: operations with sub-graphs, and outputs
-    for part, nodes in straight.items():
-        for node in nodes:
-            for value in node.values():
-                users.setdefault(value, set()).add(part)
-    for nodes in calls.values():
-        for node in nodes:
-            for value in operands[node.out]:
-                users.setdefault(value, set()).add(None)
-    for value in graph.outputs:
-        users.setdefault(value, set()).add(None)
-    for here in range(1 + max([*(where for where, _ in straight), *calls])):
-        for own in (False, True):
-            nodes = [node for node in straight.get((here, own), []) if node.out in users]
-            if not nodes:
-                continue
-            made = {node.out for node in nodes}
-            ins = tuple(dict.fromkeys(v for node in nodes for v in node.values() if v not in made))
-            outs = tuple(node.out for node in nodes if users.get(node.out, set()) - {(here, own)})
-            whole = Graph(ins, tuple(table[v] for v in ins), tuple(nodes), outs)
-            parts += [whole] if own else cut(whole, MAX_OPS)
-        for node in calls.get(here, []):
-            names = []
-            for k in range(len(node.instr.aval.avals)):
-                names.append(results[node.out].get(k, fresh))
-                fresh += names[-1] == fresh
-            parts.append((node, tuple(names)))
-    return parts

@@ -327,7 +327,7 @@ class Program:
 
     @functools.cached_property
     def short(self) -> bool:
-        """Whether it is one native function, without loops."""
+        """Whether it is native functions, between calls of libraries if there are several, without loops."""
         return self.native and not has_calls(self.graph)
 
     @property

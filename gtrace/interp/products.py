@@ -31,11 +31,11 @@ LEAST_COLUMNS = 256
 """Columns of the result from which on it is faster although the first matrix is transposed, which it copies."""
 
 
-LIBRARY = (
-    "aten.convolution", "aten._scaled_dot_product", "aten._fft_", "aten.linalg_", "aten._linalg_", "aten.cholesky",
-    "aten.triangular_solve", "gtrace.lstm",
-)  # fmt: skip
-"""What the names of torch's operators begin with that compiled programs call as they are, beside products."""
+LINEAR_ALGEBRA = ("aten.linalg_", "aten._linalg_", "aten.cholesky", "aten.triangular_solve", "aten._fft_")
+"""What the names of torch's operators begin with that call LAPACK or a library of Fourier transforms."""
+
+LIBRARY = ("aten.convolution", "aten._scaled_dot_product", "gtrace.lstm", *LINEAR_ALGEBRA)
+"""The same of all that compiled programs call as they are, beside products."""
 
 
 @functools.cache

@@ -171,7 +171,9 @@ def _code(program: Program) -> tuple[str, ...]:
         return ()
     lines = []
     if program.short:
-        lines.append("short: it is one native function, which the C++ compiler alone compiled (GT_NATIVE)")
+        count = len(program.schedule.requests)
+        what = "one native function" if count == 1 else f"{count} native functions between calls of libraries"
+        lines.append(f"short: it is {what}, which the C++ compiler alone compiled (GT_NATIVE)")
     for loop in program.schedule.contested:
         verdict = loop.verdict
         line = next((f" at {node.location}" for node in loop.graph.nodes if node.location), "")
