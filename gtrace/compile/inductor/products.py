@@ -32,7 +32,6 @@ PRODUCT = torch.ops.gtrace.product.default
 # what stands between the braces of extern "C": a linkage of its own, for templates
 _TEMPLATES = """"C++" {{
 {includes}
-#define UNROLLED _Pragma("GCC unroll 8")
 #pragma GCC push_options
 #pragma GCC optimize ("O3")
 namespace gtrace_products {{

@@ -28,7 +28,6 @@ _LIBRARY = torch.library.Library("gtrace", "FRAGMENT")
 _FUNCTION = """"C++" {{
 {includes}
 #include <omp.h>
-#define UNROLLED _Pragma("GCC unroll 8")
 #pragma GCC push_options
 #pragma GCC optimize ("O3", "wrapv", "signed-zeros", "no-math-errno", "no-trapping-math")
 #pragma GCC optimize ("no-tree-loop-distribution")

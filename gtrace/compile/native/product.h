@@ -23,7 +23,8 @@ constexpr int64_t LEAST_SHARING = 128, LEAST_UNITS = 4;  // so many, where that 
 #define CONTRACT _Pragma("clang fp contract(fast)")
 #else
 #define ROLLED _Pragma("GCC unroll 1")
-#define UNROLLED _Pragma("GCC unroll 16")  // before sums are put in registers, which with -O2 happens nowhere else
+// under `#pragma GCC optimize` g++ unrolls no other loops before it decides which arrays are in registers
+#define UNROLLED _Pragma("GCC unroll 16")
 #define SEPARATE noipa  // one function, and none for sizes that are constant where it is called
 #define CONTRACTED , optimize("fp-contract=fast")
 #define CONTRACT
