@@ -35,7 +35,7 @@ class LastLine:
     @property
     def closed(self) -> bool:
         """Whether nothing can be written any more."""
-        return self._file.closed
+        return getattr(self._file, "closed", False)  # a file of the program's own may lack what it does not need
 
     @property
     def usable(self) -> bool:
@@ -166,7 +166,7 @@ def _terminal(file: TextIO) -> Hashable:
     if file.isatty():
         try:
             return "terminal", os.fstat(file.fileno()).st_rdev
-        except OSError:  # a terminal of the program's own, without a file descriptor
+        except (AttributeError, OSError):  # a terminal of the program's own, without a file descriptor
             pass
     return id(file)
 
