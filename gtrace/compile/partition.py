@@ -118,14 +118,14 @@ class Partitioner:
         apart = self._apart(graph)
         if not has_calls(graph) and not apart and len(graph.nodes) <= MAX_OPS:
             request = self.request(graph, strides, donated)
-            if request.donated:  # native code writes over no inputs
+            libraries = None if request.donated else self._short(graph)  # native code writes over no inputs
+            if not libraries:
+                return self.single(request if libraries is None else self.native_request(graph))
+            calls = tuple(call for call, _ in self._calls(graph, strides, donated, libraries))
+            if not any(call.requests for call in calls):  # too little between the calls of libraries
                 return self.single(request)
-            if self._is_small(graph):
-                return self.single(self.native_request(graph))
-            apart = self._beside_short(graph)
-            if not apart:
-                return self.single(request)
-        calls = tuple(call for call, _ in self._calls(graph, strides, donated, apart))
+        else:
+            calls = tuple(call for call, _ in self._calls(graph, strides, donated, apart))
         return Schedule(graph.inputs, graph.outputs, calls)
 
     def cut(self, graph: Graph) -> list[Graph]:
@@ -254,26 +254,30 @@ class Partitioner:
         return self.request(graph, strides, donated)
 
     def _is_small(self, graph: Graph) -> bool:
-        """Whether a straight-line program is compiled by the C++ compiler alone: it is short, and all of it can be.
+        """Whether a straight-line program is short, and all of it has C++ of ours."""
+        return self._short(graph) == set()
 
-        That takes a second or two, where Inductor takes six, and the code is as fast: in such programs the calls and
-        the passes over memory take most of the time, and both ways have few of them. Whether all of it can be is known
-        once its code is made, which takes 50 us an operation; here only the operations are looked at.
+    def _short(self, graph: Graph) -> set[int] | None:
+        """Return what the C++ compiler alone does not compile of a straight-line program, if it is short but for that.
+
+        It takes about a second, where Inductor takes six, and the code is as fast: in such programs the calls and the
+        passes over memory take most of the time, and both ways have few of them. Whether all of it can be compiled is
+        known once its code is made, which takes 50 us an operation; here only the operations are looked at.
+
+        Returns:
+            The values of LAPACK's operations and of Fourier transforms: Inductor would call the same functions, and
+            take its seconds for each part between them. None: the program is not short, or has other operations
+            without C++ of ours.
         """
-        short = len(graph.nodes) <= MAX_OPS and additions(graph) <= LONG_NATIVE_PROGRAM
-        return self._compiles_short and short and all(map(_is_native, graph.nodes))
-
-    def _beside_short(self, graph: Graph) -> set[int]:
-        """Return the values of LAPACK's operations and of Fourier transforms, if the rest of a program is short.
-
-        Inductor would call the same functions for them, and take its seconds for each of the parts between them.
-        """
-        others = [node for node in graph.nodes if not _is_native(node)]
-        called = all(
-            node.op.projection or str(node.attributes.get("overload")).startswith(LINEAR_ALGEBRA) for node in others
-        )
-        enough = len(graph.nodes) - len(others) >= MIN_NATIVE_OPS and additions(graph) <= LONG_NATIVE_PROGRAM
-        return {node.out for node in others} if self._compiles_short and called and enough else set()
+        if not self._compiles_short or len(graph.nodes) > MAX_OPS:
+            return None
+        libraries = set()
+        for node in graph.nodes:
+            if not _is_native(node):
+                if not (node.op.projection or str(node.attributes.get("overload")).startswith(LINEAR_ALGEBRA)):
+                    return None
+                libraries.add(node.out)
+        return libraries if additions(graph) <= LONG_NATIVE_PROGRAM else None
 
     @property
     def _compiles_short(self) -> bool:

@@ -327,7 +327,7 @@ class Program:
 
     @functools.cached_property
     def short(self) -> bool:
-        """Whether it is native functions, between calls of libraries if there are several, without loops."""
+        """Whether it has no loops, and what is compiled of it is native functions."""
         return self.native and not has_calls(self.graph)
 
     @property

@@ -172,7 +172,7 @@ def _code(program: Program) -> tuple[str, ...]:
     lines = []
     if program.short:
         count = len(program.schedule.requests)
-        what = "one native function" if count == 1 else f"{count} native functions between calls of libraries"
+        what = "one native function" if count == 1 else f"{count} native functions"
         lines.append(f"short: it is {what}, which the C++ compiler alone compiled (GT_NATIVE)")
     for loop in program.schedule.contested:
         verdict = loop.verdict
