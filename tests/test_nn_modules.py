@@ -492,7 +492,8 @@ def test_modules_go_through_transforms():
     assert many.inner.weight.shape == (3, 2, 2)
     out = gt.vmap(lambda m, x: m(x), in_axes=(0, None))(many, x)
     one = gt.tree.map(lambda leaf: leaf[1], many)
-    np.testing.assert_allclose(out[1].numpy(), one(x).numpy(), rtol=1e-6)
+    expected = one(x).numpy()  # a sum that cancels has the rounding of its terms, which are of the largest result's size
+    np.testing.assert_allclose(out[1].numpy(), expected, rtol=1e-6, atol=1e-6 * abs(expected).max())
 
 
 def test_weights_are_refused_that_do_not_fit():
