@@ -23,7 +23,7 @@ import torch
 import gtrace as gt
 from gtrace.bench.processes import child
 from gtrace.bench.results import BenchmarkError, Figure, parser, report, rounds
-from gtrace.engine.engine import engine
+from gtrace.core.runtime.engine import engine
 
 WIDTH = 64
 AGREEMENT = 1e-2

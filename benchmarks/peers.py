@@ -25,13 +25,13 @@ from networks import Transformer
 
 import gtrace as gt
 from gtrace import tree
-from gtrace.bench.bounds import measure_bounds
 from gtrace.bench.harness import Workload, measure
 from gtrace.bench.libraries import EAGER, Side, add_sides, available
 from gtrace.bench.processes import PeakMemory, child
 from gtrace.bench.results import Figure, Run, console, parser, report, rounds
 from gtrace.bench.results import show as show_table
-from gtrace.worker.client import worker
+from gtrace.bench.roofline import measure_bounds
+from gtrace.core.runtime.worker.client import worker
 
 GOALS = {"gt.jit": 0.95, "gtrace": 1.0}
 """Of the best torch's time, that each of gtrace's sides should take at most."""

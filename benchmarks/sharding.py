@@ -16,13 +16,13 @@ from itertools import pairwise
 from typing import Any
 
 import gtrace as gt
-from gtrace.abstract import capture_like
 from gtrace.bench.results import Figure, parser, report, rounds
-from gtrace.cache.divided import DividedRecord
-from gtrace.ir.canonical import CANONICAL
-from gtrace.shard import workers
-from gtrace.shard.partitioned import Partitioned
-from gtrace.shard.stages import divide
+from gtrace.core.partitioner import workers
+from gtrace.core.partitioner.partitioned import Partitioned
+from gtrace.core.partitioner.serialized import DividedRecord
+from gtrace.core.partitioner.stages import divide
+from gtrace.core.passes.canonical import CANONICAL
+from gtrace.core.transform.eval_shape import capture_like
 from gtrace.sharding import Mesh, NamedSharding, P
 
 WHOLE = P()

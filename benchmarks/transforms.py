@@ -23,7 +23,7 @@ import gtrace as gt
 from gtrace.bench.harness import Workload, interleave, measure
 from gtrace.bench.libraries import add_sides, available
 from gtrace.bench.results import Figure, parser, report, rounds
-from gtrace.trace.record import Trace, thread
+from gtrace.core.trace.record import Trace, thread
 
 CASES: dict[str, tuple[Callable[..., Workload], tuple[int, ...]]] = {
     "per_example": (per_example_gradients, (8, 4)), "hessian": (hessian, (8,)), "recurrent": (recurrent, (10, 2, 4)),

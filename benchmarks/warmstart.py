@@ -155,7 +155,7 @@ def steps(which: str, count: int) -> dict[str, Any]:
 def disturbance(which: str, seconds: int) -> dict[str, Any]:
     """Steps before, while and after the worker compiles the step."""
     gt = importlib.import_module("gtrace")
-    worker = importlib.import_module("gtrace.worker.client").worker
+    worker = importlib.import_module("gtrace.core.runtime.worker.client").worker
     step = STEPS[which]()
     times: dict[str, list[float]] = {"before": [], "while": [], "after": []}
     end = time.perf_counter() + seconds

@@ -12,7 +12,8 @@ _collects = _gc.isenabled()
 _first = "torch" not in _sys.modules
 _gc.disable()
 try:
-    from gtrace import forks as _forks
+    from gtrace import dtypes as dtypes
+    from gtrace import errors as errors
     from gtrace import hotpath as hotpath
     from gtrace import image as image
     from gtrace import ir as ir
@@ -24,24 +25,60 @@ try:
     from gtrace import sharding as sharding
     from gtrace import signal as signal
     from gtrace import special as special
-    from gtrace import tensor_methods as _tensor_methods
     from gtrace import tree as tree
-    from gtrace.abstract import *
-    from gtrace.aten import operation as _aten
-    from gtrace.callbacks import *
-    from gtrace.compile.backend import *
-    from gtrace.config import *
-    from gtrace.control.branches import *
-    from gtrace.control.loops import *
-    from gtrace.control.scan import *
-    from gtrace.define_op import *
-    from gtrace.dtypes import *
+    from gtrace.core.backends.backend import *
+    from gtrace.core.base import forks as _forks
+    from gtrace.core.base.config import *
+    from gtrace.core.base.dtypes import *
+    from gtrace.core.base.suggestions import suggesting as _suggesting
+    from gtrace.core.ops import methods as _methods
+    from gtrace.core.ops.activations import *
+    from gtrace.core.ops.arg_reduce import *
+    from gtrace.core.ops.complex import *
+    from gtrace.core.ops.complex_parts import *
+    from gtrace.core.ops.create import *
+    from gtrace.core.ops.dtype_info import *
+    from gtrace.core.ops.elementwise import *
+    from gtrace.core.ops.floats import *
+    from gtrace.core.ops.index import *
+    from gtrace.core.ops.join_split import *
+    from gtrace.core.ops.linalg import *
+    from gtrace.core.ops.log_sums import *
+    from gtrace.core.ops.logic import *
+    from gtrace.core.ops.normalize import *
+    from gtrace.core.ops.one_hot import *
+    from gtrace.core.ops.pad_tile import *
+    from gtrace.core.ops.reduce import *
+    from gtrace.core.ops.scans import *
+    from gtrace.core.ops.shape import *
+    from gtrace.core.ops.sort import *
+    from gtrace.core.ops.unique import *
+    from gtrace.core.trace.array import *
+    from gtrace.core.trace.convert import *
+    from gtrace.core.transform.callbacks import *
+    from gtrace.core.transform.checkpoint import *
+    from gtrace.core.transform.closures import *
+    from gtrace.core.transform.control.branches import *
+    from gtrace.core.transform.control.loops import *
+    from gtrace.core.transform.control.scan import *
+    from gtrace.core.transform.custom import *
+    from gtrace.core.transform.eval_shape import *
+    from gtrace.core.transform.jacobian import *
+    from gtrace.core.transform.jit import *
+    from gtrace.core.transform.jvp import *
+    from gtrace.core.transform.ravel import *
+    from gtrace.core.transform.transpose import *
+    from gtrace.core.transform.vjp import *
+    from gtrace.core.transform.vmap import *
+    from gtrace.distributed.signals import *
     from gtrace.errors import *
-    from gtrace.export import *
-    from gtrace.flattening import *
     from gtrace.hotpath import enable_hot_path_detection as enable_hot_path_detection
-    from gtrace.jit import *
-    from gtrace.modules import *
+    from gtrace.interop import tensor_methods as _tensor_methods
+    from gtrace.interop.aten import operation as _aten
+    from gtrace.interop.define_op import *
+    from gtrace.interop.torch_autograd import *
+    from gtrace.interop.torch_functions import *
+    from gtrace.nn.torch_modules import *
     from gtrace.numpy import fft as fft
     from gtrace.numpy import linalg as linalg
     from gtrace.observe import compile_log as _compile_log
@@ -54,48 +91,13 @@ try:
     from gtrace.observe.profile import *
     from gtrace.observe.stats import *
     from gtrace.observe.training import *
-    from gtrace.ops import methods as _methods
-    from gtrace.ops.activations import *
-    from gtrace.ops.arrange import *
-    from gtrace.ops.complex import *
-    from gtrace.ops.components import *
-    from gtrace.ops.create import *
-    from gtrace.ops.dtype_info import *
-    from gtrace.ops.elementwise import *
-    from gtrace.ops.floats import *
-    from gtrace.ops.index import *
-    from gtrace.ops.linalg import *
-    from gtrace.ops.log_sums import *
-    from gtrace.ops.logic import *
-    from gtrace.ops.normalize import *
-    from gtrace.ops.one_hot import *
-    from gtrace.ops.parts import *
-    from gtrace.ops.places import *
-    from gtrace.ops.reduce import *
-    from gtrace.ops.scans import *
-    from gtrace.ops.shape import *
-    from gtrace.ops.sort import *
-    from gtrace.ops.unique import *
+    from gtrace.random.seeding import *
     from gtrace.saving.arrays import *
     from gtrace.saving.checkpoint import *
-    from gtrace.seeding import *
-    from gtrace.shard.signals import *
+    from gtrace.saving.export import *
     from gtrace.sharding import device_put as device_put
     from gtrace.sharding import from_process_local as from_process_local
     from gtrace.sharding import with_sharding as with_sharding
-    from gtrace.suggestions import suggesting as _suggesting
-    from gtrace.torch_autograd import *
-    from gtrace.torch_functions import *
-    from gtrace.trace.array import *
-    from gtrace.trace.convert import *
-    from gtrace.transform.checkpoint import *
-    from gtrace.transform.closures import *
-    from gtrace.transform.custom import *
-    from gtrace.transform.jacobian import *
-    from gtrace.transform.jvp import *
-    from gtrace.transform.transpose import *
-    from gtrace.transform.vjp import *
-    from gtrace.transform.vmap import *
     from gtrace.version import __version__ as __version__
 finally:
     if _collects:

@@ -2,7 +2,7 @@
 
 import sys
 
-from gtrace.cli import main
+from gtrace.commands.cli import main
 
 if __name__ == "__main__":
     sys.exit(main())

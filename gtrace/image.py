@@ -6,18 +6,18 @@ import enum
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from gtrace.errors import ArgumentError, ShapeError, message
-from gtrace.ops.arrange import repeat
-from gtrace.ops.create import arange
-from gtrace.ops.elementwise import absolute, floor, maximum, minimum, sin
-from gtrace.ops.index import getitem, take
-from gtrace.ops.linalg import tensordot
-from gtrace.ops.logic import logical_and, where
-from gtrace.ops.promote import as_arrays, cast
-from gtrace.ops.reduce import sum as sum_over
-from gtrace.ops.shape import as_shape, expand_dims, moveaxis, normalize_axis
-from gtrace.trace.array import Array
-from gtrace.trace.convert import lift
+from gtrace.core.base.errors import ArgumentError, ShapeError, message
+from gtrace.core.ops.create import arange
+from gtrace.core.ops.elementwise import absolute, floor, maximum, minimum, sin
+from gtrace.core.ops.index import getitem, take
+from gtrace.core.ops.linalg import tensordot
+from gtrace.core.ops.logic import logical_and, where
+from gtrace.core.ops.pad_tile import repeat
+from gtrace.core.ops.promote import as_arrays, cast
+from gtrace.core.ops.reduce import sum as sum_over
+from gtrace.core.ops.shape import as_shape, expand_dims, moveaxis, normalize_axis
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.convert import lift
 
 __all__ = ["ResizeMethod", "resize", "scale_and_translate"]
 

@@ -4,18 +4,16 @@
 `gtrace.from_graph` makes a function of a graph. docs/ir.md has the grammar, the rules and worked examples.
 """
 
-from gtrace.ir.aval import DTYPES, Aval, Bundle, aval, bundle
-from gtrace.ir.build import Builder, Value, ops
-from gtrace.ir.canonical import CANONICAL, Canonical, canonicalize
-from gtrace.ir.difference import difference, differences
-from gtrace.ir.edit import inline, renumber, substitute, toposort
-from gtrace.ir.evaluate import evaluate
-from gtrace.ir.graph import Graph, Node, Scalar, Subgraph, print_graph
-from gtrace.ir.op import Instr, Op
-from gtrace.ir.partial_eval import partial_eval
-from gtrace.ir.passes import Pass, Pipeline
-from gtrace.ir.signature import Signature, short, sign
-from gtrace.ir.simplify import (
+from gtrace.core.ir.aval import DTYPES, Aval, Bundle, aval, bundle
+from gtrace.core.ir.build import Builder, Value, ops
+from gtrace.core.ir.difference import difference, differences
+from gtrace.core.ir.edit import inline, renumber, substitute, toposort
+from gtrace.core.ir.evaluate import evaluate
+from gtrace.core.ir.graph import Graph, Node, Scalar, Subgraph, print_graph
+from gtrace.core.ir.op import Instr, Op
+from gtrace.core.ir.pipeline import Pass, Pipeline
+from gtrace.core.ir.signature import Signature, short, sign
+from gtrace.core.ir.simplify import (
     cse,
     dce,
     fold,
@@ -25,7 +23,9 @@ from gtrace.ir.simplify import (
     order_operands,
     remove_identities,
 )
-from gtrace.ir.subgraph import SUBGRAPH, select, subgraph
-from gtrace.ir.text import parse_graph
-from gtrace.ir.user_passes import Registration, register_pass, unregister_pass
-from gtrace.ir.verify import verify
+from gtrace.core.ir.subgraph import SUBGRAPH, select, subgraph
+from gtrace.core.ir.text import parse_graph
+from gtrace.core.ir.verify import verify
+from gtrace.core.passes.canonical import CANONICAL, Canonical, canonicalize
+from gtrace.core.passes.partial_eval import partial_eval
+from gtrace.core.passes.user_passes import Registration, register_pass, unregister_pass

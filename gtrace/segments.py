@@ -7,16 +7,16 @@ from typing import Any
 
 import numpy
 
-from gtrace.errors import ArgumentError, ShapeError, message
-from gtrace.ir.aval import FLOATS
-from gtrace.ops.create import full
-from gtrace.ops.dtype_info import iinfo
-from gtrace.ops.elementwise import clip
-from gtrace.ops.logic import less, where
-from gtrace.ops.reduce import max as max_over
-from gtrace.ops.shape import as_int
-from gtrace.trace.array import Array, whole
-from gtrace.trace.convert import lift
+from gtrace.core.base.errors import ArgumentError, ShapeError, message
+from gtrace.core.ir.aval import FLOATS
+from gtrace.core.ops.create import full
+from gtrace.core.ops.dtype_info import iinfo
+from gtrace.core.ops.elementwise import clip
+from gtrace.core.ops.logic import less, where
+from gtrace.core.ops.reduce import max as max_over
+from gtrace.core.ops.shape import as_int
+from gtrace.core.trace.array import Array, whole
+from gtrace.core.trace.convert import lift
 
 __all__ = ["segment_max", "segment_min", "segment_prod", "segment_sum"]
 

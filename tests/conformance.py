@@ -31,7 +31,7 @@ from torch.testing._internal.opinfo.core import OpInfo, SampleInput
 
 import gtrace as gt
 from gtrace import tree
-from gtrace.compile.partition import uncompilable
+from gtrace.core.backends.scheduler import uncompilable
 from gtrace.errors import ConcretizationError, GtraceError
 
 CHECKS = ("forward", "gradient", "second order", "jvp", "vmap", "vmap of gradient", "compiled")

@@ -19,11 +19,11 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import gtrace as gt
-from gtrace.config import Config
-from gtrace.engine.engine import engine
-from gtrace.engine.sizes import NewSizes
-from gtrace.ir.op import _instrs as instructions
-from gtrace.worker.client import worker
+from gtrace.core.base.config import Config
+from gtrace.core.ir.op import _instrs as instructions
+from gtrace.core.runtime.engine import engine
+from gtrace.core.runtime.first_calls import NewSizes
+from gtrace.core.runtime.worker.client import worker
 
 collect_ignore = ["data", "ports", "conformance.py", "launched_sharding.py"]  # scripts, and what tests run
 

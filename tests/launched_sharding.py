@@ -19,8 +19,8 @@ import numpy as np
 import torch
 
 import gtrace as gt
-from gtrace.engine.engine import engine
-from gtrace.shard import workers
+from gtrace.core.partitioner import workers
+from gtrace.core.runtime.engine import engine
 from gtrace.sharding import NamedSharding, P, make_mesh
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "examples"))

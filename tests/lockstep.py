@@ -12,16 +12,16 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import torch
 
-from gtrace.cache.divided import DividedRecord
-from gtrace.interp.interpreter import bound_body, bound_impl
-from gtrace.ir.aval import sharded
-from gtrace.ir.canonical import CANONICAL, canonicalize
-from gtrace.ir.graph import Graph, Scalar, print_graph, subgraphs
-from gtrace.ir.op import REGISTRY
-from gtrace.ir.sharding import ABSENT, NamedSharding, PartitionSpec, bounds, pairs, parse_mesh
-from gtrace.ir.verify import verify
-from gtrace.shard.partitioned import Partitioned
-from gtrace.shard.stages import divide
+from gtrace.core.backends.interpreter.interpreter import bound_body, bound_impl
+from gtrace.core.ir.aval import sharded
+from gtrace.core.ir.graph import Graph, Scalar, print_graph, subgraphs
+from gtrace.core.ir.op import REGISTRY
+from gtrace.core.ir.sharding import ABSENT, NamedSharding, PartitionSpec, bounds, pairs, parse_mesh
+from gtrace.core.ir.verify import verify
+from gtrace.core.partitioner.partitioned import Partitioned
+from gtrace.core.partitioner.serialized import DividedRecord
+from gtrace.core.partitioner.stages import divide
+from gtrace.core.passes.canonical import CANONICAL, canonicalize
 
 
 def placed(graph: Graph, shardings) -> Graph:

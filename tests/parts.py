@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from gtrace import ir
-from gtrace.interp.interpreter import interpreter
-from gtrace.ir.verify import verify
+from gtrace.core.backends.interpreter.interpreter import interpreter
+from gtrace.core.ir.verify import verify
 
 
 def run_parts(parts, graph, tensors):

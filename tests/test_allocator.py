@@ -14,7 +14,7 @@ pytestmark = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="anoth
 SCRIPT = """
 import resource
 import gtrace as gt
-from gtrace.allocator import keep_freed_memory
+from gtrace.core.base.allocator import keep_freed_memory
 
 x = gt.eval(gt.ones(12_000_000))  # 12,000 pages
 faults = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_minflt

@@ -16,8 +16,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import gtrace as gt
-from gtrace.compile import backend as backends
-from gtrace.engine.engine import engine
+from gtrace.core.backends import backend as backends
+from gtrace.core.runtime.engine import engine
 
 
 class Negating(TorchFunctionMode):
@@ -185,8 +185,8 @@ def test_what_is_recorded_is_forgotten_again():
     script = """
         import gc, resource, sys
         import gtrace as gt
-        from gtrace.ir.aval import _interned as avals
-        from gtrace.ir.op import _instrs as instrs
+        from gtrace.core.ir.aval import _interned as avals
+        from gtrace.core.ir.op import _instrs as instrs
 
         gt.config.update(auto_compile=False)
         x = gt.eval(gt.ones(4))

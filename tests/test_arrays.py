@@ -13,7 +13,7 @@ import torch
 from torch._subclasses import FakeTensorMode
 
 import gtrace as gt
-from gtrace.events import Forced, Ran, bus
+from gtrace.core.base.events import Forced, Ran, bus
 
 
 @pytest.fixture(autouse=True)
@@ -83,7 +83,7 @@ def test_dead_results_are_not_outputs():
     float(program())
     (new,) = [p for p in gt.stats() if p.signature not in before]
     assert new.ops.count("sum") == 1
-    from gtrace.engine.engine import engine
+    from gtrace.core.runtime.engine import engine
 
     (entry,) = [e for e in engine.programs.values() if e.signature.exact == new.signature]
     assert len(entry.graph.outputs) == 1
@@ -418,8 +418,8 @@ def test_shape_and_dtype_errors_name_the_users_line():
 
 
 def test_operands_of_two_devices_are_refused():
-    from gtrace.ir.aval import aval
-    from gtrace.ir.op import REGISTRY
+    from gtrace.core.ir.aval import aval
+    from gtrace.core.ir.op import REGISTRY
 
     cpu, gpu = aval((3,), torch.float32), aval((3,), torch.float32, torch.device("cuda", 0))
     with pytest.raises(gt.DeviceError, match="one device"):

@@ -12,12 +12,12 @@ from torch import nn
 
 import gtrace as gt
 from gtrace import ir
-from gtrace.compile.fx import lower
-from gtrace.engine.engine import engine
-from gtrace.interp import batch_norms
-from gtrace.interp.channels_last import predicted_strides
-from gtrace.interp.interpreter import interpreter
-from gtrace.interp.products import takes_library
+from gtrace.core.backends.fx import lower
+from gtrace.core.backends.interpreter import batch_norms
+from gtrace.core.backends.interpreter.interpreter import interpreter
+from gtrace.core.backends.interpreter.matmul import takes_library
+from gtrace.core.passes.channels_last import predicted_strides
+from gtrace.core.runtime.engine import engine
 
 MODULES = {2: nn.BatchNorm1d, 3: nn.BatchNorm1d, 4: nn.BatchNorm2d, 5: nn.BatchNorm3d}
 SHAPES = [(6, 4), (5, 4, 3), (3, 4, 5, 2), (2, 4, 2, 3, 2)]

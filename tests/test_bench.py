@@ -19,13 +19,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gtrace as gt
-from gtrace import cli
 from gtrace.bench import machine
 from gtrace.bench.compare import LEAST, changes, warnings
 from gtrace.bench.harness import Workload, case, measure, prepare
 from gtrace.bench.libraries import EAGER, UNDECORATED, available
 from gtrace.bench.results import BenchmarkError, Figure, Run, added, load, quantity, save, show
-from gtrace.commands import bench
+from gtrace.commands import bench, cli
 
 ROOT = Path(__file__).resolve().parent.parent
 PROGRAMS = ROOT / "benchmarks"

@@ -15,10 +15,10 @@ import pytest
 import torch
 
 import gtrace as gt
-from gtrace.cache.ledger import LedgerEntry
-from gtrace.cache.manifest import Manifest, Verdict, VerdictKind
-from gtrace.cache.store import Store
-from gtrace.cli import main
+from gtrace.commands.cli import main
+from gtrace.core.runtime.cache.ledger import LedgerEntry
+from gtrace.core.runtime.cache.manifest import Manifest, Verdict, VerdictKind
+from gtrace.core.runtime.cache.store import Store
 
 pytestmark = pytest.mark.inductor
 

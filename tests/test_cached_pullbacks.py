@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gtrace as gt
-from gtrace.engine.engine import engine
-from gtrace.transform import jacobian, tape
+from gtrace.core.runtime.engine import engine
+from gtrace.core.transform import jacobian, tape
 
 
 @pytest.fixture(autouse=True)

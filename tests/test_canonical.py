@@ -8,16 +8,16 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 import gtrace as gt
-from gtrace.compile.artifact import compile_artifact, load
-from gtrace.compile.request import CompileRequest
-from gtrace.interp.interpreter import interpreter
-from gtrace.ir.aval import contiguous_strides
-from gtrace.ir.canonical import canonicalize
-from gtrace.ir.graph import Graph, Node, print_graph
-from gtrace.ir.op import REGISTRY
-from gtrace.ir.signature import sign
-from gtrace.ir.text import parse_graph
-from gtrace.ir.verify import verify
+from gtrace.core.backends.artifact import compile_artifact, load
+from gtrace.core.backends.interpreter.interpreter import interpreter
+from gtrace.core.backends.request import CompileRequest
+from gtrace.core.ir.aval import contiguous_strides
+from gtrace.core.ir.graph import Graph, Node, print_graph
+from gtrace.core.ir.op import REGISTRY
+from gtrace.core.ir.signature import sign
+from gtrace.core.ir.text import parse_graph
+from gtrace.core.ir.verify import verify
+from gtrace.core.passes.canonical import canonicalize
 from gtrace.testing import arguments, graphs, isomorphic, near_twins, rearrangements
 
 

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gtrace as gt
-from gtrace.interp.interpreter import interpreter
-from gtrace.ir.graph import Graph
+from gtrace.core.backends.interpreter.interpreter import interpreter
+from gtrace.core.ir.graph import Graph
+from gtrace.core.trace import capture
 from gtrace.testing import arguments, graphs
-from gtrace.trace import capture
 
 X = np.arange(1, 7, dtype=np.float32).reshape(2, 3)
 

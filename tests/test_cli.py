@@ -11,7 +11,7 @@ import launch
 import pytest
 
 import gtrace as gt
-from gtrace.cli import main
+from gtrace.commands.cli import main
 
 SCRIPT = """\
 import sys
@@ -164,7 +164,7 @@ def test_a_module_that_cannot_be_run_is_an_error(name, words, tmp_path):
 
 def test_a_reader_that_leaves_and_closed_streams_are_no_errors(script):
     path = script()
-    code = f"import sys; from gtrace.cli import main; sys.std{{}} = None; sys.exit(main(['run', {path!r}]))"
+    code = f"import sys; from gtrace.commands.cli import main; sys.std{{}} = None; sys.exit(main(['run', {path!r}]))"
     assert run("-c", code.format("err"), launcher=()).stdout.splitlines()[-1] == "1 program, 1 call, 0 compiles"
     done = run("-c", code.format("out"), launcher=())
     assert (done.returncode, done.stderr) == (0, "")
@@ -284,7 +284,7 @@ def test_a_terminal_shows_progress_and_colour_unless_quiet(script, quiet):
 WAITS = """
     import time
     import gtrace as gt
-    from gtrace.events import Awaiting, bus
+    from gtrace.core.base.events import Awaiting, bus
     from gtrace.observe import progress
 
     progress.SHOW_AFTER = 0.05

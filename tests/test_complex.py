@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import gtrace as gt
 import gtrace.numpy
 from gtrace import ir, testing
-from gtrace.ops.samples import complex_uniform
+from gtrace.core.ops.samples import complex_uniform
 
 COMPLEX = [gt.complex64, gt.complex128]
 UNSIGNED = [gt.uint16, gt.uint32, gt.uint64]

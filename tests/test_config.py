@@ -9,7 +9,7 @@ import threading
 import pytest
 
 import gtrace as gt
-from gtrace.config import Config, process_rank
+from gtrace.core.base.config import Config, process_rank
 
 DEFAULTS = Config()
 

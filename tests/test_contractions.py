@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gtrace as gt
-from gtrace.interp.interpreter import interpreter
-from gtrace.ir.canonical import CANONICAL
-from gtrace.ir.contractions import multiply_matrices
-from gtrace.ir.simplified import SIMPLIFIED
-from gtrace.ir.verify import broken_rule
+from gtrace.core.backends.interpreter.interpreter import interpreter
+from gtrace.core.ir.verify import broken_rule
+from gtrace.core.passes.canonical import CANONICAL
+from gtrace.core.passes.contractions import multiply_matrices
+from gtrace.core.passes.whole_program import SIMPLIFIED
 
 SIZES = dict(zip("abcdef", (2, 3, 4, 5, 1, 3), strict=True))
 

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gtrace as gt
-from gtrace.engine.engine import engine
-from gtrace.ir.op import REGISTRY, _instrs
-from gtrace.ir.subgraph import _interned, subgraph
-from gtrace.ir.text import parse_graph
-from gtrace.ir.verify import verify
+from gtrace.core.ir.op import REGISTRY, _instrs
+from gtrace.core.ir.subgraph import _interned, subgraph
+from gtrace.core.ir.text import parse_graph
+from gtrace.core.ir.verify import verify
+from gtrace.core.runtime.engine import engine
 from gtrace.testing import arguments, as_function, graphs
 
 

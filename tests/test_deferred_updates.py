@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gtrace as gt
-from gtrace.interp import updates
+from gtrace.core.passes import optimizer_updates as updates
 
 RNG = np.random.default_rng(0)
 SIZES = {"a": (70, 60), "b": (60,), "c": (60, 70), "d": (300, 300)}

@@ -14,8 +14,8 @@ import launch
 import pytest
 
 import gtrace as gt
-from gtrace.cache import store as stores
-from gtrace.cache.store import Store
+from gtrace.core.runtime.cache import store as stores
+from gtrace.core.runtime.cache.store import Store
 
 PROGRAM = """
     import sys
@@ -109,7 +109,7 @@ WALK = """
                 raise ImportError(f"{op} imports {name}")
 
     sys.meta_path.insert(0, Refuse())
-    from gtrace.ir.op import REGISTRY
+    from gtrace.core.ir.op import REGISTRY
     for op, record in sorted(REGISTRY.items()):
         if record.cases.samples is not None and op != "aten":
             for sample in record.cases.samples():

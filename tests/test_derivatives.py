@@ -8,7 +8,7 @@ import torch
 from torch.nn import functional
 
 import gtrace as gt
-from gtrace.interp.interpreter import interpreter
+from gtrace.core.backends.interpreter.interpreter import interpreter
 from gtrace.testing import assert_close
 
 RNG = np.random.default_rng(0)

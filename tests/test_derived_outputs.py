@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 import gtrace as gt
 from gtrace import ir
-from gtrace.events import Forced, bus
-from gtrace.ir.derived import LEAST_NODES, MAX_NODES, derived_from, derived_outputs
+from gtrace.core.base.events import Forced, bus
+from gtrace.core.passes.recomputable_outputs import LEAST_NODES, MAX_NODES, derived_from, derived_outputs
 
 RNG = np.random.default_rng(0)
 WEIGHTS = {k: RNG.normal(size=(5, 5)) for k in "abcdefg"}

@@ -143,7 +143,7 @@ def test_text_after_prose_is_not_output():
 def serve():
     """Run the pages whose paths are read, each in a fork, which ends as a program of its own would."""
     # before warnings become errors: torch's own imports may warn
-    from gtrace import torch_internals
+    from gtrace.core.base import torch_internals
 
     torch_internals.COMPILE_FX.get()
     gc.freeze()

@@ -9,15 +9,15 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import gtrace as gt
-from gtrace.compile.executable import Executable
-from gtrace.compile.fx import lower
-from gtrace.engine import program as programs
-from gtrace.engine.engine import Engine
+from gtrace.core.backends.executable import Executable
+from gtrace.core.backends.fx import lower
+from gtrace.core.backends.interpreter.interpreter import interpreter
+from gtrace.core.ir.aliasing import aliases, given_away, written_over
+from gtrace.core.passes.canonical import canonicalize
+from gtrace.core.passes.subgraph_calls import has_calls
+from gtrace.core.runtime import program as programs
+from gtrace.core.runtime.engine import Engine
 from gtrace.errors import ArgumentError, DonatedError, ExecutionError
-from gtrace.interp.interpreter import interpreter
-from gtrace.ir.aliasing import aliases, given_away, written_over
-from gtrace.ir.calls import has_calls
-from gtrace.ir.canonical import canonicalize
 from gtrace.testing import arguments, graphs
 
 SIZE = 5

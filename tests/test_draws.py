@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from parts import run_parts
 
 import gtrace as gt
-from gtrace.interp.interpreter import interpreter
-from gtrace.ir.canonical import CANONICAL
-from gtrace.ir.draws import LEAST_DRAWN, draws_apart, has_draws
+from gtrace.core.backends.interpreter.interpreter import interpreter
+from gtrace.core.passes.canonical import CANONICAL
+from gtrace.core.passes.draws import LEAST_DRAWN, draws_apart, has_draws
 from gtrace.testing import count_compiles
 
 SHAPE = (24, 16)

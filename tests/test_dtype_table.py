@@ -15,8 +15,8 @@ import pytest
 import torch
 
 import gtrace as gt
-from gtrace.compile.partition import uncompilable
-from gtrace.dtypes import BY_TORCH
+from gtrace.core.backends.scheduler import uncompilable
+from gtrace.core.base.dtypes import BY_TORCH
 from gtrace.errors import DtypeError, GtraceError
 
 PAGE = Path(__file__).parents[1] / "docs" / "promotion.md"

@@ -23,9 +23,9 @@ import torch
 
 import gtrace as gt
 from gtrace import tree
+from gtrace.core.base.events import Recorded, bus
+from gtrace.core.ir.op import REGISTRY
 from gtrace.errors import GtraceError
-from gtrace.events import Recorded, bus
-from gtrace.ir.op import REGISTRY
 
 PAGE = Path(__file__).parents[1] / "docs" / "functions.md"
 NAMESPACES: dict[str, types.ModuleType] = {
@@ -77,7 +77,7 @@ def functions() -> Iterator[tuple[str, str, Callable[..., Any], list[str]]]:
 
 def of_arrays(value: Any) -> bool:
     """Whether a function of gt is one of arrays, not a transformation or a tool."""
-    return getattr(value, "__module__", "").startswith(("gtrace.ops", "gtrace.trace.fast", "gtrace.numpy"))
+    return getattr(value, "__module__", "").startswith(("gtrace.core.ops", "gtrace.core.trace.fast", "gtrace.numpy"))
 
 
 def first_call(prefix: str, name: str, function: Callable[..., Any]) -> Call:

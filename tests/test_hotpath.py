@@ -21,14 +21,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gtrace as gt
-from gtrace.cache.artifacts import artifacts
-from gtrace.cache.ledger import LedgerEntry
-from gtrace.engine import policy as policy_module
-from gtrace.engine import programs
-from gtrace.engine.engine import Engine, engine
-from gtrace.engine.policy import CLEAR_TRIAL, TRIAL, TRIAL_SHARE, CostModel, Decision, History, Policy, decide, judge
-from gtrace.engine.program import PARTIAL_CALLS, Partial
-from gtrace.engine.sizes import CALLS, EVERY, PREPARED
+from gtrace.core.runtime import policy as policy_module
+from gtrace.core.runtime import programs
+from gtrace.core.runtime.cache.artifacts import artifacts
+from gtrace.core.runtime.cache.ledger import LedgerEntry
+from gtrace.core.runtime.engine import Engine, engine
+from gtrace.core.runtime.first_calls import CALLS, EVERY, PREPARED
+from gtrace.core.runtime.policy import (
+    CLEAR_TRIAL,
+    TRIAL,
+    TRIAL_SHARE,
+    CostModel,
+    Decision,
+    History,
+    Policy,
+    decide,
+    judge,
+)
+from gtrace.core.runtime.program import PARTIAL_CALLS, Partial
 
 EARLIER = set()
 
@@ -279,7 +289,7 @@ def test_other_programs_are_prepared_at_their_first_call(case):
 
 
 def test_few_of_many_new_sizes_are_kept(monkeypatch):
-    monkeypatch.setattr(sys.modules["gtrace.engine.sizes"], "MAX_OPERATIONS", 20)
+    monkeypatch.setattr(sys.modules["gtrace.core.runtime.first_calls"], "MAX_OPERATIONS", 20)
     programs, others = sizes_of([*range(4002, 4012)] * (2 * CALLS))
     assert others > (10 - PREPARED) * CALLS, "what was forgotten counts anew"
     assert len(programs) >= PREPARED

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 import gtrace as gt
 from gtrace import ir
-from gtrace.compile import schedule
-from gtrace.compile.inductor import pooling
-from gtrace.compile.native.library import FLAGS
-from gtrace.compile.native.operator import PRODUCTS
-from gtrace.compile.toolchain import compiler_path
-from gtrace.interp.channels_last import predicted_strides
-from gtrace.interp.interpreter import interpreter
+from gtrace.core.backends import schedule
+from gtrace.core.backends.inductor import pooling
+from gtrace.core.backends.interpreter.interpreter import interpreter
+from gtrace.core.backends.native.library import FLAGS
+from gtrace.core.backends.native.operator import PRODUCTS
+from gtrace.core.backends.toolchain import compiler_path
+from gtrace.core.passes.channels_last import predicted_strides
 
 WINDOWS = [(2, 2), (3, 3), (1, 4), (2, 1)]
 

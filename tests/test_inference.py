@@ -6,9 +6,9 @@ import pytest
 import torch
 
 import gtrace as gt
-from gtrace.ir.aval import aval
-from gtrace.ir.op import Op
-from gtrace.ir.rules import Rules
+from gtrace.core.ir.aval import aval
+from gtrace.core.ir.op import Op
+from gtrace.core.ir.rules import Rules
 
 
 @pytest.mark.parametrize(

@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gtrace as gt
-from gtrace.interp import schedule as schedules
-from gtrace.interp.interpreter import bound_impl, interpreter
-from gtrace.interp.schedule import reusable, schedule
-from gtrace.ir.canonical import canonicalize
-from gtrace.ir.edit import lift_scalars
-from gtrace.ir.graph import Graph, Node
-from gtrace.ir.op import Op
-from gtrace.ir.rules import Rules
+from gtrace.core.backends.interpreter import call_plan as schedules
+from gtrace.core.backends.interpreter.call_plan import reusable, schedule
+from gtrace.core.backends.interpreter.interpreter import bound_impl, interpreter
+from gtrace.core.ir.edit import lift_scalars
+from gtrace.core.ir.graph import Graph, Node
+from gtrace.core.ir.op import Op
+from gtrace.core.ir.rules import Rules
+from gtrace.core.passes.canonical import canonicalize
 from gtrace.testing import arguments, graphs
 
 ALWAYS, NEVER = 0, 1 << 60

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import gtrace as gt
-from gtrace.trace.record import thread
+from gtrace.core.trace.record import thread
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs POSIX timers"),

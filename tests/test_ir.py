@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 import gtrace as gt
 from gtrace import ir
-from gtrace.ir.aval import aval
-from gtrace.ir.graph import Graph, Node, print_graph
-from gtrace.ir.op import REGISTRY
-from gtrace.ir.text import parse_graph
-from gtrace.ir.verify import verify
+from gtrace.core.ir.aval import aval
+from gtrace.core.ir.graph import Graph, Node, print_graph
+from gtrace.core.ir.op import REGISTRY
+from gtrace.core.ir.text import parse_graph
+from gtrace.core.ir.verify import verify
 from gtrace.testing import graphs
 
 

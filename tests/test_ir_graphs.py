@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import gtrace as gt
 from gtrace import ir
-from gtrace.interp.interpreter import interpreter
+from gtrace.core.backends.interpreter.interpreter import interpreter
 from gtrace.testing import arguments, graphs
 
 # -- building

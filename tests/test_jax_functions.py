@@ -327,8 +327,8 @@ def test_differential_equations_and_their_adjoint(jax):
 
 @pytest.mark.parametrize("typed", [False, True])
 def test_loops_with_keys_compile_as_a_whole(jax, typed):
-    from gtrace.compile.partition import Partitioner
-    from gtrace.ir.aval import contiguous_strides
+    from gtrace.core.backends.scheduler import Partitioner
+    from gtrace.core.ir.aval import contiguous_strides
 
     random, jnp = jax.random, jax.numpy
     key = random.key(3) if typed else random.PRNGKey(3)

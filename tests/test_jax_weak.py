@@ -8,7 +8,7 @@ import pathlib
 import pytest
 
 import gtrace as gt
-from gtrace.trace.array import Array
+from gtrace.core.trace.array import Array
 
 TABLE = json.loads((pathlib.Path(__file__).parent / "data" / "jax_weak.json").read_text())
 

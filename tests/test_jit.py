@@ -19,11 +19,11 @@ from hypothesis import strategies as st
 
 import gtrace as gt
 from gtrace import testing
-from gtrace.compile.fx import lower
-from gtrace.engine.engine import engine
-from gtrace.interp.interpreter import interpreter
-from gtrace.interp.layouts import carried_strides, with_strides
-from gtrace.worker.client import worker
+from gtrace.core.backends.fx import lower
+from gtrace.core.backends.interpreter.interpreter import interpreter
+from gtrace.core.backends.interpreter.result_strides import carried_strides, with_strides
+from gtrace.core.runtime.engine import engine
+from gtrace.core.runtime.worker.client import worker
 
 
 def test_pytrees_scalars_constants_and_inputs_that_are_results():
@@ -239,7 +239,7 @@ def test_keywords_are_not_a_dict_given_by_position():
 
 
 def test_tables_of_a_jitted_function_are_bounded(monkeypatch):
-    monkeypatch.setattr(sys.modules["gtrace.jit"], "MAX_CALLS", 4)
+    monkeypatch.setattr(sys.modules["gtrace.core.transform.jit"], "MAX_CALLS", 4)
     f = gt.jit(lambda x, k: x + k, static_argnums=1, backend="eager")
     for k in [*range(12), 0, 11]:
         assert f(gt.array(1), k).item() == 1 + k

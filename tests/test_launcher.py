@@ -9,11 +9,11 @@ import pytest
 import torch
 
 import gtrace as gt
-from gtrace import torch_internals as internals
-from gtrace.cache.artifacts import artifacts
-from gtrace.compile.inductor import instructions, launcher
-from gtrace.engine.engine import engine
-from gtrace.engine.policy import CostModel
+from gtrace.core.backends.inductor import instructions, launcher
+from gtrace.core.base import torch_internals as internals
+from gtrace.core.runtime.cache.artifacts import artifacts
+from gtrace.core.runtime.engine import engine
+from gtrace.core.runtime.policy import CostModel
 
 pytestmark = pytest.mark.inductor
 

@@ -9,7 +9,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 import gtrace as gt
-from gtrace.engine.engine import engine
+from gtrace.core.runtime.engine import engine
 
 ATTENDING = F.scaled_dot_product_attention
 

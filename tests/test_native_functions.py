@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gtrace as gt
-from gtrace.compile.native.generator import generate
-from gtrace.compile.native.library import RefusedError, build, load
-from gtrace.interp.interpreter import interpreter
-from gtrace.ir.canonical import canonicalize
+from gtrace.core.backends.interpreter.interpreter import interpreter
+from gtrace.core.backends.native.generator import generate
+from gtrace.core.backends.native.library import RefusedError, build, load
+from gtrace.core.passes.canonical import canonicalize
 
 SHAPES = [(7,), (64,), (3, 5), (300, 1000), (1,), (2, 3, 4), (33, 1, 2)]
 """One is shared by threads, and one is a number."""

@@ -15,15 +15,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gtrace as gt
-from gtrace.compile.executable import Compiled
-from gtrace.compile.executable import interpreted as whole
-from gtrace.compile.native import library
-from gtrace.compile.partition import Partitioner
-from gtrace.engine.engine import engine
-from gtrace.engine.policy import CostModel
-from gtrace.ir.canonical import canonicalize
+from gtrace.core.backends.executable import Compiled
+from gtrace.core.backends.executable import interpreted as whole
+from gtrace.core.backends.native import library
+from gtrace.core.backends.scheduler import Partitioner
+from gtrace.core.passes.canonical import canonicalize
+from gtrace.core.runtime.engine import engine
+from gtrace.core.runtime.policy import CostModel
+from gtrace.core.runtime.worker.client import worker
 from gtrace.testing import arguments, as_function, count_compiles, graphs
-from gtrace.worker.client import worker
 
 
 @pytest.fixture

@@ -10,18 +10,18 @@ import pytest
 import torch
 
 import gtrace as gt
-from gtrace.compile.native.block import EMITTERS
-from gtrace.compile.native.elementwise import ELEMENTWISE
-from gtrace.compile.native.generator import generate, loop_graph, of_open_length
-from gtrace.compile.native.library import build, load
-from gtrace.compile.native.values import UnsupportedLoopError
+from gtrace.core.backends.interpreter.interpreter import interpreter
+from gtrace.core.backends.native.block import EMITTERS
+from gtrace.core.backends.native.elementwise import ELEMENTWISE
+from gtrace.core.backends.native.generator import generate, loop_graph, of_open_length
+from gtrace.core.backends.native.library import build, load
+from gtrace.core.backends.native.values import UnsupportedLoopError
+from gtrace.core.ir.graph import Graph, Node
+from gtrace.core.ir.op import REGISTRY
+from gtrace.core.ir.simplify import dce
+from gtrace.core.ir.subgraph import subgraph
+from gtrace.core.passes.whole_program import SIMPLIFIED
 from gtrace.errors import GtraceError
-from gtrace.interp.interpreter import interpreter
-from gtrace.ir.graph import Graph, Node
-from gtrace.ir.op import REGISTRY
-from gtrace.ir.simplified import SIMPLIFIED
-from gtrace.ir.simplify import dce
-from gtrace.ir.subgraph import subgraph
 
 EDGES = (0.0, -0.0, 1.0, -1.0, 0.5, -1.5, 2.5, 100.0, -100.0, np.inf, -np.inf, np.nan)
 PLAIN = (torch.float64, torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.uint8, torch.bool)

@@ -11,14 +11,14 @@ import pytest
 import torch
 
 import gtrace as gt
-from gtrace.cache.artifacts import artifacts
-from gtrace.compile.native import library
-from gtrace.compile.native.generator import generate, loop_graph, of_open_length
-from gtrace.engine.engine import engine
-from gtrace.ir.graph import Node
-from gtrace.ir.op import REGISTRY
-from gtrace.ir.subgraph import subgraph
-from gtrace.torch_internals import openmp_functions
+from gtrace.core.backends.native import library
+from gtrace.core.backends.native.generator import generate, loop_graph, of_open_length
+from gtrace.core.base.torch_internals import openmp_functions
+from gtrace.core.ir.graph import Node
+from gtrace.core.ir.op import REGISTRY
+from gtrace.core.ir.subgraph import subgraph
+from gtrace.core.runtime.cache.artifacts import artifacts
+from gtrace.core.runtime.engine import engine
 
 START = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint)
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from test_native_loops import close, interpreted, natively
 
 import gtrace as gt
-from gtrace.compile import schedule as schedules
-from gtrace.compile.executable import Compiled
-from gtrace.engine.compilation import for_own_sizes
+from gtrace.core.backends import schedule as schedules
+from gtrace.core.backends.executable import Compiled
+from gtrace.core.runtime.compilation import for_own_sizes
 
 MOST_STEPS = 60
 """That an example takes: they are written out, one by one."""

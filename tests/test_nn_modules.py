@@ -492,7 +492,7 @@ def test_modules_go_through_transforms():
     assert many.inner.weight.shape == (3, 2, 2)
     out = gt.vmap(lambda m, x: m(x), in_axes=(0, None))(many, x)
     one = gt.tree.map(lambda leaf: leaf[1], many)
-    expected = one(x).numpy()  # a sum that cancels has the rounding of its terms, which are of the largest result's size
+    expected = one(x).numpy()  # a sum that cancels has the rounding of its terms: that of the largest result
     np.testing.assert_allclose(out[1].numpy(), expected, rtol=1e-6, atol=1e-6 * abs(expected).max())
 
 

@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gtrace as gt
-from gtrace.interp.interpreter import interpreter
-from gtrace.ir.canonical import CANONICAL
-from gtrace.ir.norm_operators import (
+from gtrace.core.backends.interpreter.interpreter import interpreter
+from gtrace.core.ir.verify import broken_rule
+from gtrace.core.passes.canonical import CANONICAL
+from gtrace.core.passes.norm_operators import (
     BATCH,
     BATCH_BACKWARD,
     BATCH_WITH_VARIANCE,
@@ -20,8 +21,7 @@ from gtrace.ir.norm_operators import (
     LAYER,
     LAYER_BACKWARD,
 )
-from gtrace.ir.norms import fuse_norms
-from gtrace.ir.verify import broken_rule
+from gtrace.core.passes.norms import fuse_norms
 
 RNG = np.random.default_rng(0)
 

@@ -14,10 +14,10 @@ import torch
 from rich.console import Console
 
 import gtrace as gt
-from gtrace import events
-from gtrace.engine.engine import engine
-from gtrace.engine.policy import Policy
-from gtrace.events import Bus, bus
+from gtrace.core.base import events
+from gtrace.core.base.events import Bus, bus
+from gtrace.core.runtime.engine import engine
+from gtrace.core.runtime.policy import Policy
 from gtrace.observe import table
 from gtrace.observe.compile_log import describe
 from gtrace.observe.stats import ProgramStats, Stats, verdict

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import gtrace as gt
-from gtrace.ops.special import nextafter
+from gtrace.core.ops.draw_functions import nextafter
 
 
 @pytest.fixture(autouse=True)

@@ -10,21 +10,21 @@ from hypothesis import strategies as st
 
 import gtrace as gt
 import gtrace.scipy.linalg
-from gtrace.cache import artifacts as artifact_caches
-from gtrace.compile import backend as backends
-from gtrace.compile import partition
-from gtrace.compile.executable import Compiled, Executable
-from gtrace.compile.faster import Faster, Verdict
-from gtrace.compile.partition import Partitioner
-from gtrace.compile.parts import cut
-from gtrace.interp.interpreter import interpreter
-from gtrace.ir.aval import contiguous_strides
-from gtrace.ir.canonical import canonicalize
-from gtrace.ir.edit import renumber
-from gtrace.ir.graph import Graph
-from gtrace.ir.simplify import dce
-from gtrace.ir.split import is_constant
-from gtrace.ir.verify import verify
+from gtrace.core.backends import backend as backends
+from gtrace.core.backends import scheduler as partition
+from gtrace.core.backends.autotune import Faster, Verdict
+from gtrace.core.backends.executable import Compiled, Executable
+from gtrace.core.backends.interpreter.interpreter import interpreter
+from gtrace.core.backends.scheduler import Partitioner
+from gtrace.core.backends.straight_lines import cut
+from gtrace.core.ir.aval import contiguous_strides
+from gtrace.core.ir.edit import renumber
+from gtrace.core.ir.graph import Graph
+from gtrace.core.ir.simplify import dce
+from gtrace.core.ir.verify import verify
+from gtrace.core.passes.canonical import canonicalize
+from gtrace.core.passes.split import is_constant
+from gtrace.core.runtime.cache import artifacts as artifact_caches
 from gtrace.testing import arguments, graphs
 
 

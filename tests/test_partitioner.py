@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 
 import gtrace as gt
 from gtrace import testing
-from gtrace.ir.calls import communicates
-from gtrace.ir.graph import subgraphs
-from gtrace.ir.op import REGISTRY
-from gtrace.ir.sharding import print_dims
-from gtrace.shard import workers
-from gtrace.shard.collectives import placed_op
+from gtrace.core.ir.graph import subgraphs
+from gtrace.core.ir.op import REGISTRY
+from gtrace.core.ir.sharding import print_dims
+from gtrace.core.partitioner import workers
+from gtrace.core.passes.subgraph_calls import communicates
+from gtrace.core.trace.bind import bind
+from gtrace.distributed.collectives import placed_op
 from gtrace.sharding import Mesh, NamedSharding, P
 from gtrace.testing.samples import caller
-from gtrace.trace.bind import bind
 
 MESHES = [
     Mesh([0, 1], "a"),

@@ -18,14 +18,15 @@ from hypothesis import strategies as st
 from hypothesis.errors import NoSuchExample
 
 import gtrace as gt
-from gtrace.interp.interpreter import interpreter
-from gtrace.ir.canonical import canonicalize
-from gtrace.ir.cases import Sample
-from gtrace.ir.graph import Graph, print_graph, subgraphs
-from gtrace.ir.op import REGISTRY, define
-from gtrace.ir.signature import sign
-from gtrace.ir.simplify import cse
-from gtrace.ops.batching import unchanged
+from gtrace.core.backends.interpreter.interpreter import interpreter
+from gtrace.core.ir.cases import Sample
+from gtrace.core.ir.graph import Graph, print_graph, subgraphs
+from gtrace.core.ir.op import REGISTRY, define
+from gtrace.core.ir.signature import sign
+from gtrace.core.ir.simplify import cse
+from gtrace.core.ops.batching import unchanged
+from gtrace.core.passes.canonical import canonicalize
+from gtrace.core.trace.bind import bind
 from gtrace.testing import (
     SMOOTH,
     arguments,
@@ -38,7 +39,6 @@ from gtrace.testing import (
     programs,
     rearrangements,
 )
-from gtrace.trace.bind import bind
 
 MOST_NODES = 4
 

@@ -18,11 +18,11 @@ import pytest
 import torch
 
 import gtrace as gt
-from gtrace.cache.artifacts import artifacts
-from gtrace.compile.inductor.failures import compiler_errors
-from gtrace.engine.engine import engine
-from gtrace.torch_internals import COMPILE_EVENTS
-from gtrace.worker import client as clients
+from gtrace.core.backends.inductor.failures import compiler_errors
+from gtrace.core.base.torch_internals import COMPILE_EVENTS
+from gtrace.core.runtime.cache.artifacts import artifacts
+from gtrace.core.runtime.engine import engine
+from gtrace.core.runtime.worker import client as clients
 
 pytestmark = pytest.mark.inductor
 
@@ -82,7 +82,7 @@ MAIN = """
     import json, multiprocessing, sys
     import numpy as np
     import gtrace as gt
-    from gtrace.worker.client import worker
+    from gtrace.core.runtime.worker.client import worker
 
     def work(k):
         x = gt.eval(gt.linspace(0, 1, 50))
@@ -161,7 +161,7 @@ FORK = """
     import os, signal, sys, time
     import torch
     import gtrace as gt
-    from gtrace.worker.client import worker
+    from gtrace.core.runtime.worker.client import worker
 
     x = gt.eval(gt.linspace(0, 1, int(sys.argv[1])))
 
@@ -286,7 +286,7 @@ def test_code_for_another_number_of_threads_is_not_run():
 INTERRUPTED = """
     import sys, time
     import gtrace as gt
-    from gtrace.worker.client import worker
+    from gtrace.core.runtime.worker.client import worker
 
     x = gt.eval(gt.linspace(0, 1, 50))
 
@@ -344,7 +344,7 @@ def test_ctrl_c_that_nobody_catches_ends_the_process_and_its_worker(tmp_path):
     code = """
         import time
         import gtrace as gt
-        from gtrace.worker.client import worker
+        from gtrace.core.runtime.worker.client import worker
         x = gt.eval(gt.linspace(0, 1, 50))
         for _ in range(4):
             float((gt.sinh(x) * 2 + gt.cosh(x)).sum())

@@ -10,10 +10,10 @@ import pytest
 import torch
 
 import gtrace as gt
-from gtrace.compile.inductor import launcher
-from gtrace.compile.request import CompileRequest
-from gtrace.engine.engine import engine
-from gtrace.interp import products
+from gtrace.core.backends.inductor import launcher
+from gtrace.core.backends.interpreter import matmul as products
+from gtrace.core.backends.request import CompileRequest
+from gtrace.core.runtime.engine import engine
 from gtrace.testing import check_jit
 
 LIBRARIES = [
@@ -24,7 +24,11 @@ LIBRARIES = [
 
 @pytest.fixture(params=LIBRARIES)
 def library(request, monkeypatch):
-    for module in ("gtrace.interp.products", "gtrace.ops.linalg", "gtrace.compile.inductor.products"):
+    for module in (
+        "gtrace.core.backends.interpreter.matmul",
+        "gtrace.core.ops.linalg",
+        "gtrace.core.backends.inductor.matmul",
+    ):
         monkeypatch.setattr(f"{module}.preferred", lambda: request.param == "oneDNN")
     # compiled code is named by what this processor prefers
     named = CompileRequest.named
@@ -199,8 +203,8 @@ def test_threads_share_what_takes_longer_than_to_start_them(monkeypatch):
         return build(kernels, text, folder)
 
     monkeypatch.setattr(launcher, "build", keep)
-    monkeypatch.setattr("gtrace.compile.inductor.products.preferred", lambda: True)
-    monkeypatch.setattr("gtrace.compile.inductor.products.is_small", lambda *sizes: True)
+    monkeypatch.setattr("gtrace.core.backends.inductor.matmul.preferred", lambda: True)
+    monkeypatch.setattr("gtrace.core.backends.inductor.matmul.is_small", lambda *sizes: True)
 
     def program(x, y, z):
         return x @ y, x @ y.T, x[:32] @ y, gt.sinh(z), gt.cosh(z[:4000]) * 2

@@ -17,11 +17,11 @@ import torch
 from torch.profiler import ProfilerActivity
 
 import gtrace as gt
-from gtrace.engine.engine import engine
-from gtrace.engine.routes import Parts
-from gtrace.interp.interpreter import interpreter
-from gtrace.ir.canonical import canonicalize
-from gtrace.ir.simplified import SIMPLIFIED
+from gtrace.core.backends.interpreter.interpreter import interpreter
+from gtrace.core.passes.canonical import canonicalize
+from gtrace.core.passes.whole_program import SIMPLIFIED
+from gtrace.core.runtime.engine import engine
+from gtrace.core.runtime.routes import Parts
 from gtrace.observe import drawing
 from gtrace.observe.stats import ProgramStats, Stats
 
@@ -136,12 +136,12 @@ def test_results_and_the_ledger_are_those_without_a_profile():
 
 
 def test_a_profile_leaves_nothing_behind():
-    wanted = gt.events.bus.wanted
+    wanted = gt.core.base.events.bus.wanted
     with pytest.raises(ZeroDivisionError), gt.profile() as p:
         float(gt.ones(3).sum())
         raise ZeroDivisionError
     assert p.seconds > 0
-    assert gt.events.bus.wanted == wanted
+    assert gt.core.base.events.bus.wanted == wanted
     assert engine.instrument is None
     assert all(program.instrument is None for program in engine.programs.values())
     before = sum(t.calls for t in p.operations)
@@ -220,14 +220,14 @@ def test_ranges_of_operations_have_lines_where_these_are_known():
 
 def test_without_a_profiler_there_are_no_ranges(monkeypatch):
     made = []
-    monkeypatch.setattr("gtrace.engine.instruments.record_function", lambda name: made.append(name))
+    monkeypatch.setattr("gtrace.core.runtime.instruments.record_function", lambda name: made.append(name))
     float(gt.ones(3).sum())
     assert made == []
 
 
 def test_nothing_that_runs_is_replaced_when_nothing_is_measured(monkeypatch):
     replaced = []
-    monkeypatch.setattr("gtrace.engine.engine.instrumented", lambda program, run: replaced.append(program) or run)
+    monkeypatch.setattr("gtrace.core.runtime.engine.instrumented", lambda program, run: replaced.append(program) or run)
     assert float(gt.ones(3).sum()) == 3.0
     assert replaced == []
     with gt.profile():

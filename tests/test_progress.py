@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import gtrace as gt
-from gtrace.events import Forced, bus
+from gtrace.core.base.events import Forced, bus
 from gtrace.observe.progress import ProgressLine
 
 

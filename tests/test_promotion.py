@@ -10,9 +10,9 @@ import pytest
 import torch
 
 import gtrace as gt
-from gtrace.ir.aval import DTYPES as EVERY
-from gtrace.ir.aval import FLOAT8, LONG, aval
-from gtrace.ir.op import REGISTRY
+from gtrace.core.ir.aval import DTYPES as EVERY
+from gtrace.core.ir.aval import FLOAT8, LONG, aval
+from gtrace.core.ir.op import REGISTRY
 
 DTYPES = {name: dtype for name, dtype in EVERY.items() if dtype not in FLOAT8}  # which meet no other dtype
 

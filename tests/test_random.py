@@ -11,9 +11,9 @@ import pytest
 import torch
 
 import gtrace as gt
-from gtrace.ops import threefry
-from gtrace.ops.special import fma
-from gtrace.ops.threefry import CHUNK, FEW, block
+from gtrace.core.ops import threefry
+from gtrace.core.ops.draw_functions import fma
+from gtrace.core.ops.threefry import CHUNK, FEW, block
 
 R = gt.random
 STORED = json.loads(Path(__file__).with_name("data").joinpath("jax_random.json").read_text(encoding="utf-8"))

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gtrace as gt
-from gtrace.engine.engine import engine
+from gtrace.core.runtime.engine import engine
+from gtrace.core.trace.bind import bind
+from gtrace.core.trace.record import thread
 from gtrace.testing import arguments, graphs
-from gtrace.trace.bind import bind
-from gtrace.trace.record import thread
 
 
 @pytest.fixture(autouse=True)

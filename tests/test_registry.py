@@ -20,7 +20,7 @@ import torch
 import gtrace as gt
 import gtrace.numpy
 from gtrace import testing
-from gtrace.ir.op import REGISTRY, Op, define
+from gtrace.core.ir.op import REGISTRY, Op, define
 
 OPS = [op for op in REGISTRY.values() if op.cases.elsewhere is None]
 DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]

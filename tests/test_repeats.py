@@ -15,19 +15,19 @@ from parts import run_parts
 
 import gtrace as gt
 from gtrace import ir, testing
-from gtrace.compile.schedule import CallSequence, Step
-from gtrace.engine import tiering
-from gtrace.engine.routes import Parts
-from gtrace.interp.channels_last import predicted_strides
-from gtrace.interp.interpreter import interpreter
-from gtrace.ir import repeats
-from gtrace.ir.aval import contiguous_strides
-from gtrace.ir.canonical import CANONICAL, canonicalize
-from gtrace.ir.repeats import cut_repeats, find_runs, updates_beside_gradients
-from gtrace.ir.simplified import SIMPLIFIED
-from gtrace.ir.split import NEVER, crossing, slices
-from gtrace.ir.verify import verify
-from gtrace.ir.views import views_in_parts
+from gtrace.core.backends.interpreter.interpreter import interpreter
+from gtrace.core.backends.schedule import CallSequence, Step
+from gtrace.core.ir.aval import contiguous_strides
+from gtrace.core.ir.verify import verify
+from gtrace.core.ir.views import views_in_parts
+from gtrace.core.passes import repeats
+from gtrace.core.passes.canonical import CANONICAL, canonicalize
+from gtrace.core.passes.channels_last import predicted_strides
+from gtrace.core.passes.repeats import cut_repeats, find_runs, updates_beside_gradients
+from gtrace.core.passes.split import NEVER, crossing, slices
+from gtrace.core.passes.whole_program import SIMPLIFIED
+from gtrace.core.runtime import tier_controller as tiering
+from gtrace.core.runtime.routes import Parts
 from gtrace.testing import count_compiles
 
 UNARY, BINARY = ("sin", "cos", "tanh", "abs", "neg"), ("add", "sub", "mul", "maximum")

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 import gtrace as gt
 from gtrace import lax, nn, random
 from gtrace import numpy as jnp
-from gtrace.events import Recorded, bus
-from gtrace.ir.op import Instr
-from gtrace.trace.record import thread
-from gtrace.trace.replayable import MAX_NUMBERS
+from gtrace.core.base.events import Recorded, bus
+from gtrace.core.ir.op import Instr
+from gtrace.core.trace.record import thread
+from gtrace.core.trace.replayable import MAX_NUMBERS
 
 X = np.linspace(-2.0, 2.0, 24, dtype=np.float32).reshape(2, 3, 4)
 W = np.linspace(0.5, 1.5, 12, dtype=np.float32).reshape(4, 3)

@@ -10,10 +10,11 @@ import pytest
 import torch
 
 import gtrace as gt
-from gtrace.compile.inductor import kernels, launcher, rows
-from gtrace.compile.native.library import FLAGS
-from gtrace.compile.native.operator import PRODUCTS
-from gtrace.compile.toolchain import compiler_path
+from gtrace.core.backends.inductor import kernels, launcher
+from gtrace.core.backends.inductor import row_kernels as rows
+from gtrace.core.backends.native.library import FLAGS
+from gtrace.core.backends.native.operator import PRODUCTS
+from gtrace.core.backends.toolchain import compiler_path
 
 SOURCE = """
 #include "product.h"

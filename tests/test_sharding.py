@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 import gtrace as gt
-from gtrace.engine import sharded
-from gtrace.ir.graph import print_graph
-from gtrace.shard import workers
-from gtrace.shard.estimate import Speeds, work
+from gtrace.core.ir.graph import print_graph
+from gtrace.core.partitioner import workers
+from gtrace.core.runtime import sharded
+from gtrace.distributed.estimate import Speeds, work
 from gtrace.sharding import Mesh, NamedSharding, P, make_mesh, visualize
 
 TESTS = Path(__file__).resolve().parent
@@ -119,7 +119,7 @@ def test_recording_without_shardings_knows_nothing_of_them():
 
 
 def test_plan_checks_a_file(tmp_path, capsys):
-    from gtrace.cli import main
+    from gtrace.commands.cli import main
 
     file = tmp_path / "signals.yaml"
     file.write_text("batch: {shard: {axis: 0}, backward: weights}\nweights:\n  shard: {replicated: true}\n")

@@ -18,16 +18,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import gtrace as gt
-from gtrace.engine.engine import engine
-from gtrace.engine.policy import CostModel
-from gtrace.engine.program import Program
-from gtrace.events import Awaiting, bus
-from gtrace.interp.between import watched
-from gtrace.ir import repeats, simplified
-from gtrace.worker import sharing as module
-from gtrace.worker.client import WorkerClient
-from gtrace.worker.client import worker as real
-from gtrace.worker.sharing import LONG_CALL, MOST_DEBT, MOST_DEBT_ALONE, MOST_LONGER, Sharing
+from gtrace.core.backends.interpreter.yield_points import watched
+from gtrace.core.base.events import Awaiting, bus
+from gtrace.core.passes import repeats
+from gtrace.core.passes import whole_program as simplified
+from gtrace.core.runtime.engine import engine
+from gtrace.core.runtime.policy import CostModel
+from gtrace.core.runtime.program import Program
+from gtrace.core.runtime.worker import sharing as module
+from gtrace.core.runtime.worker.client import WorkerClient
+from gtrace.core.runtime.worker.client import worker as real
+from gtrace.core.runtime.worker.sharing import LONG_CALL, MOST_DEBT, MOST_DEBT_ALONE, MOST_LONGER, Sharing
 
 pytestmark = pytest.mark.inductor
 
@@ -232,7 +233,7 @@ def test_a_call_that_something_else_held_up_does_not_stop_the_worker_for_minutes
 PAUSED = """
     import os, sys, time
     import gtrace as gt
-    from gtrace.worker.client import worker
+    from gtrace.core.runtime.worker.client import worker
     x = gt.eval(gt.ones((301, 2)))
     for _ in range(4):
         gt.eval(gt.sinh(x) * 1.5 + gt.cosh(x))
@@ -403,8 +404,8 @@ def test_time_spent_interpreting_in_earlier_runs_counts(tmp_path):
     script = """
         import json, sys, time
         import gtrace as gt
-        from gtrace.engine.program import Program
-        from gtrace.worker.client import worker
+        from gtrace.core.runtime.program import Program
+        from gtrace.core.runtime.worker.client import worker
         Program.native_seconds = float(sys.argv[1])
         x = gt.eval(gt.ones((2000, 300)))
         for _ in range(int(sys.argv[2])):

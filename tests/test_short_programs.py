@@ -19,12 +19,12 @@ from hypothesis import Phase, given, settings
 
 import gtrace as gt
 import gtrace.testing as testing
-from gtrace.compile.native import library
-from gtrace.compile.native.generator import generate
-from gtrace.compile.native.values import UnsupportedLoopError
-from gtrace.engine.engine import engine
-from gtrace.ir.canonical import canonicalize
-from gtrace.worker.client import worker
+from gtrace.core.backends.native import library
+from gtrace.core.backends.native.generator import generate
+from gtrace.core.backends.native.values import UnsupportedLoopError
+from gtrace.core.passes.canonical import canonicalize
+from gtrace.core.runtime.engine import engine
+from gtrace.core.runtime.worker.client import worker
 
 
 def compiled(function, *args):
@@ -153,8 +153,8 @@ def test_random_programs(made):
 SCRIPT = """
     import json, sys, time
     import gtrace as gt
-    from gtrace.engine.engine import engine
-    from gtrace.worker.client import worker
+    from gtrace.core.runtime.engine import engine
+    from gtrace.core.runtime.worker.client import worker
 
     x = gt.array([[0.1 * k - j for k in range(12)] for j in range(10)])
 

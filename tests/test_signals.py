@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gtrace as gt
-from gtrace.shard.signals import registry
-from gtrace.shard.signals_file import read_signals
+from gtrace.distributed.signals import registry
+from gtrace.distributed.signals_file import read_signals
 
 GOOD = """\
 # a comment
@@ -194,7 +194,7 @@ def test_a_file_that_went_wrong_leaves_the_earlier_one(write):
 
 def test_the_environment_names_the_file(write):
     env = os.environ | {"GT_CONFIG": write(GOOD)}
-    code = "import gtrace; print(sorted(gtrace.shard.signals.registry.signals()))"
+    code = "import gtrace; print(sorted(gtrace.distributed.signals.registry.signals()))"
     run = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
     assert (run.returncode, run.stderr) == (0, "")
     assert run.stdout == "['backward', 'forward', 'plain', 'update']\n"

@@ -11,14 +11,14 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import gtrace as gt
-from gtrace.cache.artifacts import artifacts
-from gtrace.compile.executable import Compiled, Executable, interpreted
-from gtrace.compile.fx import lower
-from gtrace.compile.symbolic import Relation, fit
-from gtrace.engine.engine import engine
-from gtrace.engine.tiering import MAX_VERSIONS
+from gtrace.core.backends.executable import Compiled, Executable, interpreted
+from gtrace.core.backends.fx import lower
+from gtrace.core.backends.symbolic import Relation, fit
+from gtrace.core.ir.aval import layout
+from gtrace.core.runtime.cache.artifacts import artifacts
+from gtrace.core.runtime.engine import engine
+from gtrace.core.runtime.tier_controller import MAX_VERSIONS
 from gtrace.errors import CompileError, CompileWarning
-from gtrace.ir.aval import layout
 
 pytestmark = pytest.mark.inductor
 

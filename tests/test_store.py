@@ -21,14 +21,14 @@ import attrs
 import pytest
 import torch
 
-from gtrace.cache import store as stores
-from gtrace.cache.ledger import LedgerEntry
-from gtrace.cache.manifest import Code, Manifest, Verdict, VerdictKind
-from gtrace.cache.store import Store
-from gtrace.compile.symbolic import Relation
+from gtrace.core.backends.symbolic import Relation
+from gtrace.core.ir.aval import aval
+from gtrace.core.ir.graph import Scalar
+from gtrace.core.runtime.cache import store as stores
+from gtrace.core.runtime.cache.ledger import LedgerEntry
+from gtrace.core.runtime.cache.manifest import Code, Manifest, Verdict, VerdictKind
+from gtrace.core.runtime.cache.store import Store
 from gtrace.errors import CacheWarning
-from gtrace.ir.aval import aval
-from gtrace.ir.graph import Scalar
 
 NAME = "0123456789abcdef01234567"
 SLOWER = Verdict(VerdictKind.DEMOTED, "slower")
@@ -242,8 +242,8 @@ def test_a_full_disk_costs_one_warning(store, code):
     script = """
         import resource, signal, sys, warnings
         from pathlib import Path
-        from gtrace.cache.manifest import Manifest
-        from gtrace.cache.store import Store
+        from gtrace.core.runtime.cache.manifest import Manifest
+        from gtrace.core.runtime.cache.store import Store
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
         store, made = Store(Path(sys.argv[1]), 10**9), Manifest.from_json(sys.argv[3])
@@ -263,9 +263,9 @@ WRITER = """
     import sys
     from pathlib import Path
     import attrs
-    from gtrace.cache.ledger import LedgerEntry
-    from gtrace.cache.manifest import Manifest
-    from gtrace.cache.store import Store
+    from gtrace.core.runtime.cache.ledger import LedgerEntry
+    from gtrace.core.runtime.cache.manifest import Manifest
+    from gtrace.core.runtime.cache.store import Store
     store, name = Store(Path(sys.argv[1]), 10**9), "0123456789abcdef0123456{}"
     code, made = Path(sys.argv[2]), Manifest.from_json(sys.argv[5])
     print("ready", flush=True)
@@ -356,9 +356,9 @@ def test_a_folder_that_can_only_be_read_is_read(store, code, mode):
     script = """
         import os, sys, warnings
         from pathlib import Path
-        from gtrace.cache.ledger import LedgerEntry
-        from gtrace.cache.manifest import Manifest, Verdict, VerdictKind
-        from gtrace.cache.store import Store
+        from gtrace.core.runtime.cache.ledger import LedgerEntry
+        from gtrace.core.runtime.cache.manifest import Manifest, Verdict, VerdictKind
+        from gtrace.core.runtime.cache.store import Store
         made, code = Manifest.from_json(sys.argv[2]), Path(sys.argv[3])
         os.setuid(12345)
         store = Store(Path(sys.argv[1]), 10**9)

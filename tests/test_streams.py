@@ -15,14 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gtrace as gt
-from gtrace.compile.inductor.driver import COLD_SECONDS, IMPORT_SECONDS
-from gtrace.engine.engine import Engine, engine
-from gtrace.engine.policy import Decision, History, Policy, decide
-from gtrace.events import Forced, bus
+from gtrace.core.backends.inductor.driver import COLD_SECONDS, IMPORT_SECONDS
+from gtrace.core.base.events import Forced, bus
+from gtrace.core.runtime.engine import Engine, engine
+from gtrace.core.runtime.policy import Decision, History, Policy, decide
+from gtrace.core.trace.bind import bind
+from gtrace.core.trace.record import thread
+from gtrace.core.trace.segmentation import find_period
 from gtrace.testing import arguments, as_function, graphs
-from gtrace.trace.bind import bind
-from gtrace.trace.record import thread
-from gtrace.trace.segmentation import find_period
 
 
 @pytest.fixture

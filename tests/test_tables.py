@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gtrace as gt
-from gtrace.engine import engine as engines
-from gtrace.engine import programs
-from gtrace.engine.engine import Engine, engine
-from gtrace.events import Canonicalized, bus
-from gtrace.tables import BoundedTable
+from gtrace.core.base.bounded_tables import BoundedTable
+from gtrace.core.base.events import Canonicalized, bus
+from gtrace.core.runtime import engine as engines
+from gtrace.core.runtime import programs
+from gtrace.core.runtime.engine import Engine, engine
 
 
 @given(st.integers(1, 40), st.lists(st.integers(0, 100), max_size=300))
@@ -54,7 +54,7 @@ def sweep(monkeypatch):
         if limit is not None:
             for module in (engines, programs):
                 monkeypatch.setattr(module, "MAX_PROGRAMS", limit)
-        monkeypatch.setattr(sys.modules["gtrace.trace.array"], "engine", Engine())
+        monkeypatch.setattr(sys.modules["gtrace.core.trace.array"], "engine", Engine())
         arrays.extend(gt.ones(size) for size in range(1, count + 1))
         gt.eval(*arrays)
         return run

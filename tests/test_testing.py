@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 import gtrace as gt
 from gtrace import testing
-from gtrace.ir.graph import subgraphs
-from gtrace.ir.op import REGISTRY
-from gtrace.ir.verify import verify
+from gtrace.core.ir.graph import subgraphs
+from gtrace.core.ir.op import REGISTRY
+from gtrace.core.ir.verify import verify
 
 QUICK = settings(
     max_examples=300, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck),

@@ -15,7 +15,7 @@ import browser
 import pytest
 
 import gtrace as gt
-from gtrace.cli import main
+from gtrace.commands.cli import main
 from gtrace.commands.trace import TraceFiles
 from gtrace.observe.chrome import chrome_trace
 from gtrace.observe.page import timeline_page
@@ -604,11 +604,11 @@ def test_the_chrome_trace_of_a_plain_log_is_well_formed(tmp_path):
 
 
 def test_nothing_listens_when_no_trace_is_on(tmp_path):
-    wanted = gt.events.bus.wanted
+    wanted = gt.core.base.events.bus.wanted
     with gt.config(trace=str(tmp_path / "trace")):
-        assert wanted < gt.events.bus.wanted
+        assert wanted < gt.core.base.events.bus.wanted
         float(gt.ones(3).sum())
-    assert gt.events.bus.wanted == wanted
+    assert gt.core.base.events.bus.wanted == wanted
     assert (tmp_path / "trace.log").exists()
     before = (tmp_path / "trace.log").stat().st_size
     float(gt.ones(3).sum())

@@ -16,7 +16,7 @@ import pytest
 from rich.console import Console
 
 import gtrace as gt
-from gtrace.cli import main
+from gtrace.commands.cli import main
 from gtrace.commands.top import ask, screen
 from gtrace.observe import status
 
@@ -97,11 +97,11 @@ def waiting():
 
 
 def test_nothing_is_there_when_it_is_off(runtime):
-    wanted = gt.events.bus.wanted
+    wanted = gt.core.base.events.bus.wanted
     with gt.config(status=True):
         assert list(runtime.iterdir())
         assert waiting()
-        assert gt.events.bus.wanted == wanted, "no event is looked at, on or off"
+        assert gt.core.base.events.bus.wanted == wanted, "no event is looked at, on or off"
     assert list(runtime.iterdir()) == []
     for _ in range(100):
         if not waiting():

@@ -17,18 +17,18 @@ import pytest
 import torch
 
 import gtrace as gt
-from gtrace import torch_internals as internals
-from gtrace.cache.artifacts import artifacts
-from gtrace.compile.artifact import compile_artifact, load
-from gtrace.compile.inductor import failures
-from gtrace.compile.inductor.driver import compile_request
-from gtrace.compile.request import CompileRequest
-from gtrace.engine.engine import engine
-from gtrace.interp.interpreter import interpreter
-from gtrace.ir.aval import contiguous_strides
-from gtrace.ir.text import parse_graph
-from gtrace.torch_internals import INTERNALS, SUPPORTED, Internal, known
-from gtrace.worker.client import worker
+from gtrace.core.backends.artifact import compile_artifact, load
+from gtrace.core.backends.inductor import failures
+from gtrace.core.backends.inductor.driver import compile_request
+from gtrace.core.backends.interpreter.interpreter import interpreter
+from gtrace.core.backends.request import CompileRequest
+from gtrace.core.base import torch_internals as internals
+from gtrace.core.base.torch_internals import INTERNALS, SUPPORTED, Internal, known
+from gtrace.core.ir.aval import contiguous_strides
+from gtrace.core.ir.text import parse_graph
+from gtrace.core.runtime.cache.artifacts import artifacts
+from gtrace.core.runtime.engine import engine
+from gtrace.core.runtime.worker.client import worker
 
 pytestmark = pytest.mark.inductor
 
@@ -136,8 +136,8 @@ SCRIPT = """
     import json, os, sys, warnings
     import torch
     import gtrace as gt
-    from gtrace.cache.artifacts import artifacts
-    from gtrace.worker.client import worker
+    from gtrace.core.runtime.cache.artifacts import artifacts
+    from gtrace.core.runtime.worker.client import worker
 
     x = gt.eval(gt.linspace(-1, 1, 61))
     with warnings.catch_warnings(record=True) as caught:

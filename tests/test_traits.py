@@ -7,8 +7,8 @@ import pytest
 import torch
 
 import gtrace as gt
-from gtrace.interp.interpreter import bound_impl, direct_impl
-from gtrace.ir.op import REGISTRY, Op
+from gtrace.core.backends.interpreter.interpreter import bound_impl, direct_impl
+from gtrace.core.ir.op import REGISTRY, Op
 
 
 def having(trait):

@@ -11,9 +11,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from gtrace.aten.call_types import WRITTEN, call_type
-from gtrace.ir.aval import Aval, aval
-from gtrace.ir.op import REGISTRY
+from gtrace.core.ir.aval import Aval, aval
+from gtrace.core.ir.op import REGISTRY
+from gtrace.interop.aten.call_types import WRITTEN, call_type
 
 aten = torch.ops.aten
 

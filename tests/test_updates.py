@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gtrace as gt
-from gtrace.interp.interpreter import interpreter
+from gtrace.core.backends.interpreter.interpreter import interpreter
 
 RNG = np.random.default_rng(0)
 

@@ -23,21 +23,21 @@ import torch
 from torch._inductor import config as inductor_config
 
 import gtrace as gt
-from gtrace.cache import artifacts as artifact_caches
-from gtrace.cache.artifacts import artifacts
-from gtrace.cache.manifest import VerdictKind
-from gtrace.compile.aoti import load
-from gtrace.compile.artifact import compile_artifact
-from gtrace.compile.guards import evaluate, hold, portable
-from gtrace.compile.inductor.failures import compiler_errors
-from gtrace.compile.request import CompileRequest
-from gtrace.compile.symbolic import Relation
-from gtrace.compile.toolchain import toolchain
-from gtrace.engine.engine import engine
-from gtrace.ir.text import parse_graph
-from gtrace.worker import client as clients
-from gtrace.worker import lane as lanes
-from gtrace.worker import sharing as sharing_module
+from gtrace.core.backends.aoti import load
+from gtrace.core.backends.artifact import compile_artifact
+from gtrace.core.backends.guards import evaluate, hold, portable
+from gtrace.core.backends.inductor.failures import compiler_errors
+from gtrace.core.backends.request import CompileRequest
+from gtrace.core.backends.symbolic import Relation
+from gtrace.core.backends.toolchain import toolchain
+from gtrace.core.ir.text import parse_graph
+from gtrace.core.runtime.cache import artifacts as artifact_caches
+from gtrace.core.runtime.cache.artifacts import artifacts
+from gtrace.core.runtime.cache.manifest import VerdictKind
+from gtrace.core.runtime.engine import engine
+from gtrace.core.runtime.worker import client as clients
+from gtrace.core.runtime.worker import lane as lanes
+from gtrace.core.runtime.worker import sharing as sharing_module
 
 pytestmark = pytest.mark.inductor
 
@@ -62,7 +62,7 @@ SCRIPT = """
     import json, sys, time
     import numpy as np
     import gtrace as gt
-    from gtrace.worker.client import worker
+    from gtrace.core.runtime.worker.client import worker
 
     def step(w, x, y):
         loss, g = gt.value_and_grad(lambda w: ((gt.tanh(x @ w) - y) ** 2).mean())(w)
@@ -176,9 +176,9 @@ def test_artifacts_of_another_toolchain_are_not_used(warmed, field):
     """The second process, but for one field."""
     cache, _ = warmed
     patch = f"""
-        from gtrace.compile import toolchain as tools, request
-        from gtrace.engine import program
-        from gtrace.cache import artifacts
+        from gtrace.core.backends import toolchain as tools, request
+        from gtrace.core.runtime import program
+        from gtrace.core.runtime.cache import artifacts
         real = tools.toolchain()
         other = lambda: {{**real, {field!r}: "another"}}
         request.toolchain = program.toolchain = artifacts.toolchain = other
@@ -434,7 +434,7 @@ def test_the_worker_ends_when_idle_and_comes_back(worker, monkeypatch):
 PARENT = """
     import sys, time
     import gtrace as gt
-    from gtrace.worker.client import worker
+    from gtrace.core.runtime.worker.client import worker
     x = gt.eval(gt.linspace(-1, 1, 77))
     for _ in range(5):
         float((gt.sinh(x) * 2 + gt.cosh(x)).sum())

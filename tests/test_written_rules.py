@@ -17,11 +17,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gtrace as gt
-from gtrace import nn, torch_functions
-from gtrace.aten import derive, operation
-from gtrace.aten.derivations import derivations
-from gtrace.ir.aval import aval
-from gtrace.ir.canonical import canonicalize
+from gtrace import nn
+from gtrace.core.ir.aval import aval
+from gtrace.core.passes.canonical import canonicalize
+from gtrace.interop import torch_functions
+from gtrace.interop.aten import derive, operation
+from gtrace.interop.aten.derived_on_disk import derivations
 
 X, W, B = gt.ones((2, 4, 9, 8)), gt.ones((6, 4, 3, 3)), gt.ones(6)
 CASES = {

@@ -14,7 +14,7 @@ from pathlib import Path
 import attrs
 
 import gtrace as gt
-from gtrace.ir.graph import Graph
+from gtrace.core.ir.graph import Graph
 
 FOLDER = Path(__file__).resolve().parents[1] / "figures"
 WIDTH = 760

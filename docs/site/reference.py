@@ -54,60 +54,61 @@ def _page(file: str, title: str, namespace: str, intro: str, *sections: tuple[st
 PAGES = (
     _page(
         "arrays", "Arrays", "gtrace", "Making arrays, and their dtypes.",
-        ("Making arrays", "ops.create seeding"),
-        ("From other libraries", "trace.convert"),
-        ("Dtypes", "dtypes ops.dtype_info"),
+        ("Making arrays", "core.ops.create random.seeding"),
+        ("From other libraries", "core.trace.convert"),
+        ("Dtypes", "core.base.dtypes core.ops.dtype_info"),
     ),
     _page(
         "array", "The class Array", "gtrace", "Its methods are those of NumPy's and of torch's arrays.",
-        ("Array", "trace.array"),
+        ("Array", "core.trace.array"),
     ),
     _page(
         "elementwise", "Elementwise functions", "gtrace", "Functions of each element, and comparisons.",
-        ("Arithmetic and mathematics", "ops.elementwise ops.floats"),
-        ("Comparison and logic", "ops.logic"),
-        ("Complex numbers", "ops.complex ops.components"),
-        ("Activations", "ops.activations"),
+        ("Arithmetic and mathematics", "core.ops.elementwise core.ops.floats"),
+        ("Comparison and logic", "core.ops.logic"),
+        ("Complex numbers", "core.ops.complex core.ops.complex_parts"),
+        ("Activations", "core.ops.activations"),
     ),
     _page(
         "shapes", "Shapes and indices", "gtrace", "Functions that rearrange, join, divide and pick elements.",
-        ("Shapes", "ops.shape"),
-        ("Joining and dividing", "ops.parts ops.arrange"),
-        ("Indices", "ops.index ops.one_hot ops.unique"),
+        ("Shapes", "core.ops.shape"),
+        ("Joining and dividing", "core.ops.join_split core.ops.pad_tile"),
+        ("Indices", "core.ops.index core.ops.one_hot core.ops.unique"),
     ),
     _page(
         "reductions", "Reductions, sorting and products", "gtrace", "Functions of whole axes.",
-        ("Reductions", "ops.reduce ops.places ops.normalize"),
-        ("Along an axis", "ops.scans ops.sort"),
-        ("Products", "ops.linalg"),
+        ("Reductions", "core.ops.reduce core.ops.arg_reduce core.ops.normalize"),
+        ("Along an axis", "core.ops.scans core.ops.sort"),
+        ("Products", "core.ops.linalg"),
     ),
     _page(
         "transforms", "Transforms", "gtrace",
         "Functions of functions. The guides: :doc:`/transforms` and :doc:`/compiling`.",
-        ("Derivatives", "transform.vjp transform.jvp transform.jacobian transform.transpose"),
-        ("Batches", "transform.vmap"),
-        ("Rules of your own", "transform.custom transform.closures transform.checkpoint define_op"),
-        ("Compiling", "jit hotpath compile.backend"),
-        ("Programs as values", "abstract export"),
+        ("Derivatives", "core.transform.vjp core.transform.jvp core.transform.jacobian core.transform.transpose"),
+        ("Batches", "core.transform.vmap"),
+        ("Rules of your own",
+         "core.transform.custom core.transform.closures core.transform.checkpoint interop.define_op"),
+        ("Compiling", "core.transform.jit core.runtime.hotpath core.backends.backend"),
+        ("Programs as values", "core.transform.eval_shape saving.export"),
     ),
     _page(
         "control", "Control flow", "gtrace", "Branches and loops whose bodies are part of the program.",
-        ("Branches", "control.branches"),
-        ("Loops", "control.scan control.loops"),
-        ("Calls of Python functions", "callbacks"),
+        ("Branches", "core.transform.control.branches"),
+        ("Loops", "core.transform.control.scan core.transform.control.loops"),
+        ("Calls of Python functions", "core.transform.callbacks"),
     ),
     _page(
         "observing", "Settings and observing", "gtrace",
         "The guides: :doc:`/configuration` and :doc:`/observing`.",
-        ("Settings", "config"),
+        ("Settings", "core.base.config"),
         ("Observing", "observe.stats observe.explain observe.profile observe.memory observe.training"),
-        ("Errors and warnings", "errors"),
+        ("Errors and warnings", "core.base.errors"),
     ),
     _page(
         "files", "Files and torch", "gtrace",
         "Weights, checkpoints, and functions and models of torch. The guides: :doc:`/saving` and :doc:`/torch`.",
-        ("Saving", "saving.arrays saving.checkpoint flattening"),
-        ("torch", "torch_functions modules torch_autograd"),
+        ("Saving", "saving.arrays saving.checkpoint core.transform.ravel"),
+        ("torch", "interop.torch_functions nn.torch_modules interop.torch_autograd"),
     ),
     _page(
         "numpy", "gtrace.numpy", "gtrace.numpy",
@@ -126,11 +127,11 @@ PAGES = (
     _page("fft", "gtrace.fft", "gtrace.fft", "Also ``gtrace.numpy.fft``.", rest=True),
     _page(
         "special", "gtrace.special", "gtrace.special", "What is there, and what is not: :doc:`/special`.",
-        ("Gamma and beta", "ops.gamma_functions"),
-        ("Errors and normal distributions", "ops.error_functions ops.special"),
-        ("Bessel functions", "ops.bessel_functions"),
-        ("Entropies", "ops.entropies"),
-        ("Integrals", "ops.special_integrals"),
+        ("Gamma and beta", "special.gamma_functions"),
+        ("Errors and normal distributions", "special.error_functions core.ops.draw_functions"),
+        ("Bessel functions", "special.bessel_functions"),
+        ("Entropies", "special.entropies"),
+        ("Integrals", "special.special_integrals"),
         rest=True,
     ),
     _page(
@@ -159,7 +160,7 @@ PAGES = (
     ),
     _page(
         "nn", "gtrace.nn: functions", "gtrace.nn", "Functions of neural networks. The guide: :doc:`/nn`.",
-        ("Activations", "nn.activations nn.softmax"),
+        ("Activations", "nn.activations nn.softmax_family"),
         ("Attention", "nn.attention"),
         ("Convolution and pooling", "nn.convolution"),
         ("Normalization and regularization", "nn.normalization nn.regularization"),
@@ -169,7 +170,7 @@ PAGES = (
     _page("initializers", "gtrace.nn.initializers", "gtrace.nn.initializers", "How weights begin."),
     _page(
         "optim", "gtrace.optim", "gtrace.optim", "Optimizers under optax's contract. The guide: :doc:`/optim`.",
-        ("Optimizers", "optim.optimizers optim.muon"),
+        ("Optimizers", "optim.optimizers optim.muon_update"),
         ("The contract", "optim.base"),
         ("Parts of optimizers", "optim.moments optim.scaling optim.factorized optim.clipping"),
         ("Around optimizers", "optim.combining optim.accumulation optim.masking"),
@@ -178,15 +179,15 @@ PAGES = (
     _page(
         "random", "gtrace.random", "gtrace.random", "Draws from keys. The guide: :doc:`/random`.",
         ("Keys", "random.keys"),
-        ("Continuous distributions", "random.continuous random.gamma random.transformed"),
+        ("Continuous distributions", "random.continuous random.gamma_distributions random.transformed"),
         ("Discrete distributions", "random.discrete random.integers random.counts"),
         ("Matrices", "random.matrices"),
     ),
     _page(
         "tree", "gtrace.tree", "gtrace.tree", "Pytrees: nested containers with arrays as leaves.",
-        ("Leaves and structures", "tree.structure"),
-        ("Classes as nodes", "tree.nodes"),
-        ("Key paths", "tree.keys"),
+        ("Leaves and structures", "core.base.tree.treedef"),
+        ("Classes as nodes", "core.base.tree.nodes"),
+        ("Key paths", "core.base.tree.keys"),
         rest=True,
     ),
     _page("image", "gtrace.image", "gtrace.image", "Images of other sizes."),
@@ -200,15 +201,15 @@ PAGES = (
         "Names for regions and arrays, and what they mean. The guides: :doc:`/sharding` and :doc:`/configuration`.",
             ),
     _page("signals", "The signals file", "gtrace", "Meanings of names, from a file or from Python.",
-          ("Meanings", "shard.signals")),
+          ("Meanings", "distributed.signals")),
     _page("hotpath", "gtrace.hotpath", "gtrace.hotpath", "Hot paths by a fixed count.", rest=True),
     _page(
         "ir", "gtrace.ir", "gtrace.ir", "Graphs, their text, and passes over them. The guide: :doc:`/ir`.",
-        ("Graphs", "ir.graph ir.subgraph ir.build ir.text"),
-        ("Types and operations", "ir.aval ir.op"),
-        ("Checking and running", "ir.verify ir.evaluate"),
-        ("Passes", "ir.simplify ir.edit ir.partial_eval ir.passes ir.user_passes"),
-        ("Comparing", "ir.canonical ir.signature ir.difference"),
+        ("Graphs", "core.ir.graph core.ir.subgraph core.ir.build core.ir.text"),
+        ("Types and operations", "core.ir.aval core.ir.op"),
+        ("Checking and running", "core.ir.verify core.ir.evaluate"),
+        ("Passes", "core.ir.simplify core.ir.edit core.passes.partial_eval core.ir.pipeline core.passes.user_passes"),
+        ("Comparing", "core.passes.canonical core.ir.signature core.ir.difference"),
         rest=True,
     ),
     _page(
@@ -258,7 +259,7 @@ def public(name: str) -> list[str]:
     if listed is not None:
         return list(listed)
     names = [n for n in dir(module) if not n.startswith("_") and not isinstance(getattr(module, n), types.ModuleType)]
-    if hasattr(module, "__path__") or name == "gtrace.special":
+    if hasattr(module, "__path__") or name == "gtrace.ir":
         return names
     # a plain module also has what it imports
     return [n for n in names if getattr(getattr(module, n), "__module__", None) == module.__name__]

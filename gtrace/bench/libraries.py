@@ -16,8 +16,8 @@ import gtrace
 import gtrace.lax
 import gtrace.numpy
 import gtrace.random
-from gtrace import tree
 from gtrace.bench.machine import installed
+from gtrace.core.base import tree
 
 Names = SimpleNamespace
 """What a program may use: np, nn, lax, random, tree, and the transforms grad, value_and_grad, vmap, hessian and jit."""

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from gtrace.bench.machine import Load, Watch, describe, versions
-from gtrace.units import bytes_text
+from gtrace.core.base.units import bytes_text
 
 FORMAT = 1
 """Of the file; a file of another format is refused."""

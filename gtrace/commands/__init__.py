@@ -1,0 +1,1 @@
+"""The command gtrace: a file a command."""

@@ -17,15 +17,15 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from gtrace.cache.artifacts import artifacts
-from gtrace.cache.ledger import LedgerEntry
-from gtrace.cache.manifest import Manifest
-from gtrace.cache.store import Store
-from gtrace.compile.toolchain import toolchain
-from gtrace.config import Config
-from gtrace.errors import ConfigError, GtraceError
-from gtrace.ir.signature import matching, short
-from gtrace.units import bytes_text, duration_text
+from gtrace.core.backends.toolchain import toolchain
+from gtrace.core.base.config import Config
+from gtrace.core.base.errors import ConfigError, GtraceError
+from gtrace.core.base.units import bytes_text, duration_text
+from gtrace.core.ir.signature import matching, short
+from gtrace.core.runtime.cache.artifacts import artifacts
+from gtrace.core.runtime.cache.ledger import LedgerEntry
+from gtrace.core.runtime.cache.manifest import Manifest
+from gtrace.core.runtime.cache.store import Store
 
 _NAME = re.compile(r"(?:[0-9a-f]{24}-)?[0-9a-f]{24}")
 _SUFFIXES = (".so", ".pt2")

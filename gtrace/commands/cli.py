@@ -17,7 +17,7 @@ from gtrace.commands.top import top
 from gtrace.commands.trace import trace
 from gtrace.commands.visualize import visualize
 from gtrace.commands.warmup import warmup
-from gtrace.shard.estimate import Speeds
+from gtrace.distributed.estimate import Speeds
 from gtrace.version import __version__
 
 

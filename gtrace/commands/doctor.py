@@ -14,21 +14,21 @@ import attrs
 import torch
 from rich.console import Console
 
-from gtrace.cache.artifacts import artifacts
-from gtrace.compile.aoti import load
-from gtrace.compile.request import CompileRequest
-from gtrace.config import config
-from gtrace.errors import CacheError, UnsupportedTorchError
-from gtrace.interp.interpreter import interpreter
-from gtrace.interp.products import libraries
-from gtrace.ir.aval import aval
-from gtrace.ir.graph import Graph, Node
-from gtrace.ir.op import REGISTRY
-from gtrace.torch_internals import known, supported
-from gtrace.units import bytes_text, duration_text
+from gtrace.core.backends.aoti import load
+from gtrace.core.backends.interpreter.interpreter import interpreter
+from gtrace.core.backends.interpreter.matmul import libraries
+from gtrace.core.backends.request import CompileRequest
+from gtrace.core.base.config import config
+from gtrace.core.base.errors import CacheError, UnsupportedTorchError
+from gtrace.core.base.torch_internals import known, supported
+from gtrace.core.base.units import bytes_text, duration_text
+from gtrace.core.ir.aval import aval
+from gtrace.core.ir.graph import Graph, Node
+from gtrace.core.ir.op import REGISTRY
+from gtrace.core.runtime.cache.artifacts import artifacts
+from gtrace.core.runtime.worker.client import WorkerClient
+from gtrace.core.runtime.worker.lane import Outcome
 from gtrace.version import __version__
-from gtrace.worker.client import WorkerClient
-from gtrace.worker.lane import Outcome
 
 
 @attrs.frozen

@@ -8,16 +8,16 @@ from collections.abc import Sequence
 
 from gtrace.commands import plan_page
 from gtrace.commands.run import execute_to_end, read
-from gtrace.errors import ConfigError
-from gtrace.events import Divided, bus
-from gtrace.ir.sharding import parse_mesh
-from gtrace.shard import workers
-from gtrace.shard.estimate import Speeds
-from gtrace.shard.partitioned import Partitioned
-from gtrace.shard.plan import plan_of
-from gtrace.shard.signals import SignalConfig
-from gtrace.shard.signals_file import read_signals
-from gtrace.units import duration_text
+from gtrace.core.base.errors import ConfigError
+from gtrace.core.base.events import Divided, bus
+from gtrace.core.base.units import duration_text
+from gtrace.core.ir.sharding import parse_mesh
+from gtrace.core.partitioner import workers
+from gtrace.core.partitioner.partitioned import Partitioned
+from gtrace.distributed.estimate import Speeds
+from gtrace.distributed.plan import plan_of
+from gtrace.distributed.signals import SignalConfig
+from gtrace.distributed.signals_file import read_signals
 
 
 def plan(

@@ -6,11 +6,11 @@ import collections
 import html
 from collections.abc import Sequence
 
-from gtrace.ir.aval import Aval
-from gtrace.ir.sharding import Mesh, NamedSharding
-from gtrace.shard.estimate import Speeds
-from gtrace.shard.plan import Plan, rows
-from gtrace.units import bytes_text, duration_text
+from gtrace.core.base.units import bytes_text, duration_text
+from gtrace.core.ir.aval import Aval
+from gtrace.core.ir.sharding import Mesh, NamedSharding
+from gtrace.distributed.estimate import Speeds
+from gtrace.distributed.plan import Plan, rows
 
 LABELLED = 64
 """Parts in a picture that are labelled with ranks; smaller ones show them when the pointer is on them."""

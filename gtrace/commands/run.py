@@ -17,8 +17,8 @@ from typing import Any
 import attrs
 
 import gtrace
-from gtrace.config import config, process_rank
-from gtrace.errors import is_users
+from gtrace.core.base.config import config, process_rank
+from gtrace.core.base.errors import is_users
 from gtrace.observe import progress, table
 
 

@@ -15,10 +15,10 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from gtrace.ir.signature import short
+from gtrace.core.base.units import bytes_text, duration_text
+from gtrace.core.ir.signature import short
 from gtrace.observe.status import folders, is_private
 from gtrace.observe.table import TIERS, FittingTable
-from gtrace.units import bytes_text, duration_text
 
 PATIENCE = 5.0
 """Seconds that a program may take to answer: all its threads may be inside one long call."""

@@ -14,12 +14,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gtrace.commands.run import execute, read, say
-from gtrace.config import config
-from gtrace.errors import ArgumentError
-from gtrace.locks import new_lock
+from gtrace.core.base.config import config
+from gtrace.core.base.errors import ArgumentError
+from gtrace.core.base.locks import new_lock
+from gtrace.core.base.units import duration_text
 from gtrace.observe.chrome import chrome_trace
 from gtrace.observe.timeline import read_timelines
-from gtrace.units import duration_text
 
 
 def trace(

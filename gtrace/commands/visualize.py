@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from gtrace.errors import ArgumentError
+from gtrace.core.base.errors import ArgumentError
 from gtrace.observe.chrome import chrome_trace
 from gtrace.observe.page import timeline_page
 from gtrace.observe.picture import draw

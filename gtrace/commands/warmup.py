@@ -7,13 +7,13 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from gtrace.cache.artifacts import artifacts
 from gtrace.commands.run import execute_to_end, read
-from gtrace.config import config
-from gtrace.events import CompileFailed, CompileFinished, CompileStarted, Loaded, bus
-from gtrace.locks import new_lock
+from gtrace.core.base.config import config
+from gtrace.core.base.events import CompileFailed, CompileFinished, CompileStarted, Loaded, bus
+from gtrace.core.base.locks import new_lock
+from gtrace.core.runtime.cache.artifacts import artifacts
+from gtrace.core.runtime.worker.client import worker
 from gtrace.observe import progress
-from gtrace.worker.client import worker
 
 
 def warmup(script: str, args: Sequence[str], threshold: int | None, module: bool = False) -> int:

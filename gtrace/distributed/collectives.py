@@ -17,16 +17,16 @@ from typing import Any
 import numpy
 import torch
 
-from gtrace.ir.aval import Aval, Bundle, bundle
-from gtrace.ir.cases import Sample
-from gtrace.ir.op import Op, define
-from gtrace.ir.sharding import pairs, parse_dims, parse_mesh, print_dims
-from gtrace.ops.checks import reshaped, same_kind
-from gtrace.ops.samples import uniform
-from gtrace.shard import workers
-from gtrace.trace.array import Array
-from gtrace.trace.bind import bind, bind_all
-from gtrace.trace.convert import lift
+from gtrace.core.ir.aval import Aval, Bundle, bundle
+from gtrace.core.ir.cases import Sample
+from gtrace.core.ir.op import Op, define
+from gtrace.core.ir.sharding import pairs, parse_dims, parse_mesh, print_dims
+from gtrace.core.ops.checks import reshaped, same_kind
+from gtrace.core.ops.samples import uniform
+from gtrace.core.partitioner import workers
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.bind import bind, bind_all
+from gtrace.core.trace.convert import lift
 
 # -- what users record
 

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 import attrs
 
-from gtrace.ir.aval import Aval
-from gtrace.ir.factors import WHOLE
-from gtrace.ir.graph import Graph, Node, subgraphs
-from gtrace.shard.partition import factors_of
-from gtrace.shard.partitioned import Transfer
+from gtrace.core.ir.aval import Aval
+from gtrace.core.ir.graph import Graph, Node, subgraphs
+from gtrace.core.ir.sharding_rule import WHOLE
+from gtrace.core.partitioner.partition import factors_of
+from gtrace.core.partitioner.partitioned import Transfer
 
 
 @attrs.frozen

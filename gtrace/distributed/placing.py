@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import torch
 
-from gtrace.ambient import without_modes
-from gtrace.ir.aval import sharded
-from gtrace.ir.sharding import ABSENT, NamedSharding, print_dims
-from gtrace.shard import workers
-from gtrace.shard.collectives import placed_op
-from gtrace.trace.array import Array, wrap_as
-from gtrace.trace.bind import bind
-from gtrace.trace.record import thread
+from gtrace.core.base.torch_modes import without_modes
+from gtrace.core.ir.aval import sharded
+from gtrace.core.ir.sharding import ABSENT, NamedSharding, print_dims
+from gtrace.core.partitioner import workers
+from gtrace.core.trace.array import Array, wrap_as
+from gtrace.core.trace.bind import bind
+from gtrace.core.trace.record import thread
+from gtrace.distributed.collectives import placed_op
 
 
 def put(x: Array, sharding: NamedSharding, backward: NamedSharding | None = None) -> Array:

@@ -9,20 +9,20 @@ from typing import Any
 
 import attrs
 
-from gtrace.abstract import capture_like
-from gtrace.errors import ShardingError, message
-from gtrace.ir.aval import Aval, Bundle
-from gtrace.ir.canonical import CANONICAL
-from gtrace.ir.graph import Graph
-from gtrace.ir.sharding import Mesh
-from gtrace.shard import workers
-from gtrace.shard.estimate import Estimate, Speeds, Work, estimate, work
-from gtrace.shard.partition import find_meshes
-from gtrace.shard.partitioned import Partitioned, Transfer
-from gtrace.shard.stages import divide
-from gtrace.trace.record import thread
-from gtrace.tree import leaves
-from gtrace.units import bytes_text
+from gtrace.core.base.errors import ShardingError, message
+from gtrace.core.base.tree import leaves
+from gtrace.core.base.units import bytes_text
+from gtrace.core.ir.aval import Aval, Bundle
+from gtrace.core.ir.graph import Graph
+from gtrace.core.ir.sharding import Mesh
+from gtrace.core.partitioner import workers
+from gtrace.core.partitioner.partition import find_meshes
+from gtrace.core.partitioner.partitioned import Partitioned, Transfer
+from gtrace.core.partitioner.stages import divide
+from gtrace.core.passes.canonical import CANONICAL
+from gtrace.core.trace.record import thread
+from gtrace.core.transform.eval_shape import capture_like
+from gtrace.distributed.estimate import Estimate, Speeds, Work, estimate, work
 
 
 @attrs.frozen(eq=False)

@@ -13,15 +13,15 @@ from typing import Any
 
 import numpy
 
-from gtrace.errors import ShapeError, ShardingError, message
-from gtrace.ir.aval import aval, sharded
-from gtrace.ir.sharding import ABSENT, Mesh, NamedSharding, PartitionSpec, entered_mesh
-from gtrace.shard import workers
-from gtrace.shard.placing import constrain, put
-from gtrace.shard.plan import Plan, plan
-from gtrace.trace.array import Array, Shard, whole, wrap_as
-from gtrace.trace.convert import lift
-from gtrace.tree import map as tree_map
+from gtrace.core.base.errors import ShapeError, ShardingError, message
+from gtrace.core.base.tree import map as tree_map
+from gtrace.core.ir.aval import aval, sharded
+from gtrace.core.ir.sharding import ABSENT, Mesh, NamedSharding, PartitionSpec, entered_mesh
+from gtrace.core.partitioner import workers
+from gtrace.core.trace.array import Array, Shard, whole, wrap_as
+from gtrace.core.trace.convert import lift
+from gtrace.distributed.placing import constrain, put
+from gtrace.distributed.plan import Plan, plan
 
 __all__ = [
     "Mesh", "NamedSharding", "P", "PartitionSpec", "Plan", "Shard", "device_put", "from_process_local", "make_mesh",

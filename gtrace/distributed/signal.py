@@ -11,16 +11,18 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from gtrace import tree
-from gtrace.errors import ArgumentError, ConfigError, message, user_location
-from gtrace.ir.graph import Region
-from gtrace.ir.sharding import Mesh, NamedSharding, PartitionSpec
-from gtrace.shard import workers
-from gtrace.shard.placing import constrain, put
-from gtrace.shard.signals import ShardConfig, SignalConfig, registry
-from gtrace.trace.array import Array
-from gtrace.trace.convert import lift
-from gtrace.trace.record import RegionLayout, Where, thread
+from gtrace.core.base import tree
+from gtrace.core.base.errors import ArgumentError, ConfigError, message, user_location
+from gtrace.core.ir.graph import Region
+from gtrace.core.ir.sharding import Mesh, NamedSharding, PartitionSpec
+from gtrace.core.partitioner import workers
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.convert import lift
+from gtrace.core.trace.record import RegionLayout, Where, thread
+from gtrace.distributed.placing import constrain, put
+from gtrace.distributed.signals import ShardConfig, SignalConfig, registry
+
+__all__ = ["AXIS", "context", "enter", "exit", "tensor"]
 
 AXIS = "workers"
 """The name of the one axis of the mesh that signals lay arrays out over."""

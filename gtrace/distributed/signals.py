@@ -7,7 +7,7 @@
     backward:
       shard: {replicated: true}
 
-This module holds the meanings and checks them; `gtrace.shard.signals_file` reads the file.
+This module holds the meanings and checks them; `gtrace.distributed.signals_file` reads the file.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from types import MappingProxyType
 
 import attrs
 
-from gtrace.compile.backend import MODES
-from gtrace.config import Config, config
-from gtrace.errors import ConfigError, message
+from gtrace.core.backends.backend import MODES
+from gtrace.core.base.config import Config, config
+from gtrace.core.base.errors import ConfigError, message
 
 __all__ = ["ShardConfig", "SignalConfig", "load_config", "register_config"]
 
@@ -32,7 +32,7 @@ class InvalidSettingError(ValueError):
     """A value that a setting cannot take: the parts of an error whose file and line are added by the caller.
 
     Attributes:
-        where, expected, got, fix: as in `gtrace.errors.message`.
+        where, expected, got, fix: as in `gtrace.core.base.errors.message`.
     """
 
     def __init__(self, where: str, expected: str, got: object, fix: str) -> None:
@@ -220,7 +220,7 @@ class Registry:
 
     def _read(self, path: str) -> dict[str, SignalConfig]:
         # most programs have no signals file, and PyYAML would be a tenth of gtrace's import time
-        reader = importlib.import_module("gtrace.shard.signals_file")
+        reader = importlib.import_module("gtrace.distributed.signals_file")
         return reader.read_signals(path, self._registered)
 
 

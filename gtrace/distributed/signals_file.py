@@ -7,8 +7,8 @@ from typing import Any, NoReturn
 
 import yaml
 
-from gtrace.errors import ConfigError
-from gtrace.shard.signals import (
+from gtrace.core.base.errors import ConfigError
+from gtrace.distributed.signals import (
     InvalidSettingError,
     ShardConfig,
     SignalConfig,
@@ -37,7 +37,7 @@ def read_signals(path: str, known: Collection[str] = ()) -> dict[str, SignalConf
         known: names of signals from elsewhere, which a backward of this file may name.
 
     Raises:
-        ConfigError: see `gtrace.shard.signals.load_config`.
+        ConfigError: see `gtrace.distributed.signals.load_config`.
     """
     return _Reader(path).read(known)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import Any
 
-from gtrace.errors import ArgumentError, message
-from gtrace.tables import BoundedTable
-from gtrace.torch_functions import MAX_CALLS, CallTable, static_key
-from gtrace.trace.convert import lift
-from gtrace.transform.custom import custom_jvp, custom_vjp
+from gtrace.core.base.bounded_tables import BoundedTable
+from gtrace.core.base.errors import ArgumentError, message
+from gtrace.core.trace.convert import lift
+from gtrace.core.transform.custom import custom_jvp, custom_vjp
+from gtrace.interop.torch_functions import MAX_CALLS, CallTable, static_key
 
 __all__ = ["define_op"]
 

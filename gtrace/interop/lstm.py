@@ -11,25 +11,25 @@ from typing import Any
 
 import torch
 
-from gtrace.aten.batched_windows import batch_size
-from gtrace.aten.overloads import OPERAND
-from gtrace.aten.recurrent import LSTM_LAYER
-from gtrace.aten.rules import BATCHES, PULLBACKS, TANGENTS, TYPES
-from gtrace.aten.translate import RECORDED, call_aten
-from gtrace.control.recurrent import by_weight, record_layer
-from gtrace.interp.lstm import BACKWARD, FORWARD, OPERATORS, bytes_kept, has_kernel
-from gtrace.ir.aval import Aval, Bundle, aval, bundle
-from gtrace.ir.calls import called_operators, map_subgraphs
-from gtrace.ir.edit import inline, substitute
-from gtrace.ir.graph import Graph, Node, Operand, Subgraph
-from gtrace.ir.subgraph import subgraph
-from gtrace.ops.shape import full_like_scalar
-from gtrace.shard import workers
-from gtrace.trace.array import Array
-from gtrace.trace.capture import replay
-from gtrace.transform.batch import batch
-from gtrace.transform.derived import Flags, captured_subgraph, pullback, pushforward
-from gtrace.transform.vmap import without_batch
+from gtrace.core.backends.interpreter.lstm import BACKWARD, FORWARD, OPERATORS, bytes_kept, has_kernel
+from gtrace.core.ir.aval import Aval, Bundle, aval, bundle
+from gtrace.core.ir.edit import inline, substitute
+from gtrace.core.ir.graph import Graph, Node, Operand, Subgraph
+from gtrace.core.ir.subgraph import subgraph
+from gtrace.core.ops.shape import full_like_scalar
+from gtrace.core.partitioner import workers
+from gtrace.core.passes.subgraph_calls import called_operators, map_subgraphs
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.capture import replay
+from gtrace.core.transform.batch import batch
+from gtrace.core.transform.subgraph_rules import Flags, captured_subgraph, pullback, pushforward
+from gtrace.core.transform.vmap import without_batch
+from gtrace.interop.aten.batched_windows import batch_size
+from gtrace.interop.aten.overloads import OPERAND
+from gtrace.interop.aten.recurrent import LSTM_LAYER
+from gtrace.interop.aten.rule_tables import BATCHES, PULLBACKS, TANGENTS, TYPES
+from gtrace.interop.aten.translate import RECORDED, call_aten
+from gtrace.interop.recurrent import by_weight, record_layer
 
 
 def _lstm(

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from gtrace.aten.recurrent import LAYER
-from gtrace.aten.translate import RECORDED
-from gtrace.control.scan import scan
-from gtrace.ops.activations import relu, sigmoid
-from gtrace.ops.create import arange
-from gtrace.ops.elementwise import add, tanh
-from gtrace.ops.linalg import matmul
-from gtrace.ops.logic import where
-from gtrace.ops.parts import split
-from gtrace.ops.shape import expand_dims
-from gtrace.trace.array import Array
+from gtrace.core.ops.activations import relu, sigmoid
+from gtrace.core.ops.create import arange
+from gtrace.core.ops.elementwise import add, tanh
+from gtrace.core.ops.join_split import split
+from gtrace.core.ops.linalg import matmul
+from gtrace.core.ops.logic import where
+from gtrace.core.ops.shape import expand_dims
+from gtrace.core.trace.array import Array
+from gtrace.core.transform.control.scan import scan
+from gtrace.interop.aten.recurrent import LAYER
+from gtrace.interop.aten.translate import RECORDED
 
 State = tuple[Array, ...]
 

@@ -14,14 +14,15 @@ from typing import Any, NoReturn
 
 import torch
 
-from gtrace.errors import ImmutableAttributeError, ShapeError, message, user_location
-from gtrace.ir.aval import COMPLEX, FLOATS, LONG
-from gtrace.ops import activations, components, create, elementwise, floats, linalg, logic, normalize, shape
-from gtrace.ops.methods import ArrayMethods
-from gtrace.torch_functions import call_torch
-from gtrace.trace.array import Array
-from gtrace.trace.convert import lift
-from gtrace.trace.promotion import as_dtype
+from gtrace.core.base.errors import ImmutableAttributeError, ShapeError, message, user_location
+from gtrace.core.ir.aval import COMPLEX, FLOATS, LONG
+from gtrace.core.ops import activations, create, elementwise, floats, linalg, logic, normalize, shape
+from gtrace.core.ops import complex_parts as components
+from gtrace.core.ops.methods import ArrayMethods
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.convert import lift
+from gtrace.core.trace.promotion import as_dtype
+from gtrace.interop.torch_functions import call_torch
 
 
 def _listed(sizes: tuple[Any, ...]) -> Any:

@@ -13,23 +13,23 @@ from typing import Any, NoReturn
 import attrs
 import torch
 
-from gtrace import torch_internals as internals
-from gtrace import tree
-from gtrace.errors import ArgumentError, message, user_location
-from gtrace.ir.aval import Aval, as_device, aval
-from gtrace.ir.graph import Graph
-from gtrace.ir.partial_eval import partial_eval
-from gtrace.ir.simplify import dce
-from gtrace.jit import Jitted, jit
-from gtrace.locks import new_lock
-from gtrace.ops.complex import conj
-from gtrace.torch_functions import static_key
-from gtrace.trace.array import Array, whole, wrap
-from gtrace.trace.capture import capture, replay
-from gtrace.trace.convert import plain_tensor, with_own_memory
-from gtrace.trace.promotion import as_dtype, wide
-from gtrace.transform.arguments import lift_outputs
-from gtrace.transform.vjp import vjp
+from gtrace.core.base import torch_internals as internals
+from gtrace.core.base import tree
+from gtrace.core.base.errors import ArgumentError, message, user_location
+from gtrace.core.base.locks import new_lock
+from gtrace.core.ir.aval import Aval, as_device, aval
+from gtrace.core.ir.graph import Graph
+from gtrace.core.ir.simplify import dce
+from gtrace.core.ops.complex import conj
+from gtrace.core.passes.partial_eval import partial_eval
+from gtrace.core.trace.array import Array, whole, wrap
+from gtrace.core.trace.capture import capture, replay
+from gtrace.core.trace.convert import plain_tensor, with_own_memory
+from gtrace.core.trace.promotion import as_dtype, wide
+from gtrace.core.transform.arguments import lift_outputs
+from gtrace.core.transform.jit import Jitted, jit
+from gtrace.core.transform.vjp import vjp
+from gtrace.interop.torch_functions import static_key
 
 __all__ = ["to_torch_function"]
 

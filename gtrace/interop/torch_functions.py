@@ -14,16 +14,10 @@ import attrs
 import numpy
 import torch
 
-from gtrace import tree
-from gtrace.ambient import callers_default_dtype
-from gtrace.aten.derivations import derivations
-from gtrace.aten.derive import Derived, Draw, made_of_torch, read_derived, recorded, trace_function
-from gtrace.aten.observe import known_detach
-from gtrace.aten.overloads import encode
-from gtrace.aten.packed_sequences import check_results
-from gtrace.aten.tracer import LooksAtValues
-from gtrace.dtypes import DType
-from gtrace.errors import (
+from gtrace.core.base import tree
+from gtrace.core.base.bounded_tables import BoundedTable
+from gtrace.core.base.dtypes import DType
+from gtrace.core.base.errors import (
     ArgumentError,
     ConcretizationError,
     GtraceError,
@@ -32,13 +26,19 @@ from gtrace.errors import (
     user_location,
     warn_at,
 )
-from gtrace.exact import exact_key
-from gtrace.ir.aval import INEXACT, Aval
-from gtrace.ops.create import array
-from gtrace.ops.elementwise import stop_gradient
-from gtrace.tables import BoundedTable
-from gtrace.trace.array import Array, whole, wrap
-from gtrace.trace.record import followed, thread
+from gtrace.core.base.exact_keys import exact_key
+from gtrace.core.base.torch_modes import callers_default_dtype
+from gtrace.core.ir.aval import INEXACT, Aval
+from gtrace.core.ops.create import array
+from gtrace.core.ops.elementwise import stop_gradient
+from gtrace.core.trace.array import Array, whole, wrap
+from gtrace.core.trace.record import followed, thread
+from gtrace.interop.aten.derive import Derived, Draw, made_of_torch, read_derived, recorded, trace_function
+from gtrace.interop.aten.derived_on_disk import derivations
+from gtrace.interop.aten.overloads import encode
+from gtrace.interop.aten.packed_sequences import check_results
+from gtrace.interop.aten.trace_effects import known_detach
+from gtrace.interop.aten.tracer import LooksAtValues
 
 __all__ = ["lift"]
 
@@ -393,7 +393,7 @@ def _line_inside(frames: traceback.StackSummary) -> str | None:
 _WITHOUT_DATA = "its data is not allocated", "doesn't have storage"
 """What torch says where a function looks at the memory of a tensor that is traced."""
 
-_TRACERS = (os.path.dirname(torch.__file__) + os.sep, os.path.dirname(__file__) + os.sep, "<")
+_TRACERS = (os.path.dirname(torch.__file__) + os.sep, os.path.dirname(os.path.dirname(__file__)) + os.sep, "<")
 """Where frames are of torch, of gtrace, or of code without a file."""
 
 _LAYERS = os.path.join(os.path.dirname(torch.__file__), "nn", "")

@@ -19,8 +19,8 @@ from typing import Any
 
 import attrs
 
-from gtrace.dtypes import DType
-from gtrace.errors import ArgumentError, message
+from gtrace.core.base.dtypes import DType
+from gtrace.core.base.errors import ArgumentError, message
 from gtrace.jax.keys import taking_keys
 from gtrace.jax.scalars import scalar_type
 from gtrace.jax.weakness import with_weakness

@@ -11,12 +11,12 @@ import attrs
 import numpy
 
 import gtrace as gt
-from gtrace import sharding
-from gtrace.errors import ArgumentError, message
+from gtrace.core.base.errors import ArgumentError, message
+from gtrace.core.ops.key_arrays import PRNGKeyArray
+from gtrace.distributed import sharding
+from gtrace.distributed.sharding import from_process_local
 from gtrace.jax import dtypes, paths
 from gtrace.jax.adapt import HINTS, __version__
-from gtrace.random.key_arrays import PRNGKeyArray
-from gtrace.sharding import from_process_local
 
 checkpoint, checkpoint_policies = gt.checkpoint, gt.checkpoint_policies
 closure_convert, custom_gradient = gt.closure_convert, gt.custom_gradient

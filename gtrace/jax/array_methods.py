@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from gtrace.core.ops.linalg import dot as product
+from gtrace.core.ops.promote import cast
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.convert import lift
+from gtrace.core.trace.promotion import as_dtype
 from gtrace.jax.devices import Device
 from gtrace.jax.division import OPERATORS
-from gtrace.ops.linalg import dot as product
-from gtrace.ops.promote import cast
-from gtrace.trace.array import Array
-from gtrace.trace.convert import lift
-from gtrace.trace.promotion import as_dtype
 
 
 def device_of(x: Array) -> Device:

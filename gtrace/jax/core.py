@@ -6,7 +6,10 @@ from typing import Any
 
 import numpy
 
-from gtrace.abstract import ShapeDtypeStruct
+from gtrace.core.ops.key_arrays import PRNGKeyArray
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.record import thread
+from gtrace.core.transform.eval_shape import ShapeDtypeStruct
 from gtrace.jax.extend.absent import (
     ClosedJaxpr,
     DropVar,
@@ -21,9 +24,6 @@ from gtrace.jax.extend.absent import (
     set_current_trace,
     take_current_trace,
 )
-from gtrace.random.key_arrays import PRNGKeyArray
-from gtrace.trace.array import Array
-from gtrace.trace.record import thread
 
 
 class ShapedArray(ShapeDtypeStruct):

@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 
 import gtrace as gt
-from gtrace import tree
+from gtrace.core.base import tree
 from gtrace.jax.adapt import namespace
 from gtrace.jax.dtypes import float0
 

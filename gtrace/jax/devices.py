@@ -8,11 +8,11 @@ from typing import Any
 import attrs
 import torch
 
-from gtrace import tree
-from gtrace.errors import DeviceError, message
-from gtrace.ops.create import asarray
-from gtrace.sharding import NamedSharding, with_sharding
-from gtrace.trace.array import Array
+from gtrace.core.base import tree
+from gtrace.core.base.errors import DeviceError, message
+from gtrace.core.ops.create import asarray
+from gtrace.core.trace.array import Array
+from gtrace.distributed.sharding import NamedSharding, with_sharding
 
 
 @attrs.frozen(repr=False)

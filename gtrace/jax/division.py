@@ -9,12 +9,12 @@ import torch
 
 from gtrace import lax as our_lax
 from gtrace import numpy as ours
-from gtrace.config import config
-from gtrace.ops import elementwise
-from gtrace.ops.logic import equal, where
-from gtrace.ops.promote import promote_arrays
-from gtrace.trace.array import Array
-from gtrace.trace.record import thread
+from gtrace.core.base.config import config
+from gtrace.core.ops import elementwise
+from gtrace.core.ops.logic import equal, where
+from gtrace.core.ops.promote import promote_arrays
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.record import thread
 
 
 def _rounded_down(zero: Array, x: Array, found: Array) -> Array:

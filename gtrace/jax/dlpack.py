@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from gtrace.core.trace.promotion import as_dtype
 from gtrace.numpy import from_dlpack
-from gtrace.trace.promotion import as_dtype
 
 __all__ = ["from_dlpack", "is_supported_dtype"]
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy
 
-from gtrace import dtypes
 from gtrace import numpy as names
-from gtrace.errors import DtypeError
+from gtrace.core.base import dtypes
+from gtrace.core.base.errors import DtypeError
+from gtrace.core.ops import key_arrays
+from gtrace.core.trace.promotion import as_dtype
 from gtrace.jax.adapt import namespace
-from gtrace.random import key_arrays
-from gtrace.trace.promotion import as_dtype
 
 float0 = numpy.dtype([("float0", numpy.void, 0)])
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from gtrace.errors import ArgumentError, DtypeError, ImmutableAttributeError, message
-from gtrace.random.key_arrays import KEY, PRNGKeyArray, compared, data_of, keys_of
+from gtrace.core.base.errors import ArgumentError, DtypeError, ImmutableAttributeError, message
+from gtrace.core.ops.key_arrays import KEY, PRNGKeyArray, compared, data_of, keys_of
 
 _FIRST = """
     array array_split asarray atleast_1d atleast_2d atleast_3d broadcast_to copy delete diagonal dsplit expand_dims flip

@@ -12,13 +12,14 @@ import attrs
 import numpy
 
 import gtrace as gt
-from gtrace import sharding, tree
-from gtrace.errors import ArgumentError, ShapeError, ShardingError, message
-from gtrace.ir.sharding import Mesh, NamedSharding, PartitionSpec, entered_mesh
+from gtrace.core.base import tree
+from gtrace.core.base.errors import ArgumentError, ShapeError, ShardingError, message
+from gtrace.core.ir.sharding import Mesh, NamedSharding, PartitionSpec, entered_mesh
+from gtrace.core.ops.shape import moveaxis, reshape
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.convert import lift
+from gtrace.distributed import sharding
 from gtrace.jax.devices import Device
-from gtrace.ops.shape import moveaxis, reshape
-from gtrace.trace.array import Array
-from gtrace.trace.convert import lift
 
 
 class AxisType(enum.Enum):

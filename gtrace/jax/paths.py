@@ -10,9 +10,9 @@ from typing import Any
 
 import optree
 
-from gtrace import tree
+from gtrace.core.base import tree
+from gtrace.core.base.tree.treedef import NAMESPACE, UNSET, is_whole, whole_leaves
 from gtrace.jax.structures import PyTreeDef, spec_of
-from gtrace.tree.structure import NAMESPACE, UNSET, is_whole, whole_leaves
 
 Leaf = Callable[..., bool] | None
 

@@ -7,16 +7,16 @@ from typing import Any
 import torch
 
 from gtrace import random
-from gtrace.errors import ArgumentError, message
+from gtrace.core.base.errors import ArgumentError, message
+from gtrace.core.ops.key_arrays import KEY, PRNGKeyArray, keys_of, packed_seed
+from gtrace.core.ops.logic import bitwise_and
+from gtrace.core.ops.promote import cast
+from gtrace.core.trace.array import Array, wrap
+from gtrace.core.trace.convert import new_tensor
+from gtrace.core.trace.promotion import as_dtype, default_dtype
+from gtrace.core.trace.replayable import replayable
 from gtrace.jax.adapt import namespace
-from gtrace.ops.logic import bitwise_and
-from gtrace.ops.promote import cast
-from gtrace.random.key_arrays import KEY, PRNGKeyArray, keys_of, packed_seed
 from gtrace.random.keys import MASK, key_words, pack, unpack
-from gtrace.trace.array import Array, wrap
-from gtrace.trace.convert import new_tensor
-from gtrace.trace.promotion import as_dtype, default_dtype
-from gtrace.trace.replayable import replayable
 
 
 @replayable

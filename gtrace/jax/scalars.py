@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gtrace.dtypes import DType
+from gtrace.core.base.dtypes import DType
 
 
 class ScalarMeta(type):

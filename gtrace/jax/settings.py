@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from gtrace import config as ours
-from gtrace.errors import UnknownSettingError
+from gtrace.core.base.errors import UnknownSettingError
 
 _SAME: dict[str, str] = {
     "jax_enable_x64": "x64",

@@ -8,12 +8,12 @@ from typing import Any
 import attrs
 import numpy
 
-from gtrace import sharding
+from gtrace.distributed import sharding
+from gtrace.distributed.sharding import NamedSharding as NamedSharding
+from gtrace.distributed.sharding import PartitionSpec as PartitionSpec
 from gtrace.jax import meshes
 from gtrace.jax.adapt import namespace
 from gtrace.jax.devices import Device, devices
-from gtrace.sharding import NamedSharding as NamedSharding
-from gtrace.sharding import PartitionSpec as PartitionSpec
 
 Sharding = NamedSharding | meshes.SingleDeviceSharding
 """The layouts, for annotations and ``isinstance``."""

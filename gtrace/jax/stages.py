@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gtrace.stages import Compiled, Lowered, Traced
+from gtrace.core.transform.jit_stages import Compiled, Lowered, Traced
 
 CompilerOptions = Mapping[str, Any]
 """Options of the compiler, which are ignored."""

@@ -7,9 +7,9 @@ from typing import Any
 
 import optree
 
-from gtrace import tree
-from gtrace.tree.nodes import static_value
-from gtrace.tree.structure import NAMESPACE
+from gtrace.core.base import tree
+from gtrace.core.base.tree.nodes import static_value
+from gtrace.core.base.tree.treedef import NAMESPACE
 
 
 class PyTreeDef:

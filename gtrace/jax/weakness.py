@@ -6,10 +6,10 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from gtrace.ops.promote import cast, weakened
-from gtrace.trace.array import Array
-from gtrace.trace.convert import lift
-from gtrace.trace.promotion import default_dtype, meeting
+from gtrace.core.ops.promote import cast, weakened
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.convert import lift
+from gtrace.core.trace.promotion import default_dtype, meeting
 
 STRONG = frozenset(
     [

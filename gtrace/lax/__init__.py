@@ -1,8 +1,9 @@
 """The functions of jax.lax under their names there: what NumPy has not, or means otherwise."""
 
-from gtrace.control.branches import *
-from gtrace.control.loops import *
-from gtrace.control.scan import *
+from gtrace.core.base.suggestions import suggesting as _suggesting
+from gtrace.core.transform.control.branches import *
+from gtrace.core.transform.control.loops import *
+from gtrace.core.transform.control.scan import *
 from gtrace.lax import linalg as linalg
 from gtrace.lax.collectives import *
 from gtrace.lax.control import *
@@ -16,6 +17,5 @@ from gtrace.lax.slicing import *
 from gtrace.lax.special import *
 from gtrace.lax.window_shapes import *
 from gtrace.lax.windows import *
-from gtrace.suggestions import suggesting as _suggesting
 
 __getattr__ = _suggesting("gtrace.lax")

@@ -7,24 +7,24 @@ from typing import Any
 
 import torch
 
-from gtrace import tree
-from gtrace.errors import ArgumentError, AxisNameError, ShapeError, message
-from gtrace.ir.aval import as_device
-from gtrace.ops.create import asarray
-from gtrace.ops.gather import index_axis
-from gtrace.ops.logic import equal
-from gtrace.ops.named_axes import all_gather_op, axis_index_op, pmax_op, pmin_op, ppermute_op, psum_op
-from gtrace.ops.places import argmax
-from gtrace.ops.promote import cast, counting
-from gtrace.ops.reduce import max as max_over
-from gtrace.ops.reduce import min as min_over
-from gtrace.ops.reduce import sum as sum_over
-from gtrace.ops.shape import as_int, moveaxis, normalize_axis, reshape
-from gtrace.trace.array import Array
-from gtrace.trace.bind import bind
-from gtrace.trace.convert import lift, python_scalar
-from gtrace.trace.promotion import default_dtype
-from gtrace.trace.record import thread
+from gtrace.core.base import tree
+from gtrace.core.base.errors import ArgumentError, AxisNameError, ShapeError, message
+from gtrace.core.ir.aval import as_device
+from gtrace.core.ops.arg_reduce import argmax
+from gtrace.core.ops.create import asarray
+from gtrace.core.ops.gather import index_axis
+from gtrace.core.ops.logic import equal
+from gtrace.core.ops.named_axes import all_gather_op, axis_index_op, pmax_op, pmin_op, ppermute_op, psum_op
+from gtrace.core.ops.promote import cast, counting
+from gtrace.core.ops.reduce import max as max_over
+from gtrace.core.ops.reduce import min as min_over
+from gtrace.core.ops.reduce import sum as sum_over
+from gtrace.core.ops.shape import as_int, moveaxis, normalize_axis, reshape
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.bind import bind
+from gtrace.core.trace.convert import lift, python_scalar
+from gtrace.core.trace.promotion import default_dtype
+from gtrace.core.trace.record import thread
 
 __all__ = [
     "all_gather", "all_to_all", "axis_index", "axis_size", "pbroadcast", "pmax", "pmean", "pmin", "ppermute",

@@ -8,14 +8,16 @@ from typing import Any
 
 import numpy
 
-from gtrace import tree
+from gtrace.core.base import tree
+from gtrace.core.ops import create
+from gtrace.core.ops import join_split as parts
+from gtrace.core.ops import pad_tile as arrange
+from gtrace.core.ops.index import getitem
+from gtrace.core.ops.shape import as_shape, moveaxis, normalize_axis, reshape
+from gtrace.core.ops.shape import broadcast_shapes as shapes_of
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.convert import lift
 from gtrace.lax.reductions import top_k
-from gtrace.ops import arrange, create, parts
-from gtrace.ops.index import getitem
-from gtrace.ops.shape import as_shape, moveaxis, normalize_axis, reshape
-from gtrace.ops.shape import broadcast_shapes as shapes_of
-from gtrace.trace.array import Array
-from gtrace.trace.convert import lift
 
 __all__ = [
     "approx_max_k", "broadcast_shapes", "broadcast_to_rank", "empty", "optimization_barrier", "platform_dependent",

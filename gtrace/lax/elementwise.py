@@ -11,22 +11,22 @@ from typing import Any
 import numpy
 import torch
 
-from gtrace.errors import ArgumentError, DtypeError, message
-from gtrace.ir.cases import Sample
-from gtrace.ir.op import define
-from gtrace.ir.unsigned import ORDER
-from gtrace.ops import elementwise, logic
-from gtrace.ops.activations import erf, sigmoid
-from gtrace.ops.checks import numbers_only
-from gtrace.ops.create import astype
-from gtrace.ops.floats import exp2, fmod
-from gtrace.ops.promote import promote, promote_arrays
-from gtrace.ops.samples import rng, uniform
-from gtrace.ops.shape import as_int
-from gtrace.ops.special import nextafter
-from gtrace.trace.array import Array
-from gtrace.trace.bind import bind
-from gtrace.trace.convert import lift
+from gtrace.core.base.errors import ArgumentError, DtypeError, message
+from gtrace.core.ir.cases import Sample
+from gtrace.core.ir.op import define
+from gtrace.core.ir.wide_unsigned import ORDER
+from gtrace.core.ops import elementwise, logic
+from gtrace.core.ops.activations import erf, sigmoid
+from gtrace.core.ops.checks import numbers_only
+from gtrace.core.ops.create import astype
+from gtrace.core.ops.draw_functions import nextafter
+from gtrace.core.ops.floats import exp2, fmod
+from gtrace.core.ops.promote import promote, promote_arrays
+from gtrace.core.ops.samples import rng, uniform
+from gtrace.core.ops.shape import as_int
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.bind import bind
+from gtrace.core.trace.convert import lift
 
 __all__ = [
     "RoundingMethod", "abs", "acos", "acosh", "add", "asin", "asinh", "atan", "atan2", "atanh", "bitwise_and",

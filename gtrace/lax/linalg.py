@@ -6,21 +6,21 @@ from typing import Any
 
 import torch
 
-from gtrace.control.scan import scan
-from gtrace.errors import ShapeError, message
+from gtrace.core.base.errors import ShapeError, message
+from gtrace.core.ops.complex_parts import conj
+from gtrace.core.ops.create import zeros
+from gtrace.core.ops.elementwise import add, divide, multiply, subtract
+from gtrace.core.ops.join_split import concat
+from gtrace.core.ops.linalg import matmul
+from gtrace.core.ops.pad_tile import tril
+from gtrace.core.ops.promote import counted, promote_arrays
+from gtrace.core.ops.shape import expand_dims, matrix_transpose, moveaxis
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.convert import lift
+from gtrace.core.transform.control.scan import scan
+from gtrace.interop.torch_functions import call_torch
 from gtrace.numpy import linalg
 from gtrace.numpy.linalg.solving import permuted
-from gtrace.ops.arrange import tril
-from gtrace.ops.components import conj
-from gtrace.ops.create import zeros
-from gtrace.ops.elementwise import add, divide, multiply, subtract
-from gtrace.ops.linalg import matmul
-from gtrace.ops.parts import concat
-from gtrace.ops.promote import counted, promote_arrays
-from gtrace.ops.shape import expand_dims, matrix_transpose, moveaxis
-from gtrace.torch_functions import call_torch
-from gtrace.trace.array import Array
-from gtrace.trace.convert import lift
 
 __all__ = [
     "cholesky", "cholesky_update", "eig", "eigh", "householder_product", "lu", "lu_pivots_to_permutation", "ormqr",

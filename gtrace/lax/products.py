@@ -6,17 +6,17 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from gtrace.errors import ShapeError, message
-from gtrace.ops.create import arange
-from gtrace.ops.linalg import matmul
-from gtrace.ops.logic import logical_and, where
-from gtrace.ops.promote import cast, promote_arrays
-from gtrace.ops.scans import cumsum
-from gtrace.ops.shape import as_shape, expand_dims, normalize_axis, permute_dims, reshape
-from gtrace.trace.array import Array
-from gtrace.trace.convert import lift
-from gtrace.trace.promotion import as_dtype
-from gtrace.trace.replayable import replayable
+from gtrace.core.base.errors import ShapeError, message
+from gtrace.core.ops.create import arange
+from gtrace.core.ops.linalg import matmul
+from gtrace.core.ops.logic import logical_and, where
+from gtrace.core.ops.promote import cast, promote_arrays
+from gtrace.core.ops.scans import cumsum
+from gtrace.core.ops.shape import as_shape, expand_dims, normalize_axis, permute_dims, reshape
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.convert import lift
+from gtrace.core.trace.promotion import as_dtype
+from gtrace.core.trace.replayable import replayable
 
 __all__ = ["batch_matmul", "dot", "dot_general", "ragged_dot"]
 

@@ -7,17 +7,18 @@ from typing import Any
 
 import torch
 
-from gtrace.errors import ArgumentError, DtypeError, ShapeError, message
-from gtrace.ops import places, reduce, scans
-from gtrace.ops import sort as sorting
-from gtrace.ops.index import take_along_axis
-from gtrace.ops.parts import flip, slice_axis
-from gtrace.ops.promote import cast, counting
-from gtrace.ops.reduce import prod
-from gtrace.ops.shape import as_int, as_shape, normalize_axis
-from gtrace.trace.array import Array
-from gtrace.trace.convert import lift
-from gtrace.trace.promotion import as_dtype
+from gtrace.core.base.errors import ArgumentError, DtypeError, ShapeError, message
+from gtrace.core.ops import arg_reduce as places
+from gtrace.core.ops import reduce, scans
+from gtrace.core.ops import sort as sorting
+from gtrace.core.ops.index import take_along_axis
+from gtrace.core.ops.join_split import flip, slice_axis
+from gtrace.core.ops.promote import cast, counting
+from gtrace.core.ops.reduce import prod
+from gtrace.core.ops.shape import as_int, as_shape, normalize_axis
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.convert import lift
+from gtrace.core.trace.promotion import as_dtype
 
 __all__ = [
     "argmax", "argmin", "cumlogsumexp", "cummax", "cummin", "cumprod", "cumsum", "reduce_and", "reduce_max",

@@ -7,16 +7,16 @@ from typing import Any, NamedTuple
 
 import torch
 
-from gtrace.errors import ArgumentError, DtypeError, ShapeError, message
+from gtrace.core.base.errors import ArgumentError, DtypeError, ShapeError, message
+from gtrace.core.ops.create import arange, full
+from gtrace.core.ops.elementwise import maximum, minimum
+from gtrace.core.ops.index import getitem
+from gtrace.core.ops.logic import logical_and, where
+from gtrace.core.ops.promote import cast
+from gtrace.core.ops.shape import as_shape, expand_dims, moveaxis, reshape
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.convert import lift
 from gtrace.lax.options import GatherScatterMode
-from gtrace.ops.create import arange, full
-from gtrace.ops.elementwise import maximum, minimum
-from gtrace.ops.index import getitem
-from gtrace.ops.logic import logical_and, where
-from gtrace.ops.promote import cast
-from gtrace.ops.shape import as_shape, expand_dims, moveaxis, reshape
-from gtrace.trace.array import Array
-from gtrace.trace.convert import lift
 
 __all__ = [
     "GatherDimensionNumbers", "ScatterDimensionNumbers", "gather", "scatter", "scatter_add", "scatter_apply",

@@ -6,15 +6,15 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from gtrace.errors import ShapeError, message
-from gtrace.ops import create
-from gtrace.ops import shape as shaping
-from gtrace.ops.arrange import pad as pad_around
-from gtrace.ops.create import arange
-from gtrace.ops.parts import concat, flip, slice_axis, slice_bounds
-from gtrace.ops.shape import as_int, as_shape, broadcast_to, normalize_axis, permute_dims
-from gtrace.trace.array import Array
-from gtrace.trace.convert import lift
+from gtrace.core.base.errors import ShapeError, message
+from gtrace.core.ops import create
+from gtrace.core.ops import shape as shaping
+from gtrace.core.ops.create import arange
+from gtrace.core.ops.join_split import concat, flip, slice_axis, slice_bounds
+from gtrace.core.ops.pad_tile import pad as pad_around
+from gtrace.core.ops.shape import as_int, as_shape, broadcast_to, normalize_axis, permute_dims
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.convert import lift
 
 __all__ = [
     "broadcast", "broadcast_in_dim", "broadcasted_iota", "collapse", "concatenate", "expand_dims", "full", "full_like",

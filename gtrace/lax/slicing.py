@@ -8,18 +8,18 @@ from typing import Any
 
 import torch
 
-from gtrace.errors import BoundsError, DtypeError, ShapeError, message
-from gtrace.ops.create import arange
-from gtrace.ops.elementwise import maximum, minimum
-from gtrace.ops.gather import index_axis
-from gtrace.ops.index import getitem
-from gtrace.ops.logic import where
-from gtrace.ops.parts import slice_bounds, slice_update
-from gtrace.ops.promote import cast
-from gtrace.ops.shape import as_int, as_shape, expand_dims, normalize_axis, reshape, squeeze
-from gtrace.trace.array import Array
-from gtrace.trace.convert import lift, python_scalar
-from gtrace.trace.replayable import replayable_with_places
+from gtrace.core.base.errors import BoundsError, DtypeError, ShapeError, message
+from gtrace.core.ops.create import arange
+from gtrace.core.ops.elementwise import maximum, minimum
+from gtrace.core.ops.gather import index_axis
+from gtrace.core.ops.index import getitem
+from gtrace.core.ops.join_split import slice_bounds, slice_update
+from gtrace.core.ops.logic import where
+from gtrace.core.ops.promote import cast
+from gtrace.core.ops.shape import as_int, as_shape, expand_dims, normalize_axis, reshape, squeeze
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.convert import lift, python_scalar
+from gtrace.core.trace.replayable import replayable_with_places
 
 __all__ = [
     "dynamic_index_in_dim", "dynamic_slice", "dynamic_slice_in_dim", "dynamic_update_index_in_dim",

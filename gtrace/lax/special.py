@@ -7,18 +7,19 @@ from typing import Any
 import torch
 
 from gtrace import special
-from gtrace.errors import DtypeError, message
-from gtrace.ir.aval import FLOATS, LONG
+from gtrace.core.base.errors import DtypeError, message
+from gtrace.core.ir.aval import FLOATS, LONG
+from gtrace.core.ops import complex as complexes
+from gtrace.core.ops import complex_parts as components
+from gtrace.core.ops import floats
+from gtrace.core.ops.elementwise import add, multiply, stop_gradient
+from gtrace.core.ops.logic import bitwise_and, bitwise_left_shift, bitwise_or, bitwise_right_shift, bitwise_xor, where
+from gtrace.core.ops.promote import cast, promote_arrays
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.convert import lift
+from gtrace.core.trace.promotion import as_dtype
+from gtrace.interop.torch_functions import call_torch
 from gtrace.numpy import arithmetic
-from gtrace.ops import complex as complexes
-from gtrace.ops import components, floats
-from gtrace.ops.elementwise import add, multiply, stop_gradient
-from gtrace.ops.logic import bitwise_and, bitwise_left_shift, bitwise_or, bitwise_right_shift, bitwise_xor, where
-from gtrace.ops.promote import cast, promote_arrays
-from gtrace.torch_functions import call_torch
-from gtrace.trace.array import Array
-from gtrace.trace.convert import lift
-from gtrace.trace.promotion import as_dtype
 
 __all__ = [
     "bessel_i0e", "bessel_i1e", "betainc", "bitcast_convert_type", "cbrt", "clz", "complex", "conj", "digamma",

@@ -6,7 +6,14 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from gtrace.errors import ShapeError, message
+from gtrace.core.base.errors import ShapeError, message
+from gtrace.core.ops.create import eye
+from gtrace.core.ops.join_split import flip
+from gtrace.core.ops.pad_tile import tile
+from gtrace.core.ops.promote import promote_arrays
+from gtrace.core.ops.shape import reshape
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.convert import lift
 from gtrace.lax.windows import (
     ConvDimensionNumbers,
     Pairs,
@@ -14,13 +21,6 @@ from gtrace.lax.windows import (
     conv_general_dilated,
     padding_pairs,
 )
-from gtrace.ops.arrange import tile
-from gtrace.ops.create import eye
-from gtrace.ops.parts import flip
-from gtrace.ops.promote import promote_arrays
-from gtrace.ops.shape import reshape
-from gtrace.trace.array import Array
-from gtrace.trace.convert import lift
 
 __all__ = [
     "conv_general_dilated_patches", "conv_general_permutations", "conv_general_shape_tuple", "conv_shape_tuple",

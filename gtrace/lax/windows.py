@@ -7,18 +7,18 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from gtrace.errors import ArgumentError, ShapeError, message
+from gtrace.core.base.errors import ArgumentError, ShapeError, message
+from gtrace.core.ops.elementwise import add, maximum
+from gtrace.core.ops.index import getitem
+from gtrace.core.ops.join_split import flip
+from gtrace.core.ops.promote import promote_arrays
+from gtrace.core.ops.shape import permute_dims, reshape
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.convert import lift
+from gtrace.core.trace.replayable import replayable
 from gtrace.lax.shapes import pad
 from gtrace.nn import convolution
 from gtrace.nn.convolution import avg_pool2d, max_pool2d
-from gtrace.ops.elementwise import add, maximum
-from gtrace.ops.index import getitem
-from gtrace.ops.parts import flip
-from gtrace.ops.promote import promote_arrays
-from gtrace.ops.shape import permute_dims, reshape
-from gtrace.trace.array import Array
-from gtrace.trace.convert import lift
-from gtrace.trace.replayable import replayable
 
 __all__ = [
     "ConvDimensionNumbers", "conv", "conv_dimension_numbers", "conv_general_dilated", "conv_with_general_padding",

@@ -1,5 +1,19 @@
 """Neural networks: the functions of jax.nn and torch.nn.functional, and modules with the weights of torch.nn."""
 
+from gtrace.core.base.suggestions import suggesting as _suggesting
+from gtrace.core.ops.activations import gelu as gelu
+from gtrace.core.ops.activations import relu as relu
+from gtrace.core.ops.activations import sigmoid as sigmoid
+from gtrace.core.ops.activations import silu as silu
+from gtrace.core.ops.activations import softplus as softplus
+from gtrace.core.ops.elementwise import identity as identity
+from gtrace.core.ops.elementwise import tanh as tanh
+from gtrace.core.ops.log_sums import log1mexp as log1mexp
+from gtrace.core.ops.log_sums import logmeanexp as logmeanexp
+from gtrace.core.ops.log_sums import logsumexp as logsumexp
+from gtrace.core.ops.normalize import log_softmax as log_softmax
+from gtrace.core.ops.normalize import softmax as softmax
+from gtrace.core.ops.one_hot import one_hot as one_hot
 from gtrace.nn import initializers as initializers
 from gtrace.nn.activations import *
 from gtrace.nn.attention import *
@@ -21,20 +35,6 @@ from gtrace.nn.losses import *
 from gtrace.nn.normalization import *
 from gtrace.nn.regularization import *
 from gtrace.nn.sequence_losses import *
-from gtrace.nn.softmax import *
-from gtrace.ops.activations import gelu as gelu
-from gtrace.ops.activations import relu as relu
-from gtrace.ops.activations import sigmoid as sigmoid
-from gtrace.ops.activations import silu as silu
-from gtrace.ops.activations import softplus as softplus
-from gtrace.ops.elementwise import identity as identity
-from gtrace.ops.elementwise import tanh as tanh
-from gtrace.ops.log_sums import log1mexp as log1mexp
-from gtrace.ops.log_sums import logmeanexp as logmeanexp
-from gtrace.ops.log_sums import logsumexp as logsumexp
-from gtrace.ops.normalize import log_softmax as log_softmax
-from gtrace.ops.normalize import softmax as softmax
-from gtrace.ops.one_hot import one_hot as one_hot
-from gtrace.suggestions import suggesting as _suggesting
+from gtrace.nn.softmax_family import *
 
 __getattr__ = _suggesting("gtrace.nn")

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from gtrace.errors import ShapeError, message
+from gtrace.core.base.errors import ShapeError, message
+from gtrace.core.ops.activations import sigmoid, silu, softplus
+from gtrace.core.ops.elementwise import absolute, clip, expm1, sqrt, square, tanh
+from gtrace.core.ops.join_split import slice_axis
+from gtrace.core.ops.logic import where
+from gtrace.core.ops.promote import cast, promote_arrays
+from gtrace.core.ops.shape import normalize_axis, reshape
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.convert import lift
+from gtrace.core.trace.replayable import replayable
 from gtrace.nn.common import check_number, floating, widened
-from gtrace.ops.activations import sigmoid, silu, softplus
-from gtrace.ops.elementwise import absolute, clip, expm1, sqrt, square, tanh
-from gtrace.ops.logic import where
-from gtrace.ops.parts import slice_axis
-from gtrace.ops.promote import cast, promote_arrays
-from gtrace.ops.shape import normalize_axis, reshape
-from gtrace.trace.array import Array
-from gtrace.trace.convert import lift
-from gtrace.trace.replayable import replayable
 
 __all__ = [
     "celu", "elu", "glu", "hard_sigmoid", "hard_silu", "hard_swish", "hard_tanh", "hardshrink", "leaky_relu",

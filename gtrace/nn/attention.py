@@ -7,20 +7,20 @@ from typing import Any
 
 import torch
 
-from gtrace.errors import DtypeError, ShapeError, message
+from gtrace.core.base.errors import DtypeError, ShapeError, message
+from gtrace.core.ops.create import arange
+from gtrace.core.ops.elementwise import cos, exp, sin
+from gtrace.core.ops.join_split import concat, stack
+from gtrace.core.ops.linalg import matmul
+from gtrace.core.ops.logic import logical_and, where
+from gtrace.core.ops.normalize import softmax
+from gtrace.core.ops.promote import cast, promote_arrays
+from gtrace.core.ops.shape import as_int, expand_dims, matrix_transpose, reshape, swapaxes
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.convert import lift
+from gtrace.core.trace.replayable import replayable
 from gtrace.nn.common import check_number, floating, widened
 from gtrace.nn.regularization import dropout
-from gtrace.ops.create import arange
-from gtrace.ops.elementwise import cos, exp, sin
-from gtrace.ops.linalg import matmul
-from gtrace.ops.logic import logical_and, where
-from gtrace.ops.normalize import softmax
-from gtrace.ops.parts import concat, stack
-from gtrace.ops.promote import cast, promote_arrays
-from gtrace.ops.shape import as_int, expand_dims, matrix_transpose, reshape, swapaxes
-from gtrace.trace.array import Array
-from gtrace.trace.convert import lift
-from gtrace.trace.replayable import replayable
 
 __all__ = ["dot_product_attention", "rotary_embedding", "scaled_dot_product_attention"]
 

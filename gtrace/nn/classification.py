@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from gtrace.errors import ShapeError, message
+from gtrace.core.base.errors import ShapeError, message
+from gtrace.core.ops.activations import softplus
+from gtrace.core.ops.elementwise import exp, log, log1p, maximum
+from gtrace.core.ops.gather import gather_op
+from gtrace.core.ops.index import as_index, take
+from gtrace.core.ops.logic import where
+from gtrace.core.ops.normalize import log_softmax
+from gtrace.core.ops.promote import cast, promote_arrays
+from gtrace.core.ops.reduce import sum as sum_over
+from gtrace.core.ops.shape import as_int, expand_dims, normalize_axis, reshape, squeeze
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.bind import bind
+from gtrace.core.trace.convert import lift
+from gtrace.core.trace.replayable import replayable
 from gtrace.nn.common import check_number, check_reduction, floating, like_shapes, reduced, widened
-from gtrace.ops.activations import softplus
-from gtrace.ops.elementwise import exp, log, log1p, maximum
-from gtrace.ops.gather import gather_op
-from gtrace.ops.index import as_index, take
-from gtrace.ops.logic import where
-from gtrace.ops.normalize import log_softmax
-from gtrace.ops.promote import cast, promote_arrays
-from gtrace.ops.reduce import sum as sum_over
-from gtrace.ops.shape import as_int, expand_dims, normalize_axis, reshape, squeeze
-from gtrace.trace.array import Array
-from gtrace.trace.bind import bind
-from gtrace.trace.convert import lift
-from gtrace.trace.replayable import replayable
 
 __all__ = ["binary_cross_entropy", "binary_cross_entropy_with_logits", "cross_entropy", "kl_div", "nll_loss"]
 

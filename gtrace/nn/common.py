@@ -7,15 +7,15 @@ from typing import Any
 
 import torch
 
-from gtrace.errors import ArgumentError, ShapeError, message
-from gtrace.ops.elementwise import absolute, power, sqrt, square
-from gtrace.ops.logic import where
-from gtrace.ops.promote import cast, promote_arrays
-from gtrace.ops.reduce import max as max_over
-from gtrace.ops.reduce import mean as mean_over
-from gtrace.ops.reduce import sum as sum_over
-from gtrace.trace.array import Array
-from gtrace.trace.convert import real_scalar
+from gtrace.core.base.errors import ArgumentError, ShapeError, message
+from gtrace.core.ops.elementwise import absolute, power, sqrt, square
+from gtrace.core.ops.logic import where
+from gtrace.core.ops.promote import cast, promote_arrays
+from gtrace.core.ops.reduce import max as max_over
+from gtrace.core.ops.reduce import mean as mean_over
+from gtrace.core.ops.reduce import sum as sum_over
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.convert import real_scalar
 
 HALVES = (torch.float16, torch.bfloat16)
 """Dtypes in which sums lose too much: statistics are computed in float32."""

@@ -10,12 +10,12 @@ from typing import Any
 
 import torch.nn.functional as F  # noqa: N812 - as everywhere
 
-from gtrace.aten.written import avg_pool, convolution, max_pool
-from gtrace.docstrings import with_example
-from gtrace.errors import ShapeError, message
-from gtrace.ops.promote import promote_arrays
-from gtrace.torch_functions import call_torch
-from gtrace.trace.array import Array
+from gtrace.core.base.docstrings import with_example
+from gtrace.core.base.errors import ShapeError, message
+from gtrace.core.ops.promote import promote_arrays
+from gtrace.core.trace.array import Array
+from gtrace.interop.aten.handwritten_layers import avg_pool, convolution, max_pool
+from gtrace.interop.torch_functions import call_torch
 
 __all__ = [
     "conv", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "max_pool1d",

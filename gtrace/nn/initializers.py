@@ -9,18 +9,18 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from gtrace.call_errors import constructor
-from gtrace.errors import ArgumentError, ShapeError, message
+from gtrace.core.base.call_errors import constructor
+from gtrace.core.base.errors import ArgumentError, ShapeError, message
+from gtrace.core.ops.create import full
+from gtrace.core.ops.create import zeros as zeros_of
+from gtrace.core.ops.shape import moveaxis, normalize_axis, reshape
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.promotion import default_dtype
 from gtrace.nn.common import check_number
-from gtrace.ops.create import full
-from gtrace.ops.create import zeros as zeros_of
-from gtrace.ops.shape import moveaxis, normalize_axis, reshape
 from gtrace.random import continuous as draws
 from gtrace.random.continuous import float_dtype
 from gtrace.random.keys import draw_shape
 from gtrace.random.matrices import orthogonal as draw_orthogonal
-from gtrace.trace.array import Array
-from gtrace.trace.promotion import default_dtype
 
 __all__ = [
     "constant", "delta_orthogonal", "glorot_normal", "glorot_uniform", "he_normal", "he_uniform", "kaiming_normal",

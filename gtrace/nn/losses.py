@@ -11,18 +11,18 @@ from typing import Any
 
 import torch
 
-from gtrace.errors import ArgumentError, ShapeError, message
+from gtrace.core.base.errors import ArgumentError, ShapeError, message
+from gtrace.core.ops.activations import relu, softplus
+from gtrace.core.ops.elementwise import absolute, exp, log, maximum, minimum, rsqrt, square, stop_gradient
+from gtrace.core.ops.index import as_index, take, take_along_axis
+from gtrace.core.ops.logic import where
+from gtrace.core.ops.one_hot import one_hot
+from gtrace.core.ops.promote import cast, promote_arrays
+from gtrace.core.ops.reduce import sum as sum_over
+from gtrace.core.ops.shape import broadcast_to, expand_dims, normalize_axis
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.replayable import replayable
 from gtrace.nn.common import check_number, floating, like_shapes, reduced, vector_norm, widened
-from gtrace.ops.activations import relu, softplus
-from gtrace.ops.elementwise import absolute, exp, log, maximum, minimum, rsqrt, square, stop_gradient
-from gtrace.ops.index import as_index, take, take_along_axis
-from gtrace.ops.logic import where
-from gtrace.ops.one_hot import one_hot
-from gtrace.ops.promote import cast, promote_arrays
-from gtrace.ops.reduce import sum as sum_over
-from gtrace.ops.shape import broadcast_to, expand_dims, normalize_axis
-from gtrace.trace.array import Array
-from gtrace.trace.replayable import replayable
 
 __all__ = [
     "cosine_embedding_loss", "cosine_similarity", "gaussian_nll_loss", "hinge_embedding_loss", "huber_loss", "l1_loss",

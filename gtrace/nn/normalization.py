@@ -7,16 +7,16 @@ from typing import Any
 
 import torch
 
-from gtrace.errors import ShapeError, message
+from gtrace.core.base.errors import ShapeError, message
+from gtrace.core.ops.elementwise import maximum, power, rsqrt, square
+from gtrace.core.ops.join_split import slice_axis
+from gtrace.core.ops.pad_tile import pad
+from gtrace.core.ops.promote import cast
+from gtrace.core.ops.reduce import mean as mean_over
+from gtrace.core.ops.shape import as_int, as_shape, normalize_axis, reshape
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.replayable import replayable
 from gtrace.nn.common import floating, vector_norm, widened
-from gtrace.ops.arrange import pad
-from gtrace.ops.elementwise import maximum, power, rsqrt, square
-from gtrace.ops.parts import slice_axis
-from gtrace.ops.promote import cast
-from gtrace.ops.reduce import mean as mean_over
-from gtrace.ops.shape import as_int, as_shape, normalize_axis, reshape
-from gtrace.trace.array import Array
-from gtrace.trace.replayable import replayable
 
 __all__ = [
     "batch_norm", "batch_norm_train", "group_norm", "instance_norm", "layer_norm", "local_response_norm", "normalize",

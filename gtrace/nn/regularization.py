@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from gtrace.errors import ArgumentError, ShapeError, message
+from gtrace.core.base.errors import ArgumentError, ShapeError, message
+from gtrace.core.ops.elementwise import stop_gradient
+from gtrace.core.ops.index import as_index, take
+from gtrace.core.ops.logic import where
+from gtrace.core.ops.shape import as_int, constant, expand_dims, normalize_axes
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.convert import lift
 from gtrace.nn.common import check_number, floating
-from gtrace.ops.elementwise import stop_gradient
-from gtrace.ops.index import as_index, take
-from gtrace.ops.logic import where
-from gtrace.ops.shape import as_int, constant, expand_dims, normalize_axes
 from gtrace.random.discrete import bernoulli
-from gtrace.trace.array import Array
-from gtrace.trace.convert import lift
 
 __all__ = ["alpha_dropout", "dropout", "embedding"]
 

@@ -8,18 +8,18 @@ from typing import Any
 
 import numpy
 
-from gtrace.control.scan import scan
-from gtrace.errors import ArgumentError, ShapeError, message
+from gtrace.core.base.errors import ArgumentError, ShapeError, message
+from gtrace.core.ops.create import arange, full
+from gtrace.core.ops.elementwise import clip, exp, log, maximum, multiply, stop_gradient, subtract
+from gtrace.core.ops.index import as_index, take, take_along_axis
+from gtrace.core.ops.join_split import concat, stack
+from gtrace.core.ops.logic import equal, less, logical_and, not_equal, where
+from gtrace.core.ops.promote import cast
+from gtrace.core.ops.scans import cumsum
+from gtrace.core.ops.shape import as_int, broadcast_to, expand_dims, reshape
+from gtrace.core.trace.array import Array
+from gtrace.core.transform.control.scan import scan
 from gtrace.nn.common import check_reduction, floating, reduced, widened
-from gtrace.ops.create import arange, full
-from gtrace.ops.elementwise import clip, exp, log, maximum, multiply, stop_gradient, subtract
-from gtrace.ops.index import as_index, take, take_along_axis
-from gtrace.ops.logic import equal, less, logical_and, not_equal, where
-from gtrace.ops.parts import concat, stack
-from gtrace.ops.promote import cast
-from gtrace.ops.scans import cumsum
-from gtrace.ops.shape import as_int, broadcast_to, expand_dims, reshape
-from gtrace.trace.array import Array
 
 __all__ = ["ctc_loss"]
 

@@ -6,20 +6,20 @@ from typing import Any
 
 import torch
 
+from gtrace.core.ops.arg_reduce import argmax
+from gtrace.core.ops.elementwise import rsqrt, square, stop_gradient
+from gtrace.core.ops.logic import where as select
+from gtrace.core.ops.normalize import softmax
+from gtrace.core.ops.one_hot import one_hot
+from gtrace.core.ops.promote import cast
+from gtrace.core.ops.reduce import mean as mean_over
+from gtrace.core.ops.reduce import sum as sum_over
+from gtrace.core.ops.shape import broadcast_to, normalize_axes, normalize_axis
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.convert import lift
+from gtrace.core.trace.replayable import replayable
 from gtrace.nn.common import floating, widened
-from gtrace.ops.elementwise import rsqrt, square, stop_gradient
-from gtrace.ops.logic import where as select
-from gtrace.ops.normalize import softmax
-from gtrace.ops.one_hot import one_hot
-from gtrace.ops.places import argmax
-from gtrace.ops.promote import cast
-from gtrace.ops.reduce import mean as mean_over
-from gtrace.ops.reduce import sum as sum_over
-from gtrace.ops.shape import broadcast_to, normalize_axes, normalize_axis
 from gtrace.random.continuous import gumbel
-from gtrace.trace.array import Array
-from gtrace.trace.convert import lift
-from gtrace.trace.replayable import replayable
 
 __all__ = ["gumbel_softmax", "softmin", "standardize"]
 

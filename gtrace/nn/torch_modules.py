@@ -8,21 +8,21 @@ from typing import Any, NoReturn
 
 import torch
 
-from gtrace.aten.overloads import RandomOperatorError
-from gtrace.errors import ArgumentError, message
-from gtrace.ir.aval import Aval
-from gtrace.locks import new_lock
-from gtrace.ops.create import array
-from gtrace.ops.elementwise import log, maximum
-from gtrace.ops.shape import moveaxis
+from gtrace.core.base.errors import ArgumentError, message
+from gtrace.core.base.locks import new_lock
+from gtrace.core.ir.aval import Aval
+from gtrace.core.ops.create import array
+from gtrace.core.ops.elementwise import log, maximum
+from gtrace.core.ops.shape import moveaxis
+from gtrace.core.trace.array import Array
+from gtrace.interop.aten.overloads import RandomOperatorError
+from gtrace.interop.torch_functions import Call, CallTable, Recorded, gradients_follow
 from gtrace.random.continuous import exponential, normal, uniform
 from gtrace.random.counts import poisson
 from gtrace.random.discrete import bernoulli, categorical, permutation
-from gtrace.random.gamma import dirichlet, gamma
+from gtrace.random.gamma_distributions import dirichlet, gamma
 from gtrace.random.integers import randint
 from gtrace.random.keys import as_key, fold_in
-from gtrace.torch_functions import Call, CallTable, Recorded, gradients_follow
-from gtrace.trace.array import Array
 
 __all__ = ["from_module"]
 

@@ -3,7 +3,36 @@
 ``x.__array_namespace__()`` returns this module. docs/numpy.md says what differs from NumPy and what is missing.
 """
 
-from gtrace.dtypes import *
+from gtrace.core.base.dtypes import *
+from gtrace.core.base.suggestions import suggesting as _suggesting
+from gtrace.core.ops.activations import *
+from gtrace.core.ops.complex import *
+from gtrace.core.ops.complex_parts import *
+from gtrace.core.ops.create import *
+from gtrace.core.ops.dtype_info import *
+from gtrace.core.ops.elementwise import *
+from gtrace.core.ops.floats import *
+from gtrace.core.ops.floats import cbrt as cbrt
+from gtrace.core.ops.floats import exp2 as exp2
+from gtrace.core.ops.floats import fmod as fmod
+from gtrace.core.ops.floats import gcd as gcd
+from gtrace.core.ops.floats import lcm as lcm
+from gtrace.core.ops.index import *
+from gtrace.core.ops.join_split import *
+from gtrace.core.ops.linalg import *
+from gtrace.core.ops.logic import *
+from gtrace.core.ops.ndarray_methods import compress as compress
+from gtrace.core.ops.ndarray_methods import diagonal as diagonal
+from gtrace.core.ops.ndarray_methods import ptp as ptp
+from gtrace.core.ops.ndarray_methods import trace as trace
+from gtrace.core.ops.normalize import *
+from gtrace.core.ops.one_hot import *
+from gtrace.core.ops.pad_tile import *
+from gtrace.core.ops.scans import *
+from gtrace.core.ops.shape import *
+from gtrace.core.ops.unique import *
+from gtrace.core.trace.array import Array as _Array
+from gtrace.core.trace.convert import from_dlpack as from_dlpack
 from gtrace.numpy import fft as fft
 from gtrace.numpy import linalg as linalg
 from gtrace.numpy.arithmetic import *
@@ -24,36 +53,7 @@ from gtrace.numpy.sequences import *
 from gtrace.numpy.sets import *
 from gtrace.numpy.shapes import *
 from gtrace.numpy.statistics import *
-from gtrace.ops.activations import *
-from gtrace.ops.arrange import *
-from gtrace.ops.bessel_functions import i0 as i0
-from gtrace.ops.complex import *
-from gtrace.ops.components import *
-from gtrace.ops.create import *
-from gtrace.ops.dtype_info import *
-from gtrace.ops.elementwise import *
-from gtrace.ops.extracts import compress as compress
-from gtrace.ops.extracts import diagonal as diagonal
-from gtrace.ops.extracts import ptp as ptp
-from gtrace.ops.extracts import trace as trace
-from gtrace.ops.floats import *
-from gtrace.ops.floats import cbrt as cbrt
-from gtrace.ops.floats import exp2 as exp2
-from gtrace.ops.floats import fmod as fmod
-from gtrace.ops.floats import gcd as gcd
-from gtrace.ops.floats import lcm as lcm
-from gtrace.ops.index import *
-from gtrace.ops.linalg import *
-from gtrace.ops.logic import *
-from gtrace.ops.normalize import *
-from gtrace.ops.one_hot import *
-from gtrace.ops.parts import *
-from gtrace.ops.scans import *
-from gtrace.ops.shape import *
-from gtrace.ops.unique import *
-from gtrace.suggestions import suggesting as _suggesting
-from gtrace.trace.array import Array as _Array
-from gtrace.trace.convert import from_dlpack as from_dlpack
+from gtrace.special.bessel_functions import i0 as i0
 
 ndarray = _Array
 __array_api_version__ = "2024.12"

@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 
-from gtrace.errors import DtypeError, message
-from gtrace.ops.complex import complex as join_parts
-from gtrace.ops.components import imag, real
-from gtrace.ops.dtype_info import finfo
-from gtrace.ops.elementwise import (
+from gtrace.core.base.errors import DtypeError, message
+from gtrace.core.ops.complex import complex as join_parts
+from gtrace.core.ops.complex_parts import imag, real
+from gtrace.core.ops.dtype_info import finfo
+from gtrace.core.ops.elementwise import (
     absolute,
     add,
     clip,
@@ -29,8 +29,8 @@ from gtrace.ops.elementwise import (
     subtract,
     trunc,
 )
-from gtrace.ops.floats import copysign, exp2, exponent_of, logaddexp
-from gtrace.ops.logic import (
+from gtrace.core.ops.floats import copysign, exp2, exponent_of, logaddexp
+from gtrace.core.ops.logic import (
     bitwise_and,
     bitwise_invert,
     bitwise_left_shift,
@@ -45,9 +45,9 @@ from gtrace.ops.logic import (
     not_equal,
     where,
 )
-from gtrace.ops.promote import cast, promote, promote_arrays
-from gtrace.trace.array import Array
-from gtrace.trace.convert import lift
+from gtrace.core.ops.promote import cast, promote, promote_arrays
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.convert import lift
 
 __all__ = [
     "around", "bitwise_count", "bitwise_not", "deg2rad", "degrees", "divmod", "fabs", "fix", "float_power", "fmax",

@@ -7,22 +7,22 @@ from typing import Any
 
 import numpy
 
-from gtrace.errors import ArgumentError, DtypeError, ShapeError, message
+from gtrace.core.base.errors import ArgumentError, DtypeError, ShapeError, message
+from gtrace.core.ops.complex_parts import imag, real
+from gtrace.core.ops.create import asarray, ones, zeros
+from gtrace.core.ops.draw_functions import nextafter
+from gtrace.core.ops.elementwise import subtract
+from gtrace.core.ops.index import take
+from gtrace.core.ops.join_split import concat, slice_axis
+from gtrace.core.ops.logic import bitwise_and, bitwise_right_shift, not_equal
+from gtrace.core.ops.promote import cast, promote
+from gtrace.core.ops.reduce import sum as sum_over
+from gtrace.core.ops.shape import moveaxis, normalize_axis, ravel, reshape
+from gtrace.core.ops.unique import nonzero
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.convert import lift
+from gtrace.core.trace.promotion import as_dtype
 from gtrace.numpy.selection import lexsort
-from gtrace.ops.components import imag, real
-from gtrace.ops.create import asarray, ones, zeros
-from gtrace.ops.elementwise import subtract
-from gtrace.ops.index import take
-from gtrace.ops.logic import bitwise_and, bitwise_right_shift, not_equal
-from gtrace.ops.parts import concat, slice_axis
-from gtrace.ops.promote import cast, promote
-from gtrace.ops.reduce import sum as sum_over
-from gtrace.ops.shape import moveaxis, normalize_axis, ravel, reshape
-from gtrace.ops.special import nextafter
-from gtrace.ops.unique import nonzero
-from gtrace.trace.array import Array
-from gtrace.trace.convert import lift
-from gtrace.trace.promotion import as_dtype
 
 __all__ = ["mask_indices", "packbits", "sort_complex", "spacing", "unpackbits"]
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy
 
-from gtrace import tree
-from gtrace.errors import ArgumentError, ShapeError, message
-from gtrace.ops.create import asarray
-from gtrace.ops.shape import broadcast_to, expand_dims, moveaxis, normalize_axis, reshape
-from gtrace.trace.array import Array
-from gtrace.transform.vmap import vmap
+from gtrace.core.base import tree
+from gtrace.core.base.errors import ArgumentError, ShapeError, message
+from gtrace.core.ops.create import asarray
+from gtrace.core.ops.shape import broadcast_to, expand_dims, moveaxis, normalize_axis, reshape
+from gtrace.core.trace.array import Array
+from gtrace.core.transform.vmap import vmap
 
 __all__ = ["apply_along_axis", "apply_over_axes", "vectorize"]
 

@@ -8,14 +8,14 @@ from typing import Any
 import numpy
 import torch
 
-from gtrace.errors import ArgumentError, ShapeError, message
-from gtrace.ops.arrange import tril
-from gtrace.ops.create import arange, asarray, eye, linspace, ones
-from gtrace.ops.elementwise import add, clip, floor_divide, log10, multiply, power, remainder
-from gtrace.ops.gather import constant_array
-from gtrace.ops.parts import concat, flip, stack
-from gtrace.ops.promote import cast, counting, promote_arrays
-from gtrace.ops.shape import (
+from gtrace.core.base.errors import ArgumentError, ShapeError, message
+from gtrace.core.ops.create import arange, asarray, eye, linspace, ones
+from gtrace.core.ops.elementwise import add, clip, floor_divide, log10, multiply, power, remainder
+from gtrace.core.ops.gather import constant_array
+from gtrace.core.ops.join_split import concat, flip, stack
+from gtrace.core.ops.pad_tile import tril
+from gtrace.core.ops.promote import cast, counting, promote_arrays
+from gtrace.core.ops.shape import (
     as_int,
     as_shape,
     broadcast_arrays,
@@ -26,10 +26,10 @@ from gtrace.ops.shape import (
     normalize_axis,
     reshape,
 )
-from gtrace.ops.unique import nonzero
-from gtrace.trace.array import Array
-from gtrace.trace.convert import lift
-from gtrace.trace.promotion import as_dtype, default_dtype
+from gtrace.core.ops.unique import nonzero
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.convert import lift
+from gtrace.core.trace.promotion import as_dtype, default_dtype
 
 __all__ = [
     "c_", "diag_indices", "diag_indices_from", "fromfunction", "geomspace", "identity", "index_exp", "indices", "ix_",

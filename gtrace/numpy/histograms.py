@@ -7,20 +7,20 @@ from typing import Any
 
 import torch
 
-from gtrace.errors import ArgumentError, DtypeError, ShapeError, message
-from gtrace.ops.create import asarray, full, linspace, zeros
-from gtrace.ops.elementwise import add, clip, divide, multiply, subtract
-from gtrace.ops.logic import equal, greater_equal, less_equal, logical_and, where
-from gtrace.ops.parts import flip, slice_axis, split
-from gtrace.ops.promote import cast, counted, counting, promote, promote_arrays
-from gtrace.ops.reduce import max as max_over
-from gtrace.ops.reduce import min as min_over
-from gtrace.ops.reduce import sum as sum_over
-from gtrace.ops.scans import diff
-from gtrace.ops.shape import as_int, expand_dims, ravel, reshape
-from gtrace.ops.sort import searchsorted
-from gtrace.trace.array import Array, whole
-from gtrace.trace.convert import lift
+from gtrace.core.base.errors import ArgumentError, DtypeError, ShapeError, message
+from gtrace.core.ops.create import asarray, full, linspace, zeros
+from gtrace.core.ops.elementwise import add, clip, divide, multiply, subtract
+from gtrace.core.ops.join_split import flip, slice_axis, split
+from gtrace.core.ops.logic import equal, greater_equal, less_equal, logical_and, where
+from gtrace.core.ops.promote import cast, counted, counting, promote, promote_arrays
+from gtrace.core.ops.reduce import max as max_over
+from gtrace.core.ops.reduce import min as min_over
+from gtrace.core.ops.reduce import sum as sum_over
+from gtrace.core.ops.scans import diff
+from gtrace.core.ops.shape import as_int, expand_dims, ravel, reshape
+from gtrace.core.ops.sort import searchsorted
+from gtrace.core.trace.array import Array, whole
+from gtrace.core.trace.convert import lift
 
 __all__ = ["bincount", "digitize", "histogram", "histogram2d", "histogram_bin_edges", "histogramdd"]
 

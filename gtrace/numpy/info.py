@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 
-from gtrace.dtypes import BY_TORCH, DType, complex64, float32
-from gtrace.errors import ArgumentError, message
-from gtrace.ir.aval import as_device
-from gtrace.ops.dtype_info import KINDS, isdtype
-from gtrace.trace.promotion import default_dtype
+from gtrace.core.base.dtypes import BY_TORCH, DType, complex64, float32
+from gtrace.core.base.errors import ArgumentError, message
+from gtrace.core.ir.aval import as_device
+from gtrace.core.ops.dtype_info import KINDS, isdtype
+from gtrace.core.trace.promotion import default_dtype
 
 __all__ = ["__array_namespace_info__"]
 

@@ -5,21 +5,21 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from gtrace.ops.components import real
-from gtrace.ops.elementwise import divide, sqrt, squared_magnitude, subtract
-from gtrace.ops.logic import greater, isnan, logical_and, logical_not, not_equal, where
-from gtrace.ops.logic import where as select
-from gtrace.ops.places import argmax, argmin
-from gtrace.ops.promote import cast, counting, promote
-from gtrace.ops.reduce import all as all_over
-from gtrace.ops.reduce import max as max_over
-from gtrace.ops.reduce import min as min_over
-from gtrace.ops.reduce import prod
-from gtrace.ops.reduce import sum as sum_over
-from gtrace.ops.scans import cumprod, cumsum
-from gtrace.trace.array import Array
-from gtrace.trace.convert import lift
-from gtrace.trace.promotion import as_dtype
+from gtrace.core.ops.arg_reduce import argmax, argmin
+from gtrace.core.ops.complex_parts import real
+from gtrace.core.ops.elementwise import divide, sqrt, squared_magnitude, subtract
+from gtrace.core.ops.logic import greater, isnan, logical_and, logical_not, not_equal, where
+from gtrace.core.ops.logic import where as select
+from gtrace.core.ops.promote import cast, counting, promote
+from gtrace.core.ops.reduce import all as all_over
+from gtrace.core.ops.reduce import max as max_over
+from gtrace.core.ops.reduce import min as min_over
+from gtrace.core.ops.reduce import prod
+from gtrace.core.ops.reduce import sum as sum_over
+from gtrace.core.ops.scans import cumprod, cumsum
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.convert import lift
+from gtrace.core.trace.promotion import as_dtype
 
 __all__ = [
     "nanargmax", "nanargmin", "nancumprod", "nancumsum", "nanmax", "nanmean", "nanmin", "nanprod", "nanstd", "nansum",

@@ -6,20 +6,20 @@ from typing import Any
 
 import torch
 
-from gtrace.errors import ArgumentError, ShapeError, message
+from gtrace.core.base.errors import ArgumentError, ShapeError, message
+from gtrace.core.ops.create import arange, asarray, eye, ones, zeros
+from gtrace.core.ops.elementwise import add, divide, multiply, neg, sqrt, square, subtract
+from gtrace.core.ops.join_split import concat, stack
+from gtrace.core.ops.linalg import matmul, outer
+from gtrace.core.ops.promote import cast, promote, promote_arrays
+from gtrace.core.ops.reduce import sum as sum_over
+from gtrace.core.ops.shape import as_int, broadcast_shapes, broadcast_to, expand_dims, matrix_transpose, reshape
+from gtrace.core.trace.array import Array
 from gtrace.numpy.grids import vander
 from gtrace.numpy.linalg.decompositions import eigvals
 from gtrace.numpy.linalg.solving import inv, lstsq
 from gtrace.numpy.sequences import convolve
 from gtrace.numpy.shapes import trim_zeros
-from gtrace.ops.create import arange, asarray, eye, ones, zeros
-from gtrace.ops.elementwise import add, divide, multiply, neg, sqrt, square, subtract
-from gtrace.ops.linalg import matmul, outer
-from gtrace.ops.parts import concat, stack
-from gtrace.ops.promote import cast, promote, promote_arrays
-from gtrace.ops.reduce import sum as sum_over
-from gtrace.ops.shape import as_int, broadcast_shapes, broadcast_to, expand_dims, matrix_transpose, reshape
-from gtrace.trace.array import Array
 
 __all__ = ["poly", "polyadd", "polyder", "polydiv", "polyfit", "polyint", "polymul", "polysub", "polyval", "roots"]
 

@@ -8,20 +8,20 @@ from typing import Any
 import numpy
 import torch
 
-from gtrace.dtypes import DType
-from gtrace.errors import ArgumentError, DtypeError, message
-from gtrace.ir.aval import BIT_DTYPES, LONG
-from gtrace.ops.create import asarray, full
-from gtrace.ops.dtype_info import result_type
-from gtrace.ops.elementwise import absolute, add, multiply, subtract
-from gtrace.ops.logic import equal, isfinite, isnan, less_equal, logical_and, logical_or, where
-from gtrace.ops.promote import promote_arrays
-from gtrace.ops.reduce import all as all_over
-from gtrace.ops.shape import broadcast_to, normalize_axes
-from gtrace.random.key_arrays import KeyType
-from gtrace.trace.array import Array
-from gtrace.trace.convert import lift, python_scalar
-from gtrace.trace.promotion import as_dtype
+from gtrace.core.base.dtypes import DType
+from gtrace.core.base.errors import ArgumentError, DtypeError, message
+from gtrace.core.ir.aval import BIT_DTYPES, LONG
+from gtrace.core.ops.create import asarray, full
+from gtrace.core.ops.dtype_info import result_type
+from gtrace.core.ops.elementwise import absolute, add, multiply, subtract
+from gtrace.core.ops.key_arrays import KeyType
+from gtrace.core.ops.logic import equal, isfinite, isnan, less_equal, logical_and, logical_or, where
+from gtrace.core.ops.promote import promote_arrays
+from gtrace.core.ops.reduce import all as all_over
+from gtrace.core.ops.shape import broadcast_to, normalize_axes
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.convert import lift, python_scalar
+from gtrace.core.trace.promotion import as_dtype
 
 __all__ = [
     "allclose", "array_equal", "array_equiv", "isclose", "isneginf", "isposinf", "isscalar", "issubdtype", "ndim",

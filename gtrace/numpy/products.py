@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from gtrace.errors import ShapeError, message
-from gtrace.ops.components import conj
-from gtrace.ops.elementwise import multiply, subtract
-from gtrace.ops.linalg import dot, matmul, tensordot
-from gtrace.ops.parts import stack
-from gtrace.ops.promote import promote_arrays
-from gtrace.ops.shape import expand_dims, moveaxis, normalize_axis, ravel, reshape
-from gtrace.trace.array import Array
-from gtrace.trace.replayable import replayable
+from gtrace.core.base.errors import ShapeError, message
+from gtrace.core.ops.complex_parts import conj
+from gtrace.core.ops.elementwise import multiply, subtract
+from gtrace.core.ops.join_split import stack
+from gtrace.core.ops.linalg import dot, matmul, tensordot
+from gtrace.core.ops.promote import promote_arrays
+from gtrace.core.ops.shape import expand_dims, moveaxis, normalize_axis, ravel, reshape
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.replayable import replayable
 
 __all__ = ["cross", "inner", "kron", "matvec", "vdot", "vecmat"]
 

@@ -7,21 +7,21 @@ from typing import Any
 
 import torch
 
-from gtrace.errors import ArgumentError, message
-from gtrace.ops.create import asarray
-from gtrace.ops.elementwise import add, ceil, clip, divide, floor, multiply, subtract
-from gtrace.ops.elementwise import round as rint
-from gtrace.ops.gather import index_axis
-from gtrace.ops.index import take_along_axis
-from gtrace.ops.logic import equal, isfinite, isnan, logical_and, logical_not, logical_or, where
-from gtrace.ops.parts import slice_axis
-from gtrace.ops.promote import cast, promote
-from gtrace.ops.reduce import sum as sum_over
-from gtrace.ops.reduce import to_last
-from gtrace.ops.shape import broadcast_to, moveaxis, ravel, reshape
-from gtrace.ops.sort import sort
-from gtrace.trace.array import Array
-from gtrace.trace.convert import lift
+from gtrace.core.base.errors import ArgumentError, message
+from gtrace.core.ops.create import asarray
+from gtrace.core.ops.elementwise import add, ceil, clip, divide, floor, multiply, subtract
+from gtrace.core.ops.elementwise import round as rint
+from gtrace.core.ops.gather import index_axis
+from gtrace.core.ops.index import take_along_axis
+from gtrace.core.ops.join_split import slice_axis
+from gtrace.core.ops.logic import equal, isfinite, isnan, logical_and, logical_not, logical_or, where
+from gtrace.core.ops.promote import cast, promote
+from gtrace.core.ops.reduce import sum as sum_over
+from gtrace.core.ops.reduce import to_last
+from gtrace.core.ops.shape import broadcast_to, moveaxis, ravel, reshape
+from gtrace.core.ops.sort import sort
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.convert import lift
 
 __all__ = ["median", "nanmedian", "nanpercentile", "nanquantile", "percentile", "quantile"]
 

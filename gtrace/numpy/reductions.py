@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from gtrace.ops import log_sums, places, reduce
-from gtrace.ops import sort as sorting
-from gtrace.trace.array import Array
+from gtrace.core.ops import arg_reduce as places
+from gtrace.core.ops import log_sums, reduce
+from gtrace.core.ops import sort as sorting
+from gtrace.core.trace.array import Array
 
 __all__ = [
     "all", "amax", "amin", "any", "argmax", "argmin", "argsort", "count_nonzero", "logsumexp", "max", "mean",

@@ -18,7 +18,7 @@ from numpy import (
     unsignedinteger,
 )
 
-from gtrace import dtypes
+from gtrace.core.base import dtypes
 
 __all__ = [
     "bool_", "cdouble", "character", "complex_", "complexfloating", "csingle", "double", "dtype", "e", "euler_gamma",

@@ -7,17 +7,16 @@ from typing import Any
 
 import torch
 
-from gtrace.errors import ArgumentError, ShapeError, message
-from gtrace.numpy.shapes import refuse_inplace, resize
-from gtrace.ops.create import arange, asarray, full
-from gtrace.ops.elementwise import clip, remainder
-from gtrace.ops.extracts import compress
-from gtrace.ops.gather import gather_op
-from gtrace.ops.index import take_along_axis
-from gtrace.ops.logic import where
-from gtrace.ops.parts import stack
-from gtrace.ops.promote import cast, counting, promote_arrays
-from gtrace.ops.shape import (
+from gtrace.core.base.errors import ArgumentError, ShapeError, message
+from gtrace.core.ops.create import arange, asarray, full
+from gtrace.core.ops.elementwise import clip, remainder
+from gtrace.core.ops.gather import gather_op
+from gtrace.core.ops.index import take_along_axis
+from gtrace.core.ops.join_split import stack
+from gtrace.core.ops.logic import where
+from gtrace.core.ops.ndarray_methods import compress
+from gtrace.core.ops.promote import cast, counting, promote_arrays
+from gtrace.core.ops.shape import (
     as_int,
     broadcast_arrays,
     broadcast_to,
@@ -26,11 +25,12 @@ from gtrace.ops.shape import (
     ravel,
     reshape,
 )
-from gtrace.ops.sort import argsort, sort
-from gtrace.ops.unique import lexicographic, nonzero
-from gtrace.trace.array import Array
-from gtrace.trace.bind import bind
-from gtrace.trace.convert import lift
+from gtrace.core.ops.sort import argsort, sort
+from gtrace.core.ops.unique import lexicographic, nonzero
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.bind import bind
+from gtrace.core.trace.convert import lift
+from gtrace.numpy.shapes import refuse_inplace, resize
 
 __all__ = [
     "argpartition", "argwhere", "choose", "extract", "flatnonzero", "lexsort", "partition", "piecewise", "put",

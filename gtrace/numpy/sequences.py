@@ -8,23 +8,23 @@ from typing import Any
 import numpy
 import torch
 
-from gtrace.errors import ArgumentError, ShapeError, message
-from gtrace.ops.bessel_functions import i0e
-from gtrace.ops.components import conj
-from gtrace.ops.create import arange, asarray, ones
-from gtrace.ops.elementwise import absolute, add, clip, cos, divide, exp, multiply, remainder, subtract
-from gtrace.ops.gather import index_axis
-from gtrace.ops.logic import equal, greater, less, logical_and, where
-from gtrace.ops.parts import concat, flip, slice_axis
-from gtrace.ops.promote import cast, promote, promote_arrays
-from gtrace.ops.reduce import sum as sum_over
-from gtrace.ops.scans import cumsum, diff
-from gtrace.ops.shape import as_int, moveaxis, normalize_axes, normalize_axis, ravel
-from gtrace.ops.sliding import correlate_padded
-from gtrace.ops.sort import argsort, searchsorted
-from gtrace.trace.array import Array
-from gtrace.trace.convert import lift
-from gtrace.trace.promotion import default_dtype
+from gtrace.core.base.errors import ArgumentError, ShapeError, message
+from gtrace.core.ops.complex_parts import conj
+from gtrace.core.ops.convolve import correlate_padded
+from gtrace.core.ops.create import arange, asarray, ones
+from gtrace.core.ops.elementwise import absolute, add, clip, cos, divide, exp, multiply, remainder, subtract
+from gtrace.core.ops.gather import index_axis
+from gtrace.core.ops.join_split import concat, flip, slice_axis
+from gtrace.core.ops.logic import equal, greater, less, logical_and, where
+from gtrace.core.ops.promote import cast, promote, promote_arrays
+from gtrace.core.ops.reduce import sum as sum_over
+from gtrace.core.ops.scans import cumsum, diff
+from gtrace.core.ops.shape import as_int, moveaxis, normalize_axes, normalize_axis, ravel
+from gtrace.core.ops.sort import argsort, searchsorted
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.convert import lift
+from gtrace.core.trace.promotion import default_dtype
+from gtrace.special.bessel_functions import i0e
 
 __all__ = [
     "bartlett", "blackman", "convolve", "correlate", "ediff1d", "gradient", "hamming", "hanning", "interp", "kaiser",

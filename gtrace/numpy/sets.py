@@ -7,19 +7,19 @@ from typing import Any
 
 import torch
 
-from gtrace.errors import ArgumentError, message
-from gtrace.ops.create import asarray, full
-from gtrace.ops.elementwise import clip
-from gtrace.ops.gather import index_axis
-from gtrace.ops.logic import equal, isnan, logical_and, logical_not, where
-from gtrace.ops.parts import concat
-from gtrace.ops.promote import cast, counting, promote_arrays
-from gtrace.ops.reduce import any as any_over
-from gtrace.ops.reduce import min as min_over
-from gtrace.ops.shape import normalize_axis, ravel
-from gtrace.ops.sort import argsort, searchsorted, sort
-from gtrace.ops.unique import distinct, filled, first_of_runs, places_where
-from gtrace.trace.array import Array
+from gtrace.core.base.errors import ArgumentError, message
+from gtrace.core.ops.create import asarray, full
+from gtrace.core.ops.elementwise import clip
+from gtrace.core.ops.gather import index_axis
+from gtrace.core.ops.join_split import concat
+from gtrace.core.ops.logic import equal, isnan, logical_and, logical_not, where
+from gtrace.core.ops.promote import cast, counting, promote_arrays
+from gtrace.core.ops.reduce import any as any_over
+from gtrace.core.ops.reduce import min as min_over
+from gtrace.core.ops.shape import normalize_axis, ravel
+from gtrace.core.ops.sort import argsort, searchsorted, sort
+from gtrace.core.ops.unique import distinct, filled, first_of_runs, places_where
+from gtrace.core.trace.array import Array
 
 __all__ = ["intersect1d", "isin", "setdiff1d", "setxor1d", "union1d", "unique"]
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy
 
-from gtrace.errors import ArgumentError, BoundsError, ShapeError, message
-from gtrace.ops.arrange import take_constant, tile
-from gtrace.ops.create import asarray, full
-from gtrace.ops.extracts import diagonal, diagonal_bounds
-from gtrace.ops.logic import not_equal
-from gtrace.ops.parts import concat, flip, slice_axis, slice_update, split
-from gtrace.ops.promote import cast
-from gtrace.ops.shape import (
+from gtrace.core.base.errors import ArgumentError, BoundsError, ShapeError, message
+from gtrace.core.ops.create import asarray, full
+from gtrace.core.ops.join_split import concat, flip, slice_axis, slice_update, split
+from gtrace.core.ops.logic import not_equal
+from gtrace.core.ops.ndarray_methods import diagonal, diagonal_bounds
+from gtrace.core.ops.pad_tile import take_constant, tile
+from gtrace.core.ops.promote import cast
+from gtrace.core.ops.shape import (
     as_int,
     as_shape,
     broadcast_to,
@@ -25,10 +25,10 @@ from gtrace.ops.shape import (
     reshape,
     swapaxes,
 )
-from gtrace.ops.unique import places_where
-from gtrace.trace.array import Array, whole
-from gtrace.trace.convert import lift
-from gtrace.trace.replayable import replayable
+from gtrace.core.ops.unique import places_where
+from gtrace.core.trace.array import Array, whole
+from gtrace.core.trace.convert import lift
+from gtrace.core.trace.replayable import replayable
 
 __all__ = [
     "append", "array_split", "atleast_1d", "atleast_2d", "atleast_3d", "block", "column_stack", "copy", "delete",

@@ -5,18 +5,18 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from gtrace.errors import ShapeError, message
-from gtrace.ops.complex import complex as join_parts
-from gtrace.ops.components import conj, imag, real
-from gtrace.ops.create import asarray
-from gtrace.ops.elementwise import clip, divide, multiply, sqrt, subtract
-from gtrace.ops.extracts import diagonal
-from gtrace.ops.linalg import matmul
-from gtrace.ops.parts import concat
-from gtrace.ops.promote import promote, promote_arrays
-from gtrace.ops.reduce import mean
-from gtrace.ops.reduce import sum as sum_over
-from gtrace.ops.shape import (
+from gtrace.core.base.errors import ShapeError, message
+from gtrace.core.ops.complex import complex as join_parts
+from gtrace.core.ops.complex_parts import conj, imag, real
+from gtrace.core.ops.create import asarray
+from gtrace.core.ops.elementwise import clip, divide, multiply, sqrt, subtract
+from gtrace.core.ops.join_split import concat
+from gtrace.core.ops.linalg import matmul
+from gtrace.core.ops.ndarray_methods import diagonal
+from gtrace.core.ops.promote import promote, promote_arrays
+from gtrace.core.ops.reduce import mean
+from gtrace.core.ops.reduce import sum as sum_over
+from gtrace.core.ops.shape import (
     broadcast_to,
     expand_dims,
     matrix_transpose,
@@ -24,9 +24,9 @@ from gtrace.ops.shape import (
     normalize_axis,
     reshape,
 )
-from gtrace.trace.array import Array
-from gtrace.trace.convert import lift
-from gtrace.trace.replayable import replayable
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.convert import lift
+from gtrace.core.trace.replayable import replayable
 
 __all__ = ["average", "corrcoef", "cov"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from gtrace.config import Config, config
-from gtrace.events import (
+from gtrace.core.base.config import Config, config
+from gtrace.core.base.events import (
     CompileFailed,
     CompileFinished,
     CompileStarted,
@@ -17,7 +17,7 @@ from gtrace.events import (
     Recompiling,
     bus,
 )
-from gtrace.ir.signature import short
+from gtrace.core.ir.signature import short
 
 MAX_NAMES = 12
 """Operations of a hot sequence that are named; a longer one ends in the number of the others."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import IO, Any
 
-from gtrace.events import Event, bus
-from gtrace.locks import new_lock
+from gtrace.core.base.events import Event, bus
+from gtrace.core.base.locks import new_lock
 
 
 class EventFile:

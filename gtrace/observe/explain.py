@@ -7,18 +7,18 @@ from typing import Any
 
 import attrs
 
-from gtrace.compile.schedule import Call
-from gtrace.engine.engine import Engine, engine
-from gtrace.engine.program import Program
-from gtrace.errors import ArgumentError, message
-from gtrace.ir.difference import differences
-from gtrace.ir.graph import Graph
-from gtrace.ir.signature import matching, short
-from gtrace.jit import Jitted
+from gtrace.core.backends.schedule import Call
+from gtrace.core.base.errors import ArgumentError, message
+from gtrace.core.base.units import duration_text
+from gtrace.core.ir.difference import differences
+from gtrace.core.ir.graph import Graph
+from gtrace.core.ir.signature import matching, short
+from gtrace.core.runtime.engine import Engine, engine
+from gtrace.core.runtime.program import Program
+from gtrace.core.transform.jit import Jitted
 from gtrace.observe import explained
 from gtrace.observe.profile import Profile
 from gtrace.observe.stats import ProgramStats, snapshot
-from gtrace.units import duration_text
 
 __all__ = ["explain"]
 

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from gtrace.compile.request import CompileRequest
-from gtrace.compile.schedule import Loop, NativeLoop
-from gtrace.ir.edit import renamed
-from gtrace.ir.graph import Graph, Node, print_graph, print_node, subgraphs
-from gtrace.ir.signature import short
+from gtrace.core.backends.request import CompileRequest
+from gtrace.core.backends.schedule import Loop, NativeLoop
+from gtrace.core.base.units import duration_text
+from gtrace.core.ir.edit import renamed
+from gtrace.core.ir.graph import Graph, Node, print_graph, print_node, subgraphs
+from gtrace.core.ir.signature import short
 from gtrace.observe import html
 from gtrace.observe.drawing import MAX_NODES, Box, Shape, draw, stretches
 from gtrace.observe.profile import Profile, Timing
 from gtrace.observe.stats import ProgramStats
-from gtrace.units import duration_text
 
 if TYPE_CHECKING:
     from gtrace.observe.explain import Explanation, Part

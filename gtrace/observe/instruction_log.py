@@ -12,10 +12,10 @@ import os
 import warnings
 from typing import TextIO
 
-from gtrace.config import Config, config, process_rank
-from gtrace.errors import ConfigError, ConfigWarning
-from gtrace.events import CompileFailed, CompileFinished, CompileStarted, Event, Forced, Ran, Recorded
-from gtrace.ir.signature import short
+from gtrace.core.base.config import Config, config, process_rank
+from gtrace.core.base.errors import ConfigError, ConfigWarning
+from gtrace.core.base.events import CompileFailed, CompileFinished, CompileStarted, Event, Forced, Ran, Recorded
+from gtrace.core.ir.signature import short
 from gtrace.observe.event_file import EventFile
 
 RANK = process_rank()

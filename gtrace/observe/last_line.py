@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Hashable
 from typing import Any, TextIO
 
-from gtrace.locks import new_lock
+from gtrace.core.base.locks import new_lock
 
 STATUS, BAR = 0, 1
 """What may be shown; of two, the one that stands later here."""

@@ -12,20 +12,20 @@ from typing import Any
 import attrs
 import torch
 
-from gtrace.abstract import capture_like
-from gtrace.ambient import without_modes
-from gtrace.compile.schedule import CallSequence
-from gtrace.engine.engine import engine
-from gtrace.engine.routes import Parts, Route
-from gtrace.errors import ArgumentError, UnsupportedTorchError, is_users, message
-from gtrace.interp.interpreter import Owned, TensorFunction, interpreter
-from gtrace.ir.aval import Aval, Bundle, contiguous_strides
-from gtrace.ir.graph import Graph, Node, subgraphs
+from gtrace.core.backends.interpreter.interpreter import Owned, TensorFunction, interpreter
+from gtrace.core.backends.schedule import CallSequence
+from gtrace.core.base.errors import ArgumentError, UnsupportedTorchError, is_users, message
+from gtrace.core.base.torch_internals import DISPATCH_MODE
+from gtrace.core.base.torch_modes import without_modes
+from gtrace.core.base.units import bytes_text
+from gtrace.core.ir.aval import Aval, Bundle, contiguous_strides
+from gtrace.core.ir.graph import Graph, Node, subgraphs
+from gtrace.core.runtime.engine import engine
+from gtrace.core.runtime.routes import Parts, Route
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.record import Donation, Trace
+from gtrace.core.transform.eval_shape import capture_like
 from gtrace.observe import html
-from gtrace.torch_internals import DISPATCH_MODE
-from gtrace.trace.array import Array
-from gtrace.trace.record import Donation, Trace
-from gtrace.units import bytes_text
 
 __all__ = ["memory", "peak_memory"]
 

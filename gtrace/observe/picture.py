@@ -8,9 +8,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from gtrace.errors import ArgumentError, message
+from gtrace.core.base.errors import ArgumentError, message
+from gtrace.core.base.units import duration_text
 from gtrace.observe.timeline import OPERATIONS, Lane, Span, Timeline
-from gtrace.units import duration_text
 
 SPAN_COLOURS = {
     "record": "#d5dbe3",

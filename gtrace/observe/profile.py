@@ -11,21 +11,30 @@ from typing import Any
 import attrs
 import torch
 
-from gtrace.compile.executable import Executable
-from gtrace.engine.engine import engine
-from gtrace.engine.instruments import INTERPRETED
-from gtrace.engine.program import Program
-from gtrace.errors import ArgumentError, GtraceError, message
-from gtrace.events import Awaiting, Canonicalized, CompileFailed, CompileFinished, CompileStarted, Ran, Recorded, bus
-from gtrace.interp.interpreter import TensorFunction
-from gtrace.interp.profile import timed_interpreter
-from gtrace.ir.calls import has_calls
-from gtrace.ir.graph import Graph, Node
-from gtrace.ir.signature import short
-from gtrace.locks import new_lock
+from gtrace.core.backends.executable import Executable
+from gtrace.core.backends.interpreter.interpreter import TensorFunction
+from gtrace.core.backends.interpreter.profile import timed_interpreter
+from gtrace.core.base.errors import ArgumentError, GtraceError, message
+from gtrace.core.base.events import (
+    Awaiting,
+    Canonicalized,
+    CompileFailed,
+    CompileFinished,
+    CompileStarted,
+    Ran,
+    Recorded,
+    bus,
+)
+from gtrace.core.base.locks import new_lock
+from gtrace.core.base.units import duration_text
+from gtrace.core.ir.graph import Graph, Node
+from gtrace.core.ir.signature import short
+from gtrace.core.passes.subgraph_calls import has_calls
+from gtrace.core.runtime.engine import engine
+from gtrace.core.runtime.instruments import INTERPRETED
+from gtrace.core.runtime.program import Program
+from gtrace.core.trace.record import thread
 from gtrace.observe import html
-from gtrace.trace.record import thread
-from gtrace.units import duration_text
 
 __all__ = ["profile"]
 

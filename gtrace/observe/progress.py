@@ -8,9 +8,9 @@ import sys
 import threading
 from collections.abc import Callable
 
-from gtrace.events import Awaiting, CompileFailed, CompileFinished, CompileStarted, bus
-from gtrace.ir.signature import short
-from gtrace.locks import new_lock
+from gtrace.core.base.events import Awaiting, CompileFailed, CompileFinished, CompileStarted, bus
+from gtrace.core.base.locks import new_lock
+from gtrace.core.ir.signature import short
 from gtrace.observe.last_line import STATUS, LastLine, line_of
 
 SHOW_AFTER = 1.0

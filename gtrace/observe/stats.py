@@ -7,11 +7,11 @@ from typing import Any
 
 import attrs
 
-from gtrace.config import config
-from gtrace.engine import policy as policies
-from gtrace.engine.engine import Engine, engine
-from gtrace.engine.program import Program
-from gtrace.units import duration_text
+from gtrace.core.base.config import config
+from gtrace.core.base.units import duration_text
+from gtrace.core.runtime import policy as policies
+from gtrace.core.runtime.engine import Engine, engine
+from gtrace.core.runtime.program import Program
 
 __all__ = ["stats"]
 

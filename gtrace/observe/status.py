@@ -22,14 +22,14 @@ from typing import Any
 
 import torch
 
-from gtrace.cache.artifacts import artifacts
-from gtrace.config import Config, config, process_rank
-from gtrace.engine.engine import engine
-from gtrace.engine.program import Program
-from gtrace.errors import ConfigWarning
-from gtrace.locks import new_lock
+from gtrace.core.base.config import Config, config, process_rank
+from gtrace.core.base.errors import ConfigWarning
+from gtrace.core.base.locks import new_lock
+from gtrace.core.runtime.cache.artifacts import artifacts
+from gtrace.core.runtime.engine import engine
+from gtrace.core.runtime.program import Program
+from gtrace.core.runtime.worker.client import worker
 from gtrace.observe.stats import snapshot
-from gtrace.worker.client import worker
 
 SHOWN = 20
 """Programs that are told of."""

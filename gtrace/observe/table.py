@@ -13,10 +13,10 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from gtrace.ir.signature import short
+from gtrace.core.base.units import duration_text
+from gtrace.core.ir.signature import short
 from gtrace.observe import html
 from gtrace.observe.stats import ProgramStats, Stats
-from gtrace.units import duration_text
 
 MAX_ROWS = 20
 """Programs shown; the line below the table counts the others."""

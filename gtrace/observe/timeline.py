@@ -15,8 +15,8 @@ from pathlib import Path
 
 import attrs
 
-from gtrace.errors import ArgumentError, message
-from gtrace.ir.op import REGISTRY
+from gtrace.core.base.errors import ArgumentError, message
+from gtrace.core.ir.op import REGISTRY
 
 LINE = re.compile(
     r" *(?P<at>\d+\.\d+)s \| #(?P<number>\d+) \| (?P<event>\S+) *\| (?P<component>\S+(?: \d+)?) *\| (?P<command>\S+) *"

@@ -15,9 +15,9 @@ import time
 import warnings
 from io import FileIO
 
-from gtrace.config import Config, config
-from gtrace.errors import ConfigError, ConfigWarning, user_location
-from gtrace.events import (
+from gtrace.core.base.config import Config, config
+from gtrace.core.base.errors import ConfigError, ConfigWarning, user_location
+from gtrace.core.base.events import (
     START,
     Canonicalized,
     Communicated,
@@ -31,7 +31,7 @@ from gtrace.events import (
     Ran,
     Recorded,
 )
-from gtrace.ir.signature import short
+from gtrace.core.ir.signature import short
 from gtrace.observe.event_file import EventFile
 from gtrace.observe.instruction_log import RANK, columns
 

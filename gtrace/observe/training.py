@@ -11,14 +11,14 @@ from typing import Any, Generic, TextIO, TypeVar
 
 import attrs
 
-from gtrace import tree
-from gtrace.config import config
-from gtrace.engine.engine import engine
-from gtrace.errors import ArgumentError, DonatedError, NonFiniteError, message
-from gtrace.jit import Jitted
-from gtrace.jit import eval as evaluate
+from gtrace.core.base import tree
+from gtrace.core.base.config import config
+from gtrace.core.base.errors import ArgumentError, DonatedError, NonFiniteError, message
+from gtrace.core.runtime.engine import engine
+from gtrace.core.trace.array import Array, fresh
+from gtrace.core.transform.jit import Jitted
+from gtrace.core.transform.jit import eval as evaluate
 from gtrace.observe.last_line import BAR, LastLine, line_of
-from gtrace.trace.array import Array, fresh
 
 __all__ = ["progress"]
 

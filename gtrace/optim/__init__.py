@@ -1,5 +1,6 @@
 """Optimizers under optax's contract and names: gradient transformations, chained, with explicit state."""
 
+from gtrace.core.base.suggestions import suggesting as _suggesting
 from gtrace.optim.accumulation import *
 from gtrace.optim.base import *
 from gtrace.optim.clipping import *
@@ -7,10 +8,9 @@ from gtrace.optim.combining import *
 from gtrace.optim.factorized import *
 from gtrace.optim.masking import *
 from gtrace.optim.moments import *
-from gtrace.optim.muon import *
+from gtrace.optim.muon_update import *
 from gtrace.optim.optimizers import *
 from gtrace.optim.scaling import *
 from gtrace.optim.schedules import *
-from gtrace.suggestions import suggesting as _suggesting
 
 __getattr__ = _suggesting("gtrace.optim")

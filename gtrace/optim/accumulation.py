@@ -6,13 +6,13 @@ from typing import Any, NamedTuple
 
 import torch
 
-from gtrace import tree
-from gtrace.ops.logic import where
-from gtrace.ops.promote import cast
+from gtrace.core.base import tree
+from gtrace.core.ops.logic import where
+from gtrace.core.ops.promote import cast
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.convert import lift
+from gtrace.core.trace.promotion import as_dtype
 from gtrace.optim.base import GradientTransformation, Params, Updates, first_count, zeros_of
-from gtrace.trace.array import Array
-from gtrace.trace.convert import lift
-from gtrace.trace.promotion import as_dtype
 
 __all__ = ["MultiSteps", "MultiStepsState"]
 

@@ -8,18 +8,18 @@ from typing import Any, NamedTuple, NoReturn, Protocol
 
 import torch
 
-from gtrace import tree
-from gtrace.ambient import without_modes
-from gtrace.errors import ArgumentError, message
-from gtrace.ops.create import zeros, zeros_like
-from gtrace.ops.elementwise import absolute, expm1, sqrt, square
-from gtrace.ops.promote import cast
-from gtrace.ops.reduce import sum as sum_over
-from gtrace.suggestions import OPTIMIZER_ADVICE, missing_attribute
-from gtrace.trace.array import Array, wrap
-from gtrace.trace.convert import lift
-from gtrace.trace.promotion import as_dtype
-from gtrace.trace.record import thread
+from gtrace.core.base import tree
+from gtrace.core.base.errors import ArgumentError, message
+from gtrace.core.base.suggestions import OPTIMIZER_ADVICE, missing_attribute
+from gtrace.core.base.torch_modes import without_modes
+from gtrace.core.ops.create import zeros, zeros_like
+from gtrace.core.ops.elementwise import absolute, expm1, sqrt, square
+from gtrace.core.ops.promote import cast
+from gtrace.core.ops.reduce import sum as sum_over
+from gtrace.core.trace.array import Array, wrap
+from gtrace.core.trace.convert import lift
+from gtrace.core.trace.promotion import as_dtype
+from gtrace.core.trace.record import thread
 
 __all__ = [
     "EmptyState", "GradientTransformation", "apply_updates", "global_norm",

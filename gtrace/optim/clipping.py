@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from gtrace import tree
-from gtrace.ops.elementwise import clip as limited
-from gtrace.ops.elementwise import maximum, sqrt
-from gtrace.ops.logic import where
-from gtrace.ops.promote import cast
-from gtrace.ops.reduce import mean
+from gtrace.core.base import tree
+from gtrace.core.ops.elementwise import clip as limited
+from gtrace.core.ops.elementwise import maximum, sqrt
+from gtrace.core.ops.logic import where
+from gtrace.core.ops.promote import cast
+from gtrace.core.ops.reduce import mean
 from gtrace.optim.base import GradientTransformation, Updates, global_norm, squared, stateless
 from gtrace.optim.replayed import transformation
 

@@ -7,16 +7,16 @@ from typing import Any, NamedTuple
 import numpy
 import torch
 
-from gtrace import tree
-from gtrace.ops.create import zeros
-from gtrace.ops.elementwise import rsqrt
-from gtrace.ops.promote import cast
-from gtrace.ops.reduce import mean
-from gtrace.ops.shape import expand_dims
+from gtrace.core.base import tree
+from gtrace.core.ops.create import zeros
+from gtrace.core.ops.elementwise import rsqrt
+from gtrace.core.ops.promote import cast
+from gtrace.core.ops.reduce import mean
+from gtrace.core.ops.shape import expand_dims
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.convert import lift
 from gtrace.optim.base import GradientTransformation, Params, State, Updates, first_count, squared
 from gtrace.optim.replayed import transformation
-from gtrace.trace.array import Array
-from gtrace.trace.convert import lift
 
 __all__ = ["FactoredState", "scale_by_factored_rms"]
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from gtrace import tree
-from gtrace.ops.create import full_like
-from gtrace.ops.elementwise import rsqrt, sign, sqrt
+from gtrace.core.base import tree
+from gtrace.core.ops.create import full_like
+from gtrace.core.ops.elementwise import rsqrt, sign, sqrt
+from gtrace.core.trace.array import Array
 from gtrace.optim.base import (
     GradientTransformation,
     Params,
@@ -19,7 +20,6 @@ from gtrace.optim.base import (
     zeros_of,
 )
 from gtrace.optim.replayed import transformation
-from gtrace.trace.array import Array
 
 __all__ = [
     "EmaState", "ScaleByAdamState", "ScaleByLionState", "ScaleByRStdDevState", "ScaleByRmsState", "TraceState", "ema",

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from gtrace import tree
-from gtrace.errors import ArgumentError, ShapeError, message
-from gtrace.ops.elementwise import sqrt
-from gtrace.ops.linalg import matmul
-from gtrace.ops.reduce import sum as sum_over
-from gtrace.ops.shape import matrix_transpose
+from gtrace.core.base import tree
+from gtrace.core.base.errors import ArgumentError, ShapeError, message
+from gtrace.core.ops.elementwise import sqrt
+from gtrace.core.ops.linalg import matmul
+from gtrace.core.ops.reduce import sum as sum_over
+from gtrace.core.ops.shape import matrix_transpose
+from gtrace.core.trace.array import Array
 from gtrace.optim.base import (
     GradientTransformation,
     Params,
@@ -28,7 +29,6 @@ from gtrace.optim.moments import ahead
 from gtrace.optim.optimizers import adamw
 from gtrace.optim.replayed import transformation
 from gtrace.optim.scaling import add_decayed_weights, scale_by_learning_rate
-from gtrace.trace.array import Array
 
 __all__ = ["MuonDimensionNumbers", "MuonState", "muon", "scale_by_muon"]
 

@@ -13,15 +13,15 @@ import attrs
 import numpy
 import torch
 
-from gtrace import tree
-from gtrace.ambient import callers_default_dtype
-from gtrace.call_errors import constructor
-from gtrace.config import config
-from gtrace.dtypes import DType
+from gtrace.core.base import tree
+from gtrace.core.base.bounded_tables import BoundedTable
+from gtrace.core.base.call_errors import constructor
+from gtrace.core.base.config import config
+from gtrace.core.base.dtypes import DType
+from gtrace.core.base.torch_modes import callers_default_dtype
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.replayable import Recording
 from gtrace.optim.base import GradientTransformation, Params, Schedule, State, Update, Updates
-from gtrace.tables import BoundedTable
-from gtrace.trace.array import Array
-from gtrace.trace.replayable import Recording
 
 MAX_PROGRAMS = 16
 """Types of arguments of which an update's program is kept."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from gtrace import tree
-from gtrace.errors import ArgumentError, message
-from gtrace.ops.elementwise import maximum, sqrt
-from gtrace.ops.promote import cast
-from gtrace.ops.reduce import mean
+from gtrace.core.base import tree
+from gtrace.core.base.errors import ArgumentError, message
+from gtrace.core.ops.elementwise import maximum, sqrt
+from gtrace.core.ops.promote import cast
+from gtrace.core.ops.reduce import mean
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.convert import lift
 from gtrace.optim.base import (
     EmptyState,
     GradientTransformation,
@@ -23,8 +25,6 @@ from gtrace.optim.base import (
 )
 from gtrace.optim.masking import masked
 from gtrace.optim.replayed import transformation
-from gtrace.trace.array import Array
-from gtrace.trace.convert import lift
 
 __all__ = [
     "ScaleByScheduleState", "add_decayed_weights", "scale", "scale_by_learning_rate", "scale_by_param_block_rms",

@@ -6,12 +6,12 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gtrace.errors import ArgumentError, message
-from gtrace.ops.elementwise import clip, cos, floor, maximum, minimum, power
-from gtrace.ops.logic import where
+from gtrace.core.base.errors import ArgumentError, message
+from gtrace.core.ops.elementwise import clip, cos, floor, maximum, minimum, power
+from gtrace.core.ops.logic import where
+from gtrace.core.trace.convert import lift
 from gtrace.optim.base import Schedule
 from gtrace.optim.replayed import known_schedule
-from gtrace.trace.convert import lift
 
 __all__ = [
     "constant_schedule", "cosine_decay_schedule", "exponential_decay", "join_schedules", "linear_schedule",

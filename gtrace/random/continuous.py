@@ -8,12 +8,13 @@ from typing import Any
 import numpy
 import torch
 
-from gtrace.ambient import without_modes
-from gtrace.errors import ArgumentError, DtypeError, ShapeError, message
-from gtrace.ir.aval import COMPLEX, FLOATS, LONG
-from gtrace.ops.activations import erf
-from gtrace.ops.complex import complex as complex_of
-from gtrace.ops.elementwise import (
+from gtrace.core.base.errors import ArgumentError, DtypeError, ShapeError, message
+from gtrace.core.base.torch_modes import without_modes
+from gtrace.core.ir.aval import COMPLEX, FLOATS, LONG
+from gtrace.core.ops.activations import erf
+from gtrace.core.ops.complex import complex as complex_of
+from gtrace.core.ops.draw_functions import erfinv, fma, nextafter
+from gtrace.core.ops.elementwise import (
     absolute,
     add,
     divide,
@@ -27,17 +28,16 @@ from gtrace.ops.elementwise import (
     stop_gradient,
     subtract,
 )
-from gtrace.ops.logic import bitwise_and, bitwise_right_shift, greater_equal, where
-from gtrace.ops.parts import unstack
-from gtrace.ops.promote import cast
-from gtrace.ops.shape import full_like_scalar
-from gtrace.ops.special import erfinv, fma, nextafter
+from gtrace.core.ops.join_split import unstack
+from gtrace.core.ops.logic import bitwise_and, bitwise_right_shift, greater_equal, where
+from gtrace.core.ops.promote import cast
+from gtrace.core.ops.shape import full_like_scalar
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.convert import lift, python_scalar
+from gtrace.core.trace.promotion import as_dtype, default_dtype
+from gtrace.core.trace.replayable import replayable
 from gtrace.random.keys import as_key, draw_bits, draw_shape, fill, fresh_key, two_keys
 from gtrace.random.reuse import consume
-from gtrace.trace.array import Array
-from gtrace.trace.convert import lift, python_scalar
-from gtrace.trace.promotion import as_dtype, default_dtype
-from gtrace.trace.replayable import replayable
 
 __all__ = ["uniform", "normal", "truncated_normal", "laplace", "gumbel", "exponential"]
 

@@ -11,11 +11,9 @@ from typing import Any
 
 import torch
 
-from gtrace.control.loops import while_loop
-from gtrace.control.scan import scan
-from gtrace.errors import ArgumentError, DtypeError, ShapeError, message
-from gtrace.ir.aval import LONG
-from gtrace.ops.elementwise import (
+from gtrace.core.base.errors import ArgumentError, DtypeError, ShapeError, message
+from gtrace.core.ir.aval import LONG
+from gtrace.core.ops.elementwise import (
     absolute,
     add,
     ceil,
@@ -29,8 +27,8 @@ from gtrace.ops.elementwise import (
     sqrt,
     subtract,
 )
-from gtrace.ops.gamma_functions import gammaln
-from gtrace.ops.logic import (
+from gtrace.core.ops.join_split import concat, flip, slice_axis
+from gtrace.core.ops.logic import (
     equal,
     greater,
     greater_equal,
@@ -41,19 +39,21 @@ from gtrace.ops.logic import (
     logical_or,
     where,
 )
-from gtrace.ops.parts import concat, flip, slice_axis
-from gtrace.ops.promote import cast, counting
-from gtrace.ops.reduce import all as all_of
-from gtrace.ops.reduce import any as any_of
-from gtrace.ops.scans import cumsum
-from gtrace.ops.shape import broadcast_to, expand_dims, full_like_scalar, moveaxis
+from gtrace.core.ops.promote import cast, counting
+from gtrace.core.ops.reduce import all as all_of
+from gtrace.core.ops.reduce import any as any_of
+from gtrace.core.ops.scans import cumsum
+from gtrace.core.ops.shape import broadcast_to, expand_dims, full_like_scalar, moveaxis
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.convert import lift, real_scalar
+from gtrace.core.trace.promotion import as_dtype, default_dtype
+from gtrace.core.trace.replayable import replayable
+from gtrace.core.transform.control.loops import while_loop
+from gtrace.core.transform.control.scan import scan
 from gtrace.random.continuous import bound, common_shape, draw_unit, parameters
 from gtrace.random.keys import as_key, draw_shape, fresh_key, single_keys, subkeys, two_keys
 from gtrace.random.reuse import consume
-from gtrace.trace.array import Array
-from gtrace.trace.convert import lift, real_scalar
-from gtrace.trace.promotion import as_dtype, default_dtype
-from gtrace.trace.replayable import replayable
+from gtrace.special.gamma_functions import gammaln
 
 __all__ = ["binomial", "geometric", "multinomial", "poisson", "rademacher"]
 

@@ -8,24 +8,24 @@ from typing import Any
 import numpy
 import torch
 
-from gtrace.errors import ArgumentError, DtypeError, ShapeError, message
-from gtrace.ops.create import arange, zeros
-from gtrace.ops.elementwise import add, log, multiply, subtract
-from gtrace.ops.index import take, take_along_axis
-from gtrace.ops.logic import less
-from gtrace.ops.parts import slice_axis, unstack
-from gtrace.ops.places import argmax
-from gtrace.ops.promote import cast, counting, require_float
-from gtrace.ops.scans import cumsum
-from gtrace.ops.shape import as_int, full_like_scalar, moveaxis, normalize_axis, reshape
-from gtrace.ops.sort import argsort, searchsorted
+from gtrace.core.base.errors import ArgumentError, DtypeError, ShapeError, message
+from gtrace.core.ops.arg_reduce import argmax
+from gtrace.core.ops.create import arange, zeros
+from gtrace.core.ops.elementwise import add, log, multiply, subtract
+from gtrace.core.ops.index import take, take_along_axis
+from gtrace.core.ops.join_split import slice_axis, unstack
+from gtrace.core.ops.logic import less
+from gtrace.core.ops.promote import cast, counting, require_float
+from gtrace.core.ops.scans import cumsum
+from gtrace.core.ops.shape import as_int, full_like_scalar, moveaxis, normalize_axis, reshape
+from gtrace.core.ops.sort import argsort, searchsorted
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.convert import lift, python_scalar
+from gtrace.core.trace.promotion import default_dtype
+from gtrace.core.trace.replayable import replayable
 from gtrace.random.continuous import check_mode, common_shape, draw_gumbel, draw_unit
 from gtrace.random.integers import draw_below
 from gtrace.random.keys import draw_bits, draw_shape, fresh_key, two_keys
-from gtrace.trace.array import Array
-from gtrace.trace.convert import lift, python_scalar
-from gtrace.trace.promotion import default_dtype
-from gtrace.trace.replayable import replayable
 
 __all__ = ["bernoulli", "categorical", "choice", "permutation"]
 

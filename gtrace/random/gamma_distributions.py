@@ -11,9 +11,8 @@ from typing import Any
 
 import torch
 
-from gtrace.control.loops import while_loop
-from gtrace.errors import ArgumentError, ShapeError, message
-from gtrace.ops.elementwise import (
+from gtrace.core.base.errors import ArgumentError, ShapeError, message
+from gtrace.core.ops.elementwise import (
     absolute,
     add,
     divide,
@@ -28,9 +27,9 @@ from gtrace.ops.elementwise import (
     stop_gradient,
     subtract,
 )
-from gtrace.ops.gamma_functions import log_sample_slope
-from gtrace.ops.index import take
-from gtrace.ops.logic import (
+from gtrace.core.ops.index import take
+from gtrace.core.ops.join_split import slice_axis
+from gtrace.core.ops.logic import (
     equal,
     greater,
     greater_equal,
@@ -40,13 +39,18 @@ from gtrace.ops.logic import (
     logical_or,
     where,
 )
-from gtrace.ops.normalize import softmax
-from gtrace.ops.parts import slice_axis
-from gtrace.ops.promote import cast
-from gtrace.ops.reduce import all as all_of
-from gtrace.ops.reduce import sum as sum_over
-from gtrace.ops.shape import as_int, broadcast_to, expand_dims, full_like_scalar, ravel, reshape
-from gtrace.ops.sort import argsort
+from gtrace.core.ops.normalize import softmax
+from gtrace.core.ops.promote import cast
+from gtrace.core.ops.reduce import all as all_of
+from gtrace.core.ops.reduce import sum as sum_over
+from gtrace.core.ops.shape import as_int, broadcast_to, expand_dims, full_like_scalar, ravel, reshape
+from gtrace.core.ops.sort import argsort
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.convert import lift
+from gtrace.core.trace.replayable import replayable
+from gtrace.core.transform.control.loops import while_loop
+from gtrace.core.transform.custom import custom_jvp
+from gtrace.core.transform.vmap import vmap
 from gtrace.random.continuous import (
     common_shape,
     draw_exponential,
@@ -58,11 +62,7 @@ from gtrace.random.continuous import (
 )
 from gtrace.random.counts import draw_signs
 from gtrace.random.keys import draw_shape, fresh_key, single_keys, subkeys, two_keys
-from gtrace.trace.array import Array
-from gtrace.trace.convert import lift
-from gtrace.trace.replayable import replayable
-from gtrace.transform.custom import custom_jvp
-from gtrace.transform.vmap import vmap
+from gtrace.special.gamma_functions import log_sample_slope
 
 __all__ = [
     "gamma", "loggamma", "beta", "chisquare", "dirichlet", "f", "t", "generalized_normal", "ball",

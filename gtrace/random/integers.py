@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 
-from gtrace.errors import ArgumentError, DtypeError, message
-from gtrace.ir.aval import INEXACT, LONG, WIDE_UNSIGNED
-from gtrace.ops.elementwise import add, maximum, minimum, multiply, remainder, subtract
-from gtrace.ops.logic import (
+from gtrace.core.base.errors import ArgumentError, DtypeError, message
+from gtrace.core.ir.aval import INEXACT, LONG, WIDE_UNSIGNED
+from gtrace.core.ops.elementwise import add, maximum, minimum, multiply, remainder, subtract
+from gtrace.core.ops.logic import (
     bitwise_and,
     bitwise_left_shift,
     bitwise_right_shift,
@@ -25,14 +25,14 @@ from gtrace.ops.logic import (
     logical_and,
     where,
 )
-from gtrace.ops.promote import cast
-from gtrace.ops.shape import as_int, full_like_scalar
-from gtrace.ops.threefry import MASK
+from gtrace.core.ops.promote import cast
+from gtrace.core.ops.shape import as_int, full_like_scalar
+from gtrace.core.ops.threefry import MASK
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.convert import lift, python_scalar
+from gtrace.core.trace.promotion import as_dtype, default_dtype
+from gtrace.core.trace.replayable import replayable
 from gtrace.random.keys import draw_bits, draw_shape, fill, fresh_key, two_keys
-from gtrace.trace.array import Array
-from gtrace.trace.convert import lift, python_scalar
-from gtrace.trace.promotion import as_dtype, default_dtype
-from gtrace.trace.replayable import replayable
 
 __all__ = ["randint"]
 

@@ -11,9 +11,11 @@ from typing import Any
 
 import torch
 
-from gtrace.errors import ArgumentError, DtypeError, ShapeError, message
-from gtrace.ops.create import arange
-from gtrace.ops.logic import (
+from gtrace.core.base.errors import ArgumentError, DtypeError, ShapeError, message
+from gtrace.core.ops.create import arange
+from gtrace.core.ops.join_split import concat, slice_axis
+from gtrace.core.ops.key_arrays import MASK, PRNGKeyArray, keys_of
+from gtrace.core.ops.logic import (
     bitwise_and,
     bitwise_left_shift,
     bitwise_or,
@@ -23,16 +25,14 @@ from gtrace.ops.logic import (
     logical_and,
     where,
 )
-from gtrace.ops.parts import concat, slice_axis
-from gtrace.ops.promote import cast
-from gtrace.ops.shape import as_int, as_shape, broadcast_to, expand_dims, reshape
-from gtrace.ops.threefry import PAIR, XOR, threefry2x32
-from gtrace.random.key_arrays import MASK, PRNGKeyArray, keys_of
+from gtrace.core.ops.promote import cast
+from gtrace.core.ops.shape import as_int, as_shape, broadcast_to, expand_dims, reshape
+from gtrace.core.ops.threefry import PAIR, XOR, threefry2x32
+from gtrace.core.trace.array import Array, wrap
+from gtrace.core.trace.convert import lift, new_tensor, python_scalar
+from gtrace.core.trace.promotion import wide
+from gtrace.core.trace.replayable import replayable
 from gtrace.random.reuse import consume
-from gtrace.trace.array import Array, wrap
-from gtrace.trace.convert import lift, new_tensor, python_scalar
-from gtrace.trace.promotion import wide
-from gtrace.trace.replayable import replayable
 
 __all__ = ["key", "PRNGKey", "key_data", "wrap_key_data", "key_impl", "split", "fold_in", "bits"]
 

@@ -7,19 +7,19 @@ from typing import Any
 import numpy
 import torch
 
-from gtrace.aten import factorizations
-from gtrace.errors import ArgumentError, ShapeError, message
-from gtrace.ops.elementwise import add, multiply, sign
-from gtrace.ops.extracts import diagonal
-from gtrace.ops.linalg import matmul
-from gtrace.ops.promote import cast
-from gtrace.ops.shape import as_int, expand_dims, matrix_transpose, squeeze
+from gtrace.core.base.errors import ArgumentError, ShapeError, message
+from gtrace.core.ops.elementwise import add, multiply, sign
+from gtrace.core.ops.linalg import matmul
+from gtrace.core.ops.ndarray_methods import diagonal
+from gtrace.core.ops.promote import cast
+from gtrace.core.ops.shape import as_int, expand_dims, matrix_transpose, squeeze
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.convert import lift
+from gtrace.core.trace.replayable import replayable
+from gtrace.interop.aten import factorizations
+from gtrace.interop.torch_functions import call_torch
 from gtrace.random.continuous import draw_normal, float_dtype
 from gtrace.random.keys import draw_shape, fresh_key
-from gtrace.torch_functions import call_torch
-from gtrace.trace.array import Array
-from gtrace.trace.convert import lift
-from gtrace.trace.replayable import replayable
 
 __all__ = ["multivariate_normal", "orthogonal"]
 

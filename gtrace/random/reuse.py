@@ -5,11 +5,11 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
-from gtrace.config import config
-from gtrace.errors import KeyReuseError, message, user_location
-from gtrace.locks import new_lock
-from gtrace.trace.array import Array
-from gtrace.trace.record import Trace, thread
+from gtrace.core.base.config import config
+from gtrace.core.base.errors import KeyReuseError, message, user_location
+from gtrace.core.base.locks import new_lock
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.record import Trace, thread
 
 _lock = new_lock()
 _used: dict[int, tuple[weakref.ref[Any], list[tuple[weakref.ref[Trace] | None, str]]]] = {}

@@ -12,15 +12,15 @@ from typing import Any
 
 import torch
 
-from gtrace.errors import ArgumentError, message
-from gtrace.locks import new_lock
-from gtrace.ops.shape import as_int
-from gtrace.ops.threefry import MASK, block
+from gtrace.core.base.errors import ArgumentError, message
+from gtrace.core.base.locks import new_lock
+from gtrace.core.ops.shape import as_int
+from gtrace.core.ops.threefry import MASK, block
+from gtrace.core.trace.array import Array, wrap
+from gtrace.core.trace.convert import new_tensor
+from gtrace.core.trace.record import thread
 from gtrace.random.continuous import normal, uniform
 from gtrace.random.keys import key_words
-from gtrace.trace.array import Array, wrap
-from gtrace.trace.convert import new_tensor
-from gtrace.trace.record import thread
 
 __all__ = ["get_rng_state", "rand", "randn", "seed", "set_rng_state"]
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy
 import torch
 
-from gtrace.errors import ArgumentError, ShapeError, message
-from gtrace.ops.elementwise import (
+from gtrace.core.base.errors import ArgumentError, ShapeError, message
+from gtrace.core.ops.elementwise import (
     absolute,
     add,
     divide,
@@ -23,8 +23,10 @@ from gtrace.ops.elementwise import (
     subtract,
     tan,
 )
-from gtrace.ops.logic import less, less_equal, where
-from gtrace.ops.reduce import sum as sum_over
+from gtrace.core.ops.logic import less, less_equal, where
+from gtrace.core.ops.reduce import sum as sum_over
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.replayable import replayable
 from gtrace.random.continuous import (
     bound,
     draw_exponential,
@@ -36,8 +38,6 @@ from gtrace.random.continuous import (
 )
 from gtrace.random.counts import draw_signs
 from gtrace.random.keys import draw_shape, fresh_key, two_keys
-from gtrace.trace.array import Array
-from gtrace.trace.replayable import replayable
 
 __all__ = [
     "cauchy", "double_sided_maxwell", "logistic", "lognormal", "maxwell", "pareto", "rayleigh", "triangular", "wald",

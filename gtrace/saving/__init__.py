@@ -1,1 +1,1 @@
-"""Arrays and training states as files."""
+"""Arrays, checkpoints and exported functions as files."""

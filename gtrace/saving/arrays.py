@@ -10,15 +10,15 @@ from typing import Any
 
 import torch
 
-from gtrace.ambient import without_modes
-from gtrace.errors import ArgumentError, CheckpointError, DtypeError, message
+from gtrace.core.base.errors import ArgumentError, CheckpointError, DtypeError, message
+from gtrace.core.base.torch_modes import without_modes
+from gtrace.core.partitioner import workers
+from gtrace.core.trace.array import Array, whole, wrap
+from gtrace.core.trace.convert import lift, plain_tensor, received
+from gtrace.core.transform.arguments import is_array
+from gtrace.distributed.placing import put
 from gtrace.saving.files import write_aside
 from gtrace.saving.names import check_names, check_type, expected_type, named_leaves
-from gtrace.shard import workers
-from gtrace.shard.placing import put
-from gtrace.trace.array import Array, whole, wrap
-from gtrace.trace.convert import lift, plain_tensor, received
-from gtrace.transform.arguments import is_array
 
 __all__ = ["load_arrays", "load_metadata", "save_arrays"]
 

@@ -21,19 +21,19 @@ from typing import Any
 import attrs
 import torch
 
-from gtrace.ambient import without_modes
-from gtrace.config import config
-from gtrace.errors import ArgumentError, CheckpointError, ShardingError, message
-from gtrace.ir.aval import Aval, aval, contiguous_strides, parse_aval
-from gtrace.ops.shape import as_int
+from gtrace.core.base.config import config
+from gtrace.core.base.errors import ArgumentError, CheckpointError, ShardingError, message
+from gtrace.core.base.torch_modes import without_modes
+from gtrace.core.ir.aval import Aval, aval, contiguous_strides, parse_aval
+from gtrace.core.ops.shape import as_int
+from gtrace.core.partitioner import workers
+from gtrace.core.trace.array import Array, evaluate, materialize, wrap_as
+from gtrace.core.trace.convert import lift
+from gtrace.core.transform.arguments import is_array
 from gtrace.saving.arrays import PathLike, load_arrays, write_tensors
 from gtrace.saving.files import sync
 from gtrace.saving.names import check_names, check_type, expected_type, named_leaves
 from gtrace.saving.parts import Part, prepare, read_parts, write_parts
-from gtrace.shard import workers
-from gtrace.trace.array import Array, evaluate, materialize, wrap_as
-from gtrace.trace.convert import lift
-from gtrace.transform.arguments import is_array
 
 __all__ = ["latest_step", "load_checkpoint", "save_checkpoint"]
 

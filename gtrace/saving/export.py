@@ -21,30 +21,30 @@ from typing import Any
 import attrs
 import torch
 
-from gtrace import tree
-from gtrace.abstract import ShapeDtypeStruct, capture_like
-from gtrace.cache.store import workspace
-from gtrace.compile.aoti import load as load_artifact
-from gtrace.compile.guards import hold
-from gtrace.compile.inductor.driver import compile_package
-from gtrace.compile.native.values import UnsupportedLoopError
-from gtrace.compile.partition import uncompilable
-from gtrace.compile.request import CompileRequest
-from gtrace.compile.symbolic import Relation, fit, shape_of
-from gtrace.compile.toolchain import toolchain
-from gtrace.control.lstm import layers_as_loops
-from gtrace.errors import ArgumentError, CompileError, DtypeError, ExportError, ShapeError, message
-from gtrace.export_manifest import CaseManifest, ExportManifest, InputSpec
-from gtrace.interp.interpreter import TensorFunction
-from gtrace.ir.aval import LONG, Aval, aval, contiguous_strides
-from gtrace.ir.calls import has_effects
-from gtrace.ir.canonical import CANONICAL
-from gtrace.ir.edit import renumber
-from gtrace.ir.graph import Graph, print_graph
-from gtrace.ir.user_passes import registered, rewritten
-from gtrace.shard.partition import find_meshes
-from gtrace.trace.array import Array, whole, wrap_as
-from gtrace.trace.convert import lift
+from gtrace.core.backends.aoti import load as load_artifact
+from gtrace.core.backends.guards import hold
+from gtrace.core.backends.inductor.driver import compile_package
+from gtrace.core.backends.interpreter.interpreter import TensorFunction
+from gtrace.core.backends.native.values import UnsupportedLoopError
+from gtrace.core.backends.request import CompileRequest
+from gtrace.core.backends.scheduler import uncompilable
+from gtrace.core.backends.symbolic import Relation, fit, shape_of
+from gtrace.core.backends.toolchain import toolchain
+from gtrace.core.base import tree
+from gtrace.core.base.errors import ArgumentError, CompileError, DtypeError, ExportError, ShapeError, message
+from gtrace.core.ir.aval import LONG, Aval, aval, contiguous_strides
+from gtrace.core.ir.edit import renumber
+from gtrace.core.ir.graph import Graph, print_graph
+from gtrace.core.partitioner.partition import find_meshes
+from gtrace.core.passes.canonical import CANONICAL
+from gtrace.core.passes.subgraph_calls import has_effects
+from gtrace.core.passes.user_passes import registered, rewritten
+from gtrace.core.runtime.cache.store import workspace
+from gtrace.core.trace.array import Array, whole, wrap_as
+from gtrace.core.trace.convert import lift
+from gtrace.core.transform.eval_shape import ShapeDtypeStruct, capture_like
+from gtrace.interop.lstm import layers_as_loops
+from gtrace.saving.export_manifest import CaseManifest, ExportManifest, InputSpec
 
 __all__ = ["Exported", "export", "load"]
 

@@ -9,8 +9,8 @@ from typing import Any
 import attrs
 import torch
 
-from gtrace.cache import fields
-from gtrace.ir.aval import DTYPES, LONG, SHORT, Aval, parse_aval
+from gtrace.core.base import json_fields as fields
+from gtrace.core.ir.aval import DTYPES, LONG, SHORT, Aval, parse_aval
 
 FORMAT = 2
 """Of the JSON; files of another format are not read."""
@@ -91,7 +91,7 @@ class ExportManifest:
 
     Attributes:
         in_tree, out_tree: the structure of arguments and results, leaves as numbers.
-        toolchain: see `gtrace.compile.toolchain.toolchain`.
+        toolchain: see `gtrace.core.backends.toolchain.toolchain`.
     """
 
     name: str

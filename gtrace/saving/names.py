@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gtrace import tree
-from gtrace.abstract import ShapeDtypeStruct
-from gtrace.errors import ArgumentError, DtypeError, ShapeError, StructureError, message
-from gtrace.ir.aval import LONG, Aval, aval, sharded
-from gtrace.trace.array import evaluate
-from gtrace.trace.convert import lift
-from gtrace.trace.promotion import as_dtype
-from gtrace.transform.arguments import is_array
+from gtrace.core.base import tree
+from gtrace.core.base.errors import ArgumentError, DtypeError, ShapeError, StructureError, message
+from gtrace.core.ir.aval import LONG, Aval, aval, sharded
+from gtrace.core.trace.array import evaluate
+from gtrace.core.trace.convert import lift
+from gtrace.core.trace.promotion import as_dtype
+from gtrace.core.transform.arguments import is_array
+from gtrace.core.transform.eval_shape import ShapeDtypeStruct
 
 ALONE = "value"
 """The name of a tree that is one leaf."""

@@ -17,7 +17,7 @@ from typing import Any
 import attrs
 import torch
 
-from gtrace.errors import CheckpointError, message
+from gtrace.core.base.errors import CheckpointError, message
 
 
 @attrs.frozen(eq=False)

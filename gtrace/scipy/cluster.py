@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from gtrace.errors import ShapeError, message
-from gtrace.ops.elementwise import sqrt, square
-from gtrace.ops.places import argmin
-from gtrace.ops.promote import promote_arrays
-from gtrace.ops.reduce import min as min_over
-from gtrace.ops.reduce import sum as sum_over
-from gtrace.ops.shape import expand_dims
-from gtrace.trace.array import Array
+from gtrace.core.base.errors import ShapeError, message
+from gtrace.core.ops.arg_reduce import argmin
+from gtrace.core.ops.elementwise import sqrt, square
+from gtrace.core.ops.promote import promote_arrays
+from gtrace.core.ops.reduce import min as min_over
+from gtrace.core.ops.reduce import sum as sum_over
+from gtrace.core.ops.shape import expand_dims
+from gtrace.core.trace.array import Array
 
 __all__ = ["vq"]
 

@@ -6,18 +6,18 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from gtrace.errors import ArgumentError, message
-from gtrace.ops.create import asarray
-from gtrace.ops.elementwise import (
+from gtrace.core.base.errors import ArgumentError, message
+from gtrace.core.ops.create import asarray
+from gtrace.core.ops.elementwise import (
     divide,
     exp,
     floor,
     log,
     subtract,
 )
-from gtrace.ops.logic import greater, less, logical_or, where
-from gtrace.ops.promote import as_arrays
-from gtrace.trace.array import Array
+from gtrace.core.ops.logic import greater, less, logical_or, where
+from gtrace.core.ops.promote import as_arrays
+from gtrace.core.trace.array import Array
 
 __all__ = ["Distribution"]
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy
 
-from gtrace.errors import ArgumentError, message
-from gtrace.ops.create import asarray, zeros
-from gtrace.ops.linalg import matmul
-from gtrace.ops.parts import concat, slice_axis
-from gtrace.ops.promote import promote_arrays
-from gtrace.ops.shape import expand_dims, moveaxis, normalize_axes, normalize_axis
-from gtrace.trace.array import Array
+from gtrace.core.base.errors import ArgumentError, message
+from gtrace.core.ops.create import asarray, zeros
+from gtrace.core.ops.join_split import concat, slice_axis
+from gtrace.core.ops.linalg import matmul
+from gtrace.core.ops.promote import promote_arrays
+from gtrace.core.ops.shape import expand_dims, moveaxis, normalize_axes, normalize_axis
+from gtrace.core.trace.array import Array
 
 __all__ = ["dct", "dctn", "idct", "idctn"]
 

@@ -7,16 +7,16 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from gtrace.errors import ArgumentError, ShapeError, message
-from gtrace.ops.create import asarray
-from gtrace.ops.elementwise import absolute, clip, floor, remainder, subtract
-from gtrace.ops.elementwise import round as rounded
-from gtrace.ops.logic import greater_equal, less, logical_and, logical_or, where
-from gtrace.ops.promote import as_arrays, cast, promote_arrays
-from gtrace.ops.shape import expand_dims, reshape
-from gtrace.ops.sort import searchsorted
-from gtrace.trace.array import Array
-from gtrace.trace.promotion import as_dtype
+from gtrace.core.base.errors import ArgumentError, ShapeError, message
+from gtrace.core.ops.create import asarray
+from gtrace.core.ops.elementwise import absolute, clip, floor, remainder, subtract
+from gtrace.core.ops.elementwise import round as rounded
+from gtrace.core.ops.logic import greater_equal, less, logical_and, logical_or, where
+from gtrace.core.ops.promote import as_arrays, cast, promote_arrays
+from gtrace.core.ops.shape import expand_dims, reshape
+from gtrace.core.ops.sort import searchsorted
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.promotion import as_dtype
 
 __all__ = ["RegularGridInterpolator", "map_coordinates"]
 

@@ -6,18 +6,18 @@ from typing import Any
 
 import numpy
 
-from gtrace.errors import ArgumentError, ShapeError, message
+from gtrace.core.base.errors import ArgumentError, ShapeError, message
+from gtrace.core.ops.complex_parts import conj
+from gtrace.core.ops.create import asarray, zeros
+from gtrace.core.ops.elementwise import multiply
+from gtrace.core.ops.index import take
+from gtrace.core.ops.join_split import concat, flip
+from gtrace.core.ops.linalg import matmul
+from gtrace.core.ops.promote import promote_arrays
+from gtrace.core.ops.shape import expand_dims, matrix_transpose, ravel
+from gtrace.core.trace.array import Array
 from gtrace.numpy import linalg
 from gtrace.numpy.linalg.solving import permuted
-from gtrace.ops.components import conj
-from gtrace.ops.create import asarray, zeros
-from gtrace.ops.elementwise import multiply
-from gtrace.ops.index import take
-from gtrace.ops.linalg import matmul
-from gtrace.ops.parts import concat, flip
-from gtrace.ops.promote import promote_arrays
-from gtrace.ops.shape import expand_dims, matrix_transpose, ravel
-from gtrace.trace.array import Array
 
 __all__ = [
     "block_diag", "cho_factor", "cho_solve", "cholesky", "circulant", "det", "eigh", "expm", "hankel", "hilbert", "inv",

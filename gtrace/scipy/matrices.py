@@ -7,16 +7,16 @@ from typing import Any
 
 import numpy
 
-from gtrace.errors import ArgumentError, ShapeError, message
+from gtrace.core.base.errors import ArgumentError, ShapeError, message
+from gtrace.core.ops.create import asarray, eye, zeros
+from gtrace.core.ops.elementwise import divide, multiply, neg, sqrt, subtract
+from gtrace.core.ops.join_split import concat
+from gtrace.core.ops.promote import promote_arrays
+from gtrace.core.ops.shape import expand_dims, matrix_transpose, ravel, reshape
+from gtrace.core.trace.array import Array
 from gtrace.numpy import linalg
 from gtrace.numpy.products import kron
-from gtrace.ops.create import asarray, eye, zeros
-from gtrace.ops.elementwise import divide, multiply, neg, sqrt, subtract
-from gtrace.ops.parts import concat
-from gtrace.ops.promote import promote_arrays
-from gtrace.ops.shape import expand_dims, matrix_transpose, ravel, reshape
 from gtrace.scipy.linalg import expm, toeplitz
-from gtrace.trace.array import Array
 
 __all__ = [
     "companion", "convolution_matrix", "dft", "eigh_tridiagonal", "expm_frechet", "fiedler", "hadamard", "helmert",

@@ -6,26 +6,26 @@ import math
 from typing import Any, NamedTuple
 
 from gtrace import special
-from gtrace.errors import ArgumentError, message
+from gtrace.core.base.errors import ArgumentError, message
+from gtrace.core.ops.arg_reduce import argmax
+from gtrace.core.ops.create import asarray
+from gtrace.core.ops.elementwise import absolute, cos, divide, exp, log, log1p, multiply, neg, power, sign, subtract
+from gtrace.core.ops.index import take_along_axis
+from gtrace.core.ops.join_split import concat
+from gtrace.core.ops.log_sums import logsumexp
+from gtrace.core.ops.logic import equal, less, less_equal, not_equal
+from gtrace.core.ops.promote import as_arrays, promote_arrays
+from gtrace.core.ops.reduce import sum as sum_over
+from gtrace.core.ops.scans import cumsum
+from gtrace.core.ops.shape import expand_dims, ravel
+from gtrace.core.trace.array import Array
 from gtrace.numpy import linalg
 from gtrace.numpy.functional import apply_along_axis
-from gtrace.ops.bessel_functions import i0e
-from gtrace.ops.create import asarray
-from gtrace.ops.elementwise import absolute, cos, divide, exp, log, log1p, multiply, neg, power, sign, subtract
-from gtrace.ops.index import take_along_axis
-from gtrace.ops.log_sums import logsumexp
-from gtrace.ops.logic import equal, less, less_equal, not_equal
-from gtrace.ops.parts import concat
-from gtrace.ops.places import argmax
-from gtrace.ops.promote import as_arrays, promote_arrays
-from gtrace.ops.reduce import sum as sum_over
-from gtrace.ops.scans import cumsum
-from gtrace.ops.shape import expand_dims, ravel
 from gtrace.random.continuous import normal
 from gtrace.random.discrete import choice
 from gtrace.random.keys import split
 from gtrace.scipy.distribution import Distribution
-from gtrace.trace.array import Array
+from gtrace.special.bessel_functions import i0e
 
 __all__ = ["ModeResult", "betabinom", "gaussian_kde", "gennorm", "mode", "rankdata", "vonmises", "wrapcauchy"]
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from gtrace.control.loops import while_loop
-from gtrace.errors import ArgumentError, ShapeError, message
-from gtrace.ops.create import array, asarray, eye
-from gtrace.ops.elementwise import absolute, sqrt
-from gtrace.ops.linalg import dot, outer
-from gtrace.ops.logic import isfinite, logical_and, logical_not, where
-from gtrace.ops.promote import as_arrays
-from gtrace.ops.reduce import max as max_over
-from gtrace.trace.array import Array
-from gtrace.transform.vjp import value_and_grad
+from gtrace.core.base.errors import ArgumentError, ShapeError, message
+from gtrace.core.ops.create import array, asarray, eye
+from gtrace.core.ops.elementwise import absolute, sqrt
+from gtrace.core.ops.linalg import dot, outer
+from gtrace.core.ops.logic import isfinite, logical_and, logical_not, where
+from gtrace.core.ops.promote import as_arrays
+from gtrace.core.ops.reduce import max as max_over
+from gtrace.core.trace.array import Array
+from gtrace.core.transform.control.loops import while_loop
+from gtrace.core.transform.vjp import value_and_grad
 
 __all__ = ["OptimizeResults", "minimize"]
 

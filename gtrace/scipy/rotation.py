@@ -12,9 +12,9 @@ import numpy
 
 from gtrace import numpy as gnp
 from gtrace import random
-from gtrace.errors import ArgumentError, ShapeError, message
+from gtrace.core.base.errors import ArgumentError, ShapeError, message
+from gtrace.core.trace.array import Array
 from gtrace.numpy import linalg
-from gtrace.trace.array import Array
 
 __all__ = ["Rotation", "Slerp"]
 

@@ -13,22 +13,22 @@ from typing import Any
 
 import numpy
 
-from gtrace.abstract import ShapeDtypeStruct
-from gtrace.callbacks import pure_callback
-from gtrace.errors import ArgumentError, ShapeError, message
+from gtrace.core.base.errors import ArgumentError, ShapeError, message
+from gtrace.core.ops.complex_parts import conj
+from gtrace.core.ops.create import asarray, eye, zeros
+from gtrace.core.ops.elementwise import add, divide, multiply, subtract
+from gtrace.core.ops.join_split import concat
+from gtrace.core.ops.linalg import matmul
+from gtrace.core.ops.logic import equal, where
+from gtrace.core.ops.ndarray_methods import diagonal
+from gtrace.core.ops.pad_tile import triu
+from gtrace.core.ops.promote import promote_arrays
+from gtrace.core.ops.shape import expand_dims, matrix_transpose
+from gtrace.core.trace.array import Array
+from gtrace.core.transform.callbacks import pure_callback
+from gtrace.core.transform.custom import custom_jvp
+from gtrace.core.transform.eval_shape import ShapeDtypeStruct
 from gtrace.numpy import linalg
-from gtrace.ops.arrange import triu
-from gtrace.ops.components import conj
-from gtrace.ops.create import asarray, eye, zeros
-from gtrace.ops.elementwise import add, divide, multiply, subtract
-from gtrace.ops.extracts import diagonal
-from gtrace.ops.linalg import matmul
-from gtrace.ops.logic import equal, where
-from gtrace.ops.parts import concat
-from gtrace.ops.promote import promote_arrays
-from gtrace.ops.shape import expand_dims, matrix_transpose
-from gtrace.trace.array import Array
-from gtrace.transform.custom import custom_jvp
 
 __all__ = ["fiedler_companion", "funm", "hessenberg", "qr_multiply", "reflectors", "rsf2csf", "schur", "tridiagonal"]
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from gtrace.errors import ArgumentError, ShapeError, message
+from gtrace.core.base.errors import ArgumentError, ShapeError, message
+from gtrace.core.ops.complex_parts import conj, real
+from gtrace.core.ops.elementwise import multiply
+from gtrace.core.ops.join_split import flip
+from gtrace.core.ops.promote import promote_arrays
+from gtrace.core.ops.shape import reshape
+from gtrace.core.trace.array import Array
 from gtrace.nn.convolution import conv
 from gtrace.numpy import fft
-from gtrace.ops.components import conj, real
-from gtrace.ops.elementwise import multiply
-from gtrace.ops.parts import flip
-from gtrace.ops.promote import promote_arrays
-from gtrace.ops.shape import reshape
-from gtrace.trace.array import Array
 
 __all__ = ["convolve", "convolve2d", "correlate", "correlate2d", "fftconvolve"]
 

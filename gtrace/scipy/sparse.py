@@ -8,22 +8,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from gtrace import tree
-from gtrace.control.loops import while_loop
-from gtrace.flattening import ravel_pytree
+from gtrace.core.base import tree
+from gtrace.core.ops.complex_parts import conj
+from gtrace.core.ops.create import asarray, zeros
+from gtrace.core.ops.elementwise import divide, maximum, multiply, sqrt, stop_gradient, subtract
+from gtrace.core.ops.join_split import concat
+from gtrace.core.ops.linalg import dot, matmul
+from gtrace.core.ops.logic import equal, greater, less, logical_and, where
+from gtrace.core.ops.promote import promote_arrays
+from gtrace.core.trace.array import Array
+from gtrace.core.transform.closures import closure_convert
+from gtrace.core.transform.control.loops import while_loop
+from gtrace.core.transform.custom import custom_vjp
+from gtrace.core.transform.ravel import ravel_pytree
+from gtrace.core.transform.transpose import linear_transpose
+from gtrace.core.transform.vjp import vjp
 from gtrace.numpy import linalg
-from gtrace.ops.components import conj
-from gtrace.ops.create import asarray, zeros
-from gtrace.ops.elementwise import divide, maximum, multiply, sqrt, stop_gradient, subtract
-from gtrace.ops.linalg import dot, matmul
-from gtrace.ops.logic import equal, greater, less, logical_and, where
-from gtrace.ops.parts import concat
-from gtrace.ops.promote import promote_arrays
-from gtrace.trace.array import Array
-from gtrace.transform.closures import closure_convert
-from gtrace.transform.custom import custom_vjp
-from gtrace.transform.transpose import linear_transpose
-from gtrace.transform.vjp import vjp
 
 __all__ = ["bicgstab", "cg", "gmres"]
 

@@ -8,20 +8,20 @@ from typing import Any
 
 import numpy
 
-from gtrace.errors import ArgumentError, ShapeError, message
+from gtrace.core.base.errors import ArgumentError, ShapeError, message
+from gtrace.core.ops.complex import complex as complex_of
+from gtrace.core.ops.complex_parts import conj, imag, real
+from gtrace.core.ops.create import asarray, zeros
+from gtrace.core.ops.elementwise import divide, multiply, subtract
+from gtrace.core.ops.index import getitem
+from gtrace.core.ops.join_split import concat, flip
+from gtrace.core.ops.linalg import matmul
+from gtrace.core.ops.promote import promote_arrays
+from gtrace.core.ops.reduce import mean
+from gtrace.core.ops.shape import broadcast_shapes, broadcast_to, moveaxis, normalize_axis
+from gtrace.core.trace.array import Array
 from gtrace.numpy import fft
 from gtrace.numpy.quantiles import median
-from gtrace.ops.complex import complex as complex_of
-from gtrace.ops.components import conj, imag, real
-from gtrace.ops.create import asarray, zeros
-from gtrace.ops.elementwise import divide, multiply, subtract
-from gtrace.ops.index import getitem
-from gtrace.ops.linalg import matmul
-from gtrace.ops.parts import concat, flip
-from gtrace.ops.promote import promote_arrays
-from gtrace.ops.reduce import mean
-from gtrace.ops.shape import broadcast_shapes, broadcast_to, moveaxis, normalize_axis
-from gtrace.trace.array import Array
 
 __all__ = ["csd", "detrend", "istft", "stft", "welch"]
 

@@ -6,10 +6,9 @@ import math
 from typing import Any
 
 from gtrace import special
-from gtrace.numpy import linalg
-from gtrace.ops.activations import sigmoid, softplus
-from gtrace.ops.create import arange, asarray
-from gtrace.ops.elementwise import (
+from gtrace.core.ops.activations import sigmoid, softplus
+from gtrace.core.ops.create import arange, asarray
+from gtrace.core.ops.elementwise import (
     absolute,
     arctan,
     exp,
@@ -21,14 +20,15 @@ from gtrace.ops.elementwise import (
     square,
     tan,
 )
-from gtrace.ops.logic import equal, logical_and, where
-from gtrace.ops.promote import as_arrays
-from gtrace.ops.reduce import sum as sum_over
-from gtrace.ops.shape import expand_dims
+from gtrace.core.ops.logic import equal, logical_and, where
+from gtrace.core.ops.promote import as_arrays
+from gtrace.core.ops.reduce import sum as sum_over
+from gtrace.core.ops.shape import expand_dims
+from gtrace.core.trace.array import Array
+from gtrace.numpy import linalg
 from gtrace.scipy.distribution import Distribution
 from gtrace.scipy.more_stats import *  # noqa: F403
 from gtrace.scipy.more_stats import __all__ as _more
-from gtrace.trace.array import Array
 
 __all__ = [
     "Distribution", "bernoulli", "beta", "binom", "cauchy", "chi2", "dirichlet", "expon", "gamma", "geom", "gumbel_l",

@@ -1,18 +1,18 @@
 """Special functions, under the names of jax.scipy.special and torch.special."""
 
-from gtrace.ops.activations import erf as erf
-from gtrace.ops.activations import sigmoid as _sigmoid
-from gtrace.ops.bessel_functions import *
-from gtrace.ops.combinatorics import *
-from gtrace.ops.entropies import *
-from gtrace.ops.error_functions import *
-from gtrace.ops.gamma_functions import *
-from gtrace.ops.hypergeometric import *
-from gtrace.ops.log_sums import logsumexp as logsumexp
-from gtrace.ops.normalize import log_softmax as log_softmax
-from gtrace.ops.normalize import softmax as softmax
-from gtrace.ops.oscillating_integrals import *
-from gtrace.ops.special import erfinv as erfinv
-from gtrace.ops.special_integrals import *
+from gtrace.core.ops.activations import erf as erf
+from gtrace.core.ops.activations import sigmoid as _sigmoid
+from gtrace.core.ops.draw_functions import erfinv as erfinv
+from gtrace.core.ops.log_sums import logsumexp as logsumexp
+from gtrace.core.ops.normalize import log_softmax as log_softmax
+from gtrace.core.ops.normalize import softmax as softmax
+from gtrace.special.bessel_functions import *
+from gtrace.special.combinatorics import *
+from gtrace.special.entropies import *
+from gtrace.special.error_functions import *
+from gtrace.special.gamma_functions import *
+from gtrace.special.hypergeometric import *
+from gtrace.special.oscillating_integrals import *
+from gtrace.special.special_integrals import *
 
 expit = _sigmoid

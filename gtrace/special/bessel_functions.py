@@ -11,12 +11,12 @@ from collections.abc import Callable
 
 import torch
 
-from gtrace.ops.elementwise import add, divide, multiply, neg, sign, subtract
-from gtrace.ops.logic import equal, where
-from gtrace.ops.promote import unary, widened
-from gtrace.ops.quadrature import EULER, in_blocks
-from gtrace.ops.samples import both, scipy_special, unary_floats
-from gtrace.trace.array import Array
+from gtrace.core.ops.elementwise import add, divide, multiply, neg, sign, subtract
+from gtrace.core.ops.logic import equal, where
+from gtrace.core.ops.promote import unary, widened
+from gtrace.core.ops.samples import both, scipy_special, unary_floats
+from gtrace.core.trace.array import Array
+from gtrace.special.quadrature import EULER, in_blocks
 
 __all__ = [
     "bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1", "i0", "i0e", "i1", "i1e", "modified_bessel_k0",

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy
 
-from gtrace.ops.create import asarray
-from gtrace.ops.elementwise import divide, exp, expm1, floor, log, log1p, multiply, remainder, subtract
-from gtrace.ops.elementwise import round as rounded
-from gtrace.ops.gamma_functions import gammaln
-from gtrace.ops.logic import equal, greater, less, less_equal, logical_and, logical_or, where
-from gtrace.ops.promote import as_arrays
-from gtrace.trace.array import Array
+from gtrace.core.ops.create import asarray
+from gtrace.core.ops.elementwise import divide, exp, expm1, floor, log, log1p, multiply, remainder, subtract
+from gtrace.core.ops.elementwise import round as rounded
+from gtrace.core.ops.logic import equal, greater, less, less_equal, logical_and, logical_or, where
+from gtrace.core.ops.promote import as_arrays
+from gtrace.core.trace.array import Array
+from gtrace.special.gamma_functions import gammaln
 
 __all__ = ["bernoulli", "boxcox", "boxcox1p", "comb", "gammasgn", "loggamma", "poch"]
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import torch
 
-from gtrace.ops.checks import broadcasts
-from gtrace.ops.elementwise import add, divide, log, log1p, multiply, neg, reciprocal, subtract
-from gtrace.ops.logic import equal, greater, greater_equal, isnan, logical_and, where
-from gtrace.ops.promote import as_arrays, binary, unary, widened
-from gtrace.ops.samples import binary_floats, scipy_special, shapes_differ, unary_floats
-from gtrace.trace.array import Array
+from gtrace.core.ops.checks import broadcasts
+from gtrace.core.ops.elementwise import add, divide, log, log1p, multiply, neg, reciprocal, subtract
+from gtrace.core.ops.logic import equal, greater, greater_equal, isnan, logical_and, where
+from gtrace.core.ops.promote import as_arrays, binary, unary, widened
+from gtrace.core.ops.samples import binary_floats, scipy_special, shapes_differ, unary_floats
+from gtrace.core.trace.array import Array
 
 __all__ = ["entr", "kl_div", "logit", "rel_entr", "xlog1py", "xlogy"]
 

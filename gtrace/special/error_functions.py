@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 
-from gtrace.ops.elementwise import add, divide, exp, multiply, neg, square, subtract
-from gtrace.ops.logic import less, where
-from gtrace.ops.promote import unary, widened
-from gtrace.ops.samples import scipy_special, unary_floats
-from gtrace.trace.array import Array
+from gtrace.core.ops.elementwise import add, divide, exp, multiply, neg, square, subtract
+from gtrace.core.ops.logic import less, where
+from gtrace.core.ops.promote import unary, widened
+from gtrace.core.ops.samples import scipy_special, unary_floats
+from gtrace.core.trace.array import Array
 
 __all__ = ["erfc", "erfcx", "log_ndtr", "ndtr", "ndtri"]
 

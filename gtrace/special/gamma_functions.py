@@ -9,20 +9,30 @@ from typing import Any, NoReturn
 import numpy
 import torch
 
-from gtrace.errors import ArgumentError, message
-from gtrace.ir.cases import BadSample, Sample
-from gtrace.ir.op import define
-from gtrace.ops.checks import broadcasts
-from gtrace.ops.elementwise import add, exp, floor, log, maximum, multiply, neg, remainder, stop_gradient, subtract
-from gtrace.ops.gather import constant_array
-from gtrace.ops.logic import equal, less, logical_and, where
-from gtrace.ops.promote import as_arrays, binary, cast, doubled, floating_like, promote, promote_arrays, unary, widened
-from gtrace.ops.quadrature import half_line, in_blocks
-from gtrace.ops.reduce import sum as sum_over
-from gtrace.ops.samples import binary_floats, both, integral, scipy_special, shapes_differ, unary_floats, uniform
-from gtrace.ops.shape import as_int, constant, expand_dims
-from gtrace.trace.array import Array
-from gtrace.trace.bind import bind
+from gtrace.core.base.errors import ArgumentError, message
+from gtrace.core.ir.cases import BadSample, Sample
+from gtrace.core.ir.op import define
+from gtrace.core.ops.checks import broadcasts
+from gtrace.core.ops.elementwise import add, exp, floor, log, maximum, multiply, neg, remainder, stop_gradient, subtract
+from gtrace.core.ops.gather import constant_array
+from gtrace.core.ops.logic import equal, less, logical_and, where
+from gtrace.core.ops.promote import (
+    as_arrays,
+    binary,
+    cast,
+    doubled,
+    floating_like,
+    promote,
+    promote_arrays,
+    unary,
+    widened,
+)
+from gtrace.core.ops.reduce import sum as sum_over
+from gtrace.core.ops.samples import binary_floats, both, integral, scipy_special, shapes_differ, unary_floats, uniform
+from gtrace.core.ops.shape import as_int, constant, expand_dims
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.bind import bind
+from gtrace.special.quadrature import half_line, in_blocks
 
 __all__ = [
     "beta", "betaln", "digamma", "factorial", "gamma", "gammainc", "gammaincc", "gammaln", "multigammaln",

@@ -12,13 +12,13 @@ from typing import Any
 import numpy
 import torch
 
-from gtrace.errors import ArgumentError, DtypeError, message
-from gtrace.ir.cases import BadSample, Sample
-from gtrace.ir.op import define
-from gtrace.ops.checks import complex_only
-from gtrace.ops.complex import complex as complex_of
-from gtrace.ops.create import arange, asarray
-from gtrace.ops.elementwise import (
+from gtrace.core.base.errors import ArgumentError, DtypeError, message
+from gtrace.core.ir.cases import BadSample, Sample
+from gtrace.core.ir.op import define
+from gtrace.core.ops.checks import complex_only
+from gtrace.core.ops.complex import complex as complex_of
+from gtrace.core.ops.create import arange, asarray
+from gtrace.core.ops.elementwise import (
     absolute,
     add,
     cos,
@@ -33,9 +33,8 @@ from gtrace.ops.elementwise import (
     stop_gradient,
     subtract,
 )
-from gtrace.ops.elementwise import round as rounded
-from gtrace.ops.gamma_functions import gammaln
-from gtrace.ops.logic import (
+from gtrace.core.ops.elementwise import round as rounded
+from gtrace.core.ops.logic import (
     equal,
     greater,
     greater_equal,
@@ -47,14 +46,15 @@ from gtrace.ops.logic import (
     logical_or,
     where,
 )
-from gtrace.ops.promote import as_arrays, cast, promote_arrays
-from gtrace.ops.reduce import max as largest
-from gtrace.ops.reduce import sum as total
-from gtrace.ops.samples import complex_uniform, scipy_special, uniform
-from gtrace.ops.scans import cumprod
-from gtrace.ops.shape import broadcast_arrays, expand_dims
-from gtrace.trace.array import Array
-from gtrace.trace.bind import bind
+from gtrace.core.ops.promote import as_arrays, cast, promote_arrays
+from gtrace.core.ops.reduce import max as largest
+from gtrace.core.ops.reduce import sum as total
+from gtrace.core.ops.samples import complex_uniform, scipy_special, uniform
+from gtrace.core.ops.scans import cumprod
+from gtrace.core.ops.shape import broadcast_arrays, expand_dims
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.bind import bind
+from gtrace.special.gamma_functions import gammaln
 
 __all__ = ["hyp1f1", "hyp2f1", "sph_harm_y", "wofz"]
 

@@ -11,21 +11,21 @@ from typing import Any
 import numpy
 import torch
 
-from gtrace.errors import ArgumentError, message
-from gtrace.ir.cases import Sample
-from gtrace.ir.op import define
-from gtrace.ops.activations import erf
-from gtrace.ops.checks import broadcasts
-from gtrace.ops.create import arange, asarray
-from gtrace.ops.elementwise import absolute, add, cos, divide, exp, log, multiply, neg, sin, square, subtract
-from gtrace.ops.logic import equal, where
-from gtrace.ops.promote import as_arrays, cast, doubled, promote, unary, widened
-from gtrace.ops.quadrature import EULER, half_line, in_blocks
-from gtrace.ops.reduce import mean
-from gtrace.ops.samples import both, scipy_special, unary_floats, uniform
-from gtrace.ops.shape import as_int, expand_dims
-from gtrace.trace.array import Array
-from gtrace.trace.bind import bind
+from gtrace.core.base.errors import ArgumentError, message
+from gtrace.core.ir.cases import Sample
+from gtrace.core.ir.op import define
+from gtrace.core.ops.activations import erf
+from gtrace.core.ops.checks import broadcasts
+from gtrace.core.ops.create import arange, asarray
+from gtrace.core.ops.elementwise import absolute, add, cos, divide, exp, log, multiply, neg, sin, square, subtract
+from gtrace.core.ops.logic import equal, where
+from gtrace.core.ops.promote import as_arrays, cast, doubled, promote, unary, widened
+from gtrace.core.ops.reduce import mean
+from gtrace.core.ops.samples import both, scipy_special, unary_floats, uniform
+from gtrace.core.ops.shape import as_int, expand_dims
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.bind import bind
+from gtrace.special.quadrature import EULER, half_line, in_blocks
 
 __all__ = ["bessel_jn", "dawsn", "fresnel", "owens_t", "sici", "spence"]
 

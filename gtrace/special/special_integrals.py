@@ -8,19 +8,19 @@ from typing import Any
 import numpy
 import torch
 
-from gtrace.errors import ArgumentError, message
-from gtrace.ir.cases import BadSample, Sample
-from gtrace.ir.op import define
-from gtrace.ops.checks import broadcasts
-from gtrace.ops.elementwise import add, divide, exp, log, log1p, multiply, neg, power, subtract
-from gtrace.ops.gamma_functions import betaln, digamma
-from gtrace.ops.logic import greater, greater_equal, less_equal, logical_and, where
-from gtrace.ops.promote import as_arrays, cast, doubled, floating_like, promote, unary, widened
-from gtrace.ops.quadrature import EULER, half_line, in_blocks
-from gtrace.ops.samples import both, integral, scipy_special, unary_floats, uniform
-from gtrace.ops.shape import as_int
-from gtrace.trace.array import Array
-from gtrace.trace.bind import bind
+from gtrace.core.base.errors import ArgumentError, message
+from gtrace.core.ir.cases import BadSample, Sample
+from gtrace.core.ir.op import define
+from gtrace.core.ops.checks import broadcasts
+from gtrace.core.ops.elementwise import add, divide, exp, log, log1p, multiply, neg, power, subtract
+from gtrace.core.ops.logic import greater, greater_equal, less_equal, logical_and, where
+from gtrace.core.ops.promote import as_arrays, cast, doubled, floating_like, promote, unary, widened
+from gtrace.core.ops.samples import both, integral, scipy_special, unary_floats, uniform
+from gtrace.core.ops.shape import as_int
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.bind import bind
+from gtrace.special.gamma_functions import betaln, digamma
+from gtrace.special.quadrature import EULER, half_line, in_blocks
 
 __all__ = ["betainc", "exp1", "expi", "expn"]
 

@@ -12,15 +12,15 @@ import optree
 import torch
 
 import gtrace as gt
-from gtrace import tree
-from gtrace.compile.partition import MIN_OPS
-from gtrace.engine.program import Program
-from gtrace.ir.canonical import canonicalize
-from gtrace.ir.difference import differences
-from gtrace.ir.graph import print_graph
-from gtrace.jit import Jitted
-from gtrace.trace.array import Array
-from gtrace.trace.convert import lift
+from gtrace.core.backends.scheduler import MIN_OPS
+from gtrace.core.base import tree
+from gtrace.core.ir.difference import differences
+from gtrace.core.ir.graph import print_graph
+from gtrace.core.passes.canonical import canonicalize
+from gtrace.core.runtime.program import Program
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.convert import lift
+from gtrace.core.transform.jit import Jitted
 
 TOLERANCES: dict[torch.dtype, tuple[float, float]] = {
     torch.float64: (1e-9, 1e-11),

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import attrs
 
-from gtrace.events import CompileStarted, Loaded, Recompiling, bus
+from gtrace.core.base.events import CompileStarted, Loaded, Recompiling, bus
 
 
 @attrs.define

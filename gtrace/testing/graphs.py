@@ -10,19 +10,19 @@ from typing import Any
 import attrs
 import torch
 
-from gtrace import tree
-from gtrace.ir.aval import Aval, aval
-from gtrace.ir.graph import Graph, Node, Operand, Scalar, Subgraph, print_graph
-from gtrace.ir.op import REGISTRY, Op
-from gtrace.ir.subgraph import subgraph
+from gtrace.core.base import tree
+from gtrace.core.ir.aval import Aval, aval
+from gtrace.core.ir.graph import Graph, Node, Operand, Scalar, Subgraph, print_graph
+from gtrace.core.ir.op import REGISTRY, Op
+from gtrace.core.ir.subgraph import subgraph
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.capture import replay
+from gtrace.core.trace.convert import lift
 from gtrace.testing.nodes import Unfinished, elementwise, takes
 from gtrace.testing.recipes import RECIPES, Accepts, Recipe
 from gtrace.testing.require import st
 from gtrace.testing.samples import as_in_a_sample, fits_a_sample
 from gtrace.testing.strategies import arguments
-from gtrace.trace.array import Array
-from gtrace.trace.capture import replay
-from gtrace.trace.convert import lift
 
 SMOOTH = (
     "neg", "sin", "cos", "tanh", "sigmoid", "square", "softplus", "gelu", "erf", "atan", "asinh",
@@ -76,7 +76,7 @@ def graphs(
 
     >>> import gtrace as gt
     >>> from hypothesis import given
-    >>> from gtrace.ir.verify import verify
+    >>> from gtrace.core.ir.verify import verify
     >>> @given(graphs(max_nodes=4, control=True))
     ... def test(graph):
     ...     verify(graph)

@@ -9,10 +9,10 @@ import attrs
 import numpy
 import torch
 
-from gtrace.errors import GtraceError
-from gtrace.ir.aval import Aval, Bundle, aval
-from gtrace.ir.graph import Node, Operand, Scalar
-from gtrace.ir.op import REGISTRY, Op, Params
+from gtrace.core.base.errors import GtraceError
+from gtrace.core.ir.aval import Aval, Bundle, aval
+from gtrace.core.ir.graph import Node, Operand, Scalar
+from gtrace.core.ir.op import REGISTRY, Op, Params
 from gtrace.testing.require import st
 
 FLOAT_SCALARS = [2.0, 0.5, -1.0, 3.0, 0.0, -0.0]

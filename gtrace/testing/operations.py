@@ -14,17 +14,17 @@ import numpy
 import torch
 
 import gtrace as gt
-from gtrace import tree
-from gtrace.compile.partition import uncompilable
-from gtrace.errors import ConcretizationError, DtypeError, user_location
-from gtrace.interp.interpreter import bound_impl, direct_impl
-from gtrace.ir.aval import DTYPES
-from gtrace.ir.cases import BadSample, Sample
-from gtrace.ir.op import REGISTRY, Op
+from gtrace.core.backends.interpreter.interpreter import bound_impl, direct_impl
+from gtrace.core.backends.scheduler import uncompilable
+from gtrace.core.base import tree
+from gtrace.core.base.errors import ConcretizationError, DtypeError, user_location
+from gtrace.core.ir.aval import DTYPES
+from gtrace.core.ir.cases import BadSample, Sample
+from gtrace.core.ir.op import REGISTRY, Op
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.capture import capture
 from gtrace.testing.checks import assert_close, check_grads, check_vmap, uncompiled
 from gtrace.testing.samples import arrays_in, caller, map_arrays
-from gtrace.trace.array import Array
-from gtrace.trace.capture import capture
 
 FLOAT_DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 _BATCH = 3

@@ -9,9 +9,9 @@ from typing import Any
 import numpy
 import torch
 
-from gtrace.ir.aval import CPU, SHORT, Aval, aval
-from gtrace.ir.graph import Operand, Scalar
-from gtrace.ir.op import REGISTRY, Params
+from gtrace.core.ir.aval import CPU, SHORT, Aval, aval
+from gtrace.core.ir.graph import Operand, Scalar
+from gtrace.core.ir.op import REGISTRY, Params
 from gtrace.testing.nodes import Unfinished, broadcast, elementwise, partner, scalar
 from gtrace.testing.require import st
 

@@ -9,16 +9,16 @@ from typing import Any
 import numpy
 import torch
 
-from gtrace import tree
-from gtrace.errors import GtraceError
-from gtrace.ir.aval import CPU, Aval, aval
-from gtrace.ir.cases import Sample
-from gtrace.ir.graph import Operand, Scalar
-from gtrace.ir.op import Op, Params
-from gtrace.ops.create import array
+from gtrace.core.base import tree
+from gtrace.core.base.errors import GtraceError
+from gtrace.core.ir.aval import CPU, Aval, aval
+from gtrace.core.ir.cases import Sample
+from gtrace.core.ir.graph import Operand, Scalar
+from gtrace.core.ir.op import Op, Params
+from gtrace.core.ops.create import array
+from gtrace.core.trace.capture import capture
 from gtrace.testing.nodes import FLOAT_SCALARS, Unfinished
 from gtrace.testing.require import st
-from gtrace.trace.capture import capture
 
 
 def fits_a_sample(op: Op, graph: Unfinished, a: Aval) -> bool:

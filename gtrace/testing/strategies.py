@@ -10,12 +10,12 @@ from typing import Any
 import numpy
 import torch
 
-from gtrace.dtypes import DType
-from gtrace.ir.aval import COMPLEX, DTYPES, FLOAT8, FLOATS, WIDE_UNSIGNED, Aval
-from gtrace.ir.graph import Graph
+from gtrace.core.base.dtypes import DType
+from gtrace.core.ir.aval import COMPLEX, DTYPES, FLOAT8, FLOATS, WIDE_UNSIGNED, Aval
+from gtrace.core.ir.graph import Graph
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.convert import from_torch
 from gtrace.testing.require import st, st_numpy
-from gtrace.trace.array import Array
-from gtrace.trace.convert import from_torch
 
 Shape = tuple[int, ...]
 Pair = collections.namedtuple("Pair", ["first", "second"])
@@ -185,7 +185,7 @@ def arrays_like(avals: Sequence[Aval], *, special: bool = False) -> st.SearchStr
     """Draw an Array for each aval.
 
     >>> from hypothesis import given
-    >>> from gtrace.ir.aval import parse_aval
+    >>> from gtrace.core.ir.aval import parse_aval
     >>> @given(arrays_like([parse_aval("f32[2]"), parse_aval("i64[]")]))
     ... def test(drawn):
     ...     assert [x.shape for x in drawn] == [(2,), ()]

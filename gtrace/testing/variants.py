@@ -9,12 +9,12 @@ from typing import Any
 import attrs
 import torch
 
-from gtrace.errors import GtraceError
-from gtrace.ir.aval import Aval, Bundle, aval
-from gtrace.ir.graph import Graph, Node, Operand, Scalar, Subgraph, is_subgraphs, subgraphs
-from gtrace.ir.op import REGISTRY, Instr, Op, Params
-from gtrace.ir.simplify import dce, fold, remove_identities
-from gtrace.ir.subgraph import subgraph
+from gtrace.core.base.errors import GtraceError
+from gtrace.core.ir.aval import Aval, Bundle, aval
+from gtrace.core.ir.graph import Graph, Node, Operand, Scalar, Subgraph, is_subgraphs, subgraphs
+from gtrace.core.ir.op import REGISTRY, Instr, Op, Params
+from gtrace.core.ir.simplify import dce, fold, remove_identities
+from gtrace.core.ir.subgraph import subgraph
 from gtrace.testing.require import assume, st
 
 # -- the same program
@@ -28,7 +28,7 @@ def rearrangements(draw: st.DrawFn, graph: Graph) -> Graph:
     in another order; there are dead code and duplicates.
 
     >>> from hypothesis import given, strategies as st
-    >>> from gtrace.ir.canonical import canonicalize
+    >>> from gtrace.core.passes.canonical import canonicalize
     >>> from gtrace.testing import graphs
     >>> @given(graphs(max_nodes=4).flatmap(lambda graph: st.tuples(st.just(graph), rearrangements(graph))))
     ... def test(pair):
@@ -200,8 +200,8 @@ def near_twins(draw: st.DrawFn, graph: Graph) -> Graph:
     or dtype stands where one stood, in the graph or in a sub-graph. Graphs in which no change matters are rejected.
 
     >>> from hypothesis import given, strategies as st
-    >>> from gtrace.ir.canonical import canonicalize
-    >>> from gtrace.ir.signature import sign
+    >>> from gtrace.core.passes.canonical import canonicalize
+    >>> from gtrace.core.ir.signature import sign
     >>> from gtrace.testing import graphs
     >>> @given(graphs(max_nodes=4).flatmap(lambda graph: st.tuples(st.just(graph), near_twins(graph))))
     ... def test(pair):

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import torch
 
-from gtrace import torch_internals as internals
-from gtrace.compile.executable import Executable
-from gtrace.errors import CacheError
+from gtrace.core.backends.executable import Executable
+from gtrace.core.base import torch_internals as internals
+from gtrace.core.base.errors import CacheError
 
 
 def load(path: Path, device: torch.device, origin: str) -> Executable:

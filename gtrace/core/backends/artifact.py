@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 
-from gtrace.compile import aoti
-from gtrace.compile.executable import Executable
-from gtrace.compile.inductor import driver
-from gtrace.compile.native import library
-from gtrace.compile.request import CompileRequest
+from gtrace.core.backends import aoti
+from gtrace.core.backends.executable import Executable
+from gtrace.core.backends.inductor import driver
+from gtrace.core.backends.native import library
+from gtrace.core.backends.request import CompileRequest
 
 
 def compile_artifact(request: CompileRequest, folder: Path) -> tuple[Path, tuple[Any, ...]]:
@@ -21,7 +21,7 @@ def compile_artifact(request: CompileRequest, folder: Path) -> tuple[Path, tuple
         The file, and the guards on the open sizes.
 
     Raises:
-        CompileError: see `gtrace.compile.inductor.failures.compiler_errors`.
+        CompileError: see `gtrace.core.backends.inductor.failures.compiler_errors`.
     """
     if request.native:
         return library.build(request.graph, folder), ()

@@ -8,7 +8,7 @@ from time import perf_counter
 import attrs
 import torch
 
-from gtrace.interp.interpreter import TensorFunction
+from gtrace.core.backends.interpreter.interpreter import TensorFunction
 
 CALLS = 3
 """Calls of each way that are timed."""

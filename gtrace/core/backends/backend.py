@@ -9,12 +9,12 @@ from typing import Any, Protocol, runtime_checkable
 import attrs
 import torch
 
-from gtrace.compile.executable import Compiled, Executable
-from gtrace.compile.fx import lower
-from gtrace.compile.inductor.driver import compile_request, compile_with
-from gtrace.compile.inductor.failures import compiler_errors
-from gtrace.compile.request import CompileRequest
-from gtrace.errors import ArgumentError, message
+from gtrace.core.backends.executable import Compiled, Executable
+from gtrace.core.backends.fx import lower
+from gtrace.core.backends.inductor.driver import compile_request, compile_with
+from gtrace.core.backends.inductor.failures import compiler_errors
+from gtrace.core.backends.request import CompileRequest
+from gtrace.core.base.errors import ArgumentError, message
 
 MODES = ("default", "reduce-overhead", "max-autotune")
 

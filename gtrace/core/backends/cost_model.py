@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from gtrace.interp.products import takes_library
-from gtrace.ir.graph import Graph, Node, subgraphs
+from gtrace.core.backends.interpreter.matmul import takes_library
+from gtrace.core.ir.graph import Graph, Node, subgraphs
 
 CALL = 2000
 """Additions that an interpreted operation takes however small it is."""

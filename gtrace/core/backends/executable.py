@@ -8,13 +8,13 @@ from typing import Any, Protocol
 import attrs
 import torch
 
-from gtrace.interp.interpreter import TensorFunction, interpreter
-from gtrace.interp.layouts import with_strides
-from gtrace.ir.graph import Graph
+from gtrace.core.backends.interpreter.interpreter import TensorFunction, interpreter
+from gtrace.core.backends.interpreter.result_strides import with_strides
+from gtrace.core.ir.graph import Graph
 
 
 class Calls(Protocol):
-    """Calls that an executable makes one after the other; see `gtrace.compile.schedule.CallSequence`."""
+    """Calls that an executable makes one after the other; see `gtrace.core.backends.schedule.CallSequence`."""
 
     def timed(self, report: Callable[[str, str | None, float], None]) -> TensorFunction: ...
 
@@ -70,7 +70,7 @@ class Compiled:
 
     Attributes:
         executable: runs it.
-        guards: conditions on the open sizes; the code is valid where all hold. See `gtrace.compile.guards`.
+        guards: conditions on the open sizes; the code is valid where all hold. See `gtrace.core.backends.guards`.
     """
 
     executable: Executable

@@ -14,19 +14,19 @@ from typing import Any
 import attrs
 import torch
 
-from gtrace import torch_internals as internals
-from gtrace.compile.guards import portable
-from gtrace.compile.native.generator import LOOPS
-from gtrace.compile.native.operator import loop_operator
-from gtrace.compile.native.values import UnsupportedLoopError
-from gtrace.compile.symbolic import Relation
-from gtrace.interp.interpreter import TensorFunction
-from gtrace.interp.layouts import carried_strides, in_order
-from gtrace.ir.aliasing import Pairs
-from gtrace.ir.aval import Aval, layout
-from gtrace.ir.calls import count_operations
-from gtrace.ir.graph import Graph, Node, Operand, Subgraph, is_subgraphs
-from gtrace.ir.unsigned import kernel
+from gtrace.core.backends.guards import portable
+from gtrace.core.backends.interpreter.interpreter import TensorFunction
+from gtrace.core.backends.interpreter.result_strides import carried_strides, in_order
+from gtrace.core.backends.native.generator import LOOPS
+from gtrace.core.backends.native.operator import loop_operator
+from gtrace.core.backends.native.values import UnsupportedLoopError
+from gtrace.core.backends.symbolic import Relation
+from gtrace.core.base import torch_internals as internals
+from gtrace.core.ir.aliasing import Pairs
+from gtrace.core.ir.aval import Aval, layout
+from gtrace.core.ir.graph import Graph, Node, Operand, Subgraph, is_subgraphs
+from gtrace.core.ir.wide_unsigned import kernel
+from gtrace.core.passes.subgraph_calls import count_operations
 
 
 @attrs.frozen(eq=False)
@@ -91,7 +91,7 @@ class Lowered:
         output.meta["user_visible_output_idxs"] = list(range(len(output.args[0])))
 
     def guards(self) -> tuple[Any, ...]:
-        """Return what torch has assumed of the open sizes so far; see `gtrace.compile.guards`.
+        """Return what torch has assumed of the open sizes so far; see `gtrace.core.backends.guards`.
 
         Raises:
             ValueError: an assumption that conditions cannot express.
@@ -201,8 +201,8 @@ class _Builder:
         """Return a program as a function of tensors.
 
         Args:
-            integers: what stands for the integers of the program, in the order of `gtrace.ir.graph.skeleton`; None:
-                they themselves.
+            integers: what stands for the integers of the program, in the order of
+                `gtrace.core.ir.graph.skeleton`; None: they themselves.
         """
         if integers is not None:
             for _ in itertools.chain.from_iterable(a.shape for a in graph.avals):

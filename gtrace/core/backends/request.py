@@ -10,11 +10,11 @@ from typing import Any
 import attrs
 import torch
 
-from gtrace.compile.symbolic import Relation
-from gtrace.compile.toolchain import toolchain
-from gtrace.ir.aliasing import Pairs
-from gtrace.ir.graph import Graph, print_graph
-from gtrace.ir.text import parse_graph
+from gtrace.core.backends.symbolic import Relation
+from gtrace.core.backends.toolchain import toolchain
+from gtrace.core.ir.aliasing import Pairs
+from gtrace.core.ir.graph import Graph, print_graph
+from gtrace.core.ir.text import parse_graph
 
 
 @attrs.frozen(eq=False)
@@ -23,12 +23,12 @@ class CompileRequest:
 
     Attributes:
         graph: a canonical graph without sub-graphs; or one loop, for any length of it, which
-            `gtrace.compile.native.generator.of_open_length` made.
+            `gtrace.core.backends.native.generator.of_open_length` made.
         strides: of each input.
         backend, mode: how it is compiled.
         relations: how its integers follow from the open sizes of its inputs; None: no size is open.
         threads: the number of threads that run a large loop on a CPU; by default torch's.
-        native: whether it is compiled by the C++ compiler alone, as `gtrace.compile.native` does.
+        native: whether it is compiled by the C++ compiler alone, as `gtrace.core.backends.native` does.
         donated: the outputs that are written over inputs; the compiled code does not return them.
     """
 

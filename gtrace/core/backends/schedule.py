@@ -1,7 +1,7 @@
 """Schedules: the ordered calls that run a program, some of which are compiled.
 
-A program is partitioned once (`gtrace.compile.partition`) and keeps its schedule. The cache lookup, the compiler and
-the executable all use the requests of that one schedule.
+A program is partitioned once (`gtrace.core.backends.scheduler`) and keeps its schedule. The cache lookup, the compiler
+and the executable all use the requests of that one schedule.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from time import perf_counter
 import attrs
 import torch
 
-from gtrace.compile.executable import Compiled, Executable
-from gtrace.compile.faster import Faster, Verdict
-from gtrace.compile.native.library import RefusedError
-from gtrace.compile.request import CompileRequest
-from gtrace.compile.work import TORCH_CALL, torch_calls
-from gtrace.interp.between import watched
-from gtrace.interp.deferred import settled
-from gtrace.interp.interpreter import Owned, TensorFunction, bound_body, interpreter
-from gtrace.interp.layouts import in_order, in_rows
-from gtrace.ir.aval import layout
-from gtrace.ir.graph import Graph, Node, subgraphs
+from gtrace.core.backends.autotune import Faster, Verdict
+from gtrace.core.backends.cost_model import TORCH_CALL, torch_calls
+from gtrace.core.backends.executable import Compiled, Executable
+from gtrace.core.backends.interpreter.interpreter import Owned, TensorFunction, bound_body, interpreter
+from gtrace.core.backends.interpreter.result_strides import in_order, in_rows
+from gtrace.core.backends.interpreter.yield_points import watched
+from gtrace.core.backends.native.library import RefusedError
+from gtrace.core.backends.request import CompileRequest
+from gtrace.core.ir.aval import layout
+from gtrace.core.ir.graph import Graph, Node, subgraphs
+from gtrace.core.passes.deferred_updates import settled
 
 Results = Mapping[CompileRequest, Compiled]
 """The compiled code of each request."""

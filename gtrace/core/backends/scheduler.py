@@ -1,11 +1,11 @@
 """Partitioning: a program is divided into parts that are compiled, parts that are interpreted, and loops.
 
 A program without sub-graphs is one request, unless it is very long, or has operations that cannot be compiled, which
-become interpreted parts. Equal parts share one request. An operation with
-sub-graphs (a loop or a branch) ends a part, and its results are inputs of the next part. A loop with short steps is
-compiled as a whole (`gtrace.compile.native`); another one, and a branch, runs from Python, with its bodies compiled.
-torch's own control flow operators would keep everything in one compiled program; docs/performance.md has the
-measurements against them. An exported program is one piece: `gtrace.compile.fx` has what becomes of its loops.
+become interpreted parts. Equal parts share one request. An operation with sub-graphs (a loop or a branch) ends a part,
+and its results are inputs of the next part. A loop with short steps is compiled as a whole
+(`gtrace.core.backends.native`); another one, and a branch, runs from Python, with its bodies compiled. torch's own
+control flow operators would keep everything in one compiled program; docs/performance.md has the measurements against
+them. An exported program is one piece: `gtrace.core.backends.fx` has what becomes of its loops.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from typing import Any
 import attrs
 import torch
 
-from gtrace.compile.native.block import EMITTERS, check
-from gtrace.compile.native.elementwise import lowering
-from gtrace.compile.native.generator import LOOPS, generate, loop_graph, of_open_length
-from gtrace.compile.native.layers import is_written
-from gtrace.compile.native.values import UnsupportedLoopError
-from gtrace.compile.parts import split
-from gtrace.compile.request import CompileRequest
-from gtrace.compile.schedule import Call, Loop, NativeLoop, Schedule
-from gtrace.compile.work import LONG_NATIVE_PROGRAM, LONG_STEP, additions, node_additions, savable
-from gtrace.interp.products import LINEAR_ALGEBRA
-from gtrace.ir.aliasing import given_away, written_over
-from gtrace.ir.aval import FLOAT8, WIDE_UNSIGNED, Bundle, contiguous_strides
-from gtrace.ir.calls import has_calls
-from gtrace.ir.canonical import canonicalize
-from gtrace.ir.draws import draws_apart, has_draws
-from gtrace.ir.graph import Graph, Node, Subgraph, print_graph, subgraphs
-from gtrace.ir.split import slices
+from gtrace.core.backends.cost_model import LONG_NATIVE_PROGRAM, LONG_STEP, additions, node_additions, savable
+from gtrace.core.backends.interpreter.matmul import LINEAR_ALGEBRA
+from gtrace.core.backends.native.block import EMITTERS, check
+from gtrace.core.backends.native.elementwise import lowering
+from gtrace.core.backends.native.generator import LOOPS, generate, loop_graph, of_open_length
+from gtrace.core.backends.native.layers import is_written
+from gtrace.core.backends.native.values import UnsupportedLoopError
+from gtrace.core.backends.request import CompileRequest
+from gtrace.core.backends.schedule import Call, Loop, NativeLoop, Schedule
+from gtrace.core.backends.straight_lines import split
+from gtrace.core.ir.aliasing import given_away, written_over
+from gtrace.core.ir.aval import FLOAT8, WIDE_UNSIGNED, Bundle, contiguous_strides
+from gtrace.core.ir.graph import Graph, Node, Subgraph, print_graph, subgraphs
+from gtrace.core.passes.canonical import canonicalize
+from gtrace.core.passes.draws import draws_apart, has_draws
+from gtrace.core.passes.split import slices
+from gtrace.core.passes.subgraph_calls import has_calls
 
 MIN_OPS = 3
 """Parts of fewer operations are interpreted: there is nothing to fuse."""

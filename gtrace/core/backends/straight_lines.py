@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from typing import Any
 
-from gtrace.ir.aval import Bundle
-from gtrace.ir.graph import Graph, Node
-from gtrace.ir.split import NEVER, crossing, results_beside_operations, slices
+from gtrace.core.ir.aval import Bundle
+from gtrace.core.ir.graph import Graph, Node
+from gtrace.core.passes.split import NEVER, crossing, results_beside_operations, slices
 
 
 def cut(graph: Graph, most: int) -> list[Graph]:

@@ -14,9 +14,9 @@ from typing import Any
 import attrs
 import torch
 
-from gtrace.compile.executable import Compiled, Executable
-from gtrace.compile.guards import hold
-from gtrace.ir.graph import Graph, Scalar, skeleton
+from gtrace.core.backends.executable import Compiled, Executable
+from gtrace.core.backends.guards import hold
+from gtrace.core.ir.graph import Graph, Scalar, skeleton
 
 MAX_FREE = 6
 """At most so many varying sizes are tried in products."""
@@ -76,7 +76,7 @@ def fit(examples: Sequence[Sequence[int]], dims: int) -> tuple[Relation, ...] | 
     """Return how each integer of a program follows from the first `dims` of them, the sizes of its inputs.
 
     Args:
-        examples: the integers of programs of one structure, as `gtrace.ir.graph.skeleton` lists them.
+        examples: the integers of programs of one structure, as `gtrace.core.ir.graph.skeleton` lists them.
 
     Returns:
         For each integer a relation that holds in all examples; or the place of the first integer without one.

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import torch
 
-from gtrace.interp.products import libraries
+from gtrace.core.backends.interpreter.matmul import libraries
 from gtrace.version import __version__
 
-_PACKAGE = Path(__file__).resolve().parents[1]
+_PACKAGE = Path(__file__).resolve().parents[2]
 
 _OBSERVERS = frozenset({"cli.py", "__main__.py", "hotpath.py", "commands", "observe", "__pycache__"})
 """Files that cannot change compiled code. All others count, so that a new module is never left out by mistake."""

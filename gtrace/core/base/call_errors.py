@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from gtrace.errors import ArgumentError, message
+from gtrace.core.base.errors import ArgumentError, message
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from gtrace.errors import ConfigError, ConfigWarning
+from gtrace.core.base.errors import ConfigError, ConfigWarning
 
 __all__ = ["config"]
 

@@ -14,8 +14,8 @@ import numpy
 import torch
 from torch import dtype as TorchDtype  # noqa: N812 - a class, in spite of its name
 
-from gtrace.config import config
-from gtrace.errors import DtypeError, message
+from gtrace.core.base.config import config
+from gtrace.core.base.errors import DtypeError, message
 
 __all__ = [
     "bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64", "float8_e4m3fn", "float8_e5m2",

@@ -37,7 +37,7 @@ def _folder(package: str) -> str:
 
 
 _NOT_USERS = (
-    os.path.dirname(os.path.abspath(__file__)) + os.sep,
+    os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep,
     _folder("optree"),
     _folder("torch"),
     "<frozen",
@@ -234,6 +234,10 @@ class RetracingWarning(UserWarning):
 
 class ConfigWarning(UserWarning):
     """An environment variable that looks like one of gtrace's but is not."""
+
+
+for _name in __all__:
+    globals()[_name].__module__ = "gtrace.errors"  # where users find them
 
 
 def user_location() -> str:

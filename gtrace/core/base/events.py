@@ -11,7 +11,7 @@ from typing import Any
 
 import attrs
 
-from gtrace.locks import new_lock
+from gtrace.core.base.locks import new_lock
 
 START = time.perf_counter()
 """The moment the process began to use gtrace; logs count seconds from here."""
@@ -71,7 +71,7 @@ class Communicated(Event):
 
 @attrs.frozen
 class Divided(Event):
-    """A program of several processes is about to run. `made` is its `gtrace.shard.partitioned.Partitioned`."""
+    """A program of several processes is about to run; `made` is a `gtrace.core.partitioner.partitioned.Partitioned`."""
 
     digest: int
     made: Any

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from gtrace import torch_internals as internals
-from gtrace.ambient import without_modes
-from gtrace.errors import UnsupportedTorchError
+from gtrace.core.base import torch_internals as internals
+from gtrace.core.base.errors import UnsupportedTorchError
+from gtrace.core.base.torch_modes import without_modes
 
 
 def is_alone(tensors: Sequence[torch.Tensor], k: int, lists: int = 1) -> bool:

@@ -20,7 +20,7 @@ from typing import Any
 import attrs
 import torch
 
-from gtrace.errors import UnsupportedTorchError
+from gtrace.core.base.errors import UnsupportedTorchError
 
 SUPPORTED = ((2, 11), (2, 12), (2, 13))
 """Releases of torch that gtrace was tried with."""
@@ -193,7 +193,7 @@ FUSED_ADAMW = Internal("torch", "_fused_adamw_")
 PACKAGE_LOADER = Internal("torch._C._aoti", "AOTIModelPackageLoader")
 CPU_RUNNER = Internal("torch._C._aoti", "AOTIModelContainerRunnerCpu")
 
-# -- the modes that surround a call; see `gtrace.ambient`
+# -- the modes that surround a call; see `gtrace.core.base.torch_modes`
 
 FUNCTION_MODES = Internal("torch", "_C._len_torch_function_stack")
 DISPATCH_MODES = Internal("torch", "_C._len_torch_dispatch_stack")

@@ -15,9 +15,9 @@ from typing import Any, ParamSpec, TypeVar
 
 import torch
 
-from gtrace import torch_internals as internals
-from gtrace.errors import UnsupportedTorchError, UnsupportedTorchWarning
-from gtrace.locks import new_lock
+from gtrace.core.base import torch_internals as internals
+from gtrace.core.base.errors import UnsupportedTorchError, UnsupportedTorchWarning
+from gtrace.core.base.locks import new_lock
 
 P = ParamSpec("P")
 R = TypeVar("R")

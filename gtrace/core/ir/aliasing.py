@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from gtrace.ir.aval import Aval
-from gtrace.ir.graph import Graph, Node
+from gtrace.core.ir.aval import Aval
+from gtrace.core.ir.graph import Graph, Node
 
 Pairs = tuple[tuple[int, int], ...]
 """(k, j): output j of a program is written over its input k."""

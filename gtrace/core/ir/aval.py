@@ -10,10 +10,10 @@ from typing import Any
 import attrs
 import torch
 
-from gtrace.dtypes import DType
-from gtrace.errors import DeviceError, DtypeError
-from gtrace.ir.interning import InternTable
-from gtrace.ir.sharding import NamedSharding, parse_sharding
+from gtrace.core.base.dtypes import DType
+from gtrace.core.base.errors import DeviceError, DtypeError
+from gtrace.core.ir.interning import InternTable
+from gtrace.core.ir.sharding import NamedSharding, parse_sharding
 
 DTYPES: dict[str, torch.dtype] = {
     "bool": torch.bool,
@@ -255,7 +255,7 @@ def as_device(device: Any) -> torch.device:
 def layout(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...] | None:
     """Return the axes of a dense tensor from the outermost to the innermost; None if it is not dense.
 
-    >>> from gtrace.ir.aval import layout
+    >>> from gtrace.core.ir.aval import layout
     >>> layout((2, 3), (3, 1)), layout((2, 3), (1, 2)), layout((2, 3), (6, 1))
     ((0, 1), (1, 0), None)
     """

@@ -10,12 +10,12 @@ from typing import Any
 import attrs
 import torch
 
-from gtrace.errors import ArgumentError, ShapeError, message
-from gtrace.ir.aval import COMPLEX, CPU, FLOATS, Aval, Bundle, as_device, aval
-from gtrace.ir.graph import Graph, Node, Operand, Scalar, Subgraph
-from gtrace.ir.op import REGISTRY, Op
-from gtrace.ir.subgraph import subgraph
-from gtrace.ir.verify import verify
+from gtrace.core.base.errors import ArgumentError, ShapeError, message
+from gtrace.core.ir.aval import COMPLEX, CPU, FLOATS, Aval, Bundle, as_device, aval
+from gtrace.core.ir.graph import Graph, Node, Operand, Scalar, Subgraph
+from gtrace.core.ir.op import REGISTRY, Op
+from gtrace.core.ir.subgraph import subgraph
+from gtrace.core.ir.verify import verify
 
 ops: Mapping[str, Op] = MappingProxyType(REGISTRY)
 """Every operation by name; read-only."""

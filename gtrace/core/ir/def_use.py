@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 
-from gtrace.ir.graph import Graph, Node
+from gtrace.core.ir.graph import Graph, Node
 
 
 class Values:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from gtrace.ir.graph import Graph, Scalar, is_subgraphs
+from gtrace.core.ir.graph import Graph, Scalar, is_subgraphs
 
 Strides = Sequence[tuple[int, ...]]
 

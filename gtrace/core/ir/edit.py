@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from gtrace.errors import GraphError
-from gtrace.ir.aval import Aval
-from gtrace.ir.graph import Graph, Node, Operand, Scalar
-from gtrace.ir.op import REGISTRY, Params
+from gtrace.core.base.errors import GraphError
+from gtrace.core.ir.aval import Aval
+from gtrace.core.ir.graph import Graph, Node, Operand, Scalar
+from gtrace.core.ir.op import REGISTRY, Params
 
 
 def substitute(node: Node, replacement: Mapping[int, Operand]) -> Node:

@@ -8,10 +8,10 @@ from typing import Any
 import numpy
 import torch
 
-from gtrace.errors import ArgumentError, ExecutionError, message, refused
-from gtrace.ir.aval import Aval, Bundle
-from gtrace.ir.graph import Graph, Node, is_subgraphs, subgraphs
-from gtrace.ir.unsigned import kernel
+from gtrace.core.base.errors import ArgumentError, ExecutionError, message, refused
+from gtrace.core.ir.aval import Aval, Bundle
+from gtrace.core.ir.graph import Graph, Node, is_subgraphs, subgraphs
+from gtrace.core.ir.wide_unsigned import kernel
 
 
 def evaluate(graph: Graph, *inputs: Any) -> list[torch.Tensor]:

@@ -14,9 +14,9 @@ from typing import Any
 
 import attrs
 
-from gtrace.ir.aval import Aval, Bundle
-from gtrace.ir.op import Instr, Op, Params
-from gtrace.ir.sizes import kind, mask
+from gtrace.core.ir.aval import Aval, Bundle
+from gtrace.core.ir.op import Instr, Op, Params
+from gtrace.core.ir.skeleton import kind, mask
 
 
 @attrs.define(eq=False)
@@ -165,7 +165,7 @@ class Subgraph:
     """A graph as an attribute of an operation: the body of a loop, a branch. Interned: equal programs are one object.
 
     Attributes:
-        graph: its inputs are 0, 1, ... in order; make one with `gtrace.ir.subgraph`.
+        graph: its inputs are 0, 1, ... in order; make one with `gtrace.core.ir.subgraph`.
         text: the graph, printed.
     """
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy
 import torch
 
-from gtrace.ambient import without_modes
-from gtrace.errors import DeviceError, DtypeError, ShapeError, message
-from gtrace.ir.aval import COMPLEX, FLOAT8, WIDE_UNSIGNED, Aval, Bundle, aval
-from gtrace.ir.unsigned import is_wide
+from gtrace.core.base.errors import DeviceError, DtypeError, ShapeError, message
+from gtrace.core.base.torch_modes import without_modes
+from gtrace.core.ir.aval import COMPLEX, FLOAT8, WIDE_UNSIGNED, Aval, Bundle, aval
+from gtrace.core.ir.wide_unsigned import is_wide
 
 if TYPE_CHECKING:
-    from gtrace.ir.op import Op
+    from gtrace.core.ir.op import Op
 
 
 MAX_DTYPES = 2048

@@ -6,8 +6,8 @@ import weakref
 from collections.abc import Callable, Hashable
 from typing import Any, Generic, TypeVar
 
-from gtrace.locks import new_lock
-from gtrace.tables import BoundedTable
+from gtrace.core.base.bounded_tables import BoundedTable
+from gtrace.core.base.locks import new_lock
 
 T = TypeVar("T")
 

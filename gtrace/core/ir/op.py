@@ -13,13 +13,13 @@ from typing import Any
 import attrs
 import torch
 
-from gtrace.ir.aval import Aval
-from gtrace.ir.cases import Cases
-from gtrace.ir.infer import MAX_DTYPES, infer
-from gtrace.ir.interning import InternTable
-from gtrace.ir.rules import Rules
-from gtrace.ir.sizes import kind, mask
-from gtrace.tables import BoundedTable
+from gtrace.core.base.bounded_tables import BoundedTable
+from gtrace.core.ir.aval import Aval
+from gtrace.core.ir.cases import Cases
+from gtrace.core.ir.infer import MAX_DTYPES, infer
+from gtrace.core.ir.interning import InternTable
+from gtrace.core.ir.rules import Rules
+from gtrace.core.ir.skeleton import kind, mask
 
 Params = tuple[Any, ...]
 """Attributes of a node in the order of ``Op.params``: ints, floats, bools, strings, None, tuples of these, and

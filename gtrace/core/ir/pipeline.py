@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import attrs
 
-from gtrace.config import config
-from gtrace.errors import GraphError
-from gtrace.ir.graph import Graph
-from gtrace.ir.simplify import (
+from gtrace.core.base.config import config
+from gtrace.core.base.errors import GraphError
+from gtrace.core.ir.graph import Graph
+from gtrace.core.ir.simplify import (
     cse,
     dce,
     fold,
@@ -19,7 +19,7 @@ from gtrace.ir.simplify import (
     order_operands,
     remove_identities,
 )
-from gtrace.ir.verify import broken_rule
+from gtrace.core.ir.verify import broken_rule
 
 
 @attrs.frozen

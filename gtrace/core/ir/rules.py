@@ -7,8 +7,8 @@ from typing import Any
 
 import attrs
 
-from gtrace.ir.aval import Aval, Bundle
-from gtrace.ir.factors import Factors
+from gtrace.core.ir.aval import Aval, Bundle
+from gtrace.core.ir.sharding_rule import Factors
 
 
 @attrs.frozen(eq=False, kw_only=True)

@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 import numpy
 
-from gtrace.errors import ShardingError, message
+from gtrace.core.base.errors import ShardingError, message
 
 Axes = tuple[str, ...]
 """Names of mesh axes, the major one first."""

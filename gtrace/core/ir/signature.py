@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import attrs
 
-from gtrace.ir.graph import Graph, Skeleton, print_graph, skeleton
+from gtrace.core.ir.graph import Graph, Skeleton, print_graph, skeleton
 
 
 @attrs.frozen

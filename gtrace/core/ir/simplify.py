@@ -10,12 +10,12 @@ from typing import Any
 import attrs
 import torch
 
-from gtrace.ir.aval import Aval, aval
-from gtrace.ir.edit import NewNodes, substitute
-from gtrace.ir.graph import Graph, Node, Operand, Scalar
-from gtrace.ir.op import REGISTRY, Instr
-from gtrace.ir.sizes import kind
-from gtrace.ir.unsigned import kernel
+from gtrace.core.ir.aval import Aval, aval
+from gtrace.core.ir.edit import NewNodes, substitute
+from gtrace.core.ir.graph import Graph, Node, Operand, Scalar
+from gtrace.core.ir.op import REGISTRY, Instr
+from gtrace.core.ir.skeleton import kind
+from gtrace.core.ir.wide_unsigned import kernel
 
 
 def remove_identities(graph: Graph, keep_stops: bool = False) -> Graph:

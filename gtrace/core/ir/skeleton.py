@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from gtrace.ir.aval import SHORT, Aval, Bundle
+from gtrace.core.ir.aval import SHORT, Aval, Bundle
 
 OPEN = "_"
 """The placeholder for a size."""
@@ -49,7 +49,7 @@ def kind(a: Aval | Bundle) -> str:
     """Return the text of a type with every size left open.
 
     >>> import torch
-    >>> from gtrace.ir.aval import aval
+    >>> from gtrace.core.ir.aval import aval
     >>> kind(aval((2, 3), torch.float32)), kind(aval((), torch.float32, weak=True))
     ('f32[2d]', 'f32[0d]~')
     """

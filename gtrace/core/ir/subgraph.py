@@ -6,12 +6,12 @@ import weakref
 from collections.abc import Iterable
 from typing import Any
 
-from gtrace.ir.edit import renumber
-from gtrace.ir.graph import Graph, Node, Subgraph, is_subgraphs, print_graph, subgraphs
-from gtrace.ir.interning import InternTable
-from gtrace.ir.op import REGISTRY, Instr, Op, Params
-from gtrace.ir.passes import CSE, DCE, FOLD, JOIN_PARTS, Pass, Pipeline
-from gtrace.ir.simplify import remove_identities
+from gtrace.core.ir.edit import renumber
+from gtrace.core.ir.graph import Graph, Node, Subgraph, is_subgraphs, print_graph, subgraphs
+from gtrace.core.ir.interning import InternTable
+from gtrace.core.ir.op import REGISTRY, Instr, Op, Params
+from gtrace.core.ir.pipeline import CSE, DCE, FOLD, JOIN_PARTS, Pass, Pipeline
+from gtrace.core.ir.simplify import remove_identities
 
 SUBGRAPH = Pipeline(
     "subgraph",

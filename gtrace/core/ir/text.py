@@ -13,11 +13,11 @@ import ast
 import re
 from typing import Any
 
-from gtrace.errors import GraphError
-from gtrace.ir.aval import Aval, parse_type
-from gtrace.ir.graph import Graph, Node, Operand, Scalar
-from gtrace.ir.op import REGISTRY
-from gtrace.ir.subgraph import subgraph
+from gtrace.core.base.errors import GraphError
+from gtrace.core.ir.aval import Aval, parse_type
+from gtrace.core.ir.graph import Graph, Node, Operand, Scalar
+from gtrace.core.ir.op import REGISTRY
+from gtrace.core.ir.subgraph import subgraph
 
 _HEAD = re.compile(r"graph\((?P<inputs>.*)\) \{")
 _INPUT = re.compile(r"%(?P<value>\d+): (?P<aval>\S+)", re.ASCII)

@@ -6,11 +6,11 @@ import functools
 import weakref
 from typing import Any
 
-from gtrace.errors import GraphError
-from gtrace.ir.aval import Aval, Bundle
-from gtrace.ir.graph import Graph, Node, Scalar, Subgraph, print_graph, subgraphs
-from gtrace.ir.infer import infer
-from gtrace.ir.op import REGISTRY, Instr
+from gtrace.core.base.errors import GraphError
+from gtrace.core.ir.aval import Aval, Bundle
+from gtrace.core.ir.graph import Graph, Node, Scalar, Subgraph, print_graph, subgraphs
+from gtrace.core.ir.infer import infer
+from gtrace.core.ir.op import REGISTRY, Instr
 
 _inferred: weakref.WeakSet[Instr] = weakref.WeakSet()
 """Instructions whose result type was checked against inference. Instructions never change."""
@@ -118,7 +118,7 @@ def _broken_subgraph(sub: Subgraph) -> str | None:
     if sub.graph.inputs != tuple(range(len(sub.graph.inputs))):
         return f"expected inputs 0, 1, ... of a sub-graph, got {sub.graph.inputs}"
     if sub.text != print_graph(sub.graph):
-        return "expected a sub-graph made by gtrace.ir.subgraph, got one with another text"
+        return "expected a sub-graph made by gtrace.core.ir.subgraph, got one with another text"
     return None
 
 

@@ -14,9 +14,9 @@ from typing import Any
 import attrs
 import torch
 
-from gtrace.ir.aval import Aval, contiguous_strides
-from gtrace.ir.edit import substitute
-from gtrace.ir.graph import Graph, Node, Operand
+from gtrace.core.ir.aval import Aval, contiguous_strides
+from gtrace.core.ir.edit import substitute
+from gtrace.core.ir.graph import Graph, Node, Operand
 
 OPERATIONS = {"permute", "reshape", "slice"}
 OVERLOADS = {"aten.split.Tensor", "aten.split_with_sizes.default", "aten.unbind.int", "aten.select.int"}
@@ -40,7 +40,7 @@ def find_views(graph: Graph) -> dict[int, View]:
     """Return the views in a program of results of other operations, as those are laid out by torch's kernels.
 
     >>> import gtrace as gt
-    >>> from gtrace.ir.views import find_views
+    >>> from gtrace.core.ir.views import find_views
     >>> find_views(gt.make_graph(lambda x: gt.exp(x).T)(gt.ones((2, 3))))
     {2: View(of=1, strides=(1, 3))}
     """
@@ -79,7 +79,7 @@ def views_in_parts(graph: Graph, places: Sequence[int]) -> tuple[Graph, list[int
         The program, and where to cut it.
 
     >>> import gtrace as gt
-    >>> from gtrace.ir.views import views_in_parts
+    >>> from gtrace.core.ir.views import views_in_parts
     >>> graph = gt.make_graph(lambda x: gt.tanh(gt.exp(x).T))(gt.ones((2, 3)))
     >>> cut, places = views_in_parts(graph, [2])
     >>> [node.op.name for node in cut.nodes], places

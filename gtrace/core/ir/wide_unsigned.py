@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from gtrace.ir.aval import WIDE_UNSIGNED, Aval
+from gtrace.core.ir.aval import WIDE_UNSIGNED, Aval
 
 if TYPE_CHECKING:
-    from gtrace.ir.op import Instr, Op
+    from gtrace.core.ir.op import Instr, Op
 
 ORDER = "order"
 """The `Op.unsigned` of an operation that depends on which number is greater."""

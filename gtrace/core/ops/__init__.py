@@ -1,0 +1,1 @@
+"""The primitives, and the functions made of them."""

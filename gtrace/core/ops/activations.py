@@ -9,17 +9,17 @@ from typing import Any
 import numpy
 import torch
 
-from gtrace.interp.channels_last import are_images, in_layout_of
-from gtrace.ir.aval import Aval
-from gtrace.ir.cases import Sample
-from gtrace.ir.op import Op, Params, define
-from gtrace.ops.checks import numbers_only
-from gtrace.ops.elementwise import add, clip, exp, multiply, neg, power, square, subtract, tanh
-from gtrace.ops.promote import promote_arrays, unary
-from gtrace.ops.samples import scipy_special, unary_floats, uniform
-from gtrace.trace.array import Array
-from gtrace.trace.bind import bind
-from gtrace.trace.fast import bind_met
+from gtrace.core.ir.aval import Aval
+from gtrace.core.ir.cases import Sample
+from gtrace.core.ir.op import Op, Params, define
+from gtrace.core.ops.checks import numbers_only
+from gtrace.core.ops.elementwise import add, clip, exp, multiply, neg, power, square, subtract, tanh
+from gtrace.core.ops.promote import promote_arrays, unary
+from gtrace.core.ops.samples import scipy_special, unary_floats, uniform
+from gtrace.core.passes.channels_last import are_images, in_layout_of
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.bind import bind
+from gtrace.core.trace.fast import bind_met
 
 __all__ = ["erf", "gelu", "relu", "sigmoid", "silu", "softplus"]
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 
-from gtrace.ir.graph import Scalar
-from gtrace.ir.op import REGISTRY, Op
-from gtrace.trace.array import Array
-from gtrace.trace.bind import bind
+from gtrace.core.ir.graph import Scalar
+from gtrace.core.ir.op import REGISTRY, Op
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.bind import bind
 
 Rule = Callable[..., Array]
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy
 import torch
 
-from gtrace.errors import ArgumentError, DtypeError, ShapeError, message
-from gtrace.ir.aval import INEXACT, Aval, aval
+from gtrace.core.base.errors import ArgumentError, DtypeError, ShapeError, message
+from gtrace.core.ir.aval import INEXACT, Aval, aval
 
 
 def broadcasts(op: str, avals: tuple[Aval, ...], **_: Any) -> None:

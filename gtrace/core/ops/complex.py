@@ -7,20 +7,20 @@ from typing import Any
 import numpy
 import torch
 
-from gtrace.errors import DtypeError, message
-from gtrace.ir.aval import COMPLEX, Aval, aval
-from gtrace.ir.cases import BadSample, Sample
-from gtrace.ir.op import define
-from gtrace.ops.checks import broadcasts
-from gtrace.ops.components import conj, imag, real
-from gtrace.ops.elementwise import arctan2, multiply
-from gtrace.ops.logic import equal, not_equal
-from gtrace.ops.promote import promote
-from gtrace.ops.samples import complex_uniform, shapes_differ, uniform
-from gtrace.trace.array import Array
-from gtrace.trace.bind import bind
-from gtrace.trace.convert import lift, python_scalar
-from gtrace.trace.promotion import as_dtype
+from gtrace.core.base.errors import DtypeError, message
+from gtrace.core.ir.aval import COMPLEX, Aval, aval
+from gtrace.core.ir.cases import BadSample, Sample
+from gtrace.core.ir.op import define
+from gtrace.core.ops.checks import broadcasts
+from gtrace.core.ops.complex_parts import conj, imag, real
+from gtrace.core.ops.elementwise import arctan2, multiply
+from gtrace.core.ops.logic import equal, not_equal
+from gtrace.core.ops.promote import promote
+from gtrace.core.ops.samples import complex_uniform, shapes_differ, uniform
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.bind import bind
+from gtrace.core.trace.convert import lift, python_scalar
+from gtrace.core.trace.promotion import as_dtype
 
 __all__ = ["angle", "complex", "iscomplex", "iscomplexobj", "isreal", "isrealobj"]
 

@@ -11,15 +11,15 @@ from typing import Any
 import numpy
 import torch
 
-from gtrace.ir.cases import Sample
-from gtrace.ir.graph import Scalar
-from gtrace.ir.op import REGISTRY, define
-from gtrace.ops.checks import complex_only
-from gtrace.ops.samples import complex_uniform
-from gtrace.ops.shape import constant
-from gtrace.trace.array import Array
-from gtrace.trace.bind import bind
-from gtrace.trace.convert import lift, scalar_aval
+from gtrace.core.ir.cases import Sample
+from gtrace.core.ir.graph import Scalar
+from gtrace.core.ir.op import REGISTRY, define
+from gtrace.core.ops.checks import complex_only
+from gtrace.core.ops.samples import complex_uniform
+from gtrace.core.ops.shape import constant
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.bind import bind
+from gtrace.core.trace.convert import lift, scalar_aval
 
 __all__ = ["real", "imag", "conj", "conjugate"]
 

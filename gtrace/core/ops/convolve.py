@@ -7,19 +7,19 @@ from typing import Any
 import numpy
 import torch
 
-from gtrace.errors import ShapeError, message
-from gtrace.ir.aval import Aval, aval
-from gtrace.ir.cases import BadSample, Sample
-from gtrace.ir.factors import Factors
-from gtrace.ir.op import define
-from gtrace.ops.batching import align
-from gtrace.ops.checks import no_booleans
-from gtrace.ops.parts import flip
-from gtrace.ops.promote import promote_arrays
-from gtrace.ops.samples import uniform
-from gtrace.ops.shape import reshape
-from gtrace.trace.array import Array
-from gtrace.trace.bind import bind
+from gtrace.core.base.errors import ShapeError, message
+from gtrace.core.ir.aval import Aval, aval
+from gtrace.core.ir.cases import BadSample, Sample
+from gtrace.core.ir.op import define
+from gtrace.core.ir.sharding_rule import Factors
+from gtrace.core.ops.batching import align
+from gtrace.core.ops.checks import no_booleans
+from gtrace.core.ops.join_split import flip
+from gtrace.core.ops.promote import promote_arrays
+from gtrace.core.ops.samples import uniform
+from gtrace.core.ops.shape import reshape
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.bind import bind
 
 
 def _impl(x: torch.Tensor, y: torch.Tensor, pad: int) -> torch.Tensor:

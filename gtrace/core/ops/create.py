@@ -8,18 +8,18 @@ from typing import Any
 import numpy
 import torch
 
-from gtrace.ambient import without_modes
-from gtrace.config import config
-from gtrace.dtypes import DType
-from gtrace.errors import ArgumentError, DtypeError, ShapeError, message
-from gtrace.ir.aval import COMPLEX, CPU, DTYPES, FLOATS, INEXACT, LONG, SHORT, WIDE_UNSIGNED, Aval, as_device, aval
-from gtrace.ir.cases import Sample
-from gtrace.ir.op import define
-from gtrace.ops.elementwise import add, divide, floor, multiply, subtract
-from gtrace.ops.logic import equal
-from gtrace.ops.parts import stack
-from gtrace.ops.promote import cast, promote_arrays
-from gtrace.ops.shape import (
+from gtrace.core.base.config import config
+from gtrace.core.base.dtypes import DType
+from gtrace.core.base.errors import ArgumentError, DtypeError, ShapeError, message
+from gtrace.core.base.torch_modes import without_modes
+from gtrace.core.ir.aval import COMPLEX, CPU, DTYPES, FLOATS, INEXACT, LONG, SHORT, WIDE_UNSIGNED, Aval, as_device, aval
+from gtrace.core.ir.cases import Sample
+from gtrace.core.ir.op import define
+from gtrace.core.ops.elementwise import add, divide, floor, multiply, subtract
+from gtrace.core.ops.join_split import stack
+from gtrace.core.ops.logic import equal
+from gtrace.core.ops.promote import cast, promote_arrays
+from gtrace.core.ops.shape import (
     as_int,
     as_shape,
     broadcast_arrays,
@@ -30,9 +30,9 @@ from gtrace.ops.shape import (
     normalize_axis,
     reshape,
 )
-from gtrace.trace.array import Array, whole, wrap
-from gtrace.trace.bind import bind
-from gtrace.trace.convert import (
+from gtrace.core.trace.array import Array, whole, wrap
+from gtrace.core.trace.bind import bind
+from gtrace.core.trace.convert import (
     check_cast,
     from_dlpack,
     from_numpy,
@@ -43,8 +43,8 @@ from gtrace.trace.convert import (
     shared,
     to_tensor,
 )
-from gtrace.trace.promotion import as_dtype, default_dtype
-from gtrace.trace.record import thread
+from gtrace.core.trace.promotion import as_dtype, default_dtype
+from gtrace.core.trace.record import thread
 
 __all__ = [
     "arange", "array", "asarray", "astype", "empty", "empty_like", "eye", "full", "full_like", "linspace",

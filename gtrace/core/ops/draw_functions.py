@@ -9,17 +9,17 @@ from typing import Any
 import numpy
 import torch
 
-from gtrace.compile.native.elementwise import ELEMENTWISE, Elementwise
-from gtrace.errors import DtypeError, message
-from gtrace.ir.aval import FLOATS, Aval
-from gtrace.ir.cases import BadSample, Sample
-from gtrace.ir.op import define
-from gtrace.ops.checks import broadcasts, real_only
-from gtrace.ops.elementwise import exp, multiply, square
-from gtrace.ops.promote import binary, promote, unary
-from gtrace.ops.samples import scipy_special, shapes_differ, unary_floats, uniform
-from gtrace.trace.array import Array
-from gtrace.trace.bind import bind
+from gtrace.core.backends.native.elementwise import ELEMENTWISE, Elementwise
+from gtrace.core.base.errors import DtypeError, message
+from gtrace.core.ir.aval import FLOATS, Aval
+from gtrace.core.ir.cases import BadSample, Sample
+from gtrace.core.ir.op import define
+from gtrace.core.ops.checks import broadcasts, real_only
+from gtrace.core.ops.elementwise import exp, multiply, square
+from gtrace.core.ops.promote import binary, promote, unary
+from gtrace.core.ops.samples import scipy_special, shapes_differ, unary_floats, uniform
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.bind import bind
 
 # -- inverse error function
 
@@ -105,7 +105,7 @@ ELEMENTWISE["erfinv"] = (Elementwise(_erfinv_source(), "f", 40),)
 
 erfinv = unary(
     "erfinv", _erfinv, "Return the number whose error function is x.",
-    "import gtrace.ops.special as special; round(float(special.erfinv(0.5)), 4) => 0.4769",
+    "import gtrace.core.ops.draw_functions as special; round(float(special.erfinv(0.5)), 4) => 0.4769",
     check=real_only, partials=(lambda x, out: multiply(exp(square(out)), 0.5 * math.sqrt(math.pi)),),
     samples=unary_floats(-0.9, 0.9),
     reference=scipy_special("erfinv"),

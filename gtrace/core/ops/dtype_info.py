@@ -9,12 +9,12 @@ import attrs
 import numpy
 import torch
 
-from gtrace.dtypes import DType
-from gtrace.errors import ArgumentError, DtypeError, message
-from gtrace.ir.aval import BIT_DTYPES, FLOAT8, FLOATS, LONG, aval
-from gtrace.trace.array import Array
-from gtrace.trace.convert import lift, python_scalar
-from gtrace.trace.promotion import as_dtype, result_dtype
+from gtrace.core.base.dtypes import DType
+from gtrace.core.base.errors import ArgumentError, DtypeError, message
+from gtrace.core.ir.aval import BIT_DTYPES, FLOAT8, FLOATS, LONG, aval
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.convert import lift, python_scalar
+from gtrace.core.trace.promotion import as_dtype, result_dtype
 
 __all__ = ["can_cast", "finfo", "iinfo", "isdtype", "result_type"]
 

@@ -11,18 +11,18 @@ from typing import Any
 import numpy
 import torch
 
-from gtrace import tree
-from gtrace.errors import DtypeError, message
-from gtrace.ir import unsigned
-from gtrace.ir.aval import Aval
-from gtrace.ir.cases import Sample
-from gtrace.ir.op import REGISTRY, define
-from gtrace.ops.batching import unchanged
-from gtrace.ops.checks import broadcasts, complex_only, numbers_only
-from gtrace.ops.components import conj, imag, real
-from gtrace.ops.logic import equal, greater, less, where
-from gtrace.ops.promote import binary, cast, promote, unary
-from gtrace.ops.samples import (
+from gtrace.core.base import tree
+from gtrace.core.base.errors import DtypeError, message
+from gtrace.core.ir import wide_unsigned as unsigned
+from gtrace.core.ir.aval import Aval
+from gtrace.core.ir.cases import Sample
+from gtrace.core.ir.op import REGISTRY, define
+from gtrace.core.ops.batching import unchanged
+from gtrace.core.ops.checks import broadcasts, complex_only, numbers_only
+from gtrace.core.ops.complex_parts import conj, imag, real
+from gtrace.core.ops.logic import equal, greater, less, where
+from gtrace.core.ops.promote import binary, cast, promote, unary
+from gtrace.core.ops.samples import (
     binary_floats,
     binary_integers,
     both,
@@ -31,12 +31,12 @@ from gtrace.ops.samples import (
     unary_floats,
     uniform,
 )
-from gtrace.ops.shape import as_int, constant
-from gtrace.trace.array import Array
-from gtrace.trace.bind import bind, emit
-from gtrace.trace.convert import lift, python_scalar
-from gtrace.trace.promotion import default_dtype
-from gtrace.trace.record import thread
+from gtrace.core.ops.shape import as_int, constant
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.bind import bind, emit
+from gtrace.core.trace.convert import lift, python_scalar
+from gtrace.core.trace.promotion import default_dtype
+from gtrace.core.trace.record import thread
 
 __all__ = [
     "add", "subtract", "multiply", "divide", "floor_divide", "remainder", "negative", "reciprocal", "power", "pow",

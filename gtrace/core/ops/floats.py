@@ -7,18 +7,18 @@ from typing import Any
 import numpy
 import torch
 
-from gtrace.errors import DtypeError, message
-from gtrace.ir import unsigned
-from gtrace.ir.aval import Aval
-from gtrace.ops.checks import broadcasts, integers_only, numbers_only, real_only
-from gtrace.ops.elementwise import divide, exp, floor_divide, multiply, neg, sign, square, subtract, trunc
-from gtrace.ops.logic import equal, where
-from gtrace.ops.promote import binary, unary
-from gtrace.ops.samples import binary_floats, binary_integers, both, floats_refused, shapes_differ, unary_floats
-from gtrace.ops.shape import constant
-from gtrace.ops.special import nextafter
-from gtrace.trace.array import Array
-from gtrace.trace.convert import lift
+from gtrace.core.base.errors import DtypeError, message
+from gtrace.core.ir import wide_unsigned as unsigned
+from gtrace.core.ir.aval import Aval
+from gtrace.core.ops.checks import broadcasts, integers_only, numbers_only, real_only
+from gtrace.core.ops.draw_functions import nextafter
+from gtrace.core.ops.elementwise import divide, exp, floor_divide, multiply, neg, sign, square, subtract, trunc
+from gtrace.core.ops.logic import equal, where
+from gtrace.core.ops.promote import binary, unary
+from gtrace.core.ops.samples import binary_floats, binary_integers, both, floats_refused, shapes_differ, unary_floats
+from gtrace.core.ops.shape import constant
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.convert import lift
 
 __all__ = ["copysign", "hypot", "logaddexp", "nextafter", "positive"]
 

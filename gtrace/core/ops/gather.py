@@ -10,24 +10,24 @@ from typing import Any
 import numpy
 import torch
 
-from gtrace.errors import BoundsError, ShapeError, message
-from gtrace.interp.rows import add_rows, adds_rows, choose_rows, chooses_rows
-from gtrace.ir.aval import Aval
-from gtrace.ir.cases import BadSample, Sample
-from gtrace.ir.op import Op, define
-from gtrace.ir.unsigned import flipped
-from gtrace.ops.batching import align, places, shifted
-from gtrace.ops.bounds import clamped, is_inside
-from gtrace.ops.checks import of_operand, reshaped, same_kind
-from gtrace.ops.elementwise import add, divide, multiply
-from gtrace.ops.factors import indexed, indexed_put, picked, scattered
-from gtrace.ops.logic import equal, logical_and, where
-from gtrace.ops.promote import cast, promote
-from gtrace.ops.samples import rng, uniform
-from gtrace.ops.shape import broadcast_to, constant, moveaxis, ravel, reshape
-from gtrace.trace.array import Array, wrap
-from gtrace.trace.bind import bind
-from gtrace.trace.convert import from_numpy, lift
+from gtrace.core.backends.interpreter.row_indexing import add_rows, adds_rows, choose_rows, chooses_rows
+from gtrace.core.base.errors import BoundsError, ShapeError, message
+from gtrace.core.ir.aval import Aval
+from gtrace.core.ir.cases import BadSample, Sample
+from gtrace.core.ir.op import Op, define
+from gtrace.core.ir.wide_unsigned import flipped
+from gtrace.core.ops.batching import align, places, shifted
+from gtrace.core.ops.checks import of_operand, reshaped, same_kind
+from gtrace.core.ops.elementwise import add, divide, multiply
+from gtrace.core.ops.index_bounds import clamped, is_inside
+from gtrace.core.ops.logic import equal, logical_and, where
+from gtrace.core.ops.promote import cast, promote
+from gtrace.core.ops.samples import rng, uniform
+from gtrace.core.ops.shape import broadcast_to, constant, moveaxis, ravel, reshape
+from gtrace.core.ops.sharding_rules import indexed, indexed_put, picked, scattered
+from gtrace.core.trace.array import Array, wrap
+from gtrace.core.trace.bind import bind
+from gtrace.core.trace.convert import from_numpy, lift
 
 
 def constant_array(value: numpy.ndarray, device: torch.device) -> Array:

@@ -15,15 +15,15 @@ import attrs
 import numpy
 import torch
 
-from gtrace.errors import ArgumentError, ShapeError, message
-from gtrace.ir.aval import DTYPES, INEXACT, SHORT, Aval, Bundle, aval, bundle
-from gtrace.ir.cases import Sample
-from gtrace.ir.op import define
-from gtrace.ops.batching import spread
-from gtrace.trace.array import Array, wrap
-from gtrace.trace.bind import bind, bind_all
-from gtrace.trace.convert import lift
-from gtrace.trace.record import Trace, thread
+from gtrace.core.base.errors import ArgumentError, ShapeError, message
+from gtrace.core.ir.aval import DTYPES, INEXACT, SHORT, Aval, Bundle, aval, bundle
+from gtrace.core.ir.cases import Sample
+from gtrace.core.ir.op import define
+from gtrace.core.ops.batching import spread
+from gtrace.core.trace.array import Array, wrap
+from gtrace.core.trace.bind import bind, bind_all
+from gtrace.core.trace.convert import lift
+from gtrace.core.trace.record import Trace, thread
 
 PROCESS = uuid.uuid4().hex[:12]
 METHODS = ("sequential", "expand_dims", "broadcast_all")

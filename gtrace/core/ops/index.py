@@ -1,7 +1,7 @@
 """Indexing as in NumPy: basic, integer-array and boolean; take and gather.
 
 An index is split into a view (slices, integers, new axes) and the integer arrays applied to it, so that reading and
-updating are each stated once. Updates are in `gtrace.ops.updates`.
+updating are each stated once. Updates are in `gtrace.core.ops.indexed_updates`.
 """
 
 from __future__ import annotations
@@ -12,18 +12,27 @@ import attrs
 import numpy
 import torch
 
-from gtrace.ambient import without_modes
-from gtrace.config import config
-from gtrace.errors import ArgumentError, BoundsError, DtypeError, ShapeError, message
-from gtrace.ir.aval import Aval, aval
-from gtrace.ir.op import MAX_TABLE, Op, Params
-from gtrace.ops.bounds import check_mode, clamped, counted_from_front, fill_for, host_span, is_inside, is_loose
-from gtrace.ops.elementwise import clip, remainder
-from gtrace.ops.gather import constant_array, gather_op, index_axis, index_op, inside
-from gtrace.ops.logic import where
-from gtrace.ops.parts import Bounds, flip_op, slice_op, slice_update
-from gtrace.ops.promote import cast
-from gtrace.ops.shape import (
+from gtrace.core.base.bounded_tables import BoundedTable
+from gtrace.core.base.config import config
+from gtrace.core.base.errors import ArgumentError, BoundsError, DtypeError, ShapeError, message
+from gtrace.core.base.torch_modes import without_modes
+from gtrace.core.ir.aval import Aval, aval
+from gtrace.core.ir.op import MAX_TABLE, Op, Params
+from gtrace.core.ops.elementwise import clip, remainder
+from gtrace.core.ops.gather import constant_array, gather_op, index_axis, index_op, inside
+from gtrace.core.ops.index_bounds import (
+    check_mode,
+    clamped,
+    counted_from_front,
+    fill_for,
+    host_span,
+    is_inside,
+    is_loose,
+)
+from gtrace.core.ops.join_split import Bounds, flip_op, slice_op, slice_update
+from gtrace.core.ops.logic import where
+from gtrace.core.ops.promote import cast
+from gtrace.core.ops.shape import (
     as_int,
     broadcast_arrays,
     broadcast_to,
@@ -33,13 +42,12 @@ from gtrace.ops.shape import (
     reshape,
     reshape_op,
 )
-from gtrace.tables import BoundedTable
-from gtrace.trace.array import Array, whole, wrap_as
-from gtrace.trace.bind import bind
-from gtrace.trace.convert import lift, python_scalar
-from gtrace.trace.fast import record_view
-from gtrace.trace.record import thread
-from gtrace.trace.replayable import replayable_with_places
+from gtrace.core.trace.array import Array, whole, wrap_as
+from gtrace.core.trace.bind import bind
+from gtrace.core.trace.convert import lift, python_scalar
+from gtrace.core.trace.fast import record_view
+from gtrace.core.trace.record import thread
+from gtrace.core.trace.replayable import replayable_with_places
 
 __all__ = ["take", "take_along_axis"]
 

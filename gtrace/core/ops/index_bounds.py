@@ -10,19 +10,19 @@ from typing import Any
 import numpy
 import torch
 
-from gtrace.errors import ArgumentError, BoundsError, message
-from gtrace.ir.cases import Sample
-from gtrace.ir.op import define
-from gtrace.ops.batching import unchanged
-from gtrace.ops.checks import same_kind
-from gtrace.ops.elementwise import add
-from gtrace.ops.factors import same
-from gtrace.ops.logic import bitwise_and, bitwise_right_shift, equal
-from gtrace.ops.samples import rng
-from gtrace.trace.array import Array
-from gtrace.trace.bind import bind
-from gtrace.trace.convert import lift
-from gtrace.trace.ranges import Span, span
+from gtrace.core.base.errors import ArgumentError, BoundsError, message
+from gtrace.core.ir.cases import Sample
+from gtrace.core.ir.op import define
+from gtrace.core.ops.batching import unchanged
+from gtrace.core.ops.checks import same_kind
+from gtrace.core.ops.elementwise import add
+from gtrace.core.ops.logic import bitwise_and, bitwise_right_shift, equal
+from gtrace.core.ops.samples import rng
+from gtrace.core.ops.sharding_rules import same
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.bind import bind
+from gtrace.core.trace.convert import lift
+from gtrace.core.trace.index_ranges import Span, span
 
 READ_MODES = ("fill", "drop", "clip", "promise_in_bounds")
 

@@ -8,25 +8,25 @@ from typing import Any
 import numpy
 import torch
 
-from gtrace.config import config
-from gtrace.errors import DtypeError, ShapeError, message, user_location, warn_at
-from gtrace.ir.aval import LONG, aval
-from gtrace.ops.batching import places
-from gtrace.ops.bounds import check_mode
-from gtrace.ops.components import real
-from gtrace.ops.elementwise import add, divide, maximum, minimum, multiply, neg, power, subtract
-from gtrace.ops.gather import index_op, index_put_inside_op, index_put_op, indexed_shape, scatter_op
-from gtrace.ops.index import Split, read, split_index
-from gtrace.ops.logic import where
-from gtrace.ops.parts import concat, slice_bounds
-from gtrace.ops.promote import cast
-from gtrace.ops.shape import broadcast_to, constant, full_like_scalar, ravel, reshape
-from gtrace.trace.array import Array
-from gtrace.trace.bind import bind
-from gtrace.trace.convert import lift, python_scalar
-from gtrace.trace.promotion import float_of, result_dtype
-from gtrace.trace.record import thread
-from gtrace.trace.replayable import replayable_with_places
+from gtrace.core.base.config import config
+from gtrace.core.base.errors import DtypeError, ShapeError, message, user_location, warn_at
+from gtrace.core.ir.aval import LONG, aval
+from gtrace.core.ops.batching import places
+from gtrace.core.ops.complex_parts import real
+from gtrace.core.ops.elementwise import add, divide, maximum, minimum, multiply, neg, power, subtract
+from gtrace.core.ops.gather import index_op, index_put_inside_op, index_put_op, indexed_shape, scatter_op
+from gtrace.core.ops.index import Split, read, split_index
+from gtrace.core.ops.index_bounds import check_mode
+from gtrace.core.ops.join_split import concat, slice_bounds
+from gtrace.core.ops.logic import where
+from gtrace.core.ops.promote import cast
+from gtrace.core.ops.shape import broadcast_to, constant, full_like_scalar, ravel, reshape
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.bind import bind
+from gtrace.core.trace.convert import lift, python_scalar
+from gtrace.core.trace.promotion import float_of, result_dtype
+from gtrace.core.trace.record import thread
+from gtrace.core.trace.replayable import replayable_with_places
 
 
 class At:

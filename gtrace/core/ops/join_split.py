@@ -9,22 +9,22 @@ from typing import Any
 import numpy
 import torch
 
-from gtrace.errors import ShapeError, message
-from gtrace.interp.channels_last import join_in_layout
-from gtrace.ir.aval import Aval
-from gtrace.ir.cases import BadSample, Sample
-from gtrace.ir.op import define
-from gtrace.ops.batching import prefixed, shifted, whole
-from gtrace.ops.checks import of_operand, reshaped, same_kind
-from gtrace.ops.factors import along, sliced, unsliced, updated
-from gtrace.ops.promote import cast, promote, promote_arrays
-from gtrace.ops.samples import uniform
-from gtrace.ops.shape import as_int, constant, expand_dims, normalize_axes, normalize_axis, ravel, squeeze
-from gtrace.trace.array import Array
-from gtrace.trace.bind import bind
-from gtrace.trace.convert import lift
-from gtrace.trace.promotion import as_dtype
-from gtrace.trace.replayable import replayable
+from gtrace.core.base.errors import ShapeError, message
+from gtrace.core.ir.aval import Aval
+from gtrace.core.ir.cases import BadSample, Sample
+from gtrace.core.ir.op import define
+from gtrace.core.ops.batching import prefixed, shifted, whole
+from gtrace.core.ops.checks import of_operand, reshaped, same_kind
+from gtrace.core.ops.promote import cast, promote, promote_arrays
+from gtrace.core.ops.samples import uniform
+from gtrace.core.ops.shape import as_int, constant, expand_dims, normalize_axes, normalize_axis, ravel, squeeze
+from gtrace.core.ops.sharding_rules import along, sliced, unsliced, updated
+from gtrace.core.passes.channels_last import join_in_layout
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.bind import bind
+from gtrace.core.trace.convert import lift
+from gtrace.core.trace.promotion import as_dtype
+from gtrace.core.trace.replayable import replayable
 
 __all__ = ["concat", "concatenate", "stack", "unstack", "split", "flip"]
 

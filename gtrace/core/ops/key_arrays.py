@@ -11,13 +11,13 @@ from typing import Any, NoReturn
 
 import numpy
 
-from gtrace.errors import DtypeError, ImmutableAttributeError, message, user_location
-from gtrace.ops.logic import equal, not_equal
-from gtrace.ops.threefry import MASK
-from gtrace.trace.array import Array
-from gtrace.trace.replayable import HOLDERS
-from gtrace.tree import GetAttrKey, register_pytree_with_keys
-from gtrace.tree.structure import whole_class
+from gtrace.core.base.errors import DtypeError, ImmutableAttributeError, message, user_location
+from gtrace.core.base.tree import GetAttrKey, register_pytree_with_keys
+from gtrace.core.base.tree.treedef import whole_class
+from gtrace.core.ops.logic import equal, not_equal
+from gtrace.core.ops.threefry import MASK
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.replayable import HOLDERS
 
 
 class extended(numpy.generic):  # noqa: N801 - JAX's name

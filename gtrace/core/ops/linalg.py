@@ -11,21 +11,20 @@ from typing import Any
 import numpy
 import torch
 
-from gtrace.errors import ArgumentError, ShapeError, message
-from gtrace.interp.products import batched_matmul, is_large, large_matmul, preferred
-from gtrace.ir.aval import Aval, aval
-from gtrace.ir.cases import BadSample, Sample
-from gtrace.ir.op import Op, define
-from gtrace.ops.checks import no_booleans
-from gtrace.ops.components import conj
-from gtrace.ops.elementwise import multiply
-from gtrace.ops.factors import contraction, product
-from gtrace.ops.gather import constant_array
-from gtrace.ops.index import getitem
-from gtrace.ops.promote import cast, promote_arrays
-from gtrace.ops.reduce import sum as sum_over
-from gtrace.ops.samples import uniform
-from gtrace.ops.shape import (
+from gtrace.core.backends.interpreter.matmul import batched_matmul, is_large, large_matmul, preferred
+from gtrace.core.base.errors import ArgumentError, ShapeError, message
+from gtrace.core.ir.aval import Aval, aval
+from gtrace.core.ir.cases import BadSample, Sample
+from gtrace.core.ir.op import Op, define
+from gtrace.core.ops.checks import no_booleans
+from gtrace.core.ops.complex_parts import conj
+from gtrace.core.ops.elementwise import multiply
+from gtrace.core.ops.gather import constant_array
+from gtrace.core.ops.index import getitem
+from gtrace.core.ops.promote import cast, promote_arrays
+from gtrace.core.ops.reduce import sum as sum_over
+from gtrace.core.ops.samples import uniform
+from gtrace.core.ops.shape import (
     as_int,
     broadcast_to,
     expand_dims,
@@ -36,10 +35,11 @@ from gtrace.ops.shape import (
     reshape,
     unbroadcast,
 )
-from gtrace.trace.array import Array
-from gtrace.trace.bind import bind
-from gtrace.trace.fast import binary_fast
-from gtrace.trace.replayable import replayable
+from gtrace.core.ops.sharding_rules import contraction, product
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.bind import bind
+from gtrace.core.trace.fast import binary_fast
+from gtrace.core.trace.replayable import replayable
 
 __all__ = ["matmul", "dot", "vecdot", "outer", "tensordot", "einsum"]
 

@@ -5,17 +5,29 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from gtrace.ops.elementwise import absolute, add, exp, expm1, log, log1p, multiply, neg, sign, stop_gradient, subtract
-from gtrace.ops.logic import isfinite, less, not_equal
-from gtrace.ops.logic import where as select
-from gtrace.ops.promote import promote
-from gtrace.ops.reduce import count_nonzero, logsumexp_op, resolve_floating
-from gtrace.ops.reduce import max as max_over
-from gtrace.ops.reduce import sum as sum_over
-from gtrace.ops.shape import broadcast_to, normalize_axes, squeeze
-from gtrace.trace.array import Array
-from gtrace.trace.convert import lift
-from gtrace.trace.fast import bind_met
+from gtrace.core.ops.elementwise import (
+    absolute,
+    add,
+    exp,
+    expm1,
+    log,
+    log1p,
+    multiply,
+    neg,
+    sign,
+    stop_gradient,
+    subtract,
+)
+from gtrace.core.ops.logic import isfinite, less, not_equal
+from gtrace.core.ops.logic import where as select
+from gtrace.core.ops.promote import promote
+from gtrace.core.ops.reduce import count_nonzero, logsumexp_op, resolve_floating
+from gtrace.core.ops.reduce import max as max_over
+from gtrace.core.ops.reduce import sum as sum_over
+from gtrace.core.ops.shape import broadcast_to, normalize_axes, squeeze
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.convert import lift
+from gtrace.core.trace.fast import bind_met
 
 __all__ = ["logsumexp"]
 

@@ -7,15 +7,15 @@ from typing import Any
 import numpy
 import torch
 
-from gtrace.ir import unsigned
-from gtrace.ir.aval import Aval
-from gtrace.ir.cases import Sample
-from gtrace.ir.graph import Scalar
-from gtrace.ir.op import Instr, define
-from gtrace.ir.unsigned import ORDER
-from gtrace.ops.checks import broadcasts, integers_only, numbers_only
-from gtrace.ops.promote import binary, promote, unary
-from gtrace.ops.samples import (
+from gtrace.core.ir import wide_unsigned as unsigned
+from gtrace.core.ir.aval import Aval
+from gtrace.core.ir.cases import Sample
+from gtrace.core.ir.graph import Scalar
+from gtrace.core.ir.op import Instr, define
+from gtrace.core.ir.wide_unsigned import ORDER
+from gtrace.core.ops.checks import broadcasts, integers_only, numbers_only
+from gtrace.core.ops.promote import binary, promote, unary
+from gtrace.core.ops.samples import (
     binary_booleans,
     binary_floats,
     binary_integers,
@@ -26,10 +26,10 @@ from gtrace.ops.samples import (
     unary_integers,
     uniform,
 )
-from gtrace.trace.array import Array
-from gtrace.trace.bind import bind, emit
-from gtrace.trace.convert import lift, scalar_aval, scalar_operand
-from gtrace.trace.promotion import meeting
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.bind import bind, emit
+from gtrace.core.trace.convert import lift, scalar_aval, scalar_operand
+from gtrace.core.trace.promotion import meeting
 
 __all__ = [
     "equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "isfinite", "isinf", "isnan", "signbit",

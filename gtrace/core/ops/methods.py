@@ -5,29 +5,19 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from gtrace.dtypes import DType
-from gtrace.errors import ArgumentError, message
-from gtrace.ops import (
-    arrange,
-    components,
-    create,
-    elementwise,
-    extracts,
-    index,
-    linalg,
-    logic,
-    places,
-    reduce,
-    scans,
-    sort,
-    unique,
-    updates,
-)
-from gtrace.ops import shape as shapes
-from gtrace.trace.array import Array as _Array
+from gtrace.core.base.dtypes import DType
+from gtrace.core.base.errors import ArgumentError, message
+from gtrace.core.ops import arg_reduce as places
+from gtrace.core.ops import complex_parts as components
+from gtrace.core.ops import create, elementwise, index, linalg, logic, reduce, scans, sort, unique
+from gtrace.core.ops import indexed_updates as updates
+from gtrace.core.ops import ndarray_methods as extracts
+from gtrace.core.ops import pad_tile as arrange
+from gtrace.core.ops import shape as shapes
+from gtrace.core.trace.array import Array as _Array
 
 if TYPE_CHECKING:
-    from gtrace.trace.array import Array
+    from gtrace.core.trace.array import Array
 
 
 API_VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12")
@@ -179,7 +169,7 @@ class ArrayMethods:
 
     @property
     def at(self: Any) -> updates.At:
-        """Functional updates: ``x.at[index].set(values)`` and its kin; see `gtrace.ops.updates.AtIndex`."""
+        """Functional updates: ``x.at[index].set(values)`` and others, see `gtrace.core.ops.indexed_updates.AtIndex`."""
         return updates.At(self)
 
 

@@ -12,24 +12,24 @@ from typing import Any
 import numpy
 import torch
 
-from gtrace.ir.aval import Aval, aval
-from gtrace.ir.cases import Sample
-from gtrace.ir.op import Op, define
-from gtrace.ops.batching import places, spread, unchanged
-from gtrace.ops.checks import same_kind
-from gtrace.ops.elementwise import divide, multiply
-from gtrace.ops.gather import index_op
-from gtrace.ops.logic import equal
-from gtrace.ops.parts import concat, slice_bounds
-from gtrace.ops.promote import cast
-from gtrace.ops.reduce import max as max_over
-from gtrace.ops.reduce import min as min_over
-from gtrace.ops.reduce import sum as sum_over
-from gtrace.ops.samples import uniform
-from gtrace.ops.shape import constant, moveaxis
-from gtrace.trace.array import Array
-from gtrace.trace.bind import bind
-from gtrace.trace.convert import lift
+from gtrace.core.ir.aval import Aval, aval
+from gtrace.core.ir.cases import Sample
+from gtrace.core.ir.op import Op, define
+from gtrace.core.ops.batching import places, spread, unchanged
+from gtrace.core.ops.checks import same_kind
+from gtrace.core.ops.elementwise import divide, multiply
+from gtrace.core.ops.gather import index_op
+from gtrace.core.ops.join_split import concat, slice_bounds
+from gtrace.core.ops.logic import equal
+from gtrace.core.ops.promote import cast
+from gtrace.core.ops.reduce import max as max_over
+from gtrace.core.ops.reduce import min as min_over
+from gtrace.core.ops.reduce import sum as sum_over
+from gtrace.core.ops.samples import uniform
+from gtrace.core.ops.shape import constant, moveaxis
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.bind import bind
+from gtrace.core.trace.convert import lift
 
 Perm = tuple[tuple[int, int], ...]
 

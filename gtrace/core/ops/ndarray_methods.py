@@ -6,20 +6,20 @@ from typing import Any
 
 import torch
 
-from gtrace.errors import ShapeError, message
-from gtrace.ops.create import asarray
-from gtrace.ops.elementwise import subtract
-from gtrace.ops.gather import index_axis
-from gtrace.ops.logic import not_equal
-from gtrace.ops.parts import slice_axis, slice_bounds
-from gtrace.ops.reduce import max as max_over
-from gtrace.ops.reduce import min as min_over
-from gtrace.ops.reduce import sum as sum_over
-from gtrace.ops.shape import as_int, moveaxis, normalize_axis, ravel, reshape
-from gtrace.ops.unique import filled, places_where
-from gtrace.trace.array import Array
-from gtrace.trace.convert import lift
-from gtrace.trace.replayable import replayable
+from gtrace.core.base.errors import ShapeError, message
+from gtrace.core.ops.create import asarray
+from gtrace.core.ops.elementwise import subtract
+from gtrace.core.ops.gather import index_axis
+from gtrace.core.ops.join_split import slice_axis, slice_bounds
+from gtrace.core.ops.logic import not_equal
+from gtrace.core.ops.reduce import max as max_over
+from gtrace.core.ops.reduce import min as min_over
+from gtrace.core.ops.reduce import sum as sum_over
+from gtrace.core.ops.shape import as_int, moveaxis, normalize_axis, ravel, reshape
+from gtrace.core.ops.unique import filled, places_where
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.convert import lift
+from gtrace.core.trace.replayable import replayable
 
 
 def diagonal_bounds(rows: int, columns: int, offset: int) -> tuple[int, int, int]:

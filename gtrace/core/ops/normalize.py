@@ -9,23 +9,23 @@ from typing import Any
 import numpy
 import torch
 
-from gtrace.ir.cases import Sample
-from gtrace.ir.op import Op, Params, define
-from gtrace.ops.batching import shifted
-from gtrace.ops.checks import same_shape
-from gtrace.ops.elementwise import exp, multiply, neg, subtract
-from gtrace.ops.factors import along
-from gtrace.ops.logic import not_equal
-from gtrace.ops.logic import where as select
-from gtrace.ops.promote import promote_arrays
-from gtrace.ops.reduce import any as any_over
-from gtrace.ops.reduce import bad_axis, sum_op
-from gtrace.ops.samples import scipy_special, uniform
-from gtrace.ops.shape import broadcast_to, full_like_scalar, normalize_axes, normalize_axis, permute_dims, reshape
-from gtrace.trace.array import Array
-from gtrace.trace.bind import bind
-from gtrace.trace.convert import lift
-from gtrace.trace.fast import bind_met
+from gtrace.core.ir.cases import Sample
+from gtrace.core.ir.op import Op, Params, define
+from gtrace.core.ops.batching import shifted
+from gtrace.core.ops.checks import same_shape
+from gtrace.core.ops.elementwise import exp, multiply, neg, subtract
+from gtrace.core.ops.logic import not_equal
+from gtrace.core.ops.logic import where as select
+from gtrace.core.ops.promote import promote_arrays
+from gtrace.core.ops.reduce import any as any_over
+from gtrace.core.ops.reduce import bad_axis, sum_op
+from gtrace.core.ops.samples import scipy_special, uniform
+from gtrace.core.ops.shape import broadcast_to, full_like_scalar, normalize_axes, normalize_axis, permute_dims, reshape
+from gtrace.core.ops.sharding_rules import along
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.bind import bind
+from gtrace.core.trace.convert import lift
+from gtrace.core.trace.fast import bind_met
 
 __all__ = ["softmax", "log_softmax"]
 

@@ -9,20 +9,20 @@ from typing import Any
 import numpy
 import torch
 
-from gtrace.errors import ArgumentError, ShapeError, message
-from gtrace.ir.aval import DTYPES, LONG, SHORT, Aval, aval
-from gtrace.ir.cases import Sample
-from gtrace.ir.op import Op, Params, define
-from gtrace.ops.batching import shifted
-from gtrace.ops.factors import placed_codes
-from gtrace.ops.shape import (
+from gtrace.core.base.errors import ArgumentError, ShapeError, message
+from gtrace.core.ir.aval import DTYPES, LONG, SHORT, Aval, aval
+from gtrace.core.ir.cases import Sample
+from gtrace.core.ir.op import Op, Params, define
+from gtrace.core.ops.batching import shifted
+from gtrace.core.ops.shape import (
     as_int,
     normalize_axis,
 )
-from gtrace.trace.array import Array
-from gtrace.trace.convert import lift
-from gtrace.trace.fast import bind_met
-from gtrace.trace.promotion import as_dtype, default_dtype
+from gtrace.core.ops.sharding_rules import placed_codes
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.convert import lift
+from gtrace.core.trace.fast import bind_met
+from gtrace.core.trace.promotion import as_dtype, default_dtype
 
 __all__ = ["one_hot"]
 

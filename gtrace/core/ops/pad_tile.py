@@ -8,21 +8,19 @@ from typing import Any
 import numpy
 import torch
 
-from gtrace.errors import ArgumentError, DtypeError, ShapeError, message
-from gtrace.interp.channels_last import pad_in_layout
-from gtrace.ir.aval import INEXACT, Aval
-from gtrace.ir.cases import BadSample, Sample
-from gtrace.ir.op import Op, define
-from gtrace.ops.batching import align, shifted, unchanged, whole
-from gtrace.ops.checks import reshaped, same_kind
-from gtrace.ops.elementwise import minimum, remainder, subtract
-from gtrace.ops.factors import along, matrices, padded
-from gtrace.ops.gather import constant_array, index_axis
-from gtrace.ops.parts import concat, slice_bounds, slice_update, update_impl
-from gtrace.ops.promote import cast
-from gtrace.ops.samples import uniform
-from gtrace.ops.scans import cumsum
-from gtrace.ops.shape import (
+from gtrace.core.base.errors import ArgumentError, DtypeError, ShapeError, message
+from gtrace.core.ir.aval import INEXACT, Aval
+from gtrace.core.ir.cases import BadSample, Sample
+from gtrace.core.ir.op import Op, define
+from gtrace.core.ops.batching import align, shifted, unchanged, whole
+from gtrace.core.ops.checks import reshaped, same_kind
+from gtrace.core.ops.elementwise import minimum, remainder, subtract
+from gtrace.core.ops.gather import constant_array, index_axis
+from gtrace.core.ops.join_split import concat, slice_bounds, slice_update, update_impl
+from gtrace.core.ops.promote import cast
+from gtrace.core.ops.samples import uniform
+from gtrace.core.ops.scans import cumsum
+from gtrace.core.ops.shape import (
     as_int,
     as_shape,
     broadcast_to,
@@ -33,11 +31,13 @@ from gtrace.ops.shape import (
     reshape,
     sum_to,
 )
-from gtrace.ops.sort import searchsorted
-from gtrace.trace.array import Array
-from gtrace.trace.bind import bind
-from gtrace.trace.convert import lift, python_scalar, scalar_operand
-from gtrace.trace.replayable import replayable
+from gtrace.core.ops.sharding_rules import along, matrices, padded
+from gtrace.core.ops.sort import searchsorted
+from gtrace.core.passes.channels_last import pad_in_layout
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.bind import bind
+from gtrace.core.trace.convert import lift, python_scalar, scalar_operand
+from gtrace.core.trace.replayable import replayable
 
 __all__ = ["pad", "repeat", "roll", "tile", "tril", "triu"]
 

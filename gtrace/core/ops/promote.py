@@ -9,25 +9,25 @@ from typing import Any
 import numpy
 import torch
 
-from gtrace import tree
-from gtrace.config import config
-from gtrace.errors import DtypeError, message
-from gtrace.ir.aval import COMPLEX, DTYPES, FLOATS, INEXACT, LONG, SHORT, UNSIGNED, Aval, aval
-from gtrace.ir.cases import Sample
-from gtrace.ir.graph import Scalar
-from gtrace.ir.op import Op, define
-from gtrace.ops.batching import unchanged
-from gtrace.ops.components import real
-from gtrace.ops.factors import same
-from gtrace.ops.saturation import INTEGERS, saturated
-from gtrace.ops.shape import constant
-from gtrace.trace.array import Array
-from gtrace.trace.bind import bind
-from gtrace.trace.convert import common_device, lift, python_scalar, scalar_operand, typed_scalar
-from gtrace.trace.fast import binary_fast, unary_fast
-from gtrace.trace.promotion import NARROW, float_of, meeting, mixing, wide
-from gtrace.trace.record import thread
-from gtrace.trace.replayable import PURE, replayable
+from gtrace.core.base import tree
+from gtrace.core.base.config import config
+from gtrace.core.base.errors import DtypeError, message
+from gtrace.core.ir.aval import COMPLEX, DTYPES, FLOATS, INEXACT, LONG, SHORT, UNSIGNED, Aval, aval
+from gtrace.core.ir.cases import Sample
+from gtrace.core.ir.graph import Scalar
+from gtrace.core.ir.op import Op, define
+from gtrace.core.ops.batching import unchanged
+from gtrace.core.ops.complex_parts import real
+from gtrace.core.ops.saturation import INTEGERS, saturated
+from gtrace.core.ops.shape import constant
+from gtrace.core.ops.sharding_rules import same
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.bind import bind
+from gtrace.core.trace.convert import common_device, lift, python_scalar, scalar_operand, typed_scalar
+from gtrace.core.trace.fast import binary_fast, unary_fast
+from gtrace.core.trace.promotion import NARROW, float_of, meeting, mixing, wide
+from gtrace.core.trace.record import thread
+from gtrace.core.trace.replayable import PURE, replayable
 
 # -- casts
 

@@ -11,16 +11,16 @@ from typing import Any
 import numpy
 import torch
 
-from gtrace.config import config
-from gtrace.errors import ArgumentError, ShapeError, message
-from gtrace.interp.short_axes import short_mean, short_sum
-from gtrace.ir.aval import Aval
-from gtrace.ir.cases import BadSample, Sample
-from gtrace.ir.op import Op, Params, define
-from gtrace.ir.unsigned import ORDER
-from gtrace.ops.batching import shifted
-from gtrace.ops.checks import as_flag, reduced_shape
-from gtrace.ops.elementwise import (
+from gtrace.core.backends.interpreter.short_axes import short_mean, short_sum
+from gtrace.core.base.config import config
+from gtrace.core.base.errors import ArgumentError, ShapeError, message
+from gtrace.core.ir.aval import Aval
+from gtrace.core.ir.cases import BadSample, Sample
+from gtrace.core.ir.op import Op, Params, define
+from gtrace.core.ir.wide_unsigned import ORDER
+from gtrace.core.ops.batching import shifted
+from gtrace.core.ops.checks import as_flag, reduced_shape
+from gtrace.core.ops.elementwise import (
     add,
     divide,
     exp,
@@ -31,13 +31,12 @@ from gtrace.ops.elementwise import (
     squared_magnitude,
     subtract,
 )
-from gtrace.ops.factors import reduction
-from gtrace.ops.logic import equal, logical_not, not_equal
-from gtrace.ops.logic import where as select
-from gtrace.ops.parts import concat, slice_axis
-from gtrace.ops.promote import accumulating, cast, counted, promote, promote_arrays
-from gtrace.ops.samples import scipy_special, uniform
-from gtrace.ops.shape import (
+from gtrace.core.ops.join_split import concat, slice_axis
+from gtrace.core.ops.logic import equal, logical_not, not_equal
+from gtrace.core.ops.logic import where as select
+from gtrace.core.ops.promote import accumulating, cast, counted, promote, promote_arrays
+from gtrace.core.ops.samples import scipy_special, uniform
+from gtrace.core.ops.shape import (
     broadcast_op,
     constant,
     expand_dims,
@@ -48,12 +47,13 @@ from gtrace.ops.shape import (
     reshape,
     reshape_op,
 )
-from gtrace.trace.array import Array
-from gtrace.trace.bind import bind
-from gtrace.trace.convert import lift
-from gtrace.trace.fast import bind_met
-from gtrace.trace.promotion import as_dtype
-from gtrace.trace.replayable import replayable
+from gtrace.core.ops.sharding_rules import reduction
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.bind import bind
+from gtrace.core.trace.convert import lift
+from gtrace.core.trace.fast import bind_met
+from gtrace.core.trace.promotion import as_dtype
+from gtrace.core.trace.replayable import replayable
 
 __all__ = [
     "sum", "mean", "max", "min", "any", "all", "prod", "var", "std", "count_nonzero",

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy
 
-from gtrace.errors import DtypeError, ShapeError
-from gtrace.ir.cases import BadSample, Sample
+from gtrace.core.base.errors import DtypeError, ShapeError
+from gtrace.core.ir.cases import BadSample, Sample
 
 
 def rng(seed: int = 0) -> numpy.random.Generator:

@@ -8,15 +8,15 @@ from typing import Any
 import numpy
 import torch
 
-from gtrace.ir.aval import DTYPES, FLOATS, LONG, SHORT, WIDE_UNSIGNED, Aval, aval
-from gtrace.ir.cases import Sample
-from gtrace.ir.op import define
-from gtrace.ops.batching import unchanged
-from gtrace.ops.checks import real_only
-from gtrace.ops.factors import same
-from gtrace.trace.array import Array
-from gtrace.trace.bind import bind
-from gtrace.trace.convert import lift
+from gtrace.core.ir.aval import DTYPES, FLOATS, LONG, SHORT, WIDE_UNSIGNED, Aval, aval
+from gtrace.core.ir.cases import Sample
+from gtrace.core.ir.op import define
+from gtrace.core.ops.batching import unchanged
+from gtrace.core.ops.checks import real_only
+from gtrace.core.ops.sharding_rules import same
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.bind import bind
+from gtrace.core.trace.convert import lift
 
 INTEGERS = frozenset(
     [torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torch.uint16, torch.uint32, torch.uint64]

@@ -9,26 +9,26 @@ from typing import Any
 import numpy
 import torch
 
-from gtrace.errors import ArgumentError, ShapeError, message
-from gtrace.ir.cases import Sample
-from gtrace.ir.op import define
-from gtrace.ir.unsigned import ORDER
-from gtrace.ops.batching import shifted
-from gtrace.ops.checks import same_kind, same_shape
-from gtrace.ops.components import real
-from gtrace.ops.elementwise import add, divide, exp, multiply, stop_gradient, subtract
-from gtrace.ops.factors import along
-from gtrace.ops.gather import gather_op, scatter_add_op
-from gtrace.ops.logic import equal, isinf, not_equal, where
-from gtrace.ops.parts import concat, flip, slice_axis
-from gtrace.ops.promote import accumulating, cast, counted, promote
-from gtrace.ops.reduce import bad_axis
-from gtrace.ops.samples import uniform
-from gtrace.ops.shape import as_int, broadcast_to, constant, full_like_scalar, normalize_axis, ravel
-from gtrace.trace.array import Array
-from gtrace.trace.bind import bind
-from gtrace.trace.convert import lift
-from gtrace.trace.promotion import as_dtype
+from gtrace.core.base.errors import ArgumentError, ShapeError, message
+from gtrace.core.ir.cases import Sample
+from gtrace.core.ir.op import define
+from gtrace.core.ir.wide_unsigned import ORDER
+from gtrace.core.ops.batching import shifted
+from gtrace.core.ops.checks import same_kind, same_shape
+from gtrace.core.ops.complex_parts import real
+from gtrace.core.ops.elementwise import add, divide, exp, multiply, stop_gradient, subtract
+from gtrace.core.ops.gather import gather_op, scatter_add_op
+from gtrace.core.ops.join_split import concat, flip, slice_axis
+from gtrace.core.ops.logic import equal, isinf, not_equal, where
+from gtrace.core.ops.promote import accumulating, cast, counted, promote
+from gtrace.core.ops.reduce import bad_axis
+from gtrace.core.ops.samples import uniform
+from gtrace.core.ops.shape import as_int, broadcast_to, constant, full_like_scalar, normalize_axis, ravel
+from gtrace.core.ops.sharding_rules import along
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.bind import bind
+from gtrace.core.trace.convert import lift
+from gtrace.core.trace.promotion import as_dtype
 
 __all__ = ["cumlogsumexp", "cummax", "cummin", "cumprod", "cumsum", "cumulative_prod", "cumulative_sum", "diff"]
 

@@ -11,20 +11,20 @@ from typing import Any
 import numpy
 import torch
 
-from gtrace.errors import ArgumentError, ShapeError, message
-from gtrace.interp.short_axes import short_sum_to
-from gtrace.ir.aval import CPU, Aval, aval
-from gtrace.ir.cases import BadSample, Sample
-from gtrace.ir.graph import Scalar
-from gtrace.ir.op import Instr, Op, Params, define
-from gtrace.ops.batching import prefixed
-from gtrace.ops.checks import of_operand, reshaped
-from gtrace.ops.factors import broadcasted, filled, permuted, regrouped, summed_to
-from gtrace.ops.samples import uniform
-from gtrace.trace.array import Array
-from gtrace.trace.bind import bind, emit
-from gtrace.trace.convert import lift, scalar_operand
-from gtrace.trace.fast import record_view
+from gtrace.core.backends.interpreter.short_axes import short_sum_to
+from gtrace.core.base.errors import ArgumentError, ShapeError, message
+from gtrace.core.ir.aval import CPU, Aval, aval
+from gtrace.core.ir.cases import BadSample, Sample
+from gtrace.core.ir.graph import Scalar
+from gtrace.core.ir.op import Instr, Op, Params, define
+from gtrace.core.ops.batching import prefixed
+from gtrace.core.ops.checks import of_operand, reshaped
+from gtrace.core.ops.samples import uniform
+from gtrace.core.ops.sharding_rules import broadcasted, filled, permuted, regrouped, summed_to
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.bind import bind, emit
+from gtrace.core.trace.convert import lift, scalar_operand
+from gtrace.core.trace.fast import record_view
 
 __all__ = [
     "reshape", "ravel", "transpose", "matrix_transpose", "permute_dims", "moveaxis", "swapaxes", "expand_dims",

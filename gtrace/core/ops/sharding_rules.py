@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy
 
-from gtrace.ir.aval import Aval
-from gtrace.ir.factors import WHOLE, Factors
+from gtrace.core.ir.aval import Aval
+from gtrace.core.ir.sharding_rule import WHOLE, Factors
 
 Rule = Callable[..., Factors | None]
 Shape = tuple[int, ...]

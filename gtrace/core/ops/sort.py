@@ -7,21 +7,21 @@ from typing import Any
 import numpy
 import torch
 
-from gtrace.errors import ArgumentError, DtypeError, ShapeError, message
-from gtrace.ir.aval import Aval, aval
-from gtrace.ir.cases import BadSample, Sample
-from gtrace.ir.op import define
-from gtrace.ir.unsigned import ORDER
-from gtrace.ops.batching import shifted, unchanged
-from gtrace.ops.checks import as_flag, same_kind
-from gtrace.ops.factors import along, searched
-from gtrace.ops.index import take_along_axis
-from gtrace.ops.promote import counting, promote_arrays
-from gtrace.ops.samples import rng, uniform
-from gtrace.ops.shape import normalize_axis, ravel, reshape
-from gtrace.trace.array import Array
-from gtrace.trace.bind import bind
-from gtrace.trace.convert import lift
+from gtrace.core.base.errors import ArgumentError, DtypeError, ShapeError, message
+from gtrace.core.ir.aval import Aval, aval
+from gtrace.core.ir.cases import BadSample, Sample
+from gtrace.core.ir.op import define
+from gtrace.core.ir.wide_unsigned import ORDER
+from gtrace.core.ops.batching import shifted, unchanged
+from gtrace.core.ops.checks import as_flag, same_kind
+from gtrace.core.ops.index import take_along_axis
+from gtrace.core.ops.promote import counting, promote_arrays
+from gtrace.core.ops.samples import rng, uniform
+from gtrace.core.ops.shape import normalize_axis, ravel, reshape
+from gtrace.core.ops.sharding_rules import along, searched
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.bind import bind
+from gtrace.core.trace.convert import lift
 
 __all__ = ["sort", "argsort", "searchsorted"]
 

@@ -12,18 +12,18 @@ from typing import Any, TypeVar
 import numpy
 import torch
 
-from gtrace.compile.inductor.pointwise import POINTWISE
-from gtrace.compile.native.elementwise import ELEMENTWISE, Elementwise, integer_function
-from gtrace.errors import DtypeError, message
-from gtrace.ir.aval import Aval
-from gtrace.ir.cases import BadSample, Sample
-from gtrace.ir.graph import Scalar
-from gtrace.ir.op import define
-from gtrace.ops.checks import broadcasts
-from gtrace.ops.samples import rng
-from gtrace.trace.array import Array
-from gtrace.trace.bind import bind
-from gtrace.trace.convert import lift, python_scalar, scalar_operand
+from gtrace.core.backends.inductor.pointwise import POINTWISE
+from gtrace.core.backends.native.elementwise import ELEMENTWISE, Elementwise, integer_function
+from gtrace.core.base.errors import DtypeError, message
+from gtrace.core.ir.aval import Aval
+from gtrace.core.ir.cases import BadSample, Sample
+from gtrace.core.ir.graph import Scalar
+from gtrace.core.ir.op import define
+from gtrace.core.ops.checks import broadcasts
+from gtrace.core.ops.samples import rng
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.bind import bind
+from gtrace.core.trace.convert import lift, python_scalar, scalar_operand
 
 MASK = 0xFFFFFFFF
 """The low 32 bits."""

@@ -11,22 +11,22 @@ from typing import Any, NamedTuple
 
 import torch
 
-from gtrace.ambient import without_modes
-from gtrace.errors import ShapeError, message
-from gtrace.ops.components import imag, real
-from gtrace.ops.create import arange, full
-from gtrace.ops.elementwise import floor_divide, minimum, remainder, subtract
-from gtrace.ops.gather import index_axis
-from gtrace.ops.logic import isnan, less, logical_and, logical_not, not_equal, where
-from gtrace.ops.parts import concat, slice_axis
-from gtrace.ops.promote import cast, counting
-from gtrace.ops.reduce import any as any_of
-from gtrace.ops.reduce import sum as sum_over
-from gtrace.ops.scans import cumsum
-from gtrace.ops.shape import as_int, moveaxis, ravel, reshape
-from gtrace.ops.sort import argsort
-from gtrace.trace.array import Array, whole, wrap
-from gtrace.trace.convert import lift
+from gtrace.core.base.errors import ShapeError, message
+from gtrace.core.base.torch_modes import without_modes
+from gtrace.core.ops.complex_parts import imag, real
+from gtrace.core.ops.create import arange, full
+from gtrace.core.ops.elementwise import floor_divide, minimum, remainder, subtract
+from gtrace.core.ops.gather import index_axis
+from gtrace.core.ops.join_split import concat, slice_axis
+from gtrace.core.ops.logic import isnan, less, logical_and, logical_not, not_equal, where
+from gtrace.core.ops.promote import cast, counting
+from gtrace.core.ops.reduce import any as any_of
+from gtrace.core.ops.reduce import sum as sum_over
+from gtrace.core.ops.scans import cumsum
+from gtrace.core.ops.shape import as_int, moveaxis, ravel, reshape
+from gtrace.core.ops.sort import argsort
+from gtrace.core.trace.array import Array, whole, wrap
+from gtrace.core.trace.convert import lift
 
 __all__ = ["nonzero", "unique_all", "unique_counts", "unique_inverse", "unique_values"]
 

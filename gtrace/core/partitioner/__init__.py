@@ -1,1 +1,1 @@
-"""Signals and, later, what they mean on several processes."""
+"""From the program of all processes to the program of one."""

@@ -15,16 +15,16 @@ from typing import Any, Protocol
 
 import attrs
 
-from gtrace.ir.graph import Graph, Node, Operand, Scalar, Subgraph
-from gtrace.ir.sharding import Dims
-from gtrace.ir.subgraph import subgraph
-from gtrace.shard.layouts import Layout, replicated
-from gtrace.shard.local_program import LocalProgram
-from gtrace.shard.partitioned import Transfer
+from gtrace.core.ir.graph import Graph, Node, Operand, Scalar, Subgraph
+from gtrace.core.ir.sharding import Dims
+from gtrace.core.ir.subgraph import subgraph
+from gtrace.core.partitioner.layouts import Layout, replicated
+from gtrace.core.partitioner.local_program import LocalProgram
+from gtrace.core.partitioner.partitioned import Transfer
 
 
 class Divider(Protocol):
-    """What divides a graph: `gtrace.shard.partition`."""
+    """What divides a graph: `gtrace.core.partitioner.partition`."""
 
     program: LocalProgram
     computed: set[int]

@@ -8,10 +8,10 @@ from typing import Any
 
 import attrs
 
-from gtrace.ir.op import REGISTRY
-from gtrace.ir.sharding import Axes, Dims, Mesh, bounds
-from gtrace.shard.layouts import Layout
-from gtrace.shard.local_program import LocalProgram
+from gtrace.core.ir.op import REGISTRY
+from gtrace.core.ir.sharding import Axes, Dims, Mesh, bounds
+from gtrace.core.partitioner.layouts import Layout
+from gtrace.core.partitioner.local_program import LocalProgram
 
 
 @attrs.frozen(eq=False)

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import attrs
 
-from gtrace.ir.graph import Graph
-from gtrace.ir.sharding import Axes, Dims, parse_dims
+from gtrace.core.ir.graph import Graph
+from gtrace.core.ir.sharding import Axes, Dims, parse_dims
 
 
 @attrs.frozen

@@ -9,11 +9,11 @@ from typing import Any
 
 import attrs
 
-from gtrace.ir.aval import Aval
-from gtrace.ir.graph import Graph, Node, Operand, Scalar
-from gtrace.ir.op import REGISTRY, Op
-from gtrace.ir.sharding import Axes, Mesh
-from gtrace.shard.partitioned import Transfer
+from gtrace.core.ir.aval import Aval
+from gtrace.core.ir.graph import Graph, Node, Operand, Scalar
+from gtrace.core.ir.op import REGISTRY, Op
+from gtrace.core.ir.sharding import Axes, Mesh
+from gtrace.core.partitioner.partitioned import Transfer
 
 MAX_JOINED = 2**20
 """Bytes of an array that is summed together with others. Larger ones are sent alone: joining copies them."""

@@ -15,17 +15,17 @@ import collections
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from gtrace.errors import GraphError, ShardingError, message
-from gtrace.ir.aval import Aval, Bundle, aval, sharded
-from gtrace.ir.factors import WHOLE, Factors
-from gtrace.ir.graph import Graph, Node, Operand, Scalar, Subgraph, subgraphs
-from gtrace.ir.op import REGISTRY
-from gtrace.ir.sharding import Axes, Dims, Mesh, NamedSharding, PartitionSpec, bounds, parse_dims, parse_mesh
-from gtrace.shard.bodies import RULES
-from gtrace.shard.conversion import Converter
-from gtrace.shard.layouts import Layout, replicated, wanted_dims
-from gtrace.shard.local_program import LocalProgram
-from gtrace.shard.partitioned import Partitioned
+from gtrace.core.base.errors import GraphError, ShardingError, message
+from gtrace.core.ir.aval import Aval, Bundle, aval, sharded
+from gtrace.core.ir.graph import Graph, Node, Operand, Scalar, Subgraph, subgraphs
+from gtrace.core.ir.op import REGISTRY
+from gtrace.core.ir.sharding import Axes, Dims, Mesh, NamedSharding, PartitionSpec, bounds, parse_dims, parse_mesh
+from gtrace.core.ir.sharding_rule import WHOLE, Factors
+from gtrace.core.partitioner.bodies import RULES
+from gtrace.core.partitioner.conversion import Converter
+from gtrace.core.partitioner.layouts import Layout, replicated, wanted_dims
+from gtrace.core.partitioner.local_program import LocalProgram
+from gtrace.core.partitioner.partitioned import Partitioned
 
 
 def find_meshes(graph: Graph) -> tuple[Mesh, ...]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import attrs
 
-from gtrace.cache.divided import DividedRecord, SentRecord
-from gtrace.ir.aval import Aval, parse_aval
-from gtrace.ir.graph import Graph, print_graph
-from gtrace.ir.sharding import Axes, Mesh, parse_mesh
-from gtrace.ir.text import parse_graph
+from gtrace.core.ir.aval import Aval, parse_aval
+from gtrace.core.ir.graph import Graph, print_graph
+from gtrace.core.ir.sharding import Axes, Mesh, parse_mesh
+from gtrace.core.ir.text import parse_graph
+from gtrace.core.partitioner.serialized import DividedRecord, SentRecord
 
 
 @attrs.frozen

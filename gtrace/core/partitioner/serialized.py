@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 
-from gtrace.cache import fields
+from gtrace.core.base import json_fields as fields
 
 FORMAT = 1
 """Of the JSON; files of another format are not read."""
@@ -17,7 +17,7 @@ SUFFIX = ".divided"
 
 @attrs.frozen
 class SentRecord:
-    """A collective; see `gtrace.shard.partitioned.Transfer`."""
+    """A collective; see `gtrace.core.partitioner.partitioned.Transfer`."""
 
     kind: str
     axes: tuple[str, ...]
@@ -30,7 +30,7 @@ class SentRecord:
 
 @attrs.frozen
 class DividedRecord:
-    """A program of one process; see `gtrace.shard.partitioned.Partitioned`.
+    """A program of one process; see `gtrace.core.partitioner.partitioned.Partitioned`.
 
     Attributes:
         name: under which the store keeps it: a digest of the program of all processes, the mesh, the rank and gtrace.

@@ -13,14 +13,14 @@ from typing import Any
 
 import torch
 
-from gtrace.errors import ShardingError, message
-from gtrace.ir.aval import Aval, Bundle, aval
-from gtrace.ir.graph import Graph, Node, Scalar
-from gtrace.ir.op import REGISTRY
-from gtrace.ir.sharding import ABSENT, Dims, Mesh, alike, pairs, print_dims
-from gtrace.shard.local_program import LocalProgram
-from gtrace.shard.partition import Partitioner, find_meshes, named_meshes, partition
-from gtrace.shard.partitioned import Partitioned, Transfer
+from gtrace.core.base.errors import ShardingError, message
+from gtrace.core.ir.aval import Aval, Bundle, aval
+from gtrace.core.ir.graph import Graph, Node, Scalar
+from gtrace.core.ir.op import REGISTRY
+from gtrace.core.ir.sharding import ABSENT, Dims, Mesh, alike, pairs, print_dims
+from gtrace.core.partitioner.local_program import LocalProgram
+from gtrace.core.partitioner.partition import Partitioner, find_meshes, named_meshes, partition
+from gtrace.core.partitioner.partitioned import Partitioned, Transfer
 
 
 def divide(graph: Graph, count: int, rank: int) -> Partitioned:

@@ -18,11 +18,11 @@ import attrs
 import torch
 from torch import distributed
 
-from gtrace.config import config
-from gtrace.errors import DistributedError, ShardingError, message
-from gtrace.events import Communicated, bus
-from gtrace.ir.aval import WIDE_UNSIGNED
-from gtrace.ir.sharding import Axes, Mesh
+from gtrace.core.base.config import config
+from gtrace.core.base.errors import DistributedError, ShardingError, message
+from gtrace.core.base.events import Communicated, bus
+from gtrace.core.ir.aval import WIDE_UNSIGNED
+from gtrace.core.ir.sharding import Axes, Mesh
 
 T = TypeVar("T")
 

@@ -15,14 +15,14 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-from gtrace.errors import GraphError
-from gtrace.ir.aval import Aval
-from gtrace.ir.contractions import Labels, Term, peeled, product_of
-from gtrace.ir.edit import Replacements, toposort
-from gtrace.ir.graph import Graph, Node, Scalar
-from gtrace.ir.masks import HIDDEN, Added, Hidden, Mask, Masks, built_mask, number_of
-from gtrace.ir.simplify import dce, move_transposes
-from gtrace.ir.values import Values
+from gtrace.core.base.errors import GraphError
+from gtrace.core.ir.aval import Aval
+from gtrace.core.ir.def_use import Values
+from gtrace.core.ir.edit import Replacements, toposort
+from gtrace.core.ir.graph import Graph, Node, Scalar
+from gtrace.core.ir.simplify import dce, move_transposes
+from gtrace.core.passes.contractions import Labels, Term, peeled, product_of
+from gtrace.core.passes.masks import HIDDEN, Added, Hidden, Mask, Masks, built_mask, number_of
 
 FORWARD = "aten._scaled_dot_product_flash_attention_for_cpu.default"
 BACKWARD = "aten._scaled_dot_product_flash_attention_for_cpu_backward.default"

@@ -18,10 +18,9 @@ from collections.abc import Sequence
 
 import attrs
 
-from gtrace.ir.calls import has_calls, inline_calls, map_subgraphs, merge_calls, narrow_calls
-from gtrace.ir.graph import Graph, Node, Operand, Scalar, Subgraph
-from gtrace.ir.op import stable_hash
-from gtrace.ir.passes import (
+from gtrace.core.ir.graph import Graph, Node, Operand, Scalar, Subgraph
+from gtrace.core.ir.op import stable_hash
+from gtrace.core.ir.pipeline import (
     CSE,
     DCE,
     FOLD,
@@ -33,8 +32,9 @@ from gtrace.ir.passes import (
     Pass,
     Pipeline,
 )
-from gtrace.ir.sizes import kind
-from gtrace.ir.subgraph import subgraph, without_rules
+from gtrace.core.ir.skeleton import kind
+from gtrace.core.ir.subgraph import subgraph, without_rules
+from gtrace.core.passes.subgraph_calls import has_calls, inline_calls, map_subgraphs, merge_calls, narrow_calls
 
 _MASK = (1 << 60) - 1
 _OUTPUT = stable_hash("output")

@@ -14,9 +14,9 @@ from typing import Any
 
 import torch
 
-from gtrace.ir.aval import Aval, contiguous_strides
-from gtrace.ir.graph import Graph, Node
-from gtrace.ir.views import find_views
+from gtrace.core.ir.aval import Aval, contiguous_strides
+from gtrace.core.ir.graph import Graph, Node
+from gtrace.core.ir.views import find_views
 
 LEAST_ELEMENTS = 1 << 14
 """Of the images: a call for fewer takes a few microseconds, which a copy would only add to."""

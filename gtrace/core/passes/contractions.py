@@ -11,11 +11,11 @@ from collections.abc import Mapping
 
 import attrs
 
-from gtrace.ir.aval import Aval
-from gtrace.ir.edit import NewNodes
-from gtrace.ir.graph import Graph, Node
-from gtrace.ir.op import Params
-from gtrace.ir.values import Values
+from gtrace.core.ir.aval import Aval
+from gtrace.core.ir.def_use import Values
+from gtrace.core.ir.edit import NewNodes
+from gtrace.core.ir.graph import Graph, Node
+from gtrace.core.ir.op import Params
 
 Labels = tuple[str, ...]
 """What the axes of an array are."""

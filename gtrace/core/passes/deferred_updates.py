@@ -3,7 +3,7 @@
 A program that is interrupted or that fails is run again from its inputs, so none of them may be written over before
 its last operation has run. The interpreter therefore leaves updates whose results nothing else of the program reads to
 its caller, if the caller allows it, and returns `DeferredResult` in place of these results. The caller makes the
-updates in place (`gtrace.trace.completion`), or on copies.
+updates in place (`gtrace.core.trace.completion`), or on copies.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 import attrs
 import torch
 
-from gtrace.interp.ownership import is_alone
+from gtrace.core.base.tensor_ownership import is_alone
 
 Operands = tuple[list[torch.Tensor], ...]
 """Lists of arrays."""

@@ -12,8 +12,8 @@ from collections.abc import Callable, Container, Mapping
 
 import attrs
 
-from gtrace.ir.graph import Graph, Node
-from gtrace.ir.split import is_constant, slices
+from gtrace.core.ir.graph import Graph, Node
+from gtrace.core.passes.split import is_constant, slices
 
 LEAST_DRAWN = 256
 """Elements of a draw that is a program of its own: interpreted, it takes ten times as long as a call."""
@@ -40,7 +40,7 @@ def draws_apart(graph: Graph, compiles: Callable[[Node], bool]) -> list[Graph]:
         alone.
 
     >>> import gtrace as gt
-    >>> from gtrace.ir.draws import draws_apart
+    >>> from gtrace.core.passes.draws import draws_apart
     >>> def dropout(key, x):
     ...     return gt.where(gt.random.bernoulli(key, 0.9, x.shape), gt.tanh(x), 0.0)
     >>> graph = gt.make_graph(dropout)(gt.random.key(0), gt.ones(1000))

@@ -11,11 +11,11 @@ from typing import Any
 
 import torch
 
-from gtrace.ir.aval import Aval
-from gtrace.ir.graph import Graph, Node, Operand, Scalar
-from gtrace.ir.op import Op
-from gtrace.ir.rules import Rules
-from gtrace.ir.simplify import dce
+from gtrace.core.ir.aval import Aval
+from gtrace.core.ir.graph import Graph, Node, Operand, Scalar
+from gtrace.core.ir.op import Op
+from gtrace.core.ir.rules import Rules
+from gtrace.core.ir.simplify import dce
 
 _MADE = "it is made of operations that have derivatives"
 

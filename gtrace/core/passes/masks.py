@@ -7,13 +7,13 @@ import math
 import attrs
 import torch
 
-from gtrace.errors import ExecutionError
-from gtrace.ir.aval import SHORT, Aval, aval
-from gtrace.ir.edit import Replacements
-from gtrace.ir.evaluate import evaluate
-from gtrace.ir.graph import Graph, Node, Operand, Scalar
-from gtrace.ir.simplify import dce
-from gtrace.ir.values import Values
+from gtrace.core.base.errors import ExecutionError
+from gtrace.core.ir.aval import SHORT, Aval, aval
+from gtrace.core.ir.def_use import Values
+from gtrace.core.ir.edit import Replacements
+from gtrace.core.ir.evaluate import evaluate
+from gtrace.core.ir.graph import Graph, Node, Operand, Scalar
+from gtrace.core.ir.simplify import dce
 
 HIDDEN = -1e9
 """A score of this, or one that this is added to, is taken for minus infinity, as those who write it mean it: it has a

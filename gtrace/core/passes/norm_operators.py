@@ -8,9 +8,9 @@ from typing import Any
 
 import attrs
 
-from gtrace.ir.aval import aval
-from gtrace.ir.edit import Replacements
-from gtrace.ir.graph import Graph, Operand, Scalar
+from gtrace.core.ir.aval import aval
+from gtrace.core.ir.edit import Replacements
+from gtrace.core.ir.graph import Graph, Operand, Scalar
 
 LAYER, LAYER_BACKWARD = "aten.native_layer_norm.default", "aten.native_layer_norm_backward.default"
 BATCH, BATCH_BACKWARD = "aten._native_batch_norm_legit.no_stats", "aten.native_batch_norm_backward.default"

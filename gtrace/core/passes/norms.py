@@ -18,13 +18,13 @@ from typing import Any
 
 import torch
 
-from gtrace.ir.aval import Aval
-from gtrace.ir.edit import Replacements, toposort
-from gtrace.ir.graph import Graph, Node, Scalar
-from gtrace.ir.norm_operators import BACKWARD, FORWARD, MEAN, SQUARES, VARIANCE, Operands, operators
-from gtrace.ir.rows import FLAT, FULL, ROW, Rows, equal
-from gtrace.ir.simplify import dce
-from gtrace.ir.values import Values
+from gtrace.core.ir.aval import Aval
+from gtrace.core.ir.def_use import Values
+from gtrace.core.ir.edit import Replacements, toposort
+from gtrace.core.ir.graph import Graph, Node, Scalar
+from gtrace.core.ir.simplify import dce
+from gtrace.core.passes.norm_operators import BACKWARD, FORWARD, MEAN, SQUARES, VARIANCE, Operands, operators
+from gtrace.core.passes.rowwise import FLAT, FULL, ROW, Rows, equal
 
 
 def fuse_norms(graph: Graph) -> Graph:

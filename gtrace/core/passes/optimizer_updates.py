@@ -1,6 +1,6 @@
 """Updates of parameters by Adam, as torch's fused kernel: one pass over memory in place of ten.
 
-Updates whose results nothing else of the program reads may be deferred, see `gtrace.interp.deferred`.
+Updates whose results nothing else of the program reads may be deferred, see `gtrace.core.passes.deferred_updates`.
 They are found in what programs compute, whoever wrote them: `gtrace.optim`, other libraries, or formulas by hand.
 Only the interpreter runs them so. Compilers fuse the operations themselves.
 """
@@ -15,16 +15,16 @@ from typing import Any
 import attrs
 import torch
 
-from gtrace import torch_internals as internals
-from gtrace.errors import GraphError
-from gtrace.interp.deferred import DeferredResult, DeferredUpdate
-from gtrace.ir.aval import Aval, Bundle, aval, bundle, layout
-from gtrace.ir.edit import toposort
-from gtrace.ir.graph import Graph, Node, Operand, Scalar
-from gtrace.ir.op import REGISTRY, Op
-from gtrace.ir.rules import Rules
-from gtrace.ir.simplify import dce
-from gtrace.ir.values import Values
+from gtrace.core.base import torch_internals as internals
+from gtrace.core.base.errors import GraphError
+from gtrace.core.ir.aval import Aval, Bundle, aval, bundle, layout
+from gtrace.core.ir.def_use import Values
+from gtrace.core.ir.edit import toposort
+from gtrace.core.ir.graph import Graph, Node, Operand, Scalar
+from gtrace.core.ir.op import REGISTRY, Op
+from gtrace.core.ir.rules import Rules
+from gtrace.core.ir.simplify import dce
+from gtrace.core.passes.deferred_updates import DeferredResult, DeferredUpdate
 
 ROUNDING = 1e-7
 """How far the two factors of a moving average may be from a sum of 1, as a part of the second one."""

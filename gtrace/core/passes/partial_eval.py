@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gtrace.ir.graph import Graph, Node
-from gtrace.ir.simplify import dce
+from gtrace.core.ir.graph import Graph, Node
+from gtrace.core.ir.simplify import dce
 
 
 def partial_eval(graph: Graph, known: Sequence[int], again: bool = False) -> tuple[Graph, Graph]:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from gtrace.ir.aval import Aval
-from gtrace.ir.graph import Graph, Node
-from gtrace.ir.simplify import dce
+from gtrace.core.ir.aval import Aval
+from gtrace.core.ir.graph import Graph, Node
+from gtrace.core.ir.simplify import dce
 
 LEAST_NODES = 64
 """Programs of fewer operations are left as they are: they gain microseconds at most."""

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 import attrs
 import numpy as np
 
-from gtrace.ir.aval import Aval
-from gtrace.ir.graph import Graph, Node, Scalar
-from gtrace.ir.split import NEVER, crossing, is_constant, results_beside_operations, slices
-from gtrace.ir.views import views_in_parts
+from gtrace.core.ir.aval import Aval
+from gtrace.core.ir.graph import Graph, Node, Scalar
+from gtrace.core.ir.views import views_in_parts
+from gtrace.core.passes.split import NEVER, crossing, is_constant, results_beside_operations, slices
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -88,7 +88,7 @@ def updates_beside_gradients(graph: Graph) -> Graph:
 
     >>> import gtrace as gt
     >>> from gtrace import ir
-    >>> from gtrace.ir.repeats import updates_beside_gradients
+    >>> from gtrace.core.passes.repeats import updates_beside_gradients
     >>> def update(xs):
     ...     gradients = [x.sum() for x in xs]
     ...     moments = [g * 0.9 for g in gradients]
@@ -188,7 +188,7 @@ def find_runs(graph: Graph, least: int) -> list[Run]:
     """Return disjoint runs of at least `least` saved operations, in order: chosen greedily, those that save most first.
 
     >>> import gtrace as gt
-    >>> from gtrace.ir.repeats import find_runs
+    >>> from gtrace.core.passes.repeats import find_runs
     >>> def layers(x):
     ...     for _ in range(4):
     ...         x = gt.tanh(gt.sin(x) * 2)

@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
-from gtrace.ir.aval import Aval
-from gtrace.ir.graph import Node, Scalar
-from gtrace.ir.values import Values
+from gtrace.core.ir.aval import Aval
+from gtrace.core.ir.def_use import Values
+from gtrace.core.ir.graph import Node, Scalar
 
 SPREADS, MEANS = (0.1, 1.0, 1e-20), (1.0, 0.0, 0.0)
 """Of the rows. On the last one, any number that is added to what a norm divides by shows."""

@@ -7,9 +7,9 @@ import itertools
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
-from gtrace.ir.aval import Bundle
-from gtrace.ir.graph import Graph, Marks, Node, Region
-from gtrace.ir.simplify import dce
+from gtrace.core.ir.aval import Bundle
+from gtrace.core.ir.graph import Graph, Marks, Node, Region
+from gtrace.core.ir.simplify import dce
 
 NEVER = 1 << 60
 """Bytes that cross a place where a program cannot be cut."""

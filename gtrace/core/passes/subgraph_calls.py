@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gtrace.ir.edit import inline, substitute, toposort
-from gtrace.ir.graph import Graph, Node, Operand, Subgraph, is_subgraphs, subgraphs
-from gtrace.ir.op import REGISTRY
-from gtrace.ir.subgraph import select
+from gtrace.core.ir.edit import inline, substitute, toposort
+from gtrace.core.ir.graph import Graph, Node, Operand, Subgraph, is_subgraphs, subgraphs
+from gtrace.core.ir.op import REGISTRY
+from gtrace.core.ir.subgraph import select
 
 
 def has_calls(graph: Graph) -> bool:

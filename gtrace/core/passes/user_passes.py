@@ -7,12 +7,12 @@ from types import TracebackType
 
 import attrs
 
-from gtrace.errors import ArgumentError, GraphError, message
-from gtrace.ir.calls import has_calls, map_subgraphs
-from gtrace.ir.graph import Graph, Subgraph
-from gtrace.ir.passes import Pass, check_pass
-from gtrace.ir.subgraph import subgraph
-from gtrace.locks import new_lock
+from gtrace.core.base.errors import ArgumentError, GraphError, message
+from gtrace.core.base.locks import new_lock
+from gtrace.core.ir.graph import Graph, Subgraph
+from gtrace.core.ir.pipeline import Pass, check_pass
+from gtrace.core.ir.subgraph import subgraph
+from gtrace.core.passes.subgraph_calls import has_calls, map_subgraphs
 
 Passes = tuple[Pass, ...]
 """Registered passes, in order. Immutable, so that it can be part of a key."""

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from gtrace.ir.attention import fuse_attention, has_attention
-from gtrace.ir.calls import has_calls
-from gtrace.ir.canonical import CANONICAL
-from gtrace.ir.contractions import has_einsums, multiply_matrices
-from gtrace.ir.draws import has_draws
-from gtrace.ir.graph import Graph
-from gtrace.ir.norm_operators import turns_axes
-from gtrace.ir.norms import fuse_norms, has_roots
-from gtrace.ir.passes import CSE, DCE, MOVE_TRANSPOSES, Pass, Pipeline
-from gtrace.ir.repeats import LEAST_NODES
+from gtrace.core.ir.graph import Graph
+from gtrace.core.ir.pipeline import CSE, DCE, MOVE_TRANSPOSES, Pass, Pipeline
+from gtrace.core.passes.attention import fuse_attention, has_attention
+from gtrace.core.passes.canonical import CANONICAL
+from gtrace.core.passes.contractions import has_einsums, multiply_matrices
+from gtrace.core.passes.draws import has_draws
+from gtrace.core.passes.norm_operators import turns_axes
+from gtrace.core.passes.norms import fuse_norms, has_roots
+from gtrace.core.passes.repeats import LEAST_NODES
+from gtrace.core.passes.subgraph_calls import has_calls
 
 
 def is_divided(graph: Graph) -> bool:

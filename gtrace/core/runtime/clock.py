@@ -7,7 +7,7 @@ from time import perf_counter
 
 import torch
 
-from gtrace.compile.executable import Executable
+from gtrace.core.backends.executable import Executable
 
 
 def clock(executable: Executable) -> Callable[[], float]:

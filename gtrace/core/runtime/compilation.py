@@ -6,16 +6,16 @@ from collections.abc import Mapping
 
 import attrs
 
-from gtrace.compile.executable import Executable
-from gtrace.compile.partition import Partitioner
-from gtrace.compile.request import CompileRequest
-from gtrace.compile.schedule import Results, Schedule
-from gtrace.compile.symbolic import SymbolicProgram
-from gtrace.engine.program import Program
-from gtrace.errors import CompileError
-from gtrace.interp.layouts import with_strides
-from gtrace.ir.edit import lift_scalars
-from gtrace.ir.graph import Scalar
+from gtrace.core.backends.executable import Executable
+from gtrace.core.backends.interpreter.result_strides import with_strides
+from gtrace.core.backends.request import CompileRequest
+from gtrace.core.backends.schedule import Results, Schedule
+from gtrace.core.backends.scheduler import Partitioner
+from gtrace.core.backends.symbolic import SymbolicProgram
+from gtrace.core.base.errors import CompileError
+from gtrace.core.ir.edit import lift_scalars
+from gtrace.core.ir.graph import Scalar
+from gtrace.core.runtime.program import Program
 
 
 @attrs.frozen(eq=False)

@@ -19,43 +19,43 @@ import attrs
 import torch
 from torch import get_num_threads
 
-from gtrace.ambient import deterministic_algorithms, no_modes, quiet, without_modes
-from gtrace.compile.partition import Partitioner
-from gtrace.compile.schedule import CallSequence, Step
-from gtrace.compile.symbolic import Shape, shape_of
-from gtrace.config import config
-from gtrace.engine.clock import clock
-from gtrace.engine.derived import DerivedOutputs, PartialResults
-from gtrace.engine.instruments import INTERPRETED, instrumented
-from gtrace.engine.ledger import save_ledger
-from gtrace.engine.program import Instrument, Program
-from gtrace.engine.programs import MAX_PROGRAMS, CanonicalForms, ProgramTable, new_program
-from gtrace.engine.routes import Parts, Recording, Route
-from gtrace.engine.scalars import Groups, Scalars, changed_since, scalar_inputs
-from gtrace.engine.sharded import AgreedCalls, gathering, localize, placed
-from gtrace.engine.sizes import NewSizes
-from gtrace.engine.tiering import Tiering
-from gtrace.events import Canonicalized, Ran, bus
-from gtrace.interp.channels_last import predicted_strides
-from gtrace.interp.deferred import DeferredUpdate
-from gtrace.interp.interpreter import Owned
-from gtrace.interp.memory import REFUSALS, refuse
-from gtrace.interp.updates import has_updates
-from gtrace.ir.aliasing import given_away
-from gtrace.ir.aval import contiguous_strides
-from gtrace.ir.draws import has_draws
-from gtrace.ir.graph import Graph, Marks, RecordedGraph, skeleton
-from gtrace.ir.op import Leaf
-from gtrace.ir.repeats import cut_repeats
-from gtrace.ir.signature import CompileKey, Signature, sign
-from gtrace.ir.simplified import SIMPLIFIED, is_divided
-from gtrace.ir.split import components, grouped_components, split_regions
-from gtrace.ir.user_passes import Passes, registered, rewritten
-from gtrace.shard.partition import find_meshes, has_placements
-from gtrace.tables import BoundedTable
-from gtrace.torch_internals import profiler_enabled
-from gtrace.worker.client import worker
-from gtrace.worker.sharing import sharing
+from gtrace.core.backends.interpreter.interpreter import Owned
+from gtrace.core.backends.interpreter.run_errors import REFUSALS, refuse
+from gtrace.core.backends.schedule import CallSequence, Step
+from gtrace.core.backends.scheduler import Partitioner
+from gtrace.core.backends.symbolic import Shape, shape_of
+from gtrace.core.base.bounded_tables import BoundedTable
+from gtrace.core.base.config import config
+from gtrace.core.base.events import Canonicalized, Ran, bus
+from gtrace.core.base.torch_internals import profiler_enabled
+from gtrace.core.base.torch_modes import deterministic_algorithms, no_modes, quiet, without_modes
+from gtrace.core.ir.aliasing import given_away
+from gtrace.core.ir.aval import contiguous_strides
+from gtrace.core.ir.graph import Graph, Marks, RecordedGraph, skeleton
+from gtrace.core.ir.op import Leaf
+from gtrace.core.ir.signature import CompileKey, Signature, sign
+from gtrace.core.partitioner.partition import find_meshes, has_placements
+from gtrace.core.passes.channels_last import predicted_strides
+from gtrace.core.passes.deferred_updates import DeferredUpdate
+from gtrace.core.passes.draws import has_draws
+from gtrace.core.passes.optimizer_updates import has_updates
+from gtrace.core.passes.repeats import cut_repeats
+from gtrace.core.passes.split import components, grouped_components, split_regions
+from gtrace.core.passes.user_passes import Passes, registered, rewritten
+from gtrace.core.passes.whole_program import SIMPLIFIED, is_divided
+from gtrace.core.runtime.clock import clock
+from gtrace.core.runtime.first_calls import NewSizes
+from gtrace.core.runtime.instruments import INTERPRETED, instrumented
+from gtrace.core.runtime.lazy_outputs import DerivedOutputs, PartialResults
+from gtrace.core.runtime.lifted_scalars import Groups, Scalars, changed_since, scalar_inputs
+from gtrace.core.runtime.measurements import save_ledger
+from gtrace.core.runtime.program import Instrument, Program
+from gtrace.core.runtime.programs import MAX_PROGRAMS, CanonicalForms, ProgramTable, new_program
+from gtrace.core.runtime.routes import Parts, Recording, Route
+from gtrace.core.runtime.sharded import AgreedCalls, gathering, localize, placed
+from gtrace.core.runtime.tier_controller import Tiering
+from gtrace.core.runtime.worker.client import worker
+from gtrace.core.runtime.worker.sharing import sharing
 
 LEAST_PART = 8
 """Operations, at least, of an independent part of a recording that becomes a program of its own."""

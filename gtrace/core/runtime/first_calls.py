@@ -15,23 +15,23 @@ from typing import Any
 import attrs
 import torch
 
-from gtrace.compile.executable import interpreted
-from gtrace.compile.work import additions
-from gtrace.config import config
-from gtrace.engine.programs import MAX_PROGRAMS
-from gtrace.engine.scalars import Scalars
-from gtrace.events import Ran, bus
-from gtrace.interp.deferred import DeferredUpdate
-from gtrace.interp.interpreter import Owned, TensorFunction
-from gtrace.interp.memory import REFUSALS, refuse
-from gtrace.ir.aval import Bundle
-from gtrace.ir.calls import has_calls
-from gtrace.ir.graph import Graph, RecordedGraph
-from gtrace.ir.simplify import dce
-from gtrace.tables import PART, BoundedTable, spread
-from gtrace.torch_internals import profiler_enabled
-from gtrace.worker.client import worker
-from gtrace.worker.sharing import sharing
+from gtrace.core.backends.cost_model import additions
+from gtrace.core.backends.executable import interpreted
+from gtrace.core.backends.interpreter.interpreter import Owned, TensorFunction
+from gtrace.core.backends.interpreter.run_errors import REFUSALS, refuse
+from gtrace.core.base.bounded_tables import PART, BoundedTable, spread
+from gtrace.core.base.config import config
+from gtrace.core.base.events import Ran, bus
+from gtrace.core.base.torch_internals import profiler_enabled
+from gtrace.core.ir.aval import Bundle
+from gtrace.core.ir.graph import Graph, RecordedGraph
+from gtrace.core.ir.simplify import dce
+from gtrace.core.passes.deferred_updates import DeferredUpdate
+from gtrace.core.passes.subgraph_calls import has_calls
+from gtrace.core.runtime.lifted_scalars import Scalars
+from gtrace.core.runtime.programs import MAX_PROGRAMS
+from gtrace.core.runtime.worker.client import worker
+from gtrace.core.runtime.worker.sharing import sharing
 
 PREPARED = 4
 """Sizes of which every program is prepared at its first call."""

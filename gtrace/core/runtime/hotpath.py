@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from gtrace.config import config
-from gtrace.engine.policy import HotPathDetector
-from gtrace.errors import ArgumentError
+from gtrace.core.base.config import config
+from gtrace.core.base.errors import ArgumentError
+from gtrace.core.runtime.policy import HotPathDetector
 
 __all__ = ["HotPathDetector", "enable_hot_path_detection"]
 

@@ -10,15 +10,15 @@ import attrs
 import torch
 from torch.autograd.profiler import record_function
 
-from gtrace.compile.executable import Executable
-from gtrace.engine.program import Program
-from gtrace.errors import user_location
-from gtrace.interp.interpreter import TensorFunction, interpreter
-from gtrace.interp.layouts import ordering
-from gtrace.interp.profile import run_profiled
-from gtrace.ir.graph import Node
-from gtrace.ir.signature import short
-from gtrace.torch_internals import profiler_enabled
+from gtrace.core.backends.executable import Executable
+from gtrace.core.backends.interpreter.interpreter import TensorFunction, interpreter
+from gtrace.core.backends.interpreter.profile import run_profiled
+from gtrace.core.backends.interpreter.result_strides import ordering
+from gtrace.core.base.errors import user_location
+from gtrace.core.base.torch_internals import profiler_enabled
+from gtrace.core.ir.graph import Node
+from gtrace.core.ir.signature import short
+from gtrace.core.runtime.program import Program
 
 INTERPRETED = "interpreter"
 """The origin of an executable that interprets."""

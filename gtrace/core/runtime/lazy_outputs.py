@@ -1,4 +1,7 @@
-"""Outputs of recorded programs that are computed only when somebody asks for them, see `gtrace.ir.derived`."""
+"""Outputs of recorded programs that are computed only when somebody asks for them.
+
+`gtrace.core.passes.recomputable_outputs` says which these are.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,11 @@ from collections.abc import Mapping, Sequence
 import attrs
 import torch
 
-from gtrace.engine.programs import MAX_PROGRAMS
-from gtrace.ir.derived import derived_outputs
-from gtrace.ir.graph import Graph, RecordedGraph
-from gtrace.shard.partition import has_placements
-from gtrace.tables import BoundedTable
+from gtrace.core.base.bounded_tables import BoundedTable
+from gtrace.core.ir.graph import Graph, RecordedGraph
+from gtrace.core.partitioner.partition import has_placements
+from gtrace.core.passes.recomputable_outputs import derived_outputs
+from gtrace.core.runtime.programs import MAX_PROGRAMS
 
 
 @attrs.frozen(eq=False)

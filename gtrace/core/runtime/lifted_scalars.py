@@ -7,10 +7,10 @@ from collections.abc import Hashable, Mapping, Sequence
 import attrs
 import torch
 
-from gtrace.exact import exact_key
-from gtrace.ir.aval import Aval
-from gtrace.ir.edit import lift_scalars
-from gtrace.ir.graph import Graph, Scalar
+from gtrace.core.base.exact_keys import exact_key
+from gtrace.core.ir.aval import Aval
+from gtrace.core.ir.edit import lift_scalars
+from gtrace.core.ir.graph import Graph, Scalar
 
 Scalars = tuple[bool | int | float | complex, ...]
 """The scalars of a recording, by slot."""

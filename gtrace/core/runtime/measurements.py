@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from gtrace.cache.artifacts import artifacts
-from gtrace.cache.ledger import LedgerEntry
-from gtrace.engine.program import Program
+from gtrace.core.runtime.cache.artifacts import artifacts
+from gtrace.core.runtime.cache.ledger import LedgerEntry
+from gtrace.core.runtime.program import Program
 
 LEAST_SECONDS = 0.01
 """A program that was never compiled has a line only if at least this much time was spent on it."""

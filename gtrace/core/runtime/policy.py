@@ -9,7 +9,7 @@ from typing import Any
 
 import attrs
 
-from gtrace.errors import ArgumentError
+from gtrace.core.base.errors import ArgumentError
 
 BASE_SECONDS = 1.5
 """Expected compile time of an empty program, before any compile was measured."""
@@ -69,7 +69,7 @@ class History:
 
 @attrs.frozen
 class Policy:
-    """The settings a decision depends on; see `gtrace.config.Config` for each."""
+    """The settings a decision depends on; see `gtrace.core.base.config.Config` for each."""
 
     auto_compile: bool
     compile: bool

@@ -11,20 +11,20 @@ from typing import Any
 import attrs
 import torch
 
-from gtrace.cache.artifacts import artifacts
-from gtrace.compile.executable import Executable, interpreted
-from gtrace.compile.partition import Partitioner
-from gtrace.compile.request import digest
-from gtrace.compile.schedule import Schedule
-from gtrace.compile.symbolic import Relation, Shape, SymbolicProgram, fit
-from gtrace.compile.toolchain import toolchain
-from gtrace.compile.work import saved_beside_products
-from gtrace.config import Config, config
-from gtrace.engine.policy import SAMPLES, TRIAL_SHARE, native_seconds, review_due
-from gtrace.interp.products import takes_library
-from gtrace.ir.calls import called_operators, communicates, count_operations, has_calls, has_effects
-from gtrace.ir.graph import Graph
-from gtrace.ir.signature import CompileKey, Signature
+from gtrace.core.backends.cost_model import saved_beside_products
+from gtrace.core.backends.executable import Executable, interpreted
+from gtrace.core.backends.interpreter.matmul import takes_library
+from gtrace.core.backends.request import digest
+from gtrace.core.backends.schedule import Schedule
+from gtrace.core.backends.scheduler import Partitioner
+from gtrace.core.backends.symbolic import Relation, Shape, SymbolicProgram, fit
+from gtrace.core.backends.toolchain import toolchain
+from gtrace.core.base.config import Config, config
+from gtrace.core.ir.graph import Graph
+from gtrace.core.ir.signature import CompileKey, Signature
+from gtrace.core.passes.subgraph_calls import called_operators, communicates, count_operations, has_calls, has_effects
+from gtrace.core.runtime.cache.artifacts import artifacts
+from gtrace.core.runtime.policy import SAMPLES, TRIAL_SHARE, native_seconds, review_due
 
 MAX_EXAMPLES = 8
 """Members of a family that relations are fitted to."""

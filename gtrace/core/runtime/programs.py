@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-from gtrace.allocator import keep_freed_memory
-from gtrace.compile.backend import find_backend
-from gtrace.compile.executable import interpreted
-from gtrace.compile.partition import MAX_OPS, uncompilable
-from gtrace.compile.symbolic import Shape
-from gtrace.engine.program import Family, Program
-from gtrace.ir.aval import layout
-from gtrace.ir.calls import called_operators, has_calls
-from gtrace.ir.canonical import Canonical, canonicalize
-from gtrace.ir.edit import renumber
-from gtrace.ir.graph import Graph
-from gtrace.ir.signature import CompileKey, Signature
-from gtrace.tables import PART, BoundedTable, spread
+from gtrace.core.backends.backend import find_backend
+from gtrace.core.backends.executable import interpreted
+from gtrace.core.backends.scheduler import MAX_OPS, uncompilable
+from gtrace.core.backends.symbolic import Shape
+from gtrace.core.base.allocator import keep_freed_memory
+from gtrace.core.base.bounded_tables import PART, BoundedTable, spread
+from gtrace.core.ir.aval import layout
+from gtrace.core.ir.edit import renumber
+from gtrace.core.ir.graph import Graph
+from gtrace.core.ir.signature import CompileKey, Signature
+from gtrace.core.passes.canonical import Canonical, canonicalize
+from gtrace.core.passes.subgraph_calls import called_operators, has_calls
+from gtrace.core.runtime.program import Family, Program
 
 MAX_PROGRAMS = 16384
 """Programs remembered, and as many recordings and canonical forms; others are made anew when they are needed."""

@@ -8,10 +8,10 @@ from typing import ClassVar, Protocol
 import attrs
 import torch
 
-from gtrace.engine.derived import Derived
-from gtrace.engine.program import Program
-from gtrace.engine.scalars import ScalarInputs, Scalars
-from gtrace.ir.aval import Aval
+from gtrace.core.ir.aval import Aval
+from gtrace.core.runtime.lazy_outputs import Derived
+from gtrace.core.runtime.lifted_scalars import ScalarInputs, Scalars
+from gtrace.core.runtime.program import Program
 
 
 @attrs.frozen

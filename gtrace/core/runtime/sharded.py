@@ -8,25 +8,25 @@ from collections.abc import Callable, Iterable, Sequence
 import attrs
 import torch
 
-from gtrace.cache.artifacts import artifacts
-from gtrace.compile.toolchain import toolchain
-from gtrace.errors import DivergenceError, GraphError, ShardingWarning, message, user_location, warn_at
-from gtrace.events import Divided, bus
-from gtrace.interp.checked import checked
-from gtrace.interp.memory import REFUSALS, refuse
-from gtrace.ir.aval import Aval
-from gtrace.ir.calls import count_operations
-from gtrace.ir.canonical import CANONICAL
-from gtrace.ir.difference import difference
-from gtrace.ir.edit import renumber
-from gtrace.ir.graph import Graph, Node, print_graph
-from gtrace.ir.op import REGISTRY
-from gtrace.ir.sharding import ABSENT, Mesh, print_dims
-from gtrace.ir.text import parse_graph
-from gtrace.shard import workers
-from gtrace.shard.partition import find_meshes
-from gtrace.shard.partitioned import Partitioned
-from gtrace.shard.stages import divide
+from gtrace.core.backends.interpreter.nan_checks import checked
+from gtrace.core.backends.interpreter.run_errors import REFUSALS, refuse
+from gtrace.core.backends.toolchain import toolchain
+from gtrace.core.base.errors import DivergenceError, GraphError, ShardingWarning, message, user_location, warn_at
+from gtrace.core.base.events import Divided, bus
+from gtrace.core.ir.aval import Aval
+from gtrace.core.ir.difference import difference
+from gtrace.core.ir.edit import renumber
+from gtrace.core.ir.graph import Graph, Node, print_graph
+from gtrace.core.ir.op import REGISTRY
+from gtrace.core.ir.sharding import ABSENT, Mesh, print_dims
+from gtrace.core.ir.text import parse_graph
+from gtrace.core.partitioner import workers
+from gtrace.core.partitioner.partition import find_meshes
+from gtrace.core.partitioner.partitioned import Partitioned
+from gtrace.core.partitioner.stages import divide
+from gtrace.core.passes.canonical import CANONICAL
+from gtrace.core.passes.subgraph_calls import count_operations
+from gtrace.core.runtime.cache.artifacts import artifacts
 
 _BITS = 62
 

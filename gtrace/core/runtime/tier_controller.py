@@ -11,23 +11,17 @@ from time import perf_counter
 
 import attrs
 
-from gtrace.ambient import without_modes
-from gtrace.cache.artifacts import Refusal, artifacts
-from gtrace.compile.backend import find_backend
-from gtrace.compile.executable import Compiled, Executable
-from gtrace.compile.inductor.driver import IMPORT_SECONDS, startup_seconds
-from gtrace.compile.inductor.failures import named_operators
-from gtrace.compile.native.values import UnsupportedLoopError
-from gtrace.compile.request import CompileRequest
-from gtrace.compile.schedule import Results
-from gtrace.config import Config, config
-from gtrace.engine import policy as policies
-from gtrace.engine.compilation import Compilation, compilation, for_own_sizes
-from gtrace.engine.instruments import measure_products
-from gtrace.engine.judging import Judging, new_trial
-from gtrace.engine.program import Partial, Program
-from gtrace.errors import CompileError, CompileWarning, UnsupportedTorchError, user_location, warn_at
-from gtrace.events import (
+from gtrace.core.backends.backend import find_backend
+from gtrace.core.backends.executable import Compiled, Executable
+from gtrace.core.backends.inductor.driver import IMPORT_SECONDS, startup_seconds
+from gtrace.core.backends.inductor.failures import named_operators
+from gtrace.core.backends.interpreter import lstm
+from gtrace.core.backends.native.values import UnsupportedLoopError
+from gtrace.core.backends.request import CompileRequest
+from gtrace.core.backends.schedule import Results
+from gtrace.core.base.config import Config, config
+from gtrace.core.base.errors import CompileError, CompileWarning, UnsupportedTorchError, user_location, warn_at
+from gtrace.core.base.events import (
     Awaiting,
     CompileFailed,
     CompileFinished,
@@ -37,12 +31,18 @@ from gtrace.events import (
     Recompiling,
     bus,
 )
-from gtrace.interp import lstm
-from gtrace.ir.difference import difference
-from gtrace.ir.signature import CompileKey
-from gtrace.locks import ExclusiveLock, new_lock
-from gtrace.worker.client import worker
-from gtrace.worker.sharing import sharing
+from gtrace.core.base.locks import ExclusiveLock, new_lock
+from gtrace.core.base.torch_modes import without_modes
+from gtrace.core.ir.difference import difference
+from gtrace.core.ir.signature import CompileKey
+from gtrace.core.runtime import policy as policies
+from gtrace.core.runtime.cache.artifacts import Refusal, artifacts
+from gtrace.core.runtime.compilation import Compilation, compilation, for_own_sizes
+from gtrace.core.runtime.instruments import measure_products
+from gtrace.core.runtime.program import Partial, Program
+from gtrace.core.runtime.trials import Judging, new_trial
+from gtrace.core.runtime.worker.client import worker
+from gtrace.core.runtime.worker.sharing import sharing
 
 MAX_VERSIONS = 8
 """Programs of one structure that are compiled for different sizes of their inputs."""

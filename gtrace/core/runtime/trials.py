@@ -8,20 +8,20 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from gtrace.ambient import without_modes
-from gtrace.cache.artifacts import artifacts
-from gtrace.cache.manifest import Verdict, VerdictKind
-from gtrace.compile.executable import Executable
-from gtrace.config import config
-from gtrace.engine import policy as policies
-from gtrace.engine.audit import disagreement
-from gtrace.engine.compilation import for_own_sizes
-from gtrace.engine.program import Program, Rival, Trial
-from gtrace.errors import AuditWarning, user_location, warn_at
-from gtrace.events import Judged, bus
-from gtrace.ir.calls import has_calls
-from gtrace.ir.graph import Graph
-from gtrace.ir.signature import CompileKey
+from gtrace.core.backends.executable import Executable
+from gtrace.core.base.config import config
+from gtrace.core.base.errors import AuditWarning, user_location, warn_at
+from gtrace.core.base.events import Judged, bus
+from gtrace.core.base.torch_modes import without_modes
+from gtrace.core.ir.graph import Graph
+from gtrace.core.ir.signature import CompileKey
+from gtrace.core.passes.subgraph_calls import has_calls
+from gtrace.core.runtime import policy as policies
+from gtrace.core.runtime.audit import disagreement
+from gtrace.core.runtime.cache.artifacts import artifacts
+from gtrace.core.runtime.cache.manifest import Verdict, VerdictKind
+from gtrace.core.runtime.compilation import for_own_sizes
+from gtrace.core.runtime.program import Program, Rival, Trial
 
 
 def new_trial(program: Program) -> Trial:

@@ -10,28 +10,28 @@ import attrs
 import numpy as np
 import torch
 
-from gtrace.ambient import without_modes
-from gtrace.config import config
-from gtrace.dtypes import BY_TORCH, DType
-from gtrace.engine.engine import engine
-from gtrace.engine.sharded import Placed, placed, run_checked
-from gtrace.errors import DtypeError, ImmutableError, ShapeError, user_location
-from gtrace.events import Forced, bus
-from gtrace.interp.deferred import DeferredUpdate
-from gtrace.interp.layouts import in_one_form
-from gtrace.ir.aval import BIT_DTYPES, LONG, Aval, aval
-from gtrace.ir.op import Leaf, leaf
-from gtrace.ir.sharding import NamedSharding
-from gtrace.shard import workers
-from gtrace.trace.completion import WRITING, Completion, assign
-from gtrace.trace.derived import DerivedTrace
-from gtrace.trace.no_value import concretization, leaked
-from gtrace.trace.record import Donation, Trace, thread
-from gtrace.trace.text import array_text, elements_text
-from gtrace.tree.structure import leaf_class
+from gtrace.core.backends.interpreter.result_strides import in_one_form
+from gtrace.core.base.config import config
+from gtrace.core.base.dtypes import BY_TORCH, DType
+from gtrace.core.base.errors import DtypeError, ImmutableError, ShapeError, user_location
+from gtrace.core.base.events import Forced, bus
+from gtrace.core.base.torch_modes import without_modes
+from gtrace.core.base.tree.treedef import leaf_class
+from gtrace.core.ir.aval import BIT_DTYPES, LONG, Aval, aval
+from gtrace.core.ir.op import Leaf, leaf
+from gtrace.core.ir.sharding import NamedSharding
+from gtrace.core.partitioner import workers
+from gtrace.core.passes.deferred_updates import DeferredUpdate
+from gtrace.core.runtime.engine import engine
+from gtrace.core.runtime.sharded import Placed, placed, run_checked
+from gtrace.core.trace.array_text import array_text, elements_text
+from gtrace.core.trace.completion import WRITING, Completion, assign
+from gtrace.core.trace.lazy_outputs import DerivedTrace
+from gtrace.core.trace.no_value import concretization, leaked
+from gtrace.core.trace.record import Donation, Trace, thread
 
 if TYPE_CHECKING:
-    from gtrace.tensor_methods import TensorMethods as _Methods
+    from gtrace.interop.tensor_methods import TensorMethods as _Methods
 else:
     _Methods = object
 
@@ -305,7 +305,7 @@ _new = object.__new__
 def _to_numpy(tensor: torch.Tensor) -> np.ndarray:
     host = (tensor.float() if tensor.dtype in BIT_DTYPES else tensor).cpu()
     if host.untyped_storage().resizable():
-        # from here on torch says that it is not, as of memory that came from outside; see `gtrace.trace.donation`
+        # from here on torch says that it is not, as of memory that came from outside; see `gtrace.core.trace.donation`
         host.made_by_torch = True  # type: ignore[attr-defined]
     return host.numpy()
 

@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 
-from gtrace.config import config
+from gtrace.core.base.config import config
 
 _PREFIX = "Array("
 _THRESHOLD = 200

@@ -1,4 +1,4 @@
-"""Recording an operation: `bind`. Most operations take its fast paths, in `gtrace.trace.fast`."""
+"""Recording an operation: `bind`. Most operations take its fast paths, in `gtrace.core.trace.fast`."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
-from gtrace.config import config
-from gtrace.errors import LeakError, user_location, users_line
-from gtrace.events import Recorded, bus
-from gtrace.ir.aval import Aval, contiguous_strides
-from gtrace.ir.graph import Scalar, has_rules
-from gtrace.ir.op import REGISTRY, Instr, Leaf, Op, Params, define, leaf
-from gtrace.ir.subgraph import plain_instr
-from gtrace.trace.array import Array, flush, layout, materialize
-from gtrace.trace.no_value import leaked
-from gtrace.trace.record import RegionLayout, Trace, followers, thread
+from gtrace.core.base.config import config
+from gtrace.core.base.errors import LeakError, user_location, users_line
+from gtrace.core.base.events import Recorded, bus
+from gtrace.core.ir.aval import Aval, contiguous_strides
+from gtrace.core.ir.graph import Scalar, has_rules
+from gtrace.core.ir.op import REGISTRY, Instr, Leaf, Op, Params, define, leaf
+from gtrace.core.ir.subgraph import plain_instr
+from gtrace.core.trace.array import Array, flush, layout, materialize
+from gtrace.core.trace.no_value import leaked
+from gtrace.core.trace.record import RegionLayout, Trace, followers, thread
 
 _ref = weakref.ref
 _new = object.__new__
@@ -226,7 +226,7 @@ def _lay_out(trace: Trace, layout: RegionLayout, instr: Instr, out: Array) -> No
 
 
 def _overflow(trace: Trace, number: int) -> None:
-    """Cut the pending trace at the next cut of its loop or the end of its budget; see `gtrace.trace.segmentation`."""
+    """Cut the pending trace at the next cut of its loop or the end of its budget (`gtrace.core.trace.segmentation`)."""
     segmentation, settings = thread.segmentation, config.current
     pending = len(trace.refs)
     full = trace.full or (pending >= settings.max_pending and not (segmentation.period and pending < settings.window))

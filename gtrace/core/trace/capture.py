@@ -10,18 +10,18 @@ from typing import Any
 import attrs
 import torch
 
-from gtrace.config import config
-from gtrace.errors import ArgumentError, message, user_location
-from gtrace.events import Recorded, bus
-from gtrace.ir.aval import Aval, Bundle
-from gtrace.ir.edit import renumber
-from gtrace.ir.graph import Graph, Node, Scalar
-from gtrace.ir.op import REGISTRY
-from gtrace.tables import BoundedTable
-from gtrace.trace.array import Array, materialize, wrap
-from gtrace.trace.bind import as_input, bind, emit_all, new_pending, placeholder, project
-from gtrace.trace.convert import new_tensor
-from gtrace.trace.record import PADDING, Trace, decode, thread
+from gtrace.core.base.bounded_tables import BoundedTable
+from gtrace.core.base.config import config
+from gtrace.core.base.errors import ArgumentError, message, user_location
+from gtrace.core.base.events import Recorded, bus
+from gtrace.core.ir.aval import Aval, Bundle
+from gtrace.core.ir.edit import renumber
+from gtrace.core.ir.graph import Graph, Node, Scalar
+from gtrace.core.ir.op import REGISTRY
+from gtrace.core.trace.array import Array, materialize, wrap
+from gtrace.core.trace.bind import as_input, bind, emit_all, new_pending, placeholder, project
+from gtrace.core.trace.convert import new_tensor
+from gtrace.core.trace.record import PADDING, Trace, decode, thread
 
 
 @attrs.frozen(eq=False)

@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from gtrace.ambient import without_modes
-from gtrace.engine.derived import PartialResults
-from gtrace.errors import ExecutionError, message
-from gtrace.interp.deferred import DeferredResult, DeferredUpdate, Operands
-from gtrace.locks import new_lock
-from gtrace.trace.derived import DerivedTrace
-from gtrace.worker.sharing import beside_worker
+from gtrace.core.base.errors import ExecutionError, message
+from gtrace.core.base.locks import new_lock
+from gtrace.core.base.torch_modes import without_modes
+from gtrace.core.passes.deferred_updates import DeferredResult, DeferredUpdate, Operands
+from gtrace.core.runtime.lazy_outputs import PartialResults
+from gtrace.core.runtime.worker.sharing import beside_worker
+from gtrace.core.trace.lazy_outputs import DerivedTrace
 
 if TYPE_CHECKING:
-    from gtrace.trace.array import Array
-    from gtrace.trace.record import Trace
+    from gtrace.core.trace.array import Array
+    from gtrace.core.trace.record import Trace
 
 WRITING = new_lock()
 """Held while inputs of programs are written over, and while somebody takes those of another thread's program."""

@@ -9,9 +9,8 @@ from typing import Any
 import numpy
 import torch
 
-from gtrace.ambient import without_modes
-from gtrace.config import config
-from gtrace.errors import (
+from gtrace.core.base.config import config
+from gtrace.core.base.errors import (
     ArgumentError,
     DeviceError,
     DtypeError,
@@ -19,7 +18,8 @@ from gtrace.errors import (
     ShapeError,
     message,
 )
-from gtrace.ir.aval import (
+from gtrace.core.base.torch_modes import without_modes
+from gtrace.core.ir.aval import (
     BIT_DTYPES,
     COMPLEX,
     CPU,
@@ -31,10 +31,10 @@ from gtrace.ir.aval import (
     as_device,
     aval,
 )
-from gtrace.ir.graph import Scalar
-from gtrace.trace.array import Array, whole, wrap
-from gtrace.trace.promotion import NARROW, as_dtype, default_dtype, mixing, wide
-from gtrace.trace.record import thread
+from gtrace.core.ir.graph import Scalar
+from gtrace.core.trace.array import Array, whole, wrap
+from gtrace.core.trace.promotion import NARROW, as_dtype, default_dtype, mixing, wide
+from gtrace.core.trace.record import thread
 
 __all__ = ["from_dlpack", "from_numpy", "from_torch"]
 

@@ -6,11 +6,11 @@ from collections.abc import Collection, Sequence
 
 import torch
 
-from gtrace.ambient import without_modes
-from gtrace.interp.interpreter import Owned
-from gtrace.interp.ownership import is_alone
-from gtrace.trace.array import Array
-from gtrace.trace.record import Donation
+from gtrace.core.backends.interpreter.interpreter import Owned
+from gtrace.core.base.tensor_ownership import is_alone
+from gtrace.core.base.torch_modes import without_modes
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.record import Donation
 
 
 def give_away(arrays: Sequence[Array], places: Collection[int], written: Collection[int], call: str) -> Owned:

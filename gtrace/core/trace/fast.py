@@ -1,4 +1,4 @@
-"""Fast recording of the common operations: what `gtrace.trace.bind` does, written for speed.
+"""Fast recording of the common operations: what `gtrace.core.trace.bind` does, written for speed.
 
 The instruction is looked up by the avals of the operands. Checks and promotion run only for new avals.
 """
@@ -12,15 +12,15 @@ from typing import Any
 
 import torch
 
-from gtrace.exact import exact_key
-from gtrace.ir.aval import Aval
-from gtrace.ir.graph import Scalar
-from gtrace.ir.op import MAX_TABLE, Instr, Op, Params
-from gtrace.tables import BoundedTable
-from gtrace.trace.array import Array
-from gtrace.trace.bind import as_input, bind, new_pending, on_recorded
-from gtrace.trace.convert import scalar_aval
-from gtrace.trace.record import thread
+from gtrace.core.base.bounded_tables import BoundedTable
+from gtrace.core.base.exact_keys import exact_key
+from gtrace.core.ir.aval import Aval
+from gtrace.core.ir.graph import Scalar
+from gtrace.core.ir.op import MAX_TABLE, Instr, Op, Params
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.bind import as_input, bind, new_pending, on_recorded
+from gtrace.core.trace.convert import scalar_aval
+from gtrace.core.trace.record import thread
 
 _ref = weakref.ref
 _new = object.__new__

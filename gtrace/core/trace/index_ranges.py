@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from gtrace.ir.op import Instr
-from gtrace.trace.array import Array
+from gtrace.core.ir.op import Instr
+from gtrace.core.trace.array import Array
 
 Span = tuple[int, int]
 

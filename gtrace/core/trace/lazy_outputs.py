@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from gtrace.engine.derived import PartialResults
-from gtrace.ir.derived import derived_from
-from gtrace.ir.graph import RecordedGraph
-from gtrace.trace.record import Trace
+from gtrace.core.ir.graph import RecordedGraph
+from gtrace.core.passes.recomputable_outputs import derived_from
+from gtrace.core.runtime.lazy_outputs import PartialResults
+from gtrace.core.trace.record import Trace
 
 
 class DerivedTrace(Trace):

@@ -1,7 +1,7 @@
 """Python numbers in the bodies of loops, branches and rules: constants until they are seen to change, then inputs.
 
 A body is part of the instruction that runs it. With a number in it that differs in every step of a program, such as a
-learning rate, each step would be another program. A flat program has the same rule, see `gtrace.engine.engine`.
+learning rate, each step would be another program. A flat program has the same rule, see `gtrace.core.runtime.engine`.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from collections.abc import Sequence
 import attrs
 import torch
 
-from gtrace.ir.graph import Graph, Node, Operand, Scalar, Skeleton, Subgraph, skeleton
-from gtrace.ir.subgraph import subgraph
-from gtrace.locks import new_lock
-from gtrace.trace.array import Array, wrap_as
-from gtrace.trace.capture import Captured
+from gtrace.core.base.locks import new_lock
+from gtrace.core.ir.graph import Graph, Node, Operand, Scalar, Skeleton, Subgraph, skeleton
+from gtrace.core.ir.subgraph import subgraph
+from gtrace.core.trace.array import Array, wrap_as
+from gtrace.core.trace.capture import Captured
 
 VALUES = 3
 """Distinct values that make a number an input. It stays a constant with two, as of two loops that differ in it."""

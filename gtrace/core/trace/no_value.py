@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gtrace.errors import (
+from gtrace.core.base.errors import (
     ArrayConcretizationError,
     BoolConcretizationError,
     ConcretizationError,
@@ -15,10 +15,10 @@ from gtrace.errors import (
     message,
     user_location,
 )
-from gtrace.trace.record import Donation
+from gtrace.core.trace.record import Donation
 
 if TYPE_CHECKING:
-    from gtrace.trace.array import Array
+    from gtrace.core.trace.array import Array
 
 
 _KINDS = {

@@ -10,11 +10,11 @@ from typing import Any
 import numpy
 import torch
 
-from gtrace.config import config
-from gtrace.dtypes import DType
-from gtrace.errors import DtypeError, PromotionWarning, message, user_location, warn_at
-from gtrace.ir.aval import COMPLEX, FLOAT8, FLOATS, INEXACT, LONG, UNSIGNED, WIDE_UNSIGNED, Aval
-from gtrace.trace.record import thread
+from gtrace.core.base.config import config
+from gtrace.core.base.dtypes import DType
+from gtrace.core.base.errors import DtypeError, PromotionWarning, message, user_location, warn_at
+from gtrace.core.ir.aval import COMPLEX, FLOAT8, FLOATS, INEXACT, LONG, UNSIGNED, WIDE_UNSIGNED, Aval
+from gtrace.core.trace.record import thread
 
 _DOUBLE: dict[type, torch.dtype] = {float: torch.float64, complex: torch.complex128}
 _DEFAULT = {bool: torch.bool, int: torch.int64, float: torch.float32, complex: torch.complex64}

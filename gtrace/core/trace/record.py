@@ -27,18 +27,18 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from gtrace.config import Config, config
-from gtrace.events import Recorded, bus
-from gtrace.exact import ExactComplex
-from gtrace.ir.aval import Aval
-from gtrace.ir.graph import Graph, Node, Operand, RecordedGraph, Region, Scalar
-from gtrace.ir.op import Instr, Leaf
-from gtrace.ir.sharding import parse_mesh, print_dims
-from gtrace.trace.segmentation import SEARCHED, LoopSegmentation
+from gtrace.core.base.config import Config, config
+from gtrace.core.base.events import Recorded, bus
+from gtrace.core.base.exact_keys import ExactComplex
+from gtrace.core.ir.aval import Aval
+from gtrace.core.ir.graph import Graph, Node, Operand, RecordedGraph, Region, Scalar
+from gtrace.core.ir.op import Instr, Leaf
+from gtrace.core.ir.sharding import parse_mesh, print_dims
+from gtrace.core.trace.segmentation import SEARCHED, LoopSegmentation
 
 if TYPE_CHECKING:
-    from gtrace.trace.array import Array
-    from gtrace.trace.completion import Completion
+    from gtrace.core.trace.array import Array
+    from gtrace.core.trace.completion import Completion
 
 TapeEntry = tuple[Instr, tuple[Any, ...], "Array"]
 
@@ -53,11 +53,11 @@ class Trace:
         scalars: the Python scalars that are operands, by slot.
         numbers: the number of each input, by the identity of its value.
         tape: what a surrounding gradient has recorded so far, (instr, operands, result); None outside gradients.
-        limit: `gtrace.trace.bind.on_recorded` is called for operations with this number or a higher one.
+        limit: `gtrace.core.trace.bind.on_recorded` is called for operations with this number or a higher one.
         capture: the description of the function being captured; None for the pending program of a thread.
         locations: the user's line of each operation, by its number; None where it is not needed.
         closed: no operation may be added any more.
-        marks: where regions begin, see `gtrace.ir.graph.Marks`.
+        marks: where regions begin, see `gtrace.core.ir.graph.Marks`.
         held: bytes of the input tensors.
         allowed: how large `held` may become before it is checked again, see `check_held_bytes`.
         full: it must run before more is recorded.

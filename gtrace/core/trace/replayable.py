@@ -15,20 +15,20 @@ from typing import Any, TypeVar
 import attrs
 import torch
 
-from gtrace import tree
-from gtrace.config import config
-from gtrace.dtypes import DType
-from gtrace.errors import ConcretizationError
-from gtrace.ir.aval import Aval
-from gtrace.ir.graph import Graph, Node
-from gtrace.ir.op import Instr
-from gtrace.ir.simplify import dce
-from gtrace.tables import BoundedTable
-from gtrace.trace.array import Array
-from gtrace.trace.bind import emit
-from gtrace.trace.capture import capture, replay, room
-from gtrace.trace.ranges import span
-from gtrace.trace.record import thread
+from gtrace.core.base import tree
+from gtrace.core.base.bounded_tables import BoundedTable
+from gtrace.core.base.config import config
+from gtrace.core.base.dtypes import DType
+from gtrace.core.base.errors import ConcretizationError
+from gtrace.core.ir.aval import Aval
+from gtrace.core.ir.graph import Graph, Node
+from gtrace.core.ir.op import Instr
+from gtrace.core.ir.simplify import dce
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.bind import emit
+from gtrace.core.trace.capture import capture, replay, room
+from gtrace.core.trace.index_ranges import span
+from gtrace.core.trace.record import thread
 
 F = TypeVar("F", bound=Callable[..., Any])
 

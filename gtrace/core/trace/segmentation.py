@@ -15,8 +15,8 @@ from typing import Any
 
 import attrs
 
-from gtrace.ir.op import Instr, Leaf
-from gtrace.tables import BoundedTable
+from gtrace.core.base.bounded_tables import BoundedTable
+from gtrace.core.ir.op import Instr, Leaf
 
 SHORTEST = 16
 """Operations between two cuts, at least."""

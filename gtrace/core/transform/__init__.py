@@ -1,0 +1,1 @@
+"""jit, grad, jvp, vmap, custom rules, checkpoint, scan, cond, while."""

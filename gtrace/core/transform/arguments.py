@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from gtrace import tree
-from gtrace.errors import ArgumentError, DtypeError, message
-from gtrace.ir.aval import LONG
-from gtrace.ops.promote import cast, weak_like
-from gtrace.trace.array import Array
-from gtrace.trace.convert import lift
+from gtrace.core.base import tree
+from gtrace.core.base.errors import ArgumentError, DtypeError, message
+from gtrace.core.ir.aval import LONG
+from gtrace.core.ops.promote import cast, weak_like
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.convert import lift
 
 
 def normalize_argnums(name: str, argnums: Any, count: int) -> tuple[int, ...]:

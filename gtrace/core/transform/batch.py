@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from gtrace.ir.aval import Bundle
-from gtrace.ir.graph import Graph, Scalar, subgraphs
-from gtrace.ops.batching import elementwise
-from gtrace.trace.array import Array
-from gtrace.trace.bind import bind, emit_all, project
-from gtrace.trace.capture import located
-from gtrace.trace.promotion import rule as in_rule
-from gtrace.trace.record import thread
+from gtrace.core.ir.aval import Bundle
+from gtrace.core.ir.graph import Graph, Scalar, subgraphs
+from gtrace.core.ops.batching import elementwise
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.bind import bind, emit_all, project
+from gtrace.core.trace.capture import located
+from gtrace.core.trace.promotion import rule as in_rule
+from gtrace.core.trace.record import thread
 
 
 def batch(graph: Graph, size: int, inputs: Sequence[Array], batched: Sequence[bool]) -> list[tuple[Array, bool]]:

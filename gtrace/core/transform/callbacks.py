@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy
 
-from gtrace import tree
-from gtrace.abstract import ShapeDtypeStruct
-from gtrace.errors import ArgumentError, ConcretizationError, ShapeError, message
-from gtrace.ops.create import asarray
-from gtrace.ops.host_calls import METHODS, TOKEN, called_op, host_call, note_effect, register
-from gtrace.trace.array import Array
-from gtrace.trace.bind import bind
-from gtrace.trace.record import thread
+from gtrace.core.base import tree
+from gtrace.core.base.errors import ArgumentError, ConcretizationError, ShapeError, message
+from gtrace.core.ops.create import asarray
+from gtrace.core.ops.host_calls import METHODS, TOKEN, called_op, host_call, note_effect, register
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.bind import bind
+from gtrace.core.trace.record import thread
+from gtrace.core.transform.eval_shape import ShapeDtypeStruct
 
 __all__ = ["io_callback", "pure_callback"]
 

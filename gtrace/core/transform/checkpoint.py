@@ -6,22 +6,22 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from gtrace import tree
-from gtrace.errors import ArgumentError, message, user_location
-from gtrace.ir.aval import Bundle, bundle
-from gtrace.ir.graph import Graph, Subgraph
-from gtrace.ir.op import Op, define
-from gtrace.ir.partial_eval import partial_eval
-from gtrace.ir.simplify import dce
-from gtrace.ir.subgraph import select, subgraph
-from gtrace.trace.array import Array
-from gtrace.trace.bind import bind_all
-from gtrace.trace.capture import capture
-from gtrace.trace.numbers import lift_derived, lift_numbers
-from gtrace.trace.record import thread
-from gtrace.transform.arguments import is_array, lift_outputs, named
-from gtrace.transform.derived import batched as batched_graph
-from gtrace.transform.derived import floating, pullback, pushforward
+from gtrace.core.base import tree
+from gtrace.core.base.errors import ArgumentError, message, user_location
+from gtrace.core.ir.aval import Bundle, bundle
+from gtrace.core.ir.graph import Graph, Subgraph
+from gtrace.core.ir.op import Op, define
+from gtrace.core.ir.simplify import dce
+from gtrace.core.ir.subgraph import select, subgraph
+from gtrace.core.passes.partial_eval import partial_eval
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.bind import bind_all
+from gtrace.core.trace.capture import capture
+from gtrace.core.trace.lifted_numbers import lift_derived, lift_numbers
+from gtrace.core.trace.record import thread
+from gtrace.core.transform.arguments import is_array, lift_outputs, named
+from gtrace.core.transform.subgraph_rules import batched as batched_graph
+from gtrace.core.transform.subgraph_rules import floating, pullback, pushforward
 
 __all__ = ["checkpoint", "checkpoint_policies"]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from gtrace.errors import user_location
-from gtrace.trace.array import Array
-from gtrace.trace.capture import capture, replay
-from gtrace.trace.record import followed, thread
-from gtrace.transform.arguments import lift_outputs
-from gtrace.transform.custom import custom_vjp
+from gtrace.core.base.errors import user_location
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.capture import capture, replay
+from gtrace.core.trace.record import followed, thread
+from gtrace.core.transform.arguments import lift_outputs
+from gtrace.core.transform.custom import custom_vjp
 
 __all__ = ["closure_convert", "custom_gradient"]
 

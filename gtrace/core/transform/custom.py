@@ -8,29 +8,29 @@ from typing import Any
 
 import attrs
 
-from gtrace import tree
-from gtrace.errors import ArgumentError, LeakError, message, user_location
-from gtrace.ir.aval import Bundle, bundle
-from gtrace.ir.graph import Subgraph
-from gtrace.ir.op import Instr, Op, define
-from gtrace.ir.rules import Rules
-from gtrace.ir.subgraph import subgraph
-from gtrace.ops.batching import spread
-from gtrace.ops.reduce import sum as sum_over
-from gtrace.ops.shape import constant
-from gtrace.tables import BoundedTable
-from gtrace.trace.array import Array
-from gtrace.trace.bind import emit_all
-from gtrace.trace.capture import capture
-from gtrace.trace.convert import lift
-from gtrace.trace.numbers import lift_numbers
-from gtrace.trace.promotion import of_user
-from gtrace.trace.record import thread
-from gtrace.transform.arguments import is_array, lift_outputs, like, only_arrays
-from gtrace.transform.batch import batch
-from gtrace.transform.derived import batched as batched_graph
-from gtrace.transform.tape import pull, record
-from gtrace.transform.vmap import without_batch
+from gtrace.core.base import tree
+from gtrace.core.base.bounded_tables import BoundedTable
+from gtrace.core.base.errors import ArgumentError, LeakError, message, user_location
+from gtrace.core.ir.aval import Bundle, bundle
+from gtrace.core.ir.graph import Subgraph
+from gtrace.core.ir.op import Instr, Op, define
+from gtrace.core.ir.rules import Rules
+from gtrace.core.ir.subgraph import subgraph
+from gtrace.core.ops.batching import spread
+from gtrace.core.ops.reduce import sum as sum_over
+from gtrace.core.ops.shape import constant
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.bind import emit_all
+from gtrace.core.trace.capture import capture
+from gtrace.core.trace.convert import lift
+from gtrace.core.trace.lifted_numbers import lift_numbers
+from gtrace.core.trace.promotion import of_user
+from gtrace.core.trace.record import thread
+from gtrace.core.transform.arguments import is_array, lift_outputs, like, only_arrays
+from gtrace.core.transform.batch import batch
+from gtrace.core.transform.subgraph_rules import batched as batched_graph
+from gtrace.core.transform.tape import pull, record
+from gtrace.core.transform.vmap import without_batch
 
 __all__ = ["custom_jvp", "custom_vjp"]
 

@@ -9,20 +9,20 @@ from typing import Any
 import attrs
 import torch
 
-from gtrace import tree
-from gtrace.dtypes import DType
-from gtrace.errors import ArgumentError, message, user_location
-from gtrace.ir.aval import Aval, as_device, aval, sharded
-from gtrace.ir.graph import Graph
-from gtrace.ir.sharding import NamedSharding
-from gtrace.ir.verify import verify
-from gtrace.ops.shape import as_shape
-from gtrace.random.key_arrays import KeyType, keys_of
-from gtrace.trace.array import Array
-from gtrace.trace.capture import Captured, capture, replay
-from gtrace.trace.convert import lift
-from gtrace.trace.promotion import as_dtype
-from gtrace.transform.arguments import is_array, lift_outputs
+from gtrace.core.base import tree
+from gtrace.core.base.dtypes import DType
+from gtrace.core.base.errors import ArgumentError, message, user_location
+from gtrace.core.ir.aval import Aval, as_device, aval, sharded
+from gtrace.core.ir.graph import Graph
+from gtrace.core.ir.sharding import NamedSharding
+from gtrace.core.ir.verify import verify
+from gtrace.core.ops.key_arrays import KeyType, keys_of
+from gtrace.core.ops.shape import as_shape
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.capture import Captured, capture, replay
+from gtrace.core.trace.convert import lift
+from gtrace.core.trace.promotion import as_dtype
+from gtrace.core.transform.arguments import is_array, lift_outputs
 
 __all__ = ["ShapeDtypeStruct", "eval_shape", "from_graph", "make_graph"]
 

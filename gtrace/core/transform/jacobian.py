@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from gtrace.errors import DtypeError, message
-from gtrace.ir.aval import LONG
-from gtrace.ops.batching import spread
-from gtrace.ops.create import eye, ones_like
-from gtrace.ops.promote import weak_like
-from gtrace.ops.shape import moveaxis, reshape
-from gtrace.trace.array import Array
-from gtrace.trace.capture import capture
-from gtrace.trace.record import thread
-from gtrace.transform.arguments import Call, check_holomorphic, named
-from gtrace.transform.batch import batch
-from gtrace.transform.jvp import push
-from gtrace.transform.tape import Tape, pull, recorded_once, run_taped
+from gtrace.core.base.errors import DtypeError, message
+from gtrace.core.ir.aval import LONG
+from gtrace.core.ops.batching import spread
+from gtrace.core.ops.create import eye, ones_like
+from gtrace.core.ops.promote import weak_like
+from gtrace.core.ops.shape import moveaxis, reshape
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.capture import capture
+from gtrace.core.trace.record import thread
+from gtrace.core.transform.arguments import Call, check_holomorphic, named
+from gtrace.core.transform.batch import batch
+from gtrace.core.transform.jvp import push
+from gtrace.core.transform.tape import Tape, pull, recorded_once, run_taped
 
 __all__ = ["jacrev", "jacfwd", "hessian"]
 

@@ -11,33 +11,33 @@ import attrs
 import numpy
 import torch
 
-from gtrace import tree
-from gtrace.abstract import ShapeDtypeStruct, aval_of
-from gtrace.ambient import callers_default_dtype
-from gtrace.compile.backend import check_mode, find_backend
-from gtrace.compile.executable import Executable
-from gtrace.compile.partition import MIN_OPS
-from gtrace.config import Config, config
-from gtrace.engine.engine import engine
-from gtrace.engine.program import Program
-from gtrace.engine.routes import Parts, Route
-from gtrace.engine.sharded import Placed, run_checked
-from gtrace.errors import ArgumentError, message, user_location
-from gtrace.ir.aval import Aval
-from gtrace.ir.aval import layout as dense_layout
-from gtrace.ir.graph import Graph
-from gtrace.ir.op import Leaf
-from gtrace.ir.user_passes import Passes, registered
-from gtrace.jit_arguments import Arguments, gather, gather_named
-from gtrace.jit_options import both_ways, key_of_static, wait_seconds
-from gtrace.stages import Lowered, Traced
-from gtrace.tables import BoundedTable
-from gtrace.trace.array import Array, evaluate, layout, materialize, wrap_as
-from gtrace.trace.bind import check_thread
-from gtrace.trace.capture import Captured, NoOutputs, capture, replay
-from gtrace.trace.convert import lift, python_scalar, with_own_memory
-from gtrace.trace.donation import give_away
-from gtrace.trace.record import followers, thread
+from gtrace.core.backends.backend import check_mode, find_backend
+from gtrace.core.backends.executable import Executable
+from gtrace.core.backends.scheduler import MIN_OPS
+from gtrace.core.base import tree
+from gtrace.core.base.bounded_tables import BoundedTable
+from gtrace.core.base.config import Config, config
+from gtrace.core.base.errors import ArgumentError, message, user_location
+from gtrace.core.base.torch_modes import callers_default_dtype
+from gtrace.core.ir.aval import Aval
+from gtrace.core.ir.aval import layout as dense_layout
+from gtrace.core.ir.graph import Graph
+from gtrace.core.ir.op import Leaf
+from gtrace.core.passes.user_passes import Passes, registered
+from gtrace.core.runtime.engine import engine
+from gtrace.core.runtime.program import Program
+from gtrace.core.runtime.routes import Parts, Route
+from gtrace.core.runtime.sharded import Placed, run_checked
+from gtrace.core.trace.array import Array, evaluate, layout, materialize, wrap_as
+from gtrace.core.trace.bind import check_thread
+from gtrace.core.trace.capture import Captured, NoOutputs, capture, replay
+from gtrace.core.trace.convert import lift, python_scalar, with_own_memory
+from gtrace.core.trace.donation import give_away
+from gtrace.core.trace.record import followers, thread
+from gtrace.core.transform.eval_shape import ShapeDtypeStruct, aval_of
+from gtrace.core.transform.jit_arguments import Arguments, gather, gather_named
+from gtrace.core.transform.jit_options import both_ways, key_of_static, wait_seconds
+from gtrace.core.transform.jit_stages import Lowered, Traced
 
 __all__ = ["jit", "eval"]
 

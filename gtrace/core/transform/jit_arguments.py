@@ -8,9 +8,9 @@ from typing import Any
 import attrs
 import torch
 
-from gtrace import tree
-from gtrace.trace.array import Array, layout
-from gtrace.tree.structure import text_keys
+from gtrace.core.base import tree
+from gtrace.core.base.tree.treedef import text_keys
+from gtrace.core.trace.array import Array, layout
 
 
 @attrs.define(eq=False)

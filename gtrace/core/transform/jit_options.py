@@ -7,8 +7,8 @@ import math
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
-from gtrace.errors import ArgumentError, message
-from gtrace.exact import exact_key
+from gtrace.core.base.errors import ArgumentError, message
+from gtrace.core.base.exact_keys import exact_key
 
 
 def key_of_static(static: Sequence[tuple[int | str, Any]]) -> Hashable:

@@ -8,19 +8,19 @@ from typing import Any
 import attrs
 import torch
 
-from gtrace import tree
-from gtrace.compile.fx import lower
-from gtrace.engine.engine import engine
-from gtrace.engine.routes import Parts, Route
-from gtrace.errors import ArgumentError, message
-from gtrace.ir.aval import contiguous_strides
-from gtrace.ir.canonical import canonicalize
-from gtrace.ir.graph import Graph, print_graph
-from gtrace.ir.signature import sign
-from gtrace.ir.user_passes import Passes, registered, rewritten
-from gtrace.trace.array import Array, materialize, wrap_as
-from gtrace.trace.capture import NoOutputs
-from gtrace.trace.convert import lift
+from gtrace.core.backends.fx import lower
+from gtrace.core.base import tree
+from gtrace.core.base.errors import ArgumentError, message
+from gtrace.core.ir.aval import contiguous_strides
+from gtrace.core.ir.graph import Graph, print_graph
+from gtrace.core.ir.signature import sign
+from gtrace.core.passes.canonical import canonicalize
+from gtrace.core.passes.user_passes import Passes, registered, rewritten
+from gtrace.core.runtime.engine import engine
+from gtrace.core.runtime.routes import Parts, Route
+from gtrace.core.trace.array import Array, materialize, wrap_as
+from gtrace.core.trace.capture import NoOutputs
+from gtrace.core.trace.convert import lift
 
 
 @attrs.frozen(eq=False)

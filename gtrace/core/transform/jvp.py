@@ -12,22 +12,22 @@ from typing import Any
 
 import attrs
 
-from gtrace.errors import ArgumentError, message, user_location
-from gtrace.ir.aval import Bundle
-from gtrace.ir.graph import Graph, Scalar
-from gtrace.ir.op import Instr
-from gtrace.ir.partial_eval import partial_eval
-from gtrace.ops.elementwise import add, multiply, neg
-from gtrace.ops.promote import weak_like
-from gtrace.ops.shape import broadcast_to, constant
-from gtrace.tables import BoundedTable
-from gtrace.trace.array import Array
-from gtrace.trace.bind import bind, project
-from gtrace.trace.capture import capture, replay
-from gtrace.trace.promotion import rule
-from gtrace.trace.record import thread
-from gtrace.transform.arguments import Call, like
-from gtrace.transform.tape import Tape, in_one_go, pull, record, run_taped, walk_key
+from gtrace.core.base.bounded_tables import BoundedTable
+from gtrace.core.base.errors import ArgumentError, message, user_location
+from gtrace.core.ir.aval import Bundle
+from gtrace.core.ir.graph import Graph, Scalar
+from gtrace.core.ir.op import Instr
+from gtrace.core.ops.elementwise import add, multiply, neg
+from gtrace.core.ops.promote import weak_like
+from gtrace.core.ops.shape import broadcast_to, constant
+from gtrace.core.passes.partial_eval import partial_eval
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.bind import bind, project
+from gtrace.core.trace.capture import capture, replay
+from gtrace.core.trace.promotion import rule
+from gtrace.core.trace.record import thread
+from gtrace.core.transform.arguments import Call, like
+from gtrace.core.transform.tape import Tape, in_one_go, pull, record, run_taped, walk_key
 
 __all__ = ["jvp", "linearize"]
 

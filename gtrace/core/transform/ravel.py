@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy
 
-from gtrace import tree
-from gtrace.errors import ShapeError, message
-from gtrace.ops.create import zeros
-from gtrace.ops.parts import concat
-from gtrace.ops.promote import cast
-from gtrace.ops.shape import ravel, reshape
-from gtrace.trace.array import Array
-from gtrace.trace.convert import lift
-from gtrace.trace.promotion import result_dtype
+from gtrace.core.base import tree
+from gtrace.core.base.errors import ShapeError, message
+from gtrace.core.ops.create import zeros
+from gtrace.core.ops.join_split import concat
+from gtrace.core.ops.promote import cast
+from gtrace.core.ops.shape import ravel, reshape
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.convert import lift
+from gtrace.core.trace.promotion import result_dtype
 
 __all__ = ["ravel_pytree"]
 

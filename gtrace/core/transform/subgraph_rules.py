@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from gtrace.ir.aval import Aval, aval
-from gtrace.ir.edit import substitute
-from gtrace.ir.graph import Graph, Node, Operand, Scalar, Subgraph
-from gtrace.ir.op import REGISTRY
-from gtrace.ir.simplify import dce
-from gtrace.ir.subgraph import subgraph
-from gtrace.ops.batching import spread
-from gtrace.trace.array import Array
-from gtrace.trace.capture import capture, replay
-from gtrace.trace.record import thread
-from gtrace.transform.batch import batch
-from gtrace.transform.jvp import push
-from gtrace.transform.tape import Tape, pull, record
+from gtrace.core.ir.aval import Aval, aval
+from gtrace.core.ir.edit import substitute
+from gtrace.core.ir.graph import Graph, Node, Operand, Scalar, Subgraph
+from gtrace.core.ir.op import REGISTRY
+from gtrace.core.ir.simplify import dce
+from gtrace.core.ir.subgraph import subgraph
+from gtrace.core.ops.batching import spread
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.capture import capture, replay
+from gtrace.core.trace.record import thread
+from gtrace.core.transform.batch import batch
+from gtrace.core.transform.jvp import push
+from gtrace.core.transform.tape import Tape, pull, record
 
 Flags = tuple[bool, ...]
 

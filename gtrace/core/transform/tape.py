@@ -18,19 +18,19 @@ from typing import Any
 import attrs
 import torch
 
-from gtrace.errors import user_location
-from gtrace.events import Recorded, bus
-from gtrace.ir.aval import Aval
-from gtrace.ir.graph import Scalar
-from gtrace.ir.op import Instr
-from gtrace.ops.elementwise import add, identity, multiply, neg
-from gtrace.ops.shape import constant, unbroadcast
-from gtrace.tables import BoundedTable
-from gtrace.trace.array import Array, fresh
-from gtrace.trace.bind import new_pending, project
-from gtrace.trace.record import PADDING, TapeEntry, Trace, followers, thread
-from gtrace.transform.arguments import Call, lift_outputs, split_aux
-from gtrace.tree import TreeDef
+from gtrace.core.base.bounded_tables import BoundedTable
+from gtrace.core.base.errors import user_location
+from gtrace.core.base.events import Recorded, bus
+from gtrace.core.base.tree import TreeDef
+from gtrace.core.ir.aval import Aval
+from gtrace.core.ir.graph import Scalar
+from gtrace.core.ir.op import Instr
+from gtrace.core.ops.elementwise import add, identity, multiply, neg
+from gtrace.core.ops.shape import constant, unbroadcast
+from gtrace.core.trace.array import Array, fresh
+from gtrace.core.trace.bind import new_pending, project
+from gtrace.core.trace.record import PADDING, TapeEntry, Trace, followers, thread
+from gtrace.core.transform.arguments import Call, lift_outputs, split_aux
 
 MAX_PULLBACKS = 1024
 """Size of the table of cached pullbacks; it is cleared when full."""

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from gtrace import tree
-from gtrace.errors import ArgumentError, DtypeError, message, user_location
-from gtrace.ir.aval import Aval, as_device, aval
-from gtrace.ir.graph import Graph
-from gtrace.ir.simplify import dce
-from gtrace.ops.shape import as_shape, constant
-from gtrace.trace.array import Array
-from gtrace.trace.bind import project
-from gtrace.trace.capture import capture, replay
-from gtrace.trace.convert import lift
-from gtrace.trace.promotion import as_dtype
-from gtrace.transform.arguments import is_array, lift_outputs, like
-from gtrace.transform.tape import pull, record
+from gtrace.core.base import tree
+from gtrace.core.base.errors import ArgumentError, DtypeError, message, user_location
+from gtrace.core.ir.aval import Aval, as_device, aval
+from gtrace.core.ir.graph import Graph
+from gtrace.core.ir.simplify import dce
+from gtrace.core.ops.shape import as_shape, constant
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.bind import project
+from gtrace.core.trace.capture import capture, replay
+from gtrace.core.trace.convert import lift
+from gtrace.core.trace.promotion import as_dtype
+from gtrace.core.transform.arguments import is_array, lift_outputs, like
+from gtrace.core.transform.tape import pull, record
 
 __all__ = ["linear_transpose"]
 

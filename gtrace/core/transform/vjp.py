@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from gtrace.errors import ArgumentError, DtypeError, ShapeError, message
-from gtrace.ir.aval import LONG
-from gtrace.trace.array import Array
-from gtrace.trace.convert import lift
-from gtrace.transform.arguments import Call, check_holomorphic, is_array, like, named, split_aux
-from gtrace.transform.tape import pull, record, run_taped
+from gtrace.core.base.errors import ArgumentError, DtypeError, ShapeError, message
+from gtrace.core.ir.aval import LONG
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.convert import lift
+from gtrace.core.transform.arguments import Call, check_holomorphic, is_array, like, named, split_aux
+from gtrace.core.transform.tape import pull, record, run_taped
 
 __all__ = ["grad", "value_and_grad", "vjp"]
 

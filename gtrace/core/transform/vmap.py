@@ -13,20 +13,20 @@ from typing import Any
 import attrs
 import optree
 
-from gtrace import tree
-from gtrace.errors import ArgumentError, ShapeError, message, user_location
-from gtrace.ir.aval import Aval, aval
-from gtrace.ir.graph import Graph
-from gtrace.ops.batching import spread
-from gtrace.ops.shape import moveaxis
-from gtrace.tables import BoundedTable
-from gtrace.trace.array import Array
-from gtrace.trace.capture import Captured, capture, replay
-from gtrace.trace.convert import lift
-from gtrace.trace.record import thread
-from gtrace.transform.arguments import is_array, lift_outputs, named, only_arrays
-from gtrace.transform.batch import batch
-from gtrace.transform.derived import Flags, captured_program
+from gtrace.core.base import tree
+from gtrace.core.base.bounded_tables import BoundedTable
+from gtrace.core.base.errors import ArgumentError, ShapeError, message, user_location
+from gtrace.core.ir.aval import Aval, aval
+from gtrace.core.ir.graph import Graph
+from gtrace.core.ops.batching import spread
+from gtrace.core.ops.shape import moveaxis
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.capture import Captured, capture, replay
+from gtrace.core.trace.convert import lift
+from gtrace.core.trace.record import thread
+from gtrace.core.transform.arguments import is_array, lift_outputs, named, only_arrays
+from gtrace.core.transform.batch import batch
+from gtrace.core.transform.subgraph_rules import Flags, captured_program
 
 __all__ = ["vmap"]
 

@@ -12,17 +12,17 @@ from typing import Any
 
 import torch
 
-from gtrace.aten.batched_windows import as_channels, as_images, batch_size, of_channels, whole
-from gtrace.aten.overloads import OPERAND
-from gtrace.aten.translate import call_aten
-from gtrace.aten.written import Pullback, Tangent
-from gtrace.errors import DtypeError, message
-from gtrace.interp.batch_norms import statistics_dtype
-from gtrace.ir.aval import FLOATS, Aval, Bundle, aval, bundle
-from gtrace.ops.elementwise import add
-from gtrace.ops.promote import cast
-from gtrace.ops.shape import broadcast_to, reshape
-from gtrace.trace.array import Array
+from gtrace.core.backends.interpreter.batch_norms import statistics_dtype
+from gtrace.core.base.errors import DtypeError, message
+from gtrace.core.ir.aval import FLOATS, Aval, Bundle, aval, bundle
+from gtrace.core.ops.elementwise import add
+from gtrace.core.ops.promote import cast
+from gtrace.core.ops.shape import broadcast_to, reshape
+from gtrace.core.trace.array import Array
+from gtrace.interop.aten.batched_windows import as_channels, as_images, batch_size, of_channels, whole
+from gtrace.interop.aten.handwritten_layers import Pullback, Tangent
+from gtrace.interop.aten.overloads import OPERAND
+from gtrace.interop.aten.translate import call_aten
 
 TRAINING = "aten._native_batch_norm_legit_functional.default"
 WITHOUT_STATISTICS = "aten._native_batch_norm_legit.no_stats"

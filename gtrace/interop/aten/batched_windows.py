@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from gtrace.aten.overloads import OPERAND
-from gtrace.aten.translate import call_aten
-from gtrace.aten.written import (
+from gtrace.core.ops.create import zeros
+from gtrace.core.ops.reduce import sum as sum_over
+from gtrace.core.ops.shape import broadcast_to, reshape, swapaxes
+from gtrace.core.trace.array import Array
+from gtrace.interop.aten.handwritten_layers import (
     AVG_POOL,
     AVG_POOL_BACKWARD,
     CONVOLUTION,
@@ -19,10 +21,8 @@ from gtrace.aten.written import (
     MAX_POOL,
     MAX_POOL_BACKWARD,
 )
-from gtrace.ops.create import zeros
-from gtrace.ops.reduce import sum as sum_over
-from gtrace.ops.shape import broadcast_to, reshape, swapaxes
-from gtrace.trace.array import Array
+from gtrace.interop.aten.overloads import OPERAND
+from gtrace.interop.aten.translate import call_aten
 
 
 def batch_size(batched: Sequence[bool], operands: Sequence[Array]) -> int:

@@ -14,14 +14,14 @@ from typing import Any, NoReturn
 import numpy
 import torch
 
-from gtrace import tree
-from gtrace.errors import ArgumentError, message
-from gtrace.ir.cases import Sample
-from gtrace.ir.op import Op, define
-from gtrace.ops.batching import spread
-from gtrace.trace.array import Array
-from gtrace.trace.bind import bind
-from gtrace.trace.convert import lift
+from gtrace.core.base import tree
+from gtrace.core.base.errors import ArgumentError, message
+from gtrace.core.ir.cases import Sample
+from gtrace.core.ir.op import Op, define
+from gtrace.core.ops.batching import spread
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.bind import bind
+from gtrace.core.trace.convert import lift
 
 _library = torch.library.Library("gtrace", "FRAGMENT")
 _library.define("custom_function(Tensor x, Tensor[] inputs, str function) -> Tensor")

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from gtrace.interp.batch_norms import differentiable_backward
+from gtrace.core.backends.interpreter.batch_norms import differentiable_backward
 
 Optional = torch.Tensor | None
 

@@ -1,8 +1,8 @@
 """torch's default dtype in a function of torch that is traced.
 
-The setting belongs to the process, and gtrace runs torch with float32 there (`gtrace.ambient`). So it stays float32
-while a function is traced: whatever follows the default gets the dtype of the caller here, where the function calls
-torch's constructors and where torch calls operators.
+The setting belongs to the process, and gtrace runs torch with float32 there (`gtrace.core.base.torch_modes`). So it
+stays float32 while a function is traced: whatever follows the default gets the dtype of the caller here, where the
+function calls torch's constructors and where torch calls operators.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import numpy
 import torch
 from torch.overrides import TorchFunctionMode
 
-from gtrace import torch_internals as internals
-from gtrace.aten.call_types import results_on_meta
-from gtrace.errors import ArgumentError, message
+from gtrace.core.base import torch_internals as internals
+from gtrace.core.base.errors import ArgumentError, message
+from gtrace.interop.aten.call_types import results_on_meta
 
 _COMPARISONS = {"eq", "ne", "lt", "le", "gt", "ge"}
 """Operators that compute in the default dtype where integers meet a floating number, and return booleans."""

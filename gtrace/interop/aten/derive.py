@@ -15,27 +15,27 @@ from typing import Any
 import attrs
 import torch
 
-from gtrace import torch_internals as internals
-from gtrace.ambient import without_modes
-from gtrace.aten.custom_functions import marked
-from gtrace.aten.decompose import DECOMPOSITIONS
-from gtrace.aten.default_dtype import default_dtype_of_caller
-from gtrace.aten.derivations import derivations
-from gtrace.aten.observe import observing_mode, users_detaches
-from gtrace.aten.overloads import fake_tensors, of_torch
-from gtrace.aten.packed_sequences import padded
-from gtrace.aten.tracer import LooksAtValues, Untraceable, trace
-from gtrace.aten.translate import Traced, record_calls
-from gtrace.errors import ArgumentError, DtypeError, message
-from gtrace.ir.aval import Aval, Bundle, aval
-from gtrace.ir.edit import renumber
-from gtrace.ir.graph import Graph
-from gtrace.ir.simplify import dce
-from gtrace.ir.text import parse_graph
-from gtrace.locks import new_lock
-from gtrace.ops.promote import cast
-from gtrace.trace.array import Array
-from gtrace.trace.capture import capture, replay
+from gtrace.core.base import torch_internals as internals
+from gtrace.core.base.errors import ArgumentError, DtypeError, message
+from gtrace.core.base.locks import new_lock
+from gtrace.core.base.torch_modes import without_modes
+from gtrace.core.ir.aval import Aval, Bundle, aval
+from gtrace.core.ir.edit import renumber
+from gtrace.core.ir.graph import Graph
+from gtrace.core.ir.simplify import dce
+from gtrace.core.ir.text import parse_graph
+from gtrace.core.ops.promote import cast
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.capture import capture, replay
+from gtrace.interop.aten.custom_functions import marked
+from gtrace.interop.aten.decompose import DECOMPOSITIONS
+from gtrace.interop.aten.default_dtype import default_dtype_of_caller
+from gtrace.interop.aten.derived_on_disk import derivations
+from gtrace.interop.aten.overloads import fake_tensors, of_torch
+from gtrace.interop.aten.packed_sequences import padded
+from gtrace.interop.aten.trace_effects import observing_mode, users_detaches
+from gtrace.interop.aten.tracer import LooksAtValues, Untraceable, trace
+from gtrace.interop.aten.translate import Traced, record_calls
 
 TensorFunction = Callable[..., Any]
 

@@ -11,10 +11,10 @@ import hashlib
 from collections.abc import Callable, Hashable
 from typing import TypeVar
 
-from gtrace.cache.artifacts import artifacts
-from gtrace.cache.store import Store
-from gtrace.compile.toolchain import toolchain
-from gtrace.locks import new_lock
+from gtrace.core.backends.toolchain import toolchain
+from gtrace.core.base.locks import new_lock
+from gtrace.core.runtime.cache.artifacts import artifacts
+from gtrace.core.runtime.cache.store import Store
 
 T = TypeVar("T")
 

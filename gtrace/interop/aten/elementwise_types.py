@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from gtrace.ir.aval import FLOATS
+from gtrace.core.ir.aval import FLOATS
 
 Tensor = torch.Tensor
 Rule = Callable[..., Any]

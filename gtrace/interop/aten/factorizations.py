@@ -15,8 +15,20 @@ from typing import Any
 
 import torch
 
-from gtrace.aten.linear_systems import SOLVE, SVD
-from gtrace.aten.matrices import (
+from gtrace.core.ir.aval import Aval, Bundle, aval, bundle
+from gtrace.core.ops.complex_parts import real
+from gtrace.core.ops.create import zeros
+from gtrace.core.ops.elementwise import add
+from gtrace.core.ops.join_split import concat
+from gtrace.core.ops.linalg import matmul
+from gtrace.core.ops.logic import where
+from gtrace.core.ops.pad_tile import tril, triu
+from gtrace.core.ops.promote import cast
+from gtrace.core.ops.shape import expand_dims
+from gtrace.core.trace.array import Array
+from gtrace.interop.aten.handwritten_layers import Tangent
+from gtrace.interop.aten.linear_systems import SOLVE, SVD
+from gtrace.interop.aten.matrix_common import (
     REAL,
     adjoint,
     called,
@@ -32,20 +44,8 @@ from gtrace.aten.matrices import (
     square,
     turning,
 )
-from gtrace.aten.overloads import OPERAND
-from gtrace.aten.translate import call_aten
-from gtrace.aten.written import Tangent
-from gtrace.ir.aval import Aval, Bundle, aval, bundle
-from gtrace.ops.arrange import tril, triu
-from gtrace.ops.components import real
-from gtrace.ops.create import zeros
-from gtrace.ops.elementwise import add
-from gtrace.ops.linalg import matmul
-from gtrace.ops.logic import where
-from gtrace.ops.parts import concat
-from gtrace.ops.promote import cast
-from gtrace.ops.shape import expand_dims
-from gtrace.trace.array import Array
+from gtrace.interop.aten.overloads import OPERAND
+from gtrace.interop.aten.translate import call_aten
 
 CHOLESKY = "aten.linalg_cholesky_ex.default"
 EIGH = "aten._linalg_eigh.default"

@@ -12,15 +12,15 @@ from typing import Any
 
 import torch
 
-from gtrace.aten.overloads import OPERAND
-from gtrace.aten.translate import call_aten
-from gtrace.ir.aval import Aval, aval
-from gtrace.ops.components import conj, real
-from gtrace.ops.create import arange
-from gtrace.ops.logic import equal, logical_or, where
-from gtrace.ops.promote import cast
-from gtrace.ops.shape import constant
-from gtrace.trace.array import Array
+from gtrace.core.ir.aval import Aval, aval
+from gtrace.core.ops.complex_parts import conj, real
+from gtrace.core.ops.create import arange
+from gtrace.core.ops.logic import equal, logical_or, where
+from gtrace.core.ops.promote import cast
+from gtrace.core.ops.shape import constant
+from gtrace.core.trace.array import Array
+from gtrace.interop.aten.overloads import OPERAND
+from gtrace.interop.aten.translate import call_aten
 
 C2C, R2C, C2R = "aten._fft_c2c.default", "aten._fft_r2c.default", "aten._fft_c2r.default"
 

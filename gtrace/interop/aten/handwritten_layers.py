@@ -12,17 +12,17 @@ from typing import Any
 
 import torch
 
-from gtrace.aten.overloads import OPERAND
-from gtrace.aten.translate import call_aten
-from gtrace.ir.aval import FLOATS, Aval, Bundle, aval, bundle
-from gtrace.ops.create import zeros
-from gtrace.ops.elementwise import add
-from gtrace.ops.gather import gather_op
-from gtrace.ops.logic import where
-from gtrace.ops.reduce import sum as sum_over
-from gtrace.ops.shape import broadcast_to, expand_dims, reshape, squeeze
-from gtrace.trace.array import Array
-from gtrace.trace.bind import bind
+from gtrace.core.ir.aval import FLOATS, Aval, Bundle, aval, bundle
+from gtrace.core.ops.create import zeros
+from gtrace.core.ops.elementwise import add
+from gtrace.core.ops.gather import gather_op
+from gtrace.core.ops.logic import where
+from gtrace.core.ops.reduce import sum as sum_over
+from gtrace.core.ops.shape import broadcast_to, expand_dims, reshape, squeeze
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.bind import bind
+from gtrace.interop.aten.overloads import OPERAND
+from gtrace.interop.aten.translate import call_aten
 
 CONVOLUTION = "aten.convolution.default"
 CONVOLUTION_BACKWARD = "aten.convolution_backward.default"

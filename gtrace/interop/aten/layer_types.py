@@ -7,7 +7,9 @@ from typing import Any
 
 import torch
 
-from gtrace.aten.types import (
+from gtrace.core.backends.interpreter.batch_norms import statistics_dtype
+from gtrace.core.ir.aval import FLOATS
+from gtrace.interop.aten.elementwise_types import (
     Rule,
     Tensor,
     axes_of,
@@ -19,8 +21,6 @@ from gtrace.aten.types import (
     same_floats,
     tensors,
 )
-from gtrace.interp.batch_norms import statistics_dtype
-from gtrace.ir.aval import FLOATS
 
 _WIDE = torch.float32, torch.float64
 

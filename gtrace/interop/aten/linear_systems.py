@@ -12,7 +12,21 @@ from typing import Any
 import numpy
 import torch
 
-from gtrace.aten.matrices import (
+from gtrace.core.ir.aval import Aval, Bundle, aval, bundle
+from gtrace.core.ops.arg_reduce import argmax
+from gtrace.core.ops.create import eye, ones
+from gtrace.core.ops.elementwise import stop_gradient
+from gtrace.core.ops.join_split import concat
+from gtrace.core.ops.linalg import matmul
+from gtrace.core.ops.logic import isfinite, where
+from gtrace.core.ops.pad_tile import tril, triu
+from gtrace.core.ops.promote import cast
+from gtrace.core.ops.reduce import all as all_over
+from gtrace.core.ops.reduce import sum as sum_over
+from gtrace.core.ops.shape import broadcast_to, expand_dims, matrix_transpose
+from gtrace.core.trace.array import Array
+from gtrace.interop.aten.handwritten_layers import Tangent
+from gtrace.interop.aten.matrix_common import (
     REAL,
     adjoint,
     called,
@@ -28,22 +42,8 @@ from gtrace.aten.matrices import (
     turning,
     unbroadcast,
 )
-from gtrace.aten.overloads import OPERAND
-from gtrace.aten.translate import call_aten
-from gtrace.aten.written import Tangent
-from gtrace.ir.aval import Aval, Bundle, aval, bundle
-from gtrace.ops.arrange import tril, triu
-from gtrace.ops.create import eye, ones
-from gtrace.ops.elementwise import stop_gradient
-from gtrace.ops.linalg import matmul
-from gtrace.ops.logic import isfinite, where
-from gtrace.ops.parts import concat
-from gtrace.ops.places import argmax
-from gtrace.ops.promote import cast
-from gtrace.ops.reduce import all as all_over
-from gtrace.ops.reduce import sum as sum_over
-from gtrace.ops.shape import broadcast_to, expand_dims, matrix_transpose
-from gtrace.trace.array import Array
+from gtrace.interop.aten.overloads import OPERAND
+from gtrace.interop.aten.translate import call_aten
 
 SOLVE = "aten.linalg_solve_triangular.default"
 GENERAL_SOLVE = "aten._linalg_solve_ex.default"

@@ -11,16 +11,16 @@ from typing import Any
 
 import torch
 
-from gtrace.aten.translate import call_aten
-from gtrace.ir.aval import Aval, aval
-from gtrace.ops.components import conj, imag, real
-from gtrace.ops.create import eye
-from gtrace.ops.elementwise import multiply
-from gtrace.ops.extracts import diagonal
-from gtrace.ops.logic import where
-from gtrace.ops.reduce import sum as sum_over
-from gtrace.ops.shape import broadcast_to, expand_dims, matrix_transpose, reshape
-from gtrace.trace.array import Array
+from gtrace.core.ir.aval import Aval, aval
+from gtrace.core.ops.complex_parts import conj, imag, real
+from gtrace.core.ops.create import eye
+from gtrace.core.ops.elementwise import multiply
+from gtrace.core.ops.logic import where
+from gtrace.core.ops.ndarray_methods import diagonal
+from gtrace.core.ops.reduce import sum as sum_over
+from gtrace.core.ops.shape import broadcast_to, expand_dims, matrix_transpose, reshape
+from gtrace.core.trace.array import Array
+from gtrace.interop.aten.translate import call_aten
 
 REAL = {
     torch.float32: torch.float32, torch.float64: torch.float64,

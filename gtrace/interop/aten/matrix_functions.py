@@ -13,8 +13,18 @@ from typing import Any
 
 import torch
 
-from gtrace.aten.linear_systems import GENERAL_SOLVE
-from gtrace.aten.matrices import (
+from gtrace.core.ir.aval import Aval, Bundle, bundle
+from gtrace.core.ops.complex_parts import real
+from gtrace.core.ops.create import zeros
+from gtrace.core.ops.join_split import concat
+from gtrace.core.ops.linalg import matmul
+from gtrace.core.ops.logic import where
+from gtrace.core.ops.promote import cast
+from gtrace.core.ops.shape import broadcast_to, expand_dims, full_like_scalar, matrix_transpose, reshape
+from gtrace.core.trace.array import Array
+from gtrace.interop.aten.handwritten_layers import Tangent
+from gtrace.interop.aten.linear_systems import GENERAL_SOLVE
+from gtrace.interop.aten.matrix_common import (
     WIDE,
     adjoint,
     called,
@@ -28,18 +38,8 @@ from gtrace.aten.matrices import (
     retyped,
     square,
 )
-from gtrace.aten.overloads import OPERAND
-from gtrace.aten.translate import call_aten
-from gtrace.aten.written import Tangent
-from gtrace.ir.aval import Aval, Bundle, bundle
-from gtrace.ops.components import real
-from gtrace.ops.create import zeros
-from gtrace.ops.linalg import matmul
-from gtrace.ops.logic import where
-from gtrace.ops.parts import concat
-from gtrace.ops.promote import cast
-from gtrace.ops.shape import broadcast_to, expand_dims, full_like_scalar, matrix_transpose, reshape
-from gtrace.trace.array import Array
+from gtrace.interop.aten.overloads import OPERAND
+from gtrace.interop.aten.translate import call_aten
 
 EXPM = "aten.linalg_matrix_exp.default"
 PINV = "aten.linalg_pinv.atol_rtol_tensor"

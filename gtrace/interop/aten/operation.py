@@ -14,22 +14,22 @@ from typing import Any
 import numpy
 import torch
 
-from gtrace.aten import derive
-from gtrace.aten.call_types import results_on_meta
-from gtrace.aten.decompose import ALTERNATIVES, FLASH, TOGETHER, TRANSPOSED, attention
-from gtrace.aten.derivations import derivations
-from gtrace.aten.overloads import OPERAND, caller, fake_tensors, find_overload, of_torch
-from gtrace.aten.rules import BATCHES, PULLBACKS, TANGENTS, TYPES
-from gtrace.aten.translate import call_aten
-from gtrace.errors import DtypeError, ShapeError, message
-from gtrace.interp.channels_last import NORMS, channels_last
-from gtrace.interp.rows import add_rows, adds_rows, choose_rows, chooses_rows
-from gtrace.ir.aval import COMPLEX, WIDE_UNSIGNED, Aval, Bundle, aval, bundle, parse_type
-from gtrace.ir.cases import Sample
-from gtrace.ir.infer import require_kernel
-from gtrace.ir.op import define
-from gtrace.ops.shape import full_like_scalar
-from gtrace.trace.array import Array
+from gtrace.core.backends.interpreter.row_indexing import add_rows, adds_rows, choose_rows, chooses_rows
+from gtrace.core.base.errors import DtypeError, ShapeError, message
+from gtrace.core.ir.aval import COMPLEX, WIDE_UNSIGNED, Aval, Bundle, aval, bundle, parse_type
+from gtrace.core.ir.cases import Sample
+from gtrace.core.ir.infer import require_kernel
+from gtrace.core.ir.op import define
+from gtrace.core.ops.shape import full_like_scalar
+from gtrace.core.passes.channels_last import NORMS, channels_last
+from gtrace.core.trace.array import Array
+from gtrace.interop.aten import derive
+from gtrace.interop.aten.call_types import results_on_meta
+from gtrace.interop.aten.decompose import ALTERNATIVES, FLASH, TOGETHER, TRANSPOSED, attention
+from gtrace.interop.aten.derived_on_disk import derivations
+from gtrace.interop.aten.overloads import OPERAND, caller, fake_tensors, find_overload, of_torch
+from gtrace.interop.aten.rule_tables import BATCHES, PULLBACKS, TANGENTS, TYPES
+from gtrace.interop.aten.translate import call_aten
 
 
 def _call(*tensors: torch.Tensor, overload: str, args: tuple[Any, ...]) -> Any:

@@ -15,9 +15,9 @@ from typing import Any
 
 import torch
 
-from gtrace import torch_internals as internals
-from gtrace.errors import ArgumentError, message
-from gtrace.ir.aval import Aval
+from gtrace.core.base import torch_internals as internals
+from gtrace.core.base.errors import ArgumentError, message
+from gtrace.core.ir.aval import Aval
 
 OPERAND = "x"
 """Stands for an array among the constants of a call."""

@@ -16,9 +16,9 @@ from typing import Any, NoReturn
 import attrs
 import torch
 
-from gtrace import torch_internals as internals
-from gtrace.aten.recurrent import NETWORKS, run_network
-from gtrace.errors import ConcretizationError, message
+from gtrace.core.base import torch_internals as internals
+from gtrace.core.base.errors import ConcretizationError, message
+from gtrace.interop.aten.recurrent import NETWORKS, run_network
 
 Tensor = torch.Tensor
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from gtrace import torch_internals as internals
+from gtrace.core.base import torch_internals as internals
 
 Tensor = torch.Tensor
 State = tuple[Tensor, ...]
@@ -37,7 +37,7 @@ the sequences, if they differ. Returns the outputs of the steps, and the state a
 """
 
 LSTM_LAYER = "gtrace.lstm_layer.default"
-"""The operator of one layer of a plain LSTM in one direction; see `gtrace.interp.lstm.FORWARD`."""
+"""The operator of one layer of a plain LSTM in one direction; see `gtrace.core.backends.interpreter.lstm.FORWARD`."""
 
 
 def run_network(

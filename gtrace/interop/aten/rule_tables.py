@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from gtrace.aten import batch_norms, batched_windows, factorizations, fourier, linear_systems, matrix_functions, written
-from gtrace.aten.matrices import REAL
-from gtrace.aten.written import Pullback, Tangent
-from gtrace.ir.aval import FLOATS, Aval, Bundle
-from gtrace.trace.array import Array
+from gtrace.core.ir.aval import FLOATS, Aval, Bundle
+from gtrace.core.trace.array import Array
+from gtrace.interop.aten import batch_norms, batched_windows, factorizations, fourier, linear_systems, matrix_functions
+from gtrace.interop.aten import handwritten_layers as written
+from gtrace.interop.aten.handwritten_layers import Pullback, Tangent
+from gtrace.interop.aten.matrix_common import REAL
 
 Type = Callable[[Sequence[Aval], tuple[Any, ...]], "Aval | Bundle | None"]
 """(types of the operands, constants of the call) -> type of the results. None, here and below: torch has to say."""

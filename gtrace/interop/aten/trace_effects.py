@@ -14,10 +14,10 @@ from typing import Any
 
 import torch
 
-from gtrace import torch_internals as internals
-from gtrace import tree
-from gtrace.aten.default_dtype import with_default_dtype
-from gtrace.errors import DtypeError, message
+from gtrace.core.base import torch_internals as internals
+from gtrace.core.base import tree
+from gtrace.core.base.errors import DtypeError, message
+from gtrace.interop.aten.default_dtype import with_default_dtype
 
 
 def observing_mode(values: bool, followed: bool, default: torch.dtype) -> Any:

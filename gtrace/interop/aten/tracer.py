@@ -17,15 +17,15 @@ from typing import Any
 import attrs
 import torch
 
-from gtrace import torch_internals as internals
-from gtrace.aten.call_types import results_on_meta
-from gtrace.aten.decompose import DECOMPOSITIONS
-from gtrace.aten.default_dtype import with_default_dtype
-from gtrace.aten.observe import users_detaches
-from gtrace.aten.overloads import fake_tensors
-from gtrace.aten.translate import Traced
-from gtrace.aten.views import written_through
-from gtrace.ir.aval import Aval
+from gtrace.core.base import torch_internals as internals
+from gtrace.core.ir.aval import Aval
+from gtrace.interop.aten.call_types import results_on_meta
+from gtrace.interop.aten.decompose import DECOMPOSITIONS
+from gtrace.interop.aten.default_dtype import with_default_dtype
+from gtrace.interop.aten.overloads import fake_tensors
+from gtrace.interop.aten.trace_effects import users_detaches
+from gtrace.interop.aten.translate import Traced
+from gtrace.interop.aten.views import written_through
 
 LARGEST_CONSTANT = 1024
 """Elements of the largest tensor that is computed while tracing if it follows from constants alone, so that functions

@@ -12,10 +12,22 @@ from typing import Any
 import attrs
 import torch
 
-from gtrace import torch_internals as internals
-from gtrace.aten.custom_functions import MARK, record_mark
-from gtrace.aten.derivations import derivations
-from gtrace.aten.overloads import (
+from gtrace.core.base import torch_internals as internals
+from gtrace.core.base.errors import ArgumentError, message
+from gtrace.core.ir.aval import Aval, Bundle, aval
+from gtrace.core.ir.graph import Scalar
+from gtrace.core.ir.op import REGISTRY
+from gtrace.core.ops.complex_parts import conj
+from gtrace.core.ops.create import to_device
+from gtrace.core.ops.elementwise import stop_gradient
+from gtrace.core.ops.promote import cast
+from gtrace.core.ops.shape import full_like_scalar
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.bind import bind, bind_all
+from gtrace.core.trace.convert import lift, scalar_operand
+from gtrace.interop.aten.custom_functions import MARK, record_mark
+from gtrace.interop.aten.derived_on_disk import derivations
+from gtrace.interop.aten.overloads import (
     ATTENTION,
     caller,
     check_overload,
@@ -25,19 +37,7 @@ from gtrace.aten.overloads import (
     places,
     template,
 )
-from gtrace.aten.trials import is_tried
-from gtrace.errors import ArgumentError, message
-from gtrace.ir.aval import Aval, Bundle, aval
-from gtrace.ir.graph import Scalar
-from gtrace.ir.op import REGISTRY
-from gtrace.ops.components import conj
-from gtrace.ops.create import to_device
-from gtrace.ops.elementwise import stop_gradient
-from gtrace.ops.promote import cast
-from gtrace.ops.shape import full_like_scalar
-from gtrace.trace.array import Array
-from gtrace.trace.bind import bind, bind_all
-from gtrace.trace.convert import lift, scalar_operand
+from gtrace.interop.aten.types_by_trial import is_tried
 
 
 def call_aten(overload: str, args: tuple[Any, ...], operands: Sequence[Array]) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 import optree
 import torch
 
-from gtrace import torch_internals as internals
+from gtrace.core.base import torch_internals as internals
 
 Tensor = torch.Tensor
 

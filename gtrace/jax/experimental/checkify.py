@@ -15,12 +15,12 @@ import attrs
 import numpy
 
 import gtrace as gt
-from gtrace import tree
-from gtrace.callbacks import call_for_effect
-from gtrace.errors import ArgumentError, CheckError, message
-from gtrace.trace.array import Array
-from gtrace.trace.convert import lift
-from gtrace.trace.record import thread
+from gtrace.core.base import tree
+from gtrace.core.base.errors import ArgumentError, CheckError, message
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.convert import lift
+from gtrace.core.trace.record import thread
+from gtrace.core.transform.callbacks import call_for_effect
 
 JaxRuntimeError = CheckError
 

@@ -13,9 +13,9 @@ from typing import Any
 import numpy
 
 import gtrace as gt
-from gtrace import tree
-from gtrace.flattening import ravel_pytree
-from gtrace.trace.array import Array
+from gtrace.core.base import tree
+from gtrace.core.trace.array import Array
+from gtrace.core.transform.ravel import ravel_pytree
 
 _TIMES = (1 / 5, 3 / 10, 4 / 5, 8 / 9, 1.0, 1.0)
 _STAGES = (

@@ -10,9 +10,9 @@ from typing import Any
 import numpy
 
 import gtrace as gt
-from gtrace import tree
-from gtrace.errors import ArgumentError, ShapeError, message
-from gtrace.trace.array import Array
+from gtrace.core.base import tree
+from gtrace.core.base.errors import ArgumentError, ShapeError, message
+from gtrace.core.trace.array import Array
 
 __all__ = ["BCOO", "bcoo_fromdense", "bcoo_todense"]
 

@@ -10,8 +10,8 @@ from typing import Any, NoReturn
 
 import attrs
 
-from gtrace.errors import ArgumentError, message
-from gtrace.trace.record import thread
+from gtrace.core.base.errors import ArgumentError, message
+from gtrace.core.trace.record import thread
 
 
 def refuse(name: str) -> NoReturn:

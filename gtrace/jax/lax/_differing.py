@@ -10,15 +10,15 @@ import numpy
 
 import gtrace as gt
 from gtrace import lax as ours
-from gtrace import tree
-from gtrace.dtypes import DType
-from gtrace.errors import ArgumentError, message
+from gtrace.core.base import tree
+from gtrace.core.base.dtypes import DType
+from gtrace.core.base.errors import ArgumentError, message
+from gtrace.core.ops.shape import moveaxis
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.convert import lift
+from gtrace.distributed.sharding import with_sharding
 from gtrace.jax.devices import each_with_layout
 from gtrace.numpy import fft as transforms
-from gtrace.ops.shape import moveaxis
-from gtrace.sharding import with_sharding
-from gtrace.trace.array import Array
-from gtrace.trace.convert import lift
 
 
 def dtype(x: Any) -> DType:

@@ -10,11 +10,11 @@ import attrs
 
 import gtrace as gt
 from gtrace import lax as ours
-from gtrace.errors import DtypeError, message
+from gtrace.core.base.errors import DtypeError, message
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.convert import lift
+from gtrace.core.trace.promotion import default_dtype
 from gtrace.jax.extend.core import primitives
-from gtrace.trace.array import Array
-from gtrace.trace.convert import lift
-from gtrace.trace.promotion import default_dtype
 
 
 def with_primitives(find: Callable[[str], Any]) -> Callable[[str], Any]:

@@ -3,17 +3,17 @@
 import enum
 from typing import Any
 
-from gtrace.errors import ArgumentError, message
+from gtrace.core.base.errors import ArgumentError, message
+from gtrace.core.ops.complex_parts import conj
+from gtrace.core.ops.linalg import matmul
+from gtrace.core.ops.shape import expand_dims, matrix_transpose
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.convert import lift
 from gtrace.jax.adapt import namespace
 from gtrace.lax import linalg
 from gtrace.numpy.linalg import svd
-from gtrace.ops.components import conj
-from gtrace.ops.linalg import matmul
-from gtrace.ops.shape import expand_dims, matrix_transpose
 from gtrace.scipy import schur as triangular
 from gtrace.scipy.schur import tridiagonal as tridiagonal
-from gtrace.trace.array import Array
-from gtrace.trace.convert import lift
 
 
 class EigImplementation(enum.Enum):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import gtrace as gt
-from gtrace.errors import ShapeError, message
-from gtrace.trace.array import Array
-from gtrace.trace.convert import lift
+from gtrace.core.base.errors import ShapeError, message
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.convert import lift
 
 
 def scaled_matmul(

@@ -12,21 +12,21 @@ from typing import Any
 import numpy
 
 from gtrace import numpy as ours
-from gtrace.dtypes import DType, float16, float32, float64
-from gtrace.errors import ArgumentError, message
+from gtrace.core.base.dtypes import DType, float16, float32, float64
+from gtrace.core.base.errors import ArgumentError, message
+from gtrace.core.ops import create, elementwise, index, logic, scans
+from gtrace.core.ops.complex import complex as make_complex
+from gtrace.core.ops.complex import iscomplexobj
+from gtrace.core.ops.complex_parts import imag, real
+from gtrace.core.ops.elementwise import subtract
+from gtrace.core.ops.promote import promote_arrays, weakened
+from gtrace.core.ops.shape import permute_dims, reshape
+from gtrace.core.ops.unique import nonzero
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.convert import lift
 from gtrace.jax.adapt import JAX_NAMES, adapted
 from gtrace.jax.keys import taking_keys
 from gtrace.numpy.functional import vectorize
-from gtrace.ops import create, elementwise, index, logic, scans
-from gtrace.ops.complex import complex as make_complex
-from gtrace.ops.complex import iscomplexobj
-from gtrace.ops.components import imag, real
-from gtrace.ops.elementwise import subtract
-from gtrace.ops.promote import promote_arrays, weakened
-from gtrace.ops.shape import permute_dims, reshape
-from gtrace.ops.unique import nonzero
-from gtrace.trace.array import Array
-from gtrace.trace.convert import lift
 
 _WEAK = (int, float, complex)
 """The types of numbers whose arrays have weak dtypes."""

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 
 from gtrace import numpy as ours
+from gtrace.core.ops.promote import cast, promote_arrays
+from gtrace.core.trace.convert import lift
+from gtrace.core.trace.promotion import as_dtype
 from gtrace.jax.adapt import JAX_NAMES, adapted
-from gtrace.ops.promote import cast, promote_arrays
-from gtrace.trace.convert import lift
-from gtrace.trace.promotion import as_dtype
 
 _OPERANDS = {
     "convolve": 2, "correlate": 2, "dot": 2, "inner": 2, "matmul": 2, "tensordot": 2, "vdot": 2, "vecdot": 2,

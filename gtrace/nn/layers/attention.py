@@ -8,20 +8,20 @@ from typing import Any
 
 import torch
 
-from gtrace.errors import ArgumentError, ShapeError, message
+from gtrace.core.base.errors import ArgumentError, ShapeError, message
+from gtrace.core.ops.create import arange, zeros
+from gtrace.core.ops.index import take
+from gtrace.core.ops.join_split import slice_axis
+from gtrace.core.ops.logic import logical_and, where
+from gtrace.core.ops.promote import cast
+from gtrace.core.ops.shape import expand_dims, reshape, swapaxes
+from gtrace.core.trace.array import Array
 from gtrace.nn.attention import as_mask, rotary_embedding, scaled_dot_product_attention
 from gtrace.nn.common import floating
 from gtrace.nn.layers.base import Module, check_key, default_dtype, field
 from gtrace.nn.layers.linear import Linear, linear
-from gtrace.ops.create import arange, zeros
-from gtrace.ops.index import take
-from gtrace.ops.logic import logical_and, where
-from gtrace.ops.parts import slice_axis
-from gtrace.ops.promote import cast
-from gtrace.ops.shape import expand_dims, reshape, swapaxes
 from gtrace.random.continuous import uniform
 from gtrace.random.keys import split
-from gtrace.trace.array import Array
 
 __all__ = ["KeyValueCache", "MultiHeadAttention"]
 

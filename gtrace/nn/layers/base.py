@@ -8,13 +8,13 @@ from typing import Any, ClassVar, Self, dataclass_transform
 import attrs
 import torch
 
-from gtrace import tree
-from gtrace.call_errors import constructor
-from gtrace.errors import ArgumentError, ImmutableAttributeError, message
-from gtrace.ir.aval import LONG
+from gtrace.core.base import tree
+from gtrace.core.base.call_errors import constructor
+from gtrace.core.base.errors import ArgumentError, ImmutableAttributeError, message
+from gtrace.core.base.suggestions import MODULE_ADVICE, missing_attribute
+from gtrace.core.ir.aval import LONG
+from gtrace.core.trace.array import Array
 from gtrace.random.continuous import uniform
-from gtrace.suggestions import MODULE_ADVICE, missing_attribute
-from gtrace.trace.array import Array
 
 __all__ = ["Module", "field"]
 

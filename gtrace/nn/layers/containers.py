@@ -7,14 +7,14 @@ import inspect
 from itertools import pairwise
 from typing import Any
 
-from gtrace import tree
-from gtrace.errors import ArgumentError, message
+from gtrace.core.base import tree
+from gtrace.core.base.errors import ArgumentError, message
+from gtrace.core.ops.activations import relu
+from gtrace.core.ops.elementwise import identity
+from gtrace.core.trace.array import Array
 from gtrace.nn.layers.base import Module, check_function, check_key, field
 from gtrace.nn.layers.linear import Lambda, Linear
-from gtrace.ops.activations import relu
-from gtrace.ops.elementwise import identity
 from gtrace.random.keys import split
-from gtrace.trace.array import Array
 
 __all__ = ["MLP", "Sequential"]
 

@@ -6,11 +6,11 @@ import math
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from gtrace.errors import ArgumentError, message
+from gtrace.core.base.errors import ArgumentError, message
+from gtrace.core.trace.array import Array
 from gtrace.nn import convolution as functions
 from gtrace.nn.layers.base import Module, check_key, field, within
 from gtrace.random.keys import split
-from gtrace.trace.array import Array
 
 __all__ = ["Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d"]
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from gtrace.core.ops.linalg import matmul
+from gtrace.core.ops.shape import matrix_transpose
+from gtrace.core.trace.array import Array
 from gtrace.nn.common import check_number
 from gtrace.nn.layers.base import Module, check_key, field, within
 from gtrace.nn.regularization import dropout, embedding
-from gtrace.ops.linalg import matmul
-from gtrace.ops.shape import matrix_transpose
 from gtrace.random.continuous import normal
 from gtrace.random.keys import split
-from gtrace.trace.array import Array
 
 __all__ = ["Dropout", "Embedding", "Lambda", "Linear"]
 

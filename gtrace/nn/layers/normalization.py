@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from gtrace.errors import ArgumentError, message
+from gtrace.core.base.errors import ArgumentError, message
+from gtrace.core.ops.create import ones, zeros
+from gtrace.core.trace.array import Array
 from gtrace.nn import normalization as functions
 from gtrace.nn.layers.base import Module, field
-from gtrace.ops.create import ones, zeros
-from gtrace.trace.array import Array
 
 __all__ = ["BatchNorm", "BatchNormState", "GroupNorm", "LayerNorm", "RMSNorm"]
 

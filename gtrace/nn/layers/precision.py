@@ -8,19 +8,19 @@ from typing import Any
 import attrs
 import torch
 
-from gtrace import tree
+from gtrace.core.base import tree
+from gtrace.core.ops.create import full
+from gtrace.core.ops.elementwise import maximum
+from gtrace.core.ops.logic import isfinite, logical_and, where
+from gtrace.core.ops.promote import cast
+from gtrace.core.ops.reduce import all as all_over
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.convert import lift
+from gtrace.core.trace.promotion import as_dtype
+from gtrace.core.transform.arguments import named
 from gtrace.nn.layers.base import Module, field
 from gtrace.nn.layers.filters import is_inexact_array
 from gtrace.nn.layers.normalization import BatchNormState
-from gtrace.ops.create import full
-from gtrace.ops.elementwise import maximum
-from gtrace.ops.logic import isfinite, logical_and, where
-from gtrace.ops.promote import cast
-from gtrace.ops.reduce import all as all_over
-from gtrace.trace.array import Array
-from gtrace.trace.convert import lift
-from gtrace.trace.promotion import as_dtype
-from gtrace.transform.arguments import named
 
 __all__ = ["DynamicLossScale", "Policy", "all_finite", "select_tree"]
 

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from gtrace import tree
-from gtrace.control.recurrent import gru_step, lstm_step
-from gtrace.control.scan import scan
-from gtrace.errors import ArgumentError, ShapeError, message
+from gtrace.core.base import tree
+from gtrace.core.base.errors import ArgumentError, ShapeError, message
+from gtrace.core.ops.create import zeros
+from gtrace.core.ops.join_split import concat, stack
+from gtrace.core.ops.shape import moveaxis
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.convert import lift
+from gtrace.core.trace.promotion import result_dtype
+from gtrace.core.transform.control.scan import scan
+from gtrace.interop.recurrent import gru_step, lstm_step
 from gtrace.nn.common import floating
 from gtrace.nn.layers.base import Module, check_key, field, within
 from gtrace.nn.layers.linear import linear
 from gtrace.nn.regularization import dropout
-from gtrace.ops.create import zeros
-from gtrace.ops.parts import concat, stack
-from gtrace.ops.shape import moveaxis
 from gtrace.random.keys import split as split_key
-from gtrace.trace.array import Array
-from gtrace.trace.convert import lift
-from gtrace.trace.promotion import result_dtype
 
 __all__ = ["GRU", "GRUCell", "LSTM", "LSTMCell"]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from gtrace import tree
-from gtrace.ir.aval import LONG
+from gtrace.core.base import tree
+from gtrace.core.ir.aval import LONG
+from gtrace.core.trace.convert import lift
 from gtrace.nn.layers.base import Module
 from gtrace.nn.layers.filters import is_array
-from gtrace.trace.convert import lift
 
 __all__ = ["summary"]
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from gtrace.errors import ArgumentError, message
+from gtrace.core.base.errors import ArgumentError, message
+from gtrace.core.ops.activations import relu
 from gtrace.nn.layers.attention import KeyValueCache, MultiHeadAttention
 from gtrace.nn.layers.base import Module, check_function, check_key, field
 from gtrace.nn.layers.linear import Linear
 from gtrace.nn.layers.normalization import LayerNorm
 from gtrace.nn.regularization import dropout
-from gtrace.ops.activations import relu
 from gtrace.random.keys import split
 
 __all__ = ["TransformerDecoder", "TransformerDecoderLayer", "TransformerEncoder", "TransformerEncoderLayer"]

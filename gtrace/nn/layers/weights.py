@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeVar, cast
 
-from gtrace import tree
-from gtrace.errors import ArgumentError, ShapeError, message
+from gtrace.core.base import tree
+from gtrace.core.base.errors import ArgumentError, ShapeError, message
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.convert import lift
 from gtrace.nn.layers.base import Module
 from gtrace.nn.layers.filters import is_array
-from gtrace.trace.array import Array
-from gtrace.trace.convert import lift
 
 __all__ = ["load_state_dict", "state_dict"]
 

@@ -7,18 +7,18 @@ from typing import Any
 
 import torch
 
-from gtrace.aten import fourier
-from gtrace.docstrings import with_example
-from gtrace.errors import ArgumentError, message
-from gtrace.ops.arrange import roll
-from gtrace.ops.create import arange, zeros
-from gtrace.ops.elementwise import divide
-from gtrace.ops.parts import concat
-from gtrace.ops.promote import cast, promote_arrays
-from gtrace.torch_functions import call_torch
-from gtrace.trace.array import Array
-from gtrace.trace.convert import lift
-from gtrace.trace.promotion import default_dtype
+from gtrace.core.base.docstrings import with_example
+from gtrace.core.base.errors import ArgumentError, message
+from gtrace.core.ops.create import arange, zeros
+from gtrace.core.ops.elementwise import divide
+from gtrace.core.ops.join_split import concat
+from gtrace.core.ops.pad_tile import roll
+from gtrace.core.ops.promote import cast, promote_arrays
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.convert import lift
+from gtrace.core.trace.promotion import default_dtype
+from gtrace.interop.aten import fourier
+from gtrace.interop.torch_functions import call_torch
 
 __all__ = [
     "fft", "ifft", "fft2", "ifft2", "fftn", "ifftn", "rfft", "irfft", "rfft2", "irfft2", "rfftn", "irfftn", "hfft",

@@ -5,12 +5,12 @@ matrix that has no inverse or no Cholesky factor gives infinities, NaN or roundi
 at values would end what is being recorded.
 """
 
+from gtrace.core.ops.linalg import matmul as matmul
+from gtrace.core.ops.linalg import outer as outer
+from gtrace.core.ops.linalg import tensordot as tensordot
+from gtrace.core.ops.linalg import vecdot as vecdot
+from gtrace.core.ops.shape import matrix_transpose as matrix_transpose
 from gtrace.numpy.linalg.decompositions import *
 from gtrace.numpy.linalg.norms import *
 from gtrace.numpy.linalg.solving import *
 from gtrace.numpy.products import cross as cross
-from gtrace.ops.linalg import matmul as matmul
-from gtrace.ops.linalg import outer as outer
-from gtrace.ops.linalg import tensordot as tensordot
-from gtrace.ops.linalg import vecdot as vecdot
-from gtrace.ops.shape import matrix_transpose as matrix_transpose

@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
-from gtrace.errors import DtypeError, ShapeError, message
-from gtrace.ops.promote import promote_arrays
-from gtrace.trace.array import Array
+from gtrace.core.base.errors import DtypeError, ShapeError, message
+from gtrace.core.ops.promote import promote_arrays
+from gtrace.core.trace.array import Array
 
 
 def matrices(name: str, x: Any, square: bool = False, narrow: bool = False) -> Array:

@@ -6,18 +6,18 @@ from typing import Any, NamedTuple
 
 import torch
 
-from gtrace.aten import factorizations, linear_systems, matrix_functions
-from gtrace.errors import ArgumentError, message
+from gtrace.core.base.errors import ArgumentError, message
+from gtrace.core.ops.complex_parts import conj
+from gtrace.core.ops.elementwise import absolute, multiply
+from gtrace.core.ops.index import take_along_axis
+from gtrace.core.ops.join_split import flip
+from gtrace.core.ops.logic import less, where
+from gtrace.core.ops.shape import expand_dims, matrix_transpose
+from gtrace.core.ops.sort import argsort, sort
+from gtrace.core.trace.array import Array
+from gtrace.interop.aten import factorizations, linear_systems, matrix_functions
+from gtrace.interop.torch_functions import call_torch
 from gtrace.numpy.linalg.arguments import matrices
-from gtrace.ops.components import conj
-from gtrace.ops.elementwise import absolute, multiply
-from gtrace.ops.index import take_along_axis
-from gtrace.ops.logic import less, where
-from gtrace.ops.parts import flip
-from gtrace.ops.shape import expand_dims, matrix_transpose
-from gtrace.ops.sort import argsort, sort
-from gtrace.torch_functions import call_torch
-from gtrace.trace.array import Array
 
 __all__ = [
     "EigResult",

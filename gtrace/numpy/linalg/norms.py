@@ -10,24 +10,25 @@ from typing import Any
 
 import torch
 
-from gtrace.aten import linear_systems, matrix_functions, written
-from gtrace.errors import ArgumentError, ShapeError, message
+from gtrace.core.base.errors import ArgumentError, ShapeError, message
+from gtrace.core.ops.create import asarray, eye
+from gtrace.core.ops.elementwise import absolute, divide, identity, multiply
+from gtrace.core.ops.linalg import matmul
+from gtrace.core.ops.logic import greater, isnan, logical_and, logical_not, where
+from gtrace.core.ops.ndarray_methods import diagonal as _diagonal
+from gtrace.core.ops.ndarray_methods import trace as _trace
+from gtrace.core.ops.promote import counting, promote_arrays
+from gtrace.core.ops.reduce import any, count_nonzero, max  # noqa: A004 - the array API's names
+from gtrace.core.ops.shape import as_int, broadcast_to, expand_dims, moveaxis, normalize_axes, reshape
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.convert import real_scalar
+from gtrace.core.trace.replayable import replayable
+from gtrace.interop.aten import handwritten_layers as written
+from gtrace.interop.aten import linear_systems, matrix_functions
+from gtrace.interop.torch_functions import call_torch
 from gtrace.numpy.linalg.arguments import matrices
 from gtrace.numpy.linalg.decompositions import SlogdetResult, eigvalsh, svdvals
 from gtrace.numpy.linalg.solving import inv
-from gtrace.ops.create import asarray, eye
-from gtrace.ops.elementwise import absolute, divide, identity, multiply
-from gtrace.ops.extracts import diagonal as _diagonal
-from gtrace.ops.extracts import trace as _trace
-from gtrace.ops.linalg import matmul
-from gtrace.ops.logic import greater, isnan, logical_and, logical_not, where
-from gtrace.ops.promote import counting, promote_arrays
-from gtrace.ops.reduce import any, count_nonzero, max  # noqa: A004 - the array API's names
-from gtrace.ops.shape import as_int, broadcast_to, expand_dims, moveaxis, normalize_axes, reshape
-from gtrace.torch_functions import call_torch
-from gtrace.trace.array import Array
-from gtrace.trace.convert import real_scalar
-from gtrace.trace.replayable import replayable
 
 __all__ = [
     "cond",

@@ -10,18 +10,15 @@ from typing import Any
 import numpy
 import torch
 
-from gtrace.aten import linear_systems, matrix_functions
-from gtrace.errors import ArgumentError, ShapeError, message
-from gtrace.numpy.linalg.arguments import matrices, pair
-from gtrace.numpy.linalg.decompositions import svdvals
-from gtrace.ops.components import conj
-from gtrace.ops.create import asarray
-from gtrace.ops.elementwise import squared_magnitude, subtract
-from gtrace.ops.linalg import matmul
-from gtrace.ops.logic import greater
-from gtrace.ops.promote import cast, promote_arrays
-from gtrace.ops.reduce import count_nonzero, sum  # noqa: A004 - the array API's names
-from gtrace.ops.shape import (
+from gtrace.core.base.errors import ArgumentError, ShapeError, message
+from gtrace.core.ops.complex_parts import conj
+from gtrace.core.ops.create import asarray
+from gtrace.core.ops.elementwise import squared_magnitude, subtract
+from gtrace.core.ops.linalg import matmul
+from gtrace.core.ops.logic import greater
+from gtrace.core.ops.promote import cast, promote_arrays
+from gtrace.core.ops.reduce import count_nonzero, sum  # noqa: A004 - the array API's names
+from gtrace.core.ops.shape import (
     as_int,
     broadcast_to,
     expand_dims,
@@ -31,8 +28,11 @@ from gtrace.ops.shape import (
     reshape,
     squeeze,
 )
-from gtrace.torch_functions import call_torch
-from gtrace.trace.array import Array
+from gtrace.core.trace.array import Array
+from gtrace.interop.aten import linear_systems, matrix_functions
+from gtrace.interop.torch_functions import call_torch
+from gtrace.numpy.linalg.arguments import matrices, pair
+from gtrace.numpy.linalg.decompositions import svdvals
 
 __all__ = ["inv", "lstsq", "pinv", "solve", "solve_triangular", "tensorinv", "tensorsolve"]
 

@@ -1,0 +1,1 @@
+"""Programs by torch's Inductor, called directly."""

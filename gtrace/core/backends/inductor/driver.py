@@ -13,22 +13,22 @@ from typing import Any
 
 import torch
 
-from gtrace import torch_internals as internals
-from gtrace.compile.executable import Compiled, Executable
-from gtrace.compile.fx import Lowered, lower
-from gtrace.compile.inductor.accuracy import decompositions
-from gtrace.compile.inductor.divisions import multiply_by_reciprocals
-from gtrace.compile.inductor.failures import compiler_errors
-from gtrace.compile.inductor.instructions import vector_instructions_known
-from gtrace.compile.inductor.launcher import built_by_launcher, headers_folder
-from gtrace.compile.inductor.loop_bodies import without_common_subexpressions
-from gtrace.compile.inductor.pointwise import register_pointwise
-from gtrace.compile.inductor.pooling import pooling
-from gtrace.compile.inductor.products import choose_libraries, products_lowered
-from gtrace.compile.inductor.rows import choose_rows
-from gtrace.compile.inductor.strides import strides_ensured
-from gtrace.compile.request import CompileRequest
-from gtrace.interp import batch_norms
+from gtrace.core.backends.executable import Compiled, Executable
+from gtrace.core.backends.fx import Lowered, lower
+from gtrace.core.backends.inductor.accuracy import decompositions
+from gtrace.core.backends.inductor.divisions import multiply_by_reciprocals
+from gtrace.core.backends.inductor.failures import compiler_errors
+from gtrace.core.backends.inductor.instructions import vector_instructions_known
+from gtrace.core.backends.inductor.launcher import built_by_launcher, headers_folder
+from gtrace.core.backends.inductor.loop_bodies import without_common_subexpressions
+from gtrace.core.backends.inductor.matmul import choose_libraries, products_lowered
+from gtrace.core.backends.inductor.pointwise import register_pointwise
+from gtrace.core.backends.inductor.pooling import pooling
+from gtrace.core.backends.inductor.row_kernels import choose_rows
+from gtrace.core.backends.inductor.strides import strides_ensured
+from gtrace.core.backends.interpreter import batch_norms
+from gtrace.core.backends.request import CompileRequest
+from gtrace.core.base import torch_internals as internals
 
 IMPORT_SECONDS = 4.0
 """Extra seconds of the first compile of a process, which imports Inductor."""
@@ -57,7 +57,7 @@ def compile_request(request: CompileRequest) -> Compiled:
     """Compile a request with Inductor, in this process.
 
     Raises:
-        CompileError: see `gtrace.compile.inductor.failures.compiler_errors`; the cause is chained.
+        CompileError: see `gtrace.core.backends.inductor.failures.compiler_errors`; the cause is chained.
     """
     with compiler_errors():
         lowered, compiled = _compile(request, None)
@@ -99,7 +99,7 @@ def compile_artifact(request: CompileRequest, folder: Path) -> tuple[Path, tuple
         The shared library, for a CPU, or the package, for a GPU; and the guards on the open sizes.
 
     Raises:
-        CompileError: see `gtrace.compile.inductor.failures.compiler_errors`; the cause is chained.
+        CompileError: see `gtrace.core.backends.inductor.failures.compiler_errors`; the cause is chained.
     """
     with compiler_errors():
         with built_by_launcher(folder):
@@ -126,7 +126,7 @@ def compile_package(
         The guards on the open sizes.
 
     Raises:
-        CompileError: see `gtrace.compile.inductor.failures.compiler_errors`; the cause is chained.
+        CompileError: see `gtrace.core.backends.inductor.failures.compiler_errors`; the cause is chained.
     """
     with compiler_errors():
         lowered, compiled = _compile(request, folder, constants, own=True)

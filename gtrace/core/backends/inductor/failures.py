@@ -12,8 +12,8 @@ from collections.abc import Iterator
 
 import torch
 
-from gtrace.errors import CompileError, TransientCompileError, UnsupportedTorchError
-from gtrace.torch_internals import COMPILE_EVENTS, known, unsupported
+from gtrace.core.base.errors import CompileError, TransientCompileError, UnsupportedTorchError
+from gtrace.core.base.torch_internals import COMPILE_EVENTS, known, unsupported
 
 _ERRNOS = frozenset(
     {errno.ENOMEM, errno.ENOSPC, errno.EDQUOT, errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.EINTR, errno.EIO}

@@ -6,8 +6,8 @@ import functools
 import os
 import subprocess
 
-from gtrace import torch_internals as internals
-from gtrace.compile.toolchain import compiler_path
+from gtrace.core.backends.toolchain import compiler_path
+from gtrace.core.base import torch_internals as internals
 
 
 @functools.cache

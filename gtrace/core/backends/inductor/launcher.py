@@ -23,10 +23,10 @@ from typing import Any
 
 import torch
 
-from gtrace import torch_internals as internals
-from gtrace.compile.inductor.failures import NO_INTERFACE
-from gtrace.compile.inductor.kernels import faster
-from gtrace.compile.toolchain import compiler
+from gtrace.core.backends.inductor.failures import NO_INTERFACE
+from gtrace.core.backends.inductor.kernels import faster
+from gtrace.core.backends.toolchain import compiler
+from gtrace.core.base import torch_internals as internals
 
 _DECLARATIONS = re.compile(r'^\}\s*// extern "C"\n(.*?)^namespace torch::aot_inductor \{', re.DOTALL | re.MULTILINE)
 _FUNCTION = re.compile(

@@ -12,8 +12,8 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from gtrace import torch_internals as internals
-from gtrace.exact import exact_key
+from gtrace.core.base import torch_internals as internals
+from gtrace.core.base.exact_keys import exact_key
 
 
 @contextlib.contextmanager

@@ -13,10 +13,10 @@ from typing import Any
 
 import torch
 
-from gtrace import torch_internals as internals
-from gtrace.compile.native.operator import PRODUCTS, system_headers
-from gtrace.interp.products import is_copied, is_large, is_small, preferred
-from gtrace.ir.aval import contiguous_strides
+from gtrace.core.backends.interpreter.matmul import is_copied, is_large, is_small, preferred
+from gtrace.core.backends.native.operator import PRODUCTS, system_headers
+from gtrace.core.base import torch_internals as internals
+from gtrace.core.ir.aval import contiguous_strides
 
 _LIBRARY = torch.library.Library("gtrace", "FRAGMENT")
 for _name, _function in (("large_product", torch.mm), ("product", torch.matmul)):

@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 import torch
 
-from gtrace.compile.native.operator import system_headers
+from gtrace.core.backends.native.operator import system_headers
 
 _LIBRARY = torch.library.Library("gtrace", "FRAGMENT")
 

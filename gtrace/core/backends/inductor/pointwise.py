@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from gtrace import torch_internals as internals
+from gtrace.core.base import torch_internals as internals
 
 POINTWISE: dict[Any, Callable[..., Any]] = {}
 """For each torch operation on integers: its function of one element of each tensor, and of its int attributes."""

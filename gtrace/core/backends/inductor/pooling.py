@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from gtrace.compile.inductor.operators import C_TYPES, EMPTY, POINTER, OwnOperator, code, define, dtype_name
-from gtrace.compile.native.operator import PRODUCTS
+from gtrace.core.backends.inductor.operators import C_TYPES, EMPTY, POINTER, OwnOperator, code, define, dtype_name
+from gtrace.core.backends.native.operator import PRODUCTS
 
 _SOURCE = PRODUCTS.with_name("pooling.h").read_text()
 

@@ -15,9 +15,9 @@ from typing import Any
 import attrs
 import torch
 
-from gtrace.compile.inductor.operators import C_TYPES, EMPTY, POINTER, OwnOperator, code, define, dtype_name
-from gtrace.compile.inductor.products import LARGE, PRODUCT
-from gtrace.compile.native.operator import PRODUCTS
+from gtrace.core.backends.inductor.matmul import LARGE, PRODUCT
+from gtrace.core.backends.inductor.operators import C_TYPES, EMPTY, POINTER, OwnOperator, code, define, dtype_name
+from gtrace.core.backends.native.operator import PRODUCTS
 
 _SOURCE = f"{PRODUCTS.read_text()}\n{PRODUCTS.with_name('rows.h').read_text()}"
 

@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from gtrace import torch_internals as internals
+from gtrace.core.base import torch_internals as internals
 
 _PYTHON = (
     "if {differs}: {name} = torch.empty_strided({sizes}, {strides}, dtype={name}.dtype, device={name}.device)"

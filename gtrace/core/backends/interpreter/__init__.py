@@ -1,0 +1,1 @@
+"""Programs as calls of torch, one operation after the other."""

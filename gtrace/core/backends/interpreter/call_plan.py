@@ -10,11 +10,11 @@ from typing import Any
 import attrs
 import torch
 
-from gtrace.interp.updates import ADAM, overwritable
-from gtrace.ir.aliasing import is_fresh
-from gtrace.ir.aval import Aval
-from gtrace.ir.graph import Graph, Node, Operand, Scalar
-from gtrace.ir.unsigned import is_wide
+from gtrace.core.ir.aliasing import is_fresh
+from gtrace.core.ir.aval import Aval
+from gtrace.core.ir.graph import Graph, Node, Operand, Scalar
+from gtrace.core.ir.wide_unsigned import is_wide
+from gtrace.core.passes.optimizer_updates import ADAM, overwritable
 
 LEAST_REUSED = 1 << 16
 """Reuse the memory of a second operand only from this many bytes on; below, it is not worth it."""

@@ -10,15 +10,15 @@ from typing import Any
 import attrs
 import torch
 
-from gtrace.errors import ExecutionError, refused
-from gtrace.interp.between import watched
-from gtrace.interp.deferred import DeferredUpdate
-from gtrace.interp.derivatives import fuse_derivatives
-from gtrace.interp.memory import is_out_of_memory, out_of_memory
-from gtrace.interp.schedule import Step, reusable, schedule
-from gtrace.interp.updates import fuse_updates, is_deferrable
-from gtrace.ir.graph import Graph, Node, Subgraph, is_subgraphs, subgraphs
-from gtrace.ir.unsigned import is_wide, kernel
+from gtrace.core.backends.interpreter.call_plan import Step, reusable, schedule
+from gtrace.core.backends.interpreter.run_errors import is_out_of_memory, out_of_memory
+from gtrace.core.backends.interpreter.yield_points import watched
+from gtrace.core.base.errors import ExecutionError, refused
+from gtrace.core.ir.graph import Graph, Node, Subgraph, is_subgraphs, subgraphs
+from gtrace.core.ir.wide_unsigned import is_wide, kernel
+from gtrace.core.passes.deferred_updates import DeferredUpdate
+from gtrace.core.passes.kernel_gradients import fuse_derivatives
+from gtrace.core.passes.optimizer_updates import fuse_updates, is_deferrable
 
 Around = Callable[[Node, Callable[..., Any]], Callable[..., Any]]
 """From a node and the function that computes it to the function to call instead."""

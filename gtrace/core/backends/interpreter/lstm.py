@@ -9,8 +9,8 @@ import functools
 
 import torch
 
-from gtrace.ambient import without_modes
-from gtrace.ir.aval import Aval
+from gtrace.core.base.torch_modes import without_modes
+from gtrace.core.ir.aval import Aval
 
 Tensor = torch.Tensor
 

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import torch
 
-from gtrace import torch_internals as internals
-from gtrace.ir.op import Instr
+from gtrace.core.base import torch_internals as internals
+from gtrace.core.ir.op import Instr
 
 LEAST_WORK = 1 << 21
 """Multiplications from which on oneDNN is faster: it takes 10 us to find its code for the sizes."""

@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
-from gtrace.errors import NonFiniteError
-from gtrace.interp.interpreter import TensorFunction, bound_body, bound_impl
-from gtrace.ir.graph import Graph, Node, subgraphs
+from gtrace.core.backends.interpreter.interpreter import TensorFunction, bound_body, bound_impl
+from gtrace.core.base.errors import NonFiniteError
+from gtrace.core.ir.graph import Graph, Node, subgraphs
 
 
 def checked(graph: Graph) -> TensorFunction:

@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
-from gtrace.interp.interpreter import TensorFunction, interpreter
-from gtrace.interp.products import takes_library
-from gtrace.ir.aval import Bundle
-from gtrace.ir.graph import Graph, Node
+from gtrace.core.backends.interpreter.interpreter import TensorFunction, interpreter
+from gtrace.core.backends.interpreter.matmul import takes_library
+from gtrace.core.ir.aval import Bundle
+from gtrace.core.ir.graph import Graph, Node
 
 
 def timed_interpreter(

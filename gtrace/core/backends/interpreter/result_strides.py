@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from gtrace.interp.deferred import settled
-from gtrace.interp.interpreter import TensorFunction
-from gtrace.ir.aval import contiguous_strides, layout
-from gtrace.ir.graph import Graph
+from gtrace.core.backends.interpreter.interpreter import TensorFunction
+from gtrace.core.ir.aval import contiguous_strides, layout
+from gtrace.core.ir.graph import Graph
+from gtrace.core.passes.deferred_updates import settled
 
 Strides = tuple[int, ...]
 

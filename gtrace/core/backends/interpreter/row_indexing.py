@@ -10,7 +10,7 @@ import math
 
 import torch
 
-from gtrace.ir.aval import Aval
+from gtrace.core.ir.aval import Aval
 
 LEAST_CHOSEN = 1 << 13
 """Elements from which on choosing rows by their own kernel is faster: the places are looked at before."""

@@ -6,7 +6,7 @@ from typing import NoReturn
 
 import torch
 
-from gtrace.errors import ExecutionError, OutOfMemoryError, user_location
+from gtrace.core.base.errors import ExecutionError, OutOfMemoryError, user_location
 
 REFUSALS = (RuntimeError, IndexError, MemoryError)
 """What torch raises where it cannot run an operation on values."""

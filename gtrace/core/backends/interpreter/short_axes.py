@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from gtrace.ir.aval import Aval
+from gtrace.core.ir.aval import Aval
 
 LONGEST = 4
 """Elements of an axis up to which that takes less."""

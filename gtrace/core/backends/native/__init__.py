@@ -1,0 +1,1 @@
+"""Programs and loops as C++ of our own."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gtrace.compile.native.block import Block, check, emitter
-from gtrace.compile.native.values import Uniform, Value, View, c_type, collapse, memory_type, spread
-from gtrace.ir.aval import Aval, aval, contiguous_strides
-from gtrace.ir.graph import Node
+from gtrace.core.backends.native.block import Block, check, emitter
+from gtrace.core.backends.native.values import Uniform, Value, View, c_type, collapse, memory_type, spread
+from gtrace.core.ir.aval import Aval, aval, contiguous_strides
+from gtrace.core.ir.graph import Node
 
 
 def set_view(block: Block, node: Node, value: Value) -> None:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 import attrs
 import torch
 
-from gtrace.compile.native.elementwise import Elementwise, expression, lowering
-from gtrace.compile.native.values import (
+from gtrace.core.backends.native.elementwise import Elementwise, expression, lowering
+from gtrace.core.backends.native.values import (
     SHORT_FLOATS,
     Uniform,
     UnsupportedLoopError,
@@ -20,9 +20,9 @@ from gtrace.compile.native.values import (
     spread,
     widened,
 )
-from gtrace.compile.native.writer import Writer, crossed
-from gtrace.ir.aval import CPU, Aval
-from gtrace.ir.graph import Graph, Node, Operand
+from gtrace.core.backends.native.writer import Writer, crossed
+from gtrace.core.ir.aval import CPU, Aval
+from gtrace.core.ir.graph import Graph, Node, Operand
 
 Targets = Mapping[int, Sequence[View]]
 """Where values are to be written, in row-major order."""

@@ -8,9 +8,9 @@ from typing import Any
 import attrs
 import torch
 
-from gtrace.compile.native.values import SHORT_FLOATS, c_type, kind_of
-from gtrace.ir.aval import DTYPES, Aval
-from gtrace.ir.graph import Node
+from gtrace.core.backends.native.values import SHORT_FLOATS, c_type, kind_of
+from gtrace.core.ir.aval import DTYPES, Aval
+from gtrace.core.ir.graph import Node
 
 Template = str | Callable[..., str]
 """An expression with ``{0}``, ``{1}`` for the operands, ``{T}`` and ``{A}`` for the types of the result and of the last

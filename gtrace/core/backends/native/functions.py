@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 
 import attrs
 
-from gtrace.compile.native.writer import Writer
+from gtrace.core.backends.native.writer import Writer
 
 _WORD = re.compile(r"[A-Za-z_]\w*")
 

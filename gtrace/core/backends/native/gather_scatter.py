@@ -7,11 +7,11 @@ import math
 from collections.abc import Sequence
 from itertools import pairwise
 
-from gtrace.compile.native.arrange import as_view, set_view
-from gtrace.compile.native.block import Block, check, emitter
-from gtrace.compile.native.values import Uniform, UnsupportedLoopError, Value, View, c_type, plus, spread
-from gtrace.ir.aval import DTYPES, Aval, contiguous_strides
-from gtrace.ir.graph import Node
+from gtrace.core.backends.native.arrange import as_view, set_view
+from gtrace.core.backends.native.block import Block, check, emitter
+from gtrace.core.backends.native.values import Uniform, UnsupportedLoopError, Value, View, c_type, plus, spread
+from gtrace.core.ir.aval import DTYPES, Aval, contiguous_strides
+from gtrace.core.ir.graph import Node
 
 
 def _bound(block: Block, text: str, size: int) -> str:

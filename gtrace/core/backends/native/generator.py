@@ -10,20 +10,20 @@ from collections.abc import Sequence
 
 import attrs
 
-import gtrace.compile.native.layers
-import gtrace.compile.native.places
-import gtrace.compile.native.reductions
-import gtrace.compile.native.sorting  # noqa: F401 - they register what they can write
-from gtrace.compile.native.block import Block, check
-from gtrace.compile.native.functions import separated
-from gtrace.compile.native.loops import scan_loop
-from gtrace.compile.native.narrowing import narrowed
-from gtrace.compile.native.values import Uniform, Value, View, c_type, dense, memory_type
-from gtrace.compile.native.writer import LONG_PART, SHORT_PART, Writer
-from gtrace.compile.work import LONG_NATIVE_PROGRAM, LONG_NATIVE_STEP
-from gtrace.ir.aval import SHORT, aval
-from gtrace.ir.graph import Graph, Node
-from gtrace.ir.op import REGISTRY
+import gtrace.core.backends.native.gather_scatter
+import gtrace.core.backends.native.layers
+import gtrace.core.backends.native.reductions
+import gtrace.core.backends.native.sorting  # noqa: F401 - they register what they can write
+from gtrace.core.backends.cost_model import LONG_NATIVE_PROGRAM, LONG_NATIVE_STEP
+from gtrace.core.backends.native.block import Block, check
+from gtrace.core.backends.native.functions import separated
+from gtrace.core.backends.native.loops import scan_loop
+from gtrace.core.backends.native.narrowing import narrowed
+from gtrace.core.backends.native.values import Uniform, Value, View, c_type, dense, memory_type
+from gtrace.core.backends.native.writer import LONG_PART, SHORT_PART, Writer
+from gtrace.core.ir.aval import SHORT, aval
+from gtrace.core.ir.graph import Graph, Node
+from gtrace.core.ir.op import REGISTRY
 
 LOOPS = ("scan", "while_loop")
 """The operations that become a function."""

@@ -7,14 +7,14 @@ from typing import Any
 
 import torch
 
-from gtrace.compile.native.arrange import as_view
-from gtrace.compile.native.block import Block, check, emitter
-from gtrace.compile.native.loops import finish
-from gtrace.compile.native.values import UnsupportedLoopError, View, c_type
-from gtrace.ir.attention import BACKWARD, FORWARD
-from gtrace.ir.aval import Aval
-from gtrace.ir.graph import Node
-from gtrace.ir.norm_operators import LAYER, LAYER_BACKWARD
+from gtrace.core.backends.native.arrange import as_view
+from gtrace.core.backends.native.block import Block, check, emitter
+from gtrace.core.backends.native.loops import finish
+from gtrace.core.backends.native.values import UnsupportedLoopError, View, c_type
+from gtrace.core.ir.aval import Aval
+from gtrace.core.ir.graph import Node
+from gtrace.core.passes.attention import BACKWARD, FORWARD
+from gtrace.core.passes.norm_operators import LAYER, LAYER_BACKWARD
 
 NORM_COST, NORM_GRADIENT_COST, EXPONENTIAL_COST = 8, 24, 12
 """Additions for each element; of attention, for each score."""

@@ -13,14 +13,14 @@ from pathlib import Path
 
 import torch
 
-from gtrace.compile.executable import Executable
-from gtrace.compile.inductor.failures import compiler_errors
-from gtrace.compile.native.generator import DESCRIPTION, ENTRY, generate
-from gtrace.compile.toolchain import compiler_path
-from gtrace.errors import CacheError, CompileError
-from gtrace.ir.aval import CPU, DTYPES, contiguous_strides
-from gtrace.ir.graph import Graph
-from gtrace.torch_internals import openmp_functions
+from gtrace.core.backends.executable import Executable
+from gtrace.core.backends.inductor.failures import compiler_errors
+from gtrace.core.backends.native.generator import DESCRIPTION, ENTRY, generate
+from gtrace.core.backends.toolchain import compiler_path
+from gtrace.core.base.errors import CacheError, CompileError
+from gtrace.core.base.torch_internals import openmp_functions
+from gtrace.core.ir.aval import CPU, DTYPES, contiguous_strides
+from gtrace.core.ir.graph import Graph
 
 SUFFIX = ".loop"
 """Of the files."""
@@ -54,7 +54,7 @@ def prepare(graph: Graph, folder: Path) -> tuple[list[str], Path]:
         The command that compiles it, and the shared library that it makes.
 
     Raises:
-        UnsupportedLoopError: see `gtrace.compile.native.generator.generate`.
+        UnsupportedLoopError: see `gtrace.core.backends.native.generator.generate`.
         CompileError: there is no C++ compiler.
     """
     compiler = compiler_path()

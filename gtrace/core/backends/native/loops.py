@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 import attrs
 
-from gtrace.compile.native.block import Block, check, emitter
-from gtrace.compile.native.elementwise import ELEMENTWISE
-from gtrace.compile.native.narrowing import narrowed
-from gtrace.compile.native.values import Uniform, UnsupportedLoopError, Value, View, c_type, dense, memory_type
-from gtrace.compile.native.writer import Writer
-from gtrace.ir.aval import Aval
-from gtrace.ir.graph import Graph, Node, Subgraph
+from gtrace.core.backends.native.block import Block, check, emitter
+from gtrace.core.backends.native.elementwise import ELEMENTWISE
+from gtrace.core.backends.native.narrowing import narrowed
+from gtrace.core.backends.native.values import Uniform, UnsupportedLoopError, Value, View, c_type, dense, memory_type
+from gtrace.core.backends.native.writer import Writer
+from gtrace.core.ir.aval import Aval
+from gtrace.core.ir.graph import Graph, Node, Subgraph
 
 
 @attrs.define(eq=False)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gtrace.compile.native.elementwise import lowering
-from gtrace.ir.aval import Aval
-from gtrace.ir.graph import Graph, Node, Operand
-from gtrace.ir.op import REGISTRY
+from gtrace.core.backends.native.elementwise import lowering
+from gtrace.core.ir.aval import Aval
+from gtrace.core.ir.graph import Graph, Node, Operand
+from gtrace.core.ir.op import REGISTRY
 
 Bounds = tuple[tuple[int, int, int], ...]
 

@@ -12,9 +12,9 @@ from typing import Any
 import attrs
 import torch
 
-from gtrace.compile.native.generator import ENTRY, LoopCode, generate, loop_graph, of_open_length
-from gtrace.ir.aval import DTYPES, contiguous_strides
-from gtrace.ir.graph import Node
+from gtrace.core.backends.native.generator import ENTRY, LoopCode, generate, loop_graph, of_open_length
+from gtrace.core.ir.aval import DTYPES, contiguous_strides
+from gtrace.core.ir.graph import Node
 
 _HEADER = Path(__file__).with_name("loop.h")
 PRODUCTS = Path(__file__).with_name("product.h")
@@ -79,7 +79,7 @@ def loop_operator(node: Node) -> LoopOperator:
     """Return the operator of a loop, for any number of steps.
 
     Raises:
-        UnsupportedLoopError: see `gtrace.compile.native.generator.generate`.
+        UnsupportedLoopError: see `gtrace.core.backends.native.generator.generate`.
     """
     graph = of_open_length(loop_graph(node)[0])
     return _operator(generate(graph, math.inf), len(graph.inputs))

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from gtrace.compile.native.arrange import as_view
-from gtrace.compile.native.block import Block, check, emitter
-from gtrace.compile.native.values import UnsupportedLoopError, View, c_type, collapse, kind_of
-from gtrace.compile.work import PRODUCTS
-from gtrace.ir.aval import Aval, aval, contiguous_strides
-from gtrace.ir.graph import Node
+from gtrace.core.backends.cost_model import PRODUCTS
+from gtrace.core.backends.native.arrange import as_view
+from gtrace.core.backends.native.block import Block, check, emitter
+from gtrace.core.backends.native.values import UnsupportedLoopError, View, c_type, collapse, kind_of
+from gtrace.core.ir.aval import Aval, aval, contiguous_strides
+from gtrace.core.ir.graph import Node
 
 MAX_EINSUM = 1 << 16
 """Multiplications in an einsum, which is written as plain loops, above which torch is faster."""

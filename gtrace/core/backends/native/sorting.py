@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import torch
 
-from gtrace.compile.native.arrange import as_view
-from gtrace.compile.native.block import Block, check, emitter
-from gtrace.compile.native.values import c_type
-from gtrace.ir.aval import aval, contiguous_strides
-from gtrace.ir.graph import Node
+from gtrace.core.backends.native.arrange import as_view
+from gtrace.core.backends.native.block import Block, check, emitter
+from gtrace.core.backends.native.values import c_type
+from gtrace.core.ir.aval import aval, contiguous_strides
+from gtrace.core.ir.graph import Node
 
 
 @emitter("sort", "argsort", widens=True)

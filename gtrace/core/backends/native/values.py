@@ -9,9 +9,9 @@ import attrs
 import numpy
 import torch
 
-from gtrace.errors import CompileError
-from gtrace.ir.aval import SHORT, Aval, aval, contiguous_strides
-from gtrace.ir.graph import Scalar
+from gtrace.core.base.errors import CompileError
+from gtrace.core.ir.aval import SHORT, Aval, aval, contiguous_strides
+from gtrace.core.ir.graph import Scalar
 
 
 class UnsupportedLoopError(CompileError):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Hashable, Iterator, Sequence
 
-from gtrace.compile.native.values import Uniform, Value, View, c_type, collapse, dense, memory_type, spread
-from gtrace.ir.aval import Aval, contiguous_strides
+from gtrace.core.backends.native.values import Uniform, Value, View, c_type, collapse, dense, memory_type, spread
+from gtrace.core.ir.aval import Aval, contiguous_strides
 
 ALIGNMENT = 64
 """Bytes at which each buffer begins."""

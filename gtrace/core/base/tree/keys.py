@@ -8,8 +8,13 @@ from typing import Any
 import attrs
 import optree
 
-from gtrace.config import config
-from gtrace.tree.structure import NAMESPACE, Leaf, TreeDef, flatten, in_order, up_to
+from gtrace.core.base.config import config
+from gtrace.core.base.tree.treedef import NAMESPACE, Leaf, TreeDef, flatten, in_order, up_to
+
+__all__ = [
+    "DictKey", "FlattenedIndexKey", "GetAttrKey", "KeyEntry", "KeyPath", "SequenceKey", "flatten_with_path", "keystr",
+    "leaves_with_path", "map_with_path",
+]  # fmt: skip
 
 
 @attrs.frozen

@@ -12,10 +12,16 @@ from typing import Any, TypeVar
 import attrs
 import optree
 
-from gtrace.errors import ArgumentError, message
-from gtrace.exact import exact_key
-from gtrace.tree.keys import Keyed
-from gtrace.tree.structure import NAMESPACE
+from gtrace.core.base.errors import ArgumentError, message
+from gtrace.core.base.exact_keys import exact_key
+from gtrace.core.base.tree.keys import Keyed
+from gtrace.core.base.tree.treedef import NAMESPACE
+
+__all__ = [
+    "Partial", "register", "register_dataclass", "register_immutable", "register_pytree_node",
+    "register_pytree_node_class", "register_pytree_with_keys", "register_pytree_with_keys_class", "register_static",
+    "static",
+]  # fmt: skip
 
 T = TypeVar("T", bound=type)
 Flatten = Callable[[Any], tuple[Iterable[Any], Any]]

@@ -10,23 +10,23 @@ from typing import Any
 import attrs
 import torch
 
-from gtrace.cache.ledger import LedgerEntry
-from gtrace.cache.manifest import Manifest, Verdict, VerdictKind
-from gtrace.cache.store import Store, default_folder, workspace
-from gtrace.compile.artifact import compile_artifact, load
-from gtrace.compile.executable import Compiled
-from gtrace.compile.request import CompileRequest
-from gtrace.compile.schedule import Results
-from gtrace.compile.symbolic import Shape, SymbolicProgram
-from gtrace.compile.toolchain import toolchain
-from gtrace.config import Config, config
-from gtrace.errors import CacheError, CompileError, UnsupportedTorchError
-from gtrace.ir.calls import count_operations, has_calls
-from gtrace.ir.graph import Scalar
-from gtrace.ir.signature import Signature, short
-from gtrace.locks import new_lock
-from gtrace.worker.client import worker
-from gtrace.worker.lane import Outcome
+from gtrace.core.backends.artifact import compile_artifact, load
+from gtrace.core.backends.executable import Compiled
+from gtrace.core.backends.request import CompileRequest
+from gtrace.core.backends.schedule import Results
+from gtrace.core.backends.symbolic import Shape, SymbolicProgram
+from gtrace.core.backends.toolchain import toolchain
+from gtrace.core.base.config import Config, config
+from gtrace.core.base.errors import CacheError, CompileError, UnsupportedTorchError
+from gtrace.core.base.locks import new_lock
+from gtrace.core.ir.graph import Scalar
+from gtrace.core.ir.signature import Signature, short
+from gtrace.core.passes.subgraph_calls import count_operations, has_calls
+from gtrace.core.runtime.cache.ledger import LedgerEntry
+from gtrace.core.runtime.cache.manifest import Manifest, Verdict, VerdictKind
+from gtrace.core.runtime.cache.store import Store, default_folder, workspace
+from gtrace.core.runtime.worker.client import worker
+from gtrace.core.runtime.worker.lane import Outcome
 
 
 @attrs.frozen

@@ -9,13 +9,13 @@ from typing import Any
 
 import attrs
 
-from gtrace.cache import fields
-from gtrace.compile.request import CompileRequest
-from gtrace.compile.symbolic import Relation
-from gtrace.ir.aliasing import Pairs
-from gtrace.ir.aval import parse_aval
-from gtrace.ir.graph import Scalar, print_graph
-from gtrace.ir.text import parse_graph
+from gtrace.core.backends.request import CompileRequest
+from gtrace.core.backends.symbolic import Relation
+from gtrace.core.base import json_fields as fields
+from gtrace.core.ir.aliasing import Pairs
+from gtrace.core.ir.aval import parse_aval
+from gtrace.core.ir.graph import Scalar, print_graph
+from gtrace.core.ir.text import parse_graph
 
 FORMAT = 4
 """Of the JSON; manifests of another format are not read."""
@@ -107,11 +107,11 @@ class Manifest:
         structural: its signature with sizes and scalars left open.
         ops: operations that were compiled.
         graph: the compiled graph, as the IR's text. The other parts of the request are `strides`, `mode`, `relations`,
-            `threads`, `native` and `donated`; see `gtrace.compile.request.CompileRequest`.
+            `threads`, `native` and `donated`; see `gtrace.core.backends.request.CompileRequest`.
         constants: with open sizes: the scalars that hold for all sizes, None for those that are inputs.
         guards: on the open sizes, under which the code is right.
         device: that it runs on.
-        toolchain: see `gtrace.compile.toolchain.toolchain`.
+        toolchain: see `gtrace.core.backends.toolchain.toolchain`.
         created: seconds since 1970.
         code: None if compiling failed.
         verdict: why it is not used; None: it is.

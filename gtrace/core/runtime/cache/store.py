@@ -26,13 +26,13 @@ import attrs
 import filelock
 import platformdirs
 
-from gtrace.cache import ledger as ledgers
-from gtrace.cache.divided import SUFFIX, DividedRecord
-from gtrace.cache.fields import texts
-from gtrace.cache.ledger import LedgerEntry
-from gtrace.cache.manifest import Code, Manifest, Verdict
-from gtrace.errors import CacheError, CacheWarning
-from gtrace.locks import new_lock
+from gtrace.core.base.errors import CacheError, CacheWarning
+from gtrace.core.base.json_fields import texts
+from gtrace.core.base.locks import new_lock
+from gtrace.core.partitioner.serialized import SUFFIX, DividedRecord
+from gtrace.core.runtime.cache import ledger as ledgers
+from gtrace.core.runtime.cache.ledger import LedgerEntry
+from gtrace.core.runtime.cache.manifest import Code, Manifest, Verdict
 
 MAX_FILES = 4096
 """Artifacts kept, whatever their size."""

@@ -1,0 +1,1 @@
+"""Compiling beside the program: the process that does it, and what it may cost."""

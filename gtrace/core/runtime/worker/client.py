@@ -17,17 +17,17 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import IO
 
-from gtrace.compile.native import library
-from gtrace.compile.request import CompileRequest
-from gtrace.errors import CompileError, TransientCompileError, UnsupportedTorchError
-from gtrace.worker.lane import Lane, Outcome, Receiver, niceness
-from gtrace.worker.pauses import Pauses
+from gtrace.core.backends.native import library
+from gtrace.core.backends.request import CompileRequest
+from gtrace.core.base.errors import CompileError, TransientCompileError, UnsupportedTorchError
+from gtrace.core.runtime.worker.lane import Lane, Outcome, Receiver, niceness
+from gtrace.core.runtime.worker.pauses import Pauses
 
 _ERRORS = {kind.__name__: kind for kind in (CompileError, TransientCompileError, UnsupportedTorchError)}
 
 
 class WorkerLane(Lane):
-    """Compiles in a Python process, `gtrace.worker.server`, which it starts at the first request."""
+    """Compiles in a Python process, `gtrace.core.runtime.worker.server`, which it starts at the first request."""
 
     _stderr: IO[bytes] | None = None
 
@@ -63,14 +63,14 @@ class WorkerLane(Lane):
             environment |= {"GT_BACKGROUND": "0", "GT_AUTO_COMPILE": "0", "OMP_NUM_THREADS": "1"}
             environment["PYTHONWARNINGS"] = "ignore"
             # this very gtrace, wherever it was imported from
-            root = str(Path(__file__).resolve().parents[2])
+            root = str(Path(__file__).resolve().parents[4])
             others = [os.path.abspath(path) for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
             environment["PYTHONPATH"] = os.pathsep.join([root, *others])
             # a process group of its own: Ctrl-C does not reach it, and it is ended as one. Not a session of its own, to
             # which the scheduler would give as much time as to that of the program.
             self.process = subprocess.Popen(
                 # -P: not whatever lies in the working directory, which others can write to
-                [sys.executable, "-P", "-m", "gtrace.worker.server", str(niceness())],
+                [sys.executable, "-P", "-m", "gtrace.core.runtime.worker.server", str(niceness())],
                 # unbuffered: a fork must not copy half a request, to be written a second time
                 bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._stderr, env=environment,
                 process_group=0, cwd=tempfile.gettempdir(),

@@ -22,11 +22,11 @@ from typing import Any
 
 import attrs
 
-from gtrace.cache.store import workspace
-from gtrace.compile.request import CompileRequest
-from gtrace.config import config
-from gtrace.errors import CompileError, TransientCompileError
-from gtrace.worker.pauses import RESUME_SECONDS, Pauses, end_group
+from gtrace.core.backends.request import CompileRequest
+from gtrace.core.base.config import config
+from gtrace.core.base.errors import CompileError, TransientCompileError
+from gtrace.core.runtime.cache.store import workspace
+from gtrace.core.runtime.worker.pauses import RESUME_SECONDS, Pauses, end_group
 
 IDLE_SECONDS = 30.0
 """After so long without a request the thread ends, and with it what it has started."""

@@ -1,4 +1,4 @@
-"""The compile worker: ``python -m gtrace.worker.server``, started by `gtrace.worker.client`.
+"""The compile worker: ``python -m gtrace.core.runtime.worker.server``, started by `gtrace.core.runtime.worker.client`.
 
 Its argument is the niceness that it adds to that of its parent. It reads one job a line from its standard input and
 answers with one line each, both in JSON. It ends, with the compilers it started, when its input ends: when its parent
@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any, TextIO
 
 import gtrace  # noqa: F401 - declares every operation
-from gtrace.compile.artifact import compile_artifact
-from gtrace.compile.request import CompileRequest
-from gtrace.errors import CompileError, GraphError
+from gtrace.core.backends.artifact import compile_artifact
+from gtrace.core.backends.request import CompileRequest
+from gtrace.core.base.errors import CompileError, GraphError
 
 _folders: list[str] = []
 """Where the current job's files are."""

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-from gtrace.config import config
-from gtrace.interp.between import called_between
-from gtrace.interp.interpreter import TensorFunction
-from gtrace.worker.client import worker
+from gtrace.core.backends.interpreter.interpreter import TensorFunction
+from gtrace.core.backends.interpreter.yield_points import called_between
+from gtrace.core.base.config import config
+from gtrace.core.runtime.worker.client import worker
 
 MOST_DEBT = 0.03
 """Seconds that the program may have lost beyond its share before the worker pauses: no step takes much longer then."""

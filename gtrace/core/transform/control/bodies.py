@@ -10,21 +10,21 @@ from typing import Any
 
 import attrs
 
-from gtrace import tree
-from gtrace.errors import ArgumentError, message, user_location
-from gtrace.ir.aval import Aval
-from gtrace.ir.graph import Graph, Subgraph, subgraphs
-from gtrace.ir.op import Instr
-from gtrace.ir.subgraph import subgraph
-from gtrace.ops.promote import cast, weak_like
-from gtrace.trace.array import Array, materialize
-from gtrace.trace.bind import emit_all
-from gtrace.trace.capture import Captured, capture
-from gtrace.trace.convert import lift
-from gtrace.trace.numbers import lift_numbers
-from gtrace.trace.promotion import result_dtype
-from gtrace.trace.record import thread
-from gtrace.transform.arguments import is_array, lift_outputs, only_arrays
+from gtrace.core.base import tree
+from gtrace.core.base.errors import ArgumentError, message, user_location
+from gtrace.core.ir.aval import Aval
+from gtrace.core.ir.graph import Graph, Subgraph, subgraphs
+from gtrace.core.ir.op import Instr
+from gtrace.core.ir.subgraph import subgraph
+from gtrace.core.ops.promote import cast, weak_like
+from gtrace.core.trace.array import Array, materialize
+from gtrace.core.trace.bind import emit_all
+from gtrace.core.trace.capture import Captured, capture
+from gtrace.core.trace.convert import lift
+from gtrace.core.trace.lifted_numbers import lift_numbers
+from gtrace.core.trace.promotion import result_dtype
+from gtrace.core.trace.record import thread
+from gtrace.core.transform.arguments import is_array, lift_outputs, only_arrays
 
 
 def lift_leaves(name: str, what: str, value: Any) -> tuple[list[Array], tree.TreeDef]:

@@ -7,25 +7,25 @@ from typing import Any
 
 import torch
 
-from gtrace import tree
-from gtrace.control.bodies import Closure, capture_body, check_same, lift_leaves, with_effects
-from gtrace.errors import ArgumentError, DtypeError, ShapeError, message
-from gtrace.ir.aval import Aval, Bundle, bundle
-from gtrace.ir.graph import Subgraph
-from gtrace.ir.op import Op, define
-from gtrace.ir.subgraph import select
-from gtrace.ops.create import arange
-from gtrace.ops.elementwise import clip
-from gtrace.ops.gather import index_op
-from gtrace.ops.parts import stack
-from gtrace.ops.promote import cast
-from gtrace.trace.array import Array
-from gtrace.trace.bind import bind, bind_all
-from gtrace.trace.capture import NoOutputs
-from gtrace.trace.convert import lift
-from gtrace.trace.numbers import lift_derived
-from gtrace.transform.derived import batched as batched_graph
-from gtrace.transform.derived import floating, pullback, pushforward
+from gtrace.core.base import tree
+from gtrace.core.base.errors import ArgumentError, DtypeError, ShapeError, message
+from gtrace.core.ir.aval import Aval, Bundle, bundle
+from gtrace.core.ir.graph import Subgraph
+from gtrace.core.ir.op import Op, define
+from gtrace.core.ir.subgraph import select
+from gtrace.core.ops.create import arange
+from gtrace.core.ops.elementwise import clip
+from gtrace.core.ops.gather import index_op
+from gtrace.core.ops.join_split import stack
+from gtrace.core.ops.promote import cast
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.bind import bind, bind_all
+from gtrace.core.trace.capture import NoOutputs
+from gtrace.core.trace.convert import lift
+from gtrace.core.trace.lifted_numbers import lift_derived
+from gtrace.core.transform.control.bodies import Closure, capture_body, check_same, lift_leaves, with_effects
+from gtrace.core.transform.subgraph_rules import batched as batched_graph
+from gtrace.core.transform.subgraph_rules import floating, pullback, pushforward
 
 __all__ = ["cond", "switch"]
 

@@ -12,17 +12,17 @@ from typing import TypeVar
 
 import attrs
 
-from gtrace.ir.aval import Aval, Bundle
-from gtrace.ir.graph import Graph, Node, Subgraph
-from gtrace.ir.partial_eval import partial_eval
-from gtrace.ir.simplify import dce
-from gtrace.ir.subgraph import subgraph
-from gtrace.ops.linalg import matmul_op
-from gtrace.ops.reduce import sum as sum_over
-from gtrace.ops.shape import broadcast_op, matrix_transpose, permute_op, reshape
-from gtrace.trace.array import Array
-from gtrace.trace.capture import replay
-from gtrace.transform.batch import batch
+from gtrace.core.ir.aval import Aval, Bundle
+from gtrace.core.ir.graph import Graph, Node, Subgraph
+from gtrace.core.ir.simplify import dce
+from gtrace.core.ir.subgraph import subgraph
+from gtrace.core.ops.linalg import matmul_op
+from gtrace.core.ops.reduce import sum as sum_over
+from gtrace.core.ops.shape import broadcast_op, matrix_transpose, permute_op, reshape
+from gtrace.core.passes.partial_eval import partial_eval
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.capture import replay
+from gtrace.core.transform.batch import batch
 
 T = TypeVar("T")
 

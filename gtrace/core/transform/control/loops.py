@@ -9,9 +9,26 @@ from typing import Any, NoReturn
 
 import torch
 
-from gtrace import tree
-from gtrace.config import config
-from gtrace.control.bodies import (
+from gtrace.core.base import tree
+from gtrace.core.base.config import config
+from gtrace.core.base.errors import ArgumentError, ShapeError, message
+from gtrace.core.ir.aval import Aval, Bundle, bundle
+from gtrace.core.ir.graph import Graph, Subgraph
+from gtrace.core.ir.op import Op, define
+from gtrace.core.ir.subgraph import subgraph
+from gtrace.core.ops.batching import spread
+from gtrace.core.ops.create import arange
+from gtrace.core.ops.join_split import concat, flip, slice_axis
+from gtrace.core.ops.logic import where
+from gtrace.core.ops.promote import cast, weakened
+from gtrace.core.ops.reduce import any as any_of
+from gtrace.core.ops.shape import as_int, constant, normalize_axis, reshape
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.bind import bind_all
+from gtrace.core.trace.capture import replay
+from gtrace.core.trace.lifted_numbers import lift_derived
+from gtrace.core.trace.promotion import default_dtype
+from gtrace.core.transform.control.bodies import (
     Closure,
     Known,
     capture_body,
@@ -21,28 +38,11 @@ from gtrace.control.bodies import (
     settle,
     with_effects,
 )
-from gtrace.control.scan import scan
-from gtrace.control.stepping import run_while
-from gtrace.errors import ArgumentError, ShapeError, message
-from gtrace.ir.aval import Aval, Bundle, bundle
-from gtrace.ir.graph import Graph, Subgraph
-from gtrace.ir.op import Op, define
-from gtrace.ir.subgraph import subgraph
-from gtrace.ops.batching import spread
-from gtrace.ops.create import arange
-from gtrace.ops.logic import where
-from gtrace.ops.parts import concat, flip, slice_axis
-from gtrace.ops.promote import cast, weakened
-from gtrace.ops.reduce import any as any_of
-from gtrace.ops.shape import as_int, constant, normalize_axis, reshape
-from gtrace.trace.array import Array
-from gtrace.trace.bind import bind_all
-from gtrace.trace.capture import replay
-from gtrace.trace.numbers import lift_derived
-from gtrace.trace.promotion import default_dtype
-from gtrace.transform.derived import batched as batched_graph
-from gtrace.transform.derived import captured_subgraph, floating, pushforward
-from gtrace.transform.vmap import vmap
+from gtrace.core.transform.control.scan import scan
+from gtrace.core.transform.control.stepping import run_while
+from gtrace.core.transform.subgraph_rules import batched as batched_graph
+from gtrace.core.transform.subgraph_rules import captured_subgraph, floating, pushforward
+from gtrace.core.transform.vmap import vmap
 
 __all__ = ["while_loop", "fori_loop", "map", "associative_scan"]
 

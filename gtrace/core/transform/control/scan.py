@@ -5,8 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from gtrace import tree
-from gtrace.control.bodies import (
+from gtrace.core.base import tree
+from gtrace.core.base.errors import ArgumentError, ShapeError, message
+from gtrace.core.ir.aval import Aval, Bundle, aval, bundle
+from gtrace.core.ir.graph import Graph, Subgraph
+from gtrace.core.ir.op import Op, define
+from gtrace.core.ir.subgraph import select, subgraph
+from gtrace.core.ops.batching import spread
+from gtrace.core.ops.promote import cast, weak_like
+from gtrace.core.ops.shape import as_int, constant, moveaxis
+from gtrace.core.passes.partial_eval import partial_eval
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.bind import bind_all
+from gtrace.core.trace.capture import Captured, replay
+from gtrace.core.trace.lifted_numbers import lift_derived
+from gtrace.core.transform.control.bodies import (
     Closure,
     Known,
     capture_body,
@@ -16,23 +29,10 @@ from gtrace.control.bodies import (
     settle,
     with_effects,
 )
-from gtrace.control.code_motion import Loop, divided, finish, hoist, prune, sink
-from gtrace.control.stepping import chunk_bodies, run_chunks, run_scan
-from gtrace.errors import ArgumentError, ShapeError, message
-from gtrace.ir.aval import Aval, Bundle, aval, bundle
-from gtrace.ir.graph import Graph, Subgraph
-from gtrace.ir.op import Op, define
-from gtrace.ir.partial_eval import partial_eval
-from gtrace.ir.subgraph import select, subgraph
-from gtrace.ops.batching import spread
-from gtrace.ops.promote import cast, weak_like
-from gtrace.ops.shape import as_int, constant, moveaxis
-from gtrace.trace.array import Array
-from gtrace.trace.bind import bind_all
-from gtrace.trace.capture import Captured, replay
-from gtrace.trace.numbers import lift_derived
-from gtrace.transform.derived import batched as batched_graph
-from gtrace.transform.derived import floating, pullback, pushforward
+from gtrace.core.transform.control.code_motion import Loop, divided, finish, hoist, prune, sink
+from gtrace.core.transform.control.stepping import chunk_bodies, run_chunks, run_scan
+from gtrace.core.transform.subgraph_rules import batched as batched_graph
+from gtrace.core.transform.subgraph_rules import floating, pullback, pushforward
 
 __all__ = ["scan"]
 

@@ -8,15 +8,15 @@ from typing import Any
 
 import torch
 
-from gtrace.compile.work import LONG_STEP, additions
-from gtrace.errors import NonFiniteError
-from gtrace.interp.interpreter import interpreted
-from gtrace.ir.aval import aval
-from gtrace.ir.graph import Subgraph
-from gtrace.ops.parts import stack, unstack
-from gtrace.trace.array import Array
-from gtrace.trace.capture import replay
-from gtrace.transform.derived import captured_subgraph
+from gtrace.core.backends.cost_model import LONG_STEP, additions
+from gtrace.core.backends.interpreter.interpreter import interpreted
+from gtrace.core.base.errors import NonFiniteError
+from gtrace.core.ir.aval import aval
+from gtrace.core.ir.graph import Subgraph
+from gtrace.core.ops.join_split import stack, unstack
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.capture import replay
+from gtrace.core.transform.subgraph_rules import captured_subgraph
 
 COPIED = 2**15
 """Bytes of one output of a step above which copying it to its place at each step, while it is in cache, is faster than

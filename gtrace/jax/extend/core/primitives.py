@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
-from gtrace.errors import ArgumentError, message
+from gtrace.core.base.errors import ArgumentError, message
 
 
 class NamedPrimitive:

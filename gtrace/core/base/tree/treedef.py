@@ -10,10 +10,15 @@ from typing import Any, TypeVar
 
 import optree
 
-from gtrace.config import config
-from gtrace.errors import StructureError, user_location
-from gtrace.exact import exact_key
-from gtrace.tables import BoundedTable
+from gtrace.core.base.bounded_tables import BoundedTable
+from gtrace.core.base.config import config
+from gtrace.core.base.errors import StructureError, user_location
+from gtrace.core.base.exact_keys import exact_key
+
+__all__ = [
+    "NAMESPACE", "TreeDef", "all", "all_leaves", "broadcast", "children", "flatten", "is_leaf", "is_tuple", "leaves",
+    "map", "number_keys", "paths", "reduce", "structure", "transpose", "tuple_of", "unflatten",
+]  # fmt: skip
 
 T = TypeVar("T")
 

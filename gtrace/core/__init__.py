@@ -1,0 +1,1 @@
+"""The machine, nine rungs: each imports only those before it."""

@@ -1,0 +1,1 @@
+"""What a program is: operations, types, graphs, their text, verifier, signature, simplifications."""

@@ -1,0 +1,4 @@
+"""Exceptions and warnings. Every message says what failed, what was expected, what came, and what to do."""
+
+from gtrace.core.base.errors import *
+from gtrace.core.base.errors import __all__ as __all__

@@ -1,0 +1,1 @@
+"""torch's functions and modules on Arrays, and functions of gtrace in torch."""
