@@ -70,6 +70,7 @@ try:
     from gtrace.core.transform.transpose import *
     from gtrace.core.transform.vjp import *
     from gtrace.core.transform.vmap import *
+    from gtrace.distributed.signal_config import *
     from gtrace.distributed.signals import *
     from gtrace.errors import *
     from gtrace.hotpath import enable_hot_path_detection as enable_hot_path_detection

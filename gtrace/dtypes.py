@@ -1,7 +1,4 @@
 """The dtypes of arrays, as users see them: objects that equal torch's, NumPy's, and their names."""
 
-from gtrace.core.base import dtypes as _dtypes
 from gtrace.core.base.dtypes import *
 from gtrace.core.base.dtypes import DType as DType
-
-__all__ = ["DType", *_dtypes.__all__]

@@ -1,4 +1,3 @@
 """Exceptions and warnings. Every message says what failed, what was expected, what came, and what to do."""
 
 from gtrace.core.base.errors import *
-from gtrace.core.base.errors import __all__ as __all__

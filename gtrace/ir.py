@@ -4,7 +4,8 @@
 `gtrace.from_graph` makes a function of a graph. docs/ir.md has the grammar, the rules and worked examples.
 """
 
-from gtrace.core.ir.aval import DTYPES, Aval, Bundle, aval, bundle
+from gtrace.core.base.dtypes import DTYPES
+from gtrace.core.ir.aval import Aval, Bundle, aval, bundle
 from gtrace.core.ir.build import Builder, Value, ops
 from gtrace.core.ir.difference import difference, differences
 from gtrace.core.ir.edit import inline, renumber, substitute, toposort

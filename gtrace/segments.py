@@ -7,16 +7,17 @@ from typing import Any
 
 import numpy
 
+from gtrace.core.base.dtypes import FLOATS
 from gtrace.core.base.errors import ArgumentError, ShapeError, message
-from gtrace.core.ir.aval import FLOATS
 from gtrace.core.ops.create import full
 from gtrace.core.ops.dtype_info import iinfo
 from gtrace.core.ops.elementwise import clip
 from gtrace.core.ops.logic import less, where
 from gtrace.core.ops.reduce import max as max_over
 from gtrace.core.ops.shape import as_int
-from gtrace.core.trace.array import Array, whole
+from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
+from gtrace.core.trace.force import whole
 
 __all__ = ["segment_max", "segment_min", "segment_prod", "segment_sum"]
 

@@ -1,4 +1,3 @@
 """Arrays laid out over several processes. Names are those of ``jax.sharding``."""
 
 from gtrace.distributed.sharding import *
-from gtrace.distributed.sharding import __all__ as __all__

@@ -1,4 +1,3 @@
 """Named regions of a program and named arrays. YAML or `gt.register_config` says what a name means."""
 
 from gtrace.distributed.signal import *
-from gtrace.distributed.signal import __all__ as __all__

@@ -20,7 +20,8 @@ from gtrace.core.runtime.engine import engine
 from gtrace.core.runtime.policy import Policy
 from gtrace.observe import table
 from gtrace.observe.compile_log import describe
-from gtrace.observe.stats import ProgramStats, Stats, verdict
+from gtrace.observe.program_stats import ProgramStats
+from gtrace.observe.stats import Stats, verdict
 
 LINE = re.compile(
     r" {0,6}\d+\.\d{3}s \| #\d{4,} \| (RECORD  |FORCE   |COMPILE |RUN     )"

@@ -23,7 +23,8 @@ from gtrace.core.passes.whole_program import SIMPLIFIED
 from gtrace.core.runtime.engine import engine
 from gtrace.core.runtime.routes import Parts
 from gtrace.observe import drawing
-from gtrace.observe.stats import ProgramStats, Stats
+from gtrace.observe.program_stats import ProgramStats
+from gtrace.observe.stats import Stats
 
 
 def here():

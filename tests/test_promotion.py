@@ -10,8 +10,9 @@ import pytest
 import torch
 
 import gtrace as gt
-from gtrace.core.ir.aval import DTYPES as EVERY
-from gtrace.core.ir.aval import FLOAT8, LONG, aval
+from gtrace.core.base.dtypes import DTYPES as EVERY
+from gtrace.core.base.dtypes import FLOAT8, LONG
+from gtrace.core.ir.aval import aval
 from gtrace.core.ir.op import REGISTRY
 
 DTYPES = {name: dtype for name, dtype in EVERY.items() if dtype not in FLOAT8}  # which meet no other dtype

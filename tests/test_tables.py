@@ -54,7 +54,7 @@ def sweep(monkeypatch):
         if limit is not None:
             for module in (engines, programs):
                 monkeypatch.setattr(module, "MAX_PROGRAMS", limit)
-        monkeypatch.setattr(sys.modules["gtrace.core.trace.array"], "engine", Engine())
+        monkeypatch.setattr(sys.modules["gtrace.core.trace.force"], "engine", Engine())
         arrays.extend(gt.ones(size) for size in range(1, count + 1))
         gt.eval(*arrays)
         return run

@@ -201,7 +201,7 @@ PAGES = (
         "Names for regions and arrays, and what they mean. The guides: :doc:`/sharding` and :doc:`/configuration`.",
             ),
     _page("signals", "The signals file", "gtrace", "Meanings of names, from a file or from Python.",
-          ("Meanings", "distributed.signals")),
+          ("Meanings", "distributed.signal_config distributed.signals")),
     _page("hotpath", "gtrace.hotpath", "gtrace.hotpath", "Hot paths by a fixed count.", rest=True),
     _page(
         "ir", "gtrace.ir", "gtrace.ir", "Graphs, their text, and passes over them. The guide: :doc:`/ir`.",
@@ -239,6 +239,9 @@ GROUPS = {
 }
 """The pages under the headings of the first page of the reference."""
 
+FACES = tuple(f"gtrace.{name}" for name in "errors dtypes tree ir sharding signal hotpath".split())
+"""Modules that publish what lies deeper, and nothing else."""
+
 APART = ("gtrace.jax", "gtrace.scipy", "gtrace.testing")
 """Packages that programs import by themselves."""
 
@@ -259,7 +262,7 @@ def public(name: str) -> list[str]:
     if listed is not None:
         return list(listed)
     names = [n for n in dir(module) if not n.startswith("_") and not isinstance(getattr(module, n), types.ModuleType)]
-    if hasattr(module, "__path__") or name == "gtrace.ir":
+    if hasattr(module, "__path__") or name in FACES:
         return names
     # a plain module also has what it imports
     return [n for n in names if getattr(getattr(module, n), "__module__", None) == module.__name__]

@@ -16,7 +16,7 @@ from gtrace.core.partitioner import workers
 from gtrace.core.partitioner.partitioned import Partitioned
 from gtrace.distributed.estimate import Speeds
 from gtrace.distributed.plan import plan_of
-from gtrace.distributed.signals import SignalConfig
+from gtrace.distributed.signal_config import SignalConfig
 from gtrace.distributed.signals_file import read_signals
 
 

@@ -177,7 +177,8 @@ def _report(process: int) -> None:
     if os.getpid() != process or sys.stdout is None:  # a fork of the script's, or the output is closed
         return
     try:
-        table.write(gtrace.stats(), sys.stdout)
+        stats = gtrace.stats()
+        table.write(stats, stats.totals, sys.stdout)
         sys.stdout.flush()
     except BrokenPipeError:
         # the reader, such as `head`, has closed the pipe; the interpreter's own flush must not fail on it again

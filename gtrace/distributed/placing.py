@@ -10,6 +10,7 @@ from gtrace.core.ir.sharding import ABSENT, NamedSharding, print_dims
 from gtrace.core.partitioner import workers
 from gtrace.core.trace.array import Array, wrap_as
 from gtrace.core.trace.bind import bind
+from gtrace.core.trace.force import value_of
 from gtrace.core.trace.record import thread
 from gtrace.distributed.collectives import placed_op
 
@@ -23,9 +24,10 @@ def put(x: Array, sharding: NamedSharding, backward: NamedSharding | None = None
         backward: how the cotangent of the result is laid out; None: as follows from the program.
     """
     watched = thread.trace.tape is not None or thread.trace.capture is not None
-    if x._buf is None or x.aval.sharding is not None or watched:
+    value = value_of(x)
+    if value is None or x.aval.sharding is not None or watched:
         return constrain(x, sharding, backward)
-    return wrap_as(_part(x._buf, sharding), sharded(x.aval, sharding))
+    return wrap_as(_part(value, sharding), sharded(x.aval, sharding))
 
 
 @without_modes

@@ -18,8 +18,9 @@ from gtrace.core.base.tree import map as tree_map
 from gtrace.core.ir.aval import aval, sharded
 from gtrace.core.ir.sharding import ABSENT, Mesh, NamedSharding, PartitionSpec, entered_mesh
 from gtrace.core.partitioner import workers
-from gtrace.core.trace.array import Array, Shard, whole, wrap_as
+from gtrace.core.trace.array import Array, Shard, wrap_as
 from gtrace.core.trace.convert import lift
+from gtrace.core.trace.force import whole
 from gtrace.distributed.placing import constrain, put
 from gtrace.distributed.plan import Plan, plan
 

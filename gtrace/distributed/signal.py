@@ -20,7 +20,8 @@ from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
 from gtrace.core.trace.record import RegionLayout, Where, thread
 from gtrace.distributed.placing import constrain, put
-from gtrace.distributed.signals import ShardConfig, SignalConfig, registry
+from gtrace.distributed.signal_config import ShardConfig, SignalConfig
+from gtrace.distributed.signals import registry
 
 __all__ = ["AXIS", "context", "enter", "exit", "tensor"]
 

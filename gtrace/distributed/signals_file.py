@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import yaml
 
 from gtrace.core.base.errors import ConfigError
-from gtrace.distributed.signals import (
+from gtrace.distributed.signal_config import (
     InvalidSettingError,
     ShardConfig,
     SignalConfig,

@@ -14,8 +14,8 @@ from typing import Any, NoReturn
 
 import torch
 
+from gtrace.core.base.dtypes import COMPLEX, FLOATS, LONG
 from gtrace.core.base.errors import ImmutableAttributeError, ShapeError, message, user_location
-from gtrace.core.ir.aval import COMPLEX, FLOATS, LONG
 from gtrace.core.ops import activations, create, elementwise, floats, linalg, logic, normalize, shape
 from gtrace.core.ops import complex_parts as components
 from gtrace.core.ops.methods import ArrayMethods

@@ -15,16 +15,18 @@ import torch
 
 from gtrace.core.base import torch_internals as internals
 from gtrace.core.base import tree
+from gtrace.core.base.devices import as_device
 from gtrace.core.base.errors import ArgumentError, message, user_location
 from gtrace.core.base.locks import new_lock
-from gtrace.core.ir.aval import Aval, as_device, aval
+from gtrace.core.ir.aval import Aval, aval
 from gtrace.core.ir.graph import Graph
 from gtrace.core.ir.simplify import dce
 from gtrace.core.ops.complex import conj
 from gtrace.core.passes.partial_eval import partial_eval
-from gtrace.core.trace.array import Array, whole, wrap
+from gtrace.core.trace.array import Array, wrap
 from gtrace.core.trace.capture import capture, replay
 from gtrace.core.trace.convert import plain_tensor, with_own_memory
+from gtrace.core.trace.force import whole
 from gtrace.core.trace.promotion import as_dtype, wide
 from gtrace.core.transform.arguments import lift_outputs
 from gtrace.core.transform.jit import Jitted, jit

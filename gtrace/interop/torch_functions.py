@@ -16,7 +16,7 @@ import torch
 
 from gtrace.core.base import tree
 from gtrace.core.base.bounded_tables import BoundedTable
-from gtrace.core.base.dtypes import DType
+from gtrace.core.base.dtypes import INEXACT, DType
 from gtrace.core.base.errors import (
     ArgumentError,
     ConcretizationError,
@@ -28,10 +28,11 @@ from gtrace.core.base.errors import (
 )
 from gtrace.core.base.exact_keys import exact_key
 from gtrace.core.base.torch_modes import callers_default_dtype
-from gtrace.core.ir.aval import INEXACT, Aval
+from gtrace.core.ir.aval import Aval
 from gtrace.core.ops.create import array
 from gtrace.core.ops.elementwise import stop_gradient
-from gtrace.core.trace.array import Array, whole, wrap
+from gtrace.core.trace.array import Array, wrap
+from gtrace.core.trace.force import whole
 from gtrace.core.trace.record import followed, thread
 from gtrace.interop.aten.derive import Derived, Draw, made_of_torch, read_derived, recorded, trace_function
 from gtrace.interop.aten.derived_on_disk import derivations

@@ -13,6 +13,7 @@ import numpy
 import gtrace as gt
 from gtrace.core.base.errors import ArgumentError, message
 from gtrace.core.ops.key_arrays import PRNGKeyArray
+from gtrace.core.trace.force import value_of
 from gtrace.distributed import sharding
 from gtrace.distributed.sharding import from_process_local
 from gtrace.jax import dtypes, paths
@@ -185,7 +186,7 @@ def live_arrays(platform: str | None = None) -> list[gt.Array]:
     >>> any(y is x for y in jax.live_arrays())
     True
     """
-    return [x for x in gc.get_objects() if type(x) is gt.Array and x._buf is not None]
+    return [x for x in gc.get_objects() if type(x) is gt.Array and value_of(x) is not None]
 
 
 @attrs.frozen

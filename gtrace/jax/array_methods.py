@@ -8,6 +8,7 @@ from gtrace.core.ops.linalg import dot as product
 from gtrace.core.ops.promote import cast
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
+from gtrace.core.trace.force import value_of
 from gtrace.core.trace.promotion import as_dtype
 from gtrace.jax.devices import Device
 from gtrace.jax.division import OPERATORS
@@ -34,7 +35,7 @@ def dot(self: Array, b: Any, *, precision: Any = None, preferred_element_type: A
 
 def is_ready(self: Array) -> bool:
     """Return whether the value has been computed."""
-    return self._buf is not None
+    return value_of(self) is not None
 
 
 METHODS: dict[str, Any] = {

@@ -8,6 +8,7 @@ import numpy
 
 from gtrace.core.ops.key_arrays import PRNGKeyArray
 from gtrace.core.trace.array import Array
+from gtrace.core.trace.force import is_placeholder
 from gtrace.core.trace.record import thread
 from gtrace.core.transform.eval_shape import ShapeDtypeStruct
 from gtrace.jax.extend.absent import (
@@ -65,9 +66,7 @@ class _PlaceholderType(type):
     def __instancecheck__(cls, instance: Any) -> bool:
         if cls is not Tracer:
             return type.__instancecheck__(cls, instance)
-        if not isinstance(instance, Array) or instance._buf is not None:
-            return False
-        return instance._trace is not None and instance._trace.capture is not None
+        return isinstance(instance, Array) and is_placeholder(instance)
 
 
 class Tracer(metaclass=_PlaceholderType):

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from gtrace.core.base import tree
+from gtrace.core.base.devices import as_device
 from gtrace.core.base.errors import ArgumentError, AxisNameError, ShapeError, message
-from gtrace.core.ir.aval import as_device
 from gtrace.core.ops.arg_reduce import argmax
 from gtrace.core.ops.create import asarray
 from gtrace.core.ops.gather import index_axis

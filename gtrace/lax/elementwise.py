@@ -12,13 +12,11 @@ import numpy
 import torch
 
 from gtrace.core.base.errors import ArgumentError, DtypeError, message
-from gtrace.core.ir.cases import Sample
-from gtrace.core.ir.op import define
-from gtrace.core.ir.wide_unsigned import ORDER
 from gtrace.core.ops import elementwise, logic
 from gtrace.core.ops.activations import erf, sigmoid
 from gtrace.core.ops.checks import numbers_only
 from gtrace.core.ops.create import astype
+from gtrace.core.ops.declare import ORDER, Sample, define
 from gtrace.core.ops.draw_functions import nextafter
 from gtrace.core.ops.floats import exp2, fmod
 from gtrace.core.ops.promote import promote, promote_arrays

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 
 from gtrace import special
+from gtrace.core.base.dtypes import FLOATS, LONG
 from gtrace.core.base.errors import DtypeError, message
-from gtrace.core.ir.aval import FLOATS, LONG
 from gtrace.core.ops import complex as complexes
 from gtrace.core.ops import complex_parts as components
 from gtrace.core.ops import floats

@@ -10,8 +10,8 @@ import torch
 
 from gtrace.core.base.errors import ArgumentError, message
 from gtrace.core.base.locks import new_lock
-from gtrace.core.ir.aval import Aval
 from gtrace.core.ops.create import array
+from gtrace.core.ops.declare import Aval
 from gtrace.core.ops.elementwise import log, maximum
 from gtrace.core.ops.shape import moveaxis
 from gtrace.core.trace.array import Array

@@ -3,8 +3,11 @@
 ``x.__array_namespace__()`` returns this module. docs/numpy.md says what differs from NumPy and what is missing.
 """
 
+import sys as _sys
+
 from gtrace.core.base.dtypes import *
 from gtrace.core.base.suggestions import suggesting as _suggesting
+from gtrace.core.ops import methods as _methods
 from gtrace.core.ops.activations import *
 from gtrace.core.ops.complex import *
 from gtrace.core.ops.complex_parts import *
@@ -59,3 +62,4 @@ ndarray = _Array
 __array_api_version__ = "2024.12"
 
 __getattr__ = _suggesting("gtrace.numpy")
+_methods.namespace = _sys.modules[__name__]

@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
+from gtrace.core.base.devices import as_device
 from gtrace.core.base.dtypes import BY_TORCH, DType, complex64, float32
 from gtrace.core.base.errors import ArgumentError, message
-from gtrace.core.ir.aval import as_device
 from gtrace.core.ops.dtype_info import KINDS, isdtype
 from gtrace.core.trace.promotion import default_dtype
 

@@ -8,9 +8,8 @@ from typing import Any
 import numpy
 import torch
 
-from gtrace.core.base.dtypes import DType
+from gtrace.core.base.dtypes import BIT_DTYPES, LONG, DType
 from gtrace.core.base.errors import ArgumentError, DtypeError, message
-from gtrace.core.ir.aval import BIT_DTYPES, LONG
 from gtrace.core.ops.create import asarray, full
 from gtrace.core.ops.dtype_info import result_type
 from gtrace.core.ops.elementwise import absolute, add, multiply, subtract

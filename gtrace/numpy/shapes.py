@@ -26,8 +26,9 @@ from gtrace.core.ops.shape import (
     swapaxes,
 )
 from gtrace.core.ops.unique import places_where
-from gtrace.core.trace.array import Array, whole
+from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
+from gtrace.core.trace.force import whole
 from gtrace.core.trace.replayable import replayable
 
 __all__ = [

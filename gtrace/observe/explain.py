@@ -7,38 +7,23 @@ from typing import Any
 
 import attrs
 
-from gtrace.core.backends.schedule import Call
 from gtrace.core.base.errors import ArgumentError, message
 from gtrace.core.base.units import duration_text
 from gtrace.core.ir.difference import differences
-from gtrace.core.ir.graph import Graph
 from gtrace.core.ir.signature import matching, short
 from gtrace.core.runtime.engine import Engine, engine
 from gtrace.core.runtime.program import Program
 from gtrace.core.transform.jit import Jitted
-from gtrace.observe import explained
+from gtrace.observe import explanation_page
+from gtrace.observe.explanation_page import Part
 from gtrace.observe.profile import Profile
-from gtrace.observe.stats import ProgramStats, snapshot
+from gtrace.observe.program_stats import ProgramStats
+from gtrace.observe.stats import snapshot
 
 __all__ = ["explain"]
 
 MAX_DIFFERENCES = 8
 """Fields listed."""
-
-
-@attrs.frozen(eq=False)
-class Part:
-    """A program that runs.
-
-    Attributes:
-        program: its ledger.
-        graph: its canonical graph.
-        regions: the calls that run its compiled form; none for a program that is interpreted.
-    """
-
-    program: ProgramStats
-    graph: Graph
-    regions: tuple[Call, ...]
 
 
 @attrs.frozen
@@ -94,10 +79,11 @@ class Explanation:
         Args:
             profile: what `gt.profile` measured; its times stand beside operations and regions.
         """
-        return explained.page_of(self, profile)
+        title = f"gtrace program {short(self.program.signature)}"
+        return explanation_page.page_of(title, str(self), self.parts, profile)
 
     def _repr_html_(self) -> str:
-        return explained.fragment_of(self)
+        return explanation_page.fragment_of(str(self), self.parts)
 
 
 def _calls(program: ProgramStats) -> str:

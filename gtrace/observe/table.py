@@ -16,7 +16,7 @@ from rich.text import Text
 from gtrace.core.base.units import duration_text
 from gtrace.core.ir.signature import short
 from gtrace.observe import html
-from gtrace.observe.stats import ProgramStats, Stats
+from gtrace.observe.program_stats import ProgramStats, Totals
 
 MAX_ROWS = 20
 """Programs shown; the line below the table counts the others."""
@@ -79,7 +79,7 @@ class FittingTable:
         return table
 
 
-def render(stats: Stats) -> FittingTable:
+def render(stats: Sequence[ProgramStats]) -> FittingTable:
     """Return the table of `stats`: a row for each program that ran or was compiled, up to `MAX_ROWS`."""
     rows = []
     for program in _shown(stats)[:MAX_ROWS]:
@@ -105,15 +105,15 @@ def _cells(program: ProgramStats) -> list[Any]:
     ]
 
 
-def as_text(stats: Stats) -> str:
+def as_text(stats: Sequence[ProgramStats], totals: Totals) -> str:
     """Return the table as plain text, as wide as the terminal if there is one."""
     file = io.StringIO()
     terminal = sys.stdout is not None and sys.stdout.isatty()
-    _write(stats, Console(file=file, width=shutil.get_terminal_size().columns if terminal else 200))
+    _write(stats, totals, Console(file=file, width=shutil.get_terminal_size().columns if terminal else 200))
     return file.getvalue().rstrip("\n")
 
 
-def as_html(stats: Stats) -> str:
+def as_html(stats: Sequence[ProgramStats], totals: Totals) -> str:
     """Return the table as a notebook shows it."""
     rows = []
     for program in _shown(stats)[:MAX_ROWS]:
@@ -123,30 +123,30 @@ def as_html(stats: Stats) -> str:
         rows.append(cells)
     if not rows:
         return html.fragment("gtrace: no program ran")
-    return html.fragment(html.table(COLUMNS, rows, NUMBERS), html.tag("div", _summary(stats)))
+    return html.fragment(html.table(COLUMNS, rows, NUMBERS), html.tag("div", _summary(stats, totals)))
 
 
-def write(stats: Stats, file: TextIO) -> None:
+def write(stats: Sequence[ProgramStats], totals: Totals, file: TextIO) -> None:
     """Write the table to `file`: in colour on a terminal, else as plain text of whatever width it needs."""
     terminal = file.isatty()
     plain = {} if terminal else {"color_system": None, "width": 200}
-    _write(stats, _Console(file=file, force_terminal=terminal, **plain))  # type: ignore[arg-type]
+    _write(stats, totals, _Console(file=file, force_terminal=terminal, **plain))  # type: ignore[arg-type]
 
 
-def _write(stats: Stats, console: Console) -> None:
+def _write(stats: Sequence[ProgramStats], totals: Totals, console: Console) -> None:
     if _shown(stats):
         console.print(render(stats))
-        console.print(_summary(stats), highlight=False)
+        console.print(_summary(stats, totals), highlight=False)
     else:
         console.print("gtrace: no program ran")
 
 
-def _shown(stats: Stats) -> list[ProgramStats]:
+def _shown(stats: Sequence[ProgramStats]) -> list[ProgramStats]:
     return [program for program in stats if program.calls or program.compile_seconds]
 
 
-def _summary(stats: Stats) -> str:
-    totals, shown = stats.totals, len(_shown(stats))
+def _summary(stats: Sequence[ProgramStats], totals: Totals) -> str:
+    shown = len(_shown(stats))
     parts = [
         _count(shown, "program") + (f" ({shown - MAX_ROWS} not shown)" if shown > MAX_ROWS else ""),
         _count(totals.calls, "call"),

@@ -16,6 +16,7 @@ from gtrace.core.base.config import config
 from gtrace.core.base.errors import ArgumentError, DonatedError, NonFiniteError, message
 from gtrace.core.runtime.engine import engine
 from gtrace.core.trace.array import Array, fresh
+from gtrace.core.trace.force import value_of
 from gtrace.core.transform.jit import Jitted
 from gtrace.core.transform.jit import eval as evaluate
 from gtrace.observe.last_line import BAR, LastLine, line_of
@@ -59,7 +60,7 @@ def _next_state(result: Any) -> Any:
 
 
 def _kept(leaf: Any) -> Any:
-    return fresh(leaf) if type(leaf) is Array and leaf._buf is not None else leaf
+    return fresh(leaf) if type(leaf) is Array and value_of(leaf) is not None else leaf
 
 
 class Progress(Generic[T]):
@@ -207,7 +208,7 @@ class Progress(Generic[T]):
                 self._line.clear(BAR)
             return
         # after a break or an error nothing is computed for the sake of a line
-        values = {k: v for k, v in self._values.items() if type(v) is not Array or v._buf is not None}
+        values = {k: v for k, v in self._values.items() if type(v) is not Array or value_of(v) is not None}
         self._shown |= {name: float(value) for name, value in values.items()}
         if self._line is not None and self._line.usable:
             self._draw()

@@ -18,6 +18,7 @@ from gtrace.core.ops.promote import cast
 from gtrace.core.ops.reduce import sum as sum_over
 from gtrace.core.trace.array import Array, wrap
 from gtrace.core.trace.convert import lift
+from gtrace.core.trace.force import value_of
 from gtrace.core.trace.promotion import as_dtype
 from gtrace.core.trace.record import thread
 
@@ -132,9 +133,10 @@ def zeros_of(params: Params, dtype: Any = None) -> Any:
     def zero(x: Any) -> Array:
         x = lift("optim", x)
         a = x.aval
-        if x._buf is None or a.weak or a.sharding is not None or thread.trace.capture is not None:
+        value = value_of(x)
+        if value is None or a.weak or a.sharding is not None or thread.trace.capture is not None:
             return zeros_like(x, kind)
-        return wrap(_zeros_like(x._buf, dtype=kind))
+        return wrap(_zeros_like(value, dtype=kind))
 
     return tree.map(zero, params)
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy
 import torch
 
+from gtrace.core.base.dtypes import COMPLEX, FLOATS, LONG
 from gtrace.core.base.errors import ArgumentError, DtypeError, ShapeError, message
 from gtrace.core.base.torch_modes import without_modes
-from gtrace.core.ir.aval import COMPLEX, FLOATS, LONG
 from gtrace.core.ops.activations import erf
 from gtrace.core.ops.complex import complex as complex_of
 from gtrace.core.ops.draw_functions import erfinv, fma, nextafter

@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
+from gtrace.core.base.dtypes import LONG
 from gtrace.core.base.errors import ArgumentError, DtypeError, ShapeError, message
-from gtrace.core.ir.aval import LONG
 from gtrace.core.ops.elementwise import (
     absolute,
     add,

@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
+from gtrace.core.base.dtypes import INEXACT, LONG, WIDE_UNSIGNED
 from gtrace.core.base.errors import ArgumentError, DtypeError, message
-from gtrace.core.ir.aval import INEXACT, LONG, WIDE_UNSIGNED
 from gtrace.core.ops.elementwise import add, maximum, minimum, multiply, remainder, subtract
 from gtrace.core.ops.logic import (
     bitwise_and,

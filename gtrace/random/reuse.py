@@ -9,6 +9,7 @@ from gtrace.core.base.config import config
 from gtrace.core.base.errors import KeyReuseError, message, user_location
 from gtrace.core.base.locks import new_lock
 from gtrace.core.trace.array import Array
+from gtrace.core.trace.force import value_of
 from gtrace.core.trace.record import Trace, thread
 
 _lock = new_lock()
@@ -29,7 +30,7 @@ def consume(name: str, key: Array) -> None:
         return
     trace = thread.trace if thread.trace.capture is not None else None
     with _lock:
-        tokens = [token for token in (key, key._buf) if token is not None]
+        tokens = [token for token in (key, value_of(key)) if token is not None]
         for token in tokens:
             for where, place in _uses(token):
                 if (where() if where is not None else None) is trace:

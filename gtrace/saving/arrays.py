@@ -13,8 +13,9 @@ import torch
 from gtrace.core.base.errors import ArgumentError, CheckpointError, DtypeError, message
 from gtrace.core.base.torch_modes import without_modes
 from gtrace.core.partitioner import workers
-from gtrace.core.trace.array import Array, whole, wrap
+from gtrace.core.trace.array import Array, wrap
 from gtrace.core.trace.convert import lift, plain_tensor, received
+from gtrace.core.trace.force import whole
 from gtrace.core.transform.arguments import is_array
 from gtrace.distributed.placing import put
 from gtrace.saving.files import write_aside

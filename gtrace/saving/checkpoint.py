@@ -27,8 +27,9 @@ from gtrace.core.base.torch_modes import without_modes
 from gtrace.core.ir.aval import Aval, aval, contiguous_strides, parse_aval
 from gtrace.core.ops.shape import as_int
 from gtrace.core.partitioner import workers
-from gtrace.core.trace.array import Array, evaluate, materialize, wrap_as
+from gtrace.core.trace.array import Array, wrap_as
 from gtrace.core.trace.convert import lift
+from gtrace.core.trace.force import evaluate, materialize, value_of
 from gtrace.core.transform.arguments import is_array
 from gtrace.saving.arrays import PathLike, load_arrays, write_tensors
 from gtrace.saving.files import sync
@@ -306,7 +307,7 @@ def load_checkpoint(folder: PathLike, like: Any = None, *, step: int | None = No
             check_type("load_checkpoint", name, expected, saved)
         out[name], part = _empty(expected, saved.weak, entry.get("strides"))
         if saved.sharding is None:
-            _copy(part, arrays[name]._buf)
+            _copy(part, value_of(arrays[name]))
         else:
             parts[name] = part
     if parts:

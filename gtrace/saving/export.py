@@ -31,8 +31,9 @@ from gtrace.core.backends.scheduler import uncompilable
 from gtrace.core.backends.symbolic import Relation, fit, shape_of
 from gtrace.core.backends.toolchain import toolchain
 from gtrace.core.base import tree
+from gtrace.core.base.dtypes import LONG
 from gtrace.core.base.errors import ArgumentError, CompileError, DtypeError, ExportError, ShapeError, message
-from gtrace.core.ir.aval import LONG, Aval, aval, contiguous_strides
+from gtrace.core.ir.aval import Aval, aval, contiguous_strides
 from gtrace.core.ir.edit import renumber
 from gtrace.core.ir.graph import Graph, print_graph
 from gtrace.core.partitioner.partition import find_meshes
@@ -40,8 +41,9 @@ from gtrace.core.passes.canonical import CANONICAL
 from gtrace.core.passes.subgraph_calls import has_effects
 from gtrace.core.passes.user_passes import registered, rewritten
 from gtrace.core.runtime.cache.store import workspace
-from gtrace.core.trace.array import Array, whole, wrap_as
+from gtrace.core.trace.array import Array, wrap_as
 from gtrace.core.trace.convert import lift
+from gtrace.core.trace.force import whole
 from gtrace.core.transform.eval_shape import ShapeDtypeStruct, capture_like
 from gtrace.interop.lstm import layers_as_loops
 from gtrace.saving.export_manifest import CaseManifest, ExportManifest, InputSpec

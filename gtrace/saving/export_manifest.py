@@ -10,7 +10,8 @@ import attrs
 import torch
 
 from gtrace.core.base import json_fields as fields
-from gtrace.core.ir.aval import DTYPES, LONG, SHORT, Aval, parse_aval
+from gtrace.core.base.dtypes import DTYPES, LONG, SHORT
+from gtrace.core.ir.aval import Aval, parse_aval
 
 FORMAT = 2
 """Of the JSON; files of another format are not read."""

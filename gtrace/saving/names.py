@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from gtrace.core.base import tree
+from gtrace.core.base.dtypes import LONG
 from gtrace.core.base.errors import ArgumentError, DtypeError, ShapeError, StructureError, message
-from gtrace.core.ir.aval import LONG, Aval, aval, sharded
-from gtrace.core.trace.array import evaluate
+from gtrace.core.ir.aval import Aval, aval, sharded
 from gtrace.core.trace.convert import lift
+from gtrace.core.trace.force import evaluate
 from gtrace.core.trace.promotion import as_dtype
 from gtrace.core.transform.arguments import is_array
 from gtrace.core.transform.eval_shape import ShapeDtypeStruct

@@ -10,9 +10,8 @@ import numpy
 import torch
 
 from gtrace.core.base.errors import ArgumentError, message
-from gtrace.core.ir.cases import BadSample, Sample
-from gtrace.core.ir.op import define
 from gtrace.core.ops.checks import broadcasts
+from gtrace.core.ops.declare import BadSample, Sample, define
 from gtrace.core.ops.elementwise import add, exp, floor, log, maximum, multiply, neg, remainder, stop_gradient, subtract
 from gtrace.core.ops.gather import constant_array
 from gtrace.core.ops.logic import equal, less, logical_and, where

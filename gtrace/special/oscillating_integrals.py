@@ -12,11 +12,10 @@ import numpy
 import torch
 
 from gtrace.core.base.errors import ArgumentError, message
-from gtrace.core.ir.cases import Sample
-from gtrace.core.ir.op import define
 from gtrace.core.ops.activations import erf
 from gtrace.core.ops.checks import broadcasts
 from gtrace.core.ops.create import arange, asarray
+from gtrace.core.ops.declare import Sample, define
 from gtrace.core.ops.elementwise import absolute, add, cos, divide, exp, log, multiply, neg, sin, square, subtract
 from gtrace.core.ops.logic import equal, where
 from gtrace.core.ops.promote import as_arrays, cast, doubled, promote, unary, widened

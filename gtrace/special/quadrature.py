@@ -9,7 +9,7 @@ from typing import Any
 import numpy
 import torch
 
-from gtrace.core.ir.aval import Aval
+from gtrace.core.ops.declare import Aval
 
 EULER = 0.5772156649015329
 """The constant of Euler and Mascheroni."""

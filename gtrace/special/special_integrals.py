@@ -9,9 +9,8 @@ import numpy
 import torch
 
 from gtrace.core.base.errors import ArgumentError, message
-from gtrace.core.ir.cases import BadSample, Sample
-from gtrace.core.ir.op import define
 from gtrace.core.ops.checks import broadcasts
+from gtrace.core.ops.declare import BadSample, Sample, define
 from gtrace.core.ops.elementwise import add, divide, exp, log, log1p, multiply, neg, power, subtract
 from gtrace.core.ops.logic import greater, greater_equal, less_equal, logical_and, where
 from gtrace.core.ops.promote import as_arrays, cast, doubled, floating_like, promote, unary, widened

@@ -17,8 +17,8 @@ import gtrace as gt
 from gtrace.core.backends.interpreter.interpreter import bound_impl, direct_impl
 from gtrace.core.backends.scheduler import uncompilable
 from gtrace.core.base import tree
+from gtrace.core.base.dtypes import DTYPES
 from gtrace.core.base.errors import ConcretizationError, DtypeError, user_location
-from gtrace.core.ir.aval import DTYPES
 from gtrace.core.ir.cases import BadSample, Sample
 from gtrace.core.ir.op import REGISTRY, Op
 from gtrace.core.trace.array import Array

@@ -9,7 +9,9 @@ from typing import Any
 import numpy
 import torch
 
-from gtrace.core.ir.aval import CPU, SHORT, Aval, aval
+from gtrace.core.base.devices import CPU
+from gtrace.core.base.dtypes import SHORT
+from gtrace.core.ir.aval import Aval, aval
 from gtrace.core.ir.graph import Operand, Scalar
 from gtrace.core.ir.op import REGISTRY, Params
 from gtrace.testing.nodes import Unfinished, broadcast, elementwise, partner, scalar

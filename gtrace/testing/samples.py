@@ -10,8 +10,9 @@ import numpy
 import torch
 
 from gtrace.core.base import tree
+from gtrace.core.base.devices import CPU
 from gtrace.core.base.errors import GtraceError
-from gtrace.core.ir.aval import CPU, Aval, aval
+from gtrace.core.ir.aval import Aval, aval
 from gtrace.core.ir.cases import Sample
 from gtrace.core.ir.graph import Operand, Scalar
 from gtrace.core.ir.op import Op, Params

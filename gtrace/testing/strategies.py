@@ -10,8 +10,8 @@ from typing import Any
 import numpy
 import torch
 
-from gtrace.core.base.dtypes import DType
-from gtrace.core.ir.aval import COMPLEX, DTYPES, FLOAT8, FLOATS, WIDE_UNSIGNED, Aval
+from gtrace.core.base.dtypes import COMPLEX, DTYPES, FLOAT8, FLOATS, WIDE_UNSIGNED, DType
+from gtrace.core.ir.aval import Aval
 from gtrace.core.ir.graph import Graph
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import from_torch

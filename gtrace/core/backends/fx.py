@@ -25,7 +25,6 @@ from gtrace.core.base import torch_internals as internals
 from gtrace.core.ir.aliasing import Pairs
 from gtrace.core.ir.aval import Aval, layout
 from gtrace.core.ir.graph import Graph, Node, Operand, Subgraph, is_subgraphs
-from gtrace.core.ir.wide_unsigned import kernel
 from gtrace.core.passes.subgraph_calls import count_operations
 
 
@@ -241,7 +240,7 @@ class _Builder:
 
         given = dict(zip(node.op.params, map(value_of, node.params), strict=True))
         if not programs:
-            function = kernel(node.instr)
+            function = node.instr.kernel()
             return functools.partial(function, **given) if given else function
         if node.op.name == "switch":
             return functools.partial(_switch, programs)

@@ -27,8 +27,9 @@ from gtrace.core.backends.native.values import UnsupportedLoopError
 from gtrace.core.backends.request import CompileRequest
 from gtrace.core.backends.schedule import Call, Loop, NativeLoop, Schedule
 from gtrace.core.backends.straight_lines import split
+from gtrace.core.base.dtypes import FLOAT8, WIDE_UNSIGNED
 from gtrace.core.ir.aliasing import given_away, written_over
-from gtrace.core.ir.aval import FLOAT8, WIDE_UNSIGNED, Bundle, contiguous_strides
+from gtrace.core.ir.aval import Bundle, contiguous_strides
 from gtrace.core.ir.graph import Graph, Node, Subgraph, print_graph, subgraphs
 from gtrace.core.passes.canonical import canonicalize
 from gtrace.core.passes.draws import draws_apart, has_draws

@@ -23,6 +23,48 @@ __all__ = [
     "complex64", "complex128",
 ]  # fmt: skip
 
+DTYPES: dict[str, torch.dtype] = {
+    "bool": torch.bool,
+    "u8": torch.uint8,
+    "u16": torch.uint16,
+    "u32": torch.uint32,
+    "u64": torch.uint64,
+    "i8": torch.int8,
+    "i16": torch.int16,
+    "i32": torch.int32,
+    "i64": torch.int64,
+    "f8e4m3fn": torch.float8_e4m3fn,
+    "f8e5m2": torch.float8_e5m2,
+    "f8e4m3fnuz": torch.float8_e4m3fnuz,
+    "f8e5m2fnuz": torch.float8_e5m2fnuz,
+    "f8e8m0fnu": torch.float8_e8m0fnu,
+    "f16": torch.float16,
+    "bf16": torch.bfloat16,
+    "f32": torch.float32,
+    "f64": torch.float64,
+    "c64": torch.complex64,
+    "c128": torch.complex128,
+}
+"""Short name of each supported dtype, as the IR prints it."""
+
+SHORT: dict[torch.dtype, str] = {dtype: name for name, dtype in DTYPES.items()}
+LONG: dict[torch.dtype, str] = {dtype: str(dtype).removeprefix("torch.") for dtype in SHORT}
+FLOATS = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64})
+FLOAT8 = frozenset(dtype for name, dtype in DTYPES.items() if name.startswith("f8"))
+"""Dtypes for storage: their elements are moved and converted, and nothing is computed with them."""
+
+COMPLEX = frozenset({torch.complex64, torch.complex128})
+INEXACT = FLOATS | FLOAT8 | COMPLEX
+"""The dtypes that derivatives follow: real and complex floating ones."""
+
+BIT_DTYPES = {torch.bfloat16: torch.int16} | dict.fromkeys(FLOAT8, torch.uint8)
+"""Dtypes that NumPy lacks, and integers of their width."""
+
+WIDE_UNSIGNED = frozenset({torch.uint16, torch.uint32, torch.uint64})
+"""Dtypes for which torch has few kernels."""
+
+UNSIGNED = WIDE_UNSIGNED | {torch.uint8}
+
 _NAMES = (*__all__,)
 
 _BITS = re.compile("(int|uint|float|complex)[1-9][0-9]{0,2}")

@@ -10,54 +10,11 @@ from typing import Any
 import attrs
 import torch
 
-from gtrace.core.base.dtypes import DType
-from gtrace.core.base.errors import DeviceError, DtypeError
+from gtrace.core.base.devices import CPU
+from gtrace.core.base.dtypes import COMPLEX, DTYPES, INEXACT, LONG, SHORT, DType
+from gtrace.core.base.errors import DtypeError
 from gtrace.core.ir.interning import InternTable
 from gtrace.core.ir.sharding import NamedSharding, parse_sharding
-
-DTYPES: dict[str, torch.dtype] = {
-    "bool": torch.bool,
-    "u8": torch.uint8,
-    "u16": torch.uint16,
-    "u32": torch.uint32,
-    "u64": torch.uint64,
-    "i8": torch.int8,
-    "i16": torch.int16,
-    "i32": torch.int32,
-    "i64": torch.int64,
-    "f8e4m3fn": torch.float8_e4m3fn,
-    "f8e5m2": torch.float8_e5m2,
-    "f8e4m3fnuz": torch.float8_e4m3fnuz,
-    "f8e5m2fnuz": torch.float8_e5m2fnuz,
-    "f8e8m0fnu": torch.float8_e8m0fnu,
-    "f16": torch.float16,
-    "bf16": torch.bfloat16,
-    "f32": torch.float32,
-    "f64": torch.float64,
-    "c64": torch.complex64,
-    "c128": torch.complex128,
-}
-"""Short name of each supported dtype, as the IR prints it."""
-
-SHORT: dict[torch.dtype, str] = {dtype: name for name, dtype in DTYPES.items()}
-LONG: dict[torch.dtype, str] = {dtype: str(dtype).removeprefix("torch.") for dtype in SHORT}
-FLOATS = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64})
-FLOAT8 = frozenset(dtype for name, dtype in DTYPES.items() if name.startswith("f8"))
-"""Dtypes for storage: their elements are moved and converted, and nothing is computed with them."""
-
-COMPLEX = frozenset({torch.complex64, torch.complex128})
-INEXACT = FLOATS | FLOAT8 | COMPLEX
-"""The dtypes that derivatives follow: real and complex floating ones."""
-
-BIT_DTYPES = {torch.bfloat16: torch.int16} | dict.fromkeys(FLOAT8, torch.uint8)
-"""Dtypes that NumPy lacks, and integers of their width."""
-
-WIDE_UNSIGNED = frozenset({torch.uint16, torch.uint32, torch.uint64})
-"""Dtypes for which torch has few kernels."""
-
-UNSIGNED = WIDE_UNSIGNED | {torch.uint8}
-
-CPU = torch.device("cpu")
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -224,32 +181,6 @@ def parse_aval(text: str) -> Aval:
         raise ValueError(f"expected a device such as cuda:0, got {match['device']!r}") from error
     made = aval(shape, DTYPES[match["dtype"]], device, bool(match["weak"]))
     return made if match["sharding"] is None else sharded(made, parse_sharding(match["sharding"]))
-
-
-def as_device(device: Any) -> torch.device:
-    """Normalize a device argument; ``cuda`` gets its index, so that equal devices are equal objects.
-
-    Raises:
-        DeviceError: no such device, or one this torch build cannot use.
-    """
-    if device is None:
-        return CPU
-    try:
-        result = torch.device(device)
-    except (RuntimeError, TypeError) as error:
-        raise DeviceError(f'[device] expected a torch device such as "cpu" or "cuda:0", got {device!r}.') from error
-    if result.type == "cuda":
-        if not torch.cuda.is_available():
-            raise DeviceError(
-                f"[device] expected a device of this machine, got {device!r}: torch sees no GPU. Use cpu."
-            )
-        if result.index is None:
-            result = torch.device("cuda", torch.cuda.current_device())
-    elif result.type != "cpu":
-        raise DeviceError(f'[device] expected "cpu" or "cuda", got {device!r}. Other devices are not supported.')
-    else:
-        result = CPU
-    return result
 
 
 def layout(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...] | None:

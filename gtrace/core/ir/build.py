@@ -10,8 +10,10 @@ from typing import Any
 import attrs
 import torch
 
+from gtrace.core.base.devices import CPU, as_device
+from gtrace.core.base.dtypes import COMPLEX, FLOATS
 from gtrace.core.base.errors import ArgumentError, ShapeError, message
-from gtrace.core.ir.aval import COMPLEX, CPU, FLOATS, Aval, Bundle, as_device, aval
+from gtrace.core.ir.aval import Aval, Bundle, aval
 from gtrace.core.ir.graph import Graph, Node, Operand, Scalar, Subgraph
 from gtrace.core.ir.op import REGISTRY, Op
 from gtrace.core.ir.subgraph import subgraph

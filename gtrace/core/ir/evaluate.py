@@ -11,7 +11,6 @@ import torch
 from gtrace.core.base.errors import ArgumentError, ExecutionError, message, refused
 from gtrace.core.ir.aval import Aval, Bundle
 from gtrace.core.ir.graph import Graph, Node, is_subgraphs, subgraphs
-from gtrace.core.ir.wide_unsigned import kernel
 
 
 def evaluate(graph: Graph, *inputs: Any) -> list[torch.Tensor]:
@@ -65,7 +64,7 @@ def _function(node: Node) -> Callable[..., Any]:
     attributes = {k: v for k, v in node.attributes.items() if not is_subgraphs(v)}
     body = node.op.rules.body
     if body is None:
-        function = kernel(node.instr)
+        function = node.instr.kernel()
         return lambda *operands: function(*operands, **attributes)
     programs = [lambda tensors, graph=sub.graph: _run(graph, tensors) for sub in subgraphs(node.params)]
     return lambda *operands: body(programs, *operands, **attributes)

@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy
 import torch
 
+from gtrace.core.base.dtypes import COMPLEX, FLOAT8, WIDE_UNSIGNED
 from gtrace.core.base.errors import DeviceError, DtypeError, ShapeError, message
 from gtrace.core.base.torch_modes import without_modes
-from gtrace.core.ir.aval import COMPLEX, FLOAT8, WIDE_UNSIGNED, Aval, Bundle, aval
+from gtrace.core.ir.aval import Aval, Bundle, aval
+from gtrace.core.ir.declaration import Declaration
 from gtrace.core.ir.wide_unsigned import is_wide
-
-if TYPE_CHECKING:
-    from gtrace.core.ir.op import Op
-
-
-MAX_DTYPES = 2048
-"""How many result dtypes are cached for one operation."""
 
 
 @without_modes
-def infer(op: Op, params: tuple[Any, ...], avals: tuple[Aval, ...]) -> Aval | Bundle:
+def infer(op: Declaration, params: tuple[Any, ...], avals: tuple[Aval, ...]) -> Aval | Bundle:
     """Return the type of the result, by running torch on meta tensors or by the operation's rules.
 
     Exceptions that are not torch's come from the operation's own code, and are raised as they are.
@@ -89,7 +84,7 @@ def infer(op: Op, params: tuple[Any, ...], avals: tuple[Aval, ...]) -> Aval | Bu
     return aval(tuple(known), dtype, device, _is_weak(op, avals))
 
 
-def _is_weak(op: Op, avals: Sequence[Aval]) -> bool:
+def _is_weak(op: Declaration, avals: Sequence[Aval]) -> bool:
     """Whether the result counts as a number in promotion: if all operands that decide it do."""
     if op.keeps is not None:
         deciding = avals[: op.keeps] if op.keeps else avals
@@ -108,7 +103,7 @@ def _kept(dtype: torch.dtype) -> torch.dtype:
     return _STAND_IN if dtype in WIDE_UNSIGNED else dtype
 
 
-def require_kernel(op: Op, params: tuple[Any, ...], avals: Sequence[Any], named: dict[str, Any]) -> None:
+def require_kernel(op: Declaration, params: tuple[Any, ...], avals: Sequence[Any], named: dict[str, Any]) -> None:
     """Refuse operands of dtypes for which torch has no kernel. Meta and fake tensors do not show that.
 
     The operation runs once on zeros: for wide unsigned and float8 operands each time, as attributes decide which
@@ -145,7 +140,7 @@ def require_kernel(op: Op, params: tuple[Any, ...], avals: Sequence[Any], named:
     op.dtypes.remember(kinds, avals[0].dtype)
 
 
-def _broadcast(op: Op, avals: Sequence[Aval]) -> tuple[int, ...]:
+def _broadcast(op: Declaration, avals: Sequence[Aval]) -> tuple[int, ...]:
     shapes = {a.shape for a in avals}
     if len(shapes) == 1:
         return avals[0].shape
@@ -157,7 +152,7 @@ def _broadcast(op: Op, avals: Sequence[Aval]) -> tuple[int, ...]:
         raise ShapeError(message(op.name, "shapes that broadcast", got, fix)) from error
 
 
-def _takes_other_dtypes(op: Op, named: dict[str, Any], tensors: Sequence[torch.Tensor]) -> bool:
+def _takes_other_dtypes(op: Declaration, named: dict[str, Any], tensors: Sequence[torch.Tensor]) -> bool:
     """Whether the operation would take operands of these shapes if all of them, or one, had another dtype."""
     for dtype in (torch.float32, torch.int64, torch.bool):
         # torch warns when it casts complex tensors to real ones

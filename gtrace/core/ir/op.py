@@ -1,7 +1,8 @@
 """The operation record and the one registry.
 
-An operation is declared once, with `define`: how torch computes it (`Op`), how it differentiates (`Rules`), and the
-samples that the registry tests run (`Cases`). The type of a result is inferred once per (operation, params, avals).
+An operation is declared once, with `define`: how torch computes it and which traits it has (`Declaration`), how it
+differentiates (`Rules`), and the samples that the registry tests run (`Cases`). The type of a result is inferred once
+per (operation, params, avals).
 """
 
 from __future__ import annotations
@@ -11,86 +12,26 @@ from collections.abc import Callable
 from typing import Any
 
 import attrs
-import torch
 
 from gtrace.core.base.bounded_tables import BoundedTable
 from gtrace.core.ir.aval import Aval
 from gtrace.core.ir.cases import Cases
-from gtrace.core.ir.infer import MAX_DTYPES, infer
+from gtrace.core.ir.declaration import Declaration, Params
+from gtrace.core.ir.infer import infer
 from gtrace.core.ir.interning import InternTable
 from gtrace.core.ir.rules import Rules
 from gtrace.core.ir.skeleton import kind, mask
-
-Params = tuple[Any, ...]
-"""Attributes of a node in the order of ``Op.params``: ints, floats, bools, strings, None, tuples of these, and
-sub-graphs."""
+from gtrace.core.ir.wide_unsigned import kernel
 
 
 @attrs.frozen(eq=False, repr=False)
-class Op:
+class Op(Declaration):
     """A primitive operation. Make one with `define`.
 
     Attributes:
-        name: unique, as printed in the IR.
-        impl: torch function of (tensors..., **params), which must not mutate its operands. Type inference, the lowering
-            to FX and, where there is no `Rules.direct`, the interpreter call it.
-        params: names of the attributes, in their canonical order.
-        arity: number of array operands; None: any number.
-        elementwise: shapes broadcast, and `Rules.partials` are per-element derivatives.
-        algebraic: it is elementwise, and made of sums, products, quotients and powers, without cases: formulas of such
-            operations that agree at random points agree everywhere.
-        commutative: the two operands may be exchanged.
-        identity: the result is the first operand, unchanged; the canonicalizer removes it.
-        uniform: if all elements of the operand have one value, so have those of the result; the canonicalizer folds it.
-        free: the result costs nothing to recompute, and its operands are no larger: derivatives keep those instead.
-        moves: the elements of its result are those of its operands, in another place or dtype.
-        keeps: the result is weak if so many of the first operands are, 0 for all of them; None: it is strong, unless
-            the operation is elementwise.
-        fresh: whether the result has memory of its own, or a function of (operands' avals, result's aval) that says so.
-        product: it is x * y, element by element.
-        scales: it is x + y or x - y, and its `impl` takes a number `alpha` that multiplies y.
-        constant: it fills an array with its operand, a number; the canonicalizer makes constants with it.
-        contraction: it computes sums of products, as of matrices, and is expensive to recompute.
-        cipher: it makes random bits of a key and counters, element by element, in some hundred steps.
-        complex: its operand or its result is complex, whatever the other dtypes are.
-        placement: it says how its operand, which it returns, is laid out over processes.
-        collective: it communicates with other processes.
-        effect: it calls Python, or depends on such a call: it is interpreted, and stays in its step of a loop.
-        unsigned: how uint64 is computed where torch cannot, see `ir.unsigned`: None, `ORDER` or a function of the bits.
-        projection: it selects one result, by its index, of an operation with several.
-        rules: its type, derivatives and batching, and how it runs.
-        cases: its test cases.
-        dtypes: a cache: the dtype of the result by the attributes and (dtype, dimensions) of each operand.
         table: a cache of instructions by (params, *avals), and without attributes also by avals alone.
     """
 
-    name: str
-    impl: Callable[..., Any]
-    params: tuple[str, ...] = ()
-    arity: int | None = 1
-    elementwise: bool = False
-    algebraic: bool = False
-    commutative: bool = False
-    identity: bool = False
-    uniform: bool = False
-    free: bool = False
-    moves: bool = False
-    keeps: int | None = None
-    fresh: bool | Callable[[tuple[Aval, ...], Aval], bool] = False
-    product: bool = False
-    scales: bool = False
-    constant: bool = False
-    contraction: bool = False
-    cipher: bool = False
-    complex: bool = False
-    placement: bool = False
-    collective: bool = False
-    effect: bool = False
-    projection: bool = False
-    unsigned: str | Callable[..., Any] | None = None
-    rules: Rules = attrs.field(factory=Rules)
-    cases: Cases = attrs.field(factory=Cases)
-    dtypes: BoundedTable[Any, torch.dtype] = attrs.field(factory=lambda: BoundedTable(MAX_DTYPES), init=False)
     table: BoundedTable[Any, Instr] = attrs.field(factory=lambda: BoundedTable(MAX_TABLE), init=False)
 
     def __repr__(self) -> str:
@@ -150,6 +91,10 @@ class Instr:
             text = f"{self.op.name}{params!r}{[kind(a) for a in self.ins]}{kind(self.aval)}"
             object.__setattr__(self, "_form", stable_hash(text))
         return self._form
+
+    def kernel(self) -> Callable[..., Any]:
+        """Return the torch function that computes it, of (tensors..., **attributes)."""
+        return kernel(self.op, self.params, self.ins, self.aval)
 
     def __repr__(self) -> str:
         return f"Instr({self.op.name}: {self.ins} -> {self.aval})"

@@ -15,7 +15,6 @@ from gtrace.core.ir.edit import NewNodes, substitute
 from gtrace.core.ir.graph import Graph, Node, Operand, Scalar
 from gtrace.core.ir.op import REGISTRY, Instr
 from gtrace.core.ir.skeleton import kind
-from gtrace.core.ir.wide_unsigned import kernel
 
 
 def remove_identities(graph: Graph, keep_stops: bool = False) -> Graph:
@@ -118,7 +117,7 @@ def _evaluate(node: Node, operands: list[Scalar]) -> Scalar | None:
         return Scalar(operands[0].value, kind)
     tensors = [torch.tensor(x.value, dtype=x.aval.dtype) for x in operands]
     try:
-        return Scalar(kernel(node.instr)(*tensors, **node.attributes).item(), kind)
+        return Scalar(node.instr.kernel()(*tensors, **node.attributes).item(), kind)
     except (RuntimeError, ZeroDivisionError):
         return None  # integer division by zero: the program must raise when it runs, not here
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from gtrace.core.ir.aval import SHORT, Aval, Bundle
+from gtrace.core.base.dtypes import SHORT
+from gtrace.core.ir.aval import Aval, Bundle
 
 OPEN = "_"
 """The placeholder for a size."""

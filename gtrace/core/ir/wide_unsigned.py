@@ -2,24 +2,23 @@
 
 int64 holds the values of uint16 and uint32. Those of uint64 become the numbers of the same bits: sums, products and
 what moves elements are the same for both, modulo 2 ** 64. What depends on their order flips the highest bit, which
-keeps it; the rest states a function of its own (`Op.unsigned`).
+keeps it; the rest states a function of its own (`Declaration.unsigned`).
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
-from gtrace.core.ir.aval import WIDE_UNSIGNED, Aval
-
-if TYPE_CHECKING:
-    from gtrace.core.ir.op import Instr, Op
+from gtrace.core.base.dtypes import WIDE_UNSIGNED
+from gtrace.core.ir.aval import Aval
+from gtrace.core.ir.declaration import Declaration
 
 ORDER = "order"
-"""The `Op.unsigned` of an operation that depends on which number is greater."""
+"""The `Declaration.unsigned` of an operation that depends on which number is greater."""
 
 _HIGHEST = -(2**63)
 
@@ -29,15 +28,20 @@ def is_wide(a: Any) -> bool:
     return a.__class__ is Aval and a.dtype in WIDE_UNSIGNED
 
 
-def kernel(instr: Instr) -> Callable[..., Any]:
-    """Return the torch function of an instruction: `Op.impl`, or what takes its place for wide unsigned operands."""
-    if not any(map(is_wide, instr.ins)) or has_kernel(instr.op, instr.params, instr.ins):
-        return instr.op.impl
-    return functools.partial(_in_int64, instr.op, instr.aval.dtype)
+def kernel(op: Declaration, params: tuple[Any, ...], avals: Sequence[Any], result: Any) -> Callable[..., Any]:
+    """Return the torch function of an operation: `Declaration.impl`, or its substitute for wide unsigned operands.
+
+    Args:
+        params, avals: the attributes and the types of the operands.
+        result: the type of the result.
+    """
+    if not any(map(is_wide, avals)) or has_kernel(op, params, avals):
+        return op.impl
+    return functools.partial(_in_int64, op, result.dtype)
 
 
 @functools.lru_cache(maxsize=4096)
-def has_kernel(op: Op, params: tuple[Any, ...], avals: Sequence[Any]) -> bool:
+def has_kernel(op: Declaration, params: tuple[Any, ...], avals: Sequence[Any]) -> bool:
     """Whether torch takes wide unsigned operands of these types: meta tensors do not show it, so it runs on zeros."""
     shapes = [(1,) * len(a.shape) if op.elementwise else a.shape for a in avals]
     zeros = [torch.zeros(s, dtype=a.dtype, device=a.device) for s, a in zip(shapes, avals, strict=True)]
@@ -48,7 +52,7 @@ def has_kernel(op: Op, params: tuple[Any, ...], avals: Sequence[Any]) -> bool:
     return True
 
 
-def _in_int64(op: Op, dtype: torch.dtype, *operands: torch.Tensor, **attributes: Any) -> torch.Tensor:
+def _in_int64(op: Declaration, dtype: torch.dtype, *operands: torch.Tensor, **attributes: Any) -> torch.Tensor:
     long = any(t.dtype is torch.uint64 for t in operands)
     ordered = long and op.unsigned == ORDER
     signed = [t.to(torch.int64) if t.dtype in WIDE_UNSIGNED else t for t in operands]

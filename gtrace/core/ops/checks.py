@@ -7,8 +7,9 @@ from typing import Any
 import numpy
 import torch
 
+from gtrace.core.base.dtypes import INEXACT
 from gtrace.core.base.errors import ArgumentError, DtypeError, ShapeError, message
-from gtrace.core.ir.aval import INEXACT, Aval, aval
+from gtrace.core.ir.aval import Aval, aval
 
 
 def broadcasts(op: str, avals: tuple[Aval, ...], **_: Any) -> None:

@@ -7,8 +7,9 @@ from typing import Any
 import numpy
 import torch
 
+from gtrace.core.base.dtypes import COMPLEX
 from gtrace.core.base.errors import DtypeError, message
-from gtrace.core.ir.aval import COMPLEX, Aval, aval
+from gtrace.core.ir.aval import Aval, aval
 from gtrace.core.ir.cases import BadSample, Sample
 from gtrace.core.ir.op import define
 from gtrace.core.ops.checks import broadcasts

@@ -9,10 +9,11 @@ import numpy
 import torch
 
 from gtrace.core.base.config import config
-from gtrace.core.base.dtypes import DType
+from gtrace.core.base.devices import CPU, as_device
+from gtrace.core.base.dtypes import COMPLEX, DTYPES, FLOATS, INEXACT, LONG, SHORT, WIDE_UNSIGNED, DType
 from gtrace.core.base.errors import ArgumentError, DtypeError, ShapeError, message
 from gtrace.core.base.torch_modes import without_modes
-from gtrace.core.ir.aval import COMPLEX, CPU, DTYPES, FLOATS, INEXACT, LONG, SHORT, WIDE_UNSIGNED, Aval, as_device, aval
+from gtrace.core.ir.aval import Aval, aval
 from gtrace.core.ir.cases import Sample
 from gtrace.core.ir.op import define
 from gtrace.core.ops.elementwise import add, divide, floor, multiply, subtract
@@ -30,7 +31,7 @@ from gtrace.core.ops.shape import (
     normalize_axis,
     reshape,
 )
-from gtrace.core.trace.array import Array, whole, wrap
+from gtrace.core.trace.array import Array, wrap
 from gtrace.core.trace.bind import bind
 from gtrace.core.trace.convert import (
     check_cast,
@@ -43,6 +44,7 @@ from gtrace.core.trace.convert import (
     shared,
     to_tensor,
 )
+from gtrace.core.trace.force import whole
 from gtrace.core.trace.promotion import as_dtype, default_dtype
 from gtrace.core.trace.record import thread
 

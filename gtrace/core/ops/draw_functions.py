@@ -10,8 +10,9 @@ import numpy
 import torch
 
 from gtrace.core.backends.native.elementwise import ELEMENTWISE, Elementwise
+from gtrace.core.base.dtypes import FLOATS
 from gtrace.core.base.errors import DtypeError, message
-from gtrace.core.ir.aval import FLOATS, Aval
+from gtrace.core.ir.aval import Aval
 from gtrace.core.ir.cases import BadSample, Sample
 from gtrace.core.ir.op import define
 from gtrace.core.ops.checks import broadcasts, real_only

@@ -9,9 +9,9 @@ import attrs
 import numpy
 import torch
 
-from gtrace.core.base.dtypes import DType
+from gtrace.core.base.dtypes import BIT_DTYPES, FLOAT8, FLOATS, LONG, DType
 from gtrace.core.base.errors import ArgumentError, DtypeError, message
-from gtrace.core.ir.aval import BIT_DTYPES, FLOAT8, FLOATS, LONG, aval
+from gtrace.core.ir.aval import aval
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift, python_scalar
 from gtrace.core.trace.promotion import as_dtype, result_dtype

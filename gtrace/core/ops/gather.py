@@ -28,12 +28,13 @@ from gtrace.core.ops.sharding_rules import indexed, indexed_put, picked, scatter
 from gtrace.core.trace.array import Array, wrap
 from gtrace.core.trace.bind import bind
 from gtrace.core.trace.convert import from_numpy, lift
+from gtrace.core.trace.force import materialize
 
 
 def constant_array(value: numpy.ndarray, device: torch.device) -> Array:
     """Return host data as an input of the program."""
     out = from_numpy(value)
-    return out if device.type == "cpu" else wrap(out._buf.to(device))  # type: ignore[union-attr]
+    return out if device.type == "cpu" else wrap(materialize(out, "index").to(device))
 
 
 # -- by index arrays

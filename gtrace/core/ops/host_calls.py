@@ -15,8 +15,9 @@ import attrs
 import numpy
 import torch
 
+from gtrace.core.base.dtypes import DTYPES, INEXACT, SHORT
 from gtrace.core.base.errors import ArgumentError, ShapeError, message
-from gtrace.core.ir.aval import DTYPES, INEXACT, SHORT, Aval, Bundle, aval, bundle
+from gtrace.core.ir.aval import Aval, Bundle, aval, bundle
 from gtrace.core.ir.cases import Sample
 from gtrace.core.ir.op import define
 from gtrace.core.ops.batching import spread

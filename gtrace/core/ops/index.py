@@ -42,10 +42,11 @@ from gtrace.core.ops.shape import (
     reshape,
     reshape_op,
 )
-from gtrace.core.trace.array import Array, whole, wrap_as
+from gtrace.core.trace.array import Array, wrap_as
 from gtrace.core.trace.bind import bind
 from gtrace.core.trace.convert import lift, python_scalar
 from gtrace.core.trace.fast import record_view
+from gtrace.core.trace.force import unfollowed_value, whole
 from gtrace.core.trace.record import thread
 from gtrace.core.trace.replayable import replayable_with_places
 
@@ -283,8 +284,9 @@ def getitem(x: Array, index: Any) -> Array:
     key = _plain_key(index)
     if key is None or (config.current.jax_results and _leaves(x, key)):  # places outside an axis are index arrays then
         return _gathered(x, index)
-    if x._buf is not None and x._number == -1:
-        part = _part(x, x._buf, key, index)
+    value = unfollowed_value(x)
+    if value is not None:
+        part = _part(x, value, key, index)
         if part is not None:
             return part
     return record_view(x, "index", key, lambda x: split_index(x, index).steps(x))

@@ -9,8 +9,9 @@ import numpy
 import torch
 
 from gtrace.core.base.config import config
+from gtrace.core.base.dtypes import LONG
 from gtrace.core.base.errors import DtypeError, ShapeError, message, user_location, warn_at
-from gtrace.core.ir.aval import LONG, aval
+from gtrace.core.ir.aval import aval
 from gtrace.core.ops.batching import places
 from gtrace.core.ops.complex_parts import real
 from gtrace.core.ops.elementwise import add, divide, maximum, minimum, multiply, neg, power, subtract

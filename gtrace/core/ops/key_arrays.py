@@ -17,6 +17,7 @@ from gtrace.core.base.tree.treedef import whole_class
 from gtrace.core.ops.logic import equal, not_equal
 from gtrace.core.ops.threefry import MASK
 from gtrace.core.trace.array import Array
+from gtrace.core.trace.force import is_placeholder
 from gtrace.core.trace.replayable import HOLDERS
 
 
@@ -108,7 +109,7 @@ class PRNGKeyArray(Array, of_keys=True):
         return KEY
 
     @property
-    def at(self) -> KeysAt:  # type: ignore[override]
+    def at(self) -> KeysAt:
         """``keys.at[index]``, which has `get` and `set`."""
         return KeysAt(self._data)
 
@@ -145,7 +146,7 @@ class PRNGKeyArray(Array, of_keys=True):
         data = self._data
         if type(data) is not Array:
             return f"ShapeDtypeStruct(shape={data.shape}, dtype={KEY})" if hasattr(data, "shape") else f"Keys({data!r})"
-        if data._buf is None and data._trace is not None and data._trace.capture is not None:
+        if is_placeholder(data):
             return f"Traced({KEY}{list(data.shape)})"
         return f"Array({data.shape}, dtype={KEY}) overlaying:\n{words_of(data.numpy())}"
 

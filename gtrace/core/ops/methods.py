@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+import types
+from typing import Any
 
 from gtrace.core.base.dtypes import DType
 from gtrace.core.base.errors import ArgumentError, message
@@ -14,11 +14,10 @@ from gtrace.core.ops import indexed_updates as updates
 from gtrace.core.ops import ndarray_methods as extracts
 from gtrace.core.ops import pad_tile as arrange
 from gtrace.core.ops import shape as shapes
-from gtrace.core.trace.array import Array as _Array
+from gtrace.core.trace.array import Array
 
-if TYPE_CHECKING:
-    from gtrace.core.trace.array import Array
-
+namespace: types.ModuleType | None = None
+"""``gtrace.numpy``, which sets it: this module stands below it."""
 
 API_VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12")
 """Versions of the Python array API whose names ``gtrace.numpy`` follows."""
@@ -165,7 +164,7 @@ class ArrayMethods:
         """
         if api_version not in (None, *API_VERSIONS):
             raise ArgumentError(message("array_namespace", f"one of {', '.join(API_VERSIONS)}", repr(api_version)))
-        return importlib.import_module("gtrace.numpy")
+        return namespace
 
     @property
     def at(self: Any) -> updates.At:
@@ -177,7 +176,7 @@ def install() -> None:
     """Put the methods on Array. They call operations, which need Array, so this runs after both are defined."""
     for name, value in vars(ArrayMethods).items():
         if name not in ("__module__", "__doc__", "__slots__", "__dict__", "__weakref__", "__hash__"):
-            setattr(_Array, name, value)
+            setattr(Array, name, value)
 
 
 install()

@@ -9,8 +9,9 @@ from typing import Any
 import numpy
 import torch
 
+from gtrace.core.base.dtypes import DTYPES, LONG, SHORT
 from gtrace.core.base.errors import ArgumentError, ShapeError, message
-from gtrace.core.ir.aval import DTYPES, LONG, SHORT, Aval, aval
+from gtrace.core.ir.aval import Aval, aval
 from gtrace.core.ir.cases import Sample
 from gtrace.core.ir.op import Op, Params, define
 from gtrace.core.ops.batching import shifted

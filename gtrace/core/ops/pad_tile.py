@@ -8,8 +8,9 @@ from typing import Any
 import numpy
 import torch
 
+from gtrace.core.base.dtypes import INEXACT
 from gtrace.core.base.errors import ArgumentError, DtypeError, ShapeError, message
-from gtrace.core.ir.aval import INEXACT, Aval
+from gtrace.core.ir.aval import Aval
 from gtrace.core.ir.cases import BadSample, Sample
 from gtrace.core.ir.op import Op, define
 from gtrace.core.ops.batching import align, shifted, unchanged, whole

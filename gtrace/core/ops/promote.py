@@ -11,8 +11,9 @@ import torch
 
 from gtrace.core.base import tree
 from gtrace.core.base.config import config
+from gtrace.core.base.dtypes import COMPLEX, DTYPES, FLOATS, INEXACT, LONG, SHORT, UNSIGNED
 from gtrace.core.base.errors import DtypeError, message
-from gtrace.core.ir.aval import COMPLEX, DTYPES, FLOATS, INEXACT, LONG, SHORT, UNSIGNED, Aval, aval
+from gtrace.core.ir.aval import Aval, aval
 from gtrace.core.ir.cases import Sample
 from gtrace.core.ir.graph import Scalar
 from gtrace.core.ir.op import Op, define

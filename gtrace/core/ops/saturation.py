@@ -8,7 +8,8 @@ from typing import Any
 import numpy
 import torch
 
-from gtrace.core.ir.aval import DTYPES, FLOATS, LONG, SHORT, WIDE_UNSIGNED, Aval, aval
+from gtrace.core.base.dtypes import DTYPES, FLOATS, LONG, SHORT, WIDE_UNSIGNED
+from gtrace.core.ir.aval import Aval, aval
 from gtrace.core.ir.cases import Sample
 from gtrace.core.ir.op import define
 from gtrace.core.ops.batching import unchanged

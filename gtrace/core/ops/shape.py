@@ -12,8 +12,9 @@ import numpy
 import torch
 
 from gtrace.core.backends.interpreter.short_axes import short_sum_to
+from gtrace.core.base.devices import CPU
 from gtrace.core.base.errors import ArgumentError, ShapeError, message
-from gtrace.core.ir.aval import CPU, Aval, aval
+from gtrace.core.ir.aval import Aval, aval
 from gtrace.core.ir.cases import BadSample, Sample
 from gtrace.core.ir.graph import Scalar
 from gtrace.core.ir.op import Instr, Op, Params, define

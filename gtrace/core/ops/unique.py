@@ -25,8 +25,9 @@ from gtrace.core.ops.reduce import sum as sum_over
 from gtrace.core.ops.scans import cumsum
 from gtrace.core.ops.shape import as_int, moveaxis, ravel, reshape
 from gtrace.core.ops.sort import argsort
-from gtrace.core.trace.array import Array, whole, wrap
+from gtrace.core.trace.array import Array, wrap
 from gtrace.core.trace.convert import lift
+from gtrace.core.trace.force import whole
 
 __all__ = ["nonzero", "unique_all", "unique_counts", "unique_inverse", "unique_values"]
 

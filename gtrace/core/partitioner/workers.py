@@ -19,9 +19,9 @@ import torch
 from torch import distributed
 
 from gtrace.core.base.config import config
+from gtrace.core.base.dtypes import WIDE_UNSIGNED
 from gtrace.core.base.errors import DistributedError, ShardingError, message
 from gtrace.core.base.events import Communicated, bus
-from gtrace.core.ir.aval import WIDE_UNSIGNED
 from gtrace.core.ir.sharding import Axes, Mesh
 
 T = TypeVar("T")

@@ -7,8 +7,9 @@ import math
 import attrs
 import torch
 
+from gtrace.core.base.dtypes import SHORT
 from gtrace.core.base.errors import ExecutionError
-from gtrace.core.ir.aval import SHORT, Aval, aval
+from gtrace.core.ir.aval import Aval, aval
 from gtrace.core.ir.def_use import Values
 from gtrace.core.ir.edit import Replacements
 from gtrace.core.ir.evaluate import evaluate

@@ -15,7 +15,8 @@ from gtrace.core.ir.aval import Aval, contiguous_strides
 from gtrace.core.ir.graph import Scalar, has_rules
 from gtrace.core.ir.op import REGISTRY, Instr, Leaf, Op, Params, define, leaf
 from gtrace.core.ir.subgraph import plain_instr
-from gtrace.core.trace.array import Array, flush, layout, materialize
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.force import flush, layout, materialize
 from gtrace.core.trace.no_value import leaked
 from gtrace.core.trace.record import RegionLayout, Trace, followers, thread
 

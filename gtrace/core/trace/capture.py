@@ -18,9 +18,11 @@ from gtrace.core.ir.aval import Aval, Bundle
 from gtrace.core.ir.edit import renumber
 from gtrace.core.ir.graph import Graph, Node, Scalar
 from gtrace.core.ir.op import REGISTRY
-from gtrace.core.trace.array import Array, materialize, wrap
+from gtrace.core.trace.array import Array, wrap
+from gtrace.core.trace.array_base import ArrayBase
 from gtrace.core.trace.bind import as_input, bind, emit_all, new_pending, placeholder, project
 from gtrace.core.trace.convert import new_tensor
+from gtrace.core.trace.force import materialize
 from gtrace.core.trace.record import PADDING, Trace, decode, thread
 
 
@@ -214,7 +216,7 @@ class Template:
     places: tuple[int, ...]
     constants: tuple[Scalar, ...]
     operands: tuple[tuple[int, ...], ...]
-    blank: tuple[weakref.ref[Array], ...]
+    blank: tuple[weakref.ref[ArrayBase], ...]
 
     def record(self, trace: Trace, inputs: Sequence[Array], nodes: Sequence[Node]) -> list[Array] | None:
         """Append the entries; returns the outputs, or None if something else was recorded in between.

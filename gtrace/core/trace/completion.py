@@ -11,7 +11,7 @@ import collections
 import operator
 import os
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 
@@ -21,11 +21,9 @@ from gtrace.core.base.torch_modes import without_modes
 from gtrace.core.passes.deferred_updates import DeferredResult, DeferredUpdate, Operands
 from gtrace.core.runtime.lazy_outputs import PartialResults
 from gtrace.core.runtime.worker.sharing import beside_worker
+from gtrace.core.trace.array_base import ArrayBase
 from gtrace.core.trace.lazy_outputs import DerivedTrace
-
-if TYPE_CHECKING:
-    from gtrace.core.trace.array import Array
-    from gtrace.core.trace.record import Trace
+from gtrace.core.trace.record import Trace
 
 WRITING = new_lock()
 """Held while inputs of programs are written over, and while somebody takes those of another thread's program."""
@@ -59,7 +57,7 @@ class Completion:
     def __init__(
         self,
         trace: Trace,
-        arrays: Sequence[Array],
+        arrays: Sequence[ArrayBase],
         numbers: Sequence[int],
         results: list[Any],
         updates: Sequence[DeferredUpdate],
@@ -120,7 +118,9 @@ class Completion:
         return _Writes(map(operator.call, calls), operands)
 
 
-def assign(trace: Trace, arrays: Sequence[Array], numbers: Sequence[int], results: Sequence[Any], mark: int) -> None:
+def assign(
+    trace: Trace, arrays: Sequence[ArrayBase], numbers: Sequence[int], results: Sequence[Any], mark: int
+) -> None:
     """Give the Arrays of a program their values; those without one follow from others.
 
     Args:

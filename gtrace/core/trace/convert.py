@@ -10,6 +10,8 @@ import numpy
 import torch
 
 from gtrace.core.base.config import config
+from gtrace.core.base.devices import CPU, as_device
+from gtrace.core.base.dtypes import BIT_DTYPES, COMPLEX, FLOAT8, FLOATS, INEXACT, LONG
 from gtrace.core.base.errors import (
     ArgumentError,
     DeviceError,
@@ -19,20 +21,10 @@ from gtrace.core.base.errors import (
     message,
 )
 from gtrace.core.base.torch_modes import without_modes
-from gtrace.core.ir.aval import (
-    BIT_DTYPES,
-    COMPLEX,
-    CPU,
-    FLOAT8,
-    FLOATS,
-    INEXACT,
-    LONG,
-    Aval,
-    as_device,
-    aval,
-)
+from gtrace.core.ir.aval import Aval, aval
 from gtrace.core.ir.graph import Scalar
-from gtrace.core.trace.array import Array, whole, wrap
+from gtrace.core.trace.array import Array, wrap
+from gtrace.core.trace.force import whole
 from gtrace.core.trace.promotion import NARROW, as_dtype, default_dtype, mixing, wide
 from gtrace.core.trace.record import thread
 

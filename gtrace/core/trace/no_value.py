@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from gtrace.core.base.errors import (
     ArrayConcretizationError,
     BoolConcretizationError,
@@ -15,11 +13,8 @@ from gtrace.core.base.errors import (
     message,
     user_location,
 )
+from gtrace.core.trace.array_base import ArrayBase
 from gtrace.core.trace.record import Donation
-
-if TYPE_CHECKING:
-    from gtrace.core.trace.array import Array
-
 
 _KINDS = {
     "bool": BoolConcretizationError, "index": IntegerConcretizationError, "mask": MaskConcretizationError,
@@ -27,7 +22,7 @@ _KINDS = {
 }  # fmt: skip
 
 
-def concretization(x: Array, cause: str) -> ConcretizationError:
+def concretization(x: ArrayBase, cause: str) -> ConcretizationError:
     """Return the error for an operation that needs the value of a placeholder."""
     fixes = {
         "bool": "Use gt.where to choose between values, or move the branch outside the traced function",
@@ -47,7 +42,7 @@ def concretization(x: Array, cause: str) -> ConcretizationError:
     )
 
 
-def leaked(x: Array) -> LeakError | DonatedError:
+def leaked(x: ArrayBase) -> LeakError | DonatedError:
     """Return the error for a placeholder whose trace is over, or an Array that was given away."""
     trace = x._trace
     assert trace is not None

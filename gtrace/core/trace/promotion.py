@@ -11,9 +11,9 @@ import numpy
 import torch
 
 from gtrace.core.base.config import config
-from gtrace.core.base.dtypes import DType
+from gtrace.core.base.dtypes import COMPLEX, FLOAT8, FLOATS, INEXACT, LONG, UNSIGNED, WIDE_UNSIGNED, DType
 from gtrace.core.base.errors import DtypeError, PromotionWarning, message, user_location, warn_at
-from gtrace.core.ir.aval import COMPLEX, FLOAT8, FLOATS, INEXACT, LONG, UNSIGNED, WIDE_UNSIGNED, Aval
+from gtrace.core.ir.aval import Aval
 from gtrace.core.trace.record import thread
 
 _DOUBLE: dict[type, torch.dtype] = {float: torch.float64, complex: torch.complex128}

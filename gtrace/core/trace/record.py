@@ -23,7 +23,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import attrs
 
@@ -34,13 +34,17 @@ from gtrace.core.ir.aval import Aval
 from gtrace.core.ir.graph import Graph, Node, Operand, RecordedGraph, Region, Scalar
 from gtrace.core.ir.op import Instr, Leaf
 from gtrace.core.ir.sharding import parse_mesh, print_dims
+from gtrace.core.trace.array_base import ArrayBase
 from gtrace.core.trace.segmentation import SEARCHED, LoopSegmentation
 
-if TYPE_CHECKING:
-    from gtrace.core.trace.array import Array
-    from gtrace.core.trace.completion import Completion
+TapeEntry = tuple[Instr, tuple[Any, ...], Any]
+"""An instruction, its operands, and the Array of its result."""
 
-TapeEntry = tuple[Instr, tuple[Any, ...], "Array"]
+
+class Finishes(Protocol):
+    """What gives the Arrays of a trace their values, see `gtrace.core.trace.completion`."""
+
+    def finish(self) -> None: ...
 
 
 class Trace:
@@ -89,7 +93,7 @@ class Trace:
 
     def __init__(self, tape: list[TapeEntry] | None = None, capture: str | None = None) -> None:
         self.flat: list[Any] = []
-        self.refs: list[weakref.ref[Array]] = []
+        self.refs: list[weakref.ref[ArrayBase]] = []
         self.leaves: list[Any] = []
         self.scalars: list[bool | int | float | complex] = []
         self.numbers: dict[int, int] = {}
@@ -100,9 +104,9 @@ class Trace:
         self.full = False
         self.marks: tuple[tuple[int, Region | None], ...] = ()
         self.special: dict[int, Instr] = {}
-        self.effects: list[tuple[Array, bool]] = []
+        self.effects: list[tuple[Any, bool]] = []
         self.locations: dict[int, str] | None = None if capture is None else {}
-        self.completion: Completion | None = None
+        self.completion: Finishes | None = None
         self.set_limit()
 
     def set_limit(self) -> None:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from gtrace.core.base import tree
+from gtrace.core.base.dtypes import LONG
 from gtrace.core.base.errors import ArgumentError, DtypeError, message
-from gtrace.core.ir.aval import LONG
 from gtrace.core.ops.promote import cast, weak_like
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift

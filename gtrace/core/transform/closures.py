@@ -8,6 +8,7 @@ from typing import Any
 from gtrace.core.base.errors import user_location
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.capture import capture, replay
+from gtrace.core.trace.force import value_of
 from gtrace.core.trace.record import followed, thread
 from gtrace.core.transform.arguments import lift_outputs
 from gtrace.core.transform.custom import custom_vjp
@@ -95,4 +96,4 @@ def _differentiable(x: Array) -> bool:
     """Whether a gradient may follow an Array: one that runs, or one of the function that is captured."""
     if not (x.aval.floating or x.aval.complex):
         return False
-    return followed(x) or (thread.trace.capture is not None and x._buf is None)
+    return followed(x) or (thread.trace.capture is not None and value_of(x) is None)

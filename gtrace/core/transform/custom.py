@@ -23,6 +23,7 @@ from gtrace.core.trace.array import Array
 from gtrace.core.trace.bind import emit_all
 from gtrace.core.trace.capture import capture
 from gtrace.core.trace.convert import lift
+from gtrace.core.trace.force import captured_by
 from gtrace.core.trace.lifted_numbers import lift_numbers
 from gtrace.core.trace.promotion import of_user
 from gtrace.core.trace.record import thread
@@ -265,11 +266,11 @@ class _Custom:
         """
         for value in static:
             for leaf in tree.leaves(value):
-                trace = leaf._trace if type(leaf) is Array else None
-                if trace is not None and trace.capture is not None:
+                captured = captured_by(leaf) if type(leaf) is Array else None
+                if captured is not None:
                     raise LeakError(
                         f"[{self._name}] expected Python values for nondiff_argnums, got the placeholder {leaf!r} of"
-                        f" {trace.capture}, which its rule would see only after that trace is over. Pass it as an"
+                        f" {captured}, which its rule would see only after that trace is over. Pass it as an"
                         f" argument that is differentiated; its cotangent may be None. (at {user_location()})"
                     )
 

@@ -10,9 +10,10 @@ import attrs
 import torch
 
 from gtrace.core.base import tree
+from gtrace.core.base.devices import as_device
 from gtrace.core.base.dtypes import DType
 from gtrace.core.base.errors import ArgumentError, message, user_location
-from gtrace.core.ir.aval import Aval, as_device, aval, sharded
+from gtrace.core.ir.aval import Aval, aval, sharded
 from gtrace.core.ir.graph import Graph
 from gtrace.core.ir.sharding import NamedSharding
 from gtrace.core.ir.verify import verify

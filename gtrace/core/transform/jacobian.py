@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from gtrace.core.base.dtypes import LONG
 from gtrace.core.base.errors import DtypeError, message
-from gtrace.core.ir.aval import LONG
 from gtrace.core.ops.batching import spread
 from gtrace.core.ops.create import eye, ones_like
 from gtrace.core.ops.promote import weak_like

@@ -28,14 +28,16 @@ from gtrace.core.runtime.engine import engine
 from gtrace.core.runtime.program import Program
 from gtrace.core.runtime.routes import Parts, Route
 from gtrace.core.runtime.sharded import Placed, run_checked
-from gtrace.core.trace.array import Array, evaluate, layout, materialize, wrap_as
+from gtrace.core.trace.argument_kinds import gather, gather_named, noted_kinds, tensors_of
+from gtrace.core.trace.array import Array, wrap_as
 from gtrace.core.trace.bind import check_thread
 from gtrace.core.trace.capture import Captured, NoOutputs, capture, replay
 from gtrace.core.trace.convert import lift, python_scalar, with_own_memory
 from gtrace.core.trace.donation import give_away
+from gtrace.core.trace.force import evaluate, is_followed, layout, materialize, value_of
 from gtrace.core.trace.record import followers, thread
 from gtrace.core.transform.eval_shape import ShapeDtypeStruct, aval_of
-from gtrace.core.transform.jit_arguments import Arguments, gather, gather_named
+from gtrace.core.transform.jit_arguments import Arguments
 from gtrace.core.transform.jit_options import both_ways, key_of_static, wait_seconds
 from gtrace.core.transform.jit_stages import Lowered, Traced
 
@@ -155,10 +157,8 @@ class Jitted:
             key = registered.passes, callers_default_dtype(), thread.axes, *rules
         else:
             key = self._key(given)
-        try:
-            call = self._calls.get((*key, *[x._leaf for x in leaves]))
-        except AttributeError:  # a Python scalar, or an array of another library
-            call = None
+        noted = noted_kinds(leaves)
+        call = None if noted is None else self._calls.get((*key, *noted))
         if call is None:
             given = self._take_apart(args, kwargs)
             # what runs now need not copy the tensors and NumPy arrays that it is given
@@ -166,7 +166,7 @@ class Jitted:
             pairs = zip(leaves, given.leaves, strict=True)
             outside = [materialize(x, "jit") for x, leaf in pairs if isinstance(leaf, _SHARED)]
             for x in leaves:
-                if x._buf is None:
+                if value_of(x) is None:
                     check_thread(x)
             evaluate(leaves, "jit")
             kinds = [layout(x) for x in leaves]
@@ -175,7 +175,7 @@ class Jitted:
                 call = self._prepare(given, leaves)
                 self._calls.remember((*key, *kinds), call)
         for x in leaves:
-            if x._number < -1:
+            if is_followed(x):
                 check_thread(x)
         if settings.debug_nans:
             results = self._checked(given or self._take_apart(args, kwargs), leaves, outside)
@@ -189,7 +189,7 @@ class Jitted:
             if gather(args, shape, []) and (not kwargs or gather_named(kwargs, shape, [])):
                 self._last = _Known(shape, call, settings, registered.passes, callers_default_dtype())
                 self._known.remember(tuple(shape), self._last)
-        return _run(call, [x._buf for x in leaves], outside)
+        return _run(call, tensors_of(leaves), outside)
 
     def _called(self) -> str:
         """Return what errors call the call that is running."""
@@ -474,7 +474,7 @@ def eval(*trees: Any) -> Any:  # noqa: A001 - the name of the operation in the p
     Array([2., 2.], dtype=float32)
     """
     if len(trees) == 1 and trees[0].__class__ is Array:
-        if trees[0]._buf is None:
+        if value_of(trees[0]) is None:
             materialize(trees[0], "eval")
     else:
         evaluate([leaf for leaf in tree.leaves(trees) if type(leaf) is Array], "eval")

@@ -18,9 +18,10 @@ from gtrace.core.passes.canonical import canonicalize
 from gtrace.core.passes.user_passes import Passes, registered, rewritten
 from gtrace.core.runtime.engine import engine
 from gtrace.core.runtime.routes import Parts, Route
-from gtrace.core.trace.array import Array, materialize, wrap_as
+from gtrace.core.trace.array import Array, wrap_as
 from gtrace.core.trace.capture import NoOutputs
 from gtrace.core.trace.convert import lift
+from gtrace.core.trace.force import materialize
 
 
 @attrs.frozen(eq=False)

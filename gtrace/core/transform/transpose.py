@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from gtrace.core.base import tree
+from gtrace.core.base.devices import as_device
 from gtrace.core.base.errors import ArgumentError, DtypeError, message, user_location
-from gtrace.core.ir.aval import Aval, as_device, aval
+from gtrace.core.ir.aval import Aval, aval
 from gtrace.core.ir.graph import Graph
 from gtrace.core.ir.simplify import dce
 from gtrace.core.ops.shape import as_shape, constant

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from gtrace.core.base.dtypes import LONG
 from gtrace.core.base.errors import ArgumentError, DtypeError, ShapeError, message
-from gtrace.core.ir.aval import LONG
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
 from gtrace.core.transform.arguments import Call, check_holomorphic, is_array, like, named, split_aux

@@ -13,8 +13,9 @@ from typing import Any
 import torch
 
 from gtrace.core.backends.interpreter.batch_norms import statistics_dtype
+from gtrace.core.base.dtypes import FLOATS
 from gtrace.core.base.errors import DtypeError, message
-from gtrace.core.ir.aval import FLOATS, Aval, Bundle, aval, bundle
+from gtrace.core.ir.aval import Aval, Bundle, aval, bundle
 from gtrace.core.ops.elementwise import add
 from gtrace.core.ops.promote import cast
 from gtrace.core.ops.shape import broadcast_to, reshape

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from gtrace.core.ir.aval import FLOATS
+from gtrace.core.base.dtypes import FLOATS
 
 Tensor = torch.Tensor
 Rule = Callable[..., Any]

@@ -12,7 +12,8 @@ from typing import Any
 
 import torch
 
-from gtrace.core.ir.aval import FLOATS, Aval, Bundle, aval, bundle
+from gtrace.core.base.dtypes import FLOATS
+from gtrace.core.ir.aval import Aval, Bundle, aval, bundle
 from gtrace.core.ops.create import zeros
 from gtrace.core.ops.elementwise import add
 from gtrace.core.ops.gather import gather_op

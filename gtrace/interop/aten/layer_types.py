@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from gtrace.core.backends.interpreter.batch_norms import statistics_dtype
-from gtrace.core.ir.aval import FLOATS
+from gtrace.core.base.dtypes import FLOATS
 from gtrace.interop.aten.elementwise_types import (
     Rule,
     Tensor,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from gtrace.core.ir.aval import FLOATS, Aval, Bundle
+from gtrace.core.base.dtypes import FLOATS
+from gtrace.core.ir.aval import Aval, Bundle
 from gtrace.core.trace.array import Array
 from gtrace.interop.aten import batch_norms, batched_windows, factorizations, fourier, linear_systems, matrix_functions
 from gtrace.interop.aten import handwritten_layers as written

@@ -10,9 +10,9 @@ import torch
 
 from gtrace.core.base import tree
 from gtrace.core.base.call_errors import constructor
+from gtrace.core.base.dtypes import LONG
 from gtrace.core.base.errors import ArgumentError, ImmutableAttributeError, message
 from gtrace.core.base.suggestions import MODULE_ADVICE, missing_attribute
-from gtrace.core.ir.aval import LONG
 from gtrace.core.trace.array import Array
 from gtrace.random.continuous import uniform
 

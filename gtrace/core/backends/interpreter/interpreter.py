@@ -15,7 +15,7 @@ from gtrace.core.backends.interpreter.run_errors import is_out_of_memory, out_of
 from gtrace.core.backends.interpreter.yield_points import watched
 from gtrace.core.base.errors import ExecutionError, refused
 from gtrace.core.ir.graph import Graph, Node, Subgraph, is_subgraphs, subgraphs
-from gtrace.core.ir.wide_unsigned import is_wide, kernel
+from gtrace.core.ir.wide_unsigned import is_wide
 from gtrace.core.passes.deferred_updates import DeferredUpdate
 from gtrace.core.passes.kernel_gradients import fuse_derivatives
 from gtrace.core.passes.optimizer_updates import fuse_updates, is_deferrable
@@ -47,7 +47,7 @@ def bound_impl(node: Node) -> Callable[..., Any]:
     instr = node.instr
     if instr.op.rules.body is not None:
         return bound_body(node, [interpreted(sub) for sub in subgraphs(instr.params)])
-    function = kernel(instr)
+    function = instr.kernel()
     return functools.partial(function, **node.attributes) if instr.params else function
 
 

@@ -21,7 +21,8 @@ from gtrace.core.backends.native.values import (
     widened,
 )
 from gtrace.core.backends.native.writer import Writer, crossed
-from gtrace.core.ir.aval import CPU, Aval
+from gtrace.core.base.devices import CPU
+from gtrace.core.ir.aval import Aval
 from gtrace.core.ir.graph import Graph, Node, Operand
 
 Targets = Mapping[int, Sequence[View]]

@@ -9,7 +9,8 @@ import attrs
 import torch
 
 from gtrace.core.backends.native.values import SHORT_FLOATS, c_type, kind_of
-from gtrace.core.ir.aval import DTYPES, Aval
+from gtrace.core.base.dtypes import DTYPES
+from gtrace.core.ir.aval import Aval
 from gtrace.core.ir.graph import Node
 
 Template = str | Callable[..., str]

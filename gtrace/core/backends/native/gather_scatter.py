@@ -10,7 +10,8 @@ from itertools import pairwise
 from gtrace.core.backends.native.arrange import as_view, set_view
 from gtrace.core.backends.native.block import Block, check, emitter
 from gtrace.core.backends.native.values import Uniform, UnsupportedLoopError, Value, View, c_type, plus, spread
-from gtrace.core.ir.aval import DTYPES, Aval, contiguous_strides
+from gtrace.core.base.dtypes import DTYPES
+from gtrace.core.ir.aval import Aval, contiguous_strides
 from gtrace.core.ir.graph import Node
 
 

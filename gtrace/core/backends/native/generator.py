@@ -21,7 +21,8 @@ from gtrace.core.backends.native.loops import scan_loop
 from gtrace.core.backends.native.narrowing import narrowed
 from gtrace.core.backends.native.values import Uniform, Value, View, c_type, dense, memory_type
 from gtrace.core.backends.native.writer import LONG_PART, SHORT_PART, Writer
-from gtrace.core.ir.aval import SHORT, aval
+from gtrace.core.base.dtypes import SHORT
+from gtrace.core.ir.aval import aval
 from gtrace.core.ir.graph import Graph, Node
 from gtrace.core.ir.op import REGISTRY
 

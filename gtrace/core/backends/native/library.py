@@ -17,9 +17,11 @@ from gtrace.core.backends.executable import Executable
 from gtrace.core.backends.inductor.failures import compiler_errors
 from gtrace.core.backends.native.generator import DESCRIPTION, ENTRY, generate
 from gtrace.core.backends.toolchain import compiler_path
+from gtrace.core.base.devices import CPU
+from gtrace.core.base.dtypes import DTYPES
 from gtrace.core.base.errors import CacheError, CompileError
 from gtrace.core.base.torch_internals import openmp_functions
-from gtrace.core.ir.aval import CPU, DTYPES, contiguous_strides
+from gtrace.core.ir.aval import contiguous_strides
 from gtrace.core.ir.graph import Graph
 
 SUFFIX = ".loop"

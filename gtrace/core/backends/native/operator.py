@@ -13,7 +13,8 @@ import attrs
 import torch
 
 from gtrace.core.backends.native.generator import ENTRY, LoopCode, generate, loop_graph, of_open_length
-from gtrace.core.ir.aval import DTYPES, contiguous_strides
+from gtrace.core.base.dtypes import DTYPES
+from gtrace.core.ir.aval import contiguous_strides
 from gtrace.core.ir.graph import Node
 
 _HEADER = Path(__file__).with_name("loop.h")

@@ -9,8 +9,9 @@ import attrs
 import numpy
 import torch
 
+from gtrace.core.base.dtypes import SHORT
 from gtrace.core.base.errors import CompileError
-from gtrace.core.ir.aval import SHORT, Aval, aval, contiguous_strides
+from gtrace.core.ir.aval import Aval, aval, contiguous_strides
 from gtrace.core.ir.graph import Scalar
 
 

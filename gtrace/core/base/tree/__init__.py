@@ -4,11 +4,6 @@ optree does the work, under the namespace "gtrace". As in JAX, None is an empty 
 sorted key order.
 """
 
-from gtrace.core.base.tree import keys as _keys
-from gtrace.core.base.tree import nodes as _nodes
-from gtrace.core.base.tree import treedef as _treedef
 from gtrace.core.base.tree.keys import *
 from gtrace.core.base.tree.nodes import *
 from gtrace.core.base.tree.treedef import *
-
-__all__ = [*_keys.__all__, *_nodes.__all__, *_treedef.__all__]

@@ -17,10 +17,11 @@ from gtrace.core.ir.graph import Graph, Subgraph, subgraphs
 from gtrace.core.ir.op import Instr
 from gtrace.core.ir.subgraph import subgraph
 from gtrace.core.ops.promote import cast, weak_like
-from gtrace.core.trace.array import Array, materialize
+from gtrace.core.trace.array import Array
 from gtrace.core.trace.bind import emit_all
 from gtrace.core.trace.capture import Captured, capture
 from gtrace.core.trace.convert import lift
+from gtrace.core.trace.force import materialize
 from gtrace.core.trace.lifted_numbers import lift_numbers
 from gtrace.core.trace.promotion import result_dtype
 from gtrace.core.trace.record import thread

@@ -5,12 +5,11 @@ from __future__ import annotations
 import collections
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import attrs
 
 from gtrace.core.backends.request import CompileRequest
-from gtrace.core.backends.schedule import Loop, NativeLoop
+from gtrace.core.backends.schedule import Call, Loop, NativeLoop
 from gtrace.core.base.units import duration_text
 from gtrace.core.ir.edit import renamed
 from gtrace.core.ir.graph import Graph, Node, print_graph, print_node, subgraphs
@@ -18,10 +17,7 @@ from gtrace.core.ir.signature import short
 from gtrace.observe import html
 from gtrace.observe.drawing import MAX_NODES, Box, Shape, draw, stretches
 from gtrace.observe.profile import Profile, Timing
-from gtrace.observe.stats import ProgramStats
-
-if TYPE_CHECKING:
-    from gtrace.observe.explain import Explanation, Part
+from gtrace.observe.program_stats import ProgramStats
 
 MAX_OPEN = 200
 """Operations of a program that are shown at once; a longer one is folded."""
@@ -35,27 +31,48 @@ MAX_LETTERS = 28
 Times = Mapping[object, Timing]
 
 
-def page_of(explanation: Explanation, profile: Profile | None) -> str:
-    """Return the page of an explanation."""
-    return html.page(f"gtrace program {short(explanation.program.signature)}", *_body(explanation, profile))
+@attrs.frozen(eq=False)
+class Part:
+    """A program that runs.
+
+    Attributes:
+        program: its ledger.
+        graph: its canonical graph.
+        regions: the calls that run its compiled form; none for a program that is interpreted.
+    """
+
+    program: ProgramStats
+    graph: Graph
+    regions: tuple[Call, ...]
 
 
-def fragment_of(explanation: Explanation) -> str:
+def page_of(title: str, text: str, parts: Sequence[Part], profile: Profile | None) -> str:
+    """Return the page of an explanation.
+
+    Args:
+        text: the explanation in words.
+        parts: the programs that it shows.
+        profile: what was measured of them.
+    """
+    return html.page(title, *_body(text, parts, profile))
+
+
+def fragment_of(text: str, parts: Sequence[Part]) -> str:
     """Return what a notebook shows of an explanation."""
-    return html.fragment(*_body(explanation, None))
+    return html.fragment(*_body(text, parts, None))
 
 
-def _body(explanation: Explanation, profile: Profile | None) -> Iterator[html.Raw]:
-    yield html.tag("pre", explanation)
-    if len(explanation.parts) > 1:
+def _body(text: str, parts: Sequence[Part], profile: Profile | None) -> Iterator[html.Raw]:
+    yield html.tag("pre", text)
+    if len(parts) > 1:
         yield html.tag("h3", "Programs")
-        total = sum(part.program.total_seconds for part in explanation.parts)
+        total = sum(part.program.total_seconds for part in parts)
         yield html.table(
             ("program", "tier", "operations", "calls", "a call", "share"),
-            [_summary(part.program, total) for part in explanation.parts],
+            [_summary(part.program, total) for part in parts],
             ("operations", "calls", "a call"),
         )
-    for part in explanation.parts:
+    for part in parts:
         yield _part(part, profile)
 
 

@@ -1,0 +1,91 @@
+"""What an operation is: its implementation, its traits, its rules and its test cases.
+
+Passes ask for traits, never for names. `gtrace.core.ir.op` adds the table of an operation's instructions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+import torch
+
+from gtrace.core.base.bounded_tables import BoundedTable
+from gtrace.core.ir.aval import Aval
+from gtrace.core.ir.cases import Cases
+from gtrace.core.ir.rules import Rules
+
+MAX_DTYPES = 2048
+"""How many result dtypes are cached for one operation."""
+
+Params = tuple[Any, ...]
+"""Attributes of a node in the order of ``Op.params``: ints, floats, bools, strings, None, tuples of these, and
+sub-graphs."""
+
+
+@attrs.frozen(eq=False, repr=False)
+class Declaration:
+    """What an operation states about itself. `gtrace.core.ir.op.define` makes one, as part of an `Op`.
+
+    Attributes:
+        name: unique, as printed in the IR.
+        impl: torch function of (tensors..., **params), which must not mutate its operands. Type inference, the lowering
+            to FX and, where there is no `Rules.direct`, the interpreter call it.
+        params: names of the attributes, in their canonical order.
+        arity: number of array operands; None: any number.
+        elementwise: shapes broadcast, and `Rules.partials` are per-element derivatives.
+        algebraic: it is elementwise, and made of sums, products, quotients and powers, without cases: formulas of such
+            operations that agree at random points agree everywhere.
+        commutative: the two operands may be exchanged.
+        identity: the result is the first operand, unchanged; the canonicalizer removes it.
+        uniform: if all elements of the operand have one value, so have those of the result; the canonicalizer folds it.
+        free: the result costs nothing to recompute, and its operands are no larger: derivatives keep those instead.
+        moves: the elements of its result are those of its operands, in another place or dtype.
+        keeps: the result is weak if so many of the first operands are, 0 for all of them; None: it is strong, unless
+            the operation is elementwise.
+        fresh: whether the result has memory of its own, or a function of (operands' avals, result's aval) that says so.
+        product: it is x * y, element by element.
+        scales: it is x + y or x - y, and its `impl` takes a number `alpha` that multiplies y.
+        constant: it fills an array with its operand, a number; the canonicalizer makes constants with it.
+        contraction: it computes sums of products, as of matrices, and is expensive to recompute.
+        cipher: it makes random bits of a key and counters, element by element, in some hundred steps.
+        complex: its operand or its result is complex, whatever the other dtypes are.
+        placement: it says how its operand, which it returns, is laid out over processes.
+        collective: it communicates with other processes.
+        effect: it calls Python, or depends on such a call: it is interpreted, and stays in its step of a loop.
+        unsigned: how uint64 is computed where torch cannot: None, `gtrace.core.ir.wide_unsigned.ORDER` or a function
+            of the bits.
+        projection: it selects one result, by its index, of an operation with several.
+        rules: its type, derivatives and batching, and how it runs.
+        cases: its test cases.
+        dtypes: a cache: the dtype of the result by the attributes and (dtype, dimensions) of each operand.
+    """
+
+    name: str
+    impl: Callable[..., Any]
+    params: tuple[str, ...] = ()
+    arity: int | None = 1
+    elementwise: bool = False
+    algebraic: bool = False
+    commutative: bool = False
+    identity: bool = False
+    uniform: bool = False
+    free: bool = False
+    moves: bool = False
+    keeps: int | None = None
+    fresh: bool | Callable[[tuple[Aval, ...], Aval], bool] = False
+    product: bool = False
+    scales: bool = False
+    constant: bool = False
+    contraction: bool = False
+    cipher: bool = False
+    complex: bool = False
+    placement: bool = False
+    collective: bool = False
+    effect: bool = False
+    projection: bool = False
+    unsigned: str | Callable[..., Any] | None = None
+    rules: Rules = attrs.field(factory=Rules)
+    cases: Cases = attrs.field(factory=Cases)
+    dtypes: BoundedTable[Any, torch.dtype] = attrs.field(factory=lambda: BoundedTable(MAX_DTYPES), init=False)

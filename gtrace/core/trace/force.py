@@ -1,0 +1,190 @@
+"""Forcing: running what is pending because somebody needs a value."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from gtrace.core.backends.interpreter.result_strides import in_one_form
+from gtrace.core.base.config import config
+from gtrace.core.base.errors import user_location
+from gtrace.core.base.events import Forced, bus
+from gtrace.core.base.torch_modes import without_modes
+from gtrace.core.ir.aval import Aval
+from gtrace.core.ir.op import Leaf, leaf
+from gtrace.core.partitioner import workers
+from gtrace.core.passes.deferred_updates import DeferredUpdate
+from gtrace.core.runtime.engine import engine
+from gtrace.core.runtime.sharded import Placed, placed, run_checked
+from gtrace.core.trace.array_base import ArrayBase
+from gtrace.core.trace.completion import WRITING, Completion, assign
+from gtrace.core.trace.lazy_outputs import DerivedTrace
+from gtrace.core.trace.no_value import concretization, leaked
+from gtrace.core.trace.record import thread
+
+
+def value_of(x: ArrayBase) -> torch.Tensor | None:
+    """Return the value of `x` if it was computed; None if it is pending, or `x` is a placeholder."""
+    return x._buf
+
+
+def unfollowed_value(x: ArrayBase) -> torch.Tensor | None:
+    """Return the value of `x` if it was computed and no gradient follows it."""
+    return x._buf if x._number == -1 else None
+
+
+def is_followed(x: ArrayBase) -> bool:
+    """Whether `x` is an input of a gradient that is being computed."""
+    return x._number < -1
+
+
+def captured_by(x: ArrayBase) -> str | None:
+    """Return the description of the function that `x` is a placeholder of; None: it is none."""
+    return None if x._buf is not None or x._trace is None else x._trace.capture
+
+
+def is_placeholder(x: ArrayBase) -> bool:
+    """Whether `x` is a value of a function that is, or was, being captured."""
+    return captured_by(x) is not None
+
+
+_in_one_form = without_modes(in_one_form)
+
+
+def layout(x: ArrayBase) -> Leaf:
+    """Return the aval of an Array that has a value, with the strides of its buffer."""
+    kind = x._leaf
+    if kind is None:
+        assert x._buf is not None
+        if 1 in x._buf.shape:
+            x._buf = _in_one_form(x._buf)
+        x._leaf = kind = leaf(x.aval, x._buf.stride())
+    return kind
+
+
+def materialize(x: ArrayBase, cause: str) -> torch.Tensor:
+    """Return the value of `x`, computing it, and all else that is pending with it, if need be.
+
+    Raises:
+        ConcretizationError: `x` is a placeholder of a function being traced.
+        LeakError: `x` is a placeholder of a function whose trace is over.
+        DonatedError: `x` was given away.
+        ExecutionError: torch refused an operation because of the values.
+    """
+    # read these before the value: another thread that computes it sets the value first and clears these afterwards
+    trace, number = x._trace, x._number
+    tensor = x._buf
+    if tensor is not None:
+        if thread.segmentation.lost:
+            # it was cut off by mistake, before somebody looks at it
+            _follow(cause, len(thread.trace.refs))
+        return tensor
+    assert trace is not None
+    if trace.capture is not None:
+        raise leaked(x) if trace.closed else concretization(x, cause)
+    if trace is thread.trace:
+        flush(cause)
+        if x._buf is not None:
+            return x._buf
+    # pending in another thread, or part of a program that failed: compute x alone
+    program = trace.decode([number])
+    with WRITING:
+        completion = trace.completion
+        inputs = trace.inputs(program) if completion is None else []
+    if completion is not None:  # its inputs may have been written over
+        completion.finish()
+        return x._buf if x._buf is not None else materialize(x, cause)
+    if Forced in bus.wanted:
+        bus.emit(Forced(cause, user_location(), len(program.graph.nodes)))
+    if config.current.debug_nans:
+        tensors = run_checked(program.graph, inputs)
+    else:
+        route = engine.divide(program.graph, program.strides)
+        tensors = placed(engine.call(route, inputs), route.avals)
+    if x._buf is None:
+        if isinstance(tensors, Placed):
+            x.aval = tensors.avals[0]
+        x._buf = tensors[0]
+        if trace.__class__ is DerivedTrace:
+            x._trace = None  # which has other tensors
+    return x._buf
+
+
+def whole(x: ArrayBase, cause: str) -> torch.Tensor:
+    """Return the whole value of `x`, gathered if processes hold parts of it. For the errors see `materialize`."""
+    tensor = materialize(x, cause)
+    sharding = x.aval.sharding
+    if sharding is None or (sharding.is_fully_replicated and sharding.mesh.size == workers.count()):
+        return tensor
+    return engine.whole(layout(x), tensor)
+
+
+def flush(cause: str) -> None:
+    """Run the pending program of this thread; its results go to the Arrays that are still alive."""
+    trace = thread.trace
+    live: list[ArrayBase] = []  # what user code still holds and has no value yet
+    numbers: list[int] = []
+    for reference in trace.refs:
+        held = reference()
+        if held is not None and held._buf is None and held.aval.__class__ is Aval:
+            live.append(held)
+            numbers.append(held._number)
+    held = None  # whose value may not be needed any more
+    if not live:
+        if trace.tape is None:
+            thread.begin()
+            _follow(cause, 0)
+        return
+    if thread.trace is not trace:
+        return  # a signal handler has run it meanwhile
+    if Forced in bus.wanted:
+        bus.emit(Forced(cause, user_location(), len(trace.refs)))
+    thread.begin()
+    trace.closed = True
+    if thread.segmentation.watching:
+        _follow(cause, len(trace.refs))
+    deferred: list[DeferredUpdate] | None = None
+    if (config.process if config.blocks() is None else config.current).debug_nans:
+        # checked as it was recorded: a rewritten program would show other operations
+        program = trace.decode(numbers)
+        results = run_checked(program.graph, trace.inputs(program))
+    else:
+        marks = trace.marks
+        plain = trace.tape is None and not marks
+        if plain:
+            deferred = []
+        results = engine.recorded(
+            (tuple(trace.flat), tuple(numbers), marks),
+            tuple(trace.scalars),
+            lambda: trace.decode(numbers),
+            trace.leaves,
+            marks,
+            plain,
+            deferred,
+        )
+    if results.__class__ is Placed:
+        for x, a in zip(live, results.avals, strict=True):
+            x.aval = a
+    if deferred:
+        completion = Completion(trace, live, numbers, results, deferred)
+        with WRITING:
+            trace.completion = completion
+        del results, deferred
+        completion.finish()
+        return
+    assign(trace, live, numbers, results, -1 if trace.tape is None else thread.mark)
+
+
+def _follow(cause: str, pending: int) -> None:
+    """Notify the thread's loop segmentation that a trace ended because somebody looks at a value."""
+    segmentation = thread.segmentation
+    if segmentation.watching and cause not in ("period", "budget") and segmentation.looked(pending):
+        thread.trace.limit = 0
+
+
+def evaluate(arrays: Sequence[ArrayBase], cause: str) -> None:
+    """Compute the values of `arrays` and of all that is pending with them."""
+    for x in arrays:
+        if x._buf is None:
+            materialize(x, cause)
