@@ -416,7 +416,8 @@ def test_totals_add_up():
 
 def shown(programs, compiles=0):
     file = io.StringIO()
-    table.write(Stats(programs, compiles), file)
+    stats = Stats(programs, compiles)
+    table.write(stats, stats.totals, file)
     return file.getvalue()
 
 
