@@ -54,9 +54,10 @@ def pytest_configure(config):
 
 # the files that take longest first, so that none is left for the end when one process has nothing else to do
 LONGEST = """
-    registry worker docs products processes control bench sizes timelines sharding planted_bugs export jit native_loops
-    sharing cli cache_cli partitioner example_digits random torch_internals testing derivations jax store hotpath
-    repeats native_operations regions ports ambient interrupts streams modules canonical torch_functions launcher rules
+    registry worker docs matmul processes control bench open_sizes timelines sharding planted_bugs export jit
+    native_loops sharing cli cache_cli partitioner example_digits random torch_internals testing derived_on_disk
+    jax store hotpath repeats native_operations regions ports torch_modes interrupts streams modules canonical
+    torch_functions launcher rules
 """.split()
 
 

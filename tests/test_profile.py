@@ -493,9 +493,9 @@ def test_an_explanation_of_several_programs_has_a_table_of_them():
     step = gt.jit(layers, backend="eager")
     gt.eval(step(gt.ones((5, 5))))
     explanation = gt.explain(step)
-    assert len(explanation.parts) > 1
+    assert len(explanation.programs) > 1
     page = checked(explanation.to_html())
-    for part in explanation.parts:
+    for part in explanation.programs:
         assert part.program.signature[:12] in "".join(page.texts)
 
 
@@ -550,7 +550,7 @@ def long_page():
     step = gt.jit(long, backend="eager")
     gt.eval(step(gt.ones((3, 3)), gt.ones((3, 3))))
     explanation = gt.explain(step)
-    assert sum(len(part.graph.nodes) for part in explanation.parts) == 1000
+    assert sum(len(part.graph.nodes) for part in explanation.programs) == 1000
     return explanation.to_html()
 
 

@@ -14,7 +14,7 @@ import scipy.stats
 
 import gtrace as gt
 from gtrace.errors import ArgumentError, ShapeError
-from gtrace.scipy import fft, grids, matrices, more_stats, rotation, schur, sparse, stats
+from gtrace.scipy import fft, grids, matrices, rotation, schur, sparse, stats
 
 RNG = np.random.default_rng(0)
 V, W = RNG.normal(size=4), RNG.normal(size=(4, 4))
@@ -126,7 +126,7 @@ def test_grids_of_any_spacing(method):
     ],
 )
 def test_further_distributions(name, k, shapes):
-    ours, theirs = getattr(more_stats, name), getattr(scipy.stats, name)
+    ours, theirs = getattr(stats, name), getattr(scipy.stats, name)
     logs = ("logpmf", "pmf") if name == "betabinom" else ("logpdf", "pdf")
     for method in logs if name != "gennorm" else (*logs, "cdf"):
         close(getattr(ours, method)(float(k), *shapes), getattr(theirs, method)(k, *shapes))
@@ -146,13 +146,13 @@ def test_shape_parameters_have_names():
 def test_ranks_modes_and_densities():
     x = np.array([[3.0, 1, 3, 1], [2, 2, 5, 1]])
     for method in ("average", "min", "max", "dense", "ordinal"):
-        close(more_stats.rankdata(x, method, axis=1), scipy.stats.rankdata(x, method, axis=1))
+        close(stats.rankdata(x, method, axis=1), scipy.stats.rankdata(x, method, axis=1))
     for options in ({"axis": 1}, {"axis": None}, {"axis": 0, "keepdims": True}):
-        ours, theirs = more_stats.mode(gt.array(x), **options), scipy.stats.mode(x, **options)
+        ours, theirs = stats.mode(gt.array(x), **options), scipy.stats.mode(x, **options)
         close(ours.mode, theirs.mode), close(ours.count, theirs.count)
     data, weights = RNG.normal(size=(2, 20)), np.arange(1.0, 21)
     for bandwidth in (None, "silverman", 0.5):
-        ours = more_stats.gaussian_kde(gt.array(data), bandwidth, gt.array(weights))
+        ours = stats.gaussian_kde(gt.array(data), bandwidth, gt.array(weights))
         close(ours(gt.array(data[:, :3])), scipy.stats.gaussian_kde(data, bandwidth, weights)(data[:, :3]))
     assert ours.resample(gt.random.key(0), (3, 4)).shape == (2, 3, 4)
 

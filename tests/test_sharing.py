@@ -321,9 +321,9 @@ def test_what_products_take_is_no_gain(monkeypatch):
     requested: list[Program] = []
     with gt.config(background=True, cache_size=0):
         products = program(lambda: gt.abs(x @ x @ x @ x + 1.0))
-        assert products.products > 0.6 and products not in requested
+        assert products.library_share > 0.6 and products not in requested
         others = program(lambda: gt.sin(gt.sin(gt.sin(gt.exp(x)))) + gt.cos(x) * gt.tanh(x))
-        assert others.products is None and others in requested
+        assert others.library_share is None and others in requested
     text = next(p.verdict for p in gt.stats() if p.signature == products.signature.exact)
     assert "% of it in products" in text
 

@@ -216,7 +216,7 @@ PAGES = (
         "testing", "gtrace.testing", "gtrace.testing",
         "Checks, and strategies for property-based tests. The guide: :doc:`/testing`.",
         ("Checks", "testing.checks testing.compiles"),
-        ("Strategies", "testing.strategies testing.graphs testing.variants"),
+        ("Strategies", "testing.strategies testing.graph_strategies testing.variants"),
         ("Checks of one operation", "testing.operations"),
     ),
     _page(
@@ -239,7 +239,7 @@ GROUPS = {
 }
 """The pages under the headings of the first page of the reference."""
 
-FACES = tuple(f"gtrace.{name}" for name in "errors dtypes tree ir sharding signal hotpath".split())
+FACES = tuple(f"gtrace.{name}" for name in "errors dtypes tree ir sharding signal hotpath scipy.stats".split())
 """Modules that publish what lies deeper, and nothing else."""
 
 APART = ("gtrace.jax", "gtrace.scipy", "gtrace.testing")

@@ -14,7 +14,7 @@ from gtrace.jax import core as core
 from gtrace.jax import custom_batching as custom_batching
 from gtrace.jax import custom_derivatives as custom_derivatives
 from gtrace.jax import debug as debug
-from gtrace.jax import devices as _devices
+from gtrace.jax import device_functions as _devices
 from gtrace.jax import dlpack as dlpack
 from gtrace.jax import dtypes as dtypes
 from gtrace.jax import errors as errors
@@ -45,7 +45,7 @@ from gtrace.jax.adapt import __version_info__ as __version_info__
 from gtrace.jax.adapt import namespace as _namespace
 from gtrace.jax.custom_derivatives import custom_jvp as custom_jvp
 from gtrace.jax.custom_derivatives import custom_vjp as custom_vjp
-from gtrace.jax.devices import devices as devices
+from gtrace.jax.device_functions import devices as devices
 from gtrace.jax.importing import install as install
 from gtrace.jax.importing import uninstall as uninstall
 from gtrace.jax.settings import config as config

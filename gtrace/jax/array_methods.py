@@ -10,7 +10,7 @@ from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
 from gtrace.core.trace.force import value_of
 from gtrace.core.trace.promotion import as_dtype
-from gtrace.jax.devices import Device
+from gtrace.jax.device_functions import Device
 from gtrace.jax.division import OPERATORS
 
 

@@ -19,7 +19,7 @@ from gtrace.core.ops.shape import moveaxis, reshape
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
 from gtrace.distributed import sharding
-from gtrace.jax.devices import Device
+from gtrace.jax.device_functions import Device
 
 
 class AxisType(enum.Enum):

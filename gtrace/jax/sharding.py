@@ -13,7 +13,7 @@ from gtrace.distributed.sharding import NamedSharding as NamedSharding
 from gtrace.distributed.sharding import PartitionSpec as PartitionSpec
 from gtrace.jax import meshes
 from gtrace.jax.adapt import namespace
-from gtrace.jax.devices import Device, devices
+from gtrace.jax.device_functions import Device, devices
 
 Sharding = NamedSharding | meshes.SingleDeviceSharding
 """The layouts, for annotations and ``isinstance``."""

@@ -25,7 +25,7 @@ _MARGIN, _TITLE = 12, 20
 
 
 @attrs.frozen
-class Shape:
+class Figure:
     """A node.
 
     Attributes:
@@ -62,14 +62,14 @@ class Box:
     title: str
     hint: str
     kind: str
-    shapes: tuple[Shape, ...]
+    shapes: tuple[Figure, ...]
 
 
 @attrs.frozen
 class _Placed:
     """A node and where it is: its left and upper end."""
 
-    shape: Shape
+    shape: Figure
     left: float
     top: float
 
@@ -111,14 +111,14 @@ def draw(boxes: Sequence[Box], texts: Mapping[int, str]) -> Raw:
     return Raw(f'<div class="graph"><svg {size} role="img" aria-label="graph of the program">{inside}</svg></div>')
 
 
-def _width(row: Sequence[Shape]) -> float:
+def _width(row: Sequence[Figure]) -> float:
     return sum(shape.width for shape in row) + _GAP * max(len(row) - 1, 0)
 
 
-def _rows(shapes: Sequence[Shape]) -> list[list[Shape]]:
+def _rows(shapes: Sequence[Figure]) -> list[list[Figure]]:
     """Return the rows of nodes, from the top: each below those whose values it takes, near the middle of these."""
     depth: dict[int, int] = {}
-    layers: dict[int, list[Shape]] = {}
+    layers: dict[int, list[Figure]] = {}
     made = [shape for shape in shapes if shape.ins or shape.kind != "input"]
     for shape in made:
         layer = max([depth[v] + 1 for v in shape.ins if v in depth], default=1)
@@ -128,7 +128,7 @@ def _rows(shapes: Sequence[Shape]) -> list[list[Shape]]:
     for shape in shapes:
         if shape not in made:  # an input, just above its first use
             layers.setdefault(min([first[v] for v in shape.outs if v in first], default=1) - 1, []).append(shape)
-    rows: list[list[Shape]] = []
+    rows: list[list[Figure]] = []
     place: dict[int, float] = {}
     for layer in sorted(layers):
         found = layers[layer]
@@ -136,7 +136,7 @@ def _rows(shapes: Sequence[Shape]) -> list[list[Shape]]:
         for k, shape in enumerate(found):
             above = [place[v] for v in shape.ins if v in place]
             means.append((sum(above) / len(above) if above else (k + 0.5) / len(found), k))
-        row: list[Shape] = []
+        row: list[Figure] = []
         for _, k in sorted(means):
             if row and _width([*row, found[k]]) > _WIDEST:
                 rows.append(row)

@@ -15,7 +15,7 @@ from gtrace.core.runtime.engine import Engine, engine
 from gtrace.core.runtime.program import Program
 from gtrace.core.transform.jit import Jitted
 from gtrace.observe import explanation_page
-from gtrace.observe.explanation_page import Part
+from gtrace.observe.explanation_page import ExplainedProgram
 from gtrace.observe.profile import Profile
 from gtrace.observe.program_stats import ProgramStats
 from gtrace.observe.stats import snapshot
@@ -35,7 +35,7 @@ class Explanation:
         nearest: the ledger of the program that differs in the fewest fields; None if there is no other.
         differences: these fields, from the nearest program to this one.
         text: the program, printed.
-        parts: the programs that run, with their graphs: one, or all those of a jitted function.
+        programs: those that run, with their graphs: one, or all those of a jitted function.
         code: what compiled a short one; of each loop that was timed as native code and interpreted, which is faster.
     """
 
@@ -43,7 +43,7 @@ class Explanation:
     nearest: ProgramStats | None
     differences: tuple[str, ...]
     text: str
-    parts: tuple[Part, ...] = ()
+    programs: tuple[ExplainedProgram, ...] = ()
     code: tuple[str, ...] = ()
 
     def __str__(self) -> str:
@@ -80,10 +80,10 @@ class Explanation:
             profile: what `gt.profile` measured; its times stand beside operations and regions.
         """
         title = f"gtrace program {short(self.program.signature)}"
-        return explanation_page.page_of(title, str(self), self.parts, profile)
+        return explanation_page.page_of(title, str(self), self.programs, profile)
 
     def _repr_html_(self) -> str:
-        return explanation_page.fragment_of(str(self), self.parts)
+        return explanation_page.fragment_of(str(self), self.programs)
 
 
 def _calls(program: ProgramStats) -> str:
@@ -146,9 +146,9 @@ def explain_in(source: Engine, what: str | Callable[..., Any]) -> Explanation:
     )
 
 
-def _part(program: Program, source: Engine) -> Part:
+def _part(program: Program, source: Engine) -> ExplainedProgram:
     regions = program.schedule.calls if program.tier == "compiled" and program.symbolic is None else ()
-    return Part(snapshot(program, source), program.graph, regions)
+    return ExplainedProgram(snapshot(program, source), program.graph, regions)
 
 
 def _code(program: Program) -> tuple[str, ...]:
@@ -161,16 +161,16 @@ def _code(program: Program) -> tuple[str, ...]:
         what = "one native function" if count == 1 else f"{count} native functions"
         lines.append(f"short: it is {what}, which the C++ compiler alone compiled (GT_NATIVE)")
     for loop in program.schedule.contested:
-        verdict = loop.verdict
+        choice = loop.choice
         line = next((f" at {node.location}" for node in loop.graph.nodes if node.location), "")
-        if verdict.first is None:
+        if choice.first is None:
             found = "its native code and its interpreted steps are being timed"
         else:
-            found = f"its {'native code is' if verdict.first else 'interpreted steps are'} faster"
-        if verdict.seconds is None:
-            times = "" if verdict.first is None else ", as an earlier process found"
+            found = f"its {'native code is' if choice.first else 'interpreted steps are'} faster"
+        if choice.seconds is None:
+            times = "" if choice.first is None else ", as an earlier process found"
         else:
-            times = f": {duration_text(verdict.seconds[0])} a call, interpreted {duration_text(verdict.seconds[1])}"
+            times = f": {duration_text(choice.seconds[0])} a call, interpreted {duration_text(choice.seconds[1])}"
         lines.append(f"{loop.name}{line}: {found}{times}")
     return tuple(lines)
 

@@ -15,7 +15,7 @@ from gtrace.core.ir.edit import renamed
 from gtrace.core.ir.graph import Graph, Node, print_graph, print_node, subgraphs
 from gtrace.core.ir.signature import short
 from gtrace.observe import html
-from gtrace.observe.drawing import MAX_NODES, Box, Shape, draw, stretches
+from gtrace.observe.drawing import MAX_NODES, Box, Figure, draw, stretches
 from gtrace.observe.profile import Profile, Timing
 from gtrace.observe.program_stats import ProgramStats
 
@@ -32,7 +32,7 @@ Times = Mapping[object, Timing]
 
 
 @attrs.frozen(eq=False)
-class Part:
+class ExplainedProgram:
     """A program that runs.
 
     Attributes:
@@ -46,7 +46,7 @@ class Part:
     regions: tuple[Call, ...]
 
 
-def page_of(title: str, text: str, parts: Sequence[Part], profile: Profile | None) -> str:
+def page_of(title: str, text: str, parts: Sequence[ExplainedProgram], profile: Profile | None) -> str:
     """Return the page of an explanation.
 
     Args:
@@ -57,12 +57,12 @@ def page_of(title: str, text: str, parts: Sequence[Part], profile: Profile | Non
     return html.page(title, *_body(text, parts, profile))
 
 
-def fragment_of(text: str, parts: Sequence[Part]) -> str:
+def fragment_of(text: str, parts: Sequence[ExplainedProgram]) -> str:
     """Return what a notebook shows of an explanation."""
     return html.fragment(*_body(text, parts, None))
 
 
-def _body(text: str, parts: Sequence[Part], profile: Profile | None) -> Iterator[html.Raw]:
+def _body(text: str, parts: Sequence[ExplainedProgram], profile: Profile | None) -> Iterator[html.Raw]:
     yield html.tag("pre", text)
     if len(parts) > 1:
         yield html.tag("h3", "Programs")
@@ -93,7 +93,7 @@ def _each(program: ProgramStats) -> str:
     return duration_text(program.interpreted_seconds / program.interpreted_calls) if program.interpreted_calls else ""
 
 
-def _part(part: Part, profile: Profile | None) -> html.Raw:
+def _part(part: ExplainedProgram, profile: Profile | None) -> html.Raw:
     program = part.program
     head = html.tag("h3", html.tag("code", short(program.signature)), " ", _tier(program), id=program.signature)
     words = f"{len(program.ops)} operations, {program.calls} calls, {_each(program) or 'no time'} a call"
@@ -141,9 +141,9 @@ class _Region:
     def title(self) -> str:
         return f"{self.name}, {self.took} a call" if self.took else self.name
 
-    def folded(self) -> Shape:
+    def folded(self) -> Figure:
         """Return it as one node."""
-        return Shape((self.title, _summary_of(self.nodes)), self.hint, self.ins, self.outs, link=self.id)
+        return Figure((self.title, _summary_of(self.nodes)), self.hint, self.ins, self.outs, link=self.id)
 
     @property
     def hint(self) -> str:
@@ -160,7 +160,7 @@ def _summary_of(nodes: Sequence[Node], most: int = 2) -> str:
     return ", ".join(names[:most]) + (" ..." if len(names) > most else "")
 
 
-def _picture(part: Part, regions: Sequence[_Region], times: Times) -> tuple[html.Raw, list[html.Raw]]:
+def _picture(part: ExplainedProgram, regions: Sequence[_Region], times: Times) -> tuple[html.Raw, list[html.Raw]]:
     """Return the picture of a program, and what stands below it: the tables of its regions, or of its stretches."""
     graph, tier = part.graph, part.program.tier
     texts = {value: repr(a) for value, a in graph.value_avals().items()}
@@ -194,7 +194,7 @@ def _legend(kinds: Sequence[str]) -> html.Raw:
 
 def _shapes(
     nodes: Sequence[Node], graph: Graph, times: Times, returned: Sequence[int], given: Sequence[int] = ()
-) -> tuple[Shape, ...]:
+) -> tuple[Figure, ...]:
     """Return the nodes of operations, and of the inputs of the program that they take.
 
     Args:
@@ -203,7 +203,7 @@ def _shapes(
     """
     kinds = dict(zip(graph.inputs, graph.avals, strict=True))
     taken = dict.fromkeys(value for node in nodes for value in node.values() if value in kinds)
-    shapes = [Shape((f"%{v}", repr(kinds[v])), f"input %{v}: {kinds[v]!r}", (), (v,), "input") for v in taken]
+    shapes = [Figure((f"%{v}", repr(kinds[v])), f"input %{v}: {kinds[v]!r}", (), (v,), "input") for v in taken]
     for node in nodes:
         timing = times.get(node.out)
         took = f" {duration_text(timing.seconds / timing.calls)}" if timing is not None else ""
@@ -212,7 +212,7 @@ def _shapes(
         lines = node.op.name, f"{_brief(node.instr.aval)}{took}"
         # of a loop that runs from Python, what follows takes the results one by one
         outs = (node.out, *given) if len(nodes) == 1 else (node.out,)
-        shapes.append(Shape(lines, hint, tuple(node.values()), outs, kind))
+        shapes.append(Figure(lines, hint, tuple(node.values()), outs, kind))
     return tuple(shapes)
 
 
@@ -221,7 +221,7 @@ def _brief(a: object) -> str:
     return text if len(text) <= MAX_LETTERS else f"{text[: MAX_LETTERS - 3]}..."
 
 
-def _stretches(part: Part, times: Times) -> list[_Region]:
+def _stretches(part: ExplainedProgram, times: Times) -> list[_Region]:
     """Return the stretches that a long program is folded into."""
     nodes = part.graph.nodes
     used: dict[int, int] = {}  # by value: the last place where it is used
@@ -262,7 +262,7 @@ def _times(profile: Profile | None, program: ProgramStats) -> Times:
     return {(t.name, t.line) if t.place is None else t.place: t for t in own}
 
 
-def _regions(part: Part, times: Times) -> Iterator[_Region]:
+def _regions(part: ExplainedProgram, times: Times) -> Iterator[_Region]:
     """Yield the calls of a compiled program: what each is, what it took, and its operations.
 
     Values that are passed between calls have the numbers that they have in the whole program; others have further ones.

@@ -26,8 +26,8 @@ class ProgramStats:
         open_sizes: the sizes that its compiled program leaves open, such as "input 0 dim 0"; it is shared by all
             programs of the structure that differ in these.
         compiling: whether the worker is compiling it.
-        products: the fraction of its interpreted time that matrix products and the like take, which compiling cannot
-            shorten; None: not measured yet, or there are none.
+        library_share: the fraction of its interpreted time that libraries take for matrix products and the like, which
+            compiling cannot shorten; None: not measured yet, or there are none.
         origin: who compiled it: "process" (this one), "worker" or "cache" (an earlier run); empty: nobody.
         verdict: all that in words.
     """
@@ -48,7 +48,7 @@ class ProgramStats:
     open_sizes: tuple[str, ...] = ()
     compiling: bool = False
     origin: str = ""
-    products: float | None = None
+    library_share: float | None = None
     verdict: str = ""
 
     @property

@@ -88,7 +88,7 @@ def snapshot(program: Program, source: Engine) -> ProgramStats:
         expected_compile_seconds=source.tiering.expected(program, settings),
         compiling=program.requested,
         origin=program.origin,
-        products=program.products,
+        library_share=program.library_share,
         break_even_calls=program.break_even_calls,
         saved_seconds=program.saved_seconds,
         reason=program.reason,
@@ -121,7 +121,7 @@ def _cold(program: ProgramStats, policy: policies.Policy) -> str:
         return "not compiled: automatic compilation is off"
     if policy.hot_threshold is not None:
         return f"cold: {program.interpreted_calls} of {policy.hot_threshold} repetitions"
-    products = f", {100 * program.products:.0f}% of it in products" if program.products else ""
+    products = f", {100 * program.library_share:.0f}% of it in products" if program.library_share else ""
     return (
         f"cold: {duration_text(program.interpreted_seconds)} spent interpreting{products},"
         f" compiling would cost about {duration_text(program.expected_compile_seconds)}"

@@ -34,7 +34,7 @@ from gtrace.core.transform.arguments import is_array
 from gtrace.saving.arrays import PathLike, load_arrays, write_tensors
 from gtrace.saving.files import sync
 from gtrace.saving.names import check_names, check_type, expected_type, named_leaves
-from gtrace.saving.parts import Part, prepare, read_parts, write_parts
+from gtrace.saving.shards import SavedShard, prepare, read_shards, write_shards
 
 __all__ = ["latest_step", "load_checkpoint", "save_checkpoint"]
 
@@ -60,7 +60,7 @@ class _Snapshot:
 
     step: int
     whole: dict[str, torch.Tensor]
-    parts: dict[str, Part]
+    parts: dict[str, SavedShard]
     leaves: dict[str, dict[str, Any]]
 
     @classmethod
@@ -71,7 +71,7 @@ class _Snapshot:
             ArgumentError: a leaf is neither an array nor a Python number or text.
         """
         whole: dict[str, torch.Tensor] = {}
-        parts: dict[str, Part] = {}
+        parts: dict[str, SavedShard] = {}
         leaves: dict[str, dict[str, Any]] = {}
         named, _ = named_leaves("save_checkpoint", tree)
         arrays = {}
@@ -97,7 +97,7 @@ class _Snapshot:
                 continue
             (shard,) = x.addressable_shards
             offsets = tuple(piece.start for piece in shard.index)
-            parts[name] = Part(tensor, offsets, x.shape, written=shard.replica_id == 0)
+            parts[name] = SavedShard(tensor, offsets, x.shape, written=shard.replica_id == 0)
         return cls(step, whole, parts, leaves)
 
 
@@ -192,7 +192,7 @@ def save_checkpoint(folder: PathLike, tree: Any, *, step: int, keep: int | None 
 
     def write() -> Path:
         if snapshot.parts:
-            write_parts(aside / PARTS, snapshot.parts, group)
+            write_shards(aside / PARTS, snapshot.parts, group)
         if not several:
             return _finish(root, aside, snapshot, keep)
         return workers.from_first(lambda: _finish(root, aside, snapshot, keep), group)
@@ -292,7 +292,7 @@ def load_checkpoint(folder: PathLike, like: Any = None, *, step: int | None = No
         wanted, structure = named_leaves("load_checkpoint", like)
         check_names("load_checkpoint", wanted, leaves)
     out: dict[str, Any] = {}
-    parts: dict[str, Part] = {}
+    parts: dict[str, SavedShard] = {}
     with config(x64=True):
         arrays = load_arrays(path / ARRAYS)
     for name, leaf in wanted.items():
@@ -311,7 +311,7 @@ def load_checkpoint(folder: PathLike, like: Any = None, *, step: int | None = No
         else:
             parts[name] = part
     if parts:
-        read_parts(path / PARTS, parts)
+        read_shards(path / PARTS, parts)
     return (out if structure is None else structure.unflatten(out.values())), number
 
 
@@ -339,7 +339,7 @@ def _check_present(op: str, a: Aval) -> None:
 
 
 @without_modes
-def _empty(a: Aval, weak: bool, strides: list[int] | None) -> tuple[Array, Part]:
+def _empty(a: Aval, weak: bool, strides: list[int] | None) -> tuple[Array, SavedShard]:
     """Return an array to be filled, and the part of it that this process holds."""
     index = tuple(slice(0, n) for n in a.shape)
     _check_present("load_checkpoint", a)
@@ -349,11 +349,11 @@ def _empty(a: Aval, weak: bool, strides: list[int] | None) -> tuple[Array, Part]
     order = tuple(strides) if strides is not None and size == a.shape else contiguous_strides(size)
     tensor = torch.empty_strided(size, order, dtype=a.dtype, device=a.device)
     kind = a if a.sharding is not None else aval(a.shape, a.dtype, a.device, weak)
-    return wrap_as(tensor, kind), Part(tensor, tuple(piece.start for piece in index), a.shape)
+    return wrap_as(tensor, kind), SavedShard(tensor, tuple(piece.start for piece in index), a.shape)
 
 
 @without_modes
-def _copy(part: Part, source: torch.Tensor | None) -> None:
+def _copy(part: SavedShard, source: torch.Tensor | None) -> None:
     assert source is not None
     index = tuple(slice(k, k + n) for k, n in zip(part.offsets, part.tensor.shape, strict=True))
     part.tensor.copy_(source[index])

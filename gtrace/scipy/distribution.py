@@ -23,6 +23,8 @@ __all__ = ["Distribution"]
 
 Function = Callable[..., Any]
 
+HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
+
 
 def _after(outer: Function, inner: Function | None) -> Function | None:
     return None if inner is None else lambda *args: outer(inner(*args))

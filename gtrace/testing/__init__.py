@@ -2,7 +2,7 @@
 
 from gtrace.testing.checks import assert_close, assert_same_program, check_grads, check_jit, check_vmap
 from gtrace.testing.compiles import Compiles, assert_no_recompile, count_compiles
-from gtrace.testing.graphs import SMOOTH, Program, as_function, drawable, graphs, programs
+from gtrace.testing.graph_strategies import SMOOTH, Program, as_function, drawable, graphs, programs
 from gtrace.testing.operations import (
     check_batching,
     check_compiled,

@@ -170,7 +170,8 @@ def arguments(graph: Graph, *, special: bool = False) -> st.SearchStrategy[list[
     """Draw an Array for each input of a graph.
 
     >>> from hypothesis import given, strategies as st
-    >>> from gtrace.testing import as_function, graphs
+    >>> from gtrace.testing import as_function
+    >>> from gtrace.testing import graphs
     >>> @given(st.data())
     ... def test(data):
     ...     graph = data.draw(graphs(max_nodes=3))

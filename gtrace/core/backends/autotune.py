@@ -21,7 +21,7 @@ CLOSE = 1.2
 
 
 @attrs.define(eq=False)
-class Verdict:
+class Choice:
     """What is known of two ways.
 
     Attributes:
@@ -40,7 +40,7 @@ class Verdict:
         return max(self.seconds) > CLOSE * min(self.seconds)
 
 
-class Faster:
+class FasterOfTwo:
     """A function of tensors that takes the faster one of two ways.
 
     The first call takes the first way, and is not timed: code and memory are touched for the first time. Then they take
@@ -48,27 +48,27 @@ class Faster:
 
     Args:
         first, second: give the same results.
-        verdict: what earlier processes found, and where it is kept what this one finds.
+        choice: what earlier processes found, and where it is kept what this one finds.
 
     Attributes:
-        verdict: see the argument.
+        choice: see the argument.
     """
 
     def __init__(
         self,
         first: TensorFunction,
         second: TensorFunction,
-        verdict: Verdict,
+        choice: Choice,
         clock: Callable[[], float] = perf_counter,
     ) -> None:
-        self.verdict = verdict
+        self.choice = choice
         self._ways = first, second
         self._clock = clock
         self._begun = False
         self._times: tuple[list[float], list[float]] = [], []
 
     def __call__(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        kept = self.verdict.first
+        kept = self.choice.first
         if kept is not None:
             return self._ways[not kept](tensors)
         if not self._begun:
@@ -81,6 +81,6 @@ class Faster:
         results = self._ways[turn](tensors)
         self._times[turn].append(self._clock() - begin)
         if mine and others and (min(others) > CLEAR * min(mine) or min(len(mine), len(others)) >= CALLS):
-            self.verdict.seconds = min(mine), min(others)
-            self.verdict.first = min(mine) <= min(others)
+            self.choice.seconds = min(mine), min(others)
+            self.choice.first = min(mine) <= min(others)
         return results

@@ -62,7 +62,7 @@ def savable(nodes: Iterable[Node]) -> int:
     return sum(CALL + (0 if takes_library(node.instr) else node_additions(node)) for node in nodes)
 
 
-def saved_beside_products(graph: Graph) -> float:
+def saved_beside_libraries(graph: Graph) -> float:
     """Return the fraction of what an interpreted program takes beside products that compiling should save.
 
     Of operations on small arrays that is nearly all: what they take is the calls. Those on large ones wait for memory,
@@ -73,7 +73,7 @@ def saved_beside_products(graph: Graph) -> float:
     >>> def layer(x, w):
     ...     return gt.tanh(x @ w)
     >>> small, large = gt.make_graph(layer)(gt.ones((64, 64)), gt.ones((64, 64))), gt.ones((2048, 2048))
-    >>> saved_beside_products(small), saved_beside_products(gt.make_graph(layer)(large, large))
+    >>> saved_beside_libraries(small), saved_beside_libraries(gt.make_graph(layer)(large, large))
     (1.0, 0.4)
     """
     beside = [node for node in graph.nodes if not (node.op.free or node.op.projection or takes_library(node.instr))]

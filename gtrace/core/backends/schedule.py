@@ -12,7 +12,7 @@ from time import perf_counter
 import attrs
 import torch
 
-from gtrace.core.backends.autotune import Faster, Verdict
+from gtrace.core.backends.autotune import Choice, FasterOfTwo
 from gtrace.core.backends.cost_model import TORCH_CALL, torch_calls
 from gtrace.core.backends.executable import Compiled, Executable
 from gtrace.core.backends.interpreter.interpreter import Owned, TensorFunction, bound_body, interpreter
@@ -150,7 +150,7 @@ class NativeLoop:
         prologue: the values of straight-line operations before it that are part of its function.
         length: how many steps it has; 0 if a condition ends it.
         cost: additions that a step takes, about.
-        verdict: whether its function is faster than its interpreted steps, where both are timed.
+        choice: whether its function is faster than its interpreted steps, where both are timed.
     """
 
     graph: Graph
@@ -159,7 +159,7 @@ class NativeLoop:
     prologue: frozenset[int]
     length: int
     cost: int
-    verdict: Verdict = attrs.field(factory=Verdict)
+    choice: Choice = attrs.field(factory=Choice)
 
     def build(self, results: Results) -> TensorFunction:
         """Return the function of the operation."""
@@ -169,7 +169,7 @@ class NativeLoop:
         run = compiled.executable.run
         length = torch.tensor(self.length)
         native = _refusable(lambda values: run([*values, length]), self.graph)
-        return Faster(native, interpreter(self.graph), self.verdict) if self.is_contested else native
+        return FasterOfTwo(native, interpreter(self.graph), self.choice) if self.is_contested else native
 
     @property
     def name(self) -> str:
@@ -249,7 +249,7 @@ class Call:
             case Loop(node=node):
                 return f"{node.op.name} from Python"
             case NativeLoop() as loop:
-                return f"{loop.name}, interpreted" if loop.verdict.first is False else f"native {loop.name}"
+                return f"{loop.name}, interpreted" if loop.choice.first is False else f"native {loop.name}"
 
     @property
     def location(self) -> str | None:

@@ -95,7 +95,7 @@ def _moves_words(node: Node) -> bool:
 
 
 @attrs.frozen(eq=False)
-class Partitioner:
+class Scheduler:
     """Makes schedules.
 
     Attributes:

@@ -148,7 +148,7 @@ def _solve(column: tuple[int, ...], base: Relation, values: tuple[int, ...]) -> 
 
 
 @attrs.frozen(eq=False)
-class Shape:
+class Sizes:
     """The numbers in which programs with the same skeleton differ.
 
     Attributes:
@@ -162,11 +162,11 @@ class Shape:
     scalars: tuple[Scalar, ...]
 
 
-def shape_of(graph: Graph) -> tuple[Any, Shape]:
+def shape_of(graph: Graph) -> tuple[Any, Sizes]:
     """Return the skeleton of a canonical graph, and its integers and scalars."""
     structure, sizes = skeleton(graph)
     scalars = tuple([x for node in graph.nodes for x in node.ins if x.__class__ is Scalar])
-    return structure, Shape(sizes, sum(len(a.shape) for a in graph.avals), scalars)
+    return structure, Sizes(sizes, sum(len(a.shape) for a in graph.avals), scalars)
 
 
 @attrs.define(eq=False)
@@ -186,7 +186,7 @@ class SymbolicProgram:
 
     @staticmethod
     def matches(
-        relations: Sequence[Relation], constants: Sequence[Scalar | None], guards: Sequence[Any], shape: Shape
+        relations: Sequence[Relation], constants: Sequence[Scalar | None], guards: Sequence[Any], shape: Sizes
     ) -> bool:
         """Whether code with these relations, constants and guards runs the program of `shape`."""
         if any(c is not None and c != x for c, x in zip(constants, shape.scalars, strict=True)):
@@ -195,7 +195,7 @@ class SymbolicProgram:
             guards, shape.sizes
         )
 
-    def executable_for(self, shape: Shape) -> Executable | None:
+    def executable_for(self, shape: Sizes) -> Executable | None:
         """Return an executable for the program of `shape`, with its scalars bound; None if the code does not fit."""
         compiled = self.compiled
         if not self.matches(self.relations, self.constants, compiled.guards, shape):

@@ -18,7 +18,7 @@ import attrs
 from gtrace.core.ir.graph import Graph, Node, Operand, Scalar, Subgraph
 from gtrace.core.ir.sharding import Dims
 from gtrace.core.ir.subgraph import subgraph
-from gtrace.core.partitioner.layouts import Layout, replicated
+from gtrace.core.partitioner.layouts import ShardingLayout, replicated
 from gtrace.core.partitioner.local_program import LocalProgram
 from gtrace.core.partitioner.partitioned import Transfer
 
@@ -30,18 +30,18 @@ class Divider(Protocol):
     computed: set[int]
 
     def body(
-        self, sub: Subgraph, layouts: Sequence[Layout], computed: Sequence[bool], wanted: Mapping[int, Dims]
+        self, sub: Subgraph, layouts: Sequence[ShardingLayout], computed: Sequence[bool], wanted: Mapping[int, Dims]
     ) -> Divider: ...
 
     def divide(self) -> None: ...
 
-    def layouts(self) -> list[Layout]: ...
+    def layouts(self) -> list[ShardingLayout]: ...
 
-    def finish(self, layouts: Sequence[Layout]) -> Graph: ...
+    def finish(self, layouts: Sequence[ShardingLayout]) -> Graph: ...
 
-    def settled(self, value: int) -> Layout: ...
+    def settled(self, value: int) -> ShardingLayout: ...
 
-    def demand(self, value: int, layout: Layout) -> int: ...
+    def demand(self, value: int, layout: ShardingLayout) -> int: ...
 
 
 @attrs.frozen
@@ -56,9 +56,9 @@ class _Body:
     """
 
     sub: Subgraph
-    inputs: Sequence[Layout]
+    inputs: Sequence[ShardingLayout]
     computed: Sequence[bool]
-    outputs: Sequence[Layout]
+    outputs: Sequence[ShardingLayout]
     chain: int
 
     def local(self, divider: Divider, latest: int | None) -> tuple[Subgraph, LocalProgram]:
@@ -80,7 +80,7 @@ class _Body:
         return subgraph(graph), made.program
 
 
-def _wishes(outputs: Sequence[Layout]) -> dict[int, Dims]:
+def _wishes(outputs: Sequence[ShardingLayout]) -> dict[int, Dims]:
     return {k: layout.dims for k, layout in enumerate(outputs)}
 
 
@@ -118,11 +118,11 @@ def _emit(
     return outer.calls(node.op, ins, attributes, sent([program.transfers for _, program in made]))
 
 
-def _layout(divider: Divider, x: Operand) -> Layout:
+def _layout(divider: Divider, x: Operand) -> ShardingLayout:
     return replicated(0) if isinstance(x, Scalar) else divider.settled(x)
 
 
-def _demanded(divider: Divider, operands: Sequence[Operand], layouts: Sequence[Layout]) -> list[Operand]:
+def _demanded(divider: Divider, operands: Sequence[Operand], layouts: Sequence[ShardingLayout]) -> list[Operand]:
     return [
         x if isinstance(x, Scalar) else divider.demand(x, layout) for x, layout in zip(operands, layouts, strict=True)
     ]
@@ -133,9 +133,13 @@ def _computed(divider: Divider, operands: Sequence[Operand]) -> list[bool]:
 
 
 def _carried(
-    divider: Divider, sub: Subgraph, fixed: Sequence[Layout], state: Sequence[Layout], steps: Sequence[Layout],
+    divider: Divider,
+    sub: Subgraph,
+    fixed: Sequence[ShardingLayout],
+    state: Sequence[ShardingLayout],
+    steps: Sequence[ShardingLayout],
     computed: Sequence[bool],
-) -> tuple[list[Layout], list[Layout]]:  # fmt: skip
+) -> tuple[list[ShardingLayout], list[ShardingLayout]]:
     """Return the layouts that a loop carries, and those of the further outputs of a step.
 
     Args:
@@ -152,15 +156,15 @@ def _carried(
         carried = better
 
 
-def _scan(divider: Divider, node: Node) -> tuple[int, Sequence[Layout]]:
+def _scan(divider: Divider, node: Node) -> tuple[int, Sequence[ShardingLayout]]:
     a = node.attributes
     consts, carry, length = a["consts"], a["carry"], a["length"]
     given = [_layout(divider, x) for x in node.ins]
     fixed, state = given[:consts], given[consts : consts + carry]
-    steps = [Layout(layout.dims[1:]) for layout in given[consts + carry :]]
+    steps = [ShardingLayout(layout.dims[1:]) for layout in given[consts + carry :]]
     computed = _computed(divider, node.ins)
     carried, others = _carried(divider, a["body"], fixed, state, steps, computed)
-    stacked = [Layout(((), *layout.dims)) for layout in (*steps, *others)]
+    stacked = [ShardingLayout(((), *layout.dims)) for layout in (*steps, *others)]
     operands = _demanded(divider, node.ins, [*fixed, *carried, *stacked[: len(steps)]])
     body = _Body(a["body"], [*fixed, *carried, *steps], computed, [*carried, *others], consts)
     out = _emit(
@@ -171,7 +175,7 @@ def _scan(divider: Divider, node: Node) -> tuple[int, Sequence[Layout]]:
     return out, [*carried, *stacked[len(steps) :]]
 
 
-def _while_loop(divider: Divider, node: Node) -> tuple[int, Sequence[Layout]]:
+def _while_loop(divider: Divider, node: Node) -> tuple[int, Sequence[ShardingLayout]]:
     a = node.attributes
     first, second = a["cond_consts"], a["body_consts"]
     start = first + second
@@ -192,7 +196,7 @@ def _while_loop(divider: Divider, node: Node) -> tuple[int, Sequence[Layout]]:
     return out, carried
 
 
-def _switch(divider: Divider, node: Node) -> tuple[int, Sequence[Layout]]:
+def _switch(divider: Divider, node: Node) -> tuple[int, Sequence[ShardingLayout]]:
     branches: Sequence[Subgraph] = node.attributes["branches"]
     given = [replicated(0), *[_layout(divider, x) for x in node.ins[1:]]]
     computed = _computed(divider, node.ins)[1:]
@@ -215,7 +219,7 @@ def _switch(divider: Divider, node: Node) -> tuple[int, Sequence[Layout]]:
     return out, outputs
 
 
-RULES: dict[str, Callable[[Any, Node], tuple[int, Sequence[Layout]]]] = {
+RULES: dict[str, Callable[[Any, Node], tuple[int, Sequence[ShardingLayout]]]] = {
     "scan": _scan,
     "while_loop": _while_loop,
     "switch": _switch,

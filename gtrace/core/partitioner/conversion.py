@@ -10,7 +10,7 @@ import attrs
 
 from gtrace.core.ir.op import REGISTRY
 from gtrace.core.ir.sharding import Axes, Dims, Mesh, bounds
-from gtrace.core.partitioner.layouts import Layout
+from gtrace.core.partitioner.layouts import ShardingLayout
 from gtrace.core.partitioner.local_program import LocalProgram
 
 
@@ -38,7 +38,7 @@ class Converter:
             found.append(stop - start)
         return tuple(found)
 
-    def convert(self, local: int, shape: tuple[int, ...], source: Layout, target: Layout) -> int:
+    def convert(self, local: int, shape: tuple[int, ...], source: ShardingLayout, target: ShardingLayout) -> int:
         """Return a local value of an array of this shape in another layout."""
         dims, partial = list(source.dims), [name for name in source.partial if name not in target.partial]
         parts = self.mesh.parts

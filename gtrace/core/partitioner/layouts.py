@@ -11,7 +11,7 @@ from gtrace.core.ir.sharding import Axes, Dims, parse_dims
 
 
 @attrs.frozen
-class Layout:
+class ShardingLayout:
     """The layout of a value.
 
     Attributes:
@@ -28,13 +28,13 @@ class Layout:
         return not self.partial and not any(self.dims)
 
 
-def replicated(ndim: int) -> Layout:
+def replicated(ndim: int) -> ShardingLayout:
     """Return the layout of a value that each process holds.
 
     >>> replicated(2).whole
     True
     """
-    return Layout(((),) * ndim)
+    return ShardingLayout(((),) * ndim)
 
 
 def wanted_dims(graph: Graph, inputs: Mapping[int, Dims], outputs: Mapping[int, Dims]) -> dict[int, Dims]:

@@ -4,9 +4,9 @@ The partitioner walks the graph once, in order. Computation follows data: an ope
 which axes of its operands may be divided alike; where operands disagree, one of them is laid out anew. Every decision
 depends on the program and its global shapes alone, so that all processes insert the same collectives in the same order.
 
-A sum over a dimension that is divided leaves each process with a summand (`Layout.partial`). It stays like that through
-operations that are linear, up to the first that is not, or up to the second use. Then it is added up; where the value
-is wanted in parts, each process gets only its part of the sum.
+A sum over a dimension that is divided leaves each process with a summand (`ShardingLayout.partial`). It stays like that
+through operations that are linear, up to the first that is not, or up to the second use. Then it is added up; where the
+value is wanted in parts, each process gets only its part of the sum.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from gtrace.core.ir.sharding import Axes, Dims, Mesh, NamedSharding, PartitionSp
 from gtrace.core.ir.sharding_rule import WHOLE, Factors
 from gtrace.core.partitioner.bodies import RULES
 from gtrace.core.partitioner.conversion import Converter
-from gtrace.core.partitioner.layouts import Layout, replicated, wanted_dims
+from gtrace.core.partitioner.layouts import ShardingLayout, replicated, wanted_dims
 from gtrace.core.partitioner.local_program import LocalProgram
 from gtrace.core.partitioner.partitioned import Partitioned
 
@@ -130,12 +130,14 @@ class Partitioner:
         self.uses = collections.Counter(graph.outputs)
         for node in graph.nodes:
             self.uses.update(node.values())
-        self.home: dict[int, Layout] = {}  # of each value, the layout that it was computed in
-        self.placed: dict[int, dict[Layout, int]] = {}  # the local values of each value, by layout
-        self.bundles: dict[int, tuple[int, Sequence[Layout]]] = {}  # the local bundle, and the layouts of its results
+        self.home: dict[int, ShardingLayout] = {}  # of each value, the layout that it was computed in
+        self.placed: dict[int, dict[ShardingLayout, int]] = {}  # the local values of each value, by layout
+        self.bundles: dict[
+            int, tuple[int, Sequence[ShardingLayout]]
+        ] = {}  # the local bundle, and the layouts of its results
         self.computed = {value for value, flag in zip(graph.inputs, computed, strict=False) if flag}
         for value, a, own in zip(graph.inputs, graph.avals, dims, strict=True):
-            layout = Layout(self.converter.real(own))
+            layout = ShardingLayout(self.converter.real(own))
             self._assign(value, layout, self.program.input(self._local_aval(a.plain, layout)))
         self.wanted = wanted_dims(graph, {value: self.home[value].dims for value in graph.inputs}, wanted or {})
 
@@ -147,7 +149,7 @@ class Partitioner:
         self.program.location = None
 
     def body(
-        self, sub: Subgraph, layouts: Sequence[Layout], computed: Sequence[bool], wanted: Mapping[int, Dims]
+        self, sub: Subgraph, layouts: Sequence[ShardingLayout], computed: Sequence[bool], wanted: Mapping[int, Dims]
     ) -> Partitioner:
         """Return the partitioner of a sub-graph of this one.
 
@@ -158,11 +160,11 @@ class Partitioner:
         wishes = {graph.outputs[k]: dims for k, dims in wanted.items()}
         return Partitioner(graph, self.mesh, self.place, [own.dims for own in layouts], computed, wishes)
 
-    def layouts(self) -> list[Layout]:
+    def layouts(self) -> list[ShardingLayout]:
         """Return the layouts that the outputs have."""
         return [self.settled(value) for value in self.graph.outputs]
 
-    def finish(self, layouts: Sequence[Layout]) -> Graph:
+    def finish(self, layouts: Sequence[ShardingLayout]) -> Graph:
         """Return the local program with its outputs in these layouts."""
         found = [self.demand(value, layout) for value, layout in zip(self.graph.outputs, layouts, strict=True)]
         return self.program.finish(found)
@@ -177,16 +179,16 @@ class Partitioner:
             dims = parse_dims(node.attributes["spec"])
         return sharded(a, NamedSharding(self.mesh, PartitionSpec(*dims)))
 
-    def _assign(self, value: int, layout: Layout, local: int) -> None:
+    def _assign(self, value: int, layout: ShardingLayout, local: int) -> None:
         self.home[value] = layout
         self.placed[value] = {layout: local}
 
-    def _local_aval(self, a: Aval, layout: Layout) -> Aval:
+    def _local_aval(self, a: Aval, layout: ShardingLayout) -> Aval:
         return aval(self.converter.part_shape(a.shape, layout.dims), a.dtype, a.device, a.weak)
 
     # -- changing layouts
 
-    def demand(self, value: int, layout: Layout) -> int:
+    def demand(self, value: int, layout: ShardingLayout) -> int:
         """Return the local value of `value` in a layout."""
         known = self.placed[value]
         if layout not in known:
@@ -202,7 +204,7 @@ class Partitioner:
                 known[layout] = self.converter.convert(known[home], shape, home, layout) if moved is None else moved
         return known[layout]
 
-    def _from_operand(self, node: Node, layout: Layout) -> int | None:
+    def _from_operand(self, node: Node, layout: ShardingLayout) -> int | None:
         """Return a local value of a rearrangement, of its operand if that is there in a layout that gives this one."""
         operand = node.ins[0]
         if not isinstance(operand, int) or not node.op.free or layout.partial:
@@ -214,7 +216,7 @@ class Partitioner:
         if any(axes and c in (WHOLE, *factors.even) for c, axes in split):
             return None
         axes_of = {c: axes for c, axes in split if c != WHOLE}
-        source = Layout(tuple(axes_of.get(c, ()) for c in factors.operands[0]))
+        source = ShardingLayout(tuple(axes_of.get(c, ()) for c in factors.operands[0]))
         local = self.placed[operand].get(source)
         if local is None:
             return None
@@ -232,11 +234,11 @@ class Partitioner:
         node = self.maker.get(value)
         return self._is_constant(node) and node.ins[0].value == 0  # type: ignore[union-attr]
 
-    def settled(self, value: int) -> Layout:
+    def settled(self, value: int) -> ShardingLayout:
         """Return the layout of a value that is not, or no longer, partial."""
         home = self.home[value]
         if home.partial:
-            layout = Layout(self._refined(home.dims, self.wanted.get(value, home.dims)))
+            layout = ShardingLayout(self._refined(home.dims, self.wanted.get(value, home.dims)))
             if self.program.location is None:
                 self.program.location = self.maker[value].location
             self.demand(value, layout)
@@ -284,7 +286,7 @@ class Partitioner:
         if isinstance(value, Scalar):
             self._assign(node.out, replicated(0), self.program.emit(REGISTRY["full"], (value,), ((), "cpu")))
             return
-        layout = self.home[value] if spec is None else Layout(self.converter.real(parse_dims(spec)))
+        layout = self.home[value] if spec is None else ShardingLayout(self.converter.real(parse_dims(spec)))
         self._assign(node.out, layout, self.demand(value, layout))
         if value in self.computed:
             self.computed.add(node.out)
@@ -324,7 +326,7 @@ class Partitioner:
             if isinstance(x, Scalar):
                 operands.append(x)
                 continue
-            layout = Layout(tuple(split.get(c, ()) for c in term), kept if self.home[x].partial else ())
+            layout = ShardingLayout(tuple(split.get(c, ()) for c in term), kept if self.home[x].partial else ())
             operands.append(self.demand(x, layout))
         reduced = {c for term in terms for c in term} - {*factors.result, WHOLE}
         partial = tuple(name for c in sorted(reduced) for name in split.get(c, ()))
@@ -348,7 +350,7 @@ class Partitioner:
         if factor != 1.0:
             a = self.program.types[out]
             out = self.program.emit(REGISTRY["mul"], (out, Scalar(factor, aval((), a.dtype, a.device, True))))
-        self._assign(node.out, Layout(dims, tuple(dict.fromkeys((*kept, *partial)))), out)
+        self._assign(node.out, ShardingLayout(dims, tuple(dict.fromkeys((*kept, *partial)))), out)
         self._note(node)
 
     def _kept(self, node: Node) -> Axes:

@@ -20,7 +20,7 @@ MAX_NODES = 32
 """How many operations, at most, may lie between an output and what it follows from."""
 
 
-def derived_outputs(graph: Graph, wanted: Collection[int] = ()) -> dict[int, frozenset[int]]:
+def recomputable_outputs(graph: Graph, wanted: Collection[int] = ()) -> dict[int, frozenset[int]]:
     """Return the places of outputs that follow from other outputs, and from inputs, each with these values.
 
     They are such that the program itself does nothing with them but add them to, or subtract them from, an input of
@@ -88,7 +88,7 @@ def _sources(value: int, made: Mapping[int, Node], given: Collection[int]) -> fr
     return frozenset(sources)
 
 
-def derived_from(graph: Graph, given: Collection[int]) -> Graph:
+def recomputation(graph: Graph, given: Collection[int]) -> Graph:
     """Return the part of a graph that computes its outputs from values that are given, which are its inputs."""
     made = {node.out: node for node in graph.nodes}
     avals = graph.value_avals()

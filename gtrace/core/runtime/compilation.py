@@ -10,7 +10,7 @@ from gtrace.core.backends.executable import Executable
 from gtrace.core.backends.interpreter.result_strides import with_strides
 from gtrace.core.backends.request import CompileRequest
 from gtrace.core.backends.schedule import Results, Schedule
-from gtrace.core.backends.scheduler import Partitioner
+from gtrace.core.backends.scheduler import Scheduler
 from gtrace.core.backends.symbolic import SymbolicProgram
 from gtrace.core.base.errors import CompileError
 from gtrace.core.ir.edit import lift_scalars
@@ -98,5 +98,5 @@ def compilation(program: Program) -> Compilation:
     key = program.key
     strides = (*key.strides, *[()] * len(lifted))
     request = CompileRequest(graph, strides, key.backend, key.mode, relations, key.threads)
-    schedule = Partitioner(key.backend, key.mode, key.threads).single(request)
+    schedule = Scheduler(key.backend, key.mode, key.threads).single(request)
     return Compilation(program, schedule, request, constants)

@@ -22,8 +22,8 @@ from torch import get_num_threads
 from gtrace.core.backends.interpreter.interpreter import Owned
 from gtrace.core.backends.interpreter.run_errors import REFUSALS, refuse
 from gtrace.core.backends.schedule import CallSequence, Step
-from gtrace.core.backends.scheduler import Partitioner
-from gtrace.core.backends.symbolic import Shape, shape_of
+from gtrace.core.backends.scheduler import Scheduler
+from gtrace.core.backends.symbolic import Sizes, shape_of
 from gtrace.core.base.bounded_tables import BoundedTable
 from gtrace.core.base.config import config
 from gtrace.core.base.events import Canonicalized, Ran, bus
@@ -46,7 +46,7 @@ from gtrace.core.passes.whole_program import SIMPLIFIED, is_divided
 from gtrace.core.runtime.clock import clock
 from gtrace.core.runtime.first_calls import NewSizes
 from gtrace.core.runtime.instruments import INTERPRETED, instrumented
-from gtrace.core.runtime.lazy_outputs import DerivedOutputs, PartialResults
+from gtrace.core.runtime.lazy_outputs import LazyOutputFinder, PartialResults
 from gtrace.core.runtime.lifted_scalars import Groups, Scalars, changed_since, scalar_inputs
 from gtrace.core.runtime.measurements import save_ledger
 from gtrace.core.runtime.program import Instrument, Program
@@ -77,7 +77,7 @@ class Engine:
         self.programs = ProgramTable()
         self.tiering = Tiering(self.programs)
         self.sizes = NewSizes()
-        self.derived = DerivedOutputs()
+        self.lazy = LazyOutputFinder()
         self.instrument: Instrument | None = None
         self.forms = CanonicalForms(MAX_PROGRAMS)
         self._gathers: BoundedTable[Hashable, Route | Parts] = BoundedTable(MAX_PROGRAMS)
@@ -126,8 +126,8 @@ class Engine:
             tensors = [*tensors, *recording.scalars.tensors(scalars)]
         route = recording.route
         results = self._call(route, Owned(tensors, deferred) if recording.updates else tensors)
-        if recording.derived is not None:
-            return PartialResults(results, recording.derived)
+        if recording.lazy is not None:
+            return PartialResults(results, recording.lazy)
         return results if route.avals is None else placed(results, route.avals)
 
     def _recording(
@@ -135,7 +135,7 @@ class Engine:
         passes: Passes, partial: bool,
     ) -> Recording:  # fmt: skip
         """Return the recording of a program that is new, or whose constants have changed, for other sizes too."""
-        graph, derived = self.derived.leave_out(program) if partial and not passes else (program.graph, None)
+        graph, lazy = self.lazy.leave_out(program) if partial and not passes else (program.graph, None)
         groups: Groups = {}
         if scalars:
             skeleton_key, _ = skeleton(graph)
@@ -151,7 +151,7 @@ class Engine:
         strides = [*program.strides, *[()] * len(inputs.lifted)]
         route = self._route_recorded(graph, strides, marks, passes)
         slots = None if program.slots == list(range(len(program.slots))) else tuple(program.slots)
-        made = Recording(route, slots, inputs, derived, route.avals is None and has_updates(graph))
+        made = Recording(route, slots, inputs, lazy, route.avals is None and has_updates(graph))
         self.recordings.remember(key, made)
         return made
 
@@ -234,12 +234,10 @@ class Engine:
             return self._sharded(graph, strides, backend, mode)
         graph = SIMPLIFIED.run(graph)
         if is_divided(graph) or has_draws(graph):
-            partitioner = Partitioner(
-                backend, mode, get_num_threads(), self.tiering.left_out, alone=config.current.native
-            )
-            *draws, rest = partitioner.draws_apart(graph)
+            scheduler = Scheduler(backend, mode, get_num_threads(), self.tiering.left_out, alone=config.current.native)
+            *draws, rest = scheduler.draws_apart(graph)
             divided = cut_repeats(rest) if is_divided(rest) else [rest]
-            parts = [*draws, *[one for part in divided for one in partitioner.cut(part)]]
+            parts = [*draws, *[one for part in divided for one in scheduler.cut(part)]]
             if len(parts) > 1:
                 away = given_away(graph, [part.inputs for part in parts], {graph.inputs[k] for k in donated})
 
@@ -340,7 +338,7 @@ class Engine:
         return Route(program, canonical.inputs, canonical.outputs, straight, direct, returns_inputs)
 
     def _add(
-        self, key: CompileKey, signature: Signature, graph: Graph, skeleton_key: Hashable, shape: Shape
+        self, key: CompileKey, signature: Signature, graph: Graph, skeleton_key: Hashable, shape: Sizes
     ) -> Program:
         """Return the program of a key that has none yet; `skeleton_key` and `shape` are what `shape_of` returns."""
         made = new_program(key, signature, graph, skeleton_key, shape, self.tiering.left_out)

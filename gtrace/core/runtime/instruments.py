@@ -1,4 +1,4 @@
-"""What runs in place of an executable while somebody measures: products, a profile, the ranges of torch's profilers."""
+"""What runs in place of an executable while somebody measures: libraries, a profile, ranges of profilers."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ def _in_order(program: Program, run: TensorFunction) -> TensorFunction:
     return run if order is None else lambda tensors: order(run(tensors))
 
 
-def measure_products(program: Program, executable: Executable) -> Executable:
+def measure_library_share(program: Program, executable: Executable) -> Executable:
     """Interpret a program, once, and note what of its time compiling cannot win."""
     if executable.origin != INTERPRETED:
         return executable
 
     def run(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        results, program.products = run_profiled(program.graph, tensors)
+        results, program.library_share = run_profiled(program.graph, tensors)
         program.instrument = None
         return results
 

@@ -13,12 +13,12 @@ import torch
 from gtrace.core.base.bounded_tables import BoundedTable
 from gtrace.core.ir.graph import Graph, RecordedGraph
 from gtrace.core.partitioner.partition import has_placements
-from gtrace.core.passes.recomputable_outputs import derived_outputs
+from gtrace.core.passes.recomputable_outputs import recomputable_outputs
 from gtrace.core.runtime.programs import MAX_PROGRAMS
 
 
 @attrs.frozen(eq=False)
-class Derived:
+class LazyOutputs:
     """Outputs of a recorded program that are not computed with it, as they follow from others.
 
     Attributes:
@@ -44,39 +44,39 @@ class PartialResults(list[torch.Tensor]):
     """Results of a recorded program, with None in place of those that were not computed.
 
     Attributes:
-        derived: how these follow from the others.
+        lazy: how these follow from the others.
     """
 
-    def __init__(self, results: Sequence[torch.Tensor], derived: Derived) -> None:
-        super().__init__([results[k] if k >= 0 else None for k in derived.computed])  # type: ignore[misc]
-        self.derived = derived
+    def __init__(self, results: Sequence[torch.Tensor], lazy: LazyOutputs) -> None:
+        super().__init__([results[k] if k >= 0 else None for k in lazy.computed])  # type: ignore[misc]
+        self.lazy = lazy
 
 
-class DerivedOutputs:
+class LazyOutputFinder:
     """Tells which outputs of a program are left out. What somebody asked for once is computed from then on."""
 
     def __init__(self) -> None:
         self._wanted: BoundedTable[int, set[int]] = BoundedTable(MAX_PROGRAMS)  # by hashes of the structure
 
-    def leave_out(self, program: RecordedGraph) -> tuple[Graph, Derived | None]:
+    def leave_out(self, program: RecordedGraph) -> tuple[Graph, LazyOutputs | None]:
         """Return the graph to run, and what is known of the outputs that it does not have."""
         graph = program.graph
         if any(a.sharding is not None for a in graph.avals) or has_placements(graph):
             return graph, None
         structure = hash((tuple([node.op.name for node in graph.nodes]), len(graph.inputs), graph.outputs))
         wanted = self._wanted.get(structure, set())
-        found = derived_outputs(graph, wanted)
+        found = recomputable_outputs(graph, wanted)
         if not found:
             return graph, None
         self._wanted.remember(structure, wanted)
         kept = [place for place in range(len(graph.outputs)) if place not in found]
         position = {place: k for k, place in enumerate(kept)}
         sources = frozenset[int]().union(*found.values())
-        derived = Derived(
+        lazy = LazyOutputs(
             frozenset(found),
             tuple(position.get(place, -1) for place in range(len(graph.outputs))),
             tuple(place for place in kept if graph.outputs[place] in sources),
             {value: slot for value, slot in zip(graph.inputs, program.slots, strict=True) if value in sources},
             wanted,
         )
-        return attrs.evolve(graph, outputs=tuple(graph.outputs[place] for place in kept)), derived
+        return attrs.evolve(graph, outputs=tuple(graph.outputs[place] for place in kept)), lazy

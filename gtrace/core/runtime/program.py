@@ -11,13 +11,13 @@ from typing import Any
 import attrs
 import torch
 
-from gtrace.core.backends.cost_model import saved_beside_products
+from gtrace.core.backends.cost_model import saved_beside_libraries
 from gtrace.core.backends.executable import Executable, interpreted
 from gtrace.core.backends.interpreter.matmul import takes_library
 from gtrace.core.backends.request import digest
 from gtrace.core.backends.schedule import Schedule
-from gtrace.core.backends.scheduler import Partitioner
-from gtrace.core.backends.symbolic import Relation, Shape, SymbolicProgram, fit
+from gtrace.core.backends.scheduler import Scheduler
+from gtrace.core.backends.symbolic import Relation, Sizes, SymbolicProgram, fit
 from gtrace.core.backends.toolchain import toolchain
 from gtrace.core.base.config import Config, config
 from gtrace.core.ir.graph import Graph
@@ -128,7 +128,7 @@ class Family:
         """Return the members with other sizes, the newest first."""
         return [m for m in reversed(self.members) if m.dims != program.dims]
 
-    def find(self, shape: Shape) -> tuple[SymbolicProgram, Executable] | None:
+    def find(self, shape: Sizes) -> tuple[SymbolicProgram, Executable] | None:
         """Return a program for open sizes that can run `shape`, and its executable for it."""
         for symbolic in list(self.symbolic):
             executable = symbolic.executable_for(shape)
@@ -202,7 +202,7 @@ class Program:
         origin: of the compiled program: "process", "worker" or "cache"; empty: it was never compiled.
         patience: under `settings`, it is not considered again before this many seconds of interpreting.
         usual: seconds of a call in its tier when the worker is idle; 0: unknown.
-        products: the fraction of an interpreted call that compiling cannot shorten; None: not measured.
+        library_share: the fraction of an interpreted call that compiling cannot shorten; None: not measured.
         instrument: returns what to run in place of an executable, to measure something; None: nothing is measured.
         earlier: seconds that earlier processes spent interpreting it.
         left_out: operators of torch that are interpreted, because the compiler has no code for them.
@@ -216,7 +216,7 @@ class Program:
     signature: Signature
     graph: Graph
     executable: Executable
-    shape: Shape
+    shape: Sizes
     family: Family
     tier: str = "interpreted"
     interpreted_calls: int = 0
@@ -239,7 +239,7 @@ class Program:
     settings: Config | None = None
     patience: float = 0.0
     usual: float = 0.0
-    products: float | None = None
+    library_share: float | None = None
     instrument: Instrument | None = None
     earlier: float = 0.0
     left_out: frozenset[str] = frozenset()
@@ -267,15 +267,15 @@ class Program:
     def schedule(self) -> Schedule:
         """What is to be compiled of it for its own sizes, and the calls that run it then."""
         key = self.key
-        made = Partitioner(key.backend, key.mode, key.threads, self.left_out, self.alone).schedule(
+        made = Scheduler(key.backend, key.mode, key.threads, self.left_out, self.alone).schedule(
             self.graph, key.strides, key.donated
         )
         threads, *found = artifacts.earlier(self.signature).loops.split() or [""]
         loops = made.contested if found else ()
         if threads == str(key.threads) and len(found) == len(loops):
             for loop, faster in zip(loops, found, strict=True):
-                if faster != "-" and loop.verdict.first is None:
-                    loop.verdict.first = faster == "native"
+                if faster != "-" and loop.choice.first is None:
+                    loop.choice.first = faster == "native"
         return made
 
     @property
@@ -283,7 +283,7 @@ class Program:
         """Which form of its loops was faster, as the ledger has it; empty if none was compiled."""
         loops = self.schedule.contested if self.tier == "compiled" and has_calls(self.graph) else ()
         words = [
-            ("native" if v.first else "interpreted") if v.lasting else "-" for v in (loop.verdict for loop in loops)
+            ("native" if v.first else "interpreted") if v.lasting else "-" for v in (loop.choice for loop in loops)
         ]
         return " ".join([str(self.key.threads), *words]) if words else ""
 
@@ -351,16 +351,16 @@ class Program:
     @property
     def won(self) -> float:
         """The fraction of an interpreted call that compiling is expected to save."""
-        return 1.0 if self.products is None else (1.0 - self.products) * self._beside_products
+        return 1.0 if self.library_share is None else (1.0 - self.library_share) * self._beside_libraries
 
     @functools.cached_property
-    def _beside_products(self) -> float:
-        return saved_beside_products(self.graph)
+    def _beside_libraries(self) -> float:
+        return saved_beside_libraries(self.graph)
 
     @property
     def unmeasured(self) -> bool:
         """Whether it has products that compiling cannot make faster, and nobody knows what they take."""
-        if self.products is not None or self.device.type != "cpu" or self.trial is not None or self.native:
+        if self.library_share is not None or self.device.type != "cpu" or self.trial is not None or self.native:
             return False
         return any(takes_library(node.instr) for node in self.graph.nodes)
 

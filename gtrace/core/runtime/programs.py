@@ -7,7 +7,7 @@ from collections.abc import Hashable
 from gtrace.core.backends.backend import find_backend
 from gtrace.core.backends.executable import interpreted
 from gtrace.core.backends.scheduler import MAX_OPS, uncompilable
-from gtrace.core.backends.symbolic import Shape
+from gtrace.core.backends.symbolic import Sizes
 from gtrace.core.base.allocator import keep_freed_memory
 from gtrace.core.base.bounded_tables import PART, BoundedTable, spread
 from gtrace.core.ir.aval import layout
@@ -66,7 +66,7 @@ class ProgramTable(dict[CompileKey, Program]):
 
 
 def new_program(
-    key: CompileKey, signature: Signature, graph: Graph, skeleton: Hashable, shape: Shape, left_out: frozenset[str]
+    key: CompileKey, signature: Signature, graph: Graph, skeleton: Hashable, shape: Sizes, left_out: frozenset[str]
 ) -> Program:
     """Return a program that is interpreted, in a family of its own.
 

@@ -9,7 +9,7 @@ import attrs
 import torch
 
 from gtrace.core.ir.aval import Aval
-from gtrace.core.runtime.lazy_outputs import Derived
+from gtrace.core.runtime.lazy_outputs import LazyOutputs
 from gtrace.core.runtime.lifted_scalars import ScalarInputs, Scalars
 from gtrace.core.runtime.program import Program
 
@@ -82,16 +82,16 @@ class Recording:
         route: to the program, or programs, that run.
         slots: of the tensors that are inputs; None: all of them, in order.
         scalars: which scalars are further inputs.
-        derived: the outputs that are not computed; None: all are.
+        lazy: the outputs that are not computed; None: all are.
         updates: whether there may be updates that can be deferred.
     """
 
     route: Route | Parts
     slots: tuple[int, ...] | None
     scalars: ScalarInputs
-    derived: Derived | None = None
+    lazy: LazyOutputs | None = None
     updates: bool = False
 
     def fits(self, scalars: Scalars) -> bool:
         """Whether the scalars have values that it was made for, and nobody has asked for what is not computed."""
-        return (self.derived is None or self.derived.holds()) and self.scalars.fits(scalars)
+        return (self.lazy is None or self.lazy.holds()) and self.scalars.fits(scalars)

@@ -38,7 +38,7 @@ from gtrace.core.ir.signature import CompileKey
 from gtrace.core.runtime import policy as policies
 from gtrace.core.runtime.cache.artifacts import Refusal, artifacts
 from gtrace.core.runtime.compilation import Compilation, compilation, for_own_sizes
-from gtrace.core.runtime.instruments import measure_products
+from gtrace.core.runtime.instruments import measure_library_share
 from gtrace.core.runtime.program import Partial, Program
 from gtrace.core.runtime.trials import Judging, new_trial
 from gtrace.core.runtime.worker.client import worker
@@ -105,7 +105,7 @@ class Tiering:
             seconds = program.native_seconds
             return seconds * sharing.slowdown(alone=True) if settings.background else seconds
         if settings.background:
-            return self.worker_cost.predict(program.ops) * sharing.slowdown(program.products or 0.0)
+            return self.worker_cost.predict(program.ops) * sharing.slowdown(program.library_share or 0.0)
         return self.cost.predict(program.ops)
 
     def consider(self, program: Program) -> bool:
@@ -159,7 +159,7 @@ class Tiering:
             family.many = True
         if policy.hot_threshold is None and not policy.compile and program.unmeasured:
             if program.instrument is None:  # a profile measures it too
-                program.instrument = measure_products
+                program.instrument = measure_library_share
             return True
         if Detected in bus.wanted and not settings.compile:
             names = tuple(node.op.name for node in program.graph.nodes)

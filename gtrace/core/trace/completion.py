@@ -22,7 +22,7 @@ from gtrace.core.passes.deferred_updates import DeferredResult, DeferredUpdate, 
 from gtrace.core.runtime.lazy_outputs import PartialResults
 from gtrace.core.runtime.worker.sharing import beside_worker
 from gtrace.core.trace.array_base import ArrayBase
-from gtrace.core.trace.lazy_outputs import DerivedTrace
+from gtrace.core.trace.recomputing_trace import RecomputingTrace
 from gtrace.core.trace.record import Trace
 
 WRITING = new_lock()
@@ -68,7 +68,7 @@ class Completion:
         self._writes: dict[None, _Writes] = {}
         self._error: Exception | None = None
         # the inputs that Arrays without a value are computed from are somebody's
-        slots = results.derived.slots.values() if isinstance(results, PartialResults) else ()
+        slots = results.lazy.slots.values() if isinstance(results, PartialResults) else ()
         self._kept = [trace.leaves[slot] for slot in slots]
 
     @without_modes
@@ -126,10 +126,10 @@ def assign(
     Args:
         mark: the number that they get, by which a gradient knows them.
     """
-    derived = DerivedTrace(trace, numbers, results) if results.__class__ is PartialResults else None
+    recomputing = RecomputingTrace(trace, numbers, results) if results.__class__ is PartialResults else None
     for x, tensor in zip(arrays, results, strict=True):
         if tensor is None:
-            x._trace = derived
+            x._trace = recomputing
             continue
         x._buf = tensor
         x._trace = None

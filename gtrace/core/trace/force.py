@@ -19,8 +19,8 @@ from gtrace.core.runtime.engine import engine
 from gtrace.core.runtime.sharded import Placed, placed, run_checked
 from gtrace.core.trace.array_base import ArrayBase
 from gtrace.core.trace.completion import WRITING, Completion, assign
-from gtrace.core.trace.lazy_outputs import DerivedTrace
 from gtrace.core.trace.no_value import concretization, leaked
+from gtrace.core.trace.recomputing_trace import RecomputingTrace
 from gtrace.core.trace.record import thread
 
 
@@ -106,7 +106,7 @@ def materialize(x: ArrayBase, cause: str) -> torch.Tensor:
         if isinstance(tensors, Placed):
             x.aval = tensors.avals[0]
         x._buf = tensors[0]
-        if trace.__class__ is DerivedTrace:
+        if trace.__class__ is RecomputingTrace:
             x._trace = None  # which has other tensors
     return x._buf
 

@@ -32,7 +32,7 @@ from gtrace.core.trace.record import thread
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-MAX_RECORDINGS = 256
+MAX_TEMPLATES = 256
 """Types of arguments of which a function's program is kept."""
 
 MAX_NUMBERS = 32
@@ -49,7 +49,7 @@ _NAMED = (int, bool, str, type(None), type(Ellipsis), torch.dtype, torch.device,
 
 
 @attrs.frozen(eq=False)
-class Recording:
+class Template:
     """What a function records for arguments of some types.
 
     Attributes:
@@ -65,7 +65,7 @@ class Recording:
     instr: Instr | None
 
     @classmethod
-    def of(cls, function: Callable[[Sequence[Array]], Any], avals: Sequence[Aval], name: str) -> Recording:
+    def of(cls, function: Callable[[Sequence[Array]], Any], avals: Sequence[Aval], name: str) -> Template:
         """Capture a function of Arrays of `avals`, which returns a pytree of Arrays.
 
         Args:
@@ -114,8 +114,8 @@ def replayable_with_places(function: F) -> F:
 
 
 def _replayable(function: F, places: bool) -> F:
-    table: BoundedTable[Any, Recording | None] = BoundedTable(MAX_RECORDINGS)
-    numbers: BoundedTable[Any, int] = BoundedTable(MAX_RECORDINGS)
+    table: BoundedTable[Any, Template | None] = BoundedTable(MAX_TEMPLATES)
+    numbers: BoundedTable[Any, int] = BoundedTable(MAX_TEMPLATES)
     missing = object()
 
     @functools.wraps(function)
@@ -140,7 +140,7 @@ def _replayable(function: F, places: bool) -> F:
             return function(*args, **kwargs)
         return found.replay(arrays)
 
-    def make(key: Any, args: Any, kwargs: Any, avals: Sequence[Aval]) -> Recording | None:
+    def make(key: Any, args: Any, kwargs: Any, avals: Sequence[Aval]) -> Template | None:
         if not avals:
             return None
         kinds = tuple([x.__class__ if x.__class__ in _NUMBERS else x for x in key])
@@ -155,7 +155,7 @@ def _replayable(function: F, places: bool) -> F:
             return function(*positional, **dict(zip(kwargs, named, strict=True)))
 
         try:
-            found = Recording.of(run, avals, function.__name__)
+            found = Template.of(run, avals, function.__name__)
         except ConcretizationError:
             found = None
         table.remember(key, found)

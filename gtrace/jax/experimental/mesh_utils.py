@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy
 
-from gtrace.jax.devices import devices as _all_devices
+from gtrace.jax.device_functions import devices as _all_devices
 
 
 def create_device_mesh(mesh_shape: Sequence[int], devices: Any = None, **options: Any) -> numpy.ndarray:

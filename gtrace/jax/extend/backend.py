@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 import torch
 
-from gtrace.jax.devices import Device, default_backend, devices
+from gtrace.jax.device_functions import Device, default_backend, devices
 
 
 @attrs.frozen

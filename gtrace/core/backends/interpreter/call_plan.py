@@ -21,7 +21,7 @@ LEAST_REUSED = 1 << 16
 
 
 @attrs.frozen(eq=False)
-class Step:
+class TorchCall:
     """One call of torch.
 
     Attributes:
@@ -59,7 +59,7 @@ class Step:
         return call
 
 
-def schedule(graph: Graph) -> list[Step]:
+def plan_calls(graph: Graph) -> list[TorchCall]:
     """Return the calls that compute a graph, in the order in which to make them.
 
     A product with a number is fused with the sum or difference that is its only use: x + factor * y is one call, as in
@@ -72,9 +72,9 @@ def schedule(graph: Graph) -> list[Step]:
             if x.__class__ is int:
                 uses[x] += 1
     numbers = {v for v, a in zip(graph.inputs, graph.avals, strict=True) if a.weak and not a.shape}
-    steps: dict[int, Step] = {}
+    steps: dict[int, TorchCall] = {}
     for node in graph.nodes:
-        steps[node.out] = Step(node, node.ins)
+        steps[node.out] = TorchCall(node, node.ins)
         if not node.instr.op.scales:
             continue
         a = node.instr.aval
@@ -90,9 +90,9 @@ def schedule(graph: Graph) -> list[Step]:
                 continue
             for value, factor in (product.ins, product.ins[::-1]):
                 if isinstance(factor, Scalar) and isinstance(value, int):
-                    steps[node.out] = Step(node, (x, value), factor.value)  # type: ignore[arg-type]  # real: the dtype is
+                    steps[node.out] = TorchCall(node, (x, value), factor.value)  # type: ignore[arg-type]  # real: the dtype is
                 elif factor in numbers and a.shape:
-                    steps[node.out] = Step(node, (x, value, factor))
+                    steps[node.out] = TorchCall(node, (x, value, factor))
                 else:
                     continue
                 steps.pop(product.out)
@@ -102,7 +102,7 @@ def schedule(graph: Graph) -> list[Step]:
     return _near(list(steps.values()))
 
 
-def _near(steps: Sequence[Step]) -> list[Step]:
+def _near(steps: Sequence[TorchCall]) -> list[TorchCall]:
     """Order steps so that results are used soon after they are made, while they are in the CPU's cache.
 
     The walk starts at each result that no other step uses. It visits operands depth first, the one with the longest
@@ -117,7 +117,7 @@ def _near(steps: Sequence[Step]) -> list[Step]:
         values = operands[out] = [v for v in step.ins if v.__class__ is int and v in at]
         used.update(values)
         depth[out] = 1 + max([depth[v] for v in values], default=0)
-    order: dict[int, Step] = {}
+    order: dict[int, TorchCall] = {}
     pending = [step.node.out for step in reversed(steps) if step.node.out not in used]
     while pending:
         value = pending[-1]
@@ -130,7 +130,7 @@ def _near(steps: Sequence[Step]) -> list[Step]:
     return list(order.values())
 
 
-def reusable(graph: Graph, steps: Sequence[Step], donated: Collection[int] = ()) -> dict[int, tuple[int, ...]]:
+def reusable(graph: Graph, steps: Sequence[TorchCall], donated: Collection[int] = ()) -> dict[int, tuple[int, ...]]:
     """Return for each step that may overwrite operands the places of these; of most operations only one.
 
     The operand must be the result of an earlier step, or an input that is given away, with the shape and dtype of this

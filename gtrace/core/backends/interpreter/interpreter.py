@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 import torch
 
-from gtrace.core.backends.interpreter.call_plan import Step, reusable, schedule
+from gtrace.core.backends.interpreter.call_plan import TorchCall, plan_calls, reusable
 from gtrace.core.backends.interpreter.run_errors import is_out_of_memory, out_of_memory
 from gtrace.core.backends.interpreter.yield_points import watched
 from gtrace.core.base.errors import ExecutionError, refused
@@ -72,7 +72,7 @@ def bound_body(node: Node, programs: Sequence[TensorFunction]) -> Callable[..., 
 
 
 @attrs.frozen(eq=False)
-class Plan:
+class CallPlan:
     """The calls of torch that compute a graph, in order. Values are numbered: inputs, results, numbers.
 
     The value -1 is the list of deferred updates.
@@ -87,17 +87,17 @@ class Plan:
     calls: tuple[tuple[Callable[..., Any], tuple[int, ...], int, tuple[int, ...]], ...]
     constants: tuple[torch.Tensor, ...]
     outputs: tuple[int, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[TorchCall, ...]
 
     @classmethod
-    def of(cls, graph: Graph, around: Around | None = None, donated: Collection[int] = ()) -> Plan:
+    def of(cls, graph: Graph, around: Around | None = None, donated: Collection[int] = ()) -> CallPlan:
         """Return the plan of a graph; see `interpreter`."""
         graph = fuse_derivatives(fuse_updates(graph))
         slots: dict[int, int] = {value: k for k, value in enumerate(graph.inputs)}
         constants: list[torch.Tensor] = []
         numbers: dict[tuple[str, torch.dtype], int] = {}
         calls = []
-        steps = schedule(graph)
+        steps = plan_calls(graph)
         last_use = {value: index for index, step in enumerate(steps) for value in step.ins if value.__class__ is int}
         last_use.update(dict.fromkeys(graph.outputs, -1))
         base = len(graph.inputs) + len(steps)
@@ -147,7 +147,7 @@ def interpreter(graph: Graph, around: Around | None = None, donated: Collection[
     Raises (when run):
         ExecutionError: torch refused an operation because of the values.
     """
-    plan = Plan.of(graph, around, donated)
+    plan = CallPlan.of(graph, around, donated)
     calls, constants, outputs = plan.calls, plan.constants, plan.outputs
     first = len(graph.inputs)
     blank: list[Any] = [None] * len(calls)
@@ -198,7 +198,7 @@ def straight_line(graph: Graph) -> TensorFunction:
 
     It takes longer to make and saves half a microsecond a call: for what runs often, such as the body of a loop.
     """
-    plan = Plan.of(graph)
+    plan = CallPlan.of(graph)
     names: dict[str, Any] = {f"f{k}": function for k, (function, _, _, _) in enumerate(plan.calls)}
     first = len(graph.inputs) + len(plan.calls)
     names |= {f"v{first + k}": constant for k, constant in enumerate(plan.constants)}

@@ -19,7 +19,7 @@ _AROUND = {"team": "Team&", "refused": "bool&"}
 
 
 @attrs.frozen
-class Part:
+class LoopFunction:
     """Loops as a function.
 
     Attributes:
@@ -43,7 +43,7 @@ class Part:
 
 
 @attrs.frozen
-class Call:
+class LoopCall:
     """A call in place of lines of the body.
 
     Attributes:
@@ -53,37 +53,37 @@ class Call:
 
     start: int
     stop: int
-    part: Part
+    function: LoopFunction
     operands: tuple[str, ...]
 
 
 def separated(writer: Writer) -> tuple[list[str], list[str]]:
     """Return the functions of the loops of a program, and the lines of the body that calls them."""
     calls = [call for nest in writer.nests if (call := _call(writer, *nest)) is not None]
-    uses: dict[Part, list[Call]] = {}
+    uses: dict[LoopFunction, list[LoopCall]] = {}
     for call in calls:
-        uses.setdefault(call.part, []).append(call)
+        uses.setdefault(call.function, []).append(call)
     functions: list[str] = []
-    names: dict[Part, tuple[str, Collection[int]]] = {}
-    for part, own in uses.items():
+    names: dict[LoopFunction, tuple[str, Collection[int]]] = {}
+    for function, own in uses.items():
         known = {}
         for k, column in enumerate(zip(*[call.operands for call in own], strict=True)):
             sizes = {writer.sizes.get(name) for name in column}
             if len(sizes) == 1 and None not in sizes:
                 known[k] = str(sizes.pop())
-        names[part] = f"part{len(names)}", known
-        functions.append(part.written(names[part][0], known))
+        names[function] = f"function{len(names)}", known
+        functions.append(function.written(names[function][0], known))
     lines: list[str] = []
     end = 0
     for call in calls:
-        name, left_out = names[call.part]
+        name, left_out = names[call.function]
         given = ", ".join(operand for k, operand in enumerate(call.operands) if k not in left_out)
         lines += [*writer.lines[end : call.start], f"  {name}({given});"]
         end = call.stop
     return functions, [*lines, *writer.lines[end:]]
 
 
-def _call(writer: Writer, start: int, stop: int, own: Collection[str]) -> Call | None:
+def _call(writer: Writer, start: int, stop: int, own: Collection[str]) -> LoopCall | None:
     """Return the call of loops, whose names become those of their order; None: they use other variables of the body.
 
     Args:
@@ -110,4 +110,4 @@ def _call(writer: Writer, start: int, stop: int, own: Collection[str]) -> Call |
         return names.get(name, name)
 
     text = _WORD.sub(renamed, "\n".join(writer.lines[start:stop]))
-    return None if foreign else Call(start, stop, Part(tuple(parameters), text), tuple(operands))
+    return None if foreign else LoopCall(start, stop, LoopFunction(tuple(parameters), text), tuple(operands))

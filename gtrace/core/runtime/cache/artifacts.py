@@ -14,7 +14,7 @@ from gtrace.core.backends.artifact import compile_artifact, load
 from gtrace.core.backends.executable import Compiled
 from gtrace.core.backends.request import CompileRequest
 from gtrace.core.backends.schedule import Results
-from gtrace.core.backends.symbolic import Shape, SymbolicProgram
+from gtrace.core.backends.symbolic import Sizes, SymbolicProgram
 from gtrace.core.backends.toolchain import toolchain
 from gtrace.core.base.config import Config, config
 from gtrace.core.base.errors import CacheError, CompileError, UnsupportedTorchError
@@ -47,7 +47,7 @@ Names = Mapping[str, CompileRequest]
 Done = Callable[["Results | CompileError", float], None]
 """Gets all compiled forms, or why there are none, and the seconds that the compiler worked."""
 
-Part = Callable[[Results], None]
+OnArrival = Callable[[Results], None]
 """Gets the compiled forms that there are."""
 
 
@@ -89,7 +89,7 @@ class ArtifactCache:
             found[request] = compiled
         return found or None  # no requests: the bodies of its loops are too short to compile
 
-    def find_symbolic(self, family: str, shape: Shape) -> SymbolicProgram | None:
+    def find_symbolic(self, family: str, shape: Sizes) -> SymbolicProgram | None:
         """Return a program for open sizes that can run `shape`, from an earlier process.
 
         Args:
@@ -170,7 +170,7 @@ class ArtifactCache:
         return result
 
     def request(
-        self, names: Names, signature: Signature, constants: tuple[Scalar | None, ...], done: Done, part: Part
+        self, names: Names, signature: Signature, constants: tuple[Scalar | None, ...], done: Done, part: OnArrival
     ) -> None:
         """Have the worker compile what is not there yet.
 

@@ -63,16 +63,16 @@ class Sharing:
         self.credit = 0.0
         self._credited = time.perf_counter()
 
-    def slowdown(self, products: float = 0.0, alone: bool = False) -> float:
+    def slowdown(self, library_share: float = 0.0, alone: bool = False) -> float:
         """Return the fraction of its speed that a program loses while the worker is running.
 
         Args:
-            products: the fraction of its time that it spends in libraries, which use all threads: where each has a
+            library_share: the fraction of its time that it spends in libraries, which use all threads: where each has a
                 core, it leaves one to the worker.
             alone: whether the C++ compiler alone compiles it.
         """
         threads = torch.get_num_threads()
-        shared = products / threads if 1 < threads >= _cores() else 0.0
+        shared = library_share / threads if 1 < threads >= _cores() else 0.0
         prior = min((PRIOR_ALONE if alone and _cores() <= 2 else PRIOR_SLOWDOWN) + shared, 1.0)
         return (prior * PRIOR_SECONDS + self.lost) / (PRIOR_SECONDS + self.beside)
 

@@ -27,7 +27,6 @@ from gtrace.jax.scipy.stats import truncnorm as truncnorm
 from gtrace.jax.scipy.stats import uniform as uniform
 from gtrace.jax.scipy.stats import vonmises as vonmises
 from gtrace.jax.scipy.stats import wrapcauchy as wrapcauchy
-from gtrace.scipy import more_stats as _more
 from gtrace.scipy import stats as _ours
 
-__getattr__, __dir__ = _namespace("jax.scipy.stats", _ours, _more)
+__getattr__, __dir__ = _namespace("jax.scipy.stats", _ours)

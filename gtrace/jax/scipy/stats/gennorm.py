@@ -1,6 +1,6 @@
 """The names of ``jax.scipy.stats.gennorm``."""
 
 from gtrace.jax.adapt import namespace
-from gtrace.scipy.more_stats import gennorm
+from gtrace.scipy.stats import gennorm
 
 __getattr__, __dir__ = namespace("jax.scipy.stats.gennorm", gennorm)

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from gtrace.core.ir.graph import RecordedGraph
-from gtrace.core.passes.recomputable_outputs import derived_from
+from gtrace.core.passes.recomputable_outputs import recomputation
 from gtrace.core.runtime.lazy_outputs import PartialResults
 from gtrace.core.trace.record import Trace
 
 
-class DerivedTrace(Trace):
+class RecomputingTrace(Trace):
     """Stands where the trace of such Arrays is: it has the few tensors that they follow from, and not the others.
 
     Args:
@@ -26,11 +26,11 @@ class DerivedTrace(Trace):
         super().__init__()
         self.flat, self.scalars, self.locations = trace.flat, trace.scalars, trace.locations
         self.closed = True
-        derived = results.derived
+        lazy = results.lazy
         self.numbers_of_outputs = numbers
-        self.wanted = derived.wanted
-        self.values = {numbers[place]: results[place] for place in derived.outputs}
-        self.values.update({number: trace.leaves[slot] for number, slot in derived.slots.items()})
+        self.wanted = lazy.wanted
+        self.values = {numbers[place]: results[place] for place in lazy.outputs}
+        self.values.update({number: trace.leaves[slot] for number, slot in lazy.slots.items()})
 
     def decode(self, outputs: Sequence[int]) -> RecordedGraph:
         """Return the program that computes `outputs` from the tensors that are there.
@@ -38,7 +38,7 @@ class DerivedTrace(Trace):
         Programs of this structure compute them themselves from now on.
         """
         self.wanted.update(self.numbers_of_outputs.index(number) for number in outputs)
-        graph = derived_from(super().decode(outputs).graph, self.values)
+        graph = recomputation(super().decode(outputs).graph, self.values)
         strides = [self.values[number].stride() for number in graph.inputs]
         return RecordedGraph(graph, strides, list(range(len(strides))), [])
 

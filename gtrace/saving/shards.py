@@ -21,7 +21,7 @@ from gtrace.core.base.errors import CheckpointError, message
 
 
 @attrs.frozen(eq=False)
-class Part:
+class SavedShard:
     """A part of an array.
 
     Attributes:
@@ -45,13 +45,13 @@ def _classes() -> tuple[Any, Any]:
     metadata = importlib.import_module("torch.distributed.checkpoint.metadata")
     helpers = importlib.import_module("torch.distributed.checkpoint.planner_helpers")
 
-    def chunk(part: Part) -> Any:
+    def chunk(part: SavedShard) -> Any:
         return metadata.ChunkStorageMetadata(torch.Size(part.offsets), part.tensor.shape)
 
     # the parts come to the planners by themselves: torch would look for tensors in a state_dict of them
 
     class SavePlanner(library.DefaultSavePlanner):  # type: ignore[name-defined]
-        def __init__(self, parts: Mapping[str, Part]) -> None:
+        def __init__(self, parts: Mapping[str, SavedShard]) -> None:
             super().__init__(flatten_state_dict=False, flatten_sharded_tensors=False)
             self.parts = parts
 
@@ -71,7 +71,7 @@ def _classes() -> tuple[Any, Any]:
             return self.parts[write_item.index.fqn].tensor.detach()
 
     class LoadPlanner(library.DefaultLoadPlanner):  # type: ignore[name-defined]
-        def __init__(self, parts: Mapping[str, Part]) -> None:
+        def __init__(self, parts: Mapping[str, SavedShard]) -> None:
             super().__init__(flatten_state_dict=False, flatten_sharded_tensors=False)
             self.parts = parts
 
@@ -105,7 +105,7 @@ def _alone() -> Iterator[None]:
         yield
 
 
-def write_parts(folder: Path, parts: Mapping[str, Part], group: Any) -> None:
+def write_shards(folder: Path, parts: Mapping[str, SavedShard], group: Any) -> None:
     """Write the parts of all processes. All call it.
 
     Args:
@@ -117,7 +117,7 @@ def write_parts(folder: Path, parts: Mapping[str, Part], group: Any) -> None:
         library.save({}, storage_writer=writer, planner=planner, process_group=group, no_dist=group is None)
 
 
-def read_parts(folder: Path, parts: Mapping[str, Part]) -> None:
+def read_shards(folder: Path, parts: Mapping[str, SavedShard]) -> None:
     """Fill the tensors of `parts` with what was saved, by however many processes. Nothing is sent.
 
     Raises:

@@ -17,7 +17,7 @@ from gtrace.core.ops.shape import moveaxis
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
 from gtrace.distributed.sharding import with_sharding
-from gtrace.jax.devices import each_with_layout
+from gtrace.jax.device_functions import each_with_layout
 from gtrace.numpy import fft as transforms
 
 

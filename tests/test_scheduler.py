@@ -12,10 +12,10 @@ import gtrace as gt
 import gtrace.scipy.linalg
 from gtrace.core.backends import backend as backends
 from gtrace.core.backends import scheduler as partition
-from gtrace.core.backends.autotune import Faster, Verdict
+from gtrace.core.backends.autotune import Choice, FasterOfTwo
 from gtrace.core.backends.executable import Compiled, Executable
 from gtrace.core.backends.interpreter.interpreter import interpreter
-from gtrace.core.backends.scheduler import Partitioner
+from gtrace.core.backends.scheduler import Scheduler
 from gtrace.core.backends.straight_lines import cut
 from gtrace.core.ir.aval import contiguous_strides
 from gtrace.core.ir.edit import renumber
@@ -55,7 +55,7 @@ def test_parts_that_are_interpreted_compute_the_same(graph, data):
     inputs = [x.to_torch() for x in data.draw(arguments(graph))]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(partition, "_uncompilable", lambda node: "refused" if node.instr in refused else "")
-        schedule = Partitioner("inductor", "default", 1).schedule(graph, [x.stride() for x in inputs])
+        schedule = Scheduler("inductor", "default", 1).schedule(graph, [x.stride() for x in inputs])
     for request in schedule.requests:
         verify(request.graph)
         assert not any(node.instr in refused for node in request.graph.nodes)
@@ -179,7 +179,7 @@ def test_what_becomes_of_operations_beside_a_native_loop(steps, rows, expected):
         return "interpreted" if not hasattr(what, "native") else "native" if what.native else "Inductor"
 
     form = canonicalize(gt.make_graph(run)(gt.ones(rows), gt.ones(steps))).graph
-    schedule = Partitioner("inductor", "default", 1).schedule(form, [(1,), (1,)])
+    schedule = Scheduler("inductor", "default", 1).schedule(form, [(1,), (1,)])
     assert sorted(kind(call.what) for call in schedule.calls) == sorted(expected)
 
 
@@ -189,7 +189,7 @@ def test_a_loop_of_native_loops_is_native_however_long_they_take():
         return gt.scan(inner, x, None, 50)[0]
 
     form = canonicalize(gt.make_graph(run)(gt.ones(300))).graph
-    schedule = Partitioner("inductor", "default", 1).schedule(form, [(1,)])
+    schedule = Scheduler("inductor", "default", 1).schedule(form, [(1,)])
     assert [request.native for request in schedule.requests] == [True] and len(schedule.calls) == 1
 
 
@@ -199,7 +199,7 @@ def test_products_are_no_reason_to_compile_what_is_beside_a_loop():
         return gt.reshape(ys, (-1, 64)).T @ gt.reshape(xs, (-1, 64)) * 2.0
 
     form = canonicalize(gt.make_graph(run)(gt.ones((64, 64)), gt.ones((2000, 64)))).graph
-    schedule = Partitioner("inductor", "default", 1).schedule(form, [(64, 1), (64, 1)])
+    schedule = Scheduler("inductor", "default", 1).schedule(form, [(64, 1), (64, 1)])
     assert [request.native for request in schedule.requests] == [True]
 
 
@@ -219,24 +219,24 @@ def test_of_two_ways_the_faster_is_kept(first, second):
 
         return run
 
-    ways, verdict = [way(0, first), way(1, second)], Verdict()
-    function = Faster(ways[0], ways[1], verdict, clock=lambda: now[0])
+    ways, choice = [way(0, first), way(1, second)], Choice()
+    function = FasterOfTwo(ways[0], ways[1], choice, clock=lambda: now[0])
     function([])
     timed[0].clear()  # the first call does not count
-    while verdict.first is None:
+    while choice.first is None:
         function([])
     kept = timed[0], timed[1]
     assert max(map(len, kept)) <= 3
     shortest = min(kept[0]), min(kept[1])
-    assert verdict.seconds == shortest and verdict.lasting == (max(shortest) > 1.2 * min(shortest))
+    assert choice.seconds == shortest and choice.lasting == (max(shortest) > 1.2 * min(shortest))
     if len(kept[1]) == 3:
-        assert verdict.first == (shortest[0] <= shortest[1])
+        assert choice.first == (shortest[0] <= shortest[1])
     else:
-        assert verdict.first and shortest[1] > 2 * shortest[0]
+        assert choice.first and shortest[1] > 2 * shortest[0]
     count = [len(times) for times in timed]
     assert function(["x"]) == ["x"]
-    assert len(timed[not verdict.first]) == count[not verdict.first] + 1
-    known = Faster(ways[0], ways[1], Verdict(False), clock=lambda: now[0])
+    assert len(timed[not choice.first]) == count[not choice.first] + 1
+    known = FasterOfTwo(ways[0], ways[1], Choice(False), clock=lambda: now[0])
     count = len(timed[0])
     assert known(["y"]) == ["y"] and len(timed[0]) == count, "an earlier process has timed them"
 
@@ -247,7 +247,7 @@ def test_a_loop_is_contested_where_its_steps_are_few_large_calls():
 
     for rows, contested in ((2, False), (128, True)):
         form = canonicalize(gt.make_graph(run)(gt.ones((256, 256)), gt.ones((rows, 256)))).graph
-        schedule = Partitioner("inductor", "default", 1).schedule(form, [(256, 1), (256, 1)])
+        schedule = Scheduler("inductor", "default", 1).schedule(form, [(256, 1), (256, 1)])
         assert [call.what.is_contested for call in schedule.calls] == [contested]
 
 
@@ -269,7 +269,7 @@ def spectrum(x):
 
 def schedule_of(function, *args):
     graph = canonicalize(gt.make_graph(function)(*args)).graph
-    return Partitioner("inductor", "default", 1).schedule(graph, [contiguous_strides(a.shape) for a in graph.avals])
+    return Scheduler("inductor", "default", 1).schedule(graph, [contiguous_strides(a.shape) for a in graph.avals])
 
 
 def gaussian_process():

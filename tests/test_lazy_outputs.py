@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import gtrace as gt
 from gtrace import ir
 from gtrace.core.base.events import Forced, bus
-from gtrace.core.passes.recomputable_outputs import LEAST_NODES, MAX_NODES, derived_from, derived_outputs
+from gtrace.core.passes.recomputable_outputs import LEAST_NODES, MAX_NODES, recomputable_outputs, recomputation
 
 RNG = np.random.default_rng(0)
 WEIGHTS = {k: RNG.normal(size=(5, 5)) for k in "abcdefg"}
@@ -190,11 +190,11 @@ def chain(x, p, between):
 @pytest.mark.parametrize(("between", "places"), [(1, {2}), (MAX_NODES, {2}), (MAX_NODES + 1, set())])
 def test_what_takes_few_operations_is_left_out(between, places):
     graph = gt.make_graph(lambda x, p: chain(x, p, between))(gt.ones(4), gt.ones(4))
-    found = derived_outputs(graph)
+    found = recomputable_outputs(graph)
     assert found.keys() == places
-    assert not derived_outputs(graph, wanted=places)
+    assert not recomputable_outputs(graph, wanted=places)
     for place, sources in found.items():
-        part = derived_from(attrs_with_outputs(graph, place), sources)
+        part = recomputation(attrs_with_outputs(graph, place), sources)
         whole = ir.evaluate(graph, np.arange(4.0, dtype="f"), np.ones(4, "f"))
         named = dict(zip(graph.outputs, whole, strict=True))
         (value,) = ir.evaluate(part, *[named[v] for v in part.inputs])
@@ -221,4 +221,4 @@ def test_what_is_used_otherwise_is_computed(use):
         y, total, update, _ = chain(x, p, 3)
         return y, total, update, use(p, update)
 
-    assert not derived_outputs(gt.make_graph(program)(gt.ones(4), gt.ones(4)))
+    assert not recomputable_outputs(gt.make_graph(program)(gt.ones(4), gt.ones(4)))
