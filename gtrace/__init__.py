@@ -34,7 +34,7 @@ try:
     from gtrace.core.ops import methods as _methods
     from gtrace.core.ops.activations import *
     from gtrace.core.ops.arg_reduce import *
-    from gtrace.core.ops.complex import *
+    from gtrace.core.ops.complex_numbers import *
     from gtrace.core.ops.complex_parts import *
     from gtrace.core.ops.create import *
     from gtrace.core.ops.dtype_info import *
@@ -46,12 +46,12 @@ try:
     from gtrace.core.ops.log_sums import *
     from gtrace.core.ops.logic import *
     from gtrace.core.ops.normalize import *
-    from gtrace.core.ops.one_hot import *
+    from gtrace.core.ops.one_hot_vectors import *
     from gtrace.core.ops.pad_tile import *
     from gtrace.core.ops.reduce import *
     from gtrace.core.ops.scans import *
     from gtrace.core.ops.shape import *
-    from gtrace.core.ops.sort import *
+    from gtrace.core.ops.sorting import *
     from gtrace.core.ops.unique import *
     from gtrace.core.trace.array import *
     from gtrace.core.trace.convert import *

@@ -21,7 +21,7 @@ from gtrace.core.base.locks import new_lock
 from gtrace.core.ir.aval import Aval, aval
 from gtrace.core.ir.graph import Graph
 from gtrace.core.ir.simplify import dce
-from gtrace.core.ops.complex import conj
+from gtrace.core.ops.complex_numbers import conj
 from gtrace.core.passes.partial_eval import partial_eval
 from gtrace.core.trace.array import Array, wrap
 from gtrace.core.trace.capture import capture, replay

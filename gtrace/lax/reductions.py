@@ -10,7 +10,7 @@ import torch
 from gtrace.core.base.errors import ArgumentError, DtypeError, ShapeError, message
 from gtrace.core.ops import arg_reduce as places
 from gtrace.core.ops import reduce, scans
-from gtrace.core.ops import sort as sorting
+from gtrace.core.ops import sorting as sorting
 from gtrace.core.ops.index import take_along_axis
 from gtrace.core.ops.join_split import flip, slice_axis
 from gtrace.core.ops.promote import cast, counting

@@ -9,7 +9,7 @@ import torch
 from gtrace import special
 from gtrace.core.base.dtypes import FLOATS, LONG
 from gtrace.core.base.errors import DtypeError, message
-from gtrace.core.ops import complex as complexes
+from gtrace.core.ops import complex_numbers as complexes
 from gtrace.core.ops import complex_parts as components
 from gtrace.core.ops import floats
 from gtrace.core.ops.elementwise import add, multiply, stop_gradient

@@ -16,7 +16,7 @@ from gtrace.core.ops.activations import relu, softplus
 from gtrace.core.ops.elementwise import absolute, exp, log, maximum, minimum, rsqrt, square, stop_gradient
 from gtrace.core.ops.index import as_index, take, take_along_axis
 from gtrace.core.ops.logic import where
-from gtrace.core.ops.one_hot import one_hot
+from gtrace.core.ops.one_hot_vectors import one_hot
 from gtrace.core.ops.promote import cast, promote_arrays
 from gtrace.core.ops.reduce import sum as sum_over
 from gtrace.core.ops.shape import broadcast_to, expand_dims, normalize_axis

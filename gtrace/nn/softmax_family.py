@@ -10,7 +10,7 @@ from gtrace.core.ops.arg_reduce import argmax
 from gtrace.core.ops.elementwise import rsqrt, square, stop_gradient
 from gtrace.core.ops.logic import where as select
 from gtrace.core.ops.normalize import softmax
-from gtrace.core.ops.one_hot import one_hot
+from gtrace.core.ops.one_hot_vectors import one_hot
 from gtrace.core.ops.promote import cast
 from gtrace.core.ops.reduce import mean as mean_over
 from gtrace.core.ops.reduce import sum as sum_over

@@ -9,7 +9,7 @@ from gtrace.core.base.dtypes import *
 from gtrace.core.base.suggestions import suggesting as _suggesting
 from gtrace.core.ops import methods as _methods
 from gtrace.core.ops.activations import *
-from gtrace.core.ops.complex import *
+from gtrace.core.ops.complex_numbers import *
 from gtrace.core.ops.complex_parts import *
 from gtrace.core.ops.create import *
 from gtrace.core.ops.dtype_info import *
@@ -29,7 +29,7 @@ from gtrace.core.ops.ndarray_methods import diagonal as diagonal
 from gtrace.core.ops.ndarray_methods import ptp as ptp
 from gtrace.core.ops.ndarray_methods import trace as trace
 from gtrace.core.ops.normalize import *
-from gtrace.core.ops.one_hot import *
+from gtrace.core.ops.one_hot_vectors import *
 from gtrace.core.ops.pad_tile import *
 from gtrace.core.ops.scans import *
 from gtrace.core.ops.shape import *

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from gtrace.core.base.errors import DtypeError, message
-from gtrace.core.ops.complex import complex as join_parts
+from gtrace.core.ops.complex_numbers import complex as join_parts
 from gtrace.core.ops.complex_parts import imag, real
 from gtrace.core.ops.dtype_info import finfo
 from gtrace.core.ops.elementwise import (

@@ -18,7 +18,7 @@ from gtrace.core.ops.reduce import min as min_over
 from gtrace.core.ops.reduce import sum as sum_over
 from gtrace.core.ops.scans import diff
 from gtrace.core.ops.shape import as_int, expand_dims, ravel, reshape
-from gtrace.core.ops.sort import searchsorted
+from gtrace.core.ops.sorting import searchsorted
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
 from gtrace.core.trace.force import whole

@@ -19,7 +19,7 @@ from gtrace.core.ops.promote import cast, promote
 from gtrace.core.ops.reduce import sum as sum_over
 from gtrace.core.ops.reduce import to_last
 from gtrace.core.ops.shape import broadcast_to, moveaxis, ravel, reshape
-from gtrace.core.ops.sort import sort
+from gtrace.core.ops.sorting import sort
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
 

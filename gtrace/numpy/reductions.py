@@ -10,7 +10,7 @@ from typing import Any
 
 from gtrace.core.ops import arg_reduce as places
 from gtrace.core.ops import log_sums, reduce
-from gtrace.core.ops import sort as sorting
+from gtrace.core.ops import sorting as sorting
 from gtrace.core.trace.array import Array
 
 __all__ = [

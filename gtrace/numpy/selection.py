@@ -25,7 +25,7 @@ from gtrace.core.ops.shape import (
     ravel,
     reshape,
 )
-from gtrace.core.ops.sort import argsort, sort
+from gtrace.core.ops.sorting import argsort, sort
 from gtrace.core.ops.unique import lexicographic, nonzero
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.bind import bind

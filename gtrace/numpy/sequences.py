@@ -20,7 +20,7 @@ from gtrace.core.ops.promote import cast, promote, promote_arrays
 from gtrace.core.ops.reduce import sum as sum_over
 from gtrace.core.ops.scans import cumsum, diff
 from gtrace.core.ops.shape import as_int, moveaxis, normalize_axes, normalize_axis, ravel
-from gtrace.core.ops.sort import argsort, searchsorted
+from gtrace.core.ops.sorting import argsort, searchsorted
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
 from gtrace.core.trace.promotion import default_dtype

@@ -17,7 +17,7 @@ from gtrace.core.ops.promote import cast, counting, promote_arrays
 from gtrace.core.ops.reduce import any as any_over
 from gtrace.core.ops.reduce import min as min_over
 from gtrace.core.ops.shape import normalize_axis, ravel
-from gtrace.core.ops.sort import argsort, searchsorted, sort
+from gtrace.core.ops.sorting import argsort, searchsorted, sort
 from gtrace.core.ops.unique import distinct, filled, first_of_runs, places_where
 from gtrace.core.trace.array import Array
 

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from gtrace.core.base.errors import ShapeError, message
-from gtrace.core.ops.complex import complex as join_parts
+from gtrace.core.ops.complex_numbers import complex as join_parts
 from gtrace.core.ops.complex_parts import conj, imag, real
 from gtrace.core.ops.create import asarray
 from gtrace.core.ops.elementwise import clip, divide, multiply, sqrt, subtract

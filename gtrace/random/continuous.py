@@ -12,7 +12,7 @@ from gtrace.core.base.dtypes import COMPLEX, FLOATS, LONG
 from gtrace.core.base.errors import ArgumentError, DtypeError, ShapeError, message
 from gtrace.core.base.torch_modes import without_modes
 from gtrace.core.ops.activations import erf
-from gtrace.core.ops.complex import complex as complex_of
+from gtrace.core.ops.complex_numbers import complex as complex_of
 from gtrace.core.ops.draw_functions import erfinv, fma, nextafter
 from gtrace.core.ops.elementwise import (
     absolute,

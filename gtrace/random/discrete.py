@@ -18,7 +18,7 @@ from gtrace.core.ops.logic import less
 from gtrace.core.ops.promote import cast, counting, require_float
 from gtrace.core.ops.scans import cumsum
 from gtrace.core.ops.shape import as_int, full_like_scalar, moveaxis, normalize_axis, reshape
-from gtrace.core.ops.sort import argsort, searchsorted
+from gtrace.core.ops.sorting import argsort, searchsorted
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift, python_scalar
 from gtrace.core.trace.promotion import default_dtype

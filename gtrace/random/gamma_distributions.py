@@ -44,7 +44,7 @@ from gtrace.core.ops.promote import cast
 from gtrace.core.ops.reduce import all as all_of
 from gtrace.core.ops.reduce import sum as sum_over
 from gtrace.core.ops.shape import as_int, broadcast_to, expand_dims, full_like_scalar, ravel, reshape
-from gtrace.core.ops.sort import argsort
+from gtrace.core.ops.sorting import argsort
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
 from gtrace.core.trace.replayable import replayable

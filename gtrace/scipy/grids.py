@@ -14,7 +14,7 @@ from gtrace.core.ops.elementwise import round as rounded
 from gtrace.core.ops.logic import greater_equal, less, logical_and, logical_or, where
 from gtrace.core.ops.promote import as_arrays, cast, promote_arrays
 from gtrace.core.ops.shape import expand_dims, reshape
-from gtrace.core.ops.sort import searchsorted
+from gtrace.core.ops.sorting import searchsorted
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.promotion import as_dtype
 

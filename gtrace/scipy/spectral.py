@@ -9,7 +9,7 @@ from typing import Any
 import numpy
 
 from gtrace.core.base.errors import ArgumentError, ShapeError, message
-from gtrace.core.ops.complex import complex as complex_of
+from gtrace.core.ops.complex_numbers import complex as complex_of
 from gtrace.core.ops.complex_parts import conj, imag, real
 from gtrace.core.ops.create import asarray, zeros
 from gtrace.core.ops.elementwise import divide, multiply, subtract

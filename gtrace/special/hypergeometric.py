@@ -14,7 +14,7 @@ import torch
 
 from gtrace.core.base.errors import ArgumentError, DtypeError, message
 from gtrace.core.ops.checks import complex_only
-from gtrace.core.ops.complex import complex as complex_of
+from gtrace.core.ops.complex_numbers import complex as complex_of
 from gtrace.core.ops.create import arange, asarray
 from gtrace.core.ops.declare import BadSample, Sample, define
 from gtrace.core.ops.elementwise import (

@@ -1,1 +1,27 @@
-"""The primitives, and the functions made of them."""
+"""The primitives, and the functions made of them: ``from gtrace.core import ops``, then ``ops.sum(x)``.
+
+A family of functions has a file, which publishes them in its ``__all__``. What only declares or prepares operations is
+imported from its own file.
+"""
+
+from gtrace.core.ops.activations import *
+from gtrace.core.ops.arg_reduce import *
+from gtrace.core.ops.complex_numbers import *
+from gtrace.core.ops.complex_parts import *
+from gtrace.core.ops.create import *
+from gtrace.core.ops.dtype_info import *
+from gtrace.core.ops.elementwise import *
+from gtrace.core.ops.floats import *
+from gtrace.core.ops.index import *
+from gtrace.core.ops.join_split import *
+from gtrace.core.ops.linalg import *
+from gtrace.core.ops.log_sums import *
+from gtrace.core.ops.logic import *
+from gtrace.core.ops.normalize import *
+from gtrace.core.ops.one_hot_vectors import *
+from gtrace.core.ops.pad_tile import *
+from gtrace.core.ops.reduce import *
+from gtrace.core.ops.scans import *
+from gtrace.core.ops.shape import *
+from gtrace.core.ops.sorting import *
+from gtrace.core.ops.unique import *

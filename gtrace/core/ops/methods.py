@@ -9,11 +9,12 @@ from gtrace.core.base.dtypes import DType
 from gtrace.core.base.errors import ArgumentError, message
 from gtrace.core.ops import arg_reduce as places
 from gtrace.core.ops import complex_parts as components
-from gtrace.core.ops import create, elementwise, index, linalg, logic, reduce, scans, sort, unique
+from gtrace.core.ops import create, elementwise, index, linalg, logic, reduce, scans, unique
 from gtrace.core.ops import indexed_updates as updates
 from gtrace.core.ops import ndarray_methods as extracts
 from gtrace.core.ops import pad_tile as arrange
 from gtrace.core.ops import shape as shapes
+from gtrace.core.ops import sorting as sort
 from gtrace.core.trace.array import Array
 
 namespace: types.ModuleType | None = None

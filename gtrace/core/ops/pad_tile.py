@@ -33,7 +33,7 @@ from gtrace.core.ops.shape import (
     sum_to,
 )
 from gtrace.core.ops.sharding_rules import along, matrices, padded
-from gtrace.core.ops.sort import searchsorted
+from gtrace.core.ops.sorting import searchsorted
 from gtrace.core.passes.channels_last import pad_in_layout
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.bind import bind

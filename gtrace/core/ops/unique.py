@@ -24,7 +24,7 @@ from gtrace.core.ops.reduce import any as any_of
 from gtrace.core.ops.reduce import sum as sum_over
 from gtrace.core.ops.scans import cumsum
 from gtrace.core.ops.shape import as_int, moveaxis, ravel, reshape
-from gtrace.core.ops.sort import argsort
+from gtrace.core.ops.sorting import argsort
 from gtrace.core.trace.array import Array, wrap
 from gtrace.core.trace.convert import lift
 from gtrace.core.trace.force import whole

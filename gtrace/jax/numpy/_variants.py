@@ -15,8 +15,8 @@ from gtrace import numpy as ours
 from gtrace.core.base.dtypes import DType, float16, float32, float64
 from gtrace.core.base.errors import ArgumentError, message
 from gtrace.core.ops import create, elementwise, index, logic, scans
-from gtrace.core.ops.complex import complex as make_complex
-from gtrace.core.ops.complex import iscomplexobj
+from gtrace.core.ops.complex_numbers import complex as make_complex
+from gtrace.core.ops.complex_numbers import iscomplexobj
 from gtrace.core.ops.complex_parts import imag, real
 from gtrace.core.ops.elementwise import subtract
 from gtrace.core.ops.promote import promote_arrays, weakened

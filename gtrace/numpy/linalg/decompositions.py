@@ -13,7 +13,7 @@ from gtrace.core.ops.index import take_along_axis
 from gtrace.core.ops.join_split import flip
 from gtrace.core.ops.logic import less, where
 from gtrace.core.ops.shape import expand_dims, matrix_transpose
-from gtrace.core.ops.sort import argsort, sort
+from gtrace.core.ops.sorting import argsort, sort
 from gtrace.core.trace.array import Array
 from gtrace.interop.aten import factorizations, linear_systems, matrix_functions
 from gtrace.interop.torch_functions import call_torch
