@@ -66,19 +66,19 @@ PAGES = (
         "elementwise", "Elementwise functions", "gtrace", "Functions of each element, and comparisons.",
         ("Arithmetic and mathematics", "core.ops.elementwise core.ops.floats"),
         ("Comparison and logic", "core.ops.logic"),
-        ("Complex numbers", "core.ops.complex core.ops.complex_parts"),
+        ("Complex numbers", "core.ops.complex_numbers core.ops.complex_parts"),
         ("Activations", "core.ops.activations"),
     ),
     _page(
         "shapes", "Shapes and indices", "gtrace", "Functions that rearrange, join, divide and pick elements.",
         ("Shapes", "core.ops.shape"),
         ("Joining and dividing", "core.ops.join_split core.ops.pad_tile"),
-        ("Indices", "core.ops.index core.ops.one_hot core.ops.unique"),
+        ("Indices", "core.ops.index core.ops.one_hot_vectors core.ops.unique"),
     ),
     _page(
         "reductions", "Reductions, sorting and products", "gtrace", "Functions of whole axes.",
         ("Reductions", "core.ops.reduce core.ops.arg_reduce core.ops.normalize"),
-        ("Along an axis", "core.ops.scans core.ops.sort"),
+        ("Along an axis", "core.ops.scans core.ops.sorting"),
         ("Products", "core.ops.linalg"),
     ),
     _page(
