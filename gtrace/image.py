@@ -6,16 +6,11 @@ import enum
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, ShapeError, message
-from gtrace.core.ops.create import arange
-from gtrace.core.ops.elementwise import absolute, floor, maximum, minimum, sin
-from gtrace.core.ops.index import getitem, take
-from gtrace.core.ops.linalg import tensordot
-from gtrace.core.ops.logic import logical_and, where
-from gtrace.core.ops.pad_tile import repeat
+from gtrace.core.ops.index import getitem
 from gtrace.core.ops.promote import as_arrays, cast
-from gtrace.core.ops.reduce import sum as sum_over
-from gtrace.core.ops.shape import as_shape, expand_dims, moveaxis, normalize_axis
+from gtrace.core.ops.shape import as_shape, normalize_axis
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
 
@@ -50,26 +45,26 @@ class ResizeMethod(enum.Enum):
 
 
 def _triangle(x: Array) -> Array:
-    return maximum(1 - absolute(x), 0)
+    return ops.maximum(1 - ops.absolute(x), 0)
 
 
 def _cubic(a: float) -> Callable[[Array], Array]:
     """The kernel of Keys (1981) with parameter `a`."""
 
     def kernel(x: Array) -> Array:
-        x = absolute(x)
+        x = ops.absolute(x)
         near = ((a + 2) * x - (a + 3)) * x * x + 1
         far = ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
-        return where(x >= 2, 0.0, where(x >= 1, far, near))
+        return ops.where(x >= 2, 0.0, ops.where(x >= 1, far, near))
 
     return kernel
 
 
 def _lanczos(radius: float) -> Callable[[Array], Array]:
     def kernel(x: Array) -> Array:
-        safe = where(absolute(x) > 1e-3, x, 1.0)
-        value = radius * sin(PI * safe) * sin(PI * safe / radius) / (PI * PI * safe * safe)
-        return where(absolute(x) > radius, 0.0, where(absolute(x) > 1e-3, value, 1.0))
+        safe = ops.where(ops.absolute(x) > 1e-3, x, 1.0)
+        value = radius * ops.sin(PI * safe) * ops.sin(PI * safe / radius) / (PI * PI * safe * safe)
+        return ops.where(ops.absolute(x) > radius, 0.0, ops.where(ops.absolute(x) > 1e-3, value, 1.0))
 
     return kernel
 
@@ -92,14 +87,14 @@ def _weights(
         ratio: elements of the axis for one of the resized axis.
         offset: where the resized axis begins, in elements of the axis.
     """
-    width: Any = (maximum(ratio, 1.0) if isinstance(ratio, Array) else max(ratio, 1.0)) if antialias else 1.0
-    centers = (cast(arange(after, device=like.device), like.aval.dtype) + 0.5) * ratio + (offset - 0.5)
-    places = cast(arange(before, device=like.device), like.aval.dtype)
-    weights = kernel((expand_dims(centers, 0) - expand_dims(places, 1)) / width)
-    total = sum_over(weights, 0, keepdims=True)
-    weights = where(absolute(total) > 1000 * 1.2e-7, weights / where(total != 0, total, 1.0), 0.0)
-    inside = logical_and(centers >= -0.5, centers <= before - 0.5)
-    return where(expand_dims(inside, 0), weights, 0.0)
+    width: Any = (ops.maximum(ratio, 1.0) if isinstance(ratio, Array) else max(ratio, 1.0)) if antialias else 1.0
+    centers = (cast(ops.arange(after, device=like.device), like.aval.dtype) + 0.5) * ratio + (offset - 0.5)
+    places = cast(ops.arange(before, device=like.device), like.aval.dtype)
+    weights = kernel((ops.expand_dims(centers, 0) - ops.expand_dims(places, 1)) / width)
+    total = ops.sum(weights, 0, keepdims=True)
+    weights = ops.where(ops.absolute(total) > 1000 * 1.2e-7, weights / ops.where(total != 0, total, 1.0), 0.0)
+    inside = ops.logical_and(centers >= -0.5, centers <= before - 0.5)
+    return ops.where(ops.expand_dims(inside, 0), weights, 0.0)
 
 
 def resize(
@@ -137,7 +132,7 @@ def resize(
     (x,) = as_arrays("resize", x)
     for k in axes:
         weights = _weights(x.shape[k], sizes[k], x.shape[k] / sizes[k], 0.0, _KERNELS[chosen], bool(antialias), x)
-        x = moveaxis(tensordot(x, weights, ((k,), (0,))), -1, k)
+        x = ops.moveaxis(ops.tensordot(x, weights, ((k,), (0,))), -1, k)
     return x
 
 
@@ -145,12 +140,12 @@ def _nearest(x: Array, size: int, axis: int) -> Array:
     """Return an array whose axis has another size, each element that which is nearest to its middle."""
     before = x.shape[axis]
     if before and size and size % before == 0:
-        return repeat(x, size // before, axis)
+        return ops.repeat(x, size // before, axis)
     if size and before % size == 0:
         step = before // size
         return getitem(x, (*[slice(None)] * axis, slice(step // 2, None, step)))
-    half = (cast(arange(size, device=x.device), arange(1.0).aval.dtype) + 0.5) * (before / size)
-    return take(x, cast(minimum(floor(half), before - 1), arange(1).aval.dtype), axis)
+    half = (cast(ops.arange(size, device=x.device), ops.arange(1.0).aval.dtype) + 0.5) * (before / size)
+    return ops.take(x, cast(ops.minimum(ops.floor(half), before - 1), ops.arange(1).aval.dtype), axis)
 
 
 def scale_and_translate(
@@ -196,5 +191,5 @@ def scale_and_translate(
         weights = _weights(
             x.shape[axis], sizes[axis], ratio, -moves[place] * ratio, _KERNELS[chosen], bool(antialias), x
         )
-        x = moveaxis(tensordot(x, weights, ((axis,), (0,))), -1, axis)
+        x = ops.moveaxis(ops.tensordot(x, weights, ((axis,), (0,))), -1, axis)
     return x

@@ -7,13 +7,9 @@ from typing import Any
 
 import numpy
 
+from gtrace.core import ops
 from gtrace.core.base.dtypes import FLOATS
 from gtrace.core.base.errors import ArgumentError, ShapeError, message
-from gtrace.core.ops.create import full
-from gtrace.core.ops.dtype_info import iinfo
-from gtrace.core.ops.elementwise import clip
-from gtrace.core.ops.logic import less, where
-from gtrace.core.ops.reduce import max as max_over
 from gtrace.core.ops.shape import as_int
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
@@ -30,15 +26,15 @@ def _segments(name: str, update: Callable[[Any], Any], start: Callable[[Array], 
             raise ShapeError(message(name, "a segment for each slice along axis 0", got, "Check the shapes."))
         if num_segments is None:
             whole(ids, "size")
-            count = int(max_over(ids)) + 1 if ids.size else 0
+            count = int(ops.max(ids)) + 1 if ids.size else 0
         else:
             count = as_int(name, "num_segments", num_segments)
-        base = full((count, *x.shape[1:]), start(x), x.aval.dtype, device=x.device)
+        base = ops.full((count, *x.shape[1:]), start(x), x.aval.dtype, device=x.device)
         if mode not in (None, "fill", "drop", "clip", "promise_in_bounds"):
             raise ArgumentError(message(name, "drop or clip as mode", repr(mode), "Pass one of them."))
-        ids = clip(ids, 0, count - 1) if mode == "clip" else ids
+        ids = ops.clip(ids, 0, count - 1) if mode == "clip" else ids
         # a negative place would count from the end
-        out: Array = update(base.at[where(less(ids, 0), count, ids)])(x, mode="drop")
+        out: Array = update(base.at[ops.where(ops.less(ids, 0), count, ids)])(x, mode="drop")
         return out
 
     reduce.__name__ = reduce.__qualname__ = name
@@ -46,11 +42,11 @@ def _segments(name: str, update: Callable[[Any], Any], start: Callable[[Array], 
 
 
 def _least(x: Array) -> Any:
-    return -numpy.inf if x.aval.dtype in FLOATS else iinfo(x.aval.dtype).min
+    return -numpy.inf if x.aval.dtype in FLOATS else ops.iinfo(x.aval.dtype).min
 
 
 def _most(x: Array) -> Any:
-    return numpy.inf if x.aval.dtype in FLOATS else iinfo(x.aval.dtype).max
+    return numpy.inf if x.aval.dtype in FLOATS else ops.iinfo(x.aval.dtype).max
 
 
 _DOC = """Return the {what} of the slices of `data` along axis 0 that belong to each segment.

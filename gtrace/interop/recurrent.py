@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from gtrace.core.ops.activations import relu, sigmoid
-from gtrace.core.ops.create import arange
-from gtrace.core.ops.elementwise import add, tanh
-from gtrace.core.ops.join_split import split
-from gtrace.core.ops.linalg import matmul
-from gtrace.core.ops.logic import where
-from gtrace.core.ops.shape import expand_dims
+from gtrace.core import ops
 from gtrace.core.trace.array import Array
 from gtrace.core.transform.control.scan import scan
 from gtrace.interop.aten.recurrent import LAYER
@@ -21,8 +15,8 @@ State = tuple[Array, ...]
 
 def by_weight(x: Array, weight: Array, bias: Array | None) -> Array:
     """Return ``x @ weight.T + bias``."""
-    product = matmul(x, weight.mT)
-    return product if bias is None else add(product, bias)
+    product = ops.matmul(x, weight.mT)
+    return product if bias is None else ops.add(product, bias)
 
 
 def lstm_step(gates: Array, state: State, weight: Array, bias: Array | None, projection: Array | None = None) -> State:
@@ -35,9 +29,9 @@ def lstm_step(gates: Array, state: State, weight: Array, bias: Array | None, pro
         projection: (size of h, hidden_size), or None (Sak, Senior and Beaufays, 2014).
     """
     h, c = state
-    i, f, g, o = split(gates + by_weight(h, weight, bias), 4, -1)
-    c = sigmoid(f) * c + sigmoid(i) * tanh(g)
-    h = sigmoid(o) * tanh(c)
+    i, f, g, o = ops.split(gates + by_weight(h, weight, bias), 4, -1)
+    c = ops.sigmoid(f) * c + ops.sigmoid(i) * ops.tanh(g)
+    h = ops.sigmoid(o) * ops.tanh(c)
     return (h if projection is None else by_weight(h, projection, None)), c
 
 
@@ -49,10 +43,10 @@ def gru_step(gates: Array, h: Array, weight: Array, bias: Array | None) -> Array
         weight: (3 * hidden_size, hidden_size).
         bias: (3 * hidden_size,).
     """
-    reset, update, new = split(gates, 3, -1)
-    of_reset, of_update, of_new = split(by_weight(h, weight, bias), 3, -1)
-    z = sigmoid(update + of_update)
-    candidate = tanh(new + sigmoid(reset + of_reset) * of_new)
+    reset, update, new = ops.split(gates, 3, -1)
+    of_reset, of_update, of_new = ops.split(by_weight(h, weight, bias), 3, -1)
+    z = ops.sigmoid(update + of_update)
+    candidate = ops.tanh(new + ops.sigmoid(reset + of_reset) * of_new)
     return candidate + z * (h - candidate)
 
 
@@ -66,8 +60,8 @@ def _plain(activation: Callable[[Array], Array]) -> Callable[..., State]:
 _STEPS: dict[str, Callable[..., State]] = {
     "lstm": lstm_step,
     "gru": lambda gates, state, weight, bias, projection: (gru_step(gates, state[0], weight, bias),),
-    "rnn_tanh": _plain(tanh),
-    "rnn_relu": _plain(relu),
+    "rnn_tanh": _plain(ops.tanh),
+    "rnn_relu": _plain(ops.relu),
 }
 
 
@@ -77,13 +71,15 @@ def record_layer(
 ) -> list[Array]:  # fmt: skip
     """Record a layer of a recurrent network as a loop; see `LAYER`."""
     step = _STEPS[kind]
-    inside = None if lengths is None else expand_dims(arange(x.shape[0]), (1, 2)) < expand_dims(lengths, (0, 2))
+    inside = (
+        None if lengths is None else ops.expand_dims(ops.arange(x.shape[0]), (1, 2)) < ops.expand_dims(lengths, (0, 2))
+    )
 
     def body(state: State, given: tuple[Array, Array | None]) -> tuple[State, Array]:
         gates, inside = given
         new = step(gates, state, weight, bias, projection)
         if inside is not None:
-            new = tuple(where(inside, one, old) for one, old in zip(new, state, strict=True))
+            new = tuple(ops.where(inside, one, old) for one, old in zip(new, state, strict=True))
         return new, new[0]
 
     last, outs = scan(body, tuple(state), (x, inside), reverse=reverse)

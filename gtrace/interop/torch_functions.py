@@ -14,6 +14,7 @@ import attrs
 import numpy
 import torch
 
+from gtrace.core import ops
 from gtrace.core.base import tree
 from gtrace.core.base.bounded_tables import BoundedTable
 from gtrace.core.base.dtypes import INEXACT, DType
@@ -29,8 +30,6 @@ from gtrace.core.base.errors import (
 from gtrace.core.base.exact_keys import exact_key
 from gtrace.core.base.torch_modes import callers_default_dtype
 from gtrace.core.ir.aval import Aval
-from gtrace.core.ops.create import array
-from gtrace.core.ops.elementwise import stop_gradient
 from gtrace.core.trace.array import Array, wrap
 from gtrace.core.trace.force import whole
 from gtrace.core.trace.record import followed, thread
@@ -69,7 +68,7 @@ class Recorded:
         """
         results = iter(self.derived(arrays))
         if not followed:
-            results = (stop_gradient(x) if x.aval.dtype in INEXACT else x for x in results)
+            results = (ops.stop_gradient(x) if x.aval.dtype in INEXACT else x for x in results)
         return self.structure.unflatten([next(results) if x is TENSOR else x for x in self.others])
 
 
@@ -156,9 +155,9 @@ class Call:
 def _leaf(x: Any) -> Any:
     """Return a leaf of a call: of tensors and NumPy's arrays, constant Arrays; of dtypes, torch's."""
     if isinstance(x, torch.Tensor):
-        return array(x.detach())
+        return ops.array(x.detach())
     if isinstance(x, numpy.ndarray):
-        return array(x)
+        return ops.array(x)
     return x.torch if isinstance(x, DType) else x
 
 

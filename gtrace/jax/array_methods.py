@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gtrace.core.ops.linalg import dot as product
+from gtrace.core import ops
 from gtrace.core.ops.promote import cast
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
@@ -28,9 +28,9 @@ def devices(self: Array) -> set[Device]:
 def dot(self: Array, b: Any, *, precision: Any = None, preferred_element_type: Any = None) -> Array:
     """Return ``jnp.dot(self, b)``."""
     if preferred_element_type is None:
-        return product(self, b)
+        return ops.dot(self, b)
     kind = as_dtype(preferred_element_type)
-    return product(cast(self, kind), cast(lift("dot", b), kind))
+    return ops.dot(cast(self, kind), cast(lift("dot", b), kind))
 
 
 def is_ready(self: Array) -> bool:

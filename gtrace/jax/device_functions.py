@@ -8,9 +8,9 @@ from typing import Any
 import attrs
 import torch
 
+from gtrace.core import ops
 from gtrace.core.base import tree
 from gtrace.core.base.errors import DeviceError, message
-from gtrace.core.ops.create import asarray
 from gtrace.core.trace.array import Array
 from gtrace.distributed.sharding import NamedSharding, with_sharding
 
@@ -128,10 +128,10 @@ def device_put(x: Any, device: Any = None, **options: Any) -> Any:
 def _put(x: Any, device: Any) -> Any:
     device = getattr(device, "device", device)  # the device of a SingleDeviceSharding
     if isinstance(device, NamedSharding):
-        return tree.map(lambda leaf: with_sharding(asarray(leaf), device), x)
+        return tree.map(lambda leaf: with_sharding(ops.asarray(leaf), device), x)
     place = device.torch if isinstance(device, Device) else device
 
     def put(leaf: Any) -> Array:
-        return asarray(leaf, device=place)
+        return ops.asarray(leaf, device=place)
 
     return tree.map(put, x)

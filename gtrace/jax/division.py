@@ -9,9 +9,9 @@ import torch
 
 from gtrace import lax as our_lax
 from gtrace import numpy as ours
+from gtrace.core import ops
 from gtrace.core.base.config import config
 from gtrace.core.ops import elementwise
-from gtrace.core.ops.logic import equal, where
 from gtrace.core.ops.promote import promote_arrays
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.record import thread
@@ -21,12 +21,12 @@ def _rounded_down(zero: Array, x: Array, found: Array) -> Array:
     """Return -2, and -1 for 0 / 0; of unsigned integers the largest."""
     if not x.aval.dtype.is_signed:
         return _rounded_to_zero(zero, x, found)
-    return where(zero, where(equal(x, 0), -1, -2), found)
+    return ops.where(zero, ops.where(ops.equal(x, 0), -1, -2), found)
 
 
 def _rounded_to_zero(zero: Array, x: Array, found: Array) -> Array:
     """Return -1; of unsigned integers the largest."""
-    return where(zero, -1 if x.aval.dtype.is_signed else torch.iinfo(x.aval.dtype).max, found)
+    return ops.where(zero, -1 if x.aval.dtype.is_signed else torch.iinfo(x.aval.dtype).max, found)
 
 
 def _total(
@@ -44,8 +44,8 @@ def _total(
         if may_be_zero and config.current.jax_results and not thread.in_rule:
             a, b = promote_arrays(name, x, y)
             if not a.aval.floating and a.aval.dtype is not torch.bool:
-                zero = equal(b, 0)
-                return at_zero(zero, a, function(a, where(zero, 1, b)))
+                zero = ops.equal(b, 0)
+                return at_zero(zero, a, function(a, ops.where(zero, 1, b)))
         return function(x, y)
 
     call.__name__ = call.__qualname__ = name
@@ -57,7 +57,7 @@ floor_divide = _total("floor_divide", elementwise.floor_divide, _rounded_down, "
 remainder = _total("remainder", elementwise.remainder, lambda zero, x, found: found, "0")
 fmod = _total("fmod", ours.fmod, lambda zero, x, found: found, "0")
 div = _total("div", our_lax.div, _rounded_to_zero, "-1")
-rem = _total("rem", our_lax.rem, lambda zero, x, found: where(zero, x, found), "the dividend")
+rem = _total("rem", our_lax.rem, lambda zero, x, found: ops.where(zero, x, found), "the dividend")
 
 
 def divmod(x: Any, y: Any, /) -> tuple[Array, Array]:  # noqa: A001 - JAX's name

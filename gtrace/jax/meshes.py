@@ -12,10 +12,10 @@ import attrs
 import numpy
 
 import gtrace as gt
+from gtrace.core import ops
 from gtrace.core.base import tree
 from gtrace.core.base.errors import ArgumentError, ShapeError, ShardingError, message
 from gtrace.core.ir.sharding import Mesh, NamedSharding, PartitionSpec, entered_mesh
-from gtrace.core.ops.shape import moveaxis, reshape
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
 from gtrace.distributed import sharding
@@ -177,8 +177,8 @@ def _parts(x: Array, spec: PartitionSpec, mesh: Mesh) -> tuple[Array, frozenset[
             size //= mesh.shape[name]
         shape.append(size)
     order = [name for name in mesh.axis_names if name in places]
-    split = reshape(x, tuple(shape))
-    return moveaxis(split, tuple(places[n] for n in order), tuple(range(len(order)))), frozenset(order)
+    split = ops.reshape(x, tuple(shape))
+    return ops.moveaxis(split, tuple(places[n] for n in order), tuple(range(len(order)))), frozenset(order)
 
 
 def _whole(x: Array, spec: PartitionSpec, mesh: Mesh) -> Array:
@@ -197,7 +197,7 @@ def _whole(x: Array, spec: PartitionSpec, mesh: Mesh) -> Array:
         at += len(names) + 1
         shape.append(size * math.prod(mesh.shape[name] for name in names))
     target = dict(places)
-    return reshape(moveaxis(x, tuple(range(len(order))), tuple(target[name] for name in order)), tuple(shape))
+    return ops.reshape(ops.moveaxis(x, tuple(range(len(order))), tuple(target[name] for name in order)), tuple(shape))
 
 
 def _is_spec(x: Any) -> bool:

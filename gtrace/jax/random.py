@@ -7,9 +7,9 @@ from typing import Any
 import torch
 
 from gtrace import random
+from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, message
 from gtrace.core.ops.key_arrays import KEY, PRNGKeyArray, keys_of, packed_seed
-from gtrace.core.ops.logic import bitwise_and
 from gtrace.core.ops.promote import cast
 from gtrace.core.trace.array import Array, wrap
 from gtrace.core.trace.convert import new_tensor
@@ -95,7 +95,7 @@ def wrap_key_data(key_bits_array: Any, *, impl: Any = None, dtype: Any = None) -
     Array(True, dtype=bool)
     """
     _checked("wrap_key_data", impl)
-    return keys_of(pack(bitwise_and(random.wrap_key_data(key_bits_array), MASK)))
+    return keys_of(pack(ops.bitwise_and(random.wrap_key_data(key_bits_array), MASK)))
 
 
 def key_data(keys: Any) -> Array:
@@ -150,7 +150,7 @@ def clone(key: Any) -> Array:
     [0, 1]
     """
     if type(key) is PRNGKeyArray:
-        return keys_of(bitwise_and(key._data, -1))
+        return keys_of(ops.bitwise_and(key._data, -1))
     return _as_uint32(random.wrap_key_data(random.key_data(key)))
 
 

@@ -7,19 +7,14 @@ from typing import Any
 
 import torch
 
+from gtrace.core import ops
 from gtrace.core.base import tree
 from gtrace.core.base.devices import as_device
 from gtrace.core.base.errors import ArgumentError, AxisNameError, ShapeError, message
-from gtrace.core.ops.arg_reduce import argmax
-from gtrace.core.ops.create import asarray
 from gtrace.core.ops.gather import index_axis
-from gtrace.core.ops.logic import equal
 from gtrace.core.ops.named_axes import all_gather_op, axis_index_op, pmax_op, pmin_op, ppermute_op, psum_op
 from gtrace.core.ops.promote import cast, counting
-from gtrace.core.ops.reduce import max as max_over
-from gtrace.core.ops.reduce import min as min_over
-from gtrace.core.ops.reduce import sum as sum_over
-from gtrace.core.ops.shape import as_int, moveaxis, normalize_axis, reshape
+from gtrace.core.ops.shape import as_int, normalize_axis
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.bind import bind
 from gtrace.core.trace.convert import lift, python_scalar
@@ -104,7 +99,7 @@ def _group(op: str, axis_name: AxisName, groups: Sequence[Sequence[int]]) -> Arr
         expected = f"groups of one size with each of {size} places once"
         raise ArgumentError(message(op, expected, repr(groups), "Check axis_index_groups."))
     table = [next(row for row in rows if place in row) for place in range(size)]
-    return index_axis(asarray(table), axis_index(axis_name), 0)
+    return index_axis(ops.asarray(table), axis_index(axis_name), 0)
 
 
 def _in_group(name: str, x: Any, axis_name: AxisName, groups: Groups, reduce: Any) -> Any:
@@ -130,7 +125,7 @@ def psum(x: Any, axis_name: AxisName, *, axis_index_groups: Groups = None) -> An
     """
     axes = _axes("psum", axis_name)
     if axis_index_groups is not None:
-        return _in_group("psum", x, axis_name, axis_index_groups, sum_over)
+        return _in_group("psum", x, axis_name, axis_index_groups, ops.sum)
 
     def leaf(value: Any) -> Any:
         if type(value) is not Array and python_scalar(value) is not None:
@@ -180,7 +175,7 @@ def pmax(x: Any, axis_name: AxisName, *, axis_index_groups: Groups = None) -> An
     Array(3., dtype=float32)
     """
     if axis_index_groups is not None:
-        return _in_group("pmax", x, axis_name, axis_index_groups, max_over)
+        return _in_group("pmax", x, axis_name, axis_index_groups, ops.max)
     return _over_axes("pmax", pmax_op, x, axis_name)
 
 
@@ -199,7 +194,7 @@ def pmin(x: Any, axis_name: AxisName, *, axis_index_groups: Groups = None) -> An
     Array(1., dtype=float32)
     """
     if axis_index_groups is not None:
-        return _in_group("pmin", x, axis_name, axis_index_groups, min_over)
+        return _in_group("pmin", x, axis_name, axis_index_groups, ops.min)
     return _over_axes("pmin", pmin_op, x, axis_name)
 
 
@@ -244,14 +239,14 @@ def all_gather(
         for name, size in reversed(axes):
             out = bind(all_gather_op, (out,), (name, size))
             total *= size
-        out = reshape(out, (total, *x.shape))
+        out = ops.reshape(out, (total, *x.shape))
         if axis_index_groups is not None:
             out, total = (
                 index_axis(out, _group("all_gather", axis_name, axis_index_groups), 0),
                 len(axis_index_groups[0]),
             )
-        out = moveaxis(out, 0, place)
-        return reshape(out, (*x.shape[:place], total * x.shape[place], *x.shape[place + 1 :])) if tiled else out
+        out = ops.moveaxis(out, 0, place)
+        return ops.reshape(out, (*x.shape[:place], total * x.shape[place], *x.shape[place + 1 :])) if tiled else out
 
     return tree.map(leaf, x)
 
@@ -305,7 +300,7 @@ def pbroadcast(x: Any, axis_name: AxisName, source: int) -> Any:
     >>> gt.vmap(lambda x: gt.lax.pbroadcast(x, "i", 1), axis_name="i")(gt.array([1., 2., 3.]))
     Array([2., 2., 2.], dtype=float32)
     """
-    return tree.map(lambda leaf: index_axis(leaf, asarray(as_int("pbroadcast", "source", source)), 0),
+    return tree.map(lambda leaf: index_axis(leaf, ops.asarray(as_int("pbroadcast", "source", source)), 0),
                     all_gather(x, axis_name))  # fmt: skip
 
 
@@ -322,7 +317,7 @@ def _own_part(name: str, x: Array, place: Array, axis: int, count: int, tiled: b
         raise ShapeError(message(name, expected, got, "Reshape the array, or look at tiled=."))
     if not tiled:
         return index_axis(x, place, axis)
-    parts = reshape(x, (*x.shape[:axis], count, size // count, *x.shape[axis + 1 :]))
+    parts = ops.reshape(x, (*x.shape[:axis], count, size // count, *x.shape[axis + 1 :]))
     return index_axis(parts, place, axis)
 
 
@@ -331,7 +326,7 @@ def _places(name: str, axis_name: AxisName, groups: Groups) -> tuple[Array, int]
     own = axis_index(axis_name)
     if groups is None:
         return own, axis_size(axis_name)
-    return argmax(equal(_group(name, axis_name, groups), own)), len(groups[0])
+    return ops.argmax(ops.equal(_group(name, axis_name, groups), own)), len(groups[0])
 
 
 def psum_scatter(
@@ -392,10 +387,10 @@ def all_to_all(
         split = normalize_axis("all_to_all", split_axis, whole.ndim)
         concat = normalize_axis("all_to_all", concat_axis, whole.ndim)
         found = all_gather(whole, axis_name, axis_index_groups=axis_index_groups)
-        out = moveaxis(_own_part("all_to_all", found, place, split + 1, count, tiled), 0, concat)
+        out = ops.moveaxis(_own_part("all_to_all", found, place, split + 1, count, tiled), 0, concat)
         if not tiled:
             return out
-        return reshape(out, (*out.shape[:concat], count * out.shape[concat + 1], *out.shape[concat + 2 :]))
+        return ops.reshape(out, (*out.shape[:concat], count * out.shape[concat + 1], *out.shape[concat + 2 :]))
 
     return tree.map(leaf, x)
 

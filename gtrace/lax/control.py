@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy
 
+from gtrace.core import ops
 from gtrace.core.base import tree
 from gtrace.core.ops import create
 from gtrace.core.ops import join_split as parts
 from gtrace.core.ops import pad_tile as arrange
 from gtrace.core.ops.index import getitem
-from gtrace.core.ops.shape import as_shape, moveaxis, normalize_axis, reshape
-from gtrace.core.ops.shape import broadcast_shapes as shapes_of
+from gtrace.core.ops.shape import as_shape, normalize_axis
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
 from gtrace.lax.reductions import top_k
@@ -24,7 +24,7 @@ __all__ = [
     "reduce", "split", "stack", "tile", "unstack",
 ]  # fmt: skip
 
-broadcast_shapes, empty, stack = shapes_of, create.empty, parts.stack
+broadcast_shapes, empty, stack = ops.broadcast_shapes, create.empty, parts.stack
 tile, unstack = arrange.tile, parts.unstack
 
 
@@ -37,7 +37,7 @@ def approx_max_k(operand: Any, k: int, reduction_dimension: int = -1, **hints: A
     """
     x = lift("approx_max_k", operand)
     axis = normalize_axis("approx_max_k", reduction_dimension, x.ndim)
-    return tuple(moveaxis(out, -1, axis) for out in top_k(moveaxis(x, axis, -1), k))  # type: ignore[return-value]
+    return tuple(ops.moveaxis(out, -1, axis) for out in top_k(ops.moveaxis(x, axis, -1), k))  # type: ignore[return-value]
 
 
 def broadcast_to_rank(x: Any, rank: int) -> Array:
@@ -48,7 +48,7 @@ def broadcast_to_rank(x: Any, rank: int) -> Array:
     (1, 3)
     """
     x = lift("broadcast_to_rank", x)
-    return reshape(x, (*(1,) * (rank - x.ndim), *x.shape))
+    return ops.reshape(x, (*(1,) * (rank - x.ndim), *x.shape))
 
 
 def optimization_barrier(operand: Any) -> Any:
@@ -104,7 +104,7 @@ def reduce(operands: Any, init_values: Any, computation: Callable[..., Any], dim
     rest = [k for k in range(arrays[0].ndim) if k not in axes]
     count = math.prod(arrays[0].shape[k] for k in axes)
     kept = tuple(arrays[0].shape[k] for k in rest)
-    flat = [reshape(moveaxis(x, axes, tuple(range(len(axes)))), (count, *kept)) for x in arrays]
+    flat = [ops.reshape(ops.moveaxis(x, axes, tuple(range(len(axes)))), (count, *kept)) for x in arrays]
     while count > 1:
         half = count // 2
         first, second = ([getitem(x, slice(a, b)) for x in flat] for a, b in ((0, half), (half, 2 * half)))
@@ -117,4 +117,4 @@ def reduce(operands: Any, init_values: Any, computation: Callable[..., Any], dim
         count = half + odd
     if not count:
         return tree.map(lambda v: create.full(kept, v), init_values)
-    return computation(init_values, structure.unflatten([reshape(x, kept) for x in flat]))
+    return computation(init_values, structure.unflatten([ops.reshape(x, kept) for x in flat]))

@@ -11,11 +11,11 @@ from typing import Any
 import numpy
 import torch
 
+from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, DtypeError, message
 from gtrace.core.ops import elementwise, logic
-from gtrace.core.ops.activations import erf, sigmoid
+from gtrace.core.ops.activations import erf
 from gtrace.core.ops.checks import numbers_only
-from gtrace.core.ops.create import astype
 from gtrace.core.ops.declare import ORDER, Sample, define
 from gtrace.core.ops.draw_functions import nextafter
 from gtrace.core.ops.floats import exp2, fmod
@@ -52,9 +52,9 @@ eq, ne, lt, le, gt, ge = (
 bitwise_and, bitwise_or, bitwise_xor = logic.bitwise_and, logic.bitwise_or, logic.bitwise_xor
 bitwise_not, is_finite = logic.bitwise_invert, logic.isfinite
 shift_left, shift_right_arithmetic = logic.bitwise_left_shift, logic.bitwise_right_shift
-logistic = sigmoid
+logistic = ops.sigmoid
 rem = fmod
-convert_element_type = astype
+convert_element_type = ops.astype
 
 
 class RoundingMethod(enum.IntEnum):
@@ -118,15 +118,15 @@ def integer_pow(x: Any, y: int) -> Array:
 
 
 def _with_low(low: Any, x: Any, high: Any, out: Array) -> Array:
-    return astype(logic.logical_and(logic.less(x, low), logic.less(low, high)), out.aval.dtype)
+    return ops.astype(logic.logical_and(logic.less(x, low), logic.less(low, high)), out.aval.dtype)
 
 
 def _with_operand(low: Any, x: Any, high: Any, out: Array) -> Array:
-    return astype(logic.logical_and(logic.less(low, x), logic.less(x, high)), out.aval.dtype)
+    return ops.astype(logic.logical_and(logic.less(low, x), logic.less(x, high)), out.aval.dtype)
 
 
 def _with_high(low: Any, x: Any, high: Any, out: Array) -> Array:
-    return astype(logic.less(high, x), out.aval.dtype)
+    return ops.astype(logic.less(high, x), out.aval.dtype)
 
 
 def _clamp_samples() -> list[Sample]:

@@ -6,15 +6,9 @@ from typing import Any
 
 import torch
 
+from gtrace.core import ops
 from gtrace.core.base.errors import ShapeError, message
-from gtrace.core.ops.complex_parts import conj
-from gtrace.core.ops.create import zeros
-from gtrace.core.ops.elementwise import add, divide, multiply, subtract
-from gtrace.core.ops.join_split import concat
-from gtrace.core.ops.linalg import matmul
-from gtrace.core.ops.pad_tile import tril
 from gtrace.core.ops.promote import counted, promote_arrays
-from gtrace.core.ops.shape import expand_dims, matrix_transpose, moveaxis
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
 from gtrace.core.transform.control.scan import scan
@@ -56,8 +50,8 @@ def eig(x: Any, *, compute_left_eigenvectors: bool = True, compute_right_eigenve
     values, right = linalg.eig(x)
     out = [values]
     if compute_left_eigenvectors:
-        left = conj(matrix_transpose(linalg.inv(right)))
-        out.append(divide(left, linalg.vector_norm(left, axis=-2, keepdims=True)))
+        left = ops.conj(ops.matrix_transpose(linalg.inv(right)))
+        out.append(ops.divide(left, linalg.vector_norm(left, axis=-2, keepdims=True)))
     return [*out, right] if compute_right_eigenvectors else out
 
 
@@ -87,10 +81,10 @@ def ormqr(a: Any, taus: Any, c: Any, *, left: bool = True, transpose: bool = Fal
     """
     x, factors, y = promote_arrays("ormqr", a, taus, c, floating=True)
     m = x.shape[-2]
-    square = concat([x, zeros((*x.shape[:-1], m - x.shape[-1]), x.aval.dtype, device=x.device)], -1)
+    square = ops.concat([x, ops.zeros((*x.shape[:-1], m - x.shape[-1]), x.aval.dtype, device=x.device)], -1)
     q = householder_product(square, factors)
-    q = conj(matrix_transpose(q)) if transpose else q
-    return matmul(q, y) if left else matmul(y, q)
+    q = ops.conj(ops.matrix_transpose(q)) if transpose else q
+    return ops.matmul(q, y) if left else ops.matmul(y, q)
 
 
 def cholesky_update(r_matrix: Any, w_vector: Any) -> Array:
@@ -103,8 +97,10 @@ def cholesky_update(r_matrix: Any, w_vector: Any) -> Array:
            [0., 1.]], dtype=float32)
     """
     r, w = promote_arrays("cholesky_update", r_matrix, w_vector, floating=True)
-    column = expand_dims(w, -1)
-    return linalg.cholesky(add(matmul(matrix_transpose(r), r), multiply(column, matrix_transpose(column))), upper=True)
+    column = ops.expand_dims(w, -1)
+    return linalg.cholesky(
+        ops.add(ops.matmul(ops.matrix_transpose(r), r), ops.multiply(column, ops.matrix_transpose(column))), upper=True
+    )
 
 
 def symmetric_product(
@@ -119,8 +115,8 @@ def symmetric_product(
            [2., 5.]], dtype=float32)
     """
     a, c = promote_arrays("symmetric_product", a_matrix, c_matrix, floating=True)
-    out = add(multiply(matmul(a, matrix_transpose(a)), alpha), multiply(c, beta))
-    return add(tril(out), matrix_transpose(tril(out, -1))) if symmetrize_output else out
+    out = ops.add(ops.multiply(ops.matmul(a, ops.matrix_transpose(a)), alpha), ops.multiply(c, beta))
+    return ops.add(ops.tril(out), ops.matrix_transpose(ops.tril(out, -1))) if symmetrize_output else out
 
 
 def tridiagonal_solve(dl: Any, d: Any, du: Any, b: Any) -> Array:
@@ -145,25 +141,25 @@ def tridiagonal_solve(dl: Any, d: Any, du: Any, b: Any) -> Array:
     if not low.shape == middle.shape == high.shape == right.shape[:-1] or not middle.ndim:
         got = ", ".join(repr(x.aval) for x in (low, middle, high, right))
         raise ShapeError(message("tridiagonal_solve", "diagonals (..., m) and b (..., m, n)", got, "Check the shapes."))
-    rows = [moveaxis(expand_dims(x, -1), -2, 0) for x in (low, middle, high)]
-    rows.append(moveaxis(right, -2, 0))
-    nothing = multiply(rows[1][0], 0)
+    rows = [ops.moveaxis(ops.expand_dims(x, -1), -2, 0) for x in (low, middle, high)]
+    rows.append(ops.moveaxis(right, -2, 0))
+    nothing = ops.multiply(rows[1][0], 0)
 
     def eliminate(above: tuple[Array, Array], row: Any) -> Any:
         low, middle, high, right = row
-        pivot = subtract(middle, multiply(low, above[0]))
-        now = divide(high, pivot), divide(subtract(right, multiply(low, above[1])), pivot)
+        pivot = ops.subtract(middle, ops.multiply(low, above[0]))
+        now = ops.divide(high, pivot), ops.divide(ops.subtract(right, ops.multiply(low, above[1])), pivot)
         return now, now
 
     def substitute(below: Array, row: Any) -> Any:
-        x = subtract(row[1], multiply(row[0], below))
+        x = ops.subtract(row[1], ops.multiply(row[0], below))
         return x, x
 
     rows[0] = rows[0].at[0].set(0)
-    none = multiply(rows[3][0], 0)
+    none = ops.multiply(rows[3][0], 0)
     _, reduced = scan(eliminate, (nothing, none), tuple(rows))
     _, found = scan(substitute, none, reduced, reverse=True)
-    return moveaxis(found, 0, -2)
+    return ops.moveaxis(found, 0, -2)
 
 
 def lu(x: Any) -> tuple[Array, Array, Array]:
@@ -218,8 +214,8 @@ def triangular_solve(
     """
     x, y = lift("triangular_solve", a), lift("triangular_solve", b)
     if conjugate_a and x.aval.complex:
-        x = conj(x)
+        x = ops.conj(x)
     if not left_side:
-        x, lower, y = matrix_transpose(x), not lower, matrix_transpose(y)
+        x, lower, y = ops.matrix_transpose(x), not lower, ops.matrix_transpose(y)
     found = linalg.solve_triangular(x, y, trans=int(transpose_a), lower=lower, unit_diagonal=unit_diagonal)
-    return found if left_side else matrix_transpose(found)
+    return found if left_side else ops.matrix_transpose(found)

@@ -6,13 +6,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from gtrace.core import ops
 from gtrace.core.base.errors import ShapeError, message
-from gtrace.core.ops.create import arange
-from gtrace.core.ops.linalg import matmul
-from gtrace.core.ops.logic import logical_and, where
 from gtrace.core.ops.promote import cast, promote_arrays
-from gtrace.core.ops.scans import cumsum
-from gtrace.core.ops.shape import as_shape, expand_dims, normalize_axis, permute_dims, reshape
+from gtrace.core.ops.shape import as_shape, normalize_axis
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
 from gtrace.core.trace.promotion import as_dtype
@@ -66,9 +63,9 @@ def dot_general(
     batch = tuple(x.shape[a] for a in batch_x)
     count = math.prod(x.shape[a] for a in inner_x)
     rows, columns = tuple(x.shape[a] for a in rest_x), tuple(y.shape[a] for a in rest_y)
-    a = reshape(permute_dims(x, batch_x + rest_x + inner_x), (*batch, math.prod(rows), count))
-    b = reshape(permute_dims(y, batch_y + inner_y + rest_y), (*batch, count, math.prod(columns)))
-    return reshape(matmul(a, b), batch + rows + columns)
+    a = ops.reshape(ops.permute_dims(x, batch_x + rest_x + inner_x), (*batch, math.prod(rows), count))
+    b = ops.reshape(ops.permute_dims(y, batch_y + inner_y + rest_y), (*batch, count, math.prod(columns)))
+    return ops.reshape(ops.matmul(a, b), batch + rows + columns)
 
 
 def dot(lhs: Any, rhs: Any, preferred_element_type: Any = None, *, dimension_numbers: Any = None) -> Array:
@@ -106,7 +103,7 @@ def batch_matmul(lhs: Any, rhs: Any) -> Array:
     if x.ndim < 2 or x.ndim != y.ndim or x.shape[:-2] != y.shape[:-2]:
         got = f"{x.aval!r} and {y.aval!r}"
         raise ShapeError(message("batch_matmul", "matrices with equal leading axes", got, "gt.matmul broadcasts them."))
-    return matmul(x, y)
+    return ops.matmul(x, y)
 
 
 def ragged_dot(lhs: Any, rhs: Any, group_sizes: Any, *, preferred_element_type: Any = None) -> Array:
@@ -138,8 +135,8 @@ def ragged_dot(lhs: Any, rhs: Any, group_sizes: Any, *, preferred_element_type: 
         kind = as_dtype(preferred_element_type)
         x, y = cast(x, kind), cast(y, kind)
     (m, k), (groups, _, n) = x.shape, y.shape
-    stops = cumsum(sizes, 0)
-    row = expand_dims(arange(m, device=x.device), 1)
-    own = logical_and(row < stops, row >= stops - sizes)
-    spread = where(expand_dims(own, 2), expand_dims(x, 1), 0)
-    return matmul(reshape(spread, (m, groups * k)), reshape(y, (groups * k, n)))
+    stops = ops.cumsum(sizes, 0)
+    row = ops.expand_dims(ops.arange(m, device=x.device), 1)
+    own = ops.logical_and(row < stops, row >= stops - sizes)
+    spread = ops.where(ops.expand_dims(own, 2), ops.expand_dims(x, 1), 0)
+    return ops.matmul(ops.reshape(spread, (m, groups * k)), ops.reshape(y, (groups * k, n)))

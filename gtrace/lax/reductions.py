@@ -7,14 +7,13 @@ from typing import Any
 
 import torch
 
+from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, DtypeError, ShapeError, message
 from gtrace.core.ops import arg_reduce as places
 from gtrace.core.ops import reduce, scans
 from gtrace.core.ops import sorting as sorting
-from gtrace.core.ops.index import take_along_axis
-from gtrace.core.ops.join_split import flip, slice_axis
+from gtrace.core.ops.join_split import slice_axis
 from gtrace.core.ops.promote import cast, counting
-from gtrace.core.ops.reduce import prod
 from gtrace.core.ops.shape import as_int, as_shape, normalize_axis
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
@@ -47,7 +46,7 @@ def reduce_prod(operand: Any, axes: Sequence[int]) -> Array:
     Array(6., dtype=float32)
     """
     x = _number("reduce_prod", operand)
-    return cast(prod(x, as_shape("reduce_prod", axes)), x.aval.dtype)
+    return cast(ops.prod(x, as_shape("reduce_prod", axes)), x.aval.dtype)
 
 
 def _number(name: str, operand: Any) -> Array:
@@ -156,8 +155,8 @@ def cumprod(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
 def _running(function: Callable[..., Array], x: Array, axis: int, reverse: bool) -> Array:
     """Return running sums or products in the dtype of `x`."""
     axis = normalize_axis(function.__name__, axis, x.ndim)
-    out = function(flip(x, axis) if reverse else x, axis, dtype=x.aval.dtype)
-    return flip(out, axis) if reverse else out
+    out = function(ops.flip(x, axis) if reverse else x, axis, dtype=x.aval.dtype)
+    return ops.flip(out, axis) if reverse else out
 
 
 def cummax(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
@@ -212,7 +211,7 @@ def top_k(operand: Any, k: int) -> tuple[Array, Array]:
             message("top_k", "a k of at most the last size", f"{count} for {x.aval!r}", "Pass a smaller k.")
         )
     places = slice_axis(sorting.argsort(x, -1, descending=True), x.ndim - 1, 0, count)
-    return take_along_axis(x, places, -1), places
+    return ops.take_along_axis(x, places, -1), places
 
 
 def sort(operand: Any, dimension: int = -1, is_stable: bool = True, num_keys: int = 1) -> Any:
@@ -249,8 +248,8 @@ def sort(operand: Any, dimension: int = -1, is_stable: bool = True, num_keys: in
     # sorting is stable: sort by the last key first
     order = sorting.argsort(arrays[count - 1], axis)
     for key in reversed(arrays[: count - 1]):
-        order = take_along_axis(order, sorting.argsort(take_along_axis(key, order, axis), axis), axis)
-    return tuple(take_along_axis(x, order, axis) for x in arrays)
+        order = ops.take_along_axis(order, sorting.argsort(ops.take_along_axis(key, order, axis), axis), axis)
+    return tuple(ops.take_along_axis(x, order, axis) for x in arrays)
 
 
 def sort_key_val(keys: Any, values: Any, dimension: int = -1, is_stable: bool = True) -> tuple[Array, Array]:

@@ -7,13 +7,11 @@ from typing import Any, NamedTuple
 
 import torch
 
+from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, DtypeError, ShapeError, message
-from gtrace.core.ops.create import arange, full
-from gtrace.core.ops.elementwise import maximum, minimum
 from gtrace.core.ops.index import getitem
-from gtrace.core.ops.logic import logical_and, where
 from gtrace.core.ops.promote import cast
-from gtrace.core.ops.shape import as_shape, expand_dims, moveaxis, reshape
+from gtrace.core.ops.shape import as_shape
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
 from gtrace.lax.options import GatherScatterMode
@@ -112,22 +110,26 @@ def _places(
         if axis in numbers.start_index_map:
             start = getitem(indices, (..., numbers.start_index_map.index(axis)))
             if mode == "clip":
-                start = minimum(maximum(start, 0), whole - size)
+                start = ops.minimum(ops.maximum(start, 0), whole - size)
             elif mode == "fill":
-                fits = logical_and(start >= 0, start <= whole - size)
-                inside = fits if inside is None else logical_and(inside, fits)
+                fits = ops.logical_and(start >= 0, start <= whole - size)
+                inside = fits if inside is None else ops.logical_and(inside, fits)
         elif axis in along:
             where_ = along[axis]
-            start = reshape(arange(whole, device=x.device), (*(1,) * where_, whole, *(1,) * (batch - where_ - 1)))
-        place = arange(size, device=x.device)
+            start = ops.reshape(
+                ops.arange(whole, device=x.device), (*(1,) * where_, whole, *(1,) * (batch - where_ - 1))
+            )
+        place = ops.arange(size, device=x.device)
         if axis in inner:
-            place = reshape(place, (*(1 if k != axis else size for k in inner),))
+            place = ops.reshape(place, (*(1 if k != axis else size for k in inner),))
         else:
-            place = reshape(place, (1,) * len(inner))
+            place = ops.reshape(place, (1,) * len(inner))
         if start is not None:
-            place = expand_dims(start, tuple(range(-len(inner), 0))) + place if inner else start + place[()]
+            place = ops.expand_dims(start, tuple(range(-len(inner), 0))) + place if inner else start + place[()]
         places.append(place)
-    return places, None if inside is None else expand_dims(inside, tuple(range(-len(inner), 0))) if inner else inside
+    return places, None if inside is None else ops.expand_dims(
+        inside, tuple(range(-len(inner), 0))
+    ) if inner else inside
 
 
 def gather(
@@ -164,10 +166,10 @@ def gather(
         out = x.at[tuple(places)].get(mode="promise_in_bounds")
     else:
         # one place outside makes the whole slice the fill value
-        first = where(inside, places[0], x.shape[0])
+        first = ops.where(inside, places[0], x.shape[0])
         out = x.at[(first, *places[1:])].get(mode="fill", fill_value=fill_value)
     offsets = tuple(range(batch, out.ndim))
-    return moveaxis(out, offsets, numbers.offset_dims) if numbers.offset_dims else out
+    return ops.moveaxis(out, offsets, numbers.offset_dims) if numbers.offset_dims else out
 
 
 def _scattered(
@@ -189,8 +191,8 @@ def _scattered(
     )  # fmt: skip
     places, inside = _places(name, x, indices, sizes, like, how)
     if inside is not None:
-        places[0] = where(inside, places[0], x.shape[0])
-    u = moveaxis(u, numbers.update_window_dims, tuple(range(indices.ndim - 1, u.ndim))) if inner else u
+        places[0] = ops.where(inside, places[0], x.shape[0])
+    u = ops.moveaxis(u, numbers.update_window_dims, tuple(range(indices.ndim - 1, u.ndim))) if inner else u
     return update(x.at[tuple(places)], u)
 
 
@@ -271,8 +273,8 @@ def scatter_apply(
     Array([4., 3.], dtype=float32)
     """
     x = lift("scatter_apply", operand)
-    none = full(x.shape, False, torch.bool, device=x.device)
-    marks = full(as_shape("scatter_apply", update_shape), True, torch.bool, device=x.device)
+    none = ops.full(x.shape, False, torch.bool, device=x.device)
+    marks = ops.full(as_shape("scatter_apply", update_shape), True, torch.bool, device=x.device)
     set_ = lambda at, u: at.set(u, mode="drop")  # noqa: E731 - as above
     chosen = _scattered("scatter_apply", set_, none, scatter_indices, marks, dimension_numbers, mode)
-    return where(chosen, func(x), x)
+    return ops.where(chosen, func(x), x)

@@ -6,13 +6,12 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from gtrace.core import ops
 from gtrace.core.base.errors import ShapeError, message
 from gtrace.core.ops import create
 from gtrace.core.ops import shape as shaping
-from gtrace.core.ops.create import arange
-from gtrace.core.ops.join_split import concat, flip, slice_axis, slice_bounds
-from gtrace.core.ops.pad_tile import pad as pad_around
-from gtrace.core.ops.shape import as_int, as_shape, broadcast_to, normalize_axis, permute_dims
+from gtrace.core.ops.join_split import slice_axis, slice_bounds
+from gtrace.core.ops.shape import as_int, as_shape, normalize_axis
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
 
@@ -42,7 +41,7 @@ def iota(dtype: Any, size: int) -> Array:
     >>> gt.lax.iota(gt.float32, 3)
     Array([0., 1., 2.], dtype=float32)
     """
-    return arange(as_int("iota", "size", size), dtype=dtype)
+    return ops.arange(as_int("iota", "size", size), dtype=dtype)
 
 
 def broadcasted_iota(dtype: Any, shape: Any, dimension: int) -> Array:
@@ -65,7 +64,7 @@ def reshape(operand: Any, new_sizes: Any, dimensions: Sequence[int] | None = Non
     >>> gt.lax.reshape(gt.array([[1, 2], [3, 4]]), (4,), (1, 0))
     Array([1, 3, 2, 4], dtype=int64)
     """
-    return shaping.reshape(operand if dimensions is None else permute_dims(operand, dimensions), new_sizes)
+    return shaping.reshape(operand if dimensions is None else ops.permute_dims(operand, dimensions), new_sizes)
 
 
 def transpose(operand: Any, permutation: Sequence[int]) -> Array:
@@ -75,7 +74,7 @@ def transpose(operand: Any, permutation: Sequence[int]) -> Array:
     >>> gt.lax.transpose(gt.zeros((2, 3, 4)), (2, 0, 1)).shape
     (4, 2, 3)
     """
-    return permute_dims(operand, permutation)
+    return ops.permute_dims(operand, permutation)
 
 
 def squeeze(array: Any, dimensions: Sequence[int]) -> Array:
@@ -105,7 +104,7 @@ def rev(operand: Any, dimensions: Sequence[int]) -> Array:
     >>> gt.lax.rev(gt.arange(3), (0,))
     Array([2, 1, 0], dtype=int64)
     """
-    return flip(operand, tuple(dimensions))
+    return ops.flip(operand, tuple(dimensions))
 
 
 def concatenate(operands: Sequence[Any], dimension: int) -> Array:
@@ -115,7 +114,7 @@ def concatenate(operands: Sequence[Any], dimension: int) -> Array:
     >>> gt.lax.concatenate([gt.zeros(1), gt.ones(2)], 0)
     Array([0., 1., 1.], dtype=float32)
     """
-    return concat(operands, as_int("concatenate", "dimension", dimension))
+    return ops.concat(operands, as_int("concatenate", "dimension", dimension))
 
 
 def collapse(operand: Any, start_dimension: int, stop_dimension: int | None = None) -> Array:
@@ -144,7 +143,7 @@ def broadcast(operand: Any, sizes: Sequence[int]) -> Array:
     (2, 1, 3)
     """
     x = lift("broadcast", operand)
-    return broadcast_to(x, (*as_shape("broadcast", sizes), *x.shape))
+    return ops.broadcast_to(x, (*as_shape("broadcast", sizes), *x.shape))
 
 
 def broadcast_in_dim(operand: Any, shape: Any, broadcast_dimensions: Sequence[int]) -> Array:
@@ -166,7 +165,7 @@ def broadcast_in_dim(operand: Any, shape: Any, broadcast_dimensions: Sequence[in
     sizes = [1] * len(target)
     for axis, size in zip(axes, x.shape, strict=True):
         sizes[axis] = size
-    return broadcast_to(shaping.reshape(x, tuple(sizes)), target)
+    return ops.broadcast_to(shaping.reshape(x, tuple(sizes)), target)
 
 
 def pad(operand: Any, padding_value: Any, padding_config: Sequence[tuple[int, int, int]]) -> Array:
@@ -201,12 +200,12 @@ def pad(operand: Any, padding_value: Any, padding_config: Sequence[tuple[int, in
             # each element followed by its padding, as a row; the last row's is dropped
             spread = shaping.expand_dims(x, axis + 1)
             widths = [(0, interior if k == axis + 1 else 0) for k in range(spread.ndim)]
-            spread = pad_around(spread, widths, constant_values=padding_value)
+            spread = ops.pad(spread, widths, constant_values=padding_value)
             flat = shaping.reshape(spread, (*x.shape[:axis], size * (interior + 1), *x.shape[axis + 1 :]))
             x = slice_axis(flat, axis, 0, size * (interior + 1) - interior)
     widths = [(max(low, 0), max(high, 0)) for low, high, _ in config]
     if any(low or high for low, high in widths):
-        x = pad_around(x, widths, constant_values=padding_value)
+        x = ops.pad(x, widths, constant_values=padding_value)
     return slice_bounds(
         x, tuple((max(-low, 0), n - max(-high, 0), 1) for n, (low, high, _) in zip(x.shape, config, strict=True))
     )

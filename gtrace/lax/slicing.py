@@ -8,15 +8,13 @@ from typing import Any
 
 import torch
 
+from gtrace.core import ops
 from gtrace.core.base.errors import BoundsError, DtypeError, ShapeError, message
-from gtrace.core.ops.create import arange
-from gtrace.core.ops.elementwise import maximum, minimum
 from gtrace.core.ops.gather import index_axis
 from gtrace.core.ops.index import getitem
 from gtrace.core.ops.join_split import slice_bounds, slice_update
-from gtrace.core.ops.logic import where
 from gtrace.core.ops.promote import cast
-from gtrace.core.ops.shape import as_int, as_shape, expand_dims, normalize_axis, reshape, squeeze
+from gtrace.core.ops.shape import as_int, as_shape, normalize_axis
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift, python_scalar
 from gtrace.core.trace.replayable import replayable_with_places
@@ -89,7 +87,7 @@ def index_in_dim(operand: Any, index: int, axis: int = 0, keepdims: bool = True)
         raise BoundsError(message("index_in_dim", f"an index in [{-size}, {size})", got, "The index is out of range."))
     place %= size
     out = slice_bounds(x, tuple((place, place + 1, 1) if k == axis else (0, n, 1) for k, n in enumerate(x.shape)))
-    return out if keepdims else squeeze(out, axis)
+    return out if keepdims else ops.squeeze(out, axis)
 
 
 # -- computed starts
@@ -106,7 +104,9 @@ def _starts(name: str, x: Array, start_indices: Any, sizes: tuple[int, ...]) -> 
         given = list(start_indices)
     else:
         vector = lift(name, start_indices)
-        given = [squeeze(index_in_dim(vector, k), 0) for k in range(vector.shape[0])] if vector.ndim == 1 else [vector]
+        given = (
+            [ops.squeeze(index_in_dim(vector, k), 0) for k in range(vector.shape[0])] if vector.ndim == 1 else [vector]
+        )
     if not len(given) == len(sizes) == x.ndim or any(not 0 <= n <= m for n, m in zip(sizes, x.shape, strict=True)):
         got = f"{len(given)} starts and sizes {sizes} for {x.aval!r}"
         raise ShapeError(message(name, "a start for each axis, and sizes within the axes", got, "Check the sizes."))
@@ -121,8 +121,8 @@ def _starts(name: str, x: Array, start_indices: Any, sizes: tuple[int, ...]) -> 
         if index.shape or index.aval.floating or index.aval.dtype is torch.bool:
             raise DtypeError(message(name, "integer scalars as starts", repr(index.aval), "Use x.astype(gt.int64)."))
         index = cast(index, torch.int64)
-        index = where(index < 0, index + whole, index)
-        out.append(0 if size == whole else minimum(maximum(index, 0), whole - size))
+        index = ops.where(index < 0, index + whole, index)
+        out.append(0 if size == whole else ops.minimum(ops.maximum(index, 0), whole - size))
     return out
 
 
@@ -154,7 +154,7 @@ def dynamic_slice(operand: Any, start_indices: Any, slice_sizes: Sequence[int]) 
     x = slice_bounds(x, fixed)
     for axis, (start, size) in enumerate(zip(starts, sizes, strict=True)):
         if isinstance(start, Array):
-            x = index_axis(x, arange(size, device=x.device) + start, axis)
+            x = index_axis(x, ops.arange(size, device=x.device) + start, axis)
     return x
 
 
@@ -182,7 +182,7 @@ def dynamic_index_in_dim(operand: Any, index: Any, axis: int = 0, keepdims: bool
     Array(4, dtype=int64)
     """
     out = dynamic_slice_in_dim(operand, index, 1, axis)
-    return out if keepdims else squeeze(out, axis)
+    return out if keepdims else ops.squeeze(out, axis)
 
 
 @replayable_with_places
@@ -214,11 +214,11 @@ def dynamic_update_slice(operand: Any, update: Any, start_indices: Any) -> Array
     moving = [k for k, start in enumerate(starts) if isinstance(start, Array)]
     if not moving:
         return slice_update(x, u, tuple((int(s), int(s) + n, 1) for s, n in zip(starts, u.shape, strict=True)))
-    places = [arange(n, device=x.device) + start for n, start in zip(u.shape, starts, strict=True)]
+    places = [ops.arange(n, device=x.device) + start for n, start in zip(u.shape, starts, strict=True)]
     if len(moving) == 1 and all(u.shape[k] == x.shape[k] for k in range(x.ndim) if k not in moving):
         return x.at[(*(builtins.slice(None),) * moving[0], places[moving[0]])].set(u, mode="promise_in_bounds")
     # an open mesh: axis k of the update runs over the places of axis k
-    mesh = [expand_dims(p, tuple(j for j in range(x.ndim) if j != k)) for k, p in enumerate(places)]
+    mesh = [ops.expand_dims(p, tuple(j for j in range(x.ndim) if j != k)) for k, p in enumerate(places)]
     return x.at[tuple(mesh)].set(u, mode="promise_in_bounds")
 
 
@@ -252,7 +252,7 @@ def dynamic_update_index_in_dim(operand: Any, update: Any, index: Any, axis: int
     x, u = lift(name, operand), lift(name, update)
     axis = normalize_axis(name, axis, x.ndim)
     if u.ndim == x.ndim - 1:
-        u = reshape(u, (*u.shape[:axis], 1, *u.shape[axis:]))
+        u = ops.reshape(u, (*u.shape[:axis], 1, *u.shape[axis:]))
     if u.ndim != x.ndim or u.shape[axis] != 1:
         got = f"{u.aval!r} for axis {axis} of {x.aval!r}"
         raise ShapeError(message(name, "an update of size 1 along the axis", got, "Use dynamic_update_slice_in_dim."))

@@ -7,13 +7,12 @@ from typing import Any
 import torch
 
 from gtrace import special
+from gtrace.core import ops
 from gtrace.core.base.dtypes import FLOATS, LONG
 from gtrace.core.base.errors import DtypeError, message
 from gtrace.core.ops import complex_numbers as complexes
 from gtrace.core.ops import complex_parts as components
 from gtrace.core.ops import floats
-from gtrace.core.ops.elementwise import add, multiply, stop_gradient
-from gtrace.core.ops.logic import bitwise_and, bitwise_left_shift, bitwise_or, bitwise_right_shift, bitwise_xor, where
 from gtrace.core.ops.promote import cast, promote_arrays
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
@@ -49,7 +48,7 @@ def bitcast_convert_type(operand: Any, new_dtype: Any) -> Array:
     if kind.itemsize != x.aval.dtype.itemsize:
         fix = "Use x.astype(...) to convert values."
         raise DtypeError(message("bitcast_convert_type", f"a dtype of {x.itemsize} bytes", LONG[kind], fix))
-    return stop_gradient(call_torch("bitcast_convert_type", _bits, stop_gradient(x), kind))
+    return ops.stop_gradient(call_torch("bitcast_convert_type", _bits, ops.stop_gradient(x), kind))
 
 
 def _bits(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
@@ -66,12 +65,12 @@ def shift_right_logical(x: Any, y: Any) -> Array:
     a, b = promote_arrays("shift_right_logical", x, y)
     bits = 8 * a.aval.dtype.itemsize
     if not a.aval.dtype.is_signed:
-        return bitwise_right_shift(a, b)
+        return ops.bitwise_right_shift(a, b)
     # the bits that the arithmetic shift fills in are cleared
     ones = cast(lift("shift_right_logical", -1), a.aval.dtype)
-    filled = bitwise_left_shift(ones, where(b == 0, 0, bits - b))
-    cleared = bitwise_and(bitwise_right_shift(a, b), bitwise_xor(filled, ones))
-    return where(b == 0, a, where(b >= bits, 0, cleared))
+    filled = ops.bitwise_left_shift(ones, ops.where(b == 0, 0, bits - b))
+    cleared = ops.bitwise_and(ops.bitwise_right_shift(a, b), ops.bitwise_xor(filled, ones))
+    return ops.where(b == 0, a, ops.where(b >= bits, 0, cleared))
 
 
 def reduce_precision(operand: Any, exponent_bits: int, mantissa_bits: int) -> Array:
@@ -111,8 +110,8 @@ def population_count(x: Any) -> Array:
     if not kind.is_signed:
         return cast(arithmetic.bitwise_count(x), kind)
     # NumPy counts the bits of the absolute value
-    positive = bitwise_and(x, cast(lift("population_count", torch.iinfo(kind).max), kind))
-    return add(cast(arithmetic.bitwise_count(positive), kind), cast(x < 0, kind))
+    positive = ops.bitwise_and(x, cast(lift("population_count", torch.iinfo(kind).max), kind))
+    return ops.add(cast(arithmetic.bitwise_count(positive), kind), cast(x < 0, kind))
 
 
 def clz(x: Any) -> Array:
@@ -132,7 +131,7 @@ def clz(x: Any) -> Array:
     bits = 8 * kind.itemsize
     filled, step = x, 1
     while step < bits:  # every bit below the first one
-        filled = bitwise_or(filled, shift_right_logical(filled, cast(lift("clz", step), kind)))
+        filled = ops.bitwise_or(filled, shift_right_logical(filled, cast(lift("clz", step), kind)))
         step *= 2
     return cast(bits - population_count(filled), kind)
 
@@ -152,5 +151,5 @@ def mulhi(x: Any, y: Any, /) -> Array:
     if a.aval.floating or kind is torch.bool or kind.itemsize > 4:
         raise DtypeError(message("mulhi", "integers of up to 32 bits", repr(a.aval), "Use x.astype(gt.int32)."))
     bits = 8 * kind.itemsize
-    whole = multiply(cast(a, torch.int64), cast(b, torch.int64))
-    return cast(bitwise_right_shift(whole, bits), kind)
+    whole = ops.multiply(cast(a, torch.int64), cast(b, torch.int64))
+    return cast(ops.bitwise_right_shift(whole, bits), kind)

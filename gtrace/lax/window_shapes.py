@@ -6,12 +6,9 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from gtrace.core import ops
 from gtrace.core.base.errors import ShapeError, message
-from gtrace.core.ops.create import eye
-from gtrace.core.ops.join_split import flip
-from gtrace.core.ops.pad_tile import tile
 from gtrace.core.ops.promote import promote_arrays
-from gtrace.core.ops.shape import reshape
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
 from gtrace.lax.windows import (
@@ -187,7 +184,7 @@ def conv_transpose(
     gaps = rhs_dilation or (1,) * (x.ndim - 2)
     windows = [(w.shape[k] - 1) * d + 1 for k, d in zip(numbers.rhs_spec[2:], gaps, strict=True)]
     if transpose_kernel:
-        w = flip(w, numbers.rhs_spec[2:])
+        w = ops.flip(w, numbers.rhs_spec[2:])
         first, second = numbers.rhs_spec[:2]
         numbers = numbers._replace(rhs_spec=(second, first, *numbers.rhs_spec[2:]))
     return conv_general_dilated(
@@ -219,8 +216,8 @@ def conv_general_dilated_patches(
     window = tuple(filter_shape)
     numbers = conv_dimension_numbers(x.shape, (1, 1, *window), dimension_numbers)
     channels, count = x.shape[numbers.lhs_spec[1]], math.prod(window)
-    picked = reshape(eye(count, dtype=x.aval.dtype), (count, 1, *window))
-    kernel = tile(picked, (channels, *(1,) * (x.ndim - 1)))
+    picked = ops.reshape(ops.eye(count, dtype=x.aval.dtype), (count, 1, *window))
+    kernel = ops.tile(picked, (channels, *(1,) * (x.ndim - 1)))
     plain = ConvDimensionNumbers(numbers.lhs_spec, tuple(range(x.ndim)), numbers.out_spec)
     return conv_general_dilated(
         x, kernel, window_strides, padding, lhs_dilation, rhs_dilation, plain, channels,

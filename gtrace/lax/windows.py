@@ -7,12 +7,10 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, ShapeError, message
-from gtrace.core.ops.elementwise import add, maximum
 from gtrace.core.ops.index import getitem
-from gtrace.core.ops.join_split import flip
 from gtrace.core.ops.promote import promote_arrays
-from gtrace.core.ops.shape import permute_dims, reshape
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
 from gtrace.core.trace.replayable import replayable
@@ -122,7 +120,7 @@ def conv_general_dilated(
         expected = "an operand and a kernel with equally many axes, and an entry for each spatial axis"
         raise ShapeError(message("conv", expected, got, "Check the shapes."))
     _at_least_one("conv", "strides and dilations", (*strides, *gaps, *spread))
-    x, w = permute_dims(x, numbers.lhs_spec), permute_dims(w, numbers.rhs_spec)
+    x, w = ops.permute_dims(x, numbers.lhs_spec), ops.permute_dims(w, numbers.rhs_spec)
     sizes = [(n - 1) * d + 1 if n else 0 for n, d in zip(x.shape[2:], spread, strict=True)]
     windows = [(n - 1) * d + 1 for n, d in zip(w.shape[2:], gaps, strict=True)]
     around = padding_pairs("conv", padding, sizes, windows, strides)
@@ -137,7 +135,7 @@ def conv_general_dilated(
         out = convolution.conv(
             x, w, stride=strides, padding=tuple(low for low, _ in around), dilation=gaps, groups=feature_group_count
         )
-    out = permute_dims(out, sorted(range(x.ndim), key=numbers.out_spec.__getitem__))
+    out = ops.permute_dims(out, sorted(range(x.ndim), key=numbers.out_spec.__getitem__))
     return out if preferred_element_type is None else out.astype(preferred_element_type)
 
 
@@ -161,9 +159,9 @@ def _transposed(
         more.append(max(high - low, 0))
         sizes.append(size)
     channels, window = w.shape[1], w.shape[2:]
-    kernel = reshape(w, (groups, w.shape[0] // groups, channels, *window))
-    kernel = permute_dims(kernel, (0, 2, 1, *range(3, kernel.ndim)))
-    kernel = flip(reshape(kernel, (groups * channels, w.shape[0] // groups, *window)), tuple(range(2, w.ndim)))
+    kernel = ops.reshape(w, (groups, w.shape[0] // groups, channels, *window))
+    kernel = ops.permute_dims(kernel, (0, 2, 1, *range(3, kernel.ndim)))
+    kernel = ops.flip(ops.reshape(kernel, (groups * channels, w.shape[0] // groups, *window)), tuple(range(2, w.ndim)))
     out = _TRANSPOSED[len(spread)](
         x, kernel, stride=tuple(spread), padding=tuple(paddings), output_padding=tuple(more), groups=groups,
         dilation=tuple(gaps),
@@ -304,22 +302,25 @@ def _pooled(
     over = [k for k in range(x.ndim) if sizes[k] > 1 or strides[k] > 1]
     if not 1 <= len(over) <= 2 or not x.aval.dtype.is_floating_point or isinstance(init, Array):
         return None
-    if not ((computation is maximum and init == -math.inf) or (computation is add and init == 0 and set(gaps) == {1})):
+    if not (
+        (computation is ops.maximum and init == -math.inf)
+        or (computation is ops.add and init == 0 and set(gaps) == {1})
+    ):
         return None
     rest = [k for k in range(x.ndim) if k not in over]
     order = [*rest, *over]
     window, stride, gap = ([n[k] for k in over] for n in (sizes, strides, gaps))
     if len(over) == 1:
         window, stride, gap = [1, *window], [1, *stride], [1, *gap]
-    y = permute_dims(x, order)
+    y = ops.permute_dims(x, order)
     shape = y.shape
     if (len(rest), len(over)) != (2, 2):
         # the last of the other axes are channels, also of a single example, to which a batch may add an axis
         *batch, channels = shape[: len(rest)] or (1,)
-        y = reshape(y, (math.prod(batch), channels, *([1] if len(over) == 1 else []), *shape[len(rest) :]))
-    if computation is maximum:
+        y = ops.reshape(y, (math.prod(batch), channels, *([1] if len(over) == 1 else []), *shape[len(rest) :]))
+    if computation is ops.maximum:
         y = max_pool2d(y, window, stride, dilation=gap)
     else:
         y = avg_pool2d(y, window, stride, divisor_override=1)
-    y = reshape(y, (*shape[: len(rest)], *y.shape[4 - len(over) :]))
-    return permute_dims(y, sorted(range(x.ndim), key=lambda k: order[k]))
+    y = ops.reshape(y, (*shape[: len(rest)], *y.shape[4 - len(over) :]))
+    return ops.permute_dims(y, sorted(range(x.ndim), key=lambda k: order[k]))

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from gtrace.core import ops
 from gtrace.core.base.errors import ShapeError, message
-from gtrace.core.ops.activations import sigmoid, silu, softplus
-from gtrace.core.ops.elementwise import absolute, clip, expm1, sqrt, square, tanh
 from gtrace.core.ops.join_split import slice_axis
-from gtrace.core.ops.logic import where
 from gtrace.core.ops.promote import cast, promote_arrays
-from gtrace.core.ops.shape import normalize_axis, reshape
+from gtrace.core.ops.shape import normalize_axis
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
 from gtrace.core.trace.replayable import replayable
@@ -22,7 +20,7 @@ __all__ = [
     "sparse_sigmoid", "squareplus", "swish", "tanhshrink", "threshold",
 ]  # fmt: skip
 
-swish = silu
+swish = ops.silu
 
 _SELU_ALPHA = 1.6732632423543772
 _SELU_SCALE = 1.0507009873554805
@@ -30,12 +28,12 @@ _SELU_SCALE = 1.0507009873554805
 
 def _limited(x: Array, low: float, high: float) -> Array:
     """Return x limited to [low, high]; unlike that of clip, the derivative at a bound is 0."""
-    return where(x <= low, low, where(x >= high, high, x))
+    return ops.where(x <= low, low, ops.where(x >= high, high, x))
 
 
 def _negative_part(x: Array) -> Array:
     """Return min(x, 0), for exponentials that must not overflow where they are not selected."""
-    return where(x > 0, 0.0, x)
+    return ops.where(x > 0, 0.0, x)
 
 
 @replayable
@@ -47,7 +45,7 @@ def elu(x: Any, alpha: Any = 1.0) -> Array:
     Array([-0.6321,  2.    ], dtype=float32)
     """
     x = floating("elu", x)
-    return where(x > 0, x, expm1(_negative_part(x)) * alpha)
+    return ops.where(x > 0, x, ops.expm1(_negative_part(x)) * alpha)
 
 
 @replayable
@@ -59,7 +57,7 @@ def celu(x: Any, alpha: Any = 1.0) -> Array:
     Array([-0.7869,  2.    ], dtype=float32)
     """
     x = floating("celu", x)
-    return where(x > 0, x, expm1(_negative_part(x) / alpha) * alpha)
+    return ops.where(x > 0, x, ops.expm1(_negative_part(x) / alpha) * alpha)
 
 
 @replayable
@@ -89,7 +87,7 @@ def glu(x: Any, axis: int = -1) -> Array:
     size = x.shape[axis]
     if size % 2:
         raise ShapeError(message("glu", "an axis of even size", f"{size} in {x.aval!r}", "It is cut into halves."))
-    return slice_axis(x, axis, 0, size // 2) * sigmoid(slice_axis(x, axis, size // 2, size))
+    return slice_axis(x, axis, 0, size // 2) * ops.sigmoid(slice_axis(x, axis, size // 2, size))
 
 
 @replayable
@@ -112,7 +110,7 @@ def hard_tanh(x: Any, min_val: float = -1.0, max_val: float = 1.0) -> Array:
     Array([-1. ,  0.5,  1. ], dtype=float32)
     """
     x = floating("hard_tanh", x)
-    return where(x > max_val, max_val, where(x < min_val, min_val, x))
+    return ops.where(x > max_val, max_val, ops.where(x < min_val, min_val, x))
 
 
 @replayable
@@ -150,7 +148,7 @@ def leaky_relu(x: Any, negative_slope: Any = 0.01) -> Array:
     Array([-0.25,  2.  ], dtype=float32)
     """
     x = floating("leaky_relu", x)
-    return where(x >= 0, x, x * negative_slope)
+    return ops.where(x >= 0, x, x * negative_slope)
 
 
 @replayable
@@ -173,8 +171,8 @@ def prelu(x: Any, weight: Any) -> Array:
     if slope.ndim > 1 or slope.size not in (1, channels):
         got = f"{slope.aval!r} for {x.aval!r}"
         raise ShapeError(message("prelu", f"a weight of 1 or {channels} elements", got, "Channels are on axis 1."))
-    slope = reshape(slope, (slope.size, *(1,) * (x.ndim - 2)) if slope.size > 1 else ())
-    return where(x > 0, x, x * slope)
+    slope = ops.reshape(slope, (slope.size, *(1,) * (x.ndim - 2)) if slope.size > 1 else ())
+    return ops.where(x > 0, x, x * slope)
 
 
 @replayable
@@ -185,7 +183,7 @@ def log_sigmoid(x: Any) -> Array:
     >>> gt.round(gt.nn.log_sigmoid(gt.array([-1000., 0.])), 4)
     Array([-1.000e+03, -6.931e-01], dtype=float32)
     """
-    return -softplus(-floating("log_sigmoid", x))
+    return -ops.softplus(-floating("log_sigmoid", x))
 
 
 @replayable
@@ -197,7 +195,7 @@ def mish(x: Any) -> Array:
     Array([-0.3034,  1.944 ], dtype=float32)
     """
     x = floating("mish", x)
-    return x * tanh(softplus(x))
+    return x * ops.tanh(ops.softplus(x))
 
 
 @replayable
@@ -209,7 +207,7 @@ def soft_sign(x: Any) -> Array:
     Array([-0.5 ,  0.75], dtype=float32)
     """
     x = floating("soft_sign", x)
-    return x / (absolute(x) + 1.0)
+    return x / (ops.absolute(x) + 1.0)
 
 
 softsign = soft_sign
@@ -226,10 +224,10 @@ def squareplus(x: Any, b: Any = 4.0) -> Array:
     x, b = promote_arrays("squareplus", x, b, floating=True)
     wide = widened(x)  # its square overflows 16 bits soon
     positive = wide > 0
-    larger = (sqrt(square(wide) + b) + where(positive, wide, -wide)) * 0.5
+    larger = (ops.sqrt(ops.square(wide) + b) + ops.where(positive, wide, -wide)) * 0.5
     # the product of the two roots of y ** 2 - x * y = b / 4 gives the smaller one
-    smaller = b * 0.25 / where(larger == 0, 1.0, larger)
-    return cast(where(positive, larger, smaller), x.aval.dtype)
+    smaller = b * 0.25 / ops.where(larger == 0, 1.0, larger)
+    return cast(ops.where(positive, larger, smaller), x.aval.dtype)
 
 
 @replayable
@@ -241,7 +239,7 @@ def sparse_plus(x: Any) -> Array:
     Array([0.  , 0.25, 2.  ], dtype=float32)
     """
     x = floating("sparse_plus", x)
-    return where(x >= 1.0, x, square(_limited(x, -1.0, 1.0) + 1.0) * 0.25)
+    return ops.where(x >= 1.0, x, ops.square(_limited(x, -1.0, 1.0) + 1.0) * 0.25)
 
 
 @replayable
@@ -252,7 +250,7 @@ def sparse_sigmoid(x: Any) -> Array:
     >>> gt.nn.sparse_sigmoid(gt.array([-2., 0., 2.]))
     Array([0. , 0.5, 1. ], dtype=float32)
     """
-    return (clip(floating("sparse_sigmoid", x), -1.0, 1.0) + 1.0) * 0.5
+    return (ops.clip(floating("sparse_sigmoid", x), -1.0, 1.0) + 1.0) * 0.5
 
 
 @replayable
@@ -264,7 +262,7 @@ def hardshrink(x: Any, lambd: float = 0.5) -> Array:
     Array([-1.,  0.,  2.], dtype=float32)
     """
     x = floating("hardshrink", x)
-    return where(absolute(x) <= check_number("hardshrink", "lambd", lambd, 0.0), 0.0, x)
+    return ops.where(ops.absolute(x) <= check_number("hardshrink", "lambd", lambd, 0.0), 0.0, x)
 
 
 @replayable
@@ -277,7 +275,7 @@ def softshrink(x: Any, lambd: float = 0.5) -> Array:
     """
     x = floating("softshrink", x)
     bound = check_number("softshrink", "lambd", lambd, 0.0)
-    return where(absolute(x) <= bound, 0.0, where(x > 0, x - bound, x + bound))
+    return ops.where(ops.absolute(x) <= bound, 0.0, ops.where(x > 0, x - bound, x + bound))
 
 
 @replayable
@@ -289,7 +287,7 @@ def tanhshrink(x: Any) -> Array:
     Array([-0.2384,  1.036 ], dtype=float32)
     """
     x = floating("tanhshrink", x)
-    return x - tanh(x)
+    return x - ops.tanh(x)
 
 
 @replayable
@@ -301,4 +299,4 @@ def threshold(x: Any, threshold: Any, value: Any) -> Array:
     Array([-1.,  2.], dtype=float32)
     """
     x = lift("threshold", x)
-    return where(x <= threshold, value, x)
+    return ops.where(x <= threshold, value, x)

@@ -7,15 +7,10 @@ from typing import Any
 
 import torch
 
+from gtrace.core import ops
 from gtrace.core.base.errors import DtypeError, ShapeError, message
-from gtrace.core.ops.create import arange
-from gtrace.core.ops.elementwise import cos, exp, sin
-from gtrace.core.ops.join_split import concat, stack
-from gtrace.core.ops.linalg import matmul
-from gtrace.core.ops.logic import logical_and, where
-from gtrace.core.ops.normalize import softmax
 from gtrace.core.ops.promote import cast, promote_arrays
-from gtrace.core.ops.shape import as_int, expand_dims, matrix_transpose, reshape, swapaxes
+from gtrace.core.ops.shape import as_int
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
 from gtrace.core.trace.replayable import replayable
@@ -39,7 +34,7 @@ def as_mask(name: str, mask: Any) -> Array:
 
 
 def _both(a: Array | None, b: Array) -> Array:
-    return b if a is None else logical_and(a, b)
+    return b if a is None else ops.logical_and(a, b)
 
 
 def _fit(name: str, what: str, x: Array, shape: tuple[int, ...]) -> Array:
@@ -76,21 +71,21 @@ def _attend(
     *batch, heads, queries, depth = query.shape
     groups, keys = key.shape[-3:-1]
     # the queries of a group of heads, one after the other, share the keys and values: nothing is repeated
-    rows = reshape(query, (*batch, groups, heads // max(groups, 1) * queries, depth))
+    rows = ops.reshape(query, (*batch, groups, heads // max(groups, 1) * queries, depth))
     factor = 1.0 / math.sqrt(depth) if scale is None else scale
-    scores = reshape(widened(matmul(rows * factor, matrix_transpose(key))), (*batch, heads, queries, keys))
+    scores = ops.reshape(widened(ops.matmul(rows * factor, ops.matrix_transpose(key))), (*batch, heads, queries, keys))
     if bias is not None:
         scores = scores + _fit(name, "bias", bias, scores.shape)
         mask = _both(mask, scores != -math.inf)
     if mask is None:
         # a causal mask leaves each query a key: softmax needs no care for those without
-        weights = softmax(scores if earlier is None else where(earlier, scores, -math.inf))
+        weights = ops.softmax(scores if earlier is None else ops.where(earlier, scores, -math.inf))
     else:
         _fit(name, "mask", mask, scores.shape)
-        weights = softmax(scores, where=mask if earlier is None else logical_and(mask, earlier))
+        weights = ops.softmax(scores, where=mask if earlier is None else ops.logical_and(mask, earlier))
     weights = dropout(cast(weights, value.aval.dtype), rate, draws, training=rate > 0)
-    out = matmul(reshape(weights, (*batch, groups, heads // max(groups, 1) * queries, keys)), value)
-    return reshape(out, (*batch, heads, queries, value.shape[-1]))
+    out = ops.matmul(ops.reshape(weights, (*batch, groups, heads // max(groups, 1) * queries, keys)), value)
+    return ops.reshape(out, (*batch, heads, queries, value.shape[-1]))
 
 
 def _check(name: str, query: Array, key: Array, value: Array, heads: int, length: int, grouped: bool) -> None:
@@ -116,7 +111,7 @@ def _check(name: str, query: Array, key: Array, value: Array, heads: int, length
 
 
 def _causal(queries: int, keys: int, device: torch.device) -> Array:
-    return expand_dims(arange(queries, device=device), 1) >= arange(keys, device=device)
+    return ops.expand_dims(ops.arange(queries, device=device), 1) >= ops.arange(keys, device=device)
 
 
 @replayable
@@ -172,20 +167,22 @@ def dot_product_attention(
     if local_window_size is not None:
         pair = local_window_size if isinstance(local_window_size, (tuple, list)) else (local_window_size,) * 2
         before, after = (as_int(name, "local_window_size", n) for n in pair)
-        distance = arange(keys, device=device) - expand_dims(arange(queries, device=device), 1)
-        keep = _both(keep, logical_and(distance >= -before, distance <= after))
+        distance = ops.arange(keys, device=device) - ops.expand_dims(ops.arange(queries, device=device), 1)
+        keep = _both(keep, ops.logical_and(distance >= -before, distance <= after))
     for lengths, places in (
-        (query_seq_lengths, expand_dims(arange(queries, device=device), 1)),
-        (key_value_seq_lengths, arange(keys, device=device)),
+        (query_seq_lengths, ops.expand_dims(ops.arange(queries, device=device), 1)),
+        (key_value_seq_lengths, ops.arange(keys, device=device)),
     ):
         if lengths is not None:
             counts = lift(name, lengths)
             if counts.shape != (batch,):
                 raise ShapeError(message(name, f"lengths of shape {(batch,)}", repr(counts.aval), "One an example."))
-            counts = reshape(counts, (batch, 1, 1, 1) if query.ndim == 4 else (1, 1, 1))
+            counts = ops.reshape(counts, (batch, 1, 1, 1) if query.ndim == 4 else (1, 1, 1))
             keep = _both(keep, places < counts)
-    q, k, v = (swapaxes(x, -2, -3) for x in (query, key, value))
-    return swapaxes(_attend(name, q, k, v, None if bias is None else lift(name, bias), keep, is_causal, scale), -2, -3)
+    q, k, v = (ops.swapaxes(x, -2, -3) for x in (query, key, value))
+    return ops.swapaxes(
+        _attend(name, q, k, v, None if bias is None else lift(name, bias), keep, is_causal, scale), -2, -3
+    )
 
 
 @replayable
@@ -229,11 +226,11 @@ def scaled_dot_product_attention(
     name = "scaled_dot_product_attention"
     query, key, value = promote_arrays(name, query, key, value, floating=True)
     if query.ndim == key.ndim == value.ndim == 2:  # one head
-        q, k, v = (expand_dims(x, 0) for x in (query, key, value))
+        q, k, v = (ops.expand_dims(x, 0) for x in (query, key, value))
         out = scaled_dot_product_attention(
             q, k, v, attn_mask, is_causal=is_causal, scale=scale, dropout_p=dropout_p, dropout_key=dropout_key
         )
-        return reshape(out, out.shape[1:])
+        return ops.reshape(out, out.shape[1:])
     _check(name, query, key, value, heads=-3, length=-2, grouped=enable_gqa)
     bias = keep = None
     if attn_mask is not None:
@@ -272,15 +269,15 @@ def rotary_embedding(x: Any, positions: Any = None, *, base: float = 10000.0, in
     length, half = x.shape[-2], x.shape[-1] // 2
     wide = widened(x)
     kind = wide.aval.dtype
-    steps = arange(half, dtype=kind, device=x.device) * (-math.log(base) / max(half, 1))
-    places = arange(length, device=x.device) if positions is None else lift("rotary_embedding", positions)
-    angles = expand_dims(cast(places, kind), -1) * exp(steps)
-    turned_cos, turned_sin = cos(angles), sin(angles)
+    steps = ops.arange(half, dtype=kind, device=x.device) * (-math.log(base) / max(half, 1))
+    places = ops.arange(length, device=x.device) if positions is None else lift("rotary_embedding", positions)
+    angles = ops.expand_dims(cast(places, kind), -1) * ops.exp(steps)
+    turned_cos, turned_sin = ops.cos(angles), ops.sin(angles)
     if interleaved:
-        pairs = reshape(wide, (*x.shape[:-1], half, 2))
+        pairs = ops.reshape(wide, (*x.shape[:-1], half, 2))
         a, b = pairs[..., 0], pairs[..., 1]
-        out = reshape(stack((a * turned_cos - b * turned_sin, a * turned_sin + b * turned_cos), -1), x.shape)
+        out = ops.reshape(ops.stack((a * turned_cos - b * turned_sin, a * turned_sin + b * turned_cos), -1), x.shape)
     else:
         a, b = wide[..., :half], wide[..., half:]
-        out = concat((a * turned_cos - b * turned_sin, a * turned_sin + b * turned_cos), -1)
+        out = ops.concat((a * turned_cos - b * turned_sin, a * turned_sin + b * turned_cos), -1)
     return cast(out, x.aval.dtype)

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from gtrace.core import ops
 from gtrace.core.base.errors import ShapeError, message
-from gtrace.core.ops.activations import softplus
-from gtrace.core.ops.elementwise import exp, log, log1p, maximum
 from gtrace.core.ops.gather import gather_op
-from gtrace.core.ops.index import as_index, take
-from gtrace.core.ops.logic import where
-from gtrace.core.ops.normalize import log_softmax
+from gtrace.core.ops.index import as_index
 from gtrace.core.ops.promote import cast, promote_arrays
-from gtrace.core.ops.reduce import sum as sum_over
-from gtrace.core.ops.shape import as_int, expand_dims, normalize_axis, reshape, squeeze
+from gtrace.core.ops.shape import as_int, normalize_axis
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.bind import bind
 from gtrace.core.trace.convert import lift
@@ -51,7 +47,7 @@ def _class_weights(name: str, weight: Any, x: Array, axis: int) -> Array | None:
 
 def _spread(weights: Array, x: Array, axis: int) -> Array:
     """Return the weights lined up with the classes of x."""
-    return reshape(weights, tuple(n if k == axis else 1 for k, n in enumerate(x.shape)))
+    return ops.reshape(weights, tuple(n if k == axis else 1 for k, n in enumerate(x.shape)))
 
 
 def _nll(
@@ -76,20 +72,20 @@ def _nll(
         raise ShapeError(message(name, f"integer targets of shape {expected}", got, "Check the shapes, or pass axis=."))
     ignored = targets == as_int(name, "ignore_index", ignore_index)
     # not take_along_axis, which counts negative places from the end: -1 would be the last class
-    known = where(ignored, 0, targets)
-    values = -squeeze(bind(gather_op, (log_probs, expand_dims(known, axis)), (axis,)), axis)
-    share = None if weights is None else take(weights, known, 0, mode="promise_in_bounds")
+    known = ops.where(ignored, 0, targets)
+    values = -ops.squeeze(bind(gather_op, (log_probs, ops.expand_dims(known, axis)), (axis,)), axis)
+    share = None if weights is None else ops.take(weights, known, 0, mode="promise_in_bounds")
     if share is not None:
         values = values * share
     if smoothing:
         by_class = log_probs if weights is None else log_probs * _spread(weights, log_probs, axis)
-        rest = sum_over(by_class, axis) * (-smoothing / log_probs.shape[axis])
+        rest = ops.sum(by_class, axis) * (-smoothing / log_probs.shape[axis])
         values = values * (1.0 - smoothing) + rest
-    values = where(ignored, 0.0, values)
+    values = ops.where(ignored, 0.0, values)
     if reduction != "mean":
         return reduced(name, values, reduction)
-    counted = cast(~ignored, values.aval.dtype) if share is None else where(ignored, 0.0, share)
-    return sum_over(values) / sum_over(counted)
+    counted = cast(~ignored, values.aval.dtype) if share is None else ops.where(ignored, 0.0, share)
+    return ops.sum(values) / ops.sum(counted)
 
 
 @replayable
@@ -128,7 +124,7 @@ def cross_entropy(
     x, goal = widened(floating(name, logits)), lift(name, targets)
     axis = _class_axis(name, x, axis)
     weights = _class_weights(name, weight, x, axis)
-    log_probs = log_softmax(x, axis)
+    log_probs = ops.log_softmax(x, axis)
     if not goal.aval.floating:
         return _nll(name, log_probs, as_index(goal), weights, ignore_index, reduction, axis, smoothing)
     if goal.shape != x.shape:
@@ -137,7 +133,7 @@ def cross_entropy(
     if smoothing:
         goal = goal * (1.0 - smoothing) + smoothing / x.shape[axis]
     terms = goal * log_probs
-    values = -sum_over(terms if weights is None else terms * _spread(weights, x, axis), axis)
+    values = -ops.sum(terms if weights is None else terms * _spread(weights, x, axis), axis)
     return reduced(name, values, reduction)
 
 
@@ -201,8 +197,8 @@ def binary_cross_entropy(probs: Any, targets: Any, weight: Any = None, reduction
     """
     p, y = like_shapes("binary_cross_entropy", probs, targets)
     none, certain = p == 0, p == 1
-    log_p = where(none, -100.0, maximum(log(where(none, 1.0, p)), -100.0))
-    log_q = where(certain, -100.0, maximum(log1p(-where(certain, 0.0, p)), -100.0))
+    log_p = ops.where(none, -100.0, ops.maximum(ops.log(ops.where(none, 1.0, p)), -100.0))
+    log_q = ops.where(certain, -100.0, ops.maximum(ops.log1p(-ops.where(certain, 0.0, p)), -100.0))
     values = -(y * log_p + (1.0 - y) * log_q)
     return reduced("binary_cross_entropy", _weighted("binary_cross_entropy", values, weight), reduction)
 
@@ -231,8 +227,8 @@ def binary_cross_entropy_with_logits(
     name = "binary_cross_entropy_with_logits"
     x, y = like_shapes(name, logits, targets)
     # two softplus functions instead of one and a difference, which would lose the small losses
-    positive = _weighted(name, y * softplus(-x), pos_weight)
-    return reduced(name, _weighted(name, positive + (1.0 - y) * softplus(x), weight), reduction)
+    positive = _weighted(name, y * ops.softplus(-x), pos_weight)
+    return reduced(name, _weighted(name, positive + (1.0 - y) * ops.softplus(x), weight), reduction)
 
 
 def _weighted(name: str, values: Array, weight: Any) -> Array:
@@ -275,12 +271,12 @@ def kl_div(log_probs: Any, targets: Any, reduction: str = "mean", log_target: bo
     x, y = like_shapes("kl_div", log_probs, targets)
     check_reduction("kl_div", reduction, ("none", "mean", "batchmean", "sum"))
     if log_target:
-        values = exp(y) * (y - x)
+        values = ops.exp(y) * (y - x)
     else:
         none = y == 0
-        values = where(none, 0.0, y * log(where(none, 1.0, y))) - y * x
+        values = ops.where(none, 0.0, y * ops.log(ops.where(none, 1.0, y))) - y * x
     if reduction != "batchmean":
         return reduced("kl_div", values, reduction)
     if not values.ndim:
         raise ShapeError(message("kl_div", "a batch on axis 0", repr(values.aval), 'Use reduction="sum".'))
-    return sum_over(values) / float(values.shape[0])
+    return ops.sum(values) / float(values.shape[0])

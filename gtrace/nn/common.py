@@ -7,13 +7,9 @@ from typing import Any
 
 import torch
 
+from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, ShapeError, message
-from gtrace.core.ops.elementwise import absolute, power, sqrt, square
-from gtrace.core.ops.logic import where
 from gtrace.core.ops.promote import cast, promote_arrays
-from gtrace.core.ops.reduce import max as max_over
-from gtrace.core.ops.reduce import mean as mean_over
-from gtrace.core.ops.reduce import sum as sum_over
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import real_scalar
 
@@ -62,7 +58,7 @@ def reduced(name: str, values: Array, reduction: str) -> Array:
         ArgumentError: another reduction.
     """
     check_reduction(name, reduction)
-    return values if reduction == "none" else mean_over(values) if reduction == "mean" else sum_over(values)
+    return values if reduction == "none" else ops.mean(values) if reduction == "mean" else ops.sum(values)
 
 
 def check_number(name: str, what: str, value: Any, low: float, high: float = math.inf) -> float:
@@ -88,15 +84,15 @@ def vector_norm(name: str, x: Array, p: Any, axis: int, keepdims: bool = False) 
     if number == 0:
         raise ArgumentError(message(name, "a number above 0 as p", repr(p), "Pass 1, 2 or math.inf."))
     if number == math.inf:
-        return max_over(absolute(x), axis, keepdims=keepdims)
+        return ops.max(ops.absolute(x), axis, keepdims=keepdims)
     if number == 1:
-        return sum_over(absolute(x), axis, keepdims=keepdims)
+        return ops.sum(ops.absolute(x), axis, keepdims=keepdims)
     if number == 2:
-        total = sum_over(square(x), axis, keepdims=keepdims)
+        total = ops.sum(ops.square(x), axis, keepdims=keepdims)
         zero = total == 0
-        return where(zero, 0.0, sqrt(where(zero, 1.0, total)))
-    size = absolute(x)
+        return ops.where(zero, 0.0, ops.sqrt(ops.where(zero, 1.0, total)))
+    size = ops.absolute(x)
     none = size == 0  # for p < 1 the derivative of the power is infinite there
-    total = sum_over(where(none, 0.0, power(where(none, 1.0, size), float(number))), axis, keepdims=keepdims)
+    total = ops.sum(ops.where(none, 0.0, ops.power(ops.where(none, 1.0, size), float(number))), axis, keepdims=keepdims)
     zero = total == 0
-    return where(zero, 0.0, power(where(zero, 1.0, total), 1.0 / number))
+    return ops.where(zero, 0.0, ops.power(ops.where(zero, 1.0, total), 1.0 / number))

@@ -9,11 +9,10 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from gtrace.core import ops
 from gtrace.core.base.call_errors import constructor
 from gtrace.core.base.errors import ArgumentError, ShapeError, message
-from gtrace.core.ops.create import full
-from gtrace.core.ops.create import zeros as zeros_of
-from gtrace.core.ops.shape import moveaxis, normalize_axis, reshape
+from gtrace.core.ops.shape import normalize_axis
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.promotion import default_dtype
 from gtrace.nn.common import check_number
@@ -39,7 +38,7 @@ def zeros(key: Any, shape: Any, dtype: Any = None) -> Array:
     >>> gt.nn.initializers.zeros(gt.random.key(0), (2,))
     Array([0., 0.], dtype=float32)
     """
-    return full(shape, 0, default_dtype(float) if dtype is None else dtype)
+    return ops.full(shape, 0, default_dtype(float) if dtype is None else dtype)
 
 
 def ones(key: Any, shape: Any, dtype: Any = None) -> Array:
@@ -49,7 +48,7 @@ def ones(key: Any, shape: Any, dtype: Any = None) -> Array:
     >>> gt.nn.initializers.ones(gt.random.key(0), (2,))
     Array([1., 1.], dtype=float32)
     """
-    return full(shape, 1, default_dtype(float) if dtype is None else dtype)
+    return ops.full(shape, 1, default_dtype(float) if dtype is None else dtype)
 
 
 @constructor
@@ -64,7 +63,7 @@ def constant(value: Any, dtype: Any = None) -> Initializer:
 
     def init(key: Any, shape: Any, dtype: Any = None) -> Array:
         kind = own if dtype is None else dtype
-        return full(shape, value, default_dtype(float) if kind is None else kind)
+        return ops.full(shape, value, default_dtype(float) if kind is None else kind)
 
     return init
 
@@ -287,7 +286,7 @@ def orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None) -> In
         others = sizes[:axis] + sizes[axis + 1 :]
         kind = float_dtype("orthogonal", own if dtype is None else dtype)
         matrix = draw_orthogonal(key, math.prod(others), (), kind, sizes[axis])
-        return moveaxis(reshape(matrix, (*others, sizes[axis])), -1, axis) * scale
+        return ops.moveaxis(ops.reshape(matrix, (*others, sizes[axis])), -1, axis) * scale
 
     return init
 
@@ -316,7 +315,7 @@ def delta_orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None)
             raise ShapeError(message("delta_orthogonal", expected, str(sizes), "Use initializers.orthogonal."))
         matrix = inner(key, sizes[-2:], dtype)
         middle = tuple((n - 1) // 2 for n in sizes[:-2])
-        return zeros_of(sizes, dtype=matrix.aval.dtype, device=matrix.device).at[middle].set(matrix)
+        return ops.zeros(sizes, dtype=matrix.aval.dtype, device=matrix.device).at[middle].set(matrix)
 
     return init
 

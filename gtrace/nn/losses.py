@@ -11,15 +11,11 @@ from typing import Any
 
 import torch
 
+from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, ShapeError, message
-from gtrace.core.ops.activations import relu, softplus
-from gtrace.core.ops.elementwise import absolute, exp, log, maximum, minimum, rsqrt, square, stop_gradient
-from gtrace.core.ops.index import as_index, take, take_along_axis
-from gtrace.core.ops.logic import where
-from gtrace.core.ops.one_hot_vectors import one_hot
+from gtrace.core.ops.index import as_index
 from gtrace.core.ops.promote import cast, promote_arrays
-from gtrace.core.ops.reduce import sum as sum_over
-from gtrace.core.ops.shape import broadcast_to, expand_dims, normalize_axis
+from gtrace.core.ops.shape import normalize_axis
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.replayable import replayable
 from gtrace.nn.common import check_number, floating, like_shapes, reduced, vector_norm, widened
@@ -46,7 +42,7 @@ def mse_loss(predictions: Any, targets: Any, reduction: str = "mean") -> Array:
     Array(2., dtype=float32)
     """
     x, y = like_shapes("mse_loss", predictions, targets)
-    return reduced("mse_loss", square(x - y), reduction)
+    return reduced("mse_loss", ops.square(x - y), reduction)
 
 
 @replayable
@@ -62,12 +58,12 @@ def l1_loss(predictions: Any, targets: Any, reduction: str = "mean") -> Array:
     Array(1., dtype=float32)
     """
     x, y = like_shapes("l1_loss", predictions, targets)
-    return reduced("l1_loss", absolute(x - y), reduction)
+    return reduced("l1_loss", ops.absolute(x - y), reduction)
 
 
 def _huber(x: Array, y: Array, delta: float) -> Array:
-    size = absolute(x - y)
-    inner = minimum(size, delta)
+    size = ops.absolute(x - y)
+    inner = ops.minimum(size, delta)
     return inner * (size - inner * 0.5)
 
 
@@ -104,7 +100,7 @@ def smooth_l1_loss(predictions: Any, targets: Any, reduction: str = "mean", beta
     """
     x, y = like_shapes("smooth_l1_loss", predictions, targets)
     bound = check_number("smooth_l1_loss", "beta", beta, 0.0)
-    values = absolute(x - y) if bound == 0 else _huber(x, y, bound) / bound
+    values = ops.absolute(x - y) if bound == 0 else _huber(x, y, bound) / bound
     return reduced("smooth_l1_loss", values, reduction)
 
 
@@ -137,12 +133,12 @@ def poisson_nll_loss(
     Array(1., dtype=float32)
     """
     x, y = like_shapes("poisson_nll_loss", predictions, targets)
-    values = exp(x) - y * x if log_input else x - y * log(x + eps)
+    values = ops.exp(x) - y * x if log_input else x - y * ops.log(x + eps)
     if full:
         many = y > 1
-        count = where(many, y, 1.0)
-        stirling = count * log(count) - count + log(count * (2.0 * math.pi)) * 0.5
-        values = values + where(many, stirling, 0.0)
+        count = ops.where(many, y, 1.0)
+        stirling = count * ops.log(count) - count + ops.log(count * (2.0 * math.pi)) * 0.5
+        values = values + ops.where(many, stirling, 0.0)
     return reduced("poisson_nll_loss", values, reduction)
 
 
@@ -170,10 +166,10 @@ def gaussian_nll_loss(
     x, y = like_shapes("gaussian_nll_loss", predictions, targets)
     spread = widened(floating("gaussian_nll_loss", var))
     if x.ndim and spread.shape == x.shape[:-1]:
-        spread = expand_dims(spread, -1)
-    spread = broadcast_to(spread, x.shape)
-    spread = spread + stop_gradient(maximum(spread, eps) - spread)
-    values = (log(spread) + square(x - y) / spread) * 0.5
+        spread = ops.expand_dims(spread, -1)
+    spread = ops.broadcast_to(spread, x.shape)
+    spread = spread + ops.stop_gradient(ops.maximum(spread, eps) - spread)
+    values = (ops.log(spread) + ops.square(x - y) / spread) * 0.5
     return reduced("gaussian_nll_loss", values + 0.5 * math.log(2 * math.pi) if full else values, reduction)
 
 
@@ -198,9 +194,9 @@ def cosine_similarity(x1: Any, x2: Any, axis: int = 1, eps: float = 1e-8) -> Arr
     product = x * y
     axis = normalize_axis("cosine_similarity", axis, product.ndim)
     # in 16 bits eps would be 0
-    x, y = (widened(broadcast_to(z, product.shape)) for z in (x, y))
-    lengths = [maximum(vector_norm("cosine_similarity", z, 2, axis), eps) for z in (x, y)]
-    return cast(sum_over(x * y, axis) / lengths[0] / lengths[1], product.aval.dtype)
+    x, y = (widened(ops.broadcast_to(z, product.shape)) for z in (x, y))
+    lengths = [ops.maximum(vector_norm("cosine_similarity", z, 2, axis), eps) for z in (x, y)]
+    return cast(ops.sum(x * y, axis) / lengths[0] / lengths[1], product.aval.dtype)
 
 
 @replayable
@@ -237,7 +233,7 @@ def soft_margin_loss(predictions: Any, targets: Any, reduction: str = "mean") ->
     Array([6.931e-01, 1.000e+03], dtype=float32)
     """
     x, y = like_shapes("soft_margin_loss", predictions, targets)
-    return reduced("soft_margin_loss", softplus(-(y * x)), reduction)
+    return reduced("soft_margin_loss", ops.softplus(-(y * x)), reduction)
 
 
 @replayable
@@ -253,7 +249,7 @@ def hinge_embedding_loss(predictions: Any, targets: Any, margin: float = 1.0, re
     Array([0.5 , 0.75], dtype=float32)
     """
     x, y = like_shapes("hinge_embedding_loss", predictions, targets)
-    values = where(y != -1, x, 0.0) + where(y != 1, relu(margin - x), 0.0)
+    values = ops.where(y != -1, x, 0.0) + ops.where(y != 1, ops.relu(margin - x), 0.0)
     return reduced("hinge_embedding_loss", values, reduction)
 
 
@@ -270,7 +266,7 @@ def margin_ranking_loss(x1: Any, x2: Any, targets: Any, margin: float = 0.0, red
     Array([2., 0.], dtype=float32)
     """
     x, y, z = like_shapes("margin_ranking_loss", x1, x2, targets)
-    return reduced("margin_ranking_loss", relu(margin - z * (x - y)), reduction)
+    return reduced("margin_ranking_loss", ops.relu(margin - z * (x - y)), reduction)
 
 
 @replayable
@@ -296,9 +292,9 @@ def cosine_embedding_loss(x1: Any, x2: Any, targets: Any, margin: float = 0.0, r
         got = f"{label.aval!r} for {x.aval!r}"
         raise ShapeError(message("cosine_embedding_loss", "one target for each vector", got, "Check the shapes."))
     tiny = 1e-12  # as torch: under the root, so that zeros have a cosine
-    lengths = (sum_over(square(x), -1) + tiny) * (sum_over(square(y), -1) + tiny)
-    cosine = sum_over(x * y, -1) * rsqrt(lengths)
-    values = where(label == 1, 1.0 - cosine, where(label == -1, relu(cosine - margin), 0.0))
+    lengths = (ops.sum(ops.square(x), -1) + tiny) * (ops.sum(ops.square(y), -1) + tiny)
+    cosine = ops.sum(x * y, -1) * ops.rsqrt(lengths)
+    values = ops.where(label == 1, 1.0 - cosine, ops.where(label == -1, ops.relu(cosine - margin), 0.0))
     return reduced("cosine_embedding_loss", values, reduction)
 
 
@@ -331,8 +327,8 @@ def triplet_margin_loss(
     x, near, far = like_shapes("triplet_margin_loss", anchor, positive, negative)
     distance = pairwise_distance(x, far, p, eps)
     if swap:
-        distance = minimum(distance, pairwise_distance(near, far, p, eps))
-    values = relu(pairwise_distance(x, near, p, eps) - distance + margin)
+        distance = ops.minimum(distance, pairwise_distance(near, far, p, eps))
+    values = ops.relu(pairwise_distance(x, near, p, eps) - distance + margin)
     return reduced("triplet_margin_loss", values, reduction)
 
 
@@ -363,15 +359,15 @@ def multi_margin_loss(
         raise ShapeError(message("multi_margin_loss", "one target for each row of classes", got, "Check the shapes."))
     if p not in (1, 2):
         raise ArgumentError(message("multi_margin_loss", "1 or 2 as p", repr(p), "Pass one of them."))
-    own = take_along_axis(x, expand_dims(label, -1), -1)
-    values = relu(margin - own + x)
-    values = values if p == 1 else square(values)
+    own = ops.take_along_axis(x, ops.expand_dims(label, -1), -1)
+    values = ops.relu(margin - own + x)
+    values = values if p == 1 else ops.square(values)
     if weight is not None:
         factors = floating("multi_margin_loss", weight)
         if factors.shape != x.shape[-1:]:
             got = f"{factors.aval!r} for {x.aval!r}"
             raise ShapeError(message("multi_margin_loss", "a weight for each class", got, "Check the sizes."))
-        values = values * expand_dims(take(factors, label, 0), -1)
+        values = values * ops.expand_dims(ops.take(factors, label, 0), -1)
     # the target's own term is a constant, which is left out
-    others = where(one_hot(label, x.shape[-1], torch.bool), 0.0, values)
-    return reduced("multi_margin_loss", sum_over(others, -1) / float(x.shape[-1]), reduction)
+    others = ops.where(ops.one_hot(label, x.shape[-1], torch.bool), 0.0, values)
+    return reduced("multi_margin_loss", ops.sum(others, -1) / float(x.shape[-1]), reduction)

@@ -7,13 +7,11 @@ from typing import Any
 
 import torch
 
+from gtrace.core import ops
 from gtrace.core.base.errors import ShapeError, message
-from gtrace.core.ops.elementwise import maximum, power, rsqrt, square
 from gtrace.core.ops.join_split import slice_axis
-from gtrace.core.ops.pad_tile import pad
 from gtrace.core.ops.promote import cast
-from gtrace.core.ops.reduce import mean as mean_over
-from gtrace.core.ops.shape import as_int, as_shape, normalize_axis, reshape
+from gtrace.core.ops.shape import as_int, as_shape, normalize_axis
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.replayable import replayable
 from gtrace.nn.common import floating, vector_norm, widened
@@ -26,9 +24,9 @@ __all__ = [
 
 def _moments(x: Array, axes: tuple[int, ...]) -> tuple[Array, Array, Array]:
     """Return the mean, the deviation from it and the biased variance, with the axes kept."""
-    mean = mean_over(x, axes, keepdims=True)
+    mean = ops.mean(x, axes, keepdims=True)
     deviation = x - mean
-    return mean, deviation, mean_over(square(deviation), axes, keepdims=True)
+    return mean, deviation, ops.mean(ops.square(deviation), axes, keepdims=True)
 
 
 def _scaled(name: str, x: Array, weight: Any, bias: Any, shape: tuple[int, ...], broadcast: tuple[int, ...]) -> Array:
@@ -43,7 +41,7 @@ def _scaled(name: str, x: Array, weight: Any, bias: Any, shape: tuple[int, ...],
             if factor.shape != shape:
                 got = f"{factor.aval!r} for {x.aval!r}"
                 raise ShapeError(message(name, f"a {what} of shape {shape}", got, "Check the sizes."))
-            factor = reshape(factor, broadcast)
+            factor = ops.reshape(factor, broadcast)
             x = x * factor if what == "weight" else x + factor
     return x
 
@@ -78,7 +76,7 @@ def layer_norm(x: Any, normalized_shape: Any, weight: Any = None, bias: Any = No
     x = floating("layer_norm", x)
     shape, axes = _trailing("layer_norm", x, normalized_shape)
     _, deviation, variance = _moments(widened(x), axes)
-    return cast(_scaled("layer_norm", deviation * rsqrt(variance + eps), weight, bias, shape, shape), x.aval.dtype)
+    return cast(_scaled("layer_norm", deviation * ops.rsqrt(variance + eps), weight, bias, shape, shape), x.aval.dtype)
 
 
 @replayable
@@ -102,7 +100,7 @@ def rms_norm(x: Any, normalized_shape: Any, weight: Any = None, eps: float | Non
     shape, axes = _trailing("rms_norm", x, normalized_shape)
     wide = widened(x)
     added = torch.finfo(x.aval.dtype).eps if eps is None else eps
-    scale = rsqrt(mean_over(square(wide), axes, keepdims=True) + added)
+    scale = ops.rsqrt(ops.mean(ops.square(wide), axes, keepdims=True) + added)
     return cast(_scaled("rms_norm", wide * scale, weight, None, shape, shape), x.aval.dtype)
 
 
@@ -140,9 +138,9 @@ def group_norm(x: Any, num_groups: int, weight: Any = None, bias: Any = None, ep
     if groups < 1 or x.shape[1] % groups:
         expected = f"a number of groups that divides {x.shape[1]}"
         raise ShapeError(message("group_norm", expected, str(groups), f"x is {x.aval!r}."))
-    rows = reshape(widened(x), (x.shape[0], groups, math.prod(x.shape[1:]) // groups))
+    rows = ops.reshape(widened(x), (x.shape[0], groups, math.prod(x.shape[1:]) // groups))
     _, deviation, variance = _moments(rows, (2,))
-    out = reshape(deviation * rsqrt(variance + eps), x.shape)
+    out = ops.reshape(deviation * ops.rsqrt(variance + eps), x.shape)
     return cast(_scaled("group_norm", out, weight, bias, (x.shape[1],), broadcast), x.aval.dtype)
 
 
@@ -166,7 +164,7 @@ def instance_norm(x: Any, weight: Any = None, bias: Any = None, eps: float = 1e-
     x = floating("instance_norm", x)
     broadcast = _channels("instance_norm", x, 3)
     _, deviation, variance = _moments(widened(x), tuple(range(2, x.ndim)))
-    out = _scaled("instance_norm", deviation * rsqrt(variance + eps), weight, bias, (x.shape[1],), broadcast)
+    out = _scaled("instance_norm", deviation * ops.rsqrt(variance + eps), weight, bias, (x.shape[1],), broadcast)
     return cast(out, x.aval.dtype)
 
 
@@ -204,8 +202,8 @@ def batch_norm(
         if statistic.shape != (count,):
             got = f"{statistic.aval!r} for {x.aval!r}"
             raise ShapeError(message("batch_norm", f"a {what} of shape {(count,)}", got, "Pass axis=."))
-    scale = reshape(rsqrt(var + eps), broadcast)
-    out = (widened(x) - reshape(mean, broadcast)) * scale
+    scale = ops.reshape(ops.rsqrt(var + eps), broadcast)
+    out = (widened(x) - ops.reshape(mean, broadcast)) * scale
     return cast(_scaled("batch_norm", out, weight, bias, (count,), broadcast), x.aval.dtype)
 
 
@@ -247,14 +245,14 @@ def batch_norm_train(
         fix = "The variance of one value is not known."
         raise ShapeError(message("batch_norm_train", "at least two values for each channel", repr(x.aval), fix))
     batch_mean, deviation, batch_var = _moments(widened(x), others)
-    out = _scaled("batch_norm_train", deviation * rsqrt(batch_var + eps), weight, bias, (channels,), broadcast)
+    out = _scaled("batch_norm_train", deviation * ops.rsqrt(batch_var + eps), weight, bias, (channels,), broadcast)
     running = []
     for old, new in ((mean, batch_mean), (var, batch_var * (count / (count - 1)))):
         before = floating("batch_norm_train", old)
         if before.shape != (channels,):
             expected = f"running statistics of shape {(channels,)}"
             raise ShapeError(message("batch_norm_train", expected, repr(before.aval), f"x is {x.aval!r}."))
-        running.append(before * (1.0 - momentum) + cast(reshape(new, (channels,)), before.aval.dtype) * momentum)
+        running.append(before * (1.0 - momentum) + cast(ops.reshape(new, (channels,)), before.aval.dtype) * momentum)
     return cast(out, x.aval.dtype), running[0], running[1]
 
 
@@ -282,11 +280,11 @@ def local_response_norm(x: Any, size: int, alpha: float = 1e-4, beta: float = 0.
     if count < 1:
         raise ShapeError(message("local_response_norm", "a size >= 1", str(count), "Pass a positive integer."))
     widths = tuple((count // 2, (count - 1) // 2) if a == 1 else (0, 0) for a in range(x.ndim))
-    squares = pad(square(widened(x)), widths)
+    squares = ops.pad(ops.square(widened(x)), widths)
     total = slice_axis(squares, 1, 0, x.shape[1])
     for start in range(1, count):
         total = total + slice_axis(squares, 1, start, start + x.shape[1])
-    return cast(widened(x) * power(total * (alpha / count) + k, -float(beta)), x.aval.dtype)
+    return cast(widened(x) * ops.power(total * (alpha / count) + k, -float(beta)), x.aval.dtype)
 
 
 @replayable
@@ -303,4 +301,4 @@ def normalize(x: Any, p: float = 2.0, axis: int = 1, eps: float = 1e-12) -> Arra
     """
     x = floating("normalize", x)
     norms = vector_norm("normalize", widened(x), p, normalize_axis("normalize", axis, x.ndim), keepdims=True)
-    return cast(widened(x) / maximum(norms, eps), x.aval.dtype)
+    return cast(widened(x) / ops.maximum(norms, eps), x.aval.dtype)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, ShapeError, message
-from gtrace.core.ops.elementwise import stop_gradient
-from gtrace.core.ops.index import as_index, take
-from gtrace.core.ops.logic import where
-from gtrace.core.ops.shape import as_int, constant, expand_dims, normalize_axes
+from gtrace.core.ops.index import as_index
+from gtrace.core.ops.shape import as_int, constant, normalize_axes
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
 from gtrace.nn.common import check_number, floating
@@ -50,7 +49,7 @@ def dropout(x: Any, rate: float, key: Any = None, *, training: bool = True, broa
         return constant(0.0, x.aval)
     _check_key("dropout", key)
     keep = bernoulli(key, 1.0 - rate, tuple(1 if k in shared else n for k, n in enumerate(x.shape)))
-    return where(keep, x / (1.0 - rate), 0.0)
+    return ops.where(keep, x / (1.0 - rate), 0.0)
 
 
 _SATURATION = -1.7580993408473766  # where selu ends for very negative arguments
@@ -82,7 +81,7 @@ def alpha_dropout(x: Any, rate: float, key: Any = None, *, training: bool = True
         return constant(0.0, x.aval)
     _check_key("alpha_dropout", key)
     scale = 1.0 / math.sqrt((1.0 - rate) * (1.0 + rate * _SATURATION**2))
-    kept = where(bernoulli(key, 1.0 - rate, x.shape), x, _SATURATION)
+    kept = ops.where(bernoulli(key, 1.0 - rate, x.shape), x, _SATURATION)
     return kept * scale - scale * rate * _SATURATION
 
 
@@ -107,7 +106,7 @@ def embedding(indices: Any, table: Any, padding_idx: int | None = None) -> Array
     places, table = as_index(indices), lift("embedding", table)
     if not table.ndim:
         raise ShapeError(message("embedding", "a table with rows", repr(table.aval), "Pass (rows, features)."))
-    rows = take(table, places, 0)
+    rows = ops.take(table, places, 0)
     if padding_idx is None:
         return rows
     count, row = table.shape[0], as_int("embedding", "padding_idx", padding_idx)
@@ -119,5 +118,5 @@ def embedding(indices: Any, table: Any, padding_idx: int | None = None) -> Array
         padding |= places < -count  # such places mean the first row
     if row == count - 1:
         padding |= places >= count
-    padding = expand_dims(padding, tuple(range(places.ndim, places.ndim + table.ndim - 1)))
-    return where(padding, stop_gradient(rows), rows)
+    padding = ops.expand_dims(padding, tuple(range(places.ndim, places.ndim + table.ndim - 1)))
+    return ops.where(padding, ops.stop_gradient(rows), rows)

@@ -8,15 +8,11 @@ from typing import Any
 
 import numpy
 
+from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, ShapeError, message
-from gtrace.core.ops.create import arange, full
-from gtrace.core.ops.elementwise import clip, exp, log, maximum, multiply, stop_gradient, subtract
-from gtrace.core.ops.index import as_index, take, take_along_axis
-from gtrace.core.ops.join_split import concat, stack
-from gtrace.core.ops.logic import equal, less, logical_and, not_equal, where
+from gtrace.core.ops.index import as_index
 from gtrace.core.ops.promote import cast
-from gtrace.core.ops.scans import cumsum
-from gtrace.core.ops.shape import as_int, broadcast_to, expand_dims, reshape
+from gtrace.core.ops.shape import as_int
 from gtrace.core.trace.array import Array
 from gtrace.core.transform.control.scan import scan
 from gtrace.nn.common import check_reduction, floating, reduced, widened
@@ -66,43 +62,43 @@ def ctc_loss(
         expected = "log-probabilities of (steps, batch, classes) or (steps, classes)"
         raise ShapeError(message("ctc_loss", expected, repr(x.aval), "Check the shapes."))
     single = x.ndim == 2
-    wide = widened(expand_dims(x, 1) if single else x)
+    wide = widened(ops.expand_dims(x, 1) if single else x)
     steps, size, classes = wide.shape
     none = as_int("ctc_loss", "blank", blank)
     if not 0 <= none < classes:
         raise ArgumentError(message("ctc_loss", f"a blank from 0 to {classes - 1}", str(none), "It is a class."))
     inputs, counts = (_lengths(z, size, single) for z in (input_lengths, target_lengths))
     labels = _labels(targets, target_lengths, counts, size, single)
-    places = arange(labels.shape[1], device=x.device)
-    labels = where(less(places, expand_dims(counts, 1)), labels, none)
+    places = ops.arange(labels.shape[1], device=x.device)
+    labels = ops.where(ops.less(places, ops.expand_dims(counts, 1)), labels, none)
 
     # the states of an alignment: the labels, with blanks between and around them
-    blanks = full((size, 1), none, labels.aval.dtype, device=x.device)
-    pairs = stack([broadcast_to(blanks, labels.shape), labels], -1)
-    states = concat([reshape(pairs, (size, 2 * labels.shape[1])), blanks], 1)
+    blanks = ops.full((size, 1), none, labels.aval.dtype, device=x.device)
+    pairs = ops.stack([ops.broadcast_to(blanks, labels.shape), labels], -1)
+    states = ops.concat([ops.reshape(pairs, (size, 2 * labels.shape[1])), blanks], 1)
     width = states.shape[1]
-    scores = take_along_axis(wide, broadcast_to(expand_dims(states, 0), (steps, size, width)), 2)
+    scores = ops.take_along_axis(wide, ops.broadcast_to(ops.expand_dims(states, 0), (steps, size, width)), 2)
     # a blank may be left out between labels that differ
-    leaps = logical_and(not_equal(states, none), not_equal(states, _shifted(states, 2, none)))
-    start = where(equal(arange(width, device=x.device), 0), 0.0, -math.inf)
-    start = broadcast_to(cast(start, wide.aval.dtype), (size, width))
-    running = less(expand_dims(arange(steps, device=x.device), 1), inputs)
+    leaps = ops.logical_and(ops.not_equal(states, none), ops.not_equal(states, _shifted(states, 2, none)))
+    start = ops.where(ops.equal(ops.arange(width, device=x.device), 0), 0.0, -math.inf)
+    start = ops.broadcast_to(cast(start, wide.aval.dtype), (size, width))
+    running = ops.less(ops.expand_dims(ops.arange(steps, device=x.device), 1), inputs)
 
     def step(total: Array, now: tuple[Array, Array]) -> tuple[Array, None]:
         score, on = now
-        leapt = where(leaps, _shifted(total, 2, -math.inf), -math.inf)
+        leapt = ops.where(leaps, _shifted(total, 2, -math.inf), -math.inf)
         moved = _log_sum_exp(total, _shifted(total, 1, -math.inf), leapt) + score
-        return where(expand_dims(on, 1), moved, total), None
+        return ops.where(ops.expand_dims(on, 1), moved, total), None
 
     total, _ = scan(step, start, (scores, running))
-    last = expand_dims(multiply(counts, 2), 1)
-    ends = take_along_axis(total, concat([last, clip(subtract(last, 1), 0, None)], 1), 1)
-    losses = -_log_sum_exp(ends[:, 0], where(equal(counts, 0), -math.inf, ends[:, 1]))
+    last = ops.expand_dims(ops.multiply(counts, 2), 1)
+    ends = ops.take_along_axis(total, ops.concat([last, ops.clip(ops.subtract(last, 1), 0, None)], 1), 1)
+    losses = -_log_sum_exp(ends[:, 0], ops.where(ops.equal(counts, 0), -math.inf, ends[:, 1]))
     if zero_infinity:
-        losses = where(equal(losses, math.inf), 0.0, losses)
+        losses = ops.where(ops.equal(losses, math.inf), 0.0, losses)
     if reduction == "mean":
-        losses = losses / cast(clip(counts, 1, None), losses.aval.dtype)
-    return reduced("ctc_loss", reshape(losses, ()) if single else losses, reduction)
+        losses = losses / cast(ops.clip(counts, 1, None), losses.aval.dtype)
+    return reduced("ctc_loss", ops.reshape(losses, ()) if single else losses, reduction)
 
 
 def _lengths(value: Any, size: int, single: bool) -> Array:
@@ -110,14 +106,14 @@ def _lengths(value: Any, size: int, single: bool) -> Array:
     if lengths.shape != (size,) and not (single and not lengths.ndim):
         expected = f"lengths of shape ({size},)"
         raise ShapeError(message("ctc_loss", expected, repr(lengths.aval), "One length for each sequence."))
-    return reshape(lengths, (size,))
+    return ops.reshape(lengths, (size,))
 
 
 def _labels(targets: Any, given: Any, counts: Array, size: int, single: bool) -> Array:
     """Return labels as (batch, length)."""
     labels = as_index(targets)
     if single and labels.ndim == 1:
-        return expand_dims(labels, 0)
+        return ops.expand_dims(labels, 0)
     if labels.ndim == 2 and labels.shape[0] == size:
         return labels
     if labels.ndim != 1:
@@ -126,27 +122,27 @@ def _labels(targets: Any, given: Any, counts: Array, size: int, single: bool) ->
     known = isinstance(given, (tuple, list, numpy.ndarray)) and len(given)
     longest = builtins.min(labels.shape[0], int(numpy.max(given))) if known else labels.shape[0]
     if not longest:
-        return broadcast_to(expand_dims(labels[:0], 0), (size, 0))
-    starts = expand_dims(subtract(cumsum(counts, 0), counts), 1)
-    return take(labels, clip(starts + arange(longest, device=labels.device), 0, labels.shape[0] - 1), 0)
+        return ops.broadcast_to(ops.expand_dims(labels[:0], 0), (size, 0))
+    starts = ops.expand_dims(ops.subtract(ops.cumsum(counts, 0), counts), 1)
+    return ops.take(labels, ops.clip(starts + ops.arange(longest, device=labels.device), 0, labels.shape[0] - 1), 0)
 
 
 def _shifted(x: Array, by: int, value: Any) -> Array:
     """Return (batch, states) moved to later states, with `value` before them."""
     by = builtins.min(by, x.shape[1])
-    front = full((x.shape[0], by), value, x.aval.dtype, device=x.device)
-    return concat([front, x[:, : x.shape[1] - by]], 1)
+    front = ops.full((x.shape[0], by), value, x.aval.dtype, device=x.device)
+    return ops.concat([front, x[:, : x.shape[1] - by]], 1)
 
 
 def _log_sum_exp(*terms: Array) -> Array:
     """Return log(sum exp), with derivatives of 0 where all terms are -inf."""
     high = terms[0]
     for term in terms[1:]:
-        high = maximum(high, term)
-    high = stop_gradient(high)
-    dead = equal(high, -math.inf)
-    high = where(dead, 0.0, high)
-    total = exp(terms[0] - high)
+        high = ops.maximum(high, term)
+    high = ops.stop_gradient(high)
+    dead = ops.equal(high, -math.inf)
+    high = ops.where(dead, 0.0, high)
+    total = ops.exp(terms[0] - high)
     for term in terms[1:]:
-        total = total + exp(term - high)
-    return where(dead, -math.inf, high + log(where(dead, 1.0, total)))
+        total = total + ops.exp(term - high)
+    return ops.where(dead, -math.inf, high + ops.log(ops.where(dead, 1.0, total)))

@@ -6,15 +6,9 @@ from typing import Any
 
 import torch
 
-from gtrace.core.ops.arg_reduce import argmax
-from gtrace.core.ops.elementwise import rsqrt, square, stop_gradient
-from gtrace.core.ops.logic import where as select
-from gtrace.core.ops.normalize import softmax
-from gtrace.core.ops.one_hot_vectors import one_hot
+from gtrace.core import ops
 from gtrace.core.ops.promote import cast
-from gtrace.core.ops.reduce import mean as mean_over
-from gtrace.core.ops.reduce import sum as sum_over
-from gtrace.core.ops.shape import broadcast_to, normalize_axes, normalize_axis
+from gtrace.core.ops.shape import normalize_axes, normalize_axis
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
 from gtrace.core.trace.replayable import replayable
@@ -32,7 +26,7 @@ def softmin(x: Any, axis: Any = -1) -> Array:
     >>> gt.round(gt.nn.softmin(gt.array([0., 1.])), 4)
     Array([0.7311, 0.2689], dtype=float32)
     """
-    return softmax(-floating("softmin", x), axis)
+    return ops.softmax(-floating("softmin", x), axis)
 
 
 @replayable
@@ -56,11 +50,11 @@ def gumbel_softmax(logits: Any, key: Any, tau: Any = 1.0, hard: bool = False, ax
     """
     logits = floating("gumbel_softmax", logits)
     axis = normalize_axis("gumbel_softmax", axis, logits.ndim)
-    soft = softmax((logits + gumbel(key, logits.shape, logits.aval.dtype)) / tau, axis)
+    soft = ops.softmax((logits + gumbel(key, logits.shape, logits.aval.dtype)) / tau, axis)
     if not hard:
         return soft
-    chosen = one_hot(argmax(soft, axis), logits.shape[axis], soft.aval.dtype, axis)
-    return chosen + (soft - stop_gradient(soft))  # the difference is exactly 0
+    chosen = ops.one_hot(ops.argmax(soft, axis), logits.shape[axis], soft.aval.dtype, axis)
+    return chosen + (soft - ops.stop_gradient(soft))  # the difference is exactly 0
 
 
 @replayable
@@ -85,16 +79,16 @@ def standardize(
     x = floating("standardize", x)
     wide = widened(x)
     axes = normalize_axes("standardize", axis, x.ndim)
-    keep = None if where is None else broadcast_to(lift("standardize", where), x.shape)
+    keep = None if where is None else ops.broadcast_to(lift("standardize", where), x.shape)
 
     def average(values: Array) -> Array:
         if keep is None:
-            return mean_over(values, axes, keepdims=True)
-        count = sum_over(
+            return ops.mean(values, axes, keepdims=True)
+        count = ops.sum(
             cast(keep if keep.aval.dtype is torch.bool else keep != 0, values.aval.dtype), axes, keepdims=True
         )
-        return sum_over(select(keep, values, 0.0), axes, keepdims=True) / count
+        return ops.sum(ops.where(keep, values, 0.0), axes, keepdims=True) / count
 
     deviation = wide - (average(wide) if mean is None else mean)
-    spread = average(square(deviation)) if variance is None else widened(floating("standardize", variance))
-    return cast(deviation * rsqrt(spread + epsilon), x.aval.dtype)
+    spread = average(ops.square(deviation)) if variance is None else widened(floating("standardize", variance))
+    return cast(deviation * ops.rsqrt(spread + epsilon), x.aval.dtype)

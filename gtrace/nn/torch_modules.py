@@ -8,12 +8,10 @@ from typing import Any, NoReturn
 
 import torch
 
+from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, message
 from gtrace.core.base.locks import new_lock
-from gtrace.core.ops.create import array
 from gtrace.core.ops.declare import Aval
-from gtrace.core.ops.elementwise import log, maximum
-from gtrace.core.ops.shape import moveaxis
 from gtrace.core.trace.array import Array
 from gtrace.interop.aten.overloads import RandomOperatorError
 from gtrace.interop.torch_functions import Call, CallTable, Recorded, gradients_follow
@@ -117,7 +115,7 @@ class Apply:
             got = f"without {missing[0]!r}" if missing else "other names"
             expected = f"{what} as a dict with the {len(names)} names of the module"
             raise ArgumentError(message(name, expected, got, "from_module returns such a dict."))
-        return {key: given[key] if type(given[key]) is Array else array(given[key]) for key in names}
+        return {key: given[key] if type(given[key]) is Array else ops.array(given[key]) for key in names}
 
     def _trace(
         self, call: Call, params: list[str], buffers: list[str], train: bool, key: Array | None, values: bool
@@ -202,11 +200,11 @@ class _Draw:
         if name == "exponential":
             rate = args[1] if len(args) > 1 else 1.0
             # never 0, as in torch: gumbel_softmax takes the logarithm
-            return maximum(exponential(own, a.shape, a.dtype), torch.finfo(a.dtype).tiny) / rate
+            return ops.maximum(exponential(own, a.shape, a.dtype), torch.finfo(a.dtype).tiny) / rate
         if name == "multinomial":
             weights, count = args[:2]
-            found = categorical(own, log(weights), shape=(count, *weights.shape[:-1]), replace=any(args[2:]))
-            return moveaxis(found, 0, -1)
+            found = categorical(own, ops.log(weights), shape=(count, *weights.shape[:-1]), replace=any(args[2:]))
+            return ops.moveaxis(found, 0, -1)
         if overload in _INTEGERS:
             low, high = ([0] + args[_INTEGERS[overload]])[-2:]
             return randint(own, a.shape, low, high, torch.int64).astype(a.dtype)
@@ -269,8 +267,8 @@ def from_module(module: torch.nn.Module, *example: Any) -> tuple[State, Apply]:
         raise ArgumentError(message("from_module", "a torch.nn.Module", type(module).__name__, "See gt.lift."))
     _check_traceable(module)
     with torch.no_grad():
-        params = {name: array(value.detach()) for name, value in module.named_parameters()}
-        state = {name: array(value.detach()) for name, value in module.named_buffers()}
+        params = {name: ops.array(value.detach()) for name, value in module.named_parameters()}
+        state = {name: ops.array(value.detach()) for name, value in module.named_buffers()}
     # the copy has the flag of training to itself, and the tensors of the module, which it never uses
     shared: dict[int, Any] = {id(x): x for x in (*module.parameters(), *module.buffers())}
     # what it computed and keeps, as weights of torch.nn.utils.weight_norm, can be copied without its history alone

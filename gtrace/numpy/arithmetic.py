@@ -7,44 +7,10 @@ from typing import Any
 
 import torch
 
+from gtrace.core import ops
 from gtrace.core.base.errors import DtypeError, message
-from gtrace.core.ops.complex_numbers import complex as join_parts
-from gtrace.core.ops.complex_parts import imag, real
-from gtrace.core.ops.dtype_info import finfo
-from gtrace.core.ops.elementwise import (
-    absolute,
-    add,
-    clip,
-    divide,
-    floor_divide,
-    maximum,
-    minimum,
-    multiply,
-    neg,
-    power,
-    remainder,
-    round,  # noqa: A004 - the name of the array API
-    sin,
-    square,
-    subtract,
-    trunc,
-)
-from gtrace.core.ops.floats import copysign, exp2, exponent_of, logaddexp
-from gtrace.core.ops.logic import (
-    bitwise_and,
-    bitwise_invert,
-    bitwise_left_shift,
-    bitwise_right_shift,
-    equal,
-    greater,
-    isfinite,
-    isinf,
-    isnan,
-    less,
-    logical_and,
-    not_equal,
-    where,
-)
+from gtrace.core.ops.elementwise import neg
+from gtrace.core.ops.floats import exp2, exponent_of
 from gtrace.core.ops.promote import cast, promote, promote_arrays
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
@@ -55,11 +21,11 @@ __all__ = [
     "rad2deg", "radians", "right_shift", "rint", "sinc", "true_divide",
 ]  # fmt: skip
 
-around = round
-bitwise_not = invert = bitwise_invert
-left_shift, right_shift = bitwise_left_shift, bitwise_right_shift
-mod = remainder
-true_divide = divide
+around = ops.round
+bitwise_not = invert = ops.bitwise_invert
+left_shift, right_shift = ops.bitwise_left_shift, ops.bitwise_right_shift
+mod = ops.remainder
+true_divide = ops.divide
 
 
 def _floats(op: str, x: Any) -> Array:
@@ -80,7 +46,7 @@ def fabs(x: Any) -> Array:
     x = _floats("fabs", x)
     if x.aval.complex:
         raise DtypeError(message("fabs", "real numbers", repr(x.aval), "Use gtrace.numpy.abs."))
-    return absolute(x)
+    return ops.absolute(x)
 
 
 def rint(x: Any) -> Array:
@@ -90,7 +56,7 @@ def rint(x: Any) -> Array:
     >>> gnp.rint(gnp.array([0.5, 1.6]))
     Array([0., 2.], dtype=float32)
     """
-    return round(_floats("rint", x))
+    return ops.round(_floats("rint", x))
 
 
 def fix(x: Any) -> Array:
@@ -100,7 +66,7 @@ def fix(x: Any) -> Array:
     >>> gnp.fix(gnp.array([1.5, -1.5]))
     Array([ 1., -1.], dtype=float32)
     """
-    return trunc(_floats("fix", x))
+    return ops.trunc(_floats("fix", x))
 
 
 def float_power(x: Any, y: Any) -> Array:
@@ -111,7 +77,7 @@ def float_power(x: Any, y: Any) -> Array:
     Array([0.5 , 0.25], dtype=float32)
     """
     base, exponent = promote_arrays("float_power", x, y, floating=True)
-    return power(base, exponent)
+    return ops.power(base, exponent)
 
 
 def fmax(x: Any, y: Any) -> Array:
@@ -121,7 +87,7 @@ def fmax(x: Any, y: Any) -> Array:
     >>> gnp.fmax(gnp.array([1., gnp.nan]), 0.5)
     Array([1. , 0.5], dtype=float32)
     """
-    return _but_nan("fmax", x, y, maximum, greater)
+    return _but_nan("fmax", x, y, ops.maximum, ops.greater)
 
 
 def fmin(x: Any, y: Any) -> Array:
@@ -131,7 +97,7 @@ def fmin(x: Any, y: Any) -> Array:
     >>> gnp.fmin(gnp.array([1., gnp.nan]), 0.5)
     Array([0.5, 0.5], dtype=float32)
     """
-    return _but_nan("fmin", x, y, minimum, less)
+    return _but_nan("fmin", x, y, ops.minimum, ops.less)
 
 
 def _but_nan(op: str, x: Any, y: Any, pick: Any, first: Any) -> Array:
@@ -139,7 +105,7 @@ def _but_nan(op: str, x: Any, y: Any, pick: Any, first: Any) -> Array:
     x, y = promote_arrays(op, x, y)
     if not x.aval.floating:
         return pick(x, y)
-    return where(first(x, y) | isnan(y), x, y)
+    return ops.where(first(x, y) | ops.isnan(y), x, y)
 
 
 def divmod(x: Any, y: Any) -> tuple[Array, Array]:  # noqa: A001 - NumPy's name
@@ -149,7 +115,7 @@ def divmod(x: Any, y: Any) -> tuple[Array, Array]:  # noqa: A001 - NumPy's name
     >>> gnp.divmod(gnp.array([7, -7]), 4)
     (Array([ 1, -2], dtype=int64), Array([3, 1], dtype=int64))
     """
-    return floor_divide(x, y), remainder(x, y)
+    return ops.floor_divide(x, y), ops.remainder(x, y)
 
 
 def modf(x: Any) -> tuple[Array, Array]:
@@ -160,9 +126,13 @@ def modf(x: Any) -> tuple[Array, Array]:
     (Array([ 0.5 , -0.25], dtype=float32), Array([ 1., -2.], dtype=float32))
     """
     x = _floats("modf", x)
-    whole = trunc(x)
-    sign = copysign(1.0, x)  # the fraction of -2 is -0, and its derivative 1
-    return where(isinf(x), copysign(0.0, x), multiply(sign, subtract(multiply(sign, x), multiply(sign, whole)))), whole
+    whole = ops.trunc(x)
+    sign = ops.copysign(1.0, x)  # the fraction of -2 is -0, and its derivative 1
+    return ops.where(
+        ops.isinf(x),
+        ops.copysign(0.0, x),
+        ops.multiply(sign, ops.subtract(ops.multiply(sign, x), ops.multiply(sign, whole))),
+    ), whole
 
 
 def frexp(x: Any) -> tuple[Array, Array]:
@@ -173,9 +143,9 @@ def frexp(x: Any) -> tuple[Array, Array]:
     (Array([ 0.5 , -0.75], dtype=float32), Array([4, 0], dtype=int32))
     """
     x = _floats("frexp", x)
-    regular = logical_and(isfinite(x), not_equal(x, 0.0))
+    regular = ops.logical_and(ops.isfinite(x), ops.not_equal(x, 0.0))
     exponent = exponent_of(x)
-    return where(regular, ldexp(where(regular, x, 1.0), neg(exponent)), x), exponent
+    return ops.where(regular, ldexp(ops.where(regular, x, 1.0), neg(exponent)), x), exponent
 
 
 def ldexp(x: Any, exponent: Any) -> Array:
@@ -193,11 +163,11 @@ def ldexp(x: Any, exponent: Any) -> Array:
         raise DtypeError(message("ldexp", "integer exponents", repr(exponent.aval), "Use gtrace.numpy.exp2."))
     # three factors, none of which is 0 or infinite; with larger exponents the result would be the same
     least = 3 * math.frexp(torch.finfo(x.aval.dtype).smallest_normal)[1]
-    exponent = clip(cast(exponent, torch.int64), least, -least)
-    third = floor_divide(exponent, 3)
+    exponent = ops.clip(cast(exponent, torch.int64), least, -least)
+    third = ops.floor_divide(exponent, 3)
     factor = exp2(cast(third, x.aval.dtype))
-    rest = exp2(cast(subtract(exponent, multiply(third, 2)), x.aval.dtype))
-    return multiply(multiply(multiply(x, factor), rest), factor)
+    rest = exp2(cast(ops.subtract(exponent, ops.multiply(third, 2)), x.aval.dtype))
+    return ops.multiply(ops.multiply(ops.multiply(x, factor), rest), factor)
 
 
 def heaviside(x: Any, middle: Any) -> Array:
@@ -208,7 +178,7 @@ def heaviside(x: Any, middle: Any) -> Array:
     Array([0. , 0.5, 1. ], dtype=float32)
     """
     x, middle = promote_arrays("heaviside", x, middle, floating=True)
-    return where(isnan(x), x, where(equal(x, 0.0), middle, cast(greater(x, 0.0), x.aval.dtype)))
+    return ops.where(ops.isnan(x), x, ops.where(ops.equal(x, 0.0), middle, cast(ops.greater(x, 0.0), x.aval.dtype)))
 
 
 def logaddexp2(x: Any, y: Any) -> Array:
@@ -219,7 +189,7 @@ def logaddexp2(x: Any, y: Any) -> Array:
     Array([4.], dtype=float32)
     """
     x, y = promote_arrays("logaddexp2", x, y, floating=True)
-    return divide(logaddexp(multiply(x, math.log(2.0)), multiply(y, math.log(2.0))), math.log(2.0))
+    return ops.divide(ops.logaddexp(ops.multiply(x, math.log(2.0)), ops.multiply(y, math.log(2.0))), math.log(2.0))
 
 
 def deg2rad(x: Any) -> Array:
@@ -229,7 +199,7 @@ def deg2rad(x: Any) -> Array:
     >>> gnp.deg2rad(gnp.array([0., 180.]))
     Array([0.       , 3.1415927], dtype=float32)
     """
-    return multiply(_floats("deg2rad", x), math.pi / 180.0)
+    return ops.multiply(_floats("deg2rad", x), math.pi / 180.0)
 
 
 def rad2deg(x: Any) -> Array:
@@ -239,7 +209,7 @@ def rad2deg(x: Any) -> Array:
     >>> gnp.rad2deg(gnp.array([0., gnp.pi]))
     Array([  0., 180.], dtype=float32)
     """
-    return multiply(_floats("rad2deg", x), 180.0 / math.pi)
+    return ops.multiply(_floats("rad2deg", x), 180.0 / math.pi)
 
 
 radians, degrees = deg2rad, rad2deg
@@ -258,13 +228,13 @@ def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, ne
     """
     x = lift("nan_to_num", x)
     if x.aval.complex:
-        return join_parts(*(nan_to_num(part, copy, nan, posinf, neginf) for part in (real(x), imag(x))))
+        return ops.complex(*(nan_to_num(part, copy, nan, posinf, neginf) for part in (ops.real(x), ops.imag(x))))
     if not x.aval.floating:
         return x
-    info = finfo(x.aval.dtype)
-    out = where(isnan(x), nan, x)
-    out = where(equal(x, math.inf), info.max if posinf is None else posinf, out)
-    return where(equal(x, -math.inf), info.min if neginf is None else neginf, out)
+    info = ops.finfo(x.aval.dtype)
+    out = ops.where(ops.isnan(x), nan, x)
+    out = ops.where(ops.equal(x, math.inf), info.max if posinf is None else posinf, out)
+    return ops.where(ops.equal(x, -math.inf), info.min if neginf is None else neginf, out)
 
 
 def sinc(x: Any) -> Array:
@@ -274,14 +244,14 @@ def sinc(x: Any) -> Array:
     >>> gnp.sinc(gnp.array([0., 0.5]))
     Array([1.        , 0.63661975], dtype=float32)
     """
-    angle = multiply(_floats("sinc", x), math.pi)
-    near = less(absolute(angle), 0.1)
-    t = square(where(near, angle, 0.0))
+    angle = ops.multiply(_floats("sinc", x), math.pi)
+    near = ops.less(ops.absolute(angle), 0.1)
+    t = ops.square(ops.where(near, angle, 0.0))
     series: Any = 1.0
     for k in (8, 6, 4, 2):  # the Taylor series, by Horner's rule
-        series = subtract(1.0, multiply(divide(t, float(k * (k + 1))), series))
-    far = where(near, 1.0, angle)
-    return where(near, series, divide(sin(far), far))
+        series = ops.subtract(1.0, ops.multiply(ops.divide(t, float(k * (k + 1))), series))
+    far = ops.where(near, 1.0, angle)
+    return ops.where(near, series, ops.divide(ops.sin(far), far))
 
 
 def bitwise_count(x: Any) -> Array:
@@ -297,12 +267,12 @@ def bitwise_count(x: Any) -> Array:
     x = lift("bitwise_count", x)
     if x.aval.floating:
         raise DtypeError(message("bitwise_count", "integers", repr(x.aval), "Use x.astype(gt.int64)."))
-    bits = absolute(cast(x, torch.int64))
+    bits = ops.absolute(cast(x, torch.int64))
     # sums of 1, 2 and 4 neighbouring bits, in place; then of the eight bytes
-    bits = subtract(bits, bitwise_and(bitwise_right_shift(bits, 1), 0x5555555555555555))
-    pairs = bitwise_and(bitwise_right_shift(bits, 2), 0x3333333333333333)
-    bits = add(bitwise_and(bits, 0x3333333333333333), pairs)
-    bits = bitwise_and(add(bits, bitwise_right_shift(bits, 4)), 0x0F0F0F0F0F0F0F0F)
+    bits = ops.subtract(bits, ops.bitwise_and(ops.bitwise_right_shift(bits, 1), 0x5555555555555555))
+    pairs = ops.bitwise_and(ops.bitwise_right_shift(bits, 2), 0x3333333333333333)
+    bits = ops.add(ops.bitwise_and(bits, 0x3333333333333333), pairs)
+    bits = ops.bitwise_and(ops.add(bits, ops.bitwise_right_shift(bits, 4)), 0x0F0F0F0F0F0F0F0F)
     for shift in (8, 16, 32):
-        bits = add(bits, bitwise_right_shift(bits, shift))
-    return cast(bitwise_and(bits, 0x7F), torch.uint8)
+        bits = ops.add(bits, ops.bitwise_right_shift(bits, shift))
+    return cast(ops.bitwise_and(bits, 0x7F), torch.uint8)

@@ -7,18 +7,12 @@ from typing import Any
 
 import numpy
 
+from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, DtypeError, ShapeError, message
-from gtrace.core.ops.complex_parts import imag, real
-from gtrace.core.ops.create import asarray, ones, zeros
 from gtrace.core.ops.draw_functions import nextafter
-from gtrace.core.ops.elementwise import subtract
-from gtrace.core.ops.index import take
-from gtrace.core.ops.join_split import concat, slice_axis
-from gtrace.core.ops.logic import bitwise_and, bitwise_right_shift, not_equal
+from gtrace.core.ops.join_split import slice_axis
 from gtrace.core.ops.promote import cast, promote
-from gtrace.core.ops.reduce import sum as sum_over
-from gtrace.core.ops.shape import moveaxis, normalize_axis, ravel, reshape
-from gtrace.core.ops.unique import nonzero
+from gtrace.core.ops.shape import normalize_axis
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
 from gtrace.core.trace.promotion import as_dtype
@@ -44,15 +38,15 @@ def packbits(a: Any, axis: int | None = None, bitorder: str = "big") -> Array:
     x = lift("packbits", a)
     if x.aval.floating:
         raise DtypeError(message("packbits", "integers or booleans", repr(x.aval), "Compare first."))
-    weights = asarray(1 << _order(bitorder), as_dtype("int32"))
-    x = ravel(x) if axis is None else x
+    weights = ops.asarray(1 << _order(bitorder), as_dtype("int32"))
+    x = ops.ravel(x) if axis is None else x
     place = normalize_axis("packbits", 0 if axis is None else axis, x.ndim)
-    bits = moveaxis(cast(not_equal(x, 0), as_dtype("int32")), place, -1)
+    bits = ops.moveaxis(cast(ops.not_equal(x, 0), as_dtype("int32")), place, -1)
     missing = -bits.shape[-1] % 8
     if missing:
-        bits = concat([bits, zeros((*bits.shape[:-1], missing), bits.aval.dtype)], -1)
-    eights = reshape(bits, (*bits.shape[:-1], bits.shape[-1] // 8, 8))
-    return moveaxis(cast(sum_over(eights * weights, -1), as_dtype("uint8")), -1, place)
+        bits = ops.concat([bits, ops.zeros((*bits.shape[:-1], missing), bits.aval.dtype)], -1)
+    eights = ops.reshape(bits, (*bits.shape[:-1], bits.shape[-1] // 8, 8))
+    return ops.moveaxis(cast(ops.sum(eights * weights, -1), as_dtype("uint8")), -1, place)
 
 
 def unpackbits(a: Any, axis: int | None = None, count: int | None = None, bitorder: str = "big") -> Array:
@@ -65,19 +59,21 @@ def unpackbits(a: Any, axis: int | None = None, count: int | None = None, bitord
     x = lift("unpackbits", a)
     if x.aval.dtype is not as_dtype("uint8"):
         raise DtypeError(message("unpackbits", "uint8", repr(x.aval), "Convert it."))
-    x = ravel(x) if axis is None else x
+    x = ops.ravel(x) if axis is None else x
     place = normalize_axis("unpackbits", 0 if axis is None else axis, x.ndim)
-    wide = cast(moveaxis(x, place, -1), as_dtype("int32"))
-    bits = bitwise_and(bitwise_right_shift(wide[..., None], asarray(_order(bitorder), as_dtype("int32"))), 1)
-    flat = reshape(bits, (*wide.shape[:-1], wide.shape[-1] * 8))
+    wide = cast(ops.moveaxis(x, place, -1), as_dtype("int32"))
+    bits = ops.bitwise_and(
+        ops.bitwise_right_shift(wide[..., None], ops.asarray(_order(bitorder), as_dtype("int32"))), 1
+    )
+    flat = ops.reshape(bits, (*wide.shape[:-1], wide.shape[-1] * 8))
     size = flat.shape[-1]
     if count is not None:
         kept = count if count >= 0 else max(size + count, 0)
         if kept > size:
-            flat = concat([flat, zeros((*flat.shape[:-1], kept - size), flat.aval.dtype)], -1)
+            flat = ops.concat([flat, ops.zeros((*flat.shape[:-1], kept - size), flat.aval.dtype)], -1)
         else:
             flat = slice_axis(flat, flat.ndim - 1, 0, kept)
-    return moveaxis(cast(flat, as_dtype("uint8")), -1, place)
+    return ops.moveaxis(cast(flat, as_dtype("uint8")), -1, place)
 
 
 def spacing(x: Any) -> Array:
@@ -88,7 +84,7 @@ def spacing(x: Any) -> Array:
     Array(1.1920929e-07, dtype=float32)
     """
     (x,) = promote("spacing", lift("spacing", x), floating=True)
-    return subtract(nextafter(x, x + numpy.inf * (2 * (x >= 0) - 1)), x)
+    return ops.subtract(nextafter(x, x + numpy.inf * (2 * (x >= 0) - 1)), x)
 
 
 def sort_complex(a: Any) -> Array:
@@ -103,7 +99,7 @@ def sort_complex(a: Any) -> Array:
         x = cast(x, as_dtype("complex128" if x.aval.dtype is as_dtype("float64") else "complex64"))
     if x.ndim != 1:
         raise ShapeError(message("sort_complex", "one dimension", repr(x.aval), "Use gt.vmap."))
-    return take(x, lexsort((imag(x), real(x))), 0)
+    return ops.take(x, lexsort((ops.imag(x), ops.real(x))), 0)
 
 
 def mask_indices(n: int, mask_func: Callable[..., Any], k: Any = 0, *, size: int | None = None) -> tuple[Array, ...]:
@@ -113,4 +109,4 @@ def mask_indices(n: int, mask_func: Callable[..., Any], k: Any = 0, *, size: int
     >>> gnp.mask_indices(2, gnp.triu)[1]
     Array([0, 1, 1], dtype=int64)
     """
-    return nonzero(mask_func(ones((n, n)), k), size=size)
+    return ops.nonzero(mask_func(ops.ones((n, n)), k), size=size)

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy
 
+from gtrace.core import ops
 from gtrace.core.base import tree
 from gtrace.core.base.errors import ArgumentError, ShapeError, message
-from gtrace.core.ops.create import asarray
-from gtrace.core.ops.shape import broadcast_to, expand_dims, moveaxis, normalize_axis, reshape
+from gtrace.core.ops.shape import normalize_axis
 from gtrace.core.trace.array import Array
 from gtrace.core.transform.vmap import vmap
 
@@ -63,7 +63,7 @@ def vectorize(
     @functools.wraps(pyfunc)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         mapped = [k for k in range(len(args)) if k not in excluded]
-        arrays = [asarray(args[k]) for k in mapped]
+        arrays = [ops.asarray(args[k]) for k in mapped]
         names: list[tuple[str, ...]] = [()] * len(arrays) if signature is None else _core_names(signature, len(arrays))
         loops = _loop_shapes(arrays, names)
         try:
@@ -83,10 +83,10 @@ def vectorize(
         size, rows, axes = math.prod(loop), [], []
         for x, outer in zip(arrays, loops, strict=True):
             core = x.shape[len(outer) :]
-            rows.append(reshape(broadcast_to(x, (*loop, *core)), (size, *core)) if outer else x)
+            rows.append(ops.reshape(ops.broadcast_to(x, (*loop, *core)), (size, *core)) if outer else x)
             axes.append(0 if outer else None)
         out = vmap(of_arrays, in_axes=tuple(axes))(*rows)
-        return tree.map(lambda y: reshape(y, (*loop, *y.shape[1:])), out)
+        return tree.map(lambda y: ops.reshape(y, (*loop, *y.shape[1:])), out)
 
     return wrapped
 
@@ -121,17 +121,17 @@ def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: Any, *args: Any
     Array([[0, 1],
            [0, 2]], dtype=int64)
     """
-    x = asarray(arr)
+    x = ops.asarray(arr)
     place = normalize_axis("apply_along_axis", axis, x.ndim)
-    moved = moveaxis(x, place, -1)
+    moved = ops.moveaxis(x, place, -1)
     outer = moved.shape[:-1]
     if not outer:
-        return asarray(func1d(x, *args, **kwargs))
-    rows = reshape(moved, (math.prod(outer), moved.shape[-1]))
-    out = vmap(lambda row: asarray(func1d(row, *args, **kwargs)))(rows)
+        return ops.asarray(func1d(x, *args, **kwargs))
+    rows = ops.reshape(moved, (math.prod(outer), moved.shape[-1]))
+    out = vmap(lambda row: ops.asarray(func1d(row, *args, **kwargs)))(rows)
     inner = out.shape[1:]
-    out = reshape(out, (*outer, *inner))
-    return moveaxis(out, tuple(range(len(outer), out.ndim)), tuple(range(place, place + len(inner))))
+    out = ops.reshape(out, (*outer, *inner))
+    return ops.moveaxis(out, tuple(range(len(outer), out.ndim)), tuple(range(place, place + len(inner))))
 
 
 def apply_over_axes(func: Callable[[Any, int], Any], a: Any, axes: Any) -> Array:
@@ -141,13 +141,13 @@ def apply_over_axes(func: Callable[[Any, int], Any], a: Any, axes: Any) -> Array
     >>> gnp.apply_over_axes(gnp.sum, gnp.ones((2, 3)), (0, 1))
     Array([[6.]], dtype=float32)
     """
-    x = asarray(a)
+    x = ops.asarray(a)
     ndim = x.ndim
     for axis in axes if isinstance(axes, (tuple, list)) else (axes,):
         place = normalize_axis("apply_over_axes", axis, ndim)
-        x = asarray(func(x, place))
+        x = ops.asarray(func(x, place))
         if x.ndim == ndim - 1:
-            x = expand_dims(x, place)
+            x = ops.expand_dims(x, place)
         if x.ndim != ndim:
             got = repr(x.aval)
             raise ShapeError(message("apply_over_axes", f"{ndim} or {ndim - 1} dimensions", got, "Reduce one axis."))

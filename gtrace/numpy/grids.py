@@ -8,25 +8,11 @@ from typing import Any
 import numpy
 import torch
 
+from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, ShapeError, message
-from gtrace.core.ops.create import arange, asarray, eye, linspace, ones
-from gtrace.core.ops.elementwise import add, clip, floor_divide, log10, multiply, power, remainder
 from gtrace.core.ops.gather import constant_array
-from gtrace.core.ops.join_split import concat, flip, stack
-from gtrace.core.ops.pad_tile import tril
 from gtrace.core.ops.promote import cast, counting, promote_arrays
-from gtrace.core.ops.shape import (
-    as_int,
-    as_shape,
-    broadcast_arrays,
-    broadcast_to,
-    expand_dims,
-    meshgrid,
-    moveaxis,
-    normalize_axis,
-    reshape,
-)
-from gtrace.core.ops.unique import nonzero
+from gtrace.core.ops.shape import as_int, as_shape, normalize_axis
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
 from gtrace.core.trace.promotion import as_dtype, default_dtype
@@ -43,11 +29,11 @@ __all__ = [
 def _range(part: Any) -> Array:
     """Return what a slice stands for: numbers by a step, or, with an imaginary step, so many with both ends."""
     if not isinstance(part, slice):
-        return asarray(part)
+        return ops.asarray(part)
     start = 0 if part.start is None else part.start
     if isinstance(part.step, complex):
-        return linspace(start, part.stop, int(abs(part.step)))
-    return arange(start, part.stop, 1 if part.step is None else part.step)
+        return ops.linspace(start, part.stop, int(abs(part.step)))
+    return ops.arange(start, part.stop, 1 if part.step is None else part.step)
 
 
 class _Grid:
@@ -60,8 +46,8 @@ class _Grid:
         if not isinstance(key, tuple):
             return _range(key)
         axes = promote_arrays("grid", *[_range(part) for part in key])
-        grid = meshgrid(*axes, indexing="ij", sparse=self._sparse)
-        return tuple(grid) if self._sparse else stack(grid)
+        grid = ops.meshgrid(*axes, indexing="ij", sparse=self._sparse)
+        return tuple(grid) if self._sparse else ops.stack(grid)
 
 
 class _Joined:
@@ -81,8 +67,8 @@ class _Joined:
             missing = max(ndim - x.ndim, 0)
             # the axes of x come last, or from `place` on
             before = missing if place == -1 else min(place, missing) if place >= 0 else max(missing + place + 1, 0)
-            arrays.append(reshape(x, (1,) * before + x.shape + (1,) * (missing - before)))
-        return concat(arrays, axis)
+            arrays.append(ops.reshape(x, (1,) * before + x.shape + (1,) * (missing - before)))
+        return ops.concat(arrays, axis)
 
 
 def _directive(text: str) -> tuple[int, int, int]:
@@ -126,10 +112,10 @@ def indices(dimensions: Any, dtype: Any = None, sparse: bool = False) -> Any:
     """
     kind = default_dtype(int) if dtype is None else as_dtype(dtype)
     sizes = as_shape("indices", dimensions)
-    grid = meshgrid(*[arange(n, dtype=kind) for n in sizes], indexing="ij", sparse=sparse)
+    grid = ops.meshgrid(*[ops.arange(n, dtype=kind) for n in sizes], indexing="ij", sparse=sparse)
     if sparse:
         return tuple(grid)
-    return stack(grid) if grid else asarray(numpy.zeros(0)).astype(kind)
+    return ops.stack(grid) if grid else ops.asarray(numpy.zeros(0)).astype(kind)
 
 
 def fromfunction(function: Callable[..., Any], shape: Any, *, dtype: Any = float, **kwargs: Any) -> Any:
@@ -141,7 +127,7 @@ def fromfunction(function: Callable[..., Any], shape: Any, *, dtype: Any = float
            [1., 2.]], dtype=float32)
     """
     sizes = as_shape("fromfunction", shape)
-    return function(*meshgrid(*[arange(n, dtype=dtype) for n in sizes], indexing="ij"), **kwargs)
+    return function(*ops.meshgrid(*[ops.arange(n, dtype=dtype) for n in sizes], indexing="ij"), **kwargs)
 
 
 @counting
@@ -157,11 +143,15 @@ def ix_(*sequences: Any) -> tuple[Array, ...]:
     """
     out = []
     for k, given in enumerate(sequences):
-        x = asarray(given, dtype=torch.int64) if isinstance(given, (list, tuple)) and not given else asarray(given)
+        x = (
+            ops.asarray(given, dtype=torch.int64)
+            if isinstance(given, (list, tuple)) and not given
+            else ops.asarray(given)
+        )
         if x.ndim != 1:
             raise ShapeError(message("ix_", "sequences of one dimension", repr(x.aval), "Use gt.ravel."))
-        x = nonzero(x)[0] if x.aval.dtype is torch.bool else x
-        out.append(reshape(x, tuple(x.size if j == k else 1 for j in range(len(sequences)))))
+        x = ops.nonzero(x)[0] if x.aval.dtype is torch.bool else x
+        out.append(ops.reshape(x, tuple(x.size if j == k else 1 for j in range(len(sequences)))))
     return tuple(out)
 
 
@@ -173,7 +163,7 @@ def diag_indices(n: int, ndim: int = 2) -> tuple[Array, ...]:
     >>> gnp.diag_indices(2)
     (Array([0, 1], dtype=int64), Array([0, 1], dtype=int64))
     """
-    return (arange(as_int("diag_indices", "n", n)),) * as_int("diag_indices", "ndim", ndim)
+    return (ops.arange(as_int("diag_indices", "n", n)),) * as_int("diag_indices", "ndim", ndim)
 
 
 def diag_indices_from(x: Any) -> tuple[Array, ...]:
@@ -256,10 +246,10 @@ def unravel_index(indices: Any, shape: Any) -> tuple[Array, ...]:
     >>> gnp.unravel_index(gnp.array([1, 5]), (2, 3))
     (Array([0, 1], dtype=int64), Array([1, 2], dtype=int64))
     """
-    rest, out = cast(asarray(indices), torch.int64), []
+    rest, out = cast(ops.asarray(indices), torch.int64), []
     for n in reversed(as_shape("unravel_index", shape)):
-        out.append(remainder(rest, max(n, 1)))
-        rest = floor_divide(rest, max(n, 1))
+        out.append(ops.remainder(rest, max(n, 1)))
+        rest = ops.floor_divide(rest, max(n, 1))
     return tuple(reversed(out))
 
 
@@ -281,7 +271,7 @@ def ravel_multi_index(multi_index: Any, dims: Any, mode: str | None = None, orde
     Array([1, 5], dtype=int64)
     """
     sizes = as_shape("ravel_multi_index", dims)
-    axes = promote_arrays("ravel_multi_index", *[asarray(x) for x in multi_index])
+    axes = promote_arrays("ravel_multi_index", *[ops.asarray(x) for x in multi_index])
     if len(axes) != len(sizes):
         got = f"{len(axes)} for {sizes}"
         raise ShapeError(message("ravel_multi_index", "an index for each axis", got, "Match them."))
@@ -289,12 +279,14 @@ def ravel_multi_index(multi_index: Any, dims: Any, mode: str | None = None, orde
         got = f"{mode!r} and {order!r}"
         raise ArgumentError(message("ravel_multi_index", "wrap or clip as mode, C or F as order", got, "Check both."))
     if mode is not None:
-        axes = [remainder(x, n) if mode == "wrap" else clip(x, 0, n - 1) for x, n in zip(axes, sizes, strict=True)]
+        axes = [
+            ops.remainder(x, n) if mode == "wrap" else ops.clip(x, 0, n - 1) for x, n in zip(axes, sizes, strict=True)
+        ]
     if order == "F":
         sizes, axes = sizes[::-1], axes[::-1]
     out = axes[0]
     for n, index in zip(sizes[1:], axes[1:], strict=True):
-        out = add(multiply(out, n), index)
+        out = ops.add(ops.multiply(out, n), index)
     return out
 
 
@@ -315,9 +307,9 @@ def logspace(
     """
     base = lift("logspace", base)
     if base.ndim:
-        start, stop, base = broadcast_arrays(*promote_arrays("logspace", start, stop, base))
-        base = expand_dims(base, axis)
-    out = power(base, linspace(start, stop, num, endpoint, axis=axis))
+        start, stop, base = ops.broadcast_arrays(*promote_arrays("logspace", start, stop, base))
+        base = ops.expand_dims(base, axis)
+    out = ops.power(base, ops.linspace(start, stop, num, endpoint, axis=axis))
     return out if dtype is None else cast(out, as_dtype(dtype))
 
 
@@ -330,12 +322,12 @@ def geomspace(
     >>> gnp.round(gnp.geomspace(1, 100, 3), 3)
     Array([  1.,  10., 100.], dtype=float32)
     """
-    a, b = promote_arrays("geomspace", asarray(start), asarray(stop), floating=True)
-    powers = linspace(0.0, log10(b / a), num, endpoint)
-    out = a * power(10.0, powers)  # whole powers of 10 come out whole
+    a, b = promote_arrays("geomspace", ops.asarray(start), ops.asarray(stop), floating=True)
+    powers = ops.linspace(0.0, ops.log10(b / a), num, endpoint)
+    out = a * ops.power(10.0, powers)  # whole powers of 10 come out whole
     if endpoint and len(powers) > 1:
-        out = concat([out[:-1], broadcast_to(b, out.shape[1:])[None]])
-    out = moveaxis(out, 0, normalize_axis("geomspace", axis, out.ndim))
+        out = ops.concat([out[:-1], ops.broadcast_to(b, out.shape[1:])[None]])
+    out = ops.moveaxis(out, 0, normalize_axis("geomspace", axis, out.ndim))
     return out if dtype is None else cast(out, as_dtype(dtype))
 
 
@@ -347,7 +339,7 @@ def identity(n: int, dtype: Any = None) -> Array:
     Array([[1., 0.],
            [0., 1.]], dtype=float32)
     """
-    return eye(n, dtype=dtype)
+    return ops.eye(n, dtype=dtype)
 
 
 def tri(N: int, M: int | None = None, k: int = 0, dtype: Any = None) -> Array:  # noqa: N803 - NumPy's names
@@ -358,7 +350,7 @@ def tri(N: int, M: int | None = None, k: int = 0, dtype: Any = None) -> Array:  
     Array([[1., 0.],
            [1., 1.]], dtype=float32)
     """
-    return tril(ones((N, N if M is None else M), dtype), k)
+    return ops.tril(ops.ones((N, N if M is None else M), dtype), k)
 
 
 def vander(x: Any, N: int | None = None, increasing: bool = False) -> Array:  # noqa: N803 - NumPy's name
@@ -376,8 +368,8 @@ def vander(x: Any, N: int | None = None, increasing: bool = False) -> Array:  # 
     if x.ndim != 1:
         raise ShapeError(message("vander", "one dimension", repr(x.aval), "Use gt.ravel."))
     count = x.size if N is None else as_int("vander", "N", N)
-    powers = [power(x, k) for k in range(count)]
+    powers = [ops.power(x, k) for k in range(count)]
     if not powers:
-        return reshape(x[:0], (0, 0)) if not x.size else ones((x.size, 0), x.aval.dtype)
-    out = stack(promote_arrays("vander", *powers), 1)
-    return out if increasing else flip(out, 1)
+        return ops.reshape(x[:0], (0, 0)) if not x.size else ops.ones((x.size, 0), x.aval.dtype)
+    out = ops.stack(promote_arrays("vander", *powers), 1)
+    return out if increasing else ops.flip(out, 1)

@@ -7,18 +7,11 @@ from typing import Any
 
 import torch
 
+from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, DtypeError, ShapeError, message
-from gtrace.core.ops.create import asarray, full, linspace, zeros
-from gtrace.core.ops.elementwise import add, clip, divide, multiply, subtract
-from gtrace.core.ops.join_split import flip, slice_axis, split
-from gtrace.core.ops.logic import equal, greater_equal, less_equal, logical_and, where
+from gtrace.core.ops.join_split import slice_axis
 from gtrace.core.ops.promote import cast, counted, counting, promote, promote_arrays
-from gtrace.core.ops.reduce import max as max_over
-from gtrace.core.ops.reduce import min as min_over
-from gtrace.core.ops.reduce import sum as sum_over
-from gtrace.core.ops.scans import diff
-from gtrace.core.ops.shape import as_int, expand_dims, ravel, reshape
-from gtrace.core.ops.sorting import searchsorted
+from gtrace.core.ops.shape import as_int
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
 from gtrace.core.trace.force import whole
@@ -49,7 +42,7 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0, *, length: int | N
         raise DtypeError(message("bincount", "integers of one dimension", repr(x.aval), "Use x.astype(gt.int64)."))
     x = cast(x, torch.int64)
     if length is None:
-        smallest, largest = (int(whole(f(x), "size")) if x.size else -1 for f in (min_over, max_over))
+        smallest, largest = (int(whole(f(x), "size")) if x.size else -1 for f in (ops.min, ops.max))
         if x.size and smallest < 0:
             raise ArgumentError(message("bincount", "numbers >= 0", str(smallest), "Pass length= to leave them out."))
         length = max(largest + 1, as_int("bincount", "minlength", minlength))
@@ -58,10 +51,10 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0, *, length: int | N
 
 def _count(places: Array, weights: Any, count: int) -> Array:
     """Return the counts, or the sums of weights, of the numbers below `count`; others go to one slot more."""
-    inside = logical_and(greater_equal(places, 0), places < count)
-    places = where(inside, places, count)
+    inside = ops.logical_and(ops.greater_equal(places, 0), places < count)
+    places = ops.where(inside, places, count)
     if weights is None:
-        out = full((count + 1,), 0, torch.int64, device=places.device).at[places].add(1, mode="promise_in_bounds")
+        out = ops.full((count + 1,), 0, torch.int64, device=places.device).at[places].add(1, mode="promise_in_bounds")
     else:
         weights = lift("bincount", weights)
         if weights.shape != places.shape:
@@ -69,7 +62,9 @@ def _count(places: Array, weights: Any, count: int) -> Array:
             raise ShapeError(message("bincount", "a weight for each element", got, "Check the shapes."))
         (weights,) = promote("bincount", weights, floating=True)
         out = (
-            zeros(count + 1, weights.aval.dtype, device=places.device).at[places].add(weights, mode="promise_in_bounds")
+            ops.zeros(count + 1, weights.aval.dtype, device=places.device)
+            .at[places]
+            .add(weights, mode="promise_in_bounds")
         )
     return slice_axis(out, 0, 0, count)
 
@@ -86,14 +81,17 @@ def digitize(x: Any, bins: Any, right: bool = False) -> Array:
     >>> gnp.digitize(gnp.array([0.5, 2.]), gnp.array([0., 1., 2.]))
     Array([1, 3], dtype=int64)
     """
-    x, bins = lift("digitize", x), asarray(bins)
+    x, bins = lift("digitize", x), ops.asarray(bins)
     if bins.ndim != 1:
         raise ShapeError(message("digitize", "bins of one dimension", repr(bins.aval), "Use gt.ravel."))
     if not bins.size:
-        return full(x.shape, 0, torch.int64, device=x.device)
+        return ops.full(x.shape, 0, torch.int64, device=x.device)
     side = "left" if right else "right"
-    rising, falling = searchsorted(bins, x, side), subtract(bins.size, searchsorted(flip(bins), x, side))
-    return where(less_equal(bins[0], bins[-1]), rising, falling)
+    rising, falling = (
+        ops.searchsorted(bins, x, side),
+        ops.subtract(bins.size, ops.searchsorted(ops.flip(bins), x, side)),
+    )
+    return ops.where(ops.less_equal(bins[0], bins[-1]), rising, falling)
 
 
 def histogram_bin_edges(x: Any, bins: Any = 10, range: Any = None, weights: Any = None) -> Array:  # noqa: A002
@@ -115,25 +113,29 @@ def histogram_bin_edges(x: Any, bins: Any = 10, range: Any = None, weights: Any 
         raise ArgumentError(message("histogram", "a number of bins, or edges", repr(bins), "Choose a number."))
     x = lift("histogram", x)
     if isinstance(bins, (list, tuple)) or getattr(bins, "ndim", 0) > 0:
-        return asarray(bins)
+        return ops.asarray(bins)
     count = as_int("histogram", "number of bins", bins)
     if count < 1:
         raise ArgumentError(message("histogram", "at least one bin", str(count), "Pass a positive integer."))
     (x,) = promote("histogram", x, floating=True)
     if range is not None:
-        low, high = (cast(asarray(v), x.aval.dtype) for v in range)
+        low, high = (cast(ops.asarray(v), x.aval.dtype) for v in range)
     else:
-        low, high = (f(x) if x.size else full((), v, x.aval.dtype) for f, v in ((min_over, 0), (max_over, 1)))
-    same = equal(low, high)
-    return linspace(where(same, subtract(low, 0.5), low), where(same, add(high, 0.5), high), count + 1)
+        low, high = (f(x) if x.size else ops.full((), v, x.aval.dtype) for f, v in ((ops.min, 0), (ops.max, 1)))
+    same = ops.equal(low, high)
+    return ops.linspace(
+        ops.where(same, ops.subtract(low, 0.5), low), ops.where(same, ops.add(high, 0.5), high), count + 1
+    )
 
 
 def _bins(x: Array, edges: Array) -> Array:
     """Return the bin of each element, the last of which holds its upper edge too; -1 outside, and for NaN."""
     x, edges = promote_arrays("histogram", x, edges)
-    inside = logical_and(greater_equal(x, edges[0]), less_equal(x, edges[-1]))
-    places = clip(subtract(searchsorted(edges, where(inside, x, edges[0]), "right"), 1), 0, edges.size - 2)
-    return where(inside, places, -1)
+    inside = ops.logical_and(ops.greater_equal(x, edges[0]), ops.less_equal(x, edges[-1]))
+    places = ops.clip(
+        ops.subtract(ops.searchsorted(edges, ops.where(inside, x, edges[0]), "right"), 1), 0, edges.size - 2
+    )
+    return ops.where(inside, places, -1)
 
 
 def histogram(
@@ -155,10 +157,10 @@ def histogram(
     """
     x = lift("histogram", x)
     edges = histogram_bin_edges(x, bins, range)
-    counts = _count(ravel(_bins(x, edges)), None if weights is None else ravel(weights), edges.size - 1)
+    counts = _count(ops.ravel(_bins(x, edges)), None if weights is None else ops.ravel(weights), edges.size - 1)
     if density:
         counts = cast(counts, edges.aval.dtype)
-        counts = divide(divide(counts, diff(edges)), sum_over(counts))
+        counts = ops.divide(ops.divide(counts, ops.diff(edges)), ops.sum(counts))
     return counts, edges
 
 
@@ -189,32 +191,32 @@ def histogramdd(
         raise ShapeError(message("histogramdd", "bins and a range for each axis", got, "Pass one for each."))
     edges = [histogram_bin_edges(x, b, r) for x, b, r in zip(axes, chosen, ranges, strict=True)]
     sizes = [e.size - 1 for e in edges]
-    cell: Array = full((axes[0].size,), 0, torch.int64, device=axes[0].device)
-    inside: Array = full((axes[0].size,), True, device=axes[0].device)
+    cell: Array = ops.full((axes[0].size,), 0, torch.int64, device=axes[0].device)
+    inside: Array = ops.full((axes[0].size,), True, device=axes[0].device)
     for x, e, n in zip(axes, edges, sizes, strict=True):
         place = _bins(x, e)
-        inside = logical_and(inside, greater_equal(place, 0))
-        cell = add(multiply(cell, n), place)
-    counts = reshape(_count(where(inside, cell, -1), weights, math.prod(sizes)), tuple(sizes))
+        inside = ops.logical_and(inside, ops.greater_equal(place, 0))
+        cell = ops.add(ops.multiply(cell, n), place)
+    counts = ops.reshape(_count(ops.where(inside, cell, -1), weights, math.prod(sizes)), tuple(sizes))
     if weights is None:
         counts = counted(counts)
     if density:
         counts = cast(counts, edges[0].aval.dtype)
-        counts = divide(counts, sum_over(counts))
+        counts = ops.divide(counts, ops.sum(counts))
         for k, (e, n) in enumerate(zip(edges, sizes, strict=True)):
-            counts = divide(counts, reshape(diff(e), (n, *(1,) * (len(sizes) - 1 - k))))
+            counts = ops.divide(counts, ops.reshape(ops.diff(e), (n, *(1,) * (len(sizes) - 1 - k))))
     return counts, edges
 
 
 def _coordinates(sample: Any) -> list[Array]:
     if isinstance(sample, (list, tuple)):
-        return [lift("histogramdd", asarray(x)) for x in sample]
+        return [lift("histogramdd", ops.asarray(x)) for x in sample]
     sample = lift("histogramdd", sample)
     if sample.ndim == 1:
-        sample = expand_dims(sample, 1)
+        sample = ops.expand_dims(sample, 1)
     if sample.ndim != 2:
         raise ShapeError(message("histogramdd", "points and their axes", repr(sample.aval), "Use gt.reshape."))
-    return [ravel(column) for column in split(sample, sample.shape[1], 1)]
+    return [ops.ravel(column) for column in ops.split(sample, sample.shape[1], 1)]
 
 
 def histogram2d(

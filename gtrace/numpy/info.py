@@ -7,10 +7,11 @@ from typing import Any
 
 import torch
 
+from gtrace.core import ops
 from gtrace.core.base.devices import as_device
 from gtrace.core.base.dtypes import BY_TORCH, DType, complex64, float32
 from gtrace.core.base.errors import ArgumentError, message
-from gtrace.core.ops.dtype_info import KINDS, isdtype
+from gtrace.core.ops.dtype_info import KINDS
 from gtrace.core.trace.promotion import default_dtype
 
 __all__ = ["__array_namespace_info__"]
@@ -52,7 +53,7 @@ class NamespaceInfo:
         if unknown:
             raise ArgumentError(message("dtypes", f"kinds among {', '.join(KINDS)}", repr(unknown[0]), "Use those."))
         standard = [dtype for dtype in BY_TORCH.values() if not re.search("float(8|16)", dtype.name)]
-        return {dtype.name: dtype for dtype in standard if kind is None or isdtype(dtype, kinds)}
+        return {dtype.name: dtype for dtype in standard if kind is None or ops.isdtype(dtype, kinds)}
 
 
 def __array_namespace_info__() -> NamespaceInfo:  # noqa: N807 - the standard's name

@@ -5,18 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from gtrace.core.ops.arg_reduce import argmax, argmin
-from gtrace.core.ops.complex_parts import real
-from gtrace.core.ops.elementwise import divide, sqrt, squared_magnitude, subtract
-from gtrace.core.ops.logic import greater, isnan, logical_and, logical_not, not_equal, where
-from gtrace.core.ops.logic import where as select
+from gtrace.core import ops
+from gtrace.core.ops.elementwise import squared_magnitude
 from gtrace.core.ops.promote import cast, counting, promote
-from gtrace.core.ops.reduce import all as all_over
-from gtrace.core.ops.reduce import max as max_over
-from gtrace.core.ops.reduce import min as min_over
-from gtrace.core.ops.reduce import prod
-from gtrace.core.ops.reduce import sum as sum_over
-from gtrace.core.ops.scans import cumprod, cumsum
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
 from gtrace.core.trace.promotion import as_dtype
@@ -29,7 +20,7 @@ __all__ = [
 
 def _without(op: str, x: Any, otherwise: float) -> Array:
     x = lift(op, x)
-    return where(isnan(x), otherwise, x) if x.aval.floating else x
+    return ops.where(ops.isnan(x), otherwise, x) if x.aval.floating else x
 
 
 def nansum(
@@ -41,7 +32,7 @@ def nansum(
     >>> gnp.nansum(gnp.array([1., gnp.nan]))
     Array(1., dtype=float32)
     """
-    return sum_over(_without("nansum", x, 0.0), axis, dtype, keepdims=keepdims, where=where, initial=initial)
+    return ops.sum(_without("nansum", x, 0.0), axis, dtype, keepdims=keepdims, where=where, initial=initial)
 
 
 def nanprod(
@@ -53,7 +44,7 @@ def nanprod(
     >>> gnp.nanprod(gnp.array([2., gnp.nan]))
     Array(2., dtype=float32)
     """
-    return prod(_without("nanprod", x, 1.0), axis, dtype, keepdims=keepdims, where=where, initial=initial)
+    return ops.prod(_without("nanprod", x, 1.0), axis, dtype, keepdims=keepdims, where=where, initial=initial)
 
 
 def nancumsum(x: Any, axis: int | None = None, dtype: Any = None) -> Array:
@@ -63,7 +54,7 @@ def nancumsum(x: Any, axis: int | None = None, dtype: Any = None) -> Array:
     >>> gnp.nancumsum(gnp.array([1., gnp.nan, 2.]))
     Array([1., 1., 3.], dtype=float32)
     """
-    return cumsum(_without("nancumsum", x, 0.0), axis, dtype)
+    return ops.cumsum(_without("nancumsum", x, 0.0), axis, dtype)
 
 
 def nancumprod(x: Any, axis: int | None = None, dtype: Any = None) -> Array:
@@ -73,7 +64,7 @@ def nancumprod(x: Any, axis: int | None = None, dtype: Any = None) -> Array:
     >>> gnp.nancumprod(gnp.array([3., gnp.nan, 2.]))
     Array([3., 3., 6.], dtype=float32)
     """
-    return cumprod(_without("nancumprod", x, 1.0), axis, dtype)
+    return ops.cumprod(_without("nancumprod", x, 1.0), axis, dtype)
 
 
 def _extreme(
@@ -85,7 +76,7 @@ def _extreme(
     out = over(_without(op, x, worst), axis, keepdims, initial=initial, where=kept)
     if initial is not None:
         return out
-    return where(all_over(isnan(x), axis, keepdims), math.nan, out)
+    return ops.where(ops.all(ops.isnan(x), axis, keepdims), math.nan, out)
 
 
 def nanmax(x: Any, axis: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = None) -> Array:
@@ -95,7 +86,7 @@ def nanmax(x: Any, axis: Any = None, *, keepdims: bool = False, initial: Any = N
     >>> gnp.nanmax(gnp.array([1., gnp.nan]))
     Array(1., dtype=float32)
     """
-    return _extreme("nanmax", max_over, -math.inf, x, axis, keepdims, initial, where)
+    return _extreme("nanmax", ops.max, -math.inf, x, axis, keepdims, initial, where)
 
 
 def nanmin(x: Any, axis: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = None) -> Array:
@@ -105,13 +96,13 @@ def nanmin(x: Any, axis: Any = None, *, keepdims: bool = False, initial: Any = N
     >>> gnp.nanmin(gnp.array([1., gnp.nan]))
     Array(1., dtype=float32)
     """
-    return _extreme("nanmin", min_over, math.inf, x, axis, keepdims, initial, where)
+    return _extreme("nanmin", ops.min, math.inf, x, axis, keepdims, initial, where)
 
 
 def _place(op: str, of: Any, worst: float, x: Any, axis: int | None, keepdims: bool) -> Array:
     x = lift(op, x)
     out = of(_without(op, x, worst), axis, keepdims)
-    return where(all_over(isnan(x), axis, keepdims), -1, out) if x.aval.floating else out
+    return ops.where(ops.all(ops.isnan(x), axis, keepdims), -1, out) if x.aval.floating else out
 
 
 @counting
@@ -122,7 +113,7 @@ def nanargmax(x: Any, axis: int | None = None, *, keepdims: bool = False) -> Arr
     >>> gnp.nanargmax(gnp.array([gnp.nan, 1., 2.]))
     Array(2, dtype=int64)
     """
-    return _place("nanargmax", argmax, -math.inf, x, axis, keepdims)
+    return _place("nanargmax", ops.argmax, -math.inf, x, axis, keepdims)
 
 
 @counting
@@ -133,15 +124,15 @@ def nanargmin(x: Any, axis: int | None = None, *, keepdims: bool = False) -> Arr
     >>> gnp.nanargmin(gnp.array([gnp.nan, 1., 2.]))
     Array(1, dtype=int64)
     """
-    return _place("nanargmin", argmin, math.inf, x, axis, keepdims)
+    return _place("nanargmin", ops.argmin, math.inf, x, axis, keepdims)
 
 
 def _moments(op: str, x: Any, dtype: Any, kept: Any) -> tuple[Array, Array]:
     """Return x in a floating dtype, and the mask of the elements that count."""
     x = lift(op, x)
     (x,) = promote(op, x if dtype is None else cast(x, as_dtype(dtype)), floating=True)
-    mask = logical_not(isnan(x))
-    return x, mask if kept is None else logical_and(mask, not_equal(lift(op, kept), 0))
+    mask = ops.logical_not(ops.isnan(x))
+    return x, mask if kept is None else ops.logical_and(mask, ops.not_equal(lift(op, kept), 0))
 
 
 def nanmean(x: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool = False, where: Any = None) -> Array:
@@ -155,9 +146,9 @@ def nanmean(x: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool = Fal
     Array(2., dtype=float32)
     """
     x, mask = _moments("nanmean", x, dtype, where)
-    return divide(
-        sum_over(x, axis, keepdims=keepdims, where=mask),
-        sum_over(cast(mask, x.aval.dtype), axis, keepdims=keepdims),
+    return ops.divide(
+        ops.sum(x, axis, keepdims=keepdims, where=mask),
+        ops.sum(cast(mask, x.aval.dtype), axis, keepdims=keepdims),
     )
 
 
@@ -174,12 +165,12 @@ def nanvar(
     Array(1., dtype=float32)
     """
     x, mask = _moments("nanvar", x, dtype, where)
-    count = sum_over(cast(mask, real(x).aval.dtype), axis, keepdims=keepdims)
+    count = ops.sum(cast(mask, ops.real(x).aval.dtype), axis, keepdims=keepdims)
     center = nanmean(x, axis, keepdims=True, where=mask)
-    deviation = subtract(select(mask, x, center), center)  # a NaN would reach the derivative
-    freedom = subtract(count, float(ddof))
-    total = sum_over(squared_magnitude(deviation), axis, keepdims=keepdims, where=mask)
-    return divide(total, select(greater(freedom, 0.0), freedom, math.nan))
+    deviation = ops.subtract(ops.where(mask, x, center), center)  # a NaN would reach the derivative
+    freedom = ops.subtract(count, float(ddof))
+    total = ops.sum(squared_magnitude(deviation), axis, keepdims=keepdims, where=mask)
+    return ops.divide(total, ops.where(ops.greater(freedom, 0.0), freedom, math.nan))
 
 
 def nanstd(
@@ -191,4 +182,4 @@ def nanstd(
     >>> gnp.nanstd(gnp.array([1., gnp.nan, 3.]))
     Array(1., dtype=float32)
     """
-    return sqrt(nanvar(x, axis, dtype, ddof=ddof, keepdims=keepdims, where=where))
+    return ops.sqrt(nanvar(x, axis, dtype, ddof=ddof, keepdims=keepdims, where=where))

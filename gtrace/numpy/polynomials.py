@@ -6,14 +6,11 @@ from typing import Any
 
 import torch
 
+from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, ShapeError, message
-from gtrace.core.ops.create import arange, asarray, eye, ones, zeros
-from gtrace.core.ops.elementwise import add, divide, multiply, neg, sqrt, square, subtract
-from gtrace.core.ops.join_split import concat, stack
-from gtrace.core.ops.linalg import matmul, outer
+from gtrace.core.ops.elementwise import neg
 from gtrace.core.ops.promote import cast, promote, promote_arrays
-from gtrace.core.ops.reduce import sum as sum_over
-from gtrace.core.ops.shape import as_int, broadcast_shapes, broadcast_to, expand_dims, matrix_transpose, reshape
+from gtrace.core.ops.shape import as_int
 from gtrace.core.trace.array import Array
 from gtrace.numpy.grids import vander
 from gtrace.numpy.linalg.decompositions import eigvals
@@ -25,10 +22,10 @@ __all__ = ["poly", "polyadd", "polyder", "polydiv", "polyfit", "polyint", "polym
 
 
 def _coefficients(op: str, p: Any) -> Array:
-    p = asarray(p)
+    p = ops.asarray(p)
     if p.ndim > 1:
         raise ShapeError(message(op, "coefficients of one dimension", repr(p.aval), "Use gt.ravel."))
-    return p if p.ndim else reshape(p, (1,))
+    return p if p.ndim else ops.reshape(p, (1,))
 
 
 def polyval(p: Any, x: Any) -> Array:
@@ -40,11 +37,11 @@ def polyval(p: Any, x: Any) -> Array:
     >>> gnp.polyval([1., 0., -1.], gnp.array([2., 3.]))
     Array([3., 8.], dtype=float32)
     """
-    p, x = promote_arrays("polyval", p if getattr(p, "ndim", 1) > 1 else _coefficients("polyval", p), asarray(x))
-    shape = broadcast_shapes(p.shape[1:], x.shape)
-    out: Array = zeros(shape, x.aval.dtype, device=x.device)
+    p, x = promote_arrays("polyval", p if getattr(p, "ndim", 1) > 1 else _coefficients("polyval", p), ops.asarray(x))
+    shape = ops.broadcast_shapes(p.shape[1:], x.shape)
+    out: Array = ops.zeros(shape, x.aval.dtype, device=x.device)
     for k in range(p.shape[0]):
-        out = add(multiply(out, x), p[k]) if k else broadcast_to(p[k], shape)
+        out = ops.add(ops.multiply(out, x), p[k]) if k else ops.broadcast_to(p[k], shape)
     return out
 
 
@@ -52,7 +49,7 @@ def _aligned(op: str, a: Any, b: Any) -> tuple[Array, Array]:
     a, b = promote_arrays(op, _coefficients(op, a), _coefficients(op, b))
     size = max(a.size, b.size)
     first, second = (
-        concat([zeros(size - z.size, z.aval.dtype, device=z.device), z]) if z.size < size else z for z in (a, b)
+        ops.concat([ops.zeros(size - z.size, z.aval.dtype, device=z.device), z]) if z.size < size else z for z in (a, b)
     )
     return first, second
 
@@ -64,7 +61,7 @@ def polyadd(a: Any, b: Any) -> Array:
     >>> gnp.polyadd([1, 2], [3])
     Array([1, 5], dtype=int64)
     """
-    return add(*_aligned("polyadd", a, b))
+    return ops.add(*_aligned("polyadd", a, b))
 
 
 def polysub(a: Any, b: Any) -> Array:
@@ -74,7 +71,7 @@ def polysub(a: Any, b: Any) -> Array:
     >>> gnp.polysub([1, 2], [3])
     Array([ 1, -1], dtype=int64)
     """
-    return subtract(*_aligned("polysub", a, b))
+    return ops.subtract(*_aligned("polysub", a, b))
 
 
 def polymul(a: Any, b: Any, *, trim_leading_zeros: bool = False) -> Array:
@@ -89,7 +86,7 @@ def polymul(a: Any, b: Any, *, trim_leading_zeros: bool = False) -> Array:
     """
     first, second = _coefficients("polymul", a), _coefficients("polymul", b)
     if trim_leading_zeros:
-        first, second = (concat([trim_zeros(x[:-1], "f"), x[-1:]]) for x in (first, second))
+        first, second = (ops.concat([trim_zeros(x[:-1], "f"), x[-1:]]) for x in (first, second))
     return convolve(first, second)
 
 
@@ -107,14 +104,14 @@ def polydiv(u: Any, v: Any, *, trim_leading_zeros: bool = False) -> tuple[Array,
     a, b = promote_arrays("polydiv", _coefficients("polydiv", u), _coefficients("polydiv", v), floating=True)
     steps = a.size - b.size + 1
     if steps <= 0:
-        return zeros(1, a.aval.dtype, device=a.device), a
+        return ops.zeros(1, a.aval.dtype, device=a.device), a
     quotient = []
     for k in range(steps):
-        factor = divide(a[k], b[0])
+        factor = ops.divide(a[k], b[0])
         quotient.append(factor)
-        a = a.at[k : k + b.size].add(neg(multiply(b, factor)))
-    rest = a[steps:] if b.size > 1 else zeros(1, a.aval.dtype, device=a.device)
-    return stack(quotient), trim_zeros(rest, "f") if trim_leading_zeros else rest
+        a = a.at[k : k + b.size].add(neg(ops.multiply(b, factor)))
+    rest = a[steps:] if b.size > 1 else ops.zeros(1, a.aval.dtype, device=a.device)
+    return ops.stack(quotient), trim_zeros(rest, "f") if trim_leading_zeros else rest
 
 
 def polyfit(
@@ -143,7 +140,7 @@ def polyfit(
     if degree < 0:
         raise ArgumentError(message("polyfit", "deg >= 0", str(degree), "Pass the degree of the polynomial."))
     given = [x, y] if w is None else [x, y, w]
-    x, y, *weights = promote_arrays("polyfit", *map(asarray, given), floating=True)
+    x, y, *weights = promote_arrays("polyfit", *map(ops.asarray, given), floating=True)
     if x.ndim != 1 or not x.size or y.ndim not in (1, 2) or any(z.shape[0] != x.size for z in (y, *weights)):
         got = " and ".join(repr(z.aval) for z in (x, y, *weights))
         raise ShapeError(
@@ -153,26 +150,26 @@ def polyfit(
         raise ShapeError(message("polyfit", "weights (m,)", repr(weights[0].aval), "Use gt.vmap."))
     powers, right = vander(x, degree + 1), y
     if weights:
-        powers = multiply(powers, expand_dims(weights[0], 1))
-        right = multiply(right, weights[0] if y.ndim == 1 else expand_dims(weights[0], 1))
-    scale = sqrt(sum_over(square(powers), 0))
+        powers = ops.multiply(powers, ops.expand_dims(weights[0], 1))
+        right = ops.multiply(right, weights[0] if y.ndim == 1 else ops.expand_dims(weights[0], 1))
+    scale = ops.sqrt(ops.sum(ops.square(powers), 0))
     bound = torch.finfo(x.aval.dtype).eps * x.size if rcond is None else rcond
-    solution, residuals, rank, singular = lstsq(divide(powers, scale), right, bound)
-    found = divide(solution, scale if y.ndim == 1 else expand_dims(scale, 1))
+    solution, residuals, rank, singular = lstsq(ops.divide(powers, scale), right, bound)
+    found = ops.divide(solution, scale if y.ndim == 1 else ops.expand_dims(scale, 1))
     if full:
         return found, residuals, rank, singular, bound
     if not cov:
         return found
-    matrix = divide(inv(matmul(matrix_transpose(powers / scale), powers / scale)), outer(scale, scale))
+    matrix = ops.divide(inv(ops.matmul(ops.matrix_transpose(powers / scale), powers / scale)), ops.outer(scale, scale))
     if cov != "unscaled":
         spare = x.size - degree - 1
         if spare < 1:
             fix = 'Use cov="unscaled", or fewer coefficients.'
             raise ShapeError(message("polyfit", f"more than {degree + 1} points", str(x.size), fix))
-        factor = divide(residuals, float(spare))
+        factor = ops.divide(residuals, float(spare))
     else:
-        factor = ones(y.shape[1:], x.aval.dtype, device=x.device)
-    return found, multiply(matrix if y.ndim == 1 else expand_dims(matrix, -1), factor)
+        factor = ops.ones(y.shape[1:], x.aval.dtype, device=x.device)
+    return found, ops.multiply(matrix if y.ndim == 1 else ops.expand_dims(matrix, -1), factor)
 
 
 def polyder(p: Any, m: int = 1) -> Array:
@@ -186,8 +183,8 @@ def polyder(p: Any, m: int = 1) -> Array:
     if order < 0:
         raise ArgumentError(message("polyder", "m >= 0", str(order), "Use polyint."))
     for _ in range(order):
-        powers = cast(arange(p.size - 1, 0, -1, device=p.device), p.aval.dtype) if p.size > 1 else p[:0]
-        p = multiply(p[:-1], powers)
+        powers = cast(ops.arange(p.size - 1, 0, -1, device=p.device), p.aval.dtype) if p.size > 1 else p[:0]
+        p = ops.multiply(p[:-1], powers)
     return p
 
 
@@ -204,17 +201,17 @@ def polyint(p: Any, m: int = 1, k: Any = None) -> Array:
     p, order = _coefficients("polyint", p), as_int("polyint", "m", m)
     (p,) = promote("polyint", p, floating=True)
     constants = (
-        zeros(max(order, 0), p.aval.dtype, device=p.device)
+        ops.zeros(max(order, 0), p.aval.dtype, device=p.device)
         if k is None
         else cast(_coefficients("polyint", k), p.aval.dtype)
     )
-    constants = broadcast_to(constants, (order,)) if constants.size == 1 and order > 0 else constants
+    constants = ops.broadcast_to(constants, (order,)) if constants.size == 1 and order > 0 else constants
     if order < 0 or constants.size != order:
         got = f"m={order} and {constants.size} constants"
         raise ArgumentError(message("polyint", "m >= 0, and m constants", got, "Match them."))
     for step in range(order):
-        powers = cast(arange(p.size, 0, -1, device=p.device), p.aval.dtype)
-        p = concat([divide(p, powers), constants[step : step + 1]])
+        powers = cast(ops.arange(p.size, 0, -1, device=p.device), p.aval.dtype)
+        p = ops.concat([ops.divide(p, powers), constants[step : step + 1]])
     return p
 
 
@@ -226,9 +223,9 @@ def poly(roots: Any) -> Array:
     Array([ 1.,  0., -1.], dtype=float32)
     """
     (roots,) = promote("poly", _coefficients("poly", roots), floating=True)
-    out: Array = ones(1, roots.aval.dtype, device=roots.device)
+    out: Array = ops.ones(1, roots.aval.dtype, device=roots.device)
     for k in range(roots.size):
-        out = convolve(out, stack([ones((), roots.aval.dtype, device=roots.device), neg(roots[k])]))
+        out = convolve(out, ops.stack([ops.ones((), roots.aval.dtype, device=roots.device), neg(roots[k])]))
     return out
 
 
@@ -248,13 +245,13 @@ def roots(p: Any, *, strip_zeros: bool = True) -> Array:
     if strip_zeros:
         found = p.numpy().nonzero()[0]
         if not len(found):
-            return zeros((0,), complex)
+            return ops.zeros((0,), complex)
         ends = p.size - 1 - int(found[-1])
         p = p[int(found[0]) : p.size - ends]
     size = p.size - 1
     if size < 1:
-        return zeros((ends,), complex)
-    first = divide(neg(p[1:]), p[0])
-    companion = concat([expand_dims(first, 0), eye(size, dtype=p.aval.dtype)[: size - 1]])
+        return ops.zeros((ends,), complex)
+    first = ops.divide(neg(p[1:]), p[0])
+    companion = ops.concat([ops.expand_dims(first, 0), ops.eye(size, dtype=p.aval.dtype)[: size - 1]])
     found_roots = eigvals(companion)
-    return concat([found_roots, zeros((ends,), found_roots.aval.dtype)]) if ends else found_roots
+    return ops.concat([found_roots, ops.zeros((ends,), found_roots.aval.dtype)]) if ends else found_roots

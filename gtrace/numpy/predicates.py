@@ -8,16 +8,12 @@ from typing import Any
 import numpy
 import torch
 
+from gtrace.core import ops
 from gtrace.core.base.dtypes import BIT_DTYPES, LONG, DType
 from gtrace.core.base.errors import ArgumentError, DtypeError, message
-from gtrace.core.ops.create import asarray, full
-from gtrace.core.ops.dtype_info import result_type
-from gtrace.core.ops.elementwise import absolute, add, multiply, subtract
 from gtrace.core.ops.key_arrays import KeyType
-from gtrace.core.ops.logic import equal, isfinite, isnan, less_equal, logical_and, logical_or, where
 from gtrace.core.ops.promote import promote_arrays
-from gtrace.core.ops.reduce import all as all_over
-from gtrace.core.ops.shape import broadcast_to, normalize_axes
+from gtrace.core.ops.shape import normalize_axes
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift, python_scalar
 from gtrace.core.trace.promotion import as_dtype
@@ -36,9 +32,9 @@ def isclose(x: Any, y: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan:
     Array([ True, False], dtype=bool)
     """
     x, y = promote_arrays("isclose", x, y, floating=True)
-    near = less_equal(absolute(subtract(x, y)), add(multiply(absolute(y), rtol), atol))
-    out = where(logical_and(isfinite(x), isfinite(y)), near, equal(x, y))
-    return logical_or(out, logical_and(isnan(x), isnan(y))) if equal_nan else out
+    near = ops.less_equal(ops.absolute(ops.subtract(x, y)), ops.add(ops.multiply(ops.absolute(y), rtol), atol))
+    out = ops.where(ops.logical_and(ops.isfinite(x), ops.isfinite(y)), near, ops.equal(x, y))
+    return ops.logical_or(out, ops.logical_and(ops.isnan(x), ops.isnan(y))) if equal_nan else out
 
 
 def allclose(x: Any, y: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Array:
@@ -48,7 +44,7 @@ def allclose(x: Any, y: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan
     >>> gnp.allclose(gnp.array([1., 2.]), gnp.array([1.000001, 2.]))
     Array(True, dtype=bool)
     """
-    return all_over(isclose(x, y, rtol, atol, equal_nan))
+    return ops.all(isclose(x, y, rtol, atol, equal_nan))
 
 
 def array_equal(x: Any, y: Any, equal_nan: bool = False) -> Array:
@@ -58,13 +54,13 @@ def array_equal(x: Any, y: Any, equal_nan: bool = False) -> Array:
     >>> gnp.array_equal(gnp.array([1, 2]), [1, 2])
     Array(True, dtype=bool)
     """
-    x, y = promote_arrays("array_equal", asarray(x), asarray(y))
+    x, y = promote_arrays("array_equal", ops.asarray(x), ops.asarray(y))
     if x.shape != y.shape:
-        return full((), False)
-    same = equal(x, y)
+        return ops.full((), False)
+    same = ops.equal(x, y)
     if equal_nan and x.aval.floating:
-        same = logical_or(same, logical_and(isnan(x), isnan(y)))
-    return all_over(same)
+        same = ops.logical_or(same, ops.logical_and(ops.isnan(x), ops.isnan(y)))
+    return ops.all(same)
 
 
 def array_equiv(x: Any, y: Any) -> Array:
@@ -74,12 +70,12 @@ def array_equiv(x: Any, y: Any) -> Array:
     >>> gnp.array_equiv(gnp.array([1, 1]), 1)
     Array(True, dtype=bool)
     """
-    x, y = promote_arrays("array_equiv", asarray(x), asarray(y))
+    x, y = promote_arrays("array_equiv", ops.asarray(x), ops.asarray(y))
     try:
         sizes = numpy.broadcast_shapes(x.shape, y.shape)
     except ValueError:
-        return full((), False)
-    return all_over(equal(broadcast_to(x, sizes), broadcast_to(y, sizes)))
+        return ops.full((), False)
+    return ops.all(ops.equal(ops.broadcast_to(x, sizes), ops.broadcast_to(y, sizes)))
 
 
 def isposinf(x: Any) -> Array:
@@ -112,7 +108,7 @@ def _equals(op: str, x: Any, value: float) -> Array:
     x = lift(op, x)
     if x.aval.complex:
         raise DtypeError(message(op, "real numbers", repr(x.aval), "Use gtrace.numpy.isinf."))
-    return equal(x, value) if x.aval.floating else full(x.shape, False, device=x.device)
+    return ops.equal(x, value) if x.aval.floating else ops.full(x.shape, False, device=x.device)
 
 
 def isscalar(x: Any) -> bool:
@@ -142,7 +138,7 @@ def shape(x: Any) -> tuple[int, ...]:
     >>> gnp.shape(gnp.ones((2, 3)))
     (2, 3)
     """
-    return tuple(x.shape) if hasattr(x, "shape") else asarray(x).shape
+    return tuple(x.shape) if hasattr(x, "shape") else ops.asarray(x).shape
 
 
 def size(x: Any, axis: Any = None) -> int:
@@ -191,4 +187,4 @@ def promote_types(a: Any, b: Any) -> DType:
     """
     if python_scalar(a) is not None or python_scalar(b) is not None:
         raise ArgumentError(message("promote_types", "two dtypes", f"{a!r} and {b!r}", "Use result_type for numbers."))
-    return result_type(as_dtype(a), as_dtype(b))
+    return ops.result_type(as_dtype(a), as_dtype(b))

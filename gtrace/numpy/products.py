@@ -5,13 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from gtrace.core import ops
 from gtrace.core.base.errors import ShapeError, message
-from gtrace.core.ops.complex_parts import conj
-from gtrace.core.ops.elementwise import multiply, subtract
-from gtrace.core.ops.join_split import stack
-from gtrace.core.ops.linalg import dot, matmul, tensordot
 from gtrace.core.ops.promote import promote_arrays
-from gtrace.core.ops.shape import expand_dims, moveaxis, normalize_axis, ravel, reshape
+from gtrace.core.ops.shape import normalize_axis
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.replayable import replayable
 
@@ -27,7 +24,7 @@ def inner(x: Any, y: Any) -> Array:
     Array(11., dtype=float32)
     """
     x, y = promote_arrays("inner", x, y)
-    return multiply(x, y) if not x.ndim or not y.ndim else tensordot(x, y, ((-1,), (-1,)))
+    return ops.multiply(x, y) if not x.ndim or not y.ndim else ops.tensordot(x, y, ((-1,), (-1,)))
 
 
 @replayable
@@ -38,7 +35,7 @@ def vdot(x: Any, y: Any) -> Array:
     >>> gnp.vdot(gnp.ones((2, 2)), gnp.ones((2, 2)))
     Array(4., dtype=float32)
     """
-    return dot(conj(ravel(x)), ravel(y))
+    return ops.dot(ops.conj(ops.ravel(x)), ops.ravel(y))
 
 
 def matvec(x: Any, y: Any) -> Array:
@@ -52,7 +49,7 @@ def matvec(x: Any, y: Any) -> Array:
     if x.ndim < 2 or not y.ndim:
         got = f"{x.aval!r} and {y.aval!r}"
         raise ShapeError(message("matvec", "a matrix and a vector", got, "Check the shapes."))
-    return matmul(x, expand_dims(y, -1))[..., 0]
+    return ops.matmul(x, ops.expand_dims(y, -1))[..., 0]
 
 
 def vecmat(x: Any, y: Any) -> Array:
@@ -66,7 +63,7 @@ def vecmat(x: Any, y: Any) -> Array:
     if y.ndim < 2 or not x.ndim:
         got = f"{x.aval!r} and {y.aval!r}"
         raise ShapeError(message("vecmat", "a vector and a matrix", got, "Check the shapes."))
-    return matmul(expand_dims(conj(x), -2), y)[..., 0, :]
+    return ops.matmul(ops.expand_dims(ops.conj(x), -2), y)[..., 0, :]
 
 
 @replayable
@@ -80,9 +77,9 @@ def kron(x: Any, y: Any) -> Array:
     x, y = promote_arrays("kron", x, y)
     ndim = max(x.ndim, y.ndim)
     sizes = [(1,) * (ndim - z.ndim) + z.shape for z in (x, y)]
-    left = reshape(x, tuple(m for n in sizes[0] for m in (n, 1)))
-    right = reshape(y, tuple(m for n in sizes[1] for m in (1, n)))
-    return reshape(multiply(left, right), tuple(math.prod(pair) for pair in zip(*sizes, strict=True)))
+    left = ops.reshape(x, tuple(m for n in sizes[0] for m in (n, 1)))
+    right = ops.reshape(y, tuple(m for n in sizes[1] for m in (1, n)))
+    return ops.reshape(ops.multiply(left, right), tuple(math.prod(pair) for pair in zip(*sizes, strict=True)))
 
 
 @replayable
@@ -104,16 +101,16 @@ def cross(
     """
     x, y = promote_arrays("cross", x, y)
     places = (axisa, axisb, axisc) if axis is None else (axis,) * 3
-    x = moveaxis(x, normalize_axis("cross", places[0], x.ndim), -1)
-    y = moveaxis(y, normalize_axis("cross", places[1], y.ndim), -1)
+    x = ops.moveaxis(x, normalize_axis("cross", places[0], x.ndim), -1)
+    y = ops.moveaxis(y, normalize_axis("cross", places[1], y.ndim), -1)
     if x.shape[-1] not in (2, 3) or y.shape[-1] not in (2, 3):
         got = f"{x.shape[-1]} and {y.shape[-1]}"
         raise ShapeError(message("cross", "vectors of two or three numbers", got, "Check the axes."))
 
     def minor(i: int, j: int) -> Array | None:
-        terms = [multiply(x[..., a], y[..., b]) for a, b in ((i, j), (j, i)) if a < x.shape[-1] and b < y.shape[-1]]
+        terms = [ops.multiply(x[..., a], y[..., b]) for a, b in ((i, j), (j, i)) if a < x.shape[-1] and b < y.shape[-1]]
         if len(terms) == 2:
-            return subtract(*terms)
+            return ops.subtract(*terms)
         return (terms[0] if i < x.shape[-1] and j < y.shape[-1] else -terms[0]) if terms else None
 
     third = minor(0, 1)
@@ -121,5 +118,5 @@ def cross(
     if x.shape[-1] == y.shape[-1] == 2:
         return third
     parts = [minor(1, 2), minor(2, 0), third]
-    out = stack([p for p in parts if p is not None], -1)
-    return moveaxis(out, -1, normalize_axis("cross", places[2], out.ndim))
+    out = ops.stack([p for p in parts if p is not None], -1)
+    return ops.moveaxis(out, -1, normalize_axis("cross", places[2], out.ndim))

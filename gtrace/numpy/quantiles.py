@@ -7,19 +7,12 @@ from typing import Any
 
 import torch
 
+from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, message
-from gtrace.core.ops.create import asarray
-from gtrace.core.ops.elementwise import add, ceil, clip, divide, floor, multiply, subtract
-from gtrace.core.ops.elementwise import round as rint
 from gtrace.core.ops.gather import index_axis
-from gtrace.core.ops.index import take_along_axis
 from gtrace.core.ops.join_split import slice_axis
-from gtrace.core.ops.logic import equal, isfinite, isnan, logical_and, logical_not, logical_or, where
 from gtrace.core.ops.promote import cast, promote
-from gtrace.core.ops.reduce import sum as sum_over
 from gtrace.core.ops.reduce import to_last
-from gtrace.core.ops.shape import broadcast_to, moveaxis, ravel, reshape
-from gtrace.core.ops.sorting import sort
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
 
@@ -42,47 +35,49 @@ def _quantile(op: str, x: Any, q: Any, axis: Any, method: str, keepdims: bool, s
     if method not in _METHODS:
         raise ArgumentError(message(op, f"a method among {', '.join(_METHODS)}", repr(method), "Use one of them."))
     (x,) = promote(op, lift(op, x), floating=True)
-    q = asarray(q, None if hasattr(q, "dtype") else torch.float64)  # 0.3 in float32 is another place
+    q = ops.asarray(q, None if hasattr(q, "dtype") else torch.float64)  # 0.3 in float32 is another place
     rows, shape = to_last(op, x, axis, keepdims)
     *rest, size = rows.shape
     if not size:
         raise ArgumentError(message(op, "elements", repr(x.aval), "A quantile of nothing does not exist."))
-    ordered = sort(rows)  # NaNs come last
-    wanted = cast(ravel(q), torch.float64)  # float32 cannot number all elements
+    ordered = ops.sort(rows)  # NaNs come last
+    wanted = cast(ops.ravel(q), torch.float64)  # float32 cannot number all elements
     count: Any = size
     if skip:
-        count = cast(sum_over(logical_not(isnan(rows)), -1, keepdims=True), torch.float64)
+        count = cast(ops.sum(ops.logical_not(ops.isnan(rows)), -1, keepdims=True), torch.float64)
     low, weight = _place(wanted, count, method)
-    high = clip(add(low, 1), 0, subtract(count, 1) if skip else size - 1)
+    high = ops.clip(ops.add(low, 1), 0, ops.subtract(count, 1) if skip else size - 1)
 
     def at(places: Array) -> Array:
-        places = cast(clip(places, 0, size - 1), torch.int64)
-        return take_along_axis(ordered, places, -1) if skip else index_axis(ordered, places, rows.ndim - 1)
+        places = cast(ops.clip(places, 0, size - 1), torch.int64)
+        return ops.take_along_axis(ordered, places, -1) if skip else index_axis(ordered, places, rows.ndim - 1)
 
     below, above, weight = at(low), at(high), cast(weight, rows.aval.dtype)
-    gap = subtract(above, below)
+    gap = ops.subtract(above, below)
     # between equal infinities, and before an infinity without weight, there is nothing to add
-    nothing = logical_and(logical_not(isfinite(gap)), logical_or(equal(below, above), equal(weight, 0.0)))
-    out = add(below, multiply(where(nothing, 0.0, gap), weight))
+    nothing = ops.logical_and(
+        ops.logical_not(ops.isfinite(gap)), ops.logical_or(ops.equal(below, above), ops.equal(weight, 0.0))
+    )
+    out = ops.add(below, ops.multiply(ops.where(nothing, 0.0, gap), weight))
     if not skip:
         last = slice_axis(ordered, rows.ndim - 1, size - 1, size)
-        out = where(isnan(last), math.nan, out)
-    out = moveaxis(broadcast_to(out, (*rest, q.size)), -1, 0)
-    return reshape(out, (*q.shape, *shape))
+        out = ops.where(ops.isnan(last), math.nan, out)
+    out = ops.moveaxis(ops.broadcast_to(out, (*rest, q.size)), -1, 0)
+    return ops.reshape(out, (*q.shape, *shape))
 
 
 def _place(q: Array, count: Any, method: str) -> tuple[Array, Array]:
     """Return the place of the element below each quantile, and the weight of the next one."""
     if method in _CONTINUOUS:
         alpha, beta = _CONTINUOUS[method]
-        place = add(multiply(q, count), subtract(add(multiply(q, 1.0 - alpha - beta), alpha), 1.0))
+        place = ops.add(ops.multiply(q, count), ops.subtract(ops.add(ops.multiply(q, 1.0 - alpha - beta), alpha), 1.0))
     else:
-        place = multiply(q, subtract(count, 1) if isinstance(count, Array) else count - 1)
-        place = {"lower": floor, "higher": ceil, "nearest": rint}.get(method, lambda p: p)(place)
-    place = clip(place, 0.0, subtract(count, 1) if isinstance(count, Array) else count - 1)
-    low = floor(place)
-    fraction = subtract(place, low)
-    return low, where(fraction > 0, 0.5, 0.0) if method == "midpoint" else fraction
+        place = ops.multiply(q, ops.subtract(count, 1) if isinstance(count, Array) else count - 1)
+        place = {"lower": ops.floor, "higher": ops.ceil, "nearest": ops.round}.get(method, lambda p: p)(place)
+    place = ops.clip(place, 0.0, ops.subtract(count, 1) if isinstance(count, Array) else count - 1)
+    low = ops.floor(place)
+    fraction = ops.subtract(place, low)
+    return low, ops.where(fraction > 0, 0.5, 0.0) if method == "midpoint" else fraction
 
 
 def quantile(x: Any, q: Any, axis: Any = None, *, method: str = "linear", keepdims: bool = False) -> Array:
@@ -155,4 +150,4 @@ def nanmedian(x: Any, axis: Any = None, *, keepdims: bool = False) -> Array:
 
 def _hundredths(q: Any) -> Array:
     # in double precision: 0.3 of ten elements is a place, 0.30000001 is between two
-    return divide(asarray(q, dtype=torch.float64), 100.0)
+    return ops.divide(ops.asarray(q, dtype=torch.float64), 100.0)

@@ -7,26 +7,13 @@ from typing import Any
 
 import torch
 
+from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, ShapeError, message
-from gtrace.core.ops.create import arange, asarray, full
-from gtrace.core.ops.elementwise import clip, remainder
 from gtrace.core.ops.gather import gather_op
-from gtrace.core.ops.index import take_along_axis
-from gtrace.core.ops.join_split import stack
-from gtrace.core.ops.logic import where
 from gtrace.core.ops.ndarray_methods import compress
 from gtrace.core.ops.promote import cast, counting, promote_arrays
-from gtrace.core.ops.shape import (
-    as_int,
-    broadcast_arrays,
-    broadcast_to,
-    expand_dims,
-    normalize_axis,
-    ravel,
-    reshape,
-)
-from gtrace.core.ops.sorting import argsort, sort
-from gtrace.core.ops.unique import lexicographic, nonzero
+from gtrace.core.ops.shape import as_int, normalize_axis
+from gtrace.core.ops.unique import lexicographic
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.bind import bind
 from gtrace.core.trace.convert import lift
@@ -52,9 +39,9 @@ def argwhere(x: Any, *, size: int | None = None, fill_value: Any = None) -> Arra
     """
     x = lift("argwhere", x)
     if x.ndim:
-        return stack(nonzero(x, size=size, fill_value=fill_value), 1)
-    rows = nonzero(reshape(x, (1,)), size=size, fill_value=fill_value)[0]
-    return reshape(rows, (rows.size, 1))[:, :0]
+        return ops.stack(ops.nonzero(x, size=size, fill_value=fill_value), 1)
+    rows = ops.nonzero(ops.reshape(x, (1,)), size=size, fill_value=fill_value)[0]
+    return ops.reshape(rows, (rows.size, 1))[:, :0]
 
 
 @counting
@@ -68,7 +55,7 @@ def flatnonzero(x: Any, *, size: int | None = None, fill_value: Any = None) -> A
     >>> gnp.flatnonzero(gnp.array([[0, 3], [5, 0]]))
     Array([1, 2], dtype=int64)
     """
-    return nonzero(ravel(x), size=size, fill_value=fill_value)[0]
+    return ops.nonzero(ops.ravel(x), size=size, fill_value=fill_value)[0]
 
 
 def extract(condition: Any, x: Any, *, size: int | None = None, fill_value: Any = 0) -> Array:
@@ -81,7 +68,7 @@ def extract(condition: Any, x: Any, *, size: int | None = None, fill_value: Any 
     >>> gnp.extract(gnp.array([True, False]), gnp.array([1, 2]))
     Array([1], dtype=int64)
     """
-    return compress(ravel(asarray(condition)), ravel(asarray(x)), 0, size=size, fill_value=fill_value)
+    return compress(ops.ravel(ops.asarray(condition)), ops.ravel(ops.asarray(x)), 0, size=size, fill_value=fill_value)
 
 
 def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0) -> Array:
@@ -101,7 +88,7 @@ def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0)
     *choices, out = promote_arrays("select", *choicelist, default)
     conditions = [lift("select", c) for c in condlist]
     for condition, choice in zip(reversed(conditions), reversed(choices), strict=True):
-        out = where(condition, choice, out)
+        out = ops.where(condition, choice, out)
     return out
 
 
@@ -124,15 +111,15 @@ def piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **kw: 
     """
     x = lift("piecewise", x)
     single = not isinstance(condlist, (list, tuple)) and lift("piecewise", condlist).ndim <= x.ndim
-    conditions = [asarray(c) for c in ([condlist] if single else condlist)]
+    conditions = [ops.asarray(c) for c in ([condlist] if single else condlist)]
     if len(funclist) not in (len(conditions), len(conditions) + 1):
         got = f"{len(funclist)} for {len(conditions)} conditions"
         raise ArgumentError(message("piecewise", "a function for each condition, or one more", got, "Match them."))
-    values = [cast(asarray(f(x, *args, **kw) if callable(f) else f), x.aval.dtype) for f in funclist]
-    out = values[-1] if len(values) > len(conditions) else full((), 0, x.aval.dtype, device=x.device)
-    out = broadcast_to(out, x.shape)
+    values = [cast(ops.asarray(f(x, *args, **kw) if callable(f) else f), x.aval.dtype) for f in funclist]
+    out = values[-1] if len(values) > len(conditions) else ops.full((), 0, x.aval.dtype, device=x.device)
+    out = ops.broadcast_to(out, x.shape)
     for condition, value in zip(conditions, values, strict=False):
-        out = where(condition, value, out)
+        out = ops.where(condition, value, out)
     return out
 
 
@@ -146,15 +133,15 @@ def choose(a: Any, choices: Any, *, mode: str = "raise") -> Array:
     >>> gnp.choose(gnp.array([0, 1]), [gnp.array([1, 2]), gnp.array([10, 20])])
     Array([ 1, 20], dtype=int64)
     """
-    items = promote_arrays("choose", *[asarray(c) for c in choices])
-    index = cast(asarray(a), torch.int64)
+    items = promote_arrays("choose", *[ops.asarray(c) for c in choices])
+    index = cast(ops.asarray(a), torch.int64)
     if mode not in ("raise", "wrap", "clip"):
         raise ArgumentError(message("choose", "raise, wrap or clip as mode", repr(mode), "Pass one of them."))
     if mode != "raise":
-        index = remainder(index, len(items)) if mode == "wrap" else clip(index, 0, len(items) - 1)
-    index, *items = broadcast_arrays(index, *items)
+        index = ops.remainder(index, len(items)) if mode == "wrap" else ops.clip(index, 0, len(items) - 1)
+    index, *items = ops.broadcast_arrays(index, *items)
     # not take_along_axis, which counts negative places from the end, and takes the nearest place outside
-    return bind(gather_op, (stack(items), expand_dims(index, 0)), (0,))[0]
+    return bind(gather_op, (ops.stack(items), ops.expand_dims(index, 0)), (0,))[0]
 
 
 def put(x: Any, ind: Any, v: Any, mode: str | None = None, *, inplace: bool = False) -> Array:
@@ -170,14 +157,14 @@ def put(x: Any, ind: Any, v: Any, mode: str | None = None, *, inplace: bool = Fa
     Array([1., 0., 1.], dtype=float32)
     """
     refuse_inplace("put", inplace)
-    x, places = lift("put", x), ravel(cast(asarray(ind), torch.int64))
+    x, places = lift("put", x), ops.ravel(cast(ops.asarray(ind), torch.int64))
     if mode not in (None, "raise", "wrap", "clip"):
         raise ArgumentError(message("put", "raise, wrap or clip as mode", repr(mode), "Pass one of them."))
     if mode in ("wrap", "clip"):
-        places = remainder(places, x.size) if mode == "wrap" else clip(places, 0, x.size - 1)
-    values = resize(asarray(v), (places.size,))
+        places = ops.remainder(places, x.size) if mode == "wrap" else ops.clip(places, 0, x.size - 1)
+    values = resize(ops.asarray(v), (places.size,))
     checks = None if mode is None else "promise_in_bounds"  # of "raise", torch itself finds a place outside
-    return reshape(ravel(x).at[places].set(cast(values, x.aval.dtype), mode=checks), x.shape)
+    return ops.reshape(ops.ravel(x).at[places].set(cast(values, x.aval.dtype), mode=checks), x.shape)
 
 
 def put_along_axis(
@@ -196,18 +183,18 @@ def put_along_axis(
            [5., 0.]], dtype=float32)
     """
     refuse_inplace("put_along_axis", inplace)
-    x, index = lift("put_along_axis", x), cast(asarray(indices), torch.int64)
+    x, index = lift("put_along_axis", x), cast(ops.asarray(indices), torch.int64)
     if axis is None:
-        return reshape(put_along_axis(ravel(x), index, values, 0, mode=mode), x.shape)
+        return ops.reshape(put_along_axis(ops.ravel(x), index, values, 0, mode=mode), x.shape)
     if index.ndim != x.ndim:
         got = f"{x.aval!r} and {index.aval!r}"
         raise ShapeError(message("put_along_axis", "as many axes in both", got, "Use expand_dims."))
     place = normalize_axis("put_along_axis", axis, x.ndim)
     shape = tuple(index.shape[k] if k == place else n for k, n in enumerate(x.shape))
-    places = [reshape(arange(n, device=x.device), (n, *(1,) * (x.ndim - 1 - k))) for k, n in enumerate(x.shape)]
+    places = [ops.reshape(ops.arange(n, device=x.device), (n, *(1,) * (x.ndim - 1 - k))) for k, n in enumerate(x.shape)]
     places[place] = index
-    chosen = tuple(broadcast_to(p, shape) for p in places)
-    return x.at[chosen].set(cast(asarray(values), x.aval.dtype), mode=mode)
+    chosen = tuple(ops.broadcast_to(p, shape) for p in places)
+    return x.at[chosen].set(cast(ops.asarray(values), x.aval.dtype), mode=mode)
 
 
 @counting
@@ -218,15 +205,15 @@ def lexsort(keys: Any, axis: int = -1) -> Array:
     >>> gnp.lexsort((gnp.array([1, 0, 2]), gnp.array([5, 5, 1])))
     Array([2, 1, 0], dtype=int64)
     """
-    arrays = [asarray(k) for k in keys]
+    arrays = [ops.asarray(k) for k in keys]
     if not arrays or len({k.shape for k in arrays}) > 1:
         got = " and ".join(repr(k.aval) for k in arrays) or "none"
         raise ShapeError(message("lexsort", "keys of one shape", got, "Pass at least one."))
     if arrays[0].ndim == 1:
         return lexicographic(arrays)
-    order = argsort(arrays[0], axis)
+    order = ops.argsort(arrays[0], axis)
     for key in arrays[1:]:
-        order = take_along_axis(order, argsort(take_along_axis(key, order, axis), axis), axis)
+        order = ops.take_along_axis(order, ops.argsort(ops.take_along_axis(key, order, axis), axis), axis)
     return order
 
 
@@ -240,7 +227,7 @@ def partition(x: Any, kth: Any, axis: int | None = -1) -> Array:
     Array([1, 2, 3], dtype=int64)
     """
     x, axis = _ranked("partition", x, kth, axis)
-    return sort(x, axis)
+    return ops.sort(x, axis)
 
 
 def argpartition(x: Any, kth: Any, axis: int | None = -1) -> Array:
@@ -251,13 +238,13 @@ def argpartition(x: Any, kth: Any, axis: int | None = -1) -> Array:
     Array([1, 2, 0], dtype=int64)
     """
     x, axis = _ranked("argpartition", x, kth, axis)
-    return argsort(x, axis)
+    return ops.argsort(x, axis)
 
 
 def _ranked(op: str, x: Any, kth: Any, axis: int | None) -> tuple[Array, int]:
     x = lift(op, x)
     if axis is None:
-        x, axis = ravel(x), 0
+        x, axis = ops.ravel(x), 0
     axis = normalize_axis(op, axis, x.ndim)
     for k in kth if isinstance(kth, (list, tuple)) else (kth,):
         normalize_axis(op, as_int(op, "kth", k), x.shape[axis])

@@ -8,19 +8,13 @@ from typing import Any
 import numpy
 import torch
 
+from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, ShapeError, message
-from gtrace.core.ops.complex_parts import conj
 from gtrace.core.ops.convolve import correlate_padded
-from gtrace.core.ops.create import arange, asarray, ones
-from gtrace.core.ops.elementwise import absolute, add, clip, cos, divide, exp, multiply, remainder, subtract
 from gtrace.core.ops.gather import index_axis
-from gtrace.core.ops.join_split import concat, flip, slice_axis
-from gtrace.core.ops.logic import equal, greater, less, logical_and, where
+from gtrace.core.ops.join_split import slice_axis
 from gtrace.core.ops.promote import cast, promote, promote_arrays
-from gtrace.core.ops.reduce import sum as sum_over
-from gtrace.core.ops.scans import cumsum, diff
-from gtrace.core.ops.shape import as_int, moveaxis, normalize_axes, normalize_axis, ravel
-from gtrace.core.ops.sorting import argsort, searchsorted
+from gtrace.core.ops.shape import as_int, normalize_axes, normalize_axis
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
 from gtrace.core.trace.promotion import default_dtype
@@ -65,7 +59,7 @@ def convolve(x: Any, y: Any, mode: str = "full") -> Array:
     x, y, pad = _sliding("convolve", x, y, mode)
     if x.size < y.size:
         x, y = y, x
-    return _middle(correlate_padded(x, flip(y), pad), mode, x.size, y.size)
+    return _middle(correlate_padded(x, ops.flip(y), pad), mode, x.size, y.size)
 
 
 def correlate(x: Any, y: Any, mode: str = "valid") -> Array:
@@ -79,9 +73,9 @@ def correlate(x: Any, y: Any, mode: str = "valid") -> Array:
     Array([2., 3.], dtype=float32)
     """
     x, y, pad = _sliding("correlate", x, y, mode)
-    y = conj(y)
+    y = ops.conj(y)
     if x.size < y.size:
-        return flip(_middle(correlate_padded(y, x, pad), mode, y.size, x.size))
+        return ops.flip(_middle(correlate_padded(y, x, pad), mode, y.size, x.size))
     return _middle(correlate_padded(x, y, pad), mode, x.size, y.size)
 
 
@@ -100,29 +94,29 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
     >>> gnp.interp(gnp.array([0.5, 3.]), gnp.array([0., 1.]), gnp.array([10., 20.]))
     Array([15., 20.], dtype=float32)
     """
-    x, xp, fp = promote_arrays("interp", asarray(x), asarray(xp), asarray(fp), floating=True)
+    x, xp, fp = promote_arrays("interp", ops.asarray(x), ops.asarray(xp), ops.asarray(fp), floating=True)
     if xp.ndim != 1 or xp.shape != fp.shape or not xp.size:
         got = f"{xp.aval!r} and {fp.aval!r}"
         raise ShapeError(message("interp", "points of one dimension, as many xp as fp", got, "Check the shapes."))
     if period is not None:
-        period = absolute(lift("interp", period))
-        x, xp = remainder(x, period), remainder(xp, period)
-        order = argsort(xp)
+        period = ops.absolute(lift("interp", period))
+        x, xp = ops.remainder(x, period), ops.remainder(xp, period)
+        order = ops.argsort(xp)
         xp, fp = index_axis(xp, order, 0), index_axis(fp, order, 0)
-        xp = concat([subtract(xp[-1:], period), xp, add(xp[:1], period)])
-        fp = concat([fp[-1:], fp, fp[:1]])
+        xp = ops.concat([ops.subtract(xp[-1:], period), xp, ops.add(xp[:1], period)])
+        fp = ops.concat([fp[-1:], fp, fp[:1]])
     count = xp.size
-    above = clip(searchsorted(xp, x, "right"), 1, max(count - 1, 1))
-    above = clip(above, 0, count - 1)
-    below = clip(subtract(above, 1), 0, count - 1)
+    above = ops.clip(ops.searchsorted(xp, x, "right"), 1, max(count - 1, 1))
+    above = ops.clip(above, 0, count - 1)
+    below = ops.clip(ops.subtract(above, 1), 0, count - 1)
     x0, f0 = index_axis(xp, below, 0), index_axis(fp, below, 0)
-    width = subtract(index_axis(xp, above, 0), x0)
-    flat = equal(width, 0.0)
-    fraction = where(flat, 0.0, divide(subtract(x, x0), where(flat, 1.0, width)))
-    out = add(f0, multiply(fraction, subtract(index_axis(fp, above, 0), f0)))
+    width = ops.subtract(index_axis(xp, above, 0), x0)
+    flat = ops.equal(width, 0.0)
+    fraction = ops.where(flat, 0.0, ops.divide(ops.subtract(x, x0), ops.where(flat, 1.0, width)))
+    out = ops.add(f0, ops.multiply(fraction, ops.subtract(index_axis(fp, above, 0), f0)))
     if period is None:
-        out = where(less(x, xp[0]), fp[0] if left is None else left, out)
-        out = where(greater(x, xp[-1]), fp[-1] if right is None else right, out)
+        out = ops.where(ops.less(x, xp[0]), fp[0] if left is None else left, out)
+        out = ops.where(ops.greater(x, xp[-1]), fp[-1] if right is None else right, out)
     return out
 
 
@@ -141,7 +135,7 @@ def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> An
     >>> gnp.gradient(gnp.array([1., 4., 9.]))
     Array([3., 4., 5.], dtype=float32)
     """
-    (f,) = promote("gradient", asarray(f), floating=True)
+    (f,) = promote("gradient", ops.asarray(f), floating=True)
     axes = normalize_axes("gradient", axis, f.ndim)
     if isinstance(axis, (tuple, list)):
         axes = tuple(normalize_axis("gradient", k, f.ndim) for k in axis)
@@ -152,7 +146,7 @@ def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> An
         raise ArgumentError(message("gradient", "one distance, or one for each axis", got, "Match them."))
     if edge_order not in (1, 2):
         raise ArgumentError(message("gradient", "an edge_order of 1 or 2", repr(edge_order), "Pass one of them."))
-    out = [_slopes(f, k, asarray(h), edge_order) for k, h in zip(axes, steps, strict=True)]
+    out = [_slopes(f, k, ops.asarray(h), edge_order) for k, h in zip(axes, steps, strict=True)]
     return out if isinstance(axis, (tuple, list)) or len(out) != 1 else out[0]
 
 
@@ -161,22 +155,32 @@ def _slopes(f: Array, axis: int, h: Array, order: int) -> Array:
     if size < order + 1 or (h.ndim and h.shape != (size,)):
         got = f"{size} samples and {h.aval!r}"
         raise ShapeError(message("gradient", f"{order + 1} samples, and a coordinate for each", got, "Check both."))
-    y = moveaxis(f, axis, -1)
-    d = cast(diff(h) if h.ndim else h, f.aval.dtype)
-    forward = divide(diff(y), d)
+    y = ops.moveaxis(f, axis, -1)
+    d = cast(ops.diff(h) if h.ndim else h, f.aval.dtype)
+    forward = ops.divide(ops.diff(y), d)
     if h.ndim:
         left, right = d[:-1], d[1:]
-        total = add(left, right)
-        inner = add(multiply(forward[..., :-1], divide(right, total)), multiply(forward[..., 1:], divide(left, total)))
+        total = ops.add(left, right)
+        inner = ops.add(
+            ops.multiply(forward[..., :-1], ops.divide(right, total)),
+            ops.multiply(forward[..., 1:], ops.divide(left, total)),
+        )
     else:
-        inner = divide(subtract(y[..., 2:], y[..., :-2]), multiply(d, 2.0))
+        inner = ops.divide(ops.subtract(y[..., 2:], y[..., :-2]), ops.multiply(d, 2.0))
     first, last = forward[..., :1], forward[..., -1:]
     if order == 2:
         # the slope of the parabola through three samples
-        ratio = (divide(d[:1], add(d[:1], d[1:2])), divide(d[-1:], add(d[-1:], d[-2:-1]))) if h.ndim else (0.5, 0.5)
-        bend = subtract(forward[..., 1:2], first), subtract(last, forward[..., -2:-1])
-        first, last = subtract(first, multiply(bend[0], ratio[0])), add(last, multiply(bend[1], ratio[1]))
-    return moveaxis(concat([first, inner, last], -1), -1, axis)
+        ratio = (
+            (ops.divide(d[:1], ops.add(d[:1], d[1:2])), ops.divide(d[-1:], ops.add(d[-1:], d[-2:-1])))
+            if h.ndim
+            else (0.5, 0.5)
+        )
+        bend = ops.subtract(forward[..., 1:2], first), ops.subtract(last, forward[..., -2:-1])
+        first, last = (
+            ops.subtract(first, ops.multiply(bend[0], ratio[0])),
+            ops.add(last, ops.multiply(bend[1], ratio[1])),
+        )
+    return ops.moveaxis(ops.concat([first, inner, last], -1), -1, axis)
 
 
 def ediff1d(x: Any, to_end: Any = None, to_begin: Any = None) -> Array:
@@ -186,10 +190,10 @@ def ediff1d(x: Any, to_end: Any = None, to_begin: Any = None) -> Array:
     >>> gnp.ediff1d(gnp.array([1, 4, 9]), to_begin=0)
     Array([0, 3, 5], dtype=int64)
     """
-    steps = diff(ravel(asarray(x)))
-    ends = [None if e is None else cast(ravel(asarray(e)), steps.aval.dtype) for e in (to_begin, to_end)]
+    steps = ops.diff(ops.ravel(ops.asarray(x)))
+    ends = [None if e is None else cast(ops.ravel(ops.asarray(e)), steps.aval.dtype) for e in (to_begin, to_end)]
     parts = [p for p in (ends[0], steps, ends[1]) if p is not None]
-    return concat(parts) if len(parts) > 1 else steps
+    return ops.concat(parts) if len(parts) > 1 else steps
 
 
 def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Array:
@@ -203,15 +207,15 @@ def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Array:
     >>> gnp.trapezoid(gnp.array([1., 2., 3.]))
     Array(4., dtype=float32)
     """
-    (y,) = promote("trapezoid", asarray(y), floating=True)
+    (y,) = promote("trapezoid", ops.asarray(y), floating=True)
     place = normalize_axis("trapezoid", axis, y.ndim)
-    y = moveaxis(y, place, -1)
+    y = ops.moveaxis(y, place, -1)
     width: Any = dx
     if x is not None:
-        x = asarray(x)
-        width = diff(x if x.ndim == 1 else moveaxis(x, normalize_axis("trapezoid", axis, x.ndim), -1))
-    pairs = add(slice_axis(y, y.ndim - 1, 1, y.shape[-1]), slice_axis(y, y.ndim - 1, 0, max(y.shape[-1] - 1, 0)))
-    return multiply(sum_over(multiply(pairs, width), -1), 0.5)
+        x = ops.asarray(x)
+        width = ops.diff(x if x.ndim == 1 else ops.moveaxis(x, normalize_axis("trapezoid", axis, x.ndim), -1))
+    pairs = ops.add(slice_axis(y, y.ndim - 1, 1, y.shape[-1]), slice_axis(y, y.ndim - 1, 0, max(y.shape[-1] - 1, 0)))
+    return ops.multiply(ops.sum(ops.multiply(pairs, width), -1), 0.5)
 
 
 def unwrap(p: Any, discont: Any = None, axis: int = -1, *, period: Any = 2 * math.pi) -> Array:
@@ -228,15 +232,15 @@ def unwrap(p: Any, discont: Any = None, axis: int = -1, *, period: Any = 2 * mat
     if not isinstance(period, int) or p.aval.floating:
         (p,) = promote("unwrap", p, floating=True)
     axis = normalize_axis("unwrap", axis, p.ndim)
-    step = diff(p, axis=axis)
+    step = ops.diff(p, axis=axis)
     half = period // 2 if isinstance(period, int) and not p.aval.floating else period / 2
-    short = subtract(remainder(add(step, half), period), half)
-    short = where(logical_and(equal(short, -half), greater(step, 0)), half, short)
-    correction = subtract(short, step)
-    correction = where(less(absolute(step), half if discont is None else discont), 0, correction)
+    short = ops.subtract(ops.remainder(ops.add(step, half), period), half)
+    short = ops.where(ops.logical_and(ops.equal(short, -half), ops.greater(step, 0)), half, short)
+    correction = ops.subtract(short, step)
+    correction = ops.where(ops.less(ops.absolute(step), half if discont is None else discont), 0, correction)
     start = slice_axis(p, axis, 0, min(1, p.shape[axis]))
     rest = slice_axis(p, axis, min(1, p.shape[axis]), p.shape[axis])
-    return concat([start, add(rest, cumsum(correction, axis))], axis)
+    return ops.concat([start, ops.add(rest, ops.cumsum(correction, axis))], axis)
 
 
 # -- window functions
@@ -245,11 +249,11 @@ def unwrap(p: Any, discont: Any = None, axis: int = -1, *, period: Any = 2 * mat
 def _cosines(op: str, count: int, *weights: float) -> Array:
     count = as_int(op, "number of points", count)
     if count <= 1:
-        return ones(max(count, 0))
-    angle = multiply(arange(count, dtype=torch.float64), 2 * math.pi / (count - 1))
+        return ops.ones(max(count, 0))
+    angle = ops.multiply(ops.arange(count, dtype=torch.float64), 2 * math.pi / (count - 1))
     out: Any = weights[0]
     for k, weight in enumerate(weights[1:], 1):
-        out = add(out, multiply(cos(multiply(angle, float(k))), weight))
+        out = ops.add(out, ops.multiply(ops.cos(ops.multiply(angle, float(k))), weight))
     return cast(out, default_dtype(float))
 
 
@@ -301,13 +305,13 @@ def kaiser(M: int, beta: Any) -> Array:  # noqa: N803 - NumPy's name
     if beta.ndim:
         raise ShapeError(message("kaiser", "one number as beta", repr(beta.aval), "Use gt.vmap."))
     if count <= 1:
-        return ones(max(count, 0), beta.aval.dtype)
+        return ops.ones(max(count, 0), beta.aval.dtype)
     place = numpy.linspace(-1.0, 1.0, count)
-    height = asarray(numpy.sqrt(numpy.maximum(1.0 - place * place, 0.0)))
+    height = ops.asarray(numpy.sqrt(numpy.maximum(1.0 - place * place, 0.0)))
     wide = cast(beta, torch.float64)
     # scaled, both by the larger one: i0 itself overflows
-    small = multiply(absolute(wide), subtract(height, 1.0))
-    return cast(divide(multiply(i0e(multiply(wide, height)), exp(small)), i0e(wide)), beta.aval.dtype)
+    small = ops.multiply(ops.absolute(wide), ops.subtract(height, 1.0))
+    return cast(ops.divide(ops.multiply(i0e(ops.multiply(wide, height)), ops.exp(small)), i0e(wide)), beta.aval.dtype)
 
 
 def bartlett(M: int) -> Array:  # noqa: N803 - NumPy's name
@@ -318,4 +322,4 @@ def bartlett(M: int) -> Array:  # noqa: N803 - NumPy's name
     Array([0. , 0.5, 1. , 0.5, 0. ], dtype=float32)
     """
     count = as_int("bartlett", "number of points", M)
-    return asarray(numpy.bartlett(count).astype(numpy.float32))
+    return ops.asarray(numpy.bartlett(count).astype(numpy.float32))

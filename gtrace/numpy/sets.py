@@ -7,17 +7,11 @@ from typing import Any
 
 import torch
 
+from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, message
-from gtrace.core.ops.create import asarray, full
-from gtrace.core.ops.elementwise import clip
 from gtrace.core.ops.gather import index_axis
-from gtrace.core.ops.join_split import concat
-from gtrace.core.ops.logic import equal, isnan, logical_and, logical_not, where
 from gtrace.core.ops.promote import cast, counting, promote_arrays
-from gtrace.core.ops.reduce import any as any_over
-from gtrace.core.ops.reduce import min as min_over
-from gtrace.core.ops.shape import normalize_axis, ravel
-from gtrace.core.ops.sorting import argsort, searchsorted, sort
+from gtrace.core.ops.shape import normalize_axis
 from gtrace.core.ops.unique import distinct, filled, first_of_runs, places_where
 from gtrace.core.trace.array import Array
 
@@ -55,7 +49,7 @@ def unique(
     >>> gnp.unique(gnp.array([3, 1, 3]), return_counts=True)
     (Array([1, 3], dtype=int64), Array([1, 2], dtype=int64))
     """
-    x = asarray(x)
+    x = ops.asarray(x)
     place = None if axis is None else normalize_axis("unique", axis, x.ndim)
     values, index, inverse, counts = distinct("unique", x, place, equal_nan, size, fill_value)
     asked = ((return_index, index), (return_inverse, inverse), (return_counts, counts))
@@ -66,16 +60,16 @@ def unique(
 def _member(x: Array, ordered: Array) -> Array:
     """Return where the elements of x are among those of `ordered`, which is sorted; NaN is among none."""
     if not ordered.size:
-        return full(x.shape, False, device=x.device)
+        return ops.full(x.shape, False, device=x.device)
     usable: Array | None = None
     if ordered.aval.floating:
         # NaNs would mislead the search: they become another of the elements, if there is one
-        missing = isnan(ordered)
-        usable = any_over(logical_not(missing))
-        ordered = sort(where(missing, min_over(where(missing, math.inf, ordered)), ordered))
-    places = clip(searchsorted(ordered, x), 0, ordered.size - 1)
-    found = equal(index_axis(ordered, places, 0), x)
-    return found if usable is None else logical_and(found, usable)
+        missing = ops.isnan(ordered)
+        usable = ops.any(ops.logical_not(missing))
+        ordered = ops.sort(ops.where(missing, ops.min(ops.where(missing, math.inf, ordered)), ordered))
+    places = ops.clip(ops.searchsorted(ordered, x), 0, ordered.size - 1)
+    found = ops.equal(index_axis(ordered, places, 0), x)
+    return found if usable is None else ops.logical_and(found, usable)
 
 
 def isin(
@@ -94,13 +88,13 @@ def isin(
     if kind not in (None, "sort", "table"):
         raise ArgumentError(message("isin", "sort or table as kind", repr(kind), "Leave it out."))
     x, tests = _same_kind("isin", element, test_elements)
-    out = _member(x, sort(ravel(tests)))
-    return logical_not(out) if invert else out
+    out = _member(x, ops.sort(ops.ravel(tests)))
+    return ops.logical_not(out) if invert else out
 
 
 def _same_kind(op: str, x: Any, y: Any) -> tuple[Array, Array]:
     """Return two arrays in one dtype; booleans become uint8, which can be searched."""
-    x, y = promote_arrays(op, asarray(x), asarray(y))
+    x, y = promote_arrays(op, ops.asarray(x), ops.asarray(y))
     return (cast(x, torch.uint8), cast(y, torch.uint8)) if x.aval.dtype is torch.bool else (x, y)
 
 
@@ -122,7 +116,7 @@ def union1d(x: Any, y: Any, *, size: int | None = None, fill_value: Any = None) 
     >>> gnp.union1d(gnp.array([3, 1]), gnp.array([1, 2]))
     Array([1, 2, 3], dtype=int64)
     """
-    both = concat([ravel(asarray(x)), ravel(asarray(y))])
+    both = ops.concat([ops.ravel(ops.asarray(x)), ops.ravel(ops.asarray(y))])
     return distinct("union1d", both, None, True, size, fill_value).values
 
 
@@ -147,16 +141,16 @@ def intersect1d(
     >>> gnp.intersect1d(gnp.array([3, 1, 2]), gnp.array([2, 3, 5]))
     Array([2, 3], dtype=int64)
     """
-    a, b = (ravel(z) for z in _same_kind("intersect1d", x, y))
-    dtype = promote_arrays("intersect1d", asarray(x), asarray(y))[0].aval.dtype
-    orders = argsort(a), argsort(b)
+    a, b = (ops.ravel(z) for z in _same_kind("intersect1d", x, y))
+    dtype = promote_arrays("intersect1d", ops.asarray(x), ops.asarray(y))[0].aval.dtype
+    orders = ops.argsort(a), ops.argsort(b)
     first, second = index_axis(a, orders[0], 0), index_axis(b, orders[1], 0)
-    mask = logical_and(first_of_runs(first, True), _member(first, second))
+    mask = ops.logical_and(first_of_runs(first, True), _member(first, second))
     out = _chosen("intersect1d", first, mask, size, fill_value, dtype)
     if not return_indices:
         return out
     places = places_where("intersect1d", mask, size)
-    there = clip(searchsorted(second, index_axis(first, places, 0)), 0, max(b.size - 1, 0))
+    there = ops.clip(ops.searchsorted(second, index_axis(first, places, 0)), 0, max(b.size - 1, 0))
     return out, index_axis(orders[0], places, 0), index_axis(orders[1], there, 0)
 
 
@@ -174,12 +168,12 @@ def setdiff1d(
     >>> gnp.setdiff1d(gnp.array([3, 1, 2]), gnp.array([2]))
     Array([1, 3], dtype=int64)
     """
-    a, b = (ravel(z) for z in _same_kind("setdiff1d", x, y))
-    a = a if assume_unique else sort(a)
-    mask = logical_not(_member(a, sort(b)))
+    a, b = (ops.ravel(z) for z in _same_kind("setdiff1d", x, y))
+    a = a if assume_unique else ops.sort(a)
+    mask = ops.logical_not(_member(a, ops.sort(b)))
     if not assume_unique:
-        mask = logical_and(mask, first_of_runs(a, True))
-    return _chosen("setdiff1d", a, mask, size, fill_value, asarray(x).aval.dtype)
+        mask = ops.logical_and(mask, first_of_runs(a, True))
+    return _chosen("setdiff1d", a, mask, size, fill_value, ops.asarray(x).aval.dtype)
 
 
 def setxor1d(
@@ -196,9 +190,9 @@ def setxor1d(
     >>> gnp.setxor1d(gnp.array([3, 1, 2]), gnp.array([2, 5]))
     Array([1, 3, 5], dtype=int64)
     """
-    a, b = (sort(ravel(z)) for z in _same_kind("setxor1d", x, y))
-    dtype = promote_arrays("setxor1d", asarray(x), asarray(y))[0].aval.dtype
-    masks = [logical_and(first_of_runs(s, True), logical_not(_member(s, t))) for s, t in ((a, b), (b, a))]
-    both, mask = concat([a, b]), concat(masks)
-    order = argsort(both)
+    a, b = (ops.sort(ops.ravel(z)) for z in _same_kind("setxor1d", x, y))
+    dtype = promote_arrays("setxor1d", ops.asarray(x), ops.asarray(y))[0].aval.dtype
+    masks = [ops.logical_and(first_of_runs(s, True), ops.logical_not(_member(s, t))) for s, t in ((a, b), (b, a))]
+    both, mask = ops.concat([a, b]), ops.concat(masks)
+    order = ops.argsort(both)
     return _chosen("setxor1d", index_axis(both, order, 0), index_axis(mask, order, 0), size, fill_value, dtype)

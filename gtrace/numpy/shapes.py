@@ -7,24 +7,13 @@ from typing import Any
 
 import numpy
 
+from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, BoundsError, ShapeError, message
-from gtrace.core.ops.create import asarray, full
-from gtrace.core.ops.join_split import concat, flip, slice_axis, slice_update, split
-from gtrace.core.ops.logic import not_equal
+from gtrace.core.ops.join_split import slice_axis, slice_update
 from gtrace.core.ops.ndarray_methods import diagonal, diagonal_bounds
-from gtrace.core.ops.pad_tile import take_constant, tile
+from gtrace.core.ops.pad_tile import take_constant
 from gtrace.core.ops.promote import cast
-from gtrace.core.ops.shape import (
-    as_int,
-    as_shape,
-    broadcast_to,
-    expand_dims,
-    moveaxis,
-    normalize_axis,
-    ravel,
-    reshape,
-    swapaxes,
-)
+from gtrace.core.ops.shape import as_int, as_shape, normalize_axis
 from gtrace.core.ops.unique import places_where
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
@@ -45,14 +34,14 @@ def copy(x: Any) -> Array:
     >>> gnp.copy([1, 2])
     Array([1, 2], dtype=int64)
     """
-    return asarray(x, copy=None if isinstance(x, Array) else True)
+    return ops.asarray(x, copy=None if isinstance(x, Array) else True)
 
 
 # -- dimensions
 
 
 def _each(function: Any, arrays: tuple[Any, ...]) -> Any:
-    out = [function(asarray(x)) for x in arrays]
+    out = [function(ops.asarray(x)) for x in arrays]
     return out[0] if len(out) == 1 else tuple(out)
 
 
@@ -63,7 +52,7 @@ def atleast_1d(*arrays: Any) -> Any:
     >>> gnp.atleast_1d(2.5)
     Array([2.5], dtype=float32)
     """
-    return _each(lambda x: x if x.ndim else reshape(x, (1,)), arrays)
+    return _each(lambda x: x if x.ndim else ops.reshape(x, (1,)), arrays)
 
 
 def atleast_2d(*arrays: Any) -> Any:
@@ -73,7 +62,7 @@ def atleast_2d(*arrays: Any) -> Any:
     >>> gnp.atleast_2d(gnp.ones(3)).shape
     (1, 3)
     """
-    return _each(lambda x: x if x.ndim > 1 else reshape(x, (1, x.size)), arrays)
+    return _each(lambda x: x if x.ndim > 1 else ops.reshape(x, (1, x.size)), arrays)
 
 
 def atleast_3d(*arrays: Any) -> Any:
@@ -85,7 +74,7 @@ def atleast_3d(*arrays: Any) -> Any:
     """
 
     def spread(x: Array) -> Array:
-        return x if x.ndim > 2 else expand_dims(x, 2) if x.ndim == 2 else reshape(x, (1, x.size, 1))
+        return x if x.ndim > 2 else ops.expand_dims(x, 2) if x.ndim == 2 else ops.reshape(x, (1, x.size, 1))
 
     return _each(spread, arrays)
 
@@ -100,7 +89,7 @@ def rollaxis(x: Any, axis: int, start: int = 0) -> Array:
     x = lift("rollaxis", x)
     source = normalize_axis("rollaxis", axis, x.ndim)
     target = normalize_axis("rollaxis", start, x.ndim) if start != x.ndim else x.ndim
-    return moveaxis(x, source, target - 1 if source < target else target)
+    return ops.moveaxis(x, source, target - 1 if source < target else target)
 
 
 # -- joining
@@ -111,7 +100,7 @@ def _arrays(op: str, arrays: Any) -> list[Array]:
         return [arrays[k] for k in range(len(arrays))]
     if not isinstance(arrays, (list, tuple)):
         raise ArgumentError(message(op, "a sequence of arrays", type(arrays).__name__, "Pass a list."))
-    return [asarray(x) for x in arrays]
+    return [ops.asarray(x) for x in arrays]
 
 
 @replayable
@@ -123,7 +112,7 @@ def hstack(arrays: Any, dtype: Any = None) -> Array:
     Array([0., 1.], dtype=float32)
     """
     parts = [atleast_1d(x) for x in _arrays("hstack", arrays)]
-    return concat(parts, 0 if parts and parts[0].ndim == 1 else 1, dtype=dtype)
+    return ops.concat(parts, 0 if parts and parts[0].ndim == 1 else 1, dtype=dtype)
 
 
 @replayable
@@ -135,7 +124,7 @@ def vstack(arrays: Any, dtype: Any = None) -> Array:
     Array([[0., 0.],
            [1., 1.]], dtype=float32)
     """
-    return concat([atleast_2d(x) for x in _arrays("vstack", arrays)], 0, dtype=dtype)
+    return ops.concat([atleast_2d(x) for x in _arrays("vstack", arrays)], 0, dtype=dtype)
 
 
 def dstack(arrays: Any, dtype: Any = None) -> Array:
@@ -145,7 +134,7 @@ def dstack(arrays: Any, dtype: Any = None) -> Array:
     >>> gnp.dstack([gnp.zeros(2), gnp.ones(2)]).shape
     (1, 2, 2)
     """
-    return concat([atleast_3d(x) for x in _arrays("dstack", arrays)], 2, dtype=dtype)
+    return ops.concat([atleast_3d(x) for x in _arrays("dstack", arrays)], 2, dtype=dtype)
 
 
 def column_stack(arrays: Any) -> Array:
@@ -157,7 +146,7 @@ def column_stack(arrays: Any) -> Array:
            [0., 1.]], dtype=float32)
     """
     parts = _arrays("column_stack", arrays)
-    return concat([x if x.ndim > 1 else reshape(x, (x.size, 1)) for x in parts], 1)
+    return ops.concat([x if x.ndim > 1 else ops.reshape(x, (x.size, 1)) for x in parts], 1)
 
 
 def append(x: Any, values: Any, axis: int | None = None) -> Array:
@@ -167,7 +156,7 @@ def append(x: Any, values: Any, axis: int | None = None) -> Array:
     >>> gnp.append(gnp.array([1, 2]), 3)
     Array([1, 2, 3], dtype=int64)
     """
-    return concat([asarray(x), asarray(values)], axis)
+    return ops.concat([ops.asarray(x), ops.asarray(values)], axis)
 
 
 def block(arrays: Any) -> Array:
@@ -188,16 +177,16 @@ def block(arrays: Any) -> Array:
         for item in node if isinstance(node, list) else ():
             collect(item)
         if not isinstance(node, list):
-            leaves.append(asarray(node))
+            leaves.append(ops.asarray(node))
 
     collect(arrays)
     ndim = max([depth, *(x.ndim for x in leaves)])
 
     def joined(node: Any, level: int) -> Array:
         if isinstance(node, list):
-            return concat([joined(item, level + 1) for item in node], ndim - depth + level)
-        x = asarray(node)
-        return reshape(x, (1,) * (ndim - x.ndim) + x.shape)
+            return ops.concat([joined(item, level + 1) for item in node], ndim - depth + level)
+        x = ops.asarray(node)
+        return ops.reshape(x, (1,) * (ndim - x.ndim) + x.shape)
 
     return joined(arrays, 0)
 
@@ -226,12 +215,12 @@ def array_split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Array]:
     x = lift("array_split", x)
     axis = normalize_axis("array_split", axis, x.ndim)
     if isinstance(indices_or_sections, (list, tuple)) or numpy.ndim(indices_or_sections):
-        return split(x, indices_or_sections, axis)
+        return ops.split(x, indices_or_sections, axis)
     count = as_int("array_split", "number of parts", indices_or_sections)
     if count < 1:
         raise ShapeError(message("array_split", "at least one part", str(count), "Pass a positive integer."))
     each, more = divmod(x.shape[axis], count)
-    return split(x, [k * each + min(k, more) for k in range(1, count)], axis)
+    return ops.split(x, [k * each + min(k, more) for k in range(1, count)], axis)
 
 
 def hsplit(x: Any, indices_or_sections: Any) -> list[Array]:
@@ -242,7 +231,7 @@ def hsplit(x: Any, indices_or_sections: Any) -> list[Array]:
     [(2, 2), (2, 2)]
     """
     x = lift("hsplit", x)
-    return split(x, indices_or_sections, 0 if x.ndim == 1 else 1)
+    return ops.split(x, indices_or_sections, 0 if x.ndim == 1 else 1)
 
 
 def vsplit(x: Any, indices_or_sections: Any) -> list[Array]:
@@ -269,7 +258,7 @@ def _split_deep(op: str, x: Any, where: Any, ndim: int, axis: int) -> list[Array
     x = lift(op, x)
     if x.ndim < ndim:
         raise ShapeError(message(op, f"at least {ndim} dimensions", repr(x.aval), "Use gt.split."))
-    return split(x, where, axis)
+    return ops.split(x, where, axis)
 
 
 def _constant_places(op: str, size: int, obj: Any) -> numpy.ndarray:
@@ -305,22 +294,22 @@ def insert(x: Any, obj: Any, values: Any, axis: int | None = None) -> Array:
     >>> gnp.insert(gnp.array([1, 2]), 1, 9)
     Array([1, 9, 2], dtype=int64)
     """
-    x = asarray(x)
+    x = ops.asarray(x)
     if axis is None:
-        x, axis = ravel(x), 0
+        x, axis = ops.ravel(x), 0
     axis = normalize_axis("insert", axis, x.ndim)
     size = x.shape[axis]
     places = _constant_places("insert", size, obj)
-    values = cast(asarray(values), x.aval.dtype)
+    values = cast(ops.asarray(values), x.aval.dtype)
     if not places.ndim and values.ndim and x.ndim > 1:
         # at one place: the axis of the values that lies there comes first, as in NumPy
-        values = moveaxis(reshape(values, (1,) * (x.ndim - values.ndim) + values.shape), 0, axis)
+        values = ops.moveaxis(ops.reshape(values, (1,) * (x.ndim - values.ndim) + values.shape), 0, axis)
     flat = places.ravel()
     count = flat.size if flat.size != 1 or x.ndim < 1 else max(_extent(values, x.ndim, axis), 1)
     flat = numpy.broadcast_to(flat, (count,)) if flat.size == 1 else flat
-    new = broadcast_to(values, (*x.shape[:axis], count, *x.shape[axis + 1 :]))
+    new = ops.broadcast_to(values, (*x.shape[:axis], count, *x.shape[axis + 1 :]))
     order = numpy.argsort(numpy.concatenate([flat, numpy.arange(size)]), kind="stable")
-    return take_constant(concat([new, x], axis), order, axis)
+    return take_constant(ops.concat([new, x], axis), order, axis)
 
 
 def _extent(values: Array, ndim: int, axis: int) -> int:
@@ -338,9 +327,9 @@ def delete(x: Any, obj: Any, axis: int | None = None) -> Array:
     >>> gnp.delete(gnp.array([1, 2, 3]), 1)
     Array([1, 3], dtype=int64)
     """
-    x = asarray(x)
+    x = ops.asarray(x)
     if axis is None:
-        x, axis = ravel(x), 0
+        x, axis = ops.ravel(x), 0
     axis = normalize_axis("delete", axis, x.ndim)
     places = _constant_places("delete", x.shape[axis], obj)
     if (places == x.shape[axis]).any():
@@ -355,11 +344,11 @@ def trim_zeros(x: Any, trim: str = "fb") -> Array:
     >>> gnp.trim_zeros(gnp.array([0, 1, 0, 2, 0]))
     Array([1, 0, 2], dtype=int64)
     """
-    x = asarray(x)
+    x = ops.asarray(x)
     if x.ndim != 1 or trim.lower() not in ("f", "b", "fb", "bf"):
         got = f"{x.aval!r} and {trim!r}"
         raise ArgumentError(message("trim_zeros", 'one dimension, and "f", "b" or "fb"', got, "Check both."))
-    places = places_where("trim_zeros", not_equal(x, 0), None)
+    places = places_where("trim_zeros", ops.not_equal(x, 0), None)
     if not places.size:
         return x[:0]
     first, last = int(places[0]), int(places[-1])
@@ -376,7 +365,7 @@ def fliplr(x: Any) -> Array:
     >>> gnp.fliplr(gnp.array([[1, 2]]))
     Array([[2, 1]], dtype=int64)
     """
-    return flip(x, 1)
+    return ops.flip(x, 1)
 
 
 def flipud(x: Any) -> Array:
@@ -386,7 +375,7 @@ def flipud(x: Any) -> Array:
     >>> gnp.flipud(gnp.array([1, 2]))
     Array([2, 1], dtype=int64)
     """
-    return flip(x, 0)
+    return ops.flip(x, 0)
 
 
 def rot90(x: Any, k: int = 1, axes: Sequence[int] = (0, 1)) -> Array:
@@ -405,10 +394,10 @@ def rot90(x: Any, k: int = 1, axes: Sequence[int] = (0, 1)) -> Array:
         raise ShapeError(message("rot90", "two axes", f"axis {first} twice", "Name two."))
     turns = as_int("rot90", "k", k) % 4
     if turns == 2:
-        return flip(x, (first, second))
+        return ops.flip(x, (first, second))
     if turns == 1:
-        return swapaxes(flip(x, second), first, second)
-    return flip(swapaxes(x, first, second), second) if turns else x
+        return ops.swapaxes(ops.flip(x, second), first, second)
+    return ops.flip(ops.swapaxes(x, first, second), second) if turns else x
 
 
 def resize(x: Any, new_shape: Any) -> Array:
@@ -418,13 +407,13 @@ def resize(x: Any, new_shape: Any) -> Array:
     >>> gnp.resize(gnp.array([1, 2]), (3,))
     Array([1, 2, 1], dtype=int64)
     """
-    x, sizes = ravel(asarray(x)), as_shape("resize", new_shape)
+    x, sizes = ops.ravel(ops.asarray(x)), as_shape("resize", new_shape)
     if min(sizes, default=0) < 0:
         raise ShapeError(message("resize", "sizes >= 0", str(sizes), "Pass non-negative integers."))
     total = int(numpy.prod(sizes, dtype=numpy.int64))
     if not x.size:
-        return full(sizes, 0, x.aval.dtype, device=x.device)
-    return reshape(slice_axis(tile(x, -(-total // x.size)), 0, 0, total), sizes)
+        return ops.full(sizes, 0, x.aval.dtype, device=x.device)
+    return ops.reshape(slice_axis(ops.tile(x, -(-total // x.size)), 0, 0, total), sizes)
 
 
 # -- diagonals
@@ -439,14 +428,14 @@ def diag(v: Any, k: int = 0) -> Array:
     Array([[1, 0],
            [0, 2]], dtype=int64)
     """
-    v, offset = asarray(v), as_int("diag", "k", k)
+    v, offset = ops.asarray(v), as_int("diag", "k", k)
     if v.ndim == 2:
         return diagonal(v, offset)
     if v.ndim != 1:
         raise ShapeError(message("diag", "one or two dimensions", repr(v.aval), "Use gtrace.numpy.diagonal."))
     size = v.size + abs(offset)
-    zeros = full((size * size,), 0, v.aval.dtype, device=v.device)
-    return reshape(slice_update(zeros, cast(v, v.aval.dtype), (diagonal_bounds(size, size, offset),)), (size, size))
+    zeros = ops.full((size * size,), 0, v.aval.dtype, device=v.device)
+    return ops.reshape(slice_update(zeros, cast(v, v.aval.dtype), (diagonal_bounds(size, size, offset),)), (size, size))
 
 
 def diagflat(v: Any, k: int = 0) -> Array:
@@ -457,7 +446,7 @@ def diagflat(v: Any, k: int = 0) -> Array:
     Array([[1, 0],
            [0, 2]], dtype=int64)
     """
-    return diag(ravel(asarray(v)), k)
+    return diag(ops.ravel(ops.asarray(v)), k)
 
 
 def fill_diagonal(x: Any, val: Any, wrap: bool = False, *, inplace: bool = False) -> Array:
@@ -485,9 +474,9 @@ def fill_diagonal(x: Any, val: Any, wrap: bool = False, *, inplace: bool = False
     step = columns + 1 if x.ndim == 2 else sum(columns**k for k in range(x.ndim))
     stop = x.size if wrap or x.ndim > 2 else min(columns * columns, x.size)
     count = max(-(-stop // step), 0)
-    values = resize(cast(asarray(val), x.aval.dtype), (count,))
+    values = resize(cast(ops.asarray(val), x.aval.dtype), (count,))
     bounds = ((0, (count - 1) * step + 1, step),) if count else ((0, 0, 1),)
-    return reshape(slice_update(ravel(x), values, bounds), x.shape)
+    return ops.reshape(slice_update(ops.ravel(x), values, bounds), x.shape)
 
 
 def refuse_inplace(op: str, inplace: bool) -> None:

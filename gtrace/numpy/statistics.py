@@ -5,25 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from gtrace.core import ops
 from gtrace.core.base.errors import ShapeError, message
-from gtrace.core.ops.complex_numbers import complex as join_parts
-from gtrace.core.ops.complex_parts import conj, imag, real
-from gtrace.core.ops.create import asarray
-from gtrace.core.ops.elementwise import clip, divide, multiply, sqrt, subtract
-from gtrace.core.ops.join_split import concat
-from gtrace.core.ops.linalg import matmul
 from gtrace.core.ops.ndarray_methods import diagonal
 from gtrace.core.ops.promote import promote, promote_arrays
-from gtrace.core.ops.reduce import mean
-from gtrace.core.ops.reduce import sum as sum_over
-from gtrace.core.ops.shape import (
-    broadcast_to,
-    expand_dims,
-    matrix_transpose,
-    normalize_axes,
-    normalize_axis,
-    reshape,
-)
+from gtrace.core.ops.shape import normalize_axes, normalize_axis
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
 from gtrace.core.trace.replayable import replayable
@@ -46,12 +32,12 @@ def average(x: Any, axis: Any = None, weights: Any = None, returned: bool = Fals
     >>> gnp.average(gnp.array([1., 3.]), weights=gnp.array([3., 1.]))
     Array(1.5, dtype=float32)
     """
-    x = asarray(x)
+    x = ops.asarray(x)
     if weights is None:
-        out = mean(x, axis, keepdims)
+        out = ops.mean(x, axis, keepdims)
         count = math.prod(x.shape[k] for k in normalize_axes("average", axis, x.ndim))
-        return (out, broadcast_to(asarray(float(count), dtype=out.aval.dtype), out.shape)) if returned else out
-    x, w = promote_arrays("average", x, asarray(weights), floating=True)
+        return (out, ops.broadcast_to(ops.asarray(float(count), dtype=out.aval.dtype), out.shape)) if returned else out
+    x, w = promote_arrays("average", x, ops.asarray(weights), floating=True)
     if w.shape != x.shape:
         given = range(x.ndim) if axis is None else axis if isinstance(axis, (tuple, list)) else (axis,)
         axes = [normalize_axis("average", k, x.ndim) for k in given]
@@ -59,8 +45,8 @@ def average(x: Any, axis: Any = None, weights: Any = None, returned: bool = Fals
             got = f"{w.aval!r} for {x.aval!r}"
             raise ShapeError(message("average", "weights with the shape of the array or the axes", got, "Check it."))
         w = _on_axes(w, axes, x.ndim)
-    total = sum_over(broadcast_to(w, x.shape), axis, None, keepdims=keepdims)
-    out = divide(sum_over(multiply(x, w), axis, None, keepdims=keepdims), total)
+    total = ops.sum(ops.broadcast_to(w, x.shape), axis, None, keepdims=keepdims)
+    out = ops.divide(ops.sum(ops.multiply(x, w), axis, None, keepdims=keepdims), total)
     return (out, total) if returned else out
 
 
@@ -69,7 +55,7 @@ def _on_axes(w: Array, axes: list[int], ndim: int) -> Array:
     order = sorted(range(len(axes)), key=axes.__getitem__)
     w = w.transpose(order)
     sizes = iter(w.shape)
-    return reshape(w, tuple(next(sizes) if k in axes else 1 for k in range(ndim)))
+    return ops.reshape(w, tuple(next(sizes) if k in axes else 1 for k in range(ndim)))
 
 
 @replayable
@@ -102,7 +88,7 @@ def cov(
            [-2.,  2.]], dtype=float32)
     """
     rows = [_rows(z, rowvar) for z in ((x,) if y is None else (x, y))]
-    variables = concat(promote_arrays("cov", *rows, floating=True)) if len(rows) > 1 else rows[0]
+    variables = ops.concat(promote_arrays("cov", *rows, floating=True)) if len(rows) > 1 else rows[0]
     freedom = (0 if bias else 1) if ddof is None else ddof
     count = variables.shape[1]
     weights: Array | None = None
@@ -111,30 +97,34 @@ def cov(
             w = lift("cov", given)
             if w.shape != (count,):
                 raise ShapeError(message("cov", f"{count} weights", repr(w.aval), "Pass one for each observation."))
-            weights = w if weights is None else multiply(weights, w)
+            weights = w if weights is None else ops.multiply(weights, w)
     if weights is None:
-        centered = subtract(variables, mean(variables, 1, True))
-        product = matmul(centered, conj(matrix_transpose(centered)))
-        return _squeezed(divide(product, max(float(count - freedom), 0.0)))
-    total = sum_over(weights)
-    centered = subtract(variables, divide(sum_over(multiply(variables, weights), 1, None, keepdims=True), total))
-    scale: Any = subtract(total, float(freedom))
+        centered = ops.subtract(variables, ops.mean(variables, 1, True))
+        product = ops.matmul(centered, ops.conj(ops.matrix_transpose(centered)))
+        return _squeezed(ops.divide(product, max(float(count - freedom), 0.0)))
+    total = ops.sum(weights)
+    centered = ops.subtract(
+        variables, ops.divide(ops.sum(ops.multiply(variables, weights), 1, None, keepdims=True), total)
+    )
+    scale: Any = ops.subtract(total, float(freedom))
     if aweights is not None:
-        scale = subtract(total, divide(multiply(sum_over(multiply(weights, lift("cov", aweights))), freedom), total))
-    product = matmul(multiply(centered, weights), conj(matrix_transpose(centered)))
-    return _squeezed(divide(product, scale))
+        scale = ops.subtract(
+            total, ops.divide(ops.multiply(ops.sum(ops.multiply(weights, lift("cov", aweights))), freedom), total)
+        )
+    product = ops.matmul(ops.multiply(centered, weights), ops.conj(ops.matrix_transpose(centered)))
+    return _squeezed(ops.divide(product, scale))
 
 
 def _rows(x: Any, rowvar: bool) -> Array:
-    (x,) = promote("cov", asarray(x), floating=True)
+    (x,) = promote("cov", ops.asarray(x), floating=True)
     if x.ndim > 2:
         raise ShapeError(message("cov", "at most two dimensions", repr(x.aval), "Use gt.reshape."))
-    x = expand_dims(x, 0) if x.ndim == 1 else reshape(x, (1, 1)) if not x.ndim else x
-    return x if rowvar or x.shape[0] == 1 else matrix_transpose(x)
+    x = ops.expand_dims(x, 0) if x.ndim == 1 else ops.reshape(x, (1, 1)) if not x.ndim else x
+    return x if rowvar or x.shape[0] == 1 else ops.matrix_transpose(x)
 
 
 def _squeezed(x: Array) -> Array:
-    return reshape(x, ()) if x.shape == (1, 1) else x
+    return ops.reshape(x, ()) if x.shape == (1, 1) else x
 
 
 @replayable
@@ -148,9 +138,9 @@ def corrcoef(x: Any, y: Any = None, rowvar: bool = True) -> Array:
     """
     c = cov(x, y, rowvar)
     if not c.ndim:
-        return divide(c, c)
-    deviations = sqrt(real(diagonal(c)))
-    out = divide(divide(c, expand_dims(deviations, 1)), deviations)
+        return ops.divide(c, c)
+    deviations = ops.sqrt(ops.real(diagonal(c)))
+    out = ops.divide(ops.divide(c, ops.expand_dims(deviations, 1)), deviations)
     if not out.aval.complex:
-        return clip(out, -1.0, 1.0)
-    return join_parts(clip(real(out), -1.0, 1.0), clip(imag(out), -1.0, 1.0))
+        return ops.clip(out, -1.0, 1.0)
+    return ops.complex(ops.clip(ops.real(out), -1.0, 1.0), ops.clip(ops.imag(out), -1.0, 1.0))

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import torch
 
+from gtrace.core import ops
 from gtrace.core.base import tree
-from gtrace.core.ops.logic import where
 from gtrace.core.ops.promote import cast
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
@@ -82,11 +82,11 @@ class MultiSteps:
         grads = tree.map(lambda total, g: cast(total, lift("optim.MultiSteps", g).aval.dtype), totals, updates)
         out, inner = self._opt.update(grads, state.inner_opt_state, params)
         last = state.mini_step == every - 1
-        return tree.map(lambda u: where(last, u, 0), out), MultiStepsState(
-            where(last, 0, state.mini_step + 1),
+        return tree.map(lambda u: ops.where(last, u, 0), out), MultiStepsState(
+            ops.where(last, 0, state.mini_step + 1),
             state.gradient_step + cast(last, torch.int32),
-            tree.map(lambda new, old: where(last, new, old), inner, state.inner_opt_state),
-            tree.map(lambda total: cast(where(last, 0, total), self._dtype), totals),
+            tree.map(lambda new, old: ops.where(last, new, old), inner, state.inner_opt_state),
+            tree.map(lambda total: cast(ops.where(last, 0, total), self._dtype), totals),
         )
 
     def has_updated(self, state: MultiStepsState) -> Array:

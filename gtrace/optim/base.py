@@ -8,14 +8,12 @@ from typing import Any, NamedTuple, NoReturn, Protocol
 
 import torch
 
+from gtrace.core import ops
 from gtrace.core.base import tree
 from gtrace.core.base.errors import ArgumentError, message
 from gtrace.core.base.suggestions import OPTIMIZER_ADVICE, missing_attribute
 from gtrace.core.base.torch_modes import without_modes
-from gtrace.core.ops.create import zeros, zeros_like
-from gtrace.core.ops.elementwise import absolute, expm1, sqrt, square
 from gtrace.core.ops.promote import cast
-from gtrace.core.ops.reduce import sum as sum_over
 from gtrace.core.trace.array import Array, wrap
 from gtrace.core.trace.convert import lift
 from gtrace.core.trace.force import value_of
@@ -110,8 +108,8 @@ def global_norm(updates: Updates) -> Array:
     """
     total = lift("optim.global_norm", 0.0)
     for x in tree.leaves(updates):
-        total = total + sum_over(squared(lift("optim.global_norm", x)))
-    return sqrt(total)
+        total = total + ops.sum(squared(lift("optim.global_norm", x)))
+    return ops.sqrt(total)
 
 
 # -- trees
@@ -119,7 +117,7 @@ def global_norm(updates: Updates) -> Array:
 
 def squared(x: Array) -> Array:
     """Return |x| ** 2."""
-    return square(absolute(x)) if x.aval.complex else square(x)
+    return ops.square(ops.absolute(x)) if x.aval.complex else ops.square(x)
 
 
 def zeros_of(params: Params, dtype: Any = None) -> Any:
@@ -135,7 +133,7 @@ def zeros_of(params: Params, dtype: Any = None) -> Any:
         a = x.aval
         value = value_of(x)
         if value is None or a.weak or a.sharding is not None or thread.trace.capture is not None:
-            return zeros_like(x, kind)
+            return ops.zeros_like(x, kind)
         return wrap(_zeros_like(value, dtype=kind))
 
     return tree.map(zero, params)
@@ -160,7 +158,7 @@ def without_bias(moments: Any, decay: float, count: Any) -> Any:
         if dtype not in weights:
             wide = torch.float64 if dtype in (torch.float64, torch.complex128) else torch.float32
             # 1 - decay ** count, without the rounding of a decay near 1
-            total = -expm1(cast(count, wide) * math.log(decay)) if decay else lift("optim", 1.0)
+            total = -ops.expm1(cast(count, wide) * math.log(decay)) if decay else lift("optim", 1.0)
             weights[dtype] = total if m.aval.complex else cast(total, dtype)
         return m / weights[dtype]
 
@@ -169,7 +167,7 @@ def without_bias(moments: Any, decay: float, count: Any) -> Any:
 
 def first_count() -> Array:
     """Return the number of updates before the first: int32, as optax's."""
-    return zeros((), torch.int32) if thread.trace.capture is not None else wrap(_zeros((), dtype=torch.int32))
+    return ops.zeros((), torch.int32) if thread.trace.capture is not None else wrap(_zeros((), dtype=torch.int32))
 
 
 _zeros, _zeros_like = without_modes(torch.zeros), without_modes(torch.zeros_like)

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from gtrace.core import ops
 from gtrace.core.base import tree
-from gtrace.core.ops.elementwise import clip as limited
-from gtrace.core.ops.elementwise import maximum, sqrt
-from gtrace.core.ops.logic import where
 from gtrace.core.ops.promote import cast
-from gtrace.core.ops.reduce import mean
 from gtrace.optim.base import GradientTransformation, Updates, global_norm, squared, stateless
 from gtrace.optim.replayed import transformation
 
@@ -24,7 +21,7 @@ def clip(max_delta: Any) -> GradientTransformation:
     >>> gt.optim.clip(1.0).update(gt.array([-3.0, 0.5]), gt.optim.EmptyState())[0]
     Array([-1. ,  0.5], dtype=float32)
     """
-    return stateless(lambda updates, params: tree.map(lambda g: limited(g, -max_delta, max_delta), updates))
+    return stateless(lambda updates, params: tree.map(lambda g: ops.clip(g, -max_delta, max_delta), updates))
 
 
 @transformation
@@ -36,7 +33,9 @@ def clip_by_block_rms(threshold: Any) -> GradientTransformation:
     Array([ 1., -1.], dtype=float32)
     """
     return stateless(
-        lambda updates, params: tree.map(lambda g: g / maximum(1.0, sqrt(mean(squared(g))) / threshold), updates)
+        lambda updates, params: tree.map(
+            lambda g: g / ops.maximum(1.0, ops.sqrt(ops.mean(squared(g))) / threshold), updates
+        )
     )
 
 
@@ -54,7 +53,8 @@ def clip_by_global_norm(max_norm: Any) -> GradientTransformation:
         norm = global_norm(updates)
         inside = norm < max_norm
         return tree.map(
-            lambda g: where(inside, g, g / (norm if g.aval.complex else cast(norm, g.aval.dtype)) * max_norm), updates
+            lambda g: ops.where(inside, g, g / (norm if g.aval.complex else cast(norm, g.aval.dtype)) * max_norm),
+            updates,
         )
 
     return stateless(shortened)

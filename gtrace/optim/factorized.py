@@ -7,12 +7,9 @@ from typing import Any, NamedTuple
 import numpy
 import torch
 
+from gtrace.core import ops
 from gtrace.core.base import tree
-from gtrace.core.ops.create import zeros
-from gtrace.core.ops.elementwise import rsqrt
 from gtrace.core.ops.promote import cast
-from gtrace.core.ops.reduce import mean
-from gtrace.core.ops.shape import expand_dims
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
 from gtrace.optim.base import GradientTransformation, Params, State, Updates, first_count, squared
@@ -80,7 +77,7 @@ def scale_by_factored_rms(
         shapes: list[tuple[int, ...]] = [(1,), (1,), x.shape]
         if axes is not None:
             shapes = [tuple(n for k, n in enumerate(x.shape) if k != axis) for axis in reversed(axes)] + [(1,)]
-        row, col, whole = (zeros(shape, x.aval.dtype, device=x.device) for shape in shapes)
+        row, col, whole = (ops.zeros(shape, x.aval.dtype, device=x.device) for shape in shapes)
         return row, col, whole
 
     def init(params: Params) -> State:
@@ -96,13 +93,13 @@ def scale_by_factored_rms(
             axes = _axes(g.shape, factored, min_dim_size_to_factor)
             if axes is None:
                 whole = share * whole + (1.0 - share) * squares
-                return g * rsqrt(whole), row, col, whole
+                return g * ops.rsqrt(whole), row, col, whole
             second, largest = axes
-            row = share * row + (1.0 - share) * mean(squares, largest)
-            col = share * col + (1.0 - share) * mean(squares, second)
+            row = share * row + (1.0 - share) * ops.mean(squares, largest)
+            col = share * col + (1.0 - share) * ops.mean(squares, second)
             # the axis of the rows' averages that was the second largest
-            middle = mean(row, second - 1 if second > largest else second, keepdims=True)
-            by_row, by_col = expand_dims(rsqrt(row / middle), largest), expand_dims(rsqrt(col), second)
+            middle = ops.mean(row, second - 1 if second > largest else second, keepdims=True)
+            by_row, by_col = ops.expand_dims(ops.rsqrt(row / middle), largest), ops.expand_dims(ops.rsqrt(col), second)
             return g * by_row * by_col, row, col, whole
 
         columns = [tree.leaves(x) for x in (updates, state.v_row, state.v_col, state.v)]

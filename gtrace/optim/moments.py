@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from gtrace.core import ops
 from gtrace.core.base import tree
-from gtrace.core.ops.create import full_like
-from gtrace.core.ops.elementwise import rsqrt, sign, sqrt
 from gtrace.core.trace.array import Array
 from gtrace.optim.base import (
     GradientTransformation,
@@ -145,7 +144,7 @@ def scale_by_adam(
         count = state.count + 1
         mean = ahead(updates, mu, b1, count) if nesterov else without_bias(mu, b1, count)
         squares = without_bias(nu, b2, count)
-        out = tree.map(lambda m, v: m / (sqrt(v + eps_root if eps_root else v) + eps), mean, squares)
+        out = tree.map(lambda m, v: m / (ops.sqrt(v + eps_root if eps_root else v) + eps), mean, squares)
         return out, ScaleByAdamState(count, cast_all(mu, mu_dtype), nu)
 
     return GradientTransformation(init, update)
@@ -188,7 +187,7 @@ def scale_by_lion(b1: float = 0.9, b2: float = 0.99, mu_dtype: Any = None) -> Gr
     """
 
     def update(updates: Updates, state: State, params: Params = None, /) -> tuple[Updates, State]:
-        out = tree.map(lambda g, m: sign((1 - b1) * g + b1 * m), updates, state.mu)
+        out = tree.map(lambda g, m: ops.sign((1 - b1) * g + b1 * m), updates, state.mu)
         mu = cast_all(moment(updates, state.mu, b2, 1), mu_dtype)
         return out, ScaleByLionState(state.count + 1, mu)
 
@@ -208,7 +207,7 @@ class ScaleByRmsState(NamedTuple):
 
 
 def _by_root(g: Any, square: Any, eps: float, eps_in_sqrt: bool) -> Any:
-    return g * rsqrt(square + eps) if eps_in_sqrt else g / (sqrt(square) + eps)
+    return g * ops.rsqrt(square + eps) if eps_in_sqrt else g / (ops.sqrt(square) + eps)
 
 
 @transformation
@@ -233,7 +232,7 @@ def scale_by_rms(
     """
 
     def init(params: Params) -> State:
-        return ScaleByRmsState(first_count(), tree.map(lambda p: full_like(p, initial_scale), params))
+        return ScaleByRmsState(first_count(), tree.map(lambda p: ops.full_like(p, initial_scale), params))
 
     def update(updates: Updates, state: State, params: Params = None, /) -> tuple[Updates, State]:
         nu, count = moment(updates, state.nu, decay, 2), state.count + 1
@@ -273,7 +272,7 @@ def scale_by_stddev(
     """
 
     def init(params: Params) -> State:
-        nu = tree.map(lambda p: full_like(p, initial_scale), params)
+        nu = tree.map(lambda p: ops.full_like(p, initial_scale), params)
         return ScaleByRStdDevState(first_count(), zeros_of(params), nu)
 
     def update(updates: Updates, state: State, params: Params = None, /) -> tuple[Updates, State]:

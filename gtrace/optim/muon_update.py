@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from gtrace.core import ops
 from gtrace.core.base import tree
 from gtrace.core.base.errors import ArgumentError, ShapeError, message
-from gtrace.core.ops.elementwise import sqrt
-from gtrace.core.ops.linalg import matmul
-from gtrace.core.ops.reduce import sum as sum_over
-from gtrace.core.ops.shape import matrix_transpose
 from gtrace.core.trace.array import Array
 from gtrace.optim.base import (
     GradientTransformation,
@@ -64,12 +61,12 @@ def _orthogonal(x: Array, coefficients: tuple[float, float, float], steps: int, 
         raise ShapeError(message("optim.scale_by_muon", "matrices", repr(x.aval), fix))
     a, b, c = coefficients
     tall = x.shape[0] > x.shape[1]
-    x = matrix_transpose(x) if tall else x
-    x = x / (sqrt(sum_over(squared(x))) + eps)
+    x = ops.matrix_transpose(x) if tall else x
+    x = x / (ops.sqrt(ops.sum(squared(x))) + eps)
     for _ in range(steps):
-        product = matmul(x, matrix_transpose(x))
-        x = a * x + matmul(b * product + c * matmul(product, product), x)
-    return matrix_transpose(x) if tall else x
+        product = ops.matmul(x, ops.matrix_transpose(x))
+        x = a * x + ops.matmul(b * product + c * ops.matmul(product, product), x)
+    return ops.matrix_transpose(x) if tall else x
 
 
 @transformation

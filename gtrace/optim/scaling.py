@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from gtrace.core import ops
 from gtrace.core.base import tree
 from gtrace.core.base.errors import ArgumentError, message
-from gtrace.core.ops.elementwise import maximum, sqrt
 from gtrace.core.ops.promote import cast
-from gtrace.core.ops.reduce import mean
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
 from gtrace.optim.base import (
@@ -116,7 +115,7 @@ def scale_by_param_block_rms(min_scale: float = 1e-3) -> GradientTransformation:
     """
 
     def scaled(g: Any, p: Any) -> Array:
-        return g * maximum(sqrt(mean(squared(lift("optim", p)))), min_scale)
+        return g * ops.maximum(ops.sqrt(ops.mean(squared(lift("optim", p)))), min_scale)
 
     return stateless(lambda updates, params: tree.map(scaled, updates, need_params("scale_by_param_block_rms", params)))
 

@@ -6,9 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, message
-from gtrace.core.ops.elementwise import clip, cos, floor, maximum, minimum, power
-from gtrace.core.ops.logic import where
 from gtrace.core.trace.convert import lift
 from gtrace.optim.base import Schedule
 from gtrace.optim.replayed import known_schedule
@@ -53,7 +52,7 @@ def polynomial_schedule(
     _positive("polynomial_schedule", "transition_steps", transition_steps)
 
     def schedule(count: Any) -> Any:
-        left = 1 - clip(lift("optim", count) - transition_begin, 0, transition_steps) / transition_steps
+        left = 1 - ops.clip(lift("optim", count) - transition_begin, 0, transition_steps) / transition_steps
         return (init_value - end_value) * left**power + end_value
 
     return schedule
@@ -87,7 +86,7 @@ def piecewise_constant_schedule(init_value: Any, boundaries_and_scales: Mapping[
     def schedule(count: Any) -> Any:
         value = init_value
         for boundary, scale in scales:
-            value = value * where(lift("optim", count) < boundary, 1.0, scale)
+            value = value * ops.where(lift("optim", count) < boundary, 1.0, scale)
         return value
 
     return schedule
@@ -120,9 +119,9 @@ def exponential_decay(
 
     def schedule(count: Any) -> Any:
         steps = lift("optim", count) - transition_begin
-        exponent = floor(steps / transition_steps) if staircase else steps / transition_steps
-        value = where(steps <= 0, init_value, init_value * power(decay_rate, exponent))
-        return value if end_value is None else (maximum if decay_rate < 1.0 else minimum)(value, end_value)
+        exponent = ops.floor(steps / transition_steps) if staircase else steps / transition_steps
+        value = ops.where(steps <= 0, init_value, init_value * ops.power(decay_rate, exponent))
+        return value if end_value is None else (ops.maximum if decay_rate < 1.0 else ops.minimum)(value, end_value)
 
     return schedule
 
@@ -143,7 +142,7 @@ def cosine_decay_schedule(init_value: Any, decay_steps: int, alpha: Any = 0.0, e
     _positive("cosine_decay_schedule", "decay_steps", decay_steps)
 
     def schedule(count: Any) -> Any:
-        wave = 0.5 * (1 + cos(minimum(lift("optim", count), decay_steps) * (math.pi / decay_steps)))
+        wave = 0.5 * (1 + ops.cos(ops.minimum(lift("optim", count), decay_steps) * (math.pi / decay_steps)))
         return init_value * ((1 - alpha) * wave**exponent + alpha)
 
     return schedule
@@ -169,7 +168,7 @@ def join_schedules(schedules: Sequence[Schedule], boundaries: Sequence[int]) -> 
     def schedule(count: Any) -> Any:
         value = first(count)
         for boundary, later in parts:
-            value = where(lift("optim", count) < boundary, value, later(lift("optim", count) - boundary))
+            value = ops.where(lift("optim", count) < boundary, value, later(lift("optim", count) - boundary))
         return value
 
     return schedule

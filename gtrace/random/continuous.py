@@ -8,28 +8,12 @@ from typing import Any
 import numpy
 import torch
 
+from gtrace.core import ops
 from gtrace.core.base.dtypes import COMPLEX, FLOATS, LONG
 from gtrace.core.base.errors import ArgumentError, DtypeError, ShapeError, message
 from gtrace.core.base.torch_modes import without_modes
-from gtrace.core.ops.activations import erf
-from gtrace.core.ops.complex_numbers import complex as complex_of
 from gtrace.core.ops.draw_functions import erfinv, fma, nextafter
-from gtrace.core.ops.elementwise import (
-    absolute,
-    add,
-    divide,
-    log,
-    log1p,
-    maximum,
-    minimum,
-    multiply,
-    neg,
-    sign,
-    stop_gradient,
-    subtract,
-)
-from gtrace.core.ops.join_split import unstack
-from gtrace.core.ops.logic import bitwise_and, bitwise_right_shift, greater_equal, where
+from gtrace.core.ops.elementwise import neg
 from gtrace.core.ops.promote import cast
 from gtrace.core.ops.shape import full_like_scalar
 from gtrace.core.trace.array import Array
@@ -60,10 +44,10 @@ def float_dtype(name: str, dtype: Any) -> torch.dtype:
 def draw_unit(key: Array, shape: tuple[int, ...], dtype: torch.dtype) -> Array:
     """Return numbers in [0, 1): exact multiples of the spacing of floats in [1, 2)."""
     mantissa, width = _MANTISSA[dtype], _WIDTH[dtype]
-    number = bitwise_right_shift(draw_bits(key, shape, width), width - mantissa)
+    number = ops.bitwise_right_shift(draw_bits(key, shape, width), width - mantissa)
     if width == 64:
-        number = bitwise_and(number, (1 << mantissa) - 1)  # drop the copies of the sign bit
-    return multiply(cast(number, dtype), 2.0**-mantissa)
+        number = ops.bitwise_and(number, (1 << mantissa) - 1)  # drop the copies of the sign bit
+    return ops.multiply(cast(number, dtype), 2.0**-mantissa)
 
 
 @without_modes
@@ -83,10 +67,10 @@ def draw_uniform(key: Array, shape: tuple[int, ...], dtype: torch.dtype, low: An
             return unit
         exact = math.frexp(span)[0] == 0.5  # a power of two
     else:
-        span = subtract(high, low)
+        span = ops.subtract(high, low)
     # XLA uses a fused multiply-add, except in bfloat16
-    scaled = add(multiply(unit, span), low) if exact or dtype is torch.bfloat16 else fma(unit, span, low)
-    return maximum(low, scaled)
+    scaled = ops.add(ops.multiply(unit, span), low) if exact or dtype is torch.bfloat16 else fma(unit, span, low)
+    return ops.maximum(low, scaled)
 
 
 def bound(name: str, x: Any, dtype: torch.dtype, shape: tuple[int, ...] | None) -> Any:
@@ -136,7 +120,7 @@ def uniform(key: Any, shape: Any = (), dtype: Any = None, minval: Any = 0.0, max
 def draw_normal(key: Array, shape: tuple[int, ...], dtype: torch.dtype) -> Array:
     """Return `normal` without checking the arguments."""
     lowest = -1.0 + torch.finfo(dtype).eps / 2  # the first float above -1
-    return multiply(erfinv(draw_uniform(key, shape, dtype, lowest, 1.0)), math.sqrt(2.0))
+    return ops.multiply(erfinv(draw_uniform(key, shape, dtype, lowest, 1.0)), math.sqrt(2.0))
 
 
 @replayable
@@ -160,8 +144,8 @@ def normal(key: Any, shape: Any = (), dtype: Any = None) -> Array:
     if dtype is not None and as_dtype(dtype) in COMPLEX:
         kind = as_dtype(dtype).to_real()
         real_key, imag_key = two_keys(fresh_key("normal", key))
-        both = complex_of(draw_normal(real_key, sizes, kind), draw_normal(imag_key, sizes, kind))
-        return divide(both, math.sqrt(2.0))
+        both = ops.complex(draw_normal(real_key, sizes, kind), draw_normal(imag_key, sizes, kind))
+        return ops.divide(both, math.sqrt(2.0))
     return draw_normal(fresh_key("normal", key), sizes, float_dtype("normal", dtype))
 
 
@@ -193,11 +177,11 @@ def truncated_normal(key: Any, lower: Any, upper: Any, shape: Any = None, dtype:
     sizes = common_shape("truncated_normal", shape, low, high)
     consume("truncated_normal", found)
     root = math.sqrt(2.0)
-    u = draw_uniform(found, sizes, kind, erf(divide(low, root)), erf(divide(high, root)))
-    out = multiply(erfinv(u), root)
+    u = draw_uniform(found, sizes, kind, ops.erf(ops.divide(low, root)), ops.erf(ops.divide(high, root)))
+    out = ops.multiply(erfinv(u), root)
     # rounding, or drawing the bound itself, must not leave the open interval
-    least, most = nextafter(stop_gradient(low), math.inf), nextafter(stop_gradient(high), -math.inf)
-    return minimum(maximum(out, least), most)
+    least, most = nextafter(ops.stop_gradient(low), math.inf), nextafter(ops.stop_gradient(high), -math.inf)
+    return ops.minimum(ops.maximum(out, least), most)
 
 
 def common_shape(name: str, shape: Any, *parameters: Array) -> tuple[int, ...]:
@@ -269,7 +253,7 @@ def exponential(key: Any, shape: Any = (), dtype: Any = None) -> Array:
 
 def draw_exponential(key: Array, shape: tuple[int, ...], dtype: torch.dtype) -> Array:
     """Return numbers from the exponential distribution of rate 1, from a key that is taken as it is."""
-    return neg(log1p(neg(draw_unit(key, shape, dtype))))
+    return neg(ops.log1p(neg(draw_unit(key, shape, dtype))))
 
 
 @replayable
@@ -291,7 +275,7 @@ def laplace(key: Any, shape: Any = (), dtype: Any = None) -> Array:
     sizes, kind = draw_shape("laplace", shape), float_dtype("laplace", dtype)
     lowest = -1.0 + torch.finfo(kind).eps / 2
     u = draw_uniform(fresh_key("laplace", key), sizes, kind, lowest, 1.0)
-    return multiply(sign(u), log1p(neg(absolute(u))))
+    return ops.multiply(ops.sign(u), ops.log1p(neg(ops.absolute(u))))
 
 
 def check_mode(name: str, mode: Any) -> None:
@@ -308,10 +292,10 @@ def draw_gumbel(key: Array, shape: tuple[int, ...], dtype: torch.dtype, mode: st
     """Return `gumbel` without checking the arguments."""
     tiny = torch.finfo(dtype).tiny
     if mode == "low":
-        return neg(log(neg(log(draw_uniform(key, shape, dtype, tiny, 1.0)))))
-    high, low = unstack(draw_unit(key, (2, *shape), dtype))
-    fine = add(add(high, multiply(low, 2.0 ** -_MANTISSA[dtype])), tiny)
-    return neg(log(neg(log1p(neg(where(greater_equal(high, 0.5), high, fine))))))
+        return neg(ops.log(neg(ops.log(draw_uniform(key, shape, dtype, tiny, 1.0)))))
+    high, low = ops.unstack(draw_unit(key, (2, *shape), dtype))
+    fine = ops.add(ops.add(high, ops.multiply(low, 2.0 ** -_MANTISSA[dtype])), tiny)
+    return neg(ops.log(neg(ops.log1p(neg(ops.where(ops.greater_equal(high, 0.5), high, fine))))))
 
 
 @replayable

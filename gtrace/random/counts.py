@@ -11,39 +11,12 @@ from typing import Any
 
 import torch
 
+from gtrace.core import ops
 from gtrace.core.base.dtypes import LONG
 from gtrace.core.base.errors import ArgumentError, DtypeError, ShapeError, message
-from gtrace.core.ops.elementwise import (
-    absolute,
-    add,
-    ceil,
-    divide,
-    floor,
-    log,
-    log1p,
-    maximum,
-    minimum,
-    multiply,
-    sqrt,
-    subtract,
-)
-from gtrace.core.ops.join_split import concat, flip, slice_axis
-from gtrace.core.ops.logic import (
-    equal,
-    greater,
-    greater_equal,
-    less,
-    less_equal,
-    logical_and,
-    logical_not,
-    logical_or,
-    where,
-)
+from gtrace.core.ops.join_split import slice_axis
 from gtrace.core.ops.promote import cast, counting
-from gtrace.core.ops.reduce import all as all_of
-from gtrace.core.ops.reduce import any as any_of
-from gtrace.core.ops.scans import cumsum
-from gtrace.core.ops.shape import broadcast_to, expand_dims, full_like_scalar, moveaxis
+from gtrace.core.ops.shape import full_like_scalar
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift, real_scalar
 from gtrace.core.trace.promotion import as_dtype, default_dtype
@@ -67,7 +40,7 @@ def _count_dtype(name: str, dtype: Any, default: torch.dtype) -> torch.dtype:
 
 def draw_signs(key: Array, shape: tuple[int, ...], dtype: torch.dtype) -> Array:
     """Return `rademacher` without checking the arguments."""
-    return subtract(multiply(cast(less(draw_unit(key, shape, default_dtype(float)), 0.5), dtype), 2), 1)
+    return ops.subtract(ops.multiply(cast(ops.less(draw_unit(key, shape, default_dtype(float)), 0.5), dtype), 2), 1)
 
 
 @replayable
@@ -122,8 +95,8 @@ def geometric(key: Any, p: Any, shape: Any = None, dtype: Any = None) -> Array:
     kind = _count_dtype("geometric", dtype, torch.int64)
     found, (chance,), sizes = parameters("geometric", key, shape, _drawn_in(p), p=p)
     # the logarithm of a number drawn as 0 is taken half a step above it
-    u = maximum(draw_unit(found, sizes, chance.aval.dtype), torch.finfo(chance.aval.dtype).eps / 2)
-    return cast(add(floor(divide(log(u), log1p(multiply(chance, -1.0)))), 1.0), kind)
+    u = ops.maximum(draw_unit(found, sizes, chance.aval.dtype), torch.finfo(chance.aval.dtype).eps / 2)
+    return cast(ops.add(ops.floor(ops.divide(ops.log(u), ops.log1p(ops.multiply(chance, -1.0)))), 1.0), kind)
 
 
 def _drawn_in(p: Any) -> torch.dtype:
@@ -150,11 +123,11 @@ def _refuse_until_all(
     def go_on(state: tuple[Array, ...]) -> tuple[Array, ...]:
         key, drawn, done = state
         key, first, second = single_keys(key, 3)
-        proposal, accepted = propose(subtract(_wide_unit(first, shape), 0.5), _wide_unit(second, shape))
-        return key, where(accepted, proposal, drawn), logical_or(done, accepted)
+        proposal, accepted = propose(ops.subtract(_wide_unit(first, shape), 0.5), _wide_unit(second, shape))
+        return key, ops.where(accepted, proposal, drawn), ops.logical_or(done, accepted)
 
     start = full_like_scalar(-1.0, torch.float64, shape, key.device)
-    return while_loop(lambda state: logical_not(all_of(state[2])), go_on, (key, start, ready))[1]
+    return while_loop(lambda state: ops.logical_not(ops.all(state[2])), go_on, (key, start, ready))[1]
 
 
 # -- Poisson
@@ -187,46 +160,50 @@ def poisson(key: Any, lam: Any, shape: Any = None, dtype: Any = None) -> Array:
     if value is not None and not value >= 0:
         raise ArgumentError(message("poisson", "lam >= 0", repr(lam), "Pass a non-negative number."))
     found, (rate,), sizes = parameters("poisson", key, shape, torch.float64, lam=lam)
-    rate = broadcast_to(rate, sizes)
-    large = greater_equal(rate, 10.0)
-    product = _poisson_product(found, where(large, 0.0, rate), sizes)
+    rate = ops.broadcast_to(rate, sizes)
+    large = ops.greater_equal(rate, 10.0)
+    product = _poisson_product(found, ops.where(large, 0.0, rate), sizes)
     # all elements propose if one must, as in jax: which one is the last depends on all
-    ready = broadcast_to(logical_not(any_of(large)), sizes)
-    counts = where(large, _poisson_refusing(found, where(large, rate, 1e5), ready, sizes), product)
-    return cast(where(equal(rate, 0.0), 0.0, counts), kind)
+    ready = ops.broadcast_to(ops.logical_not(ops.any(large)), sizes)
+    counts = ops.where(large, _poisson_refusing(found, ops.where(large, rate, 1e5), ready, sizes), product)
+    return cast(ops.where(ops.equal(rate, 0.0), 0.0, counts), kind)
 
 
 def _poisson_product(key: Array, rate: Array, shape: tuple[int, ...]) -> Array:
     def running(state: tuple[Array, ...]) -> Array:
-        return any_of(greater(state[2], multiply(rate, -1.0)))
+        return ops.any(ops.greater(state[2], ops.multiply(rate, -1.0)))
 
     def go_on(state: tuple[Array, ...]) -> tuple[Array, ...]:
         key, count, total = state
         key, subkey = two_keys(key)
-        count = where(greater(total, multiply(rate, -1.0)), add(count, 1.0), count)
-        return key, count, add(total, log(_wide_unit(subkey, shape)))
+        count = ops.where(ops.greater(total, ops.multiply(rate, -1.0)), ops.add(count, 1.0), count)
+        return key, count, ops.add(total, ops.log(_wide_unit(subkey, shape)))
 
     zero = full_like_scalar(0.0, torch.float64, shape, key.device)
-    return subtract(while_loop(running, go_on, (key, zero, zero))[1], 1.0)
+    return ops.subtract(while_loop(running, go_on, (key, zero, zero))[1], 1.0)
 
 
 def _poisson_refusing(key: Array, rate: Array, ready: Array, shape: tuple[int, ...]) -> Array:
     # the constants of the method PTRS in the paper
-    b = add(multiply(sqrt(rate), 2.53), 0.931)
-    a = add(multiply(b, 0.02483), -0.059)
-    inverse_alpha = add(divide(1.1328, subtract(b, 3.4)), 1.1239)
-    sure = subtract(0.9277, divide(3.6224, subtract(b, 2.0)))
-    log_rate = log(rate)
+    b = ops.add(ops.multiply(ops.sqrt(rate), 2.53), 0.931)
+    a = ops.add(ops.multiply(b, 0.02483), -0.059)
+    inverse_alpha = ops.add(ops.divide(1.1328, ops.subtract(b, 3.4)), 1.1239)
+    sure = ops.subtract(0.9277, ops.divide(3.6224, ops.subtract(b, 2.0)))
+    log_rate = ops.log(rate)
 
     def propose(u: Array, v: Array) -> tuple[Array, Array]:
-        distance = subtract(0.5, absolute(u))
-        k = floor(add(add(multiply(add(divide(multiply(a, 2.0), distance), b), u), rate), 0.43))
-        inside = logical_and(greater_equal(distance, 0.07), less_equal(v, sure))
-        outside = logical_or(less(k, 0.0), logical_and(less(distance, 0.013), greater(v, distance)))
-        height = log(divide(multiply(v, inverse_alpha), add(divide(a, multiply(distance, distance)), b)))
-        likelihood = subtract(subtract(multiply(k, log_rate), rate), gammaln(add(k, 1.0)))
-        likely = logical_and(logical_not(outside), less_equal(height, likelihood))
-        return k, logical_or(inside, likely)
+        distance = ops.subtract(0.5, ops.absolute(u))
+        k = ops.floor(
+            ops.add(ops.add(ops.multiply(ops.add(ops.divide(ops.multiply(a, 2.0), distance), b), u), rate), 0.43)
+        )
+        inside = ops.logical_and(ops.greater_equal(distance, 0.07), ops.less_equal(v, sure))
+        outside = ops.logical_or(ops.less(k, 0.0), ops.logical_and(ops.less(distance, 0.013), ops.greater(v, distance)))
+        height = ops.log(
+            ops.divide(ops.multiply(v, inverse_alpha), ops.add(ops.divide(a, ops.multiply(distance, distance)), b))
+        )
+        likelihood = ops.subtract(ops.subtract(ops.multiply(k, log_rate), rate), gammaln(ops.add(k, 1.0)))
+        likely = ops.logical_and(ops.logical_not(outside), ops.less_equal(height, likelihood))
+        return k, ops.logical_or(inside, likely)
 
     return _refuse_until_all(key, ready, shape, propose)
 
@@ -262,7 +239,7 @@ def binomial(key: Any, n: Any, p: Any, shape: Any = None, dtype: Any = None) -> 
     _trials("binomial", n)
     _probability("binomial", p)
     found, (trials, chance), sizes = parameters("binomial", key, shape, torch.float64, n=n, p=p)
-    return cast(_binomial(found, broadcast_to(trials, sizes), broadcast_to(chance, sizes)), kind)
+    return cast(_binomial(found, ops.broadcast_to(trials, sizes), ops.broadcast_to(chance, sizes)), kind)
 
 
 def _trials(name: str, n: Any) -> None:
@@ -273,55 +250,64 @@ def _trials(name: str, n: Any) -> None:
 
 def _binomial(key: Array, n: Array, p: Array) -> Array:
     """Return float64 numbers of successes for parameters of one shape."""
-    q = minimum(p, subtract(1.0, p))
-    possible = logical_and(greater_equal(n, 0.0), greater_equal(q, 0.0))
-    large = logical_and(possible, greater_equal(multiply(n, q), 10.0))
-    some = logical_and(logical_and(possible, greater(q, 0.0)), logical_not(large))
-    small = _binomial_sum(key, where(some, n, -1.0), where(some, q, 0.5))
-    counts = where(
-        large, _binomial_refusing(key, where(large, n, 100.0), where(large, q, 0.5), logical_not(large)), small
+    q = ops.minimum(p, ops.subtract(1.0, p))
+    possible = ops.logical_and(ops.greater_equal(n, 0.0), ops.greater_equal(q, 0.0))
+    large = ops.logical_and(possible, ops.greater_equal(ops.multiply(n, q), 10.0))
+    some = ops.logical_and(ops.logical_and(possible, ops.greater(q, 0.0)), ops.logical_not(large))
+    small = _binomial_sum(key, ops.where(some, n, -1.0), ops.where(some, q, 0.5))
+    counts = ops.where(
+        large,
+        _binomial_refusing(key, ops.where(large, n, 100.0), ops.where(large, q, 0.5), ops.logical_not(large)),
+        small,
     )
-    counts = where(equal(q, 0.0), 0.0, counts)
-    counts = where(greater(p, 0.5), subtract(n, counts), counts)
-    return where(possible, counts, float("nan"))
+    counts = ops.where(ops.equal(q, 0.0), 0.0, counts)
+    counts = ops.where(ops.greater(p, 0.5), ops.subtract(n, counts), counts)
+    return ops.where(possible, counts, float("nan"))
 
 
 def _binomial_sum(key: Array, n: Array, q: Array) -> Array:
-    log_failure = log1p(multiply(q, -1.0))
+    log_failure = ops.log1p(ops.multiply(q, -1.0))
 
     def go_on(state: tuple[Array, ...]) -> tuple[Array, ...]:
         key, count, trials = state
         key, subkey = two_keys(key)
-        count = where(less_equal(trials, n), add(count, 1.0), count)
-        return key, count, add(trials, ceil(divide(log(_wide_unit(subkey, n.shape)), log_failure)))
+        count = ops.where(ops.less_equal(trials, n), ops.add(count, 1.0), count)
+        return key, count, ops.add(trials, ops.ceil(ops.divide(ops.log(_wide_unit(subkey, n.shape)), log_failure)))
 
     zero = full_like_scalar(0.0, torch.float64, n.shape, key.device)
-    done = while_loop(lambda state: any_of(less_equal(state[2], n)), go_on, (key, zero, zero))
-    return subtract(done[1], 1.0)
+    done = while_loop(lambda state: ops.any(ops.less_equal(state[2], n)), go_on, (key, zero, zero))
+    return ops.subtract(done[1], 1.0)
 
 
 def _binomial_refusing(key: Array, n: Array, q: Array, ready: Array) -> Array:
     # the constants of the method BTRS in the paper
-    deviation = sqrt(multiply(multiply(n, q), subtract(1.0, q)))
-    b = add(multiply(deviation, 2.53), 1.15)
-    a = add(add(multiply(b, 0.0248), multiply(q, 0.01)), -0.0873)
-    sure = subtract(0.92, divide(4.2, b))
-    alpha = multiply(add(divide(5.1, b), 2.83), deviation)
-    middle = floor(multiply(add(n, 1.0), q))
-    odds = log(divide(q, subtract(1.0, q)))
-    most = add(gammaln(add(middle, 1.0)), gammaln(add(subtract(n, middle), 1.0)))
+    deviation = ops.sqrt(ops.multiply(ops.multiply(n, q), ops.subtract(1.0, q)))
+    b = ops.add(ops.multiply(deviation, 2.53), 1.15)
+    a = ops.add(ops.add(ops.multiply(b, 0.0248), ops.multiply(q, 0.01)), -0.0873)
+    sure = ops.subtract(0.92, ops.divide(4.2, b))
+    alpha = ops.multiply(ops.add(ops.divide(5.1, b), 2.83), deviation)
+    middle = ops.floor(ops.multiply(ops.add(n, 1.0), q))
+    odds = ops.log(ops.divide(q, ops.subtract(1.0, q)))
+    most = ops.add(gammaln(ops.add(middle, 1.0)), gammaln(ops.add(ops.subtract(n, middle), 1.0)))
 
     def propose(u: Array, v: Array) -> tuple[Array, Array]:
-        distance = subtract(0.5, absolute(u))
-        k = floor(add(add(multiply(add(divide(multiply(a, 2.0), distance), b), u), multiply(n, q)), 0.5))
-        inside = logical_and(greater_equal(distance, 0.07), less_equal(v, sure))
-        within = logical_and(greater_equal(k, 0.0), less_equal(k, n))
-        height = log(divide(multiply(v, alpha), add(divide(a, multiply(distance, distance)), b)))
-        kept = where(within, k, middle)
-        ways = add(gammaln(add(kept, 1.0)), gammaln(add(subtract(n, kept), 1.0)))
-        likelihood = add(subtract(most, ways), multiply(subtract(kept, middle), odds))
-        likely = logical_and(within, less_equal(height, likelihood))
-        return k, logical_or(inside, likely)
+        distance = ops.subtract(0.5, ops.absolute(u))
+        k = ops.floor(
+            ops.add(
+                ops.add(ops.multiply(ops.add(ops.divide(ops.multiply(a, 2.0), distance), b), u), ops.multiply(n, q)),
+                0.5,
+            )
+        )
+        inside = ops.logical_and(ops.greater_equal(distance, 0.07), ops.less_equal(v, sure))
+        within = ops.logical_and(ops.greater_equal(k, 0.0), ops.less_equal(k, n))
+        height = ops.log(
+            ops.divide(ops.multiply(v, alpha), ops.add(ops.divide(a, ops.multiply(distance, distance)), b))
+        )
+        kept = ops.where(within, k, middle)
+        ways = ops.add(gammaln(ops.add(kept, 1.0)), gammaln(ops.add(ops.subtract(n, kept), 1.0)))
+        likelihood = ops.add(ops.subtract(most, ways), ops.multiply(ops.subtract(kept, middle), odds))
+        likely = ops.logical_and(within, ops.less_equal(height, likelihood))
+        return k, ops.logical_or(inside, likely)
 
     return _refuse_until_all(key, ready, n.shape, propose)
 
@@ -361,15 +347,15 @@ def multinomial(key: Any, n: Any, p: Any, *, shape: Any = None, dtype: Any = Non
     place = full_like_scalar(0.0, torch.float64, weights.shape[:-1], found.device)
     sizes = common_shape("multinomial", shape, trials, place)
     consume("multinomial", found)
-    rows = moveaxis(broadcast_to(weights, (*sizes, count)), -1, 0)
-    rest = flip(cumsum(flip(rows, 0), axis=0), 0)
-    shares = minimum(divide(rows, where(greater(rest, 0.0), rest, 1.0)), 1.0)
+    rows = ops.moveaxis(ops.broadcast_to(weights, (*sizes, count)), -1, 0)
+    rest = ops.flip(ops.cumsum(ops.flip(rows, 0), axis=0), 0)
+    shares = ops.minimum(ops.divide(rows, ops.where(ops.greater(rest, 0.0), rest, 1.0)), 1.0)
 
     def draw(left: Array, step: tuple[Array, Array]) -> tuple[Array, Array]:
         subkey, share = step
         taken = _binomial(subkey, left, share)
-        return subtract(left, taken), taken
+        return ops.subtract(left, taken), taken
 
     keys = slice_axis(subkeys(found, (count,)), 0, 0, count - 1)
-    left, taken = scan(draw, broadcast_to(trials, sizes), (keys, slice_axis(shares, 0, 0, count - 1)))
-    return cast(moveaxis(concat([taken, expand_dims(left, 0)], 0), 0, -1), kind)
+    left, taken = scan(draw, ops.broadcast_to(trials, sizes), (keys, slice_axis(shares, 0, 0, count - 1)))
+    return cast(ops.moveaxis(ops.concat([taken, ops.expand_dims(left, 0)], 0), 0, -1), kind)

@@ -8,17 +8,11 @@ from typing import Any
 import numpy
 import torch
 
+from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, DtypeError, ShapeError, message
-from gtrace.core.ops.arg_reduce import argmax
-from gtrace.core.ops.create import arange, zeros
-from gtrace.core.ops.elementwise import add, log, multiply, subtract
-from gtrace.core.ops.index import take, take_along_axis
-from gtrace.core.ops.join_split import slice_axis, unstack
-from gtrace.core.ops.logic import less
+from gtrace.core.ops.join_split import slice_axis
 from gtrace.core.ops.promote import cast, counting, require_float
-from gtrace.core.ops.scans import cumsum
-from gtrace.core.ops.shape import as_int, full_like_scalar, moveaxis, normalize_axis, reshape
-from gtrace.core.ops.sorting import argsort, searchsorted
+from gtrace.core.ops.shape import as_int, full_like_scalar, normalize_axis
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift, python_scalar
 from gtrace.core.trace.promotion import default_dtype
@@ -59,9 +53,9 @@ def bernoulli(key: Any, p: Any = 0.5, shape: Any = None, mode: str = "low") -> A
     if value is not None:
         chance = full_like_scalar(value, default_dtype(float), (), found.device)
     if mode == "low":
-        return less(draw_unit(found, sizes, chance.aval.dtype), chance)
-    coarse, fine = unstack(draw_unit(found, (2, *sizes), chance.aval.dtype))
-    return less(multiply(fine, torch.finfo(chance.aval.dtype).eps), subtract(chance, coarse))
+        return ops.less(draw_unit(found, sizes, chance.aval.dtype), chance)
+    coarse, fine = ops.unstack(draw_unit(found, (2, *sizes), chance.aval.dtype))
+    return ops.less(ops.multiply(fine, torch.finfo(chance.aval.dtype).eps), ops.subtract(chance, coarse))
 
 
 @replayable
@@ -110,10 +104,10 @@ def categorical(
     found = fresh_key("categorical", key)
     if replace:
         noise = draw_gumbel(found, (*prefix, *x.shape), x.aval.dtype, mode)
-        return argmax(add(noise, x), axis=len(prefix) + place)
-    noisy = moveaxis(add(x, draw_gumbel(found, x.shape, x.aval.dtype, mode)), place, -1)
-    order = slice_axis(argsort(noisy, descending=True), x.ndim - 1, 0, math.prod(prefix))
-    return reshape(moveaxis(order, -1, 0), sizes)
+        return ops.argmax(ops.add(noise, x), axis=len(prefix) + place)
+    noisy = ops.moveaxis(ops.add(x, draw_gumbel(found, x.shape, x.aval.dtype, mode)), place, -1)
+    order = slice_axis(ops.argsort(noisy, descending=True), x.ndim - 1, 0, math.prod(prefix))
+    return ops.reshape(ops.moveaxis(order, -1, 0), sizes)
 
 
 # -- permutations
@@ -127,14 +121,14 @@ def _shuffled(key: Array, x: Array, axis: int) -> Array:
     rounds = math.ceil(3 * math.log(max(1, x.size)) / math.log(0xFFFFFFFF))
     for _ in range(rounds):
         key, subkey = two_keys(key)
-        x = take_along_axis(x, argsort(draw_bits(subkey, x.shape, 32), axis=axis), axis)
+        x = ops.take_along_axis(x, ops.argsort(draw_bits(subkey, x.shape, 32), axis=axis), axis)
     return x
 
 
 def _permuted(key: Array, x: Array, axis: int, independent: bool) -> Array:
     if independent or x.ndim == 1:
         return _shuffled(key, x, axis)
-    return take(x, _shuffled(key, arange(x.shape[axis], device=key.device), 0), axis, mode="promise_in_bounds")
+    return ops.take(x, _shuffled(key, ops.arange(x.shape[axis], device=key.device), 0), axis, mode="promise_in_bounds")
 
 
 @replayable
@@ -159,7 +153,7 @@ def permutation(key: Any, x: Any, axis: int = 0, independent: bool = False) -> A
     population, axis = _population("permutation", x, axis)
     found = fresh_key("permutation", key)
     if isinstance(population, int):
-        return _shuffled(found, arange(population, device=found.device), 0)
+        return _shuffled(found, ops.arange(population, device=found.device), 0)
     return _permuted(found, population, axis, independent)
 
 
@@ -216,26 +210,28 @@ def choice(
     weights = None if p is None else _weights(p, count, draws, replace)
     found = fresh_key("choice", key)
     if not draws:
-        indices = zeros(sizes, torch.int64, device=found.device)
+        indices = ops.zeros(sizes, torch.int64, device=found.device)
     elif weights is None and replace:
         indices = draw_below(found, sizes, count)
     elif weights is None:
-        every = arange(count, device=found.device) if isinstance(population, int) else population
+        every = ops.arange(count, device=found.device) if isinstance(population, int) else population
         chosen = slice_axis(_permuted(found, every, axis, False), axis, 0, draws)
-        return reshape(chosen, (*every.shape[:axis], *sizes, *every.shape[axis + 1 :]))
+        return ops.reshape(chosen, (*every.shape[:axis], *sizes, *every.shape[axis + 1 :]))
     elif replace:
-        sums = cumsum(weights)
+        sums = ops.cumsum(weights)
         unit = draw_unit(found, sizes, weights.aval.dtype)
-        indices = searchsorted(sums, multiply(slice_axis(sums, 0, count - 1, count).reshape(()), subtract(1.0, unit)))
+        indices = ops.searchsorted(
+            sums, ops.multiply(slice_axis(sums, 0, count - 1, count).reshape(()), ops.subtract(1.0, unit))
+        )
     else:
-        noisy = add(draw_gumbel(found, (count,), weights.aval.dtype, mode), log(weights))
-        indices = reshape(slice_axis(argsort(noisy, descending=True), 0, 0, draws), sizes)
+        noisy = ops.add(draw_gumbel(found, (count,), weights.aval.dtype, mode), ops.log(weights))
+        indices = ops.reshape(slice_axis(ops.argsort(noisy, descending=True), 0, 0, draws), sizes)
     return indices if isinstance(population, int) else _taken(population, indices, axis)
 
 
 def _taken(x: Array, indices: Array, axis: int) -> Array:
-    flat = take(x, reshape(indices, (indices.size,)), axis, mode="promise_in_bounds")
-    return reshape(flat, (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]))
+    flat = ops.take(x, ops.reshape(indices, (indices.size,)), axis, mode="promise_in_bounds")
+    return ops.reshape(flat, (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]))
 
 
 def _weights(p: Any, count: int, draws: int, replace: bool) -> Array:

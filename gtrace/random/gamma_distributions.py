@@ -11,40 +11,11 @@ from typing import Any
 
 import torch
 
+from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, ShapeError, message
-from gtrace.core.ops.elementwise import (
-    absolute,
-    add,
-    divide,
-    exp,
-    log,
-    log1p,
-    maximum,
-    multiply,
-    power,
-    sqrt,
-    square,
-    stop_gradient,
-    subtract,
-)
-from gtrace.core.ops.index import take
 from gtrace.core.ops.join_split import slice_axis
-from gtrace.core.ops.logic import (
-    equal,
-    greater,
-    greater_equal,
-    less_equal,
-    logical_and,
-    logical_not,
-    logical_or,
-    where,
-)
-from gtrace.core.ops.normalize import softmax
 from gtrace.core.ops.promote import cast
-from gtrace.core.ops.reduce import all as all_of
-from gtrace.core.ops.reduce import sum as sum_over
-from gtrace.core.ops.shape import as_int, broadcast_to, expand_dims, full_like_scalar, ravel, reshape
-from gtrace.core.ops.sorting import argsort
+from gtrace.core.ops.shape import as_int, full_like_scalar
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
 from gtrace.core.trace.replayable import replayable
@@ -79,20 +50,22 @@ attempt takes new ones, the cube of the accepted number, and whether there is on
 def _attempt(alpha: Array, key: Array, normal_key: Array, uniform_key: Array, new: Array) -> State:
     """Return the state of one element after one proposal."""
     row = single_keys(key, 3)
-    key, normal_key, uniform_key = (where(new, a, b) for a, b in zip(row, (key, normal_key, uniform_key), strict=True))
+    key, normal_key, uniform_key = (
+        ops.where(new, a, b) for a, b in zip(row, (key, normal_key, uniform_key), strict=True)
+    )
     normal_key, subkey = two_keys(normal_key)
     dtype = alpha.aval.dtype
     x = draw_normal(subkey, (), dtype)
-    d = subtract(alpha, 1.0 / 3.0)
-    root = add(multiply(x, divide(1.0 / 3.0, sqrt(d))), 1.0)
-    possible = logical_not(less_equal(root, 0.0))  # also where alpha is NaN, so that the loop ends
-    cube = power(where(possible, root, 1.0), 3)
-    squared = square(x)
+    d = ops.subtract(alpha, 1.0 / 3.0)
+    root = ops.add(ops.multiply(x, ops.divide(1.0 / 3.0, ops.sqrt(d))), 1.0)
+    possible = ops.logical_not(ops.less_equal(root, 0.0))  # also where alpha is NaN, so that the loop ends
+    cube = ops.power(ops.where(possible, root, 1.0), 3)
+    squared = ops.square(x)
     u = draw_uniform(uniform_key, (), dtype, 0.0, 1.0)
-    outside = greater(u, subtract(1.0, multiply(square(squared), 0.0331)))
-    least = add(multiply(squared, 0.5), multiply(d, add(subtract(1.0, cube), log(cube))))
-    refused = logical_and(outside, greater(log(u), least))
-    return key, normal_key, uniform_key, possible, cube, logical_and(possible, logical_not(refused))
+    outside = ops.greater(u, ops.subtract(1.0, ops.multiply(ops.square(squared), 0.0331)))
+    least = ops.add(ops.multiply(squared, 0.5), ops.multiply(d, ops.add(ops.subtract(1.0, cube), ops.log(cube))))
+    refused = ops.logical_and(outside, ops.greater(ops.log(u), least))
+    return key, normal_key, uniform_key, possible, cube, ops.logical_and(possible, ops.logical_not(refused))
 
 
 def _cubes(alpha: Array, keys: Array) -> Array:
@@ -104,16 +77,16 @@ def _cubes(alpha: Array, keys: Array) -> Array:
     block = count if count <= _BLOCK else count // 8
 
     def open_ones(state: State) -> Array:
-        return logical_not(all_of(state[-1]))
+        return ops.logical_not(ops.all(state[-1]))
 
     def go_on(state: State) -> State:
         if block == count:
             new = each(alpha, *state[:4])
-            return *new[:4], where(state[5], state[4], new[4]), logical_or(state[5], new[5])
-        places = slice_axis(argsort(state[-1]), 0, 0, block)
-        old = [take(x, places, 0) for x in state]
-        new = each(take(alpha, places, 0), *old[:4])
-        kept = *new[:4], where(old[5], old[4], new[4]), logical_or(old[5], new[5])
+            return *new[:4], ops.where(state[5], state[4], new[4]), ops.logical_or(state[5], new[5])
+        places = slice_axis(ops.argsort(state[-1]), 0, 0, block)
+        old = [ops.take(x, places, 0) for x in state]
+        new = each(ops.take(alpha, places, 0), *old[:4])
+        kept = *new[:4], ops.where(old[5], old[4], new[4]), ops.logical_or(old[5], new[5])
         return tuple(x.at[places].set(part, mode="promise_in_bounds") for x, part in zip(state, kept, strict=True))
 
     return while_loop(open_ones, go_on, state)[4]
@@ -122,20 +95,20 @@ def _cubes(alpha: Array, keys: Array) -> Array:
 def _draw(key: Array, alpha: Array, logarithm: bool) -> Array:
     """Return draws, or their logarithms, in the shape of `alpha`."""
     shape, dtype = alpha.shape, alpha.aval.dtype
-    a = ravel(stop_gradient(alpha))
-    keys = reshape(subkeys(key, shape), (a.size, 2))
+    a = ops.ravel(ops.stop_gradient(alpha))
+    keys = ops.reshape(subkeys(key, shape), (a.size, 2))
     pairs = vmap(two_keys)(keys)
     # a draw for alpha is one for alpha + 1 times u ** (1 / alpha)
-    large = greater_equal(a, 1.0)
-    raised = where(large, a, add(a, 1.0))
-    cube, d = _cubes(raised, pairs[0]), subtract(raised, 1.0 / 3.0)
+    large = ops.greater_equal(a, 1.0)
+    raised = ops.where(large, a, ops.add(a, 1.0))
+    cube, d = _cubes(raised, pairs[0]), ops.subtract(raised, 1.0 / 3.0)
     unit = vmap(lambda k: draw_unit(k, (), dtype))(pairs[1])
     if logarithm:
-        log_unit = log1p(multiply(unit, -1.0))
-        boost = where(logical_or(large, equal(log_unit, 0.0)), 0.0, divide(log_unit, a))
-        return reshape(add(add(log(d), log(cube)), boost), shape)
-    boost = where(large, 1.0, power(subtract(1.0, unit), divide(1.0, a)))
-    return reshape(multiply(multiply(d, cube), boost), shape)
+        log_unit = ops.log1p(ops.multiply(unit, -1.0))
+        boost = ops.where(ops.logical_or(large, ops.equal(log_unit, 0.0)), 0.0, ops.divide(log_unit, a))
+        return ops.reshape(ops.add(ops.add(ops.log(d), ops.log(cube)), boost), shape)
+    boost = ops.where(large, 1.0, ops.power(ops.subtract(1.0, unit), ops.divide(1.0, a)))
+    return ops.reshape(ops.multiply(ops.multiply(d, cube), boost), shape)
 
 
 # A draw is the point of a fixed quantile, so it moves with alpha. The derivatives follow from the incomplete integral.
@@ -150,7 +123,7 @@ def _log_moves(alpha: Array, drawn: Array) -> Array:
 def _log_moves_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
     alpha, drawn = primals
     out = _log_moves(alpha, drawn)
-    return out, multiply(tangents[0], log_sample_slope(alpha, out, exp(out)))
+    return out, ops.multiply(tangents[0], log_sample_slope(alpha, out, ops.exp(out)))
 
 
 @custom_jvp
@@ -162,16 +135,16 @@ def _moves(alpha: Array, drawn: Array) -> Array:
 def _moves_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
     alpha, drawn = primals
     out = _moves(alpha, drawn)
-    inside = maximum(out, torch.finfo(out.aval.dtype).tiny)
-    return out, multiply(tangents[0], multiply(out, log_sample_slope(alpha, log(inside), inside)))
+    inside = ops.maximum(out, torch.finfo(out.aval.dtype).tiny)
+    return out, ops.multiply(tangents[0], ops.multiply(out, log_sample_slope(alpha, ops.log(inside), inside)))
 
 
 def _gamma(key: Array, alpha: Array, shape: tuple[int, ...], logarithm: bool) -> Array:
     """Return draws of one shape in the dtype of `alpha`; those of 16 bits are computed in float32."""
-    wide = broadcast_to(alpha, shape)
+    wide = ops.broadcast_to(alpha, shape)
     if torch.finfo(alpha.aval.dtype).bits == 16:
         wide = cast(wide, torch.float32)
-    drawn = stop_gradient(_draw(key, wide, logarithm))
+    drawn = ops.stop_gradient(_draw(key, wide, logarithm))
     return cast((_log_moves if logarithm else _moves)(wide, drawn), alpha.aval.dtype)
 
 
@@ -246,9 +219,9 @@ def beta(key: Any, a: Any, b: Any, shape: Any = None, dtype: Any = None) -> Arra
     found, (first, second), sizes = parameters("beta", key, shape, dtype, positive={"a": a, "b": b})
     key_a, key_b = two_keys(found)
     log_x, log_y = _gamma(key_a, first, sizes, True), _gamma(key_b, second, sizes, True)
-    most = stop_gradient(maximum(log_x, log_y))
-    x, y = exp(subtract(log_x, most)), exp(subtract(log_y, most))
-    return divide(x, add(x, y))
+    most = ops.stop_gradient(ops.maximum(log_x, log_y))
+    x, y = ops.exp(ops.subtract(log_x, most)), ops.exp(ops.subtract(log_y, most))
+    return ops.divide(x, ops.add(x, y))
 
 
 @replayable
@@ -274,7 +247,7 @@ def chisquare(key: Any, df: Any, shape: Any = None, dtype: Any = None) -> Array:
 
 
 def _chisquare(key: Array, df: Array, shape: tuple[int, ...]) -> Array:
-    return multiply(exp(_gamma(key, divide(df, 2.0), shape, True)), 2.0)
+    return ops.multiply(ops.exp(_gamma(key, ops.divide(df, 2.0), shape, True)), 2.0)
 
 
 @replayable
@@ -299,8 +272,8 @@ def f(key: Any, dfnum: Any, dfden: Any, shape: Any = None, dtype: Any = None) ->
     positive = {"dfnum": dfnum, "dfden": dfden}
     found, (upper, lower), sizes = parameters("f", key, shape, dtype, positive=positive)
     key_lower, key_upper = two_keys(found)
-    above = divide(_chisquare(key_upper, upper, sizes), upper)
-    return divide(above, divide(_chisquare(key_lower, lower, sizes), lower))
+    above = ops.divide(_chisquare(key_upper, upper, sizes), upper)
+    return ops.divide(above, ops.divide(_chisquare(key_lower, lower, sizes), lower))
 
 
 @replayable
@@ -323,9 +296,9 @@ def t(key: Any, df: Any, shape: Any = None, dtype: Any = None) -> Array:
     """
     found, (freedom,), sizes = parameters("t", key, shape, dtype, positive={"df": df})
     key_normal, key_gamma = two_keys(found)
-    half = divide(freedom, 2.0)
-    scale = sqrt(divide(half, _gamma(key_gamma, half, sizes, False)))
-    return multiply(draw_normal(key_normal, sizes, freedom.aval.dtype), scale)
+    half = ops.divide(freedom, 2.0)
+    scale = ops.sqrt(ops.divide(half, _gamma(key_gamma, half, sizes, False)))
+    return ops.multiply(draw_normal(key_normal, sizes, freedom.aval.dtype), scale)
 
 
 @replayable
@@ -351,7 +324,7 @@ def dirichlet(key: Any, alpha: Any, shape: Any = None, dtype: Any = None) -> Arr
         raise ShapeError(message("dirichlet", "alpha with an axis", repr(values.aval), "Pass a vector."))
     sizes = values.shape if shape is None else (*draw_shape("dirichlet", shape), values.shape[-1])
     sizes = common_shape("dirichlet", sizes, values)
-    return softmax(_gamma(fresh_key("dirichlet", key), values, sizes, True), -1)
+    return ops.softmax(_gamma(fresh_key("dirichlet", key), values, sizes, True), -1)
 
 
 @replayable
@@ -378,9 +351,9 @@ def generalized_normal(key: Any, p: Any, shape: Any = None, dtype: Any = None) -
 
 def _generalized_normal(key: Array, p: Array, shape: tuple[int, ...]) -> Array:
     key_gamma, key_sign = two_keys(key)
-    inverse = divide(1.0, p)
-    size = power(_gamma(key_gamma, inverse, shape, False), inverse)
-    return multiply(draw_signs(key_sign, shape, p.aval.dtype), size)
+    inverse = ops.divide(1.0, p)
+    size = ops.power(_gamma(key_gamma, inverse, shape, False), inverse)
+    return ops.multiply(draw_signs(key_sign, shape, p.aval.dtype), size)
 
 
 @replayable
@@ -413,5 +386,5 @@ def ball(key: Any, d: Any, p: Any = 2, shape: Any = (), dtype: Any = None) -> Ar
     key_points, key_radius = two_keys(found)
     x = _generalized_normal(key_points, exponent, whole)
     e = draw_exponential(key_radius, sizes, exponent.aval.dtype)
-    norm = power(add(sum_over(power(absolute(x), exponent), -1), e), divide(1.0, exponent))
-    return divide(x, expand_dims(norm, -1))
+    norm = ops.power(ops.add(ops.sum(ops.power(ops.absolute(x), exponent), -1), e), ops.divide(1.0, exponent))
+    return ops.divide(x, ops.expand_dims(norm, -1))

@@ -10,21 +10,9 @@ from typing import Any
 
 import torch
 
+from gtrace.core import ops
 from gtrace.core.base.dtypes import INEXACT, LONG, WIDE_UNSIGNED
 from gtrace.core.base.errors import ArgumentError, DtypeError, message
-from gtrace.core.ops.elementwise import add, maximum, minimum, multiply, remainder, subtract
-from gtrace.core.ops.logic import (
-    bitwise_and,
-    bitwise_left_shift,
-    bitwise_right_shift,
-    equal,
-    greater,
-    greater_equal,
-    less,
-    less_equal,
-    logical_and,
-    where,
-)
 from gtrace.core.ops.promote import cast
 from gtrace.core.ops.shape import as_int, full_like_scalar
 from gtrace.core.ops.threefry import MASK
@@ -115,21 +103,21 @@ def draw_int32(key: Array, shape: tuple[int, ...], low: int | Array, high: int |
         factor: Any = (65536 % span) ** 2 % (1 << 32) % span
     else:
         start, stop = (_clipped(x, least, end, key) for x, end in ((low, most), (high, most + 1)))
-        span = where(less_equal(stop, start), 1, subtract(stop, start))
-        factor = remainder(65536, span)
-        factor = remainder(bitwise_and(multiply(factor, factor), MASK), span)
-    offset = remainder(draw_bits(lower_key, shape, 32), span)
+        span = ops.where(ops.less_equal(stop, start), 1, ops.subtract(stop, start))
+        factor = ops.remainder(65536, span)
+        factor = ops.remainder(ops.bitwise_and(ops.multiply(factor, factor), MASK), span)
+    offset = ops.remainder(draw_bits(lower_key, shape, 32), span)
     if type(factor) is Array or factor:
-        upper = remainder(draw_bits(upper_key, shape, 32), span)
-        offset = remainder(bitwise_and(add(multiply(upper, factor), offset), MASK), span)
-    return add(offset, start)
+        upper = ops.remainder(draw_bits(upper_key, shape, 32), span)
+        offset = ops.remainder(ops.bitwise_and(ops.add(ops.multiply(upper, factor), offset), MASK), span)
+    return ops.add(offset, start)
 
 
 def _clipped(x: int | Array, least: int, most: int, key: Array) -> Array:
     if not isinstance(x, Array):
         return full_like_scalar(x, torch.int64, (), key.device)
     wide = cast(x, torch.int64)
-    return wide if most >= _LARGEST else minimum(maximum(wide, least), most)
+    return wide if most >= _LARGEST else ops.minimum(ops.maximum(wide, least), most)
 
 
 # -- 64 bits: unsigned numbers, as the int64 values of the same bits
@@ -137,30 +125,33 @@ def _clipped(x: int | Array, least: int, most: int, key: Array) -> Array:
 
 def _remainder(x: Array, divisor: Array) -> Array:
     """Return the remainder of unsigned 64-bit numbers; a divisor of 0 stands for 2**64."""
-    positive = where(greater(divisor, 0), divisor, 1)
-    half = remainder(bitwise_and(bitwise_right_shift(x, 1), _LARGEST), positive)
-    room = subtract(positive, half)
-    doubled = subtract(half, where(greater_equal(half, room), room, subtract(0, half)))
-    result = add(doubled, bitwise_and(x, 1))
-    result = where(equal(result, positive), 0, result)
+    positive = ops.where(ops.greater(divisor, 0), divisor, 1)
+    half = ops.remainder(ops.bitwise_and(ops.bitwise_right_shift(x, 1), _LARGEST), positive)
+    room = ops.subtract(positive, half)
+    doubled = ops.subtract(half, ops.where(ops.greater_equal(half, room), room, ops.subtract(0, half)))
+    result = ops.add(doubled, ops.bitwise_and(x, 1))
+    result = ops.where(ops.equal(result, positive), 0, result)
     # a divisor of 2**63 or more fits at most once
-    once = logical_and(logical_and(less(divisor, 0), less(x, 0)), greater_equal(x, divisor))
-    return where(greater(divisor, 0), result, subtract(x, where(once, divisor, 0)))
+    once = ops.logical_and(ops.logical_and(ops.less(divisor, 0), ops.less(x, 0)), ops.greater_equal(x, divisor))
+    return ops.where(ops.greater(divisor, 0), result, ops.subtract(x, ops.where(once, divisor, 0)))
 
 
 def _product(x: Array, y: Array, divisor: Array) -> Array:
     """Return x * y modulo `divisor`, which is at most 2**32 and greater than x and y."""
-    upper = remainder(multiply(x, bitwise_right_shift(y, 16)), divisor)
-    return remainder(add(multiply(upper, 65536), multiply(x, bitwise_and(y, 65535))), divisor)
+    upper = ops.remainder(ops.multiply(x, ops.bitwise_right_shift(y, 16)), divisor)
+    return ops.remainder(ops.add(ops.multiply(upper, 65536), ops.multiply(x, ops.bitwise_and(y, 65535))), divisor)
 
 
 def _difference(high: Array, low: Array) -> Array:
     """Return high - low, which is positive, as an unsigned number."""
-    lower = subtract(bitwise_and(high, MASK), bitwise_and(low, MASK))
-    upper = add(subtract(bitwise_right_shift(high, 32), bitwise_right_shift(low, 32)), bitwise_right_shift(lower, 32))
-    upper = bitwise_and(upper, MASK)
-    signed = subtract(upper, bitwise_left_shift(bitwise_right_shift(upper, 31), 32))
-    return add(multiply(signed, 1 << 32), bitwise_and(lower, MASK))
+    lower = ops.subtract(ops.bitwise_and(high, MASK), ops.bitwise_and(low, MASK))
+    upper = ops.add(
+        ops.subtract(ops.bitwise_right_shift(high, 32), ops.bitwise_right_shift(low, 32)),
+        ops.bitwise_right_shift(lower, 32),
+    )
+    upper = ops.bitwise_and(upper, MASK)
+    signed = ops.subtract(upper, ops.bitwise_left_shift(ops.bitwise_right_shift(upper, 31), 32))
+    return ops.add(ops.multiply(signed, 1 << 32), ops.bitwise_and(lower, MASK))
 
 
 def _wide(key: Array, shape: tuple[int, ...], low: int | Array, high: int | Array, least: int, most: int) -> Array:
@@ -172,15 +163,15 @@ def _wide(key: Array, shape: tuple[int, ...], low: int | Array, high: int | Arra
         span = full_like_scalar(size - (1 << 64) if size >> 63 else size, torch.int64, (), key.device)
     else:
         start, stop = (_clipped(x if isinstance(x, Array) else min(x, most), least, most, key) for x in (low, high))
-        span = where(less_equal(stop, start), 1, _difference(stop, start))
+        span = ops.where(ops.less_equal(stop, start), 1, _difference(stop, start))
     lower = _remainder(draw_bits(lower_key, shape, 64), span)
     # for divisors beyond 2**32 the factor of the upper bits is 0
-    small = logical_and(greater(span, 0), less_equal(span, 1 << 32))
-    divisor = where(small, span, 1)
-    factor = remainder(1 << 32, divisor)
+    small = ops.logical_and(ops.greater(span, 0), ops.less_equal(span, 1 << 32))
+    divisor = ops.where(small, span, 1)
+    factor = ops.remainder(1 << 32, divisor)
     factor = _product(factor, factor, divisor)
     upper = _product(_remainder(draw_bits(upper_key, shape, 64), divisor), factor, divisor)
-    offset = where(small, remainder(add(upper, where(small, lower, 0)), divisor), lower)
+    offset = ops.where(small, ops.remainder(ops.add(upper, ops.where(small, lower, 0)), divisor), lower)
     # in two halves, so that no sum leaves int64
-    half = bitwise_and(bitwise_right_shift(offset, 1), _LARGEST)
-    return add(add(start, half), add(half, bitwise_and(offset, 1)))
+    half = ops.bitwise_and(ops.bitwise_right_shift(offset, 1), _LARGEST)
+    return ops.add(ops.add(start, half), ops.add(half, ops.bitwise_and(offset, 1)))

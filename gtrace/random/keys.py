@@ -11,22 +11,12 @@ from typing import Any
 
 import torch
 
+from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, DtypeError, ShapeError, message
-from gtrace.core.ops.create import arange
-from gtrace.core.ops.join_split import concat, slice_axis
+from gtrace.core.ops.join_split import slice_axis
 from gtrace.core.ops.key_arrays import MASK, PRNGKeyArray, keys_of
-from gtrace.core.ops.logic import (
-    bitwise_and,
-    bitwise_left_shift,
-    bitwise_or,
-    bitwise_right_shift,
-    greater_equal,
-    less,
-    logical_and,
-    where,
-)
 from gtrace.core.ops.promote import cast
-from gtrace.core.ops.shape import as_int, as_shape, broadcast_to, expand_dims, reshape
+from gtrace.core.ops.shape import as_int, as_shape
 from gtrace.core.ops.threefry import PAIR, XOR, threefry2x32
 from gtrace.core.trace.array import Array, wrap
 from gtrace.core.trace.convert import lift, new_tensor, python_scalar
@@ -60,7 +50,7 @@ def as_key(name: str, key: Any) -> Array:
     if key.aval.dtype is torch.uint32:  # words as JAX stores them
         key = cast(key, torch.int64)
     elif key.aval.dtype is torch.int32:
-        key = bitwise_and(cast(key, torch.int64), MASK)
+        key = ops.bitwise_and(cast(key, torch.int64), MASK)
     a = key.aval
     if a.dtype is not torch.int64:
         raise DtypeError(message(name, "a key, int64 of shape (2,)", repr(a), "Make one with gt.random.key(seed)."))
@@ -98,23 +88,23 @@ def draw_shape(name: str, shape: Any) -> tuple[int, ...]:
 def cipher(key: Array, shape: tuple[int, ...], word: int) -> Array:
     """Encrypt the numbers 0, 1, 2, ..., in an array of `shape`, with the key; for `word` see `threefry2x32`."""
     n = math.prod(shape)
-    count = arange(n, dtype=torch.int64, device=key.device)
-    upper: Any = 0 if n <= 1 << 32 else bitwise_right_shift(count, 32)
-    return reshape(threefry2x32(*_two_words(key), upper, count, word), shape)
+    count = ops.arange(n, dtype=torch.int64, device=key.device)
+    upper: Any = 0 if n <= 1 << 32 else ops.bitwise_right_shift(count, 32)
+    return ops.reshape(threefry2x32(*_two_words(key), upper, count, word), shape)
 
 
 def _two_words(key: Array) -> tuple[Array, Array]:
     """Return the words of a key as `as_key` returns it, each of shape (1,)."""
     if key.aval.shape:
         return slice_axis(key, 0, 0, 1), slice_axis(key, 0, 1, 2)
-    packed = reshape(key, (1,))
-    return bitwise_and(bitwise_right_shift(packed, 32), MASK), bitwise_and(packed, MASK)
+    packed = ops.reshape(key, (1,))
+    return ops.bitwise_and(ops.bitwise_right_shift(packed, 32), MASK), ops.bitwise_and(packed, MASK)
 
 
 def pack(words: Array) -> Array:
     """Return words, int64 of shape (..., 2), as packed keys of shape (...)."""
-    halves = [reshape(slice_axis(words, words.ndim - 1, k, k + 1), words.shape[:-1]) for k in (0, 1)]
-    return bitwise_or(bitwise_left_shift(halves[0], 32), halves[1])
+    halves = [ops.reshape(slice_axis(words, words.ndim - 1, k, k + 1), words.shape[:-1]) for k in (0, 1)]
+    return ops.bitwise_or(ops.bitwise_left_shift(halves[0], 32), halves[1])
 
 
 def draw_bits(key: Array, shape: tuple[int, ...], width: int) -> Array:
@@ -122,13 +112,13 @@ def draw_bits(key: Array, shape: tuple[int, ...], width: int) -> Array:
     if width == 64:
         return cipher(key, shape, PAIR)
     out = cipher(key, shape, XOR)
-    return out if width == 32 else bitwise_and(out, (1 << width) - 1)
+    return out if width == 32 else ops.bitwise_and(out, (1 << width) - 1)
 
 
 def unpack(pair: Array) -> Array:
     """Return 64-bit patterns as keys, along a new last axis."""
-    spread = expand_dims(pair, pair.ndim)
-    return concat([bitwise_and(bitwise_right_shift(spread, 32), MASK), bitwise_and(spread, MASK)], -1)
+    spread = ops.expand_dims(pair, pair.ndim)
+    return ops.concat([ops.bitwise_and(ops.bitwise_right_shift(spread, 32), MASK), ops.bitwise_and(spread, MASK)], -1)
 
 
 def subkeys(key: Array, shape: tuple[int, ...]) -> Array:
@@ -139,7 +129,7 @@ def subkeys(key: Array, shape: tuple[int, ...]) -> Array:
 def single_keys(key: Array, count: int) -> list[Array]:
     """Return new keys, packed if the key is."""
     keys = subkeys(key, (count,)) if key.aval.shape else cipher(key, (count,), PAIR)
-    return [reshape(slice_axis(keys, 0, k, k + 1), keys.aval.shape[1:]) for k in range(count)]
+    return [ops.reshape(slice_axis(keys, 0, k, k + 1), keys.aval.shape[1:]) for k in range(count)]
 
 
 def two_keys(key: Array) -> tuple[Array, Array]:
@@ -182,9 +172,9 @@ def key(seed: Any) -> Array:
             raise ArgumentError(message("key", "a seed of at most 64 bits", str(number), "Use a smaller one."))
         return wrap(new_tensor(key_words(number), torch.int64))
     value = _integer("key", "seed", seed)
-    small = logical_and(less(value, 0), greater_equal(value, -(1 << 31)))
-    upper = where(small, 0, bitwise_and(bitwise_right_shift(value, 32), MASK))
-    return concat([reshape(upper, (1,)), reshape(bitwise_and(value, MASK), (1,))])
+    small = ops.logical_and(ops.less(value, 0), ops.greater_equal(value, -(1 << 31)))
+    upper = ops.where(small, 0, ops.bitwise_and(ops.bitwise_right_shift(value, 32), MASK))
+    return ops.concat([ops.reshape(upper, (1,)), ops.reshape(ops.bitwise_and(value, MASK), (1,))])
 
 
 PRNGKey = key
@@ -246,7 +236,7 @@ def wrap_key_data(key_bits_array: Any, *, impl: Any = None) -> Array:
     """
     if impl not in (None, IMPL):
         raise ArgumentError(message("wrap_key_data", repr(IMPL), repr(impl), "It is the only cipher."))
-    return bitwise_and(cast(_as_keys("wrap_key_data", key_bits_array), torch.int64), MASK)
+    return ops.bitwise_and(cast(_as_keys("wrap_key_data", key_bits_array), torch.int64), MASK)
 
 
 def key_impl(keys: Any) -> str:
@@ -311,8 +301,8 @@ def fold_in(key: Any, data: Any) -> Array:
     Array([ 928981903, 3453687069], dtype=int64)
     """
     if type(key) is PRNGKeyArray:
-        return keys_of(reshape(_folded(key, data), ()))
-    return reshape(unpack(_folded(key, data)), (2,))
+        return keys_of(ops.reshape(_folded(key, data), ()))
+    return ops.reshape(unpack(_folded(key, data)), (2,))
 
 
 def _folded(key: Any, data: Any) -> Array:
@@ -323,7 +313,7 @@ def _folded(key: Any, data: Any) -> Array:
         if not 0 <= number <= MASK:
             raise ArgumentError(message("fold_in", "data in [0, 2**32)", str(number), "Fold in a smaller number."))
     else:
-        number = reshape(bitwise_and(_integer("fold_in", "data", data), MASK), (1,))
+        number = ops.reshape(ops.bitwise_and(_integer("fold_in", "data", data), MASK), (1,))
     return threefry2x32(first, second, 0, number, PAIR)
 
 
@@ -362,4 +352,4 @@ def fill(name: str, x: Array, shape: tuple[int, ...]) -> Array:
     if len(padded) != len(shape) or any(n not in (1, m) for n, m in zip(padded, shape, strict=True)):
         fix = "The shape must cover that of the parameters."
         raise ShapeError(message(name, f"a parameter that broadcasts to {shape}", repr(x.aval), fix))
-    return broadcast_to(x, shape)
+    return ops.broadcast_to(x, shape)

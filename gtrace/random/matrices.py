@@ -7,12 +7,11 @@ from typing import Any
 import numpy
 import torch
 
+from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, ShapeError, message
-from gtrace.core.ops.elementwise import add, multiply, sign
-from gtrace.core.ops.linalg import matmul
 from gtrace.core.ops.ndarray_methods import diagonal
 from gtrace.core.ops.promote import cast
-from gtrace.core.ops.shape import as_int, expand_dims, matrix_transpose, squeeze
+from gtrace.core.ops.shape import as_int
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
 from gtrace.core.trace.replayable import replayable
@@ -83,15 +82,15 @@ def multivariate_normal(
     found = fresh_key("multivariate_normal", key)
     factor = _factor(matrix, method)
     noise = draw_normal(found, (*sizes, center.shape[-1]), kind)
-    moved = squeeze(matmul(factor, expand_dims(cast(noise, _wide(kind)), -1)), -1)
-    return cast(add(center, moved), kind)
+    moved = ops.squeeze(ops.matmul(factor, ops.expand_dims(cast(noise, _wide(kind)), -1)), -1)
+    return cast(ops.add(center, moved), kind)
 
 
 def _factor(cov: Array, method: str) -> Array:
     """Return a matrix whose product with its transpose is the covariance."""
     found = None
     if method == "cholesky":
-        found = factorizations.cholesky(multiply(add(cov, matrix_transpose(cov)), 0.5))
+        found = factorizations.cholesky(ops.multiply(ops.add(cov, ops.matrix_transpose(cov)), 0.5))
     return call_torch("multivariate_normal", _torch_factor, cov, method) if found is None else found
 
 
@@ -142,5 +141,5 @@ def orthogonal(key: Any, n: int, shape: Any = (), dtype: Any = None, m: int | No
     noise = cast(noise, _wide(kind))
     q, r = factorizations.qr(noise, "reduced") or call_torch("orthogonal", torch.linalg.qr, noise)
     # which signs the factors have is up to the algorithm: those of a diagonal above 0 make the distribution even
-    q = cast(multiply(q, expand_dims(sign(diagonal(r, 0, -2, -1)), -2)), kind)
-    return matrix_transpose(q) if rows < columns else q
+    q = cast(ops.multiply(q, ops.expand_dims(ops.sign(diagonal(r, 0, -2, -1)), -2)), kind)
+    return ops.matrix_transpose(q) if rows < columns else q

@@ -8,23 +8,8 @@ from typing import Any
 import numpy
 import torch
 
+from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, ShapeError, message
-from gtrace.core.ops.elementwise import (
-    absolute,
-    add,
-    divide,
-    exp,
-    log,
-    maximum,
-    multiply,
-    power,
-    sqrt,
-    square,
-    subtract,
-    tan,
-)
-from gtrace.core.ops.logic import less, less_equal, where
-from gtrace.core.ops.reduce import sum as sum_over
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.replayable import replayable
 from gtrace.random.continuous import (
@@ -63,7 +48,7 @@ def cauchy(key: Any, shape: Any = (), dtype: Any = None) -> Array:
     """
     sizes, kind = draw_shape("cauchy", shape), float_dtype("cauchy", dtype)
     u = draw_uniform(fresh_key("cauchy", key), sizes, kind, torch.finfo(kind).eps, 1.0)
-    return tan(multiply(subtract(u, 0.5), math.pi))
+    return ops.tan(ops.multiply(ops.subtract(u, 0.5), math.pi))
 
 
 @replayable
@@ -84,7 +69,7 @@ def logistic(key: Any, shape: Any = (), dtype: Any = None) -> Array:
     """
     sizes, kind = draw_shape("logistic", shape), float_dtype("logistic", dtype)
     u = draw_uniform(fresh_key("logistic", key), sizes, kind, torch.finfo(kind).eps, 1.0)
-    return log(divide(u, subtract(1.0, u)))
+    return ops.log(ops.divide(u, ops.subtract(1.0, u)))
 
 
 @replayable
@@ -105,7 +90,7 @@ def lognormal(key: Any, sigma: Any = 1.0, shape: Any = None, dtype: Any = None) 
     True
     """
     found, (scale,), sizes = parameters("lognormal", key, shape, dtype, sigma=sigma)
-    return exp(multiply(draw_normal(found, sizes, scale.aval.dtype), scale))
+    return ops.exp(ops.multiply(draw_normal(found, sizes, scale.aval.dtype), scale))
 
 
 @replayable
@@ -129,7 +114,7 @@ def maxwell(key: Any, shape: Any = (), dtype: Any = None) -> Array:
 
 
 def _maxwell(key: Array, shape: tuple[int, ...], dtype: torch.dtype) -> Array:
-    return sqrt(sum_over(square(draw_normal(key, (*shape, 3), dtype)), -1))
+    return ops.sqrt(ops.sum(ops.square(draw_normal(key, (*shape, 3), dtype)), -1))
 
 
 @replayable
@@ -158,8 +143,8 @@ def double_sided_maxwell(key: Any, loc: Any, scale: Any, shape: Any = (), dtype:
         got = " and ".join(repr(x.aval) for x in both)
         raise ShapeError(message(name, "parameters that broadcast", got, "Sizes must be equal or 1.")) from None
     key_size, key_sign = two_keys(fresh_key(name, key))
-    size = multiply(draw_signs(key_sign, sizes, kind), _maxwell(key_size, sizes, kind))
-    return add(multiply(size, both[1]), both[0])
+    size = ops.multiply(draw_signs(key_sign, sizes, kind), _maxwell(key_size, sizes, kind))
+    return ops.add(ops.multiply(size, both[1]), both[0])
 
 
 @replayable
@@ -181,7 +166,7 @@ def pareto(key: Any, b: Any, shape: Any = None, dtype: Any = None) -> Array:
     True
     """
     found, (exponent,), sizes = parameters("pareto", key, shape, dtype, positive={"b": b})
-    return exp(divide(draw_exponential(found, sizes, exponent.aval.dtype), exponent))
+    return ops.exp(ops.divide(draw_exponential(found, sizes, exponent.aval.dtype), exponent))
 
 
 @replayable
@@ -205,8 +190,8 @@ def rayleigh(key: Any, scale: Any, shape: Any = None, dtype: Any = None) -> Arra
     found, (factor,), sizes = parameters("rayleigh", key, shape, dtype, positive={"scale": scale})
     # the logarithm of a number drawn as 0 is taken half a step above it
     half_step = torch.finfo(factor.aval.dtype).eps / 2
-    u = maximum(draw_unit(found, sizes, factor.aval.dtype), half_step)
-    return multiply(sqrt(multiply(log(u), -2.0)), factor)
+    u = ops.maximum(draw_unit(found, sizes, factor.aval.dtype), half_step)
+    return ops.multiply(ops.sqrt(ops.multiply(ops.log(u), -2.0)), factor)
 
 
 @replayable
@@ -234,12 +219,12 @@ def triangular(key: Any, left: Any, mode: Any, right: Any, shape: Any = None, dt
         raise ArgumentError(message("triangular", "left <= mode <= right, left < right", got, "Fix the range."))
     found, (low, peak, high), sizes = parameters("triangular", key, shape, dtype, left=left, mode=mode, right=right)
     u = draw_unit(found, sizes, low.aval.dtype)
-    width, rise, fall = subtract(high, low), subtract(peak, low), subtract(high, peak)
-    first = less(u, divide(rise, width))
+    width, rise, fall = ops.subtract(high, low), ops.subtract(peak, low), ops.subtract(high, peak)
+    first = ops.less(u, ops.divide(rise, width))
     # on either side the root of the other is not used, and must not make its derivative infinite; nor must a u of 0
-    before = multiply(sqrt(u), sqrt(where(first, multiply(width, rise), 1.0)))
-    after = sqrt(where(first, 1.0, multiply(multiply(subtract(1.0, u), width), fall)))
-    return where(first, add(low, before), subtract(high, after))
+    before = ops.multiply(ops.sqrt(u), ops.sqrt(ops.where(first, ops.multiply(width, rise), 1.0)))
+    after = ops.sqrt(ops.where(first, 1.0, ops.multiply(ops.multiply(ops.subtract(1.0, u), width), fall)))
+    return ops.where(first, ops.add(low, before), ops.subtract(high, after))
 
 
 @replayable
@@ -266,11 +251,11 @@ def wald(key: Any, mean: Any, shape: Any = None, dtype: Any = None) -> Array:
     found, (mu,), sizes = parameters("wald", key, shape, dtype, positive={"mean": mean})
     key_normal, key_choice = two_keys(found)
     v, z = draw_normal(key_normal, sizes, mu.aval.dtype), draw_unit(key_choice, sizes, mu.aval.dtype)
-    y = multiply(square(v), mu)
+    y = ops.multiply(ops.square(v), mu)
     # the smaller root, as a quotient that loses no digits; the product of the roots is mu ** 2
-    root = multiply(absolute(v), sqrt(multiply(mu, add(y, 4.0))))
-    small = divide(multiply(mu, 2.0), add(add(y, 2.0), root))
-    return where(less_equal(z, divide(mu, add(mu, small))), small, divide(square(mu), small))
+    root = ops.multiply(ops.absolute(v), ops.sqrt(ops.multiply(mu, ops.add(y, 4.0))))
+    small = ops.divide(ops.multiply(mu, 2.0), ops.add(ops.add(y, 2.0), root))
+    return ops.where(ops.less_equal(z, ops.divide(mu, ops.add(mu, small))), small, ops.divide(ops.square(mu), small))
 
 
 @replayable
@@ -295,4 +280,4 @@ def weibull_min(key: Any, scale: Any, concentration: Any, shape: Any = None, dty
     positive = {"scale": scale, "concentration": concentration}
     found, (factor, exponent), sizes = parameters("weibull_min", key, shape, dtype, positive=positive)
     e = draw_exponential(found, sizes, factor.aval.dtype)
-    return multiply(power(e, divide(1.0, exponent)), factor)
+    return ops.multiply(ops.power(e, ops.divide(1.0, exponent)), factor)

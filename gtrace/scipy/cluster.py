@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from gtrace.core import ops
 from gtrace.core.base.errors import ShapeError, message
-from gtrace.core.ops.arg_reduce import argmin
-from gtrace.core.ops.elementwise import sqrt, square
 from gtrace.core.ops.promote import promote_arrays
-from gtrace.core.ops.reduce import min as min_over
-from gtrace.core.ops.reduce import sum as sum_over
-from gtrace.core.ops.shape import expand_dims
 from gtrace.core.trace.array import Array
 
 __all__ = ["vq"]
@@ -37,6 +33,6 @@ def vq(obs: Any, code_book: Any, check_finite: bool = True) -> tuple[Array, Arra
         got = f"{x.aval!r} and {codes.aval!r}"
         raise ShapeError(message("vq", "observations and codes with the same features", got, "Check the shapes."))
     if x.ndim == 1:
-        x, codes = expand_dims(x, 1), expand_dims(codes, 1)
-    distances = sum_over(square(expand_dims(x, 1) - expand_dims(codes, 0)), 2)
-    return argmin(distances, 1), sqrt(min_over(distances, 1))
+        x, codes = ops.expand_dims(x, 1), ops.expand_dims(codes, 1)
+    distances = ops.sum(ops.square(ops.expand_dims(x, 1) - ops.expand_dims(codes, 0)), 2)
+    return ops.argmin(distances, 1), ops.sqrt(ops.min(distances, 1))

@@ -5,23 +5,8 @@ from __future__ import annotations
 import math
 
 from gtrace import special
-from gtrace.core.ops.activations import sigmoid, softplus
-from gtrace.core.ops.elementwise import (
-    absolute,
-    arctan,
-    cos,
-    exp,
-    expm1,
-    log,
-    log1p,
-    multiply,
-    neg,
-    power,
-    sign,
-    square,
-    tan,
-)
-from gtrace.core.ops.logic import where
+from gtrace.core import ops
+from gtrace.core.ops.elementwise import neg
 from gtrace.scipy.distribution import HALF_LOG_2PI, Distribution
 from gtrace.special.bessel_functions import i0e
 
@@ -32,41 +17,42 @@ __all__ = [
 
 _POSITIVE = (0.0, math.inf)
 norm = Distribution(
-    "norm", lambda z: neg(square(z)) / 2 - HALF_LOG_2PI, cdf=special.ndtr, sf=lambda z: special.ndtr(neg(z)),
+    "norm", lambda z: neg(ops.square(z)) / 2 - HALF_LOG_2PI, cdf=special.ndtr, sf=lambda z: special.ndtr(neg(z)),
     logcdf=special.log_ndtr, logsf=lambda z: special.log_ndtr(neg(z)), ppf=special.ndtri,
 )  # fmt: skip
 uniform = Distribution(
     "uniform",
-    lambda z: multiply(z, 0.0),
+    lambda z: ops.multiply(z, 0.0),
     cdf=lambda z: z,
     sf=lambda z: 1 - z,
     ppf=lambda q: q,
     support=lambda: (0.0, 1.0),
 )
 expon = Distribution(
-    "expon", neg, cdf=lambda z: neg(expm1(neg(z))), sf=lambda z: exp(neg(z)), logsf=neg,
-    ppf=lambda q: neg(log1p(neg(q))), support=lambda: _POSITIVE,
+    "expon", neg, cdf=lambda z: neg(ops.expm1(neg(z))), sf=lambda z: ops.exp(neg(z)), logsf=neg,
+    ppf=lambda q: neg(ops.log1p(neg(q))), support=lambda: _POSITIVE,
 )  # fmt: skip
 laplace = Distribution(
-    "laplace", lambda z: neg(absolute(z)) - math.log(2.0),
-    cdf=lambda z: where(z < 0, exp(neg(absolute(z))) / 2, 1 - exp(neg(absolute(z))) / 2),
-    ppf=lambda q: where(q < 0.5, log(2 * q), neg(log(2 * (1 - q)))),
+    "laplace", lambda z: neg(ops.absolute(z)) - math.log(2.0),
+    cdf=lambda z: ops.where(z < 0, ops.exp(neg(ops.absolute(z))) / 2, 1 - ops.exp(neg(ops.absolute(z))) / 2),
+    ppf=lambda q: ops.where(q < 0.5, ops.log(2 * q), neg(ops.log(2 * (1 - q)))),
 )  # fmt: skip
 logistic = Distribution(
-    "logistic", lambda z: neg(z) - 2 * softplus(neg(z)), cdf=sigmoid, sf=lambda z: sigmoid(neg(z)),
-    logcdf=lambda z: neg(softplus(neg(z))), logsf=lambda z: neg(softplus(z)), ppf=special.logit,
+    "logistic", lambda z: neg(z) - 2 * ops.softplus(neg(z)), cdf=ops.sigmoid, sf=lambda z: ops.sigmoid(neg(z)),
+    logcdf=lambda z: neg(ops.softplus(neg(z))), logsf=lambda z: neg(ops.softplus(z)), ppf=special.logit,
 )  # fmt: skip
 cauchy = Distribution(
-    "cauchy", lambda z: neg(log1p(square(z))) - math.log(math.pi), cdf=lambda z: 0.5 + arctan(z) / math.pi,
-    sf=lambda z: 0.5 - arctan(z) / math.pi, ppf=lambda q: tan(math.pi * (q - 0.5)),
+    "cauchy", lambda z: neg(ops.log1p(ops.square(z))) - math.log(math.pi), cdf=lambda z: 0.5 + ops.arctan(z) / math.pi,
+    sf=lambda z: 0.5 - ops.arctan(z) / math.pi, ppf=lambda q: ops.tan(math.pi * (q - 0.5)),
 )  # fmt: skip
 gumbel_r = Distribution(
-    "gumbel_r", lambda z: neg(z) - exp(neg(z)), logcdf=lambda z: neg(exp(neg(z))),
-    sf=lambda z: neg(expm1(neg(exp(neg(z))))), ppf=lambda q: neg(log(neg(log(q)))),
+    "gumbel_r", lambda z: neg(z) - ops.exp(neg(z)), logcdf=lambda z: neg(ops.exp(neg(z))),
+    sf=lambda z: neg(ops.expm1(neg(ops.exp(neg(z))))), ppf=lambda q: neg(ops.log(neg(ops.log(q)))),
 )  # fmt: skip
 gumbel_l = Distribution(
-    "gumbel_l", lambda z: z - exp(z), logsf=lambda z: neg(exp(z)), cdf=lambda z: neg(expm1(neg(exp(z)))),
-    ppf=lambda q: log(neg(log1p(neg(q)))),
+    "gumbel_l", lambda z: z - ops.exp(z), logsf=lambda z: neg(ops.exp(z)),
+    cdf=lambda z: neg(ops.expm1(neg(ops.exp(z)))),
+    ppf=lambda q: ops.log(neg(ops.log1p(neg(q)))),
 )  # fmt: skip
 gamma = Distribution(
     "gamma", lambda z, a: special.xlogy(a - 1, z) - z - special.gammaln(a), cdf=lambda z, a: special.gammainc(a, z),
@@ -85,27 +71,28 @@ beta = Distribution(
 )  # fmt: skip
 t = Distribution(
     "t",
-    lambda z, df: special.gammaln((df + 1) / 2) - special.gammaln(df / 2) - log(df * math.pi) / 2
-    - (df + 1) / 2 * log1p(square(z) / df),
+    lambda z, df: special.gammaln((df + 1) / 2) - special.gammaln(df / 2) - ops.log(df * math.pi) / 2
+    - (df + 1) / 2 * ops.log1p(ops.square(z) / df),
     shapes="df",
 )  # fmt: skip
 pareto = Distribution(
-    "pareto", lambda z, b: log(b) - (b + 1) * log(z), logsf=lambda z, b: neg(b * log(z)),
-    ppf=lambda q, b: exp(neg(log1p(neg(q))) / b), support=lambda b: (1.0, math.inf), shapes="b",
+    "pareto", lambda z, b: ops.log(b) - (b + 1) * ops.log(z), logsf=lambda z, b: neg(b * ops.log(z)),
+    ppf=lambda q, b: ops.exp(neg(ops.log1p(neg(q))) / b), support=lambda b: (1.0, math.inf), shapes="b",
 )  # fmt: skip
 truncnorm = Distribution(
-    "truncnorm", lambda z, a, b: neg(square(z)) / 2 - HALF_LOG_2PI - log(special.ndtr(b) - special.ndtr(a)),
+    "truncnorm", lambda z, a, b: neg(ops.square(z)) / 2 - HALF_LOG_2PI - ops.log(special.ndtr(b) - special.ndtr(a)),
     cdf=lambda z, a, b: (special.ndtr(z) - special.ndtr(a)) / (special.ndtr(b) - special.ndtr(a)),
     support=lambda a, b: (a, b), shapes="a b",
 )  # fmt: skip
 gennorm = Distribution(
-    "gennorm", lambda z, beta: log(0.5 * beta) - special.gammaln(1.0 / beta) - power(absolute(z), beta),
-    cdf=lambda z, beta: 0.5 + 0.5 * sign(z) * special.gammainc(1.0 / beta, power(absolute(z), beta)), shapes="beta",
+    "gennorm", lambda z, beta: ops.log(0.5 * beta) - special.gammaln(1.0 / beta) - ops.power(ops.absolute(z), beta),
+    cdf=lambda z, beta: 0.5 + 0.5 * ops.sign(z) * special.gammainc(1.0 / beta, ops.power(ops.absolute(z), beta)),
+    shapes="beta",
 )  # fmt: skip
 vonmises = Distribution(
-    "vonmises", lambda z, kappa: multiply(kappa, cos(z) - 1) - log(2 * math.pi * i0e(kappa)), shapes="kappa"
+    "vonmises", lambda z, kappa: ops.multiply(kappa, ops.cos(z) - 1) - ops.log(2 * math.pi * i0e(kappa)), shapes="kappa"
 )
 wrapcauchy = Distribution(
-    "wrapcauchy", lambda z, c: log1p(neg(c * c)) - log(2 * math.pi * (1 + c * c - 2 * c * cos(z))),
+    "wrapcauchy", lambda z, c: ops.log1p(neg(c * c)) - ops.log(2 * math.pi * (1 + c * c - 2 * c * ops.cos(z))),
     support=lambda c: (0.0, 2 * math.pi), shapes="c",
 )  # fmt: skip

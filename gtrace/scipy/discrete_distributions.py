@@ -6,15 +6,8 @@ import math
 from typing import Any
 
 from gtrace import special
-from gtrace.core.ops.create import arange
-from gtrace.core.ops.elementwise import (
-    exp,
-    log,
-    log1p,
-    neg,
-    square,
-)
-from gtrace.core.ops.logic import where
+from gtrace.core import ops
+from gtrace.core.ops.elementwise import neg
 from gtrace.core.ops.promote import as_arrays
 from gtrace.core.trace.array import Array
 from gtrace.scipy.distribution import HALF_LOG_2PI, Distribution
@@ -24,7 +17,7 @@ __all__ = ["bernoulli", "poisson", "geom", "binom", "nbinom", "betabinom"]
 _POSITIVE = (0.0, math.inf)
 bernoulli = Distribution(
     "bernoulli", lambda k, p: special.xlogy(k, p) + special.xlog1py(1 - k, neg(p)),
-    cdf=lambda k, p: where(k < 1, 1 - p, 1.0), support=lambda p: (0.0, 1.0), shapes="p", discrete=True,
+    cdf=lambda k, p: ops.where(k < 1, 1 - p, 1.0), support=lambda p: (0.0, 1.0), shapes="p", discrete=True,
 )  # fmt: skip
 _NEAR = 60.0
 """Up to this mean, the terms of the entropy are added."""
@@ -43,14 +36,14 @@ class _Poisson(Distribution):
         (mean,) = as_arrays("poisson.entropy", mu)
         small = mean <= _NEAR
         # the mean of the logarithm of the probability, term by term; beyond, Evans' asymptotic series
-        near = where(small & (mean > 0), mean, 1.0)[..., None]
-        k = arange(4 * int(_NEAR), dtype=mean.aval.dtype)
+        near = ops.where(small & (mean > 0), mean, 1.0)[..., None]
+        k = ops.arange(4 * int(_NEAR), dtype=mean.aval.dtype)
         logs = self._logpdf(k, near)
-        near_sum = neg((exp(logs) * logs).sum(-1))
-        far = where(small, _NEAR, mean)
-        series = log(far) / 2 + 0.5 + HALF_LOG_2PI - (1 / far + (0.5 + 19 / 30 / far) / square(far)) / 12
-        found = where(small, where(mean > 0, near_sum, 0.0), series)
-        return where(mean < 0, math.nan, found)
+        near_sum = neg((ops.exp(logs) * logs).sum(-1))
+        far = ops.where(small, _NEAR, mean)
+        series = ops.log(far) / 2 + 0.5 + HALF_LOG_2PI - (1 / far + (0.5 + 19 / 30 / far) / ops.square(far)) / 12
+        found = ops.where(small, ops.where(mean > 0, near_sum, 0.0), series)
+        return ops.where(mean < 0, math.nan, found)
 
 
 poisson = _Poisson(
@@ -58,7 +51,7 @@ poisson = _Poisson(
     cdf=lambda k, mu: special.gammaincc(k + 1, mu), support=lambda mu: _POSITIVE, shapes="mu", discrete=True,
 )  # fmt: skip
 geom = Distribution(
-    "geom", lambda k, p: special.xlog1py(k - 1, neg(p)) + log(p), sf=lambda k, p: exp(k * log1p(neg(p))),
+    "geom", lambda k, p: special.xlog1py(k - 1, neg(p)) + ops.log(p), sf=lambda k, p: ops.exp(k * ops.log1p(neg(p))),
     support=lambda p: (1.0, math.inf), shapes="p", discrete=True,
 )  # fmt: skip
 binom = Distribution(
@@ -75,7 +68,7 @@ nbinom = Distribution(
 )  # fmt: skip
 betabinom = Distribution(
     "betabinom",
-    lambda k, n, a, b: neg(log1p(n)) - special.betaln(n - k + 1, k + 1) + special.betaln(k + a, n - k + b)
+    lambda k, n, a, b: neg(ops.log1p(n)) - special.betaln(n - k + 1, k + 1) + special.betaln(k + a, n - k + b)
     - special.betaln(a, b),
     support=lambda n, a, b: (0.0, n), shapes="n a b", discrete=True,
 )  # fmt: skip

@@ -6,16 +6,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, message
-from gtrace.core.ops.create import asarray
-from gtrace.core.ops.elementwise import (
-    divide,
-    exp,
-    floor,
-    log,
-    subtract,
-)
-from gtrace.core.ops.logic import greater, less, logical_or, where
 from gtrace.core.ops.promote import as_arrays
 from gtrace.core.trace.array import Array
 
@@ -35,7 +27,7 @@ def _first(*functions: Function | None) -> Function | None:
 
 
 def _rest(p: Array) -> Array:
-    return subtract(1.0, p)
+    return ops.subtract(1.0, p)
 
 
 class Distribution:
@@ -75,10 +67,10 @@ class Distribution:
     ) -> None:
         self.name, self.shapes, self.discrete = name, tuple(shapes.split()), discrete
         self._logpdf, self._support, self._ppf = logpdf, support, ppf
-        self._cdf = _first(cdf, _after(exp, logcdf), _after(_rest, sf), _after(_rest, _after(exp, logsf)))
-        self._sf = _first(sf, _after(exp, logsf), _after(_rest, cdf), _after(_rest, _after(exp, logcdf)))
-        self._logcdf = _first(logcdf, _after(log, self._cdf))
-        self._logsf = _first(logsf, _after(log, self._sf))
+        self._cdf = _first(cdf, _after(ops.exp, logcdf), _after(_rest, sf), _after(_rest, _after(ops.exp, logsf)))
+        self._sf = _first(sf, _after(ops.exp, logsf), _after(_rest, cdf), _after(_rest, _after(ops.exp, logcdf)))
+        self._logcdf = _first(logcdf, _after(ops.log, self._cdf))
+        self._logsf = _first(logsf, _after(ops.log, self._sf))
 
     def __repr__(self) -> str:
         return f"<distribution {self.name}>"
@@ -101,18 +93,18 @@ class Distribution:
             raise ArgumentError(message(got, "a function that is there", "none", "It has no closed form here."))
         shapes, loc, scale = self._arguments(method, args, named)
         x, loc, scale, *shapes = as_arrays(f"{self.name}.{method}", x, loc, scale, *shapes)
-        z = divide(subtract(x, loc), scale)
+        z = ops.divide(ops.subtract(x, loc), scale)
         if self.discrete and method not in ("logpmf", "pmf"):
-            z = floor(z)
+            z = ops.floor(z)
         out = function(z, *shapes)
         if method in ("logpdf", "pdf"):
-            out = subtract(out, log(scale))
+            out = ops.subtract(out, ops.log(scale))
         if self._support is not None:
             start, end = self._support(*shapes)
-            below, above = less(z, start), greater(z, end)
+            below, above = ops.less(z, start), ops.greater(z, end)
             if method in ("logpmf", "pmf"):
-                below = logical_or(below, subtract(z, floor(z)) != 0)
-            out = where(below, low, where(above, high, out))
+                below = ops.logical_or(below, ops.subtract(z, ops.floor(z)) != 0)
+            out = ops.where(below, low, ops.where(above, high, out))
         return out
 
     def logpdf(self, x: Any, *args: Any, **named: Any) -> Array:
@@ -121,7 +113,7 @@ class Distribution:
 
     def pdf(self, x: Any, *args: Any, **named: Any) -> Array:
         """Return the density at x."""
-        return exp(self.logpdf(x, *args, **named))
+        return ops.exp(self.logpdf(x, *args, **named))
 
     def logpmf(self, k: Any, *args: Any, **named: Any) -> Array:
         """Return the logarithm of the probability of k; of anything but an integer in the range it is -inf."""
@@ -129,7 +121,7 @@ class Distribution:
 
     def pmf(self, k: Any, *args: Any, **named: Any) -> Array:
         """Return the probability of k."""
-        return exp(self.logpmf(k, *args, **named))
+        return ops.exp(self.logpmf(k, *args, **named))
 
     def cdf(self, x: Any, *args: Any, **named: Any) -> Array:
         """Return the probability of at most x."""
@@ -153,7 +145,7 @@ class Distribution:
 
     def isf(self, q: Any, *args: Any, **named: Any) -> Array:
         """Return the number of which a part q of all lies above."""
-        return self._quantile("isf", subtract(1.0, asarray(q)), args, named)
+        return self._quantile("isf", ops.subtract(1.0, ops.asarray(q)), args, named)
 
     def _quantile(self, method: str, q: Any, args: Any, named: Any) -> Array:
         if self._ppf is None:

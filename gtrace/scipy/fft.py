@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy
 
+from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, message
-from gtrace.core.ops.create import asarray, zeros
-from gtrace.core.ops.join_split import concat, slice_axis
-from gtrace.core.ops.linalg import matmul
+from gtrace.core.ops.join_split import slice_axis
 from gtrace.core.ops.promote import promote_arrays
-from gtrace.core.ops.shape import expand_dims, moveaxis, normalize_axes, normalize_axis
+from gtrace.core.ops.shape import normalize_axes, normalize_axis
 from gtrace.core.trace.array import Array
 
 __all__ = ["dct", "dctn", "idct", "idctn"]
@@ -39,12 +38,12 @@ def _along(name: str, x: Any, kind: int, n: int | None, axis: int, norm: str | N
     place = normalize_axis(name, axis, x.ndim)
     if n is not None and n > x.shape[place]:
         more = (*x.shape[:place], n - x.shape[place], *x.shape[place + 1 :])
-        x = concat([x, zeros(more, x.aval.dtype)], place)
+        x = ops.concat([x, ops.zeros(more, x.aval.dtype)], place)
     elif n is not None:
         x = slice_axis(x, place, 0, n)
-    weights = asarray(_matrix(x.shape[place], None if norm == "backward" else norm, inverse), x.aval.dtype)
-    out = matmul(weights, expand_dims(moveaxis(x, place, -1), -1))[..., 0]
-    return moveaxis(out, -1, place)
+    weights = ops.asarray(_matrix(x.shape[place], None if norm == "backward" else norm, inverse), x.aval.dtype)
+    out = ops.matmul(weights, ops.expand_dims(ops.moveaxis(x, place, -1), -1))[..., 0]
+    return ops.moveaxis(out, -1, place)
 
 
 def dct(x: Any, type: int = 2, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:  # noqa: A002
@@ -76,7 +75,7 @@ def idct(x: Any, type: int = 2, n: int | None = None, axis: int = -1, norm: str 
 def _all_axes(
     name: str, one: Callable[..., Array], x: Any, kind: int, s: Sequence[int] | None, axes: Any, norm: str | None
 ) -> Array:
-    out = asarray(x)
+    out = ops.asarray(x)
     if axes is None:
         axes = tuple(range(out.ndim)) if s is None else tuple(range(out.ndim - len(s), out.ndim))
     places = normalize_axes(name, axes, out.ndim)

@@ -7,14 +7,9 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, ShapeError, message
-from gtrace.core.ops.create import asarray
-from gtrace.core.ops.elementwise import absolute, clip, floor, remainder, subtract
-from gtrace.core.ops.elementwise import round as rounded
-from gtrace.core.ops.logic import greater_equal, less, logical_and, logical_or, where
 from gtrace.core.ops.promote import as_arrays, cast, promote_arrays
-from gtrace.core.ops.shape import expand_dims, reshape
-from gtrace.core.ops.sorting import searchsorted
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.promotion import as_dtype
 
@@ -26,14 +21,14 @@ MODES = ("constant", "nearest", "wrap", "mirror", "reflect")
 def _within(index: Array, size: int, mode: str) -> Array:
     """Return the place on an axis that an index outside of it stands for."""
     if mode in ("constant", "nearest"):
-        return clip(index, 0, size - 1)
+        return ops.clip(index, 0, size - 1)
     if mode == "wrap":
-        return remainder(index, size)
+        return ops.remainder(index, size)
     if size == 1:
         return index * 0
     period = 2 * size - 2 if mode == "mirror" else 2 * size
-    place = remainder(index, period)
-    return where(place >= size, (period if mode == "mirror" else period - 1) - place, place)
+    place = ops.remainder(index, period)
+    return ops.where(place >= size, (period if mode == "mirror" else period - 1) - place, place)
 
 
 def map_coordinates(
@@ -59,7 +54,7 @@ def map_coordinates(
     >>> map_coordinates(gt.array([0., 10., 20.]), [gt.array([0.5, 1.25])], 1)
     Array([ 5. , 12.5], dtype=float32)
     """
-    x = asarray(input)
+    x = ops.asarray(input)
     if order not in (0, 1) or mode not in MODES:
         got = f"order {order!r} and mode {mode!r}"
         expected = f"order 0 or 1, and one of {', '.join(MODES)} as mode"
@@ -74,16 +69,16 @@ def map_coordinates(
         inside: Any = True
         index = []
         for place, step, size in zip(places, corner, x.shape, strict=True):
-            base = rounded(place) if order == 0 else floor(place) + step
+            base = ops.round(place) if order == 0 else ops.floor(place) + step
             if order == 1:
-                weight = weight * (1 - absolute(subtract(place, base)))
+                weight = weight * (1 - ops.absolute(ops.subtract(place, base)))
             whole = cast(base, as_dtype("int32"))
-            inside = logical_and(inside, logical_and(greater_equal(whole, 0), less(whole, size)))
+            inside = ops.logical_and(inside, ops.logical_and(ops.greater_equal(whole, 0), ops.less(whole, size)))
             index.append(_within(whole, size, mode))
         value = x[tuple(index)]
-        value = where(inside, value, cval) if mode == "constant" else value
+        value = ops.where(inside, value, cval) if mode == "constant" else value
         total = value * weight if total is None else total + value * weight
-    return rounded(total).astype(x.dtype) if not x.aval.floating and order == 1 else total.astype(x.dtype)
+    return ops.round(total).astype(x.dtype) if not x.aval.floating and order == 1 else total.astype(x.dtype)
 
 
 class RegularGridInterpolator:
@@ -127,23 +122,23 @@ class RegularGridInterpolator:
         """Return the values at points (..., axes)."""
         (points,) = promote_arrays("RegularGridInterpolator", xi, floating=True)
         shape = points.shape[:-1]
-        flat = reshape(points, (-1, len(self.grid)))
+        flat = ops.reshape(points, (-1, len(self.grid)))
         low, share, outside = [], [], flat[:, 0] != flat[:, 0]
         for k, axis in enumerate(self.grid):
             x = flat[:, k]
-            place = clip(searchsorted(axis, x, side="right") - 1, 0, axis.size - 2)
+            place = ops.clip(ops.searchsorted(axis, x, side="right") - 1, 0, axis.size - 2)
             low.append(place)
             share.append((x - axis[place]) / (axis[place + 1] - axis[place]))
-            outside = logical_or(outside, logical_or(less(x, axis[0]), less(axis[-1], x)))
+            outside = ops.logical_or(outside, ops.logical_or(ops.less(x, axis[0]), ops.less(axis[-1], x)))
         rest = self.values.ndim - len(self.grid)
 
         def wide(x: Array) -> Array:
             for _ in range(rest):
-                x = expand_dims(x, -1)
+                x = ops.expand_dims(x, -1)
             return x
 
         if (method or self.method) == "nearest":
-            out = self.values[tuple(where(s <= 0.5, p, p + 1) for s, p in zip(share, low, strict=True))]
+            out = self.values[tuple(ops.where(s <= 0.5, p, p + 1) for s, p in zip(share, low, strict=True))]
         else:
             out = self.values[tuple(low)] * 0
             for corner in itertools.product((0, 1), repeat=len(low)):
@@ -152,5 +147,5 @@ class RegularGridInterpolator:
                     weight = weight * (s if step else 1 - s)
                 out = out + self.values[tuple(p + step for p, step in zip(low, corner, strict=True))] * wide(weight)
         if self.fill_value is not None:
-            out = where(wide(outside), self.fill_value, out)
-        return reshape(out, (*shape, *self.values.shape[len(self.grid) :]))
+            out = ops.where(wide(outside), self.fill_value, out)
+        return ops.reshape(out, (*shape, *self.values.shape[len(self.grid) :]))

@@ -5,18 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from gtrace.core.ops.elementwise import (
-    divide,
-    exp,
-    log,
-    neg,
-    power,
-    subtract,
-)
-from gtrace.core.ops.log_sums import logsumexp
+from gtrace.core import ops
+from gtrace.core.ops.elementwise import neg
 from gtrace.core.ops.promote import as_arrays, promote_arrays
-from gtrace.core.ops.reduce import sum as sum_over
-from gtrace.core.ops.shape import expand_dims
 from gtrace.core.trace.array import Array
 from gtrace.numpy import linalg
 from gtrace.random.continuous import normal
@@ -46,16 +37,16 @@ class gaussian_kde:  # noqa: N801 - SciPy's name
         self.d, self.n = self.dataset.shape
         ones_ = self.dataset[0] * 0 + 1
         (raw,) = as_arrays("gaussian_kde", ones_ if weights is None else weights)
-        self.weights = divide(raw, sum_over(raw))
-        self.neff = 1.0 / sum_over(self.weights * self.weights)
+        self.weights = ops.divide(raw, ops.sum(raw))
+        self.neff = 1.0 / ops.sum(self.weights * self.weights)
         if bw_method in (None, "scott"):
-            self.factor: Any = power(self.neff, -1.0 / (self.d + 4))
+            self.factor: Any = ops.power(self.neff, -1.0 / (self.d + 4))
         elif bw_method == "silverman":
-            self.factor = power(self.neff * (self.d + 2) / 4.0, -1.0 / (self.d + 4))
+            self.factor = ops.power(self.neff * (self.d + 2) / 4.0, -1.0 / (self.d + 4))
         else:
             self.factor = bw_method
         centred = self.dataset - (self.dataset @ self.weights)[:, None]
-        spread = (centred * self.weights) @ centred.mT / (1 - sum_over(self.weights * self.weights))
+        spread = (centred * self.weights) @ centred.mT / (1 - ops.sum(self.weights * self.weights))
         self.covariance = spread * self.factor**2
         self._factor = linalg.cholesky(self.covariance)
 
@@ -63,15 +54,15 @@ class gaussian_kde:  # noqa: N801 - SciPy's name
         """Return the logarithm of the density at points (dimensions, points), or points alone."""
         points, data = promote_arrays("gaussian_kde", x, self.dataset, floating=True)
         points = points.reshape((self.d, -1))
-        apart = expand_dims(points, 2) - expand_dims(data, 1)
+        apart = ops.expand_dims(points, 2) - ops.expand_dims(data, 1)
         white = linalg.solve_triangular(self._factor, apart.reshape((self.d, -1)), lower=True)
-        energy = sum_over(white * white, 0).reshape((points.shape[1], self.n)) * 0.5
-        norm = sum_over(log(linalg.diagonal(self._factor))) + 0.5 * self.d * math.log(2 * math.pi)
-        return subtract(logsumexp(neg(energy), 1, b=self.weights), norm)
+        energy = ops.sum(white * white, 0).reshape((points.shape[1], self.n)) * 0.5
+        norm = ops.sum(ops.log(linalg.diagonal(self._factor))) + 0.5 * self.d * math.log(2 * math.pi)
+        return ops.subtract(ops.logsumexp(neg(energy), 1, b=self.weights), norm)
 
     def pdf(self, x: Any) -> Array:
         """Return the density at points."""
-        return exp(self.logpdf(x))
+        return ops.exp(self.logpdf(x))
 
     evaluate = __call__ = pdf
 

@@ -6,15 +6,9 @@ from typing import Any
 
 import numpy
 
+from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, ShapeError, message
-from gtrace.core.ops.complex_parts import conj
-from gtrace.core.ops.create import asarray, zeros
-from gtrace.core.ops.elementwise import multiply
-from gtrace.core.ops.index import take
-from gtrace.core.ops.join_split import concat, flip
-from gtrace.core.ops.linalg import matmul
 from gtrace.core.ops.promote import promote_arrays
-from gtrace.core.ops.shape import expand_dims, matrix_transpose, ravel
 from gtrace.core.trace.array import Array
 from gtrace.numpy import linalg
 from gtrace.numpy.linalg.solving import permuted
@@ -29,7 +23,7 @@ lu_factor, solve_triangular = linalg.lu_factor, linalg.solve_triangular
 
 
 def _adjoint(x: Array) -> Array:
-    return conj(matrix_transpose(x)) if x.aval.complex else matrix_transpose(x)
+    return ops.conj(ops.matrix_transpose(x)) if x.aval.complex else ops.matrix_transpose(x)
 
 
 def cholesky(a: Any, lower: bool = False) -> Array:
@@ -57,7 +51,7 @@ def cho_solve(c_and_lower: tuple[Any, bool], b: Any) -> Array:
     >>> cho_solve(cho_factor(gt.array([[4., 0.], [0., 1.]])), gt.array([8., 3.]))
     Array([2., 3.], dtype=float32)
     """
-    factor, lower = asarray(c_and_lower[0]), c_and_lower[1]
+    factor, lower = ops.asarray(c_and_lower[0]), c_and_lower[1]
     back = _adjoint(factor)
     first, second = (factor, back) if lower else (back, factor)
     return linalg.solve_triangular(second, linalg.solve_triangular(first, b, lower=True), lower=False)
@@ -66,7 +60,7 @@ def cho_solve(c_and_lower: tuple[Any, bool], b: Any) -> Array:
 def lu(a: Any, permute_l: bool = False) -> tuple[Array, ...]:
     """Return a permutation, a lower and an upper triangular matrix whose product is a; with `permute_l` (P @ L, U)."""
     p, lower, upper = linalg.lu(a)
-    return (matmul(p, lower), upper) if permute_l else (p, lower, upper)
+    return (ops.matmul(p, lower), upper) if permute_l else (p, lower, upper)
 
 
 def lu_solve(lu_and_piv: tuple[Any, Any], b: Any, trans: int = 0) -> Array:
@@ -80,17 +74,17 @@ def lu_solve(lu_and_piv: tuple[Any, Any], b: Any, trans: int = 0) -> Array:
     >>> lu_solve(lu_factor(gt.array([[0., 2.], [1., 0.]])), gt.array([4., 3.]))
     Array([3., 2.], dtype=float32)
     """
-    factors, order = asarray(lu_and_piv[0]), permuted(asarray(lu_and_piv[1]))
-    b = asarray(b)
+    factors, order = ops.asarray(lu_and_piv[0]), permuted(ops.asarray(lu_and_piv[1]))
+    b = ops.asarray(b)
     if trans == 0:
-        y = linalg.solve_triangular(factors, take(b, order, 0), lower=True, unit_diagonal=True)
+        y = linalg.solve_triangular(factors, ops.take(b, order, 0), lower=True, unit_diagonal=True)
         return linalg.solve_triangular(factors, y)
     if trans not in (1, 2):
         raise ArgumentError(message("lu_solve", "0, 1 or 2 as trans", repr(trans), "Pass one of them."))
-    back = _adjoint(factors) if trans == 2 else matrix_transpose(factors)
+    back = _adjoint(factors) if trans == 2 else ops.matrix_transpose(factors)
     y = linalg.solve_triangular(back, b, lower=True)
     y = linalg.solve_triangular(back, y, unit_diagonal=True)
-    return zeros(y.shape, y.aval.dtype, device=y.device).at[order].set(y)
+    return ops.zeros(y.shape, y.aval.dtype, device=y.device).at[order].set(y)
 
 
 def qr(a: Any, mode: str = "full", pivoting: bool = False) -> Any:
@@ -154,9 +148,11 @@ def polar(a: Any, side: str = "right") -> tuple[Array, Array]:
     u, s, vh = linalg.svd(a, full_matrices=False)
     v, uh = _adjoint(vh), _adjoint(u)
     scaled = (
-        matmul(multiply(v, expand_dims(s, -2)), vh) if side == "right" else matmul(multiply(u, expand_dims(s, -2)), uh)
+        ops.matmul(ops.multiply(v, ops.expand_dims(s, -2)), vh)
+        if side == "right"
+        else ops.matmul(ops.multiply(u, ops.expand_dims(s, -2)), uh)
     )
-    return matmul(u, vh), scaled
+    return ops.matmul(u, vh), scaled
 
 
 def block_diag(*arrs: Any) -> Array:
@@ -168,7 +164,7 @@ def block_diag(*arrs: Any) -> Array:
     Array([[1., 1., 0.],
            [0., 0., 3.]], dtype=float32)
     """
-    blocks = promote_arrays("block_diag", *[asarray(x) for x in arrs]) if arrs else [zeros((1, 0))]
+    blocks = promote_arrays("block_diag", *[ops.asarray(x) for x in arrs]) if arrs else [ops.zeros((1, 0))]
     if any(x.ndim > 2 for x in blocks):
         raise ShapeError(message("block_diag", "matrices", "an array of more axes", "Use gt.vmap."))
     blocks = [x[(None,) * (2 - x.ndim)] if x.ndim < 2 else x for x in blocks]
@@ -176,14 +172,14 @@ def block_diag(*arrs: Any) -> Array:
     rows, start = [], 0
     for x in blocks:
         sides = [(x.shape[0], start), (x.shape[0], width - start - x.shape[1])]
-        left, right = (zeros(size, x.aval.dtype, device=x.device) for size in sides)
-        rows.append(concat([left, x, right], 1))
+        left, right = (ops.zeros(size, x.aval.dtype, device=x.device) for size in sides)
+        rows.append(ops.concat([left, x, right], 1))
         start += x.shape[1]
-    return concat(rows, 0)
+    return ops.concat(rows, 0)
 
 
 def _from_diagonals(column: Array, row: Array, places: numpy.ndarray) -> Array:
-    return take(concat([column, row[1:]]), asarray(places), 0)
+    return ops.take(ops.concat([column, row[1:]]), ops.asarray(places), 0)
 
 
 def toeplitz(c: Any, r: Any = None) -> Array:
@@ -196,8 +192,8 @@ def toeplitz(c: Any, r: Any = None) -> Array:
            [2., 1., 2.],
            [3., 2., 1.]], dtype=float32)
     """
-    column = ravel(asarray(c))
-    row = (conj(column) if column.aval.complex else column) if r is None else ravel(asarray(r))
+    column = ops.ravel(ops.asarray(c))
+    row = (ops.conj(column) if column.aval.complex else column) if r is None else ops.ravel(ops.asarray(r))
     column, row = promote_arrays("toeplitz", column, row)
     i, j = numpy.ogrid[: column.size, : row.size]
     return _from_diagonals(column, row, numpy.where(i >= j, i - j, column.size - 1 + j - i))
@@ -212,8 +208,8 @@ def hankel(c: Any, r: Any = None) -> Array:
     Array([[1, 2],
            [2, 0]], dtype=int64)
     """
-    column = ravel(asarray(c))
-    row = multiply(column, 0) if r is None else ravel(asarray(r))
+    column = ops.ravel(ops.asarray(c))
+    row = ops.multiply(column, 0) if r is None else ops.ravel(ops.asarray(r))
     column, row = promote_arrays("hankel", column, row)
     i, j = numpy.ogrid[: column.size, : row.size]
     return _from_diagonals(column, row, i + j)
@@ -229,11 +225,11 @@ def circulant(c: Any) -> Array:
            [2, 1, 3],
            [3, 2, 1]], dtype=int64)
     """
-    column = ravel(asarray(c))
-    return toeplitz(column, concat([column[:1], flip(column[1:])]))
+    column = ops.ravel(ops.asarray(c))
+    return toeplitz(column, ops.concat([column[:1], ops.flip(column[1:])]))
 
 
 def hilbert(n: int) -> Array:
     """Return the Hilbert matrix: 1 / (i + j + 1)."""
     i, j = numpy.ogrid[:n, :n]
-    return asarray((1.0 / (i + j + 1)).astype(numpy.float32))
+    return ops.asarray((1.0 / (i + j + 1)).astype(numpy.float32))

@@ -7,12 +7,10 @@ from typing import Any
 
 import numpy
 
+from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, ShapeError, message
-from gtrace.core.ops.create import asarray, eye, zeros
-from gtrace.core.ops.elementwise import divide, multiply, neg, sqrt, subtract
-from gtrace.core.ops.join_split import concat
+from gtrace.core.ops.elementwise import neg
 from gtrace.core.ops.promote import promote_arrays
-from gtrace.core.ops.shape import expand_dims, matrix_transpose, ravel, reshape
 from gtrace.core.trace.array import Array
 from gtrace.numpy import linalg
 from gtrace.numpy.products import kron
@@ -25,7 +23,7 @@ __all__ = [
 
 
 def _vector(name: str, a: Any, least: int = 1) -> Array:
-    x = asarray(a)
+    x = ops.asarray(a)
     if x.ndim != 1 or x.size < least:
         raise ShapeError(message(name, f"one dimension with at least {least} elements", repr(x.aval), "Use gt.ravel."))
     return x
@@ -41,9 +39,9 @@ def companion(a: Any) -> Array:
            [ 1.,  0.]], dtype=float32)
     """
     x = _vector("companion", a, 2)
-    first = divide(neg(x[1:]), x[0])
+    first = ops.divide(neg(x[1:]), x[0])
     size = x.size - 1
-    return concat([expand_dims(first, 0), eye(size, dtype=first.aval.dtype)[: size - 1]])
+    return ops.concat([ops.expand_dims(first, 0), ops.eye(size, dtype=first.aval.dtype)[: size - 1]])
 
 
 def convolution_matrix(a: Any, n: int, mode: str = "full") -> Array:
@@ -57,7 +55,9 @@ def convolution_matrix(a: Any, n: int, mode: str = "full") -> Array:
     x = _vector("convolution_matrix", a)
     if mode not in ("full", "same", "valid"):
         raise ArgumentError(message("convolution_matrix", "full, same or valid", repr(mode), "Pass one of them."))
-    full = toeplitz(concat([x, zeros(n - 1, x.aval.dtype)]), concat([x[:1], zeros(n - 1, x.aval.dtype)]))
+    full = toeplitz(
+        ops.concat([x, ops.zeros(n - 1, x.aval.dtype)]), ops.concat([x[:1], ops.zeros(n - 1, x.aval.dtype)])
+    )
     most, least = max(n, x.size), min(n, x.size)
     if mode == "full":
         return full
@@ -77,7 +77,7 @@ def dft(n: int, scale: str | None = None, dtype: Any = None) -> Array:
         raise ArgumentError(message("dft", "None, sqrtn or n as scale", repr(scale), "Pass one of them."))
     grid = numpy.outer(numpy.arange(n), numpy.arange(n)) % max(n, 1)
     made = numpy.exp(-2j * math.pi * grid / max(n, 1)) / by[scale]
-    return asarray(made, "complex64" if dtype is None else dtype)
+    return ops.asarray(made, "complex64" if dtype is None else dtype)
 
 
 def fiedler(a: Any) -> Array:
@@ -89,7 +89,7 @@ def fiedler(a: Any) -> Array:
     [[0.0, 3.0], [3.0, 0.0]]
     """
     x = _vector("fiedler", a)
-    return abs(subtract(x[:, None], x[None, :]))
+    return abs(ops.subtract(x[:, None], x[None, :]))
 
 
 def hadamard(n: int, dtype: Any = None) -> Array:
@@ -104,7 +104,7 @@ def hadamard(n: int, dtype: Any = None) -> Array:
     out = numpy.ones((1, 1), numpy.int32)
     while len(out) < n:
         out = numpy.block([[out, out], [out, -out]])
-    return asarray(out, "int32" if dtype is None else dtype)
+    return ops.asarray(out, "int32" if dtype is None else dtype)
 
 
 def helmert(n: int, full: bool = False) -> Array:
@@ -120,7 +120,7 @@ def helmert(n: int, full: bool = False) -> Array:
     norms = numpy.sqrt(rows * (rows + 1.0))
     norms[0] = math.sqrt(n)
     made = (lower / norms[:, None]).astype(numpy.float32)
-    return asarray(made if full else made[1:])
+    return ops.asarray(made if full else made[1:])
 
 
 def pascal(n: int, kind: str = "symmetric") -> Array:
@@ -131,7 +131,7 @@ def pascal(n: int, kind: str = "symmetric") -> Array:
     [[1.0, 0.0, 0.0], [1.0, 1.0, 0.0], [1.0, 2.0, 1.0]]
     """
     lower = numpy.array([[math.comb(i, j) for j in range(n)] for i in range(n)], numpy.float64).reshape(n, n)
-    return asarray(_of_kind("pascal", lower, kind).astype(numpy.float32))
+    return ops.asarray(_of_kind("pascal", lower, kind).astype(numpy.float32))
 
 
 def invpascal(n: int, kind: str = "symmetric") -> Array:
@@ -144,7 +144,7 @@ def invpascal(n: int, kind: str = "symmetric") -> Array:
     signed = [[(-1) ** (i + j) * math.comb(i, j) for j in range(n)] for i in range(n)]
     lower = numpy.array(signed, numpy.float64).reshape(n, n)
     made = lower.T @ lower if kind == "symmetric" else _of_kind("invpascal", lower, kind)
-    return asarray(made.astype(numpy.float32))
+    return ops.asarray(made.astype(numpy.float32))
 
 
 def _of_kind(name: str, lower: Any, kind: str) -> Any:
@@ -166,7 +166,7 @@ def invhilbert(n: int) -> Array:
          * math.comb(i + j, i) ** 2 for j in range(n)]
         for i in range(n)
     ]  # fmt: skip
-    return asarray(numpy.array(rows, numpy.float64).reshape(n, n).astype(numpy.float32))
+    return ops.asarray(numpy.array(rows, numpy.float64).reshape(n, n).astype(numpy.float32))
 
 
 def leslie(f: Any, s: Any) -> Array:
@@ -180,8 +180,8 @@ def leslie(f: Any, s: Any) -> Array:
     f, s = promote_arrays("leslie", _vector("leslie", f, 2), s)
     if s.ndim != 1 or s.size != f.size - 1:
         raise ShapeError(message("leslie", f"{f.size - 1} rates of survival", repr(s.aval), "One less than f."))
-    below = multiply(eye(s.size, dtype=s.aval.dtype), s)
-    return concat([expand_dims(f, 0), concat([below, zeros((s.size, 1), s.aval.dtype)], 1)])
+    below = ops.multiply(ops.eye(s.size, dtype=s.aval.dtype), s)
+    return ops.concat([ops.expand_dims(f, 0), ops.concat([below, ops.zeros((s.size, 1), s.aval.dtype)], 1)])
 
 
 def sqrtm(A: Any, blocksize: int = 1) -> Array:  # noqa: N803 - SciPy's name
@@ -193,8 +193,8 @@ def sqrtm(A: Any, blocksize: int = 1) -> Array:  # noqa: N803 - SciPy's name
     [[2.0, 0.0], [0.0, 3.0]]
     """
     values, vectors = linalg.eig(A)
-    scaled = multiply(vectors, expand_dims(sqrt(values), -2))
-    return matrix_transpose(linalg.solve(matrix_transpose(vectors), matrix_transpose(scaled)))
+    scaled = ops.multiply(vectors, ops.expand_dims(ops.sqrt(values), -2))
+    return ops.matrix_transpose(linalg.solve(ops.matrix_transpose(vectors), ops.matrix_transpose(scaled)))
 
 
 def solve_sylvester(A: Any, B: Any, C: Any) -> Array:  # noqa: N803 - SciPy's names
@@ -207,8 +207,8 @@ def solve_sylvester(A: Any, B: Any, C: Any) -> Array:  # noqa: N803 - SciPy's na
     """
     a, b, c = promote_arrays("solve_sylvester", A, B, C, floating=True)
     m, n = a.shape[-1], b.shape[-1]
-    both = kron(a, eye(n, dtype=a.aval.dtype)) + kron(eye(m, dtype=a.aval.dtype), matrix_transpose(b))
-    return reshape(linalg.solve(both, ravel(c)), (m, n))
+    both = kron(a, ops.eye(n, dtype=a.aval.dtype)) + kron(ops.eye(m, dtype=a.aval.dtype), ops.matrix_transpose(b))
+    return ops.reshape(linalg.solve(both, ops.ravel(c)), (m, n))
 
 
 def expm_frechet(A: Any, E: Any, *, compute_expm: bool = True) -> Any:  # noqa: N803 - SciPy's names
@@ -221,8 +221,8 @@ def expm_frechet(A: Any, E: Any, *, compute_expm: bool = True) -> Any:  # noqa: 
     """
     a, e = promote_arrays("expm_frechet", A, E, floating=True)
     n = a.shape[-1]
-    upper = concat([a, e], -1)
-    whole = expm(concat([upper, concat([multiply(a, 0), a], -1)], -2))
+    upper = ops.concat([a, e], -1)
+    whole = expm(ops.concat([upper, ops.concat([ops.multiply(a, 0), a], -1)], -2))
     derivative = whole[..., :n, n:]
     return (whole[..., :n, :n], derivative) if compute_expm else derivative
 
@@ -237,6 +237,6 @@ def eigh_tridiagonal(d: Any, e: Any, *, eigvals_only: bool = False) -> Any:
     """
     d, e = promote_arrays("eigh_tridiagonal", _vector("eigh_tridiagonal", d), e, floating=True)
     n = d.size
-    beside = multiply(eye(n, dtype=d.aval.dtype, k=-1), concat([e, zeros(1, e.aval.dtype)]))
-    full = multiply(eye(n, dtype=d.aval.dtype), d) + beside + matrix_transpose(beside)
+    beside = ops.multiply(ops.eye(n, dtype=d.aval.dtype, k=-1), ops.concat([e, ops.zeros(1, e.aval.dtype)]))
+    full = ops.multiply(ops.eye(n, dtype=d.aval.dtype), d) + beside + ops.matrix_transpose(beside)
     return linalg.eigvalsh(full) if eigvals_only else tuple(linalg.eigh(full))

@@ -5,13 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, ShapeError, message
-from gtrace.core.ops.create import array, asarray, eye
-from gtrace.core.ops.elementwise import absolute, sqrt
-from gtrace.core.ops.linalg import dot, outer
-from gtrace.core.ops.logic import isfinite, logical_and, logical_not, where
 from gtrace.core.ops.promote import as_arrays
-from gtrace.core.ops.reduce import max as max_over
 from gtrace.core.trace.array import Array
 from gtrace.core.transform.control.loops import while_loop
 from gtrace.core.transform.vjp import value_and_grad
@@ -90,56 +86,57 @@ def minimize(
         raise ShapeError(message("minimize", "a vector x0", repr(start.aval), "Use gt.ravel_pytree."))
     gtol = settings["gtol"]
     most = 200 * start.size if settings["maxiter"] is None else settings["maxiter"]
-    evaluate = value_and_grad(lambda x: asarray(fun(x, *args)))
-    identity = eye(start.size, dtype=start.aval.dtype, device=start.device)
+    evaluate = value_and_grad(lambda x: ops.asarray(fun(x, *args)))
+    identity = ops.eye(start.size, dtype=start.aval.dtype, device=start.device)
 
     def search(x: Array, f: Array, g: Array, p: Array, first: Array) -> Any:
-        slope = dot(g, p)
+        slope = ops.dot(g, p)
 
         def going(state: Any) -> Array:
             *_, count, done, _, _ = state
-            return logical_and(logical_not(done), count < MAX_SEARCH)
+            return ops.logical_and(ops.logical_not(done), count < MAX_SEARCH)
 
         def move(state: Any) -> Any:
             step, low, high, count, _, *_ = state
             value, gradient = evaluate(x + step * p)
-            falls = logical_and(isfinite(value), value <= f + ARMIJO * step * slope)
-            flat = dot(gradient, p) >= CURVATURE * slope
-            done = logical_and(falls, flat)
-            new_low, new_high = where(falls, step, low), where(falls, high, step)
-            middle = where(isfinite(new_high), (new_low + new_high) / 2, 2 * new_low)
-            return where(done, step, middle), new_low, new_high, count + 1, done, value, gradient
+            falls = ops.logical_and(ops.isfinite(value), value <= f + ARMIJO * step * slope)
+            flat = ops.dot(gradient, p) >= CURVATURE * slope
+            done = ops.logical_and(falls, flat)
+            new_low, new_high = ops.where(falls, step, low), ops.where(falls, high, step)
+            middle = ops.where(ops.isfinite(new_high), (new_low + new_high) / 2, 2 * new_low)
+            return ops.where(done, step, middle), new_low, new_high, count + 1, done, value, gradient
 
         none = start[0] * 0
-        state = (first, none, none + float("inf"), array(0), array(False), f, g)
+        state = (first, none, none + float("inf"), ops.array(0), ops.array(False), f, g)
         step, _, _, count, done, value, gradient = while_loop(going, move, state)
         return step, count, done, value, gradient
 
     def unfinished(state: Any) -> Array:
         _, _, g, _, k, _, failed = state
-        steep = max_over(absolute(g)) > gtol
-        return logical_and(logical_and(steep, k < most), logical_not(failed))
+        steep = ops.max(ops.absolute(g)) > gtol
+        return ops.logical_and(ops.logical_and(steep, k < most), ops.logical_not(failed))
 
     def iterate(state: Any) -> Any:
         x, f, g, h, k, calls, _ = state
-        p = -dot(h, g)
-        norm = sqrt(dot(g, g))
-        first = where(k == 0, 1.0 / where(norm > 1, norm, 1.0), 1.0)
+        p = -ops.dot(h, g)
+        norm = ops.sqrt(ops.dot(g, g))
+        first = ops.where(k == 0, 1.0 / ops.where(norm > 1, norm, 1.0), 1.0)
         step, count, found, value, gradient = search(x, f, g, p, first)
         s, y = step * p, gradient - g
-        curved = dot(s, y)
-        usable = logical_and(found, curved > 0)
-        rho = where(usable, 1.0 / where(usable, curved, 1.0), 0.0)
-        left = identity - rho * outer(s, y)
-        updated = dot(dot(left, h), left.T) + rho * outer(s, s)
+        curved = ops.dot(s, y)
+        usable = ops.logical_and(found, curved > 0)
+        rho = ops.where(usable, 1.0 / ops.where(usable, curved, 1.0), 0.0)
+        left = identity - rho * ops.outer(s, y)
+        updated = ops.dot(ops.dot(left, h), left.T) + rho * ops.outer(s, s)
         return (
-            where(found, x + s, x), where(found, value, f), where(found, gradient, g), where(usable, updated, h),
-            k + 1, calls + count, logical_not(found),
+            ops.where(found, x + s, x), ops.where(found, value, f), ops.where(found, gradient, g),
+            ops.where(usable, updated, h),
+            k + 1, calls + count, ops.logical_not(found),
         )  # fmt: skip
 
     f, g = evaluate(start)
-    state = (start, f, g, identity, array(0), array(1), array(False))
+    state = (start, f, g, identity, ops.array(0), ops.array(1), ops.array(False))
     x, f, g, h, k, calls, failed = while_loop(unfinished, iterate, state)
-    success = max_over(absolute(g)) <= gtol
-    status = where(success, 0, where(failed, 3, 1))
+    success = ops.max(ops.absolute(g)) <= gtol
+    status = ops.where(success, 0, ops.where(failed, 3, 1))
     return OptimizeResults(x, success, status, f, g, h, calls, calls, k)

@@ -5,15 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
+from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, message
-from gtrace.core.ops.arg_reduce import argmax
-from gtrace.core.ops.create import asarray
-from gtrace.core.ops.index import take_along_axis
-from gtrace.core.ops.join_split import concat
-from gtrace.core.ops.logic import equal, less, less_equal, not_equal
-from gtrace.core.ops.reduce import sum as sum_over
-from gtrace.core.ops.scans import cumsum
-from gtrace.core.ops.shape import ravel
 from gtrace.core.trace.array import Array
 from gtrace.numpy.functional import apply_along_axis
 
@@ -37,14 +30,14 @@ def mode(a: Any, axis: int | None = 0, nan_policy: str = "propagate", keepdims: 
     """
     if nan_policy != "propagate":
         raise ArgumentError(message("mode", "propagate as nan_policy", repr(nan_policy), "Remove NaN before."))
-    x = asarray(a)
+    x = ops.asarray(a)
     shape = x.shape
     if axis is None:
-        x, axis = ravel(x), 0
+        x, axis = ops.ravel(x), 0
     x = x.swapaxes(axis, -1).sort(-1) if x.ndim > 1 else x.sort(-1)
-    counts = sum_over(equal(x[..., :, None], x[..., None, :]).astype("int32"), -1)
-    place = argmax(counts, -1, keepdims=True)
-    from_sorted = [take_along_axis(y, place, -1) for y in (x, counts)]
+    counts = ops.sum(ops.equal(x[..., :, None], x[..., None, :]).astype("int32"), -1)
+    place = ops.argmax(counts, -1, keepdims=True)
+    from_sorted = [ops.take_along_axis(y, place, -1) for y in (x, counts)]
     if not keepdims:
         return ModeResult(*[y[..., 0] for y in from_sorted])
     if len(shape) != x.ndim:
@@ -63,9 +56,9 @@ def rankdata(a: Any, method: str = "average", *, axis: int | None = None) -> Arr
     >>> rankdata(gt.array([0., 2., 3., 2.]))
     Array([1. , 2.5, 4. , 2.5], dtype=float32)
     """
-    x = asarray(a)
+    x = ops.asarray(a)
     if axis is None:
-        x, axis = ravel(x), 0
+        x, axis = ops.ravel(x), 0
     if method not in ("average", "min", "max", "dense", "ordinal"):
         expected = "average, min, max, dense or ordinal as method"
         raise ArgumentError(message("rankdata", expected, repr(method), "Pass one of them."))
@@ -78,12 +71,12 @@ def _ranks(row: Array, method: str) -> Array:
     if method == "ordinal":
         return place + 1
     sorted_ = row[order]
-    fresh = concat([asarray([True]), not_equal(sorted_[1:], sorted_[:-1])])
-    dense = cumsum(fresh.astype("int32"))[place]
+    fresh = ops.concat([ops.asarray([True]), ops.not_equal(sorted_[1:], sorted_[:-1])])
+    dense = ops.cumsum(fresh.astype("int32"))[place]
     if method == "dense":
         return dense
-    least = sum_over(less(row[None, :], row[:, None]).astype("int32"), 1) + 1
-    most = sum_over(less_equal(row[None, :], row[:, None]).astype("int32"), 1)
+    least = ops.sum(ops.less(row[None, :], row[:, None]).astype("int32"), 1) + 1
+    most = ops.sum(ops.less_equal(row[None, :], row[:, None]).astype("int32"), 1)
     return least if method == "min" else most if method == "max" else (least + most) * 0.5
 
 
@@ -95,7 +88,7 @@ def sem(a: Any, axis: int | None = 0, ddof: int = 1) -> Array:
     >>> sem(gt.array([1., 3.]))
     Array(1., dtype=float32)
     """
-    x = asarray(a)
+    x = ops.asarray(a)
     count = x.size if axis is None else x.shape[axis]
     return x.std(axis, ddof=ddof) / math.sqrt(count)
 

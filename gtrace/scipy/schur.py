@@ -13,17 +13,10 @@ from typing import Any
 
 import numpy
 
+from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, ShapeError, message
-from gtrace.core.ops.complex_parts import conj
-from gtrace.core.ops.create import asarray, eye, zeros
-from gtrace.core.ops.elementwise import add, divide, multiply, subtract
-from gtrace.core.ops.join_split import concat
-from gtrace.core.ops.linalg import matmul
-from gtrace.core.ops.logic import equal, where
 from gtrace.core.ops.ndarray_methods import diagonal
-from gtrace.core.ops.pad_tile import triu
 from gtrace.core.ops.promote import promote_arrays
-from gtrace.core.ops.shape import expand_dims, matrix_transpose
 from gtrace.core.trace.array import Array
 from gtrace.core.transform.callbacks import pure_callback
 from gtrace.core.transform.custom import custom_jvp
@@ -148,7 +141,7 @@ def rsf2csf(T: Any, Z: Any) -> tuple[Array, Array]:  # noqa: N803 - SciPy's name
     if t.aval.complex:
         return t, z
     n, lapack = _square("rsf2csf", t).shape[-1], _lapack("rsf2csf")
-    both = concat([expand_dims(t, -3), expand_dims(z, -3)], -3)
+    both = ops.concat([ops.expand_dims(t, -3), ops.expand_dims(z, -3)], -3)
     results = [((n, n), _COMPLEX[str(t.dtype)])] * 2
     found: tuple[Array, Array] = _by_host("rsf2csf", lambda pair: lapack.rsf2csf(*pair), both, 3, results)
     return found
@@ -195,27 +188,27 @@ def funm(A: Any, func: Callable[[Array], Any], disp: bool = True) -> Any:  # noq
     t, z = rsf2csf(*schur(A))
     n = t.shape[-1]
     values = diagonal(t)
-    one = eye(n, dtype=t.aval.dtype)
-    whole = multiply(one, expand_dims(func(values), -2))
-    above, known = triu(t, 1), multiply(t, 0)
-    apart = subtract(expand_dims(values, -2), expand_dims(values, -1))
-    same = equal(apart, 0)
+    one = ops.eye(n, dtype=t.aval.dtype)
+    whole = ops.multiply(one, ops.expand_dims(func(values), -2))
+    above, known = ops.triu(t, 1), ops.multiply(t, 0)
+    apart = ops.subtract(ops.expand_dims(values, -2), ops.expand_dims(values, -1))
+    same = ops.equal(apart, 0)
     images = diagonal(whole)
-    grown = subtract(expand_dims(images, -2), expand_dims(images, -1))
+    grown = ops.subtract(ops.expand_dims(images, -2), ops.expand_dims(images, -1))
     for k in range(1, n):
-        here = asarray(numpy.eye(n, k=k, dtype=bool))
-        between = subtract(matmul(above, known), matmul(known, above))
-        total = add(multiply(t, grown), between)
-        known = add(known, where(here, divide(total, where(same, 1, apart)), 0))
-    whole = matmul(matmul(z, add(whole, known)), conj(matrix_transpose(z)))
+        here = ops.asarray(numpy.eye(n, k=k, dtype=bool))
+        between = ops.subtract(ops.matmul(above, known), ops.matmul(known, above))
+        total = ops.add(ops.multiply(t, grown), between)
+        known = ops.add(known, ops.where(here, ops.divide(total, ops.where(same, 1, apart)), 0))
+    whole = ops.matmul(ops.matmul(z, ops.add(whole, known)), ops.conj(ops.matrix_transpose(z)))
     if disp:
         return whole
-    sizes = abs(where(asarray(numpy.triu(numpy.ones((n, n), bool), 1)), apart, numpy.inf))
-    least = sizes.min() if n > 1 else asarray(1.0)
-    least = where(equal(least, 0), numpy.finfo(numpy.float32).eps, least)
+    sizes = abs(ops.where(ops.asarray(numpy.triu(numpy.ones((n, n), bool), 1)), apart, numpy.inf))
+    least = sizes.min() if n > 1 else ops.asarray(1.0)
+    least = ops.where(ops.equal(least, 0), numpy.finfo(numpy.float32).eps, least)
     eps = numpy.finfo(str(least.dtype)).eps
-    error = multiply(eps, divide(linalg.norm(triu(t, 1), 1), least))
-    error = where(error < eps, eps, where(error > 1, 1.0, error))
+    error = ops.multiply(eps, ops.divide(linalg.norm(ops.triu(t, 1), 1), least))
+    error = ops.where(error < eps, eps, ops.where(error > 1, 1.0, error))
     return whole, error
 
 
@@ -232,8 +225,8 @@ def fiedler_companion(a: Any) -> Array:
         raise ShapeError(message("fiedler_companion", "one dimension", repr(x.aval), "Use gt.ravel."))
     n = x.size - 1
     if n < 2:
-        return multiply(-1, divide(x[1:], x[0]))[:, None] if n == 1 else zeros((0,), x.aval.dtype)
-    scaled = divide(x, x[0])
+        return ops.multiply(-1, ops.divide(x[1:], x[0]))[:, None] if n == 1 else ops.zeros((0,), x.aval.dtype)
+    scaled = ops.divide(x, x[0])
     ones, from_a = numpy.zeros((n, n)), numpy.zeros((n, n), int)
     ones[numpy.arange(3, n, 2), numpy.arange(1, n - 2, 2)] = 1
     ones[numpy.arange(0, n - 2, 2), numpy.arange(2, n, 2)] = 1
@@ -241,8 +234,8 @@ def fiedler_companion(a: Any) -> Array:
     from_a[numpy.arange(2, n, 2), numpy.arange(1, n - 1, 2)] = numpy.arange(3, n + 1, 2)
     from_a[numpy.arange(0, n - 1, 2), numpy.arange(1, n, 2)] = numpy.arange(2, n + 1, 2)
     from_a[0, 0] = 1
-    taken = multiply(scaled[asarray(from_a)], asarray(-(from_a > 0).astype(numpy.float32)).astype(x.dtype))
-    return add(taken, asarray(ones).astype(x.dtype))
+    taken = ops.multiply(scaled[ops.asarray(from_a)], ops.asarray(-(from_a > 0).astype(numpy.float32)).astype(x.dtype))
+    return ops.add(taken, ops.asarray(ones).astype(x.dtype))
 
 
 def qr_multiply(a: Any, c: Any, mode: str = "right", pivoting: bool = False, conjugate: bool = False) -> Any:
@@ -268,9 +261,9 @@ def qr_multiply(a: Any, c: Any, mode: str = "right", pivoting: bool = False, con
         raise ArgumentError(message("qr_multiply", "left or right as mode", repr(mode), "Pass one of them."))
     a, c = promote_arrays("qr_multiply", a, c, floating=True)
     q, r = linalg.qr(a, mode="reduced")
-    q = conj(q) if conjugate and q.aval.complex else q
+    q = ops.conj(q) if conjugate and q.aval.complex else q
     vector = c.ndim == 1
     if vector:
         c = c[:, None] if mode == "left" else c[None]
-    out = matmul(q, c) if mode == "left" else matmul(c, q)
+    out = ops.matmul(q, c) if mode == "left" else ops.matmul(c, q)
     return (out[:, 0] if mode == "left" else out[0]) if vector else out, r

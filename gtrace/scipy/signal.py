@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, ShapeError, message
-from gtrace.core.ops.complex_parts import conj, real
-from gtrace.core.ops.elementwise import multiply
-from gtrace.core.ops.join_split import flip
 from gtrace.core.ops.promote import promote_arrays
-from gtrace.core.ops.shape import reshape
 from gtrace.core.trace.array import Array
 from gtrace.nn.convolution import conv
 from gtrace.numpy import fft
@@ -66,10 +63,10 @@ def convolve(in1: Any, in2: Any, mode: str = "full", method: str = "auto") -> Ar
     x, y = _operands("convolve", in1, in2, mode)
     if x.ndim > 3:
         raise ShapeError(message("convolve", "at most three axes", repr(x.aval), 'Pass method="fft".'))
-    kernel = flip(y)
+    kernel = ops.flip(y)
     padding = tuple(n - 1 for n in y.shape)
-    out = conv(reshape(x, (1, 1, *x.shape)), reshape(kernel, (1, 1, *y.shape)), padding=padding)
-    return _cut(reshape(out, out.shape[2:]), x, y, mode)
+    out = conv(ops.reshape(x, (1, 1, *x.shape)), ops.reshape(kernel, (1, 1, *y.shape)), padding=padding)
+    return _cut(ops.reshape(out, out.shape[2:]), x, y, mode)
 
 
 def correlate(in1: Any, in2: Any, mode: str = "full", method: str = "auto") -> Array:
@@ -81,7 +78,7 @@ def correlate(in1: Any, in2: Any, mode: str = "full", method: str = "auto") -> A
     Array([2., 3.], dtype=float32)
     """
     x, y = promote_arrays("correlate", in1, in2, floating=True)
-    return convolve(x, flip(conj(y) if y.aval.complex else y), mode, method)
+    return convolve(x, ops.flip(ops.conj(y) if y.aval.complex else y), mode, method)
 
 
 def fftconvolve(in1: Any, in2: Any, mode: str = "full", axes: Any = None) -> Array:
@@ -101,9 +98,11 @@ def fftconvolve(in1: Any, in2: Any, mode: str = "full", axes: Any = None) -> Arr
     sizes = tuple(a + b - 1 for a, b in zip(x.shape, y.shape, strict=True))
     places = tuple(range(x.ndim))
     if x.aval.complex:
-        full = fft.ifftn(multiply(fft.fftn(x, sizes, places), fft.fftn(y, sizes, places)), sizes, places)
+        full = fft.ifftn(ops.multiply(fft.fftn(x, sizes, places), fft.fftn(y, sizes, places)), sizes, places)
     else:
-        full = real(fft.irfftn(multiply(fft.rfftn(x, sizes, places), fft.rfftn(y, sizes, places)), sizes, places))
+        full = ops.real(
+            fft.irfftn(ops.multiply(fft.rfftn(x, sizes, places), fft.rfftn(y, sizes, places)), sizes, places)
+        )
     return _cut(full, x, y, mode)
 
 

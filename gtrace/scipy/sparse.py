@@ -8,13 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from gtrace.core import ops
 from gtrace.core.base import tree
-from gtrace.core.ops.complex_parts import conj
-from gtrace.core.ops.create import asarray, zeros
-from gtrace.core.ops.elementwise import divide, maximum, multiply, sqrt, stop_gradient, subtract
-from gtrace.core.ops.join_split import concat
-from gtrace.core.ops.linalg import dot, matmul
-from gtrace.core.ops.logic import equal, greater, less, logical_and, where
 from gtrace.core.ops.promote import promote_arrays
 from gtrace.core.trace.array import Array
 from gtrace.core.transform.closures import closure_convert
@@ -31,58 +26,60 @@ Product = Callable[[Array], Array]
 
 
 def _dot(x: Array, y: Array) -> Array:
-    return dot(conj(x), y)
+    return ops.dot(ops.conj(x), y)
 
 
 def _cg(product: Product, b: Array, x: Array, limit: Array, most: int, M: Product) -> Array:  # noqa: N803
-    r = subtract(b, product(x))
+    r = ops.subtract(b, product(x))
     z = M(r)
 
     def going(state: Any) -> Any:
         _, r, _, _, k = state
-        return logical_and(greater(sqrt(_dot(r, r).real), limit), less(k, most))
+        return ops.logical_and(ops.greater(ops.sqrt(_dot(r, r).real), limit), ops.less(k, most))
 
     def step(state: Any) -> Any:
         x, r, p, rz, k = state
         ap = product(p)
-        alpha = divide(rz, _dot(p, ap))
+        alpha = ops.divide(rz, _dot(p, ap))
         x, r = x + alpha * p, r - alpha * ap
         z = M(r)
         new = _dot(r, z)
-        return x, r, z + divide(new, rz) * p, new, k + 1
+        return x, r, z + ops.divide(new, rz) * p, new, k + 1
 
-    found: Array = while_loop(going, step, (x, r, z, _dot(r, z), asarray(0)))[0]
+    found: Array = while_loop(going, step, (x, r, z, _dot(r, z), ops.asarray(0)))[0]
     return found
 
 
 def _bicgstab(product: Product, b: Array, x: Array, limit: Array, most: int, M: Product) -> Array:  # noqa: N803
-    r = subtract(b, product(x))
+    r = ops.subtract(b, product(x))
     one = _dot(r, r) * 0 + 1
 
     def going(state: Any) -> Any:
         r, k, broken = state[1], state[7], state[8]
-        return logical_and(logical_and(greater(sqrt(_dot(r, r).real), limit), less(k, most)), ~broken)
+        return ops.logical_and(
+            ops.logical_and(ops.greater(ops.sqrt(_dot(r, r).real), limit), ops.less(k, most)), ~broken
+        )
 
     def step(state: Any) -> Any:
         x, r, p, q, rho, alpha, omega, k, _ = state
         new = _dot(shadow, r)
-        beta = divide(new, rho) * divide(alpha, omega)
+        beta = ops.divide(new, rho) * ops.divide(alpha, omega)
         p = r + beta * (p - omega * q)
         better = M(p)
         q = product(better)
-        alpha = divide(new, _dot(shadow, q))
+        alpha = ops.divide(new, _dot(shadow, q))
         s = r - alpha * q
         z = M(s)
         t = product(z)
         tt = _dot(t, t)
-        omega = where(equal(tt, 0), 0.0, divide(_dot(t, s), where(equal(tt, 0), 1.0, tt)))
+        omega = ops.where(ops.equal(tt, 0), 0.0, ops.divide(_dot(t, s), ops.where(ops.equal(tt, 0), 1.0, tt)))
         x = x + alpha * better + omega * z
         # a product of 0 leaves no direction to go on in
-        broken = equal(omega, 0) | equal(new, 0)
+        broken = ops.equal(omega, 0) | ops.equal(new, 0)
         return x, s - omega * t, p, q, new, alpha, omega, k + 1, broken
 
     shadow = r
-    start = (x, r, r * 0, r * 0, one, one, one, asarray(0), asarray(False))
+    start = (x, r, r * 0, r * 0, one, one, one, ops.asarray(0), ops.asarray(False))
     found: Array = while_loop(going, step, start)[0]
     return found
 
@@ -93,12 +90,12 @@ def _gmres(restart: int) -> Callable[..., Array]:
 
         def going(state: Any) -> Any:
             _, r, k = state
-            return logical_and(greater(linalg.norm(r), limit), less(k, most))
+            return ops.logical_and(ops.greater(linalg.norm(r), limit), ops.less(k, most))
 
         def cycle(state: Any) -> Any:
             x, r, k = state
             beta = linalg.norm(r)
-            basis, columns = [divide(r, where(equal(beta, 0), 1.0, beta))], []
+            basis, columns = [ops.divide(r, ops.where(ops.equal(beta, 0), 1.0, beta))], []
             for j in range(size):
                 w = M(product(basis[j]))
                 column: list[Array] = []
@@ -109,18 +106,18 @@ def _gmres(restart: int) -> Callable[..., Array]:
                         w = w - h * v
                     column = parts if not column else [a + c for a, c in zip(column, parts, strict=True)]
                 norm = linalg.norm(w)
-                small = less(norm, 1e-7 * beta)
-                basis.append(where(small, 0.0, divide(w, where(small, 1.0, norm))))
-                filled = [*column, where(small, 0.0, norm) + 0 * column[0]]
-                columns.append(concat([h.reshape((1,)) for h in filled] + [zeros(size - j - 1, w.aval.dtype)]))
-            matrix = concat([c[:, None] for c in columns], 1)
-            target = concat([(beta + 0 * columns[0][0]).reshape((1,)), zeros(size, r.aval.dtype)])
-            weights = matmul(linalg.pinv(matrix), target)
+                small = ops.less(norm, 1e-7 * beta)
+                basis.append(ops.where(small, 0.0, ops.divide(w, ops.where(small, 1.0, norm))))
+                filled = [*column, ops.where(small, 0.0, norm) + 0 * column[0]]
+                columns.append(ops.concat([h.reshape((1,)) for h in filled] + [ops.zeros(size - j - 1, w.aval.dtype)]))
+            matrix = ops.concat([c[:, None] for c in columns], 1)
+            target = ops.concat([(beta + 0 * columns[0][0]).reshape((1,)), ops.zeros(size, r.aval.dtype)])
+            weights = ops.matmul(linalg.pinv(matrix), target)
             for v, y in zip(basis, weights, strict=False):
-                x = x + multiply(v, y)
-            return x, M(subtract(b, product(x))), k + 1
+                x = x + ops.multiply(v, y)
+            return x, M(ops.subtract(b, product(x))), k + 1
 
-        found: Array = while_loop(going, cycle, (x, M(subtract(b, product(x))), asarray(0)))[0]
+        found: Array = while_loop(going, cycle, (x, M(ops.subtract(b, product(x))), ops.asarray(0)))[0]
         return found
 
     return solve
@@ -137,7 +134,7 @@ def _solve(
             return lambda x: x
         if callable(given):
             return lambda x: ravel_pytree(given(unravel(x)))[0]
-        return lambda x: matmul(asarray(given), x)
+        return lambda x: ops.matmul(ops.asarray(given), x)
 
     flat = promote_arrays(name, flat, as_product(A)(flat))[0]
     start = flat * 0 if x0 is None else ravel_pytree(x0)[0].astype(flat.dtype)
@@ -146,7 +143,7 @@ def _solve(
     better = as_product(M)
 
     def run(function: Product, right: Array, guess: Array) -> Array:
-        limit = maximum(tol * linalg.norm(right), atol)
+        limit = ops.maximum(tol * linalg.norm(right), atol)
         return method(function, right, guess, limit, most, better)
 
     @custom_vjp
@@ -173,7 +170,7 @@ def _solve(
         return (back, *[-c for c in pull(back)])
 
     solution.defvjp(forward, backward)
-    start = stop_gradient(start)
+    start = ops.stop_gradient(start)
     return unravel(solution(flat, *constants)), None
 
 

@@ -8,17 +8,11 @@ from typing import Any
 
 import numpy
 
+from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, ShapeError, message
-from gtrace.core.ops.complex_numbers import complex as complex_of
-from gtrace.core.ops.complex_parts import conj, imag, real
-from gtrace.core.ops.create import asarray, zeros
-from gtrace.core.ops.elementwise import divide, multiply, subtract
 from gtrace.core.ops.index import getitem
-from gtrace.core.ops.join_split import concat, flip
-from gtrace.core.ops.linalg import matmul
 from gtrace.core.ops.promote import promote_arrays
-from gtrace.core.ops.reduce import mean
-from gtrace.core.ops.shape import broadcast_shapes, broadcast_to, moveaxis, normalize_axis
+from gtrace.core.ops.shape import normalize_axis
 from gtrace.core.trace.array import Array
 from gtrace.numpy import fft
 from gtrace.numpy.quantiles import median
@@ -85,7 +79,7 @@ def detrend(data: Any, axis: int = -1, type: str = "linear", bp: Any = 0, overwr
     (x,) = promote_arrays("detrend", data, floating=True)
     place = normalize_axis("detrend", axis, x.ndim)
     if type == "constant":
-        return subtract(x, mean(x, place, keepdims=True))
+        return ops.subtract(x, ops.mean(x, place, keepdims=True))
     if type != "linear":
         raise ArgumentError(message("detrend", "linear or constant as type", repr(type), "Pass one of them."))
     size = x.shape[place]
@@ -97,7 +91,7 @@ def detrend(data: Any, axis: int = -1, type: str = "linear", bp: Any = 0, overwr
     for start, stop in itertools.pairwise(bounds):
         line = numpy.stack([numpy.ones(stop - start), numpy.linspace(0, 1, stop - start)], 1)
         left[start:stop, start:stop] -= line @ numpy.linalg.pinv(line)
-    return moveaxis(matmul(moveaxis(x, place, -1), asarray(left.T, x.aval.dtype)), -1, place)
+    return ops.moveaxis(ops.matmul(ops.moveaxis(x, place, -1), ops.asarray(left.T, x.aval.dtype)), -1, place)
 
 
 def _extended(name: str, x: Array, kind: str | None, count: int) -> Array:
@@ -116,14 +110,14 @@ def _extended(name: str, x: Array, kind: str | None, count: int) -> Array:
         raise ArgumentError(message(name, "a signal longer than what is added", got, "Choose a smaller nperseg."))
     first, last = x[..., :1], x[..., -1:]
     if kind == "zeros":
-        before = after = zeros((*x.shape[:-1], count), x.aval.dtype, device=x.device)
+        before = after = ops.zeros((*x.shape[:-1], count), x.aval.dtype, device=x.device)
     elif kind == "constant":
-        before, after = (broadcast_to(end, (*x.shape[:-1], count)) for end in (first, last))
+        before, after = (ops.broadcast_to(end, (*x.shape[:-1], count)) for end in (first, last))
     else:
-        before, after = flip(x[..., 1 : count + 1], -1), flip(x[..., -count - 1 : -1], -1)
+        before, after = ops.flip(x[..., 1 : count + 1], -1), ops.flip(x[..., -count - 1 : -1], -1)
         if kind == "odd":
-            before, after = subtract(multiply(first, 2), before), subtract(multiply(last, 2), after)
-    return concat([before, x, after], -1)
+            before, after = ops.subtract(ops.multiply(first, 2), before), ops.subtract(ops.multiply(last, 2), after)
+    return ops.concat([before, x, after], -1)
 
 
 def _transformed(
@@ -132,12 +126,12 @@ def _transformed(
     """Return the transforms of all stretches, (..., stretches, frequencies), and where the stretches begin."""
     length = len(window)
     starts = numpy.arange(0, x.shape[-1] - length + 1, length - shared)
-    parts = getitem(x, (..., asarray(starts[:, None] + numpy.arange(length))))
+    parts = getitem(x, (..., ops.asarray(starts[:, None] + numpy.arange(length))))
     if callable(trend):
         parts = trend(parts)
     elif trend:
         parts = detrend(parts, -1, trend)
-    parts = multiply(parts, asarray(window, real(parts).aval.dtype))
+    parts = ops.multiply(parts, ops.asarray(window, ops.real(parts).aval.dtype))
     return (fft.rfft if onesided else fft.fft)(parts, points), starts
 
 
@@ -145,12 +139,12 @@ def _signal(name: str, x: Any, axis: int) -> Array:
     (out,) = promote_arrays(name, x, floating=True)
     if not out.ndim or not out.size:
         raise ShapeError(message(name, "signals with at least one element", repr(out.aval), "Check the shape."))
-    return moveaxis(out, normalize_axis(name, axis, out.ndim), -1)
+    return ops.moveaxis(out, normalize_axis(name, axis, out.ndim), -1)
 
 
 def _frequencies(points: int, fs: float, onesided: bool, like: Array) -> Array:
     found = (numpy.fft.rfftfreq if onesided else numpy.fft.fftfreq)(points, 1 / fs)
-    return asarray(found, real(like).aval.dtype)
+    return ops.asarray(found, ops.real(like).aval.dtype)
 
 
 def stft(
@@ -190,16 +184,16 @@ def stft(
     signal = _extended("stft", signal, boundary, length // 2)
     if padded:
         missing = -(signal.shape[-1] - length) % (length - shared) % length
-        filled = zeros((*signal.shape[:-1], missing), signal.aval.dtype, device=signal.device)
-        signal = concat([signal, filled], -1)
+        filled = ops.zeros((*signal.shape[:-1], missing), signal.aval.dtype, device=signal.device)
+        signal = ops.concat([signal, filled], -1)
     onesided = bool(return_onesided) and not signal.aval.complex
     out, starts = _transformed(signal, weights, shared, points, detrend, onesided)
     times = (starts + length / 2 - (length / 2 if boundary is not None else 0)) / fs
     place = normalize_axis("stft", axis, signal.ndim)
     return (
         _frequencies(points, fs, onesided, signal),
-        asarray(times, real(signal).aval.dtype),
-        moveaxis(moveaxis(divide(out, float(abs(weights.sum()))), -1, -2), -2, place),
+        ops.asarray(times, ops.real(signal).aval.dtype),
+        ops.moveaxis(ops.moveaxis(ops.divide(out, float(abs(weights.sum()))), -1, -2), -2, place),
     )
 
 
@@ -233,30 +227,30 @@ def csd(
     first = _signal("csd", x, axis)
     second = first if alone else _signal("csd", y, axis)
     longest = max(first.shape[-1], second.shape[-1])
-    outer = broadcast_shapes(first.shape[:-1], second.shape[:-1])
+    outer = ops.broadcast_shapes(first.shape[:-1], second.shape[:-1])
     length, shared, points = _sizes("csd", window, nperseg, noverlap, nfft, longest)
     weights = _window("csd", window, length)
     onesided = bool(return_onesided) and not first.aval.complex and not second.aval.complex
 
     def spectrum(signal: Array) -> Array:
-        filled = zeros((*signal.shape[:-1], longest - signal.shape[-1]), signal.aval.dtype, device=signal.device)
-        return _transformed(concat([signal, filled], -1), weights, shared, points, detrend, onesided)[0]
+        filled = ops.zeros((*signal.shape[:-1], longest - signal.shape[-1]), signal.aval.dtype, device=signal.device)
+        return _transformed(ops.concat([signal, filled], -1), weights, shared, points, detrend, onesided)[0]
 
     of_first = spectrum(first)
-    product = multiply(conj(of_first), of_first if alone else spectrum(second))
+    product = ops.multiply(ops.conj(of_first), of_first if alone else spectrum(second))
     scale = 1 / (fs * (weights**2).sum()) if scaling == "density" else 1 / weights.sum() ** 2
     factors = numpy.full(product.shape[-1], scale)
     if onesided:
         factors[1 : None if points % 2 else -1] *= 2  # what negative frequencies would have
-    out = multiply(product, asarray(factors, real(product).aval.dtype))
+    out = ops.multiply(product, ops.asarray(factors, ops.real(product).aval.dtype))
     if average == "mean":
-        out = mean(out, -2)
+        out = ops.mean(out, -2)
     else:
         even = 2.0 * numpy.arange(1, (out.shape[-2] - 1) // 2 + 1)
         bias = float(1 + (1 / (even + 1) - 1 / even).sum())
-        out = divide(complex_of(median(real(out), -2), median(imag(out), -2)), bias)
-    out = broadcast_to(real(out) if alone else out, (*outer, out.shape[-1]))
-    return _frequencies(points, fs, onesided, first), moveaxis(out, -1, normalize_axis("csd", axis, out.ndim))
+        out = ops.divide(ops.complex(median(ops.real(out), -2), median(ops.imag(out), -2)), bias)
+    out = ops.broadcast_to(ops.real(out) if alone else out, (*outer, out.shape[-1]))
+    return _frequencies(points, fs, onesided, first), ops.moveaxis(out, -1, normalize_axis("csd", axis, out.ndim))
 
 
 def welch(
@@ -298,7 +292,9 @@ def istft(
     Array([1., 2., 3., 4.], dtype=float32)
     """
     (z,) = promote_arrays("istft", Zxx, floating=True)
-    z = moveaxis(z, (normalize_axis("istft", time_axis, z.ndim), normalize_axis("istft", freq_axis, z.ndim)), (-2, -1))
+    z = ops.moveaxis(
+        z, (normalize_axis("istft", time_axis, z.ndim), normalize_axis("istft", freq_axis, z.ndim)), (-2, -1)
+    )
     rows = 2 * (z.shape[-1] - 1) if input_onesided else z.shape[-1]
     length = rows if nperseg is None else int(nperseg)
     # an odd length has as many frequencies as the even one below it
@@ -306,16 +302,16 @@ def istft(
     length, shared, points = _sizes("istft", numpy.empty(length), length, noverlap, points, max(length, points))
     weights = _window("istft", window, length)
     parts = (fft.irfft if input_onesided else fft.ifft)(z, points)[..., :length]
-    kind = real(parts).aval.dtype
-    parts = multiply(parts, asarray(weights * weights.sum(), kind))
+    kind = ops.real(parts).aval.dtype
+    parts = ops.multiply(parts, ops.asarray(weights * weights.sum(), kind))
     step, count = length - shared, parts.shape[-2]
     places = numpy.arange(count)[:, None] * step + numpy.arange(length)
     total = length + (count - 1) * step
     norm = numpy.zeros(total)
     numpy.add.at(norm, places, numpy.broadcast_to(weights**2, places.shape))
-    out = zeros((*parts.shape[:-2], total), parts.aval.dtype, device=parts.device)
-    out = out.at[..., asarray(places)].add(parts)
-    out = divide(out, asarray(numpy.where(norm > 1e-10, norm, 1.0), kind))
+    out = ops.zeros((*parts.shape[:-2], total), parts.aval.dtype, device=parts.device)
+    out = out.at[..., ops.asarray(places)].add(parts)
+    out = ops.divide(out, ops.asarray(numpy.where(norm > 1e-10, norm, 1.0), kind))
     if boundary:
         out = out[..., length // 2 : total - length // 2]
-    return asarray(numpy.arange(out.shape[-1]) / fs, kind), out
+    return ops.asarray(numpy.arange(out.shape[-1]) / fs, kind), out

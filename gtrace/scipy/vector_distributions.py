@@ -6,17 +6,9 @@ import math
 from typing import Any
 
 from gtrace import special
-from gtrace.core.ops.elementwise import (
-    absolute,
-    exp,
-    log,
-    neg,
-    square,
-)
-from gtrace.core.ops.logic import equal, logical_and, where
+from gtrace.core import ops
+from gtrace.core.ops.elementwise import neg
 from gtrace.core.ops.promote import as_arrays
-from gtrace.core.ops.reduce import sum as sum_over
-from gtrace.core.ops.shape import expand_dims
 from gtrace.core.trace.array import Array
 from gtrace.numpy import linalg
 from gtrace.scipy.distribution import HALF_LOG_2PI
@@ -38,20 +30,22 @@ class multivariate_normal:  # noqa: N801 - SciPy's name of a distribution
         """Return the logarithm of the density at vectors x, of shape (..., n), for a covariance (n, n), (n,) or ()."""
         x, mean, cov = as_arrays("multivariate_normal.logpdf", x, mean, cov)
         if not mean.shape:
-            return neg(square(x - mean)) / (2 * cov) - (HALF_LOG_2PI + log(cov) / 2)
+            return neg(ops.square(x - mean)) / (2 * cov) - (HALF_LOG_2PI + ops.log(cov) / 2)
         n = mean.shape[-1]
         if cov.ndim < 2:
             size = n if not cov.shape else 1
-            return neg(sum_over(square(x - mean) / cov, -1)) / 2 - n * HALF_LOG_2PI - sum_over(log(cov) / 2 * size)
+            return (
+                neg(ops.sum(ops.square(x - mean) / cov, -1)) / 2 - n * HALF_LOG_2PI - ops.sum(ops.log(cov) / 2 * size)
+            )
         factor = linalg.cholesky(cov)
-        y = linalg.solve_triangular(factor, expand_dims(x - mean, -1), lower=True)[..., 0]
-        logdet = sum_over(log(linalg.diagonal(factor)), -1)
-        return neg(sum_over(square(y), -1)) / 2 - n * HALF_LOG_2PI - logdet
+        y = linalg.solve_triangular(factor, ops.expand_dims(x - mean, -1), lower=True)[..., 0]
+        logdet = ops.sum(ops.log(linalg.diagonal(factor)), -1)
+        return neg(ops.sum(ops.square(y), -1)) / 2 - n * HALF_LOG_2PI - logdet
 
     @staticmethod
     def pdf(x: Any, mean: Any, cov: Any) -> Array:
         """Return the density at vectors x."""
-        return exp(multivariate_normal.logpdf(x, mean, cov))
+        return ops.exp(multivariate_normal.logpdf(x, mean, cov))
 
 
 class dirichlet:  # noqa: N801 - as above
@@ -68,14 +62,14 @@ class dirichlet:  # noqa: N801 - as above
         """Return the logarithm of the density at x, probabilities along axis 0."""
         x, alpha = as_arrays("dirichlet.logpdf", x, alpha)
         weights = alpha[(..., *(None,) * (x.ndim - 1))] if x.ndim > 1 else alpha
-        norm_ = sum_over(special.gammaln(alpha)) - special.gammaln(sum_over(alpha))
-        inside = logical_and(absolute(sum_over(x, 0) - 1) < 1e-5, (x >= 0).all(0))
-        return where(inside, sum_over(special.xlogy(weights - 1, x), 0) - norm_, -math.inf)
+        norm_ = ops.sum(special.gammaln(alpha)) - special.gammaln(ops.sum(alpha))
+        inside = ops.logical_and(ops.absolute(ops.sum(x, 0) - 1) < 1e-5, (x >= 0).all(0))
+        return ops.where(inside, ops.sum(special.xlogy(weights - 1, x), 0) - norm_, -math.inf)
 
     @staticmethod
     def pdf(x: Any, alpha: Any) -> Array:
         """Return the density at x."""
-        return exp(dirichlet.logpdf(x, alpha))
+        return ops.exp(dirichlet.logpdf(x, alpha))
 
 
 class multinomial:  # noqa: N801 - as above
@@ -91,10 +85,10 @@ class multinomial:  # noqa: N801 - as above
     def logpmf(x: Any, n: Any, p: Any) -> Array:
         """Return the logarithm of the probability of counts x, along the last axis, in n trials."""
         x, n, p = as_arrays("multinomial.logpmf", x, n, p)
-        terms = special.gammaln(n + 1) + sum_over(special.xlogy(x, p) - special.gammaln(x + 1), -1)
-        return where(equal(sum_over(x, -1), n), terms, -math.inf)
+        terms = special.gammaln(n + 1) + ops.sum(special.xlogy(x, p) - special.gammaln(x + 1), -1)
+        return ops.where(ops.equal(ops.sum(x, -1), n), terms, -math.inf)
 
     @staticmethod
     def pmf(x: Any, n: Any, p: Any) -> Array:
         """Return the probability of counts x."""
-        return exp(multinomial.logpmf(x, n, p))
+        return ops.exp(multinomial.logpmf(x, n, p))

@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 import torch
 
-from gtrace.core.ops.elementwise import add, divide, multiply, neg, sign, subtract
-from gtrace.core.ops.logic import equal, where
+from gtrace.core import ops
+from gtrace.core.ops.elementwise import neg
 from gtrace.core.ops.promote import unary, widened
 from gtrace.core.ops.samples import both, scipy_special, unary_floats
 from gtrace.core.trace.array import Array
@@ -26,8 +26,8 @@ __all__ = [
 
 def _per_x(y: Array, x: Array) -> Array:
     """Return y / x for a function y that goes like x / 2 at 0."""
-    zero = equal(x, 0.0)
-    return where(zero, 0.5, divide(y, where(zero, 1.0, x)))
+    zero = ops.equal(x, 0.0)
+    return ops.where(zero, 0.5, ops.divide(y, ops.where(zero, 1.0, x)))
 
 
 _EVERYWHERE = both(unary_floats(), unary_floats(3.0, 9.0))
@@ -43,16 +43,17 @@ i0 = unary(
 i1 = unary(
     "i1", widened(torch.special.i1), "Return the modified Bessel function of the first kind of order 1.",
     "round(float(gt.special.i1(1.0)), 4) => 0.5652",
-    partials=(lambda x, out: subtract(i0(x), _per_x(out, x)),), samples=unary_floats(), reference=scipy_special("i1"),
+    partials=(lambda x, out: ops.subtract(i0(x), _per_x(out, x)),),
+    samples=unary_floats(), reference=scipy_special("i1"),
 )  # fmt: skip
 i0e = unary(
     "i0e", widened(torch.special.i0e), "Return exp(-|x|) * i0(x).", "round(float(gt.special.i0e(1.0)), 4) => 0.4658",
-    partials=(lambda x, out: subtract(i1e(x), multiply(sign(x), out)),), samples=unary_floats(),
+    partials=(lambda x, out: ops.subtract(i1e(x), ops.multiply(ops.sign(x), out)),), samples=unary_floats(),
     reference=scipy_special("i0e"),
 )  # fmt: skip
 i1e = unary(
     "i1e", widened(torch.special.i1e), "Return exp(-|x|) * i1(x).", "round(float(gt.special.i1e(1.0)), 4) => 0.2079",
-    partials=(lambda x, out: subtract(subtract(i0e(x), multiply(sign(x), out)), _per_x(out, x)),),
+    partials=(lambda x, out: ops.subtract(ops.subtract(i0e(x), ops.multiply(ops.sign(x), out)), _per_x(out, x)),),
     samples=unary_floats(), reference=scipy_special("i1e"),
 )  # fmt: skip
 
@@ -120,7 +121,7 @@ bessel_j1 = unary(
     "bessel_j1", _J1, "Return the Bessel function of the first kind of order 1.",
     "round(float(gt.special.bessel_j1(1.0)), 4) => 0.4401",
     direct=in_blocks(_J1),
-    partials=(lambda x, out: subtract(bessel_j0(x), _per_x(out, x)),), samples=_EVERYWHERE,
+    partials=(lambda x, out: ops.subtract(bessel_j0(x), _per_x(out, x)),), samples=_EVERYWHERE,
     reference=scipy_special("j1"),
 )  # fmt: skip
 bessel_y0 = unary(
@@ -133,7 +134,8 @@ bessel_y1 = unary(
     "bessel_y1", _Y1, "Return the Bessel function of the second kind of order 1, x > 0.",
     "round(float(gt.special.bessel_y1(1.0)), 4) => -0.7812",
     direct=in_blocks(_Y1),
-    partials=(lambda x, out: subtract(bessel_y0(x), divide(out, x)),), samples=_POSITIVE, reference=scipy_special("y1"),
+    partials=(lambda x, out: ops.subtract(bessel_y0(x), ops.divide(out, x)),), samples=_POSITIVE,
+    reference=scipy_special("y1"),
 )  # fmt: skip
 
 # -- modified, of the second kind
@@ -148,18 +150,18 @@ modified_bessel_k1 = unary(
     "modified_bessel_k1", widened(torch.special.modified_bessel_k1),
     "Return the modified Bessel function of the second kind of order 1, for x > 0.",
     "round(float(gt.special.modified_bessel_k1(1.0)), 4) => 0.6019",
-    partials=(lambda x, out: neg(add(modified_bessel_k0(x), divide(out, x))),), samples=_POSITIVE,
+    partials=(lambda x, out: neg(ops.add(modified_bessel_k0(x), ops.divide(out, x))),), samples=_POSITIVE,
     reference=scipy_special("k1"),
 )  # fmt: skip
 scaled_modified_bessel_k0 = unary(
     "scaled_modified_bessel_k0", widened(torch.special.scaled_modified_bessel_k0),
     "Return exp(x) * modified_bessel_k0(x).", "round(float(gt.special.scaled_modified_bessel_k0(1.0)), 4) => 1.1445",
-    partials=(lambda x, out: subtract(out, scaled_modified_bessel_k1(x)),), samples=_POSITIVE,
+    partials=(lambda x, out: ops.subtract(out, scaled_modified_bessel_k1(x)),), samples=_POSITIVE,
     reference=scipy_special("k0e"),
 )  # fmt: skip
 scaled_modified_bessel_k1 = unary(
     "scaled_modified_bessel_k1", widened(torch.special.scaled_modified_bessel_k1),
     "Return exp(x) * modified_bessel_k1(x).", "round(float(gt.special.scaled_modified_bessel_k1(1.0)), 4) => 1.6362",
-    partials=(lambda x, out: subtract(subtract(out, divide(out, x)), scaled_modified_bessel_k0(x)),),
+    partials=(lambda x, out: ops.subtract(ops.subtract(out, ops.divide(out, x)), scaled_modified_bessel_k0(x)),),
     samples=_POSITIVE, reference=scipy_special("k1e"),
 )  # fmt: skip

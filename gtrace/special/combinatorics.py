@@ -7,10 +7,7 @@ from typing import Any
 
 import numpy
 
-from gtrace.core.ops.create import asarray
-from gtrace.core.ops.elementwise import divide, exp, expm1, floor, log, log1p, multiply, remainder, subtract
-from gtrace.core.ops.elementwise import round as rounded
-from gtrace.core.ops.logic import equal, greater, less, less_equal, logical_and, logical_or, where
+from gtrace.core import ops
 from gtrace.core.ops.promote import as_arrays
 from gtrace.core.trace.array import Array
 from gtrace.special.gamma_functions import gammaln
@@ -28,11 +25,11 @@ def gammasgn(x: Any) -> Array:
     [1.0, -1.0]
     """
     (x,) = as_arrays("gammasgn", x)
-    whole = floor(x)
-    odd = equal(remainder(whole, 2.0), 1.0)
-    below = less(x, 0.0)
-    pole = logical_and(below, equal(whole, x))
-    return where(pole, numpy.nan, where(logical_and(below, odd), -1.0, 1.0 + 0.0 * whole))
+    whole = ops.floor(x)
+    odd = ops.equal(ops.remainder(whole, 2.0), 1.0)
+    below = ops.less(x, 0.0)
+    pole = ops.logical_and(below, ops.equal(whole, x))
+    return ops.where(pole, numpy.nan, ops.where(ops.logical_and(below, odd), -1.0, 1.0 + 0.0 * whole))
 
 
 def poch(z: Any, m: Any) -> Array:
@@ -43,9 +40,9 @@ def poch(z: Any, m: Any) -> Array:
     Array(24., dtype=float32)
     """
     z, m = as_arrays("poch", z, m)
-    value = multiply(gammasgn(z) * gammasgn(z + m), exp(subtract(gammaln(z + m), gammaln(z))))
-    pole = logical_and(equal(m, 0.0), logical_and(less_equal(z, 0.0), equal(floor(z), z)))
-    return where(pole, 1.0, value)
+    value = ops.multiply(gammasgn(z) * gammasgn(z + m), ops.exp(ops.subtract(gammaln(z + m), gammaln(z))))
+    pole = ops.logical_and(ops.equal(m, 0.0), ops.logical_and(ops.less_equal(z, 0.0), ops.equal(ops.floor(z), z)))
+    return ops.where(pole, 1.0, value)
 
 
 def comb(N: Any, k: Any, *, repetition: bool = False) -> Array:  # noqa: N803 - SciPy's name
@@ -58,11 +55,11 @@ def comb(N: Any, k: Any, *, repetition: bool = False) -> Array:  # noqa: N803 - 
     n, k = as_arrays("comb", N, k)
     if repetition:
         return comb(n + k - 1, k)
-    none = logical_or(logical_or(less(k, 0), less(n, 0)), greater(k, n))
-    k, n = where(none, 0.0, k), where(none, 0.0, n)
-    value = exp(gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1))
-    whole = logical_and(equal(floor(n), n), equal(floor(k), k))
-    return where(none, 0.0, where(whole, rounded(value), value))
+    none = ops.logical_or(ops.logical_or(ops.less(k, 0), ops.less(n, 0)), ops.greater(k, n))
+    k, n = ops.where(none, 0.0, k), ops.where(none, 0.0, n)
+    value = ops.exp(gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1))
+    whole = ops.logical_and(ops.equal(ops.floor(n), n), ops.equal(ops.floor(k), k))
+    return ops.where(none, 0.0, ops.where(whole, ops.round(value), value))
 
 
 def boxcox(x: Any, lmbda: Any) -> Array:
@@ -73,7 +70,7 @@ def boxcox(x: Any, lmbda: Any) -> Array:
     Array(4., dtype=float32)
     """
     x, power = as_arrays("boxcox", x, lmbda)
-    return _boxcox(log(x), power)
+    return _boxcox(ops.log(x), power)
 
 
 def boxcox1p(x: Any, lmbda: Any) -> Array:
@@ -84,13 +81,13 @@ def boxcox1p(x: Any, lmbda: Any) -> Array:
     Array(2., dtype=float32)
     """
     x, power = as_arrays("boxcox1p", x, lmbda)
-    return _boxcox(log1p(x), power)
+    return _boxcox(ops.log1p(x), power)
 
 
 def _boxcox(logarithm: Array, power: Array) -> Array:
-    none = equal(power, 0.0)
-    safe = where(none, 1.0, power)
-    return where(none, logarithm, divide(expm1(multiply(safe, logarithm)), safe))
+    none = ops.equal(power, 0.0)
+    safe = ops.where(none, 1.0, power)
+    return ops.where(none, logarithm, ops.divide(ops.expm1(ops.multiply(safe, logarithm)), safe))
 
 
 def bernoulli(n: int) -> Array:
@@ -107,4 +104,4 @@ def bernoulli(n: int) -> Array:
         for j in range(m, 0, -1):
             row[j - 1] = j * (row[j - 1] - row[j])
         out.append(-0.5 if m == 1 else float(row[0]))
-    return asarray(numpy.array(out, numpy.float32))
+    return ops.asarray(numpy.array(out, numpy.float32))

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from gtrace.core.ops.elementwise import add, divide, exp, multiply, neg, square, subtract
-from gtrace.core.ops.logic import less, where
+from gtrace.core import ops
+from gtrace.core.ops.elementwise import neg
 from gtrace.core.ops.promote import unary, widened
 from gtrace.core.ops.samples import scipy_special, unary_floats
 from gtrace.core.trace.array import Array
@@ -20,13 +20,14 @@ _ROOT_2PI = math.sqrt(2.0 * math.pi)
 erfc = unary(
     "erfc", widened(torch.special.erfc), "Return 1 - erf(x), exact where that is small.",
     "round(float(gt.special.erfc(0.5)), 4) => 0.4795",
-    partials=(lambda x, out: multiply(exp(neg(square(x))), -2.0 / math.sqrt(math.pi)),), samples=unary_floats(),
+    partials=(lambda x, out: ops.multiply(ops.exp(neg(ops.square(x))), -2.0 / math.sqrt(math.pi)),),
+    samples=unary_floats(),
     reference=scipy_special("erfc"),
 )  # fmt: skip
 erfcx = unary(
     "erfcx", widened(torch.special.erfcx), "Return exp(x ** 2) * erfc(x), without underflow.",
     "round(float(gt.special.erfcx(10.0)), 4) => 0.0561",
-    partials=(lambda x, out: subtract(multiply(multiply(x, out), 2.0), 2.0 / math.sqrt(math.pi)),),
+    partials=(lambda x, out: ops.subtract(ops.multiply(ops.multiply(x, out), 2.0), 2.0 / math.sqrt(math.pi)),),
     samples=unary_floats(), reference=scipy_special("erfcx"),
 )  # fmt: skip
 
@@ -39,25 +40,27 @@ def _ndtr(x: torch.Tensor) -> torch.Tensor:
 ndtr = unary(
     "ndtr", widened(_ndtr), "Return the distribution function of the standard normal distribution.",
     "round(float(gt.special.ndtr(1.0)), 4) => 0.8413",
-    partials=(lambda x, out: multiply(exp(multiply(square(x), -0.5)), 1.0 / _ROOT_2PI),), samples=unary_floats(),
+    partials=(lambda x, out: ops.multiply(ops.exp(ops.multiply(ops.square(x), -0.5)), 1.0 / _ROOT_2PI),),
+    samples=unary_floats(),
     reference=scipy_special("ndtr"),
 )  # fmt: skip
 ndtri = unary(
     "ndtri", widened(torch.special.ndtri), "Return the quantile of the standard normal distribution at x.",
     "round(float(gt.special.ndtri(0.975)), 4) => 1.96",
-    partials=(lambda x, out: multiply(exp(multiply(square(out), 0.5)), _ROOT_2PI),), samples=unary_floats(0.05, 0.95),
+    partials=(lambda x, out: ops.multiply(ops.exp(ops.multiply(ops.square(out), 0.5)), _ROOT_2PI),),
+    samples=unary_floats(0.05, 0.95),
     reference=scipy_special("ndtri"),
 )  # fmt: skip
 
 
 def _log_ndtr_slope(x: Any, out: Array) -> Array:
     """Return the density over the distribution function."""
-    left = less(x, 0.0)
+    left = ops.less(x, 0.0)
     # far to the left both are 0, and their logarithms large: erfcx is their quotient
-    scaled = erfcx(multiply(where(left, x, 0.0), -math.sqrt(0.5)))
-    size = multiply(square(where(left, 0.0, x)), 0.5)
-    right = exp(neg(add(add(size, where(left, 0.0, out)), math.log(_ROOT_2PI))))
-    return where(left, divide(math.sqrt(2.0 / math.pi), scaled), right)
+    scaled = erfcx(ops.multiply(ops.where(left, x, 0.0), -math.sqrt(0.5)))
+    size = ops.multiply(ops.square(ops.where(left, 0.0, x)), 0.5)
+    right = ops.exp(neg(ops.add(ops.add(size, ops.where(left, 0.0, out)), math.log(_ROOT_2PI))))
+    return ops.where(left, ops.divide(math.sqrt(2.0 / math.pi), scaled), right)
 
 
 log_ndtr = unary(

@@ -9,12 +9,12 @@ from typing import Any, NoReturn
 import numpy
 import torch
 
+from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, message
 from gtrace.core.ops.checks import broadcasts
 from gtrace.core.ops.declare import BadSample, Sample, define
-from gtrace.core.ops.elementwise import add, exp, floor, log, maximum, multiply, neg, remainder, stop_gradient, subtract
+from gtrace.core.ops.elementwise import neg
 from gtrace.core.ops.gather import constant_array
-from gtrace.core.ops.logic import equal, less, logical_and, where
 from gtrace.core.ops.promote import (
     as_arrays,
     binary,
@@ -26,9 +26,8 @@ from gtrace.core.ops.promote import (
     unary,
     widened,
 )
-from gtrace.core.ops.reduce import sum as sum_over
 from gtrace.core.ops.samples import binary_floats, both, integral, scipy_special, shapes_differ, unary_floats, uniform
-from gtrace.core.ops.shape import as_int, constant, expand_dims
+from gtrace.core.ops.shape import as_int, constant
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.bind import bind
 from gtrace.special.quadrature import half_line, in_blocks
@@ -127,7 +126,7 @@ _moment_op = define(
     check=broadcasts,
     partials=(
         lambda a, x, out, order, shift: neg(_moment_of(a, x, order + 1, shift)),
-        lambda a, x, out, order, shift: subtract(out, _moment_of(a, x, order, shift + 1)),
+        lambda a, x, out, order, shift: ops.subtract(out, _moment_of(a, x, order, shift + 1)),
     ),
     samples=lambda: [
         Sample((uniform(2.0, 6.0, 3, 4), uniform(0.2, 1.8, 4, seed=1), 0, 0)),
@@ -151,9 +150,9 @@ def log_sample_slope(a: Any, log_x: Any, x: Any) -> Array:
 
     Substituting t = x exp(-s) in the integral of log(t) t**(a - 1) exp(-t) gives two integrals without large terms.
     """
-    total = multiply(subtract(log_x, digamma(a)), _moment_of(a, x, 0, 0))
-    rest = subtract(_moment_of(a, x, 1, 0), total)
-    return where(less(x, maximum(a, 1.0)), rest, neg(rest))
+    total = ops.multiply(ops.subtract(log_x, digamma(a)), _moment_of(a, x, 0, 0))
+    rest = ops.subtract(_moment_of(a, x, 1, 0), total)
+    return ops.where(ops.less(x, ops.maximum(a, 1.0)), rest, neg(rest))
 
 
 _LARGE = 20.0
@@ -195,18 +194,18 @@ def _density(a: Any, x: Any, power: float) -> Array:
     a, x = as_arrays("gammainc", a, x)
     kind = a.aval.dtype
     a, x = cast(a, torch.float64), cast(x, torch.float64)  # the terms are much larger than their sum
-    zero = equal(x, 0.0)
-    logarithm = log(where(zero, 1.0, x))
-    inside = exp(subtract(subtract(multiply(subtract(a, power), logarithm), x), gammaln(a)))
-    at_zero = where(less(a, power), math.inf, cast(equal(a, power), torch.float64))
-    return cast(where(zero, at_zero, inside), kind)
+    zero = ops.equal(x, 0.0)
+    logarithm = ops.log(ops.where(zero, 1.0, x))
+    inside = ops.exp(ops.subtract(ops.subtract(ops.multiply(ops.subtract(a, power), logarithm), x), gammaln(a)))
+    at_zero = ops.where(ops.less(a, power), math.inf, cast(ops.equal(a, power), torch.float64))
+    return cast(ops.where(zero, at_zero, inside), kind)
 
 
 def _by_a(a: Any, x: Any) -> Array:
     a, x = as_arrays("gammainc", a, x)
-    inside = where(equal(x, 0.0), 1.0, x)
-    slope = multiply(log_sample_slope(a, log(inside), inside), _density(a, inside, 0.0))
-    return where(equal(x, 0.0), 0.0, neg(slope))
+    inside = ops.where(ops.equal(x, 0.0), 1.0, x)
+    slope = ops.multiply(log_sample_slope(a, ops.log(inside), inside), _density(a, inside, 0.0))
+    return ops.where(ops.equal(x, 0.0), 0.0, neg(slope))
 
 
 _LOWER, _UPPER = _incomplete(False), _incomplete(True)
@@ -239,7 +238,7 @@ def _gamma(x: torch.Tensor) -> torch.Tensor:
 
 gamma = unary(
     "gamma", widened(_gamma), "Return the gamma function.", "round(float(gt.special.gamma(5.0)), 4) => 24.0",
-    partials=(lambda x, out: multiply(out, digamma(x)),),
+    partials=(lambda x, out: ops.multiply(out, digamma(x)),),
     samples=both(unary_floats(0.3, 3.0), unary_floats(-0.9, -0.1)), reference=scipy_special("gamma"),
 )  # fmt: skip
 
@@ -252,7 +251,7 @@ def _no_order_derivative(x: Any, q: Any, out: Array) -> NoReturn:
 _zeta = binary(
     "zeta", widened(_hurwitz), "Return the Hurwitz zeta function of order x.",
     "round(float(gt.special.zeta(2.0, 1.0)), 4) => 1.6449", floating=True, check=broadcasts,
-    partials=(_no_order_derivative, lambda x, q, out: neg(multiply(x, _zeta(add(x, 1.0), q)))),
+    partials=(_no_order_derivative, lambda x, q, out: neg(ops.multiply(x, _zeta(ops.add(x, 1.0), q)))),
     samples=lambda: [Sample((order, uniform(0.5, 4.0, 3, 4))) for order in (2.0, 3.5)],
     errors=shapes_differ, reference=scipy_special("zeta"),
 )  # fmt: skip
@@ -282,8 +281,8 @@ def zeta(x: Any, q: Any = 1.0) -> Array:
 
 def _sign(x: Array) -> Array:
     """Return the sign of the gamma function."""
-    odd = logical_and(less(x, 0.0), equal(remainder(floor(x), 2.0), 1.0))
-    return where(odd, constant(-1.0, x.aval), 1.0)
+    odd = ops.logical_and(ops.less(x, 0.0), ops.equal(ops.remainder(ops.floor(x), 2.0), 1.0))
+    return ops.where(odd, constant(-1.0, x.aval), 1.0)
 
 
 def betaln(a: Any, b: Any) -> Array:
@@ -296,7 +295,7 @@ def betaln(a: Any, b: Any) -> Array:
     a, b = as_arrays("betaln", a, b)
     kind = a.aval.dtype
     a, b = cast(a, torch.float64), cast(b, torch.float64)  # the terms are much larger than their sum
-    return cast(subtract(add(gammaln(a), gammaln(b)), gammaln(add(a, b))), kind)
+    return cast(ops.subtract(ops.add(gammaln(a), gammaln(b)), gammaln(ops.add(a, b))), kind)
 
 
 def beta(a: Any, b: Any) -> Array:
@@ -307,8 +306,8 @@ def beta(a: Any, b: Any) -> Array:
     0.0833
     """
     a, b = as_arrays("beta", a, b)
-    signs = multiply(multiply(_sign(a), _sign(b)), _sign(add(a, b)))
-    return multiply(stop_gradient(signs), exp(betaln(a, b)))
+    signs = ops.multiply(ops.multiply(_sign(a), _sign(b)), _sign(ops.add(a, b)))
+    return ops.multiply(ops.stop_gradient(signs), ops.exp(betaln(a, b)))
 
 
 def factorial(n: Any) -> Array:
@@ -319,8 +318,8 @@ def factorial(n: Any) -> Array:
     Array([  1.,   6., 120.], dtype=float32)
     """
     (x,) = as_arrays("factorial", n)
-    negative = less(x, 0.0)
-    return where(negative, 0.0, gamma(add(where(negative, 0.0, x), 1.0)))
+    negative = ops.less(x, 0.0)
+    return ops.where(negative, 0.0, gamma(ops.add(ops.where(negative, 0.0, x), 1.0)))
 
 
 def multigammaln(a: Any, d: Any) -> Array:
@@ -342,5 +341,5 @@ def multigammaln(a: Any, d: Any) -> Array:
         raise ArgumentError(message("multigammaln", "a dimension >= 1", str(count), "Pass a positive integer."))
     (x,) = as_arrays("multigammaln", a)
     halves = constant_array(numpy.arange(count) * 0.5, x.aval.device)
-    terms = gammaln(subtract(expand_dims(x, -1), cast(halves, x.aval.dtype)))
-    return add(sum_over(terms, -1), count * (count - 1) / 4.0 * math.log(math.pi))
+    terms = gammaln(ops.subtract(ops.expand_dims(x, -1), cast(halves, x.aval.dtype)))
+    return ops.add(ops.sum(terms, -1), count * (count - 1) / 4.0 * math.log(math.pi))

@@ -12,45 +12,13 @@ from typing import Any
 import numpy
 import torch
 
+from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, DtypeError, message
 from gtrace.core.ops.checks import complex_only
-from gtrace.core.ops.complex_numbers import complex as complex_of
-from gtrace.core.ops.create import arange, asarray
 from gtrace.core.ops.declare import BadSample, Sample, define
-from gtrace.core.ops.elementwise import (
-    absolute,
-    add,
-    cos,
-    divide,
-    exp,
-    log1p,
-    multiply,
-    neg,
-    power,
-    sin,
-    sqrt,
-    stop_gradient,
-    subtract,
-)
-from gtrace.core.ops.elementwise import round as rounded
-from gtrace.core.ops.logic import (
-    equal,
-    greater,
-    greater_equal,
-    isnan,
-    less,
-    less_equal,
-    logical_and,
-    logical_not,
-    logical_or,
-    where,
-)
+from gtrace.core.ops.elementwise import neg
 from gtrace.core.ops.promote import as_arrays, cast, promote_arrays
-from gtrace.core.ops.reduce import max as largest
-from gtrace.core.ops.reduce import sum as total
 from gtrace.core.ops.samples import complex_uniform, scipy_special, uniform
-from gtrace.core.ops.scans import cumprod
-from gtrace.core.ops.shape import broadcast_arrays, expand_dims
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.bind import bind
 from gtrace.special.gamma_functions import gammaln
@@ -80,17 +48,20 @@ _weights = numpy.array(
 
 def _one_over_gamma(z: Array) -> Array:
     """Return 1 / gamma(z), which is smooth everywhere; below 1/2 by the reflection formula."""
-    low = less(z, 0.5)
-    whole = stop_gradient(rounded(z))
-    sign = subtract(1.0, multiply(2.0, absolute(subtract(whole, multiply(2.0, rounded(multiply(whole, 0.5)))))))
-    sine = multiply(sin(multiply(subtract(z, whole), math.pi)), sign)
-    mirrored = multiply(divide(sine, math.pi), exp(gammaln(subtract(1.0, where(low, z, 0.0)))))
-    return where(low, mirrored, exp(neg(gammaln(where(low, 1.0, z)))))
+    low = ops.less(z, 0.5)
+    whole = ops.stop_gradient(ops.round(z))
+    sign = ops.subtract(
+        1.0,
+        ops.multiply(2.0, ops.absolute(ops.subtract(whole, ops.multiply(2.0, ops.round(ops.multiply(whole, 0.5)))))),
+    )
+    sine = ops.multiply(ops.sin(ops.multiply(ops.subtract(z, whole), math.pi)), sign)
+    mirrored = ops.multiply(ops.divide(sine, math.pi), ops.exp(gammaln(ops.subtract(1.0, ops.where(low, z, 0.0)))))
+    return ops.where(low, mirrored, ops.exp(neg(gammaln(ops.where(low, 1.0, z)))))
 
 
 def _whole_below(z: Array) -> Array:
     """Whether z is 0, -1, -2, ..."""
-    return logical_and(less_equal(z, 0.0), equal(rounded(z), z))
+    return ops.logical_and(ops.less_equal(z, 0.0), ops.equal(ops.round(z), z))
 
 
 def _series(above: list[Array], below: list[Array], x: Array, terms: int) -> Array:
@@ -98,17 +69,19 @@ def _series(above: list[Array], below: list[Array], x: Array, terms: int) -> Arr
 
     Where a number below is 0, -1, -2, ... it is infinite, unless the sum has ended before.
     """
-    k = arange(terms, dtype=torch.float64, device=x.device)
-    ratio = divide(expand_dims(x, -1), add(k, 1.0))
+    k = ops.arange(terms, dtype=torch.float64, device=x.device)
+    ratio = ops.divide(ops.expand_dims(x, -1), ops.add(k, 1.0))
     for a in above:
-        ratio = multiply(ratio, add(expand_dims(a, -1), k))
+        ratio = ops.multiply(ratio, ops.add(ops.expand_dims(a, -1), k))
     for b in below:
-        factor = add(expand_dims(b, -1), k)
-        pole = equal(factor, 0.0)
-        ratio = divide(ratio, where(pole, 1.0, factor))
-        ended = functools.reduce(logical_or, [logical_and(_whole_below(a), greater_equal(a, b)) for a in above])
-        ratio = where(pole, where(expand_dims(ended, -1), 0.0, math.inf), ratio)
-    return add(1.0, total(cumprod(ratio, -1), -1))
+        factor = ops.add(ops.expand_dims(b, -1), k)
+        pole = ops.equal(factor, 0.0)
+        ratio = ops.divide(ratio, ops.where(pole, 1.0, factor))
+        ended = functools.reduce(
+            ops.logical_or, [ops.logical_and(_whole_below(a), ops.greater_equal(a, b)) for a in above]
+        )
+        ratio = ops.where(pole, ops.where(ops.expand_dims(ended, -1), 0.0, math.inf), ratio)
+    return ops.add(1.0, ops.sum(ops.cumprod(ratio, -1), -1))
 
 
 def hyp1f1(a: Any, b: Any, x: Any) -> Array:
@@ -122,33 +95,34 @@ def hyp1f1(a: Any, b: Any, x: Any) -> Array:
     >>> round(float(gt.special.hyp1f1(1.0, 2.0, 1.0)), 4)
     1.7183
     """
-    a, b, x = broadcast_arrays(*as_arrays("hyp1f1", a, b, x))
+    a, b, x = ops.broadcast_arrays(*as_arrays("hyp1f1", a, b, x))
     kind = x.aval.dtype
     a, b, x = (cast(z, torch.float64) for z in (a, b, x))
     # Kummer's transformation: no terms of changing sign
-    left = less(x, 0.0)
+    left = ops.less(x, 0.0)
     polynomial = _whole_below(a)
-    swapped = logical_and(left, logical_not(polynomial))
-    first = where(swapped, subtract(b, a), a)
-    z = where(swapped, neg(x), x)
-    far = logical_and(greater(absolute(z), _FAR), logical_not(_whole_below(first)))
-    near = _series([first], [b], where(far, 1.0, z), _LONG)
-    near = where(swapped, multiply(exp(where(far, 0.0, x)), near), near)
-    size = where(far, z, 2 * _FAR)
-    front = multiply(_one_over_gamma(first), power(size, subtract(first, b)))
-    front = where(swapped, front, multiply(front, exp(where(left, 0.0, size))))
-    tail = _falling(subtract(b, first), subtract(1.0, first), size)
-    beyond = divide(multiply(front, tail), _one_over_gamma(where(far, b, 1.0)))
-    return cast(where(far, beyond, near), kind)
+    swapped = ops.logical_and(left, ops.logical_not(polynomial))
+    first = ops.where(swapped, ops.subtract(b, a), a)
+    z = ops.where(swapped, neg(x), x)
+    far = ops.logical_and(ops.greater(ops.absolute(z), _FAR), ops.logical_not(_whole_below(first)))
+    near = _series([first], [b], ops.where(far, 1.0, z), _LONG)
+    near = ops.where(swapped, ops.multiply(ops.exp(ops.where(far, 0.0, x)), near), near)
+    size = ops.where(far, z, 2 * _FAR)
+    front = ops.multiply(_one_over_gamma(first), ops.power(size, ops.subtract(first, b)))
+    front = ops.where(swapped, front, ops.multiply(front, ops.exp(ops.where(left, 0.0, size))))
+    tail = _falling(ops.subtract(b, first), ops.subtract(1.0, first), size)
+    beyond = ops.divide(ops.multiply(front, tail), _one_over_gamma(ops.where(far, b, 1.0)))
+    return cast(ops.where(far, beyond, near), kind)
 
 
 def _falling(p: Array, q: Array, size: Array) -> Array:
     """Return the asymptotic series of (p)_k (q)_k / k! / size**k, up to its smallest term."""
-    k = arange(_SHORT, dtype=torch.float64, device=size.device)
-    ratio = divide(
-        multiply(add(expand_dims(p, -1), k), add(expand_dims(q, -1), k)), multiply(expand_dims(size, -1), add(k, 1.0))
+    k = ops.arange(_SHORT, dtype=torch.float64, device=size.device)
+    ratio = ops.divide(
+        ops.multiply(ops.add(ops.expand_dims(p, -1), k), ops.add(ops.expand_dims(q, -1), k)),
+        ops.multiply(ops.expand_dims(size, -1), ops.add(k, 1.0)),
     )
-    return add(1.0, total(cumprod(where(greater(absolute(ratio), 1.0), 0.0, ratio), -1), -1))
+    return ops.add(1.0, ops.sum(ops.cumprod(ops.where(ops.greater(ops.absolute(ratio), 1.0), 0.0, ratio), -1), -1))
 
 
 def _near_one(a: Array, b: Array, c: Array, rest: Array) -> Array:
@@ -157,22 +131,22 @@ def _near_one(a: Array, b: Array, c: Array, rest: Array) -> Array:
     Where c - a - b is close to an integer, the two terms have poles that cancel. There the function is interpolated
     from its values at other c: the function is smooth, and so is what is interpolated.
     """
-    gap = subtract(subtract(c, a), b)
-    close = less(absolute(subtract(gap, stop_gradient(rounded(gap)))), _NEAR_INTEGER)
-    moved = where(expand_dims(close, -1), asarray(_places, torch.float64, device=rest.device), 0.0)
-    a, b, y = (expand_dims(z, -1) for z in (a, b, rest))
-    c = add(expand_dims(c, -1), moved)
-    gap = subtract(subtract(c, a), b)
-    first = multiply(_one_over_gamma(subtract(c, a)), _one_over_gamma(subtract(c, b)))
-    first = divide(first, _one_over_gamma(gap))
-    second = divide(multiply(_one_over_gamma(a), _one_over_gamma(b)), _one_over_gamma(neg(gap)))
+    gap = ops.subtract(ops.subtract(c, a), b)
+    close = ops.less(ops.absolute(ops.subtract(gap, ops.stop_gradient(ops.round(gap)))), _NEAR_INTEGER)
+    moved = ops.where(ops.expand_dims(close, -1), ops.asarray(_places, torch.float64, device=rest.device), 0.0)
+    a, b, y = (ops.expand_dims(z, -1) for z in (a, b, rest))
+    c = ops.add(ops.expand_dims(c, -1), moved)
+    gap = ops.subtract(ops.subtract(c, a), b)
+    first = ops.multiply(_one_over_gamma(ops.subtract(c, a)), _one_over_gamma(ops.subtract(c, b)))
+    first = ops.divide(first, _one_over_gamma(gap))
+    second = ops.divide(ops.multiply(_one_over_gamma(a), _one_over_gamma(b)), _one_over_gamma(neg(gap)))
     shape = (a, b, y, c)
-    a, b, y, c = broadcast_arrays(*shape)
-    one = _series([a, b], [subtract(1.0, gap)], y, _SHORT)
-    other = _series([subtract(c, a), subtract(c, b)], [add(1.0, gap)], y, _SHORT)
-    value = add(multiply(first, one), multiply(multiply(second, power(y, gap)), other))
-    value = divide(value, _one_over_gamma(c))
-    return total(multiply(value, asarray(_weights, torch.float64, device=rest.device)), -1)
+    a, b, y, c = ops.broadcast_arrays(*shape)
+    one = _series([a, b], [ops.subtract(1.0, gap)], y, _SHORT)
+    other = _series([ops.subtract(c, a), ops.subtract(c, b)], [ops.add(1.0, gap)], y, _SHORT)
+    value = ops.add(ops.multiply(first, one), ops.multiply(ops.multiply(second, ops.power(y, gap)), other))
+    value = ops.divide(value, _one_over_gamma(c))
+    return ops.sum(ops.multiply(value, ops.asarray(_weights, torch.float64, device=rest.device)), -1)
 
 
 def hyp2f1(a: Any, b: Any, c: Any, x: Any) -> Array:
@@ -185,51 +159,57 @@ def hyp2f1(a: Any, b: Any, c: Any, x: Any) -> Array:
     >>> round(float(gt.special.hyp2f1(1.0, 1.0, 2.0, 0.5)), 4)
     1.3863
     """
-    a, b, c, x = broadcast_arrays(*as_arrays("hyp2f1", a, b, c, x))
+    a, b, c, x = ops.broadcast_arrays(*as_arrays("hyp2f1", a, b, c, x))
     kind = x.aval.dtype
     a, b, c, x = (cast(z, torch.float64) for z in (a, b, c, x))
     # the sum that ends first is by a, so that the transformed one ends, too
-    first = logical_and(_whole_below(b), logical_or(logical_not(_whole_below(a)), greater(b, a)))
-    a, b = where(first, b, a), where(first, a, b)
+    first = ops.logical_and(_whole_below(b), ops.logical_or(ops.logical_not(_whole_below(a)), ops.greater(b, a)))
+    a, b = ops.where(first, b, a), ops.where(first, a, b)
     ends = _whole_below(a)
-    beyond = logical_or(greater(x, 1.0), logical_and(equal(x, 1.0), ends))
-    sum_of_powers = _polynomial(where(beyond, a, 0.0), b, c, where(beyond, x, 0.0))
-    sum_of_powers = where(ends, sum_of_powers, math.inf)
-    left = less(x, 0.0)
-    inside = where(beyond, 0.0, x)
-    rest = where(left, divide(1.0, subtract(1.0, where(left, inside, 0.0))), subtract(1.0, inside))
-    y = where(left, divide(inside, subtract(inside, 1.0)), inside)
-    other = where(left, subtract(c, b), b)
-    pole = logical_and(_whole_below(c), logical_not(logical_and(ends, greater_equal(a, c))))
-    close = logical_and(greater(y, _BORDER), logical_not(_whole_below(c)))
-    near = _series([a, other], [c], where(close, 0.0, y), _LONG)
-    at_end = equal(rest, 0.0)
-    lifted = logical_and(close, logical_not(at_end))
-    half = [where(lifted, z, safe) for z, safe in ((a, 0.5), (other, 0.25), (c, 1.1), (rest, 0.05))]
-    value = where(lifted, _near_one(*half), near)
-    value = where(at_end, _at_one(a, b, where(at_end, c, 4.0)), value)
-    value = where(left, multiply(exp(multiply(neg(a), log1p(neg(where(left, inside, 0.0))))), value), value)
-    value = where(beyond, sum_of_powers, value)
-    return cast(where(pole, math.inf, where(isnan(x), math.nan, value)), kind)
+    beyond = ops.logical_or(ops.greater(x, 1.0), ops.logical_and(ops.equal(x, 1.0), ends))
+    sum_of_powers = _polynomial(ops.where(beyond, a, 0.0), b, c, ops.where(beyond, x, 0.0))
+    sum_of_powers = ops.where(ends, sum_of_powers, math.inf)
+    left = ops.less(x, 0.0)
+    inside = ops.where(beyond, 0.0, x)
+    rest = ops.where(left, ops.divide(1.0, ops.subtract(1.0, ops.where(left, inside, 0.0))), ops.subtract(1.0, inside))
+    y = ops.where(left, ops.divide(inside, ops.subtract(inside, 1.0)), inside)
+    other = ops.where(left, ops.subtract(c, b), b)
+    pole = ops.logical_and(_whole_below(c), ops.logical_not(ops.logical_and(ends, ops.greater_equal(a, c))))
+    close = ops.logical_and(ops.greater(y, _BORDER), ops.logical_not(_whole_below(c)))
+    near = _series([a, other], [c], ops.where(close, 0.0, y), _LONG)
+    at_end = ops.equal(rest, 0.0)
+    lifted = ops.logical_and(close, ops.logical_not(at_end))
+    half = [ops.where(lifted, z, safe) for z, safe in ((a, 0.5), (other, 0.25), (c, 1.1), (rest, 0.05))]
+    value = ops.where(lifted, _near_one(*half), near)
+    value = ops.where(at_end, _at_one(a, b, ops.where(at_end, c, 4.0)), value)
+    value = ops.where(
+        left, ops.multiply(ops.exp(ops.multiply(neg(a), ops.log1p(neg(ops.where(left, inside, 0.0))))), value), value
+    )
+    value = ops.where(beyond, sum_of_powers, value)
+    return cast(ops.where(pole, math.inf, ops.where(ops.isnan(x), math.nan, value)), kind)
 
 
 def _at_one(a: Array, b: Array, c: Array) -> Array:
     """Return the value at 1, by Gauss's theorem; infinite where the sum diverges."""
-    gap = subtract(subtract(c, a), b)
-    ratio = multiply(_one_over_gamma(subtract(c, a)), _one_over_gamma(subtract(c, b)))
-    found = divide(ratio, multiply(_one_over_gamma(c), _one_over_gamma(where(greater(gap, 0.0), gap, 1.0))))
-    return where(greater(gap, 0.0), found, math.inf)
+    gap = ops.subtract(ops.subtract(c, a), b)
+    ratio = ops.multiply(_one_over_gamma(ops.subtract(c, a)), _one_over_gamma(ops.subtract(c, b)))
+    found = ops.divide(
+        ratio, ops.multiply(_one_over_gamma(c), _one_over_gamma(ops.where(ops.greater(gap, 0.0), gap, 1.0)))
+    )
+    return ops.where(ops.greater(gap, 0.0), found, math.inf)
 
 
 def _polynomial(a: Array, b: Array, c: Array, x: Array) -> Array:
     """Return the sum where a is 0, -1, -2, ..., at any x; its terms beyond the end are left out."""
-    k = arange(_LONG, dtype=torch.float64, device=x.device)
-    wide = [expand_dims(z, -1) for z in (a, b, c, x)]
-    ended = greater_equal(add(k, wide[0]), 0.0)
-    below = add(wide[2], k)
-    ratio = divide(multiply(add(wide[0], k), add(wide[1], k)), where(equal(below, 0.0), 1.0, below))
-    ratio = where(ended, 0.0, multiply(ratio, divide(wide[3], add(k, 1.0))))
-    return add(1.0, total(cumprod(ratio, -1), -1))
+    k = ops.arange(_LONG, dtype=torch.float64, device=x.device)
+    wide = [ops.expand_dims(z, -1) for z in (a, b, c, x)]
+    ended = ops.greater_equal(ops.add(k, wide[0]), 0.0)
+    below = ops.add(wide[2], k)
+    ratio = ops.divide(
+        ops.multiply(ops.add(wide[0], k), ops.add(wide[1], k)), ops.where(ops.equal(below, 0.0), 1.0, below)
+    )
+    ratio = ops.where(ended, 0.0, ops.multiply(ratio, ops.divide(wide[3], ops.add(k, 1.0))))
+    return ops.add(1.0, ops.sum(ops.cumprod(ratio, -1), -1))
 
 
 # -- the complex error function
@@ -274,7 +254,7 @@ def _wofz(z: torch.Tensor) -> torch.Tensor:
 
 _faddeeva = define(
     "wofz", _wofz, elementwise=True, complex=True, check=complex_only,
-    partials=(lambda z, out: add(multiply(multiply(z, out), -2.0), 2j / math.sqrt(math.pi)),),
+    partials=(lambda z, out: ops.add(ops.multiply(ops.multiply(z, out), -2.0), 2j / math.sqrt(math.pi)),),
     samples=lambda: [Sample((complex_uniform(3, 4),)), Sample((complex_uniform(),))],
     errors=lambda: [BadSample((uniform(0.0, 1.0, 3),), {}, DtypeError, "complex")],
     reference=scipy_special("wofz"), user=lambda z: bind(_faddeeva, promote_arrays("wofz", z)),
@@ -290,7 +270,7 @@ def wofz(z: Any) -> Array:
     """
     (x,) = promote_arrays("wofz", z, floating=True)
     if not x.aval.complex:
-        x = complex_of(*broadcast_arrays(x, multiply(x, 0.0)))
+        x = ops.complex(*ops.broadcast_arrays(x, ops.multiply(x, 0.0)))
     return bind(_faddeeva, (x,))
 
 
@@ -317,33 +297,35 @@ def sph_harm_y(n: Any, m: Any, theta: Any, phi: Any, diff_n: None = None, n_max:
     if diff_n is not None:
         fix = "Differentiate the function by gt.jvp."
         raise ArgumentError(message("sph_harm_y", "diff_n=None", repr(diff_n), fix))
-    degree, order = asarray(n), asarray(m)
-    top = int(largest(degree)) if n_max is None else int(n_max)
+    degree, order = ops.asarray(n), ops.asarray(m)
+    top = int(ops.max(degree)) if n_max is None else int(n_max)
     theta, phi = as_arrays("sph_harm_y", theta, phi)
     kind = theta.aval.dtype
-    degree, order, theta, phi = broadcast_arrays(degree, order, theta, phi)
-    degree, size = (cast(z, torch.float64) for z in (where(greater(degree, top), top, degree), absolute(order)))
+    degree, order, theta, phi = ops.broadcast_arrays(degree, order, theta, phi)
+    degree, size = (
+        cast(z, torch.float64) for z in (ops.where(ops.greater(degree, top), top, degree), ops.absolute(order))
+    )
     theta, phi = cast(theta, torch.float64), cast(phi, torch.float64)
-    height, across = cos(theta), sin(theta)
+    height, across = ops.cos(theta), ops.sin(theta)
     # the normalized function of degree m; from there on by the recurrence in the degree
-    value = add(multiply(theta, 0.0), math.sqrt(0.25 / math.pi))
+    value = ops.add(ops.multiply(theta, 0.0), math.sqrt(0.25 / math.pi))
     for k in range(1, top + 1):
-        grown = multiply(multiply(value, across), -math.sqrt((2 * k + 1) / (2 * k)))
-        value = where(greater_equal(size, k), grown, value)
-    before = multiply(value, 0.0)
+        grown = ops.multiply(ops.multiply(value, across), -math.sqrt((2 * k + 1) / (2 * k)))
+        value = ops.where(ops.greater_equal(size, k), grown, value)
+    before = ops.multiply(value, 0.0)
     for k in range(1, top + 1):
-        now = add(size, k)
-        spread = subtract(power(now, 2), power(size, 2))
-        up = sqrt(divide(subtract(multiply(4.0, power(now, 2)), 1.0), spread))
-        last = subtract(now, 1.0)
-        least = where(greater(last, size), subtract(multiply(4.0, power(last, 2)), 1.0), 1.0)
-        back = sqrt(divide(subtract(power(last, 2), power(size, 2)), least))
-        following = multiply(up, subtract(multiply(height, value), multiply(back, before)))
-        goes_on = less_equal(now, degree)
-        value, before = where(goes_on, following, value), where(goes_on, value, before)
-    value = where(greater(size, degree), 0.0, value)
-    odd = equal(subtract(size, multiply(2.0, rounded(multiply(size, 0.5)))), 0.0)
-    negative = less(order, 0)
-    value = where(logical_and(negative, logical_not(odd)), neg(value), value)
-    angle = multiply(cast(order, torch.float64), phi)
-    return complex_of(cast(multiply(value, cos(angle)), kind), cast(multiply(value, sin(angle)), kind))
+        now = ops.add(size, k)
+        spread = ops.subtract(ops.power(now, 2), ops.power(size, 2))
+        up = ops.sqrt(ops.divide(ops.subtract(ops.multiply(4.0, ops.power(now, 2)), 1.0), spread))
+        last = ops.subtract(now, 1.0)
+        least = ops.where(ops.greater(last, size), ops.subtract(ops.multiply(4.0, ops.power(last, 2)), 1.0), 1.0)
+        back = ops.sqrt(ops.divide(ops.subtract(ops.power(last, 2), ops.power(size, 2)), least))
+        following = ops.multiply(up, ops.subtract(ops.multiply(height, value), ops.multiply(back, before)))
+        goes_on = ops.less_equal(now, degree)
+        value, before = ops.where(goes_on, following, value), ops.where(goes_on, value, before)
+    value = ops.where(ops.greater(size, degree), 0.0, value)
+    odd = ops.equal(ops.subtract(size, ops.multiply(2.0, ops.round(ops.multiply(size, 0.5)))), 0.0)
+    negative = ops.less(order, 0)
+    value = ops.where(ops.logical_and(negative, ops.logical_not(odd)), neg(value), value)
+    angle = ops.multiply(cast(order, torch.float64), phi)
+    return ops.complex(cast(ops.multiply(value, ops.cos(angle)), kind), cast(ops.multiply(value, ops.sin(angle)), kind))

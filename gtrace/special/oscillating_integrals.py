@@ -11,17 +11,14 @@ from typing import Any
 import numpy
 import torch
 
+from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, message
-from gtrace.core.ops.activations import erf
 from gtrace.core.ops.checks import broadcasts
-from gtrace.core.ops.create import arange, asarray
 from gtrace.core.ops.declare import Sample, define
-from gtrace.core.ops.elementwise import absolute, add, cos, divide, exp, log, multiply, neg, sin, square, subtract
-from gtrace.core.ops.logic import equal, where
+from gtrace.core.ops.elementwise import neg
 from gtrace.core.ops.promote import as_arrays, cast, doubled, promote, unary, widened
-from gtrace.core.ops.reduce import mean
 from gtrace.core.ops.samples import both, scipy_special, unary_floats, uniform
-from gtrace.core.ops.shape import as_int, expand_dims
+from gtrace.core.ops.shape import as_int
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.bind import bind
 from gtrace.special.quadrature import EULER, half_line, in_blocks
@@ -71,8 +68,8 @@ def _ci(x: torch.Tensor) -> torch.Tensor:
 
 
 def _sinc(x: Array) -> Array:
-    zero = equal(x, 0.0)
-    return where(zero, 1.0, divide(sin(x), where(zero, 1.0, x)))
+    zero = ops.equal(x, 0.0)
+    return ops.where(zero, 1.0, ops.divide(ops.sin(x), ops.where(zero, 1.0, x)))
 
 
 _sine_integral = unary(
@@ -83,7 +80,8 @@ _sine_integral = unary(
 _cosine_integral = unary(
     "cosine_integral", widened(_ci), "Return the cosine integral of abs(x).",
     "round(float(gt.special.sici(1.0)[1]), 4) => 0.3374", direct=in_blocks(widened(_ci)),
-    partials=(lambda x, out: divide(cos(x), x),), samples=_POSITIVE, reference=lambda x: scipy_special("sici")(x)[1],
+    partials=(lambda x, out: ops.divide(ops.cos(x), x),),
+    samples=_POSITIVE, reference=lambda x: scipy_special("sici")(x)[1],
 )  # fmt: skip
 
 
@@ -132,7 +130,7 @@ def _fresnel(x: torch.Tensor, sine: bool) -> torch.Tensor:
 
 
 def _angle(x: Array) -> Array:
-    return multiply(square(x), math.pi / 2)
+    return ops.multiply(ops.square(x), math.pi / 2)
 
 
 def _beyond(x: Any, which: int) -> Any:
@@ -144,12 +142,12 @@ _FRESNEL = {sine: widened(lambda x, sine=sine: _fresnel(x, sine)) for sine in (T
 _fresnel_s = unary(
     "fresnel_s", _FRESNEL[True], "Return the integral of sin(pi * t * t / 2) from 0 to x.",
     "round(float(gt.special.fresnel(1.0)[0]), 4) => 0.4383", direct=in_blocks(_FRESNEL[True]),
-    partials=(lambda x, out: sin(_angle(x)),), samples=_EVERYWHERE, reference=lambda x: _beyond(x, 0),
+    partials=(lambda x, out: ops.sin(_angle(x)),), samples=_EVERYWHERE, reference=lambda x: _beyond(x, 0),
 )  # fmt: skip
 _fresnel_c = unary(
     "fresnel_c", _FRESNEL[False], "Return the integral of cos(pi * t * t / 2) from 0 to x.",
     "round(float(gt.special.fresnel(1.0)[1]), 4) => 0.7799", direct=in_blocks(_FRESNEL[False]),
-    partials=(lambda x, out: cos(_angle(x)),), samples=_EVERYWHERE, reference=lambda x: _beyond(x, 1),
+    partials=(lambda x, out: ops.cos(_angle(x)),), samples=_EVERYWHERE, reference=lambda x: _beyond(x, 1),
 )  # fmt: skip
 
 
@@ -187,7 +185,7 @@ def _dawsn(x: torch.Tensor) -> torch.Tensor:
 dawsn = unary(
     "dawsn", widened(_dawsn), "Return Dawson's integral: exp(-x * x) times the integral of exp(t * t) from 0 to x.",
     "round(float(gt.special.dawsn(1.0)), 4) => 0.5381", direct=in_blocks(widened(_dawsn)),
-    partials=(lambda x, out: subtract(1.0, multiply(multiply(x, out), 2.0)),), samples=_EVERYWHERE,
+    partials=(lambda x, out: ops.subtract(1.0, ops.multiply(ops.multiply(x, out), 2.0)),), samples=_EVERYWHERE,
     reference=scipy_special("dawsn"),
 )  # fmt: skip
 
@@ -209,10 +207,10 @@ def _spence(x: torch.Tensor) -> torch.Tensor:
 
 
 def _spence_partial(x: Array, out: Array) -> Array:
-    near = absolute(subtract(x, 1.0)) < 1e-4
-    v = subtract(x, 1.0)
-    series = add(-1.0, multiply(v, subtract(0.5, divide(v, 3.0))))
-    return where(near, series, divide(log(x), where(near, 1.0, subtract(1.0, x))))
+    near = ops.absolute(ops.subtract(x, 1.0)) < 1e-4
+    v = ops.subtract(x, 1.0)
+    series = ops.add(-1.0, ops.multiply(v, ops.subtract(0.5, ops.divide(v, 3.0))))
+    return ops.where(near, series, ops.divide(ops.log(x), ops.where(near, 1.0, ops.subtract(1.0, x))))
 
 
 spence = unary(
@@ -244,13 +242,13 @@ def _owens(h: torch.Tensor, a: torch.Tensor) -> torch.Tensor:
 
 
 def _owens_by_h(h: Any, a: Any, out: Array) -> Array:
-    tail = multiply(erf(divide(multiply(a, h), math.sqrt(2.0))), 0.5 / math.sqrt(2.0 * math.pi))
-    return neg(multiply(exp(multiply(square(h), -0.5)), tail))
+    tail = ops.multiply(ops.erf(ops.divide(ops.multiply(a, h), math.sqrt(2.0))), 0.5 / math.sqrt(2.0 * math.pi))
+    return neg(ops.multiply(ops.exp(ops.multiply(ops.square(h), -0.5)), tail))
 
 
 def _owens_by_a(h: Any, a: Any, out: Array) -> Array:
-    rise = add(square(a), 1.0)
-    return divide(exp(multiply(multiply(square(h), rise), -0.5)), multiply(rise, 2.0 * math.pi))
+    rise = ops.add(ops.square(a), 1.0)
+    return ops.divide(ops.exp(ops.multiply(ops.multiply(ops.square(h), rise), -0.5)), ops.multiply(rise, 2.0 * math.pi))
 
 
 _owens_op = define(
@@ -300,7 +298,7 @@ def bessel_jn(z: Any, *, v: int, n_iter: int = 50) -> Array:
         raise ArgumentError(message("bessel_jn", "an order >= 0", str(orders), "Pass a non-negative integer."))
     (x,) = as_arrays("bessel_jn", z)
     kind = x.aval.dtype
-    wide = expand_dims(cast(x, torch.float64), (0, -1))
-    points = asarray((numpy.arange(512) + 0.5) * (math.pi / 512))
-    n = cast(arange(orders + 1, device=x.device), torch.float64).reshape((-1, *(1,) * (x.ndim + 1)))
-    return cast(mean(cos(subtract(multiply(n, points), multiply(wide, sin(points)))), -1), kind)
+    wide = ops.expand_dims(cast(x, torch.float64), (0, -1))
+    points = ops.asarray((numpy.arange(512) + 0.5) * (math.pi / 512))
+    n = cast(ops.arange(orders + 1, device=x.device), torch.float64).reshape((-1, *(1,) * (x.ndim + 1)))
+    return cast(ops.mean(ops.cos(ops.subtract(ops.multiply(n, points), ops.multiply(wide, ops.sin(points)))), -1), kind)

@@ -8,11 +8,11 @@ from typing import Any
 import numpy
 import torch
 
+from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, message
 from gtrace.core.ops.checks import broadcasts
 from gtrace.core.ops.declare import BadSample, Sample, define
-from gtrace.core.ops.elementwise import add, divide, exp, log, log1p, multiply, neg, power, subtract
-from gtrace.core.ops.logic import greater, greater_equal, less_equal, logical_and, where
+from gtrace.core.ops.elementwise import neg
 from gtrace.core.ops.promote import as_arrays, cast, doubled, floating_like, promote, unary, widened
 from gtrace.core.ops.samples import both, integral, scipy_special, unary_floats, uniform
 from gtrace.core.ops.shape import as_int
@@ -55,18 +55,23 @@ def _by_x(a: Any, b: Any, x: Any, i: int, j: int) -> Array:
     a, b, x = as_arrays("betainc", a, b, x)
     kind = x.aval.dtype
     a, b, x = (cast(z, torch.float64) for z in (a, b, x))  # the terms are much larger than their sum
-    density = exp(
-        subtract(add(multiply(subtract(a, 1.0), log(x)), multiply(subtract(b, 1.0), log1p(neg(x)))), betaln(a, b))
+    density = ops.exp(
+        ops.subtract(
+            ops.add(
+                ops.multiply(ops.subtract(a, 1.0), ops.log(x)), ops.multiply(ops.subtract(b, 1.0), ops.log1p(neg(x)))
+            ),
+            betaln(a, b),
+        )
     )
-    for count, factor in ((i, log(x)), (j, log1p(neg(x)))):
+    for count, factor in ((i, ops.log(x)), (j, ops.log1p(neg(x)))):
         if count:
-            density = multiply(density, power(factor, count))
+            density = ops.multiply(density, ops.power(factor, count))
     return cast(density, kind)
 
 
 def _by_shape(one: Any, a: Any, b: Any, raised: Array, out: Array) -> Array:
     one, a, b = as_arrays("betainc", one, a, b)
-    return subtract(raised, multiply(out, subtract(digamma(one), digamma(add(a, b)))))
+    return ops.subtract(raised, ops.multiply(out, ops.subtract(digamma(one), digamma(ops.add(a, b)))))
 
 
 def _beta_samples() -> list[Sample]:
@@ -123,10 +128,10 @@ def betainc(a: Any, b: Any, x: Any) -> Array:
     0.6875
     """
     a, b, x = as_arrays("betainc", a, b, x)
-    inside = logical_and(greater_equal(x, 0.0), less_equal(x, 1.0))
-    part = _moment_of(a, b, where(inside, x, math.nan), 0, 0)
-    upper = greater(multiply(x, add(a, b)), a)
-    return add(part, cast(upper, part.aval.dtype))
+    inside = ops.logical_and(ops.greater_equal(x, 0.0), ops.less_equal(x, 1.0))
+    part = _moment_of(a, b, ops.where(inside, x, math.nan), 0, 0)
+    upper = ops.greater(ops.multiply(x, ops.add(a, b)), a)
+    return ops.add(part, cast(upper, part.aval.dtype))
 
 
 # -- exponential integrals
@@ -183,7 +188,7 @@ def expn(n: Any, x: Any) -> Array:
     if order < 0:
         raise ArgumentError(message("expn", "an order >= 0", str(order), "Pass a non-negative integer."))
     (value,) = as_arrays("expn", x)
-    return bind(_expn_op, (value,), (order,)) if order else divide(exp(neg(value)), value)
+    return bind(_expn_op, (value,), (order,)) if order else ops.divide(ops.exp(neg(value)), value)
 
 
 def exp1(x: Any) -> Array:
@@ -217,7 +222,7 @@ _WIDE_EXPI = widened(_expi)
 expi = unary(
     "expi", _WIDE_EXPI, "Return the exponential integral Ei, the principal value of that of exp(t) / t up to x.",
     "round(float(gt.special.expi(1.0)), 4) => 1.8951",
-    direct=in_blocks(_WIDE_EXPI), partials=(lambda x, out: divide(exp(x), x),),
+    direct=in_blocks(_WIDE_EXPI), partials=(lambda x, out: ops.divide(ops.exp(x), x),),
     samples=both(unary_floats(0.6, 6.0), unary_floats(-4.0, -0.3)),
     reference=scipy_special("expi"),
 )  # fmt: skip

@@ -9,6 +9,7 @@ from typing import Any
 import numpy
 import torch
 
+from gtrace.core import ops
 from gtrace.core.base import tree
 from gtrace.core.base.devices import CPU
 from gtrace.core.base.errors import GtraceError
@@ -16,7 +17,6 @@ from gtrace.core.ir.aval import Aval, aval
 from gtrace.core.ir.cases import Sample
 from gtrace.core.ir.graph import Operand, Scalar
 from gtrace.core.ir.op import Op, Params
-from gtrace.core.ops.create import array
 from gtrace.core.trace.capture import capture
 from gtrace.testing.nodes import FLOAT_SCALARS, Unfinished
 from gtrace.testing.require import st
@@ -79,7 +79,7 @@ def sampled(op: Op) -> tuple[tuple[Params, tuple[Aval, ...]], ...]:
     found: dict[tuple[Params, tuple[Aval, ...]], None] = {}
     for sample in op.cases.samples() if op.cases.samples is not None else []:
         call = caller(op, sample)
-        avals = [array(x).aval for x in arrays_in(list(sample.args))]
+        avals = [ops.array(x).aval for x in arrays_in(list(sample.args))]
         recorded = capture(lambda given, call=call: (tree.leaves(call(*given)), None), avals, op.name)  # type: ignore[misc]
         for node in recorded.graph.nodes:
             if node.op is op:

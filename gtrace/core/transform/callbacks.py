@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy
 
+from gtrace.core import ops
 from gtrace.core.base import tree
 from gtrace.core.base.errors import ArgumentError, ConcretizationError, ShapeError, message
-from gtrace.core.ops.create import asarray
 from gtrace.core.ops.host_calls import METHODS, TOKEN, called_op, host_call, note_effect, register
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.bind import bind
@@ -180,7 +180,7 @@ def _called(
         positional, keywords = given.values()
         outs = []
         for spec, value in zip(specs, checked(callback(*positional, **keywords)), strict=True):
-            out = asarray(value if isinstance(value, Array) else numpy.array(value), spec.dtype)
+            out = ops.asarray(value if isinstance(value, Array) else numpy.array(value), spec.dtype)
             if out.shape != spec.shape:
                 raise ShapeError(message(name, f"a result of shape {spec.shape}", str(out.shape), "Reshape it."))
             # a gradient that follows the arguments is not to take the result for a constant

@@ -8,6 +8,7 @@ from typing import Any
 
 import attrs
 
+from gtrace.core import ops
 from gtrace.core.base import tree
 from gtrace.core.base.bounded_tables import BoundedTable
 from gtrace.core.base.errors import ArgumentError, LeakError, message, user_location
@@ -17,7 +18,6 @@ from gtrace.core.ir.op import Instr, Op, define
 from gtrace.core.ir.rules import Rules
 from gtrace.core.ir.subgraph import subgraph
 from gtrace.core.ops.batching import spread
-from gtrace.core.ops.reduce import sum as sum_over
 from gtrace.core.ops.shape import constant
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.bind import emit_all
@@ -122,7 +122,7 @@ def _batched_call(
                 out.append(None)
             else:
                 x, has = g
-                out.append(x if has == flag else spread(x, size) if flag else sum_over(x, 0))
+                out.append(x if has == flag else spread(x, size) if flag else ops.sum(x, 0))
         return out
 
     def batched_jvp(ts: Any, *rest: Any, body: Subgraph) -> list[Array | None]:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from gtrace.core import ops
 from gtrace.core.base.dtypes import LONG
 from gtrace.core.base.errors import DtypeError, message
 from gtrace.core.ops.batching import spread
-from gtrace.core.ops.create import eye, ones_like
 from gtrace.core.ops.promote import weak_like
-from gtrace.core.ops.shape import moveaxis, reshape
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.capture import capture
 from gtrace.core.trace.record import thread
@@ -25,9 +24,9 @@ __all__ = ["jacrev", "jacfwd", "hessian"]
 def _batched(function: Callable[[Array], list[Array]], x: Array, name: str) -> list[Array]:
     """Return the results of a linear function for each element of the standard basis of `x`, on axis 0."""
     if not x.shape:
-        return [reshape(y, (1, *y.shape)) for y in function(ones_like(x))]
+        return [ops.reshape(y, (1, *y.shape)) for y in function(ops.ones_like(x))]
     captured = capture(lambda inputs: (function(inputs[0]), None), [x.aval], name)
-    basis = reshape(eye(x.size, dtype=x.aval.dtype, device=x.device), (x.size, *x.shape))
+    basis = ops.reshape(ops.eye(x.size, dtype=x.aval.dtype, device=x.device), (x.size, *x.shape))
     flags = (True, *[False] * len(captured.constants))
     return [
         y if flag else spread(y, x.size)  # zeros: the result does not depend on the basis
@@ -85,7 +84,7 @@ def jacrev(
 
             rows = recorded_once(("jacrev", thread.batched_axis), tape, (out,), (), rows_of)
             columns.append(
-                call.gradient([reshape(r, (*out.shape, *x.shape)) for r, x in zip(rows, call.inputs, strict=True)])
+                call.gradient([ops.reshape(r, (*out.shape, *x.shape)) for r, x in zip(rows, call.inputs, strict=True)])
             )
         jacobian = structure.unflatten(columns)
         return (jacobian, aux) if has_aux else jacobian
@@ -125,7 +124,9 @@ def jacfwd(
                 (),
                 lambda x=x: _batched(along, x, "jacfwd"),  # type: ignore[misc]
             )
-            moved = [reshape(moveaxis(c, 0, -1), (*y.shape, *x.shape)) for c, y in zip(columns, outputs, strict=True)]
+            moved = [
+                ops.reshape(ops.moveaxis(c, 0, -1), (*y.shape, *x.shape)) for c, y in zip(columns, outputs, strict=True)
+            ]
             by_input.append(weak_like(moved, [y.aval for y in outputs]))
         jacobian = structure.unflatten([call.pack([column[j] for column in by_input]) for j in range(len(outputs))])
         return (jacobian, aux) if has_aux else jacobian

@@ -12,14 +12,15 @@ from typing import Any
 
 import attrs
 
+from gtrace.core import ops
 from gtrace.core.base.bounded_tables import BoundedTable
 from gtrace.core.base.errors import ArgumentError, message, user_location
 from gtrace.core.ir.aval import Bundle
 from gtrace.core.ir.graph import Graph, Scalar
 from gtrace.core.ir.op import Instr
-from gtrace.core.ops.elementwise import add, multiply, neg
+from gtrace.core.ops.elementwise import neg
 from gtrace.core.ops.promote import weak_like
-from gtrace.core.ops.shape import broadcast_to, constant
+from gtrace.core.ops.shape import constant
 from gtrace.core.passes.partial_eval import partial_eval
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.bind import bind, project
@@ -76,13 +77,15 @@ def tangent(instr: Instr, operands: Sequence[Any], out: Array, ts: Sequence[Arra
                 term = bind(op, [*operands[:k], each, *operands[k + 1 :]], params)
             else:
                 partial = op.rules.partials[k](*values, out, **attributes)
-                term = multiply(each, partial) if partial.__class__ is not int else each if partial == 1 else neg(each)
-            total = term if total is None else add(total, term)
+                term = (
+                    ops.multiply(each, partial) if partial.__class__ is not int else each if partial == 1 else neg(each)
+                )
+            total = term if total is None else ops.add(total, term)
         assert total is not None
         t = total
     else:
         return _transposed(instr, operands, values, out, ts)
-    return t if t.aval.shape == out.aval.shape else broadcast_to(t, out.aval.shape)
+    return t if t.aval.shape == out.aval.shape else ops.broadcast_to(t, out.aval.shape)
 
 
 def _or_zero(t: Array | None, x: Any) -> Any:

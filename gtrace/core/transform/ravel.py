@@ -8,12 +8,10 @@ from typing import Any
 
 import numpy
 
+from gtrace.core import ops
 from gtrace.core.base import tree
 from gtrace.core.base.errors import ShapeError, message
-from gtrace.core.ops.create import zeros
-from gtrace.core.ops.join_split import concat
 from gtrace.core.ops.promote import cast
-from gtrace.core.ops.shape import ravel, reshape
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
 from gtrace.core.trace.promotion import result_dtype
@@ -49,12 +47,12 @@ def ravel_pytree(pytree: Any) -> tuple[Array, Callable[[Any], Any]]:
                 message("ravel_pytree", f"a vector of {bounds[-1]} elements", repr(x.aval), "Ravel a tree.")
             )
         parts = [
-            cast(reshape(x[start:stop], a.shape), a.dtype)
+            cast(ops.reshape(x[start:stop], a.shape), a.dtype)
             for a, start, stop in zip(avals, bounds, bounds[1:], strict=False)
         ]
         return structure.unflatten(parts)
 
     if not arrays:
-        return zeros(0), unravel
+        return ops.zeros(0), unravel
     dtype = result_dtype(avals)
-    return concat([cast(ravel(x), dtype) for x in arrays]), unravel
+    return ops.concat([cast(ops.ravel(x), dtype) for x in arrays]), unravel

@@ -18,6 +18,7 @@ from typing import Any
 import attrs
 import torch
 
+from gtrace.core import ops
 from gtrace.core.base.bounded_tables import BoundedTable
 from gtrace.core.base.errors import user_location
 from gtrace.core.base.events import Recorded, bus
@@ -25,7 +26,7 @@ from gtrace.core.base.tree import TreeDef
 from gtrace.core.ir.aval import Aval
 from gtrace.core.ir.graph import Scalar
 from gtrace.core.ir.op import Instr
-from gtrace.core.ops.elementwise import add, identity, multiply, neg
+from gtrace.core.ops.elementwise import identity, neg
 from gtrace.core.ops.shape import constant, unbroadcast
 from gtrace.core.trace.array import Array, fresh
 from gtrace.core.trace.bind import new_pending, project
@@ -178,7 +179,7 @@ def _walk(tape: Tape, outputs: Sequence[Array], cotangents: Sequence[Array] | No
     for k, out in enumerate(outputs):
         if id(out) in reached:
             ct = constant(1, out.aval) if cotangents is None else cotangents[k]
-            found[id(out)] = add(found[id(out)], ct) if id(out) in found else ct
+            found[id(out)] = ops.add(found[id(out)], ct) if id(out) in found else ct
     locations = tape.trace.locations
     try:
         thread.lay_out(None)  # gradients are laid out by the operations' own rules
@@ -196,7 +197,7 @@ def _walk(tape: Tape, outputs: Sequence[Array], cotangents: Sequence[Array] | No
                 # the cotangent of several results is a list, with None for those that have none
                 whole, k = operands[0], instr.params[0]
                 slots = found.setdefault(id(whole), [None] * len(whole.aval.avals))
-                slots[k] = cotangent if slots[k] is None else add(slots[k], cotangent)
+                slots[k] = cotangent if slots[k] is None else ops.add(slots[k], cotangent)
             else:
                 _apply(instr, operands, out, cotangent, reached, found)
     finally:
@@ -232,13 +233,13 @@ def _apply(
         if need and g is not None:
             if op.elementwise:
                 g = unbroadcast(g, x.aval)
-            found[id(x)] = add(found[id(x)], g) if id(x) in found else g
+            found[id(x)] = ops.add(found[id(x)], g) if id(x) in found else g
 
 
 def _scale(ct: Array, partial: Any) -> Array:
     if partial.__class__ is int:
         return ct if partial == 1 else neg(ct)
-    return multiply(ct, partial)
+    return ops.multiply(ct, partial)
 
 
 # -- cached pullbacks

@@ -13,13 +13,13 @@ from typing import Any
 import attrs
 import optree
 
+from gtrace.core import ops
 from gtrace.core.base import tree
 from gtrace.core.base.bounded_tables import BoundedTable
 from gtrace.core.base.errors import ArgumentError, ShapeError, message, user_location
 from gtrace.core.ir.aval import Aval, aval
 from gtrace.core.ir.graph import Graph
 from gtrace.core.ops.batching import spread
-from gtrace.core.ops.shape import moveaxis
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.capture import Captured, capture, replay
 from gtrace.core.trace.convert import lift
@@ -112,7 +112,7 @@ def vmap(
         size, dynamic = examples.size, examples.dynamic
         arrays = leaves if dynamic is None else [leaf for leaf, flag in zip(leaves, dynamic, strict=True) if flag]
         if examples.axes is not None:
-            arrays = [moveaxis(x, axis, 0) if axis else x for x, axis in zip(arrays, examples.axes, strict=True)]
+            arrays = [ops.moveaxis(x, axis, 0) if axis else x for x, axis in zip(arrays, examples.axes, strict=True)]
 
         def run(inputs: Sequence[Array]) -> Any:
             if dynamic is not None:
@@ -343,4 +343,4 @@ def _place(x: Array, flag: bool, axis: int | None, size: int) -> Array:
         raise ShapeError(
             message("vmap", "an out axis that the output has", f"{axis} for {x.aval!r}", "Check out_axes.")
         )
-    return moveaxis(x, 0, axis)
+    return ops.moveaxis(x, 0, axis)

@@ -12,13 +12,12 @@ from typing import Any
 
 import torch
 
+from gtrace.core import ops
 from gtrace.core.backends.interpreter.batch_norms import statistics_dtype
 from gtrace.core.base.dtypes import FLOATS
 from gtrace.core.base.errors import DtypeError, message
 from gtrace.core.ir.aval import Aval, Bundle, aval, bundle
-from gtrace.core.ops.elementwise import add
 from gtrace.core.ops.promote import cast
-from gtrace.core.ops.shape import broadcast_to, reshape
 from gtrace.core.trace.array import Array
 from gtrace.interop.aten.batched_windows import as_channels, as_images, batch_size, of_channels, whole
 from gtrace.interop.aten.handwritten_layers import Pullback, Tangent
@@ -86,10 +85,10 @@ def _tangent(
         constants = args[_CHANNELS[overload] :]
         terms.append(_call(overload, [x, of_weight, of_bias, *running], *constants)[0])
     elif of_bias is not None:
-        by_channel = reshape(of_bias, (-1, *(1 for _ in x.shape[2:])))
-        terms.append(cast(broadcast_to(by_channel, x.shape), x.aval.dtype))
+        by_channel = ops.reshape(of_bias, (-1, *(1 for _ in x.shape[2:])))
+        terms.append(cast(ops.broadcast_to(by_channel, x.shape), x.aval.dtype))
     # as in torch, the statistics have none
-    moved = functools.reduce(add, terms) if terms else None
+    moved = functools.reduce(ops.add, terms) if terms else None
     return [moved, *[None] * (4 if overload == TRAINING else 2)]
 
 
@@ -98,13 +97,13 @@ def _batch(overload: str, args: tuple[Any, ...], batched: Sequence[bool], operan
     size = batch_size(batched, operands)
     if overload == EVALUATION and not any(batched[1:]):
         out, *rest = call_aten(overload, args, [as_images(operands[0]), *operands[1:]])
-        return [(reshape(out, operands[0].shape), True), *[(x, False) for x in rest]]
+        return [(ops.reshape(out, operands[0].shape), True), *[(x, False) for x in rest]]
     images = 2 if overload == BACKWARD else 1
     given = [whole(x, flag, size) for x, flag in zip(operands, batched, strict=True)]
-    given = [as_channels(x) if k < images else reshape(x, (-1,)) for k, x in enumerate(given)]
+    given = [as_channels(x) if k < images else ops.reshape(x, (-1,)) for k, x in enumerate(given)]
 
     def split(x: Array) -> Array:
-        return of_channels(x, size) if x.ndim > 1 else reshape(x, (size, x.size // size))
+        return of_channels(x, size) if x.ndim > 1 else ops.reshape(x, (size, x.size // size))
 
     return [(split(x), True) for x in call_aten(overload, args, given)]
 

@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from gtrace.core.ops.create import zeros
-from gtrace.core.ops.reduce import sum as sum_over
-from gtrace.core.ops.shape import broadcast_to, reshape, swapaxes
+from gtrace.core import ops
 from gtrace.core.trace.array import Array
 from gtrace.interop.aten.handwritten_layers import (
     AVG_POOL,
@@ -32,22 +30,22 @@ def batch_size(batched: Sequence[bool], operands: Sequence[Array]) -> int:
 
 def whole(x: Array, flag: bool, size: int) -> Array:
     """Return an operand with the axis of the batch."""
-    return x if flag else broadcast_to(x, (size, *x.shape))
+    return x if flag else ops.broadcast_to(x, (size, *x.shape))
 
 
 def as_images(x: Array) -> Array:
     """(batch, images, channels, *spatial) -> (batch * images, channels, *spatial)"""
-    return reshape(x, (-1, *x.shape[2:]))
+    return ops.reshape(x, (-1, *x.shape[2:]))
 
 
 def as_channels(x: Array) -> Array:
     """(batch, images, channels, *spatial) -> (images, batch * channels, *spatial)"""
-    return reshape(swapaxes(x, 0, 1), (x.shape[1], -1, *x.shape[3:]))
+    return ops.reshape(ops.swapaxes(x, 0, 1), (x.shape[1], -1, *x.shape[3:]))
 
 
 def of_channels(x: Array, size: int) -> Array:
     """(images, batch * channels, *spatial) -> (batch, images, channels, *spatial)"""
-    return swapaxes(reshape(x, (x.shape[0], size, -1, *x.shape[2:])), 0, 1)
+    return ops.swapaxes(ops.reshape(x, (x.shape[0], size, -1, *x.shape[2:])), 0, 1)
 
 
 def _convolution(overload: str, args: tuple[Any, ...], batched: Sequence[bool], operands: Sequence[Array]) -> Array:
@@ -57,7 +55,7 @@ def _convolution(overload: str, args: tuple[Any, ...], batched: Sequence[bool], 
     if not batched[1] and batched[0]:
         images = [as_images(x), weight, *([] if own else biases)]
         found = call_aten(overload, (*args[:2], None if own else args[2], *args[3:]), images)
-        out = reshape(found, (size, -1, *found.shape[1:]))
+        out = ops.reshape(found, (size, -1, *found.shape[1:]))
         rest = biases if own else []
     else:
         constants = *args[:2], None, *args[3:8]
@@ -70,7 +68,7 @@ def _convolution(overload: str, args: tuple[Any, ...], batched: Sequence[bool], 
         out, rest = of_channels(found, size), biases
     for bias in rest:
         shape = (size if own else 1, 1, bias.shape[-1], *(1 for _ in out.shape[3:]))
-        out = out + reshape(bias, shape)
+        out = out + ops.reshape(bias, shape)
     return out
 
 
@@ -91,16 +89,16 @@ def _convolution_backward(
         shape = weight.shape[batched[2] :]
         # of the weights only the shape matters for their own gradient
         like = (size * shape[0], *shape[1:])
-        weights = reshape(weight, like) if own[0] else zeros(like, x.aval.dtype, device=x.aval.device)
+        weights = ops.reshape(weight, like) if own[0] else ops.zeros(like, x.aval.dtype, device=x.aval.device)
         found = iter(call([as_channels(ct), as_channels(x), weights], size * groups, own))
         if own[0]:
             results[0] = of_channels(next(found), size)
         if own[1]:
-            results[1] = reshape(next(found), (size, *shape))
+            results[1] = ops.reshape(next(found), (size, *shape))
     if wanted[0] and not batched[2]:
-        results[0] = reshape(call([as_images(ct), as_images(x), weight], groups, (True, False, False))[0], x.shape)
+        results[0] = ops.reshape(call([as_images(ct), as_images(x), weight], groups, (True, False, False))[0], x.shape)
     if wanted[2]:
-        results[2] = sum_over(ct, axis=(1, *range(3, ct.ndim)))
+        results[2] = ops.sum(ct, axis=(1, *range(3, ct.ndim)))
     return [(results[k], True) for k in range(3) if wanted[k]]
 
 
@@ -110,7 +108,7 @@ def _pooling(overload: str, args: tuple[Any, ...], batched: Sequence[bool], oper
     several = operands[0].ndim == 5  # else each example is one image
 
     def split(x: Array) -> Array:
-        return reshape(x, (size, -1, *x.shape[1:])) if several else x
+        return ops.reshape(x, (size, -1, *x.shape[1:])) if several else x
 
     found = call_aten(overload, args, [as_images(x) for x in operands] if several else operands)
     return [(split(x), True) for x in found] if isinstance(found, list) else split(found)

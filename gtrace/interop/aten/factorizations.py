@@ -15,16 +15,9 @@ from typing import Any
 
 import torch
 
+from gtrace.core import ops
 from gtrace.core.ir.aval import Aval, Bundle, aval, bundle
-from gtrace.core.ops.complex_parts import real
-from gtrace.core.ops.create import zeros
-from gtrace.core.ops.elementwise import add
-from gtrace.core.ops.join_split import concat
-from gtrace.core.ops.linalg import matmul
-from gtrace.core.ops.logic import where
-from gtrace.core.ops.pad_tile import tril, triu
 from gtrace.core.ops.promote import cast
-from gtrace.core.ops.shape import expand_dims
 from gtrace.core.trace.array import Array
 from gtrace.interop.aten.handwritten_layers import Tangent
 from gtrace.interop.aten.linear_systems import SOLVE, SVD
@@ -58,7 +51,7 @@ def cholesky(x: Array) -> Array | None:
     if found is None:
         return None
     factor, failed = found
-    return where(expand_dims(expand_dims(failed == 0, -1), -1), factor, math.nan)
+    return ops.where(ops.expand_dims(ops.expand_dims(failed == 0, -1), -1), factor, math.nan)
 
 
 def eigh(x: Array, half: str) -> Sequence[Array] | None:
@@ -86,8 +79,8 @@ def _cholesky_pullback(
     if args != (OPERAND,):
         return None
     factor = one(CHOLESKY, args, *operands)
-    half = matmul(adjoint(factor), conjugate(cts[0]))
-    inner = (tril(half, k=-1) + adjoint(tril(half, k=-1)) + diagonal_matrices(_real_diagonals(half))) * 0.5
+    half = ops.matmul(adjoint(factor), conjugate(cts[0]))
+    inner = (ops.tril(half, k=-1) + adjoint(ops.tril(half, k=-1)) + diagonal_matrices(_real_diagonals(half))) * 0.5
     left = one(SOLVE, (OPERAND, OPERAND, True), adjoint(factor), inner)
     return [conjugate(one(SOLVE, (OPERAND, OPERAND, False, False), factor, left))]
 
@@ -100,7 +93,7 @@ def _cholesky_tangent(
     factor = one(CHOLESKY, args, *operands)
     inner = one(SOLVE, (OPERAND, OPERAND, False), factor, _hermitian(tangents[0]))
     inner = one(SOLVE, (OPERAND, OPERAND, True, False), adjoint(factor), inner)
-    return [matmul(factor, tril(inner, k=-1) + diagonal_matrices(_real_diagonals(inner) * 0.5)), None]
+    return [ops.matmul(factor, ops.tril(inner, k=-1) + diagonal_matrices(_real_diagonals(inner) * 0.5)), None]
 
 
 def _hermitian(x: Array) -> Array:
@@ -110,7 +103,7 @@ def _hermitian(x: Array) -> Array:
 def _real_diagonals(x: Array) -> Array:
     """Return the real parts of diagonals, in the dtype of the matrices."""
     found = diagonals(x)
-    return cast(real(found), x.aval.dtype) if x.aval.complex else found
+    return cast(ops.real(found), x.aval.dtype) if x.aval.complex else found
 
 
 def _eigh_pullback(
@@ -120,13 +113,13 @@ def _eigh_pullback(
     of_values, of_vectors = cts
     values, vectors = call_aten(EIGH, args, operands)
     if of_vectors is None:
-        return [conjugate(matmul(vectors * expand_dims(of_values, -2), adjoint(vectors)))]
-    turned = matmul(adjoint(vectors), conjugate(of_vectors))
+        return [conjugate(ops.matmul(vectors * ops.expand_dims(of_values, -2), adjoint(vectors)))]
+    turned = ops.matmul(adjoint(vectors), conjugate(of_vectors))
     # vectors of length 1 turn, and do not grow
     turned = (turned - adjoint(turned)) * 0.5 / gaps(values)
-    diagonal = 0 if of_values is None else cast(expand_dims(of_values, -1), turned.aval.dtype)
-    inner = where(on_diagonal(turned), diagonal, turned)
-    return [conjugate(matmul(vectors, matmul(inner, adjoint(vectors))))]
+    diagonal = 0 if of_values is None else cast(ops.expand_dims(of_values, -1), turned.aval.dtype)
+    inner = ops.where(on_diagonal(turned), diagonal, turned)
+    return [conjugate(ops.matmul(vectors, ops.matmul(inner, adjoint(vectors))))]
 
 
 def _eigh_tangent(
@@ -135,9 +128,9 @@ def _eigh_tangent(
     if tangents[0] is None:
         return None
     values, vectors = call_aten(EIGH, args, operands)
-    inner = matmul(adjoint(vectors), matmul(_hermitian(tangents[0]), vectors))
-    turned = where(on_diagonal(inner), 0, inner / gaps(values))
-    return [real_part(diagonals(inner)), matmul(vectors, turned)]
+    inner = ops.matmul(adjoint(vectors), ops.matmul(_hermitian(tangents[0]), vectors))
+    turned = ops.where(on_diagonal(inner), 0, inner / gaps(values))
+    return [real_part(diagonals(inner)), ops.matmul(vectors, turned)]
 
 
 def _svd_pullback(
@@ -149,26 +142,26 @@ def _svd_pullback(
     if x.shape[-2] != x.shape[-1] and args != (OPERAND,) and not (of_left is None and of_right is None):
         return None
     left, values, right = call_aten(SVD, (OPERAND,), operands)
-    columns, rows = expand_dims(values, -2), expand_dims(values, -1)
+    columns, rows = ops.expand_dims(values, -2), ops.expand_dims(values, -1)
     if of_left is None and of_right is None:
-        return [conjugate(matmul(left * expand_dims(of_values, -2), right))]
-    distances, diagonal = gaps(values * values), on_diagonal(expand_dims(values, -2))
+        return [conjugate(ops.matmul(left * ops.expand_dims(of_values, -2), right))]
+    distances, diagonal = gaps(values * values), on_diagonal(ops.expand_dims(values, -2))
     parts = [] if of_values is None else [cast(diagonal_matrices(of_values), x.aval.dtype)]
     if of_left is not None:
-        turned = matmul(adjoint(left), of_left)
+        turned = ops.matmul(adjoint(left), of_left)
         part = (turned - adjoint(turned)) / distances * columns
-        parts.append(where(diagonal, turning(turned) / (2 * rows), part) if x.aval.complex else part)
+        parts.append(ops.where(diagonal, turning(turned) / (2 * rows), part) if x.aval.complex else part)
     if of_right is not None:
-        turned = matmul(right, adjoint(of_right))
+        turned = ops.matmul(right, adjoint(of_right))
         part = rows * ((turned - adjoint(turned)) / distances)
-        parts.append(where(diagonal, -turning(turned) / (2 * rows), part) if x.aval.complex else part)
-    found = matmul(left, matmul(functools.reduce(add, parts), right))
+        parts.append(ops.where(diagonal, -turning(turned) / (2 * rows), part) if x.aval.complex else part)
+    found = ops.matmul(left, ops.matmul(functools.reduce(ops.add, parts), right))
     if of_left is not None and x.shape[-2] > x.shape[-1]:  # out of the space of the vectors
         beyond = of_left / columns
-        found = found + matmul(beyond - matmul(left, matmul(adjoint(left), beyond)), right)
+        found = found + ops.matmul(beyond - ops.matmul(left, ops.matmul(adjoint(left), beyond)), right)
     if of_right is not None and x.shape[-1] > x.shape[-2]:
         beyond = of_right / rows
-        found = found + matmul(left, beyond - matmul(matmul(beyond, adjoint(right)), right))
+        found = found + ops.matmul(left, beyond - ops.matmul(ops.matmul(beyond, adjoint(right)), right))
     return [conjugate(found)]
 
 
@@ -179,26 +172,26 @@ def _svd_tangent(
     if change is None or (x.shape[-2] != x.shape[-1] and args != (OPERAND,)):
         return None
     left, values, right = call_aten(SVD, (OPERAND,), operands)
-    columns, rows = expand_dims(values, -2), expand_dims(values, -1)
-    inner = matmul(adjoint(left), matmul(change, adjoint(right)))
+    columns, rows = ops.expand_dims(values, -2), ops.expand_dims(values, -1)
+    inner = ops.matmul(adjoint(left), ops.matmul(change, adjoint(right)))
     back, distances = adjoint(inner), gaps(values * values)
     diagonal = on_diagonal(inner)
-    of_left = where(diagonal, 0, (inner * columns + rows * back) / distances)
-    of_right = where(diagonal, 0, (rows * inner + back * columns) / distances)
+    of_left = ops.where(diagonal, 0, (inner * columns + rows * back) / distances)
+    of_right = ops.where(diagonal, 0, (rows * inner + back * columns) / distances)
     if x.aval.complex:  # what turns both vectors of a value apart; what turns them alike is free
         apart = diagonal_matrices(turning(diagonals(inner)) / (2 * values))
         of_left, of_right = of_left + apart, of_right - apart
-    left_change, right_change = matmul(left, of_left), matmul(adjoint(right), of_right)
+    left_change, right_change = ops.matmul(left, of_left), ops.matmul(adjoint(right), of_right)
     if x.shape[-2] > x.shape[-1]:
-        left_change = left_change + (matmul(change, adjoint(right)) - matmul(left, inner)) / columns
+        left_change = left_change + (ops.matmul(change, adjoint(right)) - ops.matmul(left, inner)) / columns
     if x.shape[-1] > x.shape[-2]:
-        right_change = right_change + (matmul(adjoint(change), left) - matmul(adjoint(right), back)) / columns
+        right_change = right_change + (ops.matmul(adjoint(change), left) - ops.matmul(adjoint(right), back)) / columns
     return [left_change, real_part(diagonals(inner)), adjoint(right_change)]
 
 
 def _rotation(inner: Array) -> Array:
     """Return the part of dA = Q @ inner @ R, for square inner, by which Q turns: it leaves R upper triangular."""
-    below = tril(inner, k=-1)
+    below = ops.tril(inner, k=-1)
     found = below - adjoint(below)
     return found + diagonal_matrices(turning(diagonals(inner))) if inner.aval.complex else found
 
@@ -211,12 +204,12 @@ def _qr_tangent(
     change, k = tangents[0], min(operands[0].shape[-2:])
     q, r = call_aten(QR, args, operands)
     solved = one(SOLVE, (OPERAND, OPERAND, True, False), r[..., :, :k], change[..., :, :k])
-    inner = matmul(adjoint(q), solved)
+    inner = ops.matmul(adjoint(q), solved)
     turned = _rotation(inner)
-    of_q = matmul(q, turned)
+    of_q = ops.matmul(q, turned)
     if q.shape[-2] > k:
-        of_q = of_q + solved - matmul(q, inner)
-    return [of_q, triu(matmul(adjoint(q), change) - matmul(turned, r))]
+        of_q = of_q + solved - ops.matmul(q, inner)
+    return [of_q, ops.triu(ops.matmul(adjoint(q), change) - ops.matmul(turned, r))]
 
 
 def _qr_pullback(
@@ -228,21 +221,21 @@ def _qr_pullback(
     of_q, of_r = (None if ct is None else conjugate(ct) for ct in cts)
     q, r = call_aten(QR, args, operands)
     k = q.shape[-1]
-    parts = [] if of_q is None else [matmul(adjoint(q), of_q)]
-    of_r = None if of_r is None else triu(of_r)
-    parts += [] if of_r is None else [-matmul(of_r, adjoint(r))]
-    turned = functools.reduce(add, parts)
-    inner = tril(turned - adjoint(turned), k=-1)
+    parts = [] if of_q is None else [ops.matmul(adjoint(q), of_q)]
+    of_r = None if of_r is None else ops.triu(of_r)
+    parts += [] if of_r is None else [-ops.matmul(of_r, adjoint(r))]
+    turned = functools.reduce(ops.add, parts)
+    inner = ops.tril(turned - adjoint(turned), k=-1)
     if inner.aval.complex:
         inner = inner + diagonal_matrices(turning(diagonals(turned)))
-    found = matmul(q, inner)
+    found = ops.matmul(q, inner)
     if of_q is not None and q.shape[-2] > k:
-        found = found + of_q - matmul(q, matmul(adjoint(q), of_q))
+        found = found + of_q - ops.matmul(q, ops.matmul(adjoint(q), of_q))
     found = one(SOLVE, (OPERAND, OPERAND, False, False), adjoint(r[..., :, :k]), found)
     if r.shape[-1] > k:
-        rest = zeros((*found.shape[:-1], r.shape[-1] - k), found.aval.dtype, device=found.aval.device)
-        found = concat([found, rest], -1)
-    return [conjugate(found if of_r is None else found + matmul(q, of_r))]
+        rest = ops.zeros((*found.shape[:-1], r.shape[-1] - k), found.aval.dtype, device=found.aval.device)
+        found = ops.concat([found, rest], -1)
+    return [conjugate(found if of_r is None else found + ops.matmul(q, of_r))]
 
 
 def _type_of_cholesky(avals: Sequence[Aval], args: tuple[Any, ...]) -> Bundle | None:

@@ -12,10 +12,8 @@ from typing import Any
 
 import torch
 
+from gtrace.core import ops
 from gtrace.core.ir.aval import Aval, aval
-from gtrace.core.ops.complex_parts import conj, real
-from gtrace.core.ops.create import arange
-from gtrace.core.ops.logic import equal, logical_or, where
 from gtrace.core.ops.promote import cast
 from gtrace.core.ops.shape import constant
 from gtrace.core.trace.array import Array
@@ -64,7 +62,7 @@ def transform(name: str, x: Array, sizes: Any, axes: Any, norm: str) -> Array | 
         return _call(R2C, x, dims, scale, True)
     if kind in _COMPLEX and not halved and len(dims) == 1:
         found = _call(R2C, x, dims, scale, False)
-        return conj(found) if inverse else found
+        return ops.conj(found) if inverse else found
     x = cast(x, _COMPLEX.get(kind, kind))
     return _call(C2R, x, dims, scale, present[-1]) if halved else _call(C2C, x, dims, scale, not inverse)
 
@@ -80,8 +78,8 @@ def _call(overload: str, x: Array, *args: Any) -> Array:
 
 def _interior_times(x: Array, n: int, axis: int, factor: float) -> Array:
     """Return a half of a spectrum of n elements, with those that stand for a conjugate too times a factor."""
-    k = arange(x.shape[axis], device=x.aval.device).reshape([-1 if at == axis else 1 for at in range(x.ndim)])
-    return where(logical_or(equal(k, 0), equal(k * 2, n)), x, x * factor)
+    k = ops.arange(x.shape[axis], device=x.aval.device).reshape([-1 if at == axis else 1 for at in range(x.ndim)])
+    return ops.where(ops.logical_or(ops.equal(k, 0), ops.equal(k * 2, n)), x, x * factor)
 
 
 def _c2c_pullback(
@@ -98,9 +96,9 @@ def _r2c_pullback(
     _, dims, scale, halved = args
     (x,) = operands
     if not halved:
-        return [real(_call(C2C, ct, dims, scale, True))]
+        return [ops.real(_call(C2C, ct, dims, scale, True))]
     n = x.shape[dims[-1]]
-    return [_call(C2R, conj(_interior_times(ct, n, dims[-1], 0.5)), dims, scale, n)]
+    return [_call(C2R, ops.conj(_interior_times(ct, n, dims[-1], 0.5)), dims, scale, n)]
 
 
 def _c2r_pullback(
@@ -108,7 +106,7 @@ def _c2r_pullback(
 ) -> list[Array | None]:
     """Return the cotangent of a half of a spectrum."""
     _, dims, scale, n = args
-    return [_interior_times(conj(_call(R2C, ct, dims, scale, True)), n, dims[-1], 2.0)]
+    return [_interior_times(ops.conj(_call(R2C, ct, dims, scale, True)), n, dims[-1], 2.0)]
 
 
 def _tangent(

@@ -12,14 +12,10 @@ from typing import Any
 
 import torch
 
+from gtrace.core import ops
 from gtrace.core.base.dtypes import FLOATS
 from gtrace.core.ir.aval import Aval, Bundle, aval, bundle
-from gtrace.core.ops.create import zeros
-from gtrace.core.ops.elementwise import add
 from gtrace.core.ops.gather import gather_op
-from gtrace.core.ops.logic import where
-from gtrace.core.ops.reduce import sum as sum_over
-from gtrace.core.ops.shape import broadcast_to, expand_dims, reshape, squeeze
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.bind import bind
 from gtrace.interop.aten.overloads import OPERAND
@@ -71,8 +67,8 @@ def convolution(
     """
     axes = weight.ndim - 2
     if x.ndim == axes + 1:
-        found = convolution(expand_dims(x, 0), weight, bias, stride, padding, dilation, groups, output_padding)
-        return None if found is None else squeeze(found, 0)
+        found = convolution(ops.expand_dims(x, 0), weight, bias, stride, padding, dilation, groups, output_padding)
+        return None if found is None else ops.squeeze(found, 0)
     transposed = output_padding is not None
     steps, gaps, more = (each(value, axes) for value in (stride, dilation, output_padding or 0))
     if padding == "valid":
@@ -165,8 +161,8 @@ def _convolved(
     if of_weight is not None:
         terms.append(_one(CONVOLUTION, constants, [x, of_weight]))
     if of_bias is not None:
-        terms.append(broadcast_to(reshape(of_bias, (-1, *(1 for _ in shape[2:]))), shape))
-    return functools.reduce(add, terms) if terms else None
+        terms.append(ops.broadcast_to(ops.reshape(of_bias, (-1, *(1 for _ in shape[2:]))), shape))
+    return functools.reduce(ops.add, terms) if terms else None
 
 
 def _convolution_backward_tangent(
@@ -183,7 +179,7 @@ def _convolution_backward_tangent(
         for place in range(3):
             if chosen[place]:
                 t = next(results)
-                found[place] = add(found[place], t) if place in found else t
+                found[place] = ops.add(found[place], t) if place in found else t
     return [found.get(place) for place, want in enumerate(args[-1]) if want]
 
 
@@ -260,8 +256,8 @@ def _max_pool_pullback(
 
 def _at_places(x: Array, places: Array) -> Array:
     """Return the elements of images at places that are counted in the flattened image, as `MAX_POOL` has them."""
-    flat, at = (reshape(one, (*one.shape[:-2], -1)) for one in (x, places))
-    return reshape(bind(gather_op, (flat, at), (at.ndim - 1,)), places.shape)
+    flat, at = (ops.reshape(one, (*one.shape[:-2], -1)) for one in (x, places))
+    return ops.reshape(bind(gather_op, (flat, at), (at.ndim - 1,)), places.shape)
 
 
 def _max_pool_tangent(
@@ -282,7 +278,7 @@ def _linear_tangent(
 ) -> Array:
     """Return the tangent of what is linear in its first operand, and of the others takes shapes and places."""
     if tangents[0] is None:
-        return zeros(out.shape, out.aval.dtype, device=out.aval.device)
+        return ops.zeros(out.shape, out.aval.dtype, device=out.aval.device)
     return _one(overload, args, [tangents[0], *operands[1:]])
 
 
@@ -359,8 +355,8 @@ def _norm_pullback(
     if found is None:
         return None
     shape = tuple(1 if k in found[0] else n for k, n in enumerate(x.shape))
-    norm = reshape(call_aten(NORM, args, operands), shape)
-    return [reshape(ct, shape) * (x / where(norm == 0, 1, norm))]
+    norm = ops.reshape(call_aten(NORM, args, operands), shape)
+    return [ops.reshape(ct, shape) * (x / ops.where(norm == 0, 1, norm))]
 
 
 def _norm_tangent(
@@ -371,7 +367,7 @@ def _norm_tangent(
     found = _axes_of_norm(args, x.ndim)
     if found is None or tangent is None:
         return None
-    return sum_over(x * tangent, axis=found[0], keepdims=found[1]) / where(norm == 0, 1, norm)
+    return ops.sum(x * tangent, axis=found[0], keepdims=found[1]) / ops.where(norm == 0, 1, norm)
 
 
 def _norm_of_batch(

@@ -12,18 +12,9 @@ from typing import Any
 import numpy
 import torch
 
+from gtrace.core import ops
 from gtrace.core.ir.aval import Aval, Bundle, aval, bundle
-from gtrace.core.ops.arg_reduce import argmax
-from gtrace.core.ops.create import eye, ones
-from gtrace.core.ops.elementwise import stop_gradient
-from gtrace.core.ops.join_split import concat
-from gtrace.core.ops.linalg import matmul
-from gtrace.core.ops.logic import isfinite, where
-from gtrace.core.ops.pad_tile import tril, triu
 from gtrace.core.ops.promote import cast
-from gtrace.core.ops.reduce import all as all_over
-from gtrace.core.ops.reduce import sum as sum_over
-from gtrace.core.ops.shape import broadcast_to, expand_dims, matrix_transpose
 from gtrace.core.trace.array import Array
 from gtrace.interop.aten.handwritten_layers import Tangent
 from gtrace.interop.aten.matrix_common import (
@@ -95,7 +86,7 @@ def lu_factor(x: Array) -> Sequence[Array] | None:
 
 def permutations(factors: Array, pivots: Array) -> Array:
     """Return the matrices that undo the exchanges of rows that `lu_factor` returns."""
-    return one(UNPACK, (*_BOTH, False), stop_gradient(factors), pivots)
+    return one(UNPACK, (*_BOTH, False), ops.stop_gradient(factors), pivots)
 
 
 def lu(x: Array) -> tuple[Array, Array, Array] | None:
@@ -110,16 +101,16 @@ def lu(x: Array) -> tuple[Array, Array, Array] | None:
 def order_of_rows(pivots: Array) -> Array:
     """Return the order of as many rows as there are exchanges, after these; pivots count from 1."""
     n = pivots.shape[-1]
-    shape = ones((*pivots.shape, n), torch.float32, device=pivots.aval.device)
-    return argmax(permutations(shape, pivots), axis=-2)
+    shape = ops.ones((*pivots.shape, n), torch.float32, device=pivots.aval.device)
+    return ops.argmax(permutations(shape, pivots), axis=-2)
 
 
 def _factors(both: Array) -> tuple[Array, Array]:
     inner = min(both.shape[-2:])
-    lower = tril(both[..., :, :inner], -1)
+    lower = ops.tril(both[..., :, :inner], -1)
     rows, columns = lower.shape[-2:]
-    diagonal = eye(rows, columns, dtype=both.aval.dtype, device=both.aval.device)
-    return lower + diagonal, triu(both[..., :inner, :])
+    diagonal = ops.eye(rows, columns, dtype=both.aval.dtype, device=both.aval.device)
+    return lower + diagonal, ops.triu(both[..., :inner, :])
 
 
 # -- systems
@@ -132,7 +123,7 @@ def _options(args: tuple[Any, ...]) -> tuple[bool, bool, bool]:
 
 
 def _read_half(x: Array, upper: bool, unit: bool) -> Array:
-    return triu(x, int(unit)) if upper else tril(x, -int(unit))
+    return ops.triu(x, int(unit)) if upper else ops.tril(x, -int(unit))
 
 
 def _solve_pullback(
@@ -141,12 +132,12 @@ def _solve_pullback(
     """Return the cotangents of triangular matrices and right sides."""
     a, b = operands
     upper, left, unit = _options(args)
-    of_b = one(SOLVE, (*_BOTH, not upper, left, unit), matrix_transpose(a), ct)
+    of_b = one(SOLVE, (*_BOTH, not upper, left, unit), ops.matrix_transpose(a), ct)
     right = unbroadcast(of_b, b.shape) if needed[1] else None
     if not needed[0]:
         return [None, right]
-    x = matrix_transpose(one(SOLVE, args, a, b))
-    product = -(matmul(of_b, x) if left else matmul(x, of_b))
+    x = ops.matrix_transpose(one(SOLVE, args, a, b))
+    product = -(ops.matmul(of_b, x) if left else ops.matmul(x, of_b))
     return [unbroadcast(_read_half(product, upper, unit), a.shape), right]
 
 
@@ -158,7 +149,7 @@ def _solve_tangent(
     change = of_b
     if of_a is not None:
         half = _read_half(of_a, upper, unit)
-        product = matmul(half, out) if left else matmul(out, half)
+        product = ops.matmul(half, out) if left else ops.matmul(out, half)
         change = -product if of_b is None else of_b - product
     assert change is not None
     return one(overload, args, operands[0], change)
@@ -171,11 +162,11 @@ def _general_solve_pullback(
     a, b = operands
     if args != _BOTH or a.ndim != b.ndim or a.shape[:-2] != b.shape[:-2]:
         return None
-    right = one(GENERAL_SOLVE, args, matrix_transpose(a), cts[0])
+    right = one(GENERAL_SOLVE, args, ops.matrix_transpose(a), cts[0])
     if not needed[0]:
         return [None, right]
     x = one(GENERAL_SOLVE, args, a, b)
-    return [-matmul(right, matrix_transpose(x)), right if needed[1] else None]
+    return [-ops.matmul(right, ops.matrix_transpose(x)), right if needed[1] else None]
 
 
 def _general_solve_tangent(
@@ -186,7 +177,7 @@ def _general_solve_tangent(
         return None
     change = of_b
     if of_a is not None:
-        product = matmul(of_a, one(overload, args, a, b))
+        product = ops.matmul(of_a, one(overload, args, a, b))
         change = -product if of_b is None else of_b - product
     assert change is not None
     return [one(overload, args, a, change), None, None, None]
@@ -196,15 +187,15 @@ def _inverse_pullback(
     cts: Any, needed: Sequence[bool], operands: Sequence[Array], args: tuple[Any, ...]
 ) -> list[Array | None]:
     """Return the cotangent of matrices that are inverted."""
-    transposed = matrix_transpose(one(INVERSE, args, *operands))
-    return [-matmul(transposed, matmul(cts[0], transposed))]
+    transposed = ops.matrix_transpose(one(INVERSE, args, *operands))
+    return [-ops.matmul(transposed, ops.matmul(cts[0], transposed))]
 
 
 def _inverse_tangent(
     tangents: Sequence[Array | None], operands: Sequence[Array], out: Array, overload: str, args: tuple[Any, ...]
 ) -> list[Array | None]:
     x = one(overload, args, *operands)
-    return [-matmul(x, matmul(_only(tangents), x)), None]
+    return [-ops.matmul(x, ops.matmul(_only(tangents), x)), None]
 
 
 def _only(tangents: Sequence[Array | None]) -> Array:
@@ -226,54 +217,54 @@ def _adjugate(x: Array) -> Array:
     """
     n, dtype, device = x.shape[-1], x.aval.dtype, x.aval.device
     if n == 1:
-        return ones(x.shape, dtype, device=device)
+        return ops.ones(x.shape, dtype, device=device)
     if n == 2:
         return _adjugate_of_two(x)
     # the decomposition of matrices with NaN is an error; their determinant is NaN
-    finite = all_over(isfinite(x), axis=(-2, -1), keepdims=True)
-    parts = call_aten(SVD, (OPERAND,), [where(finite, stop_gradient(x), on_diagonal(x))])
-    left, values, right = (stop_gradient(part) for part in parts)
+    finite = ops.all(ops.isfinite(x), axis=(-2, -1), keepdims=True)
+    parts = call_aten(SVD, (OPERAND,), [ops.where(finite, ops.stop_gradient(x), on_diagonal(x))])
+    left, values, right = (ops.stop_gradient(part) for part in parts)
     back, front = adjoint(left), adjoint(right)
-    modulus = stop_gradient(one(DET, (OPERAND,), matmul(left, right)))
-    b = matmul(back, matmul(x, front))
+    modulus = ops.stop_gradient(one(DET, (OPERAND,), ops.matmul(left, right)))
+    b = ops.matmul(back, ops.matmul(x, front))
     # rounding would leave other numbers than the singular values
-    b = cast(diagonal_matrices(values), dtype) + (b - stop_gradient(b))
+    b = cast(diagonal_matrices(values), dtype) + (b - ops.stop_gradient(b))
     k = n - 2
     p, q, r, s = b[..., :k, :k], b[..., :k, k:], b[..., k:, :k], b[..., k:, k:]
     step = torch.finfo(values.aval.dtype).eps
-    largest = where(values[..., :1] > 0, values[..., :1], 1)
-    small = where(values[..., :k] <= largest * step**2, largest * step, 0)
+    largest = ops.where(values[..., :1] > 0, values[..., :1], 1)
+    small = ops.where(values[..., :k] <= largest * step**2, largest * step, 0)
     p = p + cast(diagonal_matrices(small), dtype)
     inverse = one(INVERSE, (OPERAND,), p)
-    column, row = matmul(inverse, q), matmul(r, inverse)
-    y = s - matmul(r, column)
+    column, row = ops.matmul(inverse, q), ops.matmul(r, inverse)
+    y = s - ops.matmul(r, column)
     outer = _adjugate_of_two(y)
     of_y = y[..., 0, 0] * y[..., 1, 1] - y[..., 0, 1] * y[..., 1, 0]
-    inner = scaled(of_y, inverse) + matmul(column, matmul(outer, row))
-    whole = concat([
-        concat([inner, -matmul(column, outer)], -1),
-        concat([-matmul(outer, row), outer], -1),
+    inner = scaled(of_y, inverse) + ops.matmul(column, ops.matmul(outer, row))
+    whole = ops.concat([
+        ops.concat([inner, -ops.matmul(column, outer)], -1),
+        ops.concat([-ops.matmul(outer, row), outer], -1),
     ], -2)  # fmt: skip
-    return scaled(modulus * one(DET, (OPERAND,), p), matmul(front, matmul(whole, back)))
+    return scaled(modulus * one(DET, (OPERAND,), p), ops.matmul(front, ops.matmul(whole, back)))
 
 
 def _adjugate_of_two(x: Array) -> Array:
     """Return det(x) * inv(x) of matrices with two rows."""
-    trace = sum_over(diagonals(x), axis=-1, keepdims=True)
-    return diagonal_matrices(broadcast_to(trace, x.shape[:-1])) - x
+    trace = ops.sum(diagonals(x), axis=-1, keepdims=True)
+    return diagonal_matrices(ops.broadcast_to(trace, x.shape[:-1])) - x
 
 
 def _det_pullback(
     cts: Any, needed: Sequence[bool], operands: Sequence[Array], args: tuple[Any, ...]
 ) -> list[Array | None]:
-    return [None if cts[0] is None else scaled(cts[0], matrix_transpose(_adjugate(operands[0])))]
+    return [None if cts[0] is None else scaled(cts[0], ops.matrix_transpose(_adjugate(operands[0])))]
 
 
 def _det_tangent(
     tangents: Sequence[Array | None], operands: Sequence[Array], out: Array, overload: str, args: tuple[Any, ...]
 ) -> list[Array | None]:
     """Return the tangent of determinants: Jacobi's formula."""
-    return [sum_over(matrix_transpose(_adjugate(operands[0])) * _only(tangents), axis=(-2, -1)), None, None]
+    return [ops.sum(ops.matrix_transpose(_adjugate(operands[0])) * _only(tangents), axis=(-2, -1)), None, None]
 
 
 def _slogdet_pullback(
@@ -288,15 +279,15 @@ def _slogdet_pullback(
     if not parts:
         return [None]
     scale = parts[0] if len(parts) == 1 else parts[0] + parts[1]
-    right = where(on_diagonal(x), expand_dims(expand_dims(scale, -1), -1), 0)
-    return [one(GENERAL_SOLVE, _BOTH, matrix_transpose(x), right)]
+    right = ops.where(on_diagonal(x), ops.expand_dims(ops.expand_dims(scale, -1), -1), 0)
+    return [one(GENERAL_SOLVE, _BOTH, ops.matrix_transpose(x), right)]
 
 
 def _slogdet_tangent(
     tangents: Sequence[Array | None], operands: Sequence[Array], out: Array, overload: str, args: tuple[Any, ...]
 ) -> list[Array | None]:
     (x,) = operands
-    trace = sum_over(diagonals(one(GENERAL_SOLVE, _BOTH, x, _only(tangents))), axis=-1)
+    trace = ops.sum(diagonals(one(GENERAL_SOLVE, _BOTH, x, _only(tangents))), axis=-1)
     of_sign = turning(trace) * one(overload, args, x) if x.aval.complex else None
     return [of_sign, real_part(trace), None, None]
 
@@ -315,19 +306,19 @@ def _lu_tangent(
     if args != (OPERAND,):
         return None
     both, pivots, _ = call_aten(LU, args, operands)
-    change = matmul(matrix_transpose(permutations(both, pivots)), _only(tangents))
+    change = ops.matmul(ops.matrix_transpose(permutations(both, pivots)), _only(tangents))
     k = min(both.shape[-2:])
     lower, upper = _factors(both)
     inner = one(SOLVE, (*_BOTH, False, True, True), lower[..., :k, :], change[..., :k, :k])
     inner = one(SOLVE, (*_BOTH, True, False), upper[..., :, :k], inner)
-    below, above = tril(inner, -1), triu(inner)
-    corner = matmul(lower[..., :k, :], below) + matmul(above, upper[..., :, :k])
+    below, above = ops.tril(inner, -1), ops.triu(inner)
+    corner = ops.matmul(lower[..., :k, :], below) + ops.matmul(above, upper[..., :, :k])
     if both.shape[-2] > k:
         rest = one(SOLVE, (*_BOTH, True, False), upper, change[..., k:, :])
-        return [concat([corner, rest - matmul(lower[..., k:, :], above)], -2), None, None]
+        return [ops.concat([corner, rest - ops.matmul(lower[..., k:, :], above)], -2), None, None]
     if both.shape[-1] > k:
         rest = one(SOLVE, (*_BOTH, False, True, True), lower, change[..., :, k:])
-        return [concat([corner, rest - matmul(below, upper[..., :, k:])], -1), None, None]
+        return [ops.concat([corner, rest - ops.matmul(below, upper[..., :, k:])], -1), None, None]
     return [corner, None, None]
 
 
@@ -340,22 +331,22 @@ def _lu_pullback(
     both, pivots, _ = call_aten(LU, args, operands)
     k = min(both.shape[-2:])
     lower, upper = _factors(both)
-    low, high = (matrix_transpose(part) for part in (lower[..., :k, :], upper[..., :, :k]))
+    low, high = (ops.matrix_transpose(part) for part in (lower[..., :k, :], upper[..., :, :k]))
     ct = cts[0][..., :k, :k]
-    inner = tril(matmul(low, tril(ct, -1)), -1) + triu(matmul(triu(ct), high))
+    inner = ops.tril(ops.matmul(low, ops.tril(ct, -1)), -1) + ops.triu(ops.matmul(ops.triu(ct), high))
     rest = None
     if both.shape[-2] > k:
         beyond = cts[0][..., k:, :]
         rest = one(SOLVE, (*_BOTH, False, False), high, beyond)
-        inner = inner - triu(matmul(matrix_transpose(lower[..., k:, :]), beyond))
+        inner = inner - ops.triu(ops.matmul(ops.matrix_transpose(lower[..., k:, :]), beyond))
     elif both.shape[-1] > k:
         beyond = cts[0][..., :, k:]
         rest = one(SOLVE, (*_BOTH, True, True, True), low, beyond)
-        inner = inner - tril(matmul(beyond, matrix_transpose(upper[..., :, k:])), -1)
+        inner = inner - ops.tril(ops.matmul(beyond, ops.matrix_transpose(upper[..., :, k:])), -1)
     corner = one(SOLVE, (*_BOTH, False, False), high, one(SOLVE, (*_BOTH, True, True, True), low, inner))
     if rest is not None:
-        corner = concat([corner, rest], -2 if both.shape[-2] > k else -1)
-    return [matmul(permutations(both, pivots), corner)]
+        corner = ops.concat([corner, rest], -2 if both.shape[-2] > k else -1)
+    return [ops.matmul(permutations(both, pivots), corner)]
 
 
 # -- types
@@ -433,7 +424,7 @@ def _triangular_batch(overload: str, args: tuple[Any, ...], batched: Sequence[bo
         return None
     ndim = max(x.ndim - flag for x, flag in zip(operands, batched, strict=True))
     aligned = [
-        expand_dims(x, tuple(range(1, 1 + ndim - (x.ndim - 1)))) if flag and x.ndim - 1 < ndim else x
+        ops.expand_dims(x, tuple(range(1, 1 + ndim - (x.ndim - 1)))) if flag and x.ndim - 1 < ndim else x
         for x, flag in zip(operands, batched, strict=True)
     ]
     return call_aten(overload, args, aligned)
@@ -443,7 +434,7 @@ def _unpack_batch(overload: str, args: tuple[Any, ...], batched: Sequence[bool],
     if any(not x.size for x in operands):
         return None
     count = operands[batched.index(True)].shape[0]
-    whole = [x if flag else broadcast_to(x, (count, *x.shape)) for x, flag in zip(operands, batched, strict=True)]
+    whole = [x if flag else ops.broadcast_to(x, (count, *x.shape)) for x, flag in zip(operands, batched, strict=True)]
     # a result that is not asked for is empty
     return [(x, bool(x.size)) for x in call_aten(overload, args, whole)]
 

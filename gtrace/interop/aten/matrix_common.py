@@ -11,14 +11,9 @@ from typing import Any
 
 import torch
 
+from gtrace.core import ops
 from gtrace.core.ir.aval import Aval, aval
-from gtrace.core.ops.complex_parts import conj, imag, real
-from gtrace.core.ops.create import eye
-from gtrace.core.ops.elementwise import multiply
-from gtrace.core.ops.logic import where
 from gtrace.core.ops.ndarray_methods import diagonal
-from gtrace.core.ops.reduce import sum as sum_over
-from gtrace.core.ops.shape import broadcast_to, expand_dims, matrix_transpose, reshape
 from gtrace.core.trace.array import Array
 from gtrace.interop.aten.translate import call_aten
 
@@ -62,33 +57,33 @@ def retyped(x: Aval, shape: Sequence[int], dtypes: dict[torch.dtype, torch.dtype
 
 def adjoint(x: Array) -> Array:
     """Return conjugated transposed matrices."""
-    return conjugate(matrix_transpose(x))
+    return conjugate(ops.matrix_transpose(x))
 
 
 def conjugate(x: Array) -> Array:
     """Return conjugates; of real numbers, themselves."""
-    return conj(x) if x.aval.complex else x
+    return ops.conj(x) if x.aval.complex else x
 
 
 def real_part(x: Array) -> Array:
     """Return real parts; of real numbers, themselves."""
-    return real(x) if x.aval.complex else x
+    return ops.real(x) if x.aval.complex else x
 
 
 def turning(x: Array) -> Array:
     """Return the imaginary parts of complex numbers as imaginary numbers."""
-    return multiply(imag(x), 1j)
+    return ops.multiply(ops.imag(x), 1j)
 
 
 def on_diagonal(x: Array) -> Array:
     """Return whether an element is on the diagonal of square matrices."""
-    return eye(x.shape[-1], dtype=bool, device=x.aval.device)
+    return ops.eye(x.shape[-1], dtype=bool, device=x.aval.device)
 
 
 def gaps(values: Array) -> Array:
     """Return the differences of numbers, of those of columns to those of rows, and ones on the diagonal."""
-    differences = expand_dims(values, -2) - expand_dims(values, -1)
-    return where(on_diagonal(differences), 1, differences)
+    differences = ops.expand_dims(values, -2) - ops.expand_dims(values, -1)
+    return ops.where(on_diagonal(differences), 1, differences)
 
 
 def diagonals(x: Array) -> Array:
@@ -98,19 +93,19 @@ def diagonals(x: Array) -> Array:
 
 def diagonal_matrices(x: Array) -> Array:
     """Return square matrices with these diagonals, else zeros."""
-    return where(on_diagonal(x), expand_dims(x, -1), 0)
+    return ops.where(on_diagonal(x), ops.expand_dims(x, -1), 0)
 
 
 def scaled(numbers: Array, x: Array) -> Array:
     """Return matrices times a number each."""
-    return multiply(reshape(numbers, (*numbers.shape, 1, 1)), x)
+    return ops.multiply(ops.reshape(numbers, (*numbers.shape, 1, 1)), x)
 
 
 def unbroadcast(x: Array, shape: tuple[int, ...]) -> Array:
     """Return the sums over the axes along which an array of this shape was repeated."""
     more = x.ndim - len(shape)
     repeated = [k for k, n in enumerate(x.shape) if k < more or (shape[k - more] == 1 and n != 1)]
-    return reshape(sum_over(x, axis=tuple(repeated)), shape) if repeated else x
+    return ops.reshape(ops.sum(x, axis=tuple(repeated)), shape) if repeated else x
 
 
 def of_batch(overload: str, args: tuple[Any, ...], batched: Sequence[bool], operands: Sequence[Array]) -> Any:
@@ -123,6 +118,6 @@ def of_batch(overload: str, args: tuple[Any, ...], batched: Sequence[bool], oper
     for x, flag in zip(operands, batched, strict=True):
         if len(operands) > 1 and x.ndim - flag != ndim:
             return None
-        whole.append(x if flag else broadcast_to(x, (count, *x.shape)))
+        whole.append(x if flag else ops.broadcast_to(x, (count, *x.shape)))
     found = call_aten(overload, args, whole)
     return [(x, True) for x in found] if isinstance(found, list) else found

@@ -13,14 +13,10 @@ from typing import Any
 
 import torch
 
+from gtrace.core import ops
 from gtrace.core.ir.aval import Aval, Bundle, bundle
-from gtrace.core.ops.complex_parts import real
-from gtrace.core.ops.create import zeros
-from gtrace.core.ops.join_split import concat
-from gtrace.core.ops.linalg import matmul
-from gtrace.core.ops.logic import where
 from gtrace.core.ops.promote import cast
-from gtrace.core.ops.shape import broadcast_to, expand_dims, full_like_scalar, matrix_transpose, reshape
+from gtrace.core.ops.shape import full_like_scalar
 from gtrace.core.trace.array import Array
 from gtrace.interop.aten.handwritten_layers import Tangent
 from gtrace.interop.aten.linear_systems import GENERAL_SOLVE
@@ -82,15 +78,15 @@ def pinv(x: Array, bound: float | None, hermitian: bool) -> Array | None:
 def _direction(x: Array, change: Array) -> Array:
     """Return the derivative of exponentials in a direction: a block of that of [[x, change], [0, x]]."""
     n = x.shape[-1]
-    nothing = zeros(x.shape, x.aval.dtype, device=x.aval.device)
-    whole = concat([concat([x, change], -1), concat([nothing, x], -1)], -2)
+    nothing = ops.zeros(x.shape, x.aval.dtype, device=x.aval.device)
+    whole = ops.concat([ops.concat([x, change], -1), ops.concat([nothing, x], -1)], -2)
     return one(EXPM, (OPERAND,), whole)[..., :n, n:]
 
 
 def _expm_pullback(
     ct: Array, needed: Sequence[bool], operands: Sequence[Array], args: tuple[Any, ...]
 ) -> list[Array | None]:
-    return [_direction(matrix_transpose(operands[0]), ct)]
+    return [_direction(ops.matrix_transpose(operands[0]), ct)]
 
 
 def _expm_tangent(
@@ -104,7 +100,7 @@ def _expm_tangent(
 
 def _residuals(x: Array, inverse: Array) -> tuple[Array, Array]:
     """Return the projections on what the rows of pseudo-inverses, and those of matrices, do not reach."""
-    return _identity(x, -2) - matmul(x, inverse), _identity(x, -1) - matmul(inverse, x)
+    return _identity(x, -2) - ops.matmul(x, inverse), _identity(x, -1) - ops.matmul(inverse, x)
 
 
 def _identity(x: Array, axis: int) -> Array:
@@ -121,8 +117,8 @@ def _pinv_pullback(
     inverse = one(PINV, args, *operands)
     left, right = _residuals(x, inverse)
     back, turned = adjoint(inverse), adjoint(ct)
-    found = matmul(left, matmul(turned, matmul(inverse, back))) - matmul(back, matmul(ct, back))
-    found = found + matmul(back, matmul(inverse, matmul(turned, right)))
+    found = ops.matmul(left, ops.matmul(turned, ops.matmul(inverse, back))) - ops.matmul(back, ops.matmul(ct, back))
+    found = found + ops.matmul(back, ops.matmul(inverse, ops.matmul(turned, right)))
     return [conjugate(found), *(None for _ in operands[1:])]
 
 
@@ -134,8 +130,8 @@ def _pinv_tangent(
         return None
     left, right = _residuals(x, out)
     back, turned = adjoint(out), adjoint(change)
-    found = matmul(out, matmul(back, matmul(turned, left))) - matmul(out, matmul(change, out))
-    return found + matmul(right, matmul(turned, matmul(back, out)))
+    found = ops.matmul(out, ops.matmul(back, ops.matmul(turned, left))) - ops.matmul(out, ops.matmul(change, out))
+    return found + ops.matmul(right, ops.matmul(turned, ops.matmul(back, out)))
 
 
 def _pinv_batch(overload: str, args: tuple[Any, ...], batched: Sequence[bool], operands: Sequence[Array]) -> Any:
@@ -143,10 +139,10 @@ def _pinv_batch(overload: str, args: tuple[Any, ...], batched: Sequence[bool], o
     if x.aval.dtype not in WIDE or not x.size:
         return None
     if not batched[0]:
-        x = broadcast_to(x, (operands[batched.index(True)].shape[0], *x.shape))
+        x = ops.broadcast_to(x, (operands[batched.index(True)].shape[0], *x.shape))
     # bounds broadcast to the axes before the matrices
     aligned = [
-        reshape(n, (n.shape[0], *(1 for _ in range(x.ndim - 2 - n.ndim)), *n.shape[1:])) if flag else n
+        ops.reshape(n, (n.shape[0], *(1 for _ in range(x.ndim - 2 - n.ndim)), *n.shape[1:])) if flag else n
         for n, flag in zip(bounds, batched[1:], strict=True)
     ]
     return call_aten(overload, args, [x, *aligned])
@@ -166,10 +162,10 @@ def _eig_tangent(
     if tangents[0] is None:
         return None
     values, vectors = call_aten(EIG, args, operands)
-    inner = _solved(vectors, matmul(cast(tangents[0], vectors.aval.dtype), vectors))
-    moved = matmul(vectors, where(on_diagonal(inner), 0, inner / gaps(values)))
-    growth = real(diagonals(matmul(adjoint(vectors), moved)))
-    return [diagonals(inner), moved - vectors * expand_dims(cast(growth, vectors.aval.dtype), -2)]
+    inner = _solved(vectors, ops.matmul(cast(tangents[0], vectors.aval.dtype), vectors))
+    moved = ops.matmul(vectors, ops.where(on_diagonal(inner), 0, inner / gaps(values)))
+    growth = ops.real(diagonals(ops.matmul(adjoint(vectors), moved)))
+    return [diagonals(inner), moved - vectors * ops.expand_dims(cast(growth, vectors.aval.dtype), -2)]
 
 
 def _eig_pullback(
@@ -178,15 +174,15 @@ def _eig_pullback(
     """Return the cotangent of matrices: the transpose of `_eig_tangent`."""
     of_values, of_vectors = cts
     values, vectors = call_aten(EIG, args, operands)
-    transposed = matrix_transpose(vectors)
+    transposed = ops.matrix_transpose(vectors)
     inner = None if of_values is None else diagonal_matrices(of_values)
     if of_vectors is not None:
-        turned = matmul(transposed, of_vectors)
-        growth = cast(real(diagonals(turned)), vectors.aval.dtype)
-        turned = turned - matmul(transposed, conjugate(vectors)) * expand_dims(growth, -2)
-        inner = where(on_diagonal(turned), 0 if inner is None else inner, turned / gaps(values))
-    found = _solved(transposed, matmul(inner, transposed))
-    return [found if operands[0].aval.complex else real(found)]
+        turned = ops.matmul(transposed, of_vectors)
+        growth = cast(ops.real(diagonals(turned)), vectors.aval.dtype)
+        turned = turned - ops.matmul(transposed, conjugate(vectors)) * ops.expand_dims(growth, -2)
+        inner = ops.where(on_diagonal(turned), 0 if inner is None else inner, turned / gaps(values))
+    found = _solved(transposed, ops.matmul(inner, transposed))
+    return [found if operands[0].aval.complex else ops.real(found)]
 
 
 # -- types

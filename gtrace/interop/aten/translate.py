@@ -12,14 +12,13 @@ from typing import Any
 import attrs
 import torch
 
+from gtrace.core import ops
 from gtrace.core.base import torch_internals as internals
 from gtrace.core.base.errors import ArgumentError, message
 from gtrace.core.ir.aval import Aval, Bundle, aval
 from gtrace.core.ir.graph import Scalar
 from gtrace.core.ir.op import REGISTRY
-from gtrace.core.ops.complex_parts import conj
 from gtrace.core.ops.create import to_device
-from gtrace.core.ops.elementwise import stop_gradient
 from gtrace.core.ops.promote import cast
 from gtrace.core.ops.shape import full_like_scalar
 from gtrace.core.trace.array import Array
@@ -49,12 +48,12 @@ def call_aten(overload: str, args: tuple[Any, ...], operands: Sequence[Array]) -
     results = bind_all(op, operands, (overload, args))
     places = _DIFFERENTIABLE.get(overload)
     if places is not None:
-        return [x if k in places or not x.aval.floating else stop_gradient(x) for k, x in enumerate(results)]
+        return [x if k in places or not x.aval.floating else ops.stop_gradient(x) for k, x in enumerate(results)]
     # torch keeps some results for its derivatives only, such as the mean in layer_norm, and these have none
     flags = _has_derivative(overload, args, tuple([x.aval for x in operands]))
     if not any(flags):  # a form of an operator without derivatives: asking for one must be an error
         return results
-    return [x if flag or not x.aval.floating else stop_gradient(x) for x, flag in zip(results, flags, strict=True)]
+    return [x if flag or not x.aval.floating else ops.stop_gradient(x) for x, flag in zip(results, flags, strict=True)]
 
 
 _DIFFERENTIABLE: dict[str, Sequence[int]] = {
@@ -417,7 +416,7 @@ def _same(a: Aval, x: Array, **rest: Any) -> Array:
 @_rule("_conj.default", "conj_physical.default", "_conj_physical.default")
 def _conj(a: Aval, x: Array) -> Array:
     # torch's results may be marked as conjugated and keep their memory; values of gtrace have no such marks
-    return conj(cast(x, a.dtype))
+    return ops.conj(cast(x, a.dtype))
 
 
 @_rule("_neg_view.default")
@@ -428,7 +427,7 @@ def _neg_view(a: Aval, x: Array) -> Array:
 @_rule("detach.default", "detach_copy.default")
 def _detach(a: Aval, x: Array) -> Array:
     x = cast(x, a.dtype)
-    return stop_gradient(x) if a.floating else x
+    return ops.stop_gradient(x) if a.floating else x
 
 
 def _custom_function(a: Aval, x: Array, inputs: Sequence[Array], function: str) -> Array:

@@ -10,10 +10,10 @@ import numpy
 
 import gtrace as gt
 from gtrace import lax as ours
+from gtrace.core import ops
 from gtrace.core.base import tree
 from gtrace.core.base.dtypes import DType
 from gtrace.core.base.errors import ArgumentError, message
-from gtrace.core.ops.shape import moveaxis
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
 from gtrace.distributed.sharding import with_sharding
@@ -69,7 +69,7 @@ def index_take(src: Any, idxs: Sequence[Any], axes: Sequence[int]) -> Array:
     >>> jax.lax.index_take(jax.numpy.eye(2), [jax.numpy.array([1])], (0,))
     Array([[0., 1.]], dtype=float32)
     """
-    x = moveaxis(lift("index_take", src), tuple(axes), tuple(range(len(axes))))
+    x = ops.moveaxis(lift("index_take", src), tuple(axes), tuple(range(len(axes))))
     return x[tuple(idxs)]
 
 
@@ -79,8 +79,8 @@ def top_k(operand: Any, k: int, *, axis: int = -1) -> list[Array]:
     if axis in (-1, x.ndim - 1):
         values, places = ours.top_k(x, k)
         return [values, places.astype("int32")]
-    values, places = ours.top_k(moveaxis(x, axis, -1), k)
-    return [moveaxis(values, -1, axis), moveaxis(places, -1, axis).astype("int32")]
+    values, places = ours.top_k(ops.moveaxis(x, axis, -1), k)
+    return [ops.moveaxis(values, -1, axis), ops.moveaxis(places, -1, axis).astype("int32")]
 
 
 def approx_min_k(

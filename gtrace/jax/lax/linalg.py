@@ -3,10 +3,8 @@
 import enum
 from typing import Any
 
+from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, message
-from gtrace.core.ops.complex_parts import conj
-from gtrace.core.ops.linalg import matmul
-from gtrace.core.ops.shape import expand_dims, matrix_transpose
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
 from gtrace.jax.adapt import namespace
@@ -79,8 +77,8 @@ def qdwh(
     if dynamic_shape is not None:
         raise ArgumentError(message("qdwh", "no dynamic_shape", repr(dynamic_shape), "Take a slice."))
     u, s, vh = svd(lift("qdwh", x), full_matrices=False)
-    v = conj(matrix_transpose(vh)) if vh.aval.complex else matrix_transpose(vh)
-    return matmul(u, vh), matmul(v * expand_dims(s, -2), vh), 1, True
+    v = ops.conj(ops.matrix_transpose(vh)) if vh.aval.complex else ops.matrix_transpose(vh)
+    return ops.matmul(u, vh), ops.matmul(v * ops.expand_dims(s, -2), vh), 1, True
 
 
 __getattr__, __dir__ = namespace("jax.lax.linalg", linalg)

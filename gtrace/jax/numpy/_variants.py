@@ -12,16 +12,11 @@ from typing import Any
 import numpy
 
 from gtrace import numpy as ours
+from gtrace.core import ops
 from gtrace.core.base.dtypes import DType, float16, float32, float64
 from gtrace.core.base.errors import ArgumentError, message
 from gtrace.core.ops import create, elementwise, index, logic, scans
-from gtrace.core.ops.complex_numbers import complex as make_complex
-from gtrace.core.ops.complex_numbers import iscomplexobj
-from gtrace.core.ops.complex_parts import imag, real
-from gtrace.core.ops.elementwise import subtract
 from gtrace.core.ops.promote import promote_arrays, weakened
-from gtrace.core.ops.shape import permute_dims, reshape
-from gtrace.core.ops.unique import nonzero
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
 from gtrace.jax.adapt import JAX_NAMES, adapted
@@ -50,7 +45,7 @@ def array(
     (1, 2)
     """
     out = create.array(object, dtype, device) if copy else create.asarray(object, dtype, device=device)
-    return out if out.ndim >= ndmin else reshape(out, (*(1,) * (ndmin - out.ndim), *out.shape))
+    return out if out.ndim >= ndmin else ops.reshape(out, (*(1,) * (ndmin - out.ndim), *out.shape))
 
 
 @functools.partial(taking_keys, "jax.numpy.full")
@@ -101,7 +96,7 @@ def where(condition: Any, x: Any = None, y: Any = None, /, *, size: int | None =
         return logic.where(condition, x, y)
     if x is not None or y is not None:
         raise ArgumentError(message("where", "both x and y, or neither", "one of them", "Pass both."))
-    return nonzero(condition, size=size, fill_value=0 if fill_value is None else fill_value)
+    return ops.nonzero(condition, size=size, fill_value=0 if fill_value is None else fill_value)
 
 
 def frompyfunc(func: Callable[..., Any], /, nin: int, nout: int, *, identity: Any = None) -> Callable[..., Any]:
@@ -142,20 +137,21 @@ def set_printoptions(**options: Any) -> None:
 @functools.partial(taking_keys, "jax.numpy.transpose")
 def transpose(a: Any, axes: Any = None) -> Array:
     """``gt.transpose`` with the axes as one argument."""
-    return permute_dims(lift("transpose", a), axes)
+    return ops.permute_dims(lift("transpose", a), axes)
 
 
 def _by_parts(name: str, x: Any, y: Any, wins: Callable[[Any, Any], Any]) -> Array:
     """Return of two complex numbers the one whose real part, and then imaginary part, wins; NaN wins always."""
     x, y = promote_arrays(name, x, y)
     first = logic.logical_or(
-        wins(real(x), real(y)), logic.logical_and(logic.equal(real(x), real(y)), wins(imag(x), imag(y)))
+        wins(ops.real(x), ops.real(y)),
+        logic.logical_and(logic.equal(ops.real(x), ops.real(y)), wins(ops.imag(x), ops.imag(y))),
     )
     return logic.where(logic.logical_or(first, logic.isnan(x)), x, y)
 
 
 def _is_complex(*operands: Any) -> bool:
-    return any(iscomplexobj(x) for x in operands)
+    return any(ops.iscomplexobj(x) for x in operands)
 
 
 def maximum(x: Any, y: Any, /) -> Array:
@@ -202,11 +198,11 @@ def place(arr: Any, mask: Any, vals: Any, *, inplace: bool = False) -> Array:
     if inplace:
         fix = "Pass inplace=False, and use the result."
         raise ArgumentError(message("place", "inplace=False", "True: Arrays never change", fix))
-    x, values = lift("place", arr), reshape(lift("place", vals), (-1,))
-    kept = reshape(lift("place", mask), (-1,))
-    order = subtract(scans.cumsum(kept.astype("int32")), 1)
+    x, values = lift("place", arr), ops.reshape(lift("place", vals), (-1,))
+    kept = ops.reshape(lift("place", mask), (-1,))
+    order = ops.subtract(scans.cumsum(kept.astype("int32")), 1)
     chosen = values[elementwise.remainder(order, values.size)].astype(x.dtype)
-    return reshape(logic.where(kept, chosen, reshape(x, (-1,))), x.shape)
+    return ops.reshape(logic.where(kept, chosen, ops.reshape(x, (-1,))), x.shape)
 
 
 def _from_numpy(name: str) -> Callable[..., Array]:
@@ -282,11 +278,11 @@ def _extreme(name: str, far: float) -> Callable[..., Array]:
     @functools.wraps(function)
     def call(a: Any, axis: Any = None, *args: Any, **options: Any) -> Array:
         x = lift(name, a)
-        if not iscomplexobj(x) or args or options.keys() - {"keepdims"}:
+        if not ops.iscomplexobj(x) or args or options.keys() - {"keepdims"}:
             return function(a, axis, *args, **options)
-        best = function(real(x), axis, keepdims=True)
-        other = function(logic.where(logic.equal(real(x), best), imag(x), far), axis, keepdims=True)
-        out = make_complex(best, other)
+        best = function(ops.real(x), axis, keepdims=True)
+        other = function(logic.where(logic.equal(ops.real(x), best), ops.imag(x), far), axis, keepdims=True)
+        out = ops.complex(best, other)
         return out if options.get("keepdims") else ours.squeeze(out, axis)
 
     del call.__wrapped__  # its parameters are not those of this one
@@ -336,7 +332,7 @@ def _running(name: str) -> Callable[..., Array]:
     def call(a: Any, axis: int | None = None, dtype: Any = None, out: None = None) -> Array:
         x = lift(name, a)
         kind = dtype or (int if x.dtype == "bool" else x.dtype)
-        return function(reshape(x, (-1,)), 0, dtype=kind) if axis is None else function(x, axis, dtype=kind)
+        return function(ops.reshape(x, (-1,)), 0, dtype=kind) if axis is None else function(x, axis, dtype=kind)
 
     call.__name__ = call.__qualname__ = name
     call.__doc__ = f"``gt.numpy.{name}`` in the dtype of the elements."
@@ -376,10 +372,10 @@ def _deviation(name: str) -> Callable[..., Any]:
         keep = {key: value for key, value in options.items() if key == "where"}
         own = ours.nanmean if name.startswith("nan") else ours.mean
         x = lift(name, a)
-        apart = subtract(own(x, axis, keepdims=True, **keep), mean)
+        apart = ops.subtract(own(x, axis, keepdims=True, **keep), mean)
         shift = elementwise.square(elementwise.absolute(apart))
         if not (options.get("keepdims") or (len(args) > 3 and args[3])):
-            shift = reshape(shift, out.shape)
+            shift = ops.reshape(shift, out.shape)
         if options.get("ddof") or options.get("correction") or (len(args) > 2 and args[2]):
             fix = "Leave ddof and correction at 0."
             raise ArgumentError(message(name, "mean= without ddof", "both", fix))
@@ -408,7 +404,7 @@ def _unique_part(name: str) -> Callable[..., Any]:
             return found
         values, *rest = found
         if flags["return_inverse"]:
-            rest[int(flags["return_index"])] = reshape(rest[int(flags["return_index"])], lift(name, x).shape)
+            rest[int(flags["return_index"])] = ops.reshape(rest[int(flags["return_index"])], lift(name, x).shape)
         kind = type(plain(create.zeros(1)))
         return kind(values, *rest)
 

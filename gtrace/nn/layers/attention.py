@@ -8,13 +8,10 @@ from typing import Any
 
 import torch
 
+from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, ShapeError, message
-from gtrace.core.ops.create import arange, zeros
-from gtrace.core.ops.index import take
 from gtrace.core.ops.join_split import slice_axis
-from gtrace.core.ops.logic import logical_and, where
 from gtrace.core.ops.promote import cast
-from gtrace.core.ops.shape import expand_dims, reshape, swapaxes
 from gtrace.core.trace.array import Array
 from gtrace.nn.attention import as_mask, rotary_embedding, scaled_dot_product_attention
 from gtrace.nn.common import floating
@@ -40,7 +37,9 @@ class KeyValueCache(Module):
 
     def positions(self, count: int) -> Array:
         """Return the positions of the next `count` tokens; one beyond the capacity raises when it runs."""
-        return take(arange(self.keys.shape[-2], device=self.keys.device), self.length + arange(count), mode="raise")
+        return ops.take(
+            ops.arange(self.keys.shape[-2], device=self.keys.device), self.length + ops.arange(count), mode="raise"
+        )
 
     def extended(self, keys: Array, values: Array, positions: Array) -> KeyValueCache:
         """Return the cache with further keys and values (..., kv_heads, n, depth) at positions (n,)."""
@@ -115,9 +114,9 @@ class MultiHeadAttention(Module):
         bound = math.sqrt(6.0 / (rows + embed_dim))
         kind = default_dtype(dtype)
         self.in_proj_weight = uniform(one, (rows, embed_dim), kind, -bound, bound)
-        self.in_proj_bias = zeros((rows,), kind) if bias else None
+        self.in_proj_bias = ops.zeros((rows,), kind) if bias else None
         out = Linear(embed_dim, embed_dim, bias, dtype=dtype, key=other)
-        self.out_proj = out.replace(bias=zeros((embed_dim,), kind)) if bias else out
+        self.out_proj = out.replace(bias=ops.zeros((embed_dim,), kind)) if bias else out
         self.num_heads, self.num_kv_heads, self.causal, self.dropout = num_heads, groups, causal, dropout
         self.rotary_base, self.rotary_interleaved = rotary_base, rotary_interleaved
 
@@ -127,7 +126,7 @@ class MultiHeadAttention(Module):
         depth = self.in_proj_weight.shape[1] // self.num_heads
         shape = (*axes, self.num_kv_heads, capacity, depth)
         kind = self.in_proj_weight.aval.dtype if dtype is None else dtype
-        return KeyValueCache(zeros(shape, kind), zeros(shape, kind), zeros((), "int64"))
+        return KeyValueCache(ops.zeros(shape, kind), ops.zeros(shape, kind), ops.zeros((), "int64"))
 
     def __call__(
         self, query: Any, keys: Any = None, values: Any = None, *, mask: Any = None, cache: KeyValueCache | None = None,
@@ -160,15 +159,15 @@ class MultiHeadAttention(Module):
         if cache is not None and positions is not None:
             cache = cache.extended(k, v, positions)
             k, v = cache.keys, cache.values
-            places = arange(k.shape[-2], device=k.device)
-            visible = places <= expand_dims(positions, 1) if causal else places < cache.length
+            places = ops.arange(k.shape[-2], device=k.device)
+            visible = places <= ops.expand_dims(positions, 1) if causal else places < cache.length
             mask, causal = visible if mask is None else _visible(mask, visible), False
         rate = 0.0 if key is None else self.dropout
         heads = scaled_dot_product_attention(
             q, k, v, mask, is_causal=causal, enable_gqa=True, dropout_p=rate, dropout_key=key
         )
-        merged = swapaxes(heads, -2, -3)
-        out = self.out_proj(reshape(merged, (*merged.shape[:-2], self.in_proj_weight.shape[1])))
+        merged = ops.swapaxes(heads, -2, -3)
+        out = self.out_proj(ops.reshape(merged, (*merged.shape[:-2], self.in_proj_weight.shape[1])))
         return out if cache is None else (out, cache)
 
     def _projected(self, query: Any, keys: Any, values: Any) -> list[Array]:
@@ -198,11 +197,12 @@ class MultiHeadAttention(Module):
                 for x, part in zip(operands, parts, strict=True)
             ]
         return [
-            swapaxes(reshape(x, (*x.shape[:-1], count, depth)), -2, -3) for x, count in zip(rows, counts, strict=True)
+            ops.swapaxes(ops.reshape(x, (*x.shape[:-1], count, depth)), -2, -3)
+            for x, count in zip(rows, counts, strict=True)
         ]
 
 
 def _visible(mask: Any, visible: Array) -> Array:
     """Return a mask, boolean or added to scores, that leaves out what is not visible."""
     given = as_mask("nn.MultiHeadAttention", mask)
-    return logical_and(given, visible) if given.aval.dtype is torch.bool else where(visible, given, -math.inf)
+    return ops.logical_and(given, visible) if given.aval.dtype is torch.bool else ops.where(visible, given, -math.inf)

@@ -7,9 +7,9 @@ import inspect
 from itertools import pairwise
 from typing import Any
 
+from gtrace.core import ops
 from gtrace.core.base import tree
 from gtrace.core.base.errors import ArgumentError, message
-from gtrace.core.ops.activations import relu
 from gtrace.core.ops.elementwise import identity
 from gtrace.core.trace.array import Array
 from gtrace.nn.layers.base import Module, check_function, check_key, field
@@ -118,7 +118,7 @@ class MLP(Module):
     final_activation: Any = field(static=True)
 
     def __init__(
-        self, in_size: int, out_size: int, width: int, depth: int, activation: Any = relu,
+        self, in_size: int, out_size: int, width: int, depth: int, activation: Any = ops.relu,
         final_activation: Any = identity, bias: bool = True, *, dtype: Any = None, key: Any = None,
     ) -> None:  # fmt: skip
         """Make `depth` hidden layers of `width` and a last map.

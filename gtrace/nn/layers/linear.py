@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gtrace.core.ops.linalg import matmul
-from gtrace.core.ops.shape import matrix_transpose
+from gtrace.core import ops
 from gtrace.core.trace.array import Array
 from gtrace.nn.common import check_number
 from gtrace.nn.layers.base import Module, check_key, field, within
@@ -50,7 +49,7 @@ class Linear(Module):
 
 def linear(x: Any, weight: Any, bias: Any) -> Array:
     """Return x @ weight.T + bias; the bias may be None."""
-    out = matmul(x, matrix_transpose(weight))
+    out = ops.matmul(x, ops.matrix_transpose(weight))
     return out if bias is None else out + bias
 
 

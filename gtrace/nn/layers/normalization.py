@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, message
-from gtrace.core.ops.create import ones, zeros
 from gtrace.core.trace.array import Array
 from gtrace.nn import normalization as functions
 from gtrace.nn.layers.base import Module, field
@@ -41,8 +41,8 @@ class LayerNorm(Module):
     ) -> None:  # fmt: skip
         """Make the weight 1 and the bias 0; neither without `elementwise_affine`."""
         self.normalized_shape, self.eps = _shape(normalized_shape), eps
-        self.weight = ones(self.normalized_shape, dtype) if elementwise_affine else None
-        self.bias = zeros(self.normalized_shape, dtype) if elementwise_affine and bias else None
+        self.weight = ops.ones(self.normalized_shape, dtype) if elementwise_affine else None
+        self.bias = ops.zeros(self.normalized_shape, dtype) if elementwise_affine and bias else None
 
     def __call__(self, x: Any) -> Array:
         """Return x of shape (..., *normalized_shape), normalized."""
@@ -70,7 +70,7 @@ class RMSNorm(Module):
     ) -> None:  # fmt: skip
         """Make the weight 1; none without `elementwise_affine`."""
         self.normalized_shape, self.eps = _shape(normalized_shape), eps
-        self.weight = ones(self.normalized_shape, dtype) if elementwise_affine else None
+        self.weight = ops.ones(self.normalized_shape, dtype) if elementwise_affine else None
 
     def __call__(self, x: Any) -> Array:
         """Return x of shape (..., *normalized_shape), normalized."""
@@ -105,8 +105,8 @@ class GroupNorm(Module):
             got, fix = f"{num_groups} of {num_channels}", "The first argument is the number of groups."
             raise ArgumentError(message("nn.GroupNorm", "a number of groups that divides the channels", got, fix))
         self.num_groups, self.eps = num_groups, eps
-        self.weight = ones((num_channels,), dtype) if affine else None
-        self.bias = zeros((num_channels,), dtype) if affine else None
+        self.weight = ops.ones((num_channels,), dtype) if affine else None
+        self.bias = ops.zeros((num_channels,), dtype) if affine else None
 
     def __call__(self, x: Any) -> Array:
         """Return x (batch, channels, ...), normalized."""
@@ -148,13 +148,13 @@ class BatchNorm(Module):
     ) -> None:
         """Make the weight 1 and the bias 0; neither without `affine`."""
         self.num_features, self.eps, self.momentum = num_features, eps, momentum
-        self.weight = ones((num_features,), dtype) if affine else None
-        self.bias = zeros((num_features,), dtype) if affine else None
+        self.weight = ops.ones((num_features,), dtype) if affine else None
+        self.bias = ops.zeros((num_features,), dtype) if affine else None
 
     def initial_state(self) -> BatchNormState:
         """Return the statistics before any batch: mean 0 and variance 1."""
         dtype = None if self.weight is None else self.weight.aval.dtype
-        return BatchNormState(zeros((self.num_features,), dtype), ones((self.num_features,), dtype))
+        return BatchNormState(ops.zeros((self.num_features,), dtype), ops.ones((self.num_features,), dtype))
 
     def __call__(self, x: Any, state: BatchNormState, *, training: bool = False) -> tuple[Array, BatchNormState]:
         """Return x (batch, channels, ...) normalized, and the new statistics.

@@ -8,12 +8,9 @@ from typing import Any
 import attrs
 import torch
 
+from gtrace.core import ops
 from gtrace.core.base import tree
-from gtrace.core.ops.create import full
-from gtrace.core.ops.elementwise import maximum
-from gtrace.core.ops.logic import isfinite, logical_and, where
 from gtrace.core.ops.promote import cast
-from gtrace.core.ops.reduce import all as all_over
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
 from gtrace.core.trace.promotion import as_dtype
@@ -103,7 +100,7 @@ def all_finite(values: Any) -> Array:
     out: Any = lift("nn.all_finite", True)
     for x in tree.leaves(values):
         if is_inexact_array(x):
-            out = logical_and(out, all_over(isfinite(x)))
+            out = ops.logical_and(out, ops.all(ops.isfinite(x)))
     return out
 
 
@@ -114,7 +111,7 @@ def select_tree(condition: Any, yes: Any, no: Any) -> Any:
     >>> gt.nn.select_tree(gt.array(True), {"a": gt.array(1.0)}, {"a": gt.array(2.0)})
     {'a': Array(1., dtype=float32)}
     """
-    return tree.map(lambda a, b: where(condition, a, b), yes, no)
+    return tree.map(lambda a, b: ops.where(condition, a, b), yes, no)
 
 
 class DynamicLossScale(Module):
@@ -144,7 +141,7 @@ class DynamicLossScale(Module):
 
     def __init__(self, factor: Any = 2.0**15, *, period: int = 2000, growth: float = 2.0, least: float = 1.0) -> None:
         self.factor = cast(lift("nn.DynamicLossScale", factor), torch.float32)
-        self.good_steps = full((), 0, torch.int32)
+        self.good_steps = ops.full((), 0, torch.int32)
         self.period, self.growth, self.least = period, growth, least
 
     def scale(self, loss: Any) -> Any:
@@ -158,8 +155,10 @@ class DynamicLossScale(Module):
     def adjust(self, finite: Any) -> DynamicLossScale:
         """Return the scale for the next step, by whether all gradients of this one were finite."""
         grown = self.good_steps >= self.period - 1
-        larger = where(isfinite(self.factor * self.growth), self.factor * self.growth, self.factor)
+        larger = ops.where(ops.isfinite(self.factor * self.growth), self.factor * self.growth, self.factor)
         return self.replace(
-            factor=where(finite, where(grown, larger, self.factor), maximum(self.factor / self.growth, self.least)),
-            good_steps=cast(where(logical_and(finite, ~grown), self.good_steps + 1, 0), torch.int32),
+            factor=ops.where(
+                finite, ops.where(grown, larger, self.factor), ops.maximum(self.factor / self.growth, self.least)
+            ),
+            good_steps=cast(ops.where(ops.logical_and(finite, ~grown), self.good_steps + 1, 0), torch.int32),
         )

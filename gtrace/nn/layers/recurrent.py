@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from gtrace.core import ops
 from gtrace.core.base import tree
 from gtrace.core.base.errors import ArgumentError, ShapeError, message
-from gtrace.core.ops.create import zeros
-from gtrace.core.ops.join_split import concat, stack
-from gtrace.core.ops.shape import moveaxis
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
 from gtrace.core.trace.promotion import result_dtype
@@ -148,7 +146,7 @@ class _Recurrent(Module):
         """Return the outputs of the last layer and the last state of each cell."""
         directions = 1 + self.bidirectional
         keys = None if key is None or not self.dropout else split_key(key, len(self.cells) // directions)
-        steps = moveaxis(x, -2, 0)
+        steps = ops.moveaxis(x, -2, 0)
         last = []
         for k in range(0, len(self.cells), directions):
             if k and keys is not None:
@@ -164,8 +162,8 @@ class _Recurrent(Module):
                 state, out = scan(step, states[k + direction], cell.from_input(steps), reverse=direction == 1)
                 last.append(state)
                 outputs.append(out)
-            steps = outputs[0] if directions == 1 else concat(outputs, -1)
-        return moveaxis(steps, 0, -2), last
+            steps = outputs[0] if directions == 1 else ops.concat(outputs, -1)
+        return ops.moveaxis(steps, 0, -2), last
 
     def torch_name(self, path: tree.KeyPath) -> tuple[str, int]:
         """Return such as ``weight_ih_l0_reverse``, for the path ``.cells[1].weight_ih``."""
@@ -193,7 +191,7 @@ class _Recurrent(Module):
         """
         shape = (len(self.cells), *x.shape[:-2], self.hidden_size)
         if state is None:
-            return zeros(shape, result_dtype((x.aval, self.cells[0].weight_hh.aval)), device=x.device)
+            return ops.zeros(shape, result_dtype((x.aval, self.cells[0].weight_hh.aval)), device=x.device)
         name = f"nn.{type(self).__name__}"
         given = lift(name, state)
         if given.shape != shape:
@@ -247,7 +245,7 @@ class LSTM(_Recurrent):
         _check_pair("nn.LSTM", state)
         h, c = (self._start(x, one) for one in state)
         out, last = self._run(x, [(h[k], c[k]) for k in range(len(self.cells))], key)
-        return out, (stack([s[0] for s in last]), stack([s[1] for s in last]))
+        return out, (ops.stack([s[0] for s in last]), ops.stack([s[1] for s in last]))
 
 
 class GRU(_Recurrent):
@@ -275,4 +273,4 @@ class GRU(_Recurrent):
         x = self._input(x)
         h = self._start(x, state)
         out, last = self._run(x, [h[k] for k in range(len(self.cells))], key)
-        return out, stack(last)
+        return out, ops.stack(last)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, message
-from gtrace.core.ops.activations import relu
 from gtrace.nn.layers.attention import KeyValueCache, MultiHeadAttention
 from gtrace.nn.layers.base import Module, check_function, check_key, field
 from gtrace.nn.layers.linear import Linear
@@ -91,7 +91,7 @@ class TransformerEncoderLayer(_Layer):
     """
 
     def __init__(
-        self, d_model: int, nhead: int, dim_feedforward: int = 2048, dropout: float = 0.1, activation: Any = relu,
+        self, d_model: int, nhead: int, dim_feedforward: int = 2048, dropout: float = 0.1, activation: Any = ops.relu,
         layer_norm_eps: float = 1e-5, norm_first: bool = False, bias: bool = True, *, dtype: Any = None,
         key: Any = None, **options: Any,
     ) -> None:  # fmt: skip
@@ -128,7 +128,7 @@ class TransformerDecoderLayer(_Layer):
     norm3: LayerNorm
 
     def __init__(
-        self, d_model: int, nhead: int, dim_feedforward: int = 2048, dropout: float = 0.1, activation: Any = relu,
+        self, d_model: int, nhead: int, dim_feedforward: int = 2048, dropout: float = 0.1, activation: Any = ops.relu,
         layer_norm_eps: float = 1e-5, norm_first: bool = False, bias: bool = True, *, causal: bool = True,
         dtype: Any = None, key: Any = None, **options: Any,
     ) -> None:  # fmt: skip

@@ -7,12 +7,9 @@ from typing import Any
 
 import torch
 
+from gtrace.core import ops
 from gtrace.core.base.docstrings import with_example
 from gtrace.core.base.errors import ArgumentError, message
-from gtrace.core.ops.create import arange, zeros
-from gtrace.core.ops.elementwise import divide
-from gtrace.core.ops.join_split import concat
-from gtrace.core.ops.pad_tile import roll
 from gtrace.core.ops.promote import cast, promote_arrays
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
@@ -95,7 +92,7 @@ def _computed(name: str, function: Any, x: Array, axes: Sequence[int], *args: An
     if not batch:
         found: Array | None = fourier.transform(name, x, *args)
         return call_torch(name, function, x, *args) if found is None else found
-    one = zeros([1 if k in batch else n for k, n in enumerate(x.shape)], x.dtype, device=x.device)
+    one = ops.zeros([1 if k in batch else n for k, n in enumerate(x.shape)], x.dtype, device=x.device)
     out: Array = call_torch(name, function, one, *args)
     return out[tuple(slice(0, 0) if k in batch else slice(None) for k in range(x.ndim))]
 
@@ -145,8 +142,8 @@ def fftfreq(n: int, d: float = 1.0, *, dtype: Any = None, device: Any = None) ->
     Array([ 0.  ,  0.25, -0.5 , -0.25], dtype=float32)
     """
     half = (n + 1) // 2
-    counts = concat([arange(0, half, device=device), arange(-(n // 2), 0, device=device)])
-    return divide(cast(counts, dtype or default_dtype(float)), n * d)
+    counts = ops.concat([ops.arange(0, half, device=device), ops.arange(-(n // 2), 0, device=device)])
+    return ops.divide(cast(counts, dtype or default_dtype(float)), n * d)
 
 
 def rfftfreq(n: int, d: float = 1.0, *, dtype: Any = None, device: Any = None) -> Array:
@@ -156,13 +153,13 @@ def rfftfreq(n: int, d: float = 1.0, *, dtype: Any = None, device: Any = None) -
     >>> gt.fft.rfftfreq(4)
     Array([0.  , 0.25, 0.5 ], dtype=float32)
     """
-    return divide(cast(arange(0, n // 2 + 1, device=device), dtype or default_dtype(float)), n * d)
+    return ops.divide(cast(ops.arange(0, n // 2 + 1, device=device), dtype or default_dtype(float)), n * d)
 
 
 def _shifted(name: str, x: Any, axes: int | Sequence[int] | None, back: bool) -> Array:
     x = lift(name, x)
     places = range(x.ndim) if axes is None else axes if isinstance(axes, (tuple, list)) else [axes]
-    return roll(x, [-(x.shape[k] // 2) if back else x.shape[k] // 2 for k in places], list(places))
+    return ops.roll(x, [-(x.shape[k] // 2) if back else x.shape[k] // 2 for k in places], list(places))
 
 
 def fftshift(x: Any, /, axes: int | Sequence[int] | None = None) -> Array:

@@ -6,14 +6,8 @@ from typing import Any, NamedTuple
 
 import torch
 
+from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, message
-from gtrace.core.ops.complex_parts import conj
-from gtrace.core.ops.elementwise import absolute, multiply
-from gtrace.core.ops.index import take_along_axis
-from gtrace.core.ops.join_split import flip
-from gtrace.core.ops.logic import less, where
-from gtrace.core.ops.shape import expand_dims, matrix_transpose
-from gtrace.core.ops.sorting import argsort, sort
 from gtrace.core.trace.array import Array
 from gtrace.interop.aten import factorizations, linear_systems, matrix_functions
 from gtrace.interop.torch_functions import call_torch
@@ -89,10 +83,10 @@ def cholesky(x: Any, /, *, upper: bool = False) -> Array:
     """
     x = matrices("cholesky", x, square=True)
     # the upper half is the lower one of the transposed matrix
-    factor = factorizations.cholesky(matrix_transpose(x) if upper else x)
+    factor = factorizations.cholesky(ops.matrix_transpose(x) if upper else x)
     if factor is None:
         return call_torch("cholesky", _cholesky, x, bool(upper))
-    return matrix_transpose(factor) if upper else factor
+    return ops.matrix_transpose(factor) if upper else factor
 
 
 def _cholesky(x: torch.Tensor, upper: bool) -> torch.Tensor:
@@ -149,13 +143,15 @@ def svd(x: Any, /, full_matrices: bool = True, compute_uv: bool = True, hermitia
 
 def _hermitian_svd(x: Array, compute_uv: bool) -> Any:
     if not compute_uv:
-        return flip(sort(absolute(eigvalsh(x))), -1)
+        return ops.flip(ops.sort(ops.absolute(eigvalsh(x))), -1)
     values, vectors = eigh(x)
-    order = flip(argsort(absolute(values)), -1)
-    values = take_along_axis(values, order, -1)
-    u = take_along_axis(vectors, expand_dims(order, -2), -1)
-    signs = where(less(values, 0), -1, 1)
-    return SVDResult(u, absolute(values), conj(matrix_transpose(multiply(u, expand_dims(signs, -2)))))
+    order = ops.flip(ops.argsort(ops.absolute(values)), -1)
+    values = ops.take_along_axis(values, order, -1)
+    u = ops.take_along_axis(vectors, ops.expand_dims(order, -2), -1)
+    signs = ops.where(ops.less(values, 0), -1, 1)
+    return SVDResult(
+        u, ops.absolute(values), ops.conj(ops.matrix_transpose(ops.multiply(u, ops.expand_dims(signs, -2))))
+    )
 
 
 def svdvals(x: Any, /) -> Array:

@@ -10,16 +10,13 @@ from typing import Any
 
 import torch
 
+from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, ShapeError, message
-from gtrace.core.ops.create import asarray, eye
-from gtrace.core.ops.elementwise import absolute, divide, identity, multiply
-from gtrace.core.ops.linalg import matmul
-from gtrace.core.ops.logic import greater, isnan, logical_and, logical_not, where
+from gtrace.core.ops.elementwise import identity
 from gtrace.core.ops.ndarray_methods import diagonal as _diagonal
 from gtrace.core.ops.ndarray_methods import trace as _trace
 from gtrace.core.ops.promote import counting, promote_arrays
-from gtrace.core.ops.reduce import any, count_nonzero, max  # noqa: A004 - the array API's names
-from gtrace.core.ops.shape import as_int, broadcast_to, expand_dims, moveaxis, normalize_axes, reshape
+from gtrace.core.ops.shape import as_int, normalize_axes
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import real_scalar
 from gtrace.core.trace.replayable import replayable
@@ -94,15 +91,15 @@ def matrix_power(x: Any, n: int, /) -> Array:
     if count < 0:
         x, count = inv(x), -count
     if count == 0:
-        return broadcast_to(eye(x.shape[-1], dtype=x.aval.dtype, device=x.device), x.shape)
+        return ops.broadcast_to(ops.eye(x.shape[-1], dtype=x.aval.dtype, device=x.device), x.shape)
     out = None
     while True:
         if count & 1:
-            out = x if out is None else matmul(out, x)
+            out = x if out is None else ops.matmul(out, x)
         count >>= 1
         if not count:
             return identity(out)
-        x = matmul(x, x)
+        x = ops.matmul(x, x)
 
 
 def _power_base(x: Any) -> Array:
@@ -147,11 +144,11 @@ def matrix_rank(x: Any, /, tol: Any = None, hermitian: bool = False, *, rtol: An
     x = matrices("matrix_rank", x)
     if tol is not None and rtol is not None:
         raise ArgumentError(message("matrix_rank", "tol or rtol", "both", "Pass one of them."))
-    s = absolute(eigvalsh(x)) if hermitian else svdvals(x)
+    s = ops.absolute(eigvalsh(x)) if hermitian else svdvals(x)
     if tol is None:
         part = torch.finfo(x.aval.dtype).eps * builtins.max(x.shape[-2:]) if rtol is None else rtol
-        tol = multiply(max(s, axis=-1, initial=0.0), part)
-    return count_nonzero(greater(s, expand_dims(asarray(tol), -1)), axis=-1)
+        tol = ops.multiply(ops.max(s, axis=-1, initial=0.0), part)
+    return ops.count_nonzero(ops.greater(s, ops.expand_dims(ops.asarray(tol), -1)), axis=-1)
 
 
 def cond(x: Any, p: Any = None) -> Array:
@@ -169,11 +166,13 @@ def cond(x: Any, p: Any = None) -> Array:
         raise ShapeError(message("cond", "matrices with elements", repr(x.aval), "Nothing has no condition."))
     if p in (None, 2, -2):
         s = svdvals(x)
-        ratio = divide(s[..., -1], s[..., 0]) if p == -2 else divide(s[..., 0], s[..., -1])
+        ratio = ops.divide(s[..., -1], s[..., 0]) if p == -2 else ops.divide(s[..., 0], s[..., -1])
     else:
-        ratio = multiply(matrix_norm(x, ord=p), matrix_norm(inv(x), ord=p))
+        ratio = ops.multiply(matrix_norm(x, ord=p), matrix_norm(inv(x), ord=p))
     # zeros have no inverse either
-    return where(logical_and(isnan(ratio), logical_not(any(isnan(x), axis=(-2, -1)))), math.inf, ratio)
+    return ops.where(
+        ops.logical_and(ops.isnan(ratio), ops.logical_not(ops.any(ops.isnan(x), axis=(-2, -1)))), math.inf, ratio
+    )
 
 
 def multi_dot(arrays: Iterable[Any]) -> Array:
@@ -194,12 +193,12 @@ def multi_dot(arrays: Iterable[Any]) -> Array:
     shape = parts[0].shape[: first - 1] + parts[-1].shape[1:]
     if {first, last} <= {1, 2} and set(middle) <= {2}:
         chain = [
-            reshape(parts[0], (-1, parts[0].shape[-1])),
+            ops.reshape(parts[0], (-1, parts[0].shape[-1])),
             *parts[1:-1],
-            reshape(parts[-1], (parts[-1].shape[0], -1)),
+            ops.reshape(parts[-1], (parts[-1].shape[0], -1)),
         ]
         if builtins.all(x.shape[1] == y.shape[0] for x, y in itertools.pairwise(chain)) and shape.count(0) == 0:
-            return reshape(_chain_product(chain), shape)
+            return ops.reshape(_chain_product(chain), shape)
     return call_torch("multi_dot", torch.linalg.multi_dot, parts)
 
 
@@ -225,7 +224,7 @@ def _chain_product(parts: Sequence[Array]) -> Array:
         if end - start == 1:
             return parts[start]
         cut = cuts[start, end]
-        return matmul(product(start, cut), product(cut, end))
+        return ops.matmul(product(start, cut), product(cut, end))
 
     return product(0, count)
 
@@ -315,11 +314,11 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
     x = promote_arrays("norm", x, floating=True)[0]
     if axis is None and ord is None:
         flat = vector_norm(x)
-        return reshape(flat, (1,) * x.ndim) if keepdims else flat
+        return ops.reshape(flat, (1,) * x.ndim) if keepdims else flat
     axes = tuple(range(x.ndim)) if axis is None else (axis if isinstance(axis, (tuple, list)) else (axis,))
     if len(axes) == 1:
         return vector_norm(x, axis=axes[0], keepdims=keepdims, ord=2 if ord is None else ord)
     if len(axes) != 2:
         raise ShapeError(message("norm", "one axis or two", f"{len(axes)} axes", "Pass axis."))
-    found = matrix_norm(moveaxis(x, axes, (-2, -1)), keepdims=keepdims, ord="fro" if ord is None else ord)
-    return moveaxis(found, (-2, -1), axes) if keepdims else found
+    found = matrix_norm(ops.moveaxis(x, axes, (-2, -1)), keepdims=keepdims, ord="fro" if ord is None else ord)
+    return ops.moveaxis(found, (-2, -1), axes) if keepdims else found

@@ -10,24 +10,11 @@ from typing import Any
 import numpy
 import torch
 
+from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, ShapeError, message
-from gtrace.core.ops.complex_parts import conj
-from gtrace.core.ops.create import asarray
-from gtrace.core.ops.elementwise import squared_magnitude, subtract
-from gtrace.core.ops.linalg import matmul
-from gtrace.core.ops.logic import greater
+from gtrace.core.ops.elementwise import squared_magnitude
 from gtrace.core.ops.promote import cast, promote_arrays
-from gtrace.core.ops.reduce import count_nonzero, sum  # noqa: A004 - the array API's names
-from gtrace.core.ops.shape import (
-    as_int,
-    broadcast_to,
-    expand_dims,
-    matrix_transpose,
-    normalize_axes,
-    permute_dims,
-    reshape,
-    squeeze,
-)
+from gtrace.core.ops.shape import as_int, normalize_axes
 from gtrace.core.trace.array import Array
 from gtrace.interop.aten import linear_systems, matrix_functions
 from gtrace.interop.torch_functions import call_torch
@@ -54,11 +41,11 @@ def solve(a: Any, b: Any, /) -> Array:
     a, right, column = _system("solve", a, b)
     # with equal leading axes, or torch would take a matrix on the right for a stack of vectors
     leading = numpy.broadcast_shapes(a.shape[:-2], right.shape[:-2])
-    a, right = (broadcast_to(one, (*leading, *one.shape[-2:])) for one in (a, right))
+    a, right = (ops.broadcast_to(one, (*leading, *one.shape[-2:])) for one in (a, right))
     x = linear_systems.solve(a, right)
     if x is None:
         x = call_torch("solve", torch.linalg.solve, a, right)
-    return squeeze(x, -1) if column else x
+    return ops.squeeze(x, -1) if column else x
 
 
 def _system(name: str, a: Any, b: Any, square: bool = True) -> tuple[Array, Array, bool]:
@@ -71,7 +58,7 @@ def _system(name: str, a: Any, b: Any, square: bool = True) -> tuple[Array, Arra
     if not y.ndim or x.shape[-2] != y.shape[-2 if y.ndim > 1 else 0]:
         got = f"{x.aval!r} and {y.aval!r}"
         raise ShapeError(message(name, "as many rows on the right as in the matrix", got, "Check the shapes."))
-    right = expand_dims(y, -1) if y.ndim == 1 else y
+    right = ops.expand_dims(y, -1) if y.ndim == 1 else y
     try:
         numpy.broadcast_shapes(x.shape[:-2], right.shape[:-2])
     except ValueError:
@@ -107,13 +94,13 @@ def solve_triangular(
         )
     a, right, column = _system("solve_triangular", a, b)
     if trans not in (0, "N"):
-        a, lower = matrix_transpose(a if trans in (1, "T") else conj(a)), not lower
+        a, lower = ops.matrix_transpose(a if trans in (1, "T") else ops.conj(a)), not lower
     x = linear_systems.solve_triangular(a, right, not lower, unit_diagonal)
     if x is None:
         x = call_torch(
             "solve_triangular", torch.linalg.solve_triangular, a, right, upper=not lower, unitriangular=unit_diagonal
         )
-    return squeeze(x, -1) if column else x
+    return ops.squeeze(x, -1) if column else x
 
 
 def inv(x: Any, /) -> Array:
@@ -150,7 +137,7 @@ def pinv(x: Any, /, rcond: Any = None, hermitian: bool = False, *, rtol: Any = N
     bound = rcond if rtol is None else rtol
     x = matrices("pinv", x, square=hermitian)
     if bound is not None and not isinstance(bound, (int, float)):
-        bound = cast(asarray(bound), x.aval.dtype)
+        bound = cast(ops.asarray(bound), x.aval.dtype)
     found = None if isinstance(bound, Array) else matrix_functions.pinv(x, bound, hermitian)
     if found is not None:
         return found
@@ -183,10 +170,10 @@ def lstsq(a: Any, b: Any, rcond: float | None = None) -> tuple[Array, Array, Arr
     part = torch.finfo(a.aval.dtype).eps * builtins.max(a.shape) if rcond is None or rcond < 0 else rcond
     s = svdvals(a)
     # unlike those of singular vectors, the derivatives of the pseudo-inverse exist where singular values are equal
-    x = matmul(pinv(a, rtol=part), right)
-    rest = sum(squared_magnitude(subtract(matmul(a, x), right)), axis=0)
-    rank = count_nonzero(greater(s, s[:1] * part))
-    return (squeeze(x, -1), squeeze(rest, -1), rank, s) if column else (x, rest, rank, s)
+    x = ops.matmul(pinv(a, rtol=part), right)
+    rest = ops.sum(squared_magnitude(ops.subtract(ops.matmul(a, x), right)), axis=0)
+    rank = ops.count_nonzero(ops.greater(s, s[:1] * part))
+    return (ops.squeeze(x, -1), ops.squeeze(rest, -1), rank, s) if column else (x, rest, rank, s)
 
 
 def tensorsolve(a: Any, b: Any, axes: Sequence[int] | None = None) -> Array:
@@ -206,12 +193,12 @@ def tensorsolve(a: Any, b: Any, axes: Sequence[int] | None = None) -> Array:
     a, b = promote_arrays("tensorsolve", a, b, floating=True)
     if axes is not None:
         moved = normalize_axes("tensorsolve", tuple(axes), a.ndim)
-        a = permute_dims(a, [k for k in range(a.ndim) if k not in moved] + list(moved))
+        a = ops.permute_dims(a, [k for k in range(a.ndim) if k not in moved] + list(moved))
     shape = a.shape[b.ndim :]
     if a.shape[: b.ndim] != b.shape or math.prod(shape) != b.size:
         got = f"{a.aval!r} and {b.aval!r}"
         raise ShapeError(message("tensorsolve", "a square map to the shape of b", got, "Check the shapes and axes."))
-    return reshape(solve(reshape(a, (b.size, b.size)), reshape(b, (b.size,))), shape)
+    return ops.reshape(solve(ops.reshape(a, (b.size, b.size)), ops.reshape(b, (b.size,))), shape)
 
 
 def tensorinv(a: Any, ind: int = 2) -> Array:
@@ -231,7 +218,7 @@ def tensorinv(a: Any, ind: int = 2) -> Array:
     if count < 1 or size != math.prod(last):
         got = f"{a.aval!r} and ind={count}"
         raise ShapeError(message("tensorinv", "as many elements in the first axes as in the last", got, "Change ind."))
-    return reshape(inv(reshape(a, (size, size))), (*last, *first))
+    return ops.reshape(inv(ops.reshape(a, (size, size))), (*last, *first))
 
 
 def permuted(pivots: Array) -> Array:

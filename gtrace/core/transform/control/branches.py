@@ -7,16 +7,14 @@ from typing import Any
 
 import torch
 
+from gtrace.core import ops
 from gtrace.core.base import tree
 from gtrace.core.base.errors import ArgumentError, DtypeError, ShapeError, message
 from gtrace.core.ir.aval import Aval, Bundle, bundle
 from gtrace.core.ir.graph import Subgraph
 from gtrace.core.ir.op import Op, define
 from gtrace.core.ir.subgraph import select
-from gtrace.core.ops.create import arange
-from gtrace.core.ops.elementwise import clip
 from gtrace.core.ops.gather import index_op
-from gtrace.core.ops.join_split import stack
 from gtrace.core.ops.promote import cast
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.bind import bind, bind_all
@@ -85,12 +83,14 @@ def _batch(
         outs = bind_all(op, operands, (tuple(sub for sub, _ in made),))
         return list(zip(outs, reached, strict=True))
     # examples may take different branches: compute all branches, then select
-    index = clip(operands[0], 0, len(branches) - 1)
-    rows = arange(size, device=index.device)
+    index = ops.clip(operands[0], 0, len(branches) - 1)
+    rows = ops.arange(size, device=index.device)
     made = [batched_graph(b, size, flags, (True,) * count) for b in branches]
     zero = lift("switch", 0)
     results = [bind_all(op, (zero, *operands[1:]), ((sub,),)) for sub, _ in made]
-    return [(bind(index_op, (stack(column), index, rows), ((0, 1),)), True) for column in zip(*results, strict=True)]
+    return [
+        (bind(index_op, (ops.stack(column), index, rows), ((0, 1),)), True) for column in zip(*results, strict=True)
+    ]
 
 
 def _narrow(wanted: set[int], branches: Branches) -> tuple[tuple[Branches], list[int]]:

@@ -12,13 +12,13 @@ from typing import TypeVar
 
 import attrs
 
+from gtrace.core import ops
 from gtrace.core.ir.aval import Aval, Bundle
 from gtrace.core.ir.graph import Graph, Node, Subgraph
 from gtrace.core.ir.simplify import dce
 from gtrace.core.ir.subgraph import subgraph
 from gtrace.core.ops.linalg import matmul_op
-from gtrace.core.ops.reduce import sum as sum_over
-from gtrace.core.ops.shape import broadcast_op, matrix_transpose, permute_op, reshape
+from gtrace.core.ops.shape import broadcast_op, permute_op
 from gtrace.core.passes.partial_eval import partial_eval
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.capture import replay
@@ -202,9 +202,11 @@ def finish(
             y, other = second[k]
             x, y = (z if has else _repeat(z, length) for z, has in ((x, flag), (y, other)))
             rows = length * x.shape[1]
-            results.append(matrix_transpose(reshape(x, (rows, x.shape[2]))) @ reshape(y, (rows, y.shape[2])))
+            results.append(
+                ops.matrix_transpose(ops.reshape(x, (rows, x.shape[2]))) @ ops.reshape(y, (rows, y.shape[2]))
+            )
         elif k in totals:
-            results.append(sum_over(x, 0) if flag else x * float(length))
+            results.append(ops.sum(x, 0) if flag else x * float(length))
         else:
             results.append(x if flag else _repeat(x, length))
     return results

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 import torch
 
+from gtrace.core import ops
 from gtrace.core.base import tree
 from gtrace.core.base.config import config
 from gtrace.core.base.errors import ArgumentError, ShapeError, message
@@ -17,12 +18,9 @@ from gtrace.core.ir.graph import Graph, Subgraph
 from gtrace.core.ir.op import Op, define
 from gtrace.core.ir.subgraph import subgraph
 from gtrace.core.ops.batching import spread
-from gtrace.core.ops.create import arange
-from gtrace.core.ops.join_split import concat, flip, slice_axis
-from gtrace.core.ops.logic import where
+from gtrace.core.ops.join_split import slice_axis
 from gtrace.core.ops.promote import cast, weakened
-from gtrace.core.ops.reduce import any as any_of
-from gtrace.core.ops.shape import as_int, constant, normalize_axis, reshape
+from gtrace.core.ops.shape import as_int, constant, normalize_axis
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.bind import bind_all
 from gtrace.core.trace.capture import replay
@@ -132,7 +130,7 @@ def _until_all_stop(test: Subgraph, step: Subgraph, cond_consts: int, body_const
     """Return test and step of a loop that runs until all examples have stopped; stopped ones keep their state."""
 
     def go_on(inputs: Sequence[Array]) -> list[Array]:
-        return [any_of(replay(test.graph, inputs)[0])]
+        return [ops.any(replay(test.graph, inputs)[0])]
 
     def move(inputs: Sequence[Array]) -> list[Array]:
         first, second = inputs[:cond_consts], inputs[cond_consts : cond_consts + body_consts]
@@ -140,7 +138,7 @@ def _until_all_stop(test: Subgraph, step: Subgraph, cond_consts: int, body_const
         running = replay(test.graph, [*first, *state])[0]
         moved = replay(step.graph, [*second, *state])
         return [
-            where(reshape(running, (running.size, *(1,) * (new.ndim - 1))), new, old)
+            ops.where(ops.reshape(running, (running.size, *(1,) * (new.ndim - 1))), new, old)
             for new, old in zip(moved, state, strict=True)
         ]
 
@@ -237,7 +235,7 @@ def fori_loop(
         except TypeError:
             raise ArgumentError(message("fori_loop", f"an integer as {name}", repr(bound), "Pass an int.")) from None
     if len(bounds) == 2:
-        places = arange(bounds[0], max(bounds))
+        places = ops.arange(bounds[0], max(bounds))
         # JAX's count is as weak as the bounds
         weak = config.current.jax_results
         return scan(lambda x, i: (body_fun(weakened(i, i.aval.dtype) if weak else i, x), None), init_val, places)[0]
@@ -281,15 +279,15 @@ def map(f: Callable[[Any], Any], xs: Any, *, batch_size: int | None = None) -> A
         raise ShapeError(message("map", "arrays of one length", got, "Their first axes are mapped over."))
     whole = leaves[0].shape[0] // count * count
     blocks = structure.unflatten(
-        [reshape(slice_axis(x, 0, 0, whole), (whole // count, count, *x.shape[1:])) for x in leaves]
+        [ops.reshape(slice_axis(x, 0, 0, whole), (whole // count, count, *x.shape[1:])) for x in leaves]
     )
     each = vmap(f)
     done = scan(lambda _, x: (None, each(x)), None, blocks)[1]
-    flat = tree.map(lambda y: reshape(y, (whole, *y.shape[2:])), done)
+    flat = tree.map(lambda y: ops.reshape(y, (whole, *y.shape[2:])), done)
     if whole == leaves[0].shape[0]:
         return flat
     rest = each(structure.unflatten([slice_axis(x, 0, whole, x.shape[0]) for x in leaves]))
-    return tree.map(lambda a, b: concat([a, b]), flat, rest)
+    return tree.map(lambda a, b: ops.concat([a, b]), flat, rest)
 
 
 # -- associative_scan
@@ -336,14 +334,14 @@ def associative_scan(fn: Callable[[Any, Any], Any], elems: Any, reverse: bool = 
         odd = run(combine(part(xs, 0, even, 2), part(xs, 1, even, 2)))
         fill = combine(part(odd, 0, (count - 1) // 2, 1), part(xs, 2, None, 2)) if count > 2 else []
         first = part(xs, 0, 1, 1)
-        evens = [concat([a, b], k) for a, b, k in zip(first, fill, places, strict=True)] if fill else first
+        evens = [ops.concat([a, b], k) for a, b, k in zip(first, fill, places, strict=True)] if fill else first
         return [_interleave(a, b, k) for a, b, k in zip(evens, odd, places, strict=True)]
 
     if reverse:
-        leaves = [flip(x, k) for x, k in zip(leaves, places, strict=True)]
+        leaves = [ops.flip(x, k) for x, k in zip(leaves, places, strict=True)]
     results = run(leaves)
     if reverse:
-        results = [flip(x, k) for x, k in zip(results, places, strict=True)]
+        results = [ops.flip(x, k) for x, k in zip(results, places, strict=True)]
     return structure.unflatten(results)
 
 
@@ -352,6 +350,6 @@ def _interleave(a: Array, b: Array, axis: int) -> Array:
     count = b.shape[axis]
     shape = (*b.shape[:axis], 2 * count, *b.shape[axis + 1 :])
     head = a if a.shape[axis] == count else slice_axis(a, axis, 0, count)
-    pairs = [reshape(x, (*x.shape[: axis + 1], 1, *x.shape[axis + 1 :])) for x in (head, b)]
-    joined = reshape(concat(pairs, axis + 1), shape)
-    return joined if a.shape[axis] == count else concat([joined, slice_axis(a, axis, count, count + 1)], axis)
+    pairs = [ops.reshape(x, (*x.shape[: axis + 1], 1, *x.shape[axis + 1 :])) for x in (head, b)]
+    joined = ops.reshape(ops.concat(pairs, axis + 1), shape)
+    return joined if a.shape[axis] == count else ops.concat([joined, slice_axis(a, axis, count, count + 1)], axis)

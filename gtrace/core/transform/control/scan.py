@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from gtrace.core import ops
 from gtrace.core.base import tree
 from gtrace.core.base.errors import ArgumentError, ShapeError, message
 from gtrace.core.ir.aval import Aval, Bundle, aval, bundle
@@ -13,7 +14,7 @@ from gtrace.core.ir.op import Op, define
 from gtrace.core.ir.subgraph import select, subgraph
 from gtrace.core.ops.batching import spread
 from gtrace.core.ops.promote import cast, weak_like
-from gtrace.core.ops.shape import as_int, constant, moveaxis
+from gtrace.core.ops.shape import as_int, constant
 from gtrace.core.passes.partial_eval import partial_eval
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.bind import bind_all
@@ -261,13 +262,13 @@ def _batch(
     given = []
     for k, (x, was, flag) in enumerate(zip(operands, batched, flags, strict=True)):
         if k >= consts + carry:
-            given.append(moveaxis(x, 0, 1) if flag else x)
+            given.append(ops.moveaxis(x, 0, 1) if flag else x)
         else:
             given.append(x if was == flag else spread(x, size))
     results = scan_arrays(Loop(sub, consts, carry, length), given, reverse)
     out = []
     for k, (x, flag) in enumerate(zip(results, reached, strict=True)):
-        out.append((moveaxis(x, 1, 0) if flag and k >= carry else x, flag))
+        out.append((ops.moveaxis(x, 1, 0) if flag and k >= carry else x, flag))
     return out
 
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import torch
 
+from gtrace.core import ops
 from gtrace.core.backends.cost_model import LONG_STEP, additions
 from gtrace.core.backends.interpreter.interpreter import interpreted
 from gtrace.core.base.errors import NonFiniteError
 from gtrace.core.ir.aval import aval
 from gtrace.core.ir.graph import Subgraph
-from gtrace.core.ops.join_split import stack, unstack
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.capture import replay
 from gtrace.core.transform.subgraph_rules import captured_subgraph
@@ -156,7 +156,7 @@ def _unrolled(body: Subgraph, chunk: int, reverse: bool, consts: int, carry: int
 
         def run(inputs: Sequence[Array]) -> list[Array]:
             fixed, state = inputs[:consts], list(inputs[consts : consts + carry])
-            columns = [unstack(x) for x in inputs[consts + carry :]]
+            columns = [ops.unstack(x) for x in inputs[consts + carry :]]
             steps = []
             for t in range(chunk - 1, -1, -1) if reverse else range(chunk):
                 out = replay(graph, [*fixed, *state, *[column[t] for column in columns]])
@@ -164,7 +164,7 @@ def _unrolled(body: Subgraph, chunk: int, reverse: bool, consts: int, carry: int
                 steps.append(out[carry:])
             if reverse:
                 steps.reverse()
-            return [*state, *[stack(column) for column in zip(*steps, strict=True)]]
+            return [*state, *[ops.stack(column) for column in zip(*steps, strict=True)]]
 
         return captured_subgraph(run, [*graph.avals[: consts + carry], *xs])
 
